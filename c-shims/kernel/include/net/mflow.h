@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * mflow: hooks that let one flow use several CPUs.
+ *
+ * The stack calls the hooks below; net/core/mflow.c hands them to the module
+ * that registered struct mflow_ops. With no module, or with splitting switched
+ * off, each hook is one NOP (static key). Contract of each hook: the table in
+ * c-shims/README.md of the project.
+ *
+ * A packet of a split flow carries a 32-bit tag, skb->mflow:
+ *
+ *	bits 31-29  kind of tag, MFLOW_KIND_*; 0: not tagged
+ *	bits 28-23  slot of the flow
+ *	bits 22-0   micro-flow (batch) number, wraps
+ */
+#ifndef _NET_MFLOW_H
+#define _NET_MFLOW_H
+
+#include <linux/jump_label.h>
+#include <linux/percpu.h>
+#include <linux/skbuff.h>
+#include <linux/types.h>
+
+struct napi_struct;
+struct net_device;
+struct sock;
+
+/* Version of everything between the hooks and the module. */
+#define MFLOW_ABI		1
+
+#define MFLOW_KIND_SHIFT	29
+#define MFLOW_KIND_NONE		0U	/* Not ours. */
+#define MFLOW_KIND_SPLIT	1U	/* Carried by a lane, runs to completion. */
+#define MFLOW_KIND_FENCE	2U	/* Last packet on the ordinary path before a split. */
+#define MFLOW_KIND_PROBE	3U	/* Asks whether the flow ends at a merge point here. */
+#define MFLOW_KIND_QUEUED	4U	/* Was split; something on the path queued it. */
+
+/**
+ * struct mflow_ops - what the module does at the hooks
+ * @split_napi:	a packet of @source's NAPI is about to enter GRO. Owner of
+ *		@skb on true: the module.
+ * @split_backlog: the same for packets of @port that never see GRO, where RPS
+ *		would choose a CPU.
+ * @napi_flush:	@source's NAPI has handed on all it has for now.
+ * @napi_del:	the NAPI goes away; sleeps until nothing refers to it.
+ * @want_source: a packet came on an opted-in device through a NAPI that has no
+ *		source yet.
+ * @merge:	a tagged packet has reached its UDP socket. Owner of @skb on
+ *		true: the module.
+ * @queued:	a split packet is about to be queued: it will not arrive before
+ *		its lane's receive call returns
+ * @drain:	a reader of @sk is about to wait; true if it got something.
+ *
+ * All but @napi_del run in softirq context or with softirqs disabled.
+ */
+struct mflow_ops {
+	bool (*split_napi)(void *source, struct napi_struct *napi,
+			   struct sk_buff *skb);
+	bool (*split_backlog)(void *port, struct sk_buff *skb);
+	void (*napi_flush)(void *source);
+	void (*napi_del)(struct napi_struct *napi);
+	void (*want_source)(void *port);
+	bool (*merge)(struct sock *sk, struct sk_buff *skb, void *lane);
+	void (*queued)(struct sk_buff *skb, void *lane);
+	bool (*drain)(struct sock *sk);
+};
+
+/**
+ * struct mflow_cpu - what the hooks need to know on this CPU
+ * @lane:	the lane that is polling right now, or NULL
+ * @lane_stack:	a stack address at the start of that poll
+ * @depth:	nested run-to-completion receive calls
+ * @stack_max_bytes: deepest stack seen at a merge point, from @lane_stack on
+ */
+struct mflow_cpu {
+	void		*lane;
+	unsigned long	lane_stack;
+	unsigned int	depth;
+	unsigned int	stack_max_bytes;
+};
+
+#ifdef CONFIG_MFLOW_HOOKS
+
+/* Bound on nested receive calls; deeper packets take the queued path. */
+#define MFLOW_DEPTH_MAX		3
+
+DECLARE_STATIC_KEY_FALSE(mflow_key);
+DECLARE_PER_CPU(struct mflow_cpu, mflow_cpu);
+
+bool __mflow_split_napi(struct napi_struct *napi, struct sk_buff *skb);
+bool __mflow_split_backlog(struct sk_buff *skb);
+void __mflow_split_list(struct list_head *head);
+void __mflow_napi_flush(struct napi_struct *napi);
+bool __mflow_wants(struct napi_struct *napi);
+bool __mflow_merge(struct sock *sk, struct sk_buff *skb);
+void __mflow_note_queued(struct sk_buff *skb);
+bool __mflow_drain(struct sock *sk);
+void mflow_napi_init(struct napi_struct *napi);
+void mflow_napi_del(struct napi_struct *napi);
+int mflow_receive_skb(struct sk_buff *skb);
+void udp_queue_rcv_run(struct sock *sk, struct sk_buff_head *run);
+
+/* For the module. */
+int mflow_register(const struct mflow_ops *ops);
+void mflow_unregister(void);
+void mflow_set_enabled(bool enabled);
+void mflow_napi_gro_flush(struct napi_struct *napi);
+unsigned int mflow_udp_deliver(struct sk_buff *first);
+
+static inline unsigned int mflow_kind(const struct sk_buff *skb)
+{
+	return skb->mflow >> MFLOW_KIND_SHIFT;
+}
+
+static inline bool mflow_split_napi(struct napi_struct *napi,
+				    struct sk_buff *skb)
+{
+	return static_branch_unlikely(&mflow_key) &&
+	       __mflow_split_napi(napi, skb);
+}
+
+/* Cheap test before work that only a split needs. */
+static inline bool mflow_wants(struct napi_struct *napi)
+{
+	return static_branch_unlikely(&mflow_key) && __mflow_wants(napi);
+}
+
+static inline bool mflow_split_backlog(struct sk_buff *skb)
+{
+	return static_branch_unlikely(&mflow_key) &&
+	       __mflow_split_backlog(skb);
+}
+
+static inline void mflow_split_list(struct list_head *head)
+{
+	if (static_branch_unlikely(&mflow_key))
+		__mflow_split_list(head);
+}
+
+static inline void mflow_napi_flush(struct napi_struct *napi)
+{
+	if (static_branch_unlikely(&mflow_key))
+		__mflow_napi_flush(napi);
+}
+
+static inline bool mflow_merge(struct sock *sk, struct sk_buff *skb)
+{
+	return static_branch_unlikely(&mflow_key) && skb->mflow &&
+	       __mflow_merge(sk, skb);
+}
+
+static inline bool mflow_drain(struct sock *sk)
+{
+	return static_branch_unlikely(&mflow_key) && __mflow_drain(sk);
+}
+
+/* A packet whose CPU is settled: RPS must not move it. */
+static inline bool mflow_is_split(const struct sk_buff *skb)
+{
+	return static_branch_unlikely(&mflow_key) &&
+	       mflow_kind(skb) == MFLOW_KIND_SPLIT;
+}
+
+/* True: hand @skb to mflow_receive_skb() instead of a per-CPU queue. */
+static inline bool mflow_is_direct(const struct sk_buff *skb)
+{
+	return mflow_is_split(skb) &&
+	       this_cpu_read(mflow_cpu.depth) < MFLOW_DEPTH_MAX;
+}
+
+/* Before a packet is put on a queue that others may take it from. */
+static inline void mflow_note_queued(struct sk_buff *skb)
+{
+	if (mflow_is_split(skb))
+		__mflow_note_queued(skb);
+}
+
+static inline u32 mflow_tag_get(const struct sk_buff *skb)
+{
+	return skb->mflow;
+}
+
+/*
+ * A reassembled datagram takes the tag of the fragment that completed it; but
+ * probes and fences are one of a kind, and stand for the whole datagram.
+ * (Macros: struct inet_frag_queue is not known here.)
+ */
+static inline u32 mflow_frag_tag(u32 kept, u32 tag)
+{
+	switch (tag >> MFLOW_KIND_SHIFT) {
+	case MFLOW_KIND_FENCE:
+	case MFLOW_KIND_PROBE:
+		return tag;
+	default:
+		return kept ?: tag;
+	}
+}
+
+static inline u32 mflow_frag_result(u32 kept, u32 tag)
+{
+	switch (kept >> MFLOW_KIND_SHIFT) {
+	case MFLOW_KIND_FENCE:
+	case MFLOW_KIND_PROBE:
+		return kept;
+	default:
+		return tag;
+	}
+}
+
+#define mflow_frag_note(q, skb)						\
+	((q)->mflow = mflow_frag_tag((q)->mflow, (skb)->mflow))
+
+#define mflow_frag_reassembled(q, head, tag)				\
+	((head)->mflow = mflow_frag_result((q)->mflow, tag))
+
+/* Fragments of this datagram come from several CPUs. */
+#define mflow_frag_is_split(q, skb)	((skb)->mflow || (q)->mflow)
+
+static inline u32 mflow_tag_differs(const struct sk_buff *a,
+				    const struct sk_buff *b)
+{
+	return a->mflow ^ b->mflow;
+}
+
+static inline void mflow_tag_clear(struct sk_buff *skb)
+{
+	skb->mflow = 0;
+}
+
+#else /* !CONFIG_MFLOW_HOOKS */
+
+static inline bool mflow_split_napi(struct napi_struct *napi,
+				    struct sk_buff *skb)
+{
+	return false;
+}
+
+static inline bool mflow_split_backlog(struct sk_buff *skb)
+{
+	return false;
+}
+
+static inline bool mflow_wants(struct napi_struct *napi)
+{
+	return false;
+}
+
+static inline void mflow_split_list(struct list_head *head) { }
+static inline void mflow_napi_init(struct napi_struct *napi) { }
+static inline void mflow_napi_del(struct napi_struct *napi) { }
+static inline void mflow_napi_flush(struct napi_struct *napi) { }
+
+static inline bool mflow_merge(struct sock *sk, struct sk_buff *skb)
+{
+	return false;
+}
+
+static inline bool mflow_drain(struct sock *sk)
+{
+	return false;
+}
+
+static inline bool mflow_is_split(const struct sk_buff *skb)
+{
+	return false;
+}
+
+static inline bool mflow_is_direct(const struct sk_buff *skb)
+{
+	return false;
+}
+
+static inline int mflow_receive_skb(struct sk_buff *skb)
+{
+	return 0;
+}
+
+static inline void mflow_note_queued(struct sk_buff *skb) { }
+
+static inline u32 mflow_tag_get(const struct sk_buff *skb)
+{
+	return 0;
+}
+
+#define mflow_frag_note(q, skb)		((void)(q), (void)(skb))
+#define mflow_frag_reassembled(q, head, tag)				\
+	((void)(q), (void)(head), (void)(tag))
+#define mflow_frag_is_split(q, skb)	((void)(q), (void)(skb), false)
+
+static inline u32 mflow_tag_differs(const struct sk_buff *a,
+				    const struct sk_buff *b)
+{
+	return 0;
+}
+
+static inline void mflow_tag_clear(struct sk_buff *skb) { }
+
+#endif /* CONFIG_MFLOW_HOOKS */
+
+#endif /* _NET_MFLOW_H */

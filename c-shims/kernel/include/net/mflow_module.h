@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The module's C and Rust halves, as each sees the other.
+ *
+ * It lies with the kernel's headers because bindgen reads it there: the Rust
+ * half is checked against these prototypes.
+ */
+#ifndef _NET_MFLOW_MODULE_H
+#define _NET_MFLOW_MODULE_H
+
+#include <linux/types.h>
+#include <net/mflow.h>
+
+struct mflow_worker;
+struct net_device;
+
+enum {
+	MFLOW_HZ		= HZ,
+	/* Bytes of headers that the flow key is made from. */
+	MFLOW_HEADER_BYTES	= 64,
+};
+
+/* Module parameters and debugfs files, in the order of the Rust table. */
+const char *mflow_param(unsigned int index);
+int mflow_files_create(void);
+void mflow_files_remove(void);
+int mflow_file_add(const char *name, umode_t mode, unsigned int file);
+void mflow_complain(const char *text, unsigned int len);
+
+/* Memory of zeros, process context. */
+void *mflow_zalloc(size_t bytes);
+void mflow_free(void *memory);
+
+/* Configuration: the routing lock, then the module's own. Process context. */
+void mflow_config_lock(void);
+void mflow_config_unlock(void);
+void mflow_config_lock_inner(void);
+void mflow_config_unlock_inner(void);
+void mflow_synchronize(void);
+void mflow_sleep_ms(unsigned int ms);
+void mflow_bh_disable(void);
+void mflow_bh_enable(void);
+
+/* Workers: the NAPI of a lane, on the CPU of the lane. */
+struct mflow_worker *mflow_worker_create(unsigned int cpu, void *lane);
+void mflow_worker_destroy(struct mflow_worker *worker);
+void mflow_worker_kick(struct mflow_worker *worker);
+void mflow_worker_receive(struct mflow_worker *worker, struct sk_buff *skb);
+void mflow_worker_flush(struct mflow_worker *worker);
+
+/* Deadlines, one timer for each slot. */
+void mflow_deadline_start(unsigned int slot, unsigned int after_us);
+void mflow_deadlines_cancel(void);
+
+/* Devices, NAPIs. Under the routing lock. */
+struct net_device *mflow_device_find(const char *name);
+void mflow_device_put(struct net_device *dev);
+void mflow_device_name(const struct net_device *dev, char *name);
+void mflow_device_set_port(struct net_device *dev, void *port);
+void mflow_device_walk_napis(struct net_device *dev, void *port);
+void *mflow_napi_source(struct napi_struct *napi);
+void mflow_napi_set_source(struct napi_struct *napi, void *source);
+void mflow_rescan(void);
+
+/* CPUs. */
+bool mflow_cpu_is_online(unsigned int cpu);
+unsigned int mflow_this_cpu(void);
+unsigned int mflow_stack_max_bytes(void);
+void mflow_stack_reset(void);
+
+/* Packets and sockets. */
+void mflow_skb_drop(struct sk_buff *skb);
+void mflow_skb_copy_header(const struct sk_buff *skb, void *to);
+bool mflow_skb_hold_socket(struct sk_buff *skb, struct sock *sk);
+
+/* Set-up of what is above. */
+int mflow_shim_init(void);
+void mflow_shim_quiesce(void);
+void mflow_shim_exit(void);
+
+/* What the Rust half gives to the C half. */
+int mflow_lane_poll(void *lane, int budget);
+void mflow_deadline_expired(unsigned int slot);
+ssize_t mflow_file_read(unsigned int file, char *text, size_t size);
+int mflow_file_write(unsigned int file, const char *text, size_t len);
+void mflow_napi_found(void *port, struct napi_struct *napi);
+void mflow_device_gone(struct net_device *dev);
+void mflow_rescan_devices(void);
+void mflow_cpu_changed(unsigned int cpu, bool online);
+
+#endif /* _NET_MFLOW_MODULE_H */

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * mflow: the built-in half. Owns the static key, the pointer to the module's
+ * operations and the delivery tail; all policy is in the module (net/mflow).
+ */
+
+#include <linux/export.h>
+#include <linux/mutex.h>
+#include <linux/netdevice.h>
+#include <linux/percpu.h>
+#include <linux/rcupdate.h>
+#include <linux/skbuff.h>
+#include <net/gro.h>
+#include <net/mflow.h>
+#include <net/sock.h>
+#include <net/udp.h>
+
+DEFINE_STATIC_KEY_FALSE(mflow_key);
+EXPORT_SYMBOL_GPL(mflow_key);
+
+DEFINE_PER_CPU(struct mflow_cpu, mflow_cpu);
+EXPORT_PER_CPU_SYMBOL_GPL(mflow_cpu);
+
+/* Readers: softirqs disabled. Writers: mflow_ops_mutex, synchronize_net(). */
+static const struct mflow_ops __rcu *mflow_ops;
+static DEFINE_MUTEX(mflow_ops_mutex);
+
+/**
+ * mflow_register - install the module's operations
+ * @ops: operations, valid until mflow_unregister() has returned
+ *
+ * Return: 0, or -EBUSY if another module is registered.
+ */
+int mflow_register(const struct mflow_ops *ops)
+{
+	int ret = -EBUSY;
+
+	mutex_lock(&mflow_ops_mutex);
+	if (!rcu_access_pointer(mflow_ops)) {
+		rcu_assign_pointer(mflow_ops, ops);
+		ret = 0;
+	}
+	mutex_unlock(&mflow_ops_mutex);
+	return ret;
+}
+EXPORT_SYMBOL_GPL(mflow_register);
+
+/**
+ * mflow_unregister - remove the module's operations
+ *
+ * When it returns no hook is running in the module and none will.
+ */
+void mflow_unregister(void)
+{
+	mutex_lock(&mflow_ops_mutex);
+	RCU_INIT_POINTER(mflow_ops, NULL);
+	mutex_unlock(&mflow_ops_mutex);
+	synchronize_net();
+}
+EXPORT_SYMBOL_GPL(mflow_unregister);
+
+/**
+ * mflow_set_enabled - switch all hooks on or off
+ * @enabled: what is wanted; the same value twice is harmless
+ */
+void mflow_set_enabled(bool enabled)
+{
+	if (enabled)
+		static_branch_enable(&mflow_key);
+	else
+		static_branch_disable(&mflow_key);
+}
+EXPORT_SYMBOL_GPL(mflow_set_enabled);
+
+bool __mflow_split_napi(struct napi_struct *napi, struct sk_buff *skb)
+{
+	void *source = READ_ONCE(napi->mflow_source);
+	const struct mflow_ops *ops;
+	void *port;
+
+	if (source) {
+		/* A tag from an earlier trip through this host means nothing here. */
+		mflow_tag_clear(skb);
+		ops = rcu_dereference_bh(mflow_ops);
+		return ops && ops->split_napi(source, napi, skb);
+	}
+
+	port = READ_ONCE(skb->dev->mflow_port);
+	if (unlikely(port) && !skb->mflow) {
+		ops = rcu_dereference_bh(mflow_ops);
+		if (ops)
+			ops->want_source(port);
+	}
+	return false;
+}
+
+bool __mflow_split_backlog(struct sk_buff *skb)
+{
+	void *port = READ_ONCE(skb->dev->mflow_port);
+	const struct mflow_ops *ops;
+
+	/* The rings have one producer per CPU, in softirq context. */
+	if (likely(!port) || skb->mflow || in_hardirq() || irqs_disabled())
+		return false;
+	ops = rcu_dereference_bh(mflow_ops);
+	return ops && ops->split_backlog(port, skb);
+}
+
+void __mflow_split_list(struct list_head *head)
+{
+	struct sk_buff *skb, *next;
+
+	list_for_each_entry_safe(skb, next, head, list) {
+		if (!READ_ONCE(skb->dev->mflow_port) || skb->mflow)
+			continue;
+		skb_list_del_init(skb);
+		if (!__mflow_split_backlog(skb))
+			list_add_tail(&skb->list, &next->list);
+	}
+}
+
+void __mflow_napi_flush(struct napi_struct *napi)
+{
+	void *source = READ_ONCE(napi->mflow_source);
+	const struct mflow_ops *ops;
+
+	if (!source)
+		return;
+	ops = rcu_dereference_bh(mflow_ops);
+	if (ops)
+		ops->napi_flush(source);
+}
+
+bool __mflow_wants(struct napi_struct *napi)
+{
+	return READ_ONCE(napi->mflow_source);
+}
+
+/* Drivers reuse the memory of a NAPI they have deleted. */
+void mflow_napi_init(struct napi_struct *napi)
+{
+	napi->mflow_source = NULL;
+}
+
+/* Process context, the NAPI is disabled. */
+void mflow_napi_del(struct napi_struct *napi)
+{
+	const struct mflow_ops *ops;
+
+	if (!READ_ONCE(napi->mflow_source))
+		return;
+
+	mutex_lock(&mflow_ops_mutex);
+	ops = rcu_dereference_protected(mflow_ops,
+					lockdep_is_held(&mflow_ops_mutex));
+	if (ops)
+		ops->napi_del(napi);
+	mutex_unlock(&mflow_ops_mutex);
+}
+
+/**
+ * mflow_receive_skb - run a packet to completion on this CPU
+ * @skb: a packet for which mflow_is_direct() was true
+ *
+ * Return: as netif_receive_skb().
+ */
+int mflow_receive_skb(struct sk_buff *skb)
+{
+	int ret;
+
+	this_cpu_inc(mflow_cpu.depth);
+	ret = netif_receive_skb(skb);
+	this_cpu_dec(mflow_cpu.depth);
+	return ret;
+}
+EXPORT_SYMBOL_GPL(mflow_receive_skb);
+
+/* The deepest stack between a lane's poll and the merge point. */
+static void mflow_note_stack(void)
+{
+	unsigned long here = (unsigned long)__builtin_frame_address(0);
+	unsigned long start = this_cpu_read(mflow_cpu.lane_stack);
+	unsigned long used = start - here;
+
+	if (start && used < THREAD_SIZE &&
+	    used > this_cpu_read(mflow_cpu.stack_max_bytes))
+		this_cpu_write(mflow_cpu.stack_max_bytes, used);
+}
+
+bool __mflow_merge(struct sock *sk, struct sk_buff *skb)
+{
+	const struct mflow_ops *ops = rcu_dereference_bh(mflow_ops);
+
+	mflow_note_stack();
+	if (ops && ops->merge(sk, skb, this_cpu_read(mflow_cpu.lane)))
+		return true;
+	mflow_tag_clear(skb);
+	return false;
+}
+
+void __mflow_note_queued(struct sk_buff *skb)
+{
+	const struct mflow_ops *ops;
+
+	local_bh_disable();
+	ops = rcu_dereference_bh(mflow_ops);
+	if (ops)
+		ops->queued(skb, this_cpu_read(mflow_cpu.lane));
+	local_bh_enable();
+}
+
+bool __mflow_drain(struct sock *sk)
+{
+	const struct mflow_ops *ops;
+	bool got = false;
+
+	local_bh_disable();
+	ops = rcu_dereference_bh(mflow_ops);
+	if (ops)
+		got = ops->drain(sk);
+	local_bh_enable();
+	return got;
+}
+
+/**
+ * mflow_napi_gro_flush - bring all that a NAPI has received to its end
+ * @napi: a NAPI that the caller is polling
+ */
+void mflow_napi_gro_flush(struct napi_struct *napi)
+{
+	if (napi->gro_bitmask)
+		napi_gro_flush(napi, false);
+	gro_normal_list(napi);
+}
+EXPORT_SYMBOL_GPL(mflow_napi_gro_flush);
+
+/**
+ * mflow_udp_deliver - enqueue merged packets to their sockets
+ * @first: packets linked by skb->next; skb->sk is the socket of each. A packet
+ *	   with a destructor owns a reference that holds for the packets of
+ *	   the same socket right before it, too
+ *
+ * Softirqs disabled. Packets of one socket that follow each other are enqueued
+ * under one lock and with one wake-up.
+ *
+ * Return: the number of packets.
+ */
+unsigned int mflow_udp_deliver(struct sk_buff *first)
+{
+	struct sk_buff *skb = first;
+	unsigned int pkts = 0;
+
+	while (skb) {
+		struct sock *sk = skb->sk;
+		struct sk_buff_head run;
+		unsigned int refs = 0;
+
+		__skb_queue_head_init(&run);
+		do {
+			struct sk_buff *next = skb->next;
+
+			if (skb->destructor)
+				refs++;
+			skb->destructor = NULL;
+			skb->sk = NULL;
+			skb->dev = NULL;
+			mflow_tag_clear(skb);
+			__skb_queue_tail(&run, skb);
+			pkts++;
+			skb = next;
+		} while (skb && skb->sk == sk);
+
+		udp_queue_rcv_run(sk, &run);
+		while (refs--)
+			sock_put(sk);
+	}
+	return pkts;
+}
+EXPORT_SYMBOL_GPL(mflow_udp_deliver);

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Knobs: the debugfs files and the module parameters of the same names. What
+ * they mean is up to the Rust half.
+ */
+
+#include <linux/debugfs.h>
+#include <linux/fs.h>
+#include <linux/module.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+#include <net/mflow_module.h>
+
+#define MFLOW_READ_BYTES	(64 * 1024)
+#define MFLOW_WRITE_BYTES	4096
+
+static char *enabled;
+module_param(enabled, charp, 0);
+MODULE_PARM_DESC(enabled, "0 or 1: split flows (default 0)");
+
+static char *cpus;
+module_param(cpus, charp, 0);
+MODULE_PARM_DESC(cpus, "CPU list: the lanes, at most 16 (default none)");
+
+static char *batch_pkts;
+module_param(batch_pkts, charp, 0);
+MODULE_PARM_DESC(batch_pkts, "packets in a micro-flow, 1 to 4096 (default 256)");
+
+static char *merge_timeout_us;
+module_param(merge_timeout_us, charp, 0);
+MODULE_PARM_DESC(merge_timeout_us,
+		 "longest wait for a batch, 10 to 1000000 us (default 200)");
+
+static char *min_flow_pps;
+module_param(min_flow_pps, charp, 0);
+MODULE_PARM_DESC(min_flow_pps,
+		 "packet rate from which a flow is split, 1 to 10000000 (default 20000)");
+
+static char *devices;
+module_param(devices, charp, 0);
+MODULE_PARM_DESC(devices, "network devices whose flows are split, by commas");
+
+const char *mflow_param(unsigned int index)
+{
+	const char *const params[] = {
+		enabled, cpus, batch_pkts, merge_timeout_us, min_flow_pps,
+		devices,
+	};
+
+	return index < ARRAY_SIZE(params) ? params[index] : NULL;
+}
+
+struct mflow_text {
+	size_t	len;
+	char	text[];
+};
+
+static struct dentry *mflow_dir;
+
+static unsigned int mflow_file_number(struct file *file)
+{
+	return (unsigned long)file_inode(file)->i_private;
+}
+
+/* The text is made at open: a reader sees one state, however it reads. */
+static int mflow_file_open(struct inode *inode, struct file *file)
+{
+	struct mflow_text *text;
+	ssize_t len;
+
+	if (!(file->f_mode & FMODE_READ))
+		return 0;
+
+	text = kvzalloc(sizeof(*text) + MFLOW_READ_BYTES, GFP_KERNEL);
+	if (!text)
+		return -ENOMEM;
+
+	len = mflow_file_read(mflow_file_number(file), text->text,
+			      MFLOW_READ_BYTES);
+	if (len < 0) {
+		kvfree(text);
+		return len;
+	}
+	text->len = len;
+	file->private_data = text;
+	return 0;
+}
+
+static int mflow_file_release(struct inode *inode, struct file *file)
+{
+	kvfree(file->private_data);
+	return 0;
+}
+
+static ssize_t mflow_file_do_read(struct file *file, char __user *to,
+				  size_t count, loff_t *pos)
+{
+	const struct mflow_text *text = file->private_data;
+
+	return simple_read_from_buffer(to, count, pos, text->text, text->len);
+}
+
+static ssize_t mflow_file_do_write(struct file *file, const char __user *from,
+				   size_t count, loff_t *pos)
+{
+	char *text;
+	int err;
+
+	if (count > MFLOW_WRITE_BYTES)
+		return -EINVAL;
+
+	text = memdup_user_nul(from, count);
+	if (IS_ERR(text))
+		return PTR_ERR(text);
+
+	err = mflow_file_write(mflow_file_number(file), text, count);
+	kfree(text);
+	return err ?: count;
+}
+
+static const struct file_operations mflow_file_ops = {
+	.owner		= THIS_MODULE,
+	.open		= mflow_file_open,
+	.release	= mflow_file_release,
+	.read		= mflow_file_do_read,
+	.write		= mflow_file_do_write,
+	.llseek		= default_llseek,
+};
+
+int mflow_files_create(void)
+{
+	mflow_dir = debugfs_create_dir("mflow", NULL);
+	return PTR_ERR_OR_ZERO(mflow_dir);
+}
+
+int mflow_file_add(const char *name, umode_t mode, unsigned int file)
+{
+	struct dentry *dentry =
+		debugfs_create_file(name, mode, mflow_dir,
+				    (void *)(unsigned long)file,
+				    &mflow_file_ops);
+
+	return PTR_ERR_OR_ZERO(dentry);
+}
+
+/* Waits for readers and writers. */
+void mflow_files_remove(void)
+{
+	debugfs_remove(mflow_dir);
+}
+
+void mflow_complain(const char *text, unsigned int len)
+{
+	pr_warn_ratelimited("mflow: %.*s\n", len, text);
+}

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What Rust cannot call by itself: inline functions, macros, per-CPU data and
+ * notifiers of the kernel. No decisions here.
+ */
+
+#include <linux/cpuhotplug.h>
+#include <linux/cpumask.h>
+#include <linux/delay.h>
+#include <linux/mutex.h>
+#include <linux/netdevice.h>
+#include <linux/nsproxy.h>
+#include <linux/rtnetlink.h>
+#include <linux/sched.h>
+#include <linux/skbuff.h>
+#include <linux/slab.h>
+#include <linux/workqueue.h>
+#include <net/mflow.h>
+#include <net/mflow_module.h>
+#include <net/sock.h>
+
+#include "mflow_shim.h"
+
+/* Lock order: rtnl, mflow_ops_mutex (net/core/mflow.c), mflow_mutex, CPUs. */
+static DEFINE_MUTEX(mflow_mutex);
+
+void mflow_config_lock(void)
+{
+	rtnl_lock();
+	mutex_lock(&mflow_mutex);
+}
+
+void mflow_config_unlock(void)
+{
+	mutex_unlock(&mflow_mutex);
+	rtnl_unlock();
+}
+
+/* For callers that hold rtnl already, or do not need it. */
+void mflow_config_lock_inner(void)
+{
+	mutex_lock(&mflow_mutex);
+}
+
+void mflow_config_unlock_inner(void)
+{
+	mutex_unlock(&mflow_mutex);
+}
+
+void mflow_synchronize(void)
+{
+	synchronize_net();
+}
+
+void mflow_sleep_ms(unsigned int ms)
+{
+	msleep(ms);
+}
+
+void mflow_bh_disable(void)
+{
+	local_bh_disable();
+}
+
+void mflow_bh_enable(void)
+{
+	local_bh_enable();
+}
+
+void *mflow_zalloc(size_t bytes)
+{
+	return kvzalloc(bytes, GFP_KERNEL);
+}
+
+void mflow_free(void *memory)
+{
+	kvfree(memory);
+}
+
+/* With a reference. */
+struct net_device *mflow_device_find(const char *name)
+{
+	return dev_get_by_name(current->nsproxy->net_ns, name);
+}
+
+void mflow_device_put(struct net_device *dev)
+{
+	dev_put(dev);
+}
+
+void mflow_device_name(const struct net_device *dev, char *name)
+{
+	strscpy(name, dev->name, IFNAMSIZ);
+}
+
+void mflow_device_set_port(struct net_device *dev, void *port)
+{
+	WRITE_ONCE(dev->mflow_port, port);
+}
+
+void mflow_device_walk_napis(struct net_device *dev, void *port)
+{
+	struct napi_struct *napi;
+
+	ASSERT_RTNL();
+	list_for_each_entry(napi, &dev->napi_list, dev_list)
+		mflow_napi_found(port, napi);
+}
+
+void *mflow_napi_source(struct napi_struct *napi)
+{
+	return READ_ONCE(napi->mflow_source);
+}
+
+void mflow_napi_set_source(struct napi_struct *napi, void *source)
+{
+	/* Pairs with the READ_ONCE() in __mflow_split_napi(): filled in first. */
+	smp_store_release(&napi->mflow_source, source);
+}
+
+bool mflow_cpu_is_online(unsigned int cpu)
+{
+	return cpu < nr_cpu_ids && cpu_online(cpu);
+}
+
+unsigned int mflow_this_cpu(void)
+{
+	return smp_processor_id();
+}
+
+unsigned int mflow_stack_max_bytes(void)
+{
+	unsigned int max = 0, cpu;
+
+	for_each_possible_cpu(cpu)
+		max = max(max, READ_ONCE(per_cpu(mflow_cpu, cpu).stack_max_bytes));
+	return max;
+}
+
+void mflow_stack_reset(void)
+{
+	unsigned int cpu;
+
+	for_each_possible_cpu(cpu)
+		WRITE_ONCE(per_cpu(mflow_cpu, cpu).stack_max_bytes, 0);
+}
+
+void mflow_skb_drop(struct sk_buff *skb)
+{
+	/* Without a destructor the socket is only noted, not held. */
+	if (!skb->destructor)
+		skb->sk = NULL;
+	kfree_skb_reason(skb, SKB_DROP_REASON_SOCKET_CLOSE);
+}
+
+/* Zeros where the packet is shorter. */
+void mflow_skb_copy_header(const struct sk_buff *skb, void *to)
+{
+	unsigned int len = min_t(unsigned int, skb->len, MFLOW_HEADER_BYTES);
+
+	memset(to, 0, MFLOW_HEADER_BYTES);
+	if (skb_copy_bits(skb, 0, to, len))
+		memset(to, 0, MFLOW_HEADER_BYTES);
+}
+
+/*
+ * UDP look-ups give no reference. One on the last packet of a run keeps the
+ * socket for the whole run: packets are delivered and freed in order.
+ */
+bool mflow_skb_hold_socket(struct sk_buff *skb, struct sock *sk)
+{
+	if (unlikely(!refcount_inc_not_zero(&sk->sk_refcnt)))
+		return false;
+	skb->destructor = sock_efree;
+	return true;
+}
+
+static void mflow_rescan_work(struct work_struct *work)
+{
+	mflow_rescan_devices();
+}
+
+static DECLARE_WORK(mflow_rescan_item, mflow_rescan_work);
+
+/* Any context. */
+void mflow_rescan(void)
+{
+	queue_work(system_wq, &mflow_rescan_item);
+}
+
+/* Under rtnl. */
+static int mflow_netdev_event(struct notifier_block *block,
+			      unsigned long event, void *data)
+{
+	struct net_device *dev = netdev_notifier_info_to_dev(data);
+
+	if (event == NETDEV_UNREGISTER && dev->mflow_port)
+		mflow_device_gone(dev);
+	return NOTIFY_DONE;
+}
+
+static struct notifier_block mflow_netdev_block = {
+	.notifier_call = mflow_netdev_event,
+};
+
+static int mflow_cpu_online(unsigned int cpu)
+{
+	mflow_cpu_changed(cpu, true);
+	return 0;
+}
+
+static int mflow_cpu_offline(unsigned int cpu)
+{
+	mflow_cpu_changed(cpu, false);
+	return 0;
+}
+
+static enum cpuhp_state mflow_cpuhp_state;
+
+int mflow_shim_init(void)
+{
+	int err;
+
+	err = mflow_worker_init();
+	if (err)
+		return err;
+
+	err = cpuhp_setup_state(CPUHP_AP_ONLINE_DYN, "net/mflow:online",
+				mflow_cpu_online, mflow_cpu_offline);
+	if (err < 0)
+		goto err_worker;
+	mflow_cpuhp_state = err;
+
+	err = register_netdevice_notifier(&mflow_netdev_block);
+	if (err)
+		goto err_cpuhp;
+	return 0;
+
+err_cpuhp:
+	cpuhp_remove_state_nocalls(mflow_cpuhp_state);
+err_worker:
+	mflow_worker_exit();
+	return err;
+}
+
+/* After it no event or work comes any more. */
+void mflow_shim_quiesce(void)
+{
+	unregister_netdevice_notifier(&mflow_netdev_block);
+	cpuhp_remove_state_nocalls(mflow_cpuhp_state);
+	cancel_work_sync(&mflow_rescan_item);
+}
+
+/* After mflow_unregister(): timers have nobody left to start them. */
+void mflow_shim_exit(void)
+{
+	cancel_work_sync(&mflow_rescan_item);
+	mflow_worker_exit();
+}

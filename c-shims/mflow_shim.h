@@ -1,0 +1,9 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+#ifndef _MFLOW_SHIM_H
+#define _MFLOW_SHIM_H
+
+/* mflow_worker.c */
+int mflow_worker_init(void);
+void mflow_worker_exit(void);
+
+#endif /* _MFLOW_SHIM_H */

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Workers: a lane's NAPI, woken on the lane's CPU; and the deadlines' timers.
+ */
+
+#include <linux/hrtimer.h>
+#include <linux/netdevice.h>
+#include <linux/slab.h>
+#include <linux/smp.h>
+#include <net/mflow.h>
+#include <net/mflow_module.h>
+
+#include "mflow_shim.h"
+
+#define MFLOW_SLOTS	64
+
+/**
+ * struct mflow_worker - what wakes a lane
+ * @napi:	its softirq context; SCHED also guards @csd
+ * @csd:	the interrupt that schedules @napi on @cpu
+ * @lane:	the Rust half's lane
+ * @cpu:	where it runs, unless that CPU is offline
+ */
+struct mflow_worker {
+	struct napi_struct	napi;
+	call_single_data_t	csd;
+	void			*lane;
+	unsigned int		cpu;
+};
+
+static struct net_device *mflow_dev;
+static struct hrtimer mflow_deadlines[MFLOW_SLOTS];
+
+static int mflow_worker_poll(struct napi_struct *napi, int budget)
+{
+	struct mflow_worker *worker =
+		container_of(napi, struct mflow_worker, napi);
+	int work;
+
+	this_cpu_write(mflow_cpu.lane_stack,
+		       (unsigned long)__builtin_frame_address(0));
+	this_cpu_write(mflow_cpu.lane, worker->lane);
+	work = mflow_lane_poll(worker->lane, budget);
+	this_cpu_write(mflow_cpu.lane, NULL);
+	this_cpu_write(mflow_cpu.lane_stack, 0);
+
+	if (work < budget)
+		napi_complete_done(napi, work);
+	return work;
+}
+
+/* Interrupt on the lane's CPU. */
+static void mflow_worker_schedule(void *data)
+{
+	struct mflow_worker *worker = data;
+
+	__napi_schedule_irqoff(&worker->napi);
+}
+
+struct mflow_worker *mflow_worker_create(unsigned int cpu, void *lane)
+{
+	struct mflow_worker *worker = kzalloc(sizeof(*worker), GFP_KERNEL);
+
+	if (!worker)
+		return NULL;
+
+	worker->cpu = cpu;
+	worker->lane = lane;
+	INIT_CSD(&worker->csd, mflow_worker_schedule, worker);
+	set_bit(NAPI_STATE_NO_BUSY_POLL, &worker->napi.state);
+	netif_napi_add(mflow_dev, &worker->napi, mflow_worker_poll);
+	napi_enable(&worker->napi);
+	return worker;
+}
+
+void mflow_worker_destroy(struct mflow_worker *worker)
+{
+	/* Waits for SCHED to clear, and with it for the interrupt. */
+	napi_disable(&worker->napi);
+	netif_napi_del(&worker->napi);
+	kfree(worker);
+}
+
+/* Softirqs disabled. */
+void mflow_worker_kick(struct mflow_worker *worker)
+{
+	if (!napi_schedule_prep(&worker->napi))
+		return;
+
+	/*
+	 * We have SCHED now, so the interrupt is not in use. With the CPU
+	 * offline the lane runs here: slower, but nothing is stuck.
+	 */
+	if (worker->cpu == smp_processor_id() ||
+	    smp_call_function_single_async(worker->cpu, &worker->csd))
+		__napi_schedule(&worker->napi);
+}
+
+void mflow_worker_receive(struct mflow_worker *worker, struct sk_buff *skb)
+{
+	napi_gro_receive(&worker->napi, skb);
+}
+
+/* All that was received has reached its end when this returns. */
+void mflow_worker_flush(struct mflow_worker *worker)
+{
+	mflow_napi_gro_flush(&worker->napi);
+}
+
+static enum hrtimer_restart mflow_deadline_fired(struct hrtimer *timer)
+{
+	mflow_deadline_expired(timer - mflow_deadlines);
+	return HRTIMER_NORESTART;
+}
+
+void mflow_deadline_start(unsigned int slot, unsigned int after_us)
+{
+	if (slot < MFLOW_SLOTS)
+		hrtimer_start(&mflow_deadlines[slot],
+			      ns_to_ktime((u64)after_us * NSEC_PER_USEC),
+			      HRTIMER_MODE_REL_SOFT);
+}
+
+void mflow_deadlines_cancel(void)
+{
+	int i;
+
+	for (i = 0; i < MFLOW_SLOTS; i++)
+		hrtimer_cancel(&mflow_deadlines[i]);
+}
+
+int mflow_worker_init(void)
+{
+	int i;
+
+	mflow_dev = alloc_netdev_dummy(0);
+	if (!mflow_dev)
+		return -ENOMEM;
+
+	for (i = 0; i < MFLOW_SLOTS; i++) {
+		hrtimer_init(&mflow_deadlines[i], CLOCK_MONOTONIC,
+			     HRTIMER_MODE_REL_SOFT);
+		mflow_deadlines[i].function = mflow_deadline_fired;
+	}
+	return 0;
+}
+
+void mflow_worker_exit(void)
+{
+	free_netdev(mflow_dev);
+}
