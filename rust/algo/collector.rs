@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a lane has carried to the merge point in this poll, before it is parked.
+//!
+//! A lane works on one batch at a time, so its packets arrive here in order and need no queue that others can see:
+//! adding one is a store into a list of the lane's own. One atomic operation per run parks them all.
+
+use super::queue::chain::Chain;
+use super::queue::Packet;
+use super::tag::Tag;
+
+/// Packets of one micro-flow for one socket, in order.
+pub struct Run<P: Packet> {
+    /// The packets.
+    pub chain: Chain<P>,
+    /// How many they are.
+    pub pkts: u32,
+    /// The tag of all of them.
+    pub tag: Tag,
+    /// The socket of all of them, as a number that is only compared.
+    pub socket: usize,
+}
+
+/// Collects runs. Belongs to one lane, used in its poll only.
+pub struct Collector<P: Packet> {
+    run: Run<P>,
+}
+
+impl<P: Packet> Collector<P> {
+    /// Returns one without packets.
+    pub const fn new() -> Self {
+        Self {
+            run: Run {
+                chain: Chain::new(),
+                pkts: 0,
+                tag: Tag::NONE,
+                socket: 0,
+            },
+        }
+    }
+
+    /// Adds a packet. Returns the run before it, to be parked now, if the packet does not belong to that.
+    #[inline]
+    pub fn add(&mut self, tag: Tag, socket: usize, packet: P) -> Option<Run<P>> {
+        let before = if self.run.tag.word() == tag.word() && self.run.socket == socket {
+            None
+        } else {
+            let before = self.take();
+            self.run.tag = tag;
+            self.run.socket = socket;
+            before
+        };
+        self.run.chain.push(packet);
+        self.run.pkts += 1;
+        before
+    }
+
+    /// Takes what has been collected, to be parked now.
+    #[inline]
+    pub fn take(&mut self) -> Option<Run<P>> {
+        if self.run.chain.is_empty() {
+            return None;
+        }
+        let fresh = Run {
+            chain: Chain::new(),
+            pkts: 0,
+            tag: Tag::NONE,
+            socket: 0,
+        };
+        Some(core::mem::replace(&mut self.run, fresh))
+    }
+}
+
+impl<P: Packet> Default for Collector<P> {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Flow keys: which flow a packet belongs to, from the first bytes of its network header.
+//!
+//! A key is made for every packet that arrives on a device where mflow is on, so it has to be cheap: fixed-size reads, a
+//! handful of branches that predict well, and two to four multiplications. The kernel's own dissector and siphash cost
+//! about ten times as much.
+
+/// Ethernet protocol number of IPv4, in host byte order.
+pub const ETH_P_IP: u16 = 0x0800;
+/// Ethernet protocol number of IPv6, in host byte order.
+pub const ETH_P_IPV6: u16 = 0x86dd;
+
+/// IP protocol number of TCP.
+pub const IPPROTO_TCP: u8 = 6;
+/// IP protocol number of UDP.
+pub const IPPROTO_UDP: u8 = 17;
+
+const IPV4_HEADER_SIZE: usize = 20;
+const UDP_HEADER_SIZE: usize = 8;
+const TCP_HEADER_SIZE: usize = 20;
+const TCP_FLAGS_AT: usize = 13;
+
+/// The more-fragments flag and the fragment offset, in the word that holds them. Don't-fragment is not part of it.
+const IPV4_FRAGMENT_MASK: u16 = 0x3fff;
+
+/// FIN, SYN and RST: a segment that has one of them changes the state of its connection and takes the ordinary path.
+const TCP_STATE_FLAGS: u8 = 0x01 | 0x02 | 0x04;
+
+/// The key of a flow, never zero. Bits 0 to 61 are a hash; two flows can have the same key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(transparent)]
+pub struct FlowKey(u64);
+
+impl FlowKey {
+    /// Set in every key, so that zero can stand for "no flow" in a table.
+    const IN_USE: u64 = 1 << 63;
+    /// Set for TCP, clear for UDP.
+    const TCP: u64 = 1 << 62;
+
+    /// Returns the key as a number, for use as an index or in an atomic.
+    #[inline(always)]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// Returns the IP protocol number of the flow.
+    #[inline(always)]
+    pub const fn l4_proto(self) -> u8 {
+        if self.0 & Self::TCP != 0 {
+            IPPROTO_TCP
+        } else {
+            IPPROTO_UDP
+        }
+    }
+}
+
+/// Makes flow keys that an outsider cannot predict.
+///
+/// The hash is a seeded multiply-and-fold, far weaker than siphash. That is enough, because nothing but the spread of the
+/// load depends on it: packets of one flow always have the same key, and flows that share a key are merely split and put
+/// back in order as one. A sender who finds collisions gains no more than by sending a single flow.
+#[derive(Clone, Copy, Debug)]
+pub struct FlowHasher {
+    seeds: [u64; 2],
+}
+
+impl FlowHasher {
+    /// Returns a hasher for a seed, which should be random and the same for all packets of a machine.
+    pub const fn new(seed: u64) -> Self {
+        Self {
+            seeds: [seed, fold(seed ^ MIX_A, MIX_B)],
+        }
+    }
+
+    /// Returns the key of the flow that a packet belongs to, or nothing when the packet must not be split.
+    ///
+    /// `eth_proto` is in host byte order. `packet` starts at the network header and holds what is contiguous of the
+    /// packet; 64 bytes are enough, unless IPv4 options push the ports further away.
+    ///
+    /// Only UDP and TCP have a key. Fragments have none, because only the first one has ports. IPv6 packets with
+    /// extension headers have none, nor have TCP segments that open or close a connection.
+    #[inline]
+    pub fn key(&self, eth_proto: u16, packet: &[u8]) -> Option<FlowKey> {
+        match eth_proto {
+            ETH_P_IP => self.ipv4(packet),
+            ETH_P_IPV6 => self.ipv6(packet),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    fn ipv4(&self, packet: &[u8]) -> Option<FlowKey> {
+        let [version_ihl, _, _, _, _, _, fragment_high, fragment_low, _, protocol, _, _, addresses @ ..] =
+            packet.first_chunk::<IPV4_HEADER_SIZE>()?;
+        let header_size = usize::from(version_ihl & 0x0f) * 4;
+        if version_ihl >> 4 != 4 || header_size < IPV4_HEADER_SIZE {
+            return None;
+        }
+        if u16::from_be_bytes([*fragment_high, *fragment_low]) & IPV4_FRAGMENT_MASK != 0 {
+            return None;
+        }
+        let ports = ports(*protocol, packet.get(header_size..)?)?;
+        // The byte order of a hash does not matter: the native one costs nothing.
+        let addresses = u64::from_ne_bytes(*addresses);
+        Some(self.finish(addresses, ports, *protocol))
+    }
+
+    #[inline]
+    fn ipv6(&self, packet: &[u8]) -> Option<FlowKey> {
+        let ([version, _, _, _, _, _, next_header, _], packet) = packet.split_first_chunk()?;
+        let (source, packet) = packet.split_first_chunk()?;
+        let (destination, l4) = packet.split_first_chunk()?;
+        if version >> 4 != 6 {
+            return None;
+        }
+        let ports = ports(*next_header, l4)?;
+        let source = fold_u128(u128::from_ne_bytes(*source), self.seeds);
+        let destination = fold_u128(u128::from_ne_bytes(*destination), [source, self.seeds[0]]);
+        Some(self.finish(destination, ports, *next_header))
+    }
+
+    #[inline(always)]
+    fn finish(&self, addresses: u64, ports: u32, protocol: u8) -> FlowKey {
+        let [seed_a, seed_b] = self.seeds;
+        let hash = fold(fold(addresses ^ seed_a, u64::from(ports) ^ seed_b), MIX_A);
+        let protocol_bit = if protocol == IPPROTO_TCP {
+            FlowKey::TCP
+        } else {
+            0
+        };
+        FlowKey(hash & !FlowKey::TCP | protocol_bit | FlowKey::IN_USE)
+    }
+}
+
+/// Odd numbers with an even mix of set and clear bits: digits of the golden ratio and of the square root of three.
+const MIX_A: u64 = 0x9e37_79b9_7f4a_7c15;
+const MIX_B: u64 = 0xbb67_ae85_84ca_a73b;
+
+/// Multiplies into 128 bits and folds the halves together, so that every input bit reaches most output bits.
+#[inline(always)]
+const fn fold(a: u64, b: u64) -> u64 {
+    // CAST: a product of two 64-bit numbers fits into 128 bits; its halves are what is wanted.
+    let product = (a as u128).wrapping_mul(b as u128);
+    (product as u64) ^ ((product >> 64) as u64)
+}
+
+#[inline(always)]
+fn fold_u128(value: u128, [seed_a, seed_b]: [u64; 2]) -> u64 {
+    // CAST: the two halves.
+    fold(value as u64 ^ seed_a, (value >> 64) as u64 ^ seed_b)
+}
+
+/// Returns both ports of a UDP or TCP header, unless the header is cut off or the segment changes a connection.
+#[inline(always)]
+fn ports(protocol: u8, l4: &[u8]) -> Option<u32> {
+    let ports = match protocol {
+        IPPROTO_UDP => l4.first_chunk::<UDP_HEADER_SIZE>()?.first_chunk()?,
+        IPPROTO_TCP => {
+            let header = l4.first_chunk::<TCP_HEADER_SIZE>()?;
+            if header[TCP_FLAGS_AT] & TCP_STATE_FLAGS != 0 {
+                return None;
+            }
+            header.first_chunk()?
+        }
+        _ => return None,
+    };
+    Some(u32::from_ne_bytes(*ports))
+}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The flows that one source has seen lately: who is fast enough to be split, and where the split ones stand.
+//!
+//! Small and set-associative: fast flows find their place, slow ones push each other out.
+
+use super::flow_key::FlowKey;
+
+/// Length of the window over which a flow's rate is counted.
+pub const RATE_WINDOW_MS: u32 = 100;
+
+const SETS: usize = 64;
+const WAYS: usize = 4;
+
+/// Where a flow stands. `Counting` is 0, so memory of zeros is a table of flows that nobody has seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum State {
+    /// On the ordinary path; its packets are counted.
+    #[default]
+    Counting = 0,
+    /// On the ordinary path, with a slot; a probe is under way.
+    Probing,
+    /// Split.
+    Split,
+    /// Its packets are carried here until the lanes have delivered all that was split.
+    Stopping,
+    /// On the ordinary path again; the slot waits for packets that something on that path has queued.
+    Draining,
+}
+
+/// The lane number that stands for the core that dispatches.
+pub const INLINE: u8 = u8::MAX;
+
+/// One flow. Times are in milliseconds and wrap.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Flow {
+    /// The key, or 0 for an empty place.
+    key: u64,
+    /// Start of the window in which `pkts` are counted.
+    window_start_ms: u32,
+    /// Packets in this window.
+    pub(super) pkts: u32,
+    /// Not to be split before this time, if `held` says so.
+    hold_until_ms: u32,
+    held: bool,
+    pub(super) state: State,
+    pub(super) slot: u8,
+    /// Lane of the open batch, or [`INLINE`].
+    pub(super) lane: u8,
+    /// Whether `batch` may get more packets.
+    pub(super) open: bool,
+    /// The batch opened last.
+    pub(super) batch: u32,
+    /// Packets that still go into the open batch.
+    pub(super) left: u32,
+    /// The probe under way, or the batch of the fence.
+    pub(super) mark: u32,
+    /// Since when the state is `Probing`, or when a packet was last known to reach the merge point.
+    pub(super) since_ms: u32,
+    /// The slot's counters when they were last looked at.
+    pub(super) arrived_pkts: u32,
+    pub(super) late_pkts: u64,
+    pub(super) given_up: u64,
+}
+
+/// Returns whether `now` is at or after `then`.
+fn reached(now: u32, then: u32) -> bool {
+    // CAST: the sign of the difference tells.
+    now.wrapping_sub(then) as i32 >= 0
+}
+
+impl Flow {
+    /// Counts a packet. Returns the number in the window that has just ended, if one has.
+    #[inline]
+    pub(super) fn count(&mut self, now_ms: u32) -> Option<u32> {
+        let ended = if now_ms.wrapping_sub(self.window_start_ms) >= RATE_WINDOW_MS {
+            let pkts = self.pkts;
+            self.window_start_ms = now_ms;
+            self.pkts = 0;
+            Some(pkts)
+        } else {
+            None
+        };
+        self.pkts = self.pkts.saturating_add(1);
+        ended
+    }
+
+    /// Returns whether no packet has come for `ms` at least.
+    pub(super) fn is_idle(&self, now_ms: u32, ms: u32) -> bool {
+        now_ms.wrapping_sub(self.window_start_ms) >= ms.saturating_add(RATE_WINDOW_MS)
+    }
+
+    /// Keeps the flow on the ordinary path for `ms`.
+    pub(super) fn hold(&mut self, now_ms: u32, ms: u32) {
+        self.held = true;
+        self.hold_until_ms = now_ms.wrapping_add(ms);
+    }
+
+    /// Returns whether the flow has to stay on the ordinary path for now.
+    pub(super) fn is_held(&mut self, now_ms: u32) -> bool {
+        if self.held && reached(now_ms, self.hold_until_ms) {
+            self.held = false;
+        }
+        self.held
+    }
+}
+
+/// The flows of one source. Memory of zeros is an empty table.
+#[derive(Debug)]
+pub struct FlowTable {
+    sets: [[Flow; WAYS]; SETS],
+}
+
+impl FlowTable {
+    /// Returns an empty table.
+    pub fn new() -> Self {
+        Self {
+            sets: [[Flow::default(); WAYS]; SETS],
+        }
+    }
+
+    /// Returns the flow's place, a new one if it has none; nothing if all places it could have are in use.
+    #[inline]
+    pub fn find(&mut self, key: FlowKey, now_ms: u32) -> Option<&mut Flow> {
+        let key = key.get();
+        // CAST: only the low bits are used. PANIC: the remainder is below the length.
+        let set = &mut self.sets[key as usize % SETS];
+        // Two passes, as a borrow from a loop cannot be returned early.
+        let way = match set.iter().position(|flow| flow.key == key) {
+            Some(way) => way,
+            None => Self::make_room(set, key, now_ms)?,
+        };
+        set.get_mut(way)
+    }
+
+    #[cold]
+    fn make_room(set: &mut [Flow; WAYS], key: u64, now_ms: u32) -> Option<usize> {
+        let (way, place) = set
+            .iter_mut()
+            .enumerate()
+            .filter(|(_, flow)| flow.state == State::Counting)
+            .max_by_key(|(_, flow)| {
+                if flow.key == 0 {
+                    u32::MAX
+                } else {
+                    now_ms.wrapping_sub(flow.window_start_ms)
+                }
+            })?;
+        *place = Flow {
+            key,
+            window_start_ms: now_ms,
+            ..Flow::default()
+        };
+        Some(way)
+    }
+
+    /// Returns the flows that have a slot.
+    pub(super) fn with_slot(&mut self) -> impl Iterator<Item = &mut Flow> {
+        self.sets
+            .iter_mut()
+            .flatten()
+            .filter(|flow| flow.state != State::Counting)
+    }
+}
+
+impl Default for FlowTable {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The knobs: what an operator can set, within which limits, and how it is read and written.
+//!
+//! [`KNOBS`] is the one place that names them. The debugfs files, the module parameters and the log lines about refused
+//! values are all made from it.
+
+use core::fmt;
+
+use super::cpulist::{
+    CpuListError,
+    CpuListErrorKind,
+    CpuSet,
+    MAX_CPUS, //
+};
+
+/// The most CPUs that can serve as lanes.
+pub const MAX_LANES: usize = 16;
+
+/// Bytes of a network device name with its closing NUL, the kernel's `IFNAMSIZ`.
+pub const DEVICE_NAME_SIZE: usize = 16;
+
+/// What is allowed in a write to the `devices` file.
+pub const DEVICES_ALLOWED: &str =
+    "devices: allowed +NAME to split the flows of a device and -NAME to stop, with NAME of 1 to 15 bytes";
+
+/// A configuration. Every value in it is within its limits as long as it is changed with [`Knobs::set`] alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Knobs {
+    /// Whether flows are split at all.
+    pub enabled: bool,
+    /// The lanes, as CPUs.
+    pub cpus: CpuSet,
+    /// Packets in a batch: consecutive packets of a flow that take the same lane.
+    pub batch_pkts: u32,
+    /// How long the merger waits for a missing batch.
+    pub merge_timeout_us: u32,
+    /// The packet rate above which a flow is split.
+    pub min_flow_pps: u32,
+}
+
+impl Knobs {
+    /// The configuration of a freshly loaded module: off.
+    pub const DEFAULT: Self = Self {
+        enabled: false,
+        cpus: CpuSet::EMPTY,
+        batch_pkts: BATCH_PKTS.default,
+        merge_timeout_us: MERGE_TIMEOUT_US.default,
+        min_flow_pps: MIN_FLOW_PPS.default,
+    };
+
+    /// Sets one knob from text. On an error the old value stays.
+    pub fn set(&mut self, knob: Knob, text: &[u8]) -> Result<(), KnobError> {
+        match knob {
+            Knob::Enabled => self.enabled = SWITCH.parse(text)? == 1,
+            Knob::Cpus => self.cpus = parse_lanes(text)?,
+            Knob::BatchPkts => self.batch_pkts = BATCH_PKTS.parse(text)?,
+            Knob::MergeTimeoutUs => self.merge_timeout_us = MERGE_TIMEOUT_US.parse(text)?,
+            Knob::MinFlowPps => self.min_flow_pps = MIN_FLOW_PPS.parse(text)?,
+        }
+        Ok(())
+    }
+
+    /// Returns the value of one knob, for printing. What is printed is accepted by [`Knobs::set`].
+    pub fn get(&self, knob: Knob) -> KnobValue {
+        match knob {
+            Knob::Enabled => KnobValue::Number(u32::from(self.enabled)),
+            Knob::Cpus => KnobValue::Cpus(self.cpus),
+            Knob::BatchPkts => KnobValue::Number(self.batch_pkts),
+            Knob::MergeTimeoutUs => KnobValue::Number(self.merge_timeout_us),
+            Knob::MinFlowPps => KnobValue::Number(self.min_flow_pps),
+        }
+    }
+}
+
+impl Default for Knobs {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+/// Names one knob.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Knob {
+    /// `enabled`
+    Enabled,
+    /// `cpus`
+    Cpus,
+    /// `batch_pkts`
+    BatchPkts,
+    /// `merge_timeout_us`
+    MergeTimeoutUs,
+    /// `min_flow_pps`
+    MinFlowPps,
+}
+
+impl Knob {
+    /// Returns the description of the knob.
+    pub const fn spec(self) -> &'static KnobSpec {
+        // PANIC: `KNOBS` has one entry per variant, in the order of the enum, which is checked below at build time.
+        &KNOBS[self as usize]
+    }
+}
+
+/// Everything that the outside has to know of a knob.
+#[derive(Debug)]
+pub struct KnobSpec {
+    /// Which knob this is.
+    pub knob: Knob,
+    /// Name of the debugfs file and of the module parameter.
+    pub name: &'static str,
+    /// What it means, in one line.
+    pub help: &'static str,
+    /// What it can be.
+    pub limits: Limits,
+}
+
+impl KnobSpec {
+    /// Returns the sentence that says what is allowed, for printing after a value was refused.
+    pub fn allowed(&self) -> Allowed<'_> {
+        Allowed(self)
+    }
+}
+
+/// The values that a knob can have.
+#[derive(Debug)]
+pub enum Limits {
+    /// 0 or 1.
+    Switch,
+    /// A number within limits.
+    Number(&'static NumberLimits),
+    /// Up to [`MAX_LANES`] CPUs.
+    Lanes,
+}
+
+/// The limits and the default of a number.
+#[derive(Debug)]
+pub struct NumberLimits {
+    /// The smallest allowed value.
+    pub min: u32,
+    /// The largest allowed value.
+    pub max: u32,
+    /// The value of a freshly loaded module.
+    pub default: u32,
+    /// What is counted.
+    pub unit: &'static str,
+}
+
+const SWITCH: NumberLimits = NumberLimits {
+    min: 0,
+    max: 1,
+    default: 0,
+    unit: "",
+};
+
+const BATCH_PKTS: NumberLimits = NumberLimits {
+    min: 1,
+    max: 4096,
+    default: 256,
+    unit: "packets",
+};
+
+const MERGE_TIMEOUT_US: NumberLimits = NumberLimits {
+    min: 10,
+    max: 1_000_000,
+    default: 200,
+    unit: "microseconds",
+};
+
+const MIN_FLOW_PPS: NumberLimits = NumberLimits {
+    min: 1,
+    max: 10_000_000,
+    default: 20_000,
+    unit: "packets per second",
+};
+
+/// The knobs, in the order of [`Knob`].
+pub const KNOBS: [KnobSpec; 5] = [
+    KnobSpec {
+        knob: Knob::Enabled,
+        name: "enabled",
+        help: "whether flows of the listed devices are split",
+        limits: Limits::Switch,
+    },
+    KnobSpec {
+        knob: Knob::Cpus,
+        name: "cpus",
+        help: "the CPUs that carry batches, as a CPU list",
+        limits: Limits::Lanes,
+    },
+    KnobSpec {
+        knob: Knob::BatchPkts,
+        name: "batch_pkts",
+        help: "consecutive packets of a flow that take the same CPU",
+        limits: Limits::Number(&BATCH_PKTS),
+    },
+    KnobSpec {
+        knob: Knob::MergeTimeoutUs,
+        name: "merge_timeout_us",
+        help: "how long packets wait for an earlier batch before they are delivered without it",
+        limits: Limits::Number(&MERGE_TIMEOUT_US),
+    },
+    KnobSpec {
+        knob: Knob::MinFlowPps,
+        name: "min_flow_pps",
+        help: "the packet rate above which a flow is split",
+        limits: Limits::Number(&MIN_FLOW_PPS),
+    },
+];
+
+const _: () = {
+    let mut i = 0;
+    while i < KNOBS.len() {
+        assert!(KNOBS[i].knob as usize == i);
+        i += 1;
+    }
+};
+
+impl NumberLimits {
+    /// Reads a decimal number within the limits, with white space around it ignored.
+    fn parse(&self, text: &[u8]) -> Result<u32, KnobError> {
+        let digits = text.trim_ascii();
+        if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+            return Err(KnobError::Syntax);
+        }
+        // A number that is too large for `u32` saturates and is then above every limit.
+        let value = digits.iter().fold(0u32, |value, digit| {
+            value
+                .saturating_mul(10)
+                .saturating_add(u32::from(digit - b'0'))
+        });
+        if value < self.min || value > self.max {
+            return Err(KnobError::Range);
+        }
+        Ok(value)
+    }
+}
+
+fn parse_lanes(text: &[u8]) -> Result<CpuSet, KnobError> {
+    let cpus = CpuSet::parse(text)?;
+    if cpus.len() > MAX_LANES {
+        return Err(KnobError::Range);
+    }
+    Ok(cpus)
+}
+
+/// The value of a knob, printed as it is written in debugfs, without a line end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KnobValue {
+    /// A number, or a switch as 0 or 1.
+    Number(u32),
+    /// A set of CPUs.
+    Cpus(CpuSet),
+}
+
+impl fmt::Display for KnobValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(value) => fmt::Display::fmt(value, f),
+            Self::Cpus(cpus) => fmt::Display::fmt(cpus, f),
+        }
+    }
+}
+
+/// Prints as the sentence that says what a knob can be, such as `batch_pkts: allowed 1 to 4096 packets`.
+#[derive(Clone, Copy, Debug)]
+pub struct Allowed<'a>(&'a KnobSpec);
+
+impl fmt::Display for Allowed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: allowed ", self.0.name)?;
+        match self.0.limits {
+            Limits::Switch => write!(f, "0 (off) or 1 (on)"),
+            Limits::Number(NumberLimits { min, max, unit, .. }) => {
+                write!(f, "{min} to {max} {unit}")
+            }
+            Limits::Lanes => write!(
+                f,
+                "up to {MAX_LANES} CPUs below {MAX_CPUS}, written like 2-5,8, or nothing for none"
+            ),
+        }
+    }
+}
+
+/// Why a value was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KnobError {
+    /// The text is not a value of this kind; `EINVAL` to the writer.
+    Syntax,
+    /// The value is outside its limits; `ERANGE` to the writer.
+    Range,
+}
+
+impl From<CpuListError> for KnobError {
+    fn from(error: CpuListError) -> Self {
+        match error.kind {
+            CpuListErrorKind::Syntax => Self::Syntax,
+            CpuListErrorKind::Range => Self::Range,
+        }
+    }
+}
+
+/// A write to the `devices` file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceCommand {
+    /// `+NAME`: split the flows of this device.
+    Add(DeviceName),
+    /// `-NAME`: stop splitting them.
+    Remove(DeviceName),
+}
+
+impl DeviceCommand {
+    /// Reads `+NAME` or `-NAME`, with white space around it ignored.
+    pub fn parse(text: &[u8]) -> Result<Self, KnobError> {
+        match text.trim_ascii().split_first() {
+            Some((b'+', name)) => DeviceName::new(name).map(Self::Add),
+            Some((b'-', name)) => DeviceName::new(name).map(Self::Remove),
+            _ => Err(KnobError::Syntax),
+        }
+    }
+}
+
+/// A name that a network device can have.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct DeviceName {
+    /// The name, then zeros, of which there is at least one.
+    bytes: [u8; DEVICE_NAME_SIZE],
+}
+
+impl DeviceName {
+    /// Checks a name by the rules of the kernel's `dev_valid_name()`.
+    pub fn new(name: &[u8]) -> Result<Self, KnobError> {
+        let too_long = name.len() >= DEVICE_NAME_SIZE;
+        if too_long || matches!(name, b"" | b"." | b"..") || name.iter().any(is_forbidden) {
+            return Err(KnobError::Syntax);
+        }
+        let mut bytes = [0; DEVICE_NAME_SIZE];
+        for (to, from) in bytes.iter_mut().zip(name) {
+            *to = *from;
+        }
+        Ok(Self { bytes })
+    }
+
+    /// Reads a list of names with commas between them, the form of the module parameter; an empty list has no name.
+    pub fn list(text: &[u8]) -> impl Iterator<Item = Result<Self, KnobError>> + '_ {
+        let text = text.trim_ascii();
+        let nr_names = if text.is_empty() { 0 } else { usize::MAX };
+        text.split(|byte| *byte == b',')
+            .take(nr_names)
+            .map(Self::new)
+    }
+
+    /// Returns the name without the NUL.
+    pub fn as_bytes(&self) -> &[u8] {
+        self.bytes.split(|byte| *byte == 0).next().unwrap_or(&[])
+    }
+
+    /// Returns the name as the kernel keeps it: NUL-terminated, in a field of fixed size.
+    pub fn as_array(&self) -> &[u8; DEVICE_NAME_SIZE] {
+        &self.bytes
+    }
+}
+
+/// Returns whether a byte cannot be part of a device name. 0xa0 is white space to the kernel's `isspace()`.
+fn is_forbidden(byte: &u8) -> bool {
+    matches!(byte, 0 | b'/' | b':' | b' ' | b'\t'..=b'\r' | 0xa0)
+}
+
+impl fmt::Display for DeviceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.as_bytes().escape_ascii(), f)
+    }
+}
+
+impl fmt::Debug for DeviceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DeviceName({self})")
+    }
+}

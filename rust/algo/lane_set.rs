@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The lanes as the dispatcher sees them: which one gets the next batch.
+
+use super::queue::ring::Producer;
+use super::queue::Packet;
+use super::slot::LaneId;
+use super::tag::Tag;
+
+/// Lanes a source can have.
+pub const MAX_LANES: usize = 16;
+
+/// The producing ends of a source's lanes.
+pub struct LaneSet<P: Packet> {
+    lanes: [Option<(Producer<P>, LaneId)>; MAX_LANES],
+    nr_lanes: usize,
+    // The lane that got the last batch.
+    last: usize,
+    // Bit `n`: lane `n` got items since the last `take_touched`.
+    touched: u32,
+    // Bit `n`: lane `n`'s CPU is going offline; it gets no new batches.
+    offline: u32,
+}
+
+impl<P: Packet> LaneSet<P> {
+    /// Returns a set without lanes.
+    pub const fn new() -> Self {
+        Self {
+            lanes: [const { None }; MAX_LANES],
+            nr_lanes: 0,
+            last: 0,
+            touched: 0,
+            offline: 0,
+        }
+    }
+
+    /// Adds a lane; gives the end back if there are [`MAX_LANES`] already.
+    pub fn add(&mut self, lane: Producer<P>, id: LaneId) -> Result<(), Producer<P>> {
+        match self.lanes.get_mut(self.nr_lanes) {
+            Some(place) => {
+                *place = Some((lane, id));
+                self.nr_lanes += 1;
+                Ok(())
+            }
+            None => Err(lane),
+        }
+    }
+
+    /// Returns whether there is a lane.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.nr_lanes == 0
+    }
+
+    /// Tells which lanes (bit mask) get no new batches for now.
+    #[inline]
+    pub fn set_offline(&mut self, offline: u32) {
+        self.offline = offline;
+    }
+
+    #[inline]
+    fn lane(&mut self, lane: u8) -> Option<&mut Producer<P>> {
+        let (producer, _) = self.lanes.get_mut(usize::from(lane))?.as_mut()?;
+        Some(producer)
+    }
+
+    /// Returns by which name the merger's side knows a lane; 0 for none.
+    pub(super) fn id(&self, lane: u8) -> LaneId {
+        match self.lanes.get(usize::from(lane)) {
+            Some(Some((_, id))) => *id,
+            _ => 0,
+        }
+    }
+
+    /// Chooses a lane in turn and reserves room for a whole batch and its end; none if no lane has that room.
+    pub(super) fn reserve_batch(&mut self, batch_pkts: u32) -> Option<u8> {
+        let mut lane = self.last;
+        for _ in 0..self.nr_lanes {
+            lane += 1;
+            if lane >= self.nr_lanes {
+                lane = 0;
+            }
+            if self.offline >> lane & 1 == 1 {
+                continue;
+            }
+            let (producer, _) = self.lanes.get_mut(lane)?.as_mut()?;
+            if producer.reserve(batch_pkts.saturating_add(1)) {
+                self.last = lane;
+                // CAST: below MAX_LANES.
+                return Some(lane as u8);
+            }
+        }
+        None
+    }
+
+    /// Hands a packet to a lane; gives it back if no room was reserved.
+    #[inline]
+    pub(super) fn push(&mut self, lane: u8, packet: P) -> Result<(), P> {
+        match self.lane(lane) {
+            Some(producer) => {
+                producer.push(packet)?;
+                self.touched |= 1 << lane;
+                Ok(())
+            }
+            None => Err(packet),
+        }
+    }
+
+    /// Ends a batch that has used all but `unused` packets of its room.
+    pub(super) fn end_batch(&mut self, lane: u8, tag: Tag, unused: u32) {
+        if let Some(producer) = self.lane(lane) {
+            producer.unreserve(unused);
+            producer.push_end(tag);
+            self.touched |= 1 << lane;
+        }
+    }
+
+    /// Returns the lanes (bit mask) that have got items since the last call.
+    #[inline]
+    pub fn take_touched(&mut self) -> u32 {
+        core::mem::take(&mut self.touched)
+    }
+}
+
+impl<P: Packet> Default for LaneSet<P> {
+    fn default() -> Self {
+        Self::new()
+    }
+}

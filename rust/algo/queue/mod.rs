@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The shared queues: the only part of the algorithm with `unsafe`.
+//!
+//! Packets are linked through fields of their own (no allocation), and ownership moves with them: whoever takes a
+//! packet out of a queue owns it. [`ring`] carries packets from the NIC's core to a lane, [`chain`] from a lane to
+//! the merger.
+
+pub mod chain;
+pub mod ring;
+
+use core::ptr::NonNull;
+
+/// An owned packet that can be linked into the queues of this module.
+///
+/// # Safety
+///
+/// 1. [`into_node`](Packet::into_node) gives up ownership, and the node stays valid until
+///    [`from_node`](Packet::from_node) takes it back.
+/// 2. `next`, `last` and `older` are three separate places in the node that nothing else uses while the packet is in
+///    a queue.
+/// 3. Nodes are aligned to at least two bytes.
+pub unsafe trait Packet: Sized {
+    /// The memory of a packet.
+    type Node;
+
+    /// Turns the packet into its node and gives up ownership.
+    fn into_node(self) -> NonNull<Self::Node>;
+
+    /// Takes ownership of the packet that `node` is.
+    ///
+    /// # Safety
+    ///
+    /// `node` came from [`into_node`](Packet::into_node), and ownership has not been taken back since.
+    unsafe fn from_node(node: NonNull<Self::Node>) -> Self;
+
+    /// Returns the place of the link to the packet that follows in a chain.
+    ///
+    /// # Safety
+    ///
+    /// `node` is a node whose ownership the caller has.
+    unsafe fn next(node: NonNull<Self::Node>) -> *mut *mut Self::Node;
+
+    /// Returns the place where the first packet of a parked chain names the last one.
+    ///
+    /// # Safety
+    ///
+    /// As [`next`](Packet::next).
+    unsafe fn last(node: NonNull<Self::Node>) -> *mut *mut Self::Node;
+
+    /// Returns the place where the first packet of a parked chain names the chain parked before.
+    ///
+    /// # Safety
+    ///
+    /// As [`next`](Packet::next).
+    unsafe fn older(node: NonNull<Self::Node>) -> *mut *mut Self::Node;
+
+    /// Writes the packet's tag.
+    fn set_tag(&mut self, tag: super::tag::Tag);
+}

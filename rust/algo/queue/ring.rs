@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! From the NIC's core to a lane: a bounded ring with one producer and one consumer.
+//!
+//! | | |
+//! |---|---|
+//! | producer | the NAPI (or CPU) that receives the flow; softirq context; wait-free |
+//! | consumer | the lane's NAPI; softirq context; wait-free |
+//! | full | the producer asks for room before it starts a batch; what it has reserved always fits |
+//! | cost | one store and one release store per packet on either side; the other side's index is read only when the own copy of it says "full" or "empty" |
+//!
+//! `head` and `tail` count items and wrap; they lie on cache lines of their own (128 bytes: adjacent lines are fetched
+//! in pairs). Memory of zeros is an empty ring.
+
+use super::super::sync::{AtomicPtr, AtomicU32, Ordering};
+use super::super::tag::Tag;
+use super::Packet;
+use core::marker::PhantomData;
+use core::ptr::{self, NonNull};
+
+/// Items a ring can hold; a power of two, and at least the largest batch with its end.
+pub const RING_ITEMS: usize = if cfg!(loom) { 4 } else { 8192 };
+
+const MASK: u32 = RING_ITEMS as u32 - 1;
+
+/// What the NIC's core hands to a lane.
+#[derive(Debug)]
+pub enum Item<P> {
+    /// A tagged packet.
+    Packet(P),
+    /// No more packets of this batch will follow.
+    BatchEnd(Tag),
+}
+
+/// Keeps what is inside away from neighbours' cache lines.
+#[derive(Debug)]
+#[repr(align(128))]
+struct OwnLine<T>(T);
+
+/// The shared memory of a ring. See the head of this file.
+pub struct Ring<P: Packet> {
+    // INVARIANT: `tail - head <= RING_ITEMS`; the items in between hold what was pushed and not yet popped.
+    head: OwnLine<AtomicU32>,
+    tail: OwnLine<AtomicU32>,
+    // A node's address, or a tag shifted left by one with the lowest bit set.
+    items: [AtomicPtr<P::Node>; RING_ITEMS],
+    packets: PhantomData<P>,
+}
+
+// SAFETY: A ring owns the packets in it; the indices hand them from one side to the other.
+unsafe impl<P: Packet + Send> Send for Ring<P> {}
+// SAFETY: As above.
+unsafe impl<P: Packet + Send> Sync for Ring<P> {}
+
+impl<P: Packet> Ring<P> {
+    /// Returns an empty ring.
+    pub fn new() -> Self {
+        Self {
+            head: OwnLine(AtomicU32::new(0)),
+            tail: OwnLine(AtomicU32::new(0)),
+            items: core::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
+            packets: PhantomData,
+        }
+    }
+
+    /// Returns whether all that was pushed has been popped. Any context.
+    pub fn is_empty(&self) -> bool {
+        // ORDERING: Acquire pairs with the consumer's Release of `head`: what it did with the items is visible.
+        let head = self.head.0.load(Ordering::Acquire);
+        // ORDERING: Relaxed: a snapshot.
+        self.tail.0.load(Ordering::Relaxed) == head
+    }
+
+    /// Returns the two ends of `ring`.
+    ///
+    /// # Safety
+    ///
+    /// 1. `ring` outlives both ends.
+    /// 2. It is called once for a ring.
+    pub unsafe fn ends(ring: NonNull<Self>) -> (Producer<P>, Consumer<P>) {
+        let producer = Producer {
+            ring,
+            tail: 0,
+            head_seen: 0,
+            reserved: 0,
+        };
+        let consumer = Consumer {
+            ring,
+            head: 0,
+            tail_seen: 0,
+        };
+        (producer, consumer)
+    }
+}
+
+impl<P: Packet> Default for Ring<P> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<P: Packet> Drop for Ring<P> {
+    fn drop(&mut self) {
+        // SAFETY: We have the ring to ourselves, and the real ends are gone or will not be used again.
+        let (_, mut consumer) = unsafe { Self::ends(NonNull::from(&mut *self)) };
+        // ORDERING: Relaxed: nobody else is there.
+        consumer.head = self.head.0.load(Ordering::Relaxed);
+        consumer.tail_seen = consumer.head;
+        while consumer.pop().is_some() {}
+    }
+}
+
+/// The producing end.
+pub struct Producer<P: Packet> {
+    ring: NonNull<Ring<P>>,
+    tail: u32,
+    head_seen: u32,
+    reserved: u32,
+}
+
+// SAFETY: It may move to another CPU with the NAPI that owns it.
+unsafe impl<P: Packet + Send> Send for Producer<P> {}
+
+impl<P: Packet> Producer<P> {
+    fn ring(&self) -> &Ring<P> {
+        // SAFETY: By the contract of `Ring::ends` the ring outlives us.
+        unsafe { self.ring.as_ref() }
+    }
+
+    /// Reserves room for `items` more; false if there is not that much.
+    #[inline]
+    pub fn reserve(&mut self, items: u32) -> bool {
+        let wanted = self.reserved.wrapping_add(items);
+        if self.room() < wanted {
+            // ORDERING: Acquire pairs with the consumer's Release: it has taken the old items out.
+            self.head_seen = self.ring().head.0.load(Ordering::Acquire);
+            if self.room() < wanted {
+                return false;
+            }
+        }
+        self.reserved = wanted;
+        true
+    }
+
+    /// Gives back room that was reserved and will not be used.
+    #[inline]
+    pub fn unreserve(&mut self, items: u32) {
+        self.reserved = self.reserved.saturating_sub(items);
+    }
+
+    /// Returns how many items fit between the tail and the last known head.
+    #[inline]
+    fn room(&self) -> u32 {
+        // CAST: the capacity is a small constant.
+        (RING_ITEMS as u32).wrapping_sub(self.tail.wrapping_sub(self.head_seen))
+    }
+
+    /// Pushes a packet into reserved room; gives it back if none was reserved.
+    #[inline]
+    pub fn push(&mut self, packet: P) -> Result<(), P> {
+        if self.reserved == 0 {
+            return Err(packet);
+        }
+        self.put(packet.into_node().as_ptr());
+        Ok(())
+    }
+
+    /// Pushes the end of a batch into reserved room; false if none was reserved.
+    #[inline]
+    pub fn push_end(&mut self, tag: Tag) -> bool {
+        if self.reserved == 0 {
+            return false;
+        }
+        // CAST: 32 bits shifted by one fit an address of the 64-bit machines we run on.
+        self.put(ptr::without_provenance_mut((tag.word() as usize) << 1 | 1));
+        true
+    }
+
+    #[inline]
+    fn put(&mut self, word: *mut P::Node) {
+        let ring = self.ring();
+        // PANIC: masked to below the length.
+        // ORDERING: Relaxed: published by the store of `tail` below.
+        ring.items[(self.tail & MASK) as usize].store(word, Ordering::Relaxed);
+        let tail = self.tail.wrapping_add(1);
+        // ORDERING: Release pairs with the consumer's Acquire: item and packet are visible with the index.
+        ring.tail.0.store(tail, Ordering::Release);
+        self.tail = tail;
+        // INVARIANT: reserved room was free, so `tail - head` stays within the ring.
+        self.reserved -= 1;
+    }
+}
+
+/// The consuming end.
+pub struct Consumer<P: Packet> {
+    ring: NonNull<Ring<P>>,
+    head: u32,
+    tail_seen: u32,
+}
+
+// SAFETY: It may move to another CPU with the NAPI that owns it.
+unsafe impl<P: Packet + Send> Send for Consumer<P> {}
+
+impl<P: Packet> Consumer<P> {
+    /// Takes the oldest item out.
+    #[inline]
+    pub fn pop(&mut self) -> Option<Item<P>> {
+        // SAFETY: By the contract of `Ring::ends` the ring outlives us.
+        let ring = unsafe { self.ring.as_ref() };
+        if self.head == self.tail_seen {
+            // ORDERING: Acquire pairs with the producer's Release.
+            self.tail_seen = ring.tail.0.load(Ordering::Acquire);
+            if self.head == self.tail_seen {
+                return None;
+            }
+        }
+        // PANIC: masked to below the length.
+        // ORDERING: Relaxed: the Acquire of `tail` made it visible.
+        let word = ring.items[(self.head & MASK) as usize].load(Ordering::Relaxed);
+        self.head = self.head.wrapping_add(1);
+        // ORDERING: Release pairs with the producer's Acquire in `reserve`: the place is free only after the load.
+        ring.head.0.store(self.head, Ordering::Release);
+
+        if word.addr() & 1 == 1 {
+            // CAST: the address is a 32-bit tag shifted by one.
+            return Some(Item::BatchEnd(Tag::from_word((word.addr() >> 1) as u32)));
+        }
+        // PANIC: a pushed node is never null.
+        let node = NonNull::new(word)?;
+        // SAFETY: `push` gave the node up to the ring, and the place is read only once.
+        Some(Item::Packet(unsafe { P::from_node(node) }))
+    }
+}

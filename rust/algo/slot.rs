@@ -1,0 +1,476 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A slot: where the micro-flows of one flow are put back in order.
+//!
+//! The dispatcher numbers batches; lanes park what they have carried ([`Slot::park`]) and say when a batch is complete
+//! ([`Slot::complete`]); whoever makes progress possible merges ([`Slot::merge`]). The merging counter `next` (MFLOW,
+//! section III-B) is the batch whose turn it is. A batch is complete when its lane says so, never when a number of
+//! packets has been seen: packets are dropped, cloned and coalesced on the way.
+//!
+//! Who may merge is decided by `token`: the first to add to it merges for everybody who adds while it does. There is
+//! no thread or softirq of its own and nobody waits: a core that finds the token taken goes on with its packets.
+//!
+//! Lost wake-ups. A lane that parks or completes batch `b` merges only if it is `b`'s turn; the merger looks at `b`
+//! only when it is `b`'s turn. Both write, then fence, then read the other's word, so at least one of them sees the
+//! other (the store-buffering pattern). `park` also merges when nothing was parked before, so that somebody starts the
+//! deadline.
+
+use super::counters::{Counter, Counters};
+use super::queue::chain::{Chain, ParkedChains};
+use super::queue::Packet;
+use super::sync::{fence, AtomicBool, AtomicU32, AtomicU64, Ordering};
+use super::tag::is_before;
+
+/// Batches that can be under way at once; a power of two.
+pub const WINDOW_BATCHES: u32 = if cfg!(loom) { 4 } else { 1024 };
+
+/// Packets that may be parked in a slot before the oldest batch is given up.
+pub const MAX_PARKED_PKTS: u32 = 16384;
+
+/// Where merged packets go, and the clock of the deadline.
+pub trait Sink<P: Packet> {
+    /// Delivers packets in order and returns how many they were.
+    fn deliver(&mut self, chain: Chain<P>) -> u32;
+    /// Returns a time that only grows, in microseconds.
+    fn now_us(&mut self) -> u64;
+    /// Returns how long the turn of an incomplete batch may hold others up.
+    fn timeout_us(&mut self) -> u32;
+    /// Returns a number that changes whenever this lane takes a packet from its ring.
+    fn lane_progress(&mut self, lane: LaneId) -> u32;
+    /// Calls [`Slot::expire`] and merges, after so many microseconds.
+    fn arm_deadline(&mut self, after_us: u32);
+}
+
+/// A lane, known to the dispatcher and to the [`Sink`]. 0 is this core.
+pub type LaneId = u32;
+
+/// Stands for the ordinary path, which carries the fence.
+pub const ORDINARY_PATH: LaneId = LaneId::MAX;
+
+/// Least time that the fence gets: the ordinary path may be some thousand packets long.
+const FENCE_TIMEOUT_US: u32 = 50_000;
+
+/// What a call of [`Slot::merge`] has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Merged {
+    /// Everything deliverable is delivered, or another core is at it.
+    Done,
+    /// The budget is used up; call again soon.
+    More,
+}
+
+/// The place of one batch in the window.
+struct Place<P: Packet> {
+    parked: ParkedChains<P>,
+    // The number, plus one, of the batch that was completed here last. (Plus one: zeros mean "none yet".)
+    done: AtomicU32,
+    // The lane of the batch opened here last. A hint for the deadline.
+    lane: AtomicU32,
+    // Packets of the batch that something on the path has queued, and that have not arrived yet.
+    queued_pkts: AtomicU32,
+}
+
+/// The merge point of one split flow. See the head of this file. Memory of zeros is a new one.
+pub struct Slot<P: Packet> {
+    // The batch whose turn it is. Written by the token's holder.
+    next: AtomicU32,
+    token: AtomicU32,
+    // Packets parked and not yet delivered.
+    parked_pkts: AtomicU32,
+    // The furthest batch of which packets have been parked: those before it can hold it up.
+    furthest: AtomicU32,
+    // Packets that have reached the merge point, ever; the dispatcher watches it.
+    arrived_pkts: AtomicU32,
+    late: ParkedChains<P>,
+    overflowed: AtomicBool,
+    armed: AtomicBool,
+    // Something on the path queues packets.
+    path_queues: AtomicBool,
+    // Since when (plus one) batch `blocked_on` has held others up; 0: nobody is held up. Written under the token.
+    blocked_since_us: AtomicU64,
+    blocked_on: AtomicU32,
+    // How far that batch's lane had come then.
+    blocked_progress: AtomicU32,
+    // The socket of the packets parked last. Only compared.
+    socket: AtomicU64,
+    // The probe (plus one) that has arrived last.
+    probe_seen: AtomicU32,
+    places: [Place<P>; WINDOW_BATCHES as usize],
+    /// What has happened here. Written under the token, but for what `park` counts.
+    pub counters: Counters,
+}
+
+impl<P: Packet> Slot<P> {
+    /// Returns a new slot.
+    pub fn new() -> Self {
+        Self::starting_at(0)
+    }
+
+    /// Returns a new slot whose first batch is `batch`.
+    pub fn starting_at(batch: u32) -> Self {
+        Self {
+            next: AtomicU32::new(batch),
+            token: AtomicU32::new(0),
+            parked_pkts: AtomicU32::new(0),
+            furthest: AtomicU32::new(batch),
+            arrived_pkts: AtomicU32::new(0),
+            late: ParkedChains::new(),
+            overflowed: AtomicBool::new(false),
+            armed: AtomicBool::new(false),
+            path_queues: AtomicBool::new(false),
+            blocked_since_us: AtomicU64::new(0),
+            blocked_on: AtomicU32::new(0),
+            blocked_progress: AtomicU32::new(0),
+            socket: AtomicU64::new(0),
+            probe_seen: AtomicU32::new(0),
+            places: core::array::from_fn(|_| Place {
+                parked: ParkedChains::new(),
+                done: AtomicU32::new(batch),
+                lane: AtomicU32::new(0),
+                queued_pkts: AtomicU32::new(0),
+            }),
+            counters: Counters::new(),
+        }
+    }
+
+    #[inline]
+    fn place(&self, batch: u32) -> &Place<P> {
+        // PANIC: masked to below the length.
+        &self.places[(batch & (WINDOW_BATCHES - 1)) as usize]
+    }
+
+    /// Returns the batch whose turn it is; all before it have been delivered or given up.
+    #[inline]
+    pub fn next(&self) -> u32 {
+        // ORDERING: Acquire pairs with the Release in `advance`: what was delivered before is visible as delivered.
+        self.next.load(Ordering::Acquire)
+    }
+
+    /// Returns how many packets wait here.
+    #[inline]
+    pub fn parked_pkts(&self) -> u32 {
+        // ORDERING: Acquire pairs with the Release half of `deliver`'s subtraction: zero means delivered.
+        self.parked_pkts.load(Ordering::Acquire)
+    }
+
+    /// Returns how many packets have reached the merge point, modulo 2^32.
+    #[inline]
+    pub fn arrived_pkts(&self) -> u32 {
+        // ORDERING: Relaxed: a statistic.
+        self.arrived_pkts.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether nothing waits here and it is the turn of `batch`.
+    #[inline]
+    pub fn is_drained_up_to(&self, batch: u32) -> bool {
+        self.next() == batch && self.parked_pkts() == 0
+    }
+
+    /// Returns whether packets wait here whose turn it is, so that merging would deliver some.
+    pub fn is_ready(&self) -> bool {
+        if self.parked_pkts() == 0 {
+            return false;
+        }
+        let batch = self.next();
+        !self.place(batch).parked.is_empty() || self.is_complete(batch)
+    }
+
+    /// Notes for which socket packets are parked here.
+    pub fn note_socket(&self, socket: u64) {
+        // ORDERING: Relaxed: a hint.
+        self.socket.store(socket, Ordering::Relaxed);
+    }
+
+    /// Returns whether the packets parked last were for this socket.
+    pub fn is_for(&self, socket: u64) -> bool {
+        // ORDERING: Relaxed: as above.
+        self.socket.load(Ordering::Relaxed) == socket
+    }
+
+    /// Notes that a probe has arrived.
+    pub fn note_probe(&self, probe: u32) {
+        // ORDERING: Relaxed: the number says all there is to know.
+        self.probe_seen
+            .store(probe.wrapping_add(1), Ordering::Relaxed);
+        self.counters.add_shared(Counter::ProbesSeen, 1);
+    }
+
+    /// Returns whether this probe was the last to arrive.
+    pub fn has_seen_probe(&self, probe: u32) -> bool {
+        // ORDERING: Relaxed: as above.
+        self.probe_seen.load(Ordering::Relaxed) == probe.wrapping_add(1)
+    }
+
+    /// Parks packets of `batch`; true if the caller shall merge.
+    ///
+    /// Packets whose batch has had its turn are late: the merger delivers them next.
+    #[must_use]
+    pub fn park(&self, batch: u32, chain: Chain<P>, pkts: u32) -> bool {
+        // ORDERING: Relaxed: a statistic.
+        self.arrived_pkts.fetch_add(pkts, Ordering::Relaxed);
+        // ORDERING: Relaxed, and the update: published by the addition that follows.
+        if is_before(self.furthest.load(Ordering::Relaxed), batch) {
+            let further = |seen| is_before(seen, batch).then_some(batch);
+            let _ = self
+                .furthest
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, further);
+        }
+        // ORDERING: Release pairs with the Acquire in `may_skip`. A read-modify-write, so of this and the merger's last
+        // subtraction one sees the other.
+        let before = self.parked_pkts.fetch_add(pkts, Ordering::Release);
+        if before.wrapping_add(pkts) > MAX_PARKED_PKTS {
+            // ORDERING: Relaxed: published by the token that the caller adds to.
+            self.overflowed.store(true, Ordering::Relaxed);
+        }
+
+        if is_before(batch, self.next()) {
+            self.late.park(chain);
+            return true;
+        }
+
+        let place = self.place(batch);
+        place.parked.park(chain);
+        // ORDERING: pairs with the fence in `advance`; see "Lost wake-ups".
+        fence(Ordering::SeqCst);
+        // ORDERING: Relaxed: ordered by the fence.
+        let next = self.next.load(Ordering::Relaxed);
+        if is_before(batch, next) {
+            // The turn passed while we parked: the merger may have looked here for the last time.
+            self.late.park(place.parked.take_all());
+            return true;
+        }
+        // Whoever parks while others are held up looks after the deadline, too: the timer's own core may be the busy one.
+        // ORDERING: Relaxed: a hint; the timer does not rely on it.
+        let held_up = self.blocked_since_us.load(Ordering::Relaxed) != 0;
+        batch == next || before == 0 || held_up || before.wrapping_add(pkts) > MAX_PARKED_PKTS
+    }
+
+    /// Opens `batch`, to be carried by `lane`, before anybody gets any of it.
+    pub fn open(&self, batch: u32, lane: LaneId) {
+        let place = self.place(batch);
+        // ORDERING: Relaxed, both: the ring, or this core's own order, publishes them with the first packet.
+        place.lane.store(lane, Ordering::Relaxed);
+        place.queued_pkts.store(0, Ordering::Relaxed);
+    }
+
+    /// Notes that a packet of `batch` is about to be queued somewhere: the batch is not complete before it arrives.
+    pub fn note_queued(&self, batch: u32) {
+        // ORDERING: Relaxed, both: `complete`, which this lane calls later, publishes the count; the flag is a hint.
+        self.path_queues.store(true, Ordering::Relaxed);
+        if !is_before(batch, self.next()) {
+            self.place(batch)
+                .queued_pkts
+                .fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes that such a packet has arrived, and is parked; true if the caller shall merge.
+    #[must_use]
+    pub fn note_arrived(&self, batch: u32) -> bool {
+        if !is_before(batch, self.next()) {
+            // ORDERING: Release pairs with the Acquire in `is_complete`: what was parked is visible with it.
+            let _ = self.place(batch).queued_pkts.fetch_update(
+                Ordering::Release,
+                Ordering::Relaxed,
+                |pkts| pkts.checked_sub(1),
+            );
+        }
+        // ORDERING: pairs with the fence in `advance`; see "Lost wake-ups".
+        fence(Ordering::SeqCst);
+        // ORDERING: Relaxed: ordered by the fence.
+        self.next.load(Ordering::Relaxed) == batch
+    }
+
+    /// Gives up packets of `batch` that were queued and never arrived; true if the caller shall merge.
+    #[must_use]
+    pub fn forget_queued(&self, batch: u32) -> bool {
+        // ORDERING: Release, and the rest: as in `note_arrived`.
+        self.place(batch).queued_pkts.store(0, Ordering::Release);
+        fence(Ordering::SeqCst);
+        self.next.load(Ordering::Relaxed) == batch
+    }
+
+    /// Returns whether something on the path has queued packets since the last call.
+    pub fn take_path_queues(&self) -> bool {
+        // ORDERING: Relaxed, both: a hint.
+        self.path_queues.load(Ordering::Relaxed) && self.path_queues.swap(false, Ordering::Relaxed)
+    }
+
+    /// Returns whether all packets of `batch` that will come have been parked.
+    fn is_complete(&self, batch: u32) -> bool {
+        let place = self.place(batch);
+        // ORDERING: Acquire, both: pair with `complete` and `note_arrived`. In this order: who completes has counted.
+        place.done.load(Ordering::Acquire) == batch.wrapping_add(1)
+            && place.queued_pkts.load(Ordering::Acquire) == 0
+    }
+
+    /// Notes that no more packets of `batch` will come; true if the caller shall merge.
+    #[must_use]
+    pub fn complete(&self, batch: u32) -> bool {
+        if is_before(batch, self.next()) {
+            // Given up long ago: the place may be another batch's by now.
+            return false;
+        }
+        // ORDERING: Release pairs with the Acquire in `merge_owned`: all that was parked before is visible with it.
+        self.place(batch)
+            .done
+            .store(batch.wrapping_add(1), Ordering::Release);
+        // ORDERING: pairs with the fence in `advance`; see "Lost wake-ups".
+        fence(Ordering::SeqCst);
+        // ORDERING: Relaxed: ordered by the fence.
+        self.next.load(Ordering::Relaxed) == batch
+    }
+
+    /// Notes that the deadline's timer has fired. The caller shall merge.
+    pub fn expire(&self) {
+        // ORDERING: Relaxed: published by the token that the caller adds to.
+        // (A plain store would do; loom wants a swap.)
+        self.armed.swap(false, Ordering::Relaxed);
+    }
+
+    /// Delivers what can be delivered, at most about `budget_pkts` packets, unless another core is doing so.
+    ///
+    /// On [`Merged::More`] somebody has to call it again: the lane from its next poll, others through the deadline.
+    pub fn merge<S: Sink<P>>(&self, sink: &mut S, budget_pkts: u32) -> Merged {
+        // ORDERING: AcqRel: Release publishes what we have parked or completed to the holder, Acquire takes over from
+        // the last one.
+        if self.token.fetch_add(1, Ordering::AcqRel) != 0 {
+            return Merged::Done;
+        }
+        let mut seen = 1;
+        let mut budget = budget_pkts;
+        loop {
+            self.merge_owned(sink, &mut budget);
+            if budget == 0 {
+                // ORDERING: Release: the next holder sees our writes. (A plain store would do; loom wants a swap.)
+                self.token.swap(0, Ordering::AcqRel);
+                return Merged::More;
+            }
+            // ORDERING: Release as above; Acquire on failure: we see what those who added have parked or completed.
+            match self
+                .token
+                .compare_exchange(seen, 0, Ordering::AcqRel, Ordering::Acquire)
+            {
+                Ok(_) => return Merged::Done,
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// Delivers everything that is parked, in order, complete or not. Nobody else may use the slot any more.
+    pub fn deliver_all<S: Sink<P>>(&self, sink: &mut S) {
+        let mut budget = u32::MAX;
+        self.deliver(sink, self.late.take_all(), &mut budget);
+        let next = self.next();
+        for ahead in 0..WINDOW_BATCHES {
+            let place = self.place(next.wrapping_add(ahead));
+            self.deliver(sink, place.parked.take_all(), &mut budget);
+        }
+    }
+
+    /// Merges as the token's holder. `budget` is 0 on return if there may be more to do.
+    fn merge_owned<S: Sink<P>>(&self, sink: &mut S, budget: &mut u32) {
+        loop {
+            if !self.late.is_empty() {
+                let late = self.deliver(sink, self.late.take_all(), budget);
+                self.counters.add_owned(Counter::LatePkts, u64::from(late));
+            }
+
+            // ORDERING: Relaxed: only the token's holder writes it.
+            let batch = self.next.load(Ordering::Relaxed);
+            let place = self.place(batch);
+            // Looked at before the chains are taken: if it is complete, they are all there.
+            let complete = self.is_complete(batch);
+            let merged = self.deliver(sink, place.parked.take_all(), budget);
+            self.counters
+                .add_owned(Counter::MergedPkts, u64::from(merged));
+
+            if !complete && !self.may_skip(batch, sink) {
+                return;
+            }
+            self.advance(batch, sink, budget);
+            if *budget == 0 {
+                return;
+            }
+        }
+    }
+
+    /// Returns whether `batch`, which is not complete, has to be given up; arms the deadline if not.
+    fn may_skip<S: Sink<P>>(&self, batch: u32, sink: &mut S) -> bool {
+        // ORDERING: Acquire pairs with the Release in `park`. Relaxed, all others in here: written under the token, or
+        // published by it.
+        let parked_pkts = self.parked_pkts.load(Ordering::Acquire);
+        if parked_pkts == 0 || !is_before(batch, self.furthest.load(Ordering::Relaxed)) {
+            // Nobody is held up. (What is parked is on its way into the place of `batch` itself.)
+            self.overflowed.store(false, Ordering::Relaxed);
+            self.blocked_since_us.store(0, Ordering::Relaxed);
+            return false;
+        }
+        if self.overflowed.swap(false, Ordering::Relaxed)
+            && self.parked_pkts.load(Ordering::Relaxed) > MAX_PARKED_PKTS
+        {
+            self.counters.add_owned(Counter::OverflowBatches, 1);
+            return true;
+        }
+
+        let now = sink.now_us();
+        let (progress, timeout_us) = match self.place(batch).lane.load(Ordering::Relaxed) {
+            0 => (0, sink.timeout_us()),
+            ORDINARY_PATH => (0, sink.timeout_us().max(FENCE_TIMEOUT_US)),
+            lane => (sink.lane_progress(lane), sink.timeout_us()),
+        };
+        let since = self.blocked_since_us.load(Ordering::Relaxed);
+        if since == 0
+            || self.blocked_on.load(Ordering::Relaxed) != batch
+            || self.blocked_progress.load(Ordering::Relaxed) != progress
+        {
+            // A lane that works gets there: its ring is finite. Only a silent one is given up.
+            self.blocked_on.store(batch, Ordering::Relaxed);
+            self.blocked_progress.store(progress, Ordering::Relaxed);
+            self.blocked_since_us
+                .store(now.wrapping_add(1), Ordering::Relaxed);
+        } else if now.wrapping_add(1).wrapping_sub(since) >= u64::from(timeout_us) {
+            self.counters.add_owned(Counter::DeadlineBatches, 1);
+            return true;
+        }
+
+        if !self.armed.swap(true, Ordering::Relaxed) {
+            let since = self.blocked_since_us.load(Ordering::Relaxed);
+            let waited = now.wrapping_add(1).wrapping_sub(since);
+            let left = u64::from(timeout_us).saturating_sub(waited).max(1);
+            // CAST: at most the timeout, which has 32 bits.
+            sink.arm_deadline(left as u32);
+        }
+        false
+    }
+
+    /// Gives the turn to the batch after `batch`.
+    fn advance<S: Sink<P>>(&self, batch: u32, sink: &mut S, budget: &mut u32) {
+        // ORDERING: Release pairs with `next()`.
+        self.next.store(batch.wrapping_add(1), Ordering::Release);
+        // ORDERING: pairs with the fences in `park` and `complete`; see "Lost wake-ups".
+        fence(Ordering::SeqCst);
+        let stranded = self.place(batch).parked.take_all();
+        if !stranded.is_empty() {
+            let late = self.deliver(sink, stranded, budget);
+            self.counters.add_owned(Counter::LatePkts, u64::from(late));
+        }
+    }
+
+    fn deliver<S: Sink<P>>(&self, sink: &mut S, chain: Chain<P>, budget: &mut u32) -> u32 {
+        if chain.is_empty() {
+            return 0;
+        }
+        let pkts = sink.deliver(chain);
+        // ORDERING: Release pairs with `parked_pkts()`: who sees zero knows that all were delivered.
+        self.parked_pkts.fetch_sub(pkts, Ordering::Release);
+        *budget = budget.saturating_sub(pkts);
+        pkts
+    }
+}
+
+impl<P: Packet> Default for Slot<P> {
+    fn default() -> Self {
+        Self::new()
+    }
+}

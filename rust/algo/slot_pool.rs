@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The slots of all flows that are split now, shared by all sources.
+//!
+//! A slot's batch numbers go on from one flow to the next, so a straggler of an earlier flow is late, never early.
+
+use super::queue::Packet;
+use super::slot::Slot;
+use super::sync::{AtomicU32, AtomicU64, Ordering};
+use super::tag::MAX_SLOTS;
+
+/// Number of slots.
+pub const NR_SLOTS: usize = if cfg!(loom) { 2 } else { MAX_SLOTS };
+
+/// All slots. Memory of zeros is a pool in which all are free.
+pub struct SlotPool<P: Packet> {
+    // Bit `n`: slot `n` is taken.
+    taken: AtomicU64,
+    probes: AtomicU32,
+    slots: [Slot<P>; NR_SLOTS],
+}
+
+impl<P: Packet> SlotPool<P> {
+    /// Returns a pool in which all slots are free.
+    pub fn new() -> Self {
+        Self {
+            taken: AtomicU64::new(0),
+            probes: AtomicU32::new(0),
+            slots: core::array::from_fn(|_| Slot::new()),
+        }
+    }
+
+    /// Takes a free slot. Any context, lock-free.
+    pub fn claim(&self) -> Option<usize> {
+        // ORDERING: Relaxed: only compared.
+        let mut taken = self.taken.load(Ordering::Relaxed);
+        loop {
+            // CAST: at most 64.
+            let free = (!taken).trailing_zeros() as usize;
+            if free >= NR_SLOTS {
+                return None;
+            }
+            // ORDERING: Acquire pairs with the Release in `release`: the last owner's writes are visible.
+            match self.taken.compare_exchange_weak(
+                taken,
+                taken | 1 << free,
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return Some(free),
+                Err(now) => taken = now,
+            }
+        }
+    }
+
+    /// Gives a slot back. Its last batch has had its turn.
+    pub fn release(&self, index: usize) {
+        // ORDERING: Release pairs with the Acquire in `claim`.
+        self.taken.fetch_and(!(1 << index), Ordering::Release);
+    }
+
+    /// Returns the indices of the slots that are taken.
+    pub fn taken(&self) -> impl Iterator<Item = usize> {
+        // ORDERING: Relaxed: a snapshot.
+        let mut left = self.taken.load(Ordering::Relaxed);
+        core::iter::from_fn(move || {
+            // CAST: at most 64.
+            let index = left.trailing_zeros() as usize;
+            left &= left.wrapping_sub(1);
+            (index < NR_SLOTS).then_some(index)
+        })
+    }
+
+    /// Returns the slot; indices wrap.
+    #[inline]
+    pub fn slot(&self, index: usize) -> &Slot<P> {
+        // PANIC: the remainder is below the length.
+        &self.slots[index % NR_SLOTS]
+    }
+
+    /// Returns all slots.
+    pub fn iter(&self) -> impl Iterator<Item = &Slot<P>> {
+        self.slots.iter()
+    }
+
+    /// Returns a number for a probe that no other probe under way has.
+    pub fn next_probe(&self) -> u32 {
+        // ORDERING: Relaxed: unique because it is a read-modify-write.
+        self.probes.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+impl<P: Packet> Default for SlotPool<P> {
+    fn default() -> Self {
+        Self::new()
+    }
+}

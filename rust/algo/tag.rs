@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The 32-bit tag that a packet of a split flow carries through the stack.
+//!
+//! Layout as in `include/net/mflow.h`: kind (3 bits), slot of the flow (6 bits), micro-flow number (23 bits). Inside
+//! the algorithm batch numbers are 32 bits wide; a tag keeps the low 23, enough to tell batches of one window apart.
+
+/// Number of bits that name the slot.
+pub const SLOT_BITS: u32 = 6;
+/// Number of flows that can be split at once.
+pub const MAX_SLOTS: usize = 1 << SLOT_BITS;
+/// Number of bits of a batch number that a tag carries.
+pub const BATCH_BITS: u32 = 23;
+
+const KIND_SHIFT: u32 = 29;
+const SLOT_MASK: u32 = (1 << SLOT_BITS) - 1;
+const BATCH_MASK: u32 = (1 << BATCH_BITS) - 1;
+
+/// What a tagged packet is to the merge point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Not ours.
+    None,
+    /// A packet of a micro-flow; it runs to completion on its lane.
+    Split,
+    /// The last packet on the ordinary path before a split; its arrival completes a micro-flow of its own.
+    Fence,
+    /// Asks whether the flow ends at a merge point of this host.
+    Probe,
+    /// A packet of a micro-flow that something on the path has queued: it arrives by itself, after its lane is done.
+    Queued,
+}
+
+/// Kind, slot and batch number of a packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct Tag(u32);
+
+impl Tag {
+    /// The tag of a packet that is not ours.
+    pub const NONE: Tag = Tag(0);
+
+    /// Returns the tag with these parts; the high bits of `batch` are left out.
+    #[inline]
+    pub const fn new(kind: Kind, slot: usize, batch: u32) -> Self {
+        let kind = match kind {
+            Kind::None => 0,
+            Kind::Split => 1,
+            Kind::Fence => 2,
+            Kind::Probe => 3,
+            Kind::Queued => 4,
+        };
+        // CAST: a slot index is below 64.
+        Tag(kind << KIND_SHIFT | (slot as u32 & SLOT_MASK) << BATCH_BITS | batch & BATCH_MASK)
+    }
+
+    /// Returns the tag that `word` holds, as read from a packet.
+    #[inline]
+    pub const fn from_word(word: u32) -> Self {
+        Tag(word)
+    }
+
+    /// Returns the word to store in a packet.
+    #[inline]
+    pub const fn word(self) -> u32 {
+        self.0
+    }
+
+    /// Returns what kind of tag it is.
+    #[inline]
+    pub const fn kind(self) -> Kind {
+        match self.0 >> KIND_SHIFT {
+            0 => Kind::None,
+            1 => Kind::Split,
+            2 => Kind::Fence,
+            3 => Kind::Probe,
+            4 => Kind::Queued,
+            // Not made by us.
+            _ => Kind::None,
+        }
+    }
+
+    /// Returns the slot index, below [`MAX_SLOTS`].
+    #[inline]
+    pub const fn slot(self) -> usize {
+        (self.0 >> BATCH_BITS & SLOT_MASK) as usize
+    }
+
+    /// Returns the low bits of the batch number.
+    #[inline]
+    pub const fn batch_bits(self) -> u32 {
+        self.0 & BATCH_MASK
+    }
+
+    /// Returns the full batch number, taking the one nearest to `near`.
+    #[inline]
+    pub const fn batch_near(self, near: u32) -> u32 {
+        let ahead = self.0.wrapping_sub(near) << (32 - BATCH_BITS);
+        // CAST: the shift back is meant to extend the sign.
+        near.wrapping_add((ahead as i32 >> (32 - BATCH_BITS)) as u32)
+    }
+}
+
+/// Returns whether batch `a` comes before batch `b`, across the wrap of the counter.
+#[inline]
+pub const fn is_before(a: u32, b: u32) -> bool {
+    // CAST: the sign of the difference tells.
+    (a.wrapping_sub(b) as i32) < 0
+}

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The ring and the parked chains.
+
+use loom::sync::Arc;
+use loom::thread;
+use mflow_algo::algo::queue::chain::ParkedChains;
+use mflow_algo::algo::queue::ring::{Item, RING_ITEMS};
+use mflow_algo::algo::queue::Packet;
+use mflow_algo::algo::tag::{Kind, Tag};
+
+use crate::support::host::OwnedRing;
+use crate::support::packet::{ids_of, Factory, TestPacket};
+
+fn number(item: Item<TestPacket>) -> u64 {
+    match item {
+        Item::Packet(packet) => packet.id(),
+        Item::BatchEnd(tag) => u64::from(tag.batch_bits()),
+    }
+}
+
+/// More items than the ring holds: what is popped is a prefix of what was pushed, in order, and nothing is lost.
+#[test]
+fn ring_keeps_order_past_its_end() {
+    const NR_ITEMS: u64 = RING_ITEMS as u64 + 2;
+    loom::model(|| {
+        let factory = Factory::default();
+        let (ring, mut producer, mut consumer) = OwnedRing::new(Box::default());
+
+        let packets = factory.clone();
+        let pushing = thread::spawn(move || {
+            let mut pushed = 0;
+            while pushed < NR_ITEMS && producer.reserve(1) {
+                // Every third item is a batch end, which is stored in another form.
+                if pushed % 3 == 2 {
+                    assert!(producer.push_end(Tag::new(Kind::Split, 1, pushed as u32)));
+                } else {
+                    assert!(producer.push(packets.packet(pushed)).is_ok());
+                }
+                pushed += 1;
+            }
+            pushed
+        });
+        let mut popped = Vec::new();
+        while let Some(item) = consumer.pop() {
+            popped.push(number(item));
+        }
+        let pushed = pushing.join().unwrap();
+        assert!(pushed >= RING_ITEMS as u64);
+        while let Some(item) = consumer.pop() {
+            popped.push(number(item));
+        }
+        assert_eq!(popped, (0..pushed).collect::<Vec<_>>());
+        drop(ring);
+        assert_eq!(factory.alive(), 0);
+    });
+}
+
+/// Room for a whole batch is there to the last item, whatever the consumer does meanwhile.
+#[test]
+fn ring_keeps_what_was_reserved() {
+    loom::model(|| {
+        let factory = Factory::default();
+        let (ring, mut producer, mut consumer) = OwnedRing::new(Box::default());
+        assert!(producer.reserve(2));
+        for id in 0..2 {
+            assert!(producer.push(factory.packet(id)).is_ok());
+        }
+
+        let packets = factory.clone();
+        let pushing = thread::spawn(move || {
+            if !producer.reserve(RING_ITEMS as u32 - 1) {
+                assert!(producer.push(packets.packet(99)).is_err());
+                return 2;
+            }
+            for id in 2..RING_ITEMS as u64 + 1 {
+                assert!(producer.push(packets.packet(id)).is_ok());
+            }
+            assert!(producer.push(packets.packet(99)).is_err());
+            RING_ITEMS as u64 + 1
+        });
+        let mut popped: Vec<_> = consumer.pop().map(number).into_iter().collect();
+        let pushed = pushing.join().unwrap();
+        popped.extend(std::iter::from_fn(|| consumer.pop()).map(number));
+        assert_eq!(popped, (0..pushed).collect::<Vec<_>>());
+        drop(ring);
+        assert_eq!(factory.alive(), 0);
+    });
+}
+
+/// Who sees the ring empty sees all that the consumer did with the items before it popped them.
+#[test]
+fn empty_ring_means_taken_out() {
+    loom::model(|| {
+        let factory = Factory::default();
+        let (ring, mut producer, mut consumer) = OwnedRing::new(Box::default());
+        assert!(producer.reserve(2));
+        assert!(producer.push(factory.packet(1)).is_ok());
+        assert!(producer.push_end(Tag::new(Kind::Split, 0, 1)));
+
+        let done = Arc::new(loom::cell::UnsafeCell::new(0));
+        let consumer_done = done.clone();
+        let popping = thread::spawn(move || {
+            let packet = consumer.pop().map(number);
+            consumer_done.with_mut(|done| {
+                // SAFETY: The other thread reads only after the ring was seen empty.
+                unsafe { *done = packet.unwrap() }
+            });
+            assert!(matches!(consumer.pop(), Some(Item::BatchEnd(_))));
+        });
+        if ring.is_empty() {
+            // SAFETY: As above.
+            assert_eq!(done.with(|done| unsafe { *done }), 1);
+        }
+        popping.join().unwrap();
+        drop(ring);
+    });
+}
+
+/// A ring that is dropped with items in it frees them.
+#[test]
+fn dropped_ring_frees_its_packets() {
+    loom::model(|| {
+        let factory = Factory::default();
+        let (ring, mut producer, _) = OwnedRing::new(Box::default());
+        assert!(producer.reserve(3));
+        assert!(producer.push(factory.packet(0)).is_ok());
+        assert!(producer.push_end(Tag::new(Kind::Split, 0, 0)));
+        assert!(producer.push(factory.packet(1)).is_ok());
+        drop(ring);
+        assert_eq!(factory.alive(), 0);
+    });
+}
+
+/// Returns those of `ids` that producer `number` has parked.
+fn of_producer(ids: &[u64], number: u64) -> Vec<u64> {
+    ids.iter().copied().filter(|id| id / 10 == number).collect()
+}
+
+/// Two producers and a consumer: every packet comes out once, each producer's in its order.
+#[test]
+fn parked_chains_lose_nothing() {
+    loom::model(|| {
+        let factory = Factory::default();
+        let parked = Arc::new(ParkedChains::new());
+        let producers = [1, 2].map(|producer| {
+            let (parked, packets) = (parked.clone(), factory.clone());
+            thread::spawn(move || {
+                parked.park(packets.chain([producer * 10, producer * 10 + 1]));
+                parked.park(packets.chain([producer * 10 + 2]));
+            })
+        });
+        let mut taken = ids_of(parked.take_all());
+        for producer in producers {
+            producer.join().unwrap();
+        }
+        taken.extend(ids_of(parked.take_all()));
+        assert_eq!(taken.len(), 6);
+        assert_eq!(of_producer(&taken, 1), [10, 11, 12]);
+        assert_eq!(of_producer(&taken, 2), [20, 21, 22]);
+        assert!(parked.is_empty());
+        assert_eq!(factory.alive(), 0);
+    });
+}
+
+/// Two consumers at once get disjoint sets, each in order.
+#[test]
+fn parked_chains_are_taken_once() {
+    loom::model(|| {
+        let factory = Factory::default();
+        let parked = Arc::new(ParkedChains::new());
+        parked.park(factory.chain([10, 11]));
+        let taking = [(); 2].map(|()| {
+            let parked = parked.clone();
+            thread::spawn(move || ids_of(parked.take_all()))
+        });
+        parked.park(factory.chain([12]));
+        let [a, b] = taking.map(|taking| taking.join().unwrap());
+        let rest = ids_of(parked.take_all());
+        for part in [&a, &b, &rest] {
+            assert!(part.is_sorted());
+        }
+        let mut all = [a, b, rest].concat();
+        all.sort_unstable();
+        assert_eq!(all, [10, 11, 12]);
+        assert_eq!(factory.alive(), 0);
+    });
+}
+
+/// A node that was taken can be parked again, elsewhere or here.
+#[test]
+fn nodes_are_used_again() {
+    loom::model(|| {
+        let factory = Factory::default();
+        let parked = Arc::new(ParkedChains::new());
+        parked.park(factory.chain([1]));
+        let again = {
+            let parked = parked.clone();
+            thread::spawn(move || {
+                let mut chain = parked.take_all();
+                if let Some(mut packet) = chain.pop() {
+                    packet.set_tag(Tag::new(Kind::Split, 0, 7));
+                    chain.push(packet);
+                    parked.park(chain);
+                }
+            })
+        };
+        parked.park(factory.chain([2]));
+        again.join().unwrap();
+        let mut all = ids_of(parked.take_all());
+        all.sort_unstable();
+        assert_eq!(all, [1, 2]);
+    });
+}

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A host whose cores can run on threads: dispatcher, rings, lanes and slot together, for one flow.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use mflow_algo::algo::collector::{Collector, Run};
+use mflow_algo::algo::counters::Counter;
+use mflow_algo::algo::dispatcher::{Config, Dispatcher, Host, Verdict};
+use mflow_algo::algo::flow_key::{FlowHasher, FlowKey, ETH_P_IP};
+use mflow_algo::algo::queue::chain::Chain;
+use mflow_algo::algo::queue::ring::{Consumer, Item, Producer, Ring};
+use mflow_algo::algo::slot::Slot;
+use mflow_algo::algo::slot_pool::SlotPool;
+use mflow_algo::algo::tag::{Kind, Tag};
+
+use super::packet::TestPacket;
+use super::socket::Socket;
+
+/// The slot that the first flow gets.
+const SLOT: usize = 0;
+
+/// A ring whose ends are elsewhere. It is dropped after them: every test joins its threads first.
+pub(crate) struct OwnedRing {
+    ring: NonNull<Ring<TestPacket>>,
+}
+
+impl OwnedRing {
+    /// Returns the ring and both its ends.
+    pub(crate) fn new(
+        ring: Box<Ring<TestPacket>>,
+    ) -> (Self, Producer<TestPacket>, Consumer<TestPacket>) {
+        let ring = NonNull::from(Box::leak(ring));
+        // SAFETY: The ring is freed in `drop`, after the ends' last use, and this is the only call for it.
+        let (producer, consumer) = unsafe { Ring::ends(ring) };
+        (Self { ring }, producer, consumer)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        // SAFETY: Freed in `drop` only.
+        unsafe { self.ring.as_ref() }.is_empty()
+    }
+}
+
+impl Drop for OwnedRing {
+    fn drop(&mut self) {
+        // SAFETY: It came from a `Box`, and both ends have been used for the last time.
+        drop(unsafe { Box::from_raw(self.ring.as_ptr()) });
+    }
+}
+
+/// What all cores share.
+pub(crate) struct Shared {
+    pub(crate) socket: Arc<Socket>,
+    pub(crate) slots: Box<SlotPool<TestPacket>>,
+}
+
+impl Shared {
+    pub(crate) fn slot(&self) -> &Slot<TestPacket> {
+        self.slots.slot(SLOT)
+    }
+
+    fn park(&self, run: Run<TestPacket>) {
+        let batch = run.tag.batch_near(self.slot().next());
+        self.socket.park(self.slot(), batch, run.chain, run.pkts);
+    }
+
+    fn complete(&self, tag: Tag) {
+        self.socket
+            .complete(self.slot(), tag.batch_near(self.slot().next()));
+    }
+
+    /// A packet reaches its socket outside of any lane.
+    fn arrive(&self, packet: TestPacket) {
+        let tag = packet.tag();
+        match tag.kind() {
+            Kind::Split | Kind::Fence => {
+                let mut chain = Chain::new();
+                chain.push(packet);
+                self.park(Run {
+                    chain,
+                    pkts: 1,
+                    tag,
+                    socket: 0,
+                });
+                if tag.kind() == Kind::Fence {
+                    self.complete(tag);
+                }
+            }
+            Kind::Probe => {
+                self.slot().note_probe(tag.batch_bits());
+                self.socket.deliver_directly(packet);
+            }
+            Kind::None => self.socket.deliver_directly(packet),
+            Kind::Queued => unreachable!("nothing is queued here"),
+        }
+    }
+}
+
+/// One core's lane.
+pub(crate) struct Lane {
+    shared: Arc<Shared>,
+    consumer: Consumer<TestPacket>,
+    collector: Collector<TestPacket>,
+}
+
+impl Lane {
+    fn flush(&mut self) {
+        if let Some(run) = self.collector.take() {
+            self.shared.park(run);
+        }
+    }
+
+    /// Carries at most so many packets. Returns how many there were.
+    pub(crate) fn poll(&mut self, budget: usize) -> usize {
+        let mut work = 0;
+        while work < budget {
+            match self.consumer.pop() {
+                Some(Item::Packet(packet)) => {
+                    work += 1;
+                    if let Some(run) = self.collector.add(packet.tag(), 0, packet) {
+                        self.shared.park(run);
+                    }
+                }
+                Some(Item::BatchEnd(tag)) => {
+                    self.flush();
+                    self.shared.complete(tag);
+                }
+                None => break,
+            }
+        }
+        self.flush();
+        work
+    }
+
+    /// Carries all that is there.
+    pub(crate) fn poll_all(&mut self) {
+        while self.poll(64) > 0 {}
+    }
+}
+
+/// The NIC's core.
+pub(crate) struct Nic {
+    pub(crate) dispatcher: Box<Dispatcher<TestPacket>>,
+    shared: Arc<Shared>,
+    pub(crate) config: Config,
+    key: FlowKey,
+    nr_received: u64,
+    /// The ordinary path. It is as slow as the test wants it to be.
+    pub(crate) ordinary: Vec<TestPacket>,
+}
+
+struct NicHost<'a>(&'a Shared);
+
+impl Host<TestPacket> for NicHost<'_> {
+    fn now_ms(&mut self) -> u32 {
+        1000
+    }
+
+    fn slots(&self) -> &SlotPool<TestPacket> {
+        &self.0.slots
+    }
+
+    // What is inline arrives in the call that dispatches it, as without GRO.
+    fn flush_inline(&mut self) {}
+
+    fn merge(&mut self, _slot: usize) {
+        self.0.socket.merge(self.0.slot());
+    }
+
+    fn note_active(&mut self, _taken: bool) {}
+}
+
+impl Nic {
+    pub(crate) fn receive(&mut self, pkts: usize) {
+        for _ in 0..pkts {
+            let packet = self.shared.socket.packets.packet(self.nr_received);
+            self.nr_received += 1;
+            let mut host = NicHost(&self.shared);
+            match self
+                .dispatcher
+                .dispatch(&mut host, self.config, self.key, packet)
+            {
+                Verdict::Consumed => {}
+                Verdict::Inline(packet) => self.shared.arrive(packet),
+                Verdict::Pass(packet) => self.ordinary.push(packet),
+            }
+        }
+    }
+
+    /// Returns how many packets there have been.
+    pub(crate) fn nr_received(&self) -> u64 {
+        self.nr_received
+    }
+
+    pub(crate) fn run_ordinary(&mut self) {
+        for packet in self.ordinary.drain(..) {
+            self.shared.arrive(packet);
+        }
+    }
+}
+
+/// A host with `N` lanes.
+pub(crate) struct Setup<const N: usize> {
+    pub(crate) nic: Nic,
+    pub(crate) lanes: [Lane; N],
+    pub(crate) shared: Arc<Shared>,
+    /// Dropped last.
+    pub(crate) _rings: Vec<OwnedRing>,
+}
+
+impl<const N: usize> Setup<N> {
+    /// Returns a host that has just sent the fence of a flow, with batches of so many packets.
+    pub(crate) fn new(slots: Box<SlotPool<TestPacket>>, batch_pkts: u32) -> Self {
+        let shared = Arc::new(Shared {
+            socket: Socket::new(),
+            slots,
+        });
+        let mut packet = [0; 28];
+        packet[0] = 0x45;
+        packet[9] = 17;
+        let mut nic = Nic {
+            dispatcher: Box::default(),
+            shared: shared.clone(),
+            config: Config {
+                batch_pkts,
+                min_window_pkts: 1,
+                stopping: false,
+            },
+            key: FlowHasher::new(1).key(ETH_P_IP, &packet).unwrap(),
+            nr_received: 0,
+            ordinary: Vec::new(),
+        };
+        let mut rings = Vec::new();
+        let lanes = std::array::from_fn(|lane| {
+            let (ring, producer, consumer) = OwnedRing::new(Box::default());
+            rings.push(ring);
+            assert!(nic.dispatcher.lanes.add(producer, lane as u32 + 1).is_ok());
+            Lane {
+                shared: shared.clone(),
+                consumer,
+                collector: Collector::new(),
+            }
+        });
+        nic.receive(1);
+        nic.run_ordinary();
+        nic.receive(1);
+        assert_eq!(nic.ordinary[0].tag().kind(), Kind::Fence);
+        Self {
+            nic,
+            lanes,
+            shared,
+            _rings: rings,
+        }
+    }
+
+    /// Returns a host with a flow that is split, and nothing under way.
+    pub(crate) fn new_split(slots: Box<SlotPool<TestPacket>>, batch_pkts: u32) -> Self {
+        let mut setup = Self::new(slots, batch_pkts);
+        setup.nic.run_ordinary();
+        setup
+    }
+}
+
+/// Ends the flow, after all threads have been joined. Returns how many packets there were.
+pub(crate) fn end_flow(nic: &mut Nic, lanes: &mut [Lane], shared: &Shared) -> u64 {
+    nic.config.stopping = true;
+    for _ in 0..4 {
+        nic.run_ordinary();
+        lanes.iter_mut().for_each(Lane::poll_all);
+        nic.receive(1);
+    }
+    nic.run_ordinary();
+    assert_eq!(shared.slots.taken().count(), 0, "the flow has not stopped");
+    assert_eq!(shared.slot().parked_pkts(), 0);
+    assert_eq!(shared.socket.packets.alive(), 0);
+    nic.nr_received()
+}
+
+/// Ends the flow, and checks that all packets came in order.
+pub(crate) fn check_order(mut nic: Nic, mut lanes: impl AsMut<[Lane]>, shared: &Shared) {
+    let nr_received = end_flow(&mut nic, lanes.as_mut(), shared);
+    assert!(shared.socket.delivered().into_iter().eq(0..nr_received));
+    let counters = &shared.slot().counters;
+    assert_eq!(counters.get(Counter::LatePkts), 0);
+    assert_eq!(counters.get(Counter::DeadlineBatches), 0);
+}

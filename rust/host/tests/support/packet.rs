@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A packet for tests: it counts how many are alive, and lets the checker in use see every access.
+//!
+//! Under Miri a node is plain memory, so that an access of two threads at once is a data race that Miri reports. loom
+//! cannot see plain memory; there each node has a cell that is touched wherever the node is.
+
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+
+use mflow_algo::algo::queue::chain::Chain;
+use mflow_algo::algo::queue::Packet;
+use mflow_algo::algo::tag::Tag;
+
+/// The memory of a packet.
+pub(crate) struct Node {
+    next: *mut Node,
+    last: *mut Node,
+    older: *mut Node,
+    tag: Tag,
+    id: u64,
+    alive: Arc<AtomicUsize>,
+    #[cfg(loom)]
+    touched: loom::cell::UnsafeCell<()>,
+}
+
+impl Node {
+    /// Tells loom that the caller reads or writes the node now.
+    fn touch(&self) {
+        #[cfg(loom)]
+        self.touched.with_mut(|_| ());
+    }
+}
+
+/// Owns its node.
+pub(crate) struct TestPacket(NonNull<Node>);
+
+// SAFETY: The packet owns its node, and the counter in it is atomic.
+unsafe impl Send for TestPacket {}
+
+impl TestPacket {
+    fn node(&self) -> &Node {
+        // SAFETY: The packet owns its node.
+        let node = unsafe { self.0.as_ref() };
+        node.touch();
+        node
+    }
+
+    /// Returns the number that the test gave it.
+    pub(crate) fn id(&self) -> u64 {
+        self.node().id
+    }
+
+    /// Returns its tag.
+    pub(crate) fn tag(&self) -> Tag {
+        self.node().tag
+    }
+}
+
+impl Drop for TestPacket {
+    fn drop(&mut self) {
+        self.node().alive.fetch_sub(1, Ordering::Relaxed);
+        // SAFETY: The node came from a `Box`, and the packet owns it.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+    }
+}
+
+// SAFETY: A node lives until its packet is dropped, has three links that only the queues use, and is word-aligned.
+unsafe impl Packet for TestPacket {
+    type Node = Node;
+
+    fn into_node(self) -> NonNull<Node> {
+        self.node();
+        std::mem::ManuallyDrop::new(self).0
+    }
+
+    unsafe fn from_node(node: NonNull<Node>) -> Self {
+        let packet = Self(node);
+        packet.node();
+        packet
+    }
+
+    unsafe fn next(node: NonNull<Node>) -> *mut *mut Node {
+        // SAFETY: By the contract the caller owns the node.
+        unsafe {
+            node.as_ref().touch();
+            &raw mut (*node.as_ptr()).next
+        }
+    }
+
+    unsafe fn last(node: NonNull<Node>) -> *mut *mut Node {
+        // SAFETY: As above.
+        unsafe {
+            node.as_ref().touch();
+            &raw mut (*node.as_ptr()).last
+        }
+    }
+
+    unsafe fn older(node: NonNull<Node>) -> *mut *mut Node {
+        // SAFETY: As above.
+        unsafe {
+            node.as_ref().touch();
+            &raw mut (*node.as_ptr()).older
+        }
+    }
+
+    fn set_tag(&mut self, tag: Tag) {
+        self.node();
+        // SAFETY: The packet owns its node.
+        unsafe { self.0.as_mut() }.tag = tag;
+    }
+}
+
+/// Makes packets, and knows how many of them are left.
+#[derive(Clone, Default)]
+pub(crate) struct Factory {
+    alive: Arc<AtomicUsize>,
+}
+
+impl Factory {
+    /// Returns a packet without a tag.
+    pub(crate) fn packet(&self, id: u64) -> TestPacket {
+        self.alive.fetch_add(1, Ordering::Relaxed);
+        let node = Box::new(Node {
+            next: ptr::null_mut(),
+            last: ptr::null_mut(),
+            older: ptr::null_mut(),
+            tag: Tag::NONE,
+            id,
+            alive: self.alive.clone(),
+            #[cfg(loom)]
+            touched: loom::cell::UnsafeCell::new(()),
+        });
+        TestPacket(NonNull::from(Box::leak(node)))
+    }
+
+    /// Returns packets with these numbers, in this order.
+    pub(crate) fn chain(&self, ids: impl IntoIterator<Item = u64>) -> Chain<TestPacket> {
+        let mut chain = Chain::new();
+        for id in ids {
+            chain.push(self.packet(id));
+        }
+        chain
+    }
+
+    /// Returns how many packets have not been dropped.
+    pub(crate) fn alive(&self) -> usize {
+        self.alive.load(Ordering::Relaxed)
+    }
+}
+
+/// Takes a chain apart into the numbers of its packets.
+pub(crate) fn ids_of(mut chain: Chain<TestPacket>) -> Vec<u64> {
+    std::iter::from_fn(|| chain.pop())
+        .map(|packet| packet.id())
+        .collect()
+}

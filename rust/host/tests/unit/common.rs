@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the tests share.
+
+use proptest::test_runner::Config;
+
+/// Returns the settings of a property test: `cases` inputs natively, few under Miri, which is a thousand times slower.
+pub(crate) fn cases(cases: u32) -> Config {
+    Config {
+        cases: if cfg!(miri) {
+            cases.div_ceil(64)
+        } else {
+            cases
+        },
+        // A failing input is printed in full; a file beside the sources would only be one more thing to keep. Under
+        // Miri there are no files at all.
+        failure_persistence: None,
+        ..Config::default()
+    }
+}

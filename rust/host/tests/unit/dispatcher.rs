@@ -1,0 +1,481 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The dispatcher, rule by rule, with a whole host around it.
+
+use mflow_algo::algo::counters::Counter;
+use mflow_algo::algo::flow_table::RATE_WINDOW_MS;
+use mflow_algo::algo::queue::ring::RING_ITEMS;
+use mflow_algo::algo::slot::WINDOW_BATCHES;
+use mflow_algo::algo::slot_pool::NR_SLOTS;
+use mflow_algo::algo::tag::Kind;
+
+use crate::support::host::OwnedRing;
+use crate::world::{Fate, World};
+use crate::zeroed::zeroed;
+
+const MS: u64 = 1000;
+
+/// Receives packets of a flow at a steady rate for so long, each carried to its end at once.
+fn stream(world: &mut World, flow: u16, pkts_per_ms: u32, ms: u64) {
+    for _ in 0..ms {
+        world.receive(flow, pkts_per_ms);
+        world.settle();
+        world.around.wait(MS);
+        world.end_nic_poll();
+    }
+}
+
+/// Returns whether packets of a flow are split now.
+fn is_split(world: &mut World, flow: u16) -> bool {
+    let before = world.count(Counter::LanePkts) + world.count(Counter::InlinePkts);
+    world.receive(flow, 1);
+    let is_split = world.count(Counter::LanePkts) + world.count(Counter::InlinePkts) > before;
+    world.settle();
+    is_split
+}
+
+fn assert_in_order(world: &World, flow: u16) {
+    let sent = world.nr_sent()[usize::from(flow)];
+    let delivered = world.delivered(flow);
+    let first_wrong = delivered
+        .iter()
+        .zip(0..)
+        .find(|(id, expected)| *id != expected);
+    assert_eq!((first_wrong, delivered.len() as u64), (None, sent));
+}
+
+fn kinds(world: &World) -> Vec<Kind> {
+    world
+        .around
+        .ordinary
+        .iter()
+        .map(|packet| packet.tag().kind())
+        .collect()
+}
+
+#[test]
+fn slow_flow_is_left_alone() {
+    let mut world = World::new(2, 16);
+    // One packet below the rate, in every window.
+    for _ in 0..20 {
+        world.receive(0, world.config.min_window_pkts - 1);
+        world.settle();
+        world.around.wait(u64::from(RATE_WINDOW_MS) * MS);
+    }
+    assert_eq!(world.count(Counter::ProbesSent), 0);
+    assert_eq!(world.around.nr_active, 0);
+    assert_in_order(&world, 0);
+}
+
+#[test]
+fn fast_flow_is_probed_fenced_and_split() {
+    let mut world = World::new(2, 16);
+    world.receive(0, 5);
+    use Kind::{Fence, None, Probe};
+    assert_eq!(kinds(&world), [None, None, None, Probe, None]);
+    assert_eq!(world.around.nr_active, 1);
+
+    // Nothing happens until the probe has arrived.
+    world.receive(0, 2);
+    assert_eq!(kinds(&world), [None, None, None, Probe, None, None, None]);
+    world.around.run_ordinary(4);
+    world.receive(0, 3);
+    assert_eq!(kinds(&world), [None, None, None, Fence]);
+    assert_eq!(world.count(Counter::LanePkts), 2);
+
+    // What is split waits for the fence.
+    world.around.poll(0, 100);
+    world.around.poll(1, 100);
+    assert_eq!(world.delivered(0), [0, 1, 2, 3]);
+    world.settle();
+    assert_in_order(&world, 0);
+    assert_eq!(world.count(Counter::FlowsSplit), 1);
+    assert_eq!(world.count(Counter::LatePkts), 0);
+}
+
+#[test]
+fn batches_go_round_the_lanes() {
+    const BATCH_PKTS: u32 = 16;
+    let mut world = World::new(3, BATCH_PKTS);
+    world.start_split(0);
+    world.around.carried.clear();
+    world.receive(0, BATCH_PKTS * 7 + 5);
+    world.settle();
+    assert_in_order(&world, 0);
+
+    let mut loads = [0; 3];
+    let mut batches = std::collections::BTreeMap::new();
+    for (lane, tag) in &world.around.carried {
+        let lane = lane.expect("all packets go to lanes");
+        loads[lane] += 1;
+        let (own, pkts) = batches.entry(tag.batch_bits()).or_insert((lane, 0));
+        assert_eq!(*own, lane, "a batch has one lane");
+        *pkts += 1;
+    }
+    let lanes: Vec<_> = batches.values().map(|(lane, _)| *lane).collect();
+    for pair in lanes.windows(2) {
+        assert_eq!(pair[1], (pair[0] + 1) % 3, "{lanes:?}");
+    }
+    let sizes: Vec<_> = batches.values().map(|(_, pkts)| *pkts).collect();
+    assert_eq!(sizes, [16, 16, 16, 16, 16, 16, 16, 5]);
+    assert!(loads.iter().max().unwrap() - loads.iter().min().unwrap() <= BATCH_PKTS);
+}
+
+#[test]
+fn batch_size_follows_the_knob() {
+    let mut world = World::new(2, 4096);
+    world.start_split(0);
+    for batch_pkts in [4096, 1, 300, 7] {
+        // The batch that is open keeps its size.
+        world.config.batch_pkts = batch_pkts;
+        let before = world.count(Counter::Batches);
+        world.receive(0, 4096 + batch_pkts * 3);
+        world.settle();
+        assert!(world.count(Counter::Batches) >= before + 3, "{batch_pkts}");
+    }
+    assert_in_order(&world, 0);
+}
+
+#[test]
+fn open_batch_holds_nobody_up() {
+    let mut world = World::new(2, 256);
+    world.start_split(0);
+    world.receive(0, 100);
+    world.settle();
+    // The flow pauses in the middle of the batch, and all of it is there.
+    assert_in_order(&world, 0);
+    world.around.wait(500 * MS);
+    world.receive(0, 300);
+    world.settle();
+    assert_in_order(&world, 0);
+    assert_eq!(world.count(Counter::DeadlineBatches), 0);
+}
+
+#[test]
+fn lanes_of_cpus_that_go_offline_get_nothing() {
+    let mut world = World::new(3, 4);
+    world.start_split(0);
+    world.receive(0, 1);
+    world.dispatcher.lanes.set_offline(0b101);
+    world.receive(0, 3);
+    world.settle();
+    world.around.carried.clear();
+    world.receive(0, 40);
+    world.settle();
+    assert!(world
+        .around
+        .carried
+        .iter()
+        .all(|(lane, _)| *lane == Some(1)));
+
+    world.dispatcher.lanes.set_offline(0b111);
+    world.around.carried.clear();
+    world.receive(0, 40);
+    world.settle();
+    assert!(world.around.carried.iter().all(|(lane, _)| lane.is_none()));
+    assert_in_order(&world, 0);
+}
+
+/// Lanes that do not run: nothing is lost, the NIC's core carries what finds no room, and the order is kept.
+#[test]
+fn full_rings_lose_nothing() {
+    let mut world = World::new(2, 1000);
+    world.around.socket.timeout_us = 1_000_000;
+    world.start_split(0);
+    // More than both rings hold, but not more than may be parked behind one of them.
+    world.receive(0, RING_ITEMS as u32 * 2 + 3000);
+    assert!(world.count(Counter::InlinePkts) > 0);
+    world.end_nic_poll();
+    world.settle();
+    assert_in_order(&world, 0);
+    assert_eq!(world.count(Counter::OverflowBatches), 0);
+}
+
+#[test]
+fn full_window_grows_an_inline_batch() {
+    let mut world = World::new(2, 1);
+    world.around.socket.timeout_us = 1_000_000;
+    world.start_split(0);
+    world.receive(0, WINDOW_BATCHES * 3);
+    assert!(world.count(Counter::BatchesGrown) > 0);
+    assert!(world.count(Counter::Batches) < u64::from(WINDOW_BATCHES) + 8);
+    world.end_nic_poll();
+    world.settle();
+    assert_in_order(&world, 0);
+    // Once there is room again, lanes are used again.
+    let before = world.count(Counter::LanePkts);
+    world.receive(0, 10);
+    assert!(world.count(Counter::LanePkts) > before);
+}
+
+/// A stopping flow whose lanes are stuck is looked at again and again: it must not run out of its window.
+#[test]
+fn reaping_keeps_within_the_window() {
+    let mut world = World::new(2, 1);
+    world.around.socket.timeout_us = 1_000_000_000;
+    world.start_split(0);
+    world.receive(0, WINDOW_BATCHES * 2);
+    for _ in 0..5 {
+        world.around.wait(1_200 * MS);
+        world.end_nic_poll();
+        world.receive(0, 3);
+    }
+    world.settle();
+    assert_in_order(&world, 0);
+    world.finish();
+    assert_eq!(world.around.nr_active, 0);
+}
+
+#[test]
+fn lost_probe_is_asked_again_later() {
+    let mut world = World::new(2, 16);
+    world.around.fate = |_| Fate::Drop;
+    stream(&mut world, 0, 4, 1_100);
+    assert_eq!(world.count(Counter::ProbesSent), 1);
+    assert_eq!(world.around.nr_active, 0);
+    stream(&mut world, 0, 4, 200);
+    assert_eq!(world.count(Counter::ProbesSent), 2);
+    world.around.fate = |_| Fate::Pass;
+    stream(&mut world, 0, 4, 2_000);
+    assert!(is_split(&mut world, 0));
+}
+
+#[test]
+fn stopped_flow_returns_to_the_ordinary_path() {
+    let mut world = World::new(2, 16);
+    world.start_split(0);
+    world.receive(0, 100);
+    world.config.stopping = true;
+    // Lanes have not delivered yet: the NIC's core carries what comes.
+    world.receive(0, 10);
+    assert_eq!(world.count(Counter::InlinePkts), 10);
+    assert_eq!(world.around.nr_active, 1);
+    world.settle();
+    world.receive(0, 1);
+    assert_eq!(world.around.ordinary.len(), 1);
+    assert_eq!(kinds(&world), [Kind::None]);
+    assert_eq!(world.around.nr_active, 0);
+    world.settle();
+    assert_in_order(&world, 0);
+    assert_eq!(world.count(Counter::FlowsStopped), 1);
+
+    // And is not split again before it may be.
+    stream(&mut world, 0, 10, 100);
+    assert_eq!(world.count(Counter::FlowsSplit), 1);
+    world.config.stopping = false;
+    stream(&mut world, 0, 10, 100);
+    assert_eq!(world.count(Counter::FlowsSplit), 2);
+    assert_in_order(&world, 0);
+}
+
+#[test]
+fn flow_that_slows_down_is_not_split_any_more() {
+    let mut world = World::new(2, 16);
+    world.config.min_window_pkts = 100;
+    stream(&mut world, 0, 10, 500);
+    assert!(is_split(&mut world, 0));
+    // Between half the rate and the rate it stays as it is.
+    for _ in 0..5 {
+        world.receive(0, 60);
+        world.settle();
+        world.around.wait(u64::from(RATE_WINDOW_MS) * MS);
+    }
+    assert!(is_split(&mut world, 0));
+    for _ in 0..5 {
+        world.receive(0, 40);
+        world.settle();
+        world.around.wait(u64::from(RATE_WINDOW_MS) * MS);
+    }
+    assert!(!is_split(&mut world, 0));
+    assert_in_order(&world, 0);
+    assert_eq!(world.around.nr_active, 0);
+}
+
+#[test]
+fn flow_that_ends_gives_its_slot_back() {
+    let mut world = World::new(2, 16);
+    world.start_split(0);
+    world.receive(0, 21);
+    world.settle();
+    for _ in 0..4 {
+        world.around.wait(1_200 * MS);
+        world.end_nic_poll();
+        world.settle();
+    }
+    assert_eq!(world.around.nr_active, 0);
+    assert_eq!(world.around.slots.taken().count(), 0);
+    assert_in_order(&world, 0);
+}
+
+#[test]
+fn flow_whose_fence_is_lost_ends_as_well() {
+    let mut world = World::new(2, 16);
+    world.receive(0, 4);
+    world.settle();
+    world.receive(0, 1);
+    assert_eq!(kinds(&world), [Kind::Fence]);
+    world.around.ordinary.clear();
+    for _ in 0..4 {
+        world.around.wait(1_200 * MS);
+        world.end_nic_poll();
+        world.settle();
+    }
+    assert_eq!(world.around.nr_active, 0);
+    // Nobody waits for it the next time.
+    stream(&mut world, 0, 10, 200);
+    let delivered = world.delivered(0);
+    assert_eq!(delivered[..5], [0, 1, 2, 3, 5]);
+    assert!(delivered.is_sorted());
+    assert_eq!(world.count(Counter::DeadlineBatches), 0);
+}
+
+/// The path ahead of the fence is longer than the deadline of a batch: what is split still waits for it.
+#[test]
+fn slow_ordinary_path_is_waited_for() {
+    let mut world = World::new(2, 16);
+    world.receive(0, 500);
+    world.around.run_ordinary(4);
+    world.receive(0, 200);
+    assert!(world.count(Counter::LanePkts) > 100);
+    for _ in 0..10 {
+        world.around.poll(0, 30);
+        world.around.poll(1, 30);
+        world
+            .around
+            .wait(u64::from(world.around.socket.timeout_us) * 5);
+        world.around.run_ordinary(40);
+    }
+    world.settle();
+    assert_in_order(&world, 0);
+    assert_eq!(world.count(Counter::DeadlineBatches), 0);
+}
+
+/// A fence that was dropped must not hold the flow up for long.
+#[test]
+fn lost_fence_is_given_up() {
+    let mut world = World::new(2, 16);
+    world.receive(0, 4);
+    world.settle();
+    world.receive(0, 50);
+    world.around.ordinary.clear();
+    world.settle();
+    assert_eq!(world.delivered(0).len(), 4);
+    world.around.wait(100 * MS);
+    assert_eq!(world.delivered(0).len(), 4 + 49);
+    assert_eq!(world.count(Counter::DeadlineBatches), 1);
+}
+
+#[test]
+fn flow_that_no_longer_ends_here_is_left_alone() {
+    let mut world = World::new(2, 16);
+    world.start_split(0);
+    world.around.fate = |_| Fate::Drop;
+    stream(&mut world, 0, 10, 1_500);
+    assert_eq!(world.count(Counter::PathsLost), 1);
+    assert!(!is_split(&mut world, 0));
+    let probes = world.count(Counter::ProbesSent);
+    // For five seconds not even a probe is sent.
+    stream(&mut world, 0, 10, 3_000);
+    assert_eq!(world.count(Counter::ProbesSent), probes);
+    stream(&mut world, 0, 10, 2_000);
+    assert!(world.count(Counter::ProbesSent) > probes);
+}
+
+#[test]
+fn flow_that_is_queued_behind_its_lanes_is_left_alone() {
+    let mut world = World::new(2, 4);
+    world.start_split(0);
+    world.around.fate = |_| Fate::Detour;
+    stream(&mut world, 0, 10, 500);
+    assert_eq!(world.count(Counter::PathsAsync), 1);
+    assert!(!is_split(&mut world, 0));
+}
+
+#[test]
+fn more_flows_than_slots() {
+    let mut world = World::new(1, 16);
+    let nr_flows = NR_SLOTS as u16 + 8;
+    for flow in 0..nr_flows {
+        world.receive(flow, 6);
+        world.settle();
+        world.receive(flow, 2);
+        world.settle();
+    }
+    assert!(world.around.nr_active <= NR_SLOTS as i32);
+    // Flows that share a set of the table with four others find no place either.
+    assert!(world.around.nr_active >= NR_SLOTS as i32 / 2);
+    assert_eq!(
+        world.around.slots.taken().count() as i32,
+        world.around.nr_active
+    );
+    for flow in 0..nr_flows {
+        assert_in_order(&world, flow);
+    }
+    world.finish();
+    assert_eq!(world.around.nr_active, 0);
+}
+
+#[test]
+fn no_lane_no_split() {
+    let mut world = World::new(0, 16);
+    stream(&mut world, 0, 10, 500);
+    assert_eq!(world.count(Counter::ProbesSent), 0);
+    assert_in_order(&world, 0);
+}
+
+/// Sixteen lanes, the most there can be, and not one more.
+#[test]
+fn lanes_are_limited() {
+    let mut world = World::new(16, 4);
+    world.start_split(0);
+    world.receive(0, 4 * 64);
+    world.settle();
+    assert_in_order(&world, 0);
+    let (_ring, producer, _) = OwnedRing::new(zeroed());
+    assert!(world.dispatcher.lanes.add(producer, 17).is_err());
+}
+
+/// A packet that was dropped from a queue is waited for, but not for ever, even if the flow has ended meanwhile.
+#[test]
+fn lost_queued_packet_does_not_keep_the_slot() {
+    let mut world = World::new(1, 16);
+    world.start_split(0);
+    world.around.fate = |_| Fate::QueueAndDrop;
+    world.receive(0, 20);
+    world.around.poll(0, 100);
+    // The flow is told to stop: one packet opens the batch of this core, behind the one that misses a packet.
+    world.around.fate = |_| Fate::Drop;
+    world.config.stopping = true;
+    world.receive(0, 3);
+    world.settle();
+    for _ in 0..6 {
+        world.around.wait(1_200 * MS);
+        world.end_nic_poll();
+        world.settle();
+    }
+    assert_eq!(world.around.nr_active, 0);
+}
+
+/// Something on the path queues packets on the lanes' cores: order is kept, and splitting is given up as useless.
+#[test]
+fn path_that_queues_is_left_alone() {
+    let mut world = World::new(2, 4);
+    world.start_split(0);
+    world.around.fate = |_| Fate::Queue;
+    for step in 0..50 {
+        world.receive(0, 7);
+        world.end_nic_poll();
+        for lane in 0..2 {
+            world.around.poll(lane, 5);
+            world.around.run_queue(1 - lane, step % 7);
+        }
+        world.around.run_ordinary(5);
+        world.around.wait(50);
+    }
+    world.settle();
+    assert_in_order(&world, 0);
+    assert_eq!(world.count(Counter::PathsAsync), 1);
+    assert_eq!(world.count(Counter::LatePkts), 0);
+    assert!(!is_split(&mut world, 0));
+    assert_eq!(world.around.nr_active, 0);
+}

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Knobs and device commands: tables of texts, and properties over all knobs.
+
+use mflow_algo::algo::cpulist::CpuSet;
+use mflow_algo::algo::knobs::{
+    DeviceCommand, DeviceName, Knob,
+    KnobError::{self, Range, Syntax},
+    KnobSpec, Knobs, Limits, DEVICES_ALLOWED, KNOBS, MAX_LANES,
+};
+use proptest::prelude::*;
+
+use crate::common::cases;
+
+fn set(knob: Knob, text: &str) -> Result<String, KnobError> {
+    let mut knobs = Knobs::DEFAULT;
+    let result = knobs.set(knob, text.as_bytes());
+    if result.is_err() {
+        assert_eq!(
+            knobs,
+            Knobs::DEFAULT,
+            "{text:?} was refused and must change nothing"
+        );
+    }
+    result.map(|()| knobs.get(knob).to_string())
+}
+
+#[test]
+fn defaults() {
+    let printed: Vec<_> = KNOBS
+        .iter()
+        .map(|spec| format!("{}={}", spec.name, Knobs::default().get(spec.knob)))
+        .collect();
+    assert_eq!(
+        printed.join(" "),
+        "enabled=0 cpus= batch_pkts=256 merge_timeout_us=200 min_flow_pps=20000"
+    );
+}
+
+#[test]
+fn accepted_and_refused_values() {
+    let table: &[(Knob, &str, Result<&str, KnobError>)] = &[
+        (Knob::Enabled, "1\n", Ok("1")),
+        (Knob::Enabled, "0", Ok("0")),
+        (Knob::Enabled, "2", Err(Range)),
+        (Knob::Enabled, "", Err(Syntax)),
+        (Knob::Enabled, "on", Err(Syntax)),
+        (Knob::Cpus, "2-3\n", Ok("2-3")),
+        (Knob::Cpus, "5,4,4", Ok("4-5")),
+        (Knob::Cpus, "\n", Ok("")),
+        (Knob::Cpus, "0-15", Ok("0-15")),
+        (Knob::Cpus, "0-16", Err(Range)),
+        (Knob::Cpus, "1024", Err(Range)),
+        (Knob::Cpus, "2-", Err(Syntax)),
+        (Knob::BatchPkts, "1", Ok("1")),
+        (Knob::BatchPkts, " 4096 ", Ok("4096")),
+        (Knob::BatchPkts, "0", Err(Range)),
+        (Knob::BatchPkts, "4097", Err(Range)),
+        (Knob::BatchPkts, "4294967297", Err(Range)),
+        (Knob::BatchPkts, "0x10", Err(Syntax)),
+        (Knob::BatchPkts, "-1", Err(Syntax)),
+        (Knob::BatchPkts, "+1", Err(Syntax)),
+        (Knob::BatchPkts, "1 1", Err(Syntax)),
+        (Knob::BatchPkts, "256\0", Err(Syntax)),
+        (Knob::MergeTimeoutUs, "9", Err(Range)),
+        (Knob::MergeTimeoutUs, "10", Ok("10")),
+        (Knob::MergeTimeoutUs, "1000000", Ok("1000000")),
+        (Knob::MergeTimeoutUs, "1000001", Err(Range)),
+        (Knob::MinFlowPps, "0", Err(Range)),
+        (Knob::MinFlowPps, "1", Ok("1")),
+        (Knob::MinFlowPps, "10000000", Ok("10000000")),
+        (Knob::MinFlowPps, "10000001", Err(Range)),
+        (Knob::MinFlowPps, "20_000", Err(Syntax)),
+    ];
+    for (knob, text, expected) in table {
+        assert_eq!(
+            set(*knob, text),
+            expected.map(str::to_owned),
+            "{knob:?} {text:?}"
+        );
+    }
+}
+
+#[test]
+fn sentences_name_the_limits() {
+    let sentences: Vec<_> = KNOBS
+        .iter()
+        .map(|spec| spec.allowed().to_string())
+        .collect();
+    assert_eq!(
+        sentences,
+        [
+            "enabled: allowed 0 (off) or 1 (on)",
+            "cpus: allowed up to 16 CPUs below 1024, written like 2-5,8, or nothing for none",
+            "batch_pkts: allowed 1 to 4096 packets",
+            "merge_timeout_us: allowed 10 to 1000000 microseconds",
+            "min_flow_pps: allowed 1 to 10000000 packets per second",
+        ]
+    );
+    assert!(DEVICES_ALLOWED.starts_with("devices: allowed "));
+}
+
+#[test]
+fn each_knob_finds_its_own_description() {
+    for spec in &KNOBS {
+        assert_eq!(spec.knob.spec().name, spec.name);
+        assert!(!spec.help.is_empty() && !spec.help.contains('\n'));
+    }
+}
+
+fn device(text: &[u8]) -> Result<String, KnobError> {
+    DeviceCommand::parse(text).map(|command| match command {
+        DeviceCommand::Add(name) => format!("add {name}"),
+        DeviceCommand::Remove(name) => format!("remove {name}"),
+    })
+}
+
+#[test]
+fn device_commands() {
+    let table: &[(&[u8], Result<&str, KnobError>)] = &[
+        (b"+eth0\n", Ok("add eth0")),
+        (b"-eth0", Ok("remove eth0")),
+        (b" +vxlan.100 ", Ok("add vxlan.100")),
+        (b"++", Ok("add +")),
+        (b"--x", Ok("remove -x")),
+        (b"+...", Ok("add ...")),
+        (b"+abcdefghijklmno", Ok("add abcdefghijklmno")),
+        (b"+abcdefghijklmnop", Err(Syntax)),
+        (b"", Err(Syntax)),
+        (b"+", Err(Syntax)),
+        (b"+\n", Err(Syntax)),
+        (b"eth0", Err(Syntax)),
+        (b"+ eth0", Err(Syntax)),
+        (b"+eth0 eth1", Err(Syntax)),
+        (b"+eth0\n+eth1", Err(Syntax)),
+        (b"+.", Err(Syntax)),
+        (b"-..", Err(Syntax)),
+        (b"+a/b", Err(Syntax)),
+        (b"+eth0:1", Err(Syntax)),
+        (b"+a\x0bb", Err(Syntax)),
+        (b"+a\xa0b", Err(Syntax)),
+        (b"+a\0b", Err(Syntax)),
+        (b"+\xc3\xa9", Ok("add \\xc3\\xa9")),
+    ];
+    for (text, expected) in table {
+        assert_eq!(
+            device(text),
+            expected.map(str::to_owned),
+            "{:?}",
+            text.escape_ascii()
+        );
+    }
+}
+
+#[test]
+fn device_name_is_terminated() {
+    let name = DeviceName::new(b"abcdefghijklmno").unwrap();
+    assert_eq!(name.as_bytes(), b"abcdefghijklmno");
+    assert_eq!(name.as_array(), b"abcdefghijklmno\0");
+    let name = DeviceName::new(b"eth0").unwrap();
+    assert_eq!(name.as_bytes(), b"eth0");
+    assert_eq!(name.as_array(), b"eth0\0\0\0\0\0\0\0\0\0\0\0\0");
+}
+
+#[test]
+fn device_lists() {
+    let names = |text: &str| -> Result<Vec<String>, KnobError> {
+        DeviceName::list(text.as_bytes())
+            .map(|name| name.map(|name| name.to_string()))
+            .collect()
+    };
+    assert_eq!(names(""), Ok(vec![]));
+    assert_eq!(names(" \n"), Ok(vec![]));
+    assert_eq!(names("eth0\n"), Ok(vec!["eth0".into()]));
+    assert_eq!(names("eth0,eth1"), Ok(vec!["eth0".into(), "eth1".into()]));
+    assert_eq!(names("eth0,"), Err(Syntax));
+    assert_eq!(names("eth0, eth1"), Err(Syntax));
+}
+
+fn knob() -> impl Strategy<Value = &'static KnobSpec> {
+    (0..KNOBS.len()).prop_map(|i| KNOBS[i].knob.spec())
+}
+
+fn text() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        prop::collection::vec(any::<u8>(), 0..24),
+        "[0-9,: /\n-]{0,12}".prop_map(String::into_bytes),
+        any::<u32>().prop_map(|value| value.to_string().into_bytes()),
+        (0u32..5000).prop_map(|value| value.to_string().into_bytes()),
+    ]
+}
+
+fn within_limits(knobs: &Knobs) -> bool {
+    KNOBS.iter().all(|spec| {
+        let text = knobs.get(spec.knob).to_string();
+        match spec.limits {
+            Limits::Switch => text == "0" || text == "1",
+            Limits::Number(limits) => (limits.min..=limits.max).contains(&text.parse().unwrap()),
+            Limits::Lanes => CpuSet::parse(text.as_bytes()).unwrap().len() <= MAX_LANES,
+        }
+    })
+}
+
+proptest! {
+    #![proptest_config(cases(1024))]
+
+    #[test]
+    fn any_sequence_of_writes_keeps_the_limits(
+        writes in prop::collection::vec((knob(), text()), 0..20)
+    ) {
+        let mut knobs = Knobs::DEFAULT;
+        for (spec, text) in writes {
+            let before = knobs;
+            match knobs.set(spec.knob, &text) {
+                Err(_) => prop_assert_eq!(knobs, before),
+                Ok(()) => {
+                    // What is printed means the same when it is written, and no other knob has changed.
+                    let printed = knobs.get(spec.knob).to_string();
+                    let mut again = before;
+                    prop_assert_eq!(again.set(spec.knob, printed.as_bytes()), Ok(()));
+                    prop_assert_eq!(again, knobs);
+                }
+            }
+            prop_assert!(within_limits(&knobs));
+        }
+    }
+
+    #[test]
+    fn numbers_are_taken_exactly_within_limits(spec in knob(), value in prop_oneof![0u64..5000, any::<u64>()]) {
+        if let Limits::Number(limits) = spec.limits {
+            let expected = match u32::try_from(value) {
+                Ok(number) if (limits.min..=limits.max).contains(&number) => Ok(value.to_string()),
+                _ => Err(Range),
+            };
+            prop_assert_eq!(set(spec.knob, &value.to_string()), expected);
+        }
+    }
+
+    #[test]
+    fn device_names_are_kept_byte_for_byte(text in prop_oneof![
+        prop::collection::vec(any::<u8>(), 0..20),
+        "[+-][a-z0-9.@]{1,16}".prop_map(String::into_bytes),
+    ]) {
+        // The trimmed text is what the command is made of; nothing may be lost or added in between.
+        let expected = text.trim_ascii();
+        match DeviceCommand::parse(&text) {
+            Ok(DeviceCommand::Add(name)) => prop_assert_eq!([b"+", name.as_bytes()].concat(), expected),
+            Ok(DeviceCommand::Remove(name)) => prop_assert_eq!([b"-", name.as_bytes()].concat(), expected),
+            Err(error) => prop_assert_eq!(error, Syntax),
+        }
+    }
+}

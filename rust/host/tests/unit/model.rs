@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The whole algorithm against a sorted list: whatever the cores do in whatever order, what is delivered of a flow is
+//! what was sent of it, in order.
+
+use std::collections::HashSet;
+
+use mflow_algo::algo::counters::Counter;
+use mflow_algo::algo::slot_pool::NR_SLOTS;
+use proptest::prelude::*;
+
+use crate::common::cases;
+use crate::world::{expected, nr_overtaken, Fate, World, FLOW_SHIFT};
+
+const NR_FLOWS: u16 = 3;
+const MAX_LANES: usize = 4;
+const MAX_STEPS: usize = 120;
+/// The most packets that come at once.
+const MAX_PKTS: u32 = 4000;
+
+/// What happens next.
+#[derive(Clone, Debug)]
+enum Step {
+    /// The NIC's core receives packets of a flow; `pkts` in percent of a batch.
+    Receive {
+        flow: u16,
+        percent: u32,
+    },
+    /// The same with enough packets to fill windows and rings.
+    Flood {
+        pkts: u32,
+    },
+    EndNicPoll,
+    /// A lane polls; `pkts` in percent of a batch.
+    Poll {
+        lane: usize,
+        percent: u32,
+    },
+    Ordinary {
+        pkts: usize,
+    },
+    /// Packets leave the queue on a lane's core.
+    Queue {
+        lane: usize,
+        pkts: usize,
+    },
+    Detours {
+        pkts: usize,
+    },
+    Wait {
+        us: u64,
+    },
+    SetBatch {
+        batch_pkts: u32,
+    },
+    SetStopping(bool),
+    SetOffline {
+        lanes: u32,
+    },
+}
+
+fn batch_pkts() -> impl Strategy<Value = u32> {
+    prop_oneof![
+        4 => Just(1u32),
+        4 => 2..20u32,
+        2 => 20..300u32,
+        1 => 300..=4096u32,
+    ]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        20 => (0..NR_FLOWS, 1..250u32).prop_map(|(flow, percent)| Step::Receive { flow, percent }),
+        20 => (1..1000u32).prop_map(|percent| Step::Receive { flow: 0, percent }),
+        3 => (500..4000u32).prop_map(|pkts| Step::Flood { pkts: pkts.min(MAX_PKTS) }),
+        8 => Just(Step::EndNicPoll),
+        25 => (0..MAX_LANES, 1..400u32).prop_map(|(lane, percent)| Step::Poll { lane, percent }),
+        10 => (1..50usize).prop_map(|pkts| Step::Ordinary { pkts }),
+        5 => (0..MAX_LANES, 1..200usize).prop_map(|(lane, pkts)| Step::Queue { lane, pkts }),
+        3 => (1..10usize).prop_map(|pkts| Step::Detours { pkts }),
+        10 => (1..400u64).prop_map(|us| Step::Wait { us }),
+        3 => (1..3_000_000u64).prop_map(|us| Step::Wait { us }),
+        2 => batch_pkts().prop_map(|batch_pkts| Step::SetBatch { batch_pkts }),
+        2 => prop::bool::weighted(0.3).prop_map(Step::SetStopping),
+        1 => (0..1u32 << MAX_LANES).prop_map(|lanes| Step::SetOffline { lanes }),
+    ]
+}
+
+fn apply(world: &mut World, step: &Step) {
+    let pkts_of = |world: &World, percent: u32| (world.config.batch_pkts * percent).div_ceil(100);
+    let nr_lanes = world.around.lanes.len();
+    match *step {
+        Step::Receive { flow, percent } => {
+            let pkts = pkts_of(world, percent).clamp(5, MAX_PKTS);
+            world.receive(flow, pkts);
+        }
+        Step::Flood { pkts } => world.receive(0, pkts),
+        Step::EndNicPoll => world.end_nic_poll(),
+        Step::Poll { lane, percent } => {
+            let pkts = pkts_of(world, percent) as usize;
+            world.around.poll(lane % nr_lanes, pkts);
+        }
+        Step::Ordinary { pkts } => {
+            world.around.run_ordinary(pkts);
+        }
+        Step::Queue { lane, pkts } => {
+            world.around.run_queue(lane % nr_lanes, pkts);
+        }
+        Step::Detours { pkts } => {
+            world.around.run_detours(pkts);
+        }
+        Step::Wait { us } => world.around.wait(us),
+        Step::SetBatch { batch_pkts } => world.config.batch_pkts = batch_pkts,
+        Step::SetStopping(stopping) => world.config.stopping = stopping,
+        Step::SetOffline { lanes } => world.dispatcher.lanes.set_offline(lanes),
+    }
+    world.around.check_waits();
+}
+
+/// Returns a number that looks random for each packet.
+fn mix(id: u64) -> u64 {
+    let x = (id ^ id >> 31).wrapping_mul(0x7fb5_d329_728e_a185);
+    (x ^ x >> 27).wrapping_mul(0x81da_def4_bc2d_d44d) >> 33
+}
+
+fn pass(_: u64) -> Fate {
+    Fate::Pass
+}
+
+fn drop_some(id: u64) -> Fate {
+    match mix(id) % 100 {
+        0..5 => Fate::Drop,
+        _ => Fate::Pass,
+    }
+}
+
+fn drop_most(id: u64) -> Fate {
+    match mix(id) % 100 {
+        0..80 => Fate::Drop,
+        _ => Fate::Pass,
+    }
+}
+
+fn drop_and_duplicate(id: u64) -> Fate {
+    match mix(id) % 100 {
+        0..5 => Fate::Drop,
+        5..10 => Fate::Duplicate,
+        _ => Fate::Pass,
+    }
+}
+
+fn queue_all(_: u64) -> Fate {
+    Fate::Queue
+}
+
+fn queue_and_drop_some(id: u64) -> Fate {
+    match mix(id) % 100 {
+        0..5 => Fate::Drop,
+        5..7 => Fate::QueueAndDrop,
+        _ => Fate::Queue,
+    }
+}
+
+fn everything(id: u64) -> Fate {
+    match mix(id) % 100 {
+        0..5 => Fate::Drop,
+        5..10 => Fate::Duplicate,
+        10..15 => Fate::Detour,
+        15..20 => Fate::Queue,
+        20..22 => Fate::QueueAndDrop,
+        _ => Fate::Pass,
+    }
+}
+
+/// Returns the first place where two lists differ, with what is there.
+fn first_difference(a: &[u64], b: &[u64]) -> Option<(usize, Option<u64>, Option<u64>)> {
+    let longest = a.len().max(b.len());
+    let at = |list: &[u64], i: usize| list.get(i).copied();
+    (0..longest)
+        .find(|i| at(a, *i) != at(b, *i))
+        .map(|i| (i, at(a, i), at(b, i)))
+}
+
+/// Checks what holds in the end, whatever has happened.
+fn check_end(world: &mut World) -> Result<(), TestCaseError> {
+    world.finish();
+    let fate = world.around.fate;
+    for flow in 0..world.nr_sent().len() as u16 {
+        let mut delivered = world.delivered(flow);
+        delivered.sort_unstable();
+        let sent = world.nr_sent()[usize::from(flow)];
+        let wrong = first_difference(&delivered, &expected(flow, 0..sent, fate));
+        prop_assert_eq!(wrong, None, "lost, invented or delivered twice");
+    }
+    // Nothing is left anywhere, and all slots are free.
+    prop_assert_eq!(world.around.packets.alive(), 0);
+    prop_assert_eq!(world.around.nr_active, 0);
+    prop_assert_eq!(world.around.slots.taken().count(), 0);
+    for slot in 0..NR_SLOTS {
+        prop_assert_eq!(world.around.slot(slot).parked_pkts(), 0);
+    }
+    prop_assert_eq!(
+        world.count(Counter::FlowsSplit),
+        world.count(Counter::FlowsStopped)
+    );
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(cases(512))]
+
+    /// With a deadline that never fires, order is perfect: flows start and stop, lanes come and go, packets are dropped
+    /// and copied.
+    #[test]
+    fn patient_merge_is_a_sort(
+        nr_lanes in 1..=MAX_LANES,
+        batch_pkts in batch_pkts(),
+        budget in prop_oneof![1..20u32, Just(512)],
+        fate in prop_oneof![
+            Just(pass as fn(u64) -> Fate),
+            Just(drop_some as fn(u64) -> Fate),
+            Just(drop_most as fn(u64) -> Fate),
+            Just(drop_and_duplicate as fn(u64) -> Fate),
+            Just(queue_all as fn(u64) -> Fate),
+            Just(queue_and_drop_some as fn(u64) -> Fate),
+        ],
+        steps in prop::collection::vec(step(), 1..MAX_STEPS),
+    ) {
+        let mut world = World::new(nr_lanes, batch_pkts);
+        world.around.fate = fate;
+        world.around.merge_budget_pkts = budget;
+        // Longer than all that is waited for in a test; only `finish` waits longer.
+        world.around.socket.timeout_us = 1_000_000_000;
+        let is_queueing = [queue_all as *const () as usize, queue_and_drop_some as *const () as usize]
+            .contains(&(fate as usize));
+        for step in &steps {
+            if matches!(step, Step::Wait { us: 100_000.. }) {
+                // A fence that takes so long is taken to be lost, and so are packets in queues.
+                world.around.run_ordinary(usize::MAX);
+                if is_queueing {
+                    world.settle();
+                }
+            }
+            apply(&mut world, step);
+        }
+        check_end(&mut world)?;
+        let overflows = world.count(Counter::OverflowBatches);
+        for flow in 0..world.nr_sent().len() as u16 {
+            // Of copies the first counts: that of a fence comes after its turn.
+            let mut seen = HashSet::new();
+            let mut delivered = world.delivered(flow);
+            delivered.retain(|number| seen.insert(*number));
+            if overflows == 0 {
+                let wrong = delivered.windows(2).find(|pair| pair[0] > pair[1]);
+                prop_assert!(wrong.is_none(), "flow {}: {:?}", flow, wrong);
+            }
+        }
+        if overflows == 0 {
+            let is_fence_copied = fate as usize == drop_and_duplicate as *const () as usize;
+            let fences = world.count(Counter::FlowsSplit);
+            let allowed = if is_fence_copied { fences } else { 0 };
+            prop_assert!(world.count(Counter::LatePkts) <= allowed);
+        }
+    }
+
+    /// With a short deadline and packets on detours, what is out of order is at most what is counted as late or was on a
+    /// detour, and nothing is lost.
+    #[test]
+    fn hasty_merge_counts_what_it_breaks(
+        nr_lanes in 1..=MAX_LANES,
+        batch_pkts in batch_pkts(),
+        timeout_us in prop_oneof![10..500u32, Just(10_000)],
+        fate in prop_oneof![
+            Just(pass as fn(u64) -> Fate),
+            Just(drop_some as fn(u64) -> Fate),
+            Just(queue_and_drop_some as fn(u64) -> Fate),
+            Just(everything as fn(u64) -> Fate),
+        ],
+        steps in prop::collection::vec(step(), 1..MAX_STEPS),
+    ) {
+        let mut world = World::new(nr_lanes, batch_pkts);
+        world.around.fate = fate;
+        world.around.socket.timeout_us = timeout_us;
+        for step in &steps {
+            if matches!(step, Step::Wait { .. } | Step::Poll { .. }) {
+                // The ordinary path is faster than the deadline. (One that is not: see the dispatcher's tests.)
+                world.around.run_ordinary(usize::MAX);
+            }
+            apply(&mut world, step);
+        }
+        check_end(&mut world)?;
+        let mut overtaken = 0;
+        let mut nr_detours = 0;
+        // Packets of one batch that take different ways.
+        let is_mixed = fate as usize == everything as *const () as usize;
+        for flow in 0..world.nr_sent().len() as u16 {
+            overtaken += nr_overtaken(&world.delivered(flow));
+            nr_detours += (0..world.nr_sent()[usize::from(flow)])
+                .map(|number| fate(u64::from(flow) << FLOW_SHIFT | number))
+                .filter(|fate| *fate == Fate::Detour || (is_mixed && *fate == Fate::Queue))
+                .count() as u64;
+        }
+        let late = world.count(Counter::LatePkts);
+        prop_assert!(overtaken <= late + nr_detours, "{} overtaken, {} late", overtaken, late);
+    }
+}

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Ring, chains and collector on one thread, against queues of the standard library.
+
+use std::collections::VecDeque;
+use std::thread;
+
+use mflow_algo::algo::collector::Collector;
+use mflow_algo::algo::queue::chain::{Chain, ParkedChains};
+use mflow_algo::algo::queue::ring::{Item, RING_ITEMS};
+use mflow_algo::algo::tag::{Kind, Tag};
+use proptest::prelude::*;
+
+use crate::common::cases;
+use crate::support::host::OwnedRing;
+use crate::support::packet::{ids_of, Factory, TestPacket};
+use crate::zeroed::zeroed;
+
+/// A ring full of packets, where that does not take too long.
+const MANY: usize = if cfg!(miri) { 20 } else { RING_ITEMS };
+
+const MAX_OPS: usize = if cfg!(miri) { 10 } else { 60 };
+
+/// From one thread over a ring to another, and parked there for a third. Miri looks for data races, and a native run for
+/// what the machine's own memory model allows.
+#[test]
+fn queues_on_threads() {
+    let nr_pkts: u64 = if cfg!(miri) { 25 } else { 200_000 };
+    let factory = Factory::default();
+    let (ring, mut producer, mut consumer) = OwnedRing::new(zeroed());
+    let parked = ParkedChains::new();
+    let mut taken = Vec::new();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for id in 0..nr_pkts {
+                while !producer.reserve(1) {
+                    thread::yield_now();
+                }
+                assert!(producer.push(factory.packet(id)).is_ok());
+            }
+        });
+        scope.spawn(|| {
+            let mut nr_popped = 0;
+            while nr_popped < nr_pkts {
+                let mut chain = Chain::new();
+                while let Some(Item::Packet(packet)) = consumer.pop() {
+                    chain.push(packet);
+                    nr_popped += 1;
+                }
+                parked.park(chain);
+                thread::yield_now();
+            }
+        });
+        while (taken.len() as u64) < nr_pkts {
+            taken.extend(ids_of(parked.take_all()));
+            thread::yield_now();
+        }
+    });
+    assert!(taken.into_iter().eq(0..nr_pkts));
+    assert!(ring.is_empty());
+    assert_eq!(factory.alive(), 0);
+}
+
+#[test]
+fn ring_is_dropped_after_use() {
+    for (nr_pushed, nr_popped) in [(0, 0), (3, 0), (3, 1), (3, 3), (MANY, 1)] {
+        let factory = Factory::default();
+        let (ring, mut producer, mut consumer) = OwnedRing::new(zeroed());
+        assert!(producer.reserve(nr_pushed as u32));
+        for id in 0..nr_pushed {
+            assert!(producer.push(factory.packet(id as u64)).is_ok());
+        }
+        for _ in 0..nr_popped {
+            assert!(consumer.pop().is_some());
+        }
+        assert_eq!(factory.alive(), nr_pushed - nr_popped);
+        drop(ring);
+        assert_eq!(factory.alive(), 0);
+    }
+}
+
+#[test]
+fn ring_holds_the_largest_batch_with_its_end() {
+    let (_ring, mut producer, _) = OwnedRing::new(zeroed());
+    assert!(producer.reserve(4096 + 1));
+}
+
+#[derive(Clone, Debug)]
+enum RingOp {
+    Reserve(u32),
+    Unreserve(u32),
+    Push(u32),
+    PushEnd(Tag),
+    Pop(u32),
+}
+
+fn ring_op() -> impl Strategy<Value = RingOp> {
+    prop_oneof![
+        (0..RING_ITEMS as u32 + 2).prop_map(RingOp::Reserve),
+        (0..2000u32).prop_map(RingOp::Reserve),
+        (0..50u32).prop_map(RingOp::Unreserve),
+        (0..MANY as u32).prop_map(RingOp::Push),
+        any::<u32>().prop_map(|word| RingOp::PushEnd(Tag::from_word(word))),
+        (0..MANY as u32).prop_map(RingOp::Pop),
+    ]
+}
+
+/// What a ring holds, in a form that can be compared.
+#[derive(Debug, PartialEq)]
+enum ModelItem {
+    Packet(u64),
+    End(Tag),
+}
+
+fn is_same(item: Option<Item<TestPacket>>, expected: Option<ModelItem>) -> bool {
+    let item = item.map(|item| match item {
+        Item::Packet(packet) => ModelItem::Packet(packet.id()),
+        Item::BatchEnd(tag) => ModelItem::End(tag),
+    });
+    item == expected
+}
+
+proptest! {
+    #![proptest_config(cases(256))]
+
+    #[test]
+    fn ring_is_a_queue_with_reservations(ops in prop::collection::vec(ring_op(), 0..MAX_OPS)) {
+        let factory = Factory::default();
+        let (ring, mut producer, mut consumer) = OwnedRing::new(zeroed());
+        let mut model = VecDeque::new();
+        let mut reserved = 0u32;
+        let mut next_id = 0;
+        for op in ops {
+            match op {
+                RingOp::Reserve(items) => {
+                    let fits = model.len() + (reserved + items) as usize <= RING_ITEMS;
+                    prop_assert_eq!(producer.reserve(items), fits);
+                    if fits {
+                        reserved += items;
+                    }
+                }
+                RingOp::Unreserve(items) => {
+                    producer.unreserve(items);
+                    reserved = reserved.saturating_sub(items);
+                }
+                RingOp::Push(pkts) => {
+                    for _ in 0..pkts.min(reserved + 1) {
+                        let pushed = producer.push(factory.packet(next_id));
+                        prop_assert_eq!(pushed.is_ok(), reserved > 0);
+                        if pushed.is_ok() {
+                            reserved -= 1;
+                            model.push_back(ModelItem::Packet(next_id));
+                            next_id += 1;
+                        }
+                    }
+                }
+                RingOp::PushEnd(tag) => {
+                    prop_assert_eq!(producer.push_end(tag), reserved > 0);
+                    if reserved > 0 {
+                        reserved -= 1;
+                        model.push_back(ModelItem::End(tag));
+                    }
+                }
+                RingOp::Pop(items) => {
+                    for _ in 0..items.min(model.len() as u32 + 1) {
+                        prop_assert!(is_same(consumer.pop(), model.pop_front()));
+                    }
+                }
+            }
+            prop_assert_eq!(ring.is_empty(), model.is_empty());
+        }
+        while let Some(expected) = model.pop_front() {
+            prop_assert!(is_same(consumer.pop(), Some(expected)));
+        }
+        prop_assert!(consumer.pop().is_none());
+        prop_assert_eq!(factory.alive(), 0);
+    }
+
+    #[test]
+    fn chains_are_lists(parts in prop::collection::vec(0..6u64, 0..8), nr_popped in 0..20usize) {
+        let factory = Factory::default();
+        let mut chain = Chain::new();
+        let mut model = VecDeque::new();
+        let mut next_id = 0;
+        for pkts in parts {
+            let ids = next_id..next_id + pkts;
+            next_id += pkts;
+            // Odd parts one by one, even ones as a whole.
+            if pkts % 2 == 1 {
+                ids.clone().for_each(|id| chain.push(factory.packet(id)));
+            } else {
+                chain.append(factory.chain(ids.clone()));
+            }
+            model.extend(ids);
+            prop_assert_eq!(chain.is_empty(), model.is_empty());
+            prop_assert_eq!(chain.last_node().is_some(), !model.is_empty());
+        }
+        for _ in 0..nr_popped {
+            prop_assert_eq!(chain.pop().map(|packet| packet.id()), model.pop_front());
+        }
+        chain.append(factory.chain([1000]));
+        model.push_back(1000);
+        prop_assert_eq!(factory.alive(), model.len());
+        prop_assert_eq!(ids_of(chain), Vec::from(model));
+        prop_assert_eq!(factory.alive(), 0);
+    }
+
+    #[test]
+    fn parked_chains_come_out_in_order(ops in prop::collection::vec(prop::option::of(0..5u64), 0..20)) {
+        let factory = Factory::default();
+        let parked = ParkedChains::new();
+        let mut model = Vec::new();
+        let mut next_id = 0;
+        for op in ops {
+            match op {
+                Some(pkts) => {
+                    parked.park(factory.chain(next_id..next_id + pkts));
+                    model.extend(next_id..next_id + pkts);
+                    next_id += pkts;
+                }
+                None => prop_assert_eq!(ids_of(parked.take_all()), std::mem::take(&mut model)),
+            }
+            prop_assert_eq!(parked.is_empty(), model.is_empty());
+        }
+        prop_assert_eq!(factory.alive(), model.len());
+        // What is left is freed with it.
+        drop(parked);
+        prop_assert_eq!(factory.alive(), 0);
+    }
+
+    #[test]
+    fn collector_cuts_where_tag_or_socket_changes(
+        packets in prop::collection::vec((0..3u32, 0..2usize), 0..40)
+    ) {
+        let factory = Factory::default();
+        let mut collector = Collector::new();
+        let mut runs = Vec::new();
+        for (id, (batch, socket)) in packets.iter().enumerate() {
+            let tag = Tag::new(Kind::Split, 0, *batch);
+            runs.extend(collector.add(tag, *socket, factory.packet(id as u64)));
+        }
+        runs.extend(collector.take());
+        prop_assert!(collector.take().is_none());
+
+        let expected = packets.chunk_by(|a, b| a == b);
+        prop_assert_eq!(runs.len(), expected.clone().count());
+        let mut next_id = 0;
+        for (run, expected) in runs.into_iter().zip(expected) {
+            prop_assert_eq!((run.tag.batch_bits(), run.socket), expected[0]);
+            prop_assert_eq!(run.pkts as usize, expected.len());
+            prop_assert_eq!(ids_of(run.chain), (next_id..next_id + expected.len() as u64).collect::<Vec<_>>());
+            next_id += expected.len() as u64;
+        }
+    }
+}

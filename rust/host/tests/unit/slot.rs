@@ -1,0 +1,499 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A slot on one thread: each rule of the merge by itself, then all orders in which lanes can be.
+
+use mflow_algo::algo::counters::Counter;
+use mflow_algo::algo::slot::{Merged, Slot, MAX_PARKED_PKTS, ORDINARY_PATH, WINDOW_BATCHES};
+use mflow_algo::algo::tag::BATCH_BITS;
+use proptest::prelude::*;
+
+use crate::common::cases;
+use crate::support::packet::{Factory, TestPacket};
+use crate::world::Socket;
+
+/// A slot with a socket behind it. Lane 1 is the only one.
+struct Merger {
+    slot: Slot<TestPacket>,
+    socket: Socket,
+    packets: Factory,
+}
+
+impl Merger {
+    fn starting_at(batch: u32) -> Self {
+        Self {
+            slot: Slot::starting_at(batch),
+            socket: Socket::new(1),
+            packets: Factory::default(),
+        }
+    }
+
+    fn new() -> Self {
+        Self::starting_at(0)
+    }
+
+    fn merge(&mut self) {
+        assert_eq!(
+            self.slot.merge(&mut self.socket.sink(0), u32::MAX),
+            Merged::Done
+        );
+    }
+
+    /// Parks packets; returns whether the slot wanted to be merged, which has then been done.
+    fn park(&mut self, batch: u32, ids: &[u64]) -> bool {
+        let chain = self.packets.chain(ids.iter().copied());
+        let shall_merge = self.slot.park(batch, chain, ids.len() as u32);
+        if shall_merge {
+            self.merge();
+        }
+        shall_merge
+    }
+
+    fn complete(&mut self, batch: u32) -> bool {
+        let shall_merge = self.slot.complete(batch);
+        if shall_merge {
+            self.merge();
+        }
+        shall_merge
+    }
+
+    /// Lets time pass, and fires the timer if it is due.
+    fn wait(&mut self, us: u64) -> bool {
+        self.socket.now_us += us;
+        let is_due = self.socket.timers[0].is_some_and(|at| at <= self.socket.now_us);
+        if is_due {
+            self.socket.timers[0] = None;
+            self.slot.expire();
+            self.merge();
+        }
+        is_due
+    }
+
+    fn timer_us(&self) -> Option<u64> {
+        self.socket.timers[0].map(|at| at - self.socket.now_us)
+    }
+
+    fn count(&self, counter: Counter) -> u64 {
+        self.slot.counters.get(counter)
+    }
+}
+
+#[test]
+fn turn_goes_from_batch_to_batch() {
+    let mut m = Merger::new();
+    assert!(m.park(1, &[2]));
+    assert_eq!(m.socket.delivered, []);
+    assert!(!m.complete(1));
+    assert!(m.park(0, &[0]));
+    // The turn is theirs: packets of an open batch do not wait for its end.
+    assert_eq!(m.socket.delivered, [0]);
+    assert!(m.park(0, &[1]));
+    assert!(m.complete(0));
+    assert_eq!(m.socket.delivered, [0, 1, 2]);
+    assert!(m.slot.is_drained_up_to(2));
+    assert_eq!(m.slot.arrived_pkts(), 3);
+    assert_eq!(m.count(Counter::MergedPkts), 3);
+}
+
+#[test]
+fn empty_batches_are_passed_over() {
+    let mut m = Merger::new();
+    assert!(!m.complete(1));
+    assert!(!m.complete(2));
+    assert!(m.park(3, &[3]));
+    assert!(m.complete(0));
+    assert_eq!(m.socket.delivered, [3]);
+    assert_eq!(m.slot.next(), 3);
+}
+
+/// Whoever parks while others are held up looks at the clock: the core with the timer may be the busy one.
+#[test]
+fn deadline_needs_no_timer() {
+    let mut m = Merger::new();
+    assert!(m.park(1, &[1]));
+    m.socket.timers[0] = None;
+    m.socket.now_us += 199;
+    assert!(m.park(2, &[2]));
+    assert_eq!(m.socket.delivered, []);
+    m.socket.now_us += 1;
+    assert!(m.park(2, &[3]));
+    assert_eq!(m.socket.delivered, [1]);
+    assert_eq!(m.count(Counter::DeadlineBatches), 1);
+}
+
+#[test]
+fn silent_batch_is_given_up_at_the_deadline() {
+    let mut m = Merger::new();
+    m.park(1, &[1]);
+    m.complete(1);
+    assert_eq!(m.timer_us(), Some(200));
+    assert!(!m.wait(199));
+    assert_eq!(m.socket.delivered, []);
+    assert!(m.wait(1));
+    assert_eq!(m.socket.delivered, [1]);
+    assert_eq!(m.count(Counter::DeadlineBatches), 1);
+    assert_eq!(m.timer_us(), None);
+
+    // What comes now is late: delivered at once, and counted.
+    assert!(m.park(0, &[0]));
+    assert_eq!(m.socket.delivered, [1, 0]);
+    assert_eq!(m.count(Counter::LatePkts), 1);
+    assert_eq!(m.count(Counter::MergedPkts), 1);
+    assert!(m.slot.is_drained_up_to(2));
+}
+
+#[test]
+fn each_missing_batch_has_a_deadline_of_its_own() {
+    let mut m = Merger::new();
+    m.park(2, &[2]);
+    assert!(m.wait(200));
+    assert_eq!(m.slot.next(), 1);
+    assert_eq!(m.timer_us(), Some(200));
+    assert!(m.wait(200));
+    assert_eq!(m.socket.delivered, [2]);
+    assert_eq!(m.count(Counter::DeadlineBatches), 2);
+}
+
+#[test]
+fn batch_whose_lane_works_is_waited_for() {
+    let mut m = Merger::new();
+    m.slot.open(0, 1);
+    m.park(1, &[100]);
+    m.complete(1);
+    for step in 0..50u32 {
+        m.socket.progress[0] += 1;
+        // Some of what the lane takes from its ring belongs to other flows and does not show here.
+        if step % 10 == 0 {
+            m.park(0, &[u64::from(step)]);
+        }
+        m.wait(190);
+        assert_eq!(m.count(Counter::DeadlineBatches), 0, "step {step}");
+        assert!(m.timer_us().is_some());
+    }
+    m.complete(0);
+    assert_eq!(m.socket.delivered, [0, 10, 20, 30, 40, 100]);
+    assert_eq!(m.count(Counter::LatePkts), 0);
+}
+
+#[test]
+fn batch_whose_lane_stops_is_given_up() {
+    let mut m = Merger::new();
+    m.slot.open(0, 1);
+    m.park(1, &[1]);
+    m.socket.progress[0] += 5;
+    assert!(m.wait(200));
+    assert_eq!(m.socket.delivered, []);
+    // Silent from here on: at most two timeouts until it shows, and it is bounded.
+    let mut waited_us = 0;
+    while m.socket.delivered.is_empty() {
+        waited_us += 10;
+        m.wait(10);
+        assert!(waited_us <= 400);
+    }
+    assert_eq!(m.count(Counter::DeadlineBatches), 1);
+}
+
+#[test]
+fn timer_that_fires_for_another_batch_starts_again() {
+    let mut m = Merger::new();
+    m.park(1, &[1]);
+    m.wait(150);
+    m.park(2, &[2]);
+    m.complete(0);
+    // Batch 1 has its turn, is not complete, and 2 waits behind it: from now on, not from when 1 waited.
+    assert_eq!(m.timer_us(), Some(50));
+    assert!(m.wait(50));
+    assert_eq!(m.count(Counter::DeadlineBatches), 0);
+    assert_eq!(m.timer_us(), Some(150));
+    assert!(m.wait(150));
+    assert_eq!(m.socket.delivered, [1, 2]);
+    assert_eq!(m.count(Counter::DeadlineBatches), 1);
+}
+
+#[test]
+fn fired_timer_does_not_shorten_the_next_wait() {
+    let mut m = Merger::new();
+    m.park(1, &[1]);
+    m.complete(0);
+    m.complete(1);
+    assert_eq!(m.socket.delivered, [1]);
+    // The timer of that wait is still armed, and fires when nobody waits.
+    assert!(m.wait(200));
+    m.park(3, &[3]);
+    assert_eq!(m.timer_us(), Some(200));
+    assert!(!m.wait(199));
+    assert!(m.wait(1));
+    assert_eq!(m.socket.delivered, [1, 3]);
+}
+
+#[test]
+fn too_many_parked_packets_end_the_wait() {
+    let mut m = Merger::new();
+    for id in 0..u64::from(MAX_PARKED_PKTS) {
+        m.park(1, &[id]);
+    }
+    assert_eq!(m.socket.delivered, []);
+    assert_eq!(m.slot.parked_pkts(), MAX_PARKED_PKTS);
+    m.park(1, &[u64::from(MAX_PARKED_PKTS)]);
+    assert_eq!(m.socket.delivered.len(), MAX_PARKED_PKTS as usize + 1);
+    assert!(m.socket.delivered.is_sorted());
+    assert_eq!(m.count(Counter::OverflowBatches), 1);
+    assert_eq!(m.slot.next(), 1);
+}
+
+#[test]
+fn budget_bounds_one_call() {
+    let mut m = Merger::new();
+    let packets = m.packets.clone();
+    for batch in 1..4 {
+        let first = u64::from(batch) * 10;
+        assert_eq!(
+            m.slot.park(batch, packets.chain(first..first + 10), 10),
+            batch == 1
+        );
+        assert!(!m.slot.complete(batch));
+    }
+    assert!(m.slot.complete(0));
+    let mut nr_calls = 0;
+    while m.slot.merge(&mut m.socket.sink(0), 10) == Merged::More {
+        nr_calls += 1;
+        // A batch's packets are delivered in one go; the next one waits for the next call.
+        assert_eq!(m.socket.delivered.len(), nr_calls * 10);
+    }
+    assert_eq!(nr_calls, 3);
+    assert!(m.slot.is_drained_up_to(4));
+    assert!(m.socket.delivered.is_sorted());
+}
+
+#[test]
+fn completion_of_a_batch_given_up_does_not_undo_another() {
+    let mut m = Merger::new();
+    // Batch 0 is given up; the whole window after it is used, up to the number that shares its place.
+    m.park(1, &[1]);
+    m.wait(200);
+    let sharing = WINDOW_BATCHES;
+    for batch in 1..sharing - 1 {
+        m.complete(batch);
+    }
+    m.park(sharing, &[2]);
+    m.complete(sharing);
+    // Batch 0's lane comes to its end only now.
+    m.complete(0);
+    m.complete(sharing - 1);
+    assert_eq!(m.slot.next(), sharing + 1);
+    assert_eq!(m.socket.delivered, [1, 2]);
+}
+
+#[test]
+fn slot_that_is_ready_says_so() {
+    let mut m = Merger::new();
+    assert!(!m.slot.is_ready());
+    let packets = m.packets.clone();
+    let _ = m.slot.park(1, packets.chain([1]), 1);
+    assert!(!m.slot.is_ready());
+    let _ = m.slot.complete(0);
+    assert!(m.slot.is_ready());
+    m.merge();
+    assert!(!m.slot.is_ready());
+    let _ = m.slot.park(1, packets.chain([2]), 1);
+    assert!(m.slot.is_ready());
+    m.merge();
+    assert_eq!(m.socket.delivered, [1, 2]);
+}
+
+#[test]
+fn everything_leaves_in_order_in_the_end() {
+    let mut m = Merger::starting_at(u32::MAX - 1);
+    m.park(2, &[3, 4]);
+    m.park(0, &[1]);
+    m.park(1, &[2]);
+    m.slot.deliver_all(&mut m.socket.sink(0));
+    assert_eq!(m.socket.delivered, [1, 2, 3, 4]);
+    assert_eq!(m.slot.parked_pkts(), 0);
+    assert_eq!(m.packets.alive(), 0);
+}
+
+#[test]
+fn dropped_slot_frees_its_packets() {
+    let m = Merger::new();
+    let packets = m.packets.clone();
+    let _ = m.slot.park(1, packets.chain([1, 2]), 2);
+    let _ = m.slot.park(5, packets.chain([3]), 1);
+    drop(m);
+    assert_eq!(packets.alive(), 0);
+}
+
+#[test]
+fn last_probe_is_seen() {
+    let m = Merger::new();
+    assert!(!m.slot.has_seen_probe(0));
+    m.slot.note_probe(0);
+    assert!(m.slot.has_seen_probe(0));
+    m.slot.note_probe(0x00ff_ffff);
+    assert!(m.slot.has_seen_probe(0x00ff_ffff));
+    assert!(!m.slot.has_seen_probe(0));
+    assert_eq!(m.count(Counter::ProbesSeen), 2);
+}
+
+#[test]
+fn queued_packets_keep_their_batch_open() {
+    let mut m = Merger::new();
+    m.park(1, &[9]);
+    m.complete(1);
+    m.park(0, &[0]);
+    m.slot.note_queued(0);
+    m.slot.note_queued(0);
+    m.complete(0);
+    assert_eq!(m.socket.delivered, [0]);
+    assert!(m.slot.take_path_queues());
+    assert!(!m.slot.take_path_queues());
+
+    assert!(m.park(0, &[1]));
+    assert!(m.slot.note_arrived(0));
+    m.merge();
+    assert_eq!(m.socket.delivered, [0, 1]);
+    assert!(m.park(0, &[2]));
+    assert!(m.slot.note_arrived(0));
+    m.merge();
+    assert_eq!(m.socket.delivered, [0, 1, 2, 9]);
+    assert_eq!(m.count(Counter::LatePkts), 0);
+
+    // One that is late, and one too many, count for nobody.
+    m.slot.note_queued(1);
+    assert!(!m.slot.note_arrived(1));
+    assert!(m.slot.note_arrived(2));
+    m.merge();
+    m.park(2, &[10]);
+    m.complete(2);
+    assert!(m.slot.is_drained_up_to(3));
+}
+
+#[test]
+fn queued_packets_that_never_arrive_are_given_up() {
+    for by_deadline in [false, true] {
+        let mut m = Merger::new();
+        m.slot.note_queued(0);
+        m.complete(0);
+        m.park(1, &[1]);
+        m.complete(1);
+        assert_eq!(m.socket.delivered, []);
+        if by_deadline {
+            assert!(m.wait(200));
+        } else {
+            assert!(m.slot.forget_queued(0));
+            m.merge();
+        }
+        assert_eq!(m.socket.delivered, [1]);
+        assert_eq!(m.count(Counter::DeadlineBatches), u64::from(by_deadline));
+        // The number that shares the place starts without them.
+        let sharing = WINDOW_BATCHES;
+        (2..sharing).for_each(|batch| {
+            m.complete(batch);
+        });
+        m.slot.open(sharing, 1);
+        m.park(sharing, &[2]);
+        m.complete(sharing);
+        assert_eq!(m.slot.next(), sharing + 1);
+    }
+}
+
+#[test]
+fn fence_has_more_time() {
+    let mut m = Merger::new();
+    m.slot.open(0, ORDINARY_PATH);
+    m.park(1, &[1]);
+    let mut waited_us = 0;
+    while m.socket.delivered.is_empty() {
+        waited_us += 100;
+        m.wait(100);
+    }
+    assert!((10_000..=100_000).contains(&waited_us), "{waited_us}");
+    // Unless the deadline of a batch is longer still.
+    let mut m = Merger::new();
+    m.socket.timeout_us = 1_000_000;
+    m.slot.open(0, ORDINARY_PATH);
+    m.park(1, &[1]);
+    assert_eq!(m.timer_us(), Some(1_000_000));
+}
+
+#[test]
+fn slot_knows_its_socket() {
+    let m = Merger::new();
+    m.slot.note_socket(7);
+    assert!(m.slot.is_for(7));
+    assert!(!m.slot.is_for(8));
+}
+
+/// So many batches that the numbers in tags come round.
+#[test]
+fn batch_numbers_of_tags_come_round() {
+    let mut m = Merger::new();
+    let nr_batches = 1 << BATCH_BITS;
+    for batch in 0..nr_batches {
+        assert!(m.complete(batch));
+    }
+    assert!(m.park(nr_batches, &[1]));
+    assert_eq!(m.socket.delivered, [1]);
+    assert_eq!(m.slot.next(), nr_batches);
+}
+
+/// What a lane does with its batch: parks it in parts, then completes it.
+#[derive(Clone, Debug)]
+struct BatchPlan {
+    parts: Vec<u64>,
+}
+
+fn batch_plan() -> impl Strategy<Value = BatchPlan> {
+    prop::collection::vec(1..40u64, 0..5).prop_map(|parts| BatchPlan { parts })
+}
+
+proptest! {
+    #![proptest_config(cases(512))]
+
+    /// Batches with packets in several parts, in any interleaving that the window allows, over any wrap of the numbers:
+    /// the result is the sorted list.
+    #[test]
+    fn any_interleaving_is_sorted(
+        first in prop_oneof![
+            any::<u32>(),
+            Just(0u32),
+            (0..40u32).prop_map(|ahead| u32::MAX - ahead),
+            (0..40u32).prop_map(|ahead| (1 << BATCH_BITS) - ahead),
+        ],
+        plans in prop::collection::vec(batch_plan(), 1..60),
+        choices in prop::collection::vec(any::<prop::sample::Index>(), 1..60),
+    ) {
+        let mut m = Merger::starting_at(first);
+        let mut next_id = 0;
+        // Of each batch what is still to be done: parts as ranges of packet numbers, last first.
+        let mut open: Vec<(u32, Vec<Vec<u64>>)> = Vec::new();
+        for (at, plan) in plans.iter().enumerate() {
+            let mut parts = Vec::new();
+            for pkts in &plan.parts {
+                parts.push((next_id..next_id + pkts).collect());
+                next_id += pkts;
+            }
+            parts.reverse();
+            open.push((first.wrapping_add(at as u32), parts));
+        }
+        let nr_batches = open.len() as u32;
+        let mut choices = choices.iter().cycle();
+        while !open.is_empty() {
+            let at = choices.next().unwrap().index(open.len());
+            let (batch, parts) = &mut open[at];
+            match parts.pop() {
+                Some(ids) => {
+                    m.park(*batch, &ids);
+                }
+                None => {
+                    m.complete(*batch);
+                    open.remove(at);
+                }
+            }
+            prop_assert!(m.slot.parked_pkts() == 0 || m.timer_us().is_some());
+        }
+        prop_assert_eq!(&m.socket.delivered, &(0..next_id).collect::<Vec<_>>());
+        prop_assert!(m.slot.is_drained_up_to(first.wrapping_add(nr_batches)));
+        prop_assert_eq!(m.count(Counter::LatePkts), 0);
+        prop_assert_eq!(m.count(Counter::MergedPkts), next_id);
+    }
+}

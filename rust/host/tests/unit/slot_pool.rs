@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The pool of slots, against a set.
+
+use std::collections::BTreeSet;
+
+use mflow_algo::algo::slot_pool::{SlotPool, NR_SLOTS};
+use proptest::prelude::*;
+
+use crate::common::cases;
+use crate::support::packet::TestPacket;
+use crate::zeroed::zeroed;
+
+#[test]
+fn all_slots_then_none() {
+    let pool: Box<SlotPool<TestPacket>> = zeroed();
+    let slots: BTreeSet<_> = (0..NR_SLOTS).map(|_| pool.claim().unwrap()).collect();
+    assert_eq!(slots, (0..NR_SLOTS).collect());
+    assert_eq!(pool.claim(), None);
+    pool.release(NR_SLOTS - 1);
+    assert_eq!(pool.claim(), Some(NR_SLOTS - 1));
+    assert_eq!(pool.iter().count(), NR_SLOTS);
+}
+
+proptest! {
+    #![proptest_config(cases(64))]
+
+    #[test]
+    fn claims_and_releases(ops in prop::collection::vec(prop::option::of(0..NR_SLOTS), 0..200)) {
+        let pool: Box<SlotPool<TestPacket>> = zeroed();
+        let mut taken = BTreeSet::new();
+        for op in ops {
+            match op {
+                None => match pool.claim() {
+                    Some(slot) => prop_assert!(taken.insert(slot)),
+                    None => prop_assert_eq!(taken.len(), NR_SLOTS),
+                },
+                Some(slot) => if taken.remove(&slot) {
+                    pool.release(slot);
+                },
+            }
+            prop_assert!(pool.taken().eq(taken.iter().copied()));
+        }
+    }
+}

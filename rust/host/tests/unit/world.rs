@@ -1,0 +1,574 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! One host on one thread: a NIC's core with its dispatcher, lanes, the ordinary path, timers and a socket.
+//!
+//! It does what the kernel module's glue does around the algorithm, step by step as a test asks for, so a test decides
+//! on the interleaving: nothing moves on its own.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use mflow_algo::algo::collector::{Collector, Run};
+use mflow_algo::algo::counters::Counter;
+use mflow_algo::algo::dispatcher::{Config, Dispatcher, Host, Verdict};
+use mflow_algo::algo::flow_key::{FlowHasher, FlowKey, ETH_P_IP};
+use mflow_algo::algo::queue::chain::Chain;
+use mflow_algo::algo::queue::ring::{Consumer, Item};
+use mflow_algo::algo::queue::Packet;
+use mflow_algo::algo::slot::{LaneId, Merged, Sink, Slot};
+use mflow_algo::algo::slot_pool::{SlotPool, NR_SLOTS};
+use mflow_algo::algo::tag::{Kind, Tag};
+
+use crate::support::host::OwnedRing;
+use crate::support::packet::{Factory, TestPacket};
+use crate::zeroed::zeroed;
+
+/// Packets that GRO of a lane holds back before it hands them up.
+const GRO_PKTS: usize = 8;
+
+/// What the stack between the split and the merge point does to a packet.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Fate {
+    Pass,
+    Drop,
+    /// A copy of it arrives as well.
+    Duplicate,
+    /// It is queued where a hook notes it, and arrives later.
+    Queue,
+    /// The same, but it is dropped there.
+    QueueAndDrop,
+    /// It is held back somewhere unknown, and arrives later, whatever its lane says.
+    Detour,
+}
+
+/// The consuming side of a lane.
+pub(crate) struct Lane {
+    consumer: Consumer<TestPacket>,
+    gro: Vec<TestPacket>,
+    /// Packets that something on the path has queued on this core.
+    queue: VecDeque<TestPacket>,
+    collector: Collector<TestPacket>,
+}
+
+/// Where merged packets go, and the timers.
+pub(crate) struct Socket {
+    pub(crate) delivered: Vec<u64>,
+    pub(crate) now_us: u64,
+    pub(crate) timeout_us: u32,
+    /// When each slot's timer fires.
+    pub(crate) timers: [Option<u64>; NR_SLOTS],
+    /// Items that each lane has taken from its ring.
+    pub(crate) progress: Vec<u32>,
+}
+
+impl Socket {
+    /// Returns a socket without packets, for a host with so many lanes.
+    pub(crate) fn new(nr_lanes: usize) -> Self {
+        Self {
+            delivered: Vec::new(),
+            now_us: 1_000_000,
+            timeout_us: 200,
+            timers: [None; NR_SLOTS],
+            progress: vec![0; nr_lanes],
+        }
+    }
+
+    /// Returns the sink of a slot.
+    pub(crate) fn sink(&mut self, slot: usize) -> SlotSink<'_> {
+        SlotSink { socket: self, slot }
+    }
+}
+
+/// Delivers to the socket and arms the slot's timer.
+pub(crate) struct SlotSink<'a> {
+    socket: &'a mut Socket,
+    slot: usize,
+}
+
+impl Sink<TestPacket> for SlotSink<'_> {
+    fn deliver(&mut self, mut chain: Chain<TestPacket>) -> u32 {
+        let before = self.socket.delivered.len();
+        while let Some(packet) = chain.pop() {
+            self.socket.delivered.push(packet.id());
+        }
+        (self.socket.delivered.len() - before) as u32
+    }
+
+    fn now_us(&mut self) -> u64 {
+        self.socket.now_us
+    }
+
+    fn timeout_us(&mut self) -> u32 {
+        self.socket.timeout_us
+    }
+
+    fn lane_progress(&mut self, lane: LaneId) -> u32 {
+        self.socket.progress[lane as usize - 1]
+    }
+
+    fn arm_deadline(&mut self, after_us: u32) {
+        assert!(after_us > 0);
+        let at = self.socket.now_us + u64::from(after_us);
+        self.socket.timers[self.slot] = Some(at);
+    }
+}
+
+/// All but the dispatcher, which borrows this while it works.
+pub(crate) struct Surroundings {
+    pub(crate) slots: Box<SlotPool<TestPacket>>,
+    pub(crate) socket: Socket,
+    /// Packets that the GRO of the NIC's core holds.
+    inline: Vec<TestPacket>,
+    /// Packets on the ordinary path.
+    pub(crate) ordinary: VecDeque<TestPacket>,
+    detours: VecDeque<TestPacket>,
+    /// Who brought which packet to the merge point: a lane, or the ordinary path or the NIC's core.
+    pub(crate) carried: Vec<(Option<usize>, Tag)>,
+    pub(crate) lanes: Vec<Lane>,
+    pub(crate) fate: fn(u64) -> Fate,
+    pub(crate) merge_budget_pkts: u32,
+    /// Flows that have a slot.
+    pub(crate) nr_active: i32,
+    pub(crate) packets: Factory,
+}
+
+impl Surroundings {
+    pub(crate) fn slot(&self, slot: usize) -> &Slot<TestPacket> {
+        self.slots.slot(slot)
+    }
+
+    fn merge_slot(&mut self, slot: usize) {
+        let mut sink = self.socket.sink(slot);
+        let merged = self
+            .slots
+            .slot(slot)
+            .merge(&mut sink, self.merge_budget_pkts);
+        if merged == Merged::More {
+            sink.arm_deadline(1);
+        }
+    }
+
+    fn park(&mut self, run: Run<TestPacket>) {
+        let slot = self.slots.slot(run.tag.slot());
+        if slot.park(run.tag.batch_near(slot.next()), run.chain, run.pkts) {
+            self.merge_slot(run.tag.slot());
+        }
+    }
+
+    fn park_one(&mut self, packet: TestPacket) {
+        let tag = packet.tag();
+        let mut chain = Chain::new();
+        chain.push(packet);
+        self.park(Run {
+            chain,
+            pkts: 1,
+            tag,
+            socket: 0,
+        });
+    }
+
+    fn complete(&mut self, tag: Tag) {
+        let slot = self.slots.slot(tag.slot());
+        if slot.complete(tag.batch_near(slot.next())) {
+            self.merge_slot(tag.slot());
+        }
+    }
+
+    /// A packet has come up the stack to its socket.
+    fn arrive(&mut self, packet: TestPacket, lane: Option<usize>) {
+        let tag = packet.tag();
+        self.carried.push((lane, tag));
+        match (tag.kind(), lane) {
+            (Kind::Split, Some(lane)) => {
+                let run = self.lanes[lane].collector.add(tag, 0, packet);
+                if let Some(run) = run {
+                    self.park(run);
+                }
+            }
+            (Kind::Split, None) => self.park_one(packet),
+            (Kind::Queued, _) => {
+                self.park_one(packet);
+                let slot = self.slot(tag.slot());
+                if slot.note_arrived(tag.batch_near(slot.next())) {
+                    self.merge_slot(tag.slot());
+                }
+            }
+            (Kind::Fence, _) => {
+                self.park_one(packet);
+                self.complete(tag);
+            }
+            (Kind::Probe | Kind::None, _) => {
+                if tag.kind() == Kind::Probe {
+                    self.slot(tag.slot()).note_probe(tag.batch_bits());
+                }
+                self.socket.delivered.push(packet.id());
+            }
+        }
+    }
+
+    /// Something on the path queues a packet. One that is not on a lane comes behind the ordinary ones.
+    fn queue(&mut self, mut packet: TestPacket, lane: Option<usize>, is_dropped: bool) {
+        let tag = packet.tag();
+        if tag.kind() != Kind::Split {
+            return self.travel_on(packet, lane, is_dropped);
+        }
+        if let Some(lane) = lane {
+            self.park_collected(lane);
+        }
+        let slot = self.slot(tag.slot());
+        slot.note_queued(tag.batch_near(slot.next()));
+        packet.set_tag(Tag::new(Kind::Queued, tag.slot(), tag.batch_bits()));
+        match lane {
+            _ if is_dropped => drop(packet),
+            Some(lane) => self.lanes[lane].queue.push_back(packet),
+            None => self.ordinary.push_back(packet),
+        }
+    }
+
+    fn travel_on(&mut self, packet: TestPacket, lane: Option<usize>, is_dropped: bool) {
+        if !is_dropped {
+            self.arrive(packet, lane);
+        }
+    }
+
+    fn travel(&mut self, packet: TestPacket, lane: Option<usize>) {
+        if packet.tag().kind() == Kind::Queued {
+            return self.arrive(packet, lane);
+        }
+        match (self.fate)(packet.id()) {
+            Fate::Queue => self.queue(packet, lane, false),
+            Fate::QueueAndDrop => self.queue(packet, lane, true),
+            Fate::Pass => self.arrive(packet, lane),
+            Fate::Drop => drop(packet),
+            Fate::Duplicate => {
+                let mut copy = self.packets.packet(packet.id());
+                copy.set_tag(packet.tag());
+                self.arrive(packet, lane);
+                self.arrive(copy, lane);
+            }
+            Fate::Detour => self.detours.push_back(packet),
+        }
+    }
+
+    fn flush_lane_gro(&mut self, lane: usize) {
+        for packet in std::mem::take(&mut self.lanes[lane].gro) {
+            self.travel(packet, Some(lane));
+        }
+    }
+
+    fn flush_lane(&mut self, lane: usize) {
+        self.flush_lane_gro(lane);
+        self.park_collected(lane);
+    }
+
+    fn park_collected(&mut self, lane: usize) {
+        if let Some(run) = self.lanes[lane].collector.take() {
+            self.park(run);
+        }
+    }
+
+    /// Polls a lane for at most so many packets. Returns whether it had anything to do.
+    pub(crate) fn poll(&mut self, lane: usize, budget: usize) -> bool {
+        let mut work = 0;
+        let mut items = 0;
+        while work < budget {
+            let Some(item) = self.lanes[lane].consumer.pop() else {
+                break;
+            };
+            items += 1;
+            self.socket.progress[lane] += 1;
+            match item {
+                Item::Packet(packet) => {
+                    work += 1;
+                    self.lanes[lane].gro.push(packet);
+                    if self.lanes[lane].gro.len() >= GRO_PKTS {
+                        self.flush_lane_gro(lane);
+                    }
+                }
+                Item::BatchEnd(tag) => {
+                    self.flush_lane(lane);
+                    self.complete(tag);
+                }
+            }
+        }
+        self.flush_lane(lane);
+        items > 0
+    }
+
+    /// Brings at most so many packets to the end of the ordinary path.
+    pub(crate) fn run_ordinary(&mut self, pkts: usize) -> bool {
+        let pkts = pkts.min(self.ordinary.len());
+        for _ in 0..pkts {
+            let packet = self.ordinary.pop_front().unwrap();
+            self.travel(packet, None);
+        }
+        pkts > 0
+    }
+
+    /// Brings at most so many packets out of the queue on a lane's core.
+    pub(crate) fn run_queue(&mut self, lane: usize, pkts: usize) -> bool {
+        let pkts = pkts.min(self.lanes[lane].queue.len());
+        for _ in 0..pkts {
+            let packet = self.lanes[lane].queue.pop_front().unwrap();
+            self.arrive(packet, None);
+        }
+        pkts > 0
+    }
+
+    /// Brings at most so many packets to the end of their detour.
+    pub(crate) fn run_detours(&mut self, pkts: usize) -> bool {
+        let pkts = pkts.min(self.detours.len());
+        for _ in 0..pkts {
+            let packet = self.detours.pop_front().unwrap();
+            self.arrive(packet, None);
+        }
+        pkts > 0
+    }
+
+    /// Lets time pass, and fires the timers that are due, one by one.
+    pub(crate) fn wait(&mut self, us: u64) {
+        let end_us = self.socket.now_us + us;
+        loop {
+            let due = (0..NR_SLOTS)
+                .filter_map(|slot| Some((self.socket.timers[slot]?, slot)))
+                .min()
+                .filter(|(at, _)| *at <= end_us);
+            let Some((at, slot)) = due else {
+                break;
+            };
+            self.socket.now_us = self.socket.now_us.max(at);
+            self.socket.timers[slot] = None;
+            self.slot(slot).expire();
+            self.merge_slot(slot);
+        }
+        self.socket.now_us = end_us;
+    }
+
+    /// Checks that nothing waits without somebody who will look after it.
+    pub(crate) fn check_waits(&self) {
+        for slot in 0..NR_SLOTS {
+            if self.slot(slot).parked_pkts() > 0 {
+                assert!(
+                    self.socket.timers[slot].is_some(),
+                    "slot {slot} waits for ever"
+                );
+            }
+        }
+    }
+}
+
+impl Host<TestPacket> for Surroundings {
+    fn now_ms(&mut self) -> u32 {
+        (self.socket.now_us / 1000) as u32
+    }
+
+    fn slots(&self) -> &SlotPool<TestPacket> {
+        &self.slots
+    }
+
+    fn flush_inline(&mut self) {
+        for packet in std::mem::take(&mut self.inline) {
+            self.travel(packet, None);
+        }
+    }
+
+    fn merge(&mut self, slot: usize) {
+        self.merge_slot(slot);
+    }
+
+    fn note_active(&mut self, taken: bool) {
+        self.nr_active += if taken { 1 } else { -1 };
+    }
+}
+
+/// A whole host. See the head of this file.
+pub(crate) struct World {
+    pub(crate) dispatcher: Box<Dispatcher<TestPacket>>,
+    pub(crate) around: Surroundings,
+    pub(crate) config: Config,
+    hasher: FlowHasher,
+    nr_sent: Vec<u64>,
+    /// Dropped last.
+    _rings: Vec<OwnedRing>,
+}
+
+/// Flows are told apart by the high half of a packet's number, packets of one flow by the low half.
+pub(crate) const FLOW_SHIFT: u32 = 32;
+
+impl World {
+    pub(crate) fn new(nr_lanes: usize, batch_pkts: u32) -> Self {
+        let mut dispatcher: Box<Dispatcher<TestPacket>> = zeroed();
+        let mut lanes = Vec::new();
+        let mut rings = Vec::new();
+        for id in 1..=nr_lanes as LaneId {
+            let (ring, producer, consumer) = OwnedRing::new(zeroed());
+            rings.push(ring);
+            assert!(dispatcher.lanes.add(producer, id).is_ok());
+            lanes.push(Lane {
+                consumer,
+                gro: Vec::new(),
+                queue: VecDeque::new(),
+                collector: Collector::new(),
+            });
+        }
+        Self {
+            dispatcher,
+            around: Surroundings {
+                slots: zeroed(),
+                socket: Socket::new(nr_lanes),
+                inline: Vec::new(),
+                ordinary: VecDeque::new(),
+                detours: VecDeque::new(),
+                carried: Vec::new(),
+                lanes,
+                fate: |_| Fate::Pass,
+                merge_budget_pkts: u32::MAX,
+                nr_active: 0,
+                packets: Factory::default(),
+            },
+            config: Config {
+                batch_pkts,
+                min_window_pkts: 4,
+                stopping: false,
+            },
+            hasher: FlowHasher::new(1),
+            nr_sent: Vec::new(),
+            _rings: rings,
+        }
+    }
+
+    /// Returns the key of a flow.
+    pub(crate) fn key(&self, flow: u16) -> FlowKey {
+        let mut packet = [0; 28];
+        packet[0] = 0x45;
+        packet[9] = 17;
+        packet[20..22].copy_from_slice(&flow.to_be_bytes());
+        self.hasher.key(ETH_P_IP, &packet).unwrap()
+    }
+
+    /// Receives the next packets of a flow on the NIC's core.
+    pub(crate) fn receive(&mut self, flow: u16, pkts: u32) {
+        let key = self.key(flow);
+        if self.nr_sent.len() <= usize::from(flow) {
+            self.nr_sent.resize(usize::from(flow) + 1, 0);
+        }
+        for _ in 0..pkts {
+            let number = &mut self.nr_sent[usize::from(flow)];
+            let id = u64::from(flow) << FLOW_SHIFT | *number;
+            *number += 1;
+            let packet = self.around.packets.packet(id);
+            match self
+                .dispatcher
+                .dispatch(&mut self.around, self.config, key, packet)
+            {
+                Verdict::Consumed => {}
+                Verdict::Pass(packet) => self.around.ordinary.push_back(packet),
+                Verdict::Inline(packet) => self.around.inline.push(packet),
+            }
+        }
+    }
+
+    /// Ends a poll of the NIC.
+    pub(crate) fn end_nic_poll(&mut self) {
+        self.around.flush_inline();
+        self.dispatcher.reap_if_due(&mut self.around, self.config);
+        self.dispatcher.lanes.take_touched();
+    }
+
+    /// Returns how many packets of each flow have been received.
+    pub(crate) fn nr_sent(&self) -> &[u64] {
+        &self.nr_sent
+    }
+
+    /// Returns the sum of a counter over dispatcher and slots.
+    pub(crate) fn count(&self, counter: Counter) -> u64 {
+        let slots: u64 = self
+            .around
+            .slots
+            .iter()
+            .map(|slot| slot.counters.get(counter))
+            .sum();
+        self.dispatcher.counters.get(counter) + slots
+    }
+
+    /// Returns the numbers of a flow's packets as they were delivered.
+    pub(crate) fn delivered(&self, flow: u16) -> Vec<u64> {
+        let delivered = self.around.socket.delivered.iter();
+        delivered
+            .filter(|id| **id >> FLOW_SHIFT == u64::from(flow))
+            .map(|id| id & ((1 << FLOW_SHIFT) - 1))
+            .collect()
+    }
+
+    /// Lets everything that can move do so until nothing does, without time passing.
+    pub(crate) fn settle(&mut self) {
+        loop {
+            self.around.flush_inline();
+            let mut moved = self.around.run_ordinary(usize::MAX);
+            for lane in 0..self.around.lanes.len() {
+                moved |= self.around.poll(lane, usize::MAX);
+                moved |= self.around.run_queue(lane, usize::MAX);
+            }
+            moved |= self.around.run_detours(usize::MAX);
+            if !moved {
+                return;
+            }
+        }
+    }
+
+    /// Receives packets of a flow, all of which reach the merge point at once, until the flow is split.
+    pub(crate) fn start_split(&mut self, flow: u16) {
+        let split = self.count(Counter::FlowsSplit);
+        for _ in 0..100 {
+            self.receive(flow, 1);
+            self.settle();
+            if self.count(Counter::FlowsSplit) > split {
+                return;
+            }
+        }
+        panic!("the flow is not split");
+    }
+
+    /// Ends all flows and brings all packets to their end.
+    pub(crate) fn finish(&mut self) {
+        // Each packet that was dropped from a queue may have to be waited for by itself.
+        for _ in 0..10_000 {
+            self.settle();
+            if self.around.nr_active == 0 && self.around.packets.alive() == 0 {
+                return;
+            }
+            self.around.wait(2_000_000);
+            self.around
+                .wait(u64::from(self.around.socket.timeout_us) + 1);
+            self.dispatcher.reap(&mut self.around, self.config, 0);
+        }
+        panic!("the flows do not end");
+    }
+}
+
+/// Returns how many of these come after a larger one.
+pub(crate) fn nr_overtaken(delivered: &[u64]) -> u64 {
+    let mut largest = 0;
+    let mut overtaken = 0;
+    for id in delivered {
+        if *id < largest {
+            overtaken += 1;
+        }
+        largest = largest.max(*id);
+    }
+    overtaken
+}
+
+/// Returns the numbers from `range` that arrive, in the order in which they were sent: the oracle of all order tests.
+pub(crate) fn expected(flow: u16, range: Range<u64>, fate: fn(u64) -> Fate) -> Vec<u64> {
+    let mut ids = Vec::new();
+    for number in range {
+        let nr_copies = match fate(u64::from(flow) << FLOW_SHIFT | number) {
+            Fate::Drop | Fate::QueueAndDrop => 0,
+            Fate::Pass | Fate::Queue | Fate::Detour => 1,
+            Fate::Duplicate => 2,
+        };
+        ids.extend(std::iter::repeat_n(number, nr_copies));
+    }
+    ids
+}

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Memory of zeros, which is how the kernel module gets its large objects.
+
+use std::alloc::{alloc_zeroed, handle_alloc_error, Layout};
+
+use mflow_algo::algo::dispatcher::Dispatcher;
+use mflow_algo::algo::queue::ring::Ring;
+use mflow_algo::algo::slot::Slot;
+use mflow_algo::algo::slot_pool::SlotPool;
+
+use crate::support::packet::TestPacket;
+
+/// A type of which zeros are a fresh value.
+///
+/// # Safety
+///
+/// Memory of zeros is a valid value.
+pub(crate) unsafe trait Zeroable {}
+
+// SAFETY: Atomics, null pointers and numbers only, as documented at each type.
+unsafe impl Zeroable for Ring<TestPacket> {}
+// SAFETY: As above.
+unsafe impl Zeroable for Slot<TestPacket> {}
+// SAFETY: As above.
+unsafe impl Zeroable for SlotPool<TestPacket> {}
+// SAFETY: As above; a producer has a pointer that is never null, so a lane of zeros is none.
+unsafe impl Zeroable for Dispatcher<TestPacket> {}
+
+/// Returns a value made of zeros. It never lies on the stack, which would be too small for some.
+pub(crate) fn zeroed<T: Zeroable>() -> Box<T> {
+    let layout = Layout::new::<T>();
+    // SAFETY: No type here has a size of zero.
+    let memory = unsafe { alloc_zeroed(layout) };
+    if memory.is_null() {
+        handle_alloc_error(layout);
+    }
+    // SAFETY: Just allocated with the layout that the box frees, and valid by the trait's contract.
+    unsafe { Box::from_raw(memory.cast()) }
+}
