@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The knobs and counters as files in `/sys/kernel/debug/mflow`, and the module parameters of the same names.
+
+use super::control::{self, Guard};
+use super::text::Text;
+use super::{ffi, pool};
+use crate::algo::counters::Counter;
+use crate::algo::knobs::{
+    DeviceCommand, DeviceName, Knob, KnobError, Knobs, DEVICES_ALLOWED, KNOBS,
+};
+use core::ffi::CStr;
+use core::fmt::Write;
+use kernel::ffi::{c_char, c_int, c_uint};
+use kernel::prelude::*;
+
+/// What a file shows or takes. The knobs come first, in the order of [`KNOBS`].
+#[derive(Clone, Copy)]
+enum File {
+    Knob(Knob),
+    Devices,
+    Flows,
+    Stats,
+    Reset,
+    Version,
+}
+
+/// Name, mode and meaning of each file; its index is the number that C hands back.
+const FILES: [(&CStr, u16, File); 10] = [
+    (c"enabled", 0o600, File::Knob(Knob::Enabled)),
+    (c"cpus", 0o600, File::Knob(Knob::Cpus)),
+    (c"batch_pkts", 0o600, File::Knob(Knob::BatchPkts)),
+    (c"merge_timeout_us", 0o600, File::Knob(Knob::MergeTimeoutUs)),
+    (c"min_flow_pps", 0o600, File::Knob(Knob::MinFlowPps)),
+    (c"devices", 0o600, File::Devices),
+    (c"flows", 0o444, File::Flows),
+    (c"stats", 0o444, File::Stats),
+    (c"reset", 0o200, File::Reset),
+    (c"version", 0o444, File::Version),
+];
+
+/// The number of the parameter `devices`, behind those of the knobs.
+const DEVICES_PARAM: c_uint = KNOBS.len() as c_uint;
+
+/// The files, as long as it lives.
+pub(crate) struct Files(());
+
+impl Files {
+    /// Creates the files.
+    pub(crate) fn new() -> Result<Self> {
+        // SAFETY: Process context.
+        kernel::error::to_result(unsafe { ffi::mflow_files_create() })?;
+        // From here on `drop` removes what has been created.
+        let files = Self(());
+        for (number, (name, mode, _)) in FILES.iter().enumerate() {
+            // CAST: ten files.
+            // SAFETY: The name is static.
+            let err = unsafe { ffi::mflow_file_add(name.as_ptr().cast(), *mode, number as c_uint) };
+            kernel::error::to_result(err)?;
+        }
+        Ok(files)
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        // SAFETY: Created in `new`; waits for readers and writers.
+        unsafe { ffi::mflow_files_remove() };
+    }
+}
+
+/// Logs one line, rate-limited.
+fn complain(args: core::fmt::Arguments<'_>) {
+    let mut buffer = [0; 200];
+    let mut text = Text::new(&mut buffer);
+    // What does not fit is left out.
+    let _ = text.write_fmt(args);
+    let line = text.as_bytes();
+    // CAST: at most 200.
+    // SAFETY: C prints that many bytes.
+    unsafe { ffi::mflow_complain(line.as_ptr().cast(), line.len() as c_uint) };
+}
+
+fn errno(error: KnobError) -> Error {
+    match error {
+        KnobError::Syntax => EINVAL,
+        KnobError::Range => ERANGE,
+    }
+}
+
+/// Sets one knob; says what is allowed if it cannot be.
+fn set_knob(state: &mut Guard, knob: Knob, text: &[u8]) -> Result {
+    let mut knobs: Knobs = state.knobs;
+    if let Err(error) = knobs.set(knob, text) {
+        complain(format_args!("{}", knob.spec().allowed()));
+        return Err(errno(error));
+    }
+    // SAFETY: Any context.
+    let offline = |cpu: &u32| !unsafe { ffi::mflow_cpu_is_online(*cpu) };
+    if knobs.cpus != state.knobs.cpus {
+        if let Some(cpu) = knobs.cpus.iter().find(offline) {
+            complain(format_args!(
+                "cpus: CPU {cpu} is not online; allowed are online CPUs"
+            ));
+            return Err(ERANGE);
+        }
+    }
+    state.apply(knobs)
+}
+
+fn set_devices(state: &mut Guard, command: Result<DeviceCommand, KnobError>) -> Result {
+    let (name, result) = match command {
+        Ok(DeviceCommand::Add(name)) => (name, state.add_device(&name)),
+        Ok(DeviceCommand::Remove(name)) => (name, state.remove_named_device(&name)),
+        Err(error) => {
+            complain(format_args!("{DEVICES_ALLOWED}"));
+            return Err(errno(error));
+        }
+    };
+    match result {
+        Err(error) if error == ENODEV => {
+            complain(format_args!(
+                "devices: there is no {name} here to add or remove"
+            ));
+        }
+        Err(error) if error == ENOSPC => {
+            let most = control::MAX_DEVICES;
+            complain(format_args!(
+                "devices: at most {most}, each with at most 256 queues"
+            ));
+        }
+        _ => {}
+    }
+    result
+}
+
+fn param(index: c_uint) -> Option<&'static [u8]> {
+    // SAFETY: Returns null or a string that lives as long as the module.
+    let text = unsafe { ffi::mflow_param(index) };
+    // SAFETY: As above.
+    (!text.is_null()).then(|| unsafe { CStr::from_ptr(text.cast()) }.to_bytes())
+}
+
+/// Applies the module parameters: knobs last of all `enabled`, so that it starts what the others describe.
+pub(crate) fn apply_params() -> Result {
+    let mut state = Guard::lock();
+    if let Some(names) = param(DEVICES_PARAM) {
+        for name in DeviceName::list(names) {
+            set_devices(&mut state, name.map(DeviceCommand::Add))?;
+        }
+    }
+    for (index, spec) in KNOBS.iter().enumerate().rev() {
+        // CAST: a handful of knobs.
+        if let Some(text) = param(index as c_uint) {
+            set_knob(&mut state, spec.knob, text)?;
+        }
+    }
+    Ok(())
+}
+
+fn write_stats(state: &Guard, to: &mut Text<'_>) -> core::fmt::Result {
+    for counter in Counter::ALL {
+        writeln!(to, "{} {}", counter.name(), state.total(*counter))?;
+    }
+    let parked: u32 =
+        pool::slots().map_or(0, |slots| slots.iter().map(|slot| slot.parked_pkts()).sum());
+    writeln!(to, "parked_pkts {parked}")?;
+    // SAFETY: Any context.
+    writeln!(to, "stack_max_bytes {}", unsafe {
+        ffi::mflow_stack_max_bytes()
+    })?;
+    for cpu in 0..control::NR_LANE_CPUS {
+        if let Some(pkts) = state.lane_pkts(cpu) {
+            writeln!(to, "lane_cpu{cpu}_pkts {pkts}")?;
+        }
+    }
+    Ok(())
+}
+
+fn write_flows(to: &mut Text<'_>) -> core::fmt::Result {
+    let Some(slots) = pool::slots() else {
+        return Ok(());
+    };
+    for index in slots.taken() {
+        let slot = slots.slot(index);
+        let count = |counter| slot.counters.get(counter);
+        writeln!(
+            to,
+            "slot {index} next_batch {} parked_pkts {} merged_pkts {} late_pkts {} deadline_batches {}",
+            slot.next(),
+            slot.parked_pkts(),
+            count(Counter::MergedPkts),
+            count(Counter::LatePkts),
+            count(Counter::DeadlineBatches),
+        )?;
+    }
+    Ok(())
+}
+
+fn read(file: File, to: &mut Text<'_>) -> core::fmt::Result {
+    let state = Guard::lock();
+    match file {
+        File::Knob(knob) => writeln!(to, "{}", state.knobs.get(knob)),
+        File::Devices => state.write_devices(to),
+        File::Flows => write_flows(to),
+        File::Stats => write_stats(&state, to),
+        File::Reset => Ok(()),
+        File::Version => writeln!(to, "{} abi {}", env_version(), ffi::MFLOW_ABI),
+    }
+}
+
+/// Returns the version of the module.
+const fn env_version() -> &'static str {
+    "0.1.0"
+}
+
+/// Fills in what a reader of a file sees. Process context.
+#[no_mangle]
+unsafe extern "C" fn mflow_file_read(number: c_uint, text: *mut c_char, size: usize) -> isize {
+    let Some((_, _, file)) = FILES.get(number as usize) else {
+        return -(kernel::bindings::EINVAL as isize);
+    };
+    // SAFETY: C gives a buffer of that size.
+    let buffer = unsafe { core::slice::from_raw_parts_mut(text.cast::<u8>(), size) };
+    let mut text = Text::new(buffer);
+    // What does not fit is left out.
+    let _ = read(*file, &mut text);
+    // CAST: at most the buffer's size.
+    text.len() as isize
+}
+
+fn write(file: File, text: &[u8]) -> Result {
+    let mut state = Guard::lock();
+    match file {
+        File::Knob(knob) => set_knob(&mut state, knob, text),
+        File::Devices => set_devices(&mut state, DeviceCommand::parse(text)),
+        File::Reset => {
+            if text.trim_ascii() != b"1" {
+                complain(format_args!("reset: allowed 1"));
+                return Err(EINVAL);
+            }
+            state.reset_counters();
+            Ok(())
+        }
+        File::Flows | File::Stats | File::Version => Err(EPERM),
+    }
+}
+
+/// Takes what was written to a file; 0 or a negative error number. Process context.
+#[no_mangle]
+unsafe extern "C" fn mflow_file_write(number: c_uint, text: *const c_char, len: usize) -> c_int {
+    let Some((_, _, file)) = FILES.get(number as usize) else {
+        return -(kernel::bindings::EINVAL as c_int);
+    };
+    // SAFETY: C gives that many bytes.
+    let text = unsafe { core::slice::from_raw_parts(text.cast::<u8>(), len) };
+    match write(*file, text) {
+        Ok(()) => 0,
+        Err(error) => error.to_errno(),
+    }
+}
+
+ffi::check_export!(mflow_file_read, mflow_file_write);

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Where the stack calls us. Contract: `struct mflow_ops` in `include/net/mflow.h`.
+
+use super::control::Port;
+use super::lane::Lane;
+use super::skb::SkBuff;
+use super::source::Source;
+use super::{control, ffi, merge, pool};
+use crate::algo::counters::Counter;
+use crate::algo::dispatcher::Verdict;
+use crate::algo::queue::Packet;
+use crate::algo::tag::{Kind, Tag};
+use core::ffi::c_void;
+use core::ptr::NonNull;
+use kernel::prelude::*;
+
+static OPS: ffi::mflow_ops = ffi::mflow_ops {
+    split_napi: Some(split_napi),
+    split_backlog: Some(split_backlog),
+    napi_flush: Some(napi_flush),
+    napi_del: Some(napi_del),
+    want_source: Some(want_source),
+    merge: Some(merge_udp),
+    queued: Some(queued),
+    drain: Some(drain),
+};
+
+/// The hooks lead to us as long as it lives.
+pub(crate) struct Registration(());
+
+impl Registration {
+    /// Registers the hooks; EBUSY if another module has.
+    pub(crate) fn new() -> Result<Self> {
+        // SAFETY: The operations are static, and unregistered before the module goes.
+        kernel::error::to_result(unsafe { ffi::mflow_register(&OPS) })?;
+        Ok(Self(()))
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        control::stop_all();
+        // SAFETY: Process context, no locks held.
+        unsafe { ffi::mflow_unregister() };
+    }
+}
+
+/// A packet comes from a NAPI of an opted-in device.
+unsafe extern "C" fn split_napi(
+    source: *mut c_void,
+    _napi: *mut ffi::napi_struct,
+    skb: *mut ffi::sk_buff,
+) -> bool {
+    let Some(skb) = NonNull::new(skb) else {
+        return false;
+    };
+    // SAFETY: A NAPI's source is freed only after it was taken from the NAPI and all polls have ended; the packet is
+    // valid, and ours until we say otherwise.
+    let verdict = unsafe {
+        let source = &*source.cast::<Source>();
+        source.note_gro();
+        source.dispatch(SkBuff::from_raw(skb))
+    };
+    match verdict {
+        Verdict::Consumed => true,
+        Verdict::Pass(packet) | Verdict::Inline(packet) => {
+            // The caller carries it on.
+            packet.into_raw();
+            false
+        }
+    }
+}
+
+/// A packet of an opted-in device enters the stack without GRO.
+unsafe extern "C" fn split_backlog(port: *mut c_void, skb: *mut ffi::sk_buff) -> bool {
+    let Some(skb) = NonNull::new(skb) else {
+        return false;
+    };
+    // SAFETY: A device's port is freed only after it was taken from the device and all softirqs have ended.
+    let port = unsafe { &*port.cast::<Port>() };
+    let Some(source) = port.source_of_this_cpu() else {
+        return false;
+    };
+    // SAFETY: Softirqs are disabled and the source is this CPU's; the packet as above.
+    let verdict = unsafe { source.dispatch(SkBuff::from_raw(skb)) };
+    let consumed = match verdict {
+        Verdict::Consumed => true,
+        Verdict::Inline(packet) => {
+            // Not through a queue: the batch ends when this call does.
+            // SAFETY: Softirqs are disabled; the packet is ours to give.
+            unsafe { ffi::mflow_receive_skb(packet.into_raw()) };
+            true
+        }
+        Verdict::Pass(packet) => {
+            packet.into_raw();
+            false
+        }
+    };
+    // SAFETY: As above. There is no later call for these packets.
+    unsafe { source.flush() };
+    consumed
+}
+
+/// A source's NAPI pauses.
+unsafe extern "C" fn napi_flush(source: *mut c_void) {
+    // SAFETY: As in `split_napi`; the NAPI is still owned by its poll.
+    unsafe { (*source.cast::<Source>()).flush() };
+}
+
+/// A NAPI goes away.
+unsafe extern "C" fn napi_del(napi: *mut ffi::napi_struct) {
+    control::napi_gone(napi);
+}
+
+/// A device has a NAPI that we have not seen yet.
+unsafe extern "C" fn want_source(port: *mut c_void) {
+    // SAFETY: As in `split_backlog`.
+    unsafe { (*port.cast::<Port>()).want_napi() };
+}
+
+/// A tagged packet has reached its UDP socket.
+unsafe extern "C" fn merge_udp(
+    sk: *mut ffi::sock,
+    skb: *mut ffi::sk_buff,
+    lane: *mut c_void,
+) -> bool {
+    let (Some(raw), Some(slots)) = (NonNull::new(skb), pool::slots()) else {
+        return false;
+    };
+    // SAFETY: The packet is valid, and ours until we say otherwise.
+    let packet = unsafe { SkBuff::from_raw(raw) };
+    let tag = packet.tag();
+    match tag.kind() {
+        Kind::Split => {
+            if lane.is_null() {
+                merge::park_one(packet, sk);
+            } else {
+                // SAFETY: The lane is polling on this CPU, and we were called from its poll.
+                unsafe { (*lane.cast::<Lane>()).collect(tag, sk, packet) };
+            }
+            true
+        }
+        Kind::Queued => {
+            merge::park_one(packet, sk);
+            let slot = slots.slot(tag.slot());
+            if slot.note_arrived(tag.batch_near(slot.next())) {
+                merge::merge(tag.slot());
+            }
+            true
+        }
+        Kind::Fence => {
+            merge::park_one(packet, sk);
+            let slot = slots.slot(tag.slot());
+            if slot.complete(tag.batch_near(slot.next())) {
+                merge::merge(tag.slot());
+            }
+            true
+        }
+        Kind::Probe | Kind::None => {
+            if tag.kind() == Kind::Probe {
+                slots.slot(tag.slot()).note_probe(tag.batch_bits());
+            }
+            packet.into_raw();
+            false
+        }
+    }
+}
+
+/// A split packet is about to be queued; it stays the caller's. Softirqs disabled.
+unsafe extern "C" fn queued(skb: *mut ffi::sk_buff, lane: *mut c_void) {
+    let (Some(raw), Some(slots)) = (NonNull::new(skb), pool::slots()) else {
+        return;
+    };
+    // SAFETY: The packet is valid, and given back below.
+    let mut packet = unsafe { SkBuff::from_raw(raw) };
+    let tag = packet.tag();
+    if !lane.is_null() {
+        // What came before it in the batch must not be parked after it.
+        // SAFETY: The lane is polling on this CPU, and we were called from its poll.
+        unsafe { (*lane.cast::<Lane>()).park_collected() };
+    }
+    let slot = slots.slot(tag.slot());
+    slot.note_queued(tag.batch_near(slot.next()));
+    packet.set_tag(Tag::new(Kind::Queued, tag.slot(), tag.batch_bits()));
+    packet.into_raw();
+}
+
+/// A reader is about to wait. Softirqs disabled.
+unsafe extern "C" fn drain(sk: *mut ffi::sock) -> bool {
+    let Some(slots) = pool::slots() else {
+        return false;
+    };
+    let mut drained = 0;
+    for index in slots.taken() {
+        let slot = slots.slot(index);
+        if !slot.is_for(sk.addr() as u64) || !slot.is_ready() {
+            continue;
+        }
+        let before = slot.parked_pkts();
+        merge::merge(index);
+        let pkts = before.saturating_sub(slot.parked_pkts());
+        slot.counters
+            .add_shared(Counter::ReaderPkts, u64::from(pkts));
+        drained += pkts;
+    }
+    drained > 0
+}

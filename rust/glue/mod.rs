@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The kernel side: the only code of the module that calls into the kernel, and the only `unsafe` but for the queues.
+//!
+//! [`ffi`] is what C gives and takes, [`skb`] a packet. [`hooks`] is where the stack calls; [`source`] and [`lane`]
+//! are the two ends of a ring; [`merge`] delivers, [`pool`] holds the slots. [`control`] starts and stops all that,
+//! [`runtime`] holds the knobs as the packet path reads them, [`files`] shows knobs and counters.
+
+pub mod control;
+pub mod ffi;
+pub mod files;
+pub mod hooks;
+pub mod lane;
+pub mod memory;
+pub mod merge;
+pub mod pool;
+pub mod runtime;
+pub mod skb;
+pub mod source;
+pub mod text;

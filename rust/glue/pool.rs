@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The slots of all flows, while the module is loaded.
+
+use super::memory::{Zeroable, Zeroed};
+use super::merge::KernelSink;
+use super::skb::SkBuff;
+use super::{ffi, runtime};
+use crate::algo::slot_pool::SlotPool;
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, Ordering};
+use kernel::prelude::*;
+
+// SAFETY: By the heads of `slot_pool`, `slot`, `queue::chain` and `counters`.
+unsafe impl Zeroable for SlotPool<SkBuff> {}
+
+static POOL: AtomicPtr<SlotPool<SkBuff>> = AtomicPtr::new(ptr::null_mut());
+
+/// Owns the slots.
+pub(crate) struct Pool {
+    slots: Zeroed<SlotPool<SkBuff>>,
+}
+
+impl Pool {
+    /// Allocates the slots and makes them known to [`slots`].
+    pub(crate) fn new() -> Result<Self> {
+        let slots = Zeroed::new()?;
+        runtime::seed_flow_keys();
+        // ORDERING: Release pairs with the Acquire in `slots`.
+        POOL.store(Zeroed::as_ptr(&slots).as_ptr(), Ordering::Release);
+        Ok(Self { slots })
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        // Hooks and lanes are gone by now, but a timer may still be armed.
+        // SAFETY: Process context; nobody starts one any more.
+        unsafe { ffi::mflow_deadlines_cancel() };
+        for (index, slot) in self.slots.iter().enumerate() {
+            slot.deliver_all(&mut KernelSink::new(index));
+        }
+        // ORDERING: Release: as above.
+        POOL.store(ptr::null_mut(), Ordering::Release);
+    }
+}
+
+/// Returns the slots. They are there from before the first hook, lane or timer runs until after the last has.
+#[inline]
+pub(crate) fn slots() -> Option<&'static SlotPool<SkBuff>> {
+    // SAFETY: The pointer is null or to a pool that outlives all hooks, lanes and timers: the order of fields in
+    // `Mflow` says when each ends, and each waits for those of its callers that are still running.
+    // ORDERING: Acquire pairs with the Release in `Pool::new`.
+    unsafe { POOL.load(Ordering::Acquire).as_ref() }
+}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The knobs as the packet path reads them, and the state of the CPUs: plain words, read without a lock.
+
+use super::ffi;
+use crate::algo::dispatcher::Config;
+use crate::algo::flow_key::FlowHasher;
+use crate::algo::flow_table::RATE_WINDOW_MS;
+use crate::algo::knobs::Knobs;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Largest CPU number that can be a lane, plus one.
+const MAX_CPUS: usize = 1024;
+
+static BATCH_PKTS: AtomicU32 = AtomicU32::new(256);
+static MIN_WINDOW_PKTS: AtomicU32 = AtomicU32::new(u32::MAX);
+static MERGE_TIMEOUT_US: AtomicU32 = AtomicU32::new(200);
+static FLOW_SEED: AtomicU64 = AtomicU64::new(0);
+
+/// Counts changes of `OFFLINE`, so that sources look at it only then.
+static CPU_CHANGES: AtomicU32 = AtomicU32::new(0);
+static OFFLINE: [AtomicU64; MAX_CPUS / 64] = [const { AtomicU64::new(0) }; MAX_CPUS / 64];
+
+/// Publishes the knobs. Each is a word of its own: a packet may see the new one before another.
+pub(crate) fn publish(knobs: &Knobs) {
+    let min_window_pkts = u64::from(knobs.min_flow_pps) * u64::from(RATE_WINDOW_MS) / 1000;
+    // ORDERING: Relaxed, all three: independent words.
+    BATCH_PKTS.store(knobs.batch_pkts, Ordering::Relaxed);
+    MERGE_TIMEOUT_US.store(knobs.merge_timeout_us, Ordering::Relaxed);
+    // CAST: at most a tenth of a 32-bit number.
+    MIN_WINDOW_PKTS.store(min_window_pkts.max(1) as u32, Ordering::Relaxed);
+}
+
+/// Returns what the dispatcher needs to know.
+#[inline]
+pub(crate) fn config(stopping: bool) -> Config {
+    Config {
+        // ORDERING: Relaxed: as in `publish`.
+        batch_pkts: BATCH_PKTS.load(Ordering::Relaxed),
+        min_window_pkts: MIN_WINDOW_PKTS.load(Ordering::Relaxed),
+        stopping,
+    }
+}
+
+/// Returns the deadline of the merger.
+pub(crate) fn merge_timeout_us() -> u32 {
+    // ORDERING: Relaxed: as in `publish`.
+    MERGE_TIMEOUT_US.load(Ordering::Relaxed)
+}
+
+/// Chooses the seed of the flow keys; once, before any packet.
+pub(crate) fn seed_flow_keys() {
+    // SAFETY: May be called in any context.
+    let seed = unsafe { kernel::bindings::get_random_u64() };
+    // ORDERING: Relaxed: hooks are registered afterwards.
+    FLOW_SEED.store(seed, Ordering::Relaxed);
+}
+
+/// Returns the maker of flow keys.
+#[inline]
+pub(crate) fn flow_keys() -> FlowHasher {
+    // ORDERING: Relaxed: written before the hooks were registered.
+    FlowHasher::new(FLOW_SEED.load(Ordering::Relaxed))
+}
+
+/// Returns a coarse time in milliseconds that wraps: ticks.
+#[inline]
+pub(crate) fn now_ms() -> u32 {
+    // SAFETY: A word that the timer interrupt counts up; a volatile read sees some recent value.
+    let ticks = unsafe { core::ptr::read_volatile(&raw const kernel::bindings::jiffies) };
+    // CAST: the low bits, as it wraps.
+    ticks.wrapping_mul(1000 / ffi::MFLOW_HZ as kernel::ffi::c_ulong) as u32
+}
+
+/// Returns a fine time in microseconds.
+pub(crate) fn now_us() -> u64 {
+    // SAFETY: May be called in any context.
+    let ns = unsafe { kernel::bindings::ktime_get() };
+    // CAST: time since boot is not negative.
+    ns as u64 / 1000
+}
+
+/// Notes that a CPU comes or goes.
+pub(crate) fn set_cpu_online(cpu: u32, online: bool) {
+    let Some(word) = OFFLINE.get(cpu as usize / 64) else {
+        return;
+    };
+    let bit = 1 << (cpu % 64);
+    // ORDERING: Release pairs with the Acquire in `cpu_changes`.
+    if online {
+        word.fetch_and(!bit, Ordering::Relaxed);
+    } else {
+        word.fetch_or(bit, Ordering::Relaxed);
+    }
+    CPU_CHANGES.fetch_add(1, Ordering::Release);
+}
+
+/// Returns how often CPUs have come or gone.
+#[inline]
+pub(crate) fn cpu_changes() -> u32 {
+    // ORDERING: Acquire pairs with the Release in `set_cpu_online`.
+    CPU_CHANGES.load(Ordering::Acquire)
+}
+
+/// Returns whether a CPU has gone.
+pub(crate) fn is_cpu_gone(cpu: u32) -> bool {
+    OFFLINE
+        .get(cpu as usize / 64)
+        // ORDERING: Relaxed: read after `cpu_changes`.
+        .is_some_and(|word| word.load(Ordering::Relaxed) >> (cpu % 64) & 1 == 1)
+}

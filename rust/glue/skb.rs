@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A packet: an owned `struct sk_buff`.
+
+use super::ffi;
+use crate::algo::queue::Packet;
+use crate::algo::tag::Tag;
+use core::ptr::NonNull;
+
+/// An owned packet. Dropping it frees it, with a reason that drop monitors show.
+#[repr(transparent)]
+pub struct SkBuff {
+    // INVARIANT: valid, and nobody else has it.
+    skb: NonNull<ffi::sk_buff>,
+}
+
+// SAFETY: Packets move between CPUs.
+unsafe impl Send for SkBuff {}
+
+impl SkBuff {
+    /// Takes ownership of a packet.
+    ///
+    /// # Safety
+    ///
+    /// `skb` is valid and its ownership is the caller's to give.
+    #[inline]
+    pub(crate) unsafe fn from_raw(skb: NonNull<ffi::sk_buff>) -> Self {
+        // INVARIANT: by the contract.
+        Self { skb }
+    }
+
+    /// Gives up ownership.
+    #[inline]
+    pub(crate) fn into_raw(self) -> *mut ffi::sk_buff {
+        let skb = self.skb.as_ptr();
+        core::mem::forget(self);
+        skb
+    }
+
+    /// Returns the tag.
+    #[inline]
+    pub(crate) fn tag(&self) -> Tag {
+        // SAFETY: By the invariant the packet is valid and ours.
+        Tag::from_word(unsafe { self.skb.as_ref().__bindgen_anon_4.headers.as_ref().mflow })
+    }
+
+    /// Notes the packet's socket.
+    #[inline]
+    pub(crate) fn set_socket(&mut self, sk: *mut ffi::sock) {
+        // SAFETY: As above.
+        unsafe { (*self.skb.as_ptr()).sk = sk };
+    }
+
+    /// Returns the Ethernet protocol, in host order.
+    #[inline]
+    pub(crate) fn protocol(&self) -> u16 {
+        // SAFETY: As above.
+        u16::from_be(unsafe { self.skb.as_ref().__bindgen_anon_4.headers.as_ref().protocol })
+    }
+
+    /// Calls `f` with the first bytes of the packet, from the network header on.
+    #[inline]
+    pub(crate) fn with_header<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
+        const BYTES: usize = ffi::MFLOW_HEADER_BYTES as usize;
+        let skb = self.skb.as_ptr();
+        // SAFETY: As above; `data` points to `len - data_len` bytes.
+        let (data, linear) = unsafe { ((*skb).data, (*skb).len.wrapping_sub((*skb).data_len)) };
+        if linear as usize >= BYTES {
+            // SAFETY: As above, and nobody writes headers while the packet is ours.
+            return f(unsafe { core::slice::from_raw_parts(data, BYTES) });
+        }
+        let mut copy = [0; BYTES];
+        // SAFETY: The packet is valid, and the copy has room for MFLOW_HEADER_BYTES.
+        unsafe { ffi::mflow_skb_copy_header(skb, copy.as_mut_ptr().cast()) };
+        // CAST: 32 bits into a usize. Shorter packets end where they end.
+        f(copy
+            .get(..(unsafe { (*skb).len } as usize))
+            .unwrap_or(&copy))
+    }
+}
+
+impl Drop for SkBuff {
+    fn drop(&mut self) {
+        // SAFETY: By the invariant it is ours to free.
+        unsafe { ffi::mflow_skb_drop(self.skb.as_ptr()) };
+    }
+}
+
+// SAFETY: `next`, `prev` and `dev` are separate fields that belong to whoever queues the packet; in our queues a packet
+// no longer needs its device. A `struct sk_buff` is aligned to eight bytes.
+unsafe impl Packet for SkBuff {
+    type Node = ffi::sk_buff;
+
+    #[inline]
+    fn into_node(self) -> NonNull<ffi::sk_buff> {
+        let skb = self.skb;
+        core::mem::forget(self);
+        skb
+    }
+
+    #[inline]
+    unsafe fn from_node(skb: NonNull<ffi::sk_buff>) -> Self {
+        // INVARIANT: by the contract of the trait.
+        Self { skb }
+    }
+
+    #[inline]
+    unsafe fn next(skb: NonNull<ffi::sk_buff>) -> *mut *mut ffi::sk_buff {
+        // SAFETY: The caller has the packet.
+        unsafe { &raw mut (*skb.as_ptr()).__bindgen_anon_1.__bindgen_anon_1.next }
+    }
+
+    #[inline]
+    unsafe fn last(skb: NonNull<ffi::sk_buff>) -> *mut *mut ffi::sk_buff {
+        // SAFETY: As above.
+        unsafe { &raw mut (*skb.as_ptr()).__bindgen_anon_1.__bindgen_anon_1.prev }
+    }
+
+    #[inline]
+    unsafe fn older(skb: NonNull<ffi::sk_buff>) -> *mut *mut ffi::sk_buff {
+        // SAFETY: As above; the field is a union of a pointer and a word of the same size.
+        unsafe {
+            (&raw mut (*skb.as_ptr())
+                .__bindgen_anon_1
+                .__bindgen_anon_1
+                .__bindgen_anon_1
+                .dev_scratch)
+                .cast()
+        }
+    }
+
+    #[inline]
+    fn set_tag(&mut self, tag: Tag) {
+        // SAFETY: By the invariant the packet is valid and ours.
+        unsafe { self.skb.as_mut().__bindgen_anon_4.headers.as_mut().mflow = tag.word() };
+    }
+}

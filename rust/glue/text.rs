@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Text into a buffer of fixed size.
+
+use core::fmt;
+
+/// A buffer that is written like a file; what does not fit is left out.
+pub(crate) struct Text<'a> {
+    buffer: &'a mut [u8],
+    len: usize,
+}
+
+impl<'a> Text<'a> {
+    /// Returns an empty text.
+    pub(crate) fn new(buffer: &'a mut [u8]) -> Self {
+        Self { buffer, len: 0 }
+    }
+
+    /// Returns how many bytes have been written.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Returns what has been written.
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        self.buffer.get(..self.len).unwrap_or(&[])
+    }
+}
+
+impl fmt::Write for Text<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let room = self.buffer.get_mut(self.len..).unwrap_or(&mut []);
+        let place = room.get_mut(..text.len()).ok_or(fmt::Error)?;
+        place.copy_from_slice(text.as_bytes());
+        self.len += text.len();
+        Ok(())
+    }
+}
