@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The main job with one command: three clients stream into one container, through the vanilla stack and through mflow.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::process::{self, ExitCode};
+use std::time::Duration;
+
+use anyhow::{bail, ensure, Context as _, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::kernel::Flavor;
+use crate::step;
+use crate::vm::{self, Event, Hardware, Order, Terminal, Vm};
+
+/// How long one stack may take.
+const PATIENCE: Duration = Duration::from_secs(180);
+/// The stacks that are compared, in the order in which the guest measures them.
+const STACKS: [&str; 3] = ["the vanilla stack", "mflow on 2 lanes", "mflow on 4 lanes"];
+
+/// Options of `demo`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    hardware: Hardware,
+    /// Also write the table to this file
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// One stack and how it did, as the guest says it.
+#[derive(Debug, Deserialize)]
+struct Row {
+    lanes: usize,
+    nic_cpu: usize,
+    lane_cpus: Vec<usize>,
+    numbered: Numbered,
+    sockperf: Sockperf,
+    errors: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Numbered {
+    sent: u64,
+    delivered: u64,
+    lost: u64,
+    reordered: u64,
+    corrupt: u64,
+    offered_per_s: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Sockperf {
+    messages_per_s: u64,
+    seconds: f64,
+    softnet_pkts: BTreeMap<usize, u64>,
+    mflow: BTreeMap<String, i64>,
+}
+
+/// A line of the table.
+#[derive(Debug, Serialize)]
+struct Line {
+    mode: String,
+    offered_per_s: u64,
+    sent: u64,
+    delivered: u64,
+    lost: u64,
+    reordered: u64,
+    corrupt: u64,
+    messages_per_s: u64,
+    seconds: f64,
+    packets_per_core: Vec<Core>,
+    errors: Vec<String>,
+}
+
+/// What one core did while the sockperf clients streamed.
+#[derive(Debug, Serialize)]
+struct Core {
+    cpu: usize,
+    role: &'static str,
+    /// Passes through the stack: a packet makes one on the NIC, one on the VXLAN device, one in the container.
+    stack_passes: u64,
+    /// Packets that the module gave this lane.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lane_pkts: Option<i64>,
+}
+
+/// Runs `demo`.
+pub(crate) fn run(options: Options) -> Result<ExitCode> {
+    let machine = vm::machine(Flavor::Vm, &options.hardware)?;
+    machine.probe()?;
+    let order = Order {
+        argv: vec!["mflow-guest".to_owned(), "demo".to_owned()],
+        interactive: false,
+        env: BTreeMap::new(),
+    };
+    // Two demos at once must not share logs.
+    let name = format!("demo-{}", process::id());
+    let mut vm = Vm::boot(&machine, &order, &name, Terminal::Log)?;
+    let mut lines = Vec::new();
+    for stack in STACKS {
+        let row = step::work(&format!("measure {stack}"), || next_row(&mut vm))?;
+        lines.push(Line::of(row));
+    }
+    let code = end(&mut vm)?;
+    print!("{HEAD}");
+    for line in &lines {
+        println!("{}", line.text());
+    }
+    println!("{NOTES}");
+    let terminal = vm.terminal_log();
+    if let Some(path) = &options.json {
+        let json = serde_json::to_string_pretty(&lines)? + "\n";
+        fs::write(path, json).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    let errors: Vec<String> = lines
+        .iter()
+        .flat_map(|line| {
+            line.errors
+                .iter()
+                .map(|error| format!("{}: {error}", line.mode))
+        })
+        .collect();
+    if !errors.is_empty() {
+        bail!("{}\nlog:  {}", errors.join("\n"), terminal.display());
+    }
+    ensure!(
+        code == 0,
+        "the guest program ended with {code}; see {}",
+        terminal.display()
+    );
+    vm.forget_logs();
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Waits until the guest has measured one more stack.
+fn next_row(vm: &mut Vm) -> Result<Row> {
+    loop {
+        match vm.wait(Some(PATIENCE))? {
+            Event::Said(said) => {
+                if let Some(json) = said.strip_prefix("row ") {
+                    return serde_json::from_str(json)
+                        .with_context(|| format!("the guest said: {said}"));
+                }
+            }
+            Event::Complained => {}
+            Event::Exit(code) => {
+                let said = fs::read_to_string(vm.terminal_log()).unwrap_or_default();
+                bail!("the guest program ended with {code}: {}", said.trim());
+            }
+            Event::Trouble(trouble) => bail!("{trouble}"),
+        }
+    }
+}
+
+/// Waits until the guest has powered off.
+fn end(vm: &mut Vm) -> Result<i32> {
+    loop {
+        match vm.wait(Some(PATIENCE))? {
+            Event::Said(_) | Event::Complained => {}
+            Event::Exit(code) => return Ok(code),
+            Event::Trouble(trouble) => bail!("{trouble}"),
+        }
+    }
+}
+
+const HEAD: &str = concat!(
+    "\n",
+    "            numbered datagrams, 3 flows of 16 bytes              3 sockperf clients of 16 bytes, flat out\n",
+    "mode          sent/s  delivered    lost  reordered  corrupt    messages/s  packets per core\n",
+);
+
+const NOTES: &str = "
+Numbered datagrams are offered at 60 % of the rate that the vanilla stack carried without loss. Packets per core are
+passes through the stack: one on the NIC, one on the VXLAN device, one in the container. The merge deadline is 1 s here, as
+an emulated lane may be away for a while; and as the host has fewer cores than the guest, rates say nothing about speed.";
+
+impl Line {
+    fn of(row: Row) -> Self {
+        let passes = |cpu: &usize| row.sockperf.softnet_pkts.get(cpu).copied().unwrap_or(0);
+        let mut cores = vec![Core {
+            cpu: row.nic_cpu,
+            role: "NIC",
+            stack_passes: passes(&row.nic_cpu),
+            lane_pkts: None,
+        }];
+        cores.extend(row.lane_cpus.iter().map(|cpu| {
+            Core {
+                cpu: *cpu,
+                role: "lane",
+                stack_passes: passes(cpu),
+                lane_pkts: row
+                    .sockperf
+                    .mflow
+                    .get(&format!("lane_cpu{cpu}_pkts"))
+                    .copied(),
+            }
+        }));
+        Self {
+            mode: match row.lanes {
+                0 => "vanilla".to_owned(),
+                lanes => format!("mflow {lanes}"),
+            },
+            offered_per_s: row.numbered.offered_per_s,
+            sent: row.numbered.sent,
+            delivered: row.numbered.delivered,
+            lost: row.numbered.lost,
+            reordered: row.numbered.reordered,
+            corrupt: row.numbered.corrupt,
+            messages_per_s: row.sockperf.messages_per_s,
+            seconds: row.sockperf.seconds,
+            packets_per_core: cores,
+            errors: row.errors,
+        }
+    }
+
+    fn text(&self) -> String {
+        let mut text = format!(
+            "{:<10} {:>10} {:>10} {:>7} {:>10} {:>8}    {:>10}  ",
+            self.mode,
+            self.offered_per_s,
+            self.delivered,
+            self.lost,
+            self.reordered,
+            self.corrupt,
+            self.messages_per_s
+        );
+        let cores: Vec<String> = self
+            .packets_per_core
+            .iter()
+            .map(|core| format!("{} {}: {}", core.role, core.cpu, core.stack_passes))
+            .collect();
+        text += &cores.join(", ");
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROW: &str = r#"{"lanes":2,"nic_cpu":1,"lane_cpus":[2,3],
+        "numbered":{"sent":10,"delivered":9,"lost":1,"reordered":0,"corrupt":0,"offered_per_s":5,"frames":10},
+        "sockperf":{"messages_per_s":7,"socket_full":0,"seconds":6.0,"softnet_pkts":{"1":0,"2":30,"3":33,"6":1},
+        "mflow":{"lane_cpu2_pkts":10,"lane_cpu3_pkts":11}},"errors":["one lost"]}"#;
+
+    #[test]
+    fn a_row_becomes_a_line() {
+        let row: Row = serde_json::from_str(ROW).expect("good row");
+        let line = Line::of(row);
+        assert_eq!((line.mode.as_str(), line.lost), ("mflow 2", 1));
+        assert!(line.text().ends_with("NIC 1: 0, lane 2: 30, lane 3: 33"));
+        assert_eq!(line.packets_per_core[2].lane_pkts, Some(11));
+        let head = HEAD.lines().map(str::len).max().unwrap_or(0);
+        assert!(line.text().find("NIC").is_some_and(|place| place < head));
+    }
+}

@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Looks at every prerequisite: one line each, with the command that mends it.
+
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use crate::kernel;
+use crate::paths;
+use crate::setup::llvm::Llvm;
+use crate::setup::packages::{Need, PACKAGES};
+use crate::setup::qemu::{self, Qemu};
+use crate::setup::{apt, rust};
+use crate::tools;
+
+/// Sources, three kernels with their objects, and the project's own build.
+const DISK_GIB: u64 = 12;
+
+/// A guest with 1 GiB beside a linking compiler.
+const MEMORY_GIB: f64 = 3.5;
+
+/// One prerequisite.
+struct Line {
+    verdict: Verdict,
+    name: String,
+    found: String,
+    mend: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Ok,
+    /// Something we do without, or a fact worth knowing.
+    Note,
+    Missing,
+}
+
+impl Line {
+    fn new(verdict: Verdict, name: impl Into<String>, found: impl Into<String>) -> Self {
+        Self {
+            verdict,
+            name: name.into(),
+            found: found.into(),
+            mend: String::new(),
+        }
+    }
+
+    fn mend(mut self, command: impl Into<String>) -> Self {
+        self.mend = command.into();
+        self
+    }
+
+    fn print(&self) {
+        let mark = match self.verdict {
+            Verdict::Ok => "ok     ",
+            Verdict::Note => "note   ",
+            Verdict::Missing => "MISSING",
+        };
+        print!("{mark}  {:<18} {}", self.name, self.found);
+        if !self.mend.is_empty() {
+            print!("  ->  {}", self.mend);
+        }
+        println!();
+    }
+}
+
+/// Runs `doctor`.
+pub(crate) fn run() -> Result<ExitCode> {
+    let mut lines = vec![system()];
+    lines.extend(PACKAGES.iter().map(package));
+    lines.extend(compilers()?);
+    lines.extend([
+        bindgen(),
+        miri(),
+        disk(),
+        memory(),
+        emulator(),
+        kvm(),
+        lockdown(),
+        cache(),
+    ]);
+    lines.iter().for_each(Line::print);
+
+    let missing = lines
+        .iter()
+        .filter(|line| line.verdict == Verdict::Missing)
+        .count();
+    if missing > 0 {
+        println!("\n{missing} missing; `cargo xtask setup` installs all it can");
+        return Ok(ExitCode::FAILURE);
+    }
+    println!("\nnothing is missing");
+    Ok(ExitCode::SUCCESS)
+}
+
+fn system() -> Line {
+    let name = fs::read_to_string("/etc/os-release")
+        .ok()
+        .and_then(|text| {
+            let line = text
+                .lines()
+                .find_map(|line| line.strip_prefix("PRETTY_NAME="))?;
+            Some(line.trim_matches('"').to_owned())
+        })
+        .unwrap_or_else(|| "unknown system".to_owned());
+    let found = format!("{name}, {}", std::env::consts::ARCH);
+    if std::env::consts::ARCH != "x86_64" {
+        return Line::new(Verdict::Missing, "system", found).mend("use an x86-64 machine");
+    }
+    Line::new(Verdict::Ok, "system", found)
+}
+
+fn package(package: &crate::setup::packages::Package) -> Line {
+    let name = package.name;
+    if let Some(place) = package.probe.found() {
+        return Line::new(Verdict::Ok, name, place);
+    }
+    let verdict = match package.need {
+        Need::Kernel | Need::Vm => Verdict::Missing,
+        Need::Checks | Need::Deb => Verdict::Note,
+    };
+    let why = match package.need {
+        Need::Deb => format!(
+            "absent: {} (only for `build-kernel --deb`, which installs it)",
+            package.why
+        ),
+        Need::Checks => format!("absent: {} (skipped without it)", package.why),
+        Need::Kernel | Need::Vm => package.why.to_owned(),
+    };
+    Line::new(verdict, name, why).mend(format!("apt-get install {name}"))
+}
+
+fn compilers() -> Result<Vec<Line>> {
+    let mut lines = Vec::new();
+    match Llvm::installed() {
+        Some(llvm) => {
+            let have = tools::version(&format!("clang-{}", llvm.version)).unwrap_or_default();
+            lines.push(versioned(
+                "clang, lld, llvm",
+                &have,
+                kernel::min_tool_version("llvm"),
+                "cargo xtask setup",
+            ));
+        }
+        None => {
+            let command = apt::command_line(&apt::llvm_packages());
+            lines.push(
+                Line::new(
+                    Verdict::Missing,
+                    "clang, lld, llvm",
+                    "no complete set of one version",
+                )
+                .mend(command),
+            );
+        }
+    }
+    let toolchain = rust::pinned_toolchain()?;
+    let install = format!("rustup toolchain install {toolchain}");
+    match tools::output(rust::command("rustc")?.arg("--version")) {
+        Ok(text) => {
+            let have = text.split(' ').nth(1).unwrap_or_default();
+            lines.push(versioned(
+                "rustc",
+                have,
+                kernel::min_tool_version("rustc"),
+                &install,
+            ));
+            let missing = rust::missing_components()?;
+            lines.push(if missing.is_empty() {
+                Line::new(Verdict::Ok, "Rust components", "rust-src, rustfmt, clippy")
+            } else {
+                let command = format!(
+                    "rustup component add --toolchain {toolchain} {}",
+                    missing.join(" ")
+                );
+                Line::new(Verdict::Missing, "Rust components", missing.join(", ")).mend(command)
+            });
+        }
+        Err(_) => lines
+            .push(Line::new(Verdict::Missing, "rustc", format!("no {toolchain}")).mend(install)),
+    }
+    Ok(lines)
+}
+
+/// A tool with a lower limit: the kernel tree's own, once it is unpacked.
+fn versioned(name: &str, have: &str, least: Option<String>, mend: &str) -> Line {
+    match least {
+        Some(least) if !tools::at_least(have, &least) => Line::new(
+            Verdict::Missing,
+            name,
+            format!("{have}, the kernel needs {least}"),
+        )
+        .mend(mend),
+        Some(least) => Line::new(
+            Verdict::Ok,
+            name,
+            format!("{have} (the kernel needs {least})"),
+        ),
+        None => Line::new(Verdict::Ok, name, have),
+    }
+}
+
+fn bindgen() -> Line {
+    if rust::bindgen_is_there() {
+        return versioned(
+            "bindgen",
+            rust::BINDGEN_VERSION,
+            kernel::min_tool_version("bindgen"),
+            "cargo xtask setup",
+        );
+    }
+    let command = format!(
+        "cargo install --locked --root {} bindgen-cli --version {}",
+        paths::tools().display(),
+        rust::BINDGEN_VERSION
+    );
+    Line::new(Verdict::Missing, "bindgen", "not in the cache").mend(command)
+}
+
+fn miri() -> Line {
+    if rust::nightly_has_miri() {
+        return Line::new(Verdict::Ok, "miri", "in the nightly toolchain");
+    }
+    Line::new(Verdict::Note, "miri", "absent: `test miri` is skipped")
+        .mend("rustup toolchain install nightly --profile minimal --component miri,rust-src")
+}
+
+fn disk() -> Line {
+    // The cache may not exist yet: its nearest parent that does is on the same disk.
+    let place = paths::cache()
+        .ancestors()
+        .find(|dir| dir.exists())
+        .unwrap_or(Path::new("/"));
+    let free = free_gib(place);
+    // What is already there need not fit again.
+    let used = if paths::cache().join("kernel").exists() {
+        used_gib()
+    } else {
+        0
+    };
+    let Some(free) = free else {
+        return Line::new(Verdict::Note, "disk space", "cannot be told");
+    };
+    let found = format!(
+        "{free} GiB free, {used} GiB used, at {}",
+        paths::cache().display()
+    );
+    if free + used < DISK_GIB {
+        return Line::new(Verdict::Missing, "disk space", found)
+            .mend(format!("free {DISK_GIB} GiB there, or set XDG_CACHE_HOME"));
+    }
+    Line::new(Verdict::Ok, "disk space", found)
+}
+
+fn free_gib(place: &Path) -> Option<u64> {
+    let text = tools::output(
+        tools::command("df")
+            .args(["-B1", "--output=avail"])
+            .arg(place),
+    )
+    .ok()?;
+    let bytes: u64 = text.lines().nth(1)?.trim().parse().ok()?;
+    Some(bytes >> 30)
+}
+
+fn used_gib() -> u64 {
+    tools::output(tools::command("du").args(["-s", "-B1"]).arg(paths::cache()))
+        .ok()
+        .and_then(|text| text.split_whitespace().next()?.parse::<u64>().ok())
+        .map_or(0, |bytes| bytes >> 30)
+}
+
+fn memory() -> Line {
+    let kib = fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix("MemTotal:"))?;
+        line.trim().trim_end_matches(" kB").parse::<u32>().ok()
+    });
+    let Some(kib) = kib else {
+        return Line::new(Verdict::Note, "cores and memory", "cannot be told");
+    };
+    let gib = f64::from(kib) / f64::from(1 << 20);
+    let found = format!("{} cores, {gib:.1} GiB", tools::cores());
+    if gib < MEMORY_GIB {
+        return Line::new(Verdict::Missing, "cores and memory", found)
+            .mend("give this machine 4 GiB of memory");
+    }
+    Line::new(Verdict::Ok, "cores and memory", found)
+}
+
+fn emulator() -> Line {
+    let wish = &qemu::SAFE_THREADS;
+    let Some(found) = Qemu::find(wish) else {
+        return Line::new(Verdict::Missing, "QEMU", "none").mend("cargo xtask setup");
+    };
+    let text = format!("{}, {}", found.version, found.place());
+    if found.suits(wish) {
+        return Line::new(Verdict::Ok, "QEMU", text);
+    }
+    let text = format!(
+        "{text}: before {} guests are slow, or can die of `Oops: int3`",
+        wish.least
+    );
+    Line::new(Verdict::Note, "QEMU", text).mend("cargo xtask setup")
+}
+
+fn kvm() -> Line {
+    let device = Path::new("/dev/kvm");
+    if !device.exists() {
+        return Line::new(
+            Verdict::Note,
+            "/dev/kvm",
+            "absent; not needed: guests run under TCG",
+        );
+    }
+    let usable = fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(device)
+        .is_ok();
+    let found = if usable {
+        "usable"
+    } else {
+        "there, but not for this user"
+    };
+    Line::new(
+        Verdict::Note,
+        "/dev/kvm",
+        format!("{found}; guests run under TCG unless `--accel kvm` is given"),
+    )
+}
+
+fn lockdown() -> Line {
+    let text = fs::read_to_string("/sys/kernel/security/lockdown").unwrap_or_default();
+    let mode = text
+        .split('[')
+        .nth(1)
+        .and_then(|rest| rest.split(']').next());
+    match mode {
+        None | Some("none") => Line::new(Verdict::Note, "kernel lockdown", "off"),
+        Some(mode) => Line::new(
+            Verdict::Note,
+            "kernel lockdown",
+            format!("{mode}: on this machine debugfs refuses writes, set mflow's values when it is loaded (/etc/modprobe.d)"),
+        ),
+    }
+}
+
+fn cache() -> Line {
+    Line::new(Verdict::Note, "cache", paths::cache().display().to_string())
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What of this project goes into a kernel tree.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use sha2::{Digest as _, Sha256};
+
+use super::config::Fragment;
+use super::series::{self, Patch};
+use super::tree::{read_files, Wanted};
+
+/// Where the module lives in the kernel tree.
+const MODULE_DIR: &str = "net/mflow";
+
+/// Our patches and files.
+#[derive(Debug)]
+pub(crate) struct Inputs {
+    pub(crate) patches: Vec<Patch>,
+    pub(crate) own: BTreeMap<String, Wanted>,
+}
+
+impl Inputs {
+    /// Reads everything from the project.
+    pub(crate) fn read(project: &Path) -> Result<Self> {
+        let mut own = BTreeMap::new();
+        read_files(&project.join("c-shims/kernel"), "", &|_| true, &mut own)?;
+        own.extend(
+            module_files(project)?
+                .into_iter()
+                .map(|(path, file)| (format!("{MODULE_DIR}/{path}"), file)),
+        );
+        Ok(Self {
+            patches: series::read(&patch_dir(project))?,
+            own,
+        })
+    }
+
+    /// Adds all contents to a hash.
+    pub(crate) fn hash(&self, hasher: &mut Sha256) {
+        let mut add = |bytes: &[u8]| {
+            hasher.update(bytes.len().to_le_bytes());
+            hasher.update(bytes);
+        };
+        for patch in &self.patches {
+            add(patch.name.as_bytes());
+            add(patch.text.as_bytes());
+        }
+        for (path, file) in &self.own {
+            add(path.as_bytes());
+            add(&file.bytes);
+        }
+    }
+}
+
+/// Returns the folder of the patch series.
+pub(crate) fn patch_dir(project: &Path) -> PathBuf {
+    project.join("c-shims/patches")
+}
+
+/// Returns the sources of the module: `Kbuild`, `rust/` without the host crate, and the C files of `c-shims/`.
+pub(crate) fn module_files(project: &Path) -> Result<BTreeMap<String, Wanted>> {
+    let shims = project.join("c-shims");
+    let not_ours = [
+        project.join("rust/host"),
+        shims.join("kernel"),
+        shims.join("patches"),
+    ];
+    let take = |path: &Path| {
+        if path.is_dir() {
+            return !not_ours.iter().any(|other| other == path);
+        }
+        matches!(
+            path.extension().and_then(|end| end.to_str()),
+            Some("rs" | "c" | "h")
+        )
+    };
+    let mut files = BTreeMap::new();
+    read_files(&project.join("rust"), "rust", &take, &mut files)?;
+    read_files(&shims, "c-shims", &take, &mut files)?;
+    let kbuild = project.join("Kbuild");
+    let bytes = fs::read(&kbuild).with_context(|| format!("cannot read {}", kbuild.display()))?;
+    files.insert("Kbuild".to_owned(), Wanted { bytes, mode: 0o644 });
+    Ok(files)
+}
+
+/// Reads configuration fragments of the project by their names in `kernel-config/`.
+pub(crate) fn fragments(project: &Path, names: &[&str]) -> Result<Vec<Fragment>> {
+    names
+        .iter()
+        .map(|name| fragment(&project.join("kernel-config").join(format!("{name}.config"))))
+        .collect()
+}
+
+/// Reads one configuration fragment.
+pub(crate) fn fragment(path: &Path) -> Result<Fragment> {
+    let text = fs::read_to_string(path)
+        .with_context(|| format!("cannot read the fragment {}", path.display()))?;
+    Ok(Fragment {
+        name: path.display().to_string(),
+        text,
+    })
+}

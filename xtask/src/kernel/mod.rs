@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The patched kernel: from the distribution's source package to a bootable image with modules.
+
+mod build;
+mod config;
+mod deb;
+pub(crate) mod inputs;
+pub(crate) mod series;
+pub(crate) mod source;
+pub(crate) mod toolchain;
+pub(crate) mod tree;
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{bail, Context as _, Result};
+use sha2::{Digest as _, Sha256};
+
+use self::build::{Base, Plan};
+use self::config::Fragment;
+use self::inputs::Inputs;
+use self::source::{short_hash, Source};
+use self::toolchain::Toolchain;
+use crate::paths;
+use crate::setup::{self, Need};
+use crate::step::Step;
+use crate::tools;
+
+/// Which kernel to build.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Flavor {
+    /// The small guest kernel: tests, demo, measurements.
+    #[default]
+    Vm,
+    /// The same with memory, lock and RCU checking.
+    Debug,
+    /// The same as `vm` without mflow's hooks, to measure what they cost.
+    Off,
+}
+
+/// Options of `build-kernel`.
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct Options {
+    /// Kernel source, Linux 6.12: a folder or a tarball [default: the package linux-source-6.12]
+    #[arg(long, value_name = "DIR|TARBALL")]
+    source: Option<PathBuf>,
+    /// One more configuration fragment, on top of ours (may be repeated)
+    #[arg(long, value_name = "FRAGMENT")]
+    config: Vec<PathBuf>,
+    /// Which kernel to build
+    #[arg(long, value_enum, default_value_t, conflicts_with = "deb")]
+    flavor: Flavor,
+    /// Build Debian packages for a real machine
+    #[arg(long)]
+    deb: bool,
+    /// What --deb starts from: a complete configuration, or `vm` for a small test [default: the distribution's]
+    #[arg(long, value_name = "FILE|vm", requires = "deb")]
+    config_base: Option<PathBuf>,
+    /// Parallel jobs [default: all cores]
+    #[arg(short, long, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    jobs: Option<u16>,
+}
+
+/// A finished build.
+#[derive(Clone, Debug)]
+pub(crate) struct Kernel {
+    /// The bootable image (bzImage).
+    pub(crate) image: PathBuf,
+    /// The installed modules: `.../lib/modules/RELEASE`.
+    pub(crate) modules: PathBuf,
+    /// What `uname -r` says.
+    pub(crate) release: String,
+    /// The folder with all object files (make's `O=`).
+    pub(crate) build_dir: PathBuf,
+}
+
+impl Flavor {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Vm => "vm",
+            Self::Debug => "debug",
+            Self::Off => "off",
+        }
+    }
+
+    fn fragments(self) -> Result<Vec<Fragment>> {
+        let project = paths::project();
+        match self {
+            Self::Vm => inputs::fragments(project, &["base", "vm"]),
+            Self::Debug => inputs::fragments(project, &["base", "vm", "debug"]),
+            Self::Off => {
+                let mut fragments = inputs::fragments(project, &["base", "vm"])?;
+                fragments.push(Fragment {
+                    name: "off".to_owned(),
+                    text: "# CONFIG_MFLOW is not set\n".to_owned(),
+                });
+                Ok(fragments)
+            }
+        }
+    }
+}
+
+/// Runs `build-kernel`.
+pub(crate) fn run(options: Options) -> Result<ExitCode> {
+    if options.deb {
+        deb::build(&options)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let kernel = build(&options)?;
+    println!("release  {}", kernel.release);
+    println!("image    {}", kernel.image.display());
+    println!("modules  {}", kernel.modules.display());
+    println!("objects  {}", kernel.build_dir.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the kernel of this flavor, built first if anything it is made of has changed.
+pub(crate) fn ensure(flavor: Flavor) -> Result<Kernel> {
+    build(&Options {
+        flavor,
+        ..Options::default()
+    })
+}
+
+/// Returns the lowest version of `tool` the kernel accepts, if a source is unpacked to ask.
+pub(crate) fn min_tool_version(tool: &str) -> Option<String> {
+    let script = work_trees()
+        .ok()?
+        .pop()?
+        .join("scripts/min-tool-version.sh");
+    let text = tools::output(
+        tools::command("sh")
+            .arg(script)
+            .arg(tool)
+            .env("SRCARCH", "x86"),
+    )
+    .ok()?;
+    Some(text.trim().to_owned())
+}
+
+/// Returns the work tree that has the default source's patches applied.
+pub(crate) fn work_tree() -> Result<PathBuf> {
+    setup::ensure(&[Need::Kernel])?;
+    let _lock = lock()?;
+    let source = Source::prepare(None)?;
+    Ok(patched_tree(&source)?.work_tree)
+}
+
+/// Runs sparse over our own C files as this kernel builds them; returns the log.
+pub(crate) fn check_own_objects(kernel: &Kernel) -> Result<PathBuf> {
+    let _lock = lock()?;
+    Step::new("sparse", "kernel-sparse")
+        .hint("the first `error` in the log tells")
+        .run(
+            Toolchain::find()?
+                .make(&kernel.build_dir, tools::cores())
+                .args(["C=2", "net/core/mflow.o", "net/mflow/"]),
+        )
+}
+
+fn build(options: &Options) -> Result<Kernel> {
+    setup::ensure(&[Need::Kernel])?;
+    let _lock = lock()?;
+    let toolchain = Toolchain::find()?;
+    let source = Source::prepare(options.source.as_deref())?;
+    let mut fragments = options.flavor.fragments()?;
+    let mut folder = format!("build-{}", options.flavor.name());
+    if !options.config.is_empty() {
+        let extra = extra_fragments(options)?;
+        folder = format!("{folder}-{}", key_of(&extra));
+        fragments.extend(extra);
+    }
+    let patched = patched_tree(&source)?;
+    let plan = Plan {
+        name: options.flavor.name().to_owned(),
+        toolchain: &toolchain,
+        work_tree: patched.work_tree,
+        kconfig_key: patched.kconfig_key,
+        build_dir: source.home.join(folder),
+        base: Base::Tiny,
+        fragments,
+        jobs: jobs(options),
+    };
+    let inputs = inputs_hash(&patched.inputs, &plan)?;
+    if !source.may_change {
+        if let Some(kernel) = plan.finished(&inputs) {
+            return Ok(kernel);
+        }
+    }
+    plan.configure(source.may_change)?;
+    plan.build(&inputs)
+}
+
+/// The work tree with our patches and files in it.
+struct Patched {
+    work_tree: PathBuf,
+    inputs: Inputs,
+    /// Changes when an option may have come, gone or changed its meaning.
+    kconfig_key: String,
+}
+
+fn patched_tree(source: &Source) -> Result<Patched> {
+    let inputs = Inputs::read(paths::project())?;
+    let tree = source.tree()?;
+    let overlay = tree.overlay(&inputs.patches, inputs.own.clone())?;
+    let changed = tree.update(&overlay)?;
+    match changed.len() {
+        0 => {}
+        1..=4 => eprintln!("updated in the kernel tree: {}", changed.join(", ")),
+        many => eprintln!("updated in the kernel tree: {many} files"),
+    }
+    let mut kconfig = Sha256::new();
+    for (path, file) in &overlay {
+        if let Some(file) = file.as_ref().filter(|_| path.contains("Kconfig")) {
+            kconfig.update(&file.bytes);
+        }
+    }
+    Ok(Patched {
+        work_tree: tree.work,
+        inputs,
+        kconfig_key: short_hash(&kconfig.finalize()),
+    })
+}
+
+fn inputs_hash(inputs: &Inputs, plan: &Plan<'_>) -> Result<String> {
+    let mut hasher = Sha256::new();
+    inputs.hash(&mut hasher);
+    hasher.update(plan.identity()?);
+    Ok(short_hash(&hasher.finalize()))
+}
+
+fn extra_fragments(options: &Options) -> Result<Vec<Fragment>> {
+    options
+        .config
+        .iter()
+        .map(|path| inputs::fragment(path))
+        .collect()
+}
+
+/// Contents, not names: an edited fragment is another kernel.
+fn key_of(fragments: &[Fragment]) -> String {
+    let text: String = fragments
+        .iter()
+        .map(|fragment| fragment.text.as_str())
+        .collect();
+    short_hash(text.as_bytes())
+}
+
+fn jobs(options: &Options) -> usize {
+    options.jobs.map_or_else(tools::cores, usize::from)
+}
+
+/// Keeps a second build out of the same trees until the first has ended.
+fn lock() -> Result<File> {
+    let path = paths::cache_dir("kernel")?.join("lock");
+    let file = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+    if file.try_lock().is_err() {
+        eprintln!(
+            "waiting for another kernel build to end ({})",
+            path.display()
+        );
+        file.lock()?;
+    }
+    Ok(file)
+}
+
+fn work_trees() -> Result<Vec<PathBuf>> {
+    let mut trees = Vec::new();
+    for entry in fs::read_dir(paths::cache().join("kernel"))? {
+        let tree = entry?.path().join("linux");
+        if tree.is_dir() {
+            trees.push(tree);
+        }
+    }
+    Ok(trees)
+}
+
+/// Fails unless `dir` looks like the build folder of a kernel that mflow fits into.
+pub(crate) fn check_build_dir(dir: &Path) -> Result<()> {
+    let config = dir.join("include/config/auto.conf");
+    let text = fs::read_to_string(&config).with_context(|| {
+        format!(
+            "{} is no built kernel: it has no include/config/auto.conf",
+            dir.display()
+        )
+    })?;
+    for option in ["CONFIG_RUST=y", "CONFIG_MFLOW_HOOKS=y"] {
+        if !text.lines().any(|line| line == option) {
+            bail!(
+                "the kernel in {} was built without {option}: build it with `cargo xtask build-kernel`",
+                dir.display()
+            );
+        }
+    }
+    Ok(())
+}

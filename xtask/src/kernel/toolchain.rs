@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The compilers that build the kernel, and `make` with all it must know.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+
+use crate::setup::llvm::Llvm;
+use crate::setup::rust;
+use crate::tools;
+
+/// Variables that would change a kernel build behind our back.
+const UNWANTED: &[&str] = &[
+    "ARCH",
+    "CARGO_ENCODED_RUSTFLAGS",
+    "CC",
+    "CFLAGS",
+    "CROSS_COMPILE",
+    "KBUILD_OUTPUT",
+    "KCFLAGS",
+    "LDFLAGS",
+    "MAKEFLAGS",
+    "MFLAGS",
+    "RUSTFLAGS",
+];
+
+/// The compilers.
+#[derive(Clone, Debug)]
+pub(crate) struct Toolchain {
+    llvm: Llvm,
+    rust: String,
+}
+
+impl Toolchain {
+    /// Finds the installed compilers.
+    pub(crate) fn find() -> Result<Self> {
+        Ok(Self {
+            llvm: Llvm::installed().context(
+                "no complete set of clang, lld and llvm is installed; run `cargo xtask setup`",
+            )?,
+            rust: rust::pinned_toolchain()?,
+        })
+    }
+
+    /// Returns the versions as text, to tell whether a build is still good.
+    pub(crate) fn identity(&self) -> Result<String> {
+        let clang = format!("clang-{}", self.llvm.version);
+        let clang = tools::output(tools::command(&clang).arg("--version"))?;
+        let rustc = tools::output(rust::command("rustc")?.arg("--version"))?;
+        Ok(format!("{clang}{rustc}{}", rust::BINDGEN_VERSION))
+    }
+
+    /// Returns `make` in a kernel tree or build folder.
+    pub(crate) fn make(&self, dir: &Path, jobs: usize) -> Command {
+        let mut make = tools::command("make");
+        for name in UNWANTED {
+            make.env_remove(name);
+        }
+        make.env("RUSTUP_TOOLCHAIN", &self.rust)
+            .env("LIBCLANG_PATH", self.llvm.library_dir())
+            .arg("-C")
+            .arg(dir)
+            .arg(format!("LLVM={}", self.llvm.make_suffix()))
+            .arg(format!("-j{jobs}"));
+        make
+    }
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The module alone, built out of the kernel tree.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{bail, Result};
+
+use crate::kernel::inputs::module_files;
+use crate::kernel::source::short_hash;
+use crate::kernel::toolchain::Toolchain;
+use crate::kernel::tree::Tree;
+use crate::kernel::{self, Flavor};
+use crate::paths;
+use crate::setup::{self, Need};
+use crate::step::Step;
+use crate::tools;
+
+/// Options of `build-module`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Build folder of a kernel with our patches [default: the guest kernel, built when needed]
+    #[arg(long, value_name = "BUILD_DIR")]
+    kernel: Option<PathBuf>,
+}
+
+/// Runs `build-module`.
+pub(crate) fn run(options: Options) -> Result<ExitCode> {
+    let build_dir = match options.kernel {
+        Some(dir) => dir,
+        None => kernel::ensure(Flavor::Vm)?.build_dir,
+    };
+    println!("{}", build(&build_dir)?.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Builds `mflow.ko` against a kernel's build folder and returns its path.
+pub(crate) fn build(build_dir: &Path) -> Result<PathBuf> {
+    setup::ensure(&[Need::Kernel])?;
+    let Ok(build_dir) = build_dir.canonicalize() else {
+        bail!("there is no kernel build folder {}", build_dir.display());
+    };
+    kernel::check_build_dir(&build_dir)?;
+    // Kbuild writes beside the sources: it gets a copy, one per kernel, so that a second build is short.
+    let key = short_hash(build_dir.to_string_lossy().as_bytes());
+    let home = paths::cache_dir(&format!("module/{key}"))?;
+    let copy = Tree::of_own_files(&home);
+    let files = module_files(paths::project())?;
+    copy.update(
+        &files
+            .into_iter()
+            .map(|(path, file)| (path, Some(file)))
+            .collect(),
+    )?;
+    Step::new("module out of tree", "module")
+        .hint(
+            "the first `error` in the log tells; `cargo xtask build-kernel` builds it in the tree",
+        )
+        .run(
+            Toolchain::find()?
+                .make(&build_dir, tools::cores())
+                .arg(format!("M={}", copy.work.display()))
+                .arg("modules"),
+        )?;
+    let module = copy.work.join("mflow.ko");
+    if !module.exists() {
+        bail!(
+            "the build made no {}; is `mflow.o` in Kbuild's obj-m?",
+            module.display()
+        );
+    }
+    Ok(module)
+}

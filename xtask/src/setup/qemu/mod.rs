@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Which QEMU boots the guests: the installed one if it is new enough, else a newer one in the cache.
+
+mod fetch;
+mod mirror;
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{bail, Context as _, Result};
+
+use crate::paths;
+use crate::step;
+use crate::tools;
+
+const PROGRAM: &str = "qemu-system-x86_64";
+
+/// Where packages put libraries, and the dynamic loader with them.
+const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
+
+/// After a failed fetch, commands other than `setup` do without for this long.
+const PAUSE: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// What QEMU has to be able to do, and where one that is comes from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wish {
+    /// The oldest version that will do.
+    pub(crate) least: &'static str,
+    /// The suite of the distribution that has it.
+    pub(crate) suite: &'static str,
+}
+
+/// Before 8.1 QEMU can translate a piece of code while another CPU changes it, and then keeps the old one: a kernel that
+/// switches a static key dies of a breakpoint that is no longer there.
+pub(crate) const SAFE_THREADS: Wish = Wish {
+    least: "8.1",
+    suite: "trixie",
+};
+
+/// A QEMU that can be started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Qemu {
+    pub(crate) version: String,
+    /// The folder its packages were unpacked to; without one it is the installed one.
+    root: Option<PathBuf>,
+}
+
+impl Qemu {
+    /// Returns the one to use: the installed one if it will do, else the newest in the cache that does, else the installed one.
+    pub(crate) fn find(wish: &Wish) -> Option<Self> {
+        let installed = Self::installed();
+        if installed.as_ref().is_some_and(|qemu| qemu.suits(wish)) {
+            return installed;
+        }
+        let cached = cached(&paths::cache().join("qemu"));
+        choose(cached, wish).or(installed)
+    }
+
+    /// Returns the one in `PATH`.
+    pub(crate) fn installed() -> Option<Self> {
+        tools::find(PROGRAM)?;
+        Some(Self {
+            version: tools::version(PROGRAM)?,
+            root: None,
+        })
+    }
+
+    /// Returns whether it is new enough.
+    pub(crate) fn suits(&self, wish: &Wish) -> bool {
+        tools::at_least(&self.version, wish.least)
+    }
+
+    /// Returns where it is, for people.
+    pub(crate) fn place(&self) -> String {
+        match &self.root {
+            None => "installed".to_owned(),
+            Some(root) => format!("in {}", root.display()),
+        }
+    }
+}
+
+/// Returns the command that starts the QEMU to use.
+pub(crate) fn command() -> Command {
+    match Qemu::find(&SAFE_THREADS).and_then(|qemu| qemu.root) {
+        None => Command::new(PROGRAM),
+        Some(root) => unpacked(&root),
+    }
+}
+
+/// Returns whether guests that run on several threads may patch their own code.
+pub(crate) fn has_safe_threads() -> bool {
+    Qemu::find(&SAFE_THREADS).is_some_and(|qemu| qemu.suits(&SAFE_THREADS))
+}
+
+/// Fetches a newer QEMU if there is none that will do; if that fails, says what to expect.
+pub(crate) fn ensure(wish: &Wish) -> Result<()> {
+    let suits = || Qemu::find(wish).is_some_and(|qemu| qemu.suits(wish));
+    if suits() {
+        return Ok(());
+    }
+    let _lock = lock()?;
+    // Another command may have fetched it while we waited.
+    if suits() {
+        return Ok(());
+    }
+    let why = match failed_lately() {
+        Some(why) => why,
+        None => match fetch::fetch(wish) {
+            Ok(_) => return Ok(()),
+            Err(error) => {
+                let why = in_one_line(&error);
+                fs::write(memory(), &why)?;
+                why
+            }
+        },
+    };
+    let Some(installed) = Qemu::installed() else {
+        bail!("there is no QEMU here, and none could be fetched: {why}");
+    };
+    eprintln!(
+        "warning: QEMU {} may run kernel code that was replaced: guests with a thread for each CPU can die of `Oops: int3`, others \
+         are slow; {} or newer could not be fetched ({why}); `cargo xtask setup` tries again",
+        installed.version, wish.least
+    );
+    Ok(())
+}
+
+/// Makes the next [`ensure`] try again after a failure.
+pub(crate) fn forget_failure() {
+    // That there is none is the rule.
+    let _best_effort = fs::remove_file(memory());
+}
+
+fn memory() -> PathBuf {
+    paths::cache().join("qemu/failed")
+}
+
+fn failed_lately() -> Option<String> {
+    let age = fs::metadata(memory())
+        .ok()?
+        .modified()
+        .ok()?
+        .elapsed()
+        .ok()?;
+    (age < PAUSE)
+        .then(|| fs::read_to_string(memory()).ok())
+        .flatten()
+}
+
+/// Returns the reason alone: of a failed command, what it said last.
+fn in_one_line(error: &anyhow::Error) -> String {
+    match error.downcast_ref::<step::Failed>() {
+        Some(failed) => {
+            let said = failed.tail.lines().find(|line| line.starts_with("E: "));
+            let last = said.or(failed.tail.lines().last()).unwrap_or_default();
+            format!("{last}; log: {}", failed.log.display())
+        }
+        None => format!("{error:#}").replace('\n', " "),
+    }
+}
+
+/// Returns what is unpacked in this folder.
+fn cached(dir: &Path) -> Vec<Qemu> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| {
+            let version = entry.file_name().into_string().ok()?;
+            // The folder has other things in it too.
+            let ours = version.starts_with(|c: char| c.is_ascii_digit());
+            ours.then(|| Qemu {
+                version,
+                root: Some(entry.path()),
+            })
+        })
+        .collect()
+}
+
+fn choose(qemus: Vec<Qemu>, wish: &Wish) -> Option<Qemu> {
+    let mut best: Option<Qemu> = None;
+    for qemu in qemus.into_iter().filter(|qemu| qemu.suits(wish)) {
+        if best
+            .as_ref()
+            .is_none_or(|best| tools::at_least(&qemu.version, &best.version))
+        {
+            best = Some(qemu);
+        }
+    }
+    best
+}
+
+/// Returns the command that starts an unpacked QEMU: with its own loader, libraries, firmware and plug-ins, none of the system's.
+fn unpacked(root: &Path) -> Command {
+    let libraries = root.join(LIBRARIES);
+    let mut command = Command::new(libraries.join("ld-linux-x86-64.so.2"));
+    command
+        .env("QEMU_MODULE_DIR", libraries.join("qemu"))
+        .arg("--library-path")
+        .arg(&libraries)
+        .arg(root.join("usr/bin").join(PROGRAM))
+        .arg("-L")
+        .arg(root.join("usr/share/qemu"))
+        .arg("-L")
+        .arg(root.join("usr/share/seabios"));
+    command
+}
+
+/// Held while the cache's folder changes; released when the file is dropped.
+fn lock() -> Result<File> {
+    let path = paths::cache_dir("qemu")?.join("lock");
+    let file = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+    file.lock()?;
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn qemu(version: &str) -> Qemu {
+        Qemu {
+            version: version.to_owned(),
+            root: None,
+        }
+    }
+
+    #[test]
+    fn newest_that_will_do_is_chosen() {
+        let all = || vec![qemu("10.0.13"), qemu("8.0.4"), qemu("9.2.1")];
+        let wish = |least| Wish {
+            least,
+            ..SAFE_THREADS
+        };
+        assert_eq!(choose(all(), &wish("8.1")), Some(qemu("10.0.13")));
+        assert_eq!(choose(all(), &wish("10.1")), None);
+        assert!(!qemu("7.2.22").suits(&SAFE_THREADS));
+        assert!(qemu("8.1.0").suits(&SAFE_THREADS));
+    }
+
+    #[test]
+    fn only_finished_folders_count() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["10.0.13", "unpacking"] {
+            fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        File::create(dir.path().join("lock")).unwrap();
+        let found = cached(dir.path());
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].version, "10.0.13");
+        assert!(cached(&dir.path().join("absent")).is_empty());
+    }
+
+    #[test]
+    fn of_a_failed_command_its_error_is_told() {
+        let error = step::Failed {
+            command: "apt-get update".to_owned(),
+            status: "exit status: 100".to_owned(),
+            tail: "Err:1 trixie\nE: The repository has no Release file.\nN: See apt-secure(8).\n"
+                .to_owned(),
+            log: "/log".into(),
+            hint: String::new(),
+        };
+        assert_eq!(
+            in_one_line(&error.into()),
+            "E: The repository has no Release file.; log: /log"
+        );
+    }
+}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Runs `cargo test` and counts its cases.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+
+use super::{Failure, Outcome};
+use crate::step::{Failed, Step};
+
+/// Runs a `cargo test` command; a failed case counts as such, a failed build as one failure.
+pub(crate) fn run(layer: &str, mut command: Command) -> Result<Outcome> {
+    let result = Step::new(format!("{layer} tests"), format!("test-{layer}"))
+        .hint(format!("cargo xtask test {layer}"))
+        .run(&mut command);
+    match result {
+        Ok(log) => {
+            let outcome = count(layer, &read(&log)?, &log);
+            anyhow::ensure!(outcome.passed > 0, "no test ran; see {}", log.display());
+            Ok(outcome)
+        }
+        Err(error) => {
+            let Some(failed) = error.downcast_ref::<Failed>() else {
+                return Err(error);
+            };
+            let mut outcome = count(layer, &read(&failed.log)?, &failed.log);
+            // Nothing to blame on a case: a build error, an abort, a time-out.
+            if outcome.failed.is_empty() {
+                outcome.failed.push(Failure::of(layer, &error));
+            }
+            Ok(outcome)
+        }
+    }
+}
+
+fn read(log: &Path) -> Result<String> {
+    let bytes = fs::read(log).with_context(|| format!("cannot read {}", log.display()))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Reads the lines `test NAME ... ok|FAILED|ignored` and the sums of every test program.
+fn count(layer: &str, text: &str, log: &Path) -> Outcome {
+    let mut outcome = Outcome::default();
+    for line in text.lines() {
+        if let Some(sums) = line.strip_prefix("test result: ") {
+            // The sums, not the lines: a test's own output may break a line apart.
+            outcome.passed += number_before(sums, " passed");
+        } else if let Some((name, result)) = case(line) {
+            if result == "FAILED" {
+                outcome.failed.push(Failure {
+                    name: format!("{layer}: {name}"),
+                    detail: said(text, name),
+                    log: Some(log.to_path_buf()),
+                });
+            } else if let Some(reason) = result.strip_prefix("ignored") {
+                let reason = reason.trim_start_matches([',', ' ']);
+                outcome.skip(
+                    format!("{layer}: {name}"),
+                    if reason.is_empty() {
+                        "marked #[ignore]"
+                    } else {
+                        reason
+                    },
+                );
+            }
+        }
+    }
+    outcome
+}
+
+fn case(line: &str) -> Option<(&str, &str)> {
+    line.strip_prefix("test ")?.split_once(" ... ")
+}
+
+fn number_before(text: &str, word: &str) -> usize {
+    text.split(word)
+        .next()
+        .and_then(|start| start.rsplit(' ').next()?.parse().ok())
+        .unwrap_or(0)
+}
+
+/// Returns what a failed case printed.
+fn said(text: &str, name: &str) -> String {
+    let head = format!("---- {name} stdout ----");
+    text.lines()
+        .skip_while(|line| *line != head)
+        .skip(1)
+        .take_while(|line| !line.starts_with("---- ") && *line != "failures:")
+        .take(40)
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOG: &str = "\
+running 3 tests
+test a::good ... ok
+test a::bad ... FAILED
+test slow ... ignored, needs an hour
+
+failures:
+
+---- a::bad stdout ----
+thread 'a::bad' panicked at src/a.rs:1:1:
+left is not right
+
+failures:
+    a::bad
+
+test result: FAILED. 1 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s
+test result: ok. 12 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s
+";
+
+    #[test]
+    fn cases_of_several_programs_are_counted() {
+        let outcome = count("unit", LOG, Path::new("/tmp/log"));
+        assert_eq!(outcome.passed, 13);
+        assert_eq!(outcome.failed.len(), 1);
+        assert_eq!(outcome.failed[0].name, "unit: a::bad");
+        assert!(outcome.failed[0].detail.contains("left is not right"));
+        assert_eq!(
+            outcome.skipped,
+            [("unit: slow".to_owned(), "needs an hour".to_owned())]
+        );
+    }
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Documents that mirror code: every name an operator or a hook writer meets is explained.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{ensure, Context as _, Result};
+
+use crate::kernel::inputs::patch_dir;
+use crate::kernel::series;
+
+/// The operator's text and the reader's: what one of them explains is explained.
+const DOCUMENTS: &[&str] = &["README.md", "rust/DESIGN.md"];
+
+/// The contract of the hooks.
+const CONTRACT: &str = "c-shims/README.md";
+
+/// Returns each check and how it came out.
+pub(crate) fn checks(project: &Path) -> Vec<(&'static str, Result<()>)> {
+    vec![
+        ("every knob is explained", knobs_are_explained(project)),
+        (
+            "every counter is explained",
+            counters_are_explained(project),
+        ),
+        (
+            "every hook is in the contract table",
+            hooks_are_explained(project),
+        ),
+        (
+            "every file named in the design text exists",
+            files_exist(project),
+        ),
+    ]
+}
+
+fn knobs_are_explained(project: &Path) -> Result<()> {
+    explained(
+        project,
+        &knobs(&read(project, "rust/algo/knobs.rs")?),
+        DOCUMENTS,
+    )
+}
+
+fn counters_are_explained(project: &Path) -> Result<()> {
+    explained(
+        project,
+        &counters(&read(project, "rust/algo/counters.rs")?),
+        DOCUMENTS,
+    )
+}
+
+fn hooks_are_explained(project: &Path) -> Result<()> {
+    let patches = series::read(&patch_dir(project))?;
+    let names: BTreeSet<String> = patches
+        .iter()
+        .flat_map(|patch| hooks(&patch.text))
+        .collect();
+    explained(project, &Vec::from_iter(names), &[CONTRACT])
+}
+
+fn explained(project: &Path, names: &[String], documents: &[&str]) -> Result<()> {
+    ensure!(
+        !names.is_empty(),
+        "no name is found: this check no longer understands the code"
+    );
+    let mut text = String::new();
+    for document in documents {
+        text.push_str(&read(project, document)?);
+    }
+    let missing: Vec<&String> = names
+        .iter()
+        .filter(|name| !text.contains(&format!("`{name}`")))
+        .collect();
+    ensure!(
+        missing.is_empty(),
+        "not explained (as `name`) in {}: {missing:?}",
+        documents.join(" or ")
+    );
+    Ok(())
+}
+
+fn files_exist(project: &Path) -> Result<()> {
+    let design = read(project, "rust/DESIGN.md")?;
+    let lost: BTreeSet<&str> = files(&design)
+        .filter(|file| !project.join("rust").join(file).exists())
+        .collect();
+    ensure!(
+        lost.is_empty(),
+        "rust/DESIGN.md names files that are not in rust/: {lost:?}"
+    );
+    Ok(())
+}
+
+fn read(project: &Path, path: &str) -> Result<String> {
+    fs::read_to_string(project.join(path)).with_context(|| format!("cannot read {path}"))
+}
+
+/// Reads the lines `name: "batch_pkts",`.
+fn knobs(code: &str) -> Vec<String> {
+    code.lines()
+        .filter_map(|line| quoted(line.trim().strip_prefix("name: ")?))
+        .collect()
+}
+
+/// Reads the lines `LanePkts = "lane_pkts",`.
+fn counters(code: &str) -> Vec<String> {
+    code.lines()
+        .filter_map(|line| {
+            let (variant, rest) = line.trim().split_once(" = ")?;
+            let is_variant = variant.starts_with(char::is_uppercase)
+                && variant.chars().all(char::is_alphanumeric);
+            is_variant.then(|| quoted(rest)).flatten()
+        })
+        .collect()
+}
+
+/// Reads the calls of `mflow_...()` that a patch adds.
+fn hooks(patch: &str) -> Vec<String> {
+    let in_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    patch
+        .lines()
+        .filter(|line| line.starts_with('+'))
+        .flat_map(|line| line.match_indices('(').map(|(end, _)| &line[..end]))
+        .filter_map(|before| {
+            let name = before.rsplit(|c| !in_name(c)).next()?;
+            name.starts_with("mflow_").then(|| name.to_owned())
+        })
+        .collect()
+}
+
+/// Reads paths such as `algo/slot.rs` in code quotes.
+fn files(design: &str) -> impl Iterator<Item = &str> {
+    design
+        .split('`')
+        .skip(1)
+        .step_by(2)
+        .filter_map(|code| code.split([':', ' ']).next())
+        .filter(|word| word.contains('/') && word.ends_with(".rs"))
+}
+
+fn quoted(text: &str) -> Option<String> {
+    let (name, _) = text.strip_prefix('"')?.split_once('"')?;
+    Some(name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_from_code() {
+        assert_eq!(
+            knobs("    KnobSpec {\n        name: \"cpus\",\n        help: \"x\",\n"),
+            ["cpus"]
+        );
+        let table = "    /// Doc.\n    LanePkts = \"lane_pkts\",\nlet a = \"b\";\n";
+        assert_eq!(counters(table), ["lane_pkts"]);
+        let patch = "+++ b/net/core/gro.c\n+\tif (mflow_split_napi(napi, skb))\n \told_call(mflow_x);\n-\tmflow_gone(skb);\n";
+        assert_eq!(hooks(patch), ["mflow_split_napi"]);
+    }
+
+    #[test]
+    fn files_are_read_from_code_quotes() {
+        let design = "1. `glue/hooks.rs: split_napi`, `algo/slot.rs` and `mod.rs`, not glue/x.rs.";
+        assert_eq!(
+            files(design).collect::<Vec<_>>(),
+            ["glue/hooks.rs", "algo/slot.rs"]
+        );
+    }
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The module out of the kernel tree, as one who has only a built kernel makes it, and our C files under sparse.
+
+use std::fs;
+
+use anyhow::{ensure, Result};
+
+use super::{Ctx, Outcome};
+use crate::kernel::{self, Flavor, Kernel};
+use crate::module;
+use crate::tools;
+
+/// Runs the layer.
+pub(crate) fn run(_ctx: &Ctx) -> Result<Outcome> {
+    let kernel = kernel::ensure(Flavor::Vm)?;
+    let mut outcome = Outcome::default();
+    outcome.record("module: fits the kernel it was built for", fits(&kernel));
+    if tools::find("sparse").is_some() {
+        outcome.record("module: sparse has no complaint", sparse(&kernel));
+    } else {
+        outcome.skip("module: sparse", "sparse is not installed");
+    }
+    Ok(outcome)
+}
+
+fn fits(kernel: &Kernel) -> Result<()> {
+    let module = module::build(&kernel.build_dir)?;
+    let magic = tools::output(
+        tools::command("modinfo")
+            .args(["--field", "vermagic"])
+            .arg(&module),
+    )?;
+    ensure!(
+        magic.split(' ').next() == Some(kernel.release.as_str()),
+        "{} is made for `{}`, the kernel is {}",
+        module.display(),
+        magic.trim(),
+        kernel.release
+    );
+    Ok(())
+}
+
+/// Address spaces, lock balance and byte order, of our files alone: the kernel's headers are not ours to mend.
+fn sparse(kernel: &Kernel) -> Result<()> {
+    let log = kernel::check_own_objects(kernel)?;
+    let text = fs::read(&log)?;
+    let text = String::from_utf8_lossy(&text);
+    ensure!(
+        text.contains("net/core/mflow.c"),
+        "sparse did not look at net/core/mflow.c; see {}",
+        log.display()
+    );
+    let complaints: Vec<&str> = text.lines().filter(|line| is_own_complaint(line)).collect();
+    ensure!(
+        complaints.is_empty(),
+        "sparse complains:\n  {}\nlog:  {}",
+        complaints.join("\n  "),
+        log.display()
+    );
+    Ok(())
+}
+
+fn is_own_complaint(line: &str) -> bool {
+    let Some((place, _)) = line
+        .split_once(": warning: ")
+        .or_else(|| line.split_once(": error: "))
+    else {
+        return false;
+    };
+    // The cache has our name in its path, too: only what comes after the tree counts.
+    ["/net/core/mflow", "/net/mflow/", "/include/net/mflow"]
+        .iter()
+        .any(|own| place.contains(own))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn complaints_about_the_kernel_itself_are_not_ours() {
+        let tree = "/home/me/.cache/mflow/kernel/6.12.117-0123456789ab/linux";
+        assert!(is_own_complaint(&format!(
+            "{tree}/net/mflow/c-shims/mflow_shim.c:3:5: warning: x"
+        )));
+        assert!(is_own_complaint(&format!(
+            "{tree}/net/core/mflow.c:3:5: error: x"
+        )));
+        assert!(!is_own_complaint(&format!(
+            "{tree}/rust/helpers/wait.c:6:6: warning: x"
+        )));
+        assert!(!is_own_complaint(&format!(
+            "  CHECK   {tree}/net/core/mflow.c"
+        )));
+    }
+}

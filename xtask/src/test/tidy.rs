@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a reader would complain about first: formatting, lints, licences, patches, documents that have gone stale.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{bail, ensure, Context as _, Result};
+
+use super::{docs, Ctx, Outcome};
+use crate::kernel;
+use crate::kernel::inputs::patch_dir;
+use crate::kernel::series;
+use crate::paths;
+use crate::setup::rust;
+use crate::step::Step;
+use crate::tools;
+
+/// What every source file starts with.
+const LICENCE: &str = "SPDX-License-Identifier: GPL-2.0";
+
+/// Endings of files that are source code.
+const SOURCES: &[&str] = &["rs", "c", "h", "sh"];
+
+/// Endings of files that must not hold left-over markers.
+const TEXTS: &[&str] = &["rs", "c", "h", "sh", "md", "config", "toml"];
+
+/// What stands for unfinished work; in pieces, so that this file does not hold them.
+const MARKERS: &[&str] = &[
+    concat!("FIX", "ME"),
+    concat!("TO", "DO"),
+    concat!("XX", "X"),
+    concat!("HA", "CK"),
+    concat!("todo", "!("),
+    concat!("unimplemented", "!("),
+    concat!("dbg", "!("),
+];
+
+/// Rules of the kernel's style checker that do not fit here, with the reason.
+const CHECKPATCH_IGNORED: &[&str] = &[
+    // Our files are licensed in their first line as the kernel wants it; the maintainers file is not ours to edit.
+    "FILE_PATH_CHANGES",
+    // Static keys are defined by a macro that the rule does not know.
+    "EXPORT_SYMBOL",
+    // Patches here belong to no mailing list.
+    "NO_AUTHOR_SIGN_OFF",
+    "FROM_SIGN_OFF_MISMATCH",
+];
+
+/// Runs the layer.
+pub(crate) fn run(_ctx: &Ctx) -> Result<Outcome> {
+    let project = paths::project();
+    let files = files(project)?;
+    let mut outcome = Outcome::default();
+    outcome.record("tidy: formatting of the host crates", format_hosts(project));
+    outcome.record(
+        "tidy: formatting of the kernel module",
+        format_module(project),
+    );
+    outcome.record(
+        "tidy: licence line in every source",
+        licences(project, &files),
+    );
+    outcome.record("tidy: no left-over markers", markers(project, &files));
+    outcome.record("tidy: every patch is in the series", listed(project));
+    for (name, result) in docs::checks(project) {
+        outcome.record(&format!("tidy: {name}"), result);
+    }
+    outcome.record("tidy: clippy", clippy(project));
+    match kernel::work_tree() {
+        Ok(tree) => {
+            outcome.pass();
+            outcome.record(
+                "tidy: kernel style of patches and C files",
+                checkpatch(project, &tree, &files),
+            );
+        }
+        error => outcome.record("tidy: the series applies", error),
+    }
+    Ok(outcome)
+}
+
+fn format_hosts(project: &Path) -> Result<()> {
+    Step::new("cargo fmt", "tidy-fmt").hint("cargo fmt").run(
+        rust::command("cargo")?.current_dir(project).args([
+            "fmt",
+            "--all",
+            "--check",
+            "--",
+            "--color=never",
+        ]),
+    )?;
+    Ok(())
+}
+
+fn format_module(project: &Path) -> Result<()> {
+    Step::new("rustfmt of the module", "tidy-rustfmt")
+        .hint("rustfmt --edition 2021 rust/mflow_main.rs")
+        .run(rust::command("rustfmt")?.current_dir(project).args([
+            "--check",
+            "--edition",
+            "2021",
+            "rust/mflow_main.rs",
+        ]))?;
+    Ok(())
+}
+
+fn clippy(project: &Path) -> Result<()> {
+    Step::new("clippy", "tidy-clippy")
+        .hint("cargo clippy --workspace --all-targets")
+        .run(rust::command("cargo")?.current_dir(project).args([
+            "clippy",
+            "--workspace",
+            "--all-targets",
+            "--locked",
+            "--",
+            "-D",
+            "warnings",
+        ]))?;
+    Ok(())
+}
+
+fn licences(project: &Path, files: &[PathBuf]) -> Result<()> {
+    let mut bad = Vec::new();
+    for file in files.iter().filter(|file| has_ending(file, SOURCES)) {
+        let text = read(file)?;
+        // A script's first line names its interpreter.
+        let place = text.lines().find(|line| !line.starts_with("#!/"));
+        if !place.is_some_and(|line| line.contains(LICENCE)) {
+            bad.push(relative(project, file));
+        }
+    }
+    none(&bad, &format!("these files do not start with `{LICENCE}`"))
+}
+
+fn markers(project: &Path, files: &[PathBuf]) -> Result<()> {
+    let mut bad = Vec::new();
+    for file in files.iter().filter(|file| has_ending(file, TEXTS)) {
+        for (number, line) in read(file)?.lines().enumerate() {
+            if let Some(marker) = MARKERS.iter().find(|marker| has_word(line, marker)) {
+                bad.push(format!(
+                    "{}:{}: {marker}",
+                    relative(project, file),
+                    number + 1
+                ));
+            }
+        }
+    }
+    none(&bad, "unfinished work is marked here")
+}
+
+/// Whether `word` stands in `line` and is not part of a longer word, such as a temporary file's pattern.
+fn has_word(line: &str, word: &str) -> bool {
+    let part_of_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    line.match_indices(word).any(|(start, _)| {
+        let before = line[..start].chars().next_back();
+        let after = line[start + word.len()..].chars().next();
+        let open = word.ends_with('(');
+        !before.is_some_and(part_of_word) && (open || !after.is_some_and(part_of_word))
+    })
+}
+
+fn listed(project: &Path) -> Result<()> {
+    let dir = patch_dir(project);
+    ensure!(
+        !series::read(&dir)?.is_empty(),
+        "{}/series lists no patch",
+        dir.display()
+    );
+    none(
+        &series::unlisted(&dir)?,
+        &format!("{}/series does not list these", dir.display()),
+    )
+}
+
+fn checkpatch(project: &Path, tree: &Path, files: &[PathBuf]) -> Result<()> {
+    let script = tree.join("scripts/checkpatch.pl");
+    let ignored = format!("--ignore={}", CHECKPATCH_IGNORED.join(","));
+    let mut complaints = Vec::new();
+    let patches = patch_dir(project);
+    for file in files {
+        let is_patch = file.starts_with(&patches) && has_ending(file, &["patch"]);
+        let is_c = file.starts_with(project.join("c-shims")) && has_ending(file, &["c", "h"]);
+        if !is_patch && !is_c {
+            continue;
+        }
+        let mut command = tools::command("perl");
+        command
+            // Where there is no repository: in one, the script takes a patch for a source file.
+            .current_dir("/")
+            .arg(&script)
+            .args([
+                "--no-tree",
+                "--no-summary",
+                "--terse",
+                "--show-types",
+                &ignored,
+            ])
+            .args(is_c.then_some("--file"))
+            .arg(file);
+        let output = command.output().context("cannot run perl")?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        complaints.extend(
+            text.lines()
+                .map(str::to_owned)
+                .filter(|line| !line.is_empty()),
+        );
+        if !output.status.success() && text.trim().is_empty() {
+            bail!(
+                "checkpatch.pl failed: {}",
+                String::from_utf8_lossy(&output.stderr).trim()
+            );
+        }
+    }
+    none(&complaints, "the kernel's style checker complains")
+}
+
+/// Returns all files of the project but hidden and built ones.
+fn files(project: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    let mut dirs = vec![project.to_path_buf()];
+    while let Some(dir) = dirs.pop() {
+        for entry in fs::read_dir(&dir)? {
+            let path = entry?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            if name.starts_with('.') || path == project.join("target") {
+                continue;
+            }
+            if path.is_dir() {
+                dirs.push(path);
+            } else {
+                files.push(path);
+            }
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn has_ending(file: &Path, endings: &[&str]) -> bool {
+    file.extension()
+        .is_some_and(|end| endings.iter().any(|ending| end == *ending))
+}
+
+fn read(file: &Path) -> Result<String> {
+    fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))
+}
+
+fn relative(project: &Path, file: &Path) -> String {
+    file.strip_prefix(project)
+        .unwrap_or(file)
+        .display()
+        .to_string()
+}
+
+/// Fails with the list unless it is empty.
+fn none(list: &[String], complaint: &str) -> Result<()> {
+    ensure!(list.is_empty(), "{complaint}:\n  {}", list.join("\n  "));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn markers_are_whole_words() {
+        let marker = concat!("XX", "X");
+        assert!(has_word(&format!("// {marker}: later"), marker));
+        assert!(!has_word(&format!("mktemp log.{marker}{marker}"), marker));
+        let call = concat!("todo", "!(");
+        assert!(has_word(&format!("{call})"), call));
+        assert!(has_word(&format!("    {call}\"later\")"), call));
+    }
+}

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The test cases in a guest: real kernel, real devices, real traffic (what they prove: `tests/README.md`).
+//!
+//! The cases run in one boot, or in two where the emulator demands it. If the kernel complains, the case it happened in has
+//! failed, and the cases that are left run in a fresh guest.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process;
+use std::time::Duration;
+
+use anyhow::{bail, ensure, Context as _, Result};
+use serde::Deserialize;
+
+use super::{Ctx, Failure, Outcome};
+use crate::kernel::Flavor;
+use crate::tools;
+use crate::vm::{self, Event, Hardware, Machine, Order, Terminal, Threads, Trouble, Vm};
+
+/// A guest that dies more often than this is not worth more of anybody's time.
+const MOST_DEATHS: usize = 8;
+
+/// Runs the layer on the plain kernel.
+pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
+    let mode = ctx.full.then_some("--full");
+    // The longest case alone, 50,000 datagrams of 64 KB, may take a quarter of an hour on a busy host.
+    let patience = if ctx.full { 1_800 } else { 180 };
+    Layer {
+        name: "vm",
+        flavor: Flavor::Vm,
+        mode,
+        patience: Duration::from_secs(patience),
+    }
+    .run()
+}
+
+/// Runs the short list on the checking kernel.
+pub(crate) fn run_debug(_ctx: &Ctx) -> Result<Outcome> {
+    Layer {
+        name: "vm-debug",
+        flavor: Flavor::Debug,
+        mode: Some("--short"),
+        patience: Duration::from_secs(300),
+    }
+    .run()
+}
+
+struct Layer {
+    name: &'static str,
+    flavor: Flavor,
+    mode: Option<&'static str>,
+    /// How long a case may take.
+    patience: Duration,
+}
+
+/// What the guest says about a case that has ended.
+#[derive(Debug, Deserialize)]
+struct Verdict {
+    case: String,
+    passed: bool,
+    seconds: f64,
+    error: Option<String>,
+    measured: Option<Measured>,
+}
+
+/// The part of a measurement that is worth a line.
+#[derive(Debug, Deserialize)]
+struct Measured {
+    sent: u64,
+    offered_per_s: u64,
+    lost: u64,
+    reordered: u64,
+    longest_stall_us: u64,
+}
+
+/// How a boot ended.
+enum End {
+    /// The guest ran all it was told to.
+    Done,
+    /// The guest died or was stopped, in this case if in any.
+    Died {
+        case: Option<String>,
+        trouble: Trouble,
+    },
+}
+
+/// What there is to do, and what has come out so far.
+struct Progress {
+    cases: BTreeSet<String>,
+    /// Cases for a guest with as many threads as CPUs, which really run at the same time.
+    parallel: BTreeSet<String>,
+    /// Cases for a guest with one thread, because of what they do to the kernel's code.
+    one_thread: BTreeSet<String>,
+    results: BTreeMap<String, Result<(), Failure>>,
+    boots: usize,
+    deaths: usize,
+}
+
+impl Layer {
+    fn run(&self) -> Result<Outcome> {
+        let mut machine = vm::machine(self.flavor, &Hardware::default())?;
+        let mut progress = self.list()?;
+        for threads in [Threads::Many, Threads::One] {
+            machine.threads = threads;
+            while !progress.todo(threads).is_empty() && progress.deaths < MOST_DEATHS {
+                let end = self.boot(&machine, &mut progress)?;
+                let done = matches!(end, End::Done);
+                self.digest(end, &mut progress)?;
+                let left = progress.todo(threads);
+                ensure!(
+                    !done || left.is_empty(),
+                    "the guest said nothing about {left:?}"
+                );
+            }
+        }
+        let mut outcome = Outcome::default();
+        for case in progress.cases {
+            match progress.results.remove(&case) {
+                Some(Ok(())) => outcome.pass(),
+                Some(Err(failure)) => outcome.failed.push(failure),
+                None => outcome.failed.push(Failure {
+                    name: format!("{}: {case}", self.name),
+                    detail: format!("not run: the guest had died {MOST_DEATHS} times"),
+                    log: None,
+                }),
+            }
+        }
+        Ok(outcome)
+    }
+
+    /// Asks the guest program, which runs on the host too, for its cases.
+    fn list(&self) -> Result<Progress> {
+        let program = vm::build_guest()?;
+        let mut command = tools::command(&program.to_string_lossy());
+        command.args(["cases", "--list"]).args(self.mode);
+        let mut progress = Progress {
+            cases: BTreeSet::new(),
+            parallel: BTreeSet::new(),
+            one_thread: BTreeSet::new(),
+            results: BTreeMap::new(),
+            boots: 0,
+            deaths: 0,
+        };
+        for line in tools::output(&mut command)?.lines() {
+            let mut columns = line.split('\t');
+            let name = columns.next().unwrap_or_default().to_owned();
+            let patches_code = columns.next() == Some("patches-code");
+            progress.cases.insert(name.clone());
+            if patches_code && !Threads::many_are_safe() {
+                progress.one_thread.insert(name);
+            } else {
+                progress.parallel.insert(name);
+            }
+        }
+        ensure!(
+            !progress.cases.is_empty(),
+            "the guest program lists no case"
+        );
+        Ok(progress)
+    }
+
+    /// Makes of a boot's end what it means for the cases.
+    fn digest(&self, end: End, progress: &mut Progress) -> Result<()> {
+        let End::Died { case, trouble } = end else {
+            return Ok(());
+        };
+        progress.deaths += 1;
+        let stale = trouble.is_stale_code();
+        if stale {
+            println!(
+                "  again   this QEMU ran code that the kernel had replaced (it is fixed in 8.1)"
+            );
+        }
+        match case {
+            Some(case) if stale && progress.parallel.remove(&case) => {
+                progress.results.remove(&case);
+                progress.one_thread.insert(case);
+            }
+            // Nothing of ours had begun; the next boot may be luckier.
+            None if stale => {}
+            Some(case) => {
+                println!("  FAILED  {case}: {}", trouble.what);
+                let failure = self.failure(&case, trouble.to_string(), &trouble.log);
+                progress.finish(case, Err(failure));
+            }
+            None => bail!("the guest died outside of any case\n{trouble}"),
+        }
+        Ok(())
+    }
+
+    /// Runs what is to be done on this machine in one boot.
+    fn boot(&self, machine: &Machine, progress: &mut Progress) -> Result<End> {
+        progress.boots += 1;
+        // Two runs at once must not share logs.
+        let name = format!("{}-{}-{}", self.name, process::id(), progress.boots);
+        let todo = progress.todo(machine.threads);
+        let skip: Vec<&str> = progress
+            .cases
+            .difference(todo)
+            .map(String::as_str)
+            .collect();
+        let mut argv = vec!["mflow-guest".to_owned(), "cases".to_owned()];
+        argv.extend(self.mode.map(str::to_owned));
+        if !skip.is_empty() {
+            argv.extend(["--skip".to_owned(), skip.join(",")]);
+        }
+        let order = Order {
+            argv,
+            interactive: false,
+            env: BTreeMap::new(),
+        };
+        let mut vm = Vm::boot(machine, &order, &name, Terminal::Log)?;
+        let mut current: Option<String> = None;
+        let mut culprit: Option<String> = None;
+        loop {
+            match vm.wait(Some(self.patience))? {
+                Event::Said(line) => {
+                    let (word, json) = line.split_once(' ').unwrap_or((&line, ""));
+                    match word {
+                        "start" => current = Some(serde_json::from_str(json)?),
+                        "result" => {
+                            let verdict: Verdict = serde_json::from_str(json)
+                                .with_context(|| format!("the guest said: {line}"))?;
+                            println!("  {}", verdict.line());
+                            let failure = verdict.error.as_ref().map(|error| {
+                                self.failure(&verdict.case, error.clone(), vm.kernel_log())
+                            });
+                            let result = match failure {
+                                None if verdict.passed => Ok(()),
+                                None => bail!("a case failed without a word: {line}"),
+                                Some(failure) => Err(failure),
+                            };
+                            progress.finish(verdict.case, result);
+                        }
+                        "rate" => {
+                            let rate: f64 = serde_json::from_str(json)?;
+                            println!("  offered rate (vanilla's without loss, less 40 %): {rate:.0} frames/s");
+                        }
+                        _ => {}
+                    }
+                }
+                // What was said before has been read by now, so this is the case it happened in.
+                Event::Complained => culprit = culprit.or_else(|| current.clone()),
+                Event::Exit(0) if current.is_some() => {
+                    vm.forget_logs();
+                    return Ok(End::Done);
+                }
+                Event::Exit(1) if current.is_some() => return Ok(End::Done),
+                Event::Exit(code) => bail!(
+                    "the guest program ended with {code}; see {}",
+                    vm.terminal_log().display()
+                ),
+                Event::Trouble(trouble) => {
+                    let case = culprit.or(current);
+                    return Ok(End::Died { case, trouble });
+                }
+            }
+        }
+    }
+
+    fn failure(&self, case: &str, detail: String, log: &Path) -> Failure {
+        Failure {
+            name: format!("{}: {case}", self.name),
+            detail,
+            log: Some(log.to_path_buf()),
+        }
+    }
+}
+
+impl Progress {
+    fn todo(&self, threads: Threads) -> &BTreeSet<String> {
+        match threads {
+            Threads::One => &self.one_thread,
+            Threads::Many | Threads::Safe => &self.parallel,
+        }
+    }
+
+    fn finish(&mut self, case: String, result: Result<(), Failure>) {
+        self.parallel.remove(&case);
+        self.one_thread.remove(&case);
+        self.results.insert(case, result);
+    }
+}
+
+impl Verdict {
+    fn line(&self) -> String {
+        let word = if self.passed { "ok    " } else { "FAILED" };
+        let mut line = format!("{word}  {:<32} {:>6.1} s", self.case, self.seconds);
+        if let Some(measured) = &self.measured {
+            line += &format!(
+                "  {:>8} sent at {:>6}/s, {} lost, {} reordered, longest stall {} ms",
+                measured.sent,
+                measured.offered_per_s,
+                measured.lost,
+                measured.reordered,
+                measured.longest_stall_us / 1000
+            );
+        }
+        if let Some(error) = &self.error {
+            line += "  ";
+            line += error.lines().next().unwrap_or_default();
+        }
+        line
+    }
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Small helpers to find and ask other programs.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{bail, Context as _, Result};
+
+use crate::paths;
+use crate::step;
+
+/// Returns a command that finds our own tools first and speaks plain English.
+pub(crate) fn command(program: &str) -> Command {
+    let mut command = Command::new(program);
+    command
+        .env("PATH", paths::search_path())
+        .env("LC_ALL", "C.UTF-8");
+    command
+}
+
+/// Returns the full path of a program, if there is one.
+pub(crate) fn find(program: &str) -> Option<PathBuf> {
+    env::split_paths(&paths::search_path())
+        .map(|dir| dir.join(program))
+        .find(|path| is_executable(path))
+}
+
+fn is_executable(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+    path.metadata()
+        .is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
+}
+
+/// Returns what a short command prints; fails with its error output if it fails.
+pub(crate) fn output(command: &mut Command) -> Result<String> {
+    let line = step::shell_line(command);
+    let output = command
+        .output()
+        .with_context(|| format!("cannot run: {line}"))?;
+    if !output.status.success() {
+        let text = String::from_utf8_lossy(&output.stderr);
+        bail!(
+            "command failed ({}): {line}\n{}",
+            output.status,
+            text.trim()
+        );
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Returns the first version number (`1.2` or `1.2.3`) that `program --version` prints.
+pub(crate) fn version(program: &str) -> Option<String> {
+    let text = output(command(program).arg("--version")).ok()?;
+    first_version(&text)
+}
+
+/// Returns the first version number (`1.2` or `1.2.3`) in a text.
+pub(crate) fn first_version(text: &str) -> Option<String> {
+    text.split(|c: char| !(c.is_ascii_digit() || c == '.'))
+        .map(|word| word.trim_matches('.'))
+        .find(|word| word.contains('.'))
+        .map(str::to_owned)
+}
+
+/// Returns whether version `have` is `least` or newer.
+pub(crate) fn at_least(have: &str, least: &str) -> bool {
+    let numbers =
+        |text: &str| -> Vec<u64> { text.split('.').map_while(|n| n.parse().ok()).collect() };
+    numbers(have) >= numbers(least)
+}
+
+/// Returns whether we run as root.
+pub(crate) fn is_root() -> bool {
+    output(command("id").arg("-u")).is_ok_and(|uid| uid.trim() == "0")
+}
+
+/// Returns the number of processors to use.
+pub(crate) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, Into::into)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_found_in_what_programs_print() {
+        let clang = "Debian clang version 19.1.7 (3~deb12u1)\nTarget: x86_64-pc-linux-gnu";
+        let flex = "flex 2.6.4";
+        let kmod = "kmod version 30";
+        assert_eq!(first_version(clang).as_deref(), Some("19.1.7"));
+        assert_eq!(first_version(flex).as_deref(), Some("2.6.4"));
+        assert_eq!(first_version(kmod), None);
+    }
+
+    #[test]
+    fn versions_compare_as_numbers() {
+        assert!(at_least("1.95.0", "1.78.0"));
+        assert!(at_least("1.100", "1.99.9"));
+        assert!(!at_least("0.9.0", "0.65.1"));
+    }
+}

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The guest's file system: our init, the host's programs, the kernel's modules, and what to run.
+//!
+//! Not compressed: under emulation the guest takes longer to unpack it than the host to write it.
+
+use std::fs::{self, File};
+use std::io::BufWriter;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+
+use super::cpio::Archive;
+use super::{guest, programs, Order};
+
+/// Folders that are links in the guest, whatever they are on the host.
+const MERGED: &[&str] = &["bin", "sbin", "lib", "lib64"];
+
+/// Folders that programs expect.
+const FOLDERS: &[&str] = &[
+    "/dev", "/proc", "/sys", "/run", "/tmp", "/root", "/etc", "/var/lib", "/mnt",
+];
+
+const FILES: &[(&str, &str)] = &[
+    ("/etc/passwd", "root:x:0:0:root:/root:/bin/bash\n"),
+    ("/etc/group", "root:x:0:\n"),
+    ("/etc/hosts", "127.0.0.1 localhost\n::1 localhost\n"),
+    (
+        "/root/.bashrc",
+        "cat <<END\n\
+         The knobs are in /sys/kernel/debug/mflow after:  modprobe mflow cpus=2-3 devices=eth0\n\
+         Build the overlay network of the tests:          mflow-guest topology\n\
+         Send numbered datagrams through it:              mflow-guest stream --lanes 2\n\
+         Power off:                                       exit\n\
+         END\n",
+    ),
+];
+
+/// Writes the archive.
+pub(crate) fn write(path: &Path, order: &Order, modules: Option<&Path>) -> Result<()> {
+    let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
+    let mut archive = Archive::new(BufWriter::new(file));
+    for folder in FOLDERS {
+        archive.directory(Path::new(folder))?;
+    }
+    for name in MERGED {
+        archive.directory(&Path::new("/usr").join(name))?;
+        archive.symlink(&Path::new("/").join(name), &Path::new("usr").join(name))?;
+    }
+    archive.symlink(Path::new("/var/run"), Path::new("/run"))?;
+    for (path, content) in FILES {
+        archive.file(Path::new(path), 0o644, content.as_bytes())?;
+    }
+    let program = guest::build()?;
+    let init = Path::new("/usr/bin/mflow-guest");
+    archive.file(init, 0o755, &read(&program)?)?;
+    archive.symlink(Path::new("/init"), init)?;
+    archive.file(
+        Path::new("/mflow/run.json"),
+        0o644,
+        &serde_json::to_vec(order)?,
+    )?;
+    for file in programs::files()?.into_iter().chain(programs::terminfo()) {
+        add(&mut archive, &file)?;
+    }
+    if let Some(modules) = modules {
+        add_modules(&mut archive, modules)?;
+    }
+    archive.finish()?;
+    Ok(())
+}
+
+/// Adds a file of the host where it is there, links followed.
+fn add(archive: &mut Archive<BufWriter<File>>, path: &Path) -> Result<()> {
+    let real = fs::canonicalize(path).with_context(|| format!("cannot find {}", path.display()))?;
+    let (place, real_place) = (merged(path), merged(&real));
+    if !archive.contains(&real_place) {
+        let mode = fs::metadata(&real)?.permissions().mode();
+        archive.file(&real_place, mode, &read(&real)?)?;
+    }
+    if place != real_place {
+        archive.symlink(&place, &real_place)?;
+    }
+    Ok(())
+}
+
+/// Returns the path below /usr that a path through one of the links leads to.
+fn merged(path: &Path) -> PathBuf {
+    let is_merged = MERGED
+        .iter()
+        .any(|name| path.starts_with(Path::new("/").join(name)));
+    match path.strip_prefix("/") {
+        Ok(rest) if is_merged => Path::new("/usr").join(rest),
+        _ => path.to_path_buf(),
+    }
+}
+
+/// Adds `.../lib/modules/RELEASE` but for the links to where the kernel was built.
+fn add_modules(archive: &mut Archive<BufWriter<File>>, modules: &Path) -> Result<()> {
+    let release = modules
+        .file_name()
+        .with_context(|| format!("{} names no kernel release", modules.display()))?;
+    let place = Path::new("/usr/lib/modules").join(release);
+    let mut folders = vec![modules.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        let entries =
+            fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))?;
+        for entry in entries {
+            let entry = entry?;
+            let kind = entry.file_type()?;
+            if kind.is_dir() {
+                folders.push(entry.path());
+            } else if kind.is_file() {
+                let file = entry.path();
+                archive.file(
+                    &place.join(file.strip_prefix(modules)?),
+                    0o644,
+                    &read(&file)?,
+                )?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    fs::read(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_folders_lead_below_usr() {
+        assert_eq!(merged(Path::new("/bin/ip")), Path::new("/usr/bin/ip"));
+        assert_eq!(
+            merged(Path::new("/lib64/ld.so")),
+            Path::new("/usr/lib64/ld.so")
+        );
+        assert_eq!(merged(Path::new("/library/x")), Path::new("/library/x"));
+        assert_eq!(merged(Path::new("/usr/bin/ip")), Path::new("/usr/bin/ip"));
+    }
+}

@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! One guest: QEMU's command line, its life, and how it ends.
+//!
+//! Success is only ever a line `exit N` on the verdict port. A kernel that complains, a guest that ends without a word or
+//! does not end at all is a failure, whatever was said before.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::{self, File};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, Context as _, Result};
+use serde::Serialize;
+use tempfile::TempDir;
+
+use super::initramfs;
+use super::serial::Serial;
+use super::trouble::{self, Excerpt, Trouble};
+use crate::paths;
+use crate::setup::qemu;
+use crate::step;
+
+/// How often the ports of a running guest are looked at.
+const LOOK: Duration = Duration::from_millis(50);
+/// How long a kernel that complains may go on, so that the log has all of it.
+const LAST_WORDS: Duration = Duration::from_secs(4);
+/// How long a guest may take to power off after its verdict.
+const POWER_OFF: Duration = Duration::from_secs(30);
+/// How long a guest may take to boot and power off when an accelerator is tried out.
+const PROBE: Duration = Duration::from_secs(30);
+
+/// How the guest's instructions are carried out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Accel {
+    /// Translated by QEMU: slow, but it works everywhere.
+    #[default]
+    Tcg,
+    /// By the processor itself.
+    Kvm,
+}
+
+/// How many threads of the host carry out the instructions of the guest's CPUs under `tcg`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Threads {
+    /// One for each CPU if that is safe with this QEMU, else one for all.
+    Safe,
+    /// One for each CPU.
+    Many,
+    /// One for all.
+    One,
+}
+
+impl Threads {
+    /// Tells whether a guest with a thread for each CPU may patch its own code.
+    ///
+    /// Not every QEMU allows that: see `setup::qemu`.
+    pub(crate) fn many_are_safe() -> bool {
+        static SAFE: OnceLock<bool> = OnceLock::new();
+        *SAFE.get_or_init(qemu::has_safe_threads)
+    }
+}
+
+/// A machine to boot.
+#[derive(Clone, Debug)]
+pub(crate) struct Machine {
+    pub(crate) image: PathBuf,
+    pub(crate) modules: Option<PathBuf>,
+    pub(crate) cpus: u16,
+    pub(crate) memory_mib: u32,
+    pub(crate) accel: Accel,
+    pub(crate) threads: Threads,
+}
+
+/// What the guest's init shall run.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Order {
+    pub(crate) argv: Vec<String>,
+    /// Whether somebody sits at the terminal.
+    pub(crate) interactive: bool,
+    pub(crate) env: BTreeMap<String, String>,
+}
+
+/// Where the guest's terminal is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Terminal {
+    /// Our standard input and output.
+    Here,
+    /// A log file.
+    Log,
+}
+
+/// What became of a guest.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// A line on the verdict port.
+    Said(String),
+    /// The kernel has found something wrong; its end follows.
+    Complained,
+    /// The command ended with this status and the guest powered off.
+    Exit(i32),
+    /// The guest is dead without a verdict, or had to be stopped.
+    Trouble(Trouble),
+}
+
+/// A running guest.
+pub(crate) struct Vm {
+    child: Child,
+    interactive: bool,
+    verdicts: Serial,
+    kernel_log: Serial,
+    terminal_log: PathBuf,
+    qemu_log: PathBuf,
+    excerpt: Excerpt,
+    complaint: Option<(Instant, String)>,
+    complaint_told: bool,
+    exit: Option<i32>,
+    pending: VecDeque<String>,
+    _initramfs: TempDir,
+}
+
+impl Machine {
+    /// Tries an accelerator that may not work out on a guest that does nothing.
+    pub(crate) fn probe(&self) -> Result<()> {
+        if self.accel == Accel::Tcg {
+            return Ok(());
+        }
+        let advice = "use --accel tcg";
+        if !Path::new("/dev/kvm").exists() {
+            bail!("there is no /dev/kvm on this machine; {advice}");
+        }
+        let order = Order {
+            argv: vec!["true".to_owned()],
+            interactive: false,
+            env: BTreeMap::new(),
+        };
+        let name = format!("vm-probe-{}", std::process::id());
+        let mut vm = Vm::boot(self, &order, &name, Terminal::Log)?;
+        loop {
+            match vm.wait(Some(PROBE))? {
+                Event::Exit(0) => {
+                    vm.forget_logs();
+                    return Ok(());
+                }
+                Event::Said(_) | Event::Complained => {}
+                Event::Exit(code) => bail!("a trial guest under kvm ended with {code}; {advice}"),
+                Event::Trouble(trouble) => {
+                    bail!("/dev/kvm is there, but a trial guest does not run; {advice}\n{trouble}")
+                }
+            }
+        }
+    }
+
+    fn command(&self, wire: &[UnixStream; 2], initramfs: &Path, ports: [&str; 3]) -> Command {
+        let mut command = qemu::command();
+        // Nothing but what is named here; a guest that reboots has crashed.
+        command.args(["-nodefaults", "-no-user-config", "-no-reboot"]);
+        command.args(["-display", "none", "-machine", "pc"]);
+        let many = match self.threads {
+            Threads::Safe => Threads::many_are_safe(),
+            Threads::Many => true,
+            Threads::One => false,
+        };
+        let tcg = if many {
+            "tcg,thread=multi"
+        } else {
+            "tcg,thread=single"
+        };
+        match self.accel {
+            // Without the fast-string features: translated, they cost an instruction per byte.
+            Accel::Tcg => command.args(["-accel", tcg, "-cpu", "max,-erms,-fsrm"]),
+            Accel::Kvm => command.args(["-accel", "kvm", "-cpu", "host"]),
+        };
+        command.args(["-smp", &self.cpus.to_string()]);
+        command.args(["-m", &format!("{}M", self.memory_mib)]);
+        command.arg("-kernel").arg(&self.image);
+        command.arg("-initrd").arg(initramfs);
+        // The kernel's log has a port of its own; a panic ends the guest at once.
+        command.args(["-append", "console=ttyS2 panic=-1 oops=panic rdinit=/init"]);
+        for port in ports {
+            command.args(["-serial", port]);
+        }
+        for (nic, end) in wire.iter().enumerate() {
+            let fd = end.as_raw_fd();
+            command.args([
+                "-netdev",
+                &format!("stream,id=wire{nic},server=off,addr.type=fd,addr.str={fd}"),
+            ]);
+            // Frames as on a real wire: nothing larger than the MTU, checksums in every packet.
+            command.args([
+                "-device",
+                &format!(
+                    "virtio-net-pci,netdev=wire{nic},mac=52:54:00:00:00:0{},rx_queue_size=1024,tx_queue_size=256,csum=off,\
+                     guest_csum=off,gso=off,host_tso4=off,host_tso6=off,host_ufo=off,guest_tso4=off,guest_tso6=off,guest_ufo=off",
+                    nic + 1
+                ),
+            ]);
+        }
+        command
+    }
+}
+
+/// Returns the two ends of a wire for QEMU to inherit.
+///
+/// It is a stream with flow control rather than a QEMU hub: a hub that is asked to deliver to a NIC without room puts the
+/// frame into a queue, and later frames may overtake it there. What this wire carries stays in order and is never lost.
+fn wire() -> Result<[UnixStream; 2]> {
+    let (one, other) = UnixStream::pair()?;
+    for end in [&one, &other] {
+        rustix::io::fcntl_setfd(end, rustix::io::FdFlags::empty())?;
+    }
+    Ok([one, other])
+}
+
+impl Vm {
+    /// Boots the machine; its logs are called after `name`.
+    pub(crate) fn boot(
+        machine: &Machine,
+        order: &Order,
+        name: &str,
+        terminal: Terminal,
+    ) -> Result<Self> {
+        let logs = paths::logs()?;
+        let dir = tempfile::tempdir()?;
+        let archive = dir.path().join("initramfs.cpio");
+        initramfs::write(&archive, order, machine.modules.as_deref())?;
+        let terminal_log = logs.join(format!("{name}-terminal.log"));
+        let kernel_log = Serial::create(&logs.join(format!("{name}-kernel.log")))?;
+        let verdicts = Serial::create(&logs.join(format!("{name}-verdicts.log")))?;
+
+        let file = |path: &Path| format!("file:{}", path.display());
+        let here = match terminal {
+            Terminal::Log => file(&terminal_log),
+            // Ctrl-A X ends QEMU; Ctrl-C goes to the guest.
+            Terminal::Here if order.interactive => "mon:stdio".to_owned(),
+            Terminal::Here => "stdio".to_owned(),
+        };
+        let wire = wire()?;
+        let mut command = machine.command(
+            &wire,
+            &archive,
+            [&here, &file(verdicts.path()), &file(kernel_log.path())],
+        );
+        if !order.interactive {
+            command.stdin(Stdio::null());
+        }
+        let qemu_log = logs.join(format!("{name}-qemu.log"));
+        command.stderr(File::create(&qemu_log)?);
+        let line = step::shell_line(&command);
+        let child = command
+            .spawn()
+            .with_context(|| format!("cannot run: {line}\ntry:  cargo xtask setup"))?;
+        Ok(Self {
+            child,
+            interactive: order.interactive,
+            verdicts,
+            kernel_log,
+            terminal_log,
+            qemu_log,
+            excerpt: Excerpt::default(),
+            complaint: None,
+            complaint_told: false,
+            exit: None,
+            pending: VecDeque::new(),
+            _initramfs: dir,
+        })
+    }
+
+    /// Returns the file with what the guest's programs printed, if its terminal is a log.
+    pub(crate) fn terminal_log(&self) -> &Path {
+        &self.terminal_log
+    }
+
+    /// Returns the file with the kernel's log.
+    pub(crate) fn kernel_log(&self) -> &Path {
+        self.kernel_log.path()
+    }
+
+    /// Removes the logs of a guest that has ended well.
+    pub(crate) fn forget_logs(&self) {
+        for log in [
+            self.verdicts.path(),
+            self.kernel_log.path(),
+            &self.terminal_log,
+            &self.qemu_log,
+        ] {
+            // A log that stays does no harm.
+            let _best_effort = fs::remove_file(log);
+        }
+    }
+
+    /// Waits for the next thing to happen; a guest that says nothing for `patience` is stopped.
+    pub(crate) fn wait(&mut self, patience: Option<Duration>) -> Result<Event> {
+        let start = Instant::now();
+        loop {
+            // Before the ports are read, so that the last lines of a guest that has ended are not missed.
+            let ended = self.child.try_wait()?;
+            for line in self.verdicts.lines()? {
+                match line.strip_prefix("exit ") {
+                    Some(code) => self.exit = code.parse().ok(),
+                    None => self.pending.push_back(line),
+                }
+            }
+            self.read_kernel_log()?;
+            if let Some(line) = self.pending.pop_front() {
+                return Ok(Event::Said(line));
+            }
+            if self.complaint.is_some() && !self.complaint_told {
+                self.complaint_told = true;
+                return Ok(Event::Complained);
+            }
+            if let Some((since, what)) = &self.complaint {
+                // Nobody's session is cut off; the complaint is reported when it ends.
+                let over =
+                    !self.interactive && (since.elapsed() > LAST_WORDS || self.excerpt.is_full());
+                if ended.is_some() || over {
+                    let what = what.clone();
+                    return self.give_up(what);
+                }
+            }
+            match (ended, self.exit) {
+                (Some(_), Some(code)) => return Ok(Event::Exit(code)),
+                (Some(status), None) => {
+                    let said = fs::read_to_string(&self.qemu_log).unwrap_or_default();
+                    let what = format!("it ended without a verdict; QEMU: {status}: {said}");
+                    return self.give_up(what);
+                }
+                (None, Some(_)) if start.elapsed() > POWER_OFF => {
+                    return self.give_up("it did not power off".to_owned());
+                }
+                (None, _) => {}
+            }
+            if let Some(patience) = patience {
+                if start.elapsed() > patience {
+                    let what = format!("no sign of life for {} s", patience.as_secs());
+                    return self.give_up(what);
+                }
+            }
+            thread::sleep(LOOK);
+        }
+    }
+
+    fn read_kernel_log(&mut self) -> Result<()> {
+        for line in self.kernel_log.lines()? {
+            if self.complaint.is_some() && self.excerpt.is_full() {
+                break;
+            }
+            self.excerpt.push(&line);
+            if self.complaint.is_none() {
+                if let Some((marker, meaning)) = trouble::find(&line) {
+                    self.excerpt.keep_last();
+                    let what = format!("{meaning}: its kernel's log says {marker:?}");
+                    self.complaint = Some((Instant::now(), what));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn give_up(&mut self, what: String) -> Result<Event> {
+        self.stop()?;
+        Ok(Event::Trouble(Trouble {
+            what,
+            excerpt: std::mem::take(&mut self.excerpt),
+            log: self.kernel_log.path().to_path_buf(),
+        }))
+    }
+
+    fn stop(&mut self) -> Result<()> {
+        if self.child.try_wait()?.is_none() {
+            self.child.kill()?;
+            self.child.wait()?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Vm {
+    fn drop(&mut self) {
+        let _best_effort = self.stop();
+    }
+}

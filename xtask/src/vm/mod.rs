@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The virtual machine: a kernel of ours, an initramfs made on the spot, two NICs on one wire.
+
+mod cpio;
+mod guest;
+mod initramfs;
+mod machine;
+mod programs;
+mod serial;
+mod trouble;
+
+use std::collections::BTreeMap;
+use std::io::{self, IsTerminal as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{bail, Result};
+
+pub(crate) use self::guest::build as build_guest;
+pub(crate) use self::machine::{Accel, Event, Machine, Order, Terminal, Threads, Vm};
+pub(crate) use self::trouble::Trouble;
+
+use crate::kernel::{self, Flavor};
+use crate::setup::{self, Need};
+
+/// Options of `vm`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    hardware: Hardware,
+    /// Which kernel to boot
+    #[arg(long, value_enum, default_value_t)]
+    flavor: Flavor,
+    /// Boot this kernel image instead of ours
+    #[arg(long, value_name = "BZIMAGE", conflicts_with = "flavor")]
+    kernel_image: Option<PathBuf>,
+    /// The modules of --kernel-image: a folder `.../lib/modules/RELEASE`
+    #[arg(long, value_name = "DIR", requires = "kernel_image")]
+    modules: Option<PathBuf>,
+    /// Give up after this many seconds
+    #[arg(long, value_name = "SECONDS")]
+    timeout: Option<u64>,
+    /// The command to run instead of a shell
+    #[arg(last = true)]
+    command: Vec<String>,
+}
+
+/// What the machine is made of.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Hardware {
+    /// Virtual CPUs; the test network needs 8
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) cpus: u16,
+    /// Memory; enough for the checking kernel too
+    #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(256..))]
+    pub(crate) memory_mib: u32,
+    /// tcg runs everywhere; kvm is faster where /dev/kvm works, which is tried out first
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) accel: Accel,
+}
+
+impl Default for Hardware {
+    fn default() -> Self {
+        Self {
+            cpus: 8,
+            memory_mib: 1024,
+            accel: Accel::default(),
+        }
+    }
+}
+
+/// Returns the machine for a kernel of ours, built first if it has to be.
+pub(crate) fn machine(flavor: Flavor, hardware: &Hardware) -> Result<Machine> {
+    setup::ensure(&[Need::Kernel, Need::Vm])?;
+    let kernel = kernel::ensure(flavor)?;
+    Ok(Machine {
+        image: kernel.image,
+        modules: Some(kernel.modules),
+        cpus: hardware.cpus,
+        memory_mib: hardware.memory_mib,
+        accel: hardware.accel,
+        threads: Threads::Safe,
+    })
+}
+
+/// Runs `vm`: returns the exit status of the command in the guest.
+pub(crate) fn run(options: Options) -> Result<ExitCode> {
+    let machine = match options.kernel_image {
+        None => machine(options.flavor, &options.hardware)?,
+        Some(image) => {
+            setup::ensure(&[Need::Vm])?;
+            Machine {
+                image,
+                modules: options.modules,
+                cpus: options.hardware.cpus,
+                memory_mib: options.hardware.memory_mib,
+                accel: options.hardware.accel,
+                threads: Threads::Safe,
+            }
+        }
+    };
+    let interactive = options.command.is_empty();
+    if interactive && !io::stdin().is_terminal() {
+        bail!("standard input is no terminal; give a command: cargo xtask vm -- COMMAND");
+    }
+    machine.probe()?;
+    let order = Order {
+        argv: if interactive {
+            vec!["bash".to_owned(), "-i".to_owned()]
+        } else {
+            options.command
+        },
+        interactive,
+        env: environment(),
+    };
+    // Several guests may run at once, each with logs of its own.
+    let name = format!("vm-{}", std::process::id());
+    let mut vm = Vm::boot(&machine, &order, &name, Terminal::Here)?;
+    let timeout = options.timeout.map(Duration::from_secs);
+    loop {
+        match vm.wait(timeout)? {
+            Event::Exit(code) => {
+                vm.forget_logs();
+                // CAST: an exit status has eight bits.
+                return Ok(ExitCode::from(code as u8));
+            }
+            Event::Said(_) | Event::Complained => {}
+            Event::Trouble(trouble) => bail!("{trouble}"),
+        }
+    }
+}
+
+fn environment() -> BTreeMap<String, String> {
+    let mut env = BTreeMap::from([("HOME".to_owned(), "/root".to_owned())]);
+    for name in ["TERM", "COLORTERM"] {
+        if let Ok(value) = std::env::var(name) {
+            env.insert(name.to_owned(), value);
+        }
+    }
+    env.insert("PS1".to_owned(), r"guest:\w\$ ".to_owned());
+    env
+}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Programs of the host that go into the guest, with the shared libraries they need.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use anyhow::{bail, Result};
+
+use crate::tools;
+
+/// What the guest program runs.
+const NEEDED: &[&str] = &[
+    "bash", "bridge", "ethtool", "ip", "iperf3", "modinfo", "modprobe", "rmmod", "setsid",
+    "sockperf", "taskset", "tc", "tcpdump",
+];
+
+/// What somebody at the shell would miss.
+const WELCOME: &[&str] = &[
+    "awk", "cat", "chmod", "clear", "cp", "cut", "date", "dmesg", "du", "echo", "env", "false",
+    "find", "free", "grep", "head", "hostname", "insmod", "kill", "less", "ln", "ls", "lsmod",
+    "lspci", "mkdir", "mount", "mv", "nproc", "nstat", "pgrep", "ping", "ps", "reset", "rm", "sed",
+    "seq", "sh", "sleep", "sort", "ss", "strace", "stty", "sync", "sysctl", "tail", "tee",
+    "timeout", "top", "tr", "true", "umount", "uname", "uniq", "vi", "watch", "wc", "xargs",
+];
+
+/// Returns every program and library, as paths of the host.
+pub(crate) fn files() -> Result<BTreeSet<PathBuf>> {
+    let mut files = BTreeSet::new();
+    let mut missing = Vec::new();
+    for name in NEEDED {
+        match tools::find(name) {
+            Some(path) => drop(files.insert(path)),
+            None => missing.push(*name),
+        }
+    }
+    if !missing.is_empty() {
+        bail!(
+            "the guest needs these programs: {}; try: cargo xtask setup",
+            missing.join(", ")
+        );
+    }
+    files.extend(WELCOME.iter().filter_map(|name| tools::find(name)));
+    let libraries = libraries(&files)?;
+    files.extend(libraries);
+    Ok(files)
+}
+
+/// Asks the dynamic linker; scripts and static programs have no libraries.
+fn libraries(programs: &BTreeSet<PathBuf>) -> Result<BTreeSet<PathBuf>> {
+    // It fails if one of many is static, but answers for the others.
+    let output = tools::command("ldd").args(programs).output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    if let Some(line) = text.lines().find(|line| line.contains("not found")) {
+        bail!("a program of this host lacks a library: {}", line.trim());
+    }
+    Ok(parse(&text))
+}
+
+/// Reads the lines `libc.so.6 => /lib/libc.so.6 (0x...)` and `/lib64/ld-linux-x86-64.so.2 (0x...)`.
+fn parse(text: &str) -> BTreeSet<PathBuf> {
+    text.lines()
+        .filter(|line| line.starts_with(char::is_whitespace))
+        .filter_map(|line| {
+            line.split_whitespace()
+                .find(|word| word.starts_with('/'))
+                .map(PathBuf::from)
+        })
+        .collect()
+}
+
+/// Returns the terminal description of the host's terminal, if there is one.
+pub(crate) fn terminfo() -> Option<PathBuf> {
+    let name = std::env::var("TERM").ok()?;
+    let initial = name.chars().next()?.to_string();
+    ["/etc/terminfo", "/lib/terminfo", "/usr/share/terminfo"]
+        .iter()
+        .map(|dir| Path::new(dir).join(&initial).join(&name))
+        .find(|path| path.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_are_read_from_ldd() {
+        let text = "/usr/bin/ip:\n\
+                    \tlinux-vdso.so.1 (0x00007ffd)\n\
+                    \tlibelf.so.1 => /lib/x86_64-linux-gnu/libelf.so.1 (0x00007f)\n\
+                    \t/lib64/ld-linux-x86-64.so.2 (0x00007f)\n\
+                    /usr/bin/watch:\n\tnot a dynamic executable\n";
+        let expected = [
+            "/lib/x86_64-linux-gnu/libelf.so.1",
+            "/lib64/ld-linux-x86-64.so.2",
+        ];
+        assert_eq!(parse(text), expected.iter().map(PathBuf::from).collect());
+    }
+}

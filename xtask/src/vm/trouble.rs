@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What must not stand in a kernel's log, and the error that says so.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::path::PathBuf;
+
+/// How much of the log goes into an error.
+const EXCERPT_LINES: usize = 40;
+
+/// How many of these come before the line that betrays the problem.
+const CONTEXT_LINES: usize = 5;
+
+/// The instruction `int3`.
+const BREAKPOINT: &str = "cc";
+
+/// Texts of a kernel that has found something wrong, and what each means.
+const MARKERS: &[(&str, &str)] = &[
+    ("Kernel panic", "the kernel panicked"),
+    ("Oops:", "the kernel oopsed"),
+    ("general protection fault", "the kernel oopsed"),
+    ("KASAN:", "a memory error (KASAN)"),
+    ("soft lockup", "a CPU was stuck (soft lockup)"),
+    ("hard LOCKUP", "a CPU was stuck (hard lockup)"),
+    (
+        "possible circular locking",
+        "a lock order problem (lockdep)",
+    ),
+    (
+        "possible recursive locking",
+        "a lock order problem (lockdep)",
+    ),
+    (
+        "possible irq lock inversion",
+        "a lock order problem (lockdep)",
+    ),
+    ("lock order detected", "a lock order problem (lockdep)"),
+    (
+        "inconsistent lock state",
+        "a lock taken in the wrong context (lockdep)",
+    ),
+    (
+        "Invalid wait context",
+        "a lock taken in the wrong context (lockdep)",
+    ),
+    ("bad unlock balance", "a lock problem (lockdep)"),
+    ("still held", "a lock problem (lockdep)"),
+    ("suspicious RCU usage", "RCU used outside its rules"),
+    ("rcu: INFO:", "an RCU stall"),
+    (
+        "sleeping function called",
+        "sleeping where it is not allowed",
+    ),
+    (
+        "scheduling while atomic",
+        "sleeping where it is not allowed",
+    ),
+    ("blocked for more than", "a hung task"),
+    ("refcount_t:", "a reference count went wrong"),
+    (
+        "unregister_netdevice: waiting",
+        "a device is still referenced after its removal",
+    ),
+    ("new suspected memory leaks", "a memory leak (kmemleak)"),
+    ("Bad page state", "memory corruption"),
+    ("list_add corruption", "memory corruption"),
+    ("list_del corruption", "memory corruption"),
+    ("rust_kernel: panicked", "the module panicked"),
+    ("BUG:", "the kernel found a bug"),
+    ("kernel BUG at", "the kernel found a bug"),
+    ("WARNING:", "the kernel warned"),
+    ("Out of memory:", "the guest ran out of memory"),
+    ("init: error:", "the guest's init failed"),
+];
+
+/// Returns what a line of the kernel's log betrays, and the text that does.
+pub(crate) fn find(line: &str) -> Option<(&'static str, &'static str)> {
+    MARKERS
+        .iter()
+        .find(|(marker, _)| line.contains(marker))
+        .copied()
+}
+
+/// The last lines of a log, kept while it grows.
+#[derive(Debug, Default)]
+pub(crate) struct Excerpt(VecDeque<String>);
+
+impl Excerpt {
+    /// Adds a line and forgets the oldest.
+    pub(crate) fn push(&mut self, line: &str) {
+        if self.0.len() == EXCERPT_LINES {
+            self.0.pop_front();
+        }
+        self.0.push_back(line.to_owned());
+    }
+
+    /// Forgets everything but the last few lines, to make room for what follows.
+    pub(crate) fn keep_last(&mut self) {
+        while self.0.len() > CONTEXT_LINES {
+            self.0.pop_front();
+        }
+    }
+
+    /// Tells whether no more lines fit in.
+    pub(crate) fn is_full(&self) -> bool {
+        self.0.len() == EXCERPT_LINES
+    }
+}
+
+/// A guest that did not end as it should.
+#[derive(Debug)]
+pub(crate) struct Trouble {
+    /// What happened.
+    pub(crate) what: String,
+    /// The lines of the kernel's log that show it.
+    pub(crate) excerpt: Excerpt,
+    /// The whole kernel log.
+    pub(crate) log: PathBuf,
+}
+
+impl Trouble {
+    /// Tells whether the guest died of a breakpoint at a place where there is none, which only an emulator that runs
+    /// stale code can bring about (see `Threads::many_are_safe`).
+    pub(crate) fn is_stale_code(&self) -> bool {
+        let mut lines = self.excerpt.0.iter();
+        if !lines.any(|line| line.contains("Oops: int3:")) {
+            return false;
+        }
+        // `Code: 66 90 eb <34> 66`: the breakpoint, had there been one, is the byte before the marked one.
+        let code = lines
+            .find_map(|line| line.split_once("Code: "))
+            .map(|(_, code)| code);
+        let before = code.and_then(|code| code.split(" <").next()?.split(' ').next_back());
+        before.is_some_and(|byte| byte != BREAKPOINT)
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "the guest failed: {}", self.what)?;
+        for line in &self.excerpt.0 {
+            writeln!(f, "  | {line}")?;
+        }
+        write!(f, "kernel log:  {}", self.log.display())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn splats_are_found_and_plain_lines_are_not() {
+        for (line, marker) in [
+            ("[    1.0] Kernel panic - not syncing: x", "Kernel panic"),
+            (
+                "[    1.0] BUG: KASAN: slab-use-after-free in f+0x1/0x2",
+                "KASAN:",
+            ),
+            (
+                "[    1.0] WARNING: CPU: 2 PID: 0 at net/core/x.c:1 f+0x1/0x2",
+                "WARNING:",
+            ),
+            (
+                "[    1.0] WARNING: possible circular locking dependency detected",
+                "possible circular locking",
+            ),
+            (
+                "[    1.0] rcu: INFO: rcu_sched self-detected stall on CPU",
+                "rcu: INFO:",
+            ),
+            (
+                "[    1.0] watchdog: BUG: soft lockup - CPU#1 stuck for 22s!",
+                "soft lockup",
+            ),
+        ] {
+            assert_eq!(find(line).map(|found| found.0), Some(marker), "{line}");
+        }
+        assert_eq!(find("[    1.0] mflow: loaded"), None);
+        assert_eq!(
+            find("[    1.0] rcu: Hierarchical RCU implementation."),
+            None
+        );
+    }
+
+    #[test]
+    fn a_breakpoint_that_is_not_there_is_told_from_a_real_one() {
+        let died = |code: &str| {
+            let mut excerpt = Excerpt::default();
+            for line in [
+                "[    9.6] Oops: int3: 0000 [#1] SMP",
+                "[    9.6] RIP: 0010:f+0xc/0xb0",
+                code,
+            ] {
+                excerpt.push(line);
+            }
+            Trouble {
+                what: String::new(),
+                excerpt,
+                log: PathBuf::new(),
+            }
+        };
+        assert!(died("[    9.6] Code: 48 83 ec 10 66 90 eb <34> 66 90 e8").is_stale_code());
+        assert!(!died("[    9.6] Code: 48 83 ec 10 66 90 cc <34> 66 90 e8").is_stale_code());
+        assert!(!died("[    9.6] RAX: 0000000000000001").is_stale_code());
+    }
+
+    #[test]
+    fn an_excerpt_is_bounded() {
+        let mut excerpt = Excerpt::default();
+        for number in 0..100 {
+            excerpt.push(&number.to_string());
+        }
+        assert!(excerpt.is_full());
+        assert_eq!(excerpt.0.front().map(String::as_str), Some("60"));
+        excerpt.keep_last();
+        assert_eq!(excerpt.0, ["95", "96", "97", "98", "99"]);
+    }
+}
