@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Controls: the wire is made to misbehave, and the receiver must say so. A rig that cannot see it proves nothing.
+
+use std::time::Duration;
+
+use anyhow::{ensure, Result};
+
+use super::{Case, Run};
+use crate::mflow::{self, Knobs};
+use crate::outcome::Outcome;
+use crate::rig::Rig;
+use crate::stream;
+use crate::topology;
+
+/// What the client's end of the overlay does to datagrams, and what the books must show.
+struct Misdeed {
+    name: &'static str,
+    netem: &'static str,
+    seen: fn(&Outcome) -> u64,
+}
+
+const MISDEEDS: &[Misdeed] = &[
+    Misdeed {
+        name: "loss",
+        netem: "loss 2%",
+        seen: |outcome| outcome.lost,
+    },
+    Misdeed {
+        name: "reordering",
+        netem: "delay 5ms reorder 98%",
+        seen: |outcome| outcome.reordered,
+    },
+    Misdeed {
+        name: "duplication",
+        netem: "duplicate 2%",
+        seen: |outcome| outcome.duplicate,
+    },
+];
+
+/// Returns the cases.
+pub(super) fn cases() -> Vec<Case> {
+    let misdeed = |misdeed: &'static Misdeed| {
+        Case::of_traffic(
+            format!("control/{}", misdeed.name),
+            format!("{} on the wire is seen by the receiver", misdeed.name),
+            Run::Plain,
+            move |rig| misbehave(rig, misdeed),
+        )
+    };
+    MISDEEDS.iter().map(misdeed).collect()
+}
+
+/// Without the module in any case: its counters are not the subject.
+fn misbehave(rig: &Rig, misdeed: &Misdeed) -> Result<Outcome> {
+    let mut plan = rig.plan();
+    plan.split = false;
+    rig.prepare(&plan, &Knobs::default())?;
+    mflow::unload()?;
+    let outcome = stream::measure(&plan, |live| {
+        topology::client_tc(&format!(
+            "qdisc add dev vxlan0 root netem limit 100000 {}",
+            misdeed.netem
+        ))?;
+        live.flow_for(Duration::from_millis(300))?;
+        topology::client_tc("qdisc del dev vxlan0 root")
+    })?;
+    let seen = (misdeed.seen)(&outcome);
+    ensure!(
+        seen > 0,
+        "netem {} was at work on {} datagrams and the receiver saw nothing",
+        misdeed.netem,
+        outcome.sent
+    );
+    Ok(outcome)
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Other features of the stack that move packets between CPUs on the way from split to merge.
+
+use std::fs;
+
+use anyhow::{Context as _, Result};
+
+use super::{Case, Run};
+use crate::command;
+use crate::mflow::Knobs;
+use crate::outcome::Outcome;
+use crate::rig::{self, Rig};
+use crate::stream;
+use crate::topology::{self, CONTAINER};
+
+/// A feature, and how it is switched on.
+struct Feature {
+    name: &'static str,
+    what: &'static str,
+    /// Switching it on drops packets, whoever carries them.
+    switch_drops: bool,
+    switch_on: fn() -> Result<()>,
+}
+
+const FEATURES: &[Feature] = &[
+    Feature {
+        name: "veth-gro",
+        what: "GRO on the container's veth (packets go through its own NAPI)",
+        switch_drops: false,
+        switch_on: veth_gro,
+    },
+    Feature {
+        name: "rps-vxlan",
+        what: "RPS on the VXLAN device",
+        switch_drops: false,
+        switch_on: || rps("vxlan0"),
+    },
+    Feature {
+        name: "rps-veth",
+        what: "RPS on the host's end of the veth pair, and on the NIC",
+        switch_drops: false,
+        switch_on: || {
+            rps("veth0")?;
+            rps("eth0")
+        },
+    },
+    Feature {
+        name: "tbf-veth",
+        what: "a queueing discipline on the veth device",
+        // For a grace period the device has the no-op discipline, which drops.
+        switch_drops: true,
+        switch_on: || {
+            topology::tc("qdisc add dev veth0 root tbf rate 10gbit burst 10mb limit 100mb")
+        },
+    },
+];
+
+/// Returns the cases.
+pub(super) fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for feature in FEATURES {
+        for early in [true, false] {
+            let order = if early { "before" } else { "during" };
+            cases.push(Case::of_traffic(
+                format!("devices/{}/{order}", feature.name),
+                format!(
+                    "{}, switched on {order} the traffic: no loss, no reordering",
+                    feature.what
+                ),
+                Run::Plain,
+                move |rig| with_feature(rig, feature, early),
+            ));
+        }
+    }
+    cases
+}
+
+/// Whether flows stay split with the feature is the module's choice; what arrives must be right in any case.
+fn with_feature(rig: &Rig, feature: &Feature, early: bool) -> Result<Outcome> {
+    let mut plan = rig.plan();
+    rig.prepare(&plan, &Knobs::default())?;
+    // Before there is traffic: the first use in the system patches the kernel's code.
+    rps("lo")?;
+    if early {
+        (feature.switch_on)()?;
+        plan.split = false;
+    }
+    let outcome = stream::measure(
+        &plan,
+        |_| {
+            if early {
+                Ok(())
+            } else {
+                (feature.switch_on)()
+            }
+        },
+    )?;
+    outcome.judge(|outcome| {
+        let drops = feature.switch_drops && !early;
+        if !drops {
+            outcome.require_whole()?;
+        }
+        outcome.require_order()?;
+        if rig.mflow {
+            // A packet that was to be queued, and was dropped instead, is waited for until the deadline.
+            if !drops {
+                outcome.require_no_deadline()?;
+            }
+            rig::settle()?;
+        }
+        Ok(())
+    })
+}
+
+fn veth_gro() -> Result<()> {
+    command::run(&format!("ip netns exec {CONTAINER} ethtool -K eth0 gro on")).map(drop)
+}
+
+/// Lets RPS choose among CPUs 2 to 5.
+fn rps(device: &str) -> Result<()> {
+    let path = format!("/sys/class/net/{device}/queues/rx-0/rps_cpus");
+    fs::write(&path, "3c").with_context(|| format!("cannot write {path}"))
+}

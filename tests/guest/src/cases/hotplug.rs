@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A lane's CPU goes offline and comes back while it carries packets.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::{Case, Run};
+use crate::cpu;
+use crate::mflow::Knobs;
+use crate::outcome::Outcome;
+use crate::rig::{self, Rig};
+use crate::stream;
+
+const ROUNDS: usize = 3;
+
+/// Returns the cases.
+pub(super) fn cases() -> Vec<Case> {
+    vec![Case::of_traffic(
+        "hotplug/lane",
+        "a lane's CPU goes offline and comes back under load: no loss, no reordering",
+        Run::Always,
+        lane_comes_and_goes,
+    )]
+}
+
+fn lane_comes_and_goes(rig: &Rig) -> Result<Outcome> {
+    let plan = rig.plan();
+    let lane = cpu::LANES[1];
+    rig.prepare(&plan, &Knobs::default())?;
+    let result = stream::measure(&plan, |live| {
+        for _ in 0..ROUNDS {
+            live.flow_for(Duration::from_millis(200))?;
+            cpu::set_online(lane, false)?;
+            live.flow_for(Duration::from_millis(300))?;
+            cpu::set_online(lane, true)?;
+        }
+        live.flow_for(Duration::from_millis(200))
+    });
+    // Also after a failure: the next case needs all CPUs.
+    cpu::set_online(lane, true)?;
+    result?.judge(|outcome| {
+        outcome.require_whole()?;
+        outcome.require_order()?;
+        if rig.mflow {
+            rig::settle()?;
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The knobs in debugfs: what they take, what they refuse and with which error, and that a refusal changes nothing.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use anyhow::{bail, ensure, Context as _, Result};
+use nix::errno::Errno;
+
+use super::{Case, Run};
+use crate::command;
+use crate::cpu;
+use crate::mflow::{self, Knobs, Stats};
+use crate::rig::{self, Rig};
+use crate::stream;
+
+/// What is written, and what is read back.
+const GOOD: &[(&str, &str, &str)] = &[
+    ("enabled", "0", "0"),
+    ("enabled", "1\n", "1"),
+    ("cpus", "2-3", "2-3"),
+    ("cpus", "5,3,2", "2-3,5"),
+    ("cpus", " 4 \n", "4"),
+    ("cpus", "2,3,4,5", "2-5"),
+    ("cpus", "\n", ""),
+    ("batch_pkts", "1", "1"),
+    ("batch_pkts", "4096", "4096"),
+    ("merge_timeout_us", "10", "10"),
+    ("merge_timeout_us", "1000000", "1000000"),
+    ("min_flow_pps", "1", "1"),
+    ("min_flow_pps", "10000000", "10000000"),
+    ("devices", "-eth0", ""),
+    ("devices", "+eth0", "eth0"),
+];
+
+/// What is written, and the error it must cause.
+const BAD: &[(&str, &str, Errno)] = &[
+    ("enabled", "2", Errno::ERANGE),
+    ("enabled", "yes", Errno::EINVAL),
+    ("enabled", "\n", Errno::EINVAL),
+    ("cpus", "2-", Errno::EINVAL),
+    ("cpus", "3-2", Errno::EINVAL),
+    ("cpus", "2,,3", Errno::EINVAL),
+    ("cpus", "two", Errno::EINVAL),
+    ("cpus", "100000", Errno::ERANGE),
+    ("batch_pkts", "0", Errno::ERANGE),
+    ("batch_pkts", "4097", Errno::ERANGE),
+    ("batch_pkts", "99999999999999999999", Errno::ERANGE),
+    ("batch_pkts", "-1", Errno::EINVAL),
+    ("batch_pkts", "16x", Errno::EINVAL),
+    ("batch_pkts", "1 6", Errno::EINVAL),
+    ("merge_timeout_us", "9", Errno::ERANGE),
+    ("merge_timeout_us", "1000001", Errno::ERANGE),
+    ("merge_timeout_us", "0x10", Errno::EINVAL),
+    ("min_flow_pps", "0", Errno::ERANGE),
+    ("min_flow_pps", "10000001", Errno::ERANGE),
+    ("devices", "+nosuch0", Errno::ENODEV),
+    ("devices", "eth0", Errno::EINVAL),
+    ("devices", "+", Errno::EINVAL),
+    ("devices", "+name-longer-than-15", Errno::EINVAL),
+];
+
+/// Every file, and who may do what with it.
+const MODES: &[(&str, u32)] = &[
+    ("enabled", 0o600),
+    ("cpus", 0o600),
+    ("batch_pkts", 0o600),
+    ("merge_timeout_us", 0o600),
+    ("min_flow_pps", 0o600),
+    ("devices", 0o600),
+    ("flows", 0o444),
+    ("stats", 0o444),
+    ("version", 0o444),
+];
+
+/// Parameters the module must refuse to load with.
+const BAD_PARAMETERS: &[&str] = &[
+    "batch_pkts=0",
+    "batch_pkts=many",
+    "cpus=2-",
+    "cpus=63",
+    "merge_timeout_us=1000001",
+];
+
+/// Returns the cases.
+pub(super) fn cases() -> Vec<Case> {
+    let case = |name: &str, proves: &str, run: fn(&Rig) -> Result<()>| {
+        Case::of_module(name, proves, Run::Always, move |rig| {
+            rig.prepare(&rig.plan(), &Knobs::default())?;
+            run(rig)?;
+            Ok(None)
+        })
+    };
+    vec![
+        case(
+            "knobs/good",
+            "good values are taken and read back in one form",
+            |_| good(),
+        ),
+        case(
+            "knobs/bad",
+            "bad values are refused with the right error and change nothing",
+            |_| bad(),
+        ),
+        case(
+            "knobs/cpus",
+            "offline and impossible CPUs are refused",
+            |_| offline_cpus(),
+        ),
+        case(
+            "knobs/files",
+            "the files are there, with the right modes",
+            |_| files(),
+        ),
+        case(
+            "knobs/parameters",
+            "the module refuses to load with bad values",
+            |_| parameters(),
+        ),
+        case("knobs/reset", "reset sets every counter to 0", reset),
+    ]
+}
+
+fn good() -> Result<()> {
+    for &(name, text, expected) in GOOD {
+        mflow::write(name, text)?;
+        let found = mflow::read(name)?;
+        ensure!(
+            found.trim_end() == expected,
+            "after writing {text:?}, {name} reads {found:?} instead of {expected:?}"
+        );
+    }
+    Ok(())
+}
+
+fn bad() -> Result<()> {
+    for &(name, text, expected) in BAD {
+        refuses(name, text, &[expected])?;
+    }
+    Ok(())
+}
+
+/// Checks that a write fails with one of these errors and leaves the value alone.
+fn refuses(name: &str, text: &str, expected: &[Errno]) -> Result<()> {
+    let before = mflow::read(name)?;
+    match mflow::try_write(name, text) {
+        Ok(()) => bail!("{name} took {text:?}"),
+        Err(error) => {
+            let found = Errno::from_raw(error.raw_os_error().unwrap_or(0));
+            ensure!(
+                expected.contains(&found),
+                "{name} refused {text:?} with {found}, expected was one of {expected:?}"
+            );
+        }
+    }
+    let after = mflow::read(name)?;
+    ensure!(
+        after == before,
+        "{name} refused {text:?}, but went from {before:?} to {after:?}"
+    );
+    Ok(())
+}
+
+fn offline_cpus() -> Result<()> {
+    let absent = cpu::online().to_string();
+    refuses("cpus", &absent, &[Errno::ERANGE])?;
+    refuses("cpus", &format!("2,{absent}"), &[Errno::ERANGE])?;
+    let lane = cpu::LANES[3];
+    cpu::set_online(lane, false)?;
+    let refused = refuses("cpus", &lane.to_string(), &[Errno::ERANGE]);
+    cpu::set_online(lane, true)?;
+    refused?;
+    mflow::write("cpus", &lane.to_string())
+}
+
+fn files() -> Result<()> {
+    for &(name, expected) in MODES {
+        let path = mflow::path(name);
+        let data = fs::metadata(&path).with_context(|| path.display().to_string())?;
+        let found = data.permissions().mode() & 0o7777;
+        ensure!(
+            found == expected,
+            "{name} has mode {found:o}, not {expected:o}"
+        );
+    }
+    let reset = fs::metadata(mflow::path("reset"))?.permissions().mode() & 0o777;
+    ensure!(
+        reset & 0o177 == 0,
+        "reset has mode {reset:o}: others may use it"
+    );
+    ensure!(
+        !mflow::read("version")?.trim().is_empty(),
+        "version is empty"
+    );
+    ensure!(
+        mflow::read("flows")?.is_empty(),
+        "flows lists flows without any traffic"
+    );
+    Ok(())
+}
+
+fn parameters() -> Result<()> {
+    mflow::unload()?;
+    for parameter in BAD_PARAMETERS {
+        let result = command::run(&format!("modprobe mflow {parameter}"));
+        let loaded = mflow::loaded();
+        mflow::unload()?;
+        ensure!(
+            result.is_err() && !loaded,
+            "the module loads with {parameter}"
+        );
+    }
+    Ok(())
+}
+
+fn reset(rig: &Rig) -> Result<()> {
+    stream::measure(&rig.plan(), |_| Ok(()))?;
+    rig::settle()?;
+    ensure!(
+        Stats::read()?.get("merged_pkts")? > 0,
+        "nothing was counted in the first place"
+    );
+    mflow::write("reset", "1")?;
+    let left = Stats::read()?.nonzero();
+    // What the module counts because of the flow that has just ended.
+    let left: Vec<_> = left
+        .iter()
+        .filter(|name| *name != "flows_stopped")
+        .collect();
+    ensure!(left.is_empty(), "after reset these are not 0: {left:?}");
+    Ok(())
+}

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The test cases: one idea per file, each a table or a few functions.
+//!
+//! A case prepares the rig itself, and returns what it measured or the first thing that was not as it must be. Cases do
+//! not depend on each other and run in one boot as long as the kernel survives; the host watches its log.
+
+mod capture;
+mod control;
+mod deadline;
+mod devices;
+mod drops;
+mod hotplug;
+mod knobs;
+mod leaks;
+mod reload;
+mod shapes;
+mod tail;
+mod teardown;
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{ensure, Result};
+use serde::Serialize;
+
+use crate::mflow;
+use crate::outcome::Outcome;
+use crate::rig::{Rig, Scale};
+use crate::verdict;
+
+/// In which runs a case is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Run {
+    /// In all; also in the short one on the checking kernel, where everything is many times slower.
+    Always,
+    /// On the plain kernel.
+    Plain,
+    /// On the checking kernel.
+    Checking,
+}
+
+/// What a case does; returns what it measured, if it is about traffic.
+type Body = Box<dyn Fn(&Rig) -> Result<Option<Outcome>>>;
+
+/// A test case.
+pub(crate) struct Case {
+    /// `group/variant`.
+    pub(crate) name: String,
+    /// The statement that holds if the case passes.
+    pub(crate) proves: String,
+    /// In which runs it is.
+    pub(crate) when: Run,
+    /// Whether it says anything about the vanilla stack.
+    pub(crate) vanilla: bool,
+    /// Whether the kernel patches its own code on the packet path while packets are on it.
+    pub(crate) patches_code: bool,
+    /// What it does.
+    pub(crate) run: Body,
+}
+
+impl Case {
+    /// Returns a case that is about traffic, so that the vanilla stack can be its control.
+    pub(crate) fn of_traffic(
+        name: impl Into<String>,
+        proves: impl Into<String>,
+        when: Run,
+        run: impl Fn(&Rig) -> Result<Outcome> + 'static,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            proves: proves.into(),
+            when,
+            vanilla: true,
+            patches_code: false,
+            run: Box::new(move |rig| run(rig).map(Some)),
+        }
+    }
+
+    /// Returns a case that needs the module.
+    pub(crate) fn of_module(
+        name: impl Into<String>,
+        proves: impl Into<String>,
+        when: Run,
+        run: impl Fn(&Rig) -> Result<Option<Outcome>> + 'static,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            proves: proves.into(),
+            when,
+            vanilla: false,
+            patches_code: false,
+            run: Box::new(run),
+        }
+    }
+
+    /// Marks a case that switches a static key of the packet path under load.
+    ///
+    /// Emulators older than QEMU 8.1 can go on running the old code when several threads emulate CPUs; the host gives
+    /// such a case one thread.
+    pub(crate) fn patching_code(self) -> Self {
+        Self {
+            patches_code: true,
+            ..self
+        }
+    }
+}
+
+/// Returns all cases, in the order they run: first whether the rig can see what it looks for.
+fn all() -> Vec<Case> {
+    [
+        control::cases(),
+        knobs::cases(),
+        shapes::cases(),
+        tail::cases(),
+        drops::cases(),
+        capture::cases(),
+        devices::cases(),
+        reload::cases(),
+        deadline::cases(),
+        hotplug::cases(),
+        teardown::cases(),
+        leaks::cases(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// Options of `cases`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Send ten times the datagrams.
+    #[arg(long, conflicts_with = "short")]
+    full: bool,
+    /// Run what a checking kernel gets through in minutes: fewer cases, fewer datagrams, and a look for leaks.
+    #[arg(long)]
+    short: bool,
+    /// Run only cases whose name contains this.
+    #[arg(long, default_value = "")]
+    filter: String,
+    /// Leave these cases out.
+    #[arg(long, value_delimiter = ',')]
+    skip: Vec<String>,
+    /// Send the same traffic through the vanilla stack, as a control of the rig itself.
+    #[arg(long)]
+    vanilla: bool,
+    /// Print name, note and purpose of the cases that would run, and run none.
+    #[arg(long)]
+    list: bool,
+}
+
+impl Options {
+    fn selected(&self) -> Vec<Case> {
+        let left_out = if self.short {
+            Run::Plain
+        } else {
+            Run::Checking
+        };
+        let mut cases = all();
+        cases.retain(|case| {
+            case.when != left_out
+                && case.name.contains(&self.filter)
+                && !self.skip.contains(&case.name)
+                && (case.vanilla || !self.vanilla)
+        });
+        cases
+    }
+
+    fn scale(&self) -> Scale {
+        match (self.full, self.short) {
+            (true, _) => Scale {
+                main: 1_000_000,
+                other: 50_000,
+            },
+            (_, true) => Scale {
+                main: 10_000,
+                other: 2_000,
+            },
+            _ => Scale {
+                main: 100_000,
+                other: 5_000,
+            },
+        }
+    }
+}
+
+/// What is said about a case that has ended.
+#[derive(Debug, Serialize)]
+struct Verdict<'a> {
+    case: &'a str,
+    passed: bool,
+    seconds: f64,
+    /// What was not as it must be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    measured: Option<Outcome>,
+}
+
+/// Runs `cases`.
+pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    let cases = options.selected();
+    if options.list {
+        for case in &cases {
+            let note = if case.patches_code {
+                "patches-code"
+            } else {
+                "-"
+            };
+            println!("{}\t{note}\t{}", case.name, case.proves);
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    ensure!(
+        !cases.is_empty(),
+        "no case is selected; `mflow-guest cases --list` shows all"
+    );
+    ensure!(
+        options.vanilla || mflow::available(),
+        "this kernel has no module mflow; use --vanilla to run the traffic without it"
+    );
+    leaks::begin()?;
+    let rig = Rig::new(!options.vanilla, options.scale())?;
+    verdict::say("rate", &rig.frames_per_s());
+    let mut all_passed = true;
+    for case in &cases {
+        verdict::say("start", &case.name);
+        let start = Instant::now();
+        let result = (case.run)(&rig);
+        let seconds = start.elapsed().as_secs_f64();
+        all_passed &= result.is_ok();
+        let (error, measured) = match result {
+            Ok(measured) => (None, measured),
+            Err(error) => (Some(format!("{error:#}")), None),
+        };
+        verdict::say(
+            "result",
+            &Verdict {
+                case: &case.name,
+                passed: error.is_none(),
+                seconds,
+                error,
+                measured,
+            },
+        );
+    }
+    mflow::unload()?;
+    Ok(if all_passed {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_can_be_listed() {
+        let cases = all();
+        let names: BTreeSet<&str> = cases.iter().map(|case| case.name.as_str()).collect();
+        assert_eq!(names.len(), cases.len());
+        assert!(names.iter().all(|name| !name.contains([',', '\t', ' '])));
+    }
+}

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Traffic of every shape: number of lanes, batch size, datagram size, address families, several flows.
+
+use super::{Case, Run};
+use crate::datagram::{MAX_BYTES, MIN_BYTES};
+use crate::mflow::Knobs;
+use crate::rig::Rig;
+use crate::stream::Plan;
+use crate::topology::Family;
+
+/// Returns the cases.
+pub(super) fn cases() -> Vec<Case> {
+    let mut cases = vec![main_case()];
+    cases.extend(lanes());
+    cases.extend(batches());
+    cases.extend(sizes());
+    cases.extend(families());
+    cases.extend(flows());
+    cases
+}
+
+fn main_case() -> Case {
+    strict(
+        "main",
+        "a long run loses and reorders nothing",
+        Run::Always,
+        |rig| {
+            let count = rig.scale.main;
+            (
+                Plan {
+                    count,
+                    ..rig.plan()
+                },
+                Knobs::default(),
+            )
+        },
+    )
+}
+
+fn lanes() -> impl Iterator<Item = Case> {
+    [1, 2, 4].into_iter().map(|lanes| {
+        strict(
+            format!("lanes/{lanes}"),
+            format!("{lanes} lane(s) share the flow evenly and keep its order"),
+            if lanes == 4 { Run::Always } else { Run::Plain },
+            move |rig| {
+                (
+                    rig.plan(),
+                    Knobs {
+                        lanes,
+                        ..Knobs::default()
+                    },
+                )
+            },
+        )
+    })
+}
+
+fn batches() -> impl Iterator<Item = Case> {
+    [1, 16, 256, 1024].into_iter().map(|batch_pkts: u32| {
+        strict(
+            format!("batch/{batch_pkts}"),
+            format!("order holds with {batch_pkts} packet(s) per batch"),
+            if batch_pkts == 1 {
+                Run::Always
+            } else {
+                Run::Plain
+            },
+            move |rig| {
+                let knobs = Knobs {
+                    lanes: 4,
+                    batch_pkts,
+                    ..Knobs::default()
+                };
+                // Enough that every lane has had its turn several times.
+                let count = rig.scale.other.max(u64::from(batch_pkts) * 4 * 4);
+                (
+                    Plan {
+                        count,
+                        ..rig.plan()
+                    },
+                    knobs,
+                )
+            },
+        )
+    })
+}
+
+fn sizes() -> impl Iterator<Item = Case> {
+    // The third still fits into one frame, the fourth is the first that does not.
+    [MIN_BYTES, 512, 1422, 1423, 8_192, MAX_BYTES]
+        .into_iter()
+        .map(|bytes| {
+            strict(
+                format!("size/{bytes}"),
+                format!("order and content hold for datagrams of {bytes} bytes"),
+                if bytes == 1423 {
+                    Run::Always
+                } else {
+                    Run::Plain
+                },
+                move |rig| (rig.plan_of(bytes), Knobs::default()),
+            )
+        })
+}
+
+fn families() -> impl Iterator<Item = Case> {
+    use Family::{V4, V6};
+    [(V4, V4), (V6, V4), (V4, V6), (V6, V6)]
+        .into_iter()
+        .flat_map(|families| [(families, MIN_BYTES), (families, 4_000)])
+        .map(|((inner, outer), bytes)| {
+            let (inside, outside) = (number(inner), number(outer));
+            strict(
+                format!("family/{inside}-in-{outside}/{bytes}"),
+                format!("order holds for IPv{inside} in IPv{outside}, {bytes} bytes"),
+                if inner == V6 && bytes == MIN_BYTES {
+                    Run::Always
+                } else {
+                    Run::Plain
+                },
+                move |rig| {
+                    let plan = Plan {
+                        inner,
+                        outer,
+                        ..rig.plan_of(bytes)
+                    };
+                    (plan, Knobs::default())
+                },
+            )
+        })
+}
+
+fn number(family: Family) -> u8 {
+    match family {
+        Family::V4 => 4,
+        Family::V6 => 6,
+    }
+}
+
+fn flows() -> impl Iterator<Item = Case> {
+    [(2, false), (3, true), (8, false), (8, true)]
+        .into_iter()
+        .map(|(flows, one_socket)| {
+            let (name, sockets) = if one_socket {
+                ("one-socket", "one socket")
+            } else {
+                ("own-sockets", "a socket each")
+            };
+            strict(
+                format!("flows/{flows}/{name}"),
+                format!("{flows} flows at once into {sockets} each keep their order"),
+                if one_socket && flows == 3 {
+                    Run::Always
+                } else {
+                    Run::Plain
+                },
+                move |rig| {
+                    let plan = Plan {
+                        flows,
+                        one_socket,
+                        ..rig.plan()
+                    };
+                    let knobs = Knobs {
+                        lanes: 4,
+                        ..Knobs::default()
+                    };
+                    // Each flow must be above it, not just their sum.
+                    (plan, knobs)
+                },
+            )
+        })
+}
+
+/// Returns a case that sends one plan and demands everything.
+fn strict(
+    name: impl Into<String>,
+    proves: impl Into<String>,
+    when: Run,
+    make: impl Fn(&Rig) -> (Plan, Knobs) + 'static,
+) -> Case {
+    Case::of_traffic(name, proves, when, move |rig| {
+        let (plan, knobs) = make(rig);
+        rig.strict(&plan, &knobs, |_| Ok(()))
+    })
+}

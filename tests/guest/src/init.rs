@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Process 1: mounts what programs expect, runs the one command it was told to, says how that ended, powers off.
+//!
+//! ```text
+//!   ttyS0   the command's standard input, output and error
+//!   ttyS1   verdicts for the host: `exit 0`
+//!   ttyS2   the kernel's log
+//! ```
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Command, ExitStatus};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use nix::errno::Errno;
+use nix::mount::{mount, MsFlags};
+use nix::sys::reboot::{reboot, RebootMode};
+use nix::sys::termios::{cfmakeraw, tcdrain, tcgetattr, tcsetattr, SetArg};
+use nix::sys::wait::{wait, WaitStatus};
+use nix::unistd::Pid;
+use serde::Deserialize;
+
+use crate::{command, verdict};
+
+/// What to run; written into the initramfs by the host.
+pub(crate) const ORDER: &str = "/mflow/run.json";
+
+/// Where the distribution keeps programs; the kernel gives its first process no such list.
+const SEARCH_PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
+
+const TERMINAL: &str = "/dev/ttyS0";
+
+/// What a shell says when a program cannot be started.
+const CANNOT_RUN: i32 = 127;
+
+#[derive(Deserialize)]
+struct Order {
+    /// The program and its arguments.
+    argv: Vec<String>,
+    /// Whether somebody sits at the terminal.
+    interactive: bool,
+    /// Variables for the command.
+    env: BTreeMap<String, String>,
+}
+
+/// Runs as the guest's init and powers the guest off.
+pub(crate) fn main() -> ! {
+    let code = match prepare().and_then(|()| obey()) {
+        Ok(code) => code,
+        Err(error) => {
+            // Standard error of process 1 is the kernel's console: the host finds it in that log.
+            eprintln!("init: error: {error:#}");
+            CANNOT_RUN
+        }
+    };
+    verdict::say("exit", &code);
+    if let Ok(terminal) = File::open(TERMINAL) {
+        let _drained = tcdrain(terminal);
+    }
+    power_off();
+    loop {
+        thread::sleep(Duration::from_secs(1));
+    }
+}
+
+fn power_off() {
+    let Err(error) = reboot(RebootMode::RB_POWER_OFF);
+    eprintln!("init: cannot power off: {error}");
+}
+
+fn prepare() -> Result<()> {
+    let mounts = [
+        ("proc", "/proc"),
+        ("sysfs", "/sys"),
+        ("devtmpfs", "/dev"),
+        ("devpts", "/dev/pts"),
+        ("tmpfs", "/run"),
+        ("tmpfs", "/tmp"),
+        ("debugfs", "/sys/kernel/debug"),
+    ];
+    for (kind, target) in mounts {
+        fs::create_dir_all(target).with_context(|| format!("cannot create {target}"))?;
+        mount(
+            Some(kind),
+            target,
+            Some(kind),
+            MsFlags::empty(),
+            None::<&str>,
+        )
+        .with_context(|| format!("cannot mount {kind} on {target}"))?;
+    }
+    std::env::set_var("PATH", SEARCH_PATH);
+    nix::unistd::sethostname("mflow-guest")?;
+    command::run("ip link set lo up")?;
+    Ok(())
+}
+
+fn obey() -> Result<i32> {
+    let text = fs::read_to_string(ORDER).context(ORDER)?;
+    let order: Order = serde_json::from_str(&text).context(ORDER)?;
+    let mut terminal = OpenOptions::new().read(true).write(true).open(TERMINAL)?;
+    if !order.interactive {
+        // Bytes pass as they are: no echo, no carriage returns.
+        let mut settings = tcgetattr(&terminal)?;
+        cfmakeraw(&mut settings);
+        tcsetattr(&terminal, SetArg::TCSANOW, &settings)?;
+    }
+    let (program, arguments) = order.argv.split_first().context("no command")?;
+    let mut command = if order.interactive {
+        // Job control and Ctrl-C need a controlling terminal.
+        let mut command = Command::new("setsid");
+        command.args(["--ctty", "--wait", program]);
+        command
+    } else {
+        Command::new(program)
+    };
+    let child = command
+        .args(arguments)
+        .envs(&order.env)
+        .current_dir("/root")
+        .stdin(terminal.try_clone()?)
+        .stdout(terminal.try_clone()?)
+        .stderr(terminal.try_clone()?)
+        .spawn();
+    let child = match child {
+        Ok(child) => child,
+        Err(error) => {
+            writeln!(terminal, "cannot run {program}: {error}")?;
+            return Ok(CANNOT_RUN);
+        }
+    };
+    // CAST: process ids fit in an i32.
+    let status = reap_until(Pid::from_raw(child.id() as i32))?;
+    // What a shell makes of a signal.
+    Ok(status
+        .code()
+        .unwrap_or_else(|| 128 + status.signal().unwrap_or(0)))
+}
+
+/// Waits for `main`, and for every orphan meanwhile, as process 1 has to.
+fn reap_until(main: Pid) -> Result<ExitStatus> {
+    loop {
+        match wait() {
+            Ok(WaitStatus::Exited(pid, code)) if pid == main => {
+                return Ok(ExitStatus::from_raw(code << 8));
+            }
+            Ok(WaitStatus::Signaled(pid, signal, _)) if pid == main => {
+                return Ok(ExitStatus::from_raw(signal as i32));
+            }
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => return Err(error).context("cannot wait for the command"),
+        }
+    }
+}

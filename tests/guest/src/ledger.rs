@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The books of one flow: which numbers arrived, how often, and in what order.
+
+/// What arrived of one flow.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ledger {
+    /// One bit per sequence number that has arrived.
+    seen: Vec<u64>,
+    /// One more than the highest number that has arrived.
+    end: u64,
+    delivered: u64,
+    reordered: u64,
+    duplicate: u64,
+}
+
+impl Ledger {
+    /// Books one arrival.
+    pub(crate) fn book(&mut self, sequence: u64) {
+        // CAST: the bitmap of every number ever sent fits in memory, so does its index.
+        let (word, bit) = ((sequence / 64) as usize, 1 << (sequence % 64));
+        if word >= self.seen.len() {
+            self.seen.resize(word + 1, 0);
+        }
+        if self.seen[word] & bit != 0 {
+            self.duplicate += 1;
+            return;
+        }
+        self.seen[word] |= bit;
+        self.delivered += 1;
+        if sequence < self.end {
+            self.reordered += 1;
+        } else {
+            self.end = sequence + 1;
+        }
+    }
+
+    /// Returns how many different datagrams have arrived.
+    pub(crate) fn delivered(&self) -> u64 {
+        self.delivered
+    }
+
+    /// Returns how many arrived after one that was sent later.
+    pub(crate) fn reordered(&self) -> u64 {
+        self.reordered
+    }
+
+    /// Returns how many arrived once more.
+    pub(crate) fn duplicate(&self) -> u64 {
+        self.duplicate
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn books(arrivals: &[u64]) -> (u64, u64, u64) {
+        let mut ledger = Ledger::default();
+        for &sequence in arrivals {
+            ledger.book(sequence);
+        }
+        (ledger.delivered(), ledger.reordered(), ledger.duplicate())
+    }
+
+    #[test]
+    fn order_loss_and_duplicates() {
+        assert_eq!(books(&[0, 1, 2, 3]), (4, 0, 0));
+        assert_eq!(books(&[0, 3, 4]), (3, 0, 0), "a loss is no reordering");
+        assert_eq!(books(&[0, 2, 1, 3]), (4, 1, 0));
+        assert_eq!(books(&[4, 3, 2, 1, 0]), (5, 4, 0));
+        assert_eq!(books(&[0, 1, 1, 2, 0]), (3, 0, 2));
+        assert_eq!(books(&[200, 64, 63]), (3, 2, 0));
+    }
+}

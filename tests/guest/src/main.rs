@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The whole userland of the test guest in one static program.
+//!
+//! As process 1 it is the guest's init ([`init`]); everything else is a subcommand. Read in this order: [`topology`] (the
+//! network that is tested), [`datagram`] and [`ledger`] (how order and integrity are proven), [`stream`] (one run of
+//! traffic), [`cases`] (the test cases), [`demo`].
+
+#![forbid(unsafe_code)]
+
+mod cases;
+mod command;
+mod cpu;
+mod datagram;
+mod demo;
+mod hog;
+mod init;
+mod ledger;
+mod mflow;
+mod netns;
+mod outcome;
+mod receiver;
+mod rig;
+mod sender;
+mod sockperf;
+mod softnet;
+mod stream;
+mod topology;
+mod verdict;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Parser;
+
+#[derive(Parser)]
+#[command(name = "mflow-guest", about, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Subcommand,
+}
+
+#[derive(clap::Subcommand)]
+enum Subcommand {
+    /// Run the test cases, one after the other; one JSON line per case on the verdict port.
+    Cases(cases::Options),
+    /// Measure the vanilla stack and mflow on 2 and 4 lanes side by side.
+    Demo(demo::Options),
+    /// Send one stream of numbered datagrams through the overlay and say what arrived.
+    Stream(stream::Options),
+    /// Build the overlay network of the test cases and leave it standing.
+    Topology(topology::Options),
+}
+
+fn main() -> ExitCode {
+    if std::process::id() == 1 {
+        init::main();
+    }
+    let result: Result<ExitCode> = match Cli::parse().command {
+        Subcommand::Cases(options) => cases::run(&options),
+        Subcommand::Demo(options) => demo::run(&options),
+        Subcommand::Stream(options) => stream::run(&options),
+        Subcommand::Topology(options) => topology::run(&options),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::FAILURE
+    })
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The module under test as an operator sees it: `modprobe`, and the files in debugfs.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use anyhow::{bail, Context as _, Result};
+
+use crate::{command, cpu};
+
+/// The module's folder.
+pub(crate) const DEBUGFS: &str = "/sys/kernel/debug/mflow";
+
+/// The values the module is loaded with.
+#[derive(Clone, Debug)]
+pub(crate) struct Knobs {
+    /// How many of the lane CPUs to use.
+    pub(crate) lanes: usize,
+    /// Packets per batch.
+    pub(crate) batch_pkts: u32,
+    /// How long the merger waits for a lane.
+    pub(crate) merge_timeout_us: u32,
+    /// From which rate on a flow is split.
+    pub(crate) min_flow_pps: u32,
+}
+
+/// A deadline that no virtual CPU misses, however busy the host: what arrives out of order then is the module's doing.
+pub(crate) const STRICT_TIMEOUT_US: u32 = 1_000_000;
+
+/// Far below every rate the cases offer.
+const MIN_FLOW_PPS: u32 = 100;
+
+impl Default for Knobs {
+    fn default() -> Self {
+        Self {
+            lanes: 2,
+            batch_pkts: 256,
+            merge_timeout_us: STRICT_TIMEOUT_US,
+            min_flow_pps: MIN_FLOW_PPS,
+        }
+    }
+}
+
+impl Knobs {
+    /// Returns the knobs as `modprobe` takes them.
+    pub(crate) fn parameters(&self) -> String {
+        format!(
+            "cpus={} batch_pkts={} merge_timeout_us={} min_flow_pps={} devices=eth0 enabled=1",
+            cpu::lane_list(self.lanes),
+            self.batch_pkts,
+            self.merge_timeout_us,
+            self.min_flow_pps
+        )
+    }
+}
+
+/// Loads the module with these knobs and checks that it took them.
+pub(crate) fn load(knobs: &Knobs) -> Result<()> {
+    command::run(&format!("modprobe mflow {}", knobs.parameters()))?;
+    for (name, expected) in [
+        ("enabled", "1".to_owned()),
+        ("cpus", cpu::lane_list(knobs.lanes)),
+        ("batch_pkts", knobs.batch_pkts.to_string()),
+        ("merge_timeout_us", knobs.merge_timeout_us.to_string()),
+        ("min_flow_pps", knobs.min_flow_pps.to_string()),
+        ("devices", "eth0".to_owned()),
+    ] {
+        let found = read(name)?;
+        if found.trim() != expected {
+            bail!("loaded with {name}={expected}, but {DEBUGFS}/{name} says {found:?}");
+        }
+    }
+    Ok(())
+}
+
+/// Unloads the module; `Ok` if it is not loaded.
+pub(crate) fn unload() -> Result<()> {
+    if loaded() {
+        command::run("rmmod mflow")?;
+    }
+    Ok(())
+}
+
+/// Tells whether the module is loaded.
+pub(crate) fn loaded() -> bool {
+    Path::new("/sys/module/mflow").exists()
+}
+
+/// Tells whether this kernel has the module.
+pub(crate) fn available() -> bool {
+    command::run("modinfo mflow").is_ok()
+}
+
+/// Returns the path of a knob.
+pub(crate) fn path(name: &str) -> PathBuf {
+    Path::new(DEBUGFS).join(name)
+}
+
+/// Reads a knob.
+pub(crate) fn read(name: &str) -> Result<String> {
+    let path = path(name);
+    fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// Writes a knob; the error is the kernel's.
+pub(crate) fn try_write(name: &str, value: &str) -> io::Result<()> {
+    fs::write(path(name), value)
+}
+
+/// Writes a knob that must take the value.
+pub(crate) fn write(name: &str, value: &str) -> Result<()> {
+    try_write(name, value)
+        .with_context(|| format!("cannot write {value:?} to {}", path(name).display()))
+}
+
+/// Returns how many times a flow has begun to be split; 0 without the module.
+pub(crate) fn flows_split() -> Result<u64> {
+    if loaded() {
+        Stats::read()?.get("flows_split")
+    } else {
+        Ok(0)
+    }
+}
+
+/// The module's counters.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Stats(BTreeMap<String, u64>);
+
+impl Stats {
+    /// Reads the present values.
+    pub(crate) fn read() -> Result<Self> {
+        let text = read("stats")?;
+        let mut stats = BTreeMap::new();
+        for line in text.lines() {
+            let (name, value) = line
+                .split_once(char::is_whitespace)
+                .with_context(|| format!("stats: not `name value`: {line:?}"))?;
+            let value = value
+                .trim()
+                .parse()
+                .with_context(|| format!("stats: no number: {line:?}"))?;
+            stats.insert(name.to_owned(), value);
+        }
+        Ok(Self(stats))
+    }
+
+    /// Returns one counter.
+    pub(crate) fn get(&self, name: &str) -> Result<u64> {
+        self.0
+            .get(name)
+            .copied()
+            .with_context(|| format!("{DEBUGFS}/stats has no line {name}"))
+    }
+
+    /// Returns the names of all counters that are not 0; a depth of stack is no counter.
+    pub(crate) fn nonzero(&self) -> Vec<String> {
+        let nonzero = self
+            .0
+            .iter()
+            .filter(|(name, &value)| value != 0 && !name.ends_with("_bytes"));
+        nonzero.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Returns what was added since `earlier`; gauges may have fallen.
+    pub(crate) fn since(&self, earlier: &Self) -> BTreeMap<String, i64> {
+        let added = self.0.iter().map(|(name, &now)| {
+            let before = earlier.0.get(name).copied().unwrap_or(0);
+            (name.clone(), now.wrapping_sub(before) as i64)
+        });
+        added.collect()
+    }
+}

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Network namespaces by name, as `ip netns` keeps them.
+
+use std::fs::File;
+use std::thread;
+
+use anyhow::{bail, Context as _, Result};
+use nix::sched::{setns, CloneFlags};
+
+/// Moves the calling thread (and no other) into a namespace for good.
+pub(crate) fn enter(name: &str) -> Result<()> {
+    let path = format!("/run/netns/{name}");
+    let handle = File::open(&path).with_context(|| format!("no network namespace {path}"))?;
+    setns(handle, CloneFlags::CLONE_NEWNET)
+        .with_context(|| format!("cannot enter the network namespace {name}"))
+}
+
+/// Returns what `work` returns when it runs inside a namespace.
+pub(crate) fn within<T: Send>(name: &str, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    thread::scope(|scope| {
+        let inside = scope.spawn(|| {
+            enter(name)?;
+            work()
+        });
+        match inside.join() {
+            Ok(result) => result,
+            Err(_) => bail!("a thread in the network namespace {name} panicked"),
+        }
+    })
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a run of traffic has shown, and what may be demanded of it.
+
+use std::collections::BTreeMap;
+
+use anyhow::{ensure, Context as _, Result};
+use serde::Serialize;
+
+use crate::cpu;
+use crate::mflow::Knobs;
+
+/// What the module counts when it prefers delivery to order.
+const GIVEN_UP: [&str; 3] = ["deadline_batches", "overflow_batches", "late_pkts"];
+
+/// What a run of traffic has shown.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Outcome {
+    /// Datagrams sent.
+    pub(crate) sent: u64,
+    /// Different datagrams that arrived whole.
+    pub(crate) delivered: u64,
+    /// Datagrams that never arrived.
+    pub(crate) lost: u64,
+    /// Datagrams that arrived after one of their flow that was sent later.
+    pub(crate) reordered: u64,
+    /// Datagrams that arrived once more.
+    pub(crate) duplicate: u64,
+    /// Datagrams that are not as they were sent.
+    pub(crate) corrupt: u64,
+    /// Datagrams per second the sender kept up, between the two marks.
+    pub(crate) offered_per_s: u64,
+    /// Frames of the flows that crossed the wire between the two marks.
+    pub(crate) frames: u64,
+    /// The longest time between two arrivals.
+    pub(crate) longest_stall_us: u64,
+    /// The longest way of a datagram; 0 if they are too short to say.
+    pub(crate) longest_wait_us: u64,
+    /// From the last datagram's sending to the last arrival.
+    pub(crate) tail_wait_us: u64,
+    /// Packets taken through the stack, by CPU (a packet counts once per device).
+    pub(crate) softnet_pkts: BTreeMap<usize, u64>,
+    /// What was added to the module's counters; empty without the module.
+    pub(crate) mflow: BTreeMap<String, i64>,
+}
+
+impl Outcome {
+    /// Returns itself if it passes the checks; an error tells all counters that changed.
+    pub(crate) fn judge(self, checks: impl FnOnce(&Self) -> Result<()>) -> Result<Self> {
+        checks(&self).with_context(|| {
+            let counters: Vec<String> = self
+                .mflow
+                .iter()
+                .filter(|(_, &added)| added != 0)
+                .map(|(name, added)| format!("{name} {added:+}"))
+                .collect();
+            format!(
+                "{} sent, {} delivered, {} reordered; counters: {}",
+                self.sent,
+                self.delivered,
+                self.reordered,
+                if counters.is_empty() {
+                    "none changed".to_owned()
+                } else {
+                    counters.join(", ")
+                }
+            )
+        })?;
+        Ok(self)
+    }
+
+    /// Fails if anything was lost, duplicated or damaged.
+    pub(crate) fn require_whole(&self) -> Result<()> {
+        ensure!(
+            self.lost == 0,
+            "{} of {} datagrams lost",
+            self.lost,
+            self.sent
+        );
+        self.require_intact()
+    }
+
+    /// Fails if anything was duplicated or damaged; losses are allowed.
+    pub(crate) fn require_intact(&self) -> Result<()> {
+        ensure!(self.corrupt == 0, "{} datagrams corrupt", self.corrupt);
+        ensure!(
+            self.duplicate == 0,
+            "{} datagrams arrived twice",
+            self.duplicate
+        );
+        Ok(())
+    }
+
+    /// Fails if anything overtook anything of its flow.
+    pub(crate) fn require_order(&self) -> Result<()> {
+        ensure!(
+            self.reordered == 0,
+            "{} of {} datagrams out of order",
+            self.reordered,
+            self.delivered
+        );
+        Ok(())
+    }
+
+    /// Fails if the merger gave up waiting: then order proves nothing about completion by lane progress.
+    pub(crate) fn require_no_deadline(&self) -> Result<()> {
+        for name in GIVEN_UP {
+            let count = self.counter(name)?;
+            ensure!(
+                count == 0,
+                "{name} grew by {count}, but nothing may be given up here"
+            );
+        }
+        Ok(())
+    }
+
+    /// Fails unless the configured lanes, and all of them evenly, carried the flow.
+    pub(crate) fn require_split(&self, knobs: &Knobs) -> Result<()> {
+        let mut lanes = Vec::new();
+        for &lane in &cpu::LANES[..knobs.lanes] {
+            lanes.push(self.lane_pkts(lane)?);
+        }
+        let carried: u64 = lanes.iter().sum();
+        ensure!(
+            carried >= self.frames / 2,
+            "the lanes carried {carried} of {} packets ({lanes:?}), {} went inline: the flow was not really split",
+            self.frames,
+            self.counter("inline_pkts")?
+        );
+        let (least, most) = (lanes.iter().min(), lanes.iter().max());
+        let (least, most) = (least.copied().unwrap_or(0), most.copied().unwrap_or(0));
+        // Whole batches are dealt out: short runs can be uneven by one at either end.
+        let allowed = (least * 3 / 10).max(2 * u64::from(knobs.batch_pkts));
+        ensure!(
+            least > 0 && most - least <= allowed,
+            "the lanes carried {lanes:?} packets: not evenly split"
+        );
+        Ok(())
+    }
+
+    /// Returns the packets one lane carried.
+    pub(crate) fn lane_pkts(&self, lane: usize) -> Result<u64> {
+        self.counter(&format!("lane_cpu{lane}_pkts"))
+    }
+
+    /// Returns what was added to one of the module's counters.
+    pub(crate) fn counter(&self, name: &str) -> Result<u64> {
+        let added = self.mflow.get(name).copied();
+        let added = added.with_context(|| format!("stats has no line {name}"))?;
+        Ok(u64::try_from(added).unwrap_or(0))
+    }
+}

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Traffic as operators make it: sockperf clients, flat out, into one sockperf server in the container.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::Child;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{ensure, Context as _, Result};
+use serde::Serialize;
+
+use crate::mflow::{self, Stats};
+use crate::softnet::Softnet;
+use crate::topology::{Family, CLIENT, CONTAINER};
+use crate::{command, cpu, netns};
+
+/// How many clients stream at once.
+pub(crate) const CLIENTS: usize = 3;
+const BYTES: usize = 16;
+/// How long the clients may take until all of them stream.
+const START: Duration = Duration::from_secs(30);
+/// From then until the measurement begins.
+const SETTLE: Duration = Duration::from_millis(500);
+/// Longer than any measurement: the clients are ended, they do not end.
+const CLIENT_SECONDS: u64 = 3600;
+
+/// What was measured while the clients streamed.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Measured {
+    /// Messages per second that the server's application received.
+    pub(crate) messages_per_s: u64,
+    /// Messages that found the server's socket buffer full.
+    pub(crate) socket_full: u64,
+    /// The length of the measurement.
+    pub(crate) seconds: f64,
+    /// Packets taken through the stack, by CPU (a packet counts once per device).
+    pub(crate) softnet_pkts: BTreeMap<usize, u64>,
+    /// What was added to the module's counters; empty without the module.
+    pub(crate) mflow: BTreeMap<String, i64>,
+}
+
+/// Ends a program with the scope.
+struct Program(Child);
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _already_ended = self.0.kill();
+        let _already_ended = self.0.wait();
+    }
+}
+
+/// Measures for `time`; with the module loaded, only once all flows are split.
+pub(crate) fn measure(time: Duration) -> Result<Measured> {
+    let loaded = mflow::loaded();
+    let before = mflow::flows_split()?;
+    let container = Family::V4.container();
+    let _server = program(
+        CONTAINER,
+        cpu::READER,
+        &format!("server -i {container} --buffer-size 16777216"),
+    )?;
+    wait_until("the sockperf server listens", || {
+        let sockets = in_container("udp")?;
+        Ok(sockets.lines().count() > 1)
+    })?;
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
+        clients.push(program(
+            CLIENT,
+            cpu::SENDER,
+            &format!(
+                "throughput -i {container} -m {BYTES} -t {CLIENT_SECONDS} --mps max --no-rdtsc"
+            ),
+        )?);
+    }
+    wait_until("messages arrive", || Ok(udp("InDatagrams")? > 1_000))?;
+    if loaded {
+        wait_until("the clients' flows are split", || {
+            Ok(mflow::flows_split()? >= before + CLIENTS as u64)
+        })?;
+    }
+    thread::sleep(SETTLE);
+
+    let stats = loaded.then(Stats::read).transpose()?;
+    let softnet = Softnet::read()?;
+    let (start, messages, full) = (Instant::now(), udp("InDatagrams")?, udp("RcvbufErrors")?);
+    thread::sleep(time);
+    let seconds = start.elapsed().as_secs_f64();
+    let (messages, full) = (udp("InDatagrams")? - messages, udp("RcvbufErrors")? - full);
+    let softnet = Softnet::read()?.since(&softnet);
+    let mflow = match &stats {
+        Some(before) => Stats::read()?.since(before),
+        None => BTreeMap::new(),
+    };
+    for client in &mut clients {
+        let ended = client.0.try_wait()?;
+        ensure!(ended.is_none(), "a sockperf client has ended: {ended:?}");
+    }
+    Ok(Measured {
+        // CAST: messages per second.
+        messages_per_s: (messages as f64 / seconds) as u64,
+        socket_full: full,
+        seconds,
+        softnet_pkts: softnet.processed,
+        mflow,
+    })
+}
+
+fn program(namespace: &str, cpu: usize, arguments: &str) -> Result<Program> {
+    command::start(&format!(
+        "ip netns exec {namespace} taskset -c {cpu} sockperf {arguments}"
+    ))
+    .map(Program)
+}
+
+fn wait_until(what: &str, condition: impl Fn() -> Result<bool>) -> Result<()> {
+    let start = Instant::now();
+    while !condition()? {
+        ensure!(
+            start.elapsed() < START,
+            "waited {} s in vain until {what}",
+            START.as_secs()
+        );
+        thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}
+
+/// Returns one of the container's UDP counters.
+fn udp(name: &str) -> Result<u64> {
+    let text = in_container("snmp")?;
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix("Udp: "));
+    let (names, values) = (lines.next(), lines.next());
+    let (names, values) = names
+        .zip(values)
+        .context("/proc/net/snmp has no line Udp")?;
+    names
+        .split(' ')
+        .zip(values.split(' '))
+        .find(|(found, _)| *found == name)
+        .and_then(|(_, value)| value.parse().ok())
+        .with_context(|| format!("/proc/net/snmp has no UDP counter {name}"))
+}
+
+fn in_container(file: &str) -> Result<String> {
+    let path = format!("/proc/thread-self/net/{file}");
+    netns::within(CONTAINER, || fs::read_to_string(&path).context(path))
+}

@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The network under test: a container overlay as Docker builds it, and a client on another machine.
+//!
+//! ```text
+//!   one guest kernel
+//!  ┌───────────────────────────────────────────────────────┐      ┌──────────────────────────────────────┐
+//!  │ first namespace: the server                           │      │ namespace "client"                   │
+//!  │                                                       │      │                                      │
+//!  │  ┌ namespace "container" ┐                            │      │   10.0.1.1  fd00:1::1                │
+//!  │  │ 10.0.1.2  fd00:1::2   │                            │      │   vxlan0 (VNI 42)                    │
+//!  │  │ eth0                  │                            │      │     │                                │
+//!  │  └───┬───────────────────┘                            │      │     │                                │
+//!  │    veth0 ──── br0 ──── vxlan0 (VNI 42)                │      │     │                                │
+//!  │                          │ over IPv4 or IPv6          │      │     │                                │
+//!  │  192.168.50.2           eth0  (virtio-net)            │      │    eth1 (virtio-net)  192.168.50.1   │
+//!  │  fd00:50::2              │                            │      │     │                 fd00:50::1     │
+//!  └──────────────────────────┼────────────────────────────┘      └─────┼────────────────────────────────┘
+//!                             └────────────── one wire ─────────────────┘
+//! ```
+//!
+//! Every frame crosses the wire, at most 1500 bytes long: neither NIC has an offload that would let larger ones pass.
+//! Neighbours and forwarding entries are static, so nothing is ever flooded or learned. Queueing disciplines are what the
+//! kernel chooses, as with Docker: none on vxlan0, br0 and veth0.
+
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{bail, Context as _, Result};
+use serde::Serialize;
+
+use crate::{command, cpu, netns};
+
+/// The namespace of the client.
+pub(crate) const CLIENT: &str = "client";
+/// The namespace of the container.
+pub(crate) const CONTAINER: &str = "container";
+/// Bytes of an IP packet that fit in a frame on the wire.
+const WIRE_MTU: usize = 1500;
+
+const CLIENT_MAC: &str = "02:00:00:00:01:01";
+const CONTAINER_MAC: &str = "02:00:00:00:01:02";
+
+/// An address family.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Family {
+    /// IPv4.
+    #[default]
+    V4,
+    /// IPv6.
+    V6,
+}
+
+impl Family {
+    /// Returns the client's address in the overlay.
+    pub(crate) fn client(self) -> IpAddr {
+        match self {
+            Self::V4 => Ipv4Addr::new(10, 0, 1, 1).into(),
+            Self::V6 => Ipv6Addr::new(0xfd00, 1, 0, 0, 0, 0, 0, 1).into(),
+        }
+    }
+
+    /// Returns the container's address in the overlay.
+    pub(crate) fn container(self) -> IpAddr {
+        match self {
+            Self::V4 => Ipv4Addr::new(10, 0, 1, 2).into(),
+            Self::V6 => Ipv6Addr::new(0xfd00, 1, 0, 0, 0, 0, 0, 2).into(),
+        }
+    }
+
+    /// Returns the MTU inside an overlay whose outer packets are of this family: 1500 less IP, UDP, VXLAN and Ethernet.
+    pub(crate) fn overlay_mtu(self) -> usize {
+        WIRE_MTU
+            - match self {
+                Self::V4 => 50,
+                Self::V6 => 70,
+            }
+    }
+
+    /// Returns how many frames a datagram of `bytes` becomes in an overlay of this inner family with this MTU.
+    pub(crate) fn frames(self, bytes: usize, mtu: usize) -> usize {
+        let (head, fragment_head) = match self {
+            Self::V4 => (20, 20),
+            Self::V6 => (40, 48),
+        };
+        let udp = bytes + 8;
+        if udp + head <= mtu {
+            1
+        } else {
+            // Every fragment but the last carries a multiple of 8 bytes.
+            let most = mtu - fragment_head;
+            1 + (udp - most).div_ceil(most / 8 * 8)
+        }
+    }
+}
+
+/// Options of `topology`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Address family of the outer packets.
+    #[arg(long, value_enum, default_value_t)]
+    outer: Family,
+}
+
+/// Runs `topology`.
+pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    up(options.outer)?;
+    println!(
+        "container: ip netns exec {CONTAINER} COMMAND   ({}, {})",
+        Family::V4.container(),
+        Family::V6.container()
+    );
+    println!(
+        "client:    ip netns exec {CLIENT} COMMAND      ({}, {})",
+        Family::V4.client(),
+        Family::V6.client()
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Builds the network anew.
+pub(crate) fn up(outer: Family) -> Result<()> {
+    underlay_up()?;
+    overlay_down()?;
+    overlay_up(outer)
+}
+
+/// Builds what stays for the life of the guest: the two NICs and the client's namespace.
+fn underlay_up() -> Result<()> {
+    if Path::new("/run/netns").join(CLIENT).exists() {
+        return Ok(());
+    }
+    if cpu::online() < cpu::NEEDED {
+        bail!(
+            "the network under test needs {} CPUs and this guest has {}; use --cpus {}",
+            cpu::NEEDED,
+            cpu::online(),
+            cpu::NEEDED
+        );
+    }
+    for (name, value) in [
+        // A CPU that is away for some milliseconds, as virtual ones are, must not lose what a real one would keep.
+        ("net/core/netdev_max_backlog", "20000"),
+        ("net/core/rmem_max", "67108864"),
+        ("net/core/rmem_default", "8388608"),
+    ] {
+        sysctl(name, value)?;
+    }
+    // While both are here; a device is only visible in the sysfs of its own namespace.
+    pin_interrupts("eth0", cpu::NIC)?;
+    pin_interrupts("eth1", cpu::CLIENT_NIC)?;
+    quiet_ipv6()?;
+    let (eth0, eth1) = (mac("eth0")?, mac("eth1")?);
+    ip(
+        None,
+        &format!(
+            "netns add {CLIENT}
+             link set eth1 netns {CLIENT}
+             link set eth0 up mtu {WIRE_MTU}
+             addr add 192.168.50.2/24 dev eth0
+             addr add fd00:50::2/64 dev eth0 nodad
+             neigh replace 192.168.50.1 lladdr {eth1} dev eth0
+             neigh replace fd00:50::1 lladdr {eth1} dev eth0"
+        ),
+    )?;
+    netns::within(CLIENT, quiet_ipv6)?;
+    ip(
+        Some(CLIENT),
+        &format!(
+            "link set lo up
+             link set eth1 up mtu {WIRE_MTU}
+             addr add 192.168.50.1/24 dev eth1
+             addr add fd00:50::1/64 dev eth1 nodad
+             neigh replace 192.168.50.2 lladdr {eth0} dev eth1
+             neigh replace fd00:50::2 lladdr {eth0} dev eth1"
+        ),
+    )
+}
+
+/// Brings the server's NIC up again; what went with its link comes back.
+pub(crate) fn restore_nic() -> Result<()> {
+    let table = command::run(&format!("ip -n {CLIENT} -brief link show eth1"))?;
+    let client_mac = table.split_whitespace().nth(2);
+    let client_mac = client_mac.context("eth1 has no address")?;
+    ip(
+        None,
+        &format!(
+            "link set eth0 up
+             addr replace fd00:50::2/64 dev eth0 nodad
+             neigh replace 192.168.50.1 lladdr {client_mac} dev eth0
+             neigh replace fd00:50::1 lladdr {client_mac} dev eth0"
+        ),
+    )
+}
+
+/// Builds the overlay on top.
+fn overlay_up(outer: Family) -> Result<()> {
+    let mtu = outer.overlay_mtu();
+    let (server, client) = match outer {
+        Family::V4 => ("192.168.50.2", "192.168.50.1"),
+        Family::V6 => ("fd00:50::2", "fd00:50::1"),
+    };
+    ip(None, &format!("netns add {CONTAINER}"))?;
+    netns::within(CONTAINER, quiet_ipv6)?;
+    ip(
+        None,
+        &format!(
+            "link add br0 mtu {mtu} type bridge stp_state 0 mcast_snooping 0 forward_delay 0
+             link add vxlan0 mtu {mtu} type vxlan id 42 dev eth0 local {server} remote {client} dstport 4789 nolearning
+             link add veth0 mtu {mtu} type veth peer name eth0 mtu {mtu} address {CONTAINER_MAC} netns {CONTAINER}
+             link set vxlan0 master br0 up
+             link set veth0 master br0 up
+             link set br0 up"
+        ),
+    )?;
+    bridge(&format!(
+        "fdb replace {CONTAINER_MAC} dev veth0 master static
+         fdb replace {CLIENT_MAC} dev vxlan0 master static
+         fdb replace {CLIENT_MAC} dev vxlan0 dst {client} self permanent"
+    ))?;
+    ip(
+        Some(CONTAINER),
+        &format!(
+            "link set lo up
+             link set eth0 up
+             addr add 10.0.1.2/24 dev eth0
+             addr add fd00:1::2/64 dev eth0 nodad
+             neigh replace 10.0.1.1 lladdr {CLIENT_MAC} dev eth0
+             neigh replace fd00:1::1 lladdr {CLIENT_MAC} dev eth0"
+        ),
+    )?;
+    ip(
+        Some(CLIENT),
+        &format!(
+            "link add vxlan0 mtu {mtu} address {CLIENT_MAC} type vxlan id 42 dev eth1 local {client} remote {server} dstport 4789 nolearning
+             link set vxlan0 up
+             addr add 10.0.1.1/24 dev vxlan0
+             addr add fd00:1::1/64 dev vxlan0 nodad
+             neigh replace 10.0.1.2 lladdr {CONTAINER_MAC} dev vxlan0
+             neigh replace fd00:1::2 lladdr {CONTAINER_MAC} dev vxlan0"
+        ),
+    )
+}
+
+/// Removes whatever is left of an overlay.
+fn overlay_down() -> Result<()> {
+    for device in ["vxlan0", "veth0", "br0"] {
+        if Path::new("/sys/class/net").join(device).exists() {
+            ip(None, &format!("link del {device}"))?;
+        }
+    }
+    if Path::new("/run/netns").join(CONTAINER).exists() {
+        ip(None, &format!("netns del {CONTAINER}"))?;
+    }
+    if netns::within(CLIENT, || {
+        Ok(fs::read_to_string("/proc/thread-self/net/dev")?.contains("vxlan0:"))
+    })? {
+        ip(Some(CLIENT), "link del vxlan0")?;
+    }
+    Ok(())
+}
+
+/// Runs lines of `ip` commands in a namespace.
+pub(crate) fn ip(namespace: Option<&str>, lines: &str) -> Result<()> {
+    let program = match namespace {
+        Some(name) => format!("ip -n {name} -batch -"),
+        None => "ip -batch -".to_owned(),
+    };
+    batch(&program, lines)
+}
+
+/// Runs lines of `bridge` commands.
+fn bridge(lines: &str) -> Result<()> {
+    batch("bridge -batch -", lines)
+}
+
+/// Runs lines of `tc` commands in the first namespace.
+pub(crate) fn tc(lines: &str) -> Result<()> {
+    batch("tc -batch -", lines)
+}
+
+/// Runs lines of `tc` commands in the client's namespace.
+pub(crate) fn client_tc(lines: &str) -> Result<()> {
+    batch(&format!("tc -n {CLIENT} -batch -"), lines)
+}
+
+fn batch(program: &str, lines: &str) -> Result<()> {
+    let lines: Vec<&str> = lines.lines().map(str::trim).collect();
+    command::run_with_input(program, &(lines.join("\n") + "\n")).map(drop)
+}
+
+/// Writes a value below /proc/sys, in the namespace of the calling thread.
+pub(crate) fn sysctl(name: &str, value: &str) -> Result<()> {
+    let path = format!("/proc/sys/{name}");
+    fs::write(&path, value).with_context(|| format!("cannot write {value} to {path}"))
+}
+
+/// Keeps devices that are yet to come from sending anything of their own accord.
+fn quiet_ipv6() -> Result<()> {
+    for scope in ["all", "default"] {
+        sysctl(&format!("net/ipv6/conf/{scope}/accept_dad"), "0")?;
+        sysctl(&format!("net/ipv6/conf/{scope}/autoconf"), "0")?;
+        sysctl(&format!("net/ipv6/conf/{scope}/router_solicitations"), "0")?;
+    }
+    Ok(())
+}
+
+fn mac(device: &str) -> Result<String> {
+    let path = format!("/sys/class/net/{device}/address");
+    Ok(fs::read_to_string(&path).context(path)?.trim().to_owned())
+}
+
+/// Sends all interrupts of a virtio NIC to one CPU.
+fn pin_interrupts(device: &str, cpu: usize) -> Result<()> {
+    let link = format!("/sys/class/net/{device}/device");
+    let target = fs::read_link(&link).with_context(|| format!("no NIC {device}: {link}"))?;
+    let virtio = target.file_name().context("no virtio device")?;
+    let virtio = virtio.to_string_lossy();
+    let table = fs::read_to_string("/proc/interrupts")?;
+    let mut pinned = 0;
+    for line in table.lines() {
+        // One line per queue ("virtio0-input.0"), or a single one ("virtio0") without message-signalled interrupts.
+        let mine = line
+            .split_whitespace()
+            .next_back()
+            .is_some_and(|name| name == virtio || name.starts_with(&format!("{virtio}-")));
+        let number = line.split(':').next().unwrap_or_default().trim();
+        if mine && number.bytes().all(|byte| byte.is_ascii_digit()) {
+            let path = format!("/proc/irq/{number}/smp_affinity_list");
+            fs::write(&path, cpu.to_string()).with_context(|| {
+                format!("cannot send {device}'s interrupt to CPU {cpu}: {path}")
+            })?;
+            pinned += 1;
+        }
+    }
+    if pinned == 0 {
+        bail!("no interrupt of {device} ({virtio}) in /proc/interrupts:\n{table}");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_of_a_datagram() {
+        let mtu = Family::V4.overlay_mtu();
+        assert_eq!(mtu, 1450);
+        assert_eq!(Family::V4.frames(16, mtu), 1);
+        assert_eq!(Family::V4.frames(1422, mtu), 1);
+        assert_eq!(Family::V4.frames(1423, mtu), 2);
+        assert_eq!(Family::V4.frames(65_507, mtu), 47);
+        assert_eq!(Family::V6.frames(1402, mtu), 1);
+        assert_eq!(Family::V6.frames(1403, mtu), 2);
+    }
+}
