@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! One row of a benchmark's result: the JSON that `bench --json` writes and `sim` reads.
+
+use serde::{Deserialize, Serialize};
+
+/// How one mode did in one case.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Row {
+    pub(crate) suite: String,
+    /// What is compared across modes, such as `udp-16`; overhead cases start with `overhead`.
+    pub(crate) case: String,
+    /// `native`, `vanilla`, `rps`, `mflow`, ...; overhead cases have `compiled-out`, `off`, `idle`, `on`.
+    pub(crate) mode: String,
+    /// How mflow splits: `flow` or `irq`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) split: Option<String>,
+    /// `udp` or `tcp`.
+    pub(crate) proto: String,
+    pub(crate) msg_bytes: u32,
+    pub(crate) clients: u32,
+    pub(crate) flows: u32,
+    /// 0 without mflow.
+    pub(crate) lanes: u32,
+    /// 0 without mflow.
+    pub(crate) batch_pkts: u32,
+    /// `virtio` or `mlx5`.
+    pub(crate) nic: String,
+    /// Where the load comes from: `frames` (from outside the guest), `sockperf`, `iperf3`, ...
+    pub(crate) load: String,
+    /// Wire packets delivered in the window of the median.
+    pub(crate) packets: u64,
+    pub(crate) lost: u64,
+    pub(crate) reordered: u64,
+    /// `None`: this mode does not exist yet, see `note`.
+    pub(crate) insn_per_packet: Option<Instructions>,
+    /// How many times less the busiest core does than with the vanilla stack in the same case.
+    pub(crate) speedup_vs_vanilla: Option<f64>,
+    /// (max - min) / median of the primary figure over all windows.
+    pub(crate) spread: Option<f64>,
+    /// Messages per second of emulated time on this host: secondary.
+    pub(crate) wall_msgs_per_s: Option<f64>,
+    /// Emulated, too: secondary.
+    pub(crate) latency_us: Option<Latency>,
+    /// Whether the busiest core had no time to spare.
+    pub(crate) saturated: bool,
+    pub(crate) paper: Option<Paper>,
+    /// What a reader has to know about this row.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) note: Option<String>,
+}
+
+/// Instructions per delivered wire packet.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Instructions {
+    /// Of the core with the most: the primary figure, the median of all windows.
+    pub(crate) busiest: f64,
+    /// The least and the most of all windows.
+    pub(crate) min: f64,
+    pub(crate) max: f64,
+    /// Of all cores that receive; the sender's are left out.
+    pub(crate) total: f64,
+    pub(crate) by_cpu: Vec<Core>,
+}
+
+/// One core's share.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Core {
+    pub(crate) cpu: u32,
+    /// `nic`, `lane`, `app`.
+    pub(crate) role: String,
+    pub(crate) insn_per_packet: f64,
+    /// The part of the window in which the core had nothing to do, 0 to 1.
+    pub(crate) idle: f64,
+    /// The functions with the most instructions, most first.
+    pub(crate) top: Vec<Function>,
+}
+
+/// One function's share of a core.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Function {
+    pub(crate) name: String,
+    pub(crate) insn_per_packet: f64,
+}
+
+/// Latency percentiles.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Latency {
+    pub(crate) p50: f64,
+    pub(crate) p99: f64,
+}
+
+/// What a paper says about this mode in this case.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Paper {
+    /// Such as `MFLOW Fig. 8`.
+    pub(crate) figure: String,
+    /// Throughput over the vanilla overlay's.
+    pub(crate) speedup_vs_vanilla: f64,
+}
