@@ -3,9 +3,14 @@
 //! Programs of the distribution, run with an error that says all.
 
 use std::io::Write as _;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use anyhow::{bail, Context as _, Result};
+use anyhow::{bail, ensure, Context as _, Result};
+
+/// How long programs and flows may take to get going.
+const START: Duration = Duration::from_secs(30);
 
 /// Runs a command line (split at white space, no quoting) and returns its standard output.
 pub(crate) fn run(line: &str) -> Result<String> {
@@ -40,6 +45,47 @@ pub(crate) fn start(line: &str) -> Result<Child> {
         .stderr(Stdio::null())
         .spawn()
         .with_context(|| format!("cannot run: {line}"))
+}
+
+/// A program of the distribution that runs on one CPU until the end of the scope.
+pub(crate) struct Program(Child);
+
+impl Program {
+    /// Starts it, in a namespace or in the caller's.
+    pub(crate) fn start(namespace: Option<&str>, cpu: usize, line: &str) -> Result<Self> {
+        let line = format!("taskset -c {cpu} {line}");
+        let line = match namespace {
+            Some(name) => format!("ip netns exec {name} {line}"),
+            None => line,
+        };
+        start(&line).map(Self)
+    }
+
+    /// Returns how it ended, if it did.
+    pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        Ok(self.0.try_wait()?)
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _already_ended = self.0.kill();
+        let _already_ended = self.0.wait();
+    }
+}
+
+/// Waits until a condition holds that takes programs and flows some time to bring about.
+pub(crate) fn wait_until(what: &str, condition: impl Fn() -> Result<bool>) -> Result<()> {
+    let begin = Instant::now();
+    while !condition()? {
+        ensure!(
+            begin.elapsed() < START,
+            "waited {} s in vain until {what}",
+            START.as_secs()
+        );
+        thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
 }
 
 fn prepare(line: &str) -> Result<Command> {

@@ -1,31 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which CPU does what, so that no core's work is mistaken for another's.
-//!
-//! ```text
-//!   CPU 0            CPU 1          CPU 2 .. 5              CPU 6                CPU 7
-//!   reader and       eth0: the      lanes (the first 1, 2   sender and other     eth1: the client's
-//!   housekeeping     NIC core       or 4 of them)           client programs      NIC
-//! ```
+//! CPUs of the guest: who runs where, and which are there.
 
 use std::fs;
 
 use anyhow::{Context as _, Result};
+pub(crate) use mflow_protocol::cpus::{CLIENT_NIC, LANES, NEEDED, NIC, READER, SENDER};
 use nix::sched::{sched_setaffinity, CpuSet};
 use nix::unistd::Pid;
-
-/// The CPU of the receiving application.
-pub(crate) const READER: usize = 0;
-/// The CPU that takes the interrupts of the server's NIC.
-pub(crate) const NIC: usize = 1;
-/// The CPUs that may become lanes.
-pub(crate) const LANES: [usize; 4] = [2, 3, 4, 5];
-/// The CPU of the sending application.
-pub(crate) const SENDER: usize = 6;
-/// The CPU that takes the interrupts of the client's NIC.
-pub(crate) const CLIENT_NIC: usize = 7;
-/// How many CPUs the guest must have.
-pub(crate) const NEEDED: usize = 8;
 
 /// Returns the first `count` lane CPUs as a CPU list: `2-3`.
 pub(crate) fn lane_list(count: usize) -> String {

@@ -35,6 +35,11 @@ impl Ledger {
         }
     }
 
+    /// Returns one more than the highest number that has arrived.
+    pub(crate) fn end(&self) -> u64 {
+        self.end
+    }
+
     /// Returns how many different datagrams have arrived.
     pub(crate) fn delivered(&self) -> u64 {
         self.delivered

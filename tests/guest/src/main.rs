@@ -8,10 +8,10 @@
 
 #![forbid(unsafe_code)]
 
+mod bench;
 mod cases;
 mod command;
 mod cpu;
-mod datagram;
 mod demo;
 mod hog;
 mod init;
@@ -42,6 +42,8 @@ struct Cli {
 
 #[derive(clap::Subcommand)]
 enum Subcommand {
+    /// Measure cases that the host ordered, with the frames and the counting plug-in it provides.
+    Bench(bench::Options),
     /// Run the test cases, one after the other; one JSON line per case on the verdict port.
     Cases(cases::Options),
     /// Measure the vanilla stack and mflow on 2 and 4 lanes side by side.
@@ -57,6 +59,7 @@ fn main() -> ExitCode {
         init::main();
     }
     let result: Result<ExitCode> = match Cli::parse().command {
+        Subcommand::Bench(options) => bench::run(&options),
         Subcommand::Cases(options) => cases::run(&options),
         Subcommand::Demo(options) => demo::run(&options),
         Subcommand::Stream(options) => stream::run(&options),

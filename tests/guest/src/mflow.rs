@@ -17,6 +17,8 @@ pub(crate) const DEBUGFS: &str = "/sys/kernel/debug/mflow";
 /// The values the module is loaded with.
 #[derive(Clone, Debug)]
 pub(crate) struct Knobs {
+    /// The device that is opted in.
+    pub(crate) device: &'static str,
     /// How many of the lane CPUs to use.
     pub(crate) lanes: usize,
     /// Packets per batch.
@@ -36,6 +38,7 @@ const MIN_FLOW_PPS: u32 = 100;
 impl Default for Knobs {
     fn default() -> Self {
         Self {
+            device: "eth0",
             lanes: 2,
             batch_pkts: 256,
             merge_timeout_us: STRICT_TIMEOUT_US,
@@ -48,11 +51,12 @@ impl Knobs {
     /// Returns the knobs as `modprobe` takes them.
     pub(crate) fn parameters(&self) -> String {
         format!(
-            "cpus={} batch_pkts={} merge_timeout_us={} min_flow_pps={} devices=eth0 enabled=1",
+            "cpus={} batch_pkts={} merge_timeout_us={} min_flow_pps={} devices={} enabled=1",
             cpu::lane_list(self.lanes),
             self.batch_pkts,
             self.merge_timeout_us,
-            self.min_flow_pps
+            self.min_flow_pps,
+            self.device
         )
     }
 }
@@ -66,7 +70,7 @@ pub(crate) fn load(knobs: &Knobs) -> Result<()> {
         ("batch_pkts", knobs.batch_pkts.to_string()),
         ("merge_timeout_us", knobs.merge_timeout_us.to_string()),
         ("min_flow_pps", knobs.min_flow_pps.to_string()),
-        ("devices", "eth0".to_owned()),
+        ("devices", knobs.device.to_owned()),
     ] {
         let found = read(name)?;
         if found.trim() != expected {

@@ -15,10 +15,10 @@ use nix::errno::Errno;
 use nix::poll::{poll, PollFd, PollFlags};
 use nix::sys::socket::{recvmmsg, setsockopt, sockopt, MsgFlags, MultiHeaders};
 
-use crate::datagram::{self, Head};
 use crate::ledger::Ledger;
 use crate::sender::now_ns;
 use crate::{cpu, netns, topology};
+use mflow_protocol::datagram::{self, Head};
 
 /// Datagrams taken by one system call.
 const BATCH: usize = 64;

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure, Result};
 
-use crate::datagram::MIN_BYTES;
 use crate::mflow::{self, Knobs, Stats};
 use crate::outcome::Outcome;
 use crate::stream::{self, Live, Plan};
 use crate::topology::{self, Family};
+use mflow_protocol::datagram::MIN_BYTES;
 
 /// How much of the rate that the vanilla stack carries without loss is offered where nothing may be lost.
 const SHARE: f64 = 0.6;

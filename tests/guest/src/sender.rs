@@ -15,8 +15,8 @@ use nix::errno::Errno;
 use nix::sys::socket::{sendmmsg, ControlMessage, MsgFlags, MultiHeaders};
 use nix::time::{clock_gettime, ClockId};
 
-use crate::datagram::{self, Head, Pattern};
 use crate::{cpu, netns, topology};
+use mflow_protocol::datagram::{self, Head, Pattern};
 
 /// The most datagrams handed to the kernel by one system call, so the largest burst on the wire.
 const BURST: usize = 32;
@@ -124,7 +124,7 @@ fn send(order: &Order, shared: &Shared) -> Result<()> {
         .iter()
         .map(|to| connect(order, to))
         .collect::<Result<Vec<UdpSocket>>>()?;
-    let pattern = Pattern::new();
+    let pattern = Pattern::default();
     let mut buffers = vec![vec![0; order.bytes]; BURST];
     let mut headers = MultiHeaders::<()>::preallocate(BURST, None);
     let mut pace = Pace::start(order.rate);

@@ -4,23 +4,21 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::process::Child;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{ensure, Context as _, Result};
 use serde::Serialize;
 
+use crate::command::{self, Program};
 use crate::mflow::{self, Stats};
 use crate::softnet::Softnet;
 use crate::topology::{Family, CLIENT, CONTAINER};
-use crate::{command, cpu, netns};
+use crate::{cpu, netns};
 
 /// How many clients stream at once.
 pub(crate) const CLIENTS: usize = 3;
 const BYTES: usize = 16;
-/// How long the clients may take until all of them stream.
-const START: Duration = Duration::from_secs(30);
 /// From then until the measurement begins.
 const SETTLE: Duration = Duration::from_millis(500);
 /// Longer than any measurement: the clients are ended, they do not end.
@@ -41,43 +39,33 @@ pub(crate) struct Measured {
     pub(crate) mflow: BTreeMap<String, i64>,
 }
 
-/// Ends a program with the scope.
-struct Program(Child);
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _already_ended = self.0.kill();
-        let _already_ended = self.0.wait();
-    }
-}
-
 /// Measures for `time`; with the module loaded, only once all flows are split.
 pub(crate) fn measure(time: Duration) -> Result<Measured> {
     let loaded = mflow::loaded();
     let before = mflow::flows_split()?;
     let container = Family::V4.container();
-    let _server = program(
-        CONTAINER,
+    let _server = Program::start(
+        Some(CONTAINER),
         cpu::READER,
         &format!("server -i {container} --buffer-size 16777216"),
     )?;
-    wait_until("the sockperf server listens", || {
+    command::wait_until("the sockperf server listens", || {
         let sockets = in_container("udp")?;
         Ok(sockets.lines().count() > 1)
     })?;
     let mut clients = Vec::new();
     for _ in 0..CLIENTS {
-        clients.push(program(
-            CLIENT,
+        clients.push(Program::start(
+            Some(CLIENT),
             cpu::SENDER,
             &format!(
                 "throughput -i {container} -m {BYTES} -t {CLIENT_SECONDS} --mps max --no-rdtsc"
             ),
         )?);
     }
-    wait_until("messages arrive", || Ok(udp("InDatagrams")? > 1_000))?;
+    command::wait_until("messages arrive", || Ok(udp("InDatagrams")? > 1_000))?;
     if loaded {
-        wait_until("the clients' flows are split", || {
+        command::wait_until("the clients' flows are split", || {
             Ok(mflow::flows_split()? >= before + CLIENTS as u64)
         })?;
     }
@@ -95,7 +83,7 @@ pub(crate) fn measure(time: Duration) -> Result<Measured> {
         None => BTreeMap::new(),
     };
     for client in &mut clients {
-        let ended = client.0.try_wait()?;
+        let ended = client.ended()?;
         ensure!(ended.is_none(), "a sockperf client has ended: {ended:?}");
     }
     Ok(Measured {
@@ -106,26 +94,6 @@ pub(crate) fn measure(time: Duration) -> Result<Measured> {
         softnet_pkts: softnet.processed,
         mflow,
     })
-}
-
-fn program(namespace: &str, cpu: usize, arguments: &str) -> Result<Program> {
-    command::start(&format!(
-        "ip netns exec {namespace} taskset -c {cpu} sockperf {arguments}"
-    ))
-    .map(Program)
-}
-
-fn wait_until(what: &str, condition: impl Fn() -> Result<bool>) -> Result<()> {
-    let start = Instant::now();
-    while !condition()? {
-        ensure!(
-            start.elapsed() < START,
-            "waited {} s in vain until {what}",
-            START.as_secs()
-        );
-        thread::sleep(Duration::from_millis(50));
-    }
-    Ok(())
 }
 
 /// Returns one of the container's UDP counters.

@@ -15,7 +15,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure, Context as _, Result};
 
-use crate::datagram;
 use crate::mflow::{self, Knobs, Stats};
 use crate::outcome::Outcome;
 use crate::receiver::{Books, Receiver};
@@ -23,6 +22,7 @@ use crate::rig::Rig;
 use crate::sender::{now_ns, Order, Sender};
 use crate::softnet::Softnet;
 use crate::topology::{self, Family};
+use mflow_protocol::datagram;
 
 /// The first port the container listens on.
 const PORT: u16 = 5001;

@@ -29,6 +29,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{bail, Context as _, Result};
+use mflow_protocol::network::{CLIENT_MAC, CONTAINER_MAC, WIRE_MTU};
 use serde::Serialize;
 
 use crate::{command, cpu, netns};
@@ -37,11 +38,8 @@ use crate::{command, cpu, netns};
 pub(crate) const CLIENT: &str = "client";
 /// The namespace of the container.
 pub(crate) const CONTAINER: &str = "container";
-/// Bytes of an IP packet that fit in a frame on the wire.
-const WIRE_MTU: usize = 1500;
-
-const CLIENT_MAC: &str = "02:00:00:00:01:01";
-const CONTAINER_MAC: &str = "02:00:00:00:01:02";
+/// The NIC that frames from outside the guest come in on.
+pub(crate) const FEED: &str = "eth2";
 
 /// An address family.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, clap::ValueEnum)]
@@ -178,6 +176,14 @@ fn underlay_up() -> Result<()> {
              neigh replace fd00:50::2 lladdr {eth0} dev eth1"
         ),
     )
+}
+
+/// Brings up the NIC that frames from outside the guest come in on, and returns its address. It carries nothing else: the
+/// frames are for the addresses of the server's other NIC.
+pub(crate) fn feed_up() -> Result<String> {
+    pin_interrupts(FEED, cpu::NIC)?;
+    ip(None, &format!("link set {FEED} up mtu {WIRE_MTU}"))?;
+    mac(FEED)
 }
 
 /// Brings the server's NIC up again; what went with its link comes back.

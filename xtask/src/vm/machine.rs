@@ -6,6 +6,7 @@
 //! does not end at all is a failure, whatever was said before.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
@@ -108,6 +109,17 @@ pub(crate) enum Event {
     Trouble(Trouble),
 }
 
+/// What a measurement adds to a machine.
+#[derive(Debug)]
+pub(crate) struct Instruments {
+    /// A plug-in of QEMU, with its arguments.
+    plugin: OsString,
+    /// QEMU's end of the wire of a third NIC.
+    wire: UnixStream,
+    /// The socket that a fourth serial port connects to.
+    credit: PathBuf,
+}
+
 /// A running guest.
 pub(crate) struct Vm {
     child: Child,
@@ -156,7 +168,13 @@ impl Machine {
         }
     }
 
-    fn command(&self, wire: &[UnixStream; 2], initramfs: &Path, ports: [&str; 3]) -> Command {
+    fn command(
+        &self,
+        wire: &[UnixStream; 2],
+        initramfs: &Path,
+        ports: [&str; 3],
+        instruments: Option<&Instruments>,
+    ) -> Command {
         let mut command = qemu::command();
         // Nothing but what is named here; a guest that reboots has crashed.
         command.args(["-nodefaults", "-no-user-config", "-no-reboot"]);
@@ -181,11 +199,20 @@ impl Machine {
         command.arg("-kernel").arg(&self.image);
         command.arg("-initrd").arg(initramfs);
         // The kernel's log has a port of its own; a panic ends the guest at once.
-        command.args(["-append", "console=ttyS2 panic=-1 oops=panic rdinit=/init"]);
+        // Functions are where the kernel's symbol table says.
+        let append = "console=ttyS2 panic=-1 oops=panic rdinit=/init nokaslr";
+        command.args(["-append", append]);
         for port in ports {
             command.args(["-serial", port]);
         }
-        for (nic, end) in wire.iter().enumerate() {
+        let mut ends: Vec<&UnixStream> = wire.iter().collect();
+        if let Some(instruments) = instruments {
+            command.arg("-plugin").arg(&instruments.plugin);
+            command.arg("-serial");
+            command.arg(format!("unix:{}", instruments.credit.display()));
+            ends.push(&instruments.wire);
+        }
+        for (nic, end) in ends.into_iter().enumerate() {
             let fd = end.as_raw_fd();
             command.args([
                 "-netdev",
@@ -212,9 +239,29 @@ impl Machine {
 fn wire() -> Result<[UnixStream; 2]> {
     let (one, other) = UnixStream::pair()?;
     for end in [&one, &other] {
-        rustix::io::fcntl_setfd(end, rustix::io::FdFlags::empty())?;
+        inherit(end)?;
     }
     Ok([one, other])
+}
+
+/// Lets QEMU have this end of a wire.
+fn inherit(end: &UnixStream) -> Result<()> {
+    rustix::io::fcntl_setfd(end, rustix::io::FdFlags::empty())?;
+    Ok(())
+}
+
+impl Instruments {
+    /// Returns the instruments, and our end of the third NIC's wire.
+    pub(crate) fn new(plugin: OsString, credit: PathBuf) -> Result<(Self, UnixStream)> {
+        let (ours, wire) = UnixStream::pair()?;
+        inherit(&wire)?;
+        let instruments = Self {
+            plugin,
+            wire,
+            credit,
+        };
+        Ok((instruments, ours))
+    }
 }
 
 impl Vm {
@@ -224,6 +271,17 @@ impl Vm {
         order: &Order,
         name: &str,
         terminal: Terminal,
+    ) -> Result<Self> {
+        Self::boot_with(machine, order, name, terminal, None)
+    }
+
+    /// Boots the machine with instruments.
+    pub(crate) fn boot_with(
+        machine: &Machine,
+        order: &Order,
+        name: &str,
+        terminal: Terminal,
+        instruments: Option<Instruments>,
     ) -> Result<Self> {
         let logs = paths::logs()?;
         let dir = tempfile::tempdir()?;
@@ -245,6 +303,7 @@ impl Vm {
             &wire,
             &archive,
             [&here, &file(verdicts.path()), &file(kernel_log.path())],
+            instruments.as_ref(),
         );
         if !order.interactive {
             command.stdin(Stdio::null());

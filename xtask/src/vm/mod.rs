@@ -19,7 +19,7 @@ use std::time::Duration;
 use anyhow::{bail, Result};
 
 pub(crate) use self::guest::build as build_guest;
-pub(crate) use self::machine::{Accel, Event, Machine, Order, Terminal, Threads, Vm};
+pub(crate) use self::machine::{Accel, Event, Instruments, Machine, Order, Terminal, Threads, Vm};
 pub(crate) use self::trouble::Trouble;
 
 use crate::kernel::{self, Flavor};

@@ -3,11 +3,11 @@
 //! Traffic of every shape: number of lanes, batch size, datagram size, address families, several flows.
 
 use super::{Case, Run};
-use crate::datagram::{MAX_BYTES, MIN_BYTES};
 use crate::mflow::Knobs;
 use crate::rig::Rig;
 use crate::stream::Plan;
 use crate::topology::Family;
+use mflow_protocol::datagram::{MAX_BYTES, MIN_BYTES};
 
 /// Returns the cases.
 pub(super) fn cases() -> Vec<Case> {

@@ -92,18 +92,22 @@ pub(crate) fn command() -> Command {
 
 /// Returns whether guests that run on several threads may patch their own code.
 pub(crate) fn has_safe_threads() -> bool {
-    Qemu::find(&SAFE_THREADS).is_some_and(|qemu| qemu.suits(&SAFE_THREADS))
+    suits(&SAFE_THREADS)
+}
+
+/// Returns whether there is a QEMU that will do.
+pub(crate) fn suits(wish: &Wish) -> bool {
+    Qemu::find(wish).is_some_and(|qemu| qemu.suits(wish))
 }
 
 /// Fetches a newer QEMU if there is none that will do; if that fails, says what to expect.
 pub(crate) fn ensure(wish: &Wish) -> Result<()> {
-    let suits = || Qemu::find(wish).is_some_and(|qemu| qemu.suits(wish));
-    if suits() {
+    if suits(wish) {
         return Ok(());
     }
     let _lock = lock()?;
     // Another command may have fetched it while we waited.
-    if suits() {
+    if suits(wish) {
         return Ok(());
     }
     let why = match failed_lately() {

@@ -12,9 +12,9 @@
 //! only there from 24 bytes on; the smallest datagram is the bare 16-byte head.
 
 /// The smallest datagram.
-pub(crate) const MIN_BYTES: usize = 16;
+pub const MIN_BYTES: usize = 16;
 /// The largest datagram that UDP over IPv4 carries.
-pub(crate) const MAX_BYTES: usize = 65_507;
+pub const MAX_BYTES: usize = 65_507;
 
 const TIME: usize = MIN_BYTES;
 const FILLING: usize = TIME + 8;
@@ -22,11 +22,11 @@ const FILLING: usize = TIME + 8;
 const PATTERN_STEPS: usize = 251;
 
 /// The bytes that fill datagrams: long enough for the largest one from any start.
-pub(crate) struct Pattern(Vec<u8>);
+pub struct Pattern(Vec<u8>);
 
-impl Pattern {
+impl Default for Pattern {
     /// Returns the pattern; all are equal.
-    pub(crate) fn new() -> Self {
+    fn default() -> Self {
         // A linear congruential generator: no short period that a misplaced piece could hide in.
         let mut state = 0x2545_f491_u32;
         let bytes = (0..MAX_BYTES + PATTERN_STEPS).map(|_| {
@@ -35,7 +35,9 @@ impl Pattern {
         });
         Self(bytes.collect())
     }
+}
 
+impl Pattern {
     fn filling(&self, sequence: u64, length: usize) -> &[u8] {
         let start = (sequence % PATTERN_STEPS as u64) as usize;
         &self.0[start..start + length]
@@ -44,17 +46,17 @@ impl Pattern {
 
 /// What a good datagram says about itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Head {
+pub struct Head {
     /// The flow it belongs to.
-    pub(crate) flow: u16,
+    pub flow: u16,
     /// Its number within the flow, from 0.
-    pub(crate) sequence: u64,
+    pub sequence: u64,
     /// When it was sent, in nanoseconds of the sender's clock; `None` if it is too short to carry that.
-    pub(crate) sent_ns: Option<u64>,
+    pub sent_ns: Option<u64>,
 }
 
 /// Writes a datagram that fills `buffer`.
-pub(crate) fn encode(pattern: &Pattern, head: Head, buffer: &mut [u8]) {
+pub fn encode(pattern: &Pattern, head: Head, buffer: &mut [u8]) {
     let length = buffer.len();
     assert!((MIN_BYTES..=MAX_BYTES).contains(&length));
     buffer[0..2].copy_from_slice(&head.flow.to_be_bytes());
@@ -71,7 +73,7 @@ pub(crate) fn encode(pattern: &Pattern, head: Head, buffer: &mut [u8]) {
 }
 
 /// Returns what the datagram says, or `None` if one bit of it is not as it was sent.
-pub(crate) fn decode(bytes: &[u8]) -> Option<Head> {
+pub fn decode(bytes: &[u8]) -> Option<Head> {
     if bytes.len() < MIN_BYTES
         || usize::from(u16::from_be_bytes(array(bytes, 2))) != bytes.len()
         || u32::from_be_bytes(array(bytes, 4)) != checksum(bytes)
@@ -109,7 +111,7 @@ mod tests {
             sequence,
             sent_ns: Some(7),
         };
-        encode(&Pattern::new(), head, &mut buffer);
+        encode(&Pattern::default(), head, &mut buffer);
         buffer
     }
 

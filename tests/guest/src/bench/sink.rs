@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The receiving application of the benchmarks: as plain as one can be, one system call for each datagram.
+//!
+//! A second thread, on a CPU that receives nothing, tells whoever makes the frames how far the flows have arrived. It
+//! is what keeps frames from piling up in front of a socket that is slower than the wire.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{mpsc, Arc};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::{bail, Context as _, Result};
+use mflow_protocol::datagram;
+use nix::sys::socket::{setsockopt, sockopt};
+
+use super::window::Counts;
+use crate::ledger::Ledger;
+use crate::{cpu, netns};
+
+/// The serial port the sender's credit goes to.
+const CREDIT_PORT: &str = "/dev/ttyS3";
+/// How often it is told.
+const TELL: Duration = Duration::from_millis(2);
+/// How often the reader looks whether it shall stop while nothing arrives.
+const LOOK: Duration = Duration::from_millis(200);
+/// Room for every datagram that may be on its way.
+const SOCKET_BYTES: usize = 48 << 20;
+
+#[derive(Default)]
+struct Shared {
+    stop: AtomicBool,
+    delivered: AtomicU64,
+    reordered: AtomicU64,
+    corrupt: AtomicU64,
+    /// Over all flows, one more than the highest number that has arrived.
+    reached: AtomicU64,
+}
+
+/// The running application.
+pub(super) struct Sink {
+    shared: Arc<Shared>,
+    reader: JoinHandle<Result<()>>,
+    teller: JoinHandle<Result<()>>,
+}
+
+impl Sink {
+    /// Starts to receive in a namespace; returns when the socket is bound.
+    pub(super) fn start(
+        namespace: Option<&'static str>,
+        address: SocketAddr,
+        flows: u16,
+        bytes: usize,
+    ) -> Result<Self> {
+        let shared = Arc::new(Shared::default());
+        let (ready, bound) = mpsc::sync_channel(1);
+        let reader = thread::spawn({
+            let shared = Arc::clone(&shared);
+            move || {
+                cpu::pin(cpu::READER)?;
+                if let Some(namespace) = namespace {
+                    netns::enter(namespace)?;
+                }
+                let socket = UdpSocket::bind(address)
+                    .with_context(|| format!("cannot bind to {address}"))?;
+                setsockopt(&socket, sockopt::RcvBufForce, &SOCKET_BYTES)
+                    .context("SO_RCVBUFFORCE")?;
+                socket.set_read_timeout(Some(LOOK))?;
+                // Nobody waits for it any more only if the run is over.
+                let _nobody_waits = ready.send(());
+                read(&socket, &shared, flows, bytes)
+            }
+        });
+        let is_bound = bound.recv().is_ok();
+        let teller = thread::spawn({
+            let shared = Arc::clone(&shared);
+            move || tell(&shared)
+        });
+        let sink = Self {
+            shared,
+            reader,
+            teller,
+        };
+        if !is_bound {
+            sink.stop()?;
+            bail!("the application ended before it began");
+        }
+        Ok(sink)
+    }
+
+    /// Returns what has arrived; `packets` is what the caller makes of it.
+    pub(super) fn counts(&self) -> Counts {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let delivered = read(&self.shared.delivered);
+        Counts {
+            delivered,
+            packets: delivered,
+            lost: read(&self.shared.reached).saturating_sub(delivered),
+            reordered: read(&self.shared.reordered),
+        }
+    }
+
+    /// Ends the application.
+    pub(super) fn stop(self) -> Result<()> {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        for thread in [self.reader, self.teller] {
+            match thread.join() {
+                Ok(result) => result?,
+                Err(_) => bail!("a thread of the application panicked"),
+            }
+        }
+        let corrupt = self.shared.corrupt.load(Ordering::Relaxed);
+        if corrupt > 0 {
+            bail!("{corrupt} datagrams arrived that nobody sent like that");
+        }
+        Ok(())
+    }
+}
+
+fn read(socket: &UdpSocket, shared: &Shared, flows: u16, bytes: usize) -> Result<()> {
+    let mut ledgers = vec![Ledger::default(); usize::from(flows)];
+    // One byte more than expected: a datagram that has grown does not look good.
+    let mut buffer = vec![0; bytes + 1];
+    while !shared.stop.load(Ordering::Relaxed) {
+        let Ok(length) = socket.recv(&mut buffer) else {
+            // Nothing for a while.
+            continue;
+        };
+        let head = datagram::decode(&buffer[..length]);
+        let known = head.and_then(|head| Some((head, ledgers.get_mut(usize::from(head.flow))?)));
+        let Some((head, ledger)) = known else {
+            add(&shared.corrupt, 1);
+            continue;
+        };
+        let (reached, reordered) = (ledger.end(), ledger.reordered());
+        ledger.book(head.sequence);
+        add(&shared.reached, ledger.end() - reached);
+        add(&shared.reordered, ledger.reordered() - reordered);
+        add(&shared.delivered, 1);
+    }
+    Ok(())
+}
+
+/// Adds to a counter that has one writer.
+fn add(counter: &AtomicU64, count: u64) {
+    if count != 0 {
+        counter.store(counter.load(Ordering::Relaxed) + count, Ordering::Relaxed);
+    }
+}
+
+fn tell(shared: &Shared) -> Result<()> {
+    cpu::pin(cpu::SENDER)?;
+    let mut port: File = OpenOptions::new()
+        .write(true)
+        .open(CREDIT_PORT)
+        .context(CREDIT_PORT)?;
+    let mut told = 0;
+    while !shared.stop.load(Ordering::Relaxed) {
+        thread::sleep(TELL);
+        let reached = shared.reached.load(Ordering::Relaxed);
+        if reached != told {
+            told = reached;
+            port.write_all(format!("{reached}\n").as_bytes())?;
+        }
+    }
+    Ok(())
+}

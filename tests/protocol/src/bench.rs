@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A benchmark, as the host orders it and the guest reports it.
+//!
+//! ```text
+//!   host                                   guest
+//!   order: Vec<Case>  ───────────────────▶ for each case: network, stack
+//!   frames            ◀── "load" Frames ── if the load comes from outside
+//!                     ─── frames ────────▶
+//!                     ◀── credit port ──── how far each flow has arrived, so that not too many are on their way
+//!                     ◀── "window" Window─ after each window
+//!                     ◀── "load" null ──── enough
+//! ```
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Which stack carries the packets.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Stack {
+    /// No overlay: the datagrams go to the host's own address.
+    Native,
+    /// The overlay as it is.
+    Vanilla,
+    /// The overlay with receive packet steering on the VXLAN device, to these many CPUs.
+    Rps {
+        /// CPUs to choose from.
+        cpus: usize,
+    },
+    /// The overlay with the module loaded and switched off.
+    Idle,
+    /// The overlay with mflow.
+    Mflow {
+        /// Splitting CPUs.
+        lanes: usize,
+        /// Packets in a batch.
+        batch_pkts: u32,
+    },
+}
+
+/// What is sent, and by whom.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Load {
+    /// UDP datagrams in ready-made frames from outside the guest, as fast as they are taken.
+    Frames {
+        /// Flows that take turns.
+        flows: u16,
+        /// Bytes per datagram.
+        bytes: usize,
+    },
+    /// One `iperf3` client in the guest for each flow, TCP.
+    Iperf3 {
+        /// Clients.
+        flows: u16,
+        /// Bytes per write.
+        bytes: usize,
+    },
+}
+
+/// One case for one stack.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Case {
+    /// The stack.
+    pub stack: Stack,
+    /// The load.
+    pub load: Load,
+    /// How often it is measured.
+    pub windows: u32,
+    /// For how long each time.
+    pub window_ms: u64,
+}
+
+/// What to send from outside.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Frames {
+    /// The address of the NIC the frames go to.
+    pub nic_mac: String,
+    /// Whether they go through the overlay.
+    pub overlay: bool,
+    /// Flows that take turns.
+    pub flows: u16,
+    /// Bytes per datagram.
+    pub bytes: usize,
+    /// Datagrams of a flow that may be on their way.
+    pub credit: u64,
+}
+
+/// What the guest knows about a window.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Window {
+    /// Datagrams, or bytes of a stream, that the application took.
+    pub delivered: u64,
+    /// Packets on the wire that carried them.
+    pub packets: u64,
+    /// Datagrams that never arrived.
+    pub lost: u64,
+    /// Datagrams that arrived after one of their flow that was sent later.
+    pub reordered: u64,
+    /// Its length on the guest's clock.
+    pub seconds: f64,
+    /// The part of it in which a CPU had nothing to do, by CPU.
+    pub idle: BTreeMap<u32, f64>,
+    /// What the module counted, if it is loaded.
+    pub mflow: BTreeMap<String, i64>,
+}
+
+/// The first port of the container's UDP sockets: flow `n` goes to `PORT + n`, or all to `PORT`.
+pub const PORT: u16 = 5001;

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Which CPU of the guest does what, so that no core's work is mistaken for another's.
+//!
+//! ```text
+//!   CPU 0            CPU 1          CPU 2 .. 5              CPU 6                CPU 7
+//!   reader and       eth0: the      lanes (the first 1, 2   sender and other     eth1: the client's
+//!   housekeeping     NIC core       or 4 of them)           client programs      NIC
+//! ```
+
+/// The CPU of the receiving application.
+pub const READER: usize = 0;
+/// The CPU that takes the interrupts of the server's NIC.
+pub const NIC: usize = 1;
+/// The CPUs that may become lanes.
+pub const LANES: [usize; 4] = [2, 3, 4, 5];
+/// The CPU of the sending application.
+pub const SENDER: usize = 6;
+/// The CPU that takes the interrupts of the client's NIC.
+pub const CLIENT_NIC: usize = 7;
+/// How many CPUs the guest must have.
+pub const NEEDED: usize = 8;

@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the host's commands, the test guest and the counting plug-in say to each other.
+
+pub mod bench;
+pub mod cpus;
+pub mod datagram;
+pub mod mark;
+pub mod network;

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The addresses of the network under test, for whoever makes frames for it.
+
+use std::net::Ipv4Addr;
+
+/// The client in the overlay.
+pub const CLIENT_MAC: &str = "02:00:00:00:01:01";
+/// The client in the overlay.
+pub const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 1);
+/// The container in the overlay.
+pub const CONTAINER_MAC: &str = "02:00:00:00:01:02";
+/// The container in the overlay.
+pub const CONTAINER: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 2);
+/// The client's machine.
+pub const CLIENT_HOST: Ipv4Addr = Ipv4Addr::new(192, 168, 50, 1);
+/// The server's machine.
+pub const SERVER_HOST: Ipv4Addr = Ipv4Addr::new(192, 168, 50, 2);
+/// Bytes of an IP packet that fit in a frame on the wire.
+pub const WIRE_MTU: usize = 1500;
+/// Bytes of an IP packet that fit in a frame of the overlay over IPv4.
+pub const OVERLAY_MTU: usize = WIRE_MTU - 50;
+/// The overlay's network identifier.
+pub const VNI: u32 = 42;
+/// The UDP port of VXLAN.
+pub const VXLAN_PORT: u16 = 4789;

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the counting plug-in wrote, by CPU and function.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{bail, ensure, Context as _, Result};
+
+/// Places below this are no addresses: user space, and whatever found no counter.
+const PLACES: [(u64, &str); 2] = [(0, "[user]"), (1, "[other]")];
+
+/// Where functions begin.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Symbols(BTreeMap<u64, String>);
+
+impl Symbols {
+    /// Reads the kernel's own table, `System.map`.
+    pub(super) fn read(path: &Path) -> Result<Self> {
+        let text =
+            fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        Self::parse(&text)
+    }
+
+    fn parse(text: &str) -> Result<Self> {
+        let mut symbols = BTreeMap::new();
+        for line in text.lines() {
+            let mut words = line.split_whitespace();
+            let (Some(address), Some(kind), Some(name)) =
+                (words.next(), words.next(), words.next())
+            else {
+                bail!("not `address kind name`: {line:?}");
+            };
+            if kind.eq_ignore_ascii_case("t") || kind.eq_ignore_ascii_case("w") {
+                symbols.insert(hexadecimal(address)?, name.to_owned());
+            }
+        }
+        ensure!(!symbols.is_empty(), "no functions");
+        Ok(Self(symbols))
+    }
+
+    /// Adds a module's functions, by address; what was loaded there before is forgotten.
+    pub(super) fn add_module(&mut self, functions: &BTreeMap<String, String>) -> Result<()> {
+        for (address, name) in functions {
+            let address = hexadecimal(address)?;
+            self.0.insert(address, name.clone());
+        }
+        Ok(())
+    }
+
+    /// Returns the function an address lies in.
+    fn name(&self, address: u64) -> String {
+        if let Some((_, name)) = PLACES.iter().find(|(place, _)| *place == address) {
+            return (*name).to_owned();
+        }
+        match self.0.range(..=address).next_back() {
+            Some((_, name)) => readable(name),
+            None => format!("{address:#x}"),
+        }
+    }
+}
+
+fn hexadecimal(text: &str) -> Result<u64> {
+    u64::from_str_radix(text, 16).with_context(|| format!("no address: {text:?}"))
+}
+
+/// Returns a Rust function's path without the decoration of its symbol, and any other name as it is.
+fn readable(name: &str) -> String {
+    let Some(mut rest) = name.strip_prefix("_R") else {
+        return name.to_owned();
+    };
+    // `NtCs5..._5mflow4algo`: every part of the path stands behind its length.
+    let mut parts: Vec<&str> = Vec::new();
+    while let Some(start) = rest.find(|c: char| c.is_ascii_digit()) {
+        let digits = &rest[start..];
+        let end = digits
+            .find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(digits.len());
+        let behind = digits[end..].strip_prefix('_').unwrap_or(&digits[end..]);
+        let part = digits[..end]
+            .parse()
+            .ok()
+            .and_then(|length: usize| behind.get(..length))
+            .filter(|part| {
+                let mut letters = part.chars();
+                letters.all(|c| c.is_ascii_alphanumeric() || c == '_') && !part.is_empty()
+            });
+        rest = match part {
+            Some(part) => {
+                parts.push(part);
+                &behind[part.len()..]
+            }
+            None => &digits[end..],
+        };
+    }
+    match parts.len() {
+        0 => name.to_owned(),
+        count => parts[count.saturating_sub(2)..].join("::"),
+    }
+}
+
+/// Instructions of one window: by CPU, then by function.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Counts(pub(super) Vec<BTreeMap<String, u64>>);
+
+impl Counts {
+    /// Reads window `number` of what the plug-in has written so far.
+    pub(super) fn read(path: &Path, number: u64, symbols: &Symbols) -> Result<Self> {
+        let text =
+            fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        Self::parse(&text, number, symbols)
+    }
+
+    fn parse(text: &str, number: u64, symbols: &Symbols) -> Result<Self> {
+        let begin = format!("window {number} ");
+        let end = format!("end {number}");
+        let mut lines = text.lines().skip_while(|line| !line.starts_with(&begin));
+        let cpus = lines.next().and_then(|line| line.rsplit(' ').next());
+        let cpus: usize = cpus
+            .and_then(|count| count.parse().ok())
+            .with_context(|| format!("the plug-in counted no window {number}"))?;
+        let mut by_cpu = vec![BTreeMap::new(); cpus];
+        for line in lines {
+            if line == end {
+                return Ok(Self(by_cpu));
+            }
+            let (address, counts) = line.split_once(' ').context("a line without counts")?;
+            let name = symbols.name(hexadecimal(address)?);
+            for (functions, count) in by_cpu.iter_mut().zip(counts.split(' ')) {
+                let count: u64 = count
+                    .parse()
+                    .with_context(|| format!("no count: {count:?}"))?;
+                if count > 0 {
+                    *functions.entry(name.clone()).or_default() += count;
+                }
+            }
+        }
+        bail!("the plug-in did not finish window {number}")
+    }
+
+    /// Returns the instructions of one CPU.
+    pub(super) fn of_cpu(&self, cpu: usize) -> u64 {
+        self.0
+            .get(cpu)
+            .map_or(0, |functions| functions.values().sum())
+    }
+
+    /// Returns a CPU's functions, most instructions first.
+    pub(super) fn top(&self, cpu: usize) -> Vec<(&str, u64)> {
+        let mut functions: Vec<(&str, u64)> = self
+            .0
+            .get(cpu)
+            .into_iter()
+            .flatten()
+            .map(|(name, &count)| (name.as_str(), count))
+            .collect();
+        functions.sort_by_key(|&(name, count)| (std::cmp::Reverse(count), name));
+        functions
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAP: &str = "ffffffff81000000 T _stext\nffffffff81000040 t net_rx\nffffffff81000048 D table\nffffffff81000080 T ip_rcv\n";
+    const WINDOWS: &str = "window 0 2\n0 5 6\nend 0\nwindow 1 2\n0 7 0\nffffffff81000042 3 1\n\
+                           ffffffff81000060 4 0\nffffffff81000090 0 9\nend 1\nwindow 2 2\n0 1 1\n";
+
+    #[test]
+    fn instructions_are_booked_to_functions() {
+        let symbols = Symbols::parse(MAP).expect("good table");
+        let counts = Counts::parse(WINDOWS, 1, &symbols).expect("good window");
+        assert_eq!(counts.top(0), [("[user]", 7), ("net_rx", 7)]);
+        assert_eq!(counts.top(1), [("ip_rcv", 9), ("net_rx", 1)]);
+        assert_eq!((counts.of_cpu(0), counts.of_cpu(2)), (14, 0));
+    }
+
+    #[test]
+    fn an_unfinished_or_missing_window_is_an_error() {
+        let symbols = Symbols::parse(MAP).expect("good table");
+        assert!(Counts::parse(WINDOWS, 2, &symbols).is_err());
+        assert!(Counts::parse(WINDOWS, 3, &symbols).is_err());
+    }
+
+    #[test]
+    fn rust_names_are_readable() {
+        assert_eq!(readable("ip_rcv"), "ip_rcv");
+        assert_eq!(
+            readable("_RNvMs_NtNtCs5m9qQ_5mflow4algo10dispatcherNtB4_10Dispatcher8dispatch"),
+            "Dispatcher::dispatch"
+        );
+    }
+}

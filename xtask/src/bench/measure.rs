@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! One boot of the guest: orders cases, makes the frames it asks for, and puts its words and the plug-in's counts together.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{bail, Context as _, Result};
+use mflow_protocol::bench::{Case, Window};
+
+use super::counts::{Counts, Symbols};
+use super::feed::Feed;
+use super::plugin;
+use crate::kernel::{self, Flavor};
+use crate::setup::{self, Need};
+use crate::vm::{self, Event, Hardware, Instruments, Order, Terminal, Vm};
+
+/// How long a guest may be silent.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// One window of a case: what was delivered, and what it took.
+#[derive(Clone, Debug)]
+pub(super) struct Measured {
+    pub(super) window: Window,
+    pub(super) counts: Counts,
+}
+
+/// The guest under measurement.
+pub(super) struct Session {
+    vm: Vm,
+    feed: Feed,
+    counted: PathBuf,
+    symbols: Symbols,
+    /// The plug-in numbers the windows of a boot.
+    windows: u64,
+    _dir: tempfile::TempDir,
+}
+
+impl Session {
+    /// Boots a kernel for these cases; [`Session::next`] returns the results one by one, in their order.
+    pub(super) fn boot(flavor: Flavor, hardware: &Hardware, cases: &[Case]) -> Result<Self> {
+        setup::ensure(&[Need::Kernel, Need::Vm])?;
+        let library = plugin::build()?;
+        let machine = vm::machine(flavor, hardware)?;
+        let build_dir = kernel::ensure(flavor)?.build_dir;
+        let symbols = Symbols::read(&build_dir.join("System.map"))?;
+        let dir = tempfile::tempdir()?;
+        let counted = dir.path().join("counted");
+        let credit = dir.path().join("credit");
+        let (instruments, wire) =
+            Instruments::new(plugin_option(&library, &counted), credit.clone())?;
+        let feed = Feed::start(wire, &credit)?;
+        let order = Order {
+            argv: vec![
+                "mflow-guest".to_owned(),
+                "bench".to_owned(),
+                serde_json::to_string(cases)?,
+            ],
+            interactive: false,
+            env: BTreeMap::new(),
+        };
+        let name = format!("bench-{}", std::process::id());
+        let vm = Vm::boot_with(&machine, &order, &name, Terminal::Log, Some(instruments))?;
+        Ok(Self {
+            vm,
+            feed,
+            counted,
+            symbols,
+            windows: 0,
+            _dir: dir,
+        })
+    }
+
+    /// Measures the next case.
+    pub(super) fn next(&mut self, case: &Case) -> Result<Vec<Measured>> {
+        let mut measured = Vec::new();
+        while measured.len() < case.windows as usize {
+            match self.vm.wait(Some(PATIENCE))? {
+                Event::Said(said) => {
+                    let (word, value) = said.split_once(' ').unwrap_or((&said, "null"));
+                    let context = || format!("the guest said: {said}");
+                    match word {
+                        "load" => self
+                            .feed
+                            .order(serde_json::from_str(value).with_context(context)?),
+                        "symbols" => {
+                            let functions = serde_json::from_str(value).with_context(context)?;
+                            self.symbols.add_module(&functions)?;
+                        }
+                        "window" => {
+                            let window = serde_json::from_str(value).with_context(context)?;
+                            let counts = Counts::read(&self.counted, self.windows, &self.symbols)?;
+                            self.windows += 1;
+                            measured.push(Measured { window, counts });
+                        }
+                        "error" => bail!("{value}"),
+                        _ => bail!("the guest said: {said}"),
+                    }
+                }
+                Event::Complained => {}
+                Event::Exit(code) => bail!(
+                    "the guest program ended with {code}; see {}",
+                    self.vm.terminal_log().display()
+                ),
+                Event::Trouble(trouble) => bail!("{trouble}"),
+            }
+        }
+        Ok(measured)
+    }
+
+    /// Waits until the guest has powered off.
+    pub(super) fn end(mut self) -> Result<()> {
+        loop {
+            match self.vm.wait(Some(PATIENCE))? {
+                Event::Said(_) | Event::Complained => {}
+                Event::Exit(_) => {
+                    self.vm.forget_logs();
+                    return Ok(());
+                }
+                Event::Trouble(trouble) => bail!("{trouble}"),
+            }
+        }
+    }
+}
+
+fn plugin_option(library: &Path, counted: &Path) -> OsString {
+    let mut option = OsString::from("file=");
+    option.push(library);
+    option.push(",out=");
+    option.push(counted);
+    option
+}
