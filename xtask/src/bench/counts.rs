@@ -65,39 +65,32 @@ fn hexadecimal(text: &str) -> Result<u64> {
     u64::from_str_radix(text, 16).with_context(|| format!("no address: {text:?}"))
 }
 
-/// Returns a Rust function's path without the decoration of its symbol, and any other name as it is.
+/// Returns a Rust function's name with the type or module it belongs to, and any other name as it is.
 fn readable(name: &str) -> String {
-    let Some(mut rest) = name.strip_prefix("_R") else {
+    let Ok(path) = rustc_demangle::try_demangle(name) else {
         return name.to_owned();
     };
-    // `NtCs5..._5mflow4algo`: every part of the path stands behind its length.
-    let mut parts: Vec<&str> = Vec::new();
-    while let Some(start) = rest.find(|c: char| c.is_ascii_digit()) {
-        let digits = &rest[start..];
-        let end = digits
-            .find(|c: char| !c.is_ascii_digit())
-            .unwrap_or(digits.len());
-        let behind = digits[end..].strip_prefix('_').unwrap_or(&digits[end..]);
-        let part = digits[..end]
-            .parse()
-            .ok()
-            .and_then(|length: usize| behind.get(..length))
-            .filter(|part| {
-                let mut letters = part.chars();
-                letters.all(|c| c.is_ascii_alphanumeric() || c == '_') && !part.is_empty()
-            });
-        rest = match part {
-            Some(part) => {
-                parts.push(part);
-                &behind[part.len()..]
-            }
-            None => &digits[end..],
-        };
-    }
-    match parts.len() {
-        0 => name.to_owned(),
-        count => parts[count.saturating_sub(2)..].join("::"),
-    }
+    // Without the hash, and without generic parameters, which may be long.
+    let path = format!("{path:#}");
+    let mut depth = 0_u32;
+    let plain: String = path
+        .chars()
+        .filter(|&c| {
+            depth += u32::from(c == '<');
+            let keep = depth == 0;
+            depth -= u32::from(c == '>' && depth > 0);
+            keep
+        })
+        .collect();
+    let parts: Vec<&str> = if plain.starts_with("::") {
+        // `<mflow::algo::dispatcher::Dispatcher>::dispatch`
+        path.split(['<', '>', ':', ' ', ','])
+            .filter(|part| !part.is_empty())
+            .collect()
+    } else {
+        plain.split("::").filter(|part| !part.is_empty()).collect()
+    };
+    parts[parts.len().saturating_sub(2)..].join("::")
 }
 
 /// Instructions of one window: by CPU, then by function.

@@ -213,7 +213,7 @@ mod tests {
         for (overlay, mtu) in [(true, network::OVERLAY_MTU), (false, network::WIRE_MTU)] {
             let head = if overlay { 50 } else { 0 };
             let frames = frames(65_507, overlay);
-            assert_eq!(frames.len(), if overlay { 46 } else { 45 });
+            assert_eq!(frames.len(), if overlay { 47 } else { 45 });
             let mut whole = Vec::new();
             for (index, frame) in frames.iter().enumerate() {
                 assert!(frame.len() <= 14 + network::WIRE_MTU);

@@ -11,7 +11,7 @@ use super::measure::Measured;
 use super::row::{Core, Function, Instructions, Row};
 
 /// Functions listed for each core.
-const TOP: usize = 25;
+const TOP: usize = 120;
 /// A core with more idle time than this could have carried more.
 const SATURATED_IDLE: f64 = 0.03;
 /// The CPUs that receive; what the senders do on the others is not counted.

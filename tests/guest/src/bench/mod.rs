@@ -27,7 +27,7 @@ use crate::{cpu, netns, verdict};
 const SETTLE: Duration = Duration::from_millis(1500);
 /// Datagrams that may be on their way: more than the NIC's ring and less than a lane's, so that a lane that is kept
 /// from running by a busy host does not make the NIC core do its work.
-const CREDIT: u64 = 6_144;
+const CREDIT: u64 = 12_288;
 
 /// Options of `bench`.
 #[derive(Debug, clap::Args)]
