@@ -2,6 +2,7 @@
 
 //! Builds, checks and runs everything of mflow.
 
+mod bench;
 mod demo;
 mod doctor;
 mod kernel;
@@ -36,6 +37,9 @@ enum Subcommand {
     BuildModule(module::Options),
     /// Show the main job: the vanilla stack and mflow side by side
     Demo(demo::Options),
+    /// Show or compare the results of a benchmark
+    #[command(hide = true)]
+    Bench(bench::Options),
     /// Boot a guest: an interactive shell, or one command
     Vm(vm::Options),
     /// Run the test layers
@@ -49,6 +53,7 @@ fn main() -> ExitCode {
         Subcommand::BuildKernel(options) => kernel::run(options),
         Subcommand::BuildModule(options) => module::run(options),
         Subcommand::Demo(options) => demo::run(options),
+        Subcommand::Bench(options) => bench::run(options),
         Subcommand::Vm(options) => vm::run(options),
         Subcommand::Test(options) => test::run(options),
     };
