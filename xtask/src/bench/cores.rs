@@ -8,6 +8,9 @@ use super::figure::{label, Case};
 use super::grid::Grid;
 use super::row::{Core, Instructions, Row};
 
+/// Room for a function's name, in characters.
+const NAME: usize = 40;
+
 /// Rows of the grid of functions.
 const FUNCTIONS: usize = 14;
 
@@ -125,13 +128,23 @@ pub(crate) fn functions(case: &Case<'_>) -> Grid {
         .collect();
     heaviest.sort_by(|one, other| other.0.total_cmp(&one.0));
     for (_, name) in heaviest.into_iter().take(FUNCTIONS) {
-        let mut cells = vec![name.to_owned()];
+        let mut cells = vec![short(name)];
         for (_, core) in &columns {
             cells.push(found(core, name).map_or(".".to_owned(), |insn| format!("{insn:.0}")));
         }
         grid.row(cells);
     }
     grid
+}
+
+/// Cuts the front of a long name: a mangled one ends with what it is about.
+fn short(name: &str) -> String {
+    let surplus = name.chars().count().saturating_sub(NAME);
+    if surplus == 0 {
+        return name.to_owned();
+    }
+    let end: String = name.chars().skip(surplus + 3).collect();
+    format!("...{end}")
 }
 
 /// The two rows whose difference tells the most, as far as they were measured.
@@ -194,6 +207,17 @@ mod tests {
         let first = text.lines().nth(1).expect("a function");
         assert!(first.starts_with("made_up_receive"), "{text}");
         assert!(first.contains("4000"), "{text}");
+    }
+
+    #[test]
+    fn long_names_keep_their_end() {
+        assert_eq!(short("udp_rcv"), "udp_rcv");
+        let long = short(&format!("{}_split", "x".repeat(NAME)));
+        assert_eq!(long.chars().count(), NAME);
+        assert!(
+            long.starts_with("...x") && long.ends_with("_split"),
+            "{long}"
+        );
     }
 
     #[test]

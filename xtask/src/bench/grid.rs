@@ -92,7 +92,7 @@ impl Grid {
     /// Returns the grid as Markdown.
     pub(crate) fn markdown(&self) -> String {
         let all: Vec<usize> = (0..self.columns.len()).collect();
-        let mut table = self.table(&all, |cell| cell.replace('|', "\\|"));
+        let mut table = self.table(&all, escape);
         table.load_style(ASCII_MARKDOWN);
         let mut lines: Vec<String> = table.lines().collect();
         // The library's second line does not align.
@@ -129,6 +129,18 @@ impl Grid {
         }
         table
     }
+}
+
+/// Takes what Markdown would read as its own, such as the underscores of a function's name.
+fn escape(cell: &str) -> String {
+    let mut text = String::new();
+    for c in cell.chars() {
+        if "|_*<\\`".contains(c) {
+            text.push('\\');
+        }
+        text.push(c);
+    }
+    text
 }
 
 fn width(text: &str) -> usize {
@@ -185,6 +197,12 @@ mod tests {
             .collect();
         assert_eq!(cells, [5, 5, 5, 5], "{text}");
         assert!(text.contains("| --- | ---: | ---: | ---: |"), "{text}");
+    }
+
+    #[test]
+    fn markdown_does_not_read_names() {
+        assert_eq!(escape("__udp4_lib_rcv"), "\\_\\_udp4\\_lib\\_rcv");
+        assert_eq!(escape("a|b"), "a\\|b");
     }
 
     #[test]

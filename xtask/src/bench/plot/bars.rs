@@ -34,14 +34,13 @@ pub(super) fn draw(case: &Case<'_>) -> Result<Option<Picture>> {
     );
     let bars: usize = case.rows.iter().map(|row| room(row) + 1).sum();
     let width = (bars as u32 * BAR + 90).max(360) + LEGEND;
-    let title = format!("{}: instructions per delivered wire packet", case.name);
     let svg = canvas::svg(width, |root| {
         let mut chart = canvas::axes(
             root,
             &Axes {
-                title: &title,
+                title: case.name,
                 below: None,
-                beside: "instructions per packet",
+                beside: "instructions per delivered wire packet",
                 x_max: bars as f64,
                 y_max,
             },
@@ -64,7 +63,10 @@ pub(super) fn draw(case: &Case<'_>) -> Result<Option<Picture>> {
     })?;
     Ok(Some(Picture {
         name: case.name.to_owned(),
-        caption: format!("{title}, a bar per core"),
+        caption: format!(
+            "{}: instructions per delivered wire packet, a bar per core",
+            case.name
+        ),
         svg,
     }))
 }
@@ -78,13 +80,14 @@ fn mode(
     colours: &[(String, RGBColor)],
 ) -> Result<()> {
     let (x, y) = chart.backend_coord(&(middle, 0.0));
-    canvas::centred(root, &label(row), (x, y + 8), 12, VPos::Top)?;
+    canvas::centred(root, &label(row), (x, y + 8), 14, VPos::Top)?;
     let Some(insn) = row.insn_per_packet.as_ref().filter(|insn| finite(insn)) else {
-        return canvas::centred(root, "not available", (x, y - 8), 11, VPos::Bottom);
+        return canvas::centred(root, "not available", (x, y - 8), 13, VPos::Bottom);
     };
+    let first = left + (room(row) - cores(row).len()) as f64 / 2.0;
     let mut busiest: Option<(f64, f64)> = None;
     for (core, place) in cores(row).into_iter().zip(0..) {
-        let start = left + f64::from(place);
+        let start = first + f64::from(place);
         let height = core.insn_per_packet;
         let colour = colours
             .iter()
@@ -102,7 +105,7 @@ fn mode(
     let (x, y) = chart.backend_coord(&(place, insn.max.max(insn.busiest)));
     let mark = if row.saturated { "" } else { "*" };
     let text = format!("{:.0}{mark}", insn.busiest);
-    canvas::centred(root, &text, (x, y - 3), 12, VPos::Bottom)
+    canvas::centred(root, &text, (x, y - 3), 14, VPos::Bottom)
 }
 
 fn cores(row: &Row) -> Vec<&Core> {

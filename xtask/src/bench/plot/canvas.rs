@@ -24,8 +24,9 @@ pub(super) const LEGEND: u32 = 150;
 /// Ink for text and lines: the paper is always white.
 pub(super) const INK: RGBColor = RGBColor(0x20, 0x20, 0x20);
 
-/// Colours that people with colour blindness can tell apart (Okabe and Ito), and that are readable on white.
-pub(super) const COLOURS: [RGBColor; 8] = [
+/// Colours that are readable on white. The first eight, Okabe and Ito's with a darker yellow, can be told apart by people with
+/// colour blindness; the others are for a picture of all modes with both ways to split.
+pub(super) const COLOURS: [RGBColor; 12] = [
     RGBColor(0x00, 0x72, 0xB2),
     RGBColor(0xE6, 0x9F, 0x00),
     RGBColor(0x00, 0x9E, 0x73),
@@ -34,6 +35,10 @@ pub(super) const COLOURS: [RGBColor; 8] = [
     RGBColor(0xCC, 0x79, 0xA7),
     RGBColor(0xC8, 0xB9, 0x00),
     RGBColor(0x80, 0x80, 0x80),
+    RGBColor(0x33, 0x22, 0x88),
+    RGBColor(0x88, 0x22, 0x55),
+    RGBColor(0x8B, 0x5A, 0x2B),
+    RGBColor(0x66, 0xCC, 0x66),
 ];
 
 /// Draws on white paper and returns the SVG file's text.
@@ -66,7 +71,7 @@ pub(super) struct Axes<'a> {
 /// Draws title and axes.
 pub(super) fn axes<'a, 'b>(root: &'a Area<'b>, axes: &Axes<'_>) -> Result<Chart<'a, 'b>> {
     let mut chart = ChartBuilder::on(root)
-        .caption(axes.title, font(17))
+        .caption(axes.title, font(20))
         .margin(10)
         .margin_right(LEGEND)
         .x_label_area_size(48)
@@ -74,11 +79,15 @@ pub(super) fn axes<'a, 'b>(root: &'a Area<'b>, axes: &Axes<'_>) -> Result<Chart<
         .build_cartesian_2d(0.0..axes.x_max, 0.0..axes.y_max)?;
     let mut mesh = chart.configure_mesh();
     mesh.disable_x_mesh()
-        .light_line_style(WHITE)
+        .max_light_lines(0)
         .bold_line_style(RGBColor(0xDD, 0xDD, 0xDD))
         .axis_style(INK)
-        .label_style(font(12))
-        .axis_desc_style(font(13))
+        .label_style(font(14))
+        .axis_desc_style(font(15))
+        .y_label_formatter(&|value| {
+            // Steps of a tenth are no exact numbers.
+            format!("{}", (value * 1e6).round() / 1e6)
+        })
         .y_desc(axes.beside);
     match &axes.below {
         Some((below, ticks)) => mesh
@@ -122,7 +131,7 @@ pub(super) fn legend(root: &Area<'_>, entries: &[(String, RGBColor)]) -> Result<
 
 /// Writes text at the right of a point.
 pub(super) fn beside(root: &Area<'_>, text: &str, at: (i32, i32)) -> Result<()> {
-    let style = font(12).pos(Pos::new(HPos::Left, VPos::Center));
+    let style = font(14).pos(Pos::new(HPos::Left, VPos::Center));
     root.draw_text(text, &style, at)?;
     Ok(())
 }

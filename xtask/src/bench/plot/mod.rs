@@ -38,7 +38,7 @@ pub(crate) fn write(rows: &[Row], folder: &Path) -> Result<Vec<Plot>> {
     let mut plots = Vec::new();
     for figure in group(rows) {
         for picture in pictures(&figure)? {
-            let path = folder.join(format!("{}.svg", picture.name));
+            let path = folder.join(file_name(&picture.name));
             fs::write(&path, picture.svg)
                 .with_context(|| format!("cannot write {}", path.display()))?;
             plots.push(Plot {
@@ -51,12 +51,19 @@ pub(crate) fn write(rows: &[Row], folder: &Path) -> Result<Vec<Plot>> {
     Ok(plots)
 }
 
+/// A case's name comes from a file and must not lead out of the folder.
+fn file_name(name: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+    name.chars().map(plain).collect::<String>() + ".svg"
+}
+
 fn pictures(figure: &Figure<'_>) -> Result<Vec<Picture>> {
     if figure.kind == Kind::Order {
         return Ok(order::draw(figure)?.into_iter().collect());
     }
     let mut pictures = Vec::new();
-    if figure.kind != Kind::Overhead {
+    // These two are about something else.
+    if !matches!(figure.kind, Kind::Overhead | Kind::Latency) {
         pictures.extend(speedup::draw(figure)?);
     }
     for case in &figure.cases {
@@ -132,6 +139,12 @@ mod tests {
                 .next()
                 .is_some_and(|line| line.contains("#FFFFFF")));
         }
+    }
+
+    #[test]
+    fn files_stay_in_their_folder() {
+        assert_eq!(file_name("udp-16"), "udp-16.svg");
+        assert_eq!(file_name("../x"), "---x.svg");
     }
 
     #[test]

@@ -45,7 +45,7 @@ pub(super) fn draw(figure: &Figure<'_>) -> Result<Option<Picture>> {
         let mut left = 0.5;
         for (name, rows) in &cases {
             let (x, y) = chart.backend_coord(&(left + rows.len() as f64 / 2.0, 0.0));
-            canvas::centred(root, name, (x, y + 8), 12, VPos::Top)?;
+            canvas::centred(root, name, (x, y + 8), 14, VPos::Top)?;
             for row in rows {
                 let colour = colours
                     .iter()
@@ -55,10 +55,10 @@ pub(super) fn draw(figure: &Figure<'_>) -> Result<Option<Picture>> {
                     let corners = [(left + 0.06, 0.0), (left + 0.94, ours)];
                     chart.draw_series([Rectangle::new(corners, colour.filled())])?;
                     let (x, y) = chart.backend_coord(&(left + 0.5, ours));
-                    canvas::centred(root, &format!("{ours:.1}"), (x, y - 3), 11, VPos::Bottom)?;
+                    canvas::centred(root, &format!("{ours:.1}"), (x, y - 3), 13, VPos::Bottom)?;
                 }
                 if let Some(paper) = paper(row) {
-                    chart.draw_series([mark((left + 0.5, paper))])?;
+                    chart.draw_series(mark(&(left + 0.5, paper)))?;
                 }
                 left += 1.0;
             }
@@ -70,7 +70,9 @@ pub(super) fn draw(figure: &Figure<'_>) -> Result<Option<Picture>> {
             i32::try_from(width - LEGEND)? + 20,
             (60 + 20 * colours.len() as i32).min(HEIGHT as i32 - 20),
         );
-        root.draw(&mark((x, y)))?;
+        for circle in mark(&(x, y)) {
+            root.draw(&circle)?;
+        }
         canvas::beside(root, "paper, throughput", (x + 12, y))
     })?;
     Ok(Some(Picture {
@@ -82,9 +84,12 @@ pub(super) fn draw(figure: &Figure<'_>) -> Result<Option<Picture>> {
     }))
 }
 
-/// The paper's value: readable on every colour and on white.
-fn mark<C>(at: C) -> Circle<C, i32> {
-    Circle::new(at, 5, INK.stroke_width(2))
+/// The paper's value: a ring that is readable on every colour and on white.
+fn mark<C: Copy>(at: &C) -> [Circle<C, i32>; 2] {
+    [
+        Circle::new(*at, 5, WHITE.filled()),
+        Circle::new(*at, 5, INK.stroke_width(2)),
+    ]
 }
 
 /// Vanilla itself is the line at 1.
