@@ -122,7 +122,7 @@ pub(crate) fn remarks(kind: Kind) -> &'static [&'static str] {
             "MFLOW Fig. 4 has the overlay 80 % below native at 64 KB, FALCON Fig. 2 53 % below (100 Gbit/s).",
         ],
         Kind::Tcp => &[
-            "MFLOW Fig. 8: 29.8 Gbit/s against 26.6 native and 22 % above FALCON at 64 KB; no gain at 16 B, where the client \
+            "MFLOW Fig. 8: 29.8 Gbit/s against 26.6 native and 22 % above FALCON at 64 KB; little gain at 16 B, where the client \
              was the limit.",
             "MFLOW Fig. 8 splits before skb allocation and uses a second core behind each splitting core.",
             "MFLOW Fig. 4 has the overlay 40 % below native at 64 KB, FALCON Fig. 2 47 % below (100 Gbit/s).",
