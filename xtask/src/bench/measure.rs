@@ -33,6 +33,7 @@ pub(super) struct Session {
     feed: Feed,
     counted: PathBuf,
     symbols: Symbols,
+    release: String,
     /// The plug-in numbers the windows of a boot.
     windows: u64,
     _dir: tempfile::TempDir,
@@ -44,8 +45,8 @@ impl Session {
         setup::ensure(&[Need::Kernel, Need::Vm])?;
         let library = plugin::build()?;
         let machine = vm::machine(flavor, hardware)?;
-        let build_dir = kernel::ensure(flavor)?.build_dir;
-        let symbols = Symbols::read(&build_dir.join("System.map"))?;
+        let kernel = kernel::ensure(flavor)?;
+        let symbols = Symbols::read(&kernel.build_dir.join("System.map"))?;
         let dir = tempfile::tempdir()?;
         let counted = dir.path().join("counted");
         let credit = dir.path().join("credit");
@@ -68,9 +69,15 @@ impl Session {
             feed,
             counted,
             symbols,
+            release: kernel.release,
             windows: 0,
             _dir: dir,
         })
+    }
+
+    /// Returns the kernel's name.
+    pub(super) fn release(&self) -> &str {
+        &self.release
     }
 
     /// Measures the next case.

@@ -2,30 +2,40 @@
 
 //! Benchmarks: instructions per packet on the busiest core, for every stack a user could pick.
 //!
-//! Read in this order: [`cases`] (what is compared), [`measure`] (one boot of the guest), [`feed`] and [`frames`] (the sender
-//! outside of it), [`counts`] (what the plug-in says), [`summary`] (from windows to a [`row`]).
+//! Read in this order: [`cases`] (what is compared), [`run`] (which is measured when), [`measure`] (one boot of the guest),
+//! [`feed`] and [`frames`] (the sender outside of it), [`counts`] (what the plug-in says), [`summary`] (from windows to a
+//! [`row`]); then [`figure`] (which rows belong together), [`table`], [`plot`] and [`report`].
 
 mod cases;
+mod compare;
+mod content;
+mod cores;
 mod counts;
 mod feed;
+mod figure;
+#[cfg(test)]
+mod fixture;
 mod frames;
+mod grid;
 mod measure;
+mod paper;
+mod plot;
 mod plugin;
+mod report;
 pub(crate) mod row;
+mod run;
 mod summary;
+mod table;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{bail, ensure, Context as _, Result};
-use mflow_protocol::bench as protocol;
+use anyhow::{bail, Context as _, Result};
 
-use self::cases::{Case, Mode, Suite, What};
-use self::measure::Session;
+use self::cases::Suite;
+use self::report::Provenance;
 use self::row::Row;
-use crate::kernel::Flavor;
-use crate::step;
 use crate::vm::Hardware;
 
 /// Options of `bench`.
@@ -48,119 +58,63 @@ pub(crate) struct Options {
     /// Also write the rows to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-}
-
-/// A mode of a case, and what the guest is told to do for it.
-struct Task<'a> {
-    case: &'a Case,
-    mode: &'a Mode,
-    order: protocol::Case,
+    /// Write plots into this folder
+    #[arg(long, value_name = "DIR")]
+    svg: Option<PathBuf>,
+    /// Write a Markdown report to this file
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// Show the rows that an earlier run wrote with --json, and measure nothing
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "suite", "case"])]
+    from: Option<PathBuf>,
+    /// Compare what two runs wrote with --json: fails when a primary figure differs by more than 5 %
+    #[arg(long, num_args = 2, value_names = ["BEFORE", "AFTER"], conflicts_with_all = ["from", "json", "suite", "case"])]
+    compare: Option<Vec<PathBuf>>,
 }
 
 /// Runs `bench`.
 pub(crate) fn run(options: Options) -> Result<ExitCode> {
-    let cases = cases::all(options.suite);
-    let wanted = |case: &Case, mode: &Mode| {
-        let name = format!("{}/{}", case.name, mode.name);
-        options.case.as_ref().is_none_or(|text| name.contains(text))
-    };
-    let mut rows: Vec<Option<Row>> = Vec::new();
-    // One boot for each kernel, with the place of each result among the rows.
-    let mut boots: Vec<(Flavor, Vec<(usize, Task<'_>)>)> =
-        vec![(Flavor::Vm, Vec::new()), (Flavor::Off, Vec::new())];
-    for case in &cases {
-        for mode in case.modes.iter().filter(|mode| wanted(case, mode)) {
-            let place = rows.len();
-            let (boot, stack) = match &mode.stack {
-                What::Stack(stack) => (0, stack),
-                What::WithoutHooks(stack) => (1, stack),
-                What::Missing(why) => {
-                    rows.push(Some(summary::missing(options.suite, case, mode, why)));
-                    continue;
-                }
-            };
-            rows.push(None);
-            let order = protocol::Case {
-                stack: stack.clone(),
-                load: case.load.clone(),
-                windows: options.windows,
-                window_ms: options.window_ms,
-            };
-            boots[boot].1.push((place, Task { case, mode, order }));
-        }
+    if let Some([before, after]) = options.compare.as_deref() {
+        return compare::run(before, after);
     }
-    if rows.is_empty() {
-        let names: Vec<String> = cases.iter().map(|case| case.name.clone()).collect();
-        bail!(
-            "no case matches {:?}; the cases are: {}",
-            options.case.unwrap_or_default(),
-            names.join(", ")
-        );
+    if let Some(from) = &options.from {
+        let rows = compare::read(from)?;
+        show(&options, &rows, &Provenance::default())?;
+        return Ok(ExitCode::SUCCESS);
     }
+    for path in options.json.iter().chain(&options.report) {
+        writable(path)?;
+    }
+    let measured = run::all(&options)?;
     if let Some(path) = &options.json {
-        // Before an hour is spent on what cannot be written.
-        fs::write(path, "[]\n").with_context(|| format!("cannot write {}", path.display()))?;
-    }
-    let mut failures = Vec::new();
-    for (flavor, tasks) in boots.iter().filter(|(_, tasks)| !tasks.is_empty()) {
-        let orders: Vec<_> = tasks.iter().map(|(_, task)| task.order.clone()).collect();
-        let mut session = Session::boot(*flavor, &options.hardware, &orders)?;
-        for (place, task) in tasks {
-            let name = format!("{}/{}", task.case.name, mode_name(task));
-            match step::work(&format!("measure {name}"), || session.next(&task.order)) {
-                Ok(windows) => {
-                    let row =
-                        summary::row(options.suite, task.case, task.mode, &task.order, &windows)?;
-                    println!("{name}: {}", brief(&row));
-                    rows[*place] = Some(row);
-                }
-                Err(error) => failures.push(format!("{name}: {error:#}")),
-            }
-        }
-        session.end()?;
-    }
-    let mut rows: Vec<Row> = rows.into_iter().flatten().collect();
-    summary::compare(&mut rows);
-    if let Some(path) = &options.json {
-        let json = serde_json::to_string_pretty(&rows)? + "\n";
+        let json = serde_json::to_string_pretty(&measured.rows)? + "\n";
         fs::write(path, json).with_context(|| format!("cannot write {}", path.display()))?;
     }
-    ensure!(failures.is_empty(), "{}", failures.join("\n"));
+    show(&options, &measured.rows, &measured.provenance)?;
+    if !measured.failures.is_empty() {
+        bail!("{}", measured.failures.join("\n"));
+    }
     Ok(ExitCode::SUCCESS)
 }
 
-fn mode_name(task: &Task<'_>) -> String {
-    match task.order.stack {
-        protocol::Stack::Mflow { lanes, .. } => format!("{}-{lanes}", task.mode.name),
-        _ => task.mode.name.to_owned(),
+fn show(options: &Options, rows: &[Row], provenance: &Provenance) -> Result<()> {
+    print!("{}", table::text(rows));
+    let plots = match &options.svg {
+        Some(folder) => plot::write(rows, folder)?,
+        None => Vec::new(),
+    };
+    if let Some(file) = &options.report {
+        report::write(file, rows, provenance, &plots)?;
     }
+    Ok(())
 }
 
-fn brief(row: &Row) -> String {
-    let Some(insn) = &row.insn_per_packet else {
-        return "not available".to_owned();
-    };
-    let cores: Vec<String> = insn
-        .by_cpu
-        .iter()
-        .map(|core| {
-            format!(
-                "{} {}: {:.0} ({:.0} % idle)",
-                core.role,
-                core.cpu,
-                core.insn_per_packet,
-                100.0 * core.idle
-            )
-        })
-        .collect();
-    format!(
-        "busiest {:.0} ({:.0} to {:.0}), total {:.0}; {}; {} lost, {} reordered",
-        insn.busiest,
-        insn.min,
-        insn.max,
-        insn.total,
-        cores.join(", "),
-        row.lost,
-        row.reordered
-    )
+/// Fails before an hour is spent on what cannot be written; leaves what is in the file.
+fn writable(path: &Path) -> Result<()> {
+    fs::OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(path)
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(())
 }

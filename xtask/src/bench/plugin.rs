@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use anyhow::{ensure, Result};
 
 use crate::paths;
-use crate::setup::qemu::{self, Wish};
+use crate::setup::qemu::{self, Qemu, Wish};
 use crate::setup::rust;
 use crate::step::Step;
 
@@ -34,4 +34,9 @@ pub(super) fn build() -> Result<PathBuf> {
             .arg(&target_dir),
     )?;
     Ok(target_dir.join("release/libmflow_insn_plugin.so"))
+}
+
+/// Returns the version of the QEMU that counts.
+pub(super) fn qemu_version() -> String {
+    Qemu::find(&COUNTING).map_or_else(|| "unknown".to_owned(), |qemu| qemu.version)
 }

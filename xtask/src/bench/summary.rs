@@ -8,10 +8,11 @@ use mflow_protocol::cpus;
 
 use super::cases::{Case, Mode, Suite};
 use super::measure::Measured;
+use super::paper;
 use super::row::{Core, Function, Instructions, Row};
 
 /// Functions listed for each core.
-const TOP: usize = 120;
+const TOP: usize = 40;
 /// A core with more idle time than this could have carried more.
 const SATURATED_IDLE: f64 = 0.03;
 /// The CPUs that receive; what the senders do on the others is not counted.
@@ -28,6 +29,7 @@ const RECEIVING: [usize; 6] = [
 pub(super) fn missing(suite: Suite, case: &Case, mode: &Mode, why: &str) -> Row {
     Row {
         note: Some(why.to_owned()),
+        paper: paper::of(&case.name, mode.name, 0),
         ..empty(suite, case, mode)
     }
 }
@@ -79,6 +81,7 @@ pub(super) fn row(
         // CAST: far from where f64 loses digits.
         wall_msgs_per_s: Some(window.delivered as f64 / window.seconds),
         saturated: idle_of_busiest <= SATURATED_IDLE,
+        paper: paper::of(&case.name, mode.name, lanes),
         ..empty(suite, case, mode)
     })
 }

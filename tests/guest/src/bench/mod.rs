@@ -25,9 +25,9 @@ use crate::{cpu, netns, verdict};
 
 /// From the first packet until the first window: caches, the scheduler and the flow table have settled by then.
 const SETTLE: Duration = Duration::from_millis(1500);
-/// Datagrams that may be on their way: more than the NIC's ring and less than a lane's, so that a lane that is kept
-/// from running by a busy host does not make the NIC core do its work.
-const CREDIT: u64 = 12_288;
+/// Packets that may be on their way for each lane: more than the NIC's ring and less than a lane's, so that a lane that is
+/// kept from running by a busy host does not make the NIC core do its work.
+const CREDIT_PKTS: u64 = 6_144;
 
 /// Options of `bench`.
 #[derive(Debug, clap::Args)]
@@ -61,10 +61,13 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 fn measure(case: &Case) -> Result<()> {
     mflow::unload()?;
     topology::up(Family::V4)?;
-    match case.load {
+    let measured = match case.load {
         Load::Frames { flows, bytes } => frames(case, flows, bytes),
         Load::Iperf3 { flows, bytes } => iperf3(case, flows, bytes),
-    }
+    };
+    // Also after a failure.
+    let removed = stack::remove(&case.stack);
+    measured.and(removed)
 }
 
 /// The load is ready-made frames; the application is [`Sink`].
@@ -88,7 +91,7 @@ fn frames(case: &Case, flows: u16, bytes: usize) -> Result<()> {
             overlay,
             flows,
             bytes,
-            credit: (CREDIT / per_datagram).max(u64::from(flows)),
+            credit: (credit_pkts(&case.stack) / per_datagram).max(u64::from(flows)),
         }),
     );
     let measured = (|| {
@@ -107,6 +110,14 @@ fn frames(case: &Case, flows: u16, bytes: usize) -> Result<()> {
     verdict::say("load", &None::<Frames>);
     sink.stop()?;
     measured
+}
+
+fn credit_pkts(stack: &Stack) -> u64 {
+    match stack {
+        // Twice as much keeps any number of lanes busy.
+        Stack::Mflow { lanes, .. } => CREDIT_PKTS * (*lanes).clamp(1, 2) as u64,
+        _ => CREDIT_PKTS,
+    }
 }
 
 /// The load is `iperf3` clients behind the other NIC; each has a server, all on the application's CPU.

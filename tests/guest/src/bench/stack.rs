@@ -11,14 +11,15 @@ use crate::command;
 use crate::cpu;
 use crate::mflow::{self, Knobs};
 
+const RPS_CPUS: &str = "/sys/class/net/vxlan0/queues/rx-0/rps_cpus";
+
 /// Sets a stack up; its packets come in on `device`.
 pub(super) fn prepare(stack: &Stack, device: &'static str) -> Result<()> {
     match *stack {
         Stack::Native | Stack::Vanilla => Ok(()),
         Stack::Rps { cpus } => {
             let mask: u64 = cpu::LANES[..cpus].iter().map(|cpu| 1 << cpu).sum();
-            let path = "/sys/class/net/vxlan0/queues/rx-0/rps_cpus";
-            fs::write(path, format!("{mask:x}")).context(path)
+            fs::write(RPS_CPUS, format!("{mask:x}")).context(RPS_CPUS)
         }
         Stack::Idle => {
             mflow::load(&Knobs {
@@ -33,6 +34,15 @@ pub(super) fn prepare(stack: &Stack, device: &'static str) -> Result<()> {
             batch_pkts,
             ..Knobs::default()
         }),
+    }
+}
+
+/// Takes a stack down, so that nothing of it is measured with the next one.
+pub(super) fn remove(stack: &Stack) -> Result<()> {
+    match stack {
+        // The kernel's switch for steering on any device stays on if the device vanishes with it.
+        Stack::Rps { .. } => fs::write(RPS_CPUS, "0").context(RPS_CPUS),
+        _ => mflow::unload(),
     }
 }
 

@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What is said about one figure: grids and notes, for the terminal and for the report alike.
+
+use std::collections::BTreeMap;
+
+use super::cores;
+use super::figure::{label, Case, Figure, Kind};
+use super::grid::Grid;
+use super::paper;
+use super::row::{Instructions, Row};
+
+/// The spread of the primary figure from which a row has to say why.
+const SPREAD_MAX: f64 = 0.05;
+
+/// What is said under every figure.
+const LIMITS: &str = "Instructions do not show cache misses, the latency of interrupts between cores, memory bandwidth, or how \
+                      a real NIC behaves: ratios on hardware differ.";
+
+const NOT_SATURATED: &str = "saturated NO: the busiest core had time to spare. Such a core pays a wake-up for a handful of \
+                             packets, so its figure is not that of full load.";
+
+/// A part of what is said about a figure.
+#[derive(Debug)]
+pub(crate) enum Block {
+    Grid { title: String, grid: Grid },
+    Notes(Vec<String>),
+}
+
+/// Returns everything about one figure, in the order in which it is read.
+pub(crate) fn blocks(figure: &Figure<'_>) -> Vec<Block> {
+    let mut blocks = vec![
+        Block::Grid {
+            title: "Instructions per delivered wire packet, busiest core (median of the windows)"
+                .to_owned(),
+            grid: primary(figure),
+        },
+        Block::Notes(notes(figure)),
+    ];
+    let mut add = |title: String, grid: Grid| {
+        if !grid.is_empty() {
+            blocks.push(Block::Grid { title, grid });
+        }
+    };
+    add(
+        "Secondary: emulated wall clock, which says nothing about speed on hardware".to_owned(),
+        secondary(figure),
+    );
+    // A long row of batch sizes differs in nothing but the size.
+    let detailed = figure.kind != Kind::Order;
+    for case in figure.cases.iter().filter(|_| detailed) {
+        let about = about(case);
+        add(
+            format!("{about}: instructions and load of each core"),
+            cores::shares(case, figure.kind == Kind::Flows),
+        );
+        add(
+            format!("{}: where the instructions go ({})", case.name, cores::DOT),
+            cores::functions(case),
+        );
+    }
+    blocks
+}
+
+/// The grid that is compared with the papers.
+fn primary(figure: &Figure<'_>) -> Grid {
+    let overhead = figure.kind == Kind::Overhead;
+    let mut grid = Grid::default();
+    grid.left("case");
+    grid.left("mode");
+    let ratios: &[&str] = if overhead {
+        &["difference"]
+    } else {
+        &["speed-up", "paper"]
+    };
+    for head in ["busiest", "min..max"].iter().chain(ratios) {
+        grid.right(*head);
+    }
+    for head in ["total", "spread", "saturated", "lost", "reordered"] {
+        grid.right(head);
+    }
+    for case in &figure.cases {
+        let compiled_out = case
+            .rows
+            .iter()
+            .find(|row| row.mode == "compiled-out")
+            .and_then(|row| row.insn_per_packet.as_ref());
+        for (place, row) in case.rows.iter().enumerate() {
+            let name = if place == 0 { case.name } else { "" };
+            let mut cells = vec![name.to_owned(), label(row)];
+            let insn = row.insn_per_packet.as_ref();
+            cells.push(insn.map_or("not available".to_owned(), |insn| whole(insn.busiest)));
+            cells.push(or_dash(insn, |insn| {
+                format!("{}..{}", whole(insn.min), whole(insn.max))
+            }));
+            if overhead {
+                cells.push(or_dash(insn.zip(compiled_out), difference));
+            } else {
+                cells.push(or_dash(row.speedup_vs_vanilla, ratio));
+                cells.push(or_dash(row.paper.as_ref(), |paper| {
+                    ratio(paper.speedup_vs_vanilla)
+                }));
+            }
+            cells.push(or_dash(insn, |insn| whole(insn.total)));
+            cells.push(or_dash(row.spread, percent));
+            cells.push(or_dash(insn, |_| {
+                if row.saturated { "yes" } else { "NO" }.to_owned()
+            }));
+            cells.push(or_dash(insn, |_| row.lost.to_string()));
+            cells.push(or_dash(insn, |_| row.reordered.to_string()));
+            grid.row(cells);
+        }
+    }
+    grid
+}
+
+fn difference((insn, compiled_out): (&Instructions, &Instructions)) -> String {
+    format!(
+        "{:+.1} %",
+        (insn.busiest / compiled_out.busiest - 1.0) * 100.0
+    )
+}
+
+/// Rates and latencies, with the papers' latencies where they state any.
+fn secondary(figure: &Figure<'_>) -> Grid {
+    let all = || figure.cases.iter().flat_map(|case| &case.rows);
+    let latencies = all().any(|row| row.latency_us.is_some() || paper::delay(row).is_some());
+    let mut grid = Grid::default();
+    grid.left("case");
+    grid.left("mode");
+    grid.right("messages/s");
+    if latencies {
+        for percentile in ["p50", "p99"] {
+            grid.right(format!("{percentile} us"));
+            grid.right("of vanilla");
+            grid.right("paper");
+        }
+    }
+    for case in &figure.cases {
+        let vanilla = case
+            .rows
+            .iter()
+            .find(|row| row.mode == "vanilla")
+            .and_then(|row| row.latency_us);
+        let mut name = case.name;
+        for row in &case.rows {
+            let stated = paper::delay(row);
+            let measured = row.wall_msgs_per_s.is_some() || row.latency_us.is_some();
+            if !measured && stated.is_none() {
+                continue;
+            }
+            let mut cells = vec![std::mem::take(&mut name).to_owned(), label(row)];
+            cells.push(or_dash(row.wall_msgs_per_s, whole));
+            if latencies {
+                let both = row.latency_us.zip(vanilla);
+                cells.push(or_dash(row.latency_us, |latency| whole(latency.p50)));
+                cells.push(or_dash(both, |(ours, base)| ratio(ours.p50 / base.p50)));
+                cells.push(or_dash(stated.and_then(|stated| stated.p50), ratio));
+                cells.push(or_dash(row.latency_us, |latency| whole(latency.p99)));
+                cells.push(or_dash(both, |(ours, base)| ratio(ours.p99 / base.p99)));
+                cells.push(or_dash(stated.and_then(|stated| stated.p99), ratio));
+            }
+            grid.row(cells);
+        }
+    }
+    grid
+}
+
+/// Everything a reader has to know before comparing.
+fn notes(figure: &Figure<'_>) -> Vec<String> {
+    let rows: Vec<&Row> = figure
+        .cases
+        .iter()
+        .flat_map(|case| case.rows.iter().copied())
+        .collect();
+    let mut lines = remarked(&rows);
+    let unsaturated = |row: &&Row| row.insn_per_packet.is_some() && !row.saturated;
+    if rows.iter().any(unsaturated) {
+        lines.push(NOT_SATURATED.to_owned());
+    }
+    match figure.kind {
+        Kind::Overhead => lines.push(
+            "difference: of the busiest core, to the kernel without mflow's hooks.".to_owned(),
+        ),
+        _ => lines.push(
+            "speed-up: how many times less the busiest core does than vanilla's in the same case."
+                .to_owned(),
+        ),
+    }
+    if figure.kind == Kind::Flows {
+        lines.push(cores::DEVIATION.to_owned());
+        let other = |row: &&Row| row.paper.is_some() && row.msg_bytes != paper::FLOWS_MSG_BYTES;
+        if let Some(row) = rows.iter().find(|row| other(row)) {
+            lines.push(format!(
+                "paper: for messages of {} B, while {} has {} B.",
+                paper::FLOWS_MSG_BYTES,
+                row.case,
+                row.msg_bytes
+            ));
+        }
+    }
+    lines.extend(sources(&rows));
+    lines.extend(
+        paper::remarks(figure.kind)
+            .iter()
+            .map(|line| (*line).to_owned()),
+    );
+    lines.push(LIMITS.to_owned());
+    lines
+}
+
+/// What single rows have to say; what several say in the same words is said once.
+fn remarked(rows: &[&Row]) -> Vec<String> {
+    let mut said: BTreeMap<(String, String), Vec<&str>> = BTreeMap::new();
+    for row in rows {
+        let mut say = |text: String| {
+            said.entry((label(row), text)).or_default().push(&row.case);
+        };
+        let absent = row.insn_per_packet.is_none();
+        match &row.note {
+            Some(note) if absent => say(format!("not available: {note}")),
+            Some(note) => say(note.clone()),
+            None if absent => say("not available, and the row does not say why".to_owned()),
+            None => {}
+        }
+        let wide = row.spread.filter(|spread| *spread > SPREAD_MAX);
+        if let (Some(spread), None) = (wide, &row.note) {
+            say(format!(
+                "spread {}, above {}, and the row does not say why",
+                percent(spread),
+                percent(SPREAD_MAX)
+            ));
+        }
+    }
+    said.into_iter()
+        .map(|((mode, text), cases)| format!("{mode} in {}: {text}", cases.join(", ")))
+        .collect()
+}
+
+/// Where the numbers in the columns `paper` are from.
+fn sources(rows: &[&Row]) -> Vec<String> {
+    let mut figures: Vec<&str> = Vec::new();
+    for row in rows {
+        let throughput = row.paper.as_ref().map(|paper| paper.figure.as_str());
+        let latency = paper::delay(row).map(|delay| delay.figure);
+        for figure in [throughput, latency].into_iter().flatten() {
+            if !figures.contains(&figure) {
+                figures.push(figure);
+            }
+        }
+    }
+    if figures.is_empty() {
+        return Vec::new();
+    }
+    vec![format!(
+        "paper: throughput or latency over the vanilla overlay's, on hardware, as the text on {} states it.",
+        figures.join(", ")
+    )]
+}
+
+/// The case and how it is loaded.
+fn about(case: &Case<'_>) -> String {
+    let Some(row) = case.rows.first() else {
+        return case.name.to_owned();
+    };
+    format!(
+        "{} ({} B messages, clients {}, flows {}, {}, {})",
+        case.name, row.msg_bytes, row.clients, row.flows, row.nic, row.load
+    )
+}
+
+fn or_dash<T>(value: Option<T>, text: impl FnOnce(T) -> String) -> String {
+    value.map_or("-".to_owned(), text)
+}
+
+fn whole(value: f64) -> String {
+    format!("{value:.0}")
+}
+
+fn ratio(value: f64) -> String {
+    format!("{value:.2}")
+}
+
+fn percent(part: f64) -> String {
+    format!("{:.1} %", part * 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::figure::group;
+    use super::super::fixture;
+    use super::*;
+
+    fn notes_of(rows: &[Row]) -> String {
+        group(rows)
+            .iter()
+            .flat_map(notes)
+            .collect::<Vec<_>>()
+            .join("\n")
+    }
+
+    #[test]
+    fn the_same_note_is_said_once() {
+        let notes = notes_of(&fixture::rows());
+        let line = "falcon-func in udp-16, udp-65507: not available: this mode does not exist yet";
+        assert!(notes.contains(line), "{notes}");
+    }
+
+    #[test]
+    fn a_wide_spread_without_a_reason_is_pointed_out() {
+        let mut row = fixture::with(fixture::row("udp-16", "mflow", 2), &[("nic", 100.0)]);
+        row.spread = Some(0.07);
+        assert!(notes_of(&[row.clone()]).contains("spread 7.0 %, above 5.0 %"));
+        row.note = Some("the host was busy".to_owned());
+        let notes = notes_of(&[row]);
+        assert!(notes.contains("mflow 2 in udp-16: the host was busy"));
+        assert!(!notes.contains("does not say why"), "{notes}");
+    }
+
+    #[test]
+    fn limits_stand_under_every_figure() {
+        let rows = fixture::rows();
+        for figure in group(&rows) {
+            assert!(notes(&figure).iter().any(|note| note == LIMITS));
+        }
+    }
+
+    #[test]
+    fn rows_with_time_to_spare_are_marked() {
+        let mut row = fixture::with(fixture::row("udp-16", "mflow", 2), &[("nic", 100.0)]);
+        assert!(!notes_of(&[row.clone()]).contains(NOT_SATURATED));
+        row.saturated = false;
+        assert!(notes_of(&[row]).contains(NOT_SATURATED));
+    }
+}

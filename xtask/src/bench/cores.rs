@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What each core did in one case: its share, its load, and the functions it spent it on.
+
+use std::collections::BTreeSet;
+
+use super::figure::{label, Case};
+use super::grid::Grid;
+use super::row::{Core, Instructions, Row};
+
+/// Room for a function's name, in characters.
+const NAME: usize = 40;
+
+/// Rows of the grid of functions.
+const FUNCTIONS: usize = 14;
+
+/// What an empty cell of the functions means: not zero.
+pub(crate) const DOT: &str = "a dot: not among the heaviest of that core";
+
+/// How the load's deviation is computed.
+pub(crate) const DEVIATION: &str =
+    "deviation: standard deviation of the load, in points, over all cores but the application's that any mode of the case \
+     uses; one that a mode leaves out has load 0.";
+
+/// Returns instructions per packet and load of every core; a mode per row.
+pub(crate) fn shares(case: &Case<'_>, deviation: bool) -> Grid {
+    let measured: Vec<(&Row, &Instructions)> = case
+        .rows
+        .iter()
+        .filter_map(|row| Some((*row, row.insn_per_packet.as_ref()?)))
+        .collect();
+    let every = || measured.iter().flat_map(|(_, insn)| &insn.by_cpu);
+    let cpus: BTreeSet<u32> = every().map(|core| core.cpu).collect();
+    let stack: BTreeSet<u32> = every()
+        .filter(|core| core.role != "app")
+        .map(|core| core.cpu)
+        .collect();
+    let mut grid = Grid::default();
+    grid.left("mode");
+    for cpu in &cpus {
+        grid.right(format!("CPU {cpu}"));
+    }
+    if deviation {
+        grid.right("deviation");
+    }
+    for (row, insn) in measured {
+        let mut cells = vec![label(row)];
+        for cpu in &cpus {
+            let core = insn.by_cpu.iter().find(|core| core.cpu == *cpu);
+            cells.push(core.map_or(String::new(), share));
+        }
+        if deviation {
+            let loads: Vec<f64> = stack.iter().map(|cpu| load_of(insn, *cpu)).collect();
+            cells.push(format!("{:.1}", standard_deviation(&loads)));
+        }
+        grid.row(cells);
+    }
+    grid
+}
+
+fn share(core: &Core) -> String {
+    format!(
+        "{} {:.0} {:.0}%",
+        core.role,
+        core.insn_per_packet,
+        load(core)
+    )
+}
+
+/// In per cent.
+fn load(core: &Core) -> f64 {
+    (1.0 - core.idle) * 100.0
+}
+
+fn load_of(insn: &Instructions, cpu: u32) -> f64 {
+    let core = insn
+        .by_cpu
+        .iter()
+        .find(|core| core.cpu == cpu && core.role != "app");
+    core.map_or(0.0, load)
+}
+
+fn standard_deviation(values: &[f64]) -> f64 {
+    if values.is_empty() {
+        return 0.0;
+    }
+    let count = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / count;
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    (squares / count).sqrt()
+}
+
+/// Returns the heaviest functions: the stack as it was and mflow side by side, a core per column.
+pub(crate) fn functions(case: &Case<'_>) -> Grid {
+    let mut grid = Grid::default();
+    let Some(pair) = pair(case) else {
+        return grid;
+    };
+    let mut columns = Vec::new();
+    for (row, insn) in pair {
+        for core in telling(insn) {
+            columns.push((format!("{}: {} {}", label(row), core.role, core.cpu), core));
+        }
+    }
+    grid.left("function");
+    for (head, _) in &columns {
+        grid.right(head.as_str());
+    }
+    let found = |core: &Core, name: &str| {
+        core.top
+            .iter()
+            .find(|function| function.name == name)
+            .map(|function| function.insn_per_packet)
+    };
+    let names: BTreeSet<&str> = columns
+        .iter()
+        .flat_map(|(_, core)| core.top.iter().map(|function| function.name.as_str()))
+        .collect();
+    let mut heaviest: Vec<(f64, &str)> = names
+        .into_iter()
+        .map(|name| {
+            let most = columns
+                .iter()
+                .filter_map(|(_, core)| found(core, name))
+                .fold(0.0, f64::max);
+            (most, name)
+        })
+        .collect();
+    heaviest.sort_by(|one, other| other.0.total_cmp(&one.0));
+    for (_, name) in heaviest.into_iter().take(FUNCTIONS) {
+        let mut cells = vec![short(name)];
+        for (_, core) in &columns {
+            cells.push(found(core, name).map_or(".".to_owned(), |insn| format!("{insn:.0}")));
+        }
+        grid.row(cells);
+    }
+    grid
+}
+
+/// Cuts the front of a long name: a mangled one ends with what it is about.
+fn short(name: &str) -> String {
+    let surplus = name.chars().count().saturating_sub(NAME);
+    if surplus == 0 {
+        return name.to_owned();
+    }
+    let end: String = name.chars().skip(surplus + 3).collect();
+    format!("...{end}")
+}
+
+/// The two rows whose difference tells the most, as far as they were measured.
+fn pair<'a>(case: &Case<'a>) -> Option<[(&'a Row, &'a Instructions); 2]> {
+    let find = |wanted: &dyn Fn(&Row) -> bool| {
+        case.rows
+            .iter()
+            .find(|row| row.insn_per_packet.is_some() && wanted(row))
+            .and_then(|row| Some((*row, row.insn_per_packet.as_ref()?)))
+    };
+    let before = find(&|row| row.mode == "vanilla" || row.mode == "compiled-out")?;
+    // Two lanes are what the paper shows.
+    let after = find(&|row| row.mode == "mflow" && row.lanes == 2)
+        .or_else(|| find(&|row| row.mode == "mflow" || row.mode == "off"))?;
+    Some([before, after])
+}
+
+/// One core of each role, the one with the most: lanes are alike.
+fn telling(insn: &Instructions) -> Vec<&Core> {
+    let mut cores: Vec<&Core> = Vec::new();
+    for core in &insn.by_cpu {
+        match cores.iter_mut().find(|known| known.role == core.role) {
+            Some(known) if known.insn_per_packet < core.insn_per_packet => *known = core,
+            Some(_) => {}
+            None => cores.push(core),
+        }
+    }
+    cores
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::figure::group;
+    use super::super::fixture;
+    use super::*;
+
+    #[test]
+    fn every_core_has_a_column_and_lanes_of_others_stay_empty() {
+        let rows = fixture::rows();
+        let figures = group(&rows);
+        let text = shares(&figures[0].cases[0], false).text();
+        assert!(text.starts_with("mode "), "{text}");
+        assert!(text.contains("lane 1650 100%"), "{text}");
+        let native = text.lines().find(|line| line.starts_with("native"));
+        let cells: Vec<&str> = native.expect("a row").split_whitespace().collect();
+        assert_eq!(
+            cells,
+            ["native", "nic", "3000", "100%", "app", "1300", "43%"]
+        );
+    }
+
+    #[test]
+    fn functions_stand_side_by_side() {
+        let rows = fixture::rows();
+        let figures = group(&rows);
+        let text = functions(&figures[0].cases[0]).text();
+        assert!(text.contains("vanilla: nic 1"), "{text}");
+        assert!(text.contains("mflow 2: lane 2"), "{text}");
+        assert!(!text.contains("mflow 2: lane 3"), "{text}");
+        let first = text.lines().nth(1).expect("a function");
+        assert!(first.starts_with("made_up_receive"), "{text}");
+        assert!(first.contains("4000"), "{text}");
+    }
+
+    #[test]
+    fn long_names_keep_their_end() {
+        assert_eq!(short("udp_rcv"), "udp_rcv");
+        let long = short(&format!("{}_split", "x".repeat(NAME)));
+        assert_eq!(long.chars().count(), NAME);
+        assert!(
+            long.starts_with("...x") && long.ends_with("_split"),
+            "{long}"
+        );
+    }
+
+    #[test]
+    fn no_pair_no_grid() {
+        let rows = [fixture::row("udp-16", "vanilla", 0)];
+        let figures = group(&rows);
+        assert!(functions(&figures[0].cases[0]).is_empty());
+        assert!(shares(&figures[0].cases[0], true).is_empty());
+    }
+
+    #[test]
+    fn deviation_is_the_population_s() {
+        assert_eq!(standard_deviation(&[]), 0.0);
+        assert_eq!(standard_deviation(&[50.0, 50.0]), 0.0);
+        assert_eq!(standard_deviation(&[100.0, 0.0]), 50.0);
+    }
+}
