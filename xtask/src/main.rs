@@ -2,12 +2,14 @@
 
 //! Builds, checks and runs everything of mflow.
 
+mod bench;
 mod demo;
 mod doctor;
 mod kernel;
 mod module;
 mod paths;
 mod setup;
+mod sim;
 mod step;
 mod test;
 mod tools;

@@ -1,0 +1,5 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the benchmark measures.
+
+pub(crate) mod row;

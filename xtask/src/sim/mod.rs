@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A discrete-event model.
+
+mod calendar;
+mod dispatch;
+#[cfg(test)]
+mod fixture;
+mod load;
+mod merge;
+mod model;
+mod pipeline;
+#[cfg(test)]
+mod pipeline_tests;
+mod wire;
