@@ -3,6 +3,7 @@
 //! A discrete-event model.
 
 mod calendar;
+mod costs;
 mod dispatch;
 #[cfg(test)]
 mod fixture;
@@ -12,4 +13,6 @@ mod model;
 mod pipeline;
 #[cfg(test)]
 mod pipeline_tests;
+mod settings;
+mod validate;
 mod wire;
