@@ -38,6 +38,8 @@ enum Subcommand {
     BuildModule(module::Options),
     /// Show the main job: the vanilla stack and mflow side by side
     Demo(demo::Options),
+    /// Predict other machines from measured costs, and check the predictions against what was measured
+    Sim(sim::Options),
     /// Boot a guest: an interactive shell, or one command
     Vm(vm::Options),
     /// Run the test layers
@@ -51,6 +53,7 @@ fn main() -> ExitCode {
         Subcommand::BuildKernel(options) => kernel::run(options),
         Subcommand::BuildModule(options) => module::run(options),
         Subcommand::Demo(options) => demo::run(options),
+        Subcommand::Sim(options) => sim::run(options),
         Subcommand::Vm(options) => vm::run(options),
         Subcommand::Test(options) => test::run(options),
     };

@@ -6,6 +6,7 @@ use crate::bench::row::{Core, Instructions, Row};
 
 use super::load::Load;
 use super::model::{Knobs, Place, Scene, Stream, WhenFull};
+use super::predict::Question;
 use super::settings::Settings;
 
 /// Defaults without delays.
@@ -119,4 +120,14 @@ pub(super) fn settings() -> Settings {
         settings: Settings,
     }
     <Line as clap::Parser>::parse_from(["sim"]).settings
+}
+
+/// What is asked without options.
+pub(super) fn question() -> Question {
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        question: Question,
+    }
+    <Line as clap::Parser>::parse_from(["sim"]).question
 }

@@ -44,6 +44,8 @@ pub(super) enum Verdict {
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Check {
     pub(super) case: String,
+    /// The case with the vanilla row that it is compared with.
+    pub(super) vanilla_case: String,
     pub(super) mode: String,
     pub(super) split: Option<String>,
     pub(super) lanes: u32,
@@ -88,6 +90,7 @@ pub(super) struct Case {
     pub(super) msg_bytes: u32,
     pub(super) flows: u32,
     pub(super) vanilla: Costs,
+    pub(super) vanilla_pkts_per_s: f64,
     pub(super) splits: Vec<Split>,
 }
 
@@ -163,6 +166,7 @@ pub(super) fn validate(rows: &[Row], settings: &Settings) -> Validation {
             msg_bytes: group.vanilla.msg_bytes,
             flows: group.vanilla.flows,
             vanilla: group.costs,
+            vanilla_pkts_per_s: vanilla_rate,
             splits: splits.into_iter().map(|(_, split)| split).collect(),
         });
     }
@@ -320,6 +324,7 @@ fn check(
     };
     Check {
         case: row.case.clone(),
+        vanilla_case: vanilla.case.clone(),
         mode: row.mode.clone(),
         split: row.split.clone(),
         lanes: row.lanes,
