@@ -38,6 +38,8 @@ pub(super) struct Measured {
     pub(super) app: f64,
     /// Each lane's instructions per packet of the whole flow.
     pub(super) lanes: Vec<f64>,
+    /// Whether one core is the NIC's and one the application's: all packets go through both.
+    pub(super) is_one_path: bool,
 }
 
 /// What the NIC core did while the lanes were the busiest.
@@ -75,6 +77,7 @@ impl Measured {
             nic: most("nic")?,
             app: most("app")?,
             lanes: role("lane").collect(),
+            is_one_path: role("nic").count() == 1 && role("app").count() == 1,
         };
         if row.mode == MFLOW && measured.lanes.is_empty() {
             return Err("no core has the role `lane`".to_owned());
@@ -119,7 +122,7 @@ impl Measured {
 
     /// Whether the costs of NIC core and lanes can be read off: a NIC core that carries batches has lanes' work in its
     /// figure, and behind a full socket all figures have the work for lost packets in them.
-    fn is_direct(&self) -> bool {
+    pub(super) fn is_direct(&self) -> bool {
         let kernel = self.nic.max(self.busiest_lane());
         self.nic_core() != NicCore::AsBusy && self.app < kernel
     }
@@ -127,19 +130,18 @@ impl Measured {
 
 /// Chooses the row that mflow's costs are taken from, out of those of one case and one way to split: one that can be
 /// read off, saturated, near the usual batch size, with the fewest lanes; in this order.
-pub(super) fn calibrating<'a>(
-    rows: &[(&'a Row, Measured)],
+pub(super) fn calibrating<'r, 'a>(
+    rows: &'r [(&'a Row, Measured)],
     usual_batch_pkts: u32,
-) -> Option<(&'a Row, Costs)> {
-    let (row, measured) = rows.iter().min_by_key(|(row, measured)| {
+) -> Option<&'r (&'a Row, Measured)> {
+    rows.iter().min_by_key(|(row, measured)| {
         (
             !measured.is_direct(),
             !row.saturated,
             row.batch_pkts.abs_diff(usual_batch_pkts),
             row.lanes,
         )
-    })?;
-    Some((row, measured.costs(MFLOW)))
+    })
 }
 
 #[cfg(test)]
@@ -179,12 +181,14 @@ mod tests {
         let two = row(MFLOW, 1_000.0, &[3_000.0, 3_000.0], 900.0);
         let four = row(MFLOW, 1_000.0, &[1_500.0; 4], 900.0);
         let rows = [pair(&four), pair(&helped), pair(&two)];
-        let (chosen, costs) = calibrating(&rows, 256).expect("a row");
-        assert_eq!(chosen, &two);
+        let (chosen, measured) = calibrating(&rows, 256).expect("a row");
+        let costs = measured.costs(MFLOW);
+        assert_eq!(chosen, &&two);
         assert_eq!((costs.nic, costs.path), (1_000.0, Path::Lanes(6_000.0)));
         assert_eq!(pair(&helped).1.nic_core(), NicCore::AsBusy);
-        let (chosen, _) = calibrating(&rows[1..2], 256).expect("a row");
-        assert_eq!(chosen, &helped);
+        let (chosen, measured) = calibrating(&rows[1..2], 256).expect("a row");
+        assert_eq!(chosen, &&helped);
+        assert!(!measured.is_direct());
     }
 
     #[test]

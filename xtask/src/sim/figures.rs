@@ -60,14 +60,8 @@ pub(super) struct Flows {
 pub(super) fn like_the_paper(cases: &[Case]) -> Option<(&Case, &Split)> {
     let case = cases
         .iter()
-        .filter(|case| !case.splits.is_empty())
-        .max_by_key(|case| {
-            (
-                case.msg_bytes,
-                case.proto == "tcp",
-                std::cmp::Reverse(case.flows),
-            )
-        })?;
+        .filter(|case| case.is_one_path && !case.splits.is_empty())
+        .max_by_key(|case| (case.msg_bytes, case.proto == "tcp"))?;
     Some((case, case.splits.first()?))
 }
 
@@ -227,9 +221,10 @@ mod tests {
         large.msg_bytes = 65_536;
         let mut tcp = large.clone();
         tcp.proto = "tcp".to_owned();
-        let mut none = tcp.clone();
+        let (mut none, mut many) = (tcp.clone(), tcp.clone());
         none.splits.clear();
-        let cases = [small, large, tcp, none];
+        many.is_one_path = false;
+        let cases = [small, large, tcp, none, many];
         let (found, _) = like_the_paper(&cases).expect("a case with mflow");
         assert!(std::ptr::eq(found, &cases[2]));
     }

@@ -22,6 +22,7 @@ mod table;
 mod validate;
 mod wire;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -34,7 +35,6 @@ use self::predict::{Prediction, Question};
 use self::settings::Settings;
 use self::validate::{Check, Skipped, Validation, Verdict};
 use crate::bench::row::Row;
-use crate::step;
 
 /// Options of `sim`.
 #[derive(Debug, clap::Args)]
@@ -84,42 +84,30 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
         settings.lane_ring_pkts - 1
     );
 
-    print!("{}", table::assumptions(settings));
-    let validation = step::work("compare with the measured rows", || {
-        Ok(validate::validate(&rows, settings))
-    })?;
+    show(&table::assumptions(settings));
+    let validation = validate::validate(&rows, settings);
     ensure!(
         !validation.cases.is_empty(),
         "{} has no measured row of mode `vanilla`, which all others are compared with",
         path.display()
     );
-    print!(
-        "{}{}",
-        table::validation(&validation),
-        table::fig8(&validation)
-    );
+    show(&table::validation(&validation));
+    show(&table::fig8(&validation));
 
     let like = figures::like_the_paper(&validation.cases);
     let (mut fig7, mut fig10) = (Vec::new(), Vec::new());
     match like {
         Some((case, split)) => {
             fig7 = figures::disorder(split, settings);
-            print!("{}", table::fig7(case, &fig7));
+            show(&table::fig7(case, &fig7));
             fig10 = figures::flows(case, split, settings);
-            print!("{}", table::fig10(case, &fig10));
+            show(&table::fig10(case, &fig10));
         }
         None => {
             println!("\nwithout a measured row of mode `mflow` there is nothing to predict from")
         }
     }
-    let mut predictions = Vec::new();
-    for case in &validation.cases {
-        for split in &case.splits {
-            let prediction = predict::predict(case, split, question, settings);
-            print!("{}", table::prediction(&prediction, question));
-            predictions.push(prediction);
-        }
-    }
+    let predictions = predictions(&validation, question, settings);
     println!("\n{}", table::NOTES);
 
     let results = Results {
@@ -137,6 +125,32 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
         fs::write(path, json).with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(verdict(&validation))
+}
+
+/// Predicts and prints, once for all cases with the same messages.
+fn predictions(
+    validation: &Validation,
+    question: &Question,
+    settings: &Settings,
+) -> Vec<Prediction> {
+    let mut predictions: Vec<Prediction> = Vec::new();
+    let mut done = BTreeSet::new();
+    for case in validation.cases.iter().filter(|case| case.is_one_path) {
+        for split in &case.splits {
+            if done.insert((&case.proto, case.msg_bytes, &split.name)) {
+                let prediction = predict::predict(case, split, question, settings);
+                show(&table::prediction(&prediction, question));
+                predictions.push(prediction);
+            }
+        }
+    }
+    predictions
+}
+
+fn show(text: &str) {
+    for line in text.lines() {
+        println!("{}", line.trim_end());
+    }
 }
 
 fn read(path: &Path, filter: Option<&str>) -> Result<Vec<Row>> {
@@ -257,14 +271,5 @@ mod tests {
         none = options(Path::new("no/such/file"), None);
         none.rows = None;
         assert!(error(none).contains("cargo xtask bench --json rows.json"));
-    }
-
-    /// Writes the made-up rows to a file to try the command with.
-    #[test]
-    #[ignore = "a tool for whoever changes the tables: MADE_UP_ROWS=FILE cargo test -p xtask -- --ignored made_up"]
-    fn made_up_rows() -> Result<()> {
-        let path = std::env::var("MADE_UP_ROWS").context("set MADE_UP_ROWS")?;
-        fs::write(path, serde_json::to_string_pretty(&fixture::rows())?)?;
-        Ok(())
     }
 }

@@ -4,11 +4,12 @@
 
 use serde::Serialize;
 
-use super::costs::Costs;
+use super::calendar;
+use super::costs::{Costs, Path};
 use super::load::Load;
-use super::model::{Limit, Outcome, Scene, WhenFull};
+use super::model::{Count, Limit, Outcome, Scene, WhenFull};
 use super::pipeline::simulate;
-use super::settings::{counted, Settings};
+use super::settings::{self, counted, Settings};
 use super::validate::{Case, Split};
 use super::wire::Wire;
 
@@ -19,11 +20,14 @@ pub(crate) struct Question {
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_values_t = [1, 2, 4, 8, 16, 32, 64], value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(super) cores: Vec<u32>,
     /// Links, in Gb/s
-    #[arg(long, value_name = "GBPS,...", value_delimiter = ',', default_values_t = [25.0, 40.0, 100.0, 200.0, 400.0], value_parser = super::settings::positive)]
+    #[arg(long, value_name = "GBPS,...", value_delimiter = ',', default_values_t = [25.0, 40.0, 100.0, 200.0, 400.0], value_parser = settings::positive)]
     pub(super) link_gbps: Vec<f64>,
     /// The load at which latency is given, as a share of the throughput
     #[arg(long, value_name = "SHARE", default_value_t = 0.8, value_parser = load)]
     pub(super) load: f64,
+    /// Messages come evenly, not at random (Poisson), when latency is looked at
+    #[arg(long)]
+    pub(super) even: bool,
     /// Message size on the link, if not that of the case; the cost of a packet stays the case's
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     pub(super) msg_bytes: Option<u32>,
@@ -34,8 +38,12 @@ pub(crate) struct Question {
 pub(super) struct Prediction {
     pub(super) case: String,
     pub(super) split: String,
+    /// Lanes of the row that the costs are from.
+    pub(super) from_lanes: u32,
     pub(super) msg_bytes: u32,
     pub(super) packet_bytes: f64,
+    /// How long a lane works on a batch.
+    pub(super) batch_us: f64,
     pub(super) cells: Vec<Cell>,
     pub(super) copy: CopyThread,
 }
@@ -99,15 +107,17 @@ pub(super) fn predict(
                     cores: *cores,
                     lanes,
                 }
-                .cell(*link_gbps, question.load),
+                .cell(*link_gbps, question),
             });
         }
     }
     Prediction {
         case: case.name.clone(),
         split: split.name.clone(),
+        from_lanes: split.from_lanes,
         msg_bytes,
         packet_bytes: wire.packet_bytes,
+        batch_us: batch_us(&split.costs, settings),
         cells,
         copy: copy(split, wire, settings),
     }
@@ -116,6 +126,15 @@ pub(super) fn predict(
 /// Returns the lanes that `cores` leave; two are the NIC's and the application's.
 fn lanes_on(cores: u32, settings: &Settings) -> u32 {
     cores.saturating_sub(2).min(settings.lanes)
+}
+
+fn batch_us(costs: &Costs, settings: &Settings) -> f64 {
+    match &costs.path {
+        Path::Lanes(insn) => {
+            settings.insn_ps(*insn) * f64::from(settings.batch_pkts) / calendar::PS_PER_US
+        }
+        Path::Hops(_) => 0.0,
+    }
 }
 
 struct Machine<'a> {
@@ -128,7 +147,7 @@ struct Machine<'a> {
 }
 
 impl Machine<'_> {
-    fn cell(&self, link_gbps: f64, load: f64) -> Cell {
+    fn cell(&self, link_gbps: f64, question: &Question) -> Cell {
         let packet_ps = self.wire.packet_ps(link_gbps);
         let scene = self.scene(Load::BackToBack { packet_ps });
         let full = simulate(&scene);
@@ -137,8 +156,8 @@ impl Machine<'_> {
         let below = simulate(&self.scene(Load::Messages {
             packets,
             packet_ps,
-            gap_ps: f64::from(packets) / (pkts_per_s * load) * super::calendar::PS_PER_S,
-            random: true,
+            gap_ps: f64::from(packets) / (pkts_per_s * question.load) * calendar::PS_PER_S,
+            random: !question.even,
         }));
         Cell {
             cores: self.cores,
@@ -169,7 +188,7 @@ fn lanes(settings: &Settings, costs: &Costs, lanes: u32, load: Load) -> Scene {
 
 fn lost_percent(outcome: &Outcome) -> f64 {
     let lost = outcome.counted.lost() as f64;
-    let delivered = outcome.counted.get(super::model::Count::Delivered) as f64;
+    let delivered = outcome.counted.get(Count::Delivered) as f64;
     lost / (lost + delivered).max(1.0) * 100.0
 }
 
@@ -205,7 +224,7 @@ fn copy(split: &Split, wire: Wire, settings: &Settings) -> CopyThread {
 }
 
 fn load(text: &str) -> Result<f64, String> {
-    super::settings::share(text)
+    settings::share(text)
         .ok()
         .filter(|share| *share >= 0.01)
         .ok_or_else(|| "0.01 to 0.99 is allowed".to_owned())

@@ -13,6 +13,8 @@ const BAR: f64 = 30.0;
 
 /// What the model does not know.
 pub(super) const NOTES: &str = "\
+Limits: link; nic, hop: the NIC's core, the core that RPS chooses; lanes; copy: the thread that copies to the application;
+core: everything is on one.
 What a model of instruction counts cannot show: cache misses and memory bandwidth, cores that share a cache or slow each
 other down, hardware. A packet costs the same however many lanes there are and however fast it comes. Rates and times hold
 for the clock and the instructions per cycle above; ratios do not depend on them.";
@@ -20,7 +22,7 @@ for the clock and the instructions per cycle above; ratios do not depend on them
 /// What the machine is taken to be.
 pub(super) fn assumptions(settings: &Settings) -> String {
     format!(
-        "model: {} GHz, {} instructions per cycle, {} us to interrupt a core, {} us to wake a reader, costs +-{:.0} % \
+        "model: {} GHz, instructions per cycle: {}, {} us to interrupt a core, {} us to wake a reader, costs +-{:.0} % \
          (assumed, not measured)\n       batches of {} packets, {} us merge timeout, rings of {} (NIC), {} (lane), {} \
          (socket) packets, seed {}\n",
         settings.clock_ghz,
@@ -77,6 +79,15 @@ pub(super) fn validation(validation: &Validation) -> String {
         let reason = check.reason.as_deref().unwrap_or_default();
         text += &format!("warning: {}: {reason}\n", name(check));
     }
+    for case in &validation.cases {
+        for split in case.splits.iter().filter(|split| !split.is_direct) {
+            text += &format!(
+                "note: {}, split: {}: costs cannot be read off any row (the NIC core was as busy as the lanes and may have \
+                 carried batches itself, or the application core was the busiest); measure with more lanes or less load\n",
+                case.name, split.name
+            );
+        }
+    }
     for skipped in &validation.skipped {
         text += &format!(
             "left out: {}, {}: {}\n",
@@ -90,9 +101,16 @@ pub(super) fn validation(validation: &Validation) -> String {
 pub(super) fn name(check: &Check) -> String {
     let mut name = format!("{}, {}", check.case, check.mode);
     if check.lanes > 0 {
-        name += &format!(" on {} lanes", check.lanes);
+        name += &format!(" on {}", lanes(check.lanes));
     }
     name
+}
+
+fn lanes(count: u32) -> String {
+    match count {
+        1 => "1 lane".to_owned(),
+        count => format!("{count} lanes"),
+    }
 }
 
 fn summary(validation: &Validation) -> String {
@@ -101,11 +119,12 @@ fn summary(validation: &Validation) -> String {
         checks.filter(move |check| check.used == used)
     };
     let worst = of(Used::Predicted)
+        .filter(|check| check.verdict != Verdict::Warning)
         .map(|check| check.error.abs())
         .fold(0.0, f64::max);
     format!(
-        "{} rows are predicted from {} that calibrate, off by {:.1} % at most ({:.0} % is allowed); {} rows have costs of \
-         their own,\nwhich says only that the model adds up\n",
+        "predicted: {} rows, from {} that calibrate; saturated ones are off by {:.1} % at most ({:.0} % is allowed)\n\
+         {} rows have costs of their own: that they fit says only that the model adds up\n",
         of(Used::Predicted).count(),
         of(Used::Calibrates).count(),
         worst * 100.0,
@@ -174,7 +193,7 @@ pub(super) fn fig7(case: &Case, disorder: &[Disorder]) -> String {
         );
     }
     text += "A run is what one poll brings of one batch: the merger's work. Saturated lanes always work ahead of each other, so\n\
-             there the size of a batch does not change how many packets wait, only in how many pieces they come.\n";
+             there some packets wait whatever the size of a batch, only in far fewer pieces.\n";
     text
 }
 
@@ -204,9 +223,13 @@ pub(super) fn fig10(case: &Case, flows: &[Flows]) -> String {
 /// One flow on other machines.
 pub(super) fn prediction(prediction: &Prediction, question: &Question) -> String {
     let mut text = format!(
-        "\nprediction for {} (split: {}), messages of {} bytes, {:.0} bytes a packet on the link\n\
-         throughput: Mpkt/s, Gb/s on the link, limit\n",
-        prediction.case, prediction.split, prediction.msg_bytes, prediction.packet_bytes
+        "\nprediction: one flow as {} (split: {}, costs from its row with {})\n\
+         messages of {} bytes, {:.0} bytes a packet on the link\nthroughput: Mpkt/s, Gb/s on the link, limit\n",
+        prediction.case,
+        prediction.split,
+        lanes(prediction.from_lanes),
+        prediction.msg_bytes,
+        prediction.packet_bytes
     );
     text += &grid(prediction, question, |cell| {
         format!(
@@ -224,6 +247,10 @@ pub(super) fn prediction(prediction: &Prediction, question: &Question) -> String
         let lost = if cell.lost_percent > 0.1 { "*" } else { "" };
         format!("{:>9.1} / {:>7.1}{lost:<1}", cell.p50_us, cell.p99_us)
     });
+    text += &format!(
+        "a batch takes its lane {:.0} us, and what comes meanwhile waits for its turn: a smaller --batch-pkts lowers latency\n",
+        prediction.batch_us
+    );
     text + &copy_thread(prediction)
 }
 
@@ -256,13 +283,14 @@ fn copy_thread(prediction: &Prediction) -> String {
         copy.wire_gbps
     );
     match copy.from_lanes {
-        Some(lanes) => format!(
-            "the copy thread is the limit from {lanes} lanes ({} cores) on: {rate}; more lanes or a faster link change nothing\n",
-            lanes + 2
+        Some(from) => format!(
+            "the copy thread is the limit from {} ({} cores) on: {rate}; more lanes or a faster link change nothing\n",
+            lanes(from),
+            from + 2
         ),
         None => format!(
-            "the copy thread is not the limit with up to {} lanes: at {rate} it is {:.0} % busy, and the limit is: {}\n",
-            copy.most_lanes,
+            "the copy thread is not the limit with up to {}: at {rate} it is {:.0} % busy, and the limit is: {}\n",
+            lanes(copy.most_lanes),
             copy.copy_busy * 100.0,
             copy.limit.name()
         ),

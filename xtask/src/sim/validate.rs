@@ -80,6 +80,8 @@ pub(super) struct Split {
     pub(super) costs: Costs,
     /// Lanes of the row that calibrates.
     pub(super) from_lanes: u32,
+    /// Whether its costs could be read off.
+    pub(super) is_direct: bool,
 }
 
 /// A case with the costs that other scenes are made of.
@@ -88,7 +90,8 @@ pub(super) struct Case {
     pub(super) name: String,
     pub(super) proto: String,
     pub(super) msg_bytes: u32,
-    pub(super) flows: u32,
+    /// Whether all its packets go through one NIC core and one application core.
+    pub(super) is_one_path: bool,
     pub(super) vanilla: Costs,
     pub(super) vanilla_pkts_per_s: f64,
     pub(super) splits: Vec<Split>,
@@ -114,7 +117,7 @@ impl Validation {
 /// The rows that are compared with one vanilla row.
 struct Group<'a> {
     vanilla: &'a Row,
-    costs: Costs,
+    measured: Measured,
     rows: Vec<(&'a Row, Measured)>,
 }
 
@@ -122,7 +125,14 @@ struct Group<'a> {
 pub(super) fn validate(rows: &[Row], settings: &Settings) -> Validation {
     let mut validation = Validation::default();
     for group in groups(rows, &mut validation.skipped) {
-        let vanilla_rate = rate(settings, &group.costs, 0, 1, WhenFull::Lose).0;
+        let vanilla_rate = rate(
+            settings,
+            &group.measured.costs(VANILLA),
+            0,
+            1,
+            WhenFull::Lose,
+        )
+        .0;
         let splits = splits(&group);
         for (row, measured) in &group.rows {
             let split = splits
@@ -164,8 +174,8 @@ pub(super) fn validate(rows: &[Row], settings: &Settings) -> Validation {
             name: group.vanilla.case.clone(),
             proto: group.vanilla.proto.clone(),
             msg_bytes: group.vanilla.msg_bytes,
-            flows: group.vanilla.flows,
-            vanilla: group.costs,
+            is_one_path: group.measured.is_one_path,
+            vanilla: group.measured.costs(VANILLA),
             vanilla_pkts_per_s: vanilla_rate,
             splits: splits.into_iter().map(|(_, split)| split).collect(),
         });
@@ -187,7 +197,7 @@ fn groups<'a>(rows: &'a [Row], skipped: &mut Vec<Skipped>) -> Vec<Group<'a>> {
         match Measured::of(row) {
             Ok(measured) => groups.push(Group {
                 vanilla: row,
-                costs: measured.costs(VANILLA),
+                measured,
                 rows: Vec::new(),
             }),
             Err(why) => skip(row, why),
@@ -259,13 +269,14 @@ fn splits<'a>(group: &Group<'a>) -> Vec<(&'a Row, Split)> {
             .filter(|(row, _)| row.mode == MFLOW && is_split(row, name))
             .cloned()
             .collect();
-        if let Some((row, costs)) = calibrating(&candidates, USUAL_BATCH_PKTS) {
+        if let Some((row, measured)) = calibrating(&candidates, USUAL_BATCH_PKTS) {
             splits.push((
                 row,
                 Split {
                     name: name.to_owned(),
-                    costs,
+                    costs: measured.costs(MFLOW),
                     from_lanes: row.lanes,
+                    is_direct: measured.is_direct(),
                 },
             ));
         }
