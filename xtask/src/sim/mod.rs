@@ -13,6 +13,7 @@ mod fixture;
 mod load;
 mod merge;
 mod model;
+mod parts;
 mod pipeline;
 #[cfg(test)]
 mod pipeline_tests;

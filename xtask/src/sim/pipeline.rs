@@ -14,73 +14,8 @@ use super::calendar::Calendar;
 use super::dispatch::{Dispatcher, To};
 use super::load::Arrivals;
 use super::merge::{Carrier, Merger, Packet};
-use super::model::{Count, Counts, Knobs, Outcome, Place, Scene, Stall, POLL_PKTS};
-
-#[derive(Clone, Copy, Debug)]
-enum Event {
-    /// A packet reaches an idle NIC queue.
-    Arrival(usize),
-    /// An interrupt or a wake-up for a queue reaches its core.
-    Ready(usize),
-    /// A core has ended a poll.
-    Done(usize),
-    /// A stream's batch may have waited too long.
-    Deadline(usize),
-    /// A core's stall is over.
-    Resume(usize),
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Kind {
-    Nic,
-    Hop(usize),
-    Lane(usize),
-    App,
-}
-
-/// Packets that wait for one stage of one stream.
-#[derive(Debug)]
-struct Queue {
-    stream: usize,
-    kind: Kind,
-    place: Place,
-    packets: VecDeque<Packet>,
-    // On its core's list, on its way there, or being polled.
-    scheduled: bool,
-    // When packets were last taken.
-    taken_ps: u64,
-}
-
-#[derive(Debug, Default)]
-struct Core {
-    ready: VecDeque<usize>,
-    work: Option<Work>,
-    busy_ps: u64,
-}
-
-/// A poll: what it carries, and for the NIC's where each packet goes.
-#[derive(Debug)]
-struct Work {
-    queue: usize,
-    packets: Vec<Packet>,
-    to: Vec<To>,
-    took_ps: u64,
-}
-
-struct State {
-    arrivals: Arrivals,
-    // Arrival times of the packets in the NIC's ring.
-    ring: VecDeque<u64>,
-    pulled: u64,
-    dispatcher: Dispatcher,
-    merger: Merger,
-    deadline_planned: bool,
-    // The number that the reader expects at least.
-    expected: u64,
-    // The first of its queues: NIC, hops or lanes, then the reader's.
-    first: usize,
-    stages: usize,
-}
+use super::model::{Count, Counts, Knobs, Outcome, Scene, Stall, POLL_PKTS};
+use super::parts::{Core, Event, Kind, Queue, State, Work};
 
 struct Machine<'a> {
     knobs: &'a Knobs,

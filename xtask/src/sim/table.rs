@@ -75,9 +75,10 @@ pub(super) fn validation(validation: &Validation) -> String {
         );
     }
     text += &summary(validation);
-    for check in validation.with(Verdict::Warning) {
-        let reason = check.reason.as_deref().unwrap_or_default();
-        text += &format!("warning: {}: {reason}\n", name(check));
+    for check in &validation.checks {
+        if let Some(reason) = &check.reason {
+            text += &format!("{}: {reason}\n", name(check));
+        }
     }
     for case in &validation.cases {
         for split in case.splits.iter().filter(|split| !split.is_direct) {

@@ -58,7 +58,7 @@ pub(super) struct Check {
     /// Of the model's ratio against the measured one.
     pub(super) error: f64,
     pub(super) verdict: Verdict,
-    /// Why a miss only warns.
+    /// Why a miss only warns, or what may have caused it.
     pub(super) reason: Option<String>,
     pub(super) model_pkts_per_s: f64,
     pub(super) limit: Limit,
@@ -82,6 +82,7 @@ pub(super) struct Split {
     pub(super) from_lanes: u32,
     /// Whether its costs could be read off.
     pub(super) is_direct: bool,
+    pub(super) is_saturated: bool,
 }
 
 /// A case with the costs that other scenes are made of.
@@ -103,6 +104,25 @@ pub(super) struct Validation {
     pub(super) cases: Vec<Case>,
     pub(super) checks: Vec<Check>,
     pub(super) skipped: Vec<Skipped>,
+}
+
+impl Check {
+    /// Says of a miss what is wrong with the row that calibrates, if anything is.
+    fn suspect(&mut self, calibrates: &Row, split: &Split) {
+        if self.verdict != Verdict::Miss || (split.is_direct && split.is_saturated) {
+            return;
+        }
+        let fault = if split.is_direct {
+            "was not saturated"
+        } else {
+            "cannot be read off cleanly"
+        };
+        let reason = format!(
+            "the row that calibrates, {} lanes, {fault}",
+            calibrates.lanes
+        );
+        self.reason = Some(reason);
+    }
 }
 
 impl Validation {
@@ -160,7 +180,7 @@ pub(super) fn validate(rows: &[Row], settings: &Settings) -> Validation {
             };
             let lanes = measured.lanes.len();
             let (pkts_per_s, limit) = rate(settings, &costs, lanes, row.batch_pkts, when_full);
-            validation.checks.push(check(
+            let mut check = check(
                 row,
                 group.vanilla,
                 used,
@@ -168,7 +188,11 @@ pub(super) fn validate(rows: &[Row], settings: &Settings) -> Validation {
                 pkts_per_s,
                 pkts_per_s / vanilla_rate,
                 limit,
-            ));
+            );
+            if let Some((calibrates, split)) = split {
+                check.suspect(calibrates, split);
+            }
+            validation.checks.push(check);
         }
         validation.cases.push(Case {
             name: group.vanilla.case.clone(),
@@ -277,6 +301,7 @@ fn splits<'a>(group: &Group<'a>) -> Vec<(&'a Row, Split)> {
                     costs: measured.costs(MFLOW),
                     from_lanes: row.lanes,
                     is_direct: measured.is_direct(),
+                    is_saturated: row.saturated,
                 },
             ));
         }
@@ -387,6 +412,20 @@ mod tests {
         assert_eq!(verdicts(&rows)[3], (Used::Predicted, Verdict::Miss));
         rows[4].saturated = false;
         assert_eq!(verdicts(&rows)[3], (Used::Predicted, Verdict::Warning));
+    }
+
+    #[test]
+    fn a_miss_tells_of_a_doubtful_calibration() {
+        let mut rows = rows();
+        rows.remove(5);
+        // No row with lanes can be read off: the application is the busiest, or the NIC core is as busy as the lane.
+        rows[3] = row(MFLOW, 3_700.0, &[3_700.0], 1_300.0);
+        rows[4] = row(MFLOW, 1_400.0, &[1_100.0, 1_100.0], 6_000.0);
+        let validation = validate(&rows, &settings());
+        let misses: Vec<&Check> = validation.with(Verdict::Miss).collect();
+        assert_eq!(misses.len(), 1);
+        let reason = misses[0].reason.as_deref().unwrap_or_default();
+        assert!(reason.contains("cannot be read off"), "{reason}");
     }
 
     #[test]
