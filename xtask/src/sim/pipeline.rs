@@ -29,14 +29,23 @@ struct Machine<'a> {
     latencies_ps: Vec<u64>,
 }
 
-/// Simulates a scene until enough is counted, or nothing happens any more.
+/// Events without a delivery after which there will be none.
+const PATIENCE_EVENTS: u64 = 1_000_000;
+
+/// Simulates a scene until enough is counted, or nothing is delivered any more.
 pub(super) fn simulate(scene: &Scene) -> Outcome {
     let mut machine = Machine::new(scene);
     let end = scene.warm_up_pkts.saturating_add(scene.count_pkts);
     let mut start: Option<(u64, Counts, Vec<u64>)> = None;
+    let (mut last, mut vain) = (0, 0);
     while let Some(event) = machine.calendar.next() {
         machine.handle(event);
         let delivered = machine.counts.get(Count::Delivered);
+        vain = if delivered > last { 0 } else { vain + 1 };
+        last = delivered;
+        if vain > PATIENCE_EVENTS {
+            break;
+        }
         if start.is_none() && delivered >= scene.warm_up_pkts {
             machine.latencies_ps.clear();
             start = Some((machine.calendar.now_ps(), machine.counts, machine.busy()));

@@ -56,6 +56,11 @@ fn every_packet_is_delivered_once_or_lost_for_a_reason() {
     let outcome = drained(hops, 50_000);
     conserved(&outcome);
     assert!(outcome.all.lost() > 0);
+    let mut reader = lanes(Load::BackToBack { packet_ps: 700_000 }, 4);
+    reader.streams[0].app.packet_ps = 900_000.0;
+    let outcome = drained(reader, 50_000);
+    conserved(&outcome);
+    assert!(outcome.all.get(Count::SocketFull) > 0);
     let slow = Load::BackToBack {
         packet_ps: 3_000_000,
     };
