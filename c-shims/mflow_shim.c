@@ -165,10 +165,13 @@ void mflow_skb_copy_header(const struct sk_buff *skb, void *to)
 
 /*
  * UDP look-ups give no reference. One on the last packet of a run keeps the
- * socket for the whole run: packets are delivered and freed in order.
+ * socket for the whole run: packets are delivered and freed in order. Each TCP
+ * packet has come with one.
  */
 bool mflow_skb_hold_socket(struct sk_buff *skb, struct sock *sk)
 {
+	if (sk->sk_protocol == IPPROTO_TCP)
+		return true;
 	if (unlikely(!refcount_inc_not_zero(&sk->sk_refcnt)))
 		return false;
 	skb->destructor = sock_efree;

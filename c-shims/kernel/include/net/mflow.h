@@ -26,7 +26,7 @@ struct net_device;
 struct sock;
 
 /* Version of everything between the hooks and the module. */
-#define MFLOW_ABI		1
+#define MFLOW_ABI		2
 
 #define MFLOW_KIND_SHIFT	29
 #define MFLOW_KIND_NONE		0U	/* Not ours. */
@@ -45,8 +45,9 @@ struct sock;
  * @napi_del:	the NAPI goes away; sleeps until nothing refers to it.
  * @want_source: a packet came on an opted-in device through a NAPI that has no
  *		source yet.
- * @merge:	a tagged packet has reached its UDP socket. Owner of @skb on
- *		true: the module.
+ * @merge:	a tagged packet, which was @pkts on the wire, has reached its
+ *		socket. Owner of @skb, and of the reference that its destructor
+ *		gives back if it has one, on true: the module.
  * @queued:	a split packet is about to be queued: it will not arrive before
  *		its lane's receive call returns
  * @drain:	a reader of @sk is about to wait; true if it got something.
@@ -60,7 +61,8 @@ struct mflow_ops {
 	void (*napi_flush)(void *source);
 	void (*napi_del)(struct napi_struct *napi);
 	void (*want_source)(void *port);
-	bool (*merge)(struct sock *sk, struct sk_buff *skb, void *lane);
+	bool (*merge)(struct sock *sk, struct sk_buff *skb, void *lane,
+		      unsigned int pkts);
 	void (*queued)(struct sk_buff *skb, void *lane);
 	bool (*drain)(struct sock *sk);
 };
@@ -93,6 +95,7 @@ void __mflow_split_list(struct list_head *head);
 void __mflow_napi_flush(struct napi_struct *napi);
 bool __mflow_wants(struct napi_struct *napi);
 bool __mflow_merge(struct sock *sk, struct sk_buff *skb);
+bool __mflow_merge_tcp(struct sock *sk, struct sk_buff *skb, bool refcounted);
 void __mflow_note_queued(struct sk_buff *skb);
 bool __mflow_drain(struct sock *sk);
 void mflow_napi_init(struct napi_struct *napi);
@@ -105,7 +108,7 @@ int mflow_register(const struct mflow_ops *ops);
 void mflow_unregister(void);
 void mflow_set_enabled(bool enabled);
 void mflow_napi_gro_flush(struct napi_struct *napi);
-unsigned int mflow_udp_deliver(struct sk_buff *first);
+unsigned int mflow_deliver(struct sk_buff *first);
 
 static inline unsigned int mflow_kind(const struct sk_buff *skb)
 {
@@ -147,6 +150,14 @@ static inline bool mflow_merge(struct sock *sk, struct sk_buff *skb)
 {
 	return static_branch_unlikely(&mflow_key) && skb->mflow &&
 	       __mflow_merge(sk, skb);
+}
+
+/* True: the module has @skb and the caller's reference to @sk. */
+static inline bool mflow_merge_tcp(struct sock *sk, struct sk_buff *skb,
+				   bool refcounted)
+{
+	return static_branch_unlikely(&mflow_key) && skb->mflow &&
+	       __mflow_merge_tcp(sk, skb, refcounted);
 }
 
 static inline bool mflow_drain(struct sock *sk)
@@ -251,6 +262,12 @@ static inline void mflow_napi_del(struct napi_struct *napi) { }
 static inline void mflow_napi_flush(struct napi_struct *napi) { }
 
 static inline bool mflow_merge(struct sock *sk, struct sk_buff *skb)
+{
+	return false;
+}
+
+static inline bool mflow_merge_tcp(struct sock *sk, struct sk_buff *skb,
+				   bool refcounted)
 {
 	return false;
 }
