@@ -68,7 +68,7 @@ fn ring_is_dropped_after_use() {
         let (ring, mut producer, mut consumer) = OwnedRing::new(zeroed());
         assert!(producer.reserve(nr_pushed as u32));
         for id in 0..nr_pushed {
-            assert!(producer.push(factory.packet(id as u64), 1).is_ok());
+            assert!(producer.push(factory.packet(id as u64)).is_ok());
         }
         for _ in 0..nr_popped {
             assert!(consumer.pop().is_some());
