@@ -2,12 +2,16 @@
 
 //! What is measured: each case with every stack that a user could pick instead.
 
-use mflow_protocol::bench::{Load, Stack};
+use mflow_protocol::bench::{Load, Server, Stack, Transport};
 
 /// The batch size where none is said.
 const BATCH_PKTS: u32 = 256;
 /// Clients of a single-flow UDP case, as in the papers: they share one socket.
 const UDP_CLIENTS: u16 = 3;
+/// The largest message of sockperf's.
+const SOCKPERF_MAX_BYTES: usize = 65_507;
+/// Connections to an application, as in the papers.
+const APPLICATION_CLIENTS: u16 = 10;
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -103,11 +107,50 @@ fn tcp(bytes: usize) -> Case {
 fn tcp_flows(flows: u16) -> Case {
     Case {
         name: format!("flows-{flows}"),
+        // The papers state numbers for this size.
         load: Load::Iperf3 {
             flows,
-            bytes: 65_536,
+            bytes: 4_096,
+        },
+        ..tcp(4_096)
+    }
+}
+
+fn latency_udp() -> Case {
+    let mut modes = others();
+    modes.push(mflow(2, BATCH_PKTS));
+    Case {
+        name: "latency-udp-16".to_owned(),
+        load: Load::Sockperf {
+            transport: Transport::Udp,
+            clients: UDP_CLIENTS,
+            bytes: 16,
+        },
+        modes,
+    }
+}
+
+fn latency_tcp() -> Case {
+    Case {
+        name: "latency-tcp-65536".to_owned(),
+        load: Load::Sockperf {
+            transport: Transport::Tcp,
+            clients: 1,
+            bytes: SOCKPERF_MAX_BYTES,
         },
         ..tcp(65_536)
+    }
+}
+
+fn application(name: &str, server: Server, bytes: usize) -> Case {
+    Case {
+        name: name.to_owned(),
+        load: Load::Requests {
+            server,
+            clients: APPLICATION_CLIENTS,
+            bytes,
+        },
+        ..tcp(bytes)
     }
 }
 
@@ -148,13 +191,15 @@ fn overhead() -> Case {
 /// Returns the cases of a suite.
 pub(super) fn all(suite: Suite) -> Vec<Case> {
     match suite {
-        Suite::Quick => vec![udp(16), udp(65_507), tcp(65_536), overhead()],
+        Suite::Quick => vec![udp(16), udp(65_507), tcp(65_536), latency_udp(), overhead()],
         Suite::Paper => {
             let mut cases = vec![udp(16), udp(4_096), udp(65_507)];
             cases.extend([16, 4_096, 65_536].map(tcp));
             cases.extend([1, 4, 16, 64, 256, 1024].map(order));
             cases.extend([5, 10, 20].map(tcp_flows));
-            cases.push(overhead());
+            cases.extend([latency_udp(), latency_tcp(), overhead()]);
+            cases.push(application("memcached", Server::Memcached, 1_024));
+            cases.push(application("nginx", Server::Nginx, 4_096));
             cases
         }
     }

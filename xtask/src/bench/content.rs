@@ -7,11 +7,9 @@ use std::collections::BTreeMap;
 use super::cores;
 use super::figure::{label, Case, Figure, Kind};
 use super::grid::Grid;
+use super::notes::SPREAD_MAX;
 use super::paper;
 use super::row::{Instructions, Row};
-
-/// The spread of the primary figure from which a row has to say why.
-const SPREAD_MAX: f64 = 0.05;
 
 /// What is said under every figure.
 const LIMITS: &str = "Instructions do not show cache misses, the latency of interrupts between cores, memory bandwidth, or how \
@@ -19,6 +17,10 @@ const LIMITS: &str = "Instructions do not show cache misses, the latency of inte
 
 const NOT_SATURATED: &str = "saturated NO: the busiest core had time to spare. Such a core pays a wake-up for a handful of \
                              packets, so its figure is not that of full load.";
+
+/// The knob of the module that a benchmark sets to another value than a user would.
+const DEADLINE: &str = "mflow is measured with merge_timeout_us at its most, 1 s: an emulated lane may be away for tens of \
+                        milliseconds, which a real one is not. A lane that is away shows in latency, not in instructions.";
 
 /// A part of what is said about a figure.
 #[derive(Debug)]
@@ -45,6 +47,10 @@ pub(crate) fn blocks(figure: &Figure<'_>) -> Vec<Block> {
     add(
         "Secondary: emulated wall clock, which says nothing about speed on hardware".to_owned(),
         secondary(figure),
+    );
+    add(
+        "Requests and what they take on the busiest core".to_owned(),
+        requests(figure),
     );
     // A long row of batch sizes differs in nothing but the size.
     let detailed = figure.kind != Kind::Order;
@@ -166,6 +172,33 @@ fn secondary(figure: &Figure<'_>) -> Grid {
     grid
 }
 
+/// What a request takes, where the load is made of requests.
+fn requests(figure: &Figure<'_>) -> Grid {
+    let mut grid = Grid::default();
+    grid.left("case");
+    grid.left("mode");
+    for head in [
+        "instructions per request",
+        "requests per million instructions",
+    ] {
+        grid.right(head);
+    }
+    for case in &figure.cases {
+        for row in &case.rows {
+            if let Some(insn) = row.insn_per_request {
+                let per_million = format!("{:.1}", 1e6 / insn);
+                grid.row(vec![
+                    case.name.to_owned(),
+                    label(row),
+                    whole(insn),
+                    per_million,
+                ]);
+            }
+        }
+    }
+    grid
+}
+
 /// Everything a reader has to know before comparing.
 fn notes(figure: &Figure<'_>) -> Vec<String> {
     let rows: Vec<&Row> = figure
@@ -198,6 +231,9 @@ fn notes(figure: &Figure<'_>) -> Vec<String> {
                 row.msg_bytes
             ));
         }
+    }
+    if rows.iter().any(|row| row.lanes > 0) {
+        lines.push(DEADLINE.to_owned());
     }
     lines.extend(sources(&rows));
     lines.extend(
@@ -323,6 +359,30 @@ mod tests {
         for figure in group(&rows) {
             assert!(notes(&figure).iter().any(|note| note == LIMITS));
         }
+    }
+
+    #[test]
+    fn the_deadline_is_said_where_it_matters() {
+        let rows = fixture::rows();
+        let of = |case: &str| {
+            let rows: Vec<Row> = rows
+                .iter()
+                .filter(|row| row.case == case)
+                .cloned()
+                .collect();
+            notes_of(&rows)
+        };
+        assert!(of("udp-16").contains("merge_timeout_us"));
+        assert!(!of("memcached").contains("merge_timeout_us"));
+    }
+
+    #[test]
+    fn what_a_request_takes_is_shown() {
+        let mut row = fixture::with(fixture::row("memcached", "vanilla", 0), &[("nic", 100.0)]);
+        assert!(requests(&group(&[row.clone()])[0]).is_empty());
+        row.insn_per_request = Some(40_000.0);
+        let text = requests(&group(&[row])[0]).text();
+        assert!(text.contains("40000") && text.contains("25.0"), "{text}");
     }
 
     #[test]

@@ -85,6 +85,7 @@ pub(crate) fn row(case: &str, mode: &str, lanes: u32) -> Row {
         lost: 0,
         reordered: 0,
         insn_per_packet: None,
+        insn_per_request: None,
         speedup_vs_vanilla: None,
         spread: None,
         wall_msgs_per_s: None,

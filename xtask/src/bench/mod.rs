@@ -3,8 +3,8 @@
 //! Benchmarks: instructions per packet on the busiest core, for every stack a user could pick.
 //!
 //! Read in this order: [`cases`] (what is compared), [`run`] (which is measured when), [`measure`] (one boot of the guest),
-//! [`feed`] and [`frames`] (the sender outside of it), [`counts`] (what the plug-in says), [`summary`] (from windows to a
-//! [`row`]); then [`figure`] (which rows belong together), [`table`], [`plot`] and [`report`].
+//! [`feed`] and [`frames`] (the sender outside of it), [`counts`] (what the plug-in says), [`summary`] and [`notes`] (from windows to
+//! a [`row`]); then [`figure`] (which rows belong together), [`table`], [`plot`] and [`report`].
 
 mod cases;
 mod compare;
@@ -18,6 +18,7 @@ mod fixture;
 mod frames;
 mod grid;
 mod measure;
+mod notes;
 mod paper;
 mod plot;
 mod plugin;
@@ -26,9 +27,10 @@ pub(crate) mod row;
 mod run;
 mod summary;
 mod table;
+mod writable;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{bail, Context as _, Result};
@@ -83,7 +85,10 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     for path in options.json.iter().chain(&options.report) {
-        writable(path)?;
+        writable::file(path)?;
+    }
+    if let Some(folder) = &options.svg {
+        writable::folder(folder)?;
     }
     let measured = run::all(&options)?;
     if let Some(path) = &options.json {
@@ -106,15 +111,5 @@ fn show(options: &Options, rows: &[Row], provenance: &Provenance) -> Result<()> 
     if let Some(file) = &options.report {
         report::write(file, rows, provenance, &plots)?;
     }
-    Ok(())
-}
-
-/// Fails before an hour is spent on what cannot be written; leaves what is in the file.
-fn writable(path: &Path) -> Result<()> {
-    fs::OpenOptions::new()
-        .append(true)
-        .create(true)
-        .open(path)
-        .with_context(|| format!("cannot write {}", path.display()))?;
     Ok(())
 }

@@ -34,6 +34,9 @@ pub(crate) struct Row {
     pub(crate) reordered: u64,
     /// `None`: this mode does not exist yet, see `note`.
     pub(crate) insn_per_packet: Option<Instructions>,
+    /// Of the busiest core, where the load is made of requests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) insn_per_request: Option<f64>,
     /// How many times less the busiest core does than with the vanilla stack in the same case.
     pub(crate) speedup_vs_vanilla: Option<f64>,
     /// (max - min) / median of the primary figure over all windows.

@@ -56,10 +56,10 @@ pub(super) fn all(options: &Options) -> Result<Measured> {
         provenance.kernel = session.release().to_owned();
         for task in tasks {
             let name = task.name();
-            match step::work(&format!("measure {name}"), || session.next(&task.order)) {
-                Ok(windows) => {
+            match step::work(&format!("measure {name}"), || session.next()) {
+                Ok(outcome) => {
                     let (case, mode) = (task.case, task.mode);
-                    let row = summary::row(options.suite, case, mode, &task.order, &windows)?;
+                    let row = summary::row(options.suite, case, mode, &task.order, &outcome)?;
                     rows[task.place] = Some(row);
                 }
                 Err(error) => failures.push(format!("{name}: {error:#}")),

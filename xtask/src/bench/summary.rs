@@ -3,13 +3,13 @@
 //! From the windows of a case to its row: medians, shares, and how it compares with the vanilla stack.
 
 use anyhow::{Context as _, Result};
-use mflow_protocol::bench::{self as protocol, Load, Stack};
+use mflow_protocol::bench::{self as protocol, Load, Server, Stack, Transport};
 use mflow_protocol::cpus;
 
 use super::cases::{Case, Mode, Suite};
-use super::measure::Measured;
-use super::paper;
-use super::row::{Core, Function, Instructions, Row};
+use super::measure::{Measured, Outcome};
+use super::row::{Core, Function, Instructions, Latency, Row};
+use super::{notes, paper};
 
 /// Functions listed for each core.
 const TOP: usize = 40;
@@ -40,8 +40,9 @@ pub(super) fn row(
     case: &Case,
     mode: &Mode,
     order: &protocol::Case,
-    windows: &[Measured],
+    outcome: &Outcome,
 ) -> Result<Row> {
+    let windows = &outcome.windows;
     let mut by_cost: Vec<(f64, &Measured)> = windows
         .iter()
         .map(|measured| (busiest(measured), measured))
@@ -60,6 +61,9 @@ pub(super) fn row(
         .max_by(|one, other| one.insn_per_packet.total_cmp(&other.insn_per_packet))
         .map_or(1.0, |core| core.idle);
     let window = &middle.window;
+    let saturated = idle_of_busiest <= SATURATED_IDLE;
+    let spread = (max - min) / median;
+    let requests = matches!(order.load, Load::Requests { .. }).then_some(window.delivered);
     Ok(Row {
         split: (lanes > 0).then(|| "flow".to_owned()),
         lanes,
@@ -77,10 +81,17 @@ pub(super) fn row(
             total: RECEIVING.iter().map(|&cpu| cost(middle, cpu)).sum(),
             by_cpu,
         }),
-        spread: Some((max - min) / median),
+        // CAST: far from where f64 loses digits.
+        insn_per_request: requests.map(|count| median * window.packets as f64 / count as f64),
+        spread: Some(spread),
         // CAST: far from where f64 loses digits.
         wall_msgs_per_s: Some(window.delivered as f64 / window.seconds),
-        saturated: idle_of_busiest <= SATURATED_IDLE,
+        latency_us: outcome.end.latency.map(|latency| Latency {
+            p50: latency.p50_us,
+            p99: latency.p99_us,
+        }),
+        saturated,
+        note: notes::of(order, spread, saturated),
         paper: paper::of(&case.name, mode.name, lanes),
         ..empty(suite, case, mode)
     })
@@ -106,6 +117,22 @@ fn empty(suite: Suite, case: &Case, mode: &Mode) -> Row {
     let (proto, load, bytes, flows) = match case.load {
         Load::Frames { flows, bytes } => ("udp", "frames", bytes, flows),
         Load::Iperf3 { flows, bytes } => ("tcp", "iperf3", bytes, flows),
+        Load::Sockperf {
+            transport,
+            clients,
+            bytes,
+        } => match transport {
+            Transport::Udp => ("udp", "sockperf", bytes, clients),
+            Transport::Tcp => ("tcp", "sockperf", bytes, clients),
+        },
+        Load::Requests {
+            server,
+            clients,
+            bytes,
+        } => match server {
+            Server::Memcached => ("tcp", "memcaslap", bytes, clients),
+            Server::Nginx => ("tcp", "wrk", bytes, clients),
+        },
     };
     let suite = match suite {
         Suite::Quick => "quick",
@@ -129,6 +156,7 @@ fn empty(suite: Suite, case: &Case, mode: &Mode) -> Row {
         lost: 0,
         reordered: 0,
         insn_per_packet: None,
+        insn_per_request: None,
         speedup_vs_vanilla: None,
         spread: None,
         wall_msgs_per_s: None,

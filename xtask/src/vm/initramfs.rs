@@ -37,8 +37,13 @@ const FILES: &[(&str, &str)] = &[
     ),
 ];
 
-/// Writes the archive.
-pub(crate) fn write(path: &Path, order: &Order, modules: Option<&Path>) -> Result<()> {
+/// Writes the archive; `more_programs` are those that not every guest needs.
+pub(crate) fn write(
+    path: &Path,
+    order: &Order,
+    modules: Option<&Path>,
+    more_programs: &[&str],
+) -> Result<()> {
     let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
     let mut archive = Archive::new(BufWriter::new(file));
     for folder in FOLDERS {
@@ -61,7 +66,10 @@ pub(crate) fn write(path: &Path, order: &Order, modules: Option<&Path>) -> Resul
         0o644,
         &serde_json::to_vec(order)?,
     )?;
-    for file in programs::files()?.into_iter().chain(programs::terminfo()) {
+    for file in programs::files(more_programs)?
+        .into_iter()
+        .chain(programs::terminfo())
+    {
         add(&mut archive, &file)?;
     }
     if let Some(modules) = modules {

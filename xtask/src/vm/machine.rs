@@ -118,6 +118,8 @@ pub(crate) struct Instruments {
     wire: UnixStream,
     /// The socket that a fourth serial port connects to.
     credit: PathBuf,
+    /// Programs of the host that no other guest needs.
+    programs: Vec<&'static str>,
 }
 
 /// A running guest.
@@ -252,13 +254,18 @@ fn inherit(end: &UnixStream) -> Result<()> {
 
 impl Instruments {
     /// Returns the instruments, and our end of the third NIC's wire.
-    pub(crate) fn new(plugin: OsString, credit: PathBuf) -> Result<(Self, UnixStream)> {
+    pub(crate) fn new(
+        plugin: OsString,
+        credit: PathBuf,
+        programs: Vec<&'static str>,
+    ) -> Result<(Self, UnixStream)> {
         let (ours, wire) = UnixStream::pair()?;
         inherit(&wire)?;
         let instruments = Self {
             plugin,
             wire,
             credit,
+            programs,
         };
         Ok((instruments, ours))
     }
@@ -286,7 +293,10 @@ impl Vm {
         let logs = paths::logs()?;
         let dir = tempfile::tempdir()?;
         let archive = dir.path().join("initramfs.cpio");
-        initramfs::write(&archive, order, machine.modules.as_deref())?;
+        let programs = instruments
+            .as_ref()
+            .map_or(&[][..], |instruments| &instruments.programs);
+        initramfs::write(&archive, order, machine.modules.as_deref(), programs)?;
         let terminal_log = logs.join(format!("{name}-terminal.log"));
         let kernel_log = Serial::create(&logs.join(format!("{name}-kernel.log")))?;
         let verdicts = Serial::create(&logs.join(format!("{name}-verdicts.log")))?;
