@@ -69,22 +69,33 @@ impl Program {
             .map(Self)
     }
 
+    /// Fails with what it has printed if it has ended.
+    pub(crate) fn must_run(&mut self) -> Result<()> {
+        if let Some(status) = self.ended()? {
+            let said = self.rest()?;
+            bail!("a program has ended too early ({status}): {said}");
+        }
+        Ok(())
+    }
+
     /// Waits until it ends well by itself, and returns what it has printed.
     pub(crate) fn finish(mut self) -> Result<String> {
+        let said = self.rest()?;
+        let status = self.0.wait()?;
+        ensure!(status.success(), "a program ended with {status}: {said}");
+        Ok(said)
+    }
+
+    /// Returns all that it prints, errors last.
+    fn rest(&mut self) -> Result<String> {
         // Programs of few words: neither pipe fills up while the other is read.
         let mut said = String::new();
         if let Some(mut stdout) = self.0.stdout.take() {
             stdout.read_to_string(&mut said)?;
         }
-        let mut complained = String::new();
         if let Some(mut stderr) = self.0.stderr.take() {
-            stderr.read_to_string(&mut complained)?;
+            stderr.read_to_string(&mut said)?;
         }
-        let status = self.0.wait()?;
-        ensure!(
-            status.success(),
-            "a program ended with {status}: {said}{complained}"
-        );
         Ok(said)
     }
 
@@ -102,7 +113,7 @@ impl Drop for Program {
 }
 
 /// Waits until a condition holds that takes programs and flows some time to bring about.
-pub(crate) fn wait_until(what: &str, condition: impl Fn() -> Result<bool>) -> Result<()> {
+pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> Result<bool>) -> Result<()> {
     let begin = Instant::now();
     while !condition()? {
         ensure!(

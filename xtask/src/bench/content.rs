@@ -184,11 +184,12 @@ fn requests(figure: &Figure<'_>) -> Grid {
         grid.right(head);
     }
     for case in &figure.cases {
+        let mut name = case.name;
         for row in &case.rows {
             if let Some(insn) = row.insn_per_request {
                 let per_million = format!("{:.1}", 1e6 / insn);
                 grid.row(vec![
-                    case.name.to_owned(),
+                    std::mem::take(&mut name).to_owned(),
                     label(row),
                     whole(insn),
                     per_million,
@@ -268,8 +269,16 @@ fn remarked(rows: &[&Row]) -> Vec<String> {
             ));
         }
     }
-    said.into_iter()
-        .map(|((mode, text), cases)| format!("{mode} in {}: {text}", cases.join(", ")))
+    let mut modes: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
+    for ((mode, text), cases) in said {
+        modes
+            .entry((cases.join(", "), text))
+            .or_default()
+            .push(mode);
+    }
+    modes
+        .into_iter()
+        .map(|((cases, text), modes)| format!("{} in {cases}: {text}", modes.join(", ")))
         .collect()
 }
 
