@@ -48,8 +48,11 @@ pub(super) fn measure(case: &Case, server: Server, clients: u16, bytes: usize) -
             )
         }
     };
-    let _server = Program::start(namespace, cpu::READER, &serve)?;
-    command::wait_until("the server listens", || proc_net::listens(namespace, PORT))?;
+    let mut running = Program::start_heard(namespace, cpu::READER, &serve)?;
+    command::wait_until("the server listens", || {
+        running.must_run()?;
+        proc_net::listens(namespace, PORT)
+    })?;
     let answered = || match namespace {
         Some(name) => netns::within(name, || served(server, address)),
         None => served(server, address),
@@ -93,7 +96,7 @@ fn nginx_folder(bytes: usize) -> Result<()> {
         .map(|name| format!("{name}_temp_path {NGINX}/{name};\n"))
         .collect();
     let text = format!(
-        "daemon off;\nmaster_process off;\nerror_log stderr;\npid {NGINX}/pid;\nevents {{}}\n\
+        "user root root;\ndaemon off;\nmaster_process off;\nerror_log stderr;\npid {NGINX}/pid;\nevents {{}}\n\
          http {{\n{temporary}access_log off;\nsendfile on;\ntcp_nopush on;\nkeepalive_requests 1000000000;\n\
          server {{\nlisten {PORT};\nroot {NGINX}/www;\nlocation = /served {{ stub_status; }}\n}}\n}}\n"
     );
