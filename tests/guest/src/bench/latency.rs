@@ -40,14 +40,20 @@ pub(super) fn measure(
         Transport::Tcp => counters::stream(counters::nic_packets),
     };
     let before = mflow::flows_split()?;
-    let _server = Program::start(
+    // The address may still be that of a connection of the case before.
+    let mut server = Program::start_heard(
         namespace,
         cpu::READER,
-        &format!("sockperf server {tcp} -i {address} -p {PORT} --buffer-size {SOCKET_BYTES}"),
+        &format!(
+            "sockperf server {tcp} --uc-reuseaddr -i {address} -p {PORT} --buffer-size {SOCKET_BYTES}"
+        ),
     )?;
-    command::wait_until("the sockperf server listens", || match transport {
-        Transport::Udp => proc_net::is_bound(namespace, PORT),
-        Transport::Tcp => proc_net::listens(namespace, PORT),
+    command::wait_until("the sockperf server listens", || {
+        server.must_run()?;
+        match transport {
+            Transport::Udp => proc_net::is_bound(namespace, PORT),
+            Transport::Tcp => proc_net::listens(namespace, PORT),
+        }
     })?;
     let start = counts()?.packets;
     let every = REPLY_EVERY
