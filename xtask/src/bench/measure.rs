@@ -69,8 +69,12 @@ impl Session {
         let dir = tempfile::tempdir()?;
         let counted = dir.path().join("counted");
         let credit = dir.path().join("credit");
-        let (instruments, wire) =
-            Instruments::new(plugin_option(&library, &counted), credit.clone(), programs)?;
+        let (instruments, wire) = Instruments::new(
+            plugin_option(&library, &counted),
+            credit.clone(),
+            programs,
+            plugin::COUNTING,
+        )?;
         let feed = Feed::start(wire, &credit)?;
         let order = Order {
             argv: vec![

@@ -33,12 +33,12 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{bail, Context as _, Result};
+use anyhow::{bail, ensure, Context as _, Result};
 
 use self::cases::Suite;
 use self::report::Provenance;
 use self::row::Row;
-use crate::vm::Hardware;
+use crate::vm::{Accel, Hardware};
 
 /// Options of `bench`.
 #[derive(Debug, clap::Args)]
@@ -84,6 +84,10 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
         show(&options, &rows, &Provenance::default())?;
         return Ok(ExitCode::SUCCESS);
     }
+    ensure!(
+        options.hardware.accel == Accel::Tcg,
+        "instructions are counted while QEMU translates them, which it does with --accel tcg only"
+    );
     for path in options.json.iter().chain(&options.report) {
         writable::file(path)?;
     }

@@ -37,6 +37,11 @@ pub(super) fn of(case: &Case, spread: f64, saturated: bool) -> Option<String> {
             }
         }
     }
+    let from_inside = !matches!(case.load, Load::Frames { .. });
+    if from_inside && !saturated {
+        notes
+            .push("the clients in the guest and the emulated wire are the limit, not the receiver");
+    }
     if spread > SPREAD_MAX {
         notes.push(match (saturated, &case.stack) {
             (false, _) => {
@@ -79,12 +84,21 @@ mod tests {
     }
 
     #[test]
+    fn who_is_the_limit_is_said() {
+        let limit = |saturated| {
+            let flows = case(Load::Iperf3 {
+                flows: 5,
+                bytes: 4_096,
+            });
+            of(&flows, 0.0, saturated).is_some_and(|note| note.contains("not the receiver"))
+        };
+        assert!(limit(false) && !limit(true));
+    }
+
+    #[test]
     fn the_unit_of_tcp_is_said() {
         let note = |bytes| of(&case(Load::Iperf3 { flows: 1, bytes }), 0.0, true);
-        assert!(
-            note(16).is_some_and(|note| note.contains("wire packet; iperf3's server")
-                || note.contains("full segments; iperf3's server"))
-        );
+        assert!(note(16).is_some_and(|note| note.contains("full segments; iperf3's server")));
         assert!(note(65_536)
             .is_some_and(|note| note.contains("wire packet") && !note.contains("server")));
     }

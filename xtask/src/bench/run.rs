@@ -145,3 +145,63 @@ fn commit() -> String {
     ]))
     .map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::super::cases::Suite;
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn options(line: &[&str]) -> Options {
+        let words = ["bench"].iter().chain(line);
+        Line::try_parse_from(words).expect("options").options
+    }
+
+    #[test]
+    fn a_filter_chooses_modes_and_no_match_is_one_sentence() {
+        let cases = cases::all(Suite::Quick);
+        let chosen = options(&["--case", "udp-16/mflow"]);
+        let plan = plan(&chosen, &cases).expect("a plan");
+        assert!(plan.rows.iter().all(Option::is_none));
+        assert!(plan.boots[1].1.is_empty());
+        let names: Vec<String> = plan.boots[0].1.iter().map(Task::name).collect();
+        // The text may be anywhere in a name.
+        assert_eq!(
+            names,
+            [
+                "udp-16/mflow 1",
+                "udp-16/mflow 2",
+                "udp-16/mflow 4",
+                "latency-udp-16/mflow 2"
+            ]
+        );
+        let wrong = options(&["--case", "no-such"]);
+        let error = super::plan(&wrong, &cases).err().expect("no match");
+        let error = error.to_string();
+        assert!(
+            error.starts_with("no case matches \"no-such\"; the cases of this suite are: udp-16, "),
+            "{error}"
+        );
+        assert_eq!(error.lines().count(), 1);
+    }
+
+    #[test]
+    fn what_does_not_exist_has_a_row_that_says_so() {
+        let cases = cases::all(Suite::Paper);
+        let plan = plan(&options(&["--suite", "paper"]), &cases).expect("a plan");
+        let measured: usize = plan.boots.iter().map(|(_, tasks)| tasks.len()).sum();
+        let missing: Vec<&Row> = plan.rows.iter().flatten().collect();
+        assert_eq!(measured + missing.len(), plan.rows.len());
+        assert!(missing
+            .iter()
+            .all(|row| row.note.is_some() && row.insn_per_packet.is_none()));
+        assert!(missing.iter().any(|row| row.case == "nginx"));
+    }
+}

@@ -213,3 +213,93 @@ fn core(role: &str, cpu: usize, measured: &Measured) -> Core {
             .collect(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use mflow_protocol::bench::{End, Latency as Delay, Window};
+
+    use super::super::cases;
+    use super::super::counts::Counts;
+    use super::*;
+
+    /// A window in which the NIC core spent `nic` instructions and the application `app`.
+    fn window(nic: u64, app: u64, packets: u64, delivered: u64) -> Measured {
+        let mut cpus = vec![BTreeMap::new(); cpus::NEEDED_TO_BENCH];
+        cpus[cpus::NIC].insert("made_up_receive".to_owned(), nic);
+        cpus[cpus::READER].insert("[user]".to_owned(), app);
+        cpus[cpus::SENDER].insert("[user]".to_owned(), 1_000_000_000);
+        Measured {
+            window: Window {
+                delivered,
+                packets,
+                lost: 1,
+                seconds: 2.0,
+                idle: BTreeMap::from([(cpus::NIC as u32, 0.02), (cpus::READER as u32, 0.5)]),
+                ..Window::default()
+            },
+            counts: Counts(cpus),
+        }
+    }
+
+    fn summed_up(case: &str, windows: Vec<Measured>, end: End) -> Row {
+        let cases = cases::all(Suite::Paper);
+        let case = cases.iter().find(|known| known.name == case);
+        let case = case.expect("a case");
+        let mode = &case.modes[1];
+        let order = protocol::Case {
+            stack: Stack::Vanilla,
+            load: case.load.clone(),
+            windows: 3,
+            window_ms: 2000,
+        };
+        row(Suite::Paper, case, mode, &order, &Outcome { windows, end }).expect("a row")
+    }
+
+    #[test]
+    fn the_median_window_s_busiest_core_counts() {
+        let windows = vec![
+            window(8_000_000, 1_000_000, 1_000, 1_000),
+            window(7_000_000, 9_000_000, 1_000, 1_000),
+            window(8_200_000, 1_000_000, 1_000, 1_000),
+        ];
+        let row = summed_up("udp-16", windows, End::default());
+        assert_eq!((row.mode.as_str(), row.lost), ("vanilla", 3));
+        let insn = row.insn_per_packet.expect("measured");
+        assert_eq!((insn.min, insn.busiest, insn.max), (8000.0, 8200.0, 9000.0));
+        // The sender's core is not among them.
+        assert_eq!(insn.total, 9200.0);
+        assert!(row.saturated);
+        assert!(row
+            .note
+            .is_some_and(|note| note.contains("spread above 5 %")));
+        assert_eq!((row.insn_per_request, row.latency_us), (None, None));
+    }
+
+    #[test]
+    fn a_core_that_waits_is_not_saturated() {
+        let idle = window(1_000_000, 8_000_000, 1_000, 1_000);
+        assert!(!summed_up("udp-16", vec![idle], End::default()).saturated);
+    }
+
+    #[test]
+    fn requests_and_latency_are_taken_over() {
+        let end = End {
+            latency: Some(Delay {
+                p50_us: 2048.0,
+                p99_us: 8192.0,
+            }),
+        };
+        let row = summed_up(
+            "memcached",
+            vec![window(8_000_000, 12_000_000, 1_000, 500)],
+            end,
+        );
+        assert_eq!(row.insn_per_request, Some(24_000.0));
+        assert_eq!(row.wall_msgs_per_s, Some(250.0));
+        let latency = row.latency_us.expect("stated");
+        assert_eq!((latency.p50, latency.p99), (2048.0, 8192.0));
+        assert_eq!((row.load.as_str(), row.clients), ("memcaslap", 10));
+    }
+}

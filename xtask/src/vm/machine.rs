@@ -24,7 +24,7 @@ use super::initramfs;
 use super::serial::Serial;
 use super::trouble::{self, Excerpt, Trouble};
 use crate::paths;
-use crate::setup::qemu;
+use crate::setup::qemu::{self, Wish};
 use crate::step;
 
 /// How often the ports of a running guest are looked at.
@@ -120,6 +120,8 @@ pub(crate) struct Instruments {
     credit: PathBuf,
     /// Programs of the host that no other guest needs.
     programs: Vec<&'static str>,
+    /// The QEMU that has the plug-in's interface.
+    qemu: Wish,
 }
 
 /// A running guest.
@@ -177,7 +179,8 @@ impl Machine {
         ports: [&str; 3],
         instruments: Option<&Instruments>,
     ) -> Command {
-        let mut command = qemu::command();
+        let wish = instruments.map_or(&qemu::SAFE_THREADS, |instruments| &instruments.qemu);
+        let mut command = qemu::command(wish);
         // Nothing but what is named here; a guest that reboots has crashed.
         command.args(["-nodefaults", "-no-user-config", "-no-reboot"]);
         command.args(["-display", "none", "-machine", "pc"]);
@@ -258,6 +261,7 @@ impl Instruments {
         plugin: OsString,
         credit: PathBuf,
         programs: Vec<&'static str>,
+        qemu: Wish,
     ) -> Result<(Self, UnixStream)> {
         let (ours, wire) = UnixStream::pair()?;
         inherit(&wire)?;
@@ -266,6 +270,7 @@ impl Instruments {
             wire,
             credit,
             programs,
+            qemu,
         };
         Ok((instruments, ours))
     }
