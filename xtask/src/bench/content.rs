@@ -18,6 +18,10 @@ const LIMITS: &str = "Instructions do not show cache misses, the latency of inte
 const NOT_SATURATED: &str = "saturated NO: the busiest core had time to spare. Such a core pays a wake-up for a handful of \
                              packets, so its figure is not that of full load.";
 
+/// What disturbed order is here, where the application sees none.
+const EARLY: &str = "early/1000: of 1000 packets, those that reached the merge before their turn and waited there; reordered: \
+                     those that reached the application out of order.";
+
 /// The knob of the module that a benchmark sets to another value than a user would.
 const DEADLINE: &str = "mflow is measured with merge_timeout_us at its most, 1 s: an emulated lane may be away for tens of \
                         milliseconds, which a real one is not. A lane that is away shows in latency, not in instructions.";
@@ -85,6 +89,10 @@ fn primary(figure: &Figure<'_>) -> Grid {
     for head in ["total", "spread", "saturated", "lost", "reordered"] {
         grid.right(head);
     }
+    let order = figure.kind == Kind::Order;
+    if order {
+        grid.right("early/1000");
+    }
     for case in &figure.cases {
         let compiled_out = case
             .rows
@@ -114,6 +122,13 @@ fn primary(figure: &Figure<'_>) -> Grid {
             }));
             cells.push(or_dash(insn, |_| row.lost.to_string()));
             cells.push(or_dash(insn, |_| row.reordered.to_string()));
+            if order {
+                let early = row.early.filter(|_| row.packets > 0);
+                // CAST: far from where f64 loses digits.
+                cells.push(or_dash(early, |count| {
+                    whole(count as f64 / row.packets as f64 * 1000.0)
+                }));
+            }
             grid.row(cells);
         }
     }
@@ -220,6 +235,9 @@ fn notes(figure: &Figure<'_>) -> Vec<String> {
             "speed-up: how many times less the busiest core does than vanilla's in the same case."
                 .to_owned(),
         ),
+    }
+    if figure.kind == Kind::Order {
+        lines.push(EARLY.to_owned());
     }
     if figure.kind == Kind::Flows {
         lines.push(cores::DEVIATION.to_owned());

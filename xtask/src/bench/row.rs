@@ -32,6 +32,9 @@ pub(crate) struct Row {
     pub(crate) packets: u64,
     pub(crate) lost: u64,
     pub(crate) reordered: u64,
+    /// With mflow: packets that reached the merge before their turn in the window of the median, and waited there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) early: Option<u64>,
     /// `None`: this mode does not exist yet, see `note`.
     pub(crate) insn_per_packet: Option<Instructions>,
     /// Of the busiest core, where the load is made of requests.

@@ -74,6 +74,11 @@ pub(super) fn row(
             .iter()
             .map(|measured| measured.window.reordered)
             .sum(),
+        early: window
+            .mflow
+            .get("early_pkts")
+            .filter(|_| lanes > 0)
+            .and_then(|&count| u64::try_from(count).ok()),
         insn_per_packet: Some(Instructions {
             busiest: median,
             min,
@@ -155,6 +160,7 @@ fn empty(suite: Suite, case: &Case, mode: &Mode) -> Row {
         packets: 0,
         lost: 0,
         reordered: 0,
+        early: None,
         insn_per_packet: None,
         insn_per_request: None,
         speedup_vs_vanilla: None,
