@@ -128,7 +128,7 @@ fn package(package: &crate::setup::packages::Package) -> Line {
             package.why
         ),
         Need::Applications => format!(
-            "absent: {} (only for its applications, which installs it)",
+            "absent: {} (only for `bench --suite paper`, which installs it)",
             package.why
         ),
         Need::Checks => format!("absent: {} (skipped without it)", package.why),

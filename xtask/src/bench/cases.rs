@@ -23,6 +23,16 @@ pub(crate) enum Suite {
     Paper,
 }
 
+impl Suite {
+    /// Returns how often a case is measured if nobody says otherwise.
+    pub(super) fn windows(self) -> u32 {
+        match self {
+            Self::Quick => 3,
+            Self::Paper => 5,
+        }
+    }
+}
+
 /// A stack in a case.
 #[derive(Clone, Debug)]
 pub(super) struct Mode {

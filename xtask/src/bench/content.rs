@@ -78,10 +78,12 @@ fn primary(figure: &Figure<'_>) -> Grid {
     let mut grid = Grid::default();
     grid.left("case");
     grid.left("mode");
-    let ratios: &[&str] = if overhead {
-        &["difference"]
-    } else {
-        &["speed-up", "paper"]
+    // Batch sizes are compared with each other, not with another stack.
+    let order = figure.kind == Kind::Order;
+    let ratios: &[&str] = match figure.kind {
+        Kind::Overhead => &["difference"],
+        Kind::Order => &[],
+        _ => &["speed-up", "paper"],
     };
     for head in ["busiest", "min..max"].iter().chain(ratios) {
         grid.right(*head);
@@ -89,7 +91,6 @@ fn primary(figure: &Figure<'_>) -> Grid {
     for head in ["total", "spread", "saturated", "lost", "reordered"] {
         grid.right(head);
     }
-    let order = figure.kind == Kind::Order;
     if order {
         grid.right("early/1000");
     }
@@ -109,7 +110,7 @@ fn primary(figure: &Figure<'_>) -> Grid {
             }));
             if overhead {
                 cells.push(or_dash(insn.zip(compiled_out), difference));
-            } else {
+            } else if !order {
                 cells.push(or_dash(row.speedup_vs_vanilla, ratio));
                 cells.push(or_dash(row.paper.as_ref(), |paper| {
                     ratio(paper.speedup_vs_vanilla)
@@ -231,13 +232,11 @@ fn notes(figure: &Figure<'_>) -> Vec<String> {
         Kind::Overhead => lines.push(
             "difference: of the busiest core, to the kernel without mflow's hooks.".to_owned(),
         ),
+        Kind::Order => lines.push(EARLY.to_owned()),
         _ => lines.push(
             "speed-up: how many times less the busiest core does than vanilla's in the same case."
                 .to_owned(),
         ),
-    }
-    if figure.kind == Kind::Order {
-        lines.push(EARLY.to_owned());
     }
     if figure.kind == Kind::Flows {
         lines.push(cores::DEVIATION.to_owned());
@@ -386,6 +385,21 @@ mod tests {
         for figure in group(&rows) {
             assert!(notes(&figure).iter().any(|note| note == LIMITS));
         }
+    }
+
+    #[test]
+    fn disturbed_order_is_shown_against_the_batch_size() {
+        let mut rows = fixture::rows();
+        rows.retain(|row| row.case.starts_with("order-"));
+        let figures = group(&rows);
+        let text = primary(&figures[0]).text();
+        assert!(!text.contains("speed-up"), "{text}");
+        // Of the fixture's 100,000 packets.
+        let line = text
+            .lines()
+            .find(|line| line.starts_with("order-batch-1 "))
+            .expect("a row");
+        assert!(line.ends_with(" 90"), "{line}");
     }
 
     #[test]

@@ -103,7 +103,7 @@ fn plan<'a>(options: &Options, cases: &'a [Case]) -> Result<Plan<'a>> {
                 order: protocol::Case {
                     stack: stack.clone(),
                     load: case.load.clone(),
-                    windows: options.windows,
+                    windows: options.windows.unwrap_or(options.suite.windows()),
                     window_ms: options.window_ms,
                 },
                 place: rows.len(),

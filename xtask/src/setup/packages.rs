@@ -145,8 +145,13 @@ pub(crate) const PACKAGES: &[Package] = {
             "the distribution's kernel configuration",
         ),
         // The distribution starts both servers when it installs them; a benchmark runs its own, in the guest.
-        program("memcached", "memcached", Applications, "server in `bench`"),
-        program("nginx", "nginx", Applications, "server in `bench`"),
+        program(
+            "memcached",
+            "memcached",
+            Applications,
+            "application under load",
+        ),
+        program("nginx", "nginx", Applications, "application under load"),
         program(
             "libmemcached-tools",
             "memcaslap",
