@@ -48,7 +48,7 @@ pub(crate) fn measure(time: Duration) -> Result<Measured> {
     let _server = Program::start(
         Some(CONTAINER),
         cpu::READER,
-        &format!("server -i {container} --buffer-size 16777216"),
+        &format!("sockperf server -i {container} --buffer-size 16777216"),
     )?;
     command::wait_until("the sockperf server listens", || {
         proc_net::is_bound(Some(CONTAINER), PORT)
@@ -59,7 +59,7 @@ pub(crate) fn measure(time: Duration) -> Result<Measured> {
             Some(CLIENT),
             cpu::SENDER,
             &format!(
-                "throughput -i {container} -m {BYTES} -t {CLIENT_SECONDS} --mps max --no-rdtsc"
+                "sockperf throughput -i {container} -m {BYTES} -t {CLIENT_SECONDS} --mps max --no-rdtsc"
             ),
         )?);
     }
