@@ -79,37 +79,35 @@ fn mflow(lanes: usize, batch_pkts: u32) -> Mode {
     mode("mflow", Stack::Mflow { lanes, batch_pkts })
 }
 
-/// The stacks every case compares mflow with.
-fn others() -> Vec<Mode> {
-    vec![
+/// mflow with these numbers of lanes, and the stacks it is compared with.
+fn stacks(lanes: &[usize]) -> Vec<Mode> {
+    let mut modes = vec![
         mode("native", Stack::Native),
         mode("vanilla", Stack::Vanilla),
         mode("rps", Stack::Rps { cpus: 2 }),
         missing("falcon-dev", NO_FALCON),
         missing("falcon-func", NO_FALCON),
-    ]
+    ];
+    modes.extend(lanes.iter().map(|&lanes| mflow(lanes, BATCH_PKTS)));
+    modes
 }
 
 fn udp(bytes: usize) -> Case {
-    let mut modes = others();
-    modes.extend([1, 2, 4].map(|lanes| mflow(lanes, BATCH_PKTS)));
     Case {
         name: format!("udp-{bytes}"),
         load: Load::Frames {
             flows: UDP_CLIENTS,
             bytes,
         },
-        modes,
+        modes: stacks(&[1, 2, 4]),
     }
 }
 
 fn tcp(bytes: usize) -> Case {
-    let mut modes = others();
-    modes.extend([1, 2, 4].map(|lanes| mflow(lanes, BATCH_PKTS)));
     Case {
         name: format!("tcp-{bytes}"),
         load: Load::Iperf3 { flows: 1, bytes },
-        modes,
+        modes: stacks(&[1, 2, 4]),
     }
 }
 
@@ -121,13 +119,11 @@ fn tcp_flows(flows: u16) -> Case {
             flows,
             bytes: 4_096,
         },
-        ..tcp(4_096)
+        modes: stacks(&[2, 4]),
     }
 }
 
 fn latency_udp() -> Case {
-    let mut modes = others();
-    modes.push(mflow(2, BATCH_PKTS));
     Case {
         name: "latency-udp-16".to_owned(),
         load: Load::Sockperf {
@@ -135,7 +131,7 @@ fn latency_udp() -> Case {
             clients: UDP_CLIENTS,
             bytes: 16,
         },
-        modes,
+        modes: stacks(&[2]),
     }
 }
 
@@ -147,7 +143,7 @@ fn latency_tcp() -> Case {
             clients: 1,
             bytes: SOCKPERF_MAX_BYTES,
         },
-        ..tcp(65_536)
+        modes: stacks(&[2]),
     }
 }
 
@@ -159,7 +155,7 @@ fn application(name: &str, server: Server, bytes: usize) -> Case {
             clients: APPLICATION_CLIENTS,
             bytes,
         },
-        ..tcp(bytes)
+        modes: stacks(&[2]),
     }
 }
 
