@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{bail, Result};
 use mflow_protocol::bench as protocol;
 
-use super::cases::{self, Case, Mode, What};
+use super::cases::{self, Case, Mode, Suite, What};
 use super::measure::Session;
 use super::report::Provenance;
 use super::row::Row;
@@ -113,15 +113,26 @@ fn plan<'a>(options: &Options, cases: &'a [Case]) -> Result<Plan<'a>> {
     }
     if rows.is_empty() {
         let names: Vec<&str> = cases.iter().map(|case| case.name.as_str()).collect();
+        let filter = options.case.as_deref().unwrap_or_default();
+        if options.suite == Suite::Quick && matches(&cases::all(Suite::Paper), filter) {
+            bail!("no case of this suite matches {filter:?}; try: --suite paper");
+        }
         bail!(
-            "no case matches {:?}; the cases of this suite are: {}",
-            options.case.as_deref().unwrap_or_default(),
+            "no case matches {filter:?}; the cases of this suite are: {}",
             names.join(", ")
         );
     }
     Ok(Plan {
         rows,
         boots: vec![(Flavor::Vm, with_hooks), (Flavor::Off, without_hooks)],
+    })
+}
+
+/// Tells whether a mode of one of these cases has the text in its name.
+fn matches(cases: &[Case], filter: &str) -> bool {
+    cases.iter().any(|case| {
+        let mut modes = case.modes.iter();
+        modes.any(|mode| format!("{}/{}", case.name, mode.name).contains(filter))
     })
 }
 
@@ -150,7 +161,6 @@ fn commit() -> String {
 mod tests {
     use clap::Parser as _;
 
-    use super::super::cases::Suite;
     use super::*;
 
     #[derive(clap::Parser)]
@@ -190,6 +200,9 @@ mod tests {
             "{error}"
         );
         assert_eq!(error.lines().count(), 1);
+        let elsewhere = options(&["--case", "memcached"]);
+        let error = super::plan(&elsewhere, &cases).err().expect("no match");
+        assert!(error.to_string().ends_with("try: --suite paper"), "{error}");
     }
 
     #[test]
