@@ -19,6 +19,7 @@ mod ledger;
 mod mflow;
 mod netns;
 mod outcome;
+mod proc_net;
 mod receiver;
 mod rig;
 mod sender;

@@ -24,7 +24,7 @@ use super::initramfs;
 use super::serial::Serial;
 use super::trouble::{self, Excerpt, Trouble};
 use crate::paths;
-use crate::setup::qemu;
+use crate::setup::qemu::{self, Wish};
 use crate::step;
 
 /// How often the ports of a running guest are looked at.
@@ -118,6 +118,10 @@ pub(crate) struct Instruments {
     wire: UnixStream,
     /// The socket that a fourth serial port connects to.
     credit: PathBuf,
+    /// Programs of the host that no other guest needs.
+    programs: Vec<&'static str>,
+    /// The QEMU that has the plug-in's interface.
+    qemu: Wish,
 }
 
 /// A running guest.
@@ -175,7 +179,8 @@ impl Machine {
         ports: [&str; 3],
         instruments: Option<&Instruments>,
     ) -> Command {
-        let mut command = qemu::command();
+        let wish = instruments.map_or(&qemu::SAFE_THREADS, |instruments| &instruments.qemu);
+        let mut command = qemu::command(wish);
         // Nothing but what is named here; a guest that reboots has crashed.
         command.args(["-nodefaults", "-no-user-config", "-no-reboot"]);
         command.args(["-display", "none", "-machine", "pc"]);
@@ -252,13 +257,20 @@ fn inherit(end: &UnixStream) -> Result<()> {
 
 impl Instruments {
     /// Returns the instruments, and our end of the third NIC's wire.
-    pub(crate) fn new(plugin: OsString, credit: PathBuf) -> Result<(Self, UnixStream)> {
+    pub(crate) fn new(
+        plugin: OsString,
+        credit: PathBuf,
+        programs: Vec<&'static str>,
+        qemu: Wish,
+    ) -> Result<(Self, UnixStream)> {
         let (ours, wire) = UnixStream::pair()?;
         inherit(&wire)?;
         let instruments = Self {
             plugin,
             wire,
             credit,
+            programs,
+            qemu,
         };
         Ok((instruments, ours))
     }
@@ -286,7 +298,10 @@ impl Vm {
         let logs = paths::logs()?;
         let dir = tempfile::tempdir()?;
         let archive = dir.path().join("initramfs.cpio");
-        initramfs::write(&archive, order, machine.modules.as_deref())?;
+        let programs = instruments
+            .as_ref()
+            .map_or(&[][..], |instruments| &instruments.programs);
+        initramfs::write(&archive, order, machine.modules.as_deref(), programs)?;
         let terminal_log = logs.join(format!("{name}-terminal.log"));
         let kernel_log = Serial::create(&logs.join(format!("{name}-kernel.log")))?;
         let verdicts = Serial::create(&logs.join(format!("{name}-verdicts.log")))?;

@@ -25,13 +25,13 @@ const WELCOME: &[&str] = &[
 ];
 
 /// Returns every program and library, as paths of the host.
-pub(crate) fn files() -> Result<BTreeSet<PathBuf>> {
+pub(crate) fn files(more: &[&str]) -> Result<BTreeSet<PathBuf>> {
     let mut files = BTreeSet::new();
     let mut missing = Vec::new();
-    for name in NEEDED {
+    for &name in NEEDED.iter().chain(more) {
         match tools::find(name) {
             Some(path) => drop(files.insert(path)),
-            None => missing.push(*name),
+            None => missing.push(name),
         }
     }
     if !missing.is_empty() {

@@ -83,8 +83,8 @@ impl Qemu {
 }
 
 /// Returns the command that starts the QEMU to use.
-pub(crate) fn command() -> Command {
-    match Qemu::find(&SAFE_THREADS).and_then(|qemu| qemu.root) {
+pub(crate) fn command(wish: &Wish) -> Command {
+    match Qemu::find(wish).and_then(|qemu| qemu.root) {
         None => Command::new(PROGRAM),
         Some(root) => unpacked(&root),
     }
