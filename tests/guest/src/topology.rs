@@ -53,6 +53,14 @@ pub(crate) enum Family {
 }
 
 impl Family {
+    /// Returns the version of IP.
+    pub(crate) fn number(self) -> u8 {
+        match self {
+            Self::V4 => 4,
+            Self::V6 => 6,
+        }
+    }
+
     /// Returns the client's address in the overlay.
     pub(crate) fn client(self) -> IpAddr {
         match self {
@@ -267,6 +275,17 @@ fn overlay_down() -> Result<()> {
         ip(Some(CLIENT), "link del vxlan0")?;
     }
     Ok(())
+}
+
+/// Keeps the client's TCP from sending anything again only because it has waited for long: a virtual CPU that is away for
+/// a while is no loss. What an answer says to be missing is still sent again at once.
+pub(crate) fn patient_sender() -> Result<()> {
+    netns::within(CLIENT, || sysctl("net/ipv4/tcp_early_retrans", "0"))?;
+    ip(
+        Some(CLIENT),
+        "route change 10.0.1.0/24 dev vxlan0 proto kernel scope link src 10.0.1.1 rto_min 5s
+         route change fd00:1::/64 dev vxlan0 proto kernel metric 256 rto_min 5s",
+    )
 }
 
 /// Runs lines of `ip` commands in a namespace.
