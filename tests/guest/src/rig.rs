@@ -97,7 +97,7 @@ impl Rig {
     }
 
     /// The same for any traffic over outer packets of this family.
-    fn prepare_network(&self, outer: Family, knobs: &Knobs) -> Result<()> {
+    pub(crate) fn prepare_network(&self, outer: Family, knobs: &Knobs) -> Result<()> {
         mflow::unload()?;
         topology::up(outer)?;
         Self::wait_ready(outer)?;
@@ -136,11 +136,11 @@ impl Rig {
             bytes: self.scale.tcp_bytes,
             writing: Writing::Write,
             style: Style::Blocking,
-            split: self.mflow,
+            split: u16::from(self.mflow),
         }
     }
 
-    /// Builds a fresh network with a patient sender, and loads the module anew, if it is tested.
+    /// Builds a fresh network and loads the module anew, if it is tested, with a sender that does not send again for impatience.
     pub(crate) fn prepare_tcp(&self, plan: &tcp::stream::Plan, knobs: &Knobs) -> Result<()> {
         self.prepare_network(plan.outer, knobs)?;
         topology::patient_sender()
@@ -154,6 +154,16 @@ impl Rig {
         during: impl FnOnce(&mut tcp::stream::Live<'_>) -> Result<()>,
     ) -> Result<Outcome> {
         self.prepare_tcp(plan, knobs)?;
+        self.strict_tcp_here(plan, knobs, during)
+    }
+
+    /// The same on a network that the case has prepared.
+    pub(crate) fn strict_tcp_here(
+        &self,
+        plan: &tcp::stream::Plan,
+        knobs: &Knobs,
+        during: impl FnOnce(&mut tcp::stream::Live<'_>) -> Result<()>,
+    ) -> Result<Outcome> {
         tcp::stream::measure(plan, during)?.judge(|outcome| {
             outcome.require_quiet_tcp()?;
             if self.mflow {

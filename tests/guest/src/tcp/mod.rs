@@ -3,8 +3,9 @@
 //! Byte streams over TCP: a pattern in which every byte tells where it belongs ([`pattern`]), an application that writes
 //! it ([`writer`]), applications that read it in every way there is ([`reader`]), and one run of both ([`stream`]).
 
-mod book;
+pub(crate) mod book;
 pub(crate) mod counters;
+pub(crate) mod pair;
 pub(crate) mod pattern;
 mod raw;
 pub(crate) mod reader;

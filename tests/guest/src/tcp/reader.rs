@@ -24,7 +24,7 @@ const BUFFER_BYTES: usize = 64 << 10;
 /// What fits into a pipe.
 const PIPE_BYTES: usize = 64 << 10;
 /// Nothing may keep a reader waiting for longer.
-const STUCK_MS: u16 = 30_000;
+const STUCK_MS: u16 = 15_000;
 /// The low-water mark: many packets, and far below the receive buffer.
 const LOW_WATER_BYTES: usize = 24 << 10;
 /// A receive buffer of a few packets; the kernel doubles it.

@@ -19,7 +19,7 @@ use crate::{cpu, netns, topology};
 /// How often somebody who waits for a connection looks whether there is still one to come.
 const LOOK: Duration = Duration::from_millis(2);
 /// How long one system call may wait for bytes.
-const STUCK: Duration = Duration::from_secs(30);
+const STUCK: Duration = Duration::from_secs(15);
 
 /// The running readers.
 pub(crate) struct Readers {

@@ -30,7 +30,7 @@ pub(crate) const PORT: u16 = 5101;
 /// How long a flow may take until it is split.
 const SPLIT_LIMIT: Duration = Duration::from_secs(20);
 /// How long a run may stand still before it is given up.
-const STUCK: Duration = Duration::from_secs(60);
+const STUCK: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(5);
 
 /// What a run sends.
@@ -48,8 +48,8 @@ pub(crate) struct Plan {
     pub(crate) writing: Writing,
     /// How they are read.
     pub(crate) style: Style,
-    /// Whether the module is there and the flows must be split before the mark.
-    pub(crate) split: bool,
+    /// How many flows of outer packets must be split before the mark; 0 without the module.
+    pub(crate) split: u16,
 }
 
 impl Plan {
@@ -78,27 +78,12 @@ impl Live<'_> {
         })
     }
 
-    /// Waits until so many more bytes have been read.
-    pub(crate) fn flow_bytes(&self, bytes: u64) -> Result<()> {
-        let end = self.readers.progress().bytes() + bytes;
-        let begin = Instant::now();
-        while self.readers.progress().bytes() < end {
-            ensure!(!self.writers.ended(), "a stream ended too early");
-            ensure!(
-                begin.elapsed() < 4 * STUCK,
-                "the streams take too long for {bytes} bytes"
-            );
-            thread::sleep(LOOK);
-        }
-        Ok(())
-    }
-
-    /// Waits until every flow has begun to be split since [`mflow::flows_split`] was `before`.
+    /// Waits until all flows that shall be have begun to be split since [`mflow::flows_split`] was `before`.
     pub(crate) fn wait_split_since(&self, before: u64) -> Result<()> {
         let start = Instant::now();
         loop {
             let split = mflow::flows_split()?.saturating_sub(before);
-            if split >= u64::from(self.plan.flows) {
+            if split >= u64::from(self.plan.split) {
                 return Ok(());
             }
             ensure!(
@@ -108,7 +93,7 @@ impl Live<'_> {
             if start.elapsed() > SPLIT_LIMIT {
                 bail!(
                     "{split} of {} flows were split after {} s of traffic",
-                    self.plan.flows,
+                    self.plan.split,
                     SPLIT_LIMIT.as_secs()
                 );
             }
@@ -217,7 +202,7 @@ fn run(
     live.wait_for("the first bytes arrive", || {
         Ok(readers.progress().bytes() > 0)
     })?;
-    if plan.split {
+    if plan.split > 0 {
         live.wait_split_since(split_before)?;
     }
     readers.progress().mark();

@@ -19,7 +19,7 @@ use crate::{cpu, netns, topology};
 /// Bytes handed to the kernel by one system call.
 const CHUNK_BYTES: usize = 64 << 10;
 /// How long one system call may wait for room.
-const STUCK: Duration = Duration::from_secs(30);
+const STUCK: Duration = Duration::from_secs(15);
 
 /// How the streams are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

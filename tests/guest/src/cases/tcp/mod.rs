@@ -3,8 +3,13 @@
 //! Cases about byte streams over TCP: every byte in its place, and TCP does not notice that its segments came over several
 //! cores.
 
+mod closing;
+mod path;
+mod programs;
 mod readers;
+mod request;
 mod shapes;
+mod switches;
 
 use super::{Case, Run};
 use crate::mflow::Knobs;
@@ -13,10 +18,18 @@ use crate::tcp::stream::Plan;
 
 /// Returns the cases.
 pub(super) fn cases() -> Vec<Case> {
-    [shapes::cases(), readers::cases()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        shapes::cases(),
+        readers::cases(),
+        request::cases(),
+        closing::cases(),
+        path::cases(),
+        switches::cases(),
+        programs::cases(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 /// Returns a case that sends one plan and demands everything.

@@ -6,7 +6,7 @@ use super::strict;
 use crate::cases::{Case, Run};
 use crate::mflow::Knobs;
 use crate::tcp::stream::Plan;
-use crate::topology::Family;
+use crate::topology::{self, Family};
 
 /// Payload of a segment, roughly; less than what it really is.
 const SEGMENT_BYTES: u64 = 1_300;
@@ -18,6 +18,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases.extend(batches());
     cases.extend(families());
     cases.extend(flows());
+    cases.push(one_outer_flow());
     cases
 }
 
@@ -122,6 +123,7 @@ fn flows() -> impl Iterator<Item = Case> {
             move |rig| {
                 let plan = Plan {
                     flows,
+                    split: if rig.mflow { flows } else { 0 },
                     ..rig.tcp_plan()
                 };
                 let knobs = Knobs {
@@ -132,4 +134,23 @@ fn flows() -> impl Iterator<Item = Case> {
             },
         )
     })
+}
+
+fn one_outer_flow() -> Case {
+    Case::of_traffic(
+        "tcp/flows/one-outer",
+        "four streams that look like one flow from outside each keep their order",
+        Run::Always,
+        |rig| {
+            let plan = Plan {
+                flows: 4,
+                ..rig.tcp_plan()
+            };
+            let knobs = Knobs::default();
+            rig.prepare_tcp(&plan, &knobs)?;
+            topology::one_outer_flow(plan.outer)?;
+            topology::patient_sender()?;
+            rig.strict_tcp_here(&plan, &knobs, |_| Ok(()))
+        },
+    )
 }
