@@ -100,6 +100,7 @@ void __mflow_note_queued(struct sk_buff *skb);
 bool __mflow_drain(struct sock *sk);
 void mflow_napi_init(struct napi_struct *napi);
 void mflow_napi_del(struct napi_struct *napi);
+bool __mflow_gro_alone(struct napi_struct *napi, const struct sk_buff *skb);
 int mflow_receive_skb(struct sk_buff *skb);
 void udp_queue_rcv_run(struct sock *sk, struct sk_buff_head *run);
 
@@ -227,6 +228,17 @@ static inline u32 mflow_frag_result(u32 kept, u32 tag)
 /* Fragments of this datagram come from several CPUs. */
 #define mflow_frag_is_split(q, skb)	((skb)->mflow || (q)->mflow)
 
+/*
+ * Fences, probes and queued packets are counted one by one: GRO does not join
+ * them with others, and they do not overtake what it holds.
+ */
+static inline bool mflow_gro_alone(struct napi_struct *napi,
+				   const struct sk_buff *skb)
+{
+	return static_branch_unlikely(&mflow_key) && skb->mflow &&
+	       __mflow_gro_alone(napi, skb);
+}
+
 static inline u32 mflow_tag_differs(const struct sk_buff *a,
 				    const struct sk_buff *b)
 {
@@ -303,6 +315,12 @@ static inline u32 mflow_tag_get(const struct sk_buff *skb)
 #define mflow_frag_reassembled(q, head, tag)				\
 	((void)(q), (void)(head), (void)(tag))
 #define mflow_frag_is_split(q, skb)	((void)(q), (void)(skb), false)
+
+static inline bool mflow_gro_alone(struct napi_struct *napi,
+				   const struct sk_buff *skb)
+{
+	return false;
+}
 
 static inline u32 mflow_tag_differs(const struct sk_buff *a,
 				    const struct sk_buff *b)

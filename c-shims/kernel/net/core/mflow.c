@@ -159,6 +159,14 @@ void mflow_napi_del(struct napi_struct *napi)
 	mutex_unlock(&mflow_ops_mutex);
 }
 
+bool __mflow_gro_alone(struct napi_struct *napi, const struct sk_buff *skb)
+{
+	if (mflow_kind(skb) == MFLOW_KIND_SPLIT)
+		return false;
+	napi_gro_flush(napi, false);
+	return true;
+}
+
 /**
  * mflow_receive_skb - run a packet to completion on this CPU
  * @skb: a packet for which mflow_is_direct() was true
