@@ -175,7 +175,7 @@ impl Options {
                 main: 1_000_000,
                 other: 50_000,
                 tcp_main_bytes: 1 << 30,
-                tcp_bytes: 160 << 20,
+                tcp_bytes: 240 << 20,
             },
             (_, true) => Scale {
                 main: 10_000,
@@ -187,7 +187,7 @@ impl Options {
                 main: 100_000,
                 other: 5_000,
                 tcp_main_bytes: 48 << 20,
-                tcp_bytes: 8 << 20,
+                tcp_bytes: 24 << 20,
             },
         }
     }

@@ -5,7 +5,6 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,6 +18,9 @@ use crate::rig::{self, Rig};
 use crate::tcp::pair::{self, Pair};
 use crate::topology::Family;
 
+/// The bytes of what is to be answered, and of what is not.
+const REQUEST: u8 = 1;
+const BULK: u8 = 0;
 const REQUEST_BYTES: usize = 128;
 /// Requests that are measured.
 const REQUESTS: usize = 600;
@@ -82,12 +84,11 @@ fn compare(rig: &Rig, batch_pkts: u32) -> Result<Outcome> {
 fn exchange(wait_split: bool) -> Result<(Duration, Outcome)> {
     let before = mflow::flows_split()?;
     let Pair { client, server } = pair::connect(Family::V4)?;
-    let serving = AtomicBool::new(false);
     thread::scope(|scope| {
-        let server = scope.spawn(|| serve(&server, &serving));
+        let server = scope.spawn(|| serve(&server));
         let client = scope.spawn(|| {
             let client = client;
-            ask(&client, &serving, wait_split.then_some(before))
+            ask(&client, wait_split.then_some(before))
         });
         let asked = pair::join(client);
         pair::join(server)?;
@@ -96,40 +97,36 @@ fn exchange(wait_split: bool) -> Result<(Duration, Outcome)> {
 }
 
 /// Takes what is not to be answered, then answers each request.
-fn serve(mut socket: &TcpStream, serving: &AtomicBool) -> Result<()> {
+fn serve(mut socket: &TcpStream) -> Result<()> {
     cpu::pin(cpu::READER)?;
     let mut buffer = vec![0; BULK_BYTES];
     loop {
         // Every piece begins with what it is, and is as long as such a one is.
-        let mut kind = [0];
-        if socket.read(&mut kind).context("no request")? == 0 {
+        if socket.read(&mut buffer[..1]).context("no request")? == 0 {
             return Ok(());
         }
-        let is_request = kind[0] == 1;
+        let is_request = buffer[0] == REQUEST;
         let length = if is_request {
             REQUEST_BYTES
         } else {
             BULK_BYTES
         };
-        socket.read_exact(&mut buffer[1..length])?;
+        socket
+            .read_exact(&mut buffer[1..length])
+            .context("half a request")?;
         if is_request {
-            serving.store(true, Ordering::Relaxed);
             socket.write_all(&buffer[..REQUEST_BYTES])?;
         }
     }
 }
 
 /// Sends bulk until the flow is split, then requests.
-fn ask(
-    mut socket: &TcpStream,
-    serving: &AtomicBool,
-    split_after: Option<u64>,
-) -> Result<(Duration, Outcome)> {
+fn ask(mut socket: &TcpStream, split_after: Option<u64>) -> Result<(Duration, Outcome)> {
     cpu::pin(cpu::SENDER)?;
-    let (bulk, mut request) = (vec![0; BULK_BYTES], [1; REQUEST_BYTES]);
+    let bulk = vec![BULK; BULK_BYTES];
     let start = Instant::now();
     loop {
-        socket.write_all(&bulk)?;
+        socket.write_all(&bulk).context("cannot send")?;
         match split_after {
             None if start.elapsed() > Duration::from_millis(300) => break,
             Some(before) if mflow::flows_split()? > before => break,
@@ -143,16 +140,15 @@ fn ask(
     }
     // The first answer comes after all of the bulk.
     let mut once = || -> Result<Duration> {
+        let mut answer = [0; REQUEST_BYTES];
         let asked = Instant::now();
-        socket.write_all(&request)?;
-        socket.read_exact(&mut request).context("no answer")?;
-        Ok(asked.elapsed())
+        socket.write_all(&[REQUEST; REQUEST_BYTES])?;
+        socket.read_exact(&mut answer).context("no answer")?;
+        let time = asked.elapsed();
+        ensure!(answer == [REQUEST; REQUEST_BYTES], "a wrong answer");
+        Ok(time)
     };
     once()?;
-    ensure!(
-        serving.load(Ordering::Relaxed),
-        "somebody else has answered"
-    );
     let stats = mflow::loaded().then(Stats::read).transpose()?;
     let mut times = (0..REQUESTS)
         .map(|_| once())
