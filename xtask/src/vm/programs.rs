@@ -15,13 +15,14 @@ const NEEDED: &[&str] = &[
     "sockperf", "taskset", "tc", "tcpdump",
 ];
 
-/// What somebody at the shell would miss.
+/// What somebody at the shell would miss, and what cases use if it is there.
 const WELCOME: &[&str] = &[
-    "awk", "cat", "chmod", "clear", "cp", "cut", "date", "dmesg", "du", "echo", "env", "false",
-    "find", "free", "grep", "head", "hostname", "insmod", "kill", "less", "ln", "ls", "lsmod",
-    "lspci", "mkdir", "mount", "mv", "nproc", "nstat", "pgrep", "ping", "ps", "reset", "rm", "sed",
-    "seq", "sh", "sleep", "sort", "ss", "strace", "stty", "sync", "sysctl", "tail", "tee",
-    "timeout", "top", "tr", "true", "umount", "uname", "uniq", "vi", "watch", "wc", "xargs",
+    "awk", "cat", "chmod", "clear", "cp", "curl", "cut", "date", "dmesg", "du", "echo", "env",
+    "false", "find", "free", "grep", "head", "hostname", "insmod", "kill", "less", "ln", "ls",
+    "lsmod", "lspci", "mkdir", "mount", "mv", "nginx", "nproc", "nstat", "pgrep", "ping", "ps",
+    "reset", "rm", "sed", "seq", "sh", "sleep", "sort", "ss", "strace", "stty", "sync", "sysctl",
+    "tail", "tee", "timeout", "top", "tr", "true", "umount", "uname", "uniq", "vi", "watch", "wc",
+    "xargs",
 ];
 
 /// Returns every program and library, as paths of the host.
