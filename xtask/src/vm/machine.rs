@@ -175,7 +175,7 @@ impl Machine {
         ports: [&str; 3],
         instruments: Option<&Instruments>,
     ) -> Command {
-        let mut command = qemu::command();
+        let mut command = qemu::command(&qemu::SAFE_THREADS);
         // Nothing but what is named here; a guest that reboots has crashed.
         command.args(["-nodefaults", "-no-user-config", "-no-reboot"]);
         command.args(["-display", "none", "-machine", "pc"]);
