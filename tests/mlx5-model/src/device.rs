@@ -146,8 +146,8 @@ impl Device {
             tirs: Objects::new(1, 0xff_ffff),
             queue_tables: Objects::new(1, 0xff_ffff),
             counter_sets: Objects::new(1, 0xff),
-            // Pages below hold other registers.
-            doorbell_pages: Objects::new(16, 255),
+            // Pages below hold other registers, those above the interrupts.
+            doorbell_pages: Objects::new(16, 127),
             protection_domains: all(),
             transport_domains: all(),
             send_interfaces: all(),
@@ -205,6 +205,11 @@ impl Device {
             + self.send_queues.len()
             + self.tirs.len()
             + self.queue_tables.len()
+    }
+
+    /// Returns how many events and completions found no room.
+    pub fn lost(&self) -> u64 {
+        self.events.lost_events + self.events.lost_completions
     }
 
     /// Returns the number of commands the model does not know.

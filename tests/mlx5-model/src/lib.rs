@@ -4,7 +4,7 @@
 //!
 //! Read in this order: [`bus`] (all it needs from the world), [`device`] (registers and the way of a frame), then
 //! `commands` and `execute` (the command interface), `events` (how the driver is told), `receive` and `transmit` (queues),
-//! `steering` and [`rss`] (which queue).
+//! `steering` and [`rss`] (which queue), [`server`] (how QEMU is attached).
 
 #![forbid(unsafe_code)]
 
@@ -19,6 +19,7 @@ mod execute;
 pub mod faults;
 pub mod field;
 pub mod ifc;
+pub mod journal;
 pub mod layout;
 mod memory_keys;
 mod objects;
@@ -28,6 +29,7 @@ mod receive;
 mod ring;
 pub mod rss;
 mod segment;
+pub mod server;
 mod status;
 mod steering;
 pub mod testing;
