@@ -21,6 +21,7 @@ use serde::Serialize;
 use tempfile::TempDir;
 
 use super::initramfs;
+use super::mlx5::{Cards, Server};
 use super::serial::Serial;
 use super::trouble::{self, Excerpt, Trouble};
 use crate::paths;
@@ -76,6 +77,17 @@ pub(crate) struct Machine {
     pub(crate) memory_mib: u32,
     pub(crate) accel: Accel,
     pub(crate) threads: Threads,
+    pub(crate) nics: Nics,
+}
+
+/// The two NICs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Nics {
+    /// QEMU's own.
+    #[default]
+    Virtio,
+    /// The model of a ConnectX; needs a QEMU that is newer than for everything else.
+    Mlx5(Cards),
 }
 
 /// What the guest's init shall run.
@@ -133,6 +145,7 @@ pub(crate) struct Vm {
     complaint_told: bool,
     exit: Option<i32>,
     pending: VecDeque<String>,
+    cards: Option<Server>,
     _initramfs: TempDir,
 }
 
@@ -174,8 +187,12 @@ impl Machine {
         initramfs: &Path,
         ports: [&str; 3],
         instruments: Option<&Instruments>,
+        cards: Option<&Server>,
     ) -> Command {
-        let mut command = qemu::command(&qemu::SAFE_THREADS);
+        let mut command = qemu::command(match cards {
+            None => &qemu::SAFE_THREADS,
+            Some(_) => &qemu::VFIO_USER,
+        });
         // Nothing but what is named here; a guest that reboots has crashed.
         command.args(["-nodefaults", "-no-user-config", "-no-reboot"]);
         command.args(["-display", "none", "-machine", "pc"]);
@@ -205,7 +222,13 @@ impl Machine {
         for port in ports {
             command.args(["-serial", port]);
         }
-        let mut ends: Vec<&UnixStream> = wire.iter().collect();
+        let mut ends: Vec<&UnixStream> = match cards {
+            None => wire.iter().collect(),
+            Some(cards) => {
+                cards.attach(self.memory_mib, &mut command);
+                Vec::new()
+            }
+        };
         if let Some(instruments) = instruments {
             command.arg("-plugin").arg(&instruments.plugin);
             command.arg("-serial");
@@ -299,11 +322,16 @@ impl Vm {
             Terminal::Here => "stdio".to_owned(),
         };
         let wire = wire()?;
+        let cards = match machine.nics {
+            Nics::Virtio => None,
+            Nics::Mlx5(cards) => Some(Server::start(cards, machine.cpus, dir.path(), name)?),
+        };
         let mut command = machine.command(
             &wire,
             &archive,
             [&here, &file(verdicts.path()), &file(kernel_log.path())],
             instruments.as_ref(),
+            cards.as_ref(),
         );
         if !order.interactive {
             command.stdin(Stdio::null());
@@ -326,6 +354,7 @@ impl Vm {
             complaint_told: false,
             exit: None,
             pending: VecDeque::new(),
+            cards,
             _initramfs: dir,
         })
     }
@@ -338,6 +367,11 @@ impl Vm {
     /// Returns the file with the kernel's log.
     pub(crate) fn kernel_log(&self) -> &Path {
         self.kernel_log.path()
+    }
+
+    /// Returns the process that plays the guest's NICs, if one does.
+    pub(crate) fn cards(&mut self) -> Option<&mut Server> {
+        self.cards.as_mut()
     }
 
     /// Removes the logs of a guest that has ended well.
