@@ -16,6 +16,7 @@ mod register {
     pub(super) const PMTU: u64 = 0x5003;
     pub(super) const PTYS: u64 = 0x5004;
     pub(super) const PAOS: u64 = 0x5006;
+    pub(super) const PFCC: u64 = 0x5007;
     pub(super) const PPCNT: u64 = 0x5008;
 }
 
@@ -167,6 +168,8 @@ impl Port {
                 paos_reg::ADMIN_STATUS.set(out, state);
                 paos_reg::OPER_STATUS.set(out, state);
             }
+            // No pause frames, whatever is asked for.
+            register::PFCC => out.fill(0),
             register::PPCNT => self.counters(
                 ppcnt_reg::GRP.get(&data),
                 ppcnt_reg::COUNTER_SET.of_mut(out),

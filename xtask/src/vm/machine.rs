@@ -143,7 +143,8 @@ pub(crate) struct Vm {
     excerpt: Excerpt,
     complaint: Option<(Instant, String)>,
     complaint_told: bool,
-    exit: Option<i32>,
+    /// What the guest's command ended with, and since when the guest has had nothing left to do.
+    exit: Option<(i32, Instant)>,
     pending: VecDeque<String>,
     cards: Option<Server>,
     _initramfs: TempDir,
@@ -395,7 +396,9 @@ impl Vm {
             let ended = self.child.try_wait()?;
             for line in self.verdicts.lines()? {
                 match line.strip_prefix("exit ") {
-                    Some(code) => self.exit = code.parse().ok(),
+                    Some(code) => {
+                        self.exit = code.parse().ok().map(|code| (code, Instant::now()));
+                    }
                     None => self.pending.push_back(line),
                 }
             }
@@ -417,13 +420,13 @@ impl Vm {
                 }
             }
             match (ended, self.exit) {
-                (Some(_), Some(code)) => return Ok(Event::Exit(code)),
+                (Some(_), Some((code, _))) => return Ok(Event::Exit(code)),
                 (Some(status), None) => {
                     let said = fs::read_to_string(&self.qemu_log).unwrap_or_default();
                     let what = format!("it ended without a verdict; QEMU: {status}: {said}");
                     return self.give_up(what);
                 }
-                (None, Some(_)) if start.elapsed() > POWER_OFF => {
+                (None, Some((_, since))) if since.elapsed() > POWER_OFF => {
                     return self.give_up("it did not power off".to_owned());
                 }
                 (None, _) => {}
