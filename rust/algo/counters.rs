@@ -52,6 +52,8 @@ counters! {
     InlinePkts = "inline_pkts",
     /// Packets delivered in order.
     MergedPkts = "merged_pkts",
+    /// Packets that reached the merge point before their batch's turn, and waited.
+    EarlyPkts = "early_pkts",
     /// Packets that came after their batch's turn; delivered at once.
     LatePkts = "late_pkts",
     /// Batches given up by the deadline: the next one was delivered without them.

@@ -101,6 +101,11 @@ impl<P: Packet> Dispatcher<P> {
         let Some(flow) = self.table.find(key, now_ms) else {
             return Verdict::Pass(packet);
         };
+        let ended = flow.count(now_ms);
+        if ended.is_none() && flow.fills_lane() && !config.stopping {
+            // All but one in `batch_pkts` packets of a split flow.
+            return push(flow, &mut self.lanes, &self.counters, packet);
+        }
         let mut step = Step {
             flow,
             lanes: &mut self.lanes,
@@ -109,13 +114,10 @@ impl<P: Packet> Dispatcher<P> {
             config,
             now_ms,
         };
-        if let Some(ended) = step.flow.count(now_ms) {
-            step.end_window(ended);
+        if let Some(pkts) = ended {
+            step.end_window(pkts);
         }
-        if step.flow.state == State::Split && !config.stopping {
-            return step.split(packet);
-        }
-        step.other(packet)
+        step.carry(packet)
     }
 
     /// Gives back the slots of flows that have gone quiet. Called about once a second, or when the source ends.
@@ -153,6 +155,31 @@ impl<P: Packet> Default for Dispatcher<P> {
     }
 }
 
+/// Puts a packet into the open batch, which is a lane's.
+#[inline]
+fn push<P: Packet>(
+    flow: &mut Flow,
+    lanes: &mut LaneSet<P>,
+    counters: &Counters,
+    mut packet: P,
+) -> Verdict<P> {
+    flow.left -= 1;
+    packet.set_tag(Tag::new(Kind::Split, usize::from(flow.slot), flow.batch));
+    match lanes.push(flow.lane, packet) {
+        Ok(()) => {
+            counters.add_owned(Counter::LanePkts, 1);
+            Verdict::Consumed
+        }
+        // Room was reserved, so this is not reached; if it were, the packet would only be early.
+        Err(packet) => inline(counters, packet),
+    }
+}
+
+fn inline<P>(counters: &Counters, packet: P) -> Verdict<P> {
+    counters.add_owned(Counter::InlinePkts, 1);
+    Verdict::Inline(packet)
+}
+
 /// All that one step of one flow needs.
 struct Step<'a, P: Packet, H> {
     flow: &'a mut Flow,
@@ -174,8 +201,17 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         Tag::new(kind, usize::from(self.flow.slot), number)
     }
 
+    /// Carries a packet that does not just go into the open batch.
+    #[cold]
+    fn carry(&mut self, packet: P) -> Verdict<P> {
+        if self.flow.state == State::Split && !self.config.stopping {
+            self.split(packet)
+        } else {
+            self.other(packet)
+        }
+    }
+
     /// Carries a packet of a split flow.
-    #[inline]
     fn split(&mut self, mut packet: P) -> Verdict<P> {
         if self.flow.left == 0 {
             if self.slot().take_path_queues() {
@@ -187,25 +223,16 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
             }
             self.next_batch();
         }
+        if self.flow.lane != INLINE {
+            return push(self.flow, self.lanes, self.counters, packet);
+        }
         self.flow.left -= 1;
         packet.set_tag(self.tag(Kind::Split, self.flow.batch));
-        if self.flow.lane == INLINE {
-            return self.inline(packet);
-        }
-        match self.lanes.push(self.flow.lane, packet) {
-            Ok(()) => {
-                self.counters.add_owned(Counter::LanePkts, 1);
-                Verdict::Consumed
-            }
-            // Room was reserved, so this is not reached; if it were, the packet would only be early.
-            Err(packet) => self.inline(packet),
-        }
+        self.inline(packet)
     }
 
-    #[inline]
     fn inline(&mut self, packet: P) -> Verdict<P> {
-        self.counters.add_owned(Counter::InlinePkts, 1);
-        Verdict::Inline(packet)
+        inline(self.counters, packet)
     }
 
     /// Ends the open batch and opens another.
@@ -270,7 +297,6 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
     }
 
     /// Carries a packet of a flow that is not split, or shall not be any more.
-    #[cold]
     fn other(&mut self, packet: P) -> Verdict<P> {
         match self.flow.state {
             State::Counting => self.count(packet),

@@ -86,6 +86,12 @@ impl Flow {
         ended
     }
 
+    /// Returns whether the open batch has room and is a lane's.
+    #[inline]
+    pub(super) fn fills_lane(&self) -> bool {
+        self.state == State::Split && self.left != 0 && self.lane != INLINE
+    }
+
     /// Returns whether no packet has come for `ms` at least.
     pub(super) fn is_idle(&self, now_ms: u32, ms: u32) -> bool {
         now_ms.wrapping_sub(self.window_start_ms) >= ms.saturating_add(RATE_WINDOW_MS)

@@ -239,6 +239,10 @@ impl<P: Packet> Slot<P> {
             self.late.park(place.parked.take_all());
             return true;
         }
+        if batch != next {
+            self.counters
+                .add_shared(Counter::EarlyPkts, u64::from(pkts));
+        }
         // Whoever parks while others are held up looks after the deadline, too: the timer's own core may be the busy one.
         // ORDERING: Relaxed: a hint; the timer does not rely on it.
         let held_up = self.blocked_since_us.load(Ordering::Relaxed) != 0;

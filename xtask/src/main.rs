@@ -9,6 +9,7 @@ mod kernel;
 mod module;
 mod paths;
 mod setup;
+mod sim;
 mod step;
 mod test;
 mod tools;
@@ -39,6 +40,8 @@ enum Subcommand {
     Demo(demo::Options),
     /// Measure instructions per packet on the busiest core, for every stack
     Bench(bench::Options),
+    /// Predict other machines from measured costs, and check the predictions against what was measured
+    Sim(sim::Options),
     /// Boot a guest: an interactive shell, or one command
     Vm(vm::Options),
     /// Run the test layers
@@ -53,6 +56,7 @@ fn main() -> ExitCode {
         Subcommand::BuildModule(options) => module::run(options),
         Subcommand::Demo(options) => demo::run(options),
         Subcommand::Bench(options) => bench::run(options),
+        Subcommand::Sim(options) => sim::run(options),
         Subcommand::Vm(options) => vm::run(options),
         Subcommand::Test(options) => test::run(options),
     };

@@ -142,6 +142,23 @@ fn silent_batch_is_given_up_at_the_deadline() {
 }
 
 #[test]
+fn only_what_has_to_wait_is_early() {
+    let mut m = Merger::new();
+    m.park(0, &[0]);
+    assert_eq!(m.count(Counter::EarlyPkts), 0, "its turn");
+    m.park(1, &[2, 3]);
+    m.park(3, &[5]);
+    assert_eq!(m.count(Counter::EarlyPkts), 3);
+    m.park(0, &[1]);
+    m.complete(0);
+    m.complete(1);
+    m.park(2, &[4]);
+    m.complete(2);
+    assert_eq!(m.socket.delivered, [0, 1, 2, 3, 4, 5]);
+    assert_eq!(m.count(Counter::EarlyPkts), 3);
+}
+
+#[test]
 fn each_missing_batch_has_a_deadline_of_its_own() {
     let mut m = Merger::new();
     m.park(2, &[2]);

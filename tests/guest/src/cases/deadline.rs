@@ -18,6 +18,8 @@ use crate::stream;
 /// How long the lane's CPU is held at a time: many times the deadline.
 const HOLD: Duration = Duration::from_millis(240);
 const DEADLINE_US: u32 = 2_000;
+/// A busy host can stop the whole guest for as long as the lane is held. What it does by chance it does not do each time.
+const TRIES: usize = 3;
 /// A fraction of what the wire carries: while the lane is held its packets must fit in its ring.
 const SHARE: f64 = 0.25;
 
@@ -46,13 +48,21 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 fn lane_held(rig: &Rig) -> Result<Outcome> {
-    let (hold, outcome) = with_lane_held(rig, DEADLINE_US)?;
-    outcome.judge(|outcome| judge_held(outcome, hold))
+    let mut tries = 1;
+    loop {
+        let (hold, outcome) = with_lane_held(rig, DEADLINE_US)?;
+        let outcome = outcome.judge(|outcome| {
+            outcome.require_whole()?;
+            require_counted(outcome)
+        })?;
+        match judge_held(&outcome, hold) {
+            Err(_) if tries < TRIES => tries += 1,
+            verdict => return outcome.judge(|_| verdict),
+        }
+    }
 }
 
 fn judge_held(outcome: &Outcome, hold: Duration) -> Result<()> {
-    outcome.require_whole()?;
-    require_counted(outcome)?;
     let late = outcome.counter("late_pkts")?;
     let given_up = outcome.counter("deadline_batches")?;
     ensure!(

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What each stage costs, read from benchmark rows; and which row of a mode the model is calibrated with.
+
+use crate::bench::row::Row;
+
+/// The mode that all others are compared with.
+pub(super) const VANILLA: &str = "vanilla";
+/// The mode with lanes.
+pub(super) const MFLOW: &str = "mflow";
+/// Between two cores: below this share of the other's work, a core had time to spare.
+const CLEARLY_LESS: f64 = 0.9;
+
+/// Instructions per wire packet of each stage.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Costs {
+    pub(super) nic: f64,
+    pub(super) path: Path,
+    pub(super) app: f64,
+}
+
+/// What is between the NIC core and the reader.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Path {
+    /// Cores that every packet passes; none with the vanilla stack.
+    ///
+    /// Where flows were spread over such cores, a chain of the same costs is limited by the same core.
+    Hops(Vec<f64>),
+    /// Lanes that share the packets; the cost of a packet on its lane.
+    Lanes(f64),
+}
+
+/// A row's cores by role.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Measured {
+    /// Of several cores with a role, the one with the most sets the pace.
+    pub(super) nic: f64,
+    pub(super) app: f64,
+    /// Each lane's instructions per packet of the whole flow.
+    pub(super) lanes: Vec<f64>,
+    /// Whether one core is the NIC's and one the application's: all packets go through both.
+    pub(super) is_one_path: bool,
+}
+
+/// What the NIC core did while the lanes were the busiest.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum NicCore {
+    /// It only dispatched.
+    ToSpare,
+    /// It was as busy as the lanes: it may have carried batches itself.
+    AsBusy,
+    /// Busier than the lanes, which had room therefore.
+    Busier,
+}
+
+impl Measured {
+    /// Reads a row; the error says why the model cannot use it.
+    pub(super) fn of(row: &Row) -> Result<Self, String> {
+        let Some(insn) = &row.insn_per_packet else {
+            return Err(row
+                .note
+                .clone()
+                .unwrap_or_else(|| "not measured".to_owned()));
+        };
+        let role = |role: &'static str| {
+            insn.by_cpu
+                .iter()
+                .filter(move |core| core.role == role)
+                .map(|core| core.insn_per_packet)
+        };
+        let most = |name: &'static str| {
+            role(name)
+                .reduce(f64::max)
+                .ok_or_else(|| format!("no core has the role `{name}`"))
+        };
+        let measured = Self {
+            nic: most("nic")?,
+            app: most("app")?,
+            // Flows may not have come to every core that RPS could choose.
+            lanes: role("lane").filter(|insn| *insn > 0.0).collect(),
+            is_one_path: role("nic").count() == 1 && role("app").count() == 1,
+        };
+        if row.mode == MFLOW && measured.lanes.is_empty() {
+            return Err("no core with the role `lane` did anything".to_owned());
+        }
+        if measured.nic > 0.0 && measured.app > 0.0 {
+            Ok(measured)
+        } else {
+            Err("the NIC core or the application core did nothing".to_owned())
+        }
+    }
+
+    /// Returns the costs of the stages as this row shows them.
+    pub(super) fn costs(&self, mode: &str) -> Costs {
+        Costs {
+            nic: self.nic,
+            path: if mode == MFLOW {
+                // Each lane carries its share of the packets only.
+                Path::Lanes(self.lanes.iter().sum())
+            } else {
+                Path::Hops(self.lanes.clone())
+            },
+            app: self.app,
+        }
+    }
+
+    /// Tells how busy the NIC core was, by instructions.
+    pub(super) fn nic_core(&self) -> NicCore {
+        let lane = self.busiest_lane();
+        if self.nic < CLEARLY_LESS * lane {
+            NicCore::ToSpare
+        } else if lane < CLEARLY_LESS * self.nic {
+            NicCore::Busier
+        } else {
+            NicCore::AsBusy
+        }
+    }
+
+    fn busiest_lane(&self) -> f64 {
+        self.lanes.iter().copied().fold(0.0, f64::max)
+    }
+
+    /// Whether the costs of NIC core and lanes can be read off: a NIC core that carries batches has lanes' work in its
+    /// figure, and behind a full socket all figures have the work for lost packets in them.
+    pub(super) fn is_direct(&self) -> bool {
+        let kernel = self.nic.max(self.busiest_lane());
+        self.nic_core() != NicCore::AsBusy && self.app < kernel
+    }
+}
+
+/// Chooses the row that mflow's costs are taken from, out of those of one case and one way to split: one that can be
+/// read off, saturated, near the usual batch size, with the fewest lanes; in this order.
+pub(super) fn calibrating<'r, 'a>(
+    rows: &'r [(&'a Row, Measured)],
+    usual_batch_pkts: u32,
+) -> Option<&'r (&'a Row, Measured)> {
+    rows.iter().min_by_key(|(row, measured)| {
+        (
+            !measured.is_direct(),
+            !row.saturated,
+            row.batch_pkts.abs_diff(usual_batch_pkts),
+            row.lanes,
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::row;
+    use super::*;
+
+    fn pair(row: &Row) -> (&Row, Measured) {
+        (row, Measured::of(row).expect("a good row"))
+    }
+
+    #[test]
+    fn a_lane_costs_what_all_lanes_do() {
+        let row = row(MFLOW, 1_000.0, &[2_000.0, 2_100.0], 900.0);
+        let costs = Measured::of(&row).expect("a good row").costs(MFLOW);
+        assert_eq!(costs.path, Path::Lanes(4_100.0));
+        let row = self::row("rps", 3_000.0, &[2_000.0], 900.0);
+        let costs = Measured::of(&row).expect("a good row").costs("rps");
+        assert_eq!(
+            (costs.nic, costs.path),
+            (3_000.0, Path::Hops(vec![2_000.0]))
+        );
+    }
+
+    #[test]
+    fn rows_that_tell_nothing_say_why() {
+        let mut row = row(MFLOW, 1_000.0, &[], 900.0);
+        assert!(Measured::of(&row).is_err_and(|why| why.contains("`lane`")));
+        row.insn_per_packet = None;
+        row.note = Some("not yet".to_owned());
+        assert_eq!(Measured::of(&row), Err("not yet".to_owned()));
+    }
+
+    #[test]
+    fn the_fewest_lanes_that_can_be_read_off_calibrate() {
+        let helped = row(MFLOW, 4_000.0, &[4_000.0], 900.0);
+        let two = row(MFLOW, 1_000.0, &[3_000.0, 3_000.0], 900.0);
+        let four = row(MFLOW, 1_000.0, &[1_500.0; 4], 900.0);
+        let rows = [pair(&four), pair(&helped), pair(&two)];
+        let (chosen, measured) = calibrating(&rows, 256).expect("a row");
+        let costs = measured.costs(MFLOW);
+        assert_eq!(chosen, &&two);
+        assert_eq!((costs.nic, costs.path), (1_000.0, Path::Lanes(6_000.0)));
+        assert_eq!(pair(&helped).1.nic_core(), NicCore::AsBusy);
+        let (chosen, measured) = calibrating(&rows[1..2], 256).expect("a row");
+        assert_eq!(chosen, &&helped);
+        assert!(!measured.is_direct());
+    }
+
+    #[test]
+    fn saturated_rows_and_the_usual_batch_come_first() {
+        let mut idle = row(MFLOW, 1_000.0, &[6_000.0], 900.0);
+        idle.saturated = false;
+        let mut small = row(MFLOW, 1_000.0, &[6_000.0], 900.0);
+        small.batch_pkts = 16;
+        let two = row(MFLOW, 1_000.0, &[3_000.0, 3_000.0], 900.0);
+        let rows = [pair(&idle), pair(&small), pair(&two)];
+        assert_eq!(calibrating(&rows, 256).expect("a row").0, &two);
+    }
+}

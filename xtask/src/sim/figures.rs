@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The shapes of MFLOW's Figs. 7 and 10, from measured costs; Fig. 8 is the validation's own table.
+
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt as _, SeedableRng as _};
+use serde::Serialize;
+
+use super::costs::{Costs, Path};
+use super::load::Load;
+use super::model::{Count, Outcome, Place, Scene, Stream, WhenFull};
+use super::pipeline::simulate;
+use super::settings::{counted, Settings};
+use super::validate::{Case, Split};
+use super::wire::Wire;
+
+/// What the paper's flows are sent over and in, and how they are split (section V).
+const PAPER_LINK_GBPS: f64 = 100.0;
+const PAPER_MSG_BYTES: u32 = 65_536;
+const PAPER_LANES: usize = 2;
+/// Fig. 10: cores for the kernel's work, and for applications.
+pub(super) const KERNEL_CORES: usize = 10;
+pub(super) const APP_CORES: usize = 5;
+const FLOWS: [usize; 4] = [1, 5, 10, 20];
+/// Ways to spread flows over cores, each at random as a NIC's hash does it; the mean is shown.
+pub(super) const PLACEMENTS: u64 = 8;
+/// Packets that a TCP flow has on its way: what the NIC's ring holds without loss.
+const WINDOW_PKTS: u32 = 1_000;
+/// A share of what one lane alone carries.
+pub(super) const CALM_LOAD: f64 = 0.5;
+
+/// Disorder at the merge point for one size of batch.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Disorder {
+    pub(super) batch_pkts: u32,
+    /// At a rate that one lane alone could carry, in bursts as large messages make them.
+    pub(super) calm: Early,
+    /// With all stages as busy as can be.
+    pub(super) saturated: Early,
+}
+
+/// What came before its turn, per 1000 packets.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Early {
+    pub(super) pkts: f64,
+    /// Runs: packets of one batch that came together.
+    pub(super) runs: f64,
+}
+
+/// The throughput of several flows together.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Flows {
+    pub(super) flows: usize,
+    pub(super) vanilla_pkts_per_s: f64,
+    /// Two lanes a flow.
+    pub(super) mflow_pkts_per_s: f64,
+}
+
+/// Returns the case that is most like the paper's: the largest messages, TCP, one flow.
+pub(super) fn like_the_paper(cases: &[Case]) -> Option<(&Case, &Split)> {
+    let case = cases
+        .iter()
+        .filter(|case| case.is_one_path && !case.splits.is_empty())
+        .max_by_key(|case| (case.msg_bytes, case.proto == "tcp"))?;
+    Some((case, case.splits.first()?))
+}
+
+/// Fig. 7: disorder against the size of a batch, with two lanes.
+pub(super) fn disorder(split: &Split, settings: &Settings) -> Vec<Disorder> {
+    let wire = Wire::of("tcp", PAPER_MSG_BYTES, true);
+    let slowest = settings.insn_ps(slowest_insn(&split.costs, 1));
+    let calm = Load::Messages {
+        packets: wire.packets,
+        packet_ps: wire.packet_ps(PAPER_LINK_GBPS),
+        gap_ps: f64::from(wire.packets) * slowest / CALM_LOAD,
+        random: true,
+    };
+    (0..=10)
+        .map(|power| {
+            let settings = Settings {
+                batch_pkts: 1 << power,
+                ..settings.clone()
+            };
+            let early = |load: &Load| {
+                let load = load.clone();
+                let scene = settings.scene(&split.costs, PAPER_LANES, load, WhenFull::Lose);
+                Early::of(&simulate(&scene))
+            };
+            Disorder {
+                batch_pkts: settings.batch_pkts,
+                calm: early(&calm),
+                saturated: early(&Load::Endless),
+            }
+        })
+        .collect()
+}
+
+impl Early {
+    fn of(outcome: &Outcome) -> Self {
+        let per_1000 = |count| {
+            let delivered = outcome.counted.get(Count::Delivered).max(1);
+            outcome.counted.get(count) as f64 * 1e3 / delivered as f64
+        };
+        Self {
+            pkts: per_1000(Count::EarlyPkts),
+            runs: per_1000(Count::EarlyRuns),
+        }
+    }
+}
+
+/// Returns the instructions per packet of the busiest core.
+pub(super) fn slowest_insn(costs: &Costs, lanes: usize) -> f64 {
+    let path = match &costs.path {
+        Path::Hops(hops) => hops.iter().copied().fold(0.0, f64::max),
+        Path::Lanes(insn) => insn / lanes as f64,
+    };
+    costs.nic.max(path).max(costs.app)
+}
+
+/// Fig. 10: flows that share ten cores for the kernel and five for applications.
+pub(super) fn flows(case: &Case, split: &Split, settings: &Settings) -> Vec<Flows> {
+    let mean = |costs: &Costs, count: usize, lanes: usize| {
+        let rates = (0..PLACEMENTS).map(|placement| {
+            let scene = crowd(costs, count, lanes, placement, settings);
+            simulate(&scene).pkts_per_s()
+        });
+        rates.sum::<f64>() / PLACEMENTS as f64
+    };
+    FLOWS
+        .iter()
+        .map(|count| Flows {
+            flows: *count,
+            vanilla_pkts_per_s: mean(&case.vanilla, *count, 0),
+            mflow_pkts_per_s: mean(&split.costs, *count, PAPER_LANES),
+        })
+        .collect()
+}
+
+/// Flows on random cores; the lanes of a flow are the cores after its NIC queue's.
+fn crowd(costs: &Costs, count: usize, lanes: usize, placement: u64, settings: &Settings) -> Scene {
+    let wire = Wire::of("tcp", PAPER_MSG_BYTES, true);
+    let place = |core, insn| Place {
+        core,
+        packet_ps: settings.insn_ps(insn),
+    };
+    let lane_insn = match costs.path {
+        Path::Lanes(insn) => insn,
+        Path::Hops(_) => 0.0,
+    };
+    // The same placement for all modes.
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(settings.seed ^ placement << 32);
+    let streams = (0..count).map(|flow| {
+        let nic = rng.random_range(0..KERNEL_CORES);
+        Stream {
+            load: Load::Window {
+                packets: WINDOW_PKTS,
+                // The flows share the link.
+                packet_ps: wire.packet_ps(PAPER_LINK_GBPS / count as f64),
+            },
+            nic: place(nic, costs.nic),
+            hops: Vec::new(),
+            lanes: (1..=lanes)
+                .map(|step| place((nic + step) % KERNEL_CORES, lane_insn))
+                .collect(),
+            app: place(KERNEL_CORES + flow % APP_CORES, costs.app),
+        }
+    });
+    let scene = Scene {
+        cores: KERNEL_CORES + APP_CORES,
+        streams: streams.collect(),
+        knobs: settings.knobs(WhenFull::Inline),
+        stall: None,
+        stream_pkts: u64::MAX,
+        warm_up_pkts: 0,
+        count_pkts: 0,
+    };
+    counted(scene)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{rows, settings};
+    use super::super::validate::validate;
+    use super::*;
+
+    fn case() -> Case {
+        let mut cases = validate(&rows(), &settings()).cases;
+        cases.remove(0)
+    }
+
+    #[test]
+    fn larger_batches_make_less_disorder() {
+        let case = case();
+        let disorder = disorder(&case.splits[0], &settings());
+        let batch = |pkts: u32| {
+            let mut places = disorder.iter();
+            places
+                .find(|place| place.batch_pkts == pkts)
+                .expect("a batch of this size")
+        };
+        assert!(batch(256).calm.pkts < batch(16).calm.pkts / 2.0);
+        assert!(batch(1024).calm.pkts < batch(256).calm.pkts);
+        assert!(batch(256).saturated.runs < batch(1).saturated.runs / 10.0);
+    }
+
+    #[test]
+    fn lanes_help_less_the_more_flows_there_are() {
+        let case = case();
+        let flows = flows(&case, &case.splits[0], &settings());
+        let gain = |place: usize| flows[place].mflow_pkts_per_s / flows[place].vanilla_pkts_per_s;
+        assert!(gain(0) > 2.0, "{flows:?}");
+        assert!(gain(3) < gain(0) && gain(3) < gain(1), "{flows:?}");
+        let vanilla: Vec<f64> = flows.iter().map(|one| one.vanilla_pkts_per_s).collect();
+        assert!(vanilla.is_sorted(), "{vanilla:?}");
+    }
+
+    #[test]
+    fn the_largest_tcp_messages_are_most_like_the_paper() {
+        let small = case();
+        let mut large = small.clone();
+        large.msg_bytes = 65_536;
+        let mut tcp = large.clone();
+        tcp.proto = "tcp".to_owned();
+        let (mut none, mut many) = (tcp.clone(), tcp.clone());
+        none.splits.clear();
+        many.is_one_path = false;
+        let cases = [small, large, tcp, none, many];
+        let (found, _) = like_the_paper(&cases).expect("a case with mflow");
+        assert!(std::ptr::eq(found, &cases[2]));
+    }
+}

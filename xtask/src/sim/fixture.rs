@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! For tests only: scenes and benchmark rows. All figures are made up.
+
+use crate::bench::row::{Core, Instructions, Row};
+
+use super::load::Load;
+use super::model::{Knobs, Place, Scene, Stream, WhenFull};
+use super::predict::Question;
+use super::settings::Settings;
+
+/// Defaults without delays.
+pub(super) fn knobs() -> Knobs {
+    Knobs {
+        batch_pkts: 64,
+        merge_timeout_ps: 200_000_000,
+        lane_ring_pkts: 1_024,
+        nic_ring_pkts: 1_024,
+        backlog_pkts: 1_000,
+        socket_pkts: 4_096,
+        ipi_ps: 0,
+        wake_up_ps: 0,
+        cost_spread: 0.1,
+        when_full: WhenFull::Lose,
+        seed: 1,
+    }
+}
+
+/// One stream over `lanes` lanes; the NIC on core 0, the application on core 1.
+pub(super) fn scene(load: Load, nic_ps: f64, lane_ps: f64, lanes: usize, app_ps: f64) -> Scene {
+    let place = |core, packet_ps| Place { core, packet_ps };
+    Scene {
+        cores: 2 + lanes,
+        streams: vec![Stream {
+            load,
+            nic: place(0, nic_ps),
+            hops: Vec::new(),
+            lanes: (0..lanes).map(|lane| place(2 + lane, lane_ps)).collect(),
+            app: place(1, app_ps),
+        }],
+        knobs: knobs(),
+        stall: None,
+        stream_pkts: u64::MAX,
+        warm_up_pkts: 20_000,
+        count_pkts: 40_000,
+    }
+}
+
+/// A row of the case `made-up`: what the busiest NIC core, each lane and the application cost.
+pub(super) fn row(mode: &str, nic: f64, lanes: &[f64], app: f64) -> Row {
+    let core = |cpu, role: &str, insn_per_packet| Core {
+        cpu,
+        role: role.to_owned(),
+        insn_per_packet,
+        idle: 0.0,
+        top: Vec::new(),
+    };
+    let mut by_cpu = vec![core(1, "nic", nic)];
+    by_cpu.extend((2..).zip(lanes).map(|(cpu, insn)| core(cpu, "lane", *insn)));
+    by_cpu.push(core(0, "app", app));
+    let all = by_cpu.iter().map(|core| core.insn_per_packet);
+    let busiest = all.clone().fold(0.0, f64::max);
+    let is_mflow = mode == "mflow";
+    Row {
+        suite: "made-up".to_owned(),
+        case: "made-up".to_owned(),
+        mode: mode.to_owned(),
+        split: is_mflow.then(|| "flow".to_owned()),
+        proto: "udp".to_owned(),
+        msg_bytes: 16,
+        clients: 3,
+        flows: 3,
+        // CAST: a handful.
+        lanes: if is_mflow { lanes.len() as u32 } else { 0 },
+        batch_pkts: if is_mflow { 256 } else { 0 },
+        nic: "virtio".to_owned(),
+        load: "frames".to_owned(),
+        packets: 100_000,
+        lost: 0,
+        reordered: 0,
+        insn_per_packet: Some(Instructions {
+            busiest,
+            min: busiest,
+            max: busiest,
+            total: all.sum(),
+            by_cpu,
+        }),
+        speedup_vs_vanilla: None,
+        spread: None,
+        wall_msgs_per_s: None,
+        latency_us: None,
+        saturated: true,
+        paper: None,
+        note: None,
+    }
+}
+
+/// A case with all modes. Two lanes and four are what one lane lets expect, but for a few per cent.
+pub(super) fn rows() -> Vec<Row> {
+    vec![
+        row("native", 3_000.0, &[], 1_100.0),
+        row("vanilla", 8_000.0, &[], 1_300.0),
+        row("rps", 6_000.0, &[2_500.0], 1_250.0),
+        row("mflow", 1_400.0, &[6_000.0], 1_300.0),
+        row("mflow", 1_450.0, &[3_050.0, 3_000.0], 1_300.0),
+        row(
+            "mflow",
+            1_500.0,
+            &[1_560.0, 1_550.0, 1_550.0, 1_540.0],
+            1_300.0,
+        ),
+    ]
+}
+
+/// What the command line gives without options, but for sizes: small rings fill faster.
+pub(super) fn settings() -> Settings {
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        settings: Settings,
+    }
+    Settings {
+        batch_pkts: 64,
+        lane_ring_pkts: 1_024,
+        lanes: 8,
+        ..<Line as clap::Parser>::parse_from(["sim"]).settings
+    }
+}
+
+/// What is asked without options.
+pub(super) fn question() -> Question {
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        question: Question,
+    }
+    <Line as clap::Parser>::parse_from(["sim"]).question
+}

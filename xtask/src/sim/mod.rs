@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A discrete-event model of the receive path: what measured instruction counts let expect of other machines.
+//!
+//! The costs of a stage come from a few benchmark rows; the other rows show how far the model can be trusted.
+
+mod calendar;
+mod costs;
+mod dispatch;
+mod figures;
+#[cfg(test)]
+mod fixture;
+mod load;
+mod merge;
+mod model;
+mod parts;
+mod pipeline;
+#[cfg(test)]
+mod pipeline_tests;
+mod predict;
+mod settings;
+mod table;
+mod validate;
+mod wire;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{bail, ensure, Context as _, Result};
+use serde::Serialize;
+
+use self::figures::{Disorder, Flows};
+use self::predict::{Prediction, Question};
+use self::settings::Settings;
+use self::validate::{Check, Skipped, Validation, Verdict};
+use crate::bench::row::Row;
+
+/// Options of `sim`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Measured rows: what `cargo xtask bench --json FILE` writes
+    #[arg(long, value_name = "FILE")]
+    rows: Option<PathBuf>,
+    /// Only cases whose name contains this
+    #[arg(long, value_name = "FILTER")]
+    case: Option<String>,
+    /// Also write everything to this file
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    #[command(flatten)]
+    question: Question,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+/// All that comes out.
+#[derive(Debug, Serialize)]
+struct Results<'a> {
+    settings: &'a Settings,
+    question: &'a Question,
+    validation: &'a [Check],
+    left_out: &'a [Skipped],
+    /// The case whose costs Figs. 7 and 10 have.
+    figures_case: Option<&'a str>,
+    fig7: &'a [Disorder],
+    fig10: &'a [Flows],
+    predictions: &'a [Prediction],
+}
+
+/// Runs `sim`.
+pub(crate) fn run(options: Options) -> Result<ExitCode> {
+    let Some(path) = &options.rows else {
+        bail!(
+            "the model needs measured costs; try:\n  cargo xtask bench --json rows.json\n  cargo xtask sim --rows rows.json"
+        );
+    };
+    let rows = read(path, options.case.as_deref())?;
+    let (settings, question) = (&options.settings, &options.question);
+    ensure!(
+        settings.batch_pkts < settings.lane_ring_pkts,
+        "--batch-pkts {} does not fit into a lane's ring: up to {} is allowed, or a larger --lane-ring-pkts",
+        settings.batch_pkts,
+        settings.lane_ring_pkts - 1
+    );
+
+    show(&table::assumptions(settings));
+    let validation = validate::validate(&rows, settings);
+    ensure!(
+        !validation.cases.is_empty(),
+        "{} has no measured row of mode `vanilla`, which all others are compared with",
+        path.display()
+    );
+    show(&table::validation(&validation));
+    show(&table::fig8(&validation));
+
+    let like = figures::like_the_paper(&validation.cases);
+    let (mut fig7, mut fig10) = (Vec::new(), Vec::new());
+    match like {
+        Some((case, split)) => {
+            fig7 = figures::disorder(split, settings);
+            show(&table::fig7(case, &fig7));
+            fig10 = figures::flows(case, split, settings);
+            show(&table::fig10(case, &fig10));
+        }
+        None => {
+            println!("\nwithout a measured row of mode `mflow` there is nothing to predict from")
+        }
+    }
+    let predictions = predictions(&validation, question, settings);
+    println!("\n{}", table::NOTES);
+
+    let results = Results {
+        settings,
+        question,
+        validation: &validation.checks,
+        left_out: &validation.skipped,
+        figures_case: like.map(|(case, _)| case.name.as_str()),
+        fig7: &fig7,
+        fig10: &fig10,
+        predictions: &predictions,
+    };
+    if let Some(path) = &options.json {
+        let json = serde_json::to_string_pretty(&results)? + "\n";
+        fs::write(path, json).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(verdict(&validation))
+}
+
+/// Predicts and prints, once for all cases with the same messages.
+fn predictions(
+    validation: &Validation,
+    question: &Question,
+    settings: &Settings,
+) -> Vec<Prediction> {
+    let mut predictions: Vec<Prediction> = Vec::new();
+    let mut done = BTreeSet::new();
+    for case in validation.cases.iter().filter(|case| case.is_one_path) {
+        for split in &case.splits {
+            if done.insert((&case.proto, case.msg_bytes, &split.name)) {
+                let prediction = predict::predict(case, split, question, settings);
+                show(&table::prediction(&prediction, question));
+                predictions.push(prediction);
+            }
+        }
+    }
+    predictions
+}
+
+fn show(text: &str) {
+    for line in text.lines() {
+        println!("{}", line.trim_end());
+    }
+}
+
+fn read(path: &Path, filter: Option<&str>) -> Result<Vec<Row>> {
+    let json = fs::read_to_string(path).with_context(|| {
+        format!(
+            "cannot read {}; `cargo xtask bench --json FILE` writes such a file",
+            path.display()
+        )
+    })?;
+    let mut rows: Vec<Row> = serde_json::from_str(&json).with_context(|| {
+        format!(
+            "{} is not what `cargo xtask bench --json FILE` writes",
+            path.display()
+        )
+    })?;
+    if let Some(filter) = filter {
+        rows.retain(|row| row.case.contains(filter));
+        ensure!(
+            !rows.is_empty(),
+            "{} has no case whose name contains `{filter}`",
+            path.display()
+        );
+    }
+    Ok(rows)
+}
+
+fn verdict(validation: &Validation) -> ExitCode {
+    let misses: Vec<String> = validation.with(Verdict::Miss).map(table::name).collect();
+    if misses.is_empty() {
+        return ExitCode::SUCCESS;
+    }
+    println!(
+        "\nFAILED: off by more than {:.0} %: {}",
+        validate::TOLERANCE * 100.0,
+        misses.join("; ")
+    );
+    ExitCode::FAILURE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(rows: &Path, json: Option<PathBuf>) -> Options {
+        Options {
+            rows: Some(rows.to_owned()),
+            case: None,
+            json,
+            question: Question {
+                cores: vec![1, 4],
+                link_gbps: vec![100.0],
+                ..fixture::question()
+            },
+            settings: fixture::settings(),
+        }
+    }
+
+    #[test]
+    fn a_run_gives_the_same_file_every_time() -> Result<()> {
+        let dir = tempfile::tempdir()?;
+        let rows = dir.path().join("rows.json");
+        fs::write(&rows, serde_json::to_string(&fixture::rows())?)?;
+        let texts: Vec<String> = ["a", "b"]
+            .iter()
+            .map(|name| {
+                let json = dir.path().join(name);
+                let code = run(options(&rows, Some(json.clone())))?;
+                assert_eq!(format!("{code:?}"), format!("{:?}", ExitCode::SUCCESS));
+                Ok(fs::read_to_string(json)?)
+            })
+            .collect::<Result<_>>()?;
+        assert_eq!(texts[0], texts[1]);
+        let value: serde_json::Value = serde_json::from_str(&texts[0])?;
+        let keys: Vec<&String> = value.as_object().expect("an object").keys().collect();
+        assert_eq!(
+            keys,
+            [
+                "fig10",
+                "fig7",
+                "figures_case",
+                "left_out",
+                "predictions",
+                "question",
+                "settings",
+                "validation"
+            ]
+        );
+        assert_eq!(value["validation"][3]["used"], "predicted");
+        assert_eq!(value["predictions"][0]["cells"][0]["limit"], "core");
+        Ok(())
+    }
+
+    #[test]
+    fn a_miss_fails_the_command() {
+        let mut rows = fixture::rows();
+        assert_eq!(
+            format!(
+                "{:?}",
+                verdict(&validate::validate(&rows, &fixture::settings()))
+            ),
+            format!("{:?}", ExitCode::SUCCESS)
+        );
+        rows[4] = fixture::row("mflow", 1_400.0, &[5_000.0, 5_000.0], 1_300.0);
+        assert_eq!(
+            format!(
+                "{:?}",
+                verdict(&validate::validate(&rows, &fixture::settings()))
+            ),
+            format!("{:?}", ExitCode::FAILURE)
+        );
+    }
+
+    #[test]
+    fn without_rows_it_says_how_to_get_some() {
+        let error = |options| format!("{:#}", run(options).expect_err("no rows"));
+        let mut none = options(Path::new("no/such/file"), None);
+        assert!(error(none).contains("bench --json"));
+        none = options(Path::new("no/such/file"), None);
+        none.rows = None;
+        assert!(error(none).contains("cargo xtask bench --json rows.json"));
+    }
+}

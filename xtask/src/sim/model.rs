@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What is simulated, and what comes out: the machine, its streams, and the counts.
+
+use super::calendar::PS_PER_S;
+use super::load::Load;
+
+/// Packets that a softirq carries before it lets others have the core: Linux's NAPI weight.
+pub(super) const POLL_PKTS: usize = 64;
+
+/// What does the work of a stage, and how long a packet takes it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    /// Several stages may share a core: it serves them in turn, a poll at a time.
+    pub(super) core: usize,
+    pub(super) packet_ps: f64,
+}
+
+/// A flow, from its NIC queue to its reader.
+#[derive(Clone, Debug)]
+pub(super) struct Stream {
+    pub(super) load: Load,
+    pub(super) nic: Place,
+    /// Stages that every packet passes one after the other, such as the core that RPS chooses.
+    pub(super) hops: Vec<Place>,
+    /// Cores that share the packets, a batch each; with them there are no hops.
+    pub(super) lanes: Vec<Place>,
+    pub(super) app: Place,
+}
+
+/// What to do with a batch when no lane's ring has room for it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum WhenFull {
+    /// The NIC core carries it, as the module does.
+    Inline,
+    /// Packets are lost: the NIC core never takes part.
+    Lose,
+}
+
+/// All that can be set.
+#[derive(Clone, Debug)]
+pub(super) struct Knobs {
+    pub(super) batch_pkts: u32,
+    pub(super) merge_timeout_ps: u64,
+    pub(super) lane_ring_pkts: u32,
+    pub(super) nic_ring_pkts: usize,
+    /// Of the queue in front of a hop: `netdev_max_backlog`.
+    pub(super) backlog_pkts: usize,
+    pub(super) socket_pkts: usize,
+    pub(super) ipi_ps: u64,
+    pub(super) wake_up_ps: u64,
+    /// A packet's cost is even between (1 - spread) and (1 + spread) of its mean.
+    pub(super) cost_spread: f64,
+    pub(super) when_full: WhenFull,
+    pub(super) seed: u64,
+}
+
+/// A core that does nothing for a while.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stall {
+    pub(super) core: usize,
+    pub(super) from_ps: u64,
+    pub(super) to_ps: u64,
+}
+
+/// One simulation.
+#[derive(Clone, Debug)]
+pub(super) struct Scene {
+    pub(super) cores: usize,
+    pub(super) streams: Vec<Stream>,
+    pub(super) knobs: Knobs,
+    pub(super) stall: Option<Stall>,
+    /// Each stream ends after so many packets.
+    pub(super) stream_pkts: u64,
+    /// Deliveries before the counting begins.
+    pub(super) warm_up_pkts: u64,
+    /// Deliveries that are counted.
+    pub(super) count_pkts: u64,
+}
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Count {
+    Delivered,
+    /// Lost at the NIC's ring, at a hop's queue, at a lane's ring, at the socket.
+    NicFull,
+    BacklogFull,
+    LaneFull,
+    SocketFull,
+    /// Carried by the NIC core because the lanes had no room.
+    Inline,
+    /// Runs of packets that came to the merge point, and those that came before their turn.
+    Runs,
+    EarlyRuns,
+    EarlyPkts,
+    /// Packets that came to the merge point after their batch was given up.
+    LatePkts,
+    DeadlineBatches,
+    OverflowBatches,
+    /// Packets that were read after one with a higher number.
+    Reordered,
+    Ipis,
+}
+
+const COUNTS: usize = Count::Ipis as usize + 1;
+
+/// The counts of a while.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Counts([u64; COUNTS]);
+
+impl Counts {
+    pub(super) fn get(&self, count: Count) -> u64 {
+        self.0[count as usize]
+    }
+
+    pub(super) fn add(&mut self, count: Count, by: u64) {
+        self.0[count as usize] += by;
+    }
+
+    /// Returns what was counted since `earlier`.
+    pub(super) fn since(&self, earlier: &Self) -> Self {
+        let mut difference = *self;
+        for (now, before) in difference.0.iter_mut().zip(earlier.0) {
+            *now -= before;
+        }
+        difference
+    }
+
+    /// Returns all that was lost, for whatever reason.
+    pub(super) fn lost(&self) -> u64 {
+        [
+            Count::NicFull,
+            Count::BacklogFull,
+            Count::LaneFull,
+            Count::SocketFull,
+        ]
+        .iter()
+        .map(|count| self.get(*count))
+        .sum()
+    }
+}
+
+/// What kept a stream from being faster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Limit {
+    /// Everything that arrived was delivered.
+    Link,
+    Nic,
+    Hop,
+    Lanes,
+    /// The thread that copies to the application.
+    Copy,
+    /// All is on one core.
+    Core,
+}
+
+impl Limit {
+    /// Returns its name in tables.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Link => "link",
+            Self::Nic => "nic",
+            Self::Hop => "hop",
+            Self::Lanes => "lanes",
+            Self::Copy => "copy",
+            Self::Core => "core",
+        }
+    }
+}
+
+/// What came out of a simulation.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Outcome {
+    /// From the beginning.
+    pub(super) all: Counts,
+    /// While it was counted.
+    pub(super) counted: Counts,
+    pub(super) counted_ps: u64,
+    /// Packets that had arrived.
+    pub(super) arrived: u64,
+    /// Packets that were still on their way at the end.
+    pub(super) inside: u64,
+    /// Of the packets delivered while it was counted, from the NIC's ring to the end of the copy; sorted.
+    pub(super) latencies_ps: Vec<u64>,
+    /// The share of the counted time in which each core was busy.
+    pub(super) busy: Vec<f64>,
+}
+
+impl Outcome {
+    /// Returns packets delivered in a second.
+    pub(super) fn pkts_per_s(&self) -> f64 {
+        if self.counted_ps == 0 {
+            return 0.0;
+        }
+        self.counted.get(Count::Delivered) as f64 / self.counted_ps as f64 * PS_PER_S
+    }
+
+    /// Returns the latency that a share of the packets does not exceed.
+    pub(super) fn latency_us(&self, share: f64) -> f64 {
+        // CAST: a place in the list.
+        let place = (self.latencies_ps.len() as f64 * share) as usize;
+        let last = self.latencies_ps.len().saturating_sub(1);
+        self.latencies_ps
+            .get(place.min(last))
+            .map_or(0.0, |ps| *ps as f64 / super::calendar::PS_PER_US)
+    }
+
+    /// Tells what the only stream of `scene` was limited by: the last place where packets piled up.
+    pub(super) fn limit(&self, scene: &Scene) -> Limit {
+        let Some(stream) = scene.streams.first() else {
+            return Limit::Link;
+        };
+        let delivered = self.counted.get(Count::Delivered) as f64;
+        let many = |count: Count| self.counted.get(count) as f64 > 0.01 * delivered;
+        let endless = matches!(stream.load, Load::Endless);
+        let lost = self.counted.lost() as f64 > 0.01 * delivered;
+        let full = |core: usize| self.busy.get(core).is_some_and(|busy| *busy > 0.98);
+        if scene.cores == 1 && (lost || endless) {
+            Limit::Core
+        } else if self.counted.get(Count::SocketFull) > 0 && full(stream.app.core) {
+            Limit::Copy
+        } else if many(Count::Inline) || many(Count::LaneFull) {
+            Limit::Lanes
+        } else if many(Count::BacklogFull) {
+            Limit::Hop
+        } else if many(Count::NicFull) || endless {
+            Limit::Nic
+        } else {
+            Limit::Link
+        }
+    }
+}

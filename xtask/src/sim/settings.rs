@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What can be set on the command line, and how costs become a scene.
+
+use serde::Serialize;
+
+use super::calendar::PS_PER_US;
+use super::costs::{Costs, Path};
+use super::load::Load;
+use super::model::{Knobs, Place, Scene, Stream, WhenFull};
+
+/// The lane's ring has to hold a batch and its end.
+const BATCH_MAX_PKTS: i64 = 4096;
+
+/// The machine that is modelled.
+#[derive(Clone, Debug, clap::Args, Serialize)]
+pub(crate) struct Settings {
+    /// Clock of every core, in GHz
+    #[arg(long, value_name = "GHZ", default_value_t = 3.0, value_parser = positive)]
+    pub(super) clock_ghz: f64,
+    /// Instructions that a core completes per clock cycle, in all stages alike
+    #[arg(long, value_name = "N", default_value_t = 1.0, value_parser = positive)]
+    pub(super) insn_per_cycle: f64,
+    /// How long an interrupt from one core to another takes, in microseconds
+    #[arg(long, value_name = "US", default_value_t = 1.0, value_parser = not_negative)]
+    pub(super) ipi_delay_us: f64,
+    /// How long a sleeping reader takes to run, in microseconds
+    #[arg(long, value_name = "US", default_value_t = 3.0, value_parser = not_negative)]
+    pub(super) wake_up_us: f64,
+    /// How far a packet's cost is from its mean at most, as a share: no two cores are in step
+    #[arg(long, value_name = "SHARE", default_value_t = 0.1, value_parser = share)]
+    pub(super) cost_spread: f64,
+    /// Packets in a batch
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=BATCH_MAX_PKTS))]
+    pub(super) batch_pkts: u32,
+    /// How long a silent lane may hold a flow up
+    #[arg(long, value_name = "US", default_value_t = 200, value_parser = clap::value_parser!(u32).range(10..=1_000_000))]
+    pub(super) merge_timeout_us: u32,
+    /// Packets in a lane's ring
+    #[arg(long, value_name = "N", default_value_t = 8192, value_parser = clap::value_parser!(u32).range(2..=1_048_576))]
+    pub(super) lane_ring_pkts: u32,
+    /// Packets in the NIC's ring
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    pub(super) nic_ring_pkts: u32,
+    /// Packets that wait for a reader at most
+    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    pub(super) socket_pkts: u32,
+    /// Lanes of a flow at most; 16 is the module's limit
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(super) lanes: u32,
+    /// Seed of everything random: the same gives the same
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(super) seed: u64,
+}
+
+/// Of a queue in front of an RPS core: the kernel's default `netdev_max_backlog`.
+const BACKLOG_PKTS: usize = 1000;
+
+impl Settings {
+    /// Returns how long instructions take.
+    pub(super) fn insn_ps(&self, insn: f64) -> f64 {
+        insn / (self.clock_ghz * self.insn_per_cycle) * 1e3
+    }
+
+    /// Returns the knobs of a simulation.
+    pub(super) fn knobs(&self, when_full: WhenFull) -> Knobs {
+        // CAST: microseconds within the ranges above.
+        let ps = |us: f64| (us * PS_PER_US) as u64;
+        Knobs {
+            batch_pkts: self.batch_pkts,
+            merge_timeout_ps: ps(f64::from(self.merge_timeout_us)),
+            lane_ring_pkts: self.lane_ring_pkts,
+            nic_ring_pkts: self.nic_ring_pkts as usize,
+            backlog_pkts: BACKLOG_PKTS,
+            socket_pkts: self.socket_pkts as usize,
+            ipi_ps: ps(self.ipi_delay_us),
+            wake_up_ps: ps(self.wake_up_us),
+            cost_spread: self.cost_spread,
+            when_full,
+            seed: self.seed,
+        }
+    }
+
+    /// Returns one stream with a core for each stage; `lanes` matters to mflow's costs only.
+    pub(super) fn scene(
+        &self,
+        costs: &Costs,
+        lanes: usize,
+        load: Load,
+        when_full: WhenFull,
+    ) -> Scene {
+        let place = |core, insn| Place {
+            core,
+            packet_ps: self.insn_ps(insn),
+        };
+        let (hops, lanes) = match &costs.path {
+            Path::Hops(hops) => (
+                (2..)
+                    .zip(hops)
+                    .map(|(core, insn)| place(core, *insn))
+                    .collect(),
+                Vec::new(),
+            ),
+            Path::Lanes(insn) => (
+                Vec::new(),
+                (0..lanes).map(|lane| place(2 + lane, *insn)).collect(),
+            ),
+        };
+        let knobs = self.knobs(when_full);
+        let scene = Scene {
+            cores: 2 + hops.len() + lanes.len(),
+            streams: vec![Stream {
+                load,
+                nic: place(0, costs.nic),
+                hops,
+                lanes,
+                app: place(1, costs.app),
+            }],
+            knobs,
+            stall: None,
+            stream_pkts: u64::MAX,
+            warm_up_pkts: 0,
+            count_pkts: 0,
+        };
+        counted(scene)
+    }
+
+    /// Returns the stream of `costs` with all stages on one core, without lanes.
+    pub(super) fn one_core(&self, costs: &Costs, load: Load) -> Scene {
+        let mut scene = self.scene(costs, 0, load, WhenFull::Inline);
+        for stream in &mut scene.streams {
+            stream.app.core = 0;
+            stream.hops.iter_mut().for_each(|hop| hop.core = 0);
+        }
+        scene.cores = 1;
+        scene
+    }
+}
+
+/// Sets how long a scene lasts: all rings fill first, and many rounds of batches are counted.
+pub(super) fn counted(mut scene: Scene) -> Scene {
+    let lanes = scene.streams.iter().map(|stream| stream.lanes.len());
+    // CAST: a few lanes.
+    let lanes = lanes.max().unwrap_or(0) as u64;
+    let rings = lanes * u64::from(scene.knobs.lane_ring_pkts);
+    let round = lanes * u64::from(scene.knobs.batch_pkts);
+    scene.warm_up_pkts = 20_000 + 2 * rings;
+    scene.count_pkts = (40 * round).clamp(50_000, 400_000);
+    scene
+}
+
+fn number(text: &str, good: impl Fn(f64) -> bool, range: &str) -> Result<f64, String> {
+    text.parse()
+        .ok()
+        .filter(|value: &f64| value.is_finite() && good(*value))
+        .ok_or_else(|| format!("{range} is allowed"))
+}
+
+/// Reads a number above 0.
+pub(super) fn positive(text: &str) -> Result<f64, String> {
+    number(
+        text,
+        |value| (1e-3..=1e6).contains(&value),
+        "0.001 to 1000000",
+    )
+}
+
+fn not_negative(text: &str) -> Result<f64, String> {
+    number(text, |value| (0.0..=1e6).contains(&value), "0 to 1000000")
+}
+
+/// Reads a share below 1.
+pub(super) fn share(text: &str) -> Result<f64, String> {
+    number(text, |value| (0.0..=0.99).contains(&value), "0 to 0.99")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::settings;
+    use super::*;
+
+    #[test]
+    fn instructions_become_time() {
+        let mut settings = settings();
+        assert!((settings.insn_ps(3_000.0) - 1e6).abs() < 1e-6);
+        settings.insn_per_cycle = 2.0;
+        assert!((settings.insn_ps(3_000.0) - 5e5).abs() < 1e-6);
+    }
+
+    #[test]
+    fn every_stage_has_a_core_unless_all_share_one() {
+        let costs = Costs {
+            nic: 1.0,
+            path: Path::Lanes(2.0),
+            app: 3.0,
+        };
+        let scene = settings().scene(&costs, 3, Load::Endless, WhenFull::Inline);
+        assert_eq!((scene.cores, scene.streams[0].lanes[2].core), (5, 4));
+        let scene = settings().one_core(&costs, Load::Endless);
+        assert_eq!((scene.cores, scene.streams[0].app.core), (1, 0));
+        assert!(scene.streams[0].lanes.is_empty());
+    }
+
+    #[test]
+    fn bad_values_are_told_the_range() {
+        assert_eq!(positive("2.5"), Ok(2.5));
+        assert!(positive("0").is_err_and(|why| why.contains("0.001 to 1000000")));
+        assert!(share("1").is_err() && not_negative("-1").is_err() && positive("x").is_err());
+    }
+}

@@ -1,0 +1,456 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The model against the measurements: every ratio to the vanilla stack.
+
+use serde::Serialize;
+
+use super::costs::{calibrating, Costs, Measured, NicCore, MFLOW, VANILLA};
+use super::load::Load;
+use super::model::{Limit, WhenFull};
+use super::pipeline::simulate;
+use super::settings::Settings;
+use crate::bench::row::Row;
+
+/// How far a predicted ratio may be off.
+pub(super) const TOLERANCE: f64 = 0.10;
+/// The module's default batch, which benchmarks use unless the batch is their subject.
+const USUAL_BATCH_PKTS: u32 = 256;
+/// Their modes tell what hooks cost, not paths.
+const OVERHEAD: &str = "overhead";
+
+/// How a row was used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Used {
+    /// Its costs are its own: says that the model adds up, not that it predicts.
+    Itself,
+    /// The costs of its mode are taken from it.
+    Calibrates,
+    /// Predicted from the row that calibrates.
+    Predicted,
+}
+
+/// What a comparison says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Verdict {
+    Good,
+    /// Off, but the measurement was not saturated.
+    Warning,
+    Miss,
+}
+
+/// One row and what the model says about it.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Check {
+    pub(super) case: String,
+    /// The case with the vanilla row that it is compared with.
+    pub(super) vanilla_case: String,
+    pub(super) mode: String,
+    pub(super) split: Option<String>,
+    pub(super) lanes: u32,
+    pub(super) batch_pkts: u32,
+    pub(super) used: Used,
+    /// Whether the NIC core carried batches for full lanes in the model, as it may have in the measurement.
+    pub(super) nic_core_helps: bool,
+    pub(super) measured_ratio: f64,
+    pub(super) model_ratio: f64,
+    /// Of the model's ratio against the measured one.
+    pub(super) error: f64,
+    pub(super) verdict: Verdict,
+    /// Why a miss only warns, or what may have caused it.
+    pub(super) reason: Option<String>,
+    pub(super) model_pkts_per_s: f64,
+    pub(super) limit: Limit,
+    pub(super) paper_ratio: Option<f64>,
+}
+
+/// A row that the model says nothing about.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Skipped {
+    pub(super) case: String,
+    pub(super) mode: String,
+    pub(super) why: String,
+}
+
+/// How mflow splits a case's flow, and what that costs.
+#[derive(Clone, Debug)]
+pub(super) struct Split {
+    pub(super) name: String,
+    pub(super) costs: Costs,
+    /// Lanes of the row that calibrates.
+    pub(super) from_lanes: u32,
+    /// Whether its costs could be read off.
+    pub(super) is_direct: bool,
+    pub(super) is_saturated: bool,
+}
+
+/// A case with the costs that other scenes are made of.
+#[derive(Clone, Debug)]
+pub(super) struct Case {
+    pub(super) name: String,
+    pub(super) proto: String,
+    pub(super) msg_bytes: u32,
+    /// Whether all its packets go through one NIC core and one application core.
+    pub(super) is_one_path: bool,
+    pub(super) vanilla: Costs,
+    pub(super) vanilla_pkts_per_s: f64,
+    pub(super) splits: Vec<Split>,
+}
+
+/// All comparisons.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Validation {
+    pub(super) cases: Vec<Case>,
+    pub(super) checks: Vec<Check>,
+    pub(super) skipped: Vec<Skipped>,
+}
+
+impl Check {
+    /// Says of a miss what is wrong with the row that calibrates, if anything is.
+    fn suspect(&mut self, calibrates: &Row, split: &Split) {
+        if self.verdict != Verdict::Miss || (split.is_direct && split.is_saturated) {
+            return;
+        }
+        let fault = if split.is_direct {
+            "was not saturated"
+        } else {
+            "cannot be read off cleanly"
+        };
+        let reason = format!(
+            "the row that calibrates, {} lanes, {fault}",
+            calibrates.lanes
+        );
+        self.reason = Some(reason);
+    }
+}
+
+impl Validation {
+    /// Returns the comparisons with a verdict.
+    pub(super) fn with(&self, verdict: Verdict) -> impl Iterator<Item = &Check> {
+        self.checks
+            .iter()
+            .filter(move |check| check.verdict == verdict)
+    }
+}
+
+/// The rows that are compared with one vanilla row.
+struct Group<'a> {
+    vanilla: &'a Row,
+    measured: Measured,
+    rows: Vec<(&'a Row, Measured)>,
+}
+
+/// Compares every row.
+pub(super) fn validate(rows: &[Row], settings: &Settings) -> Validation {
+    let mut validation = Validation::default();
+    for group in groups(rows, &mut validation.skipped) {
+        let vanilla_rate = rate(
+            settings,
+            &group.measured.costs(VANILLA),
+            0,
+            1,
+            WhenFull::Lose,
+        )
+        .0;
+        let splits = splits(&group);
+        for (row, measured) in &group.rows {
+            let split = splits
+                .iter()
+                .find(|(_, split)| is_split(row, &split.name))
+                .filter(|_| row.mode == MFLOW);
+            let (used, costs) = match split {
+                Some((calibrates, split)) if std::ptr::eq(*calibrates, *row) => {
+                    (Used::Calibrates, split.costs.clone())
+                }
+                Some((_, split)) => (Used::Predicted, split.costs.clone()),
+                None => (Used::Itself, measured.costs(&row.mode)),
+            };
+            // A row that calibrates has the help in its costs already.
+            let helps = row.mode == MFLOW
+                && match measured.nic_core() {
+                    NicCore::ToSpare => false,
+                    NicCore::AsBusy => used == Used::Predicted,
+                    NicCore::Busier => true,
+                };
+            let when_full = if helps {
+                WhenFull::Inline
+            } else {
+                WhenFull::Lose
+            };
+            let lanes = measured.lanes.len();
+            let (pkts_per_s, limit) = rate(settings, &costs, lanes, row.batch_pkts, when_full);
+            let mut check = check(
+                row,
+                group.vanilla,
+                used,
+                helps,
+                pkts_per_s,
+                pkts_per_s / vanilla_rate,
+                limit,
+            );
+            if let Some((calibrates, split)) = split {
+                check.suspect(calibrates, split);
+            }
+            validation.checks.push(check);
+        }
+        validation.cases.push(Case {
+            name: group.vanilla.case.clone(),
+            proto: group.vanilla.proto.clone(),
+            msg_bytes: group.vanilla.msg_bytes,
+            is_one_path: group.measured.is_one_path,
+            vanilla: group.measured.costs(VANILLA),
+            vanilla_pkts_per_s: vanilla_rate,
+            splits: splits.into_iter().map(|(_, split)| split).collect(),
+        });
+    }
+    validation
+}
+
+/// Sorts rows by what they are compared with: the vanilla row of their own case, else that of the same work.
+fn groups<'a>(rows: &'a [Row], skipped: &mut Vec<Skipped>) -> Vec<Group<'a>> {
+    let mut skip = |row: &Row, why: String| {
+        skipped.push(Skipped {
+            case: row.case.clone(),
+            mode: row.mode.clone(),
+            why,
+        });
+    };
+    let mut groups: Vec<Group<'a>> = Vec::new();
+    for row in rows.iter().filter(|row| row.mode == VANILLA) {
+        match Measured::of(row) {
+            Ok(measured) => groups.push(Group {
+                vanilla: row,
+                measured,
+                rows: Vec::new(),
+            }),
+            Err(why) => skip(row, why),
+        }
+    }
+    for row in rows.iter().filter(|row| row.mode != VANILLA) {
+        if row.case.starts_with(OVERHEAD) {
+            skip(
+                row,
+                "tells what hooks cost, not how a path is cut".to_owned(),
+            );
+            continue;
+        }
+        let measured = match Measured::of(row) {
+            Ok(measured) => measured,
+            Err(why) => {
+                skip(row, why);
+                continue;
+            }
+        };
+        let place = groups
+            .iter()
+            .position(|group| is_same_case(group.vanilla, row))
+            .or_else(|| {
+                groups
+                    .iter()
+                    .position(|group| is_same_work(group.vanilla, row))
+            });
+        match place {
+            Some(place) => groups[place].rows.push((row, measured)),
+            None => skip(row, "there is no vanilla row to compare with".to_owned()),
+        }
+    }
+    groups
+}
+
+fn is_same_case(one: &Row, other: &Row) -> bool {
+    let key = |row: &'_ Row| (row.suite.clone(), row.case.clone());
+    key(one) == key(other) && one.nic == other.nic && one.load == other.load
+}
+
+fn is_same_work(one: &Row, other: &Row) -> bool {
+    one.proto == other.proto
+        && one.msg_bytes == other.msg_bytes
+        && (one.clients, one.flows) == (other.clients, other.flows)
+        && one.nic == other.nic
+        && one.load == other.load
+}
+
+fn split_name(row: &Row) -> &str {
+    row.split.as_deref().unwrap_or("flow")
+}
+
+fn is_split(row: &Row, name: &str) -> bool {
+    split_name(row) == name
+}
+
+/// Calibrates each way to split with one row.
+fn splits<'a>(group: &Group<'a>) -> Vec<(&'a Row, Split)> {
+    let mut splits: Vec<(&Row, Split)> = Vec::new();
+    for (row, _) in group.rows.iter().filter(|(row, _)| row.mode == MFLOW) {
+        let name = split_name(row);
+        if splits.iter().any(|(_, split)| split.name == name) {
+            continue;
+        }
+        let candidates: Vec<_> = group
+            .rows
+            .iter()
+            .filter(|(row, _)| row.mode == MFLOW && is_split(row, name))
+            .cloned()
+            .collect();
+        if let Some((row, measured)) = calibrating(&candidates, USUAL_BATCH_PKTS) {
+            splits.push((
+                row,
+                Split {
+                    name: name.to_owned(),
+                    costs: measured.costs(MFLOW),
+                    from_lanes: row.lanes,
+                    is_direct: measured.is_direct(),
+                    is_saturated: row.saturated,
+                },
+            ));
+        }
+    }
+    splits
+}
+
+fn rate(
+    settings: &Settings,
+    costs: &Costs,
+    lanes: usize,
+    batch_pkts: u32,
+    when_full: WhenFull,
+) -> (f64, Limit) {
+    let settings = Settings {
+        batch_pkts: batch_pkts.max(1),
+        ..settings.clone()
+    };
+    let scene = settings.scene(costs, lanes, Load::Endless, when_full);
+    let outcome = simulate(&scene);
+    (outcome.pkts_per_s(), outcome.limit(&scene))
+}
+
+fn check(
+    row: &Row,
+    vanilla: &Row,
+    used: Used,
+    nic_core_helps: bool,
+    model_pkts_per_s: f64,
+    model_ratio: f64,
+    limit: Limit,
+) -> Check {
+    let busiest = |row: &Row| {
+        row.insn_per_packet
+            .as_ref()
+            .map_or(f64::NAN, |insn| insn.busiest)
+    };
+    let measured_ratio = busiest(vanilla) / busiest(row);
+    let error = model_ratio / measured_ratio - 1.0;
+    let unsaturated: Vec<&str> = [vanilla, row]
+        .iter()
+        .filter(|row| !row.saturated)
+        .map(|row| row.mode.as_str())
+        .collect();
+    let is_off = error.is_nan() || error.abs() > TOLERANCE;
+    let (verdict, reason) = if !is_off {
+        (Verdict::Good, None)
+    } else if unsaturated.is_empty() {
+        (Verdict::Miss, None)
+    } else {
+        let who = unsaturated.join(" and ");
+        let reason = format!(
+            "{who} had a busiest core with time to spare: wake-ups and interrupts for a handful of packets are in the cost"
+        );
+        (Verdict::Warning, Some(reason))
+    };
+    Check {
+        case: row.case.clone(),
+        vanilla_case: vanilla.case.clone(),
+        mode: row.mode.clone(),
+        split: row.split.clone(),
+        lanes: row.lanes,
+        batch_pkts: row.batch_pkts,
+        used,
+        nic_core_helps,
+        measured_ratio,
+        model_ratio,
+        error,
+        verdict,
+        reason,
+        model_pkts_per_s,
+        limit,
+        paper_ratio: row.paper.as_ref().map(|paper| paper.speedup_vs_vanilla),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{row, rows, settings};
+    use super::*;
+
+    fn verdicts(rows: &[Row]) -> Vec<(Used, Verdict)> {
+        let validation = validate(rows, &settings());
+        let checks = validation.checks.iter();
+        checks.map(|check| (check.used, check.verdict)).collect()
+    }
+
+    #[test]
+    fn lanes_are_predicted_from_one_row() {
+        let validation = validate(&rows(), &settings());
+        let used: Vec<Used> = validation.checks.iter().map(|check| check.used).collect();
+        let (itself, predicted) = (Used::Itself, Used::Predicted);
+        assert_eq!(
+            used,
+            [itself, itself, Used::Calibrates, predicted, predicted]
+        );
+        assert_eq!(validation.with(Verdict::Good).count(), 5);
+        let ratio = validation.checks[3].model_ratio;
+        // 8000 / (6000 / 2): from one lane's cost, not from the 3050 that were measured.
+        assert!((ratio / (8.0 / 3.0) - 1.0).abs() < 0.01, "{ratio}");
+        assert_eq!(validation.cases[0].splits[0].from_lanes, 1);
+    }
+
+    #[test]
+    fn a_wrong_prediction_is_a_miss() {
+        let mut rows = rows();
+        rows[4] = row(MFLOW, 1_400.0, &[4_000.0, 4_000.0], 1_300.0);
+        assert_eq!(verdicts(&rows)[3], (Used::Predicted, Verdict::Miss));
+        rows[4].saturated = false;
+        assert_eq!(verdicts(&rows)[3], (Used::Predicted, Verdict::Warning));
+    }
+
+    #[test]
+    fn a_miss_tells_of_a_doubtful_calibration() {
+        let mut rows = rows();
+        rows.remove(5);
+        // No row with lanes can be read off: the application is the busiest, or the NIC core is as busy as the lane.
+        rows[3] = row(MFLOW, 3_700.0, &[3_700.0], 1_300.0);
+        rows[4] = row(MFLOW, 1_400.0, &[1_100.0, 1_100.0], 6_000.0);
+        let validation = validate(&rows, &settings());
+        let misses: Vec<&Check> = validation.with(Verdict::Miss).collect();
+        assert_eq!(misses.len(), 1);
+        let reason = misses[0].reason.as_deref().unwrap_or_default();
+        assert!(reason.contains("cannot be read off"), "{reason}");
+    }
+
+    #[test]
+    fn a_nic_core_as_busy_as_its_lanes_is_taken_to_help() {
+        let mut rows = rows();
+        // (1400 + 6000) / 3: what two lanes and the NIC core make together of the one-lane costs.
+        rows[4] = row(MFLOW, 2_467.0, &[2_467.0, 2_467.0], 1_300.0);
+        let validation = validate(&rows, &settings());
+        let check = &validation.checks[3];
+        assert!(check.nic_core_helps);
+        assert!(check.error.abs() < 0.03, "{}", check.error);
+    }
+
+    #[test]
+    fn rows_without_a_case_of_their_own_find_the_same_work() {
+        let mut rows = rows();
+        rows[5].case = "order-batch-256".to_owned();
+        let mut lonely = rows[5].clone();
+        lonely.msg_bytes = 4_096;
+        let mut overhead = rows[5].clone();
+        overhead.case = "overhead-udp-16".to_owned();
+        rows.extend([lonely, overhead]);
+        let validation = validate(&rows, &settings());
+        assert_eq!(validation.checks.len(), 5);
+        assert_eq!(validation.skipped.len(), 2);
+        assert!(validation.skipped[0].why.contains("vanilla"));
+    }
+}
