@@ -6,6 +6,7 @@ mod cargo;
 mod docs;
 mod loom;
 mod miri;
+mod mlx5;
 mod module;
 mod tidy;
 mod unit;
@@ -100,6 +101,11 @@ const LAYERS: &[Layer] = &[
         name: "vm",
         proves: "order and integrity on a real kernel with real devices, in a guest",
         run: vm::run,
+    },
+    Layer {
+        name: "mlx5",
+        proves: "the driver of ConnectX cards, on a model of one: its own life, and order and integrity with it",
+        run: mlx5::run,
     },
     Layer {
         name: "vm-debug",

@@ -2,7 +2,7 @@
 
 //! The process that plays ConnectX cards for one guest (`tests/mlx5-model`).
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -16,7 +16,10 @@ use crate::kernel;
 use crate::paths;
 use crate::setup::rust;
 use crate::step::Step;
+use crate::tools;
 
+/// Where the driver's structures are, in the kernel source.
+const HEADER: &str = "include/linux/mlx5/mlx5_ifc.h";
 /// How long the process may take to begin, to carry out an order, and to end after its guest.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -42,7 +45,7 @@ pub(crate) struct Summary(pub(crate) String);
 
 /// Returns the program, built first if it has to be, with the layouts of the kernel that is under test.
 fn build() -> Result<PathBuf> {
-    let header = kernel::work_tree()?.join("include/linux/mlx5/mlx5_ifc.h");
+    let header = kernel::work_tree()?.join(HEADER);
     // A folder of its own: the layouts may differ from those of every other build.
     let target_dir = paths::project().join("target/mlx5");
     Step::new("build the ConnectX model", "mlx5-model-build").run(
@@ -54,6 +57,19 @@ fn build() -> Result<PathBuf> {
             .env("MLX5_IFC_H", header),
     )?;
     Ok(target_dir.join("release/mlx5-model"))
+}
+
+/// Returns the table of layouts that the header of the kernel under test says, and the one that is kept for builds without.
+pub(crate) fn layouts() -> Result<[String; 2]> {
+    let table = tools::output(
+        Command::new(build()?)
+            .arg("layouts")
+            .arg(kernel::work_tree()?.join(HEADER)),
+    )?;
+    let kept = paths::project().join("tests/mlx5-model/layouts/linux-6.12.txt");
+    let kept =
+        fs::read_to_string(&kept).with_context(|| format!("cannot read {}", kept.display()))?;
+    Ok([table, kept])
 }
 
 impl Server {

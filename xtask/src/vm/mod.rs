@@ -23,7 +23,7 @@ pub(crate) use self::guest::build as build_guest;
 pub(crate) use self::machine::{
     Accel, Event, Instruments, Machine, Nics, Order, Terminal, Threads, Vm,
 };
-pub(crate) use self::mlx5::{Cards, Summary};
+pub(crate) use self::mlx5::{layouts, Cards};
 pub(crate) use self::trouble::Trouble;
 
 use crate::kernel::{self, Flavor};
