@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A record of commands as text: one a line, `NAME INPUT STATUS`, numbers in hexadecimal; for people, and to be replayed.
+//! A record of commands as text: one a line, `CARD NAME INPUT BYTES STATUS`; for people, and to be replayed.
 
 use std::fmt::Write as _;
 use std::io;
@@ -12,8 +12,8 @@ use crate::device::Done;
 /// Long inputs end in zeros, which are counted instead.
 const ZEROS: char = '+';
 
-/// Writes one command.
-pub fn write(to: &mut impl io::Write, done: &Done) -> io::Result<()> {
+/// Writes one command of a card.
+pub fn write(to: &mut impl io::Write, card: usize, done: &Done) -> io::Result<()> {
     let name = done.name.unwrap_or("UNKNOWN");
     let status = done.output.first().copied().unwrap_or(0);
     let end = done
@@ -27,7 +27,7 @@ pub fn write(to: &mut impl io::Write, done: &Done) -> io::Result<()> {
     }
     writeln!(
         to,
-        "{name} {hex}{ZEROS}{} {} {status:#x}",
+        "{card} {name} {hex}{ZEROS}{} {} {status:#x}",
         done.input.len() - end,
         done.output.len()
     )
@@ -36,6 +36,8 @@ pub fn write(to: &mut impl io::Write, done: &Done) -> io::Result<()> {
 /// A command to be carried out again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recorded {
+    /// The card it was for.
+    pub card: usize,
     /// Its name.
     pub name: String,
     /// What the driver sent.
@@ -49,7 +51,7 @@ pub struct Recorded {
 /// Reads one line.
 pub fn parse(line: &str) -> Result<Recorded> {
     let words: Vec<&str> = line.split(' ').collect();
-    let [name, input, output_bytes, status] = words[..] else {
+    let [card, name, input, output_bytes, status] = words[..] else {
         anyhow::bail!("not a recorded command: {line}");
     };
     let (hex, zeros) = input.split_once(ZEROS).context("no count of zeros")?;
@@ -62,6 +64,7 @@ pub fn parse(line: &str) -> Result<Recorded> {
     }
     bytes.resize(bytes.len() + zeros.parse::<usize>()?, 0);
     Ok(Recorded {
+        card: card.parse()?,
         name: name.to_owned(),
         input: bytes,
         output_bytes: output_bytes.parse()?,
@@ -81,14 +84,14 @@ mod tests {
             output: vec![5; 16],
         };
         let mut text = Vec::new();
-        write(&mut text, &done).unwrap();
+        write(&mut text, 3, &done).unwrap();
         let text = String::from_utf8(text).unwrap();
-        assert_eq!(text, "ALLOC_PD 08001f+3 16 0x5\n");
+        assert_eq!(text, "3 ALLOC_PD 08001f+3 16 0x5\n");
         let read = parse(text.trim_end()).unwrap();
         assert_eq!(
-            (read.input, read.output_bytes, read.status),
-            (done.input, 16, 5)
+            (read.card, read.input, read.output_bytes, read.status),
+            (3, done.input, 16, 5)
         );
-        assert!(parse("ALLOC_PD 08001+3 16 0x5").is_err());
+        assert!(parse("0 ALLOC_PD 08001+3 16 0x5").is_err());
     }
 }

@@ -98,6 +98,7 @@ pub fn serve(options: Options, ready: impl FnOnce()) -> Result<Vec<Summary>> {
         servers.push((
             server,
             Backend {
+                card: index,
                 slot: slot.clone(),
                 space: Space::new(vectors),
                 vectors,
@@ -194,6 +195,7 @@ fn regions() -> Vec<ServerRegion> {
 
 /// One card's end of the protocol.
 struct Backend {
+    card: usize,
     slot: Shared,
     space: Space,
     vectors: u16,
@@ -214,7 +216,7 @@ impl Backend {
         };
         let mut journal = journal.lock().unwrap_or_else(PoisonError::into_inner);
         done.iter()
-            .try_for_each(|done| crate::journal::write(&mut *journal, done))
+            .try_for_each(|done| crate::journal::write(&mut *journal, self.card, done))
     }
 }
 
