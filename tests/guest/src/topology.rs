@@ -41,6 +41,9 @@ pub(crate) const CONTAINER: &str = "container";
 /// The NIC that frames from outside the guest come in on.
 pub(crate) const FEED: &str = "eth2";
 
+/// The variable that says how many channels a ConnectX shall have, if not as many as there are CPUs.
+const CHANNELS: &str = "MFLOW_CHANNELS";
+
 /// An address family.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
@@ -324,6 +327,11 @@ fn mac(device: &str) -> Result<String> {
 pub(crate) fn load_driver() -> Result<()> {
     if !Path::new("/sys/class/net/eth0").exists() {
         command::run("modprobe mlx5_core")?;
+        if let Ok(channels) = std::env::var(CHANNELS) {
+            for device in ["eth0", "eth1"] {
+                command::run(&format!("ethtool -L {device} combined {channels}"))?;
+            }
+        }
     }
     Ok(())
 }

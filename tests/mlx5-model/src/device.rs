@@ -339,7 +339,12 @@ impl Device {
             let Ok(queue) = self.send_queues.get_mut(number) else {
                 continue;
             };
-            if self.faults.take_send_error(frames) && queue.state == State::Ready {
+            // Other queues fail too, but the driver does not repair all of them.
+            if frames > 0
+                && queue.state == State::Ready
+                && queue.is_about_to_send(bus)
+                && self.faults.take_send_error()
+            {
                 queue.fail(bus, &mut self.events, number, syndrome::PROTECTION);
             }
             let mut counted = Counted {

@@ -43,9 +43,8 @@ impl Faults {
         std::mem::take(&mut self.receive_error)
     }
 
-    /// `frames` is how many may be sent: without any, nothing breaks.
-    pub(crate) fn take_send_error(&mut self, frames: usize) -> bool {
-        frames > 0 && std::mem::take(&mut self.send_error)
+    pub(crate) fn take_send_error(&mut self) -> bool {
+        std::mem::take(&mut self.send_error)
     }
 }
 

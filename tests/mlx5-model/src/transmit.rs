@@ -93,6 +93,18 @@ impl SendQueue {
         self.state = state;
     }
 
+    /// Returns whether the next entry is a frame.
+    pub(crate) fn is_about_to_send(&self, bus: &mut dyn Bus) -> bool {
+        let mut control = [0; 16];
+        let read = self
+            .ring
+            .read(bus, u32::from(self.counter), &mut control)
+            .and(read_be32(bus, self.record));
+        // CAST: the counter has 16 bits.
+        read.is_ok_and(|written| written as u16 != self.counter)
+            && matches!(control[3], op::SEND | op::LSO)
+    }
+
     /// Works off entries until `frames` frames have been sent; returns how many there were, and whether some are left.
     pub(crate) fn run(
         &mut self,

@@ -32,6 +32,8 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
         nic: Nic::Virtio,
         program: "cases",
         mode,
+        left_out: &[],
+        channels: None,
         patience: Duration::from_secs(patience),
     }
     .run()
@@ -45,6 +47,8 @@ pub(crate) fn run_debug(_ctx: &Ctx) -> Result<Outcome> {
         nic: Nic::Virtio,
         program: "cases",
         mode: Some("--short"),
+        left_out: &[],
+        channels: None,
         patience: Duration::from_secs(300),
     }
     .run()
@@ -58,6 +62,10 @@ pub(super) struct Layer {
     /// The part of the guest program that has the cases.
     pub(super) program: &'static str,
     pub(super) mode: Option<&'static str>,
+    /// Cases that are not for this kind of guest.
+    pub(super) left_out: &'static [&'static str],
+    /// How many channels the NICs have, if not as many as they would.
+    pub(super) channels: Option<u16>,
     /// How long a case may take.
     pub(super) patience: Duration,
 }
@@ -157,6 +165,9 @@ impl Layer {
         for line in tools::output(&mut command)?.lines() {
             let mut columns = line.split('\t');
             let name = columns.next().unwrap_or_default().to_owned();
+            if self.left_out.contains(&&*name) {
+                continue;
+            }
             let patches_code = columns.next() == Some("patches-code");
             progress.cases.insert(name.clone());
             if patches_code && !Threads::many_are_safe() {
@@ -211,6 +222,7 @@ impl Layer {
             .cases
             .difference(todo)
             .map(String::as_str)
+            .chain(self.left_out.iter().copied())
             .collect();
         let mut argv = vec!["mflow-guest".to_owned(), self.program.to_owned()];
         argv.extend(self.mode.map(str::to_owned));
@@ -220,7 +232,11 @@ impl Layer {
         let order = Order {
             argv,
             interactive: false,
-            env: BTreeMap::new(),
+            env: self
+                .channels
+                .map(|count| ("MFLOW_CHANNELS".to_owned(), count.to_string()))
+                .into_iter()
+                .collect(),
         };
         let mut vm = Vm::boot(machine, &order, &name, Terminal::Log)?;
         let mut current: Option<String> = None;

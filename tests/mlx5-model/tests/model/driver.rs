@@ -245,10 +245,7 @@ impl Driver {
         let mut input = vec![0; create_tir_in::BYTES];
         tirc::INLINE_RQN.set(create_tir_in::CTX.of_mut(&mut input), u64::from(receive));
         let tir = self.create(op::CREATE_TIR, &mut input);
-        let table = self.create(
-            op::CREATE_FLOW_TABLE,
-            &mut vec![0; create_flow_table_in::BYTES],
-        );
+        let table = self.create(op::CREATE_FLOW_TABLE, &mut [0; create_flow_table_in::BYTES]);
         let mut input = vec![0; create_flow_group_in::BYTES];
         create_flow_group_in::TABLE_ID.set(&mut input, u64::from(table));
         let group = self.create(op::CREATE_FLOW_GROUP, &mut input);
