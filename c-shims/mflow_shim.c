@@ -153,6 +153,22 @@ void mflow_skb_drop(struct sk_buff *skb)
 	kfree_skb_reason(skb, SKB_DROP_REASON_SOCKET_CLOSE);
 }
 
+/*
+ * Headers that the driver has left in the first fragment, where GRO reads them,
+ * too. NULL: they are elsewhere.
+ */
+const void *mflow_skb_frag_header(const struct sk_buff *skb,
+				  unsigned int *bytes)
+{
+	const skb_frag_t *frag = skb_shinfo(skb)->frags;
+
+	if (skb_headlen(skb) || !skb_shinfo(skb)->nr_frags ||
+	    !skb_frags_readable(skb) || PageHighMem(skb_frag_page(frag)))
+		return NULL;
+	*bytes = skb_frag_size(frag);
+	return skb_frag_address(frag);
+}
+
 /* Zeros where the packet is shorter. */
 void mflow_skb_copy_header(const struct sk_buff *skb, void *to)
 {
@@ -165,10 +181,13 @@ void mflow_skb_copy_header(const struct sk_buff *skb, void *to)
 
 /*
  * UDP look-ups give no reference. One on the last packet of a run keeps the
- * socket for the whole run: packets are delivered and freed in order.
+ * socket for the whole run: packets are delivered and freed in order. Each TCP
+ * packet has come with one.
  */
 bool mflow_skb_hold_socket(struct sk_buff *skb, struct sock *sk)
 {
+	if (sk->sk_protocol == IPPROTO_TCP)
+		return true;
 	if (unlikely(!refcount_inc_not_zero(&sk->sk_refcnt)))
 		return false;
 	skb->destructor = sock_efree;

@@ -13,7 +13,7 @@ use super::tag::Tag;
 pub struct Run<P: Packet> {
     /// The packets.
     pub chain: Chain<P>,
-    /// How many they are.
+    /// How many they were on the wire, before GRO.
     pub pkts: u32,
     /// The tag of all of them.
     pub tag: Tag,
@@ -39,9 +39,9 @@ impl<P: Packet> Collector<P> {
         }
     }
 
-    /// Adds a packet. Returns the run before it, to be parked now, if the packet does not belong to that.
+    /// Adds a packet that was `pkts` on the wire. Returns the run before it, to be parked now, if the packet does not belong to that.
     #[inline]
-    pub fn add(&mut self, tag: Tag, socket: usize, packet: P) -> Option<Run<P>> {
+    pub fn add(&mut self, tag: Tag, socket: usize, packet: P, pkts: u32) -> Option<Run<P>> {
         let before = if self.run.tag.word() == tag.word() && self.run.socket == socket {
             None
         } else {
@@ -51,7 +51,7 @@ impl<P: Packet> Collector<P> {
             before
         };
         self.run.chain.push(packet);
-        self.run.pkts += 1;
+        self.run.pkts += pkts;
         before
     }
 

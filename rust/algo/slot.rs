@@ -24,8 +24,11 @@ use super::tag::is_before;
 /// Batches that can be under way at once; a power of two.
 pub const WINDOW_BATCHES: u32 = if cfg!(loom) { 4 } else { 1024 };
 
-/// Packets that may be parked in a slot before the oldest batch is given up.
-pub const MAX_PARKED_PKTS: u32 = 16384;
+/// Packets that may be parked in all slots together; each has an even share. More, and its oldest batch is given up.
+pub const MAX_PARKED_PKTS: u32 = 65536;
+
+/// What that share is at least.
+const LEAST_SHARE_PKTS: u32 = MAX_PARKED_PKTS / super::tag::MAX_SLOTS as u32;
 
 /// Where merged packets go, and the clock of the deadline.
 pub trait Sink<P: Packet> {
@@ -83,6 +86,8 @@ pub struct Slot<P: Packet> {
     arrived_pkts: AtomicU32,
     late: ParkedChains<P>,
     overflowed: AtomicBool,
+    // How many fewer than MAX_PARKED_PKTS may be parked here.
+    share_less_pkts: AtomicU32,
     armed: AtomicBool,
     // Something on the path queues packets.
     path_queues: AtomicBool,
@@ -116,6 +121,7 @@ impl<P: Packet> Slot<P> {
             arrived_pkts: AtomicU32::new(0),
             late: ParkedChains::new(),
             overflowed: AtomicBool::new(false),
+            share_less_pkts: AtomicU32::new(0),
             armed: AtomicBool::new(false),
             path_queues: AtomicBool::new(false),
             blocked_since_us: AtomicU64::new(0),
@@ -151,6 +157,22 @@ impl<P: Packet> Slot<P> {
     pub fn parked_pkts(&self) -> u32 {
         // ORDERING: Acquire pairs with the Release half of `deliver`'s subtraction: zero means delivered.
         self.parked_pkts.load(Ordering::Acquire)
+    }
+
+    /// Returns how many packets may wait here.
+    #[inline]
+    pub fn share_pkts(&self) -> u32 {
+        // ORDERING: Relaxed: a bound on memory, not an order.
+        MAX_PARKED_PKTS - self.share_less_pkts.load(Ordering::Relaxed)
+    }
+
+    /// Sets how many packets may wait here: 1 to [`MAX_PARKED_PKTS`].
+    pub fn set_share_pkts(&self, pkts: u32) {
+        // ORDERING: Relaxed: as above.
+        self.share_less_pkts.store(
+            MAX_PARKED_PKTS - pkts.clamp(1, MAX_PARKED_PKTS),
+            Ordering::Relaxed,
+        );
     }
 
     /// Returns how many packets have reached the merge point, modulo 2^32.
@@ -218,7 +240,9 @@ impl<P: Packet> Slot<P> {
         // ORDERING: Release pairs with the Acquire in `may_skip`. A read-modify-write, so of this and the merger's last
         // subtraction one sees the other.
         let before = self.parked_pkts.fetch_add(pkts, Ordering::Release);
-        if before.wrapping_add(pkts) > MAX_PARKED_PKTS {
+        let now_pkts = before.wrapping_add(pkts);
+        let overflows = now_pkts > LEAST_SHARE_PKTS && now_pkts > self.share_pkts();
+        if overflows {
             // ORDERING: Relaxed: published by the token that the caller adds to.
             self.overflowed.store(true, Ordering::Relaxed);
         }
@@ -246,7 +270,7 @@ impl<P: Packet> Slot<P> {
         // Whoever parks while others are held up looks after the deadline, too: the timer's own core may be the busy one.
         // ORDERING: Relaxed: a hint; the timer does not rely on it.
         let held_up = self.blocked_since_us.load(Ordering::Relaxed) != 0;
-        batch == next || before == 0 || held_up || before.wrapping_add(pkts) > MAX_PARKED_PKTS
+        batch == next || before == 0 || held_up || overflows
     }
 
     /// Opens `batch`, to be carried by `lane`, before anybody gets any of it.
@@ -411,7 +435,7 @@ impl<P: Packet> Slot<P> {
             return false;
         }
         if self.overflowed.swap(false, Ordering::Relaxed)
-            && self.parked_pkts.load(Ordering::Relaxed) > MAX_PARKED_PKTS
+            && self.parked_pkts.load(Ordering::Relaxed) > self.share_pkts()
         {
             self.counters.add_owned(Counter::OverflowBatches, 1);
             return true;

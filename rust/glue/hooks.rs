@@ -11,7 +11,7 @@ use crate::algo::counters::Counter;
 use crate::algo::dispatcher::Verdict;
 use crate::algo::queue::Packet;
 use crate::algo::tag::{Kind, Tag};
-use core::ffi::c_void;
+use core::ffi::{c_uint, c_void};
 use core::ptr::NonNull;
 use kernel::prelude::*;
 
@@ -21,7 +21,7 @@ static OPS: ffi::mflow_ops = ffi::mflow_ops {
     napi_flush: Some(napi_flush),
     napi_del: Some(napi_del),
     want_source: Some(want_source),
-    merge: Some(merge_udp),
+    merge: Some(merge_packet),
     queued: Some(queued),
     drain: Some(drain),
 };
@@ -119,11 +119,12 @@ unsafe extern "C" fn want_source(port: *mut c_void) {
     unsafe { (*port.cast::<Port>()).want_napi() };
 }
 
-/// A tagged packet has reached its UDP socket.
-unsafe extern "C" fn merge_udp(
+/// A tagged packet has reached its socket.
+unsafe extern "C" fn merge_packet(
     sk: *mut ffi::sock,
     skb: *mut ffi::sk_buff,
     lane: *mut c_void,
+    pkts: c_uint,
 ) -> bool {
     let (Some(raw), Some(slots)) = (NonNull::new(skb), pool::slots()) else {
         return false;
@@ -134,15 +135,15 @@ unsafe extern "C" fn merge_udp(
     match tag.kind() {
         Kind::Split => {
             if lane.is_null() {
-                merge::park_one(packet, sk);
+                merge::park_one(packet, sk, pkts);
             } else {
                 // SAFETY: The lane is polling on this CPU, and we were called from its poll.
-                unsafe { (*lane.cast::<Lane>()).collect(tag, sk, packet) };
+                unsafe { (*lane.cast::<Lane>()).collect(tag, sk, packet, pkts) };
             }
             true
         }
         Kind::Queued => {
-            merge::park_one(packet, sk);
+            merge::park_one(packet, sk, pkts);
             let slot = slots.slot(tag.slot());
             if slot.note_arrived(tag.batch_near(slot.next())) {
                 merge::merge(tag.slot());
@@ -150,7 +151,7 @@ unsafe extern "C" fn merge_udp(
             true
         }
         Kind::Fence => {
-            merge::park_one(packet, sk);
+            merge::park_one(packet, sk, pkts);
             let slot = slots.slot(tag.slot());
             if slot.complete(tag.batch_near(slot.next())) {
                 merge::merge(tag.slot());

@@ -137,10 +137,17 @@ impl Lane {
     ///
     /// Called inside [`poll`](Self::poll), by the same thread of execution.
     #[inline]
-    pub(crate) unsafe fn collect(&self, tag: Tag, sk: *mut ffi::sock, mut packet: SkBuff) {
+    pub(crate) unsafe fn collect(
+        &self,
+        tag: Tag,
+        sk: *mut ffi::sock,
+        mut packet: SkBuff,
+        pkts: u32,
+    ) {
         packet.set_socket(sk);
         // SAFETY: `poll` does not borrow the collector while it calls the stack, where we come from.
-        let before = unsafe { (*self.collector.get()).add(tag, sk.expose_provenance(), packet) };
+        let before =
+            unsafe { (*self.collector.get()).add(tag, sk.expose_provenance(), packet, pkts) };
         if let Some(run) = before {
             merge::park(run);
         }

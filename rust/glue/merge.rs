@@ -28,7 +28,7 @@ impl Sink<SkBuff> for KernelSink {
     fn deliver(&mut self, chain: Chain<SkBuff>) -> u32 {
         // SAFETY: Softirqs are disabled wherever we merge. Packets are linked, and each run's last one holds its
         // socket; we give up ownership of all of them.
-        unsafe { ffi::mflow_udp_deliver(chain.into_first()) }
+        unsafe { ffi::mflow_deliver(chain.into_first()) }
     }
 
     fn now_us(&mut self) -> u64 {
@@ -94,15 +94,15 @@ pub(crate) fn park(run: Run<SkBuff>) {
     }
 }
 
-/// Parks one packet that is not on its lane, and merges as needed.
-pub(crate) fn park_one(mut packet: SkBuff, sk: *mut ffi::sock) {
+/// Parks one packet, `pkts` on the wire, that is not on its lane, and merges as needed.
+pub(crate) fn park_one(mut packet: SkBuff, sk: *mut ffi::sock, pkts: u32) {
     let tag = packet.tag();
     packet.set_socket(sk);
     let mut chain = Chain::new();
     chain.push(packet);
     park(Run {
         chain,
-        pkts: 1,
+        pkts,
         tag,
         socket: sk.expose_provenance(),
     });

@@ -69,6 +69,15 @@ impl SkBuff {
             // SAFETY: As above, and nobody writes headers while the packet is ours.
             return f(unsafe { core::slice::from_raw_parts(data, BYTES) });
         }
+        let mut bytes = 0;
+        // SAFETY: The packet is valid.
+        let header = unsafe { ffi::mflow_skb_frag_header(skb, &mut bytes) };
+        if !header.is_null() {
+            // SAFETY: As above: the fragment has so many bytes, and is the packet's.
+            return f(unsafe {
+                core::slice::from_raw_parts(header.cast(), (bytes as usize).min(BYTES))
+            });
+        }
         let mut copy = [0; BYTES];
         // SAFETY: The packet is valid, and the copy has room for MFLOW_HEADER_BYTES.
         unsafe { ffi::mflow_skb_copy_header(skb, copy.as_mut_ptr().cast()) };

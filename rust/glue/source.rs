@@ -35,8 +35,6 @@ pub struct Source {
     gro_noted: AtomicBool,
 }
 
-const IPPROTO_UDP: u8 = 17;
-
 type LaneList = [Option<Zeroed<Lane>>; MAX_LANES];
 
 // SAFETY: Zeros are an empty dispatcher (see there), zero, null, false, and no lanes (null pointers).
@@ -172,10 +170,6 @@ impl Source {
         let Some(key) = packet.with_header(|header| keys.key(protocol, header)) else {
             return Verdict::Pass(packet);
         };
-        if key.l4_proto() != IPPROTO_UDP {
-            // There is no merge point for others.
-            return Verdict::Pass(packet);
-        }
         let mut host = KernelHost {
             source: self,
             slots,

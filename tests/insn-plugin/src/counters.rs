@@ -4,8 +4,6 @@
 
 use std::collections::HashMap;
 
-/// How many places there may be; one guest's kernel has about 60,000 blocks that ever run.
-pub(crate) const PLACES: usize = 1 << 18;
 /// The place of everything in user space.
 pub(crate) const USER: usize = 0;
 /// The place of whatever found no free number.

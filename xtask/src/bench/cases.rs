@@ -46,7 +46,6 @@ pub(super) struct Case {
 }
 
 const NO_FALCON: &str = "pipelining by device or function is not built yet";
-const NO_TCP: &str = "TCP flows are not split yet";
 
 fn mode(name: &'static str, stack: Stack) -> Mode {
     Mode {
@@ -92,7 +91,7 @@ fn udp(bytes: usize) -> Case {
 
 fn tcp(bytes: usize) -> Case {
     let mut modes = others();
-    modes.push(missing("mflow", NO_TCP));
+    modes.extend([1, 2, 4].map(|lanes| mflow(lanes, BATCH_PKTS)));
     Case {
         name: format!("tcp-{bytes}"),
         load: Load::Iperf3 { flows: 1, bytes },

@@ -298,7 +298,10 @@ fn splits<'a>(group: &Group<'a>) -> Vec<(&'a Row, Split)> {
                 row,
                 Split {
                     name: name.to_owned(),
-                    costs: measured.costs(MFLOW),
+                    costs: Costs {
+                        app: least_app(group),
+                        ..measured.costs(MFLOW)
+                    },
                     from_lanes: row.lanes,
                     is_direct: measured.is_direct(),
                     is_saturated: row.saturated,
@@ -307,6 +310,13 @@ fn splits<'a>(group: &Group<'a>) -> Vec<(&'a Row, Split)> {
         }
     }
     splits
+}
+
+/// Returns the reader's cost. One that has time to spare sleeps, and is woken for a handful of packets; so of all rows the
+/// least is nearest to that of a busy one.
+fn least_app(group: &Group<'_>) -> f64 {
+    let rows = group.rows.iter().map(|(_, measured)| measured.app);
+    rows.fold(group.measured.app, f64::min)
 }
 
 fn rate(

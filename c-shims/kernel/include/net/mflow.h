@@ -26,7 +26,7 @@ struct net_device;
 struct sock;
 
 /* Version of everything between the hooks and the module. */
-#define MFLOW_ABI		1
+#define MFLOW_ABI		2
 
 #define MFLOW_KIND_SHIFT	29
 #define MFLOW_KIND_NONE		0U	/* Not ours. */
@@ -45,8 +45,9 @@ struct sock;
  * @napi_del:	the NAPI goes away; sleeps until nothing refers to it.
  * @want_source: a packet came on an opted-in device through a NAPI that has no
  *		source yet.
- * @merge:	a tagged packet has reached its UDP socket. Owner of @skb on
- *		true: the module.
+ * @merge:	a tagged packet, which was @pkts on the wire, has reached its
+ *		socket. Owner of @skb, and of the reference that its destructor
+ *		gives back if it has one, on true: the module.
  * @queued:	a split packet is about to be queued: it will not arrive before
  *		its lane's receive call returns
  * @drain:	a reader of @sk is about to wait; true if it got something.
@@ -60,7 +61,8 @@ struct mflow_ops {
 	void (*napi_flush)(void *source);
 	void (*napi_del)(struct napi_struct *napi);
 	void (*want_source)(void *port);
-	bool (*merge)(struct sock *sk, struct sk_buff *skb, void *lane);
+	bool (*merge)(struct sock *sk, struct sk_buff *skb, void *lane,
+		      unsigned int pkts);
 	void (*queued)(struct sk_buff *skb, void *lane);
 	bool (*drain)(struct sock *sk);
 };
@@ -93,10 +95,12 @@ void __mflow_split_list(struct list_head *head);
 void __mflow_napi_flush(struct napi_struct *napi);
 bool __mflow_wants(struct napi_struct *napi);
 bool __mflow_merge(struct sock *sk, struct sk_buff *skb);
+bool __mflow_merge_tcp(struct sock *sk, struct sk_buff *skb, bool refcounted);
 void __mflow_note_queued(struct sk_buff *skb);
 bool __mflow_drain(struct sock *sk);
 void mflow_napi_init(struct napi_struct *napi);
 void mflow_napi_del(struct napi_struct *napi);
+bool __mflow_gro_alone(struct napi_struct *napi, const struct sk_buff *skb);
 int mflow_receive_skb(struct sk_buff *skb);
 void udp_queue_rcv_run(struct sock *sk, struct sk_buff_head *run);
 
@@ -105,7 +109,7 @@ int mflow_register(const struct mflow_ops *ops);
 void mflow_unregister(void);
 void mflow_set_enabled(bool enabled);
 void mflow_napi_gro_flush(struct napi_struct *napi);
-unsigned int mflow_udp_deliver(struct sk_buff *first);
+unsigned int mflow_deliver(struct sk_buff *first);
 
 static inline unsigned int mflow_kind(const struct sk_buff *skb)
 {
@@ -147,6 +151,14 @@ static inline bool mflow_merge(struct sock *sk, struct sk_buff *skb)
 {
 	return static_branch_unlikely(&mflow_key) && skb->mflow &&
 	       __mflow_merge(sk, skb);
+}
+
+/* True: the module has @skb and the caller's reference to @sk. */
+static inline bool mflow_merge_tcp(struct sock *sk, struct sk_buff *skb,
+				   bool refcounted)
+{
+	return static_branch_unlikely(&mflow_key) && skb->mflow &&
+	       __mflow_merge_tcp(sk, skb, refcounted);
 }
 
 static inline bool mflow_drain(struct sock *sk)
@@ -216,6 +228,17 @@ static inline u32 mflow_frag_result(u32 kept, u32 tag)
 /* Fragments of this datagram come from several CPUs. */
 #define mflow_frag_is_split(q, skb)	((skb)->mflow || (q)->mflow)
 
+/*
+ * Fences, probes and queued packets are counted one by one: GRO does not join
+ * them with others, and they do not overtake what it holds.
+ */
+static inline bool mflow_gro_alone(struct napi_struct *napi,
+				   const struct sk_buff *skb)
+{
+	return static_branch_unlikely(&mflow_key) && skb->mflow &&
+	       __mflow_gro_alone(napi, skb);
+}
+
 static inline u32 mflow_tag_differs(const struct sk_buff *a,
 				    const struct sk_buff *b)
 {
@@ -255,6 +278,12 @@ static inline bool mflow_merge(struct sock *sk, struct sk_buff *skb)
 	return false;
 }
 
+static inline bool mflow_merge_tcp(struct sock *sk, struct sk_buff *skb,
+				   bool refcounted)
+{
+	return false;
+}
+
 static inline bool mflow_drain(struct sock *sk)
 {
 	return false;
@@ -286,6 +315,12 @@ static inline u32 mflow_tag_get(const struct sk_buff *skb)
 #define mflow_frag_reassembled(q, head, tag)				\
 	((void)(q), (void)(head), (void)(tag))
 #define mflow_frag_is_split(q, skb)	((void)(q), (void)(skb), false)
+
+static inline bool mflow_gro_alone(struct napi_struct *napi,
+				   const struct sk_buff *skb)
+{
+	return false;
+}
 
 static inline u32 mflow_tag_differs(const struct sk_buff *a,
 				    const struct sk_buff *b)

@@ -13,6 +13,7 @@
 #include <net/gro.h>
 #include <net/mflow.h>
 #include <net/sock.h>
+#include <net/tcp.h>
 #include <net/udp.h>
 
 DEFINE_STATIC_KEY_FALSE(mflow_key);
@@ -158,6 +159,14 @@ void mflow_napi_del(struct napi_struct *napi)
 	mutex_unlock(&mflow_ops_mutex);
 }
 
+bool __mflow_gro_alone(struct napi_struct *napi, const struct sk_buff *skb)
+{
+	if (mflow_kind(skb) == MFLOW_KIND_SPLIT)
+		return false;
+	napi_gro_flush(napi, false);
+	return true;
+}
+
 /**
  * mflow_receive_skb - run a packet to completion on this CPU
  * @skb: a packet for which mflow_is_direct() was true
@@ -187,13 +196,53 @@ static void mflow_note_stack(void)
 		this_cpu_write(mflow_cpu.stack_max_bytes, used);
 }
 
-bool __mflow_merge(struct sock *sk, struct sk_buff *skb)
+/* GRO has joined packets; limits and counters are about those on the wire. */
+static unsigned int mflow_wire_pkts(const struct sk_buff *skb)
+{
+	return skb_shinfo(skb)->gso_segs ?: 1;
+}
+
+static bool mflow_park(struct sock *sk, struct sk_buff *skb)
 {
 	const struct mflow_ops *ops = rcu_dereference_bh(mflow_ops);
 
 	mflow_note_stack();
-	if (ops && ops->merge(sk, skb, this_cpu_read(mflow_cpu.lane)))
+	return ops && ops->merge(sk, skb, this_cpu_read(mflow_cpu.lane),
+				 mflow_wire_pkts(skb));
+}
+
+bool __mflow_merge(struct sock *sk, struct sk_buff *skb)
+{
+	if (mflow_park(sk, skb))
 		return true;
+	mflow_tag_clear(skb);
+	return false;
+}
+
+/* In other states a segment is no data, and TCP takes it as it comes. */
+#define MFLOW_TCP_STATES (TCPF_ESTABLISHED | TCPF_FIN_WAIT1 |		\
+			  TCPF_FIN_WAIT2 | TCPF_CLOSE_WAIT |		\
+			  TCPF_CLOSING | TCPF_LAST_ACK)
+
+bool __mflow_merge_tcp(struct sock *sk, struct sk_buff *skb, bool refcounted)
+{
+	if (!refcounted || !(1 << READ_ONCE(sk->sk_state) & MFLOW_TCP_STATES))
+		goto pass;
+
+	/* Here the checksum is parallel work. TCP drops and counts a bad one. */
+	if (tcp_checksum_complete(skb))
+		goto pass;
+
+	/* As for the backlog: a parked segment outlives its route's RCU. */
+	tcp_cleanup_skb(skb);
+	/* Look-ups of TCP give a reference, which the packet keeps. */
+	skb->sk = sk;
+	skb->destructor = sock_edemux;
+	if (mflow_park(sk, skb))
+		return true;
+	skb->sk = NULL;
+	skb->destructor = NULL;
+pass:
 	mflow_tag_clear(skb);
 	return false;
 }
@@ -234,22 +283,45 @@ void mflow_napi_gro_flush(struct napi_struct *napi)
 }
 EXPORT_SYMBOL_GPL(mflow_napi_gro_flush);
 
+/* The end of tcp_v4_rcv() and tcp_v6_rcv() for a run of segments: one lock. */
+static void mflow_tcp_run(struct sock *sk, struct sk_buff_head *run)
+{
+	enum skb_drop_reason reason;
+	struct sk_buff *skb;
+
+	sk_incoming_cpu_update(sk);
+	bh_lock_sock_nested(sk);
+	while ((skb = __skb_dequeue(run))) {
+		tcp_segs_in(tcp_sk(sk), skb);
+		if (!sock_owned_by_user(sk)) {
+			sk_backlog_rcv(sk, skb);
+		} else if (tcp_add_backlog(sk, skb, &reason)) {
+			/* It has given up the lock. */
+			sk_drops_add(sk, skb);
+			sk_skb_reason_drop(sk, skb, reason);
+			bh_lock_sock_nested(sk);
+		}
+	}
+	bh_unlock_sock(sk);
+}
+
 /**
- * mflow_udp_deliver - enqueue merged packets to their sockets
+ * mflow_deliver - hand merged packets to their sockets
  * @first: packets linked by skb->next; skb->sk is the socket of each. A packet
  *	   with a destructor owns a reference that holds for the packets of
  *	   the same socket right before it, too
  *
- * Softirqs disabled. Packets of one socket that follow each other are enqueued
- * under one lock and with one wake-up.
+ * Softirqs disabled. Packets of one socket that follow each other are handed
+ * over under one lock.
  *
- * Return: the number of packets.
+ * Return: how many packets they were on the wire.
  */
-unsigned int mflow_udp_deliver(struct sk_buff *first)
+unsigned int mflow_deliver(struct sk_buff *first)
 {
 	struct sk_buff *skb = first;
 	unsigned int pkts = 0;
 
+	rcu_read_lock();
 	while (skb) {
 		struct sock *sk = skb->sk;
 		struct sk_buff_head run;
@@ -265,15 +337,19 @@ unsigned int mflow_udp_deliver(struct sk_buff *first)
 			skb->sk = NULL;
 			skb->dev = NULL;
 			mflow_tag_clear(skb);
+			pkts += mflow_wire_pkts(skb);
 			__skb_queue_tail(&run, skb);
-			pkts++;
 			skb = next;
 		} while (skb && skb->sk == sk);
 
-		udp_queue_rcv_run(sk, &run);
+		if (sk->sk_protocol == IPPROTO_TCP)
+			mflow_tcp_run(sk, &run);
+		else
+			udp_queue_rcv_run(sk, &run);
 		while (refs--)
 			sock_put(sk);
 	}
+	rcu_read_unlock();
 	return pkts;
 }
-EXPORT_SYMBOL_GPL(mflow_udp_deliver);
+EXPORT_SYMBOL_GPL(mflow_deliver);

@@ -207,7 +207,7 @@ impl Way for Mflow {
             match item {
                 Item::Packet(packet) => {
                     work += 1;
-                    if let Some(run) = collector.add(packet.tag(), 0, packet) {
+                    if let Some(run) = collector.add(packet.tag(), 0, packet, 1) {
                         self.merge_point.park(run);
                     }
                 }

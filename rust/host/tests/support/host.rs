@@ -119,7 +119,7 @@ impl Lane {
             match self.consumer.pop() {
                 Some(Item::Packet(packet)) => {
                     work += 1;
-                    if let Some(run) = self.collector.add(packet.tag(), 0, packet) {
+                    if let Some(run) = self.collector.add(packet.tag(), 0, packet, 1) {
                         self.shared.park(run);
                     }
                 }

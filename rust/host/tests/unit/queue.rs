@@ -230,24 +230,25 @@ proptest! {
 
     #[test]
     fn collector_cuts_where_tag_or_socket_changes(
-        packets in prop::collection::vec((0..3u32, 0..2usize), 0..40)
+        packets in prop::collection::vec((0..3u32, 0..2usize, 1..45u32), 0..40)
     ) {
         let factory = Factory::default();
         let mut collector = Collector::new();
         let mut runs = Vec::new();
-        for (id, (batch, socket)) in packets.iter().enumerate() {
+        for (id, (batch, socket, pkts)) in packets.iter().enumerate() {
             let tag = Tag::new(Kind::Split, 0, *batch);
-            runs.extend(collector.add(tag, *socket, factory.packet(id as u64)));
+            runs.extend(collector.add(tag, *socket, factory.packet(id as u64), *pkts));
         }
         runs.extend(collector.take());
         prop_assert!(collector.take().is_none());
 
-        let expected = packets.chunk_by(|a, b| a == b);
+        let expected = packets.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1));
         prop_assert_eq!(runs.len(), expected.clone().count());
         let mut next_id = 0;
         for (run, expected) in runs.into_iter().zip(expected) {
-            prop_assert_eq!((run.tag.batch_bits(), run.socket), expected[0]);
-            prop_assert_eq!(run.pkts as usize, expected.len());
+            let (batch, socket, _) = expected[0];
+            prop_assert_eq!((run.tag.batch_bits(), run.socket), (batch, socket));
+            prop_assert_eq!(run.pkts, expected.iter().map(|(_, _, pkts)| pkts).sum::<u32>());
             prop_assert_eq!(ids_of(run.chain), (next_id..next_id + expected.len() as u64).collect::<Vec<_>>());
             next_id += expected.len() as u64;
         }

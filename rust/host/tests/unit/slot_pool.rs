@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 
+use mflow_algo::algo::slot::MAX_PARKED_PKTS;
 use mflow_algo::algo::slot_pool::{SlotPool, NR_SLOTS};
 use proptest::prelude::*;
 
@@ -20,6 +21,20 @@ fn all_slots_then_none() {
     pool.release(NR_SLOTS - 1);
     assert_eq!(pool.claim(), Some(NR_SLOTS - 1));
     assert_eq!(pool.iter().count(), NR_SLOTS);
+}
+
+#[test]
+fn flows_share_the_room_for_parked_packets() {
+    let pool: Box<SlotPool<TestPacket>> = zeroed();
+    for flows in 1..=NR_SLOTS as u32 {
+        let slot = pool.claim().unwrap();
+        assert_eq!(pool.slot(slot).share_pkts(), MAX_PARKED_PKTS / flows);
+        assert_eq!(pool.slot(0).share_pkts(), MAX_PARKED_PKTS / flows);
+    }
+    for slot in 1..NR_SLOTS {
+        pool.release(slot);
+    }
+    assert_eq!(pool.slot(0).share_pkts(), MAX_PARKED_PKTS);
 }
 
 proptest! {

@@ -180,7 +180,7 @@ impl Surroundings {
         self.carried.push((lane, tag));
         match (tag.kind(), lane) {
             (Kind::Split, Some(lane)) => {
-                let run = self.lanes[lane].collector.add(tag, 0, packet);
+                let run = self.lanes[lane].collector.add(tag, 0, packet, 1);
                 if let Some(run) = run {
                     self.park(run);
                 }
