@@ -328,7 +328,10 @@ pub(crate) fn load_driver() -> Result<()> {
     if !Path::new("/sys/class/net/eth0").exists() {
         command::run("modprobe mlx5_core")?;
         if let Ok(channels) = std::env::var(CHANNELS) {
-            for device in ["eth0", "eth1"] {
+            for device in ["eth0", "eth1", FEED] {
+                if !Path::new("/sys/class/net").join(device).exists() {
+                    continue;
+                }
                 command::run(&format!("ethtool -L {device} combined {channels}"))?;
             }
         }

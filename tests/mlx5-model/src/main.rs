@@ -16,7 +16,7 @@ use mlx5_model::server::{self, Options};
 #[derive(Parser)]
 #[command(about, max_term_width = 100)]
 enum Cli {
-    /// Serve one card for each socket, the first two joined by a wire, until the machine ends
+    /// Serve one card for each socket until the machine ends; a wire joins the first and the second, and so on
     ///
     /// Says `ready` on standard output when QEMU may connect; takes faults on standard input (`0 link down`).
     Serve(Serve),
@@ -47,7 +47,7 @@ struct Serve {
     /// Drop frames that find no receive buffer
     #[arg(long)]
     lossy: bool,
-    /// Listen here for frames to the first card: each four bytes of length, then the frame
+    /// Listen here for frames to the last card: each four bytes of length, then the frame
     #[arg(long, value_name = "SOCKET")]
     feed: Option<PathBuf>,
     /// Write all commands down here

@@ -234,7 +234,9 @@ impl Machine {
             command.arg("-plugin").arg(&instruments.plugin);
             command.arg("-serial");
             command.arg(format!("unix:{}", instruments.credit.display()));
-            ends.push(&instruments.wire);
+            if cards.is_none() {
+                ends.push(&instruments.wire);
+            }
         }
         for (nic, end) in ends.into_iter().enumerate() {
             let fd = end.as_raw_fd();
@@ -325,7 +327,19 @@ impl Vm {
         let wire = wire()?;
         let cards = match machine.nics {
             Nics::Virtio => None,
-            Nics::Mlx5(cards) => Some(Server::start(cards, machine.cpus, dir.path(), name)?),
+            Nics::Mlx5(cards) => {
+                let source = instruments
+                    .as_ref()
+                    .map(|instruments| instruments.wire.try_clone())
+                    .transpose()?;
+                Some(Server::start(
+                    cards,
+                    machine.cpus,
+                    source,
+                    dir.path(),
+                    name,
+                )?)
+            }
         };
         let mut command = machine.command(
             &wire,

@@ -3,7 +3,8 @@
 //! The process that plays ConnectX cards for one guest (`tests/mlx5-model`).
 
 use std::fs::{self, File};
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{channel, Receiver};
@@ -23,7 +24,7 @@ const HEADER: &str = "include/linux/mlx5/mlx5_ifc.h";
 /// How long the process may take to begin, to carry out an order, and to end after its guest.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Two cards, joined by a wire.
+/// Cards, the first two of which are joined by a wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cards {
     /// Whether several frames share a receive buffer.
@@ -74,9 +75,21 @@ pub(crate) fn layouts() -> Result<[String; 2]> {
 
 impl Server {
     /// Starts the process with sockets in `dir`; its commands are written down in a log called after `name`.
-    pub(crate) fn start(cards: Cards, cpus: u16, dir: &Path, name: &str) -> Result<Self> {
+    ///
+    /// With a source of frames, there is a third card, which gets them.
+    pub(crate) fn start(
+        cards: Cards,
+        cpus: u16,
+        source: Option<UnixStream>,
+        dir: &Path,
+        name: &str,
+    ) -> Result<Self> {
         let program = build()?;
-        let sockets: Vec<PathBuf> = (0..2).map(|card| dir.join(format!("card{card}"))).collect();
+        let count = if source.is_some() { 3 } else { 2 };
+        let sockets: Vec<PathBuf> = (0..count)
+            .map(|card| dir.join(format!("card{card}")))
+            .collect();
+        let feed = dir.join("feed");
         let log = paths::logs()?.join(format!("{name}-cards.log"));
         let errors = paths::logs()?.join(format!("{name}-cards-errors.log"));
         let mut command = Command::new(program);
@@ -87,6 +100,7 @@ impl Server {
             .arg("--journal")
             .arg(&log)
             .args(cards.striding.then_some("--striding"))
+            .args(source.iter().flat_map(|_| [Path::new("--feed"), &feed]))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(File::create(&errors)?);
@@ -106,6 +120,12 @@ impl Server {
                 "the ConnectX model does not begin; see {}",
                 errors.display()
             );
+        }
+        if let Some(mut source) = source {
+            let mut card = UnixStream::connect(&feed)
+                .with_context(|| format!("cannot feed the card: {}", feed.display()))?;
+            // It ends with the source or with the process.
+            thread::spawn(move || io::copy(&mut source, &mut card));
         }
         Ok(server)
     }

@@ -80,6 +80,17 @@ pub(crate) enum Nic {
     Mlx5Striding,
 }
 
+impl Nic {
+    /// Returns its name on the command line and in results.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Virtio => "virtio",
+            Self::Mlx5 => "mlx5",
+            Self::Mlx5Striding => "mlx5-striding",
+        }
+    }
+}
+
 impl Hardware {
     fn nics(&self) -> Result<Nics> {
         let striding = match self.nic {

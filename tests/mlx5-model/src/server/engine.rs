@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Moves frames: from each card to its peer, and from a feed to the first card.
+//! Moves frames: between cards 0 and 1, 2 and 3, and so on, and from a feed to the last card.
 //!
 //! The wire keeps order and loses nothing: a frame that finds no buffer waits, and holds up whoever sends to that card. That
 //! is what flow control on a real wire does; with `lossy`, such a frame is dropped.
@@ -40,7 +40,8 @@ pub(crate) struct Engine {
 struct Wire {
     /// The card that sends; none is the feed.
     from: Option<usize>,
-    to: usize,
+    /// The card that receives; none loses everything.
+    to: Option<usize>,
     frames: VecDeque<Vec<u8>>,
     waiting_since: Option<Instant>,
 }
@@ -58,17 +59,13 @@ impl Engine {
             frames: VecDeque::new(),
             waiting_since: None,
         };
-        let mut wires: Vec<Wire> = match slots.len() {
-            // What a single card sends is lost.
-            1 => Vec::new(),
-            count => (0..count)
-                .map(|from| wire(Some(from), from ^ 1))
-                .filter(|wire| wire.to < count)
-                .collect(),
-        };
+        let peer = |card: usize| Some(card ^ 1).filter(|peer| *peer < slots.len());
+        let mut wires: Vec<Wire> = (0..slots.len())
+            .map(|card| wire(Some(card), peer(card)))
+            .collect();
         let feed = feed.map(|path| listen(path, engine.clone())).transpose()?;
         if feed.is_some() {
-            wires.push(wire(None, 0));
+            wires.push(wire(None, slots.len().checked_sub(1)));
         }
         let (slots, moving) = (slots.to_vec(), engine.clone());
         thread::spawn(move || loop {
@@ -78,13 +75,6 @@ impl Engine {
                 busy |= wire.fill(&slots, feed.as_ref());
                 busy |= wire.drain(&slots, lossy);
                 waiting |= !wire.frames.is_empty();
-            }
-            if slots.len() == 1 {
-                let mut slot = lock(&slots[0]);
-                let Slot { device, guest } = &mut *slot;
-                busy |= device.transmit(guest, ON_THE_WIRE) > 0;
-                device.flush(guest);
-                guest.frames.clear();
             }
             if !busy {
                 moving.rest(if waiting { RETRY } else { IDLE });
@@ -135,7 +125,11 @@ impl Wire {
         if self.frames.is_empty() {
             return false;
         }
-        let mut slot = lock(&slots[self.to]);
+        let Some(to) = self.to else {
+            self.frames.clear();
+            return true;
+        };
+        let mut slot = lock(&slots[to]);
         let Slot { device, guest } = &mut *slot;
         let before = self.frames.len();
         while let Some(frame) = self.frames.front() {

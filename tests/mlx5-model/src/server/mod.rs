@@ -39,7 +39,7 @@ pub struct Options {
     pub config: Config,
     /// Whether a frame that finds no buffer is dropped at once, instead of holding up the wire.
     pub lossy: bool,
-    /// A socket from which frames for the first card come, where it has no peer.
+    /// A socket from which frames for the last card come.
     pub feed: Option<PathBuf>,
     /// Where commands are written down.
     pub journal: Option<PathBuf>,
