@@ -13,6 +13,7 @@ mod cases;
 mod command;
 mod cpu;
 mod demo;
+mod driver;
 mod hog;
 mod init;
 mod ledger;
@@ -50,6 +51,8 @@ enum Subcommand {
     Cases(cases::Options),
     /// Measure the vanilla stack and mflow on 2 and 4 lanes side by side.
     Demo(demo::Options),
+    /// Test the driver of the ConnectX model; one JSON line per case on the verdict port.
+    Driver(driver::Options),
     /// Send one stream of numbered datagrams through the overlay and say what arrived.
     Stream(stream::Options),
     /// Build the overlay network of the test cases and leave it standing.
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
         Subcommand::Bench(options) => bench::run(&options),
         Subcommand::Cases(options) => cases::run(&options),
         Subcommand::Demo(options) => demo::run(&options),
+        Subcommand::Driver(options) => driver::run(&options),
         Subcommand::Stream(options) => stream::run(&options),
         Subcommand::Topology(options) => topology::run(&options),
     };

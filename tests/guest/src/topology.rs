@@ -43,6 +43,8 @@ pub(crate) const FEED: &str = "eth2";
 
 /// The MTU of a wire with jumbo frames.
 const JUMBO_MTU: usize = 9000;
+/// The variable that says how many channels a ConnectX shall have, if not as many as there are CPUs.
+const CHANNELS: &str = "MFLOW_CHANNELS";
 
 /// An address family.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, clap::ValueEnum)]
@@ -166,6 +168,7 @@ fn underlay_up() -> Result<()> {
     ] {
         sysctl(name, value)?;
     }
+    load_driver()?;
     // While both are here; a device is only visible in the sysfs of its own namespace.
     pin_interrupts("eth0", cpu::NIC)?;
     pin_interrupts("eth1", cpu::CLIENT_NIC)?;
@@ -386,20 +389,38 @@ fn mac(device: &str) -> Result<String> {
     Ok(fs::read_to_string(&path).context(path)?.trim().to_owned())
 }
 
-/// Sends all interrupts of a virtio NIC to one CPU.
+/// Loads the driver of a ConnectX, which is a module, if that is the NIC of this guest.
+pub(crate) fn load_driver() -> Result<()> {
+    if !Path::new("/sys/class/net/eth0").exists() {
+        command::run("modprobe mlx5_core")?;
+        if let Ok(channels) = std::env::var(CHANNELS) {
+            for device in ["eth0", "eth1", FEED] {
+                if !Path::new("/sys/class/net").join(device).exists() {
+                    continue;
+                }
+                command::run(&format!("ethtool -L {device} combined {channels}"))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Sends all interrupts of a NIC to one CPU.
 fn pin_interrupts(device: &str, cpu: usize) -> Result<()> {
     let link = format!("/sys/class/net/{device}/device");
     let target = fs::read_link(&link).with_context(|| format!("no NIC {device}: {link}"))?;
-    let virtio = target.file_name().context("no virtio device")?;
-    let virtio = virtio.to_string_lossy();
+    let name = target.file_name().context("no device")?;
+    let name = name.to_string_lossy();
     let table = fs::read_to_string("/proc/interrupts")?;
     let mut pinned = 0;
     for line in table.lines() {
-        // One line per queue ("virtio0-input.0"), or a single one ("virtio0") without message-signalled interrupts.
-        let mine = line
-            .split_whitespace()
-            .next_back()
-            .is_some_and(|name| name == virtio || name.starts_with(&format!("{virtio}-")));
+        // One line per queue ("virtio0-input.0"), or a single one ("virtio0") without message-signalled interrupts; of a
+        // ConnectX, one per channel ("mlx5_comp0@pci:0000:00:04.0").
+        let mine = line.split_whitespace().next_back().is_some_and(|line| {
+            line == name
+                || line.starts_with(&format!("{name}-"))
+                || line.ends_with(&format!("@pci:{name}"))
+        });
         let number = line.split(':').next().unwrap_or_default().trim();
         if mine && number.bytes().all(|byte| byte.is_ascii_digit()) {
             let path = format!("/proc/irq/{number}/smp_affinity_list");
@@ -410,7 +431,7 @@ fn pin_interrupts(device: &str, cpu: usize) -> Result<()> {
         }
     }
     if pinned == 0 {
-        bail!("no interrupt of {device} ({virtio}) in /proc/interrupts:\n{table}");
+        bail!("no interrupt of {device} ({name}) in /proc/interrupts:\n{table}");
     }
     Ok(())
 }

@@ -83,7 +83,8 @@ impl Session {
                 serde_json::to_string(cases)?,
             ],
             interactive: false,
-            env: BTreeMap::new(),
+            // One queue, as the other NIC has.
+            env: BTreeMap::from([("MFLOW_CHANNELS".to_owned(), "1".to_owned())]),
         };
         let name = format!("bench-{}", std::process::id());
         let vm = Vm::boot_with(&machine, &order, &name, Terminal::Log, Some(instruments))?;

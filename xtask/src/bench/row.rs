@@ -24,7 +24,7 @@ pub(crate) struct Row {
     pub(crate) lanes: u32,
     /// 0 without mflow.
     pub(crate) batch_pkts: u32,
-    /// `virtio` or `mlx5`.
+    /// `virtio`, `mlx5` or `mlx5-striding`.
     pub(crate) nic: String,
     /// Where the load comes from: `frames` (from outside the guest), `sockperf`, `iperf3`, ...
     pub(crate) load: String,

@@ -68,6 +68,9 @@ pub(super) fn all(options: &Options) -> Result<Measured> {
         session.end()?;
     }
     let mut rows: Vec<Row> = rows.into_iter().flatten().collect();
+    for row in &mut rows {
+        row.nic = options.hardware.nic.name().to_owned();
+    }
     summary::compare(&mut rows);
     Ok(Measured {
         rows,

@@ -34,8 +34,14 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
     if options.deb {
         needs.push(Need::Deb);
     }
-    qemu::forget_failure();
+    qemu::forget_failures();
     ensure(&needs)?;
+    if let Some(why) = qemu::obtain(&qemu::VFIO_USER)? {
+        println!(
+            "note: `test mlx5` will be skipped: no QEMU {} or newer: {why}",
+            qemu::VFIO_USER.least
+        );
+    }
     if let Some(problem) = rust::miri_problem() {
         println!("note: `test miri` will be skipped: {problem}");
     }

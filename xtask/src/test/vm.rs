@@ -16,7 +16,7 @@ use serde::Deserialize;
 use super::{Ctx, Failure, Outcome};
 use crate::kernel::Flavor;
 use crate::tools;
-use crate::vm::{self, Event, Hardware, Machine, Order, Terminal, Threads, Trouble, Vm};
+use crate::vm::{self, Event, Hardware, Machine, Nic, Order, Terminal, Threads, Trouble, Vm};
 
 /// A guest that dies more often than this is not worth more of anybody's time.
 const MOST_DEATHS: usize = 8;
@@ -29,7 +29,11 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
     Layer {
         name: "vm",
         flavor: Flavor::Vm,
+        nic: Nic::Virtio,
+        program: "cases",
         mode,
+        left_out: &[],
+        channels: None,
         patience: Duration::from_secs(patience),
     }
     .run()
@@ -40,18 +44,30 @@ pub(crate) fn run_debug(_ctx: &Ctx) -> Result<Outcome> {
     Layer {
         name: "vm-debug",
         flavor: Flavor::Debug,
+        nic: Nic::Virtio,
+        program: "cases",
         mode: Some("--short"),
+        left_out: &[],
+        channels: None,
         patience: Duration::from_secs(300),
     }
     .run()
 }
 
-struct Layer {
-    name: &'static str,
-    flavor: Flavor,
-    mode: Option<&'static str>,
+/// Cases that run in guests of one kind.
+pub(super) struct Layer {
+    pub(super) name: &'static str,
+    pub(super) flavor: Flavor,
+    pub(super) nic: Nic,
+    /// The part of the guest program that has the cases.
+    pub(super) program: &'static str,
+    pub(super) mode: Option<&'static str>,
+    /// Cases that are not for this kind of guest.
+    pub(super) left_out: &'static [&'static str],
+    /// How many channels the NICs have, if not as many as they would.
+    pub(super) channels: Option<u16>,
     /// How long a case may take.
-    patience: Duration,
+    pub(super) patience: Duration,
 }
 
 /// What the guest says about a case that has ended.
@@ -98,8 +114,12 @@ struct Progress {
 }
 
 impl Layer {
-    fn run(&self) -> Result<Outcome> {
-        let mut machine = vm::machine(self.flavor, &Hardware::default())?;
+    pub(super) fn run(&self) -> Result<Outcome> {
+        let hardware = Hardware {
+            nic: self.nic,
+            ..Hardware::default()
+        };
+        let mut machine = vm::machine(self.flavor, &hardware)?;
         let mut progress = self.list()?;
         for threads in [Threads::Many, Threads::One] {
             machine.threads = threads;
@@ -133,7 +153,7 @@ impl Layer {
     fn list(&self) -> Result<Progress> {
         let program = vm::build_guest()?;
         let mut command = tools::command(&program.to_string_lossy());
-        command.args(["cases", "--list"]).args(self.mode);
+        command.args([self.program, "--list"]).args(self.mode);
         let mut progress = Progress {
             cases: BTreeSet::new(),
             parallel: BTreeSet::new(),
@@ -145,6 +165,9 @@ impl Layer {
         for line in tools::output(&mut command)?.lines() {
             let mut columns = line.split('\t');
             let name = columns.next().unwrap_or_default().to_owned();
+            if self.left_out.contains(&&*name) {
+                continue;
+            }
             let patches_code = columns.next() == Some("patches-code");
             progress.cases.insert(name.clone());
             if patches_code && !Threads::many_are_safe() {
@@ -199,8 +222,9 @@ impl Layer {
             .cases
             .difference(todo)
             .map(String::as_str)
+            .chain(self.left_out.iter().copied())
             .collect();
-        let mut argv = vec!["mflow-guest".to_owned(), "cases".to_owned()];
+        let mut argv = vec!["mflow-guest".to_owned(), self.program.to_owned()];
         argv.extend(self.mode.map(str::to_owned));
         if !skip.is_empty() {
             argv.extend(["--skip".to_owned(), skip.join(",")]);
@@ -208,7 +232,11 @@ impl Layer {
         let order = Order {
             argv,
             interactive: false,
-            env: BTreeMap::new(),
+            env: self
+                .channels
+                .map(|count| ("MFLOW_CHANNELS".to_owned(), count.to_string()))
+                .into_iter()
+                .collect(),
         };
         let mut vm = Vm::boot(machine, &order, &name, Terminal::Log)?;
         let mut current: Option<String> = None;
@@ -237,16 +265,23 @@ impl Layer {
                             let rate: f64 = serde_json::from_str(json)?;
                             println!("  offered rate (vanilla's without loss, less 40 %): {rate:.0} frames/s");
                         }
+                        "card" => {
+                            let order: String = serde_json::from_str(json)?;
+                            let cards = vm.cards().context("there are no cards to misbehave")?;
+                            cards.order(&order)?;
+                        }
                         _ => {}
                     }
                 }
                 // What was said before has been read by now, so this is the case it happened in.
                 Event::Complained => culprit = culprit.or_else(|| current.clone()),
-                Event::Exit(0) if current.is_some() => {
-                    vm.forget_logs();
+                Event::Exit(code @ (0 | 1)) if current.is_some() => {
+                    let good = self.ask_cards(&mut vm, progress)?;
+                    if code == 0 && good {
+                        vm.forget_logs();
+                    }
                     return Ok(End::Done);
                 }
-                Event::Exit(1) if current.is_some() => return Ok(End::Done),
                 Event::Exit(code) => bail!(
                     "the guest program ended with {code}; see {}",
                     vm.terminal_log().display()
@@ -257,6 +292,42 @@ impl Layer {
                 }
             }
         }
+    }
+
+    /// Has the cards of a guest that has ended say how it was, if it had any; returns whether they are content.
+    fn ask_cards(&self, vm: &mut Vm, progress: &mut Progress) -> Result<bool> {
+        let Some(cards) = vm.cards() else {
+            return Ok(true);
+        };
+        let mut complaints = Vec::new();
+        for summary in cards.summaries()? {
+            // A driver that was unloaded leaves nothing behind.
+            let left = if self.program == "driver" {
+                summary.figure("objects")?
+            } else {
+                0
+            };
+            if summary.figure("unknown")? + summary.figure("lost")? + left > 0 {
+                complaints.push(summary.0);
+            }
+        }
+        let case = "what the cards say".to_owned();
+        let result = if complaints.is_empty() {
+            Ok(())
+        } else {
+            println!("  FAILED  {case}: {complaints:?}");
+            let detail = format!(
+                "commands they do not know, events they could not send, or objects left behind: {complaints:?}"
+            );
+            Err(self.failure(&case, detail, cards.log()))
+        };
+        let good = result.is_ok();
+        progress.cases.insert(case.clone());
+        // One bad boot is enough.
+        if !matches!(progress.results.get(&case), Some(Err(_))) {
+            progress.results.insert(case, result);
+        }
+        Ok(good)
     }
 
     fn failure(&self, case: &str, detail: String, log: &Path) -> Failure {

@@ -21,6 +21,7 @@ use serde::Serialize;
 use tempfile::TempDir;
 
 use super::initramfs;
+use super::mlx5::{Cards, Server};
 use super::serial::Serial;
 use super::trouble::{self, Excerpt, Trouble};
 use crate::paths;
@@ -76,6 +77,17 @@ pub(crate) struct Machine {
     pub(crate) memory_mib: u32,
     pub(crate) accel: Accel,
     pub(crate) threads: Threads,
+    pub(crate) nics: Nics,
+}
+
+/// The two NICs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Nics {
+    /// QEMU's own.
+    #[default]
+    Virtio,
+    /// The model of a ConnectX; needs a QEMU that is newer than for everything else.
+    Mlx5(Cards),
 }
 
 /// What the guest's init shall run.
@@ -135,8 +147,10 @@ pub(crate) struct Vm {
     excerpt: Excerpt,
     complaint: Option<(Instant, String)>,
     complaint_told: bool,
-    exit: Option<i32>,
+    /// What the guest's command ended with, and since when the guest has had nothing left to do.
+    exit: Option<(i32, Instant)>,
     pending: VecDeque<String>,
+    cards: Option<Server>,
     _initramfs: TempDir,
 }
 
@@ -178,8 +192,14 @@ impl Machine {
         initramfs: &Path,
         ports: [&str; 3],
         instruments: Option<&Instruments>,
+        cards: Option<&Server>,
     ) -> Command {
-        let wish = instruments.map_or(&qemu::SAFE_THREADS, |instruments| &instruments.qemu);
+        // Every QEMU that has the cards can count, too.
+        let wish = match (cards, instruments) {
+            (Some(_), _) => &qemu::VFIO_USER,
+            (None, Some(instruments)) => &instruments.qemu,
+            (None, None) => &qemu::SAFE_THREADS,
+        };
         let mut command = qemu::command(wish);
         // Nothing but what is named here; a guest that reboots has crashed.
         command.args(["-nodefaults", "-no-user-config", "-no-reboot"]);
@@ -210,12 +230,20 @@ impl Machine {
         for port in ports {
             command.args(["-serial", port]);
         }
-        let mut ends: Vec<&UnixStream> = wire.iter().collect();
+        let mut ends: Vec<&UnixStream> = match cards {
+            None => wire.iter().collect(),
+            Some(cards) => {
+                cards.attach(self.memory_mib, &mut command);
+                Vec::new()
+            }
+        };
         if let Some(instruments) = instruments {
             command.arg("-plugin").arg(&instruments.plugin);
             command.arg("-serial");
             command.arg(format!("unix:{}", instruments.credit.display()));
-            ends.push(&instruments.wire);
+            if cards.is_none() {
+                ends.push(&instruments.wire);
+            }
         }
         for (nic, end) in ends.into_iter().enumerate() {
             let fd = end.as_raw_fd();
@@ -314,11 +342,28 @@ impl Vm {
             Terminal::Here => "stdio".to_owned(),
         };
         let wire = wire()?;
+        let cards = match machine.nics {
+            Nics::Virtio => None,
+            Nics::Mlx5(cards) => {
+                let source = instruments
+                    .as_ref()
+                    .map(|instruments| instruments.wire.try_clone())
+                    .transpose()?;
+                Some(Server::start(
+                    cards,
+                    machine.cpus,
+                    source,
+                    dir.path(),
+                    name,
+                )?)
+            }
+        };
         let mut command = machine.command(
             &wire,
             &archive,
             [&here, &file(verdicts.path()), &file(kernel_log.path())],
             instruments.as_ref(),
+            cards.as_ref(),
         );
         if !order.interactive {
             command.stdin(Stdio::null());
@@ -341,6 +386,7 @@ impl Vm {
             complaint_told: false,
             exit: None,
             pending: VecDeque::new(),
+            cards,
             _initramfs: dir,
         })
     }
@@ -353,6 +399,11 @@ impl Vm {
     /// Returns the file with the kernel's log.
     pub(crate) fn kernel_log(&self) -> &Path {
         self.kernel_log.path()
+    }
+
+    /// Returns the process that plays the guest's NICs, if one does.
+    pub(crate) fn cards(&mut self) -> Option<&mut Server> {
+        self.cards.as_mut()
     }
 
     /// Removes the logs of a guest that has ended well.
@@ -376,7 +427,9 @@ impl Vm {
             let ended = self.child.try_wait()?;
             for line in self.verdicts.lines()? {
                 match line.strip_prefix("exit ") {
-                    Some(code) => self.exit = code.parse().ok(),
+                    Some(code) => {
+                        self.exit = code.parse().ok().map(|code| (code, Instant::now()));
+                    }
                     None => self.pending.push_back(line),
                 }
             }
@@ -398,13 +451,13 @@ impl Vm {
                 }
             }
             match (ended, self.exit) {
-                (Some(_), Some(code)) => return Ok(Event::Exit(code)),
+                (Some(_), Some((code, _))) => return Ok(Event::Exit(code)),
                 (Some(status), None) => {
                     let said = fs::read_to_string(&self.qemu_log).unwrap_or_default();
                     let what = format!("it ended without a verdict; QEMU: {status}: {said}");
                     return self.give_up(what);
                 }
-                (None, Some(_)) if start.elapsed() > POWER_OFF => {
+                (None, Some((_, since))) if since.elapsed() > POWER_OFF => {
                     return self.give_up("it did not power off".to_owned());
                 }
                 (None, _) => {}

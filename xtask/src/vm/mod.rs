@@ -6,6 +6,7 @@ mod cpio;
 mod guest;
 mod initramfs;
 mod machine;
+mod mlx5;
 mod programs;
 mod serial;
 mod trouble;
@@ -19,11 +20,14 @@ use std::time::Duration;
 use anyhow::{bail, Result};
 
 pub(crate) use self::guest::build as build_guest;
-pub(crate) use self::machine::{Accel, Event, Instruments, Machine, Order, Terminal, Threads, Vm};
+pub(crate) use self::machine::{
+    Accel, Event, Instruments, Machine, Nics, Order, Terminal, Threads, Vm,
+};
+pub(crate) use self::mlx5::{layouts, Cards};
 pub(crate) use self::trouble::Trouble;
 
 use crate::kernel::{self, Flavor};
-use crate::setup::{self, Need};
+use crate::setup::{self, qemu, Need};
 
 /// Options of `vm`.
 #[derive(Debug, clap::Args)]
@@ -59,6 +63,49 @@ pub(crate) struct Hardware {
     /// tcg runs everywhere; kvm is faster where /dev/kvm works, which is tried out first
     #[arg(long, value_enum, default_value_t)]
     pub(crate) accel: Accel,
+    /// The two NICs: QEMU's own, or a model of a ConnectX card, whose receive buffers hold one frame or several
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) nic: Nic,
+}
+
+/// A kind of NIC.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Nic {
+    /// virtio-net.
+    #[default]
+    Virtio,
+    /// A ConnectX with cyclic receive queues.
+    Mlx5,
+    /// A ConnectX with striding receive queues.
+    Mlx5Striding,
+}
+
+impl Nic {
+    /// Returns its name on the command line and in results.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Virtio => "virtio",
+            Self::Mlx5 => "mlx5",
+            Self::Mlx5Striding => "mlx5-striding",
+        }
+    }
+}
+
+impl Hardware {
+    fn nics(&self) -> Result<Nics> {
+        let striding = match self.nic {
+            Nic::Virtio => return Ok(Nics::Virtio),
+            Nic::Mlx5 => false,
+            Nic::Mlx5Striding => true,
+        };
+        if let Some(why) = qemu::obtain(&qemu::VFIO_USER)? {
+            bail!(
+                "the model of a ConnectX needs QEMU {} or newer: {why}",
+                qemu::VFIO_USER.least
+            );
+        }
+        Ok(Nics::Mlx5(Cards { striding }))
+    }
 }
 
 impl Default for Hardware {
@@ -67,6 +114,7 @@ impl Default for Hardware {
             cpus: 8,
             memory_mib: 1024,
             accel: Accel::default(),
+            nic: Nic::default(),
         }
     }
 }
@@ -82,6 +130,7 @@ pub(crate) fn machine(flavor: Flavor, hardware: &Hardware) -> Result<Machine> {
         memory_mib: hardware.memory_mib,
         accel: hardware.accel,
         threads: Threads::Safe,
+        nics: hardware.nics()?,
     })
 }
 
@@ -98,6 +147,7 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
                 memory_mib: options.hardware.memory_mib,
                 accel: options.hardware.accel,
                 threads: Threads::Safe,
+                nics: options.hardware.nics()?,
             }
         }
     };

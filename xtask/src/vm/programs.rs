@@ -11,7 +11,7 @@ use crate::tools;
 
 /// What the guest program runs.
 const NEEDED: &[&str] = &[
-    "bash", "bridge", "ethtool", "ip", "iperf3", "modinfo", "modprobe", "rmmod", "setsid",
+    "bash", "bridge", "ethtool", "ip", "iperf3", "modinfo", "modprobe", "ping", "rmmod", "setsid",
     "sockperf", "taskset", "tc", "tcpdump",
 ];
 
@@ -19,10 +19,9 @@ const NEEDED: &[&str] = &[
 const WELCOME: &[&str] = &[
     "awk", "cat", "chmod", "clear", "cp", "curl", "cut", "date", "dmesg", "du", "echo", "env",
     "false", "find", "free", "grep", "head", "hostname", "insmod", "kill", "less", "ln", "ls",
-    "lsmod", "lspci", "mkdir", "mount", "mv", "nginx", "nproc", "nstat", "pgrep", "ping", "ps",
-    "reset", "rm", "sed", "seq", "sh", "sleep", "sort", "ss", "strace", "stty", "sync", "sysctl",
-    "tail", "tee", "timeout", "top", "tr", "true", "umount", "uname", "uniq", "vi", "watch", "wc",
-    "xargs",
+    "lsmod", "lspci", "mkdir", "mount", "mv", "nginx", "nproc", "nstat", "pgrep", "ps", "reset",
+    "rm", "sed", "seq", "sh", "sleep", "sort", "ss", "strace", "stty", "sync", "sysctl", "tail",
+    "tee", "timeout", "top", "tr", "true", "umount", "uname", "uniq", "vi", "watch", "wc", "xargs",
 ];
 
 /// Returns every program and library, as paths of the host.

@@ -195,15 +195,15 @@ impl Options {
 
 /// What is said about a case that has ended.
 #[derive(Debug, Serialize)]
-struct Verdict<'a> {
-    case: &'a str,
-    passed: bool,
-    seconds: f64,
+pub(crate) struct Verdict<'a> {
+    pub(crate) case: &'a str,
+    pub(crate) passed: bool,
+    pub(crate) seconds: f64,
     /// What was not as it must be.
     #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
+    pub(crate) error: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    measured: Option<Outcome>,
+    pub(crate) measured: Option<Outcome>,
 }
 
 /// Runs `cases`.

@@ -40,6 +40,12 @@ pub(crate) const SAFE_THREADS: Wish = Wish {
     suite: "trixie",
 };
 
+/// Since 10.1 QEMU can have a device that another process plays, which is how the ConnectX model is attached.
+pub(crate) const VFIO_USER: Wish = Wish {
+    least: "10.1",
+    suite: "forky",
+};
+
 /// A QEMU that can be started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Qemu {
@@ -49,7 +55,9 @@ pub(crate) struct Qemu {
 }
 
 impl Qemu {
-    /// Returns the one to use: the installed one if it will do, else the newest in the cache that does, else the installed one.
+    /// Returns the one to use: the installed one if it will do, else the oldest in the cache that does, else the installed one.
+    ///
+    /// The oldest, so that fetching a newer one for one purpose changes nothing for the others.
     pub(crate) fn find(wish: &Wish) -> Option<Self> {
         let installed = Self::installed();
         if installed.as_ref().is_some_and(|qemu| qemu.suits(wish)) {
@@ -82,7 +90,7 @@ impl Qemu {
     }
 }
 
-/// Returns the command that starts the QEMU to use.
+/// Returns the command that starts the QEMU to use for this wish.
 pub(crate) fn command(wish: &Wish) -> Command {
     match Qemu::find(wish).and_then(|qemu| qemu.root) {
         None => Command::new(PROGRAM),
@@ -102,24 +110,8 @@ pub(crate) fn suits(wish: &Wish) -> bool {
 
 /// Fetches a newer QEMU if there is none that will do; if that fails, says what to expect.
 pub(crate) fn ensure(wish: &Wish) -> Result<()> {
-    if suits(wish) {
+    let Some(why) = obtain(wish)? else {
         return Ok(());
-    }
-    let _lock = lock()?;
-    // Another command may have fetched it while we waited.
-    if suits(wish) {
-        return Ok(());
-    }
-    let why = match failed_lately() {
-        Some(why) => why,
-        None => match fetch::fetch(wish) {
-            Ok(_) => return Ok(()),
-            Err(error) => {
-                let why = in_one_line(&error);
-                fs::write(memory(), &why)?;
-                why
-            }
-        },
     };
     let Some(installed) = Qemu::installed() else {
         bail!("there is no QEMU here, and none could be fetched: {why}");
@@ -132,25 +124,48 @@ pub(crate) fn ensure(wish: &Wish) -> Result<()> {
     Ok(())
 }
 
-/// Makes the next [`ensure`] try again after a failure.
-pub(crate) fn forget_failure() {
-    // That there is none is the rule.
-    let _best_effort = fs::remove_file(memory());
+/// Fetches a newer QEMU if there is none that will do; returns why there still is none.
+pub(crate) fn obtain(wish: &Wish) -> Result<Option<String>> {
+    if suits(wish) {
+        return Ok(None);
+    }
+    let _lock = lock()?;
+    // Another command may have fetched it while we waited.
+    if suits(wish) {
+        return Ok(None);
+    }
+    if let Some(why) = failed_lately(wish) {
+        return Ok(Some(why));
+    }
+    let Err(error) = fetch::fetch(wish) else {
+        return Ok(None);
+    };
+    let why = in_one_line(&error);
+    fs::write(memory(wish), &why)?;
+    Ok(Some(why))
 }
 
-fn memory() -> PathBuf {
-    paths::cache().join("qemu/failed")
+/// Makes the next attempt to fetch one real, even after a failure.
+pub(crate) fn forget_failures() {
+    for wish in [&SAFE_THREADS, &VFIO_USER] {
+        // That there is none is the rule.
+        let _best_effort = fs::remove_file(memory(wish));
+    }
 }
 
-fn failed_lately() -> Option<String> {
-    let age = fs::metadata(memory())
+fn memory(wish: &Wish) -> PathBuf {
+    paths::cache().join(format!("qemu/failed-{}", wish.suite))
+}
+
+fn failed_lately(wish: &Wish) -> Option<String> {
+    let age = fs::metadata(memory(wish))
         .ok()?
         .modified()
         .ok()?
         .elapsed()
         .ok()?;
     (age < PAUSE)
-        .then(|| fs::read_to_string(memory()).ok())
+        .then(|| fs::read_to_string(memory(wish)).ok())
         .flatten()
 }
 
@@ -187,7 +202,7 @@ fn choose(qemus: Vec<Qemu>, wish: &Wish) -> Option<Qemu> {
     for qemu in qemus.into_iter().filter(|qemu| qemu.suits(wish)) {
         if best
             .as_ref()
-            .is_none_or(|best| tools::at_least(&qemu.version, &best.version))
+            .is_none_or(|best| tools::at_least(&best.version, &qemu.version))
         {
             best = Some(qemu);
         }
@@ -231,13 +246,14 @@ mod tests {
     }
 
     #[test]
-    fn newest_that_will_do_is_chosen() {
+    fn oldest_that_will_do_is_chosen() {
         let all = || vec![qemu("10.0.13"), qemu("8.0.4"), qemu("9.2.1")];
         let wish = |least| Wish {
             least,
             ..SAFE_THREADS
         };
-        assert_eq!(choose(all(), &wish("8.1")), Some(qemu("10.0.13")));
+        assert_eq!(choose(all(), &wish("8.1")), Some(qemu("9.2.1")));
+        assert_eq!(choose(all(), &wish("9.3")), Some(qemu("10.0.13")));
         assert_eq!(choose(all(), &wish("10.1")), None);
         assert!(!qemu("7.2.22").suits(&SAFE_THREADS));
         assert!(qemu("8.1.0").suits(&SAFE_THREADS));

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The life of the driver, from loading to unloading, again and again.
+
+use anyhow::{ensure, Context as _, Result};
+
+use super::{link, Case, Options};
+use crate::{command, topology};
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        Case {
+            name: "cycle",
+            proves: "load, up, ping, TCP, UDP, channels and rings changed, down, unload: again and again",
+            run: cycles,
+        },
+        Case {
+            name: "unload-under-load",
+            proves: "the driver goes while frames come in",
+            run: |_| {
+                link::up()?;
+                let _load = link::endless_load()?;
+                link::unload()
+            },
+        },
+        Case {
+            name: "changes-under-load",
+            proves: "channels, rings and link change while frames come in, and the load goes on",
+            run: changes,
+        },
+    ]
+}
+
+fn cycles(options: &Options) -> Result<()> {
+    let count = if options.full { 20 } else { 3 };
+    for round in 1..=count {
+        cycle().with_context(|| format!("round {round} of {count}"))?;
+    }
+    Ok(())
+}
+
+fn cycle() -> Result<()> {
+    link::up()?;
+    link::ping(5, 56)?;
+    link::load(1, "")?;
+    let load = link::load(1, "--udp --bitrate 20M --length 1000")?;
+    ensure!(
+        load.lost == 0,
+        "the wire loses nothing, but {} datagrams are lost",
+        load.lost
+    );
+    for (change, channels) in [
+        ("ethtool -L eth0 combined 1", 1),
+        ("ethtool -G eth0 rx 512 tx 256", 1),
+        ("ethtool -L eth0 combined 4", 4),
+        ("ethtool -G eth0 rx 2048 tx 2048", 4),
+    ] {
+        command::run(change)?;
+        link::wait_carrier(true)?;
+        let said = command::run("ethtool -l eth0")?;
+        let now = said
+            .lines()
+            .rev()
+            .find_map(|line| line.strip_prefix("Combined:"));
+        ensure!(
+            now.map(str::trim) == Some(&channels.to_string()),
+            "after {change}: {said}"
+        );
+        link::ping(5, 1_400)?;
+    }
+    link::load(1, "")?;
+    topology::ip(None, "link set eth0 down")?;
+    link::unload()
+}
+
+fn changes(_: &Options) -> Result<()> {
+    link::up()?;
+    let _load = link::endless_load()?;
+    for change in [
+        "ethtool -L eth0 combined 2",
+        "ethtool -G eth0 rx 512",
+        "ip link set eth0 mtu 4000",
+        "ethtool -L eth0 combined 4",
+        "ethtool -K eth0 rxvlan off",
+        "ethtool -G eth0 rx 1024",
+        "ip link set eth0 down",
+        "ip link set eth0 up",
+    ] {
+        command::run(change)?;
+        // An interface that goes down takes no traffic, but all others must.
+        if !change.ends_with("down") {
+            let before = link::counters("eth0")?;
+            command::wait_until("the load goes on", || {
+                Ok(link::counters("eth0")?["rx_packets"] > before["rx_packets"])
+            })
+            .with_context(|| format!("after {change}"))?;
+        }
+    }
+    Ok(())
+}

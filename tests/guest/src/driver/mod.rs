@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The driver's own cases, on the ConnectX model: they test the model, with the driver as it comes.
+//!
+//! Each case loads the driver and unloads it; the host sees to it that the kernel's log stays clean, and makes the cards
+//! misbehave where a case asks for it.
+
+mod cycle;
+mod faults;
+mod features;
+mod link;
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{ensure, Result};
+
+use crate::cases::Verdict;
+use crate::verdict;
+
+/// Options of `driver`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Go through the life of the driver 20 times instead of 3.
+    #[arg(long)]
+    full: bool,
+    /// Run only cases whose name contains this.
+    #[arg(long, default_value = "")]
+    filter: String,
+    /// Leave these cases out.
+    #[arg(long, value_delimiter = ',')]
+    skip: Vec<String>,
+    /// Print name, note and purpose of the cases that would run, and run none.
+    #[arg(long)]
+    list: bool,
+}
+
+/// A case.
+struct Case {
+    name: &'static str,
+    /// The statement that holds if the case passes.
+    proves: &'static str,
+    run: fn(&Options) -> Result<()>,
+}
+
+fn all() -> Vec<Case> {
+    [cycle::cases(), features::cases(), faults::cases()]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+/// Runs `driver`.
+pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    let mut cases = all();
+    cases.retain(|case| {
+        case.name.contains(&options.filter) && !options.skip.iter().any(|name| name == case.name)
+    });
+    if options.list {
+        for case in &cases {
+            println!("{}\t-\t{}", case.name, case.proves);
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    ensure!(
+        !cases.is_empty(),
+        "no case is selected; `mflow-guest driver --list` shows all"
+    );
+    let mut all_passed = true;
+    for case in &cases {
+        verdict::say("start", &case.name);
+        let start = Instant::now();
+        let result = (case.run)(options);
+        // Whatever went wrong, the next case begins without the driver.
+        let result = result.and(link::unload());
+        all_passed &= result.is_ok();
+        let error = result.err().map(|error| format!("{error:#}"));
+        verdict::say(
+            "result",
+            &Verdict {
+                case: case.name,
+                passed: error.is_none(),
+                seconds: start.elapsed().as_secs_f64(),
+                error,
+                measured: None,
+            },
+        );
+    }
+    Ok(if all_passed {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_can_be_listed() {
+        let cases = all();
+        let names: BTreeSet<&str> = cases.iter().map(|case| case.name).collect();
+        assert_eq!(names.len(), cases.len());
+        assert!(names.iter().all(|name| !name.contains([',', '\t', ' '])));
+    }
+}

@@ -1,0 +1,511 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The card: its registers, its objects, and the way of a frame in and out.
+
+use crate::bus::Bus;
+use crate::commands::{Command, ANNOUNCED};
+use crate::events::{completion_doorbell_of, event, Events};
+use crate::faults::Faults;
+use crate::field::{be16, be32, put};
+use crate::layout::command_name;
+use crate::memory_keys::MemoryKeys;
+use crate::objects::Objects;
+use crate::packet::{strip_tag, Headers};
+use crate::port::{Port, Traffic};
+use crate::receive::{syndrome, Delivery, ReceiveQueue, Received, State};
+use crate::rss::{Hash, Hashing};
+use crate::steering::Steering;
+use crate::transmit::SendQueue;
+
+/// Bytes of the card's only region of registers.
+pub const REGION_BYTES: u64 = 1 << 20;
+
+/// Registers; everything above the last is doorbell pages.
+mod register {
+    pub(super) const FIRMWARE: u64 = 0x0;
+    pub(super) const INTERFACE: u64 = 0x4;
+    pub(super) const QUEUE_HIGH: u64 = 0x10;
+    pub(super) const QUEUE_LOW: u64 = 0x14;
+    pub(super) const DOORBELL: u64 = 0x18;
+    pub(super) const HEALTH_FIRMWARE: u64 = 0x230;
+    pub(super) const HEALTH_SYNDROME: u64 = 0x23c;
+    pub(super) const HEALTH_COUNTER: u64 = 0x1010;
+    pub(super) const FIRST_PAGE: u64 = 0x1_0000;
+}
+
+/// Doorbells within a page.
+mod doorbell {
+    pub(super) const COMPLETION: u64 = 0x20;
+    pub(super) const EVENT_ARM: u64 = 0x40;
+    pub(super) const EVENT: u64 = 0x48;
+    pub(super) const SEND: u64 = 0x800;
+}
+
+const PAGE: u64 = 4096;
+/// The version of the command interface that the driver speaks.
+const COMMAND_INTERFACE: u32 = 5;
+/// What the model calls its firmware: 22.35.1000.
+const FIRMWARE: [u32; 3] = [22, 35, 1000];
+
+/// What a card is like.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Its hardware address.
+    pub mac: [u8; 6],
+    /// How many interrupts it has: one, and one more for each channel.
+    pub vectors: u16,
+    /// Whether it offers receive buffers that several frames share.
+    pub striding: bool,
+    /// Whether it offers compressed completions.
+    pub compression: bool,
+    /// Whether commands that the model does not know fail.
+    pub strict: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            mac: [0x02, 0xc0, 0xff, 0xee, 0, 1],
+            vectors: 17,
+            striding: false,
+            compression: false,
+            strict: true,
+        }
+    }
+}
+
+/// A command that was carried out, for logs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Done {
+    /// The command's name, if the model knows it.
+    pub name: Option<&'static str>,
+    /// What the driver sent.
+    pub input: Vec<u8>,
+    /// What it got.
+    pub output: Vec<u8>,
+}
+
+/// What became of a frame from the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Receive {
+    /// It is in the machine's memory, or was dropped as a card would.
+    Taken,
+    /// There is no buffer for it yet.
+    Wait,
+}
+
+/// Where received frames go.
+#[derive(Clone, Debug)]
+pub(crate) struct Tir {
+    /// A table of queues; without one, a single queue.
+    pub(crate) table: Option<u32>,
+    pub(crate) queue: u32,
+    pub(crate) hashing: Hashing,
+}
+
+/// The card.
+pub struct Device {
+    pub(crate) config: Config,
+    pub(crate) port: Port,
+    pub(crate) events: Events,
+    pub(crate) keys: MemoryKeys,
+    pub(crate) steering: Steering,
+    pub(crate) receive_queues: Objects<ReceiveQueue>,
+    pub(crate) send_queues: Objects<SendQueue>,
+    pub(crate) tirs: Objects<Tir>,
+    pub(crate) queue_tables: Objects<Vec<u32>>,
+    /// Frames without a buffer, by counter set.
+    pub(crate) counter_sets: Objects<u64>,
+    pub(crate) doorbell_pages: Objects<()>,
+    pub(crate) protection_domains: Objects<()>,
+    pub(crate) transport_domains: Objects<()>,
+    pub(crate) send_interfaces: Objects<()>,
+    pub(crate) unknown_commands: u64,
+    pub(crate) faults: Faults,
+    /// Where the driver keeps its commands.
+    command_queue: u64,
+    health_counter: u32,
+    journal: Option<Vec<Done>>,
+    /// The send queue to begin with, so that each has its turn.
+    turn: u32,
+}
+
+impl Device {
+    /// Returns a card as it is after power-on.
+    pub fn new(config: Config) -> Self {
+        let port = Port::new(config.mac);
+        let all = || Objects::new(1, 0xff_ffff);
+        Self {
+            config,
+            port,
+            events: Events::new(),
+            keys: MemoryKeys::new(),
+            steering: Steering::new(),
+            receive_queues: Objects::new(0x100, 0xff_ffff),
+            send_queues: Objects::new(0x100, 0xff_ffff),
+            tirs: Objects::new(1, 0xff_ffff),
+            queue_tables: Objects::new(1, 0xff_ffff),
+            counter_sets: Objects::new(1, 0xff),
+            // Pages below hold other registers, those above the interrupts.
+            doorbell_pages: Objects::new(16, 127),
+            protection_domains: all(),
+            transport_domains: all(),
+            send_interfaces: all(),
+            unknown_commands: 0,
+            faults: Faults::default(),
+            command_queue: 0,
+            health_counter: 0,
+            journal: None,
+            turn: 0,
+        }
+    }
+
+    /// Resets the card, as the machine does before a driver gets it.
+    pub fn reset(&mut self) {
+        let journal = self.journal.take();
+        *self = Self::new(self.config.clone());
+        self.journal = journal;
+    }
+
+    /// Forgets all objects: the driver is done with the card.
+    pub(crate) fn forget_objects(&mut self) {
+        let fresh = Self::new(self.config.clone());
+        let old = std::mem::replace(self, fresh);
+        self.port = old.port;
+        self.command_queue = old.command_queue;
+        self.health_counter = old.health_counter;
+        self.journal = old.journal;
+        self.faults = old.faults;
+        self.unknown_commands = old.unknown_commands;
+    }
+
+    /// Keeps a record of commands, for [`Device::take_journal`].
+    pub fn keep_journal(&mut self) {
+        self.journal.get_or_insert_default();
+    }
+
+    /// Returns the commands since the last call.
+    pub fn take_journal(&mut self) -> Vec<Done> {
+        self.journal
+            .as_mut()
+            .map(std::mem::take)
+            .unwrap_or_default()
+    }
+
+    /// Returns what the port has sent and received.
+    pub fn traffic(&self) -> (Traffic, Traffic) {
+        (self.port.sent, self.port.received)
+    }
+
+    /// Returns how many objects there are; none once a driver has cleaned up.
+    pub fn objects(&self) -> usize {
+        self.events.event_queues.len()
+            + self.events.completion_queues.len()
+            + self.receive_queues.len()
+            + self.send_queues.len()
+            + self.tirs.len()
+            + self.queue_tables.len()
+    }
+
+    /// Returns how many events and completions found no room.
+    pub fn lost(&self) -> u64 {
+        self.events.lost_events + self.events.lost_completions
+    }
+
+    /// Returns the number of commands the model does not know.
+    pub fn unknown_commands(&self) -> u64 {
+        self.unknown_commands
+    }
+
+    /// The driver reads registers.
+    pub fn read(&mut self, offset: u64, into: &mut [u8]) {
+        // One read is one register; a longer one is several.
+        for (index, part) in into.chunks_mut(4).enumerate() {
+            let value = self
+                .register(offset.wrapping_add(index as u64 * 4))
+                .to_be_bytes();
+            part.copy_from_slice(&value[..part.len()]);
+        }
+    }
+
+    fn register(&mut self, offset: u64) -> u32 {
+        match offset {
+            register::FIRMWARE => FIRMWARE[1] << 16 | FIRMWARE[0],
+            register::INTERFACE => COMMAND_INTERFACE << 16 | FIRMWARE[2],
+            // CAST: the upper half.
+            register::QUEUE_HIGH => (self.command_queue >> 32) as u32,
+            // CAST: the lower half, without its last bits.
+            register::QUEUE_LOW => self.command_queue as u32 & 0xffff_f000 | u32::from(ANNOUNCED),
+            register::HEALTH_FIRMWARE => FIRMWARE[0] << 24 | FIRMWARE[1] << 16 | FIRMWARE[2],
+            register::HEALTH_SYNDROME => u32::from(self.faults.health) << 16,
+            register::HEALTH_COUNTER => {
+                if !self.faults.stalled {
+                    self.health_counter = self.health_counter.wrapping_add(1);
+                }
+                self.health_counter
+            }
+            _ => 0,
+        }
+    }
+
+    /// The driver writes registers. Frames are sent later, by [`Device::transmit`].
+    pub fn write(&mut self, bus: &mut dyn Bus, offset: u64, data: &[u8]) {
+        if offset >= register::FIRST_PAGE {
+            self.ring(bus, offset % PAGE, data);
+            return;
+        }
+        let value = be32(data, 0);
+        match offset {
+            register::QUEUE_HIGH => {
+                self.command_queue = self.command_queue & 0xffff_ffff | u64::from(value) << 32
+            }
+            register::QUEUE_LOW => {
+                self.command_queue =
+                    self.command_queue & !0xffff_ffff | u64::from(value & 0xffff_f000)
+            }
+            register::DOORBELL => self.run_commands(bus, value),
+            _ => {}
+        }
+    }
+
+    fn ring(&mut self, bus: &mut dyn Bus, offset: u64, data: &[u8]) {
+        match offset {
+            doorbell::COMPLETION => {
+                let (value, number) = completion_doorbell_of(data);
+                self.events.completion_doorbell(bus, value, number);
+            }
+            doorbell::EVENT_ARM => self.events.event_doorbell(bus, be32(data, 0), true),
+            doorbell::EVENT => self.events.event_doorbell(bus, be32(data, 0), false),
+            doorbell::SEND.. => {
+                if let Ok(queue) = self.send_queues.get_mut(be32(data, 4) >> 8) {
+                    queue.rung = queue.state != State::Reset;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn run_commands(&mut self, bus: &mut dyn Bus, entries: u32) {
+        if self.faults.stalled {
+            return;
+        }
+        for index in (0..32).filter(|index| entries >> index & 1 == 1) {
+            // The event queue that takes the answer has to exist before and after: the command that creates or
+            // destroys it is polled for.
+            let before = self.events.queue_of(event::COMMAND);
+            let Some(command) = Command::read(bus, self.command_queue, index) else {
+                continue;
+            };
+            let output = self.execute(bus, &command.input, command.output_bytes);
+            command.answer(bus, &output);
+            if let Some(journal) = &mut self.journal {
+                let name = command_name(be16(&command.input, 0));
+                journal.push(Done {
+                    name,
+                    input: command.input,
+                    output,
+                });
+            }
+            if before.is_some() && before == self.events.queue_of(event::COMMAND) {
+                self.events
+                    .tell(bus, event::COMMAND, 0, &(1_u32 << index).to_be_bytes());
+            }
+        }
+    }
+
+    /// Returns whether there is something to send.
+    pub fn wants_to_transmit(&self) -> bool {
+        !self.faults.stalled && self.send_queues.iter().any(|(_, queue)| queue.rung)
+    }
+
+    /// Works off send queues until about `frames` frames are sent; other work is not bounded by it. Returns how many there were.
+    pub fn transmit(&mut self, bus: &mut dyn Bus, frames: usize) -> usize {
+        if self.faults.stalled {
+            return 0;
+        }
+        let mut rung: Vec<u32> = self
+            .send_queues
+            .iter()
+            .filter(|(_, queue)| queue.rung)
+            .map(|(number, _)| number)
+            .collect();
+        let first = rung
+            .iter()
+            .position(|number| *number > self.turn)
+            .unwrap_or(0);
+        rung.rotate_left(first);
+        let mut sent = 0;
+        for number in rung {
+            let Ok(queue) = self.send_queues.get_mut(number) else {
+                continue;
+            };
+            // Other queues fail too, but the driver does not repair all of them.
+            if frames > 0
+                && queue.state == State::Ready
+                && queue.is_about_to_send(bus)
+                && self.faults.take_send_error()
+            {
+                queue.fail(bus, &mut self.events, number, syndrome::PROTECTION);
+            }
+            let mut counted = Counted {
+                bus,
+                port: &mut self.port,
+            };
+            let (count, _left) = queue.run(
+                &mut counted,
+                &mut self.keys,
+                &mut self.events,
+                number,
+                frames.saturating_sub(sent),
+            );
+            if count > 0 {
+                self.turn = number;
+            }
+            sent += count;
+        }
+        sent
+    }
+
+    /// A frame comes from the wire, without its check sequence.
+    pub fn receive(&mut self, bus: &mut dyn Bus, frame: &[u8]) -> Receive {
+        if self.faults.stalled {
+            return Receive::Wait;
+        }
+        if !self.port.up || frame.len() < 14 {
+            return Receive::Taken;
+        }
+        if !self.port.takes(frame) {
+            self.port.too_long += 1;
+            return Receive::Taken;
+        }
+        let headers = Headers::parse(frame);
+        let Some((number, hash, flow_tag)) = self.queue_for(frame, &headers) else {
+            self.port.count_received(frame);
+            return Receive::Taken;
+        };
+        let Ok(queue) = self.receive_queues.get_mut(number) else {
+            return Receive::Taken;
+        };
+        if queue.state != State::Ready {
+            self.port.count_received(frame);
+            return Receive::Taken;
+        }
+        if self.faults.take_missing_buffer() {
+            self.port.count_received(frame);
+            self.count_missing_buffer(number);
+            return Receive::Taken;
+        }
+        if self.faults.take_receive_error() {
+            queue.fail(bus, &mut self.events, number, syndrome::PROTECTION);
+            return Receive::Taken;
+        }
+        let stripped = headers.tag.filter(|_| !queue.keeps_tags).map(|_| {
+            let mut frame = frame.to_vec();
+            strip_tag(&mut frame);
+            frame
+        });
+        let received = match &stripped {
+            None => Received {
+                frame,
+                headers,
+                tag: None,
+                hash,
+                flow_tag,
+            },
+            Some(bare) => Received {
+                frame: bare,
+                headers: Headers::parse(bare),
+                tag: headers.tag,
+                hash,
+                flow_tag,
+            },
+        };
+        match queue.deliver(bus, &self.keys, &mut self.events, number, &received) {
+            Delivery::NoRoom => Receive::Wait,
+            Delivery::Done | Delivery::Failed => {
+                self.port.count_received(frame);
+                Receive::Taken
+            }
+        }
+    }
+
+    /// A frame that has waited for a buffer is dropped, and counted as a card would.
+    pub fn drop_waiting(&mut self, frame: &[u8]) {
+        let headers = Headers::parse(frame);
+        self.port.count_received(frame);
+        if let Some((number, ..)) = self.queue_for(frame, &headers) {
+            self.count_missing_buffer(number);
+        }
+    }
+
+    /// Sends the events of what [`Device::transmit`] and [`Device::receive`] have completed.
+    pub fn flush(&mut self, bus: &mut dyn Bus) {
+        self.events.flush(bus);
+    }
+
+    fn queue_for(&self, frame: &[u8], headers: &Headers) -> Option<(u32, Hash, u32)> {
+        let target = self.steering.find(frame, headers)?;
+        let tir = self.tirs.get(target.tir).ok()?;
+        let hash = tir.hashing.hash(frame, headers);
+        let queue = match tir.table {
+            None => tir.queue,
+            Some(table) => {
+                let table = self.queue_tables.get(table).ok()?;
+                *table.get(hash.value as usize % table.len().max(1))?
+            }
+        };
+        Some((queue, hash, target.flow_tag))
+    }
+
+    fn count_missing_buffer(&mut self, number: u32) {
+        let set = self
+            .receive_queues
+            .get(number)
+            .map(|queue| queue.counter_set);
+        if let Some(count) = set.ok().and_then(|set| self.counter_sets.get_mut(set).ok()) {
+            *count += 1;
+        }
+    }
+
+    /// Sets the link's state and tells the driver.
+    pub fn set_link(&mut self, bus: &mut dyn Bus, up: bool) {
+        self.port.up = up;
+        let subkind = if up { 4 } else { 1 };
+        let mut data = [0; 28];
+        // The first and only port.
+        put(&mut data, 8, &[1 << 4]);
+        self.events.tell(bus, event::PORT_CHANGE, subkind, &data);
+    }
+}
+
+/// A bus that counts frames.
+struct Counted<'a> {
+    bus: &'a mut dyn Bus,
+    port: &'a mut Port,
+}
+
+impl Bus for Counted<'_> {
+    fn dma_read(&mut self, address: u64, into: &mut [u8]) -> Result<(), crate::bus::BusError> {
+        self.bus.dma_read(address, into)
+    }
+
+    fn dma_write(&mut self, address: u64, from: &[u8]) -> Result<(), crate::bus::BusError> {
+        self.bus.dma_write(address, from)
+    }
+
+    fn raise_msix(&mut self, vector: u16) {
+        self.bus.raise_msix(vector);
+    }
+
+    fn now_ns(&mut self) -> u64 {
+        self.bus.now_ns()
+    }
+
+    fn tx_frame(&mut self, frame: &[u8]) {
+        // A link that is down takes frames and loses them.
+        if self.port.up {
+            self.port.count_sent(frame);
+            self.bus.tx_frame(frame);
+        }
+    }
+}

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What each command does.
+
+use crate::bus::Bus;
+use crate::capabilities;
+use crate::commands::ending;
+use crate::device::{Device, Tir};
+use crate::field::{be16, be32, Field};
+use crate::layout::{
+    cqc, create_rqt_in, create_tir_in, modify_rq_in, modify_rqt_in, modify_sq_in,
+    modify_tir_bitmask, modify_tir_in, op, query_cq_out, query_hca_cap_out, query_issi_out,
+    query_q_counter_in, query_q_counter_out, query_rq_out, query_sq_out, query_vport_state_out,
+    rqc, rqtc, sqc, tirc,
+};
+use crate::receive::ReceiveQueue;
+use crate::rss::Hashing;
+use crate::status::Status;
+use crate::transmit::SendQueue;
+
+/// Where most outputs have the number of what was created, and most inputs that of what is meant.
+const NUMBER: Field = Field::new(0x48, 24);
+/// The interface version the model speaks: bit 1 for version 1.
+const INTERFACE_VERSIONS: u64 = 1 << 1;
+/// Bits of MODIFY_RQ's mask.
+const CHANGES_TAGS: u64 = 1 << 1;
+/// The most entries of a table of queues.
+const MOST_TABLE_ENTRIES: u64 = 256;
+
+impl Device {
+    /// Carries out a command and returns its output.
+    pub(crate) fn execute(
+        &mut self,
+        bus: &mut dyn Bus,
+        input: &[u8],
+        output_bytes: usize,
+    ) -> Vec<u8> {
+        let mut output = ending(Status::Ok, output_bytes);
+        match self.try_execute(bus, input, &mut output) {
+            Ok(()) => {}
+            Err(status) => output = ending(status, output_bytes),
+        }
+        output.truncate(output_bytes.max(16));
+        output
+    }
+
+    fn try_execute(
+        &mut self,
+        bus: &mut dyn Bus,
+        input: &[u8],
+        output: &mut [u8],
+    ) -> Result<(), Status> {
+        if input.len() < 8 {
+            return Err(Status::BadInputLength);
+        }
+        let number = NUMBER.get32(input);
+        let modifier = be16(input, 6);
+        let created = match be16(input, 0) {
+            op::ENABLE_HCA
+            | op::INIT_HCA
+            | op::SET_HCA_CAP
+            | op::SET_ISSI
+            | op::QUERY_PAGES
+            | op::QUERY_ADAPTER => None,
+            op::MODIFY_VPORT_STATE | op::SET_DRIVER_VERSION | op::MODIFY_TIS => None,
+            op::TEARDOWN_HCA | op::DISABLE_HCA => {
+                self.forget_objects();
+                None
+            }
+            op::QUERY_ISSI => {
+                query_issi_out::SUPPORTED_ISSI_DW0.set(output, INTERFACE_VERSIONS);
+                None
+            }
+            op::QUERY_HCA_CAP => {
+                let bytes = capabilities::of(modifier >> 1, &self.config);
+                let place = query_hca_cap_out::CAPABILITY.of_mut(output);
+                let count = bytes.len().min(place.len());
+                place[..count].copy_from_slice(&bytes[..count]);
+                None
+            }
+            op::ACCESS_REG => {
+                self.port.access(input, output)?;
+                None
+            }
+            op::QUERY_VPORT_STATE => {
+                query_vport_state_out::STATE.set(output, u64::from(self.port.up));
+                query_vport_state_out::ADMIN_STATE.set(output, 1);
+                None
+            }
+            op::QUERY_VPORT_COUNTER => {
+                self.port.vport_counters(output);
+                None
+            }
+            op::QUERY_NIC_VPORT_CONTEXT => {
+                self.port.vport_context(output);
+                None
+            }
+            op::MODIFY_NIC_VPORT_CONTEXT => {
+                self.port.set_vport_context(input);
+                None
+            }
+            op::ALLOC_Q_COUNTER => Some(self.counter_sets.add(0)?),
+            op::DEALLOC_Q_COUNTER => {
+                self.counter_sets.remove(number & 0xff)?;
+                None
+            }
+            op::QUERY_Q_COUNTER => {
+                let set = query_q_counter_in::COUNTER_SET_ID.get32(input);
+                let count = *self.counter_sets.get(set)?;
+                query_q_counter_out::OUT_OF_BUFFER.set(output, count);
+                None
+            }
+            command => return self.execute_queues(bus, command, number, input, output),
+        };
+        if let Some(created) = created {
+            NUMBER.set(output, u64::from(created));
+        }
+        Ok(())
+    }
+
+    /// Commands about queues and what leads to them.
+    fn execute_queues(
+        &mut self,
+        bus: &mut dyn Bus,
+        command: u16,
+        number: u32,
+        input: &[u8],
+        output: &mut [u8],
+    ) -> Result<(), Status> {
+        let created = match command {
+            op::ALLOC_UAR => Some(self.doorbell_pages.add(())?),
+            op::DEALLOC_UAR => self.doorbell_pages.remove(number).map(|()| None)?,
+            op::ALLOC_PD => Some(self.protection_domains.add(())?),
+            op::DEALLOC_PD => self.protection_domains.remove(number).map(|()| None)?,
+            op::ALLOC_TRANSPORT_DOMAIN => Some(self.transport_domains.add(())?),
+            op::DEALLOC_TRANSPORT_DOMAIN => self.transport_domains.remove(number).map(|()| None)?,
+            op::CREATE_TIS => Some(self.send_interfaces.add(())?),
+            op::DESTROY_TIS => self.send_interfaces.remove(number).map(|()| None)?,
+            op::CREATE_MKEY => Some(self.keys.create(input)?),
+            op::DESTROY_MKEY => self.keys.destroy(number).map(|()| None)?,
+            op::CREATE_EQ => Some(self.events.create_event_queue(input, self.config.vectors)?),
+            op::DESTROY_EQ => self
+                .events
+                .event_queues
+                .remove(number & 0xff)
+                .map(|_| None)?,
+            op::CREATE_CQ => Some(self.events.create_completion_queue(input)?),
+            op::DESTROY_CQ => self.events.completion_queues.remove(number).map(|_| None)?,
+            op::MODIFY_CQ => self.events.completion_queues.get(number).map(|_| None)?,
+            op::QUERY_CQ => {
+                let producer = self.events.completion_queues.get(number)?.producer();
+                cqc::PRODUCER_COUNTER
+                    .set(query_cq_out::CQ_CONTEXT.of_mut(output), u64::from(producer));
+                None
+            }
+            op::CREATE_RQ => Some(
+                self.receive_queues
+                    .add(ReceiveQueue::create(input, &self.events)?)?,
+            ),
+            op::MODIFY_RQ => {
+                let queue = self.receive_queues.get_mut(number)?;
+                let context = modify_rq_in::CTX.of(input);
+                let state = queue
+                    .state
+                    .go(modify_rq_in::RQ_STATE.get(input), rqc::STATE.get(context))?;
+                queue.set_state(state);
+                if modify_rq_in::MODIFY_BITMASK.get(input) & CHANGES_TAGS != 0 {
+                    queue.keeps_tags = rqc::VSD.is_set(context);
+                }
+                None
+            }
+            op::QUERY_RQ => {
+                let state = self.receive_queues.get(number)?.state;
+                rqc::STATE.set(query_rq_out::RQ_CONTEXT.of_mut(output), state as u64);
+                None
+            }
+            op::DESTROY_RQ => self.receive_queues.remove(number).map(|_| None)?,
+            op::CREATE_SQ => Some(
+                self.send_queues
+                    .add(SendQueue::create(input, &self.events)?)?,
+            ),
+            op::MODIFY_SQ => {
+                let queue = self.send_queues.get_mut(number)?;
+                let to = sqc::STATE.get(modify_sq_in::CTX.of(input));
+                let state = queue.state.go(modify_sq_in::SQ_STATE.get(input), to)?;
+                queue.set_state(state);
+                None
+            }
+            op::QUERY_SQ => {
+                let state = self.send_queues.get(number)?.state;
+                sqc::STATE.set(query_sq_out::SQ_CONTEXT.of_mut(output), state as u64);
+                None
+            }
+            op::DESTROY_SQ => self.send_queues.remove(number).map(|_| None)?,
+            op::CREATE_RQT => Some(
+                self.queue_tables
+                    .add(queue_table(create_rqt_in::RQT_CONTEXT.of(input))?)?,
+            ),
+            op::MODIFY_RQT => {
+                *self.queue_tables.get_mut(number)? = queue_table(modify_rqt_in::CTX.of(input))?;
+                None
+            }
+            op::DESTROY_RQT => self.queue_tables.remove(number).map(|_| None)?,
+            op::CREATE_TIR => Some(self.tirs.add(Tir::of(create_tir_in::CTX.of(input)))?),
+            op::MODIFY_TIR => {
+                let tir = self.tirs.get_mut(number)?;
+                if modify_tir_bitmask::HASH.is_set(modify_tir_in::BITMASK.of(input)) {
+                    tir.hashing = Hashing::of(modify_tir_in::CTX.of(input));
+                }
+                None
+            }
+            op::DESTROY_TIR => self.tirs.remove(number).map(|_| None)?,
+            _ => return self.execute_steering(bus, command, input, output),
+        };
+        if let Some(created) = created {
+            NUMBER.set(output, u64::from(created));
+        }
+        Ok(())
+    }
+
+    /// Commands about flow tables; and all that are not known.
+    fn execute_steering(
+        &mut self,
+        bus: &mut dyn Bus,
+        command: u16,
+        input: &[u8],
+        output: &mut [u8],
+    ) -> Result<(), Status> {
+        let created = match command {
+            op::CREATE_FLOW_TABLE => self.steering.create_table(input)?,
+            op::CREATE_FLOW_GROUP => self.steering.create_group(input)?,
+            op::DESTROY_FLOW_TABLE => return self.steering.destroy_table(input),
+            op::SET_FLOW_TABLE_ROOT => return self.steering.set_root(input),
+            op::DESTROY_FLOW_GROUP => return self.steering.destroy_group(input),
+            op::SET_FLOW_TABLE_ENTRY => return self.steering.set_rule(input),
+            op::DELETE_FLOW_TABLE_ENTRY => return self.steering.delete_rule(input),
+            _ => {
+                let _now = bus.now_ns();
+                self.unknown_commands += 1;
+                // Out of strict mode, what is not known is taken for done.
+                return if self.config.strict {
+                    Err(Status::BadOperation)
+                } else {
+                    Ok(())
+                };
+            }
+        };
+        NUMBER.set(output, u64::from(created));
+        Ok(())
+    }
+}
+
+/// Reads the table of queues out of its context.
+fn queue_table(context: &[u8]) -> Result<Vec<u32>, Status> {
+    let count = rqtc::RQT_ACTUAL_SIZE.get(context);
+    if count == 0 || count > MOST_TABLE_ENTRIES {
+        return Err(Status::BadParameter);
+    }
+    let list = rqtc::RQ_NUM.of(context);
+    // CAST: at most 256.
+    Ok((0..count as usize)
+        .map(|index| be32(list, index * 4) & 0xff_ffff)
+        .collect())
+}
+
+impl Tir {
+    fn of(context: &[u8]) -> Self {
+        Self {
+            table: (tirc::DISP_TYPE.get(context) == 1).then(|| tirc::INDIRECT_TABLE.get32(context)),
+            queue: tirc::INLINE_RQN.get32(context),
+            hashing: Hashing::of(context),
+        }
+    }
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Serves cards to QEMU.
+
+#![forbid(unsafe_code)]
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use clap::Parser;
+use mlx5_model::device::Config;
+use mlx5_model::ifc::Layouts;
+use mlx5_model::server::{self, Options};
+
+#[derive(Parser)]
+#[command(about, max_term_width = 100)]
+enum Cli {
+    /// Serve one card for each socket until the machine ends; a wire joins the first and the second, and so on
+    ///
+    /// Says `ready` on standard output when QEMU may connect; takes faults on standard input (`0 link down`).
+    Serve(Serve),
+    /// Write the table of layouts that a header of the kernel says
+    Layouts {
+        /// .../include/linux/mlx5/mlx5_ifc.h
+        header: PathBuf,
+    },
+}
+
+#[derive(clap::Args)]
+struct Serve {
+    /// Where QEMU connects
+    #[arg(required = true)]
+    sockets: Vec<PathBuf>,
+    /// Interrupts of each card: one, and one more for each channel
+    #[arg(long, default_value_t = 17, value_parser = clap::value_parser!(u16).range(2..=129))]
+    vectors: u16,
+    /// Offer receive buffers that several frames share (striding receive queues)
+    #[arg(long)]
+    striding: bool,
+    /// Offer compressed completions
+    #[arg(long)]
+    compression: bool,
+    /// Take commands that are not known for done
+    #[arg(long)]
+    lenient: bool,
+    /// Drop frames that find no receive buffer
+    #[arg(long)]
+    lossy: bool,
+    /// Listen here for frames to the last card: each four bytes of length, then the frame
+    #[arg(long, value_name = "SOCKET")]
+    feed: Option<PathBuf>,
+    /// Write all commands down here
+    #[arg(long, value_name = "FILE")]
+    journal: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse() {
+        Cli::Serve(options) => serve(options),
+        Cli::Layouts { header } => layouts(&header),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve(options: Serve) -> Result<()> {
+    let config = Config {
+        vectors: options.vectors,
+        striding: options.striding,
+        compression: options.compression,
+        strict: !options.lenient,
+        ..Config::default()
+    };
+    let options = Options {
+        sockets: options.sockets,
+        config,
+        lossy: options.lossy,
+        feed: options.feed,
+        journal: options.journal,
+    };
+    let summaries = server::serve(options, || println!("ready"))?;
+    for (card, summary) in summaries.iter().enumerate() {
+        println!(
+            "end {card} unknown={} objects={} lost={} sent={} received={}",
+            summary.unknown_commands,
+            summary.objects,
+            summary.lost,
+            summary.sent.total().frames,
+            summary.received.total().frames
+        );
+    }
+    Ok(())
+}
+
+fn layouts(header: &PathBuf) -> Result<()> {
+    let text = std::fs::read_to_string(header)
+        .with_context(|| format!("cannot read {}", header.display()))?;
+    let layouts = Layouts::from_header(&text).map_err(|error| anyhow::anyhow!(error))?;
+    println!("# Where the fields of commands are in Linux 6.12: made of include/linux/mlx5/mlx5_ifc.h by `mlx5-model layouts HEADER`.");
+    print!("{}", layouts.to_table());
+    Ok(())
+}

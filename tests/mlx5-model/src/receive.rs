@@ -1,0 +1,430 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Receive queues: a buffer for each frame (cyclic), or large buffers of many strides that several frames share (striding).
+
+use crate::bus::{read_be32, Bus};
+use crate::checksum;
+use crate::events::Events;
+use crate::field::{be16, be32, be64, put};
+use crate::layout::{create_rq_in, rqc, wq};
+use crate::memory_keys::{Denied, MemoryKeys};
+use crate::packet::{Headers, Tag, TCP};
+use crate::ring::Ring;
+use crate::rss::Hash;
+use crate::status::Status;
+
+/// Kinds of work queues.
+const CYCLIC: u64 = 1;
+const STRIDING: u64 = 2;
+
+/// Completions of received frames, and of those that could not be.
+const RESPONSE: u8 = 2 << 4;
+const RESPONSE_ERROR: u8 = 14 << 4;
+
+/// Why a completion is an error.
+pub(crate) mod syndrome {
+    /// The buffer is too short.
+    pub(crate) const LENGTH: u8 = 0x01;
+    /// The buffer's memory key does not allow it.
+    pub(crate) const PROTECTION: u8 = 0x04;
+    /// The queue has failed before.
+    pub(crate) const FLUSHED: u8 = 0x05;
+}
+
+/// State of a receive or send queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// It was created, or reset.
+    Reset = 0,
+    /// It works.
+    Ready = 1,
+    /// It has failed.
+    Error = 3,
+}
+
+impl State {
+    /// Returns the state with this number.
+    pub(crate) fn of(number: u64) -> Result<Self, Status> {
+        match number {
+            0 => Ok(Self::Reset),
+            1 => Ok(Self::Ready),
+            3 => Ok(Self::Error),
+            _ => Err(Status::BadParameter),
+        }
+    }
+
+    /// Returns the state after a command that wants to go from one to another.
+    pub(crate) fn go(self, from: u64, to: u64) -> Result<Self, Status> {
+        let (from, to) = (Self::of(from)?, Self::of(to)?);
+        let possible = matches!(
+            (from, to),
+            (_, Self::Error) | (_, Self::Reset) | (Self::Reset | Self::Ready, Self::Ready)
+        );
+        if self == from && possible {
+            Ok(to)
+        } else {
+            Err(Status::BadResourceState)
+        }
+    }
+}
+
+/// The buffer that frames go into, of a striding queue.
+#[derive(Clone, Copy, Debug)]
+struct Current {
+    entry: u16,
+    key: u32,
+    address: u64,
+    used: u32,
+}
+
+/// What a queue's buffers are like.
+#[derive(Clone, Debug)]
+enum Kind {
+    Cyclic,
+    Striding {
+        stride_bytes: u32,
+        strides: u32,
+        /// The entry to take next; each names its successor.
+        next: u16,
+        current: Option<Current>,
+    },
+}
+
+/// A receive queue.
+#[derive(Clone, Debug)]
+pub(crate) struct ReceiveQueue {
+    pub(crate) state: State,
+    pub(crate) completion_queue: u32,
+    pub(crate) counter_set: u32,
+    pub(crate) keeps_tags: bool,
+    ring: Ring,
+    /// Where the driver keeps how many buffers it has posted.
+    record: u64,
+    /// How many have been used.
+    counter: u16,
+    kind: Kind,
+}
+
+/// What a completion tells about a frame.
+#[derive(Clone, Debug)]
+pub(crate) struct Received<'a> {
+    pub(crate) frame: &'a [u8],
+    pub(crate) headers: Headers,
+    /// The tag that was taken out.
+    pub(crate) tag: Option<Tag>,
+    pub(crate) hash: Hash,
+    pub(crate) flow_tag: u32,
+}
+
+/// What became of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Delivery {
+    Done,
+    /// There is no buffer, or no room for the completion.
+    NoRoom,
+    /// The queue is broken now.
+    Failed,
+}
+
+impl ReceiveQueue {
+    /// CREATE_RQ.
+    pub(crate) fn create(input: &[u8], events: &Events) -> Result<Self, Status> {
+        let context = create_rq_in::CTX.of(input);
+        let work = rqc::WQ.of(context);
+        let completion_queue = rqc::CQN.get32(context);
+        events.completion_queues.get(completion_queue)?;
+        let kind = match wq::WQ_TYPE.get(work) {
+            CYCLIC => Kind::Cyclic,
+            STRIDING => {
+                // Four bits with a sign: from 2 to the 9th, or less.
+                let log_strides = (wq::LOG_WQE_NUM_OF_STRIDES.get32(work) + 9) & 15;
+                let log_bytes = 6 + wq::LOG_WQE_STRIDE_SIZE.get32(work);
+                Kind::Striding {
+                    stride_bytes: 1 << log_bytes,
+                    strides: 1 << log_strides,
+                    next: 0,
+                    current: None,
+                }
+            }
+            _ => return Err(Status::BadParameter),
+        };
+        Ok(Self {
+            state: State::Reset,
+            completion_queue,
+            counter_set: rqc::COUNTER_SET_ID.get32(context),
+            keeps_tags: rqc::VSD.is_set(context),
+            ring: Ring::of_work_queue(work)?,
+            record: wq::DBR_ADDR.get(work),
+            counter: 0,
+            kind,
+        })
+    }
+
+    /// Changes the state; a queue that leaves the reset state starts anew.
+    pub(crate) fn set_state(&mut self, state: State) {
+        if self.state == State::Reset || state == State::Reset {
+            self.counter = 0;
+            if let Kind::Striding { next, current, .. } = &mut self.kind {
+                (*next, *current) = (0, None);
+            }
+        }
+        self.state = state;
+    }
+
+    /// Puts a frame into the next buffer.
+    pub(crate) fn deliver(
+        &mut self,
+        bus: &mut dyn Bus,
+        keys: &MemoryKeys,
+        events: &mut Events,
+        number: u32,
+        received: &Received<'_>,
+    ) -> Delivery {
+        // A frame may need a filler, too.
+        if !events.has_room(bus, self.completion_queue, 2) {
+            return Delivery::NoRoom;
+        }
+        let Ok(posted) = read_be32(bus, self.record) else {
+            return self.fail(bus, events, number, syndrome::PROTECTION);
+        };
+        // CAST: the counter has 16 bits.
+        let left = (posted as u16).wrapping_sub(self.counter);
+        let outcome = match self.kind {
+            Kind::Cyclic if left == 0 => return Delivery::NoRoom,
+            Kind::Cyclic => self.deliver_cyclic(bus, keys, received.frame),
+            Kind::Striding { .. } => {
+                match self.deliver_striding(bus, keys, events, received.frame, left) {
+                    Ok(None) => return Delivery::NoRoom,
+                    Ok(Some(place)) => Ok(place),
+                    Err(error) => Err(error),
+                }
+            }
+        };
+        match outcome {
+            Ok(place) => {
+                events.complete(
+                    bus,
+                    self.completion_queue,
+                    &completion(number, received, &place),
+                );
+                Delivery::Done
+            }
+            Err(error) => self.fail(bus, events, number, error),
+        }
+    }
+
+    fn deliver_cyclic(
+        &mut self,
+        bus: &mut dyn Bus,
+        keys: &MemoryKeys,
+        frame: &[u8],
+    ) -> Result<Place, u8> {
+        let mut entry = vec![0; self.ring.element_bytes()];
+        let index = self.counter;
+        self.ring
+            .read(bus, u32::from(index), &mut entry)
+            .map_err(|_| syndrome::PROTECTION)?;
+        let mut rest = frame;
+        for segment in entry.chunks_exact(16) {
+            let bytes = (be32(segment, 0) & 0x7fff_ffff) as usize;
+            if rest.is_empty() || bytes == 0 {
+                break;
+            }
+            let (now, later) = rest.split_at(bytes.min(rest.len()));
+            write(keys, bus, be32(segment, 4), be64(segment, 8), now)?;
+            rest = later;
+        }
+        if !rest.is_empty() {
+            return Err(syndrome::LENGTH);
+        }
+        self.counter = self.counter.wrapping_add(1);
+        Ok(Place {
+            entry: 0,
+            counter: index,
+            strides: 0,
+        })
+    }
+
+    fn deliver_striding(
+        &mut self,
+        bus: &mut dyn Bus,
+        keys: &MemoryKeys,
+        events: &mut Events,
+        frame: &[u8],
+        mut left: u16,
+    ) -> Result<Option<Place>, u8> {
+        let Kind::Striding {
+            stride_bytes,
+            strides,
+            next,
+            current,
+        } = &mut self.kind
+        else {
+            return Ok(None);
+        };
+        // CAST: a frame is shorter than 64 KB.
+        let need = (frame.len() as u32).div_ceil(*stride_bytes).max(1);
+        if need > *strides {
+            return Err(syndrome::LENGTH);
+        }
+        if let Some(full) = current.filter(|current| current.used + need > *strides) {
+            if left == 0 {
+                return Ok(None);
+            }
+            // The rest of this buffer stays empty, which the driver has to know.
+            let filler = Place {
+                entry: full.entry,
+                counter: full.used as u16,
+                strides: *strides - full.used,
+            };
+            events.complete(bus, self.completion_queue, &filler.completion(1 << 31));
+            *current = None;
+        }
+        if current.is_none() {
+            if left == 0 {
+                return Ok(None);
+            }
+            left -= 1;
+            let mut entry = [0; 32];
+            self.ring
+                .read(bus, u32::from(*next), &mut entry)
+                .map_err(|_| syndrome::PROTECTION)?;
+            *current = Some(Current {
+                entry: *next,
+                key: be32(&entry, 20),
+                address: be64(&entry, 24),
+                used: 0,
+            });
+            *next = be16(&entry, 2);
+            self.counter = self.counter.wrapping_add(1);
+        }
+        let _unused = left;
+        let Some(place) = current else {
+            return Ok(None);
+        };
+        let at = place
+            .address
+            .wrapping_add(u64::from(place.used * *stride_bytes));
+        write(keys, bus, place.key, at, frame)?;
+        // CAST: at most 2 to the 15th strides.
+        let found = Place {
+            entry: place.entry,
+            counter: place.used as u16,
+            strides: need,
+        };
+        place.used += need;
+        if place.used == *strides {
+            *current = None;
+        }
+        Ok(Some(found))
+    }
+
+    /// Completes one buffer with an error; the queue stops until the driver resets it.
+    pub(crate) fn fail(
+        &mut self,
+        bus: &mut dyn Bus,
+        events: &mut Events,
+        number: u32,
+        why: u8,
+    ) -> Delivery {
+        let mut entry = [0; 64];
+        let mut index = self.counter;
+        if let Kind::Striding {
+            next,
+            current,
+            strides,
+            ..
+        } = &mut self.kind
+        {
+            let (at, used) = current
+                .take()
+                .map_or((*next, 0), |current| (current.entry, current.used));
+            put(&mut entry, 2, &at.to_be_bytes());
+            put(&mut entry, 44, &((*strides - used) << 16).to_be_bytes());
+            // CAST: at most 2 to the 15th strides.
+            index = used as u16;
+        }
+        put(&mut entry, 24, &number.to_be_bytes());
+        entry[55] = why;
+        put(&mut entry, 60, &index.to_be_bytes());
+        entry[63] = RESPONSE_ERROR;
+        events.complete(bus, self.completion_queue, &entry);
+        self.state = State::Error;
+        Delivery::Failed
+    }
+}
+
+fn write(
+    keys: &MemoryKeys,
+    bus: &mut dyn Bus,
+    key: u32,
+    address: u64,
+    bytes: &[u8],
+) -> Result<(), u8> {
+    keys.write(bus, key, address, bytes)
+        .map_err(|Denied| syndrome::PROTECTION)
+}
+
+/// Where a frame was put.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    entry: u16,
+    /// The entry of a cyclic queue, the first stride of a striding one.
+    counter: u16,
+    strides: u32,
+}
+
+impl Place {
+    fn completion(&self, bytes: u32) -> [u8; 64] {
+        let mut entry = [0; 64];
+        put(&mut entry, 2, &self.entry.to_be_bytes());
+        put(&mut entry, 44, &(bytes | self.strides << 16).to_be_bytes());
+        put(&mut entry, 60, &self.counter.to_be_bytes());
+        entry[63] = RESPONSE;
+        entry
+    }
+}
+
+/// Returns the completion of a received frame.
+fn completion(number: u32, received: &Received<'_>, place: &Place) -> [u8; 64] {
+    let frame = received.frame;
+    // CAST: a frame is shorter than 64 KB.
+    let mut entry = place.completion(frame.len() as u32);
+    put(&mut entry, 12, &received.hash.value.to_be_bytes());
+    entry[16] = received.hash.kind;
+    let sum = checksum::sum(frame.get(14..).unwrap_or_default());
+    put(&mut entry, 20, &sum.to_be_bytes());
+    put(&mut entry, 24, &number.to_be_bytes());
+    if let Some(ip) = received.headers.ip {
+        let good = ip.is_good(frame);
+        let transport = received.headers.ports;
+        let transport_good = transport && good && ip.transport_is_good(frame);
+        entry[28] = 1 | u8::from(good) << 1 | u8::from(transport_good) << 2;
+        let layer3 = if ip.version == 4 { 2 } else { 1 };
+        let layer4 = match (transport, ip.protocol) {
+            (false, _) => 0,
+            // With acknowledgement and data, without data, without acknowledgement.
+            (true, TCP) => tcp_kind(frame, ip.payload, ip.end),
+            (true, _) => 2,
+        };
+        entry[29] = layer3 << 2 | layer4 << 4;
+    }
+    if let Some(tag) = received.tag {
+        entry[29] |= 1;
+        put(&mut entry, 30, &tag.control.to_be_bytes());
+    }
+    put(&mut entry, 56, &received.flow_tag.to_be_bytes());
+    entry
+}
+
+fn tcp_kind(frame: &[u8], at: usize, end: usize) -> u8 {
+    let header = usize::from(frame[at + 12] >> 4) * 4;
+    match (
+        frame[at + 13] & crate::packet::tcp_flag::ACK != 0,
+        at + header < end,
+    ) {
+        (false, _) => 1,
+        (true, false) => 3,
+        (true, true) => 4,
+    }
+}

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Moves frames: between cards 0 and 1, 2 and 3, and so on, and from a feed to the last card.
+//!
+//! The wire keeps order and loses nothing: a frame that finds no buffer waits, and holds up whoever sends to that card. That
+//! is what flow control on a real wire does; with `lossy`, such a frame is dropped.
+
+use std::collections::VecDeque;
+use std::io::Read as _;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+
+use super::{lock, Shared, Slot};
+use crate::device::Receive;
+
+/// Frames on a wire at the same time.
+const ON_THE_WIRE: usize = 256;
+/// How often a card without buffers is looked at.
+const RETRY: Duration = Duration::from_micros(50);
+/// How long a frame may hold up the wire: a driver that posts no buffers for so long never will.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// The longest frame that a feed may send.
+const MOST_FRAME: usize = 10_000;
+/// A card with nothing to do is looked at so often, in case a doorbell was missed.
+const IDLE: Duration = Duration::from_millis(50);
+
+/// The thread that moves frames, to be woken.
+pub(crate) struct Engine {
+    work: Mutex<bool>,
+    changed: Condvar,
+}
+
+/// A wire in one direction.
+struct Wire {
+    /// The card that sends; none is the feed.
+    from: Option<usize>,
+    /// The card that receives; none loses everything.
+    to: Option<usize>,
+    frames: VecDeque<Vec<u8>>,
+    waiting_since: Option<Instant>,
+}
+
+impl Engine {
+    /// Starts the thread.
+    pub(crate) fn start(slots: &[Shared], lossy: bool, feed: Option<&Path>) -> Result<Arc<Self>> {
+        let engine = Arc::new(Self {
+            work: Mutex::new(false),
+            changed: Condvar::new(),
+        });
+        let wire = |from, to| Wire {
+            from,
+            to,
+            frames: VecDeque::new(),
+            waiting_since: None,
+        };
+        let peer = |card: usize| Some(card ^ 1).filter(|peer| *peer < slots.len());
+        let mut wires: Vec<Wire> = (0..slots.len())
+            .map(|card| wire(Some(card), peer(card)))
+            .collect();
+        let feed = feed.map(|path| listen(path, engine.clone())).transpose()?;
+        if feed.is_some() {
+            wires.push(wire(None, slots.len().checked_sub(1)));
+        }
+        let (slots, moving) = (slots.to_vec(), engine.clone());
+        thread::spawn(move || loop {
+            let mut busy = false;
+            let mut waiting = false;
+            for wire in &mut wires {
+                busy |= wire.fill(&slots, feed.as_ref());
+                busy |= wire.drain(&slots, lossy);
+                waiting |= !wire.frames.is_empty();
+            }
+            if !busy {
+                moving.rest(if waiting { RETRY } else { IDLE });
+            }
+        });
+        Ok(engine)
+    }
+
+    /// There is something to do.
+    pub(crate) fn wake(&self) {
+        *self.work.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.changed.notify_one();
+    }
+
+    fn rest(&self, longest: Duration) {
+        let work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut work, _) = self
+            .changed
+            .wait_timeout_while(work, longest, |work| !*work)
+            .unwrap_or_else(PoisonError::into_inner);
+        *work = false;
+    }
+}
+
+impl Wire {
+    /// Takes frames from the sender as far as there is room; returns whether there were any.
+    fn fill(&mut self, slots: &[Shared], feed: Option<&Receiver<Vec<u8>>>) -> bool {
+        let room = ON_THE_WIRE.saturating_sub(self.frames.len());
+        let before = self.frames.len();
+        match self.from {
+            None => self
+                .frames
+                .extend(feed.into_iter().flat_map(|feed| feed.try_iter().take(room))),
+            Some(from) => {
+                let mut slot = lock(&slots[from]);
+                let Slot { device, guest } = &mut *slot;
+                // Even without room: memory keys have to be updated for the card to receive.
+                device.transmit(guest, room);
+                device.flush(guest);
+                self.frames.append(&mut guest.frames);
+            }
+        }
+        self.frames.len() > before
+    }
+
+    /// Hands frames to the receiver as far as it has buffers; returns whether it took any.
+    fn drain(&mut self, slots: &[Shared], lossy: bool) -> bool {
+        if self.frames.is_empty() {
+            return false;
+        }
+        let Some(to) = self.to else {
+            self.frames.clear();
+            return true;
+        };
+        let mut slot = lock(&slots[to]);
+        let Slot { device, guest } = &mut *slot;
+        let before = self.frames.len();
+        while let Some(frame) = self.frames.front() {
+            if device.receive(guest, frame) == Receive::Wait {
+                let since = *self.waiting_since.get_or_insert_with(Instant::now);
+                if !lossy && since.elapsed() < PATIENCE {
+                    break;
+                }
+                device.drop_waiting(frame);
+            }
+            self.waiting_since = None;
+            self.frames.pop_front();
+        }
+        device.flush(guest);
+        self.frames.len() < before
+    }
+}
+
+/// Accepts one connection, from which frames come as QEMU's stream network sends them: four bytes of length, then the frame.
+fn listen(path: &Path, engine: Arc<Engine>) -> Result<Receiver<Vec<u8>>> {
+    let listener =
+        UnixListener::bind(path).with_context(|| format!("cannot listen on {}", path.display()))?;
+    let (sender, receiver) = sync_channel(ON_THE_WIRE);
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            // Whoever feeds may go and come again.
+            let _ended = read_frames(stream, &sender, &engine);
+        }
+    });
+    Ok(receiver)
+}
+
+fn read_frames(
+    mut stream: UnixStream,
+    sender: &SyncSender<Vec<u8>>,
+    engine: &Engine,
+) -> Result<()> {
+    loop {
+        let mut length = [0; 4];
+        stream.read_exact(&mut length)?;
+        let length = usize::try_from(u32::from_be_bytes(length))?;
+        anyhow::ensure!(
+            length <= MOST_FRAME,
+            "a frame of {length} bytes is longer than {MOST_FRAME}"
+        );
+        let mut frame = vec![0; length];
+        stream.read_exact(&mut frame)?;
+        sender.send(frame)?;
+        engine.wake();
+    }
+}

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The command interface.
+
+use mlx5_model::device::Config;
+use mlx5_model::field::put;
+use mlx5_model::layout::{
+    access_register_in, cmd_hca_cap, create_cq_in, create_rqt_in, modify_rq_in, op,
+    per_protocol_networking_offload_caps, pmtu_reg, query_hca_cap_out, query_issi_out,
+    query_nic_vport_context_out, query_q_counter_in, query_rq_out, query_vport_state_out, rqc,
+    rqtc,
+};
+
+use crate::driver::{Driver, NUMBER};
+
+const BAD_OPERATION: u8 = 2;
+const BAD_PARAMETER: u8 = 3;
+const BAD_RESOURCE: u8 = 5;
+const BAD_STATE: u8 = 9;
+const BAD_INPUT_LENGTH: u8 = 0x50;
+
+#[test]
+fn the_driver_finds_what_it_needs() {
+    for striding in [false, true] {
+        let mut driver = Driver::new(Config {
+            striding,
+            ..Config::default()
+        });
+        let mut register = [0; 4];
+        driver.device.read(4, &mut register);
+        assert_eq!(register[..2], [0, 5], "version of the command interface");
+        let (status, output) = driver.command(op::QUERY_ISSI, &mut [0; 16], query_issi_out::BYTES);
+        assert_eq!(
+            (status, query_issi_out::SUPPORTED_ISSI_DW0.get(&output) & 2),
+            (0, 2)
+        );
+        let mut capabilities = |kind: u16| {
+            let mut input = [0; 16];
+            put(&mut input, 6, &(kind << 1 | 1).to_be_bytes());
+            let (status, output) =
+                driver.command(op::QUERY_HCA_CAP, &mut input, query_hca_cap_out::BYTES);
+            assert_eq!(status, 0);
+            query_hca_cap_out::CAPABILITY.of(&output).to_vec()
+        };
+        let general = capabilities(0);
+        assert_eq!(cmd_hca_cap::PORT_TYPE.get(&general), 1);
+        assert_eq!(cmd_hca_cap::STRIDING_RQ.is_set(&general), striding);
+        let ethernet = capabilities(1);
+        assert!(per_protocol_networking_offload_caps::CSUM_CAP.is_set(&ethernet));
+        assert!(capabilities(0x20).iter().all(|byte| *byte == 0));
+    }
+}
+
+#[test]
+fn what_is_not_known_fails_only_in_strict_mode() {
+    for strict in [true, false] {
+        let mut driver = Driver::new(Config {
+            strict,
+            ..Config::default()
+        });
+        let (status, _) = driver.command(0x7ff, &mut [0; 16], 16);
+        assert_eq!(status, if strict { BAD_OPERATION } else { 0 });
+        assert_eq!(driver.device.unknown_commands(), 1);
+    }
+}
+
+#[test]
+fn objects_must_exist_and_fit() {
+    let mut driver = Driver::new(Config::default());
+    for operation in [
+        op::DESTROY_EQ,
+        op::DESTROY_CQ,
+        op::DESTROY_RQ,
+        op::DESTROY_SQ,
+        op::DESTROY_TIR,
+        op::DEALLOC_PD,
+    ] {
+        let mut input = [0; 16];
+        NUMBER.set(&mut input, 7);
+        assert_eq!(driver.command(operation, &mut input, 16).0, BAD_RESOURCE);
+    }
+    // A completion queue without an event queue, and one without memory.
+    assert_eq!(
+        driver
+            .command(op::CREATE_CQ, &mut vec![0; create_cq_in::BYTES], 16)
+            .0,
+        BAD_RESOURCE
+    );
+    let events = driver.event_queue(0);
+    let mut input = vec![0; create_cq_in::BYTES];
+    let context = create_cq_in::CQ_CONTEXT.of_mut(&mut input);
+    mlx5_model::layout::cqc::C_EQN_OR_APU_ELEMENT.set(context, u64::from(events.number));
+    assert_eq!(
+        driver.command(op::CREATE_CQ, &mut input, 16).0,
+        BAD_INPUT_LENGTH
+    );
+    let mut input = vec![0; create_rqt_in::BYTES];
+    rqtc::RQT_ACTUAL_SIZE.set(create_rqt_in::RQT_CONTEXT.of_mut(&mut input), 257);
+    assert_eq!(
+        driver.command(op::CREATE_RQT, &mut input, 16).0,
+        BAD_PARAMETER
+    );
+    assert_eq!(
+        driver.command(op::ALLOC_PD, &mut [0; 4], 16).0,
+        BAD_INPUT_LENGTH
+    );
+}
+
+#[test]
+fn a_queue_goes_through_its_states_in_order() {
+    let mut driver = Driver::new(Config::default());
+    let path = driver.path(false, false);
+    let mut modify = |from: u64, to: u64| {
+        let mut input = vec![0; modify_rq_in::BYTES];
+        modify_rq_in::RQN.set(&mut input, u64::from(path.receive.number));
+        modify_rq_in::RQ_STATE.set(&mut input, from);
+        rqc::STATE.set(modify_rq_in::CTX.of_mut(&mut input), to);
+        let (status, _) = driver.command(op::MODIFY_RQ, &mut input, 16);
+        let mut input = [0; 16];
+        NUMBER.set(&mut input, u64::from(path.receive.number));
+        let (_, output) = driver.command(op::QUERY_RQ, &mut input, query_rq_out::BYTES);
+        (status, rqc::STATE.get(query_rq_out::RQ_CONTEXT.of(&output)))
+    };
+    assert_eq!(modify(0, 1), (BAD_STATE, 1), "it is ready already");
+    assert_eq!(modify(1, 3), (0, 3));
+    assert_eq!(
+        modify(3, 1),
+        (BAD_STATE, 3),
+        "an error leads to reset alone"
+    );
+    assert_eq!(modify(3, 0), (0, 0));
+    assert_eq!(modify(0, 1), (0, 1));
+    assert_eq!(modify(1, 2), (BAD_PARAMETER, 1));
+}
+
+#[test]
+fn the_port_is_asked_and_told() {
+    let mut driver = Driver::new(Config {
+        mac: [2, 3, 4, 5, 6, 7],
+        ..Config::default()
+    });
+    let (_, output) = driver.command(
+        op::QUERY_NIC_VPORT_CONTEXT,
+        &mut [0; 16],
+        query_nic_vport_context_out::BYTES,
+    );
+    assert!(output.windows(6).any(|window| window == [2, 3, 4, 5, 6, 7]));
+    let (_, output) = driver.command(
+        op::QUERY_VPORT_STATE,
+        &mut [0; 16],
+        query_vport_state_out::BYTES,
+    );
+    assert_eq!(query_vport_state_out::STATE.get(&output), 1);
+    let mut register = |id: u64, reads: u64, mtu: u64| {
+        let mut input = vec![0; access_register_in::BYTES + pmtu_reg::BYTES];
+        access_register_in::REGISTER_ID.set(&mut input, id);
+        access_register_in::OP_MOD.set(&mut input, reads);
+        pmtu_reg::ADMIN_MTU.set(access_register_in::REGISTER_DATA.of_mut(&mut input), mtu);
+        let bytes = input.len();
+        let (status, output) = driver.command(op::ACCESS_REG, &mut input, bytes);
+        (
+            status,
+            pmtu_reg::OPER_MTU.get(access_register_in::REGISTER_DATA.of(&output)),
+        )
+    };
+    assert_eq!(register(0x5003, 1, 0), (0, 1522));
+    assert_eq!(register(0x5003, 0, 9022), (0, 9022));
+    assert_eq!(register(0x5003, 0, 20_000).0, BAD_PARAMETER);
+    assert_eq!(register(0x5003, 1, 0), (0, 9022));
+    assert_eq!(register(0x9999, 1, 0).0, BAD_PARAMETER);
+}
+
+#[test]
+fn frames_without_a_buffer_are_counted_by_set() {
+    let mut driver = Driver::new(Config::default());
+    let set = driver.create(op::ALLOC_Q_COUNTER, &mut [0; 16]);
+    let mut input = vec![0; query_q_counter_in::BYTES];
+    query_q_counter_in::COUNTER_SET_ID.set(&mut input, u64::from(set));
+    assert_eq!(driver.command(op::QUERY_Q_COUNTER, &mut input, 256).0, 0);
+    query_q_counter_in::COUNTER_SET_ID.set(&mut input, u64::from(set) + 1);
+    assert_eq!(
+        driver.command(op::QUERY_Q_COUNTER, &mut input, 256).0,
+        BAD_RESOURCE
+    );
+}
+
+#[test]
+fn the_event_of_a_command_needs_a_queue_before_and_after() {
+    let mut driver = Driver::new(Config::default());
+    let events = driver.event_queue(1 << 0x0a);
+    let written = |driver: &Driver, index| driver.entry(events, index)[63] & 1 == 0;
+    assert!(
+        !written(&driver, 0),
+        "the command that created the queue is polled for"
+    );
+    driver.arm_events(events, 0);
+    driver.create(op::ALLOC_PD, &mut [0; 16]);
+    assert!(written(&driver, 0));
+    let entry = driver.entry(events, 0);
+    assert_eq!((entry[1], &entry[32..36]), (0x0a, &[0, 0, 0, 1][..]));
+    assert_eq!(driver.machine.interrupts, [1]);
+    let mut input = [0; 16];
+    NUMBER.set(&mut input, u64::from(events.number));
+    assert_eq!(driver.command(op::DESTROY_EQ, &mut input, 16).0, 0);
+    assert!(!written(&driver, 1));
+}

@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The smallest driver: it speaks to the card as Linux's does, through registers, memory and interrupts.
+
+use mlx5_model::bus::Bus as _;
+use mlx5_model::device::{Config, Device, Receive};
+use mlx5_model::field::{be16, be32, put, Field};
+use mlx5_model::layout::{
+    cqc, create_cq_in, create_eq_in, create_flow_group_in, create_flow_table_in, create_mkey_in,
+    create_rq_in, create_sq_in, create_tir_in, dest_format_struct, eqc, flow_context, mkc,
+    modify_rq_in, modify_sq_in, op, rqc, set_fte_in, sqc, tirc, wq,
+};
+use mlx5_model::testing::Machine;
+
+const MEMORY_BYTES: usize = 1 << 20;
+const PAGE: usize = 4096;
+/// Every field of 24 bits with an object's number is here, in inputs and outputs.
+pub(crate) const NUMBER: Field = Field::new(0x48, 24);
+const COMMANDS: usize = 0;
+/// The mailboxes of inputs and outputs, one a page apart.
+const INPUT: usize = 0x1_0000;
+const OUTPUT: usize = 0x2_0000;
+/// What queues get their memory from.
+const FREE: usize = 0x4_0000;
+/// A doorbell page.
+const DOORBELLS: u64 = 0x1_0000;
+/// Entries of every queue.
+pub(crate) const ENTRIES: u32 = 8;
+const LOG_ENTRIES: u64 = 3;
+
+/// The driver, its machine and its card.
+pub(crate) struct Driver {
+    pub(crate) device: Device,
+    pub(crate) machine: Machine,
+    free: usize,
+}
+
+/// A queue with memory of its own, and a record of how far the driver is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Queue {
+    pub(crate) number: u32,
+    pub(crate) memory: usize,
+    pub(crate) record: usize,
+}
+
+/// A card that receives and sends.
+pub(crate) struct Path {
+    pub(crate) events: Queue,
+    pub(crate) completions: Queue,
+    pub(crate) receive: Queue,
+    pub(crate) send: Queue,
+    pub(crate) key: u32,
+}
+
+impl Driver {
+    pub(crate) fn new(config: Config) -> Self {
+        let mut driver = Self {
+            device: Device::new(config),
+            machine: Machine::new(MEMORY_BYTES),
+            free: FREE,
+        };
+        driver.write(0x10, &[0; 4]);
+        driver.write(0x14, &u32::try_from(COMMANDS).unwrap().to_be_bytes());
+        driver
+    }
+
+    pub(crate) fn write(&mut self, offset: u64, data: &[u8]) {
+        self.device.write(&mut self.machine, offset, data);
+    }
+
+    pub(crate) fn pages(&mut self, count: usize) -> usize {
+        let at = self.free;
+        self.free += count * PAGE;
+        assert!(self.free <= MEMORY_BYTES, "the test needs more memory");
+        at
+    }
+
+    /// Sends a command through the command queue; returns the status and the output.
+    pub(crate) fn command(
+        &mut self,
+        operation: u16,
+        input: &mut [u8],
+        output_bytes: usize,
+    ) -> (u8, Vec<u8>) {
+        put(input, 0, &operation.to_be_bytes());
+        let mut entry = [0; 64];
+        entry[0] = 7;
+        put(&mut entry, 4, &(input.len() as u32).to_be_bytes());
+        put(&mut entry, 8, &(INPUT as u64).to_be_bytes());
+        let inline = input.len().min(16);
+        put(&mut entry, 16, &input[..inline]);
+        put(&mut entry, 48, &(OUTPUT as u64).to_be_bytes());
+        put(&mut entry, 56, &(output_bytes as u32).to_be_bytes());
+        entry[63] = 1;
+        self.machine.memory[COMMANDS..COMMANDS + 64].copy_from_slice(&entry);
+        for base in [INPUT, OUTPUT] {
+            for index in 0..16 {
+                let at = base + index * PAGE / 4;
+                self.machine.memory[at..at + 512].fill(0);
+                put(
+                    &mut self.machine.memory,
+                    at + 560,
+                    &((at + PAGE / 4) as u64).to_be_bytes(),
+                );
+            }
+        }
+        for (index, part) in input[inline..].chunks(512).enumerate() {
+            put(&mut self.machine.memory, INPUT + index * PAGE / 4, part);
+        }
+        self.write(0x18, &1_u32.to_be_bytes());
+        assert_eq!(
+            self.machine.memory[COMMANDS + 63],
+            0,
+            "the entry is the driver's again"
+        );
+        let mut output = self.machine.memory[COMMANDS + 32..COMMANDS + 48].to_vec();
+        let mut at = OUTPUT;
+        while output.len() < output_bytes {
+            output.extend_from_slice(&self.machine.memory[at..at + 512]);
+            at += PAGE / 4;
+        }
+        output.truncate(output_bytes.max(16));
+        (output[0], output)
+    }
+
+    /// Sends a command that must succeed; returns the number of what it created.
+    pub(crate) fn create(&mut self, operation: u16, input: &mut [u8]) -> u32 {
+        let (status, output) = self.command(operation, input, 16);
+        assert_eq!(status, 0, "command {operation:#x}");
+        NUMBER.get32(&output)
+    }
+
+    pub(crate) fn event_queue(&mut self, kinds: u64) -> Queue {
+        let memory = self.pages(1);
+        // The owner's bit of the first round is zero.
+        for entry in 0..ENTRIES as usize {
+            self.machine.memory[memory + entry * 64 + 63] = 1;
+        }
+        let mut input = vec![0; create_eq_in::BYTES + 8];
+        create_eq_in::EVENT_BITMASK.set(&mut input, kinds);
+        put(
+            &mut input,
+            create_eq_in::PAS.byte(),
+            &(memory as u64).to_be_bytes(),
+        );
+        let context = create_eq_in::EQ_CONTEXT_ENTRY.of_mut(&mut input);
+        eqc::LOG_EQ_SIZE.set(context, LOG_ENTRIES);
+        eqc::INTR.set(context, 1);
+        let number = self.create(op::CREATE_EQ, &mut input) & 0xff;
+        Queue {
+            number,
+            memory,
+            record: 0,
+        }
+    }
+
+    pub(crate) fn completion_queue(&mut self, events: u32, compressed: bool) -> Queue {
+        let (memory, record) = (self.pages(1), self.pages(1));
+        for entry in 0..ENTRIES as usize {
+            self.machine.memory[memory + entry * 64 + 63] = 0xf1;
+        }
+        let mut input = vec![0; create_cq_in::BYTES + 8];
+        put(
+            &mut input,
+            create_cq_in::PAS.byte(),
+            &(memory as u64).to_be_bytes(),
+        );
+        let context = create_cq_in::CQ_CONTEXT.of_mut(&mut input);
+        cqc::LOG_CQ_SIZE.set(context, LOG_ENTRIES);
+        cqc::C_EQN_OR_APU_ELEMENT.set(context, u64::from(events));
+        cqc::DBR_ADDR.set(context, record as u64);
+        cqc::CQE_COMP_EN.set(context, u64::from(compressed));
+        cqc::MINI_CQE_RES_FORMAT.set(context, 1);
+        let number = self.create(op::CREATE_CQ, &mut input);
+        Queue {
+            number,
+            memory,
+            record,
+        }
+    }
+
+    /// Creates a receive queue; a striding one has buffers of 16 strides of 256 bytes.
+    pub(crate) fn receive_queue(&mut self, completions: u32, striding: bool) -> Queue {
+        let (memory, record) = (self.pages(1), self.pages(1));
+        let mut input = vec![0; create_rq_in::BYTES + 8];
+        let context = create_rq_in::CTX.of_mut(&mut input);
+        rqc::CQN.set(context, u64::from(completions));
+        let work = rqc::WQ.of_mut(context);
+        wq::WQ_TYPE.set(work, if striding { 2 } else { 1 });
+        wq::LOG_WQ_STRIDE.set(work, if striding { 5 } else { 4 });
+        wq::LOG_WQE_STRIDE_SIZE.set(work, 2);
+        wq::LOG_WQE_NUM_OF_STRIDES.set(work, (16 + 4 - 9) & 15);
+        self.work_queue(work, memory, record);
+        let number = self.create(op::CREATE_RQ, &mut input);
+        let mut input = vec![0; modify_rq_in::BYTES];
+        modify_rq_in::RQN.set(&mut input, u64::from(number));
+        rqc::STATE.set(modify_rq_in::CTX.of_mut(&mut input), 1);
+        self.create(op::MODIFY_RQ, &mut input);
+        Queue {
+            number,
+            memory,
+            record,
+        }
+    }
+
+    pub(crate) fn send_queue(&mut self, completions: u32) -> Queue {
+        let (memory, record) = (self.pages(1), self.pages(1));
+        let mut input = vec![0; create_sq_in::BYTES + 8];
+        let context = create_sq_in::CTX.of_mut(&mut input);
+        sqc::CQN.set(context, u64::from(completions));
+        let work = sqc::WQ.of_mut(context);
+        wq::WQ_TYPE.set(work, 1);
+        wq::LOG_WQ_STRIDE.set(work, 6);
+        self.work_queue(work, memory, record);
+        let number = self.create(op::CREATE_SQ, &mut input);
+        let mut input = vec![0; modify_sq_in::BYTES];
+        modify_sq_in::SQN.set(&mut input, u64::from(number));
+        sqc::STATE.set(modify_sq_in::CTX.of_mut(&mut input), 1);
+        self.create(op::MODIFY_SQ, &mut input);
+        Queue {
+            number,
+            memory,
+            record,
+        }
+    }
+
+    fn work_queue(&mut self, work: &mut [u8], memory: usize, record: usize) {
+        wq::LOG_WQ_SZ.set(work, LOG_ENTRIES);
+        wq::DBR_ADDR.set(work, record as u64);
+        put(work, wq::PAS.byte(), &(memory as u64).to_be_bytes());
+    }
+
+    /// Creates a key; with translations, for so many pages.
+    pub(crate) fn key(&mut self, pages: u64) -> u32 {
+        let mut input = vec![0; create_mkey_in::BYTES];
+        let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.of_mut(&mut input);
+        mkc::ACCESS_MODE_1_0.set(context, u64::from(pages > 0));
+        mkc::TRANSLATIONS_OCTWORD_SIZE.set(context, pages.div_ceil(2));
+        mkc::MKEY_7_0.set(context, 0x42);
+        self.create(op::CREATE_MKEY, &mut input) << 8 | 0x42
+    }
+
+    /// Leads all frames to one queue.
+    pub(crate) fn steer(&mut self, receive: u32) {
+        let mut input = vec![0; create_tir_in::BYTES];
+        tirc::INLINE_RQN.set(create_tir_in::CTX.of_mut(&mut input), u64::from(receive));
+        let tir = self.create(op::CREATE_TIR, &mut input);
+        let table = self.create(op::CREATE_FLOW_TABLE, &mut [0; create_flow_table_in::BYTES]);
+        let mut input = vec![0; create_flow_group_in::BYTES];
+        create_flow_group_in::TABLE_ID.set(&mut input, u64::from(table));
+        let group = self.create(op::CREATE_FLOW_GROUP, &mut input);
+        let mut input = vec![0; set_fte_in::BYTES + dest_format_struct::BYTES];
+        set_fte_in::TABLE_ID.set(&mut input, u64::from(table));
+        let context = set_fte_in::FLOW_CONTEXT.of_mut(&mut input);
+        flow_context::GROUP_ID.set(context, u64::from(group));
+        flow_context::ACTION.set(context, 4);
+        flow_context::DESTINATION_LIST_SIZE.set(context, 1);
+        let list = flow_context::DESTINATION.of_mut(context);
+        dest_format_struct::DESTINATION_TYPE.set(list, 2);
+        dest_format_struct::DESTINATION_ID.set(list, u64::from(tir));
+        self.create(op::SET_FLOW_TABLE_ENTRY, &mut input);
+    }
+
+    /// Creates one queue of each kind.
+    pub(crate) fn path(&mut self, striding: bool, compressed: bool) -> Path {
+        let events = self.event_queue(0);
+        let completions = self.completion_queue(events.number, compressed);
+        let receive = self.receive_queue(completions.number, striding);
+        let send = self.send_queue(completions.number);
+        let key = self.key(0);
+        self.steer(receive.number);
+        Path {
+            events,
+            completions,
+            receive,
+            send,
+            key,
+        }
+    }
+
+    /// Posts buffers of a cyclic queue, one a page, and returns the first.
+    pub(crate) fn post(&mut self, path: &Path, count: u32) -> usize {
+        let buffers = self.pages(ENTRIES as usize);
+        for index in 0..ENTRIES as usize {
+            let at = path.receive.memory + index * 16;
+            put(&mut self.machine.memory, at, &2048_u32.to_be_bytes());
+            put(&mut self.machine.memory, at + 4, &path.key.to_be_bytes());
+            put(
+                &mut self.machine.memory,
+                at + 8,
+                &((buffers + index * PAGE) as u64).to_be_bytes(),
+            );
+        }
+        put(
+            &mut self.machine.memory,
+            path.receive.record,
+            &count.to_be_bytes(),
+        );
+        buffers
+    }
+
+    pub(crate) fn receive(&mut self, frame: &[u8]) -> Receive {
+        let outcome = self.device.receive(&mut self.machine, frame);
+        self.device.flush(&mut self.machine);
+        outcome
+    }
+
+    /// Returns a 64-byte entry of a queue.
+    pub(crate) fn entry(&self, queue: Queue, index: u32) -> [u8; 64] {
+        let at = queue.memory + (index % ENTRIES) as usize * 64;
+        self.machine.memory[at..at + 64].try_into().unwrap()
+    }
+
+    /// Says that completions have been read.
+    pub(crate) fn consume(&mut self, queue: Queue, count: u32) {
+        put(&mut self.machine.memory, queue.record, &count.to_be_bytes());
+    }
+
+    /// Rings a send queue's doorbell after `count` blocks were written, and lets the card work.
+    pub(crate) fn send(&mut self, queue: Queue, count: u32) {
+        put(
+            &mut self.machine.memory,
+            queue.record + 4,
+            &count.to_be_bytes(),
+        );
+        let mut bell = [0; 8];
+        put(&mut bell, 4, &(queue.number << 8).to_be_bytes());
+        self.write(DOORBELLS + 0x800, &bell);
+        self.device.transmit(&mut self.machine, 64);
+        self.device.flush(&mut self.machine);
+    }
+
+    /// Asks for an event about a completion queue that was read up to `consumer`.
+    pub(crate) fn arm_completions(&mut self, queue: Queue, consumer: u32) {
+        let mut bell = [0; 8];
+        put(&mut bell, 0, &consumer.to_be_bytes());
+        put(&mut bell, 4, &queue.number.to_be_bytes());
+        self.write(DOORBELLS + 0x20, &bell);
+    }
+
+    /// Asks for an interrupt about an event queue that was read up to `consumer`.
+    pub(crate) fn arm_events(&mut self, queue: Queue, consumer: u32) {
+        self.write(
+            DOORBELLS + 0x40,
+            &(queue.number << 24 | consumer).to_be_bytes(),
+        );
+    }
+
+    pub(crate) fn now(&mut self) -> u64 {
+        self.machine.now_ns()
+    }
+}
+
+/// What a completion says.
+pub(crate) fn opcode(entry: &[u8; 64]) -> u8 {
+    entry[63] >> 4
+}
+
+pub(crate) fn bytes(entry: &[u8; 64]) -> u32 {
+    be32(entry, 44) & 0xffff
+}
+
+pub(crate) fn counter(entry: &[u8; 64]) -> u16 {
+    be16(entry, 60)
+}

@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The card as a driver sees it.
+
+mod commands;
+mod driver;
+mod properties;
+mod queues;
+mod replay;
