@@ -71,7 +71,8 @@ pub(super) fn cases() -> Vec<Case> {
 
 fn misbehave(rig: &Rig, misdeed: &Misdeed) -> Result<Outcome> {
     let plan = Plan {
-        bytes: rig.scale.tcp_bytes / 4,
+        // Enough for each lane to have its turn.
+        bytes: (rig.scale.tcp_bytes / 4).max(2 << 20),
         ..rig.tcp_plan()
     };
     // The sender as it is: what is lost at the end of the stream is found missing by time only.
