@@ -43,7 +43,7 @@ impl Session {
     /// Boots a kernel for these cases; [`Session::next`] returns the results one by one, in their order.
     pub(super) fn boot(flavor: Flavor, hardware: &Hardware, cases: &[Case]) -> Result<Self> {
         setup::ensure(&[Need::Kernel, Need::Vm])?;
-        let library = plugin::build()?;
+        let library = plugin::build(hardware.nic)?;
         let machine = vm::machine(flavor, hardware)?;
         let kernel = kernel::ensure(flavor)?;
         let symbols = Symbols::read(&kernel.build_dir.join("System.map"))?;
