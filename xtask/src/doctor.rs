@@ -120,11 +120,15 @@ fn package(package: &crate::setup::packages::Package) -> Line {
     }
     let verdict = match package.need {
         Need::Kernel | Need::Vm => Verdict::Missing,
-        Need::Checks | Need::Deb => Verdict::Note,
+        Need::Checks | Need::Deb | Need::Applications => Verdict::Note,
     };
     let why = match package.need {
         Need::Deb => format!(
             "absent: {} (only for `build-kernel --deb`, which installs it)",
+            package.why
+        ),
+        Need::Applications => format!(
+            "absent: {} (only for `bench --suite paper`, which installs it)",
             package.why
         ),
         Need::Checks => format!("absent: {} (skipped without it)", package.why),

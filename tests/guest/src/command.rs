@@ -2,7 +2,7 @@
 
 //! Programs of the distribution, run with an error that says all.
 
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -53,12 +53,50 @@ pub(crate) struct Program(Child);
 impl Program {
     /// Starts it, in a namespace or in the caller's.
     pub(crate) fn start(namespace: Option<&str>, cpu: usize, line: &str) -> Result<Self> {
-        let line = format!("taskset -c {cpu} {line}");
-        let line = match namespace {
-            Some(name) => format!("ip netns exec {name} {line}"),
-            None => line,
-        };
-        start(&line).map(Self)
+        start(&placed(namespace, cpu, line)).map(Self)
+    }
+
+    /// Starts it, and keeps what it prints for [`Program::finish`].
+    pub(crate) fn start_heard(namespace: Option<&str>, cpu: usize, line: &str) -> Result<Self> {
+        let line = placed(namespace, cpu, line);
+        let child = prepare(&line)?
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
+        child
+            .with_context(|| format!("cannot run: {line}"))
+            .map(Self)
+    }
+
+    /// Fails with what it has printed if it has ended.
+    pub(crate) fn must_run(&mut self) -> Result<()> {
+        if let Some(status) = self.ended()? {
+            let said = self.rest()?;
+            bail!("a program has ended too early ({status}): {said}");
+        }
+        Ok(())
+    }
+
+    /// Waits until it ends well by itself, and returns what it has printed.
+    pub(crate) fn finish(mut self) -> Result<String> {
+        let said = self.rest()?;
+        let status = self.0.wait()?;
+        ensure!(status.success(), "a program ended with {status}: {said}");
+        Ok(said)
+    }
+
+    /// Returns all that it prints, errors last.
+    fn rest(&mut self) -> Result<String> {
+        // Programs of few words: neither pipe fills up while the other is read.
+        let mut said = String::new();
+        if let Some(mut stdout) = self.0.stdout.take() {
+            stdout.read_to_string(&mut said)?;
+        }
+        if let Some(mut stderr) = self.0.stderr.take() {
+            stderr.read_to_string(&mut said)?;
+        }
+        Ok(said)
     }
 
     /// Returns how it ended, if it did.
@@ -75,7 +113,7 @@ impl Drop for Program {
 }
 
 /// Waits until a condition holds that takes programs and flows some time to bring about.
-pub(crate) fn wait_until(what: &str, condition: impl Fn() -> Result<bool>) -> Result<()> {
+pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> Result<bool>) -> Result<()> {
     let begin = Instant::now();
     while !condition()? {
         ensure!(
@@ -86,6 +124,15 @@ pub(crate) fn wait_until(what: &str, condition: impl Fn() -> Result<bool>) -> Re
         thread::sleep(Duration::from_millis(50));
     }
     Ok(())
+}
+
+/// Returns the command line that runs another on one CPU, in a namespace or in the caller's.
+fn placed(namespace: Option<&str>, cpu: usize, line: &str) -> String {
+    let line = format!("taskset -c {cpu} {line}");
+    match namespace {
+        Some(name) => format!("ip netns exec {name} {line}"),
+        None => line,
+    }
 }
 
 fn prepare(line: &str) -> Result<Command> {

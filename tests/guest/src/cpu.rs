@@ -5,7 +5,7 @@
 use std::fs;
 
 use anyhow::{Context as _, Result};
-pub(crate) use mflow_protocol::cpus::{CLIENT_NIC, LANES, NEEDED, NIC, READER, SENDER};
+pub(crate) use mflow_protocol::cpus::{CLIENT_NIC, LANES, NEEDED, NIC, READER, SENDER, SENDERS};
 use nix::sched::{sched_setaffinity, CpuSet};
 use nix::unistd::Pid;
 

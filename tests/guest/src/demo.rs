@@ -54,6 +54,8 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let scale = Scale {
         main: options.count,
         other: options.count,
+        tcp_main_bytes: 0,
+        tcp_bytes: 0,
     };
     let mut rig = Rig::new(true, scale)?;
     let mut all_good = true;

@@ -4,9 +4,9 @@
 //!
 //! As process 1 it is the guest's init ([`init`]); everything else is a subcommand. Read in this order: [`topology`] (the
 //! network that is tested), [`datagram`] and [`ledger`] (how order and integrity are proven), [`stream`] (one run of
-//! traffic), [`cases`] (the test cases), [`demo`].
+//! traffic), [`tcp`] (the same for byte streams), [`cases`] (the test cases), [`demo`].
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod bench;
 mod cases;
@@ -20,12 +20,14 @@ mod ledger;
 mod mflow;
 mod netns;
 mod outcome;
+mod proc_net;
 mod receiver;
 mod rig;
 mod sender;
 mod sockperf;
 mod softnet;
 mod stream;
+mod tcp;
 mod topology;
 mod verdict;
 

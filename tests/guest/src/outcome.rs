@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! What a run of traffic has shown, and what may be demanded of it.
+//!
+//! For byte streams over TCP, read "packet on the wire" for "datagram"; what is lost is what was sent again, and what is
+//! reordered is what TCP found a hole in front of.
 
 use std::collections::BTreeMap;
 
@@ -9,6 +12,7 @@ use serde::Serialize;
 
 use crate::cpu;
 use crate::mflow::Knobs;
+use crate::tcp::counters::QUIET;
 
 /// What the module counts when it prefers delivery to order.
 const GIVEN_UP: [&str; 3] = ["deadline_batches", "overflow_batches", "late_pkts"];
@@ -42,6 +46,9 @@ pub(crate) struct Outcome {
     pub(crate) softnet_pkts: BTreeMap<usize, u64>,
     /// What was added to the module's counters; empty without the module.
     pub(crate) mflow: BTreeMap<String, i64>,
+    /// What was added to TCP's counters, over both ends; empty if it was not about TCP.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) tcp: BTreeMap<String, u64>,
 }
 
 impl Outcome {
@@ -53,6 +60,11 @@ impl Outcome {
                 .iter()
                 .filter(|(_, &added)| added != 0)
                 .map(|(name, added)| format!("{name} {added:+}"))
+                .chain(
+                    self.tcp
+                        .iter()
+                        .map(|(name, added)| format!("{name} +{added}")),
+                )
                 .collect();
             format!(
                 "{} sent, {} delivered, {} reordered; counters: {}",
@@ -99,6 +111,18 @@ impl Outcome {
             self.reordered,
             self.delivered
         );
+        Ok(())
+    }
+
+    /// Fails if TCP saw segments out of order, dropped any or sent any again.
+    pub(crate) fn require_quiet_tcp(&self) -> Result<()> {
+        for name in QUIET {
+            let count = self.tcp.get(name).copied().unwrap_or(0);
+            ensure!(
+                count == 0,
+                "{name} grew by {count}, but nothing was lost and no order changed on the wire"
+            );
+        }
         Ok(())
     }
 

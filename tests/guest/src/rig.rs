@@ -9,6 +9,9 @@ use anyhow::{bail, ensure, Result};
 use crate::mflow::{self, Knobs, Stats};
 use crate::outcome::Outcome;
 use crate::stream::{self, Live, Plan};
+use crate::tcp;
+use crate::tcp::reader::Style;
+use crate::tcp::writer::Writing;
 use crate::topology::{self, Family};
 use mflow_protocol::datagram::MIN_BYTES;
 
@@ -28,6 +31,10 @@ pub(crate) struct Scale {
     pub(crate) main: u64,
     /// In every other.
     pub(crate) other: u64,
+    /// Bytes that a stream over TCP has after its mark: in the main case of TCP.
+    pub(crate) tcp_main_bytes: u64,
+    /// And in every other.
+    pub(crate) tcp_bytes: u64,
 }
 
 /// The rig.
@@ -86,9 +93,14 @@ impl Rig {
 
     /// Builds a fresh network and loads the module anew, if it is tested.
     pub(crate) fn prepare(&self, plan: &Plan, knobs: &Knobs) -> Result<()> {
+        self.prepare_network(plan.outer, knobs)
+    }
+
+    /// The same for any traffic over outer packets of this family.
+    pub(crate) fn prepare_network(&self, outer: Family, knobs: &Knobs) -> Result<()> {
         mflow::unload()?;
-        topology::up(plan.outer)?;
-        Self::wait_ready(plan.outer)?;
+        topology::up(outer)?;
+        Self::wait_ready(outer)?;
         if self.mflow {
             mflow::load(knobs)?;
         }
@@ -106,6 +118,54 @@ impl Rig {
         stream::measure(plan, during)?.judge(|outcome| {
             outcome.require_whole()?;
             outcome.require_order()?;
+            if self.mflow {
+                outcome.require_no_deadline()?;
+                outcome.require_split(knobs)?;
+                settle()?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Returns the plan of the plainest case over TCP: one stream, written and read as usual, IPv4 in IPv4.
+    pub(crate) fn tcp_plan(&self) -> tcp::stream::Plan {
+        tcp::stream::Plan {
+            flows: 1,
+            inner: Family::V4,
+            outer: Family::V4,
+            bytes: self.scale.tcp_bytes,
+            writing: Writing::Write,
+            style: Style::Blocking,
+            split: u16::from(self.mflow),
+        }
+    }
+
+    /// Builds a fresh network and loads the module anew, if it is tested, with a sender that does not send again for impatience.
+    pub(crate) fn prepare_tcp(&self, plan: &tcp::stream::Plan, knobs: &Knobs) -> Result<()> {
+        self.prepare_network(plan.outer, knobs)?;
+        topology::patient_sender()
+    }
+
+    /// Runs streams on a fresh network where TCP must not notice anything; `during` happens meanwhile.
+    pub(crate) fn strict_tcp(
+        &self,
+        plan: &tcp::stream::Plan,
+        knobs: &Knobs,
+        during: impl FnOnce(&mut tcp::stream::Live<'_>) -> Result<()>,
+    ) -> Result<Outcome> {
+        self.prepare_tcp(plan, knobs)?;
+        self.strict_tcp_here(plan, knobs, during)
+    }
+
+    /// The same on a network that the case has prepared.
+    pub(crate) fn strict_tcp_here(
+        &self,
+        plan: &tcp::stream::Plan,
+        knobs: &Knobs,
+        during: impl FnOnce(&mut tcp::stream::Live<'_>) -> Result<()>,
+    ) -> Result<Outcome> {
+        tcp::stream::measure(plan, during)?.judge(|outcome| {
+            outcome.require_quiet_tcp()?;
             if self.mflow {
                 outcome.require_no_deadline()?;
                 outcome.require_split(knobs)?;

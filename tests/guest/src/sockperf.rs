@@ -3,22 +3,23 @@
 //! Traffic as operators make it: sockperf clients, flat out, into one sockperf server in the container.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{ensure, Context as _, Result};
+use anyhow::{ensure, Result};
 use serde::Serialize;
 
 use crate::command::{self, Program};
 use crate::mflow::{self, Stats};
 use crate::softnet::Softnet;
 use crate::topology::{Family, CLIENT, CONTAINER};
-use crate::{cpu, netns};
+use crate::{cpu, proc_net};
 
 /// How many clients stream at once.
 pub(crate) const CLIENTS: usize = 3;
 const BYTES: usize = 16;
+/// The port sockperf takes by itself.
+const PORT: u16 = 11_111;
 /// From then until the measurement begins.
 const SETTLE: Duration = Duration::from_millis(500);
 /// Longer than any measurement: the clients are ended, they do not end.
@@ -47,11 +48,10 @@ pub(crate) fn measure(time: Duration) -> Result<Measured> {
     let _server = Program::start(
         Some(CONTAINER),
         cpu::READER,
-        &format!("server -i {container} --buffer-size 16777216"),
+        &format!("sockperf server -i {container} --buffer-size 16777216"),
     )?;
     command::wait_until("the sockperf server listens", || {
-        let sockets = in_container("udp")?;
-        Ok(sockets.lines().count() > 1)
+        proc_net::is_bound(Some(CONTAINER), PORT)
     })?;
     let mut clients = Vec::new();
     for _ in 0..CLIENTS {
@@ -59,7 +59,7 @@ pub(crate) fn measure(time: Duration) -> Result<Measured> {
             Some(CLIENT),
             cpu::SENDER,
             &format!(
-                "throughput -i {container} -m {BYTES} -t {CLIENT_SECONDS} --mps max --no-rdtsc"
+                "sockperf throughput -i {container} -m {BYTES} -t {CLIENT_SECONDS} --mps max --no-rdtsc"
             ),
         )?);
     }
@@ -98,21 +98,5 @@ pub(crate) fn measure(time: Duration) -> Result<Measured> {
 
 /// Returns one of the container's UDP counters.
 fn udp(name: &str) -> Result<u64> {
-    let text = in_container("snmp")?;
-    let mut lines = text.lines().filter_map(|line| line.strip_prefix("Udp: "));
-    let (names, values) = (lines.next(), lines.next());
-    let (names, values) = names
-        .zip(values)
-        .context("/proc/net/snmp has no line Udp")?;
-    names
-        .split(' ')
-        .zip(values.split(' '))
-        .find(|(found, _)| *found == name)
-        .and_then(|(_, value)| value.parse().ok())
-        .with_context(|| format!("/proc/net/snmp has no UDP counter {name}"))
-}
-
-fn in_container(file: &str) -> Result<String> {
-    let path = format!("/proc/thread-self/net/{file}");
-    netns::within(CONTAINER, || fs::read_to_string(&path).context(path))
+    proc_net::counter(Some(CONTAINER), "Udp", name)
 }

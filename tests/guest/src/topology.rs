@@ -41,6 +41,8 @@ pub(crate) const CONTAINER: &str = "container";
 /// The NIC that frames from outside the guest come in on.
 pub(crate) const FEED: &str = "eth2";
 
+/// The MTU of a wire with jumbo frames.
+const JUMBO_MTU: usize = 9000;
 /// The variable that says how many channels a ConnectX shall have, if not as many as there are CPUs.
 const CHANNELS: &str = "MFLOW_CHANNELS";
 
@@ -56,6 +58,14 @@ pub(crate) enum Family {
 }
 
 impl Family {
+    /// Returns the version of IP.
+    pub(crate) fn number(self) -> u8 {
+        match self {
+            Self::V4 => 4,
+            Self::V6 => 6,
+        }
+    }
+
     /// Returns the client's address in the overlay.
     pub(crate) fn client(self) -> IpAddr {
         match self {
@@ -69,6 +79,14 @@ impl Family {
         match self {
             Self::V4 => Ipv4Addr::new(10, 0, 1, 2).into(),
             Self::V6 => Ipv6Addr::new(0xfd00, 1, 0, 0, 0, 0, 0, 2).into(),
+        }
+    }
+
+    /// Returns the addresses of the server's and the client's NIC.
+    fn ends(self) -> (&'static str, &'static str) {
+        match self {
+            Self::V4 => ("192.168.50.2", "192.168.50.1"),
+            Self::V6 => ("fd00:50::2", "fd00:50::1"),
         }
     }
 
@@ -209,10 +227,7 @@ pub(crate) fn restore_nic() -> Result<()> {
 /// Builds the overlay on top.
 fn overlay_up(outer: Family) -> Result<()> {
     let mtu = outer.overlay_mtu();
-    let (server, client) = match outer {
-        Family::V4 => ("192.168.50.2", "192.168.50.1"),
-        Family::V6 => ("fd00:50::2", "fd00:50::1"),
-    };
+    let (server, client) = outer.ends();
     ip(None, &format!("netns add {CONTAINER}"))?;
     netns::within(CONTAINER, quiet_ipv6)?;
     ip(
@@ -242,10 +257,17 @@ fn overlay_up(outer: Family) -> Result<()> {
              neigh replace fd00:1::1 lladdr {CLIENT_MAC} dev eth0"
         ),
     )?;
+    client_overlay_up(outer, "")
+}
+
+/// The client's part; `options` are for its VXLAN device.
+fn client_overlay_up(outer: Family, options: &str) -> Result<()> {
+    let mtu = outer.overlay_mtu();
+    let (server, client) = outer.ends();
     ip(
         Some(CLIENT),
         &format!(
-            "link add vxlan0 mtu {mtu} address {CLIENT_MAC} type vxlan id 42 dev eth1 local {client} remote {server} dstport 4789 nolearning
+            "link add vxlan0 mtu {mtu} address {CLIENT_MAC} type vxlan id 42 dev eth1 local {client} remote {server} dstport 4789 nolearning {options}
              link set vxlan0 up
              addr add 10.0.1.1/24 dev vxlan0
              addr add fd00:1::1/64 dev vxlan0 nodad
@@ -253,6 +275,39 @@ fn overlay_up(outer: Family) -> Result<()> {
              neigh replace fd00:1::2 lladdr {CONTAINER_MAC} dev vxlan0"
         ),
     )
+}
+
+/// Lets all that the client sends into the overlay have the same outer ports: one outer flow, whatever is inside.
+pub(crate) fn one_outer_flow(outer: Family) -> Result<()> {
+    ip(Some(CLIENT), "link del vxlan0")?;
+    // The upper end is not in the range.
+    client_overlay_up(outer, "srcport 50000 50001")
+}
+
+/// Makes all devices take jumbo frames; the overlay's end where the outer headers begin.
+pub(crate) fn jumbo(outer: Family) -> Result<()> {
+    let mtu = JUMBO_MTU - (WIRE_MTU - outer.overlay_mtu());
+    ip(
+        None,
+        &format!(
+            "link set eth0 mtu {JUMBO_MTU}
+             link set vxlan0 mtu {mtu}
+             link set br0 mtu {mtu}
+             link set veth0 mtu {mtu}"
+        ),
+    )?;
+    ip(Some(CONTAINER), &format!("link set eth0 mtu {mtu}"))?;
+    ip(
+        Some(CLIENT),
+        &format!("link set eth1 mtu {JUMBO_MTU}\nlink set vxlan0 mtu {mtu}"),
+    )
+}
+
+/// The usual frames again; the overlay is built anew for each case.
+pub(crate) fn no_jumbo() -> Result<()> {
+    overlay_down()?;
+    ip(None, &format!("link set eth0 mtu {WIRE_MTU}"))?;
+    ip(Some(CLIENT), &format!("link set eth1 mtu {WIRE_MTU}"))
 }
 
 /// Removes whatever is left of an overlay.
@@ -271,6 +326,17 @@ fn overlay_down() -> Result<()> {
         ip(Some(CLIENT), "link del vxlan0")?;
     }
     Ok(())
+}
+
+/// Keeps the client's TCP from sending anything again only because it has waited for long: a virtual CPU that is away for
+/// a while is no loss. What an answer says to be missing is still sent again at once.
+pub(crate) fn patient_sender() -> Result<()> {
+    netns::within(CLIENT, || sysctl("net/ipv4/tcp_early_retrans", "0"))?;
+    ip(
+        Some(CLIENT),
+        "route change 10.0.1.0/24 dev vxlan0 proto kernel scope link src 10.0.1.1 rto_min 5s
+         route change fd00:1::/64 dev vxlan0 proto kernel metric 256 rto_min 5s",
+    )
 }
 
 /// Runs lines of `ip` commands in a namespace.

@@ -10,6 +10,7 @@
 //!                     ◀── credit port ──── how far each flow has arrived, so that not too many are on their way
 //!                     ◀── "window" Window─ after each window
 //!                     ◀── "load" null ──── enough
+//!                     ◀── "end" End ────── or "error", when the case is over
 //! ```
 
 use std::collections::BTreeMap;
@@ -58,6 +59,44 @@ pub enum Load {
         /// Bytes per write.
         bytes: usize,
     },
+    /// `sockperf` clients in the guest, as fast as they can; some messages are answered, which tells the latency.
+    Sockperf {
+        /// What carries the messages.
+        transport: Transport,
+        /// Clients, each with a flow of its own.
+        clients: u16,
+        /// Bytes per message.
+        bytes: usize,
+    },
+    /// A server that people run in containers, and a load generator for it in the guest, TCP.
+    Requests {
+        /// The server.
+        server: Server,
+        /// Connections.
+        clients: u16,
+        /// Bytes of what is asked for.
+        bytes: usize,
+    },
+}
+
+/// A transport protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Transport {
+    /// Datagrams.
+    Udp,
+    /// A stream.
+    Tcp,
+}
+
+/// A server program of the distribution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Server {
+    /// Nine reads and one write out of ten requests.
+    Memcached,
+    /// One small file.
+    Nginx,
 }
 
 /// One case for one stack.
@@ -91,11 +130,11 @@ pub struct Frames {
 /// What the guest knows about a window.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Window {
-    /// Datagrams, or bytes of a stream, that the application took.
+    /// Datagrams that the application took, requests that it answered, or else packets of a stream.
     pub delivered: u64,
     /// Packets on the wire that carried them.
     pub packets: u64,
-    /// Datagrams that never arrived.
+    /// Datagrams that never arrived, or segments of a stream that were sent again.
     pub lost: u64,
     /// Datagrams that arrived after one of their flow that was sent later.
     pub reordered: u64,
@@ -105,6 +144,22 @@ pub struct Window {
     pub idle: BTreeMap<u32, f64>,
     /// What the module counted, if it is loaded.
     pub mflow: BTreeMap<String, i64>,
+}
+
+/// What the guest knows when a case is over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct End {
+    /// If the load generator tells it: over its whole life, which is longer than the windows.
+    pub latency: Option<Latency>,
+}
+
+/// Latency in microseconds of the guest's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Latency {
+    /// Its median.
+    pub p50_us: f64,
+    /// Its 99th percentile.
+    pub p99_us: f64,
 }
 
 /// The first port of the container's UDP sockets: flow `n` goes to `PORT + n`, or all to `PORT`.

@@ -3,9 +3,9 @@
 //! Which CPU of the guest does what, so that no core's work is mistaken for another's.
 //!
 //! ```text
-//!   CPU 0            CPU 1          CPU 2 .. 5              CPU 6                CPU 7
-//!   reader and       eth0: the      lanes (the first 1, 2   sender and other     eth1: the client's
-//!   housekeeping     NIC core       or 4 of them)           client programs      NIC
+//!   CPU 0            CPU 1          CPU 2 .. 5              CPU 6                CPU 7                CPU 8, 9
+//!   reader and       eth0: the      lanes (the first 1, 2   sender and other     eth1: the client's   more senders,
+//!   housekeeping     NIC core       or 4 of them)           client programs      NIC                  in benchmarks
 //! ```
 
 /// The CPU of the receiving application.
@@ -20,3 +20,8 @@ pub const SENDER: usize = 6;
 pub const CLIENT_NIC: usize = 7;
 /// How many CPUs the guest must have.
 pub const NEEDED: usize = 8;
+/// The CPUs that several sending programs take turns on: one such program costs more than the packets it sends cost their
+/// receiver.
+pub const SENDERS: [usize; 3] = [SENDER, 8, 9];
+/// How many CPUs the guest must have for benchmarks.
+pub const NEEDED_TO_BENCH: usize = 10;

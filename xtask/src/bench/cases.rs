@@ -2,12 +2,16 @@
 
 //! What is measured: each case with every stack that a user could pick instead.
 
-use mflow_protocol::bench::{Load, Stack};
+use mflow_protocol::bench::{Load, Server, Stack, Transport};
 
 /// The batch size where none is said.
 const BATCH_PKTS: u32 = 256;
 /// Clients of a single-flow UDP case, as in the papers: they share one socket.
 const UDP_CLIENTS: u16 = 3;
+/// The largest message of sockperf's.
+const SOCKPERF_MAX_BYTES: usize = 65_507;
+/// Connections to an application, as in the papers.
+const APPLICATION_CLIENTS: u16 = 10;
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -17,6 +21,16 @@ pub(crate) enum Suite {
     Quick,
     /// All of the papers' figures that can be measured here: within an hour
     Paper,
+}
+
+impl Suite {
+    /// Returns how often a case is measured if nobody says otherwise.
+    pub(super) fn windows(self) -> u32 {
+        match self {
+            Self::Quick => 3,
+            Self::Paper => 5,
+        }
+    }
 }
 
 /// A stack in a case.
@@ -65,48 +79,83 @@ fn mflow(lanes: usize, batch_pkts: u32) -> Mode {
     mode("mflow", Stack::Mflow { lanes, batch_pkts })
 }
 
-/// The stacks every case compares mflow with.
-fn others() -> Vec<Mode> {
-    vec![
+/// mflow with these numbers of lanes, and the stacks it is compared with.
+fn stacks(lanes: &[usize]) -> Vec<Mode> {
+    let mut modes = vec![
         mode("native", Stack::Native),
         mode("vanilla", Stack::Vanilla),
         mode("rps", Stack::Rps { cpus: 2 }),
         missing("falcon-dev", NO_FALCON),
         missing("falcon-func", NO_FALCON),
-    ]
+    ];
+    modes.extend(lanes.iter().map(|&lanes| mflow(lanes, BATCH_PKTS)));
+    modes
 }
 
 fn udp(bytes: usize) -> Case {
-    let mut modes = others();
-    modes.extend([1, 2, 4].map(|lanes| mflow(lanes, BATCH_PKTS)));
     Case {
         name: format!("udp-{bytes}"),
         load: Load::Frames {
             flows: UDP_CLIENTS,
             bytes,
         },
-        modes,
+        modes: stacks(&[1, 2, 4]),
     }
 }
 
 fn tcp(bytes: usize) -> Case {
-    let mut modes = others();
-    modes.extend([1, 2, 4].map(|lanes| mflow(lanes, BATCH_PKTS)));
     Case {
         name: format!("tcp-{bytes}"),
         load: Load::Iperf3 { flows: 1, bytes },
-        modes,
+        modes: stacks(&[1, 2, 4]),
     }
 }
 
 fn tcp_flows(flows: u16) -> Case {
     Case {
         name: format!("flows-{flows}"),
+        // The papers state numbers for this size.
         load: Load::Iperf3 {
             flows,
-            bytes: 65_536,
+            bytes: 4_096,
         },
-        ..tcp(65_536)
+        modes: stacks(&[2, 4]),
+    }
+}
+
+fn latency_udp() -> Case {
+    Case {
+        name: "latency-udp-16".to_owned(),
+        load: Load::Sockperf {
+            transport: Transport::Udp,
+            clients: UDP_CLIENTS,
+            bytes: 16,
+        },
+        modes: stacks(&[2]),
+    }
+}
+
+fn latency_tcp() -> Case {
+    Case {
+        name: "latency-tcp-65536".to_owned(),
+        load: Load::Sockperf {
+            transport: Transport::Tcp,
+            clients: 1,
+            bytes: SOCKPERF_MAX_BYTES,
+        },
+        modes: stacks(&[2]),
+    }
+}
+
+fn application(name: &str, server: Server, bytes: usize) -> Case {
+    Case {
+        name: name.to_owned(),
+        load: Load::Requests {
+            server,
+            clients: APPLICATION_CLIENTS,
+            bytes,
+        },
+        modes: stacks(&[2]),
     }
 }
 
@@ -147,13 +196,15 @@ fn overhead() -> Case {
 /// Returns the cases of a suite.
 pub(super) fn all(suite: Suite) -> Vec<Case> {
     match suite {
-        Suite::Quick => vec![udp(16), udp(65_507), tcp(65_536), overhead()],
+        Suite::Quick => vec![udp(16), udp(65_507), tcp(65_536), latency_udp(), overhead()],
         Suite::Paper => {
             let mut cases = vec![udp(16), udp(4_096), udp(65_507)];
             cases.extend([16, 4_096, 65_536].map(tcp));
             cases.extend([1, 4, 16, 64, 256, 1024].map(order));
             cases.extend([5, 10, 20].map(tcp_flows));
-            cases.push(overhead());
+            cases.extend([latency_udp(), latency_tcp(), overhead()]);
+            cases.push(application("memcached", Server::Memcached, 1_024));
+            cases.push(application("nginx", Server::Nginx, 4_096));
             cases
         }
     }

@@ -7,11 +7,9 @@ use std::collections::BTreeMap;
 use super::cores;
 use super::figure::{label, Case, Figure, Kind};
 use super::grid::Grid;
+use super::notes::SPREAD_MAX;
 use super::paper;
 use super::row::{Instructions, Row};
-
-/// The spread of the primary figure from which a row has to say why.
-const SPREAD_MAX: f64 = 0.05;
 
 /// What is said under every figure.
 const LIMITS: &str = "Instructions do not show cache misses, the latency of interrupts between cores, memory bandwidth, or how \
@@ -19,6 +17,14 @@ const LIMITS: &str = "Instructions do not show cache misses, the latency of inte
 
 const NOT_SATURATED: &str = "saturated NO: the busiest core had time to spare. Such a core pays a wake-up for a handful of \
                              packets, so its figure is not that of full load.";
+
+/// What disturbed order is here, where the application sees none.
+const EARLY: &str = "early/1000: of 1000 packets, those that reached the merge before their turn and waited there; reordered: \
+                     those that reached the application out of order.";
+
+/// The knob of the module that a benchmark sets to another value than a user would.
+const DEADLINE: &str = "mflow is measured with merge_timeout_us at its most, 1 s: an emulated lane may be away for tens of \
+                        milliseconds, which a real one is not. A lane that is away shows in latency, not in instructions.";
 
 /// A part of what is said about a figure.
 #[derive(Debug)]
@@ -46,6 +52,10 @@ pub(crate) fn blocks(figure: &Figure<'_>) -> Vec<Block> {
         "Secondary: emulated wall clock, which says nothing about speed on hardware".to_owned(),
         secondary(figure),
     );
+    add(
+        "Requests and what they take on the busiest core".to_owned(),
+        requests(figure),
+    );
     // A long row of batch sizes differs in nothing but the size.
     let detailed = figure.kind != Kind::Order;
     for case in figure.cases.iter().filter(|_| detailed) {
@@ -68,16 +78,21 @@ fn primary(figure: &Figure<'_>) -> Grid {
     let mut grid = Grid::default();
     grid.left("case");
     grid.left("mode");
-    let ratios: &[&str] = if overhead {
-        &["difference"]
-    } else {
-        &["speed-up", "paper"]
+    // Batch sizes are compared with each other, not with another stack.
+    let order = figure.kind == Kind::Order;
+    let ratios: &[&str] = match figure.kind {
+        Kind::Overhead => &["difference"],
+        Kind::Order => &[],
+        _ => &["speed-up", "paper"],
     };
     for head in ["busiest", "min..max"].iter().chain(ratios) {
         grid.right(*head);
     }
     for head in ["total", "spread", "saturated", "lost", "reordered"] {
         grid.right(head);
+    }
+    if order {
+        grid.right("early/1000");
     }
     for case in &figure.cases {
         let compiled_out = case
@@ -95,7 +110,7 @@ fn primary(figure: &Figure<'_>) -> Grid {
             }));
             if overhead {
                 cells.push(or_dash(insn.zip(compiled_out), difference));
-            } else {
+            } else if !order {
                 cells.push(or_dash(row.speedup_vs_vanilla, ratio));
                 cells.push(or_dash(row.paper.as_ref(), |paper| {
                     ratio(paper.speedup_vs_vanilla)
@@ -108,6 +123,13 @@ fn primary(figure: &Figure<'_>) -> Grid {
             }));
             cells.push(or_dash(insn, |_| row.lost.to_string()));
             cells.push(or_dash(insn, |_| row.reordered.to_string()));
+            if order {
+                let early = row.early.filter(|_| row.packets > 0);
+                // CAST: far from where f64 loses digits.
+                cells.push(or_dash(early, |count| {
+                    whole(count as f64 / row.packets as f64 * 1000.0)
+                }));
+            }
             grid.row(cells);
         }
     }
@@ -166,6 +188,34 @@ fn secondary(figure: &Figure<'_>) -> Grid {
     grid
 }
 
+/// What a request takes, where the load is made of requests.
+fn requests(figure: &Figure<'_>) -> Grid {
+    let mut grid = Grid::default();
+    grid.left("case");
+    grid.left("mode");
+    for head in [
+        "instructions per request",
+        "requests per million instructions",
+    ] {
+        grid.right(head);
+    }
+    for case in &figure.cases {
+        let mut name = case.name;
+        for row in &case.rows {
+            if let Some(insn) = row.insn_per_request {
+                let per_million = format!("{:.1}", 1e6 / insn);
+                grid.row(vec![
+                    std::mem::take(&mut name).to_owned(),
+                    label(row),
+                    whole(insn),
+                    per_million,
+                ]);
+            }
+        }
+    }
+    grid
+}
+
 /// Everything a reader has to know before comparing.
 fn notes(figure: &Figure<'_>) -> Vec<String> {
     let rows: Vec<&Row> = figure
@@ -182,6 +232,7 @@ fn notes(figure: &Figure<'_>) -> Vec<String> {
         Kind::Overhead => lines.push(
             "difference: of the busiest core, to the kernel without mflow's hooks.".to_owned(),
         ),
+        Kind::Order => lines.push(EARLY.to_owned()),
         _ => lines.push(
             "speed-up: how many times less the busiest core does than vanilla's in the same case."
                 .to_owned(),
@@ -198,6 +249,9 @@ fn notes(figure: &Figure<'_>) -> Vec<String> {
                 row.msg_bytes
             ));
         }
+    }
+    if rows.iter().any(|row| row.lanes > 0) {
+        lines.push(DEADLINE.to_owned());
     }
     lines.extend(sources(&rows));
     lines.extend(
@@ -232,8 +286,16 @@ fn remarked(rows: &[&Row]) -> Vec<String> {
             ));
         }
     }
-    said.into_iter()
-        .map(|((mode, text), cases)| format!("{mode} in {}: {text}", cases.join(", ")))
+    let mut modes: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
+    for ((mode, text), cases) in said {
+        modes
+            .entry((cases.join(", "), text))
+            .or_default()
+            .push(mode);
+    }
+    modes
+        .into_iter()
+        .map(|((cases, text), modes)| format!("{} in {cases}: {text}", modes.join(", ")))
         .collect()
 }
 
@@ -323,6 +385,45 @@ mod tests {
         for figure in group(&rows) {
             assert!(notes(&figure).iter().any(|note| note == LIMITS));
         }
+    }
+
+    #[test]
+    fn disturbed_order_is_shown_against_the_batch_size() {
+        let mut rows = fixture::rows();
+        rows.retain(|row| row.case.starts_with("order-"));
+        let figures = group(&rows);
+        let text = primary(&figures[0]).text();
+        assert!(!text.contains("speed-up"), "{text}");
+        // Of the fixture's 100,000 packets.
+        let line = text
+            .lines()
+            .find(|line| line.starts_with("order-batch-1 "))
+            .expect("a row");
+        assert!(line.ends_with(" 90"), "{line}");
+    }
+
+    #[test]
+    fn the_deadline_is_said_where_it_matters() {
+        let rows = fixture::rows();
+        let of = |case: &str| {
+            let rows: Vec<Row> = rows
+                .iter()
+                .filter(|row| row.case == case)
+                .cloned()
+                .collect();
+            notes_of(&rows)
+        };
+        assert!(of("udp-16").contains("merge_timeout_us"));
+        assert!(!of("memcached").contains("merge_timeout_us"));
+    }
+
+    #[test]
+    fn what_a_request_takes_is_shown() {
+        let mut row = fixture::with(fixture::row("memcached", "vanilla", 0), &[("nic", 100.0)]);
+        assert!(requests(&group(&[row.clone()])[0]).is_empty());
+        row.insn_per_request = Some(40_000.0);
+        let text = requests(&group(&[row])[0]).text();
+        assert!(text.contains("40000") && text.contains("25.0"), "{text}");
     }
 
     #[test]

@@ -34,11 +34,11 @@ pub(crate) fn rows() -> Vec<Row> {
         rows.push(missing);
     }
     // Not in the order of their numbers.
-    for (batch_pkts, reordered) in [(256, 3), (1, 9000), (16, 400)] {
+    for (batch_pkts, early) in [(256, 3), (1, 9000), (16, 400)] {
         let case = format!("order-batch-{batch_pkts}");
         let mut row = with(row(&case, "mflow", 2), &[("nic", 1500.0), ("lane", 3200.0)]);
         row.batch_pkts = batch_pkts;
-        row.reordered = reordered;
+        row.early = Some(early);
         rows.push(row);
     }
     for (mode, lanes, p99) in [("vanilla", 0, 4000.0), ("mflow", 2, 3000.0)] {
@@ -84,7 +84,9 @@ pub(crate) fn row(case: &str, mode: &str, lanes: u32) -> Row {
         packets: 100_000,
         lost: 0,
         reordered: 0,
+        early: None,
         insn_per_packet: None,
+        insn_per_request: None,
         speedup_vs_vanilla: None,
         spread: None,
         wall_msgs_per_s: None,

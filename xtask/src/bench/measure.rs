@@ -2,13 +2,14 @@
 
 //! One boot of the guest: orders cases, makes the frames it asks for, and puts its words and the plug-in's counts together.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{bail, Context as _, Result};
-use mflow_protocol::bench::{Case, Window};
+use mflow_protocol::bench::{Case, End, Load, Server, Window};
+use mflow_protocol::cpus;
 
 use super::counts::{Counts, Symbols};
 use super::feed::Feed;
@@ -27,6 +28,13 @@ pub(super) struct Measured {
     pub(super) counts: Counts,
 }
 
+/// What came out for one mode of a case.
+#[derive(Clone, Debug)]
+pub(super) struct Outcome {
+    pub(super) windows: Vec<Measured>,
+    pub(super) end: End,
+}
+
 /// The guest under measurement.
 pub(super) struct Session {
     vm: Vm,
@@ -42,16 +50,31 @@ pub(super) struct Session {
 impl Session {
     /// Boots a kernel for these cases; [`Session::next`] returns the results one by one, in their order.
     pub(super) fn boot(flavor: Flavor, hardware: &Hardware, cases: &[Case]) -> Result<Self> {
-        setup::ensure(&[Need::Kernel, Need::Vm])?;
+        let mut needs = vec![Need::Kernel, Need::Vm];
+        let programs = programs(cases);
+        if !programs.is_empty() {
+            needs.push(Need::Applications);
+        }
+        setup::ensure(&needs)?;
         let library = plugin::build(hardware.nic)?;
-        let machine = vm::machine(flavor, hardware)?;
+        // CAST: ten.
+        let needed = cpus::NEEDED_TO_BENCH as u16;
+        let hardware = Hardware {
+            cpus: hardware.cpus.max(needed),
+            ..hardware.clone()
+        };
+        let machine = vm::machine(flavor, &hardware)?;
         let kernel = kernel::ensure(flavor)?;
         let symbols = Symbols::read(&kernel.build_dir.join("System.map"))?;
         let dir = tempfile::tempdir()?;
         let counted = dir.path().join("counted");
         let credit = dir.path().join("credit");
-        let (instruments, wire) =
-            Instruments::new(plugin_option(&library, &counted), credit.clone())?;
+        let (instruments, wire) = Instruments::new(
+            plugin_option(&library, &counted),
+            credit.clone(),
+            programs,
+            plugin::COUNTING,
+        )?;
         let feed = Feed::start(wire, &credit)?;
         let order = Order {
             argv: vec![
@@ -82,9 +105,9 @@ impl Session {
     }
 
     /// Measures the next case.
-    pub(super) fn next(&mut self, case: &Case) -> Result<Vec<Measured>> {
-        let mut measured = Vec::new();
-        while measured.len() < case.windows as usize {
+    pub(super) fn next(&mut self) -> Result<Outcome> {
+        let mut windows = Vec::new();
+        loop {
             match self.vm.wait(Some(PATIENCE))? {
                 Event::Said(said) => {
                     let (word, value) = said.split_once(' ').unwrap_or((&said, "null"));
@@ -101,7 +124,11 @@ impl Session {
                             let window = serde_json::from_str(value).with_context(context)?;
                             let counts = Counts::read(&self.counted, self.windows, &self.symbols)?;
                             self.windows += 1;
-                            measured.push(Measured { window, counts });
+                            windows.push(Measured { window, counts });
+                        }
+                        "end" => {
+                            let end = serde_json::from_str(value).with_context(context)?;
+                            return Ok(Outcome { windows, end });
                         }
                         "error" => bail!("{value}"),
                         _ => bail!("the guest said: {said}"),
@@ -115,7 +142,6 @@ impl Session {
                 Event::Trouble(trouble) => bail!("{trouble}"),
             }
         }
-        Ok(measured)
     }
 
     /// Waits until the guest has powered off.
@@ -131,6 +157,25 @@ impl Session {
             }
         }
     }
+}
+
+/// Returns the programs that only these cases need in the guest.
+fn programs(cases: &[Case]) -> Vec<&'static str> {
+    let mut programs = BTreeSet::new();
+    for case in cases {
+        match case.load {
+            Load::Requests {
+                server: Server::Memcached,
+                ..
+            } => programs.extend(["memcached", "memcaslap"]),
+            Load::Requests {
+                server: Server::Nginx,
+                ..
+            } => programs.extend(["nginx", "wrk"]),
+            Load::Frames { .. } | Load::Iperf3 { .. } | Load::Sockperf { .. } => {}
+        }
+    }
+    programs.into_iter().collect()
 }
 
 fn plugin_option(library: &Path, counted: &Path) -> OsString {

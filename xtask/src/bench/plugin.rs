@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::{ensure, Result};
+use anyhow::{bail, Result};
 
 use crate::paths;
 use crate::setup::qemu::{self, Qemu, Wish};
@@ -14,7 +14,7 @@ use crate::tools;
 use crate::vm::Nic;
 
 /// The plug-in's counters are per CPU, which QEMU's interface has since 9.1; the suite is the same as for safe threads.
-const COUNTING: Wish = Wish {
+pub(super) const COUNTING: Wish = Wish {
     least: "9.1",
     ..qemu::SAFE_THREADS
 };
@@ -26,11 +26,8 @@ const NEW_INTERFACE: &str = "11.1";
 pub(super) fn build(nic: Nic) -> Result<PathBuf> {
     let wish = wish(nic);
     qemu::ensure(wish)?;
-    ensure!(
-        qemu::suits(wish),
-        "counting instructions needs QEMU {} or newer; try: cargo xtask setup",
-        wish.least
-    );
+    let qemu = Qemu::find(wish).map(|qemu| qemu.version);
+    check(qemu.as_deref(), wish.least)?;
     let is_new = tools::at_least(&qemu_version(nic), NEW_INTERFACE);
     let target_dir = paths::project().join(if is_new {
         "target/plugin-7"
@@ -49,6 +46,17 @@ pub(super) fn build(nic: Nic) -> Result<PathBuf> {
     Ok(target_dir.join("release/libmflow_insn_plugin.so"))
 }
 
+/// Fails if a QEMU of this version cannot count.
+fn check(version: Option<&str>, least: &str) -> Result<()> {
+    match version {
+        Some(version) if tools::at_least(version, least) => Ok(()),
+        Some(version) => bail!(
+            "counting instructions needs QEMU {least} or newer, and this is {version}; try: cargo xtask setup"
+        ),
+        None => bail!("counting instructions needs QEMU {least} or newer; try: cargo xtask setup"),
+    }
+}
+
 /// Returns the version of the QEMU that counts.
 pub(super) fn qemu_version(nic: Nic) -> String {
     Qemu::find(wish(nic)).map_or_else(|| "unknown".to_owned(), |qemu| qemu.version)
@@ -58,5 +66,23 @@ fn wish(nic: Nic) -> &'static Wish {
     match nic {
         Nic::Virtio => &COUNTING,
         Nic::Mlx5 | Nic::Mlx5Striding => &qemu::VFIO_USER,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_old_qemu_is_refused_in_one_sentence() {
+        assert!(check(Some("9.1.0"), COUNTING.least).is_ok());
+        assert!(check(Some("10.0.13"), COUNTING.least).is_ok());
+        for version in [None, Some("7.2.22"), Some("9.0.4")] {
+            let error = check(version, COUNTING.least)
+                .expect_err("too old")
+                .to_string();
+            assert!(error.contains("QEMU 9.1 or newer") && error.contains("cargo xtask setup"));
+            assert_eq!(error.lines().count(), 1);
+        }
     }
 }

@@ -32,8 +32,14 @@ pub(crate) struct Row {
     pub(crate) packets: u64,
     pub(crate) lost: u64,
     pub(crate) reordered: u64,
+    /// With mflow: packets that reached the merge before their turn in the window of the median, and waited there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) early: Option<u64>,
     /// `None`: this mode does not exist yet, see `note`.
     pub(crate) insn_per_packet: Option<Instructions>,
+    /// Of the busiest core, where the load is made of requests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) insn_per_request: Option<f64>,
     /// How many times less the busiest core does than with the vanilla stack in the same case.
     pub(crate) speedup_vs_vanilla: Option<f64>,
     /// (max - min) / median of the primary figure over all windows.

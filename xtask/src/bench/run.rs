@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{bail, Result};
 use mflow_protocol::bench as protocol;
 
-use super::cases::{self, Case, Mode, What};
+use super::cases::{self, Case, Mode, Suite, What};
 use super::measure::Session;
 use super::report::Provenance;
 use super::row::Row;
@@ -56,10 +56,10 @@ pub(super) fn all(options: &Options) -> Result<Measured> {
         provenance.kernel = session.release().to_owned();
         for task in tasks {
             let name = task.name();
-            match step::work(&format!("measure {name}"), || session.next(&task.order)) {
-                Ok(windows) => {
+            match step::work(&format!("measure {name}"), || session.next()) {
+                Ok(outcome) => {
                     let (case, mode) = (task.case, task.mode);
-                    let row = summary::row(options.suite, case, mode, &task.order, &windows)?;
+                    let row = summary::row(options.suite, case, mode, &task.order, &outcome)?;
                     rows[task.place] = Some(row);
                 }
                 Err(error) => failures.push(format!("{name}: {error:#}")),
@@ -106,7 +106,7 @@ fn plan<'a>(options: &Options, cases: &'a [Case]) -> Result<Plan<'a>> {
                 order: protocol::Case {
                     stack: stack.clone(),
                     load: case.load.clone(),
-                    windows: options.windows,
+                    windows: options.windows.unwrap_or(options.suite.windows()),
                     window_ms: options.window_ms,
                 },
                 place: rows.len(),
@@ -116,15 +116,26 @@ fn plan<'a>(options: &Options, cases: &'a [Case]) -> Result<Plan<'a>> {
     }
     if rows.is_empty() {
         let names: Vec<&str> = cases.iter().map(|case| case.name.as_str()).collect();
+        let filter = options.case.as_deref().unwrap_or_default();
+        if options.suite == Suite::Quick && matches(&cases::all(Suite::Paper), filter) {
+            bail!("no case of this suite matches {filter:?}; try: --suite paper");
+        }
         bail!(
-            "no case matches {:?}; the cases of this suite are: {}",
-            options.case.as_deref().unwrap_or_default(),
+            "no case matches {filter:?}; the cases of this suite are: {}",
             names.join(", ")
         );
     }
     Ok(Plan {
         rows,
         boots: vec![(Flavor::Vm, with_hooks), (Flavor::Off, without_hooks)],
+    })
+}
+
+/// Tells whether a mode of one of these cases has the text in its name.
+fn matches(cases: &[Case], filter: &str) -> bool {
+    cases.iter().any(|case| {
+        let mut modes = case.modes.iter();
+        modes.any(|mode| format!("{}/{}", case.name, mode.name).contains(filter))
     })
 }
 
@@ -147,4 +158,66 @@ fn commit() -> String {
         "--abbrev=12",
     ]))
     .map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn options(line: &[&str]) -> Options {
+        let words = ["bench"].iter().chain(line);
+        Line::try_parse_from(words).expect("options").options
+    }
+
+    #[test]
+    fn a_filter_chooses_modes_and_no_match_is_one_sentence() {
+        let cases = cases::all(Suite::Quick);
+        let chosen = options(&["--case", "udp-16/mflow"]);
+        let plan = plan(&chosen, &cases).expect("a plan");
+        assert!(plan.rows.iter().all(Option::is_none));
+        assert!(plan.boots[1].1.is_empty());
+        let names: Vec<String> = plan.boots[0].1.iter().map(Task::name).collect();
+        // The text may be anywhere in a name.
+        assert_eq!(
+            names,
+            [
+                "udp-16/mflow 1",
+                "udp-16/mflow 2",
+                "udp-16/mflow 4",
+                "latency-udp-16/mflow 2"
+            ]
+        );
+        let wrong = options(&["--case", "no-such"]);
+        let error = super::plan(&wrong, &cases).err().expect("no match");
+        let error = error.to_string();
+        assert!(
+            error.starts_with("no case matches \"no-such\"; the cases of this suite are: udp-16, "),
+            "{error}"
+        );
+        assert_eq!(error.lines().count(), 1);
+        let elsewhere = options(&["--case", "memcached"]);
+        let error = super::plan(&elsewhere, &cases).err().expect("no match");
+        assert!(error.to_string().ends_with("try: --suite paper"), "{error}");
+    }
+
+    #[test]
+    fn what_does_not_exist_has_a_row_that_says_so() {
+        let cases = cases::all(Suite::Paper);
+        let plan = plan(&options(&["--suite", "paper"]), &cases).expect("a plan");
+        let measured: usize = plan.boots.iter().map(|(_, tasks)| tasks.len()).sum();
+        let missing: Vec<&Row> = plan.rows.iter().flatten().collect();
+        assert_eq!(measured + missing.len(), plan.rows.len());
+        assert!(missing
+            .iter()
+            .all(|row| row.note.is_some() && row.insn_per_packet.is_none()));
+        assert!(missing.iter().any(|row| row.case == "nginx"));
+    }
 }

@@ -3,13 +3,13 @@
 //! From the windows of a case to its row: medians, shares, and how it compares with the vanilla stack.
 
 use anyhow::{Context as _, Result};
-use mflow_protocol::bench::{self as protocol, Load, Stack};
+use mflow_protocol::bench::{self as protocol, Load, Server, Stack, Transport};
 use mflow_protocol::cpus;
 
 use super::cases::{Case, Mode, Suite};
-use super::measure::Measured;
-use super::paper;
-use super::row::{Core, Function, Instructions, Row};
+use super::measure::{Measured, Outcome};
+use super::row::{Core, Function, Instructions, Latency, Row};
+use super::{notes, paper};
 
 /// Functions listed for each core.
 const TOP: usize = 40;
@@ -40,8 +40,9 @@ pub(super) fn row(
     case: &Case,
     mode: &Mode,
     order: &protocol::Case,
-    windows: &[Measured],
+    outcome: &Outcome,
 ) -> Result<Row> {
+    let windows = &outcome.windows;
     let mut by_cost: Vec<(f64, &Measured)> = windows
         .iter()
         .map(|measured| (busiest(measured), measured))
@@ -60,6 +61,9 @@ pub(super) fn row(
         .max_by(|one, other| one.insn_per_packet.total_cmp(&other.insn_per_packet))
         .map_or(1.0, |core| core.idle);
     let window = &middle.window;
+    let saturated = idle_of_busiest <= SATURATED_IDLE;
+    let spread = (max - min) / median;
+    let requests = matches!(order.load, Load::Requests { .. }).then_some(window.delivered);
     Ok(Row {
         split: (lanes > 0).then(|| "flow".to_owned()),
         lanes,
@@ -70,6 +74,11 @@ pub(super) fn row(
             .iter()
             .map(|measured| measured.window.reordered)
             .sum(),
+        early: window
+            .mflow
+            .get("early_pkts")
+            .filter(|_| lanes > 0)
+            .and_then(|&count| u64::try_from(count).ok()),
         insn_per_packet: Some(Instructions {
             busiest: median,
             min,
@@ -77,10 +86,17 @@ pub(super) fn row(
             total: RECEIVING.iter().map(|&cpu| cost(middle, cpu)).sum(),
             by_cpu,
         }),
-        spread: Some((max - min) / median),
+        // CAST: far from where f64 loses digits.
+        insn_per_request: requests.map(|count| median * window.packets as f64 / count as f64),
+        spread: Some(spread),
         // CAST: far from where f64 loses digits.
         wall_msgs_per_s: Some(window.delivered as f64 / window.seconds),
-        saturated: idle_of_busiest <= SATURATED_IDLE,
+        latency_us: outcome.end.latency.map(|latency| Latency {
+            p50: latency.p50_us,
+            p99: latency.p99_us,
+        }),
+        saturated,
+        note: notes::of(order, spread, saturated),
         paper: paper::of(&case.name, mode.name, lanes),
         ..empty(suite, case, mode)
     })
@@ -106,6 +122,22 @@ fn empty(suite: Suite, case: &Case, mode: &Mode) -> Row {
     let (proto, load, bytes, flows) = match case.load {
         Load::Frames { flows, bytes } => ("udp", "frames", bytes, flows),
         Load::Iperf3 { flows, bytes } => ("tcp", "iperf3", bytes, flows),
+        Load::Sockperf {
+            transport,
+            clients,
+            bytes,
+        } => match transport {
+            Transport::Udp => ("udp", "sockperf", bytes, clients),
+            Transport::Tcp => ("tcp", "sockperf", bytes, clients),
+        },
+        Load::Requests {
+            server,
+            clients,
+            bytes,
+        } => match server {
+            Server::Memcached => ("tcp", "memcaslap", bytes, clients),
+            Server::Nginx => ("tcp", "wrk", bytes, clients),
+        },
     };
     let suite = match suite {
         Suite::Quick => "quick",
@@ -128,7 +160,9 @@ fn empty(suite: Suite, case: &Case, mode: &Mode) -> Row {
         packets: 0,
         lost: 0,
         reordered: 0,
+        early: None,
         insn_per_packet: None,
+        insn_per_request: None,
         speedup_vs_vanilla: None,
         spread: None,
         wall_msgs_per_s: None,
@@ -183,5 +217,95 @@ fn core(role: &str, cpu: usize, measured: &Measured) -> Core {
                 insn_per_packet: count as f64 / packets,
             })
             .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use mflow_protocol::bench::{End, Latency as Delay, Window};
+
+    use super::super::cases;
+    use super::super::counts::Counts;
+    use super::*;
+
+    /// A window in which the NIC core spent `nic` instructions and the application `app`.
+    fn window(nic: u64, app: u64, packets: u64, delivered: u64) -> Measured {
+        let mut cpus = vec![BTreeMap::new(); cpus::NEEDED_TO_BENCH];
+        cpus[cpus::NIC].insert("made_up_receive".to_owned(), nic);
+        cpus[cpus::READER].insert("[user]".to_owned(), app);
+        cpus[cpus::SENDER].insert("[user]".to_owned(), 1_000_000_000);
+        Measured {
+            window: Window {
+                delivered,
+                packets,
+                lost: 1,
+                seconds: 2.0,
+                idle: BTreeMap::from([(cpus::NIC as u32, 0.02), (cpus::READER as u32, 0.5)]),
+                ..Window::default()
+            },
+            counts: Counts(cpus),
+        }
+    }
+
+    fn summed_up(case: &str, windows: Vec<Measured>, end: End) -> Row {
+        let cases = cases::all(Suite::Paper);
+        let case = cases.iter().find(|known| known.name == case);
+        let case = case.expect("a case");
+        let mode = &case.modes[1];
+        let order = protocol::Case {
+            stack: Stack::Vanilla,
+            load: case.load.clone(),
+            windows: 3,
+            window_ms: 2000,
+        };
+        row(Suite::Paper, case, mode, &order, &Outcome { windows, end }).expect("a row")
+    }
+
+    #[test]
+    fn the_median_window_s_busiest_core_counts() {
+        let windows = vec![
+            window(8_000_000, 1_000_000, 1_000, 1_000),
+            window(7_000_000, 9_000_000, 1_000, 1_000),
+            window(8_200_000, 1_000_000, 1_000, 1_000),
+        ];
+        let row = summed_up("udp-16", windows, End::default());
+        assert_eq!((row.mode.as_str(), row.lost), ("vanilla", 3));
+        let insn = row.insn_per_packet.expect("measured");
+        assert_eq!((insn.min, insn.busiest, insn.max), (8000.0, 8200.0, 9000.0));
+        // The sender's core is not among them.
+        assert_eq!(insn.total, 9200.0);
+        assert!(row.saturated);
+        assert!(row
+            .note
+            .is_some_and(|note| note.contains("spread above 5 %")));
+        assert_eq!((row.insn_per_request, row.latency_us), (None, None));
+    }
+
+    #[test]
+    fn a_core_that_waits_is_not_saturated() {
+        let idle = window(1_000_000, 8_000_000, 1_000, 1_000);
+        assert!(!summed_up("udp-16", vec![idle], End::default()).saturated);
+    }
+
+    #[test]
+    fn requests_and_latency_are_taken_over() {
+        let end = End {
+            latency: Some(Delay {
+                p50_us: 2048.0,
+                p99_us: 8192.0,
+            }),
+        };
+        let row = summed_up(
+            "memcached",
+            vec![window(8_000_000, 12_000_000, 1_000, 500)],
+            end,
+        );
+        assert_eq!(row.insn_per_request, Some(24_000.0));
+        assert_eq!(row.wall_msgs_per_s, Some(250.0));
+        let latency = row.latency_us.expect("stated");
+        assert_eq!((latency.p50, latency.p99), (2048.0, 8192.0));
+        assert_eq!((row.load.as_str(), row.clients), ("memcaslap", 10));
     }
 }

@@ -17,6 +17,8 @@ pub(crate) enum Need {
     Checks,
     /// `build-kernel --deb`.
     Deb,
+    /// The cases of `bench` with applications.
+    Applications,
 }
 
 /// A sign that a package, or something as good, is installed.
@@ -143,6 +145,21 @@ pub(crate) const PACKAGES: &[Package] = {
             Deb,
             "the distribution's kernel configuration",
         ),
+        // The distribution starts both servers when it installs them; a benchmark runs its own, in the guest.
+        program(
+            "memcached",
+            "memcached",
+            Applications,
+            "application under load",
+        ),
+        program("nginx", "nginx", Applications, "application under load"),
+        program(
+            "libmemcached-tools",
+            "memcaslap",
+            Applications,
+            "load generator for memcached",
+        ),
+        program("wrk", "wrk", Applications, "load generator for nginx"),
     ]
 };
 

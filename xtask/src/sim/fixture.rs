@@ -78,6 +78,7 @@ pub(super) fn row(mode: &str, nic: f64, lanes: &[f64], app: f64) -> Row {
         packets: 100_000,
         lost: 0,
         reordered: 0,
+        early: None,
         insn_per_packet: Some(Instructions {
             busiest,
             min: busiest,
@@ -85,6 +86,7 @@ pub(super) fn row(mode: &str, nic: f64, lanes: &[f64], app: f64) -> Row {
             total: all.sum(),
             by_cpu,
         }),
+        insn_per_request: None,
         speedup_vs_vanilla: None,
         spread: None,
         wall_msgs_per_s: None,

@@ -7,9 +7,9 @@
 use std::fs::{self, File};
 use std::io::BufWriter;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
-use anyhow::{Context as _, Result};
+use anyhow::{bail, Context as _, Result};
 
 use super::cpio::Archive;
 use super::{guest, programs, Order};
@@ -37,8 +37,13 @@ const FILES: &[(&str, &str)] = &[
     ),
 ];
 
-/// Writes the archive.
-pub(crate) fn write(path: &Path, order: &Order, modules: Option<&Path>) -> Result<()> {
+/// Writes the archive; `more_programs` are those that not every guest needs.
+pub(crate) fn write(
+    path: &Path,
+    order: &Order,
+    modules: Option<&Path>,
+    more_programs: &[&str],
+) -> Result<()> {
     let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
     let mut archive = Archive::new(BufWriter::new(file));
     for folder in FOLDERS {
@@ -61,7 +66,10 @@ pub(crate) fn write(path: &Path, order: &Order, modules: Option<&Path>) -> Resul
         0o644,
         &serde_json::to_vec(order)?,
     )?;
-    for file in programs::files()?.into_iter().chain(programs::terminfo()) {
+    for file in programs::files(more_programs)?
+        .into_iter()
+        .chain(programs::terminfo())
+    {
         add(&mut archive, &file)?;
     }
     if let Some(modules) = modules {
@@ -74,7 +82,7 @@ pub(crate) fn write(path: &Path, order: &Order, modules: Option<&Path>) -> Resul
 /// Adds a file of the host where it is there, links followed.
 fn add(archive: &mut Archive<BufWriter<File>>, path: &Path) -> Result<()> {
     let real = fs::canonicalize(path).with_context(|| format!("cannot find {}", path.display()))?;
-    let (place, real_place) = (merged(path), merged(&real));
+    let (place, real_place) = (merged(&plain(path)?), merged(&real));
     if !archive.contains(&real_place) {
         let mode = fs::metadata(&real)?.permissions().mode();
         archive.file(&real_place, mode, &read(&real)?)?;
@@ -83,6 +91,19 @@ fn add(archive: &mut Archive<BufWriter<File>>, path: &Path) -> Result<()> {
         archive.symlink(&place, &real_place)?;
     }
     Ok(())
+}
+
+/// Returns the path of the same file without `..`, which a program may have in the list of its libraries' folders.
+fn plain(path: &Path) -> Result<PathBuf> {
+    if !path.components().any(|part| part == Component::ParentDir) {
+        return Ok(path.to_path_buf());
+    }
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+        bail!("{} is no file", path.display());
+    };
+    let folder =
+        fs::canonicalize(folder).with_context(|| format!("cannot find {}", folder.display()))?;
+    Ok(folder.join(name))
 }
 
 /// Returns the path below /usr that a path through one of the links leads to.
@@ -131,6 +152,18 @@ fn read(path: &Path) -> Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_way_back_is_taken_out_of_a_path() {
+        let dir = tempfile::tempdir().expect("folder");
+        let home = fs::canonicalize(dir.path()).expect("there");
+        fs::create_dir(home.join("bin")).expect("folder");
+        fs::write(home.join("lib.so"), "").expect("file");
+        let plain = |path: &Path| plain(path).expect("there");
+        assert_eq!(plain(&home.join("bin/../lib.so")), home.join("lib.so"));
+        // Links stay: a library is looked for by the name of its link.
+        assert_eq!(plain(Path::new("/bin/sh")), Path::new("/bin/sh"));
+    }
 
     #[test]
     fn old_folders_lead_below_usr() {

@@ -25,7 +25,7 @@ use super::mlx5::{Cards, Server};
 use super::serial::Serial;
 use super::trouble::{self, Excerpt, Trouble};
 use crate::paths;
-use crate::setup::qemu;
+use crate::setup::qemu::{self, Wish};
 use crate::step;
 
 /// How often the ports of a running guest are looked at.
@@ -130,6 +130,10 @@ pub(crate) struct Instruments {
     wire: UnixStream,
     /// The socket that a fourth serial port connects to.
     credit: PathBuf,
+    /// Programs of the host that no other guest needs.
+    programs: Vec<&'static str>,
+    /// The QEMU that has the plug-in's interface.
+    qemu: Wish,
 }
 
 /// A running guest.
@@ -190,10 +194,13 @@ impl Machine {
         instruments: Option<&Instruments>,
         cards: Option<&Server>,
     ) -> Command {
-        let mut command = qemu::command(match cards {
-            None => &qemu::SAFE_THREADS,
-            Some(_) => &qemu::VFIO_USER,
-        });
+        // Every QEMU that has the cards can count, too.
+        let wish = match (cards, instruments) {
+            (Some(_), _) => &qemu::VFIO_USER,
+            (None, Some(instruments)) => &instruments.qemu,
+            (None, None) => &qemu::SAFE_THREADS,
+        };
+        let mut command = qemu::command(wish);
         // Nothing but what is named here; a guest that reboots has crashed.
         command.args(["-nodefaults", "-no-user-config", "-no-reboot"]);
         command.args(["-display", "none", "-machine", "pc"]);
@@ -278,13 +285,20 @@ fn inherit(end: &UnixStream) -> Result<()> {
 
 impl Instruments {
     /// Returns the instruments, and our end of the third NIC's wire.
-    pub(crate) fn new(plugin: OsString, credit: PathBuf) -> Result<(Self, UnixStream)> {
+    pub(crate) fn new(
+        plugin: OsString,
+        credit: PathBuf,
+        programs: Vec<&'static str>,
+        qemu: Wish,
+    ) -> Result<(Self, UnixStream)> {
         let (ours, wire) = UnixStream::pair()?;
         inherit(&wire)?;
         let instruments = Self {
             plugin,
             wire,
             credit,
+            programs,
+            qemu,
         };
         Ok((instruments, ours))
     }
@@ -312,7 +326,10 @@ impl Vm {
         let logs = paths::logs()?;
         let dir = tempfile::tempdir()?;
         let archive = dir.path().join("initramfs.cpio");
-        initramfs::write(&archive, order, machine.modules.as_deref())?;
+        let programs = instruments
+            .as_ref()
+            .map_or(&[][..], |instruments| &instruments.programs);
+        initramfs::write(&archive, order, machine.modules.as_deref(), programs)?;
         let terminal_log = logs.join(format!("{name}-terminal.log"));
         let kernel_log = Serial::create(&logs.join(format!("{name}-kernel.log")))?;
         let verdicts = Serial::create(&logs.join(format!("{name}-verdicts.log")))?;

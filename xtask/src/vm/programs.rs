@@ -15,23 +15,23 @@ const NEEDED: &[&str] = &[
     "setsid", "sockperf", "taskset", "tc", "tcpdump",
 ];
 
-/// What somebody at the shell would miss.
+/// What somebody at the shell would miss, and what cases use if it is there.
 const WELCOME: &[&str] = &[
-    "awk", "cat", "chmod", "clear", "cp", "cut", "date", "du", "echo", "env", "false", "find",
-    "free", "grep", "head", "hostname", "insmod", "kill", "less", "ln", "ls", "lsmod", "lspci",
-    "mkdir", "mount", "mv", "nproc", "nstat", "pgrep", "ps", "reset", "rm", "sed", "seq", "sh",
-    "sleep", "sort", "ss", "strace", "stty", "sync", "sysctl", "tail", "tee", "timeout", "top",
-    "tr", "true", "umount", "uname", "uniq", "vi", "watch", "wc", "xargs",
+    "awk", "cat", "chmod", "clear", "cp", "curl", "cut", "date", "du", "echo", "env", "false",
+    "find", "free", "grep", "head", "hostname", "insmod", "kill", "less", "ln", "ls", "lsmod",
+    "lspci", "mkdir", "mount", "mv", "nginx", "nproc", "nstat", "pgrep", "ps", "reset", "rm",
+    "sed", "seq", "sh", "sleep", "sort", "ss", "strace", "stty", "sync", "sysctl", "tail", "tee",
+    "timeout", "top", "tr", "true", "umount", "uname", "uniq", "vi", "watch", "wc", "xargs",
 ];
 
 /// Returns every program and library, as paths of the host.
-pub(crate) fn files() -> Result<BTreeSet<PathBuf>> {
+pub(crate) fn files(more: &[&str]) -> Result<BTreeSet<PathBuf>> {
     let mut files = BTreeSet::new();
     let mut missing = Vec::new();
-    for name in NEEDED {
+    for &name in NEEDED.iter().chain(more) {
         match tools::find(name) {
             Some(path) => drop(files.insert(path)),
-            None => missing.push(*name),
+            None => missing.push(name),
         }
     }
     if !missing.is_empty() {

@@ -2,32 +2,32 @@
 
 //! Benchmarks: sets up what the host ordered, keeps it loaded, and marks windows in which the host's plug-in counts.
 
+mod counters;
+mod frames;
+mod iperf3;
+mod latency;
+mod requests;
 mod sink;
 mod stack;
 mod window;
 
-use std::fs;
-use std::net::SocketAddr;
+use std::net::Ipv4Addr;
 use std::process::ExitCode;
-use std::thread;
 use std::time::Duration;
 
-use anyhow::{ensure, Context as _, Result};
-use mflow_protocol::bench::{Case, Frames, Load, Stack, PORT};
+use anyhow::{Context as _, Result};
+use mflow_protocol::bench::{Case, End, Load, Stack};
 use mflow_protocol::network;
 
-use self::sink::Sink;
-use crate::command::{self, Program};
 use crate::mflow;
 use crate::rig::Rig;
-use crate::topology::{self, Family, CLIENT, CONTAINER};
-use crate::{cpu, netns, verdict};
+use crate::topology::{self, Family, CONTAINER};
+use crate::{cpu, verdict};
 
 /// From the first packet until the first window: caches, the scheduler and the flow table have settled by then.
 const SETTLE: Duration = Duration::from_millis(1500);
-/// Packets that may be on their way for each lane: more than the NIC's ring and less than a lane's, so that a lane that is
-/// kept from running by a busy host does not make the NIC core do its work.
-const CREDIT_PKTS: u64 = 6_144;
+/// How long a load generator and the flows it makes may take to get going.
+const START: Duration = Duration::from_secs(8);
 
 /// Options of `bench`.
 #[derive(Debug, clap::Args)]
@@ -45,9 +45,12 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let mut all_good = true;
     for case in &cases {
         // The other cases can be measured all the same.
-        if let Err(error) = measure(case) {
-            verdict::say("error", &format!("{error:#}"));
-            all_good = false;
+        match measure(case) {
+            Ok(end) => verdict::say("end", &end),
+            Err(error) => {
+                verdict::say("error", &format!("{error:#}"));
+                all_good = false;
+            }
         }
     }
     mflow::unload()?;
@@ -58,167 +61,54 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     })
 }
 
-fn measure(case: &Case) -> Result<()> {
+fn measure(case: &Case) -> Result<End> {
     mflow::unload()?;
     topology::up(Family::V4)?;
     let measured = match case.load {
-        Load::Frames { flows, bytes } => frames(case, flows, bytes),
-        Load::Iperf3 { flows, bytes } => iperf3(case, flows, bytes),
+        Load::Frames { flows, bytes } => frames::measure(case, flows, bytes),
+        Load::Iperf3 { flows, bytes } => iperf3::measure(case, flows, bytes),
+        Load::Sockperf {
+            transport,
+            clients,
+            bytes,
+        } => latency::measure(case, transport, clients, bytes),
+        Load::Requests {
+            server,
+            clients,
+            bytes,
+        } => requests::measure(case, server, clients, bytes),
     };
     // Also after a failure.
     let removed = stack::remove(&case.stack);
-    measured.and(removed)
+    let end = measured?;
+    removed.map(|()| end)
 }
 
-/// The load is ready-made frames; the application is [`Sink`].
-fn frames(case: &Case, flows: u16, bytes: usize) -> Result<()> {
-    let nic_mac = topology::feed_up()?;
-    stack::prepare(&case.stack, topology::FEED)?;
-    let overlay = case.stack != Stack::Native;
-    let (namespace, address, mtu) = if overlay {
-        (Some(CONTAINER), network::CONTAINER, network::OVERLAY_MTU)
-    } else {
-        (None, network::SERVER_HOST, network::WIRE_MTU)
-    };
-    let before = mflow::flows_split()?;
-    let sink = Sink::start(namespace, SocketAddr::from((address, PORT)), flows, bytes)?;
-    let per_datagram = Family::V4.frames(bytes, mtu) as u64;
-    let load = Load::Frames { flows, bytes };
-    verdict::say(
-        "load",
-        &Some(Frames {
-            nic_mac,
-            overlay,
-            flows,
-            bytes,
-            credit: (credit_pkts(&case.stack) / per_datagram).max(u64::from(flows)),
-        }),
-    );
-    let measured = (|| {
-        command::wait_until("frames arrive", || Ok(sink.counts().delivered > 100))?;
-        stack::wait_split(&case.stack, u64::from(flows), before)?;
-        thread::sleep(SETTLE);
-        window::measure(case, || {
-            let counts = sink.counts();
-            Ok(window::Counts {
-                packets: counts.delivered * per_datagram,
-                ..counts
-            })
-        })
-        .with_context(|| format!("{:?} {load:?}", case.stack))
-    })();
-    verdict::say("load", &None::<Frames>);
-    sink.stop()?;
-    measured
+/// Where the application runs.
+struct Place {
+    /// `None`: the first one.
+    namespace: Option<&'static str>,
+    address: Ipv4Addr,
+    mtu: usize,
 }
 
-fn credit_pkts(stack: &Stack) -> u64 {
+fn place(stack: &Stack) -> Place {
     match stack {
-        // Twice as much keeps any number of lanes busy.
-        Stack::Mflow { lanes, .. } => CREDIT_PKTS * (*lanes).clamp(1, 2) as u64,
-        _ => CREDIT_PKTS,
+        Stack::Native => Place {
+            namespace: None,
+            address: network::SERVER_HOST,
+            mtu: network::WIRE_MTU,
+        },
+        _ => Place {
+            namespace: Some(CONTAINER),
+            address: network::CONTAINER,
+            mtu: network::OVERLAY_MTU,
+        },
     }
 }
 
-/// The load is `iperf3` clients behind the other NIC; each has a server, all on the application's CPU.
-fn iperf3(case: &Case, flows: u16, bytes: usize) -> Result<()> {
-    stack::prepare(&case.stack, "eth0")?;
-    let overlay = case.stack != Stack::Native;
-    let (namespace, address) = if overlay {
-        (Some(CONTAINER), network::CONTAINER)
-    } else {
-        (None, network::SERVER_HOST)
-    };
-    let before = mflow::flows_split()?;
-    let mut programs = Vec::new();
-    for flow in 0..flows {
-        let port = PORT + flow;
-        programs.push(Program::start(
-            namespace,
-            cpu::READER,
-            &format!("iperf3 -s -p {port}"),
-        )?);
-        command::wait_until("the iperf3 server listens", || listens(namespace, port))?;
-        programs.push(Program::start(
-            Some(CLIENT),
-            cpu::SENDER,
-            &format!("iperf3 -c {address} -p {port} -l {bytes} -t 3600"),
-        )?);
-    }
-    let start_packets = nic_packets()?;
-    command::wait_until("segments arrive", || {
-        Ok(nic_packets()? > start_packets + 1000)
-    })?;
-    stack::wait_split(&case.stack, u64::from(flows), before)?;
-    thread::sleep(SETTLE);
-    window::measure(case, || {
-        let packets = nic_packets()?;
-        Ok(window::Counts {
-            delivered: packets,
-            packets,
-            lost: retransmitted()?,
-            reordered: 0,
-        })
-    })?;
-    for program in &mut programs {
-        let ended = program.ended()?;
-        ensure!(ended.is_none(), "an iperf3 program has ended: {ended:?}");
-    }
-    Ok(())
-}
-
-fn listens(namespace: Option<&str>, port: u16) -> Result<bool> {
-    // `0A`: a socket that listens.
-    let wanted = format!(":{port:04X} ");
-    let read = || {
-        let mut found = false;
-        for file in ["tcp", "tcp6"] {
-            let text = fs::read_to_string(format!("/proc/thread-self/net/{file}"))?;
-            found |= text
-                .lines()
-                .any(|line| line.contains(&wanted) && line.contains(" 0A "));
-        }
-        Ok(found)
-    };
-    match namespace {
-        Some(name) => netns::within(name, read),
-        None => read(),
-    }
-}
-
-/// Packets that the server's NIC has received.
-fn nic_packets() -> Result<u64> {
-    let path = "/sys/class/net/eth0/statistics/rx_packets";
-    let text = fs::read_to_string(path).context(path)?;
-    text.trim().parse().context(path)
-}
-
-/// Segments that the client has sent again.
-fn retransmitted() -> Result<u64> {
-    let text = netns::within(CLIENT, || {
-        fs::read_to_string("/proc/thread-self/net/snmp").context("/proc/net/snmp")
-    })?;
-    let mut lines = text.lines().filter_map(|line| line.strip_prefix("Tcp: "));
-    let (names, values) = lines
-        .next()
-        .zip(lines.next())
-        .context("/proc/net/snmp has no line Tcp")?;
-    names
-        .split(' ')
-        .zip(values.split(' '))
-        .find(|(name, _)| *name == "RetransSegs")
-        .and_then(|(_, value)| value.parse().ok())
-        .context("/proc/net/snmp has no RetransSegs")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_network_is_the_one_frames_are_made_for() {
-        assert_eq!(Family::V4.container(), network::CONTAINER);
-        assert_eq!(Family::V4.client(), network::CLIENT);
-        assert_eq!(Family::V4.overlay_mtu(), network::OVERLAY_MTU);
-    }
+/// Returns for how many seconds a load generator has to run that prints what it has measured when it ends by itself.
+fn seconds(case: &Case) -> u64 {
+    let windows = Duration::from_millis(case.window_ms) * case.windows;
+    (START + SETTLE + windows).as_secs() + 1
 }

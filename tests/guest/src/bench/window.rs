@@ -16,6 +16,8 @@ use crate::verdict;
 
 /// Columns of a CPU's line in `/proc/stat` after its name: time doing nothing, and that waiting for a disk.
 const IDLE: [usize; 2] = [3, 4];
+/// Ticks of that file in a second, on every x86 kernel.
+const TICKS_PER_S: f64 = 100.0;
 
 /// What has been delivered so far.
 #[derive(Clone, Copy, Debug, Default)]
@@ -33,7 +35,7 @@ pub(super) fn measure(case: &Case, counts: impl Fn() -> Result<Counts>) -> Resul
     symbols()?;
     for _ in 0..case.windows {
         let stats = read_stats()?;
-        let times = cpu_times()?;
+        let times = idle_times()?;
         let before = counts()?;
         let begin = Instant::now();
         Mark::Begin.set();
@@ -41,9 +43,12 @@ pub(super) fn measure(case: &Case, counts: impl Fn() -> Result<Counts>) -> Resul
         Mark::End.set();
         let seconds = begin.elapsed().as_secs_f64();
         let after = counts()?;
-        let idle = cpu_times()?
+        let idle = idle_times()?
             .into_iter()
-            .map(|(cpu, now)| (cpu, now.idle_since(times.get(&cpu))))
+            .map(|(cpu, now)| {
+                let ticks = now.saturating_sub(times.get(&cpu).copied().unwrap_or(0));
+                (cpu, part(ticks, seconds))
+            })
             .collect();
         let mflow = match (stats, read_stats()?) {
             (Some(before), Some(after)) => after.since(&before),
@@ -93,32 +98,20 @@ fn read_stats() -> Result<Option<Stats>> {
     mflow::loaded().then(Stats::read).transpose()
 }
 
-/// A CPU's time since boot, in ticks.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Times {
-    idle: u64,
-    all: u64,
+/// Returns the part of a window that these ticks are.
+///
+/// Of the clock, not of all the kernel's ticks: those of an interrupt that ends a CPU's sleep are not among them.
+fn part(ticks: u64, seconds: f64) -> f64 {
+    // CAST: ticks are far from where f64 loses digits.
+    (ticks as f64 / TICKS_PER_S / seconds).min(1.0)
 }
 
-impl Times {
-    /// Returns the part of the time since `earlier` in which the CPU had nothing to do.
-    fn idle_since(self, earlier: Option<&Self>) -> f64 {
-        let earlier = earlier.copied().unwrap_or_default();
-        let all = self.all.saturating_sub(earlier.all);
-        if all == 0 {
-            // Its clock stands still while it sleeps.
-            return 1.0;
-        }
-        // CAST: ticks are far from where f64 loses digits.
-        self.idle.saturating_sub(earlier.idle) as f64 / all as f64
-    }
-}
-
-fn cpu_times() -> Result<BTreeMap<u32, Times>> {
+/// Returns for how many ticks each CPU has had nothing to do.
+fn idle_times() -> Result<BTreeMap<u32, u64>> {
     parse(&fs::read_to_string("/proc/stat").context("/proc/stat")?)
 }
 
-fn parse(text: &str) -> Result<BTreeMap<u32, Times>> {
+fn parse(text: &str) -> Result<BTreeMap<u32, u64>> {
     let mut times = BTreeMap::new();
     for line in text.lines() {
         let mut words = line.split_whitespace();
@@ -131,8 +124,7 @@ fn parse(text: &str) -> Result<BTreeMap<u32, Times>> {
             .collect::<Result<_, _>>()
             .with_context(|| format!("/proc/stat: {line}"))?;
         let idle = IDLE.iter().filter_map(|&column| columns.get(column)).sum();
-        let all = columns.iter().take(8).sum();
-        times.insert(cpu, Times { idle, all });
+        times.insert(cpu, idle);
     }
     Ok(times)
 }
@@ -145,10 +137,15 @@ mod tests {
     fn idle_time_is_read_from_the_kernels_table() {
         let text = "cpu  1 1 1 1 1 1 1 1 0 0\ncpu0 10 0 10 70 10 0 0 0 0 0\ncpu1 0 0 0 5 0 0 95 0 0 0\nintr 5\n";
         let times = parse(text).expect("good table");
-        assert_eq!(times[&0], Times { idle: 80, all: 100 });
-        let later = Times { idle: 85, all: 200 };
-        assert_eq!(later.idle_since(times.get(&0)), 0.05);
-        assert_eq!(times[&1].idle_since(times.get(&1)), 1.0);
-        assert_eq!(times.len(), 2);
+        assert_eq!(times, BTreeMap::from([(0, 80), (1, 5)]));
+        assert!(parse("cpu0 1 x\n").is_err());
+    }
+
+    #[test]
+    fn idle_time_is_a_part_of_the_clock_s() {
+        assert_eq!(part(50, 2.0), 0.25);
+        assert_eq!(part(0, 2.0), 0.0);
+        // The clocks of CPU and window do not begin at the same time.
+        assert_eq!(part(201, 2.0), 1.0);
     }
 }

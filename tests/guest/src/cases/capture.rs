@@ -14,7 +14,7 @@ use crate::mflow::Knobs;
 use crate::topology::CONTAINER;
 
 /// Every device a packet of the flow passes on the server, and the namespace it is in.
-const DEVICES: &[(Option<&str>, &str)] = &[
+pub(super) const DEVICES: &[(Option<&str>, &str)] = &[
     (None, "eth0"),
     (None, "vxlan0"),
     (None, "br0"),
@@ -40,21 +40,30 @@ pub(super) fn cases() -> Vec<Case> {
                 move |rig| {
                     let _time_stamps = Background::start()?;
                     rig.strict(&rig.plan(), &Knobs::default(), |live| {
-                        for _ in 0..3 {
-                            let mut capture = start(namespace, device)?;
-                            live.flow_for(Duration::from_millis(400))?;
-                            let ended = capture.try_wait()?;
-                            ensure!(ended.is_none(), "tcpdump has ended by itself: {ended:?}");
-                            capture.kill()?;
-                            capture.wait()?;
-                            live.flow_for(Duration::from_millis(100))?;
-                        }
-                        Ok(())
+                        come_and_go(namespace, device, |time| live.flow_for(time))
                     })
                 },
             )
         })
         .collect()
+}
+
+/// Starts and ends tcpdump while `flow_for` lets traffic flow.
+pub(super) fn come_and_go(
+    namespace: Option<&str>,
+    device: &str,
+    flow_for: impl Fn(Duration) -> Result<()>,
+) -> Result<()> {
+    for _ in 0..3 {
+        let mut capture = start(namespace, device)?;
+        flow_for(Duration::from_millis(400))?;
+        let ended = capture.try_wait()?;
+        ensure!(ended.is_none(), "tcpdump has ended by itself: {ended:?}");
+        capture.kill()?;
+        capture.wait()?;
+        flow_for(Duration::from_millis(100))?;
+    }
+    Ok(())
 }
 
 fn start(namespace: Option<&str>, device: &str) -> Result<Child> {
@@ -67,10 +76,10 @@ fn start(namespace: Option<&str>, device: &str) -> Result<Child> {
 /// A capture of something else for as long as a case lasts.
 ///
 /// The first one in the system switches time stamps on, which patches the kernel's code: that shall not happen under load.
-struct Background(Child);
+pub(super) struct Background(Child);
 
 impl Background {
-    fn start() -> Result<Self> {
+    pub(super) fn start() -> Result<Self> {
         let capture = Self(start(None, "lo")?);
         // The kernel switches in the background.
         thread::sleep(Duration::from_millis(500));

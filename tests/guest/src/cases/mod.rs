@@ -16,6 +16,7 @@ mod leaks;
 mod reload;
 mod shapes;
 mod tail;
+mod tcp;
 mod teardown;
 
 use std::process::ExitCode;
@@ -120,6 +121,7 @@ fn all() -> Vec<Case> {
         deadline::cases(),
         hotplug::cases(),
         teardown::cases(),
+        tcp::cases(),
         leaks::cases(),
     ]
     .into_iter()
@@ -172,14 +174,20 @@ impl Options {
             (true, _) => Scale {
                 main: 1_000_000,
                 other: 50_000,
+                tcp_main_bytes: 1 << 30,
+                tcp_bytes: 240 << 20,
             },
             (_, true) => Scale {
                 main: 10_000,
                 other: 2_000,
+                tcp_main_bytes: 4 << 20,
+                tcp_bytes: 1 << 20,
             },
             _ => Scale {
                 main: 100_000,
                 other: 5_000,
+                tcp_main_bytes: 48 << 20,
+                tcp_bytes: 24 << 20,
             },
         }
     }

@@ -102,7 +102,7 @@ fn switch(live: &Live<'_>, knob: &str, split: &str, other: &str) -> Result<()> {
 }
 
 /// Checks the counters that are about to vanish with the module.
-fn nothing_given_up() -> Result<()> {
+pub(super) fn nothing_given_up() -> Result<()> {
     let stats = Stats::read()?;
     for name in ["deadline_batches", "overflow_batches", "late_pkts"] {
         let count = stats.get(name)?;

@@ -111,7 +111,7 @@ fn families() -> impl Iterator<Item = Case> {
         .into_iter()
         .flat_map(|families| [(families, MIN_BYTES), (families, 4_000)])
         .map(|((inner, outer), bytes)| {
-            let (inside, outside) = (number(inner), number(outer));
+            let (inside, outside) = (inner.number(), outer.number());
             strict(
                 format!("family/{inside}-in-{outside}/{bytes}"),
                 format!("order holds for IPv{inside} in IPv{outside}, {bytes} bytes"),
@@ -130,13 +130,6 @@ fn families() -> impl Iterator<Item = Case> {
                 },
             )
         })
-}
-
-fn number(family: Family) -> u8 {
-    match family {
-        Family::V4 => 4,
-        Family::V6 => 6,
-    }
 }
 
 fn flows() -> impl Iterator<Item = Case> {

@@ -35,11 +35,11 @@ pub(super) fn draw(figure: &Figure<'_>) -> Result<Option<Picture>> {
         let mut chart = canvas::axes(
             root,
             &Axes {
-                title: "Packets out of order against batch size",
+                title: "Packets before their turn against batch size",
                 below: Some(("packets in a micro-flow", |power| {
                     format!("{:.0}", power.exp2())
                 })),
-                beside: "out of order, per 1000 delivered",
+                beside: "before their turn, per 1000 delivered",
                 x_max: last,
                 y_max,
             },
@@ -54,17 +54,17 @@ pub(super) fn draw(figure: &Figure<'_>) -> Result<Option<Picture>> {
     })?;
     Ok(Some(Picture {
         name: "order-disturbance".to_owned(),
-        caption: "Packets out of order per 1000 delivered, against the packets in a micro-flow"
+        caption: "Packets that reach the merge before their turn per 1000 delivered, against the packets in a micro-flow"
             .to_owned(),
         svg,
     }))
 }
 
-/// The batch size as a power of two, and packets out of order per 1000 delivered.
+/// The batch size as a power of two, and packets that had to wait for their turn per 1000 delivered.
 fn point(row: &Row) -> Option<(f64, f64)> {
-    let measured = row.insn_per_packet.is_some() || row.wall_msgs_per_s.is_some();
-    (measured && row.batch_pkts > 0 && row.packets > 0).then(|| {
-        let part = row.reordered as f64 / row.packets as f64;
+    let early = row.early?;
+    (row.batch_pkts > 0 && row.packets > 0).then(|| {
+        let part = early as f64 / row.packets as f64;
         (f64::from(row.batch_pkts).log2(), part * 1000.0)
     })
 }

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What has arrived, for applications that do not count themselves.
+
+use std::fs;
+
+use anyhow::{Context as _, Result};
+
+use super::window::Counts;
+use crate::proc_net;
+use crate::softnet::Softnet;
+use crate::topology::CLIENT;
+
+/// Packets that the server's NIC has received.
+pub(super) fn nic_packets() -> Result<u64> {
+    let path = "/sys/class/net/eth0/statistics/rx_packets";
+    let text = fs::read_to_string(path).context(path)?;
+    text.trim().parse().context(path)
+}
+
+/// Returns the counts of TCP connections: lost is what the client has sent again.
+pub(super) fn stream(delivered: impl Fn() -> Result<u64>) -> Result<Counts> {
+    Ok(Counts {
+        delivered: delivered()?,
+        packets: nic_packets()?,
+        lost: proc_net::counter(Some(CLIENT), "Tcp", "RetransSegs")?,
+        reordered: 0,
+    })
+}
+
+/// Returns the counts of UDP sockets in a namespace: lost is what found a socket or a backlog full.
+pub(super) fn datagrams(namespace: Option<&str>, packets_per_datagram: u64) -> Result<Counts> {
+    let delivered = proc_net::counter(namespace, "Udp", "InDatagrams")?;
+    Ok(Counts {
+        delivered,
+        packets: delivered * packets_per_datagram,
+        lost: proc_net::counter(namespace, "Udp", "InErrors")? + Softnet::read()?.dropped,
+        // The clients are the only ones who number their messages.
+        reordered: 0,
+    })
+}

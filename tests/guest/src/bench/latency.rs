@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `sockperf` clients that send as fast as they can and measure how long a message takes under that load.
+
+use std::thread;
+
+use anyhow::{Context as _, Result};
+use mflow_protocol::bench::{Case, End, Latency, Transport, PORT};
+
+use super::{counters, place, seconds, stack, window, Place, SETTLE};
+use crate::command::{self, Program};
+use crate::topology::{Family, CLIENT};
+use crate::{cpu, mflow, proc_net};
+
+/// Every so many messages of a client one is answered: few enough that the answers are no load of their own.
+const REPLY_EVERY: [(Transport, u32); 2] = [(Transport::Udp, 100), (Transport::Tcp, 4)];
+/// Room for what arrives while the application's CPU is away.
+const SOCKET_BYTES: usize = 16 << 20;
+
+/// Measures a case; the application is one `sockperf` server.
+pub(super) fn measure(
+    case: &Case,
+    transport: Transport,
+    clients: u16,
+    bytes: usize,
+) -> Result<End> {
+    stack::prepare(&case.stack, "eth0")?;
+    let Place {
+        namespace,
+        address,
+        mtu,
+    } = place(&case.stack);
+    let tcp = match transport {
+        Transport::Udp => "",
+        Transport::Tcp => "--tcp",
+    };
+    let packets_per_datagram = Family::V4.frames(bytes, mtu) as u64;
+    let counts = || match transport {
+        Transport::Udp => counters::datagrams(namespace, packets_per_datagram),
+        Transport::Tcp => counters::stream(counters::nic_packets),
+    };
+    let before = mflow::flows_split()?;
+    // The address may still be that of a connection of the case before.
+    let mut server = Program::start_heard(
+        namespace,
+        cpu::READER,
+        &format!(
+            "sockperf server {tcp} --uc-reuseaddr -i {address} -p {PORT} --buffer-size {SOCKET_BYTES}"
+        ),
+    )?;
+    command::wait_until("the sockperf server listens", || {
+        server.must_run()?;
+        match transport {
+            Transport::Udp => proc_net::is_bound(namespace, PORT),
+            Transport::Tcp => proc_net::listens(namespace, PORT),
+        }
+    })?;
+    let start = counts()?.packets;
+    let every = REPLY_EVERY
+        .iter()
+        .find(|(of, _)| *of == transport)
+        .map_or(1, |(_, every)| *every);
+    let mut programs = Vec::new();
+    for sender in cpu::SENDERS.into_iter().cycle().take(usize::from(clients)) {
+        // An answer must not wait until the sending thread gives up its CPU.
+        programs.push(Program::start_heard(
+            Some(CLIENT),
+            sender,
+            &format!(
+                "sockperf under-load {tcp} -i {address} -p {PORT} -m {bytes} -t {} --mps max --reply-every {every} \
+                 --no-rdtsc --sender-affinity {sender} --receiver-affinity {}",
+                seconds(case),
+                cpu::CLIENT_NIC
+            ),
+        )?);
+    }
+    command::wait_until("messages arrive", || {
+        programs.iter_mut().try_for_each(Program::must_run)?;
+        Ok(counts()?.packets > start + 1000)
+    })?;
+    stack::wait_split(&case.stack, u64::from(clients), before)?;
+    thread::sleep(SETTLE);
+    window::measure(case, counts)?;
+    programs.iter_mut().try_for_each(Program::must_run)?;
+    let said = programs
+        .into_iter()
+        .map(Program::finish)
+        .collect::<Result<Vec<_>>>()?;
+    slowest(&said).map(|latency| End {
+        latency: Some(latency),
+    })
+}
+
+/// Returns what the client says that has it worst.
+fn slowest(said: &[String]) -> Result<Latency> {
+    let mut worst: Option<Latency> = None;
+    for text in said {
+        let (p50_us, p99_us) = (percentile(text, "50.000")?, percentile(text, "99.000")?);
+        let so_far = worst.unwrap_or(Latency { p50_us, p99_us });
+        worst = Some(Latency {
+            p50_us: so_far.p50_us.max(p50_us),
+            p99_us: so_far.p99_us.max(p99_us),
+        });
+    }
+    worst.context("no sockperf client")
+}
+
+/// Reads the line `sockperf: ---> percentile 99.000 = 3675.399`.
+fn percentile(said: &str, which: &str) -> Result<f64> {
+    said.lines()
+        .find_map(|line| {
+            let (name, value) = line.split_once("---> percentile ")?.1.split_once('=')?;
+            (name.trim() == which).then(|| value.trim().parse().ok())?
+        })
+        .with_context(|| format!("sockperf states no percentile {which}: {said}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(p99: &str, p50: &str) -> String {
+        format!(
+            "sockperf: Total 5978 observations; each percentile contains 59.78 observations\n\
+             sockperf: ---> <MAX> observation = 3978.616\n\
+             sockperf: ---> percentile 99.900 = 3930.273\n\
+             sockperf: ---> percentile 99.000 = {p99}\n\
+             sockperf: ---> percentile 50.000 =   {p50}\n"
+        )
+    }
+
+    #[test]
+    fn percentiles_are_those_of_the_slowest_client() {
+        let latency =
+            slowest(&[said("3675.399", "15.520"), said("900.5", "16.25")]).expect("percentiles");
+        assert_eq!((latency.p50_us, latency.p99_us), (16.25, 3675.399));
+        assert!(slowest(&[]).is_err());
+    }
+
+    #[test]
+    fn a_client_without_observations_is_an_error() {
+        let none = "sockperf: No valid observations found. Try tune parameters: --time/--mps/--reply-every\n";
+        let error = slowest(&[none.to_owned()]).expect_err("nothing observed");
+        assert!(error.to_string().contains("No valid observations"));
+    }
+}

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Cases about byte streams over TCP: every byte in its place, and TCP does not notice that its segments came over several
+//! cores.
+
+mod closing;
+mod path;
+mod programs;
+mod readers;
+mod request;
+mod shapes;
+mod switches;
+
+use super::{Case, Run};
+use crate::mflow::Knobs;
+use crate::rig::Rig;
+use crate::tcp::stream::Plan;
+
+/// Returns the cases.
+pub(super) fn cases() -> Vec<Case> {
+    [
+        shapes::cases(),
+        readers::cases(),
+        request::cases(),
+        closing::cases(),
+        path::cases(),
+        switches::cases(),
+        programs::cases(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// Returns a case that sends one plan and demands everything.
+fn strict(
+    name: impl Into<String>,
+    proves: impl Into<String>,
+    when: Run,
+    make: impl Fn(&Rig) -> (Plan, Knobs) + 'static,
+) -> Case {
+    Case::of_traffic(name, proves, when, move |rig| {
+        let (plan, knobs) = make(rig);
+        rig.strict_tcp(&plan, &knobs, |_| Ok(()))
+    })
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What can be on a stream's way: a wire that misbehaves, jumbo frames, tcpdump, devices that move packets to other CPUs.
+
+use anyhow::{ensure, Result};
+
+use crate::cases::capture::{self, Background};
+use crate::cases::{Case, Run};
+use crate::command;
+use crate::mflow::Knobs;
+use crate::outcome::Outcome;
+use crate::rig::{self, Rig};
+use crate::tcp::stream::{self, Plan};
+use crate::topology::{self, CLIENT, CONTAINER};
+
+/// Something that a wire can do to a packet, and the counter of TCP that tells.
+struct Misdeed {
+    name: &'static str,
+    netem: &'static str,
+    counter: &'static str,
+}
+
+const MISDEEDS: &[Misdeed] = &[
+    Misdeed {
+        name: "loss",
+        netem: "loss 1%",
+        counter: "RetransSegs",
+    },
+    Misdeed {
+        name: "reorder",
+        netem: "delay 2ms reorder 90%",
+        counter: "TCPOFOQueue",
+    },
+    Misdeed {
+        name: "duplicate",
+        netem: "duplicate 5%",
+        counter: "TCPDSACKRecv",
+    },
+];
+
+/// Returns the cases.
+pub(super) fn cases() -> Vec<Case> {
+    let mut cases: Vec<Case> = MISDEEDS
+        .iter()
+        .map(|misdeed| {
+            Case::of_traffic(
+                format!("tcp/wire/{}", misdeed.name),
+                format!(
+                    "on a wire with netem {} TCP repairs the stream as ever",
+                    misdeed.netem
+                ),
+                if misdeed.name == "loss" {
+                    Run::Always
+                } else {
+                    Run::Plain
+                },
+                move |rig| misbehave(rig, misdeed),
+            )
+        })
+        .collect();
+    cases.extend(captures());
+    cases.push(jumbo());
+    cases.push(veth_gro());
+    cases
+}
+
+fn misbehave(rig: &Rig, misdeed: &Misdeed) -> Result<Outcome> {
+    let plan = Plan {
+        bytes: rig.scale.tcp_bytes / 4,
+        ..rig.tcp_plan()
+    };
+    // The sender as it is: what is lost at the end of the stream is found missing by time only.
+    rig.prepare_network(plan.outer, &Knobs::default())?;
+    // Packets as on the wire, not what the device below makes many of.
+    command::run(&format!(
+        "ip netns exec {CLIENT} ethtool -K vxlan0 tso off gso off"
+    ))?;
+    let set = |verb: &str, what: &str| {
+        topology::client_tc(&format!("qdisc {verb} dev vxlan0 root {what}"))
+    };
+    let outcome = stream::measure(&plan, |_| {
+        set("add", &format!("netem limit 100000 {}", misdeed.netem))
+    })?;
+    outcome.judge(|outcome| {
+        let seen = outcome.tcp.get(misdeed.counter).copied().unwrap_or(0);
+        ensure!(
+            seen > 0,
+            "netem {} was at work and {} did not grow",
+            misdeed.netem,
+            misdeed.counter
+        );
+        if rig.mflow {
+            outcome.require_no_deadline()?;
+            outcome.require_split(&Knobs::default())?;
+            rig::settle()?;
+        }
+        Ok(())
+    })
+}
+
+fn captures() -> impl Iterator<Item = Case> {
+    capture::DEVICES.iter().map(|&(namespace, device)| {
+        let place = namespace.unwrap_or("host");
+        Case::of_traffic(
+            format!("tcp/capture/{place}-{device}"),
+            format!("tcpdump on {device} ({place}) comes and goes, and TCP does not notice"),
+            if device == "vxlan0" {
+                Run::Always
+            } else {
+                Run::Plain
+            },
+            move |rig| {
+                let _time_stamps = Background::start()?;
+                rig.strict_tcp(&rig.tcp_plan(), &Knobs::default(), |live| {
+                    capture::come_and_go(namespace, device, |time| live.flow_for(time))
+                })
+            },
+        )
+    })
+}
+
+fn jumbo() -> Case {
+    Case::of_traffic(
+        "tcp/mtu/9000",
+        "order holds with jumbo frames",
+        Run::Plain,
+        |rig| {
+            let (plan, knobs) = (
+                rig.tcp_plan(),
+                Knobs {
+                    // Fewer packets for the same bytes: all lanes shall have their turn.
+                    batch_pkts: 32,
+                    ..Knobs::default()
+                },
+            );
+            rig.prepare_tcp(&plan, &knobs)?;
+            let outcome = topology::jumbo(plan.outer)
+                .and_then(|()| rig.strict_tcp_here(&plan, &knobs, |_| Ok(())));
+            // Also after a failure.
+            topology::no_jumbo()?;
+            let outcome = outcome?;
+            let most = plan.bytes / 4_000;
+            ensure!(
+                outcome.frames < most,
+                "{} packets carried {} bytes: they were not jumbo frames",
+                outcome.frames,
+                plan.bytes
+            );
+            Ok(outcome)
+        },
+    )
+}
+
+/// Whether the flow stays split is the module's choice: packets are queued on the way.
+fn veth_gro() -> Case {
+    Case::of_traffic(
+        "tcp/devices/veth-gro",
+        "GRO on the container's veth: TCP does not notice",
+        Run::Plain,
+        |rig| {
+            let mut plan = rig.tcp_plan();
+            rig.prepare_tcp(&plan, &Knobs::default())?;
+            command::run(&format!("ip netns exec {CONTAINER} ethtool -K eth0 gro on"))?;
+            plan.split = 0;
+            stream::measure(&plan, |_| Ok(()))?.judge(|outcome| {
+                outcome.require_quiet_tcp()?;
+                if rig.mflow {
+                    outcome.require_no_deadline()?;
+                    rig::settle()?;
+                }
+                Ok(())
+            })
+        },
+    )
+}

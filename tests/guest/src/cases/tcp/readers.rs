@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Every way to read a stream, and `sendfile` to write it.
+
+use anyhow::ensure;
+
+use super::strict;
+use crate::cases::{Case, Run};
+use crate::mflow::Knobs;
+use crate::tcp::reader::Style;
+use crate::tcp::stream::Plan;
+use crate::tcp::writer::Writing;
+
+/// What the file of a stream has beyond what is sent after the mark, for the warm-up.
+const WARM_UP_BYTES: u64 = 32 << 20;
+/// The file is in memory.
+const MOST_FILE_BYTES: u64 = 128 << 20;
+
+/// Returns the cases.
+pub(super) fn cases() -> Vec<Case> {
+    let mut cases: Vec<Case> = Style::ALL
+        .into_iter()
+        .filter(|&style| style != Style::Slow)
+        .map(|style| {
+            strict(
+                format!("tcp/reader/{}", style.name()),
+                "a stream arrives whole at a reader of this kind",
+                match style {
+                    Style::Epoll | Style::Splice | Style::Threads => Run::Always,
+                    _ => Run::Plain,
+                },
+                move |rig| {
+                    let plan = Plan {
+                        style,
+                        ..rig.tcp_plan()
+                    };
+                    (plan, Knobs::default())
+                },
+            )
+        })
+        .collect();
+    cases.push(slow());
+    cases.push(strict(
+        "tcp/sendfile",
+        "a stream that is sent from a file's pages arrives whole",
+        Run::Plain,
+        |rig| {
+            let plan = rig.tcp_plan();
+            let file_bytes = (plan.bytes + WARM_UP_BYTES).min(MOST_FILE_BYTES);
+            let plan = Plan {
+                bytes: file_bytes - WARM_UP_BYTES,
+                writing: Writing::Sendfile(file_bytes),
+                ..plan
+            };
+            (plan, Knobs::default())
+        },
+    ));
+    cases
+}
+
+fn slow() -> Case {
+    Case::of_traffic(
+        "tcp/reader/slow",
+        "a reader that lets the window close again and again gets its stream whole",
+        Run::Plain,
+        |rig| {
+            let plan = Plan {
+                style: Style::Slow,
+                ..rig.tcp_plan()
+            };
+            let outcome = rig.strict_tcp(&plan, &Knobs::default(), |_| Ok(()))?;
+            outcome.judge(|outcome| {
+                let closed = outcome.tcp.get("TCPToZeroWindowAdv").copied().unwrap_or(0);
+                ensure!(closed > 0, "the window was never closed: nothing was shown");
+                Ok(())
+            })
+        },
+    )
+}

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The kernel's own counters and sockets of one network namespace: `/proc/net`.
+
+use std::fs;
+
+use anyhow::{Context as _, Result};
+
+use crate::netns;
+
+/// How `/proc/net/tcp` spells that a socket listens.
+const LISTENS: &str = "0A";
+
+/// Returns a counter such as `Udp` `InDatagrams` of a namespace, or of the caller's.
+pub(crate) fn counter(namespace: Option<&str>, protocol: &str, name: &str) -> Result<u64> {
+    find(&read(namespace, "snmp")?, protocol, name)
+}
+
+/// Tells whether a TCP socket listens on this port.
+pub(crate) fn listens(namespace: Option<&str>, port: u16) -> Result<bool> {
+    Ok(is_listening(&read(namespace, "tcp")?, port)
+        || is_listening(&read(namespace, "tcp6")?, port))
+}
+
+/// Tells whether a UDP socket is bound to this port.
+pub(crate) fn is_bound(namespace: Option<&str>, port: u16) -> Result<bool> {
+    let table = read(namespace, "udp")?;
+    let found = sockets(&table).any(|(bound, _)| bound == port);
+    Ok(found)
+}
+
+fn read(namespace: Option<&str>, file: &str) -> Result<String> {
+    let path = format!("/proc/thread-self/net/{file}");
+    let read = || fs::read_to_string(&path).with_context(|| path.clone());
+    match namespace {
+        Some(name) => netns::within(name, read),
+        None => read(),
+    }
+}
+
+/// One line has the names, the next one the values.
+fn find(text: &str, protocol: &str, name: &str) -> Result<u64> {
+    let prefix = format!("{protocol}: ");
+    let mut lines = text
+        .lines()
+        .filter_map(|line| line.strip_prefix(prefix.as_str()));
+    let (names, values) = lines
+        .next()
+        .zip(lines.next())
+        .with_context(|| format!("/proc/net/snmp has no lines {protocol}"))?;
+    names
+        .split(' ')
+        .zip(values.split(' '))
+        .find(|(found, _)| *found == name)
+        .and_then(|(_, value)| value.parse().ok())
+        .with_context(|| format!("/proc/net/snmp has no counter {name} of {protocol}"))
+}
+
+fn is_listening(table: &str, port: u16) -> bool {
+    sockets(table).any(|(bound, state)| bound == port && state == LISTENS)
+}
+
+/// Returns local port and state of every socket: the second and the fourth column.
+fn sockets(table: &str) -> impl Iterator<Item = (u16, &str)> {
+    table.lines().filter_map(|line| {
+        let mut words = line.split_whitespace().skip(1);
+        let (local, state) = (words.next()?, words.nth(1)?);
+        let port = u16::from_str_radix(local.rsplit(':').next()?, 16).ok()?;
+        Some((port, state))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_are_found_by_their_names() {
+        let text =
+            "Tcp: InSegs RetransSegs\nTcp: 7 5\nUdp: InDatagrams InErrors\nUdp: 12 3\nUdpLite: InDatagrams\nUdpLite: 0\n";
+        assert_eq!(find(text, "Udp", "InErrors").expect("there"), 3);
+        assert_eq!(find(text, "Tcp", "RetransSegs").expect("there"), 5);
+        assert!(find(text, "Udp", "InSegs").is_err());
+        assert!(find(text, "Icmp", "InMsgs").is_err());
+    }
+
+    #[test]
+    fn a_listening_socket_is_told_from_a_connected_one() {
+        let table = "  sl  local_address rem_address   st tx_queue rx_queue\n   \
+                     0: 0201000A:1389 00000000:0000 0A 00000000:00000000\n   \
+                     1: 0201000A:138A 0101000A:D431 01 00000000:00000000\n";
+        assert!(is_listening(table, 5001));
+        assert!(!is_listening(table, 5002));
+        assert!(!is_listening(table, 80));
+        assert_eq!(
+            sockets(table).collect::<Vec<_>>(),
+            [(5001, "0A"), (5002, "01")]
+        );
+    }
+}

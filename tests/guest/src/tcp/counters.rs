@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! TCP's own books: what the two stacks count when segments come in another order, are dropped or are sent again.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use anyhow::{Context as _, Result};
+
+use crate::netns;
+use crate::topology::{CLIENT, CONTAINER};
+
+/// Counters that must not grow because of the module when nothing is lost, as they are called in `/proc/net`.
+///
+/// The receiving stack counts the first ones, the sending stack the others.
+pub(crate) const QUIET: [&str; 8] = [
+    "TCPOFOQueue",
+    "TCPBacklogDrop",
+    "TCPRcvQDrop",
+    "InCsumErrors",
+    "TCPSACKReorder",
+    "TCPDSACKRecv",
+    "TCPDSACKOfoRecv",
+    "RetransSegs",
+];
+
+/// The TCP counters of the client and the container, added up.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Counters(BTreeMap<String, u64>);
+
+impl Counters {
+    /// Reads the present values.
+    pub(crate) fn read() -> Result<Self> {
+        let mut sums = BTreeMap::new();
+        for namespace in [CLIENT, CONTAINER] {
+            netns::within(namespace, || {
+                for (file, prefix) in [("netstat", "TcpExt: "), ("snmp", "Tcp: ")] {
+                    let path = format!("/proc/thread-self/net/{file}");
+                    let text = fs::read_to_string(&path).context(path)?;
+                    add(&mut sums, &text, prefix)?;
+                }
+                Ok(())
+            })?;
+        }
+        Ok(Self(sums))
+    }
+
+    /// Returns what was added since `earlier`, by name, without what did not change.
+    pub(crate) fn since(&self, earlier: &Self) -> BTreeMap<String, u64> {
+        let added = self.0.iter().filter_map(|(name, &now)| {
+            let before = earlier.0.get(name).copied().unwrap_or(0);
+            let added = now.saturating_sub(before);
+            (added > 0).then(|| (name.clone(), added))
+        });
+        added.collect()
+    }
+}
+
+/// Adds the counters of a pair of lines, one with names and one with values.
+fn add(sums: &mut BTreeMap<String, u64>, text: &str, prefix: &str) -> Result<()> {
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix(prefix));
+    let (names, values) = lines
+        .next()
+        .zip(lines.next())
+        .with_context(|| format!("no lines {prefix:?} in:\n{text}"))?;
+    for (name, value) in names.split(' ').zip(values.split(' ')) {
+        // One of them is a limit that is negative if there is none.
+        if let Ok(value) = value.parse::<u64>() {
+            *sums.entry(name.to_owned()).or_default() += value;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_two_namespaces_are_added_up() {
+        let text = "Tcp: RtoMin MaxConn RetransSegs\nTcp: 200 -1 3\nUdp: A\nUdp: 1\n";
+        let mut sums = BTreeMap::new();
+        add(&mut sums, text, "Tcp: ").unwrap();
+        add(&mut sums, text, "Tcp: ").unwrap();
+        assert_eq!(sums.get("RetransSegs"), Some(&6));
+        assert_eq!(sums.get("MaxConn"), None);
+        assert!(add(&mut sums, text, "TcpExt: ").is_err());
+    }
+}

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The client's end of the streams: a thread for each, as fast as TCP lets it.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::{bail, ensure, Context as _, Result};
+use nix::sys::sendfile::sendfile64;
+
+use super::pattern;
+use crate::{cpu, netns, topology};
+
+/// Bytes handed to the kernel by one system call.
+const CHUNK_BYTES: usize = 64 << 10;
+/// How long one system call may wait for room.
+const STUCK: Duration = Duration::from_secs(15);
+
+/// How the streams are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Writing {
+    /// From memory.
+    #[default]
+    Write,
+    /// With `sendfile`, from a file of so many bytes: the stream has no more.
+    Sendfile(u64),
+}
+
+#[derive(Debug)]
+struct Shared {
+    /// Where every stream ends; may be lowered while it is written.
+    limit: AtomicU64,
+    written: AtomicU64,
+}
+
+/// The running writers.
+pub(crate) struct Writers {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<Result<u64>>>,
+}
+
+impl Writers {
+    /// Connects to each of the addresses and begins to write without end.
+    pub(crate) fn start(to: Vec<SocketAddr>, writing: Writing) -> Self {
+        let shared = Arc::new(Shared {
+            limit: AtomicU64::new(u64::MAX),
+            written: AtomicU64::new(0),
+        });
+        let threads = to
+            .into_iter()
+            .zip(0..)
+            .map(|(to, flow)| {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || write(to, flow, writing, &shared))
+            })
+            .collect();
+        Self { shared, threads }
+    }
+
+    /// Returns how many bytes the kernel has taken, of all streams.
+    pub(crate) fn written(&self) -> u64 {
+        self.shared.written.load(Ordering::Relaxed)
+    }
+
+    /// Lets every stream come to at least `bytes` (exactly, if it is not there yet), then ends it.
+    pub(crate) fn stop_at(&self, bytes: u64) {
+        self.shared.limit.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Tells whether a writer has ended, well or badly.
+    pub(crate) fn ended(&self) -> bool {
+        self.threads.iter().any(JoinHandle::is_finished)
+    }
+
+    /// Waits for the end and returns how many bytes were written.
+    pub(crate) fn join(self) -> Result<u64> {
+        let mut written = 0;
+        let mut first_error = None;
+        for thread in self.threads {
+            match thread.join() {
+                Ok(Ok(bytes)) => written += bytes,
+                Ok(Err(error)) => first_error = first_error.or(Some(error)),
+                Err(_) => bail!("a writing thread panicked"),
+            }
+        }
+        first_error.map_or(Ok(written), Err)
+    }
+}
+
+fn write(to: SocketAddr, flow: u16, writing: Writing, shared: &Shared) -> Result<u64> {
+    cpu::pin(cpu::SENDER)?;
+    netns::enter(topology::CLIENT)?;
+    let file = match writing {
+        Writing::Write => None,
+        Writing::Sendfile(bytes) => Some((prepare_file(flow, bytes)?, bytes)),
+    };
+    let mut socket = TcpStream::connect_timeout(&to, STUCK)
+        .with_context(|| format!("cannot connect to {to}"))?;
+    socket.set_write_timeout(Some(STUCK))?;
+    socket.set_read_timeout(Some(STUCK))?;
+    let mut buffer = vec![0; CHUNK_BYTES];
+    let (start, mut written) = (pattern::start(flow), 0);
+    loop {
+        let left = shared.limit.load(Ordering::Relaxed).saturating_sub(written);
+        // CAST: not more than fits a buffer.
+        let wanted = left.min(CHUNK_BYTES as u64) as usize;
+        if wanted == 0 {
+            break;
+        }
+        let taken = match &file {
+            None => {
+                pattern::fill(start + written, &mut buffer[..wanted]);
+                socket.write(&buffer[..wanted]).context("cannot send")?
+            }
+            Some((file, bytes)) => {
+                ensure!(
+                    written < *bytes,
+                    "the stream came to the end of its file of {bytes} bytes"
+                );
+                let mut offset = i64::try_from(written)?;
+                sendfile64(&socket, file, Some(&mut offset), wanted).context("cannot sendfile")?
+            }
+        };
+        written += taken as u64;
+        shared.written.fetch_add(taken as u64, Ordering::Relaxed);
+    }
+    socket
+        .shutdown(Shutdown::Write)
+        .context("cannot shut down")?;
+    // The other end closes once it has read everything.
+    let answer = socket.read(&mut buffer).context("the stream's end")?;
+    ensure!(answer == 0, "the reader sent {answer} bytes");
+    Ok(written)
+}
+
+/// Returns a file in memory with the first bytes of a stream.
+fn prepare_file(flow: u16, bytes: u64) -> Result<File> {
+    let path = format!("/tmp/stream-{flow}");
+    let mut file = File::create(&path).with_context(|| format!("cannot create {path}"))?;
+    let mut chunk = vec![0; CHUNK_BYTES];
+    let mut offset = 0;
+    while offset < bytes {
+        pattern::fill(pattern::start(flow) + offset, &mut chunk);
+        file.write_all(&chunk)?;
+        offset += CHUNK_BYTES as u64;
+    }
+    let file = File::open(&path)?;
+    // It lives for as long as it is open.
+    std::fs::remove_file(&path)?;
+    Ok(file)
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a reader has to know about a row, beyond what its columns say.
+
+use mflow_protocol::bench::{Case, Load, Server, Stack, Transport};
+
+/// The spread of the primary figure from which a row has to say why.
+pub(super) const SPREAD_MAX: f64 = 0.05;
+
+/// Below this size an application that takes a write at a time does more than the stack.
+const SMALL_BYTES: usize = 1_024;
+
+/// Returns what is to be said about a row that was measured, if anything is.
+pub(super) fn of(case: &Case, spread: f64, saturated: bool) -> Option<String> {
+    let mut notes = Vec::new();
+    match case.load {
+        Load::Frames { .. } => {}
+        Load::Iperf3 { bytes, .. } => {
+            notes.push("a message in messages/s is a wire packet, because TCP joins writes into full segments");
+            if bytes < SMALL_BYTES {
+                notes.push(
+                    "iperf3's server reads as little at a time as its client writes, so the application's core is the busiest",
+                );
+            }
+        }
+        Load::Sockperf { transport, .. } => {
+            notes.push("latency is half a round trip of the slowest client, over its whole life");
+            if transport == Transport::Tcp {
+                notes.push("sockperf's messages end at 65,507 bytes");
+                notes.push("a message in messages/s is a wire packet");
+            }
+        }
+        Load::Requests { server, .. } => {
+            notes.push("a message in messages/s is a request");
+            if server == Server::Memcached {
+                notes.push("memcaslap counts latencies in classes, of which the upper end is shown: up to twice too high");
+            }
+        }
+    }
+    let from_inside = !matches!(case.load, Load::Frames { .. });
+    if from_inside && !saturated {
+        notes
+            .push("the clients in the guest and the emulated wire are the limit, not the receiver");
+    }
+    if spread > SPREAD_MAX {
+        notes.push(match (saturated, &case.stack) {
+            (false, _) => {
+                "spread above 5 %: a core with time to spare pays a wake-up for as many packets as happen to wait"
+            }
+            (true, Stack::Rps { .. }) => {
+                "spread above 5 %: how many packets an interrupt between cores finds depends on which of them the host runs"
+            }
+            (true, Stack::Mflow { .. }) => {
+                "spread above 5 %: how much waits for a lane depends on which of the emulated CPUs the host runs"
+            }
+            (true, _) => "spread above 5 %: the host was busy with something else",
+        });
+    }
+    (!notes.is_empty()).then(|| notes.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn case(load: Load) -> Case {
+        Case {
+            stack: Stack::Vanilla,
+            load,
+            windows: 3,
+            window_ms: 2000,
+        }
+    }
+
+    #[test]
+    fn plain_rows_need_no_words() {
+        let frames = case(Load::Frames {
+            flows: 3,
+            bytes: 16,
+        });
+        assert_eq!(of(&frames, 0.05, true), None);
+        assert!(of(&frames, 0.051, true).is_some_and(|note| note.contains("the host was busy")));
+        assert!(of(&frames, 0.051, false).is_some_and(|note| note.contains("time to spare")));
+    }
+
+    #[test]
+    fn who_is_the_limit_is_said() {
+        let limit = |saturated| {
+            let flows = case(Load::Iperf3 {
+                flows: 5,
+                bytes: 4_096,
+            });
+            of(&flows, 0.0, saturated).is_some_and(|note| note.contains("not the receiver"))
+        };
+        assert!(limit(false) && !limit(true));
+    }
+
+    #[test]
+    fn the_unit_of_tcp_is_said() {
+        let note = |bytes| of(&case(Load::Iperf3 { flows: 1, bytes }), 0.0, true);
+        assert!(note(16).is_some_and(|note| note.contains("full segments; iperf3's server")));
+        assert!(note(65_536)
+            .is_some_and(|note| note.contains("wire packet") && !note.contains("server")));
+    }
+}
