@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The few declarations of QEMU's plug-in interface that are needed (`qemu-plugin.h`), as they stand in QEMU 9.1 to 11.
+//! The few declarations of QEMU's plug-in interface that are needed (`qemu-plugin.h`), as they stand since QEMU 9.1.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-/// The version of the interface these declarations are of: 3 came with QEMU 9.1.
-pub(crate) const VERSION: c_int = 3;
+/// The version of the interface these declarations are of: 3 came with QEMU 9.1, 7 is that of 11.1.
+pub(crate) const VERSION: c_int = if cfg!(feature = "api-7") { 7 } else { 3 };
 
 /// `QEMU_PLUGIN_CB_NO_REGS`: the callback reads no registers.
 pub(crate) const NO_REGISTERS: c_int = 0;
@@ -52,13 +52,17 @@ pub(crate) struct Counter {
     pub(crate) offset: usize,
 }
 
+#[cfg(not(feature = "api-7"))]
 pub(crate) type TranslationCallback = extern "C" fn(PluginId, *mut Block);
+#[cfg(feature = "api-7")]
+pub(crate) type TranslationCallback = extern "C" fn(*mut Block, *mut c_void);
 pub(crate) type ExecutionCallback = extern "C" fn(c_uint, *mut c_void);
 
 extern "C" {
     pub(crate) fn qemu_plugin_register_vcpu_tb_trans_cb(
         id: PluginId,
         callback: TranslationCallback,
+        #[cfg(feature = "api-7")] user_data: *mut c_void,
     );
     pub(crate) fn qemu_plugin_tb_n_insns(block: *const Block) -> usize;
     pub(crate) fn qemu_plugin_tb_vaddr(block: *const Block) -> u64;

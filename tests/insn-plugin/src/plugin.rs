@@ -115,12 +115,29 @@ fn install(id: PluginId, info: &Info, arguments: &[String]) -> Result<(), String
         return Err("it can only be loaded once".to_owned());
     }
     // SAFETY: the callback is a function and stays one; `id` is the one QEMU gave us.
-    unsafe { api::qemu_plugin_register_vcpu_tb_trans_cb(id, translated) };
+    unsafe {
+        api::qemu_plugin_register_vcpu_tb_trans_cb(
+            id,
+            on_translation,
+            #[cfg(feature = "api-7")]
+            ptr::null_mut(),
+        )
+    };
     Ok(())
 }
 
+#[cfg(not(feature = "api-7"))]
+extern "C" fn on_translation(_id: PluginId, block: *mut Block) {
+    translated(block);
+}
+
+#[cfg(feature = "api-7")]
+extern "C" fn on_translation(block: *mut Block, _user_data: *mut c_void) {
+    translated(block);
+}
+
 /// Called by QEMU when it has translated a block, before the block runs; on any CPU's thread.
-extern "C" fn translated(_id: PluginId, block: *mut Block) {
+fn translated(block: *mut Block) {
     let Some(plugin) = PLUGIN.get() else { return };
     // SAFETY: QEMU keeps the block alive during this call.
     let (address, count) = unsafe {

@@ -11,7 +11,7 @@ use crate::layout::command_name;
 use crate::memory_keys::MemoryKeys;
 use crate::objects::Objects;
 use crate::packet::{strip_tag, Headers};
-use crate::port::{Port, Traffic};
+use crate::port::{Counted, Port, Traffic};
 use crate::receive::{syndrome, Delivery, ReceiveQueue, Received, State};
 use crate::rss::{Hash, Hashing};
 use crate::steering::Steering;
@@ -219,12 +219,17 @@ impl Device {
 
     /// The driver reads registers.
     pub fn read(&mut self, offset: u64, into: &mut [u8]) {
-        // One read is one register; a longer one is several.
-        for (index, part) in into.chunks_mut(4).enumerate() {
-            let value = self
-                .register(offset.wrapping_add(index as u64 * 4))
-                .to_be_bytes();
-            part.copy_from_slice(&value[..part.len()]);
+        // One read is one register, or a byte of it; a longer one is several.
+        let mut word = None;
+        for (index, byte) in into.iter_mut().enumerate() {
+            let at = offset.wrapping_add(index as u64);
+            let value = match word {
+                Some((start, value)) if start == at & !3 => value,
+                _ => self.register(at & !3),
+            };
+            word = Some((at & !3, value));
+            // CAST: two bits.
+            *byte = value.to_be_bytes()[(at & 3) as usize];
         }
     }
 
@@ -347,10 +352,7 @@ impl Device {
             {
                 queue.fail(bus, &mut self.events, number, syndrome::PROTECTION);
             }
-            let mut counted = Counted {
-                bus,
-                port: &mut self.port,
-            };
+            let mut counted = Counted::new(bus, &mut self.port);
             let (count, _left) = queue.run(
                 &mut counted,
                 &mut self.keys,
@@ -475,37 +477,5 @@ impl Device {
         // The first and only port.
         put(&mut data, 8, &[1 << 4]);
         self.events.tell(bus, event::PORT_CHANGE, subkind, &data);
-    }
-}
-
-/// A bus that counts frames.
-struct Counted<'a> {
-    bus: &'a mut dyn Bus,
-    port: &'a mut Port,
-}
-
-impl Bus for Counted<'_> {
-    fn dma_read(&mut self, address: u64, into: &mut [u8]) -> Result<(), crate::bus::BusError> {
-        self.bus.dma_read(address, into)
-    }
-
-    fn dma_write(&mut self, address: u64, from: &[u8]) -> Result<(), crate::bus::BusError> {
-        self.bus.dma_write(address, from)
-    }
-
-    fn raise_msix(&mut self, vector: u16) {
-        self.bus.raise_msix(vector);
-    }
-
-    fn now_ns(&mut self) -> u64 {
-        self.bus.now_ns()
-    }
-
-    fn tx_frame(&mut self, frame: &[u8]) {
-        // A link that is down takes frames and loses them.
-        if self.port.up {
-            self.port.count_sent(frame);
-            self.bus.tx_frame(frame);
-        }
     }
 }

@@ -2,6 +2,7 @@
 
 //! The port: link, frame sizes, addresses, and what has passed.
 
+use crate::bus::{Bus, BusError};
 use crate::field::{put, Field};
 use crate::layout::{
     access_register_in, eth_2819_cntrs_grp_data_layout as sizes,
@@ -267,6 +268,44 @@ impl Port {
             {
                 self.mac = mac;
             }
+        }
+    }
+}
+
+/// A bus that counts frames.
+pub(crate) struct Counted<'a> {
+    bus: &'a mut dyn Bus,
+    port: &'a mut Port,
+}
+
+impl<'a> Counted<'a> {
+    pub(crate) fn new(bus: &'a mut dyn Bus, port: &'a mut Port) -> Self {
+        Self { bus, port }
+    }
+}
+
+impl Bus for Counted<'_> {
+    fn dma_read(&mut self, address: u64, into: &mut [u8]) -> Result<(), BusError> {
+        self.bus.dma_read(address, into)
+    }
+
+    fn dma_write(&mut self, address: u64, from: &[u8]) -> Result<(), BusError> {
+        self.bus.dma_write(address, from)
+    }
+
+    fn raise_msix(&mut self, vector: u16) {
+        self.bus.raise_msix(vector);
+    }
+
+    fn now_ns(&mut self) -> u64 {
+        self.bus.now_ns()
+    }
+
+    fn tx_frame(&mut self, frame: &[u8]) {
+        // A link that is down takes frames and loses them.
+        if self.port.up {
+            self.port.count_sent(frame);
+            self.bus.tx_frame(frame);
         }
     }
 }

@@ -56,7 +56,7 @@ impl Session {
             needs.push(Need::Applications);
         }
         setup::ensure(&needs)?;
-        let library = plugin::build()?;
+        let library = plugin::build(hardware.nic)?;
         // CAST: ten.
         let needed = cpus::NEEDED_TO_BENCH as u16;
         let hardware = Hardware {

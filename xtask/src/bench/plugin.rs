@@ -11,6 +11,7 @@ use crate::setup::qemu::{self, Qemu, Wish};
 use crate::setup::rust;
 use crate::step::Step;
 use crate::tools;
+use crate::vm::Nic;
 
 /// The plug-in's counters are per CPU, which QEMU's interface has since 9.1; the suite is the same as for safe threads.
 pub(super) const COUNTING: Wish = Wish {
@@ -18,24 +19,35 @@ pub(super) const COUNTING: Wish = Wish {
     ..qemu::SAFE_THREADS
 };
 
-/// Returns the plug-in, built first if it has to be.
-pub(super) fn build() -> Result<PathBuf> {
-    qemu::ensure(&COUNTING)?;
-    check(Qemu::find(&COUNTING).map(|qemu| qemu.version).as_deref())?;
-    let target_dir = paths::project().join("target/plugin");
+/// The first QEMU that only takes plug-ins made for its own interface.
+const NEW_INTERFACE: &str = "11.1";
+
+/// Returns the plug-in for the QEMU that runs a guest with this NIC, built first if it has to be.
+pub(super) fn build(nic: Nic) -> Result<PathBuf> {
+    let wish = wish(nic);
+    qemu::ensure(wish)?;
+    let qemu = Qemu::find(wish).map(|qemu| qemu.version);
+    check(qemu.as_deref(), wish.least)?;
+    let is_new = tools::at_least(&qemu_version(nic), NEW_INTERFACE);
+    let target_dir = paths::project().join(if is_new {
+        "target/plugin-7"
+    } else {
+        "target/plugin"
+    });
     Step::new("build the counting plug-in", "plugin-build").run(
         rust::command("cargo")?
             .current_dir(paths::project())
             .args(["build", "--release", "--locked", "--package"])
-            .args(["mflow-insn-plugin", "--target-dir"])
+            .arg("mflow-insn-plugin")
+            .args(is_new.then_some("--features=api-7"))
+            .arg("--target-dir")
             .arg(&target_dir),
     )?;
     Ok(target_dir.join("release/libmflow_insn_plugin.so"))
 }
 
 /// Fails if a QEMU of this version cannot count.
-fn check(version: Option<&str>) -> Result<()> {
-    let least = COUNTING.least;
+fn check(version: Option<&str>, least: &str) -> Result<()> {
     match version {
         Some(version) if tools::at_least(version, least) => Ok(()),
         Some(version) => bail!(
@@ -46,8 +58,15 @@ fn check(version: Option<&str>) -> Result<()> {
 }
 
 /// Returns the version of the QEMU that counts.
-pub(super) fn qemu_version() -> String {
-    Qemu::find(&COUNTING).map_or_else(|| "unknown".to_owned(), |qemu| qemu.version)
+pub(super) fn qemu_version(nic: Nic) -> String {
+    Qemu::find(wish(nic)).map_or_else(|| "unknown".to_owned(), |qemu| qemu.version)
+}
+
+fn wish(nic: Nic) -> &'static Wish {
+    match nic {
+        Nic::Virtio => &COUNTING,
+        Nic::Mlx5 | Nic::Mlx5Striding => &qemu::VFIO_USER,
+    }
 }
 
 #[cfg(test)]
@@ -56,10 +75,12 @@ mod tests {
 
     #[test]
     fn an_old_qemu_is_refused_in_one_sentence() {
-        assert!(check(Some("9.1.0")).is_ok());
-        assert!(check(Some("10.0.13")).is_ok());
+        assert!(check(Some("9.1.0"), COUNTING.least).is_ok());
+        assert!(check(Some("10.0.13"), COUNTING.least).is_ok());
         for version in [None, Some("7.2.22"), Some("9.0.4")] {
-            let error = check(version).expect_err("too old").to_string();
+            let error = check(version, COUNTING.least)
+                .expect_err("too old")
+                .to_string();
             assert!(error.contains("QEMU 9.1 or newer") && error.contains("cargo xtask setup"));
             assert_eq!(error.lines().count(), 1);
         }

@@ -47,7 +47,7 @@ pub(super) fn all(options: &Options) -> Result<Measured> {
     let mut failures = Vec::new();
     let mut provenance = Provenance {
         commit: commit(),
-        qemu: plugin::qemu_version(),
+        qemu: plugin::qemu_version(options.hardware.nic),
         ..Provenance::default()
     };
     for (flavor, tasks) in boots.iter().filter(|(_, tasks)| !tasks.is_empty()) {

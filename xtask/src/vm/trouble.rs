@@ -63,7 +63,16 @@ const MARKERS: &[(&str, &str)] = &[
         "a device is still referenced after its removal",
     ),
     ("new suspected memory leaks", "a memory leak (kmemleak)"),
+    (
+        "stalled pool shutdown",
+        "a driver's pool never got all its pages back",
+    ),
     ("Bad page state", "memory corruption"),
+    (
+        "leak of a command resource",
+        "a command of the ConnectX driver was not answered",
+    ),
+    ("health compromised", "the ConnectX driver gave its card up"),
     ("list_add corruption", "memory corruption"),
     ("list_del corruption", "memory corruption"),
     ("rust_kernel: panicked", "the module panicked"),

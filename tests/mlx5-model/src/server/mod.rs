@@ -264,7 +264,12 @@ impl ServerBackend for Backend {
             .map_err(io::Error::other)
     }
 
-    fn dma_unmap(&mut self, _: DmaUnmapFlags, address: u64, size: u64) -> io::Result<()> {
+    fn dma_unmap(&mut self, flags: DmaUnmapFlags, address: u64, size: u64) -> io::Result<()> {
+        let (address, size) = if flags.contains(DmaUnmapFlags::UNMAP_ALL) {
+            (0, u64::MAX)
+        } else {
+            (address, size)
+        };
         lock(&self.slot).guest.unmap(address, size);
         Ok(())
     }

@@ -302,6 +302,10 @@ fn faults_happen_as_often_as_they_are_asked_for() {
     // A broken queue takes nothing.
     assert_eq!(driver.receive(&frame(60, 1)), Receive::Taken);
     assert_eq!(driver.entry(path.completions, 2)[63], 0xf1);
+    driver.device.inject(&mut driver.machine, Fault::Health(7));
+    let mut byte = [0];
+    driver.device.read(0x23d, &mut byte);
+    assert_eq!(byte, [7]);
     driver
         .device
         .inject(&mut driver.machine, Fault::Link(false));
