@@ -297,6 +297,7 @@ static void mflow_tcp_run(struct sock *sk, struct sk_buff_head *run)
 			sk_backlog_rcv(sk, skb);
 		} else if (tcp_add_backlog(sk, skb, &reason)) {
 			/* It has given up the lock. */
+			__release(&sk->sk_lock.slock);
 			sk_drops_add(sk, skb);
 			sk_skb_reason_drop(sk, skb, reason);
 			bh_lock_sock_nested(sk);
