@@ -180,8 +180,8 @@ impl Options {
             (_, true) => Scale {
                 main: 10_000,
                 other: 2_000,
-                tcp_main_bytes: 4 << 20,
-                tcp_bytes: 1 << 20,
+                tcp_main_bytes: 8 << 20,
+                tcp_bytes: 3 << 20,
             },
             _ => Scale {
                 main: 100_000,

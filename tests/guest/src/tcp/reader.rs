@@ -18,6 +18,7 @@ use nix::unistd::{pipe, read};
 
 use super::book::{Book, Pieces};
 use super::raw::{self, Ring};
+use super::sockmap::Sockmap;
 
 /// Bytes asked for at once.
 const BUFFER_BYTES: usize = 64 << 10;
@@ -59,13 +60,15 @@ pub(crate) enum Style {
     Threads,
     /// `io_uring`.
     IoUring,
+    /// A socket in a sockmap.
+    Sockmap,
     /// A reader that lets the window fill up again and again.
     Slow,
 }
 
 impl Style {
     /// All of them.
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::Blocking,
         Self::Epoll,
         Self::Poll,
@@ -75,6 +78,7 @@ impl Style {
         Self::SmallBuffer,
         Self::Threads,
         Self::IoUring,
+        Self::Sockmap,
         Self::Slow,
     ];
 
@@ -90,6 +94,7 @@ impl Style {
             Self::SmallBuffer => "small-buffer",
             Self::Threads => "threads",
             Self::IoUring => "io-uring",
+            Self::Sockmap => "sockmap",
             Self::Slow => "slow",
         }
     }
@@ -107,6 +112,10 @@ impl Style {
     pub(crate) fn read(self, socket: &TcpStream, book: &mut Book<'_>) -> Result<()> {
         match self {
             Self::Blocking | Self::SmallBuffer => blocking(socket, book, |_| {}),
+            Self::Sockmap => {
+                let _in_map = Sockmap::with(socket)?;
+                blocking(socket, book, |_| {})
+            }
             Self::Slow => {
                 let mut rested = book.taken();
                 blocking(socket, book, |taken| {

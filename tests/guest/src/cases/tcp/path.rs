@@ -2,6 +2,8 @@
 
 //! What can be on a stream's way: a wire that misbehaves, jumbo frames, tcpdump, devices that move packets to other CPUs.
 
+use std::time::Duration;
+
 use anyhow::{ensure, Result};
 
 use crate::cases::capture::{self, Background};
@@ -12,6 +14,9 @@ use crate::outcome::Outcome;
 use crate::rig::{self, Rig};
 use crate::tcp::stream::{self, Plan};
 use crate::topology::{self, CLIENT, CONTAINER};
+
+/// How long the wire misbehaves at least; then it goes on to.
+const AT_WORK: Duration = Duration::from_millis(300);
 
 /// Something that a wire can do to a packet, and the counter of TCP that tells.
 struct Misdeed {
@@ -34,7 +39,7 @@ const MISDEEDS: &[Misdeed] = &[
     Misdeed {
         name: "duplicate",
         netem: "duplicate 5%",
-        counter: "TCPDSACKRecv",
+        counter: "TCPDSACKOldSent",
     },
 ];
 
@@ -66,7 +71,8 @@ pub(super) fn cases() -> Vec<Case> {
 
 fn misbehave(rig: &Rig, misdeed: &Misdeed) -> Result<Outcome> {
     let plan = Plan {
-        bytes: rig.scale.tcp_bytes / 4,
+        // Enough for each lane to have its turn.
+        bytes: (rig.scale.tcp_bytes / 4).max(2 << 20),
         ..rig.tcp_plan()
     };
     // The sender as it is: what is lost at the end of the stream is found missing by time only.
@@ -75,11 +81,12 @@ fn misbehave(rig: &Rig, misdeed: &Misdeed) -> Result<Outcome> {
     command::run(&format!(
         "ip netns exec {CLIENT} ethtool -K vxlan0 tso off gso off"
     ))?;
-    let set = |verb: &str, what: &str| {
-        topology::client_tc(&format!("qdisc {verb} dev vxlan0 root {what}"))
-    };
-    let outcome = stream::measure(&plan, |_| {
-        set("add", &format!("netem limit 100000 {}", misdeed.netem))
+    let outcome = stream::measure(&plan, |live| {
+        topology::client_tc(&format!(
+            "qdisc add dev vxlan0 root netem limit 100000 {}",
+            misdeed.netem
+        ))?;
+        live.flow_for(AT_WORK)
     })?;
     outcome.judge(|outcome| {
         let seen = outcome.tcp.get(misdeed.counter).copied().unwrap_or(0);

@@ -186,7 +186,7 @@ fn nginx(rig: &Rig) -> Result<()> {
             content.len(),
             pattern::mismatch(0, &fetched)
         );
-        if mflow::flows_split()? > before {
+        if !rig.mflow || mflow::flows_split()? > before {
             break;
         }
     }

@@ -22,8 +22,10 @@ use crate::topology::Family;
 const REQUEST: u8 = 1;
 const BULK: u8 = 0;
 const REQUEST_BYTES: usize = 128;
-/// Requests that are measured.
-const REQUESTS: usize = 600;
+/// Requests that are measured at a time.
+const REQUESTS: usize = 300;
+/// How often, with and without the module in turn; the best of each is compared, because the host has other work, too.
+const ROUNDS: usize = 3;
 /// Not answered: what makes the flow fast enough to be split.
 const BULK_BYTES: usize = 256 << 10;
 /// How long the flow may take until it is split.
@@ -55,29 +57,37 @@ pub(super) fn cases() -> Vec<Case> {
 fn compare(rig: &Rig, batch_pkts: u32) -> Result<Outcome> {
     let knobs = Knobs {
         batch_pkts,
+        // Few requests a second are enough for the flow to stay split.
+        min_flow_pps: 10,
         ..Knobs::default()
     };
     rig.prepare_tcp(&rig.tcp_plan(), &knobs)?;
-    mflow::unload()?;
-    let (vanilla, _) = exchange(false)?;
-    rig.prepare_tcp(&rig.tcp_plan(), &knobs)?;
-    let (split, outcome) = exchange(true)?;
-    outcome.judge(|outcome| {
-        outcome.require_no_deadline()?;
-        let carried = outcome.counter("lane_pkts")?;
-        ensure!(
-            carried >= REQUESTS as u64 * 9 / 10,
-            "the lanes carried {carried} packets of {REQUESTS} requests: the flow was not split any more"
-        );
-        let most = vanilla * MOST_TIMES + MOST_MORE;
-        ensure!(
-            split <= most,
-            "half of the answers took more than {} us, {} us without the module",
-            split.as_micros(),
-            vanilla.as_micros()
-        );
-        rig::settle()
-    })
+    let (mut vanilla, mut split) = (Duration::MAX, Duration::MAX);
+    let mut last = Outcome::default();
+    for _ in 0..ROUNDS {
+        mflow::unload()?;
+        vanilla = vanilla.min(exchange(false)?.0);
+        mflow::load(&knobs)?;
+        let (median, outcome) = exchange(true)?;
+        split = split.min(median);
+        last = outcome.judge(|outcome| {
+            outcome.require_no_deadline()?;
+            let carried = outcome.counter("lane_pkts")?;
+            ensure!(
+                carried >= REQUESTS as u64 * 9 / 10,
+                "the lanes carried {carried} packets of {REQUESTS} requests: the flow was not split any more"
+            );
+            rig::settle()
+        })?;
+    }
+    let most = vanilla * MOST_TIMES + MOST_MORE;
+    ensure!(
+        split <= most,
+        "half of the answers took more than {} us, {} us without the module",
+        split.as_micros(),
+        vanilla.as_micros()
+    );
+    Ok(last)
 }
 
 /// Returns the median time from request to answer.
