@@ -6,7 +6,6 @@
 //! does not end at all is a failure, whatever was said before.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::ffi::OsString;
 use std::fs::{self, File};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
@@ -21,11 +20,12 @@ use serde::Serialize;
 use tempfile::TempDir;
 
 use super::initramfs;
+use super::instruments::{wire, Instruments};
 use super::mlx5::{Cards, Server};
 use super::serial::Serial;
 use super::trouble::{self, Excerpt, Trouble};
 use crate::paths;
-use crate::setup::qemu::{self, Wish};
+use crate::setup::qemu;
 use crate::step;
 
 /// How often the ports of a running guest are looked at.
@@ -119,21 +119,6 @@ pub(crate) enum Event {
     Exit(i32),
     /// The guest is dead without a verdict, or had to be stopped.
     Trouble(Trouble),
-}
-
-/// What a measurement adds to a machine.
-#[derive(Debug)]
-pub(crate) struct Instruments {
-    /// A plug-in of QEMU, with its arguments.
-    plugin: OsString,
-    /// QEMU's end of the wire of a third NIC.
-    wire: UnixStream,
-    /// The socket that a fourth serial port connects to.
-    credit: PathBuf,
-    /// Programs of the host that no other guest needs.
-    programs: Vec<&'static str>,
-    /// The QEMU that has the plug-in's interface.
-    qemu: Wish,
 }
 
 /// A running guest.
@@ -262,45 +247,6 @@ impl Machine {
             ]);
         }
         command
-    }
-}
-
-/// Returns the two ends of a wire for QEMU to inherit.
-///
-/// It is a stream with flow control rather than a QEMU hub: a hub that is asked to deliver to a NIC without room puts the
-/// frame into a queue, and later frames may overtake it there. What this wire carries stays in order and is never lost.
-fn wire() -> Result<[UnixStream; 2]> {
-    let (one, other) = UnixStream::pair()?;
-    for end in [&one, &other] {
-        inherit(end)?;
-    }
-    Ok([one, other])
-}
-
-/// Lets QEMU have this end of a wire.
-fn inherit(end: &UnixStream) -> Result<()> {
-    rustix::io::fcntl_setfd(end, rustix::io::FdFlags::empty())?;
-    Ok(())
-}
-
-impl Instruments {
-    /// Returns the instruments, and our end of the third NIC's wire.
-    pub(crate) fn new(
-        plugin: OsString,
-        credit: PathBuf,
-        programs: Vec<&'static str>,
-        qemu: Wish,
-    ) -> Result<(Self, UnixStream)> {
-        let (ours, wire) = UnixStream::pair()?;
-        inherit(&wire)?;
-        let instruments = Self {
-            plugin,
-            wire,
-            credit,
-            programs,
-            qemu,
-        };
-        Ok((instruments, ours))
     }
 }
 

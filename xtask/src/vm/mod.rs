@@ -5,6 +5,7 @@
 mod cpio;
 mod guest;
 mod initramfs;
+mod instruments;
 mod machine;
 mod mlx5;
 mod programs;
@@ -20,9 +21,8 @@ use std::time::Duration;
 use anyhow::{bail, Result};
 
 pub(crate) use self::guest::build as build_guest;
-pub(crate) use self::machine::{
-    Accel, Event, Instruments, Machine, Nics, Order, Terminal, Threads, Vm,
-};
+pub(crate) use self::instruments::Instruments;
+pub(crate) use self::machine::{Accel, Event, Machine, Nics, Order, Terminal, Threads, Vm};
 pub(crate) use self::mlx5::{layouts, Cards};
 pub(crate) use self::trouble::Trouble;
 

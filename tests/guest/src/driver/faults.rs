@@ -33,11 +33,6 @@ pub(super) fn cases() -> Vec<Case> {
             run: |_| repaired("0 send-error", "tx_recover"),
         },
         Case {
-            name: "fault-health",
-            proves: "the driver tells of a card that says it is not well, and goes on",
-            run: health,
-        },
-        Case {
             name: "fault-stall",
             proves: "a card that does nothing for a second loses nothing that matters",
             run: stall,
@@ -87,18 +82,6 @@ fn repaired(fault: &str, counter: &str) -> Result<()> {
         "nothing arrives after the repair"
     );
     Ok(())
-}
-
-fn health(_: &Options) -> Result<()> {
-    link::up()?;
-    let told = || Ok(command::run("dmesg")?.contains("Health issue observed"));
-    ensure!(!told()?, "there was a complaint before");
-    link::order("0 health 1");
-    // The driver looks every two seconds.
-    command::wait_until("the driver tells", told)?;
-    link::ping(10, 56)?;
-    link::order("0 health 0");
-    link::ping(10, 56)
 }
 
 fn stall(_: &Options) -> Result<()> {
