@@ -44,9 +44,12 @@ pub(super) fn of(case: &Case, spread: f64, saturated: bool) -> Option<String> {
         }
     }
     let from_inside = !matches!(case.load, Load::Frames { .. });
-    if from_inside && !saturated {
-        notes
-            .push("the clients in the guest and the emulated wire are the limit, not the receiver");
+    if !saturated {
+        notes.push(if from_inside {
+            "the clients in the guest and the emulated wire are the limit, not the receiver"
+        } else {
+            "more emulated CPUs have work than the host has cores, so at times each waits for the others"
+        });
     }
     if spread > SPREAD_MAX {
         notes.push(match (saturated, &case.stack) {
@@ -99,6 +102,11 @@ mod tests {
             of(&flows, 0.0, saturated).is_some_and(|note| note.contains("not the receiver"))
         };
         assert!(limit(false) && !limit(true));
+        let frames = case(Load::Frames {
+            flows: 3,
+            bytes: 16,
+        });
+        assert!(of(&frames, 0.0, false).is_some_and(|note| note.contains("the host has cores")));
     }
 
     #[test]
