@@ -73,12 +73,16 @@ struct mflow_ops {
  * @lane_stack:	a stack address at the start of that poll
  * @depth:	nested run-to-completion receive calls
  * @stack_max_bytes: deepest stack seen at a merge point, from @lane_stack on
+ * @run_sk:	the socket to which a run of segments is being delivered, or NULL
+ * @run_ready:	what its reader is told at the end of the run: that there is data
  */
 struct mflow_cpu {
 	void		*lane;
 	unsigned long	lane_stack;
 	unsigned int	depth;
 	unsigned int	stack_max_bytes;
+	struct sock	*run_sk;
+	bool		run_ready;
 };
 
 #ifdef CONFIG_MFLOW_HOOKS
@@ -98,6 +102,7 @@ bool __mflow_merge(struct sock *sk, struct sk_buff *skb);
 bool __mflow_merge_tcp(struct sock *sk, struct sk_buff *skb, bool refcounted);
 void __mflow_note_queued(struct sk_buff *skb);
 bool __mflow_drain(struct sock *sk);
+bool __mflow_ready_later(struct sock *sk);
 void mflow_napi_init(struct napi_struct *napi);
 void mflow_napi_del(struct napi_struct *napi);
 bool __mflow_gro_alone(struct napi_struct *napi, const struct sk_buff *skb);
@@ -164,6 +169,12 @@ static inline bool mflow_merge_tcp(struct sock *sk, struct sk_buff *skb,
 static inline bool mflow_drain(struct sock *sk)
 {
 	return static_branch_unlikely(&mflow_key) && __mflow_drain(sk);
+}
+
+/* True: the reader is told at the end of the run of segments. */
+static inline bool mflow_ready_later(struct sock *sk)
+{
+	return static_branch_unlikely(&mflow_key) && __mflow_ready_later(sk);
 }
 
 /* A packet whose CPU is settled: RPS must not move it. */
@@ -285,6 +296,11 @@ static inline bool mflow_merge_tcp(struct sock *sk, struct sk_buff *skb,
 }
 
 static inline bool mflow_drain(struct sock *sk)
+{
+	return false;
+}
+
+static inline bool mflow_ready_later(struct sock *sk)
 {
 	return false;
 }
