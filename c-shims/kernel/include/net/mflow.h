@@ -39,8 +39,8 @@ struct sock;
  * struct mflow_ops - what the module does at the hooks
  * @split_napi:	a packet of @source's NAPI is about to enter GRO. Owner of
  *		@skb on true: the module.
- * @split_backlog: the same for packets of @port that never see GRO, where RPS
- *		would choose a CPU.
+ * @split_backlog: the same for packets of @port that never see GRO, or shall be
+ *		split behind it: where RPS would choose a CPU.
  * @napi_flush:	@source's NAPI has handed on all it has for now.
  * @napi_del:	the NAPI goes away; sleeps until nothing refers to it.
  * @want_source: a packet came on an opted-in device through a NAPI that has no
@@ -105,7 +105,7 @@ bool __mflow_drain(struct sock *sk);
 bool __mflow_ready_later(struct sock *sk);
 void mflow_napi_init(struct napi_struct *napi);
 void mflow_napi_del(struct napi_struct *napi);
-bool __mflow_gro_alone(struct napi_struct *napi, const struct sk_buff *skb);
+bool __mflow_gro_alone(struct napi_struct *napi, struct sk_buff *skb);
 int mflow_receive_skb(struct sk_buff *skb);
 void udp_queue_rcv_run(struct sock *sk, struct sk_buff_head *run);
 
@@ -244,7 +244,7 @@ static inline u32 mflow_frag_result(u32 kept, u32 tag)
  * them with others, and they do not overtake what it holds.
  */
 static inline bool mflow_gro_alone(struct napi_struct *napi,
-				   const struct sk_buff *skb)
+				   struct sk_buff *skb)
 {
 	return static_branch_unlikely(&mflow_key) && skb->mflow &&
 	       __mflow_gro_alone(napi, skb);
@@ -333,7 +333,7 @@ static inline u32 mflow_tag_get(const struct sk_buff *skb)
 #define mflow_frag_is_split(q, skb)	((void)(q), (void)(skb), false)
 
 static inline bool mflow_gro_alone(struct napi_struct *napi,
-				   const struct sk_buff *skb)
+				   struct sk_buff *skb)
 {
 	return false;
 }

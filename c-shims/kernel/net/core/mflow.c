@@ -159,11 +159,14 @@ void mflow_napi_del(struct napi_struct *napi)
 	mutex_unlock(&mflow_ops_mutex);
 }
 
-bool __mflow_gro_alone(struct napi_struct *napi, const struct sk_buff *skb)
+bool __mflow_gro_alone(struct napi_struct *napi, struct sk_buff *skb)
 {
 	if (mflow_kind(skb) == MFLOW_KIND_SPLIT)
 		return false;
 	napi_gro_flush(napi, false);
+	/* GRO would find it; a device behind drops a large packet without. */
+	if (skb->ip_summed == CHECKSUM_PARTIAL)
+		skb_set_transport_header(skb, skb_checksum_start_offset(skb));
 	return true;
 }
 
