@@ -10,6 +10,7 @@ use super::skb::SkBuff;
 use super::{ffi, merge, pool};
 use crate::algo::collector::Collector;
 use crate::algo::counters::{Counter, Counters};
+use crate::algo::queue::Packet as _;
 use crate::algo::queue::ring::{Consumer, Item, Producer, Ring};
 use crate::algo::slot::LaneId;
 use crate::algo::tag::Tag;
@@ -186,6 +187,7 @@ impl Lane {
     unsafe fn poll(&self, budget: u32) -> u32 {
         let worker = self.worker();
         let mut work = 0;
+        let mut wire_pkts = 0;
         let mut unflushed = false;
         let progress = progress_of(self.id);
         while work < budget {
@@ -199,6 +201,7 @@ impl Lane {
             match item {
                 Some(Item::Packet(packet)) => {
                     work += 1;
+                    wire_pkts += u64::from(packet.wire_pkts());
                     unflushed = true;
                     // SAFETY: The worker lives while its poll runs; the packet is ours to give.
                     unsafe { ffi::mflow_worker_receive(worker, packet.into_raw()) };
@@ -216,7 +219,7 @@ impl Lane {
             // SAFETY: We are in the poll.
             unsafe { self.flush() };
         }
-        self.counters.add_owned(Counter::LanePkts, u64::from(work));
+        self.counters.add_owned(Counter::LanePkts, wire_pkts);
         work
     }
 
