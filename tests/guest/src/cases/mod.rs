@@ -14,6 +14,7 @@ mod hotplug;
 mod knobs;
 mod leaks;
 mod reload;
+mod scaling;
 mod shapes;
 mod tail;
 mod tcp;
@@ -117,6 +118,7 @@ fn all() -> Vec<Case> {
         drops::cases(),
         capture::cases(),
         devices::cases(),
+        scaling::cases(),
         reload::cases(),
         deadline::cases(),
         hotplug::cases(),
