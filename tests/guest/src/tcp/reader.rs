@@ -7,7 +7,7 @@ use std::net::TcpStream;
 use std::os::fd::AsFd as _;
 use std::sync::Mutex;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure, Context as _, Result};
 use nix::errno::Errno;
@@ -140,7 +140,7 @@ impl Style {
             }
             Self::SockmapParser => {
                 let _in_map = Sockmap::with(socket, Program::ParserAndVerdict)?;
-                blocking(socket, book, |_| {})
+                parsed(socket, book)
             }
             Self::Tls => {
                 tls::decrypt(socket)?;
@@ -178,6 +178,26 @@ fn blocking(mut socket: &TcpStream, book: &mut Book<'_>, mut then: impl FnMut(u6
             length => book.take(&buffer[..length])?,
         }
         then(book.taken());
+    }
+}
+
+/// With a parser, a reader that waits is also woken, with `EAGAIN`, for bytes that have not been parsed yet.
+fn parsed(mut socket: &TcpStream, book: &mut Book<'_>) -> Result<()> {
+    let mut buffer = vec![0; BUFFER_BYTES];
+    let mut last = Instant::now();
+    loop {
+        match socket.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(length) => {
+                last = Instant::now();
+                book.take(&buffer[..length])?;
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => ensure!(
+                last.elapsed().as_millis() < u128::from(STUCK_MS),
+                "no bytes for {STUCK_MS} ms"
+            ),
+            Err(error) => return Err(error).context("cannot receive"),
+        }
     }
 }
 
