@@ -36,6 +36,11 @@ module_param(min_flow_pps, charp, 0);
 MODULE_PARM_DESC(min_flow_pps,
 		 "packet rate from which a flow is split, 1 to 10000000 (default 20000)");
 
+static char *scaling;
+module_param(scaling, charp, 0);
+MODULE_PARM_DESC(scaling,
+		 "path: split flows before GRO; device: behind it (default path)");
+
 static char *devices;
 module_param(devices, charp, 0);
 MODULE_PARM_DESC(devices, "network devices whose flows are split, by commas");
@@ -44,7 +49,7 @@ const char *mflow_param(unsigned int index)
 {
 	const char *const params[] = {
 		enabled, cpus, batch_pkts, merge_timeout_us, min_flow_pps,
-		devices,
+		scaling, devices,
 	};
 
 	return index < ARRAY_SIZE(params) ? params[index] : NULL;

@@ -101,10 +101,11 @@ impl<P: Packet> Dispatcher<P> {
         let Some(flow) = self.table.find(key, now_ms) else {
             return Verdict::Pass(packet);
         };
-        let ended = flow.count(now_ms);
+        let wire_pkts = packet.wire_pkts();
+        let ended = flow.count(now_ms, wire_pkts);
         if ended.is_none() && flow.fills_lane() && !config.stopping {
             // All but one in `batch_pkts` packets of a split flow.
-            return push(flow, &mut self.lanes, &self.counters, packet);
+            return push(flow, &mut self.lanes, &self.counters, packet, wire_pkts);
         }
         let mut step = Step {
             flow,
@@ -113,6 +114,7 @@ impl<P: Packet> Dispatcher<P> {
             host,
             config,
             now_ms,
+            wire_pkts,
         };
         if let Some(pkts) = ended {
             step.end_window(pkts);
@@ -135,6 +137,7 @@ impl<P: Packet> Dispatcher<P> {
                 host,
                 config,
                 now_ms,
+                wire_pkts: 0,
             };
             step.reap();
         }
@@ -162,21 +165,23 @@ fn push<P: Packet>(
     lanes: &mut LaneSet<P>,
     counters: &Counters,
     mut packet: P,
+    wire_pkts: u32,
 ) -> Verdict<P> {
-    flow.left -= 1;
+    flow.left = flow.left.saturating_sub(wire_pkts);
+    flow.room = flow.room.saturating_sub(1);
     packet.set_tag(Tag::new(Kind::Split, usize::from(flow.slot), flow.batch));
     match lanes.push(flow.lane, packet) {
         Ok(()) => {
-            counters.add_owned(Counter::LanePkts, 1);
+            counters.add_owned(Counter::LanePkts, u64::from(wire_pkts));
             Verdict::Consumed
         }
         // Room was reserved, so this is not reached; if it were, the packet would only be early.
-        Err(packet) => inline(counters, packet),
+        Err(packet) => inline(counters, packet, wire_pkts),
     }
 }
 
-fn inline<P>(counters: &Counters, packet: P) -> Verdict<P> {
-    counters.add_owned(Counter::InlinePkts, 1);
+fn inline<P>(counters: &Counters, packet: P, wire_pkts: u32) -> Verdict<P> {
+    counters.add_owned(Counter::InlinePkts, u64::from(wire_pkts));
     Verdict::Inline(packet)
 }
 
@@ -188,6 +193,8 @@ struct Step<'a, P: Packet, H> {
     host: &'a mut H,
     config: Config,
     now_ms: u32,
+    // Of the packet that is being carried.
+    wire_pkts: u32,
 }
 
 impl<P: Packet, H: Host<P>> Step<'_, P, H> {
@@ -224,15 +231,16 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
             self.next_batch();
         }
         if self.flow.lane != INLINE {
-            return push(self.flow, self.lanes, self.counters, packet);
+            let (lanes, counters) = (&mut *self.lanes, self.counters);
+            return push(self.flow, lanes, counters, packet, self.wire_pkts);
         }
-        self.flow.left -= 1;
+        self.flow.left = self.flow.left.saturating_sub(self.wire_pkts);
         packet.set_tag(self.tag(Kind::Split, self.flow.batch));
         self.inline(packet)
     }
 
     fn inline(&mut self, packet: P) -> Verdict<P> {
-        inline(self.counters, packet)
+        inline(self.counters, packet, self.wire_pkts)
     }
 
     /// Ends the open batch and opens another.
@@ -254,6 +262,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
             self.open_batch();
         }
         self.flow.left = batch_pkts;
+        self.flow.room = batch_pkts;
     }
 
     /// Returns how many more batches may be opened now.
@@ -285,9 +294,10 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
             self.complete(self.flow.batch);
         } else {
             let tag = self.tag(Kind::Split, self.flow.batch);
-            self.lanes.end_batch(self.flow.lane, tag, self.flow.left);
+            self.lanes.end_batch(self.flow.lane, tag, self.flow.room);
         }
         self.flow.left = 0;
+        self.flow.room = 0;
     }
 
     fn complete(&mut self, batch: u32) {

@@ -24,8 +24,9 @@ const TCP_FLAGS_AT: usize = 13;
 /// The more-fragments flag and the fragment offset, in the word that holds them. Don't-fragment is not part of it.
 const IPV4_FRAGMENT_MASK: u16 = 0x3fff;
 
-/// FIN, SYN and RST: a segment that has one of them changes the state of its connection and takes the ordinary path.
-const TCP_STATE_FLAGS: u8 = 0x01 | 0x02 | 0x04;
+/// SYN: it is nobody's data, no socket for it merges, and nothing of its connection is on its way. FIN and RST keep their
+/// place behind the data.
+const TCP_SYN: u8 = 0x02;
 
 /// The key of a flow, never zero. Bits 0 to 61 are a hash; two flows can have the same key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -79,7 +80,7 @@ impl FlowHasher {
     /// packet; 64 bytes are enough, unless IPv4 options push the ports further away.
     ///
     /// Only UDP and TCP have a key. Fragments have none, because only the first one has ports. IPv6 packets with
-    /// extension headers have none, nor have TCP segments that open or close a connection.
+    /// extension headers have none, nor have TCP segments that open a connection.
     #[inline]
     pub fn key(&self, eth_proto: u16, packet: &[u8]) -> Option<FlowKey> {
         match eth_proto {
@@ -151,14 +152,14 @@ fn fold_u128(value: u128, [seed_a, seed_b]: [u64; 2]) -> u64 {
     fold(value as u64 ^ seed_a, (value >> 64) as u64 ^ seed_b)
 }
 
-/// Returns both ports of a UDP or TCP header, unless the header is cut off or the segment changes a connection.
+/// Returns both ports of a UDP or TCP header, unless the header is cut off or the segment opens a connection.
 #[inline(always)]
 fn ports(protocol: u8, l4: &[u8]) -> Option<u32> {
     let ports = match protocol {
         IPPROTO_UDP => l4.first_chunk::<UDP_HEADER_SIZE>()?.first_chunk()?,
         IPPROTO_TCP => {
             let header = l4.first_chunk::<TCP_HEADER_SIZE>()?;
-            if header[TCP_FLAGS_AT] & TCP_STATE_FLAGS != 0 {
+            if header[TCP_FLAGS_AT] & TCP_SYN != 0 {
                 return None;
             }
             header.first_chunk()?

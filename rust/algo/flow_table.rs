@@ -52,8 +52,10 @@ pub struct Flow {
     pub(super) open: bool,
     /// The batch opened last.
     pub(super) batch: u32,
-    /// Packets that still go into the open batch.
+    /// Packets that still go into the open batch, as they were on the wire.
     pub(super) left: u32,
+    /// Places for them that are still reserved on the lane; no fewer than `left`, as GRO may have joined packets.
+    pub(super) room: u32,
     /// The probe under way, or the batch of the fence.
     pub(super) mark: u32,
     /// Since when the state is `Probing`, or when a packet was last known to reach the merge point.
@@ -71,9 +73,9 @@ fn reached(now: u32, then: u32) -> bool {
 }
 
 impl Flow {
-    /// Counts a packet. Returns the number in the window that has just ended, if one has.
+    /// Counts what was `arrived` packets on the wire. Returns the number in the window that has just ended, if one has.
     #[inline]
-    pub(super) fn count(&mut self, now_ms: u32) -> Option<u32> {
+    pub(super) fn count(&mut self, now_ms: u32, arrived: u32) -> Option<u32> {
         let ended = if now_ms.wrapping_sub(self.window_start_ms) >= RATE_WINDOW_MS {
             let pkts = self.pkts;
             self.window_start_ms = now_ms;
@@ -82,7 +84,7 @@ impl Flow {
         } else {
             None
         };
-        self.pkts = self.pkts.saturating_add(1);
+        self.pkts = self.pkts.saturating_add(arrived);
         ended
     }
 

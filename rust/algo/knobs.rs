@@ -37,6 +37,36 @@ pub struct Knobs {
     pub merge_timeout_us: u32,
     /// The packet rate above which a flow is split.
     pub min_flow_pps: u32,
+    /// Where on their way flows are split.
+    pub scaling: Scaling,
+}
+
+/// How much of a packet's way the lanes carry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scaling {
+    /// All of it: flows are split before GRO, in the poll of the device's NAPI.
+    #[default]
+    Path,
+    /// What comes after one device: flows are split behind its GRO, where RPS would choose a CPU.
+    Device,
+}
+
+impl Scaling {
+    const NAMES: [&'static str; 2] = ["path", "device"];
+
+    fn parse(text: &[u8]) -> Result<Self, KnobError> {
+        match text.trim_ascii() {
+            b"path" => Ok(Self::Path),
+            b"device" => Ok(Self::Device),
+            _ => Err(KnobError::Syntax),
+        }
+    }
+
+    /// Returns the value as it is written.
+    pub const fn name(self) -> &'static str {
+        // PANIC: one name per variant, in the order of the enum.
+        Self::NAMES[self as usize]
+    }
 }
 
 impl Knobs {
@@ -47,6 +77,7 @@ impl Knobs {
         batch_pkts: BATCH_PKTS.default,
         merge_timeout_us: MERGE_TIMEOUT_US.default,
         min_flow_pps: MIN_FLOW_PPS.default,
+        scaling: Scaling::Path,
     };
 
     /// Sets one knob from text. On an error the old value stays.
@@ -57,6 +88,7 @@ impl Knobs {
             Knob::BatchPkts => self.batch_pkts = BATCH_PKTS.parse(text)?,
             Knob::MergeTimeoutUs => self.merge_timeout_us = MERGE_TIMEOUT_US.parse(text)?,
             Knob::MinFlowPps => self.min_flow_pps = MIN_FLOW_PPS.parse(text)?,
+            Knob::Scaling => self.scaling = Scaling::parse(text)?,
         }
         Ok(())
     }
@@ -69,6 +101,7 @@ impl Knobs {
             Knob::BatchPkts => KnobValue::Number(self.batch_pkts),
             Knob::MergeTimeoutUs => KnobValue::Number(self.merge_timeout_us),
             Knob::MinFlowPps => KnobValue::Number(self.min_flow_pps),
+            Knob::Scaling => KnobValue::Word(self.scaling.name()),
         }
     }
 }
@@ -92,6 +125,8 @@ pub enum Knob {
     MergeTimeoutUs,
     /// `min_flow_pps`
     MinFlowPps,
+    /// `scaling`
+    Scaling,
 }
 
 impl Knob {
@@ -131,6 +166,8 @@ pub enum Limits {
     Number(&'static NumberLimits),
     /// Up to [`MAX_LANES`] CPUs.
     Lanes,
+    /// One of some words.
+    Words(&'static [&'static str]),
 }
 
 /// The limits and the default of a number.
@@ -175,7 +212,7 @@ const MIN_FLOW_PPS: NumberLimits = NumberLimits {
 };
 
 /// The knobs, in the order of [`Knob`].
-pub const KNOBS: [KnobSpec; 5] = [
+pub const KNOBS: [KnobSpec; 6] = [
     KnobSpec {
         knob: Knob::Enabled,
         name: "enabled",
@@ -205,6 +242,12 @@ pub const KNOBS: [KnobSpec; 5] = [
         name: "min_flow_pps",
         help: "the packet rate above which a flow is split",
         limits: Limits::Number(&MIN_FLOW_PPS),
+    },
+    KnobSpec {
+        knob: Knob::Scaling,
+        name: "scaling",
+        help: "whether flows are split before GRO or behind it",
+        limits: Limits::Words(&Scaling::NAMES),
     },
 ];
 
@@ -251,6 +294,8 @@ pub enum KnobValue {
     Number(u32),
     /// A set of CPUs.
     Cpus(CpuSet),
+    /// A word.
+    Word(&'static str),
 }
 
 impl fmt::Display for KnobValue {
@@ -258,6 +303,7 @@ impl fmt::Display for KnobValue {
         match self {
             Self::Number(value) => fmt::Display::fmt(value, f),
             Self::Cpus(cpus) => fmt::Display::fmt(cpus, f),
+            Self::Word(word) => f.write_str(word),
         }
     }
 }
@@ -278,6 +324,13 @@ impl fmt::Display for Allowed<'_> {
                 f,
                 "up to {MAX_LANES} CPUs below {MAX_CPUS}, written like 2-5,8, or nothing for none"
             ),
+            Limits::Words(words) => {
+                for (index, word) in words.iter().enumerate() {
+                    let or = if index == 0 { "" } else { " or " };
+                    write!(f, "{or}{word}")?;
+                }
+                Ok(())
+            }
         }
     }
 }

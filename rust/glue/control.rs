@@ -11,7 +11,7 @@ use super::memory::{Zeroable, Zeroed};
 use super::source::Source;
 use super::{ffi, runtime};
 use crate::algo::counters::{Counter, NR_COUNTERS};
-use crate::algo::knobs::{DeviceName, Knobs, DEVICE_NAME_SIZE};
+use crate::algo::knobs::{DeviceName, Knobs, Scaling, DEVICE_NAME_SIZE};
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
 use core::ops::{Deref, DerefMut};
@@ -33,8 +33,9 @@ const STILL_MS: u32 = 100;
 /// What the packet path knows of an opted-in device.
 pub struct Port {
     dev: AtomicPtr<ffi::net_device>,
-    // Its driver calls GRO: packets are taken there and nowhere else.
+    // Its driver calls GRO: packets are taken there and nowhere else, unless flows are split behind GRO.
     uses_gro: AtomicBool,
+    splits_behind_gro: AtomicBool,
     wants_napi: AtomicBool,
     // CPUs on which packets came without GRO, and the source of each.
     wanted_cpus: [AtomicU64; MAX_CPUS / 64],
@@ -47,13 +48,19 @@ unsafe impl Zeroable for Port {}
 impl Port {
     /// Notes that the device's packets come through GRO.
     pub(crate) fn note_gro(&self) {
-        // ORDERING: Relaxed: the packet that tells so has not come to the other place yet.
-        self.uses_gro.store(true, Ordering::Relaxed);
+        // ORDERING: Relaxed, both: the packet that tells so has not come to the other place yet.
+        if !self.uses_gro.load(Ordering::Relaxed) {
+            self.uses_gro.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Notes that a NAPI of the device has no source. Softirq context.
     pub(crate) fn want_napi(&self) {
         self.note_gro();
+        // ORDERING: Relaxed: written while there are no sources.
+        if self.splits_behind_gro.load(Ordering::Relaxed) {
+            return;
+        }
         // ORDERING: Relaxed: the work that is queued looks at everything.
         if !self.wants_napi.swap(true, Ordering::Relaxed) {
             // SAFETY: May be called in any context.
@@ -61,10 +68,13 @@ impl Port {
         }
     }
 
-    /// Returns the source for packets that come without GRO on this CPU. Softirqs disabled.
+    /// Returns the source for packets that come without GRO, or from it if that is where flows are split, on this CPU.
+    /// Softirqs disabled.
     pub(crate) fn source_of_this_cpu(&self) -> Option<&Source> {
-        // ORDERING: Relaxed: as in `note_gro`.
-        if self.uses_gro.load(Ordering::Relaxed) {
+        // ORDERING: Relaxed, both: as in `note_gro` and `want_napi`.
+        if self.uses_gro.load(Ordering::Relaxed)
+            && !self.splits_behind_gro.load(Ordering::Relaxed)
+        {
             return None;
         }
         // SAFETY: Softirqs are disabled, so the CPU stays the same.
@@ -204,15 +214,18 @@ impl DeviceState {
         if knobs.cpus.is_empty() {
             return Ok(());
         }
-        let mut found = Found {
-            device: self,
-            knobs,
-            result: Ok(()),
-        };
-        let dev = found.device.dev();
-        // SAFETY: We hold rtnl; `found` lives for the call.
-        unsafe { ffi::mflow_device_walk_napis(dev, (&raw mut found).cast()) };
-        found.result?;
+        self.set_scaling(knobs.scaling);
+        if knobs.scaling == Scaling::Path {
+            let mut found = Found {
+                device: self,
+                knobs,
+                result: Ok(()),
+            };
+            let dev = found.device.dev();
+            // SAFETY: We hold rtnl; `found` lives for the call.
+            unsafe { ffi::mflow_device_walk_napis(dev, (&raw mut found).cast()) };
+            found.result?;
+        }
 
         for cpu in 0..MAX_CPUS {
             let wanted = self.port.wanted_cpus.get(cpu / 64);
@@ -229,6 +242,17 @@ impl DeviceState {
         // ORDERING: Relaxed: the next packet without a source asks again.
         self.port.wants_napi.store(false, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Notes where flows are split. Where that has changed there are no sources, and other CPUs may want some.
+    fn set_scaling(&self, scaling: Scaling) {
+        let behind_gro = scaling == Scaling::Device;
+        // ORDERING: Relaxed, both: a packet that sees the old value finds no source.
+        if self.port.splits_behind_gro.swap(behind_gro, Ordering::Relaxed) != behind_gro {
+            for word in &self.port.wanted_cpus {
+                word.store(0, Ordering::Relaxed);
+            }
+        }
     }
 
     fn for_each_source(&self, mut f: impl FnMut(&Source)) {
@@ -381,7 +405,9 @@ impl State {
 
     /// Makes `knobs` the configuration. Under rtnl. On an error everything is off.
     pub(crate) fn apply(&mut self, knobs: Knobs) -> Result {
-        let restart = knobs.cpus != self.knobs.cpus || knobs.enabled != self.knobs.enabled;
+        let restart = knobs.cpus != self.knobs.cpus
+            || knobs.enabled != self.knobs.enabled
+            || knobs.scaling != self.knobs.scaling;
         runtime::publish(&knobs);
         if !restart {
             self.knobs = knobs;

@@ -26,12 +26,13 @@ enum File {
 }
 
 /// Name, mode and meaning of each file; its index is the number that C hands back.
-const FILES: [(&CStr, u16, File); 10] = [
+const FILES: [(&CStr, u16, File); 11] = [
     (c"enabled", 0o600, File::Knob(Knob::Enabled)),
     (c"cpus", 0o600, File::Knob(Knob::Cpus)),
     (c"batch_pkts", 0o600, File::Knob(Knob::BatchPkts)),
     (c"merge_timeout_us", 0o600, File::Knob(Knob::MergeTimeoutUs)),
     (c"min_flow_pps", 0o600, File::Knob(Knob::MinFlowPps)),
+    (c"scaling", 0o600, File::Knob(Knob::Scaling)),
     (c"devices", 0o600, File::Devices),
     (c"flows", 0o444, File::Flows),
     (c"stats", 0o444, File::Stats),
@@ -53,7 +54,7 @@ impl Files {
         // From here on `drop` removes what has been created.
         let files = Self(());
         for (number, (name, mode, _)) in FILES.iter().enumerate() {
-            // CAST: ten files.
+            // CAST: a handful of files.
             // SAFETY: The name is static.
             let err = unsafe { ffi::mflow_file_add(name.as_ptr().cast(), *mode, number as c_uint) };
             kernel::error::to_result(err)?;

@@ -72,7 +72,7 @@ unsafe extern "C" fn split_napi(
     }
 }
 
-/// A packet of an opted-in device enters the stack without GRO.
+/// A packet of an opted-in device enters the stack, without GRO or behind it.
 unsafe extern "C" fn split_backlog(port: *mut c_void, skb: *mut ffi::sk_buff) -> bool {
     let Some(skb) = NonNull::new(skb) else {
         return false;

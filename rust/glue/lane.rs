@@ -12,6 +12,7 @@ use crate::algo::collector::Collector;
 use crate::algo::counters::{Counter, Counters};
 use crate::algo::gro_trial::GroTrial;
 use crate::algo::queue::ring::{Consumer, Item, Producer, Ring};
+use crate::algo::queue::Packet as _;
 use crate::algo::slot::LaneId;
 use crate::algo::tag::Tag;
 use core::cell::UnsafeCell;
@@ -210,7 +211,7 @@ impl Lane {
     unsafe fn poll(&self, budget: u32) -> u32 {
         let worker = self.worker();
         let mut work = 0;
-        let mut past_gro = 0;
+        let (mut wire_pkts, mut past_gro_pkts) = (0, 0);
         let mut unflushed = false;
         let progress = progress_of(self.id);
         while work < budget {
@@ -224,9 +225,13 @@ impl Lane {
             match item {
                 Some(Item::Packet(packet)) => {
                     work += 1;
+                    let pkts = u64::from(packet.wire_pkts());
+                    wire_pkts += pkts;
                     unflushed = true;
                     // SAFETY: We are in the poll.
-                    past_gro += u64::from(unsafe { self.receive(worker, packet) });
+                    if unsafe { self.receive(worker, packet) } {
+                        past_gro_pkts += pkts;
+                    }
                 }
                 Some(Item::BatchEnd(tag)) => {
                     // SAFETY: We are in the poll.
@@ -243,8 +248,8 @@ impl Lane {
             // SAFETY: We are in the poll.
             unsafe { self.flush() };
         }
-        self.counters.add_owned(Counter::LanePkts, u64::from(work));
-        self.counters.add_owned(Counter::PastGroPkts, past_gro);
+        self.counters.add_owned(Counter::LanePkts, wire_pkts);
+        self.counters.add_owned(Counter::PastGroPkts, past_gro_pkts);
         work
     }
 

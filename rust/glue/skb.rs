@@ -143,4 +143,16 @@ unsafe impl Packet for SkBuff {
         // SAFETY: By the invariant the packet is valid and ours.
         unsafe { self.skb.as_mut().__bindgen_anon_4.headers.as_mut().mflow = tag.word() };
     }
+
+    #[inline]
+    fn wire_pkts(&self) -> u32 {
+        let skb = self.skb.as_ptr();
+        // SAFETY: By the invariant the packet is valid and ours; its shared part begins where its buffer ends.
+        let segments = unsafe {
+            let shared: *const ffi::skb_shared_info =
+                (*skb).head.add((*skb).end as usize).cast();
+            (*shared).gso_segs
+        };
+        u32::from(segments.max(1))
+    }
 }

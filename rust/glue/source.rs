@@ -3,7 +3,7 @@
 //! A source: what receives packets of an opted-in device in one context, with its dispatcher and its lanes.
 //!
 //! That context is a NAPI (which runs on one CPU at a time, wherever it runs), or, for packets that enter the stack
-//! without one, a CPU with softirqs disabled.
+//! without one or are taken behind its GRO, a CPU with softirqs disabled.
 
 use super::control::Port;
 use super::lane::Lane;

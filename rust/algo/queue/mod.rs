@@ -57,4 +57,10 @@ pub unsafe trait Packet: Sized {
 
     /// Writes the packet's tag.
     fn set_tag(&mut self, tag: super::tag::Tag);
+
+    /// Returns how many packets it was on the wire, at least 1: rates and batches are counted in those.
+    #[inline]
+    fn wire_pkts(&self) -> u32 {
+        1
+    }
 }

@@ -27,6 +27,8 @@ pub(crate) struct Knobs {
     pub(crate) merge_timeout_us: u32,
     /// From which rate on a flow is split.
     pub(crate) min_flow_pps: u32,
+    /// Where flows are split.
+    pub(crate) scaling: &'static str,
 }
 
 /// A deadline that no virtual CPU misses, however busy the host: what arrives out of order then is the module's doing.
@@ -43,6 +45,7 @@ impl Default for Knobs {
             batch_pkts: 256,
             merge_timeout_us: STRICT_TIMEOUT_US,
             min_flow_pps: MIN_FLOW_PPS,
+            scaling: "path",
         }
     }
 }
@@ -51,11 +54,12 @@ impl Knobs {
     /// Returns the knobs as `modprobe` takes them.
     pub(crate) fn parameters(&self) -> String {
         format!(
-            "cpus={} batch_pkts={} merge_timeout_us={} min_flow_pps={} devices={} enabled=1",
+            "cpus={} batch_pkts={} merge_timeout_us={} min_flow_pps={} scaling={} devices={} enabled=1",
             cpu::lane_list(self.lanes),
             self.batch_pkts,
             self.merge_timeout_us,
             self.min_flow_pps,
+            self.scaling,
             self.device
         )
     }
@@ -70,6 +74,7 @@ pub(crate) fn load(knobs: &Knobs) -> Result<()> {
         ("batch_pkts", knobs.batch_pkts.to_string()),
         ("merge_timeout_us", knobs.merge_timeout_us.to_string()),
         ("min_flow_pps", knobs.min_flow_pps.to_string()),
+        ("scaling", knobs.scaling.to_owned()),
         ("devices", knobs.device.to_owned()),
     ] {
         let found = read(name)?;

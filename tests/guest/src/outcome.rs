@@ -46,6 +46,8 @@ pub(crate) struct Outcome {
     pub(crate) softnet_pkts: BTreeMap<usize, u64>,
     /// What was added to the module's counters; empty without the module.
     pub(crate) mflow: BTreeMap<String, i64>,
+    /// Bytes of streams that arrived, each of them the right one; 0 if it was not about streams.
+    pub(crate) stream_bytes: u64,
     /// What was added to TCP's counters, over both ends; empty if it was not about TCP.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) tcp: BTreeMap<String, u64>,

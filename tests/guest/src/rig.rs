@@ -137,6 +137,7 @@ impl Rig {
             writing: Writing::Write,
             style: Style::Blocking,
             split: u16::from(self.mflow),
+            port_shift: 0,
         }
     }
 

@@ -38,7 +38,19 @@ pub enum Stack {
         lanes: usize,
         /// Packets in a batch.
         batch_pkts: u32,
+        /// Where flows are split: the knob `scaling`.
+        scaling: Scaling,
     },
+}
+
+/// How much of a packet's way the lanes of mflow carry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scaling {
+    /// From before GRO on.
+    Path,
+    /// From behind the NIC's GRO on.
+    Device,
 }
 
 /// What is sent, and by whom.

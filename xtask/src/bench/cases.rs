@@ -2,7 +2,7 @@
 
 //! What is measured: each case with every stack that a user could pick instead.
 
-use mflow_protocol::bench::{Load, Server, Stack, Transport};
+use mflow_protocol::bench::{Load, Scaling, Server, Stack, Transport};
 
 /// The batch size where none is said.
 const BATCH_PKTS: u32 = 256;
@@ -78,7 +78,27 @@ fn missing(name: &'static str, why: &'static str) -> Mode {
 }
 
 fn mflow(lanes: usize, batch_pkts: u32) -> Mode {
-    mode("mflow", Stack::Mflow { lanes, batch_pkts })
+    mode(
+        "mflow",
+        Stack::Mflow {
+            lanes,
+            batch_pkts,
+            scaling: Scaling::Path,
+        },
+    )
+}
+
+/// The same case with one more mode: mflow that splits behind the NIC's GRO, as MFLOW's single-device scaling does.
+fn with_device_scaling(mut case: Case) -> Case {
+    case.modes.push(mode(
+        "mflow-dev",
+        Stack::Mflow {
+            lanes: 2,
+            batch_pkts: BATCH_PKTS,
+            scaling: Scaling::Device,
+        },
+    ));
+    case
 }
 
 /// mflow with these numbers of lanes, and the stacks it is compared with.
@@ -208,8 +228,8 @@ pub(super) fn all(suite: Suite) -> Vec<Case> {
     match suite {
         Suite::Quick => vec![udp(16), udp(65_507), tcp(65_536), latency_udp(), overhead()],
         Suite::Paper => {
-            let mut cases = vec![udp(16), udp(4_096), udp(65_507)];
-            cases.extend([16, 4_096, 65_536].map(tcp));
+            let mut cases = vec![with_device_scaling(udp(16)), udp(4_096), udp(65_507)];
+            cases.extend([tcp(16), tcp(4_096), with_device_scaling(tcp(65_536))]);
             cases.extend([1, 4, 16, 64, 256, 1024].map(order));
             cases.extend([5, 10, 20].map(tcp_flows));
             cases.extend([latency_udp(), latency_tcp(), overhead()]);

@@ -52,7 +52,9 @@ pub(super) fn row(
     let (min, max) = (by_cost[0].0, by_cost[by_cost.len() - 1].0);
     let (lanes, batch_pkts) = match order.stack {
         // CAST: at most 16 lanes.
-        Stack::Mflow { lanes, batch_pkts } => (lanes as u32, batch_pkts),
+        Stack::Mflow {
+            lanes, batch_pkts, ..
+        } => (lanes as u32, batch_pkts),
         _ => (0, 0),
     };
     let by_cpu = cores(&order.stack, middle);

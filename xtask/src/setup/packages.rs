@@ -124,6 +124,7 @@ pub(crate) const PACKAGES: &[Package] = {
         program("iproute2", "ip", Vm, "network set-up in the guest"),
         program("tcpdump", "tcpdump", Vm, "capture during a test"),
         program("ethtool", "ethtool", Vm, "offload switches in the guest"),
+        program("nftables", "nft", Vm, "address translation in the guest"),
         program("iputils-ping", "ping", Vm, "echoes in the guest"),
         program(
             "util-linux",

@@ -62,6 +62,7 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
             left_out: &[],
             channels: None,
             patience: PATIENCE,
+            stream_bytes: 0,
         };
         outcome.add(layer.run()?);
         layer.program = "cases";

@@ -21,6 +21,9 @@ use crate::vm::{self, Event, Hardware, Machine, Nic, Order, Terminal, Threads, T
 /// A guest that dies more often than this is not worth more of anybody's time.
 const MOST_DEATHS: usize = 8;
 
+/// Bytes of TCP streams that a full run compares at least.
+const FULL_STREAM_BYTES: u64 = 10_000_000_000;
+
 /// Runs the layer on the plain kernel.
 pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
     let mode = ctx.full.then_some("--full");
@@ -35,6 +38,7 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
         left_out: &[],
         channels: None,
         patience: Duration::from_secs(patience),
+        stream_bytes: if ctx.full { FULL_STREAM_BYTES } else { 0 },
     }
     .run()
 }
@@ -50,6 +54,7 @@ pub(crate) fn run_debug(_ctx: &Ctx) -> Result<Outcome> {
         left_out: &[],
         channels: None,
         patience: Duration::from_secs(300),
+        stream_bytes: 0,
     }
     .run()
 }
@@ -68,6 +73,8 @@ pub(super) struct Layer {
     pub(super) channels: Option<u16>,
     /// How long a case may take.
     pub(super) patience: Duration,
+    /// How many bytes of TCP streams all cases together have to compare.
+    pub(super) stream_bytes: u64,
 }
 
 /// What the guest says about a case that has ended.
@@ -88,6 +95,9 @@ struct Measured {
     lost: u64,
     reordered: u64,
     longest_stall_us: u64,
+    /// Bytes of TCP streams that were compared; drivers' cases have none.
+    #[serde(default)]
+    stream_bytes: u64,
 }
 
 /// How a boot ended.
@@ -109,6 +119,8 @@ struct Progress {
     /// Cases for a guest with one thread, because of what they do to the kernel's code.
     one_thread: BTreeSet<String>,
     results: BTreeMap<String, Result<(), Failure>>,
+    /// Bytes of TCP streams that were compared, over all cases.
+    stream_bytes: u64,
     boots: usize,
     deaths: usize,
 }
@@ -134,7 +146,23 @@ impl Layer {
                 );
             }
         }
+        if progress.stream_bytes > 0 {
+            println!(
+                "  {:.2} GB of TCP streams were compared byte by byte",
+                progress.stream_bytes as f64 / 1e9
+            );
+        }
         let mut outcome = Outcome::default();
+        if progress.stream_bytes < self.stream_bytes {
+            outcome.failed.push(Failure {
+                name: format!("{}: bytes of TCP streams", self.name),
+                detail: format!(
+                    "{} were compared, and it shall be {} at least",
+                    progress.stream_bytes, self.stream_bytes
+                ),
+                log: None,
+            });
+        }
         for case in progress.cases {
             match progress.results.remove(&case) {
                 Some(Ok(())) => outcome.pass(),
@@ -159,6 +187,7 @@ impl Layer {
             parallel: BTreeSet::new(),
             one_thread: BTreeSet::new(),
             results: BTreeMap::new(),
+            stream_bytes: 0,
             boots: 0,
             deaths: 0,
         };
@@ -251,6 +280,9 @@ impl Layer {
                             let verdict: Verdict = serde_json::from_str(json)
                                 .with_context(|| format!("the guest said: {line}"))?;
                             println!("  {}", verdict.line());
+                            let measured = verdict.measured.as_ref();
+                            progress.stream_bytes +=
+                                measured.map_or(0, |measured| measured.stream_bytes);
                             let failure = verdict.error.as_ref().map(|error| {
                                 self.failure(&verdict.case, error.clone(), vm.kernel_log())
                             });

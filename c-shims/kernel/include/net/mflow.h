@@ -39,8 +39,8 @@ struct sock;
  * struct mflow_ops - what the module does at the hooks
  * @split_napi:	a packet of @source's NAPI is about to enter GRO. Owner of
  *		@skb on true: the module.
- * @split_backlog: the same for packets of @port that never see GRO, where RPS
- *		would choose a CPU.
+ * @split_backlog: the same for packets of @port that never see GRO, or shall be
+ *		split behind it: where RPS would choose a CPU.
  * @napi_flush:	@source's NAPI has handed on all it has for now.
  * @napi_del:	the NAPI goes away; sleeps until nothing refers to it.
  * @want_source: a packet came on an opted-in device through a NAPI that has no
@@ -73,12 +73,16 @@ struct mflow_ops {
  * @lane_stack:	a stack address at the start of that poll
  * @depth:	nested run-to-completion receive calls
  * @stack_max_bytes: deepest stack seen at a merge point, from @lane_stack on
+ * @run_sk:	the socket to which a run of segments is being delivered, or NULL
+ * @run_ready:	what its reader is told at the end of the run: that there is data
  */
 struct mflow_cpu {
 	void		*lane;
 	unsigned long	lane_stack;
 	unsigned int	depth;
 	unsigned int	stack_max_bytes;
+	struct sock	*run_sk;
+	bool		run_ready;
 };
 
 #ifdef CONFIG_MFLOW_HOOKS
@@ -98,9 +102,10 @@ bool __mflow_merge(struct sock *sk, struct sk_buff *skb);
 bool __mflow_merge_tcp(struct sock *sk, struct sk_buff *skb, bool refcounted);
 void __mflow_note_queued(struct sk_buff *skb);
 bool __mflow_drain(struct sock *sk);
+bool __mflow_ready_later(struct sock *sk);
 void mflow_napi_init(struct napi_struct *napi);
 void mflow_napi_del(struct napi_struct *napi);
-bool __mflow_gro_alone(struct napi_struct *napi, const struct sk_buff *skb);
+bool __mflow_gro_alone(struct napi_struct *napi, struct sk_buff *skb);
 int mflow_receive_skb(struct sk_buff *skb);
 void udp_queue_rcv_run(struct sock *sk, struct sk_buff_head *run);
 
@@ -164,6 +169,12 @@ static inline bool mflow_merge_tcp(struct sock *sk, struct sk_buff *skb,
 static inline bool mflow_drain(struct sock *sk)
 {
 	return static_branch_unlikely(&mflow_key) && __mflow_drain(sk);
+}
+
+/* True: the reader is told at the end of the run of segments. */
+static inline bool mflow_ready_later(struct sock *sk)
+{
+	return static_branch_unlikely(&mflow_key) && __mflow_ready_later(sk);
 }
 
 /* A packet whose CPU is settled: RPS must not move it. */
@@ -233,7 +244,7 @@ static inline u32 mflow_frag_result(u32 kept, u32 tag)
  * them with others, and they do not overtake what it holds.
  */
 static inline bool mflow_gro_alone(struct napi_struct *napi,
-				   const struct sk_buff *skb)
+				   struct sk_buff *skb)
 {
 	return static_branch_unlikely(&mflow_key) && skb->mflow &&
 	       __mflow_gro_alone(napi, skb);
@@ -289,6 +300,11 @@ static inline bool mflow_drain(struct sock *sk)
 	return false;
 }
 
+static inline bool mflow_ready_later(struct sock *sk)
+{
+	return false;
+}
+
 static inline bool mflow_is_split(const struct sk_buff *skb)
 {
 	return false;
@@ -317,7 +333,7 @@ static inline u32 mflow_tag_get(const struct sk_buff *skb)
 #define mflow_frag_is_split(q, skb)	((void)(q), (void)(skb), false)
 
 static inline bool mflow_gro_alone(struct napi_struct *napi,
-				   const struct sk_buff *skb)
+				   struct sk_buff *skb)
 {
 	return false;
 }

@@ -159,11 +159,14 @@ void mflow_napi_del(struct napi_struct *napi)
 	mutex_unlock(&mflow_ops_mutex);
 }
 
-bool __mflow_gro_alone(struct napi_struct *napi, const struct sk_buff *skb)
+bool __mflow_gro_alone(struct napi_struct *napi, struct sk_buff *skb)
 {
 	if (mflow_kind(skb) == MFLOW_KIND_SPLIT)
 		return false;
 	napi_gro_flush(napi, false);
+	/* GRO would find it; a device behind drops a large packet without. */
+	if (skb->ip_summed == CHECKSUM_PARTIAL)
+		skb_set_transport_header(skb, skb_checksum_start_offset(skb));
 	return true;
 }
 
@@ -283,18 +286,58 @@ void mflow_napi_gro_flush(struct napi_struct *napi)
 }
 EXPORT_SYMBOL_GPL(mflow_napi_gro_flush);
 
-/* The end of tcp_v4_rcv() and tcp_v6_rcv() for a run of segments: one lock. */
+/* A run belongs to this CPU and to one socket: others do as ever. */
+bool __mflow_ready_later(struct sock *sk)
+{
+	if (this_cpu_read(mflow_cpu.run_sk) != sk)
+		return false;
+	this_cpu_write(mflow_cpu.run_ready, true);
+	return true;
+}
+
+/*
+ * Says what __mflow_ready_later() has kept back. The socket's lock has been held
+ * since then, and no reader owns the socket: as where TCP would have said it.
+ */
+static void mflow_ready_now(struct sock *sk)
+{
+	if (!this_cpu_read(mflow_cpu.run_ready))
+		return;
+	this_cpu_write(mflow_cpu.run_sk, NULL);
+	this_cpu_write(mflow_cpu.run_ready, false);
+	if (!sock_flag(sk, SOCK_DEAD))
+		tcp_data_ready(sk);
+}
+
+/* One segment of a run; the socket's lock is held, and no reader owns it. */
+static void mflow_tcp_segment(struct sock *sk, struct sk_buff *skb)
+{
+	/* Who is told of the stream's end has been told of its data. */
+	if (tcp_flag_word(tcp_hdr(skb)) & (TCP_FLAG_FIN | TCP_FLAG_RST))
+		mflow_ready_now(sk);
+	this_cpu_write(mflow_cpu.run_sk, sk);
+	sk_backlog_rcv(sk, skb);
+}
+
+/*
+ * The end of tcp_v4_rcv() and tcp_v6_rcv() for a run of segments: one lock, one
+ * wake-up.
+ */
 static void mflow_tcp_run(struct sock *sk, struct sk_buff_head *run)
 {
+	/* Of a run that this one is nested in; nothing in the stack does that. */
+	struct sock *outer_sk = this_cpu_read(mflow_cpu.run_sk);
+	bool outer_ready = this_cpu_read(mflow_cpu.run_ready);
 	enum skb_drop_reason reason;
 	struct sk_buff *skb;
 
+	this_cpu_write(mflow_cpu.run_ready, false);
 	sk_incoming_cpu_update(sk);
 	bh_lock_sock_nested(sk);
 	while ((skb = __skb_dequeue(run))) {
 		tcp_segs_in(tcp_sk(sk), skb);
 		if (!sock_owned_by_user(sk)) {
-			sk_backlog_rcv(sk, skb);
+			mflow_tcp_segment(sk, skb);
 		} else if (tcp_add_backlog(sk, skb, &reason)) {
 			/* It has given up the lock. */
 			__release(&sk->sk_lock.slock);
@@ -303,6 +346,9 @@ static void mflow_tcp_run(struct sock *sk, struct sk_buff_head *run)
 			bh_lock_sock_nested(sk);
 		}
 	}
+	mflow_ready_now(sk);
+	this_cpu_write(mflow_cpu.run_sk, outer_sk);
+	this_cpu_write(mflow_cpu.run_ready, outer_ready);
 	bh_unlock_sock(sk);
 }
 

@@ -20,6 +20,7 @@ pub(crate) struct Node {
     older: *mut Node,
     tag: Tag,
     id: u64,
+    wire_pkts: u32,
     alive: Arc<AtomicUsize>,
     #[cfg(loom)]
     touched: loom::cell::UnsafeCell<()>,
@@ -110,12 +111,18 @@ unsafe impl Packet for TestPacket {
         // SAFETY: The packet owns its node.
         unsafe { self.0.as_mut() }.tag = tag;
     }
+
+    fn wire_pkts(&self) -> u32 {
+        self.node().wire_pkts
+    }
 }
 
 /// Makes packets, and knows how many of them are left.
 #[derive(Clone, Default)]
 pub(crate) struct Factory {
     alive: Arc<AtomicUsize>,
+    /// How many packets of the wire GRO has joined in each that is made, if any.
+    pub(crate) joined_pkts: u32,
 }
 
 impl Factory {
@@ -128,6 +135,7 @@ impl Factory {
             older: ptr::null_mut(),
             tag: Tag::NONE,
             id,
+            wire_pkts: self.joined_pkts.max(1),
             alive: self.alive.clone(),
             #[cfg(loom)]
             touched: loom::cell::UnsafeCell::new(()),

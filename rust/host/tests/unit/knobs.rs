@@ -33,7 +33,7 @@ fn defaults() {
         .collect();
     assert_eq!(
         printed.join(" "),
-        "enabled=0 cpus= batch_pkts=256 merge_timeout_us=200 min_flow_pps=20000"
+        "enabled=0 cpus= batch_pkts=256 merge_timeout_us=200 min_flow_pps=20000 scaling=path"
     );
 }
 
@@ -71,6 +71,11 @@ fn accepted_and_refused_values() {
         (Knob::MinFlowPps, "10000000", Ok("10000000")),
         (Knob::MinFlowPps, "10000001", Err(Range)),
         (Knob::MinFlowPps, "20_000", Err(Syntax)),
+        (Knob::Scaling, "path", Ok("path")),
+        (Knob::Scaling, " device\n", Ok("device")),
+        (Knob::Scaling, "Device", Err(Syntax)),
+        (Knob::Scaling, "path device", Err(Syntax)),
+        (Knob::Scaling, "", Err(Syntax)),
     ];
     for (knob, text, expected) in table {
         assert_eq!(
@@ -95,6 +100,7 @@ fn sentences_name_the_limits() {
             "batch_pkts: allowed 1 to 4096 packets",
             "merge_timeout_us: allowed 10 to 1000000 microseconds",
             "min_flow_pps: allowed 1 to 10000000 packets per second",
+            "scaling: allowed path or device",
         ]
     );
     assert!(DEVICES_ALLOWED.starts_with("devices: allowed "));
@@ -187,6 +193,7 @@ fn text() -> impl Strategy<Value = Vec<u8>> {
         "[0-9,: /\n-]{0,12}".prop_map(String::into_bytes),
         any::<u32>().prop_map(|value| value.to_string().into_bytes()),
         (0u32..5000).prop_map(|value| value.to_string().into_bytes()),
+        "(path|device)\n?".prop_map(String::into_bytes),
     ]
 }
 
@@ -197,6 +204,7 @@ fn within_limits(knobs: &Knobs) -> bool {
             Limits::Switch => text == "0" || text == "1",
             Limits::Number(limits) => (limits.min..=limits.max).contains(&text.parse().unwrap()),
             Limits::Lanes => CpuSet::parse(text.as_bytes()).unwrap().len() <= MAX_LANES,
+            Limits::Words(words) => words.contains(&text.as_str()),
         }
     })
 }

@@ -5,7 +5,7 @@
 use std::fs;
 
 use anyhow::{Context as _, Result};
-use mflow_protocol::bench::Stack;
+use mflow_protocol::bench::{Scaling, Stack};
 
 use crate::command;
 use crate::cpu;
@@ -28,10 +28,18 @@ pub(super) fn prepare(stack: &Stack, device: &'static str) -> Result<()> {
             })?;
             mflow::write("enabled", "0")
         }
-        Stack::Mflow { lanes, batch_pkts } => mflow::load(&Knobs {
+        Stack::Mflow {
+            lanes,
+            batch_pkts,
+            scaling,
+        } => mflow::load(&Knobs {
             device,
             lanes,
             batch_pkts,
+            scaling: match scaling {
+                Scaling::Path => "path",
+                Scaling::Device => "device",
+            },
             ..Knobs::default()
         }),
     }

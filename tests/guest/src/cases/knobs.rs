@@ -30,6 +30,8 @@ const GOOD: &[(&str, &str, &str)] = &[
     ("merge_timeout_us", "1000000", "1000000"),
     ("min_flow_pps", "1", "1"),
     ("min_flow_pps", "10000000", "10000000"),
+    ("scaling", "device\n", "device"),
+    ("scaling", "path", "path"),
     ("devices", "-eth0", ""),
     ("devices", "+eth0", "eth0"),
 ];
@@ -55,6 +57,8 @@ const BAD: &[(&str, &str, Errno)] = &[
     ("merge_timeout_us", "0x10", Errno::EINVAL),
     ("min_flow_pps", "0", Errno::ERANGE),
     ("min_flow_pps", "10000001", Errno::ERANGE),
+    ("scaling", "host", Errno::EINVAL),
+    ("scaling", "\n", Errno::EINVAL),
     ("devices", "+nosuch0", Errno::ENODEV),
     ("devices", "eth0", Errno::EINVAL),
     ("devices", "+", Errno::EINVAL),
@@ -68,6 +72,7 @@ const MODES: &[(&str, u32)] = &[
     ("batch_pkts", 0o600),
     ("merge_timeout_us", 0o600),
     ("min_flow_pps", 0o600),
+    ("scaling", 0o600),
     ("devices", 0o600),
     ("flows", 0o444),
     ("stats", 0o444),
@@ -81,6 +86,7 @@ const BAD_PARAMETERS: &[&str] = &[
     "cpus=2-",
     "cpus=63",
     "merge_timeout_us=1000001",
+    "scaling=none",
 ];
 
 /// Returns the cases.

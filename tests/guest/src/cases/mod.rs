@@ -15,6 +15,7 @@ mod hotplug;
 mod knobs;
 mod leaks;
 mod reload;
+mod scaling;
 mod shapes;
 mod tail;
 mod tcp;
@@ -119,6 +120,7 @@ fn all() -> Vec<Case> {
         capture::cases(),
         devices::cases(),
         gro::cases(),
+        scaling::cases(),
         reload::cases(),
         deadline::cases(),
         hotplug::cases(),

@@ -16,8 +16,8 @@ use crate::stream::{self, Live};
 const ROUNDS: usize = 6;
 /// With the switch in either position.
 const PAUSE: Duration = Duration::from_millis(150);
-/// Knobs with one value that stops splitting; the others may take effect on a split flow.
-const RESTARTING: [&str; 3] = ["enabled", "devices", "min_flow_pps"];
+/// Knobs after which flows are split anew; the others may take effect on a split flow.
+const RESTARTING: [&str; 4] = ["enabled", "devices", "min_flow_pps", "scaling"];
 /// Allocations that do not tell of a leak: stacks of threads, which the kernel keeps for the next ones, and what is freed late.
 const KEPT: [&str; 2] = ["copy_process", "unpurged"];
 
@@ -36,6 +36,7 @@ pub(super) fn cases() -> Vec<Case> {
         toggle("cpus", "2-5", "3"),
         toggle("batch_pkts", "16", "1024"),
         toggle("min_flow_pps", "100", "10000000"),
+        toggle("scaling", "path", "device"),
     ]
 }
 
@@ -67,7 +68,7 @@ fn toggle(knob: &'static str, split: &'static str, other: &'static str) -> Case 
     Case::of_module(
         format!("reload/{knob}"),
         format!("{knob} changes between {split} and {other} under load without loss or reordering"),
-        if knob == "enabled" {
+        if ["enabled", "scaling"].contains(&knob) {
             Run::Always
         } else {
             Run::Plain

@@ -12,4 +12,5 @@ pub(crate) mod reader;
 mod readers;
 mod sockmap;
 pub(crate) mod stream;
+mod tls;
 pub(crate) mod writer;

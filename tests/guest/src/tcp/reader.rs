@@ -7,7 +7,7 @@ use std::net::TcpStream;
 use std::os::fd::AsFd as _;
 use std::sync::Mutex;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure, Context as _, Result};
 use nix::errno::Errno;
@@ -18,7 +18,9 @@ use nix::unistd::{pipe, read};
 
 use super::book::{Book, Pieces};
 use super::raw::{self, Ring};
-use super::sockmap::Sockmap;
+use super::sockmap::{Program, Sockmap};
+use super::tls;
+use super::writer::Writing;
 
 /// Bytes asked for at once.
 const BUFFER_BYTES: usize = 64 << 10;
@@ -62,13 +64,19 @@ pub(crate) enum Style {
     IoUring,
     /// A socket in a sockmap.
     Sockmap,
+    /// A socket in a sockmap with a parser of streams.
+    SockmapParser,
+    /// A socket that the kernel decrypts.
+    Tls,
+    /// The same with `splice`.
+    TlsSplice,
     /// A reader that lets the window fill up again and again.
     Slow,
 }
 
 impl Style {
     /// All of them.
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 14] = [
         Self::Blocking,
         Self::Epoll,
         Self::Poll,
@@ -79,6 +87,9 @@ impl Style {
         Self::Threads,
         Self::IoUring,
         Self::Sockmap,
+        Self::SockmapParser,
+        Self::Tls,
+        Self::TlsSplice,
         Self::Slow,
     ];
 
@@ -95,6 +106,9 @@ impl Style {
             Self::Threads => "threads",
             Self::IoUring => "io-uring",
             Self::Sockmap => "sockmap",
+            Self::SockmapParser => "sockmap-parser",
+            Self::Tls => "tls",
+            Self::TlsSplice => "tls-splice",
             Self::Slow => "slow",
         }
     }
@@ -108,13 +122,33 @@ impl Style {
         }
     }
 
+    /// Returns how the stream has to be written.
+    pub(crate) fn writing(self) -> Writing {
+        match self {
+            Self::Tls | Self::TlsSplice => Writing::Tls,
+            _ => Writing::Write,
+        }
+    }
+
     /// Reads a stream to its end.
     pub(crate) fn read(self, socket: &TcpStream, book: &mut Book<'_>) -> Result<()> {
         match self {
             Self::Blocking | Self::SmallBuffer => blocking(socket, book, |_| {}),
             Self::Sockmap => {
-                let _in_map = Sockmap::with(socket)?;
+                let _in_map = Sockmap::with(socket, Program::Verdict)?;
                 blocking(socket, book, |_| {})
+            }
+            Self::SockmapParser => {
+                let _in_map = Sockmap::with(socket, Program::ParserAndVerdict)?;
+                parsed(socket, book)
+            }
+            Self::Tls => {
+                tls::decrypt(socket)?;
+                blocking(socket, book, |_| {})
+            }
+            Self::TlsSplice => {
+                tls::decrypt(socket)?;
+                splicing(socket, book)
             }
             Self::Slow => {
                 let mut rested = book.taken();
@@ -144,6 +178,26 @@ fn blocking(mut socket: &TcpStream, book: &mut Book<'_>, mut then: impl FnMut(u6
             length => book.take(&buffer[..length])?,
         }
         then(book.taken());
+    }
+}
+
+/// With a parser, a reader that waits is also woken, with `EAGAIN`, for bytes that have not been parsed yet.
+fn parsed(mut socket: &TcpStream, book: &mut Book<'_>) -> Result<()> {
+    let mut buffer = vec![0; BUFFER_BYTES];
+    let mut last = Instant::now();
+    loop {
+        match socket.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(length) => {
+                last = Instant::now();
+                book.take(&buffer[..length])?;
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => ensure!(
+                last.elapsed().as_millis() < u128::from(STUCK_MS),
+                "no bytes for {STUCK_MS} ms"
+            ),
+            Err(error) => return Err(error).context("cannot receive"),
+        }
     }
 }
 

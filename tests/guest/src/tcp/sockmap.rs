@@ -22,34 +22,63 @@ const PROGRAM_LOAD: libc::c_int = 5;
 const PROGRAM_ATTACH: libc::c_int = 8;
 const SOCKMAP: u32 = 15;
 const SK_SKB: u32 = 14;
+const SK_SKB_STREAM_PARSER: u32 = 4;
+const SK_SKB_STREAM_VERDICT: u32 = 5;
 const SK_SKB_VERDICT: u32 = 38;
 /// `r0 = SK_PASS; exit`.
 const PASS: [u64; 2] = [0x0000_0001_0000_00b7, 0x95];
+/// `r0 = skb->len; exit`: all that has come is one message.
+const WHOLE: [u64; 2] = [0x1061, 0x95];
 const LICENSE: &[u8; 4] = b"GPL\0";
+
+/// What a map's programs look at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Program {
+    /// Packets as they come.
+    Verdict,
+    /// Messages that a parser has found in the stream.
+    ParserAndVerdict,
+}
+
+impl Program {
+    /// Returns the instructions to load, and what to attach each to.
+    fn parts(self) -> &'static [(&'static [u64; 2], u32)] {
+        match self {
+            Self::Verdict => &[(&PASS, SK_SKB_VERDICT)],
+            Self::ParserAndVerdict => &[
+                (&WHOLE, SK_SKB_STREAM_PARSER),
+                (&PASS, SK_SKB_STREAM_VERDICT),
+            ],
+        }
+    }
+}
 
 /// A map with one socket in it.
 pub(crate) struct Sockmap {
     _map: OwnedFd,
-    _program: OwnedFd,
+    _programs: Vec<OwnedFd>,
 }
 
 impl Sockmap {
-    /// Puts a connected socket into a map of its own, with a program that lets everything pass.
-    pub(crate) fn with(socket: &TcpStream) -> Result<Self> {
+    /// Puts a connected socket into a map of its own, with programs that let everything pass.
+    pub(crate) fn with(socket: &TcpStream, programs: Program) -> Result<Self> {
         // Kind, size of a key, size of a value, most entries.
         let map = create(MAP_CREATE, &mut [pair(SOCKMAP, 4), pair(4, 1)])
             .context("this kernel has no sockmap")?;
-        let mut program = [
-            pair(SK_SKB, PASS.len() as u32),
-            address(PASS.as_ptr()),
-            address(LICENSE.as_ptr()),
-        ];
-        let program = create(PROGRAM_LOAD, &mut program).context("cannot load a BPF program")?;
-        let mut attach = [
-            pair(number(&map), number(&program)),
-            pair(SK_SKB_VERDICT, 0),
-        ];
-        call(PROGRAM_ATTACH, &mut attach).context("cannot attach a BPF program to a sockmap")?;
+        let mut loaded = Vec::new();
+        for &(instructions, place) in programs.parts() {
+            let mut program = [
+                pair(SK_SKB, instructions.len() as u32),
+                address(instructions.as_ptr()),
+                address(LICENSE.as_ptr()),
+            ];
+            let program =
+                create(PROGRAM_LOAD, &mut program).context("cannot load a BPF program")?;
+            let mut attach = [pair(number(&map), number(&program)), pair(place, 0)];
+            call(PROGRAM_ATTACH, &mut attach)
+                .context("cannot attach a BPF program to a sockmap")?;
+            loaded.push(program);
+        }
         let (key, value) = (0u32, number(socket));
         let mut entry = [
             pair(number(&map), 0),
@@ -60,7 +89,7 @@ impl Sockmap {
         call(MAP_UPDATE, &mut entry).context("cannot put a socket into a sockmap")?;
         Ok(Self {
             _map: map,
-            _program: program,
+            _programs: loaded,
         })
     }
 }

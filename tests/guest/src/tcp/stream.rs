@@ -50,13 +50,16 @@ pub(crate) struct Plan {
     pub(crate) style: Style,
     /// How many flows of outer packets must be split before the mark; 0 without the module.
     pub(crate) split: u16,
+    /// What the client adds to the port of the server, if somebody on the way takes it off again.
+    pub(crate) port_shift: u16,
 }
 
 impl Plan {
-    fn addresses(&self) -> Vec<SocketAddr> {
+    /// Returns the servers' addresses, with ports that are `shift` above those where they listen.
+    fn addresses(&self, shift: u16) -> Vec<SocketAddr> {
         let container = self.inner.container();
         (0..self.flows)
-            .map(|flow| (container, PORT + flow).into())
+            .map(|flow| (container, PORT + shift + flow).into())
             .collect()
     }
 }
@@ -168,9 +171,9 @@ pub(crate) fn measure(
 ) -> Result<Outcome> {
     let split_before = mflow::flows_split()?;
     let counters = Counters::read()?;
-    let readers = Readers::start(plan.addresses(), plan.style)?;
+    let readers = Readers::start(plan.addresses(0), plan.style)?;
     let progress = readers.progress_handle();
-    let writers = Writers::start(plan.addresses(), plan.writing);
+    let writers = Writers::start(plan.addresses(plan.port_shift), plan.writing);
     let mark = run(plan, &writers, &readers, split_before, during);
     if mark.is_err() {
         // No thread may outlive the run.
@@ -184,7 +187,10 @@ pub(crate) fn measure(
         read == written,
         "{written} bytes were written, and {read} read"
     );
-    mark.outcome(&counters, progress.longest_stall_ns())
+    Ok(Outcome {
+        stream_bytes: read,
+        ..mark.outcome(&counters, progress.longest_stall_ns())?
+    })
 }
 
 fn run(

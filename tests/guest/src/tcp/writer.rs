@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::{bail, ensure, Context as _, Result};
 use nix::sys::sendfile::sendfile64;
 
-use super::pattern;
+use super::{pattern, tls};
 use crate::{cpu, netns, topology};
 
 /// Bytes handed to the kernel by one system call.
@@ -27,6 +27,8 @@ pub(crate) enum Writing {
     /// From memory.
     #[default]
     Write,
+    /// From memory, encrypted by the kernel.
+    Tls,
     /// With `sendfile`, from a file of so many bytes: the stream has no more.
     Sendfile(u64),
 }
@@ -96,13 +98,16 @@ fn write(to: SocketAddr, flow: u16, writing: Writing, shared: &Shared) -> Result
     cpu::pin(cpu::SENDER)?;
     netns::enter(topology::CLIENT)?;
     let file = match writing {
-        Writing::Write => None,
+        Writing::Write | Writing::Tls => None,
         Writing::Sendfile(bytes) => Some((prepare_file(flow, bytes)?, bytes)),
     };
     let mut socket = TcpStream::connect_timeout(&to, STUCK)
         .with_context(|| format!("cannot connect to {to}"))?;
     socket.set_write_timeout(Some(STUCK))?;
     socket.set_read_timeout(Some(STUCK))?;
+    if writing == Writing::Tls {
+        tls::encrypt(&socket)?;
+    }
     let mut buffer = vec![0; CHUNK_BYTES];
     let (start, mut written) = (pattern::start(flow), 0);
     loop {

@@ -4,10 +4,12 @@
 //! cores.
 
 mod closing;
+mod nat;
 mod path;
 mod programs;
 mod readers;
 mod request;
+mod scaling;
 mod shapes;
 mod switches;
 
@@ -24,6 +26,8 @@ pub(super) fn cases() -> Vec<Case> {
         request::cases(),
         closing::cases(),
         path::cases(),
+        nat::cases(),
+        scaling::cases(),
         switches::cases(),
         programs::cases(),
     ]

@@ -16,6 +16,9 @@ const WARM_UP_BYTES: u64 = 32 << 20;
 /// The file is in memory.
 const MOST_FILE_BYTES: u64 = 128 << 20;
 
+/// Ciphers in software take their time: so much less is sent.
+const CIPHER_SHARE: u64 = 4;
+
 /// Returns the cases.
 pub(super) fn cases() -> Vec<Case> {
     let mut cases: Vec<Case> = Style::ALL
@@ -27,12 +30,21 @@ pub(super) fn cases() -> Vec<Case> {
                 "a stream arrives whole at a reader of this kind",
                 match style {
                     Style::Epoll | Style::Splice | Style::Threads => Run::Always,
+                    Style::SockmapParser | Style::Tls => Run::Always,
                     _ => Run::Plain,
                 },
                 move |rig| {
+                    let plan = rig.tcp_plan();
+                    let share = if style.writing() == Writing::Tls {
+                        CIPHER_SHARE
+                    } else {
+                        1
+                    };
                     let plan = Plan {
                         style,
-                        ..rig.tcp_plan()
+                        writing: style.writing(),
+                        bytes: plan.bytes / share,
+                        ..plan
                     };
                     (plan, Knobs::default())
                 },
