@@ -10,6 +10,5 @@ pub(crate) mod pattern;
 mod raw;
 pub(crate) mod reader;
 mod readers;
-mod sockmap;
 pub(crate) mod stream;
 pub(crate) mod writer;

@@ -18,7 +18,7 @@ use nix::unistd::{pipe, read};
 
 use super::book::{Book, Pieces};
 use super::raw::{self, Ring};
-use super::sockmap::Sockmap;
+use crate::bpf::Sockmap;
 
 /// Bytes asked for at once.
 const BUFFER_BYTES: usize = 64 << 10;
