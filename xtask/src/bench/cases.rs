@@ -57,6 +57,8 @@ pub(super) struct Case {
     pub(super) name: String,
     pub(super) load: Load,
     pub(super) modes: Vec<Mode>,
+    /// Whether each window has a boot of its own.
+    pub(super) every_boot: bool,
 }
 
 const NO_FALCON: &str = "pipelining by device or function is not built yet";
@@ -100,6 +102,7 @@ fn udp(bytes: usize) -> Case {
             bytes,
         },
         modes: stacks(&[1, 2, 4]),
+        every_boot: false,
     }
 }
 
@@ -108,6 +111,7 @@ fn tcp(bytes: usize) -> Case {
         name: format!("tcp-{bytes}"),
         load: Load::Iperf3 { flows: 1, bytes },
         modes: stacks(&[1, 2, 4]),
+        every_boot: false,
     }
 }
 
@@ -120,6 +124,7 @@ fn tcp_flows(flows: u16) -> Case {
             bytes: 4_096,
         },
         modes: stacks(&[2, 4]),
+        every_boot: false,
     }
 }
 
@@ -132,6 +137,7 @@ fn latency_udp() -> Case {
             bytes: 16,
         },
         modes: stacks(&[2]),
+        every_boot: false,
     }
 }
 
@@ -144,6 +150,7 @@ fn latency_tcp() -> Case {
             bytes: SOCKPERF_MAX_BYTES,
         },
         modes: stacks(&[2]),
+        every_boot: false,
     }
 }
 
@@ -156,6 +163,7 @@ fn application(name: &str, server: Server, bytes: usize) -> Case {
             bytes,
         },
         modes: stacks(&[2]),
+        every_boot: false,
     }
 }
 
@@ -167,6 +175,7 @@ fn order(batch_pkts: u32) -> Case {
             bytes: 16,
         },
         modes: vec![mflow(2, batch_pkts)],
+        every_boot: false,
     }
 }
 
@@ -190,6 +199,7 @@ fn overhead() -> Case {
                 ..mflow(2, BATCH_PKTS)
             },
         ],
+        every_boot: true,
     }
 }
 
