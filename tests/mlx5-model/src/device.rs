@@ -129,6 +129,8 @@ pub struct Device {
     /// Where the driver keeps its commands.
     command_queue: u64,
     health_counter: u32,
+    /// Commands that came while the card did nothing, one bit each.
+    late_commands: u32,
     journal: Option<Vec<Done>>,
     /// The send queue to begin with, so that each has its turn.
     turn: u32,
@@ -161,6 +163,7 @@ impl Device {
             faults: Faults::default(),
             command_queue: 0,
             health_counter: 0,
+            late_commands: 0,
             journal: None,
             turn: 0,
             overtaken: None,
@@ -307,8 +310,15 @@ impl Device {
         }
     }
 
+    /// Goes on after a stall, with the commands that have come meanwhile.
+    pub(crate) fn go_on(&mut self, bus: &mut dyn Bus) {
+        let entries = std::mem::take(&mut self.late_commands);
+        self.run_commands(bus, entries);
+    }
+
     fn run_commands(&mut self, bus: &mut dyn Bus, entries: u32) {
         if self.faults.idle() {
+            self.late_commands |= entries;
             return;
         }
         for index in (0..32).filter(|index| entries >> index & 1 == 1) {

@@ -102,7 +102,10 @@ impl Device {
             Fault::DuplicateEvents(count) => self.events.faults.duplicates = count,
             Fault::LoseEvents(count) => self.events.faults.losses = count,
             Fault::LoseInterrupts(count) => self.events.faults.lost_interrupts = count,
-            Fault::Stalled(stalled) => self.faults.stalled = stalled,
+            Fault::Stalled(stalled) => {
+                self.faults.stalled = stalled;
+                self.go_on(bus);
+            }
             Fault::Health(syndrome) => self.faults.health = syndrome,
             Fault::Fatal => self.faults.dead = true,
         }

@@ -99,9 +99,23 @@ pub(super) fn ping(count: usize, bytes: usize) -> Result<()> {
     if !said.contains(" 0% packet loss") {
         let after = [Passed::read()?, netns::within(PEER, Passed::read)?];
         let [here, there] = [0, 1].map(|end| after[end].since(before[end]));
-        bail!("echoes are missing: {said}; from then on here {here:?}, there {there:?}");
+        let unbuffered = ["eth0", "eth1"].map(|device| without_buffer(device).ok());
+        thread::sleep(Duration::from_secs(3));
+        let later = [Passed::read()?, netns::within(PEER, Passed::read)?];
+        let [late, late_there] = [0, 1].map(|end| later[end].since(after[end]));
+        bail!(
+            "echoes are missing: {said}; from then on here {here:?}, there {there:?}; in the next 3 s {late:?}, {late_there:?}; \
+             frames without buffer so far: {unbuffered:?}"
+        );
     }
     Ok(())
+}
+
+/// Returns how many frames a card had no buffer for, with its queues open and closed.
+fn without_buffer(device: &str) -> Result<[u64; 2]> {
+    let counters = counters(device)?;
+    Ok(["rx_out_of_buffer", "rx_if_down_packets"]
+        .map(|name| counters.get(name).copied().unwrap_or(0)))
 }
 
 /// What has passed an end, as the kernel counts it: where an echo that is missing came last.
@@ -112,6 +126,8 @@ struct Passed {
     dropped: u64,
     echoes_asked: u64,
     echoes_answered: u64,
+    echoes_back: u64,
+    bad: u64,
 }
 
 impl Passed {
@@ -134,6 +150,10 @@ impl Passed {
             dropped: count(3) + count(11),
             echoes_asked: proc_net::counter(None, "Icmp", "InEchos")?,
             echoes_answered: proc_net::counter(None, "Icmp", "OutEchoReps")?,
+            echoes_back: proc_net::counter(None, "Icmp", "InEchoReps")?,
+            bad: proc_net::counter(None, "Icmp", "InErrors")?
+                + proc_net::counter(None, "Ip", "InHdrErrors")?
+                + proc_net::counter(None, "Ip", "InDiscards")?,
         })
     }
 
@@ -144,6 +164,8 @@ impl Passed {
             dropped: self.dropped - before.dropped,
             echoes_asked: self.echoes_asked - before.echoes_asked,
             echoes_answered: self.echoes_answered - before.echoes_answered,
+            echoes_back: self.echoes_back - before.echoes_back,
+            bad: self.bad - before.bad,
         }
     }
 }

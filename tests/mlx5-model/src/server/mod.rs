@@ -282,7 +282,9 @@ impl ServerBackend for Backend {
 
     fn reset(&mut self) -> io::Result<()> {
         self.space = Space::new(self.vectors);
-        lock(&self.slot).device.reset();
+        let mut slot = lock(&self.slot);
+        slot.device.reset();
+        slot.guest.forget_pending();
         Ok(())
     }
 

@@ -164,3 +164,25 @@ fn a_dead_card_lives_again_when_it_is_set_up_anew() {
     assert_eq!(driver.receive(&frame(60, 1)), Receive::Taken);
     assert_eq!(bytes(&driver.entry(path.completions, 0)), 60);
 }
+
+#[test]
+fn a_stalled_card_answers_late() {
+    let mut driver = Driver::new(Config::default());
+    driver.inject(Fault::Stalled(true));
+    // An unknown command without mailboxes.
+    let mut entry = [0; 64];
+    entry[0] = 7;
+    put(&mut entry, 4, &16_u32.to_be_bytes());
+    put(&mut entry, 16, &[0xff, 0xff]);
+    put(&mut entry, 56, &16_u32.to_be_bytes());
+    entry[63] = 1;
+    put(&mut driver.machine.memory, 0, &entry);
+    driver.write(0x18, &1_u32.to_be_bytes());
+    assert_eq!(driver.machine.memory[63], 1);
+    driver.inject(Fault::Stalled(false));
+    assert_eq!(
+        driver.machine.memory[63], 0,
+        "the entry is the driver's again"
+    );
+    assert_eq!(driver.device.unknown_commands(), 1);
+}
