@@ -9,10 +9,12 @@
 #![deny(unsafe_code)]
 
 mod bench;
+mod bpf;
 mod cases;
 mod command;
 mod cpu;
 mod demo;
+mod devlink;
 mod driver;
 mod hog;
 mod init;
@@ -20,6 +22,7 @@ mod ledger;
 mod mflow;
 mod netns;
 mod outcome;
+mod page_pool;
 mod proc_net;
 mod receiver;
 mod rig;

@@ -140,7 +140,8 @@ impl Live<'_> {
     }
 }
 
-fn start_receiver(plan: &Plan) -> Result<Receiver> {
+/// Opens the receiving sockets of a plan.
+pub(crate) fn start_receiver(plan: &Plan) -> Result<Receiver> {
     Receiver::start(plan.addresses().1, plan.flows, plan.bytes)
 }
 

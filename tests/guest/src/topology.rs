@@ -147,6 +147,17 @@ pub(crate) fn up(outer: Family) -> Result<()> {
     overlay_up(outer)
 }
 
+/// Removes what is left of the network when the NICs are gone; [`up`] builds all of it anew.
+pub(crate) fn nics_are_gone() -> Result<()> {
+    overlay_down()?;
+    ip(None, &format!("netns del {CLIENT}"))
+}
+
+/// Sends the interrupts of the server's NIC where they belong, after it has got new ones.
+pub(crate) fn pin_server_nic() -> Result<()> {
+    pin_interrupts("eth0", cpu::NIC)
+}
+
 /// Builds what stays for the life of the guest: the two NICs and the client's namespace.
 fn underlay_up() -> Result<()> {
     if Path::new("/run/netns").join(CLIENT).exists() {
@@ -169,23 +180,14 @@ fn underlay_up() -> Result<()> {
         sysctl(name, value)?;
     }
     load_driver()?;
-    // While both are here; a device is only visible in the sysfs of its own namespace.
-    pin_interrupts("eth0", cpu::NIC)?;
     pin_interrupts("eth1", cpu::CLIENT_NIC)?;
     quiet_ipv6()?;
-    let (eth0, eth1) = (mac("eth0")?, mac("eth1")?);
+    let eth0 = mac("eth0")?;
     ip(
         None,
-        &format!(
-            "netns add {CLIENT}
-             link set eth1 netns {CLIENT}
-             link set eth0 up mtu {WIRE_MTU}
-             addr add 192.168.50.2/24 dev eth0
-             addr add fd00:50::2/64 dev eth0 nodad
-             neigh replace 192.168.50.1 lladdr {eth1} dev eth0
-             neigh replace fd00:50::1 lladdr {eth1} dev eth0"
-        ),
+        &format!("netns add {CLIENT}\nlink set eth1 netns {CLIENT}"),
     )?;
+    server_nic_up()?;
     netns::within(CLIENT, quiet_ipv6)?;
     ip(
         Some(CLIENT),
@@ -198,6 +200,19 @@ fn underlay_up() -> Result<()> {
              neigh replace fd00:50::2 lladdr {eth0} dev eth1"
         ),
     )
+}
+
+/// Gives the server's NIC its part of the network; the client's is in its namespace.
+fn server_nic_up() -> Result<()> {
+    pin_interrupts("eth0", cpu::NIC)?;
+    ip(
+        None,
+        &format!(
+            "link set eth0 up mtu {WIRE_MTU}
+             addr replace 192.168.50.2/24 dev eth0"
+        ),
+    )?;
+    restore_nic()
 }
 
 /// Brings up the NIC that frames from outside the guest come in on, and returns its address. It carries nothing else: the
@@ -384,7 +399,8 @@ fn quiet_ipv6() -> Result<()> {
     Ok(())
 }
 
-fn mac(device: &str) -> Result<String> {
+/// Returns the hardware address of a device of this thread's namespace.
+pub(crate) fn mac(device: &str) -> Result<String> {
     let path = format!("/sys/class/net/{device}/address");
     Ok(fs::read_to_string(&path).context(path)?.trim().to_owned())
 }
@@ -393,13 +409,41 @@ fn mac(device: &str) -> Result<String> {
 pub(crate) fn load_driver() -> Result<()> {
     if !Path::new("/sys/class/net/eth0").exists() {
         command::run("modprobe mlx5_core")?;
-        if let Ok(channels) = std::env::var(CHANNELS) {
-            for device in ["eth0", "eth1", FEED] {
-                if !Path::new("/sys/class/net").join(device).exists() {
-                    continue;
-                }
-                command::run(&format!("ethtool -L {device} combined {channels}"))?;
-            }
+        set_channels(&["eth0", "eth1", FEED])?;
+    }
+    Ok(())
+}
+
+/// Takes the server's NIC away from its driver, and gives it back, which makes another interface of it.
+pub(crate) fn probe_again(meanwhile: impl FnOnce() -> Result<()>) -> Result<()> {
+    let link = fs::read_link("/sys/class/net/eth0/device").context("no NIC eth0")?;
+    let name = link.file_name().context("no device")?.to_string_lossy();
+    let tell = |file: &str| {
+        let path = format!("/sys/bus/pci/drivers/mlx5_core/{file}");
+        fs::write(&path, name.as_bytes()).with_context(|| format!("cannot write {name} to {path}"))
+    };
+    tell("unbind")?;
+    // Also after a failure.
+    let result = meanwhile();
+    tell("bind")?;
+    server_nic_again()?;
+    result
+}
+
+/// Gives the server's NIC its part of the network when it is another interface than before.
+pub(crate) fn server_nic_again() -> Result<()> {
+    set_channels(&["eth0"])?;
+    server_nic_up()
+}
+
+/// Gives NICs as many channels as this guest's shall have.
+fn set_channels(devices: &[&str]) -> Result<()> {
+    let Ok(channels) = std::env::var(CHANNELS) else {
+        return Ok(());
+    };
+    for device in devices {
+        if Path::new("/sys/class/net").join(device).exists() {
+            command::run(&format!("ethtool -L {device} combined {channels}"))?;
         }
     }
     Ok(())

@@ -4,7 +4,7 @@
 
 use crate::bus::Bus;
 use crate::commands::{Command, ANNOUNCED};
-use crate::events::{completion_doorbell_of, event, Events};
+use crate::events::{completion_doorbell_of, event, Events, OVERTAKING_NS};
 use crate::faults::Faults;
 use crate::field::{be16, be32, put};
 use crate::layout::command_name;
@@ -42,6 +42,10 @@ mod doorbell {
 }
 
 const PAGE: u64 = 4096;
+/// The state of a card that takes no commands.
+const NIC_DISABLED: u32 = 1;
+/// What a card that has died says of itself: unrecoverable hardware error.
+const UNRECOVERABLE: u8 = 8;
 /// The version of the command interface that the driver speaks.
 const COMMAND_INTERFACE: u32 = 5;
 /// What the model calls its firmware: 22.35.1000.
@@ -125,9 +129,13 @@ pub struct Device {
     /// Where the driver keeps its commands.
     command_queue: u64,
     health_counter: u32,
+    /// Commands that came while the card did nothing, one bit each.
+    late_commands: u32,
     journal: Option<Vec<Done>>,
     /// The send queue to begin with, so that each has its turn.
     turn: u32,
+    /// A frame that the next one shall overtake, and since when it has waited for that.
+    overtaken: Option<(Vec<u8>, u64)>,
 }
 
 impl Device {
@@ -155,8 +163,10 @@ impl Device {
             faults: Faults::default(),
             command_queue: 0,
             health_counter: 0,
+            late_commands: 0,
             journal: None,
             turn: 0,
+            overtaken: None,
         }
     }
 
@@ -240,10 +250,16 @@ impl Device {
             // CAST: the upper half.
             register::QUEUE_HIGH => (self.command_queue >> 32) as u32,
             // CAST: the lower half, without its last bits.
-            register::QUEUE_LOW => self.command_queue as u32 & 0xffff_f000 | u32::from(ANNOUNCED),
+            register::QUEUE_LOW => {
+                let state = if self.faults.dead { NIC_DISABLED } else { 0 };
+                // CAST: the same.
+                self.command_queue as u32 & 0xffff_f000 | state << 8 | u32::from(ANNOUNCED)
+            }
             register::HEALTH_FIRMWARE => FIRMWARE[0] << 24 | FIRMWARE[1] << 16 | FIRMWARE[2],
+            register::HEALTH_SYNDROME if self.faults.dead => u32::from(UNRECOVERABLE) << 16,
             register::HEALTH_SYNDROME => u32::from(self.faults.health) << 16,
             register::HEALTH_COUNTER => {
+                // What has died is the card, not the firmware that waits for a driver to begin again.
                 if !self.faults.stalled {
                     self.health_counter = self.health_counter.wrapping_add(1);
                 }
@@ -266,7 +282,11 @@ impl Device {
             }
             register::QUEUE_LOW => {
                 self.command_queue =
-                    self.command_queue & !0xffff_ffff | u64::from(value & 0xffff_f000)
+                    self.command_queue & !0xffff_ffff | u64::from(value & 0xffff_f000);
+                // A driver begins again: of what was before the card died, nothing is left.
+                if std::mem::take(&mut self.faults.dead) {
+                    self.forget_objects();
+                }
             }
             register::DOORBELL => self.run_commands(bus, value),
             _ => {}
@@ -290,8 +310,15 @@ impl Device {
         }
     }
 
+    /// Goes on after a stall, with the commands that have come meanwhile.
+    pub(crate) fn go_on(&mut self, bus: &mut dyn Bus) {
+        let entries = std::mem::take(&mut self.late_commands);
+        self.run_commands(bus, entries);
+    }
+
     fn run_commands(&mut self, bus: &mut dyn Bus, entries: u32) {
-        if self.faults.stalled {
+        if self.faults.idle() {
+            self.late_commands |= entries;
             return;
         }
         for index in (0..32).filter(|index| entries >> index & 1 == 1) {
@@ -320,12 +347,12 @@ impl Device {
 
     /// Returns whether there is something to send.
     pub fn wants_to_transmit(&self) -> bool {
-        !self.faults.stalled && self.send_queues.iter().any(|(_, queue)| queue.rung)
+        !self.faults.idle() && self.send_queues.iter().any(|(_, queue)| queue.rung)
     }
 
     /// Works off send queues until about `frames` frames are sent; other work is not bounded by it. Returns how many there were.
     pub fn transmit(&mut self, bus: &mut dyn Bus, frames: usize) -> usize {
-        if self.faults.stalled {
+        if self.faults.idle() {
             return 0;
         }
         let mut rung: Vec<u32> = self
@@ -370,9 +397,25 @@ impl Device {
 
     /// A frame comes from the wire, without its check sequence.
     pub fn receive(&mut self, bus: &mut dyn Bus, frame: &[u8]) -> Receive {
-        if self.faults.stalled {
+        if self.faults.idle() {
             return Receive::Wait;
         }
+        let waiting = self.overtaken.take();
+        let received = self.accept(bus, frame, waiting.is_none());
+        if let Some((late, since)) = waiting {
+            if received == Receive::Wait || self.accept(bus, &late, false) == Receive::Wait {
+                self.overtaken = Some((late, since));
+            }
+        }
+        if received == Receive::Taken && self.faults.take_duplicate() {
+            // Without a buffer for it there is no second one.
+            let _no_matter = self.accept(bus, frame, false);
+        }
+        received
+    }
+
+    /// Takes a frame; `out_of_turn`: it may be one that is to be overtaken.
+    fn accept(&mut self, bus: &mut dyn Bus, frame: &[u8], out_of_turn: bool) -> Receive {
         if !self.port.up || frame.len() < 14 {
             return Receive::Taken;
         }
@@ -398,7 +441,13 @@ impl Device {
             return Receive::Taken;
         }
         if self.faults.take_receive_error() {
+            self.port.count_received(frame);
             queue.fail(bus, &mut self.events, number, syndrome::PROTECTION);
+            return Receive::Taken;
+        }
+        let late = out_of_turn && self.faults.take_overtake();
+        if late && !queue.takes_any_order() {
+            self.overtaken = Some((frame.to_vec(), bus.now_ns()));
             return Receive::Taken;
         }
         let stripped = headers.tag.filter(|_| !queue.keeps_tags).map(|_| {
@@ -413,6 +462,7 @@ impl Device {
                 tag: None,
                 hash,
                 flow_tag,
+                late,
             },
             Some(bare) => Received {
                 frame: bare,
@@ -420,6 +470,7 @@ impl Device {
                 tag: headers.tag,
                 hash,
                 flow_tag,
+                late,
             },
         };
         match queue.deliver(bus, &self.keys, &mut self.events, number, &received) {
@@ -442,6 +493,12 @@ impl Device {
 
     /// Sends the events of what [`Device::transmit`] and [`Device::receive`] have completed.
     pub fn flush(&mut self, bus: &mut dyn Bus) {
+        if let Some((late, since)) = self.overtaken.take() {
+            let over = bus.now_ns().saturating_sub(since) > OVERTAKING_NS;
+            if !over || self.accept(bus, &late, false) == Receive::Wait {
+                self.overtaken = Some((late, since));
+            }
+        }
         self.events.flush(bus);
     }
 

@@ -4,11 +4,15 @@
 
 use crate::bus::{read_be32, Bus};
 use crate::compress::Session;
+use crate::faults::{take, EventFaults};
 use crate::field::{be32, put};
 use crate::layout::{cqc, create_cq_in, create_eq_in, eqc};
 use crate::objects::Objects;
 use crate::ring::Ring;
 use crate::status::Status;
+
+/// How long what is to be overtaken waits for what comes next.
+pub(crate) const OVERTAKING_NS: u64 = 10_000_000;
 
 /// What an event is about.
 pub(crate) mod event {
@@ -58,6 +62,17 @@ pub(crate) struct Events {
     pub(crate) lost_events: u64,
     /// Completions that found no room.
     pub(crate) lost_completions: u64,
+    /// A completion that the next one of its queue shall overtake.
+    overtaken: Option<Overtaken>,
+    pub(crate) faults: EventFaults,
+}
+
+/// A completion that has to wait for another one.
+#[derive(Clone, Debug)]
+struct Overtaken {
+    queue: u32,
+    entry: [u8; 64],
+    since_ns: u64,
 }
 
 impl Events {
@@ -69,6 +84,8 @@ impl Events {
             fresh: Vec::new(),
             lost_events: 0,
             lost_completions: 0,
+            overtaken: None,
+            faults: EventFaults::default(),
         }
     }
 
@@ -157,6 +174,10 @@ impl Events {
             return;
         }
         queue.producer = queue.producer.wrapping_add(1);
+        if kind == event::COMPLETION && queue.armed && take(&mut self.faults.lost_interrupts) {
+            queue.armed = false;
+            return;
+        }
         queue.fire(bus);
     }
 
@@ -194,7 +215,8 @@ impl Events {
         let Ok(consumer) = read_be32(bus, queue.record) else {
             return false;
         };
-        let waiting = queue.session.as_ref().map_or(0, Session::len);
+        let waiting =
+            queue.session.as_ref().map_or(0, Session::len) + u32::from(self.overtakes(number));
         let used = queue.producer.wrapping_sub(consumer) & 0xff_ffff;
         used + waiting + count <= queue.ring.elements()
     }
@@ -205,6 +227,13 @@ impl Events {
             self.lost_completions += 1;
             return;
         }
+        self.add(bus, number, entry);
+        if self.overtakes(number) {
+            self.end_overtaking(bus);
+        }
+    }
+
+    fn add(&mut self, bus: &mut dyn Bus, number: u32, entry: &[u8; 64]) {
         let Ok(queue) = self.completion_queues.get_mut(number) else {
             return;
         };
@@ -212,22 +241,46 @@ impl Events {
             queue.fresh = true;
             self.fresh.push(number);
         }
-        let Some(session) = &mut queue.session else {
-            queue.write(bus, entry);
-            return;
-        };
-        if session.takes(entry) {
-            session.push(entry);
-        } else {
-            queue.end_session(bus);
-            if let Some(session) = &mut queue.session {
-                session.push(entry);
-            }
+        queue.add(bus, entry);
+    }
+
+    /// Adds a completion that the next one of its queue overtakes, if that comes soon.
+    pub(crate) fn complete_late(&mut self, bus: &mut dyn Bus, number: u32, entry: &[u8; 64]) {
+        if self.overtaken.is_some() {
+            return self.complete(bus, number, entry);
         }
+        self.overtaken = Some(Overtaken {
+            queue: number,
+            entry: *entry,
+            since_ns: bus.now_ns(),
+        });
+    }
+
+    fn overtakes(&self, number: u32) -> bool {
+        let overtaken = self.overtaken.as_ref();
+        overtaken.is_some_and(|overtaken| overtaken.queue == number)
+    }
+
+    fn end_overtaking(&mut self, bus: &mut dyn Bus) {
+        if let Some(overtaken) = self.overtaken.take() {
+            self.add(bus, overtaken.queue, &overtaken.entry);
+        }
+    }
+
+    /// DESTROY_CQ.
+    pub(crate) fn destroy_completion_queue(&mut self, number: u32) -> Result<(), Status> {
+        self.overtaken
+            .take_if(|overtaken| overtaken.queue == number);
+        self.completion_queues.remove(number).map(drop)
     }
 
     /// Sends the events of all completion queues that have something new; called at the end of a burst.
     pub(crate) fn flush(&mut self, bus: &mut dyn Bus) {
+        if let Some(overtaken) = &self.overtaken {
+            if bus.now_ns().saturating_sub(overtaken.since_ns) > OVERTAKING_NS {
+                self.end_overtaking(bus);
+            }
+        }
         while let Some(number) = self.fresh.pop() {
             self.flush_queue(bus, number);
         }
@@ -239,12 +292,22 @@ impl Events {
         };
         queue.end_session(bus);
         queue.fresh = false;
-        if queue.armed {
-            queue.armed = false;
-            let event_queue = queue.event_queue;
-            let mut data = [0; 28];
-            put(&mut data, 24, &number.to_be_bytes());
+        if !queue.armed {
+            return;
+        }
+        queue.armed = false;
+        let event_queue = queue.event_queue;
+        if take(&mut self.faults.losses) {
+            return;
+        }
+        let mut data = [0; 28];
+        put(&mut data, 24, &number.to_be_bytes());
+        self.send(bus, event_queue, event::COMPLETION, 0, &data);
+        if take(&mut self.faults.duplicates) {
             self.send(bus, event_queue, event::COMPLETION, 0, &data);
+            if let Ok(queue) = self.event_queues.get(event_queue) {
+                bus.raise_msix(queue.vector);
+            }
         }
     }
 }
@@ -260,6 +323,21 @@ impl EventQueue {
 }
 
 impl CompletionQueue {
+    /// Adds a completion, to others of its kind where they are compressed.
+    fn add(&mut self, bus: &mut dyn Bus, entry: &[u8; 64]) {
+        if self
+            .session
+            .as_ref()
+            .is_some_and(|session| !session.takes(entry))
+        {
+            self.end_session(bus);
+        }
+        match &mut self.session {
+            Some(session) => session.push(entry),
+            None => self.write(bus, entry),
+        }
+    }
+
     fn write(&mut self, bus: &mut dyn Bus, entry: &[u8; 64]) {
         let mut entry = *entry;
         // CAST: one bit.

@@ -145,7 +145,10 @@ impl Device {
                 .remove(number & 0xff)
                 .map(|_| None)?,
             op::CREATE_CQ => Some(self.events.create_completion_queue(input)?),
-            op::DESTROY_CQ => self.events.completion_queues.remove(number).map(|_| None)?,
+            op::DESTROY_CQ => self
+                .events
+                .destroy_completion_queue(number)
+                .map(|()| None)?,
             op::MODIFY_CQ => self.events.completion_queues.get(number).map(|_| None)?,
             op::QUERY_CQ => {
                 let producer = self.events.completion_queues.get(number)?.producer();

@@ -16,27 +16,60 @@ pub enum Fault {
     ReceiveError,
     /// The next frame sent breaks its queue.
     SendError,
+    /// The next frames received arrive twice, each time in a buffer of its own.
+    Duplicate(u32),
+    /// The next frames received are overtaken by those behind them; in a striding queue, only their completions are.
+    Overtake(u32),
+    /// The next events about completions come twice, with their interrupts.
+    DuplicateEvents(u32),
+    /// The next events about completions find their queue full, and are lost.
+    LoseEvents(u32),
+    /// The next interrupts about completions are lost; the events are there.
+    LoseInterrupts(u32),
     /// The card does nothing any more, or goes on.
     Stalled(bool),
-    /// The card reports that it has failed: a syndrome, or zero for none.
+    /// The card reports that it is not well: a syndrome, or zero for none.
     Health(u8),
+    /// The card has died, and will not live again until a driver sets it up anew.
+    Fatal,
 }
 
-/// What is wrong at the moment.
+/// What is wrong at the moment, but for what is about events.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Faults {
     pub(crate) stalled: bool,
     pub(crate) health: u8,
+    pub(crate) dead: bool,
     missing_buffers: u32,
     receive_error: bool,
     send_error: bool,
+    duplicates: u32,
+    overtakes: u32,
+}
+
+/// What is wrong with events about completions.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct EventFaults {
+    pub(crate) duplicates: u32,
+    pub(crate) losses: u32,
+    pub(crate) lost_interrupts: u32,
+}
+
+/// Counts down; returns whether there was something left.
+pub(crate) fn take(count: &mut u32) -> bool {
+    let some = *count > 0;
+    *count -= u32::from(some);
+    some
 }
 
 impl Faults {
+    /// Returns whether the card does anything at all.
+    pub(crate) fn idle(&self) -> bool {
+        self.stalled || self.dead
+    }
+
     pub(crate) fn take_missing_buffer(&mut self) -> bool {
-        let missing = self.missing_buffers > 0;
-        self.missing_buffers -= u32::from(missing);
-        missing
+        take(&mut self.missing_buffers)
     }
 
     pub(crate) fn take_receive_error(&mut self) -> bool {
@@ -45,6 +78,14 @@ impl Faults {
 
     pub(crate) fn take_send_error(&mut self) -> bool {
         std::mem::take(&mut self.send_error)
+    }
+
+    pub(crate) fn take_duplicate(&mut self) -> bool {
+        take(&mut self.duplicates)
+    }
+
+    pub(crate) fn take_overtake(&mut self) -> bool {
+        take(&mut self.overtakes)
     }
 }
 
@@ -56,8 +97,17 @@ impl Device {
             Fault::NoBuffers(count) => self.faults.missing_buffers = count,
             Fault::ReceiveError => self.faults.receive_error = true,
             Fault::SendError => self.faults.send_error = true,
-            Fault::Stalled(stalled) => self.faults.stalled = stalled,
+            Fault::Duplicate(count) => self.faults.duplicates = count,
+            Fault::Overtake(count) => self.faults.overtakes = count,
+            Fault::DuplicateEvents(count) => self.events.faults.duplicates = count,
+            Fault::LoseEvents(count) => self.events.faults.losses = count,
+            Fault::LoseInterrupts(count) => self.events.faults.lost_interrupts = count,
+            Fault::Stalled(stalled) => {
+                self.faults.stalled = stalled;
+                self.go_on(bus);
+            }
             Fault::Health(syndrome) => self.faults.health = syndrome,
+            Fault::Fatal => self.faults.dead = true,
         }
     }
 }

@@ -18,7 +18,7 @@ use mlx5_model::server::{self, Options};
 enum Cli {
     /// Serve one card for each socket until the machine ends; a wire joins the first and the second, and so on
     ///
-    /// Says `ready` on standard output when QEMU may connect; takes faults on standard input (`0 link down`).
+    /// Says `ready` on standard output when QEMU may connect; takes orders on standard input (`0 link down`).
     Serve(Serve),
     /// Write the table of layouts that a header of the kernel says
     Layouts {
@@ -47,9 +47,9 @@ struct Serve {
     /// Drop frames that find no receive buffer
     #[arg(long)]
     lossy: bool,
-    /// Listen here for frames to the last card: each four bytes of length, then the frame
+    /// Listen here for how many datagrams of `send` have been received: a number in each line
     #[arg(long, value_name = "SOCKET")]
-    feed: Option<PathBuf>,
+    credit: Option<PathBuf>,
     /// Write all commands down here
     #[arg(long, value_name = "FILE")]
     journal: Option<PathBuf>,
@@ -81,7 +81,7 @@ fn serve(options: Serve) -> Result<()> {
         sockets: options.sockets,
         config,
         lossy: options.lossy,
-        feed: options.feed,
+        credit: options.credit,
         journal: options.journal,
     };
     let summaries = server::serve(options, || println!("ready"))?;

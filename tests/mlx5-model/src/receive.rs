@@ -114,6 +114,8 @@ pub(crate) struct Received<'a> {
     pub(crate) tag: Option<Tag>,
     pub(crate) hash: Hash,
     pub(crate) flow_tag: u32,
+    /// Whether the next completion shall overtake this one's, which a striding queue allows.
+    pub(crate) late: bool,
 }
 
 /// What became of a frame.
@@ -160,6 +162,11 @@ impl ReceiveQueue {
         })
     }
 
+    /// Returns whether the driver finds a completion's buffer by its number, whatever the order they come in.
+    pub(crate) fn takes_any_order(&self) -> bool {
+        matches!(self.kind, Kind::Striding { .. })
+    }
+
     /// Changes the state; a queue that leaves the reset state starts anew.
     pub(crate) fn set_state(&mut self, state: State) {
         if self.state == State::Reset || state == State::Reset {
@@ -202,11 +209,12 @@ impl ReceiveQueue {
         };
         match outcome {
             Ok(place) => {
-                events.complete(
-                    bus,
-                    self.completion_queue,
-                    &completion(number, received, &place),
-                );
+                let entry = completion(number, received, &place);
+                if received.late {
+                    events.complete_late(bus, self.completion_queue, &entry);
+                } else {
+                    events.complete(bus, self.completion_queue, &entry);
+                }
                 Delivery::Done
             }
             Err(error) => self.fail(bus, events, number, error),

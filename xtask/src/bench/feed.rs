@@ -2,8 +2,8 @@
 
 //! The sender outside the guest: a thread that puts frames on the wire as fast as the guest takes them.
 //!
-//! Two things hold it back: the wire, which has flow control, and the credit: the guest's application says how far it is,
-//! so that frames queue up in front of the guest's bottleneck, wherever that is, without being lost there.
+//! Two things hold it back: the wire, which has flow control, and the credit: the guest's application says how far it is.
+//! A ConnectX makes its frames by itself, from the same stream (`tests/mlx5-model`).
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -12,19 +12,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use mflow_protocol::bench::Frames;
-
-use super::frames::Maker;
+use mflow_frames::{Frames, Stream};
 
 /// Datagrams written to the wire at once.
 const BURST: usize = 32;
 /// How long to wait for more credit between two looks.
 const LOOK: Duration = Duration::from_micros(200);
-/// After this time without news what is on its way counts as lost.
-const SILENCE: Duration = Duration::from_secs(1);
 
 /// The running sender.
 pub(super) struct Feed {
@@ -86,40 +82,29 @@ fn stream(
     orders: &Receiver<Option<Frames>>,
     reached: &AtomicU64,
 ) -> Result<Option<Option<Frames>>> {
-    let (flows, credit) = (u64::from(order.flows), order.credit);
-    let mut maker = Maker::new(order)?;
+    let mut stream = Stream::new(order)?;
     let mut buffer = Vec::new();
     // The count of an earlier application is none of ours.
     reached.store(0, Ordering::Relaxed);
-    let (mut sent, mut given_up) = (0_u64, 0_u64);
-    let mut news = (0, Instant::now());
     loop {
         match orders.try_recv() {
             Ok(order) => return Ok(Some(order)),
             Err(TryRecvError::Disconnected) => return Ok(None),
             Err(TryRecvError::Empty) => {}
         }
-        let arrived = reached.load(Ordering::Relaxed);
-        if arrived != news.0 {
-            news = (arrived, Instant::now());
-        } else if news.1.elapsed() > SILENCE {
-            given_up = sent.saturating_sub(arrived);
-            news.1 = Instant::now();
-        }
-        if sent >= arrived + given_up + credit {
-            thread::sleep(LOOK);
-            continue;
-        }
         buffer.clear();
         for _ in 0..BURST {
-            // CAST: the number of flows is a u16.
-            let flow = (sent % flows) as u16;
-            maker.make(flow, sent / flows, |frame| {
+            let more = stream.next(reached.load(Ordering::Relaxed), |frame| {
                 // CAST: a frame has at most 1514 bytes. The length before it is how QEMU's stream tells frames apart.
                 buffer.extend_from_slice(&(frame.len() as u32).to_be_bytes());
                 buffer.extend_from_slice(frame);
             })?;
-            sent += 1;
+            if !more {
+                break;
+            }
+        }
+        if buffer.is_empty() {
+            thread::sleep(LOOK);
         }
         wire.write_all(&buffer).context("the wire is cut")?;
     }

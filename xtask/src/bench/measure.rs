@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{bail, Context as _, Result};
-use mflow_protocol::bench::{Case, End, Load, Server, Window};
+use mflow_protocol::bench::{Case, End, Frames, Load, Server, Window};
 use mflow_protocol::cpus;
 
 use super::counts::{Counts, Symbols};
@@ -38,7 +38,8 @@ pub(super) struct Outcome {
 /// The guest under measurement.
 pub(super) struct Session {
     vm: Vm,
-    feed: Feed,
+    /// None with a ConnectX, which makes its frames by itself.
+    feed: Option<Feed>,
     counted: PathBuf,
     symbols: Symbols,
     release: String,
@@ -69,13 +70,15 @@ impl Session {
         let dir = tempfile::tempdir()?;
         let counted = dir.path().join("counted");
         let credit = dir.path().join("credit");
-        let (instruments, wire) = Instruments::new(
-            plugin_option(&library, &counted),
-            credit.clone(),
-            programs,
-            plugin::COUNTING,
-        )?;
-        let feed = Feed::start(wire, &credit)?;
+        let option = plugin_option(&library, &counted);
+        let (instruments, feed) = if hardware.nic.is_connectx() {
+            let instruments = Instruments::without_wire(option, credit, programs, plugin::COUNTING);
+            (instruments, None)
+        } else {
+            let (instruments, wire) =
+                Instruments::new(option, credit.clone(), programs, plugin::COUNTING)?;
+            (instruments, Some(Feed::start(wire, &credit)?))
+        };
         let order = Order {
             argv: vec![
                 "mflow-guest".to_owned(),
@@ -113,9 +116,9 @@ impl Session {
                     let (word, value) = said.split_once(' ').unwrap_or((&said, "null"));
                     let context = || format!("the guest said: {said}");
                     match word {
-                        "load" => self
-                            .feed
-                            .order(serde_json::from_str(value).with_context(context)?),
+                        "load" => {
+                            self.order(serde_json::from_str(value).with_context(context)?)?;
+                        }
                         "symbols" => {
                             let functions = serde_json::from_str(value).with_context(context)?;
                             self.symbols.add_module(&functions)?;
@@ -140,6 +143,20 @@ impl Session {
                     self.vm.terminal_log().display()
                 ),
                 Event::Trouble(trouble) => bail!("{trouble}"),
+            }
+        }
+    }
+
+    /// Changes what is sent from outside; `None`: nothing.
+    fn order(&mut self, frames: Option<Frames>) -> Result<()> {
+        match &self.feed {
+            Some(feed) => {
+                feed.order(frames);
+                Ok(())
+            }
+            None => {
+                let cards = self.vm.cards().context("there is nobody to send")?;
+                cards.send(frames.as_ref())
             }
         }
     }

@@ -3,7 +3,7 @@
 //! Benchmarks: instructions per packet on the busiest core, for every stack a user could pick.
 //!
 //! Read in this order: [`cases`] (what is compared), [`run`] (which is measured when), [`measure`] (one boot of the guest),
-//! [`feed`] and [`frames`] (the sender outside of it), [`counts`] (what the plug-in says), [`summary`] and [`notes`] (from windows to
+//! [`feed`] (the sender outside of it), [`counts`] (what the plug-in says), [`summary`] and [`notes`] (from windows to
 //! a [`row`]); then [`figure`] (which rows belong together), [`headline`], [`table`], [`plot`] and [`report`].
 
 mod cases;
@@ -15,7 +15,6 @@ mod feed;
 mod figure;
 #[cfg(test)]
 mod fixture;
-mod frames;
 mod grid;
 mod headline;
 mod measure;

@@ -34,8 +34,8 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
         flavor: Flavor::Vm,
         nic: Nic::Virtio,
         program: "cases",
-        mode,
-        left_out: &[],
+        options: mode.into_iter().collect(),
+        takes: |_, _| true,
         channels: None,
         patience: Duration::from_secs(patience),
         stream_bytes: if ctx.full { FULL_STREAM_BYTES } else { 0 },
@@ -50,8 +50,8 @@ pub(crate) fn run_debug(_ctx: &Ctx) -> Result<Outcome> {
         flavor: Flavor::Debug,
         nic: Nic::Virtio,
         program: "cases",
-        mode: Some("--short"),
-        left_out: &[],
+        options: vec!["--short"],
+        takes: |_, _| true,
         channels: None,
         patience: Duration::from_secs(300),
         stream_bytes: 0,
@@ -66,9 +66,9 @@ pub(super) struct Layer {
     pub(super) nic: Nic,
     /// The part of the guest program that has the cases.
     pub(super) program: &'static str,
-    pub(super) mode: Option<&'static str>,
-    /// Cases that are not for this kind of guest.
-    pub(super) left_out: &'static [&'static str],
+    pub(super) options: Vec<&'static str>,
+    /// Which of its cases are for this kind of guest, by place in the list and name.
+    pub(super) takes: fn(usize, &str) -> bool,
     /// How many channels the NICs have, if not as many as they would.
     pub(super) channels: Option<u16>,
     /// How long a case may take.
@@ -114,6 +114,8 @@ enum End {
 /// What there is to do, and what has come out so far.
 struct Progress {
     cases: BTreeSet<String>,
+    /// Cases that are not for this kind of guest.
+    left_out: Vec<String>,
     /// Cases for a guest with as many threads as CPUs, which really run at the same time.
     parallel: BTreeSet<String>,
     /// Cases for a guest with one thread, because of what they do to the kernel's code.
@@ -181,9 +183,10 @@ impl Layer {
     fn list(&self) -> Result<Progress> {
         let program = vm::build_guest()?;
         let mut command = tools::command(&program.to_string_lossy());
-        command.args([self.program, "--list"]).args(self.mode);
+        command.args([self.program, "--list"]).args(&self.options);
         let mut progress = Progress {
             cases: BTreeSet::new(),
+            left_out: Vec::new(),
             parallel: BTreeSet::new(),
             one_thread: BTreeSet::new(),
             results: BTreeMap::new(),
@@ -191,10 +194,11 @@ impl Layer {
             boots: 0,
             deaths: 0,
         };
-        for line in tools::output(&mut command)?.lines() {
+        for (place, line) in tools::output(&mut command)?.lines().enumerate() {
             let mut columns = line.split('\t');
             let name = columns.next().unwrap_or_default().to_owned();
-            if self.left_out.contains(&&*name) {
+            if !(self.takes)(place, &name) {
+                progress.left_out.push(name);
                 continue;
             }
             let patches_code = columns.next() == Some("patches-code");
@@ -250,11 +254,11 @@ impl Layer {
         let skip: Vec<&str> = progress
             .cases
             .difference(todo)
+            .chain(&progress.left_out)
             .map(String::as_str)
-            .chain(self.left_out.iter().copied())
             .collect();
         let mut argv = vec!["mflow-guest".to_owned(), self.program.to_owned()];
-        argv.extend(self.mode.map(str::to_owned));
+        argv.extend(self.options.iter().map(|&option| option.to_owned()));
         if !skip.is_empty() {
             argv.extend(["--skip".to_owned(), skip.join(",")]);
         }

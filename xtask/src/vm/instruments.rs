@@ -15,8 +15,8 @@ use crate::setup::qemu::Wish;
 pub(crate) struct Instruments {
     /// A plug-in of QEMU, with its arguments.
     pub(super) plugin: OsString,
-    /// QEMU's end of the wire of a third NIC.
-    pub(super) wire: UnixStream,
+    /// QEMU's end of the wire of a third NIC; a ConnectX makes its frames by itself.
+    pub(super) wire: Option<UnixStream>,
     /// The socket that a fourth serial port connects to.
     pub(super) credit: PathBuf,
     /// Programs of the host that no other guest needs.
@@ -44,6 +44,22 @@ fn inherit(end: &UnixStream) -> Result<()> {
 }
 
 impl Instruments {
+    /// Returns the instruments for a guest whose third NIC is a ConnectX.
+    pub(crate) fn without_wire(
+        plugin: OsString,
+        credit: PathBuf,
+        programs: Vec<&'static str>,
+        qemu: Wish,
+    ) -> Self {
+        Self {
+            plugin,
+            wire: None,
+            credit,
+            programs,
+            qemu,
+        }
+    }
+
     /// Returns the instruments, and our end of the third NIC's wire.
     pub(crate) fn new(
         plugin: OsString,
@@ -54,11 +70,8 @@ impl Instruments {
         let (ours, wire) = UnixStream::pair()?;
         inherit(&wire)?;
         let instruments = Self {
-            plugin,
-            wire,
-            credit,
-            programs,
-            qemu,
+            wire: Some(wire),
+            ..Self::without_wire(plugin, credit, programs, qemu)
         };
         Ok((instruments, ours))
     }

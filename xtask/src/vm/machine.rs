@@ -226,9 +226,7 @@ impl Machine {
             command.arg("-plugin").arg(&instruments.plugin);
             command.arg("-serial");
             command.arg(format!("unix:{}", instruments.credit.display()));
-            if cards.is_none() {
-                ends.push(&instruments.wire);
-            }
+            ends.extend(&instruments.wire);
         }
         for (nic, end) in ends.into_iter().enumerate() {
             let fd = end.as_raw_fd();
@@ -291,14 +289,13 @@ impl Vm {
         let cards = match machine.nics {
             Nics::Virtio => None,
             Nics::Mlx5(cards) => {
-                let source = instruments
+                let credit = instruments
                     .as_ref()
-                    .map(|instruments| instruments.wire.try_clone())
-                    .transpose()?;
+                    .map(|instruments| instruments.credit.as_path());
                 Some(Server::start(
                     cards,
                     machine.cpus,
-                    source,
+                    credit,
                     dir.path(),
                     name,
                 )?)

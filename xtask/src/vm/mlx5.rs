@@ -3,8 +3,7 @@
 //! The process that plays ConnectX cards for one guest (`tests/mlx5-model`).
 
 use std::fs::{self, File};
-use std::io::{self, BufRead as _, BufReader, Write as _};
-use std::os::unix::net::UnixStream;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{channel, Receiver};
@@ -12,6 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{bail, Context as _, Result};
+use mflow_protocol::bench::Frames;
 
 use crate::kernel;
 use crate::paths;
@@ -76,20 +76,20 @@ pub(crate) fn layouts() -> Result<[String; 2]> {
 impl Server {
     /// Starts the process with sockets in `dir`; its commands are written down in a log called after `name`.
     ///
-    /// With a source of frames, there is a third card, which gets them.
+    /// With a socket through which the receiver of ready-made frames says how far it is, there is a third card, which makes
+    /// them.
     pub(crate) fn start(
         cards: Cards,
         cpus: u16,
-        source: Option<UnixStream>,
+        credit: Option<&Path>,
         dir: &Path,
         name: &str,
     ) -> Result<Self> {
         let program = build()?;
-        let count = if source.is_some() { 3 } else { 2 };
+        let count = if credit.is_some() { 3 } else { 2 };
         let sockets: Vec<PathBuf> = (0..count)
             .map(|card| dir.join(format!("card{card}")))
             .collect();
-        let feed = dir.join("feed");
         let log = paths::logs()?.join(format!("{name}-cards.log"));
         let errors = paths::logs()?.join(format!("{name}-cards-errors.log"));
         let mut command = Command::new(program);
@@ -100,7 +100,11 @@ impl Server {
             .arg("--journal")
             .arg(&log)
             .args(cards.striding.then_some("--striding"))
-            .args(source.iter().flat_map(|_| [Path::new("--feed"), &feed]))
+            .args(
+                credit
+                    .iter()
+                    .flat_map(|credit| [Path::new("--credit"), credit]),
+            )
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(File::create(&errors)?);
@@ -121,12 +125,6 @@ impl Server {
                 errors.display()
             );
         }
-        if let Some(mut source) = source {
-            let mut card = UnixStream::connect(&feed)
-                .with_context(|| format!("cannot feed the card: {}", feed.display()))?;
-            // It ends with the source or with the process.
-            thread::spawn(move || io::copy(&mut source, &mut card));
-        }
         Ok(server)
     }
 
@@ -144,6 +142,14 @@ impl Server {
                 "socket": { "type": "unix", "path": socket },
             });
             command.args(["-device", &device.to_string()]);
+        }
+    }
+
+    /// Changes what the third card receives; `None`: nothing.
+    pub(crate) fn send(&mut self, frames: Option<&Frames>) -> Result<()> {
+        match frames {
+            None => self.order("2 quiet"),
+            Some(frames) => self.order(&format!("2 send {}", serde_json::to_string(frames)?)),
         }
     }
 

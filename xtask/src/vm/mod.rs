@@ -89,6 +89,11 @@ impl Nic {
             Self::Mlx5Striding => "mlx5-striding",
         }
     }
+
+    /// Returns whether the model of a ConnectX plays it.
+    pub(crate) fn is_connectx(self) -> bool {
+        matches!(self, Self::Mlx5 | Self::Mlx5Striding)
+    }
 }
 
 impl Hardware {

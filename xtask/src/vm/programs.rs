@@ -11,8 +11,8 @@ use crate::tools;
 
 /// What the guest program runs.
 const NEEDED: &[&str] = &[
-    "bash", "bridge", "ethtool", "ip", "iperf3", "modinfo", "modprobe", "nft", "ping", "rmmod",
-    "setsid", "sockperf", "taskset", "tc", "tcpdump",
+    "bash", "bridge", "devlink", "ethtool", "ip", "iperf3", "modinfo", "modprobe", "nft", "ping",
+    "rmmod", "setsid", "sockperf", "taskset", "tc", "tcpdump",
 ];
 
 /// What somebody at the shell would miss, and what cases use if it is there.

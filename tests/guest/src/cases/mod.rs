@@ -6,6 +6,7 @@
 //! not depend on each other and run in one boot as long as the kernel survives; the host watches its log.
 
 mod capture;
+mod connectx;
 mod control;
 mod deadline;
 mod devices;
@@ -41,6 +42,8 @@ pub(crate) enum Run {
     Plain,
     /// On the checking kernel.
     Checking,
+    /// On the plain kernel with a ConnectX.
+    ConnectX,
 }
 
 /// What a case does; returns what it measured, if it is about traffic.
@@ -126,6 +129,7 @@ fn all() -> Vec<Case> {
         hotplug::cases(),
         teardown::cases(),
         tcp::cases(),
+        connectx::cases(),
         leaks::cases(),
     ]
     .into_iter()
@@ -142,6 +146,12 @@ pub(crate) struct Options {
     /// Run what a checking kernel gets through in minutes: fewer cases, fewer datagrams, and a look for leaks.
     #[arg(long)]
     short: bool,
+    /// Run all cases, but send as little as with `--short`.
+    #[arg(long, conflicts_with_all = ["full", "short"])]
+    brief: bool,
+    /// Run what needs a ConnectX, too.
+    #[arg(long)]
+    connectx: bool,
     /// Run only cases whose name contains this.
     #[arg(long, default_value = "")]
     filter: String,
@@ -158,14 +168,15 @@ pub(crate) struct Options {
 
 impl Options {
     fn selected(&self) -> Vec<Case> {
-        let left_out = if self.short {
-            Run::Plain
-        } else {
-            Run::Checking
+        let runs = |when| match when {
+            Run::Always => true,
+            Run::Plain => !self.short,
+            Run::Checking => self.short,
+            Run::ConnectX => self.connectx,
         };
         let mut cases = all();
         cases.retain(|case| {
-            case.when != left_out
+            runs(case.when)
                 && case.name.contains(&self.filter)
                 && !self.skip.contains(&case.name)
                 && (case.vanilla || !self.vanilla)
@@ -174,7 +185,7 @@ impl Options {
     }
 
     fn scale(&self) -> Scale {
-        match (self.full, self.short) {
+        match (self.full, self.short || self.brief) {
             (true, _) => Scale {
                 main: 1_000_000,
                 other: 50_000,

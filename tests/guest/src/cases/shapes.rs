@@ -150,16 +150,19 @@ fn flows() -> impl Iterator<Item = Case> {
                     Run::Plain
                 },
                 move |rig| {
-                    let plan = Plan {
-                        flows,
-                        one_socket,
-                        ..rig.plan()
-                    };
                     let knobs = Knobs {
                         lanes: 4,
                         ..Knobs::default()
                     };
-                    // Each flow must be above it, not just their sum.
+                    // Where each flow has a channel of its own, each begins with the same lane: it takes several turns
+                    // of each until they are even.
+                    let turns = u64::from(flows.min(3)) * u64::from(knobs.batch_pkts) * 4 * 4;
+                    let plan = Plan {
+                        flows,
+                        one_socket,
+                        count: rig.scale.other.max(turns),
+                        ..rig.plan()
+                    };
                     (plan, knobs)
                 },
             )

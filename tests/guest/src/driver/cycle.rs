@@ -5,7 +5,7 @@
 use anyhow::{ensure, Context as _, Result};
 
 use super::{link, Case, Options};
-use crate::{command, topology};
+use crate::{command, page_pool, topology};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
@@ -31,19 +31,22 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-fn cycles(options: &Options) -> Result<()> {
-    let count = if options.full { 20 } else { 3 };
-    for round in 1..=count {
-        cycle().with_context(|| format!("round {round} of {count}"))?;
+/// How often a driver has to go through its life in a row.
+const ROUNDS: usize = 20;
+
+fn cycles(_: &Options) -> Result<()> {
+    for round in 1..=ROUNDS {
+        cycle().with_context(|| format!("round {round} of {ROUNDS}"))?;
     }
     Ok(())
 }
 
 fn cycle() -> Result<()> {
     link::up()?;
+    ensure!(!page_pool::all()?.is_empty(), "the card uses no page pool");
     link::ping(5, 56)?;
-    link::load(1, "")?;
-    let load = link::load(1, "--udp --bitrate 20M --length 1000")?;
+    link::load_bytes("2M", "")?;
+    let load = link::load_bytes("500K", "--udp --bitrate 40M --length 1000")?;
     ensure!(
         load.lost == 0,
         "the wire loses nothing, but {} datagrams are lost",
@@ -68,7 +71,7 @@ fn cycle() -> Result<()> {
         );
         link::ping(5, 1_400)?;
     }
-    link::load(1, "")?;
+    link::load_bytes("2M", "")?;
     topology::ip(None, "link set eth0 down")?;
     link::unload()
 }

@@ -2,13 +2,17 @@
 
 //! What the driver has to survive.
 
+use std::collections::BTreeMap;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{ensure, Result};
 
 use super::{link, Case, Options};
-use crate::command;
+use crate::{command, devlink};
+
+/// The kernel's watchdog looks at send queues that often, and gives them as long.
+const WATCHDOG: Duration = Duration::from_secs(60);
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
@@ -31,6 +35,31 @@ pub(super) fn cases() -> Vec<Case> {
             name: "fault-send-error",
             proves: "a send queue that has failed is repaired by the driver",
             run: |_| repaired("0 send-error", "tx_recover"),
+        },
+        Case {
+            name: "fault-events-twice",
+            proves: "events about completions that come twice, with their interrupts, do no harm",
+            run: events_twice,
+        },
+        Case {
+            name: "fault-lost-interrupt",
+            proves: "a channel whose interrupt was lost is found and goes on",
+            run: |_| stands_still("lose-interrupts", |counters| counters["ch_eq_rearm"] > 0),
+        },
+        Case {
+            name: "fault-event-overrun",
+            proves: "channels whose events found their queue full are found and go on",
+            run: |_| stands_still("lose-events", |_| true),
+        },
+        Case {
+            name: "fault-health",
+            proves: "the driver tells of a card whose event queue has overrun, and goes on",
+            run: health,
+        },
+        Case {
+            name: "fault-fatal",
+            proves: "the driver revives a card that has died",
+            run: fatal,
         },
         Case {
             name: "fault-stall",
@@ -80,6 +109,87 @@ fn repaired(fault: &str, counter: &str) -> Result<()> {
     ensure!(
         link::load(1, "")?.bits_per_s > 0.0,
         "nothing arrives after the repair"
+    );
+    Ok(())
+}
+
+fn events_twice(_: &Options) -> Result<()> {
+    link::up()?;
+    let _load = link::endless_load()?;
+    let before = link::counters("eth0")?;
+    link::order("0 duplicate-events 500");
+    command::wait_until("the load goes on", || {
+        Ok(link::counters("eth0")?["rx_packets"] > before["rx_packets"] + 5_000)
+    })?;
+    link::ping(10, 56)
+}
+
+/// A card that does not tell of completions any more stands still until its driver looks by itself: that is when packets
+/// have waited for 15 s to be sent.
+fn stands_still(fault: &str, is_mended: fn(&BTreeMap<String, u64>) -> bool) -> Result<()> {
+    link::up()?;
+    // With one channel, everything depends on the same event queue.
+    command::run("ethtool -L eth0 combined 1")?;
+    // A watchdog only looks at a queue that is full: it has to be shorter than what the senders' sockets hold.
+    command::run("ethtool -G eth0 tx 128")?;
+    link::wait_carrier(true)?;
+    let _load = link::endless_sending()?;
+    link::order(&format!("0 {fault} 1000000"));
+    command::wait_until("the card stands still", || Ok(link::ping(1, 56).is_err()))?;
+    link::order(&format!("0 {fault} 0"));
+    ensure!(
+        link::ping(1, 56).is_err(),
+        "the card goes on before its driver has looked"
+    );
+    let begin = Instant::now();
+    while link::ping(1, 56).is_err() {
+        ensure!(
+            begin.elapsed() < WATCHDOG,
+            "the driver has not looked within {} s",
+            WATCHDOG.as_secs()
+        );
+    }
+    let counters = link::counters("eth0")?;
+    ensure!(is_mended(&counters), "it was not mended that way");
+    link::ping(10, 56)
+}
+
+fn health(_: &Options) -> Result<()> {
+    link::up()?;
+    let complaints = || {
+        Ok::<_, anyhow::Error>(
+            devlink::health("fw")?
+                .iter()
+                .map(|health| health.errors)
+                .sum::<u64>(),
+        )
+    };
+    ensure!(complaints()? == 0, "there was a complaint before");
+    // "Async EQ buffer overrun".
+    link::order("0 health 12");
+    // The driver looks every two seconds.
+    command::wait_until("the driver tells", || Ok(complaints()? == 1))?;
+    link::ping(10, 56)?;
+    link::order("0 health 0");
+    link::ping(10, 56)
+}
+
+fn fatal(_: &Options) -> Result<()> {
+    link::up()?;
+    let load = link::endless_load()?;
+    link::order("0 fatal");
+    command::wait_until("the driver revives the card", || {
+        Ok(devlink::health("fw_fatal")?
+            .iter()
+            .any(|health| health.recoveries > 0))
+    })?;
+    drop(load);
+    // The card is the same, its interface is a new one.
+    link::up_here()?;
+    link::ping(10, 56)?;
+    ensure!(
+        link::load(1, "")?.bits_per_s > 0.0,
+        "nothing arrives after the revival"
     );
     Ok(())
 }

@@ -6,7 +6,7 @@ use anyhow::{ensure, Context as _, Result};
 
 use super::link::{self, PEER};
 use super::{Case, Options};
-use crate::{command, topology};
+use crate::{command, proc_net, topology};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
@@ -110,23 +110,7 @@ fn counters(_: &Options) -> Result<()> {
 
 fn checksums(_: &Options) -> Result<()> {
     link::up()?;
-    let errors = || -> Result<u64> {
-        let table = std::fs::read_to_string("/proc/net/snmp")?;
-        let mut udp = table.lines().filter(|line| line.starts_with("Udp: "));
-        let (names, values) = (
-            udp.next().context("no UDP counters")?,
-            udp.next().context("no UDP counters")?,
-        );
-        let at = names
-            .split(' ')
-            .position(|name| name == "InCsumErrors")
-            .context("no such counter")?;
-        Ok(values
-            .split(' ')
-            .nth(at)
-            .context("no such counter")?
-            .parse()?)
-    };
+    let errors = || proc_net::counter(None, "Udp", "InCsumErrors");
     let before = errors()?;
     let written = grown("eth1", &["tx_csum_partial"], || {
         let seen = grown("eth0", &["rx_csum_complete", "rx_csum_none"], || {

@@ -8,11 +8,11 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{ensure, Context as _, Result};
+use anyhow::{bail, ensure, Context as _, Result};
 use serde_json::Value;
 
 use crate::command::{self, Program};
-use crate::{netns, topology, verdict};
+use crate::{netns, page_pool, proc_net, topology, verdict};
 
 /// The namespace of the other card.
 pub(super) const PEER: &str = "peer";
@@ -36,21 +36,25 @@ pub(super) struct Load {
 
 /// Loads the driver and brings both cards up.
 pub(super) fn up() -> Result<()> {
+    // What the cards lose is the subject, not what finds a receiver's buffer full because its CPU was away.
+    topology::sysctl("net/core/rmem_default", "16777216")?;
     topology::load_driver()?;
     if !Path::new("/run/netns").join(PEER).exists() {
         topology::ip(None, &format!("netns add {PEER}"))?;
     }
-    topology::ip(
-        None,
-        &format!(
-            "link set eth1 netns {PEER}
-             link set eth0 up
-             addr add {HERE}/24 dev eth0"
-        ),
-    )?;
+    topology::ip(None, &format!("link set eth1 netns {PEER}"))?;
     topology::ip(
         Some(PEER),
         &format!("link set lo up\nlink set eth1 up\naddr add {THERE}/24 dev eth1"),
+    )?;
+    up_here()
+}
+
+/// Brings up the card here, whose interface is a new one.
+pub(super) fn up_here() -> Result<()> {
+    topology::ip(
+        None,
+        &format!("link set eth0 up\naddr add {HERE}/24 dev eth0"),
     )?;
     wait_carrier(true)
 }
@@ -64,10 +68,10 @@ pub(super) fn unload() -> Result<()> {
         !Path::new("/sys/class/net/eth0").exists(),
         "eth0 is still there without its driver"
     );
-    Ok(())
+    page_pool::wait_returned()
 }
 
-/// Waits until both cards have a link, or the card here has none.
+/// Waits until both cards have a link and use it, or the card here has none.
 pub(super) fn wait_carrier(on: bool) -> Result<()> {
     let carrier = |path: &str| -> Result<bool> {
         // Of an interface that is down, it cannot be read.
@@ -78,19 +82,92 @@ pub(super) fn wait_carrier(on: bool) -> Result<()> {
         // The sysfs of a namespace is that of who mounted it.
         let there = command::run(&format!("ip -n {PEER} link show eth1"))?.contains("LOWER_UP");
         Ok(if on { here && there } else { !here })
-    })
+    })?;
+    if on {
+        // The kernel drops what is to be sent until it has noticed the link, which may take a second.
+        command::wait_until("the link carries something", || Ok(ping(1, 56).is_ok()))?;
+    }
+    Ok(())
 }
 
 /// Sends echo requests; all must come back.
 pub(super) fn ping(count: usize, bytes: usize) -> Result<()> {
+    let before = [Passed::read()?, netns::within(PEER, Passed::read)?];
     let said = command::run(&format!(
         "ip netns exec {PEER} ping -n -q -i 0.02 -W 2 -c {count} -s {bytes} {HERE}"
     ))?;
-    ensure!(
-        said.contains(" 0% packet loss"),
-        "echoes are missing: {said}"
-    );
+    if !said.contains(" 0% packet loss") {
+        let after = [Passed::read()?, netns::within(PEER, Passed::read)?];
+        let [here, there] = [0, 1].map(|end| after[end].since(before[end]));
+        let unbuffered = ["eth0", "eth1"].map(|device| without_buffer(device).ok());
+        thread::sleep(Duration::from_secs(3));
+        let later = [Passed::read()?, netns::within(PEER, Passed::read)?];
+        let [late, late_there] = [0, 1].map(|end| later[end].since(after[end]));
+        bail!(
+            "echoes are missing: {said}; from then on here {here:?}, there {there:?}; in the next 3 s {late:?}, {late_there:?}; \
+             frames without buffer so far: {unbuffered:?}"
+        );
+    }
     Ok(())
+}
+
+/// Returns how many frames a card had no buffer for, with its queues open and closed.
+fn without_buffer(device: &str) -> Result<[u64; 2]> {
+    let counters = counters(device)?;
+    Ok(["rx_out_of_buffer", "rx_if_down_packets"]
+        .map(|name| counters.get(name).copied().unwrap_or(0)))
+}
+
+/// What has passed an end, as the kernel counts it: where an echo that is missing came last.
+#[derive(Clone, Copy, Debug)]
+struct Passed {
+    received: u64,
+    sent: u64,
+    dropped: u64,
+    echoes_asked: u64,
+    echoes_answered: u64,
+    echoes_back: u64,
+    bad: u64,
+}
+
+impl Passed {
+    /// Reads the counters of the calling thread's namespace.
+    fn read() -> Result<Self> {
+        let devices = fs::read_to_string("/proc/thread-self/net/dev")?;
+        let card = devices
+            .lines()
+            .find_map(|line| line.trim().strip_prefix("eth"))
+            .context("no card in this namespace")?;
+        let counts: Vec<u64> = card
+            .split_whitespace()
+            .skip(1)
+            .map_while(|count| count.parse().ok())
+            .collect();
+        let count = |at: usize| counts.get(at).copied().unwrap_or(0);
+        Ok(Self {
+            received: count(1),
+            sent: count(9),
+            dropped: count(3) + count(11),
+            echoes_asked: proc_net::counter(None, "Icmp", "InEchos")?,
+            echoes_answered: proc_net::counter(None, "Icmp", "OutEchoReps")?,
+            echoes_back: proc_net::counter(None, "Icmp", "InEchoReps")?,
+            bad: proc_net::counter(None, "Icmp", "InErrors")?
+                + proc_net::counter(None, "Ip", "InHdrErrors")?
+                + proc_net::counter(None, "Ip", "InDiscards")?,
+        })
+    }
+
+    fn since(self, before: Self) -> Self {
+        Self {
+            received: self.received - before.received,
+            sent: self.sent - before.sent,
+            dropped: self.dropped - before.dropped,
+            echoes_asked: self.echoes_asked - before.echoes_asked,
+            echoes_answered: self.echoes_answered - before.echoes_answered,
+            echoes_back: self.echoes_back - before.echoes_back,
+            bad: self.bad - before.bad,
+        }
+    }
 }
 
 /// Runs a load generator for a while: the other card sends to the one here.
@@ -100,6 +177,15 @@ pub(super) fn load(seconds: usize, options: &str) -> Result<Load> {
 
 /// Runs a load generator that sends to one of our addresses.
 pub(super) fn load_to(address: &str, seconds: usize, options: &str) -> Result<Load> {
+    run_load(address, &format!("--time {seconds} {options}"))
+}
+
+/// Runs a load generator until it has sent so many bytes.
+pub(super) fn load_bytes(bytes: &str, options: &str) -> Result<Load> {
+    run_load(HERE, &format!("--bytes {bytes} {options}"))
+}
+
+fn run_load(address: &str, options: &str) -> Result<Load> {
     let _server = Program::start(None, SERVER_CPU, "iperf3 --server --one-off")?;
     command::wait_until("iperf3 listens", || {
         let table = fs::read_to_string("/proc/net/tcp6").unwrap_or_default()
@@ -110,7 +196,7 @@ pub(super) fn load_to(address: &str, seconds: usize, options: &str) -> Result<Lo
             .any(|line| line.contains(":1451 ") && line.contains(" 0A ")))
     })?;
     let said = command::run(&format!(
-        "ip netns exec {PEER} taskset -c {CLIENT_CPU} iperf3 --json --client {address} --time {seconds} {options}"
+        "ip netns exec {PEER} taskset -c {CLIENT_CPU} iperf3 --json --client {address} {options}"
     ))?;
     let report: Value = serde_json::from_str(&said).context("iperf3's report")?;
     let end = &report["end"];
@@ -130,19 +216,31 @@ pub(super) fn load_to(address: &str, seconds: usize, options: &str) -> Result<Lo
     })
 }
 
-/// Starts a load that goes on until it is dropped.
+/// Starts a load that goes on until it is dropped: the other card sends to the one here.
 pub(super) fn endless_load() -> Result<[Program; 2]> {
+    start_load("--bitrate 40M --length 200", "rx_packets")
+}
+
+/// Starts a load that goes on until it is dropped: the card here sends, more than fits into its queue.
+pub(super) fn endless_sending() -> Result<[Program; 2]> {
+    start_load(
+        "--reverse --parallel 8 --bitrate 10M --length 1000",
+        "tx_packets",
+    )
+}
+
+fn start_load(options: &str, counter: &str) -> Result<[Program; 2]> {
     let server = Program::start(None, SERVER_CPU, "iperf3 --server")?;
     thread::sleep(Duration::from_millis(500));
     let client = Program::start(
         Some(PEER),
         CLIENT_CPU,
-        &format!("iperf3 --client {HERE} --time 600 --udp --bitrate 40M --length 200"),
+        &format!("iperf3 --client {HERE} --time 600 --udp {options}"),
     )?;
     let before = counters("eth0")?;
     command::wait_until("the load arrives", || {
         let now = counters("eth0")?;
-        Ok(now["rx_packets"] > before["rx_packets"] + 1_000)
+        Ok(now[counter] > before[counter] + 1_000)
     })?;
     Ok([server, client])
 }

@@ -21,9 +21,6 @@ use crate::verdict;
 /// Options of `driver`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Go through the life of the driver 20 times instead of 3.
-    #[arg(long)]
-    full: bool,
     /// Run only cases whose name contains this.
     #[arg(long, default_value = "")]
     filter: String,

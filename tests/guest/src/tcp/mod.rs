@@ -10,7 +10,6 @@ pub(crate) mod pattern;
 mod raw;
 pub(crate) mod reader;
 mod readers;
-mod sockmap;
 pub(crate) mod stream;
 mod tls;
 pub(crate) mod writer;

@@ -18,9 +18,9 @@ use nix::unistd::{pipe, read};
 
 use super::book::{Book, Pieces};
 use super::raw::{self, Ring};
-use super::sockmap::{Program, Sockmap};
 use super::tls;
 use super::writer::Writing;
+use crate::bpf::{Program, Sockmap};
 
 /// Bytes asked for at once.
 const BUFFER_BYTES: usize = 64 << 10;

@@ -1,21 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Moves frames: between cards 0 and 1, 2 and 3, and so on, and from a feed to the last card.
+//! Moves frames: between cards 0 and 1, 2 and 3, and so on, and from the source to a card.
 //!
 //! The wire keeps order and loses nothing: a frame that finds no buffer waits, and holds up whoever sends to that card. That
 //! is what flow control on a real wire does; with `lossy`, such a frame is dropped.
 
 use std::collections::VecDeque;
-use std::io::Read as _;
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
-use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
-
+use super::source::Source;
 use super::{lock, Shared, Slot};
 use crate::device::Receive;
 
@@ -25,8 +20,6 @@ const ON_THE_WIRE: usize = 256;
 const RETRY: Duration = Duration::from_micros(50);
 /// How long a frame may hold up the wire: a driver that posts no buffers for so long never will.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The longest frame that a feed may send.
-const MOST_FRAME: usize = 10_000;
 /// A card with nothing to do is looked at so often, in case a doorbell was missed.
 const IDLE: Duration = Duration::from_millis(50);
 
@@ -38,7 +31,7 @@ pub(crate) struct Engine {
 
 /// A wire in one direction.
 struct Wire {
-    /// The card that sends; none is the feed.
+    /// The card that sends; none is the source.
     from: Option<usize>,
     /// The card that receives; none loses everything.
     to: Option<usize>,
@@ -48,7 +41,7 @@ struct Wire {
 
 impl Engine {
     /// Starts the thread.
-    pub(crate) fn start(slots: &[Shared], lossy: bool, feed: Option<&Path>) -> Result<Arc<Self>> {
+    pub(crate) fn start(slots: &[Shared], lossy: bool, source: Arc<Source>) -> Arc<Self> {
         let engine = Arc::new(Self {
             work: Mutex::new(false),
             changed: Condvar::new(),
@@ -63,16 +56,13 @@ impl Engine {
         let mut wires: Vec<Wire> = (0..slots.len())
             .map(|card| wire(Some(card), peer(card)))
             .collect();
-        let feed = feed.map(|path| listen(path, engine.clone())).transpose()?;
-        if feed.is_some() {
-            wires.push(wire(None, slots.len().checked_sub(1)));
-        }
+        wires.push(wire(None, None));
         let (slots, moving) = (slots.to_vec(), engine.clone());
         thread::spawn(move || loop {
             let mut busy = false;
             let mut waiting = false;
             for wire in &mut wires {
-                busy |= wire.fill(&slots, feed.as_ref());
+                busy |= wire.fill(&slots, &source);
                 busy |= wire.drain(&slots, lossy);
                 waiting |= !wire.frames.is_empty();
             }
@@ -80,7 +70,7 @@ impl Engine {
                 moving.rest(if waiting { RETRY } else { IDLE });
             }
         });
-        Ok(engine)
+        engine
     }
 
     /// There is something to do.
@@ -101,13 +91,18 @@ impl Engine {
 
 impl Wire {
     /// Takes frames from the sender as far as there is room; returns whether there were any.
-    fn fill(&mut self, slots: &[Shared], feed: Option<&Receiver<Vec<u8>>>) -> bool {
+    fn fill(&mut self, slots: &[Shared], source: &Source) -> bool {
         let room = ON_THE_WIRE.saturating_sub(self.frames.len());
         let before = self.frames.len();
         match self.from {
-            None => self
-                .frames
-                .extend(feed.into_iter().flat_map(|feed| feed.try_iter().take(room))),
+            None => {
+                // What is left of an earlier stream is for nobody any more.
+                if source.card() != self.to {
+                    self.to = source.card();
+                    self.frames.clear();
+                }
+                source.fill(&mut self.frames, ON_THE_WIRE);
+            }
             Some(from) => {
                 let mut slot = lock(&slots[from]);
                 let Slot { device, guest } = &mut *slot;
@@ -145,39 +140,5 @@ impl Wire {
         }
         device.flush(guest);
         self.frames.len() < before
-    }
-}
-
-/// Accepts one connection, from which frames come as QEMU's stream network sends them: four bytes of length, then the frame.
-fn listen(path: &Path, engine: Arc<Engine>) -> Result<Receiver<Vec<u8>>> {
-    let listener =
-        UnixListener::bind(path).with_context(|| format!("cannot listen on {}", path.display()))?;
-    let (sender, receiver) = sync_channel(ON_THE_WIRE);
-    thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            // Whoever feeds may go and come again.
-            let _ended = read_frames(stream, &sender, &engine);
-        }
-    });
-    Ok(receiver)
-}
-
-fn read_frames(
-    mut stream: UnixStream,
-    sender: &SyncSender<Vec<u8>>,
-    engine: &Engine,
-) -> Result<()> {
-    loop {
-        let mut length = [0; 4];
-        stream.read_exact(&mut length)?;
-        let length = usize::try_from(u32::from_be_bytes(length))?;
-        anyhow::ensure!(
-            length <= MOST_FRAME,
-            "a frame of {length} bytes is longer than {MOST_FRAME}"
-        );
-        let mut frame = vec![0; length];
-        stream.read_exact(&mut frame)?;
-        sender.send(frame)?;
-        engine.wake();
     }
 }

@@ -25,6 +25,8 @@ struct Piece {
 pub(crate) struct Guest {
     pieces: Vec<Piece>,
     interrupts: Vec<Option<File>>,
+    /// Interrupts that were raised while there was nowhere to raise them: QEMU takes all away when it adds one.
+    pending: Vec<bool>,
     start: Instant,
     /// Frames that the card has sent.
     pub(crate) frames: VecDeque<Vec<u8>>,
@@ -36,6 +38,7 @@ impl Guest {
         Self {
             pieces: Vec::new(),
             interrupts: (0..vectors).map(|_| None).collect(),
+            pending: vec![false; usize::from(vectors)],
             start: Instant::now(),
             frames: VecDeque::new(),
         }
@@ -75,9 +78,17 @@ impl Guest {
 
     /// Sets the files through which interrupts are raised, from `first` on.
     pub(crate) fn set_interrupts(&mut self, first: usize, files: Vec<File>) {
-        for (place, file) in self.interrupts.iter_mut().skip(first).zip(files) {
-            *place = Some(file);
+        for (vector, file) in (first..self.interrupts.len()).zip(files) {
+            if std::mem::take(&mut self.pending[vector]) {
+                raise(&file);
+            }
+            self.interrupts[vector] = Some(file);
         }
+    }
+
+    /// Forgets interrupts that were not raised.
+    pub(crate) fn forget_pending(&mut self) {
+        self.pending.fill(false);
     }
 
     /// Forgets all interrupts.
@@ -101,6 +112,11 @@ impl Guest {
         }
         Err(error)
     }
+}
+
+fn raise(mut file: &File) {
+    // Only a full counter could refuse, and then the interrupt is pending anyway.
+    let _pending = file.write(&1_u64.to_ne_bytes());
 }
 
 impl Bus for Guest {
@@ -134,9 +150,10 @@ impl Bus for Guest {
     }
 
     fn raise_msix(&mut self, vector: u16) {
-        if let Some(Some(file)) = self.interrupts.get(usize::from(vector)) {
-            // Only a full counter could refuse, and then the interrupt is pending anyway.
-            let _pending = (&*file).write(&1_u64.to_ne_bytes());
+        match self.interrupts.get(usize::from(vector)) {
+            Some(Some(file)) => raise(file),
+            Some(None) => self.pending[usize::from(vector)] = true,
+            None => {}
         }
     }
 

@@ -9,6 +9,7 @@ mod engine;
 mod memory;
 mod orders;
 mod pci;
+mod source;
 
 use std::fs::File;
 use std::io;
@@ -27,6 +28,7 @@ use vfio_user::{DmaMapFlags, DmaUnmapFlags, IrqInfo, Server, ServerBackend, Serv
 use self::engine::Engine;
 use self::memory::Guest;
 use self::pci::Space;
+use self::source::Source;
 use crate::device::{Config, Device, Done, REGION_BYTES};
 use crate::port::Traffic;
 
@@ -39,8 +41,8 @@ pub struct Options {
     pub config: Config,
     /// Whether a frame that finds no buffer is dropped at once, instead of holding up the wire.
     pub lossy: bool,
-    /// A socket from which frames for the last card come.
-    pub feed: Option<PathBuf>,
+    /// A socket through which the receiver of a stream says how far it is.
+    pub credit: Option<PathBuf>,
     /// Where commands are written down.
     pub journal: Option<PathBuf>,
 }
@@ -109,8 +111,12 @@ pub fn serve(options: Options, ready: impl FnOnce()) -> Result<Vec<Summary>> {
         slots.push(slot);
     }
     let journal = options.journal.as_deref().map(create_journal).transpose()?;
-    let engine = Engine::start(&slots, options.lossy, options.feed.as_deref())?;
-    orders::listen(slots.clone(), engine.clone());
+    let source = Arc::new(Source::default());
+    let engine = Engine::start(&slots, options.lossy, source.clone());
+    if let Some(credit) = &options.credit {
+        source.listen(credit, engine.clone())?;
+    }
+    orders::listen(slots.clone(), source, engine.clone());
     ready();
     let threads: Vec<_> = servers
         .into_iter()
@@ -276,7 +282,9 @@ impl ServerBackend for Backend {
 
     fn reset(&mut self) -> io::Result<()> {
         self.space = Space::new(self.vectors);
-        lock(&self.slot).device.reset();
+        let mut slot = lock(&self.slot);
+        slot.device.reset();
+        slot.guest.forget_pending();
         Ok(())
     }
 

@@ -4,6 +4,7 @@
 
 mod commands;
 mod driver;
+mod faults;
 mod properties;
 mod queues;
 mod replay;

@@ -14,7 +14,7 @@ const SENT: u8 = 0;
 const SEND_ERROR: u8 = 13;
 const COMPRESSED: u8 = 0x2c;
 
-fn frame(bytes: usize, mark: u8) -> Vec<u8> {
+pub(crate) fn frame(bytes: usize, mark: u8) -> Vec<u8> {
     let mut frame = vec![mark; bytes];
     frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xb5]);
     frame
@@ -117,7 +117,7 @@ fn events_come_once_for_each_time_they_are_asked_for() {
 }
 
 /// Posts one striding buffer at `index`, whose successor is the next one.
-fn post_striding(driver: &mut Driver, path: &Path, index: u16, address: usize) {
+pub(crate) fn post_striding(driver: &mut Driver, path: &Path, index: u16, address: usize) {
     let at = path.receive.memory + usize::from(index) * 32;
     put(
         &mut driver.machine.memory,

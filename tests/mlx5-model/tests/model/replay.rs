@@ -8,7 +8,7 @@ use mlx5_model::journal;
 use crate::driver::Driver;
 
 /// A guest loaded the driver, brought both cards up and down, and unloaded it.
-const RECORDED: [(&str, bool); 2] = [
+pub(crate) const RECORDED: [(&str, bool); 2] = [
     (include_str!("../recorded/cyclic.log"), false),
     (include_str!("../recorded/striding.log"), true),
 ];

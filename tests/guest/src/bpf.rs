@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A socket in a sockmap: a BPF program sees each packet before the reader does, and lets it pass.
-//!
-//! The program is two instructions, so it is written out rather than compiled, and `bpf(2)` is called directly.
+//! BPF programs of two instructions that let every packet pass: written out rather than compiled, and `bpf(2)` is called
+//! directly.
 #![allow(
     unsafe_code,
     reason = "bpf(2) takes addresses of the caller's, and there is no small safe wrapper"
 )]
 
-use std::net::TcpStream;
+use std::fs;
 use std::os::fd::{AsRawFd, FromRawFd as _, OwnedFd};
 
 use anyhow::{Context as _, Result};
@@ -20,13 +19,18 @@ const MAP_CREATE: libc::c_int = 0;
 const MAP_UPDATE: libc::c_int = 2;
 const PROGRAM_LOAD: libc::c_int = 5;
 const PROGRAM_ATTACH: libc::c_int = 8;
+const LINK_CREATE: libc::c_int = 28;
 const SOCKMAP: u32 = 15;
-const SK_SKB: u32 = 14;
-const SK_SKB_STREAM_PARSER: u32 = 4;
-const SK_SKB_STREAM_VERDICT: u32 = 5;
-const SK_SKB_VERDICT: u32 = 38;
+const KIND_XDP: u32 = 6;
+const KIND_SK_SKB: u32 = 14;
+const AT_SK_SKB_STREAM_PARSER: u32 = 4;
+const AT_SK_SKB_STREAM_VERDICT: u32 = 5;
+const AT_XDP: u32 = 37;
+const AT_SK_SKB_VERDICT: u32 = 38;
 /// `r0 = SK_PASS; exit`.
-const PASS: [u64; 2] = [0x0000_0001_0000_00b7, 0x95];
+const SK_PASS: [u64; 2] = [0x0000_0001_0000_00b7, 0x95];
+/// `r0 = XDP_PASS; exit`.
+const XDP_PASS: [u64; 2] = [0x0000_0002_0000_00b7, 0x95];
 /// `r0 = skb->len; exit`: all that has come is one message.
 const WHOLE: [u64; 2] = [0x1061, 0x95];
 const LICENSE: &[u8; 4] = b"GPL\0";
@@ -44,16 +48,16 @@ impl Program {
     /// Returns the instructions to load, and what to attach each to.
     fn parts(self) -> &'static [(&'static [u64; 2], u32)] {
         match self {
-            Self::Verdict => &[(&PASS, SK_SKB_VERDICT)],
+            Self::Verdict => &[(&SK_PASS, AT_SK_SKB_VERDICT)],
             Self::ParserAndVerdict => &[
-                (&WHOLE, SK_SKB_STREAM_PARSER),
-                (&PASS, SK_SKB_STREAM_VERDICT),
+                (&WHOLE, AT_SK_SKB_STREAM_PARSER),
+                (&SK_PASS, AT_SK_SKB_STREAM_VERDICT),
             ],
         }
     }
 }
 
-/// A map with one socket in it.
+/// A map with one socket in it: programs see each packet before the reader does.
 pub(crate) struct Sockmap {
     _map: OwnedFd,
     _programs: Vec<OwnedFd>,
@@ -61,19 +65,13 @@ pub(crate) struct Sockmap {
 
 impl Sockmap {
     /// Puts a connected socket into a map of its own, with programs that let everything pass.
-    pub(crate) fn with(socket: &TcpStream, programs: Program) -> Result<Self> {
+    pub(crate) fn with(socket: &impl AsRawFd, programs: Program) -> Result<Self> {
         // Kind, size of a key, size of a value, most entries.
         let map = create(MAP_CREATE, &mut [pair(SOCKMAP, 4), pair(4, 1)])
             .context("this kernel has no sockmap")?;
         let mut loaded = Vec::new();
-        for &(instructions, place) in programs.parts() {
-            let mut program = [
-                pair(SK_SKB, instructions.len() as u32),
-                address(instructions.as_ptr()),
-                address(LICENSE.as_ptr()),
-            ];
-            let program =
-                create(PROGRAM_LOAD, &mut program).context("cannot load a BPF program")?;
+        for &(code, place) in programs.parts() {
+            let program = load(KIND_SK_SKB, code)?;
             let mut attach = [pair(number(&map), number(&program)), pair(place, 0)];
             call(PROGRAM_ATTACH, &mut attach)
                 .context("cannot attach a BPF program to a sockmap")?;
@@ -92,6 +90,37 @@ impl Sockmap {
             _programs: loaded,
         })
     }
+}
+
+/// A program in a driver's receive path, until the end of the scope.
+pub(crate) struct Xdp {
+    _link: OwnedFd,
+}
+
+impl Xdp {
+    /// Attaches a program that lets everything pass to a device of this thread's namespace.
+    pub(crate) fn attach(device: &str) -> Result<Self> {
+        let index: u32 = fs::read_to_string(format!("/sys/class/net/{device}/ifindex"))?
+            .trim()
+            .parse()?;
+        let program = load(KIND_XDP, &XDP_PASS)?;
+        let link = create(
+            LINK_CREATE,
+            &mut [pair(number(&program), index), pair(AT_XDP, 0)],
+        )
+        .with_context(|| format!("{device} takes no XDP program"))?;
+        Ok(Self { _link: link })
+    }
+}
+
+fn load(kind: u32, code: &[u64; 2]) -> Result<OwnedFd> {
+    let mut program = [
+        // CAST: two.
+        pair(kind, code.len() as u32),
+        address(code.as_ptr()),
+        address(LICENSE.as_ptr()),
+    ];
+    create(PROGRAM_LOAD, &mut program).context("cannot load a BPF program")
 }
 
 /// Two 32-bit members of the call's argument, the first one first in memory.

@@ -2,10 +2,10 @@
 
 //! Frames as a client on another machine would send them: numbered datagrams, in the overlay or without it.
 
-use anyhow::{Context as _, Result};
+use anyhow::{ensure, Context as _, Result};
 use etherparse::{EtherType, Ethernet2Header, IpFragOffset, IpNumber, Ipv4Header, UdpHeader};
 use mflow_protocol::bench::{Frames, PORT};
-use mflow_protocol::datagram::{self, Head, Pattern};
+use mflow_protocol::datagram::{self, Head, Pattern, MAX_BYTES, MIN_BYTES};
 use mflow_protocol::network;
 
 /// The first source port of the flows' datagrams.
@@ -22,7 +22,7 @@ const UDP_HEAD: usize = 8;
 const VNI_VALID: u8 = 0x08;
 
 /// Makes the frames of numbered datagrams.
-pub(super) struct Maker {
+pub struct Maker {
     order: Frames,
     pattern: Pattern,
     datagram: Vec<u8>,
@@ -34,7 +34,13 @@ pub(super) struct Maker {
 
 impl Maker {
     /// Returns a maker of what the guest asks for.
-    pub(super) fn new(order: Frames) -> Result<Self> {
+    pub fn new(order: Frames) -> Result<Self> {
+        ensure!(order.flows > 0, "frames of no flow cannot be made");
+        ensure!(
+            (MIN_BYTES..=MAX_BYTES).contains(&order.bytes),
+            "a datagram has {MIN_BYTES} to {MAX_BYTES} bytes, not {}",
+            order.bytes
+        );
         let link = |destination: &str, source: &str| -> Result<Ethernet2Header> {
             Ok(Ethernet2Header {
                 destination: mac(destination)?,
@@ -53,12 +59,7 @@ impl Maker {
     }
 
     /// Hands each frame of one datagram to `take`.
-    pub(super) fn make(
-        &mut self,
-        flow: u16,
-        sequence: u64,
-        mut take: impl FnMut(&[u8]),
-    ) -> Result<()> {
+    pub fn make(&mut self, flow: u16, sequence: u64, mut take: impl FnMut(&[u8])) -> Result<()> {
         let head = Head {
             flow,
             sequence,

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Frames as a client on another machine would send them, for senders outside the guest.
+
+#![forbid(unsafe_code)]
+
+mod maker;
+mod stream;
+
+pub use mflow_protocol::bench::Frames;
+
+pub use self::maker::Maker;
+pub use self::stream::Stream;

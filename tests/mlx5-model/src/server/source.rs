@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A source of frames inside the model: what a card receives without anybody sending, as fast as its driver posts buffers.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use anyhow::{ensure, Context as _, Result};
+use mflow_frames::Stream;
+use pcap_file::pcap::PcapReader;
+
+use super::engine::Engine;
+
+/// What frames are made of.
+pub(crate) enum Content {
+    /// Numbered datagrams, without end.
+    Stream(Box<Stream>),
+    /// Frames that were captured somewhere.
+    Replay(Replay),
+}
+
+/// Frames that are sent again and again.
+pub(crate) struct Replay {
+    frames: Vec<Vec<u8>>,
+    next: usize,
+    /// How many are left to send.
+    left: u64,
+}
+
+/// The source.
+#[derive(Default)]
+pub(crate) struct Source {
+    now: Mutex<Option<(usize, Content)>>,
+    /// How far the receiver of a stream is.
+    reached: AtomicU64,
+}
+
+impl Replay {
+    /// Reads a capture, to be sent so many times.
+    pub(crate) fn read(path: &Path, times: u64) -> Result<Self> {
+        let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let mut reader = PcapReader::new(BufReader::new(file))
+            .with_context(|| format!("{} is no capture (pcap)", path.display()))?;
+        let mut frames = Vec::new();
+        while let Some(packet) = reader.next_packet() {
+            let packet = packet.with_context(|| format!("{} is damaged", path.display()))?;
+            frames.push(packet.data.into_owned());
+        }
+        ensure!(!frames.is_empty(), "{} has no frames", path.display());
+        let left = times.saturating_mul(frames.len() as u64);
+        Ok(Self {
+            frames,
+            next: 0,
+            left,
+        })
+    }
+
+    fn next(&mut self) -> Option<Vec<u8>> {
+        self.left = self.left.checked_sub(1)?;
+        let frame = self.frames.get(self.next).cloned();
+        self.next = (self.next + 1) % self.frames.len();
+        frame
+    }
+}
+
+impl Source {
+    /// Changes what a card receives; `None`: nothing more.
+    pub(crate) fn set(&self, what: Option<(usize, Content)>) {
+        let mut now = self.lock();
+        // The count of an earlier receiver is none of this one's.
+        self.reached.store(0, Ordering::Relaxed);
+        *now = what;
+    }
+
+    /// Returns the card that frames are for, if there are any.
+    pub(crate) fn card(&self) -> Option<usize> {
+        self.lock().as_ref().map(|(card, _)| *card)
+    }
+
+    /// Adds frames until there are `most`, as far as there are any.
+    pub(crate) fn fill(&self, frames: &mut VecDeque<Vec<u8>>, most: usize) {
+        let mut now = self.lock();
+        while frames.len() < most {
+            let more = match &mut *now {
+                None => false,
+                Some((_, Content::Replay(replay))) => {
+                    let frame = replay.next();
+                    let more = frame.is_some();
+                    frames.extend(frame);
+                    more
+                }
+                Some((_, Content::Stream(stream))) => {
+                    let reached = self.reached.load(Ordering::Relaxed);
+                    let made = stream.next(reached, |frame| frames.push_back(frame.to_vec()));
+                    made.unwrap_or_else(|error| {
+                        eprintln!("the source has ended: {error:#}");
+                        false
+                    })
+                }
+            };
+            if !more {
+                return;
+            }
+        }
+    }
+
+    /// Listens for how far the receiver is: a number in each line.
+    pub(crate) fn listen(self: &Arc<Self>, path: &Path, engine: Arc<Engine>) -> Result<()> {
+        let listener = UnixListener::bind(path)
+            .with_context(|| format!("cannot listen on {}", path.display()))?;
+        let source = Arc::clone(self);
+        // It ends with the machine, which closes the port.
+        thread::spawn(move || {
+            let Ok((port, _)) = listener.accept() else {
+                return;
+            };
+            for line in BufReader::new(port).lines().map_while(Result::ok) {
+                if let Ok(count) = line.trim().parse() {
+                    source.reached.store(count, Ordering::Relaxed);
+                    engine.wake();
+                }
+            }
+        });
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<(usize, Content)>> {
+        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mflow_frames::Frames;
+
+    use super::*;
+
+    fn filled(source: &Source, most: usize) -> Vec<Vec<u8>> {
+        let mut frames = VecDeque::new();
+        source.fill(&mut frames, most);
+        frames.into()
+    }
+
+    #[test]
+    fn a_capture_is_sent_so_many_times() {
+        // Magic, version 2.4, no offset, no accuracy, longest packet, Ethernet; then two packets.
+        let mut bytes = Vec::new();
+        for word in [0xa1b2_c3d4, 4 << 16 | 2, 0, 0, 65535, 1] {
+            bytes.extend(u32::to_le_bytes(word));
+        }
+        for packet in [[1_u8; 60], [2; 60]] {
+            for word in [0_u32, 0, 60, 60] {
+                bytes.extend(word.to_le_bytes());
+            }
+            bytes.extend(packet);
+        }
+        let path = std::env::temp_dir().join(format!("mlx5-model-{}.pcap", std::process::id()));
+        std::fs::write(&path, bytes).expect("a file");
+        let replay = Replay::read(&path, 2);
+        std::fs::remove_file(&path).expect("a file");
+        let source = Source::default();
+        source.set(Some((0, Content::Replay(replay.expect("a capture")))));
+        let marks: Vec<u8> = filled(&source, 9).iter().map(|frame| frame[0]).collect();
+        assert_eq!(marks, [1, 2, 1, 2]);
+        assert!(Replay::read(Path::new("/no such file"), 1).is_err());
+    }
+
+    #[test]
+    fn a_stream_goes_on_when_its_receiver_does() {
+        let order = |flows| Frames {
+            nic_mac: "02:c0:ff:ee:00:01".to_owned(),
+            overlay: true,
+            flows,
+            bytes: 16,
+            credit: 100,
+        };
+        assert!(Stream::new(order(0)).is_err());
+        let source = Source::default();
+        let stream = Stream::new(order(64)).expect("good order");
+        source.set(Some((2, Content::Stream(Box::new(stream)))));
+        assert_eq!(source.card(), Some(2));
+        assert_eq!(filled(&source, 60).len(), 60);
+        assert_eq!(filled(&source, 60).len(), 40);
+        source.reached.store(7, Ordering::Relaxed);
+        assert_eq!(filled(&source, 60).len(), 7);
+        source.set(None);
+        assert_eq!((filled(&source, 60).len(), source.card()), (0, None));
+    }
+}
