@@ -130,6 +130,7 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
                 flavor: Flavor::Vm,
                 nic: kind.nic,
                 patience: if ctx.full { PATIENCE_FULL } else { PATIENCE },
+                stream_bytes: 0,
             };
             outcome.add(layer.run()?);
         }
