@@ -72,8 +72,7 @@ impl Port {
     /// Softirqs disabled.
     pub(crate) fn source_of_this_cpu(&self) -> Option<&Source> {
         // ORDERING: Relaxed, both: as in `note_gro` and `want_napi`.
-        if self.uses_gro.load(Ordering::Relaxed)
-            && !self.splits_behind_gro.load(Ordering::Relaxed)
+        if self.uses_gro.load(Ordering::Relaxed) && !self.splits_behind_gro.load(Ordering::Relaxed)
         {
             return None;
         }
@@ -248,7 +247,12 @@ impl DeviceState {
     fn set_scaling(&self, scaling: Scaling) {
         let behind_gro = scaling == Scaling::Device;
         // ORDERING: Relaxed, both: a packet that sees the old value finds no source.
-        if self.port.splits_behind_gro.swap(behind_gro, Ordering::Relaxed) != behind_gro {
+        if self
+            .port
+            .splits_behind_gro
+            .swap(behind_gro, Ordering::Relaxed)
+            != behind_gro
+        {
             for word in &self.port.wanted_cpus {
                 word.store(0, Ordering::Relaxed);
             }

@@ -149,8 +149,7 @@ unsafe impl Packet for SkBuff {
         let skb = self.skb.as_ptr();
         // SAFETY: By the invariant the packet is valid and ours; its shared part begins where its buffer ends.
         let segments = unsafe {
-            let shared: *const ffi::skb_shared_info =
-                (*skb).head.add((*skb).end as usize).cast();
+            let shared: *const ffi::skb_shared_info = (*skb).head.add((*skb).end as usize).cast();
             (*shared).gso_segs
         };
         u32::from(segments.max(1))
