@@ -7,23 +7,30 @@
 #include <linux/netdevice.h>
 #include <linux/slab.h>
 #include <linux/smp.h>
+#include <net/busy_poll.h>
 #include <net/mflow.h>
 #include <net/mflow_module.h>
 
 #include "mflow_shim.h"
 
 #define MFLOW_SLOTS	64
+/* Packets that go on together past GRO, as many as behind it. */
+#define MFLOW_PAST_GRO	8
 
 /**
  * struct mflow_worker - what wakes a lane
  * @napi:	its softirq context; SCHED also guards @csd
  * @csd:	the interrupt that schedules @napi on @cpu
+ * @past_gro:	packets that GRO does not see, until they go on
+ * @nr_past_gro: how many
  * @lane:	the Rust half's lane
  * @cpu:	where it runs, unless that CPU is offline
  */
 struct mflow_worker {
 	struct napi_struct	napi;
 	call_single_data_t	csd;
+	struct list_head	past_gro;
+	unsigned int		nr_past_gro;
 	void			*lane;
 	unsigned int		cpu;
 };
@@ -66,6 +73,7 @@ struct mflow_worker *mflow_worker_create(unsigned int cpu, void *lane)
 
 	worker->cpu = cpu;
 	worker->lane = lane;
+	INIT_LIST_HEAD(&worker->past_gro);
 	INIT_CSD(&worker->csd, mflow_worker_schedule, worker);
 	set_bit(NAPI_STATE_NO_BUSY_POLL, &worker->napi.state);
 	netif_napi_add(mflow_dev, &worker->napi, mflow_worker_poll);
@@ -96,14 +104,35 @@ void mflow_worker_kick(struct mflow_worker *worker)
 		__napi_schedule(&worker->napi);
 }
 
-void mflow_worker_receive(struct mflow_worker *worker, struct sk_buff *skb)
+/* True: GRO has joined the packet with one before it. */
+bool mflow_worker_receive(struct mflow_worker *worker, struct sk_buff *skb)
 {
-	napi_gro_receive(&worker->napi, skb);
+	gro_result_t result = napi_gro_receive(&worker->napi, skb);
+
+	return result == GRO_MERGED || result == GRO_MERGED_FREE;
+}
+
+static void mflow_worker_hand_on(struct mflow_worker *worker)
+{
+	netif_receive_skb_list(&worker->past_gro);
+	INIT_LIST_HEAD(&worker->past_gro);
+	worker->nr_past_gro = 0;
+}
+
+void mflow_worker_receive_past_gro(struct mflow_worker *worker,
+				   struct sk_buff *skb)
+{
+	skb_mark_napi_id(skb, &worker->napi);
+	list_add_tail(&skb->list, &worker->past_gro);
+	if (++worker->nr_past_gro >= MFLOW_PAST_GRO)
+		mflow_worker_hand_on(worker);
 }
 
 /* All that was received has reached its end when this returns. */
 void mflow_worker_flush(struct mflow_worker *worker)
 {
+	if (worker->nr_past_gro)
+		mflow_worker_hand_on(worker);
 	mflow_napi_gro_flush(&worker->napi);
 }
 

@@ -48,6 +48,8 @@ counters! {
     BatchesGrown = "batches_grown",
     /// Packets handed to lanes.
     LanePkts = "lane_pkts",
+    /// Packets that a lane gave to the stack past GRO, which had joined none of their flow.
+    PastGroPkts = "past_gro_pkts",
     /// Packets that the NIC's core carried itself because no lane had room, or while a flow stopped.
     InlinePkts = "inline_pkts",
     /// Packets delivered in order.

@@ -13,8 +13,8 @@ pub(crate) use kernel::bindings::{
     mflow_skb_frag_header, mflow_skb_hold_socket, mflow_sleep_ms, mflow_stack_max_bytes,
     mflow_stack_reset, mflow_synchronize, mflow_this_cpu, mflow_unregister, mflow_worker,
     mflow_worker_create, mflow_worker_destroy, mflow_worker_flush, mflow_worker_kick,
-    mflow_worker_receive, mflow_zalloc, napi_struct, net_device, sk_buff, skb_shared_info, sock,
-    MFLOW_ABI, MFLOW_HEADER_BYTES, MFLOW_HZ,
+    mflow_worker_receive, mflow_worker_receive_past_gro, mflow_zalloc, napi_struct, net_device,
+    sk_buff, skb_shared_info, sock, MFLOW_ABI, MFLOW_HEADER_BYTES, MFLOW_HZ,
 };
 
 /// Checks at build time that a function given to C has the type that C was told.

@@ -10,6 +10,7 @@ use super::skb::SkBuff;
 use super::{ffi, merge, pool};
 use crate::algo::collector::Collector;
 use crate::algo::counters::{Counter, Counters};
+use crate::algo::gro_trial::GroTrial;
 use crate::algo::queue::ring::{Consumer, Item, Producer, Ring};
 use crate::algo::queue::Packet as _;
 use crate::algo::slot::LaneId;
@@ -45,9 +46,10 @@ pub(crate) fn progress(lane: LaneId) -> u32 {
 /// One lane of one source. Its address stays the same from [`Lane::start`] to [`Lane::stop`].
 pub struct Lane {
     ring: Ring<SkBuff>,
-    // Both: used by the lane's NAPI only, which runs on one CPU at a time.
+    // All three: used by the lane's NAPI only, which runs on one CPU at a time.
     consumer: UnsafeCell<Option<Consumer<SkBuff>>>,
     collector: UnsafeCell<Collector<SkBuff>>,
+    gro: UnsafeCell<GroTrial>,
     worker: AtomicPtr<ffi::mflow_worker>,
     cpu: u32,
     id: LaneId,
@@ -55,8 +57,8 @@ pub struct Lane {
     pub(crate) counters: Counters,
 }
 
-// SAFETY: Zeros are an empty ring, no consumer (a null pointer), an empty collector (null pointers, no tag), a null
-// pointer, zero, and counters of zero.
+// SAFETY: Zeros are an empty ring, no consumer (a null pointer), an empty collector (null pointers, no tag), a trial that
+// knows nothing, a null pointer, zero, and counters of zero.
 unsafe impl Zeroable for Lane {}
 
 // SAFETY: The cells are used by the NAPI alone; the rest may be shared.
@@ -179,6 +181,28 @@ impl Lane {
         }
     }
 
+    /// Gives a packet to the stack; returns whether it went past GRO.
+    ///
+    /// # Safety
+    ///
+    /// Called inside [`poll`](Self::poll), by the same thread of execution.
+    #[inline]
+    unsafe fn receive(&self, worker: *mut ffi::mflow_worker, packet: SkBuff) -> bool {
+        let slot = packet.tag().slot();
+        // SAFETY: The NAPI alone uses the trial, which is not borrowed while the stack is called; the worker lives while
+        // its poll runs; the packet is ours to give.
+        unsafe {
+            let goes_past = (*self.gro.get()).goes_past(slot);
+            if goes_past {
+                ffi::mflow_worker_receive_past_gro(worker, packet.into_raw());
+            } else {
+                let joined = ffi::mflow_worker_receive(worker, packet.into_raw());
+                (*self.gro.get()).note(slot, joined);
+            }
+            goes_past
+        }
+    }
+
     /// Carries at most `budget` packets; returns how many, or `budget` if it has to be called again.
     ///
     /// # Safety
@@ -187,7 +211,7 @@ impl Lane {
     unsafe fn poll(&self, budget: u32) -> u32 {
         let worker = self.worker();
         let mut work = 0;
-        let mut wire_pkts = 0;
+        let (mut wire_pkts, mut past_gro_pkts) = (0, 0);
         let mut unflushed = false;
         let progress = progress_of(self.id);
         while work < budget {
@@ -201,15 +225,20 @@ impl Lane {
             match item {
                 Some(Item::Packet(packet)) => {
                     work += 1;
-                    wire_pkts += u64::from(packet.wire_pkts());
+                    let pkts = u64::from(packet.wire_pkts());
+                    wire_pkts += pkts;
                     unflushed = true;
-                    // SAFETY: The worker lives while its poll runs; the packet is ours to give.
-                    unsafe { ffi::mflow_worker_receive(worker, packet.into_raw()) };
+                    // SAFETY: We are in the poll.
+                    if unsafe { self.receive(worker, packet) } {
+                        past_gro_pkts += pkts;
+                    }
                 }
                 Some(Item::BatchEnd(tag)) => {
                     // SAFETY: We are in the poll.
                     unsafe { self.flush() };
                     unflushed = false;
+                    // SAFETY: We are in the poll.
+                    unsafe { (*self.gro.get()).end_batch(tag.slot()) };
                     self.complete(tag);
                 }
                 None => break,
@@ -220,6 +249,7 @@ impl Lane {
             unsafe { self.flush() };
         }
         self.counters.add_owned(Counter::LanePkts, wire_pkts);
+        self.counters.add_owned(Counter::PastGroPkts, past_gro_pkts);
         work
     }
 

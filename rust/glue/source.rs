@@ -152,7 +152,11 @@ impl Source {
 
     /// Adds up what has happened here.
     pub(crate) fn count(&self, counter: Counter) -> u64 {
-        self.counters().get(counter)
+        match counter {
+            // Only the lanes know.
+            Counter::PastGroPkts => self.lanes().map(|lane| lane.counters.get(counter)).sum(),
+            _ => self.counters().get(counter),
+        }
     }
 
     /// Dispatches a packet. In the source's context.

@@ -57,6 +57,8 @@ pub(super) struct Case {
     pub(super) name: String,
     pub(super) load: Load,
     pub(super) modes: Vec<Mode>,
+    /// Whether each window has a boot of its own.
+    pub(super) every_boot: bool,
 }
 
 const NO_FALCON: &str = "pipelining by device or function is not built yet";
@@ -120,6 +122,7 @@ fn udp(bytes: usize) -> Case {
             bytes,
         },
         modes: stacks(&[1, 2, 4]),
+        every_boot: false,
     }
 }
 
@@ -128,6 +131,7 @@ fn tcp(bytes: usize) -> Case {
         name: format!("tcp-{bytes}"),
         load: Load::Iperf3 { flows: 1, bytes },
         modes: stacks(&[1, 2, 4]),
+        every_boot: false,
     }
 }
 
@@ -140,6 +144,7 @@ fn tcp_flows(flows: u16) -> Case {
             bytes: 4_096,
         },
         modes: stacks(&[2, 4]),
+        every_boot: false,
     }
 }
 
@@ -152,6 +157,7 @@ fn latency_udp() -> Case {
             bytes: 16,
         },
         modes: stacks(&[2]),
+        every_boot: false,
     }
 }
 
@@ -164,6 +170,7 @@ fn latency_tcp() -> Case {
             bytes: SOCKPERF_MAX_BYTES,
         },
         modes: stacks(&[2]),
+        every_boot: false,
     }
 }
 
@@ -176,6 +183,7 @@ fn application(name: &str, server: Server, bytes: usize) -> Case {
             bytes,
         },
         modes: stacks(&[2]),
+        every_boot: false,
     }
 }
 
@@ -187,6 +195,7 @@ fn order(batch_pkts: u32) -> Case {
             bytes: 16,
         },
         modes: vec![mflow(2, batch_pkts)],
+        every_boot: false,
     }
 }
 
@@ -210,6 +219,7 @@ fn overhead() -> Case {
                 ..mflow(2, BATCH_PKTS)
             },
         ],
+        every_boot: true,
     }
 }
 

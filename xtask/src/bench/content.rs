@@ -230,7 +230,9 @@ fn notes(figure: &Figure<'_>) -> Vec<String> {
     }
     match figure.kind {
         Kind::Overhead => lines.push(
-            "difference: of the busiest core, to the kernel without mflow's hooks.".to_owned(),
+            "difference: of the busiest core, to the kernel without mflow's hooks. Each window has a boot of its own, because \
+             the seeds of hash tables make more of a difference than idle hooks."
+                .to_owned(),
         ),
         Kind::Order => lines.push(EARLY.to_owned()),
         _ => lines.push(

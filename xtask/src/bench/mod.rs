@@ -4,7 +4,7 @@
 //!
 //! Read in this order: [`cases`] (what is compared), [`run`] (which is measured when), [`measure`] (one boot of the guest),
 //! [`feed`] and [`frames`] (the sender outside of it), [`counts`] (what the plug-in says), [`summary`] and [`notes`] (from windows to
-//! a [`row`]); then [`figure`] (which rows belong together), [`table`], [`plot`] and [`report`].
+//! a [`row`]); then [`figure`] (which rows belong together), [`headline`], [`table`], [`plot`] and [`report`].
 
 mod cases;
 mod compare;
@@ -17,6 +17,7 @@ mod figure;
 mod fixture;
 mod frames;
 mod grid;
+mod headline;
 mod measure;
 mod notes;
 mod paper;

@@ -25,6 +25,12 @@ pub(super) fn of(case: &Case, spread: f64, saturated: bool) -> Option<String> {
         }
         Load::Sockperf { transport, .. } => {
             notes.push("latency is half a round trip of the slowest client, over its whole life");
+            if matches!(case.stack, Stack::Rps { .. } | Stack::Mflow { .. }) {
+                notes.push(
+                    "an emulated CPU that is given work waits milliseconds for the host to run it, so every hop between CPUs shows \
+                     in the latency as it would not on hardware",
+                );
+            }
             if transport == Transport::Tcp {
                 notes.push("sockperf's messages end at 65,507 bytes");
                 notes.push("a message in messages/s is a wire packet");
@@ -38,9 +44,12 @@ pub(super) fn of(case: &Case, spread: f64, saturated: bool) -> Option<String> {
         }
     }
     let from_inside = !matches!(case.load, Load::Frames { .. });
-    if from_inside && !saturated {
-        notes
-            .push("the clients in the guest and the emulated wire are the limit, not the receiver");
+    if !saturated {
+        notes.push(if from_inside {
+            "the clients in the guest and the emulated wire are the limit, not the receiver"
+        } else {
+            "more emulated CPUs have work than the host has cores, so at times each waits for the others"
+        });
     }
     if spread > SPREAD_MAX {
         notes.push(match (saturated, &case.stack) {
@@ -93,6 +102,24 @@ mod tests {
             of(&flows, 0.0, saturated).is_some_and(|note| note.contains("not the receiver"))
         };
         assert!(limit(false) && !limit(true));
+        let frames = case(Load::Frames {
+            flows: 3,
+            bytes: 16,
+        });
+        assert!(of(&frames, 0.0, false).is_some_and(|note| note.contains("the host has cores")));
+    }
+
+    #[test]
+    fn what_a_hop_costs_here_is_said_where_there_is_one() {
+        let mut case = case(Load::Sockperf {
+            transport: Transport::Udp,
+            clients: 3,
+            bytes: 16,
+        });
+        let hop = |case: &Case| of(case, 0.0, true).is_some_and(|note| note.contains("every hop"));
+        assert!(!hop(&case));
+        case.stack = Stack::Rps { cpus: 2 };
+        assert!(hop(&case));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result};
 
 use super::content::{blocks, Block};
 use super::figure::group;
+use super::headline;
 use super::plot::Plot;
 use super::row::Row;
 
@@ -69,6 +70,10 @@ fn markdown(rows: &[Row], provenance: &Provenance, plots: &[Plot]) -> String {
     );
     if rows.is_empty() {
         text += "\nNo case was measured.\n";
+    }
+    let headline = headline::grid(rows);
+    if !headline.is_empty() {
+        text += &format!("\n## {}\n\n{}", headline::TITLE, headline.markdown());
     }
     for figure in group(rows) {
         text += &format!("\n## {}\n", figure.kind.title());

@@ -4,6 +4,7 @@
 
 use super::content::{blocks, Block};
 use super::figure::group;
+use super::headline;
 use super::row::Row;
 
 /// Where a note's line ends.
@@ -12,6 +13,10 @@ const COLUMNS: usize = 118;
 /// Returns the tables of all figures that have rows.
 pub(crate) fn text(rows: &[Row]) -> String {
     let mut text = String::new();
+    let headline = headline::grid(rows);
+    if !headline.is_empty() {
+        text += &format!("\n{}\n{}", headline::TITLE, headline.text());
+    }
     for figure in group(rows) {
         let title = figure.kind.title();
         text += &format!("\n{title}\n{}\n", "=".repeat(title.chars().count()));

@@ -176,6 +176,8 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
                 // CAST: an exit status has eight bits.
                 return Ok(ExitCode::from(code as u8));
             }
+            // The guest's own programs tell the host what they have found.
+            Event::Said(line) if !interactive => println!("{line}"),
             Event::Said(_) | Event::Complained => {}
             Event::Trouble(trouble) => bail!("{trouble}"),
         }

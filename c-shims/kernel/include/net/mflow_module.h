@@ -45,7 +45,9 @@ void mflow_bh_enable(void);
 struct mflow_worker *mflow_worker_create(unsigned int cpu, void *lane);
 void mflow_worker_destroy(struct mflow_worker *worker);
 void mflow_worker_kick(struct mflow_worker *worker);
-void mflow_worker_receive(struct mflow_worker *worker, struct sk_buff *skb);
+bool mflow_worker_receive(struct mflow_worker *worker, struct sk_buff *skb);
+void mflow_worker_receive_past_gro(struct mflow_worker *worker,
+				   struct sk_buff *skb);
 void mflow_worker_flush(struct mflow_worker *worker);
 
 /* Deadlines, one timer for each slot. */

@@ -30,6 +30,8 @@ mod dispatcher;
 #[cfg(not(miri))]
 mod flow_key;
 #[cfg(not(miri))]
+mod gro_trial;
+#[cfg(not(miri))]
 mod knobs;
 #[cfg(not(miri))]
 mod model;

@@ -13,8 +13,13 @@ use crate::topology::CLIENT;
 
 /// Packets that the server's NIC has received.
 pub(super) fn nic_packets() -> Result<u64> {
-    let path = "/sys/class/net/eth0/statistics/rx_packets";
-    let text = fs::read_to_string(path).context(path)?;
+    packets_of("eth0")
+}
+
+/// Packets that a device has received.
+pub(super) fn packets_of(device: &str) -> Result<u64> {
+    let path = format!("/sys/class/net/{device}/statistics/rx_packets");
+    let text = fs::read_to_string(&path).with_context(|| path.clone())?;
     text.trim().parse().context(path)
 }
 
@@ -25,6 +30,7 @@ pub(super) fn stream(delivered: impl Fn() -> Result<u64>) -> Result<Counts> {
         packets: nic_packets()?,
         lost: proc_net::counter(Some(CLIENT), "Tcp", "RetransSegs")?,
         reordered: 0,
+        arrived: None,
     })
 }
 
@@ -37,5 +43,6 @@ pub(super) fn datagrams(namespace: Option<&str>, packets_per_datagram: u64) -> R
         lost: proc_net::counter(namespace, "Udp", "InErrors")? + Softnet::read()?.dropped,
         // The clients are the only ones who number their messages.
         reordered: 0,
+        arrived: None,
     })
 }

@@ -4,22 +4,38 @@
 
 use std::net::SocketAddr;
 use std::thread;
+use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{bail, Context as _, Result};
 use mflow_protocol::bench::{Case, End, Frames, Load, Stack, PORT};
 
 use super::sink::Sink;
-use super::{place, stack, window, Place, SETTLE};
+use super::{counters, place, stack, window, Place, SETTLE};
+use crate::softnet::Softnet;
 use crate::topology::{self, Family};
-use crate::{command, mflow, verdict};
+use crate::{command, cpu, mflow, verdict};
 
 /// Packets that may be on their way for each lane: more than the NIC's ring and less than a lane's, so that a lane that is
 /// kept from running by a busy host does not make the NIC core do its work.
 const CREDIT_PKTS: u64 = 6_144;
 
+/// How often the NIC's interrupt may take to move, and how long the packets of one such trial are on their way.
+const MOVES_MAX: u32 = 5;
+const STILL: Duration = Duration::from_millis(50);
+
 /// Measures a case; the application is [`Sink`].
 pub(super) fn measure(case: &Case, flows: u16, bytes: usize) -> Result<End> {
     let nic_mac = topology::feed_up()?;
+    let frames = |credit| {
+        Some(Frames {
+            nic_mac: nic_mac.clone(),
+            overlay: case.stack != Stack::Native,
+            flows,
+            bytes,
+            credit,
+        })
+    };
+    settle_interrupts(frames(1))?;
     stack::prepare(&case.stack, topology::FEED)?;
     let Place {
         namespace,
@@ -30,16 +46,8 @@ pub(super) fn measure(case: &Case, flows: u16, bytes: usize) -> Result<End> {
     let sink = Sink::start(namespace, SocketAddr::from((address, PORT)), flows, bytes)?;
     let per_datagram = Family::V4.frames(bytes, mtu) as u64;
     let load = Load::Frames { flows, bytes };
-    verdict::say(
-        "load",
-        &Some(Frames {
-            nic_mac,
-            overlay: case.stack != Stack::Native,
-            flows,
-            bytes,
-            credit: (credit_pkts(&case.stack) / per_datagram).max(u64::from(flows)),
-        }),
-    );
+    let credit = credit_pkts(&case.stack) / per_datagram;
+    verdict::say("load", &frames(credit.max(u64::from(flows))));
     let measured = (|| {
         command::wait_until("frames arrive", || Ok(sink.counts().delivered > 100))?;
         stack::wait_split(&case.stack, u64::from(flows), before)?;
@@ -48,6 +56,7 @@ pub(super) fn measure(case: &Case, flows: u16, bytes: usize) -> Result<End> {
             let counts = sink.counts();
             Ok(window::Counts {
                 packets: counts.delivered * per_datagram,
+                arrived: Some(counters::packets_of(topology::FEED)?),
                 ..counts
             })
         })
@@ -56,6 +65,30 @@ pub(super) fn measure(case: &Case, flows: u16, bytes: usize) -> Result<End> {
     verdict::say("load", &None::<Frames>);
     sink.stop()?;
     measured.map(|()| End::default())
+}
+
+/// Has the NIC interrupt until it does so where it shall: an interrupt moves when the next one comes, and under load, when
+/// the NIC is polled, none comes for long.
+fn settle_interrupts(frames: Option<Frames>) -> Result<()> {
+    for _ in 0..MOVES_MAX {
+        let before = (Softnet::read()?, counters::packets_of(topology::FEED)?);
+        verdict::say("load", &frames);
+        command::wait_until("the NIC receives", || {
+            Ok(counters::packets_of(topology::FEED)? > before.1)
+        })?;
+        verdict::say("load", &None::<Frames>);
+        thread::sleep(STILL);
+        let received = counters::packets_of(topology::FEED)? - before.1;
+        let here = Softnet::read()?.since(&before.0).processed;
+        if here.get(&cpu::NIC).is_some_and(|&pkts| pkts >= received) {
+            return Ok(());
+        }
+    }
+    bail!(
+        "{}'s packets do not come in on CPU {}",
+        topology::FEED,
+        cpu::NIC
+    )
 }
 
 fn credit_pkts(stack: &Stack) -> u64 {

@@ -100,6 +100,7 @@ impl Sink {
             packets: delivered,
             lost: read(&self.shared.reached).saturating_sub(delivered),
             reordered: read(&self.shared.reordered),
+            arrived: None,
         }
     }
 

@@ -14,6 +14,12 @@ use mflow_protocol::mark::Mark;
 use crate::mflow::{self, Stats};
 use crate::verdict;
 
+/// Packets more or less on their way that make no difference: those of one poll, after which the NIC's counter moves.
+const BALANCED_PKTS: u64 = 64;
+/// How long, and how often, the end of a window waits for that.
+const BALANCE_MAX: Duration = Duration::from_millis(300);
+const BALANCE_STEP: Duration = Duration::from_micros(300);
+
 /// Columns of a CPU's line in `/proc/stat` after its name: time doing nothing, and that waiting for a disk.
 const IDLE: [usize; 2] = [3, 4];
 /// Ticks of that file in a second, on every x86 kernel.
@@ -28,6 +34,15 @@ pub(super) struct Counts {
     pub(super) packets: u64,
     pub(super) lost: u64,
     pub(super) reordered: u64,
+    /// Packets that the NIC has received, where they are not the same as those delivered.
+    pub(super) arrived: Option<u64>,
+}
+
+impl Counts {
+    /// Packets between NIC and application, more by a constant than there are: the NIC has counted for longer.
+    fn on_their_way(&self) -> Option<u64> {
+        Some(self.arrived?.saturating_sub(self.packets + self.lost))
+    }
 }
 
 /// Measures the windows of a case, and says each.
@@ -40,6 +55,7 @@ pub(super) fn measure(case: &Case, counts: impl Fn() -> Result<Counts>) -> Resul
         let begin = Instant::now();
         Mark::Begin.set();
         thread::sleep(Duration::from_millis(case.window_ms));
+        wait_balanced(&before, &counts)?;
         Mark::End.set();
         let seconds = begin.elapsed().as_secs_f64();
         let after = counts()?;
@@ -71,6 +87,23 @@ pub(super) fn measure(case: &Case, counts: impl Fn() -> Result<Counts>) -> Resul
                 mflow,
             },
         );
+    }
+    Ok(())
+}
+
+/// Waits, not for long, until as many packets are on their way as at the beginning: the cores have then worked for as many
+/// packets as the application has got. The host may have kept either from running at a window's edge.
+fn wait_balanced(before: &Counts, counts: impl Fn() -> Result<Counts>) -> Result<()> {
+    let Some(wanted) = before.on_their_way() else {
+        return Ok(());
+    };
+    let deadline = Instant::now() + BALANCE_MAX;
+    while Instant::now() < deadline {
+        let now = counts()?.on_their_way();
+        if now.is_some_and(|now| now.abs_diff(wanted) <= BALANCED_PKTS) {
+            break;
+        }
+        thread::sleep(BALANCE_STEP);
     }
     Ok(())
 }

@@ -10,6 +10,7 @@ mod control;
 mod deadline;
 mod devices;
 mod drops;
+mod gro;
 mod hotplug;
 mod knobs;
 mod leaks;
@@ -118,6 +119,7 @@ fn all() -> Vec<Case> {
         drops::cases(),
         capture::cases(),
         devices::cases(),
+        gro::cases(),
         scaling::cases(),
         reload::cases(),
         deadline::cases(),

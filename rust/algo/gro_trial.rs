@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Whether GRO is worth its while: a lane tries, for each flow.
+//!
+//! GRO is what makes TCP cheap. A datagram it looks at twice in an overlay, with a socket look-up each time, and joins it
+//! with no other unless its socket has asked for that: a sixth of a lane's work for nothing. So a lane that has seen it
+//! join nothing goes without for a while, and then tries again.
+
+use super::tag::MAX_SLOTS;
+
+/// Packets that tell.
+const TRIAL_PKTS: u16 = 64;
+/// Packets that then go past GRO: 32 for one that is tried in vain with batches of the usual size, and few enough for a
+/// flow that has changed its nature.
+const PAST_PKTS: u16 = 8_192;
+
+/// What a lane knows about GRO for each slot's flow. Zeros are a state in which it knows nothing.
+pub struct GroTrial {
+    flows: [Flow; MAX_SLOTS],
+}
+
+#[derive(Clone, Copy, Default)]
+struct Flow {
+    // Of this trial, or past GRO.
+    pkts: u16,
+    joined: bool,
+    past: bool,
+}
+
+impl Default for GroTrial {
+    fn default() -> Self {
+        Self {
+            flows: [Flow::default(); MAX_SLOTS],
+        }
+    }
+}
+
+impl GroTrial {
+    #[inline]
+    fn flow(&mut self, slot: usize) -> &mut Flow {
+        // PANIC: the remainder is below the length.
+        &mut self.flows[slot % MAX_SLOTS]
+    }
+
+    /// Returns whether the slot's next packet goes past GRO.
+    ///
+    /// The answer is the same until [`end_batch`](Self::end_batch), so that a batch's packets cannot overtake each other.
+    #[inline]
+    pub fn goes_past(&mut self, slot: usize) -> bool {
+        let flow = self.flow(slot);
+        if flow.past {
+            flow.pkts = flow.pkts.saturating_add(1);
+        }
+        flow.past
+    }
+
+    /// Notes what GRO did with a packet of the slot.
+    #[inline]
+    pub fn note(&mut self, slot: usize, joined: bool) {
+        let flow = self.flow(slot);
+        flow.pkts = flow.pkts.saturating_add(1);
+        flow.joined |= joined;
+    }
+
+    /// A batch of the slot is over.
+    #[inline]
+    pub fn end_batch(&mut self, slot: usize) {
+        let flow = self.flow(slot);
+        let enough = if flow.past { PAST_PKTS } else { TRIAL_PKTS };
+        if flow.pkts >= enough {
+            *flow = Flow {
+                past: !flow.past && !flow.joined,
+                ..Flow::default()
+            };
+        }
+    }
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Lanes give to GRO what it can join, and nothing else for long.
+
+use anyhow::{ensure, Result};
+
+use super::{Case, Run};
+use crate::mflow::Knobs;
+use crate::outcome::Outcome;
+use crate::rig::Rig;
+use crate::stream::Plan;
+
+/// Enough for several trials' worth of packets past GRO, on each of two lanes.
+const DATAGRAMS: u64 = 20_000;
+
+/// Returns the cases.
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        Case::of_module(
+            "gro/datagrams",
+            "datagrams that GRO would not join go past it, in order",
+            Run::Always,
+            datagrams,
+        ),
+        Case::of_module(
+            "gro/stream",
+            "a stream's segments are joined on the lanes",
+            Run::Always,
+            stream,
+        ),
+    ]
+}
+
+/// Returns how many packets the lanes carried, and how many of them past GRO.
+fn carried(outcome: &Outcome) -> Result<(u64, u64)> {
+    Ok((
+        outcome.counter("lane_pkts")?,
+        outcome.counter("past_gro_pkts")?,
+    ))
+}
+
+fn datagrams(rig: &Rig) -> Result<Option<Outcome>> {
+    let plan = Plan {
+        count: rig.scale.other.max(DATAGRAMS),
+        ..rig.plan()
+    };
+    let outcome = rig.strict(&plan, &Knobs::default(), |_| Ok(()))?;
+    let (all, past) = carried(&outcome)?;
+    ensure!(
+        past > all * 3 / 4,
+        "only {past} of {all} datagrams went past GRO"
+    );
+    Ok(Some(outcome))
+}
+
+fn stream(rig: &Rig) -> Result<Option<Outcome>> {
+    let outcome = rig.strict_tcp(&rig.tcp_plan(), &Knobs::default(), |_| Ok(()))?;
+    let (all, past) = carried(&outcome)?;
+    ensure!(past < all / 20, "{past} of {all} segments went past GRO");
+    Ok(Some(outcome))
+}
