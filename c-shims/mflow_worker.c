@@ -123,6 +123,9 @@ void mflow_worker_receive_past_gro(struct mflow_worker *worker,
 				   struct sk_buff *skb)
 {
 	skb_mark_napi_id(skb, &worker->napi);
+	/* GRO would find it; a device behind drops a large packet without. */
+	if (skb->ip_summed == CHECKSUM_PARTIAL)
+		skb_set_transport_header(skb, skb_checksum_start_offset(skb));
 	list_add_tail(&skb->list, &worker->past_gro);
 	if (++worker->nr_past_gro >= MFLOW_PAST_GRO)
 		mflow_worker_hand_on(worker);

@@ -34,6 +34,8 @@ const LOW_WATER_BYTES: usize = 24 << 10;
 pub(crate) const SMALL_BUFFER_BYTES: usize = 8 << 10;
 /// A receive buffer that a pause fills.
 pub(crate) const SLOW_BUFFER_BYTES: usize = 64 << 10;
+/// A receive buffer that never fills up. When it does, this kernel's stream parser can stop for good, split or not.
+pub(crate) const PARSER_BUFFER_BYTES: usize = 60 << 20;
 /// The slow reader takes a nap after so many bytes.
 const NAP_EVERY_BYTES: u64 = 512 << 10;
 /// Long enough for the sender to fill the window.
@@ -118,6 +120,7 @@ impl Style {
         match self {
             Self::SmallBuffer => Some(SMALL_BUFFER_BYTES),
             Self::Slow => Some(SLOW_BUFFER_BYTES),
+            Self::SockmapParser => Some(PARSER_BUFFER_BYTES),
             _ => None,
         }
     }

@@ -18,6 +18,8 @@ const MOST_FILE_BYTES: u64 = 128 << 20;
 
 /// Ciphers in software take their time: so much less is sent.
 const CIPHER_SHARE: u64 = 4;
+/// What fits into the receive buffer that a parser needs.
+const MOST_PARSED_BYTES: u64 = 24 << 20;
 
 /// Returns the cases.
 pub(super) fn cases() -> Vec<Case> {
@@ -35,15 +37,14 @@ pub(super) fn cases() -> Vec<Case> {
                 },
                 move |rig| {
                     let plan = rig.tcp_plan();
-                    let share = if style.writing() == Writing::Tls {
-                        CIPHER_SHARE
-                    } else {
-                        1
-                    };
                     let plan = Plan {
                         style,
                         writing: style.writing(),
-                        bytes: plan.bytes / share,
+                        bytes: match style {
+                            Style::Tls | Style::TlsSplice => plan.bytes / CIPHER_SHARE,
+                            Style::SockmapParser => plan.bytes.min(MOST_PARSED_BYTES),
+                            _ => plan.bytes,
+                        },
                         ..plan
                     };
                     (plan, Knobs::default())
