@@ -53,12 +53,12 @@ const CYCLIC: Kind = Kind {
         Run {
             name: "mlx5-1",
             channels: 1,
-            takes: even,
+            takes: |place, name| takes(name, 1, place.is_multiple_of(2)),
         },
         Run {
             name: "mlx5-4",
             channels: 4,
-            takes: odd,
+            takes: |place, name| takes(name, 4, !place.is_multiple_of(2)),
         },
     ],
 };
@@ -72,27 +72,34 @@ const STRIDING: Kind = Kind {
         Run {
             name: "mlx5-striding-1",
             channels: 1,
-            takes: odd,
+            takes: |place, name| takes(name, 1, !place.is_multiple_of(2)),
         },
         Run {
             name: "mlx5-striding-4",
             channels: 4,
-            takes: even,
+            takes: |place, name| takes(name, 4, place.is_multiple_of(2)),
         },
     ],
 };
 
-/// What only the checking kernel can say is none of ours.
+/// What only the checking kernel can say is none of ours, nor how long the module waits for a CPU that is held.
 fn is_ours(name: &str) -> bool {
-    name != "leaks"
+    !matches!(name, "leaks" | "deadline/lane-held")
 }
 
-fn even(place: usize, name: &str) -> bool {
-    is_ours(name) && (place.is_multiple_of(2) || CORE.contains(&name))
+/// Short flows with a channel each begin with the same lane and end before the lanes are even, which these cases demand;
+/// one of the core, with fewer flows that are longer, runs with four channels, too.
+fn needs_one_channel(name: &str) -> bool {
+    name.starts_with("flows/") || name.starts_with("tcp/flows/")
 }
 
-fn odd(place: usize, name: &str) -> bool {
-    is_ours(name) && (!place.is_multiple_of(2) || CORE.contains(&name))
+fn takes(name: &str, channels: u16, in_turn: bool) -> bool {
+    let chosen = match (needs_one_channel(name), channels) {
+        (true, 1) => true,
+        (true, _) => false,
+        (false, _) => in_turn,
+    };
+    is_ours(name) && (chosen || CORE.contains(&name))
 }
 
 /// Runs the layer.

@@ -12,6 +12,7 @@ use crate::command;
 use crate::mflow::Knobs;
 use crate::outcome::Outcome;
 use crate::rig::{self, Rig};
+use crate::tcp::counters::Counters;
 use crate::tcp::stream::{self, Plan};
 use crate::topology::{self, CLIENT, CONTAINER};
 
@@ -82,11 +83,18 @@ fn misbehave(rig: &Rig, misdeed: &Misdeed) -> Result<Outcome> {
         "ip netns exec {CLIENT} ethtool -K vxlan0 tso off gso off"
     ))?;
     let outcome = stream::measure(&plan, |live| {
+        let before = Counters::read()?;
         topology::client_tc(&format!(
             "qdisc add dev vxlan0 root netem limit 100000 {}",
             misdeed.netem
         ))?;
-        live.flow_for(AT_WORK)
+        live.flow_for(AT_WORK)?;
+        // On a busy host so few packets may have passed that netem has not touched any.
+        command::wait_until("TCP notices", || {
+            Ok(Counters::read()?
+                .since(&before)
+                .contains_key(misdeed.counter))
+        })
     })?;
     outcome.judge(|outcome| {
         let seen = outcome.tcp.get(misdeed.counter).copied().unwrap_or(0);
