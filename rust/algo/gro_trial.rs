@@ -3,7 +3,7 @@
 //! Whether GRO is worth its while: a lane tries, for each flow.
 //!
 //! GRO is what makes TCP cheap. A datagram it looks at twice in an overlay, with a socket look-up each time, and joins it
-//! with no other unless its socket has asked for that: a sixth of a lane's work for nothing. So a lane that has seen it
+//! with no other unless its socket has asked for that: a fifth of a lane's work for nothing. So a lane that has seen it
 //! join nothing goes without for a while, and then tries again.
 
 use super::tag::MAX_SLOTS;

@@ -48,13 +48,13 @@ pub(super) fn cases() -> Vec<Case> {
         case(
             "half-close/client",
             "the client ends its stream after its last byte, and the answer to all of it comes",
-            Run::Plain,
+            Run::Always,
             client_ends_first,
         ),
         case(
             "half-close/server",
             "a container that has ended its own stream receives the rest of the client's",
-            Run::Plain,
+            Run::Always,
             server_ends_first,
         ),
         case(
@@ -72,7 +72,7 @@ pub(super) fn cases() -> Vec<Case> {
         case(
             "listener",
             "a server that is stopped and started under load gets each of its streams right",
-            Run::Plain,
+            Run::Always,
             restart_listener,
         ),
     ]

@@ -55,11 +55,7 @@ pub(super) fn cases() -> Vec<Case> {
                     "on a wire with netem {} TCP repairs the stream as ever",
                     misdeed.netem
                 ),
-                if misdeed.name == "loss" {
-                    Run::Always
-                } else {
-                    Run::Plain
-                },
+                Run::Always,
                 move |rig| misbehave(rig, misdeed),
             )
         })
@@ -119,11 +115,7 @@ fn captures() -> impl Iterator<Item = Case> {
         Case::of_traffic(
             format!("tcp/capture/{place}-{device}"),
             format!("tcpdump on {device} ({place}) comes and goes, and TCP does not notice"),
-            if device == "vxlan0" {
-                Run::Always
-            } else {
-                Run::Plain
-            },
+            Run::Always,
             move |rig| {
                 let _time_stamps = Background::start()?;
                 rig.strict_tcp(&rig.tcp_plan(), &Knobs::default(), |live| {
@@ -138,7 +130,7 @@ fn jumbo() -> Case {
     Case::of_traffic(
         "tcp/mtu/9000",
         "order holds with jumbo frames",
-        Run::Plain,
+        Run::Always,
         |rig| {
             let (plan, knobs) = (
                 rig.tcp_plan(),

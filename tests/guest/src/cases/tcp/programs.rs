@@ -57,7 +57,7 @@ fn program(name: &str, proves: &str, run: fn(&Rig) -> Result<()>) -> Case {
     Case::of_traffic(
         format!("tcp/programs/{name}"),
         proves,
-        Run::Plain,
+        Run::Always,
         move |rig| {
             rig.prepare_tcp(&rig.tcp_plan(), &Knobs::default())?;
             let counters = Counters::read()?;

@@ -21,6 +21,9 @@ const CIPHER_SHARE: u64 = 4;
 /// What fits into the receive buffer that a parser needs.
 const MOST_PARSED_BYTES: u64 = 24 << 20;
 
+/// Enough to fill the receive buffer that a stream gets by itself, and more.
+const LEAST_SLOW_BYTES: u64 = 12 << 20;
+
 /// Returns the cases.
 pub(super) fn cases() -> Vec<Case> {
     let mut cases: Vec<Case> = Style::ALL
@@ -30,11 +33,7 @@ pub(super) fn cases() -> Vec<Case> {
             strict(
                 format!("tcp/reader/{}", style.name()),
                 "a stream arrives whole at a reader of this kind",
-                match style {
-                    Style::Epoll | Style::Splice | Style::Threads => Run::Always,
-                    Style::SockmapParser | Style::Tls => Run::Always,
-                    _ => Run::Plain,
-                },
+                Run::Always,
                 move |rig| {
                     let plan = rig.tcp_plan();
                     let plan = Plan {
@@ -56,7 +55,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases.push(strict(
         "tcp/sendfile",
         "a stream that is sent from a file's pages arrives whole",
-        Run::Plain,
+        Run::Always,
         |rig| {
             let plan = rig.tcp_plan();
             let file_bytes = (plan.bytes + WARM_UP_BYTES).min(MOST_FILE_BYTES);
@@ -75,11 +74,13 @@ fn slow() -> Case {
     Case::of_traffic(
         "tcp/reader/slow",
         "a reader that lets the window close again and again gets its stream whole",
-        Run::Plain,
+        Run::Always,
         |rig| {
+            let plan = rig.tcp_plan();
             let plan = Plan {
                 style: Style::Slow,
-                ..rig.tcp_plan()
+                bytes: plan.bytes.max(LEAST_SLOW_BYTES),
+                ..plan
             };
             let outcome = rig.strict_tcp(&plan, &Knobs::default(), |_| Ok(()))?;
             outcome.judge(|outcome| {
