@@ -6,6 +6,8 @@ use crate::bench::row::Row;
 
 /// The mode that all others are compared with.
 pub(super) const VANILLA: &str = "vanilla";
+/// The mode without an overlay.
+pub(super) const NATIVE: &str = "native";
 /// The mode with lanes.
 pub(super) const MFLOW: &str = "mflow";
 /// Between two cores: below this share of the other's work, a core had time to spare.

@@ -2,6 +2,7 @@
 
 //! The results as text.
 
+use super::costs::NATIVE;
 use super::figures::{Disorder, Flows, APP_CORES, CALM_LOAD, KERNEL_CORES, PLACEMENTS};
 use super::predict::{Prediction, Question};
 use super::settings::Settings;
@@ -147,7 +148,7 @@ pub(super) fn fig8(validation: &Validation) -> String {
         };
         let most = checks().map(|check| check.model_ratio).fold(1.0, f64::max);
         let mut line = |mode: &str, pkts_per_s: f64, ratio: f64, paper: Option<f64>| {
-            let wire = Wire::of(&case.proto, case.msg_bytes, mode != "native");
+            let wire = Wire::of(&case.proto, case.msg_bytes, mode != NATIVE);
             // CAST: at most BAR.
             let bar = "#".repeat((ratio / most * BAR).round() as usize);
             let paper = paper.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"));

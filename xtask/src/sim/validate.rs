@@ -4,7 +4,7 @@
 
 use serde::Serialize;
 
-use super::costs::{calibrating, Costs, Measured, NicCore, MFLOW, VANILLA};
+use super::costs::{calibrating, Costs, Measured, NicCore, MFLOW, NATIVE, VANILLA};
 use super::load::Load;
 use super::model::{Limit, WhenFull};
 use super::pipeline::simulate;
@@ -313,10 +313,15 @@ fn splits<'a>(group: &Group<'a>) -> Vec<(&'a Row, Split)> {
 }
 
 /// Returns the reader's cost. One that has time to spare sleeps, and is woken for a handful of packets; so of all rows the
-/// least is nearest to that of a busy one.
+/// least is nearest to that of a busy one. But not of those without an overlay: an application that answers does so
+/// through it.
 fn least_app(group: &Group<'_>) -> f64 {
-    let rows = group.rows.iter().map(|(_, measured)| measured.app);
-    rows.fold(group.measured.app, f64::min)
+    group
+        .rows
+        .iter()
+        .filter(|(row, _)| row.mode != NATIVE)
+        .map(|(_, measured)| measured.app)
+        .fold(group.measured.app, f64::min)
 }
 
 fn rate(
@@ -436,6 +441,17 @@ mod tests {
         assert_eq!(misses.len(), 1);
         let reason = misses[0].reason.as_deref().unwrap_or_default();
         assert!(reason.contains("cannot be read off"), "{reason}");
+    }
+
+    #[test]
+    fn an_application_answers_through_the_overlay() {
+        let mut rows = rows();
+        let native = rows.iter_mut().find(|row| row.mode == NATIVE);
+        let native = native.expect("in the fixture");
+        *native = row(NATIVE, 3_000.0, &[], 10.0);
+        let validation = validate(&rows, &settings());
+        let app = validation.cases[0].splits[0].costs.app;
+        assert!(app > 1_000.0, "{app}");
     }
 
     #[test]
