@@ -237,7 +237,7 @@ impl Lane {
                     // SAFETY: We are in the poll.
                     unsafe { self.flush() };
                     unflushed = false;
-                    // SAFETY: We are in the poll.
+                    // SAFETY: We are in the poll, which alone uses the trial, and not in a call of the stack.
                     unsafe { (*self.gro.get()).end_batch(tag.slot()) };
                     self.complete(tag);
                 }

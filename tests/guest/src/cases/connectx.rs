@@ -5,7 +5,6 @@
 //! The books of the card close the gap between both ends: a datagram may only be lost where the card has received it and
 //! the driver has never seen it, or where a counter says that there was no buffer.
 
-use std::collections::BTreeMap;
 use std::thread;
 use std::time::Duration;
 
@@ -15,6 +14,7 @@ use mflow_protocol::bench::Frames;
 use super::{Case, Run};
 use crate::bpf::Xdp;
 use crate::command;
+use crate::driver::link;
 use crate::mflow::{self, Knobs, Stats};
 use crate::outcome::Outcome;
 use crate::rig::{self, Rig};
@@ -122,7 +122,7 @@ const EVENTS: &[Event] = &[
         happen: |live| {
             misbehave(live, "receive-error")?;
             command::wait_until("the driver repairs its queue", || {
-                Ok(counters()?
+                Ok(link::counters("eth0")?
                     .get("rx_recover")
                     .is_some_and(|count| *count > 0))
             })
@@ -388,20 +388,9 @@ fn unload(rig: &Rig) -> Result<Outcome> {
     rig.strict(&plan, &knobs, |_| Ok(()))
 }
 
-fn counters() -> Result<BTreeMap<String, u64>> {
-    let said = command::run("ethtool -S eth0")?;
-    Ok(said
-        .lines()
-        .filter_map(|line| {
-            let (name, value) = line.trim().split_once(": ")?;
-            Some((name.to_owned(), value.parse().ok()?))
-        })
-        .collect())
-}
-
 impl Books {
     fn read() -> Result<Self> {
-        let counters = counters()?;
+        let counters = link::counters("eth0")?;
         let get = |name: &str| {
             let count = counters.get(name).copied();
             count.with_context(|| format!("eth0 has no counter {name}"))

@@ -246,7 +246,7 @@ fn start_load(options: &str, counter: &str) -> Result<[Program; 2]> {
 }
 
 /// Returns the counters of a card, as `ethtool` shows them; `eth1` is the other one.
-pub(super) fn counters(device: &str) -> Result<BTreeMap<String, u64>> {
+pub(crate) fn counters(device: &str) -> Result<BTreeMap<String, u64>> {
     let line = format!("ethtool -S {device}");
     let said = if device == "eth1" {
         netns::within(PEER, || command::run(&line))?

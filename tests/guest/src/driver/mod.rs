@@ -8,7 +8,7 @@
 mod cycle;
 mod faults;
 mod features;
-mod link;
+pub(crate) mod link;
 
 use std::process::ExitCode;
 use std::time::Instant;

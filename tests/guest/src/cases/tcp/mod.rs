@@ -13,9 +13,12 @@ mod scaling;
 mod shapes;
 mod switches;
 
+use anyhow::Result;
+
 use super::{Case, Run};
 use crate::mflow::Knobs;
-use crate::rig::Rig;
+use crate::outcome::Outcome;
+use crate::rig::{self, Rig};
 use crate::tcp::stream::Plan;
 
 /// Returns the cases.
@@ -46,5 +49,14 @@ fn strict(
     Case::of_traffic(name, proves, when, move |rig| {
         let (plan, knobs) = make(rig);
         rig.strict_tcp(&plan, &knobs, |_| Ok(()))
+    })
+}
+
+/// Demands that TCP has noticed nothing of what was switched while its stream ran.
+fn unnoticed(outcome: Outcome) -> Result<Outcome> {
+    outcome.judge(|outcome| {
+        outcome.require_quiet_tcp()?;
+        outcome.require_no_deadline()?;
+        rig::settle()
     })
 }
