@@ -180,6 +180,17 @@ void mflow_skb_copy_header(const struct sk_buff *skb, void *to)
 }
 
 /*
+ * Headers that mflow_skb_frag_header() has found. A clone's linear part is not
+ * ours to fill; where nothing is pulled, each layer does it.
+ */
+void mflow_skb_pull_headers(struct sk_buff *skb, unsigned int bytes)
+{
+	if (!skb_cloned(skb) &&
+	    bytes <= skb_end_pointer(skb) - skb_tail_pointer(skb))
+		__pskb_pull_tail(skb, bytes);
+}
+
+/*
  * UDP look-ups give no reference. One on the last packet of a run keeps the
  * socket for the whole run: packets are delivered and freed in order. Each TCP
  * packet has come with one.

@@ -16,8 +16,8 @@ pub const IPPROTO_TCP: u8 = 6;
 /// IP protocol number of UDP.
 pub const IPPROTO_UDP: u8 = 17;
 
-const IPV4_HEADER_SIZE: usize = 20;
-const UDP_HEADER_SIZE: usize = 8;
+pub(super) const IPV4_HEADER_SIZE: usize = 20;
+pub(super) const UDP_HEADER_SIZE: usize = 8;
 const TCP_HEADER_SIZE: usize = 20;
 const TCP_FLAGS_AT: usize = 13;
 

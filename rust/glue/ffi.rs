@@ -10,9 +10,9 @@ pub(crate) use kernel::bindings::{
     mflow_files_remove, mflow_free, mflow_napi_gro_flush, mflow_napi_set_source, mflow_napi_source,
     mflow_ops, mflow_param, mflow_receive_skb, mflow_register, mflow_rescan, mflow_set_enabled,
     mflow_shim_exit, mflow_shim_init, mflow_shim_quiesce, mflow_skb_copy_header, mflow_skb_drop,
-    mflow_skb_frag_header, mflow_skb_hold_socket, mflow_sleep_ms, mflow_stack_max_bytes,
-    mflow_stack_reset, mflow_synchronize, mflow_this_cpu, mflow_unregister, mflow_worker,
-    mflow_worker_create, mflow_worker_destroy, mflow_worker_flush, mflow_worker_kick,
+    mflow_skb_frag_header, mflow_skb_hold_socket, mflow_skb_pull_headers, mflow_sleep_ms,
+    mflow_stack_max_bytes, mflow_stack_reset, mflow_synchronize, mflow_this_cpu, mflow_unregister,
+    mflow_worker, mflow_worker_create, mflow_worker_destroy, mflow_worker_flush, mflow_worker_kick,
     mflow_worker_receive, mflow_worker_receive_past_gro, mflow_zalloc, napi_struct, net_device,
     sk_buff, skb_shared_info, sock, MFLOW_ABI, MFLOW_HEADER_BYTES, MFLOW_HZ,
 };

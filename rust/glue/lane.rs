@@ -187,13 +187,14 @@ impl Lane {
     ///
     /// Called inside [`poll`](Self::poll), by the same thread of execution.
     #[inline]
-    unsafe fn receive(&self, worker: *mut ffi::mflow_worker, packet: SkBuff) -> bool {
+    unsafe fn receive(&self, worker: *mut ffi::mflow_worker, mut packet: SkBuff) -> bool {
         let slot = packet.tag().slot();
         // SAFETY: The NAPI alone uses the trial, which is not borrowed while the stack is called; the worker lives while
         // its poll runs; the packet is ours to give.
         unsafe {
             let goes_past = (*self.gro.get()).goes_past(slot);
             if goes_past {
+                packet.pull_overlay_headers();
                 ffi::mflow_worker_receive_past_gro(worker, packet.into_raw());
             } else {
                 let joined = ffi::mflow_worker_receive(worker, packet.into_raw());

@@ -3,6 +3,7 @@
 //! A packet: an owned `struct sk_buff`.
 
 use super::ffi;
+use crate::algo::overlay_headers::overlay_header_bytes;
 use crate::algo::queue::Packet;
 use crate::algo::tag::Tag;
 use core::ptr::NonNull;
@@ -69,14 +70,8 @@ impl SkBuff {
             // SAFETY: As above, and nobody writes headers while the packet is ours.
             return f(unsafe { core::slice::from_raw_parts(data, BYTES) });
         }
-        let mut bytes = 0;
-        // SAFETY: The packet is valid.
-        let header = unsafe { ffi::mflow_skb_frag_header(skb, &mut bytes) };
-        if !header.is_null() {
-            // SAFETY: As above: the fragment has so many bytes, and is the packet's.
-            return f(unsafe {
-                core::slice::from_raw_parts(header.cast(), (bytes as usize).min(BYTES))
-            });
+        if let Some(paged) = self.paged() {
+            return f(paged.get(..BYTES).unwrap_or(paged));
         }
         let mut copy = [0; BYTES];
         // SAFETY: The packet is valid, and the copy has room for MFLOW_HEADER_BYTES.
@@ -85,6 +80,33 @@ impl SkBuff {
         f(copy
             .get(..(unsafe { (*skb).len } as usize))
             .unwrap_or(&copy))
+    }
+
+    /// Returns what is contiguous of a packet that the driver has left in pages; nothing for others.
+    #[inline]
+    fn paged(&self) -> Option<&[u8]> {
+        let mut bytes = 0;
+        // SAFETY: By the invariant the packet is valid.
+        let paged = unsafe { ffi::mflow_skb_frag_header(self.skb.as_ptr(), &mut bytes) };
+        if paged.is_null() {
+            return None;
+        }
+        // SAFETY: The fragment has so many bytes, is the packet's, and nobody writes it while the packet is ours.
+        // CAST: 32 bits into a usize.
+        Some(unsafe { core::slice::from_raw_parts(paged.cast(), bytes as usize) })
+    }
+
+    /// Pulls an overlay packet's headers out of its pages, all at once.
+    #[inline]
+    pub(crate) fn pull_overlay_headers(&mut self) {
+        let bytes = self
+            .paged()
+            .and_then(|paged| overlay_header_bytes(self.protocol(), paged));
+        if let Some(bytes) = bytes {
+            // SAFETY: By the invariant the packet is valid and ours, and the headers are in its first fragment.
+            // CAST: of a fragment, whose size has 32 bits.
+            unsafe { ffi::mflow_skb_pull_headers(self.skb.as_ptr(), bytes as u32) };
+        }
     }
 }
 

@@ -36,6 +36,8 @@ mod knobs;
 #[cfg(not(miri))]
 mod model;
 #[cfg(not(miri))]
+mod overlay_headers;
+#[cfg(not(miri))]
 mod slot;
 #[cfg(not(miri))]
 mod slot_pool;

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! How long the headers of an overlay packet are, outer and inner.
+//!
+//! Drivers leave a large packet in pages. GRO reads the headers there; without it, each layer pulls its own into the
+//! linear part, five times for one packet, where one pull does. It must take all headers and nothing behind them: what
+//! follows is copied to the application, and a piece of it elsewhere costs more than a pull saves.
+//!
+//! The answer is a guess from the packet's bytes. A wrong one costs time and changes nothing else.
+
+use super::flow_key::{
+    ETH_P_IP, ETH_P_IPV6, IPPROTO_TCP, IPPROTO_UDP, IPV4_HEADER_SIZE, UDP_HEADER_SIZE,
+};
+
+const IPV4_FRAGMENT_OFFSET: u16 = 0x1fff;
+const IPV6_HEADER_SIZE: usize = 40;
+const IPV6_NEXT_HEADER_AT: usize = 6;
+const IPV6_FRAGMENT_SIZE: usize = 8;
+const IPV6_FRAGMENT_OFFSET: u16 = 0xfff8;
+const IPPROTO_FRAGMENT: u8 = 44;
+const ETHERNET_SIZE: usize = 14;
+const ETHERNET_TYPE_AT: usize = 12;
+const TCP_DATA_OFFSET_AT: usize = 12;
+/// Flags that say that there is a network identifier, and zeros (RFC 7348, section 5).
+const VXLAN_START: [u8; 4] = [0x08, 0, 0, 0];
+const VXLAN_SIZE: usize = 8;
+
+/// Returns how many bytes of headers a VXLAN packet begins with; nothing for any other packet.
+///
+/// `eth_proto` is in host byte order. `packet` starts at the network header; 126 bytes hold all headers that have no
+/// options.
+#[inline]
+pub fn overlay_header_bytes(eth_proto: u16, packet: &[u8]) -> Option<usize> {
+    let (outer, protocol) = ip(eth_proto, packet)?;
+    if protocol != Some(IPPROTO_UDP) {
+        return None;
+    }
+    let vxlan = packet.get(outer.checked_add(UDP_HEADER_SIZE)?..)?;
+    if vxlan.first_chunk()? != &VXLAN_START {
+        return None;
+    }
+    let frame = vxlan.get(VXLAN_SIZE..)?;
+    let eth_proto = u16::from_be_bytes(*frame.get(ETHERNET_TYPE_AT..)?.first_chunk()?);
+    let inner = frame.get(ETHERNET_SIZE..)?;
+    let (bytes, protocol) = ip(eth_proto, inner)?;
+    let payload = inner.get(bytes..)?;
+    let l4 = match protocol {
+        Some(IPPROTO_UDP) => UDP_HEADER_SIZE,
+        Some(IPPROTO_TCP) => usize::from(payload.get(TCP_DATA_OFFSET_AT)? >> 4) * 4,
+        _ => 0,
+    };
+    // What is left tells where it begins, without a sum that could overflow.
+    packet.len().checked_sub(payload.get(l4..)?.len())
+}
+
+/// Returns how long an IP header is, and what follows it: nothing known, in a fragment that is not the first.
+#[inline]
+fn ip(eth_proto: u16, packet: &[u8]) -> Option<(usize, Option<u8>)> {
+    match eth_proto {
+        ETH_P_IP => {
+            let [version_ihl, _, _, _, _, _, fragment @ ..] = packet.first_chunk::<8>()?;
+            let protocol = packet.first_chunk::<IPV4_HEADER_SIZE>()?[9];
+            let bytes = usize::from(version_ihl & 0x0f) * 4;
+            if version_ihl >> 4 != 4 || bytes < IPV4_HEADER_SIZE {
+                return None;
+            }
+            let is_first = u16::from_be_bytes(*fragment) & IPV4_FRAGMENT_OFFSET == 0;
+            Some((bytes, is_first.then_some(protocol)))
+        }
+        ETH_P_IPV6 => {
+            let header = packet.first_chunk::<IPV6_HEADER_SIZE>()?;
+            if header[0] >> 4 != 6 {
+                return None;
+            }
+            let next_header = header[IPV6_NEXT_HEADER_AT];
+            if next_header != IPPROTO_FRAGMENT {
+                return Some((IPV6_HEADER_SIZE, Some(next_header)));
+            }
+            let [next_header, _, fragment @ ..] =
+                packet.get(IPV6_HEADER_SIZE..)?.first_chunk::<4>()?;
+            let is_first = u16::from_be_bytes(*fragment) & IPV6_FRAGMENT_OFFSET == 0;
+            let bytes = IPV6_HEADER_SIZE + IPV6_FRAGMENT_SIZE;
+            Some((bytes, is_first.then_some(*next_header)))
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Header lengths of overlay packets, from packets that an independent library has written.
+
+use etherparse::{
+    EtherType, Ethernet2Header, IpFragOffset, IpNumber, Ipv4Header, Ipv6FragmentHeader, Ipv6Header,
+    TcpHeader, TcpOptionElement, UdpHeader,
+};
+use mflow_algo::algo::flow_key::{ETH_P_IP, ETH_P_IPV6};
+use mflow_algo::algo::overlay_headers::overlay_header_bytes;
+use proptest::prelude::*;
+
+use crate::common::cases;
+
+const PAYLOAD: [u8; 40] = [0xa5; 40];
+
+/// What is inside.
+#[derive(Clone, Copy, Debug)]
+struct Inner {
+    is_ipv6: bool,
+    is_tcp: bool,
+    /// In units of eight bytes, and whether it is a fragment at all.
+    fragment: Option<u16>,
+    tcp_options: bool,
+}
+
+fn l4(inner: Inner) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    if inner.fragment.is_some_and(|offset| offset > 0) {
+        // What looks like a header here is payload.
+    } else if inner.is_tcp {
+        let mut tcp = TcpHeader::new(1, 2, 3, 4);
+        if inner.tcp_options {
+            tcp.set_options(&[TcpOptionElement::Timestamp(1, 2)])
+                .unwrap();
+        }
+        tcp.write(&mut bytes).unwrap();
+    } else {
+        UdpHeader::without_ipv4_checksum(1, 2, PAYLOAD.len())
+            .unwrap()
+            .write(&mut bytes)
+            .unwrap();
+    }
+    bytes
+}
+
+fn ip(is_ipv6: bool, protocol: IpNumber, fragment: Option<u16>, payload_bytes: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let offset = fragment.map(|offset| IpFragOffset::try_new(offset).unwrap());
+    if is_ipv6 {
+        let fragment = offset
+            .map(|offset| {
+                Ipv6FragmentHeader::new(protocol, offset, true, 7)
+                    .to_bytes()
+                    .to_vec()
+            })
+            .unwrap_or_default();
+        Ipv6Header {
+            payload_length: (payload_bytes + fragment.len()) as u16,
+            next_header: if fragment.is_empty() {
+                protocol
+            } else {
+                IpNumber::IPV6_FRAGMENTATION_HEADER
+            },
+            hop_limit: 64,
+            ..Ipv6Header::default()
+        }
+        .write(&mut bytes)
+        .unwrap();
+        bytes.extend_from_slice(&fragment);
+    } else {
+        let mut header = Ipv4Header::new(
+            payload_bytes as u16,
+            64,
+            protocol,
+            [10, 0, 0, 1],
+            [10, 0, 0, 2],
+        )
+        .unwrap();
+        if let Some(offset) = offset {
+            header.dont_fragment = false;
+            header.more_fragments = true;
+            header.fragment_offset = offset;
+        }
+        header.write(&mut bytes).unwrap();
+    }
+    bytes
+}
+
+/// Returns a packet and how many bytes of headers it has.
+fn overlay(outer_is_ipv6: bool, inner: Inner) -> (u16, Vec<u8>, usize) {
+    let protocol = if inner.is_tcp {
+        IpNumber::TCP
+    } else {
+        IpNumber::UDP
+    };
+    let l4 = l4(inner);
+    let mut frame = vec![0x08, 0, 0, 0, 0, 0, 42, 0];
+    Ethernet2Header {
+        source: [2; 6],
+        destination: [4; 6],
+        ether_type: if inner.is_ipv6 {
+            EtherType::IPV6
+        } else {
+            EtherType::IPV4
+        },
+    }
+    .write(&mut frame)
+    .unwrap();
+    frame.extend(ip(
+        inner.is_ipv6,
+        protocol,
+        inner.fragment,
+        l4.len() + PAYLOAD.len(),
+    ));
+    frame.extend(l4);
+    let udp = UdpHeader::without_ipv4_checksum(50_000, 4789, frame.len()).unwrap();
+    let mut packet = ip(outer_is_ipv6, IpNumber::UDP, None, 8 + frame.len());
+    udp.write(&mut packet).unwrap();
+    packet.extend(frame);
+    let headers = packet.len();
+    packet.extend(PAYLOAD);
+    let eth_proto = if outer_is_ipv6 { ETH_P_IPV6 } else { ETH_P_IP };
+    (eth_proto, packet, headers)
+}
+
+fn any_inner() -> impl Strategy<Value = Inner> {
+    (
+        any::<bool>(),
+        any::<bool>(),
+        any::<Option<u16>>(),
+        any::<bool>(),
+    )
+        .prop_map(|(is_ipv6, is_tcp, fragment, tcp_options)| Inner {
+            is_ipv6,
+            is_tcp,
+            fragment: fragment.map(|offset| offset & 0x1fff),
+            tcp_options,
+        })
+}
+
+proptest! {
+    #![proptest_config(cases(2048))]
+
+    /// All headers, and nothing behind them.
+    #[test]
+    fn ends_where_the_payload_begins(outer_is_ipv6: bool, inner in any_inner()) {
+        let (eth_proto, packet, headers) = overlay(outer_is_ipv6, inner);
+        prop_assert_eq!(overlay_header_bytes(eth_proto, &packet), Some(headers));
+    }
+
+    /// A packet of which too little is there has no answer, and never one beyond its end.
+    #[test]
+    fn never_past_the_end(outer_is_ipv6: bool, inner in any_inner(), len in 0_usize..200) {
+        let (eth_proto, packet, headers) = overlay(outer_is_ipv6, inner);
+        let packet = packet.get(..len).unwrap_or(&packet);
+        let bytes = overlay_header_bytes(eth_proto, packet);
+        prop_assert_eq!(bytes, (headers <= packet.len()).then_some(headers));
+    }
+
+    /// What a sender can change at will changes at most the answer.
+    #[test]
+    fn survives_any_bytes(
+        outer_is_ipv6: bool,
+        inner in any_inner(),
+        changes in prop::collection::vec((0_usize..128, any::<u8>()), 0..16),
+    ) {
+        let (eth_proto, mut packet, _) = overlay(outer_is_ipv6, inner);
+        for (at, byte) in changes {
+            if let Some(old) = packet.get_mut(at) {
+                *old = byte;
+            }
+        }
+        if let Some(bytes) = overlay_header_bytes(eth_proto, &packet) {
+            prop_assert!(bytes <= packet.len());
+        }
+    }
+}
+
+#[test]
+fn only_vxlan_is_known() {
+    let inner = Inner {
+        is_ipv6: false,
+        is_tcp: false,
+        fragment: None,
+        tcp_options: false,
+    };
+    let (eth_proto, packet, _) = overlay(false, inner);
+    // Not UDP outside; no network identifier; nothing in Ethernet.
+    for (at, byte) in [(9, 47), (28, 0), (48, 0x06)] {
+        let mut other = packet.clone();
+        other[at] = byte;
+        assert_eq!(overlay_header_bytes(eth_proto, &other), None, "byte {at}");
+    }
+    assert_eq!(overlay_header_bytes(0x0806, &packet), None);
+}
