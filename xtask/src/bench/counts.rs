@@ -40,8 +40,8 @@ impl Symbols {
         Ok(Self(symbols))
     }
 
-    /// Adds a module's functions, by address; what was loaded there before is forgotten.
-    pub(super) fn add_module(&mut self, functions: &BTreeMap<String, String>) -> Result<()> {
+    /// Adds the functions of modules, by address; what was loaded there before is forgotten.
+    pub(super) fn add_modules(&mut self, functions: &BTreeMap<String, String>) -> Result<()> {
         for (address, name) in functions {
             let address = hexadecimal(address)?;
             self.0.insert(address, name.clone());

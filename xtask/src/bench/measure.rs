@@ -121,7 +121,7 @@ impl Session {
                         }
                         "symbols" => {
                             let functions = serde_json::from_str(value).with_context(context)?;
-                            self.symbols.add_module(&functions)?;
+                            self.symbols.add_modules(&functions)?;
                         }
                         "window" => {
                             let window = serde_json::from_str(value).with_context(context)?;
