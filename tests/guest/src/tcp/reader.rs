@@ -38,8 +38,8 @@ pub(crate) const SLOW_BUFFER_BYTES: usize = 64 << 10;
 pub(crate) const PARSER_BUFFER_BYTES: usize = 60 << 20;
 /// The slow reader takes a nap after so many bytes.
 const NAP_EVERY_BYTES: u64 = 512 << 10;
-/// Long enough for the sender to fill the window.
-const NAP: Duration = Duration::from_millis(120);
+/// A sender that has sent nothing for so long must not.
+const NAP: Duration = Duration::from_millis(80);
 /// How many threads read one socket.
 const THREADS: usize = 4;
 
@@ -136,10 +136,10 @@ impl Style {
     /// Reads a stream to its end.
     pub(crate) fn read(self, socket: &TcpStream, book: &mut Book<'_>) -> Result<()> {
         match self {
-            Self::Blocking | Self::SmallBuffer => blocking(socket, book, |_| {}),
+            Self::Blocking | Self::SmallBuffer => blocking(socket, book, |_| Ok(())),
             Self::Sockmap => {
                 let _in_map = Sockmap::with(socket, Program::Verdict)?;
-                blocking(socket, book, |_| {})
+                blocking(socket, book, |_| Ok(()))
             }
             Self::SockmapParser => {
                 let _in_map = Sockmap::with(socket, Program::ParserAndVerdict)?;
@@ -147,7 +147,7 @@ impl Style {
             }
             Self::Tls => {
                 tls::decrypt(socket)?;
-                blocking(socket, book, |_| {})
+                blocking(socket, book, |_| Ok(()))
             }
             Self::TlsSplice => {
                 tls::decrypt(socket)?;
@@ -158,8 +158,9 @@ impl Style {
                 blocking(socket, book, |taken| {
                     if taken - rested >= NAP_EVERY_BYTES {
                         rested = taken;
-                        thread::sleep(NAP);
+                        nap(socket)?;
                     }
+                    Ok(())
                 })
             }
             Self::Epoll => epoll(socket, book),
@@ -173,14 +174,32 @@ impl Style {
     }
 }
 
-fn blocking(mut socket: &TcpStream, book: &mut Book<'_>, mut then: impl FnMut(u64)) -> Result<()> {
+fn blocking(
+    mut socket: &TcpStream,
+    book: &mut Book<'_>,
+    mut then: impl FnMut(u64) -> Result<()>,
+) -> Result<()> {
     let mut buffer = vec![0; BUFFER_BYTES];
     loop {
         match socket.read(&mut buffer).context("cannot receive")? {
             0 => return Ok(()),
             length => book.take(&buffer[..length])?,
         }
-        then(book.taken());
+        then(book.taken())?;
+    }
+}
+
+/// Sleeps until the sender has filled the window, however slow it is: nothing more comes.
+fn nap(socket: &TcpStream) -> Result<()> {
+    let mut buffer = vec![0; 4 * SLOW_BUFFER_BYTES];
+    let mut queued = None;
+    loop {
+        let before = queued;
+        queued = Some(socket.peek(&mut buffer).context("cannot peek")?);
+        if queued == before {
+            return Ok(());
+        }
+        thread::sleep(NAP);
     }
 }
 

@@ -8,6 +8,7 @@ mod nat;
 mod path;
 mod programs;
 mod readers;
+mod rehash;
 mod request;
 mod scaling;
 mod shapes;
@@ -30,6 +31,7 @@ pub(super) fn cases() -> Vec<Case> {
         closing::cases(),
         path::cases(),
         nat::cases(),
+        rehash::cases(),
         scaling::cases(),
         switches::cases(),
         programs::cases(),

@@ -71,8 +71,7 @@ fn slow() -> Case {
     Case::of_traffic(
         "tcp/reader/slow",
         "a reader that lets the window close again and again gets its stream whole",
-        // Where everything is slow, the reader is not.
-        Run::Plain,
+        Run::Always,
         |rig| {
             let plan = Plan {
                 style: Style::Slow,
