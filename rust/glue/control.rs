@@ -3,113 +3,30 @@
 //! Start and stop: devices, their sources, knobs. Process context, under the configuration lock.
 //!
 //! Lock order: rtnl, the hooks' mutex, ours (`mflow_config_lock_inner`), CPU hotplug. The packet path takes none.
-//!
-//! Stopping a source loses and reorders nothing: its flows are told to stop, each of their packets brings them nearer
-//! to the ordinary path, and what has no packets any more is drained when nobody dispatches.
 
-use super::memory::{Zeroable, Zeroed};
-use super::source::Source;
+use super::device::{DeviceState, MAX_SOURCES};
+use super::memory::Zeroed;
+use super::port::Port;
+use super::stop::synchronize;
+use super::totals::Totals;
 use super::{ffi, runtime};
-use crate::algo::counters::{Counter, NR_COUNTERS};
-use crate::algo::knobs::{DeviceName, Knobs, Scaling, DEVICE_NAME_SIZE};
+use crate::algo::knobs::{DeviceName, Knobs, DEVICE_NAME_SIZE};
 use core::cell::UnsafeCell;
-use core::ffi::c_void;
 use core::ops::{Deref, DerefMut};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 use kernel::prelude::*;
 
 /// Devices that can be opted in at once.
 pub(crate) const MAX_DEVICES: usize = 32;
-/// NAPIs (or CPUs) of one device that can be sources.
-const MAX_SOURCES: usize = 256;
-/// CPUs that can be sources of devices without NAPI, or lanes.
-const MAX_CPUS: usize = 1024;
-
-/// How long flows with packets may take to stop, and drained ones to end.
-const STOP_MS: u32 = 3_000;
-/// How long nothing has to move before flows are taken to have no packets.
-const STILL_MS: u32 = 100;
-
-/// What the packet path knows of an opted-in device.
-pub struct Port {
-    dev: AtomicPtr<ffi::net_device>,
-    // Its driver calls GRO: packets are taken there and nowhere else, unless flows are split behind GRO.
-    uses_gro: AtomicBool,
-    splits_behind_gro: AtomicBool,
-    wants_napi: AtomicBool,
-    // CPUs on which packets came without GRO, and the source of each.
-    wanted_cpus: [AtomicU64; MAX_CPUS / 64],
-    cpu_sources: [AtomicPtr<Source>; MAX_CPUS],
-}
-
-// SAFETY: Null pointers, false, zeros.
-unsafe impl Zeroable for Port {}
-
-impl Port {
-    /// Notes that the device's packets come through GRO.
-    pub(crate) fn note_gro(&self) {
-        // ORDERING: Relaxed, both: the packet that tells so has not come to the other place yet.
-        if !self.uses_gro.load(Ordering::Relaxed) {
-            self.uses_gro.store(true, Ordering::Relaxed);
-        }
-    }
-
-    /// Notes that a NAPI of the device has no source. Softirq context.
-    pub(crate) fn want_napi(&self) {
-        self.note_gro();
-        // ORDERING: Relaxed: written while there are no sources.
-        if self.splits_behind_gro.load(Ordering::Relaxed) {
-            return;
-        }
-        // ORDERING: Relaxed: the work that is queued looks at everything.
-        if !self.wants_napi.swap(true, Ordering::Relaxed) {
-            // SAFETY: May be called in any context.
-            unsafe { ffi::mflow_rescan() };
-        }
-    }
-
-    /// Returns the source for packets that come without GRO, or from it if that is where flows are split, on this CPU.
-    /// Softirqs disabled.
-    pub(crate) fn source_of_this_cpu(&self) -> Option<&Source> {
-        // ORDERING: Relaxed, both: as in `note_gro` and `want_napi`.
-        if self.uses_gro.load(Ordering::Relaxed) && !self.splits_behind_gro.load(Ordering::Relaxed)
-        {
-            return None;
-        }
-        // SAFETY: Softirqs are disabled, so the CPU stays the same.
-        let cpu = unsafe { ffi::mflow_this_cpu() } as usize;
-        // ORDERING: Acquire pairs with the Release in `DeviceState::add_source`.
-        let source = self.cpu_sources.get(cpu)?.load(Ordering::Acquire);
-        if source.is_null() {
-            // ORDERING: Relaxed: as in `want_napi`.
-            let word = self.wanted_cpus.get(cpu / 64)?;
-            if word.fetch_or(1 << (cpu % 64), Ordering::Relaxed) >> (cpu % 64) & 1 == 0 {
-                // SAFETY: May be called in any context.
-                unsafe { ffi::mflow_rescan() };
-            }
-        }
-        // SAFETY: It is freed only after it was taken from here and all softirqs have ended.
-        unsafe { source.as_ref() }
-    }
-}
-
-/// An opted-in device.
-pub(crate) struct DeviceState {
-    // Dropped before the port, which they refer to.
-    sources: [Option<Zeroed<Source>>; MAX_SOURCES],
-    port: Zeroed<Port>,
-}
 
 /// Everything that is configured.
 pub(crate) struct State {
     pub(crate) knobs: Knobs,
-    devices: [Option<KBox<DeviceState>>; MAX_DEVICES],
-    // What sources that are gone have counted.
-    retired: [u64; NR_COUNTERS],
-    retired_lane_pkts: [u64; MAX_CPUS],
-    // What `reset` has set to zero.
-    base: [u64; NR_COUNTERS],
-    base_lane_pkts: [u64; MAX_CPUS],
+    pub(super) devices: [Option<KBox<DeviceState>>; MAX_DEVICES],
+    /// What sources that are gone have counted.
+    pub(super) retired: Totals,
+    /// What `reset` has set to zero.
+    pub(super) base: Totals,
 }
 
 struct Locked(UnsafeCell<State>);
@@ -120,10 +37,8 @@ unsafe impl Sync for Locked {}
 static STATE: Locked = Locked(UnsafeCell::new(State {
     knobs: Knobs::DEFAULT,
     devices: [const { None }; MAX_DEVICES],
-    retired: [0; NR_COUNTERS],
-    retired_lane_pkts: [0; MAX_CPUS],
-    base: [0; NR_COUNTERS],
-    base_lane_pkts: [0; MAX_CPUS],
+    retired: Totals::ZERO,
+    base: Totals::ZERO,
 }));
 
 /// The configuration, locked.
@@ -174,138 +89,6 @@ impl Drop for Guard {
             }
         }
     }
-}
-
-fn synchronize() {
-    // SAFETY: Process context.
-    unsafe { ffi::mflow_synchronize() };
-}
-
-fn sleep_ms(ms: u32) {
-    // SAFETY: Process context.
-    unsafe { ffi::mflow_sleep_ms(ms) };
-}
-
-impl DeviceState {
-    fn dev(&self) -> *mut ffi::net_device {
-        // ORDERING: Relaxed: written once, under the lock.
-        self.port.dev.load(Ordering::Relaxed)
-    }
-
-    fn add_source(&mut self, source: Zeroed<Source>, cpu: Option<usize>) -> Result {
-        let place = self.sources.iter_mut().find(|place| place.is_none());
-        let source = place.ok_or(ENOSPC)?.insert(source);
-        let address = source.as_ptr().as_ptr();
-        match cpu {
-            Some(cpu) => {
-                let place = self.port.cpu_sources.get(cpu).ok_or(ERANGE)?;
-                // ORDERING: Release pairs with the Acquire in `source_of_this_cpu`.
-                place.store(address, Ordering::Release);
-            }
-            // SAFETY: The NAPI is there: we hold rtnl, and its end would tell us first.
-            None => unsafe { ffi::mflow_napi_set_source(source.napi(), address.cast()) },
-        }
-        Ok(())
-    }
-
-    /// Gives a source to each NAPI and CPU that has none.
-    fn start(&mut self, knobs: &Knobs) -> Result {
-        if knobs.cpus.is_empty() {
-            return Ok(());
-        }
-        self.set_scaling(knobs.scaling);
-        if knobs.scaling == Scaling::Path {
-            let mut found = Found {
-                device: self,
-                knobs,
-                result: Ok(()),
-            };
-            let dev = found.device.dev();
-            // SAFETY: We hold rtnl; `found` lives for the call.
-            unsafe { ffi::mflow_device_walk_napis(dev, (&raw mut found).cast()) };
-            found.result?;
-        }
-
-        for cpu in 0..MAX_CPUS {
-            let wanted = self.port.wanted_cpus.get(cpu / 64);
-            // ORDERING: Relaxed, both: hints.
-            if wanted.is_none_or(|word| word.load(Ordering::Relaxed) >> (cpu % 64) & 1 == 0) {
-                continue;
-            }
-            let has_one = self.port.cpu_sources.get(cpu);
-            if has_one.is_some_and(|place| place.load(Ordering::Relaxed).is_null()) {
-                let source = Source::new(&self.port, core::ptr::null_mut(), &knobs.cpus)?;
-                self.add_source(source, Some(cpu))?;
-            }
-        }
-        // ORDERING: Relaxed: the next packet without a source asks again.
-        self.port.wants_napi.store(false, Ordering::Relaxed);
-        Ok(())
-    }
-
-    /// Notes where flows are split. Where that has changed there are no sources, and other CPUs may want some.
-    fn set_scaling(&self, scaling: Scaling) {
-        let behind_gro = scaling == Scaling::Device;
-        // ORDERING: Relaxed, both: a packet that sees the old value finds no source.
-        if self
-            .port
-            .splits_behind_gro
-            .swap(behind_gro, Ordering::Relaxed)
-            != behind_gro
-        {
-            for word in &self.port.wanted_cpus {
-                word.store(0, Ordering::Relaxed);
-            }
-        }
-    }
-
-    fn for_each_source(&self, mut f: impl FnMut(&Source)) {
-        for source in self.sources.iter().flatten() {
-            f(source);
-        }
-    }
-
-    /// Takes `source` away from its NAPI or CPU.
-    fn detach(&self, source: &Source) {
-        let napi = source.napi();
-        if !napi.is_null() {
-            // SAFETY: The NAPI is there, as in `add_source`.
-            unsafe { ffi::mflow_napi_set_source(napi, core::ptr::null_mut()) };
-            return;
-        }
-        for place in &self.port.cpu_sources {
-            // ORDERING: Relaxed, both: only we write it, and the caller synchronizes.
-            if core::ptr::eq(place.load(Ordering::Relaxed), source) {
-                place.store(core::ptr::null_mut(), Ordering::Relaxed);
-            }
-        }
-    }
-}
-
-/// What [`mflow_napi_found`] works on.
-struct Found<'a> {
-    device: &'a mut DeviceState,
-    knobs: &'a Knobs,
-    result: Result,
-}
-
-impl Found<'_> {
-    fn napi(&mut self, napi: *mut ffi::napi_struct) {
-        // SAFETY: The NAPI is in the list that is being walked.
-        let has_one = !unsafe { ffi::mflow_napi_source(napi) }.is_null();
-        if has_one || self.result.is_err() {
-            return;
-        }
-        self.result = Source::new(&self.device.port, napi, &self.knobs.cpus)
-            .and_then(|source| self.device.add_source(source, None));
-    }
-}
-
-/// A NAPI of the device that [`DeviceState::start`] walks.
-#[no_mangle]
-unsafe extern "C" fn mflow_napi_found(found: *mut c_void, napi: *mut ffi::napi_struct) {
-    // SAFETY: `start` passed it and waits for us.
-    unsafe { (*found.cast::<Found<'_>>()).napi(napi) };
 }
 
 impl State {
@@ -440,157 +223,7 @@ impl State {
         }
         Ok(())
     }
-
-    /// Stops and ends the sources that `which` names.
-    fn stop(&mut self, which: impl Fn(&DeviceState, &Source) -> bool) {
-        let each = |state: &State, f: &mut dyn FnMut(&DeviceState, &Source)| {
-            for device in state.devices.iter().flatten() {
-                device.for_each_source(|source| {
-                    if which(device, source) {
-                        f(device, source);
-                    }
-                });
-            }
-        };
-        let active = |state: &State| {
-            let mut flows = 0;
-            each(state, &mut |_, source| flows += source.active_flows());
-            flows
-        };
-        // What moves while flows with packets stop.
-        let motion = |state: &State| {
-            let mut sum = 0;
-            each(state, &mut |_, source| {
-                sum += source.count(Counter::InlinePkts) + source.count(Counter::LanePkts);
-            });
-            sum
-        };
-        // A lane that has packets still is only slow: what came behind them would overtake them.
-        let is_carried = |state: &State| {
-            let mut all = true;
-            each(state, &mut |_, source| all &= source.is_carried());
-            all
-        };
-
-        each(self, &mut |_, source| source.begin_stop());
-        synchronize();
-        let begun_ms = runtime::now_ms();
-        let (mut moved_ms, mut seen) = (begun_ms, motion(self));
-        while active(self) > 0 {
-            sleep_ms(1);
-            let now_ms = runtime::now_ms();
-            let now = motion(self);
-            if now != seen || !is_carried(self) {
-                (moved_ms, seen) = (now_ms, now);
-            }
-            if now_ms.wrapping_sub(moved_ms) >= STILL_MS || now_ms.wrapping_sub(begun_ms) >= STOP_MS
-            {
-                break;
-            }
-        }
-
-        each(self, &mut |device, source| device.detach(source));
-        synchronize();
-        let begun_ms = runtime::now_ms();
-        loop {
-            // SAFETY: Detached, and all that were dispatching have ended.
-            each(self, &mut |_, source| unsafe { source.finish() });
-            if active(self) == 0 || runtime::now_ms().wrapping_sub(begun_ms) >= STOP_MS {
-                break;
-            }
-            sleep_ms(1);
-        }
-        let left = active(self);
-        if left > 0 {
-            pr_warn!("{left} flows did not drain; their slots stay in use\n");
-        }
-
-        for place in &mut self.devices {
-            let Some(device) = place else {
-                continue;
-            };
-            for index in 0..MAX_SOURCES {
-                let Some(Some(source)) = device.sources.get(index) else {
-                    continue;
-                };
-                if !which(device, source) {
-                    continue;
-                }
-                for (sum, counter) in self.retired.iter_mut().zip(Counter::ALL) {
-                    *sum += source.count(*counter);
-                }
-                for lane in source.lanes() {
-                    if let Some(sum) = self.retired_lane_pkts.get_mut(lane.cpu() as usize) {
-                        *sum += lane.counters.get(Counter::LanePkts);
-                    }
-                }
-                if let Some(place) = device.sources.get_mut(index) {
-                    *place = None;
-                }
-            }
-        }
-    }
-
-    /// Returns a counter's sum over everything, since the last reset.
-    pub(crate) fn total(&self, counter: Counter) -> u64 {
-        let base = self.base.get(counter as usize).copied().unwrap_or(0);
-        self.absolute(counter).wrapping_sub(base)
-    }
-
-    fn absolute(&self, counter: Counter) -> u64 {
-        let mut sum = self.retired.get(counter as usize).copied().unwrap_or(0);
-        for device in self.devices.iter().flatten() {
-            device.for_each_source(|source| sum += source.count(counter));
-        }
-        if let Some(slots) = super::pool::slots() {
-            for slot in slots.iter() {
-                sum += slot.counters.get(counter);
-            }
-        }
-        sum
-    }
-
-    /// Returns the packets that lanes on `cpu` have carried since the last reset; none if it has never been a lane.
-    pub(crate) fn lane_pkts(&self, cpu: usize) -> Option<u64> {
-        let base = self.base_lane_pkts.get(cpu)?;
-        let sum = self.absolute_lane_pkts(cpu);
-        let is_lane = u32::try_from(cpu).is_ok_and(|cpu| self.knobs.cpus.contains(cpu));
-        (is_lane || sum > 0).then(|| sum.wrapping_sub(*base))
-    }
-
-    fn absolute_lane_pkts(&self, cpu: usize) -> u64 {
-        let mut sum = self.retired_lane_pkts.get(cpu).copied().unwrap_or(0);
-        for device in self.devices.iter().flatten() {
-            device.for_each_source(|source| {
-                for lane in source.lanes().filter(|lane| lane.cpu() as usize == cpu) {
-                    sum += lane.counters.get(Counter::LanePkts);
-                }
-            });
-        }
-        sum
-    }
-
-    /// Starts all counters from zero, as far as readers see.
-    pub(crate) fn reset_counters(&mut self) {
-        for counter in Counter::ALL {
-            let now = self.absolute(*counter);
-            if let Some(base) = self.base.get_mut(*counter as usize) {
-                *base = now;
-            }
-        }
-        for cpu in 0..MAX_CPUS {
-            let now = self.absolute_lane_pkts(cpu);
-            if let Some(base) = self.base_lane_pkts.get_mut(cpu) {
-                *base = now;
-            }
-        }
-        // SAFETY: Any context.
-        unsafe { ffi::mflow_stack_reset() };
-    }
 }
-
-/// Largest CPU number of a lane, plus one.
-pub(crate) const NR_LANE_CPUS: usize = MAX_CPUS;
 
 /// Switches everything off; flows go back to the ordinary path. Process context, no locks held.
 pub(crate) fn stop_all() {
@@ -663,9 +296,4 @@ unsafe extern "C" fn mflow_cpu_changed(cpu: kernel::ffi::c_uint, online: bool) {
     runtime::set_cpu_online(cpu, online);
 }
 
-ffi::check_export!(
-    mflow_napi_found,
-    mflow_device_gone,
-    mflow_rescan_devices,
-    mflow_cpu_changed
-);
+ffi::check_export!(mflow_device_gone, mflow_rescan_devices, mflow_cpu_changed);

@@ -4,7 +4,7 @@
 
 use super::control::{self, Guard};
 use super::text::Text;
-use super::{ffi, pool};
+use super::{ffi, pool, totals};
 use crate::algo::counters::Counter;
 use crate::algo::knobs::{
     DeviceCommand, DeviceName, Knob, KnobError, Knobs, DEVICES_ALLOWED, KNOBS,
@@ -170,7 +170,7 @@ fn write_stats(state: &Guard, to: &mut Text<'_>) -> core::fmt::Result {
     writeln!(to, "stack_max_bytes {}", unsafe {
         ffi::mflow_stack_max_bytes()
     })?;
-    for cpu in 0..control::NR_LANE_CPUS {
+    for cpu in 0..totals::NR_LANE_CPUS {
         if let Some(pkts) = state.lane_pkts(cpu) {
             writeln!(to, "lane_cpu{cpu}_pkts {pkts}")?;
         }

@@ -2,8 +2,8 @@
 
 //! Where the stack calls us. Contract: `struct mflow_ops` in `include/net/mflow.h`.
 
-use super::control::Port;
 use super::lane::Lane;
+use super::port::Port;
 use super::skb::SkBuff;
 use super::source::Source;
 use super::{control, ffi, merge, pool};

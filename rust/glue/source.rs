@@ -5,9 +5,9 @@
 //! That context is a NAPI (which runs on one CPU at a time, wherever it runs), or, for packets that enter the stack
 //! without one or are taken behind its GRO, a CPU with softirqs disabled.
 
-use super::control::Port;
 use super::lane::Lane;
 use super::memory::{Zeroable, Zeroed};
+use super::port::Port;
 use super::skb::SkBuff;
 use super::{ffi, merge, pool, runtime};
 use crate::algo::counters::{Counter, Counters};

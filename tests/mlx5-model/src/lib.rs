@@ -2,7 +2,8 @@
 
 //! A ConnectX (mlx5) network card in software, good enough for Linux's own driver: see `README.md`.
 //!
-//! Read in this order: [`bus`] (all it needs from the world), [`device`] (registers and the way of a frame), then
+//! Read in this order: [`bus`] (all it needs from the world), [`device`] (the way of a frame) and
+//! [`registers`], then
 //! `commands` and `execute` (the command interface), `events` (how the driver is told), `receive` and `transmit` (queues),
 //! `steering` and [`rss`] (which queue), [`server`] (how QEMU is attached).
 
@@ -26,6 +27,7 @@ mod objects;
 pub mod packet;
 pub mod port;
 mod receive;
+pub mod registers;
 mod ring;
 pub mod rss;
 mod segment;

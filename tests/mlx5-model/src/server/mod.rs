@@ -29,8 +29,9 @@ use self::engine::Engine;
 use self::memory::Guest;
 use self::pci::Space;
 use self::source::Source;
-use crate::device::{Config, Device, Done, REGION_BYTES};
+use crate::device::{Config, Device, Done};
 use crate::port::Traffic;
+use crate::registers::REGION_BYTES;
 
 /// What the server is told.
 #[derive(Debug)]

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! An opted-in device as the packet path sees it: which source takes a packet, and that one is missing.
+
+use super::ffi;
+use super::memory::Zeroable;
+use super::source::Source;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+
+/// CPUs that can be sources of devices without NAPI, or lanes.
+pub(super) const MAX_CPUS: usize = 1024;
+
+/// What the packet path knows of an opted-in device.
+pub struct Port {
+    pub(super) dev: AtomicPtr<ffi::net_device>,
+    // Its driver calls GRO: packets are taken there and nowhere else, unless flows are split behind GRO.
+    uses_gro: AtomicBool,
+    pub(super) splits_behind_gro: AtomicBool,
+    pub(super) wants_napi: AtomicBool,
+    // CPUs on which packets came without GRO, and the source of each.
+    pub(super) wanted_cpus: [AtomicU64; MAX_CPUS / 64],
+    pub(super) cpu_sources: [AtomicPtr<Source>; MAX_CPUS],
+}
+
+// SAFETY: Null pointers, false, zeros.
+unsafe impl Zeroable for Port {}
+
+impl Port {
+    /// Notes that the device's packets come through GRO.
+    pub(crate) fn note_gro(&self) {
+        // ORDERING: Relaxed, both: the packet that tells so has not come to the other place yet.
+        if !self.uses_gro.load(Ordering::Relaxed) {
+            self.uses_gro.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes that a NAPI of the device has no source. Softirq context.
+    pub(crate) fn want_napi(&self) {
+        self.note_gro();
+        // ORDERING: Relaxed: written while there are no sources.
+        if self.splits_behind_gro.load(Ordering::Relaxed) {
+            return;
+        }
+        // ORDERING: Relaxed: the work that is queued looks at everything.
+        if !self.wants_napi.swap(true, Ordering::Relaxed) {
+            // SAFETY: May be called in any context.
+            unsafe { ffi::mflow_rescan() };
+        }
+    }
+
+    /// Returns the source for packets that come without GRO, or from it if that is where flows are split, on this CPU.
+    /// Softirqs disabled.
+    pub(crate) fn source_of_this_cpu(&self) -> Option<&Source> {
+        // ORDERING: Relaxed, both: as in `note_gro` and `want_napi`.
+        if self.uses_gro.load(Ordering::Relaxed) && !self.splits_behind_gro.load(Ordering::Relaxed)
+        {
+            return None;
+        }
+        // SAFETY: Softirqs are disabled, so the CPU stays the same.
+        let cpu = unsafe { ffi::mflow_this_cpu() } as usize;
+        // ORDERING: Acquire pairs with the Release in `DeviceState::add_source`.
+        let source = self.cpu_sources.get(cpu)?.load(Ordering::Acquire);
+        if source.is_null() {
+            // ORDERING: Relaxed: as in `want_napi`.
+            let word = self.wanted_cpus.get(cpu / 64)?;
+            if word.fetch_or(1 << (cpu % 64), Ordering::Relaxed) >> (cpu % 64) & 1 == 0 {
+                // SAFETY: May be called in any context.
+                unsafe { ffi::mflow_rescan() };
+            }
+        }
+        // SAFETY: It is freed only after it was taken from here and all softirqs have ended.
+        unsafe { source.as_ref() }
+    }
+}

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Counters as a reader sees them: of all sources and slots, those that are gone included, since the last reset. Process
+//! context, under the configuration lock.
+
+use super::control::State;
+use super::port::MAX_CPUS;
+use super::{ffi, pool};
+use crate::algo::counters::{Counter, NR_COUNTERS};
+
+/// Largest CPU number of a lane, plus one.
+pub(super) const NR_LANE_CPUS: usize = MAX_CPUS;
+
+/// What has been counted.
+pub(super) struct Totals {
+    pub(super) counters: [u64; NR_COUNTERS],
+    pub(super) lane_pkts: [u64; MAX_CPUS],
+}
+
+impl Totals {
+    /// Nothing yet.
+    pub(super) const ZERO: Self = Self {
+        counters: [0; NR_COUNTERS],
+        lane_pkts: [0; MAX_CPUS],
+    };
+}
+
+impl State {
+    /// Returns a counter's sum over everything, since the last reset.
+    pub(crate) fn total(&self, counter: Counter) -> u64 {
+        let base = self
+            .base
+            .counters
+            .get(counter as usize)
+            .copied()
+            .unwrap_or(0);
+        self.absolute(counter).wrapping_sub(base)
+    }
+
+    fn absolute(&self, counter: Counter) -> u64 {
+        let mut sum = self
+            .retired
+            .counters
+            .get(counter as usize)
+            .copied()
+            .unwrap_or(0);
+        for device in self.devices.iter().flatten() {
+            device.for_each_source(|source| sum += source.count(counter));
+        }
+        if let Some(slots) = pool::slots() {
+            for slot in slots.iter() {
+                sum += slot.counters.get(counter);
+            }
+        }
+        sum
+    }
+
+    /// Returns the packets that lanes on `cpu` have carried since the last reset; none if it has never been a lane.
+    pub(crate) fn lane_pkts(&self, cpu: usize) -> Option<u64> {
+        let base = self.base.lane_pkts.get(cpu)?;
+        let sum = self.absolute_lane_pkts(cpu);
+        let is_lane = u32::try_from(cpu).is_ok_and(|cpu| self.knobs.cpus.contains(cpu));
+        (is_lane || sum > 0).then(|| sum.wrapping_sub(*base))
+    }
+
+    fn absolute_lane_pkts(&self, cpu: usize) -> u64 {
+        let mut sum = self.retired.lane_pkts.get(cpu).copied().unwrap_or(0);
+        for device in self.devices.iter().flatten() {
+            device.for_each_source(|source| {
+                for lane in source.lanes().filter(|lane| lane.cpu() as usize == cpu) {
+                    sum += lane.counters.get(Counter::LanePkts);
+                }
+            });
+        }
+        sum
+    }
+
+    /// Starts all counters from zero, as far as readers see.
+    pub(crate) fn reset_counters(&mut self) {
+        for counter in Counter::ALL {
+            let now = self.absolute(*counter);
+            if let Some(base) = self.base.counters.get_mut(*counter as usize) {
+                *base = now;
+            }
+        }
+        for cpu in 0..MAX_CPUS {
+            let now = self.absolute_lane_pkts(cpu);
+            if let Some(base) = self.base.lane_pkts.get_mut(cpu) {
+                *base = now;
+            }
+        }
+        // SAFETY: Any context.
+        unsafe { ffi::mflow_stack_reset() };
+    }
+}
