@@ -170,13 +170,12 @@ const void *mflow_skb_frag_header(const struct sk_buff *skb,
 }
 
 /* Zeros where the packet is shorter. */
-void mflow_skb_copy_header(const struct sk_buff *skb, void *to)
+void mflow_skb_copy_header(const struct sk_buff *skb, void *to,
+			   unsigned int bytes)
 {
-	unsigned int len = min_t(unsigned int, skb->len, MFLOW_HEADER_BYTES);
-
-	memset(to, 0, MFLOW_HEADER_BYTES);
-	if (skb_copy_bits(skb, 0, to, len))
-		memset(to, 0, MFLOW_HEADER_BYTES);
+	memset(to, 0, bytes);
+	if (skb_copy_bits(skb, 0, to, min(skb->len, bytes)))
+		memset(to, 0, bytes);
 }
 
 /*

@@ -24,6 +24,8 @@ use super::tag::{Kind, Tag};
 const PROBE_TIMEOUT_MS: u32 = 200;
 /// How long a flow whose probe was not seen stays on the ordinary path.
 const PROBE_HOLD_MS: u32 = 1_000;
+/// Of packets that do not look like it, one in so many is taken for a probe or a fence all the same.
+const ODD_PKTS: u32 = 256;
 /// How long packets may be dispatched without one reaching the merge point.
 const PATH_LOST_MS: u32 = 1_000;
 /// How long a flow whose path does not suit stays on the ordinary path.
@@ -326,6 +328,9 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         {
             return Verdict::Pass(packet);
         }
+        if !self.suits(&packet) {
+            return Verdict::Pass(packet);
+        }
         let Some(slot) = self.host.slots().claim() else {
             self.counters.add_owned(Counter::NoSlot, 1);
             self.flow.hold(self.now_ms, PROBE_HOLD_MS);
@@ -351,12 +356,20 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
             .slot()
             .has_seen_probe(self.tag(Kind::Probe, self.flow.mark).batch_bits());
         if seen {
-            self.start(&mut packet);
+            if self.suits(&packet) {
+                self.start(&mut packet);
+            }
         } else if self.now_ms.wrapping_sub(self.flow.since_ms) >= PROBE_TIMEOUT_MS {
             self.release();
             self.flow.hold(self.now_ms, PROBE_HOLD_MS);
         }
         Verdict::Pass(packet)
+    }
+
+    /// Returns whether a packet can be a probe or a fence: a flow of an overlay may hold connections that just begin or
+    /// end, and what is behind a fence that does not arrive waits for the deadline.
+    fn suits(&self, packet: &P) -> bool {
+        packet.may_merge() || self.flow.pkts % ODD_PKTS < self.wire_pkts
     }
 
     /// Starts splitting behind `packet`, which is still on the ordinary path.

@@ -18,15 +18,15 @@ pub const IPPROTO_UDP: u8 = 17;
 
 pub(super) const IPV4_HEADER_SIZE: usize = 20;
 pub(super) const UDP_HEADER_SIZE: usize = 8;
-const TCP_HEADER_SIZE: usize = 20;
-const TCP_FLAGS_AT: usize = 13;
+pub(super) const TCP_HEADER_SIZE: usize = 20;
+pub(super) const TCP_FLAGS_AT: usize = 13;
 
 /// The more-fragments flag and the fragment offset, in the word that holds them. Don't-fragment is not part of it.
 const IPV4_FRAGMENT_MASK: u16 = 0x3fff;
 
 /// SYN: it is nobody's data, no socket for it merges, and nothing of its connection is on its way. FIN and RST keep their
 /// place behind the data.
-const TCP_SYN: u8 = 0x02;
+pub(super) const TCP_SYN: u8 = 0x02;
 
 /// The key of a flow, never zero. Bits 0 to 61 are a hash; two flows can have the same key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How long the headers of an overlay packet are, outer and inner.
+//! The headers of an overlay packet, outer and inner: how long they are, and whether there is data behind them.
 //!
 //! Drivers leave a large packet in pages. GRO reads the headers there; without it, each layer pulls its own into the
 //! linear part, five times for one packet, where one pull does. It must take all headers and nothing behind them: what
@@ -9,7 +9,8 @@
 //! The answer is a guess from the packet's bytes. A wrong one costs time and changes nothing else.
 
 use super::flow_key::{
-    ETH_P_IP, ETH_P_IPV6, IPPROTO_TCP, IPPROTO_UDP, IPV4_HEADER_SIZE, UDP_HEADER_SIZE,
+    ETH_P_IP, ETH_P_IPV6, IPPROTO_TCP, IPPROTO_UDP, IPV4_HEADER_SIZE, TCP_FLAGS_AT,
+    TCP_HEADER_SIZE, TCP_SYN, UDP_HEADER_SIZE,
 };
 
 const IPV4_FRAGMENT_OFFSET: u16 = 0x1fff;
@@ -25,12 +26,37 @@ const TCP_DATA_OFFSET_AT: usize = 12;
 const VXLAN_START: [u8; 4] = [0x08, 0, 0, 0];
 const VXLAN_SIZE: usize = 8;
 
+/// Bytes that hold all headers, those with few options too.
+pub const OVERLAY_HEADER_BYTES: usize = 192;
+
 /// Returns how many bytes of headers a VXLAN packet begins with; nothing for any other packet.
 ///
-/// `eth_proto` is in host byte order. `packet` starts at the network header; 126 bytes hold all headers that have no
-/// options.
+/// `eth_proto` is in host byte order. `packet` starts at the network header.
 #[inline]
 pub fn overlay_header_bytes(eth_proto: u16, packet: &[u8]) -> Option<usize> {
+    overlay(eth_proto, packet).map(|headers| headers.bytes)
+}
+
+/// Returns whether a packet of `len` bytes, of which `packet` has the first, may be data for a socket.
+///
+/// Segments that open, acknowledge or close a connection are not. Other packets may be, as far as can be told.
+pub fn may_be_data(eth_proto: u16, packet: &[u8], len: usize) -> bool {
+    let Some(headers) = overlay(eth_proto, packet) else {
+        return true;
+    };
+    headers
+        .tcp_flags
+        .is_none_or(|flags| flags & TCP_SYN == 0 && len > headers.bytes)
+}
+
+/// What a VXLAN packet begins with.
+struct Headers {
+    bytes: usize,
+    tcp_flags: Option<u8>,
+}
+
+#[inline]
+fn overlay(eth_proto: u16, packet: &[u8]) -> Option<Headers> {
     let (outer, protocol) = ip(eth_proto, packet)?;
     if protocol != Some(IPPROTO_UDP) {
         return None;
@@ -44,13 +70,20 @@ pub fn overlay_header_bytes(eth_proto: u16, packet: &[u8]) -> Option<usize> {
     let inner = frame.get(ETHERNET_SIZE..)?;
     let (bytes, protocol) = ip(eth_proto, inner)?;
     let payload = inner.get(bytes..)?;
-    let l4 = match protocol {
-        Some(IPPROTO_UDP) => UDP_HEADER_SIZE,
-        Some(IPPROTO_TCP) => usize::from(payload.get(TCP_DATA_OFFSET_AT)? >> 4) * 4,
-        _ => 0,
+    let (l4, tcp_flags) = match protocol {
+        Some(IPPROTO_UDP) => (UDP_HEADER_SIZE, None),
+        Some(IPPROTO_TCP) => {
+            let header = payload.first_chunk::<TCP_HEADER_SIZE>()?;
+            let bytes = usize::from(header[TCP_DATA_OFFSET_AT] >> 4) * 4;
+            (bytes, Some(header[TCP_FLAGS_AT]))
+        }
+        _ => (0, None),
     };
-    // What is left tells where it begins, without a sum that could overflow.
-    packet.len().checked_sub(payload.get(l4..)?.len())
+    Some(Headers {
+        // What is left tells where it begins, without a sum that could overflow.
+        bytes: packet.len().checked_sub(payload.get(l4..)?.len())?,
+        tcp_flags,
+    })
 }
 
 /// Returns how long an IP header is, and what follows it: nothing known, in a fragment that is not the first.

@@ -3,7 +3,7 @@
 //! A packet: an owned `struct sk_buff`.
 
 use super::ffi;
-use crate::algo::overlay_headers::overlay_header_bytes;
+use crate::algo::overlay_headers::{may_be_data, overlay_header_bytes, OVERLAY_HEADER_BYTES};
 use crate::algo::queue::Packet;
 use crate::algo::tag::Tag;
 use core::ptr::NonNull;
@@ -73,13 +73,25 @@ impl SkBuff {
         if let Some(paged) = self.paged() {
             return f(paged.get(..BYTES).unwrap_or(paged));
         }
+        self.with_copy::<BYTES, R>(f)
+    }
+
+    /// Calls `f` with a copy of the first bytes of the packet, wherever they are.
+    fn with_copy<const BYTES: usize, R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
         let mut copy = [0; BYTES];
-        // SAFETY: The packet is valid, and the copy has room for MFLOW_HEADER_BYTES.
-        unsafe { ffi::mflow_skb_copy_header(skb, copy.as_mut_ptr().cast()) };
-        // CAST: 32 bits into a usize. Shorter packets end where they end.
-        f(copy
-            .get(..(unsafe { (*skb).len } as usize))
-            .unwrap_or(&copy))
+        // SAFETY: By the invariant the packet is valid, and the copy has room for so many bytes.
+        // CAST: a constant.
+        unsafe {
+            ffi::mflow_skb_copy_header(self.skb.as_ptr(), copy.as_mut_ptr().cast(), BYTES as u32)
+        };
+        // Shorter packets end where they end.
+        f(copy.get(..self.len()).unwrap_or(&copy))
+    }
+
+    fn len(&self) -> usize {
+        // SAFETY: By the invariant the packet is valid.
+        // CAST: 32 bits into a usize.
+        unsafe { self.skb.as_ref().len as usize }
     }
 
     /// Returns what is contiguous of a packet that the driver has left in pages; nothing for others.
@@ -175,5 +187,12 @@ unsafe impl Packet for SkBuff {
             (*shared).gso_segs
         };
         u32::from(segments.max(1))
+    }
+
+    #[cold]
+    fn may_merge(&self) -> bool {
+        self.with_copy::<OVERLAY_HEADER_BYTES, _>(|header| {
+            may_be_data(self.protocol(), header, self.len())
+        })
     }
 }

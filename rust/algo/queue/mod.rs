@@ -63,4 +63,9 @@ pub unsafe trait Packet: Sized {
     fn wire_pkts(&self) -> u32 {
         1
     }
+
+    /// Returns whether the packet is of a kind that reaches the merge point. A guess.
+    fn may_merge(&self) -> bool {
+        true
+    }
 }

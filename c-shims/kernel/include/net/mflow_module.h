@@ -74,7 +74,8 @@ void mflow_stack_reset(void);
 void mflow_skb_drop(struct sk_buff *skb);
 const void *mflow_skb_frag_header(const struct sk_buff *skb,
 				  unsigned int *bytes);
-void mflow_skb_copy_header(const struct sk_buff *skb, void *to);
+void mflow_skb_copy_header(const struct sk_buff *skb, void *to,
+			   unsigned int bytes);
 void mflow_skb_pull_headers(struct sk_buff *skb, unsigned int bytes);
 bool mflow_skb_hold_socket(struct sk_buff *skb, struct sock *sk);
 

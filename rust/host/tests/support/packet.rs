@@ -21,6 +21,7 @@ pub(crate) struct Node {
     tag: Tag,
     id: u64,
     wire_pkts: u32,
+    may_merge: bool,
     alive: Arc<AtomicUsize>,
     #[cfg(loom)]
     touched: loom::cell::UnsafeCell<()>,
@@ -115,6 +116,10 @@ unsafe impl Packet for TestPacket {
     fn wire_pkts(&self) -> u32 {
         self.node().wire_pkts
     }
+
+    fn may_merge(&self) -> bool {
+        self.node().may_merge
+    }
 }
 
 /// Makes packets, and knows how many of them are left.
@@ -123,6 +128,8 @@ pub(crate) struct Factory {
     alive: Arc<AtomicUsize>,
     /// How many packets of the wire GRO has joined in each that is made, if any.
     pub(crate) joined_pkts: u32,
+    /// Whether those that are made look as if they never reached the merge point.
+    pub(crate) strays: bool,
 }
 
 impl Factory {
@@ -136,6 +143,7 @@ impl Factory {
             tag: Tag::NONE,
             id,
             wire_pkts: self.joined_pkts.max(1),
+            may_merge: !self.strays,
             alive: self.alive.clone(),
             #[cfg(loom)]
             touched: loom::cell::UnsafeCell::new(()),

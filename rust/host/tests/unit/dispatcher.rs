@@ -94,6 +94,37 @@ fn fast_flow_is_probed_fenced_and_split() {
 }
 
 #[test]
+fn what_may_not_arrive_is_no_probe_and_no_fence() {
+    use Kind::{Fence, None, Probe};
+    let mut world = World::new(2, 16);
+    world.around.packets.strays = true;
+    world.receive(0, 6);
+    world.around.packets.strays = false;
+    world.receive(0, 1);
+    assert_eq!(kinds(&world), [None, None, None, None, None, None, Probe]);
+    world.around.run_ordinary(7);
+
+    world.around.packets.strays = true;
+    world.receive(0, 2);
+    world.around.packets.strays = false;
+    world.receive(0, 2);
+    assert_eq!(kinds(&world), [None, None, Fence]);
+    assert_eq!(world.count(Counter::LanePkts), 1);
+    world.settle();
+    assert_in_order(&world, 0);
+}
+
+#[test]
+fn a_flow_of_nothing_else_is_split_all_the_same() {
+    let mut world = World::new(2, 16);
+    world.around.packets.strays = true;
+    stream(&mut world, 0, 10, 300);
+    assert_eq!(world.count(Counter::FlowsSplit), 1);
+    assert!(is_split(&mut world, 0));
+    assert_in_order(&world, 0);
+}
+
+#[test]
 fn batches_go_round_the_lanes() {
     const BATCH_PKTS: u32 = 16;
     let mut world = World::new(3, BATCH_PKTS);

@@ -7,7 +7,7 @@ use etherparse::{
     TcpHeader, TcpOptionElement, UdpHeader,
 };
 use mflow_algo::algo::flow_key::{ETH_P_IP, ETH_P_IPV6};
-use mflow_algo::algo::overlay_headers::overlay_header_bytes;
+use mflow_algo::algo::overlay_headers::{may_be_data, overlay_header_bytes};
 use proptest::prelude::*;
 
 use crate::common::cases;
@@ -22,6 +22,7 @@ struct Inner {
     /// In units of eight bytes, and whether it is a fragment at all.
     fragment: Option<u16>,
     tcp_options: bool,
+    syn: bool,
 }
 
 fn l4(inner: Inner) -> Vec<u8> {
@@ -30,6 +31,7 @@ fn l4(inner: Inner) -> Vec<u8> {
         // What looks like a header here is payload.
     } else if inner.is_tcp {
         let mut tcp = TcpHeader::new(1, 2, 3, 4);
+        tcp.syn = inner.syn;
         if inner.tcp_options {
             tcp.set_options(&[TcpOptionElement::Timestamp(1, 2)])
                 .unwrap();
@@ -125,18 +127,15 @@ fn overlay(outer_is_ipv6: bool, inner: Inner) -> (u16, Vec<u8>, usize) {
 }
 
 fn any_inner() -> impl Strategy<Value = Inner> {
-    (
-        any::<bool>(),
-        any::<bool>(),
-        any::<Option<u16>>(),
-        any::<bool>(),
-    )
-        .prop_map(|(is_ipv6, is_tcp, fragment, tcp_options)| Inner {
+    (any::<[bool; 4]>(), any::<Option<u16>>()).prop_map(
+        |([is_ipv6, is_tcp, tcp_options, syn], fragment)| Inner {
             is_ipv6,
             is_tcp,
             fragment: fragment.map(|offset| offset & 0x1fff),
             tcp_options,
-        })
+            syn,
+        },
+    )
 }
 
 proptest! {
@@ -156,6 +155,18 @@ proptest! {
         let packet = packet.get(..len).unwrap_or(&packet);
         let bytes = overlay_header_bytes(eth_proto, packet);
         prop_assert_eq!(bytes, (headers <= packet.len()).then_some(headers));
+    }
+
+    /// A segment without data, or one that opens a connection, is none; everything else may be.
+    #[test]
+    fn data_is_what_has_some(outer_is_ipv6: bool, inner in any_inner(), has_payload: bool) {
+        let (eth_proto, mut packet, headers) = overlay(outer_is_ipv6, inner);
+        if !has_payload {
+            packet.truncate(headers);
+        }
+        let is_segment = inner.is_tcp && inner.fragment.is_none_or(|offset| offset == 0);
+        let expected = !is_segment || has_payload && !inner.syn;
+        prop_assert_eq!(may_be_data(eth_proto, &packet, packet.len()), expected);
     }
 
     /// What a sender can change at will changes at most the answer.
@@ -184,6 +195,7 @@ fn only_vxlan_is_known() {
         is_tcp: false,
         fragment: None,
         tcp_options: false,
+        syn: false,
     };
     let (eth_proto, packet, _) = overlay(false, inner);
     // Not UDP outside; no network identifier; nothing in Ethernet.

@@ -3,6 +3,7 @@
 //! Cases about byte streams over TCP: every byte in its place, and TCP does not notice that its segments came over several
 //! cores.
 
+mod churn;
 mod closing;
 mod nat;
 mod path;
@@ -28,6 +29,7 @@ pub(super) fn cases() -> Vec<Case> {
         shapes::cases(),
         readers::cases(),
         request::cases(),
+        churn::cases(),
         closing::cases(),
         path::cases(),
         nat::cases(),
