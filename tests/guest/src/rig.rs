@@ -141,10 +141,10 @@ impl Rig {
         }
     }
 
-    /// Builds a fresh network and loads the module anew, if it is tested, with a sender that does not send again for impatience.
+    /// Builds a fresh network and loads the module anew, if it is tested, with ends that do not send again for impatience.
     pub(crate) fn prepare_tcp(&self, plan: &tcp::stream::Plan, knobs: &Knobs) -> Result<()> {
         self.prepare_network(plan.outer, knobs)?;
-        topology::patient_sender()
+        topology::patient_tcp()
     }
 
     /// Runs streams on a fresh network where TCP must not notice anything; `during` happens meanwhile.

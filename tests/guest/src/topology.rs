@@ -343,15 +343,23 @@ fn overlay_down() -> Result<()> {
     Ok(())
 }
 
-/// Keeps the client's TCP from sending anything again only because it has waited for long: a virtual CPU that is away for
+/// Keeps both ends' TCP from sending anything again only because it has waited for long: a virtual CPU that is away for
 /// a while is no loss. What an answer says to be missing is still sent again at once.
-pub(crate) fn patient_sender() -> Result<()> {
-    netns::within(CLIENT, || sysctl("net/ipv4/tcp_early_retrans", "0"))?;
-    ip(
-        Some(CLIENT),
-        "route change 10.0.1.0/24 dev vxlan0 proto kernel scope link src 10.0.1.1 rto_min 5s
-         route change fd00:1::/64 dev vxlan0 proto kernel metric 256 rto_min 5s",
-    )
+pub(crate) fn patient_tcp() -> Result<()> {
+    for (namespace, device, address) in [
+        (CLIENT, "vxlan0", "10.0.1.1"),
+        (CONTAINER, "eth0", "10.0.1.2"),
+    ] {
+        netns::within(namespace, || sysctl("net/ipv4/tcp_early_retrans", "0"))?;
+        ip(
+            Some(namespace),
+            &format!(
+                "route change 10.0.1.0/24 dev {device} proto kernel scope link src {address} rto_min 5s
+                 route change fd00:1::/64 dev {device} proto kernel metric 256 rto_min 5s"
+            ),
+        )?;
+    }
+    Ok(())
 }
 
 /// Runs lines of `ip` commands in a namespace.

@@ -13,7 +13,7 @@ pub(crate) enum Need {
     Kernel,
     /// Booting the test network in a virtual machine.
     Vm,
-    /// More checks in `test tidy`; left out, these checks are skipped.
+    /// More checks in `test tidy` and `test mlx5`; left out, these checks are skipped.
     Checks,
     /// `build-kernel --deb`.
     Deb,
@@ -138,6 +138,7 @@ pub(crate) const PACKAGES: &[Package] = {
             Checks,
             "address space and lock checks of the C files",
         ),
+        program("g++", "c++", Checks, "libFuzzer, which is in C++"),
         program("debhelper", "dh_builddeb", Deb, "kernel packages"),
         program("dpkg-dev", "dpkg-buildpackage", Deb, "kernel packages"),
         file(

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{ensure, Result};
 
 use super::vm::Layer;
-use super::{Ctx, Outcome};
+use super::{fuzz, Ctx, Outcome};
 use crate::kernel::Flavor;
 use crate::setup::qemu;
 use crate::vm::{self, Nic};
@@ -106,6 +106,7 @@ fn takes(name: &str, channels: u16, in_turn: bool) -> bool {
 pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     outcome.record("mlx5: the table of layouts is the kernel's", layouts());
+    outcome.add(fuzz::run(ctx)?);
     if let Some(why) = qemu::obtain(&qemu::VFIO_USER)? {
         let least = qemu::VFIO_USER.least;
         outcome.skip(

@@ -4,6 +4,7 @@
 
 mod cargo;
 mod docs;
+mod fuzz;
 mod loom;
 mod miri;
 mod mlx5;
@@ -114,7 +115,7 @@ const LAYERS: &[Layer] = &[
         name: "mlx5",
         proves: "the driver of ConnectX cards, on a model of one: its own life, and order and integrity with it",
         run: mlx5::run,
-        on_request: true,
+        on_request: false,
     },
     Layer {
         name: "vm-debug",

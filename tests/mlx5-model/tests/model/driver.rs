@@ -21,9 +21,9 @@ const COMMANDS: usize = 0;
 const INPUT: usize = 0x1_0000;
 const OUTPUT: usize = 0x2_0000;
 /// What queues get their memory from.
-const FREE: usize = 0x4_0000;
+pub(crate) const FREE: usize = 0x4_0000;
 /// A doorbell page.
-const DOORBELLS: u64 = 0x1_0000;
+pub(crate) const DOORBELLS: u64 = 0x1_0000;
 /// Entries of every queue.
 pub(crate) const ENTRIES: u32 = 8;
 const LOG_ENTRIES: u64 = 3;

@@ -42,7 +42,7 @@ fn churn(rig: &Rig) -> Result<Outcome> {
     let plan = rig.tcp_plan();
     rig.prepare_tcp(&plan, &Knobs::default())?;
     topology::one_outer_flow(plan.outer)?;
-    topology::patient_sender()?;
+    topology::patient_tcp()?;
     let address = SocketAddr::from((Family::V4.container(), PORT));
     let listener = netns::within(CONTAINER, || Ok(TcpListener::bind(address)?))?;
     let stop = AtomicBool::new(false);

@@ -145,7 +145,7 @@ fn one_outer_flow() -> Case {
             let knobs = Knobs::default();
             rig.prepare_tcp(&plan, &knobs)?;
             topology::one_outer_flow(plan.outer)?;
-            topology::patient_sender()?;
+            topology::patient_tcp()?;
             rig.strict_tcp_here(&plan, &knobs, |_| Ok(()))
         },
     )

@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A guest that does anything: the card must neither panic nor hang.
+//!
+//! It begins where a driver would be: with queues of its own, or in the middle of what Linux's driver was recorded to do,
+//! some bytes of it changed. Then it sends commands, writes doorbells and its own memory, and frames come and go.
+//!
+//! Without libFuzzer, the program runs the inputs in the files it is given.
+
+#![cfg_attr(fuzzing, no_main)]
+
+use arbitrary::{Arbitrary, Unstructured};
+use mlx5_model::device::Config;
+use mlx5_model::journal;
+use mlx5_model::layout::COMMANDS;
+
+#[path = "../../tests/model/driver.rs"]
+#[allow(dead_code, reason = "the model's own tests use the rest")]
+mod driver;
+
+use driver::{Driver, Path, Queue, DOORBELLS, ENTRIES, FREE};
+
+/// What Linux's driver did from probe to remove.
+const RECORDED: [&str; 2] = [
+    include_str!("../../tests/recorded/cyclic.log"),
+    include_str!("../../tests/recorded/striding.log"),
+];
+/// Where the guest keeps its queues.
+const QUEUES_BYTES: usize = 16 * 4096;
+const BLOCK_BYTES: usize = 64;
+const ENTRIES_BYTES: usize = ENTRIES as usize * BLOCK_BYTES;
+/// What the guest has in all.
+const MEMORY_BYTES: u32 = 1 << 20;
+/// What can be in a send queue: nothing, a change of a memory key, a frame, one to be cut.
+const OPERATIONS: [u8; 4] = [0x00, 0x25, 0x0a, 0x0e];
+const DOORBELL_BYTES: u64 = 4096;
+
+/// What the guest does, and to which card.
+#[derive(Arbitrary, Debug)]
+struct Guest {
+    striding: bool,
+    compression: bool,
+    /// Where it begins: with how many of the recorded commands, or with queues of its own.
+    recorded: Option<Recorded>,
+    actions: Vec<Action>,
+}
+
+#[derive(Arbitrary, Debug)]
+struct Recorded {
+    commands: u16,
+    changes: Vec<Change>,
+}
+
+/// A byte of a recorded command that is another.
+#[derive(Arbitrary, Debug)]
+struct Change {
+    command: u16,
+    byte: u16,
+    value: u8,
+}
+
+#[derive(Arbitrary, Debug)]
+enum Action {
+    Command {
+        operation: u8,
+        input: Vec<u8>,
+        output_bytes: u16,
+    },
+    /// To any doorbell.
+    Doorbell {
+        offset: u16,
+        data: [u8; 8],
+    },
+    /// To the memory of a queue, or of none in particular.
+    Memory {
+        queue: Option<Which>,
+        offset: u16,
+        data: Vec<u8>,
+    },
+    /// How far the guest is with a queue.
+    Record {
+        queue: Which,
+        count: u16,
+    },
+    Send(Vec<Entry>),
+    Frame {
+        for_card: bool,
+        bytes: Vec<u8>,
+    },
+    Transmit,
+    Flush,
+}
+
+/// An entry of a send queue.
+#[derive(Arbitrary, Debug)]
+struct Entry {
+    operation: u8,
+    wants_completion: bool,
+    /// Checksums that the card is to make, and others that it may know.
+    flags: u8,
+    segment_bytes: u16,
+    headers: Vec<u8>,
+    segments: Vec<Segment>,
+}
+
+#[derive(Arbitrary, Debug)]
+enum Segment {
+    /// `bytes` are said to be here.
+    Inline { bytes: u16, data: Vec<u8> },
+    Memory {
+        own_key: bool,
+        key: u32,
+        at: u32,
+        bytes: u16,
+    },
+}
+
+impl Entry {
+    /// Returns it in blocks of a queue.
+    fn blocks(&self, own_key: u32) -> Vec<u8> {
+        let mut entry = vec![0; 30];
+        entry[3] = OPERATIONS
+            .get(usize::from(self.operation % 8))
+            .copied()
+            .unwrap_or(self.operation);
+        if self.wants_completion {
+            entry[11] = 8;
+        }
+        entry[20] = self.flags;
+        entry[24..26].copy_from_slice(&self.segment_bytes.to_be_bytes());
+        let headers = &self.headers[..self.headers.len().min(200)];
+        // CAST: at most 200.
+        entry[28..30].copy_from_slice(&(headers.len() as u16).to_be_bytes());
+        entry.extend_from_slice(headers);
+        entry.resize(32 + headers.len().saturating_sub(2).next_multiple_of(16), 0);
+        for segment in &self.segments {
+            match segment {
+                Segment::Inline { bytes, data } => {
+                    let begin = entry.len();
+                    entry.extend_from_slice(&(1 << 31 | u32::from(*bytes)).to_be_bytes());
+                    entry.extend_from_slice(&data[..data.len().min(200)]);
+                    entry.resize(begin + (entry.len() - begin).next_multiple_of(16), 0);
+                }
+                Segment::Memory {
+                    own_key: is_own,
+                    key,
+                    at,
+                    bytes,
+                } => {
+                    let (key, at) = match is_own {
+                        true => (own_key, *at % MEMORY_BYTES),
+                        false => (*key, *at),
+                    };
+                    entry.extend_from_slice(&u32::from(*bytes).to_be_bytes());
+                    entry.extend_from_slice(&key.to_be_bytes());
+                    entry.extend_from_slice(&u64::from(at).to_be_bytes());
+                }
+            }
+        }
+        // CAST: eight bits of which the card uses six.
+        entry[7] = (entry.len() / 16) as u8;
+        entry.resize(entry.len().next_multiple_of(BLOCK_BYTES), 0);
+        entry
+    }
+}
+
+/// One of the guest's own queues.
+#[derive(Arbitrary, Clone, Copy, Debug)]
+enum Which {
+    Send,
+    Receive,
+    Completions,
+    Events,
+}
+
+impl Which {
+    fn of(self, path: &Path) -> Queue {
+        match self {
+            Self::Send => path.send,
+            Self::Receive => path.receive,
+            Self::Completions => path.completions,
+            Self::Events => path.events,
+        }
+    }
+}
+
+impl Guest {
+    fn run(&self) {
+        let mut driver = Driver::new(Config {
+            striding: self.striding,
+            compression: self.compression,
+            ..Config::default()
+        });
+        let path = match &self.recorded {
+            Some(recorded) => {
+                recorded.run(&mut driver, RECORDED[usize::from(self.striding)]);
+                None
+            }
+            None => {
+                let path = driver.path(self.striding, self.compression);
+                driver.post(&path, ENTRIES);
+                Some(path)
+            }
+        };
+        for action in &self.actions {
+            action.run(&mut driver, path.as_ref());
+        }
+    }
+}
+
+impl Recorded {
+    fn run(&self, driver: &mut Driver, text: &str) {
+        let lines: Vec<_> = text.lines().filter(|line| line.starts_with("0 ")).collect();
+        let count = 1 + usize::from(self.commands) % lines.len();
+        let mut commands: Vec<_> = lines[..count]
+            .iter()
+            .map(|line| journal::parse(line).expect("a recorded command"))
+            .collect();
+        for change in &self.changes {
+            let input = &mut commands[usize::from(change.command) % count].input;
+            // The command itself stays: another one would have its input elsewhere.
+            let (_, fields) = input.split_at_mut(2);
+            let length = fields.len().max(1);
+            if let Some(byte) = fields.get_mut(usize::from(change.byte) % length) {
+                *byte = change.value;
+            }
+        }
+        for mut command in commands {
+            let operation = u16::from_be_bytes([command.input[0], command.input[1]]);
+            driver.command(operation, &mut command.input, command.output_bytes);
+        }
+    }
+}
+
+impl Action {
+    fn run(&self, driver: &mut Driver, path: Option<&Path>) {
+        match self {
+            Self::Command {
+                operation,
+                input,
+                output_bytes,
+            } => {
+                let (operation, _) = COMMANDS[usize::from(*operation) % COMMANDS.len()];
+                // As much as the mailboxes of the driver hold.
+                let mut input = input[..input.len().min(4096)].to_vec();
+                input.resize(input.len().max(2), 0);
+                driver.command(operation, &mut input, usize::from(*output_bytes) % 8192);
+            }
+            Self::Doorbell { offset, data } => {
+                driver.write(DOORBELLS + u64::from(*offset) % DOORBELL_BYTES, data);
+            }
+            Self::Memory {
+                queue,
+                offset,
+                data,
+            } => {
+                let at = match queue.zip(path) {
+                    Some((queue, path)) => {
+                        queue.of(path).memory + usize::from(*offset) % ENTRIES_BYTES
+                    }
+                    None => FREE + usize::from(*offset) % QUEUES_BYTES,
+                };
+                let memory = &mut driver.machine.memory[at..];
+                let length = data.len().min(memory.len());
+                memory[..length].copy_from_slice(&data[..length]);
+            }
+            Self::Record { queue, count } => {
+                if let Some(path) = path {
+                    let at = queue.of(path).record;
+                    let count = u32::from(*count).to_be_bytes();
+                    driver.machine.memory[at..at + 4].copy_from_slice(&count);
+                }
+            }
+            Self::Send(entries) => {
+                if let Some(path) = path {
+                    send(driver, path, entries);
+                }
+            }
+            Self::Frame { for_card, bytes } => {
+                let mut frame = Vec::new();
+                if *for_card {
+                    frame.extend_from_slice(&Config::default().mac);
+                }
+                frame.extend_from_slice(bytes);
+                driver.receive(&frame);
+            }
+            Self::Transmit => {
+                driver.device.transmit(&mut driver.machine, 64);
+            }
+            Self::Flush => driver.device.flush(&mut driver.machine),
+        }
+    }
+}
+
+/// Adds entries behind those that the queue has had, and has them sent.
+fn send(driver: &mut Driver, path: &Path, entries: &[Entry]) {
+    let record = path.send.record + 4;
+    let counter = driver.machine.memory[record..record + 4].try_into();
+    let mut counter = counter.map_or(0, u32::from_be_bytes);
+    for entry in entries {
+        for block in entry.blocks(path.key).chunks(BLOCK_BYTES) {
+            let at = path.send.memory + (counter % ENTRIES) as usize * BLOCK_BYTES;
+            driver.machine.memory[at..at + BLOCK_BYTES].copy_from_slice(block);
+            counter = counter.wrapping_add(1);
+        }
+    }
+    driver.send(path.send, counter);
+}
+
+fn run(input: &[u8]) {
+    if let Ok(guest) = Guest::arbitrary_take_rest(Unstructured::new(input)) {
+        guest.run();
+    }
+}
+
+#[cfg(fuzzing)]
+libfuzzer_sys::fuzz_target!(|input: &[u8]| run(input));
+
+#[cfg(not(fuzzing))]
+fn main() -> std::io::Result<()> {
+    for path in std::env::args_os().skip(1) {
+        run(&std::fs::read(path)?);
+    }
+    Ok(())
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The ConnectX model under libFuzzer, which looks for guests that reach code no guest has reached before.
+
+use std::fs;
+
+use anyhow::{Context as _, Result};
+
+use super::{Ctx, Outcome};
+use crate::paths;
+use crate::setup::rust;
+use crate::step::Step;
+use crate::tools;
+
+const NAME: &str = "mlx5: any guest, under libFuzzer";
+/// How long it looks.
+const SECONDS: u32 = 30;
+const SECONDS_FULL: u32 = 600;
+/// What libFuzzer needs of the compiler: a counter at each edge, where it is, and what is compared.
+const RUSTFLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module \
+     -Cllvm-args=-sanitizer-coverage-level=4 \
+     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
+     -Cllvm-args=-sanitizer-coverage-pc-table \
+     -Cllvm-args=-sanitizer-coverage-trace-compares \
+     -Cdebug-assertions=on -Coverflow-checks=on";
+/// Named, so that build scripts are not built that way, too.
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// Fuzzes the model for some time.
+pub(super) fn run(ctx: &Ctx) -> Result<Outcome> {
+    let mut outcome = Outcome::default();
+    if tools::find("c++").is_none() {
+        outcome.skip(NAME, "no C++ compiler; try: cargo xtask setup");
+        return Ok(outcome);
+    }
+    outcome.record(NAME, fuzz(ctx.full));
+    Ok(outcome)
+}
+
+fn fuzz(full: bool) -> Result<()> {
+    // Other flags, other objects.
+    let folder = paths::project().join("target/fuzz");
+    Step::new("build the fuzz target", "mlx5-fuzz-build")
+        .hint("cargo xtask test mlx5")
+        .run(
+            rust::command("cargo")?
+                .current_dir(paths::project())
+                .env("RUSTFLAGS", RUSTFLAGS)
+                .env("CARGO_TARGET_DIR", &folder)
+                .args(["build", "--release", "--locked"])
+                .args(["--package", "mlx5-model-fuzz", "--target", TARGET]),
+        )?;
+    // What was found before is where it goes on.
+    let corpus = folder.join("corpus");
+    fs::create_dir_all(&corpus).with_context(|| format!("cannot make {}", corpus.display()))?;
+    let seconds = if full { SECONDS_FULL } else { SECONDS };
+    let mut program = tools::command("nice");
+    program
+        .current_dir(&folder)
+        .arg(folder.join(TARGET).join("release/guest"))
+        .arg(format!("-max_total_time={seconds}"))
+        // One that takes so many seconds hangs.
+        .args(["-timeout=10", "-max_len=8192"])
+        .args(["-print_final_stats=1", "corpus"]);
+    Step::new(
+        format!("fuzz the ConnectX model for {seconds} s"),
+        "mlx5-fuzz",
+    )
+    .hint("cargo run -p mlx5-model-fuzz -- the file that the log names, in target/fuzz/")
+    .run(&mut program)?;
+    Ok(())
+}
