@@ -7,7 +7,7 @@ use mlx5_model::faults::Fault;
 use mlx5_model::field::{be16, be32, put};
 
 use crate::driver::{bytes, counter, Driver, ENTRIES};
-use crate::queues::{frame, post_striding};
+use crate::queues::{frame, post_striding, two_striding_buffers};
 
 impl Driver {
     fn inject(&mut self, fault: Fault) {
@@ -57,14 +57,7 @@ fn in_a_cyclic_queue_a_frame_is_overtaken_buffer_and_all() {
 
 #[test]
 fn in_a_striding_queue_only_the_completion_is_overtaken() {
-    let mut driver = Driver::new(Config {
-        striding: true,
-        ..Config::default()
-    });
-    let path = driver.path(true, false);
-    let memory = driver.pages(2);
-    post_striding(&mut driver, &path, 0, memory);
-    post_striding(&mut driver, &path, 1, memory + 4096);
+    let (mut driver, path, memory) = two_striding_buffers();
     driver.inject(Fault::Overtake(1));
     for (size, mark) in [(300, 1), (60, 2), (61, 3)] {
         assert_eq!(driver.receive(&frame(size, mark)), Receive::Taken);

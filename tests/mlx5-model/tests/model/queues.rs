@@ -137,8 +137,8 @@ pub(crate) fn post_striding(driver: &mut Driver, path: &Path, index: u16, addres
     );
 }
 
-#[test]
-fn strided_buffers_are_shared_and_closed_with_a_filler() {
+/// Returns a driver with two striding buffers posted, the second right behind the first in its memory.
+pub(crate) fn two_striding_buffers() -> (Driver, Path, usize) {
     let mut driver = Driver::new(Config {
         striding: true,
         ..Config::default()
@@ -147,6 +147,12 @@ fn strided_buffers_are_shared_and_closed_with_a_filler() {
     let memory = driver.pages(2);
     post_striding(&mut driver, &path, 0, memory);
     post_striding(&mut driver, &path, 1, memory + 4096);
+    (driver, path, memory)
+}
+
+#[test]
+fn strided_buffers_are_shared_and_closed_with_a_filler() {
+    let (mut driver, path, memory) = two_striding_buffers();
     // Strides of 256, 16 in a buffer: 6, 6, 3, then one that needs more than the one that is left.
     for (size, mark) in [(1518, 1), (1500, 2), (600, 3)] {
         assert_eq!(driver.receive(&frame(size, mark)), Receive::Taken);

@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use anyhow::{ensure, Context as _, Result};
 
+use super::switches::off_and_on;
 use super::unnoticed;
 use crate::cases::{Case, Run};
-use crate::mflow::{self, Knobs};
+use crate::mflow::Knobs;
 use crate::outcome::Outcome;
 use crate::rig::Rig;
 use crate::tcp::{pair, stream};
@@ -49,17 +50,7 @@ fn churn(rig: &Rig) -> Result<Outcome> {
     let (outcome, connections) = thread::scope(|scope| {
         let server = scope.spawn(|| accept(&listener, &stop));
         let client = scope.spawn(|| connect(address, &stop));
-        let outcome = stream::measure(&plan, |live| {
-            for _ in 0..ROUNDS {
-                live.flow_for(PAUSE)?;
-                mflow::write("enabled", "0")?;
-                live.flow_for(PAUSE)?;
-                let before = mflow::flows_split()?;
-                mflow::write("enabled", "1")?;
-                live.wait_split_since(before)?;
-            }
-            Ok(())
-        });
+        let outcome = stream::measure(&plan, |live| off_and_on(live, ROUNDS, PAUSE));
         stop.store(true, Ordering::Relaxed);
         let connections = pair::join(client);
         // A last one, for the server that waits for it.

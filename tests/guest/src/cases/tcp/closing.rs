@@ -3,7 +3,7 @@
 //! How connections end while their packets are on the way over several lanes: nothing may stay parked, and the next stream
 //! is as good as new.
 
-use std::net::Shutdown;
+use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -87,15 +87,18 @@ fn wait_split(rig: &Rig, progress: &Progress, before: u64) -> Result<()> {
     Ok(())
 }
 
+/// Writes until it is told to stop, and ends the stream; returns how many bytes it had.
+fn write_and_end(socket: &TcpStream, stop: &AtomicBool) -> Result<u64> {
+    let (written, _) = pair::write_until(socket, stop)?;
+    socket.shutdown(Shutdown::Write)?;
+    Ok(written)
+}
+
 fn client_ends_first(rig: &Rig) -> Result<()> {
     let (Pair { client, server }, stop) = (pair::connect(Family::V4)?, AtomicBool::new(false));
     let (progress, before) = (Progress::default(), mflow::flows_split()?);
     let (written, read) = thread::scope(|scope| {
-        let writer = scope.spawn(|| {
-            let (written, _) = pair::write_until(&client, &stop)?;
-            client.shutdown(Shutdown::Write)?;
-            Ok(written)
-        });
+        let writer = scope.spawn(|| write_and_end(&client, &stop));
         let reader = scope.spawn(|| pair::read_to_end(&server, &progress));
         let split = wait_split(rig, &progress, before);
         stop.store(true, Ordering::Relaxed);
@@ -106,11 +109,7 @@ fn client_ends_first(rig: &Rig) -> Result<()> {
     let (back, stop) = (Progress::default(), AtomicBool::new(false));
     let answer = thread::scope(|scope| {
         let reader = scope.spawn(|| pair::read_to_end(&client, &back));
-        let writer = scope.spawn(|| {
-            let (written, _) = pair::write_until(&server, &stop)?;
-            server.shutdown(Shutdown::Write)?;
-            Ok(written)
-        });
+        let writer = scope.spawn(|| write_and_end(&server, &stop));
         let answered = wait_until("the answer arrives", || Ok(back.bytes() >= ANSWER_BYTES));
         stop.store(true, Ordering::Relaxed);
         let ends = (pair::join(writer)?, pair::join(reader)?.0);
@@ -129,11 +128,7 @@ fn server_ends_first(rig: &Rig) -> Result<()> {
     let (Pair { client, server }, stop) = (pair::connect(Family::V4)?, AtomicBool::new(false));
     let (progress, before) = (Progress::default(), mflow::flows_split()?);
     let (written, read) = thread::scope(|scope| {
-        let writer = scope.spawn(|| {
-            let (written, _) = pair::write_until(&client, &stop)?;
-            client.shutdown(Shutdown::Write)?;
-            Ok(written)
-        });
+        let writer = scope.spawn(|| write_and_end(&client, &stop));
         let reader = scope.spawn(|| pair::read_to_end(&server, &progress));
         let lived = (|| {
             wait_split(rig, &progress, before)?;

@@ -14,7 +14,7 @@ use crate::hog::Hog;
 use crate::mflow::{self, Knobs};
 use crate::outcome::Outcome;
 use crate::rig::{self, Rig};
-use crate::tcp::stream;
+use crate::tcp::stream::{self, Live};
 
 const ROUNDS: usize = 5;
 /// With the switch in either position.
@@ -76,18 +76,22 @@ fn reload(rig: &Rig) -> Result<Outcome> {
 fn toggle(rig: &Rig) -> Result<Outcome> {
     let plan = rig.tcp_plan();
     rig.prepare_tcp(&plan, &Knobs::default())?;
-    let outcome = stream::measure(&plan, |live| {
-        for _ in 0..ROUNDS {
-            live.flow_for(PAUSE)?;
-            mflow::write("enabled", "0")?;
-            live.flow_for(PAUSE)?;
-            let before = mflow::flows_split()?;
-            mflow::write("enabled", "1")?;
-            live.wait_split_since(before)?;
-        }
-        Ok(())
-    })?;
-    unnoticed(outcome)
+    unnoticed(stream::measure(&plan, |live| {
+        off_and_on(live, ROUNDS, PAUSE)
+    })?)
+}
+
+/// Has splitting stop and start again, each time after a pause.
+pub(super) fn off_and_on(live: &Live<'_>, rounds: usize, pause: Duration) -> Result<()> {
+    for _ in 0..rounds {
+        live.flow_for(pause)?;
+        mflow::write("enabled", "0")?;
+        live.flow_for(pause)?;
+        let before = mflow::flows_split()?;
+        mflow::write("enabled", "1")?;
+        live.wait_split_since(before)?;
+    }
+    Ok(())
 }
 
 fn lane_held(rig: &Rig) -> Result<Outcome> {
