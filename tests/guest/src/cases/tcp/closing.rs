@@ -25,7 +25,7 @@ use crate::topology::Family;
 /// What the container sends back after the client has ended its stream.
 const ANSWER_BYTES: u64 = 1 << 20;
 /// How often the listener is started again.
-const ROUNDS: usize = 8;
+const ROUNDS: usize = 5;
 /// How long a lane is held, so that packets of the others are parked for certain.
 const HOLD: Duration = Duration::from_millis(240);
 

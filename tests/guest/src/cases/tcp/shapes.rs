@@ -97,7 +97,11 @@ fn families() -> impl Iterator<Item = Case> {
             strict(
                 format!("tcp/family/{inside}-in-{outside}"),
                 format!("order holds for IPv{inside} in IPv{outside}"),
-                Run::Always,
+                if (inner, outer) == (V6, V6) {
+                    Run::Always
+                } else {
+                    Run::Plain
+                },
                 move |rig| {
                     let plan = Plan {
                         inner,
