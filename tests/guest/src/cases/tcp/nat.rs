@@ -54,11 +54,12 @@ fn translated(rig: &Rig) -> Result<Outcome> {
     nft(CLIENT, CLIENT_RULES)?;
     let outcome = rig.strict_tcp_here(&plan, &knobs, |_| require_tracked());
     // Also after a failure; those of the container go with it.
-    command::run(&format!("ip netns exec {CLIENT} nft flush ruleset"))?;
+    nft(CLIENT, "flush ruleset")?;
     outcome
 }
 
-fn nft(namespace: &str, rules: &str) -> Result<()> {
+/// Gives rules to the packet filter of a namespace.
+pub(super) fn nft(namespace: &str, rules: &str) -> Result<()> {
     command::run_with_input(&format!("ip netns exec {namespace} nft -f -"), rules).map(drop)
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{ensure, Context as _, Result};
 
+use super::nat::nft;
 use crate::cases::{Case, Run};
 use crate::mflow::{self, Knobs};
 use crate::outcome::Outcome;
@@ -45,7 +46,7 @@ fn rehash(rig: &Rig) -> Result<Outcome> {
     // The sender as it is: it shall lose its patience. Only that it would try then with new data, out of order.
     rig.prepare_network(plan.outer, &knobs)?;
     netns::within(CLIENT, || topology::sysctl("net/ipv4/tcp_frto", "0"))?;
-    command::run_with_input(&format!("ip netns exec {CLIENT} nft -f -"), OUTER_PORTS)?;
+    nft(CLIENT, OUTER_PORTS)?;
     let outcome = stream::measure(&plan, |live| {
         for _ in 0..ROUNDS {
             live.flow_for(PAUSE)?;
@@ -62,7 +63,7 @@ fn rehash(rig: &Rig) -> Result<Outcome> {
     });
     let ports = outer_ports();
     // Also after a failure.
-    command::run(&format!("ip netns exec {CLIENT} nft flush ruleset"))?;
+    nft(CLIENT, "flush ruleset")?;
     let ports = ports?;
     outcome?.judge(|outcome| {
         ensure!(
