@@ -202,17 +202,19 @@ impl State {
         }
         self.stop(|_, _| true);
         self.knobs = knobs;
-        let result = if knobs.enabled {
-            self.start_all()
-        } else {
-            Ok(())
-        };
+        let mut result = Ok(());
+        if knobs.enabled {
+            // The hooks are switched one by one: no packet may have a tag before GRO looks at tags.
+            set_hooks(true);
+            result = self.start_all();
+        }
         if result.is_err() {
             self.stop(|_, _| true);
             self.knobs.enabled = false;
         }
-        // SAFETY: Process context.
-        unsafe { ffi::mflow_set_enabled(self.knobs.enabled) };
+        if !self.knobs.enabled {
+            set_hooks(false);
+        }
         result
     }
 
@@ -223,6 +225,12 @@ impl State {
         }
         Ok(())
     }
+}
+
+/// Switches the hooks. While they are on, packets have tags only where there are sources.
+fn set_hooks(on: bool) {
+    // SAFETY: Process context.
+    unsafe { ffi::mflow_set_enabled(on) };
 }
 
 /// Switches everything off; flows go back to the ordinary path. Process context, no locks held.
