@@ -22,6 +22,7 @@ static OPS: ffi::mflow_ops = ffi::mflow_ops {
     napi_del: Some(napi_del),
     want_source: Some(want_source),
     merge: Some(merge_packet),
+    passed: Some(passed),
     queued: Some(queued),
     drain: Some(drain),
 };
@@ -142,20 +143,9 @@ unsafe extern "C" fn merge_packet(
             }
             true
         }
-        Kind::Queued => {
+        Kind::Queued | Kind::Fence => {
             merge::park_one(packet, sk, pkts);
-            let slot = slots.slot(tag.slot());
-            if slot.note_arrived(tag.batch_near(slot.next())) {
-                merge::merge(tag.slot());
-            }
-            true
-        }
-        Kind::Fence => {
-            merge::park_one(packet, sk, pkts);
-            let slot = slots.slot(tag.slot());
-            if slot.complete(tag.batch_near(slot.next())) {
-                merge::merge(tag.slot());
-            }
+            arrived(tag);
             true
         }
         Kind::Probe | Kind::None => {
@@ -166,6 +156,35 @@ unsafe extern "C" fn merge_packet(
             false
         }
     }
+}
+
+/// Notes that a packet which others may wait for is where it belongs.
+fn arrived(tag: Tag) {
+    let Some(slots) = pool::slots() else {
+        return;
+    };
+    let slot = slots.slot(tag.slot());
+    let batch = tag.batch_near(slot.next());
+    let its_turn = match tag.kind() {
+        Kind::Queued => slot.note_arrived(batch),
+        Kind::Fence => slot.complete(batch),
+        Kind::Split | Kind::Probe | Kind::None => false,
+    };
+    if its_turn {
+        merge::merge(tag.slot());
+    }
+}
+
+/// A tagged packet has reached a socket that takes it out of turn; it stays the caller's. Softirqs disabled.
+unsafe extern "C" fn passed(skb: *mut ffi::sk_buff) {
+    let Some(raw) = NonNull::new(skb) else {
+        return;
+    };
+    // SAFETY: The packet is valid, and given back at once.
+    let packet = unsafe { SkBuff::from_raw(raw) };
+    let tag = packet.tag();
+    packet.into_raw();
+    arrived(tag);
 }
 
 /// A split packet is about to be queued; it stays the caller's. Softirqs disabled.

@@ -26,7 +26,7 @@ struct net_device;
 struct sock;
 
 /* Version of everything between the hooks and the module. */
-#define MFLOW_ABI		2
+#define MFLOW_ABI		3
 
 #define MFLOW_KIND_SHIFT	29
 #define MFLOW_KIND_NONE		0U	/* Not ours. */
@@ -48,6 +48,8 @@ struct sock;
  * @merge:	a tagged packet, which was @pkts on the wire, has reached its
  *		socket. Owner of @skb, and of the reference that its destructor
  *		gives back if it has one, on true: the module.
+ * @passed:	a tagged packet has reached a socket that takes it out of turn; it
+ *		stays the caller's
  * @queued:	a split packet is about to be queued: it will not arrive before
  *		its lane's receive call returns
  * @drain:	a reader of @sk is about to wait; true if it got something.
@@ -63,6 +65,7 @@ struct mflow_ops {
 	void (*want_source)(void *port);
 	bool (*merge)(struct sock *sk, struct sk_buff *skb, void *lane,
 		      unsigned int pkts);
+	void (*passed)(struct sk_buff *skb);
 	void (*queued)(struct sk_buff *skb, void *lane);
 	bool (*drain)(struct sock *sk);
 };

@@ -11,7 +11,11 @@
 #include <linux/rcupdate.h>
 #include <linux/skbuff.h>
 #include <net/gro.h>
+#include <net/ip.h>
+#include <net/ipv6_stubs.h>
 #include <net/mflow.h>
+#include <net/protocol.h>
+#include <net/route.h>
 #include <net/sock.h>
 #include <net/tcp.h>
 #include <net/udp.h>
@@ -222,6 +226,16 @@ bool __mflow_merge(struct sock *sk, struct sk_buff *skb)
 	return false;
 }
 
+/* TCP takes the packet as it comes; what waits for it need not. */
+static void mflow_pass(struct sk_buff *skb)
+{
+	const struct mflow_ops *ops = rcu_dereference_bh(mflow_ops);
+
+	if (ops)
+		ops->passed(skb);
+	mflow_tag_clear(skb);
+}
+
 /* In other states a segment is no data, and TCP takes it as it comes. */
 #define MFLOW_TCP_STATES (TCPF_ESTABLISHED | TCPF_FIN_WAIT1 |		\
 			  TCPF_FIN_WAIT2 | TCPF_CLOSE_WAIT |		\
@@ -229,12 +243,12 @@ bool __mflow_merge(struct sock *sk, struct sk_buff *skb)
 
 bool __mflow_merge_tcp(struct sock *sk, struct sk_buff *skb, bool refcounted)
 {
-	if (!refcounted || !(1 << READ_ONCE(sk->sk_state) & MFLOW_TCP_STATES))
-		goto pass;
-
 	/* Here the checksum is parallel work. TCP drops and counts a bad one. */
-	if (tcp_checksum_complete(skb))
-		goto pass;
+	if (!refcounted || !(1 << READ_ONCE(sk->sk_state) & MFLOW_TCP_STATES) ||
+	    tcp_checksum_complete(skb)) {
+		mflow_pass(skb);
+		return false;
+	}
 
 	/* As for the backlog: a parked segment outlives its route's RCU. */
 	tcp_cleanup_skb(skb);
@@ -245,7 +259,6 @@ bool __mflow_merge_tcp(struct sock *sk, struct sk_buff *skb, bool refcounted)
 		return true;
 	skb->sk = NULL;
 	skb->destructor = NULL;
-pass:
 	mflow_tag_clear(skb);
 	return false;
 }
@@ -319,6 +332,51 @@ static void mflow_tcp_segment(struct sock *sk, struct sk_buff *skb)
 	sk_backlog_rcv(sk, skb);
 }
 
+/* What tcp_v4_rcv() or tcp_v6_rcv() had before it; false: it is no longer there. */
+static bool mflow_tcp_restore(struct net *net, struct sk_buff *skb)
+{
+	const struct iphdr *iph = ip_hdr(skb);
+
+	skb->dev = dev_get_by_index_rcu(net, skb->skb_iif);
+	if (!skb->dev)
+		return false;
+	/* It has been verified. */
+	if (skb->ip_summed != CHECKSUM_PARTIAL)
+		skb->ip_summed = CHECKSUM_UNNECESSARY;
+	if (skb->protocol == htons(ETH_P_IP)) {
+		memmove(IPCB(skb), &TCP_SKB_CB(skb)->header.h4,
+			sizeof(struct inet_skb_parm));
+		return !ip_route_input_noref(skb, iph->daddr, iph->saddr,
+					     iph->tos, skb->dev);
+	}
+#if IS_ENABLED(CONFIG_IPV6)
+	memmove(IP6CB(skb), &TCP_SKB_CB(skb)->header.h6,
+		sizeof(struct inet6_skb_parm));
+	return !ipv6_stub->ipv6_route_input(skb);
+#else
+	return false;
+#endif
+}
+
+/*
+ * The socket closed while the segment was parked. Another may have taken its
+ * place: a FIN behind the last acknowledgement is for a time-wait socket. So
+ * the segment is looked up once more, and gets the answer that it would have.
+ */
+static void mflow_tcp_again(struct sock *sk, struct sk_buff *skb)
+{
+	if (!mflow_tcp_restore(sock_net(sk), skb)) {
+		kfree_skb_reason(skb, SKB_DROP_REASON_TCP_CLOSE);
+		return;
+	}
+	if (skb->protocol == htons(ETH_P_IP))
+		tcp_v4_rcv(skb);
+#if IS_ENABLED(CONFIG_IPV6)
+	else
+		rcu_dereference(inet6_protos[IPPROTO_TCP])->handler(skb);
+#endif
+}
+
 /*
  * The end of tcp_v4_rcv() and tcp_v6_rcv() for a run of segments: one lock, one
  * wake-up.
@@ -329,12 +387,18 @@ static void mflow_tcp_run(struct sock *sk, struct sk_buff_head *run)
 	struct sock *outer_sk = this_cpu_read(mflow_cpu.run_sk);
 	bool outer_ready = this_cpu_read(mflow_cpu.run_ready);
 	enum skb_drop_reason reason;
+	struct sk_buff_head again;
 	struct sk_buff *skb;
 
+	__skb_queue_head_init(&again);
 	this_cpu_write(mflow_cpu.run_ready, false);
 	sk_incoming_cpu_update(sk);
 	bh_lock_sock_nested(sk);
 	while ((skb = __skb_dequeue(run))) {
+		if (unlikely(sk->sk_state == TCP_CLOSE)) {
+			__skb_queue_tail(&again, skb);
+			continue;
+		}
 		tcp_segs_in(tcp_sk(sk), skb);
 		if (!sock_owned_by_user(sk)) {
 			mflow_tcp_segment(sk, skb);
@@ -350,6 +414,8 @@ static void mflow_tcp_run(struct sock *sk, struct sk_buff_head *run)
 	this_cpu_write(mflow_cpu.run_sk, outer_sk);
 	this_cpu_write(mflow_cpu.run_ready, outer_ready);
 	bh_unlock_sock(sk);
+	while ((skb = __skb_dequeue(&again)))
+		mflow_tcp_again(sk, skb);
 }
 
 /**
