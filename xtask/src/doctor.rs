@@ -297,7 +297,7 @@ fn memory() -> Line {
 }
 
 fn emulator() -> Line {
-    let wish = &qemu::SAFE_THREADS;
+    let wish = &qemu::SAFER_THREADS;
     let Some(found) = Qemu::find(wish) else {
         return Line::new(Verdict::Missing, "QEMU", "none").mend("cargo xtask setup");
     };

@@ -10,6 +10,8 @@ use crate::netns;
 
 /// How `/proc/net/tcp` spells that a socket listens.
 const LISTENS: &str = "0A";
+/// And that its connection has ended, in good order.
+const HAS_ENDED: &str = "06";
 
 /// Returns a counter such as `Udp` `InDatagrams` of a namespace, or of the caller's.
 pub(crate) fn counter(namespace: Option<&str>, protocol: &str, name: &str) -> Result<u64> {
@@ -25,8 +27,15 @@ pub(crate) fn listens(namespace: Option<&str>, port: u16) -> Result<bool> {
 /// Tells whether a UDP socket is bound to this port.
 pub(crate) fn is_bound(namespace: Option<&str>, port: u16) -> Result<bool> {
     let table = read(namespace, "udp")?;
-    let found = sockets(&table).any(|(bound, _)| bound == port);
+    let found = sockets(&table).any(|socket| socket.local == port);
     Ok(found)
+}
+
+/// Returns the state of every TCP connection of a namespace to this port that has not ended, as the kernel spells it.
+pub(crate) fn open_towards(namespace: &str, port: u16) -> Result<Vec<String>> {
+    let table = read(Some(namespace), "tcp")? + &read(Some(namespace), "tcp6")?;
+    let open = sockets(&table).filter(|socket| socket.remote == port && socket.state != HAS_ENDED);
+    Ok(open.map(|socket| socket.state.to_owned()).collect())
 }
 
 fn read(namespace: Option<&str>, file: &str) -> Result<String> {
@@ -57,16 +66,27 @@ fn find(text: &str, protocol: &str, name: &str) -> Result<u64> {
 }
 
 fn is_listening(table: &str, port: u16) -> bool {
-    sockets(table).any(|(bound, state)| bound == port && state == LISTENS)
+    sockets(table).any(|socket| socket.local == port && socket.state == LISTENS)
 }
 
-/// Returns local port and state of every socket: the second and the fourth column.
-fn sockets(table: &str) -> impl Iterator<Item = (u16, &str)> {
-    table.lines().filter_map(|line| {
+/// A line of a table of sockets.
+#[derive(Debug, PartialEq, Eq)]
+struct Socket<'a> {
+    local: u16,
+    remote: u16,
+    state: &'a str,
+}
+
+/// Returns the ports and the state of every socket: the second, third and fourth column.
+fn sockets(table: &str) -> impl Iterator<Item = Socket<'_>> {
+    let port = |address: &str| u16::from_str_radix(address.rsplit(':').next()?, 16).ok();
+    table.lines().filter_map(move |line| {
         let mut words = line.split_whitespace().skip(1);
-        let (local, state) = (words.next()?, words.nth(1)?);
-        let port = u16::from_str_radix(local.rsplit(':').next()?, 16).ok()?;
-        Some((port, state))
+        Some(Socket {
+            local: port(words.next()?)?,
+            remote: port(words.next()?)?,
+            state: words.next()?,
+        })
     })
 }
 
@@ -92,9 +112,11 @@ mod tests {
         assert!(is_listening(table, 5001));
         assert!(!is_listening(table, 5002));
         assert!(!is_listening(table, 80));
-        assert_eq!(
-            sockets(table).collect::<Vec<_>>(),
-            [(5001, "0A"), (5002, "01")]
-        );
+        let connected = Socket {
+            local: 5002,
+            remote: 0xd431,
+            state: "01",
+        };
+        assert_eq!(sockets(table).last(), Some(connected));
     }
 }

@@ -13,10 +13,10 @@ use crate::step::Step;
 use crate::tools;
 use crate::vm::Nic;
 
-/// The plug-in's counters are per CPU, which QEMU's interface has since 9.1; the suite is the same as for safe threads.
+/// The plug-in's counters are per CPU, which QEMU's interface has since 9.1; the suite is the same.
 pub(super) const COUNTING: Wish = Wish {
     least: "9.1",
-    ..qemu::SAFE_THREADS
+    ..qemu::SAFER_THREADS
 };
 
 /// The first QEMU that only takes plug-ins made for its own interface.

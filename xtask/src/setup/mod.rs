@@ -60,7 +60,7 @@ pub(crate) fn ensure(needs: &[Need]) -> Result<()> {
         rust::ensure_components()?;
     }
     if needs.contains(&Need::Vm) {
-        qemu::ensure(&qemu::SAFE_THREADS)?;
+        qemu::ensure(&qemu::SAFER_THREADS)?;
     }
     Ok(())
 }

@@ -203,7 +203,7 @@ impl Layer {
             }
             let patches_code = columns.next() == Some("patches-code");
             progress.cases.insert(name.clone());
-            if patches_code && !Threads::many_are_safe() {
+            if patches_code {
                 progress.one_thread.insert(name);
             } else {
                 progress.parallel.insert(name);
@@ -224,9 +224,7 @@ impl Layer {
         progress.deaths += 1;
         let stale = trouble.is_stale_code();
         if stale {
-            println!(
-                "  again   this QEMU ran code that the kernel had replaced (it is fixed in 8.1)"
-            );
+            println!("  again   QEMU ran code that the kernel had replaced");
         }
         match case {
             Some(case) if stale && progress.parallel.remove(&case) => {
@@ -379,7 +377,7 @@ impl Progress {
     fn todo(&self, threads: Threads) -> &BTreeSet<String> {
         match threads {
             Threads::One => &self.one_thread,
-            Threads::Many | Threads::Safe => &self.parallel,
+            Threads::Many | Threads::Usual => &self.parallel,
         }
     }
 

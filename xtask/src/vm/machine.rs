@@ -11,7 +11,6 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -50,22 +49,12 @@ pub(crate) enum Accel {
 /// How many threads of the host carry out the instructions of the guest's CPUs under `tcg`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Threads {
-    /// One for each CPU if that is safe with this QEMU, else one for all.
-    Safe,
+    /// One for each CPU if this QEMU rarely runs code that the guest has replaced, else one for all.
+    Usual,
     /// One for each CPU.
     Many,
     /// One for all.
     One,
-}
-
-impl Threads {
-    /// Tells whether a guest with a thread for each CPU may patch its own code.
-    ///
-    /// Not every QEMU allows that: see `setup::qemu`.
-    pub(crate) fn many_are_safe() -> bool {
-        static SAFE: OnceLock<bool> = OnceLock::new();
-        *SAFE.get_or_init(qemu::has_safe_threads)
-    }
 }
 
 /// A machine to boot.
@@ -183,14 +172,14 @@ impl Machine {
         let wish = match (cards, instruments) {
             (Some(_), _) => &qemu::VFIO_USER,
             (None, Some(instruments)) => &instruments.qemu,
-            (None, None) => &qemu::SAFE_THREADS,
+            (None, None) => &qemu::SAFER_THREADS,
         };
         let mut command = qemu::command(wish);
         // Nothing but what is named here; a guest that reboots has crashed.
         command.args(["-nodefaults", "-no-user-config", "-no-reboot"]);
         command.args(["-display", "none", "-machine", "pc"]);
         let many = match self.threads {
-            Threads::Safe => Threads::many_are_safe(),
+            Threads::Usual => qemu::has_safer_threads(),
             Threads::Many => true,
             Threads::One => false,
         };

@@ -134,7 +134,7 @@ pub(crate) fn machine(flavor: Flavor, hardware: &Hardware) -> Result<Machine> {
         cpus: hardware.cpus,
         memory_mib: hardware.memory_mib,
         accel: hardware.accel,
-        threads: Threads::Safe,
+        threads: Threads::Usual,
         nics: hardware.nics()?,
     })
 }
@@ -151,7 +151,7 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
                 cpus: options.hardware.cpus,
                 memory_mib: options.hardware.memory_mib,
                 accel: options.hardware.accel,
-                threads: Threads::Safe,
+                threads: Threads::Usual,
                 nics: options.hardware.nics()?,
             }
         }

@@ -130,7 +130,7 @@ pub(crate) struct Trouble {
 
 impl Trouble {
     /// Tells whether the guest died of a breakpoint at a place where there is none, which only an emulator that runs
-    /// stale code can bring about (see `Threads::many_are_safe`).
+    /// stale code can bring about (see `qemu::SAFER_THREADS`).
     pub(crate) fn is_stale_code(&self) -> bool {
         let mut lines = self.excerpt.0.iter();
         if !lines.any(|line| line.contains("Oops: int3:")) {

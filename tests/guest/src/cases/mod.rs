@@ -102,8 +102,7 @@ impl Case {
 
     /// Marks a case that switches a static key of the packet path under load.
     ///
-    /// Emulators older than QEMU 8.1 can go on running the old code when several threads emulate CPUs; the host gives
-    /// such a case one thread.
+    /// QEMU can go on running the old code when several threads emulate CPUs; the host gives such a case one thread.
     pub(crate) fn patching_code(self) -> Self {
         Self {
             patches_code: true,

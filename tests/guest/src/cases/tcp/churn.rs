@@ -3,12 +3,13 @@
 //! Connections that begin and end within the outer flow of a stream. Most of their packets reach no merge point, and any
 //! of them can come just when splitting starts.
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{ensure, Context as _, Result};
+use socket2::SockRef;
 
 use super::switches::off_and_on;
 use super::unnoticed;
@@ -16,55 +17,77 @@ use crate::cases::{Case, Run};
 use crate::mflow::Knobs;
 use crate::outcome::Outcome;
 use crate::rig::Rig;
+use crate::tcp::counters::Counters;
 use crate::tcp::{pair, stream};
 use crate::topology::{self, Family, CLIENT, CONTAINER};
-use crate::{cpu, netns};
+use crate::{cpu, netns, proc_net};
 
 /// How often splitting starts.
-const ROUNDS: usize = 15;
+const ROUNDS: u32 = 15;
 /// With the switch in either position.
 const PAUSE: Duration = Duration::from_millis(60);
 const PORT: u16 = 6_001;
 /// How long a connection may take.
 const STUCK: Duration = Duration::from_secs(15);
+/// How long one may take to end. Its last segment is sent again after 5 s, which is what shall not happen.
+const END: Duration = Duration::from_secs(4);
 
 /// Returns the cases.
 pub(super) fn cases() -> Vec<Case> {
-    vec![Case::of_module(
-        "tcp/flows/churn",
-        "splitting starts again and again in an outer flow full of connections that begin and end: nothing waits",
-        Run::Always,
-        |rig| churn(rig).map(Some),
-    )
-    .patching_code()]
+    let case = |inner: Family, when| {
+        Case::of_traffic(
+            format!("tcp/flows/churn/v{}", inner.number()),
+            "splitting starts again and again in an outer flow full of connections that begin and end: nothing waits, \
+             and none of their segments is lost",
+            when,
+            move |rig| churn(rig, inner),
+        )
+        .patching_code()
+    };
+    vec![case(Family::V4, Run::Always), case(Family::V6, Run::Plain)]
 }
 
-fn churn(rig: &Rig) -> Result<Outcome> {
-    let plan = rig.tcp_plan();
+fn churn(rig: &Rig, inner: Family) -> Result<Outcome> {
+    let plan = stream::Plan {
+        inner,
+        ..rig.tcp_plan()
+    };
     rig.prepare_tcp(&plan, &Knobs::default())?;
     topology::one_outer_flow(plan.outer)?;
     topology::patient_tcp()?;
-    let address = SocketAddr::from((Family::V4.container(), PORT));
+    let counters = Counters::read()?;
+    let address = SocketAddr::from((inner.container(), PORT));
     let listener = netns::within(CONTAINER, || Ok(TcpListener::bind(address)?))?;
     let stop = AtomicBool::new(false);
     let (outcome, connections) = thread::scope(|scope| {
         let server = scope.spawn(|| accept(&listener, &stop));
         let client = scope.spawn(|| connect(address, &stop));
-        let outcome = stream::measure(&plan, |live| off_and_on(live, ROUNDS, PAUSE));
+        let outcome = stream::measure(&plan, |live| {
+            if rig.mflow {
+                off_and_on(live, ROUNDS, PAUSE)
+            } else {
+                live.flow_for(PAUSE * 2 * ROUNDS)
+            }
+        });
         stop.store(true, Ordering::Relaxed);
         let connections = pair::join(client);
-        // A last one, for the server that waits for it.
-        let woken = netns::within(CLIENT, || {
-            TcpStream::connect_timeout(&address, STUCK).context("cannot connect")
-        });
-        let accepted = woken.and_then(|_| pair::join(server));
+        // The server waits in it.
+        SockRef::from(&listener).shutdown(Shutdown::Read)?;
+        let accepted = pair::join(server);
         Ok::<_, anyhow::Error>((outcome?, connections.and_then(|n| accepted.map(|()| n))?))
     })?;
+    all_end()?;
+    let again = Counters::read()?.since(&counters).remove("RetransSegs");
+    ensure!(again.is_none(), "{again:?} segments were sent again");
     ensure!(
-        connections > 10 * ROUNDS as u64,
+        connections > u64::from(10 * ROUNDS),
         "only {connections} connections came and went"
     );
-    unnoticed(outcome)
+    if rig.mflow {
+        unnoticed(outcome)
+    } else {
+        outcome.judge(Outcome::require_quiet_tcp)
+    }
 }
 
 /// Opens and closes connections, one after the other; returns how many.
@@ -82,8 +105,30 @@ fn connect(address: SocketAddr, stop: &AtomicBool) -> Result<u64> {
 /// Accepts connections and closes them at once.
 fn accept(listener: &TcpListener, stop: &AtomicBool) -> Result<()> {
     cpu::pin(cpu::READER)?;
-    while !stop.load(Ordering::Relaxed) {
-        listener.accept().context("cannot accept")?;
+    loop {
+        match listener.accept() {
+            Ok(_closed_at_once) => {}
+            Err(_) if stop.load(Ordering::Relaxed) => return Ok(()),
+            Err(error) => return Err(error).context("cannot accept"),
+        }
     }
-    Ok(())
+}
+
+/// Waits until the client knows of every connection that it has ended.
+fn all_end() -> Result<()> {
+    let start = Instant::now();
+    loop {
+        let left = proc_net::open_towards(CLIENT, PORT)?;
+        if left.is_empty() {
+            return Ok(());
+        }
+        ensure!(
+            start.elapsed() < END,
+            "{} connections have not ended {} s after the last one began; their states: {}",
+            left.len(),
+            END.as_secs(),
+            left.join(", ")
+        );
+        thread::sleep(Duration::from_millis(20));
+    }
 }

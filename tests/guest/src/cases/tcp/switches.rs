@@ -16,7 +16,7 @@ use crate::outcome::Outcome;
 use crate::rig::{self, Rig};
 use crate::tcp::stream::{self, Live};
 
-const ROUNDS: usize = 5;
+const ROUNDS: u32 = 5;
 /// With the switch in either position.
 const PAUSE: Duration = Duration::from_millis(150);
 /// How long the lane's CPU is held at a time: many times the deadline.
@@ -82,7 +82,7 @@ fn toggle(rig: &Rig) -> Result<Outcome> {
 }
 
 /// Has splitting stop and start again, each time after a pause.
-pub(super) fn off_and_on(live: &Live<'_>, rounds: usize, pause: Duration) -> Result<()> {
+pub(super) fn off_and_on(live: &Live<'_>, rounds: u32, pause: Duration) -> Result<()> {
     for _ in 0..rounds {
         live.flow_for(pause)?;
         mflow::write("enabled", "0")?;
