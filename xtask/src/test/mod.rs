@@ -25,7 +25,7 @@ use crate::step::Failed;
 /// Options of `test`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Layers to run [default: all but those that --list puts in brackets]
+    /// Layers to run [default: all]
     #[arg(value_name = "LAYER", value_parser = clap::builder::PossibleValuesParser::new(LAYERS.iter().map(|layer| layer.name)))]
     layers: Vec<String>,
     /// Run everything; without it, a fair part that fits into continuous integration
@@ -69,8 +69,6 @@ struct Layer {
     name: &'static str,
     proves: &'static str,
     run: fn(&Ctx) -> Result<Outcome>,
-    /// Only runs when it is named.
-    on_request: bool,
 }
 
 /// In the order they run: what fails fast comes first.
@@ -79,49 +77,41 @@ const LAYERS: &[Layer] = &[
         name: "tidy",
         proves: "formatting, lints, licences, patches, documents that mirror code",
         run: tidy::run,
-        on_request: false,
     },
     Layer {
         name: "unit",
         proves: "the algorithms against trivial models, the host tools",
         run: unit::run,
-        on_request: false,
     },
     Layer {
         name: "loom",
         proves: "the shared queues under every interleaving of a few operations",
         run: loom::run,
-        on_request: false,
     },
     Layer {
         name: "miri",
         proves: "no undefined behaviour in the algorithms' unsafe parts",
         run: miri::run,
-        on_request: false,
     },
     Layer {
         name: "module",
         proves: "the module builds out of the kernel tree",
         run: module::run,
-        on_request: false,
     },
     Layer {
         name: "vm",
         proves: "order and integrity on a real kernel with real devices, in a guest",
         run: vm::run,
-        on_request: false,
     },
     Layer {
         name: "mlx5",
         proves: "the driver of ConnectX cards, on a model of one: its own life, and order and integrity with it",
         run: mlx5::run,
-        on_request: true,
     },
     Layer {
         name: "vm-debug",
         proves: "no memory, lock, RCU or sleep error: a short list of cases on the checking kernel",
         run: vm::run_debug,
-        on_request: false,
     },
 ];
 
@@ -182,22 +172,14 @@ impl Failure {
 pub(crate) fn run(options: Options) -> Result<ExitCode> {
     if options.list {
         for layer in LAYERS {
-            let name = match layer.on_request {
-                true => format!("[{}]", layer.name),
-                false => layer.name.to_owned(),
-            };
-            println!("{name:<10} {}", layer.proves);
+            println!("{:<10} {}", layer.name, layer.proves);
         }
         return Ok(ExitCode::SUCCESS);
     }
     setup::ensure(&[Need::Kernel, Need::Vm, Need::Checks])?;
     let ctx = Ctx { full: options.full };
     let wanted = |layer: &&Layer| {
-        if options.layers.is_empty() {
-            !layer.on_request
-        } else {
-            options.layers.iter().any(|name| name == layer.name)
-        }
+        options.layers.is_empty() || options.layers.iter().any(|name| name == layer.name)
     };
     let mut total = Outcome::default();
     for layer in LAYERS.iter().filter(wanted) {

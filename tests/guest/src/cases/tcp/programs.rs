@@ -32,11 +32,13 @@ pub(super) fn cases() -> Vec<Case> {
     let mut cases = vec![
         program(
             "iperf3",
+            Run::Always,
             "iperf3 sends as fast as it can for some seconds",
             iperf3,
         ),
         program(
             "sockperf",
+            Run::Plain,
             "sockperf plays ping-pong over TCP without a wrong or missing answer",
             sockperf,
         ),
@@ -46,6 +48,7 @@ pub(super) fn cases() -> Vec<Case> {
     if WEB.iter().all(|program| Path::new(program).exists()) {
         cases.push(program(
             "nginx",
+            Run::Plain,
             "curl in the container fetches a file from nginx, byte by byte the same",
             nginx,
         ));
@@ -53,26 +56,22 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-fn program(name: &str, proves: &str, run: fn(&Rig) -> Result<()>) -> Case {
-    Case::of_traffic(
-        format!("tcp/programs/{name}"),
-        proves,
-        Run::Always,
-        move |rig| {
-            rig.prepare_tcp(&rig.tcp_plan(), &Knobs::default())?;
-            let counters = Counters::read()?;
-            let stats = rig.mflow.then(Stats::read).transpose()?;
-            let start = Instant::now();
-            run(rig)?;
-            ensure!(start.elapsed() < LIMIT, "it took too long");
-            let mut outcome = Outcome {
-                tcp: Counters::read()?.since(&counters),
-                ..Outcome::default()
-            };
-            if let Some(before) = stats {
-                outcome.mflow = Stats::read()?.since(&before);
-            }
-            outcome.judge(|outcome| {
+fn program(name: &str, when: Run, proves: &str, run: fn(&Rig) -> Result<()>) -> Case {
+    Case::of_traffic(format!("tcp/programs/{name}"), proves, when, move |rig| {
+        rig.prepare_tcp(&rig.tcp_plan(), &Knobs::default())?;
+        let counters = Counters::read()?;
+        let stats = rig.mflow.then(Stats::read).transpose()?;
+        let start = Instant::now();
+        run(rig)?;
+        ensure!(start.elapsed() < LIMIT, "it took too long");
+        let mut outcome = Outcome {
+            tcp: Counters::read()?.since(&counters),
+            ..Outcome::default()
+        };
+        if let Some(before) = stats {
+            outcome.mflow = Stats::read()?.since(&before);
+        }
+        outcome.judge(|outcome| {
                 outcome.require_quiet_tcp()?;
                 if rig.mflow {
                     outcome.require_no_deadline()?;
@@ -85,8 +84,7 @@ fn program(name: &str, proves: &str, run: fn(&Rig) -> Result<()>) -> Case {
                 }
                 Ok(())
             })
-        },
-    )
+    })
 }
 
 fn listening(namespace: &str, port: u16) -> Result<()> {

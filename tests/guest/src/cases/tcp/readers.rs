@@ -30,7 +30,17 @@ pub(super) fn cases() -> Vec<Case> {
             strict(
                 format!("tcp/reader/{}", style.name()),
                 "a stream arrives whole at a reader of this kind",
-                Run::Always,
+                match style {
+                    // Other ways to wait for what `tcp/main` receives.
+                    Style::Blocking
+                    | Style::Epoll
+                    | Style::Poll
+                    | Style::Peek
+                    | Style::LowWater
+                    | Style::Threads
+                    | Style::TlsSplice => Run::Plain,
+                    _ => Run::Always,
+                },
                 move |rig| {
                     let plan = rig.tcp_plan();
                     let plan = Plan {

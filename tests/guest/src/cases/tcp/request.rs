@@ -43,11 +43,7 @@ pub(super) fn cases() -> Vec<Case> {
             Case::of_module(
                 format!("tcp/request/batch-{batch_pkts}"),
                 "a small request on a split flow is answered at once, however large the batches are",
-                if batch_pkts == 256 {
-                    Run::Always
-                } else {
-                    Run::Plain
-                },
+                Run::Plain,
                 move |rig| compare(rig, batch_pkts).map(Some),
             )
         })
