@@ -226,6 +226,11 @@ impl Layer {
         if stale {
             println!("  again   QEMU ran code that the kernel had replaced");
         }
+        if trouble.is_emulators() {
+            // A race of its own in a guest's first seconds. What was to run is still to be run.
+            println!("  again   {}", trouble.what);
+            return Ok(());
+        }
         match case {
             Some(case) if stale && progress.parallel.remove(&case) => {
                 progress.results.remove(&case);

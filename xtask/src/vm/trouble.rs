@@ -143,6 +143,11 @@ impl Trouble {
         let before = code.and_then(|code| code.split(" <").next()?.split(' ').next_back());
         before.is_some_and(|byte| byte != BREAKPOINT)
     }
+
+    /// Tells whether QEMU has given itself up, which is no word about the guest.
+    pub(crate) fn is_emulators(&self) -> bool {
+        self.what.contains("SIGABRT") && self.what.contains("Assertion `")
+    }
 }
 
 impl fmt::Display for Trouble {
@@ -191,6 +196,19 @@ mod tests {
             find("[    1.0] rcu: Hierarchical RCU implementation."),
             None
         );
+    }
+
+    #[test]
+    fn an_emulator_that_gives_itself_up_is_told_from_a_guest_that_dies() {
+        let ended = |what: &str| Trouble {
+            what: format!("it ended without a verdict; QEMU: {what}"),
+            excerpt: Excerpt::default(),
+            log: PathBuf::new(),
+        };
+        let assertion = "signal: 6 (SIGABRT): qemu-system-x86_64: system/physmem.c:2671: iotlb_to_section: Assertion `x' failed.";
+        assert!(ended(assertion).is_emulators());
+        assert!(!ended("exit status: 0: ").is_emulators());
+        assert!(!ended("signal: 9 (SIGKILL): ").is_emulators());
     }
 
     #[test]
