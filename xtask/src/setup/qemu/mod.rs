@@ -37,7 +37,7 @@ pub(crate) struct Wish {
 /// kernel that switches a static key dies of a breakpoint that is no longer there, or some of its CPUs do not notice.
 ///
 /// Before 8.1 that is frequent. Since then it takes a host that stops one thread between its look for translations of what it
-/// is about to write and the write: a few times in a thousand switches on a host with few cores.
+/// is about to write and the write.
 pub(crate) const SAFER_THREADS: Wish = Wish {
     least: "8.1",
     suite: "trixie",

@@ -72,18 +72,18 @@ fn program(name: &str, when: Run, proves: &str, run: fn(&Rig) -> Result<()>) -> 
             outcome.mflow = Stats::read()?.since(&before);
         }
         outcome.judge(|outcome| {
-                outcome.require_quiet_tcp()?;
-                if rig.mflow {
-                    outcome.require_no_deadline()?;
-                    let (split, carried) = (outcome.counter("flows_split")?, outcome.counter("lane_pkts")?);
-                    ensure!(
-                        split > 0 && carried > 0,
-                        "{split} flows were split and the lanes carried {carried} packets: nothing was shown"
-                    );
-                    rig::settle()?;
-                }
-                Ok(())
-            })
+            outcome.require_quiet_tcp()?;
+            if rig.mflow {
+                outcome.require_no_deadline()?;
+                let (split, carried) = (outcome.counter("flows_split")?, outcome.counter("lane_pkts")?);
+                ensure!(
+                    split > 0 && carried > 0,
+                    "{split} flows were split and the lanes carried {carried} packets: nothing was shown"
+                );
+                rig::settle()?;
+            }
+            Ok(())
+        })
     })
 }
 
