@@ -93,7 +93,7 @@ fn measure(rig: &mut Rig, lanes: usize, options: &Options) -> Result<Row> {
         let checks = [
             numbered.require_whole(),
             numbered.require_order(),
-            numbered.require_split(&knobs),
+            numbered.require_split(&knobs, 1),
             require_even(&sockperf, lanes),
         ];
         errors.extend(

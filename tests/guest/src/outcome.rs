@@ -140,8 +140,8 @@ impl Outcome {
         Ok(())
     }
 
-    /// Fails unless the configured lanes, and all of them evenly, carried the flow.
-    pub(crate) fn require_split(&self, knobs: &Knobs) -> Result<()> {
+    /// Fails unless the configured lanes, and all of them evenly, carried so many flows.
+    pub(crate) fn require_split(&self, knobs: &Knobs, flows: u16) -> Result<()> {
         let mut lanes = Vec::new();
         for &lane in &cpu::LANES[..knobs.lanes] {
             lanes.push(self.lane_pkts(lane)?);
@@ -155,8 +155,8 @@ impl Outcome {
         );
         let (least, most) = (lanes.iter().min(), lanes.iter().max());
         let (least, most) = (least.copied().unwrap_or(0), most.copied().unwrap_or(0));
-        // Whole batches are dealt out: short runs can be uneven by one at either end.
-        let allowed = (least * 3 / 10).max(2 * u64::from(knobs.batch_pkts));
+        // Whole batches are dealt out: short runs can be uneven by one at either end of each flow.
+        let allowed = (least * 3 / 10).max(2 * u64::from(flows) * u64::from(knobs.batch_pkts));
         ensure!(
             least > 0 && most - least <= allowed,
             "the lanes carried {lanes:?} packets: not evenly split"

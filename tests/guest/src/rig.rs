@@ -120,7 +120,7 @@ impl Rig {
             outcome.require_order()?;
             if self.mflow {
                 outcome.require_no_deadline()?;
-                outcome.require_split(knobs)?;
+                outcome.require_split(knobs, plan.flows)?;
                 settle()?;
             }
             Ok(())
@@ -169,7 +169,7 @@ impl Rig {
             outcome.require_quiet_tcp()?;
             if self.mflow {
                 outcome.require_no_deadline()?;
-                outcome.require_split(knobs)?;
+                outcome.require_split(knobs, plan.split)?;
                 settle()?;
             }
             Ok(())

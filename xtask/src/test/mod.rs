@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use anyhow::Result;
+use anyhow::{bail, Result};
 
 use crate::setup::{self, Need};
 use crate::step::Failed;
@@ -31,6 +31,12 @@ pub(crate) struct Options {
     /// Run everything; without it, a fair part that fits into continuous integration
     #[arg(long)]
     full: bool,
+    /// Run only the cases in guests that have this in their names
+    #[arg(long, value_name = "TEXT")]
+    case: Option<String>,
+    /// Run the layers so many times, or until a case fails
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    repeat: u32,
     /// List the layers and what each proves
     #[arg(long)]
     list: bool,
@@ -41,6 +47,8 @@ pub(crate) struct Options {
 pub(crate) struct Ctx {
     /// Whether everything is to be run.
     pub(crate) full: bool,
+    /// What a case in a guest must have in its name to be run.
+    pub(crate) case: Option<String>,
 }
 
 /// What came out of a layer.
@@ -69,6 +77,8 @@ struct Layer {
     name: &'static str,
     proves: &'static str,
     run: fn(&Ctx) -> Result<Outcome>,
+    /// Whether its cases run in guests.
+    guests: bool,
 }
 
 /// In the order they run: what fails fast comes first.
@@ -77,41 +87,49 @@ const LAYERS: &[Layer] = &[
         name: "tidy",
         proves: "formatting, lints, licences, patches, documents that mirror code",
         run: tidy::run,
+        guests: false,
     },
     Layer {
         name: "unit",
         proves: "the algorithms against trivial models, the host tools",
         run: unit::run,
+        guests: false,
     },
     Layer {
         name: "loom",
         proves: "the shared queues under every interleaving of a few operations",
         run: loom::run,
+        guests: false,
     },
     Layer {
         name: "miri",
         proves: "no undefined behaviour in the algorithms' unsafe parts",
         run: miri::run,
+        guests: false,
     },
     Layer {
         name: "module",
         proves: "the module builds out of the kernel tree",
         run: module::run,
+        guests: false,
     },
     Layer {
         name: "vm",
         proves: "order and integrity on a real kernel with real devices, in a guest",
         run: vm::run,
+        guests: true,
     },
     Layer {
         name: "mlx5",
         proves: "the driver of ConnectX cards, on a model of one: its own life, and order and integrity with it",
         run: mlx5::run,
+        guests: true,
     },
     Layer {
         name: "vm-debug",
         proves: "no memory, lock, RCU or sleep error: a short list of cases on the checking kernel",
         run: vm::run_debug,
+        guests: true,
     },
 ];
 
@@ -132,6 +150,10 @@ impl Outcome {
             Ok(_) => self.pass(),
             Err(error) => self.failed.push(Failure::of(name, &error)),
         }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.passed == 0 && self.failed.is_empty() && self.skipped.is_empty()
     }
 
     fn add(&mut self, other: Self) {
@@ -177,15 +199,44 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     setup::ensure(&[Need::Kernel, Need::Vm, Need::Checks])?;
-    let ctx = Ctx { full: options.full };
-    let wanted = |layer: &&Layer| {
-        options.layers.is_empty() || options.layers.iter().any(|name| name == layer.name)
+    let ctx = Ctx {
+        full: options.full,
+        case: options.case,
     };
+    let wanted = |layer: &Layer| {
+        let named = options.layers.iter().any(|name| name == layer.name);
+        (named || options.layers.is_empty()) && (layer.guests || ctx.case.is_none())
+    };
+    let layers: Vec<&Layer> = LAYERS.iter().filter(|layer| wanted(layer)).collect();
     let mut total = Outcome::default();
-    for layer in LAYERS.iter().filter(wanted) {
+    for _ in 0..options.repeat {
+        run_layers(&layers, &ctx, &mut total);
+        if !total.failed.is_empty() {
+            break;
+        }
+    }
+    if let (Some(case), true) = (&ctx.case, total.is_empty()) {
+        bail!(
+            "no case of these layers has `{case}` in its name; try: cargo xtask test --case main"
+        );
+    }
+    for (name, reason) in &total.skipped {
+        println!("\nskipped {name}: {reason}");
+    }
+    total.failed.iter().for_each(Failure::print);
+    println!("\n{}", summary(&total));
+    Ok(if total.failed.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+fn run_layers(layers: &[&Layer], ctx: &Ctx, total: &mut Outcome) {
+    for layer in layers {
         let start = Instant::now();
         println!("layer {}: {}", layer.name, layer.proves);
-        let outcome = (layer.run)(&ctx).unwrap_or_else(|error| {
+        let outcome = (layer.run)(ctx).unwrap_or_else(|error| {
             let mut outcome = Outcome::default();
             outcome.failed.push(Failure::of(layer.name, &error));
             outcome
@@ -198,16 +249,6 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
         );
         total.add(outcome);
     }
-    for (name, reason) in &total.skipped {
-        println!("\nskipped {name}: {reason}");
-    }
-    total.failed.iter().for_each(Failure::print);
-    println!("\n{}", summary(&total));
-    Ok(if total.failed.is_empty() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
 }
 
 fn summary(outcome: &Outcome) -> String {

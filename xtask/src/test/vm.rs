@@ -40,11 +40,11 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
         patience: Duration::from_secs(patience),
         stream_bytes: if ctx.full { FULL_STREAM_BYTES } else { 0 },
     }
-    .run()
+    .run(ctx)
 }
 
 /// Runs the short list on the checking kernel.
-pub(crate) fn run_debug(_ctx: &Ctx) -> Result<Outcome> {
+pub(crate) fn run_debug(ctx: &Ctx) -> Result<Outcome> {
     Layer {
         name: "vm-debug",
         flavor: Flavor::Debug,
@@ -56,7 +56,7 @@ pub(crate) fn run_debug(_ctx: &Ctx) -> Result<Outcome> {
         patience: Duration::from_secs(300),
         stream_bytes: 0,
     }
-    .run()
+    .run(ctx)
 }
 
 /// Cases that run in guests of one kind.
@@ -128,13 +128,13 @@ struct Progress {
 }
 
 impl Layer {
-    pub(super) fn run(&self) -> Result<Outcome> {
+    pub(super) fn run(&self, ctx: &Ctx) -> Result<Outcome> {
         let hardware = Hardware {
             nic: self.nic,
             ..Hardware::default()
         };
         let mut machine = vm::machine(self.flavor, &hardware)?;
-        let mut progress = self.list()?;
+        let mut progress = self.list(ctx.case.as_deref())?;
         for threads in [Threads::Many, Threads::One] {
             machine.threads = threads;
             while !progress.todo(threads).is_empty() && progress.deaths < MOST_DEATHS {
@@ -155,7 +155,7 @@ impl Layer {
             );
         }
         let mut outcome = Outcome::default();
-        if progress.stream_bytes < self.stream_bytes {
+        if ctx.case.is_none() && progress.stream_bytes < self.stream_bytes {
             outcome.failed.push(Failure {
                 name: format!("{}: bytes of TCP streams", self.name),
                 detail: format!(
@@ -180,7 +180,7 @@ impl Layer {
     }
 
     /// Asks the guest program, which runs on the host too, for its cases.
-    fn list(&self) -> Result<Progress> {
+    fn list(&self, wanted: Option<&str>) -> Result<Progress> {
         let program = vm::build_guest()?;
         let mut command = tools::command(&program.to_string_lossy());
         command.args([self.program, "--list"]).args(&self.options);
@@ -197,7 +197,8 @@ impl Layer {
         for (place, line) in tools::output(&mut command)?.lines().enumerate() {
             let mut columns = line.split('\t');
             let name = columns.next().unwrap_or_default().to_owned();
-            if !(self.takes)(place, &name) {
+            let chosen = wanted.is_none_or(|text| name.contains(text));
+            if !(chosen && (self.takes)(place, &name)) {
                 progress.left_out.push(name);
                 continue;
             }
@@ -210,7 +211,7 @@ impl Layer {
             }
         }
         ensure!(
-            !progress.cases.is_empty(),
+            wanted.is_some() || !progress.cases.is_empty(),
             "the guest program lists no case"
         );
         Ok(progress)
@@ -308,6 +309,12 @@ impl Layer {
                             let order: String = serde_json::from_str(json)?;
                             let cards = vm.cards().context("there are no cards to misbehave")?;
                             cards.order(&order)?;
+                        }
+                        "replay" => {
+                            let (card, times, capture): (usize, u64, Vec<u8>) =
+                                serde_json::from_str(json)?;
+                            let cards = vm.cards().context("there are no cards to receive it")?;
+                            cards.replay(card, times, &capture)?;
                         }
                         _ => {}
                     }

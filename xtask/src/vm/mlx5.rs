@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use anyhow::{bail, Context as _, Result};
 use mflow_protocol::bench::Frames;
+use tempfile::NamedTempFile;
 
 use crate::kernel;
 use crate::paths;
@@ -151,6 +152,14 @@ impl Server {
             None => self.order("2 quiet"),
             Some(frames) => self.order(&format!("2 send {}", serde_json::to_string(frames)?)),
         }
+    }
+
+    /// Has a card receive the frames of a capture so many times.
+    pub(crate) fn replay(&mut self, card: usize, times: u64, capture: &[u8]) -> Result<()> {
+        // The model reads it before it answers.
+        let mut file = NamedTempFile::new()?;
+        file.write_all(capture)?;
+        self.order(&format!("{card} replay {} {times}", file.path().display()))
     }
 
     /// Makes something go wrong, such as `0 link down`.

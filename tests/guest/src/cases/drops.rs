@@ -80,7 +80,7 @@ fn judge(rig: &Rig, knobs: &Knobs, outcome: &Outcome) -> Result<()> {
     );
     if rig.mflow {
         outcome.require_no_deadline()?;
-        outcome.require_split(knobs)?;
+        outcome.require_split(knobs, 1)?;
         rig::settle()?;
     }
     Ok(())

@@ -152,11 +152,12 @@ fn flows() -> impl Iterator<Item = Case> {
                 move |rig| {
                     let knobs = Knobs {
                         lanes: 4,
+                        batch_pkts: if flows == 8 { 64 } else { 256 },
                         ..Knobs::default()
                     };
-                    // Where each flow has a channel of its own, each begins with the same lane: it takes several turns
-                    // of each until they are even.
-                    let turns = u64::from(flows.min(3)) * u64::from(knobs.batch_pkts) * 4 * 4;
+                    // Each flow deals out its own batches where it has a channel of its own: it takes several turns of
+                    // each until the lanes' shares can be told from what one batch more of each flow makes.
+                    let turns = u64::from(flows) * u64::from(knobs.batch_pkts) * 4 * 4;
                     let plan = Plan {
                         flows,
                         one_socket,

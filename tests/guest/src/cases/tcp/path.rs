@@ -106,7 +106,7 @@ fn misbehave(rig: &Rig, misdeed: &Misdeed) -> Result<Outcome> {
         );
         if rig.mflow {
             outcome.require_no_deadline()?;
-            outcome.require_split(&Knobs::default())?;
+            outcome.require_split(&Knobs::default(), 1)?;
             rig::settle()?;
         }
         Ok(())

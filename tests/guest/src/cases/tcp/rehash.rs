@@ -78,7 +78,7 @@ fn rehash(rig: &Rig) -> Result<Outcome> {
         );
         if rig.mflow {
             outcome.require_no_deadline()?;
-            outcome.require_split(&knobs)?;
+            outcome.require_split(&knobs, 1)?;
             rig::settle()?;
         }
         Ok(())

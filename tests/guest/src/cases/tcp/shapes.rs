@@ -126,8 +126,10 @@ fn flows() -> impl Iterator<Item = Case> {
                     split: if rig.mflow { flows } else { 0 },
                     ..rig.tcp_plan()
                 };
+                // So small that the lanes' shares can be told from what one batch more of each stream makes.
                 let knobs = Knobs {
                     lanes: 4,
+                    batch_pkts: 128 / u32::from(flows),
                     ..Knobs::default()
                 };
                 (plan, knobs)
