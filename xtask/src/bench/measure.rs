@@ -45,7 +45,18 @@ pub(super) struct Session {
     release: String,
     /// The plug-in numbers the windows of a boot.
     windows: u64,
+    /// How the guest died, if it has.
+    death: Option<Death>,
     _dir: tempfile::TempDir,
+}
+
+/// How a guest died.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Death {
+    /// The emulator gave itself up.
+    Emulators,
+    /// Anything else.
+    Guests,
 }
 
 impl Session {
@@ -98,6 +109,7 @@ impl Session {
             symbols,
             release: kernel.release,
             windows: 0,
+            death: None,
             _dir: dir,
         })
     }
@@ -105,6 +117,11 @@ impl Session {
     /// Returns the kernel's name.
     pub(super) fn release(&self) -> &str {
         &self.release
+    }
+
+    /// Returns how the guest died, if it has: then there is no next case.
+    pub(super) fn death(&self) -> Option<Death> {
+        self.death
     }
 
     /// Measures the next case.
@@ -138,11 +155,21 @@ impl Session {
                     }
                 }
                 Event::Complained => {}
-                Event::Exit(code) => bail!(
-                    "the guest program ended with {code}; see {}",
-                    self.vm.terminal_log().display()
-                ),
-                Event::Trouble(trouble) => bail!("{trouble}"),
+                Event::Exit(code) => {
+                    self.death = Some(Death::Guests);
+                    bail!(
+                        "the guest program ended with {code}; see {}",
+                        self.vm.terminal_log().display()
+                    )
+                }
+                Event::Trouble(trouble) => {
+                    self.death = Some(if trouble.is_emulators() {
+                        Death::Emulators
+                    } else {
+                        Death::Guests
+                    });
+                    bail!("{trouble}")
+                }
             }
         }
     }

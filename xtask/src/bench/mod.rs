@@ -30,7 +30,7 @@ mod table;
 mod writable;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{bail, ensure, Context as _, Result};
@@ -57,7 +57,7 @@ pub(crate) struct Options {
     /// Length of a window in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 3000, value_parser = clap::value_parser!(u64).range(100..=60_000))]
     window_ms: u64,
-    /// Also write the rows to this file
+    /// Also write the rows to this file, each time one is complete
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Write plots into this folder
@@ -94,16 +94,21 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
     if let Some(folder) = &options.svg {
         writable::folder(folder)?;
     }
-    let measured = run::all(&options)?;
-    if let Some(path) = &options.json {
-        let json = serde_json::to_string_pretty(&measured.rows)? + "\n";
-        fs::write(path, json).with_context(|| format!("cannot write {}", path.display()))?;
-    }
+    // What has been measured is not lost when something later fails.
+    let measured = run::all(&options, |rows| match &options.json {
+        Some(path) => write_rows(path, rows),
+        None => Ok(()),
+    })?;
     show(&options, &measured.rows, &measured.provenance)?;
     if !measured.failures.is_empty() {
         bail!("{}", measured.failures.join("\n"));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn write_rows(path: &Path, rows: &[Row]) -> Result<()> {
+    let json = serde_json::to_string_pretty(rows)? + "\n";
+    fs::write(path, json).with_context(|| format!("cannot write {}", path.display()))
 }
 
 fn show(options: &Options, rows: &[Row], provenance: &Provenance) -> Result<()> {

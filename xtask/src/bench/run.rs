@@ -13,7 +13,7 @@ use anyhow::{bail, Result};
 use mflow_protocol::bench as protocol;
 
 use super::cases::{self, Case, Mode, Suite, What};
-use super::measure::{Outcome, Session};
+use super::measure::{Death, Outcome, Session};
 use super::report::Provenance;
 use super::row::Row;
 use super::{plugin, summary, Options};
@@ -21,6 +21,9 @@ use crate::kernel::Flavor;
 use crate::paths;
 use crate::step;
 use crate::tools;
+
+/// An emulator that gives itself up more often than this is not worth more of anybody's time.
+const MOST_DEATHS: usize = 4;
 
 /// What came out.
 pub(super) struct Measured {
@@ -45,50 +48,111 @@ struct Plan<'a> {
     boots: Vec<(Flavor, Vec<Task<'a>>)>,
 }
 
-/// Measures all that was asked for.
-pub(super) fn all(options: &Options) -> Result<Measured> {
+/// What has been measured so far.
+struct Progress<'a> {
+    options: &'a Options,
+    /// The rows of modes that do not exist yet, each in its place.
+    missing: Vec<Option<Row>>,
+    outcomes: BTreeMap<usize, (&'a Task<'a>, Outcome)>,
+    failures: Vec<String>,
+    provenance: Provenance,
+    /// How often the emulator gave itself up.
+    deaths: usize,
+}
+
+/// Measures all that was asked for; `save` is given the rows that there are each time there are more.
+pub(super) fn all(options: &Options, save: impl Fn(&[Row]) -> Result<()>) -> Result<Measured> {
     let cases = cases::all(options.suite);
-    let Plan { mut rows, boots } = plan(options, &cases)?;
-    let mut outcomes: BTreeMap<usize, (&Task<'_>, Outcome)> = BTreeMap::new();
-    let mut failures = Vec::new();
-    let mut provenance = Provenance {
-        commit: commit(),
-        qemu: plugin::qemu_version(options.hardware.nic),
-        ..Provenance::default()
+    let Plan { rows, boots } = plan(options, &cases)?;
+    let mut progress = Progress {
+        options,
+        missing: rows,
+        outcomes: BTreeMap::new(),
+        failures: Vec::new(),
+        provenance: Provenance {
+            commit: commit(),
+            qemu: plugin::qemu_version(options.hardware.nic),
+            ..Provenance::default()
+        },
+        deaths: 0,
     };
-    for (flavor, tasks) in boots.iter().filter(|(_, tasks)| !tasks.is_empty()) {
+    for (flavor, tasks) in &boots {
+        let mut left = tasks.as_slice();
+        while !left.is_empty() {
+            left = progress.boot(*flavor, left, &save)?;
+        }
+    }
+    Ok(Measured {
+        rows: progress.rows()?,
+        failures: progress.failures,
+        provenance: progress.provenance,
+    })
+}
+
+impl<'a> Progress<'a> {
+    /// Measures in one boot; returns what is left to another one, because this guest died.
+    fn boot(
+        &mut self,
+        flavor: Flavor,
+        tasks: &'a [Task<'a>],
+        save: &impl Fn(&[Row]) -> Result<()>,
+    ) -> Result<&'a [Task<'a>]> {
         let orders: Vec<_> = tasks.iter().map(|task| task.order.clone()).collect();
-        let mut session = Session::boot(*flavor, &options.hardware, &orders)?;
-        provenance.kernel = session.release().to_owned();
-        for task in tasks {
+        let mut session = Session::boot(flavor, &self.options.hardware, &orders)?;
+        session.release().clone_into(&mut self.provenance.kernel);
+        let mut left = tasks;
+        while let [task, rest @ ..] = left {
             let name = task.name();
-            match step::work(&format!("measure {name}"), || session.next()) {
-                Ok(outcome) => match outcomes.get_mut(&task.place) {
-                    Some((_, known)) => known.windows.extend(outcome.windows),
-                    None => {
-                        outcomes.insert(task.place, (task, outcome));
+            let measured = step::work(&format!("measure {name}"), || session.next());
+            match (measured, session.death()) {
+                (Ok(outcome), _) => {
+                    self.add(task, outcome);
+                    save(&self.rows()?)?;
+                }
+                // No fault of the case's: it gets another chance.
+                (Err(_), Some(Death::Emulators)) if self.deaths < MOST_DEATHS => {
+                    self.deaths += 1;
+                    return Ok(left);
+                }
+                (Err(error), death) => {
+                    self.failures.push(format!("{name}: {error:#}"));
+                    if death.is_some() {
+                        return Ok(rest);
                     }
-                },
-                Err(error) => failures.push(format!("{name}: {error:#}")),
+                }
+            }
+            left = rest;
+        }
+        if let Err(error) = session.end() {
+            self.failures
+                .push(format!("after the last case: {error:#}"));
+        }
+        Ok(left)
+    }
+
+    fn add(&mut self, task: &'a Task<'a>, outcome: Outcome) {
+        match self.outcomes.get_mut(&task.place) {
+            Some((_, known)) => known.windows.extend(outcome.windows),
+            None => {
+                self.outcomes.insert(task.place, (task, outcome));
             }
         }
-        session.end()?;
     }
-    for (place, (task, outcome)) in outcomes {
-        let (case, mode) = (task.case, task.mode);
-        let row = summary::row(options.suite, case, mode, &task.order, &outcome)?;
-        rows[place] = Some(row);
+
+    fn rows(&self) -> Result<Vec<Row>> {
+        let mut rows = self.missing.clone();
+        for (place, (task, outcome)) in &self.outcomes {
+            let (case, mode) = (task.case, task.mode);
+            let row = summary::row(self.options.suite, case, mode, &task.order, outcome)?;
+            rows[*place] = Some(row);
+        }
+        let mut rows: Vec<Row> = rows.into_iter().flatten().collect();
+        for row in &mut rows {
+            self.options.hardware.nic.name().clone_into(&mut row.nic);
+        }
+        summary::compare(&mut rows);
+        Ok(rows)
     }
-    let mut rows: Vec<Row> = rows.into_iter().flatten().collect();
-    for row in &mut rows {
-        row.nic = options.hardware.nic.name().to_owned();
-    }
-    summary::compare(&mut rows);
-    Ok(Measured {
-        rows,
-        failures,
-        provenance,
-    })
 }
 
 fn plan<'a>(options: &Options, cases: &'a [Case]) -> Result<Plan<'a>> {

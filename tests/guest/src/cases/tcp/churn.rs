@@ -3,7 +3,8 @@
 //! Connections that begin and end within the outer flow of a stream. Most of their packets reach no merge point, and any
 //! of them can come just when splitting starts.
 
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -27,6 +28,8 @@ const ROUNDS: u32 = 15;
 /// With the switch in either position.
 const PAUSE: Duration = Duration::from_millis(60);
 const PORT: u16 = 6_001;
+/// How long the server waits for a connection until it looks whether it shall stop.
+const LOOK: Duration = Duration::from_millis(100);
 /// How long a connection may take.
 const STUCK: Duration = Duration::from_secs(15);
 /// How long one may take to end. Its last segment is sent again after 5 s, which is what shall not happen.
@@ -71,8 +74,6 @@ fn churn(rig: &Rig, inner: Family) -> Result<Outcome> {
         });
         stop.store(true, Ordering::Relaxed);
         let connections = pair::join(client);
-        // The server waits in it.
-        SockRef::from(&listener).shutdown(Shutdown::Read)?;
         let accepted = pair::join(server);
         Ok::<_, anyhow::Error>((outcome?, connections.and_then(|n| accepted.map(|()| n))?))
     })?;
@@ -105,10 +106,15 @@ fn connect(address: SocketAddr, stop: &AtomicBool) -> Result<u64> {
 /// Accepts connections and closes them at once.
 fn accept(listener: &TcpListener, stop: &AtomicBool) -> Result<()> {
     cpu::pin(cpu::READER)?;
+    SockRef::from(listener).set_read_timeout(Some(LOOK))?;
     loop {
         match listener.accept() {
             Ok(_closed_at_once) => {}
-            Err(_) if stop.load(Ordering::Relaxed) => return Ok(()),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                if stop.load(Ordering::Relaxed) {
+                    return Ok(());
+                }
+            }
             Err(error) => return Err(error).context("cannot accept"),
         }
     }
