@@ -26,6 +26,7 @@ mod page_pool;
 mod proc_net;
 mod receiver;
 mod rig;
+mod runner;
 mod sender;
 mod sockperf;
 mod softnet;

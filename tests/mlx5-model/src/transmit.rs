@@ -206,14 +206,7 @@ impl SendQueue {
             }
         };
         if entry[11] & 0x0c == ASKS_FOR_COMPLETION {
-            let mut done = [0; 64];
-            put(
-                &mut done,
-                56,
-                &(u32::from(operation) << 24 | number).to_be_bytes(),
-            );
-            put(&mut done, 60, &self.counter.to_be_bytes());
-            done[63] = REQUEST;
+            let done = self.completion(REQUEST, operation, number);
             events.complete(bus, self.completion_queue, &done);
         }
         // CAST: at most 16.
@@ -231,21 +224,24 @@ impl SendQueue {
         let blocks = (usize::from(control[7] & 0x3f) * 16)
             .div_ceil(BLOCK)
             .clamp(1, MOST_BLOCKS);
-        let mut entry = [0; 64];
-        entry[55] = why;
         let operation = if known { control[3] } else { 0 };
-        put(
-            &mut entry,
-            56,
-            &(u32::from(operation) << 24 | number).to_be_bytes(),
-        );
-        put(&mut entry, 60, &self.counter.to_be_bytes());
-        entry[63] = REQUEST_ERROR;
+        let mut entry = self.completion(REQUEST_ERROR, operation, number);
+        entry[55] = why;
         events.complete(bus, self.completion_queue, &entry);
         // CAST: at most 16.
         self.counter = self.counter.wrapping_add(blocks as u16);
         self.state = State::Error;
         self.rung = true;
+    }
+
+    /// Returns the completion of the work queue entry that is next.
+    fn completion(&self, kind: u8, operation: u8, number: u32) -> [u8; 64] {
+        let mut entry = [0; 64];
+        let operation = u32::from(operation) << 24 | number;
+        put(&mut entry, 56, &operation.to_be_bytes());
+        put(&mut entry, 60, &self.counter.to_be_bytes());
+        entry[63] = kind;
+        entry
     }
 }
 

@@ -60,8 +60,14 @@ pub(super) enum Death {
 }
 
 impl Session {
-    /// Boots a kernel for these cases; [`Session::next`] returns the results one by one, in their order.
-    pub(super) fn boot(flavor: Flavor, hardware: &Hardware, cases: &[Case]) -> Result<Self> {
+    /// Boots a kernel for these cases; [`Session::next`] returns the results one by one, in their order. The boot's number
+    /// tells its logs from those of guests that died before.
+    pub(super) fn boot(
+        number: usize,
+        flavor: Flavor,
+        hardware: &Hardware,
+        cases: &[Case],
+    ) -> Result<Self> {
         let mut needs = vec![Need::Kernel, Need::Vm];
         let programs = programs(cases);
         if !programs.is_empty() {
@@ -100,7 +106,7 @@ impl Session {
             // One queue, as the other NIC has.
             env: BTreeMap::from([("MFLOW_CHANNELS".to_owned(), "1".to_owned())]),
         };
-        let name = format!("bench-{}", std::process::id());
+        let name = format!("bench-{}-{number}", std::process::id());
         let vm = Vm::boot_with(&machine, &order, &name, Terminal::Log, Some(instruments))?;
         Ok(Self {
             vm,

@@ -56,6 +56,7 @@ struct Progress<'a> {
     outcomes: BTreeMap<usize, (&'a Task<'a>, Outcome)>,
     failures: Vec<String>,
     provenance: Provenance,
+    boots: usize,
     /// How often the emulator gave itself up.
     deaths: usize,
 }
@@ -74,6 +75,7 @@ pub(super) fn all(options: &Options, save: impl Fn(&[Row]) -> Result<()>) -> Res
             qemu: plugin::qemu_version(options.hardware.nic),
             ..Provenance::default()
         },
+        boots: 0,
         deaths: 0,
     };
     for (flavor, tasks) in &boots {
@@ -98,7 +100,8 @@ impl<'a> Progress<'a> {
         save: &impl Fn(&[Row]) -> Result<()>,
     ) -> Result<&'a [Task<'a>]> {
         let orders: Vec<_> = tasks.iter().map(|task| task.order.clone()).collect();
-        let mut session = Session::boot(flavor, &self.options.hardware, &orders)?;
+        self.boots += 1;
+        let mut session = Session::boot(self.boots, flavor, &self.options.hardware, &orders)?;
         session.release().clone_into(&mut self.provenance.kernel);
         let mut left = tasks;
         while let [task, rest @ ..] = left {

@@ -23,15 +23,13 @@ mod tcp;
 mod teardown;
 
 use std::process::ExitCode;
-use std::time::Instant;
 
 use anyhow::{ensure, Result};
-use serde::Serialize;
 
 use crate::mflow;
 use crate::outcome::Outcome;
 use crate::rig::{Rig, Scale};
-use crate::verdict;
+use crate::{runner, verdict};
 
 /// In which runs a case is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -207,19 +205,6 @@ impl Options {
     }
 }
 
-/// What is said about a case that has ended.
-#[derive(Debug, Serialize)]
-pub(crate) struct Verdict<'a> {
-    pub(crate) case: &'a str,
-    pub(crate) passed: bool,
-    pub(crate) seconds: f64,
-    /// What was not as it must be.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) error: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) measured: Option<Outcome>,
-}
-
 /// Runs `cases`.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let cases = options.selected();
@@ -245,34 +230,9 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     leaks::begin()?;
     let rig = Rig::new(!options.vanilla, options.scale())?;
     verdict::say("rate", &rig.frames_per_s());
-    let mut all_passed = true;
-    for case in &cases {
-        verdict::say("start", &case.name);
-        let start = Instant::now();
-        let result = (case.run)(&rig);
-        let seconds = start.elapsed().as_secs_f64();
-        all_passed &= result.is_ok();
-        let (error, measured) = match result {
-            Ok(measured) => (None, measured),
-            Err(error) => (Some(format!("{error:#}")), None),
-        };
-        verdict::say(
-            "result",
-            &Verdict {
-                case: &case.name,
-                passed: error.is_none(),
-                seconds,
-                error,
-                measured,
-            },
-        );
-    }
+    let code = runner::run_each(&cases, |case| &case.name, |case| (case.run)(&rig));
     mflow::unload()?;
-    Ok(if all_passed {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(code)
 }
 
 #[cfg(test)]

@@ -11,12 +11,10 @@ mod features;
 pub(crate) mod link;
 
 use std::process::ExitCode;
-use std::time::Instant;
 
 use anyhow::{ensure, Result};
 
-use crate::cases::Verdict;
-use crate::verdict;
+use crate::runner;
 
 /// Options of `driver`.
 #[derive(Debug, clap::Args)]
@@ -63,31 +61,15 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         !cases.is_empty(),
         "no case is selected; `mflow-guest driver --list` shows all"
     );
-    let mut all_passed = true;
-    for case in &cases {
-        verdict::say("start", &case.name);
-        let start = Instant::now();
-        let result = (case.run)(options);
-        // Whatever went wrong, the next case begins without the driver.
-        let result = result.and(link::unload());
-        all_passed &= result.is_ok();
-        let error = result.err().map(|error| format!("{error:#}"));
-        verdict::say(
-            "result",
-            &Verdict {
-                case: case.name,
-                passed: error.is_none(),
-                seconds: start.elapsed().as_secs_f64(),
-                error,
-                measured: None,
-            },
-        );
-    }
-    Ok(if all_passed {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(runner::run_each(
+        &cases,
+        |case| case.name,
+        |case| {
+            let result = (case.run)(options);
+            // Whatever went wrong, the next case begins without the driver.
+            result.and(link::unload()).map(|()| None)
+        },
+    ))
 }
 
 #[cfg(test)]
