@@ -7,6 +7,7 @@
 
 mod capture;
 mod connectx;
+mod connectx_source;
 mod control;
 mod deadline;
 mod devices;
@@ -126,6 +127,7 @@ fn all() -> Vec<Case> {
         hotplug::cases(),
         teardown::cases(),
         tcp::cases(),
+        connectx_source::cases(),
         connectx::cases(),
         leaks::cases(),
     ]
