@@ -12,6 +12,7 @@ mod control;
 mod deadline;
 mod devices;
 mod drops;
+mod forward;
 mod gro;
 mod hotplug;
 mod knobs;
@@ -120,6 +121,7 @@ fn all() -> Vec<Case> {
         drops::cases(),
         capture::cases(),
         devices::cases(),
+        forward::cases(),
         gro::cases(),
         scaling::cases(),
         reload::cases(),

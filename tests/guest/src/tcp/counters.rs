@@ -57,7 +57,7 @@ impl Counters {
 }
 
 /// Adds the counters of a pair of lines, one with names and one with values.
-fn add(sums: &mut BTreeMap<String, u64>, text: &str, prefix: &str) -> Result<()> {
+pub(crate) fn add(sums: &mut BTreeMap<String, u64>, text: &str, prefix: &str) -> Result<()> {
     let mut lines = text.lines().filter_map(|line| line.strip_prefix(prefix));
     let (names, values) = lines
         .next()
