@@ -24,8 +24,8 @@ use super::tag::{Kind, Tag};
 const PROBE_TIMEOUT_MS: u32 = 200;
 /// How long a flow whose probe was not seen stays on the ordinary path.
 const PROBE_HOLD_MS: u32 = 1_000;
-/// One packet in so many is taken for a probe or a fence although it does not look as if it arrived.
-const ANY_KIND_EVERY_PKTS: u32 = 256;
+/// After so many packets in a row that do not look as if they arrived, one is taken for a probe or a fence all the same.
+const ANY_KIND_AFTER_PKTS: u16 = 256;
 /// How long packets may be dispatched without one reaching the merge point.
 const PATH_LOST_MS: u32 = 1_000;
 /// How long a flow whose path does not suit stays on the ordinary path.
@@ -368,8 +368,11 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
 
     /// Returns whether a packet can be a probe or a fence: a flow of an overlay may hold connections that just begin or
     /// end, and what is behind a fence that does not arrive waits for the deadline.
-    fn suits(&self, packet: &P) -> bool {
-        packet.may_merge() || self.flow.pkts % ANY_KIND_EVERY_PKTS < self.wire_pkts
+    fn suits(&mut self, packet: &P) -> bool {
+        let in_a_row = self.flow.unsuited_pkts + 1;
+        let suits = packet.may_merge() || in_a_row == ANY_KIND_AFTER_PKTS;
+        self.flow.unsuited_pkts = if suits { 0 } else { in_a_row };
+        suits
     }
 
     /// Starts splitting behind `packet`, which is still on the ordinary path.

@@ -41,6 +41,8 @@ pub struct Flow {
     window_start_ms: u32,
     /// Packets in this window.
     pub(super) pkts: u32,
+    /// Packets in a row that could be neither probe nor fence.
+    pub(super) unsuited_pkts: u16,
     /// Not to be split before this time, if `held` says so.
     hold_until_ms: u32,
     held: bool,

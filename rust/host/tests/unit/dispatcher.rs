@@ -114,6 +114,22 @@ fn what_may_not_arrive_is_no_probe_and_no_fence() {
     assert_in_order(&world, 0);
 }
 
+/// However many packets came before, one that may not arrive is no fence while there are others.
+#[test]
+fn a_packet_that_suits_is_waited_for() {
+    let mut world = World::new(2, 16);
+    world.receive(0, 250);
+    world.around.run_ordinary(250);
+    world.around.packets.strays = true;
+    world.receive(0, 250);
+    assert!(kinds(&world).iter().all(|kind| *kind == Kind::None));
+    world.around.packets.strays = false;
+    world.receive(0, 1);
+    assert_eq!(kinds(&world).last(), Some(&Kind::Fence));
+    world.settle();
+    assert_in_order(&world, 0);
+}
+
 #[test]
 fn a_flow_of_nothing_else_is_split_all_the_same() {
     let mut world = World::new(2, 16);
