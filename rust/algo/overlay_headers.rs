@@ -39,24 +39,30 @@ pub fn overlay_header_bytes(eth_proto: u16, packet: &[u8]) -> Option<usize> {
 
 /// Returns whether a packet of `len` bytes, of which `packet` has the first, may be data for a socket.
 ///
-/// Segments that open, acknowledge or close a connection are not. Other packets may be, as far as can be told.
+/// Segments that open, acknowledge or close a connection are not, nor is what an overlay carries besides UDP and TCP: who
+/// asks for neighbours, or answers, does so in the same outer flow. Other packets may be, as far as can be told.
 pub fn may_be_data(eth_proto: u16, packet: &[u8], len: usize) -> bool {
     let Some(headers) = overlay(eth_proto, packet) else {
-        return true;
+        return vxlan_frame(eth_proto, packet).is_none();
     };
-    headers
-        .tcp_flags
-        .is_none_or(|flags| flags & TCP_SYN == 0 && len > headers.bytes)
+    match (headers.protocol, headers.tcp_flags) {
+        (_, Some(flags)) => flags & TCP_SYN == 0 && len > headers.bytes,
+        // What follows in a later fragment is not told.
+        (protocol, None) => protocol.is_none_or(|protocol| protocol == IPPROTO_UDP),
+    }
 }
 
 /// What a VXLAN packet begins with.
 struct Headers {
     bytes: usize,
+    /// What the inner IP header says to follow; nothing in a fragment that is not the first.
+    protocol: Option<u8>,
     tcp_flags: Option<u8>,
 }
 
+/// Returns the Ethernet frame that a VXLAN packet carries.
 #[inline]
-fn overlay(eth_proto: u16, packet: &[u8]) -> Option<Headers> {
+fn vxlan_frame(eth_proto: u16, packet: &[u8]) -> Option<&[u8]> {
     let (outer, protocol) = ip(eth_proto, packet)?;
     if protocol != Some(IPPROTO_UDP) {
         return None;
@@ -65,7 +71,12 @@ fn overlay(eth_proto: u16, packet: &[u8]) -> Option<Headers> {
     if vxlan.first_chunk()? != &VXLAN_START {
         return None;
     }
-    let frame = vxlan.get(VXLAN_SIZE..)?;
+    vxlan.get(VXLAN_SIZE..)
+}
+
+#[inline]
+fn overlay(eth_proto: u16, packet: &[u8]) -> Option<Headers> {
+    let frame = vxlan_frame(eth_proto, packet)?;
     let eth_proto = u16::from_be_bytes(*frame.get(ETHERNET_TYPE_AT..)?.first_chunk()?);
     let inner = frame.get(ETHERNET_SIZE..)?;
     let (bytes, protocol) = ip(eth_proto, inner)?;
@@ -82,6 +93,7 @@ fn overlay(eth_proto: u16, packet: &[u8]) -> Option<Headers> {
     Some(Headers {
         // What is left tells where it begins, without a sum that could overflow.
         bytes: packet.len().checked_sub(payload.get(l4..)?.len())?,
+        protocol,
         tcp_flags,
     })
 }

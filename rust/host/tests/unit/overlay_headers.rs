@@ -188,16 +188,44 @@ proptest! {
     }
 }
 
+const PLAIN: Inner = Inner {
+    is_ipv6: false,
+    is_tcp: false,
+    fragment: None,
+    tcp_options: false,
+    syn: false,
+};
+
+/// Who looks for neighbours or routers, or joins a group, says so in the outer flow of the data; it ends at no socket of a
+/// program.
+#[test]
+fn what_is_neither_udp_nor_tcp_is_no_data() {
+    // Where the type of the inner frame and the inner protocol are.
+    const TYPE_AT: usize = 20 + 8 + 8 + 12;
+    for is_ipv6 in [false, true] {
+        let (eth_proto, packet, _) = overlay(false, Inner { is_ipv6, ..PLAIN });
+        let protocol_at = TYPE_AT + 2 + if is_ipv6 { 6 } else { 9 };
+        assert_eq!(packet[protocol_at], IpNumber::UDP.0);
+        assert!(may_be_data(eth_proto, &packet, packet.len()));
+        // ICMP; hop-by-hop options, in front of MLD; ICMPv6.
+        for protocol in [1, 0, 58] {
+            let mut other = packet.clone();
+            other[protocol_at] = protocol;
+            assert!(!may_be_data(eth_proto, &other, other.len()), "{protocol}");
+        }
+        let mut arp = packet.clone();
+        arp[TYPE_AT..TYPE_AT + 2].copy_from_slice(&[0x08, 0x06]);
+        assert!(!may_be_data(eth_proto, &arp, arp.len()));
+        // No VXLAN: nothing is known of it.
+        let mut plain = packet;
+        plain[20 + 8] = 0;
+        assert!(may_be_data(eth_proto, &plain, plain.len()));
+    }
+}
+
 #[test]
 fn only_vxlan_is_known() {
-    let inner = Inner {
-        is_ipv6: false,
-        is_tcp: false,
-        fragment: None,
-        tcp_options: false,
-        syn: false,
-    };
-    let (eth_proto, packet, _) = overlay(false, inner);
+    let (eth_proto, packet, _) = overlay(false, PLAIN);
     // Not UDP outside; no network identifier; nothing in Ethernet.
     for (at, byte) in [(9, 47), (28, 0), (48, 0x06)] {
         let mut other = packet.clone();
