@@ -45,7 +45,12 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 fn rehash(rig: &Rig) -> Result<Outcome> {
-    let (plan, knobs) = (rig.tcp_plan(), Knobs::default());
+    let plan = rig.tcp_plan();
+    let knobs = Knobs {
+        // So small that the lanes' shares can be told from what one batch more of each flow makes.
+        batch_pkts: 64,
+        ..Knobs::default()
+    };
     // The sender as it is: it shall lose its patience. Only that it would try then with new data, out of order.
     rig.prepare_network(plan.outer, &knobs)?;
     netns::within(CLIENT, || topology::sysctl("net/ipv4/tcp_frto", "0"))?;
