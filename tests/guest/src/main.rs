@@ -21,6 +21,7 @@ mod init;
 mod ledger;
 mod mflow;
 mod netns;
+mod nft;
 mod outcome;
 mod page_pool;
 mod proc_net;

@@ -24,6 +24,18 @@ pub(crate) const QUIET: [&str; 8] = [
     "RetransSegs",
 ];
 
+/// Returns how much a counter of [`QUIET`] has grown, without the segments of handshakes that were sent again.
+///
+/// A handshake begins anew after a second without an answer, and an emulated CPU can be away for longer. Nothing that
+/// mflow splits takes part in it: flows are split when they have sent much.
+pub(crate) fn noise(added: &BTreeMap<String, u64>, name: &str) -> u64 {
+    let count = |name: &str| added.get(name).copied().unwrap_or(0);
+    match name {
+        "RetransSegs" => count(name).saturating_sub(count("TCPSynRetrans")),
+        _ => count(name),
+    }
+}
+
 /// The TCP counters of the client and the container, added up.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counters(BTreeMap<String, u64>);
@@ -75,6 +87,18 @@ pub(crate) fn add(sums: &mut BTreeMap<String, u64>, text: &str, prefix: &str) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_handshake_that_begins_anew_is_no_noise() {
+        let added = BTreeMap::from([
+            ("RetransSegs".to_owned(), 3),
+            ("TCPSynRetrans".to_owned(), 2),
+            ("TCPOFOQueue".to_owned(), 5),
+        ]);
+        assert_eq!(noise(&added, "RetransSegs"), 1);
+        assert_eq!(noise(&added, "TCPOFOQueue"), 5);
+        assert_eq!(noise(&added, "TCPRcvQDrop"), 0);
+    }
 
     #[test]
     fn lines_of_two_namespaces_are_added_up() {

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure, Context as _, Result};
 
-use super::counters::Counters;
+use super::counters::{noise, Counters};
 use super::reader::Style;
 use super::readers::Readers;
 use super::writer::{Writers, Writing};
@@ -142,7 +142,6 @@ impl Mark {
         let seconds = self.time.elapsed().as_secs_f64();
         let frames = nic_packets()?.saturating_sub(self.frames);
         let tcp = Counters::read()?.since(counters);
-        let count = |name: &str| tcp.get(name).copied().unwrap_or(0);
         let mflow = match (&self.stats, mflow::loaded()) {
             (Some(before), true) => Stats::read()?.since(before),
             _ => Default::default(),
@@ -150,8 +149,8 @@ impl Mark {
         Ok(Outcome {
             sent: frames,
             delivered: frames,
-            lost: count("RetransSegs"),
-            reordered: count("TCPOFOQueue"),
+            lost: noise(&tcp, "RetransSegs"),
+            reordered: noise(&tcp, "TCPOFOQueue"),
             // CAST: packets per second.
             offered_per_s: (frames as f64 / seconds.max(1e-3)) as u64,
             frames,

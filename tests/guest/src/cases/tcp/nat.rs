@@ -12,7 +12,7 @@ use crate::outcome::Outcome;
 use crate::rig::Rig;
 use crate::tcp::stream::Plan;
 use crate::topology::{CLIENT, CONTAINER};
-use crate::{command, netns};
+use crate::{netns, nft};
 
 /// What the client adds to the port of the server, and the container takes off again.
 const PORT_SHIFT: u16 = 1_000;
@@ -50,17 +50,12 @@ fn translated(rig: &Rig) -> Result<Outcome> {
         ..rig.tcp_plan()
     };
     rig.prepare_tcp(&plan, &knobs)?;
-    nft(CONTAINER, CONTAINER_RULES)?;
-    nft(CLIENT, CLIENT_RULES)?;
+    nft::add(CONTAINER, CONTAINER_RULES)?;
+    nft::add(CLIENT, CLIENT_RULES)?;
     let outcome = rig.strict_tcp_here(&plan, &knobs, |_| require_tracked());
     // Also after a failure; those of the container go with it.
-    nft(CLIENT, "flush ruleset")?;
+    nft::flush(CLIENT)?;
     outcome
-}
-
-/// Gives rules to the packet filter of a namespace.
-pub(super) fn nft(namespace: &str, rules: &str) -> Result<()> {
-    command::run_with_input(&format!("ip netns exec {namespace} nft -f -"), rules).map(drop)
 }
 
 /// Nobody listens on the port that the client connects to, so the stream tells of translation; this of tracking.

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use anyhow::{ensure, Context as _, Result};
 
-use super::nat::nft;
 use crate::cases::{Case, Run};
 use crate::mflow::{self, Knobs};
 use crate::outcome::Outcome;
@@ -15,7 +14,7 @@ use crate::rig::{self, Rig};
 use crate::tcp::counters::Counters;
 use crate::tcp::stream;
 use crate::topology::{self, CLIENT};
-use crate::{command, netns};
+use crate::{command, netns, nft};
 
 const ROUNDS: u64 = 3;
 /// With the wire as it should be.
@@ -54,7 +53,7 @@ fn rehash(rig: &Rig) -> Result<Outcome> {
     // The sender as it is: it shall lose its patience. Only that it would try then with new data, out of order.
     rig.prepare_network(plan.outer, &knobs)?;
     netns::within(CLIENT, || topology::sysctl("net/ipv4/tcp_frto", "0"))?;
-    nft(CLIENT, OUTER_PORTS)?;
+    nft::add(CLIENT, OUTER_PORTS)?;
     let outcome = stream::measure(&plan, |live| {
         for _ in 0..ROUNDS {
             live.flow_for(PAUSE)?;
@@ -71,7 +70,7 @@ fn rehash(rig: &Rig) -> Result<Outcome> {
     });
     let ports = outer_ports();
     // Also after a failure.
-    nft(CLIENT, "flush ruleset")?;
+    nft::flush(CLIENT)?;
     let ports = ports?;
     outcome?.judge(|outcome| {
         ensure!(
