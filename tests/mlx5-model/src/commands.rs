@@ -14,8 +14,8 @@ pub(crate) const ANNOUNCED: u8 = 5 << 4 | 6;
 const MAILBOX_DATA: usize = 512;
 /// Where a mailbox names the next one.
 const MAILBOX_NEXT: u64 = 560;
-/// No command is longer.
-const MOST_BYTES: usize = 1 << 16;
+/// No command is longer: the largest is a memory key with the translations of a ring of receive buffers.
+const MOST_BYTES: usize = 1 << 21;
 /// The only transport.
 const TRANSPORT: u8 = 7;
 
@@ -33,17 +33,26 @@ pub(crate) struct Command {
     pub(crate) output_bytes: usize,
 }
 
+/// What is in an entry.
+pub(crate) enum Read {
+    Command(Command),
+    /// Something that cannot be delivered, which the entry says now.
+    Refused,
+    /// The machine has no such memory.
+    Gone,
+}
+
 impl Command {
-    /// Reads entry `index`; one that cannot be delivered is answered, and none is returned.
-    pub(crate) fn read(bus: &mut dyn Bus, queue: u64, index: u32) -> Option<Self> {
+    /// Reads entry `index`; one that cannot be delivered is answered.
+    pub(crate) fn read(bus: &mut dyn Bus, queue: u64, index: u32) -> Read {
         let address = queue.wrapping_add(u64::from(index) * ENTRY_BYTES);
         match Self::try_read(bus, address) {
-            Ok(Ok(command)) => Some(command),
+            Ok(Ok(command)) => Read::Command(command),
             Ok(Err(delivery)) => {
-                let _gone = bus.dma_write(address + 63, &[delivery]);
-                None
+                let _gone = bus.dma_write(address.wrapping_add(63), &[delivery]);
+                Read::Refused
             }
-            Err(_) => None,
+            Err(_) => Read::Gone,
         }
     }
 
@@ -85,14 +94,14 @@ impl Command {
         } else {
             BAD_POINTER
         };
-        let _gone = bus.dma_write(self.address + 63, &[delivery]);
+        let _gone = bus.dma_write(self.address.wrapping_add(63), &[delivery]);
     }
 
     fn try_answer(&self, bus: &mut dyn Bus, output: &[u8]) -> Result<(), BusError> {
         let mut first = [0; 16];
         let inline = output.len().min(16);
         first[..inline].copy_from_slice(&output[..inline]);
-        bus.dma_write(self.address + 32, &first)?;
+        bus.dma_write(self.address.wrapping_add(32), &first)?;
         let mut mailbox = self.output_at;
         let mut next = [0; 8];
         for part in output[inline..].chunks(MAILBOX_DATA) {

@@ -6,12 +6,15 @@
 //! places between are left to the driver. The hash of all frames but the first is lost: the small entries hold a checksum.
 
 use crate::field::{be16, be32, put};
+use crate::status::Status;
 
 /// How many small entries fit into one full one.
 const PER_BLOCK: usize = 8;
 /// A card stops sooner or later; the driver does not depend on when.
 const MOST: usize = 64;
-/// Small entries hold the first stride, too.
+/// Small entries hold a checksum.
+const WITHOUT_STRIDE: u32 = 1;
+/// They hold the first stride, too.
 const WITH_STRIDE: u32 = 3;
 
 /// Completions of one kind, collected to be written together.
@@ -33,12 +36,16 @@ pub(crate) struct Entries {
 }
 
 impl Session {
-    pub(crate) fn new(format: u32) -> Self {
-        Self {
+    /// Returns a session of small entries in one of the formats that the model knows: with a checksum each.
+    pub(crate) fn new(format: u32) -> Result<Self, Status> {
+        if !matches!(format, WITHOUT_STRIDE | WITH_STRIDE) {
+            return Err(Status::BadParameter);
+        }
+        Ok(Self {
             with_stride: format == WITH_STRIDE,
             entries: Entries::default(),
             next_counter: 0,
-        }
+        })
     }
 
     pub(crate) fn len(&self) -> u32 {
@@ -123,7 +130,7 @@ mod tests {
 
     #[test]
     fn only_a_gapless_run_of_one_kind_is_joined() {
-        let mut session = Session::new(1);
+        let mut session = Session::new(1).unwrap();
         session.push(&entry(7, 60, 1));
         assert!(session.takes(&entry(8, 1500, 1)));
         assert!(!session.takes(&entry(9, 60, 1)));
@@ -131,14 +138,14 @@ mod tests {
         let mut error = entry(8, 60, 1);
         error[63] = 0xe0;
         assert!(!session.takes(&error));
-        let mut strides = Session::new(3);
+        let mut strides = Session::new(3).unwrap();
         strides.push(&entry(7, 2 << 16 | 3000, 1));
         assert!(strides.takes(&entry(9, 60, 1)));
     }
 
     #[test]
     fn small_entries_take_the_places_the_driver_looks_at() {
-        let mut session = Session::new(1);
+        let mut session = Session::new(1).unwrap();
         for counter in 0..20 {
             session.push(&entry(counter, 100 + u32::from(counter), 1));
         }

@@ -89,6 +89,8 @@ pub struct Device {
     pub(crate) transport_domains: Objects<()>,
     pub(crate) send_interfaces: Objects<()>,
     pub(crate) unknown_commands: u64,
+    /// Objects that a driver has not taken back before it said that it was done.
+    left_behind: usize,
     pub(crate) faults: Faults,
     /// Where the driver keeps its commands.
     pub(crate) command_queue: u64,
@@ -124,6 +126,7 @@ impl Device {
             transport_domains: all(),
             send_interfaces: all(),
             unknown_commands: 0,
+            left_behind: 0,
             faults: Faults::default(),
             command_queue: 0,
             health_counter: 0,
@@ -141,7 +144,13 @@ impl Device {
         self.journal = journal;
     }
 
-    /// Forgets all objects: the driver is done with the card.
+    /// The driver is done with the card, and has taken back what it made.
+    pub(crate) fn tear_down(&mut self) {
+        self.left_behind += self.objects();
+        self.forget_objects();
+    }
+
+    /// Forgets all objects, as a card does that begins anew.
     pub(crate) fn forget_objects(&mut self) {
         let fresh = Self::new(self.config.clone());
         let old = std::mem::replace(self, fresh);
@@ -151,6 +160,9 @@ impl Device {
         self.journal = old.journal;
         self.faults = old.faults;
         self.unknown_commands = old.unknown_commands;
+        self.left_behind = old.left_behind;
+        self.events.lost_events = old.events.lost_events;
+        self.events.lost_completions = old.events.lost_completions;
     }
 
     /// Keeps a record of commands, for [`Device::take_journal`].
@@ -171,6 +183,11 @@ impl Device {
         (self.port.sent, self.port.received)
     }
 
+    /// Returns how many objects drivers have not taken back when they tore the card down; none, if they are good.
+    pub fn left_behind(&self) -> usize {
+        self.left_behind
+    }
+
     /// Returns how many objects there are; none once a driver has cleaned up.
     pub fn objects(&self) -> usize {
         self.events.event_queues.len()
@@ -179,11 +196,23 @@ impl Device {
             + self.send_queues.len()
             + self.tirs.len()
             + self.queue_tables.len()
+            + self.keys.len()
+            + self.steering.len()
+            + self.counter_sets.len()
+            + self.doorbell_pages.len()
+            + self.protection_domains.len()
+            + self.transport_domains.len()
+            + self.send_interfaces.len()
     }
 
     /// Returns how many events and completions found no room.
     pub fn lost(&self) -> u64 {
         self.events.lost_events + self.events.lost_completions
+    }
+
+    /// Returns whether it does nothing, by a fault.
+    pub fn is_idle(&self) -> bool {
+        self.faults.idle()
     }
 
     /// Returns the number of commands the model does not know.
@@ -226,7 +255,7 @@ impl Device {
                 queue.fail(bus, &mut self.events, number, syndrome::PROTECTION);
             }
             let mut counted = Counted::new(bus, &mut self.port);
-            let (count, _left) = queue.run(
+            let count = queue.run(
                 &mut counted,
                 &mut self.keys,
                 &mut self.events,
@@ -296,7 +325,9 @@ impl Device {
             self.overtaken = Some((frame.to_vec(), bus.now_ns()));
             return Receive::Taken;
         }
-        let stripped = headers.tag.filter(|_| !queue.keeps_tags).map(|_| {
+        // Service tags are left to the driver.
+        let taken_out = headers.tag.filter(|tag| !tag.service && !queue.keeps_tags);
+        let stripped = taken_out.map(|_| {
             let mut frame = frame.to_vec();
             strip_tag(&mut frame);
             frame
@@ -313,7 +344,7 @@ impl Device {
             Some(bare) => Received {
                 frame: bare,
                 headers: Headers::parse(bare),
-                tag: headers.tag,
+                tag: taken_out,
                 hash,
                 flow_tag,
                 late,

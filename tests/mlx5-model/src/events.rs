@@ -120,6 +120,11 @@ impl Events {
         self.event_queues.get(event_queue)?;
         // Of a 128-byte element, only the second half is used.
         let log_element = if cqc::CQE_SZ.get(context) == 0 { 6 } else { 7 };
+        let session = if cqc::CQE_COMP_EN.is_set(context) {
+            Some(Session::new(cqc::MINI_CQE_RES_FORMAT.get32(context))?)
+        } else {
+            None
+        };
         self.completion_queues.add(CompletionQueue {
             ring: Ring::new(
                 create_cq_in::PAS.of(input),
@@ -133,9 +138,7 @@ impl Events {
             producer: 0,
             armed: false,
             fresh: false,
-            session: cqc::CQE_COMP_EN
-                .is_set(context)
-                .then(|| Session::new(cqc::MINI_CQE_RES_FORMAT.get32(context))),
+            session,
         })
     }
 

@@ -2,7 +2,6 @@
 
 //! What each command does.
 
-use crate::bus::Bus;
 use crate::capabilities;
 use crate::commands::ending;
 use crate::device::{Device, Tir};
@@ -29,14 +28,9 @@ const MOST_TABLE_ENTRIES: u64 = 256;
 
 impl Device {
     /// Carries out a command and returns its output.
-    pub(crate) fn execute(
-        &mut self,
-        bus: &mut dyn Bus,
-        input: &[u8],
-        output_bytes: usize,
-    ) -> Vec<u8> {
+    pub(crate) fn execute(&mut self, input: &[u8], output_bytes: usize) -> Vec<u8> {
         let mut output = ending(Status::Ok, output_bytes);
-        match self.try_execute(bus, input, &mut output) {
+        match self.try_execute(input, &mut output) {
             Ok(()) => {}
             Err(status) => output = ending(status, output_bytes),
         }
@@ -44,12 +38,7 @@ impl Device {
         output
     }
 
-    fn try_execute(
-        &mut self,
-        bus: &mut dyn Bus,
-        input: &[u8],
-        output: &mut [u8],
-    ) -> Result<(), Status> {
+    fn try_execute(&mut self, input: &[u8], output: &mut [u8]) -> Result<(), Status> {
         if input.len() < 8 {
             return Err(Status::BadInputLength);
         }
@@ -64,7 +53,7 @@ impl Device {
             | op::QUERY_ADAPTER => None,
             op::MODIFY_VPORT_STATE | op::SET_DRIVER_VERSION | op::MODIFY_TIS => None,
             op::TEARDOWN_HCA | op::DISABLE_HCA => {
-                self.forget_objects();
+                self.tear_down();
                 None
             }
             op::QUERY_ISSI => {
@@ -110,7 +99,7 @@ impl Device {
                 query_q_counter_out::OUT_OF_BUFFER.set(output, count);
                 None
             }
-            command => return self.execute_queues(bus, command, number, input, output),
+            command => return self.execute_queues(command, number, input, output),
         };
         if let Some(created) = created {
             NUMBER.set(output, u64::from(created));
@@ -121,7 +110,6 @@ impl Device {
     /// Commands about queues and what leads to them.
     fn execute_queues(
         &mut self,
-        bus: &mut dyn Bus,
         command: u16,
         number: u32,
         input: &[u8],
@@ -213,7 +201,7 @@ impl Device {
                 None
             }
             op::DESTROY_TIR => self.tirs.remove(number).map(|_| None)?,
-            _ => return self.execute_steering(bus, command, input, output),
+            _ => return self.execute_steering(command, input, output),
         };
         if let Some(created) = created {
             NUMBER.set(output, u64::from(created));
@@ -224,7 +212,6 @@ impl Device {
     /// Commands about flow tables; and all that are not known.
     fn execute_steering(
         &mut self,
-        bus: &mut dyn Bus,
         command: u16,
         input: &[u8],
         output: &mut [u8],
@@ -238,7 +225,6 @@ impl Device {
             op::SET_FLOW_TABLE_ENTRY => return self.steering.set_rule(input),
             op::DELETE_FLOW_TABLE_ENTRY => return self.steering.delete_rule(input),
             _ => {
-                let _now = bus.now_ns();
                 self.unknown_commands += 1;
                 // Out of strict mode, what is not known is taken for done.
                 return if self.config.strict {

@@ -5,7 +5,7 @@
 //! Read in this order: [`bus`] (all it needs from the world), [`device`] (the way of a frame) and
 //! [`registers`], then
 //! `commands` and `execute` (the command interface), `events` (how the driver is told), `receive` and `transmit` (queues),
-//! `steering` and [`rss`] (which queue), [`server`] (how QEMU is attached).
+//! `steering` and [`rss`] (which queue), `server` (how QEMU is attached).
 
 #![forbid(unsafe_code)]
 
@@ -31,6 +31,7 @@ pub mod registers;
 mod ring;
 pub mod rss;
 mod segment;
+#[cfg(feature = "server")]
 pub mod server;
 mod status;
 mod steering;

@@ -12,7 +12,8 @@ const PHYSICAL: u64 = 0;
 const TRANSLATED: u64 = 1;
 /// Eight bytes per translation; no key of a network driver has more.
 const MOST_ENTRIES: usize = 1 << 21;
-const PAGE: u64 = 4096;
+const LOG_PAGE: u64 = 12;
+const PAGE: u64 = 1 << LOG_PAGE;
 /// Low bits of a translation are rights.
 const RIGHTS: u64 = 7;
 
@@ -44,6 +45,11 @@ impl MemoryKeys {
         Self(Objects::new(0x100, 0xff_ffff))
     }
 
+    /// Returns how many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// CREATE_MKEY; returns the upper 24 bits of the key.
     pub(crate) fn create(&mut self, input: &[u8]) -> Result<u32, Status> {
         let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.of(input);
@@ -51,6 +57,10 @@ impl MemoryKeys {
         {
             PHYSICAL => None,
             TRANSLATED => {
+                // Pages of another size are nothing that the model knows.
+                if mkc::LOG_PAGE_SIZE.get(context) != LOG_PAGE {
+                    return Err(Status::BadParameter);
+                }
                 let octowords = |count: u32| {
                     usize::try_from(count)
                         .unwrap_or(usize::MAX)
@@ -180,6 +190,7 @@ mod tests {
         mkc::ACCESS_MODE_1_0.set(context, mode);
         mkc::MKEY_7_0.set(context, 0x5a);
         mkc::TRANSLATIONS_OCTWORD_SIZE.set(context, octowords);
+        mkc::LOG_PAGE_SIZE.set(context, LOG_PAGE);
         keys.create(&input).map(|number| number << 8 | 0x5a)
     }
 

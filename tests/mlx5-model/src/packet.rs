@@ -81,7 +81,8 @@ impl Headers {
         let mut ether_type = be16(frame, at);
         // Two tags at most.
         for _ in 0..2 {
-            if ether_type != CUSTOMER_TAG && ether_type != SERVICE_TAG {
+            let is_tag = matches!(ether_type, CUSTOMER_TAG | SERVICE_TAG);
+            if !is_tag || frame.len() < at + TAG_BYTES {
                 break;
             }
             tag = tag.or(Some(Tag {

@@ -8,7 +8,7 @@ use crate::events::Events;
 use crate::field::{be16, be32, be64, put};
 use crate::layout::{create_rq_in, rqc, wq};
 use crate::memory_keys::{Denied, MemoryKeys};
-use crate::packet::{Headers, Tag, TCP};
+use crate::packet::{Headers, Tag, LINK_BYTES, TCP};
 use crate::ring::Ring;
 use crate::rss::Hash;
 use crate::status::Status;
@@ -259,7 +259,7 @@ impl ReceiveQueue {
         keys: &MemoryKeys,
         events: &mut Events,
         frame: &[u8],
-        mut left: u16,
+        left: u16,
     ) -> Result<Option<Place>, u8> {
         let Kind::Striding {
             stride_bytes,
@@ -292,7 +292,6 @@ impl ReceiveQueue {
             if left == 0 {
                 return Ok(None);
             }
-            left -= 1;
             let mut entry = [0; 32];
             self.ring
                 .read(bus, u32::from(*next), &mut entry)
@@ -306,7 +305,6 @@ impl ReceiveQueue {
             *next = be16(&entry, 2);
             self.counter = self.counter.wrapping_add(1);
         }
-        let _unused = left;
         let Some(place) = current else {
             return Ok(None);
         };
@@ -400,7 +398,12 @@ fn completion(number: u32, received: &Received<'_>, place: &Place) -> [u8; 64] {
     let mut entry = place.completion(frame.len() as u32);
     put(&mut entry, 12, &received.hash.value.to_be_bytes());
     entry[16] = received.hash.kind;
-    let sum = checksum::sum(frame.get(14..).unwrap_or_default());
+    // Of the Internet packet alone: the driver adds tags in front of it and padding behind it.
+    let summed = match received.headers.ip {
+        Some(ip) => ip.at..ip.end,
+        None => LINK_BYTES..frame.len(),
+    };
+    let sum = checksum::sum(frame.get(summed).unwrap_or_default());
     put(&mut entry, 20, &sum.to_be_bytes());
     put(&mut entry, 24, &number.to_be_bytes());
     if let Some(ip) = received.headers.ip {

@@ -3,7 +3,7 @@
 //! The card's registers and doorbells, and the commands that a doorbell starts.
 
 use crate::bus::Bus;
-use crate::commands::{Command, ANNOUNCED};
+use crate::commands::{Command, Read, ANNOUNCED};
 use crate::device::{Device, Done};
 use crate::events::{completion_doorbell_of, event};
 use crate::field::{be16, be32};
@@ -143,10 +143,15 @@ impl Device {
             // The event queue that takes the answer has to exist before and after: the command that creates or
             // destroys it is polled for.
             let before = self.events.queue_of(event::COMMAND);
-            let Some(command) = Command::read(bus, self.command_queue, index) else {
-                continue;
+            let command = match Command::read(bus, self.command_queue, index) {
+                Read::Command(command) => command,
+                Read::Refused => {
+                    self.tell_command(bus, index);
+                    continue;
+                }
+                Read::Gone => continue,
             };
-            let output = self.execute(bus, &command.input, command.output_bytes);
+            let output = self.execute(&command.input, command.output_bytes);
             command.answer(bus, &output);
             if let Some(journal) = &mut self.journal {
                 let name = command_name(be16(&command.input, 0));
@@ -157,9 +162,13 @@ impl Device {
                 });
             }
             if before.is_some() && before == self.events.queue_of(event::COMMAND) {
-                self.events
-                    .tell(bus, event::COMMAND, 0, &(1_u32 << index).to_be_bytes());
+                self.tell_command(bus, index);
             }
         }
+    }
+
+    fn tell_command(&mut self, bus: &mut dyn Bus, index: u32) {
+        self.events
+            .tell(bus, event::COMMAND, 0, &(1_u32 << index).to_be_bytes());
     }
 }

@@ -88,7 +88,9 @@ impl Ring {
         let page = usize::try_from(byte >> self.log_page)
             .ok()
             .and_then(|page| self.pages.get(page));
-        page.copied().unwrap_or(0) + (byte & ((1 << self.log_page) - 1))
+        page.copied()
+            .unwrap_or(0)
+            .wrapping_add(byte & ((1 << self.log_page) - 1))
     }
 
     /// Reads an element's first bytes.
@@ -108,9 +110,10 @@ impl Ring {
         counter: u32,
         element: &[u8; 64],
     ) -> Result<(), BusError> {
-        let address = self.address(counter) + self.element_bytes() as u64 - 64;
+        let skipped = self.element_bytes() as u64 - 64;
+        let address = self.address(counter).wrapping_add(skipped);
         bus.dma_write(address, &element[..63])?;
-        bus.dma_write(address + 63, &element[63..])
+        bus.dma_write(address.wrapping_add(63), &element[63..])
     }
 }
 

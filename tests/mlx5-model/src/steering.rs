@@ -81,6 +81,11 @@ pub(crate) struct Steering {
 }
 
 impl Steering {
+    /// Returns how many tables there are.
+    pub(crate) fn len(&self) -> usize {
+        self.tables.len()
+    }
+
     pub(crate) fn new() -> Self {
         Self {
             tables: Objects::new(1, 0xff_ffff),

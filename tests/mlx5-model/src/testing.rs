@@ -15,6 +15,8 @@ pub struct Machine {
     pub frames: Vec<Vec<u8>>,
     /// The time.
     pub now_ns: u64,
+    /// Whether what is above the memory is the same memory again.
+    pub repeats: bool,
 }
 
 impl Machine {
@@ -28,7 +30,10 @@ impl Machine {
 
     fn range(&self, address: u64, bytes: usize) -> Result<std::ops::Range<usize>, BusError> {
         let error = BusError { address, bytes };
-        let start = usize::try_from(address).map_err(|_| error)?;
+        let mut start = usize::try_from(address).map_err(|_| error)?;
+        if self.repeats {
+            start %= self.memory.len();
+        }
         let end = start
             .checked_add(bytes)
             .filter(|end| *end <= self.memory.len())

@@ -78,7 +78,7 @@ impl SendQueue {
             completion_queue,
             rung: false,
             ring,
-            record: wq::DBR_ADDR.get(work) + 4,
+            record: wq::DBR_ADDR.get(work).wrapping_add(4),
             counter: 0,
         })
     }
@@ -105,7 +105,9 @@ impl SendQueue {
             && matches!(control[3], op::SEND | op::LSO)
     }
 
-    /// Works off entries until `frames` frames have been sent; returns how many there were, and whether some are left.
+    /// Works off the entries that are there until `frames` frames have been sent; returns how many there were.
+    ///
+    /// Entries that come meanwhile have a doorbell of their own, so that no driver can keep the card here.
     pub(crate) fn run(
         &mut self,
         bus: &mut dyn Bus,
@@ -113,42 +115,44 @@ impl SendQueue {
         events: &mut Events,
         number: u32,
         frames: usize,
-    ) -> (usize, bool) {
+    ) -> usize {
         let mut sent = 0;
+        let Ok(written) = read_be32(bus, self.record) else {
+            self.fail(bus, events, number, syndrome::PROTECTION);
+            self.rung = false;
+            return sent;
+        };
         loop {
-            let Ok(written) = read_be32(bus, self.record) else {
-                self.fail(bus, events, number, syndrome::PROTECTION);
-                self.rung = false;
-                return (sent, false);
-            };
             // CAST: the counter has 16 bits.
             let left = (written as u16).wrapping_sub(self.counter);
             if left == 0 || u32::from(left) > self.ring.elements() || self.state == State::Reset {
                 self.rung = false;
-                return (sent, false);
+                return sent;
             }
             if !events.has_room(bus, self.completion_queue, 1) {
-                return (sent, true);
+                return sent;
             }
             if self.state == State::Error {
                 self.fail(bus, events, number, syndrome::FLUSHED);
                 continue;
             }
-            match self.step(bus, keys, events, number, frames.saturating_sub(sent)) {
+            let most = frames.saturating_sub(sent);
+            match self.step(bus, keys, events, number, left, most) {
                 Ok(Some(count)) => sent += count,
-                Ok(None) => return (sent, true),
+                Ok(None) => return sent,
                 Err(why) => self.fail(bus, events, number, why),
             }
         }
     }
 
-    /// Works off one entry; returns how many frames it was, or none if it has to wait.
+    /// Works off one entry of `left` blocks at most; returns how many frames it was, or none if it has to wait.
     fn step(
         &mut self,
         bus: &mut dyn Bus,
         keys: &mut MemoryKeys,
         events: &mut Events,
         number: u32,
+        left: u16,
         frames: usize,
     ) -> Result<Option<usize>, u8> {
         let mut entry = vec![0; BLOCK];
@@ -163,7 +167,7 @@ impl SendQueue {
         if matches!(operation, op::SEND | op::LSO) && frames == 0 {
             return Ok(None);
         }
-        if blocks > MOST_BLOCKS {
+        if blocks > usize::from(left).min(MOST_BLOCKS) {
             return Err(syndrome::LENGTH);
         }
         entry.resize(blocks * BLOCK, 0);
@@ -221,8 +225,14 @@ impl SendQueue {
             .ring
             .read(bus, u32::from(self.counter), &mut control)
             .is_ok();
+        // One that says it is longer than what was written ends with that, or the counter would never meet the driver's.
+        let left = read_be32(bus, self.record).map_or(1, |written| {
+            // CAST: the counter has 16 bits.
+            usize::from((written as u16).wrapping_sub(self.counter))
+        });
         let blocks = (usize::from(control[7] & 0x3f) * 16)
             .div_ceil(BLOCK)
+            .min(left)
             .clamp(1, MOST_BLOCKS);
         let operation = if known { control[3] } else { 0 };
         let mut entry = self.completion(REQUEST_ERROR, operation, number);

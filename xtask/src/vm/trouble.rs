@@ -72,6 +72,10 @@ const MARKERS: &[(&str, &str)] = &[
         "leak of a command resource",
         "a command of the ConnectX driver was not answered",
     ),
+    (
+        "hw csum failure",
+        "a card told a wrong checksum of what it received",
+    ),
     ("health compromised", "the ConnectX driver gave its card up"),
     ("list_add corruption", "memory corruption"),
     ("list_del corruption", "memory corruption"),

@@ -11,6 +11,7 @@
 
 use arbitrary::{Arbitrary, Unstructured};
 use mlx5_model::device::Config;
+use mlx5_model::faults::Fault;
 use mlx5_model::journal;
 use mlx5_model::layout::COMMANDS;
 
@@ -34,12 +35,18 @@ const MEMORY_BYTES: u32 = 1 << 20;
 /// What can be in a send queue: nothing, a change of a memory key, a frame, one to be cut.
 const OPERATIONS: [u8; 4] = [0x00, 0x25, 0x0a, 0x0e];
 const DOORBELL_BYTES: u64 = 4096;
+const SEND_DOORBELL: u64 = 0x800;
+/// The first send queue's number, and how many of them are rung.
+const FIRST_QUEUE: u32 = 0x100;
+const QUEUES: u32 = 16;
 
 /// What the guest does, and to which card.
 #[derive(Arbitrary, Debug)]
 struct Guest {
     striding: bool,
     compression: bool,
+    /// Its send queue is as large as can be, and all pages of it are the same.
+    endless: bool,
     /// Where it begins: with how many of the recorded commands, or with queues of its own.
     recorded: Option<Recorded>,
     actions: Vec<Action>,
@@ -87,8 +94,49 @@ enum Action {
         for_card: bool,
         bytes: Vec<u8>,
     },
+    /// To one of the send queues, whoever made it.
+    Ring {
+        queue: u8,
+    },
+    Fault(Wrong),
     Transmit,
     Flush,
+}
+
+/// A fault, and how often.
+#[derive(Arbitrary, Clone, Copy, Debug)]
+enum Wrong {
+    Link(bool),
+    NoBuffers(u8),
+    ReceiveError,
+    SendError,
+    Duplicate(u8),
+    Overtake(u8),
+    DuplicateEvents(u8),
+    LoseEvents(u8),
+    LoseInterrupts(u8),
+    Stalled(bool),
+    Health(u8),
+    Fatal,
+}
+
+impl From<Wrong> for Fault {
+    fn from(wrong: Wrong) -> Self {
+        match wrong {
+            Wrong::Link(up) => Self::Link(up),
+            Wrong::NoBuffers(count) => Self::NoBuffers(count.into()),
+            Wrong::ReceiveError => Self::ReceiveError,
+            Wrong::SendError => Self::SendError,
+            Wrong::Duplicate(count) => Self::Duplicate(count.into()),
+            Wrong::Overtake(count) => Self::Overtake(count.into()),
+            Wrong::DuplicateEvents(count) => Self::DuplicateEvents(count.into()),
+            Wrong::LoseEvents(count) => Self::LoseEvents(count.into()),
+            Wrong::LoseInterrupts(count) => Self::LoseInterrupts(count.into()),
+            Wrong::Stalled(stalled) => Self::Stalled(stalled),
+            Wrong::Health(syndrome) => Self::Health(syndrome),
+            Wrong::Fatal => Self::Fatal,
+        }
+    }
 }
 
 /// An entry of a send queue.
@@ -127,7 +175,7 @@ impl Entry {
             entry[11] = 8;
         }
         entry[20] = self.flags;
-        entry[24..26].copy_from_slice(&self.segment_bytes.to_be_bytes());
+        entry[22..24].copy_from_slice(&self.segment_bytes.to_be_bytes());
         let headers = &self.headers[..self.headers.len().min(200)];
         // CAST: at most 200.
         entry[28..30].copy_from_slice(&(headers.len() as u16).to_be_bytes());
@@ -197,7 +245,10 @@ impl Guest {
                 None
             }
             None => {
-                let path = driver.path(self.striding, self.compression);
+                let mut path = driver.path(self.striding, self.compression);
+                if self.endless {
+                    path.send = driver.endless_send_queue(path.completions.number);
+                }
                 driver.post(&path, ENTRIES);
                 Some(path)
             }
@@ -210,6 +261,8 @@ impl Guest {
 
 impl Recorded {
     fn run(&self, driver: &mut Driver, text: &str) {
+        // That driver had more memory.
+        driver.machine.repeats = true;
         let lines: Vec<_> = text.lines().filter(|line| line.starts_with("0 ")).collect();
         let count = 1 + usize::from(self.commands) % lines.len();
         let mut commands: Vec<_> = lines[..count]
@@ -284,6 +337,16 @@ impl Action {
                 frame.extend_from_slice(bytes);
                 driver.receive(&frame);
             }
+            Self::Ring { queue } => {
+                let number = FIRST_QUEUE + u32::from(*queue) % QUEUES;
+                let mut bell = [0; 8];
+                bell[4..].copy_from_slice(&(number << 8).to_be_bytes());
+                driver.write(DOORBELLS + SEND_DOORBELL, &bell);
+                driver.device.transmit(&mut driver.machine, 64);
+            }
+            Self::Fault(wrong) => {
+                driver.device.inject(&mut driver.machine, (*wrong).into());
+            }
             Self::Transmit => {
                 driver.device.transmit(&mut driver.machine, 64);
             }
@@ -299,7 +362,7 @@ fn send(driver: &mut Driver, path: &Path, entries: &[Entry]) {
     let mut counter = counter.map_or(0, u32::from_be_bytes);
     for entry in entries {
         for block in entry.blocks(path.key).chunks(BLOCK_BYTES) {
-            let at = path.send.memory + (counter % ENTRIES) as usize * BLOCK_BYTES;
+            let at = path.send.memory + (counter % path.send.entries) as usize * BLOCK_BYTES;
             driver.machine.memory[at..at + BLOCK_BYTES].copy_from_slice(block);
             counter = counter.wrapping_add(1);
         }

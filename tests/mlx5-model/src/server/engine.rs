@@ -2,8 +2,8 @@
 
 //! Moves frames: between cards 0 and 1, 2 and 3, and so on, and from the source to a card.
 //!
-//! The wire keeps order and loses nothing: a frame that finds no buffer waits, and holds up whoever sends to that card. That
-//! is what flow control on a real wire does; with `lossy`, such a frame is dropped.
+//! The wire keeps order: a frame that finds no buffer waits, and holds up whoever sends to that card. That is what flow control
+//! on a real wire does. After two seconds, or at once with `lossy`, such a frame is dropped.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::source::Source;
-use super::{lock, Shared, Slot};
+use super::{lock, LastBreath, Shared, Slot};
 use crate::device::Receive;
 
 /// Frames on a wire at the same time.
@@ -58,16 +58,19 @@ impl Engine {
             .collect();
         wires.push(wire(None, None));
         let (slots, moving) = (slots.to_vec(), engine.clone());
-        thread::spawn(move || loop {
-            let mut busy = false;
-            let mut waiting = false;
-            for wire in &mut wires {
-                busy |= wire.fill(&slots, &source);
-                busy |= wire.drain(&slots, lossy);
-                waiting |= !wire.frames.is_empty();
-            }
-            if !busy {
-                moving.rest(if waiting { RETRY } else { IDLE });
+        thread::spawn(move || {
+            let _ends_process = LastBreath;
+            loop {
+                let mut busy = false;
+                let mut waiting = false;
+                for wire in &mut wires {
+                    busy |= wire.fill(&slots, &source);
+                    busy |= wire.drain(&slots, lossy);
+                    waiting |= !wire.frames.is_empty();
+                }
+                if !busy {
+                    moving.rest(if waiting { RETRY } else { IDLE });
+                }
             }
         });
         engine
@@ -129,6 +132,11 @@ impl Wire {
         let before = self.frames.len();
         while let Some(frame) = self.frames.front() {
             if device.receive(guest, frame) == Receive::Wait {
+                if device.is_idle() {
+                    // No want of buffers: it goes on with this frame, however late.
+                    self.waiting_since = None;
+                    break;
+                }
                 let since = *self.waiting_since.get_or_insert_with(Instant::now);
                 if !lossy && since.elapsed() < PATIENCE {
                     break;

@@ -33,6 +33,9 @@ use crate::device::{Config, Device, Done};
 use crate::port::Traffic;
 use crate::registers::REGION_BYTES;
 
+/// The status of a process that has panicked.
+const DIED: i32 = 101;
+
 /// What the server is told.
 #[derive(Debug)]
 pub struct Options {
@@ -57,6 +60,18 @@ pub(crate) struct Slot {
 /// A slot, as threads share it.
 pub(crate) type Shared = Arc<Mutex<Slot>>;
 
+/// Ends the process with the thread that holds it, if that dies: a card that answers no more would hang the machine, and
+/// whoever waits for it would never learn why.
+pub(crate) struct LastBreath;
+
+impl Drop for LastBreath {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            std::process::exit(DIED);
+        }
+    }
+}
+
 /// Locks a slot; a thread that died there has ended the process.
 pub(crate) fn lock(slot: &Shared) -> MutexGuard<'_, Slot> {
     slot.lock().unwrap_or_else(PoisonError::into_inner)
@@ -67,7 +82,7 @@ pub(crate) fn lock(slot: &Shared) -> MutexGuard<'_, Slot> {
 pub struct Summary {
     /// Commands that the model does not know.
     pub unknown_commands: u64,
-    /// Objects that the driver left behind.
+    /// Objects that drivers left behind, or that are still there.
     pub objects: usize,
     /// Events and completions that found no room.
     pub lost: u64,
@@ -125,6 +140,7 @@ pub fn serve(options: Options, ready: impl FnOnce()) -> Result<Vec<Summary>> {
             backend.engine = Some(engine.clone());
             backend.journal = journal.clone();
             thread::spawn(move || {
+                let _ends_process = LastBreath;
                 server
                     .run(&mut backend)
                     .map_err(|error| anyhow::anyhow!("vfio-user: {error}"))
@@ -149,7 +165,7 @@ impl Slot {
         let (sent, received) = self.device.traffic();
         Summary {
             unknown_commands: self.device.unknown_commands(),
-            objects: self.device.objects(),
+            objects: self.device.left_behind() + self.device.objects(),
             lost: self.device.lost(),
             sent,
             received,

@@ -13,7 +13,7 @@ use mflow_frames::Stream;
 
 use super::engine::Engine;
 use super::source::{Content, Replay, Source};
-use super::{lock, Shared, Slot};
+use super::{lock, LastBreath, Shared, Slot};
 use crate::faults::Fault;
 
 /// What is ordered of a card.
@@ -25,6 +25,7 @@ enum Order {
 /// Carries out orders; the end of the input ends the process, so that no server outlives whoever started it.
 pub(crate) fn listen(slots: Vec<Shared>, source: Arc<Source>, engine: Arc<Engine>) {
     thread::spawn(move || {
+        let _ends_process = LastBreath;
         for line in io::stdin().lines().map_while(Result::ok) {
             match obey(&line, &slots, &source) {
                 Ok(()) => {

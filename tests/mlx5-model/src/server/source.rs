@@ -16,6 +16,7 @@ use mflow_frames::Stream;
 use pcap_file::pcap::PcapReader;
 
 use super::engine::Engine;
+use super::LastBreath;
 
 /// What frames are made of.
 pub(crate) enum Content {
@@ -117,6 +118,7 @@ impl Source {
         let source = Arc::clone(self);
         // It ends with the machine, which closes the port.
         thread::spawn(move || {
+            let _ends_process = LastBreath;
             let Ok((port, _)) = listener.accept() else {
                 return;
             };

@@ -3,15 +3,16 @@
 //! The command interface.
 
 use mlx5_model::device::Config;
-use mlx5_model::field::put;
+use mlx5_model::field::{be64, put};
 use mlx5_model::layout::{
-    access_register_in, cmd_hca_cap, create_cq_in, create_rqt_in, modify_rq_in, op,
-    per_protocol_networking_offload_caps, pmtu_reg, query_hca_cap_out, query_issi_out,
-    query_nic_vport_context_out, query_q_counter_in, query_rq_out, query_vport_state_out, rqc,
-    rqtc,
+    access_register_in, cmd_hca_cap, cqc, create_cq_in, create_mkey_in, create_rqt_in,
+    eth_802_3_cntrs_grp_data_layout, mkc, modify_rq_in, op, per_protocol_networking_offload_caps,
+    pmtu_reg, ppcnt_reg, query_hca_cap_out, query_issi_out, query_nic_vport_context_out,
+    query_rq_out, query_vport_counter_out, query_vport_state_out, rqc, rqtc, traffic_counter,
 };
 
-use crate::driver::{Driver, NUMBER};
+use crate::driver::{Driver, ENTRIES, NUMBER};
+use crate::queues::frame;
 
 const BAD_OPERATION: u8 = 2;
 const BAD_PARAMETER: u8 = 3;
@@ -89,7 +90,7 @@ fn objects_must_exist_and_fit() {
     let events = driver.event_queue(0);
     let mut input = vec![0; create_cq_in::BYTES];
     let context = create_cq_in::CQ_CONTEXT.of_mut(&mut input);
-    mlx5_model::layout::cqc::C_EQN_OR_APU_ELEMENT.set(context, u64::from(events.number));
+    cqc::C_EQN_OR_APU_ELEMENT.set(context, u64::from(events.number));
     assert_eq!(
         driver.command(op::CREATE_CQ, &mut input, 16).0,
         BAD_INPUT_LENGTH
@@ -171,17 +172,93 @@ fn the_port_is_asked_and_told() {
 }
 
 #[test]
-fn frames_without_a_buffer_are_counted_by_set() {
+fn the_port_counts_what_it_sends_and_receives() {
     let mut driver = Driver::new(Config::default());
-    let set = driver.create(op::ALLOC_Q_COUNTER, &mut [0; 16]);
-    let mut input = vec![0; query_q_counter_in::BYTES];
-    query_q_counter_in::COUNTER_SET_ID.set(&mut input, u64::from(set));
-    assert_eq!(driver.command(op::QUERY_Q_COUNTER, &mut input, 256).0, 0);
-    query_q_counter_in::COUNTER_SET_ID.set(&mut input, u64::from(set) + 1);
-    assert_eq!(
-        driver.command(op::QUERY_Q_COUNTER, &mut input, 256).0,
-        BAD_RESOURCE
+    let path = driver.path(false, false);
+    driver.post(&path, ENTRIES);
+    let mut broadcast = frame(100, 1);
+    broadcast[..6].fill(0xff);
+    driver.receive(&broadcast);
+    driver.receive(&frame(200, 1));
+    let mut input = vec![0; access_register_in::BYTES + ppcnt_reg::BYTES];
+    access_register_in::REGISTER_ID.set(&mut input, 0x5008);
+    access_register_in::OP_MOD.set(&mut input, 1);
+    let bytes = input.len();
+    let (status, output) = driver.command(op::ACCESS_REG, &mut input, bytes);
+    let set = ppcnt_reg::COUNTER_SET.of(access_register_in::REGISTER_DATA.of(&output));
+    let all = eth_802_3_cntrs_grp_data_layout::A_FRAMES_RECEIVED_OK_HIGH.of(set);
+    let broadcasts = eth_802_3_cntrs_grp_data_layout::A_BROADCAST_FRAMES_RECEIVED_OK_HIGH.of(set);
+    assert_eq!((status, be64(all, 0), be64(broadcasts, 0)), (0, 2, 1));
+    let (status, output) = driver.command(
+        op::QUERY_VPORT_COUNTER,
+        &mut [0; 32],
+        query_vport_counter_out::BYTES,
     );
+    let unicast = query_vport_counter_out::RECEIVED_ETH_UNICAST.of(&output);
+    assert_eq!(
+        (
+            status,
+            traffic_counter::PACKETS.get(unicast),
+            traffic_counter::OCTETS.get(unicast)
+        ),
+        (0, 1, 204),
+        "with the check sequence"
+    );
+}
+
+#[test]
+fn contexts_that_the_model_does_not_know_are_refused() {
+    let mut driver = Driver::new(Config::default());
+    let mut input = vec![0; create_mkey_in::BYTES];
+    let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.of_mut(&mut input);
+    mkc::ACCESS_MODE_1_0.set(context, 1);
+    mkc::LOG_PAGE_SIZE.set(context, 16);
+    let status = driver.command(op::CREATE_MKEY, &mut input, 16).0;
+    assert_eq!(status, BAD_PARAMETER);
+    let events = driver.event_queue(0);
+    let mut input = vec![0; create_cq_in::BYTES + 8];
+    let context = create_cq_in::CQ_CONTEXT.of_mut(&mut input);
+    cqc::C_EQN_OR_APU_ELEMENT.set(context, u64::from(events.number));
+    for (format, wanted) in [(0, BAD_PARAMETER), (1, 0), (2, BAD_PARAMETER), (3, 0)] {
+        let context = create_cq_in::CQ_CONTEXT.of_mut(&mut input);
+        cqc::CQE_COMP_EN.set(context, 1);
+        cqc::MINI_CQE_RES_FORMAT.set(context, format);
+        let status = driver.command(op::CREATE_CQ, &mut input, 16).0;
+        assert_eq!(status, wanted, "format {format}");
+    }
+}
+
+#[test]
+fn what_a_driver_does_not_take_back_is_remembered() {
+    let mut driver = Driver::new(Config::default());
+    driver.create(op::ALLOC_PD, &mut [0; 16]);
+    assert_eq!(
+        (driver.device.objects(), driver.device.left_behind()),
+        (1, 0)
+    );
+    driver.command(op::TEARDOWN_HCA, &mut [0; 16], 16);
+    assert_eq!(
+        (driver.device.objects(), driver.device.left_behind()),
+        (0, 1)
+    );
+}
+
+#[test]
+fn a_command_that_is_refused_has_its_event_too() {
+    let mut driver = Driver::new(Config::default());
+    let events = driver.event_queue(1 << 0x0a);
+    driver.arm_events(events, 0);
+    // Another transport, and an input longer than any.
+    for (index, (at, value)) in (0..).zip([(0, 9), (4, 0x7f)]) {
+        driver.machine.memory[..64].fill(0);
+        driver.machine.memory[0] = 7;
+        driver.machine.memory[at] = value;
+        driver.machine.memory[63] = 1;
+        driver.write(0x18, &1_u32.to_be_bytes());
+        assert_eq!(driver.machine.memory[63], 7 << 1, "bad length");
+        assert_eq!(driver.entry(events, index)[1], 0x0a);
+    }
+    assert_eq!(driver.machine.interrupts, [1]);
 }
 
 #[test]

@@ -27,11 +27,14 @@ pub(crate) const DOORBELLS: u64 = 0x1_0000;
 /// Entries of every queue.
 pub(crate) const ENTRIES: u32 = 8;
 const LOG_ENTRIES: u64 = 3;
+const LARGEST_LOG_ENTRIES: u64 = 16;
 
 /// The driver, its machine and its card.
 pub(crate) struct Driver {
     pub(crate) device: Device,
     pub(crate) machine: Machine,
+    /// Where frames without a buffer are counted, of queues to be created.
+    pub(crate) counter_set: u32,
     free: usize,
 }
 
@@ -41,6 +44,8 @@ pub(crate) struct Queue {
     pub(crate) number: u32,
     pub(crate) memory: usize,
     pub(crate) record: usize,
+    /// How many entries there is memory for.
+    pub(crate) entries: u32,
 }
 
 /// A card that receives and sends.
@@ -57,6 +62,7 @@ impl Driver {
         let mut driver = Self {
             device: Device::new(config),
             machine: Machine::new(MEMORY_BYTES),
+            counter_set: 0,
             free: FREE,
         };
         driver.write(0x10, &[0; 4]);
@@ -151,6 +157,7 @@ impl Driver {
             number,
             memory,
             record: 0,
+            entries: ENTRIES,
         }
     }
 
@@ -176,6 +183,7 @@ impl Driver {
             number,
             memory,
             record,
+            entries: ENTRIES,
         }
     }
 
@@ -185,6 +193,7 @@ impl Driver {
         let mut input = vec![0; create_rq_in::BYTES + 8];
         let context = create_rq_in::CTX.of_mut(&mut input);
         rqc::CQN.set(context, u64::from(completions));
+        rqc::COUNTER_SET_ID.set(context, u64::from(self.counter_set));
         let work = rqc::WQ.of_mut(context);
         wq::WQ_TYPE.set(work, if striding { 2 } else { 1 });
         wq::LOG_WQ_STRIDE.set(work, if striding { 5 } else { 4 });
@@ -200,18 +209,46 @@ impl Driver {
             number,
             memory,
             record,
+            entries: ENTRIES,
         }
     }
 
     pub(crate) fn send_queue(&mut self, completions: u32) -> Queue {
-        let (memory, record) = (self.pages(1), self.pages(1));
-        let mut input = vec![0; create_sq_in::BYTES + 8];
+        let memory = self.pages(1);
+        self.send_queue_in(completions, memory, LOG_ENTRIES, 1)
+    }
+
+    /// Creates a send queue of the greatest size, all of whose pages of 8 KB are the same one.
+    pub(crate) fn endless_send_queue(&mut self, completions: u32) -> Queue {
+        let memory = self.pages(2);
+        let queue = self.send_queue_in(completions, memory, LARGEST_LOG_ENTRIES, 512);
+        Queue {
+            entries: 2 * PAGE as u32 / 64,
+            ..queue
+        }
+    }
+
+    fn send_queue_in(
+        &mut self,
+        completions: u32,
+        memory: usize,
+        log_entries: u64,
+        pages: usize,
+    ) -> Queue {
+        let record = self.pages(1);
+        let mut input = vec![0; create_sq_in::BYTES + pages * 8];
         let context = create_sq_in::CTX.of_mut(&mut input);
         sqc::CQN.set(context, u64::from(completions));
         let work = sqc::WQ.of_mut(context);
         wq::WQ_TYPE.set(work, 1);
         wq::LOG_WQ_STRIDE.set(work, 6);
+        wq::LOG_WQ_PG_SZ.set(work, u64::from(pages > 1));
         self.work_queue(work, memory, record);
+        wq::LOG_WQ_SZ.set(work, log_entries);
+        let list = wq::PAS.of_mut(work);
+        for page in 0..pages {
+            put(list, page * 8, &(memory as u64).to_be_bytes());
+        }
         let number = self.create(op::CREATE_SQ, &mut input);
         let mut input = vec![0; modify_sq_in::BYTES];
         modify_sq_in::SQN.set(&mut input, u64::from(number));
@@ -221,6 +258,7 @@ impl Driver {
             number,
             memory,
             record,
+            entries: ENTRIES,
         }
     }
 
@@ -236,6 +274,7 @@ impl Driver {
         let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.of_mut(&mut input);
         mkc::ACCESS_MODE_1_0.set(context, u64::from(pages > 0));
         mkc::TRANSLATIONS_OCTWORD_SIZE.set(context, pages.div_ceil(2));
+        mkc::LOG_PAGE_SIZE.set(context, 12);
         mkc::MKEY_7_0.set(context, 0x42);
         self.create(op::CREATE_MKEY, &mut input) << 8 | 0x42
     }
@@ -245,6 +284,11 @@ impl Driver {
         let mut input = vec![0; create_tir_in::BYTES];
         tirc::INLINE_RQN.set(create_tir_in::CTX.of_mut(&mut input), u64::from(receive));
         let tir = self.create(op::CREATE_TIR, &mut input);
+        self.steer_to(tir);
+    }
+
+    /// Leads all frames to what spreads them.
+    pub(crate) fn steer_to(&mut self, tir: u32) {
         let table = self.create(op::CREATE_FLOW_TABLE, &mut [0; create_flow_table_in::BYTES]);
         let mut input = vec![0; create_flow_group_in::BYTES];
         create_flow_group_in::TABLE_ID.set(&mut input, u64::from(table));
@@ -281,22 +325,21 @@ impl Driver {
     /// Posts buffers of a cyclic queue, one a page, and returns the first.
     pub(crate) fn post(&mut self, path: &Path, count: u32) -> usize {
         let buffers = self.pages(ENTRIES as usize);
-        for index in 0..ENTRIES as usize {
-            let at = path.receive.memory + index * 16;
-            put(&mut self.machine.memory, at, &2048_u32.to_be_bytes());
-            put(&mut self.machine.memory, at + 4, &path.key.to_be_bytes());
-            put(
-                &mut self.machine.memory,
-                at + 8,
-                &((buffers + index * PAGE) as u64).to_be_bytes(),
-            );
-        }
-        put(
-            &mut self.machine.memory,
-            path.receive.record,
-            &count.to_be_bytes(),
-        );
+        self.post_at(path.receive, path.key, buffers, count);
         buffers
+    }
+
+    /// Posts buffers of a cyclic queue, one a page.
+    pub(crate) fn post_at(&mut self, queue: Queue, key: u32, buffers: usize, count: u32) {
+        let memory = &mut self.machine.memory;
+        for index in 0..ENTRIES as usize {
+            let at = queue.memory + index * 16;
+            put(memory, at, &2048_u32.to_be_bytes());
+            put(memory, at + 4, &key.to_be_bytes());
+            let buffer = (buffers + index * PAGE) as u64;
+            put(memory, at + 8, &buffer.to_be_bytes());
+        }
+        put(memory, queue.record, &count.to_be_bytes());
     }
 
     pub(crate) fn receive(&mut self, frame: &[u8]) -> Receive {
@@ -307,7 +350,7 @@ impl Driver {
 
     /// Returns a 64-byte entry of a queue.
     pub(crate) fn entry(&self, queue: Queue, index: u32) -> [u8; 64] {
-        let at = queue.memory + (index % ENTRIES) as usize * 64;
+        let at = queue.memory + (index % queue.entries) as usize * 64;
         self.machine.memory[at..at + 64].try_into().unwrap()
     }
 

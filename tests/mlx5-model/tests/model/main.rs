@@ -5,6 +5,7 @@
 mod commands;
 mod driver;
 mod faults;
+mod offloads;
 mod properties;
 mod queues;
 mod replay;

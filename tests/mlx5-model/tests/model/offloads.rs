@@ -1,0 +1,413 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the card does for the driver with a frame, both ways: through queues, as a driver asks and is told.
+
+use mlx5_model::checksum;
+use mlx5_model::device::{Config, Receive};
+use mlx5_model::faults::Fault;
+use mlx5_model::field::{be16, be32, put};
+use mlx5_model::layout::{
+    cqc, create_cq_in, create_rqt_in, create_tir_in, modify_rq_in, modify_rqt_in, op,
+    query_q_counter_in, query_q_counter_out, rqc, rqtc, rx_hash_field_select, tirc,
+};
+use mlx5_model::packet::{insert_tag, Headers, Tag};
+
+use crate::driver::{bytes, opcode, Driver, Path};
+
+const SENT: u8 = 0;
+const SEND_ERROR: u8 = 13;
+const LENGTH_ERROR: u8 = 1;
+
+/// Bits of a work queue entry's checksum flags.
+const CHECKSUMS: u8 = 0xc0;
+
+fn tag(service: bool) -> Tag {
+    Tag {
+        control: 0x6005,
+        service,
+    }
+}
+
+/// Returns a UDP datagram over IPv4 with good checksums.
+fn datagram(payload: &[u8]) -> Vec<u8> {
+    packet(17, &[0, 1, 0, 2], &[], payload)
+}
+
+/// Returns a packet over IPv4 with good checksums, and the rest of its transport header as given.
+fn packet(protocol: u8, ports: &[u8; 4], rest: &[u8], payload: &[u8]) -> Vec<u8> {
+    let mut frame = vec![2, 0xc0, 0xff, 0xee, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
+    let transport = if protocol == 17 { 8 } else { 4 + rest.len() };
+    let total = u16::try_from(20 + transport + payload.len()).unwrap();
+    frame.extend([0x45, 0]);
+    frame.extend(total.to_be_bytes());
+    frame.extend([0, 7, 0x40, 0, 64, protocol, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    frame.extend(ports);
+    if protocol == 17 {
+        frame.extend((total - 20).to_be_bytes());
+        frame.extend([0, 0]);
+    }
+    frame.extend(rest);
+    frame.extend(payload);
+    let ip = Headers::parse(&frame).ip.unwrap();
+    ip.write_checksum(&mut frame);
+    ip.write_transport_checksum(&mut frame);
+    frame
+}
+
+/// Returns a TCP segment with data to acknowledge something.
+fn segment(payload: &[u8]) -> Vec<u8> {
+    let rest = [0, 0, 0, 9, 0, 0, 0, 5, 0x50, 0x10, 1, 0, 0, 0, 0, 0];
+    packet(6, &[0, 1, 0, 2], &rest, payload)
+}
+
+/// Returns a card that has a receive queue with buffers.
+fn receiver() -> (Driver, Path, usize) {
+    let mut driver = Driver::new(Config::default());
+    let path = driver.path(false, false);
+    let buffers = driver.post(&path, 8);
+    (driver, path, buffers)
+}
+
+/// Returns the sum that a completion tells.
+fn sum(entry: &[u8; 64]) -> u16 {
+    be16(entry, 20)
+}
+
+#[test]
+fn the_sum_is_that_of_the_internet_packet_alone() {
+    let (mut driver, path, _) = receiver();
+    let plain = datagram(b"odd");
+    let mut padded = plain.clone();
+    padded.extend([1, 2, 3, 4, 5]);
+    let wanted = checksum::sum(&plain[14..]);
+    for (index, frame) in (0..).zip([&plain, &padded]) {
+        driver.receive(frame);
+        assert_eq!(sum(&driver.entry(path.completions, index)), wanted);
+    }
+    // A tag that is left in is the driver's to add.
+    let mut input = vec![0; modify_rq_in::BYTES];
+    modify_rq_in::RQN.set(&mut input, u64::from(path.receive.number));
+    modify_rq_in::RQ_STATE.set(&mut input, 1);
+    modify_rq_in::MODIFY_BITMASK.set(&mut input, 2);
+    let context = modify_rq_in::CTX.of_mut(&mut input);
+    rqc::STATE.set(context, 1);
+    rqc::VSD.set(context, 1);
+    assert_eq!(driver.command(op::MODIFY_RQ, &mut input, 16).0, 0);
+    let mut tagged = padded.clone();
+    insert_tag(&mut tagged, tag(false));
+    driver.receive(&tagged);
+    let entry = driver.entry(path.completions, 2);
+    assert_eq!((sum(&entry), entry[29] & 1), (wanted, 0));
+    assert_eq!(bytes(&entry) as usize, tagged.len());
+}
+
+#[test]
+fn customer_tags_are_taken_out_and_service_tags_are_not() {
+    let (mut driver, path, buffers) = receiver();
+    let plain = datagram(b"data");
+    for (index, service) in [(0, false), (1, true)] {
+        let mut tagged = plain.clone();
+        insert_tag(&mut tagged, tag(service));
+        driver.receive(&tagged);
+        let entry = driver.entry(path.completions, index);
+        let memory = &driver.machine.memory[buffers + index as usize * 4096..];
+        if service {
+            assert_eq!(entry[29] & 1, 0);
+            assert_eq!(memory[..tagged.len()], tagged[..]);
+        } else {
+            assert_eq!((entry[29] & 1, be16(&entry, 30)), (1, 0x6005));
+            assert_eq!(memory[..plain.len()], plain[..]);
+        }
+    }
+    // A tag of which only the type has come is no tag.
+    let mut cut = plain[..12].to_vec();
+    cut.extend([0x81, 0x00, 0x60]);
+    assert_eq!(driver.receive(&cut), Receive::Taken);
+    assert_eq!(bytes(&driver.entry(path.completions, 2)), 15);
+}
+
+#[test]
+fn completions_tell_headers_and_whether_their_checksums_are_good() {
+    let (mut driver, path, _) = receiver();
+    let mut bad_ip = datagram(b"data");
+    bad_ip[22] ^= 1;
+    let mut bad_data = datagram(b"data");
+    bad_data[42] ^= 1;
+    // Known, IP good, transport good; IPv4 with UDP, with a segment of TCP that has data, with one that has none.
+    for (index, (frame, said)) in (0..).zip([
+        (datagram(b"data"), (7, 2 << 2 | 2 << 4)),
+        (bad_data, (3, 2 << 2 | 2 << 4)),
+        (bad_ip, (1, 2 << 2 | 2 << 4)),
+        (segment(b"data"), (7, 2 << 2 | 4 << 4)),
+        (segment(b""), (7, 2 << 2 | 3 << 4)),
+    ]) {
+        driver.receive(&frame);
+        let entry = driver.entry(path.completions, index);
+        assert_eq!((entry[28] & 7, entry[29]), said, "frame {index}");
+    }
+}
+
+#[test]
+fn frames_without_a_buffer_are_counted_by_set() {
+    let mut driver = Driver::new(Config::default());
+    let set = driver.create(op::ALLOC_Q_COUNTER, &mut [0; 16]);
+    let other = driver.create(op::ALLOC_Q_COUNTER, &mut [0; 16]);
+    driver.counter_set = set;
+    let path = driver.path(false, false);
+    driver.post(&path, 8);
+    driver
+        .device
+        .inject(&mut driver.machine, Fault::NoBuffers(2));
+    for _ in 0..3 {
+        driver.receive(&datagram(b"data"));
+    }
+    driver.device.drop_waiting(&datagram(b"data"));
+    for (set, count) in [(set, 3), (other, 0)] {
+        let mut input = vec![0; query_q_counter_in::BYTES];
+        query_q_counter_in::COUNTER_SET_ID.set(&mut input, u64::from(set));
+        let (status, output) = driver.command(op::QUERY_Q_COUNTER, &mut input, 256);
+        assert_eq!(
+            (status, query_q_counter_out::OUT_OF_BUFFER.get(&output)),
+            (0, count)
+        );
+    }
+}
+
+#[test]
+fn flows_are_spread_over_the_queues_of_a_table_by_their_hash() {
+    let mut driver = Driver::new(Config::default());
+    let events = driver.event_queue(0);
+    let completions = driver.completion_queue(events.number, false);
+    let first = driver.receive_queue(completions.number, false);
+    let second = driver.receive_queue(completions.number, false);
+    let key = driver.key(0);
+    let table = |numbers: [u32; 4], place: &mut [u8]| {
+        rqtc::RQT_ACTUAL_SIZE.set(place, 4);
+        for (index, number) in numbers.into_iter().enumerate() {
+            put(rqtc::RQ_NUM.of_mut(place), index * 4, &number.to_be_bytes());
+        }
+    };
+    let (one, two) = (first.number, second.number);
+    let mut input = vec![0; create_rqt_in::BYTES + 16];
+    table(
+        [one, two, one, two],
+        create_rqt_in::RQT_CONTEXT.of_mut(&mut input),
+    );
+    let queues = driver.create(op::CREATE_RQT, &mut input);
+    let mut input = vec![0; create_tir_in::BYTES];
+    let context = create_tir_in::CTX.of_mut(&mut input);
+    tirc::DISP_TYPE.set(context, 1);
+    tirc::INDIRECT_TABLE.set(context, u64::from(queues));
+    tirc::RX_HASH_FN.set(context, 2);
+    for index in 0..40 {
+        tirc::RX_HASH_TOEPLITZ_KEY.of_mut(context)[index] = (index * 37 + 11) as u8;
+    }
+    let fields = tirc::RX_HASH_FIELD_SELECTOR_OUTER.of_mut(context);
+    rx_hash_field_select::SELECTED_FIELDS.set(fields, 0x0f);
+    let tir = driver.create(op::CREATE_TIR, &mut input);
+    driver.steer_to(tir);
+    for queue in [first, second] {
+        let buffers = driver.pages(8);
+        driver.post_at(queue, key, buffers, 8);
+    }
+    let mut seen = [0; 2];
+    for (index, port) in (0..7_u8).enumerate() {
+        driver.receive(&packet(17, &[1, port, 0, 2], &[], b"data"));
+        let entry = driver.entry(completions, index as u32);
+        let hash = be32(&entry, 12);
+        let queue = be32(&entry, 24) & 0xff_ffff;
+        assert_eq!(queue, if hash % 2 == 0 { one } else { two });
+        assert_eq!(entry[16], 1 << 2 | 2 << 6, "IPv4, UDP");
+        seen[usize::from(queue == two)] += 1;
+    }
+    assert!(seen[0] > 0 && seen[1] > 0, "{seen:?}");
+    // Another table, another queue.
+    let mut input = vec![0; modify_rqt_in::BYTES + 16];
+    modify_rqt_in::RQTN.set(&mut input, u64::from(queues));
+    table([two; 4], modify_rqt_in::CTX.of_mut(&mut input));
+    assert_eq!(driver.command(op::MODIFY_RQT, &mut input, 16).0, 0);
+    driver.consume(completions, 7);
+    driver.receive(&datagram(b"data"));
+    assert_eq!(be32(&driver.entry(completions, 7), 24) & 0xff_ffff, two);
+}
+
+/// What an entry of a send queue asks for.
+#[derive(Default)]
+struct Request<'a> {
+    operation: u8,
+    flags: u8,
+    segment_bytes: u16,
+    tag: Option<Tag>,
+    inline: &'a [u8],
+    memory: &'a [u8],
+}
+
+impl Request<'_> {
+    /// Writes the entry to the beginning of the queue, and has the card work it off.
+    fn send(&self, driver: &mut Driver, path: &Path) {
+        let data = driver.pages(2);
+        put(&mut driver.machine.memory, data, self.memory);
+        let mut entry = vec![0; 32];
+        entry[3] = self.operation;
+        entry[11] = 8;
+        entry[20] = self.flags;
+        put(&mut entry, 22, &self.segment_bytes.to_be_bytes());
+        if let Some(tag) = self.tag {
+            put(
+                &mut entry,
+                28,
+                &(0x8000 | u16::from(tag.service)).to_be_bytes(),
+            );
+            put(&mut entry, 30, &tag.control.to_be_bytes());
+        } else {
+            put(&mut entry, 28, &(self.inline.len() as u16).to_be_bytes());
+            entry.truncate(30);
+            entry.extend(self.inline);
+            entry.resize(
+                32 + self.inline.len().saturating_sub(2).next_multiple_of(16),
+                0,
+            );
+        }
+        entry.extend((self.memory.len() as u32).to_be_bytes());
+        entry.extend(path.key.to_be_bytes());
+        entry.extend((data as u64).to_be_bytes());
+        entry[7] = (entry.len() / 16) as u8;
+        let blocks = entry.len().div_ceil(64) as u32;
+        put(&mut driver.machine.memory, path.send.memory, &entry);
+        driver.send(path.send, blocks);
+    }
+}
+
+#[test]
+fn headers_come_inline_and_checksums_are_made() {
+    let mut driver = Driver::new(Config::default());
+    let path = driver.path(false, false);
+    let wanted = datagram(&[7; 100]);
+    let mut blank = wanted.clone();
+    blank[24..26].fill(0);
+    // As Linux leaves it: the sum of the pseudo header; the card makes all of it.
+    blank[40..42].fill(0x55);
+    Request {
+        operation: 0x0a,
+        flags: CHECKSUMS,
+        inline: &blank[..18],
+        memory: &blank[18..],
+        ..Request::default()
+    }
+    .send(&mut driver, &path);
+    assert_eq!(driver.machine.frames, [wanted]);
+    assert_eq!(opcode(&driver.entry(path.completions, 0)), SENT);
+}
+
+#[test]
+fn tags_are_put_in() {
+    for service in [false, true] {
+        let mut driver = Driver::new(Config::default());
+        let path = driver.path(false, false);
+        let plain = datagram(&[6; 40]);
+        Request {
+            operation: 0x0a,
+            tag: Some(tag(service)),
+            memory: &plain,
+            ..Request::default()
+        }
+        .send(&mut driver, &path);
+        let mut wanted = plain.clone();
+        insert_tag(&mut wanted, tag(service));
+        assert_eq!(driver.machine.frames, [wanted]);
+    }
+}
+
+#[test]
+fn large_segments_are_cut() {
+    let mut driver = Driver::new(Config::default());
+    let path = driver.path(false, false);
+    let large = segment(&[5; 2500]);
+    Request {
+        operation: 0x0e,
+        flags: CHECKSUMS,
+        segment_bytes: 1000,
+        inline: &large[..54],
+        memory: &large[54..],
+        ..Request::default()
+    }
+    .send(&mut driver, &path);
+    let lengths: Vec<_> = driver.machine.frames.iter().map(Vec::len).collect();
+    assert_eq!(lengths, [1054, 1054, 554]);
+    for (index, frame) in (0..).zip(&driver.machine.frames) {
+        let ip = Headers::parse(frame).ip.unwrap();
+        assert!(ip.is_good(frame) && ip.transport_is_good(frame));
+        assert_eq!(be32(frame, 38), 9 + index * 1000, "sequence number");
+    }
+    // The segments' length is where the driver puts it, and nowhere else.
+    driver.machine.frames.clear();
+    let mut driver = Driver::new(Config::default());
+    let path = driver.path(false, false);
+    Request {
+        operation: 0x0e,
+        flags: CHECKSUMS,
+        segment_bytes: 0,
+        inline: &large[..54],
+        memory: &large[54..],
+        ..Request::default()
+    }
+    .send(&mut driver, &path);
+    let entry = driver.entry(path.completions, 0);
+    assert_eq!((opcode(&entry), entry[55]), (SEND_ERROR, LENGTH_ERROR));
+}
+
+#[test]
+fn an_entry_longer_than_what_was_written_is_an_error_and_no_endless_loop() {
+    let mut driver = Driver::new(Config::default());
+    let mut path = driver.path(false, false);
+    path.send = driver.endless_send_queue(path.completions.number);
+    // Sixteen blocks of nothing, wherever one begins: the card's counter would never be the driver's.
+    for entry in (0..128).step_by(16) {
+        put(
+            &mut driver.machine.memory,
+            path.send.memory + entry * 64 + 7,
+            &[0x3f],
+        );
+    }
+    driver.send(path.send, 5);
+    let entry = driver.entry(path.completions, 0);
+    assert_eq!((opcode(&entry), entry[55]), (SEND_ERROR, LENGTH_ERROR));
+    assert_eq!(
+        opcode(&driver.entry(path.completions, 1)),
+        15,
+        "the rest is gone, too"
+    );
+}
+
+#[test]
+fn of_large_completions_the_second_half_is_used() {
+    let mut driver = Driver::new(Config::default());
+    let events = driver.event_queue(0);
+    let (memory, record) = (driver.pages(1), driver.pages(1));
+    let mut input = vec![0; create_cq_in::BYTES + 8];
+    put(
+        &mut input,
+        create_cq_in::PAS.byte(),
+        &(memory as u64).to_be_bytes(),
+    );
+    let context = create_cq_in::CQ_CONTEXT.of_mut(&mut input);
+    cqc::CQE_SZ.set(context, 1);
+    cqc::LOG_CQ_SIZE.set(context, 3);
+    cqc::C_EQN_OR_APU_ELEMENT.set(context, u64::from(events.number));
+    cqc::DBR_ADDR.set(context, record as u64);
+    let completions = driver.create(op::CREATE_CQ, &mut input);
+    let receive = driver.receive_queue(completions, false);
+    driver.steer(receive.number);
+    let (key, buffers) = (driver.key(0), driver.pages(8));
+    driver.post_at(receive, key, buffers, 8);
+    let frame = datagram(b"data");
+    for _ in 0..2 {
+        driver.receive(&frame);
+    }
+    for index in 0..2 {
+        let entry = &driver.machine.memory[memory + index * 128..][..128];
+        assert_eq!(entry[..64], [0; 64]);
+        assert_eq!(be32(entry, 64 + 44) as usize, frame.len());
+        assert_eq!(be16(entry, 64 + 60) as usize, index);
+    }
+}
