@@ -385,6 +385,8 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         self.flow.left = 0;
         self.flow.since_ms = self.now_ms;
         self.slot().open(fence, ORDINARY_PATH);
+        // Of the flow that had the slot before.
+        self.slot().take_path_queues();
         self.look_at_slot();
         self.counters.add_owned(Counter::FlowsSplit, 1);
         packet.set_tag(self.tag(Kind::Fence, fence));
@@ -435,6 +437,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
     fn begin_stop(&mut self) {
         self.counters.add_owned(Counter::FlowsStopped, 1);
         self.flow.state = State::Stopping;
+        self.flow.since_ms = self.now_ms;
         if self.flow.open && self.flow.lane != INLINE {
             self.end_batch();
         }
@@ -442,6 +445,10 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
 
     /// Carries a packet of a stopping flow: inline until all before it have been delivered.
     fn stop(&mut self, mut packet: P) -> Verdict<P> {
+        if self.now_ms.wrapping_sub(self.flow.since_ms) >= IDLE_MS {
+            // Nothing that reaches the merge point may be left of the flow to start the deadline.
+            self.give_up_missing();
+        }
         if self.flow.open && self.slot().next() == self.flow.batch {
             self.host.flush_inline();
             if self.slot().is_drained_up_to(self.flow.batch) {
@@ -468,6 +475,16 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         }
         self.release_if_drained();
         Verdict::Pass(packet)
+    }
+
+    /// Gives up what was sent towards the merge point long ago and has not come.
+    fn give_up_missing(&mut self) {
+        // The fence itself may have been dropped, with nothing behind it to start the deadline.
+        let fence = self.flow.mark;
+        if self.slot().next() == fence && self.slot().parked_pkts() == 0 {
+            self.complete(fence);
+        }
+        self.forget_queued();
     }
 
     fn forget_queued(&mut self) {
@@ -504,12 +521,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
                 if self.flow.lane != INLINE || self.slot().next() == self.flow.batch {
                     self.end_batch();
                 }
-                // The fence itself may have been dropped, with nothing behind it to start the deadline.
-                let fence = self.flow.mark;
-                if self.slot().next() == fence && self.slot().parked_pkts() == 0 {
-                    self.complete(fence);
-                }
-                self.forget_queued();
+                self.give_up_missing();
                 self.release_if_drained();
             }
         }

@@ -2,9 +2,11 @@
 
 //! The flows that one source has seen lately: who is fast enough to be split, and where the split ones stand.
 //!
-//! Small and set-associative: fast flows find their place, slow ones push each other out.
+//! Small and set-associative: fast flows find their place, slow ones push each other out. Who is fast shows in the window
+//! that is being counted, so a flood of new flows takes the places of silent ones first, then of the slowest.
 
 use super::flow_key::FlowKey;
+use core::cmp::Reverse;
 
 /// Length of the window over which a flow's rate is counted.
 pub const RATE_WINDOW_MS: u32 = 100;
@@ -151,11 +153,9 @@ impl FlowTable {
             .enumerate()
             .filter(|(_, flow)| flow.state == State::Counting)
             .max_by_key(|(_, flow)| {
-                if flow.key == 0 {
-                    u32::MAX
-                } else {
-                    now_ms.wrapping_sub(flow.window_start_ms)
-                }
+                let age_ms = now_ms.wrapping_sub(flow.window_start_ms);
+                let silent_ms = if age_ms >= RATE_WINDOW_MS { age_ms } else { 0 };
+                (flow.key == 0, silent_ms, Reverse(flow.pkts))
             })?;
         *place = Flow {
             key,

@@ -442,9 +442,13 @@ impl<P: Packet> Slot<P> {
         }
 
         let now = sink.now_us();
-        let (progress, timeout_us) = match self.place(batch).lane.load(Ordering::Relaxed) {
+        let place = self.place(batch);
+        let carried = place.done.load(Ordering::Relaxed) == batch.wrapping_add(1);
+        let (progress, timeout_us) = match place.lane.load(Ordering::Relaxed) {
             0 => (0, sink.timeout_us()),
             ORDINARY_PATH => (0, sink.timeout_us().max(FENCE_TIMEOUT_US)),
+            // What is missing was queued behind the lane, which works for others now.
+            _ if carried => (0, sink.timeout_us()),
             lane => (sink.lane_progress(lane), sink.timeout_us()),
         };
         let since = self.blocked_since_us.load(Ordering::Relaxed);

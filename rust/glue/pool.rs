@@ -37,9 +37,13 @@ impl Drop for Pool {
         // Hooks and lanes are gone by now, but a timer may still be armed.
         // SAFETY: Process context; nobody starts one any more.
         unsafe { ffi::mflow_deadlines_cancel() };
+        // SAFETY: Process context; delivering wants softirqs disabled.
+        unsafe { ffi::mflow_bh_disable() };
         for (index, slot) in self.slots.iter().enumerate() {
             slot.deliver_all(&mut KernelSink::new(index));
         }
+        // SAFETY: Disabled above.
+        unsafe { ffi::mflow_bh_enable() };
         // ORDERING: Release: as above.
         POOL.store(ptr::null_mut(), Ordering::Release);
     }

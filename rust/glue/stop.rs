@@ -82,7 +82,9 @@ impl State {
         loop {
             // SAFETY: Detached, and all that were dispatching have ended.
             each(self, &mut |_, source| unsafe { source.finish() });
-            if active(self) == 0 || runtime::now_ms().wrapping_sub(begun_ms) >= STOP_MS {
+            // Lanes may still have packets of batches that were given up.
+            let ended = active(self) == 0 && is_carried(self);
+            if ended || runtime::now_ms().wrapping_sub(begun_ms) >= STOP_MS {
                 break;
             }
             sleep_ms(1);

@@ -173,12 +173,17 @@ fn batch_size_follows_the_knob() {
     let mut world = World::new(2, 4096);
     world.start_split(0);
     for batch_pkts in [4096, 1, 300, 7] {
-        // The batch that is open keeps its size.
+        // The batch that is open keeps its size; with the next one the knob holds.
         world.config.batch_pkts = batch_pkts;
         let before = world.count(Counter::Batches);
-        world.receive(0, 4096 + batch_pkts * 3);
+        while world.count(Counter::Batches) == before {
+            world.receive(0, 1);
+        }
         world.settle();
-        assert!(world.count(Counter::Batches) >= before + 3, "{batch_pkts}");
+        let before = world.count(Counter::Batches);
+        world.receive(0, batch_pkts * 3);
+        world.settle();
+        assert_eq!(world.count(Counter::Batches), before + 3, "{batch_pkts}");
     }
     assert_in_order(&world, 0);
 }
@@ -473,6 +478,10 @@ fn more_flows_than_slots() {
         world.settle();
     }
     assert!(world.around.nr_active <= NR_SLOTS as i32);
+    // What found no slot says so, once until it may ask again.
+    let without = nr_flows as i32 - world.around.nr_active;
+    let told = world.count(Counter::NoSlot) as i32;
+    assert!((1..=without).contains(&told), "{told} of {without}");
     // Flows that share a set of the table with four others find no place either.
     assert!(world.around.nr_active >= NR_SLOTS as i32 / 2);
     assert_eq!(
@@ -549,4 +558,65 @@ fn path_that_queues_is_left_alone() {
     assert_eq!(world.count(Counter::LatePkts), 0);
     assert!(!is_split(&mut world, 0));
     assert_eq!(world.around.nr_active, 0);
+}
+
+/// What misses a packet is not waited for, however many packets follow that never reach the merge point.
+#[test]
+fn stopping_ends_while_packets_come() {
+    for loses_fence in [false, true] {
+        let mut world = World::new(1, 16);
+        if loses_fence {
+            world.receive(0, 4);
+            world.settle();
+            world.receive(0, 1);
+            assert_eq!(kinds(&world), [Kind::Fence]);
+            world.around.ordinary.clear();
+        } else {
+            world.start_split(0);
+            world.around.fate = |_| Fate::QueueAndDrop;
+            world.receive(0, 20);
+            world.settle();
+        }
+        world.around.fate = |_| Fate::Drop;
+        world.config.stopping = true;
+        stream(&mut world, 0, 1, 2_500);
+        assert_eq!(world.around.nr_active, 0);
+    }
+}
+
+/// A slot forgets with one flow that its path queues packets.
+#[test]
+fn slot_of_a_flow_that_was_queued_serves_the_next_one() {
+    let mut world = World::new(2, 4);
+    world.start_split(0);
+    world.around.fate = |_| Fate::Queue;
+    stream(&mut world, 0, 10, 50);
+    assert_eq!(world.count(Counter::PathsAsync), 1);
+    assert_eq!(world.around.nr_active, 0);
+    world.around.fate = |_| Fate::Pass;
+    world.start_split(1);
+    world.receive(1, 100);
+    world.settle();
+    assert_eq!(world.count(Counter::PathsAsync), 1);
+    assert_in_order(&world, 1);
+}
+
+/// A host with many short flows has a fast one, too.
+#[test]
+fn flood_of_new_flows_leaves_the_fast_one_its_place() {
+    let mut world = World::new(2, 16);
+    world.config.min_window_pkts = 60;
+    let mut new = 1;
+    for _ in 0..300 {
+        world.receive(0, 1);
+        for _ in 0..100 {
+            world.receive(new, 1);
+            new += 1;
+        }
+        world.settle();
+        world.around.wait(MS);
+        world.end_nic_poll();
+    }
+    assert_eq!(world.count(Counter::FlowsSplit), 1);
+    assert_in_order(&world, 0);
 }

@@ -413,6 +413,22 @@ fn queued_packets_that_never_arrive_are_given_up() {
     }
 }
 
+/// The lane has said that a batch is complete, and works for others: that is no reason to wait for what was queued.
+#[test]
+fn lane_that_works_for_others_prolongs_nothing() {
+    let mut m = Merger::new();
+    m.slot.open(0, 1);
+    m.slot.note_queued(0);
+    m.complete(0);
+    m.park(1, &[1]);
+    for _ in 0..25 {
+        m.socket.progress[0] += 1;
+        m.wait(10);
+    }
+    assert_eq!(m.socket.delivered, [1]);
+    assert_eq!(m.count(Counter::DeadlineBatches), 1);
+}
+
 #[test]
 fn fence_has_more_time() {
     let mut m = Merger::new();
