@@ -239,8 +239,15 @@ static inline u32 mflow_frag_result(u32 kept, u32 tag)
 #define mflow_frag_reassembled(q, head, tag)				\
 	((head)->mflow = mflow_frag_result((q)->mflow, tag))
 
-/* Fragments of this datagram come from several CPUs. */
-#define mflow_frag_is_split(q, skb)	((skb)->mflow || (q)->mflow)
+/*
+ * Fragments of this datagram may come from several CPUs, which run apart by more
+ * than ipfrag_max_dist. Identifiers come again after 65536 datagrams of two
+ * fragments at least, before which an old queue has to be gone.
+ */
+#define MFLOW_FRAG_DIST			32768U
+#define mflow_frag_dist(q, skb, dist)					\
+	((dist) && ((skb)->mflow || (q)->mflow) ?			\
+	 max_t(unsigned int, dist, MFLOW_FRAG_DIST) : (dist))
 
 /*
  * Fences, probes and queued packets are counted one by one: GRO does not join
@@ -333,7 +340,7 @@ static inline u32 mflow_tag_get(const struct sk_buff *skb)
 #define mflow_frag_note(q, skb)		((void)(q), (void)(skb))
 #define mflow_frag_reassembled(q, head, tag)				\
 	((void)(q), (void)(head), (void)(tag))
-#define mflow_frag_is_split(q, skb)	((void)(q), (void)(skb), false)
+#define mflow_frag_dist(q, skb, dist)	((void)(q), (void)(skb), dist)
 
 static inline bool mflow_gro_alone(struct napi_struct *napi,
 				   struct sk_buff *skb)

@@ -178,16 +178,15 @@ bool __mflow_gro_alone(struct napi_struct *napi, struct sk_buff *skb)
  * mflow_receive_skb - run a packet to completion on this CPU
  * @skb: a packet for which mflow_is_direct() was true
  *
- * Return: as netif_receive_skb().
+ * Return: NET_RX_SUCCESS, as of a queue that has room: what becomes of the
+ * packet further up is not the sender's affair.
  */
 int mflow_receive_skb(struct sk_buff *skb)
 {
-	int ret;
-
 	this_cpu_inc(mflow_cpu.depth);
-	ret = netif_receive_skb(skb);
+	netif_receive_skb(skb);
 	this_cpu_dec(mflow_cpu.depth);
-	return ret;
+	return NET_RX_SUCCESS;
 }
 EXPORT_SYMBOL_GPL(mflow_receive_skb);
 
@@ -359,9 +358,10 @@ static bool mflow_tcp_restore(struct net *net, struct sk_buff *skb)
 }
 
 /*
- * The socket closed while the segment was parked. Another may have taken its
- * place: a FIN behind the last acknowledgement is for a time-wait socket. So
- * the segment is looked up once more, and gets the answer that it would have.
+ * The socket closed while the segment was parked, or has become a listener.
+ * Another may have taken its place: a FIN behind the last acknowledgement is for
+ * a time-wait socket. So the segment is looked up once more, and gets the answer
+ * that it would have.
  */
 static void mflow_tcp_again(struct sock *sk, struct sk_buff *skb)
 {
@@ -395,7 +395,8 @@ static void mflow_tcp_run(struct sock *sk, struct sk_buff_head *run)
 	sk_incoming_cpu_update(sk);
 	bh_lock_sock_nested(sk);
 	while ((skb = __skb_dequeue(run))) {
-		if (unlikely(sk->sk_state == TCP_CLOSE)) {
+		/* A listener, too: it wants the route that is gone. */
+		if (unlikely(!(1 << sk->sk_state & MFLOW_TCP_STATES))) {
 			__skb_queue_tail(&again, skb);
 			continue;
 		}
