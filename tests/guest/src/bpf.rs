@@ -7,12 +7,12 @@
     reason = "bpf(2) takes addresses of the caller's, and there is no small safe wrapper"
 )]
 
-use std::fs;
 use std::os::fd::{AsRawFd, FromRawFd as _, OwnedFd};
 
 use anyhow::{Context as _, Result};
 use nix::errno::Errno;
 use nix::libc;
+use nix::net::if_::if_nametoindex;
 
 /// Commands of `bpf(2)`, and what they are about; all from `linux/bpf.h`.
 const MAP_CREATE: libc::c_int = 0;
@@ -100,9 +100,7 @@ pub(crate) struct Xdp {
 impl Xdp {
     /// Attaches a program that lets everything pass to a device of this thread's namespace.
     pub(crate) fn attach(device: &str) -> Result<Self> {
-        let index: u32 = fs::read_to_string(format!("/sys/class/net/{device}/ifindex"))?
-            .trim()
-            .parse()?;
+        let index = if_nametoindex(device).with_context(|| format!("no device {device}"))?;
         let program = load(KIND_XDP, &XDP_PASS)?;
         let link = create(
             LINK_CREATE,

@@ -8,6 +8,7 @@
 
 #![deny(unsafe_code)]
 
+mod absence;
 mod bench;
 mod bpf;
 mod cases;

@@ -28,8 +28,9 @@ use mflow_protocol::datagram;
 const PORT: u16 = 5001;
 /// How long a flow may take until it is split.
 const SPLIT_LIMIT: Duration = Duration::from_secs(20);
-/// How long nothing must have arrived until what is missing counts as lost.
-const DRAIN: Duration = Duration::from_secs(2);
+/// How often in a row nothing must have arrived until what is missing counts as lost: two seconds of our own time, whatever
+/// the clock says of a guest that was away.
+const DRAIN_LOOKS: usize = 400;
 /// How long a run may stand still before it is given up.
 const STUCK: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(5);
@@ -90,6 +91,17 @@ impl Live<'_> {
             );
             thread::sleep(LOOK);
         }
+        Ok(())
+    }
+
+    /// Waits until so many more datagrams have been sent.
+    pub(crate) fn send_more(&self, count: u64) -> Result<()> {
+        let wanted = self.sent() + count;
+        wait_while_moving(
+            || self.sent(),
+            || self.sent() >= wanted || self.sender.ended(),
+        )?;
+        ensure!(self.sent() >= wanted, "the sender stopped sending");
         Ok(())
     }
 
@@ -208,7 +220,7 @@ fn measure_running(
     sender.stop_at(mark_sequence + plan.count.div_ceil(u64::from(plan.flows)));
     wait_while_moving(|| sender.sent(), || sender.ended()).context("the sender hangs")?;
     let seconds = (sender.last_send_ns().saturating_sub(mark_ns)) as f64 * 1e-9;
-    drain(&live);
+    wait_quiet(|| live.arrivals(), live.sent());
 
     let mut outcome = Outcome {
         offered_per_s: ((sender.sent() - mark) as f64 / seconds.max(1e-3)) as u64,
@@ -259,15 +271,14 @@ fn wait_while_moving(progress: impl Fn() -> u64, done: impl Fn() -> bool) -> Res
     Ok(())
 }
 
-/// Waits until all has arrived, or nothing more does.
-fn drain(live: &Live<'_>) {
-    let (mut last, mut since) = (live.arrivals(), Instant::now());
-    while live.arrivals() < live.sent() && since.elapsed() < DRAIN {
-        let now = live.arrivals();
-        if now != last {
-            (last, since) = (now, Instant::now());
-        }
+/// Waits until a count is `all`, or has stood still for long.
+pub(crate) fn wait_quiet(count: impl Fn() -> u64, all: u64) {
+    let (mut last, mut looks) = (count(), 0);
+    while last < all && looks < DRAIN_LOOKS {
         thread::sleep(LOOK);
+        let now = count();
+        looks = if now == last { looks + 1 } else { 0 };
+        last = now;
     }
 }
 

@@ -2,16 +2,17 @@
 
 //! tcpdump is started and stopped while traffic flows: its copies of packets must not disturb the originals.
 
+use std::fs;
 use std::process::Child;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{ensure, Result};
+use anyhow::{ensure, Context as _, Result};
 
 use super::{Case, Run};
-use crate::command;
 use crate::mflow::Knobs;
 use crate::topology::CONTAINER;
+use crate::{command, netns};
 
 /// Every device a packet of the flow passes on the server, and the namespace it is in.
 pub(super) const DEVICES: &[(Option<&str>, &str)] = &[
@@ -54,8 +55,18 @@ pub(super) fn come_and_go(
     device: &str,
     flow_for: impl Fn(Duration) -> Result<()>,
 ) -> Result<()> {
+    let before = packet_sockets(namespace)?;
     for _ in 0..3 {
         let mut capture = start(namespace, device)?;
+        let watched =
+            command::wait_until(
+                "tcpdump watches",
+                || Ok(packet_sockets(namespace)? > before),
+            );
+        if watched.is_err() {
+            capture.kill()?;
+        }
+        watched?;
         flow_for(Duration::from_millis(400))?;
         let ended = capture.try_wait()?;
         ensure!(ended.is_none(), "tcpdump has ended by itself: {ended:?}");
@@ -64,6 +75,19 @@ pub(super) fn come_and_go(
         flow_for(Duration::from_millis(100))?;
     }
     Ok(())
+}
+
+/// Returns how many sockets look at packets of a namespace.
+fn packet_sockets(namespace: Option<&str>) -> Result<usize> {
+    let count = || {
+        let path = "/proc/thread-self/net/packet";
+        let table = fs::read_to_string(path).context(path)?;
+        Ok(table.lines().count())
+    };
+    match namespace {
+        Some(name) => netns::within(name, count),
+        None => count(),
+    }
 }
 
 fn start(namespace: Option<&str>, device: &str) -> Result<Child> {
@@ -80,7 +104,9 @@ pub(super) struct Background(Child);
 
 impl Background {
     pub(super) fn start() -> Result<Self> {
+        let before = packet_sockets(None)?;
         let capture = Self(start(None, "lo")?);
+        command::wait_until("tcpdump watches", || Ok(packet_sockets(None)? > before))?;
         // The kernel switches in the background.
         thread::sleep(Duration::from_millis(500));
         Ok(capture)

@@ -3,8 +3,6 @@
 //! What a ConnectX receives from nobody: frames that the card makes by itself, and frames that were captured on it.
 
 use std::fs;
-use std::thread;
-use std::time::Duration;
 
 use anyhow::{bail, ensure, Context as _, Result};
 use mflow_protocol::bench::Frames;
@@ -17,8 +15,6 @@ use crate::rig::{self, Rig};
 use crate::stream::{self, Plan};
 use crate::{command, topology, verdict};
 
-/// While nothing more may come.
-const PAUSE: Duration = Duration::from_millis(200);
 /// Flows that the card makes by itself, and datagrams in a burst of all of them.
 const SOURCE_FLOWS: u16 = 64;
 const SOURCE_BURST: u64 = 3_200;
@@ -90,11 +86,7 @@ fn source(rig: &Rig) -> Result<Outcome> {
 
 /// Waits for the last datagram, and returns what the receiver has seen.
 fn books_of(receiver: Receiver) -> Result<Outcome> {
-    let mut last = u64::MAX;
-    while last != receiver.arrivals() {
-        last = receiver.arrivals();
-        thread::sleep(2 * PAUSE);
-    }
+    stream::wait_quiet(|| receiver.arrivals(), u64::MAX);
     let books = receiver.stop()?;
     let mut outcome = Outcome {
         corrupt: books.corrupt,
@@ -129,10 +121,11 @@ fn replay(rig: &Rig) -> Result<Outcome> {
         Ok(fs::metadata(CAPTURE).is_ok_and(|file| file.len() >= CAPTURE_HEADER_BYTES))
     })?;
     let captured = stream::measure(&plan, |_| Ok(()))?;
-    thread::sleep(PAUSE);
+    captured.require_whole()?;
+    let written = || fs::metadata(CAPTURE).map_or(0, |file| file.len());
+    stream::wait_quiet(written, u64::MAX);
     capture.kill()?;
     capture.wait()?;
-    captured.require_whole()?;
     let count = command::run(&format!("tcpdump -Z root --count -r {CAPTURE}"))?;
     ensure!(
         count.starts_with(&format!("{} packets", captured.sent)),

@@ -2,8 +2,6 @@
 
 //! Controls: the wire is made to misbehave, and the receiver must say so. A rig that cannot see it proves nothing.
 
-use std::time::Duration;
-
 use anyhow::{ensure, Result};
 
 use super::{Case, Run};
@@ -38,6 +36,9 @@ const MISDEEDS: &[Misdeed] = &[
     },
 ];
 
+/// Datagrams sent while something goes wrong: enough for the rarest of it.
+const AT_WORK: u64 = 1_000;
+
 /// Returns the cases.
 pub(super) fn cases() -> Vec<Case> {
     let misdeed = |misdeed: &'static Misdeed| {
@@ -62,7 +63,7 @@ fn misbehave(rig: &Rig, misdeed: &Misdeed) -> Result<Outcome> {
             "qdisc add dev vxlan0 root netem limit 100000 {}",
             misdeed.netem
         ))?;
-        live.flow_for(Duration::from_millis(300))?;
+        live.send_more(AT_WORK)?;
         topology::client_tc("qdisc del dev vxlan0 root")
     })?;
     let seen = (misdeed.seen)(&outcome);

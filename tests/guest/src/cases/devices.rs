@@ -4,15 +4,16 @@
 
 use std::fs;
 
-use anyhow::{Context as _, Result};
+use anyhow::{ensure, Context as _, Result};
 
 use super::{Case, Run};
-use crate::command;
+use crate::bpf::Xdp;
 use crate::mflow::Knobs;
 use crate::outcome::Outcome;
 use crate::rig::{self, Rig};
 use crate::stream;
 use crate::topology::{self, CONTAINER};
+use crate::{command, netns};
 
 /// A feature, and how it is switched on.
 struct Feature {
@@ -22,22 +23,38 @@ struct Feature {
     switch_drops: bool,
     /// How many packets may change places while the flow stops being split.
     stop_reorders_pkts: u64,
-    switch_on: fn() -> Result<()>,
+    /// Packets are queued on the way with it, so that flows cannot be split any more.
+    queues: bool,
+    switch_on: fn() -> Result<Option<Xdp>>,
 }
+
+/// How many packets may change places in a queue that several lanes fill while a flow stops being split.
+const MIXED_PKTS: u64 = 64;
 
 const FEATURES: &[Feature] = &[
     Feature {
         name: "veth-gro",
-        what: "GRO on the container's veth (packets go through its own NAPI)",
+        what: "GRO on the container's veth (split packets, whose GRO ran on the lane, pass it by)",
         switch_drops: false,
         stop_reorders_pkts: 0,
+        queues: false,
         switch_on: veth_gro,
+    },
+    Feature {
+        name: "veth-xdp",
+        what: "an XDP program on the container's veth (packets go through its own NAPI)",
+        switch_drops: false,
+        // What lanes have under way meets in the device's queue.
+        stop_reorders_pkts: MIXED_PKTS,
+        queues: true,
+        switch_on: veth_xdp,
     },
     Feature {
         name: "rps-vxlan",
         what: "RPS on the VXLAN device",
         switch_drops: false,
         stop_reorders_pkts: 0,
+        queues: false,
         switch_on: || rps("vxlan0"),
     },
     Feature {
@@ -45,6 +62,7 @@ const FEATURES: &[Feature] = &[
         what: "RPS on the host's end of the veth pair, and on the NIC",
         switch_drops: false,
         stop_reorders_pkts: 0,
+        queues: false,
         switch_on: || {
             rps("veth0")?;
             rps("eth0")
@@ -56,9 +74,11 @@ const FEATURES: &[Feature] = &[
         // For a grace period the device has the no-op discipline, which drops.
         switch_drops: true,
         // Lanes that finish their batches empty the queue for the NIC core, too, each into its own backlog.
-        stop_reorders_pkts: 64,
+        stop_reorders_pkts: MIXED_PKTS,
+        queues: true,
         switch_on: || {
-            topology::tc("qdisc add dev veth0 root tbf rate 10gbit burst 10mb limit 100mb")
+            topology::tc("qdisc add dev veth0 root tbf rate 10gbit burst 10mb limit 100mb")?;
+            Ok(None)
         },
     },
 ];
@@ -89,20 +109,18 @@ fn with_feature(rig: &Rig, feature: &Feature, early: bool) -> Result<Outcome> {
     rig.prepare(&plan, &Knobs::default())?;
     // Before there is traffic: the first use in the system patches the kernel's code.
     rps("lo")?;
+    let mut program = None;
     if early {
-        (feature.switch_on)()?;
+        program = (feature.switch_on)()?;
         plan.split = false;
     }
-    let outcome = stream::measure(
-        &plan,
-        |_| {
-            if early {
-                Ok(())
-            } else {
-                (feature.switch_on)()
-            }
-        },
-    )?;
+    let outcome = stream::measure(&plan, |_| {
+        if !early {
+            program = (feature.switch_on)()?;
+        }
+        Ok(())
+    })?;
+    drop(program);
     outcome.judge(|outcome| {
         let drops = feature.switch_drops && !early;
         if !drops {
@@ -116,18 +134,29 @@ fn with_feature(rig: &Rig, feature: &Feature, early: bool) -> Result<Outcome> {
             if !drops {
                 outcome.require_no_deadline()?;
             }
+            let queued = outcome.counter("paths_async")?;
+            ensure!(
+                (queued > 0) == (feature.queues && !early) || early,
+                "splitting was stopped {queued} time(s) for what the path queues"
+            );
             rig::settle()?;
         }
         Ok(())
     })
 }
 
-fn veth_gro() -> Result<()> {
-    command::run(&format!("ip netns exec {CONTAINER} ethtool -K eth0 gro on")).map(drop)
+fn veth_gro() -> Result<Option<Xdp>> {
+    command::run(&format!("ip netns exec {CONTAINER} ethtool -K eth0 gro on"))?;
+    Ok(None)
+}
+
+fn veth_xdp() -> Result<Option<Xdp>> {
+    netns::within(CONTAINER, || Xdp::attach("eth0")).map(Some)
 }
 
 /// Lets RPS choose among CPUs 2 to 5.
-fn rps(device: &str) -> Result<()> {
+fn rps(device: &str) -> Result<Option<Xdp>> {
     let path = format!("/sys/class/net/{device}/queues/rx-0/rps_cpus");
-    fs::write(&path, "3c").with_context(|| format!("cannot write {path}"))
+    fs::write(&path, "3c").with_context(|| format!("cannot write {path}"))?;
+    Ok(None)
 }

@@ -2,9 +2,11 @@
 
 //! Packets vanish between split and merge: a hole must be seen as one, not waited for.
 
-use anyhow::{ensure, Result};
+use anyhow::{ensure, Context as _, Result};
+use serde_json::Value;
 
 use super::{Case, Run};
+use crate::command;
 use crate::mflow::{Knobs, STRICT_TIMEOUT_US};
 use crate::outcome::Outcome;
 use crate::rig::{self, Rig};
@@ -55,21 +57,32 @@ fn drop_some(rig: &Rig, knobs: &Knobs) -> Result<Outcome> {
     rig.prepare(&plan, knobs)?;
     // Before there is traffic: the first one in the system patches the kernel's code.
     topology::tc("qdisc add dev vxlan0 clsact")?;
-    let outcome = stream::measure(&plan, |_| {
+    let outcome = stream::measure(&plan, |live| {
         topology::tc(&format!(
             "filter add dev vxlan0 ingress matchall action gact pass random netrand drop {ONE_IN}"
-        ))
+        ))?;
+        live.send_more(plan.count)
     })?;
-    outcome.judge(|outcome| judge(rig, knobs, outcome))
+    let dropped = dropped()?;
+    outcome.judge(|outcome| judge(rig, knobs, outcome, dropped))
 }
 
-fn judge(rig: &Rig, knobs: &Knobs, outcome: &Outcome) -> Result<()> {
+/// Returns how many packets the filter has dropped.
+fn dropped() -> Result<u64> {
+    let said = command::run("tc -s -j filter show dev vxlan0 ingress")?;
+    let filters: Value = serde_json::from_str(&said).context("tc's report")?;
+    let mut filters = filters.as_array().into_iter().flatten();
+    filters
+        .find_map(|filter| filter.pointer("/options/actions/0/stats/drops")?.as_u64())
+        .with_context(|| format!("tc tells of no drops: {said}"))
+}
+
+fn judge(rig: &Rig, knobs: &Knobs, outcome: &Outcome, dropped: u64) -> Result<()> {
     outcome.require_intact()?;
     outcome.require_order()?;
-    let (least, most) = (outcome.frames / (2 * ONE_IN), outcome.frames * 2 / ONE_IN);
     ensure!(
-        (least..=most).contains(&outcome.lost),
-        "{} of {} datagrams lost, 1 in {ONE_IN} was to be dropped and nothing else",
+        outcome.lost == dropped && dropped >= outcome.frames / (4 * ONE_IN),
+        "{} of {} datagrams lost, and {dropped} were dropped on the way",
         outcome.lost,
         outcome.frames
     );

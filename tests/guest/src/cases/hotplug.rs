@@ -7,11 +7,11 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::{Case, Run};
-use crate::cpu;
-use crate::mflow::Knobs;
+use crate::mflow::{Knobs, Stats};
 use crate::outcome::Outcome;
 use crate::rig::{self, Rig};
 use crate::stream;
+use crate::{command, cpu};
 
 const ROUNDS: usize = 3;
 
@@ -36,7 +36,12 @@ fn lane_comes_and_goes(rig: &Rig) -> Result<Outcome> {
             live.flow_for(Duration::from_millis(300))?;
             cpu::set_online(lane, true)?;
         }
-        live.flow_for(Duration::from_millis(200))
+        if rig.mflow {
+            let carried = || Stats::read()?.get(&format!("lane_cpu{lane}_pkts"));
+            let before = carried()?;
+            command::wait_until("the lane is used again", || Ok(carried()? > before))?;
+        }
+        Ok(())
     });
     // Also after a failure: the next case needs all CPUs.
     cpu::set_online(lane, true)?;

@@ -17,6 +17,7 @@ mod gro;
 mod hotplug;
 mod knobs;
 mod leaks;
+mod readers;
 mod reload;
 mod scaling;
 mod shapes;
@@ -123,6 +124,7 @@ fn all() -> Vec<Case> {
         devices::cases(),
         forward::cases(),
         gro::cases(),
+        readers::cases(),
         scaling::cases(),
         reload::cases(),
         deadline::cases(),

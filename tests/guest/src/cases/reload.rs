@@ -17,7 +17,7 @@ const ROUNDS: usize = 6;
 /// With the switch in either position.
 const PAUSE: Duration = Duration::from_millis(150);
 /// Knobs after which flows are split anew; the others may take effect on a split flow.
-const RESTARTING: [&str; 4] = ["enabled", "devices", "min_flow_pps", "scaling"];
+const RESTARTING: [&str; 5] = ["enabled", "cpus", "devices", "min_flow_pps", "scaling"];
 /// Allocations that do not tell of a leak: stacks of threads, which the kernel keeps for the next ones, and what is freed late.
 const KEPT: [&str; 2] = ["copy_process", "unpurged"];
 

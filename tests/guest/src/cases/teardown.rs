@@ -5,9 +5,10 @@
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{ensure, Result};
+use anyhow::Result;
 
 use super::{Case, Run};
+use crate::command;
 use crate::mflow::Knobs;
 use crate::outcome::Outcome;
 use crate::rig::{self, Rig};
@@ -114,12 +115,9 @@ fn close_sockets(rig: &Rig) -> Result<Outcome> {
             live.reopen()?;
         }
         let before = live.arrivals();
-        live.flow_for(Duration::from_millis(300))?;
-        ensure!(
-            live.arrivals() > before,
-            "nothing arrives at the new socket"
-        );
-        Ok(())
+        command::wait_until("something arrives at the new socket", || {
+            Ok(live.arrivals() > before)
+        })
     })?;
     outcome.judge(|outcome| judge(rig, outcome))
 }

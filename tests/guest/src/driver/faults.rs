@@ -99,13 +99,13 @@ fn repaired(fault: &str, counter: &str) -> Result<()> {
     link::order(fault);
     // The card here sends little of its own accord.
     command::wait_until("the driver repairs its queue", || {
-        let _lost = link::ping(1, 56);
+        let _lost = link::ping_once(1, 56);
         Ok(link::counters("eth0")?
             .get(counter)
             .is_some_and(|count| *count > 0))
     })?;
     drop(load);
-    command::wait_until("traffic goes on", || Ok(link::ping(5, 56).is_ok()))?;
+    command::wait_until("traffic goes on", || Ok(link::ping_once(5, 56).is_ok()))?;
     ensure!(
         link::load(1, "")?.bits_per_s > 0.0,
         "nothing arrives after the repair"
@@ -135,14 +135,16 @@ fn stands_still(fault: &str, is_mended: fn(&BTreeMap<String, u64>) -> bool) -> R
     link::wait_carrier(true)?;
     let _load = link::endless_sending()?;
     link::order(&format!("0 {fault} 1000000"));
-    command::wait_until("the card stands still", || Ok(link::ping(1, 56).is_err()))?;
+    command::wait_until("the card stands still", || {
+        Ok(link::ping_once(1, 56).is_err())
+    })?;
     link::order(&format!("0 {fault} 0"));
     ensure!(
-        link::ping(1, 56).is_err(),
+        link::ping_once(1, 56).is_err(),
         "the card goes on before its driver has looked"
     );
     let begin = Instant::now();
-    while link::ping(1, 56).is_err() {
+    while link::ping_once(1, 56).is_err() {
         ensure!(
             begin.elapsed() < WATCHDOG,
             "the driver has not looked within {} s",
@@ -201,5 +203,5 @@ fn stall(_: &Options) -> Result<()> {
     thread::sleep(Duration::from_secs(1));
     link::order("0 go-on");
     drop(load);
-    command::wait_until("traffic goes on", || Ok(link::ping(5, 56).is_ok()))
+    command::wait_until("traffic goes on", || Ok(link::ping_once(5, 56).is_ok()))
 }

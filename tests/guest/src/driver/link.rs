@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure, Context as _, Result};
 use serde_json::Value;
@@ -23,6 +23,11 @@ const THERE: &str = "10.9.0.2";
 /// Where the server of a load generator runs.
 const SERVER_CPU: usize = 5;
 const CLIENT_CPU: usize = 6;
+
+/// How late an echo may be.
+const LATE: Duration = Duration::from_secs(3);
+/// Where iperf3 listens.
+const IPERF3_PORT: u16 = 5201;
 
 /// What came out of a load generator.
 #[derive(Clone, Copy, Debug)]
@@ -85,29 +90,48 @@ pub(super) fn wait_carrier(on: bool) -> Result<()> {
     })?;
     if on {
         // The kernel drops what is to be sent until it has noticed the link, which may take a second.
-        command::wait_until("the link carries something", || Ok(ping(1, 56).is_ok()))?;
+        command::wait_until(
+            "the link carries something",
+            || Ok(ping_once(1, 56).is_ok()),
+        )?;
     }
     Ok(())
 }
 
 /// Sends echo requests; all must come back.
+///
+/// Once it has had an answer, ping waits for the last ones only as long as an answer takes, and an emulated CPU can be away
+/// for longer: what the kernel counts within a few seconds decides.
 pub(super) fn ping(count: usize, bytes: usize) -> Result<()> {
     let before = [Passed::read()?, netns::within(PEER, Passed::read)?];
+    let Err(said) = ping_once(count, bytes) else {
+        return Ok(());
+    };
+    let start = Instant::now();
+    loop {
+        let after = [Passed::read()?, netns::within(PEER, Passed::read)?];
+        let [here, there] = [0, 1].map(|end| after[end].since(before[end]));
+        if there.echoes_back == count as u64 {
+            return Ok(());
+        }
+        if start.elapsed() > LATE {
+            let unbuffered = ["eth0", "eth1"].map(|device| without_buffer(device).ok());
+            bail!(
+                "echoes are missing: {said:#}; within {} s more here {here:?}, there {there:?}; frames without buffer so far: \
+                 {unbuffered:?}",
+                LATE.as_secs()
+            );
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Sends echo requests, and fails if not all come back in time.
+pub(super) fn ping_once(count: usize, bytes: usize) -> Result<()> {
     let said = command::run(&format!(
         "ip netns exec {PEER} ping -n -q -i 0.02 -W 2 -c {count} -s {bytes} {HERE}"
     ))?;
-    if !said.contains(" 0% packet loss") {
-        let after = [Passed::read()?, netns::within(PEER, Passed::read)?];
-        let [here, there] = [0, 1].map(|end| after[end].since(before[end]));
-        let unbuffered = ["eth0", "eth1"].map(|device| without_buffer(device).ok());
-        thread::sleep(Duration::from_secs(3));
-        let later = [Passed::read()?, netns::within(PEER, Passed::read)?];
-        let [late, late_there] = [0, 1].map(|end| later[end].since(after[end]));
-        bail!(
-            "echoes are missing: {said}; from then on here {here:?}, there {there:?}; in the next 3 s {late:?}, {late_there:?}; \
-             frames without buffer so far: {unbuffered:?}"
-        );
-    }
+    ensure!(said.contains(" 0% packet loss"), "{said}");
     Ok(())
 }
 
@@ -187,14 +211,7 @@ pub(super) fn load_bytes(bytes: &str, options: &str) -> Result<Load> {
 
 fn run_load(address: &str, options: &str) -> Result<Load> {
     let _server = Program::start(None, SERVER_CPU, "iperf3 --server --one-off")?;
-    command::wait_until("iperf3 listens", || {
-        let table = fs::read_to_string("/proc/net/tcp6").unwrap_or_default()
-            + &fs::read_to_string("/proc/net/tcp").unwrap_or_default();
-        // Port 5201, listening.
-        Ok(table
-            .lines()
-            .any(|line| line.contains(":1451 ") && line.contains(" 0A ")))
-    })?;
+    wait_listens()?;
     let said = command::run(&format!(
         "ip netns exec {PEER} taskset -c {CLIENT_CPU} iperf3 --json --client {address} {options}"
     ))?;
@@ -216,6 +233,10 @@ fn run_load(address: &str, options: &str) -> Result<Load> {
     })
 }
 
+fn wait_listens() -> Result<()> {
+    command::wait_until("iperf3 listens", || proc_net::listens(None, IPERF3_PORT))
+}
+
 /// Starts a load that goes on until it is dropped: the other card sends to the one here.
 pub(super) fn endless_load() -> Result<[Program; 2]> {
     start_load("--bitrate 40M --length 200", "rx_packets")
@@ -231,7 +252,7 @@ pub(super) fn endless_sending() -> Result<[Program; 2]> {
 
 fn start_load(options: &str, counter: &str) -> Result<[Program; 2]> {
     let server = Program::start(None, SERVER_CPU, "iperf3 --server")?;
-    thread::sleep(Duration::from_millis(500));
+    wait_listens()?;
     let client = Program::start(
         Some(PEER),
         CLIENT_CPU,

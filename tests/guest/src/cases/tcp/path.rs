@@ -167,7 +167,7 @@ fn jumbo() -> Case {
     )
 }
 
-/// Whether the flow stays split is the module's choice: packets are queued on the way.
+/// Split packets, whose GRO ran on the lane, pass that of the device by.
 fn veth_gro() -> Case {
     Case::of_traffic(
         "tcp/devices/veth-gro",

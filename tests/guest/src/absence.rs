@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! How long a CPU of the guest was away: a host with fewer CPUs than the guest lets some of them wait, now and then for
+//! longer than any deadline that a test can set. What fails then says nothing about what was tested.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::cpu;
+
+/// The time between two looks at the clock.
+const NAP: Duration = Duration::from_millis(50);
+
+/// Threads that sleep and look at the clock, one on each CPU.
+pub(crate) struct Watch;
+
+/// The longest that any of them has overslept since somebody asked.
+static LONGEST_US: AtomicU64 = AtomicU64::new(0);
+
+impl Watch {
+    /// Starts to watch, until the program ends.
+    pub(crate) fn start() -> Self {
+        for cpu in 0..cpu::online() {
+            thread::spawn(move || {
+                // On another CPU, as after its own went offline, it still sees when the whole guest stands still.
+                let _elsewhere = cpu::pin(cpu);
+                loop {
+                    let start = Instant::now();
+                    thread::sleep(NAP);
+                    let late = start.elapsed().saturating_sub(NAP);
+                    // CAST: half a million years.
+                    LONGEST_US.fetch_max(late.as_micros() as u64, Ordering::Relaxed);
+                }
+            });
+        }
+        Self
+    }
+
+    /// Returns how long a CPU was away at most since the last call.
+    pub(crate) fn longest(&self) -> Duration {
+        Duration::from_micros(LONGEST_US.swap(0, Ordering::Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_absence_is_told_once() {
+        let watch = Watch::start();
+        LONGEST_US.fetch_max(900_000, Ordering::Relaxed);
+        assert!(watch.longest() >= Duration::from_millis(900));
+        assert!(watch.longest() < Duration::from_millis(900));
+    }
+}
