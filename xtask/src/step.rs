@@ -111,7 +111,10 @@ impl Step {
             Ok(outcome) => outcome,
             Err(error) => {
                 progress.end("failed");
-                return Err(error.context(self.hint));
+                return Err(match self.hint.as_str() {
+                    "" => error,
+                    hint => anyhow::anyhow!("{error:#}\ntry:  {hint}"),
+                });
             }
         };
         if status.success() {

@@ -102,6 +102,7 @@ const ANY_CARD: &[&str] = &[
     "teardown/container",
     "teardown/socket",
     "reader/",
+    "readers/",
     "request/",
     "programs/",
     "half-close/",

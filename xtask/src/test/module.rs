@@ -19,7 +19,10 @@ pub(crate) fn run(_ctx: &Ctx) -> Result<Outcome> {
     if tools::find("sparse").is_some() {
         outcome.record("module: sparse has no complaint", sparse(&kernel));
     } else {
-        outcome.skip("module: sparse", "sparse is not installed");
+        outcome.skip(
+            "module: sparse",
+            "sparse is not installed; try: cargo xtask setup",
+        );
     }
     Ok(outcome)
 }

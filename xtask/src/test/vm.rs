@@ -16,7 +16,9 @@ use serde::Deserialize;
 use super::{Ctx, Failure, Outcome};
 use crate::kernel::Flavor;
 use crate::tools;
-use crate::vm::{self, Event, Hardware, Machine, Nic, Order, Terminal, Threads, Trouble, Vm};
+use crate::vm::{
+    self, Event, Excerpt, Hardware, Machine, Nic, Order, Terminal, Threads, Trouble, Vm,
+};
 
 /// A guest that dies more often than this is not worth more of anybody's time.
 const MOST_DEATHS: usize = 8;
@@ -100,6 +102,14 @@ struct Measured {
     stream_bytes: u64,
 }
 
+/// A case that is run once more, because of what happened to the guest.
+#[derive(Deserialize)]
+struct Again {
+    case: String,
+    away_ms: u64,
+    error: String,
+}
+
 /// How a boot ended.
 enum End {
     /// The guest ran all it was told to.
@@ -135,19 +145,8 @@ impl Layer {
         };
         let mut machine = vm::machine(self.flavor, &hardware)?;
         let mut progress = self.list(ctx.case.as_deref())?;
-        for threads in [Threads::Many, Threads::One] {
-            machine.threads = threads;
-            while !progress.todo(threads).is_empty() && progress.deaths < MOST_DEATHS {
-                let end = self.boot(&machine, &mut progress)?;
-                let done = matches!(end, End::Done);
-                self.digest(end, &mut progress)?;
-                let left = progress.todo(threads);
-                ensure!(
-                    !done || left.is_empty(),
-                    "the guest said nothing about {left:?}"
-                );
-            }
-        }
+        // What has come out so far counts, whatever happens next.
+        let broken = self.run_all(&mut machine, &mut progress).err();
         if progress.stream_bytes > 0 {
             println!(
                 "  {:.2} GB of TCP streams were compared byte by byte",
@@ -165,10 +164,12 @@ impl Layer {
                 log: None,
             });
         }
+        let mut not_run = 0;
         for case in progress.cases {
             match progress.results.remove(&case) {
                 Some(Ok(())) => outcome.pass(),
                 Some(Err(failure)) => outcome.failed.push(failure),
+                None if broken.is_some() => not_run += 1,
                 None => outcome.failed.push(Failure {
                     name: format!("{}: {case}", self.name),
                     detail: format!("not run: the guest had died {MOST_DEATHS} times"),
@@ -176,7 +177,32 @@ impl Layer {
                 }),
             }
         }
+        if let Some(error) = broken {
+            outcome.failed.push(Failure {
+                name: format!("{}: all that was left", self.name),
+                detail: format!("{error:#}\n{not_run} cases were not run"),
+                log: None,
+            });
+        }
         Ok(outcome)
+    }
+
+    /// Boots guests until every case has its result, or too many have died.
+    fn run_all(&self, machine: &mut Machine, progress: &mut Progress) -> Result<()> {
+        for threads in [Threads::Many, Threads::One] {
+            machine.threads = threads;
+            while !progress.todo(threads).is_empty() && progress.deaths < MOST_DEATHS {
+                let end = self.boot(machine, progress)?;
+                let done = matches!(end, End::Done);
+                self.digest(end, progress)?;
+                let left = progress.todo(threads);
+                ensure!(
+                    !done || left.is_empty(),
+                    "the guest said nothing about {left:?}"
+                );
+            }
+        }
+        Ok(())
     }
 
     /// Asks the guest program, which runs on the host too, for its cases.
@@ -278,6 +304,7 @@ impl Layer {
         let mut vm = Vm::boot(machine, &order, &name, Terminal::Log)?;
         let mut current: Option<String> = None;
         let mut culprit: Option<String> = None;
+        let mut failed = false;
         loop {
             match vm.wait(Some(self.patience))? {
                 Event::Said(line) => {
@@ -299,7 +326,15 @@ impl Layer {
                                 None => bail!("a case failed without a word: {line}"),
                                 Some(failure) => Err(failure),
                             };
+                            failed |= result.is_err();
                             progress.finish(verdict.case, result);
+                        }
+                        "again" => {
+                            let again: Again = serde_json::from_str(json)?;
+                            println!(
+                                "  again   {}: a CPU was away for {} ms, and then: {}",
+                                again.case, again.away_ms, again.error
+                            );
                         }
                         "rate" => {
                             let rate: f64 = serde_json::from_str(json)?;
@@ -323,10 +358,21 @@ impl Layer {
                 Event::Complained => culprit = culprit.or_else(|| current.clone()),
                 Event::Exit(code @ (0 | 1)) if current.is_some() => {
                     let good = self.ask_cards(&mut vm, progress)?;
-                    if code == 0 && good {
+                    if code == 1 && !failed {
+                        self.complain_afterwards(&vm, progress);
+                    } else if code == 0 && good && progress.todo(machine.threads).is_empty() {
                         vm.forget_logs();
                     }
                     return Ok(End::Done);
+                }
+                Event::Exit(code) if current.is_some() => {
+                    let trouble = Trouble {
+                        what: format!("the guest program ended with {code}"),
+                        excerpt: Excerpt::default(),
+                        log: vm.terminal_log().to_owned(),
+                    };
+                    let case = culprit.or(current);
+                    return Ok(End::Died { case, trouble });
                 }
                 Event::Exit(code) => bail!(
                     "the guest program ended with {code}; see {}",
@@ -338,6 +384,19 @@ impl Layer {
                 }
             }
         }
+    }
+
+    /// All cases went well, and then something did not: the module could not be unloaded, say.
+    fn complain_afterwards(&self, vm: &Vm, progress: &mut Progress) {
+        let case = "what comes after the cases".to_owned();
+        let detail = "the guest program failed when all cases had passed".to_owned();
+        println!(
+            "  FAILED  {case}: {detail}; see {}",
+            vm.terminal_log().display()
+        );
+        let failure = self.failure(&case, detail, vm.terminal_log());
+        progress.cases.insert(case.clone());
+        progress.results.insert(case, Err(failure));
     }
 
     /// Has the cards of a guest that has ended say how it was, if it had any; returns whether they are content.

@@ -21,6 +21,7 @@ use tempfile::TempDir;
 use super::initramfs;
 use super::instruments::{wire, Instruments};
 use super::mlx5::{Cards, Server};
+use super::scratch;
 use super::serial::Serial;
 use super::trouble::{self, Excerpt, Trouble};
 use crate::paths;
@@ -259,7 +260,7 @@ impl Vm {
         instruments: Option<Instruments>,
     ) -> Result<Self> {
         let logs = paths::logs()?;
-        let dir = tempfile::tempdir()?;
+        let dir = scratch::folder()?;
         let archive = dir.path().join("initramfs.cpio");
         let programs = instruments
             .as_ref()
@@ -347,7 +348,10 @@ impl Vm {
             self.kernel_log.path(),
             &self.terminal_log,
             &self.qemu_log,
-        ] {
+        ]
+        .into_iter()
+        .chain(self.cards.iter().flat_map(Server::logs))
+        {
             // A log that stays does no harm.
             let _best_effort = fs::remove_file(log);
         }

@@ -39,6 +39,7 @@ pub(crate) struct Server {
     said: Receiver<String>,
     sockets: Vec<PathBuf>,
     log: PathBuf,
+    errors: PathBuf,
 }
 
 /// What a card says of itself when its guest is gone.
@@ -118,12 +119,13 @@ impl Server {
             said,
             sockets,
             log,
+            errors,
         };
         let first = server.said.recv_timeout(PATIENCE);
         if first.as_deref() != Ok("ready") {
             bail!(
                 "the ConnectX model does not begin; see {}",
-                errors.display()
+                server.errors.display()
             );
         }
         Ok(server)
@@ -187,6 +189,11 @@ impl Server {
                 Ok(Summary(line))
             })
             .collect()
+    }
+
+    /// Returns all files that it writes.
+    pub(crate) fn logs(&self) -> [&Path; 2] {
+        [&self.log, &self.errors]
     }
 
     /// Returns the file with all commands of the driver.

@@ -9,6 +9,7 @@ mod instruments;
 mod machine;
 mod mlx5;
 mod programs;
+mod scratch;
 mod serial;
 mod trouble;
 
@@ -24,7 +25,7 @@ pub(crate) use self::guest::build as build_guest;
 pub(crate) use self::instruments::Instruments;
 pub(crate) use self::machine::{Accel, Event, Machine, Nics, Order, Terminal, Threads, Vm};
 pub(crate) use self::mlx5::{layouts, Cards};
-pub(crate) use self::trouble::Trouble;
+pub(crate) use self::trouble::{Excerpt, Trouble};
 
 use crate::kernel::{self, Flavor};
 use crate::setup::{self, qemu, Need};
@@ -105,7 +106,7 @@ impl Hardware {
         };
         if let Some(why) = qemu::obtain(&qemu::VFIO_USER)? {
             bail!(
-                "the model of a ConnectX needs QEMU {} or newer: {why}",
+                "the model of a ConnectX needs QEMU {} or newer: {why}; try: cargo xtask setup",
                 qemu::VFIO_USER.least
             );
         }

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Folders for what a guest needs while it runs, and nobody afterwards.
+//!
+//! They go with the guest. One whose process was killed stays: the next guest takes it away.
+
+use std::path::Path;
+use std::{env, fs, process};
+
+use anyhow::{Context as _, Result};
+use tempfile::TempDir;
+
+/// What their names begin with, before the number of the process.
+const PREFIX: &str = "mflow-vm-";
+
+/// Makes a folder; its path is short enough for sockets in it.
+pub(super) fn folder() -> Result<TempDir> {
+    let place = env::temp_dir();
+    sweep(&place);
+    tempfile::Builder::new()
+        .prefix(&format!("{PREFIX}{}-", process::id()))
+        .tempdir_in(&place)
+        .with_context(|| format!("cannot make a folder in {}", place.display()))
+}
+
+/// Removes the folders of processes that are gone.
+fn sweep(place: &Path) {
+    for entry in fs::read_dir(place).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let process = name
+            .to_str()
+            .and_then(|name| name.strip_prefix(PREFIX)?.split('-').next()?.parse().ok());
+        let gone = |process: u32| !Path::new("/proc").join(process.to_string()).exists();
+        if process.is_some_and(gone) {
+            // Somebody else's, or taken away meanwhile.
+            let _best_effort = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_of_the_dead_are_swept_and_no_others() {
+        let place = tempfile::tempdir().unwrap();
+        // No process has a number like the first.
+        let names = [
+            "mflow-vm-4294967295-x",
+            "mflow-vm-1-x",
+            "mflow-vm-x",
+            "other",
+        ];
+        for name in names {
+            fs::create_dir(place.path().join(name)).unwrap();
+        }
+        sweep(place.path());
+        let left = names.map(|name| place.path().join(name).exists());
+        assert_eq!(left, [false, true, true, true]);
+    }
+}
