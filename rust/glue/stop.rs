@@ -89,6 +89,9 @@ impl State {
             }
             sleep_ms(1);
         }
+        if !is_carried(self) {
+            pr_warn!("a lane has not run for {STOP_MS} ms; the packets it still has are dropped\n");
+        }
         let left = active(self);
         if left > 0 {
             pr_warn!("{left} flows did not drain; their slots stay in use\n");

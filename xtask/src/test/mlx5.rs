@@ -108,6 +108,7 @@ const ANY_CARD: &[&str] = &[
     "half-close/",
     "reset",
     "close",
+    "disconnect",
     "listener",
 ];
 

@@ -27,6 +27,7 @@ use super::trouble::{self, Excerpt, Trouble};
 use crate::paths;
 use crate::setup::qemu;
 use crate::step;
+use crate::tools;
 
 /// How often the ports of a running guest are looked at.
 const LOOK: Duration = Duration::from_millis(50);
@@ -175,7 +176,7 @@ impl Machine {
             (None, Some(instruments)) => &instruments.qemu,
             (None, None) => &qemu::SAFER_THREADS,
         };
-        let mut command = qemu::command(wish);
+        let mut command = ends_with_us(&qemu::command(wish));
         // Nothing but what is named here; a guest that reboots has crashed.
         command.args(["-nodefaults", "-no-user-config", "-no-reboot"]);
         command.args(["-display", "none", "-machine", "pc"]);
@@ -238,6 +239,29 @@ impl Machine {
         }
         command
     }
+}
+
+/// Returns a command that is killed when this process ends, however it does; without `setpriv`, the same one.
+///
+/// A guest that nobody watches any more would keep its host's cores busy for ever.
+fn ends_with_us(command: &Command) -> Command {
+    let mut outer = match tools::find("setpriv") {
+        Some(setpriv) => {
+            let mut outer = Command::new(setpriv);
+            outer.args(["--pdeathsig", "KILL", "--"]);
+            outer.arg(command.get_program());
+            outer
+        }
+        None => Command::new(command.get_program()),
+    };
+    outer.args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => outer.env(name, value),
+            None => outer.env_remove(name),
+        };
+    }
+    outer
 }
 
 impl Vm {

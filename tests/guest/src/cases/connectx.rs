@@ -5,6 +5,7 @@
 //! The books of the card close the gap between both ends: a datagram may only be lost where the card has received it and
 //! the driver has never seen it, or where a counter says that there was no buffer.
 
+use std::fs;
 use std::time::Duration;
 
 use anyhow::{ensure, Context as _, Result};
@@ -130,14 +131,24 @@ const EVENTS: &[Event] = &[
             misbehave(live, "stall")?;
             misbehave(live, "go-on")
         },
-        judge: only_the_card_loses,
+        judge: |outcome, books| {
+            let longest = Duration::from_micros(outcome.longest_stall_us);
+            ensure!(
+                longest >= PAUSE / 2,
+                "the card was to stall for {} ms at least, and datagrams came all the time",
+                PAUSE.as_millis()
+            );
+            only_the_card_loses(outcome, books)
+        },
     },
     Event {
         name: "link",
         what: "the link goes and comes back",
         happen: |live| {
             misbehave(live, "link down")?;
-            misbehave(live, "link up")
+            wait_carrier("0")?;
+            misbehave(live, "link up")?;
+            wait_carrier("1")
         },
         // What comes while the link is down is nowhere counted.
         judge: |outcome, _| {
@@ -226,6 +237,13 @@ fn happen(rig: &Rig, event: &Event) -> Result<Outcome> {
 fn misbehave(live: &Live<'_>, how: &str) -> Result<()> {
     verdict::say("card", &format!("0 {how}"));
     live.flow_for(PAUSE)
+}
+
+fn wait_carrier(wanted: &str) -> Result<()> {
+    command::wait_until("the driver has noticed the link", || {
+        let carrier = fs::read_to_string("/sys/class/net/eth0/carrier")?;
+        Ok(carrier.trim() == wanted)
+    })
 }
 
 fn repeat(live: &Live<'_>, changes: &[&str]) -> Result<()> {

@@ -7,7 +7,7 @@ pub(crate) mod book;
 pub(crate) mod counters;
 pub(crate) mod pair;
 pub(crate) mod pattern;
-mod raw;
+pub(crate) mod raw;
 pub(crate) mod reader;
 mod readers;
 pub(crate) mod stream;

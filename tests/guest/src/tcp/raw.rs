@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! System calls for which there is no safe wrapper: a socket's low-water mark, and `io_uring`.
+//! System calls for which there is no safe wrapper: a socket's low-water mark, its disconnection, and `io_uring`.
 #![allow(
     unsafe_code,
     reason = "the crates that wrap these calls leave the safety of buffers and descriptors to the caller"
@@ -29,6 +29,21 @@ pub(crate) fn set_low_water_mark(socket: &TcpStream, bytes: libc::c_int) -> Resu
         )
     };
     Errno::result(result).map(drop).context("SO_RCVLOWAT")
+}
+
+/// Takes a connected socket back to where it was before it was connected.
+pub(crate) fn disconnect(socket: &TcpStream) -> Result<()> {
+    let nowhere = libc::sockaddr {
+        // CAST: 0.
+        sa_family: libc::AF_UNSPEC as libc::sa_family_t,
+        sa_data: [0; 14],
+    };
+    let length = size_of_val(&nowhere) as libc::socklen_t;
+    // SAFETY: The kernel reads the address, which outlives the call.
+    let result = unsafe { libc::connect(socket.as_raw_fd(), &raw const nowhere, length) };
+    Errno::result(result)
+        .map(drop)
+        .context("connect to AF_UNSPEC")
 }
 
 /// A ring of its own for each reader, with one request at a time in it.

@@ -3,29 +3,33 @@
 //! How connections end while their packets are on the way over several lanes: nothing may stay parked, and the next stream
 //! is as good as new.
 
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{ensure, Result};
-use socket2::SockRef;
+use anyhow::{bail, ensure, Result};
+use etherparse::TcpHeader;
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use crate::cases::{Case, Run};
 use crate::command::wait_until;
-use crate::cpu;
 use crate::hog::Hog;
 use crate::mflow::{self, Knobs, Stats};
 use crate::outcome::Outcome;
 use crate::rig::{self, Rig};
 use crate::tcp::book::Progress;
 use crate::tcp::pair::{self, End, Pair};
-use crate::topology::Family;
+use crate::tcp::raw;
+use crate::topology::{self, Family, CLIENT};
+use crate::{cpu, netns};
 
 /// What the container sends back after the client has ended its stream.
 const ANSWER_BYTES: u64 = 1 << 20;
-/// How often the listener is started again.
-const ROUNDS: usize = 5;
+/// How often the listener is started again, or made of a connected socket.
+const ROUNDS: usize = 4;
+/// Between two requests for a connection.
+const ASK: Duration = Duration::from_micros(200);
 /// How long a lane is held, so that packets of the others are parked for certain.
 const HOLD: Duration = Duration::from_millis(240);
 
@@ -68,6 +72,12 @@ pub(super) fn cases() -> Vec<Case> {
             "the container closes a socket that packets are parked for",
             Run::Always,
             close_with_parked,
+        ),
+        case(
+            "disconnect",
+            "the container makes a listener of a socket that packets are parked for, requests for connections among them",
+            Run::Always,
+            listen_with_parked,
         ),
         case(
             "listener",
@@ -172,19 +182,76 @@ fn reset(rig: &Rig) -> Result<()> {
 }
 
 fn close_with_parked(rig: &Rig) -> Result<()> {
-    let (Pair { client, server }, stop) = (pair::connect(Family::V4)?, AtomicBool::new(false));
-    let (progress, before) = (Progress::default(), mflow::flows_split()?);
+    let pair = pair::connect(Family::V4)?;
+    leave_with_parked(rig, &pair.client, pair.server, |server| {
+        drop(server);
+        Ok(None)
+    })
+}
+
+fn listen_with_parked(rig: &Rig) -> Result<()> {
+    // So that what the kernel sends for the connection and what we send are one flow.
+    topology::one_outer_flow(rig.tcp_plan().outer)?;
+    for _ in 0..ROUNDS {
+        let Pair { client, server } = pair::connect(Family::V4)?;
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let asker = scope.spawn(|| ask(&client, &stop));
+            let left = leave_with_parked(rig, &client, server, |server| {
+                raw::disconnect(&server)?;
+                SockRef::from(&server).listen(1)?;
+                Ok(Some(server))
+            });
+            stop.store(true, Ordering::Relaxed);
+            pair::join(asker)?;
+            left
+        })?;
+    }
+    Ok(())
+}
+
+/// Asks for a connection again and again, with the addresses and ports of one that there is.
+fn ask(client: &TcpStream, stop: &AtomicBool) -> Result<()> {
+    let (SocketAddr::V4(from), SocketAddr::V4(to)) = (client.local_addr()?, client.peer_addr()?)
+    else {
+        bail!("the connection is not one over IPv4");
+    };
+    let mut header = TcpHeader::new(from.port(), to.port(), 1, 1024);
+    header.syn = true;
+    header.checksum = header.calc_checksum_ipv4_raw(from.ip().octets(), to.ip().octets(), &[])?;
+    netns::enter(CLIENT)?;
+    cpu::pin(cpu::SENDER)?;
+    let socket = Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::TCP))?;
+    while !stop.load(Ordering::Relaxed) {
+        socket.send_to(&header.to_bytes(), &SocketAddr::V4(to).into())?;
+        thread::sleep(ASK);
+    }
+    Ok(())
+}
+
+/// Lets a stream flow into a socket, and `leave` with it when packets are parked for it. What comes back goes last.
+fn leave_with_parked(
+    rig: &Rig,
+    client: &TcpStream,
+    server: TcpStream,
+    leave: impl FnOnce(TcpStream) -> Result<Option<TcpStream>> + Send,
+) -> Result<()> {
+    let stop = AtomicBool::new(false);
+    let progress = Progress::default();
+    // The flow may still be split for what was before.
+    let carried = || Stats::read()?.get("lane_pkts");
+    let before = if rig.mflow { carried()? } else { 0 };
     let enough = AtomicBool::new(false);
     let end = thread::scope(|scope| {
-        let writer = scope.spawn(|| pair::write_until(&client, &stop));
+        let writer = scope.spawn(|| pair::write_until(client, &stop));
         let reader = scope.spawn(|| {
             pair::read_while(&server, &progress, |_| !enough.load(Ordering::Relaxed))?;
-            drop(server);
-            Ok(())
+            leave(server)
         });
         let parked = (|| {
-            wait_split(rig, &progress, before)?;
+            wait_until("bytes arrive", || Ok(progress.bytes() > 1 << 20))?;
             if rig.mflow {
+                wait_until("the flow is split", || Ok(carried()? > before))?;
                 let hog = Hog::start(cpu::LANES[0], HOLD)?;
                 let parked = wait_until("packets are parked", || {
                     Ok(Stats::read()?.get("parked_pkts")? > 0)
@@ -197,16 +264,17 @@ fn close_with_parked(rig: &Rig) -> Result<()> {
             Ok(())
         })();
         enough.store(true, Ordering::Relaxed);
-        pair::join(reader)?;
+        let left = pair::join(reader)?;
         // Told to stop only if it did not find out by itself.
         let gone = wait_until("the writer sees the reset", || Ok(writer.is_finished()));
         stop.store(true, Ordering::Relaxed);
         let (_, end) = pair::join(writer)?;
+        drop(left);
         parked.and(gone).map(|()| end)
     })?;
     ensure!(
         end == End::Reset,
-        "the container closed its socket with bytes unread, and the client did not notice"
+        "the container left its socket with bytes unread, and the client did not notice"
     );
     Ok(())
 }
