@@ -17,7 +17,7 @@ use anyhow::{bail, ensure, Context as _, Result};
 use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Domain, Protocol, SockFilter, Socket, Type};
 
-use crate::{command, cpu, netns, topology};
+use crate::{absence, command, cpu, netns, topology};
 
 const NAMESPACE: &str = "hog";
 /// All protocols, in network byte order as packet sockets want it.
@@ -54,6 +54,7 @@ impl Hog {
                 "ip netns exec {NAMESPACE} ethtool -K lo tx-udp-segmentation off"
             ))?;
         }
+        absence::provoke();
         let stop = Arc::new(AtomicBool::new(false));
         let (ready, held) = std::sync::mpsc::sync_channel(1);
         let thread = thread::spawn({

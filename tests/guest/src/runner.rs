@@ -3,7 +3,7 @@
 //! Runs one case after the other, and tells the host of each when it begins and what came out.
 //!
 //! A case that fails while an emulated CPU was away for longer than what cases allow for is run once more, and the host
-//! is told so. Something wrong with what is tested fails again.
+//! is told so, who counts. What is wrong with the code under test fails again, or too often.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};

@@ -249,10 +249,10 @@ impl Device {
             // Other queues fail too, but the driver does not repair all of them.
             if frames > 0
                 && queue.state == State::Ready
-                && queue.is_about_to_send(bus)
-                && self.faults.take_send_error()
+                && self.faults.has_send_error()
+                && queue.break_at_frame(bus, &mut self.events, number)
             {
-                queue.fail(bus, &mut self.events, number, syndrome::PROTECTION);
+                self.faults.end_send_error();
             }
             let mut counted = Counted::new(bus, &mut self.port);
             let count = queue.run(

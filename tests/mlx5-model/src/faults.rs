@@ -76,8 +76,12 @@ impl Faults {
         std::mem::take(&mut self.receive_error)
     }
 
-    pub(crate) fn take_send_error(&mut self) -> bool {
-        std::mem::take(&mut self.send_error)
+    pub(crate) fn has_send_error(&self) -> bool {
+        self.send_error
+    }
+
+    pub(crate) fn end_send_error(&mut self) {
+        self.send_error = false;
     }
 
     pub(crate) fn take_duplicate(&mut self) -> bool {

@@ -93,16 +93,25 @@ impl SendQueue {
         self.state = state;
     }
 
-    /// Returns whether the next entry is a frame.
-    pub(crate) fn is_about_to_send(&self, bus: &mut dyn Bus) -> bool {
+    /// Breaks the queue if the next entry is a frame; returns whether it was.
+    pub(crate) fn break_at_frame(
+        &mut self,
+        bus: &mut dyn Bus,
+        events: &mut Events,
+        number: u32,
+    ) -> bool {
         let mut control = [0; 16];
         let read = self
             .ring
             .read(bus, u32::from(self.counter), &mut control)
             .and(read_be32(bus, self.record));
         // CAST: the counter has 16 bits.
-        read.is_ok_and(|written| written as u16 != self.counter)
-            && matches!(control[3], op::SEND | op::LSO)
+        let left = read.map_or(0, |written| (written as u16).wrapping_sub(self.counter));
+        let breaks = left != 0 && matches!(control[3], op::SEND | op::LSO);
+        if breaks {
+            self.fail(bus, events, number, left, syndrome::PROTECTION);
+        }
+        breaks
     }
 
     /// Works off the entries that are there until `frames` frames have been sent; returns how many there were.
@@ -118,7 +127,7 @@ impl SendQueue {
     ) -> usize {
         let mut sent = 0;
         let Ok(written) = read_be32(bus, self.record) else {
-            self.fail(bus, events, number, syndrome::PROTECTION);
+            self.fail(bus, events, number, 1, syndrome::PROTECTION);
             self.rung = false;
             return sent;
         };
@@ -133,14 +142,14 @@ impl SendQueue {
                 return sent;
             }
             if self.state == State::Error {
-                self.fail(bus, events, number, syndrome::FLUSHED);
+                self.fail(bus, events, number, left, syndrome::FLUSHED);
                 continue;
             }
             let most = frames.saturating_sub(sent);
             match self.step(bus, keys, events, number, left, most) {
                 Ok(Some(count)) => sent += count,
                 Ok(None) => return sent,
-                Err(why) => self.fail(bus, events, number, why),
+                Err(why) => self.fail(bus, events, number, left, why),
             }
         }
     }
@@ -218,21 +227,25 @@ impl SendQueue {
         Ok(Some(count))
     }
 
-    /// Completes one entry with an error; the queue stops until the driver resets it.
-    pub(crate) fn fail(&mut self, bus: &mut dyn Bus, events: &mut Events, number: u32, why: u8) {
+    /// Completes one entry of `left` blocks at most with an error; the queue stops until the driver resets it.
+    ///
+    /// One that says it is longer ends with that: else the counter would step over the driver's, and go round.
+    pub(crate) fn fail(
+        &mut self,
+        bus: &mut dyn Bus,
+        events: &mut Events,
+        number: u32,
+        left: u16,
+        why: u8,
+    ) {
         let mut control = [0; 16];
         let known = self
             .ring
             .read(bus, u32::from(self.counter), &mut control)
             .is_ok();
-        // One that says it is longer than what was written ends with that, or the counter would never meet the driver's.
-        let left = read_be32(bus, self.record).map_or(1, |written| {
-            // CAST: the counter has 16 bits.
-            usize::from((written as u16).wrapping_sub(self.counter))
-        });
         let blocks = (usize::from(control[7] & 0x3f) * 16)
             .div_ceil(BLOCK)
-            .min(left)
+            .min(usize::from(left))
             .clamp(1, MOST_BLOCKS);
         let operation = if known { control[3] } else { 0 };
         let mut entry = self.completion(REQUEST_ERROR, operation, number);

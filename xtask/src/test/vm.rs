@@ -23,6 +23,9 @@ use crate::vm::{
 /// A guest that dies more often than this is not worth more of anybody's time.
 const MOST_DEATHS: usize = 8;
 
+/// Nor is one in which more cases than this fail while one of its CPUs is away.
+const MOST_AGAIN: usize = 3;
+
 /// Bytes of TCP streams that a full run compares at least.
 const FULL_STREAM_BYTES: u64 = 10_000_000_000;
 
@@ -135,6 +138,8 @@ struct Progress {
     stream_bytes: u64,
     boots: usize,
     deaths: usize,
+    /// Cases that failed while a CPU was away, and were run once more.
+    again: usize,
 }
 
 impl Layer {
@@ -154,6 +159,17 @@ impl Layer {
             );
         }
         let mut outcome = Outcome::default();
+        if progress.again > MOST_AGAIN {
+            outcome.failed.push(Failure {
+                name: format!("{}: cases that were run once more", self.name),
+                detail: format!(
+                    "{} failed while a CPU of the guest was away, and {MOST_AGAIN} may: the host is too busy, or something keeps \
+                     CPUs",
+                    progress.again
+                ),
+                log: None,
+            });
+        }
         if ctx.case.is_none() && progress.stream_bytes < self.stream_bytes {
             outcome.failed.push(Failure {
                 name: format!("{}: bytes of TCP streams", self.name),
@@ -219,6 +235,7 @@ impl Layer {
             stream_bytes: 0,
             boots: 0,
             deaths: 0,
+            again: 0,
         };
         for (place, line) in tools::output(&mut command)?.lines().enumerate() {
             let mut columns = line.split('\t');
@@ -331,6 +348,7 @@ impl Layer {
                         }
                         "again" => {
                             let again: Again = serde_json::from_str(json)?;
+                            progress.again += 1;
                             println!(
                                 "  again   {}: a CPU was away for {} ms, and then: {}",
                                 again.case, again.away_ms, again.error

@@ -242,9 +242,10 @@ static inline u32 mflow_frag_result(u32 kept, u32 tag)
 /*
  * Fragments of this datagram may come from several CPUs, which run apart by more
  * than ipfrag_max_dist. Identifiers come again after 65536 datagrams of two
- * fragments at least, before which an old queue has to be gone.
+ * fragments at least, before which an old queue has to be gone, with its tag.
  */
 #define MFLOW_FRAG_DIST			32768U
+#define mflow_frag_forget(q)		((q)->mflow = 0)
 #define mflow_frag_dist(q, skb, dist)					\
 	((dist) && ((skb)->mflow || (q)->mflow) ?			\
 	 max_t(unsigned int, dist, MFLOW_FRAG_DIST) : (dist))
@@ -340,6 +341,7 @@ static inline u32 mflow_tag_get(const struct sk_buff *skb)
 #define mflow_frag_note(q, skb)		((void)(q), (void)(skb))
 #define mflow_frag_reassembled(q, head, tag)				\
 	((void)(q), (void)(head), (void)(tag))
+#define mflow_frag_forget(q)		((void)(q))
 #define mflow_frag_dist(q, skb, dist)	((void)(q), (void)(skb), dist)
 
 static inline bool mflow_gro_alone(struct napi_struct *napi,

@@ -115,12 +115,13 @@ const EVENTS: &[Event] = &[
         name: "receive-error",
         what: "a receive queue fails and is repaired",
         happen: |live| {
+            let recovered = || -> Result<u64> {
+                let counters = link::counters("eth0")?;
+                Ok(counters.get("rx_recover").copied().unwrap_or(0))
+            };
+            let before = recovered()?;
             misbehave(live, "receive-error")?;
-            command::wait_until("the driver repairs its queue", || {
-                Ok(link::counters("eth0")?
-                    .get("rx_recover")
-                    .is_some_and(|count| *count > 0))
-            })
+            command::wait_until("the driver repairs its queue", || Ok(recovered()? > before))
         },
         judge: only_the_card_loses,
     },
@@ -128,8 +129,9 @@ const EVENTS: &[Event] = &[
         name: "stall",
         what: "the card does nothing for a while",
         happen: |live| {
-            misbehave(live, "stall")?;
-            misbehave(live, "go-on")
+            let stalled = misbehave(live, "stall");
+            misbehave(live, "go-on")?;
+            stalled
         },
         judge: |outcome, books| {
             let longest = Duration::from_micros(outcome.longest_stall_us);
@@ -145,9 +147,10 @@ const EVENTS: &[Event] = &[
         name: "link",
         what: "the link goes and comes back",
         happen: |live| {
-            misbehave(live, "link down")?;
-            wait_carrier("0")?;
+            let gone = misbehave(live, "link down").and_then(|()| wait_carrier("0"));
+            // Also after a failure: the next case needs it.
             misbehave(live, "link up")?;
+            gone?;
             wait_carrier("1")
         },
         // What comes while the link is down is nowhere counted.

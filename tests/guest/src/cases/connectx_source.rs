@@ -8,12 +8,13 @@ use anyhow::{bail, ensure, Context as _, Result};
 use mflow_protocol::bench::Frames;
 
 use super::{Case, Run};
+use crate::command::{self, Program};
 use crate::mflow::{self, Knobs, Stats};
 use crate::outcome::Outcome;
 use crate::receiver::Receiver;
 use crate::rig::{self, Rig};
 use crate::stream::{self, Plan};
-use crate::{command, topology, verdict};
+use crate::{cpu, topology, verdict};
 
 /// Flows that the card makes by itself, and datagrams in a burst of all of them.
 const SOURCE_FLOWS: u16 = 64;
@@ -114,9 +115,15 @@ fn replay(rig: &Rig) -> Result<Outcome> {
         ..Knobs::default()
     };
     rig.prepare(&plan, &knobs)?;
-    let mut capture = command::start(&format!(
-        "tcpdump -Z root --immediate-mode -i eth0 -Q in -s 256 -U -w {CAPTURE} {INNER_UDP}"
-    ))?;
+    // Of an earlier try.
+    let _none = fs::remove_file(CAPTURE);
+    let capture = Program::start(
+        None,
+        cpu::LANES[3],
+        &format!(
+            "tcpdump -Z root --immediate-mode -i eth0 -Q in -s 256 -U -w {CAPTURE} {INNER_UDP}"
+        ),
+    )?;
     command::wait_until("tcpdump has begun", || {
         Ok(fs::metadata(CAPTURE).is_ok_and(|file| file.len() >= CAPTURE_HEADER_BYTES))
     })?;
@@ -124,8 +131,7 @@ fn replay(rig: &Rig) -> Result<Outcome> {
     captured.require_whole()?;
     let written = || fs::metadata(CAPTURE).map_or(0, |file| file.len());
     stream::wait_quiet(written, u64::MAX);
-    capture.kill()?;
-    capture.wait()?;
+    drop(capture);
     let count = command::run(&format!("tcpdump -Z root --count -r {CAPTURE}"))?;
     ensure!(
         count.starts_with(&format!("{} packets", captured.sent)),

@@ -59,7 +59,7 @@ fn drop_some(rig: &Rig, knobs: &Knobs) -> Result<Outcome> {
     topology::tc("qdisc add dev vxlan0 clsact")?;
     let outcome = stream::measure(&plan, |live| {
         topology::tc(&format!(
-            "filter add dev vxlan0 ingress matchall action gact pass random netrand drop {ONE_IN}"
+            "filter add dev vxlan0 ingress protocol ip matchall action gact pass random netrand drop {ONE_IN}"
         ))?;
         live.send_more(plan.count)
     })?;
