@@ -280,7 +280,7 @@ impl Recorded {
         }
         for mut command in commands {
             let operation = u16::from_be_bytes([command.input[0], command.input[1]]);
-            driver.command(operation, &mut command.input, command.output_bytes);
+            driver.ask(operation, &mut command.input, command.output_bytes);
         }
     }
 }
@@ -297,7 +297,7 @@ impl Action {
                 // As much as the mailboxes of the driver hold.
                 let mut input = input[..input.len().min(4096)].to_vec();
                 input.resize(input.len().max(2), 0);
-                driver.command(operation, &mut input, usize::from(*output_bytes) % 8192);
+                driver.ask(operation, &mut input, usize::from(*output_bytes) % 8192);
             }
             Self::Doorbell { offset, data } => {
                 driver.write(DOORBELLS + u64::from(*offset) % DOORBELL_BYTES, data);

@@ -88,6 +88,24 @@ impl Driver {
         input: &mut [u8],
         output_bytes: usize,
     ) -> (u8, Vec<u8>) {
+        self.ask(operation, input, output_bytes);
+        assert_eq!(
+            self.machine.memory[COMMANDS + 63],
+            0,
+            "the entry is the driver's again"
+        );
+        let mut output = self.machine.memory[COMMANDS + 32..COMMANDS + 48].to_vec();
+        let mut at = OUTPUT;
+        while output.len() < output_bytes {
+            output.extend_from_slice(&self.machine.memory[at..at + 512]);
+            at += PAGE / 4;
+        }
+        output.truncate(output_bytes.max(16));
+        (output[0], output)
+    }
+
+    /// Sends a command that the card need not answer, as when it stands still.
+    pub(crate) fn ask(&mut self, operation: u16, input: &mut [u8], output_bytes: usize) {
         put(input, 0, &operation.to_be_bytes());
         let mut entry = [0; 64];
         entry[0] = 7;
@@ -114,19 +132,6 @@ impl Driver {
             put(&mut self.machine.memory, INPUT + index * PAGE / 4, part);
         }
         self.write(0x18, &1_u32.to_be_bytes());
-        assert_eq!(
-            self.machine.memory[COMMANDS + 63],
-            0,
-            "the entry is the driver's again"
-        );
-        let mut output = self.machine.memory[COMMANDS + 32..COMMANDS + 48].to_vec();
-        let mut at = OUTPUT;
-        while output.len() < output_bytes {
-            output.extend_from_slice(&self.machine.memory[at..at + 512]);
-            at += PAGE / 4;
-        }
-        output.truncate(output_bytes.max(16));
-        (output[0], output)
     }
 
     /// Sends a command that must succeed; returns the number of what it created.
