@@ -62,7 +62,8 @@ pub struct Flow {
     pub(super) room: u32,
     /// The probe under way, or the batch of the fence.
     pub(super) mark: u32,
-    /// Since when the state is `Probing`, or when a packet was last known to reach the merge point.
+    /// Since when the state is `Probing`, `Stopping` or `Draining`; while `Split`, when a packet was last known to reach the
+    /// merge point.
     pub(super) since_ms: u32,
     /// The slot's counters when they were last looked at.
     pub(super) arrived_pkts: u32,

@@ -443,6 +443,7 @@ impl<P: Packet> Slot<P> {
 
         let now = sink.now_us();
         let place = self.place(batch);
+        // ORDERING: Relaxed: pairs with the Release in `complete`, whose caller merges and looks again if we miss it.
         let carried = place.done.load(Ordering::Relaxed) == batch.wrapping_add(1);
         let (progress, timeout_us) = match place.lane.load(Ordering::Relaxed) {
             0 => (0, sink.timeout_us()),

@@ -167,6 +167,18 @@ impl Driver {
     }
 
     pub(crate) fn completion_queue(&mut self, events: u32, compressed: bool) -> Queue {
+        self.completion_queue_with(events, |context| {
+            cqc::CQE_COMP_EN.set(context, u64::from(compressed));
+            cqc::MINI_CQE_RES_FORMAT.set(context, 1);
+        })
+    }
+
+    /// Creates a completion queue whose context `set` adds to.
+    pub(crate) fn completion_queue_with(
+        &mut self,
+        events: u32,
+        set: impl FnOnce(&mut [u8]),
+    ) -> Queue {
         let (memory, record) = (self.pages(1), self.pages(1));
         for entry in 0..ENTRIES as usize {
             self.machine.memory[memory + entry * 64 + 63] = 0xf1;
@@ -181,8 +193,7 @@ impl Driver {
         cqc::LOG_CQ_SIZE.set(context, LOG_ENTRIES);
         cqc::C_EQN_OR_APU_ELEMENT.set(context, u64::from(events));
         cqc::DBR_ADDR.set(context, record as u64);
-        cqc::CQE_COMP_EN.set(context, u64::from(compressed));
-        cqc::MINI_CQE_RES_FORMAT.set(context, 1);
+        set(context);
         let number = self.create(op::CREATE_CQ, &mut input);
         Queue {
             number,

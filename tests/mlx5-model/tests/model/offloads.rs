@@ -7,8 +7,8 @@ use mlx5_model::device::{Config, Receive};
 use mlx5_model::faults::Fault;
 use mlx5_model::field::{be16, be32, put};
 use mlx5_model::layout::{
-    cqc, create_cq_in, create_rqt_in, create_tir_in, modify_rq_in, modify_rqt_in, op,
-    query_q_counter_in, query_q_counter_out, rqc, rqtc, rx_hash_field_select, tirc,
+    cqc, create_rqt_in, create_tir_in, modify_rq_in, modify_rqt_in, op, query_q_counter_in,
+    query_q_counter_out, rqc, rqtc, rx_hash_field_select, tirc,
 };
 use mlx5_model::packet::{insert_tag, Headers, Tag};
 
@@ -320,40 +320,33 @@ fn tags_are_put_in() {
 
 #[test]
 fn large_segments_are_cut() {
-    let mut driver = Driver::new(Config::default());
-    let path = driver.path(false, false);
     let large = segment(&[5; 2500]);
-    Request {
-        operation: 0x0e,
-        flags: CHECKSUMS,
-        segment_bytes: 1000,
-        inline: &large[..54],
-        memory: &large[54..],
-        ..Request::default()
-    }
-    .send(&mut driver, &path);
-    let lengths: Vec<_> = driver.machine.frames.iter().map(Vec::len).collect();
+    let send = |segment_bytes| {
+        let mut driver = Driver::new(Config::default());
+        let path = driver.path(false, false);
+        Request {
+            operation: 0x0e,
+            flags: CHECKSUMS,
+            segment_bytes,
+            inline: &large[..54],
+            memory: &large[54..],
+            ..Request::default()
+        }
+        .send(&mut driver, &path);
+        (driver.entry(path.completions, 0), driver.machine.frames)
+    };
+    let (entry, frames) = send(1000);
+    assert_eq!(opcode(&entry), SENT);
+    let lengths: Vec<_> = frames.iter().map(Vec::len).collect();
     assert_eq!(lengths, [1054, 1054, 554]);
-    for (index, frame) in (0..).zip(&driver.machine.frames) {
+    for (index, frame) in (0..).zip(&frames) {
         let ip = Headers::parse(frame).ip.unwrap();
         assert!(ip.is_good(frame) && ip.transport_is_good(frame));
         assert_eq!(be32(frame, 38), 9 + index * 1000, "sequence number");
     }
-    // The segments' length is where the driver puts it, and nowhere else.
-    driver.machine.frames.clear();
-    let mut driver = Driver::new(Config::default());
-    let path = driver.path(false, false);
-    Request {
-        operation: 0x0e,
-        flags: CHECKSUMS,
-        segment_bytes: 0,
-        inline: &large[..54],
-        memory: &large[54..],
-        ..Request::default()
-    }
-    .send(&mut driver, &path);
-    let entry = driver.entry(path.completions, 0);
+    let (entry, frames) = send(0);
     assert_eq!((opcode(&entry), entry[55]), (SEND_ERROR, LENGTH_ERROR));
+    assert!(frames.is_empty());
 }
 
 #[test]
@@ -383,20 +376,9 @@ fn an_entry_longer_than_what_was_written_is_an_error_and_no_endless_loop() {
 fn of_large_completions_the_second_half_is_used() {
     let mut driver = Driver::new(Config::default());
     let events = driver.event_queue(0);
-    let (memory, record) = (driver.pages(1), driver.pages(1));
-    let mut input = vec![0; create_cq_in::BYTES + 8];
-    put(
-        &mut input,
-        create_cq_in::PAS.byte(),
-        &(memory as u64).to_be_bytes(),
-    );
-    let context = create_cq_in::CQ_CONTEXT.of_mut(&mut input);
-    cqc::CQE_SZ.set(context, 1);
-    cqc::LOG_CQ_SIZE.set(context, 3);
-    cqc::C_EQN_OR_APU_ELEMENT.set(context, u64::from(events.number));
-    cqc::DBR_ADDR.set(context, record as u64);
-    let completions = driver.create(op::CREATE_CQ, &mut input);
-    let receive = driver.receive_queue(completions, false);
+    let completions =
+        driver.completion_queue_with(events.number, |context| cqc::CQE_SZ.set(context, 1));
+    let receive = driver.receive_queue(completions.number, false);
     driver.steer(receive.number);
     let (key, buffers) = (driver.key(0), driver.pages(8));
     driver.post_at(receive, key, buffers, 8);
@@ -405,8 +387,9 @@ fn of_large_completions_the_second_half_is_used() {
         driver.receive(&frame);
     }
     for index in 0..2 {
-        let entry = &driver.machine.memory[memory + index * 128..][..128];
-        assert_eq!(entry[..64], [0; 64]);
+        let entry = &driver.machine.memory[completions.memory + index * 128..][..128];
+        // As the driver has prepared it.
+        assert_eq!((&entry[..63], entry[63]), (&[0; 63][..], 0xf1));
         assert_eq!(be32(entry, 64 + 44) as usize, frame.len());
         assert_eq!(be16(entry, 64 + 60) as usize, index);
     }
