@@ -13,12 +13,12 @@
 
 use super::counters::{Counter, Counters};
 use super::flow_key::FlowKey;
-use super::flow_table::{Flow, FlowTable, State, INLINE};
+use super::flow_table::{Flow, FlowState, FlowTable, INLINE};
 use super::lane_set::LaneSet;
 use super::queue::Packet;
 use super::slot::{Slot, ORDINARY_PATH, WINDOW_BATCHES};
 use super::slot_pool::SlotPool;
-use super::tag::{Kind, Tag};
+use super::tag::{Tag, TagKind};
 
 /// How long a probe may take; then the flow is taken not to end here.
 const PROBE_TIMEOUT_MS: u32 = 200;
@@ -60,11 +60,11 @@ pub struct Config {
 
 /// Where a packet goes.
 #[derive(Debug)]
-pub enum Verdict<P> {
+pub enum Dispatched<P> {
     /// To a lane; it is no longer ours.
-    Consumed,
+    ToLane,
     /// Along the ordinary path, untagged or as a probe or fence.
-    Pass(P),
+    Ordinary(P),
     /// Carried to the merge point by this core, in this call or by the next [`Host::flush_inline`].
     Inline(P),
 }
@@ -98,10 +98,10 @@ impl<P: Packet> Dispatcher<P> {
         config: Config,
         key: FlowKey,
         packet: P,
-    ) -> Verdict<P> {
+    ) -> Dispatched<P> {
         let now_ms = host.now_ms();
         let Some(flow) = self.table.find(key, now_ms) else {
-            return Verdict::Pass(packet);
+            return Dispatched::Ordinary(packet);
         };
         let wire_pkts = packet.wire_pkts();
         let ended = flow.count(now_ms, wire_pkts);
@@ -168,23 +168,23 @@ fn push<P: Packet>(
     counters: &Counters,
     mut packet: P,
     wire_pkts: u32,
-) -> Verdict<P> {
+) -> Dispatched<P> {
     flow.left = flow.left.saturating_sub(wire_pkts);
     flow.room = flow.room.saturating_sub(1);
-    packet.set_tag(Tag::new(Kind::Split, usize::from(flow.slot), flow.batch));
+    packet.set_tag(Tag::new(TagKind::Split, usize::from(flow.slot), flow.batch));
     match lanes.push(flow.lane, packet) {
         Ok(()) => {
             counters.add_owned(Counter::LanePkts, u64::from(wire_pkts));
-            Verdict::Consumed
+            Dispatched::ToLane
         }
         // Room was reserved, so this is not reached; if it were, the packet would only be early.
         Err(packet) => inline(counters, packet, wire_pkts),
     }
 }
 
-fn inline<P>(counters: &Counters, packet: P, wire_pkts: u32) -> Verdict<P> {
+fn inline<P>(counters: &Counters, packet: P, wire_pkts: u32) -> Dispatched<P> {
     counters.add_owned(Counter::InlinePkts, u64::from(wire_pkts));
-    Verdict::Inline(packet)
+    Dispatched::Inline(packet)
 }
 
 /// All that one step of one flow needs.
@@ -206,14 +206,14 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
     }
 
     #[inline]
-    fn tag(&self, kind: Kind, number: u32) -> Tag {
+    fn tag(&self, kind: TagKind, number: u32) -> Tag {
         Tag::new(kind, usize::from(self.flow.slot), number)
     }
 
     /// Carries a packet that does not just go into the open batch.
     #[cold]
-    fn carry(&mut self, packet: P) -> Verdict<P> {
-        if self.flow.state == State::Split && !self.config.stopping {
+    fn carry(&mut self, packet: P) -> Dispatched<P> {
+        if self.flow.state == FlowState::Split && !self.config.stopping {
             self.split(packet)
         } else {
             self.other(packet)
@@ -221,7 +221,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
     }
 
     /// Carries a packet of a split flow.
-    fn split(&mut self, mut packet: P) -> Verdict<P> {
+    fn split(&mut self, mut packet: P) -> Dispatched<P> {
         if self.flow.left == 0 {
             if self.slot().take_path_queues() {
                 // In order all the same, but at the pace of that queue: no use splitting for it.
@@ -237,11 +237,11 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
             return push(self.flow, lanes, counters, packet, self.wire_pkts);
         }
         self.flow.left = self.flow.left.saturating_sub(self.wire_pkts);
-        packet.set_tag(self.tag(Kind::Split, self.flow.batch));
+        packet.set_tag(self.tag(TagKind::Split, self.flow.batch));
         self.inline(packet)
     }
 
-    fn inline(&mut self, packet: P) -> Verdict<P> {
+    fn inline(&mut self, packet: P) -> Dispatched<P> {
         inline(self.counters, packet, self.wire_pkts)
     }
 
@@ -295,7 +295,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
             self.host.flush_inline();
             self.complete(self.flow.batch);
         } else {
-            let tag = self.tag(Kind::Split, self.flow.batch);
+            let tag = self.tag(TagKind::Split, self.flow.batch);
             self.lanes.end_batch(self.flow.lane, tag, self.flow.room);
         }
         self.flow.left = 0;
@@ -309,52 +309,52 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
     }
 
     /// Carries a packet of a flow that is not split, or shall not be any more.
-    fn other(&mut self, packet: P) -> Verdict<P> {
+    fn other(&mut self, packet: P) -> Dispatched<P> {
         match self.flow.state {
-            State::Counting => self.count(packet),
-            State::Probing => self.probe_pending(packet),
-            State::Split => {
+            FlowState::Counting => self.count(packet),
+            FlowState::Probing => self.probe_pending(packet),
+            FlowState::Split => {
                 self.begin_stop();
                 self.stop(packet)
             }
-            State::Stopping => self.stop(packet),
-            State::Draining => self.drain(packet),
+            FlowState::Stopping => self.stop(packet),
+            FlowState::Draining => self.drain(packet),
         }
     }
 
-    fn count(&mut self, mut packet: P) -> Verdict<P> {
+    fn count(&mut self, mut packet: P) -> Dispatched<P> {
         let fast = self.flow.pkts >= self.config.min_window_pkts;
         if !fast || self.config.stopping || self.lanes.is_empty() || self.flow.is_held(self.now_ms)
         {
-            return Verdict::Pass(packet);
+            return Dispatched::Ordinary(packet);
         }
         if !self.suits(&packet) {
-            return Verdict::Pass(packet);
+            return Dispatched::Ordinary(packet);
         }
         let Some(slot) = self.host.slots().claim() else {
             self.counters.add_owned(Counter::NoSlot, 1);
             self.flow.hold(self.now_ms, PROBE_HOLD_MS);
-            return Verdict::Pass(packet);
+            return Dispatched::Ordinary(packet);
         };
         self.host.note_active(true);
         // CAST: a slot index is below 64.
         self.flow.slot = slot as u8;
-        self.flow.state = State::Probing;
+        self.flow.state = FlowState::Probing;
         self.flow.since_ms = self.now_ms;
         self.flow.mark = self.host.slots().next_probe();
         self.counters.add_owned(Counter::ProbesSent, 1);
-        packet.set_tag(self.tag(Kind::Probe, self.flow.mark));
-        Verdict::Pass(packet)
+        packet.set_tag(self.tag(TagKind::Probe, self.flow.mark));
+        Dispatched::Ordinary(packet)
     }
 
-    fn probe_pending(&mut self, mut packet: P) -> Verdict<P> {
+    fn probe_pending(&mut self, mut packet: P) -> Dispatched<P> {
         if self.config.stopping {
             self.release();
-            return Verdict::Pass(packet);
+            return Dispatched::Ordinary(packet);
         }
         let seen = self
             .slot()
-            .has_seen_probe(self.tag(Kind::Probe, self.flow.mark).batch_bits());
+            .has_seen_probe(self.tag(TagKind::Probe, self.flow.mark).batch_bits());
         if seen {
             if self.suits(&packet) {
                 self.start(&mut packet);
@@ -363,7 +363,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
             self.release();
             self.flow.hold(self.now_ms, PROBE_HOLD_MS);
         }
-        Verdict::Pass(packet)
+        Dispatched::Ordinary(packet)
     }
 
     /// Returns whether a packet can be a probe or a fence: a flow of an overlay may hold connections that just begin or
@@ -378,7 +378,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
     /// Starts splitting behind `packet`, which is still on the ordinary path.
     fn start(&mut self, packet: &mut P) {
         let fence = self.slot().next();
-        self.flow.state = State::Split;
+        self.flow.state = FlowState::Split;
         self.flow.batch = fence;
         self.flow.mark = fence;
         self.flow.open = false;
@@ -389,7 +389,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         self.slot().take_path_queues();
         self.look_at_slot();
         self.counters.add_owned(Counter::FlowsSplit, 1);
-        packet.set_tag(self.tag(Kind::Fence, fence));
+        packet.set_tag(self.tag(TagKind::Fence, fence));
     }
 
     fn look_at_slot(&mut self) -> (bool, u64, u64) {
@@ -413,7 +413,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
     /// Judges a split flow by the window that has ended: still fast, still on a path that suits?
     #[cold]
     fn end_window(&mut self, pkts: u32) {
-        if self.flow.state != State::Split {
+        if self.flow.state != FlowState::Split {
             return;
         }
         let (arrives, late_pkts, given_up) = self.look_at_slot();
@@ -436,7 +436,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
 
     fn begin_stop(&mut self) {
         self.counters.add_owned(Counter::FlowsStopped, 1);
-        self.flow.state = State::Stopping;
+        self.flow.state = FlowState::Stopping;
         self.flow.since_ms = self.now_ms;
         if self.flow.open && self.flow.lane != INLINE {
             self.end_batch();
@@ -444,7 +444,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
     }
 
     /// Carries a packet of a stopping flow: inline until all before it have been delivered.
-    fn stop(&mut self, mut packet: P) -> Verdict<P> {
+    fn stop(&mut self, mut packet: P) -> Dispatched<P> {
         if self.now_ms.wrapping_sub(self.flow.since_ms) >= IDLE_MS {
             // Nothing that reaches the merge point may be left of the flow to start the deadline.
             self.give_up_missing();
@@ -454,7 +454,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
             if self.slot().is_drained_up_to(self.flow.batch) {
                 // What is still on its way was queued on the ordinary path, which this packet takes, too.
                 self.end_batch();
-                self.flow.state = State::Draining;
+                self.flow.state = FlowState::Draining;
                 self.flow.since_ms = self.now_ms;
                 return self.drain(packet);
             }
@@ -464,17 +464,17 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
             self.flow.lane = INLINE;
             self.open_batch();
         }
-        packet.set_tag(self.tag(Kind::Split, self.flow.batch));
+        packet.set_tag(self.tag(TagKind::Split, self.flow.batch));
         self.inline(packet)
     }
 
     /// Passes a packet on, and gives the slot back once nothing is missing.
-    fn drain(&mut self, packet: P) -> Verdict<P> {
+    fn drain(&mut self, packet: P) -> Dispatched<P> {
         if self.now_ms.wrapping_sub(self.flow.since_ms) >= IDLE_MS {
             self.forget_queued();
         }
         self.release_if_drained();
-        Verdict::Pass(packet)
+        Dispatched::Ordinary(packet)
     }
 
     /// Gives up what was sent towards the merge point long ago and has not come.
@@ -507,14 +507,14 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
     /// Brings a flow without packets one step nearer to giving its slot back.
     fn reap(&mut self) {
         match self.flow.state {
-            State::Counting => {}
-            State::Probing => self.release(),
-            State::Draining => {
+            FlowState::Counting => {}
+            FlowState::Probing => self.release(),
+            FlowState::Draining => {
                 self.forget_queued();
                 self.release_if_drained();
             }
-            State::Split | State::Stopping => {
-                if self.flow.state == State::Split {
+            FlowState::Split | FlowState::Stopping => {
+                if self.flow.state == FlowState::Split {
                     self.begin_stop();
                 }
                 // Not before its turn: the next packet would open another one, and the window could be full.
@@ -528,7 +528,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
     }
 
     fn release(&mut self) {
-        self.flow.state = State::Counting;
+        self.flow.state = FlowState::Counting;
         self.host.slots().release(usize::from(self.flow.slot));
         self.host.note_active(false);
     }

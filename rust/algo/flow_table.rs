@@ -17,7 +17,7 @@ const WAYS: usize = 4;
 /// Where a flow stands. `Counting` is 0, so memory of zeros is a table of flows that nobody has seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
-pub enum State {
+pub enum FlowState {
     /// On the ordinary path; its packets are counted.
     #[default]
     Counting = 0,
@@ -48,7 +48,7 @@ pub struct Flow {
     /// Not to be split before this time, if `held` says so.
     hold_until_ms: u32,
     held: bool,
-    pub(super) state: State,
+    pub(super) state: FlowState,
     pub(super) slot: u8,
     /// Lane of the open batch, or [`INLINE`].
     pub(super) lane: u8,
@@ -96,7 +96,7 @@ impl Flow {
     /// Returns whether the open batch has room and is a lane's.
     #[inline]
     pub(super) fn fills_lane(&self) -> bool {
-        self.state == State::Split && self.left != 0 && self.lane != INLINE
+        self.state == FlowState::Split && self.left != 0 && self.lane != INLINE
     }
 
     /// Returns whether no packet has come for `ms` at least.
@@ -152,7 +152,7 @@ impl FlowTable {
         let (way, place) = set
             .iter_mut()
             .enumerate()
-            .filter(|(_, flow)| flow.state == State::Counting)
+            .filter(|(_, flow)| flow.state == FlowState::Counting)
             .max_by_key(|(_, flow)| {
                 let age_ms = now_ms.wrapping_sub(flow.window_start_ms);
                 let silent_ms = if age_ms >= RATE_WINDOW_MS { age_ms } else { 0 };
@@ -171,7 +171,7 @@ impl FlowTable {
         self.sets
             .iter_mut()
             .flatten()
-            .filter(|flow| flow.state != State::Counting)
+            .filter(|flow| flow.state != FlowState::Counting)
     }
 }
 

@@ -16,11 +16,11 @@ const PAST_PKTS: u16 = 8_192;
 
 /// What a lane knows about GRO for each slot's flow. Zeros are a state in which it knows nothing.
 pub struct GroTrial {
-    flows: [Flow; MAX_SLOTS],
+    flows: [FlowTrial; MAX_SLOTS],
 }
 
 #[derive(Clone, Copy, Default)]
-struct Flow {
+struct FlowTrial {
     // Of this trial, or past GRO.
     pkts: u16,
     joined: bool,
@@ -30,14 +30,14 @@ struct Flow {
 impl Default for GroTrial {
     fn default() -> Self {
         Self {
-            flows: [Flow::default(); MAX_SLOTS],
+            flows: [FlowTrial::default(); MAX_SLOTS],
         }
     }
 }
 
 impl GroTrial {
     #[inline]
-    fn flow(&mut self, slot: usize) -> &mut Flow {
+    fn flow(&mut self, slot: usize) -> &mut FlowTrial {
         // PANIC: the remainder is below the length.
         &mut self.flows[slot % MAX_SLOTS]
     }
@@ -68,9 +68,9 @@ impl GroTrial {
         let flow = self.flow(slot);
         let enough = if flow.past { PAST_PKTS } else { TRIAL_PKTS };
         if flow.pkts >= enough {
-            *flow = Flow {
+            *flow = FlowTrial {
                 past: !flow.past && !flow.joined,
-                ..Flow::default()
+                ..FlowTrial::default()
             };
         }
     }

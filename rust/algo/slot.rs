@@ -63,7 +63,7 @@ pub enum Merged {
 }
 
 /// The place of one batch in the window.
-struct Place<P: Packet> {
+struct BatchPlace<P: Packet> {
     parked: ParkedChains<P>,
     // The number, plus one, of the batch that was completed here last. (Plus one: zeros mean "none yet".)
     done: AtomicU32,
@@ -100,7 +100,7 @@ pub struct Slot<P: Packet> {
     socket: AtomicU64,
     // The probe (plus one) that has arrived last.
     probe_seen: AtomicU32,
-    places: [Place<P>; WINDOW_BATCHES as usize],
+    places: [BatchPlace<P>; WINDOW_BATCHES as usize],
     /// What has happened here. Written under the token, but for what `park` counts.
     pub counters: Counters,
 }
@@ -129,7 +129,7 @@ impl<P: Packet> Slot<P> {
             blocked_progress: AtomicU32::new(0),
             socket: AtomicU64::new(0),
             probe_seen: AtomicU32::new(0),
-            places: core::array::from_fn(|_| Place {
+            places: core::array::from_fn(|_| BatchPlace {
                 parked: ParkedChains::new(),
                 done: AtomicU32::new(batch),
                 lane: AtomicU32::new(0),
@@ -140,7 +140,7 @@ impl<P: Packet> Slot<P> {
     }
 
     #[inline]
-    fn place(&self, batch: u32) -> &Place<P> {
+    fn place(&self, batch: u32) -> &BatchPlace<P> {
         // PANIC: masked to below the length.
         &self.places[(batch & (WINDOW_BATCHES - 1)) as usize]
     }

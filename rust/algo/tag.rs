@@ -18,7 +18,7 @@ const BATCH_MASK: u32 = (1 << BATCH_BITS) - 1;
 
 /// What a tagged packet is to the merge point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum TagKind {
     /// Not ours.
     None,
     /// A packet of a micro-flow; it runs to completion on its lane.
@@ -42,13 +42,13 @@ impl Tag {
 
     /// Returns the tag with these parts; the high bits of `batch` are left out.
     #[inline]
-    pub const fn new(kind: Kind, slot: usize, batch: u32) -> Self {
+    pub const fn new(kind: TagKind, slot: usize, batch: u32) -> Self {
         let kind = match kind {
-            Kind::None => 0,
-            Kind::Split => 1,
-            Kind::Fence => 2,
-            Kind::Probe => 3,
-            Kind::Queued => 4,
+            TagKind::None => 0,
+            TagKind::Split => 1,
+            TagKind::Fence => 2,
+            TagKind::Probe => 3,
+            TagKind::Queued => 4,
         };
         // CAST: a slot index is below 64.
         Tag(kind << KIND_SHIFT | (slot as u32 & SLOT_MASK) << BATCH_BITS | batch & BATCH_MASK)
@@ -68,15 +68,15 @@ impl Tag {
 
     /// Returns what kind of tag it is.
     #[inline]
-    pub const fn kind(self) -> Kind {
+    pub const fn kind(self) -> TagKind {
         match self.0 >> KIND_SHIFT {
-            0 => Kind::None,
-            1 => Kind::Split,
-            2 => Kind::Fence,
-            3 => Kind::Probe,
-            4 => Kind::Queued,
+            0 => TagKind::None,
+            1 => TagKind::Split,
+            2 => TagKind::Fence,
+            3 => TagKind::Probe,
+            4 => TagKind::Queued,
             // Not made by us.
-            _ => Kind::None,
+            _ => TagKind::None,
         }
     }
 

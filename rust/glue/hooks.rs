@@ -8,9 +8,9 @@ use super::skb::SkBuff;
 use super::source::Source;
 use super::{control, ffi, merge, pool};
 use crate::algo::counters::Counter;
-use crate::algo::dispatcher::Verdict;
+use crate::algo::dispatcher::Dispatched;
 use crate::algo::queue::Packet;
-use crate::algo::tag::{Kind, Tag};
+use crate::algo::tag::{Tag, TagKind};
 use core::ffi::{c_uint, c_void};
 use core::ptr::NonNull;
 use kernel::prelude::*;
@@ -58,14 +58,14 @@ unsafe extern "C" fn split_napi(
     };
     // SAFETY: A NAPI's source is freed only after it was taken from the NAPI and all polls have ended; the packet is
     // valid, and ours until we say otherwise.
-    let verdict = unsafe {
+    let dispatched = unsafe {
         let source = &*source.cast::<Source>();
         source.note_gro();
         source.dispatch(SkBuff::from_raw(skb))
     };
-    match verdict {
-        Verdict::Consumed => true,
-        Verdict::Pass(packet) | Verdict::Inline(packet) => {
+    match dispatched {
+        Dispatched::ToLane => true,
+        Dispatched::Ordinary(packet) | Dispatched::Inline(packet) => {
             // The caller carries it on.
             packet.into_raw();
             false
@@ -84,16 +84,16 @@ unsafe extern "C" fn split_backlog(port: *mut c_void, skb: *mut ffi::sk_buff) ->
         return false;
     };
     // SAFETY: Softirqs are disabled and the source is this CPU's; the packet as above.
-    let verdict = unsafe { source.dispatch(SkBuff::from_raw(skb)) };
-    let consumed = match verdict {
-        Verdict::Consumed => true,
-        Verdict::Inline(packet) => {
+    let dispatched = unsafe { source.dispatch(SkBuff::from_raw(skb)) };
+    let consumed = match dispatched {
+        Dispatched::ToLane => true,
+        Dispatched::Inline(packet) => {
             // Not through a queue: the batch ends when this call does.
             // SAFETY: Softirqs are disabled; the packet is ours to give.
             unsafe { ffi::mflow_receive_skb(packet.into_raw()) };
             true
         }
-        Verdict::Pass(packet) => {
+        Dispatched::Ordinary(packet) => {
             packet.into_raw();
             false
         }
@@ -134,7 +134,7 @@ unsafe extern "C" fn merge_packet(
     let packet = unsafe { SkBuff::from_raw(raw) };
     let tag = packet.tag();
     match tag.kind() {
-        Kind::Split => {
+        TagKind::Split => {
             if lane.is_null() {
                 merge::park_one(packet, sk, pkts);
             } else {
@@ -143,13 +143,13 @@ unsafe extern "C" fn merge_packet(
             }
             true
         }
-        Kind::Queued | Kind::Fence => {
+        TagKind::Queued | TagKind::Fence => {
             merge::park_one(packet, sk, pkts);
             arrived(tag);
             true
         }
-        Kind::Probe | Kind::None => {
-            if tag.kind() == Kind::Probe {
+        TagKind::Probe | TagKind::None => {
+            if tag.kind() == TagKind::Probe {
                 slots.slot(tag.slot()).note_probe(tag.batch_bits());
             }
             packet.into_raw();
@@ -166,9 +166,9 @@ fn arrived(tag: Tag) {
     let slot = slots.slot(tag.slot());
     let batch = tag.batch_near(slot.next());
     let its_turn = match tag.kind() {
-        Kind::Queued => slot.note_arrived(batch),
-        Kind::Fence => slot.complete(batch),
-        Kind::Split | Kind::Probe | Kind::None => false,
+        TagKind::Queued => slot.note_arrived(batch),
+        TagKind::Fence => slot.complete(batch),
+        TagKind::Split | TagKind::Probe | TagKind::None => false,
     };
     if its_turn {
         merge::merge(tag.slot());
@@ -202,7 +202,7 @@ unsafe extern "C" fn queued(skb: *mut ffi::sk_buff, lane: *mut c_void) {
     }
     let slot = slots.slot(tag.slot());
     slot.note_queued(tag.batch_near(slot.next()));
-    packet.set_tag(Tag::new(Kind::Queued, tag.slot(), tag.batch_bits()));
+    packet.set_tag(Tag::new(TagKind::Queued, tag.slot(), tag.batch_bits()));
     packet.into_raw();
 }
 

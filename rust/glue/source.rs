@@ -12,7 +12,7 @@ use super::skb::SkBuff;
 use super::{ffi, merge, pool, runtime};
 use crate::algo::counters::{Counter, Counters};
 use crate::algo::cpulist::CpuSet;
-use crate::algo::dispatcher::{Dispatcher, Host, Verdict};
+use crate::algo::dispatcher::{Dispatched, Dispatcher, Host};
 use crate::algo::lane_set::MAX_LANES;
 use crate::algo::slot_pool::SlotPool;
 use core::cell::UnsafeCell;
@@ -165,14 +165,14 @@ impl Source {
     ///
     /// Called in the source's context: its NAPI's poll, or softirqs disabled on its CPU.
     #[inline]
-    pub(crate) unsafe fn dispatch(&self, packet: SkBuff) -> Verdict<SkBuff> {
+    pub(crate) unsafe fn dispatch(&self, packet: SkBuff) -> Dispatched<SkBuff> {
         let Some(slots) = pool::slots() else {
-            return Verdict::Pass(packet);
+            return Dispatched::Ordinary(packet);
         };
         let protocol = packet.protocol();
         let keys = runtime::flow_keys();
         let Some(key) = packet.with_header(|header| keys.key(protocol, header)) else {
-            return Verdict::Pass(packet);
+            return Dispatched::Ordinary(packet);
         };
         let mut host = KernelHost {
             source: self,

@@ -6,13 +6,13 @@ use std::ptr::NonNull;
 
 use mflow_algo::algo::collector::{Collector, Run};
 use mflow_algo::algo::counters::Counter;
-use mflow_algo::algo::dispatcher::{Config, Dispatcher, Host, Verdict};
+use mflow_algo::algo::dispatcher::{Config, Dispatched, Dispatcher, Host};
 use mflow_algo::algo::flow_key::{FlowHasher, FlowKey, ETH_P_IP};
 use mflow_algo::algo::queue::chain::Chain;
 use mflow_algo::algo::queue::ring::{Consumer, Item, Ring};
 use mflow_algo::algo::slot::{LaneId, Merged, Sink, Slot};
 use mflow_algo::algo::slot_pool::SlotPool;
-use mflow_algo::algo::tag::{Kind, Tag};
+use mflow_algo::algo::tag::{Tag, TagKind};
 
 use crate::packet::{BenchPacket, Packets, Receiver};
 use crate::whole_way::{Way, BATCH_PKTS, POLL_PKTS};
@@ -107,7 +107,7 @@ pub(crate) struct Mflow {
 }
 
 impl Mflow {
-    fn dispatch(&mut self) -> Verdict<BenchPacket> {
+    fn dispatch(&mut self) -> Dispatched<BenchPacket> {
         let packet = self.packets.next();
         self.dispatcher
             .dispatch(&mut self.merge_point, self.config, self.key, packet)
@@ -117,12 +117,12 @@ impl Mflow {
     fn start(&mut self) {
         for _ in 0..100 {
             let packet = match self.dispatch() {
-                Verdict::Pass(packet) => packet,
+                Dispatched::Ordinary(packet) => packet,
                 _ => panic!("split before the fence"),
             };
             let tag = packet.tag();
             match tag.kind() {
-                Kind::Fence => {
+                TagKind::Fence => {
                     let mut chain = Chain::new();
                     chain.push(packet);
                     self.merge_point.park(Run {
@@ -135,7 +135,7 @@ impl Mflow {
                     return;
                 }
                 kind => {
-                    if kind == Kind::Probe {
+                    if kind == TagKind::Probe {
                         self.merge_point.slot().note_probe(tag.batch_bits());
                     }
                     self.merge_point.receiver.deliver(packet);
@@ -185,8 +185,8 @@ impl Way for Mflow {
 
     #[inline]
     fn receive(&mut self) {
-        let verdict = self.dispatch();
-        assert!(matches!(verdict, Verdict::Consumed), "a lane has room");
+        let dispatched = self.dispatch();
+        assert!(matches!(dispatched, Dispatched::ToLane), "a lane has room");
     }
 
     #[inline]

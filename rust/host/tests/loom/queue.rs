@@ -7,7 +7,7 @@ use loom::thread;
 use mflow_algo::algo::queue::chain::ParkedChains;
 use mflow_algo::algo::queue::ring::{Item, RING_ITEMS};
 use mflow_algo::algo::queue::Packet;
-use mflow_algo::algo::tag::{Kind, Tag};
+use mflow_algo::algo::tag::{Tag, TagKind};
 
 use crate::support::host::OwnedRing;
 use crate::support::packet::{ids_of, Factory, TestPacket};
@@ -33,7 +33,7 @@ fn ring_keeps_order_past_its_end() {
             while pushed < NR_ITEMS && producer.reserve(1) {
                 // Every third item is a batch end, which is stored in another form.
                 if pushed % 3 == 2 {
-                    assert!(producer.push_end(Tag::new(Kind::Split, 1, pushed as u32)));
+                    assert!(producer.push_end(Tag::new(TagKind::Split, 1, pushed as u32)));
                 } else {
                     assert!(producer.push(packets.packet(pushed)).is_ok());
                 }
@@ -96,7 +96,7 @@ fn empty_ring_means_taken_out() {
         let (ring, mut producer, mut consumer) = OwnedRing::new(Box::default());
         assert!(producer.reserve(2));
         assert!(producer.push(factory.packet(1)).is_ok());
-        assert!(producer.push_end(Tag::new(Kind::Split, 0, 1)));
+        assert!(producer.push_end(Tag::new(TagKind::Split, 0, 1)));
 
         let done = Arc::new(loom::cell::UnsafeCell::new(0));
         let consumer_done = done.clone();
@@ -125,7 +125,7 @@ fn dropped_ring_frees_its_packets() {
         let (ring, mut producer, _) = OwnedRing::new(Box::default());
         assert!(producer.reserve(3));
         assert!(producer.push(factory.packet(0)).is_ok());
-        assert!(producer.push_end(Tag::new(Kind::Split, 0, 0)));
+        assert!(producer.push_end(Tag::new(TagKind::Split, 0, 0)));
         assert!(producer.push(factory.packet(1)).is_ok());
         drop(ring);
         assert_eq!(factory.alive(), 0);
@@ -199,7 +199,7 @@ fn nodes_are_used_again() {
             thread::spawn(move || {
                 let mut chain = parked.take_all();
                 if let Some(mut packet) = chain.pop() {
-                    packet.set_tag(Tag::new(Kind::Split, 0, 7));
+                    packet.set_tag(Tag::new(TagKind::Split, 0, 7));
                     chain.push(packet);
                     parked.park(chain);
                 }

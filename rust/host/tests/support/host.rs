@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use mflow_algo::algo::collector::{Collector, Run};
 use mflow_algo::algo::counters::Counter;
-use mflow_algo::algo::dispatcher::{Config, Dispatcher, Host, Verdict};
+use mflow_algo::algo::dispatcher::{Config, Dispatched, Dispatcher, Host};
 use mflow_algo::algo::flow_key::{FlowHasher, FlowKey, ETH_P_IP};
 use mflow_algo::algo::queue::chain::Chain;
 use mflow_algo::algo::queue::ring::{Consumer, Item, Producer, Ring};
 use mflow_algo::algo::slot::Slot;
 use mflow_algo::algo::slot_pool::SlotPool;
-use mflow_algo::algo::tag::{Kind, Tag};
+use mflow_algo::algo::tag::{Tag, TagKind};
 
 use super::packet::TestPacket;
 use super::socket::Socket;
@@ -75,7 +75,7 @@ impl Shared {
     fn arrive(&self, packet: TestPacket) {
         let tag = packet.tag();
         match tag.kind() {
-            Kind::Split | Kind::Fence => {
+            TagKind::Split | TagKind::Fence => {
                 let mut chain = Chain::new();
                 chain.push(packet);
                 self.park(Run {
@@ -84,16 +84,16 @@ impl Shared {
                     tag,
                     socket: 0,
                 });
-                if tag.kind() == Kind::Fence {
+                if tag.kind() == TagKind::Fence {
                     self.complete(tag);
                 }
             }
-            Kind::Probe => {
+            TagKind::Probe => {
                 self.slot().note_probe(tag.batch_bits());
                 self.socket.deliver_directly(packet);
             }
-            Kind::None => self.socket.deliver_directly(packet),
-            Kind::Queued => unreachable!("nothing is queued here"),
+            TagKind::None => self.socket.deliver_directly(packet),
+            TagKind::Queued => unreachable!("nothing is queued here"),
         }
     }
 }
@@ -182,9 +182,9 @@ impl Nic {
                 .dispatcher
                 .dispatch(&mut host, self.config, self.key, packet)
             {
-                Verdict::Consumed => {}
-                Verdict::Inline(packet) => self.shared.arrive(packet),
-                Verdict::Pass(packet) => self.ordinary.push(packet),
+                Dispatched::ToLane => {}
+                Dispatched::Inline(packet) => self.shared.arrive(packet),
+                Dispatched::Ordinary(packet) => self.ordinary.push(packet),
             }
         }
     }
@@ -246,7 +246,7 @@ impl<const N: usize> Setup<N> {
         nic.receive(1);
         nic.run_ordinary();
         nic.receive(1);
-        assert_eq!(nic.ordinary[0].tag().kind(), Kind::Fence);
+        assert_eq!(nic.ordinary[0].tag().kind(), TagKind::Fence);
         Self {
             nic,
             lanes,

@@ -7,7 +7,7 @@ use mflow_algo::algo::flow_table::RATE_WINDOW_MS;
 use mflow_algo::algo::queue::ring::RING_ITEMS;
 use mflow_algo::algo::slot::WINDOW_BATCHES;
 use mflow_algo::algo::slot_pool::NR_SLOTS;
-use mflow_algo::algo::tag::Kind;
+use mflow_algo::algo::tag::TagKind;
 
 use crate::support::host::OwnedRing;
 use crate::world::{Fate, World};
@@ -44,7 +44,7 @@ fn assert_in_order(world: &World, flow: u16) {
     assert_eq!((first_wrong, delivered.len() as u64), (None, sent));
 }
 
-fn kinds(world: &World) -> Vec<Kind> {
+fn kinds(world: &World) -> Vec<TagKind> {
     world
         .around
         .ordinary
@@ -71,7 +71,7 @@ fn slow_flow_is_left_alone() {
 fn fast_flow_is_probed_fenced_and_split() {
     let mut world = World::new(2, 16);
     world.receive(0, 5);
-    use Kind::{Fence, None, Probe};
+    use TagKind::{Fence, None, Probe};
     assert_eq!(kinds(&world), [None, None, None, Probe, None]);
     assert_eq!(world.around.nr_active, 1);
 
@@ -95,7 +95,7 @@ fn fast_flow_is_probed_fenced_and_split() {
 
 #[test]
 fn what_may_not_arrive_is_no_probe_and_no_fence() {
-    use Kind::{Fence, None, Probe};
+    use TagKind::{Fence, None, Probe};
     let mut world = World::new(2, 16);
     world.around.packets.strays = true;
     world.receive(0, 6);
@@ -122,10 +122,10 @@ fn a_packet_that_suits_is_waited_for() {
     world.around.run_ordinary(250);
     world.around.packets.strays = true;
     world.receive(0, 250);
-    assert!(kinds(&world).iter().all(|kind| *kind == Kind::None));
+    assert!(kinds(&world).iter().all(|kind| *kind == TagKind::None));
     world.around.packets.strays = false;
     world.receive(0, 1);
-    assert_eq!(kinds(&world).last(), Some(&Kind::Fence));
+    assert_eq!(kinds(&world).last(), Some(&TagKind::Fence));
     world.settle();
     assert_in_order(&world, 0);
 }
@@ -329,7 +329,7 @@ fn stopped_flow_returns_to_the_ordinary_path() {
     world.settle();
     world.receive(0, 1);
     assert_eq!(world.around.ordinary.len(), 1);
-    assert_eq!(kinds(&world), [Kind::None]);
+    assert_eq!(kinds(&world), [TagKind::None]);
     assert_eq!(world.around.nr_active, 0);
     world.settle();
     assert_in_order(&world, 0);
@@ -389,7 +389,7 @@ fn flow_whose_fence_is_lost_ends_as_well() {
     world.receive(0, 4);
     world.settle();
     world.receive(0, 1);
-    assert_eq!(kinds(&world), [Kind::Fence]);
+    assert_eq!(kinds(&world), [TagKind::Fence]);
     world.around.ordinary.clear();
     for _ in 0..4 {
         world.around.wait(1_200 * MS);
@@ -569,7 +569,7 @@ fn stopping_ends_while_packets_come() {
             world.receive(0, 4);
             world.settle();
             world.receive(0, 1);
-            assert_eq!(kinds(&world), [Kind::Fence]);
+            assert_eq!(kinds(&world), [TagKind::Fence]);
             world.around.ordinary.clear();
         } else {
             world.start_split(0);

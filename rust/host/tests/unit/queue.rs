@@ -8,7 +8,7 @@ use std::thread;
 use mflow_algo::algo::collector::Collector;
 use mflow_algo::algo::queue::chain::{Chain, ParkedChains};
 use mflow_algo::algo::queue::ring::{Item, RING_ITEMS};
-use mflow_algo::algo::tag::{Kind, Tag};
+use mflow_algo::algo::tag::{Tag, TagKind};
 use proptest::prelude::*;
 
 use crate::common::cases;
@@ -236,7 +236,7 @@ proptest! {
         let mut collector = Collector::new();
         let mut runs = Vec::new();
         for (id, (batch, socket, pkts)) in packets.iter().enumerate() {
-            let tag = Tag::new(Kind::Split, 0, *batch);
+            let tag = Tag::new(TagKind::Split, 0, *batch);
             runs.extend(collector.add(tag, *socket, factory.packet(id as u64), *pkts));
         }
         runs.extend(collector.take());

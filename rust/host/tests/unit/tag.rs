@@ -2,7 +2,7 @@
 
 //! Tags: what goes in comes out, and batch numbers compare across every wrap.
 
-use mflow_algo::algo::tag::{is_before, Kind, Tag, BATCH_BITS, MAX_SLOTS};
+use mflow_algo::algo::tag::{is_before, Tag, TagKind, BATCH_BITS, MAX_SLOTS};
 use proptest::prelude::*;
 
 use crate::common::cases;
@@ -12,24 +12,24 @@ use crate::common::cases;
 fn words() {
     let table = [
         (Tag::NONE, 0),
-        (Tag::new(Kind::Split, 0, 0), 0x2000_0000),
-        (Tag::new(Kind::Split, 63, u32::MAX), 0x3fff_ffff),
-        (Tag::new(Kind::Fence, 1, 2), 0x4080_0002),
-        (Tag::new(Kind::Probe, 5, 0x1234_5678), 0x62b4_5678),
-        (Tag::new(Kind::Queued, 0, 1), 0x8000_0001),
+        (Tag::new(TagKind::Split, 0, 0), 0x2000_0000),
+        (Tag::new(TagKind::Split, 63, u32::MAX), 0x3fff_ffff),
+        (Tag::new(TagKind::Fence, 1, 2), 0x4080_0002),
+        (Tag::new(TagKind::Probe, 5, 0x1234_5678), 0x62b4_5678),
+        (Tag::new(TagKind::Queued, 0, 1), 0x8000_0001),
     ];
     for (tag, word) in table {
         assert_eq!(tag.word(), word);
     }
 }
 
-fn kind() -> impl Strategy<Value = Kind> {
+fn kind() -> impl Strategy<Value = TagKind> {
     prop_oneof![
-        Just(Kind::None),
-        Just(Kind::Split),
-        Just(Kind::Fence),
-        Just(Kind::Probe),
-        Just(Kind::Queued),
+        Just(TagKind::None),
+        Just(TagKind::Split),
+        Just(TagKind::Fence),
+        Just(TagKind::Probe),
+        Just(TagKind::Queued),
     ]
 }
 
@@ -51,7 +51,7 @@ proptest! {
     #[test]
     fn batch_is_the_nearest(slot in 0..MAX_SLOTS, near: u32, distance in -(1i32 << (BATCH_BITS - 1))..1 << (BATCH_BITS - 1)) {
         let batch = near.wrapping_add_signed(distance);
-        prop_assert_eq!(Tag::new(Kind::Split, slot, batch).batch_near(near), batch);
+        prop_assert_eq!(Tag::new(TagKind::Split, slot, batch).batch_near(near), batch);
     }
 
     #[test]

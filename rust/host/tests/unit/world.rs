@@ -10,14 +10,14 @@ use std::ops::Range;
 
 use mflow_algo::algo::collector::{Collector, Run};
 use mflow_algo::algo::counters::Counter;
-use mflow_algo::algo::dispatcher::{Config, Dispatcher, Host, Verdict};
+use mflow_algo::algo::dispatcher::{Config, Dispatched, Dispatcher, Host};
 use mflow_algo::algo::flow_key::{FlowHasher, FlowKey, ETH_P_IP};
 use mflow_algo::algo::queue::chain::Chain;
 use mflow_algo::algo::queue::ring::{Consumer, Item};
 use mflow_algo::algo::queue::Packet;
 use mflow_algo::algo::slot::{LaneId, Merged, Sink, Slot};
 use mflow_algo::algo::slot_pool::{SlotPool, NR_SLOTS};
-use mflow_algo::algo::tag::{Kind, Tag};
+use mflow_algo::algo::tag::{Tag, TagKind};
 
 use crate::support::host::OwnedRing;
 use crate::support::packet::{Factory, TestPacket};
@@ -179,26 +179,26 @@ impl Surroundings {
         let tag = packet.tag();
         self.carried.push((lane, tag));
         match (tag.kind(), lane) {
-            (Kind::Split, Some(lane)) => {
+            (TagKind::Split, Some(lane)) => {
                 let run = self.lanes[lane].collector.add(tag, 0, packet, 1);
                 if let Some(run) = run {
                     self.park(run);
                 }
             }
-            (Kind::Split, None) => self.park_one(packet),
-            (Kind::Queued, _) => {
+            (TagKind::Split, None) => self.park_one(packet),
+            (TagKind::Queued, _) => {
                 self.park_one(packet);
                 let slot = self.slot(tag.slot());
                 if slot.note_arrived(tag.batch_near(slot.next())) {
                     self.merge_slot(tag.slot());
                 }
             }
-            (Kind::Fence, _) => {
+            (TagKind::Fence, _) => {
                 self.park_one(packet);
                 self.complete(tag);
             }
-            (Kind::Probe | Kind::None, _) => {
-                if tag.kind() == Kind::Probe {
+            (TagKind::Probe | TagKind::None, _) => {
+                if tag.kind() == TagKind::Probe {
                     self.slot(tag.slot()).note_probe(tag.batch_bits());
                 }
                 self.socket.delivered.push(packet.id());
@@ -209,7 +209,7 @@ impl Surroundings {
     /// Something on the path queues a packet. One that is not on a lane comes behind the ordinary ones.
     fn queue(&mut self, mut packet: TestPacket, lane: Option<usize>, is_dropped: bool) {
         let tag = packet.tag();
-        if tag.kind() != Kind::Split {
+        if tag.kind() != TagKind::Split {
             return self.travel_on(packet, lane, is_dropped);
         }
         if let Some(lane) = lane {
@@ -217,7 +217,7 @@ impl Surroundings {
         }
         let slot = self.slot(tag.slot());
         slot.note_queued(tag.batch_near(slot.next()));
-        packet.set_tag(Tag::new(Kind::Queued, tag.slot(), tag.batch_bits()));
+        packet.set_tag(Tag::new(TagKind::Queued, tag.slot(), tag.batch_bits()));
         match lane {
             _ if is_dropped => drop(packet),
             Some(lane) => self.lanes[lane].queue.push_back(packet),
@@ -232,7 +232,7 @@ impl Surroundings {
     }
 
     fn travel(&mut self, packet: TestPacket, lane: Option<usize>) {
-        if packet.tag().kind() == Kind::Queued {
+        if packet.tag().kind() == TagKind::Queued {
             return self.arrive(packet, lane);
         }
         match (self.fate)(packet.id()) {
@@ -461,9 +461,9 @@ impl World {
                 .dispatcher
                 .dispatch(&mut self.around, self.config, key, packet)
             {
-                Verdict::Consumed => {}
-                Verdict::Pass(packet) => self.around.ordinary.push_back(packet),
-                Verdict::Inline(packet) => self.around.inline.push(packet),
+                Dispatched::ToLane => {}
+                Dispatched::Ordinary(packet) => self.around.ordinary.push_back(packet),
+                Dispatched::Inline(packet) => self.around.inline.push(packet),
             }
         }
     }
