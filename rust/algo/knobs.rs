@@ -13,9 +13,7 @@ use super::cpulist::{
     CpuSet,
     MAX_CPUS, //
 };
-
-/// The most CPUs that can serve as lanes.
-pub const MAX_LANES: usize = 16;
+use super::lane_set::{MAX_BATCH_PKTS, MAX_LANES};
 
 /// Bytes of a network device name with its closing NUL, the kernel's `IFNAMSIZ`.
 pub const DEVICE_NAME_SIZE: usize = 16;
@@ -192,7 +190,7 @@ const SWITCH: NumberLimits = NumberLimits {
 
 const BATCH_PKTS: NumberLimits = NumberLimits {
     min: 1,
-    max: 4096,
+    max: MAX_BATCH_PKTS,
     default: 256,
     unit: "packets",
 };

@@ -2,13 +2,18 @@
 
 //! The lanes as the dispatcher sees them: which one gets the next batch.
 
-use super::queue::ring::Producer;
+use super::queue::ring::{Producer, RING_ITEMS};
 use super::queue::Packet;
 use super::slot::LaneId;
 use super::tag::Tag;
 
-/// Lanes a source can have.
+/// Lanes a source can have, each on a CPU of its own.
 pub const MAX_LANES: usize = 16;
+
+/// Packets a batch can have: a ring holds all of them, and the batch's end.
+pub const MAX_BATCH_PKTS: u32 = 4096;
+
+const _: () = assert!(cfg!(loom) || (MAX_BATCH_PKTS as usize) < RING_ITEMS);
 
 /// The producing ends of a source's lanes.
 pub struct LaneSet<P: Packet> {

@@ -18,7 +18,7 @@ use super::Packet;
 use core::marker::PhantomData;
 use core::ptr::{self, NonNull};
 
-/// Items a ring can hold; a power of two, and at least the largest batch with its end.
+/// Items a ring can hold; a power of two, and more than [`MAX_BATCH_PKTS`](super::super::lane_set::MAX_BATCH_PKTS).
 pub const RING_ITEMS: usize = if cfg!(loom) { 4 } else { 8192 };
 
 const MASK: u32 = RING_ITEMS as u32 - 1;

@@ -4,6 +4,7 @@
 
 use mflow_algo::algo::counters::Counter;
 use mflow_algo::algo::flow_table::RATE_WINDOW_MS;
+use mflow_algo::algo::lane_set::{MAX_BATCH_PKTS, MAX_LANES};
 use mflow_algo::algo::queue::ring::RING_ITEMS;
 use mflow_algo::algo::slot::WINDOW_BATCHES;
 use mflow_algo::algo::slot_pool::NR_SLOTS;
@@ -170,9 +171,9 @@ fn batches_go_round_the_lanes() {
 
 #[test]
 fn batch_size_follows_the_knob() {
-    let mut world = World::new(2, 4096);
+    let mut world = World::new(2, MAX_BATCH_PKTS);
     world.start_split(0);
-    for batch_pkts in [4096, 1, 300, 7] {
+    for batch_pkts in [MAX_BATCH_PKTS, 1, 300, 7] {
         // The batch that is open keeps its size; with the next one the knob holds.
         world.config.batch_pkts = batch_pkts;
         let before = world.count(Counter::Batches);
@@ -503,16 +504,17 @@ fn no_lane_no_split() {
     assert_in_order(&world, 0);
 }
 
-/// Sixteen lanes, the most there can be, and not one more.
+/// The most lanes that there can be, and not one more.
 #[test]
 fn lanes_are_limited() {
-    let mut world = World::new(16, 4);
+    let mut world = World::new(MAX_LANES, 4);
     world.start_split(0);
     world.receive(0, 4 * 64);
     world.settle();
     assert_in_order(&world, 0);
     let (_ring, producer, _) = OwnedRing::new(zeroed());
-    assert!(world.dispatcher.lanes.add(producer, 17).is_err());
+    let id = MAX_LANES as u32 + 1;
+    assert!(world.dispatcher.lanes.add(producer, id).is_err());
 }
 
 /// A packet that was dropped from a queue is waited for, but not for ever, even if the flow has ended meanwhile.

@@ -6,8 +6,9 @@ use mflow_algo::algo::cpulist::CpuSet;
 use mflow_algo::algo::knobs::{
     DeviceCommand, DeviceName, Knob,
     KnobError::{self, Range, Syntax},
-    KnobSpec, Knobs, Limits, DEVICES_ALLOWED, KNOBS, MAX_LANES,
+    KnobSpec, Knobs, Limits, DEVICES_ALLOWED, KNOBS,
 };
+use mflow_algo::algo::lane_set::MAX_LANES;
 use proptest::prelude::*;
 
 use crate::common::cases;

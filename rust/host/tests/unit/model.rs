@@ -6,6 +6,7 @@
 use std::collections::HashSet;
 
 use mflow_algo::algo::counters::Counter;
+use mflow_algo::algo::lane_set::MAX_BATCH_PKTS;
 use mflow_algo::algo::slot_pool::NR_SLOTS;
 use proptest::prelude::*;
 
@@ -13,7 +14,7 @@ use crate::common::cases;
 use crate::world::{expected, nr_overtaken, Fate, World, FLOW_SHIFT};
 
 const NR_FLOWS: u16 = 3;
-const MAX_LANES: usize = 4;
+const MOST_LANES: usize = 4;
 const MAX_STEPS: usize = 120;
 /// The most packets that come at once.
 const MAX_PKTS: u32 = 4000;
@@ -64,7 +65,7 @@ fn batch_pkts() -> impl Strategy<Value = u32> {
         4 => Just(1u32),
         4 => 2..20u32,
         2 => 20..300u32,
-        1 => 300..=4096u32,
+        1 => 300..=MAX_BATCH_PKTS,
     ]
 }
 
@@ -74,15 +75,15 @@ fn step() -> impl Strategy<Value = Step> {
         20 => (1..1000u32).prop_map(|percent| Step::Receive { flow: 0, percent }),
         3 => (500..4000u32).prop_map(|pkts| Step::Flood { pkts: pkts.min(MAX_PKTS) }),
         8 => Just(Step::EndNicPoll),
-        25 => (0..MAX_LANES, 1..400u32).prop_map(|(lane, percent)| Step::Poll { lane, percent }),
+        25 => (0..MOST_LANES, 1..400u32).prop_map(|(lane, percent)| Step::Poll { lane, percent }),
         10 => (1..50usize).prop_map(|pkts| Step::Ordinary { pkts }),
-        5 => (0..MAX_LANES, 1..200usize).prop_map(|(lane, pkts)| Step::Queue { lane, pkts }),
+        5 => (0..MOST_LANES, 1..200usize).prop_map(|(lane, pkts)| Step::Queue { lane, pkts }),
         3 => (1..10usize).prop_map(|pkts| Step::Detours { pkts }),
         10 => (1..400u64).prop_map(|us| Step::Wait { us }),
         3 => (1..3_000_000u64).prop_map(|us| Step::Wait { us }),
         2 => batch_pkts().prop_map(|batch_pkts| Step::SetBatch { batch_pkts }),
         2 => prop::bool::weighted(0.3).prop_map(Step::SetStopping),
-        1 => (0..1u32 << MAX_LANES).prop_map(|lanes| Step::SetOffline { lanes }),
+        1 => (0..1u32 << MOST_LANES).prop_map(|lanes| Step::SetOffline { lanes }),
     ]
 }
 
@@ -213,7 +214,7 @@ proptest! {
     /// and copied.
     #[test]
     fn patient_merge_is_a_sort(
-        nr_lanes in 1..=MAX_LANES,
+        nr_lanes in 1..=MOST_LANES,
         batch_pkts in batch_pkts(),
         budget in prop_oneof![1..20u32, Just(512)],
         fate in prop_oneof![
@@ -267,7 +268,7 @@ proptest! {
     /// detour, and nothing is lost.
     #[test]
     fn hasty_merge_counts_what_it_breaks(
-        nr_lanes in 1..=MAX_LANES,
+        nr_lanes in 1..=MOST_LANES,
         batch_pkts in batch_pkts(),
         timeout_us in prop_oneof![10..500u32, Just(10_000)],
         fate in prop_oneof![

@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::thread;
 
 use mflow_algo::algo::collector::Collector;
+use mflow_algo::algo::lane_set::MAX_BATCH_PKTS;
 use mflow_algo::algo::queue::chain::{Chain, ParkedChains};
 use mflow_algo::algo::queue::ring::{Item, RING_ITEMS};
 use mflow_algo::algo::tag::{Tag, TagKind};
@@ -82,7 +83,7 @@ fn ring_is_dropped_after_use() {
 #[test]
 fn ring_holds_the_largest_batch_with_its_end() {
     let (_ring, mut producer, _) = OwnedRing::new(zeroed());
-    assert!(producer.reserve(4096 + 1));
+    assert!(producer.reserve(MAX_BATCH_PKTS + 1));
 }
 
 #[derive(Clone, Debug)]
