@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! CPU sets, read and written in the kernel's own formats.
+//! CPU sets, read and written as the kernel's CPU lists (`2-5,8`), which `cpuset.cpus`, `isolcpus=` and `taskset -c` use.
 //!
-//! The list form (`2-5,8`) is what `cpuset.cpus`, `isolcpus=` and `taskset -c` use; the mask form (`13c`) is that of
-//! `rps_cpus`. A list is read as strictly as `taskset` does: an empty item (`2,,3`) is an error, because it is more often
-//! an unset shell variable than a wish.
+//! A list is read as strictly as `taskset` does: an empty item (`2,,3`) is an error, because it is more often an unset
+//! shell variable than a wish.
 
 use core::fmt;
 
@@ -87,11 +86,6 @@ impl CpuSet {
             base: 0,
         }
     }
-
-    /// Returns the set for printing as a hexadecimal mask.
-    pub fn mask(&self) -> Mask<'_> {
-        Mask(self)
-    }
 }
 
 impl fmt::Display for CpuSet {
@@ -141,31 +135,6 @@ impl Iterator for Iter {
             self.base += WORD_BITS;
         }
         None
-    }
-}
-
-/// A CPU set that prints as a hexadecimal mask: groups of eight digits, as in `rps_cpus`, without leading zeros.
-#[derive(Clone, Copy, Debug)]
-pub struct Mask<'a>(&'a CpuSet);
-
-impl fmt::Display for Mask<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut started = false;
-        for word in self.0.words.iter().rev() {
-            // CAST: the two halves of a word.
-            for group in [(*word >> 32) as u32, *word as u32] {
-                if started {
-                    write!(f, ",{group:08x}")?;
-                } else if group != 0 {
-                    write!(f, "{group:x}")?;
-                    started = true;
-                }
-            }
-        }
-        if !started {
-            f.write_str("0")?;
-        }
-        Ok(())
     }
 }
 

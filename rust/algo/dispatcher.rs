@@ -31,7 +31,7 @@ const PATH_LOST_MS: u32 = 1_000;
 /// How long a flow whose path does not suit stays on the ordinary path.
 const PATH_HOLD_MS: u32 = 5_000;
 /// After how long without packets a flow's slot is given back.
-pub const IDLE_MS: u32 = 1_000;
+const IDLE_MS: u32 = 1_000;
 
 /// What the dispatcher needs from its surroundings.
 pub trait Host<P: Packet> {

@@ -44,16 +44,6 @@ impl FlowKey {
     pub const fn get(self) -> u64 {
         self.0
     }
-
-    /// Returns the IP protocol number of the flow.
-    #[inline(always)]
-    pub const fn l4_proto(self) -> u8 {
-        if self.0 & Self::TCP != 0 {
-            IPPROTO_TCP
-        } else {
-            IPPROTO_UDP
-        }
-    }
 }
 
 /// Makes flow keys that an outsider cannot predict.

@@ -6,7 +6,7 @@
 //! the algorithm batch numbers are 32 bits wide; a tag keeps the low 23, enough to tell batches of one window apart.
 
 /// Number of bits that name the slot.
-pub const SLOT_BITS: u32 = 6;
+const SLOT_BITS: u32 = 6;
 /// Number of flows that can be split at once.
 pub const MAX_SLOTS: usize = 1 << SLOT_BITS;
 /// Number of bits of a batch number that a tag carries.

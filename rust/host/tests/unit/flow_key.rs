@@ -156,10 +156,6 @@ fn four_kinds_of_flow_have_four_keys() {
     let mut keys = HashSet::new();
     for (is_ipv6, is_tcp) in [(false, false), (false, true), (true, false), (true, true)] {
         let key = tuple_of(is_ipv6, is_tcp).key(HASHER, &PLAIN).unwrap();
-        assert_eq!(
-            key.l4_proto(),
-            if is_tcp { IPPROTO_TCP } else { IPPROTO_UDP }
-        );
         assert!(keys.insert(key));
     }
 }
@@ -403,7 +399,7 @@ proptest! {
             *byte = first;
         }
         if let Some(key) = HASHER.key(eth_proto, &packet) {
-            prop_assert!([IPPROTO_TCP, IPPROTO_UDP].contains(&key.l4_proto()));
+            prop_assert!(key.get() != 0);
         }
     }
 }
