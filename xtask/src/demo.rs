@@ -2,18 +2,19 @@
 
 //! The main job with one command: three clients stream into one container, through the vanilla stack and through mflow.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{self, ExitCode};
 use std::time::Duration;
 
 use anyhow::{bail, ensure, Context as _, Result};
-use serde::{Deserialize, Serialize};
+use mflow_protocol::cpus;
+use mflow_protocol::guest::{DemoRow, Message, Order};
+use serde::Serialize;
 
 use crate::kernel::Flavor;
 use crate::step;
-use crate::vm::{self, Event, Hardware, Order, Terminal, Vm};
+use crate::vm::{self, Event, Hardware, Terminal, Vm};
 
 /// How long one stack may take.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -28,35 +29,6 @@ pub(crate) struct Options {
     /// Also write the table to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-}
-
-/// One stack and how it did, as the guest says it.
-#[derive(Debug, Deserialize)]
-struct Row {
-    lanes: usize,
-    nic_cpu: usize,
-    lane_cpus: Vec<usize>,
-    numbered: Numbered,
-    sockperf: Sockperf,
-    errors: Vec<String>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Numbered {
-    sent: u64,
-    delivered: u64,
-    lost: u64,
-    reordered: u64,
-    corrupt: u64,
-    offered_per_s: u64,
-}
-
-#[derive(Debug, Deserialize)]
-struct Sockperf {
-    messages_per_s: u64,
-    seconds: f64,
-    softnet_pkts: BTreeMap<usize, u64>,
-    mflow: BTreeMap<String, i64>,
 }
 
 /// A line of the table.
@@ -93,8 +65,7 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
     machine.probe()?;
     let order = Order {
         argv: vec!["mflow-guest".to_owned(), "demo".to_owned()],
-        interactive: false,
-        env: BTreeMap::new(),
+        ..Order::default()
     };
     // Two demos at once must not share logs.
     let name = format!("demo-{}", process::id());
@@ -136,15 +107,11 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
 }
 
 /// Waits until the guest has measured one more stack.
-fn next_row(vm: &mut Vm) -> Result<Row> {
+fn next_row(vm: &mut Vm) -> Result<DemoRow> {
     loop {
         match vm.wait(Some(PATIENCE))? {
-            Event::Said(said) => {
-                if let Some(json) = said.strip_prefix("row ") {
-                    return serde_json::from_str(json)
-                        .with_context(|| format!("the guest said: {said}"));
-                }
-            }
+            Event::Said(Message::Row(row)) => return Ok(row),
+            Event::Said(other) => bail!("no demo says {other:?}"),
             Event::Complained => {}
             Event::Exit(code) => {
                 let said = fs::read_to_string(vm.terminal_log()).unwrap_or_default();
@@ -178,15 +145,15 @@ passes through the stack: one on the NIC, one on the VXLAN device, one in the co
 an emulated lane may be away for a while; and as the host has fewer cores than the guest, rates say nothing about speed.";
 
 impl Line {
-    fn of(row: Row) -> Self {
+    fn of(row: DemoRow) -> Self {
         let passes = |cpu: &usize| row.sockperf.softnet_pkts.get(cpu).copied().unwrap_or(0);
         let mut cores = vec![Core {
-            cpu: row.nic_cpu,
+            cpu: cpus::NIC,
             role: "NIC",
-            stack_passes: passes(&row.nic_cpu),
+            stack_passes: passes(&cpus::NIC),
             lane_pkts: None,
         }];
-        cores.extend(row.lane_cpus.iter().map(|cpu| {
+        cores.extend(cpus::LANES.iter().take(row.lanes).map(|cpu| {
             Core {
                 cpu: *cpu,
                 role: "lane",
@@ -241,14 +208,14 @@ impl Line {
 mod tests {
     use super::*;
 
-    const ROW: &str = r#"{"lanes":2,"nic_cpu":1,"lane_cpus":[2,3],
-        "numbered":{"sent":10,"delivered":9,"lost":1,"reordered":0,"corrupt":0,"offered_per_s":5,"frames":10},
-        "sockperf":{"messages_per_s":7,"socket_full":0,"seconds":6.0,"softnet_pkts":{"1":0,"2":30,"3":33,"6":1},
+    const ROW: &str = r#"{"lanes":2,
+        "numbered":{"sent":10,"delivered":9,"lost":1,"reordered":0,"corrupt":0,"offered_per_s":5,"longest_stall_us":0,"stream_bytes":0},
+        "sockperf":{"messages_per_s":7,"seconds":6.0,"softnet_pkts":{"1":0,"2":30,"3":33,"6":1},
         "mflow":{"lane_cpu2_pkts":10,"lane_cpu3_pkts":11}},"errors":["one lost"]}"#;
 
     #[test]
     fn a_row_becomes_a_line() {
-        let row: Row = serde_json::from_str(ROW).expect("good row");
+        let row: DemoRow = serde_json::from_str(ROW).expect("good row");
         let line = Line::of(row);
         assert_eq!((line.mode.as_str(), line.lost), ("mflow 2", 1));
         assert!(line.text().ends_with("NIC 1: 0, lane 2: 30, lane 3: 33"));

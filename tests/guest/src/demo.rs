@@ -9,13 +9,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
-use serde::Serialize;
+use mflow_protocol::guest::{DemoRow, Message, Sockperf};
 
 use crate::cpu;
 use crate::mflow::Knobs;
 use crate::outcome::Outcome;
 use crate::rig::{Rig, Scale};
-use crate::sockperf::{self, Measured};
+use crate::sockperf;
 use crate::stream::{self, Plan};
 use crate::verdict;
 
@@ -35,20 +35,6 @@ pub(crate) struct Options {
     seconds: u64,
 }
 
-/// One stack and how it did.
-#[derive(Debug, Serialize)]
-struct Row {
-    /// 0: the vanilla stack.
-    lanes: usize,
-    /// The CPU of the NIC's interrupts.
-    nic_cpu: usize,
-    lane_cpus: Vec<usize>,
-    numbered: Outcome,
-    sockperf: Measured,
-    /// What must not be, in sentences.
-    errors: Vec<String>,
-}
-
 /// Runs `demo`: exits 0 if mflow loses, reorders and damages nothing.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let scale = Scale {
@@ -62,7 +48,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     for lanes in [0, 2, 4] {
         let row = measure(&mut rig, lanes, options)?;
         all_good &= row.errors.is_empty();
-        verdict::say("row", &row);
+        verdict::say(&Message::Row(row));
     }
     Ok(if all_good {
         ExitCode::SUCCESS
@@ -71,7 +57,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     })
 }
 
-fn measure(rig: &mut Rig, lanes: usize, options: &Options) -> Result<Row> {
+fn measure(rig: &mut Rig, lanes: usize, options: &Options) -> Result<DemoRow> {
     let knobs = Knobs {
         lanes,
         ..Knobs::default()
@@ -107,11 +93,9 @@ fn measure(rig: &mut Rig, lanes: usize, options: &Options) -> Result<Row> {
             rig.frames_per_s()
         ));
     }
-    Ok(Row {
+    Ok(DemoRow {
         lanes,
-        nic_cpu: cpu::NIC,
-        lane_cpus: cpu::LANES[..lanes].to_vec(),
-        numbered,
+        numbered: numbered.measured(),
         sockperf,
         errors,
     })
@@ -129,7 +113,7 @@ fn run_numbered(rig: &Rig, knobs: &Knobs) -> Result<Outcome> {
 }
 
 /// Fails if one lane carried much more of sockperf's traffic than another.
-fn require_even(sockperf: &Measured, lanes: usize) -> Result<()> {
+fn require_even(sockperf: &Sockperf, lanes: usize) -> Result<()> {
     let carried: Vec<i64> = cpu::LANES[..lanes]
         .iter()
         .map(|lane| {

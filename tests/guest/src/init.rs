@@ -1,14 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Process 1: mounts what programs expect, runs the one command it was told to, says how that ended, powers off.
-//!
-//! ```text
-//!   ttyS0   the command's standard input, output and error
-//!   ttyS1   verdicts for the host: `exit 0`
-//!   ttyS2   the kernel's log
-//! ```
 
-use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::process::ExitStatusExt as _;
@@ -17,36 +10,21 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use mflow_protocol::guest::{Message, Order, ORDER_FILE, TERMINAL_PORT};
 use nix::errno::Errno;
 use nix::mount::{mount, MsFlags};
 use nix::sys::reboot::{reboot, RebootMode};
 use nix::sys::termios::{cfmakeraw, tcdrain, tcgetattr, tcsetattr, SetArg};
 use nix::sys::wait::{wait, WaitStatus};
 use nix::unistd::Pid;
-use serde::Deserialize;
 
 use crate::{command, verdict};
-
-/// What to run; written into the initramfs by the host.
-pub(crate) const ORDER: &str = "/mflow/run.json";
 
 /// Where the distribution keeps programs; the kernel gives its first process no such list.
 const SEARCH_PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
-const TERMINAL: &str = "/dev/ttyS0";
-
 /// What a shell says when a program cannot be started.
 const CANNOT_RUN: i32 = 127;
-
-#[derive(Deserialize)]
-struct Order {
-    /// The program and its arguments.
-    argv: Vec<String>,
-    /// Whether somebody sits at the terminal.
-    interactive: bool,
-    /// Variables for the command.
-    env: BTreeMap<String, String>,
-}
 
 /// Runs as the guest's init and powers the guest off.
 pub(crate) fn main() -> ! {
@@ -58,8 +36,8 @@ pub(crate) fn main() -> ! {
             CANNOT_RUN
         }
     };
-    verdict::say("exit", &code);
-    if let Ok(terminal) = File::open(TERMINAL) {
+    verdict::say(&Message::Exit(code));
+    if let Ok(terminal) = File::open(TERMINAL_PORT) {
         let _drained = tcdrain(terminal);
     }
     power_off();
@@ -101,9 +79,12 @@ fn prepare() -> Result<()> {
 }
 
 fn obey() -> Result<i32> {
-    let text = fs::read_to_string(ORDER).context(ORDER)?;
-    let order: Order = serde_json::from_str(&text).context(ORDER)?;
-    let mut terminal = OpenOptions::new().read(true).write(true).open(TERMINAL)?;
+    let text = fs::read_to_string(ORDER_FILE).context(ORDER_FILE)?;
+    let order: Order = serde_json::from_str(&text).context(ORDER_FILE)?;
+    let mut terminal = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(TERMINAL_PORT)?;
     if !order.interactive {
         // Bytes pass as they are: no echo, no carriage returns.
         let mut settings = tcgetattr(&terminal)?;

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{ensure, Context as _, Result};
+use mflow_protocol::guest::Measured;
 use serde::Serialize;
 
 use crate::cpu;
@@ -54,6 +55,20 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
+    /// Returns what the host is told.
+    pub(crate) fn measured(&self) -> Measured {
+        Measured {
+            sent: self.sent,
+            delivered: self.delivered,
+            lost: self.lost,
+            reordered: self.reordered,
+            corrupt: self.corrupt,
+            offered_per_s: self.offered_per_s,
+            longest_stall_us: self.longest_stall_us,
+            stream_bytes: self.stream_bytes,
+        }
+    }
+
     /// Returns itself if it passes the checks; an error tells all counters that changed.
     pub(crate) fn judge(self, checks: impl FnOnce(&Self) -> Result<()>) -> Result<Self> {
         checks(&self).with_context(|| {

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{ensure, Result};
-use serde::Serialize;
+use mflow_protocol::guest::Sockperf;
 
 use crate::command::{self, Program};
 use crate::mflow::{self, Stats};
@@ -25,23 +25,8 @@ const SETTLE: Duration = Duration::from_millis(500);
 /// Longer than any measurement: the clients are ended, they do not end.
 const CLIENT_SECONDS: u64 = 3600;
 
-/// What was measured while the clients streamed.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Measured {
-    /// Messages per second that the server's application received.
-    pub(crate) messages_per_s: u64,
-    /// Messages that found the server's socket buffer full.
-    pub(crate) socket_full: u64,
-    /// The length of the measurement.
-    pub(crate) seconds: f64,
-    /// Packets taken through the stack, by CPU (a packet counts once per device).
-    pub(crate) softnet_pkts: BTreeMap<usize, u64>,
-    /// What was added to the module's counters; empty without the module.
-    pub(crate) mflow: BTreeMap<String, i64>,
-}
-
 /// Measures for `time`; with the module loaded, only once all flows are split.
-pub(crate) fn measure(time: Duration) -> Result<Measured> {
+pub(crate) fn measure(time: Duration) -> Result<Sockperf> {
     let loaded = mflow::loaded();
     let before = mflow::flows_split()?;
     let container = Family::V4.container();
@@ -73,10 +58,10 @@ pub(crate) fn measure(time: Duration) -> Result<Measured> {
 
     let stats = loaded.then(Stats::read).transpose()?;
     let softnet = Softnet::read()?;
-    let (start, messages, full) = (Instant::now(), udp("InDatagrams")?, udp("RcvbufErrors")?);
+    let (start, messages) = (Instant::now(), udp("InDatagrams")?);
     thread::sleep(time);
     let seconds = start.elapsed().as_secs_f64();
-    let (messages, full) = (udp("InDatagrams")? - messages, udp("RcvbufErrors")? - full);
+    let messages = udp("InDatagrams")? - messages;
     let softnet = Softnet::read()?.since(&softnet);
     let mflow = match &stats {
         Some(before) => Stats::read()?.since(before),
@@ -86,10 +71,9 @@ pub(crate) fn measure(time: Duration) -> Result<Measured> {
         let ended = client.ended()?;
         ensure!(ended.is_none(), "a sockperf client has ended: {ended:?}");
     }
-    Ok(Measured {
+    Ok(Sockperf {
         // CAST: messages per second.
         messages_per_s: (messages as f64 / seconds) as u64,
-        socket_full: full,
         seconds,
         softnet_pkts: softnet.processed,
         mflow,

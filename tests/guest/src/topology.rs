@@ -29,6 +29,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{bail, Context as _, Result};
+use mflow_protocol::guest::CHANNELS;
 use mflow_protocol::network::{CLIENT_MAC, CONTAINER_MAC, WIRE_MTU};
 use serde::Serialize;
 
@@ -43,8 +44,6 @@ pub(crate) const FEED: &str = "eth2";
 
 /// The MTU of a wire with jumbo frames.
 const JUMBO_MTU: usize = 9000;
-/// The variable that says how many channels a ConnectX shall have, if not as many as there are CPUs.
-const CHANNELS: &str = "MFLOW_CHANNELS";
 
 /// An address family.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, clap::ValueEnum)]

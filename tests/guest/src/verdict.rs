@@ -7,28 +7,24 @@ use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::Path;
 
-use serde::Serialize;
+use mflow_protocol::guest::{Message, ORDER_FILE, VERDICTS_PORT};
 
-use crate::init::ORDER;
-
-/// The serial port the host reads verdicts from.
-const PORT: &str = "/dev/ttyS1";
-
-/// Writes one line `<word> <value as JSON>`; outside the guest it goes to standard output.
-pub(crate) fn say(word: &str, value: &impl Serialize) {
-    let line = match serde_json::to_string(value) {
-        Ok(json) => format!("{word} {json}\n"),
-        Err(error) => format!("error \"cannot express {word}: {error}\"\n"),
+/// Writes one line of JSON; outside the guest it goes to standard output.
+pub(crate) fn say(message: &Message) {
+    let line = match serde_json::to_string(message) {
+        Ok(json) => format!("{json}\n"),
+        // No message either: the host fails the run.
+        Err(error) => format!("cannot express {message:?}: {error}\n"),
     };
-    if !Path::new(ORDER).exists() {
+    if !Path::new(ORDER_FILE).exists() {
         print!("{line}");
         return;
     }
     let written = OpenOptions::new()
         .write(true)
-        .open(PORT)
+        .open(VERDICTS_PORT)
         .and_then(|mut port| port.write_all(line.as_bytes()));
     if let Err(error) = written {
-        eprintln!("cannot write to {PORT}: {error}: {line}");
+        eprintln!("cannot write to {VERDICTS_PORT}: {error}: {line}");
     }
 }

@@ -5,13 +5,15 @@
 //! ```text
 //!   host                                   guest
 //!   order: Vec<Case>  ───────────────────▶ for each case: network, stack
-//!   frames            ◀── "load" Frames ── if the load comes from outside
+//!   frames            ◀── Load(Some) ───── if the load comes from outside
 //!                     ─── frames ────────▶
 //!                     ◀── credit port ──── how far each flow has arrived, so that not too many are on their way
-//!                     ◀── "window" Window─ after each window
-//!                     ◀── "load" null ──── enough
-//!                     ◀── "end" End ────── or "error", when the case is over
+//!                     ◀── Window ───────── after each window
+//!                     ◀── Load(None) ───── enough
+//!                     ◀── End or Error ─── when the case is over
 //! ```
+//!
+//! What the guest says is a [`Message`](crate::guest::Message).
 
 use std::collections::BTreeMap;
 
@@ -19,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 /// Which stack carries the packets.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Stack {
     /// No overlay: the datagrams go to the host's own address.
     Native,
@@ -55,7 +57,7 @@ pub enum Scaling {
 
 /// What is sent, and by whom.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Load {
     /// UDP datagrams in ready-made frames from outside the guest, as fast as they are taken.
     Frames {
@@ -113,6 +115,7 @@ pub enum Server {
 
 /// One case for one stack.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Case {
     /// The stack.
     pub stack: Stack,
@@ -126,6 +129,7 @@ pub struct Case {
 
 /// What to send from outside.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Frames {
     /// The address of the NIC the frames go to.
     pub nic_mac: String,
@@ -141,6 +145,7 @@ pub struct Frames {
 
 /// What the guest knows about a window.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Window {
     /// Datagrams that the application took, requests that it answered, or else packets of a stream.
     pub delivered: u64,
@@ -160,6 +165,7 @@ pub struct Window {
 
 /// What the guest knows when a case is over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct End {
     /// If the load generator tells it: over its whole life, which is longer than the windows.
     pub latency: Option<Latency>,
@@ -167,6 +173,7 @@ pub struct End {
 
 /// Latency in microseconds of the guest's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Latency {
     /// Its median.
     pub p50_us: f64,

@@ -5,5 +5,6 @@
 pub mod bench;
 pub mod cpus;
 pub mod datagram;
+pub mod guest;
 pub mod mark;
 pub mod network;

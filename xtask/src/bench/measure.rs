@@ -10,13 +10,14 @@ use std::time::Duration;
 use anyhow::{bail, Context as _, Result};
 use mflow_protocol::bench::{Case, End, Frames, Load, Server, Window};
 use mflow_protocol::cpus;
+use mflow_protocol::guest::{Message, Order, CHANNELS};
 
 use super::counts::{Counts, Symbols};
 use super::feed::Feed;
 use super::plugin;
 use crate::kernel::{self, Flavor};
 use crate::setup::{self, Need};
-use crate::vm::{self, Event, Hardware, Instruments, Order, Terminal, Vm};
+use crate::vm::{self, Event, Hardware, Instruments, Terminal, Vm};
 
 /// How long a guest may be silent.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -104,7 +105,7 @@ impl Session {
             ],
             interactive: false,
             // One queue, as the other NIC has.
-            env: BTreeMap::from([("MFLOW_CHANNELS".to_owned(), "1".to_owned())]),
+            env: BTreeMap::from([(CHANNELS.to_owned(), "1".to_owned())]),
         };
         let name = format!("bench-{}-{number}", std::process::id());
         let vm = Vm::boot_with(&machine, &order, &name, Terminal::Log, Some(instruments))?;
@@ -135,31 +136,18 @@ impl Session {
         let mut windows = Vec::new();
         loop {
             match self.vm.wait(Some(PATIENCE))? {
-                Event::Said(said) => {
-                    let (word, value) = said.split_once(' ').unwrap_or((&said, "null"));
-                    let context = || format!("the guest said: {said}");
-                    match word {
-                        "load" => {
-                            self.order(serde_json::from_str(value).with_context(context)?)?;
-                        }
-                        "symbols" => {
-                            let functions = serde_json::from_str(value).with_context(context)?;
-                            self.symbols.add_modules(&functions)?;
-                        }
-                        "window" => {
-                            let window = serde_json::from_str(value).with_context(context)?;
-                            let counts = Counts::read(&self.counted, self.windows, &self.symbols)?;
-                            self.windows += 1;
-                            windows.push(Measured { window, counts });
-                        }
-                        "end" => {
-                            let end = serde_json::from_str(value).with_context(context)?;
-                            return Ok(Outcome { windows, end });
-                        }
-                        "error" => bail!("{value}"),
-                        _ => bail!("the guest said: {said}"),
+                Event::Said(message) => match message {
+                    Message::Load(frames) => self.order(frames)?,
+                    Message::Symbols(functions) => self.symbols.add_modules(&functions)?,
+                    Message::Window(window) => {
+                        let counts = Counts::read(&self.counted, self.windows, &self.symbols)?;
+                        self.windows += 1;
+                        windows.push(Measured { window, counts });
                     }
-                }
+                    Message::End(end) => return Ok(Outcome { windows, end }),
+                    Message::Error(error) => bail!("{error}"),
+                    other => bail!("no benchmark says {other:?}"),
+                },
                 Event::Complained => {}
                 Event::Exit(code) => {
                     self.death = Some(Death::Guests);

@@ -11,14 +11,12 @@ use std::process;
 use std::time::Duration;
 
 use anyhow::{bail, ensure, Context as _, Result};
-use serde::Deserialize;
+use mflow_protocol::guest::{CaseResult, ListedCase, Message, Order, CHANNELS};
 
 use super::{Ctx, Failure, Outcome};
 use crate::kernel::Flavor;
 use crate::tools;
-use crate::vm::{
-    self, Event, Excerpt, Hardware, Machine, Nic, Order, Terminal, Threads, Trouble, Vm,
-};
+use crate::vm::{self, Event, Excerpt, Hardware, Machine, Nic, Terminal, Threads, Trouble, Vm};
 
 /// A guest that dies more often than this is not worth more of anybody's time.
 const MOST_DEATHS: usize = 8;
@@ -80,37 +78,6 @@ pub(super) struct Layer {
     pub(super) patience: Duration,
     /// How many bytes of TCP streams all cases together have to compare.
     pub(super) stream_bytes: u64,
-}
-
-/// What the guest says about a case that has ended.
-#[derive(Debug, Deserialize)]
-struct Verdict {
-    case: String,
-    passed: bool,
-    seconds: f64,
-    error: Option<String>,
-    measured: Option<Measured>,
-}
-
-/// The part of a measurement that is worth a line.
-#[derive(Debug, Deserialize)]
-struct Measured {
-    sent: u64,
-    offered_per_s: u64,
-    lost: u64,
-    reordered: u64,
-    longest_stall_us: u64,
-    /// Bytes of TCP streams that were compared; drivers' cases have none.
-    #[serde(default)]
-    stream_bytes: u64,
-}
-
-/// A case that is run once more, because of what happened to the guest.
-#[derive(Deserialize)]
-struct Again {
-    case: String,
-    away_ms: u64,
-    error: String,
 }
 
 /// How a boot ended.
@@ -238,14 +205,15 @@ impl Layer {
             again: 0,
         };
         for (place, line) in tools::output(&mut command)?.lines().enumerate() {
-            let mut columns = line.split('\t');
-            let name = columns.next().unwrap_or_default().to_owned();
+            let ListedCase {
+                name, patches_code, ..
+            } = serde_json::from_str(line)
+                .with_context(|| format!("the guest program lists {line:?}"))?;
             let chosen = wanted.is_none_or(|text| name.contains(text));
             if !(chosen && (self.takes)(place, &name)) {
                 progress.left_out.push(name);
                 continue;
             }
-            let patches_code = columns.next() == Some("patches-code");
             progress.cases.insert(name.clone());
             if patches_code {
                 progress.one_thread.insert(name);
@@ -314,7 +282,7 @@ impl Layer {
             interactive: false,
             env: self
                 .channels
-                .map(|count| ("MFLOW_CHANNELS".to_owned(), count.to_string()))
+                .map(|count| (CHANNELS.to_owned(), count.to_string()))
                 .into_iter()
                 .collect(),
         };
@@ -324,54 +292,44 @@ impl Layer {
         let mut failed = false;
         loop {
             match vm.wait(Some(self.patience))? {
-                Event::Said(line) => {
-                    let (word, json) = line.split_once(' ').unwrap_or((&line, ""));
-                    match word {
-                        "start" => current = Some(serde_json::from_str(json)?),
-                        "result" => {
-                            let verdict: Verdict = serde_json::from_str(json)
-                                .with_context(|| format!("the guest said: {line}"))?;
-                            println!("  {}", verdict.line());
-                            let measured = verdict.measured.as_ref();
-                            progress.stream_bytes +=
-                                measured.map_or(0, |measured| measured.stream_bytes);
-                            let failure = verdict.error.as_ref().map(|error| {
-                                self.failure(&verdict.case, error.clone(), vm.kernel_log())
-                            });
-                            let result = match failure {
-                                None if verdict.passed => Ok(()),
-                                None => bail!("a case failed without a word: {line}"),
-                                Some(failure) => Err(failure),
-                            };
-                            failed |= result.is_err();
-                            progress.finish(verdict.case, result);
-                        }
-                        "again" => {
-                            let again: Again = serde_json::from_str(json)?;
-                            progress.again += 1;
-                            println!(
-                                "  again   {}: a CPU was away for {} ms, and then: {}",
-                                again.case, again.away_ms, again.error
-                            );
-                        }
-                        "rate" => {
-                            let rate: f64 = serde_json::from_str(json)?;
-                            println!("  offered rate (vanilla's without loss, less 40 %): {rate:.0} frames/s");
-                        }
-                        "card" => {
-                            let order: String = serde_json::from_str(json)?;
-                            let cards = vm.cards().context("there are no cards to misbehave")?;
-                            cards.order(&order)?;
-                        }
-                        "replay" => {
-                            let (card, times, capture): (usize, u64, Vec<u8>) =
-                                serde_json::from_str(json)?;
-                            let cards = vm.cards().context("there are no cards to receive it")?;
-                            cards.replay(card, times, &capture)?;
-                        }
-                        _ => {}
+                Event::Said(message) => match message {
+                    Message::Start(case) => current = Some(case),
+                    Message::Result(result) => {
+                        println!("  {}", line(&result));
+                        let measured = result.measured.as_ref();
+                        progress.stream_bytes +=
+                            measured.map_or(0, |measured| measured.stream_bytes);
+                        let result_of_case = match result.error {
+                            None => Ok(()),
+                            Some(error) => Err(self.failure(&result.case, error, vm.kernel_log())),
+                        };
+                        failed |= result_of_case.is_err();
+                        progress.finish(result.case, result_of_case);
                     }
-                }
+                    Message::Again(again) => {
+                        progress.again += 1;
+                        println!(
+                            "  again   {}: a CPU was away for {} ms, and then: {}",
+                            again.case, again.away_ms, again.error
+                        );
+                    }
+                    Message::Rate(rate) => {
+                        println!("  offered rate (vanilla's without loss, less 40 %): {rate:.0} frames/s");
+                    }
+                    Message::Card(order) => {
+                        let cards = vm.cards().context("there are no cards to misbehave")?;
+                        cards.order(&order)?;
+                    }
+                    Message::Replay {
+                        card,
+                        times,
+                        capture,
+                    } => {
+                        let cards = vm.cards().context("there are no cards to receive it")?;
+                        cards.replay(card, times, &capture)?;
+                    }
+                    other => bail!("no test case says {other:?}"),
+                },
                 // What was said before has been read by now, so this is the case it happened in.
                 Event::Complained => culprit = culprit.or_else(|| current.clone()),
                 Event::Exit(code @ (0 | 1)) if current.is_some() => {
@@ -477,24 +435,26 @@ impl Progress {
     }
 }
 
-impl Verdict {
-    fn line(&self) -> String {
-        let word = if self.passed { "ok    " } else { "FAILED" };
-        let mut line = format!("{word}  {:<32} {:>6.1} s", self.case, self.seconds);
-        if let Some(measured) = &self.measured {
-            line += &format!(
-                "  {:>8} sent at {:>6}/s, {} lost, {} reordered, longest stall {} ms",
-                measured.sent,
-                measured.offered_per_s,
-                measured.lost,
-                measured.reordered,
-                measured.longest_stall_us / 1000
-            );
-        }
-        if let Some(error) = &self.error {
-            line += "  ";
-            line += error.lines().next().unwrap_or_default();
-        }
-        line
+/// Returns how a case came out, in one line.
+fn line(result: &CaseResult) -> String {
+    let word = match result.error {
+        None => "ok    ",
+        Some(_) => "FAILED",
+    };
+    let mut line = format!("{word}  {:<32} {:>6.1} s", result.case, result.seconds);
+    if let Some(measured) = &result.measured {
+        line += &format!(
+            "  {:>8} sent at {:>6}/s, {} lost, {} reordered, longest stall {} ms",
+            measured.sent,
+            measured.offered_per_s,
+            measured.lost,
+            measured.reordered,
+            measured.longest_stall_us / 1000
+        );
     }
+    if let Some(error) = &result.error {
+        line += "  ";
+        line += error.lines().next().unwrap_or_default();
+    }
+    line
 }

@@ -10,9 +10,10 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use anyhow::{bail, Context as _, Result};
+use mflow_protocol::guest::{Order, ORDER_FILE};
 
 use super::cpio::Archive;
-use super::{guest, programs, Order};
+use super::{guest, programs};
 
 /// Folders that are links in the guest, whatever they are on the host.
 const MERGED: &[&str] = &["bin", "sbin", "lib", "lib64"];
@@ -61,11 +62,7 @@ pub(crate) fn write(
     let init = Path::new("/usr/bin/mflow-guest");
     archive.file(init, 0o755, &read(&program)?)?;
     archive.symlink(Path::new("/init"), init)?;
-    archive.file(
-        Path::new("/mflow/run.json"),
-        0o644,
-        &serde_json::to_vec(order)?,
-    )?;
+    archive.file(Path::new(ORDER_FILE), 0o644, &serde_json::to_vec(order)?)?;
     for file in programs::files(more_programs)?
         .into_iter()
         .chain(programs::terminfo())

@@ -2,10 +2,10 @@
 
 //! One guest: QEMU's command line, its life, and how it ends.
 //!
-//! Success is only ever a line `exit N` on the verdict port. A kernel that complains, a guest that ends without a word or
+//! Success is only ever a message `Exit` on the verdict port. A kernel that complains, a guest that ends without a word or
 //! does not end at all is a failure, whatever was said before.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
@@ -15,7 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context as _, Result};
-use serde::Serialize;
+use mflow_protocol::guest::{Message, Order, KERNEL_LOG_PORT};
 use tempfile::TempDir;
 
 use super::initramfs;
@@ -81,15 +81,6 @@ pub(crate) enum Nics {
     Mlx5(Cards),
 }
 
-/// What the guest's init shall run.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Order {
-    pub(crate) argv: Vec<String>,
-    /// Whether somebody sits at the terminal.
-    pub(crate) interactive: bool,
-    pub(crate) env: BTreeMap<String, String>,
-}
-
 /// Where the guest's terminal is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Terminal {
@@ -102,8 +93,8 @@ pub(crate) enum Terminal {
 /// What became of a guest.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// A line on the verdict port.
-    Said(String),
+    /// A message on the verdict port, but for the last.
+    Said(Message),
     /// The kernel has found something wrong; its end follows.
     Complained,
     /// The command ended with this status and the guest powered off.
@@ -125,7 +116,7 @@ pub(crate) struct Vm {
     complaint_told: bool,
     /// What the guest's command ended with, and since when the guest has had nothing left to do.
     exit: Option<(i32, Instant)>,
-    pending: VecDeque<String>,
+    pending: VecDeque<Message>,
     cards: Option<Server>,
     _initramfs: TempDir,
 }
@@ -142,8 +133,7 @@ impl Machine {
         }
         let order = Order {
             argv: vec!["true".to_owned()],
-            interactive: false,
-            env: BTreeMap::new(),
+            ..Order::default()
         };
         let name = format!("vm-probe-{}", std::process::id());
         let mut vm = Vm::boot(self, &order, &name, Terminal::Log)?;
@@ -203,8 +193,9 @@ impl Machine {
         // Functions are where the kernel's symbol table says. Four-level page tables: KASAN asks
         // the boot CPU's features where its shadow begins, and a timer interrupt just while
         // identify_cpu() has zeroed them would see the five-level map as wild memory.
-        let append = "console=ttyS2 panic=-1 oops=panic rdinit=/init nokaslr no5lvl";
-        command.args(["-append", append]);
+        let console = KERNEL_LOG_PORT.trim_start_matches("/dev/");
+        let append = format!("console={console} panic=-1 oops=panic rdinit=/init nokaslr no5lvl");
+        command.args(["-append", &append]);
         for port in ports {
             command.args(["-serial", port]);
         }
@@ -262,6 +253,15 @@ fn ends_with_us(command: &Command) -> Command {
         };
     }
     outer
+}
+
+/// Reads a line of the verdict port.
+fn understand(line: &str) -> Result<Message> {
+    serde_json::from_str(line).with_context(|| {
+        format!(
+            "the guest says {line:?}, which is none of the messages in tests/protocol/src/guest.rs"
+        )
+    })
 }
 
 impl Vm {
@@ -388,16 +388,14 @@ impl Vm {
             // Before the ports are read, so that the last lines of a guest that has ended are not missed.
             let ended = self.child.try_wait()?;
             for line in self.verdicts.lines()? {
-                match line.strip_prefix("exit ") {
-                    Some(code) => {
-                        self.exit = code.parse().ok().map(|code| (code, Instant::now()));
-                    }
-                    None => self.pending.push_back(line),
+                match understand(&line)? {
+                    Message::Exit(code) => self.exit = Some((code, Instant::now())),
+                    message => self.pending.push_back(message),
                 }
             }
             self.read_kernel_log()?;
-            if let Some(line) = self.pending.pop_front() {
-                return Ok(Event::Said(line));
+            if let Some(message) = self.pending.pop_front() {
+                return Ok(Event::Said(message));
             }
             if self.complaint.is_some() && !self.complaint_told {
                 self.complaint_told = true;

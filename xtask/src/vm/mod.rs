@@ -20,10 +20,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{bail, Result};
+use mflow_protocol::guest::Order;
 
 pub(crate) use self::guest::build as build_guest;
 pub(crate) use self::instruments::Instruments;
-pub(crate) use self::machine::{Accel, Event, Machine, Nics, Order, Terminal, Threads, Vm};
+pub(crate) use self::machine::{Accel, Event, Machine, Nics, Terminal, Threads, Vm};
 pub(crate) use self::mlx5::{layouts, Cards};
 pub(crate) use self::trouble::{Excerpt, Trouble};
 
@@ -183,7 +184,9 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
                 return Ok(ExitCode::from(code as u8));
             }
             // The guest's own programs tell the host what they have found.
-            Event::Said(line) if !interactive => println!("{line}"),
+            Event::Said(message) if !interactive => {
+                println!("{}", serde_json::to_string(&message)?);
+            }
             Event::Said(_) | Event::Complained => {}
             Event::Trouble(trouble) => bail!("{trouble}"),
         }

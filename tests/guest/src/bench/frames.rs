@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{bail, Context as _, Result};
 use mflow_protocol::bench::{Case, End, Frames, Load, Stack, PORT};
+use mflow_protocol::guest::Message;
 
 use super::sink::Sink;
 use super::{counters, place, stack, window, Place, SETTLE};
@@ -47,7 +48,7 @@ pub(super) fn measure(case: &Case, flows: u16, bytes: usize) -> Result<End> {
     let per_datagram = Family::V4.frames(bytes, mtu) as u64;
     let load = Load::Frames { flows, bytes };
     let credit = credit_pkts(&case.stack) / per_datagram;
-    verdict::say("load", &frames(credit.max(u64::from(flows))));
+    verdict::say(&Message::Load(frames(credit.max(u64::from(flows)))));
     let measured = (|| {
         command::wait_until("frames arrive", || Ok(sink.counts().delivered > 100))?;
         stack::wait_split(&case.stack, u64::from(flows), before)?;
@@ -62,7 +63,7 @@ pub(super) fn measure(case: &Case, flows: u16, bytes: usize) -> Result<End> {
         })
         .with_context(|| format!("{:?} {load:?}", case.stack))
     })();
-    verdict::say("load", &None::<Frames>);
+    verdict::say(&Message::Load(None));
     sink.stop()?;
     measured.map(|()| End::default())
 }
@@ -72,11 +73,11 @@ pub(super) fn measure(case: &Case, flows: u16, bytes: usize) -> Result<End> {
 fn settle_interrupts(frames: Option<Frames>) -> Result<()> {
     for _ in 0..MOVES_MAX {
         let before = (Softnet::read()?, counters::packets_of(topology::FEED)?);
-        verdict::say("load", &frames);
+        verdict::say(&Message::Load(frames.clone()));
         command::wait_until("the NIC receives", || {
             Ok(counters::packets_of(topology::FEED)? > before.1)
         })?;
-        verdict::say("load", &None::<Frames>);
+        verdict::say(&Message::Load(None));
         thread::sleep(STILL);
         let received = counters::packets_of(topology::FEED)? - before.1;
         let here = Softnet::read()?.since(&before.0).processed;

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use mflow_protocol::bench::{Case, End, Load, Stack};
+use mflow_protocol::guest::Message;
 use mflow_protocol::network;
 
 use crate::mflow;
@@ -46,9 +47,9 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     for case in &cases {
         // The other cases can be measured all the same.
         match measure(case) {
-            Ok(end) => verdict::say("end", &end),
+            Ok(end) => verdict::say(&Message::End(end)),
             Err(error) => {
-                verdict::say("error", &format!("{error:#}"));
+                verdict::say(&Message::Error(format!("{error:#}")));
                 all_good = false;
             }
         }

@@ -15,14 +15,13 @@ use std::time::Duration;
 
 use anyhow::{bail, Context as _, Result};
 use mflow_protocol::datagram;
+use mflow_protocol::guest::CREDIT_PORT;
 use nix::sys::socket::{setsockopt, sockopt};
 
 use super::window::Counts;
 use crate::ledger::Ledger;
 use crate::{cpu, netns};
 
-/// The serial port the sender's credit goes to.
-const CREDIT_PORT: &str = "/dev/ttyS3";
 /// How often it is told.
 const TELL: Duration = Duration::from_millis(2);
 /// How often the reader looks whether it shall stop while nothing arrives.

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{ensure, Context as _, Result};
 use mflow_protocol::bench::{Case, Window};
+use mflow_protocol::guest::Message;
 use mflow_protocol::mark::Mark;
 
 use crate::mflow::{self, Stats};
@@ -75,18 +76,15 @@ pub(super) fn measure(case: &Case, counts: impl Fn() -> Result<Counts>) -> Resul
             "nothing was delivered in {} ms",
             case.window_ms
         );
-        verdict::say(
-            "window",
-            &Window {
-                delivered: after.delivered - before.delivered,
-                packets: after.packets - before.packets,
-                lost: after.lost.saturating_sub(before.lost),
-                reordered: after.reordered - before.reordered,
-                seconds,
-                idle,
-                mflow,
-            },
-        );
+        verdict::say(&Message::Window(Window {
+            delivered: after.delivered - before.delivered,
+            packets: after.packets - before.packets,
+            lost: after.lost.saturating_sub(before.lost),
+            reordered: after.reordered - before.reordered,
+            seconds,
+            idle,
+            mflow,
+        }));
     }
     Ok(())
 }
@@ -111,7 +109,7 @@ fn wait_balanced(before: &Counts, counts: impl Fn() -> Result<Counts>) -> Result
 /// Says where the functions of modules are: ours, and the NIC's driver.
 fn symbols() -> Result<()> {
     let text = fs::read_to_string("/proc/kallsyms").context("/proc/kallsyms")?;
-    let symbols: BTreeMap<&str, &str> = text
+    let symbols = text
         .lines()
         .filter(|line| line.ends_with(']'))
         .filter_map(|line| {
@@ -119,10 +117,10 @@ fn symbols() -> Result<()> {
             let (address, kind, name) = (words.next()?, words.next()?, words.next()?);
             // The padding in front of a function has a name of its own.
             let is_function = kind.eq_ignore_ascii_case("t") && !name.starts_with("__pfx_");
-            is_function.then_some((address, name))
+            is_function.then(|| (address.to_owned(), name.to_owned()))
         })
         .collect();
-    verdict::say("symbols", &symbols);
+    verdict::say(&Message::Symbols(symbols));
     Ok(())
 }
 

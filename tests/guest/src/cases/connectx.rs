@@ -9,6 +9,7 @@ use std::fs;
 use std::time::Duration;
 
 use anyhow::{ensure, Context as _, Result};
+use mflow_protocol::guest::Message;
 
 use super::{Case, Run};
 use crate::bpf::Xdp;
@@ -238,7 +239,7 @@ fn happen(rig: &Rig, event: &Event) -> Result<Outcome> {
 
 /// Lets the card here misbehave.
 fn misbehave(live: &Live<'_>, how: &str) -> Result<()> {
-    verdict::say("card", &format!("0 {how}"));
+    verdict::say(&Message::Card(format!("0 {how}")));
     live.flow_for(PAUSE)
 }
 

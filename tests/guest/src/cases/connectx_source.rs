@@ -6,6 +6,7 @@ use std::fs;
 
 use anyhow::{bail, ensure, Context as _, Result};
 use mflow_protocol::bench::Frames;
+use mflow_protocol::guest::Message;
 
 use super::{Case, Run};
 use crate::command::{self, Program};
@@ -69,12 +70,12 @@ fn source(rig: &Rig) -> Result<Outcome> {
         credit: SOURCE_BURST,
     };
     let order = format!("0 send {}", serde_json::to_string(&frames)?);
-    verdict::say("card", &order);
+    verdict::say(&Message::Card(order));
     let arrived = command::wait_until("frames arrive", || {
         Ok(receiver.arrivals() >= 4 * SOURCE_BURST && mflow::flows_split()? > 0)
     });
     // Also after a failure.
-    verdict::say("card", &"0 quiet");
+    verdict::say(&Message::Card("0 quiet".to_owned()));
     let outcome = books_of(receiver)?;
     arrived?;
     outcome.judge(|outcome| {
@@ -163,7 +164,11 @@ fn replay_until_split(receiver: &Receiver, captured: u64, split_before: u64) -> 
     let capture = fs::read(CAPTURE).context(CAPTURE)?;
     let mut replayed = 0;
     for _ in 0..MOST_ROUNDS {
-        verdict::say("replay", &(0, REPLAYS_AT_ONCE, &capture));
+        verdict::say(&Message::Replay {
+            card: 0,
+            times: REPLAYS_AT_ONCE,
+            capture: capture.clone(),
+        });
         replayed += REPLAYS_AT_ONCE * captured;
         command::wait_until("what was captured arrives again", || {
             Ok(receiver.arrivals() >= replayed)

@@ -28,6 +28,7 @@ mod teardown;
 use std::process::ExitCode;
 
 use anyhow::{ensure, Result};
+use mflow_protocol::guest::{ListedCase, Message};
 
 use crate::mflow;
 use crate::outcome::Outcome;
@@ -164,7 +165,7 @@ pub(crate) struct Options {
     /// Send the same traffic through the vanilla stack, as a control of the rig itself.
     #[arg(long)]
     vanilla: bool,
-    /// Print name, note and purpose of the cases that would run, and run none.
+    /// Print the cases that would run, and run none.
     #[arg(long)]
     list: bool,
 }
@@ -215,15 +216,11 @@ impl Options {
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let cases = options.selected();
     if options.list {
-        for case in &cases {
-            let note = if case.patches_code {
-                "patches-code"
-            } else {
-                "-"
-            };
-            println!("{}\t{note}\t{}", case.name, case.proves);
-        }
-        return Ok(ExitCode::SUCCESS);
+        return runner::list(cases.into_iter().map(|case| ListedCase {
+            name: case.name,
+            patches_code: case.patches_code,
+            proves: case.proves,
+        }));
     }
     ensure!(
         !cases.is_empty(),
@@ -235,7 +232,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     );
     leaks::begin()?;
     let rig = Rig::new(!options.vanilla, options.scale())?;
-    verdict::say("rate", &rig.frames_per_s());
+    verdict::say(&Message::Rate(rig.frames_per_s()));
     let code = runner::run_each(&cases, |case| &case.name, |case| (case.run)(&rig));
     mflow::unload()?;
     Ok(code)
@@ -252,6 +249,6 @@ mod tests {
         let cases = all();
         let names: BTreeSet<&str> = cases.iter().map(|case| case.name.as_str()).collect();
         assert_eq!(names.len(), cases.len());
-        assert!(names.iter().all(|name| !name.contains([',', '\t', ' '])));
+        assert!(names.iter().all(|name| !name.contains([',', ' '])));
     }
 }

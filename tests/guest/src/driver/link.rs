@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure, Context as _, Result};
+use mflow_protocol::guest::Message;
 use serde_json::Value;
 
 use crate::command::{self, Program};
@@ -285,5 +286,5 @@ pub(crate) fn counters(device: &str) -> Result<BTreeMap<String, u64>> {
 
 /// Tells the host to make a card misbehave: `0 link down`. What it does is to be waited for.
 pub(super) fn order(order: &str) {
-    verdict::say("card", &order);
+    verdict::say(&Message::Card(order.to_owned()));
 }

@@ -13,6 +13,7 @@ pub(crate) mod link;
 use std::process::ExitCode;
 
 use anyhow::{ensure, Result};
+use mflow_protocol::guest::ListedCase;
 
 use crate::runner;
 
@@ -25,7 +26,7 @@ pub(crate) struct Options {
     /// Leave these cases out.
     #[arg(long, value_delimiter = ',')]
     skip: Vec<String>,
-    /// Print name, note and purpose of the cases that would run, and run none.
+    /// Print the cases that would run, and run none.
     #[arg(long)]
     list: bool,
 }
@@ -52,10 +53,11 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         case.name.contains(&options.filter) && !options.skip.iter().any(|name| name == case.name)
     });
     if options.list {
-        for case in &cases {
-            println!("{}\t-\t{}", case.name, case.proves);
-        }
-        return Ok(ExitCode::SUCCESS);
+        return runner::list(cases.into_iter().map(|case| ListedCase {
+            name: case.name.to_owned(),
+            patches_code: false,
+            proves: case.proves.to_owned(),
+        }));
     }
     ensure!(
         !cases.is_empty(),
@@ -83,6 +85,6 @@ mod tests {
         let cases = all();
         let names: BTreeSet<&str> = cases.iter().map(|case| case.name).collect();
         assert_eq!(names.len(), cases.len());
-        assert!(names.iter().all(|name| !name.contains([',', '\t', ' '])));
+        assert!(names.iter().all(|name| !name.contains([',', ' '])));
     }
 }

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the host orders of a guest, and what the guest's programs say.
+//!
+//! ```text
+//!   host                                      guest
+//!   ORDER_FILE: Order, in the initramfs ────▶ init: runs one command
+//!                   ◀── VERDICTS_PORT ─────── one Message as JSON in each line; the last one is Exit
+//! ```
+//!
+//! A word that the other side does not know is an error there: the two are built from one state of this file.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::bench::{End, Frames, Window};
+
+/// The file of the initramfs with the [`Order`].
+pub const ORDER_FILE: &str = "/mflow/run.json";
+/// The serial port of the command's standard input, output and error.
+pub const TERMINAL_PORT: &str = "/dev/ttyS0";
+/// The serial port of the [`Message`]s.
+pub const VERDICTS_PORT: &str = "/dev/ttyS1";
+/// The serial port of the kernel's log.
+pub const KERNEL_LOG_PORT: &str = "/dev/ttyS2";
+/// The serial port on which the receiver of ready-made frames says how far it is.
+pub const CREDIT_PORT: &str = "/dev/ttyS3";
+/// The variable of an order that says how many channels the NICs shall have, if not as many as they come with.
+pub const CHANNELS: &str = "MFLOW_CHANNELS";
+
+/// What the guest's init shall run.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Order {
+    /// The program and its arguments.
+    pub argv: Vec<String>,
+    /// Whether a person is at the terminal.
+    pub interactive: bool,
+    /// Variables of its environment.
+    pub env: BTreeMap<String, String>,
+}
+
+/// A test case, as `mflow-guest cases --list` and `mflow-guest driver --list` print it: JSON, one in each line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ListedCase {
+    /// Its name.
+    pub name: String,
+    /// Whether the kernel patches code of the packet path under load, which takes a guest with one thread.
+    pub patches_code: bool,
+    /// The statement that holds if the case passes.
+    pub proves: String,
+}
+
+/// What the guest says.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Message {
+    /// A test case begins.
+    Start(String),
+    /// It has ended.
+    Result(CaseResult),
+    /// It has failed while a CPU was away, and is run once more.
+    Again(CaseAgain),
+    /// Frames per second that are offered where nothing may be lost.
+    Rate(f64),
+    /// An order for the ConnectX model, such as `0 link down`.
+    Card(String),
+    /// A card shall receive a capture again.
+    Replay {
+        /// The card.
+        card: usize,
+        /// How many times.
+        times: u64,
+        /// The capture, in pcap's format.
+        capture: Vec<u8>,
+    },
+    /// One stack of the demo has been measured.
+    Row(DemoRow),
+    /// What a benchmark wants to be sent from outside; nothing any more without frames.
+    Load(Option<Frames>),
+    /// The functions of the guest's modules: names by address, in hexadecimal.
+    Symbols(BTreeMap<String, String>),
+    /// A window of a benchmark is over.
+    Window(Window),
+    /// A case of a benchmark is over.
+    End(End),
+    /// A case of a benchmark could not be measured.
+    Error(String),
+    /// The command of the order has ended with this status.
+    Exit(i32),
+}
+
+/// How a test case came out.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CaseResult {
+    /// Its name.
+    pub case: String,
+    /// How long it took.
+    pub seconds: f64,
+    /// What was not as it must be; nothing if it has passed.
+    pub error: Option<String>,
+    /// What was measured, if it is about traffic.
+    pub measured: Option<Measured>,
+}
+
+/// Why a test case is run once more.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CaseAgain {
+    /// Its name.
+    pub case: String,
+    /// How long a CPU was away.
+    pub away_ms: u64,
+    /// What was not as it must be.
+    pub error: String,
+}
+
+/// The part of a run of traffic that is worth a line.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Measured {
+    /// Datagrams, or for byte streams packets on the wire, that were sent.
+    pub sent: u64,
+    /// Those that arrived whole.
+    pub delivered: u64,
+    /// Those that never arrived, or were sent again.
+    pub lost: u64,
+    /// Those that arrived after one of their flow that was sent later.
+    pub reordered: u64,
+    /// Those that are not as they were sent.
+    pub corrupt: u64,
+    /// Those that the sender kept up per second.
+    pub offered_per_s: u64,
+    /// The longest time between two arrivals.
+    pub longest_stall_us: u64,
+    /// Bytes of TCP streams that were compared.
+    pub stream_bytes: u64,
+}
+
+/// One stack of the demo.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DemoRow {
+    /// How many lanes; 0 is the vanilla stack.
+    pub lanes: usize,
+    /// The numbered datagrams.
+    pub numbered: Measured,
+    /// The sockperf clients.
+    pub sockperf: Sockperf,
+    /// What must not be, in sentences.
+    pub errors: Vec<String>,
+}
+
+/// What was measured while sockperf clients streamed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sockperf {
+    /// Messages per second that the server's application received.
+    pub messages_per_s: u64,
+    /// The length of the measurement.
+    pub seconds: f64,
+    /// Packets taken through the stack, by CPU (a packet counts once per device).
+    pub softnet_pkts: BTreeMap<usize, u64>,
+    /// What was added to the module's counters; empty without the module.
+    pub mflow: BTreeMap<String, i64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> serde_json::Result<Message> {
+        serde_json::from_str(line)
+    }
+
+    #[test]
+    fn messages_are_understood_and_unknown_words_are_not() {
+        let again = Message::Again(CaseAgain {
+            case: "main".to_owned(),
+            away_ms: 700,
+            error: "late".to_owned(),
+        });
+        for message in [again, Message::Load(None), Message::Exit(0)] {
+            let line = serde_json::to_string(&message).expect("JSON");
+            assert_eq!(read(&line).expect("known"), message);
+        }
+        for unknown in [
+            r#"{"verdict":"main"}"#,
+            r#"{"again":{"case":"main","away_ms":700,"error":"late","more":1}}"#,
+            r#"{"replay":{"card":0,"times":1,"capture":[],"more":1}}"#,
+            r#"{"load":{"nic_mac":"","overlay":true,"flows":1,"bytes":1,"credit":1,"more":1}}"#,
+            "exit 0",
+            "",
+        ] {
+            assert!(read(unknown).is_err(), "{unknown}");
+        }
+        let order = r#"{"argv":[],"interactive":false,"env":{},"more":1}"#;
+        assert!(serde_json::from_str::<Order>(order).is_err());
+    }
+}
