@@ -2,6 +2,7 @@
 
 //! One long command: progress on the terminal, everything else in a log file.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::fmt;
 use std::fs::{self, File};
@@ -181,18 +182,18 @@ pub(crate) fn shell_line(command: &Command) -> String {
             _ => words.push(format!("{name}={}", quote(&value.to_string_lossy()))),
         }
     }
-    words.push(quote(&command.get_program().to_string_lossy()));
-    words.extend(command.get_args().map(|arg| quote(&arg.to_string_lossy())));
+    words.push(quote(&command.get_program().to_string_lossy()).into_owned());
+    words.extend(
+        command
+            .get_args()
+            .map(|arg| quote(&arg.to_string_lossy()).into_owned()),
+    );
     words.join(" ")
 }
 
-fn quote(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+%@".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', "'\\''"))
-    }
+/// A word that no shell can take, with a NUL in it, stays as it is: the line is for people.
+fn quote(word: &str) -> Cow<'_, str> {
+    shlex::try_quote(word).unwrap_or(Cow::Borrowed(word))
 }
 
 fn remembered(memory: &Path) -> Option<u64> {

@@ -73,7 +73,7 @@ pub(crate) fn at_least(have: &str, least: &str) -> bool {
 
 /// Returns whether we run as root.
 pub(crate) fn is_root() -> bool {
-    output(command("id").arg("-u")).is_ok_and(|uid| uid.trim() == "0")
+    rustix::process::getuid().is_root()
 }
 
 /// Returns the number of processors to use.

@@ -10,6 +10,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{bail, Context as _, Result};
+use walkdir::{DirEntry, WalkDir};
 
 use super::series::Patch;
 
@@ -145,34 +146,26 @@ impl Tree {
     }
 }
 
-/// Reads every file below `dir` for which `take` is true, keyed by `prefix` and its path in `dir`.
+/// Reads every file below `dir` for which `take` is true, and that is in folders for which it is, by `prefix` and its path
+/// in `dir`; hidden ones are left out.
 pub(crate) fn read_files(
     dir: &Path,
     prefix: &str,
     take: &dyn Fn(&Path) -> bool,
     files: &mut BTreeMap<String, Wanted>,
 ) -> Result<()> {
-    let entries =
-        fs::read_dir(dir).with_context(|| format!("cannot read the folder {}", dir.display()))?;
-    for entry in entries {
-        let path = entry?.path();
-        let name = path
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
-        if name.starts_with('.') || !take(&path) {
+    let entries = WalkDir::new(dir).follow_links(true).min_depth(1);
+    let wanted = |entry: &DirEntry| {
+        !entry.file_name().as_encoded_bytes().starts_with(b".") && take(entry.path())
+    };
+    for entry in entries.into_iter().filter_entry(wanted) {
+        let entry = entry?;
+        if entry.file_type().is_dir() {
             continue;
         }
-        let key = if prefix.is_empty() {
-            name
-        } else {
-            format!("{prefix}/{name}")
-        };
-        if path.is_dir() {
-            read_files(&path, &key, take, files)?;
-        } else if let Some(file) = Wanted::read(&path)? {
-            files.insert(key, file);
+        if let Some(file) = Wanted::read(entry.path())? {
+            let path = Path::new(prefix).join(entry.path().strip_prefix(dir)?);
+            files.insert(path.to_string_lossy().into_owned(), file);
         }
     }
     Ok(())

@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{bail, ensure, Context as _, Result};
+use walkdir::WalkDir;
 
 use super::{docs, Ctx, Outcome};
 use crate::kernel;
@@ -217,23 +218,21 @@ fn checkpatch(project: &Path, tree: &Path, files: &[PathBuf]) -> Result<()> {
 
 /// Returns all files of the project but hidden and built ones.
 fn files(project: &Path) -> Result<Vec<PathBuf>> {
+    let built = project.join("target");
     let mut files = Vec::new();
-    let mut dirs = vec![project.to_path_buf()];
-    while let Some(dir) = dirs.pop() {
-        for entry in fs::read_dir(&dir)? {
-            let path = entry?.path();
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            if name.starts_with('.') || path == project.join("target") {
-                continue;
-            }
-            if path.is_dir() {
-                dirs.push(path);
-            } else {
-                files.push(path);
-            }
+    let entries = WalkDir::new(project)
+        .min_depth(1)
+        .sort_by_file_name()
+        .into_iter()
+        .filter_entry(|entry| {
+            !entry.file_name().as_encoded_bytes().starts_with(b".") && entry.path() != built
+        });
+    for entry in entries {
+        let entry = entry?;
+        if !entry.file_type().is_dir() {
+            files.push(entry.into_path());
         }
     }
-    files.sort();
     Ok(files)
 }
 

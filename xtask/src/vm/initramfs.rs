@@ -11,6 +11,7 @@ use std::path::{Component, Path, PathBuf};
 
 use anyhow::{bail, Context as _, Result};
 use mflow_protocol::guest::{Order, ORDER_FILE};
+use walkdir::WalkDir;
 
 use super::cpio::Archive;
 use super::{guest, programs};
@@ -120,23 +121,15 @@ fn add_modules(archive: &mut Archive<BufWriter<File>>, modules: &Path) -> Result
         .file_name()
         .with_context(|| format!("{} names no kernel release", modules.display()))?;
     let place = Path::new("/usr/lib/modules").join(release);
-    let mut folders = vec![modules.to_path_buf()];
-    while let Some(folder) = folders.pop() {
-        let entries =
-            fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))?;
-        for entry in entries {
-            let entry = entry?;
-            let kind = entry.file_type()?;
-            if kind.is_dir() {
-                folders.push(entry.path());
-            } else if kind.is_file() {
-                let file = entry.path();
-                archive.file(
-                    &place.join(file.strip_prefix(modules)?),
-                    0o644,
-                    &read(&file)?,
-                )?;
-            }
+    for entry in WalkDir::new(modules) {
+        let entry = entry?;
+        if entry.file_type().is_file() {
+            let file = entry.path();
+            archive.file(
+                &place.join(file.strip_prefix(modules)?),
+                0o644,
+                &read(file)?,
+            )?;
         }
     }
     Ok(())
