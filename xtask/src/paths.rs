@@ -10,13 +10,19 @@ use std::sync::OnceLock;
 use anyhow::{Context as _, Result};
 
 /// Returns the top-level folder of the project.
-pub(crate) fn project() -> &'static Path {
+pub fn project() -> &'static Path {
     static PROJECT: OnceLock<PathBuf> = OnceLock::new();
     PROJECT.get_or_init(|| {
         // Set by `cargo run`; the value at compile time serves a binary that is started directly.
         let own = env::var_os("CARGO_MANIFEST_DIR")
             .map(PathBuf::from)
-            .filter(|dir| dir.ends_with("xtask"))
+            .and_then(|dir| {
+                Some(
+                    dir.ancestors()
+                        .find(|dir| dir.ends_with("xtask"))?
+                        .to_owned(),
+                )
+            })
             .unwrap_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")));
         own.parent().map_or_else(|| own.clone(), Path::to_path_buf)
     })

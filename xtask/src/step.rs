@@ -24,7 +24,7 @@ const TAIL_LINES: usize = 25;
 const POLL: Duration = Duration::from_millis(100);
 
 /// A command to run, as the user sees it.
-pub(crate) struct Step {
+pub struct Step {
     title: String,
     log_name: String,
     hint: String,
@@ -67,7 +67,7 @@ impl std::error::Error for Failed {}
 
 impl Step {
     /// Returns a step called `title` that logs to `CACHE/logs/<log_name>.log`.
-    pub(crate) fn new(title: impl Into<String>, log_name: impl Into<String>) -> Self {
+    pub fn new(title: impl Into<String>, log_name: impl Into<String>) -> Self {
         Self {
             title: title.into(),
             log_name: log_name.into(),
@@ -93,7 +93,7 @@ impl Step {
     /// Runs the command to its end; anything but exit status 0 is a [`Failed`].
     ///
     /// Returns the path of the log.
-    pub(crate) fn run(self, command: &mut Command) -> Result<PathBuf> {
+    pub fn run(self, command: &mut Command) -> Result<PathBuf> {
         let log = paths::logs()?.join(format!("{}.log", self.log_name));
         let line = shell_line(command);
         let mut file =
@@ -138,7 +138,7 @@ impl Step {
 }
 
 /// Runs `work`, which is no command of its own, under a spinner called `title`.
-pub(crate) fn work<T>(title: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
+pub fn work<T>(title: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
     let progress = Progress::start(title, None);
     let result = work();
     progress.end(if result.is_ok() { "done" } else { "failed" });

@@ -34,7 +34,7 @@ fn is_executable(path: &Path) -> bool {
 }
 
 /// Returns what a short command prints; fails with its error output if it fails.
-pub(crate) fn output(command: &mut Command) -> Result<String> {
+pub fn output(command: &mut Command) -> Result<String> {
     let line = step::shell_line(command);
     let output = command
         .output()
@@ -65,7 +65,7 @@ pub(crate) fn first_version(text: &str) -> Option<String> {
 }
 
 /// Returns whether version `have` is `least` or newer.
-pub(crate) fn at_least(have: &str, least: &str) -> bool {
+pub fn at_least(have: &str, least: &str) -> bool {
     let numbers =
         |text: &str| -> Vec<u64> { text.split('.').map_while(|n| n.parse().ok()).collect() };
     numbers(have) >= numbers(least)

@@ -30,7 +30,7 @@ use crate::tools;
 
 /// Which kernel to build.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Flavor {
+pub enum Flavor {
     /// The small guest kernel: tests, demo, measurements.
     #[default]
     Vm,
@@ -65,15 +65,15 @@ pub(crate) struct Options {
 
 /// A finished build.
 #[derive(Clone, Debug)]
-pub(crate) struct Kernel {
+pub struct Kernel {
     /// The bootable image (bzImage).
-    pub(crate) image: PathBuf,
+    pub image: PathBuf,
     /// The installed modules: `.../lib/modules/RELEASE`.
-    pub(crate) modules: PathBuf,
+    pub modules: PathBuf,
     /// What `uname -r` says.
-    pub(crate) release: String,
+    pub release: String,
     /// The folder with all object files (make's `O=`).
-    pub(crate) build_dir: PathBuf,
+    pub build_dir: PathBuf,
 }
 
 impl Flavor {
@@ -117,7 +117,7 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
 }
 
 /// Returns the kernel of this flavor, built first if anything it is made of has changed.
-pub(crate) fn ensure(flavor: Flavor) -> Result<Kernel> {
+pub fn ensure(flavor: Flavor) -> Result<Kernel> {
     build(&Options {
         flavor,
         ..Options::default()

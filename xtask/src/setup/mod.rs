@@ -5,14 +5,14 @@
 pub(crate) mod apt;
 pub(crate) mod llvm;
 pub(crate) mod packages;
-pub(crate) mod qemu;
-pub(crate) mod rust;
+pub mod qemu;
+pub mod rust;
 
 use std::process::ExitCode;
 
 use anyhow::Result;
 
-pub(crate) use self::packages::Need;
+pub use self::packages::Need;
 
 /// The kernel source of the distribution package `linux-source-6.12`.
 pub(crate) const KERNEL_TARBALL: &str = "/usr/src/linux-source-6.12.tar.xz";
@@ -50,7 +50,7 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
 }
 
 /// Installs what is missing for these needs; quick when nothing is.
-pub(crate) fn ensure(needs: &[Need]) -> Result<()> {
+pub fn ensure(needs: &[Need]) -> Result<()> {
     apt::ensure(needs)?;
     if needs.contains(&Need::Kernel) {
         rust::ensure_components()?;

@@ -8,7 +8,7 @@ use crate::tools;
 
 /// What a package is needed for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Need {
+pub enum Need {
     /// Building the kernel and the module.
     Kernel,
     /// Booting the test network in a virtual machine.

@@ -30,7 +30,7 @@ pub(crate) fn pinned_toolchain() -> Result<String> {
 }
 
 /// Returns a command that uses the pinned toolchain wherever it runs.
-pub(crate) fn command(program: &str) -> Result<Command> {
+pub fn command(program: &str) -> Result<Command> {
     let mut command = tools::command(program);
     command.env("RUSTUP_TOOLCHAIN", pinned_toolchain()?);
     Ok(command)

@@ -12,7 +12,7 @@ use crate::setup::qemu::Wish;
 
 /// What a measurement adds to a machine.
 #[derive(Debug)]
-pub(crate) struct Instruments {
+pub struct Instruments {
     /// A plug-in of QEMU, with its arguments.
     pub(super) plugin: OsString,
     /// QEMU's end of the wire of a third NIC; a ConnectX makes its frames by itself.
@@ -45,7 +45,7 @@ fn inherit(end: &UnixStream) -> Result<()> {
 
 impl Instruments {
     /// Returns the instruments for a guest whose third NIC is a ConnectX.
-    pub(crate) fn without_wire(
+    pub fn without_wire(
         plugin: OsString,
         credit: PathBuf,
         programs: Vec<&'static str>,
@@ -61,7 +61,7 @@ impl Instruments {
     }
 
     /// Returns the instruments, and our end of the third NIC's wire.
-    pub(crate) fn new(
+    pub fn new(
         plugin: OsString,
         credit: PathBuf,
         programs: Vec<&'static str>,

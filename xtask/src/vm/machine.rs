@@ -40,7 +40,7 @@ const PROBE: Duration = Duration::from_secs(30);
 
 /// How the guest's instructions are carried out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Accel {
+pub enum Accel {
     /// Translated by QEMU: slow, but it works everywhere.
     #[default]
     Tcg,
@@ -61,7 +61,7 @@ pub(crate) enum Threads {
 
 /// A machine to boot.
 #[derive(Clone, Debug)]
-pub(crate) struct Machine {
+pub struct Machine {
     pub(crate) image: PathBuf,
     pub(crate) modules: Option<PathBuf>,
     pub(crate) cpus: u16,
@@ -83,7 +83,7 @@ pub(crate) enum Nics {
 
 /// Where the guest's terminal is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Terminal {
+pub enum Terminal {
     /// Our standard input and output.
     Here,
     /// A log file.
@@ -92,7 +92,7 @@ pub(crate) enum Terminal {
 
 /// What became of a guest.
 #[derive(Debug)]
-pub(crate) enum Event {
+pub enum Event {
     /// A message on the verdict port, but for the last.
     Said(Message),
     /// The kernel has found something wrong; its end follows.
@@ -104,7 +104,7 @@ pub(crate) enum Event {
 }
 
 /// A running guest.
-pub(crate) struct Vm {
+pub struct Vm {
     child: Child,
     interactive: bool,
     verdicts: Serial,
@@ -276,7 +276,7 @@ impl Vm {
     }
 
     /// Boots the machine with instruments.
-    pub(crate) fn boot_with(
+    pub fn boot_with(
         machine: &Machine,
         order: &Order,
         name: &str,
@@ -351,7 +351,7 @@ impl Vm {
     }
 
     /// Returns the file with what the guest's programs printed, if its terminal is a log.
-    pub(crate) fn terminal_log(&self) -> &Path {
+    pub fn terminal_log(&self) -> &Path {
         &self.terminal_log
     }
 
@@ -361,12 +361,12 @@ impl Vm {
     }
 
     /// Returns the process that plays the guest's NICs, if one does.
-    pub(crate) fn cards(&mut self) -> Option<&mut Server> {
+    pub fn cards(&mut self) -> Option<&mut Server> {
         self.cards.as_mut()
     }
 
     /// Removes the logs of a guest that has ended well.
-    pub(crate) fn forget_logs(&self) {
+    pub fn forget_logs(&self) {
         for log in [
             self.verdicts.path(),
             self.kernel_log.path(),
@@ -382,7 +382,7 @@ impl Vm {
     }
 
     /// Waits for the next thing to happen; a guest that says nothing for `patience` is stopped.
-    pub(crate) fn wait(&mut self, patience: Option<Duration>) -> Result<Event> {
+    pub fn wait(&mut self, patience: Option<Duration>) -> Result<Event> {
         let start = Instant::now();
         loop {
             // Before the ports are read, so that the last lines of a guest that has ended are not missed.

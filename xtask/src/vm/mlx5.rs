@@ -33,7 +33,7 @@ pub(crate) struct Cards {
 }
 
 /// The process; it ends with its guest, at the latest when this is dropped.
-pub(crate) struct Server {
+pub struct Server {
     child: Child,
     orders: ChildStdin,
     said: Receiver<String>,
@@ -149,7 +149,7 @@ impl Server {
     }
 
     /// Changes what the third card receives; `None`: nothing.
-    pub(crate) fn send(&mut self, frames: Option<&Frames>) -> Result<()> {
+    pub fn send(&mut self, frames: Option<&Frames>) -> Result<()> {
         match frames {
             None => self.order("2 quiet"),
             Some(frames) => self.order(&format!("2 send {}", serde_json::to_string(frames)?)),

@@ -23,10 +23,13 @@ use anyhow::{bail, Result};
 use mflow_protocol::guest::Order;
 
 pub(crate) use self::guest::build as build_guest;
-pub(crate) use self::instruments::Instruments;
-pub(crate) use self::machine::{Accel, Event, Machine, Nics, Terminal, Threads, Vm};
+pub use self::instruments::Instruments;
+pub use self::machine::{Accel, Event, Machine, Terminal, Vm};
+pub(crate) use self::machine::{Nics, Threads};
+pub use self::mlx5::Server;
 pub(crate) use self::mlx5::{layouts, Cards};
-pub(crate) use self::trouble::{Excerpt, Trouble};
+pub(crate) use self::trouble::Excerpt;
+pub use self::trouble::Trouble;
 
 use crate::kernel::{self, Flavor};
 use crate::setup::{self, qemu, Need};
@@ -55,24 +58,24 @@ pub(crate) struct Options {
 
 /// What the machine is made of.
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Hardware {
+pub struct Hardware {
     /// Virtual CPUs; the test network needs 8
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=64))]
-    pub(crate) cpus: u16,
+    pub cpus: u16,
     /// Memory; enough for the checking kernel too
     #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(256..))]
-    pub(crate) memory_mib: u32,
+    pub memory_mib: u32,
     /// tcg runs everywhere; kvm is faster where /dev/kvm works, which is tried out first
     #[arg(long, value_enum, default_value_t)]
-    pub(crate) accel: Accel,
+    pub accel: Accel,
     /// The two NICs: QEMU's own, or a model of a ConnectX card, whose receive buffers hold one frame or several
     #[arg(long, value_enum, default_value_t)]
-    pub(crate) nic: Nic,
+    pub nic: Nic,
 }
 
 /// A kind of NIC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Nic {
+pub enum Nic {
     /// virtio-net.
     #[default]
     Virtio,
@@ -84,7 +87,7 @@ pub(crate) enum Nic {
 
 impl Nic {
     /// Returns its name on the command line and in results.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Virtio => "virtio",
             Self::Mlx5 => "mlx5",
@@ -93,7 +96,7 @@ impl Nic {
     }
 
     /// Returns whether the model of a ConnectX plays it.
-    pub(crate) fn is_connectx(self) -> bool {
+    pub fn is_connectx(self) -> bool {
         matches!(self, Self::Mlx5 | Self::Mlx5Striding)
     }
 }
@@ -127,7 +130,7 @@ impl Default for Hardware {
 }
 
 /// Returns the machine for a kernel of ours, built first if it has to be.
-pub(crate) fn machine(flavor: Flavor, hardware: &Hardware) -> Result<Machine> {
+pub fn machine(flavor: Flavor, hardware: &Hardware) -> Result<Machine> {
     setup::ensure(&[Need::Kernel, Need::Vm])?;
     let kernel = kernel::ensure(flavor)?;
     Ok(Machine {

@@ -123,7 +123,7 @@ impl Excerpt {
 
 /// A guest that did not end as it should.
 #[derive(Debug)]
-pub(crate) struct Trouble {
+pub struct Trouble {
     /// What happened.
     pub(crate) what: String,
     /// The lines of the kernel's log that show it.
@@ -149,7 +149,7 @@ impl Trouble {
     }
 
     /// Tells whether QEMU has given itself up, which is no word about the guest.
-    pub(crate) fn is_emulators(&self) -> bool {
+    pub fn is_emulators(&self) -> bool {
         self.what.contains("SIGABRT") && self.what.contains("Assertion `")
     }
 }

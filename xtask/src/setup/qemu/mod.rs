@@ -26,11 +26,11 @@ const PAUSE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What QEMU has to be able to do, and where one that is comes from.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wish {
+pub struct Wish {
     /// The oldest version that will do.
-    pub(crate) least: &'static str,
+    pub least: &'static str,
     /// The suite of the distribution that has it.
-    pub(crate) suite: &'static str,
+    pub suite: &'static str,
 }
 
 /// With a thread for each CPU, QEMU can translate a piece of code while another CPU changes it, and then keeps the old one: a
@@ -38,21 +38,22 @@ pub(crate) struct Wish {
 ///
 /// Before 8.1 that is frequent. Since then it takes a host that stops one thread between its look for translations of what it
 /// is about to write and the write.
-pub(crate) const SAFER_THREADS: Wish = Wish {
+pub const SAFER_THREADS: Wish = Wish {
     least: "8.1",
     suite: "trixie",
 };
 
 /// Since 10.1 QEMU can have a device that another process plays, which is how the ConnectX model is attached.
-pub(crate) const VFIO_USER: Wish = Wish {
+pub const VFIO_USER: Wish = Wish {
     least: "10.1",
     suite: "forky",
 };
 
 /// A QEMU that can be started.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Qemu {
-    pub(crate) version: String,
+pub struct Qemu {
+    /// Such as `10.0.13`.
+    pub version: String,
     /// The folder its packages were unpacked to; without one it is the installed one.
     root: Option<PathBuf>,
 }
@@ -61,7 +62,7 @@ impl Qemu {
     /// Returns the one to use: the installed one if it will do, else the oldest in the cache that does, else the installed one.
     ///
     /// The oldest, so that fetching a newer one for one purpose changes nothing for the others.
-    pub(crate) fn find(wish: &Wish) -> Option<Self> {
+    pub fn find(wish: &Wish) -> Option<Self> {
         let installed = Self::installed();
         if installed.as_ref().is_some_and(|qemu| qemu.suits(wish)) {
             return installed;
@@ -112,7 +113,7 @@ pub(crate) fn suits(wish: &Wish) -> bool {
 }
 
 /// Fetches a newer QEMU if there is none that will do; if that fails, says what to expect.
-pub(crate) fn ensure(wish: &Wish) -> Result<()> {
+pub fn ensure(wish: &Wish) -> Result<()> {
     let Some(why) = obtain(wish)? else {
         return Ok(());
     };

@@ -6,12 +6,12 @@ use std::path::PathBuf;
 
 use anyhow::{bail, Result};
 
-use crate::paths;
-use crate::setup::qemu::{self, Qemu, Wish};
-use crate::setup::rust;
-use crate::step::Step;
-use crate::tools;
-use crate::vm::Nic;
+use xtask::paths;
+use xtask::setup::qemu::{self, Qemu, Wish};
+use xtask::setup::rust;
+use xtask::step::Step;
+use xtask::tools;
+use xtask::vm::Nic;
 
 /// The plug-in's counters are per CPU, which QEMU's interface has since 9.1; the suite is the same.
 pub(super) const COUNTING: Wish = Wish {

@@ -17,10 +17,10 @@ use super::measure::{Death, Outcome, Session};
 use super::report::Provenance;
 use super::row::Row;
 use super::{plugin, summary, Options};
-use crate::kernel::Flavor;
-use crate::paths;
-use crate::step;
-use crate::tools;
+use xtask::kernel::Flavor;
+use xtask::paths;
+use xtask::step;
+use xtask::tools;
 
 /// An emulator that gives itself up more often than this is not worth more of anybody's time.
 const MOST_DEATHS: usize = 4;

@@ -38,7 +38,7 @@ use anyhow::{bail, ensure, Context as _, Result};
 use self::cases::Suite;
 use self::report::Provenance;
 use self::row::Row;
-use crate::vm::{Accel, Hardware};
+use xtask::vm::{Accel, Hardware};
 
 /// Options of `bench`.
 #[derive(Debug, clap::Args)]

@@ -15,9 +15,9 @@ use mflow_protocol::guest::{Message, Order, CHANNELS};
 use super::counts::{Counts, Symbols};
 use super::feed::Feed;
 use super::plugin;
-use crate::kernel::{self, Flavor};
-use crate::setup::{self, Need};
-use crate::vm::{self, Event, Hardware, Instruments, Terminal, Vm};
+use xtask::kernel::{self, Flavor};
+use xtask::setup::{self, Need};
+use xtask::vm::{self, Event, Hardware, Instruments, Terminal, Vm};
 
 /// How long a guest may be silent.
 const PATIENCE: Duration = Duration::from_secs(120);
