@@ -12,11 +12,11 @@ use anyhow::Result;
 use mflow_protocol::guest::{DemoRow, Message, Sockperf};
 
 use crate::cpu;
+use crate::datagrams::run::{self, Plan};
 use crate::mflow::Knobs;
 use crate::outcome::Outcome;
 use crate::rig::{Rig, Scale};
 use crate::sockperf;
-use crate::stream::{self, Plan};
 use crate::verdict;
 
 /// How often the offered rate is lowered if the vanilla stack loses something after all.
@@ -109,7 +109,7 @@ fn run_numbered(rig: &Rig, knobs: &Knobs) -> Result<Outcome> {
         ..rig.plan()
     };
     rig.prepare(&plan, knobs)?;
-    stream::measure(&plan, |_| Ok(()))
+    run::measure(&plan, |_| Ok(()))
 }
 
 /// Fails if one lane carried much more of sockperf's traffic than another.

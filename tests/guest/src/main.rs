@@ -3,8 +3,8 @@
 //! The whole userland of the test guest in one static program.
 //!
 //! As process 1 it is the guest's init ([`init`]); everything else is a subcommand. Read in this order: [`topology`] (the
-//! network that is tested), [`datagram`] and [`ledger`] (how order and integrity are proven), [`stream`] (one run of
-//! traffic), [`tcp`] (the same for byte streams), [`cases`] (the test cases), [`demo`].
+//! network that is tested), [`datagrams`] (one run of numbered datagrams, and how their order and integrity are proven),
+//! [`streams`] (the same for byte streams), [`cases`] (the test cases), [`demo`].
 
 #![deny(unsafe_code)]
 
@@ -14,26 +14,23 @@ mod bpf;
 mod cases;
 mod command;
 mod cpu;
+mod datagrams;
 mod demo;
 mod devlink;
 mod driver;
 mod hog;
 mod init;
-mod ledger;
 mod mflow;
 mod netns;
 mod nft;
 mod outcome;
 mod page_pool;
 mod proc_net;
-mod receiver;
 mod rig;
 mod runner;
-mod sender;
 mod sockperf;
 mod softnet;
-mod stream;
-mod tcp;
+mod streams;
 mod topology;
 mod verdict;
 
@@ -60,7 +57,7 @@ enum Subcommand {
     /// Test the driver of the ConnectX model; one JSON line per case on the verdict port.
     Driver(driver::Options),
     /// Send one stream of numbered datagrams through the overlay and say what arrived.
-    Stream(stream::Options),
+    Stream(datagrams::run::Options),
     /// Build the overlay network of the test cases and leave it standing.
     Topology(topology::Options),
 }
@@ -74,7 +71,7 @@ fn main() -> ExitCode {
         Subcommand::Cases(options) => cases::run(&options),
         Subcommand::Demo(options) => demo::run(&options),
         Subcommand::Driver(options) => driver::run(&options),
-        Subcommand::Stream(options) => stream::run(&options),
+        Subcommand::Stream(options) => datagrams::run::run(&options),
         Subcommand::Topology(options) => topology::run(&options),
     };
     result.unwrap_or_else(|error| {

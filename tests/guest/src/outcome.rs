@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::cpu;
 use crate::mflow::Knobs;
-use crate::tcp::counters::{noise, QUIET};
+use crate::streams::counters::{noise, QUIET};
 
 /// What the module counts when it prefers delivery to order.
 const GIVEN_UP: [&str; 3] = ["deadline_batches", "overflow_batches", "late_pkts"];

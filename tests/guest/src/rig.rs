@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure, Result};
 
+use crate::datagrams::run::{self, Live, Plan};
 use crate::mflow::{self, Knobs, Stats};
 use crate::outcome::Outcome;
-use crate::stream::{self, Live, Plan};
-use crate::tcp;
-use crate::tcp::reader::Style;
-use crate::tcp::writer::Writing;
+use crate::streams;
+use crate::streams::read_style::Style;
+use crate::streams::writers::Writing;
 use crate::topology::{self, Family};
 use mflow_protocol::datagram::MIN_BYTES;
 
@@ -115,7 +115,7 @@ impl Rig {
         during: impl FnOnce(&mut Live<'_>) -> Result<()>,
     ) -> Result<Outcome> {
         self.prepare(plan, knobs)?;
-        stream::measure(plan, during)?.judge(|outcome| {
+        run::measure(plan, during)?.judge(|outcome| {
             outcome.require_whole()?;
             outcome.require_order()?;
             if self.mflow {
@@ -128,8 +128,8 @@ impl Rig {
     }
 
     /// Returns the plan of the plainest case over TCP: one stream, written and read as usual, IPv4 in IPv4.
-    pub(crate) fn tcp_plan(&self) -> tcp::stream::Plan {
-        tcp::stream::Plan {
+    pub(crate) fn tcp_plan(&self) -> streams::run::Plan {
+        streams::run::Plan {
             flows: 1,
             inner: Family::V4,
             outer: Family::V4,
@@ -142,7 +142,7 @@ impl Rig {
     }
 
     /// Builds a fresh network and loads the module anew, if it is tested, with ends that do not send again for impatience.
-    pub(crate) fn prepare_tcp(&self, plan: &tcp::stream::Plan, knobs: &Knobs) -> Result<()> {
+    pub(crate) fn prepare_tcp(&self, plan: &streams::run::Plan, knobs: &Knobs) -> Result<()> {
         self.prepare_network(plan.outer, knobs)?;
         topology::patient_tcp()
     }
@@ -150,9 +150,9 @@ impl Rig {
     /// Runs streams on a fresh network where TCP must not notice anything; `during` happens meanwhile.
     pub(crate) fn strict_tcp(
         &self,
-        plan: &tcp::stream::Plan,
+        plan: &streams::run::Plan,
         knobs: &Knobs,
-        during: impl FnOnce(&mut tcp::stream::Live<'_>) -> Result<()>,
+        during: impl FnOnce(&mut streams::run::Live<'_>) -> Result<()>,
     ) -> Result<Outcome> {
         self.prepare_tcp(plan, knobs)?;
         self.strict_tcp_here(plan, knobs, during)
@@ -161,11 +161,11 @@ impl Rig {
     /// The same on a network that the case has prepared.
     pub(crate) fn strict_tcp_here(
         &self,
-        plan: &tcp::stream::Plan,
+        plan: &streams::run::Plan,
         knobs: &Knobs,
-        during: impl FnOnce(&mut tcp::stream::Live<'_>) -> Result<()>,
+        during: impl FnOnce(&mut streams::run::Live<'_>) -> Result<()>,
     ) -> Result<Outcome> {
-        tcp::stream::measure(plan, during)?.judge(|outcome| {
+        streams::run::measure(plan, during)?.judge(|outcome| {
             outcome.require_quiet_tcp()?;
             if self.mflow {
                 outcome.require_no_deadline()?;
@@ -188,7 +188,7 @@ impl Rig {
             frames_per_s: Some(1_000.0),
             split: false,
         };
-        let outcome = stream::measure(&plan, |_| Ok(()))?;
+        let outcome = run::measure(&plan, |_| Ok(()))?;
         ensure!(outcome.delivered > 0, "nothing arrives");
         Ok(())
     }
@@ -223,7 +223,7 @@ fn calibrate() -> Result<f64> {
         split: false,
     };
     loop {
-        let outcome = stream::measure(&plan, |_| Ok(()))?;
+        let outcome = run::measure(&plan, |_| Ok(()))?;
         // CAST: rates are far from where f64 loses digits.
         let rate = outcome.offered_per_s as f64;
         if outcome.lost == 0 {

@@ -19,7 +19,7 @@ use mflow_protocol::guest::CREDIT_PORT;
 use nix::sys::socket::{setsockopt, sockopt};
 
 use super::window::Counts;
-use crate::ledger::Ledger;
+use crate::datagrams::ledger::Ledger;
 use crate::{cpu, netns};
 
 /// How often it is told.

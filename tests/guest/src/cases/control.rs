@@ -5,10 +5,10 @@
 use anyhow::{ensure, Result};
 
 use super::{Case, Run};
+use crate::datagrams::run;
 use crate::mflow::{self, Knobs};
 use crate::outcome::Outcome;
 use crate::rig::Rig;
-use crate::stream;
 use crate::topology;
 
 /// What the client's end of the overlay does to datagrams, and what the books must show.
@@ -58,7 +58,7 @@ fn misbehave(rig: &Rig, misdeed: &Misdeed) -> Result<Outcome> {
     plan.split = false;
     rig.prepare(&plan, &Knobs::default())?;
     mflow::unload()?;
-    let outcome = stream::measure(&plan, |live| {
+    let outcome = run::measure(&plan, |live| {
         topology::client_tc(&format!(
             "qdisc add dev vxlan0 root netem limit 100000 {}",
             misdeed.netem

@@ -9,11 +9,11 @@ use anyhow::{ensure, Result};
 
 use super::{Case, Run};
 use crate::cpu;
+use crate::datagrams::run;
 use crate::hog::Hog;
 use crate::mflow::{Knobs, Stats};
 use crate::outcome::Outcome;
 use crate::rig::{self, Rig};
-use crate::stream;
 
 /// How long the lane's CPU is held at a time: many times the deadline.
 const HOLD: Duration = Duration::from_millis(240);
@@ -98,7 +98,7 @@ fn shortest(rig: &Rig) -> Result<Outcome> {
         ..Knobs::default()
     };
     rig.prepare(&plan, &knobs)?;
-    stream::measure(&plan, |_| Ok(()))?.judge(|outcome| {
+    run::measure(&plan, |_| Ok(()))?.judge(|outcome| {
         outcome.require_whole()?;
         require_counted(outcome)?;
         rig::settle()
@@ -116,7 +116,7 @@ fn with_lane_held(rig: &Rig, merge_timeout_us: u32) -> Result<(Duration, Outcome
     };
     rig.prepare(&plan, &knobs)?;
     let mut hold = Duration::ZERO;
-    let outcome = stream::measure(&plan, |live| {
+    let outcome = run::measure(&plan, |live| {
         let hog = Hog::start(cpu::LANES[0], HOLD)?;
         hold = hog.hold();
         let flowed = live.flow_for(HOLD * 8);

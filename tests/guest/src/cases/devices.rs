@@ -8,10 +8,10 @@ use anyhow::{ensure, Context as _, Result};
 
 use super::{Case, Run};
 use crate::bpf::Xdp;
+use crate::datagrams::run;
 use crate::mflow::Knobs;
 use crate::outcome::Outcome;
 use crate::rig::{self, Rig};
-use crate::stream;
 use crate::topology::{self, CONTAINER};
 use crate::{command, netns};
 
@@ -114,7 +114,7 @@ fn with_feature(rig: &Rig, feature: &Feature, early: bool) -> Result<Outcome> {
         program = (feature.switch_on)()?;
         plan.split = false;
     }
-    let outcome = stream::measure(&plan, |_| {
+    let outcome = run::measure(&plan, |_| {
         if !early {
             program = (feature.switch_on)()?;
         }

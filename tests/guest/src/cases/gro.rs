@@ -5,10 +5,10 @@
 use anyhow::{ensure, Result};
 
 use super::{Case, Run};
+use crate::datagrams::run::Plan;
 use crate::mflow::Knobs;
 use crate::outcome::Outcome;
 use crate::rig::Rig;
-use crate::stream::Plan;
 
 /// Enough for a batch that is tried to be a small part, on each of two lanes.
 const DATAGRAMS: u64 = 6_000;

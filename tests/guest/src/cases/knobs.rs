@@ -11,9 +11,9 @@ use nix::errno::Errno;
 use super::{Case, Run};
 use crate::command;
 use crate::cpu;
+use crate::datagrams::run;
 use crate::mflow::{self, Knobs, Stats};
 use crate::rig::{self, Rig};
-use crate::stream;
 
 /// What is written, and what is read back.
 const GOOD: &[(&str, &str, &str)] = &[
@@ -221,7 +221,7 @@ fn parameters() -> Result<()> {
 }
 
 fn reset(rig: &Rig) -> Result<()> {
-    stream::measure(&rig.plan(), |_| Ok(()))?;
+    run::measure(&rig.plan(), |_| Ok(()))?;
     rig::settle()?;
     ensure!(
         Stats::read()?.get("merged_pkts")? > 0,

@@ -7,23 +7,17 @@
 
 mod capture;
 mod connectx;
-mod connectx_source;
 mod control;
+mod datagrams;
 mod deadline;
 mod devices;
-mod drops;
-mod forward;
 mod gro;
-mod hotplug;
 mod knobs;
 mod leaks;
-mod readers;
 mod reload;
 mod scaling;
 mod shapes;
-mod tail;
-mod tcp;
-mod teardown;
+mod streams;
 
 use std::process::ExitCode;
 
@@ -119,21 +113,21 @@ fn all() -> Vec<Case> {
         control::cases(),
         knobs::cases(),
         shapes::cases(),
-        tail::cases(),
-        drops::cases(),
+        datagrams::tail::cases(),
+        datagrams::drops::cases(),
         capture::cases(),
         devices::cases(),
-        forward::cases(),
+        datagrams::forward::cases(),
         gro::cases(),
-        readers::cases(),
+        datagrams::readers::cases(),
         scaling::cases(),
         reload::cases(),
         deadline::cases(),
-        hotplug::cases(),
-        teardown::cases(),
-        tcp::cases(),
-        connectx_source::cases(),
-        connectx::cases(),
+        datagrams::hotplug::cases(),
+        datagrams::teardown::cases(),
+        streams::cases(),
+        connectx::source::cases(),
+        connectx::events::cases(),
         leaks::cases(),
     ]
     .into_iter()

@@ -8,10 +8,10 @@ use std::time::Duration;
 use anyhow::{ensure, Context as _, Result};
 
 use super::{Case, Run};
+use crate::datagrams::run::{self, Live};
 use crate::mflow::{self, Knobs, Stats};
 use crate::outcome::Outcome;
 use crate::rig::{self, Rig};
-use crate::stream::{self, Live};
 
 const ROUNDS: usize = 6;
 /// With the switch in either position.
@@ -45,7 +45,7 @@ fn reload_module(rig: &Rig) -> Result<Outcome> {
     let plan = rig.plan();
     rig.prepare(&plan, &knobs)?;
     let mut samples = Vec::new();
-    let outcome = stream::measure(&plan, |live| {
+    let outcome = run::measure(&plan, |live| {
         for _ in 0..ROUNDS {
             live.flow_for(PAUSE)?;
             nothing_given_up()?;
@@ -76,7 +76,7 @@ fn toggle(knob: &'static str, split: &'static str, other: &'static str) -> Case 
         move |rig| {
             let plan = rig.plan();
             rig.prepare(&plan, &Knobs::default())?;
-            stream::measure(&plan, |live| switch(live, knob, split, other))?
+            run::measure(&plan, |live| switch(live, knob, split, other))?
                 .judge(|outcome| {
                     outcome.require_whole()?;
                     outcome.require_order()?;

@@ -7,10 +7,10 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::{Case, Run};
+use crate::datagrams::run;
 use crate::mflow::{self, Knobs};
 use crate::outcome::Outcome;
 use crate::rig::{self, Rig};
-use crate::stream;
 
 /// How long packets flow between two changes.
 const PAUSE: Duration = Duration::from_millis(150);
@@ -93,7 +93,7 @@ pub(super) fn cases() -> Vec<Case> {
 fn to_and_fro(rig: &Rig) -> Result<Outcome> {
     let plan = rig.plan();
     rig.prepare(&plan, &Knobs::default())?;
-    let outcome = stream::measure(&plan, |live| {
+    let outcome = run::measure(&plan, |live| {
         for (there, here) in [("vxlan0", "eth0"), ("eth0", "vxlan0")] {
             live.flow_for(PAUSE)?;
             mflow::write("devices", &format!("+{there}"))?;

@@ -3,9 +3,9 @@
 //! Traffic of every shape: number of lanes, batch size, datagram size, address families, several flows.
 
 use super::{Case, Run};
+use crate::datagrams::run::Plan;
 use crate::mflow::Knobs;
 use crate::rig::Rig;
-use crate::stream::Plan;
 use crate::topology::Family;
 use mflow_protocol::datagram::{MAX_BYTES, MIN_BYTES};
 

@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What happens to a ConnectX while flows are split: its queues are closed and opened anew, and it misbehaves.
+//!
+//! The books of the card close the gap between both ends: a datagram may only be lost where the card has received it and
+//! the driver has never seen it, or where a counter says that there was no buffer.
+
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{ensure, Context as _, Result};
+use mflow_protocol::guest::Message;
+
+use crate::bpf::Xdp;
+use crate::cases::{Case, Run};
+use crate::command;
+use crate::datagrams::run::{self, Live};
+use crate::driver::link;
+use crate::mflow::Knobs;
+use crate::outcome::Outcome;
+use crate::rig::{self, Rig};
+use crate::{devlink, page_pool, topology, verdict};
+
+const ROUNDS: usize = 3;
+/// After each change.
+const PAUSE: Duration = Duration::from_millis(200);
+/// Frames or events that a fault is about.
+const SOME: u64 = 100;
+/// Something that happens to the card; returns what it has to do with the flow's books.
+struct Event {
+    name: &'static str,
+    what: &'static str,
+    happen: fn(&mut Live<'_>) -> Result<()>,
+    judge: fn(&Outcome, &Books) -> Result<()>,
+}
+
+const EVENTS: &[Event] = &[
+    Event {
+        name: "channels",
+        what: "the number of channels changes",
+        happen: channels,
+        judge: only_the_card_loses,
+    },
+    Event {
+        name: "rings",
+        what: "rings change their size",
+        happen: |live| {
+            repeat(
+                live,
+                &[
+                    "ethtool -G eth0 rx 512 tx 512",
+                    "ethtool -G eth0 rx 1024 tx 1024",
+                ],
+            )
+        },
+        judge: only_the_card_loses,
+    },
+    Event {
+        name: "xdp",
+        what: "an XDP program comes and goes",
+        happen: xdp,
+        judge: only_the_card_loses,
+    },
+    Event {
+        name: "overtaken",
+        what: "frames are overtaken before they reach the driver",
+        happen: |live| misbehave(live, &format!("overtake {SOME}")),
+        judge: |outcome, _| {
+            outcome.require_whole()?;
+            ensure!(
+                (1..=SOME).contains(&outcome.reordered),
+                "{SOME} frames were to be overtaken, and {} datagrams are out of order",
+                outcome.reordered
+            );
+            Ok(())
+        },
+    },
+    Event {
+        name: "duplicated",
+        what: "frames arrive twice",
+        happen: |live| misbehave(live, &format!("duplicate {SOME}")),
+        judge: |outcome, _| {
+            ensure!(
+                (1..=SOME).contains(&outcome.duplicate),
+                "{SOME} frames were to arrive twice, and {} datagrams did",
+                outcome.duplicate
+            );
+            ensure!(outcome.lost + outcome.corrupt == 0, "{outcome:?}");
+            outcome.require_order()
+        },
+    },
+    Event {
+        name: "events-twice",
+        what: "events and interrupts come twice",
+        happen: |live| misbehave(live, &format!("duplicate-events {SOME}")),
+        judge: |outcome, _| {
+            outcome.require_whole()?;
+            outcome.require_order()
+        },
+    },
+    Event {
+        name: "no-buffers",
+        what: "frames find no buffer",
+        happen: |live| misbehave(live, &format!("no-buffers {SOME}")),
+        judge: |outcome, books| {
+            ensure!(
+                books.without_buffer == SOME && outcome.lost > 0,
+                "{SOME} frames were to find no buffer, the card says {}, {} datagrams are lost",
+                books.without_buffer,
+                outcome.lost
+            );
+            only_the_card_loses(outcome, books)
+        },
+    },
+    Event {
+        name: "receive-error",
+        what: "a receive queue fails and is repaired",
+        happen: |live| {
+            let recovered = || -> Result<u64> {
+                let counters = link::counters("eth0")?;
+                Ok(counters.get("rx_recover").copied().unwrap_or(0))
+            };
+            let before = recovered()?;
+            misbehave(live, "receive-error")?;
+            command::wait_until("the driver repairs its queue", || Ok(recovered()? > before))
+        },
+        judge: only_the_card_loses,
+    },
+    Event {
+        name: "stall",
+        what: "the card does nothing for a while",
+        happen: |live| {
+            let stalled = misbehave(live, "stall");
+            misbehave(live, "go-on")?;
+            stalled
+        },
+        judge: |outcome, books| {
+            let longest = Duration::from_micros(outcome.longest_stall_us);
+            ensure!(
+                longest >= PAUSE / 2,
+                "the card was to stall for {} ms at least, and datagrams came all the time",
+                PAUSE.as_millis()
+            );
+            only_the_card_loses(outcome, books)
+        },
+    },
+    Event {
+        name: "link",
+        what: "the link goes and comes back",
+        happen: |live| {
+            let gone = misbehave(live, "link down").and_then(|()| wait_carrier("0"));
+            // Also after a failure: the next case needs it.
+            misbehave(live, "link up")?;
+            gone?;
+            wait_carrier("1")
+        },
+        // What comes while the link is down is nowhere counted.
+        judge: |outcome, _| {
+            outcome.require_intact()?;
+            outcome.require_order()
+        },
+    },
+];
+
+/// What the card and its driver have counted meanwhile.
+#[derive(Debug)]
+struct Books {
+    /// Frames that the card has taken from the wire.
+    received: u64,
+    /// Frames that the driver has handed to the stack.
+    handed: u64,
+    /// Frames for which the card had no buffer, in any queue.
+    without_buffer: u64,
+}
+
+/// Returns the cases.
+pub(in crate::cases) fn cases() -> Vec<Case> {
+    let mut cases: Vec<Case> = EVENTS
+        .iter()
+        .map(|event| {
+            let case = Case::of_module(
+                format!("connectx/{}", event.name),
+                format!(
+                    "{} under load: nothing is lost behind the driver, order holds",
+                    event.what
+                ),
+                Run::ConnectX,
+                move |rig| happen(rig, event).map(Some),
+            );
+            // The kernel writes a call of the program into its own code.
+            if event.name == "xdp" {
+                case.patching_code()
+            } else {
+                case
+            }
+        })
+        .collect();
+    cases.push(Case::of_module(
+        "connectx/probe",
+        "the card is taken from its driver under load and given back: the next flow is as good as new",
+        Run::ConnectX,
+        |rig| replace(rig, |live| topology::probe_again(|| live.flow_for(PAUSE))).map(Some),
+    ));
+    cases.push(Case::of_module(
+        "connectx/death",
+        "the card dies under load, and its driver revives it: the next flow is as good as new",
+        Run::ConnectX,
+        |rig| replace(rig, die).map(Some),
+    ));
+    cases.push(Case::of_module(
+        "connectx/unload",
+        "the driver is unloaded under load, with the module in place: the next flow is as good as new",
+        Run::ConnectX,
+        |rig| unload(rig).map(Some),
+    ));
+    cases
+}
+
+fn happen(rig: &Rig, event: &Event) -> Result<Outcome> {
+    let plan = rig.plan();
+    rig.prepare(&plan, &Knobs::default())?;
+    let before = Books::read()?;
+    let outcome = run::measure(&plan, |live| {
+        live.flow_for(PAUSE)?;
+        (event.happen)(live)?;
+        let arrived = live.arrivals();
+        live.flow_for(PAUSE)?;
+        command::wait_until("the flow goes on", || Ok(live.arrivals() > arrived + 500))
+    })?;
+    let books = Books::read()?.since(&before);
+    outcome
+        .judge(|outcome| {
+            (event.judge)(outcome, &books)?;
+            rig::settle()
+        })
+        .with_context(|| format!("{books:?}"))
+        .and_then(|outcome| page_pool::wait_returned().map(|()| outcome))
+}
+
+/// Lets the card here misbehave.
+fn misbehave(live: &Live<'_>, how: &str) -> Result<()> {
+    verdict::say(&Message::Card(format!("0 {how}")));
+    live.flow_for(PAUSE)
+}
+
+fn wait_carrier(wanted: &str) -> Result<()> {
+    command::wait_until("the driver has noticed the link", || {
+        let carrier = fs::read_to_string("/sys/class/net/eth0/carrier")?;
+        Ok(carrier.trim() == wanted)
+    })
+}
+
+fn repeat(live: &Live<'_>, changes: &[&str]) -> Result<()> {
+    for change in changes.iter().cycle().take(ROUNDS * changes.len()) {
+        command::run(change)?;
+        topology::pin_server_nic()?;
+        live.flow_for(PAUSE)?;
+    }
+    Ok(())
+}
+
+fn channels(live: &mut Live<'_>) -> Result<()> {
+    let said = command::run("ethtool -l eth0")?;
+    let count = said
+        .lines()
+        .rev()
+        .find_map(|line| line.strip_prefix("Combined:"))
+        .with_context(|| format!("no number of channels: {said}"))?
+        .trim()
+        .to_owned();
+    let back = format!("ethtool -L eth0 combined {count}");
+    // As many as there are is no change.
+    let other = if count == "2" { "3" } else { "2" };
+    repeat(live, &[&format!("ethtool -L eth0 combined {other}"), &back])
+}
+
+fn xdp(live: &mut Live<'_>) -> Result<()> {
+    for _ in 0..ROUNDS {
+        let program = Xdp::attach("eth0")?;
+        live.flow_for(PAUSE)?;
+        drop(program);
+        live.flow_for(PAUSE)?;
+    }
+    Ok(())
+}
+
+/// The card dies, and its driver makes another interface of it.
+fn die(live: &Live<'_>) -> Result<()> {
+    misbehave(live, "fatal")?;
+    command::wait_until("the driver revives the card", || {
+        Ok(devlink::health("fw_fatal")?
+            .iter()
+            .any(|health| health.recoveries > 0))
+    })?;
+    topology::server_nic_again()
+}
+
+fn only_the_card_loses(outcome: &Outcome, books: &Books) -> Result<()> {
+    outcome.require_intact()?;
+    outcome.require_order()?;
+    let lost = books.received.saturating_sub(books.handed);
+    ensure!(
+        outcome.lost <= lost,
+        "{} datagrams are lost, but the driver has not seen only {lost} frames of those that came",
+        outcome.lost
+    );
+    Ok(())
+}
+
+/// Has the server's NIC become another interface under load.
+fn replace(rig: &Rig, how: impl FnOnce(&Live<'_>) -> Result<()>) -> Result<Outcome> {
+    let (plan, knobs) = (rig.plan(), Knobs::default());
+    rig.prepare(&plan, &knobs)?;
+    run::measure(&plan, |live| {
+        live.flow_for(PAUSE)?;
+        how(live)
+    })?
+    .judge(|outcome| {
+        outcome.require_intact()?;
+        outcome.require_order()?;
+        rig::settle()
+    })?;
+    page_pool::wait_returned()?;
+    rig.strict(&plan, &knobs, |_| Ok(()))
+}
+
+fn unload(rig: &Rig) -> Result<Outcome> {
+    let (plan, knobs) = (rig.plan(), Knobs::default());
+    rig.prepare(&plan, &knobs)?;
+    ensure!(!page_pool::all()?.is_empty(), "the card uses no page pool");
+    let mut unloaded = None;
+    // The client's card goes with the same driver, so that its sender fails.
+    let measured = run::measure(&plan, |live| {
+        live.flow_for(PAUSE)?;
+        unloaded = Some(command::run("rmmod mlx5_core"));
+        Ok(())
+    });
+    let Some(unloaded) = unloaded else {
+        return measured.context("before the driver was unloaded");
+    };
+    unloaded?;
+    topology::nics_are_gone()?;
+    rig::settle()?;
+    page_pool::wait_returned()?;
+    let left = page_pool::all()?;
+    ensure!(
+        left.is_empty(),
+        "there are page pools without a card: {left:?}"
+    );
+    rig.strict(&plan, &knobs, |_| Ok(()))
+}
+
+impl Books {
+    fn read() -> Result<Self> {
+        let counters = link::counters("eth0")?;
+        let get = |name: &str| {
+            let count = counters.get(name).copied();
+            count.with_context(|| format!("eth0 has no counter {name}"))
+        };
+        Ok(Self {
+            received: get("rx_packets_phy")?,
+            handed: get("rx_packets")?,
+            without_buffer: get("rx_out_of_buffer")? + get("rx_if_down_packets")?,
+        })
+    }
+
+    fn since(&self, before: &Self) -> Self {
+        Self {
+            received: self.received - before.received,
+            handed: self.handed - before.handed,
+            without_buffer: self.without_buffer - before.without_buffer,
+        }
+    }
+}

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a ConnectX receives from nobody: frames that the card makes by itself, and frames that were captured on it.
+
+use std::fs;
+
+use anyhow::{bail, ensure, Context as _, Result};
+use mflow_protocol::bench::Frames;
+use mflow_protocol::guest::Message;
+
+use crate::cases::{Case, Run};
+use crate::command::{self, Program};
+use crate::datagrams::receiver::Receiver;
+use crate::datagrams::run::{self, Plan};
+use crate::mflow::{self, Knobs, Stats};
+use crate::outcome::Outcome;
+use crate::rig::{self, Rig};
+use crate::{cpu, topology, verdict};
+
+/// Flows that the card makes by itself, and datagrams in a burst of all of them.
+const SOURCE_FLOWS: u16 = 64;
+const SOURCE_BURST: u64 = 3_200;
+/// Datagrams that are captured at least, how often they are received again without a pause (a socket can hold all of it),
+/// and with pauses.
+const CAPTURED: u64 = 100;
+const REPLAYS_AT_ONCE: u64 = 4;
+const MOST_ROUNDS: usize = 100;
+/// Bytes of a capture without a packet.
+const CAPTURE_HEADER_BYTES: u64 = 24;
+/// VXLAN around UDP in IPv4, and nothing else that devices of the overlay say.
+const INNER_UDP: &str = "udp dst port 4789 and udp[28:2]=0x0800 and udp[39]=17";
+const CAPTURE: &str = "/tmp/capture.pcap";
+
+/// Returns the cases.
+pub(in crate::cases) fn cases() -> Vec<Case> {
+    vec![
+        Case::of_module(
+            "connectx/source",
+            "64 flows that nobody sends, made by the card itself: none is lost, order holds",
+            Run::ConnectX,
+            |rig| source(rig).map(Some),
+        ),
+        Case::of_module(
+            "connectx/replay",
+            "frames that were captured on the card are received again and again, and split: none is lost",
+            Run::ConnectX,
+            |rig| replay(rig).map(Some),
+        ),
+    ]
+}
+
+fn source(rig: &Rig) -> Result<Outcome> {
+    let plan = Plan {
+        flows: SOURCE_FLOWS,
+        one_socket: true,
+        ..rig.plan()
+    };
+    let knobs = Knobs {
+        min_flow_pps: 1,
+        ..Knobs::default()
+    };
+    rig.prepare(&plan, &knobs)?;
+    let receiver = run::start_receiver(&plan)?;
+    let frames = Frames {
+        nic_mac: topology::mac("eth0")?,
+        overlay: true,
+        flows: plan.flows,
+        bytes: plan.bytes,
+        // Nobody says how far the receiver is, so that so many come every second.
+        credit: SOURCE_BURST,
+    };
+    let order = format!("0 send {}", serde_json::to_string(&frames)?);
+    verdict::say(&Message::Card(order));
+    let arrived = command::wait_until("frames arrive", || {
+        Ok(receiver.arrivals() >= 4 * SOURCE_BURST && mflow::flows_split()? > 0)
+    });
+    // Also after a failure.
+    verdict::say(&Message::Card("0 quiet".to_owned()));
+    let outcome = books_of(receiver)?;
+    arrived?;
+    outcome.judge(|outcome| {
+        outcome.require_whole()?;
+        outcome.require_order()?;
+        outcome.require_no_deadline()?;
+        rig::settle()
+    })
+}
+
+/// Waits for the last datagram, and returns what the receiver has seen.
+fn books_of(receiver: Receiver) -> Result<Outcome> {
+    run::wait_quiet(|| receiver.arrivals(), u64::MAX);
+    let books = receiver.stop()?;
+    let mut outcome = Outcome {
+        corrupt: books.corrupt,
+        mflow: Stats::read()?.since(&Stats::default()),
+        ..Outcome::default()
+    };
+    for flow in &books.flows {
+        outcome.sent += flow.end();
+        outcome.delivered += flow.delivered();
+        outcome.reordered += flow.reordered();
+        outcome.duplicate += flow.duplicate();
+    }
+    outcome.lost = outcome.sent - outcome.delivered;
+    Ok(outcome)
+}
+
+fn replay(rig: &Rig) -> Result<Outcome> {
+    let plan = Plan {
+        count: CAPTURED,
+        split: false,
+        ..rig.plan()
+    };
+    let knobs = Knobs {
+        min_flow_pps: 1_000_000,
+        ..Knobs::default()
+    };
+    rig.prepare(&plan, &knobs)?;
+    // Of an earlier try.
+    let _none = fs::remove_file(CAPTURE);
+    let capture = Program::start(
+        None,
+        cpu::LANES[3],
+        &format!(
+            "tcpdump -Z root --immediate-mode -i eth0 -Q in -s 256 -U -w {CAPTURE} {INNER_UDP}"
+        ),
+    )?;
+    command::wait_until("tcpdump has begun", || {
+        Ok(fs::metadata(CAPTURE).is_ok_and(|file| file.len() >= CAPTURE_HEADER_BYTES))
+    })?;
+    let captured = run::measure(&plan, |_| Ok(()))?;
+    captured.require_whole()?;
+    let written = || fs::metadata(CAPTURE).map_or(0, |file| file.len());
+    run::wait_quiet(written, u64::MAX);
+    drop(capture);
+    let count = command::run(&format!("tcpdump -Z root --count -r {CAPTURE}"))?;
+    ensure!(
+        count.starts_with(&format!("{} packets", captured.sent)),
+        "{} datagrams were sent, tcpdump captured {count}",
+        captured.sent
+    );
+
+    mflow::write("min_flow_pps", "1")?;
+    let split_before = mflow::flows_split()?;
+    let receiver = run::start_receiver(&plan)?;
+    let replayed = replay_until_split(&receiver, captured.sent, split_before);
+    // Also after a failure.
+    let outcome = books_of(receiver)?;
+    let replayed = replayed.with_context(|| format!("{outcome:?}"))?;
+    outcome.judge(|outcome| {
+        let arrived = outcome.delivered + outcome.duplicate;
+        ensure!(
+            outcome.corrupt == 0 && arrived == replayed,
+            "{replayed} frames were replayed, {arrived} datagrams arrived, {} corrupt ones",
+            outcome.corrupt
+        );
+        outcome.require_no_deadline()?;
+        rig::settle()
+    })
+}
+
+/// Has the card receive the capture again and again, each time when all has arrived; returns the number of frames.
+fn replay_until_split(receiver: &Receiver, captured: u64, split_before: u64) -> Result<u64> {
+    let capture = fs::read(CAPTURE).context(CAPTURE)?;
+    let mut replayed = 0;
+    for _ in 0..MOST_ROUNDS {
+        verdict::say(&Message::Replay {
+            card: 0,
+            times: REPLAYS_AT_ONCE,
+            capture: capture.clone(),
+        });
+        replayed += REPLAYS_AT_ONCE * captured;
+        command::wait_until("what was captured arrives again", || {
+            Ok(receiver.arrivals() >= replayed)
+        })?;
+        // The next rounds are received by lanes.
+        let split = mflow::flows_split()? > split_before;
+        if split && Stats::read()?.get("lane_pkts")? >= captured {
+            return Ok(replayed);
+        }
+    }
+    bail!("the flow was not split within {MOST_ROUNDS} rounds")
+}

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Packets vanish between split and merge: a hole must be seen as one, not waited for.
+
+use anyhow::{ensure, Context as _, Result};
+use serde_json::Value;
+
+use crate::cases::{Case, Run};
+use crate::command;
+use crate::datagrams::run::{self, Plan};
+use crate::mflow::{Knobs, STRICT_TIMEOUT_US};
+use crate::outcome::Outcome;
+use crate::rig::{self, Rig};
+use crate::topology;
+
+/// One packet in so many is dropped.
+const ONE_IN: u64 = 100;
+/// Long enough to carry the time of sending.
+const BYTES: usize = 64;
+/// Waiting for one dropped packet until the deadline would take twice as long.
+const LONGEST_WAIT_US: u64 = STRICT_TIMEOUT_US as u64 / 2;
+
+/// Returns the cases.
+pub(in crate::cases) fn cases() -> Vec<Case> {
+    // A batch of one packet that is dropped is a batch of none.
+    [
+        (2, 256, Run::Always),
+        (4, 16, Run::Plain),
+        (4, 1, Run::Plain),
+    ]
+    .into_iter()
+    .map(|(lanes, batch_pkts, when)| {
+        Case::of_traffic(
+            format!("drops/lanes-{lanes}/batch-{batch_pkts}"),
+            "1 % of the packets dropped on the way: no wait for them, order of the others kept",
+            when,
+            move |rig| {
+                drop_some(
+                    rig,
+                    &Knobs {
+                        lanes,
+                        batch_pkts,
+                        ..Knobs::default()
+                    },
+                )
+            },
+        )
+    })
+    .collect()
+}
+
+fn drop_some(rig: &Rig, knobs: &Knobs) -> Result<Outcome> {
+    let plan = Plan {
+        count: rig.scale.other.max(5_000),
+        ..rig.plan_of(BYTES)
+    };
+    rig.prepare(&plan, knobs)?;
+    // Before there is traffic: the first one in the system patches the kernel's code.
+    topology::tc("qdisc add dev vxlan0 clsact")?;
+    let outcome = run::measure(&plan, |live| {
+        topology::tc(&format!(
+            "filter add dev vxlan0 ingress protocol ip matchall action gact pass random netrand drop {ONE_IN}"
+        ))?;
+        live.send_more(plan.count)
+    })?;
+    let dropped = dropped()?;
+    outcome.judge(|outcome| judge(rig, knobs, outcome, dropped))
+}
+
+/// Returns how many packets the filter has dropped.
+fn dropped() -> Result<u64> {
+    let said = command::run("tc -s -j filter show dev vxlan0 ingress")?;
+    let filters: Value = serde_json::from_str(&said).context("tc's report")?;
+    let mut filters = filters.as_array().into_iter().flatten();
+    filters
+        .find_map(|filter| filter.pointer("/options/actions/0/stats/drops")?.as_u64())
+        .with_context(|| format!("tc tells of no drops: {said}"))
+}
+
+fn judge(rig: &Rig, knobs: &Knobs, outcome: &Outcome, dropped: u64) -> Result<()> {
+    outcome.require_intact()?;
+    outcome.require_order()?;
+    ensure!(
+        outcome.lost == dropped && dropped >= outcome.frames / (4 * ONE_IN),
+        "{} of {} datagrams lost, and {dropped} were dropped on the way",
+        outcome.lost,
+        outcome.frames
+    );
+    ensure!(
+        outcome.longest_wait_us <= LONGEST_WAIT_US,
+        "a datagram took {} us: the merger waited for a dropped one",
+        outcome.longest_wait_us
+    );
+    if rig.mflow {
+        outcome.require_no_deadline()?;
+        outcome.require_split(knobs, 1)?;
+        rig::settle()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! One outer flow that holds a stream that ends here and packets that this host forwards: they cannot be told apart
+//! before they are split, and what is forwarded has no merge point.
+
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{ensure, Context as _, Result};
+
+use crate::cases::{Case, Run};
+use crate::datagrams::run;
+use crate::mflow::Knobs;
+use crate::outcome::Outcome;
+use crate::rig::{self, Rig};
+use crate::streams::connection;
+use crate::topology::{self, CLIENT};
+use crate::{cpu, netns, proc_net};
+
+/// How long packets to be forwarded come, and one every how long.
+const TIME: Duration = Duration::from_millis(800);
+const EVERY: Duration = Duration::from_millis(2);
+/// Fewer would prove nothing.
+const LEAST_FORWARDED: u64 = 50;
+/// A lane of an emulated machine can be away for long.
+const DEADLINE_US: u32 = 100_000;
+/// And for longer than that by chance, but not each time.
+const TRIES: usize = 3;
+/// Batches that can be under way, each with a packet that will not arrive.
+const MOST_GIVEN_UP: u64 = 8;
+/// The route to it leads through the server, and back over its NIC.
+const FAR: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 3, 1));
+
+/// Returns the cases.
+pub(in crate::cases) fn cases() -> Vec<Case> {
+    vec![Case::of_traffic(
+        "forward/beside-local",
+        "packets to be forwarded turn up in a split outer flow: its stream keeps its order, and is not split any more",
+        Run::Always,
+        beside_local,
+    )]
+}
+
+fn beside_local(rig: &Rig) -> Result<Outcome> {
+    let mut tries = 1;
+    loop {
+        let outcome = forward(rig)?;
+        // The flow waits for a lane as long as the deadline, and not longer.
+        if outcome.reordered == 0 || !rig.mflow || tries == TRIES {
+            return outcome.judge(Outcome::require_order);
+        }
+        tries += 1;
+    }
+}
+
+fn forward(rig: &Rig) -> Result<Outcome> {
+    let plan = rig.plan();
+    let knobs = Knobs {
+        merge_timeout_us: DEADLINE_US,
+        ..Knobs::default()
+    };
+    rig.prepare(&plan, &knobs)?;
+    topology::one_outer_flow(plan.outer)?;
+    route_through_server()?;
+    let before = forwarded()?;
+    let outcome = run::measure(&plan, |live| {
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let sender = scope.spawn(|| send_far(&stop));
+            let flowed = live.flow_for(TIME);
+            stop.store(true, Ordering::Relaxed);
+            connection::join(sender)?;
+            flowed
+        })
+    });
+    // Also after a failure.
+    topology::sysctl("net/ipv4/ip_forward", "0")?;
+    topology::ip(None, &format!("route del {FAR}/32"))?;
+    let forwarded = forwarded()? - before;
+    outcome?.judge(|outcome| {
+        ensure!(
+            forwarded >= LEAST_FORWARDED,
+            "only {forwarded} packets were forwarded"
+        );
+        outcome.require_whole()?;
+        if rig.mflow {
+            let (stopped, given_up, late) = (
+                outcome.counter("paths_async")?,
+                outcome.counter("deadline_batches")?,
+                outcome.counter("late_pkts")?,
+            );
+            ensure!(
+                stopped > 0 && given_up <= MOST_GIVEN_UP * stopped,
+                "splitting was stopped {stopped} time(s) for what the path queues, and {given_up} batches were given up, with \
+                 at most {MOST_GIVEN_UP} each time"
+            );
+            ensure!(
+                outcome.reordered <= late,
+                "{} datagrams out of order, but only {late} packets were counted as late",
+                outcome.reordered
+            );
+            rig::settle()?;
+        }
+        Ok(())
+    })
+}
+
+/// Makes the server the client's router to where the server's route leads back to the client.
+fn route_through_server() -> Result<()> {
+    let bridge = topology::mac("br0")?;
+    topology::ip(
+        None,
+        &format!("addr add 10.0.2.1/24 dev br0\nroute replace {FAR}/32 via 192.168.50.1 dev eth0"),
+    )?;
+    topology::ip(
+        Some(CLIENT),
+        &format!(
+            "addr add 10.0.2.2/24 dev vxlan0
+             neigh replace 10.0.2.1 lladdr {bridge} dev vxlan0
+             route replace {FAR}/32 via 10.0.2.1 dev vxlan0"
+        ),
+    )?;
+    topology::sysctl("net/ipv4/ip_forward", "1")
+}
+
+/// Returns how many packets the server has forwarded so far.
+fn forwarded() -> Result<u64> {
+    proc_net::counter(None, "Ip", "ForwDatagrams")
+}
+
+fn send_far(stop: &AtomicBool) -> Result<()> {
+    netns::enter(CLIENT)?;
+    cpu::pin(cpu::SENDER)?;
+    let socket = UdpSocket::bind("10.0.2.2:0")?;
+    while !stop.load(Ordering::Relaxed) {
+        socket.send_to(&[0; 16], (FAR, 9)).context("cannot send")?;
+        thread::sleep(EVERY);
+    }
+    Ok(())
+}

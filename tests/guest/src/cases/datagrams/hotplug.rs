@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A lane's CPU goes offline and comes back while it carries packets.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::cases::{Case, Run};
+use crate::datagrams::run;
+use crate::mflow::{Knobs, Stats};
+use crate::outcome::Outcome;
+use crate::rig::{self, Rig};
+use crate::{command, cpu};
+
+const ROUNDS: usize = 3;
+
+/// Returns the cases.
+pub(in crate::cases) fn cases() -> Vec<Case> {
+    vec![Case::of_traffic(
+        "hotplug/lane",
+        "a lane's CPU goes offline and comes back under load: no loss, no reordering",
+        Run::Always,
+        lane_comes_and_goes,
+    )]
+}
+
+fn lane_comes_and_goes(rig: &Rig) -> Result<Outcome> {
+    let plan = rig.plan();
+    let lane = cpu::LANES[1];
+    rig.prepare(&plan, &Knobs::default())?;
+    let result = run::measure(&plan, |live| {
+        for _ in 0..ROUNDS {
+            live.flow_for(Duration::from_millis(200))?;
+            cpu::set_online(lane, false)?;
+            live.flow_for(Duration::from_millis(300))?;
+            cpu::set_online(lane, true)?;
+        }
+        if rig.mflow {
+            let carried = || Stats::read()?.get(&format!("lane_cpu{lane}_pkts"));
+            let before = carried()?;
+            command::wait_until("the lane is used again", || Ok(carried()? > before))?;
+        }
+        Ok(())
+    });
+    // Also after a failure: the next case needs all CPUs.
+    cpu::set_online(lane, true)?;
+    result?.judge(|outcome| {
+        outcome.require_whole()?;
+        outcome.require_order()?;
+        if rig.mflow {
+            rig::settle()?;
+        }
+        Ok(())
+    })
+}

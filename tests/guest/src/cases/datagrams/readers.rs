@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Several threads wait for datagrams of one socket: each that comes wakes one of them, also when they come in a run.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{ensure, Context as _, Result};
+use nix::sys::socket::{setsockopt, sockopt};
+
+use crate::cases::{Case, Run};
+use crate::datagrams::run::{self, Live};
+use crate::mflow::Knobs;
+use crate::outcome::Outcome;
+use crate::rig::{self, Rig};
+use crate::streams::connection;
+use crate::topology::{self, CLIENT, CONTAINER};
+use crate::{cpu, netns};
+
+const PORT: u16 = 6_002;
+const THREADS: u64 = 4;
+const ROUNDS: u64 = 20;
+const BYTES: usize = 16;
+/// A datagram for each thread.
+const BURST: [u8; BYTES * THREADS as usize] = [0; BYTES * THREADS as usize];
+/// Long enough for threads to fall asleep again.
+const PAUSE: Duration = Duration::from_millis(20);
+/// How long threads may take to wake up.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long one sleeps at most. A thread that looks by itself finds what it was not woken for, so not within that.
+const SLEEP: Duration = Duration::from_secs(15);
+
+/// Returns the cases.
+pub(in crate::cases) fn cases() -> Vec<Case> {
+    vec![Case::of_traffic(
+        "readers/waiting",
+        "of several threads that wait at one socket, as many wake up as datagrams come",
+        Run::Always,
+        waiting,
+    )]
+}
+
+fn waiting(rig: &Rig) -> Result<Outcome> {
+    let plan = rig.plan();
+    rig.prepare(&plan, &Knobs::default())?;
+    // Beside a stream that keeps the flow split.
+    topology::one_outer_flow(plan.outer)?;
+    let to = SocketAddr::from((plan.inner.container(), PORT));
+    let socket = netns::within(CONTAINER, || Ok(UdpSocket::bind(to)?))?;
+    let from = netns::within(CLIENT, || Ok(UdpSocket::bind((plan.inner.client(), 0))?))?;
+    // One system call, so that nothing of the stream comes in between.
+    setsockopt(&from, sockopt::UdpGsoSegment, &(BYTES as i32)).context("UDP_SEGMENT")?;
+    let round = Round::default();
+    let outcome = thread::scope(|scope| {
+        let readers: Vec<_> = (0..THREADS)
+            .map(|_| scope.spawn(|| round.read(&socket)))
+            .collect();
+        let outcome = run::measure(&plan, |live| round.send(live, &from, to));
+        round.over.store(true, Ordering::Relaxed);
+        from.send_to(&BURST, to)?;
+        let read = readers.into_iter().try_for_each(connection::join);
+        outcome.and_then(|outcome| read.map(|()| outcome))
+    })?;
+    outcome.judge(|outcome| {
+        outcome.require_whole()?;
+        outcome.require_order()?;
+        if rig.mflow {
+            outcome.require_no_deadline()?;
+            rig::settle()?;
+        }
+        Ok(())
+    })
+}
+
+/// What the threads know of each other.
+#[derive(Default)]
+struct Round {
+    /// The burst that is sent, or was sent last.
+    number: AtomicU64,
+    /// Datagrams that threads have got, over all bursts.
+    got: AtomicU64,
+    over: AtomicBool,
+}
+
+impl Round {
+    /// Sends one burst after the other; each time, every thread has to get its datagram.
+    fn send(&self, live: &Live<'_>, from: &UdpSocket, to: SocketAddr) -> Result<()> {
+        for number in 1..=ROUNDS {
+            live.flow_for(PAUSE)?;
+            self.number.store(number, Ordering::Relaxed);
+            from.send_to(&BURST, to)?;
+            let start = Instant::now();
+            while self.got.load(Ordering::Relaxed) < number * THREADS {
+                ensure!(
+                    start.elapsed() < PATIENCE,
+                    "of burst {number}, {} threads of {THREADS} have a datagram, and the others sleep",
+                    self.got.load(Ordering::Relaxed) - (number - 1) * THREADS
+                );
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+        Ok(())
+    }
+
+    /// Gets one datagram of each burst, and no other before everybody has got one.
+    fn read(&self, socket: &UdpSocket) -> Result<()> {
+        cpu::pin(cpu::READER)?;
+        socket.set_read_timeout(Some(SLEEP))?;
+        let mut datagram = [0; 2 * BYTES];
+        while !self.over.load(Ordering::Relaxed) {
+            if socket.recv(&mut datagram).is_err() {
+                continue;
+            }
+            let all = self.number.load(Ordering::Relaxed) * THREADS;
+            self.got.fetch_add(1, Ordering::Relaxed);
+            while self.got.load(Ordering::Relaxed) < all && !self.over.load(Ordering::Relaxed) {
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+        Ok(())
+    }
+}

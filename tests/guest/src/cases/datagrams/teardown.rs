@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Things disappear while packets are on their way through them: packets may be lost, nothing else may go wrong.
+
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::cases::{Case, Run};
+use crate::command;
+use crate::datagrams::run::{self, Live};
+use crate::mflow::Knobs;
+use crate::outcome::Outcome;
+use crate::rig::{self, Rig};
+use crate::topology::{self, CONTAINER};
+
+/// Something that is taken away.
+struct Loss {
+    name: &'static str,
+    what: &'static str,
+    take_away: fn(&mut Live<'_>) -> Result<()>,
+}
+
+const LOSSES: &[Loss] = &[
+    Loss {
+        name: "vxlan",
+        what: "the VXLAN device",
+        take_away: |_| topology::ip(None, "link del vxlan0"),
+    },
+    Loss {
+        name: "bridge",
+        what: "the bridge",
+        take_away: |_| topology::ip(None, "link del br0"),
+    },
+    Loss {
+        name: "veth",
+        what: "the veth pair",
+        take_away: |_| topology::ip(None, "link del veth0"),
+    },
+    Loss {
+        name: "container",
+        what: "the container's namespace, devices and all",
+        take_away: |live| {
+            live.close()?;
+            topology::ip(None, &format!("link del veth0\nnetns del {CONTAINER}"))
+        },
+    },
+    Loss {
+        name: "nic-down",
+        what: "the link of the NIC",
+        take_away: |_| {
+            topology::ip(None, "link set eth0 down")?;
+            // The wire has flow control: while nobody takes frames off it, the client stands still too.
+            thread::sleep(Duration::from_millis(300));
+            topology::restore_nic()
+        },
+    },
+];
+
+/// Returns the cases.
+pub(in crate::cases) fn cases() -> Vec<Case> {
+    let mut cases: Vec<Case> = LOSSES
+        .iter()
+        .map(|loss| {
+            Case::of_traffic(
+                format!("teardown/{}", loss.name),
+                format!(
+                    "{} goes away under load: the next flow is as good as new",
+                    loss.what
+                ),
+                if matches!(loss.name, "vxlan" | "container") {
+                    Run::Always
+                } else {
+                    Run::Plain
+                },
+                move |rig| take_away(rig, loss),
+            )
+        })
+        .collect();
+    cases.push(Case::of_traffic(
+        "teardown/socket",
+        "the receiving socket is closed and opened again under load, many times",
+        Run::Always,
+        close_sockets,
+    ));
+    cases
+}
+
+fn take_away(rig: &Rig, loss: &Loss) -> Result<Outcome> {
+    let knobs = Knobs::default();
+    let plan = rig.plan();
+    rig.prepare(&plan, &knobs)?;
+    let outcome = run::measure(&plan, |live| {
+        live.flow_for(Duration::from_millis(200))?;
+        (loss.take_away)(live)?;
+        live.flow_for(Duration::from_millis(300))
+    })?;
+    outcome.judge(|outcome| judge(rig, outcome))?;
+    // Everything is built anew and must work as if nothing had happened.
+    rig.strict(&plan, &knobs, |_| Ok(()))
+}
+
+fn close_sockets(rig: &Rig) -> Result<Outcome> {
+    let plan = rig.plan();
+    rig.prepare(&plan, &Knobs::default())?;
+    let outcome = run::measure(&plan, |live| {
+        for round in 0..8 {
+            live.flow_for(Duration::from_millis(60))?;
+            live.close()?;
+            // At once, and after packets had nobody to go to.
+            if round % 2 == 1 {
+                live.flow_for(Duration::from_millis(60))?;
+            }
+            live.reopen()?;
+        }
+        let before = live.arrivals();
+        command::wait_until("something arrives at the new socket", || {
+            Ok(live.arrivals() > before)
+        })
+    })?;
+    outcome.judge(|outcome| judge(rig, outcome))
+}
+
+fn judge(rig: &Rig, outcome: &Outcome) -> Result<()> {
+    outcome.require_intact()?;
+    outcome.require_order()?;
+    if rig.mflow {
+        rig::settle()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Connection tracking and address translation on a stream's way through the container.
+
+use std::fs;
+
+use anyhow::{ensure, Context as _, Result};
+
+use crate::cases::{Case, Run};
+use crate::mflow::Knobs;
+use crate::outcome::Outcome;
+use crate::rig::Rig;
+use crate::streams::run::Plan;
+use crate::topology::{CLIENT, CONTAINER};
+use crate::{netns, nft};
+
+/// What the client adds to the port of the server, and the container takes off again.
+const PORT_SHIFT: u16 = 1_000;
+
+/// The container translates both addresses of what comes in, and drops what does not fit the state of its connection.
+const CONTAINER_RULES: &str = "
+table ip mflow {
+    chain before { type nat hook prerouting priority -100; tcp dport 6101 dnat to 10.0.1.2:5101; }
+    chain behind { type nat hook input priority 100; tcp dport 5101 snat to 10.0.1.77; }
+    chain state { type filter hook input priority 0; ct state invalid counter drop; }
+}
+";
+
+/// The client is behind a translation of its own.
+const CLIENT_RULES: &str = "
+table ip mflow {
+    chain out { type nat hook postrouting priority 100; tcp dport 6101 masquerade to :20000-29999; }
+}
+";
+
+/// Returns the cases.
+pub(super) fn cases() -> Vec<Case> {
+    vec![Case::of_traffic(
+        "tcp/nat",
+        "order holds through connection tracking and address translation in the container",
+        Run::Always,
+        translated,
+    )]
+}
+
+fn translated(rig: &Rig) -> Result<Outcome> {
+    let knobs = Knobs::default();
+    let plan = Plan {
+        port_shift: PORT_SHIFT,
+        ..rig.tcp_plan()
+    };
+    rig.prepare_tcp(&plan, &knobs)?;
+    nft::add(CONTAINER, CONTAINER_RULES)?;
+    nft::add(CLIENT, CLIENT_RULES)?;
+    let outcome = rig.strict_tcp_here(&plan, &knobs, |_| require_tracked());
+    // Also after a failure; those of the container go with it.
+    nft::flush(CLIENT)?;
+    outcome
+}
+
+/// Nobody listens on the port that the client connects to, so the stream tells of translation; this of tracking.
+fn require_tracked() -> Result<()> {
+    netns::within(CONTAINER, || {
+        let path = "/proc/sys/net/netfilter/nf_conntrack_count";
+        let count = fs::read_to_string(path).context(path)?;
+        ensure!(
+            count.trim() != "0",
+            "no connection is tracked in the container"
+        );
+        Ok(())
+    })
+}

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Programs that people measure and serve with.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{ensure, Context as _, Result};
+
+use crate::cases::{Case, Run};
+use crate::command::{self, Program};
+use crate::cpu;
+use crate::mflow::{self, Knobs, Stats};
+use crate::outcome::Outcome;
+use crate::rig::{self, Rig};
+use crate::streams::counters::Counters;
+use crate::streams::pattern;
+use crate::topology::{Family, CLIENT, CONTAINER};
+
+const SECONDS: u64 = 3;
+const IPERF_PORT: u16 = 5201;
+const NGINX_PORT: u16 = 8080;
+const SERVED: &str = "/tmp/nginx/served";
+const FETCHED: &str = "/tmp/nginx/fetched";
+const WEB: [&str; 2] = ["/usr/sbin/nginx", "/usr/bin/curl"];
+/// What is left to the second of a program that measures for a while.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Returns the cases.
+pub(super) fn cases() -> Vec<Case> {
+    let mut cases = vec![
+        program(
+            "iperf3",
+            Run::Always,
+            "iperf3 sends as fast as it can for some seconds",
+            iperf3,
+        ),
+        program(
+            "sockperf",
+            Run::Plain,
+            "sockperf plays ping-pong over TCP without a wrong or missing answer",
+            sockperf,
+        ),
+    ];
+    // A web server is not installed on anybody's machine for this alone. The guest has it if the host has, and both list
+    // their cases with this.
+    if WEB.iter().all(|program| Path::new(program).exists()) {
+        cases.push(program(
+            "nginx",
+            Run::Plain,
+            "curl in the container fetches a file from nginx, byte by byte the same",
+            nginx,
+        ));
+    }
+    cases
+}
+
+fn program(name: &str, when: Run, proves: &str, run: fn(&Rig) -> Result<()>) -> Case {
+    Case::of_traffic(format!("tcp/programs/{name}"), proves, when, move |rig| {
+        rig.prepare_tcp(&rig.tcp_plan(), &Knobs::default())?;
+        let counters = Counters::read()?;
+        let stats = rig.mflow.then(Stats::read).transpose()?;
+        let start = Instant::now();
+        run(rig)?;
+        ensure!(start.elapsed() < LIMIT, "it took too long");
+        let mut outcome = Outcome {
+            tcp: Counters::read()?.since(&counters),
+            ..Outcome::default()
+        };
+        if let Some(before) = stats {
+            outcome.mflow = Stats::read()?.since(&before);
+        }
+        outcome.judge(|outcome| {
+            outcome.require_quiet_tcp()?;
+            if rig.mflow {
+                outcome.require_no_deadline()?;
+                let (split, carried) = (outcome.counter("flows_split")?, outcome.counter("lane_pkts")?);
+                ensure!(
+                    split > 0 && carried > 0,
+                    "{split} flows were split and the lanes carried {carried} packets: nothing was shown"
+                );
+                rig::settle()?;
+            }
+            Ok(())
+        })
+    })
+}
+
+fn listening(namespace: &str, port: u16) -> Result<()> {
+    command::wait_until("the server listens", || {
+        let sockets = command::run(&format!(
+            "ip netns exec {namespace} cat /proc/net/tcp /proc/net/tcp6"
+        ))?;
+        // `0A`: a socket that listens.
+        let wanted = format!(":{port:04X} ");
+        Ok(sockets
+            .lines()
+            .any(|line| line.contains(&wanted) && line.contains(" 0A ")))
+    })
+}
+
+fn on_client(line: &str) -> Result<String> {
+    let sender = cpu::SENDER;
+    command::run(&format!(
+        "ip netns exec {CLIENT} taskset -c {sender} {line}"
+    ))
+}
+
+fn iperf3(_rig: &Rig) -> Result<()> {
+    let container = Family::V4.container();
+    let _server = Program::start(
+        Some(CONTAINER),
+        cpu::READER,
+        &format!("iperf3 -s -p {IPERF_PORT}"),
+    )?;
+    listening(CONTAINER, IPERF_PORT)?;
+    let report = on_client(&format!(
+        "iperf3 -c {container} -p {IPERF_PORT} -t {SECONDS} -J"
+    ))?;
+    let report: serde_json::Value = serde_json::from_str(&report).context("iperf3's report")?;
+    let bytes = |end: &str| report["end"][end]["bytes"].as_u64().unwrap_or(0);
+    let (sent, received) = (bytes("sum_sent"), bytes("sum_received"));
+    ensure!(
+        received > 1 << 20 && received <= sent,
+        "iperf3 sent {sent} bytes and received {received}"
+    );
+    Ok(())
+}
+
+fn sockperf(_rig: &Rig) -> Result<()> {
+    let container = Family::V4.container();
+    let port = 11_111;
+    let _server = Program::start(
+        Some(CONTAINER),
+        cpu::READER,
+        &format!("sockperf server --tcp -i {container} -p {port}"),
+    )?;
+    listening(CONTAINER, port)?;
+    let report = on_client(&format!(
+        "sockperf ping-pong --tcp -i {container} -p {port} -t {SECONDS} -m 1024"
+    ))?;
+    let good = report.lines().any(|line| {
+        line.contains(
+            "# dropped messages = 0; # duplicated messages = 0; # out-of-order messages = 0",
+        )
+    });
+    ensure!(good, "sockperf misses something:\n{report}");
+    Ok(())
+}
+
+/// The server is at the client's end: what it serves comes into the container.
+fn nginx(rig: &Rig) -> Result<()> {
+    fs::create_dir_all("/tmp/nginx")?;
+    let configuration = format!(
+        "daemon off; master_process off; user root root; error_log stderr; pid /tmp/nginx/pid;\n\
+         events {{ }}\n\
+         http {{ access_log off; sendfile on; client_body_temp_path /tmp/nginx/body; proxy_temp_path /tmp/nginx/proxy;\n\
+         fastcgi_temp_path /tmp/nginx/fastcgi; uwsgi_temp_path /tmp/nginx/uwsgi; scgi_temp_path /tmp/nginx/scgi;\n\
+         server {{ listen {NGINX_PORT}; root /tmp/nginx; }} }}\n"
+    );
+    fs::write("/tmp/nginx/nginx.conf", configuration)?;
+    let mut content = vec![0; usize::try_from(rig.scale.tcp_bytes.min(64 << 20))?];
+    pattern::fill(0, &mut content);
+    fs::write(SERVED, &content)?;
+    let mut server = Program::start(
+        Some(CLIENT),
+        cpu::SENDER,
+        "nginx -p /tmp/nginx -c /tmp/nginx/nginx.conf",
+    )?;
+    listening(CLIENT, NGINX_PORT).with_context(|| format!("nginx ended: {:?}", server.ended()))?;
+    let before = mflow::flows_split()?;
+    let (client, reader) = (Family::V4.client(), cpu::READER);
+    // One transfer may be over before its flow is split.
+    for _ in 0..10 {
+        command::run(&format!(
+            "ip netns exec {CONTAINER} taskset -c {reader} curl -sS -o {FETCHED} http://{client}:{NGINX_PORT}/served"
+        ))?;
+        let fetched = fs::read(FETCHED)?;
+        ensure!(
+            fetched.len() == content.len() && pattern::mismatch(0, &fetched).is_none(),
+            "curl fetched {} of {} bytes, the first wrong one is {:?}",
+            fetched.len(),
+            content.len(),
+            pattern::mismatch(0, &fetched)
+        );
+        if !rig.mflow || mflow::flows_split()? > before {
+            break;
+        }
+    }
+    fs::remove_file(FETCHED)?;
+    fs::remove_file(SERVED)?;
+    Ok(())
+}

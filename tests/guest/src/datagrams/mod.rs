@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Numbered datagrams over UDP: a client that sends them ([`sender`]), an application that reads them ([`receiver`]),
+//! the record of what arrived ([`ledger`]), and one run of both ends ([`run`]).
+
+pub(crate) mod ledger;
+pub(crate) mod receiver;
+pub(crate) mod run;
+pub(crate) mod sender;

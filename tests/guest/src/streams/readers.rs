@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The container's end of the streams: a listening socket and a thread for each.
+
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{mpsc, Arc};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::{bail, Context as _, Result};
+use socket2::{Domain, Socket, Type};
+
+use super::read_style::Style;
+use super::verifier::{Book, Progress};
+use crate::{cpu, netns, topology};
+
+/// How often somebody who waits for a connection looks whether there is still one to come.
+const LOOK: Duration = Duration::from_millis(2);
+/// How long one system call may wait for bytes.
+const STUCK: Duration = Duration::from_secs(15);
+
+/// The running readers.
+pub(crate) struct Readers {
+    progress: Arc<Progress>,
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<Result<u64>>>,
+}
+
+impl Readers {
+    /// Starts to listen at the addresses, one stream each; returns when all sockets listen.
+    pub(crate) fn start(addresses: Vec<SocketAddr>, style: Style) -> Result<Self> {
+        let progress = Arc::new(Progress::default());
+        let stop = Arc::new(AtomicBool::new(false));
+        let (ready, listens) = mpsc::channel();
+        let wanted = addresses.len();
+        let threads = addresses
+            .into_iter()
+            .zip(0..)
+            .map(|(address, flow)| {
+                let (progress, stop) = (Arc::clone(&progress), Arc::clone(&stop));
+                let ready = ready.clone();
+                thread::spawn(move || {
+                    cpu::pin(cpu::READER)?;
+                    netns::enter(topology::CONTAINER)?;
+                    let listener = listen(address, style.buffer_bytes())?;
+                    // Nobody waits for it any more only if the test is over.
+                    let _nobody_waits = ready.send(());
+                    drop(ready);
+                    let Some(socket) = accept(&listener, &stop)? else {
+                        return Ok(0);
+                    };
+                    let mut book = Book::new(flow, &progress);
+                    style.read(&socket, &mut book)?;
+                    Ok(book.taken())
+                })
+            })
+            .collect();
+        drop(ready);
+        let readers = Self {
+            progress,
+            stop,
+            threads,
+        };
+        if listens.iter().count() < wanted {
+            readers.join()?;
+            bail!("a reader ended before it began");
+        }
+        Ok(readers)
+    }
+
+    /// Returns how far the readers are.
+    pub(crate) fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
+    /// Returns the same, to be looked at after their end.
+    pub(crate) fn progress_handle(&self) -> Arc<Progress> {
+        Arc::clone(&self.progress)
+    }
+
+    /// Waits for the end of every stream and returns how many bytes were read; what is not connected yet never will be.
+    pub(crate) fn join(self) -> Result<u64> {
+        self.stop.store(true, Ordering::Relaxed);
+        let mut read = 0;
+        let mut first_error = None;
+        for thread in self.threads {
+            match thread.join() {
+                Ok(Ok(bytes)) => read += bytes,
+                Ok(Err(error)) => first_error = first_error.or(Some(error)),
+                Err(_) => bail!("a reading thread panicked"),
+            }
+        }
+        first_error.map_or(Ok(read), Err)
+    }
+}
+
+/// Returns a listening socket; the buffer is set before, because the window's scale depends on it.
+pub(crate) fn listen(address: SocketAddr, buffer_bytes: Option<usize>) -> Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    socket.set_reuse_address(true)?;
+    if let Some(bytes) = buffer_bytes {
+        socket.set_recv_buffer_size(bytes)?;
+    }
+    socket
+        .bind(&address.into())
+        .with_context(|| format!("cannot bind to {address}"))?;
+    socket.listen(16)?;
+    Ok(socket.into())
+}
+
+/// Waits for a connection, unless it is told that there will be none.
+fn accept(listener: &TcpListener, stop: &AtomicBool) -> Result<Option<TcpStream>> {
+    listener.set_nonblocking(true)?;
+    loop {
+        match listener.accept() {
+            Ok((socket, _)) => {
+                socket.set_nonblocking(false)?;
+                socket.set_read_timeout(Some(STUCK))?;
+                return Ok(Some(socket));
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                if stop.load(Ordering::Relaxed) {
+                    return Ok(None);
+                }
+                thread::sleep(LOOK);
+            }
+            Err(error) => return Err(error).context("cannot accept"),
+        }
+    }
+}
