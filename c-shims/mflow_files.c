@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Knobs: the debugfs files and the module parameters of the same names. What
- * they mean is up to the Rust half.
+ * Knobs: the debugfs files and the module parameters of the same names. The
+ * table is KNOBS in rust/algo/knobs.rs; a test compares the texts here with it.
  */
 
 #include <linux/debugfs.h>
@@ -16,43 +16,67 @@
 
 static char *enabled;
 module_param(enabled, charp, 0);
-MODULE_PARM_DESC(enabled, "0 or 1: split flows (default 0)");
+MODULE_PARM_DESC(enabled, "split flows: 0 (off) or 1 (on) (default 0)");
 
 static char *cpus;
 module_param(cpus, charp, 0);
-MODULE_PARM_DESC(cpus, "CPU list: the lanes, at most 16 (default none)");
+MODULE_PARM_DESC(cpus,
+		 "the lanes: online CPUs: up to 16 CPUs below 1024, written like 2-5,8, or nothing for none (default none)");
 
 static char *batch_pkts;
 module_param(batch_pkts, charp, 0);
-MODULE_PARM_DESC(batch_pkts, "packets in a micro-flow, 1 to 4096 (default 256)");
+MODULE_PARM_DESC(batch_pkts,
+		 "packets in a micro-flow: 1 to 4096 packets (default 256)");
 
 static char *merge_timeout_us;
 module_param(merge_timeout_us, charp, 0);
 MODULE_PARM_DESC(merge_timeout_us,
-		 "longest wait for a batch, 10 to 1000000 us (default 200)");
+		 "how long a silent lane may hold a flow up: 10 to 1000000 microseconds (default 200)");
 
 static char *min_flow_pps;
 module_param(min_flow_pps, charp, 0);
 MODULE_PARM_DESC(min_flow_pps,
-		 "packet rate from which a flow is split, 1 to 10000000 (default 20000)");
+		 "packet rate from which a flow is split: 1 to 10000000 packets per second (default 20000)");
 
 static char *scaling;
 module_param(scaling, charp, 0);
 MODULE_PARM_DESC(scaling,
-		 "path: split flows before GRO; device: behind it (default path)");
+		 "path: split before GRO, lanes carry all of it; device: behind GRO, where RPS acts: path or device (default path)");
 
 static char *devices;
 module_param(devices, charp, 0);
 MODULE_PARM_DESC(devices, "network devices whose flows are split, by commas");
 
-const char *mflow_param(unsigned int index)
-{
-	const char *const params[] = {
-		enabled, cpus, batch_pkts, merge_timeout_us, min_flow_pps,
-		scaling, devices,
-	};
+#define MFLOW_PARAM(name)	{ #name, &(name) }
 
-	return index < ARRAY_SIZE(params) ? params[index] : NULL;
+static const struct {
+	const char	*name;
+	char		**value;
+} mflow_params[] = {
+	MFLOW_PARAM(enabled),
+	MFLOW_PARAM(cpus),
+	MFLOW_PARAM(batch_pkts),
+	MFLOW_PARAM(merge_timeout_us),
+	MFLOW_PARAM(min_flow_pps),
+	MFLOW_PARAM(scaling),
+	MFLOW_PARAM(devices),
+};
+
+/*
+ * The value of a parameter, NULL if none was given; -ENOENT if there is no
+ * parameter of this name.
+ */
+int mflow_param(const char *name, const char **value)
+{
+	unsigned int i;
+
+	for (i = 0; i < ARRAY_SIZE(mflow_params); i++) {
+		if (strcmp(mflow_params[i].name, name))
+			continue;
+		*value = *mflow_params[i].value;
+		return 0;
+	}
+	return -ENOENT;
 }
 
 struct mflow_text {

@@ -13,7 +13,6 @@
 #include <linux/rtnetlink.h>
 #include <linux/sched.h>
 #include <linux/skbuff.h>
-#include <linux/slab.h>
 #include <linux/workqueue.h>
 #include <net/mflow.h>
 #include <net/mflow_module.h>
@@ -24,25 +23,22 @@
 /* Lock order: rtnl, mflow_ops_mutex (net/core/mflow.c), mflow_mutex, CPUs. */
 static DEFINE_MUTEX(mflow_mutex);
 
-void mflow_config_lock(void)
+void mflow_rtnl_lock(void)
 {
 	rtnl_lock();
+}
+
+void mflow_rtnl_unlock(void)
+{
+	rtnl_unlock();
+}
+
+void mflow_config_lock(void)
+{
 	mutex_lock(&mflow_mutex);
 }
 
 void mflow_config_unlock(void)
-{
-	mutex_unlock(&mflow_mutex);
-	rtnl_unlock();
-}
-
-/* For callers that hold rtnl already, or do not need it. */
-void mflow_config_lock_inner(void)
-{
-	mutex_lock(&mflow_mutex);
-}
-
-void mflow_config_unlock_inner(void)
 {
 	mutex_unlock(&mflow_mutex);
 }
@@ -67,16 +63,6 @@ void mflow_bh_enable(void)
 	local_bh_enable();
 }
 
-void *mflow_zalloc(size_t bytes)
-{
-	return kvzalloc(bytes, GFP_KERNEL);
-}
-
-void mflow_free(void *memory)
-{
-	kvfree(memory);
-}
-
 /* With a reference. */
 struct net_device *mflow_device_find(const char *name)
 {
@@ -98,13 +84,13 @@ void mflow_device_set_port(struct net_device *dev, void *port)
 	WRITE_ONCE(dev->mflow_port, port);
 }
 
-void mflow_device_walk_napis(struct net_device *dev, void *port)
+void mflow_device_walk_napis(struct net_device *dev, void *found)
 {
 	struct napi_struct *napi;
 
 	ASSERT_RTNL();
 	list_for_each_entry(napi, &dev->napi_list, dev_list)
-		mflow_napi_found(port, napi);
+		mflow_napi_found(found, napi);
 }
 
 void *mflow_napi_source(struct napi_struct *napi)
@@ -154,8 +140,8 @@ void mflow_skb_drop(struct sk_buff *skb)
 }
 
 /*
- * Headers that the driver has left in the first fragment, where GRO reads them,
- * too. NULL: they are elsewhere.
+ * The headers, if the driver has left them in the first fragment, where GRO
+ * reads them, too; else NULL.
  */
 const void *mflow_skb_frag_header(const struct sk_buff *skb,
 				  unsigned int *bytes)
@@ -179,8 +165,8 @@ void mflow_skb_copy_header(const struct sk_buff *skb, void *to,
 }
 
 /*
- * Headers that mflow_skb_frag_header() has found. A clone's linear part is not
- * ours to fill; where nothing is pulled, each layer does it.
+ * Pulls headers that mflow_skb_frag_header() has found. A clone shares its linear
+ * part, so nothing is pulled there; each layer then pulls its own header.
  */
 void mflow_skb_pull_headers(struct sk_buff *skb, unsigned int bytes)
 {
@@ -280,7 +266,7 @@ void mflow_shim_quiesce(void)
 	cancel_work_sync(&mflow_rescan_item);
 }
 
-/* After mflow_unregister(): timers have nobody left to start them. */
+/* After mflow_unregister(): nothing starts a timer any more. */
 void mflow_shim_exit(void)
 {
 	cancel_work_sync(&mflow_rescan_item);

@@ -13,16 +13,15 @@
 
 #include "mflow_shim.h"
 
-#define MFLOW_SLOTS	64
-/* Packets that go on together past GRO, as many as behind it. */
+/* Packets that go on together past GRO: as many as GRO hands on at once. */
 #define MFLOW_PAST_GRO	8
 
 /**
  * struct mflow_worker - what wakes a lane
  * @napi:	its softirq context; SCHED also guards @csd
  * @csd:	the interrupt that schedules @napi on @cpu
- * @past_gro:	packets that GRO does not see, until they go on
- * @nr_past_gro: how many
+ * @past_gro:	packets that skip GRO, until they go on together
+ * @nr_past_gro: how many those are
  * @lane:	the Rust half's lane
  * @cpu:	where it runs, unless that CPU is offline
  */
@@ -96,7 +95,7 @@ void mflow_worker_kick(struct mflow_worker *worker)
 		return;
 
 	/*
-	 * We have SCHED now, so the interrupt is not in use. With the CPU
+	 * SCHED is ours now, so the interrupt is not in use. If the CPU is
 	 * offline the lane runs here: slower, but nothing is stuck.
 	 */
 	if (worker->cpu == smp_processor_id() ||
@@ -123,7 +122,7 @@ void mflow_worker_receive_past_gro(struct mflow_worker *worker,
 				   struct sk_buff *skb)
 {
 	skb_mark_napi_id(skb, &worker->napi);
-	/* GRO would find it; a device behind drops a large packet without. */
+	/* GRO would set it; a device further on drops a large packet without it. */
 	if (skb->ip_summed == CHECKSUM_PARTIAL)
 		skb_set_transport_header(skb, skb_checksum_start_offset(skb));
 	list_add_tail(&skb->list, &worker->past_gro);

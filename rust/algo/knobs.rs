@@ -2,9 +2,11 @@
 
 //! The knobs: what an operator can set, within which limits, and how it is read and written.
 //!
-//! [`KNOBS`] is the one place that names them. The debugfs files, the module parameters and the log lines about refused
-//! values are all made from it.
+//! [`KNOBS`] is the one place that names them. The debugfs files and the log lines about refused values are made from it;
+//! module parameters are looked up by its names. What has to be written out elsewhere (the parameters' declarations in C,
+//! the table in the README) is compared with it by a test.
 
+use core::ffi::CStr;
 use core::fmt;
 
 use super::cpulist::{
@@ -140,15 +142,18 @@ impl Knob {
 pub struct KnobSpec {
     /// Which knob this is.
     pub knob: Knob,
-    /// Name of the debugfs file and of the module parameter.
-    pub name: &'static str,
-    /// What it means, in one line.
-    pub help: &'static str,
+    /// Name of the debugfs file and of the module parameter, as the kernel takes it.
+    pub name: &'static CStr,
     /// What it can be.
     pub limits: Limits,
 }
 
 impl KnobSpec {
+    /// Returns the name for printing.
+    pub fn name(&self) -> &'static str {
+        self.name.to_str().unwrap_or_default()
+    }
+
     /// Returns the sentence that says what is allowed, for printing after a value was refused.
     pub fn allowed(&self) -> Allowed<'_> {
         Allowed(self)
@@ -213,38 +218,32 @@ const MIN_FLOW_PPS: NumberLimits = NumberLimits {
 pub const KNOBS: [KnobSpec; 6] = [
     KnobSpec {
         knob: Knob::Enabled,
-        name: "enabled",
-        help: "whether flows of the listed devices are split",
+        name: c"enabled",
         limits: Limits::Switch,
     },
     KnobSpec {
         knob: Knob::Cpus,
-        name: "cpus",
-        help: "the CPUs that carry batches, as a CPU list",
+        name: c"cpus",
         limits: Limits::Lanes,
     },
     KnobSpec {
         knob: Knob::BatchPkts,
-        name: "batch_pkts",
-        help: "consecutive packets of a flow that take the same CPU",
+        name: c"batch_pkts",
         limits: Limits::Number(&BATCH_PKTS),
     },
     KnobSpec {
         knob: Knob::MergeTimeoutUs,
-        name: "merge_timeout_us",
-        help: "how long packets wait for an earlier batch before they are delivered without it",
+        name: c"merge_timeout_us",
         limits: Limits::Number(&MERGE_TIMEOUT_US),
     },
     KnobSpec {
         knob: Knob::MinFlowPps,
-        name: "min_flow_pps",
-        help: "the packet rate above which a flow is split",
+        name: c"min_flow_pps",
         limits: Limits::Number(&MIN_FLOW_PPS),
     },
     KnobSpec {
         knob: Knob::Scaling,
-        name: "scaling",
-        help: "whether flows are split before GRO or behind it",
+        name: c"scaling",
         limits: Limits::Words(&Scaling::NAMES),
     },
 ];
@@ -312,8 +311,13 @@ pub struct Allowed<'a>(&'a KnobSpec);
 
 impl fmt::Display for Allowed<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: allowed ", self.0.name)?;
-        match self.0.limits {
+        write!(f, "{}: allowed {}", self.0.name(), self.0.limits)
+    }
+}
+
+impl fmt::Display for Limits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
             Limits::Switch => write!(f, "0 (off) or 1 (on)"),
             Limits::Number(NumberLimits { min, max, unit, .. }) => {
                 write!(f, "{min} to {max} {unit}")

@@ -2,10 +2,9 @@
 
 //! Start and stop: devices, their sources, knobs. Process context, under the configuration lock.
 //!
-//! Lock order: rtnl, the hooks' mutex, ours (`mflow_config_lock_inner`), CPU hotplug. The packet path takes none.
+//! Lock order: rtnl, the hooks' mutex, ours (`mflow_config_lock`), CPU hotplug. The packet path takes none.
 
 use super::device::{DeviceState, MAX_SOURCES};
-use super::memory::Zeroed;
 use super::port::Port;
 use super::stop::synchronize;
 use super::totals::Totals;
@@ -14,6 +13,7 @@ use crate::algo::knobs::{DeviceName, Knobs, DEVICE_NAME_SIZE};
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::Ordering;
+use kernel::init;
 use kernel::prelude::*;
 
 /// Devices that can be opted in at once.
@@ -50,14 +50,17 @@ impl Guard {
     /// Locks rtnl and the configuration.
     pub(crate) fn lock() -> Self {
         // SAFETY: Process context, no locks held.
-        unsafe { ffi::mflow_config_lock() };
+        unsafe {
+            ffi::mflow_rtnl_lock();
+            ffi::mflow_config_lock();
+        }
         Self { with_rtnl: true }
     }
 
     /// Locks the configuration; for callers that hold rtnl, or walk no device.
     fn lock_inner() -> Self {
         // SAFETY: Process context; at most rtnl and the hooks' mutex are held.
-        unsafe { ffi::mflow_config_lock_inner() };
+        unsafe { ffi::mflow_config_lock() };
         Self { with_rtnl: false }
     }
 }
@@ -82,10 +85,9 @@ impl Drop for Guard {
     fn drop(&mut self) {
         // SAFETY: Locked in `lock` or `lock_inner`.
         unsafe {
+            ffi::mflow_config_unlock();
             if self.with_rtnl {
-                ffi::mflow_config_unlock();
-            } else {
-                ffi::mflow_config_unlock_inner();
+                ffi::mflow_rtnl_unlock();
             }
         }
     }
@@ -131,10 +133,10 @@ impl State {
         let knobs = self.knobs;
         let place = self.devices.iter_mut().find(|place| place.is_none());
         let place = place.ok_or(ENOSPC)?;
-        let port = Zeroed::<Port>::new()?;
+        let port: KVBox<Port> = KVBox::init(init::zeroed(), GFP_KERNEL)?;
         // ORDERING: Relaxed: published with the port.
         port.dev.store(dev, Ordering::Relaxed);
-        let address = port.as_ptr().as_ptr();
+        let address = core::ptr::from_ref(&*port).cast_mut();
         let device = KBox::new(
             DeviceState {
                 sources: [const { None }; MAX_SOURCES],

@@ -4,8 +4,8 @@
 //! under the configuration lock.
 
 use super::ffi;
-use super::memory::Zeroed;
-use super::port::{Port, MAX_CPUS};
+use super::port::Port;
+use super::runtime::MAX_CPUS;
 use super::source::Source;
 use crate::algo::knobs::{Knobs, Scaling};
 use core::ffi::c_void;
@@ -18,8 +18,8 @@ pub(super) const MAX_SOURCES: usize = 256;
 /// An opted-in device.
 pub(super) struct DeviceState {
     // Dropped before the port, which they refer to.
-    pub(super) sources: [Option<Zeroed<Source>>; MAX_SOURCES],
-    pub(super) port: Zeroed<Port>,
+    pub(super) sources: [Option<KVBox<Source>>; MAX_SOURCES],
+    pub(super) port: KVBox<Port>,
 }
 
 impl DeviceState {
@@ -28,10 +28,10 @@ impl DeviceState {
         self.port.dev.load(Ordering::Relaxed)
     }
 
-    fn add_source(&mut self, source: Zeroed<Source>, cpu: Option<usize>) -> Result {
+    fn add_source(&mut self, source: KVBox<Source>, cpu: Option<usize>) -> Result {
         let place = self.sources.iter_mut().find(|place| place.is_none());
         let source = place.ok_or(ENOSPC)?.insert(source);
-        let address = source.as_ptr().as_ptr();
+        let address = core::ptr::from_ref(&**source).cast_mut();
         match cpu {
             Some(cpu) => {
                 let place = self.port.cpu_sources.get(cpu).ok_or(ERANGE)?;

@@ -2,9 +2,11 @@
 
 //! The knobs and counters as files in `/sys/kernel/debug/mflow`, and the module parameters of the same names.
 
-use super::control::{self, Guard};
+use super::control::{Guard, MAX_DEVICES};
+use super::device::MAX_SOURCES;
+use super::runtime::MAX_CPUS;
 use super::text::Text;
-use super::{ffi, pool, totals};
+use super::{ffi, pool};
 use crate::algo::counters::Counter;
 use crate::algo::knobs::{
     DeviceCommand, DeviceName, Knob, KnobError, Knobs, DEVICES_ALLOWED, KNOBS,
@@ -14,7 +16,7 @@ use core::fmt::Write;
 use kernel::ffi::{c_char, c_int, c_uint};
 use kernel::prelude::*;
 
-/// What a file shows or takes. The knobs come first, in the order of [`KNOBS`].
+/// What a file shows or takes.
 #[derive(Clone, Copy)]
 enum File {
     Knob(Knob),
@@ -25,23 +27,33 @@ enum File {
     Version,
 }
 
-/// Name, mode and meaning of each file; its index is the number that C hands back.
-const FILES: [(&CStr, u16, File); 11] = [
-    (c"enabled", 0o600, File::Knob(Knob::Enabled)),
-    (c"cpus", 0o600, File::Knob(Knob::Cpus)),
-    (c"batch_pkts", 0o600, File::Knob(Knob::BatchPkts)),
-    (c"merge_timeout_us", 0o600, File::Knob(Knob::MergeTimeoutUs)),
-    (c"min_flow_pps", 0o600, File::Knob(Knob::MinFlowPps)),
-    (c"scaling", 0o600, File::Knob(Knob::Scaling)),
-    (c"devices", 0o600, File::Devices),
+/// Name and mode of the files that are no knobs.
+const FILES: [(&CStr, u16, File); 5] = [
+    (DEVICES, 0o600, File::Devices),
     (c"flows", 0o444, File::Flows),
     (c"stats", 0o444, File::Stats),
     (c"reset", 0o200, File::Reset),
     (c"version", 0o444, File::Version),
 ];
 
-/// The number of the parameter `devices`, behind those of the knobs.
-const DEVICES_PARAM: c_uint = KNOBS.len() as c_uint;
+/// Name of the file and of the module parameter that list devices.
+const DEVICES: &CStr = c"devices";
+
+/// The version of the module.
+const VERSION: &str = "0.1.0";
+
+/// Returns name, mode and meaning of all files. A file's place is the number by which C calls it.
+fn all_files() -> impl Iterator<Item = (&'static CStr, u16, File)> {
+    let knobs = KNOBS
+        .iter()
+        .map(|spec| (spec.name, 0o600, File::Knob(spec.knob)));
+    Iterator::chain(knobs, FILES)
+}
+
+fn file(number: c_uint) -> Option<File> {
+    // CAST: a handful of files.
+    all_files().nth(number as usize).map(|(_, _, file)| file)
+}
 
 /// The files, as long as it lives.
 pub(crate) struct Files(());
@@ -53,10 +65,10 @@ impl Files {
         kernel::error::to_result(unsafe { ffi::mflow_files_create() })?;
         // From here on `drop` removes what has been created.
         let files = Self(());
-        for (number, (name, mode, _)) in FILES.iter().enumerate() {
+        for (number, (name, mode, _)) in all_files().enumerate() {
             // CAST: a handful of files.
             // SAFETY: The name is static.
-            let err = unsafe { ffi::mflow_file_add(name.as_ptr().cast(), *mode, number as c_uint) };
+            let err = unsafe { ffi::mflow_file_add(name.as_ptr().cast(), mode, number as c_uint) };
             kernel::error::to_result(err)?;
         }
         Ok(files)
@@ -125,9 +137,8 @@ fn set_devices(state: &mut Guard, command: Result<DeviceCommand, KnobError>) -> 
             ));
         }
         Err(error) if error == ENOSPC => {
-            let most = control::MAX_DEVICES;
             complain(format_args!(
-                "devices: at most {most}, each with at most 256 queues"
+                "devices: at most {MAX_DEVICES}, each with at most {MAX_SOURCES} queues"
             ));
         }
         _ => {}
@@ -135,24 +146,26 @@ fn set_devices(state: &mut Guard, command: Result<DeviceCommand, KnobError>) -> 
     result
 }
 
-fn param(index: c_uint) -> Option<&'static [u8]> {
-    // SAFETY: Returns null or a string that lives as long as the module.
-    let text = unsafe { ffi::mflow_param(index) };
-    // SAFETY: As above.
-    (!text.is_null()).then(|| unsafe { CStr::from_ptr(text.cast()) }.to_bytes())
+/// Returns what a module parameter was given, if anything; an error if the C half declares none of that name.
+fn param(name: &CStr) -> Result<Option<&'static [u8]>> {
+    let mut text = core::ptr::null();
+    // SAFETY: The name ends in NUL, and there is room for the answer.
+    kernel::error::to_result(unsafe { ffi::mflow_param(name.as_ptr().cast(), &mut text) })?;
+    // SAFETY: The kernel keeps parameters as long as the module, each with its NUL.
+    Ok((!text.is_null()).then(|| unsafe { CStr::from_ptr(text.cast()) }.to_bytes()))
 }
 
-/// Applies the module parameters: knobs last of all `enabled`, so that it starts what the others describe.
+/// Applies the module parameters: the knobs from the last to the first, which is `enabled`, so that it starts what the
+/// others describe.
 pub(crate) fn apply_params() -> Result {
     let mut state = Guard::lock();
-    if let Some(names) = param(DEVICES_PARAM) {
+    if let Some(names) = param(DEVICES)? {
         for name in DeviceName::list(names) {
             set_devices(&mut state, name.map(DeviceCommand::Add))?;
         }
     }
-    for (index, spec) in KNOBS.iter().enumerate().rev() {
-        // CAST: a handful of knobs.
-        if let Some(text) = param(index as c_uint) {
+    for spec in KNOBS.iter().rev() {
+        if let Some(text) = param(spec.name)? {
             set_knob(&mut state, spec.knob, text)?;
         }
     }
@@ -170,7 +183,7 @@ fn write_stats(state: &Guard, to: &mut Text<'_>) -> core::fmt::Result {
     writeln!(to, "stack_max_bytes {}", unsafe {
         ffi::mflow_stack_max_bytes()
     })?;
-    for cpu in 0..totals::NR_LANE_CPUS {
+    for cpu in 0..MAX_CPUS {
         if let Some(pkts) = state.lane_pkts(cpu) {
             writeln!(to, "lane_cpu{cpu}_pkts {pkts}")?;
         }
@@ -206,26 +219,21 @@ fn read(file: File, to: &mut Text<'_>) -> core::fmt::Result {
         File::Flows => write_flows(to),
         File::Stats => write_stats(&state, to),
         File::Reset => Ok(()),
-        File::Version => writeln!(to, "{} abi {}", env_version(), ffi::MFLOW_ABI),
+        File::Version => writeln!(to, "{} abi {}", VERSION, ffi::MFLOW_ABI),
     }
-}
-
-/// Returns the version of the module.
-const fn env_version() -> &'static str {
-    "0.1.0"
 }
 
 /// Fills in what a reader of a file sees. Process context.
 #[no_mangle]
 unsafe extern "C" fn mflow_file_read(number: c_uint, text: *mut c_char, size: usize) -> isize {
-    let Some((_, _, file)) = FILES.get(number as usize) else {
+    let Some(file) = file(number) else {
         return -(kernel::bindings::EINVAL as isize);
     };
     // SAFETY: C gives a buffer of that size.
     let buffer = unsafe { core::slice::from_raw_parts_mut(text.cast::<u8>(), size) };
     let mut text = Text::new(buffer);
     // What does not fit is left out.
-    let _ = read(*file, &mut text);
+    let _ = read(file, &mut text);
     // CAST: at most the buffer's size.
     text.len() as isize
 }
@@ -250,12 +258,12 @@ fn write(file: File, text: &[u8]) -> Result {
 /// Takes what was written to a file; 0 or a negative error number. Process context.
 #[no_mangle]
 unsafe extern "C" fn mflow_file_write(number: c_uint, text: *const c_char, len: usize) -> c_int {
-    let Some((_, _, file)) = FILES.get(number as usize) else {
+    let Some(file) = file(number) else {
         return -(kernel::bindings::EINVAL as c_int);
     };
     // SAFETY: C gives that many bytes.
     let text = unsafe { core::slice::from_raw_parts(text.cast::<u8>(), len) };
-    match write(*file, text) {
+    match write(file, text) {
         Ok(()) => 0,
         Err(error) => error.to_errno(),
     }

@@ -5,7 +5,6 @@
 //! It receives packets as a driver's NAPI does (GRO and the whole stack up to the merge point run inside
 //! [`Lane::poll`]), and when it meets the end of a batch, all of the batch has been carried to its end: it is complete.
 
-use super::memory::Zeroable;
 use super::skb::SkBuff;
 use super::{ffi, merge, pool};
 use crate::algo::collector::Collector;
@@ -19,6 +18,7 @@ use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_void};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use kernel::init::Zeroable;
 use kernel::prelude::*;
 
 /// Lanes whose progress is told apart; more share words, which only makes the deadline more patient.

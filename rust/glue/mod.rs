@@ -13,7 +13,6 @@ pub mod ffi;
 pub mod files;
 pub mod hooks;
 pub mod lane;
-pub mod memory;
 pub mod merge;
 pub mod pool;
 pub mod port;

@@ -2,13 +2,13 @@
 
 //! The slots of all flows, while the module is loaded.
 
-use super::memory::{Zeroable, Zeroed};
 use super::merge::KernelSink;
 use super::skb::SkBuff;
 use super::{ffi, runtime};
 use crate::algo::slot_pool::SlotPool;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
+use kernel::init::{self, Zeroable};
 use kernel::prelude::*;
 
 // SAFETY: By the heads of `slot_pool`, `slot`, `queue::chain` and `counters`.
@@ -18,16 +18,16 @@ static POOL: AtomicPtr<SlotPool<SkBuff>> = AtomicPtr::new(ptr::null_mut());
 
 /// Owns the slots.
 pub(crate) struct Pool {
-    slots: Zeroed<SlotPool<SkBuff>>,
+    slots: KVBox<SlotPool<SkBuff>>,
 }
 
 impl Pool {
     /// Allocates the slots and makes them known to [`slots`].
     pub(crate) fn new() -> Result<Self> {
-        let slots = Zeroed::new()?;
+        let slots: KVBox<SlotPool<SkBuff>> = KVBox::init(init::zeroed(), GFP_KERNEL)?;
         runtime::seed_flow_keys();
         // ORDERING: Release pairs with the Acquire in `slots`.
-        POOL.store(Zeroed::as_ptr(&slots).as_ptr(), Ordering::Release);
+        POOL.store(ptr::from_ref(&*slots).cast_mut(), Ordering::Release);
         Ok(Self { slots })
     }
 }

@@ -3,12 +3,10 @@
 //! An opted-in device as the packet path sees it: which source takes a packet, and that one is missing.
 
 use super::ffi;
-use super::memory::Zeroable;
+use super::runtime::MAX_CPUS;
 use super::source::Source;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
-
-/// CPUs that can be sources of devices without NAPI, or lanes.
-pub(super) const MAX_CPUS: usize = 1024;
+use kernel::init::Zeroable;
 
 /// What the packet path knows of an opted-in device.
 pub struct Port {

@@ -3,18 +3,21 @@
 //! The knobs as the packet path reads them, and the state of the CPUs: plain words, read without a lock.
 
 use super::ffi;
+use crate::algo::cpulist;
 use crate::algo::dispatcher::Config;
 use crate::algo::flow_key::FlowHasher;
 use crate::algo::flow_table::RATE_WINDOW_MS;
 use crate::algo::knobs::Knobs;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Largest CPU number that can be a lane, plus one.
-const MAX_CPUS: usize = 1024;
+/// CPUs that can be lanes, or sources of devices without NAPI.
+// CAST: a small number.
+pub(super) const MAX_CPUS: usize = cpulist::MAX_CPUS as usize;
 
-static BATCH_PKTS: AtomicU32 = AtomicU32::new(256);
+static BATCH_PKTS: AtomicU32 = AtomicU32::new(Knobs::DEFAULT.batch_pkts);
+// No flow is fast enough before the knobs are published.
 static MIN_WINDOW_PKTS: AtomicU32 = AtomicU32::new(u32::MAX);
-static MERGE_TIMEOUT_US: AtomicU32 = AtomicU32::new(200);
+static MERGE_TIMEOUT_US: AtomicU32 = AtomicU32::new(Knobs::DEFAULT.merge_timeout_us);
 static FLOW_SEED: AtomicU64 = AtomicU64::new(0);
 
 /// Counts changes of `OFFLINE`, so that sources look at it only then.

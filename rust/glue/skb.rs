@@ -62,7 +62,8 @@ impl SkBuff {
     /// Calls `f` with the first bytes of the packet, from the network header on.
     #[inline]
     pub(crate) fn with_header<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
-        const BYTES: usize = ffi::MFLOW_HEADER_BYTES as usize;
+        // IPv6 and the ports behind it, with room for extension headers.
+        const BYTES: usize = 64;
         let skb = self.skb.as_ptr();
         // SAFETY: As above; `data` points to `len - data_len` bytes.
         let (data, linear) = unsafe { ((*skb).data, (*skb).len.wrapping_sub((*skb).data_len)) };

@@ -6,7 +6,6 @@
 //! without one or are taken behind its GRO, a CPU with softirqs disabled.
 
 use super::lane::Lane;
-use super::memory::{Zeroable, Zeroed};
 use super::port::Port;
 use super::skb::SkBuff;
 use super::{ffi, merge, pool, runtime};
@@ -17,6 +16,7 @@ use crate::algo::lane_set::MAX_LANES;
 use crate::algo::slot_pool::SlotPool;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use kernel::init::{self, Zeroable};
 use kernel::prelude::*;
 
 /// A source. Made by [`Source::new`], then at a fixed address until it is dropped.
@@ -35,7 +35,7 @@ pub struct Source {
     gro_noted: AtomicBool,
 }
 
-type LaneList = [Option<Zeroed<Lane>>; MAX_LANES];
+type LaneList = [Option<KVBox<Lane>>; MAX_LANES];
 
 // SAFETY: Zeros are an empty dispatcher (see there), zero, null, false, and no lanes (null pointers).
 unsafe impl Zeroable for Source {}
@@ -90,8 +90,8 @@ impl Source {
         port: &Port,
         napi: *mut ffi::napi_struct,
         cpus: &CpuSet,
-    ) -> Result<Zeroed<Source>> {
-        let source = Zeroed::<Source>::new()?;
+    ) -> Result<KVBox<Source>> {
+        let source: KVBox<Source> = KVBox::init(init::zeroed(), GFP_KERNEL)?;
         // ORDERING: Relaxed, both: published with the source.
         source.napi.store(napi, Ordering::Relaxed);
         source
@@ -105,10 +105,10 @@ impl Source {
         let (dispatcher, lanes) =
             unsafe { (&mut *source.dispatcher.get(), &mut *source.lanes.get()) };
         for (place, cpu) in lanes.iter_mut().zip(cpus.iter()) {
-            let lane = Zeroed::<Lane>::new()?;
+            let mut lane: KVBox<Lane> = KVBox::init(init::zeroed(), GFP_KERNEL)?;
             // SAFETY: Just made of zeros; it moves with its owner but stays at its address, and the dispatcher ends
             // with the source, which stops the lanes first.
-            let producer = unsafe { Lane::start(lane.as_ptr(), cpu)? };
+            let producer = unsafe { Lane::start(core::ptr::NonNull::from(&mut *lane), cpu)? };
             dispatcher
                 .lanes
                 .add(producer, lane.id())

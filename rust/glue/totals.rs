@@ -4,12 +4,9 @@
 //! context, under the configuration lock.
 
 use super::control::State;
-use super::port::MAX_CPUS;
+use super::runtime::MAX_CPUS;
 use super::{ffi, pool};
 use crate::algo::counters::{Counter, NR_COUNTERS};
-
-/// Largest CPU number of a lane, plus one.
-pub(super) const NR_LANE_CPUS: usize = MAX_CPUS;
 
 /// What has been counted.
 pub(super) struct Totals {

@@ -28,7 +28,11 @@ struct sock;
 /* Version of everything between the hooks and the module. */
 #define MFLOW_ABI		3
 
+#define MFLOW_SLOT_SHIFT	23
 #define MFLOW_KIND_SHIFT	29
+/* Flows that can be split at once. */
+#define MFLOW_SLOTS		64
+
 #define MFLOW_KIND_NONE		0U	/* Not ours. */
 #define MFLOW_KIND_SPLIT	1U	/* Carried by a lane, runs to completion. */
 #define MFLOW_KIND_FENCE	2U	/* Last packet on the ordinary path before a split. */
@@ -48,10 +52,10 @@ struct sock;
  * @merge:	a tagged packet, which was @pkts on the wire, has reached its
  *		socket. Owner of @skb, and of the reference that its destructor
  *		gives back if it has one, on true: the module.
- * @passed:	a tagged packet has reached a socket that takes it out of turn; it
- *		stays the caller's
+ * @passed:	a socket takes this tagged packet out of turn: nothing may wait
+ *		for it. The packet stays the caller's.
  * @queued:	a split packet is about to be queued: it will not arrive before
- *		its lane's receive call returns
+ *		its lane's receive call returns. It stays the caller's.
  * @drain:	a reader of @sk is about to wait; true if it got something.
  *
  * All but @napi_del run in softirq context or with softirqs disabled.
@@ -77,7 +81,7 @@ struct mflow_ops {
  * @depth:	nested run-to-completion receive calls
  * @stack_max_bytes: deepest stack seen at a merge point, from @lane_stack on
  * @run_sk:	the socket to which a run of segments is being delivered, or NULL
- * @run_ready:	what its reader is told at the end of the run: that there is data
+ * @run_ready:	its reader is to be told at the end of the run that there is data
  */
 struct mflow_cpu {
 	void		*lane;
@@ -88,14 +92,12 @@ struct mflow_cpu {
 	bool		run_ready;
 };
 
-#ifdef CONFIG_MFLOW_HOOKS
-
 /* Bound on nested receive calls; deeper packets take the queued path. */
 #define MFLOW_DEPTH_MAX		3
 
-DECLARE_STATIC_KEY_FALSE(mflow_key);
 DECLARE_PER_CPU(struct mflow_cpu, mflow_cpu);
 
+/* Where the hooks are off at build time, calls of these are dead code. */
 bool __mflow_split_napi(struct napi_struct *napi, struct sk_buff *skb);
 bool __mflow_split_backlog(struct sk_buff *skb);
 void __mflow_split_list(struct list_head *head);
@@ -106,8 +108,6 @@ bool __mflow_merge_tcp(struct sock *sk, struct sk_buff *skb, bool refcounted);
 void __mflow_note_queued(struct sk_buff *skb);
 bool __mflow_drain(struct sock *sk);
 bool __mflow_ready_later(struct sock *sk);
-void mflow_napi_init(struct napi_struct *napi);
-void mflow_napi_del(struct napi_struct *napi);
 bool __mflow_gro_alone(struct napi_struct *napi, struct sk_buff *skb);
 int mflow_receive_skb(struct sk_buff *skb);
 void udp_queue_rcv_run(struct sock *sk, struct sk_buff_head *run);
@@ -119,91 +119,26 @@ void mflow_set_enabled(bool enabled);
 void mflow_napi_gro_flush(struct napi_struct *napi);
 unsigned int mflow_deliver(struct sk_buff *first);
 
-static inline unsigned int mflow_kind(const struct sk_buff *skb)
-{
-	return skb->mflow >> MFLOW_KIND_SHIFT;
-}
+#ifdef CONFIG_MFLOW_HOOKS
 
-static inline bool mflow_split_napi(struct napi_struct *napi,
-				    struct sk_buff *skb)
-{
-	return static_branch_unlikely(&mflow_key) &&
-	       __mflow_split_napi(napi, skb);
-}
+DECLARE_STATIC_KEY_FALSE(mflow_key);
 
-/* Cheap test before work that only a split needs. */
-static inline bool mflow_wants(struct napi_struct *napi)
-{
-	return static_branch_unlikely(&mflow_key) && __mflow_wants(napi);
-}
+void mflow_napi_init(struct napi_struct *napi);
+void mflow_napi_del(struct napi_struct *napi);
 
-static inline bool mflow_split_backlog(struct sk_buff *skb)
+static inline bool mflow_is_on(void)
 {
-	return static_branch_unlikely(&mflow_key) &&
-	       __mflow_split_backlog(skb);
-}
-
-static inline void mflow_split_list(struct list_head *head)
-{
-	if (static_branch_unlikely(&mflow_key))
-		__mflow_split_list(head);
-}
-
-static inline void mflow_napi_flush(struct napi_struct *napi)
-{
-	if (static_branch_unlikely(&mflow_key))
-		__mflow_napi_flush(napi);
-}
-
-static inline bool mflow_merge(struct sock *sk, struct sk_buff *skb)
-{
-	return static_branch_unlikely(&mflow_key) && skb->mflow &&
-	       __mflow_merge(sk, skb);
-}
-
-/* True: the module has @skb and the caller's reference to @sk. */
-static inline bool mflow_merge_tcp(struct sock *sk, struct sk_buff *skb,
-				   bool refcounted)
-{
-	return static_branch_unlikely(&mflow_key) && skb->mflow &&
-	       __mflow_merge_tcp(sk, skb, refcounted);
-}
-
-static inline bool mflow_drain(struct sock *sk)
-{
-	return static_branch_unlikely(&mflow_key) && __mflow_drain(sk);
-}
-
-/* True: the reader is told at the end of the run of segments. */
-static inline bool mflow_ready_later(struct sock *sk)
-{
-	return static_branch_unlikely(&mflow_key) && __mflow_ready_later(sk);
-}
-
-/* A packet whose CPU is settled: RPS must not move it. */
-static inline bool mflow_is_split(const struct sk_buff *skb)
-{
-	return static_branch_unlikely(&mflow_key) &&
-	       mflow_kind(skb) == MFLOW_KIND_SPLIT;
-}
-
-/* True: hand @skb to mflow_receive_skb() instead of a per-CPU queue. */
-static inline bool mflow_is_direct(const struct sk_buff *skb)
-{
-	return mflow_is_split(skb) &&
-	       this_cpu_read(mflow_cpu.depth) < MFLOW_DEPTH_MAX;
-}
-
-/* Before a packet is put on a queue that others may take it from. */
-static inline void mflow_note_queued(struct sk_buff *skb)
-{
-	if (mflow_is_split(skb))
-		__mflow_note_queued(skb);
+	return static_branch_unlikely(&mflow_key);
 }
 
 static inline u32 mflow_tag_get(const struct sk_buff *skb)
 {
 	return skb->mflow;
+}
+
+static inline void mflow_tag_clear(struct sk_buff *skb)
+{
+	skb->mflow = 0;
 }
 
 /*
@@ -250,93 +185,22 @@ static inline u32 mflow_frag_result(u32 kept, u32 tag)
 	((dist) && ((skb)->mflow || (q)->mflow) ?			\
 	 max_t(unsigned int, dist, MFLOW_FRAG_DIST) : (dist))
 
-/*
- * Fences, probes and queued packets are counted one by one: GRO does not join
- * them with others, and they do not overtake what it holds.
- */
-static inline bool mflow_gro_alone(struct napi_struct *napi,
-				   struct sk_buff *skb)
-{
-	return static_branch_unlikely(&mflow_key) && skb->mflow &&
-	       __mflow_gro_alone(napi, skb);
-}
-
-static inline u32 mflow_tag_differs(const struct sk_buff *a,
-				    const struct sk_buff *b)
-{
-	return a->mflow ^ b->mflow;
-}
-
-static inline void mflow_tag_clear(struct sk_buff *skb)
-{
-	skb->mflow = 0;
-}
-
 #else /* !CONFIG_MFLOW_HOOKS */
 
-static inline bool mflow_split_napi(struct napi_struct *napi,
-				    struct sk_buff *skb)
-{
-	return false;
-}
-
-static inline bool mflow_split_backlog(struct sk_buff *skb)
-{
-	return false;
-}
-
-static inline bool mflow_wants(struct napi_struct *napi)
-{
-	return false;
-}
-
-static inline void mflow_split_list(struct list_head *head) { }
 static inline void mflow_napi_init(struct napi_struct *napi) { }
 static inline void mflow_napi_del(struct napi_struct *napi) { }
-static inline void mflow_napi_flush(struct napi_struct *napi) { }
 
-static inline bool mflow_merge(struct sock *sk, struct sk_buff *skb)
+static inline bool mflow_is_on(void)
 {
 	return false;
 }
-
-static inline bool mflow_merge_tcp(struct sock *sk, struct sk_buff *skb,
-				   bool refcounted)
-{
-	return false;
-}
-
-static inline bool mflow_drain(struct sock *sk)
-{
-	return false;
-}
-
-static inline bool mflow_ready_later(struct sock *sk)
-{
-	return false;
-}
-
-static inline bool mflow_is_split(const struct sk_buff *skb)
-{
-	return false;
-}
-
-static inline bool mflow_is_direct(const struct sk_buff *skb)
-{
-	return false;
-}
-
-static inline int mflow_receive_skb(struct sk_buff *skb)
-{
-	return 0;
-}
-
-static inline void mflow_note_queued(struct sk_buff *skb) { }
 
 static inline u32 mflow_tag_get(const struct sk_buff *skb)
 {
 	return 0;
 }
+
+static inline void mflow_tag_clear(struct sk_buff *skb) { }
 
 #define mflow_frag_note(q, skb)		((void)(q), (void)(skb))
 #define mflow_frag_reassembled(q, head, tag)				\
@@ -344,20 +208,101 @@ static inline u32 mflow_tag_get(const struct sk_buff *skb)
 #define mflow_frag_forget(q)		((void)(q))
 #define mflow_frag_dist(q, skb, dist)	((void)(q), (void)(skb), dist)
 
-static inline bool mflow_gro_alone(struct napi_struct *napi,
-				   struct sk_buff *skb)
-{
-	return false;
-}
+#endif /* CONFIG_MFLOW_HOOKS */
 
 static inline u32 mflow_tag_differs(const struct sk_buff *a,
 				    const struct sk_buff *b)
 {
-	return 0;
+	return mflow_tag_get(a) ^ mflow_tag_get(b);
 }
 
-static inline void mflow_tag_clear(struct sk_buff *skb) { }
+static inline unsigned int mflow_kind(const struct sk_buff *skb)
+{
+	return mflow_tag_get(skb) >> MFLOW_KIND_SHIFT;
+}
 
-#endif /* CONFIG_MFLOW_HOOKS */
+static inline bool mflow_split_napi(struct napi_struct *napi,
+				    struct sk_buff *skb)
+{
+	return mflow_is_on() && __mflow_split_napi(napi, skb);
+}
+
+/* Cheap test before work that only a split needs. */
+static inline bool mflow_wants(struct napi_struct *napi)
+{
+	return mflow_is_on() && __mflow_wants(napi);
+}
+
+static inline bool mflow_split_backlog(struct sk_buff *skb)
+{
+	return mflow_is_on() && __mflow_split_backlog(skb);
+}
+
+static inline void mflow_split_list(struct list_head *head)
+{
+	if (mflow_is_on())
+		__mflow_split_list(head);
+}
+
+static inline void mflow_napi_flush(struct napi_struct *napi)
+{
+	if (mflow_is_on())
+		__mflow_napi_flush(napi);
+}
+
+static inline bool mflow_merge(struct sock *sk, struct sk_buff *skb)
+{
+	return mflow_is_on() && mflow_tag_get(skb) && __mflow_merge(sk, skb);
+}
+
+/* True: the module has @skb and the caller's reference to @sk. */
+static inline bool mflow_merge_tcp(struct sock *sk, struct sk_buff *skb,
+				   bool refcounted)
+{
+	return mflow_is_on() && mflow_tag_get(skb) &&
+	       __mflow_merge_tcp(sk, skb, refcounted);
+}
+
+static inline bool mflow_drain(struct sock *sk)
+{
+	return mflow_is_on() && __mflow_drain(sk);
+}
+
+/* True: the reader is told at the end of the run of segments. */
+static inline bool mflow_ready_later(struct sock *sk)
+{
+	return mflow_is_on() && __mflow_ready_later(sk);
+}
+
+/* A packet whose CPU is settled: RPS must not move it. */
+static inline bool mflow_is_split(const struct sk_buff *skb)
+{
+	return mflow_is_on() && mflow_kind(skb) == MFLOW_KIND_SPLIT;
+}
+
+/* True: hand @skb to mflow_receive_skb() instead of a per-CPU queue. */
+static inline bool mflow_is_direct(const struct sk_buff *skb)
+{
+	return mflow_is_split(skb) &&
+	       this_cpu_read(mflow_cpu.depth) < MFLOW_DEPTH_MAX;
+}
+
+/* Before a packet is put on a queue that others may take it from. */
+static inline void mflow_note_queued(struct sk_buff *skb)
+{
+	if (mflow_is_split(skb))
+		__mflow_note_queued(skb);
+}
+
+/*
+ * Fences, probes and queued packets are counted one by one: GRO does not join
+ * them with others, and they do not overtake what it holds.
+ */
+static inline bool mflow_gro_alone(struct napi_struct *napi,
+				   struct sk_buff *skb)
+{
+	return mflow_is_on() && mflow_tag_get(skb) &&
+	       __mflow_gro_alone(napi, skb);
+}
 
 #endif /* _NET_MFLOW_H */

@@ -16,26 +16,20 @@ struct net_device;
 
 enum {
 	MFLOW_HZ		= HZ,
-	/* Bytes of headers that the flow key is made from. */
-	MFLOW_HEADER_BYTES	= 64,
 };
 
-/* Module parameters and debugfs files, in the order of the Rust table. */
-const char *mflow_param(unsigned int index);
+/* Module parameters by name, debugfs files by the number that they are given. */
+int mflow_param(const char *name, const char **value);
 int mflow_files_create(void);
 void mflow_files_remove(void);
 int mflow_file_add(const char *name, umode_t mode, unsigned int file);
 void mflow_complain(const char *text, unsigned int len);
 
-/* Memory of zeros, process context. */
-void *mflow_zalloc(size_t bytes);
-void mflow_free(void *memory);
-
-/* Configuration: the routing lock, then the module's own. Process context. */
+/* Locks: rtnl, then the module's own. Process context. */
+void mflow_rtnl_lock(void);
+void mflow_rtnl_unlock(void);
 void mflow_config_lock(void);
 void mflow_config_unlock(void);
-void mflow_config_lock_inner(void);
-void mflow_config_unlock_inner(void);
 void mflow_synchronize(void);
 void mflow_sleep_ms(unsigned int ms);
 void mflow_bh_disable(void);
@@ -54,12 +48,12 @@ void mflow_worker_flush(struct mflow_worker *worker);
 void mflow_deadline_start(unsigned int slot, unsigned int after_us);
 void mflow_deadlines_cancel(void);
 
-/* Devices, NAPIs. Under the routing lock. */
+/* Devices and NAPIs, under rtnl. */
 struct net_device *mflow_device_find(const char *name);
 void mflow_device_put(struct net_device *dev);
 void mflow_device_name(const struct net_device *dev, char *name);
 void mflow_device_set_port(struct net_device *dev, void *port);
-void mflow_device_walk_napis(struct net_device *dev, void *port);
+void mflow_device_walk_napis(struct net_device *dev, void *found);
 void *mflow_napi_source(struct napi_struct *napi);
 void mflow_napi_set_source(struct napi_struct *napi, void *source);
 void mflow_rescan(void);
@@ -89,7 +83,7 @@ int mflow_lane_poll(void *lane, int budget);
 void mflow_deadline_expired(unsigned int slot);
 ssize_t mflow_file_read(unsigned int file, char *text, size_t size);
 int mflow_file_write(unsigned int file, const char *text, size_t len);
-void mflow_napi_found(void *port, struct napi_struct *napi);
+void mflow_napi_found(void *found, struct napi_struct *napi);
 void mflow_device_gone(struct net_device *dev);
 void mflow_rescan_devices(void);
 void mflow_cpu_changed(unsigned int cpu, bool online);

@@ -168,7 +168,7 @@ bool __mflow_gro_alone(struct napi_struct *napi, struct sk_buff *skb)
 	if (mflow_kind(skb) == MFLOW_KIND_SPLIT)
 		return false;
 	napi_gro_flush(napi, false);
-	/* GRO would find it; a device behind drops a large packet without. */
+	/* GRO would set it; a device further on drops a large packet without it. */
 	if (skb->ip_summed == CHECKSUM_PARTIAL)
 		skb_set_transport_header(skb, skb_checksum_start_offset(skb));
 	return true;
@@ -178,8 +178,8 @@ bool __mflow_gro_alone(struct napi_struct *napi, struct sk_buff *skb)
  * mflow_receive_skb - run a packet to completion on this CPU
  * @skb: a packet for which mflow_is_direct() was true
  *
- * Return: NET_RX_SUCCESS, as of a queue that has room: what becomes of the
- * packet further up is not the sender's affair.
+ * Return: NET_RX_SUCCESS, as a queue that has room: the caller does not learn
+ * what becomes of the packet further up.
  */
 int mflow_receive_skb(struct sk_buff *skb)
 {
@@ -225,7 +225,10 @@ bool __mflow_merge(struct sock *sk, struct sk_buff *skb)
 	return false;
 }
 
-/* TCP takes the packet as it comes; what waits for it need not. */
+/*
+ * TCP takes this packet out of turn; tell the merger, so that nothing waits for
+ * it.
+ */
 static void mflow_pass(struct sk_buff *skb)
 {
 	const struct mflow_ops *ops = rcu_dereference_bh(mflow_ops);
@@ -235,7 +238,7 @@ static void mflow_pass(struct sk_buff *skb)
 	mflow_tag_clear(skb);
 }
 
-/* In other states a segment is no data, and TCP takes it as it comes. */
+/* In other states a segment carries no data, and TCP takes it at once. */
 #define MFLOW_TCP_STATES (TCPF_ESTABLISHED | TCPF_FIN_WAIT1 |		\
 			  TCPF_FIN_WAIT2 | TCPF_CLOSE_WAIT |		\
 			  TCPF_CLOSING | TCPF_LAST_ACK)
@@ -298,7 +301,7 @@ void mflow_napi_gro_flush(struct napi_struct *napi)
 }
 EXPORT_SYMBOL_GPL(mflow_napi_gro_flush);
 
-/* A run belongs to this CPU and to one socket: others do as ever. */
+/* A run belongs to this CPU and to one socket: TCP tells others at once. */
 bool __mflow_ready_later(struct sock *sk)
 {
 	if (this_cpu_read(mflow_cpu.run_sk) != sk)
@@ -308,8 +311,8 @@ bool __mflow_ready_later(struct sock *sk)
 }
 
 /*
- * Says what __mflow_ready_later() has kept back. The socket's lock has been held
- * since then, and no reader owns the socket: as where TCP would have said it.
+ * Tells the reader what __mflow_ready_later() has put off. The socket's lock has
+ * been held since then and no reader owns the socket, as where TCP tells it.
  */
 static void mflow_ready_now(struct sock *sk)
 {
@@ -324,14 +327,17 @@ static void mflow_ready_now(struct sock *sk)
 /* One segment of a run; the socket's lock is held, and no reader owns it. */
 static void mflow_tcp_segment(struct sock *sk, struct sk_buff *skb)
 {
-	/* Who is told of the stream's end has been told of its data. */
+	/* A reader learns of the data before it learns of the stream's end. */
 	if (tcp_flag_word(tcp_hdr(skb)) & (TCP_FLAG_FIN | TCP_FLAG_RST))
 		mflow_ready_now(sk);
 	this_cpu_write(mflow_cpu.run_sk, sk);
 	sk_backlog_rcv(sk, skb);
 }
 
-/* What tcp_v4_rcv() or tcp_v6_rcv() had before it; false: it is no longer there. */
+/*
+ * Restores the segment as tcp_v4_rcv() or tcp_v6_rcv() first saw it; false: its
+ * device or its route is gone.
+ */
 static bool mflow_tcp_restore(struct net *net, struct sk_buff *skb)
 {
 	const struct iphdr *iph = ip_hdr(skb);
@@ -361,7 +367,7 @@ static bool mflow_tcp_restore(struct net *net, struct sk_buff *skb)
  * The socket closed while the segment was parked, or has become a listener.
  * Another may have taken its place: a FIN behind the last acknowledgement is for
  * a time-wait socket. So the segment is looked up once more, and gets the answer
- * that it would have.
+ * that it would have got without a split.
  */
 static void mflow_tcp_again(struct sock *sk, struct sk_buff *skb)
 {
@@ -383,7 +389,7 @@ static void mflow_tcp_again(struct sock *sk, struct sk_buff *skb)
  */
 static void mflow_tcp_run(struct sock *sk, struct sk_buff_head *run)
 {
-	/* Of a run that this one is nested in; nothing in the stack does that. */
+	/* A run that this one is nested in. Nothing in the stack nests them. */
 	struct sock *outer_sk = this_cpu_read(mflow_cpu.run_sk);
 	bool outer_ready = this_cpu_read(mflow_cpu.run_ready);
 	enum skb_drop_reason reason;
@@ -395,7 +401,7 @@ static void mflow_tcp_run(struct sock *sk, struct sk_buff_head *run)
 	sk_incoming_cpu_update(sk);
 	bh_lock_sock_nested(sk);
 	while ((skb = __skb_dequeue(run))) {
-		/* A listener, too: it wants the route that is gone. */
+		/* A listener is among them: it needs the route that is gone. */
 		if (unlikely(!(1 << sk->sk_state & MFLOW_TCP_STATES))) {
 			__skb_queue_tail(&again, skb);
 			continue;

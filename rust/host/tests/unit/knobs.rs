@@ -6,7 +6,7 @@ use mflow_algo::algo::cpulist::CpuSet;
 use mflow_algo::algo::knobs::{
     DeviceCommand, DeviceName, Knob,
     KnobError::{self, Range, Syntax},
-    KnobSpec, Knobs, Limits, DEVICES_ALLOWED, KNOBS,
+    KnobSpec, Knobs, Limits, DEVICES_ALLOWED, DEVICE_NAME_SIZE, KNOBS,
 };
 use mflow_algo::algo::lane_set::MAX_LANES;
 use proptest::prelude::*;
@@ -30,7 +30,7 @@ fn set(knob: Knob, text: &str) -> Result<String, KnobError> {
 fn defaults() {
     let printed: Vec<_> = KNOBS
         .iter()
-        .map(|spec| format!("{}={}", spec.name, Knobs::default().get(spec.knob)))
+        .map(|spec| format!("{}={}", spec.name(), Knobs::default().get(spec.knob)))
         .collect();
     assert_eq!(
         printed.join(" "),
@@ -105,14 +105,75 @@ fn sentences_name_the_limits() {
         ]
     );
     assert!(DEVICES_ALLOWED.starts_with("devices: allowed "));
+    assert!(DEVICES_ALLOWED.ends_with(&format!("of 1 to {} bytes", DEVICE_NAME_SIZE - 1)));
 }
 
 #[test]
 fn each_knob_finds_its_own_description() {
     for spec in &KNOBS {
-        assert_eq!(spec.knob.spec().name, spec.name);
-        assert!(!spec.help.is_empty() && !spec.help.contains('\n'));
+        assert_eq!(spec.knob.spec().name(), spec.name());
     }
+}
+
+/// Returns a knob's row of the README's table: meaning, allowed values, default.
+fn readme_row(name: &str) -> [&'static str; 3] {
+    let start = format!("| `{name}` | ");
+    let readme = include_str!("../../../../README.md");
+    let row = readme.lines().find_map(|line| line.strip_prefix(&start));
+    let row = row.unwrap_or_else(|| panic!("README.md has no row for `{name}`"));
+    let cells: Vec<_> = row
+        .trim_end_matches('|')
+        .split(" | ")
+        .map(str::trim)
+        .collect();
+    cells
+        .try_into()
+        .unwrap_or_else(|cells| panic!("`{name}`: {cells:?}"))
+}
+
+/// Returns name and description of each module parameter, as declared in C.
+fn parameters() -> Vec<(&'static str, &'static str)> {
+    include_str!("../../../../c-shims/mflow_files.c")
+        .split("MODULE_PARM_DESC(")
+        .skip(1)
+        .map(|rest| {
+            let (name, rest) = rest.split_once(',').unwrap();
+            (name, rest.split('"').nth(1).unwrap())
+        })
+        .collect()
+}
+
+#[test]
+fn readme_and_module_parameters_agree_with_the_table() {
+    let specs = KNOBS.iter().map(|spec| {
+        let default = Knobs::DEFAULT.get(spec.knob).to_string();
+        let default = if default.is_empty() {
+            "none".into()
+        } else {
+            default
+        };
+        (spec.name(), spec.limits.to_string(), default)
+    });
+    let rows = specs.map(|(name, allowed, default)| {
+        let [meaning, row_allowed, row_default] = readme_row(name);
+        assert_eq!(
+            [row_allowed, row_default],
+            [allowed.as_str(), &default],
+            "{name}"
+        );
+        let meaning = meaning.replace('`', "");
+        (name, format!("{meaning}: {allowed} (default {default})"))
+    });
+    let devices = (
+        "devices",
+        "network devices whose flows are split, by commas".into(),
+    );
+    let expected: Vec<(_, String)> = rows.chain([devices]).collect();
+    let declared: Vec<_> = parameters()
+        .into_iter()
+        .map(|(name, text)| (name, text.into()))
+        .collect();
+    assert_eq!(declared, expected);
 }
 
 fn device(text: &[u8]) -> Result<String, KnobError> {
