@@ -5,7 +5,7 @@
 //! It receives packets as a driver's NAPI does (GRO and the whole stack up to the merge point run inside
 //! [`Lane::poll`]), and when it meets the end of a batch, all of the batch has been carried to its end: it is complete.
 
-use super::skb::SkBuff;
+use super::stack::skb::SkBuff;
 use super::{ffi, merge, pool};
 use crate::algo::collector::Collector;
 use crate::algo::counters::{Counter, Counters};

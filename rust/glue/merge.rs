@@ -2,7 +2,7 @@
 
 //! From the merge point to the socket.
 
-use super::skb::SkBuff;
+use super::stack::skb::SkBuff;
 use super::{ffi, pool, runtime};
 use crate::algo::collector::Run;
 use crate::algo::counters::Counter;

@@ -3,7 +3,7 @@
 //! The slots of all flows, while the module is loaded.
 
 use super::merge::KernelSink;
-use super::skb::SkBuff;
+use super::stack::skb::SkBuff;
 use super::{ffi, runtime};
 use crate::algo::slot_pool::SlotPool;
 use core::ptr;

@@ -7,7 +7,7 @@
 
 use super::lane::Lane;
 use super::port::Port;
-use super::skb::SkBuff;
+use super::stack::skb::SkBuff;
 use super::{ffi, merge, pool, runtime};
 use crate::algo::counters::{Counter, Counters};
 use crate::algo::cpulist::CpuSet;

@@ -2,15 +2,15 @@
 
 //! Where the stack calls us. Contract: `struct mflow_ops` in `include/net/mflow.h`.
 
-use super::lane::Lane;
-use super::port::Port;
 use super::skb::SkBuff;
-use super::source::Source;
-use super::{control, ffi, merge, pool};
 use crate::algo::counters::Counter;
 use crate::algo::dispatcher::Dispatched;
 use crate::algo::queue::Packet;
 use crate::algo::tag::{Tag, TagKind};
+use crate::glue::lane::Lane;
+use crate::glue::port::Port;
+use crate::glue::source::Source;
+use crate::glue::{control, ffi, merge, pool};
 use core::ffi::{c_uint, c_void};
 use core::ptr::NonNull;
 use kernel::prelude::*;

@@ -2,10 +2,10 @@
 
 //! A packet: an owned `struct sk_buff`.
 
-use super::ffi;
 use crate::algo::overlay_headers::{may_be_data, overlay_header_bytes, OVERLAY_HEADER_BYTES};
 use crate::algo::queue::Packet;
 use crate::algo::tag::Tag;
+use crate::glue::ffi;
 use core::ptr::NonNull;
 
 /// An owned packet. Dropping it frees it, with a reason that drop monitors show.
