@@ -5,6 +5,7 @@
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
 use anyhow::{bail, Context as _, Result};
 
@@ -69,6 +70,15 @@ pub fn at_least(have: &str, least: &str) -> bool {
     let numbers =
         |text: &str| -> Vec<u64> { text.split('.').map_while(|n| n.parse().ok()).collect() };
     numbers(have) >= numbers(least)
+}
+
+/// Returns what `make` returned when it first succeeded in this process.
+pub(crate) fn once<T: Clone>(made: &OnceLock<T>, make: impl FnOnce() -> Result<T>) -> Result<T> {
+    if let Some(made) = made.get() {
+        return Ok(made.clone());
+    }
+    let new = make()?;
+    Ok(made.get_or_init(|| new).clone())
 }
 
 /// Returns whether we run as root.

@@ -14,6 +14,7 @@ pub(crate) mod tree;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::OnceLock;
 
 use anyhow::{bail, Context as _, Result};
 use sha2::{Digest as _, Sha256};
@@ -116,11 +117,15 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the kernel of this flavor, built first if anything it is made of has changed.
+/// Returns the kernel of this flavor, built first if anything it is made of has changed since another process built it.
 pub fn ensure(flavor: Flavor) -> Result<Kernel> {
-    build(&Options {
-        flavor,
-        ..Options::default()
+    static BUILT: [OnceLock<Kernel>; 3] = [const { OnceLock::new() }; 3];
+    // CAST: the number of the variant.
+    tools::once(&BUILT[flavor as usize], || {
+        build(&Options {
+            flavor,
+            ..Options::default()
+        })
     })
 }
 

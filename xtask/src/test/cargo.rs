@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Runs `cargo test` and counts its cases.
+//! The layers that are `cargo test`: on the host as it is, under loom, and under Miri.
 
 use std::fs;
 use std::path::Path;
@@ -8,11 +8,67 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
-use super::{Failure, Outcome};
+use super::{Ctx, Failure, Outcome};
+use crate::paths;
+use crate::setup::rust;
 use crate::step::{Failed, Step};
+use crate::tools;
+
+/// Unit and property tests of every crate, on the host.
+pub(crate) fn unit(ctx: &Ctx) -> Result<Outcome> {
+    let mut command = rust::command("cargo")?;
+    command.args(["test", "--workspace"]).args(COMMON);
+    if ctx.full {
+        // Those marked as too long for every day.
+        command.args(["--", "--include-ignored"]);
+    }
+    run("unit", command)
+}
+
+/// The lock-free parts under loom, which tries every interleaving within bounds.
+pub(crate) fn loom(ctx: &Ctx) -> Result<Outcome> {
+    let mut command = rust::command("cargo")?;
+    command
+        .env("RUSTFLAGS", "--cfg loom")
+        // Other flags, other objects: in the same folder the two builds would throw each other's away.
+        .env("CARGO_TARGET_DIR", paths::project().join("target/loom"))
+        // How often a thread may be stopped against its will; most errors need two or fewer.
+        .env("LOOM_MAX_PREEMPTIONS", if ctx.full { "3" } else { "2" })
+        .args([
+            "test",
+            "--package",
+            "mflow-algo",
+            "--release",
+            "--test",
+            "loom",
+        ])
+        .args(COMMON);
+    run("loom", command)
+}
+
+/// The algorithms under Miri, an interpreter that reports undefined behaviour.
+pub(crate) fn miri(_ctx: &Ctx) -> Result<Outcome> {
+    if let Some(problem) = rust::miri_problem() {
+        let mut outcome = Outcome::default();
+        outcome.skip("miri", problem);
+        return Ok(outcome);
+    }
+    let mut command = tools::command("cargo");
+    command
+        .env("RUSTUP_TOOLCHAIN", "nightly")
+        // Another compiler, other objects. The tests choose sizes for Miri themselves: it is a thousand times slower.
+        .env("CARGO_TARGET_DIR", paths::project().join("target/miri"))
+        .args(["miri", "test", "--package", "mflow-algo"])
+        .args(COMMON);
+    run("miri", command)
+}
+
+/// What all of them are told.
+const COMMON: [&str; 2] = ["--locked", "--no-fail-fast"];
 
 /// Runs a `cargo test` command; a failed case counts as such, a failed build as one failure.
-pub(crate) fn run(layer: &str, mut command: Command) -> Result<Outcome> {
+fn run(layer: &str, mut command: Command) -> Result<Outcome> {
+    command.current_dir(paths::project());
     let result = Step::new(format!("{layer} tests"), format!("test-{layer}"))
         .hint(format!("cargo xtask test {layer}"))
         .run(&mut command);

@@ -1,26 +1,31 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The test layers, one file each; every layer can run alone.
+//! The test layers; every layer can run alone.
 
+mod budget;
 mod cargo;
 mod docs;
+mod draw;
 mod fuzz;
-mod loom;
-mod miri;
 mod mlx5;
 mod module;
 mod tidy;
-mod unit;
 mod vm;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Instant;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use anyhow::{bail, Result};
 
-use crate::setup::{self, Need};
+use self::budget::{Budget, SET_UP};
+use crate::kernel::{self, Flavor};
+use crate::paths;
+use crate::setup::{self, qemu, Need};
 use crate::step::Failed;
+use crate::tools;
+use crate::vm::guest_program;
 
 /// Options of `test`.
 #[derive(Debug, clap::Args)]
@@ -37,6 +42,9 @@ pub(crate) struct Options {
     /// Run the layers so many times, or until a case fails
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     repeat: u32,
+    /// What the draw among cases in guests that differ only in parameters depends on [default: the commit]
+    #[arg(long, value_name = "TEXT")]
+    seed: Option<String>,
     /// List the layers and what each proves
     #[arg(long)]
     list: bool,
@@ -49,6 +57,21 @@ pub(crate) struct Ctx {
     pub(crate) full: bool,
     /// What a case in a guest must have in its name to be run.
     pub(crate) case: Option<String>,
+    /// What the draw among these cases depends on.
+    pub(crate) seed: String,
+    guest_cases: OnceLock<draw::Cases>,
+}
+
+impl Ctx {
+    /// Returns the cases of each kind of guest.
+    fn guest_cases(&self) -> Result<draw::Cases> {
+        tools::once(&self.guest_cases, || draw::cases(self))
+    }
+
+    /// Whether layers are what their rows in the table of seconds are about.
+    fn is_default(&self) -> bool {
+        !self.full && self.case.is_none()
+    }
 }
 
 /// What came out of a layer.
@@ -77,8 +100,19 @@ struct Layer {
     name: &'static str,
     proves: &'static str,
     run: fn(&Ctx) -> Result<Outcome>,
+    /// The kernel it needs.
+    kernel: Option<Flavor>,
     /// Whether its cases run in guests.
     guests: bool,
+}
+
+/// How long a layer took.
+struct Seconds {
+    layer: &'static str,
+    cases: usize,
+    took: Duration,
+    /// How many times as slow as that of the table the machine was meanwhile.
+    slower: f64,
 }
 
 /// In the order they run: what fails fast comes first.
@@ -87,48 +121,56 @@ const LAYERS: &[Layer] = &[
         name: "tidy",
         proves: "formatting, lints, licences, patches, documents that mirror code",
         run: tidy::run,
+        kernel: None,
         guests: false,
     },
     Layer {
         name: "unit",
         proves: "the algorithms against trivial models, the host tools",
-        run: unit::run,
+        run: cargo::unit,
+        kernel: None,
         guests: false,
     },
     Layer {
         name: "loom",
         proves: "the shared queues under every interleaving of a few operations",
-        run: loom::run,
+        run: cargo::loom,
+        kernel: None,
         guests: false,
     },
     Layer {
         name: "miri",
         proves: "no undefined behaviour in the algorithms' unsafe parts",
-        run: miri::run,
+        run: cargo::miri,
+        kernel: None,
         guests: false,
     },
     Layer {
         name: "module",
         proves: "the module builds out of the kernel tree",
         run: module::run,
+        kernel: Some(Flavor::Vm),
         guests: false,
     },
     Layer {
         name: "vm",
         proves: "order and integrity on a real kernel with real devices, in a guest",
         run: vm::run,
+        kernel: Some(Flavor::Vm),
         guests: true,
     },
     Layer {
         name: "mlx5",
         proves: "the driver of ConnectX cards, on a model of one: its own life, and order and integrity with it",
         run: mlx5::run,
+        kernel: Some(Flavor::Vm),
         guests: true,
     },
     Layer {
         name: "vm-debug",
         proves: "no memory, lock, RCU or sleep error: a short list of cases on the checking kernel",
         run: vm::run_debug,
+        kernel: Some(Flavor::Debug),
         guests: true,
     },
 ];
@@ -202,15 +244,19 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
     let ctx = Ctx {
         full: options.full,
         case: options.case,
+        seed: options.seed.unwrap_or_else(commit),
+        guest_cases: OnceLock::new(),
     };
+    let budget = Budget::read()?;
     let wanted = |layer: &Layer| {
         let named = options.layers.iter().any(|name| name == layer.name);
         (named || options.layers.is_empty()) && (layer.guests || ctx.case.is_none())
     };
     let layers: Vec<&Layer> = LAYERS.iter().filter(|layer| wanted(layer)).collect();
     let mut total = Outcome::default();
+    let mut table = Vec::new();
     for _ in 0..options.repeat {
-        run_layers(&layers, &ctx, &mut total);
+        run_layers(&layers, &ctx, &mut total, &mut table);
         if !total.failed.is_empty() {
             break;
         }
@@ -223,6 +269,7 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
     for (name, reason) in &total.skipped {
         println!("\nskipped {name}: {reason}");
     }
+    print_table(&table, &budget, &ctx, &mut total)?;
     total.failed.iter().for_each(Failure::print);
     println!("\n{}", summary(&total));
     Ok(if total.failed.is_empty() {
@@ -232,23 +279,99 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
     })
 }
 
-fn run_layers(layers: &[&Layer], ctx: &Ctx, total: &mut Outcome) {
-    for layer in layers {
+/// Runs the layers, and what is built for them before the first that needs it.
+fn run_layers(layers: &[&Layer], ctx: &Ctx, total: &mut Outcome, table: &mut Vec<Seconds>) {
+    let mut slower_before = budget::slower();
+    let mut timed = |name, run: &dyn Fn() -> Result<Outcome>| {
         let start = Instant::now();
-        println!("layer {}: {}", layer.name, layer.proves);
-        let outcome = (layer.run)(ctx).unwrap_or_else(|error| {
+        let outcome = run().unwrap_or_else(|error| {
             let mut outcome = Outcome::default();
-            outcome.failed.push(Failure::of(layer.name, &error));
+            outcome.failed.push(Failure::of(name, &error));
             outcome
         });
+        let took = start.elapsed();
+        let cases = outcome.passed + outcome.failed.len();
         println!(
-            "layer {}: {}, {:.1} s",
-            layer.name,
+            "layer {name}: {}, {:.1} s, {:.1} s a case",
             summary(&outcome),
-            start.elapsed().as_secs_f64()
+            took.as_secs_f64(),
+            // CAST: some hundred cases.
+            took.as_secs_f64() / cases.max(1) as f64
         );
+        let slower_after = budget::slower();
+        table.push(Seconds {
+            layer: name,
+            cases,
+            took,
+            slower: slower_before.max(slower_after),
+        });
+        slower_before = slower_after;
+        let good = outcome.failed.is_empty();
         total.add(outcome);
+        good
+    };
+    let mut ready = None;
+    for layer in layers {
+        // As late as possible: what fails fast comes first.
+        if layer.kernel.is_some()
+            && !*ready.get_or_insert_with(|| timed(SET_UP, &|| set_up(layers)))
+        {
+            println!("layer {}: not run, as the set-up failed", layer.name);
+            continue;
+        }
+        println!("layer {}: {}", layer.name, layer.proves);
+        timed(layer.name, &|| (layer.run)(ctx));
     }
+}
+
+/// Builds, in one go and once, what layers share.
+fn set_up(layers: &[&Layer]) -> Result<Outcome> {
+    if layers.iter().any(|layer| layer.guests) {
+        guest_program()?;
+        // Without one, the cases with a ConnectX are skipped, and say so.
+        qemu::obtain(&qemu::VFIO_USER)?;
+    }
+    for flavor in [Flavor::Vm, Flavor::Debug] {
+        if layers.iter().any(|layer| layer.kernel == Some(flavor)) {
+            kernel::ensure(flavor)?;
+        }
+    }
+    Ok(Outcome::default())
+}
+
+/// Prints how long each layer took and may take; one that took too long has failed.
+fn print_table(table: &[Seconds], budget: &Budget, ctx: &Ctx, total: &mut Outcome) -> Result<()> {
+    println!("\nlayer      cases  seconds  a case    row  allowed");
+    for Seconds {
+        layer,
+        cases,
+        took,
+        slower,
+    } in table
+    {
+        let (row, seconds) = (budget.row(layer)?, took.as_secs_f64());
+        println!(
+            "{layer:<10} {cases:>5} {seconds:>8.0} {:>7.1} {:>6} {:>8.0}",
+            // CAST: some hundred cases.
+            seconds / (*cases).max(1) as f64,
+            row.cold_s,
+            row.allowed(*slower).as_secs_f64()
+        );
+        if let (true, Err(error)) = (ctx.is_default(), row.check(layer, *took, *slower)) {
+            let name = format!("{layer}: seconds");
+            total.failed.push(Failure::of(&name, &error));
+        }
+    }
+    Ok(())
+}
+
+/// Returns the commit that is tested.
+fn commit() -> String {
+    let mut git = tools::command("git");
+    git.current_dir(paths::project())
+        .args(["rev-parse", "--short=12", "HEAD"]);
+    // An unpacked archive has none: there, each run is the same.
+    tools::output(&mut git).map_or_else(|_| "0".to_owned(), |text| text.trim().to_owned())
 }
 
 fn summary(outcome: &Outcome) -> String {

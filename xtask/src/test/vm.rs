@@ -11,12 +11,11 @@ use std::process;
 use std::time::Duration;
 
 use anyhow::{bail, ensure, Context as _, Result};
-use mflow_protocol::guest::{CaseResult, ListedCase, Message, Order, CHANNELS};
+use mflow_protocol::guest::{CaseResult, Message, Order, CHANNELS};
 
+use super::draw::{self, GuestKind};
 use super::{Ctx, Failure, Outcome};
-use crate::kernel::Flavor;
-use crate::tools;
-use crate::vm::{self, Event, Excerpt, Hardware, Machine, Nic, Terminal, Threads, Trouble, Vm};
+use crate::vm::{self, Event, Excerpt, Hardware, Machine, Terminal, Threads, Trouble, Vm};
 
 /// A guest that dies more often than this is not worth more of anybody's time.
 const MOST_DEATHS: usize = 8;
@@ -24,56 +23,38 @@ const MOST_DEATHS: usize = 8;
 /// Nor is one in which more cases than this fail while one of its CPUs is away.
 const MOST_AGAIN: usize = 3;
 
+/// How long a case may take.
+pub(super) const PATIENCE: Duration = Duration::from_secs(300);
+
+/// The same for `--full`: the longest case alone, 50,000 datagrams of 64 KB, may take a quarter of an hour on a busy host.
+const PATIENCE_FULL: Duration = Duration::from_secs(1_800);
+
 /// Bytes of TCP streams that a full run compares at least.
 const FULL_STREAM_BYTES: u64 = 10_000_000_000;
 
 /// Runs the layer on the plain kernel.
 pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
-    let mode = ctx.full.then_some("--full");
-    // The longest case alone, 50,000 datagrams of 64 KB, may take a quarter of an hour on a busy host.
-    let patience = if ctx.full { 1_800 } else { 180 };
-    Layer {
-        name: "vm",
-        flavor: Flavor::Vm,
-        nic: Nic::Virtio,
-        program: "cases",
-        options: mode.into_iter().collect(),
-        takes: |_, _| true,
-        channels: None,
-        patience: Duration::from_secs(patience),
-        stream_bytes: if ctx.full { FULL_STREAM_BYTES } else { 0 },
+    let stream_bytes = if ctx.full { FULL_STREAM_BYTES } else { 0 };
+    GuestCases {
+        stream_bytes,
+        ..GuestCases::of(ctx, &draw::GUESTS[0])?
     }
     .run(ctx)
 }
 
 /// Runs the short list on the checking kernel.
 pub(crate) fn run_debug(ctx: &Ctx) -> Result<Outcome> {
-    Layer {
-        name: "vm-debug",
-        flavor: Flavor::Debug,
-        nic: Nic::Virtio,
-        program: "cases",
-        options: vec!["--short"],
-        takes: |_, _| true,
-        channels: None,
-        patience: Duration::from_secs(300),
-        stream_bytes: 0,
-    }
-    .run(ctx)
+    GuestCases::of(ctx, &draw::GUESTS[1])?.run(ctx)
 }
 
 /// Cases that run in guests of one kind.
-pub(super) struct Layer {
-    pub(super) name: &'static str,
-    pub(super) flavor: Flavor,
-    pub(super) nic: Nic,
+pub(super) struct GuestCases {
+    pub(super) guest: GuestKind,
     /// The part of the guest program that has the cases.
     pub(super) program: &'static str,
     pub(super) options: Vec<&'static str>,
-    /// Which of its cases are for this kind of guest, by place in the list and name.
-    pub(super) takes: fn(usize, &str) -> bool,
-    /// How many channels the NICs have, if not as many as they would.
-    pub(super) channels: Option<u16>,
+    /// Those of its cases that are to be run.
+    pub(super) takes: BTreeSet<String>,
     /// How long a case may take.
     pub(super) patience: Duration,
     /// How many bytes of TCP streams all cases together have to compare.
@@ -81,7 +62,7 @@ pub(super) struct Layer {
 }
 
 /// How a boot ended.
-enum End {
+enum BootEnd {
     /// The guest ran all it was told to.
     Done,
     /// The guest died or was stopped, in this case if in any.
@@ -92,15 +73,16 @@ enum End {
 }
 
 /// What there is to do, and what has come out so far.
-struct Progress {
+#[derive(Default)]
+struct CaseResults {
     cases: BTreeSet<String>,
-    /// Cases that are not for this kind of guest.
+    /// Cases that are not to be run.
     left_out: Vec<String>,
     /// Cases for a guest with as many threads as CPUs, which really run at the same time.
     parallel: BTreeSet<String>,
     /// Cases for a guest with one thread, because of what they do to the kernel's code.
     one_thread: BTreeSet<String>,
-    results: BTreeMap<String, Result<(), Failure>>,
+    of_case: BTreeMap<String, Result<(), Failure>>,
     /// Bytes of TCP streams that were compared, over all cases.
     stream_bytes: u64,
     boots: usize,
@@ -109,52 +91,68 @@ struct Progress {
     again: usize,
 }
 
-impl Layer {
+impl GuestCases {
+    /// Returns our cases for this kind of guest.
+    pub(super) fn of(ctx: &Ctx, guest: &GuestKind) -> Result<Self> {
+        Ok(Self {
+            guest: *guest,
+            program: "cases",
+            options: guest.options(ctx.full),
+            takes: ctx
+                .guest_cases()?
+                .get(guest.name)
+                .cloned()
+                .unwrap_or_default(),
+            patience: if ctx.full { PATIENCE_FULL } else { PATIENCE },
+            stream_bytes: 0,
+        })
+    }
+
     pub(super) fn run(&self, ctx: &Ctx) -> Result<Outcome> {
         let hardware = Hardware {
-            nic: self.nic,
+            nic: self.guest.nic,
             ..Hardware::default()
         };
-        let mut machine = vm::machine(self.flavor, &hardware)?;
-        let mut progress = self.list(ctx.case.as_deref())?;
+        let mut machine = vm::machine(self.guest.flavor, &hardware)?;
+        let mut results = self.list(ctx.case.as_deref())?;
         // What has come out so far counts, whatever happens next.
-        let broken = self.run_all(&mut machine, &mut progress).err();
-        if progress.stream_bytes > 0 {
+        let broken = self.run_all(&mut machine, &mut results).err();
+        if results.stream_bytes > 0 {
             println!(
                 "  {:.2} GB of TCP streams were compared byte by byte",
-                progress.stream_bytes as f64 / 1e9
+                results.stream_bytes as f64 / 1e9
             );
         }
         let mut outcome = Outcome::default();
-        if progress.again > MOST_AGAIN {
+        if results.again > MOST_AGAIN {
             outcome.failed.push(Failure {
-                name: format!("{}: cases that were run once more", self.name),
+                name: format!("{}: cases that were run once more", self.guest.name),
                 detail: format!(
                     "{} failed while a CPU of the guest was away, and {MOST_AGAIN} may: the host is too busy, or something keeps \
                      CPUs",
-                    progress.again
+                    results.again
                 ),
                 log: None,
             });
         }
-        if ctx.case.is_none() && progress.stream_bytes < self.stream_bytes {
+        if ctx.case.is_none() && results.stream_bytes < self.stream_bytes {
             outcome.failed.push(Failure {
-                name: format!("{}: bytes of TCP streams", self.name),
+                name: format!("{}: bytes of TCP streams", self.guest.name),
                 detail: format!(
                     "{} were compared, and it shall be {} at least",
-                    progress.stream_bytes, self.stream_bytes
+                    results.stream_bytes, self.stream_bytes
                 ),
                 log: None,
             });
         }
         let mut not_run = 0;
-        for case in progress.cases {
-            match progress.results.remove(&case) {
+        for case in results.cases {
+            match results.of_case.remove(&case) {
                 Some(Ok(())) => outcome.pass(),
                 Some(Err(failure)) => outcome.failed.push(failure),
                 None if broken.is_some() => not_run += 1,
                 None => outcome.failed.push(Failure {
-                    name: format!("{}: {case}", self.name),
+                    name: format!("{}: {case}", self.guest.name),
                     detail: format!("not run: the guest had died {MOST_DEATHS} times"),
                     log: None,
                 }),
@@ -162,7 +160,7 @@ impl Layer {
         }
         if let Some(error) = broken {
             outcome.failed.push(Failure {
-                name: format!("{}: all that was left", self.name),
+                name: format!("{}: all that was left", self.guest.name),
                 detail: format!("{error:#}\n{not_run} cases were not run"),
                 log: None,
             });
@@ -171,14 +169,14 @@ impl Layer {
     }
 
     /// Boots guests until every case has its result, or too many have died.
-    fn run_all(&self, machine: &mut Machine, progress: &mut Progress) -> Result<()> {
+    fn run_all(&self, machine: &mut Machine, results: &mut CaseResults) -> Result<()> {
         for threads in [Threads::Many, Threads::One] {
             machine.threads = threads;
-            while !progress.todo(threads).is_empty() && progress.deaths < MOST_DEATHS {
-                let end = self.boot(machine, progress)?;
-                let done = matches!(end, End::Done);
-                self.digest(end, progress)?;
-                let left = progress.todo(threads);
+            while !results.todo(threads).is_empty() && results.deaths < MOST_DEATHS {
+                let end = self.boot(machine, results)?;
+                let done = matches!(end, BootEnd::Done);
+                self.digest(end, results)?;
+                let left = results.todo(threads);
                 ensure!(
                     !done || left.is_empty(),
                     "the guest said nothing about {left:?}"
@@ -188,52 +186,31 @@ impl Layer {
         Ok(())
     }
 
-    /// Asks the guest program, which runs on the host too, for its cases.
-    fn list(&self, wanted: Option<&str>) -> Result<Progress> {
-        let program = vm::build_guest()?;
-        let mut command = tools::command(&program.to_string_lossy());
-        command.args([self.program, "--list"]).args(&self.options);
-        let mut progress = Progress {
-            cases: BTreeSet::new(),
-            left_out: Vec::new(),
-            parallel: BTreeSet::new(),
-            one_thread: BTreeSet::new(),
-            results: BTreeMap::new(),
-            stream_bytes: 0,
-            boots: 0,
-            deaths: 0,
-            again: 0,
-        };
-        for (place, line) in tools::output(&mut command)?.lines().enumerate() {
-            let ListedCase {
-                name, patches_code, ..
-            } = serde_json::from_str(line)
-                .with_context(|| format!("the guest program lists {line:?}"))?;
-            let chosen = wanted.is_none_or(|text| name.contains(text));
-            if !(chosen && (self.takes)(place, &name)) {
-                progress.left_out.push(name);
+    /// Asks the guest program for its cases.
+    fn list(&self, wanted: Option<&str>) -> Result<CaseResults> {
+        let mut results = CaseResults::default();
+        for case in draw::listed(self.program, &self.options)? {
+            let name = case.name;
+            if !self.takes.contains(&name) || !wanted.is_none_or(|text| name.contains(text)) {
+                results.left_out.push(name);
                 continue;
             }
-            progress.cases.insert(name.clone());
-            if patches_code {
-                progress.one_thread.insert(name);
+            results.cases.insert(name.clone());
+            if case.patches_code {
+                results.one_thread.insert(name);
             } else {
-                progress.parallel.insert(name);
+                results.parallel.insert(name);
             }
         }
-        ensure!(
-            wanted.is_some() || !progress.cases.is_empty(),
-            "the guest program lists no case"
-        );
-        Ok(progress)
+        Ok(results)
     }
 
     /// Makes of a boot's end what it means for the cases.
-    fn digest(&self, end: End, progress: &mut Progress) -> Result<()> {
-        let End::Died { case, trouble } = end else {
+    fn digest(&self, end: BootEnd, results: &mut CaseResults) -> Result<()> {
+        let BootEnd::Died { case, trouble } = end else {
             return Ok(());
         };
-        progress.deaths += 1;
+        results.deaths += 1;
         let stale = trouble.is_stale_code();
         if stale {
             println!("  again   QEMU ran code that the kernel had replaced");
@@ -244,16 +221,16 @@ impl Layer {
             return Ok(());
         }
         match case {
-            Some(case) if stale && progress.parallel.remove(&case) => {
-                progress.results.remove(&case);
-                progress.one_thread.insert(case);
+            Some(case) if stale && results.parallel.remove(&case) => {
+                results.of_case.remove(&case);
+                results.one_thread.insert(case);
             }
             // Nothing of ours had begun; the next boot may be luckier.
             None if stale => {}
             Some(case) => {
                 println!("  FAILED  {case}: {}", trouble.what);
                 let failure = self.failure(&case, trouble.to_string(), &trouble.log);
-                progress.finish(case, Err(failure));
+                results.finish(case, Err(failure));
             }
             None => bail!("the guest died outside of any case\n{trouble}"),
         }
@@ -261,15 +238,15 @@ impl Layer {
     }
 
     /// Runs what is to be done on this machine in one boot.
-    fn boot(&self, machine: &Machine, progress: &mut Progress) -> Result<End> {
-        progress.boots += 1;
+    fn boot(&self, machine: &Machine, results: &mut CaseResults) -> Result<BootEnd> {
+        results.boots += 1;
         // Two runs at once must not share logs.
-        let name = format!("{}-{}-{}", self.name, process::id(), progress.boots);
-        let todo = progress.todo(machine.threads);
-        let skip: Vec<&str> = progress
+        let name = format!("{}-{}-{}", self.guest.name, process::id(), results.boots);
+        let todo = results.todo(machine.threads);
+        let skip: Vec<&str> = results
             .cases
             .difference(todo)
-            .chain(&progress.left_out)
+            .chain(&results.left_out)
             .map(String::as_str)
             .collect();
         let mut argv = vec!["mflow-guest".to_owned(), self.program.to_owned()];
@@ -281,6 +258,7 @@ impl Layer {
             argv,
             interactive: false,
             env: self
+                .guest
                 .channels
                 .map(|count| (CHANNELS.to_owned(), count.to_string()))
                 .into_iter()
@@ -297,17 +275,17 @@ impl Layer {
                     Message::Result(result) => {
                         println!("  {}", line(&result));
                         let measured = result.measured.as_ref();
-                        progress.stream_bytes +=
+                        results.stream_bytes +=
                             measured.map_or(0, |measured| measured.stream_bytes);
                         let result_of_case = match result.error {
                             None => Ok(()),
                             Some(error) => Err(self.failure(&result.case, error, vm.kernel_log())),
                         };
                         failed |= result_of_case.is_err();
-                        progress.finish(result.case, result_of_case);
+                        results.finish(result.case, result_of_case);
                     }
                     Message::Again(again) => {
-                        progress.again += 1;
+                        results.again += 1;
                         println!(
                             "  again   {}: a CPU was away for {} ms, and then: {}",
                             again.case, again.away_ms, again.error
@@ -333,13 +311,13 @@ impl Layer {
                 // What was said before has been read by now, so this is the case it happened in.
                 Event::Complained => culprit = culprit.or_else(|| current.clone()),
                 Event::Exit(code @ (0 | 1)) if current.is_some() => {
-                    let good = self.ask_cards(&mut vm, progress)?;
+                    let good = self.ask_cards(&mut vm, results)?;
                     if code == 1 && !failed {
-                        self.complain_afterwards(&vm, progress);
-                    } else if code == 0 && good && progress.todo(machine.threads).is_empty() {
+                        self.complain_afterwards(&vm, results);
+                    } else if code == 0 && good && results.todo(machine.threads).is_empty() {
                         vm.forget_logs();
                     }
-                    return Ok(End::Done);
+                    return Ok(BootEnd::Done);
                 }
                 Event::Exit(code) if current.is_some() => {
                     let trouble = Trouble {
@@ -348,7 +326,7 @@ impl Layer {
                         log: vm.terminal_log().to_owned(),
                     };
                     let case = culprit.or(current);
-                    return Ok(End::Died { case, trouble });
+                    return Ok(BootEnd::Died { case, trouble });
                 }
                 Event::Exit(code) => bail!(
                     "the guest program ended with {code}; see {}",
@@ -356,14 +334,14 @@ impl Layer {
                 ),
                 Event::Trouble(trouble) => {
                     let case = culprit.or(current);
-                    return Ok(End::Died { case, trouble });
+                    return Ok(BootEnd::Died { case, trouble });
                 }
             }
         }
     }
 
     /// All cases went well, and then something did not: the module could not be unloaded, say.
-    fn complain_afterwards(&self, vm: &Vm, progress: &mut Progress) {
+    fn complain_afterwards(&self, vm: &Vm, results: &mut CaseResults) {
         let case = "what comes after the cases".to_owned();
         let detail = "the guest program failed when all cases had passed".to_owned();
         println!(
@@ -371,12 +349,12 @@ impl Layer {
             vm.terminal_log().display()
         );
         let failure = self.failure(&case, detail, vm.terminal_log());
-        progress.cases.insert(case.clone());
-        progress.results.insert(case, Err(failure));
+        results.cases.insert(case.clone());
+        results.of_case.insert(case, Err(failure));
     }
 
     /// Has the cards of a guest that has ended say how it was, if it had any; returns whether they are content.
-    fn ask_cards(&self, vm: &mut Vm, progress: &mut Progress) -> Result<bool> {
+    fn ask_cards(&self, vm: &mut Vm, results: &mut CaseResults) -> Result<bool> {
         let Some(cards) = vm.cards() else {
             return Ok(true);
         };
@@ -403,24 +381,24 @@ impl Layer {
             Err(self.failure(&case, detail, cards.log()))
         };
         let good = result.is_ok();
-        progress.cases.insert(case.clone());
+        results.cases.insert(case.clone());
         // One bad boot is enough.
-        if !matches!(progress.results.get(&case), Some(Err(_))) {
-            progress.results.insert(case, result);
+        if !matches!(results.of_case.get(&case), Some(Err(_))) {
+            results.of_case.insert(case, result);
         }
         Ok(good)
     }
 
     fn failure(&self, case: &str, detail: String, log: &Path) -> Failure {
         Failure {
-            name: format!("{}: {case}", self.name),
+            name: format!("{}: {case}", self.guest.name),
             detail,
             log: Some(log.to_path_buf()),
         }
     }
 }
 
-impl Progress {
+impl CaseResults {
     fn todo(&self, threads: Threads) -> &BTreeSet<String> {
         match threads {
             Threads::One => &self.one_thread,
@@ -431,7 +409,7 @@ impl Progress {
     fn finish(&mut self, case: String, result: Result<(), Failure>) {
         self.parallel.remove(&case);
         self.one_thread.remove(&case);
-        self.results.insert(case, result);
+        self.of_case.insert(case, result);
     }
 }
 

@@ -14,7 +14,7 @@ use mflow_protocol::guest::{Order, ORDER_FILE};
 use walkdir::WalkDir;
 
 use super::cpio::Archive;
-use super::{guest, programs};
+use super::programs;
 
 /// Folders that are links in the guest, whatever they are on the host.
 const MERGED: &[&str] = &["bin", "sbin", "lib", "lib64"];
@@ -59,7 +59,7 @@ pub(crate) fn write(
     for (path, content) in FILES {
         archive.file(Path::new(path), 0o644, content.as_bytes())?;
     }
-    let program = guest::build()?;
+    let program = programs::guest_program()?;
     let init = Path::new("/usr/bin/mflow-guest");
     archive.file(init, 0o755, &read(&program)?)?;
     archive.symlink(Path::new("/init"), init)?;

@@ -7,6 +7,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{channel, Receiver};
+use std::sync::OnceLock;
 use std::thread;
 use std::time::Duration;
 
@@ -48,18 +49,21 @@ pub(crate) struct Summary(pub(crate) String);
 
 /// Returns the program, built first if it has to be, with the layouts of the kernel that is under test.
 fn build() -> Result<PathBuf> {
-    let header = kernel::work_tree()?.join(HEADER);
-    // A folder of its own: the layouts may differ from those of every other build.
-    let target_dir = paths::project().join("target/mlx5");
-    Step::new("build the ConnectX model", "mlx5-model-build").run(
-        rust::command("cargo")?
-            .current_dir(paths::project())
-            .args(["build", "--release", "--locked", "--package", "mlx5-model"])
-            .arg("--target-dir")
-            .arg(&target_dir)
-            .env("MLX5_IFC_H", header),
-    )?;
-    Ok(target_dir.join("release/mlx5-model"))
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    tools::once(&BUILT, || {
+        let header = kernel::work_tree()?.join(HEADER);
+        // A folder of its own: the layouts may differ from those of every other build.
+        let target_dir = paths::project().join("target/mlx5");
+        Step::new("build the ConnectX model", "mlx5-model-build").run(
+            rust::command("cargo")?
+                .current_dir(paths::project())
+                .args(["build", "--release", "--locked", "--package", "mlx5-model"])
+                .arg("--target-dir")
+                .arg(&target_dir)
+                .env("MLX5_IFC_H", header),
+        )?;
+        Ok(target_dir.join("release/mlx5-model"))
+    })
 }
 
 /// Returns the table of layouts that the header of the kernel under test says, and the one that is kept for builds without.

@@ -3,7 +3,6 @@
 //! The virtual machine: a kernel of ours, an initramfs made on the spot, two NICs on one wire.
 
 mod cpio;
-mod guest;
 mod initramfs;
 mod instruments;
 mod machine;
@@ -22,12 +21,12 @@ use std::time::Duration;
 use anyhow::{bail, Result};
 use mflow_protocol::guest::Order;
 
-pub(crate) use self::guest::build as build_guest;
 pub use self::instruments::Instruments;
 pub use self::machine::{Accel, Event, Machine, Terminal, Vm};
 pub(crate) use self::machine::{Nics, Threads};
 pub use self::mlx5::Server;
 pub(crate) use self::mlx5::{layouts, Cards};
+pub(crate) use self::programs::guest_program;
 pub(crate) use self::trouble::Excerpt;
 pub use self::trouble::Trouble;
 

@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Programs of the host that go into the guest, with the shared libraries they need.
+//! Programs that go into the guest: our own, and the host's with the shared libraries they need.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use anyhow::{bail, Result};
 
+use crate::paths;
+use crate::setup::rust;
+use crate::step::Step;
 use crate::tools;
+
+const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// What the guest program runs.
 const NEEDED: &[&str] = &[
@@ -23,6 +29,28 @@ const WELCOME: &[&str] = &[
     "rm", "sed", "seq", "sh", "sleep", "sort", "ss", "strace", "stty", "sync", "sysctl", "tail",
     "tee", "timeout", "top", "tr", "true", "umount", "uname", "uniq", "vi", "watch", "wc", "xargs",
 ];
+
+/// Returns the guest program, built first if it has to be; static, so that it runs as the first process of an otherwise
+/// empty system, and on the host as well.
+pub(crate) fn guest_program() -> Result<PathBuf> {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    tools::once(&BUILT, || {
+        // A folder of its own: the flags differ from those of every other build.
+        let target_dir = paths::project().join("target/guest");
+        Step::new("build the guest program", "guest-build").run(
+            rust::command("cargo")?
+                .current_dir(paths::project())
+                .args(["build", "--release", "--locked", "--package", "mflow-guest"])
+                .args(["--target", TARGET, "--target-dir"])
+                .arg(&target_dir)
+                .env(
+                    "RUSTFLAGS",
+                    "-C target-feature=+crt-static -C strip=symbols",
+                ),
+        )?;
+        Ok(target_dir.join(TARGET).join("release/mflow-guest"))
+    })
+}
 
 /// Returns every program and library, as paths of the host.
 pub(crate) fn files(more: &[&str]) -> Result<BTreeSet<PathBuf>> {

@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Which cases run in which guests.
+//!
+//! Each case runs where it can fail differently. Of those that differ only in parameters (their own, UDP or TCP, the guest's
+//! NIC and channels), the default run draws so many that every two values of two parameters meet in one of them. The draw
+//! depends on a seed, which is the commit, so that other combinations run with other commits, and a run can be repeated.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{ensure, Context as _, Result};
+use mflow_protocol::guest::ListedCase;
+
+use super::Ctx;
+use crate::kernel::source::short_hash;
+use crate::kernel::Flavor;
+use crate::setup::qemu;
+use crate::tools;
+use crate::vm::{self, Nic};
+
+/// A kind of guest that the cases run in.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct GuestKind {
+    pub(super) name: &'static str,
+    pub(super) flavor: Flavor,
+    pub(super) nic: Nic,
+    /// How many channels the NICs have, if not as many as they come with.
+    pub(super) channels: Option<u16>,
+}
+
+/// The guests of the layers `vm`, `vm-debug` and `mlx5`.
+pub(super) const GUESTS: [GuestKind; 6] = [
+    guest("vm", Flavor::Vm, Nic::Virtio, None),
+    guest("vm-debug", Flavor::Debug, Nic::Virtio, None),
+    guest("mlx5-1", Flavor::Vm, Nic::Mlx5, Some(1)),
+    guest("mlx5-4", Flavor::Vm, Nic::Mlx5, Some(4)),
+    guest("mlx5-striding-1", Flavor::Vm, Nic::Mlx5Striding, Some(1)),
+    guest("mlx5-striding-4", Flavor::Vm, Nic::Mlx5Striding, Some(4)),
+];
+
+/// Returns a kind of guest.
+pub(super) const fn guest(
+    name: &'static str,
+    flavor: Flavor,
+    nic: Nic,
+    channels: Option<u16>,
+) -> GuestKind {
+    GuestKind {
+        name,
+        flavor,
+        nic,
+        channels,
+    }
+}
+
+/// What orders a flow, in its plainest form, and what a ConnectX does with its channels: in every guest that has it.
+const CORE: &[&str] = &[
+    "main",
+    "lanes/4",
+    "batch/1",
+    "flows/3/one-socket",
+    "tcp/main",
+    "connectx/channels",
+    "connectx/probe",
+];
+
+/// Cases of one idea each, with or without `tcp/` in front, whose names go on with the values of its parameters.
+const PARAMETRIC: &[&str] = &[
+    "batch", "capture", "family", "flows", "lanes", "scaling", "size",
+];
+
+/// The guests with a ConnectX that boot once more, with one thread.
+const ONE_THREAD: [&str; 2] = ["mlx5-1", "mlx5-striding-4"];
+
+/// What these show is the same with any card, with or without `tcp/` in front.
+const ANY_CARD: &[&str] = &[
+    "control/",
+    "knobs/",
+    "capture/host-vxlan0",
+    "capture/host-br0",
+    "capture/host-veth0",
+    "capture/container",
+    "devices/",
+    "teardown/vxlan",
+    "teardown/bridge",
+    "teardown/veth",
+    "teardown/container",
+    "teardown/socket",
+    "reader/",
+    "readers/",
+    "request/",
+    "programs/",
+    "half-close/",
+    "reset",
+    "close",
+    "disconnect",
+    "listener",
+];
+
+/// The cases of each kind of guest, by its name.
+pub(super) type Cases = BTreeMap<&'static str, BTreeSet<String>>;
+
+impl GuestKind {
+    /// Returns the options of `mflow-guest cases` that list, and scale, what is for this guest.
+    pub(super) fn options(self, full: bool) -> Vec<&'static str> {
+        match (self.flavor, self.nic.is_connectx(), full) {
+            (Flavor::Debug, ..) => vec!["--short"],
+            (_, true, true) => vec!["--full", "--connectx"],
+            (_, true, false) => vec!["--brief", "--connectx"],
+            (_, false, true) => vec!["--full"],
+            (_, false, false) => Vec::new(),
+        }
+    }
+
+    /// Tells whether a case says something in this guest.
+    ///
+    /// How long the module waits for a CPU that is held has nothing to do with a card. A case that takes a guest with one
+    /// thread costs one more boot: two of the four kinds of cards have both kinds of queues and both numbers of channels.
+    fn suits(self, case: &ListedCase, full: bool) -> bool {
+        let idea = without_transport(&case.name).0;
+        let one_more_boot = case.patches_code && !full && !ONE_THREAD.contains(&self.name);
+        let of_any_card = idea == "deadline/lane-held"
+            || (!full && ANY_CARD.iter().any(|group| idea.starts_with(group)));
+        !(self.nic.is_connectx() && (of_any_card || one_more_boot))
+    }
+
+    /// Returns what a case shows in this guest that some run has to show.
+    fn shows(self, case: &str) -> Vec<String> {
+        let (idea, transport) = without_transport(case);
+        let mut parts = idea.split('/');
+        let group = parts.next().unwrap_or_default();
+        let on_card = self.nic.is_connectx();
+        let mut values = Vec::new();
+        let mut shows = Vec::new();
+        if CORE.contains(&case) {
+            shows.push(format!("{case} in {}", self.name));
+        }
+        if PARAMETRIC.contains(&group) {
+            shows.push(case.to_owned());
+            values.push(transport.to_owned());
+            values.extend(
+                parts
+                    .flat_map(|part| part.split("-in-"))
+                    .enumerate()
+                    .map(|(place, value)| format!("{group}.{place}={value}")),
+            );
+            values.push(format!("{:?} {}", self.flavor, self.nic.name()));
+        } else if on_card {
+            shows.push(format!("{case} on a card"));
+            // What is about the card itself, and else the idea, meets both kinds of queues and both numbers of channels.
+            values.push(
+                if group == "connectx" {
+                    case
+                } else {
+                    &idea[..group.len()]
+                }
+                .to_owned(),
+            );
+            values.push(self.nic.name().to_owned());
+        } else {
+            shows.push(format!("{case} in {}", self.name));
+        }
+        values.extend(self.channels.map(|count| format!("{count} channels")));
+        for (place, one) in values.iter().enumerate() {
+            shows.extend(
+                values[place + 1..]
+                    .iter()
+                    .map(|other| format!("{one}, {other}")),
+            );
+        }
+        shows
+    }
+}
+
+/// Returns the name without the transport, and the transport.
+fn without_transport(case: &str) -> (&str, &'static str) {
+    match case.strip_prefix("tcp/") {
+        Some(idea) => (idea, "tcp"),
+        None => (case, "udp"),
+    }
+}
+
+/// Returns the cases that the guest program, which runs on the host too, lists.
+pub(super) fn listed(program: &str, options: &[&str]) -> Result<Vec<ListedCase>> {
+    let mut command = tools::command(&vm::guest_program()?.to_string_lossy());
+    let text = tools::output(command.args([program, "--list"]).args(options))?;
+    let cases: Vec<ListedCase> = text
+        .lines()
+        .map(|line| {
+            serde_json::from_str(line).with_context(|| format!("the guest program lists {line:?}"))
+        })
+        .collect::<Result<_>>()?;
+    ensure!(!cases.is_empty(), "the guest program lists no case");
+    Ok(cases)
+}
+
+/// Returns the cases of all guests; all that suit them with `--full` or if they are chosen by name.
+pub(super) fn cases(ctx: &Ctx) -> Result<Cases> {
+    let mut candidates = Vec::new();
+    // Without cards, all that they would show in other guests' stead is drawn for those.
+    let cards = qemu::suits(&qemu::VFIO_USER);
+    for guest in GUESTS
+        .into_iter()
+        .filter(|guest| cards || !guest.nic.is_connectx())
+    {
+        let cases = listed("cases", &guest.options(ctx.full))?;
+        let suits = |case: &ListedCase| guest.suits(case, ctx.full);
+        candidates.extend(
+            cases
+                .into_iter()
+                .filter(suits)
+                .map(|case| (guest, case.name)),
+        );
+    }
+    let all = candidates.len();
+    if !ctx.full && ctx.case.is_none() {
+        candidates = drawn(candidates, &ctx.seed);
+        println!(
+            "{} of {all} cases in guests are drawn by {seed}; again: cargo xtask test --seed {seed}",
+            candidates.len(),
+            seed = ctx.seed
+        );
+    }
+    let mut cases = Cases::new();
+    for (guest, case) in candidates {
+        cases.entry(guest.name).or_default().insert(case);
+    }
+    Ok(cases)
+}
+
+/// Returns so many of the candidates that they show all that all of them show: each time one that adds most.
+fn drawn(mut candidates: Vec<(GuestKind, String)>, seed: &str) -> Vec<(GuestKind, String)> {
+    // Of those that add as much, which comes first is a matter of the seed.
+    candidates.sort_by_cached_key(|(guest, case)| {
+        short_hash(format!("{seed} {} {case}", guest.name).as_bytes())
+    });
+    let mut missing = BTreeMap::new();
+    let mut shows = Vec::new();
+    for (guest, case) in &candidates {
+        let mut numbers = Vec::new();
+        for what in guest.shows(case) {
+            let next = missing.len();
+            numbers.push(*missing.entry(what).or_insert(next));
+        }
+        shows.push(numbers);
+    }
+    let mut missing = vec![true; missing.len()];
+    let mut drawn = Vec::new();
+    loop {
+        let added = |numbers: &Vec<usize>| numbers.iter().filter(|&&what| missing[what]).count();
+        // The first of the best: `max_by_key` would return the last.
+        let best = shows
+            .iter()
+            .enumerate()
+            .rev()
+            .max_by_key(|(_, numbers)| added(numbers));
+        let Some((place, numbers)) = best.filter(|(_, numbers)| added(numbers) > 0) else {
+            return drawn;
+        };
+        for &what in numbers {
+            missing[what] = false;
+        }
+        drawn.push(candidates[place].clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NAMES: &[&str] = &[
+        "main",
+        "tail/lanes-2",
+        "hotplug/lane",
+        "batch/1",
+        "batch/16",
+        "batch/256",
+        "tcp/batch/16",
+        "tcp/batch/256",
+        "family/4-in-4/16",
+        "family/6-in-4/16",
+        "family/4-in-6/16",
+        "family/6-in-6/16",
+        "family/4-in-4/4000",
+        "family/6-in-6/4000",
+        "tcp/family/6-in-4",
+        "tcp/reset",
+        "connectx/link",
+        "connectx/death",
+        "tcp/flows/churn/v4",
+    ];
+
+    fn candidates() -> Vec<(GuestKind, String)> {
+        let mut candidates = Vec::new();
+        for guest in GUESTS {
+            let cases = NAMES.iter().map(|name| ListedCase {
+                name: (*name).to_owned(),
+                patches_code: *name == "tcp/flows/churn/v4",
+                proves: String::new(),
+            });
+            let suits = |case: &ListedCase| guest.suits(case, false);
+            candidates.extend(cases.filter(suits).map(|case| (guest, case.name)));
+        }
+        candidates
+    }
+
+    fn names(seed: &str) -> BTreeSet<String> {
+        let drawn = drawn(candidates(), seed).into_iter();
+        drawn
+            .map(|(guest, case)| format!("{} {case}", guest.name))
+            .collect()
+    }
+
+    #[test]
+    fn all_pairs_and_all_cases_are_drawn() {
+        for seed in ["one", "other"] {
+            let shown = |cases: Vec<(GuestKind, String)>| -> BTreeSet<String> {
+                cases
+                    .iter()
+                    .flat_map(|(guest, case)| guest.shows(case))
+                    .collect()
+            };
+            let drawn = drawn(candidates(), seed);
+            assert!(drawn.len() < candidates().len() * 3 / 4);
+            let shown_by_draw = shown(drawn);
+            assert_eq!(shown_by_draw, shown(candidates()));
+            for pair in [
+                "batch.0=16, Vm mlx5-striding",
+                "batch.0=256, 4 channels",
+                "family.0=6, family.1=4",
+                "udp, batch.0=16",
+                "connectx/link, 1 channels",
+                "tail, mlx5",
+                "tail/lanes-2 in vm-debug",
+                "main in mlx5-striding-4",
+            ] {
+                assert!(shown_by_draw.contains(pair), "{pair}");
+            }
+            let names = names(seed);
+            assert!(!names
+                .iter()
+                .any(|name| name.contains("mlx5") && name.contains("reset")));
+            for case in NAMES {
+                assert!(
+                    names.iter().any(|name| name.ends_with(&format!(" {case}"))),
+                    "{case}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_seed_repeats_its_draw_and_another_draws_others() {
+        assert_eq!(names("one"), names("one"));
+        assert_ne!(names("one"), names("other"));
+    }
+}
