@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Looks at every prerequisite: one line each, with the command that mends it.
+//! Looks at every prerequisite: one line each, with the command that provides it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -29,45 +29,45 @@ const BLOCK_BYTES: u64 = 512;
 const MEMORY_GIB: f64 = 3.5;
 
 /// One prerequisite.
-struct Line {
-    verdict: Verdict,
+struct Prerequisite {
+    presence: Presence,
     name: String,
     found: String,
-    mend: String,
+    remedy: String,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Verdict {
+enum Presence {
     Ok,
     /// Something we do without, or a fact worth knowing.
     Note,
     Missing,
 }
 
-impl Line {
-    fn new(verdict: Verdict, name: impl Into<String>, found: impl Into<String>) -> Self {
+impl Prerequisite {
+    fn new(presence: Presence, name: impl Into<String>, found: impl Into<String>) -> Self {
         Self {
-            verdict,
+            presence,
             name: name.into(),
             found: found.into(),
-            mend: String::new(),
+            remedy: String::new(),
         }
     }
 
-    fn mend(mut self, command: impl Into<String>) -> Self {
-        self.mend = command.into();
+    fn remedy(mut self, command: impl Into<String>) -> Self {
+        self.remedy = command.into();
         self
     }
 
     fn print(&self) {
-        let mark = match self.verdict {
-            Verdict::Ok => "ok     ",
-            Verdict::Note => "note   ",
-            Verdict::Missing => "MISSING",
+        let mark = match self.presence {
+            Presence::Ok => "ok     ",
+            Presence::Note => "note   ",
+            Presence::Missing => "MISSING",
         };
         print!("{mark}  {:<18} {}", self.name, self.found);
-        if !self.mend.is_empty() {
-            print!("  ->  {}", self.mend);
+        if !self.remedy.is_empty() {
+            print!("  ->  {}", self.remedy);
         }
         println!();
     }
@@ -88,11 +88,11 @@ pub(crate) fn run() -> Result<ExitCode> {
         lockdown(),
         cache(),
     ]);
-    lines.iter().for_each(Line::print);
+    lines.iter().for_each(Prerequisite::print);
 
     let missing = lines
         .iter()
-        .filter(|line| line.verdict == Verdict::Missing)
+        .filter(|line| line.presence == Presence::Missing)
         .count();
     if missing > 0 {
         println!("\n{missing} missing; `cargo xtask setup` installs all it can");
@@ -102,7 +102,7 @@ pub(crate) fn run() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn system() -> Line {
+fn system() -> Prerequisite {
     let name = fs::read_to_string("/etc/os-release")
         .ok()
         .and_then(|text| {
@@ -114,19 +114,20 @@ fn system() -> Line {
         .unwrap_or_else(|| "unknown system".to_owned());
     let found = format!("{name}, {}", std::env::consts::ARCH);
     if std::env::consts::ARCH != "x86_64" {
-        return Line::new(Verdict::Missing, "system", found).mend("use an x86-64 machine");
+        return Prerequisite::new(Presence::Missing, "system", found)
+            .remedy("use an x86-64 machine");
     }
-    Line::new(Verdict::Ok, "system", found)
+    Prerequisite::new(Presence::Ok, "system", found)
 }
 
-fn package(package: &crate::setup::packages::Package) -> Line {
+fn package(package: &crate::setup::packages::Package) -> Prerequisite {
     let name = package.name;
     if let Some(place) = package.probe.found() {
-        return Line::new(Verdict::Ok, name, place);
+        return Prerequisite::new(Presence::Ok, name, place);
     }
-    let verdict = match package.need {
-        Need::Kernel | Need::Vm => Verdict::Missing,
-        Need::Checks | Need::Deb | Need::Applications => Verdict::Note,
+    let presence = match package.need {
+        Need::Kernel | Need::Vm => Presence::Missing,
+        Need::Checks | Need::Deb | Need::Applications => Presence::Note,
     };
     let why = match package.need {
         Need::Deb => format!(
@@ -140,10 +141,10 @@ fn package(package: &crate::setup::packages::Package) -> Line {
         Need::Checks => format!("absent: {} (skipped without it)", package.why),
         Need::Kernel | Need::Vm => package.why.to_owned(),
     };
-    Line::new(verdict, name, why).mend(format!("apt-get install {name}"))
+    Prerequisite::new(presence, name, why).remedy(format!("apt-get install {name}"))
 }
 
-fn compilers() -> Result<Vec<Line>> {
+fn compilers() -> Result<Vec<Prerequisite>> {
     let mut lines = Vec::new();
     match Llvm::installed() {
         Some(llvm) => {
@@ -158,12 +159,12 @@ fn compilers() -> Result<Vec<Line>> {
         None => {
             let command = apt::command_line(&apt::llvm_packages());
             lines.push(
-                Line::new(
-                    Verdict::Missing,
+                Prerequisite::new(
+                    Presence::Missing,
                     "clang, lld, llvm",
                     "no complete set of one version",
                 )
-                .mend(command),
+                .remedy(command),
             );
         }
     }
@@ -180,40 +181,43 @@ fn compilers() -> Result<Vec<Line>> {
             ));
             let missing = rust::missing_components()?;
             lines.push(if missing.is_empty() {
-                Line::new(Verdict::Ok, "Rust components", "rust-src, rustfmt, clippy")
+                Prerequisite::new(Presence::Ok, "Rust components", "rust-src, rustfmt, clippy")
             } else {
                 let command = format!(
                     "rustup component add --toolchain {toolchain} {}",
                     missing.join(" ")
                 );
-                Line::new(Verdict::Missing, "Rust components", missing.join(", ")).mend(command)
+                Prerequisite::new(Presence::Missing, "Rust components", missing.join(", "))
+                    .remedy(command)
             });
         }
-        Err(_) => lines
-            .push(Line::new(Verdict::Missing, "rustc", format!("no {toolchain}")).mend(install)),
+        Err(_) => lines.push(
+            Prerequisite::new(Presence::Missing, "rustc", format!("no {toolchain}"))
+                .remedy(install),
+        ),
     }
     Ok(lines)
 }
 
 /// A tool with a lower limit: the kernel tree's own, once it is unpacked.
-fn versioned(name: &str, have: &str, least: Option<String>, mend: &str) -> Line {
+fn versioned(name: &str, have: &str, least: Option<String>, remedy: &str) -> Prerequisite {
     match least {
-        Some(least) if !tools::at_least(have, &least) => Line::new(
-            Verdict::Missing,
+        Some(least) if !tools::at_least(have, &least) => Prerequisite::new(
+            Presence::Missing,
             name,
             format!("{have}, the kernel needs {least}"),
         )
-        .mend(mend),
-        Some(least) => Line::new(
-            Verdict::Ok,
+        .remedy(remedy),
+        Some(least) => Prerequisite::new(
+            Presence::Ok,
             name,
             format!("{have} (the kernel needs {least})"),
         ),
-        None => Line::new(Verdict::Ok, name, have),
+        None => Prerequisite::new(Presence::Ok, name, have),
     }
 }
 
-fn bindgen() -> Line {
+fn bindgen() -> Prerequisite {
     if rust::bindgen_is_there() {
         return versioned(
             "bindgen",
@@ -227,18 +231,18 @@ fn bindgen() -> Line {
         paths::tools().display(),
         rust::BINDGEN_VERSION
     );
-    Line::new(Verdict::Missing, "bindgen", "not in the cache").mend(command)
+    Prerequisite::new(Presence::Missing, "bindgen", "not in the cache").remedy(command)
 }
 
-fn miri() -> Line {
+fn miri() -> Prerequisite {
     if rust::nightly_has_miri() {
-        return Line::new(Verdict::Ok, "miri", "in the nightly toolchain");
+        return Prerequisite::new(Presence::Ok, "miri", "in the nightly toolchain");
     }
-    Line::new(Verdict::Note, "miri", "absent: `test miri` is skipped")
-        .mend("rustup toolchain install nightly --profile minimal --component miri,rust-src")
+    Prerequisite::new(Presence::Note, "miri", "absent: `test miri` is skipped")
+        .remedy("rustup toolchain install nightly --profile minimal --component miri,rust-src")
 }
 
-fn disk() -> Line {
+fn disk() -> Prerequisite {
     // The cache may not exist yet: its nearest parent that does is on the same disk.
     let place = paths::cache()
         .ancestors()
@@ -252,17 +256,17 @@ fn disk() -> Line {
         0
     };
     let Some(free) = free else {
-        return Line::new(Verdict::Note, "disk space", "cannot be told");
+        return Prerequisite::new(Presence::Note, "disk space", "cannot be told");
     };
     let found = format!(
         "{free} GiB free, {used} GiB used, at {}",
         paths::cache().display()
     );
     if free + used < DISK_GIB {
-        return Line::new(Verdict::Missing, "disk space", found)
-            .mend(format!("free {DISK_GIB} GiB there, or set XDG_CACHE_HOME"));
+        return Prerequisite::new(Presence::Missing, "disk space", found)
+            .remedy(format!("free {DISK_GIB} GiB there, or set XDG_CACHE_HOME"));
     }
-    Line::new(Verdict::Ok, "disk space", found)
+    Prerequisite::new(Presence::Ok, "disk space", found)
 }
 
 fn free_gib(place: &Path) -> Option<u64> {
@@ -280,7 +284,7 @@ fn used_gib() -> u64 {
     sizes.values().sum::<u64>() >> 30
 }
 
-fn memory() -> Line {
+fn memory() -> Prerequisite {
     let kib = fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
         let line = text
             .lines()
@@ -288,38 +292,38 @@ fn memory() -> Line {
         line.trim().trim_end_matches(" kB").parse::<u32>().ok()
     });
     let Some(kib) = kib else {
-        return Line::new(Verdict::Note, "cores and memory", "cannot be told");
+        return Prerequisite::new(Presence::Note, "cores and memory", "cannot be told");
     };
     let gib = f64::from(kib) / f64::from(1 << 20);
     let found = format!("{} cores, {gib:.1} GiB", tools::cores());
     if gib < MEMORY_GIB {
-        return Line::new(Verdict::Missing, "cores and memory", found)
-            .mend("give this machine 4 GiB of memory");
+        return Prerequisite::new(Presence::Missing, "cores and memory", found)
+            .remedy("give this machine 4 GiB of memory");
     }
-    Line::new(Verdict::Ok, "cores and memory", found)
+    Prerequisite::new(Presence::Ok, "cores and memory", found)
 }
 
-fn emulator() -> Line {
+fn emulator() -> Prerequisite {
     let wish = &qemu::SAFER_THREADS;
     let Some(found) = Qemu::find(wish) else {
-        return Line::new(Verdict::Missing, "QEMU", "none").mend("cargo xtask setup");
+        return Prerequisite::new(Presence::Missing, "QEMU", "none").remedy("cargo xtask setup");
     };
     let text = format!("{}, {}", found.version, found.place());
     if found.suits(wish) {
-        return Line::new(Verdict::Ok, "QEMU", text);
+        return Prerequisite::new(Presence::Ok, "QEMU", text);
     }
     let text = format!(
         "{text}: before {} guests are slow, or can die of `Oops: int3`",
         wish.least
     );
-    Line::new(Verdict::Note, "QEMU", text).mend("cargo xtask setup")
+    Prerequisite::new(Presence::Note, "QEMU", text).remedy("cargo xtask setup")
 }
 
-fn kvm() -> Line {
+fn kvm() -> Prerequisite {
     let device = Path::new("/dev/kvm");
     if !device.exists() {
-        return Line::new(
-            Verdict::Note,
+        return Prerequisite::new(
+            Presence::Note,
             "/dev/kvm",
             "absent; not needed: guests run under TCG",
         );
@@ -334,29 +338,33 @@ fn kvm() -> Line {
     } else {
         "there, but not for this user"
     };
-    Line::new(
-        Verdict::Note,
+    Prerequisite::new(
+        Presence::Note,
         "/dev/kvm",
         format!("{found}; guests run under TCG unless `--accel kvm` is given"),
     )
 }
 
-fn lockdown() -> Line {
+fn lockdown() -> Prerequisite {
     let text = fs::read_to_string("/sys/kernel/security/lockdown").unwrap_or_default();
     let mode = text
         .split('[')
         .nth(1)
         .and_then(|rest| rest.split(']').next());
     match mode {
-        None | Some("none") => Line::new(Verdict::Note, "kernel lockdown", "off"),
-        Some(mode) => Line::new(
-            Verdict::Note,
+        None | Some("none") => Prerequisite::new(Presence::Note, "kernel lockdown", "off"),
+        Some(mode) => Prerequisite::new(
+            Presence::Note,
             "kernel lockdown",
             format!("{mode}: on this machine debugfs refuses writes, set mflow's values when it is loaded (/etc/modprobe.d)"),
         ),
     }
 }
 
-fn cache() -> Line {
-    Line::new(Verdict::Note, "cache", paths::cache().display().to_string())
+fn cache() -> Prerequisite {
+    Prerequisite::new(
+        Presence::Note,
+        "cache",
+        paths::cache().display().to_string(),
+    )
 }

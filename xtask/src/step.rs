@@ -106,7 +106,7 @@ impl Step {
 
         let memory = log.with_extension("lines");
         let expected = self.count_lines.then(|| remembered(&memory)).flatten();
-        let progress = Progress::start(&self.title, expected);
+        let progress = StepProgress::start(&self.title, expected);
         let outcome = wait(command, &log, &progress).with_context(|| format!("cannot run: {line}"));
         let (status, lines) = match outcome {
             Ok(outcome) => outcome,
@@ -139,7 +139,7 @@ impl Step {
 
 /// Runs `work`, which is no command of its own, under a spinner called `title`.
 pub fn work<T>(title: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
-    let progress = Progress::start(title, None);
+    let progress = StepProgress::start(title, None);
     let result = work();
     progress.end(if result.is_ok() { "done" } else { "failed" });
     result
@@ -201,7 +201,7 @@ fn remembered(memory: &Path) -> Option<u64> {
 }
 
 /// Waits for the command and reports every line that reaches its log; returns how many there were.
-fn wait(command: &mut Command, log: &Path, progress: &Progress) -> Result<(ExitStatus, u64)> {
+fn wait(command: &mut Command, log: &Path, progress: &StepProgress) -> Result<(ExitStatus, u64)> {
     let mut child = command.spawn()?;
     let mut reader = BufReader::new(File::open(log)?);
     let mut line = Vec::new();
@@ -224,13 +224,13 @@ fn wait(command: &mut Command, log: &Path, progress: &Progress) -> Result<(ExitS
 }
 
 /// What the user sees while a step runs: a bar on a terminal, one line at either end elsewhere.
-struct Progress {
+struct StepProgress {
     title: String,
     start: Instant,
     bar: Option<ProgressBar>,
 }
 
-impl Progress {
+impl StepProgress {
     fn start(title: &str, lines: Option<u64>) -> Self {
         let bar = io::stderr().is_terminal().then(|| match lines {
             Some(lines) => {

@@ -37,7 +37,7 @@ pub(crate) fn run_with_input(line: &str, input: &str) -> Result<String> {
     )
 }
 
-/// Starts a command line whose output nobody needs.
+/// Starts a command line and discards its output.
 pub(crate) fn start(line: &str) -> Result<Child> {
     prepare(line)?
         .stdin(Stdio::null())

@@ -3,7 +3,7 @@
 //! The instruction with which a guest program marks the begin and the end of a window in which its instructions are counted.
 //!
 //! `0f 1f 84 00` is a NOP with a memory operand that is not accessed; the four bytes after it are an offset that compilers
-//! leave at 0 when they use it for padding. Ours is a number nobody pads with.
+//! leave at 0 when they use it for padding. Ours is a number that no compiler pads with.
 
 /// The bytes before the offset.
 const OPCODE: [u8; 4] = [0x0f, 0x1f, 0x84, 0x00];

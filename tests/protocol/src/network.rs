@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The addresses of the network under test, for whoever makes frames for it.
+//! The addresses of the network under test, which makers of frames for it need.
 
 use std::net::Ipv4Addr;
 

@@ -26,7 +26,7 @@ pub(crate) struct Source {
     pub(crate) home: PathBuf,
     /// The unpacked tree.
     pristine: PathBuf,
-    /// Whether somebody may edit the tree: then it is compared before each build.
+    /// Whether the tree may have been edited: then it is compared before each build.
     pub(crate) may_change: bool,
 }
 

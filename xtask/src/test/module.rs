@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The module out of the kernel tree, as one who has only a built kernel makes it, and our C files under sparse.
+//! The module built out of the kernel tree, for which a built kernel is enough, and our C files under sparse.
 
 use std::fs;
 
@@ -44,7 +44,7 @@ fn fits(kernel: &Kernel) -> Result<()> {
     Ok(())
 }
 
-/// Address spaces, lock balance and byte order, of our files alone: the kernel's headers are not ours to mend.
+/// Checks address spaces, lock balance and byte order of our files alone: complaints about the kernel's headers are not ours.
 fn sparse(kernel: &Kernel) -> Result<()> {
     let log = kernel::check_own_objects(kernel)?;
     let text = fs::read(&log)?;

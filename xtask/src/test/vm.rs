@@ -17,10 +17,10 @@ use super::draw::{self, GuestKind};
 use super::{Ctx, Failure, Outcome};
 use crate::vm::{self, Event, Excerpt, Hardware, Machine, Terminal, Threads, Trouble, Vm};
 
-/// A guest that dies more often than this is not worth more of anybody's time.
+/// After so many deaths of its guests a layer ends.
 const MOST_DEATHS: usize = 8;
 
-/// Nor is one in which more cases than this fail while one of its CPUs is away.
+/// How many cases of a layer may fail while a CPU of the guest is away, and be run once more.
 const MOST_AGAIN: usize = 3;
 
 /// How long a case may take.

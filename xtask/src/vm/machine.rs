@@ -234,7 +234,7 @@ impl Machine {
 
 /// Returns a command that is killed when this process ends, however it does; without `setpriv`, the same one.
 ///
-/// A guest that nobody watches any more would keep its host's cores busy for ever.
+/// Without its parent, a guest would keep the host's cores busy for ever.
 fn ends_with_us(command: &Command) -> Command {
     let mut outer = match tools::find("setpriv") {
         Some(setpriv) => {
@@ -402,7 +402,7 @@ impl Vm {
                 return Ok(Event::Complained);
             }
             if let Some((since, what)) = &self.complaint {
-                // Nobody's session is cut off; the complaint is reported when it ends.
+                // A session at the terminal is not cut off; the complaint is reported when it ends.
                 let over =
                     !self.interactive && (since.elapsed() > LAST_WORDS || self.excerpt.is_full());
                 if ended.is_some() || over {

@@ -21,7 +21,7 @@ const NEEDED: &[&str] = &[
     "rmmod", "setsid", "sockperf", "taskset", "tc", "tcpdump",
 ];
 
-/// What somebody at the shell would miss, and what cases use if it is there.
+/// What a person at the guest's shell expects, and what cases use if it is there.
 const WELCOME: &[&str] = &[
     "awk", "cat", "chmod", "clear", "cp", "curl", "cut", "date", "dmesg", "du", "echo", "env",
     "false", "find", "free", "grep", "head", "hostname", "insmod", "kill", "less", "ln", "ls",

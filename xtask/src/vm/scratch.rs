@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Folders for what a guest needs while it runs, and nobody afterwards.
+//! Folders for what a guest needs while it runs, and no longer.
 //!
 //! They go with the guest. One whose process was killed stays: the next guest takes it away.
 
@@ -32,7 +32,7 @@ fn sweep(place: &Path) {
             .and_then(|name| name.strip_prefix(PREFIX)?.split('-').next()?.parse().ok());
         let gone = |process: u32| !Path::new("/proc").join(process.to_string()).exists();
         if process.is_some_and(gone) {
-            // Somebody else's, or taken away meanwhile.
+            // It may be another user's, or removed meanwhile.
             let _best_effort = fs::remove_dir_all(entry.path());
         }
     }

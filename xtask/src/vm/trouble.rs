@@ -9,7 +9,7 @@ use std::path::PathBuf;
 /// How much of the log goes into an error.
 const EXCERPT_LINES: usize = 40;
 
-/// How many of these come before the line that betrays the problem.
+/// How many of these come before the line that shows the problem.
 const CONTEXT_LINES: usize = 5;
 
 /// The instruction `int3`.
@@ -87,7 +87,7 @@ const MARKERS: &[(&str, &str)] = &[
     ("init: error:", "the guest's init failed"),
 ];
 
-/// Returns what a line of the kernel's log betrays, and the text that does.
+/// Returns the text in a line of the kernel's log that shows a problem, and what it means.
 pub(crate) fn find(line: &str) -> Option<(&'static str, &'static str)> {
     MARKERS
         .iter()

@@ -18,7 +18,7 @@ use crate::tools;
 
 const PACKAGE: &str = "qemu-system-x86";
 
-/// What nobody reads here.
+/// Documentation, which is not needed in the cache.
 const SURPLUS: &[&str] = &["usr/share/doc", "usr/share/man", "usr/share/locale"];
 
 /// Settings of apt's that have nothing to do with how this machine reaches its mirror.
