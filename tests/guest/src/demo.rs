@@ -12,7 +12,6 @@ use anyhow::Result;
 use mflow_protocol::guest::{DemoRow, Message, Sockperf};
 
 use crate::cpu;
-use crate::datagrams::run::{self, Plan};
 use crate::mflow::Knobs;
 use crate::outcome::Outcome;
 use crate::rig::{Rig, Scale};
@@ -72,7 +71,7 @@ fn measure(rig: &mut Rig, lanes: usize, options: &Options) -> Result<DemoRow> {
         numbered = run_numbered(rig, &knobs)?;
     }
     // Fresh counters and devices for the second load.
-    rig.prepare(&rig.plan(), &knobs)?;
+    rig.prepare(&rig.datagrams(), &knobs)?;
     let sockperf = sockperf::measure(Duration::from_secs(options.seconds))?;
     let mut errors = Vec::new();
     if rig.mflow {
@@ -102,14 +101,11 @@ fn measure(rig: &mut Rig, lanes: usize, options: &Options) -> Result<DemoRow> {
 }
 
 fn run_numbered(rig: &Rig, knobs: &Knobs) -> Result<Outcome> {
-    let plan = Plan {
-        // CAST: three.
-        flows: sockperf::CLIENTS as u16,
-        one_socket: true,
-        ..rig.plan()
-    };
-    rig.prepare(&plan, knobs)?;
-    run::measure(&plan, |_| Ok(()))
+    let mut plan = rig.datagrams();
+    // CAST: three.
+    plan.flows = sockperf::CLIENTS as u16;
+    plan.load.one_socket = true;
+    rig.measure(&plan, knobs, |_| Ok(()))
 }
 
 /// Fails if one lane carried much more of sockperf's traffic than another.

@@ -13,11 +13,11 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use anyhow::{bail, ensure, Context as _, Result};
+use anyhow::{ensure, Context as _, Result};
 use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Domain, Protocol, SockFilter, Socket, Type};
 
-use crate::{absence, command, cpu, netns, topology};
+use crate::{absence, command, cpu, netns, threads, topology};
 
 const NAMESPACE: &str = "hog";
 /// All protocols, in network byte order as packet sockets want it.
@@ -56,10 +56,9 @@ impl Hog {
         }
         absence::provoke();
         let stop = Arc::new(AtomicBool::new(false));
-        let (ready, held) = std::sync::mpsc::sync_channel(1);
-        let thread = thread::spawn({
+        let (thread, hold) = threads::start({
             let stop = Arc::clone(&stop);
-            move || {
+            move |ready| {
                 cpu::pin(cpu)?;
                 netns::enter(NAMESPACE)?;
                 let load = Load::of(hold)?;
@@ -71,14 +70,8 @@ impl Hog {
                 }
                 Ok(())
             }
-        });
-        match held.recv() {
-            Ok(hold) => Ok(Self { stop, thread, hold }),
-            Err(_) => match thread.join() {
-                Ok(Err(error)) => Err(error),
-                _ => bail!("the hog ended before it began"),
-            },
-        }
+        })?;
+        Ok(Self { stop, thread, hold })
     }
 
     /// Returns how long the CPU is held at a time, as measured.
@@ -89,10 +82,7 @@ impl Hog {
     /// Lets go of the CPU.
     pub(crate) fn stop(self) -> Result<()> {
         self.stop.store(true, Ordering::Relaxed);
-        match self.thread.join() {
-            Ok(result) => result,
-            Err(_) => bail!("the hog panicked"),
-        }
+        threads::result(self.thread.join())
     }
 }
 

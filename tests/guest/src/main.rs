@@ -3,8 +3,8 @@
 //! The whole userland of the test guest in one static program.
 //!
 //! As process 1 it is the guest's init ([`init`]); everything else is a subcommand. Read in this order: [`topology`] (the
-//! network that is tested), [`datagrams`] (one run of numbered datagrams, and how their order and integrity are proven),
-//! [`streams`] (the same for byte streams), [`cases`] (the test cases), [`demo`].
+//! network that is tested), [`traffic`] (one run), [`datagrams`] and [`streams`] (how order and integrity are proven),
+//! [`cases`] (the test cases), [`demo`].
 
 #![deny(unsafe_code)]
 
@@ -31,7 +31,9 @@ mod runner;
 mod sockperf;
 mod softnet;
 mod streams;
+mod threads;
 mod topology;
+mod traffic;
 mod verdict;
 
 use std::process::ExitCode;
@@ -57,7 +59,7 @@ enum Subcommand {
     /// Test the driver of the ConnectX model; one JSON line per case on the verdict port.
     Driver(driver::Options),
     /// Send one stream of numbered datagrams through the overlay and say what arrived.
-    Stream(datagrams::run::Options),
+    Stream(datagrams::command::Options),
     /// Build the overlay network of the test cases and leave it standing.
     Topology(topology::Options),
 }
@@ -71,7 +73,7 @@ fn main() -> ExitCode {
         Subcommand::Cases(options) => cases::run(&options),
         Subcommand::Demo(options) => demo::run(&options),
         Subcommand::Driver(options) => driver::run(&options),
-        Subcommand::Stream(options) => datagrams::run::run(&options),
+        Subcommand::Stream(options) => datagrams::command::run(&options),
         Subcommand::Topology(options) => topology::run(&options),
     };
     result.unwrap_or_else(|error| {

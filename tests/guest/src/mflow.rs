@@ -127,11 +127,22 @@ pub(crate) fn write(name: &str, value: &str) -> Result<()> {
 
 /// Returns how many times a flow has begun to be split; 0 without the module.
 pub(crate) fn flows_split() -> Result<u64> {
-    if loaded() {
-        Stats::read()?.get("flows_split")
-    } else {
-        Ok(0)
-    }
+    Stats::read_if_loaded()?.map_or(Ok(0), |stats| stats.get("flows_split"))
+}
+
+/// Waits until flows have begun to be split so many times since [`flows_split`] was `before`.
+pub(crate) fn wait_split_since(before: u64, flows: u64) -> Result<()> {
+    command::wait_until("all flows are split", || {
+        Ok(flows_split()? >= before + flows)
+    })
+}
+
+/// Returns what was added to the module's counters since `before`; nothing without the module, then or now.
+pub(crate) fn added_since(before: Option<&Stats>) -> Result<BTreeMap<String, i64>> {
+    Ok(match (before, Stats::read_if_loaded()?) {
+        (Some(before), Some(now)) => now.since(before),
+        _ => BTreeMap::new(),
+    })
 }
 
 /// The module's counters.
@@ -154,6 +165,11 @@ impl Stats {
             stats.insert(name.to_owned(), value);
         }
         Ok(Self(stats))
+    }
+
+    /// Reads the present values, if the module is loaded.
+    pub(crate) fn read_if_loaded() -> Result<Option<Self>> {
+        loaded().then(Self::read).transpose()
     }
 
     /// Returns one counter.

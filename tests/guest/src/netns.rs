@@ -5,8 +5,10 @@
 use std::fs::File;
 use std::thread;
 
-use anyhow::{bail, Context as _, Result};
+use anyhow::{Context as _, Result};
 use nix::sched::{setns, CloneFlags};
+
+use crate::threads;
 
 /// Moves the calling thread (and no other) into a namespace for good.
 pub(crate) fn enter(name: &str) -> Result<()> {
@@ -23,9 +25,6 @@ pub(crate) fn within<T: Send>(name: &str, work: impl FnOnce() -> Result<T> + Sen
             enter(name)?;
             work()
         });
-        match inside.join() {
-            Ok(result) => result,
-            Err(_) => bail!("a thread in the network namespace {name} panicked"),
-        }
+        threads::result(inside.join())
     })
 }

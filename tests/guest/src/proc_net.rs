@@ -38,6 +38,11 @@ pub(crate) fn open_towards(namespace: &str, port: u16) -> Result<Vec<String>> {
     Ok(open.map(|socket| socket.state.to_owned()).collect())
 }
 
+/// Returns how many sockets look at packets of a namespace, or of the caller's.
+pub(crate) fn packet_sockets(namespace: Option<&str>) -> Result<usize> {
+    Ok(read(namespace, "packet")?.lines().count())
+}
+
 fn read(namespace: Option<&str>, file: &str) -> Result<String> {
     let path = format!("/proc/thread-self/net/{file}");
     let read = || fs::read_to_string(&path).with_context(|| path.clone());

@@ -2,18 +2,17 @@
 
 //! The rig of a test run: which stack is tested, how much traffic, and which rate that stack's baseline carries.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{bail, ensure, Result};
 
-use crate::datagrams::run::{self, Live, Plan};
+use crate::datagrams::run::Datagrams;
 use crate::mflow::{self, Knobs, Stats};
 use crate::outcome::Outcome;
-use crate::streams;
-use crate::streams::read_style::Style;
-use crate::streams::writers::Writing;
+use crate::streams::run::Streams;
+use crate::threads;
 use crate::topology::{self, Family};
-use mflow_protocol::datagram::MIN_BYTES;
+use crate::traffic::{Load, Plan};
 
 /// How much of the rate that the vanilla stack carries without loss is offered where nothing may be lost.
 const SHARE: f64 = 0.6;
@@ -21,8 +20,8 @@ const SHARE: f64 = 0.6;
 const CALIBRATION: u64 = 6_000;
 /// Below this rate nothing could be said about a split flow.
 const LEAST_FRAMES_PER_S: f64 = 1_000.0;
-/// Copying and checking large datagrams costs both ends more than frames alone tell.
-const LARGE_SHARE: f64 = 0.5;
+/// How long after the end of the traffic packets may stay parked.
+const SETTLE: Duration = Duration::from_secs(5);
 
 /// How many datagrams a case sends after its mark.
 #[derive(Clone, Copy, Debug)]
@@ -71,159 +70,139 @@ impl Rig {
         self.frames_per_s *= 0.7;
     }
 
-    /// Returns the plan of the plainest case: one flow of 16-byte datagrams, IPv4 in IPv4.
-    pub(crate) fn plan(&self) -> Plan {
-        self.plan_of(MIN_BYTES)
-    }
-
-    /// Returns the same for datagrams of another size.
-    pub(crate) fn plan_of(&self, bytes: usize) -> Plan {
-        let share = if bytes < 512 { 1.0 } else { LARGE_SHARE };
+    /// Returns the plan of the plainest case: one flow, IPv4 in IPv4.
+    pub(crate) fn plan<L: Load>(&self) -> Plan<L> {
         Plan {
             flows: 1,
-            one_socket: false,
-            bytes,
             inner: Family::V4,
             outer: Family::V4,
-            count: self.scale.other,
-            frames_per_s: Some(share * self.frames_per_s),
+            one_outer: false,
             split: self.mflow,
+            load: L::plainest(&self.scale, self.frames_per_s),
         }
+    }
+
+    /// Returns it for datagrams, of 16 bytes.
+    pub(crate) fn datagrams(&self) -> Plan<Datagrams> {
+        self.plan()
+    }
+
+    /// Returns it for byte streams, written and read as usual.
+    pub(crate) fn streams(&self) -> Plan<Streams> {
+        self.plan()
     }
 
     /// Builds a fresh network and loads the module anew, if it is tested.
-    pub(crate) fn prepare(&self, plan: &Plan, knobs: &Knobs) -> Result<()> {
-        self.prepare_network(plan.outer, knobs)
-    }
-
-    /// The same for any traffic over outer packets of this family.
-    pub(crate) fn prepare_network(&self, outer: Family, knobs: &Knobs) -> Result<()> {
+    pub(crate) fn prepare<L: Load>(&self, plan: &Plan<L>, knobs: &Knobs) -> Result<()> {
         mflow::unload()?;
-        topology::up(outer)?;
-        Self::wait_ready(outer)?;
+        topology::up(plan.outer)?;
+        Self::wait_ready(plan.outer)?;
         if self.mflow {
             mflow::load(knobs)?;
         }
-        Ok(())
+        if plan.one_outer {
+            topology::one_outer_flow(plan.outer)?;
+        }
+        plan.load.prepare_ends()
     }
 
-    /// Runs traffic on a fresh network where nothing may be lost, reordered, or given up; `during` happens meanwhile.
-    pub(crate) fn strict(
+    /// Runs traffic on a fresh network; `during` happens meanwhile.
+    pub(crate) fn measure<L: Load>(
         &self,
-        plan: &Plan,
+        plan: &Plan<L>,
         knobs: &Knobs,
-        during: impl FnOnce(&mut Live<'_>) -> Result<()>,
+        during: impl FnOnce(&mut L::Live) -> Result<()>,
     ) -> Result<Outcome> {
         self.prepare(plan, knobs)?;
-        run::measure(plan, during)?.judge(|outcome| {
-            outcome.require_whole()?;
-            outcome.require_order()?;
+        L::measure(plan, during)
+    }
+
+    /// The same, and nothing may be lost, reordered or given up.
+    pub(crate) fn unnoticed<L: Load>(
+        &self,
+        plan: &Plan<L>,
+        knobs: &Knobs,
+        during: impl FnOnce(&mut L::Live) -> Result<()>,
+    ) -> Result<Outcome> {
+        self.measure(plan, knobs, during)?
+            .judge(|outcome| self.require_unnoticed::<L>(outcome))
+    }
+
+    /// The same, and all lanes must carry their share.
+    pub(crate) fn strict<L: Load>(
+        &self,
+        plan: &Plan<L>,
+        knobs: &Knobs,
+        during: impl FnOnce(&mut L::Live) -> Result<()>,
+    ) -> Result<Outcome> {
+        self.prepare(plan, knobs)?;
+        self.strict_here(plan, knobs, during)
+    }
+
+    /// The same on a network that the case has prepared.
+    pub(crate) fn strict_here<L: Load>(
+        &self,
+        plan: &Plan<L>,
+        knobs: &Knobs,
+        during: impl FnOnce(&mut L::Live) -> Result<()>,
+    ) -> Result<Outcome> {
+        L::measure(plan, during)?.judge(|outcome| {
+            self.require_unnoticed::<L>(outcome)?;
             if self.mflow {
-                outcome.require_no_deadline()?;
-                outcome.require_split(knobs, plan.flows)?;
-                settle()?;
+                outcome.require_split(knobs, plan.outer_flows())?;
             }
             Ok(())
         })
     }
 
-    /// Returns the plan of the plainest case over TCP: one stream, written and read as usual, IPv4 in IPv4.
-    pub(crate) fn tcp_plan(&self) -> streams::run::Plan {
-        streams::run::Plan {
-            flows: 1,
-            inner: Family::V4,
-            outer: Family::V4,
-            bytes: self.scale.tcp_bytes,
-            writing: Writing::Write,
-            style: Style::Blocking,
-            split: u16::from(self.mflow),
-            port_shift: 0,
+    /// Fails if anything was lost or reordered, or if the merger gave anything up.
+    pub(crate) fn require_unnoticed<L: Load>(&self, outcome: &Outcome) -> Result<()> {
+        L::require_whole(outcome)?;
+        L::require_order(outcome)?;
+        if self.mflow {
+            outcome.require_no_deadline()?;
         }
+        self.settle()
     }
 
-    /// Builds a fresh network and loads the module anew, if it is tested, with ends that do not send again for impatience.
-    pub(crate) fn prepare_tcp(&self, plan: &streams::run::Plan, knobs: &Knobs) -> Result<()> {
-        self.prepare_network(plan.outer, knobs)?;
-        topology::patient_tcp()
-    }
-
-    /// Runs streams on a fresh network where TCP must not notice anything; `during` happens meanwhile.
-    pub(crate) fn strict_tcp(
-        &self,
-        plan: &streams::run::Plan,
-        knobs: &Knobs,
-        during: impl FnOnce(&mut streams::run::Live<'_>) -> Result<()>,
-    ) -> Result<Outcome> {
-        self.prepare_tcp(plan, knobs)?;
-        self.strict_tcp_here(plan, knobs, during)
-    }
-
-    /// The same on a network that the case has prepared.
-    pub(crate) fn strict_tcp_here(
-        &self,
-        plan: &streams::run::Plan,
-        knobs: &Knobs,
-        during: impl FnOnce(&mut streams::run::Live<'_>) -> Result<()>,
-    ) -> Result<Outcome> {
-        streams::run::measure(plan, during)?.judge(|outcome| {
-            outcome.require_quiet_tcp()?;
-            if self.mflow {
-                outcome.require_no_deadline()?;
-                outcome.require_split(knobs, plan.split)?;
-                settle()?;
-            }
+    /// Waits until the merger, if there is one, holds nothing back any more: after a run nothing may stay parked.
+    pub(crate) fn settle(&self) -> Result<()> {
+        if !self.mflow {
+            return Ok(());
+        }
+        threads::until_ok(SETTLE, || {
+            let parked = Stats::read()?.get("parked_pkts")?;
+            ensure!(parked == 0, "{parked} packets are still parked");
             Ok(())
         })
     }
 
     /// Waits until datagrams get through a network that has just been built.
     pub(crate) fn wait_ready(outer: Family) -> Result<()> {
-        let plan = Plan {
-            flows: 1,
-            one_socket: false,
-            bytes: MIN_BYTES,
-            inner: Family::V4,
-            outer,
-            count: 10,
-            frames_per_s: Some(1_000.0),
-            split: false,
-        };
-        let outcome = run::measure(&plan, |_| Ok(()))?;
+        let outcome = vanilla(outer, Datagrams::smallest(10, Some(1_000.0)))?;
         ensure!(outcome.delivered > 0, "nothing arrives");
         Ok(())
     }
 }
 
-/// Waits until the merger holds nothing back any more: after a run nothing may stay parked.
-pub(crate) fn settle() -> Result<()> {
-    let start = Instant::now();
-    loop {
-        let parked = Stats::read()?.get("parked_pkts")?;
-        if parked == 0 {
-            return Ok(());
-        }
-        ensure!(
-            start.elapsed() < Duration::from_secs(5),
-            "{parked} packets are still parked 5 s after the end of the traffic"
-        );
-        std::thread::sleep(Duration::from_millis(20));
-    }
+/// Sends datagrams without demanding that their flow is split.
+fn vanilla(outer: Family, load: Datagrams) -> Result<Outcome> {
+    let plan = Plan {
+        flows: 1,
+        inner: Family::V4,
+        outer,
+        one_outer: false,
+        split: false,
+        load,
+    };
+    Datagrams::measure(&plan, |_| Ok(()))
 }
 
 /// Returns the highest rate at which the vanilla stack loses nothing.
 fn calibrate() -> Result<f64> {
-    let mut plan = Plan {
-        flows: 1,
-        one_socket: false,
-        bytes: MIN_BYTES,
-        inner: Family::V4,
-        outer: Family::V4,
-        count: CALIBRATION,
-        frames_per_s: None,
-        split: false,
-    };
+    let mut frames_per_s = None;
     loop {
-        let outcome = run::measure(&plan, |_| Ok(()))?;
+        let outcome = vanilla(Family::V4, Datagrams::smallest(CALIBRATION, frames_per_s))?;
         // CAST: rates are far from where f64 loses digits.
         let rate = outcome.offered_per_s as f64;
         if outcome.lost == 0 {
@@ -232,6 +211,6 @@ fn calibrate() -> Result<f64> {
         if rate < LEAST_FRAMES_PER_S {
             bail!("the vanilla stack loses packets at {rate} frames/s already: this host is too busy to test on");
         }
-        plan.frames_per_s = Some(rate * 0.8);
+        frames_per_s = Some(rate * 0.8);
     }
 }

@@ -2,7 +2,6 @@
 
 //! Traffic as operators make it: sockperf clients, flat out, into one sockperf server in the container.
 
-use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -27,7 +26,6 @@ const CLIENT_SECONDS: u64 = 3600;
 
 /// Measures for `time`; with the module loaded, only once all flows are split.
 pub(crate) fn measure(time: Duration) -> Result<Sockperf> {
-    let loaded = mflow::loaded();
     let before = mflow::flows_split()?;
     let container = Family::V4.container();
     let _server = Program::start(
@@ -49,24 +47,19 @@ pub(crate) fn measure(time: Duration) -> Result<Sockperf> {
         )?);
     }
     command::wait_until("messages arrive", || Ok(udp("InDatagrams")? > 1_000))?;
-    if loaded {
-        command::wait_until("the clients' flows are split", || {
-            Ok(mflow::flows_split()? >= before + CLIENTS as u64)
-        })?;
+    if mflow::loaded() {
+        mflow::wait_split_since(before, CLIENTS as u64)?;
     }
     thread::sleep(SETTLE);
 
-    let stats = loaded.then(Stats::read).transpose()?;
+    let stats = Stats::read_if_loaded()?;
     let softnet = Softnet::read()?;
     let (start, messages) = (Instant::now(), udp("InDatagrams")?);
     thread::sleep(time);
     let seconds = start.elapsed().as_secs_f64();
     let messages = udp("InDatagrams")? - messages;
     let softnet = Softnet::read()?.since(&softnet);
-    let mflow = match &stats {
-        Some(before) => Stats::read()?.since(before),
-        None => BTreeMap::new(),
-    };
+    let mflow = mflow::added_since(stats.as_ref())?;
     for client in &mut clients {
         let ended = client.ended()?;
         ensure!(ended.is_none(), "a sockperf client has ended: {ended:?}");

@@ -412,6 +412,13 @@ pub(crate) fn mac(device: &str) -> Result<String> {
     Ok(fs::read_to_string(&path).context(path)?.trim().to_owned())
 }
 
+/// Returns how many packets a device of this thread's namespace has received.
+pub(crate) fn received_pkts(device: &str) -> Result<u64> {
+    let path = format!("/sys/class/net/{device}/statistics/rx_packets");
+    let text = fs::read_to_string(&path).context(path.clone())?;
+    text.trim().parse().context(path)
+}
+
 /// Loads the driver of a ConnectX, which is a module, if that is the NIC of this guest.
 pub(crate) fn load_driver() -> Result<()> {
     if !Path::new("/sys/class/net/eth0").exists() {

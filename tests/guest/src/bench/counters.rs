@@ -2,25 +2,16 @@
 
 //! What has arrived, for applications that do not count themselves.
 
-use std::fs;
-
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
 use super::window::Counts;
 use crate::proc_net;
 use crate::softnet::Softnet;
-use crate::topology::CLIENT;
+use crate::topology::{self, CLIENT};
 
 /// Packets that the server's NIC has received.
 pub(super) fn nic_packets() -> Result<u64> {
-    packets_of("eth0")
-}
-
-/// Packets that a device has received.
-pub(super) fn packets_of(device: &str) -> Result<u64> {
-    let path = format!("/sys/class/net/{device}/statistics/rx_packets");
-    let text = fs::read_to_string(&path).with_context(|| path.clone())?;
-    text.trim().parse().context(path)
+    topology::received_pkts("eth0")
 }
 
 /// Returns the counts of TCP connections: lost is what the client has sent again.

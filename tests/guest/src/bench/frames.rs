@@ -11,7 +11,7 @@ use mflow_protocol::bench::{Case, End, Frames, Load, Stack, PORT};
 use mflow_protocol::guest::Message;
 
 use super::sink::Sink;
-use super::{counters, place, stack, window, Place, SETTLE};
+use super::{place, stack, window, Place, SETTLE};
 use crate::softnet::Softnet;
 use crate::topology::{self, Family};
 use crate::{command, cpu, mflow, verdict};
@@ -57,7 +57,7 @@ pub(super) fn measure(case: &Case, flows: u16, bytes: usize) -> Result<End> {
             let counts = sink.counts();
             Ok(window::Counts {
                 packets: counts.delivered * per_datagram,
-                arrived: Some(counters::packets_of(topology::FEED)?),
+                arrived: Some(topology::received_pkts(topology::FEED)?),
                 ..counts
             })
         })
@@ -72,14 +72,14 @@ pub(super) fn measure(case: &Case, flows: u16, bytes: usize) -> Result<End> {
 /// the NIC is polled, none comes for long.
 fn settle_interrupts(frames: Option<Frames>) -> Result<()> {
     for _ in 0..MOVES_MAX {
-        let before = (Softnet::read()?, counters::packets_of(topology::FEED)?);
+        let before = (Softnet::read()?, topology::received_pkts(topology::FEED)?);
         verdict::say(&Message::Load(frames.clone()));
         command::wait_until("the NIC receives", || {
-            Ok(counters::packets_of(topology::FEED)? > before.1)
+            Ok(topology::received_pkts(topology::FEED)? > before.1)
         })?;
         verdict::say(&Message::Load(None));
         thread::sleep(STILL);
-        let received = counters::packets_of(topology::FEED)? - before.1;
+        let received = topology::received_pkts(topology::FEED)? - before.1;
         let here = Softnet::read()?.since(&before.0).processed;
         if here.get(&cpu::NIC).is_some_and(|&pkts| pkts >= received) {
             return Ok(());

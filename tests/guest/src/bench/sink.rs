@@ -9,7 +9,7 @@ use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{mpsc, Arc};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 
 use super::window::Counts;
 use crate::datagrams::ledger::Ledger;
-use crate::{cpu, netns};
+use crate::{cpu, netns, threads};
 
 /// How often it is told.
 const TELL: Duration = Duration::from_millis(2);
@@ -55,10 +55,9 @@ impl Sink {
         bytes: usize,
     ) -> Result<Self> {
         let shared = Arc::new(Shared::default());
-        let (ready, bound) = mpsc::sync_channel(1);
-        let reader = thread::spawn({
+        let (reader, ()) = threads::start({
             let shared = Arc::clone(&shared);
-            move || {
+            move |ready| {
                 cpu::pin(cpu::READER)?;
                 if let Some(namespace) = namespace {
                     netns::enter(namespace)?;
@@ -72,22 +71,16 @@ impl Sink {
                 let _nobody_waits = ready.send(());
                 read(&socket, &shared, flows, bytes)
             }
-        });
-        let is_bound = bound.recv().is_ok();
+        })?;
         let teller = thread::spawn({
             let shared = Arc::clone(&shared);
             move || tell(&shared)
         });
-        let sink = Self {
+        Ok(Self {
             shared,
             reader,
             teller,
-        };
-        if !is_bound {
-            sink.stop()?;
-            bail!("the application ended before it began");
-        }
-        Ok(sink)
+        })
     }
 
     /// Returns what has arrived; `packets` is what the caller makes of it.
@@ -106,12 +99,7 @@ impl Sink {
     /// Ends the application.
     pub(super) fn stop(self) -> Result<()> {
         self.shared.stop.store(true, Ordering::Relaxed);
-        for thread in [self.reader, self.teller] {
-            match thread.join() {
-                Ok(result) => result?,
-                Err(_) => bail!("a thread of the application panicked"),
-            }
-        }
+        threads::results([self.reader, self.teller].map(JoinHandle::join))?;
         let corrupt = self.shared.corrupt.load(Ordering::Relaxed);
         if corrupt > 0 {
             bail!("{corrupt} datagrams arrived that nobody sent like that");

@@ -7,7 +7,6 @@ use std::fs;
 use anyhow::{Context as _, Result};
 use mflow_protocol::bench::{Scaling, Stack};
 
-use crate::command;
 use crate::cpu;
 use crate::mflow::{self, Knobs};
 
@@ -57,9 +56,7 @@ pub(super) fn remove(stack: &Stack) -> Result<()> {
 /// Waits until all flows are split, if the stack splits any; `before` of [`mflow::flows_split`].
 pub(super) fn wait_split(stack: &Stack, flows: u64, before: u64) -> Result<()> {
     match stack {
-        Stack::Mflow { .. } => command::wait_until("all flows are split", || {
-            Ok(mflow::flows_split()? >= before + flows)
-        }),
+        Stack::Mflow { .. } => mflow::wait_split_since(before, flows),
         _ => Ok(()),
     }
 }

@@ -50,7 +50,7 @@ impl Counts {
 pub(super) fn measure(case: &Case, counts: impl Fn() -> Result<Counts>) -> Result<()> {
     symbols()?;
     for _ in 0..case.windows {
-        let stats = read_stats()?;
+        let stats = Stats::read_if_loaded()?;
         let times = idle_times()?;
         let before = counts()?;
         let begin = Instant::now();
@@ -67,10 +67,7 @@ pub(super) fn measure(case: &Case, counts: impl Fn() -> Result<Counts>) -> Resul
                 (cpu, part(ticks, seconds))
             })
             .collect();
-        let mflow = match (stats, read_stats()?) {
-            (Some(before), Some(after)) => after.since(&before),
-            _ => BTreeMap::new(),
-        };
+        let mflow = mflow::added_since(stats.as_ref())?;
         ensure!(
             after.packets > before.packets,
             "nothing was delivered in {} ms",
@@ -122,10 +119,6 @@ fn symbols() -> Result<()> {
         .collect();
     verdict::say(&Message::Symbols(symbols));
     Ok(())
-}
-
-fn read_stats() -> Result<Option<Stats>> {
-    mflow::loaded().then(Stats::read).transpose()
 }
 
 /// Returns the part of a window that these ticks are.

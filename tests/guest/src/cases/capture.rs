@@ -2,20 +2,22 @@
 
 //! tcpdump is started and stopped while traffic flows: its copies of packets must not disturb the originals.
 
-use std::fs;
-use std::process::Child;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{ensure, Context as _, Result};
+use anyhow::Result;
 
 use super::{Case, Run};
+use crate::command::{self, Program};
+use crate::datagrams::run::Datagrams;
 use crate::mflow::Knobs;
+use crate::streams::run::Streams;
 use crate::topology::CONTAINER;
-use crate::{command, netns};
+use crate::traffic::{Live, Load};
+use crate::{cpu, proc_net};
 
 /// Every device a packet of the flow passes on the server, and the namespace it is in.
-pub(super) const DEVICES: &[(Option<&str>, &str)] = &[
+const DEVICES: &[(Option<&str>, &str)] = &[
     (None, "eth0"),
     (None, "vxlan0"),
     (None, "br0"),
@@ -23,99 +25,63 @@ pub(super) const DEVICES: &[(Option<&str>, &str)] = &[
     (Some(CONTAINER), "eth0"),
 ];
 
-/// Returns the cases.
-pub(super) fn cases() -> Vec<Case> {
-    DEVICES
-        .iter()
-        .map(|&(namespace, device)| {
-            let place = namespace.unwrap_or("host");
-            let when = if device == "vxlan0" {
-                Run::Always
-            } else {
-                Run::Plain
-            };
-            Case::of_traffic(
-                format!("capture/{place}-{device}"),
-                format!("tcpdump on {device} ({place}) comes and goes without loss or reordering"),
-                when,
-                move |rig| {
-                    let _time_stamps = Background::start()?;
-                    rig.strict(&rig.plan(), &Knobs::default(), |live| {
-                        come_and_go(namespace, device, |time| live.flow_for(time))
-                    })
-                },
-            )
-        })
-        .collect()
+/// Returns the cases with datagrams.
+pub(super) fn datagrams() -> Vec<Case> {
+    cases::<Datagrams>("vxlan0")
 }
 
-/// Starts and ends tcpdump while `flow_for` lets traffic flow.
-pub(super) fn come_and_go(
-    namespace: Option<&str>,
-    device: &str,
-    flow_for: impl Fn(Duration) -> Result<()>,
-) -> Result<()> {
-    let before = packet_sockets(namespace)?;
+/// Returns the cases with byte streams.
+pub(super) fn streams() -> Vec<Case> {
+    // Clones are clones: here of inner packets, and in the cases with datagrams of outer ones.
+    cases::<Streams>("veth0")
+}
+
+/// Returns a case for each device; that of `short` is in the short run, too.
+fn cases<L: Load>(short: &'static str) -> Vec<Case> {
+    let case = |&(namespace, device): &(Option<&'static str>, &'static str)| {
+        let place = namespace.unwrap_or("host");
+        Case::of_traffic(
+            format!("{}capture/{place}-{device}", L::GROUP),
+            format!(
+                "tcpdump on {device} ({place}) comes and goes{}",
+                L::UNNOTICED
+            ),
+            Run::always_if(device == short),
+            move |rig| {
+                // The first capture in the system switches time stamps on, which patches the kernel's code in the
+                // background: that shall not happen under load.
+                let _time_stamps = start(None, "lo")?;
+                thread::sleep(Duration::from_millis(500));
+                rig.strict(&rig.plan::<L>(), &Knobs::default(), |live| {
+                    come_and_go(namespace, device, live)
+                })
+            },
+        )
+    };
+    DEVICES.iter().map(case).collect()
+}
+
+fn come_and_go(namespace: Option<&str>, device: &str, live: &impl Live) -> Result<()> {
     for _ in 0..3 {
         let mut capture = start(namespace, device)?;
-        let watched =
-            command::wait_until(
-                "tcpdump watches",
-                || Ok(packet_sockets(namespace)? > before),
-            );
-        if watched.is_err() {
-            capture.kill()?;
-        }
-        watched?;
-        flow_for(Duration::from_millis(400))?;
-        let ended = capture.try_wait()?;
-        ensure!(ended.is_none(), "tcpdump has ended by itself: {ended:?}");
-        capture.kill()?;
-        capture.wait()?;
-        flow_for(Duration::from_millis(100))?;
+        live.flow_for(Duration::from_millis(400))?;
+        capture.must_run()?;
+        drop(capture);
+        live.flow_for(Duration::from_millis(100))?;
     }
     Ok(())
 }
 
-/// Returns how many sockets look at packets of a namespace.
-fn packet_sockets(namespace: Option<&str>) -> Result<usize> {
-    let count = || {
-        let path = "/proc/thread-self/net/packet";
-        let table = fs::read_to_string(path).context(path)?;
-        Ok(table.lines().count())
-    };
-    match namespace {
-        Some(name) => netns::within(name, count),
-        None => count(),
-    }
-}
-
-fn start(namespace: Option<&str>, device: &str) -> Result<Child> {
-    let prefix = namespace.map_or(String::new(), |name| format!("ip netns exec {name} "));
-    command::start(&format!(
-        "{prefix}tcpdump -Z root -i {device} -s 64 -w /dev/null"
-    ))
-}
-
-/// A capture of something else for as long as a case lasts.
-///
-/// The first one in the system switches time stamps on, which patches the kernel's code: that shall not happen under load.
-pub(super) struct Background(Child);
-
-impl Background {
-    pub(super) fn start() -> Result<Self> {
-        let before = packet_sockets(None)?;
-        let capture = Self(start(None, "lo")?);
-        command::wait_until("tcpdump watches", || Ok(packet_sockets(None)? > before))?;
-        // The kernel switches in the background.
-        thread::sleep(Duration::from_millis(500));
-        Ok(capture)
-    }
-}
-
-impl Drop for Background {
-    fn drop(&mut self) {
-        let _already_ended = self.0.kill();
-        let _already_ended = self.0.wait();
-    }
+/// Starts tcpdump and waits until it watches.
+fn start(namespace: Option<&str>, device: &str) -> Result<Program> {
+    let before = proc_net::packet_sockets(namespace)?;
+    let capture = Program::start(
+        namespace,
+        cpu::LANES[3],
+        &format!("tcpdump -Z root -i {device} -s 64 -w /dev/null"),
+    )?;
+    command::wait_until("tcpdump watches", || {
+        Ok(proc_net::packet_sockets(namespace)? > before)
+    })?;
+    Ok(capture)
 }

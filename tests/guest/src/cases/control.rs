@@ -1,24 +1,33 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Controls: the wire is made to misbehave, and the receiver must say so. A rig that cannot see it proves nothing.
+//! The wire is made to misbehave. With datagrams the receiver must say so: a rig that cannot see it proves nothing. With
+//! byte streams TCP repairs it as ever, and counts it.
+
+use std::time::Duration;
 
 use anyhow::{ensure, Result};
 
 use super::{Case, Run};
-use crate::datagrams::run;
+use crate::command;
+use crate::datagrams::run::Datagrams;
 use crate::mflow::{self, Knobs};
 use crate::outcome::Outcome;
 use crate::rig::Rig;
-use crate::topology;
+use crate::streams::counters::Counters;
+use crate::streams::run::Streams;
+use crate::topology::{self, CLIENT};
+use crate::traffic::{Live as _, Load as _};
 
-/// What the client's end of the overlay does to datagrams, and what the books must show.
-struct Misdeed {
+/// Something that a wire does to packets, and what must show it.
+struct Misdeed<S> {
     name: &'static str,
     netem: &'static str,
-    seen: fn(&Outcome) -> u64,
+    seen: S,
 }
 
-const MISDEEDS: &[Misdeed] = &[
+type Seen = fn(&Outcome) -> u64;
+
+const WITH_DATAGRAMS: &[Misdeed<Seen>] = &[
     Misdeed {
         name: "loss",
         netem: "loss 2%",
@@ -36,33 +45,75 @@ const MISDEEDS: &[Misdeed] = &[
     },
 ];
 
+/// Seen by a counter of TCP.
+const WITH_STREAMS: &[Misdeed<&str>] = &[
+    Misdeed {
+        name: "loss",
+        netem: "loss 1%",
+        seen: "RetransSegs",
+    },
+    Misdeed {
+        name: "reorder",
+        netem: "delay 2ms reorder 90%",
+        seen: "TCPOFOQueue",
+    },
+    Misdeed {
+        name: "duplicate",
+        netem: "duplicate 5%",
+        seen: "TCPDSACKOldSent",
+    },
+];
+
 /// Datagrams sent while something goes wrong: enough for the rarest of it.
 const AT_WORK: u64 = 1_000;
+/// How long the wire misbehaves at least to a stream; then it goes on to.
+const TIME_AT_WORK: Duration = Duration::from_millis(300);
+/// Enough for each lane to have its turn.
+const LEAST_BYTES: u64 = 2 << 20;
 
-/// Returns the cases.
-pub(super) fn cases() -> Vec<Case> {
-    let misdeed = |misdeed: &'static Misdeed| {
+/// Returns the cases with datagrams.
+pub(super) fn datagrams() -> Vec<Case> {
+    let case = |misdeed: &'static Misdeed<Seen>| {
         Case::of_traffic(
             format!("control/{}", misdeed.name),
             format!("{} on the wire is seen by the receiver", misdeed.name),
             Run::Plain,
-            move |rig| misbehave(rig, misdeed),
+            |rig| to_datagrams(rig, misdeed),
         )
     };
-    MISDEEDS.iter().map(misdeed).collect()
+    WITH_DATAGRAMS.iter().map(case).collect()
+}
+
+/// Returns the cases with byte streams.
+pub(super) fn streams() -> Vec<Case> {
+    let case = |misdeed: &'static Misdeed<&str>| {
+        Case::of_traffic(
+            format!("tcp/wire/{}", misdeed.name),
+            format!(
+                "on a wire with netem {} TCP repairs the stream as ever",
+                misdeed.netem
+            ),
+            Run::always_if(misdeed.name == "loss"),
+            |rig| to_streams(rig, misdeed),
+        )
+    };
+    WITH_STREAMS.iter().map(case).collect()
+}
+
+fn misbehave(netem: &str) -> Result<()> {
+    topology::client_tc(&format!(
+        "qdisc add dev vxlan0 root netem limit 100000 {netem}"
+    ))
 }
 
 /// Without the module in any case: its counters are not the subject.
-fn misbehave(rig: &Rig, misdeed: &Misdeed) -> Result<Outcome> {
-    let mut plan = rig.plan();
+fn to_datagrams(rig: &Rig, misdeed: &Misdeed<Seen>) -> Result<Outcome> {
+    let mut plan = rig.datagrams();
     plan.split = false;
     rig.prepare(&plan, &Knobs::default())?;
     mflow::unload()?;
-    let outcome = run::measure(&plan, |live| {
-        topology::client_tc(&format!(
-            "qdisc add dev vxlan0 root netem limit 100000 {}",
-            misdeed.netem
-        ))?;
+    let outcome = Datagrams::measure(&plan, |live| {
+        misbehave(misdeed.netem)?;
         live.send_more(AT_WORK)?;
         topology::client_tc("qdisc del dev vxlan0 root")
     })?;
@@ -74,4 +125,39 @@ fn misbehave(rig: &Rig, misdeed: &Misdeed) -> Result<Outcome> {
         outcome.sent
     );
     Ok(outcome)
+}
+
+fn to_streams(rig: &Rig, misdeed: &Misdeed<&str>) -> Result<Outcome> {
+    let mut plan = rig.streams();
+    plan.load.bytes = (plan.load.bytes / 4).max(LEAST_BYTES);
+    // What is lost at the end of the stream is found missing by time only.
+    plan.load.patient = false;
+    rig.prepare(&plan, &Knobs::default())?;
+    // Packets as on the wire, not what the device below makes many of.
+    command::run(&format!(
+        "ip netns exec {CLIENT} ethtool -K vxlan0 tso off gso off"
+    ))?;
+    let outcome = Streams::measure(&plan, |live| {
+        let before = Counters::read()?;
+        misbehave(misdeed.netem)?;
+        live.flow_for(TIME_AT_WORK)?;
+        // On a busy host so few packets may have passed that netem has not touched any.
+        command::wait_until("TCP notices", || {
+            Ok(Counters::read()?.since(&before).contains_key(misdeed.seen))
+        })
+    })?;
+    outcome.judge(|outcome| {
+        let seen = outcome.tcp.get(misdeed.seen).copied().unwrap_or(0);
+        ensure!(
+            seen > 0,
+            "netem {} was at work and {} did not grow",
+            misdeed.netem,
+            misdeed.seen
+        );
+        if rig.mflow {
+            outcome.require_no_deadline()?;
+            outcome.require_split(&Knobs::default(), 1)?;
+        }
+        rig.settle()
+    })
 }

@@ -9,11 +9,13 @@ use anyhow::{ensure, Result};
 
 use super::{Case, Run};
 use crate::cpu;
-use crate::datagrams::run;
+use crate::datagrams::run::Datagrams;
 use crate::hog::Hog;
 use crate::mflow::{Knobs, Stats};
 use crate::outcome::Outcome;
-use crate::rig::{self, Rig};
+use crate::rig::Rig;
+use crate::streams::run::Streams;
+use crate::traffic::{Live as _, Load, Plan};
 
 /// How long the lane's CPU is held at a time: many times the deadline.
 const HOLD: Duration = Duration::from_millis(240);
@@ -23,46 +25,126 @@ const TRIES: usize = 3;
 /// A fraction of what the wire carries: while the lane is held its packets must fit in its ring.
 const SHARE: f64 = 0.25;
 
-/// Returns the cases.
-pub(super) fn cases() -> Vec<Case> {
+/// Returns the cases with datagrams.
+pub(super) fn datagrams() -> Vec<Case> {
     vec![
         Case::of_module(
             "deadline/lane-held",
             "a lane that does not run costs the flow no more than the deadline; its packets arrive late, none is lost",
             Run::Plain,
-            |rig| lane_held(rig).map(Some),
+            datagrams_with_lane_held,
         ),
         Case::of_module(
             "deadline/patient",
             "with a deadline longer than a lane is away, order holds",
             Run::Plain,
-            |rig| patient(rig).map(Some),
+            patient,
         ),
         Case::of_module(
             "deadline/shortest",
             "with the shortest deadline packets may come out of order, counted one by one, and none is lost",
             Run::Always,
-            |rig| shortest(rig).map(Some),
+            |rig| shortest::<Datagrams>(rig)?.judge(require_counted),
         ),
     ]
 }
 
-fn lane_held(rig: &Rig) -> Result<Outcome> {
+/// Returns the cases with byte streams.
+pub(super) fn streams() -> Vec<Case> {
+    vec![
+        Case::of_module(
+            "tcp/deadline/lane-held",
+            "a lane that misses the deadline shows in TCPOFOQueue, and the stream is right all the same",
+            Run::Plain,
+            stream_with_lane_held,
+        ),
+        Case::of_module(
+            "tcp/deadline/shortest",
+            "with the shortest deadline and small batches the stream is right",
+            Run::Always,
+            shortest::<Streams>,
+        ),
+    ]
+}
+
+fn datagrams_with_lane_held(rig: &Rig) -> Result<Outcome> {
     let mut tries = 1;
     loop {
-        let (hold, outcome) = with_lane_held(rig, DEADLINE_US)?;
-        let outcome = outcome.judge(|outcome| {
-            outcome.require_whole()?;
-            require_counted(outcome)
-        })?;
-        match judge_held(&outcome, hold) {
+        let (hold, outcome) = with_lane_held(rig, &slow(rig), DEADLINE_US)?;
+        let outcome = outcome.judge(require_counted)?;
+        match require_prompt(&outcome, hold) {
             Err(_) if tries < TRIES => tries += 1,
-            verdict => return outcome.judge(|_| verdict),
+            checked => return outcome.judge(|_| checked),
         }
     }
 }
 
-fn judge_held(outcome: &Outcome, hold: Duration) -> Result<()> {
+fn stream_with_lane_held(rig: &Rig) -> Result<Outcome> {
+    let (hold, outcome) = with_lane_held(rig, &rig.streams(), DEADLINE_US)?;
+    outcome.judge(|outcome| {
+        require_missed(outcome, hold)?;
+        ensure!(
+            outcome.reordered > 0,
+            "the deadline was missed, and yet TCPOFOQueue did not grow"
+        );
+        Ok(())
+    })
+}
+
+fn patient(rig: &Rig) -> Result<Outcome> {
+    let (_, outcome) = with_lane_held(rig, &slow(rig), Knobs::default().merge_timeout_us)?;
+    outcome.judge(|outcome| rig.require_unnoticed::<Datagrams>(outcome))
+}
+
+fn shortest<L: Load>(rig: &Rig) -> Result<Outcome> {
+    let knobs = Knobs {
+        lanes: 4,
+        batch_pkts: 16,
+        merge_timeout_us: 10,
+        ..Knobs::default()
+    };
+    rig.measure(&rig.plan::<L>(), &knobs, |_| Ok(()))?
+        .judge(|outcome| {
+            L::require_whole(outcome)?;
+            rig.settle()
+        })
+}
+
+/// Returns a plan of datagrams that a lane's ring can hold while the lane is held.
+fn slow(rig: &Rig) -> Plan<Datagrams> {
+    let mut plan = rig.datagrams();
+    plan.load.frames_per_s = plan.load.frames_per_s.map(|rate| rate * SHARE);
+    plan
+}
+
+/// Runs traffic over two lanes while the CPU of one of them is held now and again; returns for how long each time, too.
+fn with_lane_held<L: Load>(
+    rig: &Rig,
+    plan: &Plan<L>,
+    merge_timeout_us: u32,
+) -> Result<(Duration, Outcome)> {
+    let knobs = Knobs {
+        batch_pkts: 64,
+        merge_timeout_us,
+        ..Knobs::default()
+    };
+    let mut hold = Duration::ZERO;
+    let outcome = rig.measure(plan, &knobs, |live| {
+        let hog = Hog::start(cpu::LANES[0], HOLD)?;
+        hold = hog.hold();
+        let flowed = live.flow_for(HOLD * 8);
+        hog.stop()?;
+        flowed
+    })?;
+    let outcome = outcome.judge(|outcome| {
+        L::require_whole(outcome)?;
+        rig.settle()
+    })?;
+    Ok((hold, outcome))
+}
+
+/// Fails unless the lane missed the deadline.
+fn require_missed(outcome: &Outcome, hold: Duration) -> Result<()> {
     let late = outcome.counter("late_pkts")?;
     let given_up = outcome.counter("deadline_batches")?;
     ensure!(
@@ -70,6 +152,12 @@ fn judge_held(outcome: &Outcome, hold: Duration) -> Result<()> {
         "a lane was held for {} ms at a time, and yet deadline_batches grew by {given_up} and late_pkts by {late}",
         hold.as_millis()
     );
+    Ok(())
+}
+
+/// Fails unless the lane missed the deadline, and the flow waited no longer than for that.
+fn require_prompt(outcome: &Outcome, hold: Duration) -> Result<()> {
+    require_missed(outcome, hold)?;
     let longest = Duration::from_micros(outcome.longest_stall_us);
     ensure!(
         longest < hold / 2,
@@ -78,53 +166,6 @@ fn judge_held(outcome: &Outcome, hold: Duration) -> Result<()> {
         hold.as_millis()
     );
     Ok(())
-}
-
-fn patient(rig: &Rig) -> Result<Outcome> {
-    let (_, outcome) = with_lane_held(rig, Knobs::default().merge_timeout_us)?;
-    outcome.judge(|outcome| {
-        outcome.require_whole()?;
-        outcome.require_order()?;
-        outcome.require_no_deadline()
-    })
-}
-
-fn shortest(rig: &Rig) -> Result<Outcome> {
-    let plan = rig.plan();
-    let knobs = Knobs {
-        lanes: 4,
-        batch_pkts: 16,
-        merge_timeout_us: 10,
-        ..Knobs::default()
-    };
-    rig.prepare(&plan, &knobs)?;
-    run::measure(&plan, |_| Ok(()))?.judge(|outcome| {
-        outcome.require_whole()?;
-        require_counted(outcome)?;
-        rig::settle()
-    })
-}
-
-/// Sends a slow stream over two lanes while the CPU of one of them is held now and again.
-fn with_lane_held(rig: &Rig, merge_timeout_us: u32) -> Result<(Duration, Outcome)> {
-    let mut plan = rig.plan();
-    plan.frames_per_s = plan.frames_per_s.map(|rate| rate * SHARE);
-    let knobs = Knobs {
-        batch_pkts: 64,
-        merge_timeout_us,
-        ..Knobs::default()
-    };
-    rig.prepare(&plan, &knobs)?;
-    let mut hold = Duration::ZERO;
-    let outcome = run::measure(&plan, |live| {
-        let hog = Hog::start(cpu::LANES[0], HOLD)?;
-        hold = hog.hold();
-        let flowed = live.flow_for(HOLD * 8);
-        hog.stop()?;
-        flowed
-    })?;
-    rig::settle()?;
-    Ok((hold, outcome))
 }
 
 /// Checks that nothing came out of order without being counted as late; the module was loaded for this run alone.

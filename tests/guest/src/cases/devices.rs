@@ -8,11 +8,13 @@ use anyhow::{ensure, Context as _, Result};
 
 use super::{Case, Run};
 use crate::bpf::Xdp;
-use crate::datagrams::run;
+use crate::datagrams::run::Datagrams;
 use crate::mflow::Knobs;
 use crate::outcome::Outcome;
-use crate::rig::{self, Rig};
+use crate::rig::Rig;
+use crate::streams::run::Streams;
 use crate::topology::{self, CONTAINER};
+use crate::traffic::Load;
 use crate::{command, netns};
 
 /// A feature, and how it is switched on.
@@ -31,15 +33,17 @@ struct Feature {
 /// How many packets may change places in a queue that several lanes fill while a flow stops being split.
 const MIXED_PKTS: u64 = 64;
 
+const VETH_GRO: Feature = Feature {
+    name: "veth-gro",
+    what: "GRO on the container's veth (split packets, whose GRO ran on the lane, pass it by)",
+    switch_drops: false,
+    stop_reorders_pkts: 0,
+    queues: false,
+    switch_on: veth_gro,
+};
+
 const FEATURES: &[Feature] = &[
-    Feature {
-        name: "veth-gro",
-        what: "GRO on the container's veth (split packets, whose GRO ran on the lane, pass it by)",
-        switch_drops: false,
-        stop_reorders_pkts: 0,
-        queues: false,
-        switch_on: veth_gro,
-    },
+    VETH_GRO,
     Feature {
         name: "veth-xdp",
         what: "an XDP program on the container's veth (packets go through its own NAPI)",
@@ -83,8 +87,8 @@ const FEATURES: &[Feature] = &[
     },
 ];
 
-/// Returns the cases.
-pub(super) fn cases() -> Vec<Case> {
+/// Returns the cases with datagrams.
+pub(super) fn datagrams() -> Vec<Case> {
     let mut cases = Vec::new();
     for feature in FEATURES {
         for early in [true, false] {
@@ -96,16 +100,26 @@ pub(super) fn cases() -> Vec<Case> {
                     feature.what
                 ),
                 Run::Plain,
-                move |rig| with_feature(rig, feature, early),
+                move |rig| with_feature::<Datagrams>(rig, feature, early),
             ));
         }
     }
     cases
 }
 
+/// Returns the cases with byte streams.
+pub(super) fn streams() -> Vec<Case> {
+    vec![Case::of_traffic(
+        "tcp/devices/veth-gro",
+        "GRO on the container's veth: TCP does not notice",
+        Run::Plain,
+        |rig| with_feature::<Streams>(rig, &VETH_GRO, true),
+    )]
+}
+
 /// Whether flows stay split with the feature is the module's choice; what arrives must be right in any case.
-fn with_feature(rig: &Rig, feature: &Feature, early: bool) -> Result<Outcome> {
-    let mut plan = rig.plan();
+fn with_feature<L: Load>(rig: &Rig, feature: &Feature, early: bool) -> Result<Outcome> {
+    let mut plan = rig.plan::<L>();
     rig.prepare(&plan, &Knobs::default())?;
     // Before there is traffic: the first use in the system patches the kernel's code.
     rps("lo")?;
@@ -114,7 +128,7 @@ fn with_feature(rig: &Rig, feature: &Feature, early: bool) -> Result<Outcome> {
         program = (feature.switch_on)()?;
         plan.split = false;
     }
-    let outcome = run::measure(&plan, |_| {
+    let outcome = L::measure(&plan, |_| {
         if !early {
             program = (feature.switch_on)()?;
         }
@@ -124,10 +138,11 @@ fn with_feature(rig: &Rig, feature: &Feature, early: bool) -> Result<Outcome> {
     outcome.judge(|outcome| {
         let drops = feature.switch_drops && !early;
         if !drops {
-            outcome.require_whole()?;
+            L::require_whole(outcome)?;
         }
-        if outcome.reordered > feature.stop_reorders_pkts || !rig.mflow {
-            outcome.require_order()?;
+        let may_reorder = feature.stop_reorders_pkts > 0 && rig.mflow;
+        if !may_reorder || outcome.reordered > feature.stop_reorders_pkts {
+            L::require_order(outcome)?;
         }
         if rig.mflow {
             // A packet that was to be queued, and was dropped instead, is waited for until the deadline.
@@ -139,9 +154,8 @@ fn with_feature(rig: &Rig, feature: &Feature, early: bool) -> Result<Outcome> {
                 (queued > 0) == (feature.queues && !early) || early,
                 "splitting was stopped {queued} time(s) for what the path queues"
             );
-            rig::settle()?;
         }
-        Ok(())
+        rig.settle()
     })
 }
 

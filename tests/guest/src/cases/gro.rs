@@ -5,10 +5,10 @@
 use anyhow::{ensure, Result};
 
 use super::{Case, Run};
-use crate::datagrams::run::Plan;
 use crate::mflow::Knobs;
 use crate::outcome::Outcome;
 use crate::rig::Rig;
+use crate::traffic::Load as _;
 
 /// Enough for a batch that is tried to be a small part, on each of two lanes.
 const DATAGRAMS: u64 = 6_000;
@@ -39,23 +39,21 @@ fn carried(outcome: &Outcome) -> Result<(u64, u64)> {
     ))
 }
 
-fn datagrams(rig: &Rig) -> Result<Option<Outcome>> {
-    let plan = Plan {
-        count: rig.scale.other.max(DATAGRAMS),
-        ..rig.plan()
-    };
+fn datagrams(rig: &Rig) -> Result<Outcome> {
+    let mut plan = rig.datagrams();
+    plan.load.send_at_least(DATAGRAMS);
     let outcome = rig.strict(&plan, &Knobs::default(), |_| Ok(()))?;
     let (all, past) = carried(&outcome)?;
     ensure!(
         past > all * 3 / 4,
         "only {past} of {all} datagrams went past GRO"
     );
-    Ok(Some(outcome))
+    Ok(outcome)
 }
 
-fn stream(rig: &Rig) -> Result<Option<Outcome>> {
-    let outcome = rig.strict_tcp(&rig.tcp_plan(), &Knobs::default(), |_| Ok(()))?;
+fn stream(rig: &Rig) -> Result<Outcome> {
+    let outcome = rig.strict(&rig.streams(), &Knobs::default(), |_| Ok(()))?;
     let (all, past) = carried(&outcome)?;
     ensure!(past < all / 20, "{past} of {all} segments went past GRO");
-    Ok(Some(outcome))
+    Ok(outcome)
 }

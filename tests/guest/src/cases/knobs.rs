@@ -11,9 +11,10 @@ use nix::errno::Errno;
 use super::{Case, Run};
 use crate::command;
 use crate::cpu;
-use crate::datagrams::run;
+use crate::datagrams::run::Datagrams;
 use crate::mflow::{self, Knobs, Stats};
-use crate::rig::{self, Rig};
+use crate::rig::Rig;
+use crate::traffic::Load as _;
 
 /// What is written, and what is read back.
 const GOOD: &[(&str, &str, &str)] = &[
@@ -93,9 +94,8 @@ const BAD_PARAMETERS: &[&str] = &[
 pub(super) fn cases() -> Vec<Case> {
     let case = |name: &str, proves: &str, run: fn(&Rig) -> Result<()>| {
         Case::of_module(name, proves, Run::Always, move |rig| {
-            rig.prepare(&rig.plan(), &Knobs::default())?;
-            run(rig)?;
-            Ok(None)
+            rig.prepare(&rig.datagrams(), &Knobs::default())?;
+            run(rig).map(|()| None)
         })
     };
     vec![
@@ -221,8 +221,8 @@ fn parameters() -> Result<()> {
 }
 
 fn reset(rig: &Rig) -> Result<()> {
-    run::measure(&rig.plan(), |_| Ok(()))?;
-    rig::settle()?;
+    Datagrams::measure(&rig.plan(), |_| Ok(()))?;
+    rig.settle()?;
     ensure!(
         Stats::read()?.get("merged_pkts")? > 0,
         "nothing was counted in the first place"

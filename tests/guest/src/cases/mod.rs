@@ -42,6 +42,17 @@ pub(crate) enum Run {
     ConnectX,
 }
 
+impl Run {
+    /// Returns the run of a case of the plain kernel that is in the short one, too, if so.
+    fn always_if(short: bool) -> Self {
+        if short {
+            Self::Always
+        } else {
+            Self::Plain
+        }
+    }
+}
+
 /// What a case does; returns what it measured, if it is about traffic.
 type Body = Box<dyn Fn(&Rig) -> Result<Option<Outcome>>>;
 
@@ -79,12 +90,12 @@ impl Case {
         }
     }
 
-    /// Returns a case that needs the module.
-    pub(crate) fn of_module(
+    /// Returns a case that needs the module, and may be about traffic.
+    pub(crate) fn of_module<O: Into<Option<Outcome>>>(
         name: impl Into<String>,
         proves: impl Into<String>,
         when: Run,
-        run: impl Fn(&Rig) -> Result<Option<Outcome>> + 'static,
+        run: impl Fn(&Rig) -> Result<O> + 'static,
     ) -> Self {
         Self {
             name: name.into(),
@@ -92,7 +103,7 @@ impl Case {
             when,
             vanilla: false,
             patches_code: false,
-            run: Box::new(run),
+            run: Box::new(move |rig| run(rig).map(Into::into)),
         }
     }
 
@@ -110,22 +121,36 @@ impl Case {
 /// Returns all cases, in the order they run: first whether the rig can see what it looks for.
 fn all() -> Vec<Case> {
     [
-        control::cases(),
+        control::datagrams(),
         knobs::cases(),
-        shapes::cases(),
+        shapes::datagrams(),
         datagrams::tail::cases(),
         datagrams::drops::cases(),
-        capture::cases(),
-        devices::cases(),
+        capture::datagrams(),
+        devices::datagrams(),
         datagrams::forward::cases(),
         gro::cases(),
         datagrams::readers::cases(),
-        scaling::cases(),
-        reload::cases(),
-        deadline::cases(),
+        scaling::datagrams(),
+        reload::datagrams(),
+        deadline::datagrams(),
         datagrams::hotplug::cases(),
         datagrams::teardown::cases(),
-        streams::cases(),
+        shapes::streams(),
+        streams::readers::cases(),
+        streams::request::cases(),
+        streams::churn::cases(),
+        streams::closing::cases(),
+        control::streams(),
+        capture::streams(),
+        streams::jumbo::cases(),
+        devices::streams(),
+        streams::nat::cases(),
+        streams::rehash::cases(),
+        scaling::streams(),
+        reload::streams(),
+        deadline::streams(),
+        streams::programs::cases(),
         connectx::source::cases(),
         connectx::events::cases(),
         leaks::cases(),

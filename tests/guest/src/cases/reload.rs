@@ -8,10 +8,12 @@ use std::time::Duration;
 use anyhow::{ensure, Context as _, Result};
 
 use super::{Case, Run};
-use crate::datagrams::run::{self, Live};
+use crate::datagrams::run::Datagrams;
 use crate::mflow::{self, Knobs, Stats};
 use crate::outcome::Outcome;
-use crate::rig::{self, Rig};
+use crate::rig::Rig;
+use crate::streams::run::Streams;
+use crate::traffic::{Live, Load};
 
 const ROUNDS: usize = 6;
 /// With the switch in either position.
@@ -21,31 +23,48 @@ const RESTARTING: [&str; 5] = ["enabled", "cpus", "devices", "min_flow_pps", "sc
 /// Allocations that do not tell of a leak: stacks of threads, which the kernel keeps for the next ones, and what is freed late.
 const KEPT: [&str; 2] = ["copy_process", "unpurged"];
 
-/// Returns the cases.
-pub(super) fn cases() -> Vec<Case> {
+/// Returns the cases with datagrams.
+pub(super) fn datagrams() -> Vec<Case> {
     vec![
-        Case::of_module(
-            "reload/module",
-            "rmmod and modprobe under load lose, reorder and leak nothing",
-            Run::Always,
-            |rig| reload_module(rig).map(Some),
-        )
-        .patching_code(),
-        toggle("enabled", "1", "0").patching_code(),
-        toggle("devices", "+eth0", "-eth0").patching_code(),
-        toggle("cpus", "2-5", "3"),
-        toggle("batch_pkts", "16", "1024"),
-        toggle("min_flow_pps", "100", "10000000"),
-        toggle("scaling", "path", "device"),
+        module::<Datagrams>("rmmod and modprobe under load lose, reorder and leak nothing"),
+        knob("enabled", "1", "0").patching_code(),
+        knob("devices", "+eth0", "-eth0").patching_code(),
+        knob("cpus", "2-5", "3"),
+        knob("batch_pkts", "16", "1024"),
+        knob("min_flow_pps", "100", "10000000"),
+        knob("scaling", "path", "device"),
     ]
 }
 
-fn reload_module(rig: &Rig) -> Result<Outcome> {
+/// Returns the cases with byte streams.
+pub(super) fn streams() -> Vec<Case> {
+    vec![
+        module::<Streams>("rmmod and modprobe under a running stream: TCP does not notice"),
+        toggle::<Streams>(
+            "enabled",
+            "splitting is switched off and on under a running stream: TCP does not notice"
+                .to_owned(),
+            Run::Plain,
+            ("1", "0"),
+        )
+        .patching_code(),
+    ]
+}
+
+fn module<L: Load>(proves: &str) -> Case {
+    Case::of_module(
+        format!("{}reload/module", L::GROUP),
+        proves,
+        Run::Always,
+        reload_module::<L>,
+    )
+    .patching_code()
+}
+
+fn reload_module<L: Load>(rig: &Rig) -> Result<Outcome> {
     let knobs = Knobs::default();
-    let plan = rig.plan();
-    rig.prepare(&plan, &knobs)?;
     let mut samples = Vec::new();
-    let outcome = run::measure(&plan, |live| {
+    let outcome = rig.measure(&rig.plan::<L>(), &knobs, |live| {
         for _ in 0..ROUNDS {
             live.flow_for(PAUSE)?;
             nothing_given_up()?;
@@ -55,55 +74,68 @@ fn reload_module(rig: &Rig) -> Result<Outcome> {
             mflow::load(&knobs)?;
             live.wait_split_since(0)?;
         }
+        nothing_given_up()?;
         mflow::unload()
     })?;
-    outcome.require_whole()?;
-    outcome.require_order()?;
-    no_growth(&samples)?;
-    Ok(outcome)
+    outcome.judge(|outcome| {
+        L::require_whole(outcome)?;
+        L::require_order(outcome)?;
+        no_growth(&samples)
+    })
+}
+
+fn knob(knob: &'static str, split: &'static str, other: &'static str) -> Case {
+    let proves = format!(
+        "{knob} changes between {split} and {other} under load{}",
+        Datagrams::UNNOTICED
+    );
+    let when = Run::always_if(["enabled", "scaling"].contains(&knob));
+    toggle::<Datagrams>(knob, proves, when, (split, other))
 }
 
 /// Returns a case that switches one knob to and fro; `split` is the value with which the flow is split.
-fn toggle(knob: &'static str, split: &'static str, other: &'static str) -> Case {
+fn toggle<L: Load>(
+    knob: &'static str,
+    proves: String,
+    when: Run,
+    (split, other): (&'static str, &'static str),
+) -> Case {
     Case::of_module(
-        format!("reload/{knob}"),
-        format!("{knob} changes between {split} and {other} under load without loss or reordering"),
-        if ["enabled", "scaling"].contains(&knob) {
-            Run::Always
-        } else {
-            Run::Plain
-        },
+        format!("{}reload/{knob}", L::GROUP),
+        proves,
+        when,
         move |rig| {
-            let plan = rig.plan();
-            rig.prepare(&plan, &Knobs::default())?;
-            run::measure(&plan, |live| switch(live, knob, split, other))?
-                .judge(|outcome| {
-                    outcome.require_whole()?;
-                    outcome.require_order()?;
-                    outcome.require_no_deadline()?;
-                    rig::settle()
-                })
-                .map(Some)
+            rig.unnoticed(&rig.plan::<L>(), &Knobs::default(), |live| {
+                for _ in 0..ROUNDS {
+                    switch(live, knob, split, other, PAUSE)?;
+                }
+                Ok(())
+            })
         },
     )
 }
 
-fn switch(live: &Live<'_>, knob: &str, split: &str, other: &str) -> Result<()> {
-    for _ in 0..ROUNDS {
-        live.flow_for(PAUSE)?;
-        mflow::write(knob, other)?;
-        live.flow_for(PAUSE)?;
-        let before = mflow::flows_split()?;
-        mflow::write(knob, split)?;
-        if RESTARTING.contains(&knob) {
-            live.wait_split_since(before)?;
-        }
+/// Switches a knob from `split` to `other` and back, each time after a pause.
+pub(super) fn switch(
+    live: &impl Live,
+    knob: &str,
+    split: &str,
+    other: &str,
+    pause: Duration,
+) -> Result<()> {
+    live.flow_for(pause)?;
+    mflow::write(knob, other)?;
+    live.flow_for(pause)?;
+    let before = mflow::flows_split()?;
+    mflow::write(knob, split)?;
+    if RESTARTING.contains(&knob) {
+        live.wait_split_since(before)?;
     }
     Ok(())
 }
 
 /// Checks the counters that are about to vanish with the module.
-pub(super) fn nothing_given_up() -> Result<()> {
+fn nothing_given_up() -> Result<()> {
     let stats = Stats::read()?;
     for name in ["deadline_batches", "overflow_batches", "late_pkts"] {
         let count = stats.get(name)?;

@@ -6,94 +6,87 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::{Case, Run};
-use crate::datagrams::run;
+use super::{shapes, Case, Run};
+use crate::datagrams::run::Datagrams;
 use crate::mflow::{self, Knobs};
 use crate::outcome::Outcome;
-use crate::rig::{self, Rig};
+use crate::rig::Rig;
+use crate::streams::run::Streams;
+use crate::traffic::{Live as _, Load};
 
+/// How often `scaling` changes there and back under a stream.
+const ROUNDS: usize = 5;
 /// How long packets flow between two changes.
 const PAUSE: Duration = Duration::from_millis(150);
 
-/// A place to split flows at, other than the usual one.
-pub(super) struct Place {
-    pub(super) name: &'static str,
-    pub(super) proves: &'static str,
+/// Where flows are split, other than on the NIC before its GRO.
+struct SplitPoint {
+    name: &'static str,
+    place: &'static str,
     device: &'static str,
     scaling: &'static str,
 }
 
-/// All of them.
-pub(super) const PLACES: &[Place] = &[
-    Place {
+const SPLIT_POINTS: &[SplitPoint] = &[
+    SplitPoint {
         name: "device",
-        proves: "split behind the NIC's GRO, a flow keeps its order",
+        place: "behind the NIC's GRO",
         device: "eth0",
         scaling: "device",
     },
-    Place {
+    SplitPoint {
         name: "overlay",
-        proves: "split on the VXLAN device, a flow keeps its order",
+        place: "on the VXLAN device",
         device: "vxlan0",
         scaling: "path",
     },
-    Place {
+    SplitPoint {
         name: "overlay-device",
-        proves: "split behind the VXLAN device's GRO, a flow keeps its order",
+        place: "behind the VXLAN device's GRO",
         device: "vxlan0",
         scaling: "device",
     },
 ];
 
-impl Place {
-    /// Returns the knobs that choose this place.
-    pub(super) fn knobs(&self) -> Knobs {
-        Knobs {
-            device: self.device,
-            scaling: self.scaling,
-            ..Knobs::default()
-        }
-    }
-
-    /// Returns in which runs its cases are.
-    pub(super) fn when(&self) -> Run {
-        if self.name == "overlay-device" {
-            Run::Plain
-        } else {
-            Run::Always
-        }
-    }
-}
-
-/// Returns the cases.
-pub(super) fn cases() -> Vec<Case> {
-    let mut cases: Vec<Case> = PLACES
-        .iter()
-        .map(|place| {
-            Case::of_module(
-                format!("scaling/{}", place.name),
-                place.proves,
-                place.when(),
-                |rig| {
-                    rig.strict(&rig.plan(), &place.knobs(), |_| Ok(()))
-                        .map(Some)
-                },
-            )
-        })
-        .collect();
+/// Returns the cases with datagrams.
+pub(super) fn datagrams() -> Vec<Case> {
+    let mut cases = split_points::<Datagrams>("");
     cases.push(Case::of_module(
         "scaling/move",
         "splitting moves from the NIC to the VXLAN device and back under load without loss or reordering",
         Run::Plain,
-        |rig| to_and_fro(rig).map(Some),
+        to_and_fro,
     ));
     cases
 }
 
+/// Returns the cases with byte streams.
+pub(super) fn streams() -> Vec<Case> {
+    let mut cases = split_points::<Streams>(Streams::UNNOTICED);
+    cases.push(Case::of_module(
+        "tcp/scaling/switch",
+        "scaling changes between path and device under a running stream: TCP does not notice",
+        Run::Always,
+        switch,
+    ));
+    cases
+}
+
+fn split_points<L: Load>(unnoticed: &str) -> Vec<Case> {
+    let case = |point: &'static SplitPoint| Case {
+        vanilla: false,
+        ..shapes::strict::<L>(
+            format!("scaling/{}", point.name),
+            format!("split {}, a flow keeps its order{unnoticed}", point.place),
+            Run::always_if(point.name != "overlay-device"),
+            |_, knobs| (knobs.device, knobs.scaling) = (point.device, point.scaling),
+        )
+    };
+    SPLIT_POINTS.iter().map(case).collect()
+}
+
 fn to_and_fro(rig: &Rig) -> Result<Outcome> {
-    let plan = rig.plan();
-    rig.prepare(&plan, &Knobs::default())?;
-    let outcome = run::measure(&plan, |live| {
+    rig.unnoticed(&rig.datagrams(), &Knobs::default(), |live| {
         for (there, here) in [("vxlan0", "eth0"), ("eth0", "vxlan0")] {
             live.flow_for(PAUSE)?;
             mflow::write("devices", &format!("+{there}"))?;
@@ -103,11 +96,17 @@ fn to_and_fro(rig: &Rig) -> Result<Outcome> {
             live.wait_split_since(before)?;
         }
         Ok(())
-    })?;
-    outcome.judge(|outcome| {
-        outcome.require_whole()?;
-        outcome.require_order()?;
-        outcome.require_no_deadline()?;
-        rig::settle()
+    })
+}
+
+fn switch(rig: &Rig) -> Result<Outcome> {
+    rig.unnoticed(&rig.streams(), &Knobs::default(), |live| {
+        for scaling in ["device", "path"].into_iter().cycle().take(2 * ROUNDS) {
+            live.flow_for(PAUSE)?;
+            let before = mflow::flows_split()?;
+            mflow::write("scaling", scaling)?;
+            live.wait_split_since(before)?;
+        }
+        Ok(())
     })
 }

@@ -6,18 +6,19 @@ use std::io::IoSliceMut;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{self, SyncSender};
+use std::sync::mpsc::SyncSender;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 
-use anyhow::{bail, Context as _, Result};
+use anyhow::{Context as _, Result};
 use nix::errno::Errno;
 use nix::poll::{poll, PollFd, PollFlags};
 use nix::sys::socket::{recvmmsg, setsockopt, sockopt, MsgFlags, MultiHeaders};
 
 use crate::datagrams::ledger::Ledger;
 use crate::datagrams::sender::now_ns;
-use crate::{cpu, netns, topology};
+use crate::outcome::Outcome;
+use crate::{cpu, netns, threads, topology};
 use mflow_protocol::datagram::{self, Head};
 
 /// Datagrams taken by one system call.
@@ -58,10 +59,9 @@ impl Receiver {
     /// Starts to receive `flows` flows of datagrams of `bytes` at `addresses`; returns when the sockets are bound.
     pub(crate) fn start(addresses: Vec<SocketAddr>, flows: u16, bytes: usize) -> Result<Self> {
         let shared = Arc::new(Shared::default());
-        let (ready, bound) = mpsc::sync_channel(1);
-        let thread = thread::spawn({
+        let (thread, ()) = threads::start({
             let shared = Arc::clone(&shared);
-            move || {
+            move |ready| {
                 let mut reader = Reader {
                     books: Books {
                         flows: vec![Ledger::default(); usize::from(flows)],
@@ -73,13 +73,7 @@ impl Receiver {
                 reader.run(&addresses, bytes, &ready)?;
                 Ok(reader.books)
             }
-        });
-        // An error drops the other end; it is reported by `join`.
-        if bound.recv().is_err() {
-            let receiver = Self { shared, thread };
-            receiver.stop()?;
-            bail!("the receiver ended before it began");
-        }
+        })?;
         Ok(Self { shared, thread })
     }
 
@@ -101,10 +95,7 @@ impl Receiver {
     /// Closes the sockets and returns the books.
     pub(crate) fn stop(self) -> Result<Books> {
         self.shared.stop.store(true, Ordering::Relaxed);
-        match self.thread.join() {
-            Ok(books) => books,
-            Err(_) => bail!("the receiving thread panicked"),
-        }
+        threads::result(self.thread.join())
     }
 }
 
@@ -198,6 +189,23 @@ impl Reader<'_> {
 }
 
 impl Books {
+    /// Returns what has arrived of `sent` datagrams.
+    pub(crate) fn outcome(&self, sent: u64) -> Outcome {
+        let sum = |count: fn(&Ledger) -> u64| self.flows.iter().map(count).sum();
+        let delivered = sum(Ledger::delivered);
+        Outcome {
+            sent,
+            delivered,
+            lost: sent.saturating_sub(delivered),
+            reordered: sum(Ledger::reordered),
+            duplicate: sum(Ledger::duplicate),
+            corrupt: self.corrupt,
+            longest_stall_us: self.longest_stall_ns / 1000,
+            longest_wait_us: self.longest_wait_ns / 1000,
+            ..Outcome::default()
+        }
+    }
+
     fn book(&mut self, head: Head, now_ns: u64) {
         // A number nobody sends with a good checksum is corruption all the same.
         let Some(ledger) = self.flows.get_mut(usize::from(head.flow)) else {

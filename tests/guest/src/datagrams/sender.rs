@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use anyhow::{bail, Context as _, Result};
+use anyhow::{Context as _, Result};
 use nix::errno::Errno;
 use nix::sys::socket::{sendmmsg, ControlMessage, MsgFlags, MultiHeaders};
 use nix::time::{clock_gettime, ClockId};
 
-use crate::{cpu, netns, topology};
+use crate::{cpu, netns, threads, topology};
 use mflow_protocol::datagram::{self, Head, Pattern};
 
 /// The most datagrams handed to the kernel by one system call, so the largest burst on the wire.
@@ -99,10 +99,7 @@ impl Sender {
 
     /// Waits for the end and returns how many datagrams each flow has sent.
     pub(crate) fn join(self) -> Result<Vec<u64>> {
-        match self.thread.join() {
-            Ok(result) => result?,
-            Err(_) => bail!("the sending thread panicked"),
-        }
+        threads::result(self.thread.join())?;
         let sent = self.shared.sent.iter();
         Ok(sent.map(|flow| flow.load(Ordering::Relaxed)).collect())
     }

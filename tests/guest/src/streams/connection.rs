@@ -7,12 +7,12 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{bail, Context as _, Result};
+use anyhow::{Context as _, Result};
 
 use super::pattern;
 use super::readers::listen;
 use super::run::PORT;
-use super::verifier::{Book, Progress};
+use super::verifier::{Book, ReadProgress};
 use crate::topology::{Family, CLIENT, CONTAINER};
 use crate::{cpu, netns};
 
@@ -75,14 +75,14 @@ pub(crate) fn write_until(mut socket: &TcpStream, stop: &AtomicBool) -> Result<(
 }
 
 /// Reads a stream from the reader's CPU to its end; returns how many bytes it had.
-pub(crate) fn read_to_end(socket: &TcpStream, progress: &Progress) -> Result<(u64, End)> {
+pub(crate) fn read_to_end(socket: &TcpStream, progress: &ReadProgress) -> Result<(u64, End)> {
     read_while(socket, progress, |_| true)
 }
 
 /// Reads a stream as long as `more` says so, which is told how many bytes have been read, or to its end.
 pub(crate) fn read_while(
     mut socket: &TcpStream,
-    progress: &Progress,
+    progress: &ReadProgress,
     more: impl Fn(u64) -> bool,
 ) -> Result<(u64, End)> {
     cpu::pin(cpu::READER)?;
@@ -97,14 +97,6 @@ pub(crate) fn read_while(
         }
     }
     Ok((book.taken(), End::Orderly))
-}
-
-/// Waits for a thread of the scope it was started in.
-pub(crate) fn join<T>(thread: std::thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
-    match thread.join() {
-        Ok(result) => result,
-        Err(_) => bail!("a thread at one end of the connection panicked"),
-    }
 }
 
 fn is_reset(error: &std::io::Error) -> bool {

@@ -6,7 +6,7 @@ use std::io::{ErrorKind, Read as _};
 use std::net::TcpStream;
 use std::os::fd::AsFd as _;
 use std::sync::Mutex;
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure, Context as _, Result};
@@ -21,6 +21,7 @@ use super::tls;
 use super::verifier::{Book, Pieces};
 use super::writers::Writing;
 use crate::bpf::{Program, Sockmap};
+use crate::threads;
 
 /// Bytes asked for at once.
 const BUFFER_BYTES: usize = 64 << 10;
@@ -355,13 +356,7 @@ fn threads(socket: &TcpStream, book: &mut Book<'_>) -> Result<()> {
                 })
             })
             .collect();
-        for reader in readers {
-            match reader.join() {
-                Ok(result) => result?,
-                Err(_) => bail!("a reader panicked"),
-            }
-        }
-        Ok(())
+        threads::results(readers.into_iter().map(ScopedJoinHandle::join))
     })?;
     match pieces.into_inner() {
         Ok((book, pieces)) => pieces.require_all(book.start(), book.taken()),

@@ -5,16 +5,16 @@
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{mpsc, Arc};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use anyhow::{bail, Context as _, Result};
+use anyhow::{Context as _, Result};
 use socket2::{Domain, Socket, Type};
 
 use super::read_style::Style;
-use super::verifier::{Book, Progress};
-use crate::{cpu, netns, topology};
+use super::verifier::{Book, ReadProgress};
+use crate::{cpu, netns, threads, topology};
 
 /// How often somebody who waits for a connection looks whether there is still one to come.
 const LOOK: Duration = Duration::from_millis(2);
@@ -23,7 +23,7 @@ const STUCK: Duration = Duration::from_secs(15);
 
 /// The running readers.
 pub(crate) struct Readers {
-    progress: Arc<Progress>,
+    progress: Arc<ReadProgress>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<Result<u64>>>,
 }
@@ -31,68 +31,49 @@ pub(crate) struct Readers {
 impl Readers {
     /// Starts to listen at the addresses, one stream each; returns when all sockets listen.
     pub(crate) fn start(addresses: Vec<SocketAddr>, style: Style) -> Result<Self> {
-        let progress = Arc::new(Progress::default());
+        let progress = Arc::new(ReadProgress::default());
         let stop = Arc::new(AtomicBool::new(false));
-        let (ready, listens) = mpsc::channel();
-        let wanted = addresses.len();
-        let threads = addresses
-            .into_iter()
-            .zip(0..)
-            .map(|(address, flow)| {
-                let (progress, stop) = (Arc::clone(&progress), Arc::clone(&stop));
-                let ready = ready.clone();
-                thread::spawn(move || {
-                    cpu::pin(cpu::READER)?;
-                    netns::enter(topology::CONTAINER)?;
-                    let listener = listen(address, style.buffer_bytes())?;
-                    // Nobody waits for it any more only if the test is over.
-                    let _nobody_waits = ready.send(());
-                    drop(ready);
-                    let Some(socket) = accept(&listener, &stop)? else {
-                        return Ok(0);
-                    };
-                    let mut book = Book::new(flow, &progress);
-                    style.read(&socket, &mut book)?;
-                    Ok(book.taken())
-                })
-            })
-            .collect();
-        drop(ready);
-        let readers = Self {
-            progress,
-            stop,
-            threads,
+        let mut readers = Self {
+            progress: Arc::clone(&progress),
+            stop: Arc::clone(&stop),
+            threads: Vec::new(),
         };
-        if listens.iter().count() < wanted {
-            readers.join()?;
-            bail!("a reader ended before it began");
+        for (address, flow) in addresses.into_iter().zip(0..) {
+            let (progress, stop) = (Arc::clone(&progress), Arc::clone(&stop));
+            let started = threads::start(move |ready| {
+                cpu::pin(cpu::READER)?;
+                netns::enter(topology::CONTAINER)?;
+                let listener = listen(address, style.buffer_bytes())?;
+                // Nobody waits for it any more only if the test is over.
+                let _nobody_waits = ready.send(());
+                let Some(socket) = accept(&listener, &stop)? else {
+                    return Ok(0);
+                };
+                let mut book = Book::new(flow, &progress);
+                style.read(&socket, &mut book)?;
+                Ok(book.taken())
+            });
+            match started {
+                Ok((thread, ())) => readers.threads.push(thread),
+                Err(error) => {
+                    readers.join()?;
+                    return Err(error);
+                }
+            }
         }
         Ok(readers)
     }
 
-    /// Returns how far the readers are.
-    pub(crate) fn progress(&self) -> &Progress {
-        &self.progress
-    }
-
-    /// Returns the same, to be looked at after their end.
-    pub(crate) fn progress_handle(&self) -> Arc<Progress> {
+    /// Returns how far the readers are, to be looked at also after their end.
+    pub(crate) fn progress(&self) -> Arc<ReadProgress> {
         Arc::clone(&self.progress)
     }
 
     /// Waits for the end of every stream and returns how many bytes were read; what is not connected yet never will be.
     pub(crate) fn join(self) -> Result<u64> {
         self.stop.store(true, Ordering::Relaxed);
-        let mut read = 0;
-        let mut first_error = None;
-        for thread in self.threads {
-            match thread.join() {
-                Ok(Ok(bytes)) => read += bytes,
-                Ok(Err(error)) => first_error = first_error.or(Some(error)),
-                Err(_) => bail!("a reading thread panicked"),
-            }
-        }
-        first_error.map_or(Ok(read), Err)
+        let read = threads::results(self.threads.into_iter().map(JoinHandle::join))?;
+        Ok(read.iter().sum())
     }
 }
 

@@ -1,60 +1,45 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! One run of TCP streams: warm up until the flows are split, mark, measure, end every stream, and hold the two ends' books
-//! together.
-//!
-//! ```text
-//!   start ── warm-up ── mark ── count bytes, and something may happen meanwhile ── FIN ── last byte read ── end
-//!                        └──────── the module's counters, stalls and rates are of this part ──────────┘
-//!   └────────────── every byte in its place, and TCP's counters, are of everything ───────────────────┘
-//! ```
+//! One run of TCP streams: writers and readers, and what the two know together. Its part after the mark ends with the last
+//! byte read, and TCP's counters are of the whole run.
 
-use std::fs;
 use std::net::SocketAddr;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
 
-use anyhow::{bail, ensure, Context as _, Result};
+use anyhow::{ensure, Result};
 
 use super::counters::{noise, Counters};
 use super::read_style::Style;
 use super::readers::Readers;
+use super::verifier::ReadProgress;
 use super::writers::{Writers, Writing};
-use crate::mflow::{self, Stats};
+use crate::mflow;
 use crate::outcome::Outcome;
-use crate::softnet::Softnet;
-use crate::topology::Family;
+use crate::rig::Scale;
+use crate::topology;
+use crate::traffic::{Live, Load, Mark, Plan};
 
 /// The port of the first stream.
 pub(crate) const PORT: u16 = 5101;
-/// How long a flow may take until it is split.
-const SPLIT_LIMIT: Duration = Duration::from_secs(20);
-/// How long a run may stand still before it is given up.
-const STUCK: Duration = Duration::from_secs(20);
-const LOOK: Duration = Duration::from_millis(5);
+/// Payload of a segment, roughly; less than what it really is.
+const SEGMENT_BYTES: u64 = 1_300;
 
-/// What a run sends.
+/// Byte streams, each over a TCP connection of its own.
 #[derive(Clone, Debug)]
-pub(crate) struct Plan {
-    /// How many streams there are, each over a connection of its own.
-    pub(crate) flows: u16,
-    /// Address family inside the overlay.
-    pub(crate) inner: Family,
-    /// Address family of the outer packets.
-    pub(crate) outer: Family,
+pub(crate) struct Streams {
     /// Bytes to send after the mark, over all flows.
     pub(crate) bytes: u64,
     /// How the streams are written.
     pub(crate) writing: Writing,
     /// How they are read.
     pub(crate) style: Style,
-    /// How many flows of outer packets must be split before the mark; 0 without the module.
-    pub(crate) split: u16,
-    /// What the client adds to the port of the server, if somebody on the way takes it off again.
+    /// What the client adds to the port of the server, if the packets are translated on the way.
     pub(crate) port_shift: u16,
+    /// Whether both ends wait for long before they send anything again without being asked to.
+    pub(crate) patient: bool,
 }
 
-impl Plan {
+impl Plan<Streams> {
     /// Returns the servers' addresses, with ports that are `shift` above those where they listen.
     fn addresses(&self, shift: u16) -> Vec<SocketAddr> {
         let container = self.inner.container();
@@ -64,88 +49,117 @@ impl Plan {
     }
 }
 
-/// A run under way, for what happens in its middle.
-pub(crate) struct Live<'a> {
-    writers: &'a Writers,
-    readers: &'a Readers,
-    plan: &'a Plan,
+/// Streams that are being written and read.
+pub(crate) struct LiveStreams {
+    writers: Writers,
+    readers: Readers,
+    progress: Arc<ReadProgress>,
+    outer_flows: u16,
 }
 
-impl Live<'_> {
-    /// Lets bytes flow for some time, longer if none do; fails if there are none for long.
-    pub(crate) fn flow_for(&self, time: Duration) -> Result<()> {
-        let before = self.readers.progress().bytes();
-        thread::sleep(time);
-        self.wait_for("bytes arrive", || {
-            Ok(self.readers.progress().bytes() > before)
-        })
+impl Live for LiveStreams {
+    fn progress(&self) -> u64 {
+        self.progress.bytes()
     }
 
-    /// Waits until all flows that shall be have begun to be split since [`mflow::flows_split`] was `before`.
-    pub(crate) fn wait_split_since(&self, before: u64) -> Result<()> {
-        let start = Instant::now();
-        loop {
-            let split = mflow::flows_split()?.saturating_sub(before);
-            if split >= u64::from(self.plan.split) {
-                return Ok(());
-            }
-            ensure!(
-                !self.writers.ended(),
-                "a stream ended before its flow was split"
-            );
-            if start.elapsed() > SPLIT_LIMIT {
-                bail!(
-                    "{split} of {} flows were split after {} s of traffic",
-                    self.plan.split,
-                    SPLIT_LIMIT.as_secs()
-                );
-            }
-            thread::sleep(LOOK);
+    fn arrivals(&self) -> u64 {
+        self.progress.bytes()
+    }
+
+    fn ended(&self) -> bool {
+        self.writers.ended()
+    }
+
+    fn outer_flows(&self) -> u16 {
+        self.outer_flows
+    }
+}
+
+impl LiveStreams {
+    /// Warms up, and has the streams end when enough has been written; returns the mark and the NIC's packets before it.
+    fn run(
+        &mut self,
+        plan: &Plan<Streams>,
+        split_before: u64,
+        during: impl FnOnce(&mut Self) -> Result<()>,
+    ) -> Result<(Mark, u64)> {
+        self.warm_up(plan.split, split_before)?;
+        self.progress.mark();
+        let nic_pkts = topology::received_pkts("eth0")?;
+        let mark = Mark::set()?;
+        let before = self.writers.written();
+
+        during(self)?;
+
+        let bytes = (before + plan.load.bytes).div_ceil(u64::from(plan.flows));
+        self.writers.stop_at(bytes);
+        Ok((mark, nic_pkts))
+    }
+}
+
+impl Load for Streams {
+    type Live = LiveStreams;
+    const GROUP: &'static str = "tcp/";
+    const FLOW: &'static str = "stream";
+    const UNNOTICED: &'static str = ", and TCP does not notice";
+
+    fn plainest(scale: &Scale, _frames_per_s: f64) -> Self {
+        Self {
+            bytes: scale.tcp_bytes,
+            writing: Writing::Write,
+            style: Style::Blocking,
+            port_shift: 0,
+            patient: true,
         }
     }
 
-    fn wait_for(&self, what: &str, condition: impl Fn() -> Result<bool>) -> Result<()> {
-        let start = Instant::now();
-        while !condition()? {
-            ensure!(!self.writers.ended(), "a stream ended before {what}");
-            ensure!(
-                start.elapsed() < STUCK,
-                "waited {} s in vain until {what}",
-                STUCK.as_secs()
-            );
-            thread::sleep(LOOK);
+    fn main(self, scale: &Scale) -> Self {
+        Self {
+            bytes: scale.tcp_main_bytes,
+            ..self
+        }
+    }
+
+    fn send_at_least(&mut self, pkts: u64) {
+        self.bytes = self.bytes.max(pkts * SEGMENT_BYTES);
+    }
+
+    fn prepare_ends(&self) -> Result<()> {
+        if self.patient {
+            topology::patient_tcp()?;
         }
         Ok(())
     }
-}
 
-/// What is known at the mark.
-struct Mark {
-    time: Instant,
-    frames: u64,
-    softnet: Softnet,
-    stats: Option<Stats>,
-}
-
-impl Mark {
-    fn read() -> Result<Self> {
-        Ok(Self {
-            time: Instant::now(),
-            frames: nic_packets()?,
-            softnet: Softnet::read()?,
-            stats: mflow::loaded().then(Stats::read).transpose()?,
-        })
-    }
-
-    /// Returns what has happened since.
-    fn outcome(&self, counters: &Counters, stall_ns: u64) -> Result<Outcome> {
-        let seconds = self.time.elapsed().as_secs_f64();
-        let frames = nic_packets()?.saturating_sub(self.frames);
-        let tcp = Counters::read()?.since(counters);
-        let mflow = match (&self.stats, mflow::loaded()) {
-            (Some(before), true) => Stats::read()?.since(before),
-            _ => Default::default(),
+    fn measure(
+        plan: &Plan<Self>,
+        during: impl FnOnce(&mut LiveStreams) -> Result<()>,
+    ) -> Result<Outcome> {
+        let split_before = mflow::flows_split()?;
+        let counters = Counters::read()?;
+        let readers = Readers::start(plan.addresses(0), plan.load.style)?;
+        let mut live = LiveStreams {
+            progress: readers.progress(),
+            readers,
+            writers: Writers::start(plan.addresses(plan.load.port_shift), plan.load.writing),
+            outer_flows: plan.outer_flows(),
         };
+        let mark = live.run(plan, split_before, during);
+        if mark.is_err() {
+            // No thread may outlive the run.
+            live.writers.stop_at(0);
+        }
+        let written = live.writers.join();
+        let read = live.readers.join();
+        // The readers see first what goes wrong with a stream; the others notice that it has ended.
+        let (read, (mark, nic_pkts), written) = (read?, mark?, written?);
+        ensure!(
+            read == written,
+            "{written} bytes were written, and {read} read"
+        );
+        let seconds = mark.time.elapsed().as_secs_f64();
+        let frames = topology::received_pkts("eth0")?.saturating_sub(nic_pkts);
+        let tcp = Counters::read()?.since(&counters);
         Ok(Outcome {
             sent: frames,
             delivered: frames,
@@ -154,75 +168,19 @@ impl Mark {
             // CAST: packets per second.
             offered_per_s: (frames as f64 / seconds.max(1e-3)) as u64,
             frames,
-            longest_stall_us: stall_ns / 1000,
-            softnet_pkts: Softnet::read()?.since(&self.softnet).processed,
-            mflow,
+            longest_stall_us: live.progress.longest_stall_ns() / 1000,
+            stream_bytes: read,
             tcp,
-            ..Outcome::default()
+            ..mark.outcome()?
         })
     }
-}
 
-/// Runs the streams of `plan`, and `during` while they flow, after the mark. Fails if a byte is not where it belongs.
-pub(crate) fn measure(
-    plan: &Plan,
-    during: impl FnOnce(&mut Live<'_>) -> Result<()>,
-) -> Result<Outcome> {
-    let split_before = mflow::flows_split()?;
-    let counters = Counters::read()?;
-    let readers = Readers::start(plan.addresses(0), plan.style)?;
-    let progress = readers.progress_handle();
-    let writers = Writers::start(plan.addresses(plan.port_shift), plan.writing);
-    let mark = run(plan, &writers, &readers, split_before, during);
-    if mark.is_err() {
-        // No thread may outlive the run.
-        writers.stop_at(0);
+    /// Whether a byte is lost, doubled or damaged is known when the run has been measured.
+    fn require_whole(_: &Outcome) -> Result<()> {
+        Ok(())
     }
-    let written = writers.join();
-    let read = readers.join();
-    // The readers see first what goes wrong with a stream; the others notice that it has ended.
-    let (read, mark, written) = (read?, mark?, written?);
-    ensure!(
-        read == written,
-        "{written} bytes were written, and {read} read"
-    );
-    Ok(Outcome {
-        stream_bytes: read,
-        ..mark.outcome(&counters, progress.longest_stall_ns())?
-    })
-}
 
-fn run(
-    plan: &Plan,
-    writers: &Writers,
-    readers: &Readers,
-    split_before: u64,
-    during: impl FnOnce(&mut Live<'_>) -> Result<()>,
-) -> Result<Mark> {
-    let mut live = Live {
-        writers,
-        readers,
-        plan,
-    };
-    live.wait_for("the first bytes arrive", || {
-        Ok(readers.progress().bytes() > 0)
-    })?;
-    if plan.split > 0 {
-        live.wait_split_since(split_before)?;
+    fn require_order(outcome: &Outcome) -> Result<()> {
+        outcome.require_quiet_tcp()
     }
-    readers.progress().mark();
-    let mark = Mark::read()?;
-    let before = writers.written();
-
-    during(&mut live)?;
-
-    writers.stop_at((before + plan.bytes).div_ceil(u64::from(plan.flows)));
-    Ok(mark)
-}
-
-/// Packets that the server's NIC has received.
-fn nic_packets() -> Result<u64> {
-    let path = "/sys/class/net/eth0/statistics/rx_packets";
-    let text = fs::read_to_string(path).context(path)?;
-    text.trim().parse().context(path)
 }

@@ -11,14 +11,14 @@ use crate::datagrams::sender::now_ns;
 
 /// How far the readers are, for those who watch them.
 #[derive(Debug, Default)]
-pub(crate) struct Progress {
+pub(crate) struct ReadProgress {
     bytes: AtomicU64,
     marked: AtomicBool,
     last_ns: AtomicU64,
     longest_stall_ns: AtomicU64,
 }
 
-impl Progress {
+impl ReadProgress {
     /// Returns how many bytes have been read, of all streams.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
@@ -51,12 +51,12 @@ impl Progress {
 pub(crate) struct Book<'a> {
     start: u64,
     taken: u64,
-    progress: &'a Progress,
+    progress: &'a ReadProgress,
 }
 
 impl<'a> Book<'a> {
     /// Opens the books of a flow's stream.
-    pub(crate) fn new(flow: u16, progress: &'a Progress) -> Self {
+    pub(crate) fn new(flow: u16, progress: &'a ReadProgress) -> Self {
         Self {
             start: pattern::start(flow),
             taken: 0,
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn a_gap_is_told_with_its_place() {
-        let progress = Progress::default();
+        let progress = ReadProgress::default();
         let mut book = Book::new(3, &progress);
         let start = book.start();
         book.take(&stream(start, 1000)).unwrap();

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use anyhow::{bail, ensure, Context as _, Result};
+use anyhow::{ensure, Context as _, Result};
 use nix::sys::sendfile::sendfile64;
 
 use super::{pattern, tls};
-use crate::{cpu, netns, topology};
+use crate::{cpu, netns, threads, topology};
 
 /// Bytes handed to the kernel by one system call.
 const CHUNK_BYTES: usize = 64 << 10;
@@ -81,16 +81,8 @@ impl Writers {
 
     /// Waits for the end and returns how many bytes were written.
     pub(crate) fn join(self) -> Result<u64> {
-        let mut written = 0;
-        let mut first_error = None;
-        for thread in self.threads {
-            match thread.join() {
-                Ok(Ok(bytes)) => written += bytes,
-                Ok(Err(error)) => first_error = first_error.or(Some(error)),
-                Err(_) => bail!("a writing thread panicked"),
-            }
-        }
-        first_error.map_or(Ok(written), Err)
+        let written = threads::results(self.threads.into_iter().map(JoinHandle::join))?;
+        Ok(written.iter().sum())
     }
 }
 

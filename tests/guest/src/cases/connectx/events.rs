@@ -14,11 +14,12 @@ use mflow_protocol::guest::Message;
 use crate::bpf::Xdp;
 use crate::cases::{Case, Run};
 use crate::command;
-use crate::datagrams::run::{self, Live};
+use crate::datagrams::run::{Datagrams, LiveDatagrams};
 use crate::driver::link;
 use crate::mflow::Knobs;
 use crate::outcome::Outcome;
-use crate::rig::{self, Rig};
+use crate::rig::Rig;
+use crate::traffic::{Live as _, Load as _};
 use crate::{devlink, page_pool, topology, verdict};
 
 const ROUNDS: usize = 3;
@@ -30,7 +31,7 @@ const SOME: u64 = 100;
 struct Event {
     name: &'static str,
     what: &'static str,
-    happen: fn(&mut Live<'_>) -> Result<()>,
+    happen: fn(&mut LiveDatagrams) -> Result<()>,
     judge: fn(&Outcome, &Books) -> Result<()>,
 }
 
@@ -185,7 +186,7 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
                     event.what
                 ),
                 Run::ConnectX,
-                move |rig| happen(rig, event).map(Some),
+                move |rig| happen(rig, event),
             );
             // The kernel writes a call of the program into its own code.
             if event.name == "xdp" {
@@ -199,28 +200,28 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
         "connectx/probe",
         "the card is taken from its driver under load and given back: the next flow is as good as new",
         Run::ConnectX,
-        |rig| replace(rig, |live| topology::probe_again(|| live.flow_for(PAUSE))).map(Some),
+        |rig| replace(rig, |live| topology::probe_again(|| live.flow_for(PAUSE))),
     ));
     cases.push(Case::of_module(
         "connectx/death",
         "the card dies under load, and its driver revives it: the next flow is as good as new",
         Run::ConnectX,
-        |rig| replace(rig, die).map(Some),
+        |rig| replace(rig, die),
     ));
     cases.push(Case::of_module(
         "connectx/unload",
         "the driver is unloaded under load, with the module in place: the next flow is as good as new",
         Run::ConnectX,
-        |rig| unload(rig).map(Some),
+        unload,
     ));
     cases
 }
 
 fn happen(rig: &Rig, event: &Event) -> Result<Outcome> {
-    let plan = rig.plan();
+    let plan = rig.datagrams();
     rig.prepare(&plan, &Knobs::default())?;
     let before = Books::read()?;
-    let outcome = run::measure(&plan, |live| {
+    let outcome = Datagrams::measure(&plan, |live| {
         live.flow_for(PAUSE)?;
         (event.happen)(live)?;
         let arrived = live.arrivals();
@@ -231,14 +232,14 @@ fn happen(rig: &Rig, event: &Event) -> Result<Outcome> {
     outcome
         .judge(|outcome| {
             (event.judge)(outcome, &books)?;
-            rig::settle()
+            rig.settle()
         })
         .with_context(|| format!("{books:?}"))
         .and_then(|outcome| page_pool::wait_returned().map(|()| outcome))
 }
 
 /// Lets the card here misbehave.
-fn misbehave(live: &Live<'_>, how: &str) -> Result<()> {
+fn misbehave(live: &LiveDatagrams, how: &str) -> Result<()> {
     verdict::say(&Message::Card(format!("0 {how}")));
     live.flow_for(PAUSE)
 }
@@ -250,7 +251,7 @@ fn wait_carrier(wanted: &str) -> Result<()> {
     })
 }
 
-fn repeat(live: &Live<'_>, changes: &[&str]) -> Result<()> {
+fn repeat(live: &LiveDatagrams, changes: &[&str]) -> Result<()> {
     for change in changes.iter().cycle().take(ROUNDS * changes.len()) {
         command::run(change)?;
         topology::pin_server_nic()?;
@@ -259,7 +260,7 @@ fn repeat(live: &Live<'_>, changes: &[&str]) -> Result<()> {
     Ok(())
 }
 
-fn channels(live: &mut Live<'_>) -> Result<()> {
+fn channels(live: &mut LiveDatagrams) -> Result<()> {
     let said = command::run("ethtool -l eth0")?;
     let count = said
         .lines()
@@ -274,7 +275,7 @@ fn channels(live: &mut Live<'_>) -> Result<()> {
     repeat(live, &[&format!("ethtool -L eth0 combined {other}"), &back])
 }
 
-fn xdp(live: &mut Live<'_>) -> Result<()> {
+fn xdp(live: &mut LiveDatagrams) -> Result<()> {
     for _ in 0..ROUNDS {
         let program = Xdp::attach("eth0")?;
         live.flow_for(PAUSE)?;
@@ -285,7 +286,7 @@ fn xdp(live: &mut Live<'_>) -> Result<()> {
 }
 
 /// The card dies, and its driver makes another interface of it.
-fn die(live: &Live<'_>) -> Result<()> {
+fn die(live: &LiveDatagrams) -> Result<()> {
     misbehave(live, "fatal")?;
     command::wait_until("the driver revives the card", || {
         Ok(devlink::health("fw_fatal")?
@@ -308,29 +309,28 @@ fn only_the_card_loses(outcome: &Outcome, books: &Books) -> Result<()> {
 }
 
 /// Has the server's NIC become another interface under load.
-fn replace(rig: &Rig, how: impl FnOnce(&Live<'_>) -> Result<()>) -> Result<Outcome> {
-    let (plan, knobs) = (rig.plan(), Knobs::default());
-    rig.prepare(&plan, &knobs)?;
-    run::measure(&plan, |live| {
+fn replace(rig: &Rig, how: impl FnOnce(&LiveDatagrams) -> Result<()>) -> Result<Outcome> {
+    let (plan, knobs) = (rig.datagrams(), Knobs::default());
+    rig.measure(&plan, &knobs, |live| {
         live.flow_for(PAUSE)?;
         how(live)
     })?
     .judge(|outcome| {
         outcome.require_intact()?;
         outcome.require_order()?;
-        rig::settle()
+        rig.settle()
     })?;
     page_pool::wait_returned()?;
     rig.strict(&plan, &knobs, |_| Ok(()))
 }
 
 fn unload(rig: &Rig) -> Result<Outcome> {
-    let (plan, knobs) = (rig.plan(), Knobs::default());
+    let (plan, knobs) = (rig.datagrams(), Knobs::default());
     rig.prepare(&plan, &knobs)?;
     ensure!(!page_pool::all()?.is_empty(), "the card uses no page pool");
     let mut unloaded = None;
     // The client's card goes with the same driver, so that its sender fails.
-    let measured = run::measure(&plan, |live| {
+    let measured = Datagrams::measure(&plan, |live| {
         live.flow_for(PAUSE)?;
         unloaded = Some(command::run("rmmod mlx5_core"));
         Ok(())
@@ -340,7 +340,7 @@ fn unload(rig: &Rig) -> Result<Outcome> {
     };
     unloaded?;
     topology::nics_are_gone()?;
-    rig::settle()?;
+    rig.settle()?;
     page_pool::wait_returned()?;
     let left = page_pool::all()?;
     ensure!(

@@ -10,11 +10,13 @@ use mflow_protocol::guest::Message;
 
 use crate::cases::{Case, Run};
 use crate::command::{self, Program};
+use crate::datagrams::ledger::Ledger;
 use crate::datagrams::receiver::Receiver;
-use crate::datagrams::run::{self, Plan};
+use crate::datagrams::run::{self, Datagrams};
 use crate::mflow::{self, Knobs, Stats};
 use crate::outcome::Outcome;
-use crate::rig::{self, Rig};
+use crate::rig::Rig;
+use crate::traffic::Load as _;
 use crate::{cpu, topology, verdict};
 
 /// Flows that the card makes by itself, and datagrams in a burst of all of them.
@@ -38,34 +40,32 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
             "connectx/source",
             "64 flows that nobody sends, made by the card itself: none is lost, order holds",
             Run::ConnectX,
-            |rig| source(rig).map(Some),
+            source,
         ),
         Case::of_module(
             "connectx/replay",
             "frames that were captured on the card are received again and again, and split: none is lost",
             Run::ConnectX,
-            |rig| replay(rig).map(Some),
+            replay,
         ),
     ]
 }
 
 fn source(rig: &Rig) -> Result<Outcome> {
-    let plan = Plan {
-        flows: SOURCE_FLOWS,
-        one_socket: true,
-        ..rig.plan()
-    };
+    let mut plan = rig.datagrams();
+    plan.flows = SOURCE_FLOWS;
+    plan.load.one_socket = true;
     let knobs = Knobs {
         min_flow_pps: 1,
         ..Knobs::default()
     };
     rig.prepare(&plan, &knobs)?;
-    let receiver = run::start_receiver(&plan)?;
+    let receiver = plan.receive()?;
     let frames = Frames {
         nic_mac: topology::mac("eth0")?,
         overlay: true,
         flows: plan.flows,
-        bytes: plan.bytes,
+        bytes: plan.load.bytes,
         // Nobody says how far the receiver is, so that so many come every second.
         credit: SOURCE_BURST,
     };
@@ -78,39 +78,23 @@ fn source(rig: &Rig) -> Result<Outcome> {
     verdict::say(&Message::Card("0 quiet".to_owned()));
     let outcome = books_of(receiver)?;
     arrived?;
-    outcome.judge(|outcome| {
-        outcome.require_whole()?;
-        outcome.require_order()?;
-        outcome.require_no_deadline()?;
-        rig::settle()
-    })
+    outcome.judge(|outcome| rig.require_unnoticed::<Datagrams>(outcome))
 }
 
 /// Waits for the last datagram, and returns what the receiver has seen.
 fn books_of(receiver: Receiver) -> Result<Outcome> {
     run::wait_quiet(|| receiver.arrivals(), u64::MAX);
     let books = receiver.stop()?;
-    let mut outcome = Outcome {
-        corrupt: books.corrupt,
+    Ok(Outcome {
         mflow: Stats::read()?.since(&Stats::default()),
-        ..Outcome::default()
-    };
-    for flow in &books.flows {
-        outcome.sent += flow.end();
-        outcome.delivered += flow.delivered();
-        outcome.reordered += flow.reordered();
-        outcome.duplicate += flow.duplicate();
-    }
-    outcome.lost = outcome.sent - outcome.delivered;
-    Ok(outcome)
+        ..books.outcome(books.flows.iter().map(Ledger::end).sum())
+    })
 }
 
 fn replay(rig: &Rig) -> Result<Outcome> {
-    let plan = Plan {
-        count: CAPTURED,
-        split: false,
-        ..rig.plan()
-    };
+    let mut plan = rig.datagrams();
+    plan.load.count = CAPTURED;
+    plan.split = false;
     let knobs = Knobs {
         min_flow_pps: 1_000_000,
         ..Knobs::default()
@@ -128,7 +112,7 @@ fn replay(rig: &Rig) -> Result<Outcome> {
     command::wait_until("tcpdump has begun", || {
         Ok(fs::metadata(CAPTURE).is_ok_and(|file| file.len() >= CAPTURE_HEADER_BYTES))
     })?;
-    let captured = run::measure(&plan, |_| Ok(()))?;
+    let captured = Datagrams::measure(&plan, |_| Ok(()))?;
     captured.require_whole()?;
     let written = || fs::metadata(CAPTURE).map_or(0, |file| file.len());
     run::wait_quiet(written, u64::MAX);
@@ -142,7 +126,7 @@ fn replay(rig: &Rig) -> Result<Outcome> {
 
     mflow::write("min_flow_pps", "1")?;
     let split_before = mflow::flows_split()?;
-    let receiver = run::start_receiver(&plan)?;
+    let receiver = plan.receive()?;
     let replayed = replay_until_split(&receiver, captured.sent, split_before);
     // Also after a failure.
     let outcome = books_of(receiver)?;
@@ -155,7 +139,7 @@ fn replay(rig: &Rig) -> Result<Outcome> {
             outcome.corrupt
         );
         outcome.require_no_deadline()?;
-        rig::settle()
+        rig.settle()
     })
 }
 

@@ -7,14 +7,17 @@ use serde_json::Value;
 
 use crate::cases::{Case, Run};
 use crate::command;
-use crate::datagrams::run::{self, Plan};
+use crate::datagrams::run::Datagrams;
 use crate::mflow::{Knobs, STRICT_TIMEOUT_US};
 use crate::outcome::Outcome;
-use crate::rig::{self, Rig};
+use crate::rig::Rig;
 use crate::topology;
+use crate::traffic::Load as _;
 
 /// One packet in so many is dropped.
 const ONE_IN: u64 = 100;
+/// Enough for some to be dropped of each lane's.
+const LEAST_DATAGRAMS: u64 = 5_000;
 /// Long enough to carry the time of sending.
 const BYTES: usize = 64;
 /// Waiting for one dropped packet until the deadline would take twice as long.
@@ -30,38 +33,33 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
     ]
     .into_iter()
     .map(|(lanes, batch_pkts, when)| {
+        let knobs = Knobs {
+            lanes,
+            batch_pkts,
+            ..Knobs::default()
+        };
         Case::of_traffic(
             format!("drops/lanes-{lanes}/batch-{batch_pkts}"),
             "1 % of the packets dropped on the way: no wait for them, order of the others kept",
             when,
-            move |rig| {
-                drop_some(
-                    rig,
-                    &Knobs {
-                        lanes,
-                        batch_pkts,
-                        ..Knobs::default()
-                    },
-                )
-            },
+            move |rig| drop_some(rig, &knobs),
         )
     })
     .collect()
 }
 
 fn drop_some(rig: &Rig, knobs: &Knobs) -> Result<Outcome> {
-    let plan = Plan {
-        count: rig.scale.other.max(5_000),
-        ..rig.plan_of(BYTES)
-    };
+    let mut plan = rig.datagrams();
+    plan.load = plan.load.sized(BYTES);
+    plan.load.send_at_least(LEAST_DATAGRAMS);
     rig.prepare(&plan, knobs)?;
     // Before there is traffic: the first one in the system patches the kernel's code.
     topology::tc("qdisc add dev vxlan0 clsact")?;
-    let outcome = run::measure(&plan, |live| {
+    let outcome = Datagrams::measure(&plan, |live| {
         topology::tc(&format!(
             "filter add dev vxlan0 ingress protocol ip matchall action gact pass random netrand drop {ONE_IN}"
         ))?;
-        live.send_more(plan.count)
+        live.send_more(plan.load.count)
     })?;
     let dropped = dropped()?;
     outcome.judge(|outcome| judge(rig, knobs, outcome, dropped))
@@ -94,7 +92,6 @@ fn judge(rig: &Rig, knobs: &Knobs, outcome: &Outcome, dropped: u64) -> Result<()
     if rig.mflow {
         outcome.require_no_deadline()?;
         outcome.require_split(knobs, 1)?;
-        rig::settle()?;
     }
-    Ok(())
+    rig.settle()
 }

@@ -11,13 +11,13 @@ use std::time::Duration;
 use anyhow::{ensure, Context as _, Result};
 
 use crate::cases::{Case, Run};
-use crate::datagrams::run;
+use crate::datagrams::run::Datagrams;
 use crate::mflow::Knobs;
 use crate::outcome::Outcome;
-use crate::rig::{self, Rig};
-use crate::streams::connection;
+use crate::rig::Rig;
 use crate::topology::{self, CLIENT};
-use crate::{cpu, netns, proc_net};
+use crate::traffic::{Live as _, Load as _};
+use crate::{cpu, netns, proc_net, threads};
 
 /// How long packets to be forwarded come, and one every how long.
 const TIME: Duration = Duration::from_millis(800);
@@ -56,24 +56,17 @@ fn beside_local(rig: &Rig) -> Result<Outcome> {
 }
 
 fn forward(rig: &Rig) -> Result<Outcome> {
-    let plan = rig.plan();
+    let mut plan = rig.datagrams();
+    plan.one_outer = true;
     let knobs = Knobs {
         merge_timeout_us: DEADLINE_US,
         ..Knobs::default()
     };
     rig.prepare(&plan, &knobs)?;
-    topology::one_outer_flow(plan.outer)?;
     route_through_server()?;
     let before = forwarded()?;
-    let outcome = run::measure(&plan, |live| {
-        let stop = AtomicBool::new(false);
-        thread::scope(|scope| {
-            let sender = scope.spawn(|| send_far(&stop));
-            let flowed = live.flow_for(TIME);
-            stop.store(true, Ordering::Relaxed);
-            connection::join(sender)?;
-            flowed
-        })
+    let outcome = Datagrams::measure(&plan, |live| {
+        threads::beside(send_far, || live.flow_for(TIME)).map(drop)
     });
     // Also after a failure.
     topology::sysctl("net/ipv4/ip_forward", "0")?;
@@ -101,9 +94,8 @@ fn forward(rig: &Rig) -> Result<Outcome> {
                 "{} datagrams out of order, but only {late} packets were counted as late",
                 outcome.reordered
             );
-            rig::settle()?;
         }
-        Ok(())
+        rig.settle()
     })
 }
 

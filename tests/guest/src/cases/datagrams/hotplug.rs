@@ -7,10 +7,10 @@ use std::time::Duration;
 use anyhow::Result;
 
 use crate::cases::{Case, Run};
-use crate::datagrams::run;
 use crate::mflow::{Knobs, Stats};
 use crate::outcome::Outcome;
-use crate::rig::{self, Rig};
+use crate::rig::Rig;
+use crate::traffic::Live as _;
 use crate::{command, cpu};
 
 const ROUNDS: usize = 3;
@@ -26,10 +26,8 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
 }
 
 fn lane_comes_and_goes(rig: &Rig) -> Result<Outcome> {
-    let plan = rig.plan();
     let lane = cpu::LANES[1];
-    rig.prepare(&plan, &Knobs::default())?;
-    let result = run::measure(&plan, |live| {
+    let result = rig.measure(&rig.datagrams(), &Knobs::default(), |live| {
         for _ in 0..ROUNDS {
             live.flow_for(Duration::from_millis(200))?;
             cpu::set_online(lane, false)?;
@@ -48,9 +46,6 @@ fn lane_comes_and_goes(rig: &Rig) -> Result<Outcome> {
     result?.judge(|outcome| {
         outcome.require_whole()?;
         outcome.require_order()?;
-        if rig.mflow {
-            rig::settle()?;
-        }
-        Ok(())
+        rig.settle()
     })
 }

@@ -4,20 +4,20 @@
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::thread::{self, ScopedJoinHandle};
+use std::time::Duration;
 
 use anyhow::{ensure, Context as _, Result};
 use nix::sys::socket::{setsockopt, sockopt};
 
 use crate::cases::{Case, Run};
-use crate::datagrams::run::{self, Live};
+use crate::datagrams::run::{Datagrams, LiveDatagrams};
 use crate::mflow::Knobs;
 use crate::outcome::Outcome;
-use crate::rig::{self, Rig};
-use crate::streams::connection;
-use crate::topology::{self, CLIENT, CONTAINER};
-use crate::{cpu, netns};
+use crate::rig::Rig;
+use crate::topology::{CLIENT, CONTAINER};
+use crate::traffic::{Live as _, Load as _};
+use crate::{cpu, netns, threads};
 
 const PORT: u16 = 6_002;
 const THREADS: u64 = 4;
@@ -43,10 +43,10 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
 }
 
 fn waiting(rig: &Rig) -> Result<Outcome> {
-    let plan = rig.plan();
-    rig.prepare(&plan, &Knobs::default())?;
     // Beside a stream that keeps the flow split.
-    topology::one_outer_flow(plan.outer)?;
+    let mut plan = rig.datagrams();
+    plan.one_outer = true;
+    rig.prepare(&plan, &Knobs::default())?;
     let to = SocketAddr::from((plan.inner.container(), PORT));
     let socket = netns::within(CONTAINER, || Ok(UdpSocket::bind(to)?))?;
     let from = netns::within(CLIENT, || Ok(UdpSocket::bind((plan.inner.client(), 0))?))?;
@@ -54,24 +54,14 @@ fn waiting(rig: &Rig) -> Result<Outcome> {
     setsockopt(&from, sockopt::UdpGsoSegment, &(BYTES as i32)).context("UDP_SEGMENT")?;
     let round = Round::default();
     let outcome = thread::scope(|scope| {
-        let readers: Vec<_> = (0..THREADS)
-            .map(|_| scope.spawn(|| round.read(&socket)))
-            .collect();
-        let outcome = run::measure(&plan, |live| round.send(live, &from, to));
+        let readers = [(); THREADS as usize].map(|()| scope.spawn(|| round.read(&socket)));
+        let outcome = Datagrams::measure(&plan, |live| round.send(live, &from, to));
         round.over.store(true, Ordering::Relaxed);
         from.send_to(&BURST, to)?;
-        let read = readers.into_iter().try_for_each(connection::join);
-        outcome.and_then(|outcome| read.map(|()| outcome))
+        let read = threads::results(readers.map(ScopedJoinHandle::join));
+        outcome.and_then(|outcome| read.map(|_| outcome))
     })?;
-    outcome.judge(|outcome| {
-        outcome.require_whole()?;
-        outcome.require_order()?;
-        if rig.mflow {
-            outcome.require_no_deadline()?;
-            rig::settle()?;
-        }
-        Ok(())
-    })
+    outcome.judge(|outcome| rig.require_unnoticed::<Datagrams>(outcome))
 }
 
 /// What the threads know of each other.
@@ -86,20 +76,19 @@ struct Round {
 
 impl Round {
     /// Sends one burst after the other; each time, every thread has to get its datagram.
-    fn send(&self, live: &Live<'_>, from: &UdpSocket, to: SocketAddr) -> Result<()> {
+    fn send(&self, live: &LiveDatagrams, from: &UdpSocket, to: SocketAddr) -> Result<()> {
         for number in 1..=ROUNDS {
             live.flow_for(PAUSE)?;
             self.number.store(number, Ordering::Relaxed);
             from.send_to(&BURST, to)?;
-            let start = Instant::now();
-            while self.got.load(Ordering::Relaxed) < number * THREADS {
+            threads::until_ok(PATIENCE, || {
+                let got = self.got.load(Ordering::Relaxed) - (number - 1) * THREADS;
                 ensure!(
-                    start.elapsed() < PATIENCE,
-                    "of burst {number}, {} threads of {THREADS} have a datagram, and the others sleep",
-                    self.got.load(Ordering::Relaxed) - (number - 1) * THREADS
+                    got >= THREADS,
+                    "of burst {number}, {got} threads of {THREADS} have a datagram, and the others sleep"
                 );
-                thread::sleep(Duration::from_millis(1));
-            }
+                Ok(())
+            })?;
         }
         Ok(())
     }

@@ -5,10 +5,11 @@
 use anyhow::{ensure, Result};
 
 use crate::cases::{Case, Run};
-use crate::datagrams::run::{self, Plan};
+use crate::datagrams::run::Datagrams;
 use crate::mflow::{Knobs, STRICT_TIMEOUT_US};
 use crate::outcome::Outcome;
-use crate::rig::{self, Rig};
+use crate::rig::Rig;
+use crate::traffic::Load as _;
 
 /// Far less than the deadline of one second, and more than a busy host keeps a virtual CPU waiting.
 const PROMPT_US: u64 = 400_000;
@@ -20,41 +21,30 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
     [(2, 1024, Run::Always), (4, 256, Run::Plain)]
         .into_iter()
         .map(|(lanes, batch_pkts, when)| {
+            let knobs = Knobs {
+                lanes,
+                batch_pkts,
+                ..Knobs::default()
+            };
             Case::of_traffic(
                 format!("tail/lanes-{lanes}/batch-{batch_pkts}"),
                 "a flow that stops within a batch is delivered to its last packet at once",
                 when,
-                move |rig| {
-                    stop_within_a_batch(
-                        rig,
-                        &Knobs {
-                            lanes,
-                            batch_pkts,
-                            ..Knobs::default()
-                        },
-                    )
-                },
+                move |rig| stop_within_a_batch(rig, &knobs),
             )
         })
         .collect()
 }
 
 fn stop_within_a_batch(rig: &Rig, knobs: &Knobs) -> Result<Outcome> {
-    assert!(PROMPT_US < u64::from(STRICT_TIMEOUT_US));
+    const { assert!(PROMPT_US < STRICT_TIMEOUT_US as u64) };
     let mut worst = Outcome::default();
-    rig.prepare(&rig.plan(), knobs)?;
+    let mut plan = rig.datagrams();
+    rig.prepare(&plan, knobs)?;
     for count in COUNTS {
-        let plan = Plan {
-            count,
-            ..rig.plan()
-        };
-        let outcome = run::measure(&plan, |_| Ok(()))?.judge(|outcome| {
-            outcome.require_whole()?;
-            outcome.require_order()?;
-            if rig.mflow {
-                outcome.require_no_deadline()?;
-                rig::settle()?;
-            }
+        plan.load.count = count;
+        let outcome = Datagrams::measure(&plan, |_| Ok(()))?.judge(|outcome| {
+            rig.require_unnoticed::<Datagrams>(outcome)?;
             ensure!(
                 outcome.tail_wait_us <= PROMPT_US,
                 "the last of {count} datagrams arrived {} us after it was sent, allowed are {PROMPT_US}",

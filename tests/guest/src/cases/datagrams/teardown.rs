@@ -9,17 +9,18 @@ use anyhow::Result;
 
 use crate::cases::{Case, Run};
 use crate::command;
-use crate::datagrams::run::{self, Live};
+use crate::datagrams::run::LiveDatagrams;
 use crate::mflow::Knobs;
 use crate::outcome::Outcome;
-use crate::rig::{self, Rig};
+use crate::rig::Rig;
 use crate::topology::{self, CONTAINER};
+use crate::traffic::Live as _;
 
 /// Something that is taken away.
 struct Loss {
     name: &'static str,
     what: &'static str,
-    take_away: fn(&mut Live<'_>) -> Result<()>,
+    take_away: fn(&mut LiveDatagrams) -> Result<()>,
 }
 
 const LOSSES: &[Loss] = &[
@@ -69,11 +70,7 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
                     "{} goes away under load: the next flow is as good as new",
                     loss.what
                 ),
-                if matches!(loss.name, "vxlan" | "container") {
-                    Run::Always
-                } else {
-                    Run::Plain
-                },
+                Run::always_if(matches!(loss.name, "vxlan" | "container")),
                 move |rig| take_away(rig, loss),
             )
         })
@@ -88,10 +85,8 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
 }
 
 fn take_away(rig: &Rig, loss: &Loss) -> Result<Outcome> {
-    let knobs = Knobs::default();
-    let plan = rig.plan();
-    rig.prepare(&plan, &knobs)?;
-    let outcome = run::measure(&plan, |live| {
+    let (plan, knobs) = (rig.datagrams(), Knobs::default());
+    let outcome = rig.measure(&plan, &knobs, |live| {
         live.flow_for(Duration::from_millis(200))?;
         (loss.take_away)(live)?;
         live.flow_for(Duration::from_millis(300))
@@ -102,9 +97,7 @@ fn take_away(rig: &Rig, loss: &Loss) -> Result<Outcome> {
 }
 
 fn close_sockets(rig: &Rig) -> Result<Outcome> {
-    let plan = rig.plan();
-    rig.prepare(&plan, &Knobs::default())?;
-    let outcome = run::measure(&plan, |live| {
+    let outcome = rig.measure(&rig.datagrams(), &Knobs::default(), |live| {
         for round in 0..8 {
             live.flow_for(Duration::from_millis(60))?;
             live.close()?;
@@ -125,8 +118,5 @@ fn close_sockets(rig: &Rig) -> Result<Outcome> {
 fn judge(rig: &Rig, outcome: &Outcome) -> Result<()> {
     outcome.require_intact()?;
     outcome.require_order()?;
-    if rig.mflow {
-        rig::settle()?;
-    }
-    Ok(())
+    rig.settle()
 }

@@ -6,22 +6,21 @@
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{ensure, Context as _, Result};
 use socket2::SockRef;
 
-use super::switches::off_and_on;
-use super::unnoticed;
+use crate::cases::reload::switch;
 use crate::cases::{Case, Run};
 use crate::mflow::Knobs;
 use crate::outcome::Outcome;
 use crate::rig::Rig;
 use crate::streams::counters::{noise, Counters};
-use crate::streams::{connection, run};
-use crate::topology::{self, Family, CLIENT, CONTAINER};
-use crate::{cpu, netns, nft, proc_net};
+use crate::streams::run::Streams;
+use crate::topology::{Family, CLIENT, CONTAINER};
+use crate::traffic::{Live as _, Load as _, Plan};
+use crate::{cpu, netns, nft, proc_net, threads};
 
 /// How often splitting starts.
 const ROUNDS: u32 = 15;
@@ -58,7 +57,7 @@ table inet mflow {
 ";
 
 /// Returns the cases.
-pub(super) fn cases() -> Vec<Case> {
+pub(in crate::cases) fn cases() -> Vec<Case> {
     let case = |inner: Family, when| {
         Case::of_traffic(
             format!("tcp/flows/churn/v{}", inner.number()),
@@ -73,13 +72,9 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 fn churn(rig: &Rig, inner: Family) -> Result<Outcome> {
-    let plan = run::Plan {
-        inner,
-        ..rig.tcp_plan()
-    };
-    rig.prepare_tcp(&plan, &Knobs::default())?;
-    topology::one_outer_flow(plan.outer)?;
-    topology::patient_tcp()?;
+    let mut plan = rig.streams();
+    (plan.inner, plan.one_outer) = (inner, true);
+    rig.prepare(&plan, &Knobs::default())?;
     for namespace in [CLIENT, CONTAINER] {
         nft::add(namespace, HANDSHAKES)?;
     }
@@ -89,27 +84,16 @@ fn churn(rig: &Rig, inner: Family) -> Result<Outcome> {
     outcome
 }
 
-fn beside_connections(rig: &Rig, plan: &run::Plan) -> Result<Outcome> {
+fn beside_connections(rig: &Rig, plan: &Plan<Streams>) -> Result<Outcome> {
     let counters = Counters::read()?;
     let address = SocketAddr::from((plan.inner.container(), PORT));
     let listener = netns::within(CONTAINER, || Ok(TcpListener::bind(address)?))?;
     // The server may be away for long on an emulated CPU; a SYN that finds no place is sent again.
     SockRef::from(&listener).listen(PLACES)?;
-    let stop = AtomicBool::new(false);
-    let (outcome, connections) = thread::scope(|scope| {
-        let server = scope.spawn(|| accept(&listener, &stop));
-        let client = scope.spawn(|| connect(address, &stop));
-        let outcome = run::measure(plan, |live| {
-            if rig.mflow {
-                off_and_on(live, ROUNDS, PAUSE)
-            } else {
-                live.flow_for(PAUSE * 2 * ROUNDS)
-            }
-        });
-        stop.store(true, Ordering::Relaxed);
-        let connections = connection::join(client);
-        let accepted = connection::join(server);
-        Ok::<_, anyhow::Error>((outcome?, connections.and_then(|n| accepted.map(|()| n))?))
+    let serve = |stop: &AtomicBool| accept(&listener, stop);
+    // The client stops first.
+    let ((), (connections, outcome)) = threads::beside(serve, || {
+        threads::beside(|stop| connect(address, stop), || stream(rig, plan))
     })?;
     all_end()?;
     none_lost()?;
@@ -124,11 +108,21 @@ fn beside_connections(rig: &Rig, plan: &run::Plan) -> Result<Outcome> {
         connections > u64::from(4 * ROUNDS),
         "only {connections} connections came and went"
     );
-    if rig.mflow {
-        unnoticed(outcome)
-    } else {
-        outcome.judge(Outcome::require_quiet_tcp)
-    }
+    outcome.judge(|outcome| rig.require_unnoticed::<Streams>(outcome))
+}
+
+/// The stream whose flow begins to be split again and again.
+fn stream(rig: &Rig, plan: &Plan<Streams>) -> Result<Outcome> {
+    Streams::measure(plan, |live| {
+        for _ in 0..ROUNDS {
+            if rig.mflow {
+                switch(live, "enabled", "1", "0", PAUSE)?;
+            } else {
+                live.flow_for(PAUSE * 2)?;
+            }
+        }
+        Ok(())
+    })
 }
 
 /// Fails unless every segment of a handshake that was sent arrives.
@@ -137,19 +131,15 @@ fn none_lost() -> Result<()> {
         ("asked", CLIENT, CONTAINER),
         ("answered", CONTAINER, CLIENT),
     ] {
-        let start = Instant::now();
-        loop {
+        threads::until_ok(END, || {
             let sent = nft::counted_pkts(from, name)?;
             let arrived = nft::counted_pkts(to, name)?;
-            if sent == arrived && sent != 0 {
-                break;
-            }
             ensure!(
-                start.elapsed() < END,
+                sent == arrived && sent != 0,
                 "of the segments with which connections begin ({name}), {sent} left and {arrived} arrived"
             );
-            thread::sleep(LOOK);
-        }
+            Ok(())
+        })?;
     }
     Ok(())
 }
@@ -185,19 +175,14 @@ fn accept(listener: &TcpListener, stop: &AtomicBool) -> Result<()> {
 
 /// Waits until the client knows of every connection that it has ended.
 fn all_end() -> Result<()> {
-    let start = Instant::now();
-    loop {
+    threads::until_ok(END, || {
         let left = proc_net::open_towards(CLIENT, PORT)?;
-        if left.is_empty() {
-            return Ok(());
-        }
         ensure!(
-            start.elapsed() < END,
-            "{} connections have not ended {} s after the last one began; their states: {}",
+            left.is_empty(),
+            "{} connections have not ended since the last one began; their states: {}",
             left.len(),
-            END.as_secs(),
             left.join(", ")
         );
-        thread::sleep(Duration::from_millis(20));
-    }
+        Ok(())
+    })
 }

@@ -16,13 +16,12 @@ use crate::cases::{Case, Run};
 use crate::command::wait_until;
 use crate::hog::Hog;
 use crate::mflow::{self, Knobs, Stats};
-use crate::outcome::Outcome;
-use crate::rig::{self, Rig};
+use crate::rig::Rig;
 use crate::streams::connection::{self, End, Pair};
 use crate::streams::syscalls;
-use crate::streams::verifier::Progress;
+use crate::streams::verifier::ReadProgress;
 use crate::topology::{self, Family, CLIENT};
-use crate::{cpu, netns};
+use crate::{cpu, netns, threads};
 
 /// What the container sends back after the client has ended its stream.
 const ANSWER_BYTES: u64 = 1 << 20;
@@ -34,18 +33,15 @@ const ASK: Duration = Duration::from_micros(200);
 const HOLD: Duration = Duration::from_millis(240);
 
 /// Returns the cases.
-pub(super) fn cases() -> Vec<Case> {
+pub(in crate::cases) fn cases() -> Vec<Case> {
     let case = |name: &str, proves: &str, when, run: fn(&Rig) -> Result<()>| {
         Case::of_traffic(format!("tcp/{name}"), proves, when, move |rig| {
-            let plan = rig.tcp_plan();
-            rig.prepare_tcp(&plan, &Knobs::default())?;
+            let plan = rig.streams();
+            rig.prepare(&plan, &Knobs::default())?;
             run(rig)?;
-            if rig.mflow {
-                rig::settle()?;
-            }
+            rig.settle()?;
             // Nothing of what has ended is in the way of what comes.
-            let outcome: Outcome = rig.strict_tcp(&plan, &Knobs::default(), |_| Ok(()))?;
-            Ok(outcome)
+            rig.strict(&plan, &Knobs::default(), |_| Ok(()))
         })
     };
     vec![
@@ -89,93 +85,87 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 /// Waits until the connection's flow is split, if anything is to be split.
-fn wait_split(rig: &Rig, progress: &Progress, before: u64) -> Result<()> {
+fn wait_split(rig: &Rig, progress: &ReadProgress, before: u64) -> Result<()> {
     wait_until("bytes arrive", || Ok(progress.bytes() > 1 << 20))?;
     if rig.mflow {
-        wait_until("the flow is split", || Ok(mflow::flows_split()? > before))?;
+        mflow::wait_split_since(before, 1)?;
     }
     Ok(())
 }
 
-/// Writes until it is told to stop, and ends the stream; returns how many bytes it had.
-fn write_and_end(socket: &TcpStream, stop: &AtomicBool) -> Result<u64> {
-    let (written, _) = connection::write_until(socket, stop)?;
-    socket.shutdown(Shutdown::Write)?;
-    Ok(written)
+/// Runs both ends of a connection while `meanwhile` runs, and tells the writer to stop afterwards; returns what they do.
+fn with_both_ends<W: Send, R: Send>(
+    writer: impl FnOnce(&AtomicBool) -> Result<W> + Send,
+    reader: impl FnOnce(&ReadProgress) -> Result<R> + Send,
+    meanwhile: impl FnOnce(&ReadProgress) -> Result<()>,
+) -> Result<(W, R)> {
+    let progress = ReadProgress::default();
+    // The reader is not told: it comes to the end of the stream.
+    let (read, (written, ())) = threads::beside(
+        |_| reader(&progress),
+        || threads::beside(writer, || meanwhile(&progress)),
+    )?;
+    Ok((written, read))
+}
+
+/// Writes a stream at one end until `meanwhile` is over, and ends it; fails unless the other end reads all of it.
+fn whole_stream(
+    from: &TcpStream,
+    to: &TcpStream,
+    meanwhile: impl FnOnce(&ReadProgress) -> Result<()>,
+) -> Result<()> {
+    let write_and_end = |stop: &AtomicBool| {
+        let (written, _) = connection::write_until(from, stop)?;
+        from.shutdown(Shutdown::Write)?;
+        Ok(written)
+    };
+    let read = |progress: &ReadProgress| connection::read_to_end(to, progress);
+    let (written, (read, _)) = with_both_ends(write_and_end, read, meanwhile)?;
+    ensure!(read == written, "{written} bytes written, {read} read");
+    Ok(())
 }
 
 fn client_ends_first(rig: &Rig) -> Result<()> {
-    let (Pair { client, server }, stop) =
-        (connection::connect(Family::V4)?, AtomicBool::new(false));
-    let (progress, before) = (Progress::default(), mflow::flows_split()?);
-    let (written, read) = thread::scope(|scope| {
-        let writer = scope.spawn(|| write_and_end(&client, &stop));
-        let reader = scope.spawn(|| connection::read_to_end(&server, &progress));
-        let split = wait_split(rig, &progress, before);
-        stop.store(true, Ordering::Relaxed);
-        let ends = (connection::join(writer)?, connection::join(reader)?.0);
-        split.map(|()| ends)
+    let Pair { client, server } = connection::connect(Family::V4)?;
+    let before = mflow::flows_split()?;
+    whole_stream(&client, &server, |progress| {
+        wait_split(rig, progress, before)
     })?;
-    ensure!(read == written, "{written} bytes written, {read} read");
-    let (back, stop) = (Progress::default(), AtomicBool::new(false));
-    let answer = thread::scope(|scope| {
-        let reader = scope.spawn(|| connection::read_to_end(&client, &back));
-        let writer = scope.spawn(|| write_and_end(&server, &stop));
-        let answered = wait_until("the answer arrives", || Ok(back.bytes() >= ANSWER_BYTES));
-        stop.store(true, Ordering::Relaxed);
-        let ends = (connection::join(writer)?, connection::join(reader)?.0);
-        answered.map(|()| ends)
-    })?;
-    ensure!(
-        answer.0 == answer.1,
-        "{} bytes answered, {} read",
-        answer.0,
-        answer.1
-    );
-    Ok(())
+    whole_stream(&server, &client, |progress| {
+        wait_until(
+            "the answer arrives",
+            || Ok(progress.bytes() >= ANSWER_BYTES),
+        )
+    })
 }
 
 fn server_ends_first(rig: &Rig) -> Result<()> {
-    let (Pair { client, server }, stop) =
-        (connection::connect(Family::V4)?, AtomicBool::new(false));
-    let (progress, before) = (Progress::default(), mflow::flows_split()?);
-    let (written, read) = thread::scope(|scope| {
-        let writer = scope.spawn(|| write_and_end(&client, &stop));
-        let reader = scope.spawn(|| connection::read_to_end(&server, &progress));
-        let lived = (|| {
-            wait_split(rig, &progress, before)?;
-            server.shutdown(Shutdown::Write)?;
-            let at = progress.bytes();
-            wait_until("the stream goes on", || {
-                Ok(progress.bytes() > at + (2 << 20))
-            })
-        })();
-        stop.store(true, Ordering::Relaxed);
-        let ends = (connection::join(writer)?, connection::join(reader)?.0);
-        lived.map(|()| ends)
-    })?;
-    ensure!(read == written, "{written} bytes written, {read} read");
-    Ok(())
+    let Pair { client, server } = connection::connect(Family::V4)?;
+    let before = mflow::flows_split()?;
+    whole_stream(&client, &server, |progress| {
+        wait_split(rig, progress, before)?;
+        server.shutdown(Shutdown::Write)?;
+        let at = progress.bytes();
+        wait_until("the stream goes on", || {
+            Ok(progress.bytes() > at + (2 << 20))
+        })
+    })
 }
 
 fn reset(rig: &Rig) -> Result<()> {
-    let (Pair { client, server }, stop) =
-        (connection::connect(Family::V4)?, AtomicBool::new(false));
-    let (progress, before) = (Progress::default(), mflow::flows_split()?);
+    let Pair { client, server } = connection::connect(Family::V4)?;
+    let before = mflow::flows_split()?;
     // Closing throws away what is not sent yet, and resets.
     SockRef::from(&client).set_linger(Some(Duration::ZERO))?;
-    let (written, (read, end)) = thread::scope(|scope| {
-        let reader = scope.spawn(|| connection::read_to_end(&server, &progress));
-        let writer = scope.spawn(|| {
-            let written = connection::write_until(&client, &stop)?.0;
+    let (written, (read, end)) = with_both_ends(
+        |stop| {
+            let (written, _) = connection::write_until(&client, stop)?;
             drop(client);
             Ok(written)
-        });
-        let split = wait_split(rig, &progress, before);
-        stop.store(true, Ordering::Relaxed);
-        let ends = (connection::join(writer)?, connection::join(reader)?);
-        split.map(|()| ends)
-    })?;
+        },
+        |progress| connection::read_to_end(&server, progress),
+        |progress| wait_split(rig, progress, before),
+    )?;
     ensure!(
         end == End::Reset,
         "the stream was reset, and the reader saw it end"
@@ -194,21 +184,19 @@ fn close_with_parked(rig: &Rig) -> Result<()> {
 
 fn listen_with_parked(rig: &Rig) -> Result<()> {
     // So that what the kernel sends for the connection and what we send are one flow.
-    topology::one_outer_flow(rig.tcp_plan().outer)?;
+    topology::one_outer_flow(Family::V4)?;
     for _ in 0..ROUNDS {
         let Pair { client, server } = connection::connect(Family::V4)?;
-        let stop = AtomicBool::new(false);
-        thread::scope(|scope| {
-            let asker = scope.spawn(|| ask(&client, &stop));
-            let left = leave_with_parked(rig, &client, server, |server| {
-                syscalls::disconnect(&server)?;
-                SockRef::from(&server).listen(1)?;
-                Ok(Some(server))
-            });
-            stop.store(true, Ordering::Relaxed);
-            connection::join(asker)?;
-            left
-        })?;
+        threads::beside(
+            |stop| ask(&client, stop),
+            || {
+                leave_with_parked(rig, &client, server, |server| {
+                    syscalls::disconnect(&server)?;
+                    SockRef::from(&server).listen(1)?;
+                    Ok(Some(server))
+                })
+            },
+        )?;
     }
     Ok(())
 }
@@ -240,7 +228,7 @@ fn leave_with_parked(
     leave: impl FnOnce(TcpStream) -> Result<Option<TcpStream>> + Send,
 ) -> Result<()> {
     let stop = AtomicBool::new(false);
-    let progress = Progress::default();
+    let progress = ReadProgress::default();
     // The flow may still be split for what was before.
     let carried = || Stats::read()?.get("lane_pkts");
     let before = if rig.mflow { carried()? } else { 0 };
@@ -267,11 +255,11 @@ fn leave_with_parked(
             Ok(())
         })();
         enough.store(true, Ordering::Relaxed);
-        let left = connection::join(reader)?;
+        let left = threads::result(reader.join())?;
         // Told to stop only if it did not find out by itself.
         let gone = wait_until("the writer sees the reset", || Ok(writer.is_finished()));
         stop.store(true, Ordering::Relaxed);
-        let (_, end) = connection::join(writer)?;
+        let (_, end) = threads::result(writer.join())?;
         drop(left);
         parked.and(gone).map(|()| end)
     })?;
@@ -285,7 +273,7 @@ fn leave_with_parked(
 fn restart_listener(rig: &Rig) -> Result<()> {
     for round in 0..ROUNDS {
         let Pair { client, server } = connection::connect(Family::V4)?;
-        let (stop, progress) = (AtomicBool::new(false), Progress::default());
+        let (stop, progress) = (AtomicBool::new(false), ReadProgress::default());
         let before = mflow::flows_split()?;
         thread::scope(|scope| {
             let writer = scope.spawn(|| connection::write_until(&client, &stop));
@@ -303,9 +291,9 @@ fn restart_listener(rig: &Rig) -> Result<()> {
             } else {
                 Ok(())
             };
-            connection::join(reader)?;
+            threads::result(reader.join())?;
             stop.store(true, Ordering::Relaxed);
-            connection::join(writer)?;
+            threads::result(writer.join())?;
             split
         })?;
     }

@@ -10,7 +10,6 @@ use crate::cases::{Case, Run};
 use crate::mflow::Knobs;
 use crate::outcome::Outcome;
 use crate::rig::Rig;
-use crate::streams::run::Plan;
 use crate::topology::{CLIENT, CONTAINER};
 use crate::{netns, nft};
 
@@ -34,7 +33,7 @@ table ip mflow {
 ";
 
 /// Returns the cases.
-pub(super) fn cases() -> Vec<Case> {
+pub(in crate::cases) fn cases() -> Vec<Case> {
     vec![Case::of_traffic(
         "tcp/nat",
         "order holds through connection tracking and address translation in the container",
@@ -45,14 +44,12 @@ pub(super) fn cases() -> Vec<Case> {
 
 fn translated(rig: &Rig) -> Result<Outcome> {
     let knobs = Knobs::default();
-    let plan = Plan {
-        port_shift: PORT_SHIFT,
-        ..rig.tcp_plan()
-    };
-    rig.prepare_tcp(&plan, &knobs)?;
+    let mut plan = rig.streams();
+    plan.load.port_shift = PORT_SHIFT;
+    rig.prepare(&plan, &knobs)?;
     nft::add(CONTAINER, CONTAINER_RULES)?;
     nft::add(CLIENT, CLIENT_RULES)?;
-    let outcome = rig.strict_tcp_here(&plan, &knobs, |_| require_tracked());
+    let outcome = rig.strict_here(&plan, &knobs, |_| require_tracked());
     // Also after a failure; those of the container go with it.
     nft::flush(CLIENT)?;
     outcome

@@ -10,13 +10,13 @@ use anyhow::{ensure, Context as _, Result};
 
 use crate::cases::{Case, Run};
 use crate::command::{self, Program};
-use crate::cpu;
 use crate::mflow::{self, Knobs, Stats};
 use crate::outcome::Outcome;
-use crate::rig::{self, Rig};
+use crate::rig::Rig;
 use crate::streams::counters::Counters;
 use crate::streams::pattern;
 use crate::topology::{Family, CLIENT, CONTAINER};
+use crate::{cpu, proc_net};
 
 const SECONDS: u64 = 3;
 const IPERF_PORT: u16 = 5201;
@@ -28,7 +28,7 @@ const WEB: [&str; 2] = ["/usr/sbin/nginx", "/usr/bin/curl"];
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Returns the cases.
-pub(super) fn cases() -> Vec<Case> {
+pub(in crate::cases) fn cases() -> Vec<Case> {
     let mut cases = vec![
         program(
             "iperf3",
@@ -58,19 +58,17 @@ pub(super) fn cases() -> Vec<Case> {
 
 fn program(name: &str, when: Run, proves: &str, run: fn(&Rig) -> Result<()>) -> Case {
     Case::of_traffic(format!("tcp/programs/{name}"), proves, when, move |rig| {
-        rig.prepare_tcp(&rig.tcp_plan(), &Knobs::default())?;
+        rig.prepare(&rig.streams(), &Knobs::default())?;
         let counters = Counters::read()?;
-        let stats = rig.mflow.then(Stats::read).transpose()?;
+        let stats = Stats::read_if_loaded()?;
         let start = Instant::now();
         run(rig)?;
         ensure!(start.elapsed() < LIMIT, "it took too long");
-        let mut outcome = Outcome {
+        let outcome = Outcome {
             tcp: Counters::read()?.since(&counters),
+            mflow: mflow::added_since(stats.as_ref())?,
             ..Outcome::default()
         };
-        if let Some(before) = stats {
-            outcome.mflow = Stats::read()?.since(&before);
-        }
         outcome.judge(|outcome| {
             outcome.require_quiet_tcp()?;
             if rig.mflow {
@@ -80,23 +78,15 @@ fn program(name: &str, when: Run, proves: &str, run: fn(&Rig) -> Result<()>) -> 
                     split > 0 && carried > 0,
                     "{split} flows were split and the lanes carried {carried} packets: nothing was shown"
                 );
-                rig::settle()?;
             }
-            Ok(())
+            rig.settle()
         })
     })
 }
 
 fn listening(namespace: &str, port: u16) -> Result<()> {
     command::wait_until("the server listens", || {
-        let sockets = command::run(&format!(
-            "ip netns exec {namespace} cat /proc/net/tcp /proc/net/tcp6"
-        ))?;
-        // `0A`: a socket that listens.
-        let wanted = format!(":{port:04X} ");
-        Ok(sockets
-            .lines()
-            .any(|line| line.contains(&wanted) && line.contains(" 0A ")))
+        proc_net::listens(Some(namespace), port)
     })
 }
 

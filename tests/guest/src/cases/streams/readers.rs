@@ -4,11 +4,11 @@
 
 use anyhow::ensure;
 
-use super::strict;
+use crate::cases::shapes::strict;
 use crate::cases::{Case, Run};
 use crate::mflow::Knobs;
 use crate::streams::read_style::Style;
-use crate::streams::run::Plan;
+use crate::streams::run::Streams;
 use crate::streams::writers::Writing;
 
 /// What the file of a stream has beyond what is sent after the mark, for the warm-up.
@@ -22,59 +22,48 @@ const CIPHER_SHARE: u64 = 4;
 const MOST_PARSED_BYTES: u64 = 24 << 20;
 
 /// Returns the cases.
-pub(super) fn cases() -> Vec<Case> {
-    let mut cases: Vec<Case> = Style::ALL
-        .into_iter()
-        .filter(|&style| style != Style::Slow)
-        .map(|style| {
-            strict(
-                format!("tcp/reader/{}", style.name()),
-                "a stream arrives whole at a reader of this kind",
-                match style {
-                    // Other ways to wait for what `tcp/main` receives.
-                    Style::Blocking
-                    | Style::Epoll
-                    | Style::Poll
-                    | Style::Peek
-                    | Style::LowWater
-                    | Style::Threads
-                    | Style::TlsSplice => Run::Plain,
-                    _ => Run::Always,
-                },
-                move |rig| {
-                    let plan = rig.tcp_plan();
-                    let plan = Plan {
-                        style,
-                        writing: style.writing(),
-                        bytes: match style {
-                            Style::Tls | Style::TlsSplice => plan.bytes / CIPHER_SHARE,
-                            Style::SockmapParser => plan.bytes.min(MOST_PARSED_BYTES),
-                            _ => plan.bytes,
-                        },
-                        ..plan
-                    };
-                    (plan, Knobs::default())
-                },
-            )
-        })
-        .collect();
+pub(in crate::cases) fn cases() -> Vec<Case> {
+    let styles = Style::ALL.into_iter().filter(|&style| style != Style::Slow);
+    let mut cases: Vec<Case> = styles.map(reader).collect();
     cases.push(slow());
-    cases.push(strict(
-        "tcp/sendfile",
+    cases.push(strict::<Streams>(
+        "sendfile",
         "a stream that is sent from a file's pages arrives whole",
         Run::Always,
-        |rig| {
-            let plan = rig.tcp_plan();
-            let file_bytes = (plan.bytes + WARM_UP_BYTES).min(MOST_FILE_BYTES);
-            let plan = Plan {
-                bytes: file_bytes - WARM_UP_BYTES,
-                writing: Writing::Sendfile(file_bytes),
-                ..plan
-            };
-            (plan, Knobs::default())
+        |plan, _| {
+            let file_bytes = (plan.load.bytes + WARM_UP_BYTES).min(MOST_FILE_BYTES);
+            plan.load.bytes = file_bytes - WARM_UP_BYTES;
+            plan.load.writing = Writing::Sendfile(file_bytes);
         },
     ));
     cases
+}
+
+fn reader(style: Style) -> Case {
+    strict::<Streams>(
+        format!("reader/{}", style.name()),
+        "a stream arrives whole at a reader of this kind",
+        match style {
+            // Other ways to wait for what `tcp/main` receives.
+            Style::Blocking
+            | Style::Epoll
+            | Style::Poll
+            | Style::Peek
+            | Style::LowWater
+            | Style::Threads
+            | Style::TlsSplice => Run::Plain,
+            _ => Run::Always,
+        },
+        move |plan, _| {
+            plan.load.style = style;
+            plan.load.writing = style.writing();
+            plan.load.bytes = match style {
+                Style::Tls | Style::TlsSplice => plan.load.bytes / CIPHER_SHARE,
+                Style::SockmapParser => plan.load.bytes.min(MOST_PARSED_BYTES),
+                _ => plan.load.bytes,
+            };
+        },
+    )
 }
 
 fn slow() -> Case {
@@ -83,11 +72,9 @@ fn slow() -> Case {
         "a reader that lets the window close again and again gets its stream whole",
         Run::Always,
         |rig| {
-            let plan = Plan {
-                style: Style::Slow,
-                ..rig.tcp_plan()
-            };
-            let outcome = rig.strict_tcp(&plan, &Knobs::default(), |_| Ok(()))?;
+            let mut plan = rig.streams();
+            plan.load.style = Style::Slow;
+            let outcome = rig.strict(&plan, &Knobs::default(), |_| Ok(()))?;
             outcome.judge(|outcome| {
                 let closed = outcome.tcp.get("TCPToZeroWindowAdv").copied().unwrap_or(0);
                 ensure!(closed > 0, "the window was never closed: nothing was shown");

@@ -10,10 +10,11 @@ use anyhow::{ensure, Context as _, Result};
 use crate::cases::{Case, Run};
 use crate::mflow::{self, Knobs};
 use crate::outcome::Outcome;
-use crate::rig::{self, Rig};
+use crate::rig::Rig;
 use crate::streams::counters::Counters;
-use crate::streams::run;
+use crate::streams::run::Streams;
 use crate::topology::{self, CLIENT};
+use crate::traffic::{Live as _, Load as _};
 use crate::{command, netns, nft};
 
 const ROUNDS: u64 = 3;
@@ -34,7 +35,7 @@ table ip mflow {
 ";
 
 /// Returns the cases.
-pub(super) fn cases() -> Vec<Case> {
+pub(in crate::cases) fn cases() -> Vec<Case> {
     vec![Case::of_traffic(
         "tcp/rehash",
         "a stream whose outer port changes on the way is split anew, and nothing of it is late",
@@ -44,17 +45,18 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 fn rehash(rig: &Rig) -> Result<Outcome> {
-    let plan = rig.tcp_plan();
+    let mut plan = rig.streams();
+    plan.load.patient = false;
     let knobs = Knobs {
         // So small that the lanes' shares can be told from what one batch more of each flow makes.
         batch_pkts: 64,
         ..Knobs::default()
     };
-    // The sender as it is: it shall lose its patience. Only that it would try then with new data, out of order.
-    rig.prepare_network(plan.outer, &knobs)?;
+    // It would then try with new data, out of order.
+    rig.prepare(&plan, &knobs)?;
     netns::within(CLIENT, || topology::sysctl("net/ipv4/tcp_frto", "0"))?;
     nft::add(CLIENT, OUTER_PORTS)?;
-    let outcome = run::measure(&plan, |live| {
+    let outcome = Streams::measure(&plan, |live| {
         for _ in 0..ROUNDS {
             live.flow_for(PAUSE)?;
             let (before, split) = (Counters::read()?, mflow::flows_split()?);
@@ -85,9 +87,8 @@ fn rehash(rig: &Rig) -> Result<Outcome> {
         if rig.mflow {
             outcome.require_no_deadline()?;
             outcome.require_split(&knobs, 1)?;
-            rig::settle()?;
         }
-        Ok(())
+        rig.settle()
     })
 }
 

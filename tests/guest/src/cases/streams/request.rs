@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 use anyhow::{ensure, Context as _, Result};
 
 use crate::cases::{Case, Run};
-use crate::cpu;
 use crate::mflow::{self, Knobs, Stats};
 use crate::outcome::Outcome;
-use crate::rig::{self, Rig};
+use crate::rig::Rig;
 use crate::streams::connection::{self, Pair};
 use crate::topology::Family;
+use crate::{cpu, threads};
 
 /// The bytes of what is to be answered, and of what is not.
 const REQUEST: u8 = 1;
@@ -36,7 +36,7 @@ const MOST_TIMES: u32 = 2;
 const MOST_MORE: Duration = Duration::from_millis(2);
 
 /// Returns the cases.
-pub(super) fn cases() -> Vec<Case> {
+pub(in crate::cases) fn cases() -> Vec<Case> {
     [256, 4096]
         .into_iter()
         .map(|batch_pkts| {
@@ -57,7 +57,7 @@ fn compare(rig: &Rig, batch_pkts: u32) -> Result<Outcome> {
         min_flow_pps: 10,
         ..Knobs::default()
     };
-    rig.prepare_tcp(&rig.tcp_plan(), &knobs)?;
+    rig.prepare(&rig.streams(), &knobs)?;
     let (mut vanilla, mut split) = (Duration::MAX, Duration::MAX);
     let mut last = Outcome::default();
     for _ in 0..ROUNDS {
@@ -73,7 +73,7 @@ fn compare(rig: &Rig, batch_pkts: u32) -> Result<Outcome> {
                 carried >= REQUESTS as u64 * 9 / 10,
                 "the lanes carried {carried} packets of {REQUESTS} requests: the flow was not split any more"
             );
-            rig::settle()
+            rig.settle()
         })?;
     }
     let most = vanilla * MOST_TIMES + MOST_MORE;
@@ -96,8 +96,8 @@ fn exchange(wait_split: bool) -> Result<(Duration, Outcome)> {
             let client = client;
             ask(&client, wait_split.then_some(before))
         });
-        let asked = connection::join(client);
-        connection::join(server)?;
+        let asked = threads::result(client.join());
+        threads::result(server.join())?;
         asked
     })
 }
@@ -155,7 +155,7 @@ fn ask(mut socket: &TcpStream, split_after: Option<u64>) -> Result<(Duration, Ou
         Ok(time)
     };
     once()?;
-    let stats = mflow::loaded().then(Stats::read).transpose()?;
+    let stats = Stats::read_if_loaded()?;
     let mut times = (0..REQUESTS)
         .map(|_| once())
         .collect::<Result<Vec<Duration>>>()?;
@@ -168,10 +168,7 @@ fn ask(mut socket: &TcpStream, split_after: Option<u64>) -> Result<(Duration, Ou
         // CAST: requests per second.
         offered_per_s: (REQUESTS as f64 / seconds) as u64,
         longest_wait_us: u64::try_from(longest_us)?,
-        mflow: match stats {
-            Some(before) => Stats::read()?.since(&before),
-            None => Default::default(),
-        },
+        mflow: mflow::added_since(stats.as_ref())?,
         ..Outcome::default()
     };
     Ok((times[REQUESTS / 2], outcome))

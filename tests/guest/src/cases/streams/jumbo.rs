@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Jumbo frames on a stream's way.
+
+use anyhow::{ensure, Result};
+
+use crate::cases::{Case, Run};
+use crate::mflow::Knobs;
+use crate::outcome::Outcome;
+use crate::rig::Rig;
+use crate::topology;
+
+/// Fewer packets for the same bytes: all lanes shall have their turn.
+const BATCH_PKTS: u32 = 32;
+/// More than a packet carries in an ordinary frame, even if some are not full.
+const LEAST_BYTES: u64 = 4_000;
+
+/// Returns the cases.
+pub(in crate::cases) fn cases() -> Vec<Case> {
+    vec![Case::of_traffic(
+        "tcp/mtu/9000",
+        "order holds with jumbo frames",
+        Run::Always,
+        jumbo,
+    )]
+}
+
+fn jumbo(rig: &Rig) -> Result<Outcome> {
+    let plan = rig.streams();
+    let knobs = Knobs {
+        batch_pkts: BATCH_PKTS,
+        ..Knobs::default()
+    };
+    rig.prepare(&plan, &knobs)?;
+    let outcome =
+        topology::jumbo(plan.outer).and_then(|()| rig.strict_here(&plan, &knobs, |_| Ok(())));
+    // Also after a failure.
+    topology::no_jumbo()?;
+    let (outcome, bytes) = (outcome?, plan.load.bytes);
+    ensure!(
+        outcome.frames < bytes / LEAST_BYTES,
+        "{} packets carried {bytes} bytes: they were not jumbo frames",
+        outcome.frames
+    );
+    Ok(outcome)
+}

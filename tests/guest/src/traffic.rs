@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! One run of traffic through the overlay, whatever its flows carry: what it sends ([`Plan`]), what differs between
+//! datagrams and byte streams ([`Load`]), and what a case can do while it runs ([`Live`]).
+//!
+//! ```text
+//!   start ── warm-up ── mark ── send, and something may happen meanwhile ── stop ── drain ── end
+//!                        └──────── counters, stalls and rates are of this part ───────┘
+//!   └────────────────────── order, loss and integrity are of everything ──────────────────────┘
+//! ```
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{ensure, Context as _, Result};
+
+use crate::mflow::{self, Stats};
+use crate::outcome::Outcome;
+use crate::rig::Scale;
+use crate::softnet::Softnet;
+use crate::topology::Family;
+
+/// How long the first packet, and the split of all flows, may take.
+const START: Duration = Duration::from_secs(20);
+/// How long a run may stand still before it is given up.
+pub(crate) const STUCK: Duration = Duration::from_secs(60);
+/// The time between two looks at what another thread does.
+pub(crate) const LOOK: Duration = Duration::from_millis(5);
+
+/// What a run sends.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan<L> {
+    /// How many flows there are.
+    pub(crate) flows: u16,
+    /// Address family inside the overlay.
+    pub(crate) inner: Family,
+    /// Address family of the outer packets.
+    pub(crate) outer: Family,
+    /// Whether all flows look like one flow from outside.
+    pub(crate) one_outer: bool,
+    /// Whether the module is loaded and the flows must be split before the mark.
+    pub(crate) split: bool,
+    /// What the flows carry.
+    pub(crate) load: L,
+}
+
+impl<L> Plan<L> {
+    /// Returns how many flows of outer packets there are.
+    pub(crate) fn outer_flows(&self) -> u16 {
+        if self.one_outer {
+            1
+        } else {
+            self.flows
+        }
+    }
+}
+
+/// What flows carry.
+pub(crate) trait Load: Clone + 'static {
+    /// A run of it under way.
+    type Live: Live;
+    /// What the names of its cases begin with.
+    const GROUP: &'static str;
+    /// What the cases call one of its flows.
+    const FLOW: &'static str;
+    /// How the cases say that nothing happened to it.
+    const UNNOTICED: &'static str;
+
+    /// Returns the load of the plainest case.
+    fn plainest(scale: &Scale, frames_per_s: f64) -> Self;
+
+    /// Returns the load of the main case.
+    fn main(self, scale: &Scale) -> Self;
+
+    /// Has at least so many packets sent after the mark.
+    fn send_at_least(&mut self, pkts: u64);
+
+    /// Sets up what it needs at both ends of a network that has just been built.
+    fn prepare_ends(&self) -> Result<()>;
+
+    /// Runs the traffic of `plan`, and `during` while it flows, after the mark. Fails if it cannot say what happened.
+    fn measure(
+        plan: &Plan<Self>,
+        during: impl FnOnce(&mut Self::Live) -> Result<()>,
+    ) -> Result<Outcome>;
+
+    /// Fails if anything was lost, duplicated or damaged.
+    fn require_whole(outcome: &Outcome) -> Result<()>;
+
+    /// Fails if anything overtook anything of its flow.
+    fn require_order(outcome: &Outcome) -> Result<()>;
+}
+
+/// A run under way, for what happens in its middle.
+pub(crate) trait Live {
+    /// Returns how far the run is: it flows as long as this grows.
+    fn progress(&self) -> u64;
+
+    /// Returns how much has arrived since the receiving sockets were opened.
+    fn arrivals(&self) -> u64;
+
+    /// Tells whether a sender has ended, well or badly.
+    fn ended(&self) -> bool;
+
+    /// Returns how many flows of outer packets there are.
+    fn outer_flows(&self) -> u16;
+
+    /// Waits until a condition holds; fails if the sender ends before.
+    fn wait_for(
+        &self,
+        what: &str,
+        limit: Duration,
+        condition: impl Fn() -> Result<bool>,
+    ) -> Result<()> {
+        let start = Instant::now();
+        while !condition()? {
+            ensure!(!self.ended(), "the sender ended before {what}");
+            ensure!(
+                start.elapsed() < limit,
+                "waited {} s in vain until {what}",
+                limit.as_secs()
+            );
+            thread::sleep(LOOK);
+        }
+        Ok(())
+    }
+
+    /// Lets traffic flow for some time, longer if none does; fails if there is none for long.
+    fn flow_for(&self, time: Duration) -> Result<()> {
+        let before = self.progress();
+        thread::sleep(time);
+        self.wait_for("traffic flows", STUCK, || Ok(self.progress() > before))
+    }
+
+    /// Waits until every flow has begun to be split since [`mflow::flows_split`] was `before`.
+    fn wait_split_since(&self, before: u64) -> Result<()> {
+        let flows = u64::from(self.outer_flows());
+        let split = || -> Result<u64> { Ok(mflow::flows_split()?.saturating_sub(before)) };
+        self.wait_for("all flows are split", START, || Ok(split()? >= flows))
+            .with_context(|| format!("{:?} of {flows} flows were split", split().ok()))
+    }
+
+    /// Waits until something arrives and, if they have to be, all flows are split; then the mark can be set.
+    fn warm_up(&self, split: bool, split_before: u64) -> Result<()> {
+        self.wait_for("something arrives", START, || Ok(self.arrivals() > 0))?;
+        if split {
+            self.wait_split_since(split_before)?;
+        }
+        Ok(())
+    }
+}
+
+/// What the kernel and the module had counted when the mark was set.
+pub(crate) struct Mark {
+    /// When that was.
+    pub(crate) time: Instant,
+    softnet: Softnet,
+    stats: Option<Stats>,
+}
+
+impl Mark {
+    /// Sets the mark.
+    pub(crate) fn set() -> Result<Self> {
+        Ok(Self {
+            time: Instant::now(),
+            softnet: Softnet::read()?,
+            stats: Stats::read_if_loaded()?,
+        })
+    }
+
+    /// Returns what they have counted since.
+    pub(crate) fn outcome(&self) -> Result<Outcome> {
+        Ok(Outcome {
+            softnet_pkts: Softnet::read()?.since(&self.softnet).processed,
+            mflow: mflow::added_since(self.stats.as_ref())?,
+            ..Outcome::default()
+        })
+    }
+}
