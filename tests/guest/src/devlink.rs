@@ -26,6 +26,14 @@ pub(crate) fn health(reporter: &str) -> Result<Vec<Health>> {
     Ok(found)
 }
 
+/// Waits until a driver has revived its card after it died.
+pub(crate) fn wait_revived() -> Result<()> {
+    command::wait_until("the driver revives the card", || {
+        let cards = health("fw_fatal")?;
+        Ok(cards.iter().any(|card| card.recoveries > 0))
+    })
+}
+
 fn parse(said: &str, reporter: &str) -> Vec<Health> {
     let mut found: Vec<Health> = Vec::new();
     let mut words = said.split_whitespace();

@@ -17,7 +17,7 @@ use anyhow::{ensure, Context as _, Result};
 use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Domain, Protocol, SockFilter, Socket, Type};
 
-use crate::{absence, command, cpu, netns, threads, topology};
+use crate::{absence, cpu, netns, threads, topology};
 
 const NAMESPACE: &str = "hog";
 /// All protocols, in network byte order as packet sockets want it.
@@ -50,9 +50,7 @@ impl Hog {
             topology::ip(None, &format!("netns add {NAMESPACE}"))?;
             topology::ip(Some(NAMESPACE), "link set lo up")?;
             // Else the device would take them in one piece.
-            command::run(&format!(
-                "ip netns exec {NAMESPACE} ethtool -K lo tx-udp-segmentation off"
-            ))?;
+            netns::run(NAMESPACE, "ethtool -K lo tx-udp-segmentation off")?;
         }
         absence::provoke();
         let stop = Arc::new(AtomicBool::new(false));

@@ -51,6 +51,15 @@ impl Default for Knobs {
 }
 
 impl Knobs {
+    /// Returns the usual ones with so many lanes and packets per batch.
+    pub(crate) fn of(lanes: usize, batch_pkts: u32) -> Self {
+        Self {
+            lanes,
+            batch_pkts,
+            ..Self::default()
+        }
+    }
+
     /// Returns the knobs as `modprobe` takes them.
     pub(crate) fn parameters(&self) -> String {
         format!(

@@ -8,7 +8,7 @@ use std::thread;
 use anyhow::{Context as _, Result};
 use nix::sched::{setns, CloneFlags};
 
-use crate::threads;
+use crate::{command, threads};
 
 /// Moves the calling thread (and no other) into a namespace for good.
 pub(crate) fn enter(name: &str) -> Result<()> {
@@ -16,6 +16,11 @@ pub(crate) fn enter(name: &str) -> Result<()> {
     let handle = File::open(&path).with_context(|| format!("no network namespace {path}"))?;
     setns(handle, CloneFlags::CLONE_NEWNET)
         .with_context(|| format!("cannot enter the network namespace {name}"))
+}
+
+/// Runs a command line in a namespace and returns its standard output.
+pub(crate) fn run(name: &str, line: &str) -> Result<String> {
+    command::run(&format!("ip netns exec {name} {line}"))
 }
 
 /// Returns what `work` returns when it runs inside a namespace.

@@ -5,7 +5,7 @@
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 
-use crate::command;
+use crate::{command, netns};
 
 /// Adds rules to a namespace's packet filter.
 pub(crate) fn add(namespace: &str, rules: &str) -> Result<()> {
@@ -19,9 +19,7 @@ pub(crate) fn flush(namespace: &str) -> Result<()> {
 
 /// Returns how many packets a named counter of the table `inet mflow` has seen.
 pub(crate) fn counted_pkts(namespace: &str, name: &str) -> Result<u64> {
-    let listing = command::run(&format!(
-        "ip netns exec {namespace} nft -j list counter inet mflow {name}"
-    ))?;
+    let listing = netns::run(namespace, &format!("nft -j list counter inet mflow {name}"))?;
     packets(&listing).with_context(|| format!("no counter {name} in {listing}"))
 }
 

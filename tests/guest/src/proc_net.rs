@@ -43,7 +43,8 @@ pub(crate) fn packet_sockets(namespace: Option<&str>) -> Result<usize> {
     Ok(read(namespace, "packet")?.lines().count())
 }
 
-fn read(namespace: Option<&str>, file: &str) -> Result<String> {
+/// Reads a file of a namespace, or of the caller's.
+pub(crate) fn read(namespace: Option<&str>, file: &str) -> Result<String> {
     let path = format!("/proc/thread-self/net/{file}");
     let read = || fs::read_to_string(&path).with_context(|| path.clone());
     match namespace {
@@ -52,8 +53,13 @@ fn read(namespace: Option<&str>, file: &str) -> Result<String> {
     }
 }
 
-/// One line has the names, the next one the values.
-fn find(text: &str, protocol: &str, name: &str) -> Result<u64> {
+/// Returns the counters of a protocol by name: one line has the names, the next one the values.
+///
+/// A value that is no count is left out: one of them is a limit, and negative if there is none.
+pub(crate) fn counters<'a>(
+    text: &'a str,
+    protocol: &str,
+) -> Result<impl Iterator<Item = (&'a str, u64)>> {
     let prefix = format!("{protocol}: ");
     let mut lines = text
         .lines()
@@ -61,13 +67,15 @@ fn find(text: &str, protocol: &str, name: &str) -> Result<u64> {
     let (names, values) = lines
         .next()
         .zip(lines.next())
-        .with_context(|| format!("/proc/net/snmp has no lines {protocol}"))?;
-    names
-        .split(' ')
-        .zip(values.split(' '))
-        .find(|(found, _)| *found == name)
-        .and_then(|(_, value)| value.parse().ok())
-        .with_context(|| format!("/proc/net/snmp has no counter {name} of {protocol}"))
+        .with_context(|| format!("no lines {protocol} in:\n{text}"))?;
+    let pairs = names.split(' ').zip(values.split(' '));
+    Ok(pairs.filter_map(|(name, value)| Some((name, value.parse().ok()?))))
+}
+
+fn find(text: &str, protocol: &str, name: &str) -> Result<u64> {
+    counters(text, protocol)?
+        .find_map(|(found, count)| (found == name).then_some(count))
+        .with_context(|| format!("{protocol} has no counter {name}"))
 }
 
 fn is_listening(table: &str, port: u16) -> bool {

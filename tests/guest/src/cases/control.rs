@@ -8,7 +8,6 @@ use std::time::Duration;
 use anyhow::{ensure, Result};
 
 use super::{Case, Run};
-use crate::command;
 use crate::datagrams::run::Datagrams;
 use crate::mflow::{self, Knobs};
 use crate::outcome::Outcome;
@@ -17,6 +16,7 @@ use crate::streams::counters::Counters;
 use crate::streams::run::Streams;
 use crate::topology::{self, CLIENT};
 use crate::traffic::{Live as _, Load as _};
+use crate::{command, netns};
 
 /// Something that a wire does to packets, and what must show it.
 struct Misdeed<S> {
@@ -134,9 +134,7 @@ fn to_streams(rig: &Rig, misdeed: &Misdeed<&str>) -> Result<Outcome> {
     plan.load.patient = false;
     rig.prepare(&plan, &Knobs::default())?;
     // Packets as on the wire, not what the device below makes many of.
-    command::run(&format!(
-        "ip netns exec {CLIENT} ethtool -K vxlan0 tso off gso off"
-    ))?;
+    netns::run(CLIENT, "ethtool -K vxlan0 tso off gso off")?;
     let outcome = Streams::measure(&plan, |live| {
         let before = Counters::read()?;
         misbehave(misdeed.netem)?;

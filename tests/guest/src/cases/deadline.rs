@@ -98,10 +98,8 @@ fn patient(rig: &Rig) -> Result<Outcome> {
 
 fn shortest<L: Load>(rig: &Rig) -> Result<Outcome> {
     let knobs = Knobs {
-        lanes: 4,
-        batch_pkts: 16,
         merge_timeout_us: 10,
-        ..Knobs::default()
+        ..Knobs::of(4, 16)
     };
     rig.measure(&rig.plan::<L>(), &knobs, |_| Ok(()))?
         .judge(|outcome| {

@@ -10,12 +10,12 @@ use super::{Case, Run};
 use crate::bpf::Xdp;
 use crate::datagrams::run::Datagrams;
 use crate::mflow::Knobs;
+use crate::netns;
 use crate::outcome::Outcome;
 use crate::rig::Rig;
 use crate::streams::run::Streams;
 use crate::topology::{self, CONTAINER};
 use crate::traffic::Load;
-use crate::{command, netns};
 
 /// A feature, and how it is switched on.
 struct Feature {
@@ -160,7 +160,7 @@ fn with_feature<L: Load>(rig: &Rig, feature: &Feature, early: bool) -> Result<Ou
 }
 
 fn veth_gro() -> Result<Option<Xdp>> {
-    command::run(&format!("ip netns exec {CONTAINER} ethtool -K eth0 gro on"))?;
+    netns::run(CONTAINER, "ethtool -K eth0 gro on")?;
     Ok(None)
 }
 

@@ -4,7 +4,7 @@
 
 use anyhow::{ensure, Context as _, Result};
 
-use super::{link, Case, Options};
+use super::{link, Case};
 use crate::{command, page_pool, topology};
 
 pub(super) fn cases() -> Vec<Case> {
@@ -17,9 +17,8 @@ pub(super) fn cases() -> Vec<Case> {
         Case {
             name: "unload-under-load",
             proves: "the driver goes while frames come in",
-            run: |_| {
-                link::up()?;
-                let _load = link::endless_load()?;
+            run: || {
+                let _load = link::up_with_load()?;
                 link::unload()
             },
         },
@@ -34,7 +33,7 @@ pub(super) fn cases() -> Vec<Case> {
 /// How often a driver has to go through its life in a row.
 const ROUNDS: usize = 20;
 
-fn cycles(_: &Options) -> Result<()> {
+fn cycles() -> Result<()> {
     for round in 1..=ROUNDS {
         cycle().with_context(|| format!("round {round} of {ROUNDS}"))?;
     }
@@ -60,15 +59,8 @@ fn cycle() -> Result<()> {
     ] {
         command::run(change)?;
         link::wait_carrier(true)?;
-        let said = command::run("ethtool -l eth0")?;
-        let now = said
-            .lines()
-            .rev()
-            .find_map(|line| line.strip_prefix("Combined:"));
-        ensure!(
-            now.map(str::trim) == Some(&channels.to_string()),
-            "after {change}: {said}"
-        );
+        let now = link::channels()?;
+        ensure!(now == channels, "after {change}: {now} channels");
         link::ping(5, 1_400)?;
     }
     link::load_bytes("2M", "")?;
@@ -76,9 +68,8 @@ fn cycle() -> Result<()> {
     link::unload()
 }
 
-fn changes(_: &Options) -> Result<()> {
-    link::up()?;
-    let _load = link::endless_load()?;
+fn changes() -> Result<()> {
+    let _load = link::up_with_load()?;
     for change in [
         "ethtool -L eth0 combined 2",
         "ethtool -G eth0 rx 512",

@@ -4,12 +4,12 @@
 
 use std::collections::BTreeMap;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{ensure, Result};
+use anyhow::{ensure, Context as _, Result};
 
-use super::{link, Case, Options};
-use crate::{command, devlink};
+use super::{link, Case};
+use crate::{command, devlink, threads};
 
 /// The kernel's watchdog looks at send queues that often, and gives them as long.
 const WATCHDOG: Duration = Duration::from_secs(60);
@@ -29,12 +29,12 @@ pub(super) fn cases() -> Vec<Case> {
         Case {
             name: "fault-receive-error",
             proves: "a receive queue that has failed is repaired by the driver",
-            run: |_| repaired("0 receive-error", "rx_recover"),
+            run: || repaired("0 receive-error", "rx_recover"),
         },
         Case {
             name: "fault-send-error",
             proves: "a send queue that has failed is repaired by the driver",
-            run: |_| repaired("0 send-error", "tx_recover"),
+            run: || repaired("0 send-error", "tx_recover"),
         },
         Case {
             name: "fault-events-twice",
@@ -44,12 +44,12 @@ pub(super) fn cases() -> Vec<Case> {
         Case {
             name: "fault-lost-interrupt",
             proves: "a channel whose interrupt was lost is found and goes on",
-            run: |_| stands_still("lose-interrupts", |counters| counters["ch_eq_rearm"] > 0),
+            run: || stands_still("lose-interrupts", |counters| counters["ch_eq_rearm"] > 0),
         },
         Case {
             name: "fault-event-overrun",
             proves: "channels whose events found their queue full are found and go on",
-            run: |_| stands_still("lose-events", |_| true),
+            run: || stands_still("lose-events", |_| true),
         },
         Case {
             name: "fault-health",
@@ -69,9 +69,8 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-fn flap(_: &Options) -> Result<()> {
-    link::up()?;
-    let _load = link::endless_load()?;
+fn flap() -> Result<()> {
+    let _load = link::up_with_load()?;
     for _ in 0..3 {
         link::order("0 link down");
         link::wait_carrier(false)?;
@@ -81,21 +80,19 @@ fn flap(_: &Options) -> Result<()> {
     link::ping(10, 56)
 }
 
-fn no_buffers(_: &Options) -> Result<()> {
-    link::up()?;
-    let _load = link::endless_load()?;
+fn no_buffers() -> Result<()> {
+    let load = link::up_with_load()?;
     let before = link::counters("eth0")?;
     link::order("0 no-buffers 500");
     command::wait_until("frames are lost for want of buffers", || {
         Ok(link::counters("eth0")?["rx_out_of_buffer"] == before["rx_out_of_buffer"] + 500)
     })?;
-    drop(_load);
+    drop(load);
     link::ping(10, 56)
 }
 
 fn repaired(fault: &str, counter: &str) -> Result<()> {
-    link::up()?;
-    let load = link::endless_load()?;
+    let load = link::up_with_load()?;
     link::order(fault);
     // The card here sends little of its own accord.
     command::wait_until("the driver repairs its queue", || {
@@ -113,9 +110,8 @@ fn repaired(fault: &str, counter: &str) -> Result<()> {
     Ok(())
 }
 
-fn events_twice(_: &Options) -> Result<()> {
-    link::up()?;
-    let _load = link::endless_load()?;
+fn events_twice() -> Result<()> {
+    let _load = link::up_with_load()?;
     let before = link::counters("eth0")?;
     link::order("0 duplicate-events 500");
     command::wait_until("the load goes on", || {
@@ -143,20 +139,13 @@ fn stands_still(fault: &str, is_mended: fn(&BTreeMap<String, u64>) -> bool) -> R
         link::ping_once(1, 56).is_err(),
         "the card goes on before its driver has looked"
     );
-    let begin = Instant::now();
-    while link::ping_once(1, 56).is_err() {
-        ensure!(
-            begin.elapsed() < WATCHDOG,
-            "the driver has not looked within {} s",
-            WATCHDOG.as_secs()
-        );
-    }
+    threads::until_ok(WATCHDOG, || link::ping_once(1, 56)).context("the driver has not looked")?;
     let counters = link::counters("eth0")?;
     ensure!(is_mended(&counters), "it was not mended that way");
     link::ping(10, 56)
 }
 
-fn health(_: &Options) -> Result<()> {
+fn health() -> Result<()> {
     link::up()?;
     let complaints = || {
         Ok::<_, anyhow::Error>(
@@ -176,15 +165,10 @@ fn health(_: &Options) -> Result<()> {
     link::ping(10, 56)
 }
 
-fn fatal(_: &Options) -> Result<()> {
-    link::up()?;
-    let load = link::endless_load()?;
+fn fatal() -> Result<()> {
+    let load = link::up_with_load()?;
     link::order("0 fatal");
-    command::wait_until("the driver revives the card", || {
-        Ok(devlink::health("fw_fatal")?
-            .iter()
-            .any(|health| health.recoveries > 0))
-    })?;
+    devlink::wait_revived()?;
     drop(load);
     // The card is the same, its interface is a new one.
     link::up_here()?;
@@ -196,9 +180,8 @@ fn fatal(_: &Options) -> Result<()> {
     Ok(())
 }
 
-fn stall(_: &Options) -> Result<()> {
-    link::up()?;
-    let load = link::endless_load()?;
+fn stall() -> Result<()> {
+    let load = link::up_with_load()?;
     link::order("0 stall");
     thread::sleep(Duration::from_secs(1));
     link::order("0 go-on");

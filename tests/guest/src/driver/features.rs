@@ -5,7 +5,7 @@
 use anyhow::{ensure, Context as _, Result};
 
 use super::link::{self, PEER};
-use super::{Case, Options};
+use super::Case;
 use crate::{command, proc_net, topology};
 
 pub(super) fn cases() -> Vec<Case> {
@@ -66,7 +66,7 @@ fn grown(device: &str, names: &[&str], work: impl FnOnce() -> Result<()>) -> Res
         .collect()
 }
 
-fn counters(_: &Options) -> Result<()> {
+fn counters() -> Result<()> {
     link::up()?;
     // Neighbours are found out first.
     link::ping(2, 56)?;
@@ -108,7 +108,7 @@ fn counters(_: &Options) -> Result<()> {
     Ok(())
 }
 
-fn checksums(_: &Options) -> Result<()> {
+fn checksums() -> Result<()> {
     link::up()?;
     let errors = || proc_net::counter(None, "Udp", "InCsumErrors");
     let before = errors()?;
@@ -130,7 +130,7 @@ fn checksums(_: &Options) -> Result<()> {
     Ok(())
 }
 
-fn large_frames(_: &Options) -> Result<()> {
+fn large_frames() -> Result<()> {
     link::up()?;
     topology::ip(None, "link set eth0 mtu 9000")?;
     topology::ip(Some(PEER), "link set eth1 mtu 9000")?;
@@ -143,7 +143,7 @@ fn large_frames(_: &Options) -> Result<()> {
     Ok(())
 }
 
-fn segments(_: &Options) -> Result<()> {
+fn segments() -> Result<()> {
     link::up()?;
     let cut = grown("eth1", &["tx_tso_packets", "tx_packets_phy"], || {
         let load = link::load(2, "")?;
@@ -166,7 +166,7 @@ fn segments(_: &Options) -> Result<()> {
     Ok(())
 }
 
-fn tags(_: &Options) -> Result<()> {
+fn tags() -> Result<()> {
     link::up()?;
     topology::ip(
         None,
@@ -203,7 +203,7 @@ fn tags(_: &Options) -> Result<()> {
     Ok(())
 }
 
-fn spreading(_: &Options) -> Result<()> {
+fn spreading() -> Result<()> {
     link::up()?;
     command::run("ethtool -L eth0 combined 4")?;
     link::wait_carrier(true)?;
@@ -226,7 +226,7 @@ fn spreading(_: &Options) -> Result<()> {
     Ok(())
 }
 
-fn compression(_: &Options) -> Result<()> {
+fn compression() -> Result<()> {
     link::up()?;
     command::run("ethtool --set-priv-flags eth0 rx_cqe_compress on")?;
     link::wait_carrier(true)?;

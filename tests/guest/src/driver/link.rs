@@ -5,15 +5,14 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{bail, ensure, Context as _, Result};
+use anyhow::{ensure, Context as _, Result};
 use mflow_protocol::guest::Message;
 use serde_json::Value;
 
 use crate::command::{self, Program};
-use crate::{netns, page_pool, proc_net, topology, verdict};
+use crate::{netns, page_pool, proc_net, threads, topology, verdict};
 
 /// The namespace of the other card.
 pub(super) const PEER: &str = "peer";
@@ -108,30 +107,24 @@ pub(super) fn ping(count: usize, bytes: usize) -> Result<()> {
     let Err(said) = ping_once(count, bytes) else {
         return Ok(());
     };
-    let start = Instant::now();
-    loop {
+    threads::until_ok(LATE, || {
         let after = [Passed::read()?, netns::within(PEER, Passed::read)?];
         let [here, there] = [0, 1].map(|end| after[end].since(before[end]));
-        if there.echoes_back == count as u64 {
-            return Ok(());
-        }
-        if start.elapsed() > LATE {
-            let unbuffered = ["eth0", "eth1"].map(|device| without_buffer(device).ok());
-            bail!(
-                "echoes are missing: {said:#}; within {} s more here {here:?}, there {there:?}; frames without buffer so far: \
-                 {unbuffered:?}",
-                LATE.as_secs()
-            );
-        }
-        thread::sleep(Duration::from_millis(50));
-    }
+        ensure!(
+            there.echoes_back == count as u64,
+            "echoes are missing: {said:#}; more here {here:?}, there {there:?}; frames without buffer so far: {:?}",
+            ["eth0", "eth1"].map(|device| without_buffer(device).ok())
+        );
+        Ok(())
+    })
 }
 
 /// Sends echo requests, and fails if not all come back in time.
 pub(super) fn ping_once(count: usize, bytes: usize) -> Result<()> {
-    let said = command::run(&format!(
-        "ip netns exec {PEER} ping -n -q -i 0.02 -W 2 -c {count} -s {bytes} {HERE}"
-    ))?;
+    let said = netns::run(
+        PEER,
+        &format!("ping -n -q -i 0.02 -W 2 -c {count} -s {bytes} {HERE}"),
+    )?;
     ensure!(said.contains(" 0% packet loss"), "{said}");
     Ok(())
 }
@@ -213,9 +206,10 @@ pub(super) fn load_bytes(bytes: &str, options: &str) -> Result<Load> {
 fn run_load(address: &str, options: &str) -> Result<Load> {
     let _server = Program::start(None, SERVER_CPU, "iperf3 --server --one-off")?;
     wait_listens()?;
-    let said = command::run(&format!(
-        "ip netns exec {PEER} taskset -c {CLIENT_CPU} iperf3 --json --client {address} {options}"
-    ))?;
+    let said = netns::run(
+        PEER,
+        &format!("taskset -c {CLIENT_CPU} iperf3 --json --client {address} {options}"),
+    )?;
     let report: Value = serde_json::from_str(&said).context("iperf3's report")?;
     let end = &report["end"];
     let sum = if end["sum_received"].is_object() && !options.contains("--udp") {
@@ -238,7 +232,13 @@ fn wait_listens() -> Result<()> {
     command::wait_until("iperf3 listens", || proc_net::listens(None, IPERF3_PORT))
 }
 
-/// Starts a load that goes on until it is dropped: the other card sends to the one here.
+/// Brings both cards up under a load that goes on until it is dropped: the other card sends to the one here.
+pub(super) fn up_with_load() -> Result<[Program; 2]> {
+    up()?;
+    endless_load()
+}
+
+/// Starts that load.
 pub(super) fn endless_load() -> Result<[Program; 2]> {
     start_load("--bitrate 40M --length 200", "rx_packets")
 }
@@ -265,6 +265,15 @@ fn start_load(options: &str, counter: &str) -> Result<[Program; 2]> {
         Ok(now[counter] > before[counter] + 1_000)
     })?;
     Ok([server, client])
+}
+
+/// Returns how many channels the card here has.
+pub(crate) fn channels() -> Result<u32> {
+    let said = command::run("ethtool -l eth0")?;
+    let mut lines = said.lines().rev();
+    lines
+        .find_map(|line| line.strip_prefix("Combined:")?.trim().parse().ok())
+        .with_context(|| format!("no number of channels: {said}"))
 }
 
 /// Returns the counters of a card, as `ethtool` shows them; `eth1` is the other one.

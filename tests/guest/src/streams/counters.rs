@@ -3,11 +3,10 @@
 //! TCP's own books: what the two stacks count when segments come in another order, are dropped or are sent again.
 
 use std::collections::BTreeMap;
-use std::fs;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
-use crate::netns;
+use crate::proc_net;
 use crate::topology::{CLIENT, CONTAINER};
 
 /// Counters that must not grow because of the module when nothing is lost, as they are called in `/proc/net`.
@@ -45,14 +44,9 @@ impl Counters {
     pub(crate) fn read() -> Result<Self> {
         let mut sums = BTreeMap::new();
         for namespace in [CLIENT, CONTAINER] {
-            netns::within(namespace, || {
-                for (file, prefix) in [("netstat", "TcpExt: "), ("snmp", "Tcp: ")] {
-                    let path = format!("/proc/thread-self/net/{file}");
-                    let text = fs::read_to_string(&path).context(path)?;
-                    add(&mut sums, &text, prefix)?;
-                }
-                Ok(())
-            })?;
+            for (file, protocol) in [("netstat", "TcpExt"), ("snmp", "Tcp")] {
+                add(&mut sums, &proc_net::read(Some(namespace), file)?, protocol)?;
+            }
         }
         Ok(Self(sums))
     }
@@ -68,18 +62,10 @@ impl Counters {
     }
 }
 
-/// Adds the counters of a pair of lines, one with names and one with values.
-pub(crate) fn add(sums: &mut BTreeMap<String, u64>, text: &str, prefix: &str) -> Result<()> {
-    let mut lines = text.lines().filter_map(|line| line.strip_prefix(prefix));
-    let (names, values) = lines
-        .next()
-        .zip(lines.next())
-        .with_context(|| format!("no lines {prefix:?} in:\n{text}"))?;
-    for (name, value) in names.split(' ').zip(values.split(' ')) {
-        // One of them is a limit that is negative if there is none.
-        if let Ok(value) = value.parse::<u64>() {
-            *sums.entry(name.to_owned()).or_default() += value;
-        }
+/// Adds the counters of one protocol in one namespace.
+fn add(sums: &mut BTreeMap<String, u64>, text: &str, protocol: &str) -> Result<()> {
+    for (name, count) in proc_net::counters(text, protocol)? {
+        *sums.entry(name.to_owned()).or_default() += count;
     }
     Ok(())
 }
@@ -104,10 +90,10 @@ mod tests {
     fn lines_of_two_namespaces_are_added_up() {
         let text = "Tcp: RtoMin MaxConn RetransSegs\nTcp: 200 -1 3\nUdp: A\nUdp: 1\n";
         let mut sums = BTreeMap::new();
-        add(&mut sums, text, "Tcp: ").unwrap();
-        add(&mut sums, text, "Tcp: ").unwrap();
+        add(&mut sums, text, "Tcp").unwrap();
+        add(&mut sums, text, "Tcp").unwrap();
         assert_eq!(sums.get("RetransSegs"), Some(&6));
         assert_eq!(sums.get("MaxConn"), None);
-        assert!(add(&mut sums, text, "TcpExt: ").is_err());
+        assert!(add(&mut sums, text, "TcpExt").is_err());
     }
 }

@@ -261,17 +261,10 @@ fn repeat(live: &LiveDatagrams, changes: &[&str]) -> Result<()> {
 }
 
 fn channels(live: &mut LiveDatagrams) -> Result<()> {
-    let said = command::run("ethtool -l eth0")?;
-    let count = said
-        .lines()
-        .rev()
-        .find_map(|line| line.strip_prefix("Combined:"))
-        .with_context(|| format!("no number of channels: {said}"))?
-        .trim()
-        .to_owned();
+    let count = link::channels()?;
     let back = format!("ethtool -L eth0 combined {count}");
     // As many as there are is no change.
-    let other = if count == "2" { "3" } else { "2" };
+    let other = if count == 2 { 3 } else { 2 };
     repeat(live, &[&format!("ethtool -L eth0 combined {other}"), &back])
 }
 
@@ -288,11 +281,7 @@ fn xdp(live: &mut LiveDatagrams) -> Result<()> {
 /// The card dies, and its driver makes another interface of it.
 fn die(live: &LiveDatagrams) -> Result<()> {
     misbehave(live, "fatal")?;
-    command::wait_until("the driver revives the card", || {
-        Ok(devlink::health("fw_fatal")?
-            .iter()
-            .any(|health| health.recoveries > 0))
-    })?;
+    devlink::wait_revived()?;
     topology::server_nic_again()
 }
 

@@ -33,11 +33,7 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
     ]
     .into_iter()
     .map(|(lanes, batch_pkts, when)| {
-        let knobs = Knobs {
-            lanes,
-            batch_pkts,
-            ..Knobs::default()
-        };
+        let knobs = Knobs::of(lanes, batch_pkts);
         Case::of_traffic(
             format!("drops/lanes-{lanes}/batch-{batch_pkts}"),
             "1 % of the packets dropped on the way: no wait for them, order of the others kept",

@@ -21,11 +21,7 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
     [(2, 1024, Run::Always), (4, 256, Run::Plain)]
         .into_iter()
         .map(|(lanes, batch_pkts, when)| {
-            let knobs = Knobs {
-                lanes,
-                batch_pkts,
-                ..Knobs::default()
-            };
+            let knobs = Knobs::of(lanes, batch_pkts);
             Case::of_traffic(
                 format!("tail/lanes-{lanes}/batch-{batch_pkts}"),
                 "a flow that stops within a batch is delivered to its last packet at once",

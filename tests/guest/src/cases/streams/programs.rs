@@ -16,7 +16,7 @@ use crate::rig::Rig;
 use crate::streams::counters::Counters;
 use crate::streams::pattern;
 use crate::topology::{Family, CLIENT, CONTAINER};
-use crate::{cpu, proc_net};
+use crate::{cpu, netns, proc_net};
 
 const SECONDS: u64 = 3;
 const IPERF_PORT: u16 = 5201;
@@ -91,10 +91,7 @@ fn listening(namespace: &str, port: u16) -> Result<()> {
 }
 
 fn on_client(line: &str) -> Result<String> {
-    let sender = cpu::SENDER;
-    command::run(&format!(
-        "ip netns exec {CLIENT} taskset -c {sender} {line}"
-    ))
+    netns::run(CLIENT, &format!("taskset -c {} {line}", cpu::SENDER))
 }
 
 fn iperf3(_rig: &Rig) -> Result<()> {
@@ -161,11 +158,11 @@ fn nginx(rig: &Rig) -> Result<()> {
     listening(CLIENT, NGINX_PORT).with_context(|| format!("nginx ended: {:?}", server.ended()))?;
     let before = mflow::flows_split()?;
     let (client, reader) = (Family::V4.client(), cpu::READER);
+    let fetch =
+        format!("taskset -c {reader} curl -sS -o {FETCHED} http://{client}:{NGINX_PORT}/served");
     // One transfer may be over before its flow is split.
     for _ in 0..10 {
-        command::run(&format!(
-            "ip netns exec {CONTAINER} taskset -c {reader} curl -sS -o {FETCHED} http://{client}:{NGINX_PORT}/served"
-        ))?;
+        netns::run(CONTAINER, &fetch)?;
         let fetched = fs::read(FETCHED)?;
         ensure!(
             fetched.len() == content.len() && pattern::mismatch(0, &fetched).is_none(),

@@ -93,9 +93,7 @@ fn rehash(rig: &Rig) -> Result<Outcome> {
 }
 
 fn outer_ports() -> Result<u64> {
-    let listing = command::run(&format!(
-        "ip netns exec {CLIENT} nft list set ip mflow ports"
-    ))?;
+    let listing = netns::run(CLIENT, "nft list set ip mflow ports")?;
     let (_, elements) = listing
         .split_once("elements = {")
         .with_context(|| format!("no outer port was noted: {listing}"))?;
