@@ -37,14 +37,14 @@ const LICENSE: &[u8; 4] = b"GPL\0";
 
 /// What a map's programs look at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Program {
+pub(crate) enum SockmapPrograms {
     /// Packets as they come.
     Verdict,
     /// Messages that a parser has found in the stream.
     ParserAndVerdict,
 }
 
-impl Program {
+impl SockmapPrograms {
     /// Returns the instructions to load, and what to attach each to.
     fn parts(self) -> &'static [(&'static [u64; 2], u32)] {
         match self {
@@ -65,7 +65,7 @@ pub(crate) struct Sockmap {
 
 impl Sockmap {
     /// Puts a connected socket into a map of its own, with programs that let everything pass.
-    pub(crate) fn with(socket: &impl AsRawFd, programs: Program) -> Result<Self> {
+    pub(crate) fn with(socket: &impl AsRawFd, programs: SockmapPrograms) -> Result<Self> {
         // Kind, size of a key, size of a value, most entries.
         let map = create(MAP_CREATE, &mut [pair(SOCKMAP, 4), pair(4, 1)])
             .context("this kernel has no sockmap")?;

@@ -59,7 +59,7 @@ impl Hog {
             move |ready| {
                 cpu::pin(cpu)?;
                 netns::enter(NAMESPACE)?;
-                let load = Load::of(hold)?;
+                let load = FilterLoad::of(hold)?;
                 // The other end is gone only if the test is over.
                 let _nobody_waits = ready.send(load.shortest_hold()?);
                 while !stop.load(Ordering::Relaxed) {
@@ -84,13 +84,13 @@ impl Hog {
     }
 }
 
-struct Load {
+struct FilterLoad {
     /// Only there to be asked about every packet.
     listeners: Vec<Socket>,
     sender: UdpSocket,
 }
 
-impl Load {
+impl FilterLoad {
     /// Returns a load that takes about as long as asked for on this CPU.
     fn of(hold: Duration) -> Result<Self> {
         let sender = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;

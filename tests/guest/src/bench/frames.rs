@@ -11,7 +11,7 @@ use mflow_protocol::bench::{Case, End, Frames, Load, Stack, PORT};
 use mflow_protocol::guest::Message;
 
 use super::sink::Sink;
-use super::{place, stack, window, Place, SETTLE};
+use super::{app_endpoint, stack, window, AppEndpoint, SETTLE};
 use crate::softnet::Softnet;
 use crate::topology::{self, Family};
 use crate::{command, cpu, mflow, verdict};
@@ -38,11 +38,11 @@ pub(super) fn measure(case: &Case, flows: u16, bytes: usize) -> Result<End> {
     };
     settle_interrupts(frames(1))?;
     stack::prepare(&case.stack, topology::FEED)?;
-    let Place {
+    let AppEndpoint {
         namespace,
         address,
         mtu,
-    } = place(&case.stack);
+    } = app_endpoint(&case.stack);
     let before = mflow::flows_split()?;
     let sink = Sink::start(namespace, SocketAddr::from((address, PORT)), flows, bytes)?;
     let per_datagram = Family::V4.frames(bytes, mtu) as u64;

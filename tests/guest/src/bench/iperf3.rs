@@ -7,7 +7,7 @@ use std::thread;
 use anyhow::{ensure, Result};
 use mflow_protocol::bench::{Case, End, PORT};
 
-use super::{counters, place, stack, window, Place, SETTLE};
+use super::{app_endpoint, counters, stack, window, AppEndpoint, SETTLE};
 use crate::command::{self, Program};
 use crate::topology::CLIENT;
 use crate::{cpu, mflow, proc_net};
@@ -15,9 +15,9 @@ use crate::{cpu, mflow, proc_net};
 /// Measures a case. Each client has a server, all on the application's CPU; the clients are behind the other NIC.
 pub(super) fn measure(case: &Case, flows: u16, bytes: usize) -> Result<End> {
     stack::prepare(&case.stack, "eth0")?;
-    let Place {
+    let AppEndpoint {
         namespace, address, ..
-    } = place(&case.stack);
+    } = app_endpoint(&case.stack);
     let before = mflow::flows_split()?;
     let mut programs = Vec::new();
     for (port, sender) in (PORT..PORT + flows).zip(cpu::SENDERS.into_iter().cycle()) {

@@ -7,7 +7,7 @@ use std::thread;
 use anyhow::{Context as _, Result};
 use mflow_protocol::bench::{Case, End, Latency, Transport, PORT};
 
-use super::{counters, place, seconds, stack, window, Place, SETTLE};
+use super::{app_endpoint, counters, seconds, stack, window, AppEndpoint, SETTLE};
 use crate::command::{self, Program};
 use crate::topology::{Family, CLIENT};
 use crate::{cpu, mflow, proc_net};
@@ -25,11 +25,11 @@ pub(super) fn measure(
     bytes: usize,
 ) -> Result<End> {
     stack::prepare(&case.stack, "eth0")?;
-    let Place {
+    let AppEndpoint {
         namespace,
         address,
         mtu,
-    } = place(&case.stack);
+    } = app_endpoint(&case.stack);
     let tcp = match transport {
         Transport::Udp => "",
         Transport::Tcp => "--tcp",

@@ -86,21 +86,21 @@ fn measure(case: &Case) -> Result<End> {
 }
 
 /// Where the application runs.
-struct Place {
+struct AppEndpoint {
     /// `None`: the first one.
     namespace: Option<&'static str>,
     address: Ipv4Addr,
     mtu: usize,
 }
 
-fn place(stack: &Stack) -> Place {
+fn app_endpoint(stack: &Stack) -> AppEndpoint {
     match stack {
-        Stack::Native => Place {
+        Stack::Native => AppEndpoint {
             namespace: None,
             address: network::SERVER_HOST,
             mtu: network::WIRE_MTU,
         },
-        _ => Place {
+        _ => AppEndpoint {
             namespace: Some(CONTAINER),
             address: network::CONTAINER,
             mtu: network::OVERLAY_MTU,

@@ -11,7 +11,7 @@ use std::thread;
 use anyhow::{ensure, Context as _, Result};
 use mflow_protocol::bench::{Case, End, Latency, Server, PORT};
 
-use super::{counters, place, seconds, stack, window, Place, SETTLE};
+use super::{app_endpoint, counters, seconds, stack, window, AppEndpoint, SETTLE};
 use crate::command::{self, Program};
 use crate::topology::CLIENT;
 use crate::{cpu, mflow, netns, proc_net};
@@ -24,9 +24,9 @@ const OBJECTS: &str = "1k";
 /// Measures a case: the server on the application's CPU, its clients on the sender's.
 pub(super) fn measure(case: &Case, server: Server, clients: u16, bytes: usize) -> Result<End> {
     stack::prepare(&case.stack, "eth0")?;
-    let Place {
+    let AppEndpoint {
         namespace, address, ..
-    } = place(&case.stack);
+    } = app_endpoint(&case.stack);
     let address = SocketAddr::from((address, PORT));
     let before = mflow::flows_split()?;
     let (serve, ask) = match server {

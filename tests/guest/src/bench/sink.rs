@@ -124,7 +124,7 @@ fn read(socket: &UdpSocket, shared: &Shared, flows: u16, bytes: usize) -> Result
             continue;
         };
         let (reached, reordered) = (ledger.end(), ledger.reordered());
-        ledger.book(head.sequence);
+        ledger.record(head.sequence);
         add(&shared.reached, ledger.end() - reached);
         add(&shared.reordered, ledger.reordered() - reordered);
         add(&shared.delivered, 1);

@@ -15,8 +15,8 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// Books one arrival.
-    pub(crate) fn book(&mut self, sequence: u64) {
+    /// Received one arrival.
+    pub(crate) fn record(&mut self, sequence: u64) {
         // CAST: the bitmap of every number ever sent fits in memory, so does its index.
         let (word, bit) = ((sequence / 64) as usize, 1 << (sequence % 64));
         if word >= self.seen.len() {
@@ -60,21 +60,21 @@ impl Ledger {
 mod tests {
     use super::*;
 
-    fn books(arrivals: &[u64]) -> (u64, u64, u64) {
+    fn counts(arrivals: &[u64]) -> (u64, u64, u64) {
         let mut ledger = Ledger::default();
         for &sequence in arrivals {
-            ledger.book(sequence);
+            ledger.record(sequence);
         }
         (ledger.delivered(), ledger.reordered(), ledger.duplicate())
     }
 
     #[test]
     fn order_loss_and_duplicates() {
-        assert_eq!(books(&[0, 1, 2, 3]), (4, 0, 0));
-        assert_eq!(books(&[0, 3, 4]), (3, 0, 0), "a loss is no reordering");
-        assert_eq!(books(&[0, 2, 1, 3]), (4, 1, 0));
-        assert_eq!(books(&[4, 3, 2, 1, 0]), (5, 4, 0));
-        assert_eq!(books(&[0, 1, 1, 2, 0]), (3, 0, 2));
-        assert_eq!(books(&[200, 64, 63]), (3, 2, 0));
+        assert_eq!(counts(&[0, 1, 2, 3]), (4, 0, 0));
+        assert_eq!(counts(&[0, 3, 4]), (3, 0, 0), "a loss is no reordering");
+        assert_eq!(counts(&[0, 2, 1, 3]), (4, 1, 0));
+        assert_eq!(counts(&[4, 3, 2, 1, 0]), (5, 4, 0));
+        assert_eq!(counts(&[0, 1, 1, 2, 0]), (3, 0, 2));
+        assert_eq!(counts(&[200, 64, 63]), (3, 2, 0));
     }
 }

@@ -30,7 +30,7 @@ const SOCKET_BYTES: usize = 48 << 20;
 
 /// What the books say at the end.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Books {
+pub(crate) struct Received {
     /// One ledger per flow.
     pub(crate) flows: Vec<Ledger>,
     /// Datagrams that are not as they were sent.
@@ -52,7 +52,7 @@ struct Shared {
 /// The running receiver.
 pub(crate) struct Receiver {
     shared: Arc<Shared>,
-    thread: JoinHandle<Result<Books>>,
+    thread: JoinHandle<Result<Received>>,
 }
 
 impl Receiver {
@@ -63,15 +63,15 @@ impl Receiver {
             let shared = Arc::clone(&shared);
             move |ready| {
                 let mut reader = Reader {
-                    books: Books {
+                    received: Received {
                         flows: vec![Ledger::default(); usize::from(flows)],
-                        ..Books::default()
+                        ..Received::default()
                     },
                     shared: &shared,
                     previous_ns: None,
                 };
                 reader.run(&addresses, bytes, &ready)?;
-                Ok(reader.books)
+                Ok(reader.received)
             }
         })?;
         Ok(Self { shared, thread })
@@ -93,14 +93,14 @@ impl Receiver {
     }
 
     /// Closes the sockets and returns the books.
-    pub(crate) fn stop(self) -> Result<Books> {
+    pub(crate) fn stop(self) -> Result<Received> {
         self.shared.stop.store(true, Ordering::Relaxed);
         threads::result(self.thread.join())
     }
 }
 
 struct Reader<'a> {
-    books: Books,
+    received: Received,
     shared: &'a Shared,
     previous_ns: Option<u64>,
 }
@@ -166,20 +166,23 @@ impl Reader<'_> {
         };
         let now = now_ns();
         if self.shared.marked.swap(false, Ordering::Relaxed) {
-            (self.books.longest_stall_ns, self.books.longest_wait_ns) = (0, 0);
+            (
+                self.received.longest_stall_ns,
+                self.received.longest_wait_ns,
+            ) = (0, 0);
             self.previous_ns = None;
         }
         if let Some(previous) = self.previous_ns {
             let stall = now.saturating_sub(previous);
-            self.books.longest_stall_ns = self.books.longest_stall_ns.max(stall);
+            self.received.longest_stall_ns = self.received.longest_stall_ns.max(stall);
         }
         self.previous_ns = Some(now);
         let mut taken = 0;
         for message in messages {
             taken += 1;
             match message.iovs().next().and_then(datagram::decode) {
-                Some(head) => self.books.book(head, now),
-                None => self.books.corrupt += 1,
+                Some(head) => self.received.record(head, now),
+                None => self.received.corrupt += 1,
             }
         }
         self.shared.last_arrival_ns.store(now, Ordering::Relaxed);
@@ -188,7 +191,7 @@ impl Reader<'_> {
     }
 }
 
-impl Books {
+impl Received {
     /// Returns what has arrived of `sent` datagrams.
     pub(crate) fn outcome(&self, sent: u64) -> Outcome {
         let sum = |count: fn(&Ledger) -> u64| self.flows.iter().map(count).sum();
@@ -206,13 +209,13 @@ impl Books {
         }
     }
 
-    fn book(&mut self, head: Head, now_ns: u64) {
+    fn record(&mut self, head: Head, now_ns: u64) {
         // A number nobody sends with a good checksum is corruption all the same.
         let Some(ledger) = self.flows.get_mut(usize::from(head.flow)) else {
             self.corrupt += 1;
             return;
         };
-        ledger.book(head.sequence);
+        ledger.record(head.sequence);
         if let Some(sent_ns) = head.sent_ns {
             self.longest_wait_ns = self.longest_wait_ns.max(now_ns.saturating_sub(sent_ns));
         }

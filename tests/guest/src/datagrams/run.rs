@@ -9,8 +9,8 @@ use std::time::Instant;
 use anyhow::{ensure, Context as _, Result};
 use mflow_protocol::datagram::MIN_BYTES;
 
-use super::receiver::{Books, Receiver};
-use super::sender::{now_ns, Order, Sender};
+use super::receiver::{Received, Receiver};
+use super::sender::{now_ns, SendOrder, Sender};
 use crate::mflow;
 use crate::outcome::Outcome;
 use crate::rig::Scale;
@@ -227,7 +227,7 @@ impl Load for Datagrams {
         let split_before = mflow::flows_split()?;
         let mut live = LiveDatagrams {
             receiver: Some(plan.receive()?),
-            sender: Sender::start(Order {
+            sender: Sender::start(SendOrder {
                 from: plan.inner.client(),
                 to: plan.addresses(),
                 bytes: plan.load.bytes,
@@ -242,17 +242,17 @@ impl Load for Datagrams {
         // Also after a failure: no thread may outlive the run.
         live.sender.stop_at(0);
         let sent = live.sender.join();
-        let books = live
+        let received = live
             .receiver
-            .map_or_else(|| Ok(Books::default()), Receiver::stop);
-        let (measured, sent, books) = (measured?, sent?, books?);
+            .map_or_else(|| Ok(Received::default()), Receiver::stop);
+        let (measured, sent, received) = (measured?, sent?, received?);
         Ok(Outcome {
             offered_per_s: measured.offered_per_s,
             frames: measured.frames,
             tail_wait_us: measured.tail_wait_us,
             softnet_pkts: measured.softnet_pkts,
             mflow: measured.mflow,
-            ..books.outcome(sent.iter().sum())
+            ..received.outcome(sent.iter().sum())
         })
     }
 

@@ -27,7 +27,7 @@ const TICK: Duration = Duration::from_millis(1);
 
 /// What to send.
 #[derive(Clone, Debug)]
-pub(crate) struct Order {
+pub(crate) struct SendOrder {
     /// The client's address.
     pub(crate) from: std::net::IpAddr,
     /// Where each flow goes.
@@ -55,7 +55,7 @@ pub(crate) struct Sender {
 
 impl Sender {
     /// Starts to send without end.
-    pub(crate) fn start(order: Order) -> Self {
+    pub(crate) fn start(order: SendOrder) -> Self {
         let shared = Arc::new(Shared {
             limit: AtomicU64::new(u64::MAX),
             sent: order.to.iter().map(|_| AtomicU64::new(0)).collect(),
@@ -113,7 +113,7 @@ pub(crate) fn now_ns() -> u64 {
     })
 }
 
-fn send(order: &Order, shared: &Shared) -> Result<()> {
+fn send(order: &SendOrder, shared: &Shared) -> Result<()> {
     cpu::pin(cpu::SENDER)?;
     netns::enter(topology::CLIENT)?;
     let sockets = order
@@ -159,7 +159,7 @@ fn send(order: &Order, shared: &Shared) -> Result<()> {
     }
 }
 
-fn connect(order: &Order, to: &SocketAddr) -> Result<UdpSocket> {
+fn connect(order: &SendOrder, to: &SocketAddr) -> Result<UdpSocket> {
     let socket = UdpSocket::bind((order.from, 0))
         .with_context(|| format!("cannot bind to {}", order.from))?;
     socket

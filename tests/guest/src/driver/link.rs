@@ -31,7 +31,7 @@ const IPERF3_PORT: u16 = 5201;
 
 /// What came out of a load generator.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Load {
+pub(super) struct LoadReport {
     /// Bits that arrived.
     pub(super) bits_per_s: f64,
     /// UDP: datagrams sent and lost.
@@ -189,21 +189,21 @@ impl Passed {
 }
 
 /// Runs a load generator for a while: the other card sends to the one here.
-pub(super) fn load(seconds: usize, options: &str) -> Result<Load> {
+pub(super) fn load(seconds: usize, options: &str) -> Result<LoadReport> {
     load_to(HERE, seconds, options)
 }
 
 /// Runs a load generator that sends to one of our addresses.
-pub(super) fn load_to(address: &str, seconds: usize, options: &str) -> Result<Load> {
+pub(super) fn load_to(address: &str, seconds: usize, options: &str) -> Result<LoadReport> {
     run_load(address, &format!("--time {seconds} {options}"))
 }
 
 /// Runs a load generator until it has sent so many bytes.
-pub(super) fn load_bytes(bytes: &str, options: &str) -> Result<Load> {
+pub(super) fn load_bytes(bytes: &str, options: &str) -> Result<LoadReport> {
     run_load(HERE, &format!("--bytes {bytes} {options}"))
 }
 
-fn run_load(address: &str, options: &str) -> Result<Load> {
+fn run_load(address: &str, options: &str) -> Result<LoadReport> {
     let _server = Program::start(None, SERVER_CPU, "iperf3 --server --one-off")?;
     wait_listens()?;
     let said = netns::run(
@@ -221,7 +221,7 @@ fn run_load(address: &str, options: &str) -> Result<Load> {
         .as_f64()
         .with_context(|| format!("iperf3 says no rate: {said}"))?;
     ensure!(bits_per_s > 0.0, "nothing arrived: {said}");
-    Ok(Load {
+    Ok(LoadReport {
         bits_per_s,
         packets: sum["packets"].as_u64().unwrap_or(0),
         lost: sum["lost_packets"].as_u64().unwrap_or(0),

@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result};
 use super::pattern;
 use super::readers::listen;
 use super::run::PORT;
-use super::verifier::{Book, ReadProgress};
+use super::verifier::{ReadProgress, Verifier};
 use crate::topology::{Family, CLIENT, CONTAINER};
 use crate::{cpu, netns};
 
@@ -86,17 +86,17 @@ pub(crate) fn read_while(
     more: impl Fn(u64) -> bool,
 ) -> Result<(u64, End)> {
     cpu::pin(cpu::READER)?;
-    let mut book = Book::new(0, progress);
+    let mut verifier = Verifier::new(0, progress);
     let mut buffer = vec![0; CHUNK_BYTES];
-    while more(book.taken()) {
+    while more(verifier.taken()) {
         match socket.read(&mut buffer) {
             Ok(0) => break,
-            Ok(length) => book.take(&buffer[..length])?,
-            Err(error) if is_reset(&error) => return Ok((book.taken(), End::Reset)),
+            Ok(length) => verifier.take(&buffer[..length])?,
+            Err(error) if is_reset(&error) => return Ok((verifier.taken(), End::Reset)),
             Err(error) => return Err(error).context("cannot receive"),
         }
     }
-    Ok((book.taken(), End::Orderly))
+    Ok((verifier.taken(), End::Orderly))
 }
 
 fn is_reset(error: &std::io::Error) -> bool {

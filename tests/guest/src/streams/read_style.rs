@@ -18,9 +18,9 @@ use nix::unistd::{pipe, read};
 
 use super::syscalls::{self, Ring};
 use super::tls;
-use super::verifier::{Book, Pieces};
-use super::writers::Writing;
-use crate::bpf::{Program, Sockmap};
+use super::verifier::{Pieces, Verifier};
+use super::writers::WriteStyle;
+use crate::bpf::{Sockmap, SockmapPrograms};
 use crate::threads;
 
 /// Bytes asked for at once.
@@ -46,7 +46,7 @@ const THREADS: usize = 4;
 
 /// A way to read a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Style {
+pub(crate) enum ReadStyle {
     /// `recv` that waits.
     Blocking,
     /// Edge-triggered `epoll`: one wake-up that is missing, and the reader waits for ever.
@@ -77,7 +77,7 @@ pub(crate) enum Style {
     Slow,
 }
 
-impl Style {
+impl ReadStyle {
     /// All of them.
     pub(crate) const ALL: [Self; 14] = [
         Self::Blocking,
@@ -127,36 +127,36 @@ impl Style {
     }
 
     /// Returns how the stream has to be written.
-    pub(crate) fn writing(self) -> Writing {
+    pub(crate) fn write_style(self) -> WriteStyle {
         match self {
-            Self::Tls | Self::TlsSplice => Writing::Tls,
-            _ => Writing::Write,
+            Self::Tls | Self::TlsSplice => WriteStyle::Tls,
+            _ => WriteStyle::Write,
         }
     }
 
     /// Reads a stream to its end.
-    pub(crate) fn read(self, socket: &TcpStream, book: &mut Book<'_>) -> Result<()> {
+    pub(crate) fn read(self, socket: &TcpStream, verifier: &mut Verifier<'_>) -> Result<()> {
         match self {
-            Self::Blocking | Self::SmallBuffer => blocking(socket, book, |_| Ok(())),
+            Self::Blocking | Self::SmallBuffer => blocking(socket, verifier, |_| Ok(())),
             Self::Sockmap => {
-                let _in_map = Sockmap::with(socket, Program::Verdict)?;
-                blocking(socket, book, |_| Ok(()))
+                let _in_map = Sockmap::with(socket, SockmapPrograms::Verdict)?;
+                blocking(socket, verifier, |_| Ok(()))
             }
             Self::SockmapParser => {
-                let _in_map = Sockmap::with(socket, Program::ParserAndVerdict)?;
-                parsed(socket, book)
+                let _in_map = Sockmap::with(socket, SockmapPrograms::ParserAndVerdict)?;
+                parsed(socket, verifier)
             }
             Self::Tls => {
                 tls::decrypt(socket)?;
-                blocking(socket, book, |_| Ok(()))
+                blocking(socket, verifier, |_| Ok(()))
             }
             Self::TlsSplice => {
                 tls::decrypt(socket)?;
-                splicing(socket, book)
+                splicing(socket, verifier)
             }
             Self::Slow => {
-                let mut rested = book.taken();
-                blocking(socket, book, |taken| {
+                let mut rested = verifier.taken();
+                blocking(socket, verifier, |taken| {
                     if taken - rested >= NAP_EVERY_BYTES {
                         rested = taken;
                         nap(socket)?;
@@ -164,29 +164,29 @@ impl Style {
                     Ok(())
                 })
             }
-            Self::Epoll => epoll(socket, book),
-            Self::Poll => polling(socket, book),
-            Self::Splice => splicing(socket, book),
-            Self::Peek => peeking(socket, book),
-            Self::LowWater => low_water(socket, book),
-            Self::Threads => threads(socket, book),
-            Self::IoUring => io_uring(socket, book),
+            Self::Epoll => epoll(socket, verifier),
+            Self::Poll => polling(socket, verifier),
+            Self::Splice => splicing(socket, verifier),
+            Self::Peek => peeking(socket, verifier),
+            Self::LowWater => low_water(socket, verifier),
+            Self::Threads => threads(socket, verifier),
+            Self::IoUring => io_uring(socket, verifier),
         }
     }
 }
 
 fn blocking(
     mut socket: &TcpStream,
-    book: &mut Book<'_>,
+    verifier: &mut Verifier<'_>,
     mut then: impl FnMut(u64) -> Result<()>,
 ) -> Result<()> {
     let mut buffer = vec![0; BUFFER_BYTES];
     loop {
         match socket.read(&mut buffer).context("cannot receive")? {
             0 => return Ok(()),
-            length => book.take(&buffer[..length])?,
+            length => verifier.take(&buffer[..length])?,
         }
-        then(book.taken())?;
+        then(verifier.taken())?;
     }
 }
 
@@ -205,7 +205,7 @@ fn nap(socket: &TcpStream) -> Result<()> {
 }
 
 /// With a parser, a reader that waits is also woken, with `EAGAIN`, for bytes that have not been parsed yet.
-fn parsed(mut socket: &TcpStream, book: &mut Book<'_>) -> Result<()> {
+fn parsed(mut socket: &TcpStream, verifier: &mut Verifier<'_>) -> Result<()> {
     let mut buffer = vec![0; BUFFER_BYTES];
     let mut last = Instant::now();
     loop {
@@ -213,7 +213,7 @@ fn parsed(mut socket: &TcpStream, book: &mut Book<'_>) -> Result<()> {
             Ok(0) => return Ok(()),
             Ok(length) => {
                 last = Instant::now();
-                book.take(&buffer[..length])?;
+                verifier.take(&buffer[..length])?;
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => ensure!(
                 last.elapsed().as_millis() < u128::from(STUCK_MS),
@@ -224,7 +224,7 @@ fn parsed(mut socket: &TcpStream, book: &mut Book<'_>) -> Result<()> {
     }
 }
 
-fn epoll(mut socket: &TcpStream, book: &mut Book<'_>) -> Result<()> {
+fn epoll(mut socket: &TcpStream, verifier: &mut Verifier<'_>) -> Result<()> {
     let mut buffer = vec![0; BUFFER_BYTES];
     socket.set_nonblocking(true)?;
     let epoll = Epoll::new(EpollCreateFlags::empty())?;
@@ -233,7 +233,7 @@ fn epoll(mut socket: &TcpStream, book: &mut Book<'_>) -> Result<()> {
     loop {
         match socket.read(&mut buffer) {
             Ok(0) => return Ok(()),
-            Ok(length) => book.take(&buffer[..length])?,
+            Ok(length) => verifier.take(&buffer[..length])?,
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 let mut events = [EpollEvent::empty()];
                 let woken = epoll.wait(&mut events, EpollTimeout::from(STUCK_MS))?;
@@ -253,7 +253,7 @@ fn wait_readable(socket: &TcpStream) -> Result<()> {
     Ok(())
 }
 
-fn polling(mut socket: &TcpStream, book: &mut Book<'_>) -> Result<()> {
+fn polling(mut socket: &TcpStream, verifier: &mut Verifier<'_>) -> Result<()> {
     let mut buffer = vec![0; BUFFER_BYTES];
     socket.set_nonblocking(true)?;
     loop {
@@ -263,12 +263,12 @@ fn polling(mut socket: &TcpStream, book: &mut Book<'_>) -> Result<()> {
             .context("after poll has said that there is something to receive")?
         {
             0 => return Ok(()),
-            length => book.take(&buffer[..length])?,
+            length => verifier.take(&buffer[..length])?,
         }
     }
 }
 
-fn splicing(socket: &TcpStream, book: &mut Book<'_>) -> Result<()> {
+fn splicing(socket: &TcpStream, verifier: &mut Verifier<'_>) -> Result<()> {
     let mut buffer = vec![0; PIPE_BYTES];
     let (output, input) = pipe()?;
     loop {
@@ -289,31 +289,31 @@ fn splicing(socket: &TcpStream, book: &mut Book<'_>) -> Result<()> {
         while left > 0 {
             let length = read(&output, &mut buffer[..left])?;
             ensure!(length > 0, "the pipe lost {left} bytes");
-            book.take(&buffer[..length])?;
+            verifier.take(&buffer[..length])?;
             left -= length;
         }
     }
 }
 
-fn peeking(mut socket: &TcpStream, book: &mut Book<'_>) -> Result<()> {
+fn peeking(mut socket: &TcpStream, verifier: &mut Verifier<'_>) -> Result<()> {
     let (mut seen, mut buffer) = (vec![0; BUFFER_BYTES], vec![0; BUFFER_BYTES]);
     loop {
         let length = socket.peek(&mut seen).context("MSG_PEEK")?;
         if length == 0 {
             return Ok(());
         }
-        book.check(&seen[..length]).context("with MSG_PEEK")?;
+        verifier.check(&seen[..length]).context("with MSG_PEEK")?;
         // What has been seen is there: no wait, and no less.
         let taken = socket.read(&mut buffer[..length])?;
         ensure!(
             taken == length,
             "{length} bytes were seen with MSG_PEEK, then {taken} of them received"
         );
-        book.take(&buffer[..taken])?;
+        verifier.take(&buffer[..taken])?;
     }
 }
 
-fn low_water(mut socket: &TcpStream, book: &mut Book<'_>) -> Result<()> {
+fn low_water(mut socket: &TcpStream, verifier: &mut Verifier<'_>) -> Result<()> {
     let mut buffer = vec![0; BUFFER_BYTES];
     // CAST: a small number.
     syscalls::set_low_water_mark(socket, LOW_WATER_BYTES as i32)?;
@@ -328,13 +328,13 @@ fn low_water(mut socket: &TcpStream, book: &mut Book<'_>) -> Result<()> {
             bail!("received {short} bytes below the mark of {LOW_WATER_BYTES}, and it was not the end of the stream");
         }
         short = (length < LOW_WATER_BYTES).then_some(length);
-        book.take(&buffer[..length])?;
+        verifier.take(&buffer[..length])?;
     }
 }
 
 /// Each thread finds out from the bytes where in the stream they belong; together they must have all of it.
-fn threads(socket: &TcpStream, book: &mut Book<'_>) -> Result<()> {
-    let pieces = Mutex::new((book, Pieces::default()));
+fn threads(socket: &TcpStream, verifier: &mut Verifier<'_>) -> Result<()> {
+    let pieces = Mutex::new((verifier, Pieces::default()));
     thread::scope(|scope| {
         let readers: Vec<_> = (0..THREADS)
             .map(|_| {
@@ -349,9 +349,9 @@ fn threads(socket: &TcpStream, book: &mut Book<'_>) -> Result<()> {
                             Ok(guard) => guard,
                             Err(_) => bail!("another reader panicked"),
                         };
-                        let (book, pieces) = &mut *guard;
+                        let (verifier, pieces) = &mut *guard;
                         pieces.add(&buffer[..length])?;
-                        book.count(length);
+                        verifier.count(length);
                     }
                 })
             })
@@ -359,17 +359,17 @@ fn threads(socket: &TcpStream, book: &mut Book<'_>) -> Result<()> {
         threads::results(readers.into_iter().map(ScopedJoinHandle::join))
     })?;
     match pieces.into_inner() {
-        Ok((book, pieces)) => pieces.require_all(book.start(), book.taken()),
+        Ok((verifier, pieces)) => pieces.require_all(verifier.start(), verifier.taken()),
         Err(_) => bail!("a reader panicked"),
     }
 }
 
-fn io_uring(socket: &TcpStream, book: &mut Book<'_>) -> Result<()> {
+fn io_uring(socket: &TcpStream, verifier: &mut Verifier<'_>) -> Result<()> {
     let (mut ring, mut buffer) = (Ring::new()?, vec![0; BUFFER_BYTES]);
     loop {
         match ring.receive(socket, &mut buffer)? {
             0 => return Ok(()),
-            length => book.take(&buffer[..length])?,
+            length => verifier.take(&buffer[..length])?,
         }
     }
 }

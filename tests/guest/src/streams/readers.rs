@@ -12,8 +12,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use socket2::{Domain, Socket, Type};
 
-use super::read_style::Style;
-use super::verifier::{Book, ReadProgress};
+use super::read_style::ReadStyle;
+use super::verifier::{ReadProgress, Verifier};
 use crate::{cpu, netns, threads, topology};
 
 /// How often somebody who waits for a connection looks whether there is still one to come.
@@ -30,7 +30,7 @@ pub(crate) struct Readers {
 
 impl Readers {
     /// Starts to listen at the addresses, one stream each; returns when all sockets listen.
-    pub(crate) fn start(addresses: Vec<SocketAddr>, style: Style) -> Result<Self> {
+    pub(crate) fn start(addresses: Vec<SocketAddr>, read_style: ReadStyle) -> Result<Self> {
         let progress = Arc::new(ReadProgress::default());
         let stop = Arc::new(AtomicBool::new(false));
         let mut readers = Self {
@@ -43,15 +43,15 @@ impl Readers {
             let started = threads::start(move |ready| {
                 cpu::pin(cpu::READER)?;
                 netns::enter(topology::CONTAINER)?;
-                let listener = listen(address, style.buffer_bytes())?;
+                let listener = listen(address, read_style.buffer_bytes())?;
                 // Nobody waits for it any more only if the test is over.
                 let _nobody_waits = ready.send(());
                 let Some(socket) = accept(&listener, &stop)? else {
                     return Ok(0);
                 };
-                let mut book = Book::new(flow, &progress);
-                style.read(&socket, &mut book)?;
-                Ok(book.taken())
+                let mut verifier = Verifier::new(flow, &progress);
+                read_style.read(&socket, &mut verifier)?;
+                Ok(verifier.taken())
             });
             match started {
                 Ok((thread, ())) => readers.threads.push(thread),

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use anyhow::{ensure, Result};
 
 use super::counters::{noise, Counters};
-use super::read_style::Style;
+use super::read_style::ReadStyle;
 use super::readers::Readers;
 use super::verifier::ReadProgress;
-use super::writers::{Writers, Writing};
+use super::writers::{WriteStyle, Writers};
 use crate::mflow;
 use crate::outcome::Outcome;
 use crate::rig::Scale;
@@ -30,9 +30,9 @@ pub(crate) struct Streams {
     /// Bytes to send after the mark, over all flows.
     pub(crate) bytes: u64,
     /// How the streams are written.
-    pub(crate) writing: Writing,
+    pub(crate) write_style: WriteStyle,
     /// How they are read.
-    pub(crate) style: Style,
+    pub(crate) read_style: ReadStyle,
     /// What the client adds to the port of the server, if the packets are translated on the way.
     pub(crate) port_shift: u16,
     /// Whether both ends wait for long before they send anything again without being asked to.
@@ -106,8 +106,8 @@ impl Load for Streams {
     fn plainest(scale: &Scale, _frames_per_s: f64) -> Self {
         Self {
             bytes: scale.tcp_bytes,
-            writing: Writing::Write,
-            style: Style::Blocking,
+            write_style: WriteStyle::Write,
+            read_style: ReadStyle::Blocking,
             port_shift: 0,
             patient: true,
         }
@@ -137,11 +137,11 @@ impl Load for Streams {
     ) -> Result<Outcome> {
         let split_before = mflow::flows_split()?;
         let counters = Counters::read()?;
-        let readers = Readers::start(plan.addresses(0), plan.load.style)?;
+        let readers = Readers::start(plan.addresses(0), plan.load.read_style)?;
         let mut live = LiveStreams {
             progress: readers.progress(),
             readers,
-            writers: Writers::start(plan.addresses(plan.load.port_shift), plan.load.writing),
+            writers: Writers::start(plan.addresses(plan.load.port_shift), plan.load.write_style),
             outer_flows: plan.outer_flows(),
         };
         let mark = live.run(plan, split_before, during);

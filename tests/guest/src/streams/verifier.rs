@@ -48,13 +48,13 @@ impl ReadProgress {
 }
 
 /// The books of one stream.
-pub(crate) struct Book<'a> {
+pub(crate) struct Verifier<'a> {
     start: u64,
     taken: u64,
     progress: &'a ReadProgress,
 }
 
-impl<'a> Book<'a> {
+impl<'a> Verifier<'a> {
     /// Opens the books of a flow's stream.
     pub(crate) fn new(flow: u16, progress: &'a ReadProgress) -> Self {
         Self {
@@ -168,15 +168,15 @@ mod tests {
     #[test]
     fn a_gap_is_told_with_its_place() {
         let progress = ReadProgress::default();
-        let mut book = Book::new(3, &progress);
-        let start = book.start();
-        book.take(&stream(start, 1000)).unwrap();
-        let error = book.take(&stream(start + 1398, 100)).unwrap_err();
+        let mut verifier = Verifier::new(3, &progress);
+        let start = verifier.start();
+        verifier.take(&stream(start, 1000)).unwrap();
+        let error = verifier.take(&stream(start + 1398, 100)).unwrap_err();
         assert_eq!(
             error.to_string(),
             "the stream has at byte 1000 what belongs at byte 1398"
         );
-        assert_eq!(book.taken(), 1000);
+        assert_eq!(verifier.taken(), 1000);
         assert_eq!(progress.bytes(), 1000);
     }
 

@@ -23,7 +23,7 @@ const STUCK: Duration = Duration::from_secs(15);
 
 /// How the streams are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Writing {
+pub(crate) enum WriteStyle {
     /// From memory.
     #[default]
     Write,
@@ -48,7 +48,7 @@ pub(crate) struct Writers {
 
 impl Writers {
     /// Connects to each of the addresses and begins to write without end.
-    pub(crate) fn start(to: Vec<SocketAddr>, writing: Writing) -> Self {
+    pub(crate) fn start(to: Vec<SocketAddr>, write_style: WriteStyle) -> Self {
         let shared = Arc::new(Shared {
             limit: AtomicU64::new(u64::MAX),
             written: AtomicU64::new(0),
@@ -58,7 +58,7 @@ impl Writers {
             .zip(0..)
             .map(|(to, flow)| {
                 let shared = Arc::clone(&shared);
-                thread::spawn(move || write(to, flow, writing, &shared))
+                thread::spawn(move || write(to, flow, write_style, &shared))
             })
             .collect();
         Self { shared, threads }
@@ -86,18 +86,18 @@ impl Writers {
     }
 }
 
-fn write(to: SocketAddr, flow: u16, writing: Writing, shared: &Shared) -> Result<u64> {
+fn write(to: SocketAddr, flow: u16, write_style: WriteStyle, shared: &Shared) -> Result<u64> {
     cpu::pin(cpu::SENDER)?;
     netns::enter(topology::CLIENT)?;
-    let file = match writing {
-        Writing::Write | Writing::Tls => None,
-        Writing::Sendfile(bytes) => Some((prepare_file(flow, bytes)?, bytes)),
+    let file = match write_style {
+        WriteStyle::Write | WriteStyle::Tls => None,
+        WriteStyle::Sendfile(bytes) => Some((prepare_file(flow, bytes)?, bytes)),
     };
     let mut socket = TcpStream::connect_timeout(&to, STUCK)
         .with_context(|| format!("cannot connect to {to}"))?;
     socket.set_write_timeout(Some(STUCK))?;
     socket.set_read_timeout(Some(STUCK))?;
-    if writing == Writing::Tls {
+    if write_style == WriteStyle::Tls {
         tls::encrypt(&socket)?;
     }
     let mut buffer = vec![0; CHUNK_BYTES];

@@ -2,7 +2,7 @@
 
 //! What happens to a ConnectX while flows are split: its queues are closed and opened anew, and it misbehaves.
 //!
-//! The books of the card close the gap between both ends: a datagram may only be lost where the card has received it and
+//! The counters of the card close the gap between both ends: a datagram may only be lost where the card has received it and
 //! the driver has never seen it, or where a counter says that there was no buffer.
 
 use std::fs;
@@ -27,12 +27,12 @@ const ROUNDS: usize = 3;
 const PAUSE: Duration = Duration::from_millis(200);
 /// Frames or events that a fault is about.
 const SOME: u64 = 100;
-/// Something that happens to the card; returns what it has to do with the flow's books.
+/// Something that happens to the card; returns what it has to do with the flow's counters.
 struct Event {
     name: &'static str,
     what: &'static str,
     happen: fn(&mut LiveDatagrams) -> Result<()>,
-    judge: fn(&Outcome, &Books) -> Result<()>,
+    judge: fn(&Outcome, &CardCounters) -> Result<()>,
 }
 
 const EVENTS: &[Event] = &[
@@ -103,14 +103,14 @@ const EVENTS: &[Event] = &[
         name: "no-buffers",
         what: "frames find no buffer",
         happen: |live| misbehave(live, &format!("no-buffers {SOME}")),
-        judge: |outcome, books| {
+        judge: |outcome, counters| {
             ensure!(
-                books.without_buffer == SOME && outcome.lost > 0,
+                counters.without_buffer == SOME && outcome.lost > 0,
                 "{SOME} frames were to find no buffer, the card says {}, {} datagrams are lost",
-                books.without_buffer,
+                counters.without_buffer,
                 outcome.lost
             );
-            only_the_card_loses(outcome, books)
+            only_the_card_loses(outcome, counters)
         },
     },
     Event {
@@ -135,14 +135,14 @@ const EVENTS: &[Event] = &[
             misbehave(live, "go-on")?;
             stalled
         },
-        judge: |outcome, books| {
+        judge: |outcome, counters| {
             let longest = Duration::from_micros(outcome.longest_stall_us);
             ensure!(
                 longest >= PAUSE / 2,
                 "the card was to stall for {} ms at least, and datagrams came all the time",
                 PAUSE.as_millis()
             );
-            only_the_card_loses(outcome, books)
+            only_the_card_loses(outcome, counters)
         },
     },
     Event {
@@ -165,7 +165,7 @@ const EVENTS: &[Event] = &[
 
 /// What the card and its driver have counted meanwhile.
 #[derive(Debug)]
-struct Books {
+struct CardCounters {
     /// Frames that the card has taken from the wire.
     received: u64,
     /// Frames that the driver has handed to the stack.
@@ -220,7 +220,7 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
 fn happen(rig: &Rig, event: &Event) -> Result<Outcome> {
     let plan = rig.datagrams();
     rig.prepare(&plan, &Knobs::default())?;
-    let before = Books::read()?;
+    let before = CardCounters::read()?;
     let outcome = Datagrams::measure(&plan, |live| {
         live.flow_for(PAUSE)?;
         (event.happen)(live)?;
@@ -228,13 +228,13 @@ fn happen(rig: &Rig, event: &Event) -> Result<Outcome> {
         live.flow_for(PAUSE)?;
         command::wait_until("the flow goes on", || Ok(live.arrivals() > arrived + 500))
     })?;
-    let books = Books::read()?.since(&before);
+    let counters = CardCounters::read()?.since(&before);
     outcome
         .judge(|outcome| {
-            (event.judge)(outcome, &books)?;
+            (event.judge)(outcome, &counters)?;
             rig.settle()
         })
-        .with_context(|| format!("{books:?}"))
+        .with_context(|| format!("{counters:?}"))
         .and_then(|outcome| page_pool::wait_returned().map(|()| outcome))
 }
 
@@ -285,10 +285,10 @@ fn die(live: &LiveDatagrams) -> Result<()> {
     topology::server_nic_again()
 }
 
-fn only_the_card_loses(outcome: &Outcome, books: &Books) -> Result<()> {
+fn only_the_card_loses(outcome: &Outcome, counters: &CardCounters) -> Result<()> {
     outcome.require_intact()?;
     outcome.require_order()?;
-    let lost = books.received.saturating_sub(books.handed);
+    let lost = counters.received.saturating_sub(counters.handed);
     ensure!(
         outcome.lost <= lost,
         "{} datagrams are lost, but the driver has not seen only {lost} frames of those that came",
@@ -339,7 +339,7 @@ fn unload(rig: &Rig) -> Result<Outcome> {
     rig.strict(&plan, &knobs, |_| Ok(()))
 }
 
-impl Books {
+impl CardCounters {
     fn read() -> Result<Self> {
         let counters = link::counters("eth0")?;
         let get = |name: &str| {

@@ -76,18 +76,18 @@ fn source(rig: &Rig) -> Result<Outcome> {
     });
     // Also after a failure.
     verdict::say(&Message::Card("0 quiet".to_owned()));
-    let outcome = books_of(receiver)?;
+    let outcome = outcome_of(receiver)?;
     arrived?;
     outcome.judge(|outcome| rig.require_unnoticed::<Datagrams>(outcome))
 }
 
 /// Waits for the last datagram, and returns what the receiver has seen.
-fn books_of(receiver: Receiver) -> Result<Outcome> {
+fn outcome_of(receiver: Receiver) -> Result<Outcome> {
     run::wait_quiet(|| receiver.arrivals(), u64::MAX);
-    let books = receiver.stop()?;
+    let received = receiver.stop()?;
     Ok(Outcome {
         mflow: Stats::read()?.since(&Stats::default()),
-        ..books.outcome(books.flows.iter().map(Ledger::end).sum())
+        ..received.outcome(received.flows.iter().map(Ledger::end).sum())
     })
 }
 
@@ -129,7 +129,7 @@ fn replay(rig: &Rig) -> Result<Outcome> {
     let receiver = plan.receive()?;
     let replayed = replay_until_split(&receiver, captured.sent, split_before);
     // Also after a failure.
-    let outcome = books_of(receiver)?;
+    let outcome = outcome_of(receiver)?;
     let replayed = replayed.with_context(|| format!("{outcome:?}"))?;
     outcome.judge(|outcome| {
         let arrived = outcome.delivered + outcome.duplicate;

@@ -7,9 +7,9 @@ use anyhow::ensure;
 use crate::cases::shapes::strict;
 use crate::cases::{Case, Run};
 use crate::mflow::Knobs;
-use crate::streams::read_style::Style;
+use crate::streams::read_style::ReadStyle;
 use crate::streams::run::Streams;
-use crate::streams::writers::Writing;
+use crate::streams::writers::WriteStyle;
 
 /// What the file of a stream has beyond what is sent after the mark, for the warm-up.
 const WARM_UP_BYTES: u64 = 32 << 20;
@@ -23,7 +23,9 @@ const MOST_PARSED_BYTES: u64 = 24 << 20;
 
 /// Returns the cases.
 pub(in crate::cases) fn cases() -> Vec<Case> {
-    let styles = Style::ALL.into_iter().filter(|&style| style != Style::Slow);
+    let styles = ReadStyle::ALL
+        .into_iter()
+        .filter(|&read_style| read_style != ReadStyle::Slow);
     let mut cases: Vec<Case> = styles.map(reader).collect();
     cases.push(slow());
     cases.push(strict::<Streams>(
@@ -33,33 +35,33 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
         |plan, _| {
             let file_bytes = (plan.load.bytes + WARM_UP_BYTES).min(MOST_FILE_BYTES);
             plan.load.bytes = file_bytes - WARM_UP_BYTES;
-            plan.load.writing = Writing::Sendfile(file_bytes);
+            plan.load.write_style = WriteStyle::Sendfile(file_bytes);
         },
     ));
     cases
 }
 
-fn reader(style: Style) -> Case {
+fn reader(read_style: ReadStyle) -> Case {
     strict::<Streams>(
-        format!("reader/{}", style.name()),
+        format!("reader/{}", read_style.name()),
         "a stream arrives whole at a reader of this kind",
-        match style {
+        match read_style {
             // Other ways to wait for what `tcp/main` receives.
-            Style::Blocking
-            | Style::Epoll
-            | Style::Poll
-            | Style::Peek
-            | Style::LowWater
-            | Style::Threads
-            | Style::TlsSplice => Run::Plain,
+            ReadStyle::Blocking
+            | ReadStyle::Epoll
+            | ReadStyle::Poll
+            | ReadStyle::Peek
+            | ReadStyle::LowWater
+            | ReadStyle::Threads
+            | ReadStyle::TlsSplice => Run::Plain,
             _ => Run::Always,
         },
         move |plan, _| {
-            plan.load.style = style;
-            plan.load.writing = style.writing();
-            plan.load.bytes = match style {
-                Style::Tls | Style::TlsSplice => plan.load.bytes / CIPHER_SHARE,
-                Style::SockmapParser => plan.load.bytes.min(MOST_PARSED_BYTES),
+            plan.load.read_style = read_style;
+            plan.load.write_style = read_style.write_style();
+            plan.load.bytes = match read_style {
+                ReadStyle::Tls | ReadStyle::TlsSplice => plan.load.bytes / CIPHER_SHARE,
+                ReadStyle::SockmapParser => plan.load.bytes.min(MOST_PARSED_BYTES),
                 _ => plan.load.bytes,
             };
         },
@@ -73,7 +75,7 @@ fn slow() -> Case {
         Run::Always,
         |rig| {
             let mut plan = rig.streams();
-            plan.load.style = Style::Slow;
+            plan.load.read_style = ReadStyle::Slow;
             let outcome = rig.strict(&plan, &Knobs::default(), |_| Ok(()))?;
             outcome.judge(|outcome| {
                 let closed = outcome.tcp.get("TCPToZeroWindowAdv").copied().unwrap_or(0);
