@@ -23,7 +23,7 @@ pub(crate) fn provoke() {
 /// Threads that sleep and look at the clock, one on each CPU.
 pub(crate) struct Watch;
 
-/// The longest that any of them has overslept since somebody asked.
+/// The longest that any of them has overslept since the last look at it.
 static LONGEST_US: AtomicU64 = AtomicU64::new(0);
 
 impl Watch {

@@ -137,7 +137,7 @@ fn number(descriptor: &impl AsRawFd) -> u32 {
 
 fn create(command: libc::c_int, argument: &mut [u64]) -> Result<OwnedFd> {
     let descriptor = call(command, argument)?;
-    // SAFETY: The kernel has just opened it for us, and nobody else knows it.
+    // SAFETY: The kernel has just opened it for this call, so nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! CPUs of the guest: who runs where, and which are there.
+//! CPUs of the guest: what runs where, and which there are.
 
 use std::fs;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How the drivers say that their cards are, by `devlink`.
+//! The health of cards as their drivers report it, by `devlink`.
 
 use anyhow::{ensure, Result};
 
@@ -11,7 +11,7 @@ use crate::command;
 pub(crate) struct Health {
     /// How often something was wrong.
     pub(crate) errors: u64,
-    /// How often it was mended.
+    /// How often it was repaired.
     pub(crate) recoveries: u64,
 }
 

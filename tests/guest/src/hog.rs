@@ -30,7 +30,7 @@ const MODULO: u16 = 0x94;
 const RETURN: u16 = 0x06;
 /// Measurements of which the shortest counts.
 const SAMPLES: usize = 3;
-/// Taking longer to set up than it is worth.
+/// More would take too long to set up.
 const MOST_SOCKETS: usize = 200;
 /// Datagrams that the kernel makes of one; it segments them just before the device, with softirqs disabled.
 const DATAGRAMS: usize = 64;
@@ -60,8 +60,7 @@ impl Hog {
                 cpu::pin(cpu)?;
                 netns::enter(NAMESPACE)?;
                 let load = FilterLoad::of(hold)?;
-                // The other end is gone only if the test is over.
-                let _nobody_waits = ready.send(load.shortest_hold()?);
+                let _receiver_gone = ready.send(load.shortest_hold()?);
                 while !stop.load(Ordering::Relaxed) {
                     thread::sleep(hold);
                     load.hold_once()?;
@@ -85,7 +84,7 @@ impl Hog {
 }
 
 struct FilterLoad {
-    /// Only there to be asked about every packet.
+    /// Their filters run on every packet.
     listeners: Vec<Socket>,
     sender: UdpSocket,
 }
@@ -146,7 +145,7 @@ impl FilterLoad {
     /// Holds the CPU once and returns for how long.
     fn hold_once(&self) -> Result<Duration> {
         let start = Instant::now();
-        // Nobody listens at the discard port; the error that causes comes with the next call.
+        // The discard port has no listener; the error which that causes comes with the next call.
         let _refused = self.sender.send_to(
             &[0; DATAGRAMS * DATAGRAM_BYTES as usize],
             (Ipv4Addr::LOCALHOST, 9),

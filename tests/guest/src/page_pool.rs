@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Page pools, out of which drivers take the memory of receive buffers, as the kernel tells of them (`netdev` netlink).
+//! Page pools, out of which drivers take the memory of receive buffers, as the kernel reports them (`netdev` netlink).
 
 use std::collections::BTreeMap;
 use std::os::fd::AsRawFd as _;
@@ -54,7 +54,7 @@ pub(crate) fn all() -> Result<Vec<PagePool>> {
     let family = family
         .first()
         .and_then(|attributes| attributes.get(&FAMILY_ID))
-        .context("this kernel does not tell of page pools")?;
+        .context("this kernel does not report page pools")?;
     let family = u16::try_from(number(family)?)?;
     let pool = |attributes: &Attributes| {
         let inflight = attributes.get(&INFLIGHT);

@@ -117,7 +117,7 @@ impl Rig {
         L::measure(plan, during)
     }
 
-    /// The same, and nothing may be lost, reordered or given up.
+    /// Does the same, and fails if anything is lost, reordered or given up.
     pub(crate) fn unnoticed<L: Load>(
         &self,
         plan: &Plan<L>,
@@ -128,7 +128,7 @@ impl Rig {
             .judge(|outcome| self.require_unnoticed::<L>(outcome))
     }
 
-    /// The same, and all lanes must carry their share.
+    /// Does the same, and fails unless all lanes carry their share.
     pub(crate) fn strict<L: Load>(
         &self,
         plan: &Plan<L>,
@@ -139,7 +139,7 @@ impl Rig {
         self.strict_here(plan, knobs, during)
     }
 
-    /// The same on a network that the case has prepared.
+    /// Does the same on a network that the case has prepared.
     pub(crate) fn strict_here<L: Load>(
         &self,
         plan: &Plan<L>,

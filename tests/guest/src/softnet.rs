@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The kernel's own books of receive work per CPU: `/proc/net/softnet_stat`.
+//! The kernel's own counters of receive work per CPU: `/proc/net/softnet_stat`.
 
 use std::collections::BTreeMap;
 use std::fs;

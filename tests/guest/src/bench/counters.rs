@@ -32,7 +32,7 @@ pub(super) fn datagrams(namespace: Option<&str>, packets_per_datagram: u64) -> R
         delivered,
         packets: delivered * packets_per_datagram,
         lost: proc_net::counter(namespace, "Udp", "InErrors")? + Softnet::read()?.dropped,
-        // The clients are the only ones who number their messages.
+        // Only the clients number their messages.
         reordered: 0,
         arrived: None,
     })

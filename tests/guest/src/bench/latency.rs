@@ -91,7 +91,7 @@ pub(super) fn measure(
     })
 }
 
-/// Returns what the client says that has it worst.
+/// Returns the latency of the slowest client.
 fn slowest(said: &[String]) -> Result<Latency> {
     let mut worst: Option<Latency> = None;
     for text in said {

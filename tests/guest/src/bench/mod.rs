@@ -45,7 +45,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     cpu::pin(cpu::SENDER)?;
     let mut all_good = true;
     for case in &cases {
-        // The other cases can be measured all the same.
+        // The other cases can still be measured.
         match measure(case) {
             Ok(end) => verdict::say(&Message::End(end)),
             Err(error) => {

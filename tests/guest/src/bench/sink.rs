@@ -2,8 +2,8 @@
 
 //! The receiving application of the benchmarks: as plain as one can be, one system call for each datagram.
 //!
-//! A second thread, on a CPU that receives nothing, tells whoever makes the frames how far the flows have arrived. It
-//! is what keeps frames from piling up in front of a socket that is slower than the wire.
+//! A second thread, on a CPU that receives nothing, tells the host, which makes the frames, how far the flows have arrived. That
+//! keeps frames from piling up in front of a socket that is slower than the wire.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -67,8 +67,7 @@ impl Sink {
                 setsockopt(&socket, sockopt::RcvBufForce, &SOCKET_BYTES)
                     .context("SO_RCVBUFFORCE")?;
                 socket.set_read_timeout(Some(LOOK))?;
-                // Nobody waits for it any more only if the run is over.
-                let _nobody_waits = ready.send(());
+                let _receiver_gone = ready.send(());
                 read(&socket, &shared, flows, bytes)
             }
         })?;
@@ -102,7 +101,7 @@ impl Sink {
         threads::results([self.reader, self.teller].map(JoinHandle::join))?;
         let corrupt = self.shared.corrupt.load(Ordering::Relaxed);
         if corrupt > 0 {
-            bail!("{corrupt} datagrams arrived that nobody sent like that");
+            bail!("{corrupt} datagrams arrived damaged");
         }
         Ok(())
     }

@@ -25,14 +25,12 @@ const DEVICES: &[(Option<&str>, &str)] = &[
     (Some(CONTAINER), "eth0"),
 ];
 
-/// Returns the cases with datagrams.
 pub(super) fn datagrams() -> Vec<Case> {
     cases::<Datagrams>("vxlan0")
 }
 
-/// Returns the cases with byte streams.
 pub(super) fn streams() -> Vec<Case> {
-    // Clones are clones: here of inner packets, and in the cases with datagrams of outer ones.
+    // tcpdump clones inner packets here, and outer ones in the short run with datagrams.
     cases::<Streams>("veth0")
 }
 

@@ -64,14 +64,13 @@ const WITH_STREAMS: &[Misdeed<&str>] = &[
     },
 ];
 
-/// Datagrams sent while something goes wrong: enough for the rarest of it.
+/// Datagrams sent while the wire misbehaves: enough for the rarest misdeed.
 const AT_WORK: u64 = 1_000;
-/// How long the wire misbehaves at least to a stream; then it goes on to.
+/// How long the wire misbehaves at least before a stream may end.
 const TIME_AT_WORK: Duration = Duration::from_millis(300);
 /// Enough for each lane to have its turn.
 const LEAST_BYTES: u64 = 2 << 20;
 
-/// Returns the cases with datagrams.
 pub(super) fn datagrams() -> Vec<Case> {
     let case = |misdeed: &'static Misdeed<Seen>| {
         Case::of_traffic(
@@ -84,7 +83,6 @@ pub(super) fn datagrams() -> Vec<Case> {
     WITH_DATAGRAMS.iter().map(case).collect()
 }
 
-/// Returns the cases with byte streams.
 pub(super) fn streams() -> Vec<Case> {
     let case = |misdeed: &'static Misdeed<&str>| {
         Case::of_traffic(
@@ -130,10 +128,10 @@ fn to_datagrams(rig: &Rig, misdeed: &Misdeed<Seen>) -> Result<Outcome> {
 fn to_streams(rig: &Rig, misdeed: &Misdeed<&str>) -> Result<Outcome> {
     let mut plan = rig.streams();
     plan.load.bytes = (plan.load.bytes / 4).max(LEAST_BYTES);
-    // What is lost at the end of the stream is found missing by time only.
+    // Only a timeout finds what is lost at the end of the stream.
     plan.load.patient = false;
     rig.prepare(&plan, &Knobs::default())?;
-    // Packets as on the wire, not what the device below makes many of.
+    // Netem must see packets as on the wire, not large ones that the device below cuts.
     netns::run(CLIENT, "ethtool -K vxlan0 tso off gso off")?;
     let outcome = Streams::measure(&plan, |live| {
         let before = Counters::read()?;

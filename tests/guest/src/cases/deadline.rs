@@ -20,12 +20,11 @@ use crate::traffic::{Live as _, Load, Plan};
 /// How long the lane's CPU is held at a time: many times the deadline.
 const HOLD: Duration = Duration::from_millis(240);
 const DEADLINE_US: u32 = 2_000;
-/// A busy host can stop the whole guest for as long as the lane is held. What it does by chance it does not do each time.
+/// A busy host can stop the whole guest for as long as the lane is held, but not each time.
 const TRIES: usize = 3;
-/// A fraction of what the wire carries: while the lane is held its packets must fit in its ring.
+/// The part of the usual rate that is sent: while the lane is held, its packets must fit in its ring.
 const SHARE: f64 = 0.25;
 
-/// Returns the cases with datagrams.
 pub(super) fn datagrams() -> Vec<Case> {
     vec![
         Case::of_module(
@@ -49,12 +48,11 @@ pub(super) fn datagrams() -> Vec<Case> {
     ]
 }
 
-/// Returns the cases with byte streams.
 pub(super) fn streams() -> Vec<Case> {
     vec![
         Case::of_module(
             "tcp/deadline/lane-held",
-            "a lane that misses the deadline shows in TCPOFOQueue, and the stream is right all the same",
+            "a lane that misses the deadline shows in TCPOFOQueue, and the stream is still right",
             Run::Plain,
             stream_with_lane_held,
         ),

@@ -21,7 +21,7 @@ use crate::traffic::Load;
 struct Feature {
     name: &'static str,
     what: &'static str,
-    /// Switching it on drops packets, whoever carries them.
+    /// Switching it on drops packets, split or not.
     switch_drops: bool,
     /// How many packets may change places while the flow stops being split.
     stop_reorders_pkts: u64,
@@ -48,7 +48,7 @@ const FEATURES: &[Feature] = &[
         name: "veth-xdp",
         what: "an XDP program on the container's veth (packets go through its own NAPI)",
         switch_drops: false,
-        // What lanes have under way meets in the device's queue.
+        // The packets that lanes carry at that moment meet in the device's queue.
         stop_reorders_pkts: MIXED_PKTS,
         queues: true,
         switch_on: veth_xdp,
@@ -87,7 +87,6 @@ const FEATURES: &[Feature] = &[
     },
 ];
 
-/// Returns the cases with datagrams.
 pub(super) fn datagrams() -> Vec<Case> {
     let mut cases = Vec::new();
     for feature in FEATURES {
@@ -107,7 +106,6 @@ pub(super) fn datagrams() -> Vec<Case> {
     cases
 }
 
-/// Returns the cases with byte streams.
 pub(super) fn streams() -> Vec<Case> {
     vec![Case::of_traffic(
         "tcp/devices/veth-gro",

@@ -13,7 +13,6 @@ use crate::traffic::Load as _;
 /// Enough for a batch that is tried to be a small part, on each of two lanes.
 const DATAGRAMS: u64 = 6_000;
 
-/// Returns the cases.
 pub(super) fn cases() -> Vec<Case> {
     vec![
         Case::of_module(

@@ -66,7 +66,7 @@ const BAD: &[(&str, &str, Errno)] = &[
     ("devices", "+name-longer-than-15", Errno::EINVAL),
 ];
 
-/// Every file, and who may do what with it.
+/// Every file and its mode.
 const MODES: &[(&str, u32)] = &[
     ("enabled", 0o600),
     ("cpus", 0o600),
@@ -90,7 +90,6 @@ const BAD_PARAMETERS: &[&str] = &[
     "scaling=none",
 ];
 
-/// Returns the cases.
 pub(super) fn cases() -> Vec<Case> {
     let case = |name: &str, proves: &str, run: fn(&Rig) -> Result<()>| {
         Case::of_module(name, proves, Run::Always, move |rig| {
@@ -229,7 +228,7 @@ fn reset(rig: &Rig) -> Result<()> {
     );
     mflow::write("reset", "1")?;
     let left = Stats::read()?.nonzero();
-    // What the module counts because of the flow that has just ended.
+    // The flow that has just ended may be counted after the reset.
     let left: Vec<_> = left
         .iter()
         .filter(|name| *name != "flows_stopped")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! After all other cases: memory that nobody points to any more, found by the kernel's own leak detector.
+//! After all other cases: memory that nothing points to any more, found by the kernel's own leak detector.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +16,6 @@ const KMEMLEAK: &str = "/sys/kernel/debug/kmemleak";
 /// Younger objects may still be on their way to where a pointer to them is kept.
 const LEAST_AGE: Duration = Duration::from_secs(6);
 
-/// Returns the cases.
 pub(super) fn cases() -> Vec<Case> {
     vec![Case::of_module(
         "leaks",
@@ -26,7 +25,7 @@ pub(super) fn cases() -> Vec<Case> {
     )]
 }
 
-/// Forgets what has been found up to now: it is not ours.
+/// Clears what the detector has found up to now: the module was not loaded yet.
 pub(super) fn begin() -> Result<()> {
     if Path::new(KMEMLEAK).exists() {
         command("scan")?;

@@ -16,14 +16,13 @@ use crate::streams::run::Streams;
 use crate::traffic::{Live, Load};
 
 const ROUNDS: usize = 6;
-/// With the switch in either position.
+/// How long traffic flows with the switch in either position.
 const PAUSE: Duration = Duration::from_millis(150);
 /// Knobs after which flows are split anew; the others may take effect on a split flow.
 const RESTARTING: [&str; 5] = ["enabled", "cpus", "devices", "min_flow_pps", "scaling"];
-/// Allocations that do not tell of a leak: stacks of threads, which the kernel keeps for the next ones, and what is freed late.
+/// Callers whose allocations are no leak: stacks of threads, which the kernel keeps for later threads, and areas it frees late.
 const KEPT: [&str; 2] = ["copy_process", "unpurged"];
 
-/// Returns the cases with datagrams.
 pub(super) fn datagrams() -> Vec<Case> {
     vec![
         module::<Datagrams>("rmmod and modprobe under load lose, reorder and leak nothing"),
@@ -36,7 +35,6 @@ pub(super) fn datagrams() -> Vec<Case> {
     ]
 }
 
-/// Returns the cases with byte streams.
 pub(super) fn streams() -> Vec<Case> {
     vec![
         module::<Streams>("rmmod and modprobe under a running stream: TCP does not notice"),

@@ -48,7 +48,6 @@ const SPLIT_POINTS: &[SplitPoint] = &[
     },
 ];
 
-/// Returns the cases with datagrams.
 pub(super) fn datagrams() -> Vec<Case> {
     let mut cases = split_points::<Datagrams>("");
     cases.push(Case::of_module(
@@ -60,7 +59,6 @@ pub(super) fn datagrams() -> Vec<Case> {
     cases
 }
 
-/// Returns the cases with byte streams.
 pub(super) fn streams() -> Vec<Case> {
     let mut cases = split_points::<Streams>(Streams::UNNOTICED);
     cases.push(Case::of_module(

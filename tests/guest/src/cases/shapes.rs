@@ -11,7 +11,6 @@ use crate::streams::run::Streams;
 use crate::topology::Family::{self, V4, V6};
 use crate::traffic::{Load, Plan};
 
-/// Returns the cases with datagrams.
 pub(super) fn datagrams() -> Vec<Case> {
     let mut cases = vec![main_case::<Datagrams>(
         "a long run loses and reorders nothing",
@@ -35,7 +34,6 @@ pub(super) fn datagrams() -> Vec<Case> {
     cases
 }
 
-/// Returns the cases with byte streams.
 pub(super) fn streams() -> Vec<Case> {
     let mut cases = vec![main_case::<Streams>(
         "a long stream arrives byte by byte, and TCP sees no segment out of order",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The books of one flow: which numbers arrived, how often, and in what order.
+//! The record of one flow: which numbers arrived, how often, and in what order.
 
 /// What arrived of one flow.
 #[derive(Clone, Debug, Default)]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The receiving application in the container: one thread that reads every socket and keeps the books.
+//! The receiving application in the container: one thread that reads every socket and records what arrives.
 
 use std::io::IoSliceMut;
 use std::net::{SocketAddr, UdpSocket};
@@ -28,7 +28,7 @@ const POLL_MS: u16 = 20;
 /// Memory for datagrams the reader has not taken yet: about a second's worth.
 const SOCKET_BYTES: usize = 48 << 20;
 
-/// What the books say at the end.
+/// What has arrived.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Received {
     /// One ledger per flow.
@@ -92,7 +92,7 @@ impl Receiver {
         self.shared.last_arrival_ns.load(Ordering::Relaxed)
     }
 
-    /// Closes the sockets and returns the books.
+    /// Closes the sockets and returns what has arrived.
     pub(crate) fn stop(self) -> Result<Received> {
         self.shared.stop.store(true, Ordering::Relaxed);
         threads::result(self.thread.join())
@@ -118,8 +118,7 @@ impl Reader<'_> {
             .iter()
             .map(bind)
             .collect::<Result<Vec<UdpSocket>>>()?;
-        // Nobody waits for it any more only if the test is over.
-        let _nobody_waits = ready.send(());
+        let _receiver_gone = ready.send(());
 
         // One byte more than expected: a datagram that has grown does not look good.
         let mut buffers = vec![vec![0; bytes + 1]; BATCH];
@@ -210,7 +209,7 @@ impl Received {
     }
 
     fn record(&mut self, head: Head, now_ns: u64) {
-        // A number nobody sends with a good checksum is corruption all the same.
+        // A flow that is not sent is corruption, even with a good checksum.
         let Some(ledger) = self.flows.get_mut(usize::from(head.flow)) else {
             self.corrupt += 1;
             return;

@@ -165,7 +165,7 @@ fn connect(order: &SendOrder, to: &SocketAddr) -> Result<UdpSocket> {
     socket
         .connect(to)
         .with_context(|| format!("cannot connect to {to}"))?;
-    // The wire has flow control: a sender must come to its end even if nobody takes frames off it any more.
+    // The wire has flow control: a sender must end even if frames are not taken off it any more.
     socket.set_write_timeout(Some(STUCK))?;
     Ok(socket)
 }

@@ -11,7 +11,7 @@ use anyhow::{ensure, Context as _, Result};
 use super::{link, Case};
 use crate::{command, devlink, threads};
 
-/// The kernel's watchdog looks at send queues that often, and gives them as long.
+/// Longer than the kernel's watchdog takes to notice a send queue that stands still.
 const WATCHDOG: Duration = Duration::from_secs(60);
 
 pub(super) fn cases() -> Vec<Case> {
@@ -53,7 +53,7 @@ pub(super) fn cases() -> Vec<Case> {
         },
         Case {
             name: "fault-health",
-            proves: "the driver tells of a card whose event queue has overrun, and goes on",
+            proves: "the driver reports a card whose event queue has overrun, and goes on",
             run: health,
         },
         Case {
@@ -120,9 +120,9 @@ fn events_twice() -> Result<()> {
     link::ping(10, 56)
 }
 
-/// A card that does not tell of completions any more stands still until its driver looks by itself: that is when packets
-/// have waited for 15 s to be sent.
-fn stands_still(fault: &str, is_mended: fn(&BTreeMap<String, u64>) -> bool) -> Result<()> {
+/// A card that reports no completions stands still until its driver looks by itself, when packets have waited for 15 s to be
+/// sent.
+fn stands_still(fault: &str, is_repaired: fn(&BTreeMap<String, u64>) -> bool) -> Result<()> {
     link::up()?;
     // With one channel, everything depends on the same event queue.
     command::run("ethtool -L eth0 combined 1")?;
@@ -141,7 +141,7 @@ fn stands_still(fault: &str, is_mended: fn(&BTreeMap<String, u64>) -> bool) -> R
     );
     threads::until_ok(WATCHDOG, || link::ping_once(1, 56)).context("the driver has not looked")?;
     let counters = link::counters("eth0")?;
-    ensure!(is_mended(&counters), "it was not mended that way");
+    ensure!(is_repaired(&counters), "it was not repaired that way");
     link::ping(10, 56)
 }
 
@@ -156,10 +156,10 @@ fn health() -> Result<()> {
         )
     };
     ensure!(complaints()? == 0, "there was a complaint before");
-    // "Async EQ buffer overrun".
+    // The syndrome "async EQ buffer overrun".
     link::order("0 health 12");
     // The driver looks every two seconds.
-    command::wait_until("the driver tells", || Ok(complaints()? == 1))?;
+    command::wait_until("the driver reports it", || Ok(complaints()? == 1))?;
     link::ping(10, 56)?;
     link::order("0 health 0");
     link::ping(10, 56)

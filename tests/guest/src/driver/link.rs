@@ -79,12 +79,12 @@ pub(super) fn unload() -> Result<()> {
 /// Waits until both cards have a link and use it, or the card here has none.
 pub(super) fn wait_carrier(on: bool) -> Result<()> {
     let carrier = |path: &str| -> Result<bool> {
-        // Of an interface that is down, it cannot be read.
+        // It cannot be read while the interface is down.
         Ok(fs::read_to_string(path).is_ok_and(|text| text.trim() == "1"))
     };
     command::wait_until("the link changes", || {
         let here = carrier("/sys/class/net/eth0/carrier")?;
-        // The sysfs of a namespace is that of who mounted it.
+        // A mounted sysfs shows the namespace it was mounted in.
         let there = command::run(&format!("ip -n {PEER} link show eth1"))?.contains("LOWER_UP");
         Ok(if on { here && there } else { !here })
     })?;

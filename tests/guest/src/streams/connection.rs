@@ -42,7 +42,7 @@ pub(crate) enum End {
 pub(crate) fn connect(inner: Family) -> Result<Pair> {
     let address = SocketAddr::from((inner.container(), PORT));
     let listener = netns::within(CONTAINER, || listen(address, None))?;
-    // The kernel completes the connection before anybody accepts it.
+    // The kernel completes the connection before it is accepted.
     let client = netns::within(CLIENT, || {
         TcpStream::connect_timeout(&address, STUCK)
             .with_context(|| format!("cannot connect to {address}"))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! TCP's own books: what the two stacks count when segments come in another order, are dropped or are sent again.
+//! TCP's own counters: what the two stacks count when segments come in another order, are dropped or are sent again.
 
 use std::collections::BTreeMap;
 

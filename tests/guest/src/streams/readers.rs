@@ -16,7 +16,7 @@ use super::read_style::ReadStyle;
 use super::verifier::{ReadProgress, Verifier};
 use crate::{cpu, netns, threads, topology};
 
-/// How often somebody who waits for a connection looks whether there is still one to come.
+/// How often a thread that waits for a connection looks whether one will still come.
 const LOOK: Duration = Duration::from_millis(2);
 /// How long one system call may wait for bytes.
 const STUCK: Duration = Duration::from_secs(15);
@@ -44,8 +44,7 @@ impl Readers {
                 cpu::pin(cpu::READER)?;
                 netns::enter(topology::CONTAINER)?;
                 let listener = listen(address, read_style.buffer_bytes())?;
-                // Nobody waits for it any more only if the test is over.
-                let _nobody_waits = ready.send(());
+                let _receiver_gone = ready.send(());
                 let Some(socket) = accept(&listener, &stop)? else {
                     return Ok(0);
                 };

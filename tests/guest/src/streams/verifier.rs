@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The books of a stream's reader: how far it is, and whether every byte was the right one.
+//! Checks what a stream's reader reads: how far it is, and whether every byte is the right one.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -9,7 +9,7 @@ use anyhow::{bail, ensure, Result};
 use super::pattern;
 use crate::datagrams::sender::now_ns;
 
-/// How far the readers are, for those who watch them.
+/// How far the readers are.
 #[derive(Debug, Default)]
 pub(crate) struct ReadProgress {
     bytes: AtomicU64,
@@ -47,7 +47,7 @@ impl ReadProgress {
     }
 }
 
-/// The books of one stream.
+/// Checks one stream.
 pub(crate) struct Verifier<'a> {
     start: u64,
     taken: u64,
@@ -55,7 +55,7 @@ pub(crate) struct Verifier<'a> {
 }
 
 impl<'a> Verifier<'a> {
-    /// Opens the books of a flow's stream.
+    /// Begins to check a flow's stream.
     pub(crate) fn new(flow: u16, progress: &'a ReadProgress) -> Self {
         Self {
             start: pattern::start(flow),
@@ -74,7 +74,7 @@ impl<'a> Verifier<'a> {
         self.taken
     }
 
-    /// Books the next bytes of the stream; fails if they are not.
+    /// Checks and counts bytes; fails if they are not the next ones of the stream.
     pub(crate) fn take(&mut self, bytes: &[u8]) -> Result<()> {
         self.check(bytes)?;
         self.count(bytes.len());
@@ -86,7 +86,7 @@ impl<'a> Verifier<'a> {
         check(self.start, self.start + self.taken, bytes)
     }
 
-    /// Books bytes that are checked elsewhere.
+    /// Counts bytes that are checked elsewhere.
     pub(crate) fn count(&mut self, bytes: usize) {
         self.taken += bytes as u64;
         self.progress.add(bytes as u64);
@@ -119,7 +119,7 @@ pub(crate) struct Pieces {
 }
 
 impl Pieces {
-    /// Books a piece; fails if it is not of one place.
+    /// Takes a piece; fails if it is not of one place.
     pub(crate) fn add(&mut self, bytes: &[u8]) -> Result<()> {
         if bytes.len() < pattern::TELLING {
             self.unknown_bytes += bytes.len() as u64;

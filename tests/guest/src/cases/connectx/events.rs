@@ -174,7 +174,6 @@ struct CardCounters {
     without_buffer: u64,
 }
 
-/// Returns the cases.
 pub(in crate::cases) fn cases() -> Vec<Case> {
     let mut cases: Vec<Case> = EVENTS
         .iter()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a ConnectX receives from nobody: frames that the card makes by itself, and frames that were captured on it.
+//! A ConnectX receives frames that have no sender: it makes them by itself, or receives captured ones again.
 
 use std::fs;
 
@@ -29,11 +29,10 @@ const REPLAYS_AT_ONCE: u64 = 4;
 const MOST_ROUNDS: usize = 100;
 /// Bytes of a capture without a packet.
 const CAPTURE_HEADER_BYTES: u64 = 24;
-/// VXLAN around UDP in IPv4, and nothing else that devices of the overlay say.
+/// The filter for VXLAN around UDP in IPv4; devices of the overlay send other packets, too.
 const INNER_UDP: &str = "udp dst port 4789 and udp[28:2]=0x0800 and udp[39]=17";
 const CAPTURE: &str = "/tmp/capture.pcap";
 
-/// Returns the cases.
 pub(in crate::cases) fn cases() -> Vec<Case> {
     vec![
         Case::of_module(
@@ -66,7 +65,7 @@ fn source(rig: &Rig) -> Result<Outcome> {
         overlay: true,
         flows: plan.flows,
         bytes: plan.load.bytes,
-        // Nobody says how far the receiver is, so that so many come every second.
+        // The receiver gives no credit here, so the card sends this many every second.
         credit: SOURCE_BURST,
     };
     let order = format!("0 send {}", serde_json::to_string(&frames)?);
@@ -100,7 +99,7 @@ fn replay(rig: &Rig) -> Result<Outcome> {
         ..Knobs::default()
     };
     rig.prepare(&plan, &knobs)?;
-    // Of an earlier try.
+    // A try before this one may have left it.
     let _none = fs::remove_file(CAPTURE);
     let capture = Program::start(
         None,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Packets vanish between split and merge: a hole must be seen as one, not waited for.
+//! Packets vanish between split and merge: the merger must not wait for them.
 
 use anyhow::{ensure, Context as _, Result};
 use serde_json::Value;
@@ -16,14 +16,13 @@ use crate::traffic::Load as _;
 
 /// One packet in so many is dropped.
 const ONE_IN: u64 = 100;
-/// Enough for some to be dropped of each lane's.
+/// Enough that each lane loses some.
 const LEAST_DATAGRAMS: u64 = 5_000;
 /// Long enough to carry the time of sending.
 const BYTES: usize = 64;
-/// Waiting for one dropped packet until the deadline would take twice as long.
+/// A wait for one dropped packet until the deadline would be twice as long.
 const LONGEST_WAIT_US: u64 = STRICT_TIMEOUT_US as u64 / 2;
 
-/// Returns the cases.
 pub(in crate::cases) fn cases() -> Vec<Case> {
     // A batch of one packet that is dropped is a batch of none.
     [
@@ -68,7 +67,7 @@ fn dropped() -> Result<u64> {
     let mut filters = filters.as_array().into_iter().flatten();
     filters
         .find_map(|filter| filter.pointer("/options/actions/0/stats/drops")?.as_u64())
-        .with_context(|| format!("tc tells of no drops: {said}"))
+        .with_context(|| format!("tc reports no drops: {said}"))
 }
 
 fn judge(rig: &Rig, knobs: &Knobs, outcome: &Outcome, dropped: u64) -> Result<()> {

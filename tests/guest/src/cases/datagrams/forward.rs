@@ -19,21 +19,20 @@ use crate::topology::{self, CLIENT};
 use crate::traffic::{Live as _, Load as _};
 use crate::{cpu, netns, proc_net, threads};
 
-/// How long packets to be forwarded come, and one every how long.
+/// For how long packets to be forwarded are sent, and the time between two of them.
 const TIME: Duration = Duration::from_millis(800);
 const EVERY: Duration = Duration::from_millis(2);
 /// Fewer would prove nothing.
 const LEAST_FORWARDED: u64 = 50;
 /// A lane of an emulated machine can be away for long.
 const DEADLINE_US: u32 = 100_000;
-/// And for longer than that by chance, but not each time.
+/// A busy host can keep it away for longer than that, but not each time.
 const TRIES: usize = 3;
 /// Batches that can be under way, each with a packet that will not arrive.
 const MOST_GIVEN_UP: u64 = 8;
-/// The route to it leads through the server, and back over its NIC.
+/// A host that the client reaches through the server; the server's route to it leads back to the client.
 const FAR: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 3, 1));
 
-/// Returns the cases.
 pub(in crate::cases) fn cases() -> Vec<Case> {
     vec![Case::of_traffic(
         "forward/beside-local",

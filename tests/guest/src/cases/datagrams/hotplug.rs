@@ -15,7 +15,6 @@ use crate::{command, cpu};
 
 const ROUNDS: usize = 3;
 
-/// Returns the cases.
 pub(in crate::cases) fn cases() -> Vec<Case> {
     vec![Case::of_traffic(
         "hotplug/lane",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Cases that only datagrams can show: what is lost, and what vanishes on the way.
+//! Cases with datagrams alone: only they can show what is lost on the way.
 
 pub(super) mod drops;
 pub(super) mod forward;

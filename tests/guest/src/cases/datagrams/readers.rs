@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Several threads wait for datagrams of one socket: each that comes wakes one of them, also when they come in a run.
+//! Several threads wait for datagrams of one socket: each datagram wakes one of them, also when several come at once.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -29,10 +29,9 @@ const BURST: [u8; BYTES * THREADS as usize] = [0; BYTES * THREADS as usize];
 const PAUSE: Duration = Duration::from_millis(20);
 /// How long threads may take to wake up.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long one sleeps at most. A thread that looks by itself finds what it was not woken for, so not within that.
+/// How long one sleeps at most: far longer than [`PATIENCE`], because a thread that wakes up by itself finds the datagram.
 const SLEEP: Duration = Duration::from_secs(15);
 
-/// Returns the cases.
 pub(in crate::cases) fn cases() -> Vec<Case> {
     vec![Case::of_traffic(
         "readers/waiting",
@@ -64,7 +63,7 @@ fn waiting(rig: &Rig) -> Result<Outcome> {
     outcome.judge(|outcome| rig.require_unnoticed::<Datagrams>(outcome))
 }
 
-/// What the threads know of each other.
+/// What the threads share.
 #[derive(Default)]
 struct Round {
     /// The burst that is sent, or was sent last.
@@ -93,7 +92,7 @@ impl Round {
         Ok(())
     }
 
-    /// Gets one datagram of each burst, and no other before everybody has got one.
+    /// Gets one datagram of each burst, and no second one before each thread has one.
     fn read(&self, socket: &UdpSocket) -> Result<()> {
         cpu::pin(cpu::READER)?;
         socket.set_read_timeout(Some(SLEEP))?;

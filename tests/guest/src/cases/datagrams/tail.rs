@@ -16,7 +16,6 @@ const PROMPT_US: u64 = 400_000;
 /// No multiple of any batch size: each round stops at another place within a batch.
 const COUNTS: [u64; 6] = [1_001, 1_277, 1_531, 1_789, 2_049, 2_303];
 
-/// Returns the cases.
 pub(in crate::cases) fn cases() -> Vec<Case> {
     [(2, 1024, Run::Always), (4, 256, Run::Plain)]
         .into_iter()

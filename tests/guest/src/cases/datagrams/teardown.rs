@@ -52,14 +52,13 @@ const LOSSES: &[Loss] = &[
         what: "the link of the NIC",
         take_away: |_| {
             topology::ip(None, "link set eth0 down")?;
-            // The wire has flow control: while nobody takes frames off it, the client stands still too.
+            // The wire has flow control: while the server takes no frames off it, the client stands still, too.
             thread::sleep(Duration::from_millis(300));
             topology::restore_nic()
         },
     },
 ];
 
-/// Returns the cases.
 pub(in crate::cases) fn cases() -> Vec<Case> {
     let mut cases: Vec<Case> = LOSSES
         .iter()
@@ -101,7 +100,7 @@ fn close_sockets(rig: &Rig) -> Result<Outcome> {
         for round in 0..8 {
             live.flow_for(Duration::from_millis(60))?;
             live.close()?;
-            // At once, and after packets had nobody to go to.
+            // Every other time only after packets have found no socket.
             if round % 2 == 1 {
                 live.flow_for(Duration::from_millis(60))?;
             }

@@ -24,7 +24,7 @@ use crate::{cpu, netns, nft, proc_net, threads};
 
 /// How often splitting starts.
 const ROUNDS: u32 = 15;
-/// With the switch in either position.
+/// How long traffic flows with the switch in either position.
 const PAUSE: Duration = Duration::from_millis(60);
 const PORT: u16 = 6_001;
 /// How long the server waits for a connection until it looks whether it shall stop.
@@ -33,7 +33,7 @@ const LOOK: Duration = Duration::from_millis(100);
 const PLACES: i32 = 4096;
 /// How long a connection may take.
 const STUCK: Duration = Duration::from_secs(15);
-/// How long one may take to end. Its last segment is sent again after 5 s, which is what shall not happen.
+/// How long one may take to end: less than the 5 s after which its last segment would be sent again.
 const END: Duration = Duration::from_secs(4);
 
 /// Both ends count the segments of handshakes that leave, before mflow sees them, and those that arrive.
@@ -56,7 +56,6 @@ table inet mflow {
 }
 ";
 
-/// Returns the cases.
 pub(in crate::cases) fn cases() -> Vec<Case> {
     let case = |inner: Family, when| {
         Case::of_traffic(
@@ -91,7 +90,7 @@ fn beside_connections(rig: &Rig, plan: &Plan<Streams>) -> Result<Outcome> {
     // The server may be away for long on an emulated CPU; a SYN that finds no place is sent again.
     SockRef::from(&listener).listen(PLACES)?;
     let serve = |stop: &AtomicBool| accept(&listener, stop);
-    // The client stops first.
+    // The client stops first, so that the server accepts, and closes, all connections.
     let ((), (connections, outcome)) = threads::beside(serve, || {
         threads::beside(|stop| connect(address, stop), || stream(rig, plan))
     })?;

@@ -32,7 +32,6 @@ const ASK: Duration = Duration::from_micros(200);
 /// How long a lane is held, so that packets of the others are parked for certain.
 const HOLD: Duration = Duration::from_millis(240);
 
-/// Returns the cases.
 pub(in crate::cases) fn cases() -> Vec<Case> {
     let case = |name: &str, proves: &str, when, run: fn(&Rig) -> Result<()>| {
         Case::of_traffic(format!("tcp/{name}"), proves, when, move |rig| {
@@ -40,7 +39,7 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
             rig.prepare(&plan, &Knobs::default())?;
             run(rig)?;
             rig.settle()?;
-            // Nothing of what has ended is in the way of what comes.
+            // The connection that has ended must not disturb the next one.
             rig.strict(&plan, &Knobs::default(), |_| Ok(()))
         })
     };
@@ -100,7 +99,7 @@ fn with_both_ends<W: Send, R: Send>(
     meanwhile: impl FnOnce(&ReadProgress) -> Result<()>,
 ) -> Result<(W, R)> {
     let progress = ReadProgress::default();
-    // The reader is not told: it comes to the end of the stream.
+    // The reader ends by itself, at the end of the stream.
     let (read, (written, ())) = threads::beside(
         |_| reader(&progress),
         || threads::beside(writer, || meanwhile(&progress)),
@@ -220,7 +219,8 @@ fn ask(client: &TcpStream, stop: &AtomicBool) -> Result<()> {
     Ok(())
 }
 
-/// Lets a stream flow into a socket, and `leave` with it when packets are parked for it. What comes back goes last.
+/// Lets a stream flow into a socket, and calls `leave` with it when packets are parked for it. What that returns is dropped
+/// last.
 fn leave_with_parked(
     rig: &Rig,
     client: &TcpStream,
@@ -229,7 +229,7 @@ fn leave_with_parked(
 ) -> Result<()> {
     let stop = AtomicBool::new(false);
     let progress = ReadProgress::default();
-    // The flow may still be split for what was before.
+    // The flow may still be split because of the connection before.
     let carried = || Stats::read()?.get("lane_pkts");
     let before = if rig.mflow { carried()? } else { 0 };
     let enough = AtomicBool::new(false);
@@ -256,7 +256,7 @@ fn leave_with_parked(
         })();
         enough.store(true, Ordering::Relaxed);
         let left = threads::result(reader.join())?;
-        // Told to stop only if it did not find out by itself.
+        // If it did not notice, it must still end.
         let gone = wait_until("the writer sees the reset", || Ok(writer.is_finished()));
         stop.store(true, Ordering::Relaxed);
         let (_, end) = threads::result(writer.join())?;

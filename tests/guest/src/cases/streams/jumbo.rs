@@ -10,12 +10,11 @@ use crate::outcome::Outcome;
 use crate::rig::Rig;
 use crate::topology;
 
-/// Fewer packets for the same bytes: all lanes shall have their turn.
+/// Small, because there are fewer packets for the same bytes, and all lanes shall have their turn.
 const BATCH_PKTS: u32 = 32;
 /// More than a packet carries in an ordinary frame, even if some are not full.
 const LEAST_BYTES: u64 = 4_000;
 
-/// Returns the cases.
 pub(in crate::cases) fn cases() -> Vec<Case> {
     vec![Case::of_traffic(
         "tcp/mtu/9000",

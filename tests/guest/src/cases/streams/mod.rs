@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Cases that only byte streams can show: connections, the ways to write and read them, and programs that use them.
+//! Cases with byte streams alone: connections, the ways to write and read them, and programs that use them.
 
 pub(super) mod churn;
 pub(super) mod closing;

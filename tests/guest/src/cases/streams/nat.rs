@@ -32,7 +32,6 @@ table ip mflow {
 }
 ";
 
-/// Returns the cases.
 pub(in crate::cases) fn cases() -> Vec<Case> {
     vec![Case::of_traffic(
         "tcp/nat",
@@ -55,7 +54,8 @@ fn translated(rig: &Rig) -> Result<Outcome> {
     outcome
 }
 
-/// Nobody listens on the port that the client connects to, so the stream tells of translation; this of tracking.
+/// Fails unless the container tracks connections. That addresses are translated is clear from the stream: the port that the
+/// client connects to has no listener.
 fn require_tracked() -> Result<()> {
     netns::within(CONTAINER, || {
         let path = "/proc/sys/net/netfilter/nf_conntrack_count";

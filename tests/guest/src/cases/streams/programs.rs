@@ -24,10 +24,9 @@ const NGINX_PORT: u16 = 8080;
 const SERVED: &str = "/tmp/nginx/served";
 const FETCHED: &str = "/tmp/nginx/fetched";
 const WEB: [&str; 2] = ["/usr/sbin/nginx", "/usr/bin/curl"];
-/// What is left to the second of a program that measures for a while.
+/// How long a program may take; some measure for a few seconds.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Returns the cases.
 pub(in crate::cases) fn cases() -> Vec<Case> {
     let mut cases = vec![
         program(
@@ -43,8 +42,8 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
             sockperf,
         ),
     ];
-    // A web server is not installed on anybody's machine for this alone. The guest has it if the host has, and both list
-    // their cases with this.
+    // The guest has these if the host has, so that both list the same cases; this case alone is no reason to install a web
+    // server.
     if WEB.iter().all(|program| Path::new(program).exists()) {
         cases.push(program(
             "nginx",

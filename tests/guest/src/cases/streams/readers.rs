@@ -11,17 +11,16 @@ use crate::streams::read_style::ReadStyle;
 use crate::streams::run::Streams;
 use crate::streams::writers::WriteStyle;
 
-/// What the file of a stream has beyond what is sent after the mark, for the warm-up.
+/// Bytes of a stream's file that are sent before the mark.
 const WARM_UP_BYTES: u64 = 32 << 20;
-/// The file is in memory.
+/// The file is in memory, so it must be small.
 const MOST_FILE_BYTES: u64 = 128 << 20;
 
-/// Ciphers in software take their time: so much less is sent.
+/// Ciphers in software are slow: this part of the usual bytes is sent.
 const CIPHER_SHARE: u64 = 4;
 /// What fits into the receive buffer that a parser needs.
 const MOST_PARSED_BYTES: u64 = 24 << 20;
 
-/// Returns the cases.
 pub(in crate::cases) fn cases() -> Vec<Case> {
     let styles = ReadStyle::ALL
         .into_iter()

@@ -18,10 +18,10 @@ use crate::traffic::{Live as _, Load as _};
 use crate::{command, netns, nft};
 
 const ROUNDS: u64 = 3;
-/// With the wire as it should be.
+/// How long the wire works as it should between two outages.
 const PAUSE: Duration = Duration::from_millis(150);
-/// Segments that a sender which recovers lets come before their turn by itself. With the vanilla stack it was up to five,
-/// in one run of three; the module's own books have to be exact here.
+/// Segments that a recovering sender sends out of order by itself: with the vanilla stack up to five, in one run of three.
+/// The module's own counters must be exact here.
 const SENDERS_OWN: u64 = 16;
 /// TCP's counter of hashes changed because of a timeout.
 const REHASHES: &str = "TcpTimeoutRehash";
@@ -34,7 +34,6 @@ table ip mflow {
 }
 ";
 
-/// Returns the cases.
 pub(in crate::cases) fn cases() -> Vec<Case> {
     vec![Case::of_traffic(
         "tcp/rehash",
@@ -52,7 +51,7 @@ fn rehash(rig: &Rig) -> Result<Outcome> {
         batch_pkts: 64,
         ..Knobs::default()
     };
-    // It would then try with new data, out of order.
+    // A sender that times out would try new data, out of order.
     rig.prepare(&plan, &knobs)?;
     netns::within(CLIENT, || topology::sysctl("net/ipv4/tcp_frto", "0"))?;
     nft::add(CLIENT, OUTER_PORTS)?;

@@ -35,7 +35,6 @@ const SPLIT_LIMIT: Duration = Duration::from_secs(20);
 const MOST_TIMES: u32 = 2;
 const MOST_MORE: Duration = Duration::from_millis(2);
 
-/// Returns the cases.
 pub(in crate::cases) fn cases() -> Vec<Case> {
     [256, 4096]
         .into_iter()
@@ -102,12 +101,12 @@ fn exchange(wait_split: bool) -> Result<(Duration, Outcome)> {
     })
 }
 
-/// Takes what is not to be answered, then answers each request.
+/// Reads bulk without an answer, and answers each request.
 fn serve(mut socket: &TcpStream) -> Result<()> {
     cpu::pin(cpu::READER)?;
     let mut buffer = vec![0; BULK_BYTES];
     loop {
-        // Every piece begins with what it is, and is as long as such a one is.
+        // The first byte of a message says what it is, and so how long it is.
         if socket.read(&mut buffer[..1]).context("no request")? == 0 {
             return Ok(());
         }
