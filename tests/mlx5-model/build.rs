@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Makes constants of the layouts: of the header of the kernel that is under test if `MLX5_IFC_H` names it, else of the table
-//! that is kept here.
+//! Makes constants of the layouts: of the headers of the kernel that is under test if `MLX5_IFC_H` names the first of them,
+//! else of the table that is kept here.
 //!
 //! The table is for builds where no kernel source is at hand, such as a first `cargo clippy`; a test compares it with the
-//! header.
+//! headers.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 #[allow(
@@ -33,15 +33,14 @@ fn generate() -> Result<(), String> {
         Some(header) => {
             let header = PathBuf::from(header);
             println!("cargo::rerun-if-changed={}", header.display());
-            ifc::Layouts::from_header(&read(&header)?)?
+            for neighbour in ifc::neighbours(&header) {
+                println!("cargo::rerun-if-changed={}", neighbour.display());
+            }
+            ifc::Layouts::from_headers(&header)?
         }
-        None => ifc::Layouts::from_table(&read(&PathBuf::from(TABLE))?)?,
+        None => ifc::Layouts::from_table(&ifc::read(Path::new(TABLE))?)?,
     };
     let out = env::var_os("OUT_DIR").ok_or("cargo sets no OUT_DIR")?;
     fs::write(PathBuf::from(out).join("layouts.rs"), layouts.to_rust())
         .map_err(|error| error.to_string())
-}
-
-fn read(path: &PathBuf) -> Result<String, String> {
-    fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()))
 }

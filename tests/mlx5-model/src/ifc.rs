@@ -1,80 +1,34 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Reads where the fields of firmware commands are from the driver's own header, `include/linux/mlx5/mlx5_ifc.h`.
+//! Reads where the fields of commands, events, completions and work queue entries are from the driver's own headers,
+//! `include/linux/mlx5/`.
 //!
-//! The header describes them as structures in which every `u8 name[N]` is a field of N bits. What is read can be written as
-//! a table, one structure a line (`layouts/`), and as Rust constants. The build script includes this file.
+//! `mlx5_ifc.h` has structures in which every `u8 name[N]` is a field of N bits; its neighbours have common structures of
+//! bytes and words, without padding. What is read can be written as a table, one structure a line (`layouts/`), and as Rust constants. The
+//! build script includes this file.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The headers beside `mlx5_ifc.h` that are read.
+const NEIGHBOURS: [&str; 2] = ["device.h", "qp.h"];
 
 /// The structures the model uses.
-pub const WANTED: &[&str] = &[
-    "access_register_in",
-    "access_register_out",
-    "alloc_uar_out",
-    "cmd_hca_cap",
-    "cqc",
-    "create_cq_in",
-    "create_eq_in",
-    "create_flow_group_in",
-    "create_flow_table_in",
-    "create_mkey_in",
-    "create_rq_in",
-    "create_rqt_in",
-    "create_sq_in",
-    "create_tir_in",
-    "delete_fte_in",
-    "dest_format_struct",
-    "destroy_flow_group_in",
-    "destroy_flow_table_in",
-    "eqc",
-    "eth_2819_cntrs_grp_data_layout",
-    "eth_802_3_cntrs_grp_data_layout",
-    "flow_context",
-    "flow_table_context",
-    "flow_table_fields_supported",
-    "flow_table_nic_cap",
-    "flow_table_prop_layout",
-    "fte_match_param",
-    "fte_match_set_lyr_2_4",
-    "mac_address_layout",
-    "mkc",
-    "modify_cq_in",
-    "modify_nic_vport_context_in",
-    "modify_nic_vport_field_select",
-    "modify_rq_in",
-    "modify_rqt_in",
-    "modify_sq_in",
-    "modify_tir_bitmask",
-    "modify_tir_in",
-    "nic_vport_context",
-    "paos_reg",
-    "per_protocol_networking_offload_caps",
-    "pmtu_reg",
-    "ppcnt_reg",
-    "ptys_reg",
-    "query_hca_cap_out",
-    "query_issi_out",
-    "query_nic_vport_context_in",
-    "query_nic_vport_context_out",
-    "query_q_counter_in",
-    "query_q_counter_out",
-    "query_rq_out",
-    "query_sq_out",
-    "query_cq_out",
-    "query_vport_counter_out",
-    "query_vport_state_out",
-    "rqc",
-    "rqtc",
-    "rx_hash_field_select",
-    "set_fte_in",
-    "set_flow_table_root_in",
-    "sqc",
-    "tirc",
-    "traffic_counter",
-    "wq",
-];
+pub const WANTED: &str = "\
+    access_register_in cmd_hca_cap cmd_if_box cmd_inter_comp_event cmd_queue_entry comp_event cqc cqe64 create_cq_in \
+    create_eq_in create_flow_group_in create_flow_table_in create_mkey_in create_rq_in create_rqt_in create_sq_in \
+    create_tir_in delete_fte_in dest_format_struct destroy_flow_group_in destroy_flow_table_in eqc eqe err_cqe \
+    eth_2819_cntrs_grp_data_layout eth_802_3_cntrs_grp_data_layout flow_context flow_table_context \
+    flow_table_fields_supported flow_table_nic_cap flow_table_prop_layout fte_match_param fte_match_set_lyr_2_4 \
+    health_buffer initial_seg mac_address_layout mini_cqe8 mkc mkey_seg modify_nic_vport_context_in \
+    modify_nic_vport_field_select modify_rq_in modify_rqt_in modify_sq_in modify_tir_bitmask modify_tir_in \
+    nic_vport_context paos_reg per_protocol_networking_offload_caps pmtu_reg port_state_change_event ppcnt_reg ptys_reg \
+    query_cq_out query_hca_cap_out query_issi_out query_nic_vport_context_out query_q_counter_in query_q_counter_out \
+    query_rq_out query_sq_out query_vport_counter_out query_vport_state_out rqc rqtc rx_hash_field_select \
+    set_flow_table_root_in set_fte_in sqc tirc traffic_counter wq wqe_ctrl_seg wqe_data_seg wqe_eth_seg wqe_inline_seg \
+    wqe_srq_next_seg wqe_umr_ctrl_seg";
 
 /// One field: its first bit, counted from the start of the structure, and how many it has; none if it goes on to the end.
 pub type Bits = (u32, u32);
@@ -97,6 +51,9 @@ pub struct Layouts {
     pub commands: BTreeMap<String, u32>,
 }
 
+/// Structures as the headers have them: whether each is a union, and its members.
+type Raw = BTreeMap<String, (bool, Vec<Member>)>;
+
 #[derive(Clone, Debug)]
 enum Member {
     Bits {
@@ -116,32 +73,17 @@ enum Member {
 }
 
 impl Layouts {
-    /// Reads the header, and keeps what is wanted.
-    pub fn from_header(text: &str) -> Result<Self, String> {
-        let tokens = tokens(text);
-        let mut raw: BTreeMap<String, (bool, Vec<Member>)> = BTreeMap::new();
-        let mut at = 0;
-        while at + 2 < tokens.len() {
-            let union = tokens[at] == "union";
-            let name = tokens[at + 1].strip_prefix("mlx5_ifc_");
-            if let (true, Some(name), "{") =
-                (union || tokens[at] == "struct", name, &*tokens[at + 2])
-            {
-                let name = name.strip_suffix("_bits").unwrap_or(name).to_owned();
-                at += 3;
-                let mut end = at;
-                // Some have sizes that are names; one that is wanted is missed below.
-                if let Ok(members) = members(&tokens, &mut end) {
-                    at = end;
-                    raw.insert(name, (union, members));
-                }
-            } else {
-                at += 1;
-            }
+    /// Reads `mlx5_ifc.h` and its neighbours, and keeps what is wanted.
+    pub fn from_headers(ifc: &Path) -> Result<Self, String> {
+        let mut raw = Raw::new();
+        let tokens = tokens(&read(ifc)?);
+        collect(&tokens, true, &mut raw);
+        for neighbour in neighbours(ifc) {
+            collect(&self::tokens(&read(&neighbour)?), false, &mut raw);
         }
         let mut structs = BTreeMap::new();
-        for name in WANTED {
-            structs.insert((*name).to_owned(), lay_out(&raw, name)?);
+        for name in WANTED.split(' ') {
+            structs.insert(name.to_owned(), lay_out(&raw, name)?);
         }
         let commands = tokens
             .windows(3)
@@ -229,6 +171,45 @@ impl Layouts {
     }
 }
 
+/// Reads a file.
+pub fn read(path: &Path) -> Result<String, String> {
+    fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()))
+}
+
+/// Returns the headers that are read beside `mlx5_ifc.h`.
+pub fn neighbours(ifc: &Path) -> impl Iterator<Item = PathBuf> + '_ {
+    NEIGHBOURS.iter().map(|name| ifc.with_file_name(name))
+}
+
+/// Adds a header's structures to those that are known; what was described to the bit stays.
+fn collect(tokens: &[String], bits: bool, raw: &mut Raw) {
+    let prefix = if bits { "mlx5_ifc_" } else { "" };
+    let mut at = 0;
+    while at + 2 < tokens.len() {
+        let union = tokens[at] == "union";
+        let is_type = (union || tokens[at] == "struct") && tokens[at + 1].starts_with(prefix);
+        if is_type && tokens[at + 2] == "{" {
+            let name = type_name(&tokens[at + 1]);
+            at += 3;
+            let mut end = at;
+            // Some have sizes that are names; one that is wanted is missed later.
+            if let Ok(members) = members(tokens, &mut end, bits) {
+                at = end;
+                raw.entry(name).or_insert((union, members));
+            }
+        } else {
+            at += 1;
+        }
+    }
+}
+
+/// Returns the name of a structure without what the headers put around it.
+fn type_name(name: &str) -> String {
+    let name = name.strip_prefix("mlx5_").unwrap_or(name);
+    let name = name.strip_prefix("ifc_").unwrap_or(name);
+    name.strip_suffix("_bits").unwrap_or(name).to_owned()
+}
+
 /// Splits C into words and signs; comments and preprocessor lines are left out.
 fn tokens(text: &str) -> Vec<String> {
     let mut code = String::new();
@@ -264,8 +245,8 @@ fn tokens(text: &str) -> Vec<String> {
     tokens
 }
 
-/// Reads members up to the closing brace.
-fn members(tokens: &[String], at: &mut usize) -> Result<Vec<Member>, String> {
+/// Reads members up to the closing brace; with `bits`, every byte of C is a bit.
+fn members(tokens: &[String], at: &mut usize, bits: bool) -> Result<Vec<Member>, String> {
     let mut list = Vec::new();
     loop {
         let token = tokens
@@ -276,10 +257,24 @@ fn members(tokens: &[String], at: &mut usize) -> Result<Vec<Member>, String> {
                 *at += 1;
                 return Ok(list);
             }
-            "u8" => {
-                let name = word(tokens, *at + 1)?;
+            // `struct_group(name, members);`: the members are as good as outside of it.
+            "struct_group" => {
+                *at += 4;
+                continue;
+            }
+            ")" => *at += 1,
+            "u8" | "__be16" | "__be32" | "__be64" => {
+                let mut name = word(tokens, *at + 1)?;
                 *at += 2;
-                let sizes = sizes(tokens, at)?;
+                let mut sizes = sizes(tokens, at)?;
+                if word(tokens, *at)? == ":" {
+                    // The compiler places bit-fields; they only move what follows.
+                    name = "reserved".to_owned();
+                    sizes.extend(number(word(tokens, *at + 1)?));
+                    *at += 2;
+                } else if !bits {
+                    sizes.push(token.trim_start_matches("__be").parse().unwrap_or(8));
+                }
                 list.push(Member::Bits { name, sizes });
             }
             "DECLARE_FLEX_ARRAY" => {
@@ -297,7 +292,7 @@ fn members(tokens: &[String], at: &mut usize) -> Result<Vec<Member>, String> {
                 let union = token == "union";
                 if tokens.get(*at + 1).is_some_and(|token| token == "{") {
                     *at += 2;
-                    let members = members(tokens, at)?;
+                    let members = members(tokens, at, bits)?;
                     let name = if word(tokens, *at)? == ";" {
                         String::new()
                     } else {
@@ -310,9 +305,7 @@ fn members(tokens: &[String], at: &mut usize) -> Result<Vec<Member>, String> {
                         name,
                     });
                 } else {
-                    let of = word(tokens, *at + 1)?;
-                    let of = of.strip_prefix("mlx5_ifc_").unwrap_or(&of);
-                    let of = of.strip_suffix("_bits").unwrap_or(of).to_owned();
+                    let of = type_name(&word(tokens, *at + 1)?);
                     let name = word(tokens, *at + 2)?;
                     *at += 3;
                     let sizes = sizes(tokens, at)?;
@@ -366,18 +359,14 @@ fn number(text: impl AsRef<str>) -> Option<u32> {
     }
 }
 
-fn lay_out(raw: &BTreeMap<String, (bool, Vec<Member>)>, name: &str) -> Result<Layout, String> {
+fn lay_out(raw: &Raw, name: &str) -> Result<Layout, String> {
     let (union, members) = raw
         .get(name)
         .ok_or_else(|| format!("the header has no structure {name}"))?;
     lay_out_members(raw, *union, members)
 }
 
-fn lay_out_members(
-    raw: &BTreeMap<String, (bool, Vec<Member>)>,
-    union: bool,
-    members: &[Member],
-) -> Result<Layout, String> {
+fn lay_out_members(raw: &Raw, union: bool, members: &[Member]) -> Result<Layout, String> {
     let mut layout = Layout::default();
     let mut next = 0;
     for member in members {
@@ -390,7 +379,7 @@ fn lay_out_members(
                 } else {
                     all
                 };
-                if !name.starts_with("reserved") {
+                if !name.starts_with("reserved") && !name.starts_with("rsvd") {
                     layout.fields.insert(name.clone(), (at, one));
                 }
                 all

@@ -4,10 +4,10 @@
 
 #![forbid(unsafe_code)]
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::Parser;
 use mlx5_model::device::Config;
 use mlx5_model::ifc::Layouts;
@@ -20,9 +20,9 @@ enum Cli {
     ///
     /// Says `ready` on standard output when QEMU may connect; takes orders on standard input (`0 link down`).
     Serve(Serve),
-    /// Write the table of layouts that a header of the kernel says
+    /// Write the table of layouts that the kernel's headers say
     Layouts {
-        /// .../include/linux/mlx5/mlx5_ifc.h
+        /// .../include/linux/mlx5/mlx5_ifc.h; its neighbours are read, too
         header: PathBuf,
     },
 }
@@ -98,11 +98,9 @@ fn serve(options: Serve) -> Result<()> {
     Ok(())
 }
 
-fn layouts(header: &PathBuf) -> Result<()> {
-    let text = std::fs::read_to_string(header)
-        .with_context(|| format!("cannot read {}", header.display()))?;
-    let layouts = Layouts::from_header(&text).map_err(|error| anyhow::anyhow!(error))?;
-    println!("# Where the fields of commands are in Linux 6.12: made of include/linux/mlx5/mlx5_ifc.h by `mlx5-model layouts HEADER`.");
+fn layouts(header: &Path) -> Result<()> {
+    let layouts = Layouts::from_headers(header).map_err(anyhow::Error::msg)?;
+    println!("# Where the fields of commands and queue entries are in Linux 6.12: made of include/linux/mlx5/ by `mlx5-model layouts HEADER`.");
     print!("{}", layouts.to_table());
     Ok(())
 }
