@@ -4,6 +4,8 @@
 
 use std::fmt;
 
+use crate::field::Field;
+
 /// A machine the card is plugged into, and a wire.
 pub trait Bus {
     /// Reads the machine's memory.
@@ -39,9 +41,9 @@ impl fmt::Display for BusError {
 
 impl std::error::Error for BusError {}
 
-/// Reads 32 bits.
-pub(crate) fn read_be32(bus: &mut dyn Bus, address: u64) -> Result<u32, BusError> {
+/// Reads a whole word of a structure in memory.
+pub(crate) fn read_word(bus: &mut dyn Bus, address: u64, word: Field) -> Result<u32, BusError> {
     let mut bytes = [0; 4];
-    bus.dma_read(address, &mut bytes)?;
+    bus.dma_read(address.wrapping_add(word.word()), &mut bytes)?;
     Ok(u32::from_be_bytes(bytes))
 }

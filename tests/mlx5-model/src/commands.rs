@@ -3,26 +3,30 @@
 //! The command interface: entries in a page of the machine's memory, long ones continued in a chain of mailboxes.
 
 use crate::bus::{Bus, BusError};
-use crate::field::{be32, be64, put};
+use crate::field::{be64, put};
+use crate::layout::{cmd_if_box, cmd_queue_entry as queue_entry};
 use crate::status::Status;
 
-/// Bytes of an entry, and their logarithm as the card announces it.
-const ENTRY_BYTES: u64 = 64;
-/// Entries and bytes of an entry, as logarithms: what the card announces in the address register.
-pub(crate) const ANNOUNCED: u8 = 5 << 4 | 6;
+/// Entries and bytes of an entry, as logarithms: what the card announces.
+pub(crate) const LOG_ENTRIES: u32 = 5;
+pub(crate) const LOG_ENTRY_BYTES: u32 = queue_entry::BYTES.ilog2();
+/// Bytes of data in an entry.
+const INLINE_DATA: usize = 16;
 /// Bytes of data in a mailbox.
 const MAILBOX_DATA: usize = 512;
 /// Where a mailbox names the next one.
-const MAILBOX_NEXT: u64 = 560;
+const MAILBOX_NEXT: u64 = cmd_if_box::NEXT_POINTER_63_32.byte() as u64;
 /// No command is longer: the largest is a memory key with the translations of a ring of receive buffers.
 const MOST_BYTES: usize = 1 << 21;
 /// The only transport.
-const TRANSPORT: u8 = 7;
+const TRANSPORT: u64 = 7;
 
-/// Delivery status: a length is out of range.
-const BAD_LENGTH: u8 = 7 << 1;
+/// Delivery status: all is well.
+const DELIVERED: u64 = 0;
 /// Delivery status: memory is not there.
-const BAD_POINTER: u8 = 5 << 1;
+const BAD_POINTER: u64 = 5;
+/// Delivery status: a length is out of range.
+const BAD_LENGTH: u64 = 7;
 
 /// A command that was read.
 #[derive(Clone, Debug)]
@@ -45,26 +49,28 @@ pub(crate) enum Read {
 impl Command {
     /// Reads entry `index`; one that cannot be delivered is answered.
     pub(crate) fn read(bus: &mut dyn Bus, queue: u64, index: u32) -> Read {
-        let address = queue.wrapping_add(u64::from(index) * ENTRY_BYTES);
+        let address = queue.wrapping_add(u64::from(index) << LOG_ENTRY_BYTES);
         match Self::try_read(bus, address) {
             Ok(Ok(command)) => Read::Command(command),
             Ok(Err(delivery)) => {
-                let _gone = bus.dma_write(address.wrapping_add(63), &[delivery]);
+                hand_back(bus, address, delivery);
                 Read::Refused
             }
             Err(_) => Read::Gone,
         }
     }
 
-    fn try_read(bus: &mut dyn Bus, address: u64) -> Result<Result<Self, u8>, BusError> {
-        let mut entry = [0; 64];
+    fn try_read(bus: &mut dyn Bus, address: u64) -> Result<Result<Self, u64>, BusError> {
+        let mut entry = [0; queue_entry::BYTES];
         bus.dma_read(address, &mut entry)?;
-        let (input_bytes, output_bytes) = (be32(&entry, 4) as usize, be32(&entry, 56) as usize);
-        if entry[0] != TRANSPORT || input_bytes.max(output_bytes) > MOST_BYTES {
+        let input_bytes = queue_entry::INPUT_LENGTH.get32(&entry) as usize;
+        let output_bytes = queue_entry::OUTPUT_LENGTH.get32(&entry) as usize;
+        if queue_entry::TYPE.get(&entry) != TRANSPORT || input_bytes.max(output_bytes) > MOST_BYTES
+        {
             return Ok(Err(BAD_LENGTH));
         }
-        let mut input = entry[16..32].to_vec();
-        let mut mailbox = be64(&entry, 8);
+        let mut input = queue_entry::COMMAND_INPUT_INLINE_DATA.of(&entry)[..INLINE_DATA].to_vec();
+        let mut mailbox = be64(&entry, queue_entry::INPUT_MAILBOX_POINTER_63_32.byte());
         while input.len() < input_bytes {
             let mut data = [0; MAILBOX_DATA];
             let mut next = [0; 8];
@@ -81,7 +87,7 @@ impl Command {
         input.truncate(input_bytes);
         Ok(Ok(Self {
             address,
-            output_at: be64(&entry, 48),
+            output_at: be64(&entry, queue_entry::OUTPUT_MAILBOX_POINTER_63_32.byte()),
             input,
             output_bytes,
         }))
@@ -90,18 +96,19 @@ impl Command {
     /// Writes the output, and hands the entry back to the driver.
     pub(crate) fn answer(&self, bus: &mut dyn Bus, output: &[u8]) {
         let delivery = if self.try_answer(bus, output).is_ok() {
-            0
+            DELIVERED
         } else {
             BAD_POINTER
         };
-        let _gone = bus.dma_write(self.address.wrapping_add(63), &[delivery]);
+        hand_back(bus, self.address, delivery);
     }
 
     fn try_answer(&self, bus: &mut dyn Bus, output: &[u8]) -> Result<(), BusError> {
-        let mut first = [0; 16];
-        let inline = output.len().min(16);
+        let mut first = [0; INLINE_DATA];
+        let inline = output.len().min(INLINE_DATA);
         first[..inline].copy_from_slice(&output[..inline]);
-        bus.dma_write(self.address.wrapping_add(32), &first)?;
+        let at = queue_entry::COMMAND_OUTPUT_INLINE_DATA.byte() as u64;
+        bus.dma_write(self.address.wrapping_add(at), &first)?;
         let mut mailbox = self.output_at;
         let mut next = [0; 8];
         for part in output[inline..].chunks(MAILBOX_DATA) {
@@ -111,6 +118,14 @@ impl Command {
         }
         Ok(())
     }
+}
+
+/// Makes an entry the driver's again, and says whether its command could be delivered.
+fn hand_back(bus: &mut dyn Bus, address: u64, delivery: u64) {
+    let mut entry = [0; queue_entry::BYTES];
+    queue_entry::STATUS.set(&mut entry, delivery);
+    let at = queue_entry::OWNERSHIP.byte();
+    let _gone = bus.dma_write(address.wrapping_add(at as u64), &entry[at..=at]);
 }
 
 /// Returns an output that says how a command ended.

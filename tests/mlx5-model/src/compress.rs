@@ -5,17 +5,32 @@
 //! The full one takes the first place, the small ones, eight at a time, the second, the ninth, the seventeenth and so on;
 //! places between are left to the driver. The hash of all frames but the first is lost: the small entries hold a checksum.
 
-use crate::field::{be16, be32, put};
+use crate::events::CompletionEntry;
+use crate::field::{put, Field};
+use crate::layout::{completion, mini_cqe8};
+use crate::receive::RESPONSE;
 use crate::status::Status;
 
 /// How many small entries fit into one full one.
-const PER_BLOCK: usize = 8;
+const PER_BLOCK: usize = completion::BYTES / mini_cqe8::BYTES;
 /// A card stops sooner or later; the driver does not depend on when.
 const MOST: usize = 64;
 /// Small entries hold a checksum.
 const WITHOUT_STRIDE: u32 = 1;
 /// They hold the first stride, too.
 const WITH_STRIDE: u32 = 3;
+/// The format of a full entry that stands for several frames.
+const COMPRESSED: u64 = 3;
+/// What is the same in all completions of a kind.
+const COMMON: [Field; 7] = [
+    completion::WQE_ID,
+    completion::RSS_HASH_TYPE,
+    completion::FLAGS_RQPN,
+    completion::HDS_IP_EXT,
+    completion::L4_L3_HDR_TYPE,
+    completion::VLAN_INFO,
+    completion::SOP_DROP_QPN,
+];
 
 /// Completions of one kind, collected to be written together.
 #[derive(Clone, Debug)]
@@ -30,9 +45,9 @@ pub(crate) struct Session {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Entries {
     /// The first one as it was, or none.
-    pub(crate) full: Vec<[u8; 64]>,
+    pub(crate) full: Vec<CompletionEntry>,
     /// Every one in small.
-    pub(crate) small: Vec<[u8; 8]>,
+    pub(crate) small: Vec<[u8; mini_cqe8::BYTES]>,
 }
 
 impl Session {
@@ -54,33 +69,37 @@ impl Session {
     }
 
     /// Returns whether an entry may join those that are there.
-    pub(crate) fn takes(&self, entry: &[u8; 64]) -> bool {
+    pub(crate) fn takes(&self, entry: &CompletionEntry) -> bool {
         let Some(title) = self.entries.full.first() else {
             return true;
         };
         // Frames alone, no errors, no fillers.
-        let plain = |entry: &[u8; 64]| entry[63] == 0x20 && entry[44] & 0x80 == 0;
+        let plain = |entry: &CompletionEntry| {
+            completion::OPCODE.get(entry) == RESPONSE && !completion::FILLER.is_set(entry)
+        };
         self.entries.small.len() < MOST
             && plain(title)
             && plain(entry)
-            && be16(entry, 60) == self.next_counter
-            // Work queue entry, hash type, queue and flags, header types, tag, flow tag.
-            && [2..4, 16..18, 24..36, 56..60].into_iter().all(|range| title[range.clone()] == entry[range])
+            && completion::WQE_COUNTER.get16(entry) == self.next_counter
+            && COMMON
+                .iter()
+                .all(|field| field.get(title) == field.get(entry))
     }
 
-    pub(crate) fn push(&mut self, entry: &[u8; 64]) {
-        let strides = be32(entry, 44) >> 16 & 0x7fff;
-        // CAST: 15 bits. A cyclic queue has no strides: its counter goes up by one.
-        self.next_counter = be16(entry, 60).wrapping_add(strides.max(1) as u16);
+    pub(crate) fn push(&mut self, entry: &CompletionEntry) {
+        // A cyclic queue has no strides: its counter goes up by one.
+        let strides = completion::STRIDES.get16(entry).max(1);
+        let counter = completion::WQE_COUNTER.get16(entry);
+        self.next_counter = counter.wrapping_add(strides);
         if self.entries.full.is_empty() {
             self.entries.full.push(*entry);
         }
-        let mut small = [0; 8];
-        put(&mut small, 0, &entry[20..22]);
+        let mut small = [0; mini_cqe8::BYTES];
+        mini_cqe8::CHECKSUM.set(&mut small, completion::CHECK_SUM.get(entry));
         if self.with_stride {
-            put(&mut small, 2, &entry[60..62]);
+            mini_cqe8::STRIDX.set(&mut small, counter.into());
         }
-        put(&mut small, 4, &entry[44..48]);
+        mini_cqe8::BYTE_CNT.set(&mut small, completion::BYTE_CNT.get(entry));
         self.entries.small.push(small);
     }
 
@@ -91,25 +110,25 @@ impl Session {
 
 impl Entries {
     /// Returns the blocks of small entries, and the place of each after the full one.
-    pub(crate) fn blocks(&self) -> impl Iterator<Item = ([u8; 64], usize)> + '_ {
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = (CompletionEntry, usize)> + '_ {
         self.small
             .chunks(PER_BLOCK)
             .enumerate()
             .map(|(index, chunk)| {
-                let mut block = [0; 64];
+                let mut block = [0; completion::BYTES];
                 for (index, small) in chunk.iter().enumerate() {
-                    put(&mut block, index * 8, small);
+                    put(&mut block, index * mini_cqe8::BYTES, small);
                 }
                 (block, if index == 0 { 1 } else { index * PER_BLOCK })
             })
     }
 
     /// Returns the full entry that stands for all.
-    pub(crate) fn title(&self, count: u32) -> [u8; 64] {
-        let mut title = self.full.first().copied().unwrap_or([0; 64]);
-        put(&mut title, 44, &count.to_be_bytes());
-        // Format: compressed.
-        title[63] = 0x20 | 3 << 2;
+    pub(crate) fn title(&self, count: u32) -> CompletionEntry {
+        let first = self.full.first().copied();
+        let mut title = first.unwrap_or([0; completion::BYTES]);
+        completion::BYTE_CNT.set(&mut title, count.into());
+        completion::FORMAT.set(&mut title, COMPRESSED);
         title
     }
 }
@@ -118,13 +137,13 @@ impl Entries {
 mod tests {
     use super::*;
 
-    fn entry(counter: u16, bytes: u32, queue: u8) -> [u8; 64] {
-        let mut entry = [0; 64];
-        put(&mut entry, 20, &0x1234_u16.to_be_bytes());
-        entry[27] = queue;
-        put(&mut entry, 44, &bytes.to_be_bytes());
-        put(&mut entry, 60, &counter.to_be_bytes());
-        entry[63] = 0x20;
+    fn entry(counter: u64, bytes: u64, queue: u64) -> CompletionEntry {
+        let mut entry = [0; completion::BYTES];
+        completion::CHECK_SUM.set(&mut entry, 0x1234);
+        completion::QUEUE.set(&mut entry, queue);
+        completion::FRAME_BYTES.set(&mut entry, bytes);
+        completion::WQE_COUNTER.set(&mut entry, counter);
+        completion::OPCODE.set(&mut entry, RESPONSE);
         entry
     }
 
@@ -136,10 +155,12 @@ mod tests {
         assert!(!session.takes(&entry(9, 60, 1)));
         assert!(!session.takes(&entry(8, 60, 2)));
         let mut error = entry(8, 60, 1);
-        error[63] = 0xe0;
+        completion::OPCODE.set(&mut error, 14);
         assert!(!session.takes(&error));
         let mut strides = Session::new(3).unwrap();
-        strides.push(&entry(7, 2 << 16 | 3000, 1));
+        let mut wide = entry(7, 3000, 1);
+        completion::STRIDES.set(&mut wide, 2);
+        strides.push(&wide);
         assert!(strides.takes(&entry(9, 60, 1)));
     }
 
@@ -147,14 +168,14 @@ mod tests {
     fn small_entries_take_the_places_the_driver_looks_at() {
         let mut session = Session::new(1).unwrap();
         for counter in 0..20 {
-            session.push(&entry(counter, 100 + u32::from(counter), 1));
+            session.push(&entry(counter, 100 + counter, 1));
         }
         let entries = session.take();
         let places: Vec<usize> = entries.blocks().map(|(_, at)| at).collect();
         assert_eq!(places, [1, 8, 16]);
         let (second, _) = entries.blocks().nth(1).unwrap();
         assert_eq!(second[..8], [0x12, 0x34, 0, 0, 0, 0, 0, 108]);
-        assert_eq!(be32(&entries.title(20), 44), 20);
+        assert_eq!(completion::BYTE_CNT.get(&entries.title(20)), 20);
         assert_eq!(session.len(), 0);
     }
 }

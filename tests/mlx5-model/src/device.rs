@@ -3,9 +3,8 @@
 //! The card: its objects, and the way of a frame in and out.
 
 use crate::bus::Bus;
-use crate::events::{event, Events, OVERTAKING_NS};
+use crate::events::{Event, Events, OVERTAKING_NS};
 use crate::faults::Faults;
-use crate::field::put;
 use crate::memory_keys::MemoryKeys;
 use crate::objects::Objects;
 use crate::packet::{strip_tag, Headers};
@@ -406,10 +405,6 @@ impl Device {
     /// Sets the link's state and tells the driver.
     pub fn set_link(&mut self, bus: &mut dyn Bus, up: bool) {
         self.port.up = up;
-        let subkind = if up { 4 } else { 1 };
-        let mut data = [0; 28];
-        // The first and only port.
-        put(&mut data, 8, &[1 << 4]);
-        self.events.tell(bus, event::PORT_CHANGE, subkind, &data);
+        self.events.tell(bus, Event::Link(up));
     }
 }

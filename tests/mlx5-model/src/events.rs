@@ -2,26 +2,51 @@
 
 //! Event queues and completion queues: how the card says that something has happened.
 
-use crate::bus::{read_be32, Bus};
+use crate::bus::{read_word, Bus};
 use crate::compress::Session;
 use crate::faults::{take, EventFaults};
-use crate::field::{be32, put};
-use crate::layout::{cqc, create_cq_in, create_eq_in, eqc};
+use crate::field::Field;
+use crate::layout::{
+    cmd_inter_comp_event, comp_event, completion, cqc, create_cq_in, create_eq_in, doorbell,
+    doorbell_record, eqc, eqe, port_state_change_event,
+};
 use crate::objects::Objects;
 use crate::ring::Ring;
 use crate::status::Status;
 
+/// Counters of queues have so many bits in doorbells and records.
+const COUNTER: u32 = 0xff_ffff;
 /// How long what is to be overtaken waits for what comes next.
 pub(crate) const OVERTAKING_NS: u64 = 10_000_000;
 
-/// What an event is about.
-pub(crate) mod event {
-    /// A completion queue has something.
-    pub(crate) const COMPLETION: u8 = 0x00;
-    /// The link has changed.
-    pub(crate) const PORT_CHANGE: u8 = 0x09;
-    /// A command is done.
+/// A completion, as it is in memory.
+pub(crate) type CompletionEntry = [u8; completion::BYTES];
+
+/// What the driver is told.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Event {
+    /// This completion queue has something.
+    Completion(u32),
+    /// The link of the first and only port is up, or is not.
+    Link(bool),
+    /// The command in this entry is done.
+    Command(u32),
+}
+
+impl Event {
+    /// The type of events about commands.
     pub(crate) const COMMAND: u8 = 0x0a;
+
+    /// Returns the type, the subtype, and the only field of the data that is not zero.
+    fn content(self) -> (u8, u8, Field, u32) {
+        let command = cmd_inter_comp_event::COMMAND_COMPLETION_VECTOR;
+        match self {
+            Self::Completion(queue) => (0x00, 0, comp_event::CQ_NUMBER, queue),
+            Self::Link(true) => (0x09, 4, port_state_change_event::PORT_NUM, 1),
+            Self::Link(false) => (0x09, 1, port_state_change_event::PORT_NUM, 1),
+            Self::Command(entry) => (Self::COMMAND, 0, command, 1 << entry),
+        }
+    }
 }
 
 /// An event queue.
@@ -71,7 +96,7 @@ pub(crate) struct Events {
 #[derive(Clone, Debug)]
 struct Overtaken {
     queue: u32,
-    entry: [u8; 64],
+    entry: CompletionEntry,
     since_ns: u64,
 }
 
@@ -92,8 +117,7 @@ impl Events {
     /// CREATE_EQ.
     pub(crate) fn create_event_queue(&mut self, input: &[u8], vectors: u16) -> Result<u32, Status> {
         let context = create_eq_in::EQ_CONTEXT_ENTRY.of(input);
-        // CAST: twelve bits.
-        let vector = eqc::INTR.get(context) as u16;
+        let vector = eqc::INTR.get16(context);
         if vector >= vectors {
             return Err(Status::BadParameter);
         }
@@ -151,14 +175,14 @@ impl Events {
             .map(|(number, _)| number)
     }
 
-    /// Sends an event that is about the card to whoever asked for its kind.
-    pub(crate) fn tell(&mut self, bus: &mut dyn Bus, kind: u8, subkind: u8, data: &[u8]) {
-        if let Some(number) = self.queue_of(kind) {
-            self.send(bus, number, kind, subkind, data);
+    /// Sends an event about the card to the queue that takes its kind, if there is one.
+    pub(crate) fn tell(&mut self, bus: &mut dyn Bus, event: Event) {
+        if let Some(number) = self.queue_of(event.content().0) {
+            self.send(bus, number, event);
         }
     }
 
-    fn send(&mut self, bus: &mut dyn Bus, number: u32, kind: u8, subkind: u8, data: &[u8]) {
+    fn send(&mut self, bus: &mut dyn Bus, number: u32, event: Event) {
         let Ok(queue) = self.event_queues.get_mut(number) else {
             return;
         };
@@ -166,18 +190,19 @@ impl Events {
             self.lost_events += 1;
             return;
         }
-        let mut event = [0; 64];
-        event[1] = kind;
-        event[3] = subkind;
-        put(&mut event, 32, data);
-        // CAST: one bit.
-        event[63] = (queue.ring.rounds(queue.producer) & 1) as u8;
-        if queue.ring.publish(bus, queue.producer, &event).is_err() {
+        let (kind, subkind, field, value) = event.content();
+        let mut entry = [0; eqe::BYTES];
+        eqe::EVENT_TYPE.set(&mut entry, kind.into());
+        eqe::EVENT_SUB_TYPE.set(&mut entry, subkind.into());
+        field.after(eqe::EVENT_DATA).set(&mut entry, value.into());
+        eqe::OWNER.set(&mut entry, queue.ring.rounds(queue.producer).into());
+        if queue.ring.publish(bus, queue.producer, &entry).is_err() {
             self.lost_events += 1;
             return;
         }
         queue.producer = queue.producer.wrapping_add(1);
-        if kind == event::COMPLETION && queue.armed && take(&mut self.faults.lost_interrupts) {
+        let completion = matches!(event, Event::Completion(_));
+        if completion && queue.armed && take(&mut self.faults.lost_interrupts) {
             queue.armed = false;
             return;
         }
@@ -185,11 +210,13 @@ impl Events {
     }
 
     /// The driver says how far it has read an event queue, and whether it wants an interrupt for what is left or comes.
-    pub(crate) fn event_doorbell(&mut self, bus: &mut dyn Bus, value: u32, arm: bool) {
-        let Ok(queue) = self.event_queues.get_mut(value >> 24) else {
+    pub(crate) fn event_doorbell(&mut self, bus: &mut dyn Bus, data: &[u8], arm: bool) {
+        let number = doorbell::EVENT_QUEUE.get32(data);
+        let Ok(queue) = self.event_queues.get_mut(number) else {
             return;
         };
-        let behind = queue.producer.wrapping_sub(value) & 0xff_ffff;
+        let consumer = doorbell::EVENT_CONSUMER.get32(data);
+        let behind = queue.producer.wrapping_sub(consumer) & COUNTER;
         if behind <= queue.ring.elements() {
             queue.consumer = queue.producer.wrapping_sub(behind);
         }
@@ -199,13 +226,15 @@ impl Events {
         }
     }
 
-    /// The driver has read a completion queue up to `value` and wants an event for what is left or comes.
-    pub(crate) fn completion_doorbell(&mut self, bus: &mut dyn Bus, value: u32, number: u32) {
+    /// The driver says how far it has read a completion queue, and wants an event for what is left or comes.
+    pub(crate) fn completion_doorbell(&mut self, bus: &mut dyn Bus, data: &[u8]) {
+        let number = doorbell::COMPLETION_QUEUE.get32(data);
         let Ok(queue) = self.completion_queues.get_mut(number) else {
             return;
         };
         queue.armed = true;
-        if queue.producer.wrapping_sub(value) & 0xff_ffff != 0 {
+        let consumer = doorbell::COMPLETION_CONSUMER.get32(data);
+        if queue.producer.wrapping_sub(consumer) & COUNTER != 0 {
             self.flush_queue(bus, number);
         }
     }
@@ -215,17 +244,18 @@ impl Events {
         let Ok(queue) = self.completion_queues.get(number) else {
             return false;
         };
-        let Ok(consumer) = read_be32(bus, queue.record) else {
+        let Ok(consumer) = read_word(bus, queue.record, doorbell_record::COMPLETION_CONSUMER)
+        else {
             return false;
         };
         let waiting =
             queue.session.as_ref().map_or(0, Session::len) + u32::from(self.overtakes(number));
-        let used = queue.producer.wrapping_sub(consumer) & 0xff_ffff;
+        let used = queue.producer.wrapping_sub(consumer) & COUNTER;
         used + waiting + count <= queue.ring.elements()
     }
 
     /// Adds a completion; the event follows with [`Events::flush`].
-    pub(crate) fn complete(&mut self, bus: &mut dyn Bus, number: u32, entry: &[u8; 64]) {
+    pub(crate) fn complete(&mut self, bus: &mut dyn Bus, number: u32, entry: &CompletionEntry) {
         if !self.has_room(bus, number, 1) {
             self.lost_completions += 1;
             return;
@@ -236,7 +266,7 @@ impl Events {
         }
     }
 
-    fn add(&mut self, bus: &mut dyn Bus, number: u32, entry: &[u8; 64]) {
+    fn add(&mut self, bus: &mut dyn Bus, number: u32, entry: &CompletionEntry) {
         let Ok(queue) = self.completion_queues.get_mut(number) else {
             return;
         };
@@ -248,7 +278,12 @@ impl Events {
     }
 
     /// Adds a completion that the next one of its queue overtakes, if that comes soon.
-    pub(crate) fn complete_late(&mut self, bus: &mut dyn Bus, number: u32, entry: &[u8; 64]) {
+    pub(crate) fn complete_late(
+        &mut self,
+        bus: &mut dyn Bus,
+        number: u32,
+        entry: &CompletionEntry,
+    ) {
         if self.overtaken.is_some() {
             return self.complete(bus, number, entry);
         }
@@ -303,11 +338,10 @@ impl Events {
         if take(&mut self.faults.losses) {
             return;
         }
-        let mut data = [0; 28];
-        put(&mut data, 24, &number.to_be_bytes());
-        self.send(bus, event_queue, event::COMPLETION, 0, &data);
+        let event = Event::Completion(number);
+        self.send(bus, event_queue, event);
         if take(&mut self.faults.duplicates) {
-            self.send(bus, event_queue, event::COMPLETION, 0, &data);
+            self.send(bus, event_queue, event);
             if let Ok(queue) = self.event_queues.get(event_queue) {
                 bus.raise_msix(queue.vector);
             }
@@ -327,7 +361,7 @@ impl EventQueue {
 
 impl CompletionQueue {
     /// Adds a completion, to others of its kind where they are compressed.
-    fn add(&mut self, bus: &mut dyn Bus, entry: &[u8; 64]) {
+    fn add(&mut self, bus: &mut dyn Bus, entry: &CompletionEntry) {
         if self
             .session
             .as_ref()
@@ -337,17 +371,17 @@ impl CompletionQueue {
         }
         match &mut self.session {
             Some(session) => session.push(entry),
-            None => self.write(bus, entry),
+            None => self.publish(bus, *entry, 1),
         }
     }
 
-    fn write(&mut self, bus: &mut dyn Bus, entry: &[u8; 64]) {
-        let mut entry = *entry;
-        // CAST: one bit.
-        entry[63] |= (self.ring.rounds(self.producer) & 1) as u8;
+    /// Writes a completion that takes `count` places.
+    fn publish(&mut self, bus: &mut dyn Bus, mut entry: CompletionEntry, count: u32) {
+        let rounds = self.ring.rounds(self.producer);
+        completion::OWNER.set(&mut entry, rounds.into());
         // A queue whose memory is gone is as good as one nobody reads.
         let _gone = self.ring.publish(bus, self.producer, &entry);
-        self.producer = self.producer.wrapping_add(1);
+        self.producer = self.producer.wrapping_add(count);
     }
 
     /// Writes what waits for more of its kind.
@@ -360,9 +394,7 @@ impl CompletionQueue {
             return;
         };
         if entries.small.len() < 2 {
-            let title = *title;
-            self.write(bus, &title);
-            return;
+            return self.publish(bus, *title, 1);
         }
         // CAST: bounded by what a session takes.
         let count = entries.small.len() as u32;
@@ -373,20 +405,11 @@ impl CompletionQueue {
                 &block,
             );
         }
-        let mut title = entries.title(count);
-        // CAST: one bit.
-        title[63] |= (self.ring.rounds(self.producer) & 1) as u8;
-        let _gone = self.ring.publish(bus, self.producer, &title);
-        self.producer = self.producer.wrapping_add(count);
+        self.publish(bus, entries.title(count), count);
     }
 
     /// Returns what QUERY_CQ says: the producer.
     pub(crate) fn producer(&self) -> u32 {
         self.producer
     }
-}
-
-/// Reads a completion doorbell: the number of the queue is in the second half.
-pub(crate) fn completion_doorbell_of(data: &[u8]) -> (u32, u32) {
-    (be32(data, 0), be32(data, 4))
 }

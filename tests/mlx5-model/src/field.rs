@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Access to the fields of commands and contexts: big endian, counted in bits.
+//! Access to the fields of commands, contexts and queue entries: big endian, counted in bits.
 //!
 //! Whatever lies outside of a buffer reads as zero and is not written, so a guest that sends too little harms nobody.
 
@@ -25,10 +25,27 @@ impl Field {
         }
     }
 
+    /// Returns the bits `high` to `low` of this field, counted from its last one as C does.
+    pub const fn bits(self, high: u32, low: u32) -> Self {
+        assert!(low <= high && high < self.width);
+        Self::new(self.bit + self.width - 1 - high, high - low + 1)
+    }
+
     /// Returns the byte the field starts in.
     pub const fn byte(self) -> usize {
         // CAST: no structure has 4 Gbit.
         (self.bit / 8) as usize
+    }
+
+    /// Returns the byte at which the field's 32-bit word starts.
+    pub const fn word(self) -> u64 {
+        // CAST: widens.
+        (self.bit / 32 * 4) as u64
+    }
+
+    /// Returns the field's 32-bit word with this value in it, cut to the field's width, and zeros around.
+    pub const fn in_word(self, value: u32) -> u32 {
+        value << (32 - self.width) >> (self.bit % 32)
     }
 
     /// Returns the value; of a field with more than 64 bits, nothing.
@@ -53,23 +70,30 @@ impl Field {
         self.get(buffer) as u32
     }
 
+    /// Returns the value as far as it fits in 16 bits.
+    pub fn get16(self, buffer: &[u8]) -> u16 {
+        // CAST: the doc says so.
+        self.get(buffer) as u16
+    }
+
     /// Returns whether any bit is set.
     pub fn is_set(self, buffer: &[u8]) -> bool {
         self.get(buffer) != 0
     }
 
-    /// Sets the value.
+    /// Sets the value; of a field with more than 64 bits, the last 64.
     pub fn set(self, buffer: &mut [u8], value: u64) {
-        for index in 0..self.width.min(64) {
-            let bit = self.bit + self.width - 1 - index;
-            if let Some(byte) = buffer.get_mut((bit / 8) as usize) {
-                let mask = 0x80 >> (bit % 8);
-                if value >> index & 1 == 1 {
-                    *byte |= mask;
-                } else {
-                    *byte &= !mask;
-                }
+        let width = self.width.min(64);
+        let end = self.bit + self.width;
+        let surplus = end.div_ceil(8) * 8 - end;
+        let mut mask = ((1_u128 << width) - 1) << surplus;
+        let mut value = u128::from(value) << surplus & mask;
+        for byte in ((end - width) / 8..end.div_ceil(8)).rev() {
+            if let Some(byte) = buffer.get_mut(byte as usize) {
+                // CAST: the last byte of what is left.
+                *byte = *byte & !(mask as u8) | value as u8;
             }
+            (mask, value) = (mask >> 8, value >> 8);
         }
     }
 
@@ -81,6 +105,20 @@ impl Field {
     /// Returns what begins at this field.
     pub fn of_mut(self, buffer: &mut [u8]) -> &mut [u8] {
         buffer.get_mut(self.byte()..).unwrap_or_default()
+    }
+}
+
+/// Fails to compile if two of the fields have a bit in common.
+pub(crate) const fn assert_disjoint(fields: &[Field]) {
+    let mut one = 0;
+    while one < fields.len() {
+        let mut other = 0;
+        while other < one {
+            let (one, next) = (fields[one], fields[other]);
+            assert!(one.bit + one.width <= next.bit || next.bit + next.width <= one.bit);
+            other += 1;
+        }
+        one += 1;
     }
 }
 
@@ -126,6 +164,9 @@ mod tests {
         assert_eq!(field.get(&buffer), 0x1a5);
         field.set(&mut buffer, 0);
         assert_eq!(buffer, [0; 8]);
+        Field::new(4, 32).bits(23, 15).set(&mut buffer, 0x1a5);
+        assert_eq!(field.get16(&buffer), 0x1a5);
+        assert_eq!(field.bits(8, 5).get(&buffer), 0xd);
         Field::new(0, 64).set(&mut buffer, u64::MAX);
         assert_eq!(Field::new(4, 60).get(&buffer), u64::MAX >> 4);
     }

@@ -4,8 +4,8 @@
 //! `include/linux/mlx5/`.
 //!
 //! `mlx5_ifc.h` has structures in which every `u8 name[N]` is a field of N bits; its neighbours have common structures of
-//! bytes and words, without padding. What is read can be written as a table, one structure a line (`layouts/`), and as Rust constants. The
-//! build script includes this file.
+//! bytes and words, without padding. What is read can be written as a table, one structure a line (`layouts/`), and as Rust
+//! constants. The build script includes this file.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -3,8 +3,10 @@
 //! Memory keys: what the addresses in work queue entries mean.
 
 use crate::bus::{Bus, BusError};
-use crate::field::{be16, be32, be64};
-use crate::layout::{create_mkey_in, mkc};
+use crate::field::be64;
+use crate::layout::{
+    control_segment, create_mkey_in, mkc, mkey_seg, wqe_umr_ctrl_seg as update_segment,
+};
 use crate::objects::Objects;
 use crate::status::Status;
 
@@ -16,6 +18,8 @@ const LOG_PAGE: u64 = 12;
 const PAGE: u64 = 1 << LOG_PAGE;
 /// Low bits of a translation are rights.
 const RIGHTS: u64 = 7;
+/// Where an update of translations has them, behind its other segments (`struct mlx5e_umr_wqe`).
+const TRANSLATIONS_AT: usize = control_segment::BYTES + update_segment::BYTES + mkey_seg::BYTES;
 
 #[derive(Clone, Debug)]
 struct Key {
@@ -95,14 +99,17 @@ impl MemoryKeys {
 
     /// Carries out a work queue entry that changes translations.
     pub(crate) fn update(&mut self, entry: &[u8]) -> Result<(), Denied> {
-        let key = self.key_mut(be32(entry, 12))?;
+        let key = self.key_mut(control_segment::UMR_MKEY.get32(entry))?;
         let pages = key.pages.as_mut().ok_or(Denied)?;
-        let count = usize::from(be16(entry, 16 + 4)) * 2;
-        let high = u64::from(be32(entry, 16 + 16)) << 16;
-        let first =
-            usize::try_from((high | u64::from(be16(entry, 16 + 6))) * 2).map_err(|_| Denied)?;
+        let update = &entry[control_segment::BYTES..];
+        let count = usize::from(update_segment::XLT_OCTOWORDS.get16(update)) * 2;
+        let high = update_segment::XLT_OFFSET_47_16.get(update) << 16;
+        let octoword = high | update_segment::XLT_OFFSET.get(update);
+        let first = usize::try_from(octoword * 2).map_err(|_| Denied)?;
         let end = first.checked_add(count).ok_or(Denied)?;
-        let list = entry.get(128..128 + count * 8).ok_or(Denied)?;
+        let list = entry
+            .get(TRANSLATIONS_AT..TRANSLATIONS_AT + count * 8)
+            .ok_or(Denied)?;
         let place = pages.get_mut(first..end).ok_or(Denied)?;
         for (index, page) in place.iter_mut().enumerate() {
             *page = be64(list, index * 8) & !RIGHTS;
@@ -182,6 +189,7 @@ impl MemoryKeys {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::field::put;
     use crate::testing::Machine;
 
     fn create(keys: &mut MemoryKeys, mode: u64, octowords: u64) -> Result<u32, Status> {
@@ -197,11 +205,17 @@ mod tests {
     /// Returns a work queue entry that sets two translations from `octoword * 2` on.
     fn update(key: u32, octoword: u16, pages: [u64; 2]) -> Vec<u8> {
         let mut entry = vec![0; 192];
-        entry[12..16].copy_from_slice(&key.to_be_bytes());
-        entry[20..22].copy_from_slice(&1_u16.to_be_bytes());
-        entry[22..24].copy_from_slice(&octoword.to_be_bytes());
-        entry[128..136].copy_from_slice(&(pages[0] | 3).to_be_bytes());
-        entry[136..144].copy_from_slice(&(pages[1] | 3).to_be_bytes());
+        control_segment::UMR_MKEY.set(&mut entry, key.into());
+        let update = &mut entry[control_segment::BYTES..];
+        update_segment::XLT_OCTOWORDS.set(update, 1);
+        update_segment::XLT_OFFSET.set(update, octoword.into());
+        for (index, page) in pages.iter().enumerate() {
+            put(
+                &mut entry,
+                TRANSLATIONS_AT + index * 8,
+                &(page | 3).to_be_bytes(),
+            );
+        }
         entry
     }
 

@@ -2,11 +2,13 @@
 
 //! Receive queues: a buffer for each frame (cyclic), or large buffers of many strides that several frames share (striding).
 
-use crate::bus::{read_be32, Bus};
+use crate::bus::{read_word, Bus};
 use crate::checksum;
-use crate::events::Events;
-use crate::field::{be16, be32, be64, put};
-use crate::layout::{create_rq_in, rqc, wq};
+use crate::events::{CompletionEntry, Events};
+use crate::field::Field;
+use crate::layout::{
+    completion, create_rq_in, data_segment, doorbell_record, err_cqe, rqc, wq, wqe_srq_next_seg,
+};
 use crate::memory_keys::{Denied, MemoryKeys};
 use crate::packet::{Headers, Tag, LINK_BYTES, TCP};
 use crate::ring::Ring;
@@ -18,8 +20,8 @@ const CYCLIC: u64 = 1;
 const STRIDING: u64 = 2;
 
 /// Completions of received frames, and of those that could not be.
-const RESPONSE: u8 = 2 << 4;
-const RESPONSE_ERROR: u8 = 14 << 4;
+pub(crate) const RESPONSE: u64 = 2;
+const RESPONSE_ERROR: u64 = 14;
 
 /// Why a completion is an error.
 pub(crate) mod syndrome {
@@ -191,7 +193,7 @@ impl ReceiveQueue {
         if !events.has_room(bus, self.completion_queue, 2) {
             return Delivery::NoRoom;
         }
-        let Ok(posted) = read_be32(bus, self.record) else {
+        let Ok(posted) = read_word(bus, self.record, doorbell_record::RECEIVE_PRODUCER) else {
             return self.fail(bus, events, number, syndrome::PROTECTION);
         };
         // CAST: the counter has 16 bits.
@@ -209,7 +211,7 @@ impl ReceiveQueue {
         };
         match outcome {
             Ok(place) => {
-                let entry = completion(number, received, &place);
+                let entry = completion_of(number, received, &place);
                 if received.late {
                     events.complete_late(bus, self.completion_queue, &entry);
                 } else {
@@ -226,31 +228,31 @@ impl ReceiveQueue {
         bus: &mut dyn Bus,
         keys: &MemoryKeys,
         frame: &[u8],
-    ) -> Result<Place, u8> {
+    ) -> Result<FramePlace, u8> {
         let mut entry = vec![0; self.ring.element_bytes()];
         let index = self.counter;
         self.ring
             .read(bus, u32::from(index), &mut entry)
             .map_err(|_| syndrome::PROTECTION)?;
         let mut rest = frame;
-        for segment in entry.chunks_exact(16) {
-            let bytes = (be32(segment, 0) & 0x7fff_ffff) as usize;
+        for segment in entry.chunks_exact(data_segment::BYTES) {
+            let bytes = data_segment::MEMORY_BYTES.get32(segment) as usize;
             if rest.is_empty() || bytes == 0 {
                 break;
             }
             let (now, later) = rest.split_at(bytes.min(rest.len()));
-            write(keys, bus, be32(segment, 4), be64(segment, 8), now)?;
+            let (key, address) = (
+                data_segment::LKEY.get32(segment),
+                data_segment::ADDR.get(segment),
+            );
+            write(keys, bus, key, address, now)?;
             rest = later;
         }
         if !rest.is_empty() {
             return Err(syndrome::LENGTH);
         }
         self.counter = self.counter.wrapping_add(1);
-        Ok(Place {
-            entry: 0,
-            counter: index,
-            strides: 0,
-        })
+        Ok(FramePlace::of_buffer(index))
     }
 
     fn deliver_striding(
@@ -260,7 +262,7 @@ impl ReceiveQueue {
         events: &mut Events,
         frame: &[u8],
         left: u16,
-    ) -> Result<Option<Place>, u8> {
+    ) -> Result<Option<FramePlace>, u8> {
         let Kind::Striding {
             stride_bytes,
             strides,
@@ -280,29 +282,32 @@ impl ReceiveQueue {
                 return Ok(None);
             }
             // The rest of this buffer stays empty, which the driver has to know.
-            let filler = Place {
+            let filler = FramePlace {
                 entry: full.entry,
                 counter: full.used as u16,
                 strides: *strides - full.used,
             };
-            events.complete(bus, self.completion_queue, &filler.completion(1 << 31));
+            let mut entry = filler.completion();
+            completion::FILLER.set(&mut entry, 1);
+            events.complete(bus, self.completion_queue, &entry);
             *current = None;
         }
         if current.is_none() {
             if left == 0 {
                 return Ok(None);
             }
-            let mut entry = [0; 32];
+            let mut entry = [0; wqe_srq_next_seg::BYTES + data_segment::BYTES];
             self.ring
                 .read(bus, u32::from(*next), &mut entry)
                 .map_err(|_| syndrome::PROTECTION)?;
+            let (head, buffer) = entry.split_at(wqe_srq_next_seg::BYTES);
             *current = Some(Current {
                 entry: *next,
-                key: be32(&entry, 20),
-                address: be64(&entry, 24),
+                key: data_segment::LKEY.get32(buffer),
+                address: data_segment::ADDR.get(buffer),
                 used: 0,
             });
-            *next = be16(&entry, 2);
+            *next = wqe_srq_next_seg::NEXT_WQE_INDEX.get16(head);
             self.counter = self.counter.wrapping_add(1);
         }
         let Some(place) = current else {
@@ -313,7 +318,7 @@ impl ReceiveQueue {
             .wrapping_add(u64::from(place.used * *stride_bytes));
         write(keys, bus, place.key, at, frame)?;
         // CAST: at most 2 to the 15th strides.
-        let found = Place {
+        let found = FramePlace {
             entry: place.entry,
             counter: place.used as u16,
             strides: need,
@@ -333,27 +338,29 @@ impl ReceiveQueue {
         number: u32,
         why: u8,
     ) -> Delivery {
-        let mut entry = [0; 64];
-        let mut index = self.counter;
-        if let Kind::Striding {
-            next,
-            current,
-            strides,
-            ..
-        } = &mut self.kind
-        {
-            let (at, used) = current
-                .take()
-                .map_or((*next, 0), |current| (current.entry, current.used));
-            put(&mut entry, 2, &at.to_be_bytes());
-            put(&mut entry, 44, &((*strides - used) << 16).to_be_bytes());
-            // CAST: at most 2 to the 15th strides.
-            index = used as u16;
-        }
-        put(&mut entry, 24, &number.to_be_bytes());
-        entry[55] = why;
-        put(&mut entry, 60, &index.to_be_bytes());
-        entry[63] = RESPONSE_ERROR;
+        let place = match &mut self.kind {
+            Kind::Cyclic => FramePlace::of_buffer(self.counter),
+            Kind::Striding {
+                next,
+                current,
+                strides,
+                ..
+            } => {
+                let (entry, used) = current
+                    .take()
+                    .map_or((*next, 0), |current| (current.entry, current.used));
+                FramePlace {
+                    entry,
+                    // CAST: at most 2 to the 15th strides.
+                    counter: used as u16,
+                    strides: *strides - used,
+                }
+            }
+        };
+        let mut entry = place.completion();
+        completion::QUEUE.set(&mut entry, number.into());
+        err_cqe::SYNDROME.set(&mut entry, why.into());
+        completion::OPCODE.set(&mut entry, RESPONSE_ERROR);
         events.complete(bus, self.completion_queue, &entry);
         self.state = State::Error;
         Delivery::Failed
@@ -373,62 +380,75 @@ fn write(
 
 /// Where a frame was put.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct FramePlace {
     entry: u16,
     /// The entry of a cyclic queue, the first stride of a striding one.
     counter: u16,
     strides: u32,
 }
 
-impl Place {
-    fn completion(&self, bytes: u32) -> [u8; 64] {
-        let mut entry = [0; 64];
-        put(&mut entry, 2, &self.entry.to_be_bytes());
-        put(&mut entry, 44, &(bytes | self.strides << 16).to_be_bytes());
-        put(&mut entry, 60, &self.counter.to_be_bytes());
-        entry[63] = RESPONSE;
+impl FramePlace {
+    /// Returns the place of a frame in a buffer of its own.
+    fn of_buffer(counter: u16) -> Self {
+        Self {
+            entry: 0,
+            counter,
+            strides: 0,
+        }
+    }
+
+    fn completion(&self) -> CompletionEntry {
+        let mut entry = [0; completion::BYTES];
+        completion::WQE_ID.set(&mut entry, self.entry.into());
+        completion::STRIDES.set(&mut entry, self.strides.into());
+        completion::WQE_COUNTER.set(&mut entry, self.counter.into());
+        completion::OPCODE.set(&mut entry, RESPONSE);
         entry
     }
 }
 
 /// Returns the completion of a received frame.
-fn completion(number: u32, received: &Received<'_>, place: &Place) -> [u8; 64] {
+fn completion_of(number: u32, received: &Received<'_>, place: &FramePlace) -> CompletionEntry {
     let frame = received.frame;
-    // CAST: a frame is shorter than 64 KB.
-    let mut entry = place.completion(frame.len() as u32);
-    put(&mut entry, 12, &received.hash.value.to_be_bytes());
-    entry[16] = received.hash.kind;
+    let mut entry = place.completion();
+    let mut set = |field: Field, value: u64| field.set(&mut entry, value);
+    set(completion::FRAME_BYTES, frame.len() as u64);
+    set(completion::RSS_HASH_RESULT, received.hash.value.into());
+    set(completion::HASH_IP, received.hash.ip.into());
+    set(completion::HASH_L4, received.hash.transport.into());
     // Of the Internet packet alone: the driver adds tags in front of it and padding behind it.
     let summed = match received.headers.ip {
         Some(ip) => ip.at..ip.end,
         None => LINK_BYTES..frame.len(),
     };
     let sum = checksum::sum(frame.get(summed).unwrap_or_default());
-    put(&mut entry, 20, &sum.to_be_bytes());
-    put(&mut entry, 24, &number.to_be_bytes());
+    set(completion::CHECK_SUM, sum.into());
+    set(completion::QUEUE, number.into());
     if let Some(ip) = received.headers.ip {
         let good = ip.is_good(frame);
         let transport = received.headers.ports;
         let transport_good = transport && good && ip.transport_is_good(frame);
-        entry[28] = 1 | u8::from(good) << 1 | u8::from(transport_good) << 2;
-        let layer3 = if ip.version == 4 { 2 } else { 1 };
+        set(completion::L2_OK, 1);
+        set(completion::L3_OK, good.into());
+        set(completion::L4_OK, transport_good.into());
+        set(completion::L3_TYPE, if ip.version == 4 { 2 } else { 1 });
         let layer4 = match (transport, ip.protocol) {
             (false, _) => 0,
-            // With acknowledgement and data, without data, without acknowledgement.
-            (true, TCP) => tcp_kind(frame, ip.payload, ip.end),
+            (true, TCP) => tcp_type(frame, ip.payload, ip.end),
             (true, _) => 2,
         };
-        entry[29] = layer3 << 2 | layer4 << 4;
+        set(completion::L4_TYPE, layer4);
     }
     if let Some(tag) = received.tag {
-        entry[29] |= 1;
-        put(&mut entry, 30, &tag.control.to_be_bytes());
+        set(completion::HAS_TAG, 1);
+        set(completion::VLAN_INFO, tag.control.into());
     }
-    put(&mut entry, 56, &received.flow_tag.to_be_bytes());
+    set(completion::FLOW_TAG, received.flow_tag.into());
     entry
 }
 
-fn tcp_kind(frame: &[u8], at: usize, end: usize) -> u8 {
+/// Returns the type of a TCP segment: without acknowledgement, with it alone, or with data, too.
+fn tcp_type(frame: &[u8], at: usize, end: usize) -> u64 {
     let header = usize::from(frame[at + 12] >> 4) * 4;
     match (
         frame[at + 13] & crate::packet::tcp_flag::ACK != 0,

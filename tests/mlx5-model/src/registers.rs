@@ -3,35 +3,34 @@
 //! The card's registers and doorbells, and the commands that a doorbell starts.
 
 use crate::bus::Bus;
-use crate::commands::{Command, Read, ANNOUNCED};
+use crate::commands::{Command, Read, LOG_ENTRIES, LOG_ENTRY_BYTES};
 use crate::device::{Device, Done};
-use crate::events::{completion_doorbell_of, event};
+use crate::events::Event;
 use crate::field::{be16, be32};
-use crate::layout::command_name;
+use crate::layout::{command_name, control_segment, doorbell, health_buffer, initial_seg};
 use crate::receive::State;
 
 /// Bytes of the card's only region of registers.
 pub const REGION_BYTES: u64 = 1 << 20;
 
-/// Registers; everything above the last is doorbell pages.
-mod register {
-    pub(super) const FIRMWARE: u64 = 0x0;
-    pub(super) const INTERFACE: u64 = 0x4;
-    pub(super) const QUEUE_HIGH: u64 = 0x10;
-    pub(super) const QUEUE_LOW: u64 = 0x14;
-    pub(super) const DOORBELL: u64 = 0x18;
-    pub(super) const HEALTH_FIRMWARE: u64 = 0x230;
-    pub(super) const HEALTH_SYNDROME: u64 = 0x23c;
-    pub(super) const HEALTH_COUNTER: u64 = 0x1010;
-    pub(super) const FIRST_PAGE: u64 = 0x1_0000;
-}
+/// Where doorbell pages begin; below are other registers.
+pub const FIRST_DOORBELL: u64 = 0x1_0000;
 
-/// Doorbells within a page.
-mod doorbell {
-    pub(super) const COMPLETION: u64 = 0x20;
-    pub(super) const EVENT_ARM: u64 = 0x40;
-    pub(super) const EVENT: u64 = 0x48;
-    pub(super) const SEND: u64 = 0x800;
+/// Registers: words of the initialization segment.
+mod register {
+    use super::{health_buffer, initial_seg as segment};
+
+    pub(super) const FIRMWARE: u64 = segment::FW_REV_MAJOR.word();
+    pub(super) const INTERFACE: u64 = segment::CMD_INTERFACE_REV.word();
+    pub(super) const QUEUE_HIGH: u64 = segment::CMDQ_PHY_ADDR_63_32.word();
+    pub(super) const QUEUE_LOW: u64 = segment::CMDQ_PHY_ADDR_31_12.word();
+    pub(super) const DOORBELL: u64 = segment::COMMAND_DOORBELL_VECTOR.word();
+    pub(super) const HEALTH_FIRMWARE: u64 = health_buffer::FW_VERSION
+        .after(segment::HEALTH_BUFFER)
+        .word();
+    pub(super) const HEALTH_SYNDROME: u64 =
+        health_buffer::SYND.after(segment::HEALTH_BUFFER).word();
+    pub(super) const HEALTH_COUNTER: u64 = segment::HEALTH_COUNTER.word();
 }
 
 const PAGE: u64 = 4096;
@@ -63,19 +62,29 @@ impl Device {
 
     fn register(&mut self, offset: u64) -> u32 {
         match offset {
-            register::FIRMWARE => FIRMWARE[1] << 16 | FIRMWARE[0],
-            register::INTERFACE => COMMAND_INTERFACE << 16 | FIRMWARE[2],
+            register::FIRMWARE => {
+                initial_seg::FW_REV_MAJOR.in_word(FIRMWARE[0])
+                    | initial_seg::FW_REV_MINOR.in_word(FIRMWARE[1])
+            }
+            register::INTERFACE => {
+                initial_seg::CMD_INTERFACE_REV.in_word(COMMAND_INTERFACE)
+                    | initial_seg::FW_REV_SUBMINOR.in_word(FIRMWARE[2])
+            }
             // CAST: the upper half.
             register::QUEUE_HIGH => (self.command_queue >> 32) as u32,
-            // CAST: the lower half, without its last bits.
             register::QUEUE_LOW => {
                 let state = if self.faults.dead { NIC_DISABLED } else { 0 };
-                // CAST: the same.
-                self.command_queue as u32 & 0xffff_f000 | state << 8 | u32::from(ANNOUNCED)
+                // CAST: the lower half.
+                self.command_queue as u32
+                    | initial_seg::NIC_INTERFACE.in_word(state)
+                    | initial_seg::LOG_CMDQ_SIZE.in_word(LOG_ENTRIES)
+                    | initial_seg::LOG_CMDQ_STRIDE.in_word(LOG_ENTRY_BYTES)
             }
             register::HEALTH_FIRMWARE => FIRMWARE[0] << 24 | FIRMWARE[1] << 16 | FIRMWARE[2],
-            register::HEALTH_SYNDROME if self.faults.dead => u32::from(UNRECOVERABLE) << 16,
-            register::HEALTH_SYNDROME => u32::from(self.faults.health) << 16,
+            register::HEALTH_SYNDROME => {
+                let dead = self.faults.dead.then_some(UNRECOVERABLE);
+                health_buffer::SYND.in_word(dead.unwrap_or(self.faults.health).into())
+            }
             register::HEALTH_COUNTER => {
                 // What has died is the card, not the firmware that waits for a driver to begin again.
                 if !self.faults.stalled {
@@ -89,7 +98,7 @@ impl Device {
 
     /// The driver writes registers. Frames are sent later, by [`Device::transmit`].
     pub fn write(&mut self, bus: &mut dyn Bus, offset: u64, data: &[u8]) {
-        if offset >= register::FIRST_PAGE {
+        if offset >= FIRST_DOORBELL {
             self.ring(bus, offset % PAGE, data);
             return;
         }
@@ -99,8 +108,8 @@ impl Device {
                 self.command_queue = self.command_queue & 0xffff_ffff | u64::from(value) << 32
             }
             register::QUEUE_LOW => {
-                self.command_queue =
-                    self.command_queue & !0xffff_ffff | u64::from(value & 0xffff_f000);
+                let low = value & initial_seg::CMDQ_PHY_ADDR_31_12.in_word(u32::MAX);
+                self.command_queue = self.command_queue & !0xffff_ffff | u64::from(low);
                 // A driver begins again: of what was before the card died, nothing is left.
                 if std::mem::take(&mut self.faults.dead) {
                     self.forget_objects();
@@ -113,14 +122,12 @@ impl Device {
 
     fn ring(&mut self, bus: &mut dyn Bus, offset: u64, data: &[u8]) {
         match offset {
-            doorbell::COMPLETION => {
-                let (value, number) = completion_doorbell_of(data);
-                self.events.completion_doorbell(bus, value, number);
-            }
-            doorbell::EVENT_ARM => self.events.event_doorbell(bus, be32(data, 0), true),
-            doorbell::EVENT => self.events.event_doorbell(bus, be32(data, 0), false),
+            doorbell::COMPLETION => self.events.completion_doorbell(bus, data),
+            doorbell::EVENT_ARM => self.events.event_doorbell(bus, data, true),
+            doorbell::EVENT => self.events.event_doorbell(bus, data, false),
             doorbell::SEND.. => {
-                if let Ok(queue) = self.send_queues.get_mut(be32(data, 4) >> 8) {
+                let number = control_segment::QUEUE.get32(data);
+                if let Ok(queue) = self.send_queues.get_mut(number) {
                     queue.rung = queue.state != State::Reset;
                 }
             }
@@ -142,11 +149,11 @@ impl Device {
         for index in (0..32).filter(|index| entries >> index & 1 == 1) {
             // The event queue that takes the answer has to exist before and after: the command that creates or
             // destroys it is polled for.
-            let before = self.events.queue_of(event::COMMAND);
+            let before = self.events.queue_of(Event::COMMAND);
             let command = match Command::read(bus, self.command_queue, index) {
                 Read::Command(command) => command,
                 Read::Refused => {
-                    self.tell_command(bus, index);
+                    self.events.tell(bus, Event::Command(index));
                     continue;
                 }
                 Read::Gone => continue,
@@ -161,14 +168,9 @@ impl Device {
                     output,
                 });
             }
-            if before.is_some() && before == self.events.queue_of(event::COMMAND) {
-                self.tell_command(bus, index);
+            if before.is_some() && before == self.events.queue_of(Event::COMMAND) {
+                self.events.tell(bus, Event::Command(index));
             }
         }
-    }
-
-    fn tell_command(&mut self, bus: &mut dyn Bus, index: u32) {
-        self.events
-            .tell(bus, event::COMMAND, 0, &(1_u32 << index).to_be_bytes());
     }
 }

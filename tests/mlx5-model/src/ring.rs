@@ -4,13 +4,19 @@
 
 use crate::bus::{Bus, BusError};
 use crate::field::be64;
-use crate::layout::wq;
+use crate::layout::{cqe64, eqe, wq};
 use crate::status::Status;
 
 /// The card's page, whatever the machine's is.
 const LOG_PAGE: u32 = 12;
 /// No queue has more elements.
 const MOST_LOG_ELEMENTS: u32 = 20;
+
+/// Bytes of an event or a completion, the last of which says whose it is.
+const ENTRY_BYTES: usize = cqe64::BYTES;
+const OWNER: usize = ENTRY_BYTES - 1;
+const _: () = assert!(cqe64::OP_OWN.byte() == OWNER);
+const _: () = assert!(eqe::BYTES == ENTRY_BYTES && eqe::OWNER.byte() == OWNER);
 
 /// Where a queue's elements are.
 #[derive(Clone, Debug, Default)]
@@ -103,17 +109,17 @@ impl Ring {
         bus.dma_read(self.address(counter), into)
     }
 
-    /// Writes a 64-byte element of which the last byte says whose it is: that byte goes last.
+    /// Writes an event or a completion at the end of its element: the byte that says whose it is goes last.
     pub(crate) fn publish(
         &self,
         bus: &mut dyn Bus,
         counter: u32,
-        element: &[u8; 64],
+        entry: &[u8; ENTRY_BYTES],
     ) -> Result<(), BusError> {
-        let skipped = self.element_bytes() as u64 - 64;
-        let address = self.address(counter).wrapping_add(skipped);
-        bus.dma_write(address, &element[..63])?;
-        bus.dma_write(address.wrapping_add(63), &element[63..])
+        let skipped = self.element_bytes() - ENTRY_BYTES;
+        let address = self.address(counter).wrapping_add(skipped as u64);
+        bus.dma_write(address, &entry[..OWNER])?;
+        bus.dma_write(address.wrapping_add(OWNER as u64), &entry[OWNER..])
     }
 }
 

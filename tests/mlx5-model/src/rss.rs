@@ -24,13 +24,15 @@ const DESTINATION_ADDRESS: u32 = 2;
 const SOURCE_PORT: u32 = 4;
 const DESTINATION_PORT: u32 = 8;
 
-/// A hash, and the code by which a completion says what went into it.
+/// A hash, and the codes by which a completion says what went into it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hash {
     /// The value.
     pub value: u32,
-    /// Bits 2 and 3: IP version; bits 6 and 7: TCP or UDP.
-    pub kind: u8,
+    /// 1: IPv4, 2: IPv6.
+    pub ip: u8,
+    /// 1: TCP, 2: UDP, 0: no ports.
+    pub transport: u8,
 }
 
 impl Hashing {
@@ -82,15 +84,14 @@ impl Hashing {
         if let Some(ports) = ports {
             take([SOURCE_PORT, DESTINATION_PORT], order(ports));
         }
-        let version = if ip.version == 4 { 1 } else { 2 };
-        let transport = match (ports, ip.protocol) {
-            (None, _) => 0,
-            (_, TCP) => 1,
-            _ => 2,
-        };
         Hash {
             value: toeplitz(&self.key, &input),
-            kind: version << 2 | transport << 6,
+            ip: if ip.version == 4 { 1 } else { 2 },
+            transport: match (ports, ip.protocol) {
+                (None, _) => 0,
+                (_, TCP) => 1,
+                _ => 2,
+            },
         }
     }
 }
@@ -150,8 +151,9 @@ mod tests {
             |selected, frame: &[u8]| hashing(selected, false).hash(frame, &Headers::parse(frame));
         assert_eq!(hash(3, &one), hash(3, &other));
         assert_ne!(hash(15, &one).value, hash(15, &other).value);
-        assert_eq!(hash(15, &one).kind, 1 << 2 | 2 << 6);
-        assert_eq!(hash(3, &one).kind, 1 << 2);
+        let codes = |hash: Hash| (hash.ip, hash.transport);
+        assert_eq!(codes(hash(15, &one)), (1, 2));
+        assert_eq!(codes(hash(3, &one)), (1, 0));
         // A part of a larger packet has no ports.
         let mut fragment = one.clone();
         fragment[20] = 0x20;

@@ -2,12 +2,14 @@
 
 //! Send queues: frames, cut and finished on their way out, and changes of memory keys.
 
-use crate::bus::{read_be32, Bus};
-use crate::events::Events;
-use crate::field::{be16, be32, be64, put};
-use crate::layout::{create_sq_in, sqc, wq};
+use crate::bus::{read_word, Bus};
+use crate::events::{CompletionEntry, Events};
+use crate::layout::{
+    completion, control_segment as control, create_sq_in, data_segment as data, doorbell_record,
+    err_cqe, ethernet_segment as ethernet, sqc, wq, wqe_inline_seg,
+};
 use crate::memory_keys::{Denied, MemoryKeys};
-use crate::packet::{insert_tag, Tag};
+use crate::packet::{insert_tag, Tag, LINK_BYTES};
 use crate::receive::{syndrome, State};
 use crate::ring::Ring;
 use crate::segment::{self, Offloads};
@@ -15,15 +17,15 @@ use crate::status::Status;
 
 /// Operations.
 mod op {
-    pub(super) const NOP: u8 = 0x00;
-    pub(super) const SEND: u8 = 0x0a;
-    pub(super) const LSO: u8 = 0x0e;
-    pub(super) const UMR: u8 = 0x25;
+    pub(super) const NOP: u64 = 0x00;
+    pub(super) const SEND: u64 = 0x0a;
+    pub(super) const LSO: u64 = 0x0e;
+    pub(super) const UMR: u64 = 0x25;
 }
 
 /// Completions of a request, and of one that failed.
-const REQUEST: u8 = 0;
-const REQUEST_ERROR: u8 = 13 << 4;
+const REQUEST: u64 = 0;
+const REQUEST_ERROR: u64 = 13;
 /// An operation the card does not know.
 const BAD_OPERATION: u8 = 0x02;
 
@@ -33,8 +35,13 @@ const BLOCK: usize = 64;
 const MOST_BLOCKS: usize = 16;
 /// No frame is longer before it is cut.
 const MOST_BYTES: usize = 0x4_0000;
-const ASKS_FOR_COMPLETION: u8 = 0x08;
-const IS_INLINE: u32 = 0x8000_0000;
+/// A control segment's mode of completion: there shall be one.
+const ASKS_FOR_COMPLETION: u64 = 2;
+/// The unit in which an entry says how long it is; segments begin at multiples of it.
+const UNIT: usize = 16;
+/// Where a frame's inline headers begin, and where data segments do if there are none.
+const HEADERS_AT: usize = control::BYTES + ethernet::INLINE_HDR_START.byte();
+const DATA_AT: usize = control::BYTES + ethernet::BYTES;
 
 /// A send queue.
 #[derive(Clone, Debug)]
@@ -78,7 +85,7 @@ impl SendQueue {
             completion_queue,
             rung: false,
             ring,
-            record: wq::DBR_ADDR.get(work).wrapping_add(4),
+            record: wq::DBR_ADDR.get(work),
             counter: 0,
         })
     }
@@ -100,14 +107,15 @@ impl SendQueue {
         events: &mut Events,
         number: u32,
     ) -> bool {
-        let mut control = [0; 16];
+        let mut entry = [0; control::BYTES];
         let read = self
             .ring
-            .read(bus, u32::from(self.counter), &mut control)
-            .and(read_be32(bus, self.record));
+            .read(bus, u32::from(self.counter), &mut entry)
+            .and(read_word(bus, self.record, doorbell_record::SEND_PRODUCER));
         // CAST: the counter has 16 bits.
         let left = read.map_or(0, |written| (written as u16).wrapping_sub(self.counter));
-        let breaks = left != 0 && matches!(control[3], op::SEND | op::LSO);
+        let operation = control::OPCODE.get(&entry);
+        let breaks = left != 0 && matches!(operation, op::SEND | op::LSO);
         if breaks {
             self.fail(bus, events, number, left, syndrome::PROTECTION);
         }
@@ -126,7 +134,7 @@ impl SendQueue {
         frames: usize,
     ) -> usize {
         let mut sent = 0;
-        let Ok(written) = read_be32(bus, self.record) else {
+        let Ok(written) = read_word(bus, self.record, doorbell_record::SEND_PRODUCER) else {
             self.fail(bus, events, number, 1, syndrome::PROTECTION);
             self.rung = false;
             return sent;
@@ -171,8 +179,8 @@ impl SendQueue {
                 .map_err(|_| syndrome::PROTECTION)
         };
         read(bus, self.counter, &mut entry)?;
-        let blocks = (usize::from(entry[7] & 0x3f) * 16).div_ceil(BLOCK).max(1);
-        let operation = entry[3];
+        let blocks = length(&entry).div_ceil(BLOCK).max(1);
+        let operation = control::OPCODE.get(&entry);
         if matches!(operation, op::SEND | op::LSO) && frames == 0 {
             return Ok(None);
         }
@@ -218,7 +226,7 @@ impl SendQueue {
                 count
             }
         };
-        if entry[11] & 0x0c == ASKS_FOR_COMPLETION {
+        if control::COMPLETION_MODE.get(&entry) == ASKS_FOR_COMPLETION {
             let done = self.completion(REQUEST, operation, number);
             events.complete(bus, self.completion_queue, &done);
         }
@@ -238,18 +246,18 @@ impl SendQueue {
         left: u16,
         why: u8,
     ) {
-        let mut control = [0; 16];
+        let mut entry = [0; control::BYTES];
         let known = self
             .ring
-            .read(bus, u32::from(self.counter), &mut control)
+            .read(bus, u32::from(self.counter), &mut entry)
             .is_ok();
-        let blocks = (usize::from(control[7] & 0x3f) * 16)
+        let blocks = length(&entry)
             .div_ceil(BLOCK)
             .min(usize::from(left))
             .clamp(1, MOST_BLOCKS);
-        let operation = if known { control[3] } else { 0 };
-        let mut entry = self.completion(REQUEST_ERROR, operation, number);
-        entry[55] = why;
+        let operation = control::OPCODE.get(&entry);
+        let mut entry = self.completion(REQUEST_ERROR, if known { operation } else { 0 }, number);
+        err_cqe::SYNDROME.set(&mut entry, why.into());
         events.complete(bus, self.completion_queue, &entry);
         // CAST: at most 16.
         self.counter = self.counter.wrapping_add(blocks as u16);
@@ -258,70 +266,74 @@ impl SendQueue {
     }
 
     /// Returns the completion of the work queue entry that is next.
-    fn completion(&self, kind: u8, operation: u8, number: u32) -> [u8; 64] {
-        let mut entry = [0; 64];
-        let operation = u32::from(operation) << 24 | number;
-        put(&mut entry, 56, &operation.to_be_bytes());
-        put(&mut entry, 60, &self.counter.to_be_bytes());
-        entry[63] = kind;
+    fn completion(&self, opcode: u64, operation: u64, number: u32) -> CompletionEntry {
+        let mut entry = [0; completion::BYTES];
+        completion::SEND_OPCODE.set(&mut entry, operation);
+        completion::SEND_QUEUE.set(&mut entry, number.into());
+        completion::WQE_COUNTER.set(&mut entry, self.counter.into());
+        completion::OPCODE.set(&mut entry, opcode);
         entry
     }
 }
 
+/// Returns how many bytes an entry says it has.
+fn length(entry: &[u8]) -> usize {
+    usize::from(control::LENGTH.get16(entry)) * UNIT
+}
+
 /// Collects a frame from a work queue entry: inline headers, then data segments.
-fn gather(bus: &mut dyn Bus, keys: &MemoryKeys, entry: &[u8], operation: u8) -> Result<Work, u8> {
-    let flags = entry[20];
+fn gather(bus: &mut dyn Bus, keys: &MemoryKeys, entry: &[u8], operation: u64) -> Result<Work, u8> {
+    let how = &entry[control::BYTES..];
     let offloads = Offloads {
-        ip_checksum: flags & 0x40 != 0,
-        transport_checksum: flags & 0x80 != 0,
+        ip_checksum: ethernet::L3_CHECKSUM.is_set(how),
+        transport_checksum: ethernet::L4_CHECKSUM.is_set(how),
     };
-    let kind = be16(entry, 28);
-    let inserts = kind & 0x8000 != 0;
+    let inserts = ethernet::INSERT_TAG.is_set(how);
     let head = if inserts {
         0
     } else {
-        usize::from(kind & 0x3ff)
+        usize::from(ethernet::HEADER_BYTES.get16(how))
     };
-    let mut frame = entry.get(30..30 + head).ok_or(syndrome::LENGTH)?.to_vec();
-    let end = (usize::from(entry[7] & 0x3f) * 16).min(entry.len());
-    // Two bytes of inline headers have room in the segment before.
-    let mut at = 32 + head.saturating_sub(2).div_ceil(16) * 16;
-    while at + 16 <= end {
-        let count = be32(entry, at);
-        if count & IS_INLINE != 0 {
-            let bytes = (count & 0x3ff) as usize;
-            let here = entry.get(at + 4..at + 4 + bytes).ok_or(syndrome::LENGTH)?;
-            frame.extend_from_slice(here);
-            at += (4 + bytes).div_ceil(16) * 16;
+    let inline = |at: usize, bytes: usize| entry.get(at..at + bytes).ok_or(syndrome::LENGTH);
+    let mut frame = inline(HEADERS_AT, head)?.to_vec();
+    let end = length(entry).min(entry.len());
+    let mut at = (HEADERS_AT + head).next_multiple_of(UNIT).max(DATA_AT);
+    while at + data::BYTES <= end {
+        let segment = &entry[at..];
+        if data::IS_INLINE.is_set(segment) {
+            let bytes = usize::from(data::INLINE_BYTES.get16(segment));
+            frame.extend_from_slice(inline(at + wqe_inline_seg::BYTES, bytes)?);
+            at += (wqe_inline_seg::BYTES + bytes).next_multiple_of(UNIT);
             continue;
         }
-        let (start, bytes) = (frame.len(), count as usize);
+        let start = frame.len();
+        let bytes = data::MEMORY_BYTES.get32(segment) as usize;
         if start + bytes > MOST_BYTES {
             return Err(syndrome::LENGTH);
         }
         frame.resize(start + bytes, 0);
-        let (key, address) = (be32(entry, at + 4), be64(entry, at + 8));
+        let (key, address) = (data::LKEY.get32(segment), data::ADDR.get(segment));
         keys.read(bus, key, address, &mut frame[start..])
             .map_err(|Denied| syndrome::PROTECTION)?;
-        at += 16;
+        at += data::BYTES;
     }
     if inserts {
         insert_tag(
             &mut frame,
             Tag {
-                control: be16(entry, 30),
-                service: kind & 1 != 0,
+                control: ethernet::INSERT_VLAN_TCI.get16(how),
+                service: ethernet::SERVICE_TAG.is_set(how),
             },
         );
     }
-    if frame.len() < 14 {
+    if frame.len() < LINK_BYTES {
         return Err(syndrome::LENGTH);
     }
     Ok(if operation == op::LSO {
         Work::Cut {
             large: frame,
             head,
-            size: usize::from(be16(entry, 22)),
+            size: usize::from(ethernet::MSS.get16(how)),
             offloads,
         }
     } else {
