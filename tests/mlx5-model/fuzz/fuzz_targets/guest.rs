@@ -12,14 +12,18 @@
 use arbitrary::{Arbitrary, Unstructured};
 use mlx5_model::device::Config;
 use mlx5_model::faults::Fault;
+use mlx5_model::field::Field;
 use mlx5_model::journal;
-use mlx5_model::layout::COMMANDS;
+use mlx5_model::layout::{
+    control_segment, data_segment, doorbell_record, ethernet_segment, wqe_inline_seg, COMMANDS,
+};
+use mlx5_model::registers::FIRST_DOORBELL;
 
 #[path = "../../tests/model/driver.rs"]
 #[allow(dead_code, reason = "the model's own tests use the rest")]
 mod driver;
 
-use driver::{Driver, Path, Queue, DOORBELLS, ENTRIES, FREE};
+use driver::{Driver, Path, Queue, ENTRIES, ENTRY_BYTES, FREE};
 
 /// What Linux's driver did from probe to remove.
 const RECORDED: [&str; 2] = [
@@ -28,14 +32,14 @@ const RECORDED: [&str; 2] = [
 ];
 /// Where the guest keeps its queues.
 const QUEUES_BYTES: usize = 16 * 4096;
-const BLOCK_BYTES: usize = 64;
-const ENTRIES_BYTES: usize = ENTRIES as usize * BLOCK_BYTES;
+const ENTRIES_BYTES: usize = ENTRIES as usize * ENTRY_BYTES;
 /// What the guest has in all.
 const MEMORY_BYTES: u32 = 1 << 20;
 /// What can be in a send queue: nothing, a change of a memory key, a frame, one to be cut.
 const OPERATIONS: [u8; 4] = [0x00, 0x25, 0x0a, 0x0e];
 const DOORBELL_BYTES: u64 = 4096;
-const SEND_DOORBELL: u64 = 0x800;
+/// Segments of a send queue's entry begin at multiples of this.
+const UNIT: usize = 16;
 /// The first send queue's number, and how many of them are rung.
 const FIRST_QUEUE: u32 = 0x100;
 const QUEUES: u32 = 16;
@@ -166,28 +170,32 @@ enum Segment {
 impl Entry {
     /// Returns it in blocks of a queue.
     fn blocks(&self, own_key: u32) -> Vec<u8> {
-        let mut entry = vec![0; 30];
-        entry[3] = OPERATIONS
+        let ethernet = control_segment::BYTES;
+        let mut entry = vec![0; ethernet + ethernet_segment::INLINE_HDR_START.byte()];
+        let mut set = |at: usize, field: Field, value: u64| field.set(&mut entry[at..], value);
+        let operation = OPERATIONS
             .get(usize::from(self.operation % 8))
             .copied()
             .unwrap_or(self.operation);
-        if self.wants_completion {
-            entry[11] = 8;
-        }
-        entry[20] = self.flags;
-        entry[22..24].copy_from_slice(&self.segment_bytes.to_be_bytes());
+        set(0, control_segment::OPCODE, operation.into());
+        let mode = 2 * u64::from(self.wants_completion);
+        set(0, control_segment::COMPLETION_MODE, mode);
+        set(ethernet, ethernet_segment::CS_FLAGS, self.flags.into());
+        set(ethernet, ethernet_segment::MSS, self.segment_bytes.into());
         let headers = &self.headers[..self.headers.len().min(200)];
-        // CAST: at most 200.
-        entry[28..30].copy_from_slice(&(headers.len() as u16).to_be_bytes());
+        let count = headers.len() as u64;
+        set(ethernet, ethernet_segment::INLINE_HDR_SZ, count);
         entry.extend_from_slice(headers);
-        entry.resize(32 + headers.len().saturating_sub(2).next_multiple_of(16), 0);
+        let end = entry.len().max(ethernet + ethernet_segment::BYTES);
+        entry.resize(end.next_multiple_of(UNIT), 0);
         for segment in &self.segments {
             match segment {
                 Segment::Inline { bytes, data } => {
-                    let begin = entry.len();
-                    entry.extend_from_slice(&(1 << 31 | u32::from(*bytes)).to_be_bytes());
+                    let mut segment = [0; wqe_inline_seg::BYTES];
+                    data_segment::BYTE_COUNT.set(&mut segment, 1 << 31 | u64::from(*bytes));
+                    entry.extend_from_slice(&segment);
                     entry.extend_from_slice(&data[..data.len().min(200)]);
-                    entry.resize(begin + (entry.len() - begin).next_multiple_of(16), 0);
+                    entry.resize(entry.len().next_multiple_of(UNIT), 0);
                 }
                 Segment::Memory {
                     own_key: is_own,
@@ -199,15 +207,17 @@ impl Entry {
                         true => (own_key, *at % MEMORY_BYTES),
                         false => (*key, *at),
                     };
-                    entry.extend_from_slice(&u32::from(*bytes).to_be_bytes());
-                    entry.extend_from_slice(&key.to_be_bytes());
-                    entry.extend_from_slice(&u64::from(at).to_be_bytes());
+                    let mut segment = [0; data_segment::BYTES];
+                    data_segment::BYTE_COUNT.set(&mut segment, (*bytes).into());
+                    data_segment::LKEY.set(&mut segment, key.into());
+                    data_segment::ADDR.set(&mut segment, at.into());
+                    entry.extend_from_slice(&segment);
                 }
             }
         }
-        // CAST: eight bits of which the card uses six.
-        entry[7] = (entry.len() / 16) as u8;
-        entry.resize(entry.len().next_multiple_of(BLOCK_BYTES), 0);
+        let units = entry.len() / UNIT;
+        control_segment::LENGTH.set(&mut entry, units as u64);
+        entry.resize(entry.len().next_multiple_of(ENTRY_BYTES), 0);
         entry
     }
 }
@@ -300,7 +310,7 @@ impl Action {
                 driver.ask(operation, &mut input, usize::from(*output_bytes) % 8192);
             }
             Self::Doorbell { offset, data } => {
-                driver.write(DOORBELLS + u64::from(*offset) % DOORBELL_BYTES, data);
+                driver.write(FIRST_DOORBELL + u64::from(*offset) % DOORBELL_BYTES, data);
             }
             Self::Memory {
                 queue,
@@ -319,9 +329,9 @@ impl Action {
             }
             Self::Record { queue, count } => {
                 if let Some(path) = path {
-                    let at = queue.of(path).record;
-                    let count = u32::from(*count).to_be_bytes();
-                    driver.machine.memory[at..at + 4].copy_from_slice(&count);
+                    // The word of a receive queue; a completion queue has its own in the same place.
+                    let word = doorbell_record::RECEIVE_PRODUCER;
+                    driver.set(queue.of(path).record, word, (*count).into());
                 }
             }
             Self::Send(entries) => {
@@ -338,11 +348,7 @@ impl Action {
                 driver.receive(&frame);
             }
             Self::Ring { queue } => {
-                let number = FIRST_QUEUE + u32::from(*queue) % QUEUES;
-                let mut bell = [0; 8];
-                bell[4..].copy_from_slice(&(number << 8).to_be_bytes());
-                driver.write(DOORBELLS + SEND_DOORBELL, &bell);
-                driver.device.transmit(&mut driver.machine, 64);
+                driver.ring_to_send(FIRST_QUEUE + u32::from(*queue) % QUEUES);
             }
             Self::Fault(wrong) => {
                 driver.device.inject(&mut driver.machine, (*wrong).into());
@@ -357,13 +363,12 @@ impl Action {
 
 /// Adds entries behind those that the queue has had, and has them sent.
 fn send(driver: &mut Driver, path: &Path, entries: &[Entry]) {
-    let record = path.send.record + 4;
-    let counter = driver.machine.memory[record..record + 4].try_into();
-    let mut counter = counter.map_or(0, u32::from_be_bytes);
+    let record = &driver.machine.memory[path.send.record..];
+    let mut counter = doorbell_record::SEND_PRODUCER.get32(record);
     for entry in entries {
-        for block in entry.blocks(path.key).chunks(BLOCK_BYTES) {
-            let at = path.send.memory + (counter % path.send.entries) as usize * BLOCK_BYTES;
-            driver.machine.memory[at..at + BLOCK_BYTES].copy_from_slice(block);
+        for block in entry.blocks(path.key).chunks(ENTRY_BYTES) {
+            let at = path.send.memory + (counter % path.send.entries) as usize * ENTRY_BYTES;
+            driver.machine.memory[at..at + ENTRY_BYTES].copy_from_slice(block);
             counter = counter.wrapping_add(1);
         }
     }

@@ -5,10 +5,11 @@
 use mlx5_model::device::Config;
 use mlx5_model::field::{be64, put};
 use mlx5_model::layout::{
-    access_register_in, cmd_hca_cap, cqc, create_cq_in, create_mkey_in, create_rqt_in,
-    eth_802_3_cntrs_grp_data_layout, mkc, modify_rq_in, op, per_protocol_networking_offload_caps,
-    pmtu_reg, ppcnt_reg, query_hca_cap_out, query_issi_out, query_nic_vport_context_out,
-    query_rq_out, query_vport_counter_out, query_vport_state_out, rqc, rqtc, traffic_counter,
+    access_register_in, cmd_hca_cap, cmd_inter_comp_event, cmd_queue_entry, cqc, create_cq_in,
+    create_mkey_in, create_rqt_in, eqe, eth_802_3_cntrs_grp_data_layout, initial_seg, mkc,
+    modify_rq_in, op, per_protocol_networking_offload_caps, pmtu_reg, ppcnt_reg, query_hca_cap_out,
+    query_issi_out, query_nic_vport_context_out, query_rq_out, query_vport_counter_out,
+    query_vport_state_out, rqc, rqtc, traffic_counter,
 };
 
 use crate::driver::{Driver, ENTRIES, NUMBER};
@@ -27,9 +28,9 @@ fn the_driver_finds_what_it_needs() {
             striding,
             ..Config::default()
         });
-        let mut register = [0; 4];
-        driver.device.read(4, &mut register);
-        assert_eq!(register[..2], [0, 5], "version of the command interface");
+        let mut segment = [0; 8];
+        driver.device.read(0, &mut segment);
+        assert_eq!(initial_seg::CMD_INTERFACE_REV.get(&segment), 5);
         let (status, output) = driver.command(op::QUERY_ISSI, &mut [0; 16], query_issi_out::BYTES);
         assert_eq!(
             (status, query_issi_out::SUPPORTED_ISSI_DW0.get(&output) & 2),
@@ -249,14 +250,19 @@ fn a_command_that_is_refused_has_its_event_too() {
     let events = driver.event_queue(1 << 0x0a);
     driver.arm_events(events, 0);
     // Another transport, and an input longer than any.
-    for (index, (at, value)) in (0..).zip([(0, 9), (4, 0x7f)]) {
-        driver.machine.memory[..64].fill(0);
-        driver.machine.memory[0] = 7;
-        driver.machine.memory[at] = value;
-        driver.machine.memory[63] = 1;
-        driver.write(0x18, &1_u32.to_be_bytes());
-        assert_eq!(driver.machine.memory[63], 7 << 1, "bad length");
-        assert_eq!(driver.entry(events, index)[1], 0x0a);
+    use cmd_queue_entry::{BYTES, INPUT_LENGTH, OWNERSHIP, TYPE};
+    for (index, (field, value)) in [(TYPE, 9), (INPUT_LENGTH, 0x7f00_0000)]
+        .into_iter()
+        .enumerate()
+    {
+        driver.machine.memory[..BYTES].fill(0);
+        for (field, value) in [(TYPE, 7), (field, value), (OWNERSHIP, 1)] {
+            driver.set(0, field, value);
+        }
+        driver.ring_for_command();
+        assert_eq!(driver.command_state(), (7, 0), "bad length");
+        let kinds = driver.entries(events, 2, [eqe::EVENT_TYPE]);
+        assert_eq!(kinds[index], [0x0a]);
     }
     assert_eq!(driver.machine.interrupts, [1]);
 }
@@ -265,7 +271,7 @@ fn a_command_that_is_refused_has_its_event_too() {
 fn the_event_of_a_command_needs_a_queue_before_and_after() {
     let mut driver = Driver::new(Config::default());
     let events = driver.event_queue(1 << 0x0a);
-    let written = |driver: &Driver, index| driver.entry(events, index)[63] & 1 == 0;
+    let written = |driver: &Driver, index| !eqe::OWNER.is_set(&driver.entry(events, index));
     assert!(
         !written(&driver, 0),
         "the command that created the queue is polled for"
@@ -273,8 +279,9 @@ fn the_event_of_a_command_needs_a_queue_before_and_after() {
     driver.arm_events(events, 0);
     driver.create(op::ALLOC_PD, &mut [0; 16]);
     assert!(written(&driver, 0));
-    let entry = driver.entry(events, 0);
-    assert_eq!((entry[1], &entry[32..36]), (0x0a, &[0, 0, 0, 1][..]));
+    let commands = cmd_inter_comp_event::COMMAND_COMPLETION_VECTOR.after(eqe::EVENT_DATA);
+    let said = driver.entries(events, 1, [eqe::EVENT_TYPE, commands]);
+    assert_eq!(said, [[0x0a, 1]]);
     assert_eq!(driver.machine.interrupts, [1]);
     let mut input = [0; 16];
     NUMBER.set(&mut input, u64::from(events.number));

@@ -4,12 +4,15 @@
 
 use mlx5_model::bus::Bus as _;
 use mlx5_model::device::{Config, Device, Receive};
-use mlx5_model::field::{be16, be32, put, Field};
+use mlx5_model::field::{put, Field};
 use mlx5_model::layout::{
-    cqc, create_cq_in, create_eq_in, create_flow_group_in, create_flow_table_in, create_mkey_in,
-    create_rq_in, create_sq_in, create_tir_in, dest_format_struct, eqc, flow_context, mkc,
-    modify_rq_in, modify_sq_in, op, rqc, set_fte_in, sqc, tirc, wq,
+    cmd_if_box, cmd_queue_entry as command, completion, control_segment, cqc, create_cq_in,
+    create_eq_in, create_flow_group_in, create_flow_table_in, create_mkey_in, create_rq_in,
+    create_sq_in, create_tir_in, data_segment, dest_format_struct, doorbell, doorbell_record, eqc,
+    eqe, flow_context, initial_seg, mkc, modify_rq_in, modify_sq_in, op, rqc, set_fte_in, sqc,
+    tirc, wq,
 };
+use mlx5_model::registers::FIRST_DOORBELL;
 use mlx5_model::testing::Machine;
 
 const MEMORY_BYTES: usize = 1 << 20;
@@ -22,8 +25,13 @@ const INPUT: usize = 0x1_0000;
 const OUTPUT: usize = 0x2_0000;
 /// What queues get their memory from.
 pub(crate) const FREE: usize = 0x4_0000;
-/// A doorbell page.
-pub(crate) const DOORBELLS: u64 = 0x1_0000;
+/// Bytes of data in a mailbox, and how far apart the driver has them.
+const MAILBOX_DATA: usize = 512;
+const MAILBOX: usize = PAGE / 4;
+/// Bytes of an event or a completion.
+pub(crate) const ENTRY_BYTES: usize = completion::BYTES;
+/// The last byte of a completion that the card has not written.
+pub(crate) const UNWRITTEN: u64 = 0xf1;
 /// Entries of every queue.
 pub(crate) const ENTRIES: u32 = 8;
 const LOG_ENTRIES: u64 = 3;
@@ -48,6 +56,17 @@ pub(crate) struct Queue {
     pub(crate) entries: u32,
 }
 
+impl Queue {
+    fn new(number: u32, memory: usize, record: usize) -> Self {
+        Self {
+            number,
+            memory,
+            record,
+            entries: ENTRIES,
+        }
+    }
+}
+
 /// A card that receives and sends.
 pub(crate) struct Path {
     pub(crate) events: Queue,
@@ -65,9 +84,40 @@ impl Driver {
             counter_set: 0,
             free: FREE,
         };
-        driver.write(0x10, &[0; 4]);
-        driver.write(0x14, &u32::try_from(COMMANDS).unwrap().to_be_bytes());
+        driver.write(initial_seg::CMDQ_PHY_ADDR_63_32.word(), &[0; 4]);
+        let low = u32::try_from(COMMANDS).unwrap().to_be_bytes();
+        driver.write(initial_seg::CMDQ_PHY_ADDR_31_12.word(), &low);
         driver
+    }
+
+    /// Sets a field of what is at `at` in memory.
+    pub(crate) fn set(&mut self, at: usize, field: Field, value: u64) {
+        field.set(&mut self.machine.memory[at..], value);
+    }
+
+    /// Rings for the first entry of the command queue.
+    pub(crate) fn ring_for_command(&mut self) {
+        let vector = initial_seg::COMMAND_DOORBELL_VECTOR.word();
+        self.write(vector, &1_u32.to_be_bytes());
+    }
+
+    /// Returns the last byte of the first entry of the command queue: how it was delivered, and whose it is.
+    pub(crate) fn command_state(&self) -> (u64, u64) {
+        let entry = &self.machine.memory[COMMANDS..];
+        (command::STATUS.get(entry), command::OWNERSHIP.get(entry))
+    }
+
+    /// Returns fields of the first entries of a queue.
+    pub(crate) fn entries<const N: usize>(
+        &self,
+        queue: Queue,
+        count: u32,
+        fields: [Field; N],
+    ) -> Vec<[u64; N]> {
+        let entry = |index| self.entry(queue, index);
+        (0..count)
+            .map(|index| fields.map(|field| field.get(&entry(index))))
+            .collect()
     }
 
     pub(crate) fn write(&mut self, offset: u64, data: &[u8]) {
@@ -90,15 +140,16 @@ impl Driver {
     ) -> (u8, Vec<u8>) {
         self.ask(operation, input, output_bytes);
         assert_eq!(
-            self.machine.memory[COMMANDS + 63],
-            0,
+            self.command_state(),
+            (0, 0),
             "the entry is the driver's again"
         );
-        let mut output = self.machine.memory[COMMANDS + 32..COMMANDS + 48].to_vec();
+        let inline = &self.machine.memory[COMMANDS + command::COMMAND_OUTPUT_INLINE_DATA.byte()..];
+        let mut output = inline[..16].to_vec();
         let mut at = OUTPUT;
         while output.len() < output_bytes {
-            output.extend_from_slice(&self.machine.memory[at..at + 512]);
-            at += PAGE / 4;
+            output.extend_from_slice(&self.machine.memory[at..at + MAILBOX_DATA]);
+            at += MAILBOX;
         }
         output.truncate(output_bytes.max(16));
         (output[0], output)
@@ -107,31 +158,38 @@ impl Driver {
     /// Sends a command that the card need not answer, as when it stands still.
     pub(crate) fn ask(&mut self, operation: u16, input: &mut [u8], output_bytes: usize) {
         put(input, 0, &operation.to_be_bytes());
-        let mut entry = [0; 64];
-        entry[0] = 7;
-        put(&mut entry, 4, &(input.len() as u32).to_be_bytes());
-        put(&mut entry, 8, &(INPUT as u64).to_be_bytes());
         let inline = input.len().min(16);
-        put(&mut entry, 16, &input[..inline]);
-        put(&mut entry, 48, &(OUTPUT as u64).to_be_bytes());
-        put(&mut entry, 56, &(output_bytes as u32).to_be_bytes());
-        entry[63] = 1;
-        self.machine.memory[COMMANDS..COMMANDS + 64].copy_from_slice(&entry);
+        let entry = &mut self.machine.memory[COMMANDS..COMMANDS + command::BYTES];
+        entry.fill(0);
+        put(
+            entry,
+            command::COMMAND_INPUT_INLINE_DATA.byte(),
+            &input[..inline],
+        );
+        for (field, value) in [
+            (command::TYPE, 7),
+            (command::INPUT_LENGTH, input.len()),
+            (command::INPUT_MAILBOX_POINTER_31_9, INPUT >> 9),
+            (command::OUTPUT_MAILBOX_POINTER_31_9, OUTPUT >> 9),
+            (command::OUTPUT_LENGTH, output_bytes),
+            (command::OWNERSHIP, 1),
+        ] {
+            field.set(entry, value as u64);
+        }
         for base in [INPUT, OUTPUT] {
-            for index in 0..16 {
-                let at = base + index * PAGE / 4;
-                self.machine.memory[at..at + 512].fill(0);
-                put(
-                    &mut self.machine.memory,
-                    at + 560,
-                    &((at + PAGE / 4) as u64).to_be_bytes(),
-                );
+            for at in (base..).step_by(MAILBOX).take(16) {
+                self.machine.memory[at..at + MAILBOX_DATA].fill(0);
+                let next = (at + MAILBOX) as u64;
+                self.set(at, cmd_if_box::NEXT_POINTER_31_10, next >> 10);
             }
         }
-        for (index, part) in input[inline..].chunks(512).enumerate() {
-            put(&mut self.machine.memory, INPUT + index * PAGE / 4, part);
+        for (at, part) in (INPUT..)
+            .step_by(MAILBOX)
+            .zip(input[inline..].chunks(MAILBOX_DATA))
+        {
+            put(&mut self.machine.memory, at, part);
         }
-        self.write(0x18, &1_u32.to_be_bytes());
+        self.ring_for_command();
     }
 
     /// Sends a command that must succeed; returns the number of what it created.
@@ -145,7 +203,7 @@ impl Driver {
         let memory = self.pages(1);
         // The owner's bit of the first round is zero.
         for entry in 0..ENTRIES as usize {
-            self.machine.memory[memory + entry * 64 + 63] = 1;
+            self.set(memory + entry * ENTRY_BYTES, eqe::OWNER, 1);
         }
         let mut input = vec![0; create_eq_in::BYTES + 8];
         create_eq_in::EVENT_BITMASK.set(&mut input, kinds);
@@ -158,12 +216,7 @@ impl Driver {
         eqc::LOG_EQ_SIZE.set(context, LOG_ENTRIES);
         eqc::INTR.set(context, 1);
         let number = self.create(op::CREATE_EQ, &mut input) & 0xff;
-        Queue {
-            number,
-            memory,
-            record: 0,
-            entries: ENTRIES,
-        }
+        Queue::new(number, memory, 0)
     }
 
     pub(crate) fn completion_queue(&mut self, events: u32, compressed: bool) -> Queue {
@@ -181,7 +234,7 @@ impl Driver {
     ) -> Queue {
         let (memory, record) = (self.pages(1), self.pages(1));
         for entry in 0..ENTRIES as usize {
-            self.machine.memory[memory + entry * 64 + 63] = 0xf1;
+            self.set(memory + entry * ENTRY_BYTES, completion::OP_OWN, UNWRITTEN);
         }
         let mut input = vec![0; create_cq_in::BYTES + 8];
         put(
@@ -195,12 +248,7 @@ impl Driver {
         cqc::DBR_ADDR.set(context, record as u64);
         set(context);
         let number = self.create(op::CREATE_CQ, &mut input);
-        Queue {
-            number,
-            memory,
-            record,
-            entries: ENTRIES,
-        }
+        Queue::new(number, memory, record)
     }
 
     /// Creates a receive queue; a striding one has buffers of 16 strides of 256 bytes.
@@ -221,12 +269,7 @@ impl Driver {
         modify_rq_in::RQN.set(&mut input, u64::from(number));
         rqc::STATE.set(modify_rq_in::CTX.of_mut(&mut input), 1);
         self.create(op::MODIFY_RQ, &mut input);
-        Queue {
-            number,
-            memory,
-            record,
-            entries: ENTRIES,
-        }
+        Queue::new(number, memory, record)
     }
 
     pub(crate) fn send_queue(&mut self, completions: u32) -> Queue {
@@ -239,7 +282,7 @@ impl Driver {
         let memory = self.pages(2);
         let queue = self.send_queue_in(completions, memory, LARGEST_LOG_ENTRIES, 512);
         Queue {
-            entries: 2 * PAGE as u32 / 64,
+            entries: (2 * PAGE / ENTRY_BYTES) as u32,
             ..queue
         }
     }
@@ -270,12 +313,7 @@ impl Driver {
         modify_sq_in::SQN.set(&mut input, u64::from(number));
         sqc::STATE.set(modify_sq_in::CTX.of_mut(&mut input), 1);
         self.create(op::MODIFY_SQ, &mut input);
-        Queue {
-            number,
-            memory,
-            record,
-            entries: ENTRIES,
-        }
+        Queue::new(number, memory, record)
     }
 
     fn work_queue(&mut self, work: &mut [u8], memory: usize, record: usize) {
@@ -347,15 +385,22 @@ impl Driver {
 
     /// Posts buffers of a cyclic queue, one a page.
     pub(crate) fn post_at(&mut self, queue: Queue, key: u32, buffers: usize, count: u32) {
-        let memory = &mut self.machine.memory;
         for index in 0..ENTRIES as usize {
-            let at = queue.memory + index * 16;
-            put(memory, at, &2048_u32.to_be_bytes());
-            put(memory, at + 4, &key.to_be_bytes());
-            let buffer = (buffers + index * PAGE) as u64;
-            put(memory, at + 8, &buffer.to_be_bytes());
+            let at = queue.memory + index * data_segment::BYTES;
+            self.set_data(at, key, 2048, buffers + index * PAGE);
         }
-        put(memory, queue.record, &count.to_be_bytes());
+        self.set(
+            queue.record,
+            doorbell_record::RECEIVE_PRODUCER,
+            count.into(),
+        );
+    }
+
+    /// Writes a segment of a work queue entry that names a piece of memory.
+    pub(crate) fn set_data(&mut self, at: usize, key: u32, bytes: u32, address: usize) {
+        self.set(at, data_segment::BYTE_COUNT, bytes.into());
+        self.set(at, data_segment::LKEY, key.into());
+        self.set(at, data_segment::ADDR, address as u64);
     }
 
     pub(crate) fn receive(&mut self, frame: &[u8]) -> Receive {
@@ -365,60 +410,63 @@ impl Driver {
     }
 
     /// Returns a 64-byte entry of a queue.
-    pub(crate) fn entry(&self, queue: Queue, index: u32) -> [u8; 64] {
-        let at = queue.memory + (index % queue.entries) as usize * 64;
-        self.machine.memory[at..at + 64].try_into().unwrap()
+    pub(crate) fn entry(&self, queue: Queue, index: u32) -> [u8; ENTRY_BYTES] {
+        let at = queue.memory + (index % queue.entries) as usize * ENTRY_BYTES;
+        self.machine.memory[at..at + ENTRY_BYTES]
+            .try_into()
+            .unwrap()
+    }
+
+    /// Returns whether the card has written a completion.
+    pub(crate) fn is_written(&self, queue: Queue, index: u32) -> bool {
+        completion::OP_OWN.get(&self.entry(queue, index)) != UNWRITTEN
     }
 
     /// Says that completions have been read.
     pub(crate) fn consume(&mut self, queue: Queue, count: u32) {
-        put(&mut self.machine.memory, queue.record, &count.to_be_bytes());
+        self.set(
+            queue.record,
+            doorbell_record::COMPLETION_CONSUMER,
+            count.into(),
+        );
     }
 
     /// Rings a send queue's doorbell after `count` blocks were written, and lets the card work.
     pub(crate) fn send(&mut self, queue: Queue, count: u32) {
-        put(
-            &mut self.machine.memory,
-            queue.record + 4,
-            &count.to_be_bytes(),
-        );
-        let mut bell = [0; 8];
-        put(&mut bell, 4, &(queue.number << 8).to_be_bytes());
-        self.write(DOORBELLS + 0x800, &bell);
-        self.device.transmit(&mut self.machine, 64);
+        self.set(queue.record, doorbell_record::SEND_PRODUCER, count.into());
+        self.ring_to_send(queue.number);
         self.device.flush(&mut self.machine);
+    }
+
+    /// Rings a send queue's doorbell, and lets the card work.
+    pub(crate) fn ring_to_send(&mut self, number: u32) {
+        self.ring(doorbell::SEND, &[(control_segment::QUEUE, number)]);
+        self.device.transmit(&mut self.machine, 64);
+    }
+
+    fn ring(&mut self, at: u64, fields: &[(Field, u32)]) {
+        let mut bell = [0; 8];
+        for (field, value) in fields {
+            field.set(&mut bell, u64::from(*value));
+        }
+        self.write(FIRST_DOORBELL + at, &bell);
     }
 
     /// Asks for an event about a completion queue that was read up to `consumer`.
     pub(crate) fn arm_completions(&mut self, queue: Queue, consumer: u32) {
-        let mut bell = [0; 8];
-        put(&mut bell, 0, &consumer.to_be_bytes());
-        put(&mut bell, 4, &queue.number.to_be_bytes());
-        self.write(DOORBELLS + 0x20, &bell);
+        let consumer = (doorbell::COMPLETION_CONSUMER, consumer);
+        let number = (doorbell::COMPLETION_QUEUE, queue.number);
+        self.ring(doorbell::COMPLETION, &[consumer, number]);
     }
 
     /// Asks for an interrupt about an event queue that was read up to `consumer`.
     pub(crate) fn arm_events(&mut self, queue: Queue, consumer: u32) {
-        self.write(
-            DOORBELLS + 0x40,
-            &(queue.number << 24 | consumer).to_be_bytes(),
-        );
+        let consumer = (doorbell::EVENT_CONSUMER, consumer);
+        let number = (doorbell::EVENT_QUEUE, queue.number);
+        self.ring(doorbell::EVENT_ARM, &[consumer, number]);
     }
 
     pub(crate) fn now(&mut self) -> u64 {
         self.machine.now_ns()
     }
-}
-
-/// What a completion says.
-pub(crate) fn opcode(entry: &[u8; 64]) -> u8 {
-    entry[63] >> 4
-}
-
-pub(crate) fn bytes(entry: &[u8; 64]) -> u32 {
-    be32(entry, 44) & 0xffff
-}
-
-pub(crate) fn counter(entry: &[u8; 64]) -> u16 {
-    be16(entry, 60)
 }

@@ -4,10 +4,12 @@
 
 use mlx5_model::device::{Config, Receive};
 use mlx5_model::faults::Fault;
-use mlx5_model::field::{be16, be32, put};
+use mlx5_model::layout::cmd_queue_entry as command;
+use mlx5_model::layout::completion::{FRAME_BYTES, QUEUE, WQE_COUNTER, WQE_ID};
+use mlx5_model::layout::initial_seg;
 
-use crate::driver::{bytes, counter, Driver, ENTRIES};
-use crate::queues::{frame, post_striding, two_striding_buffers};
+use crate::driver::{Driver, ENTRIES};
+use crate::queues::{frame, post_striding, two_striding_buffers, EVENT_CQ};
 
 impl Driver {
     fn inject(&mut self, fault: Fault) {
@@ -23,13 +25,8 @@ fn a_duplicate_has_a_buffer_of_its_own() {
     driver.inject(Fault::Duplicate(1));
     driver.receive(&frame(60, 1));
     driver.receive(&frame(61, 2));
-    let said: Vec<_> = (0..3)
-        .map(|index| {
-            let entry = driver.entry(path.completions, index);
-            (counter(&entry), bytes(&entry))
-        })
-        .collect();
-    assert_eq!(said, [(0, 60), (1, 60), (2, 61)]);
+    let said = driver.entries(path.completions, 3, [WQE_COUNTER, FRAME_BYTES]);
+    assert_eq!(said, [[0, 60], [1, 60], [2, 61]]);
     for (index, mark) in [1, 1, 2].into_iter().enumerate() {
         assert_eq!(driver.machine.memory[buffers + index * 4096 + 59], mark);
     }
@@ -42,17 +39,12 @@ fn in_a_cyclic_queue_a_frame_is_overtaken_buffer_and_all() {
     driver.post(&path, ENTRIES);
     driver.inject(Fault::Overtake(1));
     driver.receive(&frame(60, 1));
-    assert_eq!(driver.entry(path.completions, 0)[63], 0xf1);
+    assert!(!driver.is_written(path.completions, 0));
     driver.receive(&frame(61, 2));
     driver.receive(&frame(62, 3));
-    let said: Vec<_> = (0..3)
-        .map(|index| {
-            let entry = driver.entry(path.completions, index);
-            (counter(&entry), bytes(&entry))
-        })
-        .collect();
+    let said = driver.entries(path.completions, 3, [WQE_COUNTER, FRAME_BYTES]);
     // A driver takes the buffers of such a queue in their order.
-    assert_eq!(said, [(0, 61), (1, 60), (2, 62)]);
+    assert_eq!(said, [[0, 61], [1, 60], [2, 62]]);
 }
 
 #[test]
@@ -62,13 +54,8 @@ fn in_a_striding_queue_only_the_completion_is_overtaken() {
     for (size, mark) in [(300, 1), (60, 2), (61, 3)] {
         assert_eq!(driver.receive(&frame(size, mark)), Receive::Taken);
     }
-    let said: Vec<_> = (0..3)
-        .map(|index| {
-            let entry = driver.entry(path.completions, index);
-            (be16(&entry, 2), counter(&entry), bytes(&entry))
-        })
-        .collect();
-    assert_eq!(said, [(0, 2, 60), (0, 0, 300), (0, 3, 61)]);
+    let said = driver.entries(path.completions, 3, [WQE_ID, WQE_COUNTER, FRAME_BYTES]);
+    assert_eq!(said, [[0, 2, 60], [0, 0, 300], [0, 3, 61]]);
     assert_eq!(driver.machine.memory[memory + 299], 1);
 }
 
@@ -88,10 +75,10 @@ fn what_nothing_overtakes_comes_after_a_while() {
         }
         driver.inject(Fault::Overtake(1));
         driver.receive(&frame(60, 1));
-        assert_eq!(driver.entry(path.completions, 0)[63], 0xf1);
+        assert!(!driver.is_written(path.completions, 0));
         driver.machine.now_ns += 1_000_000_000;
         driver.device.flush(&mut driver.machine);
-        assert_eq!(bytes(&driver.entry(path.completions, 0)), 60);
+        assert_eq!(driver.entries(path.completions, 1, [FRAME_BYTES]), [[60]]);
     }
 }
 
@@ -109,19 +96,16 @@ fn events_and_interrupts_come_twice_or_not_at_all() {
     ] {
         driver.machine.interrupts.clear();
         driver.arm_events(path.events, consumer);
-        let number = be32(&driver.entry(path.completions, 0), 24);
+        let number = QUEUE.get32(&driver.entry(path.completions, 0));
         assert!(number == 0 || number == path.receive.number);
         let received = driver.device.traffic().1.total().frames;
         driver.arm_completions(path.completions, u32::try_from(received).unwrap());
         driver.inject(fault);
         driver.receive(&frame(60, 1));
         assert_eq!(driver.machine.interrupts.len(), interrupts, "{fault:?}");
-        let come = (0..ENTRIES)
-            .filter(|index| {
-                let event = driver.entry(path.events, *index);
-                be32(&event, 56) == path.completions.number
-            })
-            .count();
+        let about = driver.entries(path.events, ENTRIES, [EVENT_CQ]);
+        let number = u64::from(path.completions.number);
+        let come = about.iter().filter(|about| about[0] == number).count();
         assert_eq!(come, (consumer + events) as usize, "{fault:?}");
         consumer += events;
     }
@@ -139,23 +123,23 @@ fn a_dead_card_lives_again_when_it_is_set_up_anew() {
     driver.post(&path, ENTRIES);
     driver.inject(Fault::Fatal);
     let state = |driver: &mut Driver| {
-        let mut word = [0; 4];
-        driver.device.read(0x14, &mut word);
-        (u32::from_be_bytes(word) >> 8) & 7
+        let mut segment = [0; 28];
+        driver.device.read(0, &mut segment);
+        initial_seg::NIC_INTERFACE.get(&segment)
     };
     assert_eq!(state(&mut driver), 1, "it takes no commands");
-    put(&mut driver.machine.memory, 63, &[1]);
-    driver.write(0x18, &1_u32.to_be_bytes());
-    assert_eq!(driver.machine.memory[63], 1, "a command has no answer");
+    driver.set(0, command::OWNERSHIP, 1);
+    driver.ring_for_command();
+    assert_eq!(driver.command_state(), (0, 1), "a command has no answer");
     assert_eq!(driver.receive(&frame(60, 1)), Receive::Wait);
     assert!(driver.device.objects() > 0);
-    driver.write(0x14, &[0; 4]);
+    driver.write(initial_seg::CMDQ_PHY_ADDR_31_12.word(), &[0; 4]);
     assert_eq!((state(&mut driver), driver.device.objects()), (0, 0));
     // As good as new.
     let path = driver.path(false, false);
     driver.post(&path, ENTRIES);
     assert_eq!(driver.receive(&frame(60, 1)), Receive::Taken);
-    assert_eq!(bytes(&driver.entry(path.completions, 0)), 60);
+    assert_eq!(driver.entries(path.completions, 1, [FRAME_BYTES]), [[60]]);
 }
 
 #[test]
@@ -163,18 +147,12 @@ fn a_stalled_card_answers_late() {
     let mut driver = Driver::new(Config::default());
     driver.inject(Fault::Stalled(true));
     // An unknown command without mailboxes.
-    let mut entry = [0; 64];
-    entry[0] = 7;
-    put(&mut entry, 4, &16_u32.to_be_bytes());
-    put(&mut entry, 16, &[0xff, 0xff]);
-    put(&mut entry, 56, &16_u32.to_be_bytes());
-    entry[63] = 1;
-    put(&mut driver.machine.memory, 0, &entry);
-    driver.write(0x18, &1_u32.to_be_bytes());
-    assert_eq!(driver.machine.memory[63], 1);
+    driver.ask(0xffff, &mut [0; 16], 16);
+    assert_eq!(driver.command_state(), (0, 1));
     driver.inject(Fault::Stalled(false));
     assert_eq!(
-        driver.machine.memory[63], 0,
+        driver.command_state(),
+        (0, 0),
         "the entry is the driver's again"
     );
     assert_eq!(driver.device.unknown_commands(), 1);

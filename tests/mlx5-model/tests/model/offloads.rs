@@ -5,21 +5,27 @@
 use mlx5_model::checksum;
 use mlx5_model::device::{Config, Receive};
 use mlx5_model::faults::Fault;
-use mlx5_model::field::{be16, be32, put};
+use mlx5_model::field::{be32, put};
+use mlx5_model::layout::completion::{
+    CHECK_SUM, FRAME_BYTES, HASH_IP, HASH_L4, HAS_TAG, L2_OK, L3_OK, L3_TYPE, L4_OK, L4_TYPE,
+    OPCODE, OP_OWN, QUEUE, RSS_HASH_RESULT, VLAN_INFO, WQE_COUNTER,
+};
+use mlx5_model::layout::err_cqe::SYNDROME;
 use mlx5_model::layout::{
-    cqc, create_rqt_in, create_tir_in, modify_rq_in, modify_rqt_in, op, query_q_counter_in,
-    query_q_counter_out, rqc, rqtc, rx_hash_field_select, tirc,
+    control_segment, cqc, create_rqt_in, create_tir_in, ethernet_segment, modify_rq_in,
+    modify_rqt_in, op, query_q_counter_in, query_q_counter_out, rqc, rqtc, rx_hash_field_select,
+    tirc,
 };
 use mlx5_model::packet::{insert_tag, Headers, Tag};
 
-use crate::driver::{bytes, opcode, Driver, Path};
+use crate::driver::{Driver, Path, ENTRY_BYTES, UNWRITTEN};
+use crate::queues::ASKED;
 
-const SENT: u8 = 0;
-const SEND_ERROR: u8 = 13;
-const LENGTH_ERROR: u8 = 1;
-
-/// Bits of a work queue entry's checksum flags.
-const CHECKSUMS: u8 = 0xc0;
+const SENT: u64 = 0;
+const SEND_ERROR: u64 = 13;
+const LENGTH_ERROR: u64 = 1;
+const SEND: u64 = 0x0a;
+const LSO: u64 = 0x0e;
 
 fn tag(service: bool) -> Tag {
     Tag {
@@ -68,22 +74,15 @@ fn receiver() -> (Driver, Path, usize) {
     (driver, path, buffers)
 }
 
-/// Returns the sum that a completion tells.
-fn sum(entry: &[u8; 64]) -> u16 {
-    be16(entry, 20)
-}
-
 #[test]
 fn the_sum_is_that_of_the_internet_packet_alone() {
     let (mut driver, path, _) = receiver();
     let plain = datagram(b"odd");
     let mut padded = plain.clone();
     padded.extend([1, 2, 3, 4, 5]);
-    let wanted = checksum::sum(&plain[14..]);
-    for (index, frame) in (0..).zip([&plain, &padded]) {
-        driver.receive(frame);
-        assert_eq!(sum(&driver.entry(path.completions, index)), wanted);
-    }
+    let wanted = u64::from(checksum::sum(&plain[14..]));
+    driver.receive(&plain);
+    driver.receive(&padded);
     // A tag that is left in is the driver's to add.
     let mut input = vec![0; modify_rq_in::BYTES];
     modify_rq_in::RQN.set(&mut input, u64::from(path.receive.number));
@@ -96,9 +95,9 @@ fn the_sum_is_that_of_the_internet_packet_alone() {
     let mut tagged = padded.clone();
     insert_tag(&mut tagged, tag(false));
     driver.receive(&tagged);
-    let entry = driver.entry(path.completions, 2);
-    assert_eq!((sum(&entry), entry[29] & 1), (wanted, 0));
-    assert_eq!(bytes(&entry) as usize, tagged.len());
+    let said = driver.entries(path.completions, 3, [CHECK_SUM, HAS_TAG, FRAME_BYTES]);
+    let lengths = [&plain, &padded, &tagged].map(|frame| frame.len() as u64);
+    assert_eq!(said, lengths.map(|bytes| [wanted, 0, bytes]));
 }
 
 #[test]
@@ -109,21 +108,18 @@ fn customer_tags_are_taken_out_and_service_tags_are_not() {
         let mut tagged = plain.clone();
         insert_tag(&mut tagged, tag(service));
         driver.receive(&tagged);
-        let entry = driver.entry(path.completions, index);
-        let memory = &driver.machine.memory[buffers + index as usize * 4096..];
-        if service {
-            assert_eq!(entry[29] & 1, 0);
-            assert_eq!(memory[..tagged.len()], tagged[..]);
-        } else {
-            assert_eq!((entry[29] & 1, be16(&entry, 30)), (1, 0x6005));
-            assert_eq!(memory[..plain.len()], plain[..]);
-        }
+        let wanted = if service { &tagged } else { &plain };
+        let memory = &driver.machine.memory[buffers + index * 4096..];
+        assert_eq!(memory[..wanted.len()], wanted[..]);
     }
+    let said = driver.entries(path.completions, 2, [HAS_TAG, VLAN_INFO]);
+    assert_eq!(said, [[1, 0x6005], [0, 0]]);
     // A tag of which only the type has come is no tag.
     let mut cut = plain[..12].to_vec();
     cut.extend([0x81, 0x00, 0x60]);
     assert_eq!(driver.receive(&cut), Receive::Taken);
-    assert_eq!(bytes(&driver.entry(path.completions, 2)), 15);
+    let said = driver.entries(path.completions, 3, [FRAME_BYTES]);
+    assert_eq!(said[2], [15]);
 }
 
 #[test]
@@ -133,18 +129,21 @@ fn completions_tell_headers_and_whether_their_checksums_are_good() {
     bad_ip[22] ^= 1;
     let mut bad_data = datagram(b"data");
     bad_data[42] ^= 1;
-    // Known, IP good, transport good; IPv4 with UDP, with a segment of TCP that has data, with one that has none.
-    for (index, (frame, said)) in (0..).zip([
-        (datagram(b"data"), (7, 2 << 2 | 2 << 4)),
-        (bad_data, (3, 2 << 2 | 2 << 4)),
-        (bad_ip, (1, 2 << 2 | 2 << 4)),
-        (segment(b"data"), (7, 2 << 2 | 4 << 4)),
-        (segment(b""), (7, 2 << 2 | 3 << 4)),
-    ]) {
+    // IPv4 with UDP, with a segment of TCP that has data, with one that has none.
+    let (frames, wanted): (Vec<_>, Vec<_>) = [
+        (datagram(b"data"), [1, 1, 1, 2, 2]),
+        (bad_data, [1, 1, 0, 2, 2]),
+        (bad_ip, [1, 0, 0, 2, 2]),
+        (segment(b"data"), [1, 1, 1, 2, 4]),
+        (segment(b""), [1, 1, 1, 2, 3]),
+    ]
+    .into_iter()
+    .unzip();
+    for frame in frames {
         driver.receive(&frame);
-        let entry = driver.entry(path.completions, index);
-        assert_eq!((entry[28] & 7, entry[29]), said, "frame {index}");
     }
+    let fields = [L2_OK, L3_OK, L4_OK, L3_TYPE, L4_TYPE];
+    assert_eq!(driver.entries(path.completions, 5, fields), wanted);
 }
 
 #[test]
@@ -214,10 +213,11 @@ fn flows_are_spread_over_the_queues_of_a_table_by_their_hash() {
     for (index, port) in (0..7_u8).enumerate() {
         driver.receive(&packet(17, &[1, port, 0, 2], &[], b"data"));
         let entry = driver.entry(completions, index as u32);
-        let hash = be32(&entry, 12);
-        let queue = be32(&entry, 24) & 0xff_ffff;
+        let hash = RSS_HASH_RESULT.get(&entry);
+        let queue = QUEUE.get32(&entry);
         assert_eq!(queue, if hash % 2 == 0 { one } else { two });
-        assert_eq!(entry[16], 1 << 2 | 2 << 6, "IPv4, UDP");
+        let codes = [HASH_IP, HASH_L4].map(|field| field.get(&entry));
+        assert_eq!(codes, [1, 2], "IPv4, UDP");
         seen[usize::from(queue == two)] += 1;
     }
     assert!(seen[0] > 0 && seen[1] > 0, "{seen:?}");
@@ -228,15 +228,15 @@ fn flows_are_spread_over_the_queues_of_a_table_by_their_hash() {
     assert_eq!(driver.command(op::MODIFY_RQT, &mut input, 16).0, 0);
     driver.consume(completions, 7);
     driver.receive(&datagram(b"data"));
-    assert_eq!(be32(&driver.entry(completions, 7), 24) & 0xff_ffff, two);
+    assert_eq!(QUEUE.get32(&driver.entry(completions, 7)), two);
 }
 
 /// What an entry of a send queue asks for.
 #[derive(Default)]
 struct Request<'a> {
-    operation: u8,
-    flags: u8,
-    segment_bytes: u16,
+    operation: u64,
+    checksums: bool,
+    segment_bytes: u64,
     tag: Option<Tag>,
     inline: &'a [u8],
     memory: &'a [u8],
@@ -247,34 +247,30 @@ impl Request<'_> {
     fn send(&self, driver: &mut Driver, path: &Path) {
         let data = driver.pages(2);
         put(&mut driver.machine.memory, data, self.memory);
-        let mut entry = vec![0; 32];
-        entry[3] = self.operation;
-        entry[11] = 8;
-        entry[20] = self.flags;
-        put(&mut entry, 22, &self.segment_bytes.to_be_bytes());
-        if let Some(tag) = self.tag {
-            put(
-                &mut entry,
-                28,
-                &(0x8000 | u16::from(tag.service)).to_be_bytes(),
-            );
-            put(&mut entry, 30, &tag.control.to_be_bytes());
-        } else {
-            put(&mut entry, 28, &(self.inline.len() as u16).to_be_bytes());
-            entry.truncate(30);
-            entry.extend(self.inline);
-            entry.resize(
-                32 + self.inline.len().saturating_sub(2).next_multiple_of(16),
-                0,
-            );
+        let (start, ethernet) = (path.send.memory, path.send.memory + control_segment::BYTES);
+        driver.set(start, control_segment::OPCODE, self.operation);
+        driver.set(start, control_segment::COMPLETION_MODE, ASKED);
+        for field in [ethernet_segment::L3_CHECKSUM, ethernet_segment::L4_CHECKSUM] {
+            driver.set(ethernet, field, self.checksums.into());
         }
-        entry.extend((self.memory.len() as u32).to_be_bytes());
-        entry.extend(path.key.to_be_bytes());
-        entry.extend((data as u64).to_be_bytes());
-        entry[7] = (entry.len() / 16) as u8;
-        let blocks = entry.len().div_ceil(64) as u32;
-        put(&mut driver.machine.memory, path.send.memory, &entry);
-        driver.send(path.send, blocks);
+        driver.set(ethernet, ethernet_segment::MSS, self.segment_bytes);
+        if let Some(tag) = self.tag {
+            driver.set(ethernet, ethernet_segment::INSERT_TAG, 1);
+            let (service, control) = (tag.service.into(), tag.control.into());
+            driver.set(ethernet, ethernet_segment::SERVICE_TAG, service);
+            driver.set(ethernet, ethernet_segment::INSERT_VLAN_TCI, control);
+        } else {
+            let bytes = self.inline.len() as u64;
+            driver.set(ethernet, ethernet_segment::HEADER_BYTES, bytes);
+        }
+        let headers = ethernet + ethernet_segment::INLINE_HDR_START.byte();
+        put(&mut driver.machine.memory, headers, self.inline);
+        let end = (headers + self.inline.len()).next_multiple_of(16);
+        let memory = end.max(ethernet + ethernet_segment::BYTES);
+        driver.set_data(memory, path.key, self.memory.len() as u32, data);
+        let units = (memory + 16 - start) / 16;
+        driver.set(start, control_segment::LENGTH, units as u64);
+        driver.send(path.send, units.div_ceil(ENTRY_BYTES / 16) as u32);
     }
 }
 
@@ -288,15 +284,15 @@ fn headers_come_inline_and_checksums_are_made() {
     // As Linux leaves it: the sum of the pseudo header; the card makes all of it.
     blank[40..42].fill(0x55);
     Request {
-        operation: 0x0a,
-        flags: CHECKSUMS,
+        operation: SEND,
+        checksums: true,
         inline: &blank[..18],
         memory: &blank[18..],
         ..Request::default()
     }
     .send(&mut driver, &path);
     assert_eq!(driver.machine.frames, [wanted]);
-    assert_eq!(opcode(&driver.entry(path.completions, 0)), SENT);
+    assert_eq!(driver.entries(path.completions, 1, [OPCODE]), [[SENT]]);
 }
 
 #[test]
@@ -306,7 +302,7 @@ fn tags_are_put_in() {
         let path = driver.path(false, false);
         let plain = datagram(&[6; 40]);
         Request {
-            operation: 0x0a,
+            operation: SEND,
             tag: Some(tag(service)),
             memory: &plain,
             ..Request::default()
@@ -325,18 +321,19 @@ fn large_segments_are_cut() {
         let mut driver = Driver::new(Config::default());
         let path = driver.path(false, false);
         Request {
-            operation: 0x0e,
-            flags: CHECKSUMS,
+            operation: LSO,
+            checksums: true,
             segment_bytes,
             inline: &large[..54],
             memory: &large[54..],
             ..Request::default()
         }
         .send(&mut driver, &path);
-        (driver.entry(path.completions, 0), driver.machine.frames)
+        let said = driver.entries(path.completions, 1, [OPCODE, SYNDROME]);
+        (said[0], driver.machine.frames)
     };
-    let (entry, frames) = send(1000);
-    assert_eq!(opcode(&entry), SENT);
+    let (said, frames) = send(1000);
+    assert_eq!(said[0], SENT);
     let lengths: Vec<_> = frames.iter().map(Vec::len).collect();
     assert_eq!(lengths, [1054, 1054, 554]);
     for (index, frame) in (0..).zip(&frames) {
@@ -344,8 +341,8 @@ fn large_segments_are_cut() {
         assert!(ip.is_good(frame) && ip.transport_is_good(frame));
         assert_eq!(be32(frame, 38), 9 + index * 1000, "sequence number");
     }
-    let (entry, frames) = send(0);
-    assert_eq!((opcode(&entry), entry[55]), (SEND_ERROR, LENGTH_ERROR));
+    let (said, frames) = send(0);
+    assert_eq!(said, [SEND_ERROR, LENGTH_ERROR]);
     assert!(frames.is_empty());
 }
 
@@ -356,18 +353,14 @@ fn an_entry_longer_than_what_was_written_is_an_error_and_no_endless_loop() {
     path.send = driver.endless_send_queue(path.completions.number);
     // Sixteen blocks of nothing, wherever one begins: the card's counter would never be the driver's.
     for entry in (0..128).step_by(16) {
-        put(
-            &mut driver.machine.memory,
-            path.send.memory + entry * 64 + 7,
-            &[0x3f],
-        );
+        let at = path.send.memory + entry * ENTRY_BYTES;
+        driver.set(at, control_segment::LENGTH, 0x3f);
     }
     driver.send(path.send, 5);
-    let entry = driver.entry(path.completions, 0);
-    assert_eq!((opcode(&entry), entry[55]), (SEND_ERROR, LENGTH_ERROR));
-    assert_eq!(
-        opcode(&driver.entry(path.completions, 1)),
-        15,
+    let said = driver.entries(path.completions, 1, [OPCODE, SYNDROME]);
+    assert_eq!(said, [[SEND_ERROR, LENGTH_ERROR]]);
+    assert!(
+        !driver.is_written(path.completions, 1),
         "the rest is gone, too"
     );
 }
@@ -387,10 +380,12 @@ fn of_large_completions_the_second_half_is_used() {
         driver.receive(&frame);
     }
     for index in 0..2 {
-        let entry = &driver.machine.memory[completions.memory + index * 128..][..128];
+        let at = completions.memory + index * 2 * ENTRY_BYTES;
+        let (unused, entry) = driver.machine.memory[at..].split_at(ENTRY_BYTES);
         // As the driver has prepared it.
-        assert_eq!((&entry[..63], entry[63]), (&[0; 63][..], 0xf1));
-        assert_eq!(be32(entry, 64 + 44) as usize, frame.len());
-        assert_eq!(be16(entry, 64 + 60) as usize, index);
+        assert!(unused[..OP_OWN.byte()].iter().all(|byte| *byte == 0));
+        assert_eq!(OP_OWN.get(unused), UNWRITTEN);
+        assert_eq!(FRAME_BYTES.get(entry) as usize, frame.len());
+        assert_eq!(WQE_COUNTER.get(entry) as usize, index);
     }
 }

@@ -4,13 +4,14 @@
 
 use mlx5_model::device::{Config, Device};
 use mlx5_model::journal;
-use mlx5_model::layout::COMMANDS;
+use mlx5_model::layout::{doorbell_record, initial_seg, COMMANDS};
+use mlx5_model::registers::FIRST_DOORBELL;
 use mlx5_model::testing::Machine;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-use crate::driver::Driver;
+use crate::driver::{Driver, ENTRY_BYTES};
 use crate::replay::RECORDED;
 
 /// A command that exists, more often than not.
@@ -95,7 +96,7 @@ proptest! {
             device.write(&mut machine, offset, &data);
             device.read(offset, &mut [0; 8]);
         }
-        device.write(&mut machine, 0x18, &commands.to_be_bytes());
+        device.write(&mut machine, initial_seg::COMMAND_DOORBELL_VECTOR.word(), &commands.to_be_bytes());
     }
 
     #[test]
@@ -113,17 +114,16 @@ proptest! {
         let buffers_at = path.receive.memory;
         driver.machine.memory[buffers_at..buffers_at + buffers.len()].copy_from_slice(&buffers);
         for (index, entry) in entries.iter().enumerate() {
-            let at = path.send.memory + index * 64;
+            let at = path.send.memory + index * ENTRY_BYTES;
             driver.machine.memory[at..at + entry.len()].copy_from_slice(entry);
         }
-        let record = path.receive.record;
-        driver.machine.memory[record..record + 4].copy_from_slice(&counts.0.to_be_bytes());
+        driver.set(path.receive.record, doorbell_record::RECEIVE_PRODUCER, counts.0.into());
         for frame in &frames {
             driver.receive(frame);
         }
         driver.send(path.send, counts.1);
         for (offset, data) in bells {
-            driver.write(0x1_0000 + offset, &data.to_be_bytes());
+            driver.write(FIRST_DOORBELL + offset, &data.to_be_bytes());
             driver.device.transmit(&mut driver.machine, 8);
         }
     }

@@ -4,15 +4,29 @@
 
 use mlx5_model::device::{Config, Receive};
 use mlx5_model::faults::Fault;
-use mlx5_model::field::{be16, be32, put};
+use mlx5_model::field::{put, Field};
+use mlx5_model::layout::completion::{
+    BYTE_CNT, FILLER, FORMAT, FRAME_BYTES, OPCODE, OWNER, SEND_OPCODE, SEND_QUEUE, STRIDES,
+    WQE_COUNTER, WQE_ID,
+};
+use mlx5_model::layout::err_cqe::SYNDROME;
+use mlx5_model::layout::{
+    comp_event, control_segment, data_segment, doorbell_record, eqe, ethernet_segment,
+    health_buffer, initial_seg, mini_cqe8, wqe_srq_next_seg,
+};
 
-use crate::driver::{bytes, counter, opcode, Driver, Path, ENTRIES};
+use crate::driver::{Driver, Path, ENTRIES, ENTRY_BYTES};
 
-const RECEIVED: u8 = 2;
-const RECEIVE_ERROR: u8 = 14;
-const SENT: u8 = 0;
-const SEND_ERROR: u8 = 13;
-const COMPRESSED: u8 = 0x2c;
+const RECEIVED: u64 = 2;
+const RECEIVE_ERROR: u64 = 14;
+const SENT: u64 = 0;
+const SEND_ERROR: u64 = 13;
+const COMPRESSED: u64 = 3;
+const SEND: u64 = 0x0a;
+/// A completion is asked for.
+pub(crate) const ASKED: u64 = 2;
+/// The number of the queue that an event is about.
+pub(crate) const EVENT_CQ: Field = comp_event::CQ_NUMBER.after(eqe::EVENT_DATA);
 
 pub(crate) fn frame(bytes: usize, mark: u8) -> Vec<u8> {
     let mut frame = vec![mark; bytes];
@@ -36,19 +50,18 @@ fn cyclic_buffers_are_filled_in_order() {
         Receive::Wait,
         "there are three buffers"
     );
-    for mark in 0..3_u8 {
-        let entry = driver.entry(path.completions, u32::from(mark));
-        assert_eq!(
-            (opcode(&entry), bytes(&entry), counter(&entry)),
-            (RECEIVED, 100 + u32::from(mark), u16::from(mark))
-        );
-        assert_eq!(entry[63] & 1, 0, "first round");
+    let fields = [OPCODE, FRAME_BYTES, WQE_COUNTER, OWNER];
+    let said = driver.entries(path.completions, 3, fields);
+    let wanted: Vec<_> = (0..3)
+        .map(|index| [RECEIVED, 100 + index, index, 0])
+        .collect();
+    assert_eq!(said, wanted);
+    for mark in 0..3 {
         let at = buffers + usize::from(mark) * 4096;
         assert_eq!(driver.machine.memory[at..at + 100], frame(100, mark)[..]);
     }
-    let entry = driver.entry(path.completions, 3);
-    assert_eq!(
-        entry[63], 0xf1,
+    assert!(
+        !driver.is_written(path.completions, 3),
         "nothing was written for the frame that waits"
     );
 }
@@ -66,7 +79,7 @@ fn the_owners_bit_turns_with_every_round() {
             "frame {index}"
         );
         assert_eq!(
-            u32::from(driver.entry(path.completions, index)[63] & 1),
+            OWNER.get32(&driver.entry(path.completions, index)),
             index / ENTRIES
         );
         driver.consume(path.completions, index + 1);
@@ -101,11 +114,8 @@ fn events_come_once_for_each_time_they_are_asked_for() {
     // Asked late: at once.
     driver.arm_completions(path.completions, 0);
     assert_eq!(driver.machine.interrupts, [1]);
-    let event = driver.entry(path.events, 0);
-    assert_eq!(
-        (event[1], be32(&event, 56), event[63]),
-        (0, path.completions.number, 0)
-    );
+    let event = driver.entries(path.events, 1, [eqe::EVENT_TYPE, EVENT_CQ, eqe::OWNER]);
+    assert_eq!(event, [[0, path.completions.number.into(), 0]]);
     driver.receive(&frame(60, 1));
     assert_eq!(driver.machine.interrupts, [1], "asked for once");
     driver.arm_events(path.events, 1);
@@ -118,23 +128,12 @@ fn events_come_once_for_each_time_they_are_asked_for() {
 
 /// Posts one striding buffer at `index`, whose successor is the next one.
 pub(crate) fn post_striding(driver: &mut Driver, path: &Path, index: u16, address: usize) {
-    let at = path.receive.memory + usize::from(index) * 32;
-    put(
-        &mut driver.machine.memory,
-        at + 2,
-        &(index + 1).to_be_bytes(),
-    );
-    put(&mut driver.machine.memory, at + 20, &path.key.to_be_bytes());
-    put(
-        &mut driver.machine.memory,
-        at + 24,
-        &(address as u64).to_be_bytes(),
-    );
-    put(
-        &mut driver.machine.memory,
-        path.receive.record,
-        &u32::from(index + 1).to_be_bytes(),
-    );
+    let segment = wqe_srq_next_seg::BYTES;
+    let at = path.receive.memory + usize::from(index) * (segment + data_segment::BYTES);
+    let next = u64::from(index + 1);
+    driver.set(at, wqe_srq_next_seg::NEXT_WQE_INDEX, next);
+    driver.set_data(at + segment, path.key, 0, address);
+    driver.set(path.receive.record, doorbell_record::RECEIVE_PRODUCER, next);
 }
 
 /// Returns a driver with two striding buffers posted, the second right behind the first in its memory.
@@ -157,35 +156,20 @@ fn strided_buffers_are_shared_and_closed_with_a_filler() {
     for (size, mark) in [(1518, 1), (1500, 2), (600, 3)] {
         assert_eq!(driver.receive(&frame(size, mark)), Receive::Taken);
     }
-    let said: Vec<_> = (0..4)
-        .map(|index| {
-            let entry = driver.entry(path.completions, index);
-            (
-                be16(&entry, 2),
-                counter(&entry),
-                be32(&entry, 44) >> 16,
-                bytes(&entry),
-            )
-        })
-        .collect();
-    // Buffer, first stride, strides (with the filler's mark), bytes.
+    assert!(!driver.is_written(path.completions, 3));
+    assert_eq!(driver.receive(&frame(400, 4)), Receive::Taken);
+    // The first stride of each is the counter.
+    let fields = [WQE_ID, WQE_COUNTER, STRIDES, FRAME_BYTES, FILLER];
     assert_eq!(
-        said,
+        driver.entries(path.completions, 5, fields),
         [
-            (0, 0, 6, 1518),
-            (0, 6, 6, 1500),
-            (0, 12, 3, 600),
-            (0, 0, 0, 0)
+            [0, 0, 6, 1518, 0],
+            [0, 6, 6, 1500, 0],
+            [0, 12, 3, 600, 0],
+            [0, 15, 1, 0, 1],
+            [1, 0, 2, 400, 0],
         ]
     );
-    assert_eq!(driver.receive(&frame(400, 4)), Receive::Taken);
-    let filler = driver.entry(path.completions, 3);
-    assert_eq!(
-        (be16(&filler, 2), counter(&filler), be32(&filler, 44)),
-        (0, 15, 0x8001_0000)
-    );
-    let next = driver.entry(path.completions, 4);
-    assert_eq!((be16(&next, 2), counter(&next), bytes(&next)), (1, 0, 400));
     assert_eq!(driver.machine.memory[memory + 12 * 256 + 14], 3);
     assert_eq!(driver.machine.memory[memory + 4096 + 14], 4);
 }
@@ -202,37 +186,35 @@ fn completions_of_a_kind_are_compressed() {
         let (device, machine) = (&mut driver.device, &mut driver.machine);
         assert_eq!(device.receive(machine, &frame(size, 1)), Receive::Taken);
     }
-    assert_eq!(
-        driver.entry(path.completions, 0)[63],
-        0xf1,
+    assert!(
+        !driver.is_written(path.completions, 0),
         "they wait for the end of the burst"
     );
     driver.device.flush(&mut driver.machine);
-    let title = driver.entry(path.completions, 0);
-    assert_eq!((title[63], be32(&title, 44)), (COMPRESSED, 3));
-    let small = driver.entry(path.completions, 1);
-    assert_eq!(
-        [be32(&small, 4), be32(&small, 12), be32(&small, 20)],
-        [60, 70, 80]
-    );
+    let kind = |driver: &Driver, index| {
+        let entry = driver.entry(path.completions, index);
+        [OPCODE, FORMAT, OWNER, BYTE_CNT].map(|field| field.get(&entry))
+    };
+    assert_eq!(kind(&driver, 0), [RECEIVED, COMPRESSED, 0, 3]);
+    let block = driver.entry(path.completions, 1);
+    let small = block.chunks(mini_cqe8::BYTES).take(3);
+    let bytes: Vec<_> = small.map(|small| mini_cqe8::BYTE_CNT.get(small)).collect();
+    assert_eq!(bytes, [60, 70, 80]);
     // One alone stays as it is, in the place after the three.
     driver.receive(&frame(90, 1));
-    let alone = driver.entry(path.completions, 3);
-    assert_eq!((alone[63], bytes(&alone)), (0x20, 90));
+    assert_eq!(kind(&driver, 3), [RECEIVED, 0, 0, 90]);
 }
 
 /// Writes a request to send one piece of memory.
-fn write_send(driver: &mut Driver, path: &Path, index: u32, flags: u8, piece: (u32, u32, usize)) {
-    let mut entry = [0; 64];
-    entry[3] = 0x0a;
-    put(&mut entry, 4, &(path.send.number << 8 | 3).to_be_bytes());
-    entry[11] = flags;
+fn write_send(driver: &mut Driver, path: &Path, index: u32, mode: u64, piece: (u32, u32, usize)) {
+    let at = path.send.memory + (index % ENTRIES) as usize * ENTRY_BYTES;
+    driver.set(at, control_segment::OPCODE, SEND);
+    driver.set(at, control_segment::QUEUE, path.send.number.into());
+    driver.set(at, control_segment::LENGTH, 3);
+    driver.set(at, control_segment::COMPLETION_MODE, mode);
     let (key, bytes, address) = piece;
-    put(&mut entry, 32, &bytes.to_be_bytes());
-    put(&mut entry, 36, &key.to_be_bytes());
-    put(&mut entry, 40, &(address as u64).to_be_bytes());
-    let at = path.send.memory + (index % ENTRIES) as usize * 64;
-    put(&mut driver.machine.memory, at, &entry);
+    let data = at + control_segment::BYTES + ethernet_segment::BYTES;
+    driver.set_data(data, key, bytes, address);
 }
 
 #[test]
@@ -243,15 +225,13 @@ fn frames_are_sent_and_completed_where_that_is_asked_for() {
     let wanted = frame(200, 5);
     put(&mut driver.machine.memory, data, &wanted);
     write_send(&mut driver, &path, 0, 0, (path.key, 100, data));
-    write_send(&mut driver, &path, 1, 8, (path.key, 200, data));
+    write_send(&mut driver, &path, 1, ASKED, (path.key, 200, data));
     driver.send(path.send, 2);
     assert_eq!(driver.machine.frames, [wanted[..100].to_vec(), wanted]);
-    let entry = driver.entry(path.completions, 0);
-    assert_eq!(
-        (opcode(&entry), counter(&entry), be32(&entry, 56)),
-        (SENT, 1, 0x0a00_0000 | path.send.number)
-    );
-    assert_eq!(driver.entry(path.completions, 1)[63], 0xf1);
+    let fields = [OPCODE, WQE_COUNTER, SEND_OPCODE, SEND_QUEUE];
+    let said = driver.entries(path.completions, 1, fields);
+    assert_eq!(said, [[SENT, 1, SEND, path.send.number.into()]]);
+    assert!(!driver.is_written(path.completions, 1));
     assert_eq!(driver.device.traffic().0.unicast.frames, 2);
 }
 
@@ -266,13 +246,8 @@ fn a_bad_request_breaks_the_queue_and_the_rest_is_flushed() {
     }
     driver.send(path.send, 3);
     assert_eq!(driver.machine.frames.len(), 1);
-    let said: Vec<_> = (0..2)
-        .map(|index| {
-            let entry = driver.entry(path.completions, index);
-            (opcode(&entry), entry[55], counter(&entry))
-        })
-        .collect();
-    assert_eq!(said, [(SEND_ERROR, 4, 1), (SEND_ERROR, 5, 2)]);
+    let said = driver.entries(path.completions, 2, [OPCODE, SYNDROME, WQE_COUNTER]);
+    assert_eq!(said, [[SEND_ERROR, 4, 1], [SEND_ERROR, 5, 2]]);
 }
 
 #[test]
@@ -287,11 +262,11 @@ fn faults_happen_as_often_as_they_are_asked_for() {
         assert_eq!(driver.receive(&frame(60, 1)), Receive::Taken);
     }
     assert_eq!(
-        counter(&driver.entry(path.completions, 0)),
-        0,
+        driver.entries(path.completions, 1, [WQE_COUNTER]),
+        [[0]],
         "only the third has a buffer"
     );
-    assert_eq!(driver.entry(path.completions, 1)[63], 0xf1);
+    assert!(!driver.is_written(path.completions, 1));
     driver
         .device
         .inject(&mut driver.machine, Fault::Stalled(true));
@@ -303,14 +278,15 @@ fn faults_happen_as_often_as_they_are_asked_for() {
         .device
         .inject(&mut driver.machine, Fault::ReceiveError);
     driver.receive(&frame(60, 1));
-    let entry = driver.entry(path.completions, 1);
-    assert_eq!((opcode(&entry), entry[55]), (RECEIVE_ERROR, 4));
+    let said = driver.entries(path.completions, 2, [OPCODE, SYNDROME]);
+    assert_eq!(said[1], [RECEIVE_ERROR, 4]);
     // A broken queue takes nothing.
     assert_eq!(driver.receive(&frame(60, 1)), Receive::Taken);
-    assert_eq!(driver.entry(path.completions, 2)[63], 0xf1);
+    assert!(!driver.is_written(path.completions, 2));
     driver.device.inject(&mut driver.machine, Fault::Health(7));
     let mut byte = [0];
-    driver.device.read(0x23d, &mut byte);
+    let syndrome = health_buffer::SYND.after(initial_seg::HEALTH_BUFFER);
+    driver.device.read(syndrome.byte() as u64, &mut byte);
     assert_eq!(byte, [7]);
     driver
         .device
@@ -326,7 +302,7 @@ fn frames_longer_than_allowed_are_dropped() {
     let path = driver.path(false, false);
     driver.post(&path, ENTRIES);
     assert_eq!(driver.receive(&frame(1519, 1)), Receive::Taken);
-    assert_eq!(driver.entry(path.completions, 0)[63], 0xf1);
+    assert!(!driver.is_written(path.completions, 0));
     assert_eq!(driver.receive(&frame(1518, 1)), Receive::Taken);
-    assert_eq!(bytes(&driver.entry(path.completions, 0)), 1518);
+    assert_eq!(driver.entries(path.completions, 1, [FRAME_BYTES]), [[1518]]);
 }
