@@ -5,7 +5,6 @@
 use crate::bus::{Bus, BusError};
 use crate::field::{be64, put};
 use crate::layout::{cmd_if_box, cmd_queue_entry as queue_entry};
-use crate::status::Status;
 
 /// Entries and bytes of an entry, as logarithms: what the card announces.
 pub(crate) const LOG_ENTRIES: u32 = 5;
@@ -27,6 +26,26 @@ const DELIVERED: u64 = 0;
 const BAD_POINTER: u64 = 5;
 /// Delivery status: a length is out of range.
 const BAD_LENGTH: u64 = 7;
+
+/// What the first byte of a command's output says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Status {
+    /// Done.
+    Ok = 0x00,
+    /// There is no such command.
+    BadOperation = 0x02,
+    /// A value is out of range.
+    BadParameter = 0x03,
+    /// No object has this number.
+    BadResource = 0x05,
+    /// There are too many of these objects.
+    ExceedsLimit = 0x08,
+    /// The object cannot go from its state to that one.
+    BadResourceState = 0x09,
+    /// The command is too short.
+    BadInputLength = 0x50,
+}
 
 /// A command that was read.
 #[derive(Clone, Debug)]

@@ -4,7 +4,7 @@
 
 use crate::bus::Bus;
 use crate::events::{Event, Events, OVERTAKING_NS};
-use crate::faults::Faults;
+use crate::faults::{take, Faults};
 use crate::memory_keys::MemoryKeys;
 use crate::objects::Objects;
 use crate::packet::{strip_tag, Headers};
@@ -248,10 +248,10 @@ impl Device {
             // Other queues fail too, but the driver does not repair all of them.
             if frames > 0
                 && queue.state == State::Ready
-                && self.faults.has_send_error()
+                && self.faults.send_error
                 && queue.break_at_frame(bus, &mut self.events, number)
             {
-                self.faults.end_send_error();
+                self.faults.send_error = false;
             }
             let mut counted = Counted::new(bus, &mut self.port);
             let count = queue.run(
@@ -281,7 +281,7 @@ impl Device {
                 self.overtaken = Some((late, since));
             }
         }
-        if received == Receive::Taken && self.faults.take_duplicate() {
+        if received == Receive::Taken && take(&mut self.faults.duplicates) {
             // Without a buffer for it there is no second one.
             let _no_matter = self.accept(bus, frame, false);
         }
@@ -309,17 +309,17 @@ impl Device {
             self.port.count_received(frame);
             return Receive::Taken;
         }
-        if self.faults.take_missing_buffer() {
+        if take(&mut self.faults.missing_buffers) {
             self.port.count_received(frame);
             self.count_missing_buffer(number);
             return Receive::Taken;
         }
-        if self.faults.take_receive_error() {
+        if std::mem::take(&mut self.faults.receive_error) {
             self.port.count_received(frame);
             queue.fail(bus, &mut self.events, number, syndrome::PROTECTION);
             return Receive::Taken;
         }
-        let late = out_of_turn && self.faults.take_overtake();
+        let late = out_of_turn && take(&mut self.faults.overtakes);
         if late && !queue.takes_any_order() {
             self.overtaken = Some((frame.to_vec(), bus.now_ns()));
             return Receive::Taken;
@@ -331,23 +331,14 @@ impl Device {
             strip_tag(&mut frame);
             frame
         });
-        let received = match &stripped {
-            None => Received {
-                frame,
-                headers,
-                tag: None,
-                hash,
-                flow_tag,
-                late,
-            },
-            Some(bare) => Received {
-                frame: bare,
-                headers: Headers::parse(bare),
-                tag: taken_out,
-                hash,
-                flow_tag,
-                late,
-            },
+        let headers = stripped.as_deref().map_or(headers, Headers::parse);
+        let received = Received {
+            frame: stripped.as_deref().unwrap_or(frame),
+            headers,
+            tag: taken_out,
+            hash,
+            flow_tag,
+            late,
         };
         match queue.deliver(bus, &self.keys, &mut self.events, number, &received) {
             Delivery::NoRoom => Receive::Wait,

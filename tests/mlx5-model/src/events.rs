@@ -3,6 +3,7 @@
 //! Event queues and completion queues: how the card says that something has happened.
 
 use crate::bus::{read_word, Bus};
+use crate::commands::Status;
 use crate::compress::Session;
 use crate::faults::{take, EventFaults};
 use crate::field::Field;
@@ -12,7 +13,6 @@ use crate::layout::{
 };
 use crate::objects::Objects;
 use crate::ring::Ring;
-use crate::status::Status;
 
 /// Counters of queues have so many bits in doorbells and records.
 const COUNTER: u32 = 0xff_ffff;

@@ -3,7 +3,7 @@
 //! What each command does.
 
 use crate::capabilities;
-use crate::commands::ending;
+use crate::commands::{ending, Status};
 use crate::device::{Device, Tir};
 use crate::field::{be16, be32, Field};
 use crate::layout::{
@@ -14,7 +14,6 @@ use crate::layout::{
 };
 use crate::receive::ReceiveQueue;
 use crate::rss::Hashing;
-use crate::status::Status;
 use crate::transmit::SendQueue;
 
 /// Where most outputs have the number of what was created, and most inputs that of what is meant.
@@ -26,85 +25,84 @@ const CHANGES_TAGS: u64 = 1 << 1;
 /// The most entries of a table of queues.
 const MOST_TABLE_ENTRIES: u64 = 256;
 
+/// How a command has ended, and the number of what it has created, if anything.
+type Created = Result<Option<u32>, Status>;
+
+/// For commands that create nothing.
+fn nothing<T>(_: T) -> Option<u32> {
+    None
+}
+
 impl Device {
     /// Carries out a command and returns its output.
     pub(crate) fn execute(&mut self, input: &[u8], output_bytes: usize) -> Vec<u8> {
         let mut output = ending(Status::Ok, output_bytes);
         match self.try_execute(input, &mut output) {
-            Ok(()) => {}
+            Ok(None) => {}
+            Ok(Some(created)) => NUMBER.set(&mut output, created.into()),
             Err(status) => output = ending(status, output_bytes),
         }
         output.truncate(output_bytes.max(16));
         output
     }
 
-    fn try_execute(&mut self, input: &[u8], output: &mut [u8]) -> Result<(), Status> {
+    fn try_execute(&mut self, input: &[u8], output: &mut [u8]) -> Created {
         if input.len() < 8 {
             return Err(Status::BadInputLength);
         }
         let number = NUMBER.get32(input);
         let modifier = be16(input, 6);
-        let created = match be16(input, 0) {
+        match be16(input, 0) {
             op::ENABLE_HCA
             | op::INIT_HCA
             | op::SET_HCA_CAP
             | op::SET_ISSI
             | op::QUERY_PAGES
-            | op::QUERY_ADAPTER => None,
-            op::MODIFY_VPORT_STATE | op::SET_DRIVER_VERSION | op::MODIFY_TIS => None,
+            | op::QUERY_ADAPTER => Ok(None),
+            op::MODIFY_VPORT_STATE | op::SET_DRIVER_VERSION | op::MODIFY_TIS => Ok(None),
             op::TEARDOWN_HCA | op::DISABLE_HCA => {
                 self.tear_down();
-                None
+                Ok(None)
             }
             op::QUERY_ISSI => {
                 query_issi_out::SUPPORTED_ISSI_DW0.set(output, INTERFACE_VERSIONS);
-                None
+                Ok(None)
             }
             op::QUERY_HCA_CAP => {
                 let bytes = capabilities::of(modifier >> 1, &self.config);
                 let place = query_hca_cap_out::CAPABILITY.of_mut(output);
                 let count = bytes.len().min(place.len());
                 place[..count].copy_from_slice(&bytes[..count]);
-                None
+                Ok(None)
             }
-            op::ACCESS_REG => {
-                self.port.access(input, output)?;
-                None
-            }
+            op::ACCESS_REG => self.port.access(input, output).map(nothing),
             op::QUERY_VPORT_STATE => {
                 query_vport_state_out::STATE.set(output, u64::from(self.port.up));
                 query_vport_state_out::ADMIN_STATE.set(output, 1);
-                None
+                Ok(None)
             }
             op::QUERY_VPORT_COUNTER => {
                 self.port.vport_counters(output);
-                None
+                Ok(None)
             }
             op::QUERY_NIC_VPORT_CONTEXT => {
                 self.port.vport_context(output);
-                None
+                Ok(None)
             }
             op::MODIFY_NIC_VPORT_CONTEXT => {
                 self.port.set_vport_context(input);
-                None
+                Ok(None)
             }
-            op::ALLOC_Q_COUNTER => Some(self.counter_sets.add(0)?),
-            op::DEALLOC_Q_COUNTER => {
-                self.counter_sets.remove(number & 0xff)?;
-                None
-            }
+            op::ALLOC_Q_COUNTER => self.counter_sets.add(0).map(Some),
+            op::DEALLOC_Q_COUNTER => self.counter_sets.remove(number & 0xff).map(nothing),
             op::QUERY_Q_COUNTER => {
                 let set = query_q_counter_in::COUNTER_SET_ID.get32(input);
                 let count = *self.counter_sets.get(set)?;
                 query_q_counter_out::OUT_OF_BUFFER.set(output, count);
-                None
+                Ok(None)
             }
-            command => return self.execute_queues(command, number, input, output),
-        };
-        if let Some(created) = created {
-            NUMBER.set(output, u64::from(created));
+            command => self.execute_queues(command, number, input, output),
         }
-        Ok(())
     }
 
     /// Commands about queues and what leads to them.
@@ -114,40 +112,36 @@ impl Device {
         number: u32,
         input: &[u8],
         output: &mut [u8],
-    ) -> Result<(), Status> {
-        let created = match command {
-            op::ALLOC_UAR => Some(self.doorbell_pages.add(())?),
-            op::DEALLOC_UAR => self.doorbell_pages.remove(number).map(|()| None)?,
-            op::ALLOC_PD => Some(self.protection_domains.add(())?),
-            op::DEALLOC_PD => self.protection_domains.remove(number).map(|()| None)?,
-            op::ALLOC_TRANSPORT_DOMAIN => Some(self.transport_domains.add(())?),
-            op::DEALLOC_TRANSPORT_DOMAIN => self.transport_domains.remove(number).map(|()| None)?,
-            op::CREATE_TIS => Some(self.send_interfaces.add(())?),
-            op::DESTROY_TIS => self.send_interfaces.remove(number).map(|()| None)?,
-            op::CREATE_MKEY => Some(self.keys.create(input)?),
-            op::DESTROY_MKEY => self.keys.destroy(number).map(|()| None)?,
-            op::CREATE_EQ => Some(self.events.create_event_queue(input, self.config.vectors)?),
-            op::DESTROY_EQ => self
+    ) -> Created {
+        match command {
+            op::ALLOC_UAR => self.doorbell_pages.add(()).map(Some),
+            op::DEALLOC_UAR => self.doorbell_pages.remove(number).map(nothing),
+            op::ALLOC_PD => self.protection_domains.add(()).map(Some),
+            op::DEALLOC_PD => self.protection_domains.remove(number).map(nothing),
+            op::ALLOC_TRANSPORT_DOMAIN => self.transport_domains.add(()).map(Some),
+            op::DEALLOC_TRANSPORT_DOMAIN => self.transport_domains.remove(number).map(nothing),
+            op::CREATE_TIS => self.send_interfaces.add(()).map(Some),
+            op::DESTROY_TIS => self.send_interfaces.remove(number).map(nothing),
+            op::CREATE_MKEY => self.keys.create(input).map(Some),
+            op::DESTROY_MKEY => self.keys.destroy(number).map(nothing),
+            op::CREATE_EQ => self
                 .events
-                .event_queues
-                .remove(number & 0xff)
-                .map(|_| None)?,
-            op::CREATE_CQ => Some(self.events.create_completion_queue(input)?),
-            op::DESTROY_CQ => self
-                .events
-                .destroy_completion_queue(number)
-                .map(|()| None)?,
-            op::MODIFY_CQ => self.events.completion_queues.get(number).map(|_| None)?,
+                .create_event_queue(input, self.config.vectors)
+                .map(Some),
+            op::DESTROY_EQ => self.events.event_queues.remove(number & 0xff).map(nothing),
+            op::CREATE_CQ => self.events.create_completion_queue(input).map(Some),
+            op::DESTROY_CQ => self.events.destroy_completion_queue(number).map(nothing),
+            op::MODIFY_CQ => self.events.completion_queues.get(number).map(nothing),
             op::QUERY_CQ => {
                 let producer = self.events.completion_queues.get(number)?.producer();
                 cqc::PRODUCER_COUNTER
                     .set(query_cq_out::CQ_CONTEXT.of_mut(output), u64::from(producer));
-                None
+                Ok(None)
             }
-            op::CREATE_RQ => Some(
-                self.receive_queues
-                    .add(ReceiveQueue::create(input, &self.events)?)?,
-            ),
+            op::CREATE_RQ => self
+                .receive_queues
+                .add(ReceiveQueue::create(input, &self.events)?)
+                .map(Some),
             op::MODIFY_RQ => {
                 let queue = self.receive_queues.get_mut(number)?;
                 let context = modify_rq_in::CTX.of(input);
@@ -158,84 +152,76 @@ impl Device {
                 if modify_rq_in::MODIFY_BITMASK.get(input) & CHANGES_TAGS != 0 {
                     queue.keeps_tags = rqc::VSD.is_set(context);
                 }
-                None
+                Ok(None)
             }
             op::QUERY_RQ => {
                 let state = self.receive_queues.get(number)?.state;
                 rqc::STATE.set(query_rq_out::RQ_CONTEXT.of_mut(output), state as u64);
-                None
+                Ok(None)
             }
-            op::DESTROY_RQ => self.receive_queues.remove(number).map(|_| None)?,
-            op::CREATE_SQ => Some(
-                self.send_queues
-                    .add(SendQueue::create(input, &self.events)?)?,
-            ),
+            op::DESTROY_RQ => self.receive_queues.remove(number).map(nothing),
+            op::CREATE_SQ => self
+                .send_queues
+                .add(SendQueue::create(input, &self.events)?)
+                .map(Some),
             op::MODIFY_SQ => {
                 let queue = self.send_queues.get_mut(number)?;
                 let to = sqc::STATE.get(modify_sq_in::CTX.of(input));
                 let state = queue.state.go(modify_sq_in::SQ_STATE.get(input), to)?;
                 queue.set_state(state);
-                None
+                Ok(None)
             }
             op::QUERY_SQ => {
                 let state = self.send_queues.get(number)?.state;
                 sqc::STATE.set(query_sq_out::SQ_CONTEXT.of_mut(output), state as u64);
-                None
+                Ok(None)
             }
-            op::DESTROY_SQ => self.send_queues.remove(number).map(|_| None)?,
-            op::CREATE_RQT => Some(
-                self.queue_tables
-                    .add(queue_table(create_rqt_in::RQT_CONTEXT.of(input))?)?,
-            ),
+            op::DESTROY_SQ => self.send_queues.remove(number).map(nothing),
+            op::CREATE_RQT => {
+                let table = queue_table(create_rqt_in::RQT_CONTEXT.of(input))?;
+                self.queue_tables.add(table).map(Some)
+            }
             op::MODIFY_RQT => {
                 *self.queue_tables.get_mut(number)? = queue_table(modify_rqt_in::CTX.of(input))?;
-                None
+                Ok(None)
             }
-            op::DESTROY_RQT => self.queue_tables.remove(number).map(|_| None)?,
-            op::CREATE_TIR => Some(self.tirs.add(Tir::of(create_tir_in::CTX.of(input)))?),
+            op::DESTROY_RQT => self.queue_tables.remove(number).map(nothing),
+            op::CREATE_TIR => self
+                .tirs
+                .add(Tir::of(create_tir_in::CTX.of(input)))
+                .map(Some),
             op::MODIFY_TIR => {
                 let tir = self.tirs.get_mut(number)?;
                 if modify_tir_bitmask::HASH.is_set(modify_tir_in::BITMASK.of(input)) {
                     tir.hashing = Hashing::of(modify_tir_in::CTX.of(input));
                 }
-                None
+                Ok(None)
             }
-            op::DESTROY_TIR => self.tirs.remove(number).map(|_| None)?,
-            _ => return self.execute_steering(command, input, output),
-        };
-        if let Some(created) = created {
-            NUMBER.set(output, u64::from(created));
+            op::DESTROY_TIR => self.tirs.remove(number).map(nothing),
+            _ => self.execute_steering(command, input),
         }
-        Ok(())
     }
 
     /// Commands about flow tables; and all that are not known.
-    fn execute_steering(
-        &mut self,
-        command: u16,
-        input: &[u8],
-        output: &mut [u8],
-    ) -> Result<(), Status> {
-        let created = match command {
-            op::CREATE_FLOW_TABLE => self.steering.create_table(input)?,
-            op::CREATE_FLOW_GROUP => self.steering.create_group(input)?,
-            op::DESTROY_FLOW_TABLE => return self.steering.destroy_table(input),
-            op::SET_FLOW_TABLE_ROOT => return self.steering.set_root(input),
-            op::DESTROY_FLOW_GROUP => return self.steering.destroy_group(input),
-            op::SET_FLOW_TABLE_ENTRY => return self.steering.set_rule(input),
-            op::DELETE_FLOW_TABLE_ENTRY => return self.steering.delete_rule(input),
+    fn execute_steering(&mut self, command: u16, input: &[u8]) -> Created {
+        match command {
+            op::CREATE_FLOW_TABLE => self.steering.create_table(input).map(Some),
+            op::CREATE_FLOW_GROUP => self.steering.create_group(input).map(Some),
+            op::DESTROY_FLOW_TABLE => self.steering.destroy_table(input).map(nothing),
+            op::SET_FLOW_TABLE_ROOT => self.steering.set_root(input).map(nothing),
+            op::DESTROY_FLOW_GROUP => self.steering.destroy_group(input).map(nothing),
+            op::SET_FLOW_TABLE_ENTRY => self.steering.set_rule(input).map(nothing),
+            op::DELETE_FLOW_TABLE_ENTRY => self.steering.delete_rule(input).map(nothing),
             _ => {
                 self.unknown_commands += 1;
                 // Out of strict mode, what is not known is taken for done.
-                return if self.config.strict {
+                if self.config.strict {
                     Err(Status::BadOperation)
                 } else {
-                    Ok(())
-                };
+                    Ok(None)
+                }
             }
-        };
-        NUMBER.set(output, u64::from(created));
-        Ok(())
+        }
     }
 }
 

@@ -40,11 +40,11 @@ pub(crate) struct Faults {
     pub(crate) stalled: bool,
     pub(crate) health: u8,
     pub(crate) dead: bool,
-    missing_buffers: u32,
-    receive_error: bool,
-    send_error: bool,
-    duplicates: u32,
-    overtakes: u32,
+    pub(crate) missing_buffers: u32,
+    pub(crate) receive_error: bool,
+    pub(crate) send_error: bool,
+    pub(crate) duplicates: u32,
+    pub(crate) overtakes: u32,
 }
 
 /// What is wrong with events about completions.
@@ -66,30 +66,6 @@ impl Faults {
     /// Returns whether the card does anything at all.
     pub(crate) fn idle(&self) -> bool {
         self.stalled || self.dead
-    }
-
-    pub(crate) fn take_missing_buffer(&mut self) -> bool {
-        take(&mut self.missing_buffers)
-    }
-
-    pub(crate) fn take_receive_error(&mut self) -> bool {
-        std::mem::take(&mut self.receive_error)
-    }
-
-    pub(crate) fn has_send_error(&self) -> bool {
-        self.send_error
-    }
-
-    pub(crate) fn end_send_error(&mut self) {
-        self.send_error = false;
-    }
-
-    pub(crate) fn take_duplicate(&mut self) -> bool {
-        take(&mut self.duplicates)
-    }
-
-    pub(crate) fn take_overtake(&mut self) -> bool {
-        take(&mut self.overtakes)
     }
 }
 

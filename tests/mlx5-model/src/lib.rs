@@ -33,7 +33,6 @@ pub mod rss;
 mod segment;
 #[cfg(feature = "server")]
 pub mod server;
-mod status;
 mod steering;
 pub mod testing;
 mod transmit;

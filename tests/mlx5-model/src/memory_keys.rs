@@ -3,12 +3,12 @@
 //! Memory keys: what the addresses in work queue entries mean.
 
 use crate::bus::{Bus, BusError};
+use crate::commands::Status;
 use crate::field::be64;
 use crate::layout::{
     control_segment, create_mkey_in, mkc, mkey_seg, wqe_umr_ctrl_seg as update_segment,
 };
 use crate::objects::Objects;
-use crate::status::Status;
 
 const PHYSICAL: u64 = 0;
 const TRANSLATED: u64 = 1;

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::status::Status;
+use crate::commands::Status;
 
 /// Objects by number.
 #[derive(Clone, Debug)]

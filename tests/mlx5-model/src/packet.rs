@@ -244,26 +244,9 @@ pub fn insert_tag(frame: &mut Vec<u8>, tag: Tag) {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
-
-    /// Returns a UDP datagram over IPv4 with good checksums.
-    pub(crate) fn datagram(payload: &[u8], ports: [u16; 2]) -> Vec<u8> {
-        let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
-        let total = u16::try_from(28 + payload.len()).unwrap();
-        frame.extend([0x45, 0]);
-        frame.extend(total.to_be_bytes());
-        frame.extend([0, 7, 0x40, 0, 64, UDP, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
-        frame.extend(ports[0].to_be_bytes());
-        frame.extend(ports[1].to_be_bytes());
-        frame.extend((total - 20).to_be_bytes());
-        frame.extend([0, 0]);
-        frame.extend(payload);
-        let ip = Headers::parse(&frame).ip.unwrap();
-        ip.write_checksum(&mut frame);
-        ip.write_transport_checksum(&mut frame);
-        frame
-    }
+    use crate::testing::datagram;
 
     #[test]
     fn checksums_that_are_written_are_good() {

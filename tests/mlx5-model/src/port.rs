@@ -3,6 +3,7 @@
 //! The port: link, frame sizes, addresses, and what has passed.
 
 use crate::bus::{Bus, BusError};
+use crate::commands::Status;
 use crate::field::{put, Field};
 use crate::layout::{
     access_register_in, eth_2819_cntrs_grp_data_layout as sizes,
@@ -10,7 +11,6 @@ use crate::layout::{
     modify_nic_vport_field_select, nic_vport_context, paos_reg, pmtu_reg, ppcnt_reg, ptys_reg,
     query_nic_vport_context_out, query_vport_counter_out, traffic_counter,
 };
-use crate::status::Status;
 
 /// Registers.
 mod register {
@@ -114,10 +114,6 @@ impl Port {
         }
     }
 
-    pub(crate) fn count_sent(&mut self, frame: &[u8]) {
-        self.sent.count(frame);
-    }
-
     pub(crate) fn count_received(&mut self, frame: &[u8]) {
         self.received.count(frame);
         let bytes = frame.len() as u64 + CHECK_BYTES;
@@ -144,8 +140,7 @@ impl Port {
         match access_register_in::REGISTER_ID.get(input) {
             register::PMTU => {
                 if !reads {
-                    // CAST: 16 bits.
-                    let mtu = pmtu_reg::ADMIN_MTU.get(&data) as u16;
+                    let mtu = pmtu_reg::ADMIN_MTU.get16(&data);
                     if mtu > MOST_MTU {
                         return Err(Status::BadParameter);
                     }
@@ -253,8 +248,7 @@ impl Port {
         let selected = modify_nic_vport_context_in::FIELD_SELECT.of(input);
         let context = modify_nic_vport_context_in::NIC_VPORT_CONTEXT.of(input);
         if select::MTU.is_set(selected) {
-            // CAST: 16 bits.
-            self.vport_mtu = nic_vport_context::MTU.get(context) as u16;
+            self.vport_mtu = nic_vport_context::MTU.get16(context);
         }
         if select::PROMISC.is_set(selected) {
             self.promiscuous = nic_vport_context::PROMISC_ALL.get(context);
@@ -304,7 +298,7 @@ impl Bus for Counted<'_> {
     fn tx_frame(&mut self, frame: &[u8]) {
         // A link that is down takes frames and loses them.
         if self.port.up {
-            self.port.count_sent(frame);
+            self.port.sent.count(frame);
             self.bus.tx_frame(frame);
         }
     }

@@ -4,6 +4,7 @@
 
 use crate::bus::{read_word, Bus};
 use crate::checksum;
+use crate::commands::Status;
 use crate::events::{CompletionEntry, Events};
 use crate::field::Field;
 use crate::layout::{
@@ -13,7 +14,6 @@ use crate::memory_keys::{Denied, MemoryKeys};
 use crate::packet::{Headers, Tag, LINK_BYTES, TCP};
 use crate::ring::Ring;
 use crate::rss::Hash;
-use crate::status::Status;
 
 /// Kinds of work queues.
 const CYCLIC: u64 = 1;

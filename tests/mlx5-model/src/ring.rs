@@ -3,9 +3,9 @@
 //! The memory of a queue: elements of one size in pages that need not be adjacent.
 
 use crate::bus::{Bus, BusError};
+use crate::commands::Status;
 use crate::field::be64;
 use crate::layout::{cqe64, eqe, wq};
-use crate::status::Status;
 
 /// The card's page, whatever the machine's is.
 const LOG_PAGE: u32 = 12;

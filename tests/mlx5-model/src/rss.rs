@@ -11,13 +11,13 @@ pub const KEY_BYTES: usize = 40;
 /// How received frames are hashed: part of a TIR.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hashing {
-    function: u8,
+    function: u64,
     symmetric: bool,
     key: [u8; KEY_BYTES],
     selected: u32,
 }
 
-const TOEPLITZ: u8 = 2;
+const TOEPLITZ: u64 = 2;
 
 const SOURCE_ADDRESS: u32 = 1;
 const DESTINATION_ADDRESS: u32 = 2;
@@ -44,8 +44,7 @@ impl Hashing {
         key[..bytes].copy_from_slice(&from[..bytes]);
         let selector = tirc::RX_HASH_FIELD_SELECTOR_OUTER.of(context);
         Self {
-            // CAST: 4 bits.
-            function: tirc::RX_HASH_FN.get(context) as u8,
+            function: tirc::RX_HASH_FN.get(context),
             symmetric: tirc::RX_HASH_SYMMETRIC.is_set(context),
             key,
             selected: rx_hash_field_select::SELECTED_FIELDS.get32(selector),
@@ -117,7 +116,7 @@ pub fn toeplitz(key: &[u8; KEY_BYTES], input: &[u8]) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::packet::tests::datagram;
+    use crate::testing::datagram;
 
     /// The key of Microsoft's description of receive-side scaling, with which it gives examples.
     const KEY: [u8; KEY_BYTES] = [

@@ -43,7 +43,7 @@ pub(crate) fn cut(
     };
     let payload = &large[head..];
     // The length in the header is that of the whole, which may be too long for it: parse as if it fitted.
-    let Some((ip, kind)) = outline(headers) else {
+    let Some(ip) = outline(headers) else {
         return false;
     };
     if size == 0 || payload.is_empty() {
@@ -55,14 +55,7 @@ pub(crate) fn cut(
         frame.clear();
         frame.extend_from_slice(headers);
         frame.extend_from_slice(part);
-        fix(
-            &mut frame,
-            &ip,
-            kind,
-            index,
-            index * size,
-            index + 1 == count,
-        );
+        fix(&mut frame, &ip, index, index * size, index + 1 == count);
         finish(&mut frame, offloads);
         take(&frame);
     }
@@ -70,7 +63,7 @@ pub(crate) fn cut(
 }
 
 /// Finds the headers of a packet whose lengths are not to be trusted.
-fn outline(headers: &[u8]) -> Option<(Ip, u8)> {
+fn outline(headers: &[u8]) -> Option<Ip> {
     let mut copy = headers.to_vec();
     let mut at = 12;
     while matches!(be16(&copy, at), 0x8100 | 0x88a8) && at < 20 {
@@ -91,12 +84,11 @@ fn outline(headers: &[u8]) -> Option<(Ip, u8)> {
         _ => return None,
     }
     let parsed = Headers::parse(&copy);
-    let ip = parsed.ip.filter(|_| parsed.ports)?;
-    Some((ip, ip.protocol))
+    parsed.ip.filter(|_| parsed.ports)
 }
 
 /// Makes one segment's headers right.
-fn fix(frame: &mut [u8], ip: &Ip, kind: u8, index: usize, offset: usize, last: bool) {
+fn fix(frame: &mut [u8], ip: &Ip, index: usize, offset: usize, last: bool) {
     let bytes = frame.len();
     // CAST: a segment is shorter than 64 KB, or its headers were wrong to begin with.
     let length = |from: usize| ((bytes - from) as u16).to_be_bytes();
@@ -108,7 +100,7 @@ fn fix(frame: &mut [u8], ip: &Ip, kind: u8, index: usize, offset: usize, last: b
     } else {
         frame[ip.at + 4..ip.at + 6].copy_from_slice(&length(ip.at + 40));
     }
-    match kind {
+    match ip.protocol {
         TCP => {
             // CAST: sequence numbers wrap.
             let sequence = be32(frame, ip.payload + 4).wrapping_add(offset as u32);
@@ -129,7 +121,7 @@ fn fix(frame: &mut [u8], ip: &Ip, kind: u8, index: usize, offset: usize, last: b
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::packet::tests::datagram;
+    use crate::testing::datagram;
 
     const ALL: Offloads = Offloads {
         ip_checksum: true,

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::commands::Status;
 use crate::field::{be32, Field};
 use crate::layout::{
     create_flow_group_in, create_flow_table_in, delete_fte_in, dest_format_struct,
@@ -15,10 +16,9 @@ use crate::layout::{
 };
 use crate::objects::Objects;
 use crate::packet::{Headers, TCP, UDP};
-use crate::status::Status;
 
 /// The kind of table that received frames go through.
-const RECEIVE: u8 = 0;
+const RECEIVE: u64 = 0;
 /// What a table does with a frame that no rule takes.
 const MISS_FORWARD: u64 = 1;
 /// Actions of a rule.
@@ -58,8 +58,8 @@ enum Destination {
 
 #[derive(Clone, Debug)]
 struct Table {
-    kind: u8,
-    level: u8,
+    kind: u64,
+    level: u64,
     next: Option<u32>,
     groups: Objects<Group>,
     rules: BTreeMap<u32, Rule>,
@@ -99,9 +99,8 @@ impl Steering {
         let forward = flow_table_context::TABLE_MISS_ACTION.get(context) == MISS_FORWARD;
         let next = forward.then(|| flow_table_context::TABLE_MISS_ID.get32(context));
         self.tables.add(Table {
-            // CAST: eight bits each.
-            kind: create_flow_table_in::TABLE_TYPE.get(input) as u8,
-            level: flow_table_context::LEVEL.get(context) as u8,
+            kind: create_flow_table_in::TABLE_TYPE.get(input),
+            level: flow_table_context::LEVEL.get(context),
             next,
             groups: Objects::new(1, u32::MAX),
             rules: BTreeMap::new(),
@@ -326,7 +325,7 @@ fn describe(frame: &[u8], headers: &Headers) -> [u8; fte_match_param::BYTES] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::packet::tests::datagram;
+    use crate::testing::datagram;
 
     fn table(steering: &mut Steering, level: u64, next: Option<u32>) -> u32 {
         let mut input = vec![0; create_flow_table_in::BYTES];

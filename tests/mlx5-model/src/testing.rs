@@ -1,8 +1,33 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A machine for tests: memory in a vector, interrupts and frames kept for inspection.
+//! For tests: packets, and a machine with memory in a vector that keeps interrupts and frames.
 
 use crate::bus::{Bus, BusError};
+use crate::packet::{Headers, UDP};
+
+/// Returns a UDP datagram over IPv4 with good checksums.
+pub fn datagram(payload: &[u8], ports: [u16; 2]) -> Vec<u8> {
+    // CAST: a datagram is shorter than 64 KB.
+    let [high, low] = (payload.len() as u16 + 8).to_be_bytes();
+    packet(UDP, ports, &[high, low, 0, 0], payload)
+}
+
+/// Returns a packet over IPv4, of UDP or TCP, with good checksums; `rest` is its transport header behind the ports.
+pub fn packet(protocol: u8, ports: [u16; 2], rest: &[u8], payload: &[u8]) -> Vec<u8> {
+    let mut frame = vec![2, 0xc0, 0xff, 0xee, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0];
+    // CAST: a packet is shorter than 64 KB.
+    let bytes = 24 + rest.len() as u16 + payload.len() as u16;
+    frame.extend(bytes.to_be_bytes());
+    frame.extend([0, 7, 0x40, 0, 64, protocol, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    frame.extend(ports.into_iter().flat_map(u16::to_be_bytes));
+    frame.extend(rest);
+    frame.extend(payload);
+    if let Some(ip) = Headers::parse(&frame).ip {
+        ip.write_checksum(&mut frame);
+        ip.write_transport_checksum(&mut frame);
+    }
+    frame
+}
 
 /// The machine.
 #[derive(Clone, Debug, Default)]

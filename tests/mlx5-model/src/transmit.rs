@@ -3,6 +3,7 @@
 //! Send queues: frames, cut and finished on their way out, and changes of memory keys.
 
 use crate::bus::{read_word, Bus};
+use crate::commands::Status;
 use crate::events::{CompletionEntry, Events};
 use crate::layout::{
     completion, control_segment as control, create_sq_in, data_segment as data, doorbell_record,
@@ -13,7 +14,6 @@ use crate::packet::{insert_tag, Tag, LINK_BYTES};
 use crate::receive::{syndrome, State};
 use crate::ring::Ring;
 use crate::segment::{self, Offloads};
-use crate::status::Status;
 
 /// Operations.
 mod op {

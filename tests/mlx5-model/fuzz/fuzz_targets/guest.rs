@@ -102,44 +102,30 @@ enum Action {
     Ring {
         queue: u8,
     },
-    Fault(Wrong),
+    Fault {
+        which: u8,
+        count: u8,
+    },
     Transmit,
     Flush,
 }
 
-/// A fault, and how often.
-#[derive(Arbitrary, Clone, Copy, Debug)]
-enum Wrong {
-    Link(bool),
-    NoBuffers(u8),
-    ReceiveError,
-    SendError,
-    Duplicate(u8),
-    Overtake(u8),
-    DuplicateEvents(u8),
-    LoseEvents(u8),
-    LoseInterrupts(u8),
-    Stalled(bool),
-    Health(u8),
-    Fatal,
-}
-
-impl From<Wrong> for Fault {
-    fn from(wrong: Wrong) -> Self {
-        match wrong {
-            Wrong::Link(up) => Self::Link(up),
-            Wrong::NoBuffers(count) => Self::NoBuffers(count.into()),
-            Wrong::ReceiveError => Self::ReceiveError,
-            Wrong::SendError => Self::SendError,
-            Wrong::Duplicate(count) => Self::Duplicate(count.into()),
-            Wrong::Overtake(count) => Self::Overtake(count.into()),
-            Wrong::DuplicateEvents(count) => Self::DuplicateEvents(count.into()),
-            Wrong::LoseEvents(count) => Self::LoseEvents(count.into()),
-            Wrong::LoseInterrupts(count) => Self::LoseInterrupts(count.into()),
-            Wrong::Stalled(stalled) => Self::Stalled(stalled),
-            Wrong::Health(syndrome) => Self::Health(syndrome),
-            Wrong::Fatal => Self::Fatal,
-        }
+/// Returns a fault; those that happen more than once do so up to 255 times.
+fn fault(which: u8, count: u8) -> Fault {
+    let (on, many) = (count % 2 == 1, count.into());
+    match which % 12 {
+        0 => Fault::Link(on),
+        1 => Fault::NoBuffers(many),
+        2 => Fault::ReceiveError,
+        3 => Fault::SendError,
+        4 => Fault::Duplicate(many),
+        5 => Fault::Overtake(many),
+        6 => Fault::DuplicateEvents(many),
+        7 => Fault::LoseEvents(many),
+        8 => Fault::LoseInterrupts(many),
+        9 => Fault::Stalled(on),
+        10 => Fault::Health(count),
+        _ => Fault::Fatal,
     }
 }
 
@@ -350,9 +336,7 @@ impl Action {
             Self::Ring { queue } => {
                 driver.ring_to_send(FIRST_QUEUE + u32::from(*queue) % QUEUES);
             }
-            Self::Fault(wrong) => {
-                driver.device.inject(&mut driver.machine, (*wrong).into());
-            }
+            Self::Fault { which, count } => driver.inject(fault(*which, *count)),
             Self::Transmit => {
                 driver.device.transmit(&mut driver.machine, 64);
             }

@@ -4,6 +4,7 @@
 
 use mlx5_model::bus::Bus as _;
 use mlx5_model::device::{Config, Device, Receive};
+use mlx5_model::faults::Fault;
 use mlx5_model::field::{put, Field};
 use mlx5_model::layout::{
     cmd_if_box, cmd_queue_entry as command, completion, control_segment, cqc, create_cq_in,
@@ -464,6 +465,10 @@ impl Driver {
         let consumer = (doorbell::EVENT_CONSUMER, consumer);
         let number = (doorbell::EVENT_QUEUE, queue.number);
         self.ring(doorbell::EVENT_ARM, &[consumer, number]);
+    }
+
+    pub(crate) fn inject(&mut self, fault: Fault) {
+        self.device.inject(&mut self.machine, fault);
     }
 
     pub(crate) fn now(&mut self) -> u64 {

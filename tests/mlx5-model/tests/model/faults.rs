@@ -11,12 +11,6 @@ use mlx5_model::layout::initial_seg;
 use crate::driver::{Driver, ENTRIES};
 use crate::queues::{frame, post_striding, two_striding_buffers, EVENT_CQ};
 
-impl Driver {
-    fn inject(&mut self, fault: Fault) {
-        self.device.inject(&mut self.machine, fault);
-    }
-}
-
 #[test]
 fn a_duplicate_has_a_buffer_of_its_own() {
     let mut driver = Driver::new(Config::default());

@@ -17,6 +17,7 @@ use mlx5_model::layout::{
     tirc,
 };
 use mlx5_model::packet::{insert_tag, Headers, Tag};
+use mlx5_model::testing::{datagram, packet};
 
 use crate::driver::{Driver, Path, ENTRY_BYTES, UNWRITTEN};
 use crate::queues::ASKED;
@@ -34,36 +35,10 @@ fn tag(service: bool) -> Tag {
     }
 }
 
-/// Returns a UDP datagram over IPv4 with good checksums.
-fn datagram(payload: &[u8]) -> Vec<u8> {
-    packet(17, &[0, 1, 0, 2], &[], payload)
-}
-
-/// Returns a packet over IPv4 with good checksums, and the rest of its transport header as given.
-fn packet(protocol: u8, ports: &[u8; 4], rest: &[u8], payload: &[u8]) -> Vec<u8> {
-    let mut frame = vec![2, 0xc0, 0xff, 0xee, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
-    let transport = if protocol == 17 { 8 } else { 4 + rest.len() };
-    let total = u16::try_from(20 + transport + payload.len()).unwrap();
-    frame.extend([0x45, 0]);
-    frame.extend(total.to_be_bytes());
-    frame.extend([0, 7, 0x40, 0, 64, protocol, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
-    frame.extend(ports);
-    if protocol == 17 {
-        frame.extend((total - 20).to_be_bytes());
-        frame.extend([0, 0]);
-    }
-    frame.extend(rest);
-    frame.extend(payload);
-    let ip = Headers::parse(&frame).ip.unwrap();
-    ip.write_checksum(&mut frame);
-    ip.write_transport_checksum(&mut frame);
-    frame
-}
-
 /// Returns a TCP segment with data to acknowledge something.
 fn segment(payload: &[u8]) -> Vec<u8> {
     let rest = [0, 0, 0, 9, 0, 0, 0, 5, 0x50, 0x10, 1, 0, 0, 0, 0, 0];
-    packet(6, &[0, 1, 0, 2], &rest, payload)
+    packet(6, [1, 2], &rest, payload)
 }
 
 /// Returns a card that has a receive queue with buffers.
@@ -77,7 +52,7 @@ fn receiver() -> (Driver, Path, usize) {
 #[test]
 fn the_sum_is_that_of_the_internet_packet_alone() {
     let (mut driver, path, _) = receiver();
-    let plain = datagram(b"odd");
+    let plain = datagram(b"odd", [1, 2]);
     let mut padded = plain.clone();
     padded.extend([1, 2, 3, 4, 5]);
     let wanted = u64::from(checksum::sum(&plain[14..]));
@@ -103,7 +78,7 @@ fn the_sum_is_that_of_the_internet_packet_alone() {
 #[test]
 fn customer_tags_are_taken_out_and_service_tags_are_not() {
     let (mut driver, path, buffers) = receiver();
-    let plain = datagram(b"data");
+    let plain = datagram(b"data", [1, 2]);
     for (index, service) in [(0, false), (1, true)] {
         let mut tagged = plain.clone();
         insert_tag(&mut tagged, tag(service));
@@ -125,13 +100,13 @@ fn customer_tags_are_taken_out_and_service_tags_are_not() {
 #[test]
 fn completions_tell_headers_and_whether_their_checksums_are_good() {
     let (mut driver, path, _) = receiver();
-    let mut bad_ip = datagram(b"data");
+    let mut bad_ip = datagram(b"data", [1, 2]);
     bad_ip[22] ^= 1;
-    let mut bad_data = datagram(b"data");
+    let mut bad_data = datagram(b"data", [1, 2]);
     bad_data[42] ^= 1;
     // IPv4 with UDP, with a segment of TCP that has data, with one that has none.
     let (frames, wanted): (Vec<_>, Vec<_>) = [
-        (datagram(b"data"), [1, 1, 1, 2, 2]),
+        (datagram(b"data", [1, 2]), [1, 1, 1, 2, 2]),
         (bad_data, [1, 1, 0, 2, 2]),
         (bad_ip, [1, 0, 0, 2, 2]),
         (segment(b"data"), [1, 1, 1, 2, 4]),
@@ -154,13 +129,11 @@ fn frames_without_a_buffer_are_counted_by_set() {
     driver.counter_set = set;
     let path = driver.path(false, false);
     driver.post(&path, 8);
-    driver
-        .device
-        .inject(&mut driver.machine, Fault::NoBuffers(2));
+    driver.inject(Fault::NoBuffers(2));
     for _ in 0..3 {
-        driver.receive(&datagram(b"data"));
+        driver.receive(&datagram(b"data", [1, 2]));
     }
-    driver.device.drop_waiting(&datagram(b"data"));
+    driver.device.drop_waiting(&datagram(b"data", [1, 2]));
     for (set, count) in [(set, 3), (other, 0)] {
         let mut input = vec![0; query_q_counter_in::BYTES];
         query_q_counter_in::COUNTER_SET_ID.set(&mut input, u64::from(set));
@@ -210,8 +183,8 @@ fn flows_are_spread_over_the_queues_of_a_table_by_their_hash() {
         driver.post_at(queue, key, buffers, 8);
     }
     let mut seen = [0; 2];
-    for (index, port) in (0..7_u8).enumerate() {
-        driver.receive(&packet(17, &[1, port, 0, 2], &[], b"data"));
+    for (index, port) in (0..7).enumerate() {
+        driver.receive(&datagram(b"data", [0x100 + port, 2]));
         let entry = driver.entry(completions, index as u32);
         let hash = RSS_HASH_RESULT.get(&entry);
         let queue = QUEUE.get32(&entry);
@@ -227,7 +200,7 @@ fn flows_are_spread_over_the_queues_of_a_table_by_their_hash() {
     table([two; 4], modify_rqt_in::CTX.of_mut(&mut input));
     assert_eq!(driver.command(op::MODIFY_RQT, &mut input, 16).0, 0);
     driver.consume(completions, 7);
-    driver.receive(&datagram(b"data"));
+    driver.receive(&datagram(b"data", [1, 2]));
     assert_eq!(QUEUE.get32(&driver.entry(completions, 7)), two);
 }
 
@@ -278,7 +251,7 @@ impl Request<'_> {
 fn headers_come_inline_and_checksums_are_made() {
     let mut driver = Driver::new(Config::default());
     let path = driver.path(false, false);
-    let wanted = datagram(&[7; 100]);
+    let wanted = datagram(&[7; 100], [1, 2]);
     let mut blank = wanted.clone();
     blank[24..26].fill(0);
     // As Linux leaves it: the sum of the pseudo header; the card makes all of it.
@@ -300,7 +273,7 @@ fn tags_are_put_in() {
     for service in [false, true] {
         let mut driver = Driver::new(Config::default());
         let path = driver.path(false, false);
-        let plain = datagram(&[6; 40]);
+        let plain = datagram(&[6; 40], [1, 2]);
         Request {
             operation: SEND,
             tag: Some(tag(service)),
@@ -375,7 +348,7 @@ fn of_large_completions_the_second_half_is_used() {
     driver.steer(receive.number);
     let (key, buffers) = (driver.key(0), driver.pages(8));
     driver.post_at(receive, key, buffers, 8);
-    let frame = datagram(b"data");
+    let frame = datagram(b"data", [1, 2]);
     for _ in 0..2 {
         driver.receive(&frame);
     }

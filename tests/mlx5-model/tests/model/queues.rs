@@ -255,9 +255,7 @@ fn faults_happen_as_often_as_they_are_asked_for() {
     let mut driver = Driver::new(Config::default());
     let path = driver.path(false, false);
     driver.post(&path, ENTRIES);
-    driver
-        .device
-        .inject(&mut driver.machine, Fault::NoBuffers(2));
+    driver.inject(Fault::NoBuffers(2));
     for _ in 0..3 {
         assert_eq!(driver.receive(&frame(60, 1)), Receive::Taken);
     }
@@ -267,30 +265,22 @@ fn faults_happen_as_often_as_they_are_asked_for() {
         "only the third has a buffer"
     );
     assert!(!driver.is_written(path.completions, 1));
-    driver
-        .device
-        .inject(&mut driver.machine, Fault::Stalled(true));
+    driver.inject(Fault::Stalled(true));
     assert_eq!(driver.receive(&frame(60, 1)), Receive::Wait);
-    driver
-        .device
-        .inject(&mut driver.machine, Fault::Stalled(false));
-    driver
-        .device
-        .inject(&mut driver.machine, Fault::ReceiveError);
+    driver.inject(Fault::Stalled(false));
+    driver.inject(Fault::ReceiveError);
     driver.receive(&frame(60, 1));
     let said = driver.entries(path.completions, 2, [OPCODE, SYNDROME]);
     assert_eq!(said[1], [RECEIVE_ERROR, 4]);
     // A broken queue takes nothing.
     assert_eq!(driver.receive(&frame(60, 1)), Receive::Taken);
     assert!(!driver.is_written(path.completions, 2));
-    driver.device.inject(&mut driver.machine, Fault::Health(7));
+    driver.inject(Fault::Health(7));
     let mut byte = [0];
     let syndrome = health_buffer::SYND.after(initial_seg::HEALTH_BUFFER);
     driver.device.read(syndrome.byte() as u64, &mut byte);
     assert_eq!(byte, [7]);
-    driver
-        .device
-        .inject(&mut driver.machine, Fault::Link(false));
+    driver.inject(Fault::Link(false));
     let before = driver.device.traffic().1;
     driver.receive(&frame(60, 1));
     assert_eq!(driver.device.traffic().1, before);
