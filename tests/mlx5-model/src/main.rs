@@ -9,7 +9,6 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Parser;
-use mlx5_model::device::Config;
 use mlx5_model::ifc::Layouts;
 use mlx5_model::server::{self, Options};
 
@@ -19,7 +18,7 @@ enum Cli {
     /// Serve one card for each socket until the machine ends; a wire joins the first and the second, and so on
     ///
     /// Says `ready` on standard output when QEMU may connect; takes orders on standard input (`0 link down`).
-    Serve(Serve),
+    Serve(Options),
     /// Write the table of layouts that the kernel's headers say
     Layouts {
         /// .../include/linux/mlx5/mlx5_ifc.h; its neighbours are read, too
@@ -27,37 +26,9 @@ enum Cli {
     },
 }
 
-#[derive(clap::Args)]
-struct Serve {
-    /// Where QEMU connects
-    #[arg(required = true)]
-    sockets: Vec<PathBuf>,
-    /// Interrupts of each card: one, and one more for each channel
-    #[arg(long, default_value_t = 17, value_parser = clap::value_parser!(u16).range(2..=129))]
-    vectors: u16,
-    /// Offer receive buffers that several frames share (striding receive queues)
-    #[arg(long)]
-    striding: bool,
-    /// Offer compressed completions
-    #[arg(long)]
-    compression: bool,
-    /// Take commands that are not known for done
-    #[arg(long)]
-    lenient: bool,
-    /// Drop frames that find no receive buffer
-    #[arg(long)]
-    lossy: bool,
-    /// Listen here for how many datagrams of `send` have been received: a number in each line
-    #[arg(long, value_name = "SOCKET")]
-    credit: Option<PathBuf>,
-    /// Write all commands down here
-    #[arg(long, value_name = "FILE")]
-    journal: Option<PathBuf>,
-}
-
 fn main() -> ExitCode {
     let result = match Cli::parse() {
-        Cli::Serve(options) => serve(options),
+        Cli::Serve(options) => serve(&options),
         Cli::Layouts { header } => layouts(&header),
     };
     match result {
@@ -69,21 +40,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn serve(options: Serve) -> Result<()> {
-    let config = Config {
-        vectors: options.vectors,
-        striding: options.striding,
-        compression: options.compression,
-        strict: !options.lenient,
-        ..Config::default()
-    };
-    let options = Options {
-        sockets: options.sockets,
-        config,
-        lossy: options.lossy,
-        credit: options.credit,
-        journal: options.journal,
-    };
+fn serve(options: &Options) -> Result<()> {
     let summaries = server::serve(options, || println!("ready"))?;
     for (card, summary) in summaries.iter().enumerate() {
         println!(

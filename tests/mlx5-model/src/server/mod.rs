@@ -36,18 +36,32 @@ use crate::registers::REGION_BYTES;
 /// The status of a process that has panicked.
 const DIED: i32 = 101;
 
-/// What the server is told.
-#[derive(Debug)]
+/// What the server is told, on its command line.
+#[derive(clap::Args, Debug)]
 pub struct Options {
-    /// One socket for each card.
+    /// Where QEMU connects: one socket for each card
+    #[arg(required = true)]
     pub sockets: Vec<PathBuf>,
-    /// What the cards are like; each gets a hardware address of its own.
-    pub config: Config,
-    /// Whether a frame that finds no buffer is dropped at once, instead of holding up the wire.
+    /// Interrupts of each card: one, and one more for each channel
+    #[arg(long, default_value_t = 17, value_parser = clap::value_parser!(u16).range(2..=129))]
+    pub vectors: u16,
+    /// Offer receive buffers that several frames share (striding receive queues)
+    #[arg(long)]
+    pub striding: bool,
+    /// Offer compressed completions
+    #[arg(long)]
+    pub compression: bool,
+    /// Report success for commands that are not known
+    #[arg(long)]
+    pub lenient: bool,
+    /// Drop frames that find no receive buffer at once, instead of holding up the wire
+    #[arg(long)]
     pub lossy: bool,
-    /// A socket through which the receiver of a stream says how far it is.
+    /// Listen here for how many datagrams of `send` have been received: a number in each line
+    #[arg(long, value_name = "SOCKET")]
     pub credit: Option<PathBuf>,
-    /// Where commands are written down.
+    /// Write all commands down here
+    #[arg(long, value_name = "FILE")]
     pub journal: Option<PathBuf>,
 }
 
@@ -95,14 +109,20 @@ pub struct Summary {
 /// Serves cards until the machine has let go of all of them.
 ///
 /// Calls `ready` once QEMU may connect.
-pub fn serve(options: Options, ready: impl FnOnce()) -> Result<Vec<Summary>> {
+pub fn serve(options: &Options, ready: impl FnOnce()) -> Result<Vec<Summary>> {
     let mut slots = Vec::new();
     let mut servers = Vec::new();
     for (index, socket) in options.sockets.iter().enumerate() {
-        let mut config = options.config.clone();
-        // CAST: there are few.
+        let vectors = options.vectors;
+        let mut config = Config {
+            vectors,
+            striding: options.striding,
+            compression: options.compression,
+            strict: !options.lenient,
+            ..Config::default()
+        };
+        // CAST: there are few cards; each has an address of its own.
         config.mac[5] = config.mac[5].wrapping_add(index as u8);
-        let vectors = config.vectors;
         let mut device = Device::new(config);
         if options.journal.is_some() {
             device.keep_journal();
