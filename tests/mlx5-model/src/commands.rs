@@ -57,7 +57,7 @@ pub(crate) struct Command {
 }
 
 /// What is in an entry.
-pub(crate) enum Read {
+pub(crate) enum EntryRead {
     Command(Command),
     /// Something that cannot be delivered, which the entry says now.
     Refused,
@@ -67,15 +67,15 @@ pub(crate) enum Read {
 
 impl Command {
     /// Reads entry `index`; one that cannot be delivered is answered.
-    pub(crate) fn read(bus: &mut dyn Bus, queue: u64, index: u32) -> Read {
+    pub(crate) fn read(bus: &mut dyn Bus, queue: u64, index: u32) -> EntryRead {
         let address = queue.wrapping_add(u64::from(index) << LOG_ENTRY_BYTES);
         match Self::try_read(bus, address) {
-            Ok(Ok(command)) => Read::Command(command),
+            Ok(Ok(command)) => EntryRead::Command(command),
             Ok(Err(delivery)) => {
                 hand_back(bus, address, delivery);
-                Read::Refused
+                EntryRead::Refused
             }
-            Err(_) => Read::Gone,
+            Err(_) => EntryRead::Gone,
         }
     }
 

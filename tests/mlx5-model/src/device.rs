@@ -9,7 +9,7 @@ use crate::memory_keys::MemoryKeys;
 use crate::objects::Objects;
 use crate::packet::{strip_tag, Headers};
 use crate::port::{Counted, Port, Traffic};
-use crate::receive::{syndrome, Delivery, ReceiveQueue, Received, State};
+use crate::receive::{syndrome, Delivery, QueueState, ReceiveQueue, Received};
 use crate::rss::{Hash, Hashing};
 use crate::steering::Steering;
 use crate::transmit::SendQueue;
@@ -247,7 +247,7 @@ impl Device {
             };
             // Other queues fail too, but the driver does not repair all of them.
             if frames > 0
-                && queue.state == State::Ready
+                && queue.state == QueueState::Ready
                 && self.faults.send_error
                 && queue.break_at_frame(bus, &mut self.events, number)
             {
@@ -305,7 +305,7 @@ impl Device {
         let Ok(queue) = self.receive_queues.get_mut(number) else {
             return Receive::Taken;
         };
-        if queue.state != State::Ready {
+        if queue.state != QueueState::Ready {
             self.port.count_received(frame);
             return Receive::Taken;
         }

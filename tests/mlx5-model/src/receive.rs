@@ -33,9 +33,9 @@ pub(crate) mod syndrome {
     pub(crate) const FLUSHED: u8 = 0x05;
 }
 
-/// State of a receive or send queue.
+/// QueueState of a receive or send queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum QueueState {
     /// It was created, or reset.
     Reset = 0,
     /// It works.
@@ -44,7 +44,7 @@ pub(crate) enum State {
     Error = 3,
 }
 
-impl State {
+impl QueueState {
     /// Returns the state with this number.
     pub(crate) fn of(number: u64) -> Result<Self, Status> {
         match number {
@@ -81,7 +81,7 @@ struct Current {
 
 /// What a queue's buffers are like.
 #[derive(Clone, Debug)]
-enum Kind {
+enum BufferKind {
     Cyclic,
     Striding {
         stride_bytes: u32,
@@ -95,7 +95,7 @@ enum Kind {
 /// A receive queue.
 #[derive(Clone, Debug)]
 pub(crate) struct ReceiveQueue {
-    pub(crate) state: State,
+    pub(crate) state: QueueState,
     pub(crate) completion_queue: u32,
     pub(crate) counter_set: u32,
     pub(crate) keeps_tags: bool,
@@ -104,7 +104,7 @@ pub(crate) struct ReceiveQueue {
     record: u64,
     /// How many have been used.
     counter: u16,
-    kind: Kind,
+    kind: BufferKind,
 }
 
 /// What a completion tells about a frame.
@@ -138,12 +138,12 @@ impl ReceiveQueue {
         let completion_queue = rqc::CQN.get32(context);
         events.completion_queues.get(completion_queue)?;
         let kind = match wq::WQ_TYPE.get(work) {
-            CYCLIC => Kind::Cyclic,
+            CYCLIC => BufferKind::Cyclic,
             STRIDING => {
                 // Four bits with a sign: from 2 to the 9th, or less.
                 let log_strides = (wq::LOG_WQE_NUM_OF_STRIDES.get32(work) + 9) & 15;
                 let log_bytes = 6 + wq::LOG_WQE_STRIDE_SIZE.get32(work);
-                Kind::Striding {
+                BufferKind::Striding {
                     stride_bytes: 1 << log_bytes,
                     strides: 1 << log_strides,
                     next: 0,
@@ -153,7 +153,7 @@ impl ReceiveQueue {
             _ => return Err(Status::BadParameter),
         };
         Ok(Self {
-            state: State::Reset,
+            state: QueueState::Reset,
             completion_queue,
             counter_set: rqc::COUNTER_SET_ID.get32(context),
             keeps_tags: rqc::VSD.is_set(context),
@@ -166,14 +166,14 @@ impl ReceiveQueue {
 
     /// Returns whether the driver finds a completion's buffer by its number, whatever the order they come in.
     pub(crate) fn takes_any_order(&self) -> bool {
-        matches!(self.kind, Kind::Striding { .. })
+        matches!(self.kind, BufferKind::Striding { .. })
     }
 
     /// Changes the state; a queue that leaves the reset state starts anew.
-    pub(crate) fn set_state(&mut self, state: State) {
-        if self.state == State::Reset || state == State::Reset {
+    pub(crate) fn set_state(&mut self, state: QueueState) {
+        if self.state == QueueState::Reset || state == QueueState::Reset {
             self.counter = 0;
-            if let Kind::Striding { next, current, .. } = &mut self.kind {
+            if let BufferKind::Striding { next, current, .. } = &mut self.kind {
                 (*next, *current) = (0, None);
             }
         }
@@ -199,9 +199,9 @@ impl ReceiveQueue {
         // CAST: the counter has 16 bits.
         let left = (posted as u16).wrapping_sub(self.counter);
         let outcome = match self.kind {
-            Kind::Cyclic if left == 0 => return Delivery::NoRoom,
-            Kind::Cyclic => self.deliver_cyclic(bus, keys, received.frame),
-            Kind::Striding { .. } => {
+            BufferKind::Cyclic if left == 0 => return Delivery::NoRoom,
+            BufferKind::Cyclic => self.deliver_cyclic(bus, keys, received.frame),
+            BufferKind::Striding { .. } => {
                 match self.deliver_striding(bus, keys, events, received.frame, left) {
                     Ok(None) => return Delivery::NoRoom,
                     Ok(Some(place)) => Ok(place),
@@ -263,7 +263,7 @@ impl ReceiveQueue {
         frame: &[u8],
         left: u16,
     ) -> Result<Option<FramePlace>, u8> {
-        let Kind::Striding {
+        let BufferKind::Striding {
             stride_bytes,
             strides,
             next,
@@ -339,8 +339,8 @@ impl ReceiveQueue {
         why: u8,
     ) -> Delivery {
         let place = match &mut self.kind {
-            Kind::Cyclic => FramePlace::of_buffer(self.counter),
-            Kind::Striding {
+            BufferKind::Cyclic => FramePlace::of_buffer(self.counter),
+            BufferKind::Striding {
                 next,
                 current,
                 strides,
@@ -362,7 +362,7 @@ impl ReceiveQueue {
         err_cqe::SYNDROME.set(&mut entry, why.into());
         completion::OPCODE.set(&mut entry, RESPONSE_ERROR);
         events.complete(bus, self.completion_queue, &entry);
-        self.state = State::Error;
+        self.state = QueueState::Error;
         Delivery::Failed
     }
 }

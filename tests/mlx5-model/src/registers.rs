@@ -3,12 +3,12 @@
 //! The card's registers and doorbells, and the commands that a doorbell starts.
 
 use crate::bus::Bus;
-use crate::commands::{Command, Read, LOG_ENTRIES, LOG_ENTRY_BYTES};
+use crate::commands::{Command, EntryRead, LOG_ENTRIES, LOG_ENTRY_BYTES};
 use crate::device::{Device, Done};
 use crate::events::Event;
 use crate::field::{be16, be32};
 use crate::layout::{command_name, control_segment, doorbell, health_buffer, initial_seg};
-use crate::receive::State;
+use crate::receive::QueueState;
 
 /// Bytes of the card's only region of registers.
 pub const REGION_BYTES: u64 = 1 << 20;
@@ -128,7 +128,7 @@ impl Device {
             doorbell::SEND.. => {
                 let number = control_segment::QUEUE.get32(data);
                 if let Ok(queue) = self.send_queues.get_mut(number) {
-                    queue.rung = queue.state != State::Reset;
+                    queue.rung = queue.state != QueueState::Reset;
                 }
             }
             _ => {}
@@ -151,12 +151,12 @@ impl Device {
             // destroys it is polled for.
             let before = self.events.queue_of(Event::COMMAND);
             let command = match Command::read(bus, self.command_queue, index) {
-                Read::Command(command) => command,
-                Read::Refused => {
+                EntryRead::Command(command) => command,
+                EntryRead::Refused => {
                     self.events.tell(bus, Event::Command(index));
                     continue;
                 }
-                Read::Gone => continue,
+                EntryRead::Gone => continue,
             };
             let output = self.execute(&command.input, command.output_bytes);
             command.answer(bus, &output);

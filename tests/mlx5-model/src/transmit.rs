@@ -11,7 +11,7 @@ use crate::layout::{
 };
 use crate::memory_keys::{Denied, MemoryKeys};
 use crate::packet::{insert_tag, Tag, LINK_BYTES};
-use crate::receive::{syndrome, State};
+use crate::receive::{syndrome, QueueState};
 use crate::ring::Ring;
 use crate::segment::{self, Offloads};
 
@@ -46,7 +46,7 @@ const DATA_AT: usize = control::BYTES + ethernet::BYTES;
 /// A send queue.
 #[derive(Clone, Debug)]
 pub(crate) struct SendQueue {
-    pub(crate) state: State,
+    pub(crate) state: QueueState,
     pub(crate) completion_queue: u32,
     /// Whether its doorbell has rung and not all is done.
     pub(crate) rung: bool,
@@ -81,7 +81,7 @@ impl SendQueue {
             return Err(Status::BadParameter);
         }
         Ok(Self {
-            state: State::Reset,
+            state: QueueState::Reset,
             completion_queue,
             rung: false,
             ring,
@@ -91,12 +91,12 @@ impl SendQueue {
     }
 
     /// Changes the state; a queue that leaves the reset state starts anew.
-    pub(crate) fn set_state(&mut self, state: State) {
-        if self.state == State::Reset || state == State::Reset {
+    pub(crate) fn set_state(&mut self, state: QueueState) {
+        if self.state == QueueState::Reset || state == QueueState::Reset {
             self.counter = 0;
         }
         // What is left has to be completed, as errors.
-        self.rung = state == State::Error;
+        self.rung = state == QueueState::Error;
         self.state = state;
     }
 
@@ -142,14 +142,17 @@ impl SendQueue {
         loop {
             // CAST: the counter has 16 bits.
             let left = (written as u16).wrapping_sub(self.counter);
-            if left == 0 || u32::from(left) > self.ring.elements() || self.state == State::Reset {
+            if left == 0
+                || u32::from(left) > self.ring.elements()
+                || self.state == QueueState::Reset
+            {
                 self.rung = false;
                 return sent;
             }
             if !events.has_room(bus, self.completion_queue, 1) {
                 return sent;
             }
-            if self.state == State::Error {
+            if self.state == QueueState::Error {
                 self.fail(bus, events, number, left, syndrome::FLUSHED);
                 continue;
             }
@@ -261,7 +264,7 @@ impl SendQueue {
         events.complete(bus, self.completion_queue, &entry);
         // CAST: at most 16.
         self.counter = self.counter.wrapping_add(blocks as u16);
-        self.state = State::Error;
+        self.state = QueueState::Error;
         self.rung = true;
     }
 
