@@ -12,7 +12,7 @@ pub(crate) const NO_REGISTERS: c_int = 0;
 /// `QEMU_PLUGIN_INLINE_ADD_U64`.
 pub(crate) const ADD_U64: c_int = 0;
 
-/// Who we are to QEMU.
+/// The number by which QEMU knows the plug-in.
 pub(crate) type PluginId = u64;
 
 /// What a plug-in is told about the machine. Only read in the part that is the same in all versions.

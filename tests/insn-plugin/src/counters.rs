@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 /// The place of everything in user space.
 pub(crate) const USER: usize = 0;
-/// The place of whatever found no free number.
+/// The place of all blocks that found no free number.
 pub(crate) const OTHER: usize = 1;
 
 /// Kernel addresses begin here.
@@ -48,7 +48,7 @@ impl Places {
         number
     }
 
-    /// Returns the address of each place, by number; 0 is user space, 1 whatever found no number.
+    /// Returns the address of each place, by number; 0 is user space, 1 all blocks that found no number.
     pub(crate) fn addresses(&self) -> &[u64] {
         &self.addresses
     }

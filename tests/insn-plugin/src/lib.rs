@@ -9,9 +9,9 @@
 //!
 //! A place is the address of a translated block of kernel code; everything that runs in user space is one place. Counting
 //! costs one addition per block, done by the code QEMU generates, into memory of the CPU that runs it: nothing is
-//! shared, and nothing of it is seen by the guest. The plug-in knows no symbols; who reads its file does.
+//! shared, and the guest sees none of it. The plug-in knows no symbols; the reader of its file does.
 //!
-//! A mark is an instruction that does nothing and that nobody else uses: `nop dword ptr [rax + rax + MARK]`, see
+//! A mark is an instruction that does nothing and that no compiler emits: `nop dword ptr [rax + rax + MARK]`, see
 //! `mflow_protocol::mark`.
 //!
 //! `-plugin file=libmflow_insn_plugin.so,out=FILE`; needs QEMU 9.1 or newer (the API that writes by CPU).

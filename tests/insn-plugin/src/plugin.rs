@@ -28,10 +28,10 @@ pub static qemu_plugin_version: c_int = api::VERSION;
 
 struct Plugin {
     scoreboard: ScoreboardPointer,
-    state: Mutex<State>,
+    state: Mutex<WindowState>,
 }
 
-struct State {
+struct WindowState {
     places: Places,
     out: BufWriter<File>,
     /// The counters at the begin of the window that is open.
@@ -43,7 +43,7 @@ struct ScoreboardPointer(*mut Scoreboard);
 
 // SAFETY: QEMU's functions on a scoreboard may be called on any thread.
 unsafe impl Send for ScoreboardPointer {}
-// SAFETY: as above; it is never freed.
+// SAFETY: QEMU's functions on a scoreboard may be called on several threads at once, and it is never freed.
 unsafe impl Sync for ScoreboardPointer {}
 
 static PLUGIN: OnceLock<Plugin> = OnceLock::new();
@@ -62,7 +62,7 @@ pub unsafe extern "C" fn qemu_plugin_install(
     argc: c_int,
     argv: *const *const c_char,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: QEMU passes a valid `info` and `argc` strings, as this function's contract says.
     let (info, arguments) = unsafe { (&*info, arguments(argc, argv)) };
     match install(id, info, &arguments) {
         Ok(()) => 0,
@@ -80,7 +80,7 @@ unsafe fn arguments(argc: c_int, argv: *const *const c_char) -> Vec<String> {
     let count = usize::try_from(argc).unwrap_or(0);
     (0..count)
         .map(|index| {
-            // SAFETY: the caller's promise.
+            // SAFETY: `index` is below `argc`, and `argv` points to so many strings, as this function's contract says.
             let text = unsafe { CStr::from_ptr(*argv.add(index)) };
             text.to_string_lossy().into_owned()
         })
@@ -100,11 +100,11 @@ fn install(id: PluginId, info: &Info, arguments: &[String]) -> Result<(), String
     }
     let path = out.ok_or("it needs out=FILE")?;
     let file = File::create(path).map_err(|error| format!("cannot write {path}: {error}"))?;
-    // SAFETY: called from `qemu_plugin_install`, as all functions of the interface may be.
+    // SAFETY: QEMU allows all functions of its interface during `qemu_plugin_install`.
     let scoreboard = unsafe { api::qemu_plugin_scoreboard_new(PLACES * size_of::<u64>()) };
     let plugin = Plugin {
         scoreboard: ScoreboardPointer(scoreboard),
-        state: Mutex::new(State {
+        state: Mutex::new(WindowState {
             places: Places::new(PLACES),
             out: BufWriter::new(file),
             before: None,
@@ -160,7 +160,7 @@ fn translated(block: *mut Block) {
             count as u64,
         );
     }
-    // Only programs mark.
+    // Marks are in programs only, never in the kernel.
     if address >> 63 != 0 {
         return;
     }
@@ -207,21 +207,21 @@ extern "C" fn end(_cpu: c_uint, _data: *mut c_void) {
     };
     let number = state.windows;
     state.windows += 1;
-    let State { places, out, .. } = &mut *state;
+    let WindowState { places, out, .. } = &mut *state;
     if let Err(error) = window::write(out, number, places.addresses(), &before, &now) {
         eprintln!("mflow-insn-plugin: cannot write window {number}: {error}");
     }
 }
 
 impl Plugin {
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, WindowState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the first `places` counters of each CPU. Other CPUs go on counting meanwhile: a window's ends are sharp to
     /// some microseconds, not to the instruction.
     fn read(&self, places: usize) -> Vec<Vec<u64>> {
-        // SAFETY: may be called at any time.
+        // SAFETY: QEMU allows this call at any time.
         let cpus = unsafe { api::qemu_plugin_num_vcpus() };
         (0..c_uint::try_from(cpus).unwrap_or(0))
             .map(|cpu| {
