@@ -12,13 +12,13 @@ use mflow_protocol::network;
 const SOURCE_PORT: u16 = 40_001;
 /// The first source port of the overlay's packets; a VXLAN sender makes it from the inner flow.
 const OUTER_SOURCE_PORT: u16 = 50_001;
-/// Whoever sends to the server's machine.
+/// The machine that sends to the server's.
 const SENDER_MAC: &str = "02:00:00:00:02:01";
 const TIME_TO_LIVE: u8 = 64;
 /// Bytes of an IPv4 header without options.
 const IP_HEAD: usize = 20;
 const UDP_HEAD: usize = 8;
-/// VXLAN: "this network identifier is valid".
+/// VXLAN flag: the network identifier is valid.
 const VNI_VALID: u8 = 0x08;
 
 /// Makes the frames of numbered datagrams.

@@ -2,8 +2,8 @@
 
 //! Which datagram comes next, and whether it may be sent yet.
 //!
-//! Whoever receives says how far it is, so that frames queue up in front of its bottleneck, wherever that is, without
-//! being lost there.
+//! The receiver says how far it is, so that frames queue up in front of its bottleneck, wherever that is, without being lost
+//! there.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use mflow_protocol::bench::Frames;
 
 use super::maker::Maker;
 
-/// After this time without news what is on its way counts as lost.
+/// Datagrams on their way count as lost after this time without news.
 const SILENCE: Duration = Duration::from_secs(1);
 
 /// Flows of numbered datagrams that take turns, without end.

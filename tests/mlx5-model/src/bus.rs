@@ -10,7 +10,7 @@ use crate::field::Field;
 pub trait Bus {
     /// Reads the machine's memory.
     fn dma_read(&mut self, address: u64, into: &mut [u8]) -> Result<(), BusError>;
-    /// Writes the machine's memory; what was written before is seen before.
+    /// Writes the machine's memory; earlier writes are visible first.
     fn dma_write(&mut self, address: u64, from: &[u8]) -> Result<(), BusError>;
     /// Raises an interrupt.
     fn raise_msix(&mut self, vector: u16);
@@ -23,7 +23,7 @@ pub trait Bus {
 /// An access to memory that is not there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BusError {
-    /// Where.
+    /// Its first byte.
     pub address: u64,
     /// How many bytes.
     pub bytes: usize,

@@ -9,10 +9,8 @@ use crate::layout::{
     flow_table_prop_layout as table, per_protocol_networking_offload_caps as ethernet,
 };
 
-/// Bytes of each kind of capabilities.
 const BYTES: usize = 0x1000;
 
-/// Kinds of capabilities.
 const GENERAL: u16 = 0;
 const ETHERNET: u16 = 1;
 const FLOW_TABLE: u16 = 7;

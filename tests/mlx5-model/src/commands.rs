@@ -9,7 +9,6 @@ use crate::layout::{cmd_if_box, cmd_queue_entry as queue_entry};
 /// Entries and bytes of an entry, as logarithms: what the card announces.
 pub(crate) const LOG_ENTRIES: u32 = 5;
 pub(crate) const LOG_ENTRY_BYTES: u32 = queue_entry::BYTES.ilog2();
-/// Bytes of data in an entry.
 const INLINE_DATA: usize = 16;
 /// Bytes of data in a mailbox.
 const MAILBOX_DATA: usize = 512;
@@ -47,7 +46,6 @@ pub(crate) enum Status {
     BadInputLength = 0x50,
 }
 
-/// A command that was read.
 #[derive(Clone, Debug)]
 pub(crate) struct Command {
     address: u64,

@@ -21,7 +21,7 @@ const WITHOUT_STRIDE: u32 = 1;
 const WITH_STRIDE: u32 = 3;
 /// The format of a full entry that stands for several frames.
 const COMPRESSED: u64 = 3;
-/// What is the same in all completions of a kind.
+/// Fields in which completions that are joined do not differ.
 const COMMON: [Field; 7] = [
     completion::WQE_ID,
     completion::RSS_HASH_TYPE,

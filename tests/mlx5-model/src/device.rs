@@ -88,7 +88,7 @@ pub struct Device {
     pub(crate) transport_domains: Objects<()>,
     pub(crate) send_interfaces: Objects<()>,
     pub(crate) unknown_commands: u64,
-    /// Objects that a driver has not taken back before it said that it was done.
+    /// Objects that drivers had not destroyed when they tore the card down.
     left_behind: usize,
     pub(crate) faults: Faults,
     /// Where the driver keeps its commands.
@@ -143,7 +143,7 @@ impl Device {
         self.journal = journal;
     }
 
-    /// The driver is done with the card, and has taken back what it made.
+    /// The driver is done with the card; objects that it has not destroyed are counted.
     pub(crate) fn tear_down(&mut self) {
         self.left_behind += self.objects();
         self.forget_objects();
@@ -182,7 +182,7 @@ impl Device {
         (self.port.sent, self.port.received)
     }
 
-    /// Returns how many objects drivers have not taken back when they tore the card down; none, if they are good.
+    /// Returns how many objects drivers had not destroyed when they tore the card down: none, if they are correct.
     pub fn left_behind(&self) -> usize {
         self.left_behind
     }
@@ -209,7 +209,7 @@ impl Device {
         self.events.lost_events + self.events.lost_completions
     }
 
-    /// Returns whether it does nothing, by a fault.
+    /// Returns whether a fault keeps it from doing anything.
     pub fn is_idle(&self) -> bool {
         self.faults.idle()
     }
@@ -245,7 +245,7 @@ impl Device {
             let Ok(queue) = self.send_queues.get_mut(number) else {
                 continue;
             };
-            // Other queues fail too, but the driver does not repair all of them.
+            // Only queues that send frames: the driver does not repair all others.
             if frames > 0
                 && queue.state == QueueState::Ready
                 && self.faults.send_error
@@ -282,7 +282,7 @@ impl Device {
             }
         }
         if received == Receive::Taken && take(&mut self.faults.duplicates) {
-            // Without a buffer for it there is no second one.
+            // If there is no buffer for the duplicate, it is left out.
             let _no_matter = self.accept(bus, frame, false);
         }
         received
@@ -349,7 +349,7 @@ impl Device {
         }
     }
 
-    /// A frame that has waited for a buffer is dropped, and counted as a card would.
+    /// Drops a frame that has waited for a buffer, and counts it as a card would.
     pub fn drop_waiting(&mut self, frame: &[u8]) {
         let headers = Headers::parse(frame);
         self.port.count_received(frame);

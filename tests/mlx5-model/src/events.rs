@@ -14,9 +14,9 @@ use crate::layout::{
 use crate::objects::Objects;
 use crate::ring::Ring;
 
-/// Counters of queues have so many bits in doorbells and records.
+/// The bits of a counter that doorbells and records hold.
 const COUNTER: u32 = 0xff_ffff;
-/// How long what is to be overtaken waits for what comes next.
+/// How long a frame or completion that is to be overtaken waits for the next one.
 pub(crate) const OVERTAKING_NS: u64 = 10_000_000;
 
 /// A completion, as it is in memory.
@@ -49,7 +49,6 @@ impl Event {
     }
 }
 
-/// An event queue.
 #[derive(Clone, Debug)]
 pub(crate) struct EventQueue {
     ring: Ring,
@@ -61,7 +60,6 @@ pub(crate) struct EventQueue {
     armed: bool,
 }
 
-/// A completion queue.
 #[derive(Clone, Debug)]
 pub(crate) struct CompletionQueue {
     ring: Ring,
@@ -83,9 +81,7 @@ pub(crate) struct Events {
     pub(crate) completion_queues: Objects<CompletionQueue>,
     /// Completion queues that have something new in this burst.
     fresh: Vec<u32>,
-    /// Events that found no room.
     pub(crate) lost_events: u64,
-    /// Completions that found no room.
     pub(crate) lost_completions: u64,
     /// A completion that the next one of its queue shall overtake.
     overtaken: Option<Overtaken>,
@@ -350,7 +346,7 @@ impl Events {
 }
 
 impl EventQueue {
-    /// Raises the interrupt if somebody waits for it.
+    /// Raises the interrupt if the driver has asked for it and an event is there.
     fn fire(&mut self, bus: &mut dyn Bus) {
         if self.armed && self.producer != self.consumer {
             self.armed = false;
@@ -379,7 +375,7 @@ impl CompletionQueue {
     fn publish(&mut self, bus: &mut dyn Bus, mut entry: CompletionEntry, count: u32) {
         let rounds = self.ring.rounds(self.producer);
         completion::OWNER.set(&mut entry, rounds.into());
-        // A queue whose memory is gone is as good as one nobody reads.
+        // If the memory of the queue is gone, the driver no longer reads it.
         let _gone = self.ring.publish(bus, self.producer, &entry);
         self.producer = self.producer.wrapping_add(count);
     }
@@ -399,7 +395,7 @@ impl CompletionQueue {
         // CAST: bounded by what a session takes.
         let count = entries.small.len() as u32;
         for (block, at) in entries.blocks() {
-            // CAST: the same.
+            // CAST: at most the count above.
             let _gone = bus.dma_write(
                 self.ring.address(self.producer.wrapping_add(at as u32)),
                 &block,

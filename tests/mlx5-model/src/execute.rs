@@ -16,7 +16,7 @@ use crate::receive::ReceiveQueue;
 use crate::rss::Hashing;
 use crate::transmit::SendQueue;
 
-/// Where most outputs have the number of what was created, and most inputs that of what is meant.
+/// The object's number, in the outputs of most commands that create one and in the inputs of most others.
 const NUMBER: Field = Field::new(0x48, 24);
 /// The interface version the model speaks: bit 1 for version 1.
 const INTERFACE_VERSIONS: u64 = 1 << 1;
@@ -28,7 +28,7 @@ const MOST_TABLE_ENTRIES: u64 = 256;
 /// How a command has ended, and the number of what it has created, if anything.
 type Created = Result<Option<u32>, Status>;
 
-/// For commands that create nothing.
+/// Drops what a command returns that creates nothing.
 fn nothing<T>(_: T) -> Option<u32> {
     None
 }
@@ -202,7 +202,7 @@ impl Device {
         }
     }
 
-    /// Commands about flow tables; and all that are not known.
+    /// Commands about flow tables, and unknown ones.
     fn execute_steering(&mut self, command: u16, input: &[u8]) -> Created {
         match command {
             op::CREATE_FLOW_TABLE => self.steering.create_table(input).map(Some),
@@ -214,7 +214,7 @@ impl Device {
             op::DELETE_FLOW_TABLE_ENTRY => self.steering.delete_rule(input).map(nothing),
             _ => {
                 self.unknown_commands += 1;
-                // Out of strict mode, what is not known is taken for done.
+                // Unless the mode is strict, an unknown command succeeds.
                 if self.config.strict {
                     Err(Status::BadOperation)
                 } else {

@@ -2,7 +2,7 @@
 
 //! Access to the fields of commands, contexts and queue entries: big endian, counted in bits.
 //!
-//! Whatever lies outside of a buffer reads as zero and is not written, so a guest that sends too little harms nobody.
+//! Bits outside of a buffer read as zero and are not written, so a guest that sends too little does no harm.
 
 /// Where a field is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,13 +66,13 @@ impl Field {
 
     /// Returns the value as far as it fits in 32 bits.
     pub fn get32(self, buffer: &[u8]) -> u32 {
-        // CAST: the doc says so.
+        // CAST: cut to 32 bits.
         self.get(buffer) as u32
     }
 
     /// Returns the value as far as it fits in 16 bits.
     pub fn get16(self, buffer: &[u8]) -> u16 {
-        // CAST: the doc says so.
+        // CAST: cut to 16 bits.
         self.get(buffer) as u16
     }
 
@@ -108,7 +108,7 @@ impl Field {
     }
 }
 
-/// Fails to compile if two of the fields have a bit in common.
+/// In a constant: does not compile if two of the fields have a bit in common.
 pub(crate) const fn assert_disjoint(fields: &[Field]) {
     let mut one = 0;
     while one < fields.len() {

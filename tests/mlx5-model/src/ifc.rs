@@ -181,7 +181,7 @@ pub fn neighbours(ifc: &Path) -> impl Iterator<Item = PathBuf> + '_ {
     NEIGHBOURS.iter().map(|name| ifc.with_file_name(name))
 }
 
-/// Adds a header's structures to those that are known; what was described to the bit stays.
+/// Adds a header's structures; one that an earlier header has described to the bit stays as it is.
 fn collect(tokens: &[String], bits: bool, raw: &mut Raw) {
     let prefix = if bits { "mlx5_ifc_" } else { "" };
     let mut at = 0;
@@ -192,7 +192,7 @@ fn collect(tokens: &[String], bits: bool, raw: &mut Raw) {
             let name = type_name(&tokens[at + 1]);
             at += 3;
             let mut end = at;
-            // Some have sizes that are names; one that is wanted is missed later.
+            // Some have sizes that are names; if one of these is wanted, lay_out() says so.
             if let Ok(members) = members(tokens, &mut end, bits) {
                 at = end;
                 raw.entry(name).or_insert((union, members));
@@ -257,7 +257,7 @@ fn members(tokens: &[String], at: &mut usize, bits: bool) -> Result<Vec<Member>,
                 *at += 1;
                 return Ok(list);
             }
-            // `struct_group(name, members);`: the members are as good as outside of it.
+            // `struct_group(name, members);`: the members are in the structure itself, too.
             "struct_group" => {
                 *at += 4;
                 continue;
@@ -390,7 +390,7 @@ fn lay_out_members(raw: &Raw, union: bool, members: &[Member]) -> Result<Layout,
                     Err(_) if union => Layout::default(),
                     inner => inner?,
                 };
-                // What is not nested deeper is all that is asked for, but wide ones have no value of their own.
+                // Fields of fields are left out: the inner structure has them.
                 layout.fields.insert(name.clone(), (at, inner.bits));
                 inner.bits * count
             }

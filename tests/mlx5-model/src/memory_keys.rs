@@ -30,7 +30,6 @@ struct Key {
     start: u64,
 }
 
-/// All keys.
 #[derive(Clone, Debug)]
 pub(crate) struct MemoryKeys(Objects<Key>);
 
@@ -49,7 +48,6 @@ impl MemoryKeys {
         Self(Objects::new(0x100, 0xff_ffff))
     }
 
-    /// Returns how many there are.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
@@ -117,7 +115,6 @@ impl MemoryKeys {
         Ok(())
     }
 
-    /// Writes through a key.
     pub(crate) fn write(
         &self,
         bus: &mut dyn Bus,
@@ -130,7 +127,6 @@ impl MemoryKeys {
         })
     }
 
-    /// Reads through a key.
     pub(crate) fn read(
         &self,
         bus: &mut dyn Bus,

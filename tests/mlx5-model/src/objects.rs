@@ -26,7 +26,7 @@ impl<T> Objects<T> {
         }
     }
 
-    /// Adds an object and returns its number: not one that was free lately, so that late doorbells hit nobody.
+    /// Adds an object and returns its number: not one that was removed lately, which a late doorbell may still name.
     pub(crate) fn add(&mut self, object: T) -> Result<u32, Status> {
         if self.map.len() > (self.last - self.first) as usize {
             return Err(Status::ExceedsLimit);
@@ -45,17 +45,14 @@ impl<T> Objects<T> {
         }
     }
 
-    /// Removes an object.
     pub(crate) fn remove(&mut self, number: u32) -> Result<T, Status> {
         self.map.remove(&number).ok_or(Status::BadResource)
     }
 
-    /// Returns an object.
     pub(crate) fn get(&self, number: u32) -> Result<&T, Status> {
         self.map.get(&number).ok_or(Status::BadResource)
     }
 
-    /// Returns an object.
     pub(crate) fn get_mut(&mut self, number: u32) -> Result<&mut T, Status> {
         self.map.get_mut(&number).ok_or(Status::BadResource)
     }
@@ -65,7 +62,6 @@ impl<T> Objects<T> {
         self.map.iter().map(|(number, object)| (*number, object))
     }
 
-    /// Returns how many there are.
     pub(crate) fn len(&self) -> usize {
         self.map.len()
     }

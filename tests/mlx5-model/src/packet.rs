@@ -17,9 +17,9 @@ const IPV6: u16 = 0x86dd;
 const CUSTOMER_TAG: u16 = 0x8100;
 const SERVICE_TAG: u16 = 0x88a8;
 
-/// IP protocol numbers.
+/// The IP protocol number of TCP.
 pub const TCP: u8 = 6;
-/// IP protocol numbers.
+/// The IP protocol number of UDP.
 pub const UDP: u8 = 17;
 
 /// Bits of a TCP header's thirteenth byte.
@@ -74,7 +74,7 @@ pub struct Headers {
 }
 
 impl Headers {
-    /// Parses a frame; whatever is cut off is taken for absent.
+    /// Parses a frame; a header that is cut off counts as absent.
     pub fn parse(frame: &[u8]) -> Self {
         let mut at = 12;
         let mut tag = None;
@@ -140,7 +140,7 @@ fn ipv6(frame: &[u8], at: usize) -> Option<Ip> {
     let mut protocol = header[6];
     let mut payload = at + 40;
     let mut fragment = false;
-    // Hop-by-hop, routing, fragment and destination options; more of them than this is nobody's traffic.
+    // Hop-by-hop, routing, fragment and destination options; eight are more than real traffic has.
     for _ in 0..8 {
         let bytes = match protocol {
             0 | 43 | 60 => 8 + usize::from(*frame.get(payload + 1)?) * 8,

@@ -12,7 +12,6 @@ use crate::layout::{
     query_nic_vport_context_out, query_vport_counter_out, traffic_counter,
 };
 
-/// Registers.
 mod register {
     pub(super) const PMTU: u64 = 0x5003;
     pub(super) const PTYS: u64 = 0x5004;

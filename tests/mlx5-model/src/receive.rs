@@ -15,11 +15,11 @@ use crate::packet::{Headers, Tag, LINK_BYTES, TCP};
 use crate::ring::Ring;
 use crate::rss::Hash;
 
-/// Kinds of work queues.
+/// Types of receive queues.
 const CYCLIC: u64 = 1;
 const STRIDING: u64 = 2;
 
-/// Completions of received frames, and of those that could not be.
+/// Opcodes of completions: a frame was received, or the queue has failed.
 pub(crate) const RESPONSE: u64 = 2;
 const RESPONSE_ERROR: u64 = 14;
 
@@ -33,7 +33,7 @@ pub(crate) mod syndrome {
     pub(crate) const FLUSHED: u8 = 0x05;
 }
 
-/// QueueState of a receive or send queue.
+/// The state of a receive or send queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QueueState {
     /// It was created, or reset.
@@ -92,7 +92,6 @@ enum BufferKind {
     },
 }
 
-/// A receive queue.
 #[derive(Clone, Debug)]
 pub(crate) struct ReceiveQueue {
     pub(crate) state: QueueState,

@@ -86,7 +86,7 @@ impl Device {
                 health_buffer::SYND.in_word(dead.unwrap_or(self.faults.health).into())
             }
             register::HEALTH_COUNTER => {
-                // What has died is the card, not the firmware that waits for a driver to begin again.
+                // A dead card still has firmware, which waits for a driver to begin again.
                 if !self.faults.stalled {
                     self.health_counter = self.health_counter.wrapping_add(1);
                 }
@@ -110,7 +110,7 @@ impl Device {
             register::QUEUE_LOW => {
                 let low = value & initial_seg::CMDQ_PHY_ADDR_31_12.in_word(u32::MAX);
                 self.command_queue = self.command_queue & !0xffff_ffff | u64::from(low);
-                // A driver begins again: of what was before the card died, nothing is left.
+                // A driver begins again with a card that has no objects any more.
                 if std::mem::take(&mut self.faults.dead) {
                     self.forget_objects();
                 }

@@ -71,7 +71,6 @@ impl Ring {
         )
     }
 
-    /// Returns how many elements there are.
     pub(crate) fn elements(&self) -> u32 {
         1 << self.log_elements
     }
@@ -81,7 +80,6 @@ impl Ring {
         counter >> self.log_elements
     }
 
-    /// Returns the bytes of an element.
     pub(crate) fn element_bytes(&self) -> usize {
         1 << self.log_element
     }

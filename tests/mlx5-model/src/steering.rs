@@ -72,7 +72,6 @@ pub(crate) struct Target {
     pub(crate) flow_tag: u32,
 }
 
-/// All tables.
 #[derive(Clone, Debug)]
 pub(crate) struct Steering {
     tables: Objects<Table>,
@@ -81,7 +80,6 @@ pub(crate) struct Steering {
 }
 
 impl Steering {
-    /// Returns how many tables there are.
     pub(crate) fn len(&self) -> usize {
         self.tables.len()
     }

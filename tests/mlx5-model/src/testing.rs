@@ -40,12 +40,12 @@ pub struct Machine {
     pub frames: Vec<Vec<u8>>,
     /// The time.
     pub now_ns: u64,
-    /// Whether what is above the memory is the same memory again.
+    /// Whether addresses beyond the memory start again at its beginning.
     pub repeats: bool,
 }
 
 impl Machine {
-    /// Returns a machine with so much memory.
+    /// Returns a machine with that many bytes of memory.
     pub fn new(bytes: usize) -> Self {
         Self {
             memory: vec![0; bytes],

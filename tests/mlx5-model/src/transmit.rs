@@ -15,7 +15,6 @@ use crate::receive::{syndrome, QueueState};
 use crate::ring::Ring;
 use crate::segment::{self, Offloads};
 
-/// Operations.
 mod op {
     pub(super) const NOP: u64 = 0x00;
     pub(super) const SEND: u64 = 0x0a;
@@ -23,15 +22,15 @@ mod op {
     pub(super) const UMR: u64 = 0x25;
 }
 
-/// Completions of a request, and of one that failed.
+/// Opcodes of completions: an entry was carried out, or has failed.
 const REQUEST: u64 = 0;
 const REQUEST_ERROR: u64 = 13;
 /// An operation the card does not know.
 const BAD_OPERATION: u8 = 0x02;
 
-/// The basic block of an entry.
+/// An entry takes whole blocks of the queue.
 const BLOCK: usize = 64;
-/// No entry has more.
+/// The longest entry.
 const MOST_BLOCKS: usize = 16;
 /// No frame is longer before it is cut.
 const MOST_BYTES: usize = 0x4_0000;
@@ -43,7 +42,6 @@ const UNIT: usize = 16;
 const HEADERS_AT: usize = control::BYTES + ethernet::INLINE_HDR_START.byte();
 const DATA_AT: usize = control::BYTES + ethernet::BYTES;
 
-/// A send queue.
 #[derive(Clone, Debug)]
 pub(crate) struct SendQueue {
     pub(crate) state: QueueState,
@@ -95,7 +93,7 @@ impl SendQueue {
         if self.state == QueueState::Reset || state == QueueState::Reset {
             self.counter = 0;
         }
-        // What is left has to be completed, as errors.
+        // The entries that are left have to be completed, as errors.
         self.rung = state == QueueState::Error;
         self.state = state;
     }
@@ -240,7 +238,7 @@ impl SendQueue {
 
     /// Completes one entry of `left` blocks at most with an error; the queue stops until the driver resets it.
     ///
-    /// One that says it is longer ends with that: else the counter would step over the driver's, and go round.
+    /// An entry that claims more blocks is cut there: else the counter would pass the driver's and never meet it.
     pub(crate) fn fail(
         &mut self,
         bus: &mut dyn Bus,

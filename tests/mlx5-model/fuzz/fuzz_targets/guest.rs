@@ -49,7 +49,7 @@ const QUEUES: u32 = 16;
 struct Guest {
     striding: bool,
     compression: bool,
-    /// Its send queue is as large as can be, and all pages of it are the same.
+    /// Its send queue is as large as can be, and all its pages are one page of memory.
     endless: bool,
     /// Where it begins: with how many of the recorded commands, or with queues of its own.
     recorded: Option<Recorded>,
@@ -98,7 +98,7 @@ enum Action {
         for_card: bool,
         bytes: Vec<u8>,
     },
-    /// To one of the send queues, whoever made it.
+    /// To one of the send queues, of this guest or of the recorded driver.
     Ring {
         queue: u8,
     },

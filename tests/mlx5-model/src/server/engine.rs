@@ -2,8 +2,8 @@
 
 //! Moves frames: between cards 0 and 1, 2 and 3, and so on, and from the source to a card.
 //!
-//! The wire keeps order: a frame that finds no buffer waits, and holds up whoever sends to that card. That is what flow control
-//! on a real wire does. After two seconds, or at once with `lossy`, such a frame is dropped.
+//! The wire keeps order: a frame that finds no buffer waits, and all frames behind it do. That is what flow control on a real
+//! wire does. After two seconds, or at once with `lossy`, such a frame is dropped.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -20,7 +20,7 @@ const ON_THE_WIRE: usize = 256;
 const RETRY: Duration = Duration::from_micros(50);
 /// How long a frame may hold up the wire: a driver that posts no buffers for so long never will.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// A card with nothing to do is looked at so often, in case a doorbell was missed.
+/// How often a card with nothing to do is looked at, in case a doorbell was missed.
 const IDLE: Duration = Duration::from_millis(50);
 
 /// The thread that moves frames, to be woken.
@@ -40,7 +40,6 @@ struct Wire {
 }
 
 impl Engine {
-    /// Starts the thread.
     pub(crate) fn start(slots: &[Shared], lossy: bool, source: Arc<Source>) -> Arc<Self> {
         let engine = Arc::new(Self {
             work: Mutex::new(false),
@@ -76,7 +75,7 @@ impl Engine {
         engine
     }
 
-    /// There is something to do.
+    /// Has the thread look at all wires.
     pub(crate) fn wake(&self) {
         *self.work.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.changed.notify_one();
@@ -99,7 +98,7 @@ impl Wire {
         let before = self.frames.len();
         match self.from {
             None => {
-                // What is left of an earlier stream is for nobody any more.
+                // Frames of an earlier stream have no receiver any more.
                 if source.card() != self.to {
                     self.to = source.card();
                     self.frames.clear();
@@ -133,7 +132,7 @@ impl Wire {
         while let Some(frame) = self.frames.front() {
             if device.receive(guest, frame) == Receive::Wait {
                 if device.is_idle() {
-                    // No want of buffers: it goes on with this frame, however late.
+                    // A stalled card does not lack buffers: it takes this frame when it goes on.
                     self.waiting_since = None;
                     break;
                 }

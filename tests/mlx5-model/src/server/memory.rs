@@ -17,7 +17,7 @@ use crate::bus::{Bus, BusError};
 struct Piece {
     address: u64,
     bytes: u64,
-    /// Without one, the card may not touch it.
+    /// None if QEMU does not share it with the card.
     region: Option<MmapRegion>,
 }
 
@@ -44,7 +44,7 @@ impl Guest {
         }
     }
 
-    /// Adds memory; what has no file is not shared with us.
+    /// Adds memory; memory without a file is not shared with the card.
     pub(crate) fn map(
         &mut self,
         address: u64,
@@ -68,7 +68,6 @@ impl Guest {
         Ok(())
     }
 
-    /// Removes memory.
     pub(crate) fn unmap(&mut self, address: u64, bytes: u64) {
         let end = address.saturating_add(bytes);
         self.pieces.retain(|piece| {
@@ -91,7 +90,6 @@ impl Guest {
         self.pending.fill(false);
     }
 
-    /// Forgets all interrupts.
     pub(crate) fn clear_interrupts(&mut self) {
         self.interrupts.fill_with(|| None);
     }
@@ -130,7 +128,7 @@ impl Bus for Guest {
             .as_volatile_slice()
             .read_slice(into, offset)
             .map_err(|_| error)?;
-        // What is read next must not be older.
+        // A later read must not return older data.
         fence(Ordering::Acquire);
         Ok(())
     }
@@ -141,7 +139,7 @@ impl Bus for Guest {
             bytes: from.len(),
         };
         let (region, offset) = self.find(address, from.len())?;
-        // What was written before must be seen before.
+        // The guest must see earlier writes first.
         fence(Ordering::Release);
         region
             .as_volatile_slice()

@@ -65,7 +65,6 @@ pub struct Options {
     pub journal: Option<PathBuf>,
 }
 
-/// A card in its slot.
 pub(crate) struct Slot {
     pub(crate) device: Device,
     pub(crate) guest: Guest,
@@ -74,8 +73,8 @@ pub(crate) struct Slot {
 /// A slot, as threads share it.
 pub(crate) type Shared = Arc<Mutex<Slot>>;
 
-/// Ends the process with the thread that holds it, if that dies: a card that answers no more would hang the machine, and
-/// whoever waits for it would never learn why.
+/// Ends the process if the thread that holds it panics: a card that no longer answers would hang the machine without a reason
+/// that anyone could see.
 pub(crate) struct LastBreath;
 
 impl Drop for LastBreath {

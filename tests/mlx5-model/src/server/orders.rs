@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Orders on standard input, one a line: `CARD FAULT`, such as `0 link down`, or `CARD send STREAM`, `CARD replay FILE
-//! TIMES` and `CARD quiet` for what a card receives from nobody.
+//! TIMES` and `CARD quiet` for frames that no other card has sent.
 
 use std::io;
 use std::path::Path;
@@ -22,7 +22,7 @@ enum Order {
     Receive(Option<Content>),
 }
 
-/// Carries out orders; the end of the input ends the process, so that no server outlives whoever started it.
+/// Carries out orders; the end of the input ends the process, so that no server outlives the program that started it.
 pub(crate) fn listen(slots: Vec<Shared>, source: Arc<Source>, engine: Arc<Engine>) {
     thread::spawn(move || {
         let _ends_process = LastBreath;

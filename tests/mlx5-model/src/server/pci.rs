@@ -22,7 +22,6 @@ const COMMAND: usize = 0x04;
 const REGION: usize = 0x10;
 const MEMORY_64_PREFETCHABLE: u64 = 0x0c;
 
-/// The space.
 #[derive(Clone, Debug)]
 pub(crate) struct Space([u8; BYTES]);
 
@@ -76,7 +75,7 @@ impl Space {
         }
         let mut address = [0; 8];
         address.copy_from_slice(&self.0[REGION..REGION + 8]);
-        // Whoever writes ones to learn the size reads them back but for what the size covers.
+        // A driver that writes ones to learn the size reads zeros in the bits that the size covers.
         let address = u64::from_le_bytes(address) & !(REGION_BYTES - 1) | MEMORY_64_PREFETCHABLE;
         put(&mut self.0, REGION, &address.to_le_bytes());
     }

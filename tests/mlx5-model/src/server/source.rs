@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A source of frames inside the model: what a card receives without anybody sending, as fast as its driver posts buffers.
+//! A source of frames inside the model: a card receives them without a sender, as fast as its driver posts buffers.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -30,11 +30,9 @@ pub(crate) enum Content {
 pub(crate) struct Replay {
     frames: Vec<Vec<u8>>,
     next: usize,
-    /// How many are left to send.
     left: u64,
 }
 
-/// The source.
 #[derive(Default)]
 pub(crate) struct Source {
     now: Mutex<Option<(usize, Content)>>,
@@ -74,7 +72,7 @@ impl Source {
     /// Changes what a card receives; `None`: nothing more.
     pub(crate) fn set(&self, what: Option<(usize, Content)>) {
         let mut now = self.lock();
-        // The count of an earlier receiver is none of this one's.
+        // The count of an earlier receiver does not apply to this one.
         self.reached.store(0, Ordering::Relaxed);
         *now = what;
     }

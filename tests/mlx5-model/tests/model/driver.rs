@@ -24,7 +24,7 @@ const COMMANDS: usize = 0;
 /// The mailboxes of inputs and outputs, one a page apart.
 const INPUT: usize = 0x1_0000;
 const OUTPUT: usize = 0x2_0000;
-/// What queues get their memory from.
+/// Memory for queues begins here.
 pub(crate) const FREE: usize = 0x4_0000;
 /// Bytes of data in a mailbox, and how far apart the driver has them.
 const MAILBOX_DATA: usize = 512;
@@ -68,7 +68,6 @@ impl Queue {
     }
 }
 
-/// A card that receives and sends.
 pub(crate) struct Path {
     pub(crate) events: Queue,
     pub(crate) completions: Queue,
@@ -278,7 +277,7 @@ impl Driver {
         self.send_queue_in(completions, memory, LOG_ENTRIES, 1)
     }
 
-    /// Creates a send queue of the greatest size, all of whose pages of 8 KB are the same one.
+    /// Creates a send queue of the greatest size; all its pages of 8 KB are one piece of memory.
     pub(crate) fn endless_send_queue(&mut self, completions: u32) -> Queue {
         let memory = self.pages(2);
         let queue = self.send_queue_in(completions, memory, LARGEST_LOG_ENTRIES, 512);
@@ -384,7 +383,6 @@ impl Driver {
         buffers
     }
 
-    /// Posts buffers of a cyclic queue, one a page.
     pub(crate) fn post_at(&mut self, queue: Queue, key: u32, buffers: usize, count: u32) {
         for index in 0..ENTRIES as usize {
             let at = queue.memory + index * data_segment::BYTES;

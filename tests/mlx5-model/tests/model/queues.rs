@@ -109,7 +109,7 @@ fn events_come_once_for_each_time_they_are_asked_for() {
     driver.receive(&frame(60, 1));
     assert!(
         driver.machine.interrupts.is_empty(),
-        "nobody has asked about the completion queue"
+        "no event about the completion queue was asked for"
     );
     // Asked late: at once.
     driver.arm_completions(path.completions, 0);
