@@ -13,10 +13,8 @@ include!(concat!(env!("OUT_DIR"), "/layouts.rs"));
 
 /// Returns the name of a command.
 pub fn command_name(number: u16) -> Option<&'static str> {
-    COMMANDS
-        .iter()
-        .find(|command| command.0 == number)
-        .map(|command| command.1)
+    let mut commands = COMMANDS.iter();
+    commands.find_map(|(known, name)| (*known == number).then_some(*name))
 }
 
 /// Makes a module for a structure: all of its fields, and bits of them as `high:low NAME`.

@@ -198,18 +198,14 @@ impl ReceiveQueue {
         // CAST: the counter has 16 bits.
         let left = (posted as u16).wrapping_sub(self.counter);
         let outcome = match self.kind {
-            BufferKind::Cyclic if left == 0 => return Delivery::NoRoom,
-            BufferKind::Cyclic => self.deliver_cyclic(bus, keys, received.frame),
+            BufferKind::Cyclic => self.deliver_cyclic(bus, keys, received.frame, left),
             BufferKind::Striding { .. } => {
-                match self.deliver_striding(bus, keys, events, received.frame, left) {
-                    Ok(None) => return Delivery::NoRoom,
-                    Ok(Some(place)) => Ok(place),
-                    Err(error) => Err(error),
-                }
+                self.deliver_striding(bus, keys, events, received.frame, left)
             }
         };
         match outcome {
-            Ok(place) => {
+            Ok(None) => Delivery::NoRoom,
+            Ok(Some(place)) => {
                 let entry = completion_of(number, received, &place);
                 if received.late {
                     events.complete_late(bus, self.completion_queue, &entry);
@@ -227,7 +223,11 @@ impl ReceiveQueue {
         bus: &mut dyn Bus,
         keys: &MemoryKeys,
         frame: &[u8],
-    ) -> Result<FramePlace, u8> {
+        left: u16,
+    ) -> Result<Option<FramePlace>, u8> {
+        if left == 0 {
+            return Ok(None);
+        }
         let mut entry = vec![0; self.ring.element_bytes()];
         let index = self.counter;
         self.ring
@@ -244,14 +244,15 @@ impl ReceiveQueue {
                 data_segment::LKEY.get32(segment),
                 data_segment::ADDR.get(segment),
             );
-            write(keys, bus, key, address, now)?;
+            keys.write(bus, key, address, now)
+                .map_err(|Denied| syndrome::PROTECTION)?;
             rest = later;
         }
         if !rest.is_empty() {
             return Err(syndrome::LENGTH);
         }
         self.counter = self.counter.wrapping_add(1);
-        Ok(FramePlace::of_buffer(index))
+        Ok(Some(FramePlace::of_buffer(index)))
     }
 
     fn deliver_striding(
@@ -315,7 +316,8 @@ impl ReceiveQueue {
         let at = place
             .address
             .wrapping_add(u64::from(place.used * *stride_bytes));
-        write(keys, bus, place.key, at, frame)?;
+        keys.write(bus, place.key, at, frame)
+            .map_err(|Denied| syndrome::PROTECTION)?;
         // CAST: at most 2 to the 15th strides.
         let found = FramePlace {
             entry: place.entry,
@@ -364,17 +366,6 @@ impl ReceiveQueue {
         self.state = QueueState::Error;
         Delivery::Failed
     }
-}
-
-fn write(
-    keys: &MemoryKeys,
-    bus: &mut dyn Bus,
-    key: u32,
-    address: u64,
-    bytes: &[u8],
-) -> Result<(), u8> {
-    keys.write(bus, key, address, bytes)
-        .map_err(|Denied| syndrome::PROTECTION)
 }
 
 /// Where a frame was put.

@@ -186,12 +186,11 @@ impl Steering {
                 }
             }
         }
-        let flow_tag = flow_context::FLOW_TAG.get32(context);
         let rule = Rule {
             group: number,
             value,
             drop: action & ACTION_DROP != 0,
-            flow_tag,
+            flow_tag: flow_context::FLOW_TAG.get32(context),
             destinations,
         };
         table.rules.insert(index, rule);

@@ -174,9 +174,7 @@ fn the_port_is_asked_and_told() {
 
 #[test]
 fn the_port_counts_what_it_sends_and_receives() {
-    let mut driver = Driver::new(Config::default());
-    let path = driver.path(false, false);
-    driver.post(&path, ENTRIES);
+    let (mut driver, ..) = Driver::receiver(ENTRIES);
     let mut broadcast = frame(100, 1);
     broadcast[..6].fill(0xff);
     driver.receive(&broadcast);

@@ -29,7 +29,6 @@ pub(crate) const FREE: usize = 0x4_0000;
 /// Bytes of data in a mailbox, and how far apart the driver has them.
 const MAILBOX_DATA: usize = 512;
 const MAILBOX: usize = PAGE / 4;
-/// Bytes of an event or a completion.
 pub(crate) const ENTRY_BYTES: usize = completion::BYTES;
 /// The last byte of a completion that the card has not written.
 pub(crate) const UNWRITTEN: u64 = 0xf1;
@@ -88,6 +87,14 @@ impl Driver {
         let low = u32::try_from(COMMANDS).unwrap().to_be_bytes();
         driver.write(initial_seg::CMDQ_PHY_ADDR_31_12.word(), &low);
         driver
+    }
+
+    /// Returns a driver that has posted buffers of a cyclic queue, and the first of them.
+    pub(crate) fn receiver(buffers: u32) -> (Self, Path, usize) {
+        let mut driver = Self::new(Config::default());
+        let path = driver.path(false, false);
+        let first = driver.post(&path, buffers);
+        (driver, path, first)
     }
 
     /// Sets a field of what is at `at` in memory.
@@ -408,7 +415,6 @@ impl Driver {
         outcome
     }
 
-    /// Returns a 64-byte entry of a queue.
     pub(crate) fn entry(&self, queue: Queue, index: u32) -> [u8; ENTRY_BYTES] {
         let at = queue.memory + (index % queue.entries) as usize * ENTRY_BYTES;
         self.machine.memory[at..at + ENTRY_BYTES]

@@ -13,9 +13,7 @@ use crate::queues::{frame, post_striding, two_striding_buffers, EVENT_CQ};
 
 #[test]
 fn a_duplicate_has_a_buffer_of_its_own() {
-    let mut driver = Driver::new(Config::default());
-    let path = driver.path(false, false);
-    let buffers = driver.post(&path, ENTRIES);
+    let (mut driver, path, buffers) = Driver::receiver(ENTRIES);
     driver.inject(Fault::Duplicate(1));
     driver.receive(&frame(60, 1));
     driver.receive(&frame(61, 2));
@@ -28,9 +26,7 @@ fn a_duplicate_has_a_buffer_of_its_own() {
 
 #[test]
 fn in_a_cyclic_queue_a_frame_is_overtaken_buffer_and_all() {
-    let mut driver = Driver::new(Config::default());
-    let path = driver.path(false, false);
-    driver.post(&path, ENTRIES);
+    let (mut driver, path, _) = Driver::receiver(ENTRIES);
     driver.inject(Fault::Overtake(1));
     driver.receive(&frame(60, 1));
     assert!(!driver.is_written(path.completions, 0));
@@ -78,9 +74,7 @@ fn what_nothing_overtakes_comes_after_a_while() {
 
 #[test]
 fn events_and_interrupts_come_twice_or_not_at_all() {
-    let mut driver = Driver::new(Config::default());
-    let path = driver.path(false, false);
-    driver.post(&path, ENTRIES);
+    let (mut driver, path, _) = Driver::receiver(ENTRIES);
     let mut consumer = 0;
     for (fault, events, interrupts) in [
         (Fault::DuplicateEvents(1), 2, 2),
@@ -112,9 +106,7 @@ fn events_and_interrupts_come_twice_or_not_at_all() {
 
 #[test]
 fn a_dead_card_lives_again_when_it_is_set_up_anew() {
-    let mut driver = Driver::new(Config::default());
-    let path = driver.path(false, false);
-    driver.post(&path, ENTRIES);
+    let (mut driver, ..) = Driver::receiver(ENTRIES);
     driver.inject(Fault::Fatal);
     let state = |driver: &mut Driver| {
         let mut segment = [0; 28];

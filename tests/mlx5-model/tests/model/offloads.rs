@@ -19,7 +19,7 @@ use mlx5_model::layout::{
 use mlx5_model::packet::{insert_tag, Headers, Tag};
 use mlx5_model::testing::{datagram, packet};
 
-use crate::driver::{Driver, Path, ENTRY_BYTES, UNWRITTEN};
+use crate::driver::{Driver, Path, ENTRIES, ENTRY_BYTES, UNWRITTEN};
 use crate::queues::ASKED;
 
 const SENT: u64 = 0;
@@ -41,17 +41,9 @@ fn segment(payload: &[u8]) -> Vec<u8> {
     packet(6, [1, 2], &rest, payload)
 }
 
-/// Returns a card that has a receive queue with buffers.
-fn receiver() -> (Driver, Path, usize) {
-    let mut driver = Driver::new(Config::default());
-    let path = driver.path(false, false);
-    let buffers = driver.post(&path, 8);
-    (driver, path, buffers)
-}
-
 #[test]
 fn the_sum_is_that_of_the_internet_packet_alone() {
-    let (mut driver, path, _) = receiver();
+    let (mut driver, path, _) = Driver::receiver(ENTRIES);
     let plain = datagram(b"odd", [1, 2]);
     let mut padded = plain.clone();
     padded.extend([1, 2, 3, 4, 5]);
@@ -77,7 +69,7 @@ fn the_sum_is_that_of_the_internet_packet_alone() {
 
 #[test]
 fn customer_tags_are_taken_out_and_service_tags_are_not() {
-    let (mut driver, path, buffers) = receiver();
+    let (mut driver, path, buffers) = Driver::receiver(ENTRIES);
     let plain = datagram(b"data", [1, 2]);
     for (index, service) in [(0, false), (1, true)] {
         let mut tagged = plain.clone();
@@ -99,7 +91,7 @@ fn customer_tags_are_taken_out_and_service_tags_are_not() {
 
 #[test]
 fn completions_tell_headers_and_whether_their_checksums_are_good() {
-    let (mut driver, path, _) = receiver();
+    let (mut driver, path, _) = Driver::receiver(ENTRIES);
     let mut bad_ip = datagram(b"data", [1, 2]);
     bad_ip[22] ^= 1;
     let mut bad_data = datagram(b"data", [1, 2]);

@@ -36,9 +36,7 @@ pub(crate) fn frame(bytes: usize, mark: u8) -> Vec<u8> {
 
 #[test]
 fn cyclic_buffers_are_filled_in_order() {
-    let mut driver = Driver::new(Config::default());
-    let path = driver.path(false, false);
-    let buffers = driver.post(&path, 3);
+    let (mut driver, path, buffers) = Driver::receiver(3);
     for mark in 0..3 {
         assert_eq!(
             driver.receive(&frame(100 + usize::from(mark), mark)),
@@ -68,9 +66,7 @@ fn cyclic_buffers_are_filled_in_order() {
 
 #[test]
 fn the_owners_bit_turns_with_every_round() {
-    let mut driver = Driver::new(Config::default());
-    let path = driver.path(false, false);
-    driver.post(&path, 2 * ENTRIES);
+    let (mut driver, path, _) = Driver::receiver(2 * ENTRIES);
     for index in 0..2 * ENTRIES {
         // The queue has room for its entries less one: a frame may need two.
         assert_eq!(
@@ -88,9 +84,7 @@ fn the_owners_bit_turns_with_every_round() {
 
 #[test]
 fn a_full_completion_queue_holds_frames_up() {
-    let mut driver = Driver::new(Config::default());
-    let path = driver.path(false, false);
-    driver.post(&path, ENTRIES);
+    let (mut driver, path, _) = Driver::receiver(ENTRIES);
     let taken = (0..ENTRIES)
         .filter(|_| driver.receive(&frame(60, 1)) == Receive::Taken)
         .count();
@@ -102,9 +96,7 @@ fn a_full_completion_queue_holds_frames_up() {
 
 #[test]
 fn events_come_once_for_each_time_they_are_asked_for() {
-    let mut driver = Driver::new(Config::default());
-    let path = driver.path(false, false);
-    driver.post(&path, ENTRIES);
+    let (mut driver, path, _) = Driver::receiver(ENTRIES);
     driver.arm_events(path.events, 0);
     driver.receive(&frame(60, 1));
     assert!(
@@ -252,9 +244,7 @@ fn a_bad_request_breaks_the_queue_and_the_rest_is_flushed() {
 
 #[test]
 fn faults_happen_as_often_as_they_are_asked_for() {
-    let mut driver = Driver::new(Config::default());
-    let path = driver.path(false, false);
-    driver.post(&path, ENTRIES);
+    let (mut driver, path, _) = Driver::receiver(ENTRIES);
     driver.inject(Fault::NoBuffers(2));
     for _ in 0..3 {
         assert_eq!(driver.receive(&frame(60, 1)), Receive::Taken);
@@ -288,9 +278,7 @@ fn faults_happen_as_often_as_they_are_asked_for() {
 
 #[test]
 fn frames_longer_than_allowed_are_dropped() {
-    let mut driver = Driver::new(Config::default());
-    let path = driver.path(false, false);
-    driver.post(&path, ENTRIES);
+    let (mut driver, path, _) = Driver::receiver(ENTRIES);
     assert_eq!(driver.receive(&frame(1519, 1)), Receive::Taken);
     assert!(!driver.is_written(path.completions, 0));
     assert_eq!(driver.receive(&frame(1518, 1)), Receive::Taken);
