@@ -18,7 +18,6 @@ pub(crate) fn lane_list(count: usize) -> String {
     }
 }
 
-/// Binds the calling thread to one CPU.
 pub(crate) fn pin(cpu: usize) -> Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu)?;
@@ -26,14 +25,12 @@ pub(crate) fn pin(cpu: usize) -> Result<()> {
         .with_context(|| format!("cannot bind a thread to CPU {cpu}"))
 }
 
-/// Switches a CPU off or on.
 pub(crate) fn set_online(cpu: usize, online: bool) -> Result<()> {
     let path = format!("/sys/devices/system/cpu/cpu{cpu}/online");
     fs::write(&path, if online { "1" } else { "0" })
         .with_context(|| format!("cannot switch CPU {cpu}: {path}"))
 }
 
-/// Returns how many CPUs are online.
 pub(crate) fn online() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }

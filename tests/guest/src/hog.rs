@@ -36,7 +36,6 @@ const MOST_SOCKETS: usize = 200;
 const DATAGRAMS: usize = 64;
 const DATAGRAM_BYTES: i32 = 8;
 
-/// The running hog.
 pub(crate) struct Hog {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Result<()>>,
@@ -76,7 +75,6 @@ impl Hog {
         self.hold
     }
 
-    /// Lets go of the CPU.
     pub(crate) fn stop(self) -> Result<()> {
         self.stop.store(true, Ordering::Relaxed);
         threads::result(self.thread.join())

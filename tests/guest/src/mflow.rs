@@ -21,7 +21,6 @@ pub(crate) struct Knobs {
     pub(crate) device: &'static str,
     /// How many of the lane CPUs to use.
     pub(crate) lanes: usize,
-    /// Packets per batch.
     pub(crate) batch_pkts: u32,
     /// How long the merger waits for a lane.
     pub(crate) merge_timeout_us: u32,
@@ -102,22 +101,18 @@ pub(crate) fn unload() -> Result<()> {
     Ok(())
 }
 
-/// Tells whether the module is loaded.
 pub(crate) fn loaded() -> bool {
     Path::new("/sys/module/mflow").exists()
 }
 
-/// Tells whether this kernel has the module.
 pub(crate) fn available() -> bool {
     command::run("modinfo mflow").is_ok()
 }
 
-/// Returns the path of a knob.
 pub(crate) fn path(name: &str) -> PathBuf {
     Path::new(DEBUGFS).join(name)
 }
 
-/// Reads a knob.
 pub(crate) fn read(name: &str) -> Result<String> {
     let path = path(name);
     fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
@@ -159,7 +154,6 @@ pub(crate) fn added_since(before: Option<&Stats>) -> Result<BTreeMap<String, i64
 pub(crate) struct Stats(BTreeMap<String, u64>);
 
 impl Stats {
-    /// Reads the present values.
     pub(crate) fn read() -> Result<Self> {
         let text = read("stats")?;
         let mut stats = BTreeMap::new();
@@ -176,12 +170,10 @@ impl Stats {
         Ok(Self(stats))
     }
 
-    /// Reads the present values, if the module is loaded.
     pub(crate) fn read_if_loaded() -> Result<Option<Self>> {
         loaded().then(Self::read).transpose()
     }
 
-    /// Returns one counter.
     pub(crate) fn get(&self, name: &str) -> Result<u64> {
         self.0
             .get(name)

@@ -7,12 +7,10 @@ use serde_json::Value;
 
 use crate::{command, netns};
 
-/// Adds rules to a namespace's packet filter.
 pub(crate) fn add(namespace: &str, rules: &str) -> Result<()> {
     command::run_with_input(&format!("ip netns exec {namespace} nft -f -"), rules).map(drop)
 }
 
-/// Takes all rules away.
 pub(crate) fn flush(namespace: &str) -> Result<()> {
     add(namespace, "flush ruleset")
 }

@@ -21,7 +21,6 @@ const GIVEN_UP: [&str; 3] = ["deadline_batches", "overflow_batches", "late_pkts"
 /// What a run of traffic has shown.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Outcome {
-    /// Datagrams sent.
     pub(crate) sent: u64,
     /// Different datagrams that arrived whole.
     pub(crate) delivered: u64,
@@ -180,7 +179,6 @@ impl Outcome {
         Ok(())
     }
 
-    /// Returns the packets one lane carried.
     pub(crate) fn lane_pkts(&self, lane: usize) -> Result<u64> {
         self.counter(&format!("lane_cpu{lane}_pkts"))
     }

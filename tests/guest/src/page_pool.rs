@@ -32,7 +32,6 @@ const ATTRIBUTE_HEAD: usize = 4;
 /// More than the kernel puts into one message.
 const MOST_BYTES: usize = 64 << 10;
 
-/// A page pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PagePool {
     /// Pages that the pool has given out or keeps for the next time.

@@ -6,6 +6,7 @@ use std::fs;
 
 use anyhow::{Context as _, Result};
 
+use crate::command::{self, Program};
 use crate::netns;
 
 /// How `/proc/net/tcp` spells that a socket listens.
@@ -18,13 +19,26 @@ pub(crate) fn counter(namespace: Option<&str>, protocol: &str, name: &str) -> Re
     find(&read(namespace, "snmp")?, protocol, name)
 }
 
-/// Tells whether a TCP socket listens on this port.
 pub(crate) fn listens(namespace: Option<&str>, port: u16) -> Result<bool> {
     Ok(is_listening(&read(namespace, "tcp")?, port)
         || is_listening(&read(namespace, "tcp6")?, port))
 }
 
-/// Tells whether a UDP socket is bound to this port.
+/// Starts a server and waits until it listens on a TCP port.
+pub(crate) fn start_server(
+    namespace: Option<&str>,
+    cpu: usize,
+    line: &str,
+    port: u16,
+) -> Result<Program> {
+    let mut server = Program::start_heard(namespace, cpu, line)?;
+    command::wait_until("the server listens", || {
+        server.must_run()?;
+        listens(namespace, port)
+    })?;
+    Ok(server)
+}
+
 pub(crate) fn is_bound(namespace: Option<&str>, port: u16) -> Result<bool> {
     let table = read(namespace, "udp")?;
     let found = sockets(&table).any(|socket| socket.local == port);
@@ -82,7 +96,6 @@ fn is_listening(table: &str, port: u16) -> bool {
     sockets(table).any(|socket| socket.local == port && socket.state == LISTENS)
 }
 
-/// A line of a table of sockets.
 #[derive(Debug, PartialEq, Eq)]
 struct Socket<'a> {
     local: u16,

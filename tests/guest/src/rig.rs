@@ -36,11 +36,9 @@ pub(crate) struct Scale {
     pub(crate) tcp_bytes: u64,
 }
 
-/// The rig.
 pub(crate) struct Rig {
     /// Whether the module is tested, or the vanilla stack with the same traffic.
     pub(crate) mflow: bool,
-    /// How much traffic.
     pub(crate) scale: Scale,
     /// Frames per second of small datagrams that the vanilla stack carries without loss, less a margin.
     frames_per_s: f64,
@@ -65,7 +63,6 @@ impl Rig {
         self.frames_per_s
     }
 
-    /// Lowers the rate that is offered.
     pub(crate) fn offer_less(&mut self) {
         self.frames_per_s *= 0.7;
     }
@@ -135,24 +132,22 @@ impl Rig {
         knobs: &Knobs,
         during: impl FnOnce(&mut L::Live) -> Result<()>,
     ) -> Result<Outcome> {
-        self.prepare(plan, knobs)?;
-        self.strict_here(plan, knobs, during)
+        self.measure(plan, knobs, during)?
+            .judge(|outcome| self.require_strict(plan, knobs, outcome))
     }
 
-    /// Does the same on a network that the case has prepared.
-    pub(crate) fn strict_here<L: Load>(
+    /// Fails if anything was lost, reordered or given up, or if a lane did not carry its share.
+    pub(crate) fn require_strict<L: Load>(
         &self,
         plan: &Plan<L>,
         knobs: &Knobs,
-        during: impl FnOnce(&mut L::Live) -> Result<()>,
-    ) -> Result<Outcome> {
-        L::measure(plan, during)?.judge(|outcome| {
-            self.require_unnoticed::<L>(outcome)?;
-            if self.mflow {
-                outcome.require_split(knobs, plan.outer_flows())?;
-            }
-            Ok(())
-        })
+        outcome: &Outcome,
+    ) -> Result<()> {
+        self.require_unnoticed::<L>(outcome)?;
+        if self.mflow {
+            outcome.require_split(knobs, plan.outer_flows())?;
+        }
+        Ok(())
     }
 
     /// Fails if anything was lost or reordered, or if the merger gave anything up.

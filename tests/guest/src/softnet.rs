@@ -24,7 +24,6 @@ pub(crate) struct Softnet {
 }
 
 impl Softnet {
-    /// Reads the present values.
     pub(crate) fn read() -> Result<Self> {
         parse(&fs::read_to_string(PATH).context(PATH)?)
     }

@@ -35,9 +35,7 @@ use serde::Serialize;
 
 use crate::{command, cpu, netns};
 
-/// The namespace of the client.
 pub(crate) const CLIENT: &str = "client";
-/// The namespace of the container.
 pub(crate) const CONTAINER: &str = "container";
 /// The NIC that frames from outside the guest come in on.
 pub(crate) const FEED: &str = "eth2";
@@ -45,19 +43,15 @@ pub(crate) const FEED: &str = "eth2";
 /// The MTU of a wire with jumbo frames.
 const JUMBO_MTU: usize = 9000;
 
-/// An address family.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Family {
-    /// IPv4.
     #[default]
     V4,
-    /// IPv6.
     V6,
 }
 
 impl Family {
-    /// Returns the version of IP.
     pub(crate) fn number(self) -> u8 {
         match self {
             Self::V4 => 4,
@@ -123,7 +117,6 @@ pub(crate) struct Options {
     outer: Family,
 }
 
-/// Runs `topology`.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     up(options.outer)?;
     println!(
@@ -324,7 +317,6 @@ pub(crate) fn no_jumbo() -> Result<()> {
     ip(Some(CLIENT), &format!("link set eth1 mtu {WIRE_MTU}"))
 }
 
-/// Removes whatever is left of an overlay.
 fn overlay_down() -> Result<()> {
     for device in ["vxlan0", "veth0", "br0"] {
         if Path::new("/sys/class/net").join(device).exists() {

@@ -96,7 +96,6 @@ pub(crate) trait Live {
     /// Returns how far the run is: it flows as long as this grows.
     fn progress(&self) -> u64;
 
-    /// Returns how much has arrived since the receiving sockets were opened.
     fn arrivals(&self) -> u64;
 
     /// Tells whether a sender has ended, well or badly.
@@ -159,7 +158,6 @@ pub(crate) struct Mark {
 }
 
 impl Mark {
-    /// Sets the mark.
     pub(crate) fn set() -> Result<Self> {
         Ok(Self {
             time: Instant::now(),

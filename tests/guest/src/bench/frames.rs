@@ -24,7 +24,6 @@ const CREDIT_PKTS: u64 = 6_144;
 const MOVES_MAX: u32 = 5;
 const STILL: Duration = Duration::from_millis(50);
 
-/// Measures a case; the application is [`Sink`].
 pub(super) fn measure(case: &Case, flows: u16, bytes: usize) -> Result<End> {
     let nic_mac = topology::feed_up()?;
     let frames = |credit| {

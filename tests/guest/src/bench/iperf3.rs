@@ -21,14 +21,13 @@ pub(super) fn measure(case: &Case, flows: u16, bytes: usize) -> Result<End> {
     let before = mflow::flows_split()?;
     let mut programs = Vec::new();
     for (port, sender) in (PORT..PORT + flows).zip(cpu::SENDERS.into_iter().cycle()) {
-        programs.push(Program::start(
+        let server = format!("iperf3 -s -p {port}");
+        programs.push(proc_net::start_server(
             namespace,
             cpu::READER,
-            &format!("iperf3 -s -p {port}"),
+            &server,
+            port,
         )?);
-        command::wait_until("the iperf3 server listens", || {
-            proc_net::listens(namespace, port)
-        })?;
         programs.push(Program::start(
             Some(CLIENT),
             sender,

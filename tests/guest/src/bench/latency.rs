@@ -91,7 +91,6 @@ pub(super) fn measure(
     })
 }
 
-/// Returns the latency of the slowest client.
 fn slowest(said: &[String]) -> Result<Latency> {
     let mut worst: Option<Latency> = None;
     for text in said {

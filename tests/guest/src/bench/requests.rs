@@ -48,11 +48,7 @@ pub(super) fn measure(case: &Case, server: Server, clients: u16, bytes: usize) -
             )
         }
     };
-    let mut running = Program::start_heard(namespace, cpu::READER, &serve)?;
-    command::wait_until("the server listens", || {
-        running.must_run()?;
-        proc_net::listens(namespace, PORT)
-    })?;
+    let _running = proc_net::start_server(namespace, cpu::READER, &serve, PORT)?;
     let answered = || match namespace {
         Some(name) => netns::within(name, || served(server, address)),
         None => served(server, address),

@@ -39,7 +39,6 @@ struct Shared {
     reached: AtomicU64,
 }
 
-/// The running application.
 pub(super) struct Sink {
     shared: Arc<Shared>,
     reader: JoinHandle<Result<()>>,
@@ -95,7 +94,6 @@ impl Sink {
         }
     }
 
-    /// Ends the application.
     pub(super) fn stop(self) -> Result<()> {
         self.shared.stop.store(true, Ordering::Relaxed);
         threads::results([self.reader, self.teller].map(JoinHandle::join))?;

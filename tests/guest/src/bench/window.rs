@@ -31,7 +31,6 @@ const TICKS_PER_S: f64 = 100.0;
 pub(super) struct Counts {
     /// Datagrams, or packets of a stream.
     pub(super) delivered: u64,
-    /// Packets on the wire.
     pub(super) packets: u64,
     pub(super) lost: u64,
     pub(super) reordered: u64,

@@ -139,7 +139,6 @@ fn with_lane_held<L: Load>(
     Ok((hold, outcome))
 }
 
-/// Fails unless the lane missed the deadline.
 fn require_missed(outcome: &Outcome, hold: Duration) -> Result<()> {
     let late = outcome.counter("late_pkts")?;
     let given_up = outcome.counter("deadline_batches")?;

@@ -66,7 +66,6 @@ const BAD: &[(&str, &str, Errno)] = &[
     ("devices", "+name-longer-than-15", Errno::EINVAL),
 ];
 
-/// Every file and its mode.
 const MODES: &[(&str, u32)] = &[
     ("enabled", 0o600),
     ("cpus", 0o600),

@@ -231,7 +231,6 @@ impl Options {
     }
 }
 
-/// Runs `cases`.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let cases = options.selected();
     if options.list {

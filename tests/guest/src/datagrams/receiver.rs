@@ -49,7 +49,6 @@ struct Shared {
     last_arrival_ns: AtomicU64,
 }
 
-/// The running receiver.
 pub(crate) struct Receiver {
     shared: Arc<Shared>,
     thread: JoinHandle<Result<Received>>,

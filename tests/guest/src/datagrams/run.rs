@@ -66,7 +66,6 @@ impl Datagrams {
 }
 
 impl Plan<Datagrams> {
-    /// Opens the receiving sockets.
     pub(crate) fn receive(&self) -> Result<Receiver> {
         let mut bind = self.addresses();
         bind.dedup();
@@ -78,7 +77,6 @@ impl Plan<Datagrams> {
         self.inner.frames(self.load.bytes, mtu)
     }
 
-    /// Returns where each flow goes.
     fn addresses(&self) -> Vec<SocketAddr> {
         let container = self.inner.container();
         (0..self.flows)
@@ -93,7 +91,6 @@ impl Plan<Datagrams> {
     }
 }
 
-/// Datagrams that are being sent.
 pub(crate) struct LiveDatagrams {
     sender: Sender,
     receiver: Option<Receiver>,
@@ -135,7 +132,6 @@ impl LiveDatagrams {
         Ok(())
     }
 
-    /// Opens receiving sockets again.
     pub(crate) fn reopen(&mut self) -> Result<()> {
         self.receiver = Some(self.plan.receive()?);
         Ok(())

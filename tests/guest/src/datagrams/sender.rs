@@ -47,7 +47,6 @@ struct Shared {
     last_send_ns: AtomicU64,
 }
 
-/// The running sender.
 pub(crate) struct Sender {
     shared: Arc<Shared>,
     thread: JoinHandle<Result<()>>,
@@ -105,7 +104,6 @@ impl Sender {
     }
 }
 
-/// Returns the time of the clock both ends use.
 pub(crate) fn now_ns() -> u64 {
     clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |time| {
         // CAST: the time since boot is positive and ends in 584 years.

@@ -20,13 +20,11 @@ pub(super) const PEER: &str = "peer";
 pub(super) const HERE: &str = "10.9.0.1";
 /// The address of the other one.
 const THERE: &str = "10.9.0.2";
-/// Where the server of a load generator runs.
 const SERVER_CPU: usize = 5;
 const CLIENT_CPU: usize = 6;
 
 /// How late an echo may be.
 const LATE: Duration = Duration::from_secs(3);
-/// Where iperf3 listens.
 const IPERF3_PORT: u16 = 5201;
 
 /// What came out of a load generator.
@@ -204,8 +202,7 @@ pub(super) fn load_bytes(bytes: &str, options: &str) -> Result<LoadReport> {
 }
 
 fn run_load(address: &str, options: &str) -> Result<LoadReport> {
-    let _server = Program::start(None, SERVER_CPU, "iperf3 --server --one-off")?;
-    wait_listens()?;
+    let _server = serve("iperf3 --server --one-off")?;
     let said = netns::run(
         PEER,
         &format!("taskset -c {CLIENT_CPU} iperf3 --json --client {address} {options}"),
@@ -228,8 +225,8 @@ fn run_load(address: &str, options: &str) -> Result<LoadReport> {
     })
 }
 
-fn wait_listens() -> Result<()> {
-    command::wait_until("iperf3 listens", || proc_net::listens(None, IPERF3_PORT))
+fn serve(line: &str) -> Result<Program> {
+    proc_net::start_server(None, SERVER_CPU, line, IPERF3_PORT)
 }
 
 /// Brings both cards up under a load that goes on until it is dropped: the other card sends to the one here.
@@ -238,7 +235,6 @@ pub(super) fn up_with_load() -> Result<[Program; 2]> {
     endless_load()
 }
 
-/// Starts that load.
 pub(super) fn endless_load() -> Result<[Program; 2]> {
     start_load("--bitrate 40M --length 200", "rx_packets")
 }
@@ -252,8 +248,7 @@ pub(super) fn endless_sending() -> Result<[Program; 2]> {
 }
 
 fn start_load(options: &str, counter: &str) -> Result<[Program; 2]> {
-    let server = Program::start(None, SERVER_CPU, "iperf3 --server")?;
-    wait_listens()?;
+    let server = serve("iperf3 --server")?;
     let client = Program::start(
         Some(PEER),
         CLIENT_CPU,

@@ -31,7 +31,6 @@ pub(crate) struct Options {
     list: bool,
 }
 
-/// A case.
 struct Case {
     name: &'static str,
     /// The statement that holds if the case passes.
@@ -46,7 +45,6 @@ fn all() -> Vec<Case> {
         .collect()
 }
 
-/// Runs `driver`.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let mut cases = all();
     cases.retain(|case| {

@@ -21,7 +21,6 @@ const STUCK: Duration = Duration::from_secs(15);
 /// Bytes given to the kernel, or taken from it, by one system call.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Both ends of a connection.
 pub(crate) struct Pair {
     /// The client's end: what it sends is what may be split.
     pub(crate) client: TcpStream,

@@ -40,7 +40,6 @@ pub(crate) fn noise(added: &BTreeMap<String, u64>, name: &str) -> u64 {
 pub(crate) struct Counters(BTreeMap<String, u64>);
 
 impl Counters {
-    /// Reads the present values.
     pub(crate) fn read() -> Result<Self> {
         let mut sums = BTreeMap::new();
         for namespace in [CLIENT, CONTAINER] {
@@ -62,7 +61,6 @@ impl Counters {
     }
 }
 
-/// Adds the counters of one protocol in one namespace.
 fn add(sums: &mut BTreeMap<String, u64>, text: &str, protocol: &str) -> Result<()> {
     for (name, count) in proc_net::counters(text, protocol)? {
         *sums.entry(name.to_owned()).or_default() += count;

@@ -10,6 +10,7 @@ use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure, Context as _, Result};
+use clap::ValueEnum as _;
 use nix::errno::Errno;
 use nix::fcntl::{splice, SpliceFFlags};
 use nix::poll::{poll, PollFd, PollFlags};
@@ -25,7 +26,6 @@ use crate::threads;
 
 /// Bytes asked for at once.
 const BUFFER_BYTES: usize = 64 << 10;
-/// What fits into a pipe.
 const PIPE_BYTES: usize = 64 << 10;
 /// Nothing may keep a reader waiting for longer.
 const STUCK_MS: u16 = 15_000;
@@ -41,11 +41,10 @@ pub(crate) const PARSER_BUFFER_BYTES: usize = 60 << 20;
 const NAP_EVERY_BYTES: u64 = 512 << 10;
 /// A sender that has sent nothing for so long must not.
 const NAP: Duration = Duration::from_millis(80);
-/// How many threads read one socket.
 const THREADS: usize = 4;
 
 /// A way to read a socket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum ReadStyle {
     /// `recv` that waits.
     Blocking,
@@ -61,9 +60,7 @@ pub(crate) enum ReadStyle {
     LowWater,
     /// A receive buffer of a few packets.
     SmallBuffer,
-    /// Several threads at the same socket.
     Threads,
-    /// `io_uring`.
     IoUring,
     /// A socket in a sockmap.
     Sockmap,
@@ -78,42 +75,10 @@ pub(crate) enum ReadStyle {
 }
 
 impl ReadStyle {
-    /// All of them.
-    pub(crate) const ALL: [Self; 14] = [
-        Self::Blocking,
-        Self::Epoll,
-        Self::Poll,
-        Self::Splice,
-        Self::Peek,
-        Self::LowWater,
-        Self::SmallBuffer,
-        Self::Threads,
-        Self::IoUring,
-        Self::Sockmap,
-        Self::SockmapParser,
-        Self::Tls,
-        Self::TlsSplice,
-        Self::Slow,
-    ];
-
-    /// Returns what the cases call it.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Blocking => "blocking",
-            Self::Epoll => "epoll",
-            Self::Poll => "poll",
-            Self::Splice => "splice",
-            Self::Peek => "peek",
-            Self::LowWater => "low-water",
-            Self::SmallBuffer => "small-buffer",
-            Self::Threads => "threads",
-            Self::IoUring => "io-uring",
-            Self::Sockmap => "sockmap",
-            Self::SockmapParser => "sockmap-parser",
-            Self::Tls => "tls",
-            Self::TlsSplice => "tls-splice",
-            Self::Slow => "slow",
-        }
+    /// Returns the name that the cases give it.
+    pub(crate) fn name(self) -> String {
+        self.to_possible_value()
+            .map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
     /// Returns the receive buffer it needs, if not the usual one.
@@ -137,10 +102,10 @@ impl ReadStyle {
     /// Reads a stream to its end.
     pub(crate) fn read(self, socket: &TcpStream, verifier: &mut Verifier<'_>) -> Result<()> {
         match self {
-            Self::Blocking | Self::SmallBuffer => blocking(socket, verifier, |_| Ok(())),
+            Self::Blocking | Self::SmallBuffer => blocking(socket, verifier),
             Self::Sockmap => {
                 let _in_map = Sockmap::with(socket, SockmapPrograms::Verdict)?;
-                blocking(socket, verifier, |_| Ok(()))
+                blocking(socket, verifier)
             }
             Self::SockmapParser => {
                 let _in_map = Sockmap::with(socket, SockmapPrograms::ParserAndVerdict)?;
@@ -148,46 +113,58 @@ impl ReadStyle {
             }
             Self::Tls => {
                 tls::decrypt(socket)?;
-                blocking(socket, verifier, |_| Ok(()))
+                blocking(socket, verifier)
             }
             Self::TlsSplice => {
                 tls::decrypt(socket)?;
                 splicing(socket, verifier)
             }
-            Self::Slow => {
-                let mut rested = verifier.taken();
-                blocking(socket, verifier, |taken| {
-                    if taken - rested >= NAP_EVERY_BYTES {
-                        rested = taken;
-                        nap(socket)?;
-                    }
-                    Ok(())
-                })
-            }
+            Self::Slow => slow(socket, verifier),
             Self::Epoll => epoll(socket, verifier),
             Self::Poll => polling(socket, verifier),
             Self::Splice => splicing(socket, verifier),
             Self::Peek => peeking(socket, verifier),
             Self::LowWater => low_water(socket, verifier),
             Self::Threads => threads(socket, verifier),
-            Self::IoUring => io_uring(socket, verifier),
+            Self::IoUring => {
+                let mut ring = Ring::new()?;
+                to_end(verifier, |buffer| ring.receive(socket, buffer))
+            }
         }
     }
 }
 
-fn blocking(
-    mut socket: &TcpStream,
+/// Checks what `receive` puts into a buffer, until the end of the stream.
+fn to_end(
     verifier: &mut Verifier<'_>,
-    mut then: impl FnMut(u64) -> Result<()>,
+    mut receive: impl FnMut(&mut [u8]) -> Result<usize>,
 ) -> Result<()> {
     let mut buffer = vec![0; BUFFER_BYTES];
     loop {
-        match socket.read(&mut buffer).context("cannot receive")? {
+        match receive(&mut buffer)? {
             0 => return Ok(()),
             length => verifier.take(&buffer[..length])?,
         }
-        then(verifier.taken())?;
     }
+}
+
+fn blocking(mut socket: &TcpStream, verifier: &mut Verifier<'_>) -> Result<()> {
+    to_end(verifier, |buffer| {
+        socket.read(buffer).context("cannot receive")
+    })
+}
+
+fn slow(mut socket: &TcpStream, verifier: &mut Verifier<'_>) -> Result<()> {
+    let mut since_nap = 0;
+    to_end(verifier, |buffer| {
+        if since_nap >= NAP_EVERY_BYTES {
+            since_nap = 0;
+            nap(socket)?;
+        }
+        let length = socket.read(buffer).context("cannot receive")?;
+        since_nap += length as u64;
+        Ok(length)
+    })
 }
 
 /// Sleeps until the sender has filled the window, however slow it is: nothing more comes.
@@ -204,44 +181,47 @@ fn nap(socket: &TcpStream) -> Result<()> {
     }
 }
 
-/// With a parser, a reader that waits is also woken, with `EAGAIN`, for bytes that have not been parsed yet.
-fn parsed(mut socket: &TcpStream, verifier: &mut Verifier<'_>) -> Result<()> {
-    let mut buffer = vec![0; BUFFER_BYTES];
-    let mut last = Instant::now();
+/// Repeats a read that finds nothing yet; `wait` is between two tries.
+fn read_when_there(
+    mut socket: &TcpStream,
+    buffer: &mut [u8],
+    mut wait: impl FnMut() -> Result<()>,
+) -> Result<usize> {
     loop {
-        match socket.read(&mut buffer) {
-            Ok(0) => return Ok(()),
-            Ok(length) => {
-                last = Instant::now();
-                verifier.take(&buffer[..length])?;
-            }
-            Err(error) if error.kind() == ErrorKind::WouldBlock => ensure!(
-                last.elapsed().as_millis() < u128::from(STUCK_MS),
-                "no bytes for {STUCK_MS} ms"
-            ),
-            Err(error) => return Err(error).context("cannot receive"),
+        match socket.read(buffer) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => wait()?,
+            read => return read.context("cannot receive"),
         }
     }
 }
 
-fn epoll(mut socket: &TcpStream, verifier: &mut Verifier<'_>) -> Result<()> {
-    let mut buffer = vec![0; BUFFER_BYTES];
+/// With a parser, a reader that waits is also woken, with `EAGAIN`, for bytes that have not been parsed yet.
+fn parsed(socket: &TcpStream, verifier: &mut Verifier<'_>) -> Result<()> {
+    to_end(verifier, |buffer| {
+        let start = Instant::now();
+        read_when_there(socket, buffer, || {
+            ensure!(
+                start.elapsed().as_millis() < u128::from(STUCK_MS),
+                "no bytes for {STUCK_MS} ms"
+            );
+            Ok(())
+        })
+    })
+}
+
+fn epoll(socket: &TcpStream, verifier: &mut Verifier<'_>) -> Result<()> {
     socket.set_nonblocking(true)?;
     let epoll = Epoll::new(EpollCreateFlags::empty())?;
     let interest = EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP | EpollFlags::EPOLLET;
     epoll.add(socket, EpollEvent::new(interest, 0))?;
-    loop {
-        match socket.read(&mut buffer) {
-            Ok(0) => return Ok(()),
-            Ok(length) => verifier.take(&buffer[..length])?,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                let mut events = [EpollEvent::empty()];
-                let woken = epoll.wait(&mut events, EpollTimeout::from(STUCK_MS))?;
-                ensure!(woken > 0, "epoll: nothing for {STUCK_MS} ms");
-            }
-            Err(error) => return Err(error).context("cannot receive"),
-        }
-    }
+    to_end(verifier, |buffer| {
+        read_when_there(socket, buffer, || {
+            let mut events = [EpollEvent::empty()];
+            let woken = epoll.wait(&mut events, EpollTimeout::from(STUCK_MS))?;
+            ensure!(woken > 0, "epoll: nothing for {STUCK_MS} ms");
+            Ok(())
+        })
+    })
 }
 
 fn wait_readable(socket: &TcpStream) -> Result<()> {
@@ -254,18 +234,13 @@ fn wait_readable(socket: &TcpStream) -> Result<()> {
 }
 
 fn polling(mut socket: &TcpStream, verifier: &mut Verifier<'_>) -> Result<()> {
-    let mut buffer = vec![0; BUFFER_BYTES];
     socket.set_nonblocking(true)?;
-    loop {
+    to_end(verifier, |buffer| {
         wait_readable(socket)?;
-        match socket
-            .read(&mut buffer)
-            .context("after poll has said that there is something to receive")?
-        {
-            0 => return Ok(()),
-            length => verifier.take(&buffer[..length])?,
-        }
-    }
+        socket
+            .read(buffer)
+            .context("after poll has said that there is something to receive")
+    })
 }
 
 fn splicing(socket: &TcpStream, verifier: &mut Verifier<'_>) -> Result<()> {
@@ -314,22 +289,18 @@ fn peeking(mut socket: &TcpStream, verifier: &mut Verifier<'_>) -> Result<()> {
 }
 
 fn low_water(mut socket: &TcpStream, verifier: &mut Verifier<'_>) -> Result<()> {
-    let mut buffer = vec![0; BUFFER_BYTES];
     // CAST: a small number.
     syscalls::set_low_water_mark(socket, LOW_WATER_BYTES as i32)?;
     let mut short = None;
-    loop {
+    to_end(verifier, |buffer| {
         wait_readable(socket)?;
-        let length = socket.read(&mut buffer).context("cannot receive")?;
-        if length == 0 {
-            return Ok(());
-        }
-        if let Some(short) = short {
+        let length = socket.read(buffer).context("cannot receive")?;
+        if let (Some(short), true) = (short, length > 0) {
             bail!("received {short} bytes below the mark of {LOW_WATER_BYTES}, and it was not the end of the stream");
         }
         short = (length < LOW_WATER_BYTES).then_some(length);
-        verifier.take(&buffer[..length])?;
-    }
+        Ok(length)
+    })
 }
 
 /// Each thread finds out from the bytes where in the stream they belong; together they must have all of it.
@@ -361,15 +332,5 @@ fn threads(socket: &TcpStream, verifier: &mut Verifier<'_>) -> Result<()> {
     match pieces.into_inner() {
         Ok((verifier, pieces)) => pieces.require_all(verifier.start(), verifier.taken()),
         Err(_) => bail!("a reader panicked"),
-    }
-}
-
-fn io_uring(socket: &TcpStream, verifier: &mut Verifier<'_>) -> Result<()> {
-    let (mut ring, mut buffer) = (Ring::new()?, vec![0; BUFFER_BYTES]);
-    loop {
-        match ring.receive(socket, &mut buffer)? {
-            0 => return Ok(()),
-            length => verifier.take(&buffer[..length])?,
-        }
     }
 }

@@ -21,7 +21,6 @@ const LOOK: Duration = Duration::from_millis(2);
 /// How long one system call may wait for bytes.
 const STUCK: Duration = Duration::from_secs(15);
 
-/// The running readers.
 pub(crate) struct Readers {
     progress: Arc<ReadProgress>,
     stop: Arc<AtomicBool>,

@@ -29,9 +29,7 @@ const SEGMENT_BYTES: u64 = 1_300;
 pub(crate) struct Streams {
     /// Bytes to send after the mark, over all flows.
     pub(crate) bytes: u64,
-    /// How the streams are written.
     pub(crate) write_style: WriteStyle,
-    /// How they are read.
     pub(crate) read_style: ReadStyle,
     /// What the client adds to the port of the server, if the packets are translated on the way.
     pub(crate) port_shift: u16,
@@ -49,7 +47,6 @@ impl Plan<Streams> {
     }
 }
 
-/// Streams that are being written and read.
 pub(crate) struct LiveStreams {
     writers: Writers,
     readers: Readers,

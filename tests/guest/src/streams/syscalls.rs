@@ -50,7 +50,6 @@ pub(crate) fn disconnect(socket: &TcpStream) -> Result<()> {
 pub(crate) struct Ring(IoUring);
 
 impl Ring {
-    /// Sets the ring up.
     pub(crate) fn new() -> Result<Self> {
         let ring = IoUring::new(4).context("this kernel has no io_uring")?;
         Ok(Self(ring))

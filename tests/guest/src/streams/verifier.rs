@@ -47,7 +47,6 @@ impl ReadProgress {
     }
 }
 
-/// Checks one stream.
 pub(crate) struct Verifier<'a> {
     start: u64,
     taken: u64,

@@ -21,7 +21,6 @@ const CHUNK_BYTES: usize = 64 << 10;
 /// How long one system call may wait for room.
 const STUCK: Duration = Duration::from_secs(15);
 
-/// How the streams are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum WriteStyle {
     /// From memory.
@@ -40,7 +39,6 @@ struct Shared {
     written: AtomicU64,
 }
 
-/// The running writers.
 pub(crate) struct Writers {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<Result<u64>>>,

@@ -16,7 +16,6 @@ use crate::traffic::Load as _;
 
 /// One packet in so many is dropped.
 const ONE_IN: u64 = 100;
-/// Enough that each lane loses some.
 const LEAST_DATAGRAMS: u64 = 5_000;
 /// Long enough to carry the time of sending.
 const BYTES: usize = 64;
@@ -60,7 +59,6 @@ fn drop_some(rig: &Rig, knobs: &Knobs) -> Result<Outcome> {
     outcome.judge(|outcome| judge(rig, knobs, outcome, dropped))
 }
 
-/// Returns how many packets the filter has dropped.
 fn dropped() -> Result<u64> {
     let said = command::run("tc -s -j filter show dev vxlan0 ingress")?;
     let filters: Value = serde_json::from_str(&said).context("tc's report")?;

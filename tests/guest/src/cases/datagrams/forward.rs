@@ -116,7 +116,6 @@ fn route_through_server() -> Result<()> {
     topology::sysctl("net/ipv4/ip_forward", "1")
 }
 
-/// Returns how many packets the server has forwarded so far.
 fn forwarded() -> Result<u64> {
     proc_net::counter(None, "Ip", "ForwDatagrams")
 }

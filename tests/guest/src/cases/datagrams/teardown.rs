@@ -16,7 +16,6 @@ use crate::rig::Rig;
 use crate::topology::{self, CONTAINER};
 use crate::traffic::Live as _;
 
-/// Something that is taken away.
 struct Loss {
     name: &'static str,
     what: &'static str,

@@ -8,7 +8,9 @@ use crate::cases::{Case, Run};
 use crate::mflow::Knobs;
 use crate::outcome::Outcome;
 use crate::rig::Rig;
+use crate::streams::run::Streams;
 use crate::topology;
+use crate::traffic::Load as _;
 
 /// Small, because there are fewer packets for the same bytes, and all lanes shall have their turn.
 const BATCH_PKTS: u32 = 32;
@@ -31,15 +33,17 @@ fn jumbo(rig: &Rig) -> Result<Outcome> {
         ..Knobs::default()
     };
     rig.prepare(&plan, &knobs)?;
-    let outcome =
-        topology::jumbo(plan.outer).and_then(|()| rig.strict_here(&plan, &knobs, |_| Ok(())));
+    let outcome = topology::jumbo(plan.outer).and_then(|()| Streams::measure(&plan, |_| Ok(())));
     // Also after a failure.
     topology::no_jumbo()?;
-    let (outcome, bytes) = (outcome?, plan.load.bytes);
-    ensure!(
-        outcome.frames < bytes / LEAST_BYTES,
-        "{} packets carried {bytes} bytes: they were not jumbo frames",
-        outcome.frames
-    );
-    Ok(outcome)
+    outcome?.judge(|outcome| {
+        rig.require_strict(&plan, &knobs, outcome)?;
+        let bytes = plan.load.bytes;
+        ensure!(
+            outcome.frames < bytes / LEAST_BYTES,
+            "{} packets carried {bytes} bytes: they were not jumbo frames",
+            outcome.frames
+        );
+        Ok(())
+    })
 }

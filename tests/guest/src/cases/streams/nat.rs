@@ -10,7 +10,9 @@ use crate::cases::{Case, Run};
 use crate::mflow::Knobs;
 use crate::outcome::Outcome;
 use crate::rig::Rig;
+use crate::streams::run::Streams;
 use crate::topology::{CLIENT, CONTAINER};
+use crate::traffic::Load as _;
 use crate::{netns, nft};
 
 /// What the client adds to the port of the server, and the container takes off again.
@@ -48,10 +50,10 @@ fn translated(rig: &Rig) -> Result<Outcome> {
     rig.prepare(&plan, &knobs)?;
     nft::add(CONTAINER, CONTAINER_RULES)?;
     nft::add(CLIENT, CLIENT_RULES)?;
-    let outcome = rig.strict_here(&plan, &knobs, |_| require_tracked());
+    let outcome = Streams::measure(&plan, |_| require_tracked());
     // Also after a failure; those of the container go with it.
     nft::flush(CLIENT)?;
-    outcome
+    outcome?.judge(|outcome| rig.require_strict(&plan, &knobs, outcome))
 }
 
 /// Fails unless the container tracks connections. That addresses are translated is clear from the stream: the port that the

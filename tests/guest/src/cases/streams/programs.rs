@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{ensure, Context as _, Result};
 
 use crate::cases::{Case, Run};
-use crate::command::{self, Program};
+use crate::command::Program;
 use crate::mflow::{self, Knobs, Stats};
 use crate::outcome::Outcome;
 use crate::rig::Rig;
@@ -83,10 +83,9 @@ fn program(name: &str, when: Run, proves: &str, run: fn(&Rig) -> Result<()>) -> 
     })
 }
 
-fn listening(namespace: &str, port: u16) -> Result<()> {
-    command::wait_until("the server listens", || {
-        proc_net::listens(Some(namespace), port)
-    })
+/// Starts a server in the container.
+fn serve(line: &str, port: u16) -> Result<Program> {
+    proc_net::start_server(Some(CONTAINER), cpu::READER, line, port)
 }
 
 fn on_client(line: &str) -> Result<String> {
@@ -95,12 +94,7 @@ fn on_client(line: &str) -> Result<String> {
 
 fn iperf3(_rig: &Rig) -> Result<()> {
     let container = Family::V4.container();
-    let _server = Program::start(
-        Some(CONTAINER),
-        cpu::READER,
-        &format!("iperf3 -s -p {IPERF_PORT}"),
-    )?;
-    listening(CONTAINER, IPERF_PORT)?;
+    let _server = serve(&format!("iperf3 -s -p {IPERF_PORT}"), IPERF_PORT)?;
     let report = on_client(&format!(
         "iperf3 -c {container} -p {IPERF_PORT} -t {SECONDS} -J"
     ))?;
@@ -117,12 +111,8 @@ fn iperf3(_rig: &Rig) -> Result<()> {
 fn sockperf(_rig: &Rig) -> Result<()> {
     let container = Family::V4.container();
     let port = 11_111;
-    let _server = Program::start(
-        Some(CONTAINER),
-        cpu::READER,
-        &format!("sockperf server --tcp -i {container} -p {port}"),
-    )?;
-    listening(CONTAINER, port)?;
+    let line = format!("sockperf server --tcp -i {container} -p {port}");
+    let _server = serve(&line, port)?;
     let report = on_client(&format!(
         "sockperf ping-pong --tcp -i {container} -p {port} -t {SECONDS} -m 1024"
     ))?;
@@ -149,12 +139,8 @@ fn nginx(rig: &Rig) -> Result<()> {
     let mut content = vec![0; usize::try_from(rig.scale.tcp_bytes.min(64 << 20))?];
     pattern::fill(0, &mut content);
     fs::write(SERVED, &content)?;
-    let mut server = Program::start(
-        Some(CLIENT),
-        cpu::SENDER,
-        "nginx -p /tmp/nginx -c /tmp/nginx/nginx.conf",
-    )?;
-    listening(CLIENT, NGINX_PORT).with_context(|| format!("nginx ended: {:?}", server.ended()))?;
+    let line = "nginx -p /tmp/nginx -c /tmp/nginx/nginx.conf";
+    let _server = proc_net::start_server(Some(CLIENT), cpu::SENDER, line, NGINX_PORT)?;
     let before = mflow::flows_split()?;
     let (client, reader) = (Family::V4.client(), cpu::READER);
     let fetch =
