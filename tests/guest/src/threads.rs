@@ -16,7 +16,7 @@ const LOOK: Duration = Duration::from_millis(20);
 pub(crate) fn result<T>(joined: thread::Result<Result<T>>) -> Result<T> {
     match joined {
         Ok(result) => result,
-        Err(_) => bail!("a thread panicked; its message is above"),
+        Err(_) => bail!("a thread panicked; its message is on standard error"),
     }
 }
 
