@@ -7,7 +7,6 @@
 
 use std::iter;
 use std::net::{Ipv4Addr, UdpSocket};
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -45,12 +44,10 @@ pub(crate) struct Hog {
 impl Hog {
     /// Starts to hold a CPU for about `hold`, again and again with pauses of the same length.
     pub(crate) fn start(cpu: usize, hold: Duration) -> Result<Self> {
-        if !Path::new("/run/netns").join(NAMESPACE).exists() {
-            topology::ip(None, &format!("netns add {NAMESPACE}"))?;
-            topology::ip(Some(NAMESPACE), "link set lo up")?;
-            // Else the device would take them in one piece.
-            netns::run(NAMESPACE, "ethtool -K lo tx-udp-segmentation off")?;
-        }
+        netns::add(NAMESPACE)?;
+        topology::ip(Some(NAMESPACE), "link set lo up")?;
+        // Else the device would take them in one piece.
+        netns::run(NAMESPACE, "ethtool -K lo tx-udp-segmentation off")?;
         absence::provoke();
         let stop = Arc::new(AtomicBool::new(false));
         let (thread, hold) = threads::start({

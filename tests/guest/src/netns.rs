@@ -3,6 +3,7 @@
 //! Network namespaces by name, as `ip netns` keeps them.
 
 use std::fs::File;
+use std::path::Path;
 use std::thread;
 
 use anyhow::{Context as _, Result};
@@ -16,6 +17,18 @@ pub(crate) fn enter(name: &str) -> Result<()> {
     let handle = File::open(&path).with_context(|| format!("no network namespace {path}"))?;
     setns(handle, CloneFlags::CLONE_NEWNET)
         .with_context(|| format!("cannot enter the network namespace {name}"))
+}
+
+pub(crate) fn exists(name: &str) -> bool {
+    Path::new("/run/netns").join(name).exists()
+}
+
+/// Adds a namespace, unless it is there.
+pub(crate) fn add(name: &str) -> Result<()> {
+    if !exists(name) {
+        command::run(&format!("ip netns add {name}"))?;
+    }
+    Ok(())
 }
 
 /// Runs a command line in a namespace and returns its standard output.

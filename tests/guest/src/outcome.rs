@@ -71,27 +71,19 @@ impl Outcome {
     /// Returns itself if it passes the checks; an error tells all counters that changed.
     pub(crate) fn judge(self, checks: impl FnOnce(&Self) -> Result<()>) -> Result<Self> {
         checks(&self).with_context(|| {
-            let counters: Vec<String> = self
-                .mflow
+            let mflow = self.mflow.iter().filter(|(_, &added)| added != 0);
+            let mflow = mflow.map(|(name, added)| format!("{name} {added:+}"));
+            let tcp = self
+                .tcp
                 .iter()
-                .filter(|(_, &added)| added != 0)
-                .map(|(name, added)| format!("{name} {added:+}"))
-                .chain(
-                    self.tcp
-                        .iter()
-                        .map(|(name, added)| format!("{name} +{added}")),
-                )
-                .collect();
+                .map(|(name, added)| format!("{name} +{added}"));
+            let counters: Vec<String> = mflow.chain(tcp).collect();
             format!(
                 "{} sent, {} delivered, {} reordered; counters: {}",
                 self.sent,
                 self.delivered,
                 self.reordered,
-                if counters.is_empty() {
-                    "none changed".to_owned()
-                } else {
-                    counters.join(", ")
-                }
+                counters.join(", ")
             )
         })?;
         Ok(self)

@@ -79,12 +79,12 @@ impl Rig {
         }
     }
 
-    /// Returns it for datagrams, of 16 bytes.
+    /// Returns the plainest plan of datagrams, which have 16 bytes.
     pub(crate) fn datagrams(&self) -> Plan<Datagrams> {
         self.plan()
     }
 
-    /// Returns it for byte streams, written and read as usual.
+    /// Returns the plainest plan of byte streams.
     pub(crate) fn streams(&self) -> Plan<Streams> {
         self.plan()
     }

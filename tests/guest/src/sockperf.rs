@@ -3,15 +3,15 @@
 //! Traffic as operators make it: sockperf clients, flat out, into one sockperf server in the container.
 
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{ensure, Result};
 use mflow_protocol::guest::Sockperf;
 
 use crate::command::{self, Program};
-use crate::mflow::{self, Stats};
-use crate::softnet::Softnet;
+use crate::mflow;
 use crate::topology::{Family, CLIENT, CONTAINER};
+use crate::traffic::Mark;
 use crate::{cpu, proc_net};
 
 /// How many clients stream at once.
@@ -52,14 +52,12 @@ pub(crate) fn measure(time: Duration) -> Result<Sockperf> {
     }
     thread::sleep(SETTLE);
 
-    let stats = Stats::read_if_loaded()?;
-    let softnet = Softnet::read()?;
-    let (start, messages) = (Instant::now(), udp("InDatagrams")?);
+    let mark = Mark::set()?;
+    let messages = udp("InDatagrams")?;
     thread::sleep(time);
-    let seconds = start.elapsed().as_secs_f64();
+    let seconds = mark.time.elapsed().as_secs_f64();
     let messages = udp("InDatagrams")? - messages;
-    let softnet = Softnet::read()?.since(&softnet);
-    let mflow = mflow::added_since(stats.as_ref())?;
+    let counted = mark.outcome()?;
     for client in &mut clients {
         let ended = client.ended()?;
         ensure!(ended.is_none(), "a sockperf client has ended: {ended:?}");
@@ -68,8 +66,8 @@ pub(crate) fn measure(time: Duration) -> Result<Sockperf> {
         // CAST: messages per second.
         messages_per_s: (messages as f64 / seconds) as u64,
         seconds,
-        softnet_pkts: softnet.processed,
-        mflow,
+        softnet_pkts: counted.softnet_pkts,
+        mflow: counted.mflow,
     })
 }
 

@@ -152,7 +152,7 @@ pub(crate) fn pin_server_nic() -> Result<()> {
 
 /// Builds what stays for the life of the guest: the two NICs and the client's namespace.
 fn underlay_up() -> Result<()> {
-    if Path::new("/run/netns").join(CLIENT).exists() {
+    if netns::exists(CLIENT) {
         return Ok(());
     }
     if cpu::online() < cpu::NEEDED {
@@ -323,7 +323,7 @@ fn overlay_down() -> Result<()> {
             ip(None, &format!("link del {device}"))?;
         }
     }
-    if Path::new("/run/netns").join(CONTAINER).exists() {
+    if netns::exists(CONTAINER) {
         ip(None, &format!("netns del {CONTAINER}"))?;
     }
     if netns::within(CLIENT, || {

@@ -57,7 +57,7 @@ impl<L> Plan<L> {
 
 /// What flows carry.
 pub(crate) trait Load: Clone + 'static {
-    /// A run of it under way.
+    /// What a case can do while such a run is under way.
     type Live: Live;
     /// What the names of its cases begin with.
     const GROUP: &'static str;

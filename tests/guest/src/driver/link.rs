@@ -25,6 +25,8 @@ const CLIENT_CPU: usize = 6;
 
 /// How late an echo may be.
 const LATE: Duration = Duration::from_secs(3);
+/// The echoes that came back to this end.
+const ECHOES_BACK: &str = "echoes back";
 const IPERF3_PORT: u16 = 5201;
 
 /// What came out of a load generator.
@@ -42,9 +44,7 @@ pub(super) fn up() -> Result<()> {
     // What the cards lose is the subject, not what finds a receiver's buffer full because its CPU was away.
     topology::sysctl("net/core/rmem_default", "16777216")?;
     topology::load_driver()?;
-    if !Path::new("/run/netns").join(PEER).exists() {
-        topology::ip(None, &format!("netns add {PEER}"))?;
-    }
+    netns::add(PEER)?;
     topology::ip(None, &format!("link set eth1 netns {PEER}"))?;
     topology::ip(
         Some(PEER),
@@ -101,16 +101,21 @@ pub(super) fn wait_carrier(on: bool) -> Result<()> {
 /// Once it has had an answer, ping waits for the last ones only as long as an answer takes, and an emulated CPU can be away
 /// for longer: what the kernel counts within a few seconds decides.
 pub(super) fn ping(count: usize, bytes: usize) -> Result<()> {
-    let before = [Passed::read()?, netns::within(PEER, Passed::read)?];
+    let both = || Ok::<_, anyhow::Error>([passed()?, netns::within(PEER, passed)?]);
+    let before = both()?;
     let Err(said) = ping_once(count, bytes) else {
         return Ok(());
     };
     threads::until_ok(LATE, || {
-        let after = [Passed::read()?, netns::within(PEER, Passed::read)?];
-        let [here, there] = [0, 1].map(|end| after[end].since(before[end]));
+        let mut added = both()?;
+        for (now, before) in added.iter_mut().zip(&before) {
+            for (name, count) in now {
+                *count -= before[name];
+            }
+        }
         ensure!(
-            there.echoes_back == count as u64,
-            "echoes are missing: {said:#}; more here {here:?}, there {there:?}; frames without buffer so far: {:?}",
+            added[1][ECHOES_BACK] == count as u64,
+            "echoes are missing: {said:#}; here and there {added:?}; frames without buffer so far: {:?}",
             ["eth0", "eth1"].map(|device| without_buffer(device).ok())
         );
         Ok(())
@@ -134,56 +139,31 @@ fn without_buffer(device: &str) -> Result<[u64; 2]> {
         .map(|name| counters.get(name).copied().unwrap_or(0)))
 }
 
-/// What has passed an end, as the kernel counts it: where an echo that is missing came last.
-#[derive(Clone, Copy, Debug)]
-struct Passed {
-    received: u64,
-    sent: u64,
-    dropped: u64,
-    echoes_asked: u64,
-    echoes_answered: u64,
-    echoes_back: u64,
-    bad: u64,
-}
-
-impl Passed {
-    /// Reads the counters of the calling thread's namespace.
-    fn read() -> Result<Self> {
-        let devices = fs::read_to_string("/proc/thread-self/net/dev")?;
-        let card = devices
-            .lines()
-            .find_map(|line| line.trim().strip_prefix("eth"))
-            .context("no card in this namespace")?;
-        let counts: Vec<u64> = card
-            .split_whitespace()
-            .skip(1)
-            .map_while(|count| count.parse().ok())
-            .collect();
-        let count = |at: usize| counts.get(at).copied().unwrap_or(0);
-        Ok(Self {
-            received: count(1),
-            sent: count(9),
-            dropped: count(3) + count(11),
-            echoes_asked: proc_net::counter(None, "Icmp", "InEchos")?,
-            echoes_answered: proc_net::counter(None, "Icmp", "OutEchoReps")?,
-            echoes_back: proc_net::counter(None, "Icmp", "InEchoReps")?,
-            bad: proc_net::counter(None, "Icmp", "InErrors")?
-                + proc_net::counter(None, "Ip", "InHdrErrors")?
-                + proc_net::counter(None, "Ip", "InDiscards")?,
-        })
-    }
-
-    fn since(self, before: Self) -> Self {
-        Self {
-            received: self.received - before.received,
-            sent: self.sent - before.sent,
-            dropped: self.dropped - before.dropped,
-            echoes_asked: self.echoes_asked - before.echoes_asked,
-            echoes_answered: self.echoes_answered - before.echoes_answered,
-            echoes_back: self.echoes_back - before.echoes_back,
-            bad: self.bad - before.bad,
-        }
-    }
+/// Returns what has passed an end, as the kernel counts it in the calling thread's namespace: where a missing echo came last.
+fn passed() -> Result<BTreeMap<&'static str, u64>> {
+    let devices = fs::read_to_string("/proc/thread-self/net/dev")?;
+    let card = devices
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("eth"))
+        .context("no card in this namespace")?;
+    let counts: Vec<u64> = card
+        .split_whitespace()
+        .skip(1)
+        .map_while(|count| count.parse().ok())
+        .collect();
+    let count = |at: usize| counts.get(at).copied().unwrap_or(0);
+    let kernel = |protocol, name| proc_net::counter(None, protocol, name);
+    Ok(BTreeMap::from([
+        ("received", count(1)),
+        ("sent", count(9)),
+        ("dropped", count(3) + count(11)),
+        ("echoes asked", kernel("Icmp", "InEchos")?),
+        ("echoes answered", kernel("Icmp", "OutEchoReps")?),
+        (ECHOES_BACK, kernel("Icmp", "InEchoReps")?),
+        ("bad ICMP", kernel("Icmp", "InErrors")?),
+        ("bad headers", kernel("Ip", "InHdrErrors")?),
+        ("discarded", kernel("Ip", "InDiscards")?),
+    ]))
 }
 
 /// Runs a load generator for a while: the other card sends to the one here.
