@@ -24,14 +24,12 @@ pub(crate) fn listens(namespace: Option<&str>, port: u16) -> Result<bool> {
         || is_listening(&read(namespace, "tcp6")?, port))
 }
 
-/// Starts a server and waits until it listens on a TCP port.
-pub(crate) fn start_server(
+/// Waits until a server listens on a TCP port; fails if it ends before.
+pub(crate) fn until_listens(
+    mut server: Program,
     namespace: Option<&str>,
-    cpu: usize,
-    line: &str,
     port: u16,
 ) -> Result<Program> {
-    let mut server = Program::start_heard(namespace, cpu, line)?;
     command::wait_until("the server listens", || {
         server.must_run()?;
         listens(namespace, port)

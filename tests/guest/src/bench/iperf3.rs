@@ -21,13 +21,8 @@ pub(super) fn measure(case: &Case, flows: u16, bytes: usize) -> Result<End> {
     let before = mflow::flows_split()?;
     let mut programs = Vec::new();
     for (port, sender) in (PORT..PORT + flows).zip(cpu::SENDERS.into_iter().cycle()) {
-        let server = format!("iperf3 -s -p {port}");
-        programs.push(proc_net::start_server(
-            namespace,
-            cpu::READER,
-            &server,
-            port,
-        )?);
+        let server = Program::start(namespace, cpu::READER, &format!("iperf3 -s -p {port}"))?;
+        programs.push(proc_net::until_listens(server, namespace, port)?);
         programs.push(Program::start(
             Some(CLIENT),
             sender,

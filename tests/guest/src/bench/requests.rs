@@ -48,7 +48,8 @@ pub(super) fn measure(case: &Case, server: Server, clients: u16, bytes: usize) -
             )
         }
     };
-    let _running = proc_net::start_server(namespace, cpu::READER, &serve, PORT)?;
+    let program = Program::start_heard(namespace, cpu::READER, &serve)?;
+    let _running = proc_net::until_listens(program, namespace, PORT)?;
     let answered = || match namespace {
         Some(name) => netns::within(name, || served(server, address)),
         None => served(server, address),

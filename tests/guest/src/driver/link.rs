@@ -206,7 +206,8 @@ fn run_load(address: &str, options: &str) -> Result<LoadReport> {
 }
 
 fn serve(line: &str) -> Result<Program> {
-    proc_net::start_server(None, SERVER_CPU, line, IPERF3_PORT)
+    let server = Program::start(None, SERVER_CPU, line)?;
+    proc_net::until_listens(server, None, IPERF3_PORT)
 }
 
 /// Brings both cards up under a load that goes on until it is dropped: the other card sends to the one here.

@@ -334,3 +334,46 @@ fn threads(socket: &TcpStream, verifier: &mut Verifier<'_>) -> Result<()> {
         Err(_) => bail!("a reader panicked"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::net::{Ipv4Addr, TcpListener};
+
+    use super::*;
+    use crate::streams::pattern;
+    use crate::streams::verifier::ReadProgress;
+
+    /// Returns how a reader of this kind takes a stream whose byte `wrong` is another one, if any is.
+    fn read(read_style: ReadStyle, wrong: Option<usize>) -> Result<u64> {
+        let mut bytes = vec![0; 1 << 20];
+        pattern::fill(0, &mut bytes);
+        if let Some(byte) = wrong.and_then(|at| bytes.get_mut(at)) {
+            *byte ^= 1;
+        }
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let mut client = TcpStream::connect(listener.local_addr()?)?;
+        let (server, _) = listener.accept()?;
+        // The reader of a wrong byte goes before the stream ends.
+        let writer = thread::spawn(move || drop(client.write_all(&bytes)));
+        let progress = ReadProgress::default();
+        let mut verifier = Verifier::new(0, &progress);
+        let result = read_style.read(&server, &mut verifier);
+        let taken = verifier.taken();
+        drop(server);
+        writer.join().expect("no panic");
+        result.map(|()| taken)
+    }
+
+    #[test]
+    fn readers_come_to_the_end_and_see_a_wrong_byte() {
+        use ReadStyle::{IoUring, Sockmap, SockmapParser, Tls, TlsSplice};
+        for &style in ReadStyle::value_variants() {
+            // The host may lack, or forbid, what these use.
+            if !matches!(style, IoUring | Sockmap | SockmapParser | Tls | TlsSplice) {
+                assert_eq!(read(style, None).expect("whole"), 1 << 20, "{style:?}");
+                assert!(read(style, Some(700_000)).is_err(), "{style:?}");
+            }
+        }
+    }
+}

@@ -83,9 +83,10 @@ fn program(name: &str, when: Run, proves: &str, run: fn(&Rig) -> Result<()>) -> 
     })
 }
 
-/// Starts a server in the container.
-fn serve(line: &str, port: u16) -> Result<Program> {
-    proc_net::start_server(Some(CONTAINER), cpu::READER, line, port)
+/// Starts a server and waits until it listens.
+fn serve(namespace: &str, cpu: usize, line: &str, port: u16) -> Result<Program> {
+    let server = Program::start(Some(namespace), cpu, line)?;
+    proc_net::until_listens(server, Some(namespace), port)
 }
 
 fn on_client(line: &str) -> Result<String> {
@@ -94,7 +95,12 @@ fn on_client(line: &str) -> Result<String> {
 
 fn iperf3(_rig: &Rig) -> Result<()> {
     let container = Family::V4.container();
-    let _server = serve(&format!("iperf3 -s -p {IPERF_PORT}"), IPERF_PORT)?;
+    let _server = serve(
+        CONTAINER,
+        cpu::READER,
+        &format!("iperf3 -s -p {IPERF_PORT}"),
+        IPERF_PORT,
+    )?;
     let report = on_client(&format!(
         "iperf3 -c {container} -p {IPERF_PORT} -t {SECONDS} -J"
     ))?;
@@ -112,7 +118,7 @@ fn sockperf(_rig: &Rig) -> Result<()> {
     let container = Family::V4.container();
     let port = 11_111;
     let line = format!("sockperf server --tcp -i {container} -p {port}");
-    let _server = serve(&line, port)?;
+    let _server = serve(CONTAINER, cpu::READER, &line, port)?;
     let report = on_client(&format!(
         "sockperf ping-pong --tcp -i {container} -p {port} -t {SECONDS} -m 1024"
     ))?;
@@ -140,7 +146,7 @@ fn nginx(rig: &Rig) -> Result<()> {
     pattern::fill(0, &mut content);
     fs::write(SERVED, &content)?;
     let line = "nginx -p /tmp/nginx -c /tmp/nginx/nginx.conf";
-    let _server = proc_net::start_server(Some(CLIENT), cpu::SENDER, line, NGINX_PORT)?;
+    let _server = serve(CLIENT, cpu::SENDER, line, NGINX_PORT)?;
     let before = mflow::flows_split()?;
     let (client, reader) = (Family::V4.client(), cpu::READER);
     let fetch =
