@@ -1,38 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The flows that one source has seen lately: who is fast enough to be split, and where the split ones stand.
+//! The flows that one source has seen lately: how fast each is, and where it stands.
 //!
-//! Small and set-associative: fast flows find their place, slow ones push each other out. Who is fast shows in the window
-//! that is being counted, so a flood of new flows takes the places of silent ones first, then of the slowest.
+//! Small and set-associative: fast flows find their place, slow ones push each other out. How fast a flow is shows in the
+//! window that is being counted, so a flood of new flows takes the places of silent ones first, then of the slowest.
 
 use super::flow_key::FlowKey;
+use super::flow_state::FlowState;
 use core::cmp::Reverse;
+use core::mem::size_of;
 
 /// Length of the window over which a flow's rate is counted.
 pub const RATE_WINDOW_MS: u32 = 100;
 
 const SETS: usize = 64;
 const WAYS: usize = 4;
-
-/// Where a flow stands. `Counting` is 0, so memory of zeros is a table of flows that nobody has seen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(u8)]
-pub enum FlowState {
-    /// On the ordinary path; its packets are counted.
-    #[default]
-    Counting = 0,
-    /// On the ordinary path, with a slot; a probe is under way.
-    Probing,
-    /// Split.
-    Split,
-    /// Its packets are carried here until the lanes have delivered all that was split.
-    Stopping,
-    /// On the ordinary path again; the slot waits for packets that something on that path has queued.
-    Draining,
-}
-
-/// The lane number that stands for the core that dispatches.
-pub const INLINE: u8 = u8::MAX;
 
 /// One flow. Times are in milliseconds and wrap.
 #[derive(Clone, Copy, Debug, Default)]
@@ -49,27 +31,10 @@ pub struct Flow {
     hold_until_ms: u32,
     held: bool,
     pub(super) state: FlowState,
-    pub(super) slot: u8,
-    /// Lane of the open batch, or [`INLINE`].
-    pub(super) lane: u8,
-    /// Whether `batch` may get more packets.
-    pub(super) open: bool,
-    /// The batch opened last.
-    pub(super) batch: u32,
-    /// Packets that still go into the open batch, as they were on the wire.
-    pub(super) left: u32,
-    /// Places for them that are still reserved on the lane; no fewer than `left`, as GRO may have joined packets.
-    pub(super) room: u32,
-    /// The probe under way, or the batch of the fence.
-    pub(super) mark: u32,
-    /// Since when the state is `Probing`, `Stopping` or `Draining`; while `Split`, when a packet was last known to reach the
-    /// merge point.
-    pub(super) since_ms: u32,
-    /// The slot's counters when they were last looked at.
-    pub(super) arrived_pkts: u32,
-    pub(super) late_pkts: u64,
-    pub(super) given_up: u64,
 }
+
+// A source's table has 256 of them, and each packet reads one.
+const _: () = assert!(size_of::<Flow>() == 72);
 
 /// Returns whether `now` is at or after `then`.
 fn reached(now: u32, then: u32) -> bool {
@@ -91,12 +56,6 @@ impl Flow {
         };
         self.pkts = self.pkts.saturating_add(arrived);
         ended
-    }
-
-    /// Returns whether the open batch has room and is a lane's.
-    #[inline]
-    pub(super) fn fills_lane(&self) -> bool {
-        self.state == FlowState::Split && self.left != 0 && self.lane != INLINE
     }
 
     /// Returns whether no packet has come for `ms` at least.
@@ -152,7 +111,7 @@ impl FlowTable {
         let (way, place) = set
             .iter_mut()
             .enumerate()
-            .filter(|(_, flow)| flow.state == FlowState::Counting)
+            .filter(|(_, flow)| matches!(flow.state, FlowState::Counting))
             .max_by_key(|(_, flow)| {
                 let age_ms = now_ms.wrapping_sub(flow.window_start_ms);
                 let silent_ms = if age_ms >= RATE_WINDOW_MS { age_ms } else { 0 };
@@ -171,7 +130,7 @@ impl FlowTable {
         self.sets
             .iter_mut()
             .flatten()
-            .filter(|flow| flow.state != FlowState::Counting)
+            .filter(|flow| !matches!(flow.state, FlowState::Counting))
     }
 }
 

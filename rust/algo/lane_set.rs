@@ -69,16 +69,8 @@ impl<P: Packet> LaneSet<P> {
         Some(producer)
     }
 
-    /// Returns by which name the merger's side knows a lane; 0 for none.
-    pub(super) fn id(&self, lane: u8) -> LaneId {
-        match self.lanes.get(usize::from(lane)) {
-            Some(Some((_, id))) => *id,
-            _ => 0,
-        }
-    }
-
     /// Chooses a lane in turn and reserves room for a whole batch and its end; none if no lane has that room.
-    pub(super) fn reserve_batch(&mut self, batch_pkts: u32) -> Option<u8> {
+    pub(super) fn reserve_batch(&mut self, batch_pkts: u32) -> Option<(u8, LaneId)> {
         let mut lane = self.last;
         for _ in 0..self.nr_lanes {
             lane += 1;
@@ -88,11 +80,11 @@ impl<P: Packet> LaneSet<P> {
             if self.offline >> lane & 1 == 1 {
                 continue;
             }
-            let (producer, _) = self.lanes.get_mut(lane)?.as_mut()?;
+            let (producer, id) = self.lanes.get_mut(lane)?.as_mut()?;
             if producer.reserve(batch_pkts.saturating_add(1)) {
                 self.last = lane;
                 // CAST: below MAX_LANES.
-                return Some(lane as u8);
+                return Some((lane as u8, *id));
             }
         }
         None

@@ -2,16 +2,17 @@
 
 //! The packet-path algorithm: pure code on `core` alone, with no allocation and no kernel calls.
 //!
-//! In the order in which a packet meets them: [`flow_key`] (which flow), [`flow_table`] (how fast), [`dispatcher`]
-//! (which micro-flow, which lane), [`lane_set`] and [`queue::ring`] (to the lane), [`gro_trial`] (whether GRO is of use),
-//! [`overlay_headers`] (what to pull where it is not), [`collector`] (at the merge point, still on the lane), [`slot`]
-//! (back in order). The rest is what these share.
+//! In the order in which a packet meets them: [`flow_key`] (which flow), [`flow_table`] (how fast), `flow_state` and
+//! `splitting` (whether it is split), [`dispatcher`] (which micro-flow, which lane), [`lane_set`] and [`queue::ring`] (to
+//! the lane), [`gro_trial`] (whether GRO is of use), [`overlay_headers`] (what to pull where it is not), [`collector`] (at
+//! the merge point, still on the lane), [`slot`] (back in order). The rest is what these share.
 
 pub mod collector;
 pub mod counters;
 pub mod cpulist;
 pub mod dispatcher;
 pub mod flow_key;
+mod flow_state;
 pub mod flow_table;
 pub mod gro_trial;
 pub mod knobs;
@@ -20,5 +21,6 @@ pub mod overlay_headers;
 pub mod queue;
 pub mod slot;
 pub mod slot_pool;
+mod splitting;
 pub(crate) mod sync;
 pub mod tag;

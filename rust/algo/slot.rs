@@ -44,8 +44,11 @@ pub trait Sink<P: Packet> {
     fn arm_deadline(&mut self, after_us: u32);
 }
 
-/// A lane, known to the dispatcher and to the [`Sink`]. 0 is this core.
+/// A lane, known to the dispatcher and to the [`Sink`].
 pub type LaneId = u32;
+
+/// Stands for the core that dispatches. (0, so that a slot of zeros knows no lane.)
+pub const INLINE: LaneId = 0;
 
 /// Stands for the ordinary path, which carries the fence.
 pub const ORDINARY_PATH: LaneId = LaneId::MAX;
@@ -446,7 +449,7 @@ impl<P: Packet> Slot<P> {
         // ORDERING: Relaxed: pairs with the Release in `complete`, whose caller merges and looks again if we miss it.
         let carried = place.done.load(Ordering::Relaxed) == batch.wrapping_add(1);
         let (progress, timeout_us) = match place.lane.load(Ordering::Relaxed) {
-            0 => (0, sink.timeout_us()),
+            INLINE => (0, sink.timeout_us()),
             ORDINARY_PATH => (0, sink.timeout_us().max(FENCE_TIMEOUT_US)),
             // What is missing was queued behind the lane, which works for others now.
             _ if carried => (0, sink.timeout_us()),

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The five states of a flow, and what each of them knows.
+//!
+//! ```text
+//!            fast: takes a slot,            probe seen:
+//!            sends a probe                  sends the fence
+//!  Counting ---------------------> Probing ------------------> Split
+//!   ^  ^  ^                           |                          |
+//!   |  |  |   probe not seen (then    |    slow, silent, or told |
+//!   |  |  +-- held for a while), ------    to; its path lost or  |
+//!   |  |      silent, or told to           async (then held)     |
+//!   |  |                                                         v
+//!   |  +------------------------------------------------- Stopping
+//!   |         silent, and nothing is missing                     |
+//!   |                                                            |
+//!   +-------------------------- Draining <------------------------
+//!     nothing is missing                  all that was split
+//!                                         has been delivered
+//! ```
+//!
+//! A flow in `Counting` or `Draining` takes the ordinary path, and so does one in `Probing`. "Told to" is
+//! [`Config::stopping`](super::dispatcher::Config::stopping). The transitions are in `splitting.rs`.
+
+use super::tag::{Tag, TagKind};
+
+/// Where a flow stands. Memory of zeros is `Counting`: the tag of an enum with this representation is its first byte, and
+/// a variant without fields is valid whatever the other bytes are.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(u8)]
+pub(super) enum FlowState {
+    /// On the ordinary path; its packets are counted.
+    #[default]
+    Counting = 0,
+    /// On the ordinary path, with a slot; a probe is under way.
+    Probing(Probing),
+    /// Split.
+    Split(Split),
+    /// Its packets are carried by this core until the lanes have delivered all that was split.
+    Stopping(Stopping),
+    /// On the ordinary path again; the slot waits for packets that something on that path has queued.
+    Draining(Draining),
+}
+
+/// A probe is under way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Probing {
+    pub(super) slot: u8,
+    /// The probe's number.
+    pub(super) probe: u32,
+    pub(super) since_ms: u32,
+}
+
+/// The flow's packets go into batches.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Split {
+    pub(super) slot: u8,
+    /// What carries the open batch; none if no batch is open.
+    pub(super) carrier: Option<Carrier>,
+    /// The batch opened last.
+    pub(super) batch: u32,
+    /// Packets that still go into the open batch, as they were on the wire.
+    pub(super) left_pkts: u32,
+    /// The batch that the fence is.
+    pub(super) fence: u32,
+    /// When a packet was last known to reach the merge point.
+    pub(super) arrived_ms: u32,
+    /// The slot's counts when they were last looked at.
+    pub(super) seen: SlotCounts,
+}
+
+/// What carries a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Carrier {
+    /// The core that dispatches.
+    Inline,
+    /// A lane.
+    Lane {
+        lane: u8,
+        /// Places of its ring that are still reserved for the batch; no fewer than packets go into it, as GRO may have
+        /// joined some of them.
+        reserved_items: u32,
+    },
+}
+
+/// What a slot has counted, each modulo 2^32: only what is added between two looks matters.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SlotCounts {
+    /// Packets that have reached the merge point.
+    pub(super) arrived_pkts: u32,
+    /// Those of them that came after their turn.
+    pub(super) late_pkts: u32,
+    /// Batches that were not waited for any longer.
+    pub(super) given_up_batches: u32,
+}
+
+/// The flow's packets are carried inline, as one last batch.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stopping {
+    pub(super) slot: u8,
+    /// Whether `batch` is that inline batch, and open. If not, the next packet opens it.
+    pub(super) is_open: bool,
+    /// The batch opened last.
+    pub(super) batch: u32,
+    /// The batch that the fence was.
+    pub(super) fence: u32,
+    pub(super) since_ms: u32,
+}
+
+/// The flow's packets take the ordinary path, behind all that was split.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Draining {
+    pub(super) slot: u8,
+    /// The flow's last batch.
+    pub(super) batch: u32,
+    pub(super) since_ms: u32,
+}
+
+impl Split {
+    /// Returns the tag of the open batch's packets.
+    #[inline]
+    pub(super) fn tag(&self) -> Tag {
+        Tag::new(TagKind::Split, usize::from(self.slot), self.batch)
+    }
+
+    /// Takes room for a packet in the open batch, and returns the batch's lane; none if no lane's batch has room.
+    #[inline]
+    pub(super) fn take_lane_room(&mut self, wire_pkts: u32) -> Option<u8> {
+        if self.left_pkts == 0 {
+            return None;
+        }
+        let Some(Carrier::Lane {
+            lane,
+            reserved_items,
+        }) = &mut self.carrier
+        else {
+            return None;
+        };
+        self.left_pkts = self.left_pkts.saturating_sub(wire_pkts);
+        *reserved_items = reserved_items.saturating_sub(1);
+        Some(*lane)
+    }
+}
+
+impl SlotCounts {
+    /// Returns what has been added since `before`.
+    pub(super) fn since(self, before: Self) -> Self {
+        Self {
+            arrived_pkts: self.arrived_pkts.wrapping_sub(before.arrived_pkts),
+            late_pkts: self.late_pkts.wrapping_sub(before.late_pkts),
+            given_up_batches: self.given_up_batches.wrapping_sub(before.given_up_batches),
+        }
+    }
+}

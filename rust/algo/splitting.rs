@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! How flows start and stop being split: the transitions in the picture of `flow_state.rs`.
+
+use super::counters::Counter;
+use super::dispatcher::{Dispatched, Host, Step, IDLE_MS};
+use super::flow_state::{Carrier, Draining, FlowState, Probing, SlotCounts, Split, Stopping};
+use super::flow_table::Flow;
+use super::queue::Packet;
+use super::slot::{Slot, INLINE, ORDINARY_PATH};
+use super::tag::{Tag, TagKind};
+
+/// How long a probe may take; afterwards the flow is assumed not to end on this host.
+const PROBE_TIMEOUT_MS: u32 = 200;
+/// How long a flow whose probe was not seen stays on the ordinary path.
+const PROBE_HOLD_MS: u32 = 1_000;
+/// After this many unlikely packets in a row, the next one may be a probe or a fence, too.
+const ANY_KIND_AFTER_PKTS: u16 = 256;
+/// How long packets may be dispatched without one reaching the merge point.
+const PATH_LOST_MS: u32 = 1_000;
+/// How long a flow whose path does not suit stays on the ordinary path.
+const PATH_HOLD_MS: u32 = 5_000;
+
+/// Why a flow stops being split.
+#[derive(Clone, Copy)]
+enum StopCause {
+    /// No flow may be split any more.
+    Told,
+    /// No packet has come for a while.
+    Silent,
+    /// It is no longer fast.
+    Slow,
+    /// Its packets no longer reach a merge point of this host.
+    PathLost,
+    /// Something on its path queues its packets: splitting is of no use at the pace of that queue.
+    PathAsync,
+}
+
+impl Flow {
+    /// Returns whether a packet can be a probe or a fence: a flow of an overlay may hold connections that just begin or
+    /// end, and what is behind a fence that does not arrive waits for the deadline.
+    fn suits(&mut self, packet: &impl Packet) -> bool {
+        let in_a_row = self.unsuited_pkts + 1;
+        let suits = packet.may_merge() || in_a_row == ANY_KIND_AFTER_PKTS;
+        self.unsuited_pkts = if suits { 0 } else { in_a_row };
+        suits
+    }
+}
+
+impl SlotCounts {
+    fn of<P: Packet>(slot: &Slot<P>) -> Self {
+        let count = |counter| slot.counters.get(counter);
+        // CAST: modulo 2^32, as documented.
+        Self {
+            arrived_pkts: slot.arrived_pkts(),
+            late_pkts: count(Counter::LatePkts) as u32,
+            given_up_batches: (count(Counter::DeadlineBatches) + count(Counter::OverflowBatches))
+                as u32,
+        }
+    }
+}
+
+impl<P: Packet, H: Host<P>> Step<'_, P, H> {
+    /// Carries a packet that does not just go into the open batch of a lane.
+    ///
+    /// Not inlined, so that the way of most packets stays short.
+    #[inline(never)]
+    pub(super) fn on_packet(&mut self, flow: &mut Flow, packet: P) -> Dispatched<P> {
+        match flow.state {
+            FlowState::Counting => self.on_counting(flow, packet),
+            FlowState::Probing(probing) => self.on_probing(flow, probing, packet),
+            FlowState::Split(ref mut split) => match self.cause_to_stop(split) {
+                None => self.on_split(split, packet),
+                Some(cause) => {
+                    let split = *split;
+                    let stopping = self.begin_stop(flow, split, cause);
+                    self.on_stopping(flow, stopping, packet)
+                }
+            },
+            FlowState::Stopping(stopping) => self.on_stopping(flow, stopping, packet),
+            FlowState::Draining(draining) => self.on_draining(flow, draining, packet),
+        }
+    }
+
+    /// Judges a split flow by the window that has ended: still fast, still on a path that suits?
+    #[cold]
+    pub(super) fn on_window_end(&mut self, flow: &mut Flow, window_pkts: u32) {
+        if let FlowState::Split(ref mut split) = flow.state {
+            if let Some(cause) = self.judge_window(split, window_pkts) {
+                let split = *split;
+                self.begin_stop(flow, split, cause);
+            }
+        }
+    }
+
+    /// Brings a flow without packets one step nearer to giving its slot back.
+    pub(super) fn on_silence(&mut self, flow: &mut Flow) {
+        match flow.state {
+            FlowState::Counting => {}
+            FlowState::Probing(probing) => self.release(flow, probing.slot),
+            FlowState::Split(split) => {
+                let stopping = self.begin_stop(flow, split, StopCause::Silent);
+                self.on_silent_stopping(flow, stopping);
+            }
+            FlowState::Stopping(stopping) => self.on_silent_stopping(flow, stopping),
+            FlowState::Draining(draining) => {
+                self.forget_queued(draining.slot, draining.batch);
+                self.release_if_drained(flow, draining.slot, draining.batch);
+            }
+        }
+    }
+
+    /// Passes a packet on; if the flow is fast, with a probe's tag.
+    fn on_counting(&mut self, flow: &mut Flow, mut packet: P) -> Dispatched<P> {
+        let fast = flow.pkts >= self.config.min_window_pkts;
+        if !fast || self.config.stopping || self.lanes.is_empty() || flow.is_held(self.now_ms) {
+            return Dispatched::Ordinary(packet);
+        }
+        if !flow.suits(&packet) {
+            return Dispatched::Ordinary(packet);
+        }
+        let Some(slot) = self.host.slots().claim() else {
+            self.counters.add_owned(Counter::NoSlot, 1);
+            flow.hold(self.now_ms, PROBE_HOLD_MS);
+            return Dispatched::Ordinary(packet);
+        };
+        self.host.note_active(true);
+        let probe = self.host.slots().next_probe();
+        flow.state = FlowState::Probing(Probing {
+            // CAST: a slot index is below 64.
+            slot: slot as u8,
+            probe,
+            since_ms: self.now_ms,
+        });
+        self.counters.add_owned(Counter::ProbesSent, 1);
+        packet.set_tag(Tag::new(TagKind::Probe, slot, probe));
+        Dispatched::Ordinary(packet)
+    }
+
+    /// Passes a packet on; if the probe has been seen, with a fence's tag.
+    fn on_probing(&mut self, flow: &mut Flow, probing: Probing, mut packet: P) -> Dispatched<P> {
+        let slot = probing.slot;
+        if self.config.stopping {
+            self.release(flow, slot);
+            return Dispatched::Ordinary(packet);
+        }
+        let tag = Tag::new(TagKind::Probe, usize::from(slot), probing.probe);
+        if self.slot(slot).has_seen_probe(tag.batch_bits()) {
+            if flow.suits(&packet) {
+                let split = self.begin_split(slot);
+                flow.state = FlowState::Split(split);
+                packet.set_tag(Tag::new(TagKind::Fence, usize::from(slot), split.fence));
+            }
+        } else if self.now_ms.wrapping_sub(probing.since_ms) >= PROBE_TIMEOUT_MS {
+            self.release(flow, slot);
+            flow.hold(self.now_ms, PROBE_HOLD_MS);
+        }
+        Dispatched::Ordinary(packet)
+    }
+
+    /// Starts splitting behind a fence, which is the packet that is being carried.
+    fn begin_split(&mut self, slot: u8) -> Split {
+        let merge_point = self.slot(slot);
+        let fence = merge_point.next();
+        merge_point.open(fence, ORDINARY_PATH);
+        // Of the flow that had the slot before.
+        merge_point.take_path_queues();
+        let seen = SlotCounts::of(merge_point);
+        self.counters.add_owned(Counter::FlowsSplit, 1);
+        Split {
+            slot,
+            carrier: None,
+            batch: fence,
+            left_pkts: 0,
+            fence,
+            arrived_ms: self.now_ms,
+            seen,
+        }
+    }
+
+    /// Returns why the flow is not to be split any more, before its next packet is carried.
+    fn cause_to_stop(&self, split: &Split) -> Option<StopCause> {
+        if self.config.stopping {
+            Some(StopCause::Told)
+        } else if split.left_pkts == 0 && self.slot(split.slot).take_path_queues() {
+            // Between two batches is soon enough: order is kept meanwhile.
+            Some(StopCause::PathAsync)
+        } else {
+            None
+        }
+    }
+
+    fn judge_window(&self, split: &mut Split, window_pkts: u32) -> Option<StopCause> {
+        let counts = SlotCounts::of(self.slot(split.slot));
+        let added = counts.since(split.seen);
+        split.seen = counts;
+        if added.arrived_pkts != 0 {
+            split.arrived_ms = self.now_ms;
+        }
+        if self.now_ms.wrapping_sub(split.arrived_ms) >= PATH_LOST_MS {
+            Some(StopCause::PathLost)
+        } else if added.given_up_batches == 0 && added.late_pkts > window_pkts / 2 {
+            // Completed by the lane and yet not there: something on the path holds packets, and no hook knows.
+            Some(StopCause::PathAsync)
+        } else if window_pkts < self.config.min_window_pkts / 2 {
+            Some(StopCause::Slow)
+        } else {
+            None
+        }
+    }
+
+    fn begin_stop(&mut self, flow: &mut Flow, mut split: Split, cause: StopCause) -> Stopping {
+        self.counters.add_owned(Counter::FlowsStopped, 1);
+        let lost_path = match cause {
+            StopCause::Told | StopCause::Silent | StopCause::Slow => None,
+            StopCause::PathLost => Some(Counter::PathsLost),
+            StopCause::PathAsync => Some(Counter::PathsAsync),
+        };
+        if let Some(counter) = lost_path {
+            self.counters.add_owned(counter, 1);
+            flow.hold(self.now_ms, PATH_HOLD_MS);
+        }
+        let is_inline = split.carrier == Some(Carrier::Inline);
+        if !is_inline {
+            self.end_batch(&mut split);
+        }
+        let stopping = Stopping {
+            slot: split.slot,
+            is_open: is_inline,
+            batch: split.batch,
+            fence: split.fence,
+            since_ms: self.now_ms,
+        };
+        flow.state = FlowState::Stopping(stopping);
+        stopping
+    }
+
+    /// Carries a packet inline until all before it have been delivered.
+    fn on_stopping(
+        &mut self,
+        flow: &mut Flow,
+        mut stopping: Stopping,
+        mut packet: P,
+    ) -> Dispatched<P> {
+        let slot = stopping.slot;
+        if self.now_ms.wrapping_sub(stopping.since_ms) >= IDLE_MS {
+            // Nothing that reaches the merge point may be left of the flow to start the deadline.
+            self.give_up_missing(stopping);
+        }
+        if stopping.is_open && self.slot(slot).next() == stopping.batch {
+            self.host.flush_inline();
+            if self.slot(slot).is_drained_up_to(stopping.batch) {
+                // What is still on its way was queued on the ordinary path, which this packet takes, too.
+                self.end_inline_batch(slot, stopping.batch);
+                let draining = Draining {
+                    slot,
+                    batch: stopping.batch,
+                    since_ms: self.now_ms,
+                };
+                flow.state = FlowState::Draining(draining);
+                return self.on_draining(flow, draining, packet);
+            }
+        }
+        if !stopping.is_open {
+            // There is a number left: lanes never get the last one.
+            stopping.batch = self.open_batch(slot, stopping.batch, INLINE);
+            stopping.is_open = true;
+            flow.state = FlowState::Stopping(stopping);
+        }
+        packet.set_tag(Tag::new(TagKind::Split, usize::from(slot), stopping.batch));
+        self.inline(packet)
+    }
+
+    fn on_silent_stopping(&mut self, flow: &mut Flow, mut stopping: Stopping) {
+        // Not before its turn: the next packet would open another one, and the window could be full.
+        if stopping.is_open && self.slot(stopping.slot).next() == stopping.batch {
+            self.end_inline_batch(stopping.slot, stopping.batch);
+            stopping.is_open = false;
+            flow.state = FlowState::Stopping(stopping);
+        }
+        self.give_up_missing(stopping);
+        self.release_if_drained(flow, stopping.slot, stopping.batch);
+    }
+
+    /// Passes a packet on, and gives the slot back once nothing is missing.
+    fn on_draining(&mut self, flow: &mut Flow, draining: Draining, packet: P) -> Dispatched<P> {
+        if self.now_ms.wrapping_sub(draining.since_ms) >= IDLE_MS {
+            self.forget_queued(draining.slot, draining.batch);
+        }
+        self.release_if_drained(flow, draining.slot, draining.batch);
+        Dispatched::Ordinary(packet)
+    }
+
+    /// Gives up what was sent towards the merge point long ago and has not come.
+    fn give_up_missing(&mut self, stopping: Stopping) {
+        let Stopping { slot, fence, .. } = stopping;
+        // The fence itself may have been dropped, with nothing behind it to start the deadline.
+        if self.slot(slot).next() == fence && self.slot(slot).parked_pkts() == 0 {
+            self.complete(slot, fence);
+        }
+        self.forget_queued(slot, stopping.batch);
+    }
+
+    /// Gives up what something on the path has queued of all batches up to `last`.
+    fn forget_queued(&mut self, slot: u8, last: u32) {
+        let mut batch = self.slot(slot).next();
+        while batch != last.wrapping_add(1) {
+            if self.slot(slot).forget_queued(batch) {
+                self.host.merge(usize::from(slot));
+            }
+            batch = batch.wrapping_add(1);
+        }
+    }
+
+    fn release_if_drained(&mut self, flow: &mut Flow, slot: u8, last: u32) {
+        if self.slot(slot).is_drained_up_to(last.wrapping_add(1)) {
+            self.release(flow, slot);
+        }
+    }
+
+    fn release(&mut self, flow: &mut Flow, slot: u8) {
+        flow.state = FlowState::Counting;
+        self.host.slots().release(usize::from(slot));
+        self.host.note_active(false);
+    }
+}
