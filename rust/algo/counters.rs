@@ -96,13 +96,13 @@ impl Counters {
     /// Adds `n`, for a set with several writers.
     #[inline]
     pub fn add_shared(&self, counter: Counter, n: u64) {
-        // ORDERING: Relaxed: as above.
+        // ORDERING: Relaxed: each addition counts once; readers want a recent value, not an order.
         self.0[counter as usize].fetch_add(n, Ordering::Relaxed);
     }
 
     /// Returns the value.
     pub fn get(&self, counter: Counter) -> u64 {
-        // ORDERING: Relaxed: as above.
+        // ORDERING: Relaxed: a recent value will do; nothing is read on the strength of it.
         self.0[counter as usize].load(Ordering::Relaxed)
     }
 }

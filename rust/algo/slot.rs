@@ -171,7 +171,7 @@ impl<P: Packet> Slot<P> {
 
     /// Sets how many packets may wait here: 1 to [`MAX_PARKED_PKTS`].
     pub fn set_share_pkts(&self, pkts: u32) {
-        // ORDERING: Relaxed: as above.
+        // ORDERING: Relaxed: a bound on memory, not an order.
         self.share_less_pkts.store(
             MAX_PARKED_PKTS - pkts.clamp(1, MAX_PARKED_PKTS),
             Ordering::Relaxed,
@@ -208,7 +208,7 @@ impl<P: Packet> Slot<P> {
 
     /// Returns whether the packets parked last were for this socket.
     pub fn is_for(&self, socket: u64) -> bool {
-        // ORDERING: Relaxed: as above.
+        // ORDERING: Relaxed: a hint; the number is only compared.
         self.socket.load(Ordering::Relaxed) == socket
     }
 
@@ -222,7 +222,7 @@ impl<P: Packet> Slot<P> {
 
     /// Returns whether this probe was the last to arrive.
     pub fn has_seen_probe(&self, probe: u32) -> bool {
-        // ORDERING: Relaxed: as above.
+        // ORDERING: Relaxed: the number says all there is to know.
         self.probe_seen.load(Ordering::Relaxed) == probe.wrapping_add(1)
     }
 
@@ -315,9 +315,11 @@ impl<P: Packet> Slot<P> {
     /// Gives up packets of `batch` that were queued and never arrived; true if the caller shall merge.
     #[must_use]
     pub fn forget_queued(&self, batch: u32) -> bool {
-        // ORDERING: Release, and the rest: as in `note_arrived`.
+        // ORDERING: Release pairs with the Acquire in `is_complete`: what was parked is visible with it.
         self.place(batch).queued_pkts.store(0, Ordering::Release);
+        // ORDERING: pairs with the fence in `advance`; see "Lost wake-ups".
         fence(Ordering::SeqCst);
+        // ORDERING: Relaxed: ordered by the fence.
         self.next.load(Ordering::Relaxed) == batch
     }
 
@@ -330,7 +332,8 @@ impl<P: Packet> Slot<P> {
     /// Returns whether all packets of `batch` that will come have been parked.
     fn is_complete(&self, batch: u32) -> bool {
         let place = self.place(batch);
-        // ORDERING: Acquire, both: pair with `complete` and `note_arrived`. In this order: who completes has counted.
+        // ORDERING: Acquire, both: pair with the Release in `complete`, and with those in `note_arrived` and
+        // `forget_queued`. In this order: a lane counts what is queued before it completes the batch.
         place.done.load(Ordering::Acquire) == batch.wrapping_add(1)
             && place.queued_pkts.load(Ordering::Acquire) == 0
     }
@@ -342,7 +345,7 @@ impl<P: Packet> Slot<P> {
             // Given up long ago: the place may be another batch's by now.
             return false;
         }
-        // ORDERING: Release pairs with the Acquire in `merge_owned`: all that was parked before is visible with it.
+        // ORDERING: Release pairs with the Acquire in `is_complete`: all that was parked before is visible with it.
         self.place(batch)
             .done
             .store(batch.wrapping_add(1), Ordering::Release);
@@ -363,8 +366,8 @@ impl<P: Packet> Slot<P> {
     ///
     /// On [`Merged::More`] somebody has to call it again: the lane from its next poll, others through the deadline.
     pub fn merge<S: Sink<P>>(&self, sink: &mut S, budget_pkts: u32) -> Merged {
-        // ORDERING: AcqRel: Release publishes what we have parked or completed to the holder, Acquire takes over from
-        // the last one.
+        // ORDERING: Release publishes what we have parked or completed to the holder, whose exchange below fails. Acquire
+        // pairs with the last holder's Release of 0.
         if self.token.fetch_add(1, Ordering::AcqRel) != 0 {
             return Merged::Done;
         }
@@ -377,7 +380,8 @@ impl<P: Packet> Slot<P> {
                 self.token.swap(0, Ordering::AcqRel);
                 return Merged::More;
             }
-            // ORDERING: Release as above; Acquire on failure: we see what those who added have parked or completed.
+            // ORDERING: Release of 0 pairs with the Acquire of the core that adds next. Acquire on failure pairs with the
+            // Release of those that have added: we see what they have parked or completed.
             match self
                 .token
                 .compare_exchange(seen, 0, Ordering::AcqRel, Ordering::Acquire)
@@ -446,7 +450,7 @@ impl<P: Packet> Slot<P> {
 
         let now = sink.now_us();
         let place = self.place(batch);
-        // ORDERING: Relaxed: pairs with the Release in `complete`, whose caller merges and looks again if we miss it.
+        // ORDERING: Relaxed: only the number is of interest; if we miss the store in `complete`, its caller merges.
         let carried = place.done.load(Ordering::Relaxed) == batch.wrapping_add(1);
         let (progress, timeout_us) = match place.lane.load(Ordering::Relaxed) {
             INLINE => (0, sink.timeout_us()),
@@ -482,9 +486,9 @@ impl<P: Packet> Slot<P> {
 
     /// Gives the turn to the batch after `batch`.
     fn advance<S: Sink<P>>(&self, batch: u32, sink: &mut S, budget: &mut u32) {
-        // ORDERING: Release pairs with `next()`.
+        // ORDERING: Release pairs with the Acquire in `next`: what was delivered before is visible as delivered.
         self.next.store(batch.wrapping_add(1), Ordering::Release);
-        // ORDERING: pairs with the fences in `park` and `complete`; see "Lost wake-ups".
+        // ORDERING: pairs with the fences in `park`, `complete`, `note_arrived` and `forget_queued`; see "Lost wake-ups".
         fence(Ordering::SeqCst);
         let stranded = self.place(batch).parked.take_all();
         if !stranded.is_empty() {
@@ -498,7 +502,7 @@ impl<P: Packet> Slot<P> {
             return 0;
         }
         let pkts = sink.deliver(chain);
-        // ORDERING: Release pairs with `parked_pkts()`: who sees zero knows that all were delivered.
+        // ORDERING: Release pairs with the Acquire in `parked_pkts`: all have been delivered when zero is seen.
         self.parked_pkts.fetch_sub(pkts, Ordering::Release);
         *budget = budget.saturating_sub(pkts);
         pkts

@@ -128,9 +128,10 @@ pub struct ParkedChains<P: Packet> {
     packets: PhantomData<P>,
 }
 
-// SAFETY: All access goes through the atomic `top`; packets that are inside belong to nobody else.
+// SAFETY: It owns the packets that `top` leads to, which may be sent, and nothing else.
 unsafe impl<P: Packet + Send> Send for ParkedChains<P> {}
-// SAFETY: As above.
+// SAFETY: Shared access goes through the atomic `top` alone: `park` gives a chain away with it, and `take_all` takes each
+// packet once.
 unsafe impl<P: Packet + Send> Sync for ParkedChains<P> {}
 
 impl<P: Packet> ParkedChains<P> {
@@ -145,7 +146,7 @@ impl<P: Packet> ParkedChains<P> {
     /// Returns whether nothing is parked.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        // ORDERING: Relaxed: a hint; whoever acts on it swaps in `take_all`.
+        // ORDERING: Relaxed: a hint; packets are only taken by the swap in `take_all`.
         self.top.load(Ordering::Relaxed).is_null()
     }
 
@@ -158,12 +159,12 @@ impl<P: Packet> ParkedChains<P> {
         chain.first = ptr::null_mut();
         chain.last = ptr::null_mut();
 
-        // SAFETY: `chain` gave up its packets just above; they are ours until the swap below succeeds.
+        // SAFETY: `chain` gave up its packets just above; they are ours until the exchange below succeeds.
         unsafe { *P::last(first) = last };
         // ORDERING: Relaxed: the value is only compared and stored; `take_all` reads what it points to.
         let mut top = self.top.load(Ordering::Relaxed);
         loop {
-            // SAFETY: As above.
+            // SAFETY: The packets are ours until the exchange below succeeds.
             unsafe { *P::older(first) = top };
             // ORDERING: Release pairs with the Acquire in `take_all`: links and packets are visible with the pointer.
             match self.top.compare_exchange_weak(

@@ -45,14 +45,14 @@ pub unsafe trait Packet: Sized {
     ///
     /// # Safety
     ///
-    /// As [`next`](Packet::next).
+    /// `node` is a node whose ownership the caller has.
     unsafe fn last(node: NonNull<Self::Node>) -> *mut *mut Self::Node;
 
     /// Returns the place where the first packet of a parked chain names the chain parked before.
     ///
     /// # Safety
     ///
-    /// As [`next`](Packet::next).
+    /// `node` is a node whose ownership the caller has.
     unsafe fn older(node: NonNull<Self::Node>) -> *mut *mut Self::Node;
 
     /// Writes the packet's tag.

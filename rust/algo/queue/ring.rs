@@ -49,7 +49,8 @@ pub struct Ring<P: Packet> {
 
 // SAFETY: A ring owns the packets in it; the indices hand them from one side to the other.
 unsafe impl<P: Packet + Send> Send for Ring<P> {}
-// SAFETY: As above.
+// SAFETY: Shared access compares the indices only; items are reached through the ends, of which there is one each by the
+// contract of `Ring::ends`.
 unsafe impl<P: Packet + Send> Sync for Ring<P> {}
 
 impl<P: Packet> Ring<P> {
@@ -65,7 +66,7 @@ impl<P: Packet> Ring<P> {
 
     /// Returns whether all that was pushed has been popped. Any context.
     pub fn is_empty(&self) -> bool {
-        // ORDERING: Acquire pairs with the consumer's Release of `head`: what it did with the items is visible.
+        // ORDERING: Acquire pairs with the Release in `Consumer::pop`: what was done with earlier items is visible.
         let head = self.head.0.load(Ordering::Acquire);
         // ORDERING: Relaxed: a snapshot.
         self.tail.0.load(Ordering::Relaxed) == head
@@ -103,7 +104,7 @@ impl<P: Packet> Drop for Ring<P> {
     fn drop(&mut self) {
         // SAFETY: We have the ring to ourselves, and the real ends are gone or will not be used again.
         let (_, mut consumer) = unsafe { Self::ends(NonNull::from(&mut *self)) };
-        // ORDERING: Relaxed: nobody else is there.
+        // ORDERING: Relaxed: we have the ring to ourselves.
         consumer.head = self.head.0.load(Ordering::Relaxed);
         consumer.tail_seen = consumer.head;
         while consumer.pop().is_some() {}
@@ -118,7 +119,7 @@ pub struct Producer<P: Packet> {
     reserved: u32,
 }
 
-// SAFETY: It may move to another CPU with the NAPI that owns it.
+// SAFETY: Its own fields are numbers, and the ring and the packets that it pushes may be sent.
 unsafe impl<P: Packet + Send> Send for Producer<P> {}
 
 impl<P: Packet> Producer<P> {
@@ -132,7 +133,7 @@ impl<P: Packet> Producer<P> {
     pub fn reserve(&mut self, items: u32) -> bool {
         let wanted = self.reserved.wrapping_add(items);
         if self.room() < wanted {
-            // ORDERING: Acquire pairs with the consumer's Release: it has taken the old items out.
+            // ORDERING: Acquire pairs with the Release in `Consumer::pop`: the old items have been taken out.
             self.head_seen = self.ring().head.0.load(Ordering::Acquire);
             if self.room() < wanted {
                 return false;
@@ -183,7 +184,7 @@ impl<P: Packet> Producer<P> {
         // ORDERING: Relaxed: published by the store of `tail` below.
         ring.items[(self.tail & MASK) as usize].store(word, Ordering::Relaxed);
         let tail = self.tail.wrapping_add(1);
-        // ORDERING: Release pairs with the consumer's Acquire: item and packet are visible with the index.
+        // ORDERING: Release pairs with the Acquire in `Consumer::pop`: item and packet are visible with the index.
         ring.tail.0.store(tail, Ordering::Release);
         self.tail = tail;
         // INVARIANT: reserved room was free, so `tail - head` stays within the ring.
@@ -198,7 +199,7 @@ pub struct Consumer<P: Packet> {
     tail_seen: u32,
 }
 
-// SAFETY: It may move to another CPU with the NAPI that owns it.
+// SAFETY: Its own fields are numbers, and the ring and the packets that it pops may be sent.
 unsafe impl<P: Packet + Send> Send for Consumer<P> {}
 
 impl<P: Packet> Consumer<P> {
@@ -208,7 +209,7 @@ impl<P: Packet> Consumer<P> {
         // SAFETY: By the contract of `Ring::ends` the ring outlives us.
         let ring = unsafe { self.ring.as_ref() };
         if self.head == self.tail_seen {
-            // ORDERING: Acquire pairs with the producer's Release.
+            // ORDERING: Acquire pairs with the Release in `Producer::put`: items and packets are visible with the index.
             self.tail_seen = ring.tail.0.load(Ordering::Acquire);
             if self.head == self.tail_seen {
                 return None;
@@ -218,7 +219,7 @@ impl<P: Packet> Consumer<P> {
         // ORDERING: Relaxed: the Acquire of `tail` made it visible.
         let word = ring.items[(self.head & MASK) as usize].load(Ordering::Relaxed);
         self.head = self.head.wrapping_add(1);
-        // ORDERING: Release pairs with the producer's Acquire in `reserve`: the place is free only after the load.
+        // ORDERING: Release pairs with the Acquire in `Producer::reserve`: the place is free only after the load.
         ring.head.0.store(self.head, Ordering::Release);
 
         if word.addr() & 1 == 1 {

@@ -109,7 +109,7 @@ fn empty_ring_means_taken_out() {
             assert!(matches!(consumer.pop(), Some(Item::BatchEnd(_))));
         });
         if ring.is_empty() {
-            // SAFETY: As above.
+            // SAFETY: The ring was seen empty, so the other thread has written.
             assert_eq!(done.with(|done| unsafe { *done }), 1);
         }
         popping.join().unwrap();

@@ -92,7 +92,7 @@ unsafe impl Packet for TestPacket {
     }
 
     unsafe fn last(node: NonNull<Node>) -> *mut *mut Node {
-        // SAFETY: As above.
+        // SAFETY: By the contract the caller owns the node.
         unsafe {
             node.as_ref().touch();
             &raw mut (*node.as_ptr()).last
@@ -100,7 +100,7 @@ unsafe impl Packet for TestPacket {
     }
 
     unsafe fn older(node: NonNull<Node>) -> *mut *mut Node {
-        // SAFETY: As above.
+        // SAFETY: By the contract the caller owns the node.
         unsafe {
             node.as_ref().touch();
             &raw mut (*node.as_ptr()).older

@@ -27,7 +27,7 @@ pub(crate) struct Socket {
 
 // SAFETY: Only one thread at a time delivers. That this is so is what the tests let the checker verify.
 unsafe impl Send for Socket {}
-// SAFETY: As above.
+// SAFETY: `delivered` is written by one thread at a time, which the tests let the checker verify; the rest are atomics.
 unsafe impl Sync for Socket {}
 
 impl Socket {
@@ -53,7 +53,7 @@ impl Socket {
             "two deliver at once"
         );
         self.delivered.with_mut(|delivered| {
-            // SAFETY: As at `Send`.
+            // SAFETY: Only one thread at a time delivers, which the tests let the checker verify.
             unsafe { (*delivered).push(id) }
         });
         self.is_busy.store(false, Ordering::Relaxed);
@@ -61,7 +61,7 @@ impl Socket {
 
     /// Returns what has been delivered. The other threads have been joined.
     pub(crate) fn delivered(&self) -> Vec<u64> {
-        // SAFETY: Nobody delivers any more.
+        // SAFETY: The threads that delivered have been joined.
         self.delivered
             .with(|delivered| unsafe { (*delivered).clone() })
     }

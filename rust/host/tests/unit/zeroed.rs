@@ -19,13 +19,14 @@ use crate::support::packet::TestPacket;
 /// Memory of zeros is a valid value.
 pub(crate) unsafe trait Zeroable {}
 
-// SAFETY: Atomics, null pointers and numbers only, as documented at each type.
+// SAFETY: Atomic numbers and null pointers only, as documented at `Ring`.
 unsafe impl Zeroable for Ring<TestPacket> {}
-// SAFETY: As above.
+// SAFETY: Atomic numbers and null pointers only, as documented at `Slot`.
 unsafe impl Zeroable for Slot<TestPacket> {}
-// SAFETY: As above.
+// SAFETY: Atomic numbers and slots, as documented at `SlotPool`.
 unsafe impl Zeroable for SlotPool<TestPacket> {}
-// SAFETY: As above; a producer has a pointer that is never null, so a lane of zeros is none.
+// SAFETY: A table of zeros (see `FlowTable`), numbers, and lanes: a producer has a pointer that is never null, so a lane
+// of zeros is none.
 unsafe impl Zeroable for Dispatcher<TestPacket> {}
 
 // SAFETY: Numbers, flags that are false, and flows whose state is `Counting`, as documented at `FlowState`.
