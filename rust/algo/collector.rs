@@ -39,7 +39,8 @@ impl<P: Packet> Collector<P> {
         }
     }
 
-    /// Adds a packet that was `pkts` on the wire. Returns the run before it, to be parked now, if the packet does not belong to that.
+    /// Adds a packet that was `pkts` on the wire. If it does not belong to the run before it, returns that run, to be parked
+    /// now.
     #[inline]
     pub fn add(&mut self, tag: Tag, socket: usize, packet: P, pkts: u32) -> Option<Run<P>> {
         let before = if self.run.tag.word() == tag.word() && self.run.socket == socket {

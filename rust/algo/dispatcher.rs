@@ -10,7 +10,7 @@
 //! batches.
 //!
 //! A batch goes to a lane only if the lane's ring has room for all of it; otherwise this core is the batch's lane. So
-//! nothing is lost that the ordinary path would have kept. An open batch holds nobody up (its packets are delivered as
+//! nothing is lost that the ordinary path would have kept. An open batch holds no packet up (its own are delivered as
 //! they come), so a flow may pause in the middle of one for as long as it likes.
 
 use super::counters::{Counter, Counters};
@@ -32,11 +32,11 @@ pub trait Host<P: Packet> {
     fn now_ms(&mut self) -> u32;
     /// Returns all slots.
     fn slots(&self) -> &SlotPool<P>;
-    /// Returns when what was carried inline so far has reached the merge point, or will never.
+    /// Returns when what was carried inline so far has reached the merge point, or never will.
     fn flush_inline(&mut self);
     /// Merges `slot`.
     fn merge(&mut self, slot: usize);
-    /// A flow of this source has taken (`true`) or given back (`false`) a slot.
+    /// Notes that a flow of this source has taken (`true`) or given back (`false`) a slot.
     fn note_active(&mut self, taken: bool);
 }
 

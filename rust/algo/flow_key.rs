@@ -24,8 +24,8 @@ pub(super) const TCP_FLAGS_AT: usize = 13;
 /// The more-fragments flag and the fragment offset, in the word that holds them. Don't-fragment is not part of it.
 const IPV4_FRAGMENT_MASK: u16 = 0x3fff;
 
-/// SYN: it is nobody's data, no socket for it merges, and nothing of its connection is on its way. FIN and RST keep their
-/// place behind the data.
+/// SYN: its socket does not merge, and nothing of its connection is on its way that it could overtake. FIN and RST keep
+/// their place behind the data.
 pub(super) const TCP_SYN: u8 = 0x02;
 
 /// The key of a flow, never zero. Bits 0 to 61 are a hash; two flows can have the same key.

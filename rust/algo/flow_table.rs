@@ -38,7 +38,7 @@ const _: () = assert!(size_of::<Flow>() == 72);
 
 /// Returns whether `now` is at or after `then`.
 fn reached(now: u32, then: u32) -> bool {
-    // CAST: the sign of the difference tells.
+    // CAST: the sign of the difference says which comes first.
     now.wrapping_sub(then) as i32 >= 0
 }
 

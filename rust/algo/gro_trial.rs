@@ -2,16 +2,16 @@
 
 //! Whether GRO is worth its while: a lane tries, for each flow.
 //!
-//! GRO is what makes TCP cheap. A datagram it looks at twice in an overlay, with a socket look-up each time, and joins it
-//! with no other unless its socket has asked for that: a fifth of a lane's work for nothing. So a lane that has seen it
-//! join nothing goes without for a while, and then tries again.
+//! GRO makes TCP cheap. A datagram in an overlay passes through it twice, with a socket look-up each time, and is joined
+//! with no other unless its socket has asked for that: a fifth of a lane's work is for nothing. So a lane whose GRO has
+//! joined nothing goes without it for a while, and then tries again.
 
 use super::tag::MAX_SLOTS;
 
-/// Packets that tell.
+/// Packets of a trial.
 const TRIAL_PKTS: u16 = 64;
-/// Packets that then go past GRO: 32 for one that is tried in vain with batches of the usual size, and few enough for a
-/// flow that has changed its nature.
+/// Packets that go past GRO after a trial in vain: 32 batches of the usual size for one that is tried, and few enough for
+/// a flow that has changed its nature.
 const PAST_PKTS: u16 = 8_192;
 
 /// What a lane knows about GRO for each slot's flow. Zeros are a state in which it knows nothing.
@@ -21,7 +21,7 @@ pub struct GroTrial {
 
 #[derive(Clone, Copy, Default)]
 struct FlowTrial {
-    // Of this trial, or past GRO.
+    // Packets of this trial, or those that have gone past GRO since the last.
     pkts: u16,
     joined: bool,
     past: bool,

@@ -57,7 +57,7 @@ impl<P: Packet> LaneSet<P> {
         self.nr_lanes == 0
     }
 
-    /// Tells which lanes (bit mask) get no new batches for now.
+    /// Sets which lanes (bit mask) get no new batches for now.
     #[inline]
     pub fn set_offline(&mut self, offline: u32) {
         self.offline = offline;

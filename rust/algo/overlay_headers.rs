@@ -3,7 +3,7 @@
 //! The headers of an overlay packet, outer and inner: how long they are, and whether there is data behind them.
 //!
 //! Drivers leave a large packet in pages. GRO reads the headers there; without it, each layer pulls its own into the
-//! linear part, five times for one packet, where one pull does. It must take all headers and nothing behind them: what
+//! linear part: five pulls for one packet, where one would do. It must take all headers and nothing behind them: what
 //! follows is copied to the application, and a piece of it elsewhere costs more than a pull saves.
 //!
 //! The answer is a guess from the packet's bytes. A wrong one costs time and changes nothing else.
@@ -39,15 +39,15 @@ pub fn overlay_header_bytes(eth_proto: u16, packet: &[u8]) -> Option<usize> {
 
 /// Returns whether a packet of `len` bytes, of which `packet` has the first, may be data for a socket.
 ///
-/// Segments that open, acknowledge or close a connection are not, nor is what an overlay carries besides UDP and TCP: who
-/// asks for neighbours, or answers, does so in the same outer flow. Other packets may be, as far as can be told.
+/// Segments that open, acknowledge or close a connection are not, nor is what an overlay carries besides UDP and TCP:
+/// neighbours are looked for in the same outer flow. Other packets may be data.
 pub fn may_be_data(eth_proto: u16, packet: &[u8], len: usize) -> bool {
     let Some(headers) = overlay(eth_proto, packet) else {
         return vxlan_frame(eth_proto, packet).is_none();
     };
     match (headers.protocol, headers.tcp_flags) {
         (_, Some(flags)) => flags & TCP_SYN == 0 && len > headers.bytes,
-        // What follows in a later fragment is not told.
+        // What a later fragment holds is not known.
         (protocol, None) => protocol.is_none_or(|protocol| protocol == IPPROTO_UDP),
     }
 }
@@ -91,7 +91,7 @@ fn overlay(eth_proto: u16, packet: &[u8]) -> Option<Headers> {
         _ => (0, None),
     };
     Some(Headers {
-        // What is left tells where it begins, without a sum that could overflow.
+        // The length of what is left says where it begins, without a sum that could overflow.
         bytes: packet.len().checked_sub(payload.get(l4..)?.len())?,
         protocol,
         tcp_flags,

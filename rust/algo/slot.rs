@@ -3,17 +3,17 @@
 //! A slot: where the micro-flows of one flow are put back in order.
 //!
 //! The dispatcher numbers batches; lanes park what they have carried ([`Slot::park`]) and say when a batch is complete
-//! ([`Slot::complete`]); whoever makes progress possible merges ([`Slot::merge`]). The merging counter `next` (MFLOW,
+//! ([`Slot::complete`]); the core that makes progress possible merges ([`Slot::merge`]). The merging counter `next` (MFLOW,
 //! section III-B) is the batch whose turn it is. A batch is complete when its lane says so, never when a number of
 //! packets has been seen: packets are dropped, cloned and coalesced on the way.
 //!
-//! Who may merge is decided by `token`: the first to add to it merges for everybody who adds while it does. There is
-//! no thread or softirq of its own and nobody waits: a core that finds the token taken goes on with its packets.
+//! `token` decides which core merges: the first that adds to it merges for all that add while it does. The merger has no
+//! thread of its own and no core waits for it: one that finds the token taken goes on with its packets.
 //!
 //! Lost wake-ups. A lane that parks or completes batch `b` merges only if it is `b`'s turn; the merger looks at `b`
 //! only when it is `b`'s turn. Both write, then fence, then read the other's word, so at least one of them sees the
-//! other (the store-buffering pattern). `park` also merges when nothing was parked before, so that somebody starts the
-//! deadline.
+//! other (the store-buffering pattern). `park` also merges when nothing was parked before, so that the deadline
+//! is started.
 
 use super::counters::{Counter, Counters};
 use super::queue::chain::{Chain, ParkedChains};
@@ -24,10 +24,11 @@ use super::tag::is_before;
 /// Batches that can be under way at once; a power of two.
 pub const WINDOW_BATCHES: u32 = if cfg!(loom) { 4 } else { 1024 };
 
-/// Packets that may be parked in all slots together; each has an even share. More, and its oldest batch is given up.
+/// Packets that may be parked in all slots together, each of which has an even share. A slot with more gives up the batch
+/// that it waits for.
 pub const MAX_PARKED_PKTS: u32 = 65536;
 
-/// What that share is at least.
+/// The least that a share can be.
 const LEAST_SHARE_PKTS: u32 = MAX_PARKED_PKTS / super::tag::MAX_SLOTS as u32;
 
 /// Where merged packets go, and the clock of the deadline.
@@ -59,7 +60,7 @@ const FENCE_TIMEOUT_US: u32 = 50_000;
 /// What a call of [`Slot::merge`] has come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Merged {
-    /// Everything deliverable is delivered, or another core is at it.
+    /// Everything deliverable is delivered, or another core is merging.
     Done,
     /// The budget is used up; call again soon.
     More,
@@ -94,7 +95,7 @@ pub struct Slot<P: Packet> {
     armed: AtomicBool,
     // Something on the path queues packets.
     path_queues: AtomicBool,
-    // Since when (plus one) batch `blocked_on` has held others up; 0: nobody is held up. Written under the token.
+    // Since when (plus one) batch `blocked_on` has held others up; 0: it holds up none. Written under the token.
     blocked_since_us: AtomicU64,
     blocked_on: AtomicU32,
     // How far that batch's lane had come then.
@@ -270,13 +271,13 @@ impl<P: Packet> Slot<P> {
             self.counters
                 .add_shared(Counter::EarlyPkts, u64::from(pkts));
         }
-        // Whoever parks while others are held up looks after the deadline, too: the timer's own core may be the busy one.
+        // A core that parks while packets are held up looks after the deadline, too: the timer's core may be the busy one.
         // ORDERING: Relaxed: a hint; the timer does not rely on it.
         let held_up = self.blocked_since_us.load(Ordering::Relaxed) != 0;
         batch == next || before == 0 || held_up || overflows
     }
 
-    /// Opens `batch`, to be carried by `lane`, before anybody gets any of it.
+    /// Opens `batch`, to be carried by `lane`, before any of its packets is handed out.
     pub fn open(&self, batch: u32, lane: LaneId) {
         let place = self.place(batch);
         // ORDERING: Relaxed, both: the ring, or this core's own order, publishes them with the first packet.
@@ -342,7 +343,7 @@ impl<P: Packet> Slot<P> {
     #[must_use]
     pub fn complete(&self, batch: u32) -> bool {
         if is_before(batch, self.next()) {
-            // Given up long ago: the place may be another batch's by now.
+            // It was given up long ago, and its place may be another batch's by now.
             return false;
         }
         // ORDERING: Release pairs with the Acquire in `is_complete`: all that was parked before is visible with it.
@@ -364,7 +365,7 @@ impl<P: Packet> Slot<P> {
 
     /// Delivers what can be delivered, at most about `budget_pkts` packets, unless another core is doing so.
     ///
-    /// On [`Merged::More`] somebody has to call it again: the lane from its next poll, others through the deadline.
+    /// After [`Merged::More`] it has to be called again soon, from the lane's next poll or by the deadline's timer.
     pub fn merge<S: Sink<P>>(&self, sink: &mut S, budget_pkts: u32) -> Merged {
         // ORDERING: Release publishes what we have parked or completed to the holder, whose exchange below fails. Acquire
         // pairs with the last holder's Release of 0.
@@ -392,7 +393,7 @@ impl<P: Packet> Slot<P> {
         }
     }
 
-    /// Delivers everything that is parked, in order, complete or not. Nobody else may use the slot any more.
+    /// Delivers everything that is parked, in order, complete or not. Nothing else may use the slot any more.
     pub fn deliver_all<S: Sink<P>>(&self, sink: &mut S) {
         let mut budget = u32::MAX;
         self.deliver(sink, self.late.take_all(), &mut budget);
@@ -414,7 +415,7 @@ impl<P: Packet> Slot<P> {
             // ORDERING: Relaxed: only the token's holder writes it.
             let batch = self.next.load(Ordering::Relaxed);
             let place = self.place(batch);
-            // Looked at before the chains are taken: if it is complete, they are all there.
+            // This comes before the chains are taken: if the batch is complete, they are all there.
             let complete = self.is_complete(batch);
             let merged = self.deliver(sink, place.parked.take_all(), budget);
             self.counters
@@ -436,7 +437,7 @@ impl<P: Packet> Slot<P> {
         // published by it.
         let parked_pkts = self.parked_pkts.load(Ordering::Acquire);
         if parked_pkts == 0 || !is_before(batch, self.furthest.load(Ordering::Relaxed)) {
-            // Nobody is held up. (What is parked is on its way into the place of `batch` itself.)
+            // No packet is held up. (What is parked is on its way into the place of `batch` itself.)
             self.overflowed.store(false, Ordering::Relaxed);
             self.blocked_since_us.store(0, Ordering::Relaxed);
             return false;

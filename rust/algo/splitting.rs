@@ -163,7 +163,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         let merge_point = self.slot(slot);
         let fence = merge_point.next();
         merge_point.open(fence, ORDINARY_PATH);
-        // Of the flow that had the slot before.
+        // This was said of the flow that had the slot before.
         merge_point.take_path_queues();
         let seen = SlotCounts::of(merge_point);
         self.counters.add_owned(Counter::FlowsSplit, 1);
@@ -200,7 +200,8 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         if self.now_ms.wrapping_sub(split.arrived_ms) >= PATH_LOST_MS {
             Some(StopCause::PathLost)
         } else if added.given_up_batches == 0 && added.late_pkts > window_pkts / 2 {
-            // Completed by the lane and yet not there: something on the path holds packets, and no hook knows.
+            // Lanes have completed batches before all of their packets came: something on the path holds packets, and no
+            // hook knows.
             Some(StopCause::PathAsync)
         } else if window_pkts < self.config.min_window_pkts / 2 {
             Some(StopCause::Slow)
@@ -272,7 +273,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
     }
 
     fn on_silent_stopping(&mut self, flow: &mut Flow, mut stopping: Stopping) {
-        // Not before its turn: the next packet would open another one, and the window could be full.
+        // The batch does not end before its turn: the next packet would open another, and the window could be full.
         if stopping.is_open && self.slot(stopping.slot).next() == stopping.batch {
             self.end_inline_batch(stopping.slot, stopping.batch);
             stopping.is_open = false;

@@ -2,7 +2,7 @@
 
 //! The 32-bit tag that a packet of a split flow carries through the stack.
 //!
-//! Layout as in `include/net/mflow.h`: kind (3 bits), slot of the flow (6 bits), micro-flow number (23 bits). Inside
+//! The layout is that of `include/net/mflow.h`: kind (3 bits), slot of the flow (6 bits), micro-flow number (23 bits). Inside
 //! the algorithm batch numbers are 32 bits wide; a tag keeps the low 23, enough to tell batches of one window apart.
 
 /// Number of bits that name the slot.
@@ -19,7 +19,7 @@ const BATCH_MASK: u32 = (1 << BATCH_BITS) - 1;
 /// What a tagged packet is to the merge point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TagKind {
-    /// Not ours.
+    /// Belongs to no split flow.
     None,
     /// A packet of a micro-flow; it runs to completion on its lane.
     Split,
@@ -37,7 +37,7 @@ pub enum TagKind {
 pub struct Tag(u32);
 
 impl Tag {
-    /// The tag of a packet that is not ours.
+    /// The tag of a packet that belongs to no split flow.
     pub const NONE: Tag = Tag(0);
 
     /// Returns the tag with these parts; the high bits of `batch` are left out.
@@ -75,7 +75,7 @@ impl Tag {
             2 => TagKind::Fence,
             3 => TagKind::Probe,
             4 => TagKind::Queued,
-            // Not made by us.
+            // `new` makes no others.
             _ => TagKind::None,
         }
     }
@@ -104,6 +104,6 @@ impl Tag {
 /// Returns whether batch `a` comes before batch `b`, across the wrap of the counter.
 #[inline]
 pub const fn is_before(a: u32, b: u32) -> bool {
-    // CAST: the sign of the difference tells.
+    // CAST: the sign of the difference says which comes first.
     (a.wrapping_sub(b) as i32) < 0
 }

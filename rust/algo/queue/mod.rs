@@ -2,8 +2,8 @@
 
 //! The shared queues: the only part of the algorithm with `unsafe`.
 //!
-//! Packets are linked through fields of their own (no allocation), and ownership moves with them: whoever takes a
-//! packet out of a queue owns it. [`ring`] carries packets from the NIC's core to a lane, [`chain`] from a lane to
+//! Packets are linked through fields of their own (no allocation), and ownership moves with them: taking a packet
+//! out of a queue is to own it. [`ring`] carries packets from the NIC's core to a lane, [`chain`] from a lane to
 //! the merger.
 
 pub mod chain;

@@ -4,8 +4,8 @@
 //!
 //! | | |
 //! |---|---|
-//! | producer | the NAPI (or CPU) that receives the flow; softirq context; wait-free |
-//! | consumer | the lane's NAPI; softirq context; wait-free |
+//! | producer | the source that receives the flow, in one context at a time; wait-free |
+//! | consumer | the lane, in one context at a time; wait-free |
 //! | full | the producer asks for room before it starts a batch; what it has reserved always fits |
 //! | cost | one store and one release store per packet on either side; the other side's index is read only when the own copy of it says "full" or "empty" |
 //!

@@ -88,7 +88,7 @@ fn ring_keeps_what_was_reserved() {
     });
 }
 
-/// Who sees the ring empty sees all that the consumer did with the items before it popped them.
+/// A core that sees the ring empty sees all that the consumer did with the items before it popped them.
 #[test]
 fn empty_ring_means_taken_out() {
     loom::model(|| {

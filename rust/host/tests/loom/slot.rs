@@ -2,7 +2,7 @@
 
 //! The hand-over between lanes and the merger.
 //!
-//! The promise under test is that nobody has to look again: once all threads have done their calls, everything that can
+//! The promise under test is that no core has to look again: once all threads have done their calls, everything that can
 //! be delivered has been, and if something still waits, a deadline is armed.
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -120,7 +120,7 @@ fn missing_batch_has_a_deadline() {
     });
 }
 
-/// The timer fires while lanes park: whoever waits afterwards has a timer.
+/// The timer fires while lanes park: what waits afterwards has a timer.
 #[test]
 fn no_wait_without_a_timer() {
     loom::model(|| {
@@ -253,7 +253,7 @@ fn turn_comes_while_a_queued_packet_does() {
     }
 }
 
-/// A queued packet is given up while it arrives: it is delivered all the same.
+/// A queued packet is given up while it arrives: it is delivered nevertheless.
 #[test]
 fn queued_packet_against_giving_it_up() {
     loom::model(|| {
@@ -291,7 +291,7 @@ fn budget_hands_the_rest_on() {
         let mut nr_calls = 0;
         while slot.merge(&mut &*socket, 1) == Merged::More {
             nr_calls += 1;
-            assert!(nr_calls < 8, "the budget is used up for ever");
+            assert!(nr_calls < 8, "the budget is always used up");
         }
         lane.join().unwrap();
         assert_eq!(socket.delivered(), [0, 1, 2]);
@@ -299,7 +299,7 @@ fn budget_hands_the_rest_on() {
     });
 }
 
-/// Who sees a slot drained sees all its packets delivered: what it delivers past the slot comes after them.
+/// A core that sees a slot drained sees all its packets delivered: what it delivers past the slot comes after them.
 #[test]
 fn drained_means_delivered() {
     loom::model(|| {

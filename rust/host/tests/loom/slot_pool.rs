@@ -9,7 +9,7 @@ use mflow_algo::algo::slot_pool::{SlotPool, NR_SLOTS};
 
 use crate::support::packet::TestPacket;
 
-/// One more thread than slots: no slot has two owners, and the slot of who gave it back can be had again.
+/// One more thread than slots: no slot has two owners, and a slot that was given back can be had again.
 #[test]
 fn slot_has_one_owner() {
     loom::model(|| {

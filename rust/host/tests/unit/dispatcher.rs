@@ -132,7 +132,7 @@ fn a_packet_that_suits_is_waited_for() {
 }
 
 #[test]
-fn a_flow_of_nothing_else_is_split_all_the_same() {
+fn a_flow_of_nothing_else_is_split_nevertheless() {
     let mut world = World::new(2, 16);
     world.around.packets.strays = true;
     stream(&mut world, 0, 10, 300);
@@ -214,7 +214,7 @@ fn packets_that_gro_has_joined_count_as_on_the_wire() {
 }
 
 #[test]
-fn open_batch_holds_nobody_up() {
+fn open_batch_holds_nothing_up() {
     let mut world = World::new(2, 256);
     world.start_split(0);
     world.receive(0, 100);
@@ -398,7 +398,7 @@ fn flow_whose_fence_is_lost_ends_as_well() {
         world.settle();
     }
     assert_eq!(world.around.nr_active, 0);
-    // Nobody waits for it the next time.
+    // The next start does not wait for it.
     stream(&mut world, 0, 10, 200);
     let delivered = world.delivered(0);
     assert_eq!(delivered[..5], [0, 1, 2, 3, 5]);
@@ -517,7 +517,7 @@ fn lanes_are_limited() {
     assert!(world.dispatcher.lanes.add(producer, id).is_err());
 }
 
-/// A packet that was dropped from a queue is waited for, but not for ever, even if the flow has ended meanwhile.
+/// A packet that was dropped from a queue is waited for, but not without end, even if the flow has ended meanwhile.
 #[test]
 fn lost_queued_packet_does_not_keep_the_slot() {
     let mut world = World::new(1, 16);

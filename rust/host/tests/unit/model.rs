@@ -236,7 +236,7 @@ proptest! {
             .contains(&(fate as usize));
         for step in &steps {
             if matches!(step, Step::Wait { us: 100_000.. }) {
-                // A fence that takes so long is taken to be lost, and so are packets in queues.
+                // A fence that takes so long is assumed to be lost, and so are packets in queues.
                 world.around.run_ordinary(usize::MAX);
                 if is_queueing {
                     world.settle();

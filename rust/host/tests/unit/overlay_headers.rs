@@ -196,8 +196,8 @@ const PLAIN: Inner = Inner {
     syn: false,
 };
 
-/// Who looks for neighbours or routers, or joins a group, says so in the outer flow of the data; it ends at no socket of a
-/// program.
+/// Neighbours and routers are looked for, and groups joined, in the outer flow of the data; such a packet ends at no socket
+/// of a program.
 #[test]
 fn what_is_neither_udp_nor_tcp_is_no_data() {
     // Where the type of the inner frame and the inner protocol are.

@@ -105,7 +105,7 @@ fn empty_batches_are_passed_over() {
     assert_eq!(m.slot.next(), 3);
 }
 
-/// Whoever parks while others are held up looks at the clock: the core with the timer may be the busy one.
+/// A core that parks while packets are held up looks at the clock: the core with the timer may be the busy one.
 #[test]
 fn deadline_needs_no_timer() {
     let mut m = Merger::new();
@@ -233,7 +233,7 @@ fn fired_timer_does_not_shorten_the_next_wait() {
     m.complete(0);
     m.complete(1);
     assert_eq!(m.socket.delivered, [1]);
-    // The timer of that wait is still armed, and fires when nobody waits.
+    // The timer of that wait is still armed, and fires when nothing waits.
     assert!(m.wait(200));
     m.park(3, &[3]);
     assert_eq!(m.timer_us(), Some(200));
@@ -374,7 +374,7 @@ fn queued_packets_keep_their_batch_open() {
     assert_eq!(m.socket.delivered, [0, 1, 2, 9]);
     assert_eq!(m.count(Counter::LatePkts), 0);
 
-    // One that is late, and one too many, count for nobody.
+    // One that is late, and one too many, change nothing.
     m.slot.note_queued(1);
     assert!(!m.slot.note_arrived(1));
     assert!(m.slot.note_arrived(2));

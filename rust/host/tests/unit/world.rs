@@ -122,7 +122,7 @@ pub(crate) struct Surroundings {
     /// Packets on the ordinary path.
     pub(crate) ordinary: VecDeque<TestPacket>,
     detours: VecDeque<TestPacket>,
-    /// Who brought which packet to the merge point: a lane, or the ordinary path or the NIC's core.
+    /// What brought each packet to the merge point: a lane, or (none) the ordinary path or the NIC's core.
     pub(crate) carried: Vec<(Option<usize>, Tag)>,
     pub(crate) lanes: Vec<Lane>,
     pub(crate) fate: fn(u64) -> Fate,
@@ -344,13 +344,13 @@ impl Surroundings {
         self.socket.now_us = end_us;
     }
 
-    /// Checks that nothing waits without somebody who will look after it.
+    /// Checks that a timer is armed wherever packets wait.
     pub(crate) fn check_waits(&self) {
         for slot in 0..NR_SLOTS {
             if self.slot(slot).parked_pkts() > 0 {
                 assert!(
                     self.socket.timers[slot].is_some(),
-                    "slot {slot} waits for ever"
+                    "slot {slot} has no timer"
                 );
             }
         }
