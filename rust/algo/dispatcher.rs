@@ -26,7 +26,7 @@ use super::tag::Tag;
 /// After how long without packets a flow's slot is given back.
 pub(super) const IDLE_MS: u32 = 1_000;
 
-/// What the dispatcher needs from its surroundings.
+/// What the dispatcher needs from its surroundings: a clock and the slots, and no more of any kernel.
 pub trait Host<P: Packet> {
     /// Returns a time in milliseconds that grows and wraps; a coarse one will do.
     fn now_ms(&mut self) -> u32;

@@ -39,7 +39,7 @@ impl<P: Packet> LaneSet<P> {
         }
     }
 
-    /// Adds a lane; gives the end back if there are [`MAX_LANES`] already.
+    /// Adds a lane, which the [`Sink`](super::slot::Sink) knows as `id`; gives the end back if there are [`MAX_LANES`] already.
     pub fn add(&mut self, lane: Producer<P>, id: LaneId) -> Result<(), Producer<P>> {
         match self.lanes.get_mut(self.nr_lanes) {
             Some(place) => {

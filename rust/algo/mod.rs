@@ -2,6 +2,10 @@
 
 //! The packet-path algorithm: pure code on `core` alone, with no allocation and no kernel calls.
 //!
+//! It reaches its surroundings through three traits only, [`Host`](dispatcher::Host), [`Sink`](slot::Sink) and
+//! [`Packet`](queue::Packet), and so knows neither what a packet is made of nor on which kernel, or on which host of a
+//! simulation, it runs.
+//!
 //! In the order in which a packet meets them: [`flow_key`] (which flow), [`flow_table`] (how fast), `flow_state` and
 //! `splitting` (whether it is split), [`dispatcher`] (which micro-flow, which lane), [`lane_set`] and [`queue::ring`] (to
 //! the lane), [`gro_trial`] (whether GRO is of use), [`overlay_headers`] (what to pull where it is not), [`collector`] (at

@@ -31,7 +31,7 @@ pub const MAX_PARKED_PKTS: u32 = 65536;
 /// The least that a share can be.
 const LEAST_SHARE_PKTS: u32 = MAX_PARKED_PKTS / super::tag::MAX_SLOTS as u32;
 
-/// Where merged packets go, and the clock of the deadline.
+/// Where merged packets go, and the clock of the deadline. What a socket or a timer is, a slot does not know.
 pub trait Sink<P: Packet> {
     /// Delivers packets in order and returns how many they were.
     fn deliver(&mut self, chain: Chain<P>) -> u32;
@@ -45,7 +45,7 @@ pub trait Sink<P: Packet> {
     fn arm_deadline(&mut self, after_us: u32);
 }
 
-/// A lane, known to the dispatcher and to the [`Sink`].
+/// A lane, known to the dispatcher and to the [`Sink`]; any number but [`INLINE`] and [`ORDINARY_PATH`].
 pub type LaneId = u32;
 
 /// Stands for the core that dispatches. (0, so that a slot of zeros knows no lane.)

@@ -11,7 +11,8 @@ pub mod ring;
 
 use core::ptr::NonNull;
 
-/// An owned packet that can be linked into the queues of this module.
+/// An owned packet that can be linked into the queues of this module. What it is made of is not known here: the algorithm
+/// writes its tag, asks the two questions below, and moves it.
 ///
 /// # Safety
 ///
