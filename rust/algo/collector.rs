@@ -26,17 +26,21 @@ pub struct Collector<P: Packet> {
     run: Run<P>,
 }
 
+impl<P: Packet> Run<P> {
+    const fn new() -> Self {
+        Self {
+            chain: Chain::new(),
+            pkts: 0,
+            tag: Tag::NONE,
+            socket: 0,
+        }
+    }
+}
+
 impl<P: Packet> Collector<P> {
     /// Returns one without packets.
     pub const fn new() -> Self {
-        Self {
-            run: Run {
-                chain: Chain::new(),
-                pkts: 0,
-                tag: Tag::NONE,
-                socket: 0,
-            },
-        }
+        Self { run: Run::new() }
     }
 
     /// Adds a packet that was `pkts` on the wire. If it does not belong to the run before it, returns that run, to be parked
@@ -62,13 +66,7 @@ impl<P: Packet> Collector<P> {
         if self.run.chain.is_empty() {
             return None;
         }
-        let fresh = Run {
-            chain: Chain::new(),
-            pkts: 0,
-            tag: Tag::NONE,
-            socket: 0,
-        };
-        Some(core::mem::replace(&mut self.run, fresh))
+        Some(core::mem::replace(&mut self.run, Run::new()))
     }
 }
 
