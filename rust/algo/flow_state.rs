@@ -3,24 +3,22 @@
 //! The five states of a flow, and what each of them knows.
 //!
 //! ```text
-//!            fast: takes a slot,            probe seen:
-//!            sends a probe                  sends the fence
-//!  Counting ---------------------> Probing ------------------> Split
-//!   ^  ^  ^                           |                          |
-//!   |  |  |   probe not seen (then    |    slow, silent, or told |
-//!   |  |  +-- held for a while), ------    to; its path lost or  |
-//!   |  |      silent, or told to           async (then held)     |
-//!   |  |                                                         v
-//!   |  +------------------------------------------------- Stopping
-//!   |         silent, and nothing is missing                     |
-//!   |                                                            |
-//!   +-------------------------- Draining <------------------------
-//!     nothing is missing                  all that was split
-//!                                         has been delivered
+//!            fast: takes a slot,         probe seen:
+//!            sends a probe               sends the fence
+//!  Counting -------------------> Probing --------------> Split
+//!   ^ ^ ^                           |                      |
+//!   | | +---------------------------+                      | slow, silent or told to;
+//!   | |   probe not seen*, silent or told to               | path lost* or async*
+//!   | |                                                    v
+//!   | +------------------------------------------------ Stopping
+//!   |     silent, and nothing is missing                   |
+//!   |                                                      | all that was split
+//!   |     nothing is missing                               | has been delivered
+//!   +----------------------------- Draining <--------------+
 //! ```
 //!
-//! A flow in `Counting` or `Draining` takes the ordinary path, and so does one in `Probing`. "Told to" is
-//! [`Config::stopping`](super::dispatcher::Config::stopping). The transitions are in `splitting.rs`.
+//! "Told to" is [`Config::stopping`](super::dispatcher::Config::stopping); after a cause with `*` the flow is held in
+//! `Counting` for a while. The transitions are in `splitting.rs`.
 
 use super::tag::{Tag, TagKind};
 
@@ -34,24 +32,21 @@ pub(super) enum FlowState {
     Counting = 0,
     /// On the ordinary path, with a slot; a probe is under way.
     Probing(Probing),
-    /// Split.
+    /// Its packets go into batches.
     Split(Split),
-    /// Its packets are carried by this core until the lanes have delivered all that was split.
+    /// Its packets are carried inline, as one last batch, until all that was split has been delivered.
     Stopping(Stopping),
     /// On the ordinary path again; the slot waits for packets that something on that path has queued.
     Draining(Draining),
 }
 
-/// A probe is under way.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Probing {
     pub(super) slot: u8,
-    /// The probe's number.
     pub(super) probe: u32,
     pub(super) since_ms: u32,
 }
 
-/// The flow's packets go into batches.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Split {
     pub(super) slot: u8,
@@ -74,11 +69,9 @@ pub(super) struct Split {
 pub(super) enum Carrier {
     /// The core that dispatches.
     Inline,
-    /// A lane.
     Lane {
         lane: u8,
-        /// Places of its ring that are still reserved for the batch; no fewer than packets go into it, as GRO may have
-        /// joined some of them.
+        /// Places of its ring still reserved for the batch; no fewer than `left_pkts`, as GRO may have joined packets.
         reserved_items: u32,
     },
 }
@@ -86,32 +79,24 @@ pub(super) enum Carrier {
 /// What a slot has counted, each modulo 2^32: only what is added between two looks matters.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SlotCounts {
-    /// Packets that have reached the merge point.
     pub(super) arrived_pkts: u32,
-    /// Those of them that came after their turn.
     pub(super) late_pkts: u32,
-    /// Batches that were not waited for any longer.
     pub(super) given_up_batches: u32,
 }
 
-/// The flow's packets are carried inline, as one last batch.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stopping {
     pub(super) slot: u8,
     /// Whether `batch` is that inline batch, and open. If not, the next packet opens it.
     pub(super) is_open: bool,
-    /// The batch opened last.
     pub(super) batch: u32,
-    /// The batch that the fence was.
     pub(super) fence: u32,
     pub(super) since_ms: u32,
 }
 
-/// The flow's packets take the ordinary path, behind all that was split.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Draining {
     pub(super) slot: u8,
-    /// The flow's last batch.
     pub(super) batch: u32,
     pub(super) since_ms: u32,
 }

@@ -26,9 +26,7 @@ const PATH_HOLD_MS: u32 = 5_000;
 enum StopCause {
     /// No flow may be split any more.
     Told,
-    /// No packet has come for a while.
     Silent,
-    /// It is no longer fast.
     Slow,
     /// Its packets no longer reach a merge point of this host.
     PathLost,
