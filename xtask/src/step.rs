@@ -9,11 +9,12 @@ use std::fs::{self, File};
 use std::io::{self, BufRead as _, BufReader, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::LazyLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use crate::paths;
 
@@ -22,6 +23,9 @@ const TAIL_LINES: usize = 25;
 
 /// How often the log of a running command is looked at.
 const POLL: Duration = Duration::from_millis(100);
+
+/// The bars of all steps that run at the same time.
+static BARS: LazyLock<MultiProgress> = LazyLock::new(MultiProgress::new);
 
 /// A command to run, as the user sees it.
 pub struct Step {
@@ -232,15 +236,17 @@ struct StepProgress {
 
 impl StepProgress {
     fn start(title: &str, lines: Option<u64>) -> Self {
-        let bar = io::stderr().is_terminal().then(|| match lines {
-            Some(lines) => {
-                let style = "{elapsed:>4} {prefix} [{bar:24}] {percent:>3} % {wide_msg:.dim}";
-                bar(ProgressBar::new(lines), style)
-            }
-            None => bar(
-                ProgressBar::new_spinner(),
-                "{elapsed:>4} {spinner} {prefix} {wide_msg:.dim}",
-            ),
+        let bar = io::stderr().is_terminal().then(|| {
+            BARS.add(match lines {
+                Some(lines) => {
+                    let style = "{elapsed:>4} {prefix} [{bar:24}] {percent:>3} % {wide_msg:.dim}";
+                    bar(ProgressBar::new(lines), style)
+                }
+                None => bar(
+                    ProgressBar::new_spinner(),
+                    "{elapsed:>4} {spinner} {prefix} {wide_msg:.dim}",
+                ),
+            })
         });
         match &bar {
             Some(bar) => {
@@ -271,11 +277,8 @@ impl StepProgress {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
-        eprintln!(
-            "{how:<6} {} ({:.1} s)",
-            self.title,
-            self.start.elapsed().as_secs_f64()
-        );
+        let seconds = self.start.elapsed().as_secs_f64();
+        BARS.suspend(|| eprintln!("{how:<6} {} ({seconds:.1} s)", self.title));
     }
 }
 

@@ -116,11 +116,11 @@ impl GuestKind {
     ///
     /// How long the module waits for a CPU that is held has nothing to do with a card. A case that takes a guest with one
     /// thread costs one more boot: two of the four kinds of cards have both kinds of queues and both numbers of channels.
-    fn suits(self, case: &ListedCase, full: bool) -> bool {
+    fn suits(self, case: &ListedCase, is_default: bool) -> bool {
         let idea = without_transport(&case.name).0;
-        let one_more_boot = case.patches_code && !full && !ONE_THREAD.contains(&self.name);
+        let one_more_boot = case.patches_code && is_default && !ONE_THREAD.contains(&self.name);
         let of_any_card = idea == "deadline/lane-held"
-            || (!full && ANY_CARD.iter().any(|group| idea.starts_with(group)));
+            || (is_default && ANY_CARD.iter().any(|group| idea.starts_with(group)));
         !(self.nic.is_connectx() && (of_any_card || one_more_boot))
     }
 
@@ -194,7 +194,7 @@ pub(super) fn listed(program: &str, options: &[&str]) -> Result<Vec<ListedCase>>
     Ok(cases)
 }
 
-/// Returns the cases of all guests; all that suit them with `--full` or if they are chosen by name.
+/// Returns the cases of all guests; with `--full` or chosen by name, none is left to the draw.
 pub(super) fn cases(ctx: &Ctx) -> Result<Cases> {
     let mut candidates = Vec::new();
     // Without cards, all that they would show in other guests' stead is drawn for those.
@@ -204,7 +204,7 @@ pub(super) fn cases(ctx: &Ctx) -> Result<Cases> {
         .filter(|guest| cards || !guest.nic.is_connectx())
     {
         let cases = listed("cases", &guest.options(ctx.full))?;
-        let suits = |case: &ListedCase| guest.suits(case, ctx.full);
+        let suits = |case: &ListedCase| guest.suits(case, ctx.is_default());
         candidates.extend(
             cases
                 .into_iter()
@@ -213,7 +213,7 @@ pub(super) fn cases(ctx: &Ctx) -> Result<Cases> {
         );
     }
     let all = candidates.len();
-    if !ctx.full && ctx.case.is_none() {
+    if ctx.is_default() {
         candidates = drawn(candidates, &ctx.seed);
         println!(
             "{} of {all} cases in guests are drawn by {seed}; again: cargo xtask test --seed {seed}",
@@ -298,7 +298,7 @@ mod tests {
                 patches_code: *name == "tcp/flows/churn/v4",
                 proves: String::new(),
             });
-            let suits = |case: &ListedCase| guest.suits(case, false);
+            let suits = |case: &ListedCase| guest.suits(case, true);
             candidates.extend(cases.filter(suits).map(|case| (guest, case.name)));
         }
         candidates

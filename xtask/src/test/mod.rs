@@ -12,14 +12,16 @@ mod module;
 mod tidy;
 mod vm;
 
+use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::OnceLock;
+use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, Result};
 
-use self::budget::{Budget, SET_UP};
+use self::budget::Budget;
 use crate::kernel::{self, Flavor};
 use crate::paths;
 use crate::setup::{self, qemu, Need};
@@ -51,8 +53,9 @@ pub(crate) struct Options {
 }
 
 /// What a layer is told.
-#[derive(Debug)]
 pub(crate) struct Ctx {
+    /// Those that are run.
+    layers: Vec<&'static Layer>,
     /// Whether everything is to be run.
     pub(crate) full: bool,
     /// What a case in a guest must have in its name to be run.
@@ -68,7 +71,7 @@ impl Ctx {
         tools::once(&self.guest_cases, || draw::cases(self))
     }
 
-    /// Whether layers are what their rows in the table of seconds are about.
+    /// Whether cases are drawn, and layers are what their rows in the table of seconds are about.
     fn is_default(&self) -> bool {
         !self.full && self.case.is_none()
     }
@@ -98,6 +101,8 @@ pub(crate) struct Failure {
 
 struct Layer {
     name: &'static str,
+    /// Its row in the table of seconds; layers that share one run at the same time.
+    row: &'static str,
     proves: &'static str,
     run: fn(&Ctx) -> Result<Outcome>,
     /// The kernel it needs.
@@ -108,17 +113,28 @@ struct Layer {
 
 /// How long a layer took.
 struct Seconds {
-    layer: &'static str,
+    layer: &'static Layer,
     cases: usize,
     took: Duration,
     /// How many times as slow as that of the table the machine was meanwhile.
     slower: f64,
 }
 
+/// What comes before the first layer that needs a kernel.
+const SET_UP: Layer = Layer {
+    name: "set-up",
+    row: "set-up",
+    proves: "kernels and the guest program can be built",
+    run: set_up,
+    kernel: None,
+    guests: false,
+};
+
 /// In the order they run: what fails fast comes first.
 const LAYERS: &[Layer] = &[
     Layer {
         name: "tidy",
+        row: "tidy",
         proves: "formatting, lints, licences, patches, documents that mirror code",
         run: tidy::run,
         kernel: None,
@@ -126,6 +142,7 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "unit",
+        row: "host",
         proves: "the algorithms against trivial models, the host tools",
         run: cargo::unit,
         kernel: None,
@@ -133,6 +150,7 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "loom",
+        row: "host",
         proves: "the shared queues under every interleaving of a few operations",
         run: cargo::loom,
         kernel: None,
@@ -140,6 +158,7 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "miri",
+        row: "host",
         proves: "no undefined behaviour in the algorithms' unsafe parts",
         run: cargo::miri,
         kernel: None,
@@ -147,6 +166,7 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "module",
+        row: "module",
         proves: "the module builds out of the kernel tree",
         run: module::run,
         kernel: Some(Flavor::Vm),
@@ -154,6 +174,7 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "vm",
+        row: "vm",
         proves: "order and integrity on a real kernel with real devices, in a guest",
         run: vm::run,
         kernel: Some(Flavor::Vm),
@@ -161,6 +182,7 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "mlx5",
+        row: "mlx5",
         proves: "the driver of ConnectX cards, on a model of one: its own life, and order and integrity with it",
         run: mlx5::run,
         kernel: Some(Flavor::Vm),
@@ -168,12 +190,35 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "vm-debug",
+        row: "vm-debug",
         proves: "no memory, lock, RCU or sleep error: a short list of cases on the checking kernel",
         run: vm::run_debug,
         kernel: Some(Flavor::Debug),
         guests: true,
     },
 ];
+
+impl Layer {
+    /// Runs it; returns how long that took, too.
+    fn run(&self, ctx: &Ctx) -> (Outcome, Duration) {
+        let start = Instant::now();
+        println!("layer {}: {}", self.name, self.proves);
+        let outcome = (self.run)(ctx).unwrap_or_else(|error| {
+            let mut outcome = Outcome::default();
+            outcome.failed.push(Failure::of(self.name, &error));
+            outcome
+        });
+        let took = start.elapsed();
+        println!(
+            "layer {}: {}, {:.1} s, {:.1} s a case",
+            self.name,
+            summary(&outcome),
+            took.as_secs_f64(),
+            a_case(took, outcome.cases())
+        );
+        (outcome, took)
+    }
+}
 
 impl Outcome {
     /// Counts one case that passed.
@@ -194,8 +239,9 @@ impl Outcome {
         }
     }
 
-    fn is_empty(&self) -> bool {
-        self.passed == 0 && self.failed.is_empty() && self.skipped.is_empty()
+    /// Returns how many cases were run.
+    fn cases(&self) -> usize {
+        self.passed + self.failed.len()
     }
 
     fn add(&mut self, other: Self) {
@@ -241,27 +287,27 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     setup::ensure(&[Need::Kernel, Need::Vm, Need::Checks])?;
+    let wanted = |layer: &&Layer| {
+        let named = options.layers.iter().any(|name| name == layer.name);
+        (named || options.layers.is_empty()) && (layer.guests || options.case.is_none())
+    };
     let ctx = Ctx {
+        layers: LAYERS.iter().filter(wanted).collect(),
         full: options.full,
         case: options.case,
         seed: options.seed.unwrap_or_else(commit),
         guest_cases: OnceLock::new(),
     };
     let budget = Budget::read()?;
-    let wanted = |layer: &Layer| {
-        let named = options.layers.iter().any(|name| name == layer.name);
-        (named || options.layers.is_empty()) && (layer.guests || ctx.case.is_none())
-    };
-    let layers: Vec<&Layer> = LAYERS.iter().filter(|layer| wanted(layer)).collect();
     let mut total = Outcome::default();
     let mut table = Vec::new();
     for _ in 0..options.repeat {
-        run_layers(&layers, &ctx, &mut total, &mut table);
+        run_layers(&ctx, &mut total, &mut table);
         if !total.failed.is_empty() {
             break;
         }
     }
-    if let (Some(case), true) = (&ctx.case, total.is_empty()) {
+    if let (Some(case), true) = (&ctx.case, total.cases() + total.skipped.len() == 0) {
         bail!(
             "no case of these layers has `{case}` in its name; try: cargo xtask test --case main"
         );
@@ -280,59 +326,53 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
 }
 
 /// Runs the layers, and what is built for them before the first that needs it.
-fn run_layers(layers: &[&Layer], ctx: &Ctx, total: &mut Outcome, table: &mut Vec<Seconds>) {
+fn run_layers(ctx: &Ctx, total: &mut Outcome, table: &mut Vec<Seconds>) {
+    let mut layers = ctx.layers.clone();
+    // As late as possible: what fails fast comes first.
+    if let Some(first) = layers.iter().position(|layer| layer.kernel.is_some()) {
+        layers.insert(first, &SET_UP);
+    }
     let mut slower_before = budget::slower();
-    let mut timed = |name, run: &dyn Fn() -> Result<Outcome>| {
-        let start = Instant::now();
-        let outcome = run().unwrap_or_else(|error| {
-            let mut outcome = Outcome::default();
-            outcome.failed.push(Failure::of(name, &error));
-            outcome
+    for together in layers.chunk_by(|one, other| one.row == other.row) {
+        let ended: Vec<(Outcome, Duration)> = thread::scope(|scope| {
+            let run = |layer: &&'static Layer| {
+                let layer = *layer;
+                scope.spawn(move || layer.run(ctx))
+            };
+            let running: Vec<_> = together.iter().map(run).collect();
+            let end = |layer: ScopedJoinHandle<'_, _>| {
+                layer.join().unwrap_or_else(|panic| resume_unwind(panic))
+            };
+            running.into_iter().map(end).collect()
         });
-        let took = start.elapsed();
-        let cases = outcome.passed + outcome.failed.len();
-        println!(
-            "layer {name}: {}, {:.1} s, {:.1} s a case",
-            summary(&outcome),
-            took.as_secs_f64(),
-            // CAST: some hundred cases.
-            took.as_secs_f64() / cases.max(1) as f64
-        );
         let slower_after = budget::slower();
-        table.push(Seconds {
-            layer: name,
-            cases,
-            took,
-            slower: slower_before.max(slower_after),
-        });
-        slower_before = slower_after;
-        let good = outcome.failed.is_empty();
-        total.add(outcome);
-        good
-    };
-    let mut ready = None;
-    for layer in layers {
-        // As late as possible: what fails fast comes first.
-        if layer.kernel.is_some()
-            && !*ready.get_or_insert_with(|| timed(SET_UP, &|| set_up(layers)))
-        {
-            println!("layer {}: not run, as the set-up failed", layer.name);
-            continue;
+        for (layer, (outcome, took)) in together.iter().zip(ended) {
+            table.push(Seconds {
+                layer,
+                cases: outcome.cases(),
+                took,
+                slower: slower_before.max(slower_after),
+            });
+            let failed = !outcome.failed.is_empty();
+            total.add(outcome);
+            if failed && layer.name == SET_UP.name {
+                println!("all other layers need the set-up, and are not run");
+                return;
+            }
         }
-        println!("layer {}: {}", layer.name, layer.proves);
-        timed(layer.name, &|| (layer.run)(ctx));
+        slower_before = slower_after;
     }
 }
 
-/// Builds, in one go and once, what layers share.
-fn set_up(layers: &[&Layer]) -> Result<Outcome> {
-    if layers.iter().any(|layer| layer.guests) {
+/// Builds, in one go and once, what the layers share.
+fn set_up(ctx: &Ctx) -> Result<Outcome> {
+    if ctx.layers.iter().any(|layer| layer.guests) {
         guest_program()?;
         // Without one, the cases with a ConnectX are skipped, and say so.
         qemu::obtain(&qemu::VFIO_USER)?;
     }
     for flavor in [Flavor::Vm, Flavor::Debug] {
-        if layers.iter().any(|layer| layer.kernel == Some(flavor)) {
+        if ctx.layers.iter().any(|layer| layer.kernel == Some(flavor)) {
             kernel::ensure(flavor)?;
         }
     }
@@ -349,20 +389,27 @@ fn print_table(table: &[Seconds], budget: &Budget, ctx: &Ctx, total: &mut Outcom
         slower,
     } in table
     {
-        let (row, seconds) = (budget.row(layer)?, took.as_secs_f64());
+        let row = budget.row(layer.row)?;
         println!(
-            "{layer:<10} {cases:>5} {seconds:>8.0} {:>7.1} {:>6} {:>8.0}",
-            // CAST: some hundred cases.
-            seconds / (*cases).max(1) as f64,
+            "{:<10} {cases:>5} {:>8.0} {:>7.1} {:>6} {:>8.0}",
+            layer.name,
+            took.as_secs_f64(),
+            a_case(*took, *cases),
             row.cold_s,
             row.allowed(*slower).as_secs_f64()
         );
-        if let (true, Err(error)) = (ctx.is_default(), row.check(layer, *took, *slower)) {
-            let name = format!("{layer}: seconds");
+        if let (true, Err(error)) = (ctx.is_default(), row.check(layer.name, *took, *slower)) {
+            let name = format!("{}: seconds", layer.name);
             total.failed.push(Failure::of(&name, &error));
         }
     }
     Ok(())
+}
+
+/// Returns the seconds for each case.
+fn a_case(took: Duration, cases: usize) -> f64 {
+    // CAST: some hundred cases.
+    took.as_secs_f64() / cases.max(1) as f64
 }
 
 /// Returns the commit that is tested.
