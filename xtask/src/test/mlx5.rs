@@ -11,8 +11,13 @@ use crate::kernel::Flavor;
 use crate::setup::qemu;
 use crate::vm::{self, Nic};
 
-/// They wait for the kernel's watchdog, and have nothing to do with receive buffers: one kind of queue is enough.
-const CYCLIC_ONLY: &[&str] = &["fault-lost-interrupt", "fault-event-overrun"];
+/// They have nothing to do with receive buffers, and some wait for the kernel's watchdog: one kind of queue is enough.
+const CYCLIC_ONLY: &[&str] = &[
+    "fault-lost-interrupt",
+    "fault-event-overrun",
+    "fault-send-error",
+    "fault-health",
+];
 
 /// Runs the layer.
 pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
