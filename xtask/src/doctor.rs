@@ -44,11 +44,23 @@ enum Presence {
     Missing,
 }
 
+fn ok(name: &str, found: impl Into<String>) -> Prerequisite {
+    Prerequisite::new(Presence::Ok, name, found)
+}
+
+fn note(name: &str, found: impl Into<String>) -> Prerequisite {
+    Prerequisite::new(Presence::Note, name, found)
+}
+
+fn missing(name: &str, found: impl Into<String>) -> Prerequisite {
+    Prerequisite::new(Presence::Missing, name, found)
+}
+
 impl Prerequisite {
-    fn new(presence: Presence, name: impl Into<String>, found: impl Into<String>) -> Self {
+    fn new(presence: Presence, name: &str, found: impl Into<String>) -> Self {
         Self {
             presence,
-            name: name.into(),
+            name: name.to_owned(),
             found: found.into(),
             remedy: String::new(),
         }
@@ -90,12 +102,12 @@ pub(crate) fn run() -> Result<ExitCode> {
     ]);
     lines.iter().for_each(Prerequisite::print);
 
-    let missing = lines
+    let absent = lines
         .iter()
         .filter(|line| line.presence == Presence::Missing)
         .count();
-    if missing > 0 {
-        println!("\n{missing} missing; `cargo xtask setup` installs all it can");
+    if absent > 0 {
+        println!("\n{absent} missing; `cargo xtask setup` installs all it can");
         return Ok(ExitCode::FAILURE);
     }
     println!("\nnothing is missing");
@@ -114,16 +126,15 @@ fn system() -> Prerequisite {
         .unwrap_or_else(|| "unknown system".to_owned());
     let found = format!("{name}, {}", std::env::consts::ARCH);
     if std::env::consts::ARCH != "x86_64" {
-        return Prerequisite::new(Presence::Missing, "system", found)
-            .remedy("use an x86-64 machine");
+        return missing("system", found).remedy("use an x86-64 machine");
     }
-    Prerequisite::new(Presence::Ok, "system", found)
+    ok("system", found)
 }
 
 fn package(package: &crate::setup::packages::Package) -> Prerequisite {
     let name = package.name;
     if let Some(place) = package.probe.found() {
-        return Prerequisite::new(Presence::Ok, name, place);
+        return ok(name, place);
     }
     let presence = match package.need {
         Need::Kernel | Need::Vm => Presence::Missing,
@@ -159,12 +170,7 @@ fn compilers() -> Result<Vec<Prerequisite>> {
         None => {
             let command = apt::command_line(&apt::llvm_packages());
             lines.push(
-                Prerequisite::new(
-                    Presence::Missing,
-                    "clang, lld, llvm",
-                    "no complete set of one version",
-                )
-                .remedy(command),
+                missing("clang, lld, llvm", "no complete set of one version").remedy(command),
             );
         }
     }
@@ -179,22 +185,18 @@ fn compilers() -> Result<Vec<Prerequisite>> {
                 kernel::min_tool_version("rustc"),
                 &install,
             ));
-            let missing = rust::missing_components()?;
-            lines.push(if missing.is_empty() {
-                Prerequisite::new(Presence::Ok, "Rust components", "rust-src, rustfmt, clippy")
+            let lost = rust::missing_components()?;
+            lines.push(if lost.is_empty() {
+                ok("Rust components", "rust-src, rustfmt, clippy")
             } else {
                 let command = format!(
                     "rustup component add --toolchain {toolchain} {}",
-                    missing.join(" ")
+                    lost.join(" ")
                 );
-                Prerequisite::new(Presence::Missing, "Rust components", missing.join(", "))
-                    .remedy(command)
+                missing("Rust components", lost.join(", ")).remedy(command)
             });
         }
-        Err(_) => lines.push(
-            Prerequisite::new(Presence::Missing, "rustc", format!("no {toolchain}"))
-                .remedy(install),
-        ),
+        Err(_) => lines.push(missing("rustc", format!("no {toolchain}")).remedy(install)),
     }
     Ok(lines)
 }
@@ -202,18 +204,11 @@ fn compilers() -> Result<Vec<Prerequisite>> {
 /// A tool with a lower limit: the kernel tree's own, once it is unpacked.
 fn versioned(name: &str, have: &str, least: Option<String>, remedy: &str) -> Prerequisite {
     match least {
-        Some(least) if !tools::at_least(have, &least) => Prerequisite::new(
-            Presence::Missing,
-            name,
-            format!("{have}, the kernel needs {least}"),
-        )
-        .remedy(remedy),
-        Some(least) => Prerequisite::new(
-            Presence::Ok,
-            name,
-            format!("{have} (the kernel needs {least})"),
-        ),
-        None => Prerequisite::new(Presence::Ok, name, have),
+        Some(least) if !tools::at_least(have, &least) => {
+            missing(name, format!("{have}, the kernel needs {least}")).remedy(remedy)
+        }
+        Some(least) => ok(name, format!("{have} (the kernel needs {least})")),
+        None => ok(name, have),
     }
 }
 
@@ -231,14 +226,14 @@ fn bindgen() -> Prerequisite {
         paths::tools().display(),
         rust::BINDGEN_VERSION
     );
-    Prerequisite::new(Presence::Missing, "bindgen", "not in the cache").remedy(command)
+    missing("bindgen", "not in the cache").remedy(command)
 }
 
 fn miri() -> Prerequisite {
     if rust::nightly_has_miri() {
-        return Prerequisite::new(Presence::Ok, "miri", "in the nightly toolchain");
+        return ok("miri", "in the nightly toolchain");
     }
-    Prerequisite::new(Presence::Note, "miri", "absent: `test miri` is skipped")
+    note("miri", "absent: `test miri` is skipped")
         .remedy("rustup toolchain install nightly --profile minimal --component miri,rust-src")
 }
 
@@ -256,17 +251,17 @@ fn disk() -> Prerequisite {
         0
     };
     let Some(free) = free else {
-        return Prerequisite::new(Presence::Note, "disk space", "cannot be told");
+        return note("disk space", "cannot be told");
     };
     let found = format!(
         "{free} GiB free, {used} GiB used, at {}",
         paths::cache().display()
     );
     if free + used < DISK_GIB {
-        return Prerequisite::new(Presence::Missing, "disk space", found)
+        return missing("disk space", found)
             .remedy(format!("free {DISK_GIB} GiB there, or set XDG_CACHE_HOME"));
     }
-    Prerequisite::new(Presence::Ok, "disk space", found)
+    ok("disk space", found)
 }
 
 fn free_gib(place: &Path) -> Option<u64> {
@@ -292,41 +287,36 @@ fn memory() -> Prerequisite {
         line.trim().trim_end_matches(" kB").parse::<u32>().ok()
     });
     let Some(kib) = kib else {
-        return Prerequisite::new(Presence::Note, "cores and memory", "cannot be told");
+        return note("cores and memory", "cannot be told");
     };
     let gib = f64::from(kib) / f64::from(1 << 20);
     let found = format!("{} cores, {gib:.1} GiB", tools::cores());
     if gib < MEMORY_GIB {
-        return Prerequisite::new(Presence::Missing, "cores and memory", found)
-            .remedy("give this machine 4 GiB of memory");
+        return missing("cores and memory", found).remedy("give this machine 4 GiB of memory");
     }
-    Prerequisite::new(Presence::Ok, "cores and memory", found)
+    ok("cores and memory", found)
 }
 
 fn emulator() -> Prerequisite {
     let wish = &qemu::SAFER_THREADS;
     let Some(found) = Qemu::find(wish) else {
-        return Prerequisite::new(Presence::Missing, "QEMU", "none").remedy("cargo xtask setup");
+        return missing("QEMU", "none").remedy("cargo xtask setup");
     };
     let text = format!("{}, {}", found.version, found.place());
     if found.suits(wish) {
-        return Prerequisite::new(Presence::Ok, "QEMU", text);
+        return ok("QEMU", text);
     }
     let text = format!(
         "{text}: before {} guests are slow, or can die of `Oops: int3`",
         wish.least
     );
-    Prerequisite::new(Presence::Note, "QEMU", text).remedy("cargo xtask setup")
+    note("QEMU", text).remedy("cargo xtask setup")
 }
 
 fn kvm() -> Prerequisite {
     let device = Path::new("/dev/kvm");
     if !device.exists() {
-        return Prerequisite::new(
-            Presence::Note,
-            "/dev/kvm",
-            "absent; not needed: guests run under TCG",
-        );
+        return note("/dev/kvm", "absent; not needed: guests run under TCG");
     }
     let usable = fs::OpenOptions::new()
         .read(true)
@@ -338,8 +328,7 @@ fn kvm() -> Prerequisite {
     } else {
         "there, but not for this user"
     };
-    Prerequisite::new(
-        Presence::Note,
+    note(
         "/dev/kvm",
         format!("{found}; guests run under TCG unless `--accel kvm` is given"),
     )
@@ -352,19 +341,13 @@ fn lockdown() -> Prerequisite {
         .nth(1)
         .and_then(|rest| rest.split(']').next());
     match mode {
-        None | Some("none") => Prerequisite::new(Presence::Note, "kernel lockdown", "off"),
-        Some(mode) => Prerequisite::new(
-            Presence::Note,
-            "kernel lockdown",
+        None | Some("none") => note("kernel lockdown", "off"),
+        Some(mode) => note("kernel lockdown",
             format!("{mode}: on this machine debugfs refuses writes, set mflow's values when it is loaded (/etc/modprobe.d)"),
         ),
     }
 }
 
 fn cache() -> Prerequisite {
-    Prerequisite::new(
-        Presence::Note,
-        "cache",
-        paths::cache().display().to_string(),
-    )
+    note("cache", paths::cache().display().to_string())
 }

@@ -133,7 +133,7 @@ mod tests {
         let rows: BTreeSet<&str> = LAYERS
             .iter()
             .chain([&SET_UP])
-            .map(|layer| layer.row)
+            .map(|layer| layer.row())
             .collect();
         let warm_s: u64 = rows.iter().map(|row| budget.row(row).unwrap().warm_s).sum();
         assert!(warm_s <= MOST_WARM_S, "{warm_s}");

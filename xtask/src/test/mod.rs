@@ -99,16 +99,19 @@ pub(crate) struct Failure {
     pub(crate) log: Option<PathBuf>,
 }
 
+/// What a layer runs on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Needs {
+    Host,
+    Kernel(Flavor),
+    Guests(Flavor),
+}
+
 struct Layer {
     name: &'static str,
-    /// Its row in the table of seconds; layers that share one run at the same time.
-    row: &'static str,
     proves: &'static str,
     run: fn(&Ctx) -> Result<Outcome>,
-    /// The kernel it needs.
-    kernel: Option<Flavor>,
-    /// Whether its cases run in guests.
-    guests: bool,
+    needs: Needs,
 }
 
 /// How long a layer took.
@@ -123,82 +126,72 @@ struct Seconds {
 /// What comes before the first layer that needs a kernel.
 const SET_UP: Layer = Layer {
     name: "set-up",
-    row: "set-up",
     proves: "kernels and the guest program can be built",
     run: set_up,
-    kernel: None,
-    guests: false,
+    needs: Needs::Host,
 };
 
 /// In the order they run: what fails fast comes first.
 const LAYERS: &[Layer] = &[
     Layer {
         name: "tidy",
-        row: "tidy",
         proves: "formatting, lints, licences, patches, documents that mirror code",
         run: tidy::run,
-        kernel: None,
-        guests: false,
+        needs: Needs::Host,
     },
     Layer {
         name: "unit",
-        row: "host",
         proves: "the algorithms against trivial models, the host tools",
         run: cargo::unit,
-        kernel: None,
-        guests: false,
+        needs: Needs::Host,
     },
     Layer {
         name: "loom",
-        row: "host",
         proves: "the shared queues under every interleaving of a few operations",
         run: cargo::loom,
-        kernel: None,
-        guests: false,
+        needs: Needs::Host,
     },
     Layer {
         name: "miri",
-        row: "host",
         proves: "no undefined behaviour in the algorithms' unsafe parts",
         run: cargo::miri,
-        kernel: None,
-        guests: false,
+        needs: Needs::Host,
     },
     Layer {
         name: "module",
-        row: "module",
         proves: "the module builds out of the kernel tree",
         run: module::run,
-        kernel: Some(Flavor::Vm),
-        guests: false,
+        needs: Needs::Kernel(Flavor::Vm),
     },
     Layer {
         name: "vm",
-        row: "vm",
         proves: "order and integrity on a real kernel with real devices, in a guest",
         run: vm::run,
-        kernel: Some(Flavor::Vm),
-        guests: true,
+        needs: Needs::Guests(Flavor::Vm),
     },
     Layer {
         name: "mlx5",
-        row: "mlx5",
         proves: "the driver of ConnectX cards, on a model of one: its own life, and order and integrity with it",
         run: mlx5::run,
-        kernel: Some(Flavor::Vm),
-        guests: true,
+        needs: Needs::Guests(Flavor::Vm),
     },
     Layer {
         name: "vm-debug",
-        row: "vm-debug",
         proves: "no memory, lock, RCU or sleep error: a short list of cases on the checking kernel",
         run: vm::run_debug,
-        kernel: Some(Flavor::Debug),
-        guests: true,
+        needs: Needs::Guests(Flavor::Debug),
     },
 ];
 
 impl Layer {
+    /// Returns its row in the table of seconds; layers that share one run at the same time.
+    fn row(&self) -> &'static str {
+        match self.name {
+            "unit" | "loom" | "miri" => "host",
+            name => name,
+        }
+    }
+
     /// Runs it; returns how long that took, too.
     fn run(&self, ctx: &Ctx) -> (Outcome, Duration) {
         let start = Instant::now();
@@ -289,7 +282,8 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
     setup::ensure(&[Need::Kernel, Need::Vm, Need::Checks])?;
     let wanted = |layer: &&Layer| {
         let named = options.layers.iter().any(|name| name == layer.name);
-        (named || options.layers.is_empty()) && (layer.guests || options.case.is_none())
+        (named || options.layers.is_empty())
+            && (matches!(layer.needs, Needs::Guests(_)) || options.case.is_none())
     };
     let ctx = Ctx {
         layers: LAYERS.iter().filter(wanted).collect(),
@@ -329,11 +323,11 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
 fn run_layers(ctx: &Ctx, total: &mut Outcome, table: &mut Vec<Seconds>) {
     let mut layers = ctx.layers.clone();
     // As late as possible: what fails fast comes first.
-    if let Some(first) = layers.iter().position(|layer| layer.kernel.is_some()) {
+    if let Some(first) = layers.iter().position(|layer| layer.needs != Needs::Host) {
         layers.insert(first, &SET_UP);
     }
     let mut slower_before = budget::slower();
-    for together in layers.chunk_by(|one, other| one.row == other.row) {
+    for together in layers.chunk_by(|one, other| one.row() == other.row()) {
         let ended: Vec<(Outcome, Duration)> = thread::scope(|scope| {
             let run = |layer: &&'static Layer| {
                 let layer = *layer;
@@ -366,13 +360,13 @@ fn run_layers(ctx: &Ctx, total: &mut Outcome, table: &mut Vec<Seconds>) {
 
 /// Builds, in one go and once, what the layers share.
 fn set_up(ctx: &Ctx) -> Result<Outcome> {
-    if ctx.layers.iter().any(|layer| layer.guests) {
-        guest_program()?;
-        // Without one, the cases with a ConnectX are skipped, and say so.
-        qemu::obtain(&qemu::VFIO_USER)?;
-    }
-    for flavor in [Flavor::Vm, Flavor::Debug] {
-        if ctx.layers.iter().any(|layer| layer.kernel == Some(flavor)) {
+    for layer in &ctx.layers {
+        if let Needs::Guests(_) = layer.needs {
+            guest_program()?;
+            // Without one, the cases with a ConnectX are skipped, and say so.
+            qemu::obtain(&qemu::VFIO_USER)?;
+        }
+        if let Needs::Kernel(flavor) | Needs::Guests(flavor) = layer.needs {
             kernel::ensure(flavor)?;
         }
     }
@@ -389,7 +383,7 @@ fn print_table(table: &[Seconds], budget: &Budget, ctx: &Ctx, total: &mut Outcom
         slower,
     } in table
     {
-        let row = budget.row(layer.row)?;
+        let row = budget.row(layer.row())?;
         println!(
             "{:<10} {cases:>5} {:>8.0} {:>7.1} {:>6} {:>8.0}",
             layer.name,

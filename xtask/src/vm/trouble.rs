@@ -15,84 +15,77 @@ const CONTEXT_LINES: usize = 5;
 /// The instruction `int3`.
 const BREAKPOINT: &str = "cc";
 
-/// Texts of a kernel that has found something wrong, and what each means.
-const MARKERS: &[(&str, &str)] = &[
-    ("Kernel panic", "the kernel panicked"),
-    ("Oops:", "the kernel oopsed"),
-    ("general protection fault", "the kernel oopsed"),
-    ("KASAN:", "a memory error (KASAN)"),
-    ("soft lockup", "a CPU was stuck (soft lockup)"),
-    ("hard LOCKUP", "a CPU was stuck (hard lockup)"),
+/// What each text means in the log of a kernel that has found something wrong.
+const MARKERS: &[(&str, &[&str])] = &[
+    ("the kernel panicked", &["Kernel panic"]),
+    ("the kernel oopsed", &["Oops:", "general protection fault"]),
+    ("a memory error (KASAN)", &["KASAN:"]),
+    ("a CPU was stuck (soft lockup)", &["soft lockup"]),
+    ("a CPU was stuck (hard lockup)", &["hard LOCKUP"]),
     (
-        "possible circular locking",
         "a lock order problem (lockdep)",
+        &[
+            "possible circular locking",
+            "possible recursive locking",
+            "possible irq lock inversion",
+            "lock order detected",
+        ],
     ),
     (
-        "possible recursive locking",
-        "a lock order problem (lockdep)",
-    ),
-    (
-        "possible irq lock inversion",
-        "a lock order problem (lockdep)",
-    ),
-    ("lock order detected", "a lock order problem (lockdep)"),
-    (
-        "inconsistent lock state",
         "a lock taken in the wrong context (lockdep)",
+        &["inconsistent lock state", "Invalid wait context"],
     ),
     (
-        "Invalid wait context",
-        "a lock taken in the wrong context (lockdep)",
+        "a lock problem (lockdep)",
+        &["bad unlock balance", "still held"],
     ),
-    ("bad unlock balance", "a lock problem (lockdep)"),
-    ("still held", "a lock problem (lockdep)"),
-    ("suspicious RCU usage", "RCU used outside its rules"),
-    ("rcu: INFO:", "an RCU stall"),
+    ("RCU used outside its rules", &["suspicious RCU usage"]),
+    ("an RCU stall", &["rcu: INFO:"]),
     (
-        "sleeping function called",
         "sleeping where it is not allowed",
+        &["sleeping function called", "scheduling while atomic"],
     ),
+    ("a hung task", &["blocked for more than"]),
+    ("a reference count went wrong", &["refcount_t:"]),
     (
-        "scheduling while atomic",
-        "sleeping where it is not allowed",
-    ),
-    ("blocked for more than", "a hung task"),
-    ("refcount_t:", "a reference count went wrong"),
-    (
-        "unregister_netdevice: waiting",
         "a device is still referenced after its removal",
+        &["unregister_netdevice: waiting"],
     ),
-    ("new suspected memory leaks", "a memory leak (kmemleak)"),
+    ("a memory leak (kmemleak)", &["new suspected memory leaks"]),
     (
-        "stalled pool shutdown",
         "a driver's pool never got all its pages back",
+        &["stalled pool shutdown"],
     ),
-    ("Bad page state", "memory corruption"),
+    ("memory corruption", &["Bad page state"]),
     (
-        "leak of a command resource",
         "a command of the ConnectX driver was not answered",
+        &["leak of a command resource"],
     ),
     (
-        "hw csum failure",
         "a card told a wrong checksum of what it received",
+        &["hw csum failure"],
     ),
-    ("health compromised", "the ConnectX driver gave its card up"),
-    ("list_add corruption", "memory corruption"),
-    ("list_del corruption", "memory corruption"),
-    ("rust_kernel: panicked", "the module panicked"),
-    ("BUG:", "the kernel found a bug"),
-    ("kernel BUG at", "the kernel found a bug"),
-    ("WARNING:", "the kernel warned"),
-    ("Out of memory:", "the guest ran out of memory"),
-    ("init: error:", "the guest's init failed"),
+    (
+        "the ConnectX driver gave its card up",
+        &["health compromised"],
+    ),
+    (
+        "memory corruption",
+        &["list_add corruption", "list_del corruption"],
+    ),
+    ("the module panicked", &["rust_kernel: panicked"]),
+    ("the kernel found a bug", &["BUG:", "kernel BUG at"]),
+    ("the kernel warned", &["WARNING:"]),
+    ("the guest ran out of memory", &["Out of memory:"]),
+    ("the guest's init failed", &["init: error:"]),
 ];
 
 /// Returns the text in a line of the kernel's log that shows a problem, and what it means.
 pub(crate) fn find(line: &str) -> Option<(&'static str, &'static str)> {
-    MARKERS
-        .iter()
-        .find(|(marker, _)| line.contains(marker))
-        .copied()
+    MARKERS.iter().find_map(|(meaning, markers)| {
+        let marker = markers.iter().find(|marker| line.contains(*marker))?;
+        Some((*marker, *meaning))
+    })
 }
 
 /// The last lines of a log, kept while it grows.
