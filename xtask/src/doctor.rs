@@ -39,7 +39,7 @@ struct Prerequisite {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Presence {
     Ok,
-    /// Something we do without, or a fact worth knowing.
+    /// It is not needed, or is just a fact worth knowing.
     Note,
     Missing,
 }

@@ -21,7 +21,7 @@ use crate::paths;
 /// How much of a log goes into an error.
 const TAIL_LINES: usize = 25;
 
-/// How often the log of a running command is looked at.
+/// How often the log of a running command is read.
 const POLL: Duration = Duration::from_millis(100);
 
 /// The bars of all steps that run at the same time.
@@ -88,7 +88,7 @@ impl Step {
 
     /// Shows a bar: as many lines as the last successful run of this step wrote are 100 %.
     ///
-    /// For full builds only: an incremental one writes few lines and says nothing about the next full one.
+    /// It is for full builds: an incremental one writes few lines and says nothing about the next full one.
     pub(crate) fn count_lines(mut self) -> Self {
         self.count_lines = true;
         self
@@ -178,7 +178,7 @@ pub(crate) fn shell_line(command: &Command) -> String {
         };
         match &*name {
             "LC_ALL" => {}
-            // Only what `tools::command` puts before the user's own.
+            // Only what `tools::command` puts before the user's own is shown.
             "PATH" => words.push(format!(
                 "PATH={}:$PATH",
                 paths::tools().join("bin").display()

@@ -102,7 +102,7 @@ impl Plan<'_> {
             return Ok(());
         }
         fs::create_dir_all(&self.build_dir)?;
-        // Made beside the real one: an unchanged configuration must keep its time stamp.
+        // It is made beside the real one: an unchanged configuration must keep its time stamp.
         let next = self.build_dir.join(".config.next");
         let wanted = Config::merge(&self.fragments)?;
         let make = || {

@@ -244,7 +244,7 @@ fn extra_fragments(options: &Options) -> Result<Vec<Fragment>> {
         .collect()
 }
 
-/// Contents, not names: an edited fragment is another kernel.
+/// Returns a key of their contents rather than their names: an edited fragment is another kernel.
 fn key_of(fragments: &[Fragment]) -> String {
     let text: String = fragments
         .iter()

@@ -135,7 +135,7 @@ fn find_home(key: &str) -> Result<Option<PathBuf>> {
 }
 
 fn unpack(place: &Path, key: &str) -> Result<PathBuf> {
-    // Looking at the Makefile alone takes a moment, unpacking a minute.
+    // Looking at the Makefile alone takes a moment; unpacking takes a minute.
     let mut peek = tools::command("tar");
     peek.args([
         "--extract",

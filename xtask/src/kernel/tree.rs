@@ -110,7 +110,7 @@ impl Tree {
     pub(crate) fn update(&self, overlay: &Overlay) -> Result<Vec<String>> {
         let before = self.changed_files();
         let all: BTreeSet<&String> = before.iter().chain(overlay.keys()).collect();
-        // Written first: an interrupted update must not forget a file.
+        // It is written first: an interrupted update must not forget a file.
         self.write_manifest(&all)?;
         let mut changed = Vec::new();
         for path in all {

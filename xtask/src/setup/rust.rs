@@ -58,7 +58,7 @@ pub(crate) fn missing_components() -> Result<Vec<&'static str>> {
     Ok(missing)
 }
 
-/// A rustup proxy is there even when the component behind it is not: only running it tells.
+/// Tells whether a component's program runs: its rustup proxy is there even when the component is not.
 fn runs(program: &str) -> Result<bool> {
     Ok(tools::output(command(program)?.arg("--version")).is_ok())
 }

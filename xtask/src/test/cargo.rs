@@ -19,7 +19,7 @@ pub(crate) fn unit(ctx: &Ctx) -> Result<Outcome> {
     let mut command = rust::command("cargo")?;
     command.args(["test", "--workspace"]).args(COMMON);
     if ctx.full {
-        // Those marked as too long for every day.
+        // This adds the tests that are marked as too long for every day.
         command.args(["--", "--include-ignored"]);
     }
     run("unit", command)
@@ -30,7 +30,7 @@ pub(crate) fn loom(ctx: &Ctx) -> Result<Outcome> {
     let mut command = rust::command("cargo")?;
     command
         .env("RUSTFLAGS", "--cfg loom")
-        // Other flags, other objects: in the same folder the two builds would throw each other's away.
+        // Other flags make other objects: in the same folder the two builds would throw each other's away.
         .env("CARGO_TARGET_DIR", paths::project().join("target/loom"))
         // How often a thread may be stopped against its will; most errors need two or fewer.
         .env("LOOM_MAX_PREEMPTIONS", if ctx.full { "3" } else { "2" })
@@ -56,7 +56,7 @@ pub(crate) fn miri(_ctx: &Ctx) -> Result<Outcome> {
     let mut command = tools::command("cargo");
     command
         .env("RUSTUP_TOOLCHAIN", "nightly")
-        // Another compiler, other objects. The tests choose sizes for Miri themselves: it is a thousand times slower.
+        // Another compiler makes other objects. The tests choose smaller sizes for Miri, which is a thousand times slower.
         .env("CARGO_TARGET_DIR", paths::project().join("target/miri"))
         .args(["miri", "test", "--package", "mflow-algo"])
         .args(COMMON);
@@ -83,7 +83,7 @@ fn run(layer: &str, mut command: Command) -> Result<Outcome> {
                 return Err(error);
             };
             let mut outcome = count(layer, &read(&failed.log)?, &failed.log);
-            // Nothing to blame on a case: a build error, an abort, a time-out.
+            // No case is to blame: it was a build error, an abort or a time-out.
             if outcome.failed.is_empty() {
                 outcome.failed.push(Failure::of(layer, &error));
             }
@@ -102,7 +102,7 @@ fn count(layer: &str, text: &str, log: &Path) -> Outcome {
     let mut outcome = Outcome::default();
     for line in text.lines() {
         if let Some(sums) = line.strip_prefix("test result: ") {
-            // The sums, not the lines: a test's own output may break a line apart.
+            // The sums count rather than the lines: a test's own output may break a line apart.
             outcome.passed += number_before(sums, " passed");
         } else if let Some((name, result)) = case(line) {
             if result == "FAILED" {

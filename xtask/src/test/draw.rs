@@ -147,7 +147,8 @@ impl GuestKind {
             values.push(format!("{:?} {}", self.flavor, self.nic.name()));
         } else if on_card {
             shows.push(format!("{case} on a card"));
-            // What is about the card itself, and else the idea, meets both kinds of queues and both numbers of channels.
+            // Each case about the card itself, and each idea of the others, meets both kinds of queues and both numbers of
+            // channels.
             values.push(
                 if group == "connectx" {
                     case
@@ -197,7 +198,7 @@ pub(super) fn listed(program: &str, options: &[&str]) -> Result<Vec<ListedCase>>
 /// Returns the cases of all guests; with `--full` or chosen by name, none is left to the draw.
 pub(super) fn cases(ctx: &Ctx) -> Result<Cases> {
     let mut candidates = Vec::new();
-    // Without cards, all that they would show in other guests' stead is drawn for those.
+    // Without cards, all cases are drawn for the other guests.
     let cards = qemu::suits(&qemu::VFIO_USER);
     for guest in GUESTS
         .into_iter()

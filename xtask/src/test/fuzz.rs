@@ -38,7 +38,7 @@ pub(super) fn run(ctx: &Ctx) -> Result<Outcome> {
 }
 
 fn fuzz(full: bool) -> Result<()> {
-    // Other flags, other objects.
+    // Other flags make other objects.
     let folder = paths::project().join("target/fuzz");
     Step::new("build the fuzz target", "mlx5-fuzz-build")
         .hint("cargo xtask test mlx5")
@@ -50,7 +50,7 @@ fn fuzz(full: bool) -> Result<()> {
                 .args(["build", "--release", "--locked"])
                 .args(["--package", "mlx5-model-fuzz", "--target", TARGET]),
         )?;
-    // What was found before is where it goes on.
+    // It goes on from what was found before.
     let corpus = folder.join("corpus");
     fs::create_dir_all(&corpus).with_context(|| format!("cannot make {}", corpus.display()))?;
     let seconds = if full { SECONDS_FULL } else { SECONDS };
@@ -59,7 +59,7 @@ fn fuzz(full: bool) -> Result<()> {
         .current_dir(&folder)
         .arg(folder.join(TARGET).join("release/guest"))
         .arg(format!("-max_total_time={seconds}"))
-        // One that takes so many seconds hangs.
+        // An input that takes so many seconds counts as a hang.
         .args(["-timeout=10", "-max_len=8192"])
         .args(["-print_final_stats=1", "corpus"]);
     Step::new(

@@ -322,7 +322,7 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
 /// Runs the layers, and what is built for them before the first that needs it.
 fn run_layers(ctx: &Ctx, total: &mut Outcome, table: &mut Vec<Seconds>) {
     let mut layers = ctx.layers.clone();
-    // As late as possible: what fails fast comes first.
+    // The set-up comes as late as possible: what fails fast comes first.
     if let Some(first) = layers.iter().position(|layer| layer.needs != Needs::Host) {
         layers.insert(first, &SET_UP);
     }

@@ -187,7 +187,7 @@ fn checkpatch(project: &Path, tree: &Path, files: &[PathBuf]) -> Result<()> {
         }
         let mut command = tools::command("perl");
         command
-            // Where there is no repository: in one, the script takes a patch for a source file.
+            // Outside of any repository: within one, the script takes a patch for a source file.
             .current_dir("/")
             .arg(&script)
             .args([

@@ -216,7 +216,7 @@ impl GuestCases {
             println!("  again   QEMU ran code that the kernel had replaced");
         }
         if trouble.is_emulators() {
-            // A race of its own in a guest's first seconds. What was to run is still to be run.
+            // QEMU has a race of its own in a guest's first seconds; the next boot runs the same cases.
             println!("  again   {}", trouble.what);
             return Ok(());
         }
@@ -225,7 +225,7 @@ impl GuestCases {
                 results.of_case.remove(&case);
                 results.one_thread.insert(case);
             }
-            // Nothing of ours had begun; the next boot may be luckier.
+            // No case had begun; the next boot may get further.
             None if stale => {}
             Some(case) => {
                 println!("  FAILED  {case}: {}", trouble.what);
@@ -340,7 +340,7 @@ impl GuestCases {
         }
     }
 
-    /// All cases went well, and then something did not: the module could not be unloaded, say.
+    /// Records a failure after the last case, all of which passed: the module could not be unloaded, for example.
     fn complain_afterwards(&self, vm: &Vm, results: &mut CaseResults) {
         let case = "what comes after the cases".to_owned();
         let detail = "the guest program failed when all cases had passed".to_owned();
@@ -353,7 +353,7 @@ impl GuestCases {
         results.of_case.insert(case, Err(failure));
     }
 
-    /// Has the cards of a guest that has ended say how it was, if it had any; returns whether they are content.
+    /// Asks the cards of a guest that has ended, if it had any, what they have counted; returns whether nothing is wrong.
     fn ask_cards(&self, vm: &mut Vm, results: &mut CaseResults) -> Result<bool> {
         let Some(cards) = vm.cards() else {
             return Ok(true);

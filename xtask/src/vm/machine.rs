@@ -167,7 +167,7 @@ impl Machine {
             (None, None) => &qemu::SAFER_THREADS,
         };
         let mut command = ends_with_us(&qemu::command(wish));
-        // Nothing but what is named here; a guest that reboots has crashed.
+        // The machine has nothing but what is named here; a guest that reboots has crashed.
         command.args(["-nodefaults", "-no-user-config", "-no-reboot"]);
         command.args(["-display", "none", "-machine", "pc"]);
         let many = match self.threads {
@@ -218,7 +218,7 @@ impl Machine {
                 "-netdev",
                 &format!("stream,id=wire{nic},server=off,addr.type=fd,addr.str={fd}"),
             ]);
-            // Frames as on a real wire: nothing larger than the MTU, checksums in every packet.
+            // As on a real wire, no frame is larger than the MTU, and every packet has its checksum.
             command.args([
                 "-device",
                 &format!(

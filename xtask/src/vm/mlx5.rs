@@ -52,7 +52,7 @@ fn build() -> Result<PathBuf> {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     tools::once(&BUILT, || {
         let header = kernel::work_tree()?.join(HEADER);
-        // A folder of its own: the layouts may differ from those of every other build.
+        // It has a folder of its own, as the layouts may differ from those of every other build.
         let target_dir = paths::project().join("target/mlx5");
         Step::new("build the ConnectX model", "mlx5-model-build").run(
             rust::command("cargo")?

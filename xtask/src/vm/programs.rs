@@ -35,7 +35,7 @@ const WELCOME: &[&str] = &[
 pub(crate) fn guest_program() -> Result<PathBuf> {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     tools::once(&BUILT, || {
-        // A folder of its own: the flags differ from those of every other build.
+        // It has a folder of its own, as the flags differ from those of every other build.
         let target_dir = paths::project().join("target/guest");
         Step::new("build the guest program", "guest-build").run(
             rust::command("cargo")?

@@ -32,7 +32,7 @@ fn sweep(place: &Path) {
             .and_then(|name| name.strip_prefix(PREFIX)?.split('-').next()?.parse().ok());
         let gone = |process: u32| !Path::new("/proc").join(process.to_string()).exists();
         if process.is_some_and(gone) {
-            // It may be another user's, or removed meanwhile.
+            // It may be another user's, or have been removed meanwhile.
             let _best_effort = fs::remove_dir_all(entry.path());
         }
     }
@@ -45,7 +45,7 @@ mod tests {
     #[test]
     fn folders_of_the_dead_are_swept_and_no_others() {
         let place = tempfile::tempdir().unwrap();
-        // No process has a number like the first.
+        // No process has the first number.
         let names = [
             "mflow-vm-4294967295-x",
             "mflow-vm-1-x",

@@ -131,7 +131,7 @@ impl PrivateApt {
         ] {
             fs::create_dir_all(dir)?;
         }
-        // Nothing is installed: so the C library is a dependency like any other.
+        // For this apt nothing is installed, so that the C library is a dependency like any other.
         let status = home.join("status");
         fs::write(&status, "")?;
         let source = mirror::source_of(suite)?;

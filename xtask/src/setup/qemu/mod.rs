@@ -152,7 +152,7 @@ pub(crate) fn obtain(wish: &Wish) -> Result<Option<String>> {
 /// Makes the next attempt to fetch one real, even after a failure.
 pub(crate) fn forget_failures() {
     for wish in [&SAFER_THREADS, &VFIO_USER] {
-        // That there is none is the rule.
+        // Usually there is none.
         let _best_effort = fs::remove_file(memory(wish));
     }
 }
