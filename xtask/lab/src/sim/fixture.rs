@@ -13,7 +13,7 @@ use super::settings::Settings;
 pub(super) fn knobs() -> Knobs {
     Knobs {
         batch_pkts: 64,
-        merge_timeout_ps: 200_000_000,
+        merge_timeout_us: 200,
         lane_ring_pkts: 1_024,
         nic_ring_pkts: 1_024,
         backlog_pkts: 1_000,

@@ -6,14 +6,13 @@
 
 mod calendar;
 mod costs;
-mod dispatch;
 mod figures;
 #[cfg(test)]
 mod fixture;
 mod load;
-mod merge;
+mod mflow;
 mod model;
-mod parts;
+mod packet;
 mod pipeline;
 #[cfg(test)]
 mod pipeline_tests;

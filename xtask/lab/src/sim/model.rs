@@ -41,7 +41,7 @@ pub(super) enum WhenFull {
 #[derive(Clone, Debug)]
 pub(super) struct Knobs {
     pub(super) batch_pkts: u32,
-    pub(super) merge_timeout_ps: u64,
+    pub(super) merge_timeout_us: u32,
     pub(super) lane_ring_pkts: u32,
     pub(super) nic_ring_pkts: usize,
     /// Of the queue in front of a hop: `netdev_max_backlog`.
@@ -89,8 +89,7 @@ pub(super) enum Count {
     SocketFull,
     /// Carried by the NIC core because the lanes had no room.
     Inline,
-    /// Runs of packets that came to the merge point, and those that came before their turn.
-    Runs,
+    /// Runs of packets, and packets, that reached the merge point before their turn.
     EarlyRuns,
     EarlyPkts,
     /// Packets that came to the merge point after their batch was given up.
@@ -99,10 +98,9 @@ pub(super) enum Count {
     OverflowBatches,
     /// Packets that were read after one with a higher number.
     Reordered,
-    Ipis,
 }
 
-const COUNTS: usize = Count::Ipis as usize + 1;
+const COUNTS: usize = Count::Reordered as usize + 1;
 
 /// The counts of a while.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

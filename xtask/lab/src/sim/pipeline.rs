@@ -2,20 +2,87 @@
 
 //! The receive path: queues in front of cores, polls, interrupts between cores, the merge, the reader.
 //!
-//! What a poll has carried goes on when the poll ends, as in Linux, where a softirq hands over to the next one; the
-//! reader alone is done with each packet by itself.
+//! A core carries one packet after the other. What a poll has carried over a hop goes on when the poll ends, as in Linux, where a
+//! softirq hands over to the next one; what a lane has carried is parked then, or at the end of its batch.
 
 use std::collections::VecDeque;
 
+use mflow_algo::algo::counters::Counter;
+use mflow_algo::algo::slot_pool::SlotPool;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt as _, SeedableRng as _};
 
-use super::calendar::Calendar;
-use super::dispatch::{Dispatcher, To};
+use super::calendar::{Calendar, PS_PER_US};
 use super::load::Arrivals;
-use super::merge::{Carrier, Merger, Packet};
-use super::model::{Count, Counts, Knobs, Outcome, Scene, Stall, POLL_PKTS};
-use super::parts::{Core, Event, Kind, Queue, State, Work};
+use super::mflow::{self, Merged, Mflow, Moment};
+use super::model::{Count, Counts, Knobs, Outcome, Place, Scene, Stall, WhenFull, POLL_PKTS};
+use super::packet::{Factory, Packet};
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    /// A packet reaches an idle NIC queue.
+    Arrival(usize),
+    /// An interrupt or a wake-up for a queue reaches its core.
+    Ready(usize),
+    /// A core has carried a packet.
+    Carried(usize),
+    /// The timer of a stream's merge point fires.
+    Deadline(usize),
+    /// A core's stall is over.
+    Resume(usize),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    Nic,
+    Hop,
+    Lane(usize),
+    App,
+}
+
+/// Packets that wait for one stage of one stream; those for a lane are in its ring.
+#[derive(Debug)]
+struct Queue {
+    stream: usize,
+    stage: Stage,
+    place: Place,
+    packets: VecDeque<Packet>,
+    /// On its core's list, on its way there, or being polled.
+    scheduled: bool,
+}
+
+#[derive(Debug, Default)]
+struct Core {
+    ready: VecDeque<usize>,
+    poll: Option<Poll>,
+    busy_ps: u64,
+}
+
+/// What a core is at.
+#[derive(Debug)]
+struct Poll {
+    queue: usize,
+    left: usize,
+    packet: Option<Packet>,
+    /// Whether this is the NIC core, and it carries the packet to the merge point.
+    inline: bool,
+    /// What goes on at the end.
+    carried: Vec<Packet>,
+}
+
+struct Stream {
+    arrivals: Arrivals,
+    /// Arrival times of the packets in the NIC's ring.
+    ring: VecDeque<u64>,
+    pulled: u64,
+    /// Without lanes there is none.
+    mflow: Option<Mflow>,
+    /// The number that the reader expects at least.
+    expected: u64,
+    /// The first of its queues: NIC, hops or lanes, then the reader's.
+    first: usize,
+    stages: usize,
+}
 
 struct Machine<'a> {
     knobs: &'a Knobs,
@@ -23,7 +90,9 @@ struct Machine<'a> {
     calendar: Calendar<Event>,
     cores: Vec<Core>,
     queues: Vec<Queue>,
-    streams: Vec<State>,
+    streams: Vec<Stream>,
+    slots: Box<SlotPool<Packet>>,
+    packets: Factory,
     rng: Xoshiro256PlusPlus,
     counts: Counts,
     latencies_ps: Vec<u64>,
@@ -48,7 +117,7 @@ pub(super) fn simulate(scene: &Scene) -> Outcome {
         }
         if start.is_none() && delivered >= scene.warm_up_pkts {
             machine.latencies_ps.clear();
-            start = Some((machine.calendar.now_ps(), machine.counts, machine.busy()));
+            start = Some((machine.calendar.now_ps(), machine.counts(), machine.busy()));
         }
         if delivered >= end {
             break;
@@ -66,40 +135,40 @@ impl<'a> Machine<'a> {
             cores: (0..scene.cores).map(|_| Core::default()).collect(),
             queues: Vec::new(),
             streams: Vec::new(),
+            slots: mflow::slots(),
+            packets: Factory::default(),
             rng: Xoshiro256PlusPlus::seed_from_u64(scene.knobs.seed),
             counts: Counts::default(),
             latencies_ps: Vec::new(),
         };
         for (number, stream) in scene.streams.iter().enumerate() {
             let first = machine.queues.len();
-            let mut add = |kind, place| {
+            let mut add = |stage, place| {
                 machine.queues.push(Queue {
                     stream: number,
-                    kind,
+                    stage,
                     place,
                     packets: VecDeque::new(),
                     scheduled: false,
-                    taken_ps: 0,
                 });
             };
-            add(Kind::Nic, stream.nic);
-            for (index, place) in stream.hops.iter().enumerate() {
-                add(Kind::Hop(index), *place);
+            add(Stage::Nic, stream.nic);
+            for place in &stream.hops {
+                add(Stage::Hop, *place);
             }
             for (index, place) in stream.lanes.iter().enumerate() {
-                add(Kind::Lane(index), *place);
+                add(Stage::Lane(index), *place);
             }
-            add(Kind::App, stream.app);
+            add(Stage::App, stream.app);
             // Streams must not all draw the same numbers.
             let seed = scene.knobs.seed.wrapping_add(1 + number as u64);
             let arrivals = Arrivals::new(stream.load.clone(), scene.stream_pkts, seed);
-            machine.streams.push(State {
+            machine.streams.push(Stream {
                 arrivals,
                 ring: VecDeque::new(),
                 pulled: 0,
-                dispatcher: Dispatcher::new(stream.lanes.len()),
-                merger: Merger::default(),
-                deadline_planned: false,
+                mflow: (!stream.lanes.is_empty())
+                    .then(|| Mflow::new(stream.lanes.len(), &scene.knobs)),
                 expected: 0,
                 first,
                 stages: stream.hops.len() + stream.lanes.len(),
@@ -119,21 +188,19 @@ impl<'a> Machine<'a> {
                 self.cores[core].ready.push_back(queue);
                 self.start(core);
             }
-            Event::Done(core) => self.done(core),
-            Event::Deadline(stream) => self.deadline(stream),
+            Event::Carried(core) => self.carried(core),
+            Event::Deadline(stream) => self.mflow(stream, Mflow::expire),
             Event::Resume(core) => self.start(core),
         }
     }
 
-    /// Has a queue polled on its core, unless it will be anyway; returns whether that takes an interrupt.
-    fn raise(&mut self, queue: usize, delay_ps: u64) -> bool {
-        let idle = !self.queues[queue].scheduled;
-        if idle {
+    /// Has a queue polled on its core, unless it will be anyway; `delay_ps` is how long an interrupt takes, if one is needed.
+    fn raise(&mut self, queue: usize, delay_ps: u64) {
+        if !self.queues[queue].scheduled {
             self.queues[queue].scheduled = true;
             let time_ps = self.calendar.now_ps() + delay_ps;
             self.calendar.plan(time_ps, Event::Ready(queue));
         }
-        idle
     }
 
     /// Plans the interrupt of an idle NIC queue.
@@ -150,7 +217,7 @@ impl<'a> Machine<'a> {
     /// Begins the next poll of a core that has time.
     fn start(&mut self, core: usize) {
         let now_ps = self.calendar.now_ps();
-        if self.cores[core].work.is_some() {
+        if self.cores[core].poll.is_some() {
             return;
         }
         if let Some(stall) = self.stall.filter(|stall| stall.core == core) {
@@ -160,57 +227,34 @@ impl<'a> Machine<'a> {
             }
         }
         while let Some(queue) = self.cores[core].ready.pop_front() {
-            let work = self.take(queue);
-            if work.packets.is_empty() {
-                self.rest(queue);
-                continue;
+            if let Stage::Nic = self.queues[queue].stage {
+                self.pull(self.queues[queue].stream);
             }
-            self.calendar.plan(now_ps + work.took_ps, Event::Done(core));
-            self.cores[core].work = Some(work);
-            return;
+            let mut poll = Poll {
+                queue,
+                left: POLL_PKTS,
+                packet: None,
+                inline: false,
+                carried: Vec::new(),
+            };
+            if self.take(&mut poll) {
+                self.carry(core, poll);
+                return;
+            }
+            self.rest(queue);
         }
     }
 
     /// A queue is empty: it needs an interrupt to be polled again.
     fn rest(&mut self, queue: usize) {
         self.queues[queue].scheduled = false;
-        if matches!(self.queues[queue].kind, Kind::Nic) {
+        if matches!(self.queues[queue].stage, Stage::Nic) {
             self.await_arrival(self.queues[queue].stream);
         }
     }
 
-    /// Takes a poll's packets from a queue.
-    fn take(&mut self, number: usize) -> Work {
-        let now_ps = self.calendar.now_ps();
-        let queue = &mut self.queues[number];
-        queue.taken_ps = now_ps;
-        let (kind, place, index) = (queue.kind, queue.place, queue.stream);
-        let mut work = Work {
-            queue: number,
-            packets: Vec::with_capacity(POLL_PKTS),
-            to: Vec::new(),
-            took_ps: 0,
-        };
-        if let Kind::Nic = kind {
-            self.poll_nic(index, &mut work);
-            return work;
-        }
-        let count = queue.packets.len().min(POLL_PKTS);
-        work.packets.extend(queue.packets.drain(..count));
-        for packet in &work.packets {
-            work.took_ps += cost_ps(&mut self.rng, self.knobs, place.packet_ps);
-            match kind {
-                Kind::Lane(lane) => self.streams[index].dispatcher.taken(lane),
-                Kind::App => self
-                    .latencies_ps
-                    .push(now_ps + work.took_ps - packet.arrived_ps),
-                Kind::Nic | Kind::Hop(_) => {}
-            }
-        }
-        work
-    }
-
-    fn poll_nic(&mut self, stream: usize, work: &mut Work) {
+    /// Moves what has arrived into the NIC's ring.
+    fn pull(&mut self, stream: usize) {
         let now_ps = self.calendar.now_ps();
         let state = &mut self.streams[stream];
         let size = self.knobs.nic_ring_pkts;
@@ -218,176 +262,195 @@ impl<'a> Machine<'a> {
         self.counts.add(Count::NicFull, lost);
         // CAST: a window is at most the packets sent.
         state.arrivals.credit(lost as u32, now_ps);
-        let place = self.queues[state.first].place;
-        let inline_ps = self.queues[state.first + 1].place.packet_ps;
-        for _ in 0..POLL_PKTS {
-            let Some(arrived_ps) = state.ring.pop_front() else {
-                break;
-            };
-            let (to, batch) = state.dispatcher.next(&mut state.merger, self.knobs);
-            work.packets.push(Packet {
-                number: state.pulled,
-                arrived_ps,
-                batch,
-            });
-            work.to.push(to);
-            state.pulled += 1;
-            work.took_ps += cost_ps(&mut self.rng, self.knobs, place.packet_ps);
-            if to == To::Inline {
-                work.took_ps += cost_ps(&mut self.rng, self.knobs, inline_ps);
-            }
-        }
     }
 
-    /// Ends a core's poll: its packets go on.
-    fn done(&mut self, core: usize) {
-        let Some(work) = self.cores[core].work.take() else {
+    /// Takes a poll's next packet; false if there is none, or there have been enough.
+    fn take(&mut self, poll: &mut Poll) -> bool {
+        if poll.left == 0 {
+            return false;
+        }
+        poll.left -= 1;
+        let queue = &mut self.queues[poll.queue];
+        let stream = queue.stream;
+        poll.packet = match queue.stage {
+            Stage::Nic => {
+                let state = &mut self.streams[stream];
+                state.ring.pop_front().map(|arrived_ps| {
+                    state.pulled += 1;
+                    self.packets.packet(state.pulled - 1, arrived_ps)
+                })
+            }
+            Stage::Hop | Stage::App => queue.packets.pop_front(),
+            Stage::Lane(lane) => self.mflow(stream, |mflow, moment, merged| {
+                mflow.take(moment, lane, merged)
+            }),
+        };
+        poll.packet.is_some()
+    }
+
+    /// Plans when the packet of a poll has been carried.
+    fn carry(&mut self, core: usize, poll: Poll) {
+        // The NIC core does what a lane would.
+        let queue = poll.queue + usize::from(poll.inline);
+        let took_ps = cost_ps(
+            &mut self.rng,
+            self.knobs,
+            self.queues[queue].place.packet_ps,
+        );
+        self.cores[core].busy_ps += took_ps;
+        self.calendar
+            .plan(self.calendar.now_ps() + took_ps, Event::Carried(core));
+        self.cores[core].poll = Some(poll);
+    }
+
+    /// A core has carried the packet of its poll, and goes on to the next or ends the poll.
+    fn carried(&mut self, core: usize) {
+        let Some(mut poll) = self.cores[core].poll.take() else {
             return;
         };
-        self.cores[core].busy_ps += work.took_ps;
-        let queue = &self.queues[work.queue];
-        let (stream, first) = (queue.stream, self.streams[queue.stream].first);
-        match queue.kind {
-            Kind::Nic => self.dispatched(stream, &work),
-            Kind::Hop(index) => self.forward(stream, first + 1 + index + 1, &work.packets),
-            Kind::Lane(_) => self.park(stream, &work.packets),
-            Kind::App => self.read(stream, &work.packets),
+        if let Some(packet) = poll.packet.take() {
+            self.hand_on(&mut poll, packet);
         }
+        if poll.packet.is_some() || self.take(&mut poll) {
+            self.carry(core, poll);
+            return;
+        }
+        let queue = poll.queue;
+        self.end(poll);
         // At the end of the list: others on this core get their turn.
-        self.cores[core].ready.push_back(work.queue);
+        self.cores[core].ready.push_back(queue);
         self.start(core);
     }
 
-    fn dispatched(&mut self, stream: usize, work: &Work) {
-        let first = self.streams[stream].first;
-        let mut touched = Vec::new();
-        let (mut inline, mut plain, mut lost) = (Vec::new(), Vec::new(), 0);
-        for (packet, to) in work.packets.iter().zip(&work.to) {
-            match *to {
-                To::Next => plain.push(*packet),
-                To::Inline => inline.push(*packet),
-                To::Lost => lost += 1,
-                To::Lane(lane) => {
-                    let queue = first + 1 + lane;
-                    self.queues[queue].packets.push_back(*packet);
-                    if !touched.contains(&queue) {
-                        touched.push(queue);
-                    }
+    /// Does with a packet what its stage does when it has been carried.
+    fn hand_on(&mut self, poll: &mut Poll, packet: Packet) {
+        let queue = &self.queues[poll.queue];
+        let stream = queue.stream;
+        match queue.stage {
+            Stage::Nic if poll.inline => {
+                poll.inline = false;
+                self.mflow(stream, |mflow, moment, merged| {
+                    mflow.arrive(moment, packet, merged)
+                });
+            }
+            Stage::Nic if self.streams[stream].mflow.is_some() => {
+                let kept = self.mflow(stream, |mflow, moment, merged| {
+                    mflow.dispatch(moment, packet, merged)
+                });
+                if let Some(packet) = kept {
+                    self.keep(poll, stream, packet);
                 }
             }
+            Stage::Nic | Stage::Hop => poll.carried.push(packet),
+            Stage::Lane(lane) => self.mflow(stream, |mflow, moment, merged| {
+                mflow.collect(moment, lane, packet, merged);
+            }),
+            Stage::App => self.read(stream, &packet),
         }
-        self.counts.add(Count::Inline, inline.len() as u64);
-        self.lose(stream, Count::LaneFull, lost);
-        for queue in touched {
-            let needed = self.raise(queue, self.knobs.ipi_ps);
-            self.counts.add(Count::Ipis, u64::from(needed));
+    }
+
+    /// The NIC core has to carry a packet itself, or loses it if it never does.
+    fn keep(&mut self, poll: &mut Poll, stream: usize, packet: Packet) {
+        if mflow::is_split(&packet) {
+            if self.knobs.when_full == WhenFull::Lose {
+                return self.lose(stream, Count::LaneFull, 1);
+            }
+            self.counts.add(Count::Inline, 1);
         }
-        if self.streams[stream].stages == 0 || !plain.is_empty() {
-            self.forward(stream, first + 1, &plain);
-        } else {
-            // A batch that has just been closed may be complete.
-            self.park(stream, &inline);
+        poll.inline = true;
+        poll.packet = Some(packet);
+    }
+
+    /// Ends a poll: what it has carried goes on.
+    fn end(&mut self, poll: Poll) {
+        let queue = &self.queues[poll.queue];
+        let stream = queue.stream;
+        match queue.stage {
+            Stage::Nic | Stage::Hop => {
+                let first = self.streams[stream].first;
+                if let Some(mflow) = &mut self.streams[stream].mflow {
+                    for lane in Vec::from_iter(mflow.touched()) {
+                        self.raise(first + 1 + lane, self.knobs.ipi_ps);
+                    }
+                } else {
+                    self.forward(stream, poll.queue + 1, poll.carried);
+                }
+            }
+            Stage::Lane(lane) => {
+                self.mflow(stream, |mflow, moment, merged| {
+                    mflow.flush(moment, lane, merged)
+                });
+            }
+            Stage::App => {}
         }
     }
 
     /// Puts packets into the queue of the next hop, or of the reader.
-    fn forward(&mut self, stream: usize, queue: usize, packets: &[Packet]) {
-        let state = &self.streams[stream];
-        if queue > state.first + state.stages {
-            return self.deliver(stream, packets);
+    fn forward(&mut self, stream: usize, queue: usize, mut packets: Vec<Packet>) {
+        let (full, size, delay_ps) = match self.queues[queue].stage {
+            Stage::App => (
+                Count::SocketFull,
+                self.knobs.socket_pkts,
+                self.knobs.wake_up_ps,
+            ),
+            _ => (
+                Count::BacklogFull,
+                self.knobs.backlog_pkts,
+                self.knobs.ipi_ps,
+            ),
+        };
+        let waiting = &mut self.queues[queue].packets;
+        let room = size.saturating_sub(waiting.len()).min(packets.len());
+        let lost = packets.split_off(room).len();
+        waiting.extend(packets);
+        self.lose(stream, full, lost);
+        if room > 0 {
+            self.raise(queue, delay_ps);
         }
-        let room = self
-            .knobs
-            .backlog_pkts
-            .saturating_sub(self.queues[queue].packets.len());
-        let taken = packets.len().min(room);
-        self.queues[queue]
-            .packets
-            .extend(packets[..taken].iter().copied());
-        self.lose(stream, Count::BacklogFull, packets.len() - taken);
-        let needed = taken > 0 && self.raise(queue, self.knobs.ipi_ps);
-        self.counts.add(Count::Ipis, u64::from(needed));
     }
 
-    /// Packets have come to the merge point.
-    fn park(&mut self, stream: usize, packets: &[Packet]) {
-        let now_ps = self.calendar.now_ps();
-        let merger = &mut self.streams[stream].merger;
-        let mut out = Vec::new();
-        for run in packets.chunk_by(|one, next| one.batch == next.batch) {
-            merger.park(run, now_ps, &mut self.counts, &mut out);
-        }
-        merger.merge(now_ps, &mut out);
-        self.merged(stream, &out);
-    }
-
-    fn merged(&mut self, stream: usize, out: &[Packet]) {
-        self.deliver(stream, out);
+    /// Calls into a stream's source or lanes, and does what that leads to.
+    fn mflow<R: Default>(
+        &mut self,
+        stream: usize,
+        call: impl FnOnce(&mut Mflow, Moment<'_>, &mut Merged) -> R,
+    ) -> R {
         let state = &mut self.streams[stream];
-        if state.merger.parked() > 0 && !state.deadline_planned {
-            state.deadline_planned = true;
-            let time_ps = self.calendar.now_ps() + self.knobs.merge_timeout_ps;
+        let Some(mflow) = &mut state.mflow else {
+            return R::default();
+        };
+        let moment = Moment {
+            slots: &self.slots,
+            // CAST: a time, and the fraction of a microsecond is left out.
+            now_us: (self.calendar.now_ps() as f64 / PS_PER_US) as u64,
+            timeout_us: self.knobs.merge_timeout_us,
+        };
+        let mut merged = Merged::default();
+        let result = call(mflow, moment, &mut merged);
+        let reader = state.first + state.stages + 1;
+        if let Some(after_us) = merged.deadline_us {
+            // CAST: a time.
+            let time_ps = self.calendar.now_ps() + (f64::from(after_us) * PS_PER_US) as u64;
             self.calendar.plan(time_ps, Event::Deadline(stream));
         }
-    }
-
-    /// Gives the batch whose turn it is up if its carrier has been silent for too long.
-    fn deadline(&mut self, stream: usize) {
-        self.streams[stream].deadline_planned = false;
-        let now_ps = self.calendar.now_ps();
-        let Some((carrier, waiting_ps)) = self.streams[stream].merger.turn() else {
-            return;
-        };
-        let first = self.streams[stream].first;
-        let number = match carrier {
-            Carrier::Lane(lane) => first + 1 + lane,
-            Carrier::NicCore => first,
-        };
-        let queue = &self.queues[number];
-        let polling = self.cores[queue.place.core].work.as_ref();
-        let silent_ps = if polling.is_some_and(|work| work.queue == number) {
-            now_ps
-        } else {
-            queue.taken_ps.max(waiting_ps)
-        };
-        let due_ps = silent_ps + self.knobs.merge_timeout_ps;
-        if due_ps > now_ps {
-            self.streams[stream].deadline_planned = true;
-            self.calendar.plan(due_ps, Event::Deadline(stream));
-            return;
+        self.counts.add(Count::EarlyRuns, merged.early_runs);
+        if !merged.packets.is_empty() {
+            self.forward(stream, reader, merged.packets);
         }
-        let mut out = Vec::new();
-        self.streams[stream].merger.give_up(now_ps, &mut out);
-        self.counts.add(Count::DeadlineBatches, 1);
-        self.merged(stream, &out);
+        result
     }
 
-    /// Puts packets into the socket's queue.
-    fn deliver(&mut self, stream: usize, packets: &[Packet]) {
-        if packets.is_empty() {
-            return;
-        }
-        let state = &self.streams[stream];
-        let number = state.first + state.stages + 1;
-        let queue = &mut self.queues[number];
-        let room = self.knobs.socket_pkts.saturating_sub(queue.packets.len());
-        let taken = packets.len().min(room);
-        queue.packets.extend(packets[..taken].iter().copied());
-        self.lose(stream, Count::SocketFull, packets.len() - taken);
-        self.raise(number, self.knobs.wake_up_ps);
-    }
-
-    /// The application has the packets.
-    fn read(&mut self, stream: usize, packets: &[Packet]) {
+    /// The application has a packet.
+    fn read(&mut self, stream: usize, packet: &Packet) {
+        let latency_ps = self.calendar.now_ps() - packet.arrived_ps();
+        self.latencies_ps.push(latency_ps);
         let state = &mut self.streams[stream];
-        for packet in packets {
-            if packet.number < state.expected {
-                self.counts.add(Count::Reordered, 1);
-            }
-            state.expected = state.expected.max(packet.number + 1);
+        if packet.number() < state.expected {
+            self.counts.add(Count::Reordered, 1);
         }
-        self.counts.add(Count::Delivered, packets.len() as u64);
-        self.left(stream, packets.len());
+        state.expected = state.expected.max(packet.number() + 1);
+        self.counts.add(Count::Delivered, 1);
+        self.left(stream, 1);
     }
 
     fn lose(&mut self, stream: usize, reason: Count, packets: usize) {
@@ -402,7 +465,7 @@ impl<'a> Machine<'a> {
         let now_ps = self.calendar.now_ps();
         let arrivals = &mut self.streams[stream].arrivals;
         let waited = arrivals.next_ps().is_none();
-        // CAST: at most what is parked.
+        // CAST: at most what is in all queues.
         arrivals.credit(packets as u32, now_ps);
         if waited {
             self.await_arrival(stream);
@@ -413,38 +476,41 @@ impl<'a> Machine<'a> {
         self.cores.iter().map(|core| core.busy_ps).collect()
     }
 
+    /// Returns all counts; those of the merge points are the module's own.
+    fn counts(&self) -> Counts {
+        let mut counts = self.counts;
+        for (count, counter) in [
+            (Count::EarlyPkts, Counter::EarlyPkts),
+            (Count::LatePkts, Counter::LatePkts),
+            (Count::DeadlineBatches, Counter::DeadlineBatches),
+            (Count::OverflowBatches, Counter::OverflowBatches),
+        ] {
+            let slots = self.slots.iter();
+            counts.add(count, slots.map(|slot| slot.counters.get(counter)).sum());
+        }
+        counts
+    }
+
     fn outcome(mut self, start: Option<(u64, Counts, Vec<u64>)>) -> Outcome {
         let (start_ps, before, busy_ps) =
             start.unwrap_or((0, Counts::default(), vec![0; self.cores.len()]));
         let counted_ps = self.calendar.now_ps() - start_ps;
         let busy = self.busy().into_iter().zip(busy_ps).map(|(now, then)| {
-            // A poll counts when it ends, so one that began before may make a little more than the whole.
+            // A packet counts when it is taken, so the last may make a little more than the whole.
             ((now - then) as f64 / counted_ps.max(1) as f64).min(1.0)
         });
-        let busy = busy.collect();
-        let queued = self.queues.iter().map(|queue| queue.packets.len());
-        let polled = self.cores.iter().filter_map(|core| core.work.as_ref());
-        let held = self
-            .streams
-            .iter()
-            .map(|state| state.ring.len() + state.merger.parked());
-        let inside = queued
-            .chain(polled.map(|work| work.packets.len()))
-            .chain(held)
-            .sum::<usize>() as u64;
         self.latencies_ps.sort_unstable();
+        let counts = self.counts();
+        let streams = self.streams.iter();
         Outcome {
-            all: self.counts,
-            counted: self.counts.since(&before),
+            all: counts,
+            counted: counts.since(&before),
             counted_ps,
-            arrived: self
-                .streams
-                .iter()
-                .map(|state| state.arrivals.arrived())
-                .sum(),
-            inside,
+            arrived: streams.clone().map(|state| state.arrivals.arrived()).sum(),
+            inside: self.packets.alive()
+                + streams.map(|state| state.ring.len() as u64).sum::<u64>(),
+            busy: busy.collect(),
             latencies_ps: self.latencies_ps,
-            busy,
         }
     }
 }

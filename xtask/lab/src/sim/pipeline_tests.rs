@@ -179,7 +179,7 @@ fn the_deadline_gives_a_stalled_lane_up() {
     assert_eq!(stalled.all.get(Count::Delivered), 20_000);
     conserved(&stalled);
 
-    scene.knobs.merge_timeout_ps = 10_000_000_000;
+    scene.knobs.merge_timeout_us = 10_000;
     let patient = drained(scene, 20_000);
     assert_eq!(patient.all.get(Count::DeadlineBatches), 0);
     assert_eq!(patient.all.get(Count::Reordered), 0);

@@ -2,15 +2,15 @@
 
 //! What can be set on the command line, and how costs become a scene.
 
+use mflow_algo::algo::knobs::{Knobs as Module, Limits, KNOBS};
+use mflow_algo::algo::lane_set::MAX_LANES;
+use mflow_algo::algo::queue::ring::RING_ITEMS;
 use serde::Serialize;
 
 use super::calendar::PS_PER_US;
 use super::costs::{Costs, Path};
 use super::load::Load;
 use super::model::{Knobs, Place, Scene, Stream, WhenFull};
-
-/// The lane's ring has to hold a batch and its end.
-const BATCH_MAX_PKTS: i64 = 4096;
 
 /// The machine that is modelled.
 #[derive(Clone, Debug, clap::Args, Serialize)]
@@ -31,13 +31,13 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "SHARE", default_value_t = 0.1, value_parser = share)]
     pub(super) cost_spread: f64,
     /// Packets in a batch
-    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=BATCH_MAX_PKTS))]
+    #[arg(long, value_name = "N", default_value_t = Module::default().batch_pkts, value_parser = |text: &str| knob("batch_pkts", text))]
     pub(super) batch_pkts: u32,
     /// How long a silent lane may hold a flow up
-    #[arg(long, value_name = "US", default_value_t = 200, value_parser = clap::value_parser!(u32).range(10..=1_000_000))]
+    #[arg(long, value_name = "US", default_value_t = Module::default().merge_timeout_us, value_parser = |text: &str| knob("merge_timeout_us", text))]
     pub(super) merge_timeout_us: u32,
     /// Packets in a lane's ring
-    #[arg(long, value_name = "N", default_value_t = 8192, value_parser = clap::value_parser!(u32).range(2..=1_048_576))]
+    #[arg(long, value_name = "N", default_value_t = RING_ITEMS as u32, value_parser = clap::value_parser!(u32).range(2..=RING_ITEMS as i64))]
     pub(super) lane_ring_pkts: u32,
     /// Packets in the NIC's ring
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
@@ -45,8 +45,8 @@ pub(crate) struct Settings {
     /// Packets that wait for a reader at most
     #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     pub(super) socket_pkts: u32,
-    /// Lanes of a flow at most; 16 is the module's limit
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=64))]
+    /// Lanes of a flow at most
+    #[arg(long, value_name = "N", default_value_t = MAX_LANES as u32, value_parser = clap::value_parser!(u32).range(1..=MAX_LANES as i64))]
     pub(super) lanes: u32,
     /// Seed of everything random: the same gives the same
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -68,7 +68,7 @@ impl Settings {
         let ps = |us: f64| (us * PS_PER_US) as u64;
         Knobs {
             batch_pkts: self.batch_pkts,
-            merge_timeout_ps: ps(f64::from(self.merge_timeout_us)),
+            merge_timeout_us: self.merge_timeout_us,
             lane_ring_pkts: self.lane_ring_pkts,
             nic_ring_pkts: self.nic_ring_pkts as usize,
             backlog_pkts: BACKLOG_PKTS,
@@ -169,6 +169,16 @@ fn not_negative(text: &str) -> Result<f64, String> {
     number(text, |value| (0.0..=1e6).contains(&value), "0 to 1000000")
 }
 
+/// Reads a number within the limits of the module's knob.
+fn knob(name: &str, text: &str) -> Result<u32, String> {
+    let spec = KNOBS.iter().find(|spec| spec.name() == name);
+    let spec = spec.ok_or("the module has no such knob")?;
+    let number = text.trim().parse().ok();
+    number
+        .filter(|number| matches!(spec.limits, Limits::Number(limits) if (limits.min..=limits.max).contains(number)))
+        .ok_or_else(|| spec.allowed().to_string())
+}
+
 /// Reads a share below 1.
 pub(super) fn share(text: &str) -> Result<f64, String> {
     number(text, |value| (0.0..=0.99).contains(&value), "0 to 0.99")
@@ -205,6 +215,8 @@ mod tests {
     fn bad_values_are_told_the_range() {
         assert_eq!(positive("2.5"), Ok(2.5));
         assert!(positive("0").is_err_and(|why| why.contains("0.001 to 1000000")));
+        assert_eq!(knob("batch_pkts", "4096"), Ok(4096));
+        assert!(knob("batch_pkts", "4097").is_err_and(|why| why.contains("1 to 4096")));
         assert!(share("1").is_err() && not_negative("-1").is_err() && positive("x").is_err());
     }
 }

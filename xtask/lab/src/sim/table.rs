@@ -194,8 +194,8 @@ pub(super) fn fig7(case: &Case, disorder: &[Disorder]) -> String {
             place.saturated.runs
         );
     }
-    text += "A run is what one poll brings of one batch: the merger's work. Saturated lanes always work ahead of each other, so\n\
-             there some packets wait whatever the size of a batch, only in far fewer pieces.\n";
+    text += "A run is what one poll brings of one batch: the merger's work. Of saturated lanes, the first that has room for a\n\
+             batch gets the next one, so the size of a batch decides how far they work ahead of each other.\n";
     text
 }
 

@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! One stream's source and lanes: the module's own dispatcher, rings and merge point, in the time of the model.
+
+use std::ptr::NonNull;
+
+use mflow_algo::algo::collector::{Collector, Run};
+use mflow_algo::algo::dispatcher::{Config, Dispatched, Dispatcher, Host};
+use mflow_algo::algo::flow_key::{FlowHasher, FlowKey, ETH_P_IP, IPPROTO_UDP};
+use mflow_algo::algo::queue::chain::Chain;
+use mflow_algo::algo::queue::ring::{Consumer, Item, Producer, Ring, RING_ITEMS};
+use mflow_algo::algo::slot::{LaneId, Sink, Slot};
+use mflow_algo::algo::slot_pool::SlotPool;
+use mflow_algo::algo::tag::{is_before, Tag, TagKind};
+
+use super::model::Knobs;
+use super::packet::Packet;
+
+/// When a call is made, and the merge points of all streams.
+#[derive(Clone, Copy)]
+pub(super) struct Moment<'a> {
+    pub(super) slots: &'a SlotPool<Packet>,
+    pub(super) now_us: u64,
+    pub(super) timeout_us: u32,
+}
+
+/// What a call has led to.
+#[derive(Debug, Default)]
+pub(super) struct Merged {
+    /// What the socket gets, in this order.
+    pub(super) packets: Vec<Packet>,
+    /// After how long the deadline is to be looked at.
+    pub(super) deadline_us: Option<u32>,
+    /// Runs of packets that reached the merge point before their batch's turn.
+    pub(super) early_runs: u64,
+}
+
+/// A source with one flow, and its lanes.
+pub(super) struct Mflow {
+    // Before the lanes, whose rings it holds ends of.
+    dispatcher: Box<Dispatcher<Packet>>,
+    config: Config,
+    key: FlowKey,
+    lanes: Vec<Lane>,
+    /// How many packets each lane has taken.
+    taken: Vec<u32>,
+    /// The flow's place in the pool, from its probe on.
+    slot: usize,
+}
+
+struct Lane {
+    consumer: Consumer<Packet>,
+    collector: Collector<Packet>,
+    _ring: OwnedRing,
+}
+
+/// A ring that is freed after its ends have been used for the last time.
+struct OwnedRing(NonNull<Ring<Packet>>);
+
+impl OwnedRing {
+    fn new() -> (Self, Producer<Packet>, Consumer<Packet>) {
+        let ring = NonNull::from(Box::leak(Box::default()));
+        // SAFETY: The ring is freed in `drop`, after the ends' last use, and this is the only call for it.
+        let (producer, consumer) = unsafe { Ring::ends(ring) };
+        (Self(ring), producer, consumer)
+    }
+}
+
+impl Drop for OwnedRing {
+    fn drop(&mut self) {
+        // SAFETY: It came from a `Box`. The consumer is in the same `Lane`, the producer in the same `Mflow`, and neither does
+        // anything when it is dropped.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+    }
+}
+
+/// Returns a pool in which all slots are free. It never lies on the stack, which would be too small for it.
+pub(super) fn slots() -> Box<SlotPool<Packet>> {
+    // SAFETY: By its documentation, memory of zeros is a pool in which all slots are free.
+    unsafe { Box::new_zeroed().assume_init() }
+}
+
+impl Mflow {
+    /// Returns a source that splits its flow as soon as the path has been probed.
+    pub(super) fn new(nr_lanes: usize, knobs: &Knobs) -> Self {
+        let mut packet = [0; 28];
+        packet[0] = 0x45;
+        packet[9] = IPPROTO_UDP;
+        let mut dispatcher = Box::<Dispatcher<Packet>>::default();
+        let lane = |id| {
+            let (ring, mut producer, consumer) = OwnedRing::new();
+            // What is reserved for ever makes the ring as small as it shall be.
+            // CAST: a small constant.
+            let reserved =
+                producer.reserve((RING_ITEMS as u32).saturating_sub(knobs.lane_ring_pkts));
+            let added = dispatcher.lanes.add(producer, id).is_ok();
+            assert!(
+                reserved && added,
+                "the options allow no more than the module"
+            );
+            Lane {
+                consumer,
+                collector: Collector::new(),
+                _ring: ring,
+            }
+        };
+        Self {
+            // 0 stands for the NIC core.
+            lanes: (1..).take(nr_lanes).map(lane).collect(),
+            dispatcher,
+            config: Config {
+                batch_pkts: knobs.batch_pkts,
+                min_window_pkts: 1,
+                stopping: false,
+            },
+            // Any key will do: the source has one flow.
+            key: FlowHasher::new(1)
+                .key(ETH_P_IP, &packet)
+                .expect("UDP has a key"),
+            taken: vec![0; nr_lanes],
+            slot: 0,
+        }
+    }
+
+    /// Dispatches a packet; returns it if the NIC core has to carry it.
+    pub(super) fn dispatch(
+        &mut self,
+        moment: Moment<'_>,
+        packet: Packet,
+        merged: &mut Merged,
+    ) -> Option<Packet> {
+        let mut host = MergePoint {
+            moment,
+            taken: &self.taken,
+            merged,
+        };
+        match self
+            .dispatcher
+            .dispatch(&mut host, self.config, self.key, packet)
+        {
+            Dispatched::ToLane => None,
+            Dispatched::Ordinary(packet) | Dispatched::Inline(packet) => Some(packet),
+        }
+    }
+
+    /// Returns the lanes that have got something since the last call.
+    pub(super) fn touched(&mut self) -> impl Iterator<Item = usize> {
+        let touched = self.dispatcher.lanes.take_touched();
+        (0..self.lanes.len()).filter(move |lane| touched >> lane & 1 == 1)
+    }
+
+    /// A packet that the NIC core has carried reaches the merge point.
+    pub(super) fn arrive(&mut self, moment: Moment<'_>, packet: Packet, merged: &mut Merged) {
+        let tag = packet.tag();
+        if tag.kind() == TagKind::Probe {
+            self.slot = tag.slot();
+        }
+        let mut point = self.point(moment, merged);
+        match tag.kind() {
+            TagKind::Split | TagKind::Fence => {
+                let mut chain = Chain::new();
+                chain.push(packet);
+                point.park(Run {
+                    chain,
+                    pkts: 1,
+                    tag,
+                    socket: 0,
+                });
+                if tag.kind() == TagKind::Fence {
+                    point.complete(tag);
+                }
+            }
+            TagKind::Probe | TagKind::None | TagKind::Queued => {
+                if tag.kind() == TagKind::Probe {
+                    point.slot(tag).note_probe(tag.batch_bits());
+                }
+                point.merged.packets.push(packet);
+            }
+        }
+    }
+
+    /// A lane takes the next packet from its ring.
+    pub(super) fn take(
+        &mut self,
+        moment: Moment<'_>,
+        lane: usize,
+        merged: &mut Merged,
+    ) -> Option<Packet> {
+        loop {
+            match self.lanes[lane].consumer.pop()? {
+                Item::Packet(packet) => {
+                    self.taken[lane] = self.taken[lane].wrapping_add(1);
+                    return Some(packet);
+                }
+                Item::BatchEnd(tag) => {
+                    self.flush(moment, lane, merged);
+                    self.point(moment, merged).complete(tag);
+                }
+            }
+        }
+    }
+
+    /// A lane has carried a packet to the merge point, where it waits for the end of the poll or of the batch.
+    pub(super) fn collect(
+        &mut self,
+        moment: Moment<'_>,
+        lane: usize,
+        packet: Packet,
+        merged: &mut Merged,
+    ) {
+        if let Some(run) = self.lanes[lane].collector.add(packet.tag(), 0, packet, 1) {
+            self.point(moment, merged).park(run);
+        }
+    }
+
+    /// A lane parks what it has collected.
+    pub(super) fn flush(&mut self, moment: Moment<'_>, lane: usize, merged: &mut Merged) {
+        if let Some(run) = self.lanes[lane].collector.take() {
+            self.point(moment, merged).park(run);
+        }
+    }
+
+    fn point<'a>(&'a self, moment: Moment<'a>, merged: &'a mut Merged) -> MergePoint<'a> {
+        MergePoint {
+            moment,
+            taken: &self.taken,
+            merged,
+        }
+    }
+
+    /// The deadline's timer fires.
+    pub(super) fn expire(&mut self, moment: Moment<'_>, merged: &mut Merged) {
+        moment.slots.slot(self.slot).expire();
+        self.point(moment, merged).merge(self.slot);
+    }
+}
+
+/// Whether a packet belongs to a batch.
+pub(super) fn is_split(packet: &Packet) -> bool {
+    packet.tag().kind() == TagKind::Split
+}
+
+/// The surroundings of dispatcher and slot during one call.
+struct MergePoint<'a> {
+    moment: Moment<'a>,
+    taken: &'a [u32],
+    merged: &'a mut Merged,
+}
+
+impl MergePoint<'_> {
+    fn slot(&self, tag: Tag) -> &Slot<Packet> {
+        self.moment.slots.slot(tag.slot())
+    }
+
+    fn park(&mut self, run: Run<Packet>) {
+        let slot = self.slot(run.tag);
+        let next = slot.next();
+        let batch = run.tag.batch_near(next);
+        let merges = slot.park(batch, run.chain, run.pkts);
+        self.merged.early_runs += u64::from(is_before(next, batch));
+        if merges {
+            self.merge(run.tag.slot());
+        }
+    }
+
+    fn complete(&mut self, tag: Tag) {
+        let slot = self.slot(tag);
+        if slot.complete(tag.batch_near(slot.next())) {
+            self.merge(tag.slot());
+        }
+    }
+}
+
+impl Host<Packet> for MergePoint<'_> {
+    fn now_ms(&mut self) -> u32 {
+        // CAST: it may wrap.
+        (self.moment.now_us / 1_000) as u32
+    }
+
+    fn slots(&self) -> &SlotPool<Packet> {
+        self.moment.slots
+    }
+
+    // What the NIC core carries arrives before it dispatches the next packet.
+    fn flush_inline(&mut self) {}
+
+    fn merge(&mut self, slot: usize) {
+        // Without a limit on packets nothing is left to do.
+        self.moment.slots.slot(slot).merge(self, u32::MAX);
+    }
+
+    fn note_active(&mut self, _taken: bool) {}
+}
+
+impl Sink<Packet> for MergePoint<'_> {
+    fn deliver(&mut self, mut chain: Chain<Packet>) -> u32 {
+        let before = self.merged.packets.len();
+        self.merged
+            .packets
+            .extend(std::iter::from_fn(|| chain.pop()));
+        // CAST: at most what may be parked.
+        (self.merged.packets.len() - before) as u32
+    }
+
+    fn now_us(&mut self) -> u64 {
+        self.moment.now_us
+    }
+
+    fn timeout_us(&mut self) -> u32 {
+        self.moment.timeout_us
+    }
+
+    fn lane_progress(&mut self, lane: LaneId) -> u32 {
+        // CAST: a few lanes.
+        self.taken.get(lane as usize - 1).copied().unwrap_or(0)
+    }
+
+    fn arm_deadline(&mut self, after_us: u32) {
+        self.merged.deadline_us = Some(after_us);
+    }
+}

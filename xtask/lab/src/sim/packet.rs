@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A packet of the model, which the module's queues can carry.
+
+use std::cell::Cell;
+use std::ptr::{self, NonNull};
+use std::rc::Rc;
+
+use mflow_algo::algo::queue;
+use mflow_algo::algo::tag::Tag;
+
+/// The memory of a packet.
+#[derive(Debug)]
+pub(super) struct Node {
+    next: *mut Node,
+    last: *mut Node,
+    older: *mut Node,
+    tag: Tag,
+    number: u64,
+    arrived_ps: u64,
+    alive: Rc<Cell<u64>>,
+}
+
+/// A packet on its way.
+#[derive(Debug)]
+pub(super) struct Packet(Box<Node>);
+
+/// Makes packets, and counts those that are on their way.
+#[derive(Debug, Default)]
+pub(super) struct Factory {
+    alive: Rc<Cell<u64>>,
+}
+
+impl Factory {
+    pub(super) fn packet(&self, number: u64, arrived_ps: u64) -> Packet {
+        self.alive.set(self.alive.get() + 1);
+        Packet(Box::new(Node {
+            next: ptr::null_mut(),
+            last: ptr::null_mut(),
+            older: ptr::null_mut(),
+            tag: Tag::NONE,
+            number,
+            arrived_ps,
+            alive: Rc::clone(&self.alive),
+        }))
+    }
+
+    /// Returns how many packets have been neither read nor lost.
+    pub(super) fn alive(&self) -> u64 {
+        self.alive.get()
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.alive.set(self.alive.get() - 1);
+    }
+}
+
+impl Packet {
+    /// In the order of arrival, from 0.
+    pub(super) fn number(&self) -> u64 {
+        self.0.number
+    }
+
+    pub(super) fn arrived_ps(&self) -> u64 {
+        self.0.arrived_ps
+    }
+
+    pub(super) fn tag(&self) -> Tag {
+        self.0.tag
+    }
+}
+
+// SAFETY: A node stays in its box until its packet is dropped, has three links that only the queues use, and is aligned to a
+// word.
+unsafe impl queue::Packet for Packet {
+    type Node = Node;
+
+    fn into_node(self) -> NonNull<Node> {
+        NonNull::from(Box::leak(self.0))
+    }
+
+    unsafe fn from_node(node: NonNull<Node>) -> Self {
+        // SAFETY: By the contract of `from_node` the node is one that `into_node` took out of its box.
+        Self(unsafe { Box::from_raw(node.as_ptr()) })
+    }
+
+    unsafe fn next(node: NonNull<Node>) -> *mut *mut Node {
+        // SAFETY: By the contract of `next` the caller owns the node, so it is valid.
+        unsafe { &raw mut (*node.as_ptr()).next }
+    }
+
+    unsafe fn last(node: NonNull<Node>) -> *mut *mut Node {
+        // SAFETY: By the contract of `next` the caller owns the node, so it is valid.
+        unsafe { &raw mut (*node.as_ptr()).last }
+    }
+
+    unsafe fn older(node: NonNull<Node>) -> *mut *mut Node {
+        // SAFETY: By the contract of `next` the caller owns the node, so it is valid.
+        unsafe { &raw mut (*node.as_ptr()).older }
+    }
+
+    fn set_tag(&mut self, tag: Tag) {
+        self.0.tag = tag;
+    }
+}
