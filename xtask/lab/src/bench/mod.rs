@@ -2,32 +2,31 @@
 
 //! Benchmarks: instructions per packet on the busiest core, for every stack a user could pick.
 //!
-//! Read in this order: [`cases`] (what is compared), [`run`] (which is measured when), [`measure`] (one boot of the guest),
-//! [`feed`] (the sender outside of it), [`counts`] (what the plug-in says), [`summary`] and [`notes`] (from windows to
-//! a [`row`]); then [`figure`] (which rows belong together), [`headline`], [`table`], [`plot`] and [`report`].
+//! Read in this order: [`cases`] (what is compared), [`boots`] (which case is measured in which boot of the guest), [`session`]
+//! (one boot), [`sender`] (the frames from outside), [`instructions`] (what the plug-in counts), [`windows`] (from windows to a
+//! [`row`]); then [`figure`] (which rows belong together), [`figure_text`] (its grids and remarks), [`overview`] (all in one grid),
+//! and where these go: [`terminal`], [`markdown`], [`plot`].
 
+mod boots;
 mod cases;
 mod compare;
-mod content;
 mod cores;
-mod counts;
-mod feed;
 mod figure;
+mod figure_text;
 #[cfg(test)]
 mod fixture;
 mod grid;
-mod headline;
-mod measure;
-mod notes;
+mod instructions;
+mod markdown;
+mod overview;
 mod paper;
 mod plot;
 mod plugin;
-mod report;
 pub(crate) mod row;
-mod run;
-mod summary;
-mod table;
-mod writable;
+mod sender;
+mod session;
+mod terminal;
+mod windows;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -36,7 +35,7 @@ use std::process::ExitCode;
 use anyhow::{bail, ensure, Context as _, Result};
 
 use self::cases::Suite;
-use self::report::Provenance;
+use self::markdown::Provenance;
 use self::row::Row;
 use xtask::vm::{Accel, Hardware};
 
@@ -89,13 +88,13 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
         "instructions are counted while QEMU translates them, which it does with --accel tcg only"
     );
     for path in options.json.iter().chain(&options.report) {
-        writable::file(path)?;
+        check_file(path)?;
     }
     if let Some(folder) = &options.svg {
-        writable::folder(folder)?;
+        check_folder(folder)?;
     }
     // What has been measured is not lost when something later fails.
-    let measured = run::all(&options, |rows| match &options.json {
+    let measured = boots::all(&options, |rows| match &options.json {
         Some(path) => write_rows(path, rows),
         None => Ok(()),
     })?;
@@ -112,13 +111,91 @@ fn write_rows(path: &Path, rows: &[Row]) -> Result<()> {
 }
 
 fn show(options: &Options, rows: &[Row], provenance: &Provenance) -> Result<()> {
-    print!("{}", table::text(rows));
+    print!("{}", terminal::text(rows));
     let plots = match &options.svg {
         Some(folder) => plot::write(rows, folder)?,
         None => Vec::new(),
     };
     if let Some(file) = &options.report {
-        report::write(file, rows, provenance, &plots)?;
+        markdown::write(file, rows, provenance, &plots)?;
     }
     Ok(())
+}
+
+// An hour of measurements must not be lost because its result cannot be written.
+
+/// Fails if a file cannot be written; leaves what is in it.
+fn check_file(path: &Path) -> Result<()> {
+    let existed = path.exists();
+    if let Some(folder) = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+    {
+        fs::create_dir_all(folder)
+            .with_context(|| format!("cannot create the folder {}", folder.display()))?;
+    }
+    fs::OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(path)
+        .with_context(|| {
+            format!(
+                "cannot write {}; give a file in a folder that you may write to",
+                path.display()
+            )
+        })?;
+    if !existed {
+        // An empty file is no result.
+        fs::remove_file(path).with_context(|| format!("cannot remove {}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// Fails if files cannot be made in a folder, which is made first if it has to be.
+fn check_folder(path: &Path) -> Result<()> {
+    fs::create_dir_all(path)
+        .and_then(|()| tempfile::tempfile_in(path))
+        .with_context(|| {
+            format!(
+                "cannot write plots into {}; give a folder that you may write to",
+                path.display()
+            )
+        })?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_there_stays_and_nothing_is_left_behind() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let (old, new) = (dir.path().join("old.json"), dir.path().join("new/new.json"));
+        fs::write(&old, "[]").expect("written");
+        check_file(&old).expect("writable");
+        check_file(&new).expect("writable");
+        check_folder(&dir.path().join("plots")).expect("writable");
+        assert_eq!(fs::read_to_string(&old).expect("there"), "[]");
+        assert!(!new.exists());
+        let left = fs::read_dir(dir.path().join("plots")).expect("made");
+        assert_eq!(left.count(), 0);
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_one_sentence() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let taken = dir.path().join("taken");
+        fs::write(&taken, "a file").expect("written");
+        // A folder is no file, a file is no folder; root may write everywhere else.
+        let error = check_file(dir.path()).expect_err("a folder").to_string();
+        assert!(error.starts_with("cannot write ") && error.lines().count() == 1);
+        let error = check_file(&taken.join("x.json")).expect_err("no folder");
+        assert!(error.to_string().starts_with("cannot create the folder "));
+        let error = check_folder(&taken).expect_err("a file").to_string();
+        assert!(
+            error.starts_with("cannot write plots into ") && error.contains("give a folder"),
+            "{error}"
+        );
+    }
 }

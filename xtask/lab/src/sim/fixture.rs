@@ -4,9 +4,9 @@
 
 use crate::bench::row::{Core, Instructions, Row};
 
-use super::load::Load;
-use super::model::{Knobs, Place, Scene, Stream, WhenFull};
+use super::arrivals::Load;
 use super::predict::Question;
+use super::scene::{Knobs, Place, Scene, Stream, WhenFull};
 use super::settings::Settings;
 
 /// Defaults without delays.

@@ -13,8 +13,8 @@ use mflow_algo::algo::slot::{LaneId, Sink, Slot};
 use mflow_algo::algo::slot_pool::SlotPool;
 use mflow_algo::algo::tag::{is_before, Tag, TagKind};
 
-use super::model::Knobs;
 use super::packet::Packet;
+use super::scene::Knobs;
 
 /// When a call is made, and the merge points of all streams.
 #[derive(Clone, Copy)]

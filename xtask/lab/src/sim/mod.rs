@@ -4,21 +4,21 @@
 //!
 //! The costs of a stage come from a few benchmark rows; the other rows show how far the model can be trusted.
 
+mod arrivals;
 mod calendar;
 mod costs;
-mod figures;
 #[cfg(test)]
 mod fixture;
-mod load;
 mod mflow;
-mod model;
 mod packet;
+mod paper_figures;
 mod pipeline;
 #[cfg(test)]
 mod pipeline_tests;
 mod predict;
+mod scene;
 mod settings;
-mod table;
+mod terminal;
 mod validate;
 mod wire;
 
@@ -30,7 +30,7 @@ use std::process::ExitCode;
 use anyhow::{bail, ensure, Context as _, Result};
 use serde::Serialize;
 
-use self::figures::{Disorder, Flows};
+use self::paper_figures::{Disorder, Flows};
 use self::predict::{Prediction, Question};
 use self::settings::Settings;
 use self::validate::{Check, Skipped, Validation, Verdict};
@@ -84,31 +84,31 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
         settings.lane_ring_pkts - 1
     );
 
-    show(&table::assumptions(settings));
+    show(&terminal::assumptions(settings));
     let validation = validate::validate(&rows, settings);
     ensure!(
         !validation.cases.is_empty(),
         "{} has no measured row of mode `vanilla`, which all others are compared with",
         path.display()
     );
-    show(&table::validation(&validation));
-    show(&table::fig8(&validation));
+    show(&terminal::validation(&validation));
+    show(&terminal::fig8(&validation));
 
-    let like = figures::like_the_paper(&validation.cases);
+    let like = paper_figures::like_the_paper(&validation.cases);
     let (mut fig7, mut fig10) = (Vec::new(), Vec::new());
     match like {
         Some((case, split)) => {
-            fig7 = figures::disorder(split, settings);
-            show(&table::fig7(case, &fig7));
-            fig10 = figures::flows(case, split, settings);
-            show(&table::fig10(case, &fig10));
+            fig7 = paper_figures::disorder(split, settings);
+            show(&terminal::fig7(case, &fig7));
+            fig10 = paper_figures::flows(case, split, settings);
+            show(&terminal::fig10(case, &fig10));
         }
         None => {
             println!("\nwithout a measured row of mode `mflow` there is nothing to predict from")
         }
     }
     let predictions = predictions(&validation, question, settings);
-    println!("\n{}", table::NOTES);
+    println!("\n{}", terminal::NOTES);
 
     let results = Results {
         settings,
@@ -139,7 +139,7 @@ fn predictions(
         for split in &case.splits {
             if done.insert((&case.proto, case.msg_bytes, &split.name)) {
                 let prediction = predict::predict(case, split, question, settings);
-                show(&table::prediction(&prediction, question));
+                show(&terminal::prediction(&prediction, question));
                 predictions.push(prediction);
             }
         }
@@ -178,7 +178,7 @@ fn read(path: &Path, filter: Option<&str>) -> Result<Vec<Row>> {
 }
 
 fn verdict(validation: &Validation) -> ExitCode {
-    let misses: Vec<String> = validation.with(Verdict::Miss).map(table::name).collect();
+    let misses: Vec<String> = validation.with(Verdict::Miss).map(terminal::name).collect();
     if misses.is_empty() {
         return ExitCode::SUCCESS;
     }

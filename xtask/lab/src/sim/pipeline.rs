@@ -12,11 +12,11 @@ use mflow_algo::algo::slot_pool::SlotPool;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt as _, SeedableRng as _};
 
+use super::arrivals::Arrivals;
 use super::calendar::{Calendar, PS_PER_US};
-use super::load::Arrivals;
 use super::mflow::{self, Merged, Mflow, Moment};
-use super::model::{Count, Counts, Knobs, Outcome, Place, Scene, Stall, WhenFull, POLL_PKTS};
 use super::packet::{Factory, Packet};
+use super::scene::{Count, Counts, Knobs, Outcome, Place, Scene, Stall, WhenFull, POLL_PKTS};
 
 #[derive(Clone, Copy, Debug)]
 enum Event {

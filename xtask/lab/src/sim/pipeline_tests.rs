@@ -2,11 +2,11 @@
 
 //! What must hold for any pipeline.
 
+use super::arrivals::Load;
 use super::calendar::PS_PER_S;
 use super::fixture::scene;
-use super::load::Load;
-use super::model::{Count, Limit, Outcome, Place, Scene, Stall, WhenFull};
 use super::pipeline::simulate;
+use super::scene::{Count, Limit, Outcome, Place, Scene, Stall, WhenFull};
 
 /// Costs in picoseconds: NIC, lane, application.
 const COSTS: (f64, f64, f64) = (500_000.0, 2_000_000.0, 450_000.0);

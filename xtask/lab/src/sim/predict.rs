@@ -4,11 +4,11 @@
 
 use serde::Serialize;
 
+use super::arrivals::Load;
 use super::calendar;
 use super::costs::{Costs, Path};
-use super::load::Load;
-use super::model::{Count, Limit, Outcome, Scene, WhenFull};
 use super::pipeline::simulate;
+use super::scene::{Count, Limit, Outcome, Scene, WhenFull};
 use super::settings::{self, counted, Settings};
 use super::validate::{Case, Split};
 use super::wire::Wire;

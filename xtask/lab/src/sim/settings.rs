@@ -7,10 +7,10 @@ use mflow_algo::algo::lane_set::MAX_LANES;
 use mflow_algo::algo::queue::ring::RING_ITEMS;
 use serde::Serialize;
 
+use super::arrivals::Load;
 use super::calendar::PS_PER_US;
 use super::costs::{Costs, Path};
-use super::load::Load;
-use super::model::{Knobs, Place, Scene, Stream, WhenFull};
+use super::scene::{Knobs, Place, Scene, Stream, WhenFull};
 
 /// The machine that is modelled.
 #[derive(Clone, Debug, clap::Args, Serialize)]

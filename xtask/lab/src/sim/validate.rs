@@ -4,10 +4,10 @@
 
 use serde::Serialize;
 
+use super::arrivals::Load;
 use super::costs::{calibrating, Costs, Measured, NicCore, MFLOW, NATIVE, VANILLA};
-use super::load::Load;
-use super::model::{Limit, WhenFull};
 use super::pipeline::simulate;
+use super::scene::{Limit, WhenFull};
 use super::settings::Settings;
 use crate::bench::row::Row;
 

@@ -7,9 +7,9 @@ use std::path::{self, Component, Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
-use super::content::{blocks, Block};
 use super::figure::group;
-use super::headline;
+use super::figure_text::{blocks, Block};
+use super::overview;
 use super::plot::Plot;
 use super::row::Row;
 
@@ -71,9 +71,9 @@ fn markdown(rows: &[Row], provenance: &Provenance, plots: &[Plot]) -> String {
     if rows.is_empty() {
         text += "\nNo case was measured.\n";
     }
-    let headline = headline::grid(rows);
-    if !headline.is_empty() {
-        text += &format!("\n## {}\n\n{}", headline::TITLE, headline.markdown());
+    let overview = overview::grid(rows);
+    if !overview.is_empty() {
+        text += &format!("\n## {}\n\n{}", overview::TITLE, overview.markdown());
     }
     for figure in group(rows) {
         text += &format!("\n## {}\n", figure.kind.title());

@@ -13,10 +13,10 @@ use anyhow::{bail, Result};
 use mflow_protocol::bench as protocol;
 
 use super::cases::{self, Case, Mode, Suite, What};
-use super::measure::{Death, Outcome, Session};
-use super::report::Provenance;
+use super::markdown::Provenance;
 use super::row::Row;
-use super::{plugin, summary, Options};
+use super::session::{Death, Outcome, Session};
+use super::{plugin, windows, Options};
 use xtask::kernel::Flavor;
 use xtask::paths;
 use xtask::step;
@@ -146,14 +146,14 @@ impl<'a> Progress<'a> {
         let mut rows = self.missing.clone();
         for (place, (task, outcome)) in &self.outcomes {
             let (case, mode) = (task.case, task.mode);
-            let row = summary::row(self.options.suite, case, mode, &task.order, outcome)?;
+            let row = windows::row(self.options.suite, case, mode, &task.order, outcome)?;
             rows[*place] = Some(row);
         }
         let mut rows: Vec<Row> = rows.into_iter().flatten().collect();
         for row in &mut rows {
             self.options.hardware.nic.name().clone_into(&mut row.nic);
         }
-        summary::compare(&mut rows);
+        windows::compare(&mut rows);
         Ok(rows)
     }
 }
@@ -179,7 +179,7 @@ fn plan<'a>(options: &Options, cases: &'a [Case]) -> Result<Plan<'a>> {
                 What::Stack(stack) => (Flavor::Vm, stack),
                 What::WithoutHooks(stack) => (Flavor::Off, stack),
                 What::Missing(why) => {
-                    rows.push(Some(summary::missing(options.suite, case, mode, why)));
+                    rows.push(Some(windows::missing(options.suite, case, mode, why)));
                     continue;
                 }
             };

@@ -2,9 +2,9 @@
 
 //! Results as text for a terminal.
 
-use super::content::{blocks, Block};
 use super::figure::group;
-use super::headline;
+use super::figure_text::{blocks, Block};
+use super::overview;
 use super::row::Row;
 
 /// Where a note's line ends.
@@ -13,9 +13,9 @@ const COLUMNS: usize = 118;
 /// Returns the tables of all figures that have rows.
 pub(crate) fn text(rows: &[Row]) -> String {
     let mut text = String::new();
-    let headline = headline::grid(rows);
-    if !headline.is_empty() {
-        text += &format!("\n{}\n{}", headline::TITLE, headline.text());
+    let overview = overview::grid(rows);
+    if !overview.is_empty() {
+        text += &format!("\n{}\n{}", overview::TITLE, overview.text());
     }
     for figure in group(rows) {
         let title = figure.kind.title();

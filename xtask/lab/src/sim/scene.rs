@@ -2,8 +2,8 @@
 
 //! What is simulated, and what comes out: the machine, its streams, and the counts.
 
+use super::arrivals::Load;
 use super::calendar::PS_PER_S;
-use super::load::Load;
 
 /// Packets that a softirq carries before it lets others have the core: Linux's NAPI weight.
 pub(super) const POLL_PKTS: usize = 64;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! From the windows of a case to its row: medians, shares, and how it compares with the vanilla stack.
+//! From the windows of a case to its row: medians, shares, how it compares with the vanilla stack, and what a reader has to know.
 
 use anyhow::{Context as _, Result};
 use mflow_protocol::bench::{self as protocol, Load, Server, Stack, Transport};
 use mflow_protocol::cpus;
 
 use super::cases::{Case, Mode, Suite};
-use super::measure::{Measured, Outcome};
+use super::paper;
 use super::row::{Core, Function, Instructions, Latency, Row};
-use super::{notes, paper};
+use super::session::{Measured, Outcome};
 
 /// Functions listed for each core.
 const TOP: usize = 40;
@@ -98,7 +98,7 @@ pub(super) fn row(
             p99: latency.p99_us,
         }),
         saturated,
-        note: notes::of(order, spread, saturated),
+        note: note_of(order, spread, saturated),
         paper: paper::of(&case.name, mode.name, lanes),
         ..empty(suite, case, mode)
     })
@@ -222,6 +222,70 @@ fn core(role: &str, cpu: usize, measured: &Measured) -> Core {
     }
 }
 
+/// The spread of the primary figure from which a row has to say why.
+pub(super) const SPREAD_MAX: f64 = 0.05;
+
+/// Below this size an application that takes a write at a time does more than the stack.
+const SMALL_BYTES: usize = 1_024;
+
+/// Returns what is to be said about a row that was measured, if anything is.
+fn note_of(case: &protocol::Case, spread: f64, saturated: bool) -> Option<String> {
+    let mut notes = Vec::new();
+    match case.load {
+        Load::Frames { .. } => {}
+        Load::Iperf3 { bytes, .. } => {
+            notes.push("a message in messages/s is a wire packet, because TCP joins writes into full segments");
+            if bytes < SMALL_BYTES {
+                notes.push(
+                    "iperf3's server reads as little at a time as its client writes, so the application's core is the busiest",
+                );
+            }
+        }
+        Load::Sockperf { transport, .. } => {
+            notes.push("latency is half a round trip of the slowest client, over its whole life");
+            if matches!(case.stack, Stack::Rps { .. } | Stack::Mflow { .. }) {
+                notes.push(
+                    "an emulated CPU that is given work waits milliseconds for the host to run it, so every hop between CPUs shows \
+                     in the latency as it would not on hardware",
+                );
+            }
+            if transport == Transport::Tcp {
+                notes.push("sockperf's messages end at 65,507 bytes");
+                notes.push("a message in messages/s is a wire packet");
+            }
+        }
+        Load::Requests { server, .. } => {
+            notes.push("a message in messages/s is a request");
+            if server == Server::Memcached {
+                notes.push("memcaslap counts latencies in classes, of which the upper end is shown: up to twice too high");
+            }
+        }
+    }
+    let from_inside = !matches!(case.load, Load::Frames { .. });
+    if !saturated {
+        notes.push(if from_inside {
+            "the clients in the guest and the emulated wire are the limit, not the receiver"
+        } else {
+            "more emulated CPUs have work than the host has cores, so at times each waits for the others"
+        });
+    }
+    if spread > SPREAD_MAX {
+        notes.push(match (saturated, &case.stack) {
+            (false, _) => {
+                "spread above 5 %: a core with time to spare pays a wake-up for as many packets as happen to wait"
+            }
+            (true, Stack::Rps { .. }) => {
+                "spread above 5 %: how many packets an interrupt between cores finds depends on which of them the host runs"
+            }
+            (true, Stack::Mflow { .. }) => {
+                "spread above 5 %: how much waits for a lane depends on which of the emulated CPUs the host runs"
+            }
+            (true, _) => "spread above 5 %: the host was busy with something else",
+        });
+    }
+    (!notes.is_empty()).then(|| notes.join("; "))
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -229,7 +293,7 @@ mod tests {
     use mflow_protocol::bench::{End, Latency as Delay, Window};
 
     use super::super::cases;
-    use super::super::counts::Counts;
+    use super::super::instructions::Counts;
     use super::*;
 
     /// A window in which the NIC core spent `nic` instructions and the application `app`.
@@ -309,5 +373,69 @@ mod tests {
         let latency = row.latency_us.expect("stated");
         assert_eq!((latency.p50, latency.p99), (2048.0, 8192.0));
         assert_eq!((row.load.as_str(), row.clients), ("memcaslap", 10));
+    }
+
+    fn order(load: Load) -> protocol::Case {
+        protocol::Case {
+            stack: Stack::Vanilla,
+            load,
+            windows: 3,
+            window_ms: 2000,
+        }
+    }
+
+    #[test]
+    fn plain_rows_need_no_words() {
+        let frames = order(Load::Frames {
+            flows: 3,
+            bytes: 16,
+        });
+        assert_eq!(note_of(&frames, 0.05, true), None);
+        assert!(
+            note_of(&frames, 0.051, true).is_some_and(|note| note.contains("the host was busy"))
+        );
+        assert!(note_of(&frames, 0.051, false).is_some_and(|note| note.contains("time to spare")));
+    }
+
+    #[test]
+    fn who_is_the_limit_is_said() {
+        let limit = |saturated| {
+            let flows = order(Load::Iperf3 {
+                flows: 5,
+                bytes: 4_096,
+            });
+            note_of(&flows, 0.0, saturated).is_some_and(|note| note.contains("not the receiver"))
+        };
+        assert!(limit(false) && !limit(true));
+        let frames = order(Load::Frames {
+            flows: 3,
+            bytes: 16,
+        });
+        assert!(
+            note_of(&frames, 0.0, false).is_some_and(|note| note.contains("the host has cores"))
+        );
+    }
+
+    #[test]
+    fn what_a_hop_costs_here_is_said_where_there_is_one() {
+        let mut case = order(Load::Sockperf {
+            transport: Transport::Udp,
+            clients: 3,
+            bytes: 16,
+        });
+        let hop = |case: &protocol::Case| {
+            note_of(case, 0.0, true).is_some_and(|note| note.contains("every hop"))
+        };
+        assert!(!hop(&case));
+        case.stack = Stack::Rps { cpus: 2 };
+        assert!(hop(&case));
+    }
+
+    #[test]
+    fn the_unit_of_tcp_is_said() {
+        let note = |bytes| note_of(&order(Load::Iperf3 { flows: 1, bytes }), 0.0, true);
+        assert!(note(16).is_some_and(|note| note.contains("full segments; iperf3's server")));
+        assert!(note(65_536)
+            .is_some_and(|note| note.contains("wire packet") && !note.contains("server")));
     }
 }

@@ -6,10 +6,10 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt as _, SeedableRng as _};
 use serde::Serialize;
 
+use super::arrivals::Load;
 use super::costs::{Costs, Path};
-use super::load::Load;
-use super::model::{Count, Outcome, Place, Scene, Stream, WhenFull};
 use super::pipeline::simulate;
+use super::scene::{Count, Outcome, Place, Scene, Stream, WhenFull};
 use super::settings::{counted, Settings};
 use super::validate::{Case, Split};
 use super::wire::Wire;

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use super::cores;
 use super::figure::{label, Case, Figure, Kind};
 use super::grid::Grid;
-use super::notes::SPREAD_MAX;
 use super::paper;
 use super::row::{Instructions, Row};
+use super::windows::SPREAD_MAX;
 
 /// What is said under every figure.
 const LIMITS: &str = "Instructions do not show cache misses, the latency of interrupts between cores, memory bandwidth, or how \

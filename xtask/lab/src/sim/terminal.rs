@@ -3,7 +3,7 @@
 //! The results as text.
 
 use super::costs::NATIVE;
-use super::figures::{Disorder, Flows, APP_CORES, CALM_LOAD, KERNEL_CORES, PLACEMENTS};
+use super::paper_figures::{Disorder, Flows, APP_CORES, CALM_LOAD, KERNEL_CORES, PLACEMENTS};
 use super::predict::{Prediction, Question};
 use super::settings::Settings;
 use super::validate::{Case, Check, Used, Validation, Verdict, TOLERANCE};
@@ -52,7 +52,7 @@ pub(super) fn validation(validation: &Validation) -> String {
             Verdict::Warning => "  warning",
             Verdict::Miss => "  MISS",
         };
-        let help = if check.nic_core_helps && check.limit == super::model::Limit::Lanes {
+        let help = if check.nic_core_helps && check.limit == super::scene::Limit::Lanes {
             "  NIC core helps"
         } else {
             ""

@@ -12,9 +12,9 @@ use mflow_protocol::bench::{Case, End, Frames, Load, Server, Window};
 use mflow_protocol::cpus;
 use mflow_protocol::guest::{Message, Order, CHANNELS};
 
-use super::counts::{Counts, Symbols};
-use super::feed::Feed;
+use super::instructions::{Counts, Symbols};
 use super::plugin;
+use super::sender::Feed;
 use xtask::kernel::{self, Flavor};
 use xtask::setup::{self, Need};
 use xtask::vm::{self, Event, Hardware, Instruments, Terminal, Vm};
