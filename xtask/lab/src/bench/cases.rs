@@ -114,89 +114,69 @@ fn stacks(lanes: &[usize]) -> Vec<Mode> {
     modes
 }
 
-fn udp(bytes: usize) -> Case {
+fn case(name: impl Into<String>, load: Load, modes: Vec<Mode>) -> Case {
     Case {
-        name: format!("udp-{bytes}"),
-        load: Load::Frames {
-            flows: UDP_CLIENTS,
-            bytes,
-        },
-        modes: stacks(&[1, 2, 4]),
+        name: name.into(),
+        load,
+        modes,
         every_boot: false,
     }
+}
+
+fn udp(bytes: usize) -> Case {
+    let flows = UDP_CLIENTS;
+    let load = Load::Frames { flows, bytes };
+    case(format!("udp-{bytes}"), load, stacks(&[1, 2, 4]))
 }
 
 fn tcp(bytes: usize) -> Case {
-    Case {
-        name: format!("tcp-{bytes}"),
-        load: Load::Iperf3 { flows: 1, bytes },
-        modes: stacks(&[1, 2, 4]),
-        every_boot: false,
-    }
+    let load = Load::Iperf3 { flows: 1, bytes };
+    case(format!("tcp-{bytes}"), load, stacks(&[1, 2, 4]))
 }
 
 fn tcp_flows(flows: u16) -> Case {
-    Case {
-        name: format!("flows-{flows}"),
-        // The papers state numbers for this size.
-        load: Load::Iperf3 {
-            flows,
-            bytes: 4_096,
-        },
-        modes: stacks(&[2, 4]),
-        every_boot: false,
-    }
+    // The papers state numbers for this size.
+    let bytes = 4_096;
+    let load = Load::Iperf3 { flows, bytes };
+    case(format!("flows-{flows}"), load, stacks(&[2, 4]))
+}
+
+fn latency(name: &str, transport: Transport, clients: u16, bytes: usize) -> Case {
+    let load = Load::Sockperf {
+        transport,
+        clients,
+        bytes,
+    };
+    case(name, load, stacks(&[2]))
 }
 
 fn latency_udp() -> Case {
-    Case {
-        name: "latency-udp-16".to_owned(),
-        load: Load::Sockperf {
-            transport: Transport::Udp,
-            clients: UDP_CLIENTS,
-            bytes: 16,
-        },
-        modes: stacks(&[2]),
-        every_boot: false,
-    }
+    latency("latency-udp-16", Transport::Udp, UDP_CLIENTS, 16)
 }
 
 fn latency_tcp() -> Case {
-    Case {
-        name: "latency-tcp-65536".to_owned(),
-        load: Load::Sockperf {
-            transport: Transport::Tcp,
-            clients: 1,
-            bytes: SOCKPERF_MAX_BYTES,
-        },
-        modes: stacks(&[2]),
-        every_boot: false,
-    }
+    latency("latency-tcp-65536", Transport::Tcp, 1, SOCKPERF_MAX_BYTES)
 }
 
 fn application(name: &str, server: Server, bytes: usize) -> Case {
-    Case {
-        name: name.to_owned(),
-        load: Load::Requests {
-            server,
-            clients: APPLICATION_CLIENTS,
-            bytes,
-        },
-        modes: stacks(&[2]),
-        every_boot: false,
-    }
+    let load = Load::Requests {
+        server,
+        clients: APPLICATION_CLIENTS,
+        bytes,
+    };
+    case(name, load, stacks(&[2]))
 }
 
 fn order(batch_pkts: u32) -> Case {
-    Case {
-        name: format!("order-batch-{batch_pkts}"),
-        load: Load::Frames {
-            flows: 1,
-            bytes: 16,
-        },
-        modes: vec![mflow(2, batch_pkts)],
-        every_boot: false,
-    }
+    let load = Load::Frames {
+        flows: 1,
+        bytes: 16,
+    };
+    case(
+        format!("order-batch-{batch_pkts}"),
+        load,
+        vec![mflow(2, batch_pkts)],
+    )
 }
 
 /// What mflow costs where it does nothing.

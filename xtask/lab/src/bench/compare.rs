@@ -2,15 +2,14 @@
 
 //! Two results against each other: whether the primary figure can be repeated, or has changed.
 
-use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{bail, ensure, Context as _, Result};
+use anyhow::{bail, ensure, Result};
 
 use super::figure::label;
 use super::grid::Grid;
-use super::row::Row;
+use super::row::{read, Row};
 
 /// By how much the primary figure of a row may differ, up or down.
 const DIFFERENCE_MAX: f64 = 0.05;
@@ -29,15 +28,6 @@ struct Line {
     mode: String,
     before: Option<f64>,
     after: Option<f64>,
-}
-
-/// Reads the rows that `bench --json` has written.
-pub(crate) fn read(file: &Path) -> Result<Vec<Row>> {
-    let text =
-        fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-    let hint =
-        "is no result of a benchmark; give a file that `cargo xtask bench --json FILE` wrote";
-    serde_json::from_str(&text).with_context(|| format!("{} {hint}", file.display()))
 }
 
 /// Compares two files and prints a table; fails when a primary figure differs by more than 5 %, or is no longer there.
@@ -68,8 +58,8 @@ impl Comparison {
             lines.push(Line {
                 case: row.case.clone(),
                 mode: label(row),
-                before: busiest(row),
-                after: busiest(other),
+                before: row.busiest(),
+                after: other.busiest(),
             });
         }
         ensure!(
@@ -142,10 +132,6 @@ impl Line {
     }
 }
 
-fn busiest(row: &Row) -> Option<f64> {
-    row.insn_per_packet.as_ref().map(|insn| insn.busiest)
-}
-
 fn figure(value: Option<f64>) -> String {
     value.map_or("not available".to_owned(), |value| format!("{value:.0}"))
 }
@@ -167,6 +153,8 @@ fn same(one: &Row, other: &Row) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::super::fixture;
     use super::*;
 

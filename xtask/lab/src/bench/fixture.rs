@@ -72,7 +72,6 @@ pub(crate) fn row(case: &str, mode: &str, lanes: u32) -> Row {
         suite: "quick".to_owned(),
         case: case.to_owned(),
         mode: mode.to_owned(),
-        split: None,
         proto: if udp { "udp" } else { "tcp" }.to_owned(),
         msg_bytes: super::figure::number(case).unwrap_or(4096),
         clients: 3,
@@ -82,18 +81,9 @@ pub(crate) fn row(case: &str, mode: &str, lanes: u32) -> Row {
         nic: "virtio".to_owned(),
         load: "frames".to_owned(),
         packets: 100_000,
-        lost: 0,
-        reordered: 0,
-        early: None,
-        insn_per_packet: None,
-        insn_per_request: None,
-        speedup_vs_vanilla: None,
-        spread: None,
-        wall_msgs_per_s: None,
-        latency_us: None,
         saturated: true,
         paper: paper::of(case, mode, lanes),
-        note: None,
+        ..Row::default()
     }
 }
 

@@ -79,7 +79,7 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
         return compare::run(before, after);
     }
     if let Some(from) = &options.from {
-        let rows = compare::read(from)?;
+        let rows = row::read(from)?;
         show(&options, &rows, &Provenance::default())?;
         return Ok(ExitCode::SUCCESS);
     }

@@ -2,10 +2,14 @@
 
 //! One row of a benchmark's result: the JSON that `bench --json` writes and `sim` reads.
 
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 
 /// How one mode did in one case.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Row {
     pub(crate) suite: String,
     /// What is compared across modes, such as `udp-16`; overhead cases start with `overhead`.
@@ -103,4 +107,20 @@ pub(crate) struct Paper {
     pub(crate) figure: String,
     /// Throughput over the vanilla overlay's.
     pub(crate) speedup_vs_vanilla: f64,
+}
+
+impl Row {
+    /// Returns the primary figure, if there is one.
+    pub(crate) fn busiest(&self) -> Option<f64> {
+        self.insn_per_packet.as_ref().map(|insn| insn.busiest)
+    }
+}
+
+/// Reads the rows that `bench --json` has written.
+pub(crate) fn read(file: &Path) -> Result<Vec<Row>> {
+    let hint = "`cargo xtask bench --json FILE` writes such a file";
+    let text = fs::read_to_string(file)
+        .with_context(|| format!("cannot read {}; {hint}", file.display()))?;
+    serde_json::from_str(&text)
+        .with_context(|| format!("{} is no result of a benchmark; {hint}", file.display()))
 }

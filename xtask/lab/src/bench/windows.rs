@@ -106,16 +106,15 @@ pub(super) fn row(
 
 /// Fills in how many times less the busiest core does than with the vanilla stack.
 pub(super) fn compare(rows: &mut [Row]) {
-    let busiest = |row: &Row| row.insn_per_packet.as_ref().map(|insn| insn.busiest);
     let vanilla: Vec<(String, f64)> = rows
         .iter()
         .filter(|row| matches!(row.mode.as_str(), "vanilla" | "compiled-out"))
-        .filter_map(|row| Some((row.case.clone(), busiest(row)?)))
+        .filter_map(|row| Some((row.case.clone(), row.busiest()?)))
         .collect();
     for row in rows {
         let base = vanilla.iter().find(|(case, _)| *case == row.case);
         row.speedup_vs_vanilla = base
-            .zip(busiest(row))
+            .zip(row.busiest())
             .map(|((_, base), busiest)| base / busiest);
     }
 }
@@ -149,29 +148,14 @@ fn empty(suite: Suite, case: &Case, mode: &Mode) -> Row {
         suite: suite.to_owned(),
         case: case.name.clone(),
         mode: mode.name.to_owned(),
-        split: None,
         proto: proto.to_owned(),
         // CAST: at most 65,536.
         msg_bytes: bytes as u32,
         clients: u32::from(flows),
         flows: u32::from(flows),
-        lanes: 0,
-        batch_pkts: 0,
         nic: "virtio".to_owned(),
         load: load.to_owned(),
-        packets: 0,
-        lost: 0,
-        reordered: 0,
-        early: None,
-        insn_per_packet: None,
-        insn_per_request: None,
-        speedup_vs_vanilla: None,
-        spread: None,
-        wall_msgs_per_s: None,
-        latency_us: None,
-        saturated: false,
-        paper: None,
-        note: None,
+        ..Row::default()
     }
 }
 

@@ -76,9 +76,6 @@ pub(super) fn row(mode: &str, nic: f64, lanes: &[f64], app: f64) -> Row {
         nic: "virtio".to_owned(),
         load: "frames".to_owned(),
         packets: 100_000,
-        lost: 0,
-        reordered: 0,
-        early: None,
         insn_per_packet: Some(Instructions {
             busiest,
             min: busiest,
@@ -86,14 +83,8 @@ pub(super) fn row(mode: &str, nic: f64, lanes: &[f64], app: f64) -> Row {
             total: all.sum(),
             by_cpu,
         }),
-        insn_per_request: None,
-        speedup_vs_vanilla: None,
-        spread: None,
-        wall_msgs_per_s: None,
-        latency_us: None,
         saturated: true,
-        paper: None,
-        note: None,
+        ..Row::default()
     }
 }
 

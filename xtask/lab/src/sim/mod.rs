@@ -34,7 +34,7 @@ use self::paper_figures::{Disorder, Flows};
 use self::predict::{Prediction, Question};
 use self::settings::Settings;
 use self::validate::{Check, Skipped, Validation, Verdict};
-use crate::bench::row::Row;
+use crate::bench::row::{self, Row};
 
 /// Options of `sim`.
 #[derive(Debug, clap::Args)]
@@ -154,18 +154,7 @@ fn show(text: &str) {
 }
 
 fn read(path: &Path, filter: Option<&str>) -> Result<Vec<Row>> {
-    let json = fs::read_to_string(path).with_context(|| {
-        format!(
-            "cannot read {}; `cargo xtask bench --json FILE` writes such a file",
-            path.display()
-        )
-    })?;
-    let mut rows: Vec<Row> = serde_json::from_str(&json).with_context(|| {
-        format!(
-            "{} is not what `cargo xtask bench --json FILE` writes",
-            path.display()
-        )
-    })?;
+    let mut rows = row::read(path)?;
     if let Some(filter) = filter {
         rows.retain(|row| row.case.contains(filter));
         ensure!(

@@ -145,19 +145,13 @@ struct Group<'a> {
 pub(super) fn validate(rows: &[Row], settings: &Settings) -> Validation {
     let mut validation = Validation::default();
     for group in groups(rows, &mut validation.skipped) {
-        let vanilla_rate = rate(
-            settings,
-            &group.measured.costs(VANILLA),
-            0,
-            1,
-            WhenFull::Lose,
-        )
-        .0;
+        let vanilla = group.measured.costs(VANILLA);
+        let vanilla_rate = rate(settings, &vanilla, 0, 1, WhenFull::Lose).0;
         let splits = splits(&group);
         for (row, measured) in &group.rows {
             let split = splits
                 .iter()
-                .find(|(_, split)| is_split(row, &split.name))
+                .find(|(_, split)| split_name(row) == split.name)
                 .filter(|_| row.mode == MFLOW);
             let (used, costs) = match split {
                 Some((calibrates, split)) if std::ptr::eq(*calibrates, *row) => {
@@ -199,7 +193,7 @@ pub(super) fn validate(rows: &[Row], settings: &Settings) -> Validation {
             proto: group.vanilla.proto.clone(),
             msg_bytes: group.vanilla.msg_bytes,
             is_one_path: group.measured.is_one_path,
-            vanilla: group.measured.costs(VANILLA),
+            vanilla,
             vanilla_pkts_per_s: vanilla_rate,
             splits: splits.into_iter().map(|(_, split)| split).collect(),
         });
@@ -242,14 +236,9 @@ fn groups<'a>(rows: &'a [Row], skipped: &mut Vec<Skipped>) -> Vec<Group<'a>> {
                 continue;
             }
         };
-        let place = groups
-            .iter()
-            .position(|group| is_same_case(group.vanilla, row))
-            .or_else(|| {
-                groups
-                    .iter()
-                    .position(|group| is_same_work(group.vanilla, row))
-            });
+        let find =
+            |fits: fn(&Row, &Row) -> bool| groups.iter().position(|group| fits(group.vanilla, row));
+        let place = find(is_same_case).or_else(|| find(is_same_work));
         match place {
             Some(place) => groups[place].rows.push((row, measured)),
             None => skip(row, "there is no vanilla row to compare with".to_owned()),
@@ -259,24 +248,18 @@ fn groups<'a>(rows: &'a [Row], skipped: &mut Vec<Skipped>) -> Vec<Group<'a>> {
 }
 
 fn is_same_case(one: &Row, other: &Row) -> bool {
-    let key = |row: &'_ Row| (row.suite.clone(), row.case.clone());
-    key(one) == key(other) && one.nic == other.nic && one.load == other.load
+    (&one.suite, &one.case, &one.nic, &one.load)
+        == (&other.suite, &other.case, &other.nic, &other.load)
 }
 
 fn is_same_work(one: &Row, other: &Row) -> bool {
-    one.proto == other.proto
-        && one.msg_bytes == other.msg_bytes
-        && (one.clients, one.flows) == (other.clients, other.flows)
-        && one.nic == other.nic
-        && one.load == other.load
+    let work = |row: &Row| (row.msg_bytes, row.clients, row.flows);
+    work(one) == work(other)
+        && (&one.proto, &one.nic, &one.load) == (&other.proto, &other.nic, &other.load)
 }
 
 fn split_name(row: &Row) -> &str {
     row.split.as_deref().unwrap_or("flow")
-}
-
-fn is_split(row: &Row, name: &str) -> bool {
-    split_name(row) == name
 }
 
 /// Calibrates each way to split with one row.
@@ -290,7 +273,7 @@ fn splits<'a>(group: &Group<'a>) -> Vec<(&'a Row, Split)> {
         let candidates: Vec<_> = group
             .rows
             .iter()
-            .filter(|(row, _)| row.mode == MFLOW && is_split(row, name))
+            .filter(|(row, _)| row.mode == MFLOW && split_name(row) == name)
             .cloned()
             .collect();
         if let Some((row, measured)) = calibrating(&candidates, USUAL_BATCH_PKTS) {
@@ -349,11 +332,7 @@ fn check(
     model_ratio: f64,
     limit: Limit,
 ) -> Check {
-    let busiest = |row: &Row| {
-        row.insn_per_packet
-            .as_ref()
-            .map_or(f64::NAN, |insn| insn.busiest)
-    };
+    let busiest = |row: &Row| row.busiest().unwrap_or(f64::NAN);
     let measured_ratio = busiest(vanilla) / busiest(row);
     let error = model_ratio / measured_ratio - 1.0;
     let unsaturated: Vec<&str> = [vanilla, row]
