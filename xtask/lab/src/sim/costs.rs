@@ -2,6 +2,8 @@
 
 //! What each stage costs, read from benchmark rows; and which row of a mode the model is calibrated with.
 
+use mflow_algo::algo::lane_set::MAX_LANES;
+
 use crate::bench::row::Row;
 
 /// The mode that all others are compared with.
@@ -10,7 +12,7 @@ pub(super) const VANILLA: &str = "vanilla";
 pub(super) const NATIVE: &str = "native";
 /// The mode with lanes.
 pub(super) const MFLOW: &str = "mflow";
-/// Between two cores: below this share of the other's work, a core had time to spare.
+/// A core with less than this share of another core's work had time to spare.
 const CLEARLY_LESS: f64 = 0.9;
 
 /// Instructions per wire packet of each stage.
@@ -85,6 +87,9 @@ impl Measured {
         if row.mode == MFLOW && measured.lanes.is_empty() {
             return Err("no core with the role `lane` did anything".to_owned());
         }
+        if row.mode == MFLOW && measured.lanes.len() > MAX_LANES {
+            return Err(format!("the module has {MAX_LANES} lanes at most"));
+        }
         if measured.nic > 0.0 && measured.app > 0.0 {
             Ok(measured)
         } else {
@@ -106,7 +111,7 @@ impl Measured {
         }
     }
 
-    /// Tells how busy the NIC core was, by instructions.
+    /// Returns how busy the NIC core was, by instructions.
     pub(super) fn nic_core(&self) -> NicCore {
         let lane = self.busiest_lane();
         if self.nic < CLEARLY_LESS * lane {
@@ -169,9 +174,11 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_tell_nothing_say_why() {
+    fn unusable_rows_say_why() {
         let mut row = row(MFLOW, 1_000.0, &[], 900.0);
         assert!(Measured::of(&row).is_err_and(|why| why.contains("`lane`")));
+        let crowd = self::row(MFLOW, 1_000.0, &[900.0; MAX_LANES + 1], 900.0);
+        assert!(Measured::of(&crowd).is_err_and(|why| why.contains("16 lanes at most")));
         row.insn_per_packet = None;
         row.note = Some("not yet".to_owned());
         assert_eq!(Measured::of(&row), Err("not yet".to_owned()));

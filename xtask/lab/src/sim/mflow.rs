@@ -16,12 +16,12 @@ use mflow_algo::algo::tag::{is_before, Tag, TagKind};
 use super::packet::Packet;
 use super::scene::Knobs;
 
-/// When a call is made, and the merge points of all streams.
-#[derive(Clone, Copy)]
+/// When a call is made, with the merge points of all streams, and what it leads to.
 pub(super) struct Moment<'a> {
     pub(super) slots: &'a SlotPool<Packet>,
     pub(super) now_us: u64,
     pub(super) timeout_us: u32,
+    pub(super) merged: Merged,
 }
 
 /// What a call has led to.
@@ -89,7 +89,7 @@ impl Mflow {
         let mut dispatcher = Box::<Dispatcher<Packet>>::default();
         let lane = |id| {
             let (ring, mut producer, consumer) = OwnedRing::new();
-            // What is reserved for ever makes the ring as small as it shall be.
+            // Room that stays reserved makes the ring smaller.
             // CAST: a small constant.
             let reserved =
                 producer.reserve((RING_ITEMS as u32).saturating_sub(knobs.lane_ring_pkts));
@@ -113,7 +113,7 @@ impl Mflow {
                 min_window_pkts: 1,
                 stopping: false,
             },
-            // Any key will do: the source has one flow.
+            // Any key is good: the source has one flow.
             key: FlowHasher::new(1)
                 .key(ETH_P_IP, &packet)
                 .expect("UDP has a key"),
@@ -123,16 +123,10 @@ impl Mflow {
     }
 
     /// Dispatches a packet; returns it if the NIC core has to carry it.
-    pub(super) fn dispatch(
-        &mut self,
-        moment: Moment<'_>,
-        packet: Packet,
-        merged: &mut Merged,
-    ) -> Option<Packet> {
+    pub(super) fn dispatch(&mut self, moment: &mut Moment<'_>, packet: Packet) -> Option<Packet> {
         let mut host = MergePoint {
             moment,
             taken: &self.taken,
-            merged,
         };
         match self
             .dispatcher
@@ -150,12 +144,12 @@ impl Mflow {
     }
 
     /// A packet that the NIC core has carried reaches the merge point.
-    pub(super) fn arrive(&mut self, moment: Moment<'_>, packet: Packet, merged: &mut Merged) {
+    pub(super) fn arrive(&mut self, moment: &mut Moment<'_>, packet: Packet) {
         let tag = packet.tag();
         if tag.kind() == TagKind::Probe {
             self.slot = tag.slot();
         }
-        let mut point = self.point(moment, merged);
+        let mut point = self.point(moment);
         match tag.kind() {
             TagKind::Split | TagKind::Fence => {
                 let mut chain = Chain::new();
@@ -174,18 +168,13 @@ impl Mflow {
                 if tag.kind() == TagKind::Probe {
                     point.slot(tag).note_probe(tag.batch_bits());
                 }
-                point.merged.packets.push(packet);
+                point.moment.merged.packets.push(packet);
             }
         }
     }
 
     /// A lane takes the next packet from its ring.
-    pub(super) fn take(
-        &mut self,
-        moment: Moment<'_>,
-        lane: usize,
-        merged: &mut Merged,
-    ) -> Option<Packet> {
+    pub(super) fn take(&mut self, moment: &mut Moment<'_>, lane: usize) -> Option<Packet> {
         loop {
             match self.lanes[lane].consumer.pop()? {
                 Item::Packet(packet) => {
@@ -193,45 +182,36 @@ impl Mflow {
                     return Some(packet);
                 }
                 Item::BatchEnd(tag) => {
-                    self.flush(moment, lane, merged);
-                    self.point(moment, merged).complete(tag);
+                    self.flush(moment, lane);
+                    self.point(moment).complete(tag);
                 }
             }
         }
     }
 
     /// A lane has carried a packet to the merge point, where it waits for the end of the poll or of the batch.
-    pub(super) fn collect(
-        &mut self,
-        moment: Moment<'_>,
-        lane: usize,
-        packet: Packet,
-        merged: &mut Merged,
-    ) {
+    pub(super) fn collect(&mut self, moment: &mut Moment<'_>, lane: usize, packet: Packet) {
         if let Some(run) = self.lanes[lane].collector.add(packet.tag(), 0, packet, 1) {
-            self.point(moment, merged).park(run);
+            self.point(moment).park(run);
         }
     }
 
     /// A lane parks what it has collected.
-    pub(super) fn flush(&mut self, moment: Moment<'_>, lane: usize, merged: &mut Merged) {
+    pub(super) fn flush(&mut self, moment: &mut Moment<'_>, lane: usize) {
         if let Some(run) = self.lanes[lane].collector.take() {
-            self.point(moment, merged).park(run);
+            self.point(moment).park(run);
         }
     }
 
-    fn point<'a>(&'a self, moment: Moment<'a>, merged: &'a mut Merged) -> MergePoint<'a> {
-        MergePoint {
-            moment,
-            taken: &self.taken,
-            merged,
-        }
+    fn point<'a, 'm>(&'a self, moment: &'a mut Moment<'m>) -> MergePoint<'a, 'm> {
+        let taken = &self.taken;
+        MergePoint { moment, taken }
     }
 
     /// The deadline's timer fires.
-    pub(super) fn expire(&mut self, moment: Moment<'_>, merged: &mut Merged) {
+    pub(super) fn expire(&mut self, moment: &mut Moment<'_>) {
         moment.slots.slot(self.slot).expire();
-        self.point(moment, merged).merge(self.slot);
+        self.point(moment).merge(self.slot);
     }
 }
 
@@ -241,14 +221,13 @@ pub(super) fn is_split(packet: &Packet) -> bool {
 }
 
 /// The surroundings of dispatcher and slot during one call.
-struct MergePoint<'a> {
-    moment: Moment<'a>,
+struct MergePoint<'a, 'm> {
+    moment: &'a mut Moment<'m>,
     taken: &'a [u32],
-    merged: &'a mut Merged,
 }
 
-impl MergePoint<'_> {
-    fn slot(&self, tag: Tag) -> &Slot<Packet> {
+impl<'m> MergePoint<'_, 'm> {
+    fn slot(&self, tag: Tag) -> &'m Slot<Packet> {
         self.moment.slots.slot(tag.slot())
     }
 
@@ -257,7 +236,7 @@ impl MergePoint<'_> {
         let next = slot.next();
         let batch = run.tag.batch_near(next);
         let merges = slot.park(batch, run.chain, run.pkts);
-        self.merged.early_runs += u64::from(is_before(next, batch));
+        self.moment.merged.early_runs += u64::from(is_before(next, batch));
         if merges {
             self.merge(run.tag.slot());
         }
@@ -271,7 +250,7 @@ impl MergePoint<'_> {
     }
 }
 
-impl Host<Packet> for MergePoint<'_> {
+impl Host<Packet> for MergePoint<'_, '_> {
     fn now_ms(&mut self) -> u32 {
         // CAST: it may wrap.
         (self.moment.now_us / 1_000) as u32
@@ -292,14 +271,15 @@ impl Host<Packet> for MergePoint<'_> {
     fn note_active(&mut self, _taken: bool) {}
 }
 
-impl Sink<Packet> for MergePoint<'_> {
+impl Sink<Packet> for MergePoint<'_, '_> {
     fn deliver(&mut self, mut chain: Chain<Packet>) -> u32 {
-        let before = self.merged.packets.len();
-        self.merged
+        let before = self.moment.merged.packets.len();
+        self.moment
+            .merged
             .packets
             .extend(std::iter::from_fn(|| chain.pop()));
         // CAST: at most what may be parked.
-        (self.merged.packets.len() - before) as u32
+        (self.moment.merged.packets.len() - before) as u32
     }
 
     fn now_us(&mut self) -> u64 {
@@ -316,6 +296,6 @@ impl Sink<Packet> for MergePoint<'_> {
     }
 
     fn arm_deadline(&mut self, after_us: u32) {
-        self.merged.deadline_us = Some(after_us);
+        self.moment.merged.deadline_us = Some(after_us);
     }
 }

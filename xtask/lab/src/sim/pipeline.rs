@@ -58,7 +58,7 @@ struct Core {
     busy_ps: u64,
 }
 
-/// What a core is at.
+/// What a core works on.
 #[derive(Debug)]
 struct Poll {
     queue: usize,
@@ -194,7 +194,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Has a queue polled on its core, unless it will be anyway; `delay_ps` is how long an interrupt takes, if one is needed.
+    /// Schedules a queue on its core after `delay_ps`, the time of an interrupt, unless it is scheduled already.
     fn raise(&mut self, queue: usize, delay_ps: u64) {
         if !self.queues[queue].scheduled {
             self.queues[queue].scheduled = true;
@@ -281,9 +281,7 @@ impl<'a> Machine<'a> {
                 })
             }
             Stage::Hop | Stage::App => queue.packets.pop_front(),
-            Stage::Lane(lane) => self.mflow(stream, |mflow, moment, merged| {
-                mflow.take(moment, lane, merged)
-            }),
+            Stage::Lane(lane) => self.mflow(stream, |mflow, moment| mflow.take(moment, lane)),
         };
         poll.packet.is_some()
     }
@@ -322,34 +320,30 @@ impl<'a> Machine<'a> {
         self.start(core);
     }
 
-    /// Does with a packet what its stage does when it has been carried.
+    /// Ends a stage's work on a packet.
     fn hand_on(&mut self, poll: &mut Poll, packet: Packet) {
         let queue = &self.queues[poll.queue];
         let stream = queue.stream;
         match queue.stage {
             Stage::Nic if poll.inline => {
                 poll.inline = false;
-                self.mflow(stream, |mflow, moment, merged| {
-                    mflow.arrive(moment, packet, merged)
-                });
+                self.mflow(stream, |mflow, moment| mflow.arrive(moment, packet));
             }
             Stage::Nic if self.streams[stream].mflow.is_some() => {
-                let kept = self.mflow(stream, |mflow, moment, merged| {
-                    mflow.dispatch(moment, packet, merged)
-                });
+                let kept = self.mflow(stream, |mflow, moment| mflow.dispatch(moment, packet));
                 if let Some(packet) = kept {
                     self.keep(poll, stream, packet);
                 }
             }
             Stage::Nic | Stage::Hop => poll.carried.push(packet),
-            Stage::Lane(lane) => self.mflow(stream, |mflow, moment, merged| {
-                mflow.collect(moment, lane, packet, merged);
+            Stage::Lane(lane) => self.mflow(stream, |mflow, moment| {
+                mflow.collect(moment, lane, packet);
             }),
             Stage::App => self.read(stream, &packet),
         }
     }
 
-    /// The NIC core has to carry a packet itself, or loses it if it never does.
+    /// Lets the NIC core carry a packet to the merge point, or loses it if lanes alone may carry batches.
     fn keep(&mut self, poll: &mut Poll, stream: usize, packet: Packet) {
         if mflow::is_split(&packet) {
             if self.knobs.when_full == WhenFull::Lose {
@@ -377,9 +371,7 @@ impl<'a> Machine<'a> {
                 }
             }
             Stage::Lane(lane) => {
-                self.mflow(stream, |mflow, moment, merged| {
-                    mflow.flush(moment, lane, merged)
-                });
+                self.mflow(stream, |mflow, moment| mflow.flush(moment, lane));
             }
             Stage::App => {}
         }
@@ -413,20 +405,21 @@ impl<'a> Machine<'a> {
     fn mflow<R: Default>(
         &mut self,
         stream: usize,
-        call: impl FnOnce(&mut Mflow, Moment<'_>, &mut Merged) -> R,
+        call: impl FnOnce(&mut Mflow, &mut Moment<'_>) -> R,
     ) -> R {
         let state = &mut self.streams[stream];
         let Some(mflow) = &mut state.mflow else {
             return R::default();
         };
-        let moment = Moment {
+        let mut moment = Moment {
             slots: &self.slots,
             // CAST: a time, and the fraction of a microsecond is left out.
             now_us: (self.calendar.now_ps() as f64 / PS_PER_US) as u64,
             timeout_us: self.knobs.merge_timeout_us,
+            merged: Merged::default(),
         };
-        let mut merged = Merged::default();
-        let result = call(mflow, moment, &mut merged);
+        let result = call(mflow, &mut moment);
+        let merged = moment.merged;
         let reader = state.first + state.stages + 1;
         if let Some(after_us) = merged.deadline_us {
             // CAST: a time.
