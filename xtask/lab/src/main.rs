@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The laboratory: what the receive path costs, measured, and what that lets expect of other machines.
+//! The laboratory: measures what the receive path costs, and predicts other machines from that.
 //!
 //! `cargo xtask bench` and `cargo xtask sim` run this program.
 

@@ -22,7 +22,7 @@ use xtask::paths;
 use xtask::step;
 use xtask::tools;
 
-/// An emulator that gives itself up more often than this is not worth more of anybody's time.
+/// After more crashes of the emulator than this, the benchmark gives up.
 const MOST_DEATHS: usize = 4;
 
 /// What came out.
@@ -33,7 +33,7 @@ pub(super) struct Measured {
     pub(super) provenance: Provenance,
 }
 
-/// A mode of a case, what the guest is told to do for it, and the place of its row.
+/// A mode of a case, the order to the guest, and the place of its row.
 struct Task<'a> {
     case: &'a Case,
     mode: &'a Mode,
@@ -57,11 +57,11 @@ struct Progress<'a> {
     failures: Vec<String>,
     provenance: Provenance,
     boots: usize,
-    /// How often the emulator gave itself up.
+    /// How often the emulator has crashed.
     deaths: usize,
 }
 
-/// Measures all that was asked for; `save` is given the rows that there are each time there are more.
+/// Measures all that was asked for; `save` gets all rows so far whenever there is another.
 pub(super) fn all(options: &Options, save: impl Fn(&[Row]) -> Result<()>) -> Result<Measured> {
     let cases = cases::all(options.suite);
     let Plan { rows, boots } = plan(options, &cases)?;
@@ -112,7 +112,7 @@ impl<'a> Progress<'a> {
                     self.add(task, outcome);
                     save(&self.rows()?)?;
                 }
-                // No fault of the case's: it gets another chance.
+                // The case did not cause it: measure it again.
                 (Err(_), Some(Death::Emulators)) if self.deaths < MOST_DEATHS => {
                     self.deaths += 1;
                     return Ok(left);
@@ -215,7 +215,7 @@ fn plan<'a>(options: &Options, cases: &'a [Case]) -> Result<Plan<'a>> {
     Ok(Plan { rows, boots })
 }
 
-/// Tells whether a mode of one of these cases has the text in its name.
+/// Returns whether a mode of one of these cases has the text in its name.
 fn matches(cases: &[Case], filter: &str) -> bool {
     cases.iter().any(|case| {
         let mut modes = case.modes.iter();

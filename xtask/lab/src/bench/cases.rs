@@ -4,11 +4,11 @@
 
 use mflow_protocol::bench::{Load, Scaling, Server, Stack, Transport};
 
-/// The batch size where none is said.
+/// The module's default batch size.
 const BATCH_PKTS: u32 = 256;
 /// Clients of a single-flow UDP case, as in the papers: they share one socket.
 const UDP_CLIENTS: u16 = 3;
-/// The largest message of sockperf's.
+/// The largest message that sockperf sends.
 const SOCKPERF_MAX_BYTES: usize = 65_507;
 /// Connections to an application, as in the papers.
 const APPLICATION_CLIENTS: u16 = 10;
@@ -16,7 +16,7 @@ const APPLICATION_CLIENTS: u16 = 10;
 /// How much is measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Suite {
-    /// The cases that tell most: within ten minutes
+    /// The cases that show most: within ten minutes
     #[default]
     Quick,
     /// All of the papers' figures that can be measured here: within three quarters of an hour
@@ -24,7 +24,7 @@ pub(crate) enum Suite {
 }
 
 impl Suite {
-    /// Returns how often a case is measured if nobody says otherwise.
+    /// Returns how often a case is measured without `--windows`.
     pub(super) fn windows(self) -> u32 {
         match self {
             Self::Quick => 3,
@@ -40,7 +40,7 @@ pub(super) struct Mode {
     pub(super) stack: What,
 }
 
-/// What stands behind a mode's name.
+/// What a mode runs.
 #[derive(Clone, Debug)]
 pub(super) enum What {
     /// This stack.

@@ -106,7 +106,7 @@ impl Comparison {
 }
 
 impl Line {
-    /// As a part of the figure before.
+    /// Returns the difference as a share of the figure before.
     fn difference(&self) -> Option<f64> {
         Some(self.after? / self.before? - 1.0)
     }
@@ -114,7 +114,7 @@ impl Line {
     fn differs(&self) -> bool {
         match (self.before, self.after) {
             (Some(_), None) => true,
-            // Not `>`: what cannot be computed is no agreement.
+            // Not `>`: a difference that is not a number counts as one.
             (Some(_), Some(_)) => !self
                 .difference()
                 .is_some_and(|part| part.abs() <= DIFFERENCE_MAX),

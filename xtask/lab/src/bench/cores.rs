@@ -98,7 +98,7 @@ pub(crate) fn functions(case: &Case<'_>) -> Grid {
     };
     let mut columns = Vec::new();
     for (row, insn) in pair {
-        for core in telling(insn) {
+        for core in busiest_by_role(insn) {
             columns.push((format!("{}: {} {}", label(row), core.role, core.cpu), core));
         }
     }
@@ -137,7 +137,7 @@ pub(crate) fn functions(case: &Case<'_>) -> Grid {
     grid
 }
 
-/// Cuts the front of a long name: a mangled one ends with what it is about.
+/// Cuts the front of a long name: the end of a mangled name is the function's own.
 fn short(name: &str) -> String {
     let surplus = name.chars().count().saturating_sub(NAME);
     if surplus == 0 {
@@ -147,7 +147,7 @@ fn short(name: &str) -> String {
     format!("...{end}")
 }
 
-/// The two rows whose difference tells the most, as far as they were measured.
+/// The two rows whose difference matters most, as far as they were measured.
 fn pair<'a>(case: &Case<'a>) -> Option<[(&'a Row, &'a Instructions); 2]> {
     let find = |wanted: &dyn Fn(&Row) -> bool| {
         case.rows
@@ -163,7 +163,7 @@ fn pair<'a>(case: &Case<'a>) -> Option<[(&'a Row, &'a Instructions); 2]> {
 }
 
 /// One core of each role, the one with the most: lanes are alike.
-fn telling(insn: &Instructions) -> Vec<&Core> {
+fn busiest_by_role(insn: &Instructions) -> Vec<&Core> {
     let mut cores: Vec<&Core> = Vec::new();
     for core in &insn.by_cpu {
         match cores.iter_mut().find(|known| known.role == core.role) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which rows make up one figure of the papers, and how a row is called in it.
+//! Which rows make up one figure of the papers, and the label of a row in it.
 
 use std::collections::BTreeMap;
 
@@ -101,7 +101,7 @@ pub(crate) fn group(rows: &[Row]) -> Vec<Figure<'_>> {
         .collect()
 }
 
-/// Returns what a row is called: the mode, how it splits, and the number of lanes.
+/// Returns the label of a row: the mode, how it splits, and the number of lanes.
 pub(crate) fn label(row: &Row) -> String {
     let mut label = row.mode.clone();
     if let Some(split) = &row.split {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is said about one figure: grids and notes, for the terminal and for the report alike.
+//! The grids and remarks of one figure, which the terminal and the Markdown report both show.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,14 @@ use super::paper;
 use super::row::{Instructions, Row};
 use super::windows::SPREAD_MAX;
 
-/// What is said under every figure.
+/// The last remark on every figure.
 const LIMITS: &str = "Instructions do not show cache misses, the latency of interrupts between cores, memory bandwidth, or how \
                       a real NIC behaves: ratios on hardware differ.";
 
 const NOT_SATURATED: &str = "saturated NO: the busiest core had time to spare. Such a core pays a wake-up for a handful of \
                              packets, so its figure is not that of full load.";
 
-/// What disturbed order is here, where the application sees none.
+/// How disturbed order is counted, although the application sees none.
 const EARLY: &str = "early/1000: of 1000 packets, those that reached the merge before their turn and waited there; reordered: \
                      those that reached the application out of order.";
 
@@ -216,7 +216,7 @@ fn requests(figure: &Figure<'_>) -> Grid {
     grid
 }
 
-/// Everything a reader has to know before comparing.
+/// Returns what a reader has to know before comparing.
 fn notes(figure: &Figure<'_>) -> Vec<String> {
     let rows: Vec<&Row> = figure
         .cases
@@ -265,7 +265,7 @@ fn notes(figure: &Figure<'_>) -> Vec<String> {
     lines
 }
 
-/// What single rows have to say; what several say in the same words is said once.
+/// Returns the notes of the rows; the same note of several rows appears once.
 fn remarked(rows: &[&Row]) -> Vec<String> {
     let mut said: BTreeMap<(String, String), Vec<&str>> = BTreeMap::new();
     for row in rows {

@@ -131,7 +131,7 @@ impl Grid {
     }
 }
 
-/// Takes what Markdown would read as its own, such as the underscores of a function's name.
+/// Escapes what Markdown would interpret, such as the underscores of a function's name.
 fn escape(cell: &str) -> String {
     let mut text = String::new();
     for c in cell.chars() {

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use anyhow::{bail, ensure, Context as _, Result};
 
-/// Places below this are no addresses: user space, and whatever found no counter.
+/// Places that are no addresses: user space, and what found no counter.
 const PLACES: [(u64, &str); 2] = [(0, "[user]"), (1, "[other]")];
 
 /// Where functions begin.

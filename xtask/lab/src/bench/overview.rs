@@ -40,7 +40,7 @@ pub(crate) fn grid(rows: &[Row]) -> Grid {
     grid
 }
 
-/// A mode as people call it.
+/// Returns the name of a row in the overview.
 fn name(row: &Row) -> String {
     match row.lanes {
         0 => row.mode.clone(),

@@ -33,7 +33,7 @@ const THROUGHPUT: &[Throughput] = &[
     // MFLOW section II-B: device-level pipelining, UDP "by 80% (compared to vanilla overlay)". For TCP it is "similar" to
     // RPS, which is no number.
     throughput("udp-65507", "falcon-dev", "MFLOW Fig. 4", 1.80),
-    // MFLOW section II-B: function-level pipelining, TCP "by 20% (compared to RPS)", and RPS is as above.
+    // MFLOW section II-B: function-level pipelining, TCP "by 20% (compared to RPS)", and RPS is the entry above.
     throughput("tcp-65536", "falcon-func", "MFLOW Fig. 4", 1.24 * 1.20),
     // MFLOW section V-A: "especially with large message sizes (e.g., 64 KB), by 81% for TCP and 139% for UDP".
     throughput("tcp-65536", "mflow", "MFLOW Fig. 8", 1.81),

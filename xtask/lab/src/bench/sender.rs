@@ -2,7 +2,8 @@
 
 //! The sender outside the guest: a thread that puts frames on the wire as fast as the guest takes them.
 //!
-//! Two things hold it back: the wire, which has flow control, and the credit: the guest's application says how far it is.
+//! Two things limit it: the wire, which has flow control, and the credit: the guest's application says how many datagrams it has
+//! received.
 //! A ConnectX makes its frames by itself, from the same stream (`tests/mlx5-model`).
 
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -19,7 +20,7 @@ use mflow_frames::{Frames, Stream};
 
 /// Datagrams written to the wire at once.
 const BURST: usize = 32;
-/// How long to wait for more credit between two looks.
+/// How often to check for more credit.
 const LOOK: Duration = Duration::from_micros(200);
 
 /// The running sender.
@@ -39,14 +40,14 @@ impl Feed {
             move || listen(&listener, &reached)
         });
         let (orders, order) = mpsc::channel();
-        // It ends with the guest, which closes the wire, or with us.
+        // It ends with the guest, which closes the wire, or with this process.
         thread::spawn(move || send(wire, &order, &reached));
         Ok(Self { orders })
     }
 
-    /// Changes what is sent; `None`: nothing.
+    /// Changes what is sent; `None` stops it.
     pub(super) fn order(&self, order: Option<Frames>) {
-        // The thread is only gone if the guest is, and then nobody waits for frames.
+        // The thread ends only with the guest, which then needs no frames.
         let _guest_is_gone = self.orders.send(order);
     }
 }
@@ -75,7 +76,7 @@ fn send(mut wire: UnixStream, orders: &Receiver<Option<Frames>>, reached: &Atomi
     }
 }
 
-/// Sends until another order comes, and returns that; `None`: nobody orders any more.
+/// Sends until another order comes, and returns it; `None` if the orders have ended.
 fn stream(
     wire: &mut UnixStream,
     order: Frames,
@@ -84,7 +85,7 @@ fn stream(
 ) -> Result<Option<Option<Frames>>> {
     let mut stream = Stream::new(order)?;
     let mut buffer = Vec::new();
-    // The count of an earlier application is none of ours.
+    // The count of an earlier application does not matter.
     reached.store(0, Ordering::Relaxed);
     loop {
         match orders.try_recv() {
@@ -95,7 +96,7 @@ fn stream(
         buffer.clear();
         for _ in 0..BURST {
             let more = stream.next(reached.load(Ordering::Relaxed), |frame| {
-                // CAST: a frame has at most 1514 bytes. The length before it is how QEMU's stream tells frames apart.
+                // CAST: a frame has at most 1514 bytes. The length before it is how QEMU's stream separates frames.
                 buffer.extend_from_slice(&(frame.len() as u32).to_be_bytes());
                 buffer.extend_from_slice(frame);
             })?;

@@ -54,7 +54,7 @@ pub(super) struct Session {
 /// How a guest died.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Death {
-    /// The emulator gave itself up.
+    /// The emulator crashed.
     Emulators,
     /// Anything else.
     Guests,
@@ -62,7 +62,7 @@ pub(super) enum Death {
 
 impl Session {
     /// Boots a kernel for these cases; [`Session::next`] returns the results one by one, in their order. The boot's number
-    /// tells its logs from those of guests that died before.
+    /// is in the names of its logs, which stay if a guest dies.
     pub(super) fn boot(
         number: usize,
         flavor: Flavor,
@@ -168,7 +168,7 @@ impl Session {
         }
     }
 
-    /// Changes what is sent from outside; `None`: nothing.
+    /// Changes what is sent from outside; `None` stops it.
     fn order(&mut self, frames: Option<Frames>) -> Result<()> {
         match &self.feed {
             Some(feed) => {
@@ -176,7 +176,10 @@ impl Session {
                 Ok(())
             }
             None => {
-                let cards = self.vm.cards().context("there is nobody to send")?;
+                let cards = self
+                    .vm
+                    .cards()
+                    .context("the guest has no card that could send")?;
                 cards.send(frames.as_ref())
             }
         }

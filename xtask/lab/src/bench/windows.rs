@@ -206,7 +206,7 @@ fn core(role: &str, cpu: usize, measured: &Measured) -> Core {
     }
 }
 
-/// The spread of the primary figure from which a row has to say why.
+/// A row with a larger spread of the primary figure has to say why.
 pub(super) const SPREAD_MAX: f64 = 0.05;
 
 /// Below this size an application that takes a write at a time does more than the stack.

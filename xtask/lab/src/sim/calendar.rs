@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The event engine: what happens when, in order of time, and in the order of planning within an instant.
+//! The event queue: events come by time, and those of the same time in the order in which they were planned.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A discrete-event model of the receive path: what measured instruction counts let expect of other machines.
+//! A discrete-event model of the receive path, which predicts other machines from measured instruction counts.
 //!
-//! The costs of a stage come from a few benchmark rows; the other rows show how far the model can be trusted.
+//! The costs of a stage come from a few benchmark rows; the other rows show how far the model can be trusted. Read in this order:
+//! [`costs`] and [`settings`] (from rows and options to a [`scene`]), [`pipeline`] (the simulation, with [`mflow`] as the module
+//! runs it), [`validate`], [`paper_figures`] and [`predict`] (what is simulated), [`terminal`].
 
 mod arrivals;
 mod calendar;

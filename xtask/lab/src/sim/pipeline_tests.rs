@@ -77,7 +77,10 @@ fn the_merge_keeps_the_order() {
             scene.knobs.when_full = when_full;
             scene.knobs.cost_spread = 0.9;
             let outcome = drained(scene, 40_000);
-            assert!(outcome.all.get(Count::EarlyRuns) > 0, "no disorder to mend");
+            assert!(
+                outcome.all.get(Count::EarlyRuns) > 0,
+                "no disorder to put right"
+            );
             assert_eq!(outcome.all.get(Count::Reordered), 0);
             assert_eq!(outcome.all.get(Count::LatePkts), 0);
         }

@@ -102,7 +102,7 @@ pub(super) enum Count {
 
 const COUNTS: usize = Count::Reordered as usize + 1;
 
-/// The counts of a while.
+/// Counts of an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Counts([u64; COUNTS]);
 
@@ -124,7 +124,7 @@ impl Counts {
         difference
     }
 
-    /// Returns all that was lost, for whatever reason.
+    /// Returns how many packets were lost at all places.
     pub(super) fn lost(&self) -> u64 {
         [
             Count::NicFull,
@@ -138,7 +138,7 @@ impl Counts {
     }
 }
 
-/// What kept a stream from being faster.
+/// What limits a stream's throughput.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Limit {
@@ -204,7 +204,7 @@ impl Outcome {
             .map_or(0.0, |ps| *ps as f64 / super::calendar::PS_PER_US)
     }
 
-    /// Tells what the only stream of `scene` was limited by: the last place where packets piled up.
+    /// Returns what limited the only stream of `scene`: the last place where packets piled up.
     pub(super) fn limit(&self, scene: &Scene) -> Limit {
         let Some(stream) = scene.streams.first() else {
             return Limit::Link;

@@ -20,7 +20,7 @@ What a model of instruction counts cannot show: cache misses and memory bandwidt
 other down, hardware. A packet costs the same however many lanes there are and however fast it comes. Rates and times hold
 for the clock and the instructions per cycle above; ratios do not depend on them.";
 
-/// What the machine is taken to be.
+/// What is assumed about the machine.
 pub(super) fn assumptions(settings: &Settings) -> String {
     format!(
         "model: {} GHz, instructions per cycle: {}, {} us to interrupt a core, {} us to wake a reader, costs +-{:.0} % \

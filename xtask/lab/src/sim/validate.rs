@@ -15,14 +15,14 @@ use crate::bench::row::Row;
 pub(super) const TOLERANCE: f64 = 0.10;
 /// The module's default batch, which benchmarks use unless the batch is their subject.
 const USUAL_BATCH_PKTS: u32 = 256;
-/// Their modes tell what hooks cost, not paths.
+/// Cases that measure what the hooks cost, not a path.
 const OVERHEAD: &str = "overhead";
 
 /// How a row was used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Used {
-    /// Its costs are its own: says that the model adds up, not that it predicts.
+    /// Its own costs are used: a match shows that the model adds up, not that it predicts.
     Itself,
     /// The costs of its mode are taken from it.
     Calibrates,
@@ -107,7 +107,7 @@ pub(super) struct Validation {
 }
 
 impl Check {
-    /// Says of a miss what is wrong with the row that calibrates, if anything is.
+    /// Names, for a miss, what is wrong with the row that calibrates, if anything is.
     fn suspect(&mut self, calibrates: &Row, split: &Split) {
         if self.verdict != Verdict::Miss || (split.is_direct && split.is_saturated) {
             return;
@@ -225,7 +225,7 @@ fn groups<'a>(rows: &'a [Row], skipped: &mut Vec<Skipped>) -> Vec<Group<'a>> {
         if row.case.starts_with(OVERHEAD) {
             skip(
                 row,
-                "tells what hooks cost, not how a path is cut".to_owned(),
+                "measures what hooks cost, not how a path is cut".to_owned(),
             );
             continue;
         }
@@ -346,9 +346,9 @@ fn check(
     } else if unsaturated.is_empty() {
         (Verdict::Miss, None)
     } else {
-        let who = unsaturated.join(" and ");
+        let modes = unsaturated.join(" and ");
         let reason = format!(
-            "{who} had a busiest core with time to spare: wake-ups and interrupts for a handful of packets are in the cost"
+            "{modes} had a busiest core with time to spare: wake-ups and interrupts for a handful of packets are in the cost"
         );
         (Verdict::Warning, Some(reason))
     };
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn a_miss_tells_of_a_doubtful_calibration() {
+    fn a_miss_names_a_doubtful_calibration() {
         let mut rows = rows();
         rows.remove(5);
         // No row with lanes can be read off: the application is the busiest, or the NIC core is as busy as the lane.

@@ -24,7 +24,7 @@ pub(super) const LEGEND: u32 = 150;
 /// Ink for text and lines: the paper is always white.
 pub(super) const INK: RGBColor = RGBColor(0x20, 0x20, 0x20);
 
-/// Colours that are readable on white. The first eight, Okabe and Ito's with a darker yellow, can be told apart by people with
+/// Colours that are readable on white. The first eight, Okabe and Ito's with a darker yellow, can be distinguished by people with
 /// colour blindness; the others are for a picture of all modes with both ways to split.
 pub(super) const COLOURS: [RGBColor; 12] = [
     RGBColor(0x00, 0x72, 0xB2),

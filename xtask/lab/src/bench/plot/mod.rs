@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Results as SVG files: one idea a picture.
+//! Results as SVG files, each of which shows one idea.
 
 mod bars;
 mod canvas;
@@ -21,7 +21,7 @@ pub(crate) struct Plot {
     /// The figure that it belongs to.
     pub(crate) kind: Kind,
     pub(crate) path: PathBuf,
-    /// What it shows, for a reader who does not see it.
+    /// What it shows: the text in place of the picture.
     pub(crate) caption: String,
 }
 
