@@ -154,10 +154,6 @@ fn latency_udp() -> Case {
     latency("latency-udp-16", Transport::Udp, UDP_CLIENTS, 16)
 }
 
-fn latency_tcp() -> Case {
-    latency("latency-tcp-65536", Transport::Tcp, 1, SOCKPERF_MAX_BYTES)
-}
-
 fn application(name: &str, server: Server, bytes: usize) -> Case {
     let load = Load::Requests {
         server,
@@ -212,7 +208,9 @@ pub(super) fn all(suite: Suite) -> Vec<Case> {
             cases.extend([tcp(16), tcp(4_096), with_device_scaling(tcp(65_536))]);
             cases.extend([1, 4, 16, 64, 256, 1024].map(order));
             cases.extend([5, 10, 20].map(tcp_flows));
-            cases.extend([latency_udp(), latency_tcp(), overhead()]);
+            let (tcp, bytes) = (Transport::Tcp, SOCKPERF_MAX_BYTES);
+            let latency_tcp = latency("latency-tcp-65536", tcp, 1, bytes);
+            cases.extend([latency_udp(), latency_tcp, overhead()]);
             cases.push(application("memcached", Server::Memcached, 1_024));
             cases.push(application("nginx", Server::Nginx, 4_096));
             cases

@@ -76,12 +76,9 @@ impl Comparison {
 
     fn text(&self) -> String {
         let mut grid = Grid::default();
-        grid.left("case");
-        grid.left("mode");
-        for head in ["before", "after", "difference"] {
-            grid.right(head);
-        }
-        grid.left("");
+        grid.left(["case", "mode"]);
+        grid.right(["before", "after", "difference"]);
+        grid.left([""]);
         for line in &self.lines {
             grid.row(vec![
                 line.case.clone(),

@@ -36,13 +36,9 @@ pub(crate) fn shares(case: &Case<'_>, deviation: bool) -> Grid {
         .map(|core| core.cpu)
         .collect();
     let mut grid = Grid::default();
-    grid.left("mode");
-    for cpu in &cpus {
-        grid.right(format!("CPU {cpu}"));
-    }
-    if deviation {
-        grid.right("deviation");
-    }
+    grid.left(["mode"]);
+    grid.right(cpus.iter().map(|cpu| format!("CPU {cpu}")));
+    grid.right(deviation.then_some("deviation"));
     for (row, insn) in measured {
         let mut cells = vec![label(row)];
         for cpu in &cpus {
@@ -102,10 +98,8 @@ pub(crate) fn functions(case: &Case<'_>) -> Grid {
             columns.push((format!("{}: {} {}", label(row), core.role, core.cpu), core));
         }
     }
-    grid.left("function");
-    for (head, _) in &columns {
-        grid.right(head.as_str());
-    }
+    grid.left(["function"]);
+    grid.right(columns.iter().map(|(head, _)| head.as_str()));
     let found = |core: &Core, name: &str| {
         core.top
             .iter()

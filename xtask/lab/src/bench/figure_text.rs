@@ -76,8 +76,7 @@ pub(crate) fn blocks(figure: &Figure<'_>) -> Vec<Block> {
 fn primary(figure: &Figure<'_>) -> Grid {
     let overhead = figure.kind == Kind::Overhead;
     let mut grid = Grid::default();
-    grid.left("case");
-    grid.left("mode");
+    grid.left(["case", "mode"]);
     // Batch sizes are compared with each other, not with another stack.
     let order = figure.kind == Kind::Order;
     let ratios: &[&str] = match figure.kind {
@@ -85,15 +84,9 @@ fn primary(figure: &Figure<'_>) -> Grid {
         Kind::Order => &[],
         _ => &["speed-up", "paper"],
     };
-    for head in ["busiest", "min..max"].iter().chain(ratios) {
-        grid.right(*head);
-    }
-    for head in ["total", "spread", "saturated", "lost", "reordered"] {
-        grid.right(head);
-    }
-    if order {
-        grid.right("early/1000");
-    }
+    grid.right(["busiest", "min..max"].iter().chain(ratios).copied());
+    grid.right(["total", "spread", "saturated", "lost", "reordered"]);
+    grid.right(order.then_some("early/1000"));
     for case in &figure.cases {
         let compiled_out = case
             .rows
@@ -148,15 +141,11 @@ fn secondary(figure: &Figure<'_>) -> Grid {
     let all = || figure.cases.iter().flat_map(|case| &case.rows);
     let latencies = all().any(|row| row.latency_us.is_some() || paper::delay(row).is_some());
     let mut grid = Grid::default();
-    grid.left("case");
-    grid.left("mode");
-    grid.right("messages/s");
+    grid.left(["case", "mode"]);
+    grid.right(["messages/s"]);
     if latencies {
-        for percentile in ["p50", "p99"] {
-            grid.right(format!("{percentile} us"));
-            grid.right("of vanilla");
-            grid.right("paper");
-        }
+        grid.right(["p50 us", "of vanilla", "paper"]);
+        grid.right(["p99 us", "of vanilla", "paper"]);
     }
     for case in &figure.cases {
         let vanilla = case
@@ -191,14 +180,11 @@ fn secondary(figure: &Figure<'_>) -> Grid {
 /// What a request takes, where the load is made of requests.
 fn requests(figure: &Figure<'_>) -> Grid {
     let mut grid = Grid::default();
-    grid.left("case");
-    grid.left("mode");
-    for head in [
+    grid.left(["case", "mode"]);
+    grid.right([
         "instructions per request",
         "requests per million instructions",
-    ] {
-        grid.right(head);
-    }
+    ]);
     for case in &figure.cases {
         let mut name = case.name;
         for row in &case.rows {

@@ -22,19 +22,20 @@ struct Column {
 }
 
 impl Grid {
-    /// Adds a column of text, which starts at the left.
-    pub(crate) fn left(&mut self, head: impl Into<String>) {
-        self.column(head, false);
+    /// Adds columns of text, which starts at the left.
+    pub(crate) fn left<H: Into<String>>(&mut self, heads: impl IntoIterator<Item = H>) {
+        self.add(heads, false);
     }
 
-    /// Adds a column of numbers, which end at the right.
-    pub(crate) fn right(&mut self, head: impl Into<String>) {
-        self.column(head, true);
+    /// Adds columns of numbers, which end at the right.
+    pub(crate) fn right<H: Into<String>>(&mut self, heads: impl IntoIterator<Item = H>) {
+        self.add(heads, true);
     }
 
-    fn column(&mut self, head: impl Into<String>, right: bool) {
-        let head = head.into();
-        self.columns.push(Column { head, right });
+    fn add<H: Into<String>>(&mut self, heads: impl IntoIterator<Item = H>, right: bool) {
+        let heads = heads.into_iter().map(Into::into);
+        self.columns
+            .extend(heads.map(|head| Column { head, right }));
     }
 
     /// Adds a row; cells that are missing at its end stay empty.
@@ -156,8 +157,8 @@ mod tests {
 
     fn grid(columns: usize) -> Grid {
         let mut grid = Grid::default();
-        grid.left("mode");
-        (1..columns).for_each(|index| grid.right(format!("number {index}")));
+        grid.left(["mode"]);
+        grid.right((1..columns).map(|index| format!("number {index}")));
         let mut cells = vec!["a|b".to_owned()];
         cells.extend((1..columns).map(|index| index.to_string()));
         grid.row(cells);

@@ -25,10 +25,8 @@ pub(crate) fn grid(rows: &[Row]) -> Grid {
         }
     }
     let mut grid = Grid::default();
-    grid.left("mode");
-    for case in &cases {
-        grid.right(case.name);
-    }
+    grid.left(["mode"]);
+    grid.right(cases.iter().map(|case| case.name));
     for mode in modes {
         let mut cells = vec![mode.clone()];
         for case in &cases {

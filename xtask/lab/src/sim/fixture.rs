@@ -105,13 +105,16 @@ pub(super) fn rows() -> Vec<Row> {
     ]
 }
 
+#[derive(clap::Parser)]
+struct Line {
+    #[command(flatten)]
+    settings: Settings,
+    #[command(flatten)]
+    question: Question,
+}
+
 /// What the command line gives without options, but for sizes: small rings fill faster.
 pub(super) fn settings() -> Settings {
-    #[derive(clap::Parser)]
-    struct Line {
-        #[command(flatten)]
-        settings: Settings,
-    }
     Settings {
         batch_pkts: 64,
         lane_ring_pkts: 1_024,
@@ -122,10 +125,5 @@ pub(super) fn settings() -> Settings {
 
 /// What is asked without options.
 pub(super) fn question() -> Question {
-    #[derive(clap::Parser)]
-    struct Line {
-        #[command(flatten)]
-        question: Question,
-    }
     <Line as clap::Parser>::parse_from(["sim"]).question
 }

@@ -476,7 +476,6 @@ impl<'a> Machine<'a> {
             (Count::EarlyPkts, Counter::EarlyPkts),
             (Count::LatePkts, Counter::LatePkts),
             (Count::DeadlineBatches, Counter::DeadlineBatches),
-            (Count::OverflowBatches, Counter::OverflowBatches),
         ] {
             let slots = self.slots.iter();
             counts.add(count, slots.map(|slot| slot.counters.get(counter)).sum());

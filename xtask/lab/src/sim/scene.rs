@@ -95,7 +95,6 @@ pub(super) enum Count {
     /// Packets that came to the merge point after their batch was given up.
     LatePkts,
     DeadlineBatches,
-    OverflowBatches,
     /// Packets that were read after one with a higher number.
     Reordered,
 }
