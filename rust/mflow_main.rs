@@ -2,8 +2,8 @@
 
 //! mflow: one flow on several CPUs, in order.
 //!
-//! Crate root of the module. The way of a packet: [`glue::stack::hooks`] (from the stack), [`algo::dispatcher`],
-//! [`glue::lane`], the stack again, [`glue::stack::hooks`] (at the socket), [`algo::slot`], [`glue::merge`].
+//! Crate root of the module. The way of a packet: [`glue::handlers`] (from the stack), [`algo::dispatcher`],
+//! [`glue::lane`], the stack again, [`glue::handlers`] (at the socket), [`algo::slot`], [`glue::merge`].
 
 pub mod algo;
 pub mod glue;
@@ -21,24 +21,24 @@ module! {
 struct Mflow {
     // Dropped in this order: no more knobs, then no more packets, then what packets need.
     _files: glue::files::Files,
-    _hooks: glue::stack::hooks::Registration,
+    _packet_path: glue::handlers::PacketPath,
     _events: glue::control::Control,
-    _pool: glue::pool::Pool,
+    _merge_point: glue::merge::MergePoint,
 }
 
 impl kernel::Module for Mflow {
     fn init(_module: &'static ThisModule) -> Result<Self> {
-        let pool = glue::pool::Pool::new()?;
+        let merge_point = glue::merge::MergePoint::new();
         let events = glue::control::Control::new()?;
-        let hooks = glue::stack::hooks::Registration::new()?;
+        let packet_path = glue::handlers::PacketPath::new()?;
         glue::files::apply_params()?;
         let files = glue::files::Files::new()?;
         pr_info!("loaded; knobs in /sys/kernel/debug/mflow\n");
         Ok(Self {
             _files: files,
-            _hooks: hooks,
+            _packet_path: packet_path,
             _events: events,
-            _pool: pool,
+            _merge_point: merge_point,
         })
     }
 }

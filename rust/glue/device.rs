@@ -3,79 +3,80 @@
 //! An opted-in device and its sources: one for each NAPI, or for each CPU on which packets come without. Process context,
 //! under the configuration lock.
 
-use super::ffi;
+use super::locks::Rtnl;
 use super::port::Port;
 use super::runtime::MAX_CPUS;
 use super::source::Source;
+use super::stack::device::{Device, Napi};
 use crate::algo::knobs::{Knobs, Scaling};
-use core::ffi::c_void;
+use core::ptr;
 use core::sync::atomic::Ordering;
+use kernel::init;
 use kernel::prelude::*;
 
 /// NAPIs (or CPUs) of one device that can be sources.
 pub(super) const MAX_SOURCES: usize = 256;
 
-/// An opted-in device.
+/// An opted-in device. Its fields are dropped in this order: sources refer to the port, and the port is of the device.
 pub(super) struct DeviceState {
-    // Dropped before the port, which they refer to.
-    pub(super) sources: [Option<KVBox<Source>>; MAX_SOURCES],
-    pub(super) port: KVBox<Port>,
+    sources: [Option<KVBox<Source>>; MAX_SOURCES],
+    port: KVBox<Port>,
+    dev: Device,
 }
 
 impl DeviceState {
-    pub(super) fn dev(&self) -> *mut ffi::net_device {
-        // ORDERING: Relaxed: written once, under the lock.
-        self.port.dev.load(Ordering::Relaxed)
+    /// Makes the state of a device that the hooks do not know yet.
+    pub(super) fn new(dev: Device) -> Result<KBox<Self>> {
+        let state = Self {
+            sources: [const { None }; MAX_SOURCES],
+            port: KVBox::init(init::zeroed(), GFP_KERNEL)?,
+            dev,
+        };
+        Ok(KBox::new(state, GFP_KERNEL)?)
     }
 
-    fn add_source(&mut self, source: KVBox<Source>, cpu: Option<usize>) -> Result {
-        let place = self.sources.iter_mut().find(|place| place.is_none());
-        let source = place.ok_or(ENOSPC)?.insert(source);
-        let address = core::ptr::from_ref(&**source).cast_mut();
-        match cpu {
-            Some(cpu) => {
-                let place = self.port.cpu_sources.get(cpu).ok_or(ERANGE)?;
-                // ORDERING: Release pairs with the Acquire in `source_of_this_cpu`.
-                place.store(address, Ordering::Release);
-            }
-            // SAFETY: The NAPI is there: we hold rtnl, and its end would tell us first.
-            None => unsafe { ffi::mflow_napi_set_source(source.napi(), address.cast()) },
-        }
-        Ok(())
+    /// Returns the device.
+    pub(super) fn dev(&self) -> &Device {
+        &self.dev
+    }
+
+    /// Opts the device in.
+    pub(super) fn opt_in(&self, rtnl: &Rtnl) {
+        // SAFETY: The port is freed with this state, which `Configuration::remove_device` drops after a grace period.
+        unsafe { self.dev.opt_in::<Port>(rtnl, &self.port) };
     }
 
     /// Gives a source to each NAPI and CPU that has none.
-    pub(super) fn start(&mut self, knobs: &Knobs) -> Result {
+    pub(super) fn start(&mut self, rtnl: &Rtnl, knobs: &Knobs) -> Result {
         if knobs.cpus.is_empty() {
             return Ok(());
         }
         self.set_scaling(knobs.scaling);
+        let Self { sources, port, dev } = self;
         if knobs.scaling == Scaling::Path {
-            let mut found = Found {
-                device: self,
-                knobs,
-                result: Ok(()),
-            };
-            let dev = found.device.dev();
-            // SAFETY: We hold rtnl; `found` lives for the call.
-            unsafe { ffi::mflow_device_walk_napis(dev, (&raw mut found).cast()) };
-            found.result?;
+            let mut result = Ok(());
+            dev.for_each_napi(rtnl, |napi| {
+                // SAFETY: The NAPI is in the list that is being walked.
+                if result.is_ok() && !unsafe { napi.has_source() } {
+                    result = add_source(sources, port, Some(napi), None, knobs);
+                }
+            });
+            result?;
         }
 
         for cpu in 0..MAX_CPUS {
-            let wanted = self.port.wanted_cpus.get(cpu / 64);
+            let wanted = port.wanted_cpus.get(cpu / 64);
             // ORDERING: Relaxed, both: hints.
             if wanted.is_none_or(|word| word.load(Ordering::Relaxed) >> (cpu % 64) & 1 == 0) {
                 continue;
             }
-            let has_one = self.port.cpu_sources.get(cpu);
+            let has_one = port.cpu_sources.get(cpu);
             if has_one.is_some_and(|place| place.load(Ordering::Relaxed).is_null()) {
-                let source = Source::new(&self.port, core::ptr::null_mut(), &knobs.cpus)?;
-                self.add_source(source, Some(cpu))?;
+                add_source(sources, port, None, Some(cpu), knobs)?;
             }
         }
         // ORDERING: Relaxed: the next packet without a source asks again.
-        self.port.wants_napi.store(false, Ordering::Relaxed);
+        port.wants_napi.store(false, Ordering::Relaxed);
         Ok(())
     }
 
@@ -95,6 +96,7 @@ impl DeviceState {
         }
     }
 
+    /// Calls `f` with each source.
     pub(super) fn for_each_source(&self, mut f: impl FnMut(&Source)) {
         for source in self.sources.iter().flatten() {
             f(source);
@@ -103,45 +105,53 @@ impl DeviceState {
 
     /// Takes `source` away from its NAPI or CPU.
     pub(super) fn detach(&self, source: &Source) {
-        let napi = source.napi();
-        if !napi.is_null() {
-            // SAFETY: The NAPI is there, as in `add_source`.
-            unsafe { ffi::mflow_napi_set_source(napi, core::ptr::null_mut()) };
+        if let Some(napi) = source.napi() {
+            // SAFETY: The NAPI is there: before it goes it takes its source away, through us.
+            unsafe { napi.set_source::<Source>(None) };
             return;
         }
         for place in &self.port.cpu_sources {
             // ORDERING: Relaxed, both: only we write it, and the caller synchronizes.
-            if core::ptr::eq(place.load(Ordering::Relaxed), source) {
-                place.store(core::ptr::null_mut(), Ordering::Relaxed);
+            if ptr::eq(place.load(Ordering::Relaxed), source) {
+                place.store(ptr::null_mut(), Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Drops the sources that `keep` does not want.
+    pub(super) fn retain_sources(&mut self, mut keep: impl FnMut(&Self, &Source) -> bool) {
+        for index in 0..MAX_SOURCES {
+            let goes = match self.sources.get(index) {
+                Some(Some(source)) => !keep(self, source),
+                _ => continue,
+            };
+            if let (true, Some(place)) = (goes, self.sources.get_mut(index)) {
+                *place = None;
             }
         }
     }
 }
 
-/// What [`mflow_napi_found`] works on.
-struct Found<'a> {
-    device: &'a mut DeviceState,
-    knobs: &'a Knobs,
-    result: Result,
-}
-
-impl Found<'_> {
-    fn napi(&mut self, napi: *mut ffi::napi_struct) {
-        // SAFETY: The NAPI is in the list that is being walked.
-        let has_one = !unsafe { ffi::mflow_napi_source(napi) }.is_null();
-        if has_one || self.result.is_err() {
-            return;
-        }
-        self.result = Source::new(&self.device.port, napi, &self.knobs.cpus)
-            .and_then(|source| self.device.add_source(source, None));
+/// Makes a source of `napi` or `cpu` and makes it known there.
+fn add_source(
+    sources: &mut [Option<KVBox<Source>>],
+    port: &Port,
+    napi: Option<Napi>,
+    cpu: Option<usize>,
+    knobs: &Knobs,
+) -> Result {
+    // SAFETY: The port is freed after the sources.
+    let source = unsafe { Source::new(&port.uses_gro, napi, &knobs.cpus)? };
+    let place = sources.iter_mut().find(|place| place.is_none());
+    let source: &Source = place.ok_or(ENOSPC)?.insert(source);
+    if let Some(napi) = napi {
+        // SAFETY: The NAPI has just been found under rtnl; `detach` takes the source away before it is freed.
+        unsafe { napi.set_source(Some(source)) };
     }
+    if let Some(cpu) = cpu {
+        let place = port.cpu_sources.get(cpu).ok_or(ERANGE)?;
+        // ORDERING: Release pairs with the Acquire in `source_of_this_cpu`.
+        place.store(ptr::from_ref(source).cast_mut(), Ordering::Release);
+    }
+    Ok(())
 }
-
-/// A NAPI of the device that [`DeviceState::start`] walks.
-#[no_mangle]
-unsafe extern "C" fn mflow_napi_found(found: *mut c_void, napi: *mut ffi::napi_struct) {
-    // SAFETY: `start` passed it and waits for us.
-    unsafe { (*found.cast::<Found<'_>>()).napi(napi) };
-}
-
-ffi::check_export!(mflow_napi_found);

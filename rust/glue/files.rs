@@ -2,11 +2,13 @@
 
 //! The knobs and counters as files in `/sys/kernel/debug/mflow`, and the module parameters of the same names.
 
-use super::control::{Guard, MAX_DEVICES};
+use super::configuration::{Configuration, MAX_DEVICES};
 use super::device::MAX_SOURCES;
+use super::ffi;
+use super::locks::Rtnl;
+use super::pool::{self, Slots};
 use super::runtime::MAX_CPUS;
 use super::text::Text;
-use super::{ffi, pool};
 use crate::algo::counters::Counter;
 use crate::algo::knobs::{
     DeviceCommand, DeviceName, Knob, KnobError, Knobs, DEVICES_ALLOWED, KNOBS,
@@ -102,15 +104,15 @@ fn errno(error: KnobError) -> Error {
 }
 
 /// Sets one knob; says what is allowed if it cannot be.
-fn set_knob(state: &mut Guard, knob: Knob, text: &[u8]) -> Result {
-    let mut knobs: Knobs = state.knobs;
+fn set_knob(configuration: &mut Configuration, rtnl: &Rtnl, knob: Knob, text: &[u8]) -> Result {
+    let mut knobs: Knobs = configuration.knobs;
     if let Err(error) = knobs.set(knob, text) {
         complain(format_args!("{}", knob.spec().allowed()));
         return Err(errno(error));
     }
     // SAFETY: Any context.
     let offline = |cpu: &u32| !unsafe { ffi::mflow_cpu_is_online(*cpu) };
-    if knobs.cpus != state.knobs.cpus {
+    if knobs.cpus != configuration.knobs.cpus {
         if let Some(cpu) = knobs.cpus.iter().find(offline) {
             complain(format_args!(
                 "cpus: CPU {cpu} is not online; allowed are online CPUs"
@@ -118,13 +120,17 @@ fn set_knob(state: &mut Guard, knob: Knob, text: &[u8]) -> Result {
             return Err(ERANGE);
         }
     }
-    state.apply(knobs)
+    configuration.apply(rtnl, knobs)
 }
 
-fn set_devices(state: &mut Guard, command: Result<DeviceCommand, KnobError>) -> Result {
+fn set_devices(
+    configuration: &mut Configuration,
+    rtnl: &Rtnl,
+    command: Result<DeviceCommand, KnobError>,
+) -> Result {
     let (name, result) = match command {
-        Ok(DeviceCommand::Add(name)) => (name, state.add_device(&name)),
-        Ok(DeviceCommand::Remove(name)) => (name, state.remove_named_device(&name)),
+        Ok(DeviceCommand::Add(name)) => (name, configuration.add_device(rtnl, &name)),
+        Ok(DeviceCommand::Remove(name)) => (name, configuration.remove_named_device(rtnl, &name)),
         Err(error) => {
             complain(format_args!("{DEVICES_ALLOWED}"));
             return Err(errno(error));
@@ -158,43 +164,49 @@ fn param(name: &CStr) -> Result<Option<&'static [u8]>> {
 /// Applies the module parameters: the knobs from the last to the first, which is `enabled`, so that it starts what the
 /// others describe.
 pub(crate) fn apply_params() -> Result {
-    let mut state = Guard::lock();
+    let rtnl = Rtnl::lock();
+    let mut configuration = Configuration::lock();
     if let Some(names) = param(DEVICES)? {
         for name in DeviceName::list(names) {
-            set_devices(&mut state, name.map(DeviceCommand::Add))?;
+            set_devices(&mut configuration, &rtnl, name.map(DeviceCommand::Add))?;
         }
     }
     for spec in KNOBS.iter().rev() {
         if let Some(text) = param(spec.name)? {
-            set_knob(&mut state, spec.knob, text)?;
+            set_knob(&mut configuration, &rtnl, spec.knob, text)?;
         }
     }
     Ok(())
 }
 
-fn write_stats(state: &Guard, to: &mut Text<'_>) -> core::fmt::Result {
+fn write_stats(
+    configuration: &Configuration,
+    slots: &Slots,
+    to: &mut Text<'_>,
+) -> core::fmt::Result {
     for counter in Counter::ALL {
-        writeln!(to, "{} {}", counter.name(), state.total(*counter))?;
+        writeln!(
+            to,
+            "{} {}",
+            counter.name(),
+            configuration.total(slots, *counter)
+        )?;
     }
-    let parked: u32 =
-        pool::slots().map_or(0, |slots| slots.iter().map(|slot| slot.parked_pkts()).sum());
+    let parked: u32 = slots.iter().map(|slot| slot.parked_pkts()).sum();
     writeln!(to, "parked_pkts {parked}")?;
     // SAFETY: Any context.
     writeln!(to, "stack_max_bytes {}", unsafe {
         ffi::mflow_stack_max_bytes()
     })?;
     for cpu in 0..MAX_CPUS {
-        if let Some(pkts) = state.lane_pkts(cpu) {
+        if let Some(pkts) = configuration.lane_pkts(cpu) {
             writeln!(to, "lane_cpu{cpu}_pkts {pkts}")?;
         }
     }
     Ok(())
 }
 
-fn write_flows(to: &mut Text<'_>) -> core::fmt::Result {
-    let Some(slots) = pool::slots() else {
-        return Ok(());
-    };
+fn write_flows(slots: &Slots, to: &mut Text<'_>) -> core::fmt::Result {
     for index in slots.taken() {
         let slot = slots.slot(index);
         let count = |counter| slot.counters.get(counter);
@@ -212,12 +224,14 @@ fn write_flows(to: &mut Text<'_>) -> core::fmt::Result {
 }
 
 fn read(file: File, to: &mut Text<'_>) -> core::fmt::Result {
-    let state = Guard::lock();
+    let _rtnl = Rtnl::lock();
+    let configuration = Configuration::lock();
+    let slots = pool::slots();
     match file {
-        File::Knob(knob) => writeln!(to, "{}", state.knobs.get(knob)),
-        File::Devices => state.write_devices(to),
-        File::Flows => write_flows(to),
-        File::Stats => write_stats(&state, to),
+        File::Knob(knob) => writeln!(to, "{}", configuration.knobs.get(knob)),
+        File::Devices => configuration.write_devices(to),
+        File::Flows => write_flows(slots, to),
+        File::Stats => write_stats(&configuration, slots, to),
         File::Reset => Ok(()),
         File::Version => writeln!(to, "{} abi {}", VERSION, ffi::MFLOW_ABI),
     }
@@ -239,16 +253,17 @@ unsafe extern "C" fn mflow_file_read(number: c_uint, text: *mut c_char, size: us
 }
 
 fn write(file: File, text: &[u8]) -> Result {
-    let mut state = Guard::lock();
+    let rtnl = Rtnl::lock();
+    let mut configuration = Configuration::lock();
     match file {
-        File::Knob(knob) => set_knob(&mut state, knob, text),
-        File::Devices => set_devices(&mut state, DeviceCommand::parse(text)),
+        File::Knob(knob) => set_knob(&mut configuration, &rtnl, knob, text),
+        File::Devices => set_devices(&mut configuration, &rtnl, DeviceCommand::parse(text)),
         File::Reset => {
             if text.trim_ascii() != b"1" {
                 complain(format_args!("reset: allowed 1"));
                 return Err(EINVAL);
             }
-            state.reset_counters();
+            configuration.reset_counters(pool::slots());
             Ok(())
         }
         File::Flows | File::Stats | File::Version => Err(EPERM),

@@ -5,8 +5,12 @@
 //! It receives packets as a driver's NAPI does (GRO and the whole stack up to the merge point run inside
 //! [`Lane::poll`]), and when it meets the end of a batch, all of the batch has been carried to its end: it is complete.
 
+use super::pool::{self, Slots};
+use super::progress::LaneProgress;
 use super::stack::skb::SkBuff;
-use super::{ffi, merge, pool};
+use super::stack::socket::Socket;
+use super::stack::worker::{Polling, Worker};
+use super::{ffi, merge};
 use crate::algo::collector::Collector;
 use crate::algo::counters::{Counter, Counters};
 use crate::algo::gro_trial::GroTrial;
@@ -16,32 +20,12 @@ use crate::algo::slot::LaneId;
 use crate::algo::tag::Tag;
 use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_void};
-use core::ptr::NonNull;
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
-use kernel::init::Zeroable;
+use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicU32, Ordering};
+use kernel::init::{self, Zeroable};
 use kernel::prelude::*;
 
-/// Lanes whose progress is told apart; more share words, which only makes the deadline more patient.
-const NR_PROGRESS: usize = 256;
-
-/// A word on cache lines of its own.
-#[repr(align(128))]
-struct Progress(AtomicU32);
-
-/// How far each lane has come. Apart from the lanes: the merger may ask for one that is gone.
-static PROGRESS: [Progress; NR_PROGRESS] = [const { Progress(AtomicU32::new(0)) }; NR_PROGRESS];
 static LANES_STARTED: AtomicU32 = AtomicU32::new(0);
-
-fn progress_of(lane: LaneId) -> &'static AtomicU32 {
-    // PANIC: the remainder is below the length.
-    &PROGRESS[lane as usize % NR_PROGRESS].0
-}
-
-/// Returns a number that changes whenever the lane takes something from its ring.
-pub(crate) fn progress(lane: LaneId) -> u32 {
-    // ORDERING: Relaxed: only compared with an earlier value.
-    progress_of(lane).load(Ordering::Relaxed)
-}
 
 /// One lane of one source. Its address stays the same from [`Lane::start`] to [`Lane::stop`].
 pub struct Lane {
@@ -50,7 +34,7 @@ pub struct Lane {
     consumer: UnsafeCell<Option<Consumer<SkBuff>>>,
     collector: UnsafeCell<Collector<SkBuff>>,
     gro: UnsafeCell<GroTrial>,
-    worker: AtomicPtr<ffi::mflow_worker>,
+    worker: Worker,
     cpu: u32,
     id: LaneId,
     /// Packets carried; written by the lane's NAPI.
@@ -58,51 +42,39 @@ pub struct Lane {
 }
 
 // SAFETY: Zeros are an empty ring, no consumer (a null pointer), an empty collector (null pointers, no tag), a trial that
-// knows nothing, a null pointer, zero, and counters of zero.
+// knows nothing, a worker that is not started, zero, and counters of zero.
 unsafe impl Zeroable for Lane {}
 
 // SAFETY: The cells are used by the NAPI alone; the rest may be shared.
 unsafe impl Sync for Lane {}
-// SAFETY: As above.
+// SAFETY: A lane belongs to no thread: its NAPI runs wherever it is scheduled.
 unsafe impl Send for Lane {}
 
 impl Lane {
-    /// Starts the lane on `cpu` and returns the producing end of its ring. Process context.
+    /// Starts a lane on `cpu` and returns it with the producing end of its ring. Process context.
     ///
     /// # Safety
     ///
-    /// 1. `lane` is made of zeros and not started yet.
-    /// 2. It stays where it is, and the producer is not used, after [`stop`](Self::stop).
-    pub(crate) unsafe fn start(lane: NonNull<Lane>, cpu: u32) -> Result<Producer<SkBuff>> {
-        let raw = lane.as_ptr();
-        // SAFETY: Not started, so it is ours alone; the ring lives as long as the lane.
-        let producer = unsafe {
-            let (producer, consumer) = Ring::ends(NonNull::from(&(*raw).ring));
-            *(*raw).consumer.get() = Some(consumer);
-            (*raw).cpu = cpu;
-            // ORDERING: Relaxed: unique enough. Zero means "no lane".
-            (*raw).id = LANES_STARTED.fetch_add(1, Ordering::Relaxed) | 1 << 31;
-            producer
-        };
-        // SAFETY: The lane is ready to be polled.
-        let worker = unsafe { ffi::mflow_worker_create(cpu, raw.cast()) };
-        if worker.is_null() {
-            return Err(ENOMEM);
-        }
-        // ORDERING: Release pairs with the Acquire in `worker`.
-        // SAFETY: As above.
-        unsafe { (*raw).worker.store(worker, Ordering::Release) };
-        Ok(producer)
+    /// The lane is stopped before it is dropped, and the producer is not used after that.
+    pub(crate) unsafe fn start(cpu: u32) -> Result<(KVBox<Lane>, Producer<SkBuff>)> {
+        let mut lane: KVBox<Lane> = KVBox::init(init::zeroed(), GFP_KERNEL)?;
+        lane.cpu = cpu;
+        // ORDERING: Relaxed: unique enough. Zero means "no lane".
+        lane.id = LANES_STARTED.fetch_add(1, Ordering::Relaxed) | 1 << 31;
+        let shared: &Lane = &lane;
+        // SAFETY: The ring has no ends yet, and is at its address as long as the lane.
+        let (producer, consumer) = unsafe { Ring::ends(NonNull::from(&shared.ring)) };
+        // SAFETY: Nobody polls the lane yet.
+        unsafe { *shared.consumer.get() = Some(consumer) };
+        let address: *mut c_void = ptr::from_ref(shared).cast_mut().cast();
+        // SAFETY: The lane is ready to be polled, and stays until it is stopped.
+        unsafe { shared.worker.start(cpu, address)? };
+        Ok((lane, producer))
     }
 
     /// Stops the lane: no poll is running or will. Process context.
     pub(crate) fn stop(&self) {
-        // ORDERING: AcqRel: taken once.
-        let worker = self.worker.swap(core::ptr::null_mut(), Ordering::AcqRel);
-        if !worker.is_null() {
-            // SAFETY: We have taken it, so it is destroyed once.
-            unsafe { ffi::mflow_worker_destroy(worker) };
-        }
+        self.worker.stop();
     }
 
     /// Returns the lane's name towards the merger.
@@ -120,18 +92,9 @@ impl Lane {
         self.ring.is_empty()
     }
 
-    fn worker(&self) -> *mut ffi::mflow_worker {
-        // ORDERING: Acquire pairs with the Release in `start`.
-        self.worker.load(Ordering::Acquire)
-    }
-
     /// Has the lane polled on its CPU. Softirqs disabled.
     pub(crate) fn kick(&self) {
-        let worker = self.worker();
-        if !worker.is_null() {
-            // SAFETY: It lives until `stop`, after which nobody kicks.
-            unsafe { ffi::mflow_worker_kick(worker) };
-        }
+        self.worker.kick();
     }
 
     /// Takes a packet that has reached the merge point inside this lane's poll.
@@ -142,17 +105,30 @@ impl Lane {
     #[inline]
     pub(crate) unsafe fn collect(
         &self,
+        slots: &Slots,
         tag: Tag,
-        sk: *mut ffi::sock,
+        socket: Socket,
         mut packet: SkBuff,
         pkts: u32,
     ) {
-        packet.set_socket(sk);
-        // SAFETY: `poll` does not borrow the collector while it calls the stack, where we come from.
-        let before =
-            unsafe { (*self.collector.get()).add(tag, sk.expose_provenance(), packet, pkts) };
+        packet.set_socket(socket);
+        // SAFETY: By the contract we are in the poll, which does not borrow the collector while it calls the stack.
+        let before = unsafe { (*self.collector.get()).add(tag, socket.number(), packet, pkts) };
         if let Some(run) = before {
-            merge::park(run);
+            merge::park(slots, run);
+        }
+    }
+
+    /// Parks what has been collected so far.
+    ///
+    /// # Safety
+    ///
+    /// Called inside [`poll`](Self::poll), by the same thread of execution.
+    pub(crate) unsafe fn park_collected(&self, slots: &Slots) {
+        // SAFETY: By the contract we are in the poll, which does not borrow the collector while it calls the stack.
+        let run = unsafe { (*self.collector.get()).take() };
+        if let Some(run) = run {
+            merge::park(slots, run);
         }
     }
 
@@ -160,25 +136,11 @@ impl Lane {
     ///
     /// # Safety
     ///
-    /// As [`collect`](Self::collect).
-    unsafe fn flush(&self) {
-        // SAFETY: The worker lives while its poll runs.
-        unsafe { ffi::mflow_worker_flush(self.worker()) };
-        // SAFETY: By the contract.
-        unsafe { self.park_collected() };
-    }
-
-    /// Parks what has been collected so far.
-    ///
-    /// # Safety
-    ///
-    /// As [`collect`](Self::collect).
-    pub(crate) unsafe fn park_collected(&self) {
-        // SAFETY: As in `collect`.
-        let run = unsafe { (*self.collector.get()).take() };
-        if let Some(run) = run {
-            merge::park(run);
-        }
+    /// Called inside [`poll`](Self::poll), by the same thread of execution.
+    unsafe fn flush(&self, slots: &Slots, worker: Polling<'_>) {
+        worker.flush();
+        // SAFETY: By the contract we are in the poll.
+        unsafe { self.park_collected(slots) };
     }
 
     /// Gives a packet to the stack; returns whether it went past GRO.
@@ -187,21 +149,19 @@ impl Lane {
     ///
     /// Called inside [`poll`](Self::poll), by the same thread of execution.
     #[inline]
-    unsafe fn receive(&self, worker: *mut ffi::mflow_worker, mut packet: SkBuff) -> bool {
+    unsafe fn receive(&self, worker: Polling<'_>, mut packet: SkBuff) -> bool {
         let slot = packet.tag().slot();
-        // SAFETY: The NAPI alone uses the trial, which is not borrowed while the stack is called; the worker lives while
-        // its poll runs; the packet is ours to give.
-        unsafe {
-            let goes_past = (*self.gro.get()).goes_past(slot);
-            if goes_past {
-                packet.pull_overlay_headers();
-                ffi::mflow_worker_receive_past_gro(worker, packet.into_raw());
-            } else {
-                let joined = ffi::mflow_worker_receive(worker, packet.into_raw());
-                (*self.gro.get()).note(slot, joined);
-            }
-            goes_past
+        // SAFETY: The NAPI alone uses the trial, which is not borrowed while the stack is called.
+        let goes_past = unsafe { (*self.gro.get()).goes_past(slot) };
+        if goes_past {
+            packet.pull_overlay_headers();
+            worker.receive_past_gro(packet);
+        } else {
+            let joined = worker.receive(packet);
+            // SAFETY: The NAPI alone uses the trial, and the call of the stack has returned.
+            unsafe { (*self.gro.get()).note(slot, joined) };
         }
+        goes_past
     }
 
     /// Carries at most `budget` packets; returns how many, or `budget` if it has to be called again.
@@ -209,20 +169,17 @@ impl Lane {
     /// # Safety
     ///
     /// Called by the lane's NAPI.
-    unsafe fn poll(&self, budget: u32) -> u32 {
-        let worker = self.worker();
+    unsafe fn poll(&self, slots: &Slots, budget: u32) -> u32 {
+        // SAFETY: By the contract the worker's poll is running.
+        let worker = unsafe { self.worker.polling() };
         let mut work = 0;
         let (mut wire_pkts, mut past_gro_pkts) = (0, 0);
         let mut unflushed = false;
-        let progress = progress_of(self.id);
+        let progress = LaneProgress::of(self.id);
         while work < budget {
             // SAFETY: The NAPI is the only consumer, and it is not borrowed across calls of the stack.
             let item = unsafe { (*self.consumer.get()).as_mut().and_then(Consumer::pop) };
-            // ORDERING: Relaxed, both: only this lane writes it.
-            progress.store(
-                progress.load(Ordering::Relaxed).wrapping_add(1),
-                Ordering::Relaxed,
-            );
+            progress.advance();
             match item {
                 Some(Item::Packet(packet)) => {
                     work += 1;
@@ -236,32 +193,30 @@ impl Lane {
                 }
                 Some(Item::BatchEnd(tag)) => {
                     // SAFETY: We are in the poll.
-                    unsafe { self.flush() };
+                    unsafe { self.flush(slots, worker) };
                     unflushed = false;
                     // SAFETY: We are in the poll, which alone uses the trial, and not in a call of the stack.
                     unsafe { (*self.gro.get()).end_batch(tag.slot()) };
-                    self.complete(tag);
+                    complete(slots, tag);
                 }
                 None => break,
             }
         }
         if unflushed {
             // SAFETY: We are in the poll.
-            unsafe { self.flush() };
+            unsafe { self.flush(slots, worker) };
         }
         self.counters.add_owned(Counter::LanePkts, wire_pkts);
         self.counters.add_owned(Counter::PastGroPkts, past_gro_pkts);
         work
     }
+}
 
-    fn complete(&self, tag: Tag) {
-        let Some(slots) = pool::slots() else {
-            return;
-        };
-        let slot = slots.slot(tag.slot());
-        if slot.complete(tag.batch_near(slot.next())) {
-            merge::merge(tag.slot());
-        }
+/// Notes that a batch is complete, and merges if it was its turn.
+fn complete(slots: &Slots, tag: Tag) {
+    let slot = slots.slot(tag.slot());
+    if slot.complete(tag.batch_near(slot.next())) {
+        merge::merge(slots, tag.slot());
     }
 }
 
@@ -271,7 +226,7 @@ unsafe extern "C" fn mflow_lane_poll(lane: *mut c_void, budget: c_int) -> c_int 
     // SAFETY: The worker was given the address of a lane that outlives it, and only the worker's NAPI calls us.
     unsafe {
         // CAST: budgets are small and positive.
-        (*lane.cast::<Lane>()).poll(budget as u32) as c_int
+        (*lane.cast::<Lane>()).poll(pool::slots(), budget as u32) as c_int
     }
 }
 

@@ -2,33 +2,30 @@
 
 //! From the merge point to the socket.
 
+use super::locks::SoftirqsOff;
+use super::pool::{self, Slots};
+use super::progress::LaneProgress;
+use super::stack::deliver;
 use super::stack::skb::SkBuff;
-use super::{ffi, pool, runtime};
+use super::stack::socket::Socket;
+use super::{ffi, runtime};
 use crate::algo::collector::Run;
 use crate::algo::counters::Counter;
 use crate::algo::queue::chain::Chain;
 use crate::algo::slot::{LaneId, Merged, Sink};
 
 /// Packets delivered in one go before the merging core looks after its own lane again.
-pub(crate) const BUDGET_PKTS: u32 = 512;
+const BUDGET_PKTS: u32 = 512;
 
 /// Delivers to sockets and arms the slot's timer.
-pub(crate) struct KernelSink {
+struct KernelSink {
     slot: usize,
-}
-
-impl KernelSink {
-    /// Returns the sink of a slot.
-    pub(crate) fn new(slot: usize) -> Self {
-        Self { slot }
-    }
 }
 
 impl Sink<SkBuff> for KernelSink {
     fn deliver(&mut self, chain: Chain<SkBuff>) -> u32 {
-        // SAFETY: Softirqs are disabled wherever we merge. Packets are linked, and each run's last one holds its
-        // socket; we give up ownership of all of them.
-        unsafe { ffi::mflow_deliver(chain.into_first()) }
+        // SAFETY: Softirqs are disabled wherever we merge, and `park` has had each run hold its socket.
+        unsafe { deliver::deliver(chain) }
     }
 
     fn now_us(&mut self) -> u64 {
@@ -40,7 +37,7 @@ impl Sink<SkBuff> for KernelSink {
     }
 
     fn lane_progress(&mut self, lane: LaneId) -> u32 {
-        super::lane::progress(lane)
+        LaneProgress::of(lane).get()
     }
 
     fn arm_deadline(&mut self, after_us: u32) {
@@ -51,11 +48,8 @@ impl Sink<SkBuff> for KernelSink {
 }
 
 /// Merges a slot. Softirqs disabled.
-pub(crate) fn merge(slot: usize) {
-    let Some(slots) = pool::slots() else {
-        return;
-    };
-    let mut sink = KernelSink::new(slot);
+pub(crate) fn merge(slots: &Slots, slot: usize) {
+    let mut sink = KernelSink { slot };
     if slots.slot(slot).merge(&mut sink, BUDGET_PKTS) == Merged::More {
         // Let others have this core; the timer comes back for the rest.
         sink.arm_deadline(1);
@@ -63,10 +57,7 @@ pub(crate) fn merge(slot: usize) {
 }
 
 /// Parks a run, and merges if that is needed. Softirqs disabled.
-pub(crate) fn park(run: Run<SkBuff>) {
-    let Some(slots) = pool::slots() else {
-        return;
-    };
+pub(crate) fn park(slots: &Slots, run: Run<SkBuff>) {
     let Run {
         chain,
         pkts,
@@ -74,48 +65,63 @@ pub(crate) fn park(run: Run<SkBuff>) {
         socket,
     } = run;
     let slot = slots.slot(tag.slot());
-    let held = chain.last_node().is_some_and(|last| {
-        // SAFETY: The packet is the chain's; the socket is the one its look-up has found, valid in this softirq.
-        unsafe {
-            ffi::mflow_skb_hold_socket(
-                last.as_ptr(),
-                core::ptr::with_exposed_provenance_mut(socket),
-            )
-        }
-    });
-    if !held {
+    // SAFETY: The socket is the one that the packets' look-up has found in this softirq.
+    if !unsafe { deliver::hold_socket(&chain, socket) } {
         slot.counters
             .add_shared(Counter::DroppedDeadSocket, u64::from(pkts));
         return;
     }
     slot.note_socket(socket as u64);
     if slot.park(tag.batch_near(slot.next()), chain, pkts) {
-        merge(tag.slot());
+        merge(slots, tag.slot());
     }
 }
 
-/// Parks one packet, `pkts` on the wire, that is not on its lane, and merges as needed.
-pub(crate) fn park_one(mut packet: SkBuff, sk: *mut ffi::sock, pkts: u32) {
+/// Parks one packet, `pkts` on the wire, that is not on its lane, and merges as needed. Softirqs disabled.
+pub(crate) fn park_one(slots: &Slots, mut packet: SkBuff, socket: Socket, pkts: u32) {
     let tag = packet.tag();
-    packet.set_socket(sk);
+    packet.set_socket(socket);
     let mut chain = Chain::new();
     chain.push(packet);
-    park(Run {
-        chain,
-        pkts,
-        tag,
-        socket: sk.expose_provenance(),
-    });
+    park(
+        slots,
+        Run {
+            chain,
+            pkts,
+            tag,
+            socket: socket.number(),
+        },
+    );
+}
+
+/// Packets may be parked as long as it lives.
+pub(crate) struct MergePoint(());
+
+impl MergePoint {
+    /// Opens the merge point.
+    pub(crate) fn new() -> Self {
+        Self(())
+    }
+}
+
+impl Drop for MergePoint {
+    /// Delivers what is left. Hooks and lanes are gone by now, but a timer may still be armed.
+    fn drop(&mut self) {
+        // SAFETY: Process context; nothing starts a timer any more.
+        unsafe { ffi::mflow_deadlines_cancel() };
+        let _softirqs_off = SoftirqsOff::new();
+        for (index, slot) in pool::slots().iter().enumerate() {
+            slot.deliver_all(&mut KernelSink { slot: index });
+        }
+    }
 }
 
 /// The slot's timer has fired. Softirq context.
 #[no_mangle]
 unsafe extern "C" fn mflow_deadline_expired(slot: kernel::ffi::c_uint) {
-    let Some(slots) = pool::slots() else {
-        return;
-    };
+    let slots = pool::slots();
     slots.slot(slot as usize).expire();
-    merge(slot as usize);
+    merge(slots, slot as usize);
 }
 
 ffi::check_export!(mflow_deadline_expired);

@@ -4,15 +4,13 @@
 
 use super::ffi;
 use super::runtime::MAX_CPUS;
-use super::source::Source;
+use super::source::{Source, UsesGro};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use kernel::init::Zeroable;
 
 /// What the packet path knows of an opted-in device.
 pub struct Port {
-    pub(super) dev: AtomicPtr<ffi::net_device>,
-    // Its driver calls GRO: packets are taken there and nowhere else, unless flows are split behind GRO.
-    uses_gro: AtomicBool,
+    pub(super) uses_gro: UsesGro,
     pub(super) splits_behind_gro: AtomicBool,
     pub(super) wants_napi: AtomicBool,
     // CPUs on which packets came without GRO, and the source of each.
@@ -24,17 +22,9 @@ pub struct Port {
 unsafe impl Zeroable for Port {}
 
 impl Port {
-    /// Notes that the device's packets come through GRO.
-    pub(crate) fn note_gro(&self) {
-        // ORDERING: Relaxed, both: the packet that tells so has not come to the other place yet.
-        if !self.uses_gro.load(Ordering::Relaxed) {
-            self.uses_gro.store(true, Ordering::Relaxed);
-        }
-    }
-
     /// Notes that a NAPI of the device has no source. Softirq context.
     pub(crate) fn want_napi(&self) {
-        self.note_gro();
+        self.uses_gro.note();
         // ORDERING: Relaxed: written while there are no sources.
         if self.splits_behind_gro.load(Ordering::Relaxed) {
             return;
@@ -49,18 +39,17 @@ impl Port {
     /// Returns the source for packets that come without GRO, or from it if that is where flows are split, on this CPU.
     /// Softirqs disabled.
     pub(crate) fn source_of_this_cpu(&self) -> Option<&Source> {
-        // ORDERING: Relaxed, both: as in `note_gro` and `want_napi`.
-        if self.uses_gro.load(Ordering::Relaxed) && !self.splits_behind_gro.load(Ordering::Relaxed)
-        {
+        // ORDERING: Relaxed: written while there are no sources.
+        if self.uses_gro.get() && !self.splits_behind_gro.load(Ordering::Relaxed) {
             return None;
         }
         // SAFETY: Softirqs are disabled, so the CPU stays the same.
         let cpu = unsafe { ffi::mflow_this_cpu() } as usize;
-        // ORDERING: Acquire pairs with the Release in `DeviceState::add_source`.
+        // ORDERING: Acquire pairs with the Release in `device::add_source`.
         let source = self.cpu_sources.get(cpu)?.load(Ordering::Acquire);
         if source.is_null() {
-            // ORDERING: Relaxed: as in `want_napi`.
             let word = self.wanted_cpus.get(cpu / 64)?;
+            // ORDERING: Relaxed: the work that is queued looks at everything.
             if word.fetch_or(1 << (cpu % 64), Ordering::Relaxed) >> (cpu % 64) & 1 == 0 {
                 // SAFETY: May be called in any context.
                 unsafe { ffi::mflow_rescan() };

@@ -38,7 +38,7 @@ pub(crate) fn publish(knobs: &Knobs) {
 #[inline]
 pub(crate) fn config(stopping: bool) -> Config {
     Config {
-        // ORDERING: Relaxed: as in `publish`.
+        // ORDERING: Relaxed, both: independent words.
         batch_pkts: BATCH_PKTS.load(Ordering::Relaxed),
         min_window_pkts: MIN_WINDOW_PKTS.load(Ordering::Relaxed),
         stopping,
@@ -47,7 +47,7 @@ pub(crate) fn config(stopping: bool) -> Config {
 
 /// Returns the deadline of the merger.
 pub(crate) fn merge_timeout_us() -> u32 {
-    // ORDERING: Relaxed: as in `publish`.
+    // ORDERING: Relaxed: a word by itself.
     MERGE_TIMEOUT_US.load(Ordering::Relaxed)
 }
 

@@ -6,49 +6,67 @@
 //! without one or are taken behind its GRO, a CPU with softirqs disabled.
 
 use super::lane::Lane;
-use super::port::Port;
+use super::locks::SoftirqsOff;
+use super::pool::Slots;
+use super::stack::device::Napi;
 use super::stack::skb::SkBuff;
-use super::{ffi, merge, pool, runtime};
+use super::{merge, runtime};
 use crate::algo::counters::{Counter, Counters};
 use crate::algo::cpulist::CpuSet;
 use crate::algo::dispatcher::{Dispatched, Dispatcher, Host};
 use crate::algo::lane_set::MAX_LANES;
-use crate::algo::slot_pool::SlotPool;
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use kernel::init::{self, Zeroable};
 use kernel::prelude::*;
+
+/// Whether a device's driver calls GRO: packets are taken there and nowhere else, unless flows are split behind GRO.
+pub(crate) struct UsesGro(AtomicBool);
+
+impl UsesGro {
+    /// Notes that it does.
+    pub(super) fn note(&self) {
+        // ORDERING: Relaxed, both: the packet that shows it has not come to where it is asked for yet.
+        if !self.0.load(Ordering::Relaxed) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns whether it does, as far as packets have shown.
+    pub(super) fn get(&self) -> bool {
+        // ORDERING: Relaxed: the packet that shows it has not come here yet.
+        self.0.load(Ordering::Relaxed)
+    }
+}
 
 /// A source. Made by [`Source::new`], then at a fixed address until it is dropped.
 pub struct Source {
     // Used in the source's context only.
     dispatcher: UnsafeCell<Dispatcher<SkBuff>>,
     cpu_changes_seen: AtomicU32,
-    // The NAPI, or null for a source of a CPU.
-    napi: AtomicPtr<ffi::napi_struct>,
+    // None for a source of a CPU.
+    napi: Option<Napi>,
     // Flows that have a slot.
     active_flows: AtomicU32,
     stopping: AtomicBool,
-    lanes: UnsafeCell<LaneList>,
+    lanes: [Option<KVBox<Lane>>; MAX_LANES],
     // Where to note that the device's driver calls GRO, and whether that is done.
-    port: AtomicPtr<Port>,
+    uses_gro: Option<NonNull<UsesGro>>,
     gro_noted: AtomicBool,
 }
 
-type LaneList = [Option<KVBox<Lane>>; MAX_LANES];
-
-// SAFETY: Zeros are an empty dispatcher (see there), zero, null, false, and no lanes (null pointers).
+// SAFETY: Zeros are an empty dispatcher (see there), zero, false, and none of what is a pointer.
 unsafe impl Zeroable for Source {}
-// SAFETY: The dispatcher is used in the source's context alone, the list of lanes is written before the source is
-// known to anybody and after it is no longer; the rest may be shared.
+// SAFETY: The dispatcher is used in the source's context alone; what is not atomic beside it is written in `new` only.
 unsafe impl Sync for Source {}
-// SAFETY: As above.
+// SAFETY: A source belongs to no thread: its context is a NAPI or a CPU.
 unsafe impl Send for Source {}
 
 /// The kernel as the dispatcher sees it from a source.
 struct KernelHost<'a> {
     source: &'a Source,
-    slots: &'a SlotPool<SkBuff>,
+    slots: &'a Slots,
     // Whether we are in the source's context, and may touch its NAPI's lists.
     in_context: bool,
 }
@@ -58,20 +76,19 @@ impl Host<SkBuff> for KernelHost<'_> {
         runtime::now_ms()
     }
 
-    fn slots(&self) -> &SlotPool<SkBuff> {
+    fn slots(&self) -> &Slots {
         self.slots
     }
 
     fn flush_inline(&mut self) {
-        let napi = self.source.napi();
-        if self.in_context && !napi.is_null() {
+        if let (true, Some(napi)) = (self.in_context, self.source.napi) {
             // SAFETY: We are in the poll of this NAPI.
-            unsafe { ffi::mflow_napi_gro_flush(napi) };
+            unsafe { napi.flush_gro() };
         }
     }
 
     fn merge(&mut self, slot: usize) {
-        merge::merge(slot);
+        merge::merge(self.slots, slot);
     }
 
     fn note_active(&mut self, taken: bool) {
@@ -85,63 +102,56 @@ impl Host<SkBuff> for KernelHost<'_> {
 }
 
 impl Source {
-    /// Makes a source of `napi` (null for a source of a CPU) with a lane on each of `cpus`. Process context.
-    pub(crate) fn new(
-        port: &Port,
-        napi: *mut ffi::napi_struct,
+    /// Makes a source of `napi` (none: of a CPU) with a lane on each of `cpus`. Process context.
+    ///
+    /// # Safety
+    ///
+    /// `uses_gro` is valid as long as the source.
+    pub(crate) unsafe fn new(
+        uses_gro: &UsesGro,
+        napi: Option<Napi>,
         cpus: &CpuSet,
     ) -> Result<KVBox<Source>> {
-        let source: KVBox<Source> = KVBox::init(init::zeroed(), GFP_KERNEL)?;
-        // ORDERING: Relaxed, both: published with the source.
-        source.napi.store(napi, Ordering::Relaxed);
-        source
-            .port
-            .store(core::ptr::from_ref(port).cast_mut(), Ordering::Relaxed);
+        let mut source: KVBox<Source> = KVBox::init(init::zeroed(), GFP_KERNEL)?;
+        let fresh: &mut Source = &mut source;
+        fresh.napi = napi;
+        fresh.uses_gro = Some(NonNull::from(uses_gro));
         // One change behind, so that the first packet looks at the CPUs.
-        source
-            .cpu_changes_seen
-            .store(runtime::cpu_changes().wrapping_sub(1), Ordering::Relaxed);
-        // SAFETY: Nobody else knows the source yet.
-        let (dispatcher, lanes) =
-            unsafe { (&mut *source.dispatcher.get(), &mut *source.lanes.get()) };
-        for (place, cpu) in lanes.iter_mut().zip(cpus.iter()) {
-            let mut lane: KVBox<Lane> = KVBox::init(init::zeroed(), GFP_KERNEL)?;
-            // SAFETY: Just made of zeros; it moves with its owner but stays at its address, and the dispatcher ends
-            // with the source, which stops the lanes first.
-            let producer = unsafe { Lane::start(core::ptr::NonNull::from(&mut *lane), cpu)? };
-            dispatcher
-                .lanes
-                .add(producer, lane.id())
-                .map_err(|_| E2BIG)?;
+        *fresh.cpu_changes_seen.get_mut() = runtime::cpu_changes().wrapping_sub(1);
+        let dispatcher = fresh.dispatcher.get_mut();
+        for (place, cpu) in fresh.lanes.iter_mut().zip(cpus.iter()) {
+            // SAFETY: The source stops the lane before it drops it, and its dispatcher, which gets the producer, is not
+            // used then.
+            let (lane, producer) = unsafe { Lane::start(cpu)? };
+            let id = lane.id();
+            // First of all in its place: it is stopped from there.
             *place = Some(lane);
+            dispatcher.lanes.add(producer, id).map_err(|_| E2BIG)?;
         }
         Ok(source)
     }
 
-    /// Notes that the device's packets come through GRO. The port outlives its sources.
+    /// Notes that the device's packets come through GRO.
     #[inline]
     pub(crate) fn note_gro(&self) {
-        // ORDERING: Relaxed, all: a hint that is written once.
+        // ORDERING: Relaxed, both: a hint that is written once.
         if !self.gro_noted.load(Ordering::Relaxed) {
             self.gro_noted.store(true, Ordering::Relaxed);
-            // SAFETY: Set in `new`, and the port is freed after its sources.
-            if let Some(port) = unsafe { self.port.load(Ordering::Relaxed).as_ref() } {
-                port.note_gro();
+            if let Some(uses_gro) = self.uses_gro {
+                // SAFETY: By the contract of `new`.
+                unsafe { uses_gro.as_ref() }.note();
             }
         }
     }
 
-    /// Returns the NAPI, or null.
-    pub(crate) fn napi(&self) -> *mut ffi::napi_struct {
-        // ORDERING: Relaxed: never changes.
-        self.napi.load(Ordering::Relaxed)
+    /// Returns the NAPI; none if it is a source of a CPU.
+    pub(crate) fn napi(&self) -> Option<Napi> {
+        self.napi
     }
 
     /// Returns the lanes.
     pub(crate) fn lanes(&self) -> impl Iterator<Item = &Lane> {
-        // SAFETY: Not written while the source is known to anybody.
-        let lanes = unsafe { &*self.lanes.get() };
-        lanes.iter().flatten().map(|lane| &**lane)
+        self.lanes.iter().flatten().map(|lane| &**lane)
     }
 
     /// Returns the dispatcher's counters.
@@ -165,10 +175,7 @@ impl Source {
     ///
     /// Called in the source's context: its NAPI's poll, or softirqs disabled on its CPU.
     #[inline]
-    pub(crate) unsafe fn dispatch(&self, packet: SkBuff) -> Dispatched<SkBuff> {
-        let Some(slots) = pool::slots() else {
-            return Dispatched::Ordinary(packet);
-        };
+    pub(crate) unsafe fn dispatch(&self, slots: &Slots, packet: SkBuff) -> Dispatched<SkBuff> {
         let protocol = packet.protocol();
         let keys = runtime::flow_keys();
         let Some(key) = packet.with_header(|header| keys.key(protocol, header)) else {
@@ -179,7 +186,7 @@ impl Source {
             slots,
             in_context: true,
         };
-        // ORDERING: Relaxed: who sets it waits for all that run now.
+        // ORDERING: Relaxed: `Stop::ask` sets it and waits for all that run then.
         let config = runtime::config(self.stopping.load(Ordering::Relaxed));
         // SAFETY: By the contract nobody else uses the dispatcher now.
         let dispatcher = unsafe { &mut *self.dispatcher.get() };
@@ -190,8 +197,8 @@ impl Source {
     ///
     /// # Safety
     ///
-    /// As [`dispatch`](Self::dispatch).
-    pub(crate) unsafe fn flush(&self) {
+    /// Called in the source's context: its NAPI's poll, or softirqs disabled on its CPU.
+    pub(crate) unsafe fn flush(&self, slots: &Slots) {
         // SAFETY: By the contract nobody else uses the dispatcher now.
         let dispatcher = unsafe { &mut *self.dispatcher.get() };
         let changes = runtime::cpu_changes();
@@ -205,16 +212,14 @@ impl Source {
                 .fold(0, |mask, (index, _)| mask | 1 << index);
             dispatcher.lanes.set_offline(offline);
         }
-        if let Some(slots) = pool::slots() {
-            let mut host = KernelHost {
-                source: self,
-                slots,
-                in_context: true,
-            };
-            // ORDERING: Relaxed: as in `dispatch`.
-            let config = runtime::config(self.stopping.load(Ordering::Relaxed));
-            dispatcher.reap_if_due(&mut host, config);
-        }
+        let mut host = KernelHost {
+            source: self,
+            slots,
+            in_context: true,
+        };
+        // ORDERING: Relaxed: `Stop::ask` sets it and waits for all that run then.
+        let config = runtime::config(self.stopping.load(Ordering::Relaxed));
+        dispatcher.reap_if_due(&mut host, config);
         self.kick(dispatcher.lanes.take_touched());
     }
 
@@ -251,23 +256,17 @@ impl Source {
     /// # Safety
     ///
     /// The source's context has ended: nobody dispatches any more.
-    pub(crate) unsafe fn finish(&self) {
-        let Some(slots) = pool::slots() else {
-            return;
-        };
+    pub(crate) unsafe fn finish(&self, slots: &Slots) {
         let mut host = KernelHost {
             source: self,
             slots,
             in_context: false,
         };
-        // SAFETY: Disabling softirqs nests; merging and kicking want it.
-        unsafe { ffi::mflow_bh_disable() };
+        let _softirqs_off = SoftirqsOff::new();
         // SAFETY: By the contract nobody else uses the dispatcher.
         let dispatcher = unsafe { &mut *self.dispatcher.get() };
         dispatcher.reap(&mut host, runtime::config(true), 0);
         self.kick(dispatcher.lanes.take_touched());
-        // SAFETY: Disabled above.
-        unsafe { ffi::mflow_bh_enable() };
     }
 }
 

@@ -5,10 +5,12 @@
 //! It loses and reorders nothing: flows are told to stop, each of their packets brings them nearer to the ordinary path, and
 //! what has no packets any more is drained when nobody dispatches.
 
-use super::control::State;
-use super::device::{DeviceState, MAX_SOURCES};
+use super::configuration::Configuration;
+use super::device::DeviceState;
+use super::locks::{sleep_ms, synchronize};
+use super::pool::Slots;
+use super::runtime;
 use super::source::Source;
-use super::{ffi, runtime};
 use crate::algo::counters::Counter;
 use kernel::prelude::*;
 
@@ -17,35 +19,23 @@ const STOP_MS: u32 = 3_000;
 /// How long nothing has to move before flows are taken to have no packets.
 const STILL_MS: u32 = 100;
 
-pub(super) fn synchronize() {
-    // SAFETY: Process context.
-    unsafe { ffi::mflow_synchronize() };
-}
-
-fn sleep_ms(ms: u32) {
-    // SAFETY: Process context.
-    unsafe { ffi::mflow_sleep_ms(ms) };
-}
-
-impl State {
+impl Configuration {
     /// Stops and ends the sources that `which` names.
-    pub(super) fn stop(&mut self, which: impl Fn(&DeviceState, &Source) -> bool) {
-        let each = |state: &State, f: &mut dyn FnMut(&DeviceState, &Source)| {
-            for device in state.devices.iter().flatten() {
-                device.for_each_source(|source| {
-                    if which(device, source) {
-                        f(device, source);
-                    }
-                });
-            }
+    pub(super) fn stop(&mut self, slots: &Slots, which: impl Fn(&DeviceState, &Source) -> bool) {
+        let each = |state: &Configuration, f: &mut dyn FnMut(&DeviceState, &Source)| {
+            state.for_each_source(|device, source| {
+                if which(device, source) {
+                    f(device, source);
+                }
+            });
         };
-        let active = |state: &State| {
+        let active = |state: &Configuration| {
             let mut flows = 0;
             each(state, &mut |_, source| flows += source.active_flows());
             flows
         };
         // What moves while flows with packets stop.
-        let motion = |state: &State| {
+        let motion = |state: &Configuration| {
             let mut sum = 0;
             each(state, &mut |_, source| {
                 sum += source.count(Counter::InlinePkts) + source.count(Counter::LanePkts);
@@ -53,7 +43,7 @@ impl State {
             sum
         };
         // A lane that has packets still is only slow: what came behind them would overtake them.
-        let is_carried = |state: &State| {
+        let is_carried = |state: &Configuration| {
             let mut all = true;
             each(state, &mut |_, source| all &= source.is_carried());
             all
@@ -81,7 +71,7 @@ impl State {
         let begun_ms = runtime::now_ms();
         loop {
             // SAFETY: Detached, and all that were dispatching have ended.
-            each(self, &mut |_, source| unsafe { source.finish() });
+            each(self, &mut |_, source| unsafe { source.finish(slots) });
             // Lanes may still have packets of batches that were given up.
             let ended = active(self) == 0 && is_carried(self);
             if ended || runtime::now_ms().wrapping_sub(begun_ms) >= STOP_MS {
@@ -97,29 +87,14 @@ impl State {
             pr_warn!("{left} flows did not drain; their slots stay in use\n");
         }
 
-        for place in &mut self.devices {
-            let Some(device) = place else {
-                continue;
-            };
-            for index in 0..MAX_SOURCES {
-                let Some(Some(source)) = device.sources.get(index) else {
-                    continue;
-                };
-                if !which(device, source) {
-                    continue;
+        for device in self.devices.iter_mut().flatten() {
+            device.retain_sources(|device, source| {
+                let keep = !which(device, source);
+                if !keep {
+                    self.retired.add(source);
                 }
-                for (sum, counter) in self.retired.counters.iter_mut().zip(Counter::ALL) {
-                    *sum += source.count(*counter);
-                }
-                for lane in source.lanes() {
-                    if let Some(sum) = self.retired.lane_pkts.get_mut(lane.cpu() as usize) {
-                        *sum += lane.counters.get(Counter::LanePkts);
-                    }
-                }
-                if let Some(place) = device.sources.get_mut(index) {
-                    *place = None;
-                }
-            }
+                keep
+            });
         }
     }
 }

@@ -3,51 +3,26 @@
 //! Counters as a reader sees them: of all sources and slots, those that are gone included, since the last reset. Process
 //! context, under the configuration lock.
 
-use super::control::State;
+use super::configuration::Configuration;
+use super::ffi;
+use super::pool::Slots;
 use super::runtime::MAX_CPUS;
-use super::{ffi, pool};
-use crate::algo::counters::{Counter, NR_COUNTERS};
+use crate::algo::counters::Counter;
 
-/// What has been counted.
-pub(super) struct Totals {
-    pub(super) counters: [u64; NR_COUNTERS],
-    pub(super) lane_pkts: [u64; MAX_CPUS],
-}
-
-impl Totals {
-    /// Nothing yet.
-    pub(super) const ZERO: Self = Self {
-        counters: [0; NR_COUNTERS],
-        lane_pkts: [0; MAX_CPUS],
-    };
-}
-
-impl State {
+impl Configuration {
     /// Returns a counter's sum over everything, since the last reset.
-    pub(crate) fn total(&self, counter: Counter) -> u64 {
-        let base = self
-            .base
-            .counters
-            .get(counter as usize)
-            .copied()
-            .unwrap_or(0);
-        self.absolute(counter).wrapping_sub(base)
+    pub(crate) fn total(&self, slots: &Slots, counter: Counter) -> u64 {
+        let base = self.base.counters.get(counter as usize);
+        self.absolute(slots, counter)
+            .wrapping_sub(base.copied().unwrap_or(0))
     }
 
-    fn absolute(&self, counter: Counter) -> u64 {
-        let mut sum = self
-            .retired
-            .counters
-            .get(counter as usize)
-            .copied()
-            .unwrap_or(0);
-        for device in self.devices.iter().flatten() {
-            device.for_each_source(|source| sum += source.count(counter));
-        }
-        if let Some(slots) = pool::slots() {
-            for slot in slots.iter() {
-                sum += slot.counters.get(counter);
-            }
+    fn absolute(&self, slots: &Slots, counter: Counter) -> u64 {
+        let retired = self.retired.counters.get(counter as usize);
+        let mut sum = retired.copied().unwrap_or(0);
+        self.for_each_source(|_, source| sum += source.count(counter));
+        for slot in slots.iter() {
+            sum += slot.counters.get(counter);
         }
         sum
     }
@@ -62,20 +37,18 @@ impl State {
 
     fn absolute_lane_pkts(&self, cpu: usize) -> u64 {
         let mut sum = self.retired.lane_pkts.get(cpu).copied().unwrap_or(0);
-        for device in self.devices.iter().flatten() {
-            device.for_each_source(|source| {
-                for lane in source.lanes().filter(|lane| lane.cpu() as usize == cpu) {
-                    sum += lane.counters.get(Counter::LanePkts);
-                }
-            });
-        }
+        self.for_each_source(|_, source| {
+            for lane in source.lanes().filter(|lane| lane.cpu() as usize == cpu) {
+                sum += lane.counters.get(Counter::LanePkts);
+            }
+        });
         sum
     }
 
     /// Starts all counters from zero, as far as readers see.
-    pub(crate) fn reset_counters(&mut self) {
+    pub(crate) fn reset_counters(&mut self, slots: &Slots) {
         for counter in Counter::ALL {
-            let now = self.absolute(*counter);
+            let now = self.absolute(slots, *counter);
             if let Some(base) = self.base.counters.get_mut(*counter as usize) {
                 *base = now;
             }

@@ -1,228 +1,200 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Where the stack calls us. Contract: `struct mflow_ops` in `include/net/mflow.h`.
+//! Where the stack calls us: each hook becomes a call of [`Handlers`], compiled into the hook.
 
-use super::skb::SkBuff;
-use crate::algo::counters::Counter;
-use crate::algo::dispatcher::Dispatched;
-use crate::algo::queue::Packet;
-use crate::algo::tag::{Tag, TagKind};
-use crate::glue::lane::Lane;
-use crate::glue::port::Port;
-use crate::glue::source::Source;
-use crate::glue::{control, ffi, merge, pool};
+use super::device::Napi;
+use super::ffi;
+use super::skb::{BorrowedSkb, SkBuff};
+use super::socket::Socket;
 use core::ffi::{c_uint, c_void};
+use core::marker::PhantomData;
 use core::ptr::NonNull;
 use kernel::prelude::*;
 
-static OPS: ffi::mflow_ops = ffi::mflow_ops {
-    split_napi: Some(split_napi),
-    split_backlog: Some(split_backlog),
-    napi_flush: Some(napi_flush),
-    napi_del: Some(napi_del),
-    want_source: Some(want_source),
-    merge: Some(merge_packet),
-    passed: Some(passed),
-    queued: Some(queued),
-    drain: Some(drain),
-};
+/// What the module does at the hooks. Contract: `struct mflow_ops` in `include/net/mflow.h`.
+///
+/// A packet that a handler returns goes on in the stack. All but [`napi_gone`](Self::napi_gone) run with softirqs
+/// disabled; those that are unsafe rely on more than that:
+///
+/// 1. With a source: in the poll of its NAPI. With a port: not in a hard interrupt.
+/// 2. With a lane: in its poll, on this CPU.
+/// 3. With a socket: it is the one that the packet's look-up has found, or the reader's.
+pub(crate) trait Handlers {
+    /// What [`Napi::set_source`] was given.
+    type Source: Sync;
+    /// What [`Device::opt_in`](super::device::Device::opt_in) was given.
+    type Port: Sync;
+    /// What [`Worker::start`](super::worker::Worker::start) was given.
+    type Lane: Sync;
 
-/// The hooks lead to us as long as it lives.
-pub(crate) struct Registration(());
+    /// A packet comes from a NAPI of an opted-in device, before GRO.
+    ///
+    /// # Safety
+    ///
+    /// See the trait, 1.
+    unsafe fn split_napi(source: &Self::Source, packet: SkBuff) -> Option<SkBuff>;
 
-impl Registration {
+    /// A packet of an opted-in device enters the stack, without GRO or behind it.
+    ///
+    /// # Safety
+    ///
+    /// See the trait, 1.
+    unsafe fn split_backlog(port: &Self::Port, packet: SkBuff) -> Option<SkBuff>;
+
+    /// A source's NAPI pauses.
+    ///
+    /// # Safety
+    ///
+    /// See the trait, 1.
+    unsafe fn napi_flush(source: &Self::Source);
+
+    /// A NAPI goes away; it is disabled. Process context, perhaps under rtnl.
+    fn napi_gone(napi: Napi);
+
+    /// A packet came through a NAPI of an opted-in device that has no source yet.
+    fn want_source(port: &Self::Port);
+
+    /// A tagged packet, `pkts` on the wire, has reached its socket; `lane` is the one that is polling here, if any.
+    ///
+    /// # Safety
+    ///
+    /// See the trait, 2 and 3.
+    unsafe fn merge(
+        socket: Socket,
+        packet: SkBuff,
+        lane: Option<&Self::Lane>,
+        pkts: u32,
+    ) -> Option<SkBuff>;
+
+    /// A socket takes a tagged packet out of turn.
+    fn passed(packet: BorrowedSkb<'_>);
+
+    /// A split packet is about to be queued; `lane` is the one that is polling here, if any.
+    ///
+    /// # Safety
+    ///
+    /// See the trait, 2.
+    unsafe fn queued(packet: BorrowedSkb<'_>, lane: Option<&Self::Lane>);
+
+    /// A reader of a socket is about to wait; true if it got something.
+    fn drain(socket: Socket) -> bool;
+}
+
+/// The hooks lead to `H` as long as it lives.
+pub(crate) struct Registration<H: Handlers>(PhantomData<H>);
+
+impl<H: Handlers> Registration<H> {
     /// Registers the hooks; EBUSY if another module has.
     pub(crate) fn new() -> Result<Self> {
-        // SAFETY: The operations are static, and unregistered before the module goes.
-        kernel::error::to_result(unsafe { ffi::mflow_register(&OPS) })?;
-        Ok(Self(()))
+        // SAFETY: The operations are constants of the module, which goes after they are unregistered.
+        kernel::error::to_result(unsafe { ffi::mflow_register(&Hooks::<H>::OPS) })?;
+        Ok(Self(PhantomData))
     }
 }
 
-impl Drop for Registration {
+impl<H: Handlers> Drop for Registration<H> {
     fn drop(&mut self) {
-        control::stop_all();
         // SAFETY: Process context, no locks held.
         unsafe { ffi::mflow_unregister() };
     }
 }
 
-/// A packet comes from a NAPI of an opted-in device.
-unsafe extern "C" fn split_napi(
-    source: *mut c_void,
-    _napi: *mut ffi::napi_struct,
-    skb: *mut ffi::sk_buff,
-) -> bool {
-    let Some(skb) = NonNull::new(skb) else {
-        return false;
-    };
-    // SAFETY: A NAPI's source is freed only after it was taken from the NAPI and all polls have ended; the packet is
-    // valid, and ours until we say otherwise.
-    let dispatched = unsafe {
-        let source = &*source.cast::<Source>();
-        source.note_gro();
-        source.dispatch(SkBuff::from_raw(skb))
-    };
-    match dispatched {
-        Dispatched::ToLane => true,
-        Dispatched::Ordinary(packet) | Dispatched::Inline(packet) => {
+/// Switches the hooks. While they are on, packets have tags only where there are sources. Process context.
+pub(crate) fn switch(on: bool) {
+    // SAFETY: Process context.
+    unsafe { ffi::mflow_set_enabled(on) };
+}
+
+/// Returns whether the module has kept the packet, as C wants to know it.
+#[inline]
+fn is_taken(goes_on: Option<SkBuff>) -> bool {
+    match goes_on {
+        Some(packet) => {
             // The caller carries it on.
             packet.into_raw();
             false
         }
+        None => true,
     }
 }
 
-/// A packet of an opted-in device enters the stack, without GRO or behind it.
-unsafe extern "C" fn split_backlog(port: *mut c_void, skb: *mut ffi::sk_buff) -> bool {
-    let Some(skb) = NonNull::new(skb) else {
-        return false;
-    };
-    // SAFETY: A device's port is freed only after it was taken from the device and all softirqs have ended.
-    let port = unsafe { &*port.cast::<Port>() };
-    let Some(source) = port.source_of_this_cpu() else {
-        return false;
-    };
-    // SAFETY: Softirqs are disabled and the source is this CPU's; the packet as above.
-    let dispatched = unsafe { source.dispatch(SkBuff::from_raw(skb)) };
-    let consumed = match dispatched {
-        Dispatched::ToLane => true,
-        Dispatched::Inline(packet) => {
-            // Not through a queue: the batch ends when this call does.
-            // SAFETY: Softirqs are disabled; the packet is ours to give.
-            unsafe { ffi::mflow_receive_skb(packet.into_raw()) };
-            true
-        }
-        Dispatched::Ordinary(packet) => {
-            packet.into_raw();
-            false
-        }
-    };
-    // SAFETY: As above. There is no later call for these packets.
-    unsafe { source.flush() };
-    consumed
-}
+/// The hooks themselves. Each packet that C gives is valid, and ours unless it is returned.
+///
+/// A source is freed only after it was taken from its NAPI and all polls have ended, a port only after it was taken from
+/// its device and all softirqs have ended, a lane only after its worker has stopped: what C passes here is valid.
+struct Hooks<H>(PhantomData<H>);
 
-/// A source's NAPI pauses.
-unsafe extern "C" fn napi_flush(source: *mut c_void) {
-    // SAFETY: As in `split_napi`; the NAPI is still owned by its poll.
-    unsafe { (*source.cast::<Source>()).flush() };
-}
-
-/// A NAPI goes away.
-unsafe extern "C" fn napi_del(napi: *mut ffi::napi_struct) {
-    control::napi_gone(napi);
-}
-
-/// A device has a NAPI that we have not seen yet.
-unsafe extern "C" fn want_source(port: *mut c_void) {
-    // SAFETY: As in `split_backlog`.
-    unsafe { (*port.cast::<Port>()).want_napi() };
-}
-
-/// A tagged packet has reached its socket.
-unsafe extern "C" fn merge_packet(
-    sk: *mut ffi::sock,
-    skb: *mut ffi::sk_buff,
-    lane: *mut c_void,
-    pkts: c_uint,
-) -> bool {
-    let (Some(raw), Some(slots)) = (NonNull::new(skb), pool::slots()) else {
-        return false;
+impl<H: Handlers> Hooks<H> {
+    const OPS: ffi::mflow_ops = ffi::mflow_ops {
+        split_napi: Some(Self::split_napi),
+        split_backlog: Some(Self::split_backlog),
+        napi_flush: Some(Self::napi_flush),
+        napi_del: Some(Self::napi_del),
+        want_source: Some(Self::want_source),
+        merge: Some(Self::merge),
+        passed: Some(Self::passed),
+        queued: Some(Self::queued),
+        drain: Some(Self::drain),
     };
-    // SAFETY: The packet is valid, and ours until we say otherwise.
-    let packet = unsafe { SkBuff::from_raw(raw) };
-    let tag = packet.tag();
-    match tag.kind() {
-        TagKind::Split => {
-            if lane.is_null() {
-                merge::park_one(packet, sk, pkts);
-            } else {
-                // SAFETY: The lane is polling on this CPU, and we were called from its poll.
-                unsafe { (*lane.cast::<Lane>()).collect(tag, sk, packet, pkts) };
-            }
-            true
-        }
-        TagKind::Queued | TagKind::Fence => {
-            merge::park_one(packet, sk, pkts);
-            arrived(tag);
-            true
-        }
-        TagKind::Probe | TagKind::None => {
-            if tag.kind() == TagKind::Probe {
-                slots.slot(tag.slot()).note_probe(tag.batch_bits());
-            }
-            packet.into_raw();
-            false
+
+    unsafe extern "C" fn split_napi(
+        source: *mut c_void,
+        _napi: *mut ffi::napi_struct,
+        skb: *mut ffi::sk_buff,
+    ) -> bool {
+        // SAFETY: C calls in the poll of the source's NAPI, with a valid source, and gives us the packet.
+        is_taken(unsafe { H::split_napi(&*source.cast(), SkBuff::from_raw(skb)) })
+    }
+
+    unsafe extern "C" fn split_backlog(port: *mut c_void, skb: *mut ffi::sk_buff) -> bool {
+        // SAFETY: C calls in softirq context, with a valid port, and gives us the packet.
+        is_taken(unsafe { H::split_backlog(&*port.cast(), SkBuff::from_raw(skb)) })
+    }
+
+    unsafe extern "C" fn napi_flush(source: *mut c_void) {
+        // SAFETY: C calls in the poll of the source's NAPI, with a valid source.
+        unsafe { H::napi_flush(&*source.cast()) };
+    }
+
+    unsafe extern "C" fn napi_del(napi: *mut ffi::napi_struct) {
+        if let Some(napi) = NonNull::new(napi) {
+            H::napi_gone(Napi(napi));
         }
     }
-}
 
-/// Notes that a packet which others may wait for is where it belongs.
-fn arrived(tag: Tag) {
-    let Some(slots) = pool::slots() else {
-        return;
-    };
-    let slot = slots.slot(tag.slot());
-    let batch = tag.batch_near(slot.next());
-    let its_turn = match tag.kind() {
-        TagKind::Queued => slot.note_arrived(batch),
-        TagKind::Fence => slot.complete(batch),
-        TagKind::Split | TagKind::Probe | TagKind::None => false,
-    };
-    if its_turn {
-        merge::merge(tag.slot());
+    unsafe extern "C" fn want_source(port: *mut c_void) {
+        // SAFETY: The port is valid.
+        H::want_source(unsafe { &*port.cast() });
     }
-}
 
-/// A tagged packet has reached a socket that takes it out of turn; it stays the caller's. Softirqs disabled.
-unsafe extern "C" fn passed(skb: *mut ffi::sk_buff) {
-    let Some(raw) = NonNull::new(skb) else {
-        return;
-    };
-    // SAFETY: The packet is valid, and given back at once.
-    let packet = unsafe { SkBuff::from_raw(raw) };
-    let tag = packet.tag();
-    packet.into_raw();
-    arrived(tag);
-}
-
-/// A split packet is about to be queued; it stays the caller's. Softirqs disabled.
-unsafe extern "C" fn queued(skb: *mut ffi::sk_buff, lane: *mut c_void) {
-    let (Some(raw), Some(slots)) = (NonNull::new(skb), pool::slots()) else {
-        return;
-    };
-    // SAFETY: The packet is valid, and given back below.
-    let mut packet = unsafe { SkBuff::from_raw(raw) };
-    let tag = packet.tag();
-    if !lane.is_null() {
-        // What came before it in the batch must not be parked after it.
-        // SAFETY: The lane is polling on this CPU, and we were called from its poll.
-        unsafe { (*lane.cast::<Lane>()).park_collected() };
+    unsafe extern "C" fn merge(
+        sk: *mut ffi::sock,
+        skb: *mut ffi::sk_buff,
+        lane: *mut c_void,
+        pkts: c_uint,
+    ) -> bool {
+        // SAFETY: C gives us the packet with its socket, and a lane only in that lane's poll.
+        is_taken(unsafe {
+            H::merge(
+                Socket(sk),
+                SkBuff::from_raw(skb),
+                lane.cast::<H::Lane>().as_ref(),
+                pkts,
+            )
+        })
     }
-    let slot = slots.slot(tag.slot());
-    slot.note_queued(tag.batch_near(slot.next()));
-    packet.set_tag(Tag::new(TagKind::Queued, tag.slot(), tag.batch_bits()));
-    packet.into_raw();
-}
 
-/// A reader is about to wait. Softirqs disabled.
-unsafe extern "C" fn drain(sk: *mut ffi::sock) -> bool {
-    let Some(slots) = pool::slots() else {
-        return false;
-    };
-    let mut drained = 0;
-    for index in slots.taken() {
-        let slot = slots.slot(index);
-        if !slot.is_for(sk.addr() as u64) || !slot.is_ready() {
-            continue;
-        }
-        let before = slot.parked_pkts();
-        merge::merge(index);
-        let pkts = before.saturating_sub(slot.parked_pkts());
-        slot.counters
-            .add_shared(Counter::ReaderPkts, u64::from(pkts));
-        drained += pkts;
+    unsafe extern "C" fn passed(skb: *mut ffi::sk_buff) {
+        // SAFETY: C lends us the packet for this call.
+        H::passed(unsafe { BorrowedSkb::from_raw(skb) });
     }
-    drained > 0
+
+    unsafe extern "C" fn queued(skb: *mut ffi::sk_buff, lane: *mut c_void) {
+        // SAFETY: C lends us the packet for this call, and gives a lane only in that lane's poll.
+        unsafe { H::queued(BorrowedSkb::from_raw(skb), lane.cast::<H::Lane>().as_ref()) };
+    }
+
+    unsafe extern "C" fn drain(sk: *mut ffi::sock) -> bool {
+        H::drain(Socket(sk))
+    }
 }

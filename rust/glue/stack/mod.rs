@@ -1,6 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The boundary to the stack: where packets come from, and where they go.
+//! The boundary to the stack: what splits, tags, carries and delivers packets.
+//!
+//! How this kernel gives packets away and takes them back is known in this folder and nowhere else. [`hooks`] is the way
+//! in: what is above implements [`hooks::Handlers`]. The others are the way out: [`skb`] is a packet with its tag,
+//! [`worker`] carries packets on a lane's CPU, [`deliver`] ends at the sockets, [`device`] ties devices and NAPIs to us.
+//!
+//! What crosses: packets and chains of them, tags, CPU numbers, and the opaque handles [`device::Device`],
+//! [`device::Napi`] and [`socket::Socket`]. The modules stand in the order of their imports.
+
+pub mod ffi;
+pub mod socket;
+
+pub mod skb;
+
+pub mod deliver;
+pub mod device;
+pub mod worker;
 
 pub mod hooks;
-pub mod skb;

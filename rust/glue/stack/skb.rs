@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A packet: an owned `struct sk_buff`.
+//! Packets: `struct sk_buff`, owned or borrowed.
 
+use super::ffi;
+use super::socket::Socket;
 use crate::algo::overlay_headers::{may_be_data, overlay_header_bytes, OVERLAY_HEADER_BYTES};
 use crate::algo::queue::Packet;
 use crate::algo::tag::Tag;
-use crate::glue::ffi;
+use core::marker::PhantomData;
+use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 
 /// An owned packet. Dropping it frees it, with a reason that drop monitors show.
@@ -25,14 +28,16 @@ impl SkBuff {
     ///
     /// `skb` is valid and its ownership is the caller's to give.
     #[inline]
-    pub(crate) unsafe fn from_raw(skb: NonNull<ffi::sk_buff>) -> Self {
+    pub(super) unsafe fn from_raw(skb: *mut ffi::sk_buff) -> Self {
         // INVARIANT: by the contract.
+        // SAFETY: By the contract it is valid, so it is not null.
+        let skb = unsafe { NonNull::new_unchecked(skb) };
         Self { skb }
     }
 
     /// Gives up ownership.
     #[inline]
-    pub(crate) fn into_raw(self) -> *mut ffi::sk_buff {
+    pub(super) fn into_raw(self) -> *mut ffi::sk_buff {
         let skb = self.skb.as_ptr();
         core::mem::forget(self);
         skb
@@ -47,15 +52,15 @@ impl SkBuff {
 
     /// Notes the packet's socket.
     #[inline]
-    pub(crate) fn set_socket(&mut self, sk: *mut ffi::sock) {
-        // SAFETY: As above.
-        unsafe { (*self.skb.as_ptr()).sk = sk };
+    pub(crate) fn set_socket(&mut self, socket: Socket) {
+        // SAFETY: By the invariant the packet is valid and ours.
+        unsafe { (*self.skb.as_ptr()).sk = socket.0 };
     }
 
     /// Returns the Ethernet protocol, in host order.
     #[inline]
     pub(crate) fn protocol(&self) -> u16 {
-        // SAFETY: As above.
+        // SAFETY: By the invariant the packet is valid and ours.
         u16::from_be(unsafe { self.skb.as_ref().__bindgen_anon_4.headers.as_ref().protocol })
     }
 
@@ -65,10 +70,10 @@ impl SkBuff {
         // IPv6 and the ports behind it, with room for extension headers.
         const BYTES: usize = 64;
         let skb = self.skb.as_ptr();
-        // SAFETY: As above; `data` points to `len - data_len` bytes.
+        // SAFETY: By the invariant the packet is valid; `data` points to `len - data_len` bytes.
         let (data, linear) = unsafe { ((*skb).data, (*skb).len.wrapping_sub((*skb).data_len)) };
         if linear as usize >= BYTES {
-            // SAFETY: As above, and nobody writes headers while the packet is ours.
+            // SAFETY: There are so many bytes, and nobody writes headers while the packet is ours.
             return f(unsafe { core::slice::from_raw_parts(data, BYTES) });
         }
         if let Some(paged) = self.paged() {
@@ -130,7 +135,7 @@ impl Drop for SkBuff {
     }
 }
 
-// SAFETY: `next`, `prev` and `dev` are separate fields that belong to whoever queues the packet; in our queues a packet
+// SAFETY: `next`, `prev` and `dev` are separate fields that belong to the queue a packet is in; in our queues a packet
 // no longer needs its device. A `struct sk_buff` is aligned to eight bytes.
 unsafe impl Packet for SkBuff {
     type Node = ffi::sk_buff;
@@ -156,13 +161,13 @@ unsafe impl Packet for SkBuff {
 
     #[inline]
     unsafe fn last(skb: NonNull<ffi::sk_buff>) -> *mut *mut ffi::sk_buff {
-        // SAFETY: As above.
+        // SAFETY: The caller has the packet.
         unsafe { &raw mut (*skb.as_ptr()).__bindgen_anon_1.__bindgen_anon_1.prev }
     }
 
     #[inline]
     unsafe fn older(skb: NonNull<ffi::sk_buff>) -> *mut *mut ffi::sk_buff {
-        // SAFETY: As above; the field is a union of a pointer and a word of the same size.
+        // SAFETY: The caller has the packet; the field is a union of a pointer and a word of the same size.
         unsafe {
             (&raw mut (*skb.as_ptr())
                 .__bindgen_anon_1
@@ -195,5 +200,39 @@ unsafe impl Packet for SkBuff {
         self.with_copy::<OVERLAY_HEADER_BYTES, _>(|header| {
             may_be_data(self.protocol(), header, self.len())
         })
+    }
+}
+
+/// A packet that the stack shows us for the length of a call, and that stays the stack's.
+pub(crate) struct BorrowedSkb<'a> {
+    packet: ManuallyDrop<SkBuff>,
+    _call: PhantomData<&'a mut ffi::sk_buff>,
+}
+
+impl BorrowedSkb<'_> {
+    /// Borrows a packet.
+    ///
+    /// # Safety
+    ///
+    /// `skb` is valid, and nobody else uses it as long as the value lives.
+    #[inline]
+    pub(super) unsafe fn from_raw(skb: *mut ffi::sk_buff) -> Self {
+        Self {
+            // SAFETY: By the contract it is as good as ours, and it is never dropped.
+            packet: ManuallyDrop::new(unsafe { SkBuff::from_raw(skb) }),
+            _call: PhantomData,
+        }
+    }
+
+    /// Returns the tag.
+    #[inline]
+    pub(crate) fn tag(&self) -> Tag {
+        self.packet.tag()
+    }
+
+    /// Writes the tag.
+    #[inline]
+    pub(crate) fn set_tag(&mut self, tag: Tag) {
+        self.packet.set_tag(tag);
     }
 }

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Everything that is configured, and the lock around it.
+
+use super::device::DeviceState;
+use super::ffi;
+use super::source::Source;
+use crate::algo::counters::{Counter, NR_COUNTERS};
+use crate::algo::knobs::Knobs;
+use core::cell::UnsafeCell;
+use core::ops::{Deref, DerefMut};
+use kernel::prelude::*;
+
+use super::runtime::MAX_CPUS;
+
+/// Devices that can be opted in at once.
+pub(crate) const MAX_DEVICES: usize = 32;
+
+/// Everything that is configured.
+pub(crate) struct Configuration {
+    pub(crate) knobs: Knobs,
+    pub(super) devices: [Option<KBox<DeviceState>>; MAX_DEVICES],
+    /// What sources that are gone have counted.
+    pub(super) retired: Totals,
+    /// What `reset` has set to zero.
+    pub(super) base: Totals,
+}
+
+/// What has been counted.
+pub(super) struct Totals {
+    pub(super) counters: [u64; NR_COUNTERS],
+    pub(super) lane_pkts: [u64; MAX_CPUS],
+}
+
+impl Totals {
+    const ZERO: Self = Self {
+        counters: [0; NR_COUNTERS],
+        lane_pkts: [0; MAX_CPUS],
+    };
+
+    /// Adds what a source and its lanes have counted.
+    pub(super) fn add(&mut self, source: &Source) {
+        for (sum, counter) in self.counters.iter_mut().zip(Counter::ALL) {
+            *sum += source.count(*counter);
+        }
+        for lane in source.lanes() {
+            if let Some(sum) = self.lane_pkts.get_mut(lane.cpu() as usize) {
+                *sum += lane.counters.get(Counter::LanePkts);
+            }
+        }
+    }
+}
+
+struct Locked(UnsafeCell<Configuration>);
+
+// SAFETY: Only reached through `Guard`, which holds the lock.
+unsafe impl Sync for Locked {}
+
+static CONFIGURATION: Locked = Locked(UnsafeCell::new(Configuration {
+    knobs: Knobs::DEFAULT,
+    devices: [const { None }; MAX_DEVICES],
+    retired: Totals::ZERO,
+    base: Totals::ZERO,
+}));
+
+/// The configuration, locked.
+pub(crate) struct Guard(());
+
+impl Configuration {
+    /// Locks the configuration. Process context; at most rtnl and the hooks' mutex are held.
+    pub(crate) fn lock() -> Guard {
+        // SAFETY: Process context; `drop` unlocks.
+        unsafe { ffi::mflow_config_lock() };
+        Guard(())
+    }
+
+    /// Calls `f` with each source.
+    pub(super) fn for_each_source(&self, mut f: impl FnMut(&DeviceState, &Source)) {
+        for device in self.devices.iter().flatten() {
+            device.for_each_source(|source| f(device, source));
+        }
+    }
+}
+
+impl Deref for Guard {
+    type Target = Configuration;
+
+    fn deref(&self) -> &Configuration {
+        // SAFETY: We hold the lock.
+        unsafe { &*CONFIGURATION.0.get() }
+    }
+}
+
+impl DerefMut for Guard {
+    fn deref_mut(&mut self) -> &mut Configuration {
+        // SAFETY: We hold the lock.
+        unsafe { &mut *CONFIGURATION.0.get() }
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        // SAFETY: Only `Configuration::lock` makes a guard.
+        unsafe { ffi::mflow_config_unlock() };
+    }
+}

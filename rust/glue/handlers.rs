@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the module does at the hooks.
+
+use super::lane::Lane;
+use super::pool::{self, Slots};
+use super::port::Port;
+use super::source::Source;
+use super::stack::deliver;
+use super::stack::device::Napi;
+use super::stack::hooks::{Handlers, Registration};
+use super::stack::skb::{BorrowedSkb, SkBuff};
+use super::stack::socket::Socket;
+use super::{control, merge, runtime};
+use crate::algo::counters::Counter;
+use crate::algo::dispatcher::Dispatched;
+use crate::algo::tag::{Tag, TagKind};
+use kernel::prelude::*;
+
+/// Packets come as long as it lives. Dropped, it stops all flows before the hooks go.
+pub(crate) struct PacketPath {
+    _hooks: Registration<Self>,
+}
+
+impl PacketPath {
+    /// Registers the hooks; EBUSY if another module has.
+    pub(crate) fn new() -> Result<Self> {
+        runtime::seed_flow_keys();
+        Ok(Self {
+            _hooks: Registration::new()?,
+        })
+    }
+}
+
+impl Drop for PacketPath {
+    fn drop(&mut self) {
+        control::stop_all();
+    }
+}
+
+impl Handlers for PacketPath {
+    type Source = Source;
+    type Port = Port;
+    type Lane = Lane;
+
+    #[inline]
+    unsafe fn split_napi(source: &Source, packet: SkBuff) -> Option<SkBuff> {
+        source.note_gro();
+        // SAFETY: By the contract we are in the poll of the source's NAPI.
+        match unsafe { source.dispatch(pool::slots(), packet) } {
+            Dispatched::ToLane => None,
+            Dispatched::Ordinary(packet) | Dispatched::Inline(packet) => Some(packet),
+        }
+    }
+
+    #[inline]
+    unsafe fn split_backlog(port: &Port, packet: SkBuff) -> Option<SkBuff> {
+        let Some(source) = port.source_of_this_cpu() else {
+            return Some(packet);
+        };
+        let slots = pool::slots();
+        // SAFETY: By the contract softirqs are disabled, and the source is this CPU's.
+        let goes_on = match unsafe { source.dispatch(slots, packet) } {
+            Dispatched::ToLane => None,
+            Dispatched::Inline(packet) => {
+                // Not through a queue: the batch ends when this call does.
+                // SAFETY: By the contract softirqs are disabled.
+                unsafe { deliver::carry(packet) };
+                None
+            }
+            Dispatched::Ordinary(packet) => Some(packet),
+        };
+        // SAFETY: By the contract softirqs are disabled, and the source is this CPU's. No later call ends these packets.
+        unsafe { source.flush(slots) };
+        goes_on
+    }
+
+    #[inline]
+    unsafe fn napi_flush(source: &Source) {
+        // SAFETY: By the contract we are in the poll of the source's NAPI.
+        unsafe { source.flush(pool::slots()) };
+    }
+
+    fn napi_gone(napi: Napi) {
+        control::napi_gone(napi);
+    }
+
+    fn want_source(port: &Port) {
+        port.want_napi();
+    }
+
+    #[inline]
+    unsafe fn merge(
+        socket: Socket,
+        packet: SkBuff,
+        lane: Option<&Lane>,
+        pkts: u32,
+    ) -> Option<SkBuff> {
+        let slots = pool::slots();
+        let tag = packet.tag();
+        match tag.kind() {
+            TagKind::Split => {
+                match lane {
+                    // SAFETY: By the contract we are in the lane's poll.
+                    Some(lane) => unsafe { lane.collect(slots, tag, socket, packet, pkts) },
+                    None => merge::park_one(slots, packet, socket, pkts),
+                }
+                None
+            }
+            TagKind::Queued | TagKind::Fence => {
+                merge::park_one(slots, packet, socket, pkts);
+                arrived(slots, tag);
+                None
+            }
+            TagKind::Probe => {
+                slots.slot(tag.slot()).note_probe(tag.batch_bits());
+                Some(packet)
+            }
+            TagKind::None => Some(packet),
+        }
+    }
+
+    #[inline]
+    fn passed(packet: BorrowedSkb<'_>) {
+        arrived(pool::slots(), packet.tag());
+    }
+
+    #[inline]
+    unsafe fn queued(mut packet: BorrowedSkb<'_>, lane: Option<&Lane>) {
+        let slots = pool::slots();
+        let tag = packet.tag();
+        if let Some(lane) = lane {
+            // What came before it in the batch must not be parked after it.
+            // SAFETY: By the contract we are in the lane's poll.
+            unsafe { lane.park_collected(slots) };
+        }
+        let slot = slots.slot(tag.slot());
+        slot.note_queued(tag.batch_near(slot.next()));
+        packet.set_tag(Tag::new(TagKind::Queued, tag.slot(), tag.batch_bits()));
+    }
+
+    #[inline]
+    fn drain(socket: Socket) -> bool {
+        let slots = pool::slots();
+        let mut drained = 0;
+        for index in slots.taken() {
+            let slot = slots.slot(index);
+            if !slot.is_for(socket.number() as u64) || !slot.is_ready() {
+                continue;
+            }
+            let before = slot.parked_pkts();
+            merge::merge(slots, index);
+            let pkts = before.saturating_sub(slot.parked_pkts());
+            slot.counters
+                .add_shared(Counter::ReaderPkts, u64::from(pkts));
+            drained += pkts;
+        }
+        drained > 0
+    }
+}
+
+/// Notes that a packet which others may wait for is where it belongs. Rare: out of line, so that `merge` stays short.
+#[inline(never)]
+fn arrived(slots: &Slots, tag: Tag) {
+    let slot = slots.slot(tag.slot());
+    let batch = tag.batch_near(slot.next());
+    let its_turn = match tag.kind() {
+        TagKind::Queued => slot.note_arrived(batch),
+        TagKind::Fence => slot.complete(batch),
+        TagKind::Split | TagKind::Probe | TagKind::None => false,
+    };
+    if its_turn {
+        merge::merge(slots, tag.slot());
+    }
+}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What holds others off: rtnl, softirqs, grace periods.
+//!
+//! Lock order: rtnl, the hooks' mutex, the configuration's, CPU hotplug. The packet path takes none of them.
+
+use super::ffi;
+use core::ops::Deref;
+
+/// Proof that this thread holds rtnl, the lock of network devices.
+pub(crate) struct Rtnl(());
+
+impl Rtnl {
+    /// Takes the lock.
+    pub(crate) fn lock() -> RtnlGuard {
+        // SAFETY: Process context; rtnl is the first in the lock order, so nothing that comes before it is held.
+        unsafe { ffi::mflow_rtnl_lock() };
+        RtnlGuard(Rtnl(()))
+    }
+
+    /// Returns the proof where the kernel calls us with the lock held.
+    ///
+    /// # Safety
+    ///
+    /// This thread holds rtnl for as long as the value lives.
+    pub(crate) unsafe fn assume_held() -> Self {
+        Self(())
+    }
+}
+
+/// rtnl, held as long as it lives.
+pub(crate) struct RtnlGuard(Rtnl);
+
+impl Deref for RtnlGuard {
+    type Target = Rtnl;
+
+    fn deref(&self) -> &Rtnl {
+        &self.0
+    }
+}
+
+impl Drop for RtnlGuard {
+    fn drop(&mut self) {
+        // SAFETY: Only `Rtnl::lock` makes a guard.
+        unsafe { ffi::mflow_rtnl_unlock() };
+    }
+}
+
+/// No softirq runs on this CPU as long as it lives: what delivering and waking lanes want.
+pub(crate) struct SoftirqsOff(());
+
+impl SoftirqsOff {
+    /// Disables softirqs. Process context; nests.
+    pub(crate) fn new() -> Self {
+        // SAFETY: Process context; `drop` enables them again.
+        unsafe { ffi::mflow_bh_disable() };
+        Self(())
+    }
+}
+
+impl Drop for SoftirqsOff {
+    fn drop(&mut self) {
+        // SAFETY: Disabled in `new`.
+        unsafe { ffi::mflow_bh_enable() };
+    }
+}
+
+/// Waits until all softirqs and RCU readers that are running now have ended. Process context.
+pub(crate) fn synchronize() {
+    // SAFETY: Process context.
+    unsafe { ffi::mflow_synchronize() };
+}
+
+/// Sleeps. Process context.
+pub(crate) fn sleep_ms(ms: u32) {
+    // SAFETY: Process context.
+    unsafe { ffi::mflow_sleep_ms(ms) };
+}

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Where packets end: their sockets.
+
+use super::ffi;
+use super::skb::SkBuff;
+use crate::algo::queue::chain::Chain;
+
+/// Has the last packet of a run hold the run's socket; false if the socket is being destroyed.
+///
+/// # Safety
+///
+/// `socket` is the number of the packets' socket, which is valid.
+#[inline]
+pub(crate) unsafe fn hold_socket(chain: &Chain<SkBuff>, socket: usize) -> bool {
+    chain.last_node().is_some_and(|last| {
+        let socket = core::ptr::with_exposed_provenance_mut(socket);
+        // SAFETY: The packet is the chain's; the socket is valid by the contract.
+        unsafe { ffi::mflow_skb_hold_socket(last.as_ptr(), socket) }
+    })
+}
+
+/// Gives packets to their sockets, in order; returns how many they were on the wire.
+///
+/// # Safety
+///
+/// Softirqs are disabled, and each run of the chain holds its socket.
+#[inline]
+pub(crate) unsafe fn deliver(chain: Chain<SkBuff>) -> u32 {
+    // SAFETY: By the contract; packets are linked, and we give up ownership of all of them.
+    unsafe { ffi::mflow_deliver(chain.into_first()) }
+}
+
+/// Carries a packet to its end in this call, on this CPU.
+///
+/// # Safety
+///
+/// Softirqs are disabled.
+pub(crate) unsafe fn carry(packet: SkBuff) {
+    // SAFETY: By the contract; the packet is ours to give.
+    unsafe { ffi::mflow_receive_skb(packet.into_raw()) };
+}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Network devices and their NAPIs, and what ties them to us.
+
+use super::ffi;
+use crate::algo::knobs::{DeviceName, DEVICE_NAME_SIZE};
+use crate::glue::ffi::check_export;
+use crate::glue::locks::Rtnl;
+use core::ffi::c_void;
+use core::ptr::{self, NonNull};
+
+/// A network device. We hold a reference to it as long as this lives.
+pub(crate) struct Device {
+    // INVARIANT: valid, with a reference that is ours.
+    dev: NonNull<ffi::net_device>,
+}
+
+// SAFETY: A reference to a device belongs to no thread.
+unsafe impl Send for Device {}
+// SAFETY: What is done through a shared reference may be done by several threads.
+unsafe impl Sync for Device {}
+
+impl Device {
+    /// Looks a device up in the network namespace of this thread. Process context.
+    pub(crate) fn find(name: &DeviceName) -> Option<Self> {
+        // SAFETY: Process context; the name ends in NUL.
+        let dev = unsafe { ffi::mflow_device_find(name.as_array().as_ptr().cast()) };
+        // INVARIANT: what is found comes with a reference.
+        NonNull::new(dev).map(|dev| Self { dev })
+    }
+
+    /// Returns whether `dev` is this device.
+    pub(crate) fn is(&self, dev: *const ffi::net_device) -> bool {
+        ptr::eq(self.dev.as_ptr(), dev)
+    }
+
+    /// Returns the address, by which [`is`](Self::is) knows the device.
+    pub(crate) fn address(&self) -> *const ffi::net_device {
+        self.dev.as_ptr()
+    }
+
+    /// Calls `f` with the name.
+    pub(crate) fn with_name<R>(&self, f: impl FnOnce(&str) -> R) -> R {
+        let mut name = [0u8; DEVICE_NAME_SIZE];
+        // SAFETY: By the invariant the device is valid; the name fits.
+        unsafe { ffi::mflow_device_name(self.dev.as_ptr(), name.as_mut_ptr().cast()) };
+        let name = name.split(|byte| *byte == 0).next().unwrap_or(&[]);
+        f(core::str::from_utf8(name).unwrap_or("?"))
+    }
+
+    /// Opts the device in: hooks see `port`, the `Port` of [`Handlers`](super::hooks::Handlers), from now on.
+    ///
+    /// # Safety
+    ///
+    /// `port` is valid until the device is opted out and all softirqs that ran then have ended.
+    pub(crate) unsafe fn opt_in<P>(&self, _rtnl: &Rtnl, port: &P) {
+        // SAFETY: By the invariant the device is valid.
+        unsafe {
+            ffi::mflow_device_set_port(self.dev.as_ptr(), ptr::from_ref(port).cast_mut().cast())
+        };
+    }
+
+    /// Opts the device out: hooks that begin from now on see no port.
+    pub(crate) fn opt_out(&self, _rtnl: &Rtnl) {
+        // SAFETY: By the invariant the device is valid.
+        unsafe { ffi::mflow_device_set_port(self.dev.as_ptr(), ptr::null_mut()) };
+    }
+
+    /// Calls `f` with each NAPI of the device. They stay as long as rtnl is held.
+    pub(crate) fn for_each_napi(&self, _rtnl: &Rtnl, mut f: impl FnMut(Napi)) {
+        let mut found: &mut dyn FnMut(Napi) = &mut f;
+        // SAFETY: We hold rtnl and a reference; `found` lives for the call.
+        unsafe { ffi::mflow_device_walk_napis(self.dev.as_ptr(), (&raw mut found).cast()) };
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        // SAFETY: By the invariant the reference is ours.
+        unsafe { ffi::mflow_device_put(self.dev.as_ptr()) };
+    }
+}
+
+/// A NAPI of the device that [`Device::for_each_napi`] walks.
+#[no_mangle]
+unsafe extern "C" fn mflow_napi_found(found: *mut c_void, napi: *mut ffi::napi_struct) {
+    let Some(napi) = NonNull::new(napi) else {
+        return;
+    };
+    // SAFETY: `for_each_napi` passed it and waits for us.
+    unsafe { (*found.cast::<&mut dyn FnMut(Napi)>())(Napi(napi)) };
+}
+
+check_export!(mflow_napi_found);
+
+/// A NAPI. It is there as long as rtnl is held, or until `Handlers::napi_gone` has returned.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Napi(pub(super) NonNull<ffi::napi_struct>);
+
+impl Napi {
+    /// Returns whether the NAPI has a source.
+    ///
+    /// # Safety
+    ///
+    /// The NAPI is there.
+    pub(crate) unsafe fn has_source(self) -> bool {
+        // SAFETY: By the contract.
+        !unsafe { ffi::mflow_napi_source(self.0.as_ptr()) }.is_null()
+    }
+
+    /// Has the hooks of this NAPI see `source`, the `Source` of [`Handlers`](super::hooks::Handlers), or none.
+    ///
+    /// # Safety
+    ///
+    /// The NAPI is there, and the source is valid until it is taken away again and all polls that ran then have ended.
+    pub(crate) unsafe fn set_source<S>(self, source: Option<&S>) {
+        let source = source.map_or(ptr::null_mut(), |source| ptr::from_ref(source).cast_mut());
+        // SAFETY: By the contract.
+        unsafe { ffi::mflow_napi_set_source(self.0.as_ptr(), source.cast()) };
+    }
+
+    /// Brings what the NAPI's GRO holds to its end.
+    ///
+    /// # Safety
+    ///
+    /// Called in the NAPI's poll.
+    #[inline]
+    pub(crate) unsafe fn flush_gro(self) {
+        // SAFETY: By the contract.
+        unsafe { ffi::mflow_napi_gro_flush(self.0.as_ptr()) };
+    }
+}

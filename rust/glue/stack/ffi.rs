@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the boundary takes from the kernel, with the types that bindgen read from `net/mflow.h` and
+//! `net/mflow_module.h`.
+
+use crate::algo::knobs::DEVICE_NAME_SIZE;
+use crate::algo::tag::{Tag, TagKind, MAX_SLOTS};
+use kernel::bindings;
+
+pub(super) use kernel::bindings::{
+    mflow_deliver, mflow_device_find, mflow_device_name, mflow_device_put, mflow_device_set_port,
+    mflow_device_walk_napis, mflow_napi_gro_flush, mflow_napi_set_source, mflow_napi_source,
+    mflow_ops, mflow_receive_skb, mflow_register, mflow_set_enabled, mflow_skb_copy_header,
+    mflow_skb_drop, mflow_skb_frag_header, mflow_skb_hold_socket, mflow_skb_pull_headers,
+    mflow_unregister, mflow_worker, mflow_worker_create, mflow_worker_destroy, mflow_worker_flush,
+    mflow_worker_kick, mflow_worker_receive, mflow_worker_receive_past_gro, napi_struct,
+    net_device, sk_buff, skb_shared_info, sock,
+};
+
+// What both halves know is written in the kernel's headers and in the algorithm: here each is held against the other.
+const _: () = {
+    assert!(DEVICE_NAME_SIZE == bindings::IFNAMSIZ as usize);
+    assert!(MAX_SLOTS == bindings::MFLOW_SLOTS as usize);
+    let kinds = [
+        (TagKind::None, bindings::MFLOW_KIND_NONE),
+        (TagKind::Split, bindings::MFLOW_KIND_SPLIT),
+        (TagKind::Fence, bindings::MFLOW_KIND_FENCE),
+        (TagKind::Probe, bindings::MFLOW_KIND_PROBE),
+        (TagKind::Queued, bindings::MFLOW_KIND_QUEUED),
+    ];
+    let mut index = 0;
+    while index < kinds.len() {
+        let (kind, in_c) = kinds[index];
+        // Slot 1 and batch 0 give one bit, the lowest of the slot.
+        assert!(
+            Tag::new(kind, 1, 0).word()
+                == in_c << bindings::MFLOW_KIND_SHIFT | 1 << bindings::MFLOW_SLOT_SHIFT
+        );
+        index += 1;
+    }
+};

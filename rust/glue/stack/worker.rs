@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What carries a lane's packets: a NAPI of ours, woken on the lane's CPU.
+
+use super::ffi;
+use super::skb::SkBuff;
+use core::ffi::c_void;
+use core::marker::PhantomData;
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, Ordering};
+use kernel::prelude::*;
+
+/// The worker of a lane. Zeros are one that has not been started.
+pub(crate) struct Worker(AtomicPtr<ffi::mflow_worker>);
+
+impl Worker {
+    /// Starts the worker: `mflow_lane_poll` may be called with `lane` from now on. Process context.
+    ///
+    /// # Safety
+    ///
+    /// `lane` is what `mflow_lane_poll` takes and stays so until [`stop`](Self::stop) has returned. Called once.
+    pub(crate) unsafe fn start(&self, cpu: u32, lane: *mut c_void) -> Result {
+        // SAFETY: By the contract the lane may be polled.
+        let worker = unsafe { ffi::mflow_worker_create(cpu, lane) };
+        if worker.is_null() {
+            return Err(ENOMEM);
+        }
+        // ORDERING: Release pairs with the Acquire in `get`.
+        self.0.store(worker, Ordering::Release);
+        Ok(())
+    }
+
+    /// Stops the worker: no poll is running or will. Process context.
+    pub(crate) fn stop(&self) {
+        // ORDERING: AcqRel: taken once.
+        let worker = self.0.swap(ptr::null_mut(), Ordering::AcqRel);
+        if !worker.is_null() {
+            // SAFETY: The swap has made it ours alone, so it is destroyed once.
+            unsafe { ffi::mflow_worker_destroy(worker) };
+        }
+    }
+
+    fn get(&self) -> *mut ffi::mflow_worker {
+        // ORDERING: Acquire pairs with the Release in `start`.
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// Has the lane polled on its CPU. Softirqs disabled.
+    pub(crate) fn kick(&self) {
+        let worker = self.get();
+        if !worker.is_null() {
+            // SAFETY: It lives until `stop`, after which nobody kicks.
+            unsafe { ffi::mflow_worker_kick(worker) };
+        }
+    }
+
+    /// Returns the worker as its poll sees it.
+    ///
+    /// # Safety
+    ///
+    /// Called in the poll of this worker, and the value is used in that poll only.
+    #[inline]
+    pub(crate) unsafe fn polling(&self) -> Polling<'_> {
+        // INVARIANT: a poll runs, so the worker has been started and not stopped.
+        Polling {
+            worker: self.get(),
+            _worker: PhantomData,
+        }
+    }
+}
+
+/// A worker in its poll, where it may receive packets.
+#[derive(Clone, Copy)]
+pub(crate) struct Polling<'a> {
+    // INVARIANT: valid, and its poll is running on this CPU.
+    worker: *mut ffi::mflow_worker,
+    _worker: PhantomData<&'a Worker>,
+}
+
+impl Polling<'_> {
+    /// Gives a packet to GRO; returns whether GRO has joined it with one before it.
+    #[inline]
+    pub(crate) fn receive(self, packet: SkBuff) -> bool {
+        // SAFETY: By the invariant we are in the worker's poll; the packet is ours to give.
+        unsafe { ffi::mflow_worker_receive(self.worker, packet.into_raw()) }
+    }
+
+    /// Gives a packet to the stack past GRO.
+    #[inline]
+    pub(crate) fn receive_past_gro(self, packet: SkBuff) {
+        // SAFETY: By the invariant we are in the worker's poll; the packet is ours to give.
+        unsafe { ffi::mflow_worker_receive_past_gro(self.worker, packet.into_raw()) };
+    }
+
+    /// Brings all that was received to its end.
+    #[inline]
+    pub(crate) fn flush(self) {
+        // SAFETY: By the invariant we are in the worker's poll.
+        unsafe { ffi::mflow_worker_flush(self.worker) };
+    }
+}
