@@ -1,100 +1,140 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Stopping sources. Process context, under the configuration lock.
+//! Stopping sources: ask, detach, drain, retire. Process context, under the configuration lock.
 //!
 //! It loses and reorders nothing: flows are told to stop, each of their packets brings them nearer to the ordinary path, and
-//! what has no packets any more is drained when nobody dispatches.
+//! what has no packets any more is drained when nobody dispatches. Each phase says which references to a source it ends;
+//! when none is left the source is freed.
 
 use super::configuration::Configuration;
 use super::device::DeviceState;
 use super::locks::{sleep_ms, synchronize};
 use super::pool::Slots;
-use super::runtime;
+use super::runtime::now_ms;
 use super::source::Source;
 use crate::algo::counters::Counter;
 use kernel::prelude::*;
 
 /// How long flows with packets may take to stop, and drained ones to end.
 const STOP_MS: u32 = 3_000;
-/// How long nothing has to move before flows are taken to have no packets.
+/// How long nothing has to move before flows are assumed to have no packets.
 const STILL_MS: u32 = 100;
 
 impl Configuration {
     /// Stops and ends the sources that `which` names.
     pub(super) fn stop(&mut self, slots: &Slots, which: impl Fn(&DeviceState, &Source) -> bool) {
-        let each = |state: &Configuration, f: &mut dyn FnMut(&DeviceState, &Source)| {
-            state.for_each_source(|device, source| {
-                if which(device, source) {
-                    f(device, source);
-                }
-            });
+        let mut stop = Stop {
+            configuration: self,
+            which,
         };
-        let active = |state: &Configuration| {
-            let mut flows = 0;
-            each(state, &mut |_, source| flows += source.active_flows());
-            flows
-        };
-        // What moves while flows with packets stop.
-        let motion = |state: &Configuration| {
-            let mut sum = 0;
-            each(state, &mut |_, source| {
-                sum += source.count(Counter::InlinePkts) + source.count(Counter::LanePkts);
-            });
-            sum
-        };
-        // A lane that has packets still is only slow: what came behind them would overtake them.
-        let is_carried = |state: &Configuration| {
-            let mut all = true;
-            each(state, &mut |_, source| all &= source.is_carried());
-            all
-        };
+        stop.ask();
+        stop.detach();
+        stop.drain(slots);
+        stop.retire();
+    }
+}
 
-        each(self, &mut |_, source| source.begin_stop());
+/// The sources that are being stopped.
+struct Stop<'a, W> {
+    configuration: &'a mut Configuration,
+    which: W,
+}
+
+impl<W: Fn(&DeviceState, &Source) -> bool> Stop<'_, W> {
+    /// Asks flows to stop. Ends the references of flows that have packets: each gives its slot back when what is on its
+    /// way has been delivered. Waits at most [`STOP_MS`], and not for flows that have no packets.
+    fn ask(&self) {
+        self.each(|_, source| source.begin_stop());
         synchronize();
-        let begun_ms = runtime::now_ms();
-        let (mut moved_ms, mut seen) = (begun_ms, motion(self));
-        while active(self) > 0 {
+        let begun_ms = now_ms();
+        let (mut moved_ms, mut seen_pkts) = (begun_ms, self.moved_pkts());
+        while self.active_flows() > 0 {
             sleep_ms(1);
-            let now_ms = runtime::now_ms();
-            let now = motion(self);
-            if now != seen || !is_carried(self) {
-                (moved_ms, seen) = (now_ms, now);
+            let now_ms = now_ms();
+            let moved_pkts = self.moved_pkts();
+            // A lane that has packets still is only slow: what came behind them would overtake them.
+            if moved_pkts != seen_pkts || !self.is_carried() {
+                (moved_ms, seen_pkts) = (now_ms, moved_pkts);
             }
             if now_ms.wrapping_sub(moved_ms) >= STILL_MS || now_ms.wrapping_sub(begun_ms) >= STOP_MS
             {
                 break;
             }
         }
+    }
 
-        each(self, &mut |device, source| device.detach(source));
+    /// Ends the reference of the NAPI, or of the device's port: when it returns, no hook is in a source and none will be.
+    fn detach(&self) {
+        self.each(DeviceState::detach);
         synchronize();
-        let begun_ms = runtime::now_ms();
+    }
+
+    /// Ends the references of the flows that are left: their slots are drained and given back. Waits until lanes have
+    /// carried what is in their rings, but at most [`STOP_MS`].
+    fn drain(&self, slots: &Slots) {
+        let begun_ms = now_ms();
         loop {
             // SAFETY: Detached, and all that were dispatching have ended.
-            each(self, &mut |_, source| unsafe { source.finish(slots) });
+            self.each(|_, source| unsafe { source.finish(slots) });
             // Lanes may still have packets of batches that were given up.
-            let ended = active(self) == 0 && is_carried(self);
-            if ended || runtime::now_ms().wrapping_sub(begun_ms) >= STOP_MS {
+            let ended = self.active_flows() == 0 && self.is_carried();
+            if ended || now_ms().wrapping_sub(begun_ms) >= STOP_MS {
                 break;
             }
             sleep_ms(1);
         }
-        if !is_carried(self) {
+        if !self.is_carried() {
             pr_warn!("a lane has not run for {STOP_MS} ms; the packets it still has are dropped\n");
         }
-        let left = active(self);
+        let left = self.active_flows();
         if left > 0 {
             pr_warn!("{left} flows did not drain; their slots stay in use\n");
         }
+    }
 
-        for device in self.devices.iter_mut().flatten() {
+    /// Ends the last references: those of the lanes' workers, and ours. Frees the sources and keeps what they counted.
+    fn retire(&mut self) {
+        let Configuration {
+            devices, retired, ..
+        } = &mut *self.configuration;
+        for device in devices.iter_mut().flatten() {
             device.retain_sources(|device, source| {
-                let keep = !which(device, source);
+                let keep = !(self.which)(device, source);
                 if !keep {
-                    self.retired.add(source);
+                    retired.add(source);
                 }
                 keep
             });
         }
+    }
+
+    fn each(&self, mut f: impl FnMut(&DeviceState, &Source)) {
+        self.configuration.for_each_source(|device, source| {
+            if (self.which)(device, source) {
+                f(device, source);
+            }
+        });
+    }
+
+    fn active_flows(&self) -> u32 {
+        let mut flows = 0;
+        self.each(|_, source| flows += source.active_flows());
+        flows
+    }
+
+    /// Returns a number that changes while flows with packets stop.
+    fn moved_pkts(&self) -> u64 {
+        let mut pkts = 0;
+        self.each(|_, source| {
+            pkts += source.count(Counter::InlinePkts) + source.count(Counter::LanePkts);
+        });
+        pkts
+    }
+
+    /// Returns whether lanes have carried all that they were given.
+    fn is_carried(&self) -> bool {
+        let mut all = true;
+        self.each(|_, source| all &= source.is_carried());
+        all
     }
 }
