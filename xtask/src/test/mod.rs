@@ -7,6 +7,7 @@ mod cargo;
 mod docs;
 mod draw;
 mod fuzz;
+mod imports;
 mod mlx5;
 mod module;
 mod tidy;

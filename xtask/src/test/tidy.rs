@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{bail, ensure, Context as _, Result};
 use walkdir::WalkDir;
 
-use super::{docs, Ctx, Outcome};
+use super::{docs, imports, Ctx, Outcome};
 use crate::kernel;
 use crate::kernel::inputs::patch_dir;
 use crate::kernel::series;
@@ -64,6 +64,7 @@ pub(crate) fn run(_ctx: &Ctx) -> Result<Outcome> {
     );
     outcome.record("tidy: no left-over markers", markers(project, &files));
     outcome.record("tidy: every patch is in the series", listed(project));
+    outcome.record("tidy: imports look down", imports::check(project, &files));
     for (name, result) in docs::checks(project) {
         outcome.record(&format!("tidy: {name}"), result);
     }
