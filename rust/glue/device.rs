@@ -106,7 +106,7 @@ impl DeviceState {
     /// Takes `source` away from its NAPI or CPU.
     pub(super) fn detach(&self, source: &Source) {
         if let Some(napi) = source.napi() {
-            // SAFETY: The NAPI is there: before it goes it takes its source away, through us.
+            // SAFETY: The NAPI is there: before it goes, `napi_gone` takes its source away.
             unsafe { napi.set_source::<Source>(None) };
             return;
         }

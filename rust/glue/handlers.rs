@@ -63,7 +63,7 @@ impl Handlers for PacketPath {
         let goes_on = match unsafe { source.dispatch(slots, packet) } {
             Dispatched::ToLane => None,
             Dispatched::Inline(packet) => {
-                // Not through a queue: the batch ends when this call does.
+                // It must not go through a queue: the batch ends when this call does.
                 // SAFETY: By the contract softirqs are disabled.
                 unsafe { deliver::carry(packet) };
                 None
@@ -159,7 +159,7 @@ impl Handlers for PacketPath {
     }
 }
 
-/// Notes that a packet which others may wait for is where it belongs. Rare: out of line, so that `merge` stays short.
+/// Notes that a packet has arrived that others may wait for. It is rare, so out of line: `merge` stays short.
 #[inline(never)]
 fn arrived(slots: &Slots, tag: Tag) {
     let slot = slots.slot(tag.slot());

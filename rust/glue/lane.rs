@@ -30,7 +30,7 @@ static LANES_STARTED: AtomicU32 = AtomicU32::new(0);
 /// One lane of one source. Its address stays the same from [`Lane::start`] to [`Lane::stop`].
 pub struct Lane {
     ring: Ring<SkBuff>,
-    // All three: used by the lane's NAPI only, which runs on one CPU at a time.
+    // These three are used by the lane's NAPI only, which runs on one CPU at a time.
     consumer: UnsafeCell<Option<Consumer<SkBuff>>>,
     collector: UnsafeCell<Collector<SkBuff>>,
     gro: UnsafeCell<GroTrial>,
@@ -72,7 +72,7 @@ impl Lane {
         Ok((lane, producer))
     }
 
-    /// Stops the lane: no poll is running or will. Process context.
+    /// Stops the lane: when it returns, no poll is running and none will. Process context.
     pub(crate) fn stop(&self) {
         self.worker.stop();
     }

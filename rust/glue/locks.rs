@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What holds others off: rtnl, softirqs, grace periods.
+//! Locks, softirqs and grace periods.
 //!
 //! Lock order: rtnl, the hooks' mutex, the configuration's, CPU hotplug. The packet path takes none of them.
 

@@ -14,7 +14,7 @@ use crate::algo::counters::Counter;
 use crate::algo::queue::chain::Chain;
 use crate::algo::slot::{LaneId, Merged, Sink};
 
-/// Packets delivered in one go before the merging core looks after its own lane again.
+/// Packets delivered in one call, before the merging core goes back to its own lane.
 const BUDGET_PKTS: u32 = 512;
 
 /// Delivers to sockets and arms the slot's timer.
@@ -51,7 +51,7 @@ impl Sink<SkBuff> for KernelSink {
 pub(crate) fn merge(slots: &Slots, slot: usize) {
     let mut sink = KernelSink { slot };
     if slots.slot(slot).merge(&mut sink, BUDGET_PKTS) == Merged::More {
-        // Let others have this core; the timer comes back for the rest.
+        // This core goes back to its own packets; the timer comes back for the rest.
         sink.arm_deadline(1);
     }
 }

@@ -2,9 +2,9 @@
 
 //! Stopping sources: ask, detach, drain, retire. Process context, under the configuration lock.
 //!
-//! It loses and reorders nothing: flows are told to stop, each of their packets brings them nearer to the ordinary path, and
-//! what has no packets any more is drained when nobody dispatches. Each phase says which references to a source it ends;
-//! when none is left the source is freed.
+//! It loses and reorders nothing: flows are told to stop, each of their packets brings them nearer to the ordinary path,
+//! and flows that have no packets any more are drained once nothing dispatches. Each phase says which references to a
+//! source it ends; when none is left the source is freed.
 
 use super::configuration::Configuration;
 use super::device::DeviceState;

@@ -14,7 +14,7 @@ use core::ptr::NonNull;
 /// An owned packet. Dropping it frees it, with a reason that drop monitors show.
 #[repr(transparent)]
 pub struct SkBuff {
-    // INVARIANT: valid, and nobody else has it.
+    // INVARIANT: valid, and ours alone.
     skb: NonNull<ffi::sk_buff>,
 }
 
@@ -100,7 +100,7 @@ impl SkBuff {
         unsafe { self.skb.as_ref().len as usize }
     }
 
-    /// Returns what is contiguous of a packet that the driver has left in pages; nothing for others.
+    /// Returns the first bytes, as far as they are contiguous, if the driver has left all of the packet in pages.
     #[inline]
     fn paged(&self) -> Option<&[u8]> {
         let mut bytes = 0;

@@ -30,7 +30,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Stops the worker: no poll is running or will. Process context.
+    /// Stops the worker: when it returns, no poll is running and none will. Process context.
     pub(crate) fn stop(&self) {
         // ORDERING: AcqRel: taken once.
         let worker = self.0.swap(ptr::null_mut(), Ordering::AcqRel);
