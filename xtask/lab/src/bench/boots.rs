@@ -25,7 +25,6 @@ use xtask::tools;
 /// After more crashes of the emulator than this, the benchmark gives up.
 const MOST_DEATHS: usize = 4;
 
-/// What came out.
 pub(super) struct Measured {
     pub(super) rows: Vec<Row>,
     /// What could not be measured, and why.
@@ -41,14 +40,12 @@ struct Task<'a> {
     place: usize,
 }
 
-/// What is to be measured.
 struct Plan<'a> {
     /// The rows of modes that do not exist yet; the others' are still empty.
     rows: Vec<Option<Row>>,
     boots: Vec<(Flavor, Vec<Task<'a>>)>,
 }
 
-/// What has been measured so far.
 struct Progress<'a> {
     options: &'a Options,
     /// The rows of modes that do not exist yet, each in its place.

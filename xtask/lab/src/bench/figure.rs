@@ -20,7 +20,6 @@ pub(crate) enum Kind {
     Other,
 }
 
-/// The rows of one figure.
 #[derive(Debug)]
 pub(crate) struct Figure<'a> {
     pub(crate) kind: Kind,

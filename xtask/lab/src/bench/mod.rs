@@ -73,7 +73,6 @@ pub(crate) struct Options {
     compare: Option<Vec<PathBuf>>,
 }
 
-/// Runs `bench`.
 pub(crate) fn run(options: Options) -> Result<ExitCode> {
     if let Some([before, after]) = options.compare.as_deref() {
         return compare::run(before, after);

@@ -6,7 +6,6 @@ use super::figure::{group, Kind};
 use super::grid::Grid;
 use super::row::Row;
 
-/// Above the grid.
 pub(crate) const TITLE: &str =
     "Instructions per packet on the busiest core, and how many times less than vanilla's";
 

@@ -23,7 +23,6 @@ const BURST: usize = 32;
 /// How often to check for more credit.
 const LOOK: Duration = Duration::from_micros(200);
 
-/// The running sender.
 pub(super) struct Feed {
     orders: Sender<Option<Frames>>,
 }

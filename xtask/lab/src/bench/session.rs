@@ -36,7 +36,6 @@ pub(super) struct Outcome {
     pub(super) end: End,
 }
 
-/// The guest under measurement.
 pub(super) struct Session {
     vm: Vm,
     /// None with a ConnectX, which makes its frames by itself.
@@ -51,12 +50,10 @@ pub(super) struct Session {
     _dir: tempfile::TempDir,
 }
 
-/// How a guest died.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Death {
     /// The emulator crashed.
     Emulators,
-    /// Anything else.
     Guests,
 }
 
@@ -131,7 +128,6 @@ impl Session {
         self.death
     }
 
-    /// Measures the next case.
     pub(super) fn next(&mut self) -> Result<Outcome> {
         let mut windows = Vec::new();
         loop {

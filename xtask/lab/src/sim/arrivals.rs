@@ -70,7 +70,6 @@ impl Arrivals {
         (self.arrived < self.limit_pkts && self.credit > 0).then_some(self.next_ps)
     }
 
-    /// Returns how many packets have arrived.
     pub(super) fn arrived(&self) -> u64 {
         self.arrived
     }

@@ -123,7 +123,6 @@ pub(super) fn settings() -> Settings {
     }
 }
 
-/// What is asked without options.
 pub(super) fn question() -> Question {
     <Line as clap::Parser>::parse_from(["sim"]).question
 }

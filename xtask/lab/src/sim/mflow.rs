@@ -24,7 +24,6 @@ pub(super) struct Moment<'a> {
     pub(super) merged: Merged,
 }
 
-/// What a call has led to.
 #[derive(Debug, Default)]
 pub(super) struct Merged {
     /// What the socket gets, in this order.
@@ -35,14 +34,12 @@ pub(super) struct Merged {
     pub(super) early_runs: u64,
 }
 
-/// A source with one flow, and its lanes.
 pub(super) struct Mflow {
     // Before the lanes, whose rings it holds ends of.
     dispatcher: Box<Dispatcher<Packet>>,
     config: Config,
     key: FlowKey,
     lanes: Vec<Lane>,
-    /// How many packets each lane has taken.
     taken: Vec<u32>,
     /// The flow's place in the pool, from its probe on.
     slot: usize,
@@ -145,7 +142,7 @@ impl Mflow {
 
     /// A packet that the NIC core has carried reaches the merge point.
     pub(super) fn arrive(&mut self, moment: &mut Moment<'_>, packet: Packet) {
-        let tag = packet.tag();
+        let tag = packet.tag;
         if tag.kind() == TagKind::Probe {
             self.slot = tag.slot();
         }
@@ -191,7 +188,7 @@ impl Mflow {
 
     /// A lane has carried a packet to the merge point, where it waits for the end of the poll or of the batch.
     pub(super) fn collect(&mut self, moment: &mut Moment<'_>, lane: usize, packet: Packet) {
-        if let Some(run) = self.lanes[lane].collector.add(packet.tag(), 0, packet, 1) {
+        if let Some(run) = self.lanes[lane].collector.add(packet.tag, 0, packet, 1) {
             self.point(moment).park(run);
         }
     }
@@ -208,7 +205,6 @@ impl Mflow {
         MergePoint { moment, taken }
     }
 
-    /// The deadline's timer fires.
     pub(super) fn expire(&mut self, moment: &mut Moment<'_>) {
         moment.slots.slot(self.slot).expire();
         self.point(moment).merge(self.slot);
@@ -217,7 +213,7 @@ impl Mflow {
 
 /// Whether a packet belongs to a batch.
 pub(super) fn is_split(packet: &Packet) -> bool {
-    packet.tag().kind() == TagKind::Split
+    packet.tag.kind() == TagKind::Split
 }
 
 /// The surroundings of dispatcher and slot during one call.

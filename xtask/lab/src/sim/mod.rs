@@ -56,7 +56,6 @@ pub(crate) struct Options {
     settings: Settings,
 }
 
-/// All that comes out.
 #[derive(Debug, Serialize)]
 struct Results<'a> {
     settings: &'a Settings,
@@ -70,7 +69,6 @@ struct Results<'a> {
     predictions: &'a [Prediction],
 }
 
-/// Runs `sim`.
 pub(crate) fn run(options: Options) -> Result<ExitCode> {
     let Some(path) = &options.rows else {
         bail!(

@@ -3,25 +3,25 @@
 //! A packet of the model, which the module's queues can carry.
 
 use std::cell::Cell;
+use std::ops::Deref;
 use std::ptr::{self, NonNull};
 use std::rc::Rc;
 
 use mflow_algo::algo::queue;
 use mflow_algo::algo::tag::Tag;
 
-/// The memory of a packet.
 #[derive(Debug)]
 pub(super) struct Node {
     next: *mut Node,
     last: *mut Node,
     older: *mut Node,
-    tag: Tag,
-    number: u64,
-    arrived_ps: u64,
+    pub(super) tag: Tag,
+    /// In the order of arrival, from 0.
+    pub(super) number: u64,
+    pub(super) arrived_ps: u64,
     alive: Rc<Cell<u64>>,
 }
 
-/// A packet on its way.
 #[derive(Debug)]
 pub(super) struct Packet(Box<Node>);
 
@@ -57,18 +57,11 @@ impl Drop for Node {
     }
 }
 
-impl Packet {
-    /// In the order of arrival, from 0.
-    pub(super) fn number(&self) -> u64 {
-        self.0.number
-    }
+impl Deref for Packet {
+    type Target = Node;
 
-    pub(super) fn arrived_ps(&self) -> u64 {
-        self.0.arrived_ps
-    }
-
-    pub(super) fn tag(&self) -> Tag {
-        self.0.tag
+    fn deref(&self) -> &Node {
+        &self.0
     }
 }
 

@@ -24,11 +24,9 @@ enum Event {
     Arrival(usize),
     /// An interrupt or a wake-up for a queue reaches its core.
     Ready(usize),
-    /// A core has carried a packet.
     Carried(usize),
     /// The timer of a stream's merge point fires.
     Deadline(usize),
-    /// A core's stall is over.
     Resume(usize),
 }
 
@@ -72,7 +70,6 @@ struct Poll {
 
 struct Stream {
     arrivals: Arrivals,
-    /// Arrival times of the packets in the NIC's ring.
     ring: VecDeque<u64>,
     pulled: u64,
     /// Without lanes there is none.
@@ -253,7 +250,6 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Moves what has arrived into the NIC's ring.
     fn pull(&mut self, stream: usize) {
         let now_ps = self.calendar.now_ps();
         let state = &mut self.streams[stream];
@@ -433,15 +429,14 @@ impl<'a> Machine<'a> {
         result
     }
 
-    /// The application has a packet.
     fn read(&mut self, stream: usize, packet: &Packet) {
-        let latency_ps = self.calendar.now_ps() - packet.arrived_ps();
+        let latency_ps = self.calendar.now_ps() - packet.arrived_ps;
         self.latencies_ps.push(latency_ps);
         let state = &mut self.streams[stream];
-        if packet.number() < state.expected {
+        if packet.number < state.expected {
             self.counts.add(Count::Reordered, 1);
         }
-        state.expected = state.expected.max(packet.number() + 1);
+        state.expected = state.expected.max(packet.number + 1);
         self.counts.add(Count::Delivered, 1);
         self.left(stream, 1);
     }

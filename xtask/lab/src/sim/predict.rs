@@ -13,7 +13,6 @@ use super::settings::{self, counted, Settings};
 use super::validate::{Case, Split};
 use super::wire::Wire;
 
-/// What is asked.
 #[derive(Clone, Debug, clap::Args, Serialize)]
 pub(crate) struct Question {
     /// Cores that receive: the NIC's, the application's, and as many lanes as are left
@@ -48,7 +47,6 @@ pub(super) struct Prediction {
     pub(super) copy: CopyThread,
 }
 
-/// One machine.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Cell {
     pub(super) cores: u32,

@@ -37,7 +37,6 @@ pub(super) enum WhenFull {
     Lose,
 }
 
-/// All that can be set.
 #[derive(Clone, Debug)]
 pub(super) struct Knobs {
     pub(super) batch_pkts: u32,
@@ -63,7 +62,6 @@ pub(super) struct Stall {
     pub(super) to_ps: u64,
 }
 
-/// One simulation.
 #[derive(Clone, Debug)]
 pub(super) struct Scene {
     pub(super) cores: usize,
@@ -78,7 +76,6 @@ pub(super) struct Scene {
     pub(super) count_pkts: u64,
 }
 
-/// What is counted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Count {
     Delivered,
@@ -169,7 +166,6 @@ impl Limit {
 /// What came out of a simulation.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Outcome {
-    /// From the beginning.
     pub(super) all: Counts,
     /// While it was counted.
     pub(super) counted: Counts,

@@ -99,7 +99,6 @@ pub(super) fn validation(validation: &Validation) -> String {
     text
 }
 
-/// Names a comparison.
 pub(super) fn name(check: &Check) -> String {
     let mut name = format!("{}, {}", check.case, check.mode);
     if check.lanes > 0 {
@@ -199,7 +198,6 @@ pub(super) fn fig7(case: &Case, disorder: &[Disorder]) -> String {
     text
 }
 
-/// Several flows.
 pub(super) fn fig10(case: &Case, flows: &[Flows]) -> String {
     let wire = Wire::of(&case.proto, case.msg_bytes, true);
     let mut text = format!(
@@ -222,7 +220,6 @@ pub(super) fn fig10(case: &Case, flows: &[Flows]) -> String {
     text
 }
 
-/// One flow on other machines.
 pub(super) fn prediction(prediction: &Prediction, question: &Question) -> String {
     let mut text = format!(
         "\nprediction: one flow as {} (split: {}, costs from its row with {})\n\

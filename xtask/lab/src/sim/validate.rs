@@ -98,7 +98,6 @@ pub(super) struct Case {
     pub(super) splits: Vec<Split>,
 }
 
-/// All comparisons.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Validation {
     pub(super) cases: Vec<Case>,
@@ -141,7 +140,6 @@ struct Group<'a> {
     rows: Vec<(&'a Row, Measured)>,
 }
 
-/// Compares every row.
 pub(super) fn validate(rows: &[Row], settings: &Settings) -> Validation {
     let mut validation = Validation::default();
     for group in groups(rows, &mut validation.skipped) {

@@ -116,7 +116,6 @@ fn cores(row: &Row) -> Vec<&Core> {
         .collect()
 }
 
-/// In bars.
 fn room(row: &Row) -> usize {
     cores(row).len().max(BARS_MIN)
 }

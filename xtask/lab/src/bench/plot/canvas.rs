@@ -129,7 +129,6 @@ pub(super) fn legend(root: &Area<'_>, entries: &[(String, RGBColor)]) -> Result<
     Ok(())
 }
 
-/// Writes text at the right of a point.
 pub(super) fn beside(root: &Area<'_>, text: &str, at: (i32, i32)) -> Result<()> {
     let style = font(14).pos(Pos::new(HPos::Left, VPos::Center));
     root.draw_text(text, &style, at)?;

@@ -15,7 +15,6 @@ use anyhow::{Context as _, Result};
 use super::figure::{group, Figure, Kind};
 use super::row::Row;
 
-/// One file that was written.
 #[derive(Clone, Debug)]
 pub(crate) struct Plot {
     /// The figure that it belongs to.
@@ -25,7 +24,6 @@ pub(crate) struct Plot {
     pub(crate) caption: String,
 }
 
-/// A picture before it is a file.
 struct Picture {
     name: String,
     caption: String,
