@@ -4,14 +4,13 @@
 
 use super::device::DeviceState;
 use super::ffi;
+use super::runtime::MAX_CPUS;
 use super::source::Source;
 use crate::algo::counters::{Counter, NR_COUNTERS};
 use crate::algo::knobs::Knobs;
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
 use kernel::prelude::*;
-
-use super::runtime::MAX_CPUS;
 
 /// Devices that can be opted in at once.
 pub(crate) const MAX_DEVICES: usize = 32;
@@ -74,7 +73,6 @@ impl Configuration {
         Guard(())
     }
 
-    /// Calls `f` with each source.
     pub(super) fn for_each_source(&self, mut f: impl FnMut(&DeviceState, &Source)) {
         for device in self.devices.iter().flatten() {
             device.for_each_source(|source| f(device, source));

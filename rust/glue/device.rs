@@ -35,12 +35,10 @@ impl DeviceState {
         Ok(KBox::new(state, GFP_KERNEL)?)
     }
 
-    /// Returns the device.
     pub(super) fn dev(&self) -> &Device {
         &self.dev
     }
 
-    /// Opts the device in.
     pub(super) fn opt_in(&self, rtnl: &Rtnl) {
         // SAFETY: The port is freed with this state, which `Configuration::remove_device` drops after a grace period.
         unsafe { self.dev.opt_in::<Port>(rtnl, &self.port) };
@@ -96,7 +94,6 @@ impl DeviceState {
         }
     }
 
-    /// Calls `f` with each source.
     pub(super) fn for_each_source(&self, mut f: impl FnMut(&Source)) {
         for source in self.sources.iter().flatten() {
             f(source);

@@ -11,9 +11,8 @@ use core::ops::Deref;
 pub(crate) struct Rtnl(());
 
 impl Rtnl {
-    /// Takes the lock.
     pub(crate) fn lock() -> RtnlGuard {
-        // SAFETY: Process context; rtnl is the first in the lock order, so nothing that comes before it is held.
+        // SAFETY: Process context; rtnl is the first in the lock order.
         unsafe { ffi::mflow_rtnl_lock() };
         RtnlGuard(Rtnl(()))
     }
@@ -71,7 +70,6 @@ pub(crate) fn synchronize() {
     unsafe { ffi::mflow_synchronize() };
 }
 
-/// Sleeps. Process context.
 pub(crate) fn sleep_ms(ms: u32) {
     // SAFETY: Process context.
     unsafe { ffi::mflow_sleep_ms(ms) };

@@ -98,7 +98,6 @@ pub(crate) fn park_one(slots: &Slots, mut packet: SkBuff, socket: Socket, pkts: 
 pub(crate) struct MergePoint(());
 
 impl MergePoint {
-    /// Opens the merge point.
     pub(crate) fn new() -> Self {
         Self(())
     }

@@ -15,7 +15,6 @@ pub(super) struct LaneProgress(AtomicU32);
 static WORDS: [LaneProgress; NR_WORDS] = [const { LaneProgress(AtomicU32::new(0)) }; NR_WORDS];
 
 impl LaneProgress {
-    /// Returns the word of a lane.
     pub(super) fn of(lane: LaneId) -> &'static Self {
         // PANIC: the remainder is below the length.
         &WORDS[lane as usize % NR_WORDS]

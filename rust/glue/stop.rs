@@ -131,7 +131,6 @@ impl<W: Fn(&DeviceState, &Source) -> bool> Stop<'_, W> {
         pkts
     }
 
-    /// Returns whether lanes have carried all that they were given.
     fn is_carried(&self) -> bool {
         let mut all = true;
         self.each(|_, source| all &= source.is_carried());

@@ -34,7 +34,6 @@ impl Device {
         ptr::eq(self.dev.as_ptr(), dev)
     }
 
-    /// Returns the address, by which [`is`](Self::is) knows the device.
     pub(crate) fn address(&self) -> *const ffi::net_device {
         self.dev.as_ptr()
     }

@@ -29,23 +29,17 @@ pub(crate) trait Handlers {
 
     /// A packet comes from a NAPI of an opted-in device, before GRO.
     ///
-    /// # Safety
-    ///
-    /// See the trait, 1.
+    /// # Safety: see the trait, 1.
     unsafe fn split_napi(source: &Self::Source, packet: SkBuff) -> Option<SkBuff>;
 
     /// A packet of an opted-in device enters the stack, without GRO or behind it.
     ///
-    /// # Safety
-    ///
-    /// See the trait, 1.
+    /// # Safety: see the trait, 1.
     unsafe fn split_backlog(port: &Self::Port, packet: SkBuff) -> Option<SkBuff>;
 
     /// A source's NAPI pauses.
     ///
-    /// # Safety
-    ///
-    /// See the trait, 1.
+    /// # Safety: see the trait, 1.
     unsafe fn napi_flush(source: &Self::Source);
 
     /// A NAPI goes away; it is disabled. Process context, perhaps under rtnl.
@@ -56,9 +50,7 @@ pub(crate) trait Handlers {
 
     /// A tagged packet, `pkts` on the wire, has reached its socket; `lane` is the one that is polling here, if any.
     ///
-    /// # Safety
-    ///
-    /// See the trait, 2 and 3.
+    /// # Safety: see the trait, 2 and 3.
     unsafe fn merge(
         socket: Socket,
         packet: SkBuff,
@@ -71,9 +63,7 @@ pub(crate) trait Handlers {
 
     /// A split packet is about to be queued; `lane` is the one that is polling here, if any.
     ///
-    /// # Safety
-    ///
-    /// See the trait, 2.
+    /// # Safety: see the trait, 2.
     unsafe fn queued(packet: BorrowedSkb<'_>, lane: Option<&Self::Lane>);
 
     /// A reader of a socket is about to wait; true if it got something.
