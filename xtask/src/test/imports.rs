@@ -1,58 +1,67 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What may import what: layers that only look down.
+//! What may import what: the picture in `rust/DESIGN.md`, held against the crates' manifests and the module's code.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{ensure, Context as _, Result};
+use serde_json::Value;
+
+use crate::tools;
 
 /// The folder below which paths from the module's crate root are files.
 const ROOT: &str = "rust";
 
-/// What the files of a folder may import, as paths from the crate's root. Of nested folders the innermost counts.
-const ALLOWED: &[(&str, &[&str])] = &[
-    ("algo", &["algo"]),
-    ("glue", &["algo", "glue"]),
-    (
-        "glue/stack",
-        &["algo", "glue::ffi", "glue::locks", "glue::stack"],
-    ),
-];
-
 /// Folders whose `mod.rs` lists the modules in the order of their imports: each imports from those before it only.
 const ORDERED: &[&str] = &["glue", "glue/stack"];
 
-/// Fails with all imports that are not allowed.
+/// Folders, and those that each may import from beside itself.
+type Picture = BTreeMap<String, BTreeSet<String>>;
+
+/// Fails with all imports that the picture does not have, and with what it has beyond the crates' manifests.
 pub(crate) fn check(project: &Path, files: &[PathBuf]) -> Result<()> {
-    let root = project.join(ROOT);
+    let design = project.join(ROOT).join("DESIGN.md");
+    let design = fs::read_to_string(&design).context("cannot read rust/DESIGN.md")?;
+    let picture = picture(&design)?;
     let mut bad = Vec::new();
+    for (folder, imports) in crates(project)? {
+        let drawn = picture.get(&folder);
+        if drawn != Some(&imports) {
+            bad.push(format!(
+                "{folder} depends on {imports:?}, and the picture in rust/DESIGN.md says {drawn:?}"
+            ));
+        }
+    }
     for file in files
         .iter()
         .filter(|file| file.extension().is_some_and(|end| end == "rs"))
     {
-        let Ok(path) = file.strip_prefix(&root) else {
+        let Ok(path) = file.strip_prefix(project.join(ROOT)) else {
             continue;
         };
         let path = path.to_string_lossy();
         let module = path.trim_end_matches(".rs").trim_end_matches("/mod");
-        let Some((_, allowed)) = ALLOWED
-            .iter()
-            .rfind(|(folder, _)| is_below(module, folder, "/"))
-        else {
+        let below = |folder: &&String| {
+            let folder = folder.strip_prefix("rust/").unwrap_or("-");
+            !project.join(ROOT).join(folder).join("Cargo.toml").exists()
+                && is_below(module, folder, "/")
+        };
+        // Of nested folders the innermost counts, which sorts last.
+        let Some(folder) = picture.keys().rfind(below) else {
             continue;
         };
         let text = fs::read_to_string(file).with_context(|| format!("cannot read {path}"))?;
         for import in imports(module, &text) {
-            if !allowed
-                .iter()
-                .any(|allowed| is_below(&import, allowed, "::"))
-            {
+            let mut allowed = picture[folder].iter().chain([folder]);
+            if !allowed.any(|allowed| {
+                is_below(&format!("rust/{}", import.replace("::", "/")), allowed, "/")
+            }) {
                 bad.push(format!("{path}: {import}"));
             }
             for folder in ORDERED {
-                let list = fs::read_to_string(root.join(folder).join("mod.rs"))?;
+                let list = fs::read_to_string(project.join(ROOT).join(folder).join("mod.rs"))?;
                 if !looks_down(&list, folder, module, &import) {
                     bad.push(format!("{path}: {import} comes later in {folder}/mod.rs"));
                 }
@@ -61,10 +70,64 @@ pub(crate) fn check(project: &Path, files: &[PathBuf]) -> Result<()> {
     }
     ensure!(
         bad.is_empty(),
-        "these imports look up:\n  {}",
+        "these imports are not as in the picture in rust/DESIGN.md:\n  {}",
         bad.join("\n  ")
     );
     Ok(())
+}
+
+/// Reads the lines `FOLDER ─▶ FOLDER, FOLDER` of the picture.
+fn picture(design: &str) -> Result<Picture> {
+    let picture: Picture = design
+        .lines()
+        .filter_map(|line| line.split_once("─▶"))
+        .filter(|(folder, _)| folder.contains('/') || folder.starts_with("xtask"))
+        .map(|(folder, imports)| {
+            let imports = imports
+                .split(',')
+                .map(str::trim)
+                .filter(|import| !import.is_empty());
+            let folder = folder.trim_end_matches(['─', ' ']);
+            (folder.to_owned(), imports.map(str::to_owned).collect())
+        })
+        .collect();
+    ensure!(
+        !picture.is_empty(),
+        "rust/DESIGN.md has no picture of what may import what"
+    );
+    Ok(picture)
+}
+
+/// Returns the folders of the workspace's crates, and those of the project that each is made of.
+fn crates(project: &Path) -> Result<Picture> {
+    let mut command = tools::command("cargo");
+    command.args([
+        "metadata",
+        "--no-deps",
+        "--offline",
+        "--format-version",
+        "1",
+    ]);
+    let metadata: Value = serde_json::from_str(&tools::output(command.current_dir(project))?)?;
+    let folder = |path: &Value| {
+        let path = Path::new(path.as_str()?).strip_prefix(project).ok()?;
+        Some(path.to_string_lossy().into_owned())
+    };
+    let mut crates = Picture::new();
+    for package in metadata["packages"].as_array().into_iter().flatten() {
+        let manifest = folder(&package["manifest_path"]).context("a crate outside the project")?;
+        let own = manifest.trim_end_matches("/Cargo.toml").to_owned();
+        let dependencies = package["dependencies"].as_array().into_iter().flatten();
+        let mut imports: BTreeSet<String> = dependencies
+            .filter_map(|one| folder(&one["path"]))
+            .collect();
+        let root = project.join(&own).join("src/lib.rs");
+        if fs::read_to_string(root).is_ok_and(|text| text.contains("../../algo/mod.rs")) {
+            imports.insert("rust/algo".to_owned());
+        }
+        crates.insert(own, imports);
+    }
+    Ok(crates)
 }
 
 /// Whether `path` is `parent` or in it.
@@ -153,6 +216,17 @@ mod tests {
         let expected = ["glue::a::B", "glue::a::self", "glue::c", "glue::d::E::new"];
         assert_eq!(Vec::from_iter(imports("glue/x", text)), expected);
         assert_eq!(expand("ffi;"), ["ffi"]);
+    }
+
+    #[test]
+    fn the_picture_is_read() {
+        let text = "NIC ─▶ lane\nrust/glue ──▶ rust/algo\ntests/protocol ─▶\n";
+        let picture = picture(text).unwrap();
+        assert_eq!(
+            Vec::from_iter(picture.keys()),
+            ["rust/glue", "tests/protocol"]
+        );
+        assert!(picture["rust/glue"].contains("rust/algo") && picture["tests/protocol"].is_empty());
     }
 
     #[test]
