@@ -214,7 +214,6 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads a decimal number up to `max`.
     fn number(&mut self, max: u32) -> Result<u32, CpuListError> {
         let start = self.at;
         let mut value: u32 = 0;

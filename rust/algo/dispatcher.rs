@@ -2,12 +2,11 @@
 
 //! The dispatcher: decides for each packet of a source where it is carried on.
 //!
-//! A flow is split once it is fast, and only after a probe of it has reached a merge point on this host. It starts
-//! behind a *fence*: the last packet on the ordinary path is a micro-flow of its own that is complete when it arrives,
-//! so nothing that is split overtakes what was on its way. It stops by carrying its packets on this core (*inline*)
-//! as the last micro-flow until all others have been delivered; what follows untagged is behind them. `flow_state.rs`
-//! has a picture of this, `splitting.rs` the starts and stops; here are the way of most packets, and the choice of
-//! batches.
+//! A flow is split once it is fast, and only after a probe of it has reached a merge point on this host. It starts behind a
+//! *fence*: the last packet on the ordinary path is a micro-flow of its own that is complete when it arrives, so nothing
+//! that is split overtakes what was on its way. It stops by carrying its packets on this core (*inline*) as the last
+//! micro-flow until all others have been delivered; what follows untagged is behind them. `flow_state.rs` has a picture of
+//! this, `splitting.rs` the starts and stops; here are the way of most packets, and the choice of batches.
 //!
 //! A batch goes to a lane only if the lane's ring has room for all of it; otherwise this core is the batch's lane. So
 //! nothing is lost that the ordinary path would have kept. An open batch holds no packet up (its own are delivered as
@@ -155,7 +154,6 @@ impl<P: Packet> Default for Dispatcher<P> {
     }
 }
 
-/// Gives a packet to the lane that carries its batch.
 #[inline]
 fn push<P: Packet>(
     lanes: &mut LaneSet<P>,
@@ -202,7 +200,6 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         inline(self.counters, packet, self.wire_pkts)
     }
 
-    /// Carries a packet of a split flow.
     pub(super) fn on_split(&mut self, split: &mut Split, mut packet: P) -> Dispatched<P> {
         if split.left_pkts == 0 {
             self.next_batch(split);
@@ -216,10 +213,8 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         self.inline(packet)
     }
 
-    /// Ends the open batch and opens another.
-    ///
-    /// The last number of the window always goes to an inline batch: that one can grow for as long as the window is
-    /// full, in order, and slows this core down to the pace of the lanes.
+    /// Ends the open batch and opens another. The last number of the window always goes to an inline batch: that one can
+    /// grow for as long as the window is full, in order, and slows this core down to the pace of the lanes.
     fn next_batch(&mut self, split: &mut Split) {
         let batch_pkts = self.config.batch_pkts.max(1);
         if self.window_left(split) == 0 && split.carrier.is_some() {
@@ -249,10 +244,8 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         split.left_pkts = batch_pkts;
     }
 
-    /// Returns how many more batches may be opened now.
-    ///
-    /// One place of the window stays free: the merger gives the turn away before it has looked at that batch's place
-    /// for the last time.
+    /// Returns how many more batches may be opened now. One place of the window stays free: the merger gives the turn away
+    /// before it has looked at that batch's place for the last time.
     fn window_left(&self, split: &Split) -> u32 {
         let ahead = split.batch.wrapping_sub(self.slot(split.slot).next());
         // A flow whose batches have all been delivered is one behind: `ahead` is -1.

@@ -66,11 +66,9 @@ impl FlowHasher {
 
     /// Returns the key of the flow that a packet belongs to, or nothing when the packet must not be split.
     ///
-    /// `eth_proto` is in host byte order. `packet` starts at the network header and holds what is contiguous of the
-    /// packet; 64 bytes are enough, unless IPv4 options push the ports further away.
-    ///
-    /// Only UDP and TCP have a key. Fragments have none, because only the first one has ports. IPv6 packets with
-    /// extension headers have none, nor have TCP segments that open a connection.
+    /// `eth_proto` is in host byte order. `packet` starts at the network header and holds what is contiguous of the packet;
+    /// 64 bytes are enough, unless IPv4 options push the ports further away. Only UDP and TCP have a key. Fragments have
+    /// none, as only the first one has ports, nor have IPv6 packets with extension headers and TCP's SYN segments.
     #[inline]
     pub fn key(&self, eth_proto: u16, packet: &[u8]) -> Option<FlowKey> {
         match eth_proto {

@@ -64,7 +64,6 @@ pub(super) struct Split {
     pub(super) seen: SlotCounts,
 }
 
-/// What carries a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Carrier {
     /// The core that dispatches.
@@ -128,7 +127,6 @@ impl Split {
 }
 
 impl SlotCounts {
-    /// Returns what has been added since `before`.
     pub(super) fn since(self, before: Self) -> Self {
         Self {
             arrived_pkts: self.arrived_pkts.wrapping_sub(before.arrived_pkts),

@@ -23,7 +23,6 @@ pub struct Flow {
     key: u64,
     /// Start of the window in which `pkts` are counted.
     window_start_ms: u32,
-    /// Packets in this window.
     pub(super) pkts: u32,
     /// Packets in a row that could be neither probe nor fence.
     pub(super) unsuited_pkts: u16,
@@ -36,7 +35,6 @@ pub struct Flow {
 // A source's table has 256 of them, and each packet reads one.
 const _: () = assert!(size_of::<Flow>() == 72);
 
-/// Returns whether `now` is at or after `then`.
 fn reached(now: u32, then: u32) -> bool {
     // CAST: the sign of the difference says which comes first.
     now.wrapping_sub(then) as i32 >= 0
@@ -125,7 +123,6 @@ impl FlowTable {
         Some(way)
     }
 
-    /// Returns the flows that have a slot.
     pub(super) fn with_slot(&mut self) -> impl Iterator<Item = &mut Flow> {
         self.sets
             .iter_mut()

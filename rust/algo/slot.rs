@@ -10,10 +10,9 @@
 //! `token` decides which core merges: the first that adds to it merges for all that add while it does. The merger has no
 //! thread of its own and no core waits for it: one that finds the token taken goes on with its packets.
 //!
-//! Lost wake-ups. A lane that parks or completes batch `b` merges only if it is `b`'s turn; the merger looks at `b`
-//! only when it is `b`'s turn. Both write, then fence, then read the other's word, so at least one of them sees the
-//! other (the store-buffering pattern). `park` also merges when nothing was parked before, so that the deadline
-//! is started.
+//! Lost wake-ups. A lane that parks or completes batch `b` merges only if it is `b`'s turn; the merger looks at `b` only
+//! when it is `b`'s turn. Both write, then fence, then read the other's word, so at least one of them sees the other (the
+//! store-buffering pattern). `park` also merges when nothing was parked before, so that the deadline is started.
 
 use super::counters::{Counter, Counters};
 use super::queue::chain::{Chain, ParkedChains};
@@ -28,7 +27,6 @@ pub const WINDOW_BATCHES: u32 = if cfg!(loom) { 4 } else { 1024 };
 /// that it waits for.
 pub const MAX_PARKED_PKTS: u32 = 65536;
 
-/// The least that a share can be.
 const LEAST_SHARE_PKTS: u32 = MAX_PARKED_PKTS / super::tag::MAX_SLOTS as u32;
 
 /// Where merged packets go, and the clock of the deadline. What a socket or a timer is, a slot does not know.
@@ -66,7 +64,6 @@ pub enum Merged {
     More,
 }
 
-/// The place of one batch in the window.
 struct BatchPlace<P: Packet> {
     parked: ParkedChains<P>,
     // The number, plus one, of the batch that was completed here last. (Plus one: zeros mean "none yet".)
@@ -227,9 +224,8 @@ impl<P: Packet> Slot<P> {
         self.probe_seen.load(Ordering::Relaxed) == probe.wrapping_add(1)
     }
 
-    /// Parks packets of `batch`; true if the caller shall merge.
-    ///
-    /// Packets whose batch has had its turn are late: the merger delivers them next.
+    /// Parks packets of `batch`; true if the caller shall merge. If the batch has had its turn, they are late: the merger
+    /// delivers them next.
     #[must_use]
     pub fn park(&self, batch: u32, chain: Chain<P>, pkts: u32) -> bool {
         // ORDERING: Relaxed: a statistic.
@@ -358,14 +354,12 @@ impl<P: Packet> Slot<P> {
 
     /// Notes that the deadline's timer has fired. The caller shall merge.
     pub fn expire(&self) {
-        // ORDERING: Relaxed: published by the token that the caller adds to.
-        // (A plain store would do; loom wants a swap.)
+        // ORDERING: Relaxed: published by the token that the caller adds to. (A plain store would do; loom wants a swap.)
         self.armed.swap(false, Ordering::Relaxed);
     }
 
-    /// Delivers what can be delivered, at most about `budget_pkts` packets, unless another core is doing so.
-    ///
-    /// After [`Merged::More`] it has to be called again soon, from the lane's next poll or by the deadline's timer.
+    /// Delivers what can be delivered, at most about `budget_pkts` packets, unless another core is doing so. After
+    /// [`Merged::More`] it has to be called again soon, from the lane's next poll or by the deadline's timer.
     pub fn merge<S: Sink<P>>(&self, sink: &mut S, budget_pkts: u32) -> Merged {
         // ORDERING: Release publishes what we have parked or completed to the holder, whose exchange below fails. Acquire
         // pairs with the last holder's Release of 0.

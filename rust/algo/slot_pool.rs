@@ -63,9 +63,8 @@ impl<P: Packet> SlotPool<P> {
         self.share_out();
     }
 
-    /// Gives each slot that is taken an even share of the packets that may be parked.
-    ///
-    /// Two calls at once may leave shares that are some slots old: the bound is that much less exact until the next.
+    /// Gives each slot that is taken an even share of the packets that may be parked. Two calls at once may leave shares
+    /// that are some slots old: the bound is that much less exact until the next.
     fn share_out(&self) {
         // ORDERING: Relaxed: a bound on memory, not an order.
         let taken = self.taken.load(Ordering::Relaxed).count_ones();

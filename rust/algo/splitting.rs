@@ -14,14 +14,13 @@ use super::tag::{Tag, TagKind};
 const PROBE_TIMEOUT_MS: u32 = 200;
 /// How long a flow whose probe was not seen stays on the ordinary path.
 const PROBE_HOLD_MS: u32 = 1_000;
-/// After this many unlikely packets in a row, the next one may be a probe or a fence, too.
+/// Of this many unlikely packets in a row, the last may be a probe or a fence, too.
 const ANY_KIND_AFTER_PKTS: u16 = 256;
 /// How long packets may be dispatched without one reaching the merge point.
 const PATH_LOST_MS: u32 = 1_000;
 /// How long a flow whose path does not suit stays on the ordinary path.
 const PATH_HOLD_MS: u32 = 5_000;
 
-/// Why a flow stops being split.
 #[derive(Clone, Copy)]
 enum StopCause {
     /// No flow may be split any more.
@@ -59,9 +58,7 @@ impl SlotCounts {
 }
 
 impl<P: Packet, H: Host<P>> Step<'_, P, H> {
-    /// Carries a packet that does not just go into the open batch of a lane.
-    ///
-    /// Not inlined, so that the way of most packets stays short.
+    /// Carries a packet that does not just go into a lane's open batch. Not inlined: the way of most packets stays short.
     #[inline(never)]
     pub(super) fn on_packet(&mut self, flow: &mut Flow, packet: P) -> Dispatched<P> {
         match flow.state {
@@ -198,8 +195,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         if self.now_ms.wrapping_sub(split.arrived_ms) >= PATH_LOST_MS {
             Some(StopCause::PathLost)
         } else if added.given_up_batches == 0 && added.late_pkts > window_pkts / 2 {
-            // Lanes have completed batches before all of their packets came: something on the path holds packets, and no
-            // hook knows.
+            // Lanes completed batches before all of their packets came: the path holds packets where no hook sees it.
             Some(StopCause::PathAsync)
         } else if window_pkts < self.config.min_window_pkts / 2 {
             Some(StopCause::Slow)

@@ -5,7 +5,6 @@
 //! The layout is that of `include/net/mflow.h`: kind (3 bits), slot of the flow (6 bits), micro-flow number (23 bits). Inside
 //! the algorithm batch numbers are 32 bits wide; a tag keeps the low 23, enough to tell batches of one window apart.
 
-/// Number of bits that name the slot.
 const SLOT_BITS: u32 = 6;
 /// Number of flows that can be split at once.
 pub const MAX_SLOTS: usize = 1 << SLOT_BITS;

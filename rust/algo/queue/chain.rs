@@ -118,9 +118,7 @@ impl<P: Packet> Drop for Chain<P> {
     }
 }
 
-/// The chains that wait for one micro-flow's turn. See the head of this file.
-///
-/// Memory of zeros is an empty one.
+/// The chains that wait for one micro-flow's turn. See the head of this file. Memory of zeros is an empty one.
 pub struct ParkedChains<P: Packet> {
     // INVARIANT: null, or the first packet of the chain parked last. That packet's `older` names the first packet of
     // the chain parked before it (or is null), its `last` the last packet of its own chain. All are owned by us.

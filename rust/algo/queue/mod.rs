@@ -2,9 +2,8 @@
 
 //! The shared queues: the only part of the algorithm with `unsafe`.
 //!
-//! Packets are linked through fields of their own (no allocation), and ownership moves with them: taking a packet
-//! out of a queue is to own it. [`ring`] carries packets from the NIC's core to a lane, [`chain`] from a lane to
-//! the merger.
+//! Packets are linked through fields of their own (no allocation), and ownership moves with them: taking a packet out of a
+//! queue is to own it. [`ring`] carries packets from the NIC's core to a lane, [`chain`] from a lane to the merger.
 
 pub mod chain;
 pub mod ring;
@@ -16,10 +15,8 @@ use core::ptr::NonNull;
 ///
 /// # Safety
 ///
-/// 1. [`into_node`](Packet::into_node) gives up ownership, and the node stays valid until
-///    [`from_node`](Packet::from_node) takes it back.
-/// 2. `next`, `last` and `older` are three separate places in the node that nothing else uses while the packet is in
-///    a queue.
+/// 1. `into_node` gives up ownership, and the node stays valid until `from_node` takes it back.
+/// 2. `next`, `last` and `older` are separate places in the node that nothing else uses while the packet is in a queue.
 /// 3. Nodes are aligned to at least two bytes.
 pub unsafe trait Packet: Sized {
     /// The memory of a packet.

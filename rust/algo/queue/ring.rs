@@ -32,7 +32,6 @@ pub enum Item<P> {
     BatchEnd(Tag),
 }
 
-/// Keeps what is inside away from neighbours' cache lines.
 #[derive(Debug)]
 #[repr(align(128))]
 struct OwnLine<T>(T);

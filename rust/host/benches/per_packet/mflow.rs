@@ -96,7 +96,6 @@ impl Host<BenchPacket> for MergePoint {
     fn note_active(&mut self, _taken: bool) {}
 }
 
-/// Dispatcher, rings, lanes and slot.
 pub(crate) struct Mflow {
     packets: Packets,
     dispatcher: Box<Dispatcher<BenchPacket>>,

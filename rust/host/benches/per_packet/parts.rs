@@ -12,7 +12,6 @@ use mflow_algo::algo::queue::ring::RING_ITEMS;
 use crate::packet::{BenchPacket, NodeAdapter, Packets, Receiver};
 use crate::whole_way::{Way, BATCH_PKTS, POLL_PKTS};
 
-/// A queue to a lane.
 pub(crate) trait Queue {
     fn new() -> Self;
     fn push(&self, packet: BenchPacket);
@@ -47,7 +46,6 @@ impl Queue for SegQueue<BenchPacket> {
     }
 }
 
-/// Puts packets back in order.
 pub(crate) trait Reorder {
     fn new() -> Self;
     fn insert(&mut self, packet: BenchPacket);
@@ -55,7 +53,6 @@ pub(crate) trait Reorder {
     fn take(&mut self, seq: u64) -> Option<BenchPacket>;
 }
 
-/// A binary heap, ordered by packet number.
 pub(crate) struct Heap(BinaryHeap<Reverse<(u64, BenchPacket)>>);
 
 impl Reorder for Heap {
@@ -116,7 +113,6 @@ impl Reorder for RedBlackTree {
     }
 }
 
-/// Split and merge with such parts.
 pub(crate) struct Parts<Q, R> {
     packets: Packets,
     lanes: Vec<Q>,

@@ -117,7 +117,6 @@ fn empty_ring_means_taken_out() {
     });
 }
 
-/// A ring that is dropped with items in it frees them.
 #[test]
 fn dropped_ring_frees_its_packets() {
     loom::model(|| {

@@ -15,7 +15,6 @@ use mflow_algo::algo::slot::{Merged, Slot};
 use crate::support::packet::TestPacket;
 use crate::support::socket::{Socket, TIMEOUT_US};
 
-/// Runs `lane` in a thread of its own.
 fn spawn<F>(socket: &Arc<Socket>, slot: &Arc<Slot<TestPacket>>, lane: F) -> thread::JoinHandle<()>
 where
     F: FnOnce(&Socket, &Slot<TestPacket>) + 'static,
@@ -24,7 +23,6 @@ where
     thread::spawn(move || lane(&socket, &slot))
 }
 
-/// Parks packets of one batch.
 fn park(socket: &Socket, slot: &Slot<TestPacket>, batch: u32, ids: &[u64]) {
     let chain = socket.packets.chain(ids.iter().copied());
     socket.park(slot, batch, chain, ids.len() as u32);

@@ -27,7 +27,6 @@ pub(crate) struct OwnedRing {
 }
 
 impl OwnedRing {
-    /// Returns the ring and both its ends.
     pub(crate) fn new(
         ring: Box<Ring<TestPacket>>,
     ) -> (Self, Producer<TestPacket>, Consumer<TestPacket>) {
@@ -50,7 +49,6 @@ impl Drop for OwnedRing {
     }
 }
 
-/// What all cores share.
 pub(crate) struct Shared {
     pub(crate) socket: Arc<Socket>,
     pub(crate) slots: Box<SlotPool<TestPacket>>,
@@ -98,7 +96,6 @@ impl Shared {
     }
 }
 
-/// One core's lane.
 pub(crate) struct Lane {
     shared: Arc<Shared>,
     consumer: Consumer<TestPacket>,
@@ -134,13 +131,11 @@ impl Lane {
         work
     }
 
-    /// Carries all that is there.
     pub(crate) fn poll_all(&mut self) {
         while self.poll(64) > 0 {}
     }
 }
 
-/// The NIC's core.
 pub(crate) struct Nic {
     pub(crate) dispatcher: Box<Dispatcher<TestPacket>>,
     shared: Arc<Shared>,
@@ -189,7 +184,6 @@ impl Nic {
         }
     }
 
-    /// Returns how many packets there have been.
     pub(crate) fn nr_received(&self) -> u64 {
         self.nr_received
     }
@@ -201,7 +195,6 @@ impl Nic {
     }
 }
 
-/// A host with `N` lanes.
 pub(crate) struct Setup<const N: usize> {
     pub(crate) nic: Nic,
     pub(crate) lanes: [Lane; N],

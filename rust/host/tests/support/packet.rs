@@ -13,7 +13,6 @@ use mflow_algo::algo::queue::chain::Chain;
 use mflow_algo::algo::queue::Packet;
 use mflow_algo::algo::tag::Tag;
 
-/// The memory of a packet.
 pub(crate) struct Node {
     next: *mut Node,
     last: *mut Node,
@@ -49,12 +48,10 @@ impl TestPacket {
         node
     }
 
-    /// Returns the number that the test gave it.
     pub(crate) fn id(&self) -> u64 {
         self.node().id
     }
 
-    /// Returns its tag.
     pub(crate) fn tag(&self) -> Tag {
         self.node().tag
     }
@@ -133,7 +130,6 @@ pub(crate) struct Factory {
 }
 
 impl Factory {
-    /// Returns a packet without a tag.
     pub(crate) fn packet(&self, id: u64) -> TestPacket {
         self.alive.fetch_add(1, Ordering::Relaxed);
         let node = Box::new(Node {
@@ -151,7 +147,6 @@ impl Factory {
         TestPacket(NonNull::from(Box::leak(node)))
     }
 
-    /// Returns packets with these numbers, in this order.
     pub(crate) fn chain(&self, ids: impl IntoIterator<Item = u64>) -> Chain<TestPacket> {
         let mut chain = Chain::new();
         for id in ids {
@@ -160,7 +155,6 @@ impl Factory {
         chain
     }
 
-    /// Returns how many packets have not been dropped.
     pub(crate) fn alive(&self) -> usize {
         self.alive.load(Ordering::Relaxed)
     }

@@ -11,7 +11,6 @@ use mflow_algo::algo::slot::{LaneId, Merged, Sink, Slot};
 use super::cell::{AtomicBool, AtomicU32, AtomicU64, UnsafeCell};
 use super::packet::{Factory, TestPacket};
 
-/// How long the turn of an incomplete batch may hold others up.
 pub(crate) const TIMEOUT_US: u32 = 100;
 
 /// Where packets are delivered to. Time passes when a test says so.
@@ -70,7 +69,6 @@ impl Socket {
         self.now_us.fetch_add(u64::from(us), Ordering::Relaxed);
     }
 
-    /// Fires the deadline's timer if it is armed.
     pub(crate) fn fire(&self, slot: &Slot<TestPacket>) -> bool {
         if self.armed.swap(0, Ordering::Relaxed) == 0 {
             return false;
@@ -98,7 +96,6 @@ impl Socket {
         }
     }
 
-    /// Ends a batch as a lane does.
     pub(crate) fn complete(&self, slot: &Slot<TestPacket>, batch: u32) {
         if slot.complete(batch) {
             self.merge(slot);

@@ -12,8 +12,7 @@ pub(crate) fn cases(cases: u32) -> Config {
         } else {
             cases
         },
-        // A failing input is printed in full; a file beside the sources would only be one more thing to keep. Under
-        // Miri there are no files at all.
+        // A failing input is printed in full, and Miri has no files.
         failure_persistence: None,
         ..Config::default()
     }

@@ -26,7 +26,6 @@ fn stream(world: &mut World, flow: u16, pkts_per_ms: u32, ms: u64) {
     }
 }
 
-/// Returns whether packets of a flow are split now.
 fn is_split(world: &mut World, flow: u16) -> bool {
     let before = world.count(Counter::LanePkts) + world.count(Counter::InlinePkts);
     world.receive(flow, 1);
@@ -427,7 +426,6 @@ fn slow_ordinary_path_is_waited_for() {
     assert_eq!(world.count(Counter::DeadlineBatches), 0);
 }
 
-/// A fence that was dropped must not hold the flow up for long.
 #[test]
 fn lost_fence_is_given_up() {
     let mut world = World::new(2, 16);
@@ -504,7 +502,6 @@ fn no_lane_no_split() {
     assert_in_order(&world, 0);
 }
 
-/// The most lanes that there can be, and not one more.
 #[test]
 fn lanes_are_limited() {
     let mut world = World::new(MAX_LANES, 4);
@@ -603,7 +600,6 @@ fn slot_of_a_flow_that_was_queued_serves_the_next_one() {
     assert_in_order(&world, 1);
 }
 
-/// A host with many short flows has a fast one, too.
 #[test]
 fn flood_of_new_flows_leaves_the_fast_one_its_place() {
     let mut world = World::new(2, 16);

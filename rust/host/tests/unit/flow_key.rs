@@ -14,7 +14,6 @@ use proptest::prelude::*;
 
 use crate::common::cases;
 
-/// What a flow is made of.
 #[derive(Clone, Debug, PartialEq)]
 struct Tuple {
     is_ipv6: bool,

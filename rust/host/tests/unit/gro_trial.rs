@@ -56,7 +56,6 @@ fn a_flow_that_changes_its_nature_is_noticed() {
     // At the latest after what goes past, rounded up to batches, and a trial.
     carry(&mut trial, 0, 8_192 / 256 + 1, 256, true);
     assert_eq!(carry(&mut trial, 0, 100, 256, true), 0);
-    // And back.
     carry(&mut trial, 0, 1, 256, false);
     assert!(trial.goes_past(0));
 }

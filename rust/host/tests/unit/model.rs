@@ -16,10 +16,8 @@ use crate::world::{expected, nr_overtaken, Fate, World, FLOW_SHIFT};
 const NR_FLOWS: u16 = 3;
 const MOST_LANES: usize = 4;
 const MAX_STEPS: usize = 120;
-/// The most packets that come at once.
 const MAX_PKTS: u32 = 4000;
 
-/// What happens next.
 #[derive(Clone, Debug)]
 enum Step {
     /// The NIC's core receives packets of a flow; `pkts` in percent of a batch.
@@ -182,7 +180,6 @@ fn first_difference(a: &[u64], b: &[u64]) -> Option<(usize, Option<u64>, Option<
         .map(|i| (i, at(a, i), at(b, i)))
 }
 
-/// Checks what holds in the end, whatever has happened.
 fn check_end(world: &mut World) -> Result<(), TestCaseError> {
     world.finish();
     let fate = world.around.fate;

@@ -14,7 +14,6 @@ use crate::common::cases;
 
 const PAYLOAD: [u8; 40] = [0xa5; 40];
 
-/// What is inside.
 #[derive(Clone, Copy, Debug)]
 struct Inner {
     is_ipv6: bool,
@@ -196,8 +195,7 @@ const PLAIN: Inner = Inner {
     syn: false,
 };
 
-/// Neighbours and routers are looked for, and groups joined, in the outer flow of the data; such a packet ends at no socket
-/// of a program.
+/// Neighbours and routers are looked for, and groups joined, in the outer flow of the data; no program has a socket for it.
 #[test]
 fn what_is_neither_udp_nor_tcp_is_no_data() {
     // Where the type of the inner frame and the inner protocol are.

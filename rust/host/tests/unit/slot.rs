@@ -456,7 +456,6 @@ fn slot_knows_its_socket() {
     assert!(!m.slot.is_for(8));
 }
 
-/// So many batches that the numbers in tags come round.
 #[test]
 fn batch_numbers_of_tags_come_round() {
     let mut m = Merger::new();

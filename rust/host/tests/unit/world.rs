@@ -41,7 +41,6 @@ pub(crate) enum Fate {
     Detour,
 }
 
-/// The consuming side of a lane.
 pub(crate) struct Lane {
     consumer: Consumer<TestPacket>,
     gro: Vec<TestPacket>,
@@ -62,7 +61,6 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// Returns a socket without packets, for a host with so many lanes.
     pub(crate) fn new(nr_lanes: usize) -> Self {
         Self {
             delivered: Vec::new(),
@@ -73,13 +71,11 @@ impl Socket {
         }
     }
 
-    /// Returns the sink of a slot.
     pub(crate) fn sink(&mut self, slot: usize) -> SlotSink<'_> {
         SlotSink { socket: self, slot }
     }
 }
 
-/// Delivers to the socket and arms the slot's timer.
 pub(crate) struct SlotSink<'a> {
     socket: &'a mut Socket,
     slot: usize,
@@ -119,7 +115,6 @@ pub(crate) struct Surroundings {
     pub(crate) socket: Socket,
     /// Packets that the GRO of the NIC's core holds.
     inline: Vec<TestPacket>,
-    /// Packets on the ordinary path.
     pub(crate) ordinary: VecDeque<TestPacket>,
     detours: VecDeque<TestPacket>,
     /// What brought each packet to the merge point: a lane, or (none) the ordinary path or the NIC's core.
@@ -127,7 +122,6 @@ pub(crate) struct Surroundings {
     pub(crate) lanes: Vec<Lane>,
     pub(crate) fate: fn(u64) -> Fate,
     pub(crate) merge_budget_pkts: u32,
-    /// Flows that have a slot.
     pub(crate) nr_active: i32,
     pub(crate) packets: Factory,
 }
@@ -315,7 +309,6 @@ impl Surroundings {
         pkts > 0
     }
 
-    /// Brings at most so many packets to the end of their detour.
     pub(crate) fn run_detours(&mut self, pkts: usize) -> bool {
         let pkts = pkts.min(self.detours.len());
         for _ in 0..pkts {
@@ -381,7 +374,6 @@ impl Host<TestPacket> for Surroundings {
     }
 }
 
-/// A whole host. See the head of this file.
 pub(crate) struct World {
     pub(crate) dispatcher: Box<Dispatcher<TestPacket>>,
     pub(crate) around: Surroundings,
@@ -437,7 +429,6 @@ impl World {
         }
     }
 
-    /// Returns the key of a flow.
     pub(crate) fn key(&self, flow: u16) -> FlowKey {
         let mut packet = [0; 28];
         packet[0] = 0x45;
@@ -468,14 +459,12 @@ impl World {
         }
     }
 
-    /// Ends a poll of the NIC.
     pub(crate) fn end_nic_poll(&mut self) {
         self.around.flush_inline();
         self.dispatcher.reap_if_due(&mut self.around, self.config);
         self.dispatcher.lanes.take_touched();
     }
 
-    /// Returns how many packets of each flow have been received.
     pub(crate) fn nr_sent(&self) -> &[u64] {
         &self.nr_sent
     }
@@ -491,7 +480,6 @@ impl World {
         self.dispatcher.counters.get(counter) + slots
     }
 
-    /// Returns the numbers of a flow's packets as they were delivered.
     pub(crate) fn delivered(&self, flow: u16) -> Vec<u64> {
         let delivered = self.around.socket.delivered.iter();
         delivered
