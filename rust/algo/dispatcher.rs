@@ -61,7 +61,7 @@ pub enum Dispatched<P> {
     Inline(P),
 }
 
-/// The dispatcher of one source. Used in one context at a time.
+/// The dispatcher of one source. Used in one context at a time. Memory of zeros is a new one.
 pub struct Dispatcher<P: Packet> {
     table: FlowTable,
     /// The lanes.

@@ -15,7 +15,7 @@ pub const MAX_BATCH_PKTS: u32 = 4096;
 
 const _: () = assert!(cfg!(loom) || (MAX_BATCH_PKTS as usize) < RING_ITEMS);
 
-/// The producing ends of a source's lanes.
+/// The producing ends of a source's lanes. Memory of zeros has none: a producer's pointer is never null.
 pub struct LaneSet<P: Packet> {
     lanes: [Option<(Producer<P>, LaneId)>; MAX_LANES],
     nr_lanes: usize,
