@@ -73,8 +73,13 @@ impl Lane {
     }
 
     /// Stops the lane: when it returns, no poll is running and none will. Process context.
-    pub(crate) fn stop(&self) {
-        self.worker.stop();
+    ///
+    /// # Safety
+    ///
+    /// Nobody stops or kicks the lane at the same time.
+    pub(crate) unsafe fn stop(&self) {
+        // SAFETY: By the contract.
+        unsafe { self.worker.stop() };
     }
 
     /// Returns the lane's name towards the merger.

@@ -273,7 +273,8 @@ impl Source {
 impl Drop for Source {
     fn drop(&mut self) {
         for lane in self.lanes() {
-            lane.stop();
+            // SAFETY: Nobody else has the source any more.
+            unsafe { lane.stop() };
         }
     }
 }

@@ -31,12 +31,18 @@ impl Worker {
     }
 
     /// Stops the worker: when it returns, no poll is running and none will. Process context.
-    pub(crate) fn stop(&self) {
-        // ORDERING: AcqRel: taken once.
-        let worker = self.0.swap(ptr::null_mut(), Ordering::AcqRel);
+    ///
+    /// # Safety
+    ///
+    /// Nobody stops or kicks the worker at the same time.
+    pub(crate) unsafe fn stop(&self) {
+        let worker = self.get();
         if !worker.is_null() {
-            // SAFETY: The swap has made it ours alone, so it is destroyed once.
+            // SAFETY: By the contract it is destroyed once, and nobody but polls, for which this waits, uses it.
             unsafe { ffi::mflow_worker_destroy(worker) };
+            // Not before: a poll that began meanwhile has asked `polling` for the worker.
+            // ORDERING: Relaxed: by the contract nobody reads it now.
+            self.0.store(ptr::null_mut(), Ordering::Relaxed);
         }
     }
 
@@ -61,7 +67,7 @@ impl Worker {
     /// Called in the poll of this worker, and the value is used in that poll only.
     #[inline]
     pub(crate) unsafe fn polling(&self) -> Polling<'_> {
-        // INVARIANT: a poll runs, so the worker has been started and not stopped.
+        // INVARIANT: a poll runs, so the worker has been started, and `stop` waits for the poll before it forgets it.
         Polling {
             worker: self.get(),
             _worker: PhantomData,
