@@ -164,16 +164,15 @@ int mflow_worker_init(void)
 {
 	int i;
 
-	mflow_dev = alloc_netdev_dummy(0);
-	if (!mflow_dev)
-		return -ENOMEM;
-
+	/* First, as they are cancelled even if what follows fails. */
 	for (i = 0; i < MFLOW_SLOTS; i++) {
 		hrtimer_init(&mflow_deadlines[i], CLOCK_MONOTONIC,
 			     HRTIMER_MODE_REL_SOFT);
 		mflow_deadlines[i].function = mflow_deadline_fired;
 	}
-	return 0;
+
+	mflow_dev = alloc_netdev_dummy(0);
+	return mflow_dev ? 0 : -ENOMEM;
 }
 
 void mflow_worker_exit(void)
