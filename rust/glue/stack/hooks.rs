@@ -76,8 +76,8 @@ pub(crate) struct Registration<H: Handlers>(PhantomData<H>);
 impl<H: Handlers> Registration<H> {
     /// Registers the hooks; EBUSY if another module has.
     pub(crate) fn new() -> Result<Self> {
-        // SAFETY: The operations are constants of the module, which goes after they are unregistered.
-        kernel::error::to_result(unsafe { ffi::mflow_register(&Hooks::<H>::OPS) })?;
+        // SAFETY: The operations are static, and `drop` unregisters them.
+        kernel::error::to_result(unsafe { ffi::mflow_register(Hooks::<H>::OPS) })?;
         Ok(Self(PhantomData))
     }
 }
@@ -115,7 +115,7 @@ fn is_taken(goes_on: Option<SkBuff>) -> bool {
 struct Hooks<H>(PhantomData<H>);
 
 impl<H: Handlers> Hooks<H> {
-    const OPS: ffi::mflow_ops = ffi::mflow_ops {
+    const OPS: &'static ffi::mflow_ops = &ffi::mflow_ops {
         split_napi: Some(Self::split_napi),
         split_backlog: Some(Self::split_backlog),
         napi_flush: Some(Self::napi_flush),
