@@ -4,11 +4,13 @@
 
 use super::device::DeviceState;
 use super::ffi;
+use super::locks::NotSend;
 use super::runtime::MAX_CPUS;
 use super::source::Source;
 use crate::algo::counters::{Counter, NR_COUNTERS};
 use crate::algo::knobs::Knobs;
 use core::cell::UnsafeCell;
+use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 use kernel::prelude::*;
 
@@ -63,14 +65,14 @@ static CONFIGURATION: Locked = Locked(UnsafeCell::new(Configuration {
 }));
 
 /// The configuration, locked.
-pub(crate) struct Guard(());
+pub(crate) struct Guard(NotSend);
 
 impl Configuration {
     /// Locks the configuration. Process context; at most rtnl and the hooks' mutex are held.
     pub(crate) fn lock() -> Guard {
         // SAFETY: Process context; `drop` unlocks.
         unsafe { ffi::mflow_config_lock() };
-        Guard(())
+        Guard(PhantomData)
     }
 
     pub(super) fn for_each_source(&self, mut f: impl FnMut(&DeviceState, &Source)) {

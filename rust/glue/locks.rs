@@ -5,16 +5,20 @@
 //! Lock order: rtnl, the hooks' mutex, the configuration's, CPU hotplug. The packet path takes none of them.
 
 use super::ffi;
+use core::marker::PhantomData;
 use core::ops::Deref;
 
+/// Keeps what is held by a thread or on a CPU from being sent to another.
+pub(super) type NotSend = PhantomData<*mut ()>;
+
 /// Proof that this thread holds rtnl, the lock of network devices.
-pub(crate) struct Rtnl(());
+pub(crate) struct Rtnl(NotSend);
 
 impl Rtnl {
     pub(crate) fn lock() -> RtnlGuard {
         // SAFETY: Process context; rtnl is the first in the lock order.
         unsafe { ffi::mflow_rtnl_lock() };
-        RtnlGuard(Rtnl(()))
+        RtnlGuard(Rtnl(PhantomData))
     }
 
     /// Returns the proof where the kernel calls us with the lock held.
@@ -23,7 +27,7 @@ impl Rtnl {
     ///
     /// This thread holds rtnl for as long as the value lives.
     pub(crate) unsafe fn assume_held() -> Self {
-        Self(())
+        Self(PhantomData)
     }
 }
 
@@ -46,14 +50,14 @@ impl Drop for RtnlGuard {
 }
 
 /// No softirq runs on this CPU as long as it lives: what delivering and waking lanes want.
-pub(crate) struct SoftirqsOff(());
+pub(crate) struct SoftirqsOff(NotSend);
 
 impl SoftirqsOff {
     /// Disables softirqs. Process context; nests.
     pub(crate) fn new() -> Self {
         // SAFETY: Process context; `drop` enables them again.
         unsafe { ffi::mflow_bh_disable() };
-        Self(())
+        Self(PhantomData)
     }
 }
 
