@@ -56,7 +56,7 @@ pub struct Source {
     gro_noted: AtomicBool,
 }
 
-// SAFETY: Zeros are an empty dispatcher (see there), zero, false, and none of what is a pointer.
+// SAFETY: Zeros are an empty dispatcher (see there), zero, false, and none of what is a pointer and nothing else.
 unsafe impl Zeroable for Source {}
 // SAFETY: The dispatcher is used in the source's context alone; what is not atomic beside it is written in `new` only.
 unsafe impl Sync for Source {}

@@ -94,6 +94,7 @@ check_export!(mflow_napi_found);
 
 /// A NAPI. It is there as long as rtnl is held, or until `Handlers::napi_gone` has returned.
 #[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(transparent)]
 pub(crate) struct Napi(pub(super) NonNull<ffi::napi_struct>);
 
 impl Napi {
