@@ -62,10 +62,7 @@ static const struct {
 	MFLOW_PARAM(devices),
 };
 
-/*
- * The value of a parameter, NULL if none was given; -ENOENT if there is no
- * parameter of this name.
- */
+/* The value of a parameter, NULL if none was given; -ENOENT if there is none of this name. */
 int mflow_param(const char *name, const char **value)
 {
 	unsigned int i;
@@ -172,7 +169,6 @@ int mflow_file_add(const char *name, umode_t mode, unsigned int file)
 	return PTR_ERR_OR_ZERO(dentry);
 }
 
-/* Waits for readers and writers. */
 void mflow_files_remove(void)
 {
 	debugfs_remove(mflow_dir);

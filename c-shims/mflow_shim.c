@@ -139,10 +139,7 @@ void mflow_skb_drop(struct sk_buff *skb)
 	kfree_skb_reason(skb, SKB_DROP_REASON_SOCKET_CLOSE);
 }
 
-/*
- * The headers, if the driver has left them in the first fragment, where GRO
- * reads them, too; else NULL.
- */
+/* The headers, if the driver has left them in the first fragment, as GRO reads them; else NULL. */
 const void *mflow_skb_frag_header(const struct sk_buff *skb,
 				  unsigned int *bytes)
 {
@@ -176,9 +173,8 @@ void mflow_skb_pull_headers(struct sk_buff *skb, unsigned int bytes)
 }
 
 /*
- * UDP look-ups give no reference. One on the last packet of a run keeps the
- * socket for the whole run: packets are delivered and freed in order. Each TCP
- * packet has come with one.
+ * UDP look-ups give no reference. One on the last packet of a run keeps the socket for the whole
+ * run: packets are delivered and freed in order. Each TCP packet has come with one.
  */
 bool mflow_skb_hold_socket(struct sk_buff *skb, struct sock *sk)
 {

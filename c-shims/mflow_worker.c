@@ -94,10 +94,7 @@ void mflow_worker_kick(struct mflow_worker *worker)
 	if (!napi_schedule_prep(&worker->napi))
 		return;
 
-	/*
-	 * SCHED is ours now, so the interrupt is not in use. If the CPU is
-	 * offline the lane runs here: slower, but nothing is stuck.
-	 */
+	/* SCHED is ours, so the interrupt is free. If the CPU is offline the lane runs here. */
 	if (worker->cpu == smp_processor_id() ||
 	    smp_call_function_single_async(worker->cpu, &worker->csd))
 		__napi_schedule(&worker->napi);

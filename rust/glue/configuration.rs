@@ -14,10 +14,8 @@ use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 use kernel::prelude::*;
 
-/// Devices that can be opted in at once.
 pub(crate) const MAX_DEVICES: usize = 32;
 
-/// Everything that is configured.
 pub(crate) struct Configuration {
     pub(crate) knobs: Knobs,
     pub(super) devices: [Option<KBox<DeviceState>>; MAX_DEVICES],
@@ -27,7 +25,6 @@ pub(crate) struct Configuration {
     pub(super) base: Totals,
 }
 
-/// What has been counted.
 pub(super) struct Totals {
     pub(super) counters: [u64; NR_COUNTERS],
     pub(super) lane_pkts: [u64; MAX_CPUS],

@@ -17,7 +17,6 @@ impl Configuration {
         self.devices.iter_mut().flatten()
     }
 
-    /// Writes the names of the opted-in devices, one per line.
     pub(crate) fn write_devices(&self, to: &mut dyn fmt::Write) -> fmt::Result {
         for device in self.devices.iter().flatten() {
             device.dev().with_name(|name| writeln!(to, "{name}"))?;
@@ -45,7 +44,6 @@ impl Configuration {
         Ok(())
     }
 
-    /// Opts a device out.
     pub(crate) fn remove_named_device(&mut self, rtnl: &Rtnl, name: &DeviceName) -> Result {
         let dev = Device::find(name).ok_or(ENODEV)?;
         if !self.remove_device(rtnl, dev.address()) {
@@ -54,7 +52,7 @@ impl Configuration {
         Ok(())
     }
 
-    /// Opts a device out; returns whether it was in.
+    /// Returns whether the device was in.
     fn remove_device(&mut self, rtnl: &Rtnl, dev: *const ffi::net_device) -> bool {
         let is_this = |device: &KBox<DeviceState>| device.dev().is(dev);
         let mut places = self.devices.iter();
@@ -129,7 +127,6 @@ pub(crate) fn napi_gone(napi: Napi) {
 pub(crate) struct Control(());
 
 impl Control {
-    /// Starts listening.
     pub(crate) fn new() -> Result<Self> {
         // SAFETY: Process context; the pool is there.
         kernel::error::to_result(unsafe { ffi::mflow_shim_init() })?;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! An opted-in device and its sources: one for each NAPI, or for each CPU on which packets come without. Process context,
-//! under the configuration lock.
+//! An opted-in device and its sources, one for each NAPI or CPU. Process context, under the configuration lock.
 
 use super::locks::Rtnl;
 use super::port::Port;
@@ -25,7 +24,6 @@ pub(super) struct DeviceState {
 }
 
 impl DeviceState {
-    /// Makes the state of a device that the hooks do not know yet.
     pub(super) fn new(dev: Device) -> Result<KBox<Self>> {
         let state = Self {
             sources: [const { None }; MAX_SOURCES],
@@ -100,7 +98,6 @@ impl DeviceState {
         }
     }
 
-    /// Takes `source` away from its NAPI or CPU.
     pub(super) fn detach(&self, source: &Source) {
         if let Some(napi) = source.napi() {
             // SAFETY: The NAPI is there: before it goes, `napi_gone` takes its source away.
@@ -115,7 +112,6 @@ impl DeviceState {
         }
     }
 
-    /// Drops the sources that `keep` does not want.
     pub(super) fn retain_sources(&mut self, mut keep: impl FnMut(&Self, &Source) -> bool) {
         for index in 0..MAX_SOURCES {
             let goes = match self.sources.get(index) {

@@ -38,10 +38,8 @@ const FILES: [(&CStr, u16, File); 5] = [
     (c"version", 0o444, File::Version),
 ];
 
-/// Name of the file and of the module parameter that list devices.
 const DEVICES: &CStr = c"devices";
 
-/// The version of the module.
 const VERSION: &str = "0.1.0";
 
 /// Returns name, mode and meaning of all files. A file's place is the number by which C calls it.
@@ -61,7 +59,6 @@ fn file(number: c_uint) -> Option<File> {
 pub(crate) struct Files(());
 
 impl Files {
-    /// Creates the files.
     pub(crate) fn new() -> Result<Self> {
         // SAFETY: Process context.
         kernel::error::to_result(unsafe { ffi::mflow_files_create() })?;
@@ -162,8 +159,7 @@ fn param(name: &CStr) -> Result<Option<&'static [u8]>> {
     Ok((!text.is_null()).then(|| unsafe { CStr::from_ptr(text.cast()) }.to_bytes()))
 }
 
-/// Applies the module parameters: the knobs from the last to the first, which is `enabled`, so that it starts what the
-/// others describe.
+/// Applies the module parameters. The first knob is `enabled`: it comes last and starts what the others describe.
 pub(crate) fn apply_params() -> Result {
     let rtnl = Rtnl::lock();
     let mut configuration = Configuration::lock();

@@ -23,7 +23,6 @@ pub(crate) struct PacketPath {
 }
 
 impl PacketPath {
-    /// Registers the hooks; EBUSY if another module has.
     pub(crate) fn new() -> Result<Self> {
         runtime::seed_flow_keys();
         Ok(Self {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A lane: the consuming end of a ring, polled by a NAPI on the lane's CPU.
-//!
-//! It receives packets as a driver's NAPI does (GRO and the whole stack up to the merge point run inside
-//! [`Lane::poll`]), and when it meets the end of a batch, all of the batch has been carried to its end: it is complete.
+//! A lane: the consuming end of a ring, polled by a NAPI on the lane's CPU. It receives packets as a driver's NAPI
+//! does: GRO and the whole stack up to the merge point run inside [`Lane::poll`]. So all packets before the end of a
+//! batch have been carried to their end when the lane meets it: the batch is complete.
 
 use super::pool::{self, Slots};
 use super::progress::LaneProgress;
@@ -28,9 +27,11 @@ use kernel::prelude::*;
 static LANES_STARTED: AtomicU32 = AtomicU32::new(0);
 
 /// One lane of one source. Its address stays the same from [`Lane::start`] to [`Lane::stop`].
+///
+/// Its cells are used by its NAPI alone, which runs on one CPU at a time, and never borrowed while the stack is called.
+/// Functions whose contract is "in the poll" are called from [`Lane::poll`], directly or through the stack.
 pub struct Lane {
     ring: Ring<SkBuff>,
-    // These three are used by the lane's NAPI only, which runs on one CPU at a time.
     consumer: UnsafeCell<Option<Consumer<SkBuff>>>,
     collector: UnsafeCell<Collector<SkBuff>>,
     gro: UnsafeCell<GroTrial>,
@@ -44,7 +45,6 @@ pub struct Lane {
 // SAFETY: Zeros are an empty ring, no consumer (a null pointer), an empty collector (null pointers, no tag), a trial that
 // knows nothing, a worker that is not started, zero, and counters of zero.
 unsafe impl Zeroable for Lane {}
-
 // SAFETY: The cells are used by the NAPI alone; the rest may be shared.
 unsafe impl Sync for Lane {}
 // SAFETY: A lane belongs to no thread: its NAPI runs wherever it is scheduled.
@@ -53,9 +53,7 @@ unsafe impl Send for Lane {}
 impl Lane {
     /// Starts a lane on `cpu` and returns it with the producing end of its ring. Process context.
     ///
-    /// # Safety
-    ///
-    /// The lane is stopped before it is dropped, and the producer is not used after that.
+    /// # Safety: the lane is stopped before it is dropped, and the producer is not used after that.
     pub(crate) unsafe fn start(cpu: u32) -> Result<(KVBox<Lane>, Producer<SkBuff>)> {
         let mut lane: KVBox<Lane> = KVBox::init(init::zeroed(), GFP_KERNEL)?;
         lane.cpu = cpu;
@@ -74,9 +72,7 @@ impl Lane {
 
     /// Stops the lane: when it returns, no poll is running and none will. Process context.
     ///
-    /// # Safety
-    ///
-    /// Nobody stops or kicks the lane at the same time.
+    /// # Safety: nobody stops or kicks the lane at the same time.
     pub(crate) unsafe fn stop(&self) {
         // SAFETY: By the contract.
         unsafe { self.worker.stop() };
@@ -87,26 +83,21 @@ impl Lane {
         self.id
     }
 
-    /// Returns the lane's CPU.
     pub(crate) fn cpu(&self) -> u32 {
         self.cpu
     }
 
-    /// Returns whether all that was pushed has been taken out.
     pub(crate) fn is_empty(&self) -> bool {
         self.ring.is_empty()
     }
 
-    /// Has the lane polled on its CPU. Softirqs disabled.
     pub(crate) fn kick(&self) {
         self.worker.kick();
     }
 
     /// Takes a packet that has reached the merge point inside this lane's poll.
     ///
-    /// # Safety
-    ///
-    /// Called inside [`poll`](Self::poll), by the same thread of execution.
+    /// # Safety: in the poll.
     #[inline]
     pub(crate) unsafe fn collect(
         &self,
@@ -117,7 +108,7 @@ impl Lane {
         pkts: u32,
     ) {
         packet.set_socket(socket);
-        // SAFETY: By the contract we are in the poll, which does not borrow the collector while it calls the stack.
+        // SAFETY: By the contract we are in the poll.
         let before = unsafe { (*self.collector.get()).add(tag, socket.number(), packet, pkts) };
         if let Some(run) = before {
             merge::park(slots, run);
@@ -126,11 +117,9 @@ impl Lane {
 
     /// Parks what has been collected so far.
     ///
-    /// # Safety
-    ///
-    /// Called inside [`poll`](Self::poll), by the same thread of execution.
+    /// # Safety: in the poll.
     pub(crate) unsafe fn park_collected(&self, slots: &Slots) {
-        // SAFETY: By the contract we are in the poll, which does not borrow the collector while it calls the stack.
+        // SAFETY: By the contract we are in the poll.
         let run = unsafe { (*self.collector.get()).take() };
         if let Some(run) = run {
             merge::park(slots, run);
@@ -139,9 +128,7 @@ impl Lane {
 
     /// Brings all that was received to the merge point, and parks it.
     ///
-    /// # Safety
-    ///
-    /// Called inside [`poll`](Self::poll), by the same thread of execution.
+    /// # Safety: in the poll.
     unsafe fn flush(&self, slots: &Slots, worker: Polling<'_>) {
         worker.flush();
         // SAFETY: By the contract we are in the poll.
@@ -150,20 +137,18 @@ impl Lane {
 
     /// Gives a packet to the stack; returns whether it went past GRO.
     ///
-    /// # Safety
-    ///
-    /// Called inside [`poll`](Self::poll), by the same thread of execution.
+    /// # Safety: in the poll.
     #[inline]
     unsafe fn receive(&self, worker: Polling<'_>, mut packet: SkBuff) -> bool {
         let slot = packet.tag().slot();
-        // SAFETY: The NAPI alone uses the trial, which is not borrowed while the stack is called.
+        // SAFETY: By the contract we are in the poll.
         let goes_past = unsafe { (*self.gro.get()).goes_past(slot) };
         if goes_past {
             packet.pull_overlay_headers();
             worker.receive_past_gro(packet);
         } else {
             let joined = worker.receive(packet);
-            // SAFETY: The NAPI alone uses the trial, and the call of the stack has returned.
+            // SAFETY: By the contract we are in the poll, and the call of the stack has returned.
             unsafe { (*self.gro.get()).note(slot, joined) };
         }
         goes_past
@@ -171,9 +156,7 @@ impl Lane {
 
     /// Carries at most `budget` packets; returns how many, or `budget` if it has to be called again.
     ///
-    /// # Safety
-    ///
-    /// Called by the lane's NAPI.
+    /// # Safety: called by the lane's NAPI.
     unsafe fn poll(&self, slots: &Slots, budget: u32) -> u32 {
         // SAFETY: By the contract the worker's poll is running.
         let worker = unsafe { self.worker.polling() };
@@ -182,7 +165,7 @@ impl Lane {
         let mut unflushed = false;
         let progress = LaneProgress::of(self.id);
         while work < budget {
-            // SAFETY: The NAPI is the only consumer, and it is not borrowed across calls of the stack.
+            // SAFETY: By the contract we are in the poll, which alone pops.
             let item = unsafe { (*self.consumer.get()).as_mut().and_then(Consumer::pop) };
             progress.advance();
             match item {
@@ -200,7 +183,7 @@ impl Lane {
                     // SAFETY: We are in the poll.
                     unsafe { self.flush(slots, worker) };
                     unflushed = false;
-                    // SAFETY: We are in the poll, which alone uses the trial, and not in a call of the stack.
+                    // SAFETY: We are in the poll, and not in a call of the stack.
                     unsafe { (*self.gro.get()).end_batch(tag.slot()) };
                     complete(slots, tag);
                 }

@@ -21,17 +21,12 @@ impl Rtnl {
         RtnlGuard(Rtnl(PhantomData))
     }
 
-    /// Returns the proof where the kernel calls us with the lock held.
-    ///
-    /// # Safety
-    ///
-    /// This thread holds rtnl for as long as the value lives.
+    /// # Safety: this thread holds rtnl for as long as the value lives.
     pub(crate) unsafe fn assume_held() -> Self {
         Self(PhantomData)
     }
 }
 
-/// rtnl, held as long as it lives.
 pub(crate) struct RtnlGuard(Rtnl);
 
 impl Deref for RtnlGuard {

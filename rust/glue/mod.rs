@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The kernel side: the only code of the module that calls into the kernel, and the only `unsafe` but for the queues.
-//!
-//! The modules stand in the order of their imports: each imports from those before it only (`cargo xtask test tidy`
-//! checks that).
+//! Each module imports only from those before it (`cargo xtask test tidy` checks that).
 
 // What everything rests on: the module's own C half, text, locks, and the knobs as the packet path reads them.
 pub mod ffi;

@@ -6,7 +6,6 @@ use super::stack::skb::SkBuff;
 use crate::algo::slot_pool::SlotPool;
 use core::mem::MaybeUninit;
 
-/// The slots of all flows.
 pub(crate) type Slots = SlotPool<SkBuff>;
 
 static SLOTS: MaybeUninit<Slots> = MaybeUninit::zeroed();

@@ -34,7 +34,6 @@ pub(crate) fn publish(knobs: &Knobs) {
     MIN_WINDOW_PKTS.store(min_window_pkts.max(1) as u32, Ordering::Relaxed);
 }
 
-/// Returns what the dispatcher needs to know.
 #[inline]
 pub(crate) fn config(stopping: bool) -> Config {
     Config {
@@ -45,7 +44,6 @@ pub(crate) fn config(stopping: bool) -> Config {
     }
 }
 
-/// Returns the deadline of the merger.
 pub(crate) fn merge_timeout_us() -> u32 {
     // ORDERING: Relaxed: a word by itself.
     MERGE_TIMEOUT_US.load(Ordering::Relaxed)
@@ -59,7 +57,6 @@ pub(crate) fn seed_flow_keys() {
     FLOW_SEED.store(seed, Ordering::Relaxed);
 }
 
-/// Returns the maker of flow keys.
 #[inline]
 pub(crate) fn flow_keys() -> FlowHasher {
     // ORDERING: Relaxed: written before the hooks were registered.
@@ -75,7 +72,6 @@ pub(crate) fn now_ms() -> u32 {
     ticks.wrapping_mul(1000 / ffi::MFLOW_HZ as kernel::ffi::c_ulong) as u32
 }
 
-/// Returns a fine time in microseconds.
 pub(crate) fn now_us() -> u64 {
     // SAFETY: May be called in any context.
     let ns = unsafe { kernel::bindings::ktime_get() };
@@ -83,7 +79,6 @@ pub(crate) fn now_us() -> u64 {
     ns as u64 / 1000
 }
 
-/// Notes that a CPU comes or goes.
 pub(crate) fn set_cpu_online(cpu: u32, online: bool) {
     let Some(word) = OFFLINE.get(cpu as usize / 64) else {
         return;
@@ -98,14 +93,12 @@ pub(crate) fn set_cpu_online(cpu: u32, online: bool) {
     CPU_CHANGES.fetch_add(1, Ordering::Release);
 }
 
-/// Returns how often CPUs have come or gone.
 #[inline]
 pub(crate) fn cpu_changes() -> u32 {
     // ORDERING: Acquire pairs with the Release in `set_cpu_online`.
     CPU_CHANGES.load(Ordering::Acquire)
 }
 
-/// Returns whether a CPU has gone.
 pub(crate) fn is_cpu_gone(cpu: u32) -> bool {
     OFFLINE
         .get(cpu as usize / 64)

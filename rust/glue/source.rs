@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A source: what receives packets of an opted-in device in one context, with its dispatcher and its lanes.
-//!
-//! That context is a NAPI (which runs on one CPU at a time, wherever it runs), or, for packets that enter the stack
+//! A source: what receives packets of an opted-in device in one context, with its dispatcher and its lanes. The context
+//! is the poll of a NAPI (which runs on one CPU at a time, wherever it runs), or, for packets that enter the stack
 //! without one or are taken behind its GRO, a CPU with softirqs disabled.
 
 use super::lane::Lane;
@@ -25,7 +24,6 @@ use kernel::prelude::*;
 pub(crate) struct UsesGro(AtomicBool);
 
 impl UsesGro {
-    /// Notes that it does.
     pub(super) fn note(&self) {
         // ORDERING: Relaxed, both: the packet that shows it has not come to where it is asked for yet.
         if !self.0.load(Ordering::Relaxed) {
@@ -33,7 +31,6 @@ impl UsesGro {
         }
     }
 
-    /// Returns whether it does, as far as packets have shown.
     pub(super) fn get(&self) -> bool {
         // ORDERING: Relaxed: the packet that shows it has not come here yet.
         self.0.load(Ordering::Relaxed)
@@ -45,7 +42,7 @@ pub struct Source {
     // Used in the source's context only.
     dispatcher: UnsafeCell<Dispatcher<SkBuff>>,
     cpu_changes_seen: AtomicU32,
-    // None for a source of a CPU.
+    // None if it is a source of a CPU.
     napi: Option<Napi>,
     // Flows that have a slot.
     active_flows: AtomicU32,
@@ -104,9 +101,7 @@ impl Host<SkBuff> for KernelHost<'_> {
 impl Source {
     /// Makes a source of `napi` (none: of a CPU) with a lane on each of `cpus`. Process context.
     ///
-    /// # Safety
-    ///
-    /// `uses_gro` is valid as long as the source.
+    /// # Safety: `uses_gro` is valid as long as the source.
     pub(crate) unsafe fn new(
         uses_gro: &UsesGro,
         napi: Option<Napi>,
@@ -131,7 +126,6 @@ impl Source {
         Ok(source)
     }
 
-    /// Notes that the device's packets come through GRO.
     #[inline]
     pub(crate) fn note_gro(&self) {
         // ORDERING: Relaxed, both: a hint that is written once.
@@ -144,23 +138,19 @@ impl Source {
         }
     }
 
-    /// Returns the NAPI; none if it is a source of a CPU.
     pub(crate) fn napi(&self) -> Option<Napi> {
         self.napi
     }
 
-    /// Returns the lanes.
     pub(crate) fn lanes(&self) -> impl Iterator<Item = &Lane> {
         self.lanes.iter().flatten().map(|lane| &**lane)
     }
 
-    /// Returns the dispatcher's counters.
     pub(crate) fn counters(&self) -> &Counters {
         // SAFETY: Only this field, which is made for readers elsewhere, is borrowed.
         unsafe { &(*self.dispatcher.get()).counters }
     }
 
-    /// Adds up what has happened here.
     pub(crate) fn count(&self, counter: Counter) -> u64 {
         match counter {
             // Only the lanes know.
@@ -169,11 +159,7 @@ impl Source {
         }
     }
 
-    /// Dispatches a packet. In the source's context.
-    ///
-    /// # Safety
-    ///
-    /// Called in the source's context: its NAPI's poll, or softirqs disabled on its CPU.
+    /// # Safety: called in the source's context (see the head of this file).
     #[inline]
     pub(crate) unsafe fn dispatch(&self, slots: &Slots, packet: SkBuff) -> Dispatched<SkBuff> {
         let protocol = packet.protocol();
@@ -195,9 +181,7 @@ impl Source {
 
     /// Wakes the lanes that got packets, and does what is due now and then.
     ///
-    /// # Safety
-    ///
-    /// Called in the source's context: its NAPI's poll, or softirqs disabled on its CPU.
+    /// # Safety: called in the source's context (see the head of this file).
     pub(crate) unsafe fn flush(&self, slots: &Slots) {
         // SAFETY: By the contract nobody else uses the dispatcher now.
         let dispatcher = unsafe { &mut *self.dispatcher.get() };
@@ -240,7 +224,6 @@ impl Source {
         self.stopping.store(true, Ordering::Relaxed);
     }
 
-    /// Returns how many flows have a slot.
     pub(crate) fn active_flows(&self) -> u32 {
         // ORDERING: Acquire pairs with the Release in `note_active`.
         self.active_flows.load(Ordering::Acquire)
@@ -253,9 +236,7 @@ impl Source {
 
     /// Gives back the slots of flows that have been drained. Process context.
     ///
-    /// # Safety
-    ///
-    /// The source's context has ended: nobody dispatches any more.
+    /// # Safety: the source's context has ended: nobody dispatches any more.
     pub(crate) unsafe fn finish(&self, slots: &Slots) {
         let mut host = KernelHost {
             source: self,

@@ -34,7 +34,6 @@ impl Configuration {
     }
 }
 
-/// The sources that are being stopped.
 struct Stop<'a, W> {
     configuration: &'a mut Configuration,
     which: W,

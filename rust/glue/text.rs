@@ -11,17 +11,14 @@ pub(crate) struct Text<'a> {
 }
 
 impl<'a> Text<'a> {
-    /// Returns an empty text.
     pub(crate) fn new(buffer: &'a mut [u8]) -> Self {
         Self { buffer, len: 0 }
     }
 
-    /// Returns how many bytes have been written.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Returns what has been written.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         self.buffer.get(..self.len).unwrap_or(&[])
     }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Counters as a reader sees them: of all sources and slots, those that are gone included, since the last reset. Process
-//! context, under the configuration lock.
+//! Counters as a reader sees them: of all sources and slots, those that are gone included, since the last reset.
 
 use super::configuration::Configuration;
 use super::ffi;
@@ -45,7 +44,6 @@ impl Configuration {
         sum
     }
 
-    /// Starts all counters from zero, as far as readers see.
     pub(crate) fn reset_counters(&mut self, slots: &Slots) {
         for counter in Counter::ALL {
             let now = self.absolute(slots, *counter);

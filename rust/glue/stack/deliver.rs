@@ -8,9 +8,7 @@ use crate::algo::queue::chain::Chain;
 
 /// Has the last packet of a run hold the run's socket; false if the socket is being destroyed.
 ///
-/// # Safety
-///
-/// `socket` is the number of the packets' socket, which is valid.
+/// # Safety: `socket` is the number of the packets' socket, which is valid.
 #[inline]
 pub(crate) unsafe fn hold_socket(chain: &Chain<SkBuff>, socket: usize) -> bool {
     chain.last_node().is_some_and(|last| {
@@ -22,9 +20,7 @@ pub(crate) unsafe fn hold_socket(chain: &Chain<SkBuff>, socket: usize) -> bool {
 
 /// Gives packets to their sockets, in order; returns how many they were on the wire.
 ///
-/// # Safety
-///
-/// Softirqs are disabled, and each run of the chain holds its socket.
+/// # Safety: softirqs are disabled, and each run of the chain holds its socket.
 #[inline]
 pub(crate) unsafe fn deliver(chain: Chain<SkBuff>) -> u32 {
     // SAFETY: By the contract; packets are linked, and we give up ownership of all of them.
@@ -33,9 +29,7 @@ pub(crate) unsafe fn deliver(chain: Chain<SkBuff>) -> u32 {
 
 /// Carries a packet to its end in this call, on this CPU.
 ///
-/// # Safety
-///
-/// Softirqs are disabled.
+/// # Safety: softirqs are disabled.
 pub(crate) unsafe fn carry(packet: SkBuff) {
     // SAFETY: By the contract; the packet is ours to give.
     unsafe { ffi::mflow_receive_skb(packet.into_raw()) };

@@ -29,7 +29,6 @@ impl Device {
         NonNull::new(dev).map(|dev| Self { dev })
     }
 
-    /// Returns whether `dev` is this device.
     pub(crate) fn is(&self, dev: *const ffi::net_device) -> bool {
         ptr::eq(self.dev.as_ptr(), dev)
     }
@@ -38,7 +37,6 @@ impl Device {
         self.dev.as_ptr()
     }
 
-    /// Calls `f` with the name.
     pub(crate) fn with_name<R>(&self, f: impl FnOnce(&str) -> R) -> R {
         let mut name = [0u8; DEVICE_NAME_SIZE];
         // SAFETY: By the invariant the device is valid; the name fits.
@@ -49,9 +47,7 @@ impl Device {
 
     /// Opts the device in: hooks see `port`, the `Port` of [`Handlers`](super::hooks::Handlers), from now on.
     ///
-    /// # Safety
-    ///
-    /// `port` is valid until the device is opted out and all softirqs that ran then have ended.
+    /// # Safety: `port` is valid until the device is opted out and all softirqs that ran then have ended.
     pub(crate) unsafe fn opt_in<P>(&self, _rtnl: &Rtnl, port: &P) {
         // SAFETY: By the invariant the device is valid.
         unsafe {
@@ -98,11 +94,7 @@ check_export!(mflow_napi_found);
 pub(crate) struct Napi(pub(super) NonNull<ffi::napi_struct>);
 
 impl Napi {
-    /// Returns whether the NAPI has a source.
-    ///
-    /// # Safety
-    ///
-    /// The NAPI is there.
+    /// # Safety: the NAPI is there.
     pub(crate) unsafe fn has_source(self) -> bool {
         // SAFETY: By the contract.
         !unsafe { ffi::mflow_napi_source(self.0.as_ptr()) }.is_null()
@@ -110,9 +102,7 @@ impl Napi {
 
     /// Has the hooks of this NAPI see `source`, the `Source` of [`Handlers`](super::hooks::Handlers), or none.
     ///
-    /// # Safety
-    ///
-    /// The NAPI is there, and the source is valid until it is taken away again and all polls that ran then have ended.
+    /// # Safety: the NAPI is there; the source is valid until it is taken away and all polls that ran then have ended.
     pub(crate) unsafe fn set_source<S>(self, source: Option<&S>) {
         let source = source.map_or(ptr::null_mut(), |source| ptr::from_ref(source).cast_mut());
         // SAFETY: By the contract.
@@ -121,9 +111,7 @@ impl Napi {
 
     /// Brings what the NAPI's GRO holds to its end.
     ///
-    /// # Safety
-    ///
-    /// Called in the NAPI's poll.
+    /// # Safety: called in the NAPI's poll.
     #[inline]
     pub(crate) unsafe fn flush_gro(self) {
         // SAFETY: By the contract.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the boundary takes from the kernel, with the types that bindgen read from `net/mflow.h` and
-//! `net/mflow_module.h`.
+//! What the boundary takes from the kernel: bindings of `net/mflow.h` and `net/mflow_module.h`.
 
 use crate::algo::knobs::DEVICE_NAME_SIZE;
 use crate::algo::tag::{Tag, TagKind, MAX_SLOTS};

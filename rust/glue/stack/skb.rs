@@ -24,9 +24,7 @@ unsafe impl Send for SkBuff {}
 impl SkBuff {
     /// Takes ownership of a packet.
     ///
-    /// # Safety
-    ///
-    /// `skb` is valid and its ownership is the caller's to give.
+    /// # Safety: `skb` is valid and its ownership is the caller's to give.
     #[inline]
     pub(super) unsafe fn from_raw(skb: *mut ffi::sk_buff) -> Self {
         // INVARIANT: by the contract.
@@ -35,7 +33,6 @@ impl SkBuff {
         Self { skb }
     }
 
-    /// Gives up ownership.
     #[inline]
     pub(super) fn into_raw(self) -> *mut ffi::sk_buff {
         let skb = self.skb.as_ptr();
@@ -43,14 +40,12 @@ impl SkBuff {
         skb
     }
 
-    /// Returns the tag.
     #[inline]
     pub(crate) fn tag(&self) -> Tag {
         // SAFETY: By the invariant the packet is valid and ours.
         Tag::from_word(unsafe { self.skb.as_ref().__bindgen_anon_4.headers.as_ref().mflow })
     }
 
-    /// Notes the packet's socket.
     #[inline]
     pub(crate) fn set_socket(&mut self, socket: Socket) {
         // SAFETY: By the invariant the packet is valid and ours.
@@ -210,11 +205,7 @@ pub(crate) struct BorrowedSkb<'a> {
 }
 
 impl BorrowedSkb<'_> {
-    /// Borrows a packet.
-    ///
-    /// # Safety
-    ///
-    /// `skb` is valid, and nobody else uses it as long as the value lives.
+    /// # Safety: `skb` is valid, and nobody else uses it as long as the value lives.
     #[inline]
     pub(super) unsafe fn from_raw(skb: *mut ffi::sk_buff) -> Self {
         Self {
@@ -224,13 +215,11 @@ impl BorrowedSkb<'_> {
         }
     }
 
-    /// Returns the tag.
     #[inline]
     pub(crate) fn tag(&self) -> Tag {
         self.packet.tag()
     }
 
-    /// Writes the tag.
     #[inline]
     pub(crate) fn set_tag(&mut self, tag: Tag) {
         self.packet.set_tag(tag);

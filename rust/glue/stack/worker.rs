@@ -16,9 +16,7 @@ pub(crate) struct Worker(AtomicPtr<ffi::mflow_worker>);
 impl Worker {
     /// Starts the worker: `mflow_lane_poll` may be called with `lane` from now on. Process context.
     ///
-    /// # Safety
-    ///
-    /// `lane` is what `mflow_lane_poll` takes and stays so until [`stop`](Self::stop) has returned. Called once.
+    /// # Safety: `lane` is what `mflow_lane_poll` takes, until [`stop`](Self::stop) has returned. Called once.
     pub(crate) unsafe fn start(&self, cpu: u32, lane: *mut c_void) -> Result {
         // SAFETY: By the contract the lane may be polled.
         let worker = unsafe { ffi::mflow_worker_create(cpu, lane) };
@@ -32,9 +30,7 @@ impl Worker {
 
     /// Stops the worker: when it returns, no poll is running and none will. Process context.
     ///
-    /// # Safety
-    ///
-    /// Nobody stops or kicks the worker at the same time.
+    /// # Safety: nobody stops or kicks the worker at the same time.
     pub(crate) unsafe fn stop(&self) {
         let worker = self.get();
         if !worker.is_null() {
@@ -62,9 +58,7 @@ impl Worker {
 
     /// Returns the worker as its poll sees it.
     ///
-    /// # Safety
-    ///
-    /// Called in the poll of this worker, and the value is used in that poll only.
+    /// # Safety: called in the poll of this worker, and the value is used in that poll only.
     #[inline]
     pub(crate) unsafe fn polling(&self) -> Polling<'_> {
         // INVARIANT: a poll runs, so the worker has been started, and `stop` waits for the poll before it forgets it.

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * mflow: hooks that let one flow use several CPUs.
- *
- * The stack calls the hooks below; net/core/mflow.c hands them to the module
- * that registered struct mflow_ops. With no module, or with splitting switched
- * off, each hook is one NOP (static key). Contract of each hook: the table in
- * c-shims/README.md of the project.
+ * mflow: hooks that let one flow use several CPUs. net/core/mflow.c hands them to the module that
+ * registered struct mflow_ops. With no module, or with splitting switched off, each hook is one NOP
+ * (static key). Contract of each hook: the table in c-shims/README.md of the project.
  *
  * A packet of a split flow carries a 32-bit tag, skb->mflow:
  *
@@ -47,8 +44,7 @@ struct sock;
  *		split behind it: where RPS would choose a CPU.
  * @napi_flush:	@source's NAPI has handed on all it has for now.
  * @napi_del:	the NAPI goes away; sleeps until nothing refers to it.
- * @want_source: a packet came on an opted-in device through a NAPI that has no
- *		source yet.
+ * @want_source: a packet came on an opted-in device through a NAPI that has no source yet.
  * @merge:	a tagged packet, which was @pkts on the wire, has reached its
  *		socket. Owner of @skb, and of the reference that its destructor
  *		gives back if it has one, on true: the module.
@@ -142,9 +138,8 @@ static inline void mflow_tag_clear(struct sk_buff *skb)
 }
 
 /*
- * A reassembled datagram takes the tag of the fragment that completed it; but
- * probes and fences are one of a kind, and stand for the whole datagram.
- * (Macros: struct inet_frag_queue is not known here.)
+ * A reassembled datagram takes the tag of the fragment that completed it; but probes and fences are
+ * one of a kind, and stand for the whole datagram. (Macros: inet_frag_queue is not known here.)
  */
 static inline u32 mflow_frag_tag(u32 kept, u32 tag)
 {

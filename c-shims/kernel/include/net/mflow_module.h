@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The module's C and Rust halves, as each sees the other.
- *
- * It lies with the kernel's headers because bindgen reads it there: the Rust
- * half is checked against these prototypes.
+ * The module's C and Rust halves, as each sees the other. It lies with the kernel's headers because
+ * bindgen reads it there: the Rust half is checked against these prototypes.
  */
 #ifndef _NET_MFLOW_MODULE_H
 #define _NET_MFLOW_MODULE_H
@@ -58,7 +56,6 @@ void *mflow_napi_source(struct napi_struct *napi);
 void mflow_napi_set_source(struct napi_struct *napi, void *source);
 void mflow_rescan(void);
 
-/* CPUs. */
 bool mflow_cpu_is_online(unsigned int cpu);
 unsigned int mflow_this_cpu(void);
 unsigned int mflow_stack_max_bytes(void);
@@ -73,7 +70,6 @@ void mflow_skb_copy_header(const struct sk_buff *skb, void *to,
 void mflow_skb_pull_headers(struct sk_buff *skb, unsigned int bytes);
 bool mflow_skb_hold_socket(struct sk_buff *skb, struct sock *sk);
 
-/* Set-up of what is above. */
 int mflow_shim_init(void);
 void mflow_shim_quiesce(void);
 void mflow_shim_exit(void);

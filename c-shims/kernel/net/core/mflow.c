@@ -51,9 +51,7 @@ int mflow_register(const struct mflow_ops *ops)
 EXPORT_SYMBOL_GPL(mflow_register);
 
 /**
- * mflow_unregister - remove the module's operations
- *
- * When it returns no hook is running in the module and none will.
+ * mflow_unregister - remove the module's operations and wait until no hook runs in it any more
  */
 void mflow_unregister(void)
 {
@@ -178,8 +176,7 @@ bool __mflow_gro_alone(struct napi_struct *napi, struct sk_buff *skb)
  * mflow_receive_skb - run a packet to completion on this CPU
  * @skb: a packet for which mflow_is_direct() was true
  *
- * Return: NET_RX_SUCCESS, as a queue that has room: the caller does not learn
- * what becomes of the packet further up.
+ * Return: NET_RX_SUCCESS, as a queue that has room: what becomes of the packet is not reported.
  */
 int mflow_receive_skb(struct sk_buff *skb)
 {
@@ -225,10 +222,7 @@ bool __mflow_merge(struct sock *sk, struct sk_buff *skb)
 	return false;
 }
 
-/*
- * TCP takes this packet out of turn; tell the merger, so that nothing waits for
- * it.
- */
+/* TCP takes this packet out of turn; tell the merger, so that nothing waits for it. */
 static void mflow_pass(struct sk_buff *skb)
 {
 	const struct mflow_ops *ops = rcu_dereference_bh(mflow_ops);
@@ -334,10 +328,7 @@ static void mflow_tcp_segment(struct sock *sk, struct sk_buff *skb)
 	sk_backlog_rcv(sk, skb);
 }
 
-/*
- * Restores the segment as tcp_v4_rcv() or tcp_v6_rcv() first saw it; false: its
- * device or its route is gone.
- */
+/* Restores a segment as tcp_v4_rcv() or tcp_v6_rcv() first saw it; false: no device or route. */
 static bool mflow_tcp_restore(struct net *net, struct sk_buff *skb)
 {
 	const struct iphdr *iph = ip_hdr(skb);
@@ -364,10 +355,9 @@ static bool mflow_tcp_restore(struct net *net, struct sk_buff *skb)
 }
 
 /*
- * The socket closed while the segment was parked, or has become a listener.
- * Another may have taken its place: a FIN behind the last acknowledgement is for
- * a time-wait socket. So the segment is looked up once more, and gets the answer
- * that it would have got without a split.
+ * The socket closed while the segment was parked, or has become a listener. Another may have taken
+ * its place: a FIN behind the last acknowledgement is for a time-wait socket. So the segment is
+ * looked up once more, and gets the answer that it would have got without a split.
  */
 static void mflow_tcp_again(struct sock *sk, struct sk_buff *skb)
 {
@@ -383,10 +373,7 @@ static void mflow_tcp_again(struct sock *sk, struct sk_buff *skb)
 #endif
 }
 
-/*
- * The end of tcp_v4_rcv() and tcp_v6_rcv() for a run of segments: one lock, one
- * wake-up.
- */
+/* The end of tcp_v4_rcv() and tcp_v6_rcv() for a run of segments: one lock, one wake-up. */
 static void mflow_tcp_run(struct sock *sk, struct sk_buff_head *run)
 {
 	/* A run that this one is nested in. Nothing in the stack nests them. */
@@ -427,12 +414,10 @@ static void mflow_tcp_run(struct sock *sk, struct sk_buff_head *run)
 
 /**
  * mflow_deliver - hand merged packets to their sockets
- * @first: packets linked by skb->next; skb->sk is the socket of each. A packet
- *	   with a destructor owns a reference that holds for the packets of
- *	   the same socket right before it, too
+ * @first: packets linked by skb->next; skb->sk is the socket of each. A packet with a destructor
+ *	   owns a reference that holds for the packets of the same socket right before it, too
  *
- * Softirqs disabled. Packets of one socket that follow each other are handed
- * over under one lock.
+ * Softirqs disabled. Packets of one socket that follow each other are handed over under one lock.
  *
  * Return: how many packets they were on the wire.
  */
