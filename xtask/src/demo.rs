@@ -21,7 +21,6 @@ const PATIENCE: Duration = Duration::from_secs(180);
 /// The stacks that are compared, in the order in which the guest measures them.
 const STACKS: [&str; 3] = ["the vanilla stack", "mflow on 2 lanes", "mflow on 4 lanes"];
 
-/// Options of `demo`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -31,7 +30,6 @@ pub(crate) struct Options {
     json: Option<PathBuf>,
 }
 
-/// A line of the table.
 #[derive(Debug, Serialize)]
 struct Line {
     mode: String,
@@ -59,7 +57,6 @@ struct Core {
     lane_pkts: Option<i64>,
 }
 
-/// Runs `demo`.
 pub(crate) fn run(options: Options) -> Result<ExitCode> {
     let machine = vm::machine(Flavor::Vm, &options.hardware)?;
     machine.probe()?;
@@ -106,7 +103,6 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Waits until the guest has measured one more stack.
 fn next_row(vm: &mut Vm) -> Result<DemoRow> {
     loop {
         match vm.wait(Some(PATIENCE))? {

@@ -28,7 +28,6 @@ const BLOCK_BYTES: u64 = 512;
 /// A guest with 1 GiB beside a linking compiler.
 const MEMORY_GIB: f64 = 3.5;
 
-/// One prerequisite.
 struct Prerequisite {
     presence: Presence,
     name: String,
@@ -85,7 +84,6 @@ impl Prerequisite {
     }
 }
 
-/// Runs `doctor`.
 pub(crate) fn run() -> Result<ExitCode> {
     let mut lines = vec![system()];
     lines.extend(PACKAGES.iter().map(package));

@@ -17,7 +17,6 @@ use crate::setup::{self, Need};
 use crate::step::Step;
 use crate::tools;
 
-/// Options of `build-module`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// Build folder of a kernel with our patches [default: the guest kernel, built when needed]
@@ -25,7 +24,6 @@ pub(crate) struct Options {
     kernel: Option<PathBuf>,
 }
 
-/// Runs `build-module`.
 pub(crate) fn run(options: Options) -> Result<ExitCode> {
     let build_dir = match options.kernel {
         Some(dir) => dir,

@@ -53,7 +53,6 @@ pub(crate) fn cache_dir(name: &str) -> Result<PathBuf> {
     Ok(dir)
 }
 
-/// Returns the folder with one log file per step.
 pub(crate) fn logs() -> Result<PathBuf> {
     cache_dir("logs")
 }

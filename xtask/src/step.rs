@@ -40,13 +40,10 @@ pub struct Step {
 pub(crate) struct Failed {
     /// The command, to be pasted into a shell.
     pub(crate) command: String,
-    /// How it ended.
     pub(crate) status: String,
     /// The last lines it wrote.
     pub(crate) tail: String,
-    /// The file with everything it wrote.
     pub(crate) log: PathBuf,
-    /// What to try next.
     pub(crate) hint: String,
 }
 
@@ -149,7 +146,6 @@ pub fn work<T>(title: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
     result
 }
 
-/// Returns the last lines of a log.
 pub(crate) fn tail(log: &Path) -> String {
     let Ok(bytes) = fs::read(log) else {
         return String::new();

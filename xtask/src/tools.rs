@@ -57,7 +57,6 @@ pub(crate) fn version(program: &str) -> Option<String> {
     first_version(&text)
 }
 
-/// Returns the first version number (`1.2` or `1.2.3`) in a text.
 pub(crate) fn first_version(text: &str) -> Option<String> {
     text.split(|c: char| !(c.is_ascii_digit() || c == '.'))
         .map(|word| word.trim_matches('.'))
@@ -81,12 +80,10 @@ pub(crate) fn once<T: Clone>(made: &OnceLock<T>, make: impl FnOnce() -> Result<T
     Ok(made.get_or_init(|| new).clone())
 }
 
-/// Returns whether we run as root.
 pub(crate) fn is_root() -> bool {
     rustix::process::getuid().is_root()
 }
 
-/// Returns the number of processors to use.
 pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, Into::into)
 }

@@ -20,11 +20,9 @@ use crate::step::Step;
 pub(crate) enum Base {
     /// The smallest kernel there is (`make tinyconfig`).
     Tiny,
-    /// A complete configuration.
     File(PathBuf),
 }
 
-/// One kernel to build.
 #[derive(Debug)]
 pub(crate) struct Plan<'a> {
     /// A short name for titles and logs.
@@ -39,7 +37,6 @@ pub(crate) struct Plan<'a> {
     pub(crate) jobs: usize,
 }
 
-/// What a finished build was made of.
 #[derive(Debug, Deserialize, Serialize)]
 struct Stamp {
     inputs: String,
@@ -56,7 +53,6 @@ impl Plan<'_> {
             .then_some(kernel)
     }
 
-    /// Builds image and modules of the configured kernel.
     pub(crate) fn build(&self, inputs: &str) -> Result<Kernel> {
         let fresh = !self.build_dir.join("vmlinux").exists();
         let mut step = self.step("build").hint(format!(
@@ -158,20 +154,17 @@ impl Plan<'_> {
         Ok(format!("{base}\n{config}\n{}", self.toolchain.identity()?))
     }
 
-    /// Returns `make` for this build folder.
     pub(crate) fn make(&self) -> Command {
         let mut make = self.toolchain.make(&self.work_tree, self.jobs);
         make.arg(format!("O={}", self.build_dir.display()));
         make
     }
 
-    /// Returns a step of this build.
     pub(crate) fn step(&self, what: &str) -> Step {
         let log = format!("kernel-{}-{}", self.name, what.replace(' ', "-"));
         Step::new(format!("kernel {}: {what}", self.name), log)
     }
 
-    /// Returns what `uname -r` will say.
     pub(crate) fn release(&self) -> Result<String> {
         let path = self.build_dir.join("include/config/kernel.release");
         let text =

@@ -7,7 +7,6 @@ use std::fmt::Write as _;
 
 use anyhow::{bail, Result};
 
-/// A named piece of configuration.
 #[derive(Clone, Debug)]
 pub(crate) struct Fragment {
     pub(crate) name: String,
@@ -61,7 +60,6 @@ impl Config {
         text
     }
 
-    /// Returns one line for each option that did not become what was asked for.
     pub(crate) fn not_effective_in(&self, actual: &Self) -> Vec<String> {
         self.0
             .iter()

@@ -16,7 +16,6 @@ use super::tree::{read_files, Wanted};
 /// Where the module lives in the kernel tree.
 const MODULE_DIR: &str = "net/mflow";
 
-/// Our patches and files.
 #[derive(Debug)]
 pub(crate) struct Inputs {
     pub(crate) patches: Vec<Patch>,
@@ -24,7 +23,6 @@ pub(crate) struct Inputs {
 }
 
 impl Inputs {
-    /// Reads everything from the project.
     pub(crate) fn read(project: &Path) -> Result<Self> {
         let mut own = BTreeMap::new();
         read_files(&project.join("c-shims/kernel"), "", &|_| true, &mut own)?;
@@ -39,7 +37,6 @@ impl Inputs {
         })
     }
 
-    /// Adds all contents to a hash.
     pub(crate) fn hash(&self, hasher: &mut Sha256) {
         let mut add = |bytes: &[u8]| {
             hasher.update(bytes.len().to_le_bytes());
@@ -56,7 +53,6 @@ impl Inputs {
     }
 }
 
-/// Returns the folder of the patch series.
 pub(crate) fn patch_dir(project: &Path) -> PathBuf {
     project.join("c-shims/patches")
 }
@@ -95,7 +91,6 @@ pub(crate) fn fragments(project: &Path, names: &[&str]) -> Result<Vec<Fragment>>
         .collect()
 }
 
-/// Reads one configuration fragment.
 pub(crate) fn fragment(path: &Path) -> Result<Fragment> {
     let text = fs::read_to_string(path)
         .with_context(|| format!("cannot read the fragment {}", path.display()))?;

@@ -41,7 +41,6 @@ pub enum Flavor {
     Off,
 }
 
-/// Options of `build-kernel`.
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct Options {
     /// Kernel source, Linux 6.12: a folder or a tarball [default: the package linux-source-6.12]
@@ -103,7 +102,6 @@ impl Flavor {
     }
 }
 
-/// Runs `build-kernel`.
 pub(crate) fn run(options: Options) -> Result<ExitCode> {
     if options.deb {
         deb::build(&options)?;

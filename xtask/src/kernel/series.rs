@@ -12,7 +12,6 @@ use anyhow::{bail, Context as _, Result};
 
 use crate::tools;
 
-/// One patch of the series.
 #[derive(Clone, Debug)]
 pub(crate) struct Patch {
     pub(crate) name: String,
@@ -53,7 +52,6 @@ pub(crate) fn unlisted(dir: &Path) -> Result<Vec<String>> {
     Ok(unlisted)
 }
 
-/// Returns the names in the text of a `series` file.
 fn names(text: &str) -> impl Iterator<Item = &str> {
     text.lines()
         .map(|line| line.split('#').next().unwrap_or_default().trim())

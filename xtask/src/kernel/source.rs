@@ -19,12 +19,10 @@ use crate::tools;
 /// The kernel our patches are made for.
 const VERSION: &str = "6.12";
 
-/// A kernel source, ready to be read.
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
     /// The folder in the cache for everything made of this source.
     pub(crate) home: PathBuf,
-    /// The unpacked tree.
     pristine: PathBuf,
     /// Whether the tree may have been edited: then it is compared before each build.
     pub(crate) may_change: bool,

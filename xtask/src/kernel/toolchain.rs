@@ -26,7 +26,6 @@ const UNWANTED: &[&str] = &[
     "RUSTFLAGS",
 ];
 
-/// The compilers.
 #[derive(Clone, Debug)]
 pub(crate) struct Toolchain {
     llvm: Llvm,
@@ -34,7 +33,6 @@ pub(crate) struct Toolchain {
 }
 
 impl Toolchain {
-    /// Finds the installed compilers.
     pub(crate) fn find() -> Result<Self> {
         Ok(Self {
             llvm: Llvm::installed().context(
@@ -52,7 +50,6 @@ impl Toolchain {
         Ok(format!("{clang}{rustc}{}", rust::BINDGEN_VERSION))
     }
 
-    /// Returns `make` in a kernel tree or build folder.
     pub(crate) fn make(&self, dir: &Path, jobs: usize) -> Command {
         let mut make = tools::command("make");
         for name in UNWANTED {

@@ -29,7 +29,6 @@ pub(crate) type Overlay = BTreeMap<String, Option<Wanted>>;
 pub(crate) struct Tree {
     /// The source as it came; never written to.
     pub(crate) pristine: PathBuf,
-    /// What is built.
     pub(crate) work: PathBuf,
     /// The list of the files in `work` that may differ from `pristine`.
     pub(crate) manifest: PathBuf,
@@ -133,7 +132,6 @@ impl Tree {
         Ok(changed)
     }
 
-    /// Returns the files that may differ from the pristine tree.
     pub(crate) fn changed_files(&self) -> BTreeSet<String> {
         let text = fs::read_to_string(&self.manifest).unwrap_or_default();
         text.lines().map(str::to_owned).collect()

@@ -53,7 +53,6 @@ pub(crate) fn ensure(needs: &[Need]) -> Result<()> {
     install
 }
 
-/// Returns the command that installs packages.
 pub(crate) fn command_line(packages: &[String]) -> String {
     format!(
         "apt-get update && apt-get install -y --no-install-recommends {}",
@@ -61,7 +60,6 @@ pub(crate) fn command_line(packages: &[String]) -> String {
     )
 }
 
-/// Returns the packages that are not there.
 fn missing(needs: &[Need]) -> Result<Vec<String>> {
     let mut missing: Vec<String> = PACKAGES
         .iter()

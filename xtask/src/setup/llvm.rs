@@ -15,7 +15,6 @@ const OLDEST: u32 = 17;
 /// One installed version of the whole set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Llvm {
-    /// The major version.
     pub(crate) version: u32,
 }
 
@@ -39,7 +38,6 @@ impl Llvm {
             .join("lib")
     }
 
-    /// Returns the packages that this version lacks.
     pub(crate) fn missing_packages(self) -> Vec<String> {
         let version = self.version;
         let tool = |name: &str| tools::find(&format!("{name}-{version}")).is_some();

@@ -20,7 +20,6 @@ pub(crate) const KERNEL_TARBALL: &str = "/usr/src/linux-source-6.12.tar.xz";
 /// The folder with the distribution's kernel configurations (package `linux-config-6.12`).
 pub(crate) const DISTRIBUTION_CONFIGS: &str = "/usr/src/linux-config-6.12";
 
-/// Options of `setup`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// Also install what `build-kernel --deb` needs.
@@ -28,7 +27,6 @@ pub(crate) struct Options {
     deb: bool,
 }
 
-/// Runs `setup`.
 pub(crate) fn run(options: Options) -> Result<ExitCode> {
     let mut needs = vec![Need::Kernel, Need::Vm, Need::Checks];
     if options.deb {

@@ -26,11 +26,9 @@ pub enum Need {
 pub(crate) enum Probe {
     /// A program in `PATH`.
     Program(&'static str),
-    /// A file.
     File(&'static str),
 }
 
-/// A distribution package.
 #[derive(Debug)]
 pub(crate) struct Package {
     pub(crate) name: &'static str,

@@ -42,7 +42,6 @@ pub(crate) fn library_source() -> Result<PathBuf> {
     Ok(PathBuf::from(sysroot.trim()).join("lib/rustlib/src/rust/library"))
 }
 
-/// Returns the components of the pinned toolchain that are not installed.
 pub(crate) fn missing_components() -> Result<Vec<&'static str>> {
     let mut missing = Vec::new();
     for component in COMPONENTS {
@@ -63,7 +62,6 @@ fn runs(program: &str) -> Result<bool> {
     Ok(tools::output(command(program)?.arg("--version")).is_ok())
 }
 
-/// Installs the components that are missing.
 pub(crate) fn ensure_components() -> Result<()> {
     let missing = missing_components()?;
     if missing.is_empty() {
@@ -95,7 +93,6 @@ pub(crate) fn bindgen_is_there() -> bool {
     path.exists() && tools::version(&path.to_string_lossy()).as_deref() == Some(BINDGEN_VERSION)
 }
 
-/// Installs bindgen into the cache.
 pub(crate) fn ensure_bindgen() -> Result<()> {
     if bindgen_is_there() {
         return Ok(());
@@ -143,7 +140,6 @@ pub(crate) fn miri_problem() -> Option<String> {
     }
 }
 
-/// Returns whether a nightly toolchain with Miri and the library's source is installed.
 pub(crate) fn nightly_has_miri() -> bool {
     let mut list = tools::command("rustup");
     list.args(["component", "list", "--toolchain", "nightly", "--installed"]);

@@ -33,7 +33,6 @@ pub(super) struct Row {
 }
 
 impl Budget {
-    /// Reads the table.
     pub(super) fn read() -> Result<Self> {
         let path = paths::project().join("tests/README.md");
         let text =
@@ -59,7 +58,6 @@ impl Budget {
         Ok(Self(rows))
     }
 
-    /// Returns the row of a layer.
     pub(super) fn row(&self, layer: &str) -> Result<Row> {
         self.0.get(layer).copied().with_context(|| {
             format!("the table of seconds in tests/README.md has no row `{layer}`")

@@ -17,7 +17,6 @@ const DOCUMENTS: &[&str] = &["README.md", "rust/DESIGN.md"];
 /// The contract of the hooks.
 const CONTRACT: &str = "c-shims/README.md";
 
-/// Returns each check and how it came out.
 pub(crate) fn checks(project: &Path) -> Vec<(&'static str, Result<()>)> {
     vec![
         (

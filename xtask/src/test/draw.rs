@@ -18,7 +18,6 @@ use crate::setup::qemu;
 use crate::tools;
 use crate::vm::{self, Nic};
 
-/// A kind of guest that the cases run in.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GuestKind {
     pub(super) name: &'static str,
@@ -38,7 +37,6 @@ pub(super) const GUESTS: [GuestKind; 6] = [
     guest("mlx5-striding-4", Flavor::Vm, Nic::Mlx5Striding, Some(4)),
 ];
 
-/// Returns a kind of guest.
 pub(super) const fn guest(
     name: &'static str,
     flavor: Flavor,

@@ -26,7 +26,6 @@ const RUSTFLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module \
 /// Named, so that build scripts are not built that way, too.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// Fuzzes the model for some time.
 pub(super) fn run(ctx: &Ctx) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     if tools::find("c++").is_none() {

@@ -19,7 +19,6 @@ const CYCLIC_ONLY: &[&str] = &[
     "fault-health",
 ];
 
-/// Runs the layer.
 pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     if ctx.case.is_none() {

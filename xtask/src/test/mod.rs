@@ -30,7 +30,6 @@ use crate::step::Failed;
 use crate::tools;
 use crate::vm::guest_program;
 
-/// Options of `test`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// Layers to run [default: all]
@@ -57,7 +56,6 @@ pub(crate) struct Options {
 pub(crate) struct Ctx {
     /// Those that are run.
     layers: Vec<&'static Layer>,
-    /// Whether everything is to be run.
     pub(crate) full: bool,
     /// What a case in a guest must have in its name to be run.
     pub(crate) case: Option<String>,
@@ -67,7 +65,6 @@ pub(crate) struct Ctx {
 }
 
 impl Ctx {
-    /// Returns the cases of each kind of guest.
     fn guest_cases(&self) -> Result<draw::Cases> {
         tools::once(&self.guest_cases, || draw::cases(self))
     }
@@ -81,22 +78,17 @@ impl Ctx {
 /// What came out of a layer.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
-    /// The number of cases that passed.
     pub(crate) passed: usize,
-    /// The cases that failed.
     pub(crate) failed: Vec<Failure>,
     /// The cases that could not run, and why.
     pub(crate) skipped: Vec<(String, String)>,
 }
 
-/// A case that failed.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    /// The name of the case.
     pub(crate) name: String,
     /// What went wrong, with the end of the log where there is one.
     pub(crate) detail: String,
-    /// The whole log.
     pub(crate) log: Option<PathBuf>,
 }
 
@@ -115,7 +107,6 @@ struct Layer {
     needs: Needs,
 }
 
-/// How long a layer took.
 struct Seconds {
     layer: &'static Layer,
     cases: usize,
@@ -215,12 +206,10 @@ impl Layer {
 }
 
 impl Outcome {
-    /// Counts one case that passed.
     pub(crate) fn pass(&mut self) {
         self.passed += 1;
     }
 
-    /// Counts one case that could not run.
     pub(crate) fn skip(&mut self, name: impl Into<String>, reason: impl Into<String>) {
         self.skipped.push((name.into(), reason.into()));
     }
@@ -233,7 +222,6 @@ impl Outcome {
         }
     }
 
-    /// Returns how many cases were run.
     fn cases(&self) -> usize {
         self.passed + self.failed.len()
     }
@@ -246,7 +234,6 @@ impl Outcome {
 }
 
 impl Failure {
-    /// Returns an error as a failed case.
     pub(crate) fn of(name: &str, error: &anyhow::Error) -> Self {
         Self {
             name: name.to_owned(),
@@ -401,13 +388,11 @@ fn print_table(table: &[Seconds], budget: &Budget, ctx: &Ctx, total: &mut Outcom
     Ok(())
 }
 
-/// Returns the seconds for each case.
 fn a_case(took: Duration, cases: usize) -> f64 {
     // CAST: some hundred cases.
     took.as_secs_f64() / cases.max(1) as f64
 }
 
-/// Returns the commit that is tested.
 fn commit() -> String {
     let mut git = tools::command("git");
     git.current_dir(paths::project())

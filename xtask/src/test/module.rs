@@ -11,7 +11,6 @@ use crate::kernel::{self, Flavor, Kernel};
 use crate::module;
 use crate::tools;
 
-/// Runs the layer.
 pub(crate) fn run(_ctx: &Ctx) -> Result<Outcome> {
     let kernel = kernel::ensure(Flavor::Vm)?;
     let mut outcome = Outcome::default();

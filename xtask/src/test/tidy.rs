@@ -48,7 +48,6 @@ const CHECKPATCH_IGNORED: &[&str] = &[
     "FROM_SIGN_OFF_MISMATCH",
 ];
 
-/// Runs the layer.
 pub(crate) fn run(_ctx: &Ctx) -> Result<Outcome> {
     let project = paths::project();
     let files = files(project)?;

@@ -55,13 +55,11 @@ pub(super) struct GuestCases {
     pub(super) options: Vec<&'static str>,
     /// Those of its cases that are to be run.
     pub(super) takes: BTreeSet<String>,
-    /// How long a case may take.
     pub(super) patience: Duration,
     /// How many bytes of TCP streams all cases together have to compare.
     pub(super) stream_bytes: u64,
 }
 
-/// How a boot ended.
 enum BootEnd {
     /// The guest ran all it was told to.
     Done,
@@ -76,7 +74,6 @@ enum BootEnd {
 #[derive(Default)]
 struct CaseResults {
     cases: BTreeSet<String>,
-    /// Cases that are not to be run.
     left_out: Vec<String>,
     /// Cases for a guest with as many threads as CPUs, which really run at the same time.
     parallel: BTreeSet<String>,
@@ -92,7 +89,6 @@ struct CaseResults {
 }
 
 impl GuestCases {
-    /// Returns our cases for this kind of guest.
     pub(super) fn of(ctx: &Ctx, guest: &GuestKind) -> Result<Self> {
         Ok(Self {
             guest: *guest,
@@ -186,7 +182,6 @@ impl GuestCases {
         Ok(())
     }
 
-    /// Asks the guest program for its cases.
     fn list(&self, wanted: Option<&str>) -> Result<CaseResults> {
         let mut results = CaseResults::default();
         for case in draw::listed(self.program, &self.options)? {

@@ -19,7 +19,6 @@ pub(crate) struct Archive<W> {
 }
 
 impl<W: Write> Archive<W> {
-    /// Returns an empty archive.
     pub(crate) fn new(out: W) -> Self {
         Self {
             out,
@@ -29,24 +28,20 @@ impl<W: Write> Archive<W> {
         }
     }
 
-    /// Tells whether something is at this path.
     pub(crate) fn contains(&self, path: &Path) -> bool {
         self.paths.contains(path)
     }
 
-    /// Adds a folder.
     pub(crate) fn directory(&mut self, path: &Path) -> io::Result<()> {
         self.parents(path)?;
         self.entry(path, DIRECTORY | 0o755, &[])
     }
 
-    /// Adds a file.
     pub(crate) fn file(&mut self, path: &Path, mode: u32, content: &[u8]) -> io::Result<()> {
         self.parents(path)?;
         self.entry(path, FILE | (mode & 0o7777), content)
     }
 
-    /// Adds a symbolic link.
     pub(crate) fn symlink(&mut self, path: &Path, target: &Path) -> io::Result<()> {
         self.parents(path)?;
         self.entry(path, SYMLINK | 0o777, target.as_os_str().as_encoded_bytes())

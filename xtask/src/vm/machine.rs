@@ -53,9 +53,7 @@ pub enum Accel {
 pub(crate) enum Threads {
     /// One for each CPU if this QEMU rarely runs code that the guest has replaced, else one for all.
     Usual,
-    /// One for each CPU.
     Many,
-    /// One for all.
     One,
 }
 
@@ -355,7 +353,6 @@ impl Vm {
         &self.terminal_log
     }
 
-    /// Returns the file with the kernel's log.
     pub(crate) fn kernel_log(&self) -> &Path {
         self.kernel_log.path()
     }

@@ -200,14 +200,12 @@ impl Server {
         [&self.log, &self.errors]
     }
 
-    /// Returns the file with all commands of the driver.
     pub(crate) fn log(&self) -> &Path {
         &self.log
     }
 }
 
 impl Summary {
-    /// Returns one of its figures.
     pub(crate) fn figure(&self, name: &str) -> Result<u64> {
         self.0
             .split_whitespace()

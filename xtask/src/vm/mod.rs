@@ -33,7 +33,6 @@ pub use self::trouble::Trouble;
 use crate::kernel::{self, Flavor};
 use crate::setup::{self, qemu, Need};
 
-/// Options of `vm`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]

@@ -6,7 +6,6 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-/// A growing file, read line by line.
 pub(crate) struct Serial {
     path: PathBuf,
     file: File,
@@ -14,7 +13,6 @@ pub(crate) struct Serial {
 }
 
 impl Serial {
-    /// Returns a reader of a new, empty file.
     pub(crate) fn create(path: &Path) -> io::Result<Self> {
         File::create(path)?;
         Ok(Self {
@@ -24,7 +22,6 @@ impl Serial {
         })
     }
 
-    /// Returns the path of the file.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }

@@ -93,7 +93,6 @@ pub(crate) fn find(line: &str) -> Option<(&'static str, &'static str)> {
 pub(crate) struct Excerpt(VecDeque<String>);
 
 impl Excerpt {
-    /// Adds a line and forgets the oldest.
     pub(crate) fn push(&mut self, line: &str) {
         if self.0.len() == EXCERPT_LINES {
             self.0.pop_front();
@@ -108,7 +107,6 @@ impl Excerpt {
         }
     }
 
-    /// Tells whether no more lines fit in.
     pub(crate) fn is_full(&self) -> bool {
         self.0.len() == EXCERPT_LINES
     }
@@ -117,11 +115,9 @@ impl Excerpt {
 /// A guest that did not end as it should.
 #[derive(Debug)]
 pub struct Trouble {
-    /// What happened.
     pub(crate) what: String,
     /// The lines of the kernel's log that show it.
     pub(crate) excerpt: Excerpt,
-    /// The whole kernel log.
     pub(crate) log: PathBuf,
 }
 

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
-/// An apt source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Source {
     /// The ending by which apt knows the format.
@@ -31,7 +30,6 @@ pub(crate) fn source_of(suite: &str) -> Result<Source> {
     )
 }
 
-/// Returns the names of this system's suite.
 fn own_suites() -> Vec<String> {
     let text = fs::read_to_string("/etc/os-release").unwrap_or_default();
     let code_name = text

@@ -71,7 +71,6 @@ impl Qemu {
         choose(cached, wish).or(installed)
     }
 
-    /// Returns the one in `PATH`.
     pub(crate) fn installed() -> Option<Self> {
         tools::find(PROGRAM)?;
         Some(Self {
@@ -80,12 +79,10 @@ impl Qemu {
         })
     }
 
-    /// Returns whether it is new enough.
     pub(crate) fn suits(&self, wish: &Wish) -> bool {
         tools::at_least(&self.version, wish.least)
     }
 
-    /// Returns where it is, for people.
     pub(crate) fn place(&self) -> String {
         match &self.root {
             None => "installed".to_owned(),
@@ -107,7 +104,6 @@ pub(crate) fn has_safer_threads() -> bool {
     suits(&SAFER_THREADS)
 }
 
-/// Returns whether there is a QEMU that will do.
 pub(crate) fn suits(wish: &Wish) -> bool {
     Qemu::find(wish).is_some_and(|qemu| qemu.suits(wish))
 }
