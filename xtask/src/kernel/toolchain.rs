@@ -12,19 +12,8 @@ use crate::setup::rust;
 use crate::tools;
 
 /// Variables that would change a kernel build behind our back.
-const UNWANTED: &[&str] = &[
-    "ARCH",
-    "CARGO_ENCODED_RUSTFLAGS",
-    "CC",
-    "CFLAGS",
-    "CROSS_COMPILE",
-    "KBUILD_OUTPUT",
-    "KCFLAGS",
-    "LDFLAGS",
-    "MAKEFLAGS",
-    "MFLAGS",
-    "RUSTFLAGS",
-];
+const UNWANTED: &str = "ARCH CARGO_ENCODED_RUSTFLAGS CC CFLAGS CROSS_COMPILE KBUILD_OUTPUT KCFLAGS LDFLAGS MAKEFLAGS MFLAGS \
+                        RUSTFLAGS";
 
 #[derive(Clone, Debug)]
 pub(crate) struct Toolchain {
@@ -52,7 +41,7 @@ impl Toolchain {
 
     pub(crate) fn make(&self, dir: &Path, jobs: usize) -> Command {
         let mut make = tools::command("make");
-        for name in UNWANTED {
+        for name in UNWANTED.split_whitespace() {
             make.env_remove(name);
         }
         make.env("RUSTUP_TOOLCHAIN", &self.rust)

@@ -47,124 +47,56 @@ impl Probe {
     }
 }
 
-const fn program(
-    name: &'static str,
-    program: &'static str,
-    need: Need,
-    why: &'static str,
-) -> Package {
-    let probe = Probe::Program(program);
-    Package {
-        name,
-        probe,
-        need,
-        why,
-    }
-}
-
-const fn file(name: &'static str, file: &'static str, need: Need, why: &'static str) -> Package {
-    let probe = Probe::File(file);
-    Package {
-        name,
-        probe,
-        need,
-        why,
-    }
+/// Makes packages of lines `NEED NAME: PROBE(SIGN), WHY;`.
+macro_rules! packages {
+    ($($need:ident $name:literal: $probe:ident($sign:expr), $why:literal;)*) => {
+        &[$(Package { name: $name, probe: Probe::$probe($sign), need: Need::$need, why: $why }),*]
+    };
 }
 
 /// Every package but the compilers, whose version is part of their name (see `llvm.rs`).
-pub(crate) const PACKAGES: &[Package] = {
-    use Need::*;
-    &[
-        file(
-            "linux-source-6.12",
-            super::KERNEL_TARBALL,
-            Kernel,
-            "kernel source",
-        ),
-        program("gcc", "cc", Kernel, "linker driver of Rust host programs"),
-        file(
-            "libc6-dev",
-            "/usr/include/stdio.h",
-            Kernel,
-            "C library headers for the kernel's host programs",
-        ),
-        program("make", "make", Kernel, "kernel build"),
-        program("flex", "flex", Kernel, "kernel configuration"),
-        program("bison", "bison", Kernel, "kernel configuration"),
-        program("bc", "bc", Kernel, "kernel build"),
-        file(
-            "perl",
-            "/usr/bin/pod2man",
-            Kernel,
-            "kernel build and style checks; the base system has a small part of it",
-        ),
-        program("patch", "patch", Kernel, "our patches"),
-        program("rsync", "rsync", Kernel, "kernel work tree and headers"),
-        program("xz-utils", "xz", Kernel, "unpacking the kernel source"),
-        program("cpio", "cpio", Kernel, "kernel headers and initramfs"),
-        program("kmod", "depmod", Kernel, "installing modules"),
-        file("libelf-dev", "/usr/include/gelf.h", Kernel, "objtool"),
-        file(
-            "libssl-dev",
-            "/usr/include/openssl/ssl.h",
-            Kernel,
-            "module signatures",
-        ),
-        program(
-            "qemu-system-x86",
-            "qemu-system-x86_64",
-            Vm,
-            "virtual machine",
-        ),
-        program("sockperf", "sockperf", Vm, "load generator of the demo"),
-        program("iperf3", "iperf3", Vm, "load generator"),
-        program("iproute2", "ip", Vm, "network set-up in the guest"),
-        program("tcpdump", "tcpdump", Vm, "capture during a test"),
-        program("ethtool", "ethtool", Vm, "offload switches in the guest"),
-        program("nftables", "nft", Vm, "address translation in the guest"),
-        program("iputils-ping", "ping", Vm, "echoes in the guest"),
-        program(
-            "util-linux",
-            "taskset",
-            Vm,
-            "pinning programs to processors",
-        ),
-        program(
-            "sparse",
-            "sparse",
-            Checks,
-            "address space and lock checks of the C files",
-        ),
-        program("g++", "c++", Checks, "libFuzzer, which is in C++"),
-        program("debhelper", "dh_builddeb", Deb, "kernel packages"),
-        program("dpkg-dev", "dpkg-buildpackage", Deb, "kernel packages"),
-        file(
-            "linux-config-6.12",
-            super::DISTRIBUTION_CONFIGS,
-            Deb,
-            "the distribution's kernel configuration",
-        ),
-        // The distribution starts both servers when it installs them; a benchmark runs its own, in the guest.
-        program(
-            "memcached",
-            "memcached",
-            Applications,
-            "application under load",
-        ),
-        program("nginx", "nginx", Applications, "application under load"),
-        program(
-            "libmemcached-tools",
-            "memcaslap",
-            Applications,
-            "load generator for memcached",
-        ),
-        program("wrk", "wrk", Applications, "load generator for nginx"),
-    ]
+///
+/// The distribution starts both servers when it installs them; a benchmark runs its own, in the guest.
+pub(crate) const PACKAGES: &[Package] = packages! {
+    Kernel "linux-source-6.12": File(super::KERNEL_TARBALL), "kernel source";
+    Kernel "gcc": Program("cc"), "linker driver of Rust host programs";
+    Kernel "libc6-dev": File("/usr/include/stdio.h"), "C library headers for the kernel's host programs";
+    Kernel "make": Program("make"), "kernel build";
+    Kernel "flex": Program("flex"), "kernel configuration";
+    Kernel "bison": Program("bison"), "kernel configuration";
+    Kernel "bc": Program("bc"), "kernel build";
+    Kernel "perl": File("/usr/bin/pod2man"), "kernel build and style checks; the base system has a small part of it";
+    Kernel "patch": Program("patch"), "our patches";
+    Kernel "rsync": Program("rsync"), "kernel work tree and headers";
+    Kernel "xz-utils": Program("xz"), "unpacking the kernel source";
+    Kernel "cpio": Program("cpio"), "kernel headers and initramfs";
+    Kernel "kmod": Program("depmod"), "installing modules";
+    Kernel "libelf-dev": File("/usr/include/gelf.h"), "objtool";
+    Kernel "libssl-dev": File("/usr/include/openssl/ssl.h"), "module signatures";
+    Vm "qemu-system-x86": Program("qemu-system-x86_64"), "virtual machine";
+    Vm "sockperf": Program("sockperf"), "load generator of the demo";
+    Vm "iperf3": Program("iperf3"), "load generator";
+    Vm "iproute2": Program("ip"), "network set-up in the guest";
+    Vm "tcpdump": Program("tcpdump"), "capture during a test";
+    Vm "ethtool": Program("ethtool"), "offload switches in the guest";
+    Vm "nftables": Program("nft"), "address translation in the guest";
+    Vm "iputils-ping": Program("ping"), "echoes in the guest";
+    Vm "util-linux": Program("taskset"), "pinning programs to processors";
+    Checks "sparse": Program("sparse"), "address space and lock checks of the C files";
+    Checks "g++": Program("c++"), "libFuzzer, which is in C++";
+    Deb "debhelper": Program("dh_builddeb"), "kernel packages";
+    Deb "dpkg-dev": Program("dpkg-buildpackage"), "kernel packages";
+    Deb "linux-config-6.12": File(super::DISTRIBUTION_CONFIGS), "the distribution's kernel configuration";
+    Applications "memcached": Program("memcached"), "application under load";
+    Applications "nginx": Program("nginx"), "application under load";
+    Applications "libmemcached-tools": Program("memcaslap"), "load generator for memcached";
+    Applications "wrk": Program("wrk"), "load generator for nginx";
 };
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -177,10 +109,7 @@ mod tests {
 
     #[test]
     fn names_are_unique() {
-        let mut names: Vec<_> = PACKAGES.iter().map(|package| package.name).collect();
-        names.sort_unstable();
-        let before = names.len();
-        names.dedup();
-        assert_eq!(names.len(), before);
+        let names: BTreeSet<_> = PACKAGES.iter().map(|package| package.name).collect();
+        assert_eq!(names.len(), PACKAGES.len());
     }
 }

@@ -12,12 +12,7 @@ use crate::setup::qemu;
 use crate::vm::{self, Nic};
 
 /// They have nothing to do with receive buffers, and some wait for the kernel's watchdog: one kind of queue is enough.
-const CYCLIC_ONLY: &[&str] = &[
-    "fault-lost-interrupt",
-    "fault-event-overrun",
-    "fault-send-error",
-    "fault-health",
-];
+const CYCLIC_ONLY: &str = "fault-lost-interrupt fault-event-overrun fault-send-error fault-health";
 
 pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
     let mut outcome = Outcome::default();
@@ -38,7 +33,7 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
         ("mlx5-striding-driver", Nic::Mlx5Striding),
     ] {
         let cases = draw::listed("driver", &[])?.into_iter();
-        let takes = |name: &String| nic == Nic::Mlx5 || !CYCLIC_ONLY.contains(&name.as_str());
+        let takes = |name: &String| nic == Nic::Mlx5 || !draw::has_word(CYCLIC_ONLY, name);
         let driver = GuestCases {
             guest: draw::guest(name, Flavor::Vm, nic, None),
             program: "driver",

@@ -123,57 +123,26 @@ const SET_UP: Layer = Layer {
     needs: Needs::Host,
 };
 
+/// Makes layers of lines `NAME: RUN, NEEDS, PROVES;`.
+macro_rules! layers {
+    ($($name:literal: $run:path, $needs:expr, $proves:literal;)*) => {
+        &[$(Layer { name: $name, proves: $proves, run: $run, needs: $needs }),*]
+    };
+}
+
 /// In the order they run: what fails fast comes first.
-const LAYERS: &[Layer] = &[
-    Layer {
-        name: "tidy",
-        proves: "formatting, lints, licences, patches, documents that mirror code",
-        run: tidy::run,
-        needs: Needs::Host,
-    },
-    Layer {
-        name: "unit",
-        proves: "the algorithms against trivial models, the host tools",
-        run: cargo::unit,
-        needs: Needs::Host,
-    },
-    Layer {
-        name: "loom",
-        proves: "the shared queues under every interleaving of a few operations",
-        run: cargo::loom,
-        needs: Needs::Host,
-    },
-    Layer {
-        name: "miri",
-        proves: "no undefined behaviour in the algorithms' unsafe parts",
-        run: cargo::miri,
-        needs: Needs::Host,
-    },
-    Layer {
-        name: "module",
-        proves: "the module builds out of the kernel tree",
-        run: module::run,
-        needs: Needs::Kernel(Flavor::Vm),
-    },
-    Layer {
-        name: "vm",
-        proves: "order and integrity on a real kernel with real devices, in a guest",
-        run: vm::run,
-        needs: Needs::Guests(Flavor::Vm),
-    },
-    Layer {
-        name: "mlx5",
-        proves: "the driver of ConnectX cards, on a model of one: its own life, and order and integrity with it",
-        run: mlx5::run,
-        needs: Needs::Guests(Flavor::Vm),
-    },
-    Layer {
-        name: "vm-debug",
-        proves: "no memory, lock, RCU or sleep error: a short list of cases on the checking kernel",
-        run: vm::run_debug,
-        needs: Needs::Guests(Flavor::Debug),
-    },
-];
+const LAYERS: &[Layer] = layers! {
+    "tidy": tidy::run, Needs::Host, "formatting, lints, licences, patches, documents that mirror code";
+    "unit": cargo::unit, Needs::Host, "the algorithms against trivial models, the host tools";
+    "loom": cargo::loom, Needs::Host, "the shared queues under every interleaving of a few operations";
+    "miri": cargo::miri, Needs::Host, "no undefined behaviour in the algorithms' unsafe parts";
+    "module": module::run, Needs::Kernel(Flavor::Vm), "the module builds out of the kernel tree";
+    "vm": vm::run, Needs::Guests(Flavor::Vm), "order and integrity on a real kernel with real devices, in a guest";
+    "mlx5": mlx5::run, Needs::Guests(Flavor::Vm),
+        "the driver of ConnectX cards, on a model of one: its own life, and order and integrity with it";
+    "vm-debug": vm::run_debug, Needs::Guests(Flavor::Debug),
+        "no memory, lock, RCU or sleep error: a short list of cases on the checking kernel";
+};
 
 impl Layer {
     /// Returns its row in the table of seconds; layers that share one run at the same time.

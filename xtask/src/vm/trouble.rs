@@ -15,70 +15,40 @@ const CONTEXT_LINES: usize = 5;
 /// The instruction `int3`.
 const BREAKPOINT: &str = "cc";
 
+/// Makes pairs of lines `MEANING: TEXT, ...;`.
+macro_rules! meanings {
+    ($($meaning:literal: $($text:literal),+;)*) => { &[$(($meaning, &[$($text),+])),*] };
+}
+
 /// What each text means in the log of a kernel that has found something wrong.
-const MARKERS: &[(&str, &[&str])] = &[
-    ("the kernel panicked", &["Kernel panic"]),
-    ("the kernel oopsed", &["Oops:", "general protection fault"]),
-    ("a memory error (KASAN)", &["KASAN:"]),
-    ("a CPU was stuck (soft lockup)", &["soft lockup"]),
-    ("a CPU was stuck (hard lockup)", &["hard LOCKUP"]),
-    (
-        "a lock order problem (lockdep)",
-        &[
-            "possible circular locking",
-            "possible recursive locking",
-            "possible irq lock inversion",
-            "lock order detected",
-        ],
-    ),
-    (
-        "a lock taken in the wrong context (lockdep)",
-        &["inconsistent lock state", "Invalid wait context"],
-    ),
-    (
-        "a lock problem (lockdep)",
-        &["bad unlock balance", "still held"],
-    ),
-    ("RCU used outside its rules", &["suspicious RCU usage"]),
-    ("an RCU stall", &["rcu: INFO:"]),
-    (
-        "sleeping where it is not allowed",
-        &["sleeping function called", "scheduling while atomic"],
-    ),
-    ("a hung task", &["blocked for more than"]),
-    ("a reference count went wrong", &["refcount_t:"]),
-    (
-        "a device is still referenced after its removal",
-        &["unregister_netdevice: waiting"],
-    ),
-    ("a memory leak (kmemleak)", &["new suspected memory leaks"]),
-    (
-        "a driver's pool never got all its pages back",
-        &["stalled pool shutdown"],
-    ),
-    ("memory corruption", &["Bad page state"]),
-    (
-        "a command of the ConnectX driver was not answered",
-        &["leak of a command resource"],
-    ),
-    (
-        "a card told a wrong checksum of what it received",
-        &["hw csum failure"],
-    ),
-    (
-        "the ConnectX driver gave its card up",
-        &["health compromised"],
-    ),
-    (
-        "memory corruption",
-        &["list_add corruption", "list_del corruption"],
-    ),
-    ("the module panicked", &["rust_kernel: panicked"]),
-    ("the kernel found a bug", &["BUG:", "kernel BUG at"]),
-    ("the kernel warned", &["WARNING:"]),
-    ("the guest ran out of memory", &["Out of memory:"]),
-    ("the guest's init failed", &["init: error:"]),
-];
+const MARKERS: &[(&str, &[&str])] = meanings! {
+    "the kernel panicked": "Kernel panic";
+    "the kernel oopsed": "Oops:", "general protection fault";
+    "a memory error (KASAN)": "KASAN:";
+    "a CPU was stuck (soft lockup)": "soft lockup";
+    "a CPU was stuck (hard lockup)": "hard LOCKUP";
+    "a lock order problem (lockdep)": "possible circular locking", "possible recursive locking", "possible irq lock inversion",
+        "lock order detected";
+    "a lock taken in the wrong context (lockdep)": "inconsistent lock state", "Invalid wait context";
+    "a lock problem (lockdep)": "bad unlock balance", "still held";
+    "RCU used outside its rules": "suspicious RCU usage";
+    "an RCU stall": "rcu: INFO:";
+    "sleeping where it is not allowed": "sleeping function called", "scheduling while atomic";
+    "a hung task": "blocked for more than";
+    "a reference count went wrong": "refcount_t:";
+    "a device is still referenced after its removal": "unregister_netdevice: waiting";
+    "a memory leak (kmemleak)": "new suspected memory leaks";
+    "a driver's pool never got all its pages back": "stalled pool shutdown";
+    "memory corruption": "Bad page state", "list_add corruption", "list_del corruption";
+    "a command of the ConnectX driver was not answered": "leak of a command resource";
+    "a card told a wrong checksum of what it received": "hw csum failure";
+    "the ConnectX driver gave its card up": "health compromised";
+    "the module panicked": "rust_kernel: panicked";
+    "the kernel found a bug": "BUG:", "kernel BUG at";
+    "the kernel warned": "WARNING:";
+    "the guest ran out of memory": "Out of memory:";
+    "the guest's init failed": "init: error:";
+};
 
 /// Returns the text in a line of the kernel's log that shows a problem, and what it means.
 pub(crate) fn find(line: &str) -> Option<(&'static str, &'static str)> {
