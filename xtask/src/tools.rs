@@ -21,7 +21,6 @@ pub(crate) fn command(program: &str) -> Command {
     command
 }
 
-/// Returns the full path of a program, if there is one.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
     env::split_paths(&paths::search_path())
         .map(|dir| dir.join(program))

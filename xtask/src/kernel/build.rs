@@ -15,7 +15,6 @@ use super::toolchain::Toolchain;
 use super::Kernel;
 use crate::step::Step;
 
-/// Where a configuration starts from.
 #[derive(Clone, Debug)]
 pub(crate) enum Base {
     /// The smallest kernel there is (`make tinyconfig`).

@@ -28,7 +28,6 @@ CONFIG_SYSTEM_REVOCATION_KEYS=\"\"
 CONFIG_MODULE_SIG_KEY=\"certs/signing_key.pem\"
 ";
 
-/// Builds the packages, checks them and prints where they are.
 pub(crate) fn build(options: &Options) -> Result<()> {
     setup::ensure(&[Need::Kernel, Need::Deb])?;
     let _lock = lock()?;

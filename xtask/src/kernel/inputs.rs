@@ -83,7 +83,6 @@ pub(crate) fn module_files(project: &Path) -> Result<BTreeMap<String, Wanted>> {
     Ok(files)
 }
 
-/// Reads configuration fragments of the project by their names in `kernel-config/`.
 pub(crate) fn fragments(project: &Path, names: &[&str]) -> Result<Vec<Fragment>> {
     names
         .iter()

@@ -120,7 +120,6 @@ impl Source {
     }
 }
 
-/// Returns the home of an unpacked tarball with this hash.
 fn find_home(key: &str) -> Result<Option<PathBuf>> {
     for entry in fs::read_dir(paths::cache_dir("kernel")?)? {
         let path = entry?.path();

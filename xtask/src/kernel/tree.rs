@@ -14,7 +14,6 @@ use walkdir::{DirEntry, WalkDir};
 
 use super::series::Patch;
 
-/// A file as it shall be in the work tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
     pub(crate) bytes: Vec<u8>,

@@ -38,7 +38,6 @@ pub(crate) struct Package {
 }
 
 impl Probe {
-    /// Returns where the sign was found.
     pub(crate) fn found(self) -> Option<String> {
         match self {
             Self::Program(name) => tools::find(name).map(|path| path.display().to_string()),

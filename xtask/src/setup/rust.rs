@@ -87,7 +87,6 @@ pub(crate) fn ensure_components() -> Result<()> {
     Ok(())
 }
 
-/// Returns whether our own bindgen has the right version.
 pub(crate) fn bindgen_is_there() -> bool {
     let path = paths::tools().join("bin/bindgen");
     path.exists() && tools::version(&path.to_string_lossy()).as_deref() == Some(BINDGEN_VERSION)

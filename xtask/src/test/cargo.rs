@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context as _, Result};
+use anyhow::{ensure, Context as _, Result};
 
 use super::{Ctx, Failure, Outcome};
 use crate::paths;
@@ -14,7 +14,6 @@ use crate::setup::rust;
 use crate::step::{Failed, Step};
 use crate::tools;
 
-/// Unit and property tests of every crate, on the host.
 pub(crate) fn unit(ctx: &Ctx) -> Result<Outcome> {
     let mut command = rust::command("cargo")?;
     command.args(["test", "--workspace"]).args(COMMON);
@@ -34,14 +33,8 @@ pub(crate) fn loom(ctx: &Ctx) -> Result<Outcome> {
         .env("CARGO_TARGET_DIR", paths::project().join("target/loom"))
         // How often a thread may be stopped against its will; most errors need two or fewer.
         .env("LOOM_MAX_PREEMPTIONS", if ctx.full { "3" } else { "2" })
-        .args([
-            "test",
-            "--package",
-            "mflow-algo",
-            "--release",
-            "--test",
-            "loom",
-        ])
+        .args(["test", "--package", "mflow-algo"])
+        .args(["--release", "--test", "loom"])
         .args(COMMON);
     run("loom", command)
 }
@@ -63,7 +56,6 @@ pub(crate) fn miri(_ctx: &Ctx) -> Result<Outcome> {
     run("miri", command)
 }
 
-/// What all of them are told.
 const COMMON: [&str; 2] = ["--locked", "--no-fail-fast"];
 
 /// Runs a `cargo test` command; a failed case counts as such, a failed build as one failure.
@@ -72,29 +64,22 @@ fn run(layer: &str, mut command: Command) -> Result<Outcome> {
     let result = Step::new(format!("{layer} tests"), format!("test-{layer}"))
         .hint(format!("cargo xtask test {layer}"))
         .run(&mut command);
-    match result {
-        Ok(log) => {
-            let outcome = count(layer, &read(&log)?, &log);
-            anyhow::ensure!(outcome.passed > 0, "no test ran; see {}", log.display());
-            Ok(outcome)
-        }
-        Err(error) => {
-            let Some(failed) = error.downcast_ref::<Failed>() else {
-                return Err(error);
-            };
-            let mut outcome = count(layer, &read(&failed.log)?, &failed.log);
-            // No case is to blame: it was a build error, an abort or a time-out.
-            if outcome.failed.is_empty() {
-                outcome.failed.push(Failure::of(layer, &error));
-            }
-            Ok(outcome)
-        }
+    let log = match &result {
+        Ok(log) => log,
+        Err(error) => match error.downcast_ref::<Failed>() {
+            Some(failed) => &failed.log,
+            None => return result.map(|_| Outcome::default()),
+        },
+    };
+    let text = fs::read(log).with_context(|| format!("cannot read {}", log.display()))?;
+    let mut outcome = count(layer, &String::from_utf8_lossy(&text), log);
+    match &result {
+        Ok(log) => ensure!(outcome.passed > 0, "no test ran; see {}", log.display()),
+        // No case is to blame: it was a build error, an abort or a time-out.
+        Err(error) if outcome.failed.is_empty() => outcome.failed.push(Failure::of(layer, error)),
+        Err(_) => {}
     }
-}
-
-fn read(log: &Path) -> Result<String> {
-    let bytes = fs::read(log).with_context(|| format!("cannot read {}", log.display()))?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    Ok(outcome)
 }
 
 /// Reads the lines `test NAME ... ok|FAILED|ignored` and the sums of every test program.
@@ -104,7 +89,10 @@ fn count(layer: &str, text: &str, log: &Path) -> Outcome {
         if let Some(sums) = line.strip_prefix("test result: ") {
             // The sums count rather than the lines: a test's own output may break a line apart.
             outcome.passed += number_before(sums, " passed");
-        } else if let Some((name, result)) = case(line) {
+        } else if let Some((name, result)) = line
+            .strip_prefix("test ")
+            .and_then(|line| line.split_once(" ... "))
+        {
             if result == "FAILED" {
                 outcome.failed.push(Failure {
                     name: format!("{layer}: {name}"),
@@ -112,23 +100,15 @@ fn count(layer: &str, text: &str, log: &Path) -> Outcome {
                     log: Some(log.to_path_buf()),
                 });
             } else if let Some(reason) = result.strip_prefix("ignored") {
-                let reason = reason.trim_start_matches([',', ' ']);
-                outcome.skip(
-                    format!("{layer}: {name}"),
-                    if reason.is_empty() {
-                        "marked #[ignore]"
-                    } else {
-                        reason
-                    },
-                );
+                let reason = match reason.trim_start_matches([',', ' ']) {
+                    "" => "marked #[ignore]",
+                    reason => reason,
+                };
+                outcome.skip(format!("{layer}: {name}"), reason);
             }
         }
     }
     outcome
-}
-
-fn case(line: &str) -> Option<(&str, &str)> {
-    line.strip_prefix("test ")?.split_once(" ... ")
 }
 
 fn number_before(text: &str, word: &str) -> usize {

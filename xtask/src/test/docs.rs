@@ -14,33 +14,21 @@ use crate::kernel::series;
 /// The operator's text and the reader's: what one of them explains is explained.
 const DOCUMENTS: &[&str] = &["README.md", "rust/DESIGN.md"];
 
-/// The contract of the hooks.
 const CONTRACT: &str = "c-shims/README.md";
 
 pub(crate) fn checks(project: &Path) -> Vec<(&'static str, Result<()>)> {
-    vec![
-        (
-            "every counter is explained",
-            counters_are_explained(project),
-        ),
-        (
-            "every hook is in the contract table",
-            hooks_are_explained(project),
-        ),
-        (
-            "every file named in the design text exists",
-            files_exist(project),
-        ),
-        ("the module's version is the project's", version(project)),
-    ]
+    let checks: [(_, fn(&Path) -> Result<()>); 4] = [
+        ("every counter is explained", counters_are_explained),
+        ("every hook is in the contract table", hooks_are_explained),
+        ("every file named in the design text exists", files_exist),
+        ("the module's version is the project's", version),
+    ];
+    Vec::from(checks.map(|(name, check)| (name, check(project))))
 }
 
 fn counters_are_explained(project: &Path) -> Result<()> {
-    explained(
-        project,
-        &counters(&read(project, "rust/algo/counters.rs")?),
-        DOCUMENTS,
-    )
+    let counters = counters(&read(project, "rust/algo/counters.rs")?);
+    explained(project, &counters, DOCUMENTS)
 }
 
 fn hooks_are_explained(project: &Path) -> Result<()> {
@@ -107,7 +95,8 @@ fn counters(code: &str) -> Vec<String> {
             let (variant, rest) = line.trim().split_once(" = ")?;
             let is_variant = variant.starts_with(char::is_uppercase)
                 && variant.chars().all(char::is_alphanumeric);
-            is_variant.then(|| quoted(rest)).flatten()
+            let (name, _) = rest.strip_prefix('"')?.split_once('"')?;
+            is_variant.then(|| name.to_owned())
         })
         .collect()
 }
@@ -136,29 +125,17 @@ fn files(design: &str) -> impl Iterator<Item = &str> {
         .filter(|word| word.contains('/') && word.ends_with(".rs"))
 }
 
-fn quoted(text: &str) -> Option<String> {
-    let (name, _) = text.strip_prefix('"')?.split_once('"')?;
-    Some(name.to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn names_are_read_from_code() {
+    fn names_are_read_from_code_and_files_from_code_quotes() {
         let table = "    /// Doc.\n    LanePkts = \"lane_pkts\",\nlet a = \"b\";\n";
         assert_eq!(counters(table), ["lane_pkts"]);
         let patch = "+++ b/net/core/gro.c\n+\tif (mflow_split_napi(napi, skb))\n \told_call(mflow_x);\n-\tmflow_gone(skb);\n";
         assert_eq!(hooks(patch), ["mflow_split_napi"]);
-    }
-
-    #[test]
-    fn files_are_read_from_code_quotes() {
         let design = "1. `glue/hooks.rs: split_napi`, `algo/slot.rs` and `mod.rs`, not glue/x.rs.";
-        assert_eq!(
-            files(design).collect::<Vec<_>>(),
-            ["glue/hooks.rs", "algo/slot.rs"]
-        );
+        assert!(files(design).eq(["glue/hooks.rs", "algo/slot.rs"]));
     }
 }

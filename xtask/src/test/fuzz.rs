@@ -13,7 +13,6 @@ use crate::step::Step;
 use crate::tools;
 
 const NAME: &str = "mlx5: any guest, under libFuzzer";
-/// How long it looks.
 const SECONDS: u32 = 30;
 const SECONDS_FULL: u32 = 600;
 /// What libFuzzer needs of the compiler: a counter at each edge, where it is, and what is compared.

@@ -157,10 +157,9 @@ impl Layer {
     fn run(&self, ctx: &Ctx) -> (Outcome, Duration) {
         let start = Instant::now();
         println!("layer {}: {}", self.name, self.proves);
-        let outcome = (self.run)(ctx).unwrap_or_else(|error| {
-            let mut outcome = Outcome::default();
-            outcome.failed.push(Failure::of(self.name, &error));
-            outcome
+        let outcome = (self.run)(ctx).unwrap_or_else(|error| Outcome {
+            failed: vec![Failure::of(self.name, &error)],
+            ..Outcome::default()
         });
         let took = start.elapsed();
         println!(
@@ -269,11 +268,7 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
     print_table(&table, &budget, &ctx, &mut total)?;
     total.failed.iter().for_each(Failure::print);
     println!("\n{}", summary(&total));
-    Ok(if total.failed.is_empty() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(ExitCode::from(u8::from(!total.failed.is_empty())))
 }
 
 /// Runs the layers, and what is built for them before the first that needs it.
@@ -330,7 +325,7 @@ fn set_up(ctx: &Ctx) -> Result<Outcome> {
     Ok(Outcome::default())
 }
 
-/// Prints how long each layer took and may take; one that took too long has failed.
+/// Prints how long each layer took and may take; one that took too long has failed, but for the set-up.
 fn print_table(table: &[Seconds], budget: &Budget, ctx: &Ctx, total: &mut Outcome) -> Result<()> {
     println!("\nlayer      cases  seconds  a case    row  allowed");
     for Seconds {
@@ -349,9 +344,12 @@ fn print_table(table: &[Seconds], budget: &Budget, ctx: &Ctx, total: &mut Outcom
             row.cold_s,
             row.allowed(*slower).as_secs_f64()
         );
-        if let (true, Err(error)) = (ctx.is_default(), row.check(layer.name, *took, *slower)) {
-            let name = format!("{}: seconds", layer.name);
-            total.failed.push(Failure::of(&name, &error));
+        // Machines compile at speeds of which the loop says little, and the set-up compiles as much as is missing.
+        if ctx.is_default() && layer.name != SET_UP.name {
+            if let Err(error) = row.check(layer.name, *took, *slower) {
+                let name = format!("{}: seconds", layer.name);
+                total.failed.push(Failure::of(&name, &error));
+            }
         }
     }
     Ok(())
@@ -364,8 +362,8 @@ fn a_case(took: Duration, cases: usize) -> f64 {
 
 fn commit() -> String {
     let mut git = tools::command("git");
-    git.current_dir(paths::project())
-        .args(["rev-parse", "--short=12", "HEAD"]);
+    git.args(["rev-parse", "--short=12", "HEAD"])
+        .current_dir(paths::project());
     // An unpacked archive has none: there, each run is the same.
     tools::output(&mut git).map_or_else(|_| "0".to_owned(), |text| text.trim().to_owned())
 }
@@ -394,5 +392,35 @@ mod tests {
         total.pass();
         assert_eq!(summary(&total), "2 passed, 1 failed, 1 skipped");
         assert_eq!(total.failed[0].detail, "no");
+    }
+
+    #[test]
+    fn every_layer_but_the_set_up_fails_if_it_takes_too_long() {
+        let ctx = Ctx {
+            layers: Vec::new(),
+            full: false,
+            case: None,
+            seed: String::new(),
+            guest_cases: OnceLock::new(),
+        };
+        let (cases, took, slower) = (1, Duration::from_secs(100_000), 1.0);
+        let table: Vec<Seconds> = LAYERS
+            .iter()
+            .chain([&SET_UP])
+            .map(|layer| Seconds {
+                layer,
+                cases,
+                took,
+                slower,
+            })
+            .collect();
+        let mut total = Outcome::default();
+        print_table(&table, &Budget::read().unwrap(), &ctx, &mut total).unwrap();
+        let failed = total.failed.iter().map(|failure| failure.name.as_str());
+        let late: Vec<String> = LAYERS
+            .iter()
+            .map(|layer| format!("{}: seconds", layer.name))
+            .collect();
+        assert!(failed.eq(&late));
     }
 }

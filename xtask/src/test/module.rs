@@ -18,21 +18,16 @@ pub(crate) fn run(_ctx: &Ctx) -> Result<Outcome> {
     if tools::find("sparse").is_some() {
         outcome.record("module: sparse has no complaint", sparse(&kernel));
     } else {
-        outcome.skip(
-            "module: sparse",
-            "sparse is not installed; try: cargo xtask setup",
-        );
+        let why = "sparse is not installed; try: cargo xtask setup";
+        outcome.skip("module: sparse", why);
     }
     Ok(outcome)
 }
 
 fn fits(kernel: &Kernel) -> Result<()> {
     let module = module::build(&kernel.build_dir)?;
-    let magic = tools::output(
-        tools::command("modinfo")
-            .args(["--field", "vermagic"])
-            .arg(&module),
-    )?;
+    let mut modinfo = tools::command("modinfo");
+    let magic = tools::output(modinfo.args(["--field", "vermagic"]).arg(&module))?;
     ensure!(
         magic.split(' ').next() == Some(kernel.release.as_str()),
         "{} is made for `{}`, the kernel is {}",
@@ -83,17 +78,14 @@ mod tests {
     #[test]
     fn complaints_about_the_kernel_itself_are_not_ours() {
         let tree = "/home/me/.cache/mflow/kernel/6.12.117-0123456789ab/linux";
-        assert!(is_own_complaint(&format!(
-            "{tree}/net/mflow/c-shims/mflow_shim.c:3:5: warning: x"
-        )));
-        assert!(is_own_complaint(&format!(
-            "{tree}/net/core/mflow.c:3:5: error: x"
-        )));
-        assert!(!is_own_complaint(&format!(
-            "{tree}/rust/helpers/wait.c:6:6: warning: x"
-        )));
-        assert!(!is_own_complaint(&format!(
-            "  CHECK   {tree}/net/core/mflow.c"
-        )));
+        for (start, end, own) in [
+            ("", "net/mflow/c-shims/mflow_shim.c:3:5: warning: x", true),
+            ("", "net/core/mflow.c:3:5: error: x", true),
+            ("", "rust/helpers/wait.c:6:6: warning: x", false),
+            ("  CHECK   ", "net/core/mflow.c", false),
+        ] {
+            let line = format!("{start}{tree}/{end}");
+            assert_eq!(is_own_complaint(&line), own, "{line}");
+        }
     }
 }

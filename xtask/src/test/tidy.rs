@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{bail, ensure, Context as _, Result};
+use anyhow::{ensure, Context as _, Result};
 use walkdir::WalkDir;
 
 use super::{docs, imports, Ctx, Outcome};
@@ -17,10 +17,8 @@ use crate::setup::rust;
 use crate::step::Step;
 use crate::tools;
 
-/// What every source file starts with.
 const LICENCE: &str = "SPDX-License-Identifier: GPL-2.0";
 
-/// Endings of files that are source code.
 const SOURCES: &[&str] = &["rs", "c", "h", "sh"];
 
 /// Endings of files that must not hold left-over markers.
@@ -52,10 +50,19 @@ pub(crate) fn run(_ctx: &Ctx) -> Result<Outcome> {
     let project = paths::project();
     let files = files(project)?;
     let mut outcome = Outcome::default();
-    outcome.record("tidy: formatting of the host crates", format_hosts(project));
+    outcome.record(
+        "tidy: formatting of the host crates",
+        tool(
+            "cargo fmt",
+            "tidy-fmt",
+            "cargo fmt",
+            "--all --check -- --color=never",
+        ),
+    );
+    let by_hand = "rustfmt --edition 2021 rust/mflow_main.rs";
     outcome.record(
         "tidy: formatting of the kernel module",
-        format_module(project),
+        tool("rustfmt of the module", "tidy-rustfmt", by_hand, "--check"),
     );
     outcome.record(
         "tidy: licence line in every source",
@@ -67,7 +74,11 @@ pub(crate) fn run(_ctx: &Ctx) -> Result<Outcome> {
     for (name, result) in docs::checks(project) {
         outcome.record(&format!("tidy: {name}"), result);
     }
-    outcome.record("tidy: clippy", clippy(project));
+    let by_hand = "cargo clippy --workspace --all-targets";
+    outcome.record(
+        "tidy: clippy",
+        tool("clippy", "tidy-clippy", by_hand, "--locked -- -D warnings"),
+    );
     match kernel::work_tree() {
         Ok(tree) => {
             outcome.pass();
@@ -81,44 +92,12 @@ pub(crate) fn run(_ctx: &Ctx) -> Result<Outcome> {
     Ok(outcome)
 }
 
-fn format_hosts(project: &Path) -> Result<()> {
-    Step::new("cargo fmt", "tidy-fmt").hint("cargo fmt").run(
-        rust::command("cargo")?.current_dir(project).args([
-            "fmt",
-            "--all",
-            "--check",
-            "--",
-            "--color=never",
-        ]),
-    )?;
-    Ok(())
-}
-
-fn format_module(project: &Path) -> Result<()> {
-    Step::new("rustfmt of the module", "tidy-rustfmt")
-        .hint("rustfmt --edition 2021 rust/mflow_main.rs")
-        .run(rust::command("rustfmt")?.current_dir(project).args([
-            "--check",
-            "--edition",
-            "2021",
-            "rust/mflow_main.rs",
-        ]))?;
-    Ok(())
-}
-
-fn clippy(project: &Path) -> Result<()> {
-    Step::new("clippy", "tidy-clippy")
-        .hint("cargo clippy --workspace --all-targets")
-        .run(rust::command("cargo")?.current_dir(project).args([
-            "clippy",
-            "--workspace",
-            "--all-targets",
-            "--locked",
-            "--",
-            "-D",
-            "warnings",
-        ]))?;
-    Ok(())
+/// Runs the command in `hint` with the words in `more`, which make a check of it.
+fn tool(title: &str, log: &str, hint: &str, more: &str) -> Result<()> {
+    let mut words = hint.split(' ').chain(more.split(' '));
+    let mut command = rust::command(words.next().unwrap_or_default())?;
+    command.current_dir(paths::project()).args(words);
+    Step::new(title, log).hint(hint).run(&mut command).map(drop)
 }
 
 fn licences(project: &Path, files: &[PathBuf]) -> Result<()> {
@@ -190,13 +169,8 @@ fn checkpatch(project: &Path, tree: &Path, files: &[PathBuf]) -> Result<()> {
             // Outside of any repository: within one, the script takes a patch for a source file.
             .current_dir("/")
             .arg(&script)
-            .args([
-                "--no-tree",
-                "--no-summary",
-                "--terse",
-                "--show-types",
-                &ignored,
-            ])
+            .args(["--no-tree", "--no-summary", "--terse", "--show-types"])
+            .arg(&ignored)
             .args(is_c.then_some("--file"))
             .arg(file);
         let output = command.output().context("cannot run perl")?;
@@ -206,12 +180,12 @@ fn checkpatch(project: &Path, tree: &Path, files: &[PathBuf]) -> Result<()> {
                 .map(str::to_owned)
                 .filter(|line| !line.is_empty()),
         );
-        if !output.status.success() && text.trim().is_empty() {
-            bail!(
-                "checkpatch.pl failed: {}",
-                String::from_utf8_lossy(&output.stderr).trim()
-            );
-        }
+        let error = String::from_utf8_lossy(&output.stderr);
+        ensure!(
+            output.status.success() || !text.trim().is_empty(),
+            "checkpatch.pl failed: {}",
+            error.trim()
+        );
     }
     none(&complaints, "the kernel's style checker complains")
 }

@@ -47,7 +47,6 @@ pub(crate) fn run_debug(ctx: &Ctx) -> Result<Outcome> {
     GuestCases::of(ctx, &draw::GUESTS[1])?.run(ctx)
 }
 
-/// Cases that run in guests of one kind.
 pub(super) struct GuestCases {
     pub(super) guest: GuestKind,
     /// The part of the guest program that has the cases.
@@ -61,7 +60,6 @@ pub(super) struct GuestCases {
 }
 
 enum BootEnd {
-    /// The guest ran all it was told to.
     Done,
     /// The guest died or was stopped, in this case if in any.
     Died {
@@ -94,11 +92,7 @@ impl GuestCases {
             guest: *guest,
             program: "cases",
             options: guest.options(ctx.full),
-            takes: ctx
-                .guest_cases()?
-                .get(guest.name)
-                .cloned()
-                .unwrap_or_default(),
+            takes: ctx.guest_cases()?.remove(guest.name).unwrap_or_default(),
             patience: if ctx.full { PATIENCE_FULL } else { PATIENCE },
             stream_bytes: 0,
         })
@@ -120,26 +114,20 @@ impl GuestCases {
             );
         }
         let mut outcome = Outcome::default();
+        let mut fail = |what: &str, detail| outcome.failed.push(self.failure(what, detail, None));
         if results.again > MOST_AGAIN {
-            outcome.failed.push(Failure {
-                name: format!("{}: cases that were run once more", self.guest.name),
-                detail: format!(
-                    "{} failed while a CPU of the guest was away, and {MOST_AGAIN} may: the host is too busy, or something keeps \
-                     CPUs",
-                    results.again
-                ),
-                log: None,
-            });
+            let detail = format!(
+                "{} failed while a CPU of the guest was away, and {MOST_AGAIN} may: the host is too busy, or something keeps CPUs",
+                results.again
+            );
+            fail("cases that were run once more", detail);
         }
         if ctx.case.is_none() && results.stream_bytes < self.stream_bytes {
-            outcome.failed.push(Failure {
-                name: format!("{}: bytes of TCP streams", self.guest.name),
-                detail: format!(
-                    "{} were compared, and it shall be {} at least",
-                    results.stream_bytes, self.stream_bytes
-                ),
-                log: None,
-            });
+            let detail = format!(
+                "{} were compared, and it shall be {} at least",
+                results.stream_bytes, self.stream_bytes
+            );
+            fail("bytes of TCP streams", detail);
         }
         let mut not_run = 0;
         for case in results.cases {
@@ -147,19 +135,17 @@ impl GuestCases {
                 Some(Ok(())) => outcome.pass(),
                 Some(Err(failure)) => outcome.failed.push(failure),
                 None if broken.is_some() => not_run += 1,
-                None => outcome.failed.push(Failure {
-                    name: format!("{}: {case}", self.guest.name),
-                    detail: format!("not run: the guest had died {MOST_DEATHS} times"),
-                    log: None,
-                }),
+                None => {
+                    let detail = format!("not run: the guest had died {MOST_DEATHS} times");
+                    outcome.failed.push(self.failure(&case, detail, None));
+                }
             }
         }
         if let Some(error) = broken {
-            outcome.failed.push(Failure {
-                name: format!("{}: all that was left", self.guest.name),
-                detail: format!("{error:#}\n{not_run} cases were not run"),
-                log: None,
-            });
+            let detail = format!("{error:#}\n{not_run} cases were not run");
+            outcome
+                .failed
+                .push(self.failure("all that was left", detail, None));
         }
         Ok(outcome)
     }
@@ -191,11 +177,12 @@ impl GuestCases {
                 continue;
             }
             results.cases.insert(name.clone());
-            if case.patches_code {
-                results.one_thread.insert(name);
+            let todo = if case.patches_code {
+                &mut results.one_thread
             } else {
-                results.parallel.insert(name);
-            }
+                &mut results.parallel
+            };
+            todo.insert(name);
         }
         Ok(results)
     }
@@ -224,7 +211,7 @@ impl GuestCases {
             None if stale => {}
             Some(case) => {
                 println!("  FAILED  {case}: {}", trouble.what);
-                let failure = self.failure(&case, trouble.to_string(), &trouble.log);
+                let failure = self.failure(&case, trouble.to_string(), Some(&trouble.log));
                 results.finish(case, Err(failure));
             }
             None => bail!("the guest died outside of any case\n{trouble}"),
@@ -249,14 +236,12 @@ impl GuestCases {
         if !skip.is_empty() {
             argv.extend(["--skip".to_owned(), skip.join(",")]);
         }
+        let channels = self.guest.channels.into_iter();
         let order = Order {
             argv,
             interactive: false,
-            env: self
-                .guest
-                .channels
+            env: channels
                 .map(|count| (CHANNELS.to_owned(), count.to_string()))
-                .into_iter()
                 .collect(),
         };
         let mut vm = Vm::boot(machine, &order, &name, Terminal::Log)?;
@@ -270,11 +255,12 @@ impl GuestCases {
                     Message::Result(result) => {
                         println!("  {}", line(&result));
                         let measured = result.measured.as_ref();
-                        results.stream_bytes +=
-                            measured.map_or(0, |measured| measured.stream_bytes);
+                        results.stream_bytes += measured.map_or(0, |all| all.stream_bytes);
                         let result_of_case = match result.error {
                             None => Ok(()),
-                            Some(error) => Err(self.failure(&result.case, error, vm.kernel_log())),
+                            Some(error) => {
+                                Err(self.failure(&result.case, error, Some(vm.kernel_log())))
+                            }
                         };
                         failed |= result_of_case.is_err();
                         results.finish(result.case, result_of_case);
@@ -314,19 +300,19 @@ impl GuestCases {
                     }
                     return Ok(BootEnd::Done);
                 }
-                Event::Exit(code) if current.is_some() => {
-                    let trouble = Trouble {
-                        what: format!("the guest program ended with {code}"),
-                        excerpt: Excerpt::default(),
-                        log: vm.terminal_log().to_owned(),
-                    };
+                Event::Exit(code) => {
+                    let (what, log) = (
+                        format!("the guest program ended with {code}"),
+                        vm.terminal_log(),
+                    );
+                    ensure!(current.is_some(), "{what}; see {}", log.display());
+                    let (excerpt, log) = (Excerpt::default(), log.to_owned());
                     let case = culprit.or(current);
-                    return Ok(BootEnd::Died { case, trouble });
+                    return Ok(BootEnd::Died {
+                        case,
+                        trouble: Trouble { what, excerpt, log },
+                    });
                 }
-                Event::Exit(code) => bail!(
-                    "the guest program ended with {code}; see {}",
-                    vm.terminal_log().display()
-                ),
                 Event::Trouble(trouble) => {
                     let case = culprit.or(current);
                     return Ok(BootEnd::Died { case, trouble });
@@ -343,7 +329,7 @@ impl GuestCases {
             "  FAILED  {case}: {detail}; see {}",
             vm.terminal_log().display()
         );
-        let failure = self.failure(&case, detail, vm.terminal_log());
+        let failure = self.failure(&case, detail, Some(vm.terminal_log()));
         results.cases.insert(case.clone());
         results.of_case.insert(case, Err(failure));
     }
@@ -356,12 +342,8 @@ impl GuestCases {
         let mut complaints = Vec::new();
         for summary in cards.summaries()? {
             // A driver that was unloaded leaves nothing behind.
-            let left = if self.program == "driver" {
-                summary.figure("objects")?
-            } else {
-                0
-            };
-            if summary.figure("unknown")? + summary.figure("lost")? + left > 0 {
+            let left = self.program == "driver" && summary.figure("objects")? > 0;
+            if summary.figure("unknown")? + summary.figure("lost")? > 0 || left {
                 complaints.push(summary.0);
             }
         }
@@ -373,7 +355,7 @@ impl GuestCases {
             let detail = format!(
                 "commands they do not know, events they could not send, or objects left behind: {complaints:?}"
             );
-            Err(self.failure(&case, detail, cards.log()))
+            Err(self.failure(&case, detail, Some(cards.log())))
         };
         let good = result.is_ok();
         results.cases.insert(case.clone());
@@ -384,11 +366,11 @@ impl GuestCases {
         Ok(good)
     }
 
-    fn failure(&self, case: &str, detail: String, log: &Path) -> Failure {
+    fn failure(&self, case: &str, detail: String, log: Option<&Path>) -> Failure {
         Failure {
             name: format!("{}: {case}", self.guest.name),
             detail,
-            log: Some(log.to_path_buf()),
+            log: log.map(Path::to_path_buf),
         }
     }
 }
@@ -408,13 +390,9 @@ impl CaseResults {
     }
 }
 
-/// Returns how a case came out, in one line.
 fn line(result: &CaseResult) -> String {
-    let word = match result.error {
-        None => "ok    ",
-        Some(_) => "FAILED",
-    };
-    let mut line = format!("{word}  {:<32} {:>6.1} s", result.case, result.seconds);
+    let word = result.error.as_ref().map_or("ok", |_| "FAILED");
+    let mut line = format!("{word:<6}  {:<32} {:>6.1} s", result.case, result.seconds);
     if let Some(measured) = &result.measured {
         line += &format!(
             "  {:>8} sent at {:>6}/s, {} lost, {} reordered, longest stall {} ms",

@@ -195,7 +195,6 @@ impl Server {
             .collect()
     }
 
-    /// Returns all files that it writes.
     pub(crate) fn logs(&self) -> [&Path; 2] {
         [&self.log, &self.errors]
     }

@@ -91,7 +91,6 @@ impl Qemu {
     }
 }
 
-/// Returns the command that starts the QEMU to use for this wish.
 pub(crate) fn command(wish: &Wish) -> Command {
     match Qemu::find(wish).and_then(|qemu| qemu.root) {
         None => Command::new(PROGRAM),
@@ -181,7 +180,6 @@ fn in_one_line(error: &anyhow::Error) -> String {
     }
 }
 
-/// Returns what is unpacked in this folder.
 fn cached(dir: &Path) -> Vec<Qemu> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     entries
