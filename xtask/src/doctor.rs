@@ -134,23 +134,14 @@ fn package(package: &crate::setup::packages::Package) -> Prerequisite {
     if let Some(place) = package.probe.found() {
         return ok(name, place);
     }
-    let presence = match package.need {
-        Need::Kernel | Need::Vm => Presence::Missing,
-        Need::Checks | Need::Deb | Need::Applications => Presence::Note,
+    let remedy = format!("apt-get install {name}");
+    let use_of_it = match package.need {
+        Need::Kernel | Need::Vm => return missing(name, package.why).remedy(remedy),
+        Need::Checks => "skipped without it",
+        Need::Deb => "only for `build-kernel --deb`, which installs it",
+        Need::Applications => "only for `bench --suite paper`, which installs it",
     };
-    let why = match package.need {
-        Need::Deb => format!(
-            "absent: {} (only for `build-kernel --deb`, which installs it)",
-            package.why
-        ),
-        Need::Applications => format!(
-            "absent: {} (only for `bench --suite paper`, which installs it)",
-            package.why
-        ),
-        Need::Checks => format!("absent: {} (skipped without it)", package.why),
-        Need::Kernel | Need::Vm => package.why.to_owned(),
-    };
-    Prerequisite::new(presence, name, why).remedy(format!("apt-get install {name}"))
+    note(name, format!("absent: {} ({use_of_it})", package.why)).remedy(remedy)
 }
 
 fn compilers() -> Result<Vec<Prerequisite>> {

@@ -26,14 +26,8 @@ pub(crate) struct Arguments {
 /// Becomes the laboratory's program, built first if it has to be; returns only if cargo cannot be run.
 pub(crate) fn run(command: &str, options: Arguments) -> Result<ExitCode> {
     let error = rust::command("cargo")?
-        .args([
-            "run",
-            "--quiet",
-            "--locked",
-            "--release",
-            "--package",
-            "mflow-lab",
-        ])
+        .args(["run", "--quiet", "--locked", "--release"])
+        .args(["--package", "mflow-lab"])
         .arg("--manifest-path")
         .arg(paths::project().join("Cargo.toml"))
         .args(["--", command])

@@ -3,7 +3,6 @@
 //! One long command: progress on the terminal, everything else in a log file.
 
 use std::borrow::Cow;
-use std::collections::VecDeque;
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, BufRead as _, BufReader, IsTerminal as _, Write as _};
@@ -151,15 +150,9 @@ pub(crate) fn tail(log: &Path) -> String {
         return String::new();
     };
     let text = String::from_utf8_lossy(&bytes);
-    let mut last = VecDeque::with_capacity(TAIL_LINES);
     // The first line is the command, which an error shows anyway.
-    for line in text.lines().skip(1) {
-        if last.len() == TAIL_LINES {
-            last.pop_front();
-        }
-        last.push_back(line);
-    }
-    Vec::from(last).join("\n")
+    let lines: Vec<&str> = text.lines().skip(1).collect();
+    lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
 }
 
 /// Returns the command with its folder and variables as a shell would take it.

@@ -77,7 +77,7 @@ pub(crate) fn build(options: &Options) -> Result<()> {
         jobs: jobs(options),
     };
     plan.configure(source.may_change)?;
-    remove_packages(&outer)?;
+    files(&outer)?.iter().try_for_each(fs::remove_file)?;
     let mut step = plan.step("packages").hint(
         "the first `error` in the log tells; a distribution's kernel takes hours on few cores",
     );
@@ -121,13 +121,6 @@ fn distribution_config(source: &Source) -> Result<PathBuf> {
     Ok(path)
 }
 
-fn remove_packages(dir: &Path) -> Result<()> {
-    for path in files(dir)? {
-        fs::remove_file(path)?;
-    }
-    Ok(())
-}
-
 /// Moves image and headers into the cache's `deb` folder; returns the image package.
 fn collect(dir: &Path, release: &str) -> Result<PathBuf> {
     let target = paths::cache_dir("deb")?;
@@ -158,13 +151,10 @@ fn collect(dir: &Path, release: &str) -> Result<PathBuf> {
 }
 
 fn files(dir: &Path) -> Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(dir)? {
-        let path = entry?.path();
-        if path.is_file() {
-            files.push(path);
-        }
-    }
+    let mut files = fs::read_dir(dir)?
+        .map(|entry| Ok(entry?.path()))
+        .collect::<Result<Vec<_>>>()?;
+    files.retain(|path| path.is_file());
     Ok(files)
 }
 

@@ -91,14 +91,8 @@ impl Patch {
     /// Applies this patch to the files in `tree`; context must match exactly, only line numbers may differ.
     pub(crate) fn apply(&self, tree: &Path) -> Result<()> {
         let mut child = tools::command("patch")
-            .args([
-                "-p1",
-                "--fuzz=0",
-                "--batch",
-                "--forward",
-                "--no-backup-if-mismatch",
-                "--reject-file=-",
-            ])
+            .args(["-p1", "--fuzz=0", "--batch", "--forward"])
+            .args(["--no-backup-if-mismatch", "--reject-file=-"])
             .current_dir(tree)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -134,16 +134,10 @@ fn find_home(key: &str) -> Result<Option<PathBuf>> {
 fn unpack(place: &Path, key: &str) -> Result<PathBuf> {
     // Looking at the Makefile alone takes a moment; unpacking takes a minute.
     let mut peek = tools::command("tar");
-    peek.args([
-        "--extract",
-        "--to-stdout",
-        "--occurrence=1",
-        "--wildcards",
-        "--no-wildcards-match-slash",
-    ])
-    .arg("--file")
-    .arg(place)
-    .arg("*/Makefile");
+    peek.args(["--extract", "--to-stdout", "--occurrence=1"])
+        .args(["--wildcards", "--no-wildcards-match-slash", "--file"])
+        .arg(place)
+        .arg("*/Makefile");
     let makefile = tools::output(&mut peek).with_context(|| {
         format!(
             "{} is no kernel source: no Makefile in a single top-level folder",
@@ -164,12 +158,8 @@ fn unpack(place: &Path, key: &str) -> Result<PathBuf> {
         ))
         .run(
             tools::command("tar")
-                .args([
-                    "--extract",
-                    "--strip-components=1",
-                    "--no-same-owner",
-                    "--file",
-                ])
+                .args(["--extract", "--strip-components=1"])
+                .args(["--no-same-owner", "--file"])
                 .arg(place)
                 .arg("--directory")
                 .arg(&partial),

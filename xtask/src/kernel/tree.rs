@@ -23,7 +23,6 @@ pub(crate) struct Wanted {
 /// Files by their path in the kernel tree; `None` is a file that a patch removes.
 pub(crate) type Overlay = BTreeMap<String, Option<Wanted>>;
 
-/// A kernel tree as it came and the work tree made of it.
 #[derive(Clone, Debug)]
 pub(crate) struct Tree {
     /// The source as it came; never written to.

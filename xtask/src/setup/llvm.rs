@@ -76,19 +76,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn preferred_version_wins_over_newer_ones() {
-        assert_eq!(
-            choose("clang-21\nclang-19\nclang-19-doc\nclang-14\n"),
-            Some(19)
-        );
-    }
-
-    #[test]
-    fn newest_version_is_the_fallback() {
-        assert_eq!(
-            choose("clang-17\nclang-18\nclang-tools-18\nclang-14\n"),
-            Some(18)
-        );
-        assert_eq!(choose("clang-13\nclang-14\nclang-tidy\n"), None);
+    fn preferred_version_wins_over_newer_ones_and_the_newest_is_the_fallback() {
+        for (names, version) in [
+            ("clang-21\nclang-19\nclang-19-doc\nclang-14\n", Some(19)),
+            ("clang-17\nclang-18\nclang-tools-18\nclang-14\n", Some(18)),
+            ("clang-13\nclang-14\nclang-tidy\n", None),
+        ] {
+            assert_eq!(choose(names), version, "{names}");
+        }
     }
 }

@@ -100,15 +100,8 @@ pub(crate) fn ensure_bindgen() -> Result<()> {
         .hint("check the network, then run the command by hand")
         .run(
             command("cargo")?
-                .args([
-                    "install",
-                    "--locked",
-                    "--force",
-                    "bindgen-cli",
-                    "--version",
-                    BINDGEN_VERSION,
-                ])
-                .arg("--root")
+                .args(["install", "--locked", "--force", "bindgen-cli"])
+                .args(["--version", BINDGEN_VERSION, "--root"])
                 .arg(paths::tools()),
         )?;
     Ok(())

@@ -21,7 +21,6 @@ const TOLERANCE: f64 = 1.5;
 const LOOP_STEPS: u64 = 20_000_000;
 const LOOP: Duration = Duration::from_millis(260);
 
-/// The table: seconds by row.
 pub(super) struct Budget(BTreeMap<String, Row>);
 
 /// How many seconds a layer takes.

@@ -17,7 +17,8 @@ const DOCUMENTS: &[&str] = &["README.md", "rust/DESIGN.md"];
 const CONTRACT: &str = "c-shims/README.md";
 
 pub(crate) fn checks(project: &Path) -> Vec<(&'static str, Result<()>)> {
-    let checks: [(_, fn(&Path) -> Result<()>); 4] = [
+    type Check = fn(&Path) -> Result<()>;
+    let checks: [(_, Check); 4] = [
         ("every counter is explained", counters_are_explained),
         ("every hook is in the contract table", hooks_are_explained),
         ("every file named in the design text exists", files_exist),

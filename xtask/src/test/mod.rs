@@ -53,6 +53,7 @@ pub(crate) struct Options {
 }
 
 /// What a layer is told.
+#[derive(Default)]
 pub(crate) struct Ctx {
     /// Those that are run.
     layers: Vec<&'static Layer>,
@@ -396,13 +397,7 @@ mod tests {
 
     #[test]
     fn every_layer_but_the_set_up_fails_if_it_takes_too_long() {
-        let ctx = Ctx {
-            layers: Vec::new(),
-            full: false,
-            case: None,
-            seed: String::new(),
-            guest_cases: OnceLock::new(),
-        };
+        let ctx = Ctx::default();
         let (cases, took, slower) = (1, Duration::from_secs(100_000), 1.0);
         let table: Vec<Seconds> = LAYERS
             .iter()

@@ -114,6 +114,18 @@ impl Hardware {
         }
         Ok(Nics::Mlx5(Cards { striding }))
     }
+
+    fn machine(&self, image: PathBuf, modules: Option<PathBuf>) -> Result<Machine> {
+        Ok(Machine {
+            image,
+            modules,
+            cpus: self.cpus,
+            memory_mib: self.memory_mib,
+            accel: self.accel,
+            threads: Threads::Usual,
+            nics: self.nics()?,
+        })
+    }
 }
 
 impl Default for Hardware {
@@ -131,15 +143,7 @@ impl Default for Hardware {
 pub fn machine(flavor: Flavor, hardware: &Hardware) -> Result<Machine> {
     setup::ensure(&[Need::Kernel, Need::Vm])?;
     let kernel = kernel::ensure(flavor)?;
-    Ok(Machine {
-        image: kernel.image,
-        modules: Some(kernel.modules),
-        cpus: hardware.cpus,
-        memory_mib: hardware.memory_mib,
-        accel: hardware.accel,
-        threads: Threads::Usual,
-        nics: hardware.nics()?,
-    })
+    hardware.machine(kernel.image, Some(kernel.modules))
 }
 
 /// Runs `vm`: returns the exit status of the command in the guest.
@@ -148,15 +152,7 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
         None => machine(options.flavor, &options.hardware)?,
         Some(image) => {
             setup::ensure(&[Need::Vm])?;
-            Machine {
-                image,
-                modules: options.modules,
-                cpus: options.hardware.cpus,
-                memory_mib: options.hardware.memory_mib,
-                accel: options.hardware.accel,
-                threads: Threads::Usual,
-                nics: options.hardware.nics()?,
-            }
+            options.hardware.machine(image, options.modules)?
         }
     };
     let interactive = options.command.is_empty();

@@ -130,35 +130,28 @@ mod tests {
     #[test]
     fn splats_are_found_and_plain_lines_are_not() {
         for (line, marker) in [
-            ("[    1.0] Kernel panic - not syncing: x", "Kernel panic"),
+            ("Kernel panic - not syncing: x", "Kernel panic"),
+            ("BUG: KASAN: slab-use-after-free in f+0x1/0x2", "KASAN:"),
+            ("WARNING: CPU: 2 PID: 0 at net/core/x.c:1", "WARNING:"),
             (
-                "[    1.0] BUG: KASAN: slab-use-after-free in f+0x1/0x2",
-                "KASAN:",
-            ),
-            (
-                "[    1.0] WARNING: CPU: 2 PID: 0 at net/core/x.c:1 f+0x1/0x2",
-                "WARNING:",
-            ),
-            (
-                "[    1.0] WARNING: possible circular locking dependency detected",
+                "WARNING: possible circular locking dependency",
                 "possible circular locking",
             ),
             (
-                "[    1.0] rcu: INFO: rcu_sched self-detected stall on CPU",
+                "rcu: INFO: rcu_sched self-detected stall on CPU",
                 "rcu: INFO:",
             ),
             (
-                "[    1.0] watchdog: BUG: soft lockup - CPU#1 stuck for 22s!",
+                "watchdog: BUG: soft lockup - CPU#1 stuck for 22s!",
                 "soft lockup",
             ),
         ] {
-            assert_eq!(find(line).map(|found| found.0), Some(marker), "{line}");
+            let found = find(&format!("[    1.0] {line}"));
+            assert_eq!(found.map(|found| found.0), Some(marker), "{line}");
         }
-        assert_eq!(find("[    1.0] mflow: loaded"), None);
-        assert_eq!(
-            find("[    1.0] rcu: Hierarchical RCU implementation."),
-            None
-        );
+        for line in ["mflow: loaded", "rcu: Hierarchical RCU implementation."] {
+            assert_eq!(find(&format!("[    1.0] {line}")), None);
+        }
     }
 
     #[test]

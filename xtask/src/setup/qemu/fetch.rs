@@ -30,7 +30,6 @@ const NOT_TRANSPORT: &[&str] = &[
     "Acquire::Languages",
 ];
 
-/// apt with folders of its own.
 struct PrivateApt {
     config: PathBuf,
     archives: PathBuf,

@@ -196,16 +196,14 @@ fn cached(dir: &Path) -> Vec<Qemu> {
 }
 
 fn choose(qemus: Vec<Qemu>, wish: &Wish) -> Option<Qemu> {
-    let mut best: Option<Qemu> = None;
-    for qemu in qemus.into_iter().filter(|qemu| qemu.suits(wish)) {
-        if best
-            .as_ref()
-            .is_none_or(|best| tools::at_least(&best.version, &qemu.version))
-        {
-            best = Some(qemu);
+    let suitable = qemus.into_iter().filter(|qemu| qemu.suits(wish));
+    suitable.reduce(|best, qemu| {
+        if tools::at_least(&best.version, &qemu.version) {
+            qemu
+        } else {
+            best
         }
-    }
-    best
+    })
 }
 
 /// Returns the command that starts an unpacked QEMU: with its own loader, libraries, firmware and plug-ins, none of the system's.
