@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use crate::cpu;
 
-/// The time between two looks at the clock.
 const NAP: Duration = Duration::from_millis(50);
 
 /// Whether a case keeps tasks off a CPU itself.

@@ -35,17 +35,14 @@ const XDP_PASS: [u64; 2] = [0x0000_0002_0000_00b7, 0x95];
 const WHOLE: [u64; 2] = [0x1061, 0x95];
 const LICENSE: &[u8; 4] = b"GPL\0";
 
-/// What a map's programs look at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SockmapPrograms {
-    /// Packets as they come.
     Verdict,
     /// Messages that a parser has found in the stream.
     ParserAndVerdict,
 }
 
 impl SockmapPrograms {
-    /// Returns the instructions to load, and what to attach each to.
     fn parts(self) -> &'static [(&'static [u64; 2], u32)] {
         match self {
             Self::Verdict => &[(&SK_PASS, AT_SK_SKB_VERDICT)],

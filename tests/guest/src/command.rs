@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure, Context as _, Result};
 
-/// How long programs and flows may take to get going.
 const START: Duration = Duration::from_secs(30);
 
 /// Runs a command line (split at white space, no quoting) and returns its standard output.
@@ -37,7 +36,6 @@ pub(crate) fn run_with_input(line: &str, input: &str) -> Result<String> {
     )
 }
 
-/// Starts a command line and discards its output.
 pub(crate) fn start(line: &str) -> Result<Child> {
     prepare(line)?
         .stdin(Stdio::null())
@@ -99,7 +97,6 @@ impl Program {
         Ok(said)
     }
 
-    /// Returns how it ended, if it did.
     pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>> {
         Ok(self.0.try_wait()?)
     }
@@ -112,7 +109,6 @@ impl Drop for Program {
     }
 }
 
-/// Waits until a condition holds that takes programs and flows some time to bring about.
 pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> Result<bool>) -> Result<()> {
     let begin = Instant::now();
     while !condition()? {

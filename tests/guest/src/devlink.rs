@@ -9,9 +9,7 @@ use crate::command;
 /// What one reporter of one card has counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Health {
-    /// How often something was wrong.
     pub(crate) errors: u64,
-    /// How often it was repaired.
     pub(crate) recoveries: u64,
 }
 

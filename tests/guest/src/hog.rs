@@ -21,13 +21,11 @@ use crate::{absence, cpu, netns, threads, topology};
 const NAMESPACE: &str = "hog";
 /// All protocols, in network byte order as packet sockets want it.
 const ALL_PROTOCOLS: i32 = (0x0003_u16).to_be() as i32;
-/// The longest filter there can be.
 const FILTER_STEPS: usize = 4096;
 /// Divide what is in the accumulator: the slowest step there is.
 const MODULO: u16 = 0x94;
 /// Return a constant; 0: the socket does not want the packet.
 const RETURN: u16 = 0x06;
-/// Measurements of which the shortest counts.
 const SAMPLES: usize = 3;
 /// More would take too long to set up.
 const MOST_SOCKETS: usize = 200;
@@ -67,7 +65,6 @@ impl Hog {
         Ok(Self { stop, thread, hold })
     }
 
-    /// Returns how long the CPU is held at a time, as measured.
     pub(crate) fn hold(&self) -> Duration {
         self.hold
     }
@@ -79,7 +76,6 @@ impl Hog {
 }
 
 struct FilterLoad {
-    /// Their filters run on every packet.
     listeners: Vec<Socket>,
     sender: UdpSocket,
 }
@@ -137,7 +133,6 @@ impl FilterLoad {
         Ok(())
     }
 
-    /// Holds the CPU once and returns for how long.
     fn hold_once(&self) -> Result<Duration> {
         let start = Instant::now();
         // The discard port has no listener; the error which that causes comes with the next call.

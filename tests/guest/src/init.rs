@@ -26,7 +26,6 @@ const SEARCH_PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 /// What a shell says when a program cannot be started.
 const CANNOT_RUN: i32 = 127;
 
-/// Runs as the guest's init and powers the guest off.
 pub(crate) fn main() -> ! {
     let code = match prepare().and_then(|()| obey()) {
         Ok(code) => code,

@@ -11,22 +11,16 @@ use anyhow::{bail, Context as _, Result};
 
 use crate::{command, cpu};
 
-/// The module's folder.
 pub(crate) const DEBUGFS: &str = "/sys/kernel/debug/mflow";
 
-/// The values the module is loaded with.
 #[derive(Clone, Debug)]
 pub(crate) struct Knobs {
-    /// The device that is opted in.
     pub(crate) device: &'static str,
     /// How many of the lane CPUs to use.
     pub(crate) lanes: usize,
     pub(crate) batch_pkts: u32,
-    /// How long the merger waits for a lane.
     pub(crate) merge_timeout_us: u32,
-    /// From which rate on a flow is split.
     pub(crate) min_flow_pps: u32,
-    /// Where flows are split.
     pub(crate) scaling: &'static str,
 }
 
@@ -50,7 +44,6 @@ impl Default for Knobs {
 }
 
 impl Knobs {
-    /// Returns the usual ones with so many lanes and packets per batch.
     pub(crate) fn of(lanes: usize, batch_pkts: u32) -> Self {
         Self {
             lanes,
@@ -59,7 +52,6 @@ impl Knobs {
         }
     }
 
-    /// Returns the knobs as `modprobe` takes them.
     pub(crate) fn parameters(&self) -> String {
         format!(
             "cpus={} batch_pkts={} merge_timeout_us={} min_flow_pps={} scaling={} devices={} enabled=1",
@@ -149,7 +141,6 @@ pub(crate) fn added_since(before: Option<&Stats>) -> Result<BTreeMap<String, i64
     })
 }
 
-/// The module's counters.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stats(BTreeMap<String, u64>);
 

@@ -23,7 +23,6 @@ pub(crate) fn exists(name: &str) -> bool {
     Path::new("/run/netns").join(name).exists()
 }
 
-/// Adds a namespace, unless it is there.
 pub(crate) fn add(name: &str) -> Result<()> {
     if !exists(name) {
         command::run(&format!("ip netns add {name}"))?;
@@ -31,7 +30,6 @@ pub(crate) fn add(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Runs a command line in a namespace and returns its standard output.
 pub(crate) fn run(name: &str, line: &str) -> Result<String> {
     command::run(&format!("ip netns exec {name} {line}"))
 }

@@ -18,13 +18,11 @@ use crate::streams::counters::{noise, QUIET};
 /// What the module counts when it prefers delivery to order.
 const GIVEN_UP: [&str; 3] = ["deadline_batches", "overflow_batches", "late_pkts"];
 
-/// What a run of traffic has shown.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Outcome {
     pub(crate) sent: u64,
     /// Different datagrams that arrived whole.
     pub(crate) delivered: u64,
-    /// Datagrams that never arrived.
     pub(crate) lost: u64,
     /// Datagrams that arrived after one of their flow that was sent later.
     pub(crate) reordered: u64,
@@ -36,7 +34,6 @@ pub(crate) struct Outcome {
     pub(crate) offered_per_s: u64,
     /// Frames of the flows that crossed the wire between the two marks.
     pub(crate) frames: u64,
-    /// The longest time between two arrivals.
     pub(crate) longest_stall_us: u64,
     /// The longest way of a datagram; 0 if they are too short to say.
     pub(crate) longest_wait_us: u64,
@@ -54,7 +51,6 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// Returns what the host is told.
     pub(crate) fn measured(&self) -> Measured {
         Measured {
             sent: self.sent,
@@ -89,7 +85,6 @@ impl Outcome {
         Ok(self)
     }
 
-    /// Fails if anything was lost, duplicated or damaged.
     pub(crate) fn require_whole(&self) -> Result<()> {
         ensure!(
             self.lost == 0,
@@ -111,7 +106,6 @@ impl Outcome {
         Ok(())
     }
 
-    /// Fails if anything overtook anything of its flow.
     pub(crate) fn require_order(&self) -> Result<()> {
         ensure!(
             self.reordered == 0,
@@ -175,7 +169,6 @@ impl Outcome {
         self.counter(&format!("lane_cpu{lane}_pkts"))
     }
 
-    /// Returns what was added to one of the module's counters.
     pub(crate) fn counter(&self, name: &str) -> Result<u64> {
         let added = self.mflow.get(name).copied();
         let added = added.with_context(|| format!("stats has no line {name}"))?;

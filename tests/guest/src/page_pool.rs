@@ -29,7 +29,6 @@ const DETACH_TIME: u16 = 6;
 const HEAD: usize = 16;
 const GENERIC_HEAD: usize = 4;
 const ATTRIBUTE_HEAD: usize = 4;
-/// More than the kernel puts into one message.
 const MOST_BYTES: usize = 64 << 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +39,6 @@ pub(crate) struct PagePool {
     pub(crate) detached: bool,
 }
 
-/// Returns all page pools of the calling thread's namespace.
 pub(crate) fn all() -> Result<Vec<PagePool>> {
     let mut name = b"netdev\0".to_vec();
     name.resize(name.len().next_multiple_of(4), 0);

@@ -16,7 +16,6 @@ use crate::traffic::{Load, Plan};
 
 /// How much of the rate that the vanilla stack carries without loss is offered where nothing may be lost.
 const SHARE: f64 = 0.6;
-/// Datagrams per calibration run.
 const CALIBRATION: u64 = 6_000;
 /// Below this rate nothing could be said about a split flow.
 const LEAST_FRAMES_PER_S: f64 = 1_000.0;
@@ -45,7 +44,6 @@ pub(crate) struct Rig {
 }
 
 impl Rig {
-    /// Sets the rig up and finds the rate to offer.
     pub(crate) fn new(mflow: bool, scale: Scale) -> Result<Self> {
         mflow::unload()?;
         topology::up(Family::V4)?;
@@ -58,7 +56,6 @@ impl Rig {
         })
     }
 
-    /// Returns the rate that is offered where nothing may be lost.
     pub(crate) fn frames_per_s(&self) -> f64 {
         self.frames_per_s
     }
@@ -84,7 +81,6 @@ impl Rig {
         self.plan()
     }
 
-    /// Returns the plainest plan of byte streams.
     pub(crate) fn streams(&self) -> Plan<Streams> {
         self.plan()
     }
@@ -172,7 +168,6 @@ impl Rig {
         })
     }
 
-    /// Waits until datagrams get through a network that has just been built.
     pub(crate) fn wait_ready(outer: Family) -> Result<()> {
         let outcome = vanilla(outer, Datagrams::smallest(10, Some(1_000.0)))?;
         ensure!(outcome.delivered > 0, "nothing arrives");

@@ -14,7 +14,6 @@ use crate::topology::{Family, CLIENT, CONTAINER};
 use crate::traffic::Mark;
 use crate::{cpu, proc_net};
 
-/// How many clients stream at once.
 pub(crate) const CLIENTS: usize = 3;
 const BYTES: usize = 16;
 /// The port sockperf takes by itself.

@@ -19,7 +19,6 @@ pub(crate) struct Softnet {
     /// Packets taken through the stack, by CPU. One packet counts once per device it is received on: an overlay packet up
     /// to three times (NIC, VXLAN device, container).
     pub(crate) processed: BTreeMap<usize, u64>,
-    /// Packets dropped because a CPU's backlog was full.
     pub(crate) dropped: u64,
 }
 

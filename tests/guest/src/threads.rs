@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context as _, Result};
 
-/// The time between two looks.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Returns what a thread that was joined has returned; its panic is an error like any other.

@@ -40,7 +40,6 @@ pub(crate) const CONTAINER: &str = "container";
 /// The NIC that frames from outside the guest come in on.
 pub(crate) const FEED: &str = "eth2";
 
-/// The MTU of a wire with jumbo frames.
 const JUMBO_MTU: usize = 9000;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, clap::ValueEnum)]
@@ -59,7 +58,6 @@ impl Family {
         }
     }
 
-    /// Returns the client's address in the overlay.
     pub(crate) fn client(self) -> IpAddr {
         match self {
             Self::V4 => Ipv4Addr::new(10, 0, 1, 1).into(),
@@ -67,7 +65,6 @@ impl Family {
         }
     }
 
-    /// Returns the container's address in the overlay.
     pub(crate) fn container(self) -> IpAddr {
         match self {
             Self::V4 => Ipv4Addr::new(10, 0, 1, 2).into(),
@@ -75,7 +72,6 @@ impl Family {
         }
     }
 
-    /// Returns the addresses of the server's and the client's NIC.
     fn ends(self) -> (&'static str, &'static str) {
         match self {
             Self::V4 => ("192.168.50.2", "192.168.50.1"),
@@ -132,7 +128,6 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Builds the network anew.
 pub(crate) fn up(outer: Family) -> Result<()> {
     underlay_up()?;
     overlay_down()?;
@@ -231,7 +226,6 @@ pub(crate) fn restore_nic() -> Result<()> {
     )
 }
 
-/// Builds the overlay on top.
 fn overlay_up(outer: Family) -> Result<()> {
     let mtu = outer.overlay_mtu();
     let (server, client) = outer.ends();
@@ -362,7 +356,6 @@ pub(crate) fn ip(namespace: Option<&str>, lines: &str) -> Result<()> {
     batch(&program, lines)
 }
 
-/// Runs lines of `bridge` commands.
 fn bridge(lines: &str) -> Result<()> {
     batch("bridge -batch -", lines)
 }
@@ -398,7 +391,6 @@ fn quiet_ipv6() -> Result<()> {
     Ok(())
 }
 
-/// Returns the hardware address of a device of this thread's namespace.
 pub(crate) fn mac(device: &str) -> Result<String> {
     let path = format!("/sys/class/net/{device}/address");
     Ok(fs::read_to_string(&path).context(path)?.trim().to_owned())
@@ -442,7 +434,6 @@ pub(crate) fn server_nic_again() -> Result<()> {
     server_nic_up()
 }
 
-/// Gives NICs as many channels as this guest's shall have.
 fn set_channels(devices: &[&str]) -> Result<()> {
     let Ok(channels) = std::env::var(CHANNELS) else {
         return Ok(());
@@ -455,7 +446,6 @@ fn set_channels(devices: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Sends all interrupts of a NIC to one CPU.
 fn pin_interrupts(device: &str, cpu: usize) -> Result<()> {
     let link = format!("/sys/class/net/{device}/device");
     let target = fs::read_link(&link).with_context(|| format!("no NIC {device}: {link}"))?;

@@ -24,23 +24,17 @@ use crate::topology::Family;
 const START: Duration = Duration::from_secs(20);
 /// How long a run may stand still before it is given up.
 pub(crate) const STUCK: Duration = Duration::from_secs(60);
-/// The time between two looks at what another thread does.
 pub(crate) const LOOK: Duration = Duration::from_millis(5);
 
-/// What a run sends.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan<L> {
-    /// How many flows there are.
     pub(crate) flows: u16,
-    /// Address family inside the overlay.
     pub(crate) inner: Family,
-    /// Address family of the outer packets.
     pub(crate) outer: Family,
     /// Whether all flows look like one flow from outside.
     pub(crate) one_outer: bool,
     /// Whether the module is loaded and the flows must be split before the mark.
     pub(crate) split: bool,
-    /// What the flows carry.
     pub(crate) load: L,
 }
 
@@ -55,7 +49,6 @@ impl<L> Plan<L> {
     }
 }
 
-/// What flows carry.
 pub(crate) trait Load: Clone + 'static {
     /// What a case can do while such a run is under way.
     type Live: Live;
@@ -66,13 +59,10 @@ pub(crate) trait Load: Clone + 'static {
     /// How the cases say that nothing happened to it.
     const UNNOTICED: &'static str;
 
-    /// Returns the load of the plainest case.
     fn plainest(scale: &Scale, frames_per_s: f64) -> Self;
 
-    /// Returns the load of the main case.
     fn main(self, scale: &Scale) -> Self;
 
-    /// Has at least so many packets sent after the mark.
     fn send_at_least(&mut self, pkts: u64);
 
     /// Sets up what it needs at both ends of a network that has just been built.
@@ -84,10 +74,8 @@ pub(crate) trait Load: Clone + 'static {
         during: impl FnOnce(&mut Self::Live) -> Result<()>,
     ) -> Result<Outcome>;
 
-    /// Fails if anything was lost, duplicated or damaged.
     fn require_whole(outcome: &Outcome) -> Result<()>;
 
-    /// Fails if anything overtook anything of its flow.
     fn require_order(outcome: &Outcome) -> Result<()>;
 }
 
@@ -98,7 +86,6 @@ pub(crate) trait Live {
 
     fn arrivals(&self) -> u64;
 
-    /// Tells whether a sender has ended, well or badly.
     fn ended(&self) -> bool;
 
     /// Returns how many flows of outer packets there are.
@@ -151,7 +138,6 @@ pub(crate) trait Live {
 
 /// What the kernel and the module had counted when the mark was set.
 pub(crate) struct Mark {
-    /// When that was.
     pub(crate) time: Instant,
     softnet: Softnet,
     stats: Option<Stats>,

@@ -9,7 +9,6 @@ use crate::proc_net;
 use crate::softnet::Softnet;
 use crate::topology::{self, CLIENT};
 
-/// Packets that the server's NIC has received.
 pub(super) fn nic_packets() -> Result<u64> {
     topology::received_pkts("eth0")
 }

@@ -17,7 +17,6 @@ const REPLY_EVERY: [(Transport, u32); 2] = [(Transport::Udp, 100), (Transport::T
 /// Room for what arrives while the application's CPU is away.
 const SOCKET_BYTES: usize = 16 << 20;
 
-/// Measures a case; the application is one `sockperf` server.
 pub(super) fn measure(
     case: &Case,
     transport: Transport,

@@ -37,7 +37,6 @@ pub(crate) struct Options {
     cases: String,
 }
 
-/// Runs `bench`: exits 0 if every case could be measured.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let cases: Vec<Case> = serde_json::from_str(&options.cases).context("no list of cases")?;
     topology::up(Family::V4)?;
@@ -85,7 +84,6 @@ fn measure(case: &Case) -> Result<End> {
     removed.map(|()| end)
 }
 
-/// Where the application runs.
 struct AppEndpoint {
     /// `None`: the first one.
     namespace: Option<&'static str>,

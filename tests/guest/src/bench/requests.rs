@@ -16,7 +16,6 @@ use crate::command::{self, Program};
 use crate::topology::CLIENT;
 use crate::{cpu, mflow, netns, proc_net};
 
-/// Everything of nginx's is below this folder.
 const NGINX: &str = "/tmp/nginx";
 /// Objects each client of memcached sets before it begins, of 1,024: the least that the generator takes.
 const OBJECTS: &str = "1k";
@@ -100,7 +99,6 @@ fn nginx_folder(bytes: usize) -> Result<()> {
     fs::write(folder.join("nginx.conf"), text).context(NGINX)
 }
 
-/// Asks a server how many requests it has answered.
 fn served(server: Server, address: SocketAddr) -> Result<u64> {
     let mut stream = TcpStream::connect(address).context("the server does not answer")?;
     let ask: &[u8] = match server {

@@ -22,7 +22,6 @@ use super::window::Counts;
 use crate::datagrams::ledger::Ledger;
 use crate::{cpu, netns, threads};
 
-/// How often it is told.
 const TELL: Duration = Duration::from_millis(2);
 /// How often the reader looks whether it shall stop while nothing arrives.
 const LOOK: Duration = Duration::from_millis(200);
@@ -129,7 +128,6 @@ fn read(socket: &UdpSocket, shared: &Shared, flows: u16, bytes: usize) -> Result
     Ok(())
 }
 
-/// Adds to a counter that has one writer.
 fn add(counter: &AtomicU64, count: u64) {
     if count != 0 {
         counter.store(counter.load(Ordering::Relaxed) + count, Ordering::Relaxed);

@@ -26,7 +26,6 @@ const IDLE: [usize; 2] = [3, 4];
 /// Ticks of that file in a second, on every x86 kernel.
 const TICKS_PER_S: f64 = 100.0;
 
-/// What has been delivered so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
     /// Datagrams, or packets of a stream.
@@ -45,7 +44,6 @@ impl Counts {
     }
 }
 
-/// Measures the windows of a case, and says each.
 pub(super) fn measure(case: &Case, counts: impl Fn() -> Result<Counts>) -> Result<()> {
     symbols()?;
     for _ in 0..case.windows {
@@ -128,7 +126,6 @@ fn part(ticks: u64, seconds: f64) -> f64 {
     (ticks as f64 / TICKS_PER_S / seconds).min(1.0)
 }
 
-/// Returns for how many ticks each CPU has had nothing to do.
 fn idle_times() -> Result<BTreeMap<u32, u64>> {
     parse(&fs::read_to_string("/proc/stat").context("/proc/stat")?)
 }

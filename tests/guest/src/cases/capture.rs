@@ -70,7 +70,6 @@ fn come_and_go(namespace: Option<&str>, device: &str, live: &impl Live) -> Resul
     Ok(())
 }
 
-/// Starts tcpdump and waits until it watches.
 fn start(namespace: Option<&str>, device: &str) -> Result<Program> {
     let before = proc_net::packet_sockets(namespace)?;
     let capture = Program::start(

@@ -30,7 +30,6 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Returns how many packets the lanes carried, and how many of them past GRO.
 fn carried(outcome: &Outcome) -> Result<(u64, u64)> {
     Ok((
         outcome.counter("lane_pkts")?,

@@ -56,19 +56,16 @@ impl Run {
 /// What a case does; returns what it measured, if it is about traffic.
 type Body = Box<dyn Fn(&Rig) -> Result<Option<Outcome>>>;
 
-/// A test case.
 pub(crate) struct Case {
     /// `group/variant`.
     pub(crate) name: String,
     /// The statement that holds if the case passes.
     pub(crate) proves: String,
-    /// In which runs it is.
     pub(crate) when: Run,
     /// Whether it says anything about the vanilla stack.
     pub(crate) vanilla: bool,
     /// Whether the kernel patches its own code on the packet path while packets are on it.
     pub(crate) patches_code: bool,
-    /// What it does.
     pub(crate) run: Body,
 }
 

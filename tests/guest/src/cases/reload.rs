@@ -132,7 +132,6 @@ pub(super) fn switch(
     Ok(())
 }
 
-/// Checks the counters that are about to vanish with the module.
 fn nothing_given_up() -> Result<()> {
     let stats = Stats::read()?;
     for name in ["deadline_batches", "overflow_batches", "late_pkts"] {

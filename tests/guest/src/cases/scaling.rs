@@ -16,7 +16,6 @@ use crate::traffic::{Live as _, Load};
 
 /// How often `scaling` changes there and back under a stream.
 const ROUNDS: usize = 5;
-/// How long packets flow between two changes.
 const PAUSE: Duration = Duration::from_millis(150);
 
 /// Where flows are split, other than on the NIC before its GRO.

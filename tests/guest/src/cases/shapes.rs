@@ -109,7 +109,6 @@ fn batches<L: Load>(batch_pkts: u32) -> Case {
     )
 }
 
-/// Returns so many packets that every lane has had its turn several times.
 fn turns(knobs: &Knobs) -> u64 {
     u64::from(knobs.batch_pkts) * knobs.lanes as u64 * 4
 }

@@ -46,7 +46,6 @@ pub(crate) struct Options {
     outer: Family,
 }
 
-/// Runs `stream`: exits 0 if everything arrived whole and in order.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     topology::up(options.outer)?;
     Rig::wait_ready(options.outer)?;

@@ -15,7 +15,6 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// Received one arrival.
     pub(crate) fn record(&mut self, sequence: u64) {
         // CAST: the bitmap of every number ever sent fits in memory, so does its index.
         let (word, bit) = ((sequence / 64) as usize, 1 << (sequence % 64));
@@ -35,22 +34,18 @@ impl Ledger {
         }
     }
 
-    /// Returns one more than the highest number that has arrived.
     pub(crate) fn end(&self) -> u64 {
         self.end
     }
 
-    /// Returns how many different datagrams have arrived.
     pub(crate) fn delivered(&self) -> u64 {
         self.delivered
     }
 
-    /// Returns how many arrived after one that was sent later.
     pub(crate) fn reordered(&self) -> u64 {
         self.reordered
     }
 
-    /// Returns how many arrived once more.
     pub(crate) fn duplicate(&self) -> u64 {
         self.duplicate
     }

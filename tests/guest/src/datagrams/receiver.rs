@@ -21,19 +21,15 @@ use crate::outcome::Outcome;
 use crate::{cpu, netns, threads, topology};
 use mflow_protocol::datagram::{self, Head};
 
-/// Datagrams taken by one system call.
 const BATCH: usize = 64;
 /// How often the reader looks whether it shall stop.
 const POLL_MS: u16 = 20;
 /// Memory for datagrams the reader has not taken yet: about a second's worth.
 const SOCKET_BYTES: usize = 48 << 20;
 
-/// What has arrived.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Received {
-    /// One ledger per flow.
     pub(crate) flows: Vec<Ledger>,
-    /// Datagrams that are not as they were sent.
     pub(crate) corrupt: u64,
     /// The longest time between two arrivals, since the last [`Receiver::mark`].
     pub(crate) longest_stall_ns: u64,
@@ -81,12 +77,10 @@ impl Receiver {
         self.shared.marked.store(true, Ordering::Relaxed);
     }
 
-    /// Returns how many datagrams have arrived, good or bad.
     pub(crate) fn arrivals(&self) -> u64 {
         self.shared.arrivals.load(Ordering::Relaxed)
     }
 
-    /// Returns when the last datagram arrived.
     pub(crate) fn last_arrival_ns(&self) -> u64 {
         self.shared.last_arrival_ns.load(Ordering::Relaxed)
     }
@@ -190,7 +184,6 @@ impl Reader<'_> {
 }
 
 impl Received {
-    /// Returns what has arrived of `sent` datagrams.
     pub(crate) fn outcome(&self, sent: u64) -> Outcome {
         let sum = |count: fn(&Ledger) -> u64| self.flows.iter().map(count).sum();
         let delivered = sum(Ledger::delivered);

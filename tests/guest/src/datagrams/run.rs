@@ -31,7 +31,6 @@ const LARGE_SHARE: f64 = 0.5;
 pub(crate) struct Datagrams {
     /// Whether all flows go to one socket, or each to its own.
     pub(crate) one_socket: bool,
-    /// Bytes per datagram.
     pub(crate) bytes: usize,
     /// Datagrams to send after the mark, over all flows.
     pub(crate) count: u64,
@@ -40,7 +39,6 @@ pub(crate) struct Datagrams {
 }
 
 impl Datagrams {
-    /// Returns so many of the smallest datagrams.
     pub(crate) fn smallest(count: u64, frames_per_s: Option<f64>) -> Self {
         Self {
             one_socket: false,
@@ -50,7 +48,6 @@ impl Datagrams {
         }
     }
 
-    /// Returns the same with datagrams of another size.
     pub(crate) fn sized(self, bytes: usize) -> Self {
         let share = if bytes < LARGE_BYTES {
             1.0
@@ -116,7 +113,6 @@ impl Live for LiveDatagrams {
 }
 
 impl LiveDatagrams {
-    /// Waits until so many more datagrams have been sent.
     pub(crate) fn send_more(&self, count: u64) -> Result<()> {
         let wanted = self.sender.sent() + count;
         self.wait_while_moving(|| self.sender.sent() >= wanted || self.ended())?;
@@ -155,7 +151,6 @@ impl LiveDatagrams {
         Ok(())
     }
 
-    /// Warms up, measures, and waits for the last datagram.
     fn run(
         &mut self,
         split_before: u64,

@@ -22,17 +22,12 @@ use mflow_protocol::datagram::{self, Head, Pattern};
 const BURST: usize = 32;
 /// How long one system call may wait for room on the wire.
 const STUCK: Duration = Duration::from_secs(5);
-/// How often a paced sender wakes up.
 const TICK: Duration = Duration::from_millis(1);
 
-/// What to send.
 #[derive(Clone, Debug)]
 pub(crate) struct SendOrder {
-    /// The client's address.
     pub(crate) from: std::net::IpAddr,
-    /// Where each flow goes.
     pub(crate) to: Vec<SocketAddr>,
-    /// Bytes per datagram.
     pub(crate) bytes: usize,
     /// Datagrams per second over all flows; `None`: as fast as the client can.
     pub(crate) rate: Option<f64>,
@@ -42,7 +37,6 @@ pub(crate) struct SendOrder {
 struct Shared {
     /// Where every flow stops; may be lowered while the sender runs.
     limit: AtomicU64,
-    /// How far every flow is.
     sent: Vec<AtomicU64>,
     last_send_ns: AtomicU64,
 }
@@ -53,7 +47,6 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
-    /// Starts to send without end.
     pub(crate) fn start(order: SendOrder) -> Self {
         let shared = Arc::new(Shared {
             limit: AtomicU64::new(u64::MAX),
@@ -67,13 +60,11 @@ impl Sender {
         Self { shared, thread }
     }
 
-    /// Returns how many datagrams have been sent.
     pub(crate) fn sent(&self) -> u64 {
         let sent = self.shared.sent.iter();
         sent.map(|flow| flow.load(Ordering::Relaxed)).sum()
     }
 
-    /// Returns when the last datagram was sent.
     pub(crate) fn last_send_ns(&self) -> u64 {
         self.shared.last_send_ns.load(Ordering::Relaxed)
     }
@@ -91,7 +82,6 @@ impl Sender {
             .unwrap_or(0)
     }
 
-    /// Tells whether the sender has ended, well or badly.
     pub(crate) fn ended(&self) -> bool {
         self.thread.is_finished()
     }
@@ -212,7 +202,6 @@ impl Pace {
         }
     }
 
-    /// Returns how many datagrams may go now.
     fn due(&mut self) -> usize {
         let Some(rate) = self.rate else {
             return BURST;

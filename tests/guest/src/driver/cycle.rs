@@ -30,7 +30,6 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// How often a driver has to go through its life in a row.
 const ROUNDS: usize = 20;
 
 fn cycles() -> Result<()> {

@@ -14,32 +14,24 @@ use serde_json::Value;
 use crate::command::{self, Program};
 use crate::{netns, page_pool, proc_net, threads, topology, verdict};
 
-/// The namespace of the other card.
 pub(super) const PEER: &str = "peer";
-/// The address of the card here.
 pub(super) const HERE: &str = "10.9.0.1";
-/// The address of the other one.
 const THERE: &str = "10.9.0.2";
 const SERVER_CPU: usize = 5;
 const CLIENT_CPU: usize = 6;
 
-/// How late an echo may be.
 const LATE: Duration = Duration::from_secs(3);
-/// The echoes that came back to this end.
 const ECHOES_BACK: &str = "echoes back";
 const IPERF3_PORT: u16 = 5201;
 
-/// What came out of a load generator.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LoadReport {
-    /// Bits that arrived.
     pub(super) bits_per_s: f64,
     /// UDP: datagrams sent and lost.
     pub(super) packets: u64,
     pub(super) lost: u64,
 }
 
-/// Loads the driver and brings both cards up.
 pub(super) fn up() -> Result<()> {
     // What the cards lose is the subject, not what finds a receiver's buffer full because its CPU was away.
     topology::sysctl("net/core/rmem_default", "16777216")?;
@@ -122,7 +114,6 @@ pub(super) fn ping(count: usize, bytes: usize) -> Result<()> {
     })
 }
 
-/// Sends echo requests, and fails if not all come back in time.
 pub(super) fn ping_once(count: usize, bytes: usize) -> Result<()> {
     let said = netns::run(
         PEER,
@@ -166,17 +157,14 @@ fn passed() -> Result<BTreeMap<&'static str, u64>> {
     ]))
 }
 
-/// Runs a load generator for a while: the other card sends to the one here.
 pub(super) fn load(seconds: usize, options: &str) -> Result<LoadReport> {
     load_to(HERE, seconds, options)
 }
 
-/// Runs a load generator that sends to one of our addresses.
 pub(super) fn load_to(address: &str, seconds: usize, options: &str) -> Result<LoadReport> {
     run_load(address, &format!("--time {seconds} {options}"))
 }
 
-/// Runs a load generator until it has sent so many bytes.
 pub(super) fn load_bytes(bytes: &str, options: &str) -> Result<LoadReport> {
     run_load(HERE, &format!("--bytes {bytes} {options}"))
 }
@@ -243,7 +231,6 @@ fn start_load(options: &str, counter: &str) -> Result<[Program; 2]> {
     Ok([server, client])
 }
 
-/// Returns how many channels the card here has.
 pub(crate) fn channels() -> Result<u32> {
     let said = command::run("ethtool -l eth0")?;
     let mut lines = said.lines().rev();

@@ -16,7 +16,6 @@ use super::verifier::{ReadProgress, Verifier};
 use crate::topology::{Family, CLIENT, CONTAINER};
 use crate::{cpu, netns};
 
-/// How long one system call may wait.
 const STUCK: Duration = Duration::from_secs(15);
 /// Bytes given to the kernel, or taken from it, by one system call.
 const CHUNK_BYTES: usize = 64 << 10;
@@ -24,7 +23,6 @@ const CHUNK_BYTES: usize = 64 << 10;
 pub(crate) struct Pair {
     /// The client's end: what it sends is what may be split.
     pub(crate) client: TcpStream,
-    /// The container's end.
     pub(crate) server: TcpStream,
 }
 
@@ -33,7 +31,6 @@ pub(crate) struct Pair {
 pub(crate) enum End {
     /// In good order, or this end stopped itself.
     Orderly,
-    /// By a reset.
     Reset,
 }
 

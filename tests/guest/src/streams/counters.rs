@@ -35,7 +35,6 @@ pub(crate) fn noise(added: &BTreeMap<String, u64>, name: &str) -> u64 {
     }
 }
 
-/// The TCP counters of the client and the container, added up.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counters(BTreeMap<String, u64>);
 

@@ -37,12 +37,10 @@ fn number(word: [u8; WORD]) -> u64 {
     (mixed ^ (mixed >> 32)).wrapping_mul(UNSPREAD)
 }
 
-/// Returns the offset at which the stream of a flow begins.
 pub(crate) fn start(flow: u16) -> u64 {
     u64::from(flow) * APART_BYTES
 }
 
-/// Writes what the stream has from `offset` on.
 pub(crate) fn fill(offset: u64, bytes: &mut [u8]) {
     // CAST: below 8.
     let skip = (offset % WORD as u64) as usize;

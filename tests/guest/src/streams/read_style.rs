@@ -24,10 +24,8 @@ use super::writers::WriteStyle;
 use crate::bpf::{Sockmap, SockmapPrograms};
 use crate::threads;
 
-/// Bytes asked for at once.
 const BUFFER_BYTES: usize = 64 << 10;
 const PIPE_BYTES: usize = 64 << 10;
-/// Nothing may keep a reader waiting for longer.
 const STUCK_MS: u16 = 15_000;
 /// The low-water mark: many packets, and far below the receive buffer.
 const LOW_WATER_BYTES: usize = 24 << 10;
@@ -75,13 +73,11 @@ pub(crate) enum ReadStyle {
 }
 
 impl ReadStyle {
-    /// Returns the name that the cases give it.
     pub(crate) fn name(self) -> String {
         self.to_possible_value()
             .map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
-    /// Returns the receive buffer it needs, if not the usual one.
     pub(crate) fn buffer_bytes(self) -> Option<usize> {
         match self {
             Self::SmallBuffer => Some(SMALL_BUFFER_BYTES),
@@ -91,7 +87,6 @@ impl ReadStyle {
         }
     }
 
-    /// Returns how the stream has to be written.
     pub(crate) fn write_style(self) -> WriteStyle {
         match self {
             Self::Tls | Self::TlsSplice => WriteStyle::Tls,
@@ -99,7 +94,6 @@ impl ReadStyle {
         }
     }
 
-    /// Reads a stream to its end.
     pub(crate) fn read(self, socket: &TcpStream, verifier: &mut Verifier<'_>) -> Result<()> {
         match self {
             Self::Blocking | Self::SmallBuffer => blocking(socket, verifier),

@@ -18,7 +18,6 @@ use crate::{cpu, netns, threads, topology};
 
 /// How often a thread that waits for a connection looks whether one will still come.
 const LOOK: Duration = Duration::from_millis(2);
-/// How long one system call may wait for bytes.
 const STUCK: Duration = Duration::from_secs(15);
 
 pub(crate) struct Readers {

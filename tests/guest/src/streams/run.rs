@@ -19,7 +19,6 @@ use crate::rig::Scale;
 use crate::topology;
 use crate::traffic::{Live, Load, Mark, Plan};
 
-/// The port of the first stream.
 pub(crate) const PORT: u16 = 5101;
 /// Payload of a segment, roughly; less than what it really is.
 const SEGMENT_BYTES: u64 = 1_300;

@@ -9,7 +9,6 @@ use anyhow::{bail, ensure, Result};
 use super::pattern;
 use crate::datagrams::sender::now_ns;
 
-/// How far the readers are.
 #[derive(Debug, Default)]
 pub(crate) struct ReadProgress {
     bytes: AtomicU64,
@@ -19,17 +18,14 @@ pub(crate) struct ReadProgress {
 }
 
 impl ReadProgress {
-    /// Returns how many bytes have been read, of all streams.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Begins a new measurement of the longest stall.
     pub(crate) fn mark(&self) {
         self.marked.store(true, Ordering::Relaxed);
     }
 
-    /// Returns the longest time between two reads since the mark.
     pub(crate) fn longest_stall_ns(&self) -> u64 {
         self.longest_stall_ns.load(Ordering::Relaxed)
     }
@@ -54,7 +50,6 @@ pub(crate) struct Verifier<'a> {
 }
 
 impl<'a> Verifier<'a> {
-    /// Begins to check a flow's stream.
     pub(crate) fn new(flow: u16, progress: &'a ReadProgress) -> Self {
         Self {
             start: pattern::start(flow),
@@ -63,12 +58,10 @@ impl<'a> Verifier<'a> {
         }
     }
 
-    /// Returns the offset at which the stream begins.
     pub(crate) fn start(&self) -> u64 {
         self.start
     }
 
-    /// Returns how many bytes have been read.
     pub(crate) fn taken(&self) -> u64 {
         self.taken
     }
@@ -85,7 +78,6 @@ impl<'a> Verifier<'a> {
         check(self.start, self.start + self.taken, bytes)
     }
 
-    /// Counts bytes that are checked elsewhere.
     pub(crate) fn count(&mut self, bytes: usize) {
         self.taken += bytes as u64;
         self.progress.add(bytes as u64);
@@ -111,7 +103,6 @@ fn check(start: u64, offset: u64, bytes: &[u8]) -> Result<()> {
 /// Pieces of one stream that were read in no particular order.
 #[derive(Debug, Default)]
 pub(crate) struct Pieces {
-    /// Where each begins, and how long it is.
     known: Vec<(u64, u64)>,
     /// Bytes of pieces too short to say where they are from.
     unknown_bytes: u64,

@@ -16,9 +16,7 @@ use nix::sys::sendfile::sendfile64;
 use super::{pattern, tls};
 use crate::{cpu, netns, threads, topology};
 
-/// Bytes handed to the kernel by one system call.
 const CHUNK_BYTES: usize = 64 << 10;
-/// How long one system call may wait for room.
 const STUCK: Duration = Duration::from_secs(15);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,7 +43,6 @@ pub(crate) struct Writers {
 }
 
 impl Writers {
-    /// Connects to each of the addresses and begins to write without end.
     pub(crate) fn start(to: Vec<SocketAddr>, write_style: WriteStyle) -> Self {
         let shared = Arc::new(Shared {
             limit: AtomicU64::new(u64::MAX),
@@ -62,7 +59,6 @@ impl Writers {
         Self { shared, threads }
     }
 
-    /// Returns how many bytes the kernel has taken, of all streams.
     pub(crate) fn written(&self) -> u64 {
         self.shared.written.load(Ordering::Relaxed)
     }
@@ -72,7 +68,6 @@ impl Writers {
         self.shared.limit.store(bytes, Ordering::Relaxed);
     }
 
-    /// Tells whether a writer has ended, well or badly.
     pub(crate) fn ended(&self) -> bool {
         self.threads.iter().any(JoinHandle::is_finished)
     }
@@ -133,7 +128,6 @@ fn write(to: SocketAddr, flow: u16, write_style: WriteStyle, shared: &Shared) ->
     Ok(written)
 }
 
-/// Returns a file in memory with the first bytes of a stream.
 fn prepare_file(flow: u16, bytes: u64) -> Result<File> {
     let path = format!("/tmp/stream-{flow}");
     let mut file = File::create(&path).with_context(|| format!("cannot create {path}"))?;

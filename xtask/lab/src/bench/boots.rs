@@ -27,7 +27,6 @@ const MOST_DEATHS: usize = 4;
 
 pub(super) struct Measured {
     pub(super) rows: Vec<Row>,
-    /// What could not be measured, and why.
     pub(super) failures: Vec<String>,
     pub(super) provenance: Provenance,
 }
@@ -54,7 +53,6 @@ struct Progress<'a> {
     failures: Vec<String>,
     provenance: Provenance,
     boots: usize,
-    /// How often the emulator has crashed.
     deaths: usize,
 }
 
@@ -212,7 +210,6 @@ fn plan<'a>(options: &Options, cases: &'a [Case]) -> Result<Plan<'a>> {
     Ok(Plan { rows, boots })
 }
 
-/// Returns whether a mode of one of these cases has the text in its name.
 fn matches(cases: &[Case], filter: &str) -> bool {
     cases.iter().any(|case| {
         let mut modes = case.modes.iter();

@@ -4,11 +4,9 @@
 
 use mflow_protocol::bench::{Load, Scaling, Server, Stack, Transport};
 
-/// The module's default batch size.
 const BATCH_PKTS: u32 = 256;
 /// Clients of a single-flow UDP case, as in the papers: they share one socket.
 const UDP_CLIENTS: u16 = 3;
-/// The largest message that sockperf sends.
 const SOCKPERF_MAX_BYTES: usize = 65_507;
 /// Connections to an application, as in the papers.
 const APPLICATION_CLIENTS: u16 = 10;
@@ -33,21 +31,17 @@ impl Suite {
     }
 }
 
-/// A stack in a case.
 #[derive(Clone, Debug)]
 pub(super) struct Mode {
     pub(super) name: &'static str,
     pub(super) stack: What,
 }
 
-/// What a mode runs.
 #[derive(Clone, Debug)]
 pub(super) enum What {
-    /// This stack.
     Stack(Stack),
     /// This stack on the kernel that was built without the hooks.
     WithoutHooks(Stack),
-    /// Nothing yet, for this reason.
     Missing(&'static str),
 }
 
@@ -175,7 +169,6 @@ fn order(batch_pkts: u32) -> Case {
     )
 }
 
-/// What mflow costs where it does nothing.
 fn overhead() -> Case {
     Case {
         name: "overhead-udp-16".to_owned(),
@@ -199,7 +192,6 @@ fn overhead() -> Case {
     }
 }
 
-/// Returns the cases of a suite.
 pub(super) fn all(suite: Suite) -> Vec<Case> {
     match suite {
         Suite::Quick => vec![udp(16), udp(65_507), tcp(65_536), latency_udp(), overhead()],

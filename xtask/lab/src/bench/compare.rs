@@ -14,7 +14,6 @@ use super::row::{read, Row};
 /// By how much the primary figure of a row may differ, up or down.
 const DIFFERENCE_MAX: f64 = 0.05;
 
-/// What came out of a comparison.
 #[derive(Debug)]
 struct Comparison {
     lines: Vec<Line>,
@@ -103,7 +102,6 @@ impl Comparison {
 }
 
 impl Line {
-    /// Returns the difference as a share of the figure before.
     fn difference(&self) -> Option<f64> {
         Some(self.after? / self.before? - 1.0)
     }

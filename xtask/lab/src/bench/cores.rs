@@ -11,13 +11,11 @@ use super::row::{Core, Instructions, Row};
 /// Room for a function's name, in characters.
 const NAME: usize = 40;
 
-/// Rows of the grid of functions.
 const FUNCTIONS: usize = 14;
 
 /// What an empty cell of the functions means: not zero.
 pub(crate) const DOT: &str = "a dot: not among the heaviest of that core";
 
-/// How the load's deviation is computed.
 pub(crate) const DEVIATION: &str =
     "deviation: standard deviation of the load, in points, over all cores but the application's that any mode of the case \
      uses; one that a mode leaves out has load 0.";
@@ -63,7 +61,6 @@ fn share(core: &Core) -> String {
     )
 }
 
-/// In per cent.
 fn load(core: &Core) -> f64 {
     (1.0 - core.idle) * 100.0
 }

@@ -11,7 +11,6 @@ use super::paper;
 use super::row::{Instructions, Row};
 use super::windows::SPREAD_MAX;
 
-/// The last remark on every figure.
 const LIMITS: &str = "Instructions do not show cache misses, the latency of interrupts between cores, memory bandwidth, or how \
                       a real NIC behaves: ratios on hardware differ.";
 
@@ -26,7 +25,6 @@ const EARLY: &str = "early/1000: of 1000 packets, those that reached the merge b
 const DEADLINE: &str = "mflow is measured with merge_timeout_us at its most, 1 s: an emulated lane may be away for tens of \
                         milliseconds, which a real one is not. A lane that is away shows in latency, not in instructions.";
 
-/// A part of what is said about a figure.
 #[derive(Debug)]
 pub(crate) enum Block {
     Grid { title: String, grid: Grid },

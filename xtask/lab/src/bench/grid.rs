@@ -38,12 +38,10 @@ impl Grid {
             .extend(heads.map(|head| Column { head, right }));
     }
 
-    /// Adds a row; cells that are missing at its end stay empty.
     pub(crate) fn row(&mut self, cells: Vec<String>) {
         self.rows.push(cells);
     }
 
-    /// Returns whether there is nothing to show.
     pub(crate) fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
@@ -90,7 +88,6 @@ impl Grid {
         lines.concat()
     }
 
-    /// Returns the grid as Markdown.
     pub(crate) fn markdown(&self) -> String {
         let all: Vec<usize> = (0..self.columns.len()).collect();
         let mut table = self.table(&all, escape);

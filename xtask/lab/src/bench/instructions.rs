@@ -49,7 +49,6 @@ impl Symbols {
         Ok(())
     }
 
-    /// Returns the function an address lies in.
     fn name(&self, address: u64) -> String {
         if let Some((_, name)) = PLACES.iter().find(|(place, _)| *place == address) {
             return (*name).to_owned();
@@ -132,7 +131,6 @@ impl Counts {
         bail!("the plug-in did not finish window {number}")
     }
 
-    /// Returns the instructions of one CPU.
     pub(super) fn of_cpu(&self, cpu: usize) -> u64 {
         self.0
             .get(cpu)

@@ -13,14 +13,11 @@ use super::overview;
 use super::plot::Plot;
 use super::row::Row;
 
-/// What the results were measured with.
 #[derive(Clone, Debug)]
 pub(crate) struct Provenance {
     /// As git describes it.
     pub(crate) commit: String,
-    /// The guest's version.
     pub(crate) kernel: String,
-    /// The emulator's version.
     pub(crate) qemu: String,
 }
 
@@ -62,7 +59,6 @@ pub(crate) fn write(
         .with_context(|| format!("cannot write {}", file.display()))
 }
 
-/// Returns the report; the plots' paths are taken as they are.
 fn markdown(rows: &[Row], provenance: &Provenance, plots: &[Plot]) -> String {
     let mut text = format!(
         "# Benchmark\n\n| | |\n|---|---|\n| mflow | {} |\n| kernel | {} |\n| QEMU | {} |\n\n{ABOUT}",

@@ -37,7 +37,6 @@ pub(crate) fn grid(rows: &[Row]) -> Grid {
     grid
 }
 
-/// Returns the name of a row in the overview.
 fn name(row: &Row) -> String {
     match row.lanes {
         0 => row.mode.clone(),

@@ -62,15 +62,11 @@ const fn throughput(
 /// Latency of a mode as a part of the vanilla overlay's.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Delay {
-    /// Such as `MFLOW Fig. 9`.
     pub(crate) figure: &'static str,
-    /// Of the median.
     pub(crate) p50: Option<f64>,
-    /// Of the 99th percentile.
     pub(crate) p99: Option<f64>,
 }
 
-/// Returns the throughput that the papers state for a mode in a case.
 pub(crate) fn of(case: &str, mode: &str, lanes: u32) -> Option<Paper> {
     if mode == "mflow" && lanes != LANES {
         return None;
@@ -84,7 +80,6 @@ pub(crate) fn of(case: &str, mode: &str, lanes: u32) -> Option<Paper> {
         })
 }
 
-/// Returns the latency that the papers state for a mode in a case.
 pub(crate) fn delay(row: &Row) -> Option<Delay> {
     if row.mode != "mflow" || row.lanes != LANES {
         return None;

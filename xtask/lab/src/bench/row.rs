@@ -8,7 +8,6 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 
-/// How one mode did in one case.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Row {
     pub(crate) suite: String,
@@ -73,7 +72,6 @@ pub(crate) struct Instructions {
     pub(crate) by_cpu: Vec<Core>,
 }
 
-/// One core's share.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Core {
     pub(crate) cpu: u32,
@@ -86,21 +84,18 @@ pub(crate) struct Core {
     pub(crate) top: Vec<Function>,
 }
 
-/// One function's share of a core.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Function {
     pub(crate) name: String,
     pub(crate) insn_per_packet: f64,
 }
 
-/// Latency percentiles.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Latency {
     pub(crate) p50: f64,
     pub(crate) p99: f64,
 }
 
-/// What a paper says about this mode in this case.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Paper {
     /// Such as `MFLOW Fig. 8`.
@@ -110,7 +105,6 @@ pub(crate) struct Paper {
 }
 
 impl Row {
-    /// Returns the primary figure, if there is one.
     pub(crate) fn busiest(&self) -> Option<f64> {
         self.insn_per_packet.as_ref().map(|insn| insn.busiest)
     }

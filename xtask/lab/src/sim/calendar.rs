@@ -7,10 +7,8 @@ use std::collections::BinaryHeap;
 
 /// Picoseconds in a microsecond: fine enough that rounding a cost never shows.
 pub(super) const PS_PER_US: f64 = 1e6;
-/// Picoseconds in a second.
 pub(super) const PS_PER_S: f64 = 1e12;
 
-/// What is still to happen.
 pub(super) struct Calendar<E> {
     heap: BinaryHeap<Entry<E>>,
     now_ps: u64,
@@ -24,7 +22,6 @@ struct Entry<E> {
 }
 
 impl<E> Calendar<E> {
-    /// Returns an empty calendar at time 0.
     pub(super) fn new() -> Self {
         Self {
             heap: BinaryHeap::new(),
@@ -48,7 +45,6 @@ impl<E> Calendar<E> {
         self.planned += 1;
     }
 
-    /// Goes on to the next event.
     pub(super) fn next(&mut self) -> Option<E> {
         let entry = self.heap.pop()?;
         self.now_ps = entry.time_ps;

@@ -8,9 +8,7 @@ use crate::bench::row::Row;
 
 /// The mode that all others are compared with.
 pub(super) const VANILLA: &str = "vanilla";
-/// The mode without an overlay.
 pub(super) const NATIVE: &str = "native";
-/// The mode with lanes.
 pub(super) const MFLOW: &str = "mflow";
 /// A core with less than this share of another core's work had time to spare.
 const CLEARLY_LESS: f64 = 0.9;
@@ -111,7 +109,6 @@ impl Measured {
         }
     }
 
-    /// Returns how busy the NIC core was, by instructions.
     pub(super) fn nic_core(&self) -> NicCore {
         let lane = self.busiest_lane();
         if self.nic < CLEARLY_LESS * lane {

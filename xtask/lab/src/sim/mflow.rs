@@ -211,7 +211,6 @@ impl Mflow {
     }
 }
 
-/// Whether a packet belongs to a batch.
 pub(super) fn is_split(packet: &Packet) -> bool {
     packet.tag.kind() == TagKind::Split
 }

@@ -65,7 +65,6 @@ pub(super) fn like_the_paper(cases: &[Case]) -> Option<(&Case, &Split)> {
     Some((case, case.splits.first()?))
 }
 
-/// Fig. 7: disorder against the size of a batch, with two lanes.
 pub(super) fn disorder(split: &Split, settings: &Settings) -> Vec<Disorder> {
     let wire = Wire::of("tcp", PAPER_MSG_BYTES, true);
     let slowest = settings.insn_ps(slowest_insn(&split.costs, 1));
@@ -108,7 +107,6 @@ impl Early {
     }
 }
 
-/// Returns the instructions per packet of the busiest core.
 pub(super) fn slowest_insn(costs: &Costs, lanes: usize) -> f64 {
     let path = match &costs.path {
         Path::Hops(hops) => hops.iter().copied().fold(0.0, f64::max),

@@ -56,7 +56,6 @@ struct Core {
     busy_ps: u64,
 }
 
-/// What a core works on.
 #[derive(Debug)]
 struct Poll {
     queue: usize,

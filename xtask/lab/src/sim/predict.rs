@@ -41,7 +41,6 @@ pub(super) struct Prediction {
     pub(super) from_lanes: u32,
     pub(super) msg_bytes: u32,
     pub(super) packet_bytes: f64,
-    /// How long a lane works on a batch.
     pub(super) batch_us: f64,
     pub(super) cells: Vec<Cell>,
     pub(super) copy: CopyThread,
@@ -75,7 +74,6 @@ pub(super) struct CopyThread {
     pub(super) copy_busy: f64,
 }
 
-/// Answers the question for one case.
 pub(super) fn predict(
     case: &Case,
     split: &Split,

@@ -54,7 +54,6 @@ pub(super) struct Knobs {
     pub(super) seed: u64,
 }
 
-/// A core that does nothing for a while.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stall {
     pub(super) core: usize,
@@ -98,7 +97,6 @@ pub(super) enum Count {
 
 const COUNTS: usize = Count::Reordered as usize + 1;
 
-/// Counts of an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Counts([u64; COUNTS]);
 
@@ -111,7 +109,6 @@ impl Counts {
         self.0[count as usize] += by;
     }
 
-    /// Returns what was counted since `earlier`.
     pub(super) fn since(&self, earlier: &Self) -> Self {
         let mut difference = *self;
         for (now, before) in difference.0.iter_mut().zip(earlier.0) {
@@ -120,7 +117,6 @@ impl Counts {
         difference
     }
 
-    /// Returns how many packets were lost at all places.
     pub(super) fn lost(&self) -> u64 {
         [
             Count::NicFull,
@@ -134,7 +130,6 @@ impl Counts {
     }
 }
 
-/// What limits a stream's throughput.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Limit {
@@ -145,12 +140,10 @@ pub(super) enum Limit {
     Lanes,
     /// The thread that copies to the application.
     Copy,
-    /// All is on one core.
     Core,
 }
 
 impl Limit {
-    /// Returns its name in tables.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Link => "link",
@@ -163,7 +156,6 @@ impl Limit {
     }
 }
 
-/// What came out of a simulation.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Outcome {
     pub(super) all: Counts,
@@ -181,7 +173,6 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
-    /// Returns packets delivered in a second.
     pub(super) fn pkts_per_s(&self) -> f64 {
         if self.counted_ps == 0 {
             return 0.0;
@@ -189,7 +180,6 @@ impl Outcome {
         self.counted.get(Count::Delivered) as f64 / self.counted_ps as f64 * PS_PER_S
     }
 
-    /// Returns the latency that a share of the packets does not exceed.
     pub(super) fn latency_us(&self, share: f64) -> f64 {
         // CAST: a place in the list.
         let place = (self.latencies_ps.len() as f64 * share) as usize;

@@ -57,12 +57,10 @@ pub(crate) struct Settings {
 const BACKLOG_PKTS: usize = 1000;
 
 impl Settings {
-    /// Returns how long instructions take.
     pub(super) fn insn_ps(&self, insn: f64) -> f64 {
         insn / (self.clock_ghz * self.insn_per_cycle) * 1e3
     }
 
-    /// Returns the knobs of a simulation.
     pub(super) fn knobs(&self, when_full: WhenFull) -> Knobs {
         // CAST: microseconds within the ranges above.
         let ps = |us: f64| (us * PS_PER_US) as u64;
@@ -156,7 +154,6 @@ fn number(text: &str, good: impl Fn(f64) -> bool, range: &str) -> Result<f64, St
         .ok_or_else(|| format!("{range} is allowed"))
 }
 
-/// Reads a number above 0.
 pub(super) fn positive(text: &str) -> Result<f64, String> {
     number(
         text,
@@ -179,7 +176,6 @@ fn knob(name: &str, text: &str) -> Result<u32, String> {
         .ok_or_else(|| spec.allowed().to_string())
 }
 
-/// Reads a share below 1.
 pub(super) fn share(text: &str) -> Result<f64, String> {
     number(text, |value| (0.0..=0.99).contains(&value), "0 to 0.99")
 }

@@ -12,7 +12,6 @@ use super::wire::Wire;
 /// Of the longest bar, in characters.
 const BAR: f64 = 30.0;
 
-/// What the model does not know.
 pub(super) const NOTES: &str = "\
 Limits: link; nic, hop: the NIC's core, the core that RPS chooses; lanes; copy: the thread that copies to the application;
 core: everything is on one.
@@ -20,7 +19,6 @@ What a model of instruction counts cannot show: cache misses and memory bandwidt
 other down, hardware. A packet costs the same however many lanes there are and however fast it comes. Rates and times hold
 for the clock and the instructions per cycle above; ratios do not depend on them.";
 
-/// What is assumed about the machine.
 pub(super) fn assumptions(settings: &Settings) -> String {
     format!(
         "model: {} GHz, instructions per cycle: {}, {} us to interrupt a core, {} us to wake a reader, costs +-{:.0} % \
@@ -40,7 +38,6 @@ pub(super) fn assumptions(settings: &Settings) -> String {
     )
 }
 
-/// Every comparison with a measurement.
 pub(super) fn validation(validation: &Validation) -> String {
     let mut text = String::from(
         "\nvalidation: throughput over the vanilla stack's, measured (instructions of the busiest core) and modelled\n\
@@ -134,7 +131,6 @@ fn summary(validation: &Validation) -> String {
     )
 }
 
-/// Throughput over modes.
 pub(super) fn fig8(validation: &Validation) -> String {
     let mut text = String::from(
         "\nMFLOW Fig. 8: one flow's throughput in each mode\n\
@@ -175,7 +171,6 @@ pub(super) fn fig8(validation: &Validation) -> String {
     text
 }
 
-/// Disorder at the merge point.
 pub(super) fn fig7(case: &Case, disorder: &[Disorder]) -> String {
     let mut text = format!(
         "\nMFLOW Fig. 7: what comes to the merge point before its turn, per 1000 packets (costs of {}, 2 lanes)\n\
@@ -273,7 +268,6 @@ fn grid(
     text + "\n"
 }
 
-/// Says where the copy thread becomes the limit.
 fn copy_thread(prediction: &Prediction) -> String {
     let copy = &prediction.copy;
     let rate = format!(

@@ -18,7 +18,6 @@ const USUAL_BATCH_PKTS: u32 = 256;
 /// Cases that measure what the hooks cost, not a path.
 const OVERHEAD: &str = "overhead";
 
-/// How a row was used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Used {
@@ -26,11 +25,9 @@ pub(super) enum Used {
     Itself,
     /// The costs of its mode are taken from it.
     Calibrates,
-    /// Predicted from the row that calibrates.
     Predicted,
 }
 
-/// What a comparison says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Verdict {
@@ -125,7 +122,6 @@ impl Check {
 }
 
 impl Validation {
-    /// Returns the comparisons with a verdict.
     pub(super) fn with(&self, verdict: Verdict) -> impl Iterator<Item = &Check> {
         self.checks
             .iter()
@@ -260,7 +256,6 @@ fn split_name(row: &Row) -> &str {
     row.split.as_deref().unwrap_or("flow")
 }
 
-/// Calibrates each way to split with one row.
 fn splits<'a>(group: &Group<'a>) -> Vec<(&'a Row, Split)> {
     let mut splits: Vec<(&Row, Split)> = Vec::new();
     for (row, _) in group.rows.iter().filter(|(row, _)| row.mode == MFLOW) {

@@ -15,10 +15,8 @@ const TCP_BYTES: u32 = 32;
 /// Outer IP and UDP, VXLAN, inner Ethernet.
 const OVERLAY_BYTES: u32 = 50;
 
-/// One message as packets.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Wire {
-    /// Packets in a message.
     pub(super) packets: u32,
     /// Bytes that a packet takes on the link, all included: the mean over a message.
     pub(super) packet_bytes: f64,
@@ -47,18 +45,15 @@ impl Wire {
         }
     }
 
-    /// Returns how long a packet takes on a link.
     pub(super) fn packet_ps(&self, link_gbps: f64) -> u64 {
         // CAST: a packet on the slowest link allowed takes milliseconds.
         (self.packet_bytes * 8_000.0 / link_gbps).round() as u64
     }
 
-    /// Returns the share of the link that a rate takes.
     pub(super) fn link_gbps(&self, pkts_per_s: f64) -> f64 {
         pkts_per_s * self.packet_bytes * 8.0 / 1e9
     }
 
-    /// Returns the rate at which bytes of messages arrive.
     pub(super) fn payload_gbps(&self, pkts_per_s: f64) -> f64 {
         pkts_per_s * self.payload_bytes * 8.0 / 1e9
     }

@@ -23,7 +23,6 @@ use crate::traffic::{Live as _, Load as _};
 use crate::{devlink, page_pool, topology, verdict};
 
 const ROUNDS: usize = 3;
-/// After each change.
 const PAUSE: Duration = Duration::from_millis(200);
 /// Frames or events that a fault is about.
 const SOME: u64 = 100;
@@ -163,7 +162,6 @@ const EVENTS: &[Event] = &[
     },
 ];
 
-/// What the card and its driver have counted meanwhile.
 #[derive(Debug)]
 struct CardCounters {
     /// Frames that the card has taken from the wire.
@@ -237,7 +235,6 @@ fn happen(rig: &Rig, event: &Event) -> Result<Outcome> {
         .and_then(|outcome| page_pool::wait_returned().map(|()| outcome))
 }
 
-/// Lets the card here misbehave.
 fn misbehave(live: &LiveDatagrams, how: &str) -> Result<()> {
     verdict::say(&Message::Card(format!("0 {how}")));
     live.flow_for(PAUSE)

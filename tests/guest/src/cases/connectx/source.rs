@@ -27,7 +27,6 @@ const SOURCE_BURST: u64 = 3_200;
 const CAPTURED: u64 = 100;
 const REPLAYS_AT_ONCE: u64 = 4;
 const MOST_ROUNDS: usize = 100;
-/// Bytes of a capture without a packet.
 const CAPTURE_HEADER_BYTES: u64 = 24;
 /// The filter for VXLAN around UDP in IPv4; devices of the overlay send other packets, too.
 const INNER_UDP: &str = "udp dst port 4789 and udp[28:2]=0x0800 and udp[39]=17";

@@ -27,7 +27,6 @@ const BYTES: usize = 16;
 const BURST: [u8; BYTES * THREADS as usize] = [0; BYTES * THREADS as usize];
 /// Long enough for threads to fall asleep again.
 const PAUSE: Duration = Duration::from_millis(20);
-/// How long threads may take to wake up.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long one sleeps at most: far longer than [`PATIENCE`], because a thread that wakes up by itself finds the datagram.
 const SLEEP: Duration = Duration::from_secs(15);
@@ -63,7 +62,6 @@ fn waiting(rig: &Rig) -> Result<Outcome> {
     outcome.judge(|outcome| rig.require_unnoticed::<Datagrams>(outcome))
 }
 
-/// What the threads share.
 #[derive(Default)]
 struct Round {
     /// The burst that is sent, or was sent last.

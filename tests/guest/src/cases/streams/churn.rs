@@ -22,7 +22,6 @@ use crate::topology::{Family, CLIENT, CONTAINER};
 use crate::traffic::{Live as _, Load as _, Plan};
 use crate::{cpu, netns, nft, proc_net, threads};
 
-/// How often splitting starts.
 const ROUNDS: u32 = 15;
 /// How long traffic flows with the switch in either position.
 const PAUSE: Duration = Duration::from_millis(60);
@@ -31,7 +30,6 @@ const PORT: u16 = 6_001;
 const LOOK: Duration = Duration::from_millis(100);
 /// Connections that may wait for the server.
 const PLACES: i32 = 4096;
-/// How long a connection may take.
 const STUCK: Duration = Duration::from_secs(15);
 /// How long one may take to end: less than the 5 s after which its last segment would be sent again.
 const END: Duration = Duration::from_secs(4);
@@ -143,7 +141,6 @@ fn none_lost() -> Result<()> {
     Ok(())
 }
 
-/// Opens and closes connections, one after the other; returns how many.
 fn connect(address: SocketAddr, stop: &AtomicBool) -> Result<u64> {
     netns::enter(CLIENT)?;
     cpu::pin(cpu::SENDER)?;
@@ -155,7 +152,6 @@ fn connect(address: SocketAddr, stop: &AtomicBool) -> Result<u64> {
     Ok(connections)
 }
 
-/// Accepts connections and closes them at once.
 fn accept(listener: &TcpListener, stop: &AtomicBool) -> Result<()> {
     cpu::pin(cpu::READER)?;
     SockRef::from(listener).set_read_timeout(Some(LOOK))?;

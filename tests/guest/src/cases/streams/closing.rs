@@ -27,7 +27,6 @@ use crate::{cpu, netns, threads};
 const ANSWER_BYTES: u64 = 1 << 20;
 /// How often the listener is started again, or made of a connected socket.
 const ROUNDS: usize = 4;
-/// Between two requests for a connection.
 const ASK: Duration = Duration::from_micros(200);
 /// How long a lane is held, so that packets of the others are parked for certain.
 const HOLD: Duration = Duration::from_millis(240);
@@ -83,7 +82,6 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Waits until the connection's flow is split, if anything is to be split.
 fn wait_split(rig: &Rig, progress: &ReadProgress, before: u64) -> Result<()> {
     wait_until("bytes arrive", || Ok(progress.bytes() > 1 << 20))?;
     if rig.mflow {

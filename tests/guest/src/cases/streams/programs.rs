@@ -83,7 +83,6 @@ fn program(name: &str, when: Run, proves: &str, run: fn(&Rig) -> Result<()>) -> 
     })
 }
 
-/// Starts a server and waits until it listens.
 fn serve(namespace: &str, cpu: usize, line: &str, port: u16) -> Result<Program> {
     let server = Program::start(Some(namespace), cpu, line)?;
     proc_net::until_listens(server, Some(namespace), port)

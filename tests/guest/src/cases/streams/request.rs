@@ -22,13 +22,11 @@ use crate::{cpu, threads};
 const REQUEST: u8 = 1;
 const BULK: u8 = 0;
 const REQUEST_BYTES: usize = 128;
-/// Requests that are measured at a time.
 const REQUESTS: usize = 300;
 /// How often, with and without the module in turn; the best of each is compared, because the host has other work, too.
 const ROUNDS: usize = 3;
 /// Not answered: what makes the flow fast enough to be split.
 const BULK_BYTES: usize = 256 << 10;
-/// How long the flow may take until it is split.
 const SPLIT_LIMIT: Duration = Duration::from_secs(20);
 /// How much longer than without the module an answer may take, in the middle of all. A batch or a deadline to wait for
 /// would add up to a second; the rest is what emulated CPUs need to find each other.
@@ -101,7 +99,6 @@ fn exchange(wait_split: bool) -> Result<(Duration, Outcome)> {
     })
 }
 
-/// Reads bulk without an answer, and answers each request.
 fn serve(mut socket: &TcpStream) -> Result<()> {
     cpu::pin(cpu::READER)?;
     let mut buffer = vec![0; BULK_BYTES];
@@ -125,7 +122,6 @@ fn serve(mut socket: &TcpStream) -> Result<()> {
     }
 }
 
-/// Sends bulk until the flow is split, then requests.
 fn ask(mut socket: &TcpStream, split_after: Option<u64>) -> Result<(Duration, Outcome)> {
     cpu::pin(cpu::SENDER)?;
     let bulk = vec![BULK; BULK_BYTES];

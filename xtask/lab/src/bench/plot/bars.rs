@@ -17,7 +17,6 @@ const BAR: u32 = 30;
 /// A mode has at least this many bars' room, for its name.
 const BARS_MIN: usize = 3;
 
-/// Draws one case; `None` when nothing was measured.
 pub(super) fn draw(case: &Case<'_>) -> Result<Option<Picture>> {
     let drawable = |row: &&&Row| row.insn_per_packet.as_ref().is_some_and(finite);
     if case.rows.iter().filter(drawable).count() == 0 {

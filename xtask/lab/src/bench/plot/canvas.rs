@@ -8,14 +8,12 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-/// The drawing area of a whole picture.
 pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// An area with axes, both linear.
 pub(super) type Chart<'a, 'b> =
     ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
-/// Height of every picture, in pixels.
 pub(super) const HEIGHT: u32 = 420;
 
 /// Width of the column of the legend, in pixels.
@@ -57,7 +55,6 @@ pub(super) fn svg(width: u32, draw: impl FnOnce(&Area<'_>) -> Result<()>) -> Res
 /// Writes the label of a value on the axis below.
 pub(super) type Ticks = fn(&f64) -> String;
 
-/// What an area with axes says about itself.
 pub(super) struct Axes<'a> {
     pub(super) title: &'a str,
     /// What the axis below shows, and its labels; `None` leaves both to the caller.
@@ -68,7 +65,6 @@ pub(super) struct Axes<'a> {
     pub(super) y_max: f64,
 }
 
-/// Draws title and axes.
 pub(super) fn axes<'a, 'b>(root: &'a Area<'b>, axes: &Axes<'_>) -> Result<Chart<'a, 'b>> {
     let mut chart = ChartBuilder::on(root)
         .caption(axes.title, font(20))
@@ -104,7 +100,6 @@ pub(super) fn font(size: i32) -> TextStyle<'static> {
     TextStyle::from(("sans-serif", size).into_font()).color(&INK)
 }
 
-/// Writes text around or below a point of the picture.
 pub(super) fn centred(
     root: &Area<'_>,
     text: &str,

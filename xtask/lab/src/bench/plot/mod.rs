@@ -17,7 +17,6 @@ use super::row::Row;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Plot {
-    /// The figure that it belongs to.
     pub(crate) kind: Kind,
     pub(crate) path: PathBuf,
     /// What it shows: the text in place of the picture.
