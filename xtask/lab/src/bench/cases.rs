@@ -72,26 +72,23 @@ fn missing(name: &'static str, why: &'static str) -> Mode {
 }
 
 fn mflow(lanes: usize, batch_pkts: u32) -> Mode {
-    mode(
-        "mflow",
-        Stack::Mflow {
-            lanes,
-            batch_pkts,
-            scaling: Scaling::Path,
-        },
-    )
+    let scaling = Scaling::Path;
+    let stack = Stack::Mflow {
+        lanes,
+        batch_pkts,
+        scaling,
+    };
+    mode("mflow", stack)
 }
 
 /// The same case with one more mode: mflow that splits behind the NIC's GRO, as MFLOW's single-device scaling does.
 fn with_device_scaling(mut case: Case) -> Case {
-    case.modes.push(mode(
-        "mflow-dev",
-        Stack::Mflow {
-            lanes: 2,
-            batch_pkts: BATCH_PKTS,
-            scaling: Scaling::Device,
-        },
-    ));
+    let stack = Stack::Mflow {
+        lanes: 2,
+        batch_pkts: BATCH_PKTS,
+        scaling: Scaling::Device,
+    };
+    case.modes.push(mode("mflow-dev", stack));
     case
 }
 

@@ -15,49 +15,28 @@ const LANES: u32 = 2;
 /// The size of the messages in MFLOW Fig. 10 for which the text states numbers.
 pub(crate) const FLOWS_MSG_BYTES: u32 = 4096;
 
-/// Throughput of a mode over the vanilla overlay's.
-struct Throughput {
-    case: &'static str,
-    mode: &'static str,
-    figure: &'static str,
-    speedup: f64,
-}
-
-const THROUGHPUT: &[Throughput] = &[
+/// Case, mode, figure, and the mode's throughput over the vanilla overlay's.
+const THROUGHPUT: &[(&str, &str, &str, f64)] = &[
     // MFLOW section II-B: "significant performance drops - 40% for TCP and 80% for UDP", container against native, 64 KB.
-    throughput("tcp-65536", "native", "MFLOW Fig. 4", 1.0 / (1.0 - 0.40)),
-    throughput("udp-65507", "native", "MFLOW Fig. 4", 1.0 / (1.0 - 0.80)),
+    ("tcp-65536", "native", "MFLOW Fig. 4", 1.0 / (1.0 - 0.40)),
+    ("udp-65507", "native", "MFLOW Fig. 4", 1.0 / (1.0 - 0.80)),
     // MFLOW section II-B: RPS "by 6% for UDP and 24% for TCP", 64 KB.
-    throughput("tcp-65536", "rps", "MFLOW Fig. 4", 1.24),
-    throughput("udp-65507", "rps", "MFLOW Fig. 4", 1.06),
+    ("tcp-65536", "rps", "MFLOW Fig. 4", 1.24),
+    ("udp-65507", "rps", "MFLOW Fig. 4", 1.06),
     // MFLOW section II-B: device-level pipelining, UDP "by 80% (compared to vanilla overlay)". For TCP it is "similar" to
     // RPS, which is no number.
-    throughput("udp-65507", "falcon-dev", "MFLOW Fig. 4", 1.80),
+    ("udp-65507", "falcon-dev", "MFLOW Fig. 4", 1.80),
     // MFLOW section II-B: function-level pipelining, TCP "by 20% (compared to RPS)", and RPS is the entry above.
-    throughput("tcp-65536", "falcon-func", "MFLOW Fig. 4", 1.24 * 1.20),
+    ("tcp-65536", "falcon-func", "MFLOW Fig. 4", 1.24 * 1.20),
     // MFLOW section V-A: "especially with large message sizes (e.g., 64 KB), by 81% for TCP and 139% for UDP".
-    throughput("tcp-65536", "mflow", "MFLOW Fig. 8", 1.81),
-    throughput("udp-65507", "mflow", "MFLOW Fig. 8", 2.39),
+    ("tcp-65536", "mflow", "MFLOW Fig. 8", 1.81),
+    ("udp-65507", "mflow", "MFLOW Fig. 8", 2.39),
     // MFLOW section V-A, multi-flow testing, TCP with messages of 4 KB: "by 24% with 5 concurrent flows", "by 11% with 10
     // flows and by 5% under 20 flows".
-    throughput("flows-5", "mflow", "MFLOW Fig. 10, 4 KB", 1.24),
-    throughput("flows-10", "mflow", "MFLOW Fig. 10, 4 KB", 1.11),
-    throughput("flows-20", "mflow", "MFLOW Fig. 10, 4 KB", 1.05),
+    ("flows-5", "mflow", "MFLOW Fig. 10, 4 KB", 1.24),
+    ("flows-10", "mflow", "MFLOW Fig. 10, 4 KB", 1.11),
+    ("flows-20", "mflow", "MFLOW Fig. 10, 4 KB", 1.05),
 ];
-
-const fn throughput(
-    case: &'static str,
-    mode: &'static str,
-    figure: &'static str,
-    speedup: f64,
-) -> Throughput {
-    Throughput {
-        case,
-        mode,
-        figure,
-        speedup,
-    }
-}
 
 /// Latency of a mode as a part of the vanilla overlay's.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -73,10 +52,10 @@ pub(crate) fn of(case: &str, mode: &str, lanes: u32) -> Option<Paper> {
     }
     THROUGHPUT
         .iter()
-        .find(|entry| entry.case == case && entry.mode == mode)
-        .map(|entry| Paper {
-            figure: entry.figure.to_owned(),
-            speedup_vs_vanilla: entry.speedup,
+        .find(|entry| (entry.0, entry.1) == (case, mode))
+        .map(|&(_, _, figure, speedup_vs_vanilla)| Paper {
+            figure: figure.to_owned(),
+            speedup_vs_vanilla,
         })
 }
 
@@ -84,27 +63,17 @@ pub(crate) fn delay(row: &Row) -> Option<Delay> {
     if row.mode != "mflow" || row.lanes != LANES {
         return None;
     }
-    match (row.case.as_str(), row.clients) {
+    let (figure, p50, p99) = match (row.case.as_str(), row.clients) {
         // MFLOW section V-A, single-flow latency, 64 KB: the median "by ~46%" and the 99th percentile "by ~21% for TCP".
-        ("latency-tcp-65536", _) => Some(Delay {
-            figure: "MFLOW Fig. 9",
-            p50: Some(1.0 - 0.46),
-            p99: Some(1.0 - 0.21),
-        }),
+        ("latency-tcp-65536", _) => ("MFLOW Fig. 9", Some(1.0 - 0.46), 1.0 - 0.21),
         // MFLOW section V-B, data caching: the 99th percentile "by 26% when we used one client".
-        ("memcached", 1) => Some(Delay {
-            figure: "MFLOW Fig. 13",
-            p50: None,
-            p99: Some(1.0 - 0.26),
-        }),
+        ("memcached", 1) => ("MFLOW Fig. 13", None, 1.0 - 0.26),
         // The same with ten clients: "the average and tail latency by 48% and 47%". An average is no median.
-        ("memcached", 10) => Some(Delay {
-            figure: "MFLOW Fig. 13",
-            p50: None,
-            p99: Some(1.0 - 0.47),
-        }),
-        _ => None,
-    }
+        ("memcached", 10) => ("MFLOW Fig. 13", None, 1.0 - 0.47),
+        _ => return None,
+    };
+    let p99 = Some(p99);
+    Some(Delay { figure, p50, p99 })
 }
 
 /// Returns what else the papers say in words about a figure and does not fit into a column.

@@ -29,20 +29,17 @@ pub(super) fn knobs() -> Knobs {
 /// One stream over `lanes` lanes; the NIC on core 0, the application on core 1.
 pub(super) fn scene(load: Load, nic_ps: f64, lane_ps: f64, lanes: usize, app_ps: f64) -> Scene {
     let place = |core, packet_ps| Place { core, packet_ps };
+    let stream = Stream {
+        load,
+        nic: place(0, nic_ps),
+        hops: Vec::new(),
+        lanes: (0..lanes).map(|lane| place(2 + lane, lane_ps)).collect(),
+        app: place(1, app_ps),
+    };
     Scene {
-        cores: 2 + lanes,
-        streams: vec![Stream {
-            load,
-            nic: place(0, nic_ps),
-            hops: Vec::new(),
-            lanes: (0..lanes).map(|lane| place(2 + lane, lane_ps)).collect(),
-            app: place(1, app_ps),
-        }],
-        knobs: knobs(),
-        stall: None,
-        stream_pkts: u64::MAX,
         warm_up_pkts: 20_000,
         count_pkts: 40_000,
+        ..Scene::of(2 + lanes, vec![stream], knobs())
     }
 }
 

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::arrivals::Load;
 use super::costs::{Costs, Path};
 use super::pipeline::simulate;
-use super::scene::{Count, Outcome, Place, Scene, Stream, WhenFull};
+use super::scene::{Count, Outcome, Scene, Stream, WhenFull};
 use super::settings::{counted, Settings};
 use super::validate::{Case, Split};
 use super::wire::Wire;
@@ -137,10 +137,7 @@ pub(super) fn flows(case: &Case, split: &Split, settings: &Settings) -> Vec<Flow
 /// Flows on random cores; the lanes of a flow are the cores after its NIC queue's.
 fn crowd(costs: &Costs, count: usize, lanes: usize, placement: u64, settings: &Settings) -> Scene {
     let wire = Wire::of("tcp", PAPER_MSG_BYTES, true);
-    let place = |core, insn| Place {
-        core,
-        packet_ps: settings.insn_ps(insn),
-    };
+    let place = |core, insn| settings.place(core, insn);
     let lane_insn = match costs.path {
         Path::Lanes(insn) => insn,
         Path::Hops(_) => 0.0,
@@ -163,16 +160,11 @@ fn crowd(costs: &Costs, count: usize, lanes: usize, placement: u64, settings: &S
             app: place(KERNEL_CORES + flow % APP_CORES, costs.app),
         }
     });
-    let scene = Scene {
-        cores: KERNEL_CORES + APP_CORES,
-        streams: streams.collect(),
-        knobs: settings.knobs(WhenFull::Inline),
-        stall: None,
-        stream_pkts: u64::MAX,
-        warm_up_pkts: 0,
-        count_pkts: 0,
-    };
-    counted(scene)
+    counted(Scene::of(
+        KERNEL_CORES + APP_CORES,
+        streams.collect(),
+        settings.knobs(WhenFull::Inline),
+    ))
 }
 
 #[cfg(test)]

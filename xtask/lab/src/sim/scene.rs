@@ -75,6 +75,21 @@ pub(super) struct Scene {
     pub(super) count_pkts: u64,
 }
 
+impl Scene {
+    /// Returns a scene without an end, of which nothing is counted yet.
+    pub(super) fn of(cores: usize, streams: Vec<Stream>, knobs: Knobs) -> Self {
+        Self {
+            cores,
+            streams,
+            knobs,
+            stall: None,
+            stream_pkts: u64::MAX,
+            warm_up_pkts: 0,
+            count_pkts: 0,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Count {
     Delivered,

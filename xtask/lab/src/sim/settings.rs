@@ -61,6 +61,11 @@ impl Settings {
         insn / (self.clock_ghz * self.insn_per_cycle) * 1e3
     }
 
+    pub(super) fn place(&self, core: usize, insn: f64) -> Place {
+        let packet_ps = self.insn_ps(insn);
+        Place { core, packet_ps }
+    }
+
     pub(super) fn knobs(&self, when_full: WhenFull) -> Knobs {
         // CAST: microseconds within the ranges above.
         let ps = |us: f64| (us * PS_PER_US) as u64;
@@ -87,10 +92,7 @@ impl Settings {
         load: Load,
         when_full: WhenFull,
     ) -> Scene {
-        let place = |core, insn| Place {
-            core,
-            packet_ps: self.insn_ps(insn),
-        };
+        let place = |core, insn| self.place(core, insn);
         let (hops, lanes) = match &costs.path {
             Path::Hops(hops) => (
                 (2..)
@@ -104,23 +106,15 @@ impl Settings {
                 (0..lanes).map(|lane| place(2 + lane, *insn)).collect(),
             ),
         };
-        let knobs = self.knobs(when_full);
-        let scene = Scene {
-            cores: 2 + hops.len() + lanes.len(),
-            streams: vec![Stream {
-                load,
-                nic: place(0, costs.nic),
-                hops,
-                lanes,
-                app: place(1, costs.app),
-            }],
-            knobs,
-            stall: None,
-            stream_pkts: u64::MAX,
-            warm_up_pkts: 0,
-            count_pkts: 0,
+        let cores = 2 + hops.len() + lanes.len();
+        let stream = Stream {
+            load,
+            nic: place(0, costs.nic),
+            hops,
+            lanes,
+            app: place(1, costs.app),
         };
-        counted(scene)
+        counted(Scene::of(cores, vec![stream], self.knobs(when_full)))
     }
 
     /// Returns the stream of `costs` with all stages on one core, without lanes.
