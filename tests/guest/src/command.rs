@@ -21,12 +21,7 @@ pub(crate) fn run(line: &str) -> Result<String> {
 
 /// Runs a command line with `input` on its standard input and returns its standard output.
 pub(crate) fn run_with_input(line: &str, input: &str) -> Result<String> {
-    let mut child = prepare(line)?
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .with_context(|| format!("cannot run: {line}"))?;
+    let mut child = spawn(line, Stdio::piped(), Stdio::piped)?;
     if let Some(mut stdin) = child.stdin.take() {
         stdin.write_all(input.as_bytes())?;
     }
@@ -37,12 +32,7 @@ pub(crate) fn run_with_input(line: &str, input: &str) -> Result<String> {
 }
 
 pub(crate) fn start(line: &str) -> Result<Child> {
-    prepare(line)?
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .with_context(|| format!("cannot run: {line}"))
+    spawn(line, Stdio::null(), Stdio::null)
 }
 
 /// A program of the distribution that runs on one CPU until the end of the scope.
@@ -56,15 +46,7 @@ impl Program {
 
     /// Starts it, and keeps what it prints for [`Program::finish`].
     pub(crate) fn start_heard(namespace: Option<&str>, cpu: usize, line: &str) -> Result<Self> {
-        let line = placed(namespace, cpu, line);
-        let child = prepare(&line)?
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn();
-        child
-            .with_context(|| format!("cannot run: {line}"))
-            .map(Self)
+        spawn(&placed(namespace, cpu, line), Stdio::null(), Stdio::piped).map(Self)
     }
 
     /// Fails with what it has printed if it has ended.
@@ -129,6 +111,15 @@ fn placed(namespace: Option<&str>, cpu: usize, line: &str) -> String {
         Some(name) => format!("ip netns exec {name} {line}"),
         None => line,
     }
+}
+
+fn spawn(line: &str, input: Stdio, said: fn() -> Stdio) -> Result<Child> {
+    prepare(line)?
+        .stdin(input)
+        .stdout(said())
+        .stderr(said())
+        .spawn()
+        .with_context(|| format!("cannot run: {line}"))
 }
 
 fn prepare(line: &str) -> Result<Command> {

@@ -23,6 +23,7 @@ mod init;
 mod mflow;
 mod netns;
 mod nft;
+mod nginx;
 mod outcome;
 mod page_pool;
 mod proc_net;

@@ -66,13 +66,10 @@ impl Rig {
 
     /// Returns the plan of the plainest case: one flow, IPv4 in IPv4.
     pub(crate) fn plan<L: Load>(&self) -> Plan<L> {
+        let load = L::plainest(&self.scale, self.frames_per_s);
         Plan {
-            flows: 1,
-            inner: Family::V4,
-            outer: Family::V4,
-            one_outer: false,
             split: self.mflow,
-            load: L::plainest(&self.scale, self.frames_per_s),
+            ..Plan::one_flow(Family::V4, load)
         }
     }
 
@@ -177,15 +174,7 @@ impl Rig {
 
 /// Sends datagrams without demanding that their flow is split.
 fn vanilla(outer: Family, load: Datagrams) -> Result<Outcome> {
-    let plan = Plan {
-        flows: 1,
-        inner: Family::V4,
-        outer,
-        one_outer: false,
-        split: false,
-        load,
-    };
-    Datagrams::measure(&plan, |_| Ok(()))
+    Datagrams::measure(&Plan::one_flow(outer, load), |_| Ok(()))
 }
 
 /// Returns the highest rate at which the vanilla stack loses nothing.

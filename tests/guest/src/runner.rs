@@ -67,3 +67,11 @@ pub(crate) fn list(cases: impl IntoIterator<Item = ListedCase>) -> Result<ExitCo
     }
     Ok(ExitCode::SUCCESS)
 }
+
+#[cfg(test)]
+pub(crate) fn require_good_names<'a>(names: impl Iterator<Item = &'a str>) {
+    let mut seen = std::collections::BTreeSet::new();
+    for name in names {
+        assert!(!name.contains([',', ' ']) && seen.insert(name), "{name}");
+    }
+}

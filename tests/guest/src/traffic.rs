@@ -39,6 +39,18 @@ pub(crate) struct Plan<L> {
 }
 
 impl<L> Plan<L> {
+    /// Returns one flow, IPv4 inside, which need not be split.
+    pub(crate) fn one_flow(outer: Family, load: L) -> Self {
+        Self {
+            flows: 1,
+            inner: Family::V4,
+            outer,
+            one_outer: false,
+            split: false,
+            load,
+        }
+    }
+
     /// Returns how many flows of outer packets there are.
     pub(crate) fn outer_flows(&self) -> u16 {
         if self.one_outer {

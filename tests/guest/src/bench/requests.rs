@@ -2,10 +2,8 @@
 
 //! Servers that people run in containers, each with a load generator that people run against it.
 
-use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
 use std::thread;
 
 use anyhow::{ensure, Context as _, Result};
@@ -14,9 +12,8 @@ use mflow_protocol::bench::{Case, End, Latency, Server, PORT};
 use super::{app_endpoint, counters, seconds, stack, window, AppEndpoint, SETTLE};
 use crate::command::{self, Program};
 use crate::topology::CLIENT;
-use crate::{cpu, mflow, netns, proc_net};
+use crate::{cpu, mflow, netns, nginx, proc_net};
 
-const NGINX: &str = "/tmp/nginx";
 /// Objects each client of memcached sets before it begins, of 1,024: the least that the generator takes.
 const OBJECTS: &str = "1k";
 
@@ -37,14 +34,11 @@ pub(super) fn measure(case: &Case, server: Server, clients: u16, bytes: usize) -
             ),
         ),
         Server::Nginx => {
-            nginx_folder(bytes)?;
-            (
-                format!("nginx -p {NGINX} -c {NGINX}/nginx.conf"),
-                format!(
-                    "wrk --latency -t 1 -c {clients} -d {} http://{address}/file",
-                    seconds(case)
-                ),
-            )
+            let ask = format!(
+                "wrk --latency -t 1 -c {clients} -d {} http://{address}/file",
+                seconds(case)
+            );
+            (nginx::prepare(PORT, &vec![b'x'; bytes])?, ask)
         }
     };
     let program = Program::start_heard(namespace, cpu::READER, &serve)?;
@@ -80,23 +74,6 @@ fn warming_up(server: Server, clients: u16) -> u64 {
         Server::Memcached => u64::from(clients) * 1024,
         Server::Nginx => 0,
     }
-}
-
-/// Makes a folder with a file to serve, and a configuration that needs nothing else of the distribution's.
-fn nginx_folder(bytes: usize) -> Result<()> {
-    let folder = Path::new(NGINX);
-    fs::create_dir_all(folder.join("www")).context(NGINX)?;
-    fs::write(folder.join("www/file"), vec![b'x'; bytes]).context(NGINX)?;
-    let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
-        .iter()
-        .map(|name| format!("{name}_temp_path {NGINX}/{name};\n"))
-        .collect();
-    let text = format!(
-        "user root root;\ndaemon off;\nmaster_process off;\nerror_log stderr;\npid {NGINX}/pid;\nevents {{}}\n\
-         http {{\n{temporary}access_log off;\nsendfile on;\ntcp_nopush on;\nkeepalive_requests 1000000000;\n\
-         server {{\nlisten {PORT};\nroot {NGINX}/www;\nlocation = /served {{ stub_status; }}\n}}\n}}\n"
-    );
-    fs::write(folder.join("nginx.conf"), text).context(NGINX)
 }
 
 fn served(server: Server, address: SocketAddr) -> Result<u64> {

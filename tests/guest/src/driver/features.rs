@@ -66,6 +66,14 @@ fn grown(device: &str, names: &[&str], work: impl FnOnce() -> Result<()>) -> Res
         .collect()
 }
 
+fn send(options: &str) -> Result<()> {
+    link::load(1, options).map(drop)
+}
+
+fn send_to(address: &str) -> Result<()> {
+    link::load_to(address, 1, "").map(drop)
+}
+
 fn counters() -> Result<()> {
     link::up()?;
     // Neighbours are found out first.
@@ -136,9 +144,7 @@ fn large_frames() -> Result<()> {
     topology::ip(Some(PEER), "link set eth1 mtu 9000")?;
     link::wait_carrier(true)?;
     link::ping(20, 8_972)?;
-    let large = grown("eth0", &["rx_8192_to_10239_bytes_phy"], || {
-        link::load(1, "").map(drop)
-    })?;
+    let large = grown("eth0", &["rx_8192_to_10239_bytes_phy"], || send(""))?;
     ensure!(large[0] > 100, "{} frames of 9000 bytes", large[0]);
     Ok(())
 }
@@ -159,9 +165,7 @@ fn segments() -> Result<()> {
     // The same over IPv6, whose headers are other ones.
     topology::ip(None, "addr add fd00:9::1/64 dev eth0 nodad")?;
     topology::ip(Some(PEER), "addr add fd00:9::2/64 dev eth1 nodad")?;
-    let cut = grown("eth1", &["tx_tso_packets"], || {
-        link::load_to("fd00:9::1", 1, "").map(drop)
-    })?;
+    let cut = grown("eth1", &["tx_tso_packets"], || send_to("fd00:9::1"))?;
     ensure!(cut[0] > 50, "{} large packets over IPv6", cut[0]);
     Ok(())
 }
@@ -181,9 +185,7 @@ fn tags() -> Result<()> {
          link set eth1.5 up",
     )?;
     let through = || -> Result<Vec<u64>> {
-        let inserted = grown("eth1", &["tx_added_vlan_packets"], || {
-            link::load_to("10.5.0.1", 1, "").map(drop)
-        })?;
+        let inserted = grown("eth1", &["tx_added_vlan_packets"], || send_to("10.5.0.1"))?;
         ensure!(
             inserted[0] > 100,
             "the other card inserted {} tags",
@@ -209,15 +211,13 @@ fn spreading() -> Result<()> {
     link::wait_carrier(true)?;
     let names = ["rx0_packets", "rx1_packets", "rx2_packets", "rx3_packets"];
     command::run("ethtool -N eth0 rx-flow-hash udp4 sdfn")?;
-    let one = grown("eth0", &names, || {
-        link::load(1, "--udp --bitrate 10M --length 500").map(drop)
-    })?;
+    let one = grown("eth0", &names, || send("--udp --bitrate 10M --length 500"))?;
     let all: u64 = one.iter().sum();
     let most = one.iter().max().copied().unwrap_or(0);
     // iperf3's control connection is a flow of its own.
     ensure!(most > 1_000 && most + 200 > all, "one flow went to {one:?}");
     let many = grown("eth0", &names, || {
-        link::load(1, "--udp --bitrate 1M --length 500 --parallel 32").map(drop)
+        send("--udp --bitrate 1M --length 500 --parallel 32")
     })?;
     ensure!(
         many.iter().all(|count| *count > 100),
@@ -243,9 +243,7 @@ fn compression() -> Result<()> {
         packed[1]
     );
     command::run("ethtool --set-priv-flags eth0 rx_cqe_compress off")?;
-    let packed = grown("eth0", &["rx_cqe_compress_pkts"], || {
-        link::load(1, "").map(drop)
-    })?;
+    let packed = grown("eth0", &["rx_cqe_compress_pkts"], || send(""))?;
     ensure!(
         packed[0] == 0,
         "{} completions were compressed, though it is off",

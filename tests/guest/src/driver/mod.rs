@@ -74,15 +74,10 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
 
     #[test]
     fn names_are_unique_and_can_be_listed() {
-        let cases = all();
-        let names: BTreeSet<&str> = cases.iter().map(|case| case.name).collect();
-        assert_eq!(names.len(), cases.len());
-        assert!(names.iter().all(|name| !name.contains([',', ' '])));
+        runner::require_good_names(all().iter().map(|case| case.name));
     }
 }

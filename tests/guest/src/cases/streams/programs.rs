@@ -16,13 +16,12 @@ use crate::rig::Rig;
 use crate::streams::counters::Counters;
 use crate::streams::pattern;
 use crate::topology::{Family, CLIENT, CONTAINER};
-use crate::{cpu, netns, proc_net};
+use crate::{cpu, netns, nginx, proc_net};
 
 const SECONDS: u64 = 3;
 const IPERF_PORT: u16 = 5201;
 const NGINX_PORT: u16 = 8080;
-const SERVED: &str = "/tmp/nginx/served";
-const FETCHED: &str = "/tmp/nginx/fetched";
+const FETCHED: &str = "/tmp/fetched";
 const WEB: [&str; 2] = ["/usr/sbin/nginx", "/usr/bin/curl"];
 /// How long a program may take; some measure for a few seconds.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -49,7 +48,7 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
             "nginx",
             Run::Plain,
             "curl in the container fetches a file from nginx, byte by byte the same",
-            nginx,
+            fetch,
         ));
     }
     cases
@@ -131,28 +130,18 @@ fn sockperf(_rig: &Rig) -> Result<()> {
 }
 
 /// The server is at the client's end: what it serves comes into the container.
-fn nginx(rig: &Rig) -> Result<()> {
-    fs::create_dir_all("/tmp/nginx")?;
-    let configuration = format!(
-        "daemon off; master_process off; user root root; error_log stderr; pid /tmp/nginx/pid;\n\
-         events {{ }}\n\
-         http {{ access_log off; sendfile on; client_body_temp_path /tmp/nginx/body; proxy_temp_path /tmp/nginx/proxy;\n\
-         fastcgi_temp_path /tmp/nginx/fastcgi; uwsgi_temp_path /tmp/nginx/uwsgi; scgi_temp_path /tmp/nginx/scgi;\n\
-         server {{ listen {NGINX_PORT}; root /tmp/nginx; }} }}\n"
-    );
-    fs::write("/tmp/nginx/nginx.conf", configuration)?;
+fn fetch(rig: &Rig) -> Result<()> {
     let mut content = vec![0; usize::try_from(rig.scale.tcp_bytes.min(64 << 20))?];
     pattern::fill(0, &mut content);
-    fs::write(SERVED, &content)?;
-    let line = "nginx -p /tmp/nginx -c /tmp/nginx/nginx.conf";
-    let _server = serve(CLIENT, cpu::SENDER, line, NGINX_PORT)?;
+    let line = nginx::prepare(NGINX_PORT, &content)?;
+    let _server = serve(CLIENT, cpu::SENDER, &line, NGINX_PORT)?;
     let before = mflow::flows_split()?;
     let (client, reader) = (Family::V4.client(), cpu::READER);
-    let fetch =
-        format!("taskset -c {reader} curl -sS -o {FETCHED} http://{client}:{NGINX_PORT}/served");
+    let command =
+        format!("taskset -c {reader} curl -sS -o {FETCHED} http://{client}:{NGINX_PORT}/file");
     // One transfer may be over before its flow is split.
     for _ in 0..10 {
-        netns::run(CONTAINER, &fetch)?;
+        netns::run(CONTAINER, &command)?;
         let fetched = fs::read(FETCHED)?;
         ensure!(
             fetched.len() == content.len() && pattern::mismatch(0, &fetched).is_none(),
@@ -166,6 +155,5 @@ fn nginx(rig: &Rig) -> Result<()> {
         }
     }
     fs::remove_file(FETCHED)?;
-    fs::remove_file(SERVED)?;
-    Ok(())
+    nginx::remove_file()
 }
