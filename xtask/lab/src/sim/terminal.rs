@@ -188,8 +188,9 @@ pub(super) fn fig7(case: &Case, disorder: &[Disorder]) -> String {
             place.saturated.runs
         );
     }
-    text += "A run is what one poll brings of one batch: the merger's work. Of saturated lanes, the first that has room for a\n\
-             batch gets the next one, so the size of a batch decides how far they work ahead of each other.\n";
+    text += "A run is what one poll brings of one batch: the merger's work. A batch about as large as a burst cuts it unevenly, and its\n\
+             short end overtakes. Saturated lanes take turns: batches up to a poll's 64 packets change places by chance only, the\n\
+             less the larger they are, while each poll brings a part of a larger one before its turn.\n";
     text
 }
 
