@@ -285,11 +285,8 @@ impl<'a> Machine<'a> {
     fn carry(&mut self, core: usize, poll: Poll) {
         // The NIC core does what a lane would.
         let queue = poll.queue + usize::from(poll.inline);
-        let took_ps = cost_ps(
-            &mut self.rng,
-            self.knobs,
-            self.queues[queue].place.packet_ps,
-        );
+        let mean_ps = self.queues[queue].place.packet_ps;
+        let took_ps = cost_ps(&mut self.rng, self.knobs, mean_ps);
         self.cores[core].busy_ps += took_ps;
         self.calendar
             .plan(self.calendar.now_ps() + took_ps, Event::Carried(core));
@@ -374,17 +371,10 @@ impl<'a> Machine<'a> {
 
     /// Puts packets into the queue of the next hop, or of the reader.
     fn forward(&mut self, stream: usize, queue: usize, mut packets: Vec<Packet>) {
+        let knobs = self.knobs;
         let (full, size, delay_ps) = match self.queues[queue].stage {
-            Stage::App => (
-                Count::SocketFull,
-                self.knobs.socket_pkts,
-                self.knobs.wake_up_ps,
-            ),
-            _ => (
-                Count::BacklogFull,
-                self.knobs.backlog_pkts,
-                self.knobs.ipi_ps,
-            ),
+            Stage::App => (Count::SocketFull, knobs.socket_pkts, knobs.wake_up_ps),
+            _ => (Count::BacklogFull, knobs.backlog_pkts, knobs.ipi_ps),
         };
         let waiting = &mut self.queues[queue].packets;
         let room = size.saturating_sub(waiting.len()).min(packets.len());
