@@ -195,6 +195,8 @@ mod tests {
         // Up to 16 and from 64 on: the bursts are of 46 packets.
         falls(&disorder[..=4], |place| place.calm.pkts);
         falls(&disorder[6..], |place| place.calm.pkts);
+        assert!(disorder[8].calm.pkts < disorder[0].calm.pkts / 2.0);
+        assert!(disorder[8].saturated.runs < disorder[0].saturated.runs / 10.0);
         assert!(disorder[10].calm.pkts > 0.0);
         falls(&disorder[..=5], |place| place.saturated.runs);
         assert!(disorder[6].saturated.pkts < 1.0, "a poll's packets");
