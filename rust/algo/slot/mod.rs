@@ -7,12 +7,14 @@
 //! section III-B) is the batch whose turn it is. A batch is complete when its lane says so, never when a number of
 //! packets has been seen: packets are dropped, cloned and coalesced on the way.
 //!
-//! `token` decides which core merges: the first that adds to it merges for all that add while it does. The merger has no
-//! thread of its own and no core waits for it: one that finds the token taken goes on with its packets.
+//! `token` decides which core merges: the first that adds to it merges for all that add while it does (`merging.rs`). The
+//! merger has no thread of its own and no core waits for it: one that finds the token taken goes on with its packets.
 //!
 //! Lost wake-ups. A lane that parks or completes batch `b` merges only if it is `b`'s turn; the merger looks at `b` only
 //! when it is `b`'s turn. Both write, then fence, then read the other's word, so at least one of them sees the other (the
 //! store-buffering pattern). `park` also merges when nothing was parked before, so that the deadline is started.
+
+mod merging;
 
 use super::counters::{Counter, Counters};
 use super::queue::chain::{Chain, ParkedChains};
@@ -356,151 +358,6 @@ impl<P: Packet> Slot<P> {
     pub fn expire(&self) {
         // ORDERING: Relaxed: published by the token that the caller adds to. (A plain store would do; loom wants a swap.)
         self.armed.swap(false, Ordering::Relaxed);
-    }
-
-    /// Delivers what can be delivered, at most about `budget_pkts` packets, unless another core is doing so. After
-    /// [`Merged::More`] it has to be called again soon, from the lane's next poll or by the deadline's timer.
-    pub fn merge<S: Sink<P>>(&self, sink: &mut S, budget_pkts: u32) -> Merged {
-        // ORDERING: Release publishes what we have parked or completed to the holder, whose exchange below fails. Acquire
-        // pairs with the last holder's Release of 0.
-        if self.token.fetch_add(1, Ordering::AcqRel) != 0 {
-            return Merged::Done;
-        }
-        let mut seen = 1;
-        let mut budget = budget_pkts;
-        loop {
-            self.merge_owned(sink, &mut budget);
-            if budget == 0 {
-                // ORDERING: Release: the next holder sees our writes. (A plain store would do; loom wants a swap.)
-                self.token.swap(0, Ordering::AcqRel);
-                return Merged::More;
-            }
-            // ORDERING: Release of 0 pairs with the Acquire of the core that adds next. Acquire on failure pairs with the
-            // Release of those that have added: we see what they have parked or completed.
-            match self
-                .token
-                .compare_exchange(seen, 0, Ordering::AcqRel, Ordering::Acquire)
-            {
-                Ok(_) => return Merged::Done,
-                Err(now) => seen = now,
-            }
-        }
-    }
-
-    /// Delivers everything that is parked, in order, complete or not. Nothing else may use the slot any more.
-    pub fn deliver_all<S: Sink<P>>(&self, sink: &mut S) {
-        let mut budget = u32::MAX;
-        self.deliver(sink, self.late.take_all(), &mut budget);
-        let next = self.next();
-        for ahead in 0..WINDOW_BATCHES {
-            let place = self.place(next.wrapping_add(ahead));
-            self.deliver(sink, place.parked.take_all(), &mut budget);
-        }
-    }
-
-    /// Merges as the token's holder. `budget` is 0 on return if there may be more to do.
-    fn merge_owned<S: Sink<P>>(&self, sink: &mut S, budget: &mut u32) {
-        loop {
-            if !self.late.is_empty() {
-                let late = self.deliver(sink, self.late.take_all(), budget);
-                self.counters.add_owned(Counter::LatePkts, u64::from(late));
-            }
-
-            // ORDERING: Relaxed: only the token's holder writes it.
-            let batch = self.next.load(Ordering::Relaxed);
-            let place = self.place(batch);
-            // This comes before the chains are taken: if the batch is complete, they are all there.
-            let complete = self.is_complete(batch);
-            let merged = self.deliver(sink, place.parked.take_all(), budget);
-            self.counters
-                .add_owned(Counter::MergedPkts, u64::from(merged));
-
-            if !complete && !self.may_skip(batch, sink) {
-                return;
-            }
-            self.advance(batch, sink, budget);
-            if *budget == 0 {
-                return;
-            }
-        }
-    }
-
-    /// Returns whether `batch`, which is not complete, has to be given up; arms the deadline if not.
-    fn may_skip<S: Sink<P>>(&self, batch: u32, sink: &mut S) -> bool {
-        // ORDERING: Acquire pairs with the Release in `park`. Relaxed, all others in here: written under the token, or
-        // published by it.
-        let parked_pkts = self.parked_pkts.load(Ordering::Acquire);
-        if parked_pkts == 0 || !is_before(batch, self.furthest.load(Ordering::Relaxed)) {
-            // No packet is held up. (What is parked is on its way into the place of `batch` itself.)
-            self.overflowed.store(false, Ordering::Relaxed);
-            self.blocked_since_us.store(0, Ordering::Relaxed);
-            return false;
-        }
-        if self.overflowed.swap(false, Ordering::Relaxed)
-            && self.parked_pkts.load(Ordering::Relaxed) > self.share_pkts()
-        {
-            self.counters.add_owned(Counter::OverflowBatches, 1);
-            return true;
-        }
-
-        let now = sink.now_us();
-        let place = self.place(batch);
-        // ORDERING: Relaxed: only the number is of interest; if we miss the store in `complete`, its caller merges.
-        let carried = place.done.load(Ordering::Relaxed) == batch.wrapping_add(1);
-        let (progress, timeout_us) = match place.lane.load(Ordering::Relaxed) {
-            INLINE => (0, sink.timeout_us()),
-            ORDINARY_PATH => (0, sink.timeout_us().max(FENCE_TIMEOUT_US)),
-            // What is missing was queued behind the lane, which works for others now.
-            _ if carried => (0, sink.timeout_us()),
-            lane => (sink.lane_progress(lane), sink.timeout_us()),
-        };
-        let since = self.blocked_since_us.load(Ordering::Relaxed);
-        if since == 0
-            || self.blocked_on.load(Ordering::Relaxed) != batch
-            || self.blocked_progress.load(Ordering::Relaxed) != progress
-        {
-            // A lane that works gets there: its ring is finite. Only a silent one is given up.
-            self.blocked_on.store(batch, Ordering::Relaxed);
-            self.blocked_progress.store(progress, Ordering::Relaxed);
-            self.blocked_since_us
-                .store(now.wrapping_add(1), Ordering::Relaxed);
-        } else if now.wrapping_add(1).wrapping_sub(since) >= u64::from(timeout_us) {
-            self.counters.add_owned(Counter::DeadlineBatches, 1);
-            return true;
-        }
-
-        if !self.armed.swap(true, Ordering::Relaxed) {
-            let since = self.blocked_since_us.load(Ordering::Relaxed);
-            let waited = now.wrapping_add(1).wrapping_sub(since);
-            let left = u64::from(timeout_us).saturating_sub(waited).max(1);
-            // CAST: at most the timeout, which has 32 bits.
-            sink.arm_deadline(left as u32);
-        }
-        false
-    }
-
-    /// Gives the turn to the batch after `batch`.
-    fn advance<S: Sink<P>>(&self, batch: u32, sink: &mut S, budget: &mut u32) {
-        // ORDERING: Release pairs with the Acquire in `next`: what was delivered before is visible as delivered.
-        self.next.store(batch.wrapping_add(1), Ordering::Release);
-        // ORDERING: pairs with the fences in `park`, `complete`, `note_arrived` and `forget_queued`; see "Lost wake-ups".
-        fence(Ordering::SeqCst);
-        let stranded = self.place(batch).parked.take_all();
-        if !stranded.is_empty() {
-            let late = self.deliver(sink, stranded, budget);
-            self.counters.add_owned(Counter::LatePkts, u64::from(late));
-        }
-    }
-
-    fn deliver<S: Sink<P>>(&self, sink: &mut S, chain: Chain<P>, budget: &mut u32) -> u32 {
-        if chain.is_empty() {
-            return 0;
-        }
-        let pkts = sink.deliver(chain);
-        // ORDERING: Release pairs with the Acquire in `parked_pkts`: all have been delivered when zero is seen.
-        self.parked_pkts.fetch_sub(pkts, Ordering::Release);
-        *budget = budget.saturating_sub(pkts);
-        pkts
     }
 }
 

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Merging: what the core that has a slot's token does with what is parked.
+
+use super::super::counters::Counter;
+use super::super::queue::chain::Chain;
+use super::super::queue::Packet;
+use super::super::sync::{fence, Ordering};
+use super::super::tag::is_before;
+use super::{Merged, Sink, Slot, FENCE_TIMEOUT_US, INLINE, ORDINARY_PATH, WINDOW_BATCHES};
+
+/// The token of a slot, taken: only its holder gives turns and delivers.
+#[must_use = "nothing is merged any more before it is given back"]
+struct MergeToken<'a, P: Packet> {
+    slot: &'a Slot<P>,
+    // How often cores had added to the token when we last looked.
+    seen: u32,
+}
+
+impl<P: Packet> Slot<P> {
+    /// Delivers what can be delivered, at most about `budget_pkts` packets, unless another core is doing so. After
+    /// [`Merged::More`] it has to be called again soon, from the lane's next poll or by the deadline's timer.
+    pub fn merge<S: Sink<P>>(&self, sink: &mut S, budget_pkts: u32) -> Merged {
+        let Some(mut token) = MergeToken::take(self) else {
+            return Merged::Done;
+        };
+        let mut budget = budget_pkts;
+        loop {
+            token.merge(sink, &mut budget);
+            if budget == 0 {
+                token.give_back();
+                return Merged::More;
+            }
+            match token.give_back_unless_added_to() {
+                Ok(()) => return Merged::Done,
+                Err(again) => token = again,
+            }
+        }
+    }
+
+    /// Delivers everything that is parked, in order, complete or not. Nothing else may use the slot any more.
+    pub fn deliver_all<S: Sink<P>>(&self, sink: &mut S) {
+        // No other core uses the slot, so the token is ours without being taken.
+        let token = MergeToken {
+            slot: self,
+            seen: 0,
+        };
+        let mut budget = u32::MAX;
+        token.deliver(sink, self.late.take_all(), &mut budget);
+        let next = self.next();
+        for ahead in 0..WINDOW_BATCHES {
+            let place = self.place(next.wrapping_add(ahead));
+            token.deliver(sink, place.parked.take_all(), &mut budget);
+        }
+    }
+}
+
+impl<'a, P: Packet> MergeToken<'a, P> {
+    /// Takes the token; if another core has it, that one merges for us.
+    fn take(slot: &'a Slot<P>) -> Option<Self> {
+        // ORDERING: Release publishes what we have parked or completed to the holder, whose exchange in
+        // `give_back_unless_added_to` fails. Acquire pairs with the last holder's Release of 0.
+        let taken = slot.token.fetch_add(1, Ordering::AcqRel) == 0;
+        taken.then_some(Self { slot, seen: 1 })
+    }
+
+    /// Gives the token back, though there may be more to do.
+    fn give_back(self) {
+        // ORDERING: Release: the next holder sees our writes. (A plain store would do; loom wants a swap.)
+        self.slot.token.swap(0, Ordering::AcqRel);
+    }
+
+    /// Gives the token back, or returns it if cores have added to it since we last looked.
+    fn give_back_unless_added_to(self) -> Result<(), Self> {
+        let Self { slot, seen } = self;
+        // ORDERING: Release of 0 pairs with the Acquire of the core that adds next. Acquire on failure pairs with the
+        // Release of those that have added: we see what they have parked or completed.
+        slot.token
+            .compare_exchange(seen, 0, Ordering::AcqRel, Ordering::Acquire)
+            .map(|_| ())
+            .map_err(|seen| Self { slot, seen })
+    }
+
+    /// Merges; `budget` is 0 on return if there may be more to do.
+    fn merge<S: Sink<P>>(&self, sink: &mut S, budget: &mut u32) {
+        let slot = self.slot;
+        loop {
+            if !slot.late.is_empty() {
+                let late = self.deliver(sink, slot.late.take_all(), budget);
+                slot.counters.add_owned(Counter::LatePkts, u64::from(late));
+            }
+
+            // ORDERING: Relaxed: only the token's holder writes it.
+            let batch = slot.next.load(Ordering::Relaxed);
+            let place = slot.place(batch);
+            // This comes before the chains are taken: if the batch is complete, they are all there.
+            let complete = slot.is_complete(batch);
+            let merged = self.deliver(sink, place.parked.take_all(), budget);
+            slot.counters
+                .add_owned(Counter::MergedPkts, u64::from(merged));
+
+            if !complete && !self.may_skip(batch, sink) {
+                return;
+            }
+            self.advance(batch, sink, budget);
+            if *budget == 0 {
+                return;
+            }
+        }
+    }
+
+    /// Returns whether `batch`, which is not complete, has to be given up; arms the deadline if not.
+    fn may_skip<S: Sink<P>>(&self, batch: u32, sink: &mut S) -> bool {
+        let slot = self.slot;
+        // ORDERING: Acquire pairs with the Release in `park`. Relaxed, all others in here: written under the token, or
+        // published by it.
+        let parked_pkts = slot.parked_pkts.load(Ordering::Acquire);
+        if parked_pkts == 0 || !is_before(batch, slot.furthest.load(Ordering::Relaxed)) {
+            // No packet is held up. (What is parked is on its way into the place of `batch` itself.)
+            slot.overflowed.store(false, Ordering::Relaxed);
+            slot.blocked_since_us.store(0, Ordering::Relaxed);
+            return false;
+        }
+        if slot.overflowed.swap(false, Ordering::Relaxed)
+            && slot.parked_pkts.load(Ordering::Relaxed) > slot.share_pkts()
+        {
+            slot.counters.add_owned(Counter::OverflowBatches, 1);
+            return true;
+        }
+
+        let now = sink.now_us();
+        let place = slot.place(batch);
+        // ORDERING: Relaxed: only the number is of interest; if we miss the store in `complete`, its caller merges.
+        let carried = place.done.load(Ordering::Relaxed) == batch.wrapping_add(1);
+        let (progress, timeout_us) = match place.lane.load(Ordering::Relaxed) {
+            INLINE => (0, sink.timeout_us()),
+            ORDINARY_PATH => (0, sink.timeout_us().max(FENCE_TIMEOUT_US)),
+            // What is missing was queued behind the lane, which works for others now.
+            _ if carried => (0, sink.timeout_us()),
+            lane => (sink.lane_progress(lane), sink.timeout_us()),
+        };
+        let since = slot.blocked_since_us.load(Ordering::Relaxed);
+        if since == 0
+            || slot.blocked_on.load(Ordering::Relaxed) != batch
+            || slot.blocked_progress.load(Ordering::Relaxed) != progress
+        {
+            // A lane that works gets there: its ring is finite. Only a silent one is given up.
+            slot.blocked_on.store(batch, Ordering::Relaxed);
+            slot.blocked_progress.store(progress, Ordering::Relaxed);
+            slot.blocked_since_us
+                .store(now.wrapping_add(1), Ordering::Relaxed);
+        } else if now.wrapping_add(1).wrapping_sub(since) >= u64::from(timeout_us) {
+            slot.counters.add_owned(Counter::DeadlineBatches, 1);
+            return true;
+        }
+
+        if !slot.armed.swap(true, Ordering::Relaxed) {
+            let since = slot.blocked_since_us.load(Ordering::Relaxed);
+            let waited = now.wrapping_add(1).wrapping_sub(since);
+            let left = u64::from(timeout_us).saturating_sub(waited).max(1);
+            // CAST: at most the timeout, which has 32 bits.
+            sink.arm_deadline(left as u32);
+        }
+        false
+    }
+
+    /// Gives the turn to the batch after `batch`.
+    fn advance<S: Sink<P>>(&self, batch: u32, sink: &mut S, budget: &mut u32) {
+        let slot = self.slot;
+        // ORDERING: Release pairs with the Acquire in `next`: what was delivered before is visible as delivered.
+        slot.next.store(batch.wrapping_add(1), Ordering::Release);
+        // ORDERING: pairs with the fences in `park`, `complete`, `note_arrived` and `forget_queued`; see "Lost wake-ups".
+        fence(Ordering::SeqCst);
+        let stranded = slot.place(batch).parked.take_all();
+        if !stranded.is_empty() {
+            let late = self.deliver(sink, stranded, budget);
+            slot.counters.add_owned(Counter::LatePkts, u64::from(late));
+        }
+    }
+
+    fn deliver<S: Sink<P>>(&self, sink: &mut S, chain: Chain<P>, budget: &mut u32) -> u32 {
+        let slot = self.slot;
+        if chain.is_empty() {
+            return 0;
+        }
+        let pkts = sink.deliver(chain);
+        // ORDERING: Release pairs with the Acquire in `parked_pkts`: all have been delivered when zero is seen.
+        slot.parked_pkts.fetch_sub(pkts, Ordering::Release);
+        *budget = budget.saturating_sub(pkts);
+        pkts
+    }
+}
