@@ -14,6 +14,9 @@ use crate::vm::{self, Nic};
 /// They have nothing to do with receive buffers, and some wait for the kernel's watchdog: one kind of queue is enough.
 const CYCLIC_ONLY: &str = "fault-lost-interrupt fault-event-overrun fault-send-error fault-health";
 
+/// What the default run does less often.
+const FULL_ONLY: &str = "cycle-20";
+
 pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     if ctx.case.is_none() {
@@ -33,7 +36,10 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
         ("mlx5-striding-driver", Nic::Mlx5Striding),
     ] {
         let cases = draw::listed("driver", &[])?.into_iter();
-        let takes = |name: &String| nic == Nic::Mlx5 || !draw::has_word(CYCLIC_ONLY, name);
+        let takes = |name: &String| {
+            (nic == Nic::Mlx5 || !draw::has_word(CYCLIC_ONLY, name))
+                && (ctx.full || ctx.case.is_some() || !draw::has_word(FULL_ONLY, name))
+        };
         let driver = GuestCases {
             guest: draw::guest(name, Flavor::Vm, nic, None),
             program: "driver",
