@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! BPF programs of two instructions that let every packet pass: written out rather than compiled, and `bpf(2)` is called
-//! directly.
+//! BPF programs of a few instructions, most of which let every packet pass: written out rather than compiled, and `bpf(2)` is
+//! called directly.
 #![allow(
     unsafe_code,
     reason = "bpf(2) takes addresses of the caller's, and there is no small safe wrapper"
@@ -21,6 +21,7 @@ const PROGRAM_LOAD: libc::c_int = 5;
 const PROGRAM_ATTACH: libc::c_int = 8;
 const LINK_CREATE: libc::c_int = 28;
 const SOCKMAP: u32 = 15;
+const KIND_SOCKET_FILTER: u32 = 1;
 const KIND_XDP: u32 = 6;
 const KIND_SK_SKB: u32 = 14;
 const AT_SK_SKB_STREAM_PARSER: u32 = 4;
@@ -33,6 +34,18 @@ const SK_PASS: [u64; 2] = [0x0000_0001_0000_00b7, 0x95];
 const XDP_PASS: [u64; 2] = [0x0000_0002_0000_00b7, 0x95];
 /// `r0 = skb->len; exit`: all that has come is one message.
 const WHOLE: [u64; 2] = [0x1061, 0x95];
+/// Counts down from the packet's mark, and drops the packet. The jump out of the loop that the kernel itself counts
+/// (`may_goto`) is what makes the kernel accept it.
+const COUNT_DOWN_MARK: [u64; 6] = [
+    0x0008_1661,           // r6 = skb->mark
+    0x0002_00e5,           // again: may_goto end
+    0xffff_ffff_0000_0607, // r6 -= 1
+    0xfffd_0665,           // if r6 s> 0 goto again
+    0xb7,                  // end: r0 = 0
+    0x95,                  // exit
+];
+/// The most iterations that the kernel lets such a loop have (`BPF_MAX_LOOPS`).
+pub(crate) const MOST_COUNTED: u32 = 8 << 20;
 const LICENSE: &[u8; 4] = b"GPL\0";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +56,7 @@ pub(crate) enum SockmapPrograms {
 }
 
 impl SockmapPrograms {
-    fn parts(self) -> &'static [(&'static [u64; 2], u32)] {
+    fn parts(self) -> &'static [(&'static [u64], u32)] {
         match self {
             Self::Verdict => &[(&SK_PASS, AT_SK_SKB_VERDICT)],
             Self::ParserAndVerdict => &[
@@ -108,9 +121,28 @@ impl Xdp {
     }
 }
 
-fn load(kind: u32, code: &[u64; 2]) -> Result<OwnedFd> {
+/// Makes a socket spend time on each packet it is shown, as much as the packet's mark says, and take none.
+pub(crate) fn count_down_marks(socket: &impl AsRawFd) -> Result<()> {
+    let program = load(KIND_SOCKET_FILTER, &COUNT_DOWN_MARK)?;
+    let descriptor = program.as_raw_fd();
+    // SAFETY: The option's value is a descriptor, which the kernel reads during the call only.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_BPF,
+            (&raw const descriptor).cast(),
+            // CAST: four bytes.
+            size_of_val(&descriptor) as libc::socklen_t,
+        )
+    };
+    Errno::result(result).context("SO_ATTACH_BPF")?;
+    Ok(())
+}
+
+fn load(kind: u32, code: &[u64]) -> Result<OwnedFd> {
     let mut program = [
-        // CAST: two.
+        // CAST: a few.
         pair(kind, code.len() as u32),
         address(code.as_ptr()),
         address(LICENSE.as_ptr()),

@@ -2,10 +2,10 @@
 
 //! A busy softirq: holds one CPU for a good part of a second at a time, so that no NAPI runs there.
 //!
-//! Packet sockets with long filters sit in a namespace of their own. Datagrams sent there on the CPU, many with one system
-//! call, pass them all, twice, with softirqs disabled or running. Priorities would not do: softirqs come before every task.
+//! A packet socket whose filter counts as far as a packet's mark says sits in a namespace of its own. Datagrams sent there on
+//! the CPU, many with one system call, pass it twice, with softirqs disabled or running. Priorities would not do: softirqs
+//! come before every task.
 
-use std::iter;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
@@ -14,21 +14,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{ensure, Context as _, Result};
 use nix::sys::socket::{setsockopt, sockopt};
-use socket2::{Domain, Protocol, SockFilter, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
-use crate::{absence, cpu, netns, threads, topology};
+use crate::{absence, bpf, cpu, netns, threads, topology};
 
 const NAMESPACE: &str = "hog";
 /// All protocols, in network byte order as packet sockets want it.
 const ALL_PROTOCOLS: i32 = (0x0003_u16).to_be() as i32;
-const FILTER_STEPS: usize = 4096;
-/// Divide what is in the accumulator: the slowest step there is.
-const MODULO: u16 = 0x94;
-/// Return a constant; 0: the socket does not want the packet.
-const RETURN: u16 = 0x06;
+/// How far the filter counts when its speed is measured.
+const SAMPLE_STEPS: u32 = 400;
 const SAMPLES: usize = 3;
-/// More would take too long to set up.
-const MOST_SOCKETS: usize = 200;
 /// Datagrams that the kernel makes of one; it segments them just before the device, with softirqs disabled.
 const DATAGRAMS: usize = 64;
 const DATAGRAM_BYTES: i32 = 8;
@@ -54,10 +49,10 @@ impl Hog {
                 cpu::pin(cpu)?;
                 netns::enter(NAMESPACE)?;
                 let load = FilterLoad::of(hold)?;
-                let _receiver_gone = ready.send(load.shortest_hold()?);
+                let _receiver_gone = ready.send(load.shortest_hold());
                 while !stop.load(Ordering::Relaxed) {
                     thread::sleep(hold);
-                    load.hold_once()?;
+                    load.hold_once();
                 }
                 Ok(())
             }
@@ -76,28 +71,34 @@ impl Hog {
 }
 
 struct FilterLoad {
-    listeners: Vec<Socket>,
+    _listener: Socket,
     sender: UdpSocket,
 }
 
 impl FilterLoad {
     /// Returns a load that takes about as long as asked for on this CPU.
     fn of(hold: Duration) -> Result<Self> {
+        let listener = Socket::new(
+            Domain::PACKET,
+            Type::RAW,
+            Some(Protocol::from(ALL_PROTOCOLS)),
+        )
+        .context("packet socket")?;
+        bpf::count_down_marks(&listener)?;
         let sender = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
         setsockopt(&sender, sockopt::UdpGsoSegment, &DATAGRAM_BYTES).context("UDP_SEGMENT")?;
-        let mut load = Self {
-            listeners: Vec::new(),
+        let load = Self {
+            _listener: listener,
             sender,
         };
-        let sample = 2;
-        load.listen(sample)?;
+        load.count_to(SAMPLE_STEPS)?;
         // The first one also fills caches.
-        load.hold_once()?;
-        let each = load.shortest_hold()?.as_secs_f64() / sample as f64;
-        // CAST: a positive number of sockets.
-        let needed = (hold.as_secs_f64() / each) as usize;
-        load.listen(needed.min(MOST_SOCKETS).saturating_sub(sample))?;
-        let held = load.shortest_hold()?;
+        load.hold_once();
+        let sample = load.shortest_hold();
+        // CAST: a positive number, and too large a one becomes the largest.
+        let steps = (f64::from(SAMPLE_STEPS) * hold.div_duration_f64(sample)) as u32;
+        load.count_to(steps.clamp(1, bpf::MOST_COUNTED))?;
+        let held = load.shortest_hold();
         ensure!(
             held >= hold / 4,
             "one system call holds the CPU for {} us, needed are {}: filters are too fast here",
@@ -107,39 +108,25 @@ impl FilterLoad {
         Ok(load)
     }
 
+    fn count_to(&self, steps: u32) -> Result<()> {
+        SockRef::from(&self.sender)
+            .set_mark(steps)
+            .context("SO_MARK")
+    }
+
     /// Returns the shortest of several holds: an emulated CPU that is away meanwhile makes one longer, nothing shorter.
-    fn shortest_hold(&self) -> Result<Duration> {
-        let mut shortest = self.hold_once()?;
-        for _ in 1..SAMPLES {
-            shortest = shortest.min(self.hold_once()?);
-        }
-        Ok(shortest)
+    fn shortest_hold(&self) -> Duration {
+        let first = self.hold_once();
+        (1..SAMPLES).fold(first, |shortest, _| shortest.min(self.hold_once()))
     }
 
-    fn listen(&mut self, count: usize) -> Result<()> {
-        let step = || SockFilter::new(MODULO, 0, 0, 65_521);
-        let mut filter: Vec<SockFilter> = iter::repeat_with(step).take(FILTER_STEPS - 1).collect();
-        filter.push(SockFilter::new(RETURN, 0, 0, 0));
-        for _ in 0..count {
-            let socket = Socket::new(
-                Domain::PACKET,
-                Type::RAW,
-                Some(Protocol::from(ALL_PROTOCOLS)),
-            )
-            .context("packet socket")?;
-            socket.attach_filter(&filter).context("SO_ATTACH_FILTER")?;
-            self.listeners.push(socket);
-        }
-        Ok(())
-    }
-
-    fn hold_once(&self) -> Result<Duration> {
+    fn hold_once(&self) -> Duration {
         let start = Instant::now();
         // The discard port has no listener; the error which that causes comes with the next call.
         let _refused = self.sender.send_to(
             &[0; DATAGRAMS * DATAGRAM_BYTES as usize],
             (Ipv4Addr::LOCALHOST, 9),
         );
-        Ok(start.elapsed())
+        start.elapsed()
     }
 }

@@ -129,9 +129,16 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 }
 
 pub(crate) fn up(outer: Family) -> Result<()> {
+    // Only the rig waits for shorter grace periods; what a case takes away has the usual ones.
+    let expedite = |value| {
+        let path = "/sys/kernel/rcu_expedited";
+        fs::write(path, value).with_context(|| format!("cannot write {value} to {path}"))
+    };
+    expedite("1")?;
     underlay_up()?;
     overlay_down()?;
-    overlay_up(outer)
+    overlay_up(outer)?;
+    expedite("0")
 }
 
 /// Removes what is left of the network when the NICs are gone; [`up`] builds all of it anew.
@@ -312,13 +319,14 @@ pub(crate) fn no_jumbo() -> Result<()> {
 }
 
 fn overlay_down() -> Result<()> {
-    for device in ["vxlan0", "veth0", "br0"] {
-        if Path::new("/sys/class/net").join(device).exists() {
-            ip(None, &format!("link del {device}"))?;
-        }
-    }
+    let devices = ["vxlan0", "veth0", "br0"].into_iter();
+    let devices = devices.filter(|device| Path::new("/sys/class/net").join(device).exists());
+    let mut lines: Vec<String> = devices.map(|device| format!("link del {device}")).collect();
     if netns::exists(CONTAINER) {
-        ip(None, &format!("netns del {CONTAINER}"))?;
+        lines.push(format!("netns del {CONTAINER}"));
+    }
+    if !lines.is_empty() {
+        ip(None, &lines.join("\n"))?;
     }
     if netns::within(CLIENT, || {
         Ok(fs::read_to_string("/proc/thread-self/net/dev")?.contains("vxlan0:"))

@@ -12,7 +12,8 @@ use crate::setup::qemu;
 use crate::vm::{self, Nic};
 
 /// They have nothing to do with receive buffers, and some wait for the kernel's watchdog: one kind of queue is enough.
-const CYCLIC_ONLY: &str = "fault-lost-interrupt fault-event-overrun fault-send-error fault-health";
+const CYCLIC_ONLY: &str = "fault-lost-interrupt fault-event-overrun fault-events-twice fault-send-error fault-health fault-fatal \
+                           fault-link fault-stall";
 
 /// What the default run does less often.
 const FULL_ONLY: &str = "cycle-20";

@@ -213,10 +213,10 @@ impl Options {
                 tcp_bytes: 240 << 20,
             },
             (_, true) => Scale {
-                main: 10_000,
-                other: 2_000,
-                tcp_main_bytes: 8 << 20,
-                tcp_bytes: 3 << 20,
+                main: 6_000,
+                other: 1_500,
+                tcp_main_bytes: 6 << 20,
+                tcp_bytes: 2 << 20,
             },
             _ => Scale {
                 main: 100_000,

@@ -26,8 +26,9 @@ use crate::{cpu, netns, threads};
 /// What the container sends back after the client has ended its stream.
 const ANSWER_BYTES: u64 = 1 << 20;
 /// How often the listener is started again, or made of a connected socket.
-const ROUNDS: usize = 4;
-const ASK: Duration = Duration::from_micros(200);
+const ROUNDS: usize = 3;
+/// A request now and then among the packets that are parked, not a flood on a checking kernel.
+const ASK: Duration = Duration::from_millis(1);
 /// How long a lane is held, so that packets of the others are parked for certain.
 const HOLD: Duration = Duration::from_millis(240);
 
