@@ -67,8 +67,6 @@ pub struct Dispatcher<P: Packet> {
     /// The lanes.
     pub lanes: LaneSet<P>,
     reaped_ms: u32,
-    /// What has happened here; written by the source's context only.
-    pub counters: Counters,
 }
 
 impl<P: Packet> Dispatcher<P> {
@@ -78,14 +76,14 @@ impl<P: Packet> Dispatcher<P> {
             table: FlowTable::new(),
             lanes: LaneSet::new(),
             reaped_ms: 0,
-            counters: Counters::new(),
         }
     }
 
-    /// Decides where a packet goes.
+    /// Decides where a packet goes. `counters` are the source's, which nobody else writes.
     #[inline]
     pub fn dispatch<H: Host<P>>(
         &mut self,
+        counters: &Counters,
         host: &mut H,
         config: Config,
         key: FlowKey,
@@ -102,13 +100,19 @@ impl<P: Packet> Dispatcher<P> {
         {
             if let Some(lane) = split.take_lane_room(wire_pkts) {
                 // All but one in `batch_pkts` packets of a split flow.
-                let (lanes, counters) = (&mut self.lanes, &self.counters);
-                return push(lanes, counters, lane, split.tag(), packet, wire_pkts);
+                return push(
+                    &mut self.lanes,
+                    counters,
+                    lane,
+                    split.tag(),
+                    packet,
+                    wire_pkts,
+                );
             }
         }
         let mut step = Step {
             lanes: &mut self.lanes,
-            counters: &self.counters,
+            counters,
             host,
             config,
             now_ms,
@@ -121,12 +125,18 @@ impl<P: Packet> Dispatcher<P> {
     }
 
     /// Gives back the slots of flows that have gone quiet. Called about once a second, or when the source ends.
-    pub fn reap<H: Host<P>>(&mut self, host: &mut H, config: Config, idle_ms: u32) {
+    pub fn reap<H: Host<P>>(
+        &mut self,
+        counters: &Counters,
+        host: &mut H,
+        config: Config,
+        idle_ms: u32,
+    ) {
         let now_ms = host.now_ms();
         self.reaped_ms = now_ms;
         let mut step = Step {
             lanes: &mut self.lanes,
-            counters: &self.counters,
+            counters,
             host,
             config,
             now_ms,
@@ -141,9 +151,9 @@ impl<P: Packet> Dispatcher<P> {
 
     /// Calls [`reap`](Self::reap) if it is time to.
     #[inline]
-    pub fn reap_if_due<H: Host<P>>(&mut self, host: &mut H, config: Config) {
+    pub fn reap_if_due<H: Host<P>>(&mut self, counters: &Counters, host: &mut H, config: Config) {
         if host.now_ms().wrapping_sub(self.reaped_ms) >= IDLE_MS {
-            self.reap(host, config, IDLE_MS);
+            self.reap(counters, host, config, IDLE_MS);
         }
     }
 }

@@ -39,11 +39,11 @@ impl Totals {
     /// Adds what a source and its lanes have counted.
     pub(super) fn add(&mut self, source: &Source) {
         for (sum, counter) in self.counters.iter_mut().zip(Counter::ALL) {
-            *sum += source.count(*counter);
+            *sum = sum.wrapping_add(source.count(*counter));
         }
         for lane in source.lanes() {
             if let Some(sum) = self.lane_pkts.get_mut(lane.cpu() as usize) {
-                *sum += lane.counters.get(Counter::LanePkts);
+                *sum = sum.wrapping_add(lane.counters.get(Counter::LanePkts));
             }
         }
     }

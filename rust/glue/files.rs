@@ -189,7 +189,8 @@ fn write_stats(
             configuration.total(slots, *counter)
         )?;
     }
-    let parked: u32 = slots.iter().map(|slot| slot.parked_pkts()).sum();
+    let parked_pkts = slots.iter().map(|slot| slot.parked_pkts());
+    let parked = parked_pkts.fold(0, u32::wrapping_add);
     writeln!(to, "parked_pkts {parked}")?;
     // SAFETY: Any context.
     writeln!(to, "stack_max_bytes {}", unsafe {

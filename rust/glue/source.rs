@@ -41,6 +41,8 @@ impl UsesGro {
 pub struct Source {
     // Used in the source's context only.
     dispatcher: UnsafeCell<Dispatcher<SkBuff>>,
+    /// Written in the source's context only; read by all.
+    counters: Counters,
     cpu_changes_seen: AtomicU32,
     // None if it is a source of a CPU.
     napi: Option<Napi>,
@@ -53,7 +55,7 @@ pub struct Source {
     gro_noted: AtomicBool,
 }
 
-// SAFETY: Zeros are an empty dispatcher (see there), zero, false, and none of what is a pointer and nothing else.
+// SAFETY: Zeros are an empty dispatcher and counters (see there), zero, false, and none of what is a pointer and nothing else.
 unsafe impl Zeroable for Source {}
 // SAFETY: The dispatcher is used in the source's context alone; what is not atomic beside it is written in `new` only.
 unsafe impl Sync for Source {}
@@ -146,16 +148,14 @@ impl Source {
         self.lanes.iter().flatten().map(|lane| &**lane)
     }
 
-    pub(crate) fn counters(&self) -> &Counters {
-        // SAFETY: Only this field, which is made for readers elsewhere, is borrowed.
-        unsafe { &(*self.dispatcher.get()).counters }
-    }
-
     pub(crate) fn count(&self, counter: Counter) -> u64 {
         match counter {
             // Only the lanes know.
-            Counter::PastGroPkts => self.lanes().map(|lane| lane.counters.get(counter)).sum(),
-            _ => self.counters().get(counter),
+            Counter::PastGroPkts => self
+                .lanes()
+                .map(|lane| lane.counters.get(counter))
+                .fold(0, u64::wrapping_add),
+            _ => self.counters.get(counter),
         }
     }
 
@@ -176,7 +176,7 @@ impl Source {
         let config = runtime::config(self.stopping.load(Ordering::Relaxed));
         // SAFETY: By the contract nobody else uses the dispatcher now.
         let dispatcher = unsafe { &mut *self.dispatcher.get() };
-        dispatcher.dispatch(&mut host, config, key, packet)
+        dispatcher.dispatch(&self.counters, &mut host, config, key, packet)
     }
 
     /// Wakes the lanes that got packets, and does what is due now and then.
@@ -203,7 +203,7 @@ impl Source {
         };
         // ORDERING: Relaxed: `Stop::ask` sets it and waits for all that run then.
         let config = runtime::config(self.stopping.load(Ordering::Relaxed));
-        dispatcher.reap_if_due(&mut host, config);
+        dispatcher.reap_if_due(&self.counters, &mut host, config);
         self.kick(dispatcher.lanes.take_touched());
     }
 
@@ -246,7 +246,7 @@ impl Source {
         let _softirqs_off = SoftirqsOff::new();
         // SAFETY: By the contract nobody else uses the dispatcher.
         let dispatcher = unsafe { &mut *self.dispatcher.get() };
-        dispatcher.reap(&mut host, runtime::config(true), 0);
+        dispatcher.reap(&self.counters, &mut host, runtime::config(true), 0);
         self.kick(dispatcher.lanes.take_touched());
     }
 }

@@ -117,7 +117,7 @@ impl<W: Fn(&DeviceState, &Source) -> bool> Stop<'_, W> {
 
     fn active_flows(&self) -> u32 {
         let mut flows = 0;
-        self.each(|_, source| flows += source.active_flows());
+        self.each(|_, source| flows = u32::wrapping_add(flows, source.active_flows()));
         flows
     }
 
@@ -125,7 +125,9 @@ impl<W: Fn(&DeviceState, &Source) -> bool> Stop<'_, W> {
     fn moved_pkts(&self) -> u64 {
         let mut pkts = 0;
         self.each(|_, source| {
-            pkts += source.count(Counter::InlinePkts) + source.count(Counter::LanePkts);
+            for counter in [Counter::InlinePkts, Counter::LanePkts] {
+                pkts = u64::wrapping_add(pkts, source.count(counter));
+            }
         });
         pkts
     }

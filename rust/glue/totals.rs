@@ -19,9 +19,9 @@ impl Configuration {
     fn absolute(&self, slots: &Slots, counter: Counter) -> u64 {
         let retired = self.retired.counters.get(counter as usize);
         let mut sum = retired.copied().unwrap_or(0);
-        self.for_each_source(|_, source| sum += source.count(counter));
+        self.for_each_source(|_, source| sum = sum.wrapping_add(source.count(counter)));
         for slot in slots.iter() {
-            sum += slot.counters.get(counter);
+            sum = sum.wrapping_add(slot.counters.get(counter));
         }
         sum
     }
@@ -38,7 +38,7 @@ impl Configuration {
         let mut sum = self.retired.lane_pkts.get(cpu).copied().unwrap_or(0);
         self.for_each_source(|_, source| {
             for lane in source.lanes().filter(|lane| lane.cpu() as usize == cpu) {
-                sum += lane.counters.get(Counter::LanePkts);
+                sum = sum.wrapping_add(lane.counters.get(Counter::LanePkts));
             }
         });
         sum

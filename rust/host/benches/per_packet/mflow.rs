@@ -5,7 +5,7 @@
 use std::ptr::NonNull;
 
 use mflow_algo::algo::collector::{Collector, Run};
-use mflow_algo::algo::counters::Counter;
+use mflow_algo::algo::counters::{Counter, Counters};
 use mflow_algo::algo::dispatcher::{Config, Dispatched, Dispatcher, Host};
 use mflow_algo::algo::flow_key::{FlowHasher, FlowKey, ETH_P_IP};
 use mflow_algo::algo::queue::chain::Chain;
@@ -99,6 +99,7 @@ impl Host<BenchPacket> for MergePoint {
 pub(crate) struct Mflow {
     packets: Packets,
     dispatcher: Box<Dispatcher<BenchPacket>>,
+    counters: Counters,
     config: Config,
     key: FlowKey,
     lanes: Vec<Lane>,
@@ -108,8 +109,13 @@ pub(crate) struct Mflow {
 impl Mflow {
     fn dispatch(&mut self) -> Dispatched<BenchPacket> {
         let packet = self.packets.next();
-        self.dispatcher
-            .dispatch(&mut self.merge_point, self.config, self.key, packet)
+        self.dispatcher.dispatch(
+            &self.counters,
+            &mut self.merge_point,
+            self.config,
+            self.key,
+            packet,
+        )
     }
 
     /// Has the flow split: its first packets, the probe and the fence go the ordinary way.
@@ -153,6 +159,7 @@ impl Way for Mflow {
         let mut way = Self {
             packets: Packets::new(),
             dispatcher: Box::default(),
+            counters: Counters::default(),
             config: Config {
                 batch_pkts: BATCH_PKTS,
                 min_window_pkts: 4,

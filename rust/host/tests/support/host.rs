@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use mflow_algo::algo::collector::{Collector, Run};
-use mflow_algo::algo::counters::Counter;
+use mflow_algo::algo::counters::{Counter, Counters};
 use mflow_algo::algo::dispatcher::{Config, Dispatched, Dispatcher, Host};
 use mflow_algo::algo::flow_key::{FlowHasher, FlowKey, ETH_P_IP};
 use mflow_algo::algo::queue::chain::Chain;
@@ -138,6 +138,7 @@ impl Lane {
 
 pub(crate) struct Nic {
     pub(crate) dispatcher: Box<Dispatcher<TestPacket>>,
+    counters: Counters,
     shared: Arc<Shared>,
     pub(crate) config: Config,
     key: FlowKey,
@@ -175,7 +176,7 @@ impl Nic {
             let mut host = NicHost(&self.shared);
             match self
                 .dispatcher
-                .dispatch(&mut host, self.config, self.key, packet)
+                .dispatch(&self.counters, &mut host, self.config, self.key, packet)
             {
                 Dispatched::ToLane => {}
                 Dispatched::Inline(packet) => self.shared.arrive(packet),
@@ -215,6 +216,7 @@ impl<const N: usize> Setup<N> {
         packet[9] = 17;
         let mut nic = Nic {
             dispatcher: Box::default(),
+            counters: Counters::default(),
             shared: shared.clone(),
             config: Config {
                 batch_pkts,

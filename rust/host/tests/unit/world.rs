@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use mflow_algo::algo::collector::{Collector, Run};
-use mflow_algo::algo::counters::Counter;
+use mflow_algo::algo::counters::{Counter, Counters};
 use mflow_algo::algo::dispatcher::{Config, Dispatched, Dispatcher, Host};
 use mflow_algo::algo::flow_key::{FlowHasher, FlowKey, ETH_P_IP};
 use mflow_algo::algo::queue::chain::Chain;
@@ -376,6 +376,7 @@ impl Host<TestPacket> for Surroundings {
 
 pub(crate) struct World {
     pub(crate) dispatcher: Box<Dispatcher<TestPacket>>,
+    counters: Counters,
     pub(crate) around: Surroundings,
     pub(crate) config: Config,
     hasher: FlowHasher,
@@ -405,6 +406,7 @@ impl World {
         }
         Self {
             dispatcher,
+            counters: Counters::default(),
             around: Surroundings {
                 slots: zeroed(),
                 socket: Socket::new(nr_lanes),
@@ -448,10 +450,13 @@ impl World {
             let id = u64::from(flow) << FLOW_SHIFT | *number;
             *number += 1;
             let packet = self.around.packets.packet(id);
-            match self
-                .dispatcher
-                .dispatch(&mut self.around, self.config, key, packet)
-            {
+            match self.dispatcher.dispatch(
+                &self.counters,
+                &mut self.around,
+                self.config,
+                key,
+                packet,
+            ) {
                 Dispatched::ToLane => {}
                 Dispatched::Ordinary(packet) => self.around.ordinary.push_back(packet),
                 Dispatched::Inline(packet) => self.around.inline.push(packet),
@@ -461,7 +466,8 @@ impl World {
 
     pub(crate) fn end_nic_poll(&mut self) {
         self.around.flush_inline();
-        self.dispatcher.reap_if_due(&mut self.around, self.config);
+        self.dispatcher
+            .reap_if_due(&self.counters, &mut self.around, self.config);
         self.dispatcher.lanes.take_touched();
     }
 
@@ -477,7 +483,7 @@ impl World {
             .iter()
             .map(|slot| slot.counters.get(counter))
             .sum();
-        self.dispatcher.counters.get(counter) + slots
+        self.counters.get(counter) + slots
     }
 
     pub(crate) fn delivered(&self, flow: u16) -> Vec<u64> {
@@ -528,7 +534,8 @@ impl World {
             self.around.wait(2_000_000);
             self.around
                 .wait(u64::from(self.around.socket.timeout_us) + 1);
-            self.dispatcher.reap(&mut self.around, self.config, 0);
+            self.dispatcher
+                .reap(&self.counters, &mut self.around, self.config, 0);
         }
         panic!("the flows do not end");
     }

@@ -5,6 +5,7 @@
 use std::ptr::NonNull;
 
 use mflow_algo::algo::collector::{Collector, Run};
+use mflow_algo::algo::counters::Counters;
 use mflow_algo::algo::dispatcher::{Config, Dispatched, Dispatcher, Host};
 use mflow_algo::algo::flow_key::{FlowHasher, FlowKey, ETH_P_IP, IPPROTO_UDP};
 use mflow_algo::algo::queue::chain::Chain;
@@ -37,6 +38,7 @@ pub(super) struct Merged {
 pub(super) struct Mflow {
     // Before the lanes, whose rings it holds ends of.
     dispatcher: Box<Dispatcher<Packet>>,
+    counters: Counters,
     config: Config,
     key: FlowKey,
     lanes: Vec<Lane>,
@@ -105,6 +107,7 @@ impl Mflow {
             // 0 stands for the NIC core.
             lanes: (1..).take(nr_lanes).map(lane).collect(),
             dispatcher,
+            counters: Counters::default(),
             config: Config {
                 batch_pkts: knobs.batch_pkts,
                 min_window_pkts: 1,
@@ -127,7 +130,7 @@ impl Mflow {
         };
         match self
             .dispatcher
-            .dispatch(&mut host, self.config, self.key, packet)
+            .dispatch(&self.counters, &mut host, self.config, self.key, packet)
         {
             Dispatched::ToLane => None,
             Dispatched::Ordinary(packet) | Dispatched::Inline(packet) => Some(packet),
