@@ -64,6 +64,8 @@ counters! {
     OverflowBatches = "overflow_batches",
     /// Packets dropped at the merge point because their socket was being destroyed.
     DroppedDeadSocket = "dropped_dead_socket",
+    /// Times a device was searched for queues and CPUs that have no lanes yet.
+    DeviceSearches = "device_searches",
     /// Packets drained by a reader that was about to wait.
     ReaderPkts = "reader_pkts",
 }

@@ -9,8 +9,10 @@
 //! In the order in which a packet meets them: [`flow_key`] (which flow), [`flow_table`] (how fast), `flow_state` and
 //! `splitting` (whether it is split), [`dispatcher`] (which micro-flow, which lane), [`lane_set`] and [`queue::ring`] (to
 //! the lane), [`gro_trial`] (whether GRO is of use), [`overlay_headers`] (what to pull where it is not), [`collector`] (at
-//! the merge point, still on the lane), [`slot`] (back in order). The rest is what these share.
+//! the merge point, still on the lane), [`slot`] (back in order). [`backoff`] says when to search for new queues. The rest is
+//! what these share.
 
+pub mod backoff;
 pub mod collector;
 pub mod counters;
 pub mod cpulist;

@@ -169,6 +169,7 @@ unsafe extern "C" fn mflow_rescan_devices() {
     if !configuration.knobs.enabled {
         return;
     }
+    configuration.count_search();
     if let Err(error) = configuration.start_all(&rtnl) {
         pr_warn!("new queues of a device stay on one CPU: {error:?}\n");
     }

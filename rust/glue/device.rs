@@ -4,7 +4,7 @@
 
 use super::locks::Rtnl;
 use super::port::Port;
-use super::runtime::MAX_CPUS;
+use super::runtime::{self, MAX_CPUS};
 use super::source::Source;
 use super::stack::device::{Device, Napi};
 use crate::algo::knobs::{Knobs, Scaling};
@@ -48,18 +48,37 @@ impl DeviceState {
             return Ok(());
         }
         self.set_scaling(knobs.scaling);
+        let napis = self.start_napis(rtnl, knobs);
+        let cpus = self.start_cpus(knobs);
+        let now_ms = runtime::now_ms();
+        for (search, found) in [
+            (&self.port.napi_search, &napis),
+            (&self.port.cpu_search, &cpus),
+        ] {
+            search.end(now_ms, found.as_ref().is_ok_and(|&found| found));
+        }
+        napis.and(cpus).map(|_| ())
+    }
+
+    /// Returns whether there was one without a source.
+    fn start_napis(&mut self, rtnl: &Rtnl, knobs: &Knobs) -> Result<bool> {
         let Self { sources, port, dev } = self;
+        let mut found = Ok(false);
         if knobs.scaling == Scaling::Path {
-            let mut result = Ok(());
             dev.for_each_napi(rtnl, |napi| {
                 // SAFETY: The NAPI is in the list that is being walked.
-                if result.is_ok() && !unsafe { napi.has_source() } {
-                    result = add_source(sources, port, Some(napi), None, knobs);
+                if found.is_ok() && !unsafe { napi.has_source() } {
+                    found = add_source(sources, port, Some(napi), None, knobs).map(|()| true);
                 }
             });
-            result?;
         }
+        found
+    }
 
+    /// Returns whether there was one that wants a source and has none.
+    fn start_cpus(&mut self, knobs: &Knobs) -> Result<bool> {
+        let Self { sources, port, .. } = self;
+        let mut found = false;
         for cpu in 0..MAX_CPUS {
             let wanted = port.wanted_cpus.get(cpu / 64);
             // ORDERING: Relaxed, both: hints.
@@ -69,11 +88,10 @@ impl DeviceState {
             let has_one = port.cpu_sources.get(cpu);
             if has_one.is_some_and(|place| place.load(Ordering::Relaxed).is_null()) {
                 add_source(sources, port, None, Some(cpu), knobs)?;
+                found = true;
             }
         }
-        // ORDERING: Relaxed: the next packet without a source asks again.
-        port.wants_napi.store(false, Ordering::Relaxed);
-        Ok(())
+        Ok(found)
     }
 
     /// Notes where flows are split. Where that has changed there are no sources, and other CPUs may want some.
@@ -99,6 +117,9 @@ impl DeviceState {
     }
 
     pub(super) fn detach(&self, source: &Source) {
+        // Where queues go, others may come.
+        self.port.napi_search.reset();
+        self.port.cpu_search.reset();
         if let Some(napi) = source.napi() {
             // SAFETY: The NAPI is there: before it goes, `napi_gone` takes its source away.
             unsafe { napi.set_source::<Source>(None) };

@@ -44,6 +44,14 @@ impl Configuration {
         sum
     }
 
+    /// Counts a search for queues without a source, which is of no source.
+    pub(crate) fn count_search(&mut self) {
+        let counters = &mut self.retired.counters;
+        if let Some(searches) = counters.get_mut(Counter::DeviceSearches as usize) {
+            *searches = searches.wrapping_add(1);
+        }
+    }
+
     pub(crate) fn reset_counters(&mut self, slots: &Slots) {
         for counter in Counter::ALL {
             let now = self.absolute(slots, *counter);

@@ -24,6 +24,8 @@ mod zeroed;
 // Not under Miri: no unsafe code lies beneath these but that of the queues, which have tests of their own; and Miri looks
 // at each of the thousands of atomics in a slot whenever it is borrowed.
 #[cfg(not(miri))]
+mod backoff;
+#[cfg(not(miri))]
 mod cpulist;
 #[cfg(not(miri))]
 mod dispatcher;

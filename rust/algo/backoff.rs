@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! When to search again for something that was not found: at once, and then ever more rarely.
+//!
+//! Packets ask, on any CPU; a search takes locks, so it runs elsewhere and says what has become of it. A remote peer may be
+//! the cause of the packets: however many there are, there is one search a minute at most.
+
+use super::sync::{AtomicBool, AtomicU32, Ordering};
+
+/// How long to wait after the first search in vain, and at most; each time twice as long.
+const LEAST_WAIT_MS: u32 = 100;
+const MOST_WAIT_MS: u32 = 60_000;
+
+/// Whether a search is due. Memory of zeros is one that has never been asked. Cost: two loads for a packet that asks in
+/// vain; no lock.
+pub struct Backoff {
+    // A search has been asked for and has not ended.
+    asked: AtomicBool,
+    wait_ms: AtomicU32,
+    ended_ms: AtomicU32,
+}
+
+impl Backoff {
+    /// Returns one that has never been asked.
+    pub fn new() -> Self {
+        Self {
+            asked: AtomicBool::new(false),
+            wait_ms: AtomicU32::new(0),
+            ended_ms: AtomicU32::new(0),
+        }
+    }
+
+    /// Asks for a search; true if the caller has to start it.
+    #[must_use]
+    pub fn ask(&self, now_ms: u32) -> bool {
+        // ORDERING: Relaxed, all: hints; the search takes the locks that order what it finds.
+        let waited_ms = now_ms.wrapping_sub(self.ended_ms.load(Ordering::Relaxed));
+        waited_ms >= self.wait_ms.load(Ordering::Relaxed)
+            && !self.asked.load(Ordering::Relaxed)
+            && !self.asked.swap(true, Ordering::Relaxed)
+    }
+
+    /// Notes that a search has ended, whoever has asked for it, and whether it was of any use.
+    pub fn end(&self, now_ms: u32, has_found: bool) {
+        // ORDERING: Relaxed, all: hints; only one search runs at a time.
+        let wait_ms = match self.wait_ms.load(Ordering::Relaxed) {
+            _ if has_found => 0,
+            // A search that nobody has asked for says nothing about those who ask.
+            wait_ms if !self.asked.load(Ordering::Relaxed) => wait_ms,
+            wait_ms => (wait_ms * 2).clamp(LEAST_WAIT_MS, MOST_WAIT_MS),
+        };
+        self.wait_ms.store(wait_ms, Ordering::Relaxed);
+        self.ended_ms.store(now_ms, Ordering::Relaxed);
+        self.asked.store(false, Ordering::Relaxed);
+    }
+
+    /// Lets the next one that asks have its search at once: what there is to find has changed.
+    pub fn reset(&self) {
+        // ORDERING: Relaxed: a hint.
+        self.wait_ms.store(0, Ordering::Relaxed);
+    }
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self::new()
+    }
+}
