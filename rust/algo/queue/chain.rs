@@ -99,6 +99,39 @@ impl<P: Packet> Chain<P> {
         self.last = last;
     }
 
+    /// Keeps the first `pkts` packets, and returns all others.
+    pub fn split_off(&mut self, pkts: u32) -> Self {
+        let mut kept = None;
+        let mut node = self.first;
+        for _ in 0..pkts {
+            let Some(owned) = NonNull::new(node) else {
+                return Self::new();
+            };
+            // SAFETY: By the invariant the chain owns each packet of its list.
+            node = unsafe { *P::next(owned) };
+            kept = Some(owned);
+        }
+        if node.is_null() {
+            return Self::new();
+        }
+        let last = core::mem::replace(&mut self.last, ptr::null_mut());
+        match kept {
+            // INVARIANT: the list that is kept ends here.
+            Some(kept) => {
+                // SAFETY: By the invariant the chain owns each packet of its list.
+                unsafe { *P::next(kept) = ptr::null_mut() };
+                self.last = kept.as_ptr();
+            }
+            None => self.first = ptr::null_mut(),
+        }
+        // INVARIANT: what follows the kept packets is a list that ends in `last`, and no longer ours.
+        Self {
+            first: node,
+            last,
+            packets: PhantomData,
+        }
+    }
+
     /// Gives up ownership and returns the first node of a list that is linked by `next` and ends in null.
     pub fn into_first(mut self) -> *mut P::Node {
         self.last = ptr::null_mut();

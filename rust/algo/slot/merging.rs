@@ -46,11 +46,13 @@ impl<P: Packet> Slot<P> {
             seen: 0,
         };
         let mut budget = u32::MAX;
-        token.deliver(sink, self.late.take_all(), &mut budget);
+        token.deliver_rest(sink, &mut budget);
+        token.deliver(sink, self.late.take_all(), Counter::LatePkts, &mut budget);
         let next = self.next();
         for ahead in 0..WINDOW_BATCHES {
             let place = self.place(next.wrapping_add(ahead));
-            token.deliver(sink, place.parked.take_all(), &mut budget);
+            let chain = place.parked.take_all();
+            token.deliver(sink, chain, Counter::MergedPkts, &mut budget);
         }
     }
 }
@@ -84,10 +86,11 @@ impl<'a, P: Packet> MergeToken<'a, P> {
     /// Merges; `budget` is 0 on return if there may be more to do.
     fn merge<S: Sink<P>>(&self, sink: &mut S, budget: &mut u32) {
         let slot = self.slot;
-        loop {
-            if !slot.late.is_empty() {
-                let late = self.deliver(sink, slot.late.take_all(), budget);
-                slot.counters.add_owned(Counter::LatePkts, u64::from(late));
+        self.deliver_rest(sink, budget);
+        while *budget > 0 {
+            self.deliver(sink, slot.late.take_all(), Counter::LatePkts, budget);
+            if *budget == 0 {
+                return;
             }
 
             // ORDERING: Relaxed: only the token's holder writes it.
@@ -95,17 +98,13 @@ impl<'a, P: Packet> MergeToken<'a, P> {
             let place = slot.place(batch);
             // This comes before the chains are taken: if the batch is complete, they are all there.
             let complete = slot.is_complete(batch);
-            let merged = self.deliver(sink, place.parked.take_all(), budget);
-            slot.counters
-                .add_owned(Counter::MergedPkts, u64::from(merged));
-
-            if !complete && !self.may_skip(batch, sink) {
+            let parked = place.parked.take_all();
+            self.deliver(sink, parked, Counter::MergedPkts, budget);
+            // What is left of this batch comes before its turn ends.
+            if *budget == 0 || (!complete && !self.may_skip(batch, sink)) {
                 return;
             }
             self.advance(batch, sink, budget);
-            if *budget == 0 {
-                return;
-            }
         }
     }
 
@@ -172,21 +171,48 @@ impl<'a, P: Packet> MergeToken<'a, P> {
         // ORDERING: pairs with the fences in `park`, `complete`, `note_arrived` and `forget_queued`; see "Lost wake-ups".
         fence(Ordering::SeqCst);
         let stranded = slot.place(batch).parked.take_all();
-        if !stranded.is_empty() {
-            let late = self.deliver(sink, stranded, budget);
-            slot.counters.add_owned(Counter::LatePkts, u64::from(late));
+        self.deliver(sink, stranded, Counter::LatePkts, budget);
+    }
+
+    fn deliver_rest<S: Sink<P>>(&self, sink: &mut S, budget: &mut u32) {
+        let slot = self.slot;
+        if !slot.rest.is_empty() {
+            // ORDERING: Relaxed: written under the token.
+            let counter = match slot.rest_is_late.load(Ordering::Relaxed) {
+                true => Counter::LatePkts,
+                false => Counter::MergedPkts,
+            };
+            self.deliver(sink, slot.rest.take_all(), counter, budget);
         }
     }
 
-    fn deliver<S: Sink<P>>(&self, sink: &mut S, chain: Chain<P>, budget: &mut u32) -> u32 {
-        let slot = self.slot;
+    /// Delivers as many packets as the budget has, and keeps the rest: it is delivered first of all next time. There is
+    /// none while the budget lasts.
+    fn deliver<S: Sink<P>>(
+        &self,
+        sink: &mut S,
+        mut chain: Chain<P>,
+        counter: Counter,
+        budget: &mut u32,
+    ) {
         if chain.is_empty() {
-            return 0;
+            return;
+        }
+        let slot = self.slot;
+        // ORDERING: Relaxed, both: those of the chain are counted, as it was taken; written under the token.
+        if slot.parked_pkts.load(Ordering::Relaxed) > *budget {
+            let rest = chain.split_off(*budget);
+            let is_late = counter == Counter::LatePkts;
+            slot.rest_is_late.store(is_late, Ordering::Relaxed);
+            slot.rest.park(rest);
+            if chain.is_empty() {
+                return;
+            }
         }
         let pkts = sink.deliver(chain);
         // ORDERING: Release pairs with the Acquire in `parked_pkts`: all have been delivered when zero is seen.
         slot.parked_pkts.fetch_sub(pkts, Ordering::Release);
+        slot.counters.add_owned(counter, u64::from(pkts));
         *budget = budget.saturating_sub(pkts);
-        pkts
     }
 }

@@ -88,6 +88,9 @@ pub struct Slot<P: Packet> {
     // Packets that have reached the merge point, ever; the dispatcher watches it.
     arrived_pkts: AtomicU32,
     late: ParkedChains<P>,
+    // What was to be delivered when the budget was used up, and whether it is late. Used under the token.
+    rest: ParkedChains<P>,
+    rest_is_late: AtomicBool,
     overflowed: AtomicBool,
     // How many fewer than MAX_PARKED_PKTS may be parked here.
     share_less_pkts: AtomicU32,
@@ -123,6 +126,8 @@ impl<P: Packet> Slot<P> {
             furthest: AtomicU32::new(batch),
             arrived_pkts: AtomicU32::new(0),
             late: ParkedChains::new(),
+            rest: ParkedChains::new(),
+            rest_is_late: AtomicBool::new(false),
             overflowed: AtomicBool::new(false),
             share_less_pkts: AtomicU32::new(0),
             armed: AtomicBool::new(false),
@@ -197,7 +202,7 @@ impl<P: Packet> Slot<P> {
             return false;
         }
         let batch = self.next();
-        !self.place(batch).parked.is_empty() || self.is_complete(batch)
+        !self.place(batch).parked.is_empty() || !self.rest.is_empty() || self.is_complete(batch)
     }
 
     /// Notes for which socket packets are parked here.

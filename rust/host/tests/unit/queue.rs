@@ -255,3 +255,20 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn chain_is_split_where_it_is_asked_to() {
+    let factory = Factory::default();
+    for nr_pkts in 0..4 {
+        for kept in 0..6 {
+            let mut chain = factory.chain(0..nr_pkts);
+            let mut rest = chain.split_off(kept);
+            let kept = u64::from(kept).min(nr_pkts);
+            // Both can still be added to.
+            chain.push(factory.packet(98));
+            rest.push(factory.packet(99));
+            assert!(ids_of(chain).into_iter().eq((0..kept).chain([98])));
+            assert!(ids_of(rest).into_iter().eq((kept..nr_pkts).chain([99])));
+        }
+    }
+}

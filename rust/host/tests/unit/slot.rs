@@ -273,12 +273,43 @@ fn budget_bounds_one_call() {
     let mut nr_calls = 0;
     while m.slot.merge(&mut m.socket.sink(0), 10) == Merged::More {
         nr_calls += 1;
-        // A batch's packets are delivered in one go; the next one waits for the next call.
         assert_eq!(m.socket.delivered.len(), nr_calls * 10);
     }
     assert_eq!(nr_calls, 3);
     assert!(m.slot.is_drained_up_to(4));
     assert!(m.socket.delivered.is_sorted());
+}
+
+/// Also within a batch, which may have grown, and where the packets are late: what is left keeps its place.
+#[test]
+fn budget_bounds_what_is_delivered_of_a_batch() {
+    for is_late in [false, true] {
+        let mut m = Merger::new();
+        let first = u32::from(is_late);
+        (0..first).for_each(|batch| {
+            m.complete(batch);
+        });
+        let packets = m.packets.clone();
+        assert!(m.slot.park(0, packets.chain(0..35), 35));
+        let merge = |m: &mut Merger| {
+            let before = m.socket.delivered.len();
+            let merged = m.slot.merge(&mut m.socket.sink(0), 10);
+            (merged, m.socket.delivered.len() - before)
+        };
+        assert_eq!(merge(&mut m), (Merged::More, 10));
+        // These come behind what is left of the others.
+        let _merges = m.slot.park(0, packets.chain(35..50), 15);
+        assert!(m.slot.is_ready());
+        for _ in 0..4 {
+            assert_eq!(merge(&mut m), (Merged::More, 10));
+        }
+        assert_eq!(merge(&mut m), (Merged::Done, 0));
+        let late_pkts = if is_late { 50 } else { 0 };
+        assert_eq!(m.count(Counter::LatePkts), late_pkts);
+        assert_eq!(m.count(Counter::MergedPkts), 50 - late_pkts);
+        assert_eq!(m.slot.parked_pkts(), 0);
+        assert!(m.socket.delivered.iter().copied().eq(0..50));
+    }
 }
 
 #[test]
