@@ -81,7 +81,8 @@ bool __mflow_split_napi(struct napi_struct *napi, struct sk_buff *skb)
 	const struct mflow_ops *ops;
 	void *port;
 
-	if (source) {
+	/* A driver may share a NAPI: rings are emptied when their own device goes, no other. */
+	if (source && likely(skb->dev == napi->dev)) {
 		/* A tag from an earlier trip through this host means nothing here. */
 		mflow_tag_clear(skb);
 		ops = rcu_dereference_bh(mflow_ops);
@@ -89,7 +90,7 @@ bool __mflow_split_napi(struct napi_struct *napi, struct sk_buff *skb)
 	}
 
 	port = READ_ONCE(skb->dev->mflow_port);
-	if (unlikely(port) && !skb->mflow) {
+	if (unlikely(port) && !source && !skb->mflow) {
 		ops = rcu_dereference_bh(mflow_ops);
 		if (ops)
 			ops->want_source(port);
