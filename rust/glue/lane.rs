@@ -107,7 +107,7 @@ impl Lane {
         mut packet: SkBuff,
         pkts: u32,
     ) {
-        packet.set_socket(socket);
+        packet.set_parked(socket, pkts);
         // SAFETY: By the contract we are in the poll.
         let before = unsafe { (*self.collector.get()).add(tag, socket.number(), packet, pkts) };
         if let Some(run) = before {

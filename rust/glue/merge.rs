@@ -13,9 +13,14 @@ use crate::algo::collector::Run;
 use crate::algo::counters::Counter;
 use crate::algo::queue::chain::Chain;
 use crate::algo::slot::{LaneId, Merged, Sink};
+use crate::algo::tag::MAX_SLOTS;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Packets delivered in one call, before the merging core goes back to its own lane.
 const BUDGET_PKTS: u32 = 512;
+
+/// The latest time stamp that each slot has delivered.
+static LATEST_STAMPS_NS: [AtomicU64; MAX_SLOTS] = [const { AtomicU64::new(0) }; MAX_SLOTS];
 
 /// Delivers to sockets and arms the slot's timer.
 struct KernelSink {
@@ -24,8 +29,14 @@ struct KernelSink {
 
 impl Sink<SkBuff> for KernelSink {
     fn deliver(&mut self, chain: Chain<SkBuff>) -> u32 {
+        // PANIC: the remainder is below the length.
+        let latest = &LATEST_STAMPS_NS[self.slot % MAX_SLOTS];
+        // ORDERING: Relaxed, both: only the holder of the slot's token delivers.
+        let mut stamp_ns = latest.load(Ordering::Relaxed);
         // SAFETY: Softirqs are disabled wherever we merge, and `park` has had each run hold its socket.
-        unsafe { deliver::deliver(chain) }
+        let pkts = unsafe { deliver::deliver(chain, &mut stamp_ns) };
+        latest.store(stamp_ns, Ordering::Relaxed);
+        pkts
     }
 
     fn now_us(&mut self) -> u64 {
@@ -80,7 +91,7 @@ pub(crate) fn park(slots: &Slots, run: Run<SkBuff>) {
 /// Parks one packet, `pkts` on the wire, that is not on its lane, and merges as needed. Softirqs disabled.
 pub(crate) fn park_one(slots: &Slots, mut packet: SkBuff, socket: Socket, pkts: u32) {
     let tag = packet.tag();
-    packet.set_socket(socket);
+    packet.set_parked(socket, pkts);
     let mut chain = Chain::new();
     chain.push(packet);
     park(

@@ -18,13 +18,14 @@ pub(crate) unsafe fn hold_socket(chain: &Chain<SkBuff>, socket: usize) -> bool {
     })
 }
 
-/// Gives packets to their sockets, in order; returns how many they were on the wire.
+/// Gives packets to their sockets, in order; returns how many they were on the wire when they were parked. None has a time
+/// stamp before `stamp_ns`, which becomes the latest of them.
 ///
-/// # Safety: softirqs are disabled, and each run of the chain holds its socket.
+/// # Safety: softirqs are disabled, each packet is [`set_parked`](SkBuff::set_parked), and each run holds its socket.
 #[inline]
-pub(crate) unsafe fn deliver(chain: Chain<SkBuff>) -> u32 {
+pub(crate) unsafe fn deliver(chain: Chain<SkBuff>, stamp_ns: &mut u64) -> u32 {
     // SAFETY: By the contract; packets are linked, and we give up ownership of all of them.
-    unsafe { ffi::mflow_deliver(chain.into_first()) }
+    unsafe { ffi::mflow_deliver(chain.into_first(), stamp_ns) }
 }
 
 /// Carries a packet to its end in this call, on this CPU.

@@ -46,10 +46,16 @@ impl SkBuff {
         Tag::from_word(unsafe { self.skb.as_ref().__bindgen_anon_4.headers.as_ref().mflow })
     }
 
+    /// Notes for which socket it is parked, and how many packets it was on the wire then. Whoever shares its data may change
+    /// what says so there; the tag, whose place this takes, is the batch's by now.
     #[inline]
-    pub(crate) fn set_socket(&mut self, socket: Socket) {
+    pub(crate) fn set_parked(&mut self, socket: Socket, wire_pkts: u32) {
+        let skb = self.skb.as_ptr();
         // SAFETY: By the invariant the packet is valid and ours.
-        unsafe { (*self.skb.as_ptr()).sk = socket.0 };
+        unsafe {
+            (*skb).sk = socket.0;
+            (*skb).__bindgen_anon_4.headers.as_mut().mflow = wire_pkts;
+        }
     }
 
     /// Returns the Ethernet protocol, in host order.

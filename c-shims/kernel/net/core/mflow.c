@@ -413,16 +413,32 @@ static void mflow_tcp_run(struct sock *sk, struct sk_buff_head *run)
 		mflow_tcp_again(sk, skb);
 }
 
+/* Lanes stamp packets as they come to them, and readers rely on stamps that only grow. */
+static void mflow_stamp_in_order(struct sk_buff *skb, u64 *stamp_ns)
+{
+	u64 stamp = skb->tstamp;
+
+	if (likely(!stamp))
+		return;
+	/* Further back is a clock that was set. */
+	if (*stamp_ns - stamp < NSEC_PER_SEC)
+		skb->tstamp = *stamp_ns;
+	else
+		*stamp_ns = stamp;
+}
+
 /**
  * mflow_deliver - hand merged packets to their sockets
- * @first: packets linked by skb->next; skb->sk is the socket of each. A packet with a destructor
- *	   owns a reference that holds for the packets of the same socket right before it, too
+ * @first: packets linked by skb->next; skb->sk is the socket of each, skb->mflow how many packets
+ *	   it was on the wire when it was parked. A packet with a destructor owns a reference that
+ *	   holds for the packets of the same socket right before it, too
+ * @stamp_ns: the latest time stamp of what was delivered before, of all that has to be in order
  *
  * Softirqs disabled. Packets of one socket that follow each other are handed over under one lock.
  *
  * Return: how many packets they were on the wire.
  */
-unsigned int mflow_deliver(struct sk_buff *first)
+unsigned int mflow_deliver(struct sk_buff *first, u64 *stamp_ns)
 {
 	struct sk_buff *skb = first;
 	unsigned int pkts = 0;
@@ -442,8 +458,9 @@ unsigned int mflow_deliver(struct sk_buff *first)
 			skb->destructor = NULL;
 			skb->sk = NULL;
 			skb->dev = NULL;
+			pkts += skb->mflow;
 			mflow_tag_clear(skb);
-			pkts += mflow_wire_pkts(skb);
+			mflow_stamp_in_order(skb, stamp_ns);
 			__skb_queue_tail(&run, skb);
 			skb = next;
 		} while (skb && skb->sk == sk);
