@@ -38,8 +38,11 @@ counters! {
     FlowsStopped = "flows_stopped",
     /// Flows that stopped because their packets no longer reached a merge point.
     PathsLost = "paths_lost",
-    /// Flows that stopped because their packets reached the merge point too late again and again.
+    /// Flows that stopped, or did not start, because something on their path queues packets.
     PathsAsync = "paths_async",
+    /// Flows that stopped, or did not start, because a step on their path needs their order: IPsec, GRE with sequence
+    /// numbers, sockets that are chosen by CPU.
+    PathsOrdered = "paths_ordered",
     /// Fast flows that were not split because all slots were taken.
     NoSlot = "no_slot",
     /// Batches started.

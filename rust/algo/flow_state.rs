@@ -8,7 +8,8 @@
 //!  Counting -------------------> Probing --------------> Split
 //!   ^ ^ ^                           |                      |
 //!   | | +---------------------------+                      | slow, silent or told to;
-//!   | |   probe not seen*, silent or told to               | path lost* or async*
+//!   | |   probe not seen*, path unsuited*,                 | path lost*
+//!   | |   silent or told to                                | or unsuited*
 //!   | |                                                    v
 //!   | +------------------------------------------------ Stopping
 //!   |     silent, and nothing is missing                   |

@@ -29,6 +29,8 @@ pub struct Flow {
     /// Not to be split before this time, if `held` says so.
     hold_until_ms: u32,
     held: bool,
+    /// How often in a row its path did not suit.
+    pub(super) path_faults: u8,
     pub(super) state: FlowState,
 }
 

@@ -7,7 +7,7 @@ use super::dispatcher::{Dispatched, Host, Step, IDLE_MS};
 use super::flow_state::{Carrier, Draining, FlowState, Probing, SlotCounts, Split, Stopping};
 use super::flow_table::Flow;
 use super::queue::Packet;
-use super::slot::{Slot, INLINE, ORDINARY_PATH};
+use super::slot::{PathFault, Slot, INLINE, ORDINARY_PATH};
 use super::tag::{Tag, TagKind};
 
 /// How long a probe may take; afterwards the flow is assumed not to end on this host.
@@ -18,8 +18,13 @@ const PROBE_HOLD_MS: u32 = 1_000;
 const ANY_KIND_AFTER_PKTS: u16 = 256;
 /// How long packets may be dispatched without one reaching the merge point.
 const PATH_LOST_MS: u32 = 1_000;
-/// How long a flow whose path does not suit stays on the ordinary path.
+/// How long a flow whose path does not suit stays on the ordinary path the first time, where only speed is at stake, and
+/// where packets are; each further time twice as long.
 const PATH_HOLD_MS: u32 = 5_000;
+const ORDERED_HOLD_MS: u32 = 60_000;
+const MOST_HOLD_MS: u32 = 3_600_000;
+/// The longest hold is reached before.
+const MOST_DOUBLINGS: u8 = 10;
 
 #[derive(Clone, Copy)]
 enum StopCause {
@@ -29,8 +34,8 @@ enum StopCause {
     Slow,
     /// Its packets no longer reach a merge point of this host.
     PathLost,
-    /// Something on its path queues its packets: splitting is of no use at the pace of that queue.
-    PathAsync,
+    /// Its path is there, and does not suit.
+    PathUnsuited(PathFault),
 }
 
 impl Flow {
@@ -41,6 +46,13 @@ impl Flow {
         let suits = packet.may_merge() || in_a_row == ANY_KIND_AFTER_PKTS;
         self.unsuited_pkts = if suits { 0 } else { in_a_row };
         suits
+    }
+
+    /// Keeps a flow whose path does not suit on the ordinary path, each time for longer.
+    fn hold_for_path(&mut self, now_ms: u32, first_ms: u32) {
+        let ms = first_ms << self.path_faults.min(MOST_DOUBLINGS);
+        self.hold(now_ms, ms.min(MOST_HOLD_MS));
+        self.path_faults = self.path_faults.saturating_add(1);
     }
 }
 
@@ -120,6 +132,8 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
             return Dispatched::Ordinary(packet);
         };
         self.host.note_active(true);
+        // This was said of the flow that had the slot before.
+        self.host.slots().slot(slot).take_path_fault();
         let probe = self.host.slots().next_probe();
         flow.state = FlowState::Probing(Probing {
             // CAST: a slot index is below 64.
@@ -137,6 +151,11 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         let slot = probing.slot;
         if self.config.stopping {
             self.release(flow, slot);
+            return Dispatched::Ordinary(packet);
+        }
+        if let Some(fault) = self.slot(slot).take_path_fault() {
+            self.release(flow, slot);
+            self.note_unsuited(flow, fault);
             return Dispatched::Ordinary(packet);
         }
         let tag = Tag::new(TagKind::Probe, usize::from(slot), probing.probe);
@@ -158,8 +177,6 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         let merge_point = self.slot(slot);
         let fence = merge_point.next();
         merge_point.open(fence, ORDINARY_PATH);
-        // This was said of the flow that had the slot before.
-        merge_point.take_path_queues();
         let seen = SlotCounts::of(merge_point);
         self.counters.add_owned(Counter::FlowsSplit, 1);
         Split {
@@ -176,13 +193,12 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
     /// Returns why the flow is not to be split any more, before its next packet is carried.
     fn cause_to_stop(&self, split: &Split) -> Option<StopCause> {
         if self.config.stopping {
-            Some(StopCause::Told)
-        } else if split.left_pkts == 0 && self.slot(split.slot).take_path_queues() {
-            // Between two batches is soon enough: order is kept meanwhile.
-            Some(StopCause::PathAsync)
-        } else {
-            None
+            return Some(StopCause::Told);
         }
+        // Between two batches is soon enough: most packets of one do not come here.
+        let looks = split.left_pkts == 0;
+        let fault = looks.then(|| self.slot(split.slot).take_path_fault());
+        fault.flatten().map(StopCause::PathUnsuited)
     }
 
     fn judge_window(&self, split: &mut Split, window_pkts: u32) -> Option<StopCause> {
@@ -196,7 +212,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
             Some(StopCause::PathLost)
         } else if added.given_up_batches == 0 && added.late_pkts > window_pkts / 2 {
             // Lanes completed batches before all of their packets came: the path holds packets where no hook sees it.
-            Some(StopCause::PathAsync)
+            Some(StopCause::PathUnsuited(PathFault::Queues))
         } else if window_pkts < self.config.min_window_pkts / 2 {
             Some(StopCause::Slow)
         } else {
@@ -204,16 +220,26 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         }
     }
 
+    /// Keeps a flow whose path does not suit on the ordinary path for a while.
+    fn note_unsuited(&mut self, flow: &mut Flow, fault: PathFault) {
+        let (counter, hold_ms) = match fault {
+            PathFault::Queues => (Counter::PathsAsync, PATH_HOLD_MS),
+            PathFault::Ordered => (Counter::PathsOrdered, ORDERED_HOLD_MS),
+        };
+        self.counters.add_owned(counter, 1);
+        flow.hold_for_path(self.now_ms, hold_ms);
+    }
+
     fn begin_stop(&mut self, flow: &mut Flow, mut split: Split, cause: StopCause) -> Stopping {
         self.counters.add_owned(Counter::FlowsStopped, 1);
-        let lost_path = match cause {
-            StopCause::Told | StopCause::Silent | StopCause::Slow => None,
-            StopCause::PathLost => Some(Counter::PathsLost),
-            StopCause::PathAsync => Some(Counter::PathsAsync),
-        };
-        if let Some(counter) = lost_path {
-            self.counters.add_owned(counter, 1);
-            flow.hold(self.now_ms, PATH_HOLD_MS);
+        match cause {
+            // The path has proved itself.
+            StopCause::Told | StopCause::Silent | StopCause::Slow => flow.path_faults = 0,
+            StopCause::PathLost => {
+                self.counters.add_owned(Counter::PathsLost, 1);
+                flow.hold_for_path(self.now_ms, PATH_HOLD_MS);
+            }
+            StopCause::PathUnsuited(fault) => self.note_unsuited(flow, fault),
         }
         let is_inline = split.carrier == Some(Carrier::Inline);
         if !is_inline {

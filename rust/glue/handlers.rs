@@ -14,6 +14,7 @@ use super::stack::socket::Socket;
 use super::{control, merge, runtime};
 use crate::algo::counters::Counter;
 use crate::algo::dispatcher::Dispatched;
+use crate::algo::slot::PathFault;
 use crate::algo::tag::{Tag, TagKind};
 use kernel::prelude::*;
 
@@ -125,17 +126,25 @@ impl Handlers for PacketPath {
     }
 
     #[inline]
-    unsafe fn queued(mut packet: BorrowedSkb<'_>, lane: Option<&Lane>) {
+    unsafe fn unsuited(mut packet: BorrowedSkb<'_>, lane: Option<&Lane>, fault: PathFault) {
         let slots = pool::slots();
         let tag = packet.tag();
+        slots.slot(tag.slot()).note_path_fault(fault);
+        if tag.kind() == TagKind::Probe {
+            // It has its answer: the merge point must not give another.
+            packet.set_tag(Tag::NONE);
+            return;
+        }
         if let Some(lane) = lane {
             // What came before it in the batch must not be parked after it.
             // SAFETY: By the contract we are in the lane's poll.
-            unsafe { lane.park_collected(slots) };
+            unsafe { lane.park_collected_without_merging(slots) };
         }
-        let slot = slots.slot(tag.slot());
-        slot.note_queued(tag.batch_near(slot.next()));
-        packet.set_tag(Tag::new(TagKind::Queued, tag.slot(), tag.batch_bits()));
+        expect(slots, packet);
+    }
+
+    fn copied(packet: BorrowedSkb<'_>) {
+        expect(pool::slots(), packet);
     }
 
     #[inline]
@@ -156,6 +165,14 @@ impl Handlers for PacketPath {
         }
         drained > 0
     }
+}
+
+/// Has the merger wait for a packet that arrives by itself.
+fn expect(slots: &Slots, mut packet: BorrowedSkb<'_>) {
+    let tag = packet.tag();
+    let slot = slots.slot(tag.slot());
+    slot.note_queued(tag.batch_near(slot.next()));
+    packet.set_tag(Tag::new(TagKind::Queued, tag.slot(), tag.batch_bits()));
 }
 
 /// Notes that a packet has arrived that others may wait for. It is rare, so out of line: `merge` stays short.

@@ -16,7 +16,7 @@ use crate::algo::gro_trial::GroTrial;
 use crate::algo::queue::ring::{Consumer, Item, Producer, Ring};
 use crate::algo::queue::Packet as _;
 use crate::algo::slot::LaneId;
-use crate::algo::tag::Tag;
+use crate::algo::tag::{Tag, MAX_SLOTS};
 use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_void};
 use core::ptr::{self, NonNull};
@@ -35,6 +35,8 @@ pub struct Lane {
     consumer: UnsafeCell<Option<Consumer<SkBuff>>>,
     collector: UnsafeCell<Collector<SkBuff>>,
     gro: UnsafeCell<GroTrial>,
+    // Bit `n`: slot `n` is to be merged when the call of the stack has returned.
+    owes_merge: UnsafeCell<u64>,
     worker: Worker,
     cpu: u32,
     id: LaneId,
@@ -43,7 +45,7 @@ pub struct Lane {
 }
 
 // SAFETY: Zeros are an empty ring, no consumer (a null pointer), an empty collector (null pointers, no tag), a trial that
-// knows nothing, a worker that is not started, zero, and counters of zero.
+// knows nothing, zeros, a worker that is not started, and counters of zero.
 unsafe impl Zeroable for Lane {}
 // SAFETY: The cells are used by the NAPI alone; the rest may be shared.
 unsafe impl Sync for Lane {}
@@ -57,7 +59,7 @@ impl Lane {
     pub(crate) unsafe fn start(cpu: u32) -> Result<(KVBox<Lane>, Producer<SkBuff>)> {
         let mut lane: KVBox<Lane> = KVBox::init(init::zeroed(), GFP_KERNEL)?;
         lane.cpu = cpu;
-        // ORDERING: Relaxed: unique enough. Zero means "no lane".
+        // ORDERING: Relaxed: unique enough. Never `INLINE` or `ORDINARY_PATH`.
         lane.id = LANES_STARTED.fetch_add(1, Ordering::Relaxed) | 1 << 31;
         let shared: &Lane = &lane;
         // SAFETY: The ring has no ends yet, and is at its address as long as the lane.
@@ -126,13 +128,37 @@ impl Lane {
         }
     }
 
-    /// Brings all that was received to the merge point, and parks it.
+    /// Parks what has been collected so far, and leaves the merging to the end of the batch or of the poll: the stack, which
+    /// calls, may hold locks that delivering takes.
     ///
     /// # Safety: in the poll.
+    pub(crate) unsafe fn park_collected_without_merging(&self, slots: &Slots) {
+        // SAFETY: By the contract we are in the poll.
+        let run = unsafe { (*self.collector.get()).take() };
+        if let Some(run) = run {
+            let slot = run.tag.slot();
+            if merge::park_without_merging(slots, run) {
+                // SAFETY: By the contract we are in the poll.
+                unsafe { *self.owes_merge.get() |= 1 << slot };
+            }
+        }
+    }
+
+    /// Brings all that was received to the merge point, and parks it.
+    ///
+    /// # Safety: in the poll, and not in a call of the stack.
     unsafe fn flush(&self, slots: &Slots, worker: Polling<'_>) {
         worker.flush();
         // SAFETY: By the contract we are in the poll.
-        unsafe { self.park_collected(slots) };
+        let owed = unsafe {
+            self.park_collected(slots);
+            core::mem::take(&mut *self.owes_merge.get())
+        };
+        if owed != 0 {
+            (0..MAX_SLOTS)
+                .filter(|slot| owed >> slot & 1 == 1)
+                .for_each(|slot| merge::merge(slots, slot));
+        }
     }
 
     /// Gives a packet to the stack; returns whether it went past GRO.

@@ -69,6 +69,15 @@ pub(crate) fn merge(slots: &Slots, slot: usize) {
 
 /// Parks a run, and merges if that is needed. Softirqs disabled.
 pub(crate) fn park(slots: &Slots, run: Run<SkBuff>) {
+    let slot = run.tag.slot();
+    if park_without_merging(slots, run) {
+        merge(slots, slot);
+    }
+}
+
+/// Parks a run; true if the caller has to merge its slot soon. Softirqs disabled.
+#[must_use]
+pub(crate) fn park_without_merging(slots: &Slots, run: Run<SkBuff>) -> bool {
     let Run {
         chain,
         pkts,
@@ -80,12 +89,10 @@ pub(crate) fn park(slots: &Slots, run: Run<SkBuff>) {
     if !unsafe { deliver::hold_socket(&chain, socket) } {
         slot.counters
             .add_shared(Counter::DroppedDeadSocket, u64::from(pkts));
-        return;
+        return false;
     }
     slot.note_socket(socket as u64);
-    if slot.park(tag.batch_near(slot.next()), chain, pkts) {
-        merge(slots, tag.slot());
-    }
+    slot.park(tag.batch_near(slot.next()), chain, pkts)
 }
 
 /// Parks one packet, `pkts` on the wire, that is not on its lane, and merges as needed. Softirqs disabled.

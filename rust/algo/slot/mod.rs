@@ -66,6 +66,16 @@ pub enum Merged {
     More,
 }
 
+/// What makes a path unsuitable for a split flow: `MFLOW_PATH_*` in `include/net/mflow.h`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum PathFault {
+    /// Something queues packets: splitting is of no use at the pace of that queue.
+    Queues = 1,
+    /// A step before the merge point drops or delays what comes out of order.
+    Ordered = 2,
+}
+
 struct BatchPlace<P: Packet> {
     parked: ParkedChains<P>,
     // The number, plus one, of the batch that was completed here last. (Plus one: zeros mean "none yet".)
@@ -95,8 +105,8 @@ pub struct Slot<P: Packet> {
     // How many fewer than MAX_PARKED_PKTS may be parked here.
     share_less_pkts: AtomicU32,
     armed: AtomicBool,
-    // Something on the path queues packets.
-    path_queues: AtomicBool,
+    // Bits of `PathFault`.
+    path_faults: AtomicU32,
     // Since when (plus one) batch `blocked_on` has held others up; 0: it holds up none. Written under the token.
     blocked_since_us: AtomicU64,
     blocked_on: AtomicU32,
@@ -131,7 +141,7 @@ impl<P: Packet> Slot<P> {
             overflowed: AtomicBool::new(false),
             share_less_pkts: AtomicU32::new(0),
             armed: AtomicBool::new(false),
-            path_queues: AtomicBool::new(false),
+            path_faults: AtomicU32::new(0),
             blocked_since_us: AtomicU64::new(0),
             blocked_on: AtomicU32::new(0),
             blocked_progress: AtomicU32::new(0),
@@ -288,10 +298,10 @@ impl<P: Packet> Slot<P> {
         place.queued_pkts.store(0, Ordering::Relaxed);
     }
 
-    /// Notes that a packet of `batch` is about to be queued somewhere: the batch is not complete before it arrives.
+    /// Notes that one more packet of `batch` arrives by itself, as it is queued or a copy: the batch is not complete before.
     pub fn note_queued(&self, batch: u32) {
-        // ORDERING: Relaxed, both: `complete`, which this lane calls later, publishes the count; the flag is a hint.
-        self.path_queues.store(true, Ordering::Relaxed);
+        // ORDERING: Relaxed: `complete`, which this core calls later, publishes the count, or the arrival of another that
+        // is counted already.
         if !is_before(batch, self.next()) {
             self.place(batch)
                 .queued_pkts
@@ -327,10 +337,24 @@ impl<P: Packet> Slot<P> {
         self.next.load(Ordering::Relaxed) == batch
     }
 
-    /// Returns whether something on the path has queued packets since the last call.
-    pub fn take_path_queues(&self) -> bool {
+    /// Notes that the path does not suit.
+    pub fn note_path_fault(&self, fault: PathFault) {
+        // ORDERING: Relaxed: a hint.
+        // CAST: the enum's values are its bits.
+        self.path_faults.fetch_or(fault as u32, Ordering::Relaxed);
+    }
+
+    /// Returns what has been found on the path since the last call, the worst first.
+    #[inline]
+    pub fn take_path_fault(&self) -> Option<PathFault> {
         // ORDERING: Relaxed, both: a hint.
-        self.path_queues.load(Ordering::Relaxed) && self.path_queues.swap(false, Ordering::Relaxed)
+        if self.path_faults.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let faults = self.path_faults.swap(0, Ordering::Relaxed);
+        // CAST: the enum's values are its bits.
+        let has = |fault: PathFault| (faults & fault as u32 != 0).then_some(fault);
+        has(PathFault::Ordered).or(has(PathFault::Queues))
     }
 
     /// Returns whether all packets of `batch` that will come have been parked.

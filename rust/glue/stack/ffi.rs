@@ -3,6 +3,7 @@
 //! What the boundary takes from the kernel: bindings of `net/mflow.h` and `net/mflow_module.h`.
 
 use crate::algo::knobs::DEVICE_NAME_SIZE;
+use crate::algo::slot::PathFault;
 use crate::algo::tag::{Tag, TagKind, MAX_SLOTS};
 use kernel::bindings;
 
@@ -20,6 +21,8 @@ pub(super) use kernel::bindings::{
 const _: () = {
     assert!(DEVICE_NAME_SIZE == bindings::IFNAMSIZ as usize);
     assert!(MAX_SLOTS == bindings::MFLOW_SLOTS as usize);
+    assert!(PathFault::Queues as u32 == bindings::MFLOW_PATH_QUEUES);
+    assert!(PathFault::Ordered as u32 == bindings::MFLOW_PATH_ORDERED);
     let kinds = [
         (TagKind::None, bindings::MFLOW_KIND_NONE),
         (TagKind::Split, bindings::MFLOW_KIND_SPLIT),

@@ -6,6 +6,7 @@ use super::device::Napi;
 use super::ffi;
 use super::skb::{BorrowedSkb, SkBuff};
 use super::socket::Socket;
+use crate::algo::slot::PathFault;
 use core::ffi::{c_uint, c_void};
 use core::marker::PhantomData;
 use core::ptr::NonNull;
@@ -61,10 +62,14 @@ pub(crate) trait Handlers {
     /// A socket takes a tagged packet out of turn.
     fn passed(packet: BorrowedSkb<'_>);
 
-    /// A split packet is about to be queued; `lane` is the one that is polling here, if any.
+    /// The path of a split packet, which is queued from here on, or of a probe does not suit; `lane` is the one that is
+    /// polling here, if any. The caller may hold locks: nothing may be delivered before it returns.
     ///
     /// # Safety: see the trait, 2.
-    unsafe fn queued(packet: BorrowedSkb<'_>, lane: Option<&Self::Lane>);
+    unsafe fn unsuited(packet: BorrowedSkb<'_>, lane: Option<&Self::Lane>, fault: PathFault);
+
+    /// A copy of a fence or of a queued packet goes its own way.
+    fn copied(packet: BorrowedSkb<'_>);
 
     /// A reader of a socket is about to wait; true if it got something.
     fn drain(socket: Socket) -> bool;
@@ -123,7 +128,8 @@ impl<H: Handlers> Hooks<H> {
         want_source: Some(Self::want_source),
         merge: Some(Self::merge),
         passed: Some(Self::passed),
-        queued: Some(Self::queued),
+        unsuited: Some(Self::unsuited),
+        copied: Some(Self::copied),
         drain: Some(Self::drain),
     };
 
@@ -179,9 +185,25 @@ impl<H: Handlers> Hooks<H> {
         H::passed(unsafe { BorrowedSkb::from_raw(skb) });
     }
 
-    unsafe extern "C" fn queued(skb: *mut ffi::sk_buff, lane: *mut c_void) {
+    unsafe extern "C" fn unsuited(skb: *mut ffi::sk_buff, lane: *mut c_void, path: c_uint) {
+        let fault = if path == PathFault::Ordered as c_uint {
+            PathFault::Ordered
+        } else {
+            PathFault::Queues
+        };
         // SAFETY: C lends us the packet for this call, and gives a lane only in that lane's poll.
-        unsafe { H::queued(BorrowedSkb::from_raw(skb), lane.cast::<H::Lane>().as_ref()) };
+        unsafe {
+            H::unsuited(
+                BorrowedSkb::from_raw(skb),
+                lane.cast::<H::Lane>().as_ref(),
+                fault,
+            )
+        };
+    }
+
+    unsafe extern "C" fn copied(skb: *mut ffi::sk_buff) {
+        // SAFETY: C lends us the packet for this call.
+        H::copied(unsafe { BorrowedSkb::from_raw(skb) });
     }
 
     unsafe extern "C" fn drain(sk: *mut ffi::sock) -> bool {

@@ -23,7 +23,7 @@ struct net_device;
 struct sock;
 
 /* Version of everything between the hooks and the module. */
-#define MFLOW_ABI		3
+#define MFLOW_ABI		4
 
 #define MFLOW_SLOT_SHIFT	23
 #define MFLOW_KIND_SHIFT	29
@@ -35,6 +35,10 @@ struct sock;
 #define MFLOW_KIND_FENCE	2U	/* Last packet on the ordinary path before a split. */
 #define MFLOW_KIND_PROBE	3U	/* Asks whether the flow ends at a merge point here. */
 #define MFLOW_KIND_QUEUED	4U	/* Was split; something on the path queued it. */
+
+/* Why a path does not suit a split flow. */
+#define MFLOW_PATH_QUEUES	1U	/* Something queues packets: lanes gain nothing. */
+#define MFLOW_PATH_ORDERED	2U	/* A step before the merge point needs their order. */
 
 /**
  * struct mflow_ops - what the module does at the hooks
@@ -50,8 +54,11 @@ struct sock;
  *		gives back if it has one, on true: the module.
  * @passed:	a socket takes this tagged packet out of turn: nothing may wait
  *		for it. The packet stays the caller's.
- * @queued:	a split packet is about to be queued: it will not arrive before
- *		its lane's receive call returns. It stays the caller's.
+ * @unsuited:	a split packet or a probe meets something for which its path does not
+ *		suit (%MFLOW_PATH_QUEUES, ...). A split packet is queued from here on: it may
+ *		arrive after its lane's receive call has returned. It stays the caller's, who
+ *		may hold locks.
+ * @copied:	a copy of a fence or of a queued packet is about to go its own way
  * @drain:	a reader of @sk is about to wait; true if it got something.
  *
  * All but @napi_del run in softirq context or with softirqs disabled.
@@ -66,7 +73,8 @@ struct mflow_ops {
 	bool (*merge)(struct sock *sk, struct sk_buff *skb, void *lane,
 		      unsigned int pkts);
 	void (*passed)(struct sk_buff *skb);
-	void (*queued)(struct sk_buff *skb, void *lane);
+	void (*unsuited)(struct sk_buff *skb, void *lane, unsigned int path);
+	void (*copied)(struct sk_buff *skb);
 	bool (*drain)(struct sock *sk);
 };
 
@@ -101,7 +109,10 @@ void __mflow_napi_flush(struct napi_struct *napi);
 bool __mflow_wants(struct napi_struct *napi);
 bool __mflow_merge(struct sock *sk, struct sk_buff *skb);
 bool __mflow_merge_tcp(struct sock *sk, struct sk_buff *skb, bool refcounted);
-void __mflow_note_queued(struct sk_buff *skb);
+bool __mflow_merge_handshake(struct sock *listener, struct sk_buff *skb);
+void __mflow_note_unsuited(struct sk_buff *skb, unsigned int path);
+void __mflow_note_copied(struct sk_buff *skb);
+void __mflow_note_passed(struct sk_buff *skb);
 bool __mflow_drain(struct sock *sk);
 bool __mflow_ready_later(struct sock *sk);
 bool __mflow_gro_alone(struct napi_struct *napi, struct sk_buff *skb);
@@ -135,6 +146,12 @@ static inline u32 mflow_tag_get(const struct sk_buff *skb)
 static inline void mflow_tag_clear(struct sk_buff *skb)
 {
 	skb->mflow = 0;
+}
+
+static inline void mflow_tag_copy(struct sk_buff *to,
+				  const struct sk_buff *from)
+{
+	to->mflow = from->mflow;
 }
 
 /*
@@ -196,6 +213,8 @@ static inline u32 mflow_tag_get(const struct sk_buff *skb)
 }
 
 static inline void mflow_tag_clear(struct sk_buff *skb) { }
+static inline void mflow_tag_copy(struct sk_buff *to,
+				  const struct sk_buff *from) { }
 
 #define mflow_frag_note(q, skb)		((void)(q), (void)(skb))
 #define mflow_frag_reassembled(q, head, tag)				\
@@ -214,6 +233,11 @@ static inline u32 mflow_tag_differs(const struct sk_buff *a,
 static inline unsigned int mflow_kind(const struct sk_buff *skb)
 {
 	return mflow_tag_get(skb) >> MFLOW_KIND_SHIFT;
+}
+
+static inline bool mflow_is_tagged(const struct sk_buff *skb)
+{
+	return mflow_is_on() && mflow_tag_get(skb);
 }
 
 static inline bool mflow_split_napi(struct napi_struct *napi,
@@ -247,15 +271,14 @@ static inline void mflow_napi_flush(struct napi_struct *napi)
 
 static inline bool mflow_merge(struct sock *sk, struct sk_buff *skb)
 {
-	return mflow_is_on() && mflow_tag_get(skb) && __mflow_merge(sk, skb);
+	return mflow_is_tagged(skb) && __mflow_merge(sk, skb);
 }
 
 /* True: the module has @skb and the caller's reference to @sk. */
 static inline bool mflow_merge_tcp(struct sock *sk, struct sk_buff *skb,
 				   bool refcounted)
 {
-	return mflow_is_on() && mflow_tag_get(skb) &&
-	       __mflow_merge_tcp(sk, skb, refcounted);
+	return mflow_is_tagged(skb) && __mflow_merge_tcp(sk, skb, refcounted);
 }
 
 static inline bool mflow_drain(struct sock *sk)
@@ -275,6 +298,11 @@ static inline bool mflow_is_split(const struct sk_buff *skb)
 	return mflow_is_on() && mflow_kind(skb) == MFLOW_KIND_SPLIT;
 }
 
+static inline bool mflow_is_probe(const struct sk_buff *skb)
+{
+	return mflow_is_on() && mflow_kind(skb) == MFLOW_KIND_PROBE;
+}
+
 /* True: hand @skb to mflow_receive_skb() instead of a per-CPU queue. */
 static inline bool mflow_is_direct(const struct sk_buff *skb)
 {
@@ -282,11 +310,58 @@ static inline bool mflow_is_direct(const struct sk_buff *skb)
 	       this_cpu_read(mflow_cpu.depth) < MFLOW_DEPTH_MAX;
 }
 
-/* Before a packet is put on a queue that others may take it from. */
+/*
+ * Before a packet is put on a queue that others may take it from. A probe says so before anything
+ * is split.
+ */
 static inline void mflow_note_queued(struct sk_buff *skb)
 {
+	if (mflow_is_split(skb) || mflow_is_probe(skb))
+		__mflow_note_unsuited(skb, MFLOW_PATH_QUEUES);
+}
+
+/* The same for the queues that split packets pass by, but those that are nested too deep. */
+static inline void mflow_note_backlog(struct sk_buff *skb)
+{
 	if (mflow_is_split(skb))
-		__mflow_note_queued(skb);
+		__mflow_note_unsuited(skb, MFLOW_PATH_QUEUES);
+}
+
+/* Before a step that drops or delays what comes out of order. */
+static inline void mflow_note_ordered(struct sk_buff *skb)
+{
+	if (mflow_is_split(skb) || mflow_is_probe(skb))
+		__mflow_note_unsuited(skb, MFLOW_PATH_ORDERED);
+}
+
+/* A packet that the merger waits for by itself. */
+static inline bool mflow_is_awaited(const struct sk_buff *skb)
+{
+	return mflow_is_on() && (mflow_kind(skb) == MFLOW_KIND_FENCE ||
+				 mflow_kind(skb) == MFLOW_KIND_QUEUED);
+}
+
+/* Before a clone goes its own way to a socket. */
+static inline void mflow_note_copied(struct sk_buff *skb)
+{
+	if (mflow_is_awaited(skb))
+		__mflow_note_copied(skb);
+}
+
+/* What goes on of @skb reaches no merge point. */
+static inline void mflow_note_passed(struct sk_buff *skb)
+{
+	if (mflow_is_awaited(skb))
+		__mflow_note_passed(skb);
+}
+
+/* The last segment stands for the packet that they were, the others are copies. */
+static inline void mflow_note_segments(struct sk_buff *segs)
+{
+	if (!mflow_is_on() || IS_ERR_OR_NULL(segs))
+		return;
+	for (; segs->next; segs = segs->next)
+		mflow_note_copied(segs);
 }
 
 /*
@@ -296,8 +371,7 @@ static inline void mflow_note_queued(struct sk_buff *skb)
 static inline bool mflow_gro_alone(struct napi_struct *napi,
 				   struct sk_buff *skb)
 {
-	return mflow_is_on() && mflow_tag_get(skb) &&
-	       __mflow_gro_alone(napi, skb);
+	return mflow_is_tagged(skb) && __mflow_gro_alone(napi, skb);
 }
 
 #endif /* _NET_MFLOW_H */

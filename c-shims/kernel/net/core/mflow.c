@@ -17,6 +17,7 @@
 #include <net/protocol.h>
 #include <net/route.h>
 #include <net/sock.h>
+#include <net/sock_reuseport.h>
 #include <net/tcp.h>
 #include <net/udp.h>
 
@@ -215,9 +216,19 @@ static bool mflow_park(struct sock *sk, struct sk_buff *skb)
 				 mflow_wire_pkts(skb));
 }
 
+/* True: look-ups prefer the socket of their CPU, which a split would change. */
+static bool mflow_is_by_cpu(const struct sock *sk)
+{
+	const struct sock_reuseport *group = rcu_dereference(sk->sk_reuseport_cb);
+
+	return group && READ_ONCE(group->incoming_cpu);
+}
+
 bool __mflow_merge(struct sock *sk, struct sk_buff *skb)
 {
-	if (mflow_park(sk, skb))
+	if (mflow_is_probe(skb) && mflow_is_by_cpu(sk))
+		__mflow_note_unsuited(skb, MFLOW_PATH_ORDERED);
+	else if (mflow_park(sk, skb))
 		return true;
 	mflow_tag_clear(skb);
 	return false;
@@ -234,22 +245,14 @@ static void mflow_pass(struct sk_buff *skb)
 }
 
 /* In other states a segment carries no data, and TCP takes it at once. */
-#define MFLOW_TCP_STATES (TCPF_ESTABLISHED | TCPF_FIN_WAIT1 |		\
-			  TCPF_FIN_WAIT2 | TCPF_CLOSE_WAIT |		\
-			  TCPF_CLOSING | TCPF_LAST_ACK)
+#define MFLOW_TCP_STATES (TCPF_ESTABLISHED | TCPF_SYN_RECV |		\
+			  TCPF_FIN_WAIT1 | TCPF_FIN_WAIT2 |		\
+			  TCPF_CLOSE_WAIT | TCPF_CLOSING |		\
+			  TCPF_LAST_ACK)
 
-bool __mflow_merge_tcp(struct sock *sk, struct sk_buff *skb, bool refcounted)
+/* The packet keeps the caller's reference to @sk. */
+static bool mflow_park_tcp(struct sock *sk, struct sk_buff *skb)
 {
-	/* Here the checksum is parallel work. TCP drops and counts a bad one. */
-	if (!refcounted || !(1 << READ_ONCE(sk->sk_state) & MFLOW_TCP_STATES) ||
-	    tcp_checksum_complete(skb)) {
-		mflow_pass(skb);
-		return false;
-	}
-
-	/* As for the backlog: a parked segment outlives its route's RCU. */
-	tcp_cleanup_skb(skb);
-	/* Look-ups of TCP give a reference, which the packet keeps. */
 	skb->sk = sk;
 	skb->destructor = sock_edemux;
 	if (mflow_park(sk, skb))
@@ -260,16 +263,78 @@ bool __mflow_merge_tcp(struct sock *sk, struct sk_buff *skb, bool refcounted)
 	return false;
 }
 
-void __mflow_note_queued(struct sk_buff *skb)
+/*
+ * A segment for a connection that is not there yet. The one before it, which completes the
+ * handshake, may be on another CPU: in its turn it is looked up once more.
+ */
+bool __mflow_merge_handshake(struct sock *listener, struct sk_buff *skb)
+{
+	if (tcp_flag_word(tcp_hdr(skb)) & (TCP_FLAG_SYN | TCP_FLAG_RST) ||
+	    mflow_is_probe(skb) || tcp_checksum_complete(skb) ||
+	    !refcount_inc_not_zero(&listener->sk_refcnt)) {
+		mflow_pass(skb);
+		return false;
+	}
+
+	/* Only the route: policy is looked at again. */
+	skb_dst_drop(skb);
+	if (mflow_park_tcp(listener, skb))
+		return true;
+	sock_put(listener);
+	return false;
+}
+
+bool __mflow_merge_tcp(struct sock *sk, struct sk_buff *skb, bool refcounted)
+{
+	int state = READ_ONCE(sk->sk_state);
+
+	if (state == TCP_LISTEN)
+		return __mflow_merge_handshake(sk, skb);
+
+	/* Here the checksum is parallel work. TCP drops and counts a bad one. */
+	if (!refcounted || !(1 << state & MFLOW_TCP_STATES) ||
+	    tcp_checksum_complete(skb)) {
+		mflow_pass(skb);
+		return false;
+	}
+
+	/* As for the backlog: a parked segment outlives its route's RCU. */
+	tcp_cleanup_skb(skb);
+	/* Look-ups of TCP give a reference. */
+	return mflow_park_tcp(sk, skb);
+}
+
+void __mflow_note_unsuited(struct sk_buff *skb, unsigned int path)
 {
 	const struct mflow_ops *ops;
 
 	local_bh_disable();
 	ops = rcu_dereference_bh(mflow_ops);
 	if (ops)
-		ops->queued(skb, this_cpu_read(mflow_cpu.lane));
+		ops->unsuited(skb, this_cpu_read(mflow_cpu.lane), path);
 	local_bh_enable();
 }
+EXPORT_SYMBOL_GPL(__mflow_note_unsuited);
+
+void __mflow_note_copied(struct sk_buff *skb)
+{
+	const struct mflow_ops *ops;
+
+	local_bh_disable();
+	ops = rcu_dereference_bh(mflow_ops);
+	if (ops)
+		ops->copied(skb);
+	local_bh_enable();
+}
+EXPORT_SYMBOL_GPL(__mflow_note_copied);
+
+void __mflow_note_passed(struct sk_buff *skb)
+{
+	local_bh_disable();
+	mflow_pass(skb);
+	local_bh_enable();
+}
+EXPORT_SYMBOL_GPL(__mflow_note_passed);
 
 bool __mflow_drain(struct sock *sk)
 {
@@ -386,7 +451,9 @@ static void mflow_tcp_run(struct sock *sk, struct sk_buff_head *run)
 
 	__skb_queue_head_init(&again);
 	this_cpu_write(mflow_cpu.run_ready, false);
-	sk_incoming_cpu_update(sk);
+	/* A listener's says which connections it prefers. */
+	if (READ_ONCE(sk->sk_state) != TCP_LISTEN)
+		sk_incoming_cpu_update(sk);
 	bh_lock_sock_nested(sk);
 	while ((skb = __skb_dequeue(run))) {
 		/* A listener is among them: it needs the route that is gone. */

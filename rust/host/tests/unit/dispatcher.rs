@@ -6,7 +6,7 @@ use mflow_algo::algo::counters::Counter;
 use mflow_algo::algo::flow_table::RATE_WINDOW_MS;
 use mflow_algo::algo::lane_set::{MAX_BATCH_PKTS, MAX_LANES};
 use mflow_algo::algo::queue::ring::RING_ITEMS;
-use mflow_algo::algo::slot::WINDOW_BATCHES;
+use mflow_algo::algo::slot::{PathFault, WINDOW_BATCHES};
 use mflow_algo::algo::slot_pool::NR_SLOTS;
 use mflow_algo::algo::tag::TagKind;
 
@@ -557,6 +557,40 @@ fn path_that_queues_is_left_alone() {
     assert_eq!(world.count(Counter::LatePkts), 0);
     assert!(!is_split(&mut world, 0));
     assert_eq!(world.around.nr_active, 0);
+}
+
+/// The probe meets what does not suit: nothing is split, and it is tried ever more rarely.
+#[test]
+fn path_that_does_not_suit_is_found_before_anything_is_split() {
+    for (fault, counter, first_hold_ms) in [
+        (PathFault::Queues, Counter::PathsAsync, 5_000),
+        (PathFault::Ordered, Counter::PathsOrdered, 60_000),
+    ] {
+        let mut world = World::new(2, 16);
+        world.around.fate = |_| Fate::Queue;
+        world.around.fault = fault;
+        // How long each pause between two probes is, in tenths of a second.
+        let mut pauses_ds = vec![0];
+        while pauses_ds.len() < 4 {
+            let probes = world.count(Counter::ProbesSent);
+            stream(&mut world, 0, 10, 100);
+            match world.count(Counter::ProbesSent) - probes {
+                0 => *pauses_ds.last_mut().unwrap() += 1,
+                _ => pauses_ds.push(0),
+            }
+        }
+        for (place, &pause_ds) in pauses_ds[1..3].iter().enumerate() {
+            let hold_ms = first_hold_ms << place;
+            assert!(
+                (hold_ms - 200..hold_ms + 500).contains(&(pause_ds * 100)),
+                "{pauses_ds:?}"
+            );
+        }
+        assert_eq!(world.count(counter), world.count(Counter::ProbesSent));
+        assert_eq!(world.around.nr_active, 0);
+        assert_eq!(world.count(Counter::FlowsSplit), 0);
+        assert_in_order(&world, 0);
+    }
 }
 
 /// What misses a packet is not waited for, however many packets follow that never reach the merge point.

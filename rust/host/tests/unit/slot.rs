@@ -3,7 +3,9 @@
 //! A slot on one thread: each rule of the merge by itself, then all orders in which lanes can be.
 
 use mflow_algo::algo::counters::Counter;
-use mflow_algo::algo::slot::{Merged, Slot, MAX_PARKED_PKTS, ORDINARY_PATH, WINDOW_BATCHES};
+use mflow_algo::algo::slot::{
+    Merged, PathFault, Slot, MAX_PARKED_PKTS, ORDINARY_PATH, WINDOW_BATCHES,
+};
 use mflow_algo::algo::tag::BATCH_BITS;
 use proptest::prelude::*;
 
@@ -392,8 +394,6 @@ fn queued_packets_keep_their_batch_open() {
     m.slot.note_queued(0);
     m.complete(0);
     assert_eq!(m.socket.delivered, [0]);
-    assert!(m.slot.take_path_queues());
-    assert!(!m.slot.take_path_queues());
 
     assert!(m.park(0, &[1]));
     assert!(m.slot.note_arrived(0));
@@ -413,6 +413,45 @@ fn queued_packets_keep_their_batch_open() {
     m.park(2, &[10]);
     m.complete(2);
     assert!(m.slot.is_drained_up_to(3));
+}
+
+#[test]
+fn path_fault_is_told_once_and_the_worst_first() {
+    let m = Merger::new();
+    assert_eq!(m.slot.take_path_fault(), None);
+    m.slot.note_path_fault(PathFault::Queues);
+    assert_eq!(m.slot.take_path_fault(), Some(PathFault::Queues));
+    assert_eq!(m.slot.take_path_fault(), None);
+    m.slot.note_path_fault(PathFault::Ordered);
+    m.slot.note_path_fault(PathFault::Queues);
+    assert_eq!(m.slot.take_path_fault(), Some(PathFault::Ordered));
+    assert_eq!(m.slot.take_path_fault(), None);
+}
+
+/// Two sockets of a group get the fence, and what is behind it waits for both copies.
+#[test]
+fn fence_is_complete_with_its_last_copy() {
+    for copy_is_last in [false, true] {
+        let mut m = Merger::new();
+        m.slot.open(0, ORDINARY_PATH);
+        m.slot.note_queued(0);
+        m.park(1, &[9]);
+        m.complete(1);
+        let arrive = |m: &mut Merger, is_copy: bool, id: u64| {
+            m.park(0, &[id]);
+            if is_copy {
+                assert!(m.slot.note_arrived(0));
+            } else {
+                m.complete(0);
+            }
+            m.merge();
+        };
+        arrive(&mut m, !copy_is_last, 0);
+        assert_eq!(m.socket.delivered, [0]);
+        arrive(&mut m, copy_is_last, 1);
+        assert_eq!(m.socket.delivered, [0, 1, 9]);
+        assert_eq!(m.count(Counter::LatePkts), 0);
+    }
 }
 
 #[test]

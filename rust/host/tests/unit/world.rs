@@ -15,7 +15,7 @@ use mflow_algo::algo::flow_key::{FlowHasher, FlowKey, ETH_P_IP};
 use mflow_algo::algo::queue::chain::Chain;
 use mflow_algo::algo::queue::ring::{Consumer, Item};
 use mflow_algo::algo::queue::Packet;
-use mflow_algo::algo::slot::{LaneId, Merged, Sink, Slot};
+use mflow_algo::algo::slot::{LaneId, Merged, PathFault, Sink, Slot};
 use mflow_algo::algo::slot_pool::{SlotPool, NR_SLOTS};
 use mflow_algo::algo::tag::{Tag, TagKind};
 
@@ -121,6 +121,8 @@ pub(crate) struct Surroundings {
     pub(crate) carried: Vec<(Option<usize>, Tag)>,
     pub(crate) lanes: Vec<Lane>,
     pub(crate) fate: fn(u64) -> Fate,
+    /// What a packet finds wrong with its path where it is queued.
+    pub(crate) fault: PathFault,
     pub(crate) merge_budget_pkts: u32,
     pub(crate) nr_active: i32,
     pub(crate) packets: Factory,
@@ -203,13 +205,20 @@ impl Surroundings {
     /// Something on the path queues a packet. One that is not on a lane comes behind the ordinary ones.
     fn queue(&mut self, mut packet: TestPacket, lane: Option<usize>, is_dropped: bool) {
         let tag = packet.tag();
-        if tag.kind() != TagKind::Split {
-            return self.travel_on(packet, lane, is_dropped);
+        match tag.kind() {
+            TagKind::Split => {}
+            TagKind::Probe => {
+                self.slot(tag.slot()).note_path_fault(self.fault);
+                packet.set_tag(Tag::NONE);
+                return self.travel_on(packet, lane, is_dropped);
+            }
+            _ => return self.travel_on(packet, lane, is_dropped),
         }
         if let Some(lane) = lane {
             self.park_collected(lane);
         }
         let slot = self.slot(tag.slot());
+        slot.note_path_fault(self.fault);
         slot.note_queued(tag.batch_near(slot.next()));
         packet.set_tag(Tag::new(TagKind::Queued, tag.slot(), tag.batch_bits()));
         match lane {
@@ -416,6 +425,7 @@ impl World {
                 carried: Vec::new(),
                 lanes,
                 fate: |_| Fate::Pass,
+                fault: PathFault::Queues,
                 merge_budget_pkts: u32::MAX,
                 nr_active: 0,
                 packets: Factory::default(),
