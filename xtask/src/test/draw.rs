@@ -65,7 +65,8 @@ const ONE_THREAD: [&str; 2] = ["mlx5-1", "mlx5-striding-4"];
 /// What these show is the same with any card, with or without `tcp/` in front.
 const ANY_CARD: &str = "control/ knobs/ capture/host-vxlan0 capture/host-br0 capture/host-veth0 capture/container devices/ \
                         teardown/vxlan teardown/bridge teardown/veth teardown/container teardown/socket reader/ readers/ \
-                        request/ programs/ half-close/ reset close disconnect listener";
+                        request/ programs/ half-close/ reset close disconnect listener handshake/ paths/ multicast/ \
+                        timestamps receive-buffer sockmap by-cpu refragmented";
 
 /// The cases of each kind of guest, by its name.
 pub(super) type Cases = BTreeMap<&'static str, BTreeSet<String>>;
