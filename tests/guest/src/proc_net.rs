@@ -55,6 +55,29 @@ pub(crate) fn packet_sockets(namespace: Option<&str>) -> Result<usize> {
     Ok(read(namespace, "packet")?.lines().count())
 }
 
+/// What a device of a namespace has counted.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Device {
+    pub(crate) rx_pkts: u64,
+    pub(crate) rx_fifo_errors: u64,
+}
+
+pub(crate) fn device(namespace: &str, name: &str) -> Result<Device> {
+    let table = read(Some(namespace), "dev")?;
+    parse_device(&table, name).with_context(|| format!("no device {name} in:\n{table}"))
+}
+
+/// Reads the line `gre1: BYTES PACKETS ERRORS DROPS FIFO ...`, where a name may be followed by no space.
+fn parse_device(table: &str, name: &str) -> Option<Device> {
+    let mut lines = table.lines().filter_map(|line| line.split_once(':'));
+    let (_, counts) = lines.find(|(found, _)| found.trim() == name)?;
+    let mut counts = counts.split_whitespace().skip(1);
+    Some(Device {
+        rx_pkts: counts.next()?.parse().ok()?,
+        rx_fifo_errors: counts.nth(2)?.parse().ok()?,
+    })
+}
+
 /// Reads a file of a namespace, or of the caller's.
 pub(crate) fn read(namespace: Option<&str>, file: &str) -> Result<String> {
     let path = format!("/proc/thread-self/net/{file}");
@@ -126,6 +149,18 @@ mod tests {
         assert_eq!(find(text, "Tcp", "RetransSegs").expect("there"), 5);
         assert!(find(text, "Udp", "InSegs").is_err());
         assert!(find(text, "Icmp", "InMsgs").is_err());
+    }
+
+    #[test]
+    fn what_a_device_has_counted_is_read() {
+        let table = "Inter-|   Receive                    |  Transmit\n face |bytes packets errs drop fifo frame\n  \
+                     eth0:1000 10 0 0 0 0 0 0 7 1 0 0 0 0 0 0\n  gre1: 2000 20 3 2 1 0 0 0 9 1 0 0 0 0 0 0\n";
+        let gre = Device {
+            rx_pkts: 20,
+            rx_fifo_errors: 1,
+        };
+        assert_eq!(parse_device(table, "gre1"), Some(gre));
+        assert_eq!(parse_device(table, "gre"), None);
     }
 
     #[test]

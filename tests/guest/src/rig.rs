@@ -21,6 +21,8 @@ const CALIBRATION: u64 = 6_000;
 const LEAST_FRAMES_PER_S: f64 = 1_000.0;
 /// How long after the end of the traffic packets may stay parked.
 const SETTLE: Duration = Duration::from_secs(5);
+/// How often a flow whose path does not suit may be tried while a case runs.
+const MOST_TRIES: u64 = 2;
 
 /// How many datagrams a case sends after its mark.
 #[derive(Clone, Copy, Debug)]
@@ -150,6 +152,25 @@ impl Rig {
         if self.mflow {
             outcome.require_no_deadline()?;
         }
+        self.settle()
+    }
+
+    /// Fails unless each flow has stayed on the ordinary path since the module was loaded, as `counter` says why, and was
+    /// tried ever more rarely.
+    pub(crate) fn require_held(&self, counter: &str) -> Result<()> {
+        if !self.mflow {
+            return Ok(());
+        }
+        let stats = Stats::read()?;
+        let (split, tries) = (stats.get("flows_split")?, stats.get(counter)?);
+        ensure!(
+            split == 0,
+            "flows were split {split} time(s) on a path that does not suit, and {counter} is {tries}"
+        );
+        ensure!(
+            (1..=MOST_TRIES).contains(&tries),
+            "{counter} is {tries}, but the path is to be tried, and {MOST_TRIES} times at most"
+        );
         self.settle()
     }
 

@@ -404,9 +404,17 @@ pub(crate) fn mac(device: &str) -> Result<String> {
     Ok(fs::read_to_string(&path).context(path)?.trim().to_owned())
 }
 
-/// Returns how many packets a device of this thread's namespace has received.
+/// Returns how many packets a device of the first namespace has received.
 pub(crate) fn received_pkts(device: &str) -> Result<u64> {
-    let path = format!("/sys/class/net/{device}/statistics/rx_packets");
+    statistic(device, "rx_packets")
+}
+
+pub(crate) fn sent_pkts(device: &str) -> Result<u64> {
+    statistic(device, "tx_packets")
+}
+
+fn statistic(device: &str, name: &str) -> Result<u64> {
+    let path = format!("/sys/class/net/{device}/statistics/{name}");
     let text = fs::read_to_string(&path).context(path.clone())?;
     text.trim().parse().context(path)
 }

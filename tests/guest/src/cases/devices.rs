@@ -8,6 +8,8 @@ use anyhow::{ensure, Context as _, Result};
 
 use super::{Case, Run};
 use crate::bpf::Xdp;
+use crate::command;
+use crate::cpu::LANES;
 use crate::datagrams::run::Datagrams;
 use crate::mflow::Knobs;
 use crate::netns;
@@ -28,6 +30,25 @@ struct Feature {
     /// Packets are queued on the way with it, so that flows cannot be split any more.
     queues: bool,
     switch_on: fn() -> Result<Option<Xdp>>,
+}
+
+impl Feature {
+    const fn discipline(
+        name: &'static str,
+        what: &'static str,
+        switch_on: fn() -> Result<Option<Xdp>>,
+    ) -> Self {
+        Self {
+            name,
+            what,
+            // For a grace period the device has the no-op discipline, which drops.
+            switch_drops: true,
+            // Lanes that finish their batches empty the queue for the NIC core, too, each into its own backlog.
+            stop_reorders_pkts: MIXED_PKTS,
+            queues: true,
+            switch_on,
+        }
+    }
 }
 
 /// How many packets may change places in a queue that several lanes fill while a flow stops being split.
@@ -72,50 +93,68 @@ const FEATURES: &[Feature] = &[
             rps("eth0")
         },
     },
-    Feature {
-        name: "tbf-veth",
-        what: "a queueing discipline on the veth device",
-        // For a grace period the device has the no-op discipline, which drops.
-        switch_drops: true,
-        // Lanes that finish their batches empty the queue for the NIC core, too, each into its own backlog.
-        stop_reorders_pkts: MIXED_PKTS,
-        queues: true,
-        switch_on: || {
-            topology::tc("qdisc add dev veth0 root tbf rate 10gbit burst 10mb limit 100mb")?;
-            Ok(None)
-        },
-    },
+    Feature::discipline(
+        "tbf-veth",
+        "a queueing discipline on the veth device",
+        || tc("qdisc add dev veth0 root tbf rate 10gbit burst 10mb limit 100mb"),
+    ),
+];
+
+const FQ: Feature = Feature::discipline("fq-veth", "fair queueing on the veth device", || {
+    tc("qdisc add dev veth0 root fq")
+});
+
+/// More of what queues, only from the start.
+const DISCIPLINES: &[Feature] = &[
+    FQ,
+    Feature::discipline(
+        "netem-veth",
+        "a delay of a millisecond on the veth device",
+        || tc("qdisc add dev veth0 root netem delay 1ms limit 100000"),
+    ),
+    Feature::discipline("htb-veth", "classes of a rate on the veth device", || {
+        tc("qdisc add dev veth0 root handle 1: htb default 1
+            class add dev veth0 parent 1: classid 1:1 htb rate 10gbit quantum 60000")
+    }),
+    Feature::discipline(
+        "mq-veth",
+        "several queues on the veth device, one for each lane",
+        mq,
+    ),
 ];
 
 pub(super) fn datagrams() -> Vec<Case> {
-    let mut cases = Vec::new();
-    for feature in FEATURES {
-        for early in [true, false] {
-            let order = if early { "before" } else { "during" };
-            cases.push(Case::of_traffic(
-                format!("devices/{}/{order}", feature.name),
-                format!(
-                    "{}, switched on {order} the traffic: no loss, no reordering",
-                    feature.what
-                ),
-                Run::Plain,
-                move |rig| with_feature::<Datagrams>(rig, feature, early),
-            ));
-        }
-    }
-    cases
+    let both = FEATURES.iter().flat_map(|one| [(one, true), (one, false)]);
+    let early = DISCIPLINES.iter().map(|one| (one, true));
+    let case = |(feature, early): (&'static Feature, bool)| {
+        let order = if early { "before" } else { "during" };
+        Case::of_traffic(
+            format!("devices/{}/{order}", feature.name),
+            format!(
+                "{}, switched on {order} the traffic: no loss, no reordering",
+                feature.what
+            ),
+            Run::Plain,
+            move |rig| with_feature::<Datagrams>(rig, feature, early),
+        )
+    };
+    both.chain(early).map(case).collect()
 }
 
 pub(super) fn streams() -> Vec<Case> {
-    vec![Case::of_traffic(
-        "tcp/devices/veth-gro",
-        "GRO on the container's veth: TCP does not notice",
-        Run::Plain,
-        |rig| with_feature::<Streams>(rig, &VETH_GRO, true),
-    )]
+    let case = |feature: &'static Feature| {
+        Case::of_traffic(
+            format!("tcp/devices/{}", feature.name),
+            format!("{}: TCP does not notice", feature.what),
+            Run::Plain,
+            move |rig| with_feature::<Streams>(rig, feature, true),
+        )
+    };
+    [&VETH_GRO, &FQ].map(case).into()
 }
 
-/// Whether flows stay split with the feature is the module's choice; what arrives must be right in any case.
+/// A flow is split from the start unless the path queues. Whether it stays split once it does is the module's choice; what
+/// arrives must be right in any case.
 fn with_feature<L: Load>(rig: &Rig, feature: &Feature, early: bool) -> Result<Outcome> {
     let mut plan = rig.plan::<L>();
     rig.prepare(&plan, &Knobs::default())?;
@@ -124,7 +163,7 @@ fn with_feature<L: Load>(rig: &Rig, feature: &Feature, early: bool) -> Result<Ou
     let mut program = None;
     if early {
         program = (feature.switch_on)()?;
-        plan.split = false;
+        plan.split &= !feature.queues;
     }
     let outcome = L::measure(&plan, |_| {
         if !early {
@@ -138,7 +177,7 @@ fn with_feature<L: Load>(rig: &Rig, feature: &Feature, early: bool) -> Result<Ou
         if !drops {
             L::require_whole(outcome)?;
         }
-        let may_reorder = feature.stop_reorders_pkts > 0 && rig.mflow;
+        let may_reorder = feature.stop_reorders_pkts > 0 && rig.mflow && !early;
         if !may_reorder || outcome.reordered > feature.stop_reorders_pkts {
             L::require_order(outcome)?;
         }
@@ -147,14 +186,33 @@ fn with_feature<L: Load>(rig: &Rig, feature: &Feature, early: bool) -> Result<Ou
             if !drops {
                 outcome.require_no_deadline()?;
             }
+            if early && feature.queues {
+                return rig.require_held("paths_async");
+            }
             let queued = outcome.counter("paths_async")?;
             ensure!(
-                (queued > 0) == (feature.queues && !early) || early,
+                (queued > 0) == feature.queues,
                 "splitting was stopped {queued} time(s) for what the path queues"
             );
         }
         rig.settle()
     })
+}
+
+fn tc(lines: &str) -> Result<Option<Xdp>> {
+    topology::tc(lines)?;
+    Ok(None)
+}
+
+/// Gives each lane a queue of its own, so that what is split would be in several.
+fn mq() -> Result<Option<Xdp>> {
+    command::run(&format!("ethtool -L veth0 tx {}", LANES.len()))?;
+    for (queue, cpu) in LANES.iter().enumerate() {
+        let path = format!("/sys/class/net/veth0/queues/tx-{queue}/xps_cpus");
+        fs::write(&path, format!("{:x}", 1 << cpu))
+            .with_context(|| format!("cannot write {path}"))?;
+    }
+    tc("qdisc add dev veth0 root mq")
 }
 
 fn veth_gro() -> Result<Option<Xdp>> {

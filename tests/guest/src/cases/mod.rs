@@ -14,6 +14,7 @@ mod devices;
 mod gro;
 mod knobs;
 mod leaks;
+mod paths;
 mod reload;
 mod scaling;
 mod shapes;
@@ -125,6 +126,7 @@ fn all() -> Vec<Case> {
         datagrams::drops::cases(),
         capture::datagrams(),
         devices::datagrams(),
+        paths::cases(),
         datagrams::forward::cases(),
         gro::cases(),
         datagrams::readers::cases(),

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Paths that do not suit a split flow: what queues packets, and what wants them in order. The module finds out before it
+//! splits anything. And paths that suit, but for something beside them.
+
+use std::time::Duration;
+
+use anyhow::{ensure, Result};
+use mflow_protocol::network::CONTAINER_MAC;
+
+use super::{Case, Run};
+use crate::datagrams::run::Datagrams;
+use crate::ipsec::{self, Wrap};
+use crate::mflow::Knobs;
+use crate::nfqueue::Judge;
+use crate::outcome::Outcome;
+use crate::rig::Rig;
+use crate::topology::{self, CLIENT, CONTAINER};
+use crate::traffic::{Live, Load, Plan};
+use crate::{nft, proc_net, threads};
+
+/// How much of the usual rate is offered where each packet costs more: a hash, or two system calls.
+const DEAR_SHARE: f64 = 0.3;
+/// For how long traffic flows before and after something is switched on.
+const PAUSE: Duration = Duration::from_millis(300);
+/// For how long packets come through a queue that cannot be a source, how many searches for others that may cause, and how
+/// many packets prove something.
+const SEARCH: Duration = Duration::from_secs(3);
+const MOST_SEARCHES: u64 = 20;
+const LEAST_PKTS: u64 = 2_000;
+
+const IN_UDP: Wrap = Wrap {
+    from: "10.0.1.1",
+    to: "10.0.1.2",
+    mode: "transport",
+    in_udp: true,
+};
+
+const TO_HOST: Wrap = Wrap {
+    from: "192.168.50.1",
+    to: "192.168.50.2",
+    mode: "tunnel",
+    in_udp: false,
+};
+
+/// The container asks a program about each packet, once there is a rule.
+const NO_RULE: &str = "table ip mflow { chain before { type filter hook prerouting priority 0; } }";
+const RULE: &str = "add rule ip mflow before queue num 0";
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        Case::of_traffic(
+            "paths/esp-in-udp",
+            "a flow that the container takes out of IPsec is not split: its replay window drops nothing",
+            Run::Always,
+            esp_in_udp,
+        ),
+        Case::of_traffic(
+            "paths/gre-seq",
+            "a flow through a tunnel with sequence numbers is not split: the tunnel drops nothing",
+            Run::Plain,
+            gre_seq,
+        ),
+        Case::of_traffic(
+            "paths/nfqueue/before",
+            "a flow that waits for a program's verdict is not split",
+            Run::Always,
+            |rig| asked(rig, &dear(rig), true),
+        ),
+        Case::of_traffic(
+            "paths/nfqueue/during",
+            "a split flow that has to wait for a program's verdict keeps its order, and is not split any more",
+            Run::Always,
+            |rig| asked(rig, &dear(rig), false),
+        ),
+        Case::of_traffic(
+            "tcp/paths/nfqueue/during",
+            "a split stream has to wait for a program's verdict: TCP does not notice",
+            Run::Plain,
+            |rig| asked(rig, &rig.streams(), false),
+        ),
+        Case::of_traffic(
+            "paths/mirror",
+            "copies of a split flow's packets go to a queue elsewhere: the flow stays split, and waits for none of them",
+            Run::Plain,
+            mirror,
+        ),
+        Case::of_traffic(
+            "paths/searches",
+            "packets of an opted-in device that come through a queue of IPsec's have sources looked for ever more rarely",
+            Run::Plain,
+            searches,
+        ),
+    ]
+}
+
+/// Returns the plainest plan of datagrams for a path on which each costs more than usual.
+fn dear(rig: &Rig) -> Plan<Datagrams> {
+    let mut plan = rig.datagrams();
+    plan.load.frames_per_s = plan.load.frames_per_s.map(|rate| rate * DEAR_SHARE);
+    plan
+}
+
+/// Demands that everything has arrived in order without a split.
+fn require_held(rig: &Rig, outcome: &Outcome, counter: &str) -> Result<()> {
+    rig.require_unnoticed::<Datagrams>(outcome)?;
+    rig.require_held(counter)
+}
+
+fn esp_in_udp(rig: &Rig) -> Result<Outcome> {
+    let mut plan = dear(rig);
+    plan.split = false;
+    rig.prepare(&plan, &Knobs::default())?;
+    let outcome = unwrapped_in_container(&plan);
+    // Also after a failure; that of the container goes with it.
+    ipsec::flush_client()?;
+    outcome?.judge(|outcome| {
+        let replayed = ipsec::counter(CONTAINER, "XfrmInStateSeqError")?;
+        ensure!(
+            replayed == 0,
+            "{replayed} packets were outside of the replay window"
+        );
+        require_held(rig, outcome, "paths_ordered")
+    })
+}
+
+fn unwrapped_in_container(plan: &Plan<Datagrams>) -> Result<Outcome> {
+    let _unwraps = ipsec::unwrapping_socket()?;
+    IN_UDP.set_up(Some(CONTAINER), "in")?;
+    IN_UDP.set_up(Some(CLIENT), "out")?;
+    Datagrams::measure(plan, |_| Ok(()))
+}
+
+fn gre_seq(rig: &Rig) -> Result<Outcome> {
+    let mut plan = rig.datagrams();
+    plan.split = false;
+    rig.prepare(&plan, &Knobs::default())?;
+    // The tunnel's ends have addresses of their own: the container's usual one is behind it.
+    topology::ip(
+        Some(CONTAINER),
+        "addr add 10.0.4.2/24 dev eth0
+         link add gre1 type gre local 10.0.4.2 remote 10.0.4.1 iseq
+         link set gre1 up",
+    )?;
+    topology::ip(
+        Some(CLIENT),
+        &format!(
+            "addr add 10.0.4.1/24 dev vxlan0
+             neigh replace 10.0.4.2 lladdr {CONTAINER_MAC} dev vxlan0
+             link add gre1 type gre local 10.0.4.1 remote 10.0.4.2 oseq
+             link set gre1 up
+             route add 10.0.1.2/32 dev gre1 src 10.0.1.1"
+        ),
+    )?;
+    let outcome = Datagrams::measure(&plan, |_| Ok(()));
+    // Also after a failure.
+    topology::ip(Some(CLIENT), "link del gre1")?;
+    outcome?.judge(|outcome| {
+        let tunnel = proc_net::device(CONTAINER, "gre1")?;
+        ensure!(
+            tunnel.rx_pkts >= outcome.sent && tunnel.rx_fifo_errors == 0,
+            "of {} datagrams the tunnel has received {}, and dropped {} that were out of order",
+            outcome.sent,
+            tunnel.rx_pkts,
+            tunnel.rx_fifo_errors
+        );
+        require_held(rig, outcome, "paths_ordered")
+    })
+}
+
+fn asked<L: Load>(rig: &Rig, plan: &Plan<L>, early: bool) -> Result<Outcome> {
+    let mut plan = plan.clone();
+    plan.split &= !early;
+    rig.prepare(&plan, &Knobs::default())?;
+    // The first hook in the system patches the kernel's code.
+    nft::add(CONTAINER, NO_RULE)?;
+    let judge = Judge::open()?;
+    if early {
+        nft::add(CONTAINER, RULE)?;
+    }
+    let (accepted, outcome) = threads::beside(
+        |stop| judge.accept_all(stop),
+        || {
+            L::measure(&plan, |live| {
+                if early {
+                    return Ok(());
+                }
+                live.flow_for(PAUSE)?;
+                nft::add(CONTAINER, RULE)?;
+                live.flow_for(PAUSE)
+            })
+        },
+    )?;
+    outcome.judge(|outcome| {
+        ensure!(accepted > 0, "the program was asked about no packet");
+        rig.require_unnoticed::<L>(outcome)?;
+        if early {
+            ensure!(
+                accepted >= outcome.sent,
+                "the program was asked about {accepted} of {} packets",
+                outcome.sent
+            );
+            return rig.require_held("paths_async");
+        }
+        if rig.mflow {
+            let (queued, stopped) = (
+                outcome.counter("paths_async")?,
+                outcome.counter("flows_stopped")?,
+            );
+            ensure!(
+                stopped == 1 && queued >= 1,
+                "the flow was stopped {stopped} time(s), and found the path to queue {queued} time(s)"
+            );
+        }
+        Ok(())
+    })
+}
+
+fn mirror(rig: &Rig) -> Result<Outcome> {
+    let (plan, knobs) = (rig.datagrams(), Knobs::default());
+    rig.prepare(&plan, &knobs)?;
+    topology::ip(None, "link add mirror0 type dummy\nlink set mirror0 up")?;
+    let outcome = mirrored(&plan);
+    // Also after a failure.
+    let copies = topology::sent_pkts("mirror0")?;
+    topology::ip(None, "link del mirror0")?;
+    outcome?.judge(|outcome| {
+        ensure!(
+            copies >= outcome.frames / 2,
+            "{copies} of {} frames were mirrored",
+            outcome.frames
+        );
+        rig.require_strict(&plan, &knobs, outcome)?;
+        if rig.mflow {
+            for name in ["paths_async", "flows_stopped"] {
+                let count = outcome.counter(name)?;
+                ensure!(count == 0, "{name} grew by {count} because of copies");
+            }
+        }
+        Ok(())
+    })
+}
+
+fn mirrored(plan: &Plan<Datagrams>) -> Result<Outcome> {
+    // Before there is traffic: the first one in the system patches the kernel's code.
+    topology::tc("qdisc add dev mirror0 root fq\nqdisc add dev vxlan0 clsact")?;
+    Datagrams::measure(plan, |live| {
+        topology::tc(
+            "filter add dev vxlan0 ingress matchall action mirred egress mirror dev mirror0",
+        )?;
+        live.send_more(plan.load.count)
+    })
+}
+
+/// The client's datagrams go to the host in IPsec, and from there to the container.
+fn searches(rig: &Rig) -> Result<Outcome> {
+    let mut plan = dear(rig);
+    plan.split = false;
+    plan.load.send_at_least(LEAST_PKTS);
+    rig.prepare(&plan, &Knobs::default())?;
+    let before = proc_net::counter(None, "Ip", "ForwDatagrams")?;
+    let outcome = unwrapped_on_host(&plan);
+    let unwrapped = proc_net::counter(None, "Ip", "ForwDatagrams")? - before;
+    // Also after a failure; the route goes with its device.
+    topology::sysctl("net/ipv4/ip_forward", "0")?;
+    ipsec::flush(None)?;
+    ipsec::flush_client()?;
+    outcome?.judge(|outcome| {
+        ensure!(
+            unwrapped >= outcome.sent,
+            "{unwrapped} of {} datagrams came through IPsec",
+            outcome.sent
+        );
+        rig.require_unnoticed::<Datagrams>(outcome)?;
+        if rig.mflow {
+            let searches = outcome.counter("device_searches")?;
+            ensure!(
+                (1..MOST_SEARCHES).contains(&searches),
+                "{} packets caused {searches} searches for queues",
+                outcome.sent
+            );
+        }
+        Ok(())
+    })
+}
+
+fn unwrapped_on_host(plan: &Plan<Datagrams>) -> Result<Outcome> {
+    topology::sysctl("net/ipv4/ip_forward", "1")?;
+    topology::ip(
+        None,
+        &format!(
+            "route add 10.0.1.2/32 dev br0
+             neigh replace 10.0.1.2 lladdr {CONTAINER_MAC} dev br0"
+        ),
+    )?;
+    TO_HOST.set_up(None, "fwd")?;
+    TO_HOST.set_up(Some(CLIENT), "out")?;
+    Datagrams::measure(plan, |live| live.flow_for(SEARCH))
+}
