@@ -44,7 +44,11 @@ const TO_HOST: Wrap = Wrap {
 };
 
 /// The container asks a program about each packet, once there is a rule.
-const NO_RULE: &str = "table ip mflow { chain before { type filter hook prerouting priority 0; } }";
+const NO_RULE: &str = "
+table ip mflow {
+    chain before { type filter hook prerouting priority 0; }
+}
+";
 const RULE: &str = "add rule ip mflow before queue num 0";
 
 pub(super) fn cases() -> Vec<Case> {
