@@ -7,12 +7,15 @@
     reason = "bpf(2) takes addresses of the caller's, and there is no small safe wrapper"
 )]
 
+use std::fs;
 use std::os::fd::{AsRawFd, FromRawFd as _, OwnedFd};
 
 use anyhow::{Context as _, Result};
 use nix::errno::Errno;
 use nix::libc;
 use nix::net::if_::if_nametoindex;
+
+use crate::topology;
 
 /// Commands of `bpf(2)`, and what they are about; all from `linux/bpf.h`.
 const MAP_CREATE: libc::c_int = 0;
@@ -70,11 +73,11 @@ impl SockmapPrograms {
 /// A map with one socket in it: programs see each packet before the reader does.
 pub(crate) struct Sockmap {
     _map: OwnedFd,
-    _programs: Vec<OwnedFd>,
+    programs: Vec<OwnedFd>,
 }
 
 impl Sockmap {
-    /// Puts a connected socket into a map of its own, with programs that let everything pass.
+    /// Puts a socket into a map of its own, with programs that let everything pass.
     pub(crate) fn with(socket: &impl AsRawFd, programs: SockmapPrograms) -> Result<Self> {
         // Kind, size of a key, size of a value, most entries.
         let map = create(MAP_CREATE, &mut [pair(SOCKMAP, 4), pair(4, 1)])
@@ -97,9 +100,26 @@ impl Sockmap {
         call(MAP_UPDATE, &mut entry).context("cannot put a socket into a sockmap")?;
         Ok(Self {
             _map: map,
-            _programs: loaded,
+            programs: loaded,
         })
     }
+
+    /// Returns how often its programs have run while the kernel counted that ([`count_runs`]).
+    pub(crate) fn runs(&self) -> Result<u64> {
+        let runs = |program: &OwnedFd| {
+            let path = format!("/proc/self/fdinfo/{}", program.as_raw_fd());
+            let said = fs::read_to_string(&path)?;
+            let count = said.lines().find_map(|line| line.strip_prefix("run_cnt:"));
+            let count = count.with_context(|| format!("{path} has no run_cnt: {said}"))?;
+            Ok(count.trim().parse::<u64>()?)
+        };
+        self.programs.iter().map(runs).sum()
+    }
+}
+
+/// Has the kernel count how often each program runs, or not.
+pub(crate) fn count_runs(on: bool) -> Result<()> {
+    topology::sysctl("kernel/bpf_stats_enabled", if on { "1" } else { "0" })
 }
 
 /// A program in a driver's receive path, until the end of the scope.

@@ -31,6 +31,7 @@ mod page_pool;
 mod proc_net;
 mod rig;
 mod runner;
+mod sockopt;
 mod sockperf;
 mod softnet;
 mod streams;

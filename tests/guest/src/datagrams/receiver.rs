@@ -6,14 +6,17 @@ use std::io::IoSliceMut;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::SyncSender;
 use std::sync::Arc;
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
 
-use anyhow::{Context as _, Result};
+use anyhow::{ensure, Context as _, Result};
+use nix::cmsg_space;
 use nix::errno::Errno;
 use nix::poll::{poll, PollFd, PollFlags};
-use nix::sys::socket::{recvmmsg, setsockopt, sockopt, MsgFlags, MultiHeaders};
+use nix::sys::socket::{
+    getsockopt, recvmmsg, setsockopt, sockopt, ControlMessageOwned, MsgFlags, MultiHeaders, RecvMsg,
+};
+use nix::sys::time::TimeSpec;
 
 use crate::datagrams::ledger::Ledger;
 use crate::datagrams::sender::now_ns;
@@ -51,12 +54,22 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    /// Starts to receive `flows` flows of datagrams of `bytes` at `addresses`; returns when the sockets are bound.
-    pub(crate) fn start(addresses: Vec<SocketAddr>, flows: u16, bytes: usize) -> Result<Self> {
+    /// Starts to receive `flows` flows of datagrams of `bytes` at `addresses` of the container; returns when the sockets are
+    /// bound.
+    pub(crate) fn start(addresses: &[SocketAddr], flows: u16, bytes: usize) -> Result<Self> {
+        let sockets = netns::within(topology::CONTAINER, || {
+            addresses.iter().map(bind).collect::<Result<_>>()
+        })?;
+        Ok(Self::of(sockets, flows, bytes))
+    }
+
+    /// Does the same with sockets of the caller's. Where one of them asks for time stamps of arrival, they must not go
+    /// backwards.
+    pub(crate) fn of(sockets: Vec<UdpSocket>, flows: u16, bytes: usize) -> Self {
         let shared = Arc::new(Shared::default());
-        let (thread, ()) = threads::start({
+        let thread = thread::spawn({
             let shared = Arc::clone(&shared);
-            move |ready| {
+            move || {
                 let mut reader = Reader {
                     received: Received {
                         flows: vec![Ledger::default(); usize::from(flows)],
@@ -64,12 +77,14 @@ impl Receiver {
                     },
                     shared: &shared,
                     previous_ns: None,
+                    stamps: Stamps::default(),
                 };
-                reader.run(&addresses, bytes, &ready)?;
+                reader.run(&sockets, bytes)?;
+                reader.stamps.require_order()?;
                 Ok(reader.received)
             }
-        })?;
-        Ok(Self { shared, thread })
+        });
+        Self { shared, thread }
     }
 
     /// Begins a new measurement of the longest stall and wait.
@@ -96,26 +111,14 @@ struct Reader<'a> {
     received: Received,
     shared: &'a Shared,
     previous_ns: Option<u64>,
+    stamps: Stamps,
 }
 
 impl Reader<'_> {
-    fn run(
-        &mut self,
-        addresses: &[SocketAddr],
-        bytes: usize,
-        ready: &SyncSender<()>,
-    ) -> Result<()> {
+    fn run(&mut self, sockets: &[UdpSocket], bytes: usize) -> Result<()> {
         cpu::pin(cpu::READER)?;
-        netns::enter(topology::CONTAINER)?;
-        let sockets = addresses
-            .iter()
-            .map(bind)
-            .collect::<Result<Vec<UdpSocket>>>()?;
-        let _receiver_gone = ready.send(());
-
-        // One byte more than expected: a datagram that has grown does not look good.
-        let mut buffers = vec![vec![0; bytes + 1]; BATCH];
-        let mut headers = MultiHeaders::<()>::preallocate(BATCH, None);
+        let mut buffers = vec![vec![0; bytes]; BATCH];
+        let mut headers = MultiHeaders::preallocate(BATCH, Some(cmsg_space!(TimeSpec)));
         while !self.shared.stop.load(Ordering::Relaxed) {
             let mut ready: Vec<PollFd<'_>> = sockets
                 .iter()
@@ -149,6 +152,7 @@ impl Reader<'_> {
             .iter_mut()
             .map(|buffer| [IoSliceMut::new(buffer)])
             .collect();
+        let stamped = getsockopt(socket, sockopt::ReceiveTimestampns)?;
         let fd = socket.as_raw_fd();
         let messages = match recvmmsg(fd, headers, slices.iter_mut(), MsgFlags::MSG_DONTWAIT, None)
         {
@@ -172,7 +176,13 @@ impl Reader<'_> {
         let mut taken = 0;
         for message in messages {
             taken += 1;
-            match message.iovs().next().and_then(datagram::decode) {
+            if stamped {
+                self.stamps.take(&message)?;
+            }
+            // A datagram that has grown does not look good.
+            let whole = !message.flags.contains(MsgFlags::MSG_TRUNC);
+            let bytes = message.iovs().next().filter(|_| whole);
+            match bytes.and_then(datagram::decode) {
                 Some(head) => self.received.record(head, now),
                 None => self.received.corrupt += 1,
             }
@@ -213,8 +223,72 @@ impl Received {
     }
 }
 
-fn bind(address: &SocketAddr) -> Result<UdpSocket> {
+/// The time stamps of what one socket has received.
+#[derive(Default)]
+struct Stamps {
+    latest: Option<TimeSpec>,
+    stamped: u64,
+    backwards: u64,
+    furthest_back: Option<TimeSpec>,
+}
+
+impl Stamps {
+    fn take(&mut self, message: &RecvMsg<'_, '_, ()>) -> Result<()> {
+        let stamp = message.cmsgs()?.find_map(|control| match control {
+            ControlMessageOwned::ScmTimestampns(stamp) => Some(stamp),
+            _ => None,
+        });
+        self.note(stamp.context("a datagram has no time stamp")?);
+        Ok(())
+    }
+
+    fn note(&mut self, stamp: TimeSpec) {
+        self.stamped += 1;
+        match self.latest {
+            Some(latest) if stamp < latest => {
+                self.backwards += 1;
+                self.furthest_back = self.furthest_back.max(Some(latest - stamp));
+            }
+            _ => self.latest = Some(stamp),
+        }
+    }
+
+    fn require_order(&self) -> Result<()> {
+        ensure!(
+            self.backwards == 0,
+            "{} of {} datagrams have a time stamp before that of one ahead of them, by up to {:?}",
+            self.backwards,
+            self.stamped,
+            self.furthest_back
+        );
+        Ok(())
+    }
+}
+
+/// Returns a socket bound in this thread's namespace, with room for what the reader has not taken yet.
+pub(crate) fn bind(address: &SocketAddr) -> Result<UdpSocket> {
     let socket = UdpSocket::bind(address).with_context(|| format!("cannot bind to {address}"))?;
-    setsockopt(&socket, sockopt::RcvBufForce, &SOCKET_BYTES).context("SO_RCVBUFFORCE")?;
+    make_room(&socket)?;
     Ok(socket)
+}
+
+pub(crate) fn make_room(socket: &UdpSocket) -> Result<()> {
+    setsockopt(socket, sockopt::RcvBufForce, &SOCKET_BYTES).context("SO_RCVBUFFORCE")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_stamp_that_goes_backwards_is_found() {
+        let mut stamps = Stamps::default();
+        for (seconds, ns) in [(1, 5), (1, 5), (1, 9), (2, 0)] {
+            stamps.note(TimeSpec::new(seconds, ns));
+        }
+        assert!(stamps.require_order().is_ok());
+        stamps.note(TimeSpec::new(1, 999_999_999));
+        assert!(stamps.require_order().is_err());
+        assert_eq!(stamps.furthest_back, Some(TimeSpec::new(0, 1)));
+    }
 }

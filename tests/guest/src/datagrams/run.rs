@@ -64,13 +64,52 @@ impl Datagrams {
             ..self
         }
     }
+
+    /// Runs the traffic of `plan` to where a receiver of the caller's gets it, and `during` while it flows, after the mark.
+    pub(crate) fn measure_at(
+        plan: &Plan<Self>,
+        to: Vec<SocketAddr>,
+        receiver: Receiver,
+        during: impl FnOnce(&mut LiveDatagrams) -> Result<()>,
+    ) -> Result<Outcome> {
+        let split_before = mflow::flows_split()?;
+        let mut live = LiveDatagrams {
+            receiver: Some(receiver),
+            sender: Sender::start(SendOrder {
+                from: plan.inner.client(),
+                to,
+                bytes: plan.load.bytes,
+                rate: plan
+                    .load
+                    .frames_per_s
+                    .map(|rate| rate / plan.frames_per_datagram() as f64),
+            }),
+            plan: plan.clone(),
+        };
+        let measured = live.run(split_before, during);
+        // Also after a failure: no thread may outlive the run.
+        live.sender.stop_at(0);
+        let sent = live.sender.join();
+        let received = live
+            .receiver
+            .map_or_else(|| Ok(Received::default()), Receiver::stop);
+        let (measured, sent, received) = (measured?, sent?, received?);
+        Ok(Outcome {
+            offered_per_s: measured.offered_per_s,
+            frames: measured.frames,
+            tail_wait_us: measured.tail_wait_us,
+            softnet_pkts: measured.softnet_pkts,
+            mflow: measured.mflow,
+            ..received.outcome(sent.iter().sum())
+        })
+    }
 }
 
 impl Plan<Datagrams> {
     pub(crate) fn receive(&self) -> Result<Receiver> {
         let mut bind = self.addresses();
         bind.dedup();
-        Receiver::start(bind, self.flows, self.load.bytes)
+        Receiver::start(&bind, self.flows, self.load.bytes)
     }
 
     fn frames_per_datagram(&self) -> usize {
@@ -78,7 +117,8 @@ impl Plan<Datagrams> {
         self.inner.frames(self.load.bytes, mtu)
     }
 
-    fn addresses(&self) -> Vec<SocketAddr> {
+    /// Returns the container's address of each flow.
+    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
         let container = self.inner.container();
         (0..self.flows)
             .map(|flow| {
@@ -219,36 +259,7 @@ impl Load for Datagrams {
         plan: &Plan<Self>,
         during: impl FnOnce(&mut LiveDatagrams) -> Result<()>,
     ) -> Result<Outcome> {
-        let split_before = mflow::flows_split()?;
-        let mut live = LiveDatagrams {
-            receiver: Some(plan.receive()?),
-            sender: Sender::start(SendOrder {
-                from: plan.inner.client(),
-                to: plan.addresses(),
-                bytes: plan.load.bytes,
-                rate: plan
-                    .load
-                    .frames_per_s
-                    .map(|rate| rate / plan.frames_per_datagram() as f64),
-            }),
-            plan: plan.clone(),
-        };
-        let measured = live.run(split_before, during);
-        // Also after a failure: no thread may outlive the run.
-        live.sender.stop_at(0);
-        let sent = live.sender.join();
-        let received = live
-            .receiver
-            .map_or_else(|| Ok(Received::default()), Receiver::stop);
-        let (measured, sent, received) = (measured?, sent?, received?);
-        Ok(Outcome {
-            offered_per_s: measured.offered_per_s,
-            frames: measured.frames,
-            tail_wait_us: measured.tail_wait_us,
-            softnet_pkts: measured.softnet_pkts,
-            mflow: measured.mflow,
-            ..received.outcome(sent.iter().sum())
-        })
+        Self::measure_at(plan, plan.addresses(), plan.receive()?, during)
     }
 
     fn require_whole(outcome: &Outcome) -> Result<()> {

@@ -17,12 +17,12 @@ use nix::poll::{poll, PollFd, PollFlags};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::unistd::{pipe, read};
 
-use super::syscalls::{self, Ring};
+use super::syscalls::Ring;
 use super::tls;
 use super::verifier::{Pieces, Verifier};
 use super::writers::WriteStyle;
 use crate::bpf::{Sockmap, SockmapPrograms};
-use crate::threads;
+use crate::{sockopt, threads};
 
 const BUFFER_BYTES: usize = 64 << 10;
 const PIPE_BYTES: usize = 64 << 10;
@@ -284,7 +284,7 @@ fn peeking(mut socket: &TcpStream, verifier: &mut Verifier<'_>) -> Result<()> {
 
 fn low_water(mut socket: &TcpStream, verifier: &mut Verifier<'_>) -> Result<()> {
     // CAST: a small number.
-    syscalls::set_low_water_mark(socket, LOW_WATER_BYTES as i32)?;
+    sockopt::set_low_water_mark(socket, LOW_WATER_BYTES as i32)?;
     let mut short = None;
     to_end(verifier, |buffer| {
         wait_readable(socket)?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! System calls for which there is no safe wrapper: a socket's low-water mark, its disconnection, and `io_uring`.
+//! System calls for which there is no safe wrapper: a socket's disconnection, and `io_uring`.
 #![allow(
     unsafe_code,
     reason = "the crates that wrap these calls leave the safety of buffers and descriptors to the caller"
@@ -14,22 +14,6 @@ use anyhow::{bail, ensure, Context as _, Result};
 use io_uring::{opcode, types, IoUring};
 use nix::errno::Errno;
 use nix::libc;
-
-/// Sets how many bytes a reader wants at least before it is woken.
-pub(crate) fn set_low_water_mark(socket: &TcpStream, bytes: libc::c_int) -> Result<()> {
-    let length = size_of_val(&bytes) as libc::socklen_t;
-    // SAFETY: The kernel reads the four bytes of `bytes`, which outlives the call.
-    let result = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_RCVLOWAT,
-            (&raw const bytes).cast(),
-            length,
-        )
-    };
-    Errno::result(result).map(drop).context("SO_RCVLOWAT")
-}
 
 /// Takes a connected socket back to where it was before it was connected.
 pub(crate) fn disconnect(socket: &TcpStream) -> Result<()> {

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Options of sockets for which there is no safe wrapper.
+#![allow(
+    unsafe_code,
+    reason = "the crates that wrap these calls leave these options out"
+)]
+
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsRawFd;
+
+use anyhow::{ensure, Context as _, Result};
+use nix::errno::Errno;
+use nix::libc;
+
+/// How many numbers the kernel says about a socket's memory, and which they are; from `linux/sock_diag.h`.
+const MEMORY_NUMBERS: usize = 9;
+const RECEIVE_BYTES: usize = 0;
+const RECEIVE_LIMIT_BYTES: usize = 1;
+const DROPS: usize = 8;
+
+/// What a socket's receive queue costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ReceiveMemory {
+    pub(crate) bytes: u32,
+    pub(crate) limit_bytes: u32,
+    /// Packets that were not taken, ever.
+    pub(crate) drops: u32,
+}
+
+/// Sets how many bytes a reader wants at least before it is woken.
+pub(crate) fn set_low_water_mark(socket: &TcpStream, bytes: libc::c_int) -> Result<()> {
+    set(socket, libc::SOL_SOCKET, libc::SO_RCVLOWAT, bytes).context("SO_RCVLOWAT")
+}
+
+/// Lets connections come into being with their first data only, for so many seconds.
+pub(crate) fn defer_accept(listener: &TcpListener, seconds: libc::c_int) -> Result<()> {
+    set(listener, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, seconds).context("TCP_DEFER_ACCEPT")
+}
+
+pub(crate) fn receive_memory(socket: &UdpSocket) -> Result<ReceiveMemory> {
+    let mut numbers = [0_u32; MEMORY_NUMBERS];
+    let mut length = size_of_val(&numbers) as libc::socklen_t;
+    // SAFETY: The kernel writes at most `length` bytes to `numbers`, and how many it has written to `length`; both outlive
+    // the call.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_MEMINFO,
+            (&raw mut numbers).cast(),
+            &raw mut length,
+        )
+    };
+    Errno::result(result).context("SO_MEMINFO")?;
+    ensure!(
+        length as usize == size_of_val(&numbers),
+        "SO_MEMINFO has {length} bytes"
+    );
+    Ok(ReceiveMemory {
+        bytes: numbers[RECEIVE_BYTES],
+        limit_bytes: numbers[RECEIVE_LIMIT_BYTES],
+        drops: numbers[DROPS],
+    })
+}
+
+fn set(
+    socket: &impl AsRawFd,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: libc::c_int,
+) -> Result<()> {
+    let length = size_of_val(&value) as libc::socklen_t;
+    // SAFETY: The kernel reads the four bytes of `value`, which outlives the call.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            name,
+            (&raw const value).cast(),
+            length,
+        )
+    };
+    Ok(Errno::result(result).map(drop)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_socket_holds_and_drops_is_told() {
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        let empty = receive_memory(&socket).expect("a kernel that tells");
+        assert_eq!((empty.bytes, empty.drops), (0, 0));
+        let to = socket.local_addr().expect("bound");
+        let mut last = empty;
+        while last.drops == 0 {
+            socket.send_to(&[0; 1024], to).expect("sent");
+            let now = receive_memory(&socket).expect("a kernel that tells");
+            assert!(now.bytes > last.bytes || now.drops > 0, "{now:?}");
+            last = now;
+        }
+        assert!(last.bytes > last.limit_bytes / 2, "{last:?}");
+    }
+}
