@@ -139,6 +139,7 @@ fn all() -> Vec<Case> {
         streams::readers::cases(),
         streams::request::cases(),
         streams::churn::cases(),
+        streams::handshake::cases(),
         streams::closing::cases(),
         control::streams(),
         capture::streams(),

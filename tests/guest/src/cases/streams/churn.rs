@@ -87,12 +87,12 @@ fn beside_connections(rig: &Rig, plan: &Plan<Streams>) -> Result<Outcome> {
     let listener = netns::within(CONTAINER, || Ok(TcpListener::bind(address)?))?;
     // The server may be away for long on an emulated CPU; a SYN that finds no place is sent again.
     SockRef::from(&listener).listen(PLACES)?;
-    let serve = |stop: &AtomicBool| accept(&listener, stop);
+    let serve = |stop: &AtomicBool| accept(&listener, stop, |_closed_at_once| Ok(()));
     // The client stops first, so that the server accepts, and closes, all connections.
     let ((), (connections, outcome)) = threads::beside(serve, || {
         threads::beside(|stop| connect(address, stop), || stream(rig, plan))
     })?;
-    all_end()?;
+    all_end(PORT)?;
     none_lost()?;
     let counted = Counters::read()?.since(&counters);
     for name in ["RetransSegs", "ListenDrops"] {
@@ -152,12 +152,17 @@ fn connect(address: SocketAddr, stop: &AtomicBool) -> Result<u64> {
     Ok(connections)
 }
 
-fn accept(listener: &TcpListener, stop: &AtomicBool) -> Result<()> {
+/// Takes connections until it is told to stop and none is left.
+pub(super) fn accept(
+    listener: &TcpListener,
+    stop: &AtomicBool,
+    mut each: impl FnMut(TcpStream) -> Result<()>,
+) -> Result<()> {
     cpu::pin(cpu::READER)?;
     SockRef::from(listener).set_read_timeout(Some(LOOK))?;
     loop {
         match listener.accept() {
-            Ok(_closed_at_once) => {}
+            Ok((socket, _)) => each(socket)?,
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 if stop.load(Ordering::Relaxed) {
                     return Ok(());
@@ -168,10 +173,10 @@ fn accept(listener: &TcpListener, stop: &AtomicBool) -> Result<()> {
     }
 }
 
-/// Waits until the client knows of every connection that it has ended.
-fn all_end() -> Result<()> {
+/// Waits until the client knows of every connection to a port that it has ended.
+pub(super) fn all_end(port: u16) -> Result<()> {
     threads::until_ok(END, || {
-        let left = proc_net::open_towards(CLIENT, PORT)?;
+        let left = proc_net::open_towards(CLIENT, port)?;
         ensure!(
             left.is_empty(),
             "{} connections have not ended since the last one began; their states: {}",

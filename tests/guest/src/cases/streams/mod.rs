@@ -4,6 +4,7 @@
 
 pub(super) mod churn;
 pub(super) mod closing;
+pub(super) mod handshake;
 pub(super) mod jumbo;
 pub(super) mod nat;
 pub(super) mod programs;
