@@ -2,9 +2,15 @@
 
 //! Cases with datagrams alone: only they can show what is lost on the way.
 
+pub(super) mod by_cpu;
 pub(super) mod drops;
 pub(super) mod forward;
 pub(super) mod hotplug;
+pub(super) mod multicast;
 pub(super) mod readers;
+pub(super) mod receive_buffer;
+pub(super) mod refragmented;
+pub(super) mod sockmap;
 pub(super) mod tail;
 pub(super) mod teardown;
+pub(super) mod timestamps;

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Sockets that are chosen by CPU: a group with `SO_REUSEPORT` one of which wants what its CPU receives. Lanes would send
+//! one flow to several of them, so it is not split.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{ensure, Result};
+use socket2::{Domain, SockRef, Socket, Type};
+
+use crate::cases::{Case, Run};
+use crate::command::wait_until;
+use crate::datagrams::receiver::{self, Receiver};
+use crate::datagrams::run::wait_quiet;
+use crate::datagrams::sender::{SendOrder, Sender};
+use crate::mflow::{self, Knobs, Stats};
+use crate::outcome::Outcome;
+use crate::rig::Rig;
+use crate::topology::CONTAINER;
+use crate::traffic::Mark;
+use crate::{cpu, netns};
+
+/// How long datagrams come after the module has found out.
+const TIME: Duration = Duration::from_millis(800);
+/// How long a datagram may be on its way.
+const WAY: Duration = Duration::from_millis(200);
+
+pub(in crate::cases) fn cases() -> Vec<Case> {
+    vec![Case::of_traffic(
+        "by-cpu",
+        "a flow to sockets that are chosen by CPU is not split, and stays with one of them",
+        Run::Plain,
+        one_gets_all,
+    )]
+}
+
+fn one_gets_all(rig: &Rig) -> Result<Outcome> {
+    let plan = rig.datagrams();
+    let knobs = Knobs {
+        // Not yet.
+        min_flow_pps: 10_000_000,
+        ..Knobs::of(2, 16)
+    };
+    rig.prepare(&plan, &knobs)?;
+    let to = plan.addresses();
+    let sockets = netns::within(CONTAINER, || Ok([open(to[0])?, open(to[0])?]))?;
+    let mut receivers = Vec::new();
+    for socket in &sockets {
+        let socket = vec![socket.try_clone()?];
+        receivers.push(Receiver::of(socket, plan.flows, plan.load.bytes));
+    }
+    let mark = Mark::set()?;
+    let sender = Sender::start(SendOrder {
+        from: plan.inner.client(),
+        to,
+        bytes: plan.load.bytes,
+        rate: plan.load.frames_per_s,
+    });
+    let chosen = by_cpu(rig, &sockets, &receivers);
+    // Also after a failure.
+    sender.stop_at(0);
+    let sent: u64 = sender.join()?.iter().sum();
+    wait_quiet(|| receivers.iter().map(Receiver::arrivals).sum(), sent);
+    let mut total = Outcome {
+        sent,
+        mflow: mark.outcome()?.mflow,
+        ..Outcome::default()
+    };
+    for receiver in receivers {
+        let one = receiver.stop()?.outcome(0);
+        total.delivered += one.delivered;
+        total.reordered += one.reordered;
+        total.duplicate += one.duplicate;
+        total.corrupt += one.corrupt;
+    }
+    total.lost = sent - total.delivered.min(sent);
+    total.judge(|outcome| {
+        chosen?;
+        outcome.require_whole()?;
+        outcome.require_order()?;
+        if rig.mflow {
+            let split = outcome.counter("flows_split")?;
+            ensure!(split == 0, "the flow was split {split} times");
+        }
+        rig.settle()
+    })
+}
+
+/// Lets one socket have the flow because of the CPU of the NIC, and fails if the other one gets anything from then on.
+fn by_cpu(rig: &Rig, sockets: &[UdpSocket], receivers: &[Receiver]) -> Result<()> {
+    // Without the wish of one of them, the flow's ports choose.
+    wait_until("something arrives", || {
+        Ok(receivers.iter().any(|receiver| receiver.arrivals() > 0))
+    })?;
+    let by_ports = usize::from(receivers[0].arrivals() == 0);
+    let by_cpu = 1 - by_ports;
+    SockRef::from(&sockets[by_cpu]).set_cpu_affinity(cpu::NIC)?;
+    wait_until("the socket of the NIC's CPU gets the flow", || {
+        Ok(receivers[by_cpu].arrivals() > 0)
+    })?;
+    thread::sleep(WAY);
+    let before = receivers[by_ports].arrivals();
+    if rig.mflow {
+        mflow::write("min_flow_pps", "100")?;
+        wait_until("the module has found out, or splits the flow", || {
+            let stats = Stats::read()?;
+            Ok(stats.get("paths_ordered")? > 0 || stats.get("flows_split")? > 0)
+        })?;
+    }
+    thread::sleep(TIME);
+    let strayed = receivers[by_ports].arrivals() - before;
+    ensure!(
+        strayed == 0,
+        "{strayed} datagrams went to the other socket of the group"
+    );
+    Ok(())
+}
+
+fn open(address: SocketAddr) -> Result<UdpSocket> {
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, None)?;
+    socket.set_reuse_port(true)?;
+    socket.bind(&address.into())?;
+    let socket = socket.into();
+    receiver::make_room(&socket)?;
+    Ok(socket)
+}

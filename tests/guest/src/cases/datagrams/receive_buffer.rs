@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A full receive buffer: the packets of several split flows, which several cores merge, share the room of one socket.
+
+use std::net::UdpSocket;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{ensure, Context as _, Result};
+use mflow_protocol::datagram;
+use nix::sys::socket::{setsockopt, sockopt};
+
+use crate::cases::{Case, Run};
+use crate::datagrams::ledger::Ledger;
+use crate::datagrams::sender::{SendOrder, Sender};
+use crate::mflow::{self, Knobs};
+use crate::outcome::Outcome;
+use crate::rig::Rig;
+use crate::sockopt::receive_memory;
+use crate::topology::{CLIENT, CONTAINER};
+use crate::traffic::Mark;
+use crate::{command, cpu, netns, threads};
+
+const FLOWS: u16 = 4;
+/// Room for some tens of packets, so that it is full in no time; the kernel doubles it.
+const BUFFER_BYTES: usize = 16 << 10;
+/// How long nobody reads, each time, and how often.
+const PAUSE: Duration = Duration::from_millis(8);
+const ROUNDS: u64 = 250;
+/// Far more than there is room for: a reader that is slower than the sender must come to an end, too.
+const MOST_AT_ONCE: usize = 512;
+/// How often what the socket holds is looked at.
+const LOOK: Duration = Duration::from_millis(1);
+/// How long the last packets may take.
+const END: Duration = Duration::from_secs(5);
+
+pub(in crate::cases) fn cases() -> Vec<Case> {
+    vec![Case::of_traffic(
+        "receive-buffer",
+        "several split flows put no more into one socket than it has room for; what it has no room for is counted, and what it \
+         takes is in order",
+        Run::Plain,
+        several_into_one,
+    )]
+}
+
+fn several_into_one(rig: &Rig) -> Result<Outcome> {
+    let mut plan = rig.datagrams();
+    (plan.flows, plan.load.one_socket) = (FLOWS, true);
+    rig.prepare(&plan, &Knobs::of(4, 16))?;
+    let to = plan.addresses();
+    let socket = netns::within(CONTAINER, || Ok(UdpSocket::bind(to[0])?))?;
+    setsockopt(&socket, sockopt::RcvBuf, &BUFFER_BYTES).context("SO_RCVBUF")?;
+    socket.set_nonblocking(true)?;
+    let one_bytes = bytes_of_one(&socket, plan.load.bytes)?;
+
+    let (mark, split_before) = (Mark::set()?, mflow::flows_split()?);
+    let mut reader = Reader {
+        socket,
+        flows: vec![Ledger::default(); usize::from(FLOWS)],
+        one_bytes,
+        most_bytes: 0,
+        buffer: vec![0; plan.load.bytes],
+    };
+    let sender = Sender::start(SendOrder {
+        from: plan.inner.client(),
+        to,
+        bytes: plan.load.bytes,
+        rate: plan.load.frames_per_s,
+    });
+    let read = netns::within(CONTAINER, || {
+        cpu::pin(cpu::READER)?;
+        if rig.mflow {
+            mflow::wait_split_since(split_before, u64::from(FLOWS))?;
+        } else {
+            command::wait_until("something is sent", || Ok(sender.sent() > 0))?;
+        }
+        reader.take_all()?;
+        (0..ROUNDS).try_for_each(|_| reader.pause_and_take())
+    });
+    // Also after a failure.
+    sender.stop_at(0);
+    let sent: u64 = sender.join()?.iter().sum();
+    read?;
+    let dropped = threads::until_ok(END, || {
+        reader.take_all()?;
+        let dropped = u64::from(receive_memory(&reader.socket)?.drops);
+        ensure!(
+            reader.taken() + dropped == sent,
+            "of {sent} datagrams, {} were read and {dropped} dropped",
+            reader.taken()
+        );
+        Ok(())
+    });
+    let outcome = Outcome {
+        sent,
+        delivered: reader.taken(),
+        reordered: reader.flows.iter().map(Ledger::reordered).sum(),
+        duplicate: reader.flows.iter().map(Ledger::duplicate).sum(),
+        ..mark.outcome()?
+    };
+    outcome.judge(|outcome| {
+        dropped?;
+        outcome.require_intact()?;
+        outcome.require_order()?;
+        let limit_bytes = receive_memory(&reader.socket)?.limit_bytes;
+        ensure!(
+            reader.most_bytes > limit_bytes / 2,
+            "with at most {} of {limit_bytes} bytes the socket was never full",
+            reader.most_bytes
+        );
+        if rig.mflow {
+            outcome.require_no_deadline()?;
+        }
+        rig.settle()
+    })
+}
+
+/// Returns what one datagram costs a socket, which is empty again afterwards.
+fn bytes_of_one(socket: &UdpSocket, bytes: usize) -> Result<u32> {
+    let to = socket.local_addr()?;
+    netns::within(CLIENT, || {
+        UdpSocket::bind("0.0.0.0:0")?.send_to(&vec![0; bytes], to)?;
+        Ok(())
+    })?;
+    command::wait_until("a datagram arrives", || {
+        Ok(receive_memory(socket)?.bytes > 0)
+    })?;
+    let one_bytes = receive_memory(socket)?.bytes;
+    socket.recv(&mut vec![0; bytes])?;
+    Ok(one_bytes)
+}
+
+struct Reader {
+    socket: UdpSocket,
+    flows: Vec<Ledger>,
+    /// What one datagram costs: one more than there is room for is taken, as the room is looked at before.
+    one_bytes: u32,
+    most_bytes: u32,
+    buffer: Vec<u8>,
+}
+
+impl Reader {
+    fn taken(&self) -> u64 {
+        self.flows.iter().map(Ledger::delivered).sum()
+    }
+
+    /// Lets the socket fill up, and fails if it takes too much.
+    fn pause_and_take(&mut self) -> Result<()> {
+        let start = Instant::now();
+        while start.elapsed() < PAUSE {
+            let memory = receive_memory(&self.socket)?;
+            self.most_bytes = self.most_bytes.max(memory.bytes);
+            ensure!(
+                memory.bytes <= memory.limit_bytes + self.one_bytes,
+                "the socket holds {} bytes, its limit is {}, and one datagram costs {}",
+                memory.bytes,
+                memory.limit_bytes,
+                self.one_bytes
+            );
+            thread::sleep(LOOK);
+        }
+        self.take_all()
+    }
+
+    fn take_all(&mut self) -> Result<()> {
+        for _ in 0..MOST_AT_ONCE {
+            let Ok(length) = self.socket.recv(&mut self.buffer) else {
+                break;
+            };
+            let head = datagram::decode(&self.buffer[..length]).context("a corrupt datagram")?;
+            let flow = self.flows.get_mut(usize::from(head.flow));
+            flow.context("a datagram of no flow")?.record(head.sequence);
+        }
+        Ok(())
+    }
+}
