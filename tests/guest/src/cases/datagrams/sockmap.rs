@@ -62,7 +62,8 @@ fn all_pass(rig: &Rig) -> Result<Outcome> {
     sender.stop_at(0);
     let sent: u64 = sender.join()?.iter().sum();
     split?;
-    // A reader beside the program can get hold of what the program has not seen yet, also without us.
+    // Read when all have passed: beside the program, a reader of this kernel gets hold of datagrams ahead of it and spoils
+    // the socket's memory accounts (a warning when it is closed), also without us.
     wait_quiet(|| map.runs().unwrap_or(0), sent);
     let receiver = Receiver::of(vec![socket], plan.flows, plan.load.bytes);
     wait_quiet(|| receiver.arrivals(), sent);
