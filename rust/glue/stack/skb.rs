@@ -46,8 +46,8 @@ impl SkBuff {
         Tag::from_word(unsafe { self.skb.as_ref().__bindgen_anon_4.headers.as_ref().mflow })
     }
 
-    /// Notes for which socket it is parked, and how many packets it was on the wire then. Whoever shares its data may change
-    /// what says so there; the tag, whose place this takes, is the batch's by now.
+    /// Notes for which socket it is parked, and how many packets it was on the wire then. That count stands
+    /// in data that clones share, and may change; the tag, whose place this takes, is not needed any more.
     #[inline]
     pub(crate) fn set_parked(&mut self, socket: Socket, wire_pkts: u32) {
         let skb = self.skb.as_ptr();

@@ -15,7 +15,7 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::net::if_::if_nametoindex;
 
-use crate::topology;
+use crate::{sockopt, topology};
 
 /// Commands of `bpf(2)`, and what they are about; all from `linux/bpf.h`.
 const MAP_CREATE: libc::c_int = 0;
@@ -144,20 +144,7 @@ impl Xdp {
 /// Makes a socket spend time on each packet it is shown, as much as the packet's mark says, and take none.
 pub(crate) fn count_down_marks(socket: &impl AsRawFd) -> Result<()> {
     let program = load(KIND_SOCKET_FILTER, &COUNT_DOWN_MARK)?;
-    let descriptor = program.as_raw_fd();
-    // SAFETY: The option's value is a descriptor, which the kernel reads during the call only.
-    let result = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_ATTACH_BPF,
-            (&raw const descriptor).cast(),
-            // CAST: four bytes.
-            size_of_val(&descriptor) as libc::socklen_t,
-        )
-    };
-    Errno::result(result).context("SO_ATTACH_BPF")?;
-    Ok(())
+    sockopt::attach_program(socket, &program)
 }
 
 fn load(kind: u32, code: &[u64]) -> Result<OwnedFd> {

@@ -38,6 +38,12 @@ pub(crate) fn defer_accept(listener: &TcpListener, seconds: libc::c_int) -> Resu
     set(listener, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, seconds).context("TCP_DEFER_ACCEPT")
 }
 
+/// Lets a BPF program see each packet of a socket first.
+pub(crate) fn attach_program(socket: &impl AsRawFd, program: &impl AsRawFd) -> Result<()> {
+    let program = program.as_raw_fd();
+    set(socket, libc::SOL_SOCKET, libc::SO_ATTACH_BPF, program).context("SO_ATTACH_BPF")
+}
+
 pub(crate) fn receive_memory(socket: &UdpSocket) -> Result<ReceiveMemory> {
     let mut numbers = [0_u32; MEMORY_NUMBERS];
     let mut length = size_of_val(&numbers) as libc::socklen_t;

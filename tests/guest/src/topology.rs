@@ -135,10 +135,11 @@ pub(crate) fn up(outer: Family) -> Result<()> {
         fs::write(path, value).with_context(|| format!("cannot write {value} to {path}"))
     };
     expedite("1")?;
-    underlay_up()?;
-    overlay_down()?;
-    overlay_up(outer)?;
-    expedite("0")
+    let built = underlay_up()
+        .and_then(|()| overlay_down())
+        .and_then(|()| overlay_up(outer));
+    // Also after a failure.
+    expedite("0").and(built)
 }
 
 /// Removes what is left of the network when the NICs are gone; [`up`] builds all of it anew.

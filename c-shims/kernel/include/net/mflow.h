@@ -56,8 +56,8 @@ struct sock;
  *		for it. The packet stays the caller's.
  * @unsuited:	a split packet or a probe meets something for which its path does not
  *		suit (%MFLOW_PATH_QUEUES, ...). A split packet is queued from here on: it may
- *		arrive after its lane's receive call has returned. It stays the caller's, who
- *		may hold locks.
+ *		arrive after its lane's receive call has returned. It stays the caller's; locks
+ *		may be held.
  * @copied:	a copy of a fence or of a queued packet is about to go its own way
  * @drain:	a reader of @sk is about to wait; true if it got something.
  *
