@@ -13,6 +13,8 @@
 #include <linux/rtnetlink.h>
 #include <linux/sched.h>
 #include <linux/skbuff.h>
+#include <linux/tcp.h>
+#include <linux/udp.h>
 #include <linux/workqueue.h>
 #include <net/mflow.h>
 #include <net/mflow_module.h>
@@ -170,6 +172,34 @@ void mflow_skb_pull_headers(struct sk_buff *skb, unsigned int bytes)
 	if (!skb_cloned(skb) &&
 	    bytes <= skb_end_pointer(skb) - skb_tail_pointer(skb))
 		__pskb_pull_tail(skb, bytes);
+}
+
+/*
+ * Counts the segments of a packet that has none yet, as qdisc_pkt_len_init() does. What clones share
+ * is not ours to write: such a packet goes on as one.
+ */
+void mflow_skb_count_segments(struct sk_buff *skb)
+{
+	struct skb_shared_info *shinfo = skb_shinfo(skb);
+	unsigned int header = skb_transport_offset(skb);
+	struct tcphdr buffer;
+	const struct tcphdr *th;
+
+	if (skb_cloned(skb) || !skb_transport_header_was_set(skb))
+		return;
+	if (shinfo->gso_type & (SKB_GSO_TCPV4 | SKB_GSO_TCPV6)) {
+		th = skb_header_pointer(skb, header, sizeof(buffer), &buffer);
+		if (!th)
+			return;
+		header += __tcp_hdrlen(th);
+	} else if (shinfo->gso_type & SKB_GSO_UDP_L4) {
+		header += sizeof(struct udphdr);
+	} else {
+		return;
+	}
+	if (header < skb->len)
+		shinfo->gso_segs = min_t(unsigned int, U16_MAX,
+					 DIV_ROUND_UP(skb->len - header, shinfo->gso_size));
 }
 
 /*

@@ -5,6 +5,7 @@
 //! A lane works on one batch at a time, so its packets arrive here in order and need no queue that others can see:
 //! adding one is a store into a list of the lane's own. One atomic operation per run parks them all.
 
+use super::amount::Amount;
 use super::queue::chain::Chain;
 use super::queue::Packet;
 use super::tag::Tag;
@@ -13,8 +14,8 @@ use super::tag::Tag;
 pub struct Run<P: Packet> {
     /// The packets.
     pub chain: Chain<P>,
-    /// How many they were on the wire, before GRO.
-    pub pkts: u32,
+    /// How much they are.
+    pub amount: Amount,
     /// The tag of all of them.
     pub tag: Tag,
     /// The socket of all of them, as a number that is only compared.
@@ -30,7 +31,7 @@ impl<P: Packet> Run<P> {
     const fn new() -> Self {
         Self {
             chain: Chain::new(),
-            pkts: 0,
+            amount: Amount::of(0, 0),
             tag: Tag::NONE,
             socket: 0,
         }
@@ -43,10 +44,9 @@ impl<P: Packet> Collector<P> {
         Self { run: Run::new() }
     }
 
-    /// Adds a packet that was `pkts` on the wire. If it does not belong to the run before it, returns that run, to be parked
-    /// now.
+    /// Adds a packet. If it does not belong to the run before it, returns that run, to be parked now.
     #[inline]
-    pub fn add(&mut self, tag: Tag, socket: usize, packet: P, pkts: u32) -> Option<Run<P>> {
+    pub fn add(&mut self, tag: Tag, socket: usize, packet: P, amount: Amount) -> Option<Run<P>> {
         let before = if self.run.tag.word() == tag.word() && self.run.socket == socket {
             None
         } else {
@@ -56,7 +56,7 @@ impl<P: Packet> Collector<P> {
             before
         };
         self.run.chain.push(packet);
-        self.run.pkts += pkts;
+        self.run.amount += amount;
         before
     }
 

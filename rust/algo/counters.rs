@@ -49,6 +49,8 @@ counters! {
     Batches = "batches",
     /// Times a batch was carried on by the NIC's core beyond `batch_pkts` because the merge window was full.
     BatchesGrown = "batches_grown",
+    /// Batches carried by the NIC's core because too much memory waited in rings already.
+    MemoryBatches = "memory_batches",
     /// Packets handed to lanes.
     LanePkts = "lane_pkts",
     /// Packets that a lane gave to the stack past GRO, which had joined none of their flow.

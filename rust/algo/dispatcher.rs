@@ -8,16 +8,17 @@
 //! micro-flow until all others have been delivered; what follows untagged is behind them. `flow_state.rs` has a picture of
 //! this, `splitting.rs` the starts and stops; here are the way of most packets, and the choice of batches.
 //!
-//! A batch goes to a lane only if the lane's ring has room for all of it; otherwise this core is the batch's lane. So
-//! nothing is lost that the ordinary path would have kept. An open batch holds no packet up (its own are delivered as
+//! A batch goes to a lane only if the lane's ring has room for all of it, and not too much memory waits in rings
+//! (`ring_bytes.rs`); otherwise this core is the batch's lane. So nothing is lost that the ordinary path would have kept. An open batch holds no packet up (its own are delivered as
 //! they come), so a flow may pause in the middle of one for as long as it likes.
 
 use super::counters::{Counter, Counters};
 use super::flow_key::FlowKey;
 use super::flow_state::{Carrier, FlowState, Split};
 use super::flow_table::FlowTable;
-use super::lane_set::LaneSet;
+use super::lane_set::{LaneSet, NoRoom};
 use super::queue::Packet;
+use super::ring_bytes::RingBytes;
 use super::slot::{LaneId, Slot, INLINE, WINDOW_BATCHES};
 use super::slot_pool::SlotPool;
 use super::tag::Tag;
@@ -31,6 +32,8 @@ pub trait Host<P: Packet> {
     fn now_ms(&mut self) -> u32;
     /// Returns all slots.
     fn slots(&self) -> &SlotPool<P>;
+    /// Returns how much memory waits in the rings of all sources.
+    fn ring_bytes(&self) -> &RingBytes;
     /// Returns when what was carried inline so far has reached the merge point, or never will.
     fn flush_inline(&mut self);
     /// Merges `slot`.
@@ -232,12 +235,15 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         } else {
             self.end_batch(split);
             let reserved = match self.window_left(split) {
-                0 | 1 => None,
-                _ => self.lanes.reserve_batch(batch_pkts),
+                0 | 1 => Err(NoRoom::Rings),
+                _ => self.lanes.reserve_batch(batch_pkts, self.host.ring_bytes()),
             };
+            if reserved == Err(NoRoom::Memory) {
+                self.counters.add_owned(Counter::MemoryBatches, 1);
+            }
             let (carrier, id) = match reserved {
-                None => (Carrier::Inline, INLINE),
-                Some((lane, id)) => {
+                Err(_) => (Carrier::Inline, INLINE),
+                Ok((lane, id)) => {
                     let reserved_items = batch_pkts;
                     (
                         Carrier::Lane {

@@ -9,9 +9,10 @@
 //! In the order in which a packet meets them: [`flow_key`] (which flow), [`flow_table`] (how fast), `flow_state` and
 //! `splitting` (whether it is split), [`dispatcher`] (which micro-flow, which lane), [`lane_set`] and [`queue::ring`] (to
 //! the lane), [`gro_trial`] (whether GRO is of use), [`overlay_headers`] (what to pull where it is not), [`collector`] (at
-//! the merge point, still on the lane), [`slot`] (back in order). [`backoff`] says when to search for new queues. The rest is
-//! what these share.
+//! the merge point, still on the lane), [`slot`] (back in order). [`ring_bytes`] and [`amount`] bound the memory of what waits
+//! on that way. [`backoff`] says when to search for new queues. The rest is what these share.
 
+pub mod amount;
 pub mod backoff;
 pub mod collector;
 pub mod counters;
@@ -25,6 +26,7 @@ pub mod knobs;
 pub mod lane_set;
 pub mod overlay_headers;
 pub mod queue;
+pub mod ring_bytes;
 pub mod slot;
 pub mod slot_pool;
 mod splitting;

@@ -5,7 +5,7 @@
 //! A slot's batch numbers go on from one flow to the next, so a straggler of an earlier flow is late, never early.
 
 use super::queue::Packet;
-use super::slot::{Slot, MAX_PARKED_PKTS};
+use super::slot::Slot;
 use super::sync::{AtomicU32, AtomicU64, Ordering};
 use super::tag::MAX_SLOTS;
 
@@ -63,14 +63,13 @@ impl<P: Packet> SlotPool<P> {
         self.share_out();
     }
 
-    /// Gives each slot that is taken an even share of the packets that may be parked. Two calls at once may leave shares
+    /// Gives each slot that is taken an even share of what may be parked. Two calls at once may leave shares
     /// that are some slots old: the bound is that much less exact until the next.
     fn share_out(&self) {
         // ORDERING: Relaxed: a bound on memory, not an order.
         let taken = self.taken.load(Ordering::Relaxed).count_ones();
-        let share_pkts = MAX_PARKED_PKTS / taken.max(1);
         for index in self.taken() {
-            self.slot(index).set_share_pkts(share_pkts);
+            self.slot(index).set_sharers(taken);
         }
     }
 

@@ -9,6 +9,7 @@ use super::locks::Rtnl;
 use super::pool::{self, Slots};
 use super::runtime::MAX_CPUS;
 use super::text::Text;
+use crate::algo::amount::Amount;
 use crate::algo::counters::Counter;
 use crate::algo::knobs::{
     DeviceCommand, DeviceName, Knob, KnobError, Knobs, DEVICES_ALLOWED, KNOBS,
@@ -189,9 +190,11 @@ fn write_stats(
             configuration.total(slots, *counter)
         )?;
     }
-    let parked_pkts = slots.iter().map(|slot| slot.parked_pkts());
-    let parked = parked_pkts.fold(0, u32::wrapping_add);
-    writeln!(to, "parked_pkts {parked}")?;
+    let mut parked = Amount::default();
+    slots.iter().for_each(|slot| parked += slot.parked());
+    writeln!(to, "parked_pkts {}", parked.pkts())?;
+    writeln!(to, "parked_bytes {}", parked.bytes())?;
+    writeln!(to, "ring_bytes {}", pool::ring_bytes().all())?;
     // SAFETY: Any context.
     writeln!(to, "stack_max_bytes {}", unsafe {
         ffi::mflow_stack_max_bytes()

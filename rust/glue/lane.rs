@@ -72,12 +72,19 @@ impl Lane {
         Ok((lane, producer))
     }
 
-    /// Stops the lane: when it returns, no poll is running and none will. Process context.
+    /// Stops the lane: when it returns, no poll is running and none will, and its ring is empty. Process context.
     ///
-    /// # Safety: nobody stops or kicks the lane at the same time.
+    /// # Safety: nobody stops or kicks the lane at the same time, or fills its ring.
     pub(crate) unsafe fn stop(&self) {
         // SAFETY: By the contract.
         unsafe { self.worker.stop() };
+        // What no poll has taken is dropped here, and no longer charged.
+        // SAFETY: The poll, which alone pops, does not run any more.
+        while let Some(item) = unsafe { (*self.consumer.get()).as_mut().and_then(Consumer::pop) } {
+            if let Item::Packet(packet) = item {
+                pool::ring_bytes().release(self.cpu, u64::from(packet.memory_bytes()));
+            }
+        }
     }
 
     /// Returns the lane's name towards the merger.
@@ -109,9 +116,9 @@ impl Lane {
         mut packet: SkBuff,
         pkts: u32,
     ) {
-        packet.set_parked(socket, pkts);
+        let amount = packet.set_parked(socket, pkts);
         // SAFETY: By the contract we are in the poll.
-        let before = unsafe { (*self.collector.get()).add(tag, socket.number(), packet, pkts) };
+        let before = unsafe { (*self.collector.get()).add(tag, socket.number(), packet, amount) };
         if let Some(run) = before {
             merge::park(slots, run);
         }
@@ -187,7 +194,7 @@ impl Lane {
         // SAFETY: By the contract the worker's poll is running.
         let worker = unsafe { self.worker.polling() };
         let mut work = 0;
-        let (mut wire_pkts, mut past_gro_pkts) = (0, 0);
+        let (mut wire_pkts, mut past_gro_pkts, mut bytes) = (0, 0, 0);
         let mut unflushed = false;
         let progress = LaneProgress::of(self.id);
         while work < budget {
@@ -199,6 +206,7 @@ impl Lane {
                     work += 1;
                     let pkts = u64::from(packet.wire_pkts());
                     wire_pkts += pkts;
+                    bytes += u64::from(packet.memory_bytes());
                     unflushed = true;
                     // SAFETY: We are in the poll.
                     if unsafe { self.receive(worker, packet) } {
@@ -219,6 +227,9 @@ impl Lane {
         if unflushed {
             // SAFETY: We are in the poll.
             unsafe { self.flush(slots, worker) };
+        }
+        if bytes != 0 {
+            pool::ring_bytes().release(self.cpu, bytes);
         }
         self.counters.add_owned(Counter::LanePkts, wire_pkts);
         self.counters.add_owned(Counter::PastGroPkts, past_gro_pkts);

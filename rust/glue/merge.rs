@@ -9,6 +9,7 @@ use super::stack::deliver;
 use super::stack::skb::SkBuff;
 use super::stack::socket::Socket;
 use super::{ffi, runtime};
+use crate::algo::amount::Amount;
 use crate::algo::collector::Run;
 use crate::algo::counters::Counter;
 use crate::algo::queue::chain::Chain;
@@ -28,15 +29,15 @@ struct KernelSink {
 }
 
 impl Sink<SkBuff> for KernelSink {
-    fn deliver(&mut self, chain: Chain<SkBuff>) -> u32 {
+    fn deliver(&mut self, chain: Chain<SkBuff>) -> Amount {
         // PANIC: the remainder is below the length.
         let latest = &LATEST_STAMPS_NS[self.slot % MAX_SLOTS];
         // ORDERING: Relaxed, both: only the holder of the slot's token delivers.
         let mut stamp_ns = latest.load(Ordering::Relaxed);
         // SAFETY: Softirqs are disabled wherever we merge, and `park` has had each run hold its socket.
-        let pkts = unsafe { deliver::deliver(chain, &mut stamp_ns) };
+        let delivered = unsafe { deliver::deliver(chain, &mut stamp_ns) };
         latest.store(stamp_ns, Ordering::Relaxed);
-        pkts
+        delivered
     }
 
     fn now_us(&mut self) -> u64 {
@@ -80,7 +81,7 @@ pub(crate) fn park(slots: &Slots, run: Run<SkBuff>) {
 pub(crate) fn park_without_merging(slots: &Slots, run: Run<SkBuff>) -> bool {
     let Run {
         chain,
-        pkts,
+        amount,
         tag,
         socket,
     } = run;
@@ -88,24 +89,24 @@ pub(crate) fn park_without_merging(slots: &Slots, run: Run<SkBuff>) -> bool {
     // SAFETY: The socket is the one that the packets' look-up has found in this softirq.
     if !unsafe { deliver::hold_socket(&chain, socket) } {
         slot.counters
-            .add_shared(Counter::DroppedDeadSocket, u64::from(pkts));
+            .add_shared(Counter::DroppedDeadSocket, u64::from(amount.pkts()));
         return false;
     }
     slot.note_socket(socket as u64);
-    slot.park(tag.batch_near(slot.next()), chain, pkts)
+    slot.park(tag.batch_near(slot.next()), chain, amount)
 }
 
 /// Parks one packet, `pkts` on the wire, that is not on its lane, and merges as needed. Softirqs disabled.
 pub(crate) fn park_one(slots: &Slots, mut packet: SkBuff, socket: Socket, pkts: u32) {
     let tag = packet.tag();
-    packet.set_parked(socket, pkts);
+    let amount = packet.set_parked(socket, pkts);
     let mut chain = Chain::new();
     chain.push(packet);
     park(
         slots,
         Run {
             chain,
-            pkts,
+            amount,
             tag,
             socket: socket.number(),
         },

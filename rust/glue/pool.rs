@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The slots of all flows. They are part of the module, so they are there as long as its code is.
+//! What all sources share: the slots of all flows, and the count of what waits in rings. They are part of the module, so
+//! they are there as long as its code is.
 
 use super::stack::skb::SkBuff;
+use crate::algo::ring_bytes::RingBytes;
 use crate::algo::slot_pool::SlotPool;
 use core::mem::MaybeUninit;
 
 pub(crate) type Slots = SlotPool<SkBuff>;
 
 static SLOTS: MaybeUninit<Slots> = MaybeUninit::zeroed();
+static RING_BYTES: MaybeUninit<RingBytes> = MaybeUninit::zeroed();
 
 /// Returns the slots. Functions that C calls fetch them here; all others are given them.
 #[inline]
@@ -16,4 +19,11 @@ pub(crate) fn slots() -> &'static Slots {
     // SAFETY: Zeros are a pool in which all slots are free, by the heads of `slot_pool`, `slot`, `queue::chain` and
     // `counters`.
     unsafe { SLOTS.assume_init_ref() }
+}
+
+/// Returns the count of what waits in the rings of all lanes.
+#[inline]
+pub(crate) fn ring_bytes() -> &'static RingBytes {
+    // SAFETY: Zeros are counts of none, by the head of `ring_bytes`.
+    unsafe { RING_BYTES.assume_init_ref() }
 }

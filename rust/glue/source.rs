@@ -6,7 +6,7 @@
 
 use super::lane::Lane;
 use super::locks::SoftirqsOff;
-use super::pool::Slots;
+use super::pool::{self, Slots};
 use super::stack::device::Napi;
 use super::stack::skb::SkBuff;
 use super::{merge, runtime};
@@ -14,6 +14,7 @@ use crate::algo::counters::{Counter, Counters};
 use crate::algo::cpulist::CpuSet;
 use crate::algo::dispatcher::{Dispatched, Dispatcher, Host};
 use crate::algo::lane_set::MAX_LANES;
+use crate::algo::ring_bytes::RingBytes;
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -79,6 +80,10 @@ impl Host<SkBuff> for KernelHost<'_> {
         self.slots
     }
 
+    fn ring_bytes(&self) -> &RingBytes {
+        pool::ring_bytes()
+    }
+
     fn flush_inline(&mut self) {
         if let (true, Some(napi)) = (self.in_context, self.source.napi) {
             // SAFETY: We are in the poll of this NAPI.
@@ -123,7 +128,7 @@ impl Source {
             let id = lane.id();
             // First of all in its place: it is stopped from there.
             *place = Some(lane);
-            dispatcher.lanes.add(producer, id).map_err(|_| E2BIG)?;
+            dispatcher.lanes.add(producer, id, cpu).map_err(|_| E2BIG)?;
         }
         Ok(source)
     }
@@ -161,12 +166,17 @@ impl Source {
 
     /// # Safety: called in the source's context (see the head of this file).
     #[inline]
-    pub(crate) unsafe fn dispatch(&self, slots: &Slots, packet: SkBuff) -> Dispatched<SkBuff> {
+    pub(crate) unsafe fn dispatch(
+        &self,
+        slots: &Slots,
+        mut packet: SkBuff,
+    ) -> Dispatched<SkBuff> {
         let protocol = packet.protocol();
         let keys = runtime::flow_keys();
         let Some(key) = packet.with_header(|header| keys.key(protocol, header)) else {
             return Dispatched::Ordinary(packet);
         };
+        packet.count_segments();
         let mut host = KernelHost {
             source: self,
             slots,
@@ -204,7 +214,7 @@ impl Source {
         // ORDERING: Relaxed: `Stop::ask` sets it and waits for all that run then.
         let config = runtime::config(self.stopping.load(Ordering::Relaxed));
         dispatcher.reap_if_due(&self.counters, &mut host, config);
-        self.kick(dispatcher.lanes.take_touched());
+        self.kick(dispatcher.lanes.take_touched(pool::ring_bytes()));
     }
 
     fn kick(&self, touched: u32) {
@@ -247,12 +257,14 @@ impl Source {
         // SAFETY: By the contract nobody else uses the dispatcher.
         let dispatcher = unsafe { &mut *self.dispatcher.get() };
         dispatcher.reap(&self.counters, &mut host, runtime::config(true), 0);
-        self.kick(dispatcher.lanes.take_touched());
+        self.kick(dispatcher.lanes.take_touched(pool::ring_bytes()));
     }
 }
 
 impl Drop for Source {
     fn drop(&mut self) {
+        let dispatcher = self.dispatcher.get_mut();
+        dispatcher.lanes.take_touched(pool::ring_bytes());
         for lane in self.lanes() {
             // SAFETY: Nobody else has the source any more.
             unsafe { lane.stop() };

@@ -11,7 +11,7 @@ pub mod ring;
 use core::ptr::NonNull;
 
 /// An owned packet that can be linked into the queues of this module. What it is made of is not known here: the algorithm
-/// writes its tag, asks the two questions below, and moves it.
+/// writes its tag, asks the questions below, and moves it.
 ///
 /// # Safety
 ///
@@ -61,6 +61,9 @@ pub unsafe trait Packet: Sized {
     fn wire_pkts(&self) -> u32 {
         1
     }
+
+    /// Returns how many bytes of memory it holds.
+    fn memory_bytes(&self) -> u32;
 
     /// Returns whether the packet is of a kind that reaches the merge point. A guess.
     fn may_merge(&self) -> bool {

@@ -111,18 +111,16 @@ impl<'a, P: Packet> MergeToken<'a, P> {
     /// Returns whether `batch`, which is not complete, has to be given up; arms the deadline if not.
     fn may_skip<S: Sink<P>>(&self, batch: u32, sink: &mut S) -> bool {
         let slot = self.slot;
-        // ORDERING: Acquire pairs with the Release in `park`. Relaxed, all others in here: written under the token, or
-        // published by it.
-        let parked_pkts = slot.parked_pkts.load(Ordering::Acquire);
-        if parked_pkts == 0 || !is_before(batch, slot.furthest.load(Ordering::Relaxed)) {
+        // ORDERING: The Acquire in `parked` pairs with the Release in `park`. Relaxed, all others in here: written under
+        // the token, or published by it.
+        let parked = slot.parked();
+        if parked.pkts() == 0 || !is_before(batch, slot.furthest.load(Ordering::Relaxed)) {
             // No packet is held up. (What is parked is on its way into the place of `batch` itself.)
             slot.overflowed.store(false, Ordering::Relaxed);
             slot.blocked_since_us.store(0, Ordering::Relaxed);
             return false;
         }
-        if slot.overflowed.swap(false, Ordering::Relaxed)
-            && slot.parked_pkts.load(Ordering::Relaxed) > slot.share_pkts()
-        {
+        if slot.overflowed.swap(false, Ordering::Relaxed) && slot.exceeds_share(slot.parked()) {
             slot.counters.add_owned(Counter::OverflowBatches, 1);
             return true;
         }
@@ -199,19 +197,21 @@ impl<'a, P: Packet> MergeToken<'a, P> {
             return;
         }
         let slot = self.slot;
-        // ORDERING: Relaxed, both: those of the chain are counted, as it was taken; written under the token.
-        if slot.parked_pkts.load(Ordering::Relaxed) > *budget {
+        // Those of the chain are counted, as it was taken.
+        if slot.parked_pkts() > *budget {
             let rest = chain.split_off(*budget);
             let is_late = counter == Counter::LatePkts;
+            // ORDERING: Relaxed: written under the token.
             slot.rest_is_late.store(is_late, Ordering::Relaxed);
             slot.rest.park(rest);
             if chain.is_empty() {
                 return;
             }
         }
-        let pkts = sink.deliver(chain);
-        // ORDERING: Release pairs with the Acquire in `parked_pkts`: all have been delivered when zero is seen.
-        slot.parked_pkts.fetch_sub(pkts, Ordering::Release);
+        let delivered = sink.deliver(chain);
+        // ORDERING: Release pairs with the Acquire in `parked`: all have been delivered when zero is seen.
+        slot.parked.fetch_sub(delivered.bits(), Ordering::Release);
+        let pkts = delivered.pkts();
         slot.counters.add_owned(counter, u64::from(pkts));
         *budget = budget.saturating_sub(pkts);
     }

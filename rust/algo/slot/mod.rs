@@ -16,6 +16,7 @@
 
 mod merging;
 
+use super::amount::Amount;
 use super::counters::{Counter, Counters};
 use super::queue::chain::{Chain, ParkedChains};
 use super::queue::Packet;
@@ -29,12 +30,17 @@ pub const WINDOW_BATCHES: u32 = if cfg!(loom) { 4 } else { 1024 };
 /// that it waits for.
 pub const MAX_PARKED_PKTS: u32 = 65536;
 
+/// The same in bytes of memory.
+pub const MAX_PARKED_BYTES: u64 = 128 << 20;
+
+/// What any share holds.
 const LEAST_SHARE_PKTS: u32 = MAX_PARKED_PKTS / super::tag::MAX_SLOTS as u32;
+const LEAST_SHARE_BYTES: u64 = MAX_PARKED_BYTES / super::tag::MAX_SLOTS as u64;
 
 /// Where merged packets go, and the clock of the deadline. What a socket or a timer is, a slot does not know.
 pub trait Sink<P: Packet> {
-    /// Delivers packets in order and returns how many they were.
-    fn deliver(&mut self, chain: Chain<P>) -> u32;
+    /// Delivers packets in order and returns how much they were when they were parked.
+    fn deliver(&mut self, chain: Chain<P>) -> Amount;
     /// Returns a time that only grows, in microseconds.
     fn now_us(&mut self) -> u64;
     /// Returns how long the turn of an incomplete batch may hold others up.
@@ -91,8 +97,8 @@ pub struct Slot<P: Packet> {
     // The batch whose turn it is. Written by the token's holder.
     next: AtomicU32,
     token: AtomicU32,
-    // Packets parked and not yet delivered.
-    parked_pkts: AtomicU32,
+    // Bits of the `Amount` that is parked and not yet delivered.
+    parked: AtomicU64,
     // The furthest batch of which packets have been parked: those before it can hold it up.
     furthest: AtomicU32,
     // Packets that have reached the merge point, ever; the dispatcher watches it.
@@ -102,8 +108,8 @@ pub struct Slot<P: Packet> {
     rest: ParkedChains<P>,
     rest_is_late: AtomicBool,
     overflowed: AtomicBool,
-    // How many fewer than MAX_PARKED_PKTS may be parked here.
-    share_less_pkts: AtomicU32,
+    // Among how many flows MAX_PARKED_PKTS and MAX_PARKED_BYTES are shared; 0 as 1.
+    sharers: AtomicU32,
     armed: AtomicBool,
     // Bits of `PathFault`.
     path_faults: AtomicU32,
@@ -132,14 +138,14 @@ impl<P: Packet> Slot<P> {
         Self {
             next: AtomicU32::new(batch),
             token: AtomicU32::new(0),
-            parked_pkts: AtomicU32::new(0),
+            parked: AtomicU64::new(0),
             furthest: AtomicU32::new(batch),
             arrived_pkts: AtomicU32::new(0),
             late: ParkedChains::new(),
             rest: ParkedChains::new(),
             rest_is_late: AtomicBool::new(false),
             overflowed: AtomicBool::new(false),
-            share_less_pkts: AtomicU32::new(0),
+            sharers: AtomicU32::new(0),
             armed: AtomicBool::new(false),
             path_faults: AtomicU32::new(0),
             blocked_since_us: AtomicU64::new(0),
@@ -170,27 +176,42 @@ impl<P: Packet> Slot<P> {
         self.next.load(Ordering::Acquire)
     }
 
+    /// Returns how much waits here.
+    #[inline]
+    pub fn parked(&self) -> Amount {
+        // ORDERING: Acquire pairs with the Release half of `deliver`'s subtraction: zero means delivered.
+        Amount::from_bits(self.parked.load(Ordering::Acquire))
+    }
+
     /// Returns how many packets wait here.
     #[inline]
     pub fn parked_pkts(&self) -> u32 {
-        // ORDERING: Acquire pairs with the Release half of `deliver`'s subtraction: zero means delivered.
-        self.parked_pkts.load(Ordering::Acquire)
+        self.parked().pkts()
     }
 
     /// Returns how many packets may wait here.
     #[inline]
     pub fn share_pkts(&self) -> u32 {
         // ORDERING: Relaxed: a bound on memory, not an order.
-        MAX_PARKED_PKTS - self.share_less_pkts.load(Ordering::Relaxed)
+        MAX_PARKED_PKTS / self.sharers.load(Ordering::Relaxed).max(1)
     }
 
-    /// Sets how many packets may wait here: 1 to [`MAX_PARKED_PKTS`].
-    pub fn set_share_pkts(&self, pkts: u32) {
+    /// Sets among how many flows the packets and bytes that may be parked are shared: 1 to
+    /// [`MAX_SLOTS`](super::tag::MAX_SLOTS).
+    pub fn set_sharers(&self, flows: u32) {
         // ORDERING: Relaxed: a bound on memory, not an order.
-        self.share_less_pkts.store(
-            MAX_PARKED_PKTS - pkts.clamp(1, MAX_PARKED_PKTS),
-            Ordering::Relaxed,
-        );
+        self.sharers.store(flows, Ordering::Relaxed);
+    }
+
+    /// Returns whether so much is more than may wait here.
+    #[inline]
+    fn exceeds_share(&self, parked: Amount) -> bool {
+        (parked.pkts() > LEAST_SHARE_PKTS || parked.bytes() > LEAST_SHARE_BYTES) && {
+            // ORDERING: Relaxed: a bound on memory, not an order.
+            let sharers = self.sharers.load(Ordering::Relaxed).max(1);
+            parked.pkts() > MAX_PARKED_PKTS / sharers
+                || parked.bytes() > MAX_PARKED_BYTES / u64::from(sharers)
+        }
     }
 
     /// Returns how many packets have reached the merge point, modulo 2^32.
@@ -244,7 +265,8 @@ impl<P: Packet> Slot<P> {
     /// Parks packets of `batch`; true if the caller shall merge. If the batch has had its turn, they are late: the merger
     /// delivers them next.
     #[must_use]
-    pub fn park(&self, batch: u32, chain: Chain<P>, pkts: u32) -> bool {
+    pub fn park(&self, batch: u32, chain: Chain<P>, amount: Amount) -> bool {
+        let pkts = amount.pkts();
         // ORDERING: Relaxed: a statistic.
         self.arrived_pkts.fetch_add(pkts, Ordering::Relaxed);
         // ORDERING: Relaxed, and the update: published by the addition that follows.
@@ -256,9 +278,10 @@ impl<P: Packet> Slot<P> {
         }
         // ORDERING: Release pairs with the Acquire in `may_skip`. A read-modify-write, so of this and the merger's last
         // subtraction one sees the other.
-        let before = self.parked_pkts.fetch_add(pkts, Ordering::Release);
-        let now_pkts = before.wrapping_add(pkts);
-        let overflows = now_pkts > LEAST_SHARE_PKTS && now_pkts > self.share_pkts();
+        let before = Amount::from_bits(self.parked.fetch_add(amount.bits(), Ordering::Release));
+        let mut now = before;
+        now += amount;
+        let overflows = self.exceeds_share(now);
         if overflows {
             // ORDERING: Relaxed: published by the token that the caller adds to.
             self.overflowed.store(true, Ordering::Relaxed);
@@ -287,7 +310,7 @@ impl<P: Packet> Slot<P> {
         // A core that parks while packets are held up looks after the deadline, too: the timer's core may be the busy one.
         // ORDERING: Relaxed: a hint; the timer does not rely on it.
         let held_up = self.blocked_since_us.load(Ordering::Relaxed) != 0;
-        batch == next || before == 0 || held_up || overflows
+        batch == next || before.pkts() == 0 || held_up || overflows
     }
 
     /// Opens `batch`, to be carried by `lane`, before any of its packets is handed out.

@@ -4,6 +4,7 @@
 
 use super::ffi;
 use super::skb::SkBuff;
+use crate::algo::amount::Amount;
 use crate::algo::queue::chain::Chain;
 
 /// Has the last packet of a run hold the run's socket; false if the socket is being destroyed.
@@ -18,14 +19,14 @@ pub(crate) unsafe fn hold_socket(chain: &Chain<SkBuff>, socket: usize) -> bool {
     })
 }
 
-/// Gives packets to their sockets, in order; returns how many they were on the wire when they were parked. None has a time
+/// Gives packets to their sockets, in order; returns how much they were when they were parked. None has a time
 /// stamp before `stamp_ns`, which becomes the latest of them.
 ///
 /// # Safety: softirqs are disabled, each packet is [`set_parked`](SkBuff::set_parked), and each run holds its socket.
 #[inline]
-pub(crate) unsafe fn deliver(chain: Chain<SkBuff>, stamp_ns: &mut u64) -> u32 {
+pub(crate) unsafe fn deliver(chain: Chain<SkBuff>, stamp_ns: &mut u64) -> Amount {
     // SAFETY: By the contract; packets are linked, and we give up ownership of all of them.
-    unsafe { ffi::mflow_deliver(chain.into_first(), stamp_ns) }
+    Amount::from_bits(unsafe { ffi::mflow_deliver(chain.into_first(), stamp_ns) })
 }
 
 /// Carries a packet to its end in this call, on this CPU.

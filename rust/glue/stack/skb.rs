@@ -4,6 +4,7 @@
 
 use super::ffi;
 use super::socket::Socket;
+use crate::algo::amount::Amount;
 use crate::algo::overlay_headers::{may_be_data, overlay_header_bytes, OVERLAY_HEADER_BYTES};
 use crate::algo::queue::Packet;
 use crate::algo::tag::Tag;
@@ -46,15 +47,40 @@ impl SkBuff {
         Tag::from_word(unsafe { self.skb.as_ref().__bindgen_anon_4.headers.as_ref().mflow })
     }
 
-    /// Notes for which socket it is parked, and how many packets it was on the wire then. That count stands
-    /// in data that clones share, and may change; the tag, whose place this takes, is not needed any more.
+    /// Notes for which socket it is parked, and returns as how much it counts from now on. The packets on the wire stand in
+    /// data that clones share, and may change; so the amount is kept, in the place of the tag, which is not needed any more.
     #[inline]
-    pub(crate) fn set_parked(&mut self, socket: Socket, wire_pkts: u32) {
+    pub(crate) fn set_parked(&mut self, socket: Socket, wire_pkts: u32) -> Amount {
+        let amount = Amount::of(wire_pkts, self.memory_bytes());
         let skb = self.skb.as_ptr();
         // SAFETY: By the invariant the packet is valid and ours.
         unsafe {
             (*skb).sk = socket.0;
-            (*skb).__bindgen_anon_4.headers.as_mut().mflow = wire_pkts;
+            (*skb).__bindgen_anon_4.headers.as_mut().mflow = amount.word();
+        }
+        amount
+    }
+
+    /// Notes how many packets one of a virtual NIC was on the wire: such a NIC leaves that to the first to ask.
+    #[inline]
+    pub(crate) fn count_segments(&mut self) {
+        // SAFETY: By the invariant the packet is valid and ours.
+        unsafe {
+            let shared = self.shared();
+            if (*shared).gso_size != 0 && (*shared).gso_segs == 0 {
+                ffi::mflow_skb_count_segments(self.skb.as_ptr());
+            }
+        }
+    }
+
+    /// Returns the part of the packet that its clones share, which begins where its buffer ends.
+    #[inline]
+    fn shared(&self) -> *mut ffi::skb_shared_info {
+        // SAFETY: By the invariant the packet is valid.
+        unsafe {
+            let skb = self.skb.as_ref();
+            // CAST: 32 bits into a usize.
+            skb.head.add(skb.end as usize).cast()
         }
     }
 
@@ -187,13 +213,15 @@ unsafe impl Packet for SkBuff {
 
     #[inline]
     fn wire_pkts(&self) -> u32 {
-        let skb = self.skb.as_ptr();
-        // SAFETY: By the invariant the packet is valid and ours; its shared part begins where its buffer ends.
-        let segments = unsafe {
-            let shared: *const ffi::skb_shared_info = (*skb).head.add((*skb).end as usize).cast();
-            (*shared).gso_segs
-        };
+        // SAFETY: By the invariant the packet is valid and ours.
+        let segments = unsafe { (*self.shared()).gso_segs };
         u32::from(segments.max(1))
+    }
+
+    #[inline]
+    fn memory_bytes(&self) -> u32 {
+        // SAFETY: By the invariant the packet is valid.
+        unsafe { self.skb.as_ref().truesize }
     }
 
     #[cold]

@@ -39,6 +39,7 @@ mod threads;
 mod topology;
 mod traffic;
 mod verdict;
+mod virtual_nic;
 
 use std::process::ExitCode;
 

@@ -174,14 +174,18 @@ impl Rig {
         self.settle()
     }
 
-    /// Waits until the merger, if there is one, holds nothing back any more: after a run nothing may stay parked.
+    /// Waits until mflow, if it is there, holds nothing back any more, and has counted all of it: after a run nothing may
+    /// stay parked or in a ring.
     pub(crate) fn settle(&self) -> Result<()> {
         if !self.mflow {
             return Ok(());
         }
         threads::until_ok(SETTLE, || {
-            let parked = Stats::read()?.get("parked_pkts")?;
-            ensure!(parked == 0, "{parked} packets are still parked");
+            let stats = Stats::read()?;
+            for gauge in ["parked_pkts", "parked_bytes", "ring_bytes"] {
+                let left = stats.get(gauge)?;
+                ensure!(left == 0, "{gauge} is still {left}");
+            }
             Ok(())
         })
     }

@@ -23,7 +23,7 @@ struct net_device;
 struct sock;
 
 /* Version of everything between the hooks and the module. */
-#define MFLOW_ABI		4
+#define MFLOW_ABI		5
 
 #define MFLOW_SLOT_SHIFT	23
 #define MFLOW_KIND_SHIFT	29
@@ -124,7 +124,7 @@ int mflow_register(const struct mflow_ops *ops);
 void mflow_unregister(void);
 void mflow_set_enabled(bool enabled);
 void mflow_napi_gro_flush(struct napi_struct *napi);
-unsigned int mflow_deliver(struct sk_buff *first, u64 *stamp_ns);
+u64 mflow_deliver(struct sk_buff *first, u64 *stamp_ns);
 
 #ifdef CONFIG_MFLOW_HOOKS
 

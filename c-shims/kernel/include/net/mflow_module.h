@@ -67,6 +67,7 @@ const void *mflow_skb_frag_header(const struct sk_buff *skb,
 				  unsigned int *bytes);
 void mflow_skb_copy_header(const struct sk_buff *skb, void *to,
 			   unsigned int bytes);
+void mflow_skb_count_segments(struct sk_buff *skb);
 void mflow_skb_pull_headers(struct sk_buff *skb, unsigned int bytes);
 bool mflow_skb_hold_socket(struct sk_buff *skb, struct sock *sk);
 

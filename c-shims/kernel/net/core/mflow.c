@@ -496,19 +496,20 @@ static void mflow_stamp_in_order(struct sk_buff *skb, u64 *stamp_ns)
 
 /**
  * mflow_deliver - hand merged packets to their sockets
- * @first: packets linked by skb->next; skb->sk is the socket of each, skb->mflow how many packets
- *	   it was on the wire when it was parked. A packet with a destructor owns a reference that
- *	   holds for the packets of the same socket right before it, too
+ * @first: packets linked by skb->next; skb->sk is the socket of each, skb->mflow what it counted
+ *	   for when it was parked: how many packets it was on the wire in the lower half, its memory
+ *	   in the upper one. A packet with a destructor owns a reference that holds for the packets
+ *	   of the same socket right before it, too
  * @stamp_ns: the latest time stamp of what was delivered before, of all that has to be in order
  *
  * Softirqs disabled. Packets of one socket that follow each other are handed over under one lock.
  *
- * Return: how many packets they were on the wire.
+ * Return: the sums of both halves, in the lower and the upper half.
  */
-unsigned int mflow_deliver(struct sk_buff *first, u64 *stamp_ns)
+u64 mflow_deliver(struct sk_buff *first, u64 *stamp_ns)
 {
 	struct sk_buff *skb = first;
-	unsigned int pkts = 0;
+	u64 parked = 0;
 
 	rcu_read_lock();
 	while (skb) {
@@ -525,7 +526,7 @@ unsigned int mflow_deliver(struct sk_buff *first, u64 *stamp_ns)
 			skb->destructor = NULL;
 			skb->sk = NULL;
 			skb->dev = NULL;
-			pkts += skb->mflow;
+			parked += (u64)(skb->mflow >> 16) << 32 | (u16)skb->mflow;
 			mflow_tag_clear(skb);
 			mflow_stamp_in_order(skb, stamp_ns);
 			__skb_queue_tail(&run, skb);
@@ -540,6 +541,6 @@ unsigned int mflow_deliver(struct sk_buff *first, u64 *stamp_ns)
 			sock_put(sk);
 	}
 	rcu_read_unlock();
-	return pkts;
+	return parked;
 }
 EXPORT_SYMBOL_GPL(mflow_deliver);

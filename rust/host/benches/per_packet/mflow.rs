@@ -4,27 +4,32 @@
 
 use std::ptr::NonNull;
 
+use mflow_algo::algo::amount::Amount;
 use mflow_algo::algo::collector::{Collector, Run};
 use mflow_algo::algo::counters::{Counter, Counters};
 use mflow_algo::algo::dispatcher::{Config, Dispatched, Dispatcher, Host};
 use mflow_algo::algo::flow_key::{FlowHasher, FlowKey, ETH_P_IP};
 use mflow_algo::algo::queue::chain::Chain;
 use mflow_algo::algo::queue::ring::{Consumer, Item, Ring};
+use mflow_algo::algo::ring_bytes::RingBytes;
 use mflow_algo::algo::slot::{LaneId, Merged, Sink, Slot};
 use mflow_algo::algo::slot_pool::SlotPool;
 use mflow_algo::algo::tag::{Tag, TagKind};
 
-use crate::packet::{BenchPacket, Packets, Receiver};
+use crate::packet::{BenchPacket, Packets, Receiver, PACKET_BYTES};
 use crate::whole_way::{Way, BATCH_PKTS, POLL_PKTS};
 
+/// How much a packet is where it is parked.
+const ONE: Amount = Amount::of(1, PACKET_BYTES);
+
 impl Sink<BenchPacket> for Receiver {
-    fn deliver(&mut self, mut chain: Chain<BenchPacket>) -> u32 {
-        let mut pkts = 0;
+    fn deliver(&mut self, mut chain: Chain<BenchPacket>) -> Amount {
+        let mut amount = Amount::default();
         while let Some(packet) = chain.pop() {
             Receiver::deliver(self, packet);
-            pkts += 1;
+            amount += ONE;
         }
-        pkts
+        amount
     }
 
     fn now_us(&mut self) -> u64 {
@@ -49,6 +54,7 @@ struct Lane {
 
 struct MergePoint {
     slots: Box<SlotPool<BenchPacket>>,
+    ring_bytes: Box<RingBytes>,
     receiver: Receiver,
     now_ms: u32,
 }
@@ -65,7 +71,7 @@ impl MergePoint {
 
     fn park(&mut self, run: Run<BenchPacket>) {
         let slot = self.slot();
-        if slot.park(run.tag.batch_near(slot.next()), run.chain, run.pkts) {
+        if slot.park(run.tag.batch_near(slot.next()), run.chain, run.amount) {
             self.merge();
         }
     }
@@ -85,6 +91,10 @@ impl Host<BenchPacket> for MergePoint {
 
     fn slots(&self) -> &SlotPool<BenchPacket> {
         &self.slots
+    }
+
+    fn ring_bytes(&self) -> &RingBytes {
+        &self.ring_bytes
     }
 
     fn flush_inline(&mut self) {}
@@ -132,7 +142,7 @@ impl Mflow {
                     chain.push(packet);
                     self.merge_point.park(Run {
                         chain,
-                        pkts: 1,
+                        amount: ONE,
                         tag,
                         socket: 0,
                     });
@@ -171,6 +181,7 @@ impl Way for Mflow {
             lanes: Vec::new(),
             merge_point: MergePoint {
                 slots: Box::default(),
+                ring_bytes: Box::default(),
                 receiver: Receiver::default(),
                 now_ms: 0,
             },
@@ -179,7 +190,7 @@ impl Way for Mflow {
             let ring = NonNull::from(Box::leak(Box::new(Ring::new())));
             // SAFETY: The ring is never freed, and this is the only call for it.
             let (producer, consumer) = unsafe { Ring::ends(ring) };
-            assert!(way.dispatcher.lanes.add(producer, lane).is_ok());
+            assert!(way.dispatcher.lanes.add(producer, lane, lane).is_ok());
             way.lanes.push(Lane {
                 consumer,
                 collector: Collector::new(),
@@ -213,7 +224,7 @@ impl Way for Mflow {
             match item {
                 Item::Packet(packet) => {
                     work += 1;
-                    if let Some(run) = collector.add(packet.tag(), 0, packet, 1) {
+                    if let Some(run) = collector.add(packet.tag(), 0, packet, ONE) {
                         self.merge_point.park(run);
                     }
                 }

@@ -42,6 +42,9 @@ unsafe impl Send for BenchPacket {}
 
 impl BenchPacket {
     pub(crate) fn node(&self) -> &'static Node {
+        /// Memory of a packet of 1,500 bytes.
+        pub(crate) const PACKET_BYTES: u32 = 2_304;
+
         // SAFETY: Nodes are never freed.
         unsafe { self.0.as_ref() }
     }
@@ -81,6 +84,10 @@ unsafe impl Packet for BenchPacket {
 
     fn set_tag(&mut self, tag: Tag) {
         self.node().tag.set(tag);
+    }
+
+    fn memory_bytes(&self) -> u32 {
+        PACKET_BYTES
     }
 }
 

@@ -25,7 +25,7 @@ where
 
 fn park(socket: &Socket, slot: &Slot<TestPacket>, batch: u32, ids: &[u64]) {
     let chain = socket.packets.chain(ids.iter().copied());
-    socket.park(slot, batch, chain, ids.len() as u32);
+    socket.park(slot, batch, chain, socket.packets.amount(ids.len()));
 }
 
 fn counts(slot: &Slot<TestPacket>) -> (u64, u64, u64) {
@@ -283,7 +283,7 @@ fn budget_hands_the_rest_on() {
             socket.complete(slot, 1);
         });
         let chain = socket.packets.chain([0, 1]);
-        let mut shall_merge = slot.park(0, chain, 2);
+        let mut shall_merge = slot.park(0, chain, socket.packets.amount(2));
         shall_merge |= slot.complete(0);
         assert!(shall_merge);
         let mut nr_calls = 0;

@@ -11,6 +11,7 @@ use mflow_algo::algo::dispatcher::{Config, Dispatched, Dispatcher, Host};
 use mflow_algo::algo::flow_key::{FlowHasher, FlowKey, ETH_P_IP};
 use mflow_algo::algo::queue::chain::Chain;
 use mflow_algo::algo::queue::ring::{Consumer, Item, Producer, Ring};
+use mflow_algo::algo::ring_bytes::RingBytes;
 use mflow_algo::algo::slot::Slot;
 use mflow_algo::algo::slot_pool::SlotPool;
 use mflow_algo::algo::tag::{Tag, TagKind};
@@ -52,6 +53,7 @@ impl Drop for OwnedRing {
 pub(crate) struct Shared {
     pub(crate) socket: Arc<Socket>,
     pub(crate) slots: Box<SlotPool<TestPacket>>,
+    ring_bytes: RingBytes,
 }
 
 impl Shared {
@@ -61,7 +63,7 @@ impl Shared {
 
     fn park(&self, run: Run<TestPacket>) {
         let batch = run.tag.batch_near(self.slot().next());
-        self.socket.park(self.slot(), batch, run.chain, run.pkts);
+        self.socket.park(self.slot(), batch, run.chain, run.amount);
     }
 
     fn complete(&self, tag: Tag) {
@@ -71,14 +73,14 @@ impl Shared {
 
     /// A packet reaches its socket outside of any lane.
     fn arrive(&self, packet: TestPacket) {
-        let tag = packet.tag();
+        let (tag, amount) = (packet.tag(), packet.amount());
         match tag.kind() {
             TagKind::Split | TagKind::Fence => {
                 let mut chain = Chain::new();
                 chain.push(packet);
                 self.park(Run {
                     chain,
-                    pkts: 1,
+                    amount,
                     tag,
                     socket: 0,
                 });
@@ -116,7 +118,8 @@ impl Lane {
             match self.consumer.pop() {
                 Some(Item::Packet(packet)) => {
                     work += 1;
-                    if let Some(run) = self.collector.add(packet.tag(), 0, packet, 1) {
+                    let amount = packet.amount();
+                    if let Some(run) = self.collector.add(packet.tag(), 0, packet, amount) {
                         self.shared.park(run);
                     }
                 }
@@ -156,6 +159,10 @@ impl Host<TestPacket> for NicHost<'_> {
 
     fn slots(&self) -> &SlotPool<TestPacket> {
         &self.0.slots
+    }
+
+    fn ring_bytes(&self) -> &RingBytes {
+        &self.0.ring_bytes
     }
 
     // What is inline arrives in the call that dispatches it, as without GRO.
@@ -210,6 +217,7 @@ impl<const N: usize> Setup<N> {
         let shared = Arc::new(Shared {
             socket: Socket::new(),
             slots,
+            ring_bytes: RingBytes::new(),
         });
         let mut packet = [0; 28];
         packet[0] = 0x45;
@@ -231,7 +239,8 @@ impl<const N: usize> Setup<N> {
         let lanes = std::array::from_fn(|lane| {
             let (ring, producer, consumer) = OwnedRing::new(Box::default());
             rings.push(ring);
-            assert!(nic.dispatcher.lanes.add(producer, lane as u32 + 1).is_ok());
+            let id = lane as u32 + 1;
+            assert!(nic.dispatcher.lanes.add(producer, id, id).is_ok());
             Lane {
                 shared: shared.clone(),
                 consumer,

@@ -9,6 +9,7 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 
+use mflow_algo::algo::amount::Amount;
 use mflow_algo::algo::queue::chain::Chain;
 use mflow_algo::algo::queue::Packet;
 use mflow_algo::algo::tag::Tag;
@@ -20,6 +21,7 @@ pub(crate) struct Node {
     tag: Tag,
     id: u64,
     wire_pkts: u32,
+    bytes: u32,
     may_merge: bool,
     alive: Arc<AtomicUsize>,
     #[cfg(loom)]
@@ -54,6 +56,11 @@ impl TestPacket {
 
     pub(crate) fn tag(&self) -> Tag {
         self.node().tag
+    }
+
+    /// Returns as how much it counts where it is parked: tests park what the receiver counts, whatever GRO has joined.
+    pub(crate) fn amount(&self) -> Amount {
+        Amount::of(1, self.memory_bytes())
     }
 }
 
@@ -114,6 +121,10 @@ unsafe impl Packet for TestPacket {
         self.node().wire_pkts
     }
 
+    fn memory_bytes(&self) -> u32 {
+        self.node().bytes
+    }
+
     fn may_merge(&self) -> bool {
         self.node().may_merge
     }
@@ -125,11 +136,21 @@ pub(crate) struct Factory {
     alive: Arc<AtomicUsize>,
     /// How many packets of the wire GRO has joined in each that is made, if any.
     pub(crate) joined_pkts: u32,
+    /// How much memory each that is made holds.
+    pub(crate) bytes: u32,
     /// Whether those that are made look as if they never reached the merge point.
     pub(crate) strays: bool,
 }
 
 impl Factory {
+    /// Returns one whose packets hold so much memory.
+    pub(crate) fn of_bytes(bytes: u32) -> Self {
+        Self {
+            bytes,
+            ..Self::default()
+        }
+    }
+
     pub(crate) fn packet(&self, id: u64) -> TestPacket {
         self.alive.fetch_add(1, Ordering::Relaxed);
         let node = Box::new(Node {
@@ -139,12 +160,20 @@ impl Factory {
             tag: Tag::NONE,
             id,
             wire_pkts: self.joined_pkts.max(1),
+            bytes: self.bytes,
             may_merge: !self.strays,
             alive: self.alive.clone(),
             #[cfg(loom)]
             touched: loom::cell::UnsafeCell::new(()),
         });
         TestPacket(NonNull::from(Box::leak(node)))
+    }
+
+    /// Returns as how much so many of its packets count where they are parked.
+    pub(crate) fn amount(&self, pkts: usize) -> Amount {
+        let mut amount = Amount::default();
+        (0..pkts).for_each(|_| amount += Amount::of(1, self.bytes));
+        amount
     }
 
     pub(crate) fn chain(&self, ids: impl IntoIterator<Item = u64>) -> Chain<TestPacket> {

@@ -5,6 +5,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
+use mflow_algo::algo::amount::Amount;
 use mflow_algo::algo::queue::chain::Chain;
 use mflow_algo::algo::slot::{LaneId, Merged, Sink, Slot};
 
@@ -89,9 +90,9 @@ impl Socket {
         slot: &Slot<TestPacket>,
         batch: u32,
         chain: Chain<TestPacket>,
-        pkts: u32,
+        amount: Amount,
     ) {
-        if slot.park(batch, chain, pkts) {
+        if slot.park(batch, chain, amount) {
             self.merge(slot);
         }
     }
@@ -104,13 +105,13 @@ impl Socket {
 }
 
 impl Sink<TestPacket> for &Socket {
-    fn deliver(&mut self, mut chain: Chain<TestPacket>) -> u32 {
-        let mut pkts = 0;
+    fn deliver(&mut self, mut chain: Chain<TestPacket>) -> Amount {
+        let mut amount = Amount::default();
         while let Some(packet) = chain.pop() {
             self.push(packet.id());
-            pkts += 1;
+            amount += packet.amount();
         }
-        pkts
+        amount
     }
 
     fn now_us(&mut self) -> u64 {

@@ -6,6 +6,7 @@ use mflow_algo::algo::counters::Counter;
 use mflow_algo::algo::flow_table::RATE_WINDOW_MS;
 use mflow_algo::algo::lane_set::{MAX_BATCH_PKTS, MAX_LANES};
 use mflow_algo::algo::queue::ring::RING_ITEMS;
+use mflow_algo::algo::ring_bytes::{MAX_CPU_RING_BYTES, MAX_RING_BYTES};
 use mflow_algo::algo::slot::{PathFault, WINDOW_BATCHES};
 use mflow_algo::algo::slot_pool::NR_SLOTS;
 use mflow_algo::algo::tag::TagKind;
@@ -267,6 +268,41 @@ fn full_rings_lose_nothing() {
     assert_eq!(world.count(Counter::OverflowBatches), 0);
 }
 
+/// What waits for one CPU is bounded for all its sources together, and what waits for all CPUs, too.
+#[test]
+fn too_much_memory_in_rings_loses_nothing() {
+    for elsewhere in [0, MAX_RING_BYTES - MAX_CPU_RING_BYTES / 2] {
+        let mut world = World::new(2, 16);
+        world.around.packets.bytes = 128 << 10;
+        world.start_split(0);
+        world.around.ring_bytes.charge(3, elsewhere);
+        world.receive(0, 16);
+        world.end_nic_poll();
+        let before = world.around.ring_bytes.all();
+        for _ in 0..25 {
+            world.receive(0, 16);
+            world.end_nic_poll();
+        }
+        assert!(world.count(Counter::MemoryBatches) > 0);
+        let bound = match elsewhere {
+            0 => 2 * MAX_CPU_RING_BYTES,
+            _ => MAX_RING_BYTES,
+        };
+        let waiting = world.around.ring_bytes.all();
+        assert!(waiting > before && waiting >= bound, "there was room");
+        assert!(waiting < bound + 2 * 16 * (128 << 10), "but for a batch");
+        // The lanes have room again, and get what comes.
+        world.around.ring_bytes.release(3, elsewhere);
+        world.settle();
+        let refused = world.count(Counter::MemoryBatches);
+        world.receive(0, 64);
+        world.settle();
+        assert_eq!(world.count(Counter::MemoryBatches), refused);
+        assert_eq!(world.around.ring_bytes.all(), 0);
+        assert_in_order(&world, 0);
+    }
+}
+
 #[test]
 fn full_window_grows_an_inline_batch() {
     let mut world = World::new(2, 1);
@@ -511,7 +547,7 @@ fn lanes_are_limited() {
     assert_in_order(&world, 0);
     let (_ring, producer, _) = OwnedRing::new(zeroed());
     let id = MAX_LANES as u32 + 1;
-    assert!(world.dispatcher.lanes.add(producer, id).is_err());
+    assert!(world.dispatcher.lanes.add(producer, id, id).is_err());
 }
 
 /// A packet that was dropped from a queue is waited for, but not without end, even if the flow has ended meanwhile.

@@ -15,6 +15,9 @@
 )]
 mod support;
 
+mod amount;
+#[cfg(not(miri))]
+mod bounds;
 mod common;
 mod counters;
 mod queue;

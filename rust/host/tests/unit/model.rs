@@ -5,6 +5,7 @@
 
 use std::collections::HashSet;
 
+use mflow_algo::algo::amount::Amount;
 use mflow_algo::algo::counters::Counter;
 use mflow_algo::algo::lane_set::MAX_BATCH_PKTS;
 use mflow_algo::algo::slot_pool::NR_SLOTS;
@@ -194,8 +195,9 @@ fn check_end(world: &mut World) -> Result<(), TestCaseError> {
     prop_assert_eq!(world.around.packets.alive(), 0);
     prop_assert_eq!(world.around.nr_active, 0);
     prop_assert_eq!(world.around.slots.taken().count(), 0);
+    prop_assert_eq!(world.around.ring_bytes.all(), 0);
     for slot in 0..NR_SLOTS {
-        prop_assert_eq!(world.around.slot(slot).parked_pkts(), 0);
+        prop_assert_eq!(world.around.slot(slot).parked(), Amount::default());
     }
     prop_assert_eq!(
         world.count(Counter::FlowsSplit),

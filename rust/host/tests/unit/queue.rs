@@ -5,6 +5,7 @@
 use std::collections::VecDeque;
 use std::thread;
 
+use mflow_algo::algo::amount::Amount;
 use mflow_algo::algo::collector::Collector;
 use mflow_algo::algo::lane_set::MAX_BATCH_PKTS;
 use mflow_algo::algo::queue::chain::{Chain, ParkedChains};
@@ -238,7 +239,7 @@ proptest! {
         let mut runs = Vec::new();
         for (id, (batch, socket, pkts)) in packets.iter().enumerate() {
             let tag = Tag::new(TagKind::Split, 0, *batch);
-            runs.extend(collector.add(tag, *socket, factory.packet(id as u64), *pkts));
+            runs.extend(collector.add(tag, *socket, factory.packet(id as u64), Amount::of(*pkts, 100)));
         }
         runs.extend(collector.take());
         prop_assert!(collector.take().is_none());
@@ -249,7 +250,8 @@ proptest! {
         for (run, expected) in runs.into_iter().zip(expected) {
             let (batch, socket, _) = expected[0];
             prop_assert_eq!((run.tag.batch_bits(), run.socket), (batch, socket));
-            prop_assert_eq!(run.pkts, expected.iter().map(|(_, _, pkts)| pkts).sum::<u32>());
+            prop_assert_eq!(run.amount.pkts(), expected.iter().map(|(_, _, pkts)| pkts).sum::<u32>());
+            prop_assert_eq!(run.amount.bytes(), expected.len() as u64 * 256);
             prop_assert_eq!(ids_of(run.chain), (next_id..next_id + expected.len() as u64).collect::<Vec<_>>());
             next_id += expected.len() as u64;
         }

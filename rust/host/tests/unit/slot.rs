@@ -2,9 +2,10 @@
 
 //! A slot on one thread: each rule of the merge by itself, then all orders in which lanes can be.
 
+use mflow_algo::algo::amount::Amount;
 use mflow_algo::algo::counters::Counter;
 use mflow_algo::algo::slot::{
-    Merged, PathFault, Slot, MAX_PARKED_PKTS, ORDINARY_PATH, WINDOW_BATCHES,
+    Merged, PathFault, Slot, MAX_PARKED_BYTES, MAX_PARKED_PKTS, ORDINARY_PATH, WINDOW_BATCHES,
 };
 use mflow_algo::algo::tag::BATCH_BITS;
 use proptest::prelude::*;
@@ -43,7 +44,8 @@ impl Merger {
     /// Parks packets; returns whether the slot wanted to be merged, which has then been done.
     fn park(&mut self, batch: u32, ids: &[u64]) -> bool {
         let chain = self.packets.chain(ids.iter().copied());
-        let shall_merge = self.slot.park(batch, chain, ids.len() as u32);
+        let amount = self.packets.amount(ids.len());
+        let shall_merge = self.slot.park(batch, chain, amount);
         if shall_merge {
             self.merge();
         }
@@ -259,6 +261,26 @@ fn too_many_parked_packets_end_the_wait() {
     assert_eq!(m.slot.next(), 1);
 }
 
+/// Large packets do so before they are many, and sooner where other flows have their share.
+#[test]
+fn too_many_parked_bytes_end_the_wait() {
+    for flows in [1, 7] {
+        let mut m = Merger::new();
+        m.slot.set_sharers(flows);
+        m.packets.bytes = 64 << 10;
+        let most = MAX_PARKED_BYTES / u64::from(flows) / (64 << 10);
+        for id in 0..most {
+            m.park(1, &[id]);
+        }
+        assert_eq!(m.socket.delivered, []);
+        assert_eq!(m.slot.parked().bytes(), most * (64 << 10));
+        m.park(1, &[most]);
+        assert_eq!(m.socket.delivered.len() as u64, most + 1);
+        assert_eq!(m.count(Counter::OverflowBatches), 1);
+        assert_eq!(m.slot.parked(), Amount::default());
+    }
+}
+
 #[test]
 fn budget_bounds_one_call() {
     let mut m = Merger::new();
@@ -266,7 +288,8 @@ fn budget_bounds_one_call() {
     for batch in 1..4 {
         let first = u64::from(batch) * 10;
         assert_eq!(
-            m.slot.park(batch, packets.chain(first..first + 10), 10),
+            m.slot
+                .park(batch, packets.chain(first..first + 10), packets.amount(10)),
             batch == 1
         );
         assert!(!m.slot.complete(batch));
@@ -292,7 +315,7 @@ fn budget_bounds_what_is_delivered_of_a_batch() {
             m.complete(batch);
         });
         let packets = m.packets.clone();
-        assert!(m.slot.park(0, packets.chain(0..35), 35));
+        assert!(m.slot.park(0, packets.chain(0..35), packets.amount(35)));
         let merge = |m: &mut Merger| {
             let before = m.socket.delivered.len();
             let merged = m.slot.merge(&mut m.socket.sink(0), 10);
@@ -300,7 +323,7 @@ fn budget_bounds_what_is_delivered_of_a_batch() {
         };
         assert_eq!(merge(&mut m), (Merged::More, 10));
         // These come behind what is left of the others.
-        let _merges = m.slot.park(0, packets.chain(35..50), 15);
+        let _merges = m.slot.park(0, packets.chain(35..50), packets.amount(15));
         assert!(m.slot.is_ready());
         for _ in 0..4 {
             assert_eq!(merge(&mut m), (Merged::More, 10));
@@ -338,13 +361,13 @@ fn slot_that_is_ready_says_so() {
     let mut m = Merger::new();
     assert!(!m.slot.is_ready());
     let packets = m.packets.clone();
-    let _ = m.slot.park(1, packets.chain([1]), 1);
+    let _ = m.slot.park(1, packets.chain([1]), packets.amount(1));
     assert!(!m.slot.is_ready());
     let _ = m.slot.complete(0);
     assert!(m.slot.is_ready());
     m.merge();
     assert!(!m.slot.is_ready());
-    let _ = m.slot.park(1, packets.chain([2]), 1);
+    let _ = m.slot.park(1, packets.chain([2]), packets.amount(1));
     assert!(m.slot.is_ready());
     m.merge();
     assert_eq!(m.socket.delivered, [1, 2]);
@@ -366,8 +389,8 @@ fn everything_leaves_in_order_in_the_end() {
 fn dropped_slot_frees_its_packets() {
     let m = Merger::new();
     let packets = m.packets.clone();
-    let _ = m.slot.park(1, packets.chain([1, 2]), 2);
-    let _ = m.slot.park(5, packets.chain([3]), 1);
+    let _ = m.slot.park(1, packets.chain([1, 2]), packets.amount(2));
+    let _ = m.slot.park(5, packets.chain([3]), packets.amount(1));
     drop(m);
     assert_eq!(packets.alive(), 0);
 }

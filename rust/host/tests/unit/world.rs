@@ -8,6 +8,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use mflow_algo::algo::amount::Amount;
 use mflow_algo::algo::collector::{Collector, Run};
 use mflow_algo::algo::counters::{Counter, Counters};
 use mflow_algo::algo::dispatcher::{Config, Dispatched, Dispatcher, Host};
@@ -15,6 +16,7 @@ use mflow_algo::algo::flow_key::{FlowHasher, FlowKey, ETH_P_IP};
 use mflow_algo::algo::queue::chain::Chain;
 use mflow_algo::algo::queue::ring::{Consumer, Item};
 use mflow_algo::algo::queue::Packet;
+use mflow_algo::algo::ring_bytes::RingBytes;
 use mflow_algo::algo::slot::{LaneId, Merged, PathFault, Sink, Slot};
 use mflow_algo::algo::slot_pool::{SlotPool, NR_SLOTS};
 use mflow_algo::algo::tag::{Tag, TagKind};
@@ -82,12 +84,13 @@ pub(crate) struct SlotSink<'a> {
 }
 
 impl Sink<TestPacket> for SlotSink<'_> {
-    fn deliver(&mut self, mut chain: Chain<TestPacket>) -> u32 {
-        let before = self.socket.delivered.len();
+    fn deliver(&mut self, mut chain: Chain<TestPacket>) -> Amount {
+        let mut amount = Amount::default();
         while let Some(packet) = chain.pop() {
+            amount += packet.amount();
             self.socket.delivered.push(packet.id());
         }
-        (self.socket.delivered.len() - before) as u32
+        amount
     }
 
     fn now_us(&mut self) -> u64 {
@@ -112,6 +115,7 @@ impl Sink<TestPacket> for SlotSink<'_> {
 /// All but the dispatcher, which borrows this while it works.
 pub(crate) struct Surroundings {
     pub(crate) slots: Box<SlotPool<TestPacket>>,
+    pub(crate) ring_bytes: Box<RingBytes>,
     pub(crate) socket: Socket,
     /// Packets that the GRO of the NIC's core holds.
     inline: Vec<TestPacket>,
@@ -146,18 +150,18 @@ impl Surroundings {
 
     fn park(&mut self, run: Run<TestPacket>) {
         let slot = self.slots.slot(run.tag.slot());
-        if slot.park(run.tag.batch_near(slot.next()), run.chain, run.pkts) {
+        if slot.park(run.tag.batch_near(slot.next()), run.chain, run.amount) {
             self.merge_slot(run.tag.slot());
         }
     }
 
     fn park_one(&mut self, packet: TestPacket) {
-        let tag = packet.tag();
+        let (tag, amount) = (packet.tag(), packet.amount());
         let mut chain = Chain::new();
         chain.push(packet);
         self.park(Run {
             chain,
-            pkts: 1,
+            amount,
             tag,
             socket: 0,
         });
@@ -176,7 +180,8 @@ impl Surroundings {
         self.carried.push((lane, tag));
         match (tag.kind(), lane) {
             (TagKind::Split, Some(lane)) => {
-                let run = self.lanes[lane].collector.add(tag, 0, packet, 1);
+                let amount = packet.amount();
+                let run = self.lanes[lane].collector.add(tag, 0, packet, amount);
                 if let Some(run) = run {
                     self.park(run);
                 }
@@ -283,6 +288,8 @@ impl Surroundings {
             match item {
                 Item::Packet(packet) => {
                     work += 1;
+                    let bytes = u64::from(packet.memory_bytes());
+                    self.ring_bytes.release(lane as u32 + 1, bytes);
                     self.lanes[lane].gro.push(packet);
                     if self.lanes[lane].gro.len() >= GRO_PKTS {
                         self.flush_lane_gro(lane);
@@ -368,6 +375,10 @@ impl Host<TestPacket> for Surroundings {
         &self.slots
     }
 
+    fn ring_bytes(&self) -> &RingBytes {
+        &self.ring_bytes
+    }
+
     fn flush_inline(&mut self) {
         for packet in std::mem::take(&mut self.inline) {
             self.travel(packet, None);
@@ -405,7 +416,7 @@ impl World {
         for id in 1..=nr_lanes as LaneId {
             let (ring, producer, consumer) = OwnedRing::new(zeroed());
             rings.push(ring);
-            assert!(dispatcher.lanes.add(producer, id).is_ok());
+            assert!(dispatcher.lanes.add(producer, id, id).is_ok());
             lanes.push(Lane {
                 consumer,
                 gro: Vec::new(),
@@ -418,6 +429,7 @@ impl World {
             counters: Counters::default(),
             around: Surroundings {
                 slots: zeroed(),
+                ring_bytes: zeroed(),
                 socket: Socket::new(nr_lanes),
                 inline: Vec::new(),
                 ordinary: VecDeque::new(),
@@ -428,7 +440,7 @@ impl World {
                 fault: PathFault::Queues,
                 merge_budget_pkts: u32::MAX,
                 nr_active: 0,
-                packets: Factory::default(),
+                packets: Factory::of_bytes(2_304),
             },
             config: Config {
                 batch_pkts,
@@ -478,7 +490,7 @@ impl World {
         self.around.flush_inline();
         self.dispatcher
             .reap_if_due(&self.counters, &mut self.around, self.config);
-        self.dispatcher.lanes.take_touched();
+        self.dispatcher.lanes.take_touched(&self.around.ring_bytes);
     }
 
     pub(crate) fn nr_sent(&self) -> &[u64] {

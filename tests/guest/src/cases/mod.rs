@@ -136,6 +136,7 @@ fn all() -> Vec<Case> {
         datagrams::timestamps::cases(),
         datagrams::sockmap::cases(),
         datagrams::by_cpu::cases(),
+        datagrams::virtual_nic::cases(),
         scaling::datagrams(),
         reload::datagrams(),
         deadline::datagrams(),

@@ -4,18 +4,23 @@
 
 use std::ptr::NonNull;
 
+use mflow_algo::algo::amount::Amount;
 use mflow_algo::algo::collector::{Collector, Run};
 use mflow_algo::algo::counters::Counters;
 use mflow_algo::algo::dispatcher::{Config, Dispatched, Dispatcher, Host};
 use mflow_algo::algo::flow_key::{FlowHasher, FlowKey, ETH_P_IP, IPPROTO_UDP};
 use mflow_algo::algo::queue::chain::Chain;
 use mflow_algo::algo::queue::ring::{Consumer, Item, Producer, Ring, RING_ITEMS};
+use mflow_algo::algo::ring_bytes::RingBytes;
 use mflow_algo::algo::slot::{LaneId, Sink, Slot};
 use mflow_algo::algo::slot_pool::SlotPool;
 use mflow_algo::algo::tag::{is_before, Tag, TagKind};
 
 use super::packet::Packet;
 use super::scene::Knobs;
+
+/// How much a packet is where it is parked.
+const ONE: Amount = Amount::of(1, 0);
 
 /// When a call is made, with the merge points of all streams, and what it leads to.
 pub(super) struct Moment<'a> {
@@ -39,6 +44,7 @@ pub(super) struct Mflow {
     // Before the lanes, whose rings it holds ends of.
     dispatcher: Box<Dispatcher<Packet>>,
     counters: Counters,
+    ring_bytes: Box<RingBytes>,
     config: Config,
     key: FlowKey,
     lanes: Vec<Lane>,
@@ -92,7 +98,7 @@ impl Mflow {
             // CAST: a small constant.
             let reserved =
                 producer.reserve((RING_ITEMS as u32).saturating_sub(knobs.lane_ring_pkts));
-            let added = dispatcher.lanes.add(producer, id).is_ok();
+            let added = dispatcher.lanes.add(producer, id, id).is_ok();
             assert!(
                 reserved && added,
                 "the options allow no more than the module"
@@ -108,6 +114,7 @@ impl Mflow {
             lanes: (1..).take(nr_lanes).map(lane).collect(),
             dispatcher,
             counters: Counters::default(),
+            ring_bytes: Box::default(),
             config: Config {
                 batch_pkts: knobs.batch_pkts,
                 min_window_pkts: 1,
@@ -127,6 +134,7 @@ impl Mflow {
         let mut host = MergePoint {
             moment,
             taken: &self.taken,
+            ring_bytes: &self.ring_bytes,
         };
         match self
             .dispatcher
@@ -139,7 +147,7 @@ impl Mflow {
 
     /// Returns the lanes that have got something since the last call.
     pub(super) fn touched(&mut self) -> impl Iterator<Item = usize> {
-        let touched = self.dispatcher.lanes.take_touched();
+        let touched = self.dispatcher.lanes.take_touched(&self.ring_bytes);
         (0..self.lanes.len()).filter(move |lane| touched >> lane & 1 == 1)
     }
 
@@ -156,7 +164,7 @@ impl Mflow {
                 chain.push(packet);
                 point.park(Run {
                     chain,
-                    pkts: 1,
+                    amount: ONE,
                     tag,
                     socket: 0,
                 });
@@ -191,7 +199,7 @@ impl Mflow {
 
     /// A lane has carried a packet to the merge point, where it waits for the end of the poll or of the batch.
     pub(super) fn collect(&mut self, moment: &mut Moment<'_>, lane: usize, packet: Packet) {
-        if let Some(run) = self.lanes[lane].collector.add(packet.tag, 0, packet, 1) {
+        if let Some(run) = self.lanes[lane].collector.add(packet.tag, 0, packet, ONE) {
             self.point(moment).park(run);
         }
     }
@@ -204,8 +212,11 @@ impl Mflow {
     }
 
     fn point<'a, 'm>(&'a self, moment: &'a mut Moment<'m>) -> MergePoint<'a, 'm> {
-        let taken = &self.taken;
-        MergePoint { moment, taken }
+        MergePoint {
+            moment,
+            taken: &self.taken,
+            ring_bytes: &self.ring_bytes,
+        }
     }
 
     pub(super) fn expire(&mut self, moment: &mut Moment<'_>) {
@@ -222,6 +233,7 @@ pub(super) fn is_split(packet: &Packet) -> bool {
 struct MergePoint<'a, 'm> {
     moment: &'a mut Moment<'m>,
     taken: &'a [u32],
+    ring_bytes: &'a RingBytes,
 }
 
 impl<'m> MergePoint<'_, 'm> {
@@ -233,7 +245,7 @@ impl<'m> MergePoint<'_, 'm> {
         let slot = self.slot(run.tag);
         let next = slot.next();
         let batch = run.tag.batch_near(next);
-        let merges = slot.park(batch, run.chain, run.pkts);
+        let merges = slot.park(batch, run.chain, run.amount);
         self.moment.merged.early_runs += u64::from(is_before(next, batch));
         if merges {
             self.merge(run.tag.slot());
@@ -258,6 +270,10 @@ impl Host<Packet> for MergePoint<'_, '_> {
         self.moment.slots
     }
 
+    fn ring_bytes(&self) -> &RingBytes {
+        self.ring_bytes
+    }
+
     // What the NIC core carries arrives before it dispatches the next packet.
     fn flush_inline(&mut self) {}
 
@@ -270,14 +286,13 @@ impl Host<Packet> for MergePoint<'_, '_> {
 }
 
 impl Sink<Packet> for MergePoint<'_, '_> {
-    fn deliver(&mut self, mut chain: Chain<Packet>) -> u32 {
-        let before = self.moment.merged.packets.len();
-        self.moment
-            .merged
-            .packets
-            .extend(std::iter::from_fn(|| chain.pop()));
-        // CAST: at most what may be parked.
-        (self.moment.merged.packets.len() - before) as u32
+    fn deliver(&mut self, mut chain: Chain<Packet>) -> Amount {
+        let mut amount = Amount::default();
+        while let Some(packet) = chain.pop() {
+            self.moment.merged.packets.push(packet);
+            amount += ONE;
+        }
+        amount
     }
 
     fn now_us(&mut self) -> u64 {

@@ -97,4 +97,9 @@ unsafe impl queue::Packet for Packet {
     fn set_tag(&mut self, tag: Tag) {
         self.0.tag = tag;
     }
+
+    // The model has as much memory as it needs.
+    fn memory_bytes(&self) -> u32 {
+        0
+    }
 }

@@ -14,3 +14,4 @@ pub(super) mod sockmap;
 pub(super) mod tail;
 pub(super) mod teardown;
 pub(super) mod timestamps;
+pub(super) mod virtual_nic;

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the README says about bounds is what the code has.
+
+use mflow_algo::algo::queue::ring::RING_ITEMS;
+use mflow_algo::algo::ring_bytes::{MAX_CPU_RING_BYTES, MAX_RING_BYTES};
+use mflow_algo::algo::slot::{MAX_PARKED_BYTES, MAX_PARKED_PKTS, WINDOW_BATCHES};
+use mflow_algo::algo::slot_pool::NR_SLOTS;
+
+/// Returns a number with commas between its thousands.
+fn grouped(number: u64) -> String {
+    match number {
+        1_000.. => format!("{},{:03}", grouped(number / 1_000), number % 1_000),
+        _ => number.to_string(),
+    }
+}
+
+#[test]
+fn readme_has_the_bounds_of_the_code() {
+    let readme = include_str!("../../../../README.md");
+    let mib = |bytes: u64| bytes >> 20;
+    let parked = grouped(u64::from(MAX_PARKED_PKTS));
+    for row in [
+        format!("of one NIC queue | {} |", grouped(RING_ITEMS as u64)),
+        format!("of all devices | {} MiB,", mib(MAX_CPU_RING_BYTES)),
+        format!("for all lanes | {} MiB,", mib(MAX_RING_BYTES)),
+        format!(
+            "and their memory | {parked} and {} MiB,",
+            mib(MAX_PARKED_BYTES)
+        ),
+        format!("split at once | {NR_SLOTS} |"),
+        format!("under way | {} |", grouped(u64::from(WINDOW_BATCHES))),
+    ] {
+        assert!(readme.contains(&row), "README.md has no {row:?}");
+    }
+}

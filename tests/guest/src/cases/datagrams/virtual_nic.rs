@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Packets that a virtual NIC hands over in one piece: they count as what they were on the wire, and as they are large, few
+//! of them fill the memory that may wait for a lane.
+
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{ensure, Result};
+use mflow_protocol::datagram::{self, Head, Pattern};
+
+use crate::cases::{Case, Run};
+use crate::command::wait_until;
+use crate::cpu;
+use crate::datagrams::receiver::{self, Receiver};
+use crate::datagrams::run::wait_quiet;
+use crate::hog::Hog;
+use crate::mflow::{self, Knobs, Stats};
+use crate::outcome::Outcome;
+use crate::threads;
+use crate::virtual_nic::{self, VirtualNic};
+
+/// Datagrams in a frame, and their size.
+const DATAGRAMS: u64 = 40;
+const BYTES: u16 = 1_400;
+const BATCH_PKTS: u32 = 64;
+/// Frames that are counted.
+const COUNTED: u64 = 50;
+/// A poll may not have run yet when its frame has been written.
+const UNDER_WAY: u64 = 2;
+/// Bytes that may wait for one CPU (README.md), but for the rest of a batch and what one poll hands over.
+const MOST_WAITING_BYTES: u64 = (16 << 20) + 8 * 65_536;
+/// How long the lane's CPU is held at a time.
+const HOLD: Duration = Duration::from_millis(900);
+const MOST_ROUNDS: usize = 400;
+const FRAMES_BETWEEN_LOOKS: usize = 16;
+
+pub(in crate::cases) fn cases() -> Vec<Case> {
+    vec![
+        Case::of_module(
+            "virtual-nic/count",
+            "a packet of many datagrams counts as that many",
+            Run::Plain,
+            |_| with_split_flow(count),
+        ),
+        Case::of_module(
+            "virtual-nic/memory",
+            "what waits for a lane's CPU is bounded in bytes; more is carried inline, and nothing is lost",
+            Run::Plain,
+            |rig| {
+                let outcome = with_split_flow(fill)?;
+                rig.settle()?;
+                Ok(outcome)
+            },
+        ),
+    ]
+}
+
+/// A flow that enters by the virtual NIC.
+struct Flow {
+    nic: VirtualNic,
+    pattern: Pattern,
+    sequence: u64,
+}
+
+impl Flow {
+    fn frame(&mut self) -> Result<Vec<u8>> {
+        let mut payload = vec![0; usize::from(BYTES) * DATAGRAMS as usize];
+        for datagram in payload.chunks_mut(usize::from(BYTES)) {
+            let head = Head {
+                flow: 0,
+                sequence: self.sequence,
+                sent_ns: None,
+            };
+            datagram::encode(&self.pattern, head, datagram);
+            self.sequence += 1;
+        }
+        virtual_nic::frame(&payload, BYTES)
+    }
+
+    fn send(&mut self) -> Result<()> {
+        let frame = self.frame()?;
+        self.nic.receive(&frame)
+    }
+}
+
+/// Runs `part` with a flow over one lane that has begun to be split, and returns what arrived.
+fn with_split_flow(part: impl FnOnce(&mut Flow) -> Result<()> + Send) -> Result<Outcome> {
+    mflow::unload()?;
+    let mut flow = Flow {
+        nic: VirtualNic::add()?,
+        pattern: Pattern::default(),
+        sequence: 0,
+    };
+    mflow::load(&Knobs {
+        device: virtual_nic::NAME,
+        ..Knobs::of(1, BATCH_PKTS)
+    })?;
+    let socket = receiver::bind(&virtual_nic::ADDRESS)?;
+    let receiver = Receiver::of(vec![socket], 1, usize::from(BYTES));
+    let send = || {
+        cpu::pin(cpu::NIC)?;
+        wait_until("the flow is split", || {
+            for _ in 0..20 {
+                flow.send()?;
+            }
+            Ok(mflow::flows_split()? > 0)
+        })?;
+        part(&mut flow)
+    };
+    let result = threads::result(thread::scope(|scope| scope.spawn(send).join()));
+    wait_quiet(|| receiver.arrivals(), flow.sequence);
+    let received = receiver.stop()?;
+    result?;
+    let outcome = received.outcome(flow.sequence);
+    // A lane that is held misses the deadline.
+    let late = Stats::read()?.get("late_pkts")?;
+    outcome.judge(|outcome| {
+        outcome.require_whole()?;
+        ensure!(
+            outcome.reordered <= late,
+            "{} datagrams out of order, but only {late} were counted as late",
+            outcome.reordered
+        );
+        Ok(())
+    })
+}
+
+fn carried_pkts() -> Result<u64> {
+    let stats = Stats::read()?;
+    Ok(stats.get("lane_pkts")? + stats.get("inline_pkts")?)
+}
+
+fn count(flow: &mut Flow) -> Result<()> {
+    let before = carried_pkts()?;
+    for _ in 0..COUNTED {
+        flow.send()?;
+    }
+    let carried = carried_pkts()? - before;
+    let expected = (COUNTED - UNDER_WAY) * DATAGRAMS..=(COUNTED + UNDER_WAY) * DATAGRAMS;
+    ensure!(
+        expected.contains(&carried),
+        "{COUNTED} frames of {DATAGRAMS} datagrams counted as {carried} packets"
+    );
+    Ok(())
+}
+
+fn fill(flow: &mut Flow) -> Result<()> {
+    let hog = Hog::start(cpu::LANES[0], HOLD)?;
+    let (mut most, mut refused) = (0, 0);
+    // For as long as it takes to meet a hold from its begin.
+    for _ in 0..MOST_ROUNDS {
+        for _ in 0..FRAMES_BETWEEN_LOOKS {
+            flow.send()?;
+        }
+        let stats = Stats::read()?;
+        most = most.max(stats.get("ring_bytes")?);
+        refused = stats.get("memory_batches")?;
+        if refused > 0 {
+            break;
+        }
+    }
+    hog.stop()?;
+    ensure!(
+        refused > 0 && most <= MOST_WAITING_BYTES,
+        "{most} bytes waited for one CPU, and {MOST_WAITING_BYTES} may; so {refused} batches were carried inline"
+    );
+    Ok(())
+}
