@@ -82,6 +82,8 @@ struct CaseResults {
     stream_bytes: u64,
     boots: usize,
     deaths: usize,
+    /// Whether a guest has stood still while it booted.
+    stood_still: bool,
     /// Cases that failed while a CPU was away, and were run once more.
     again: usize,
 }
@@ -209,6 +211,14 @@ impl GuestCases {
             }
             // No case had begun; the next boot may get further.
             None if stale => {}
+            // Nor was the module loaded. An emulated CPU can lose a timer for good; it does not do so twice.
+            None if trouble.is_standstill() && !results.stood_still => {
+                results.stood_still = true;
+                println!(
+                    "  again   the guest stood still before its first case: {}",
+                    trouble.what
+                );
+            }
             Some(case) => {
                 println!("  FAILED  {case}: {}", trouble.what);
                 let failure = self.failure(&case, trouble.to_string(), Some(&trouble.log));

@@ -421,7 +421,7 @@ impl Vm {
             }
             if let Some(patience) = patience {
                 if start.elapsed() > patience {
-                    let what = format!("no sign of life for {} s", patience.as_secs());
+                    let what = format!("{} {} s", trouble::SILENCE, patience.as_secs());
                     return self.give_up(what);
                 }
             }

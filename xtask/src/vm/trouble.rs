@@ -15,6 +15,12 @@ const CONTEXT_LINES: usize = 5;
 /// The instruction `int3`.
 const BREAKPOINT: &str = "cc";
 
+/// What a guest in which nothing moves any more is stopped for.
+const STANDSTILLS: &[&str] = &["rcu: INFO:", "blocked for more than", SILENCE];
+
+/// How the error begins of a guest that says nothing any more.
+pub(super) const SILENCE: &str = "no sign of life for";
+
 /// Makes pairs of lines `MEANING: TEXT, ...;`.
 macro_rules! meanings {
     ($($meaning:literal: $($text:literal),+;)*) => { &[$(($meaning, &[$($text),+])),*] };
@@ -107,6 +113,11 @@ impl Trouble {
         before.is_some_and(|byte| byte != BREAKPOINT)
     }
 
+    /// Tells whether nothing moved any more in the guest; it has not been seen to do anything wrong.
+    pub(crate) fn is_standstill(&self) -> bool {
+        STANDSTILLS.iter().any(|text| self.what.contains(text))
+    }
+
     /// Tells whether QEMU has given itself up, which is no word about the guest.
     pub fn is_emulators(&self) -> bool {
         self.what.contains("SIGABRT") && self.what.contains("Assertion `")
@@ -165,6 +176,25 @@ mod tests {
         assert!(ended(assertion).is_emulators());
         assert!(!ended("exit status: 0: ").is_emulators());
         assert!(!ended("signal: 9 (SIGKILL): ").is_emulators());
+    }
+
+    #[test]
+    fn a_guest_that_stands_still_is_told_from_one_that_does_wrong() {
+        let stopped = |what: String| Trouble {
+            what,
+            excerpt: Excerpt::default(),
+            log: PathBuf::new(),
+        };
+        for line in [
+            "rcu: INFO: rcu_preempt detected stalls on CPUs/tasks:",
+            "INFO: task ip:80 blocked for more than 120 seconds.",
+        ] {
+            let (marker, meaning) = find(line).unwrap();
+            assert!(stopped(format!("{meaning}: {marker:?}")).is_standstill());
+        }
+        assert!(stopped(format!("{SILENCE} 300 s")).is_standstill());
+        let (marker, meaning) = find("BUG: KASAN: slab-use-after-free").unwrap();
+        assert!(!stopped(format!("{meaning}: {marker:?}")).is_standstill());
     }
 
     #[test]
