@@ -5,7 +5,8 @@
 //! Each case runs where it can fail differently. Of those that differ only in parameters (their own, UDP or TCP, the guest's
 //! NIC and channels), the default run draws so many that every two values of two parameters meet in one of them. The draw
 //! depends on a seed, which is the commit, so that other combinations run with other commits, and a run can be repeated. Of the
-//! four kinds of ConnectX two are drawn, which have both kinds of queues and both numbers of channels. On the checking kernel, which is slow, one case of each group runs with each transport.
+//! four kinds of ConnectX two are drawn, which have both kinds of queues and both numbers of channels. On the checking kernel,
+//! which is slow, one case of each group runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -132,7 +133,7 @@ impl GuestKind {
             values.extend([one.to_owned(), self.nic.name().to_owned()]);
         } else if self.flavor == Flavor::Debug {
             // The plain kernel runs all of a group; which of them are checked for memory and locks is drawn.
-            shows.push(format!("{group}, {transport} in {}", self.name));
+            shows.push(format!("{group} in {}", self.name));
         } else {
             shows.push(format!("{case} in {}", self.name));
         }
@@ -287,7 +288,7 @@ mod tests {
                 "udp, batch.0=16",
                 "connectx/link, 1 channels",
                 "tail, mlx5",
-                "tail, udp in vm-debug",
+                "tail in vm-debug",
                 "main in vm-debug",
             ] {
                 assert!(shown_by_draw.contains(pair), "{pair}");
