@@ -8,13 +8,15 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::{Case, Run};
-use crate::command::{self, Program};
 use crate::datagrams::run::Datagrams;
 use crate::mflow::Knobs;
 use crate::streams::run::Streams;
 use crate::topology::CONTAINER;
 use crate::traffic::{Live, Load};
-use crate::{cpu, proc_net};
+use crate::{cpu, tcpdump};
+
+/// Where tcpdump runs: a lane is not spared.
+const CPU: usize = cpu::LANES[3];
 
 /// Every device a packet of the flow passes on the server, and the namespace it is in.
 const DEVICES: &[(Option<&str>, &str)] = &[
@@ -48,7 +50,7 @@ fn cases<L: Load>(short: &'static str) -> Vec<Case> {
             move |rig| {
                 // The first capture in the system switches time stamps on, which patches the kernel's code in the
                 // background: that shall not happen under load.
-                let _time_stamps = start(None, "lo")?;
+                let _time_stamps = tcpdump::start(None, "lo", CPU)?;
                 thread::sleep(Duration::from_millis(500));
                 rig.strict(&rig.plan::<L>(), &Knobs::default(), |live| {
                     come_and_go(namespace, device, live)
@@ -61,24 +63,11 @@ fn cases<L: Load>(short: &'static str) -> Vec<Case> {
 
 fn come_and_go(namespace: Option<&str>, device: &str, live: &impl Live) -> Result<()> {
     for _ in 0..3 {
-        let mut capture = start(namespace, device)?;
+        let mut capture = tcpdump::start(namespace, device, CPU)?;
         live.flow_for(Duration::from_millis(400))?;
         capture.must_run()?;
         drop(capture);
         live.flow_for(Duration::from_millis(100))?;
     }
     Ok(())
-}
-
-fn start(namespace: Option<&str>, device: &str) -> Result<Program> {
-    let before = proc_net::packet_sockets(namespace)?;
-    let capture = Program::start(
-        namespace,
-        cpu::LANES[3],
-        &format!("tcpdump -Z root -i {device} -s 64 -w /dev/null"),
-    )?;
-    command::wait_until("tcpdump watches", || {
-        Ok(proc_net::packet_sockets(namespace)? > before)
-    })?;
-    Ok(capture)
 }

@@ -28,7 +28,7 @@ use mflow_protocol::guest::{ListedCase, Message};
 use crate::mflow;
 use crate::outcome::Outcome;
 use crate::rig::{Rig, Scale};
-use crate::{runner, verdict};
+use crate::{kmemleak, runner, verdict};
 
 /// In which runs a case is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -255,7 +255,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         options.vanilla || mflow::available(),
         "this kernel has no module mflow; use --vanilla to run the traffic without it"
     );
-    leaks::begin()?;
+    kmemleak::begin()?;
     let rig = Rig::new(!options.vanilla, options.scale())?;
     verdict::say(&Message::Rate(rig.frames_per_s()));
     let code = runner::run_each(&cases, |case| &case.name, |case| (case.run)(&rig));

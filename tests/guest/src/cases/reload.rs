@@ -2,13 +2,13 @@
 
 //! Splitting starts and stops under load, by every switch there is: nothing is lost, reordered or leaked.
 
-use std::fs;
 use std::time::Duration;
 
-use anyhow::{ensure, Context as _, Result};
+use anyhow::{ensure, Result};
 
 use super::{Case, Run};
 use crate::datagrams::run::Datagrams;
+use crate::memory::{no_growth, Memory};
 use crate::mflow::{self, Knobs, Stats};
 use crate::outcome::Outcome;
 use crate::rig::Rig;
@@ -20,8 +20,6 @@ const ROUNDS: usize = 6;
 const PAUSE: Duration = Duration::from_millis(150);
 /// Knobs after which flows are split anew; the others may take effect on a split flow.
 const RESTARTING: [&str; 5] = ["enabled", "cpus", "devices", "min_flow_pps", "scaling"];
-/// Callers whose allocations are no leak: stacks of threads, which the kernel keeps for later threads, and areas it frees late.
-const KEPT: [&str; 2] = ["copy_process", "unpurged"];
 
 pub(super) fn datagrams() -> Vec<Case> {
     vec![
@@ -142,89 +140,4 @@ fn nothing_given_up() -> Result<()> {
         );
     }
     Ok(())
-}
-
-/// Fails if each round has cost memory; the samples are of the same moment of every round.
-///
-/// Packets and other small things are the leak detector's business, on the checking kernel.
-fn no_growth(samples: &[Memory]) -> Result<()> {
-    let sizes = |kib: fn(&Memory) -> i64| samples.iter().map(kib).collect::<Vec<i64>>();
-    for (name, sizes) in [
-        ("pages", sizes(|memory| memory.vmalloc_kib)),
-        ("per CPU", sizes(|memory| memory.percpu_kib)),
-    ] {
-        let mut growth: Vec<i64> = sizes.windows(2).map(|pair| pair[1] - pair[0]).collect();
-        growth.sort_unstable();
-        // A leak grows in each round, a cache that fills does not.
-        let middle = growth.get(growth.len() / 2).copied().unwrap_or(0);
-        ensure!(
-            middle <= 0,
-            "memory ({name}) grows by {middle} KiB with each unloading: {sizes:?}"
-        );
-    }
-    Ok(())
-}
-
-/// The memory of lanes, rings and slots is of these kinds.
-#[derive(Clone, Copy, Debug)]
-struct Memory {
-    vmalloc_kib: i64,
-    percpu_kib: i64,
-}
-
-impl Memory {
-    fn read() -> Result<Self> {
-        Self::parse(
-            &fs::read_to_string("/proc/vmallocinfo")?,
-            &fs::read_to_string("/proc/meminfo")?,
-        )
-    }
-
-    fn parse(vmallocinfo: &str, meminfo: &str) -> Result<Self> {
-        let mut vmalloc_bytes = 0;
-        for line in vmallocinfo.lines() {
-            let mut words = line.split_whitespace().skip(1);
-            let (bytes, caller) = (words.next(), words.next().unwrap_or_default());
-            if !KEPT.iter().any(|kept| caller.starts_with(kept)) {
-                vmalloc_bytes += bytes
-                    .and_then(|bytes| bytes.parse::<i64>().ok())
-                    .with_context(|| format!("/proc/vmallocinfo: {line:?}"))?;
-            }
-        }
-        let percpu = meminfo
-            .lines()
-            .find_map(|line| line.strip_prefix("Percpu:"))
-            .and_then(|value| value.trim().strip_suffix("kB")?.trim().parse().ok());
-        Ok(Self {
-            vmalloc_kib: vmalloc_bytes / 1024,
-            percpu_kib: percpu.context("/proc/meminfo has no Percpu")?,
-        })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_leak_is_told_from_a_cache_that_fills() {
-        let rounds = |sizes: [i64; 6]| {
-            sizes.map(|vmalloc_kib| Memory {
-                vmalloc_kib,
-                percpu_kib: 1600,
-            })
-        };
-        assert!(no_growth(&rounds([900, 964, 964, 948, 964, 964])).is_ok());
-        assert!(no_growth(&rounds([900, 964, 1028, 1092, 1156, 1220])).is_err());
-    }
-
-    #[test]
-    fn stacks_are_left_out() {
-        let vmallocinfo =
-            "0xffffc9000000-0xffffc9000005   20480 copy_process+0x1/0xe20 pages=4 vmalloc\n\
-             0xffffc9000006-0xffffc9000008   69632 ring+0x1/0x2 pages=16 vmalloc\n\
-             0xffffc9000006-0xffffc9000008    8192 unpurged vm_area\n";
-        let memory = Memory::parse(vmallocinfo, "MemTotal: 5 kB\nPercpu:    1600 kB\n").unwrap();
-        assert_eq!((memory.vmalloc_kib, memory.percpu_kib), (68, 1600));
-    }
 }
