@@ -127,16 +127,25 @@ pub(crate) struct Xdp {
     _link: OwnedFd,
 }
 
+/// Where an XDP program runs; the values are flags from `linux/if_link.h`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum XdpMode {
+    /// In the driver if it can, else in the stack.
+    Any = 0,
+    Generic = 2,
+    Native = 4,
+}
+
 impl Xdp {
     /// Attaches a program that lets everything pass to a device of this thread's namespace.
-    pub(crate) fn attach(device: &str) -> Result<Self> {
+    pub(crate) fn attach(device: &str, mode: XdpMode) -> Result<Self> {
         let index = if_nametoindex(device).with_context(|| format!("no device {device}"))?;
         let program = load(KIND_XDP, &XDP_PASS)?;
         let link = create(
             LINK_CREATE,
-            &mut [pair(number(&program), index), pair(AT_XDP, 0)],
+            &mut [pair(number(&program), index), pair(AT_XDP, mode as u32)],
         )
-        .with_context(|| format!("{device} takes no XDP program"))?;
+        .with_context(|| format!("{device} takes no XDP program ({mode:?})"))?;
         Ok(Self { _link: link })
     }
 }

@@ -9,6 +9,9 @@ pub(crate) use mflow_protocol::cpus::{CLIENT_NIC, LANES, NEEDED, NIC, READER, SE
 use nix::sched::{sched_setaffinity, CpuSet};
 use nix::unistd::Pid;
 
+/// The lane CPUs, as a mask in hexadecimal.
+pub(crate) const LANE_MASK: &str = "3c";
+
 /// Returns the first `count` lane CPUs as a CPU list: `2-3`.
 pub(crate) fn lane_list(count: usize) -> String {
     match LANES[..count] {
@@ -29,6 +32,11 @@ pub(crate) fn set_online(cpu: usize, online: bool) -> Result<()> {
     let path = format!("/sys/devices/system/cpu/cpu{cpu}/online");
     fs::write(&path, if online { "1" } else { "0" })
         .with_context(|| format!("cannot switch CPU {cpu}: {path}"))
+}
+
+pub(crate) fn is_online(cpu: usize) -> bool {
+    let path = format!("/sys/devices/system/cpu/cpu{cpu}/online");
+    fs::read_to_string(path).is_ok_and(|text| text.trim() == "1")
 }
 
 pub(crate) fn online() -> usize {

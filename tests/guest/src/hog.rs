@@ -28,6 +28,9 @@ const SAMPLES: usize = 3;
 const DATAGRAMS: usize = 64;
 const DATAGRAM_BYTES: i32 = 8;
 
+/// A CPU that is held for so long may seem to be away.
+const LONG: Duration = Duration::from_millis(200);
+
 pub(crate) struct Hog {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Result<()>>,
@@ -37,11 +40,10 @@ pub(crate) struct Hog {
 impl Hog {
     /// Starts to hold a CPU for about `hold`, again and again with pauses of the same length.
     pub(crate) fn start(cpu: usize, hold: Duration) -> Result<Self> {
-        netns::add(NAMESPACE)?;
-        topology::ip(Some(NAMESPACE), "link set lo up")?;
-        // Else the device would take them in one piece.
-        netns::run(NAMESPACE, "ethtool -K lo tx-udp-segmentation off")?;
-        absence::provoke();
+        prepare()?;
+        if hold >= LONG {
+            absence::provoke();
+        }
         let stop = Arc::new(AtomicBool::new(false));
         let (thread, hold) = threads::start({
             let stop = Arc::clone(&stop);
@@ -68,6 +70,14 @@ impl Hog {
         self.stop.store(true, Ordering::Relaxed);
         threads::result(self.thread.join())
     }
+}
+
+/// Makes the namespace of the datagrams.
+pub(crate) fn prepare() -> Result<()> {
+    netns::add(NAMESPACE)?;
+    topology::ip(Some(NAMESPACE), "link set lo up")?;
+    // Else the device would take them in one piece.
+    netns::run(NAMESPACE, "ethtool -K lo tx-udp-segmentation off").map(drop)
 }
 
 struct FilterLoad {

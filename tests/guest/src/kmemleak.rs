@@ -15,7 +15,7 @@ const KMEMLEAK: &str = "/sys/kernel/debug/kmemleak";
 /// Younger objects may still be on their way to where a pointer to them is kept.
 const LEAST_AGE: Duration = Duration::from_secs(6);
 
-fn is_there() -> bool {
+pub(crate) fn is_there() -> bool {
     Path::new(KMEMLEAK).exists()
 }
 

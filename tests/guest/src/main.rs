@@ -4,7 +4,7 @@
 //!
 //! As process 1 it is the guest's init ([`init`]); everything else is a subcommand. Read in this order: [`topology`] (the
 //! network that is tested), [`traffic`] (one run), [`datagrams`] and [`streams`] (how order and integrity are proven),
-//! [`cases`] (the test cases), [`demo`].
+//! [`cases`] (the test cases), [`chaos`] (random sequences of what they do), [`demo`].
 
 #![deny(unsafe_code)]
 
@@ -12,6 +12,7 @@ mod absence;
 mod bench;
 mod bpf;
 mod cases;
+mod chaos;
 mod command;
 mod cpu;
 mod datagrams;
@@ -62,6 +63,8 @@ enum Subcommand {
     Bench(bench::Options),
     /// Run the test cases, one after the other; one JSON line per case on the verdict port.
     Cases(cases::Options),
+    /// Run random sequences of what can happen to a host under load; one JSON line per sequence on the verdict port.
+    Chaos(chaos::Options),
     /// Measure the vanilla stack and mflow on 2 and 4 lanes side by side.
     Demo(demo::Options),
     /// Test the driver of the ConnectX model; one JSON line per case on the verdict port.
@@ -79,6 +82,7 @@ fn main() -> ExitCode {
     let result: Result<ExitCode> = match Cli::parse().command {
         Subcommand::Bench(options) => bench::run(&options),
         Subcommand::Cases(options) => cases::run(&options),
+        Subcommand::Chaos(options) => chaos::run(&options),
         Subcommand::Demo(options) => demo::run(&options),
         Subcommand::Driver(options) => driver::run(&options),
         Subcommand::Stream(options) => datagrams::command::run(&options),

@@ -21,13 +21,13 @@ const AWAY: Duration = Duration::from_millis(500);
 /// Runs `run` with each of these cases; a failure does not keep the next one from its turn.
 pub(crate) fn run_each<C>(
     cases: &[C],
-    name: impl Fn(&C) -> &str,
+    name: impl Fn(&C) -> String,
     run: impl Fn(&C) -> Result<Option<Outcome>>,
 ) -> ExitCode {
     let mut code = ExitCode::SUCCESS;
     let watch = Watch::start();
     for case in cases {
-        let name = name(case).to_owned();
+        let name = name(case);
         verdict::say(&Message::Start(name.clone()));
         let start = Instant::now();
         watch.longest();

@@ -255,18 +255,23 @@ fn overlay_up(outer: Family) -> Result<()> {
          fdb replace {CLIENT_MAC} dev vxlan0 master static
          fdb replace {CLIENT_MAC} dev vxlan0 dst {client} self permanent"
     ))?;
+    container_up()?;
+    client_overlay_up(outer, "")
+}
+
+/// Gives the container its part of the network, or what went with its link.
+pub(crate) fn container_up() -> Result<()> {
     ip(
         Some(CONTAINER),
         &format!(
             "link set lo up
              link set eth0 up
-             addr add 10.0.1.2/24 dev eth0
-             addr add fd00:1::2/64 dev eth0 nodad
+             addr replace 10.0.1.2/24 dev eth0
+             addr replace fd00:1::2/64 dev eth0 nodad
              neigh replace 10.0.1.1 lladdr {CLIENT_MAC} dev eth0
              neigh replace fd00:1::1 lladdr {CLIENT_MAC} dev eth0"
         ),
-    )?;
-    client_overlay_up(outer, "")
+    )
 }
 
 /// The client's part; `options` are for its VXLAN device.
@@ -319,7 +324,8 @@ pub(crate) fn no_jumbo() -> Result<()> {
     ip(Some(CLIENT), &format!("link set eth1 mtu {WIRE_MTU}"))
 }
 
-fn overlay_down() -> Result<()> {
+/// Removes what [`up`] builds anew each time.
+pub(crate) fn overlay_down() -> Result<()> {
     let devices = ["vxlan0", "veth0", "br0"].into_iter();
     let devices = devices.filter(|device| Path::new("/sys/class/net").join(device).exists());
     let mut lines: Vec<String> = devices.map(|device| format!("link del {device}")).collect();
@@ -398,6 +404,12 @@ fn quiet_ipv6() -> Result<()> {
         sysctl(&format!("net/ipv6/conf/{scope}/router_solicitations"), "0")?;
     }
     Ok(())
+}
+
+/// Lets RPS choose among these CPUs, a mask in hexadecimal, for what a device of this thread's namespace receives.
+pub(crate) fn rps(device: &str, cpus: &str) -> Result<()> {
+    let path = format!("/sys/class/net/{device}/queues/rx-0/rps_cpus");
+    fs::write(&path, cpus).with_context(|| format!("cannot write {cpus} to {path}"))
 }
 
 pub(crate) fn mac(device: &str) -> Result<String> {

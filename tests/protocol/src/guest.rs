@@ -41,7 +41,7 @@ pub struct Order {
     pub env: BTreeMap<String, String>,
 }
 
-/// A test case, as `mflow-guest cases --list` and `mflow-guest driver --list` print it: JSON, one in each line.
+/// A test case, as `mflow-guest cases --list`, and `driver` and `chaos` likewise, print it: JSON, one in each line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ListedCase {
@@ -51,6 +51,9 @@ pub struct ListedCase {
     pub patches_code: bool,
     /// The statement that holds if the case passes.
     pub proves: String,
+    /// What is done one after the other, if that was drawn; the text before a colon names the kind of step.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<String>,
 }
 
 /// What the guest says.

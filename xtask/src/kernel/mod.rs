@@ -77,7 +77,7 @@ pub struct Kernel {
 }
 
 impl Flavor {
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Vm => "vm",
             Self::Debug => "debug",

@@ -9,6 +9,7 @@
 //! which is slow, one case of each group runs.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 
 use anyhow::{ensure, Context as _, Result};
 use mflow_protocol::guest::ListedCase;
@@ -157,7 +158,7 @@ fn without_transport(case: &str) -> (&str, &'static str) {
 }
 
 /// Returns the cases that the guest program, which runs on the host too, lists.
-pub(super) fn listed(program: &str, options: &[&str]) -> Result<Vec<ListedCase>> {
+pub(super) fn listed(program: &str, options: &[impl AsRef<OsStr>]) -> Result<Vec<ListedCase>> {
     let mut command = tools::command(&vm::guest_program()?.to_string_lossy());
     let text = tools::output(command.args([program, "--list"]).args(options))?;
     let cases = serde_json::Deserializer::from_str(&text).into_iter();
@@ -257,6 +258,7 @@ mod tests {
                 name: name.to_owned(),
                 patches_code: name == "tcp/flows/churn/v4",
                 proves: String::new(),
+                steps: Vec::new(),
             });
             candidates.extend(guest.suitable(cases, true));
         }

@@ -36,7 +36,7 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
         ("mlx5-driver", Nic::Mlx5),
         ("mlx5-striding-driver", Nic::Mlx5Striding),
     ] {
-        let cases = draw::listed("driver", &[])?.into_iter();
+        let cases = draw::listed("driver", &[""; 0])?.into_iter();
         let takes = |name: &String| {
             (nic == Nic::Mlx5 || !draw::has_word(CYCLIC_ONLY, name))
                 && (ctx.full || ctx.case.is_some() || !draw::has_word(FULL_ONLY, name))

@@ -4,6 +4,7 @@
 
 mod budget;
 mod cargo;
+mod chaos;
 mod docs;
 mod draw;
 mod fuzz;
@@ -50,6 +51,8 @@ pub(crate) struct Options {
     /// List the layers and what each proves
     #[arg(long)]
     list: bool,
+    #[command(flatten, next_help_heading = "The layer chaos")]
+    chaos: chaos::Options,
 }
 
 /// What a layer is told.
@@ -62,6 +65,7 @@ pub(crate) struct Ctx {
     pub(crate) case: Option<String>,
     /// What the draw among these cases depends on.
     pub(crate) seed: String,
+    pub(crate) chaos: chaos::Options,
     guest_cases: OnceLock<draw::Cases>,
 }
 
@@ -72,7 +76,7 @@ impl Ctx {
 
     /// Whether cases are drawn, and layers are what their rows in the table of seconds are about.
     fn is_default(&self) -> bool {
-        !self.full && self.case.is_none()
+        !self.full && self.case.is_none() && self.chaos.is_default()
     }
 }
 
@@ -83,6 +87,8 @@ pub(crate) struct Outcome {
     pub(crate) failed: Vec<Failure>,
     /// The cases that could not run, and why.
     pub(crate) skipped: Vec<(String, String)>,
+    /// How often guests were booted.
+    pub(crate) boots: usize,
 }
 
 #[derive(Debug)]
@@ -97,8 +103,8 @@ pub(crate) struct Failure {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Needs {
     Host,
-    Kernel(Flavor),
-    Guests(Flavor),
+    Kernel(&'static [Flavor]),
+    Guests(&'static [Flavor]),
 }
 
 struct Layer {
@@ -137,12 +143,14 @@ const LAYERS: &[Layer] = layers! {
     "unit": cargo::unit, Needs::Host, "the algorithms against trivial models, the host tools";
     "loom": cargo::loom, Needs::Host, "the shared queues under every interleaving of a few operations";
     "miri": cargo::miri, Needs::Host, "no undefined behaviour in the algorithms' unsafe parts";
-    "module": module::run, Needs::Kernel(Flavor::Vm), "the module builds out of the kernel tree";
-    "vm": vm::run, Needs::Guests(Flavor::Vm), "order and integrity on a real kernel with real devices, in a guest";
-    "mlx5": mlx5::run, Needs::Guests(Flavor::Vm),
+    "module": module::run, Needs::Kernel(&[Flavor::Vm]), "the module builds out of the kernel tree";
+    "vm": vm::run, Needs::Guests(&[Flavor::Vm]), "order and integrity on a real kernel with real devices, in a guest";
+    "mlx5": mlx5::run, Needs::Guests(&[Flavor::Vm]),
         "the driver of ConnectX cards, on a model of one: its own life, and order and integrity with it";
-    "vm-debug": vm::run_debug, Needs::Guests(Flavor::Debug),
+    "vm-debug": vm::run_debug, Needs::Guests(&[Flavor::Debug]),
         "no memory, lock, RCU or sleep error: a short list of cases on the checking kernel";
+    "chaos": chaos::run, Needs::Guests(&[Flavor::Vm, Flavor::Debug]),
+        "whatever happens to a host under load, and in whatever order, nothing is left behind; on both kernels";
 };
 
 impl Layer {
@@ -199,6 +207,7 @@ impl Outcome {
         self.passed += other.passed;
         self.failed.extend(other.failed);
         self.skipped.extend(other.skipped);
+        self.boots += other.boots;
     }
 }
 
@@ -247,6 +256,7 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
         full: options.full,
         case: options.case,
         seed: options.seed.unwrap_or_else(commit),
+        chaos: options.chaos,
         guest_cases: OnceLock::new(),
     };
     let budget = Budget::read()?;
@@ -319,8 +329,15 @@ fn set_up(ctx: &Ctx) -> Result<Outcome> {
             // Without one, the cases with a ConnectX are skipped, and say so.
             qemu::obtain(&qemu::VFIO_USER)?;
         }
-        if let Needs::Kernel(flavor) | Needs::Guests(flavor) = layer.needs {
-            kernel::ensure(flavor)?;
+        let flavors = match layer.needs {
+            Needs::Host => &[],
+            Needs::Kernel(flavors) | Needs::Guests(flavors) => flavors,
+        };
+        for &flavor in flavors {
+            // A layer on both kernels may be asked for one of them.
+            if flavors.len() == 1 || ctx.chaos.takes(flavor) {
+                kernel::ensure(flavor)?;
+            }
         }
     }
     Ok(Outcome::default())

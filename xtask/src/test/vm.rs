@@ -51,7 +51,7 @@ pub(super) struct GuestCases {
     pub(super) guest: GuestKind,
     /// The part of the guest program that has the cases.
     pub(super) program: &'static str,
-    pub(super) options: Vec<&'static str>,
+    pub(super) options: Vec<String>,
     /// Those of its cases that are to be run.
     pub(super) takes: BTreeSet<String>,
     pub(super) patience: Duration,
@@ -93,7 +93,11 @@ impl GuestCases {
         Ok(Self {
             guest: *guest,
             program: "cases",
-            options: guest.options(ctx.full),
+            options: guest
+                .options(ctx.full)
+                .into_iter()
+                .map(str::to_owned)
+                .collect(),
             takes: ctx.guest_cases()?.remove(guest.name).unwrap_or_default(),
             patience: if ctx.full { PATIENCE_FULL } else { PATIENCE },
             stream_bytes: 0,
@@ -115,7 +119,10 @@ impl GuestCases {
                 results.stream_bytes as f64 / 1e9
             );
         }
-        let mut outcome = Outcome::default();
+        let mut outcome = Outcome {
+            boots: results.boots,
+            ..Outcome::default()
+        };
         let mut fail = |what: &str, detail| outcome.failed.push(self.failure(what, detail, None));
         if results.again > MOST_AGAIN {
             let detail = format!(
@@ -242,7 +249,7 @@ impl GuestCases {
             .map(String::as_str)
             .collect();
         let mut argv = vec!["mflow-guest".to_owned(), self.program.to_owned()];
-        argv.extend(self.options.iter().map(|&option| option.to_owned()));
+        argv.extend_from_slice(&self.options);
         if !skip.is_empty() {
             argv.extend(["--skip".to_owned(), skip.join(",")]);
         }

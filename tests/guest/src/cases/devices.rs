@@ -7,9 +7,9 @@ use std::fs;
 use anyhow::{ensure, Context as _, Result};
 
 use super::{Case, Run};
-use crate::bpf::Xdp;
+use crate::bpf::{Xdp, XdpMode};
 use crate::command;
-use crate::cpu::LANES;
+use crate::cpu::{LANES, LANE_MASK};
 use crate::datagrams::run::Datagrams;
 use crate::mflow::Knobs;
 use crate::netns;
@@ -173,7 +173,7 @@ fn with_feature<L: Load>(rig: &Rig, feature: &Feature, early: bool) -> Result<Ou
     })?;
     drop(program);
     // The NIC stays for the cases that follow.
-    set_rps("eth0", "0")?;
+    topology::rps("eth0", "0")?;
     outcome.judge(|outcome| {
         let drops = feature.switch_drops && !early;
         if !drops {
@@ -229,16 +229,11 @@ fn veth_gro() -> Result<Option<Xdp>> {
 }
 
 fn veth_xdp() -> Result<Option<Xdp>> {
-    netns::within(CONTAINER, || Xdp::attach("eth0")).map(Some)
+    netns::within(CONTAINER, || Xdp::attach("eth0", XdpMode::Any)).map(Some)
 }
 
-/// Lets RPS choose among CPUs 2 to 5.
+/// Lets RPS choose among the lanes' CPUs.
 fn rps(device: &str) -> Result<Option<Xdp>> {
-    set_rps(device, "3c")?;
+    topology::rps(device, LANE_MASK)?;
     Ok(None)
-}
-
-fn set_rps(device: &str, cpus: &str) -> Result<()> {
-    let path = format!("/sys/class/net/{device}/queues/rx-0/rps_cpus");
-    fs::write(&path, cpus).with_context(|| format!("cannot write {path}"))
 }

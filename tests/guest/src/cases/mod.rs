@@ -245,6 +245,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
             name: case.name,
             patches_code: case.patches_code,
             proves: case.proves,
+            steps: Vec::new(),
         }));
     }
     ensure!(
@@ -258,7 +259,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     kmemleak::begin()?;
     let rig = Rig::new(!options.vanilla, options.scale())?;
     verdict::say(&Message::Rate(rig.frames_per_s()));
-    let code = runner::run_each(&cases, |case| &case.name, |case| (case.run)(&rig));
+    let code = runner::run_each(&cases, |case| case.name.clone(), |case| (case.run)(&rig));
     mflow::unload()?;
     Ok(code)
 }

@@ -21,6 +21,8 @@ const PORT: u16 = 5001;
 /// How often in a row nothing must have arrived until what is missing counts as lost: two seconds of our own time, whatever
 /// the clock says of a guest that was away.
 const DRAIN_LOOKS: usize = 400;
+/// The same where packets are lost anyway, and what is late does not matter.
+const LOSSY_LOOKS: usize = 40;
 /// Datagrams from this size on count as large, and the part of the rate that is offered of them: copying and checking
 /// them costs both ends more than frames alone tell.
 const LARGE_BYTES: usize = 512;
@@ -73,34 +75,18 @@ impl Datagrams {
         during: impl FnOnce(&mut LiveDatagrams) -> Result<()>,
     ) -> Result<Outcome> {
         let split_before = mflow::flows_split()?;
-        let mut live = LiveDatagrams {
-            receiver: Some(receiver),
-            sender: Sender::start(SendOrder {
-                from: plan.inner.client(),
-                to,
-                bytes: plan.load.bytes,
-                rate: plan
-                    .load
-                    .frames_per_s
-                    .map(|rate| rate / plan.frames_per_datagram() as f64),
-            }),
-            plan: plan.clone(),
-        };
+        let mut live = LiveDatagrams::start_at(plan, to, receiver);
         let measured = live.run(split_before, during);
         // Also after a failure: no thread may outlive the run.
-        live.sender.stop_at(0);
-        let sent = live.sender.join();
-        let received = live
-            .receiver
-            .map_or_else(|| Ok(Received::default()), Receiver::stop);
-        let (measured, sent, received) = (measured?, sent?, received?);
+        let arrived = live.end();
+        let (measured, arrived) = (measured?, arrived?);
         Ok(Outcome {
             offered_per_s: measured.offered_per_s,
             frames: measured.frames,
             tail_wait_us: measured.tail_wait_us,
             softnet_pkts: measured.softnet_pkts,
             mflow: measured.mflow,
-            ..received.outcome(sent.iter().sum())
+            ..arrived
         })
     }
 }
@@ -164,12 +150,51 @@ impl LiveDatagrams {
         Ok(())
     }
 
-    /// Closes the receiving sockets; what they received is forgotten.
-    pub(crate) fn close(&mut self) -> Result<()> {
-        if let Some(receiver) = self.receiver.take() {
-            receiver.stop()?;
+    /// Starts to receive, and to send until it is told to stop.
+    pub(crate) fn start(plan: &Plan<Datagrams>) -> Result<Self> {
+        Ok(Self::start_at(plan, plan.addresses(), plan.receive()?))
+    }
+
+    fn start_at(plan: &Plan<Datagrams>, to: Vec<SocketAddr>, receiver: Receiver) -> Self {
+        Self {
+            receiver: Some(receiver),
+            sender: Sender::start(SendOrder {
+                from: plan.inner.client(),
+                to,
+                bytes: plan.load.bytes,
+                rate: plan
+                    .load
+                    .frames_per_s
+                    .map(|rate| rate / plan.frames_per_datagram() as f64),
+            }),
+            plan: plan.clone(),
         }
+    }
+
+    /// Ends both ends, and returns what arrived at the sockets that are open.
+    pub(crate) fn end(self) -> Result<Outcome> {
+        self.sender.stop_at(0);
+        let sent = self.sender.join();
+        let received = self
+            .receiver
+            .map_or_else(|| Ok(Received::default()), Receiver::stop);
+        Ok(received?.outcome(sent?.iter().sum()))
+    }
+
+    /// Stops sending, and waits until all has arrived, or nothing has for long; where packets may be lost, for less.
+    pub(crate) fn drain(&self, loses: bool) -> Result<()> {
+        self.sender.stop_at(0);
+        self.wait_while_moving(|| self.ended())?;
+        let looks = if loses { LOSSY_LOOKS } else { DRAIN_LOOKS };
+        wait_quiet_for(looks, || self.arrivals(), self.sender.sent());
         Ok(())
+    }
+
+    /// Closes the receiving sockets, and returns what arrived there, without what was lost.
+    pub(crate) fn close(&mut self) -> Result<Outcome> {
+        let receiver = self.receiver.take();
+        let received = receiver.map_or_else(|| Ok(Received::default()), Receiver::stop)?;
+        Ok(received.outcome(0))
     }
 
     pub(crate) fn reopen(&mut self) -> Result<()> {
@@ -273,8 +298,12 @@ impl Load for Datagrams {
 
 /// Waits until a count is `all`, or has stood still for long.
 pub(crate) fn wait_quiet(count: impl Fn() -> u64, all: u64) {
+    wait_quiet_for(DRAIN_LOOKS, count, all);
+}
+
+fn wait_quiet_for(most_looks: usize, count: impl Fn() -> u64, all: u64) {
     let (mut last, mut looks) = (count(), 0);
-    while last < all && looks < DRAIN_LOOKS {
+    while last < all && looks < most_looks {
         thread::sleep(LOOK);
         let now = count();
         looks = if now == last { looks + 1 } else { 0 };

@@ -55,6 +55,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
             name: case.name.to_owned(),
             patches_code: false,
             proves: case.proves.to_owned(),
+            steps: Vec::new(),
         }));
     }
     ensure!(
@@ -63,7 +64,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     );
     Ok(runner::run_each(
         &cases,
-        |case| case.name,
+        |case| case.name.to_owned(),
         |case| {
             let result = (case.run)();
             // Whatever went wrong, the next case begins without the driver.

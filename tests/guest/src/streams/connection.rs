@@ -36,9 +36,15 @@ pub(crate) enum End {
 
 /// Connects the client to a port of the container that listens just for this.
 pub(crate) fn connect(inner: Family) -> Result<Pair> {
+    connect_shifted(inner, 0)
+}
+
+/// Does the same where the port is translated on the way: the client connects to one that is `port_shift` above.
+pub(crate) fn connect_shifted(inner: Family, port_shift: u16) -> Result<Pair> {
     let address = SocketAddr::from((inner.container(), PORT));
     let listener = netns::within(CONTAINER, || listen(address, None))?;
     // The kernel completes the connection before it is accepted.
+    let address = SocketAddr::from((inner.container(), PORT + port_shift));
     let client = netns::within(CLIENT, || {
         TcpStream::connect_timeout(&address, STUCK)
             .with_context(|| format!("cannot connect to {address}"))
@@ -54,14 +60,26 @@ pub(crate) fn connect(inner: Family) -> Result<Pair> {
 
 /// Writes a stream from the sender's CPU until it is told to stop, or the other end is gone; returns how many bytes it has
 /// written.
-pub(crate) fn write_until(mut socket: &TcpStream, stop: &AtomicBool) -> Result<(u64, End)> {
+pub(crate) fn write_until(socket: &TcpStream, stop: &AtomicBool) -> Result<(u64, End)> {
+    write_while(socket, |_| {
+        (!stop.load(Ordering::Relaxed)).then_some(CHUNK_BYTES)
+    })
+}
+
+/// Writes a stream from the sender's CPU, each time at most so many bytes as `next` says, which is told how many have been
+/// written, until it says none, or the other end is gone; returns how many bytes it has written.
+pub(crate) fn write_while(
+    mut socket: &TcpStream,
+    next: impl Fn(u64) -> Option<usize>,
+) -> Result<(u64, End)> {
     cpu::pin(cpu::SENDER)?;
     let mut buffer = vec![0; CHUNK_BYTES];
     let mut written = 0;
-    while !stop.load(Ordering::Relaxed) {
-        pattern::fill(written, &mut buffer);
+    while let Some(bytes) = next(written) {
+        let chunk = &mut buffer[..bytes.min(CHUNK_BYTES)];
+        pattern::fill(written, chunk);
         // What a partial write leaves is filled in again.
-        match socket.write(&buffer) {
+        match socket.write(chunk) {
             Ok(bytes) => written += bytes as u64,
             Err(error) if is_reset(&error) => return Ok((written, End::Reset)),
             Err(error) => return Err(error).context("cannot send"),

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{ensure, Context as _, Result};
 use mflow_protocol::guest::Message;
 
-use crate::bpf::Xdp;
+use crate::bpf::{Xdp, XdpMode};
 use crate::cases::{Case, Run};
 use crate::command;
 use crate::datagrams::run::{Datagrams, LiveDatagrams};
@@ -266,7 +266,7 @@ fn channels(live: &mut LiveDatagrams) -> Result<()> {
 
 fn xdp(live: &mut LiveDatagrams) -> Result<()> {
     for _ in 0..ROUNDS {
-        let program = Xdp::attach("eth0")?;
+        let program = Xdp::attach("eth0", XdpMode::Any)?;
         live.flow_for(PAUSE)?;
         drop(program);
         live.flow_for(PAUSE)?;

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The host that a sequence happens to: the loads that flow through it, and what was switched on.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use anyhow::{ensure, Context as _, Result};
+
+use super::load::{Allowed, Loads};
+use super::sequence::Setting;
+use super::step::{Device, Effect, Step};
+use super::switch::Switch;
+use crate::bpf::Xdp;
+use crate::mflow::{self, Knobs, Stats};
+use crate::outcome::Outcome;
+use crate::rig::Rig;
+use crate::topology::{self, Family, CONTAINER};
+use crate::{command, cpu, netns};
+
+/// Where devices are moved to.
+pub(super) const ELSEWHERE: &str = "elsewhere";
+
+pub(super) struct Host<'a> {
+    pub(super) rig: &'a Rig,
+    pub(super) setting: &'a Setting,
+    loads: Option<Loads>,
+    pub(super) switched: BTreeSet<Switch>,
+    pub(super) xdp: BTreeMap<Device, Xdp>,
+    allowed: Allowed,
+    /// What the module had counted as late each time before its counters began anew.
+    late_before: u64,
+}
+
+impl<'a> Host<'a> {
+    /// Begins on a network and with a module that are new, and returns once a flow is split.
+    pub(super) fn begin(rig: &'a Rig, setting: &'a Setting) -> Result<Self> {
+        let mut host = Self {
+            rig,
+            setting,
+            loads: None,
+            switched: BTreeSet::new(),
+            xdp: BTreeMap::new(),
+            allowed: Allowed::default(),
+            late_before: 0,
+        };
+        mflow::unload()?;
+        // Whatever the sequence before has left, if it failed.
+        take_down()?;
+        topology::server_nic_again()?;
+        topology::up(Family::V4)?;
+        mflow::load(&setting.knobs())?;
+        host.start_loads()?;
+        mflow::wait_split_since(0, 1)?;
+        Ok(host)
+    }
+
+    fn start_loads(&mut self) -> Result<()> {
+        if self.setting.one_outer {
+            topology::one_outer_flow(Family::V4)?;
+        }
+        self.loads = Some(Loads::start(self.rig, self.setting)?);
+        self.loads()?.require_arrivals()
+    }
+
+    pub(super) fn loads(&mut self) -> Result<&mut Loads> {
+        self.loads.as_mut().context("nothing flows")
+    }
+
+    /// Takes a step under load; what arrives after it arrives in time.
+    pub(super) fn take(&mut self, step: Step) -> Result<()> {
+        let effect = step.effect();
+        self.allowed.effect = self.allowed.effect.and(effect);
+        if effect.resets_counters {
+            self.end_counting()?;
+        }
+        self.apply(step)?;
+        self.loads()?.flow()?;
+        if effect.rebuilds {
+            self.rebuild()?;
+        }
+        self.loads()?.require_arrivals()
+    }
+
+    /// Closes the datagrams' socket and opens it again, after packets have found none.
+    pub(super) fn close_socket(&mut self) -> Result<()> {
+        self.note_late()?;
+        let loads = self.loads.as_mut().context("nothing flows")?;
+        loads.close_socket(&self.allowed)?;
+        loads.flow()?;
+        loads.open_socket()
+    }
+
+    /// Removes the module, and loads it again after some traffic.
+    pub(super) fn reload_module(&mut self) -> Result<()> {
+        self.end_counting()?;
+        mflow::unload()?;
+        self.loads()?.flow()?;
+        // It refuses lanes that are not there.
+        for &lane in &cpu::LANES[..self.setting.lanes] {
+            cpu::set_online(lane, true)?;
+        }
+        mflow::load(&self.setting.knobs())
+    }
+
+    /// Writes a knob, unless that makes no sense now: a device that is there already, or a CPU that is not.
+    pub(super) fn set_knob(&mut self, name: &str, value: &str) -> Result<()> {
+        if name == "devices" {
+            return set_device(value);
+        }
+        match mflow::try_write(name, value) {
+            Err(error) if name == "cpus" => {
+                let all_online = cpu::LANES.iter().all(|&lane| cpu::is_online(lane));
+                ensure!(!all_online, "cpus refused {value}: {error}");
+                Ok(())
+            }
+            written => written.with_context(|| format!("{name} refused {value}")),
+        }
+    }
+
+    /// Ends the loads and builds all that may be gone anew; the module stays, and no namespace does.
+    fn rebuild(&mut self) -> Result<()> {
+        self.note_late()?;
+        if let Some(loads) = self.loads.take() {
+            loads.abandon(&self.allowed)?;
+        }
+        self.xdp.retain(|device, _| *device == Device::Nic);
+        self.switched.retain(|switch| switch.stays());
+        take_down()?;
+        topology::up(Family::V4)?;
+        set_device("+eth0")?;
+        self.start_loads()
+    }
+
+    /// Switches off under load what is on, and gives the knobs their first values.
+    pub(super) fn undo(&mut self) -> Result<()> {
+        self.switch_off()?;
+        restore_knobs(&self.setting.knobs())?;
+        self.loads()?.flow()?;
+        self.loads()?.require_arrivals()
+    }
+
+    fn switch_off(&mut self) -> Result<()> {
+        for lane in cpu::LANES {
+            cpu::set_online(lane, true)?;
+        }
+        self.xdp.clear();
+        while let Some(switch) = self.switched.pop_last() {
+            switch.off().with_context(|| format!("{switch:?}"))?;
+        }
+        Ok(())
+    }
+
+    /// Ends the loads, which must have come out as the steps allow; returns what was allowed, too.
+    pub(super) fn end(mut self) -> Result<(Outcome, Effect)> {
+        self.rig.settle()?;
+        self.note_late()?;
+        self.require_nothing_given_up()?;
+        let loads = self.loads.take().context("nothing flows")?;
+        let outcome = loads.end(&self.allowed)?;
+        // A flow whose path has queued packets is not split for some time; others are.
+        if !self.setting.one_outer || self.allowed.effect.reorders_pkts == 0 {
+            self.require_split_again().context("with the same module")?;
+        }
+        self.rig.settle()?;
+        Ok((outcome, self.allowed.effect))
+    }
+
+    /// Fails unless flows that begin now are split.
+    fn require_split_again(&mut self) -> Result<()> {
+        let before = mflow::flows_split()?;
+        let loads = Loads::start(self.rig, self.setting)?;
+        let split = mflow::wait_split_since(before, 1);
+        loads.end(&self.allowed)?;
+        split
+    }
+
+    /// Notes what the module has counted as late up to now.
+    fn note_late(&mut self) -> Result<()> {
+        self.allowed.late_pkts = self.late_before + Stats::read()?.get("late_pkts")?;
+        Ok(())
+    }
+
+    /// Judges the module's counters, which are about to begin anew.
+    fn end_counting(&mut self) -> Result<()> {
+        self.note_late()?;
+        self.late_before = self.allowed.late_pkts;
+        self.require_nothing_given_up()
+    }
+
+    fn require_nothing_given_up(&self) -> Result<()> {
+        if self.allowed.effect.gives_up {
+            return Ok(());
+        }
+        let stats = Stats::read()?;
+        for name in ["deadline_batches", "overflow_batches", "late_pkts"] {
+            let count = stats.get(name)?;
+            ensure!(
+                count == 0,
+                "{name} is {count}, and no step allows to give anything up"
+            );
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Host<'_> {
+    /// After a failure: no thread, no offline CPU and no other setting of the NIC may outlive the sequence.
+    fn drop(&mut self) {
+        if let Some(loads) = self.loads.take() {
+            let _failed_already = loads.abandon(&self.allowed);
+        }
+        while let Some(switch) = self.switched.pop_last() {
+            let _failed_already = switch.off();
+        }
+        for lane in cpu::LANES {
+            let _failed_already = cpu::set_online(lane, true);
+        }
+    }
+}
+
+/// Opts a device in (`+`) or out (`-`), unless it is.
+fn set_device(command: &str) -> Result<()> {
+    let (sign, name) = command.split_at(1);
+    let devices = mflow::read("devices")?;
+    let is_in = devices.split([',', ' ', '\n']).any(|device| device == name);
+    if is_in == (sign == "+") {
+        return Ok(());
+    }
+    mflow::write("devices", command)
+}
+
+fn restore_knobs(knobs: &Knobs) -> Result<()> {
+    set_device("-vxlan0")?;
+    set_device("+eth0")?;
+    for (name, value) in [
+        ("cpus", cpu::lane_list(knobs.lanes)),
+        ("batch_pkts", knobs.batch_pkts.to_string()),
+        ("merge_timeout_us", knobs.merge_timeout_us.to_string()),
+        ("min_flow_pps", knobs.min_flow_pps.to_string()),
+        ("scaling", knobs.scaling.to_owned()),
+        ("enabled", "1".to_owned()),
+    ] {
+        if mflow::read(name)?.trim() != value {
+            mflow::write(name, &value)?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes the overlay while the module is loaded. That the host's end of the veth pair goes with the container's namespace
+/// says that nothing refers to that any more.
+pub(super) fn take_down() -> Result<()> {
+    for namespace in [CONTAINER, ELSEWHERE] {
+        if netns::exists(namespace) {
+            topology::ip(None, &format!("netns del {namespace}"))?;
+        }
+    }
+    command::wait_until("the container's namespace is gone", || {
+        Ok(!Path::new("/sys/class/net/veth0").exists())
+    })?;
+    topology::overlay_down()
+}

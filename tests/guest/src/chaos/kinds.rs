@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The kinds of steps that sequences are drawn from.
+
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::RngExt as _;
+
+use super::step::Device::{self, Bridge, Container, Nic, Veth, Vxlan};
+use super::step::Step;
+use crate::cpu;
+
+use When::{Gentle, Patching, Rough, RoughPatching};
+
+/// In which sequences a kind of step is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum When {
+    /// In all: the traffic must not notice.
+    Gentle,
+    /// Where packets may be lost or reordered.
+    Rough,
+    /// Where the kernel patches its code under load: the traffic must not notice.
+    Patching,
+    /// The same, but where packets may be lost or reordered.
+    RoughPatching,
+}
+
+/// How a step of a kind is drawn.
+pub(super) struct Kind {
+    pub(super) when: When,
+    /// How often it is drawn, compared with the others.
+    pub(super) weight: u32,
+    pub(super) draw: fn(&mut Xoshiro256PlusPlus) -> Step,
+}
+
+/// Knobs that do not patch code while the NIC is opted in, and that the traffic must not notice.
+const KNOBS: &[(&str, &str)] = &[
+    ("cpus", "2"),
+    ("cpus", "2-3"),
+    ("cpus", "2-5"),
+    ("cpus", "3,5"),
+    ("batch_pkts", "1"),
+    ("batch_pkts", "16"),
+    ("batch_pkts", "1024"),
+    ("min_flow_pps", "10000000"),
+    ("scaling", "device"),
+    ("scaling", "device"),
+    ("devices", "+vxlan0"),
+    ("devices", "+vxlan0"),
+    ("reset", "1"),
+];
+/// Knobs that switch the hooks off and on.
+const PATCHING_KNOBS: &[(&str, &str)] = &[("enabled", "0"), ("devices", "-eth0")];
+
+const ALL: &[Device] = &[Nic, Vxlan, Bridge, Veth, Container];
+
+/// What there is, and how often each is drawn.
+pub(super) const KINDS: &[Kind] = &[
+    kind(Gentle, 3, |random| Step::Cpu {
+        cpu: pick(random, &cpu::LANES),
+        online: false,
+    }),
+    kind(Gentle, 6, |random| knob(random, KNOBS)),
+    kind(Gentle, 1, |_| Step::Kill),
+    kind(Gentle, 1, |random| Step::Mtu {
+        device: pick(random, &[Bridge, Veth, Container]),
+        bytes: 1_500,
+    }),
+    kind(Gentle, 1, |_| Step::ForgetTracked),
+    kind(Gentle, 1, |_| Step::Nat),
+    kind(Gentle, 2, |random| Step::Capture(pick(random, ALL))),
+    kind(Gentle, 2, |random| {
+        Step::Connections(random.random_range(5..=20))
+    }),
+    kind(Gentle, 2, |random| Step::Hog {
+        cpu: pick(random, &cpu::LANES),
+    }),
+    kind(Patching, 3, |_| Step::Module),
+    kind(Patching, 3, |random| knob(random, PATCHING_KNOBS)),
+    kind(RoughPatching, 2, |_| Step::Move(Nic)),
+    kind(Rough, 2, |_| Step::Knob {
+        name: "merge_timeout_us",
+        value: "200",
+    }),
+    kind(Rough, 4, |random| Step::Flap(pick(random, ALL))),
+    kind(Rough, 4, |random| {
+        Step::Delete(pick(random, &[Vxlan, Bridge, Veth, Container]))
+    }),
+    kind(Rough, 3, |random| {
+        Step::Move(pick(random, &[Vxlan, Veth, Container]))
+    }),
+    kind(Rough, 2, |_| Step::CloseSocket),
+    kind(Rough, 2, |_| Step::CloseStream),
+    kind(Rough, 2, |random| Step::Mtu {
+        device: pick(random, ALL),
+        bytes: pick(random, &[1_300, 1_400]),
+    }),
+    kind(Rough, 2, |random| Step::Rings {
+        pkts: pick(random, &[256, 512]),
+    }),
+    kind(Rough, 2, |random| Step::Channels {
+        count: pick(random, &[2, 3]),
+    }),
+    kind(Rough, 3, |random| Step::Rps {
+        device: pick(random, &[Nic, Vxlan, Veth]),
+        on: true,
+    }),
+    kind(Rough, 3, |random| Step::Gro {
+        device: pick(random, &[Nic, Vxlan, Container]),
+        on: true,
+    }),
+    kind(Rough, 3, |random| Step::Xdp {
+        device: pick(random, &[Nic, Vxlan, Veth, Container]),
+        native: false,
+    }),
+    kind(Rough, 3, |random| Step::Xdp {
+        device: pick(random, &[Nic, Veth, Container]),
+        native: true,
+    }),
+    kind(Rough, 2, |_| Step::NoXdp),
+    kind(Rough, 3, |_| Step::Qdisc { on: true }),
+    kind(Rough, 3, |_| Step::Drops { on: true }),
+];
+
+const fn kind(when: When, weight: u32, draw: fn(&mut Xoshiro256PlusPlus) -> Step) -> Kind {
+    Kind { when, weight, draw }
+}
+
+pub(super) fn pick<T: Copy>(random: &mut Xoshiro256PlusPlus, from: &[T]) -> T {
+    from[random.random_range(0..from.len())]
+}
+
+fn knob(random: &mut Xoshiro256PlusPlus, knobs: &[(&'static str, &'static str)]) -> Step {
+    let (name, value) = pick(random, knobs);
+    Step::Knob { name, value }
+}

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A sequence: steps that follow from a seed and a number alone, on whatever machine, and what they happen to.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt as _, SeedableRng as _};
+
+use super::kinds::{pick, When, KINDS};
+use super::step::Step;
+use crate::mflow::Knobs;
+
+const STEPS: u64 = 10;
+/// Sequences of one seed that have seeds of their own.
+const MOST_SEQUENCES: u64 = 1 << 20;
+
+#[derive(Clone, Debug)]
+pub(super) struct Sequence {
+    seed: u64,
+    number: u64,
+    pub(super) setting: Setting,
+    /// Whether the kernel patches its code under load.
+    pub(super) patches_code: bool,
+    pub(super) steps: Vec<Step>,
+    /// The place of each step in the whole sequence.
+    pub(super) places: Vec<usize>,
+}
+
+/// How the module is loaded, and what flows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Setting {
+    pub(super) lanes: usize,
+    pub(super) batch_pkts: u32,
+    pub(super) datagram_bytes: usize,
+    /// Whether a stream flows beside the datagrams.
+    pub(super) stream: bool,
+    /// Whether both look like one flow from outside.
+    pub(super) one_outer: bool,
+}
+
+impl Setting {
+    pub(super) fn knobs(&self) -> Knobs {
+        Knobs::of(self.lanes, self.batch_pkts)
+    }
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} lane(s), batches of {}, datagrams of {} bytes",
+            self.lanes, self.batch_pkts, self.datagram_bytes
+        )?;
+        if self.stream {
+            f.write_str(" beside a stream")?;
+        }
+        if self.one_outer {
+            f.write_str(", in one outer flow")?;
+        }
+        Ok(())
+    }
+}
+
+impl Sequence {
+    pub(super) fn of(seed: u64, number: u64, steps: u64) -> Self {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(
+            seed.wrapping_mul(MOST_SEQUENCES).wrapping_add(number),
+        );
+        // Both properties in all four combinations. Sequences that the traffic must not notice are judged by more.
+        let (gentle, patches_code) = (number % 2 == 0, number % 3 == 2);
+        let setting = Setting {
+            lanes: pick(&mut random, &[1, 2, 2, 4]),
+            batch_pkts: pick(&mut random, &[16, 64, 256]),
+            datagram_bytes: pick(&mut random, &[16, 64, 600]),
+            stream: random.random_bool(0.7),
+            one_outer: random.random_bool(0.5),
+        };
+        let mut drawn: Vec<Step> = Vec::new();
+        for _ in 0..steps {
+            // What happens while nothing is split says less.
+            let resume = drawn.last().and_then(|step| step.resume());
+            if let Some(resume) = resume.filter(|_| random.random_bool(0.6)) {
+                drawn.push(resume);
+                continue;
+            }
+            let patching = patches_code && random.random_bool(0.4);
+            let kinds = KINDS.iter().filter(|kind| match kind.when {
+                When::Gentle => !patching,
+                When::Rough => !patching && !gentle,
+                When::Patching => patching,
+                When::RoughPatching => patching && !gentle,
+            });
+            let kinds: Vec<_> = kinds
+                .flat_map(|kind| (0..kind.weight).map(|_| kind.draw))
+                .collect();
+            // With datagrams alone, and nothing that drops any, each packet is accounted for.
+            let counted = gentle && !setting.stream;
+            let step = loop {
+                let step = pick(&mut random, &kinds)(&mut random);
+                if !counted || !(step.connects() || step.effect().resets_counters) {
+                    break step;
+                }
+            };
+            drawn.push(step.after(&drawn));
+        }
+        Self {
+            seed,
+            number,
+            setting,
+            patches_code,
+            places: (0..drawn.len()).collect(),
+            steps: drawn,
+        }
+    }
+
+    /// Returns the sequences of a seed, from the first one on, that have so many steps together.
+    pub(super) fn all(seed: u64, first: u64, steps: u64) -> impl Iterator<Item = Self> {
+        (0..steps.div_ceil(STEPS)).map(move |place| {
+            let left = steps - place * STEPS;
+            Self::of(seed, first + place, left.min(STEPS))
+        })
+    }
+
+    pub(super) fn name(&self) -> String {
+        format!("seed-{}/{}", self.seed, self.number)
+    }
+
+    /// Leaves only the steps at these places.
+    pub(super) fn keep(&mut self, places: &[usize]) {
+        let kept: BTreeSet<usize> = places.iter().copied().collect();
+        let kept = kept.into_iter().filter(|&place| place < self.steps.len());
+        self.places = kept.collect();
+        self.steps = self.places.iter().map(|&place| self.steps[place]).collect();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chaos::step::{Device, Effect};
+
+    fn texts(sequence: &Sequence) -> Vec<String> {
+        sequence.steps.iter().map(Step::to_string).collect()
+    }
+
+    #[test]
+    fn a_seed_says_all() {
+        assert_eq!(
+            texts(&Sequence::of(1, 3, 10)),
+            texts(&Sequence::of(1, 3, 10))
+        );
+        assert_ne!(
+            texts(&Sequence::of(1, 3, 10)),
+            texts(&Sequence::of(2, 3, 10))
+        );
+        // Fewer steps are the first ones.
+        assert!(texts(&Sequence::of(1, 3, 10)).starts_with(&texts(&Sequence::of(1, 3, 4))));
+        let lengths = Sequence::all(1, 0, 25).map(|sequence| sequence.steps.len());
+        assert!(lengths.eq([10, 10, 5]));
+    }
+
+    #[test]
+    fn a_seed_means_the_same_on_every_machine() {
+        let first = &texts(&Sequence::of(1, 0, 3));
+        assert_eq!(first, &FIRST_STEPS);
+    }
+
+    #[test]
+    fn the_default_run_has_every_kind_of_step() {
+        let kind = |step: &Step| step.to_string().split(':').next().map(str::to_owned);
+        let kinds = |steps: Vec<Step>| steps.iter().filter_map(kind).collect::<BTreeSet<_>>();
+        let all = kinds(Sequence::all(99, 0, 4_000).flat_map(|s| s.steps).collect());
+        let default = kinds(Sequence::all(1, 0, 200).flat_map(|s| s.steps).collect());
+        assert_eq!(default, all);
+    }
+
+    #[test]
+    fn code_is_patched_only_where_the_listing_says_so_and_gentle_ones_lose_nothing() {
+        for sequence in Sequence::all(7, 0, 2_000) {
+            let patches = |step: &Step| {
+                matches!(
+                    step,
+                    Step::Module
+                        | Step::Move(Device::Nic)
+                        | Step::Knob {
+                            name: "enabled",
+                            ..
+                        }
+                        | Step::Knob {
+                            value: "-eth0" | "+eth0",
+                            ..
+                        }
+                )
+            };
+            assert!(sequence.patches_code || !sequence.steps.iter().any(patches));
+            let effects = sequence.steps.iter().map(|step| step.effect());
+            let effect = effects.fold(Effect::default(), Effect::and);
+            assert!(sequence.number % 2 == 1 || (!effect.loses && effect.reorders_pkts == 0));
+        }
+    }
+
+    const FIRST_STEPS: [&str; 3] = [
+        "hog: a softirq on lane CPU 2",
+        "connections: 7 come and go",
+        "hog: a softirq on lane CPU 3",
+    ];
+}

@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What can happen to a host in the middle of its traffic: one step, and what it may do to the traffic.
+//!
+//! A new kind of step is a variant here with its text and its [`Effect`], a line in `kinds.rs`, and what it does in `apply.rs`.
+
+use std::fmt;
+
+use crate::topology::{self, CONTAINER};
+
+/// How many packets may change places in a queue on the path while a flow stops or starts to be split.
+const MIXED_PKTS: u64 = 64;
+
+/// A device that packets pass on the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Device {
+    Nic,
+    Vxlan,
+    Bridge,
+    Veth,
+    Container,
+}
+
+impl Device {
+    /// Returns its namespace, if not the first one, and its name there.
+    pub(super) fn place(self) -> (Option<&'static str>, &'static str) {
+        match self {
+            Self::Nic => (None, "eth0"),
+            Self::Vxlan => (None, "vxlan0"),
+            Self::Bridge => (None, "br0"),
+            Self::Veth => (None, "veth0"),
+            Self::Container => (Some(CONTAINER), "eth0"),
+        }
+    }
+
+    /// Runs `ip link WORDS` with `DEV` replaced by its name.
+    pub(super) fn link(self, words: &str) -> anyhow::Result<()> {
+        let (namespace, name) = self.place();
+        topology::ip(namespace, &format!("link {}", words.replace("DEV", name)))
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.place() {
+            (None, name) => f.write_str(name),
+            (Some(namespace), name) => write!(f, "{namespace}'s {name}"),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// A lane's CPU goes offline or comes back.
+    Cpu {
+        cpu: usize,
+        online: bool,
+    },
+    /// A file in debugfs is written.
+    Knob {
+        name: &'static str,
+        value: &'static str,
+    },
+    /// `rmmod`, and after some traffic `modprobe`.
+    Module,
+    /// `ip link set down`, and after some traffic `up`.
+    Flap(Device),
+    /// `ip link del`; of the container's, its namespace goes, devices and all.
+    Delete(Device),
+    /// To another namespace.
+    Move(Device),
+    /// The receiving UDP socket is closed and opened again.
+    CloseSocket,
+    /// The receiving TCP socket is closed with bytes unread, and another connection begins.
+    CloseStream,
+    /// `kill -9` of a program that receives another flow.
+    Kill,
+    /// A device has another MTU for a while.
+    Mtu {
+        device: Device,
+        bytes: usize,
+    },
+    /// The NIC's receive ring gets another length.
+    Rings {
+        pkts: usize,
+    },
+    /// The container's device gets other queues.
+    Channels {
+        count: usize,
+    },
+    Rps {
+        device: Device,
+        on: bool,
+    },
+    Gro {
+        device: Device,
+        on: bool,
+    },
+    Xdp {
+        device: Device,
+        native: bool,
+    },
+    /// What [`Step::Xdp`] has attached goes.
+    NoXdp,
+    /// A queueing discipline on the host's end of the veth pair.
+    Qdisc {
+        on: bool,
+    },
+    /// A packet filter in the container drops some of the datagrams.
+    Drops {
+        on: bool,
+    },
+    /// Connections are tracked for a while, and all that is known of them is forgotten under load.
+    ForgetTracked,
+    /// A connection through address translation.
+    Nat,
+    /// tcpdump comes and goes.
+    Capture(Device),
+    /// So many connections begin and end, with a few bytes each.
+    Connections(usize),
+    /// A softirq spins on a lane's CPU for a good part of a second at a time.
+    Hog {
+        cpu: usize,
+    },
+}
+
+/// What a step may do to the traffic, now or when it is undone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Effect {
+    /// Packets may be lost.
+    pub(super) loses: bool,
+    /// So many datagrams may arrive out of order.
+    pub(super) reorders_pkts: u64,
+    /// The merger may give up waiting: what is late is counted.
+    pub(super) gives_up: bool,
+    /// The network is built anew afterwards, and all loads begin anew.
+    pub(super) rebuilds: bool,
+    /// The module's counters begin anew within its life.
+    pub(super) resets_counters: bool,
+}
+
+/// Values that undo each other, the first one first.
+const PAIRS: &[(&str, [&str; 2])] = &[
+    ("enabled", ["1", "0"]),
+    ("devices", ["+eth0", "-eth0"]),
+    ("devices", ["-vxlan0", "+vxlan0"]),
+    ("scaling", ["path", "device"]),
+    ("min_flow_pps", ["100", "10000000"]),
+];
+
+impl Step {
+    pub(super) fn effect(self) -> Effect {
+        let none = Effect::default();
+        let loses = Effect {
+            loses: true,
+            ..none
+        };
+        let mixes = Effect {
+            reorders_pkts: MIXED_PKTS,
+            ..none
+        };
+        match self {
+            Self::Knob { name: "reset", .. } => Effect {
+                resets_counters: true,
+                ..none
+            },
+            Self::Knob {
+                name: "merge_timeout_us",
+                ..
+            } => Effect {
+                gives_up: true,
+                ..none
+            },
+            Self::Delete(_) | Self::Move(_) => Effect {
+                loses: true,
+                gives_up: true,
+                rebuilds: true,
+                ..none
+            },
+            Self::Mtu { bytes, .. } if bytes >= 1_500 => none,
+            Self::Flap(_)
+            | Self::CloseSocket
+            | Self::CloseStream
+            | Self::Mtu { .. }
+            | Self::Rings { .. }
+            | Self::Drops { .. } => Effect {
+                gives_up: true,
+                ..loses
+            },
+            Self::Rps { .. } | Self::Gro { .. } => mixes,
+            Self::Xdp { native: false, .. } => mixes,
+            Self::Channels { .. } | Self::Xdp { .. } | Self::NoXdp | Self::Qdisc { .. } => Effect {
+                loses: true,
+                gives_up: true,
+                ..mixes
+            },
+            Self::Cpu { .. }
+            | Self::Knob { .. }
+            | Self::Module
+            | Self::Kill
+            | Self::ForgetTracked
+            | Self::Nat
+            | Self::Capture(_)
+            | Self::Connections(_)
+            | Self::Hog { .. } => none,
+        }
+    }
+
+    /// Returns the step that undoes it, if it switches something.
+    fn reverse(self) -> Option<Self> {
+        Some(match self {
+            Self::Cpu { cpu, online } => Self::Cpu {
+                cpu,
+                online: !online,
+            },
+            Self::Rps { device, on } => Self::Rps { device, on: !on },
+            Self::Gro { device, on } => Self::Gro { device, on: !on },
+            Self::Qdisc { on } => Self::Qdisc { on: !on },
+            Self::Drops { on } => Self::Drops { on: !on },
+            Self::Knob { name, value } => {
+                let (_, [initial, other]) = PAIRS
+                    .iter()
+                    .find(|(of, values)| *of == name && values.contains(&value))?;
+                let value = if value == *initial { other } else { initial };
+                Self::Knob { name, value }
+            }
+            _ => return None,
+        })
+    }
+
+    /// Tells whether this is how it is before the first step.
+    fn is_initial(self) -> bool {
+        match self {
+            Self::Cpu { online, .. } => online,
+            Self::Rps { on, .. } | Self::Qdisc { on } | Self::Drops { on } => !on,
+            Self::Gro { device, on } => on != (device == Device::Container),
+            Self::Knob { name, value } => PAIRS
+                .iter()
+                .any(|(of, values)| *of == name && values[0] == value),
+            _ => false,
+        }
+    }
+
+    /// Returns the step that changes something after these: this one, or its reverse.
+    pub(super) fn after(self, steps: &[Self]) -> Self {
+        let reverse = self.reverse();
+        let mut same = steps
+            .iter()
+            .rev()
+            .filter(|&&step| step == self || Some(step) == reverse);
+        let moot = same.next().map_or(self.is_initial(), |&last| last == self);
+        match reverse {
+            Some(reverse) if moot => reverse,
+            _ => self,
+        }
+    }
+
+    /// Returns the step that lets flows be split again, if this one stops that.
+    pub(super) fn resume(self) -> Option<Self> {
+        let stops = matches!(
+            self,
+            Self::Knob {
+                value: "10000000" | "0" | "-eth0",
+                ..
+            }
+        );
+        self.reverse().filter(|_| stops)
+    }
+
+    /// Tells whether it brings TCP connections along that are none of the loads.
+    pub(super) fn connects(self) -> bool {
+        matches!(self, Self::Kill | Self::Nat | Self::Connections(_))
+    }
+}
+
+impl Effect {
+    pub(super) fn and(self, other: Self) -> Self {
+        Self {
+            loses: self.loses || other.loses,
+            reorders_pkts: self.reorders_pkts + other.reorders_pkts,
+            gives_up: self.gives_up || other.gives_up,
+            rebuilds: self.rebuilds || other.rebuilds,
+            resets_counters: self.resets_counters || other.resets_counters,
+        }
+    }
+}
+
+/// The text before the colon names the kind of step.
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let switched = |on: &bool| if *on { "on" } else { "off" };
+        match self {
+            Self::Cpu { cpu, online } => write!(f, "cpu: lane CPU {cpu} {}", switched(online)),
+            Self::Knob { name, value } => write!(f, "knob {name}: {value}"),
+            Self::Module => f.write_str("module: unloaded and loaded"),
+            Self::Flap(device) => write!(f, "link: {device} down and up"),
+            Self::Delete(Device::Container) => f.write_str("delete: the container's namespace"),
+            Self::Delete(device) => write!(f, "delete: {device}"),
+            Self::Move(device) => write!(f, "move: {device} to another namespace"),
+            Self::CloseSocket => f.write_str("socket: the datagrams' closed and opened"),
+            Self::CloseStream => f.write_str("socket: the stream's closed with bytes unread"),
+            Self::Kill => f.write_str("kill: another flow's receiver"),
+            Self::Mtu { device, bytes } => write!(f, "mtu: {device} {bytes}"),
+            Self::Rings { pkts } => write!(f, "rings: eth0 {pkts}"),
+            Self::Channels { count } => write!(f, "channels: container's eth0 {count}"),
+            Self::Rps { device, on } => write!(f, "rps: {device} {}", switched(on)),
+            Self::Gro { device, on } => write!(f, "gro: {device} {}", switched(on)),
+            Self::Xdp { device, native } => {
+                let mode = if *native { "native" } else { "generic" };
+                write!(f, "xdp {mode}: {device}")
+            }
+            Self::NoXdp => f.write_str("xdp: off everywhere"),
+            Self::Qdisc { on } => write!(f, "qdisc: tbf on veth0 {}", switched(on)),
+            Self::Drops { on } => write!(f, "drops: in the container {}", switched(on)),
+            Self::ForgetTracked => f.write_str("conntrack: on, and all forgotten"),
+            Self::Nat => f.write_str("nat: a connection through it"),
+            Self::Capture(device) => write!(f, "capture: {device}"),
+            Self::Connections(count) => write!(f, "connections: {count} come and go"),
+            Self::Hog { cpu } => write!(f, "hog: a softirq on lane CPU {cpu}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_switched_on_is_switched_off_next() {
+        let off = |cpu| Step::Cpu { cpu, online: false };
+        let on = |cpu| Step::Cpu { cpu, online: true };
+        assert_eq!(off(2).after(&[]), off(2));
+        assert_eq!(on(2).after(&[]), off(2));
+        assert_eq!(off(2).after(&[off(2), off(3)]), on(2));
+        assert_eq!(off(2).after(&[off(2), on(2), off(3)]), off(2));
+        let knob = |name, value| Step::Knob { name, value };
+        let vxlan = knob("devices", "+vxlan0");
+        assert_eq!(vxlan.after(&[knob("devices", "-eth0")]), vxlan);
+        assert_eq!(vxlan.after(&[vxlan]), knob("devices", "-vxlan0"));
+        // What has no reverse may come twice.
+        let small = knob("batch_pkts", "1");
+        assert_eq!(small.after(&[small]), small);
+        assert_eq!(knob("enabled", "0").resume(), Some(knob("enabled", "1")));
+        assert_eq!(knob("enabled", "1").resume(), None);
+    }
+}

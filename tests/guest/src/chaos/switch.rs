@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What steps switch on, and how each is switched off again.
+
+use anyhow::Result;
+
+use super::step::Device;
+use crate::cpu::LANE_MASK;
+use crate::topology::{self, CONTAINER};
+use crate::{command, netns, nft};
+
+/// How long the NIC's receive ring is by itself, and how many queues the container's device receives from.
+const RING_PKTS: usize = 1024;
+const QUEUES: usize = 1;
+
+/// Something that is not as the topology makes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Switch {
+    Rings,
+    Channels,
+    Rps(Device),
+    Gro(Device),
+    Qdisc,
+    Drops,
+}
+
+/// A datagram in 128, by the checksum that its bytes happen to have.
+const DROPS: &str = "
+table inet mflow_drops {
+    chain in { type filter hook input priority 0; udp dport 5001 udp checksum & 0x007f == 0 drop; }
+}
+";
+
+impl Switch {
+    /// Tells whether it is about a device that stays when the overlay is built anew.
+    pub(super) fn stays(self) -> bool {
+        match self {
+            Self::Rings => true,
+            Self::Rps(device) | Self::Gro(device) => device == Device::Nic,
+            Self::Channels | Self::Qdisc | Self::Drops => false,
+        }
+    }
+
+    pub(super) fn off(self) -> Result<()> {
+        match self {
+            Self::Rings => set_rings(RING_PKTS),
+            Self::Channels => set_channels(QUEUES),
+            Self::Rps(device) => set_rps(device, false),
+            // Only a veth device has none by itself.
+            Self::Gro(device) => set_gro(device, device != Device::Container),
+            Self::Qdisc => topology::tc("qdisc del dev veth0 root"),
+            Self::Drops => nft::add(CONTAINER, "delete table inet mflow_drops"),
+        }
+    }
+}
+
+pub(super) fn set_rings(pkts: usize) -> Result<()> {
+    ethtool(Device::Nic, &format!("-G DEV rx {pkts}"))
+}
+
+pub(super) fn set_channels(count: usize) -> Result<()> {
+    ethtool(Device::Container, &format!("-L DEV rx {count}"))
+}
+
+pub(super) fn set_rps(device: Device, on: bool) -> Result<()> {
+    topology::rps(device.place().1, if on { LANE_MASK } else { "0" })
+}
+
+pub(super) fn set_gro(device: Device, on: bool) -> Result<()> {
+    let word = if on { "on" } else { "off" };
+    ethtool(device, &format!("-K DEV gro {word}"))
+}
+
+pub(super) fn add_qdisc() -> Result<()> {
+    topology::tc("qdisc replace dev veth0 root tbf rate 10gbit burst 10mb limit 100mb")
+}
+
+pub(super) fn add_drops() -> Result<()> {
+    nft::add(CONTAINER, DROPS)
+}
+
+fn ethtool(device: Device, words: &str) -> Result<()> {
+    let (namespace, name) = device.place();
+    let line = format!("ethtool {}", words.replace("DEV", name));
+    match namespace {
+        Some(namespace) => netns::run(namespace, &line),
+        None => command::run(&line),
+    }
+    .map(drop)
+}

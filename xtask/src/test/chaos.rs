@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Random sequences of what can happen to a host under load, in a guest: `tests/guest/src/chaos/` has the steps.
+//!
+//! A seed says all. A sequence that fails is printed with the command that repeats it, and tried with fewer steps until only
+//! those are left that it takes to fail.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context as _, Result};
+use mflow_protocol::guest::ListedCase;
+
+use super::draw::{self, GuestKind};
+use super::vm::{GuestCases, PATIENCE};
+use super::{Ctx, Failure, Outcome};
+use crate::kernel::Flavor;
+use crate::vm::Nic;
+
+/// How many steps a run takes on the plain kernel, and on the checking one, which goes on where the other has ended.
+const STEPS: u64 = 150;
+const STEPS_CHECKING: u64 = 50;
+/// How many steps the guest puts into a sequence.
+const STEPS_A_SEQUENCE: u64 = 10;
+/// How many times as many `--full` takes.
+const FULL: u64 = 10;
+/// How often a sequence that fails is run again with fewer steps: once with all, with both halves, and without each.
+const MOST_TRIALS: usize = 13;
+
+/// Options of the layer `chaos`.
+#[derive(Clone, Debug, Default, clap::Args)]
+#[group(skip)]
+pub(crate) struct Options {
+    /// What the sequences follow from [default: 1]
+    #[arg(long, value_name = "NUMBER")]
+    chaos_seed: Option<u64>,
+    /// Run only this sequence of the seed
+    #[arg(long, value_name = "NUMBER")]
+    sequence: Option<u64>,
+    /// Keep only the steps of the sequence that are at these places, from 0 on: 0,3,5
+    #[arg(
+        long,
+        value_name = "PLACES",
+        value_delimiter = ',',
+        requires = "sequence"
+    )]
+    only: Option<Vec<usize>>,
+    /// Run the sequence on the checking kernel
+    #[arg(long, requires = "sequence")]
+    checking: bool,
+    /// Take fresh seeds, one after the other, on the plain and the checking kernel in turn, until one fails
+    #[arg(long, conflicts_with = "sequence")]
+    long: bool,
+    /// Stop that after so many hours
+    #[arg(long = "for", value_name = "HOURS", requires = "long")]
+    hours: Option<f64>,
+}
+
+impl Options {
+    /// Tells whether the layer is what its row in the table of seconds is about.
+    pub(super) fn is_default(&self) -> bool {
+        self.sequence.is_none() && !self.long
+    }
+
+    /// Tells whether these sequences run on this kernel.
+    pub(super) fn takes(&self, flavor: Flavor) -> bool {
+        self.sequence.is_none() || self.checking == (flavor == Flavor::Debug)
+    }
+}
+
+/// Some sequences of a seed, on one kernel.
+#[derive(Clone, Debug)]
+struct Run {
+    flavor: Flavor,
+    seed: u64,
+    /// The first sequence.
+    first: u64,
+    steps: u64,
+    /// The steps to keep, if not all.
+    only: Option<Vec<usize>>,
+}
+
+pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
+    let options = &ctx.chaos;
+    let seed = options.chaos_seed.unwrap_or(1);
+    if options.long {
+        return long(ctx);
+    }
+    if let Some(number) = options.sequence {
+        let one = Run {
+            flavor: if options.checking {
+                Flavor::Debug
+            } else {
+                Flavor::Vm
+            },
+            seed,
+            first: number,
+            steps: STEPS_A_SEQUENCE,
+            only: options.only.clone(),
+        };
+        return one.run(ctx);
+    }
+    let mut outcome = Outcome::default();
+    for flavor in [Flavor::Vm, Flavor::Debug] {
+        outcome.add(Run::of(ctx, flavor, seed).run(ctx)?);
+    }
+    Ok(outcome)
+}
+
+/// Runs fresh seeds until one fails or the time is over.
+fn long(ctx: &Ctx) -> Result<Outcome> {
+    let begin = Instant::now();
+    let time = ctx
+        .chaos
+        .hours
+        .map(|hours| Duration::from_secs_f64(hours * 3600.0));
+    let mut outcome = Outcome::default();
+    for flavor in [Flavor::Vm, Flavor::Debug].into_iter().cycle() {
+        if !outcome.failed.is_empty() || time.is_some_and(|time| begin.elapsed() >= time) {
+            break;
+        }
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
+        let run = Run::of(ctx, flavor, since.as_secs());
+        let start = Instant::now();
+        let one = run.run(ctx)?;
+        let sequences = run.listed()?;
+        let steps = sequences.iter().flat_map(|sequence| &sequence.steps);
+        let kinds: BTreeSet<_> = steps
+            .clone()
+            .filter_map(|step| step.split(':').next())
+            .collect();
+        println!(
+            "seed {} on the kernel {}: {} steps of {} kinds in {} sequences, {} boots, {:.0} s, {} failed",
+            run.seed,
+            flavor.name(),
+            steps.count(),
+            kinds.len(),
+            sequences.len(),
+            one.boots,
+            start.elapsed().as_secs_f64(),
+            one.failed.len()
+        );
+        outcome.add(one);
+    }
+    Ok(outcome)
+}
+
+impl Run {
+    /// Returns what a seed has for a kernel.
+    fn of(ctx: &Ctx, flavor: Flavor, seed: u64) -> Self {
+        let times = if ctx.full { FULL } else { 1 };
+        let (first, steps) = match flavor {
+            Flavor::Debug => (times * STEPS / STEPS_A_SEQUENCE, STEPS_CHECKING),
+            _ => (0, STEPS),
+        };
+        Self {
+            flavor,
+            seed,
+            first,
+            steps: times * steps,
+            only: None,
+        }
+    }
+
+    fn guest(&self) -> GuestKind {
+        let name = match self.flavor {
+            Flavor::Debug => "chaos-debug",
+            _ => "chaos",
+        };
+        draw::guest(name, self.flavor, Nic::Virtio, None)
+    }
+
+    /// Returns the options with which the guest program lists and runs these.
+    fn options(&self) -> Vec<String> {
+        let mut options = vec![
+            format!("--seed={}", self.seed),
+            format!("--first={}", self.first),
+            format!("--steps={}", self.steps),
+        ];
+        options.extend(
+            self.only
+                .iter()
+                .map(|places| format!("--only={}", list(places))),
+        );
+        options
+    }
+
+    /// Returns the command that runs one of its sequences alone.
+    fn command(&self, number: u64, only: Option<&[usize]>) -> String {
+        let mut command = format!(
+            "cargo xtask test chaos --chaos-seed {} --sequence {number}",
+            self.seed
+        );
+        if let Some(places) = only {
+            command += &format!(" --only {}", list(places));
+        }
+        if self.flavor == Flavor::Debug {
+            command += " --checking";
+        }
+        command
+    }
+
+    fn listed(&self) -> Result<Vec<ListedCase>> {
+        draw::listed("chaos", &self.options())
+    }
+
+    /// Runs the sequences, and looks into the first one that fails.
+    fn run(&self, ctx: &Ctx) -> Result<Outcome> {
+        let mut outcome = self.try_all(ctx)?;
+        let sequences = self.listed()?;
+        let guest = self.guest();
+        let mut shrunk = false;
+        for failure in &mut outcome.failed {
+            let place = sequences
+                .iter()
+                .position(|sequence| failure.name == format!("{}: {}", guest.name, sequence.name));
+            let Some(place) = place else { continue };
+            let number = self.first + place as u64;
+            let ListedCase { proves, steps, .. } = &sequences[place];
+            failure.detail += &format!(
+                "\nwith {proves}; its steps:\n{}again:  {}",
+                numbered(steps, self.only.as_deref()),
+                self.command(number, self.only.as_deref())
+            );
+            if !shrunk {
+                shrunk = true;
+                self.shrink(ctx, number, failure)?;
+            }
+        }
+        Ok(outcome)
+    }
+
+    fn try_all(&self, ctx: &Ctx) -> Result<Outcome> {
+        let sequences = self.listed()?;
+        let guest = GuestCases {
+            guest: self.guest(),
+            program: "chaos",
+            options: self.options(),
+            takes: sequences
+                .into_iter()
+                .map(|sequence| sequence.name)
+                .collect(),
+            patience: PATIENCE,
+            stream_bytes: 0,
+        };
+        guest.run(ctx)
+    }
+
+    /// Adds to the failure of a sequence the fewest of its steps that were found to fail, too.
+    fn shrink(&self, ctx: &Ctx, number: u64, failure: &mut Failure) -> Result<()> {
+        let steps: Vec<usize> = match &self.only {
+            Some(places) => places.clone(),
+            // CAST: a few.
+            None => (0..self.steps.min(STEPS_A_SEQUENCE) as usize).collect(),
+        };
+        println!("  shrink  {}: {MOST_TRIALS} boots at most", failure.name);
+        let trial = |places: &[usize]| {
+            let run = Self {
+                first: number,
+                steps: STEPS_A_SEQUENCE,
+                only: Some(places.to_vec()),
+                ..self.clone()
+            };
+            println!("  trial   with the steps {}", list(places));
+            Ok(!run.try_all(ctx)?.failed.is_empty())
+        };
+        match shrink(steps, MOST_TRIALS, trial).context("while a sequence was shrunk")? {
+            Some(fewest) => {
+                failure.detail += &format!(
+                    "\nfails with the steps {} alone:  {}",
+                    list(&fewest),
+                    self.command(number, Some(&fewest))
+                );
+            }
+            None => failure.detail += "\nit did not fail when it was run again, alone",
+        }
+        Ok(())
+    }
+}
+
+/// Returns the fewest of some steps that fail in a limited number of trials; nothing if all of them do not.
+fn shrink(
+    mut steps: Vec<usize>,
+    most_trials: usize,
+    mut fails: impl FnMut(&[usize]) -> Result<bool>,
+) -> Result<Option<Vec<usize>>> {
+    let mut left = most_trials;
+    let mut fails = |steps: &[usize]| -> Result<bool> {
+        if left == 0 {
+            return Ok(false);
+        }
+        left -= 1;
+        fails(steps)
+    };
+    if !fails(&steps)? {
+        return Ok(None);
+    }
+    // First halves, as long as one of them is enough.
+    while steps.len() > 1 {
+        let (first, second) = steps.split_at(steps.len() / 2);
+        let enough = if fails(second)? {
+            second.to_vec()
+        } else if fails(first)? {
+            first.to_vec()
+        } else {
+            break;
+        };
+        steps = enough;
+    }
+    // Then each step, the last ones first: an earlier one is more often what it takes.
+    for place in (0..steps.len()).rev() {
+        if steps.len() > 1 {
+            let mut fewer = steps.clone();
+            fewer.remove(place);
+            if fails(&fewer)? {
+                steps = fewer;
+            }
+        }
+    }
+    Ok(Some(steps))
+}
+
+fn list(places: &[usize]) -> String {
+    let places: Vec<String> = places.iter().map(ToString::to_string).collect();
+    places.join(",")
+}
+
+/// Returns a line for each step, with its place in the whole sequence.
+fn numbered(steps: &[String], only: Option<&[usize]>) -> String {
+    let place = |index: usize| {
+        only.and_then(|places| places.get(index))
+            .unwrap_or(&index)
+            .to_owned()
+    };
+    let lines = steps.iter().enumerate();
+    lines
+        .map(|(index, step)| format!("  {:>2}  {step}\n", place(index)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_it_takes_to_fail_is_found() {
+        let needed = |needed: &'static [usize]| {
+            move |steps: &[usize]| Ok(needed.iter().all(|step| steps.contains(step)))
+        };
+        let all: Vec<usize> = (0..10).collect();
+        let shrunk = |needed_steps, most| {
+            shrink(all.clone(), most, needed(needed_steps)).expect("no trial breaks")
+        };
+        assert_eq!(shrunk(&[7], 100), Some(vec![7]));
+        assert_eq!(shrunk(&[6, 8], 100), Some(vec![6, 8]));
+        assert_eq!(shrunk(&[0, 9], 100), Some(vec![0, 9]));
+        // With few trials it is not the shortest, but it fails.
+        let some = shrunk(&[0, 9], 6).expect("it fails");
+        assert!(
+            some.contains(&0) && some.contains(&9) && some.len() < 10,
+            "{some:?}"
+        );
+        assert_eq!(shrunk(&[11], 100), None);
+    }
+
+    #[test]
+    fn the_command_names_all_that_the_sequence_depends_on() {
+        let run = Run {
+            flavor: Flavor::Debug,
+            seed: 7,
+            first: 15,
+            steps: 50,
+            only: None,
+        };
+        assert_eq!(
+            run.command(16, Some(&[0, 3])),
+            "cargo xtask test chaos --chaos-seed 7 --sequence 16 --only 0,3 --checking"
+        );
+        assert_eq!(
+            numbered(&["a".into(), "b".into()], Some(&[2, 5])),
+            "   2  a\n   5  b\n"
+        );
+    }
+}
