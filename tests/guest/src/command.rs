@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{bail, ensure, Context as _, Result};
 
 const START: Duration = Duration::from_secs(30);
+const LOOK: Duration = Duration::from_millis(10);
 
 /// Runs a command line (split at white space, no quoting) and returns its standard output.
 pub(crate) fn run(line: &str) -> Result<String> {
@@ -99,7 +100,7 @@ pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> Result<bool>
             "waited {} s in vain until {what}",
             START.as_secs()
         );
-        thread::sleep(Duration::from_millis(50));
+        thread::sleep(LOOK);
     }
     Ok(())
 }

@@ -72,8 +72,11 @@ impl Hog {
     }
 }
 
-/// Makes the namespace of the datagrams.
+/// Makes the namespace of the datagrams, if there is none.
 pub(crate) fn prepare() -> Result<()> {
+    if netns::exists(NAMESPACE) {
+        return Ok(());
+    }
     netns::add(NAMESPACE)?;
     topology::ip(Some(NAMESPACE), "link set lo up")?;
     // Else the device would take them in one piece.

@@ -47,10 +47,15 @@ pub(crate) struct Rig {
 
 impl Rig {
     pub(crate) fn new(mflow: bool, scale: Scale) -> Result<Self> {
+        Self::calibrated(mflow, scale, CALIBRATION)
+    }
+
+    /// Does the same with so many datagrams to find the rate: few are enough where little of it is offered.
+    pub(crate) fn calibrated(mflow: bool, scale: Scale, datagrams: u64) -> Result<Self> {
         mflow::unload()?;
         topology::up(Family::V4)?;
         Self::wait_ready(Family::V4)?;
-        let frames_per_s = SHARE * calibrate()?;
+        let frames_per_s = SHARE * calibrate(datagrams)?;
         Ok(Self {
             mflow,
             scale,
@@ -203,10 +208,10 @@ fn vanilla(outer: Family, load: Datagrams) -> Result<Outcome> {
 }
 
 /// Returns the highest rate at which the vanilla stack loses nothing.
-fn calibrate() -> Result<f64> {
+fn calibrate(datagrams: u64) -> Result<f64> {
     let mut frames_per_s = None;
     loop {
-        let outcome = vanilla(Family::V4, Datagrams::smallest(CALIBRATION, frames_per_s))?;
+        let outcome = vanilla(Family::V4, Datagrams::smallest(datagrams, frames_per_s))?;
         // CAST: rates are far from where f64 loses digits.
         let rate = outcome.offered_per_s as f64;
         if outcome.lost == 0 {

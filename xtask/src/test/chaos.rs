@@ -22,8 +22,9 @@ const STEPS: u64 = 150;
 const STEPS_CHECKING: u64 = 50;
 /// How many steps the guest puts into a sequence.
 const STEPS_A_SEQUENCE: u64 = 10;
-/// How many times as many `--full` takes.
+/// How many times as many `--full` takes, and `--long` with each seed: a boot takes as long as many steps.
 const FULL: u64 = 10;
+const LONG: u64 = 4;
 /// How often a sequence that fails is run again with fewer steps: once with all, with both halves, and without each.
 const MOST_TRIALS: usize = 13;
 
@@ -51,6 +52,9 @@ pub(crate) struct Options {
     /// Take fresh seeds, one after the other, on the plain and the checking kernel in turn, until one fails
     #[arg(long, conflicts_with = "sequence")]
     long: bool,
+    /// Take the plain kernel only, which takes ten times as many steps in the same time
+    #[arg(long, requires = "long")]
+    plain: bool,
     /// Stop that after so many hours
     #[arg(long = "for", value_name = "HOURS", requires = "long")]
     hours: Option<f64>,
@@ -64,7 +68,10 @@ impl Options {
 
     /// Tells whether these sequences run on this kernel.
     pub(super) fn takes(&self, flavor: Flavor) -> bool {
-        self.sequence.is_none() || self.checking == (flavor == Flavor::Debug)
+        match flavor {
+            Flavor::Debug => !self.plain && (self.sequence.is_none() || self.checking),
+            _ => !self.checking,
+        }
     }
 }
 
@@ -115,7 +122,8 @@ fn long(ctx: &Ctx) -> Result<Outcome> {
         .hours
         .map(|hours| Duration::from_secs_f64(hours * 3600.0));
     let mut outcome = Outcome::default();
-    for flavor in [Flavor::Vm, Flavor::Debug].into_iter().cycle() {
+    let flavors = [Flavor::Vm, Flavor::Debug].into_iter().cycle();
+    for flavor in flavors.filter(|&flavor| ctx.chaos.takes(flavor)) {
         if !outcome.failed.is_empty() || time.is_some_and(|time| begin.elapsed() >= time) {
             break;
         }
@@ -148,7 +156,11 @@ fn long(ctx: &Ctx) -> Result<Outcome> {
 impl Run {
     /// Returns what a seed has for a kernel.
     fn of(ctx: &Ctx, flavor: Flavor, seed: u64) -> Self {
-        let times = if ctx.full { FULL } else { 1 };
+        let times = match (ctx.full, ctx.chaos.long) {
+            (true, _) => FULL,
+            (false, true) => LONG,
+            (false, false) => 1,
+        };
         let (first, steps) = match flavor {
             Flavor::Debug => (times * STEPS / STEPS_A_SEQUENCE, STEPS_CHECKING),
             _ => (0, STEPS),

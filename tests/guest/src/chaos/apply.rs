@@ -21,16 +21,16 @@ use crate::topology::{self, Family, CLIENT, CONTAINER};
 use crate::{cpu, netns, nft, proc_net, tcpdump, threads};
 
 /// How long the NIC is down: the wire has flow control, so meanwhile no packet says that time has passed.
-const NIC_DOWN: Duration = Duration::from_millis(200);
+const NIC_DOWN: Duration = Duration::from_millis(50);
 /// How long a softirq spins at a time, and how long packets flow beside it: several times that.
-const HOLD: Duration = Duration::from_millis(150);
-const BESIDE_HOG: Duration = Duration::from_millis(600);
+const HOLD: Duration = Duration::from_millis(60);
+const BESIDE_HOG: Duration = Duration::from_millis(240);
 const IPERF_PORT: u16 = 5301;
 const NAT_SHIFT: u16 = 1_000;
 /// What a short connection carries.
 const FEW_BYTES: usize = 20_000;
 /// How long packets may hold what connection tracking knows of them.
-const FORGET: Duration = Duration::from_secs(20);
+const FORGET: Duration = Duration::from_secs(60);
 const JUMBO_OR_MORE: usize = 1_500;
 
 /// The state of each packet's connection is looked up.
@@ -91,13 +91,18 @@ impl Host<'_> {
                 self.xdp.clear();
                 Ok(())
             }
-            Step::Qdisc { on } => self.switch(Switch::Qdisc, on, switch::add_qdisc),
+            Step::Qdisc { discipline, on } => {
+                self.switch(Switch::Qdisc, on, || switch::add_qdisc(discipline))
+            }
             Step::Drops { on } if self.switched.contains(&Switch::Drops) == on => Ok(()),
             Step::Drops { on } => self.switch(Switch::Drops, on, switch::add_drops),
             Step::ForgetTracked => self.forget_tracked(),
             Step::Nat => translated(),
             Step::Capture(device) => self.capture(device),
-            Step::Connections(count) => (0..count).try_for_each(|_| short_connection(0)),
+            Step::Connections(count) => {
+                (0..count).try_for_each(|_| short_connection(self.setting.inner, 0))
+            }
+            Step::Flows => self.other_flows(),
             Step::Hog { cpu } => self.hold(cpu),
         }
     }
@@ -152,7 +157,7 @@ impl Host<'_> {
     fn change_mtu(&mut self, device: Device, bytes: usize) -> Result<()> {
         let usual = match device {
             Device::Nic => JUMBO_OR_MORE,
-            _ => Family::V4.overlay_mtu(),
+            _ => self.setting.outer.overlay_mtu(),
         };
         device.link(&format!("set DEV mtu {bytes}"))?;
         self.loads()?.flow()?;
@@ -181,14 +186,14 @@ impl Host<'_> {
         nft::add(CONTAINER, TRACK)?;
         self.loads()?.flow()?;
         nft::add(CONTAINER, "delete table inet mflow_track")?;
-        for module in TRACKING {
-            if Path::new("/sys/module").join(module).exists() {
-                threads::until_ok(FORGET, || {
-                    command::run(&format!("rmmod {module}")).map(drop)
-                })?;
+        threads::until_ok(FORGET, || {
+            let mut left = TRACKING.to_vec();
+            left.retain(|module| Path::new("/sys/module").join(module).exists());
+            if left.is_empty() {
+                return Ok(());
             }
-        }
-        Ok(())
+            command::run(&format!("rmmod {}", left.join(" "))).map(drop)
+        })
     }
 
     fn capture(&mut self, device: Device) -> Result<()> {
@@ -221,17 +226,17 @@ fn move_away(device: Device) -> Result<()> {
 /// Runs a connection whose addresses are translated in the container.
 fn translated() -> Result<()> {
     nft::add(CONTAINER, TRANSLATE)?;
-    let result = short_connection(NAT_SHIFT);
+    let result = short_connection(Family::V4, NAT_SHIFT);
     nft::add(CONTAINER, "delete table ip mflow_nat")?;
     result
 }
 
 /// Opens a connection, sends a few bytes and closes it at both ends.
-fn short_connection(port_shift: u16) -> Result<()> {
+fn short_connection(inner: Family, port_shift: u16) -> Result<()> {
     let Pair {
         mut client,
         mut server,
-    } = connection::connect_shifted(Family::V4, port_shift)?;
+    } = connection::connect_shifted(inner, port_shift)?;
     let mut bytes = vec![0; FEW_BYTES];
     pattern::fill(0, &mut bytes);
     client.write_all(&bytes)?;

@@ -135,7 +135,7 @@ pub(super) fn require_accounted(effect: Effect, all: bool) -> Result<()> {
 ///
 /// What it sends again because an emulated CPU was away is in order.
 pub(super) fn require_quiet_tcp(effect: Effect, before: &Counters) -> Result<()> {
-    if effect.loses || effect.gives_up || effect.reorders_pkts > 0 {
+    if effect.loses || effect.gives_up || effect.reorders_pkts > 0 || effect.tracks {
         return Ok(());
     }
     let added = Counters::read()?.since(before);

@@ -33,8 +33,9 @@ pub(super) struct Host<'a> {
 }
 
 impl<'a> Host<'a> {
-    /// Begins on a network and with a module that are new, and returns once a flow is split.
-    pub(super) fn begin(rig: &'a Rig, setting: &'a Setting) -> Result<Self> {
+    /// Begins on a network and with a module that are new, and returns once a flow is split. `new` is the outer family of
+    /// the network that is there, if no step has been taken on it.
+    pub(super) fn begin(rig: &'a Rig, setting: &'a Setting, new: Option<Family>) -> Result<Self> {
         let mut host = Self {
             rig,
             setting,
@@ -45,10 +46,14 @@ impl<'a> Host<'a> {
             late_before: 0,
         };
         mflow::unload()?;
-        // Whatever the sequence before has left, if it failed.
-        take_down()?;
-        topology::server_nic_again()?;
-        topology::up(Family::V4)?;
+        if new.is_none() {
+            // Whatever the sequence before has left, if it failed.
+            take_down()?;
+            topology::server_nic_again()?;
+        }
+        if new != Some(setting.outer) {
+            topology::up(setting.outer)?;
+        }
         mflow::load(&setting.knobs())?;
         host.start_loads()?;
         mflow::wait_split_since(0, 1)?;
@@ -57,7 +62,7 @@ impl<'a> Host<'a> {
 
     fn start_loads(&mut self) -> Result<()> {
         if self.setting.one_outer {
-            topology::one_outer_flow(Family::V4)?;
+            topology::one_outer_flow(self.setting.outer)?;
         }
         self.loads = Some(Loads::start(self.rig, self.setting)?);
         self.loads()?.require_arrivals()
@@ -89,6 +94,15 @@ impl<'a> Host<'a> {
         loads.close_socket(&self.allowed)?;
         loads.flow()?;
         loads.open_socket()
+    }
+
+    /// Ends the loads, and begins others.
+    pub(super) fn other_flows(&mut self) -> Result<()> {
+        self.note_late()?;
+        let loads = self.loads.take().context("nothing flows")?;
+        loads.end(&self.allowed)?;
+        self.loads = Some(Loads::start(self.rig, self.setting)?);
+        self.loads()?.require_arrivals()
     }
 
     /// Removes the module, and loads it again after some traffic.
@@ -127,7 +141,7 @@ impl<'a> Host<'a> {
         self.xdp.retain(|device, _| *device == Device::Nic);
         self.switched.retain(|switch| switch.stays());
         take_down()?;
-        topology::up(Family::V4)?;
+        topology::up(self.setting.outer)?;
         set_device("+eth0")?;
         self.start_loads()
     }
@@ -166,11 +180,13 @@ impl<'a> Host<'a> {
         Ok((outcome, self.allowed.effect))
     }
 
-    /// Fails unless flows that begin now are split.
+    /// Fails unless lanes get packets of flows that begin now: from outside, they may be the same flow as before, which is
+    /// still split then.
     fn require_split_again(&mut self) -> Result<()> {
-        let before = mflow::flows_split()?;
+        let lane_pkts = || Stats::read()?.get("lane_pkts");
+        let before = lane_pkts()?;
         let loads = Loads::start(self.rig, self.setting)?;
-        let split = mflow::wait_split_since(before, 1);
+        let split = command::wait_until("new flows are split", || Ok(lane_pkts()? > before));
         loads.end(&self.allowed)?;
         split
     }

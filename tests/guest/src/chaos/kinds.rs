@@ -6,7 +6,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::RngExt as _;
 
 use super::step::Device::{self, Bridge, Container, Nic, Veth, Vxlan};
-use super::step::Step;
+use super::step::{Discipline, Step};
 use crate::cpu;
 
 use When::{Gentle, Patching, Rough, RoughPatching};
@@ -53,6 +53,12 @@ const PATCHING_KNOBS: &[(&str, &str)] = &[("enabled", "0"), ("devices", "-eth0")
 
 const ALL: &[Device] = &[Nic, Vxlan, Bridge, Veth, Container];
 
+const DISCIPLINES: &[Discipline] = &[
+    Discipline::TokenBucket,
+    Discipline::FairQueue,
+    Discipline::Delay,
+];
+
 /// What there is, and how often each is drawn.
 pub(super) const KINDS: &[Kind] = &[
     kind(Gentle, 3, |random| Step::Cpu {
@@ -71,6 +77,7 @@ pub(super) const KINDS: &[Kind] = &[
     kind(Gentle, 2, |random| {
         Step::Connections(random.random_range(5..=20))
     }),
+    kind(Gentle, 1, |_| Step::Flows),
     kind(Gentle, 2, |random| Step::Hog {
         cpu: pick(random, &cpu::LANES),
     }),
@@ -117,7 +124,10 @@ pub(super) const KINDS: &[Kind] = &[
         native: true,
     }),
     kind(Rough, 2, |_| Step::NoXdp),
-    kind(Rough, 3, |_| Step::Qdisc { on: true }),
+    kind(Rough, 3, |random| Step::Qdisc {
+        discipline: pick(random, DISCIPLINES),
+        on: true,
+    }),
     kind(Rough, 3, |_| Step::Drops { on: true }),
 ];
 

@@ -25,8 +25,9 @@ use crate::traffic::{Live as _, Plan};
 
 /// The part of the rate without loss that each load has: the steps need CPUs, too.
 const SHARE: f64 = 0.25;
-/// How long the loads flow between two steps, at their rate.
-const PAUSE: Duration = Duration::from_millis(120);
+/// How long the loads flow between two steps, at their rate, and how many datagrams that is at least.
+const PAUSE: Duration = Duration::from_millis(30);
+const LEAST_PKTS: u64 = 16;
 /// Bytes of a stream that are written at once.
 const CHUNK_BYTES: usize = 16 << 10;
 /// Payload of a segment, roughly.
@@ -35,27 +36,29 @@ const SEGMENT_BYTES: f64 = 1_300.0;
 pub(super) struct Loads {
     datagrams: LiveDatagrams,
     stream: Option<Stream>,
+    inner: Family,
     pkts_per_s: f64,
 }
 
 impl Loads {
     pub(super) fn start(rig: &Rig, setting: &Setting) -> Result<Self> {
         let pkts_per_s = rig.frames_per_s() * SHARE;
+        let load = Datagrams::smallest(0, Some(pkts_per_s)).sized(setting.datagram_bytes);
+        let pkts_per_s = load.frames_per_s.unwrap_or(pkts_per_s);
         let plan = Plan {
+            inner: setting.inner,
             one_outer: setting.one_outer,
-            ..Plan::one_flow(
-                Family::V4,
-                Datagrams::smallest(0, Some(pkts_per_s)).sized(setting.datagram_bytes),
-            )
+            ..Plan::one_flow(setting.outer, load)
         };
         let stream = if setting.stream {
-            Some(Stream::start(pkts_per_s * SEGMENT_BYTES)?)
+            Some(Stream::start(setting.inner, pkts_per_s * SEGMENT_BYTES)?)
         } else {
             None
         };
         Ok(Self {
             datagrams: LiveDatagrams::start(&plan)?,
             stream,
+            inner: setting.inner,
             pkts_per_s,
         })
     }
@@ -68,7 +71,7 @@ impl Loads {
     pub(super) fn flow_for(&self, time: Duration) -> Result<()> {
         // CAST: thousands.
         let pkts = (self.pkts_per_s * time.as_secs_f64()) as u64;
-        self.datagrams.send_more(pkts.max(1))
+        self.datagrams.send_more(pkts.max(LEAST_PKTS))
     }
 
     /// Fails unless both loads arrive, after whatever has happened before.
@@ -97,7 +100,7 @@ impl Loads {
     pub(super) fn another_stream(&mut self) -> Result<()> {
         if let Some(stream) = self.stream.take() {
             stream.abandon()?;
-            self.stream = Some(Stream::start(self.pkts_per_s * SEGMENT_BYTES)?);
+            self.stream = Some(Stream::start(self.inner, self.pkts_per_s * SEGMENT_BYTES)?);
         }
         Ok(())
     }
@@ -161,8 +164,8 @@ struct Stream {
 }
 
 impl Stream {
-    fn start(bytes_per_s: f64) -> Result<Self> {
-        let Pair { client, server } = connection::connect(Family::V4)?;
+    fn start(inner: Family, bytes_per_s: f64) -> Result<Self> {
+        let Pair { client, server } = connection::connect(inner)?;
         let (client, server) = (Arc::new(client), Arc::new(server));
         let progress = Arc::new(ReadProgress::default());
         let stop = Arc::new(AtomicBool::new(false));

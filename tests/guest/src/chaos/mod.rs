@@ -15,7 +15,7 @@ mod sequence;
 mod step;
 mod switch;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fs;
 use std::process::ExitCode;
 
@@ -28,13 +28,18 @@ use self::sequence::Sequence;
 use crate::bpf::{Xdp, XdpMode};
 use crate::command::Program;
 use crate::memory::{no_growth, Memory};
+use crate::mflow::Knobs;
 use crate::outcome::Outcome;
 use crate::rig::{Rig, Scale};
 use crate::streams::counters::Counters;
+use crate::topology::Family;
+use crate::traffic::Plan;
 use crate::{cpu, kmemleak, mflow, netns, nft, runner, tcpdump, topology, verdict};
 
-/// How many datagrams show that splitting works as before.
-const AFTERWARDS: u64 = 1_500;
+const CALIBRATION: u64 = 1_000;
+/// How many datagrams show that splitting works as before, in small batches, so that every lane has several.
+const AFTERWARDS: u64 = 400;
+const AFTERWARDS_BATCH_PKTS: u32 = 16;
 /// Fewer sequences say little about memory: modules that are loaded once stay.
 const TELLING_SAMPLES: usize = 5;
 /// Where the kernel has all of its packet filter's hooks in use.
@@ -118,14 +123,16 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         tcp_main_bytes: 0,
         tcp_bytes: 0,
     };
-    let rig = Rig::new(true, scale)?;
+    let rig = Rig::calibrated(true, scale, CALIBRATION)?;
     verdict::say(&Message::Rate(rig.frames_per_s()));
     let _in_use = FirstUses::make()?;
     host::take_down()?;
     let rest = Rest::settled()?;
     let samples = RefCell::new(Vec::new());
+    let new_network = Cell::new(None);
     let code = runner::run_each(&sequences, Sequence::name, |sequence| {
-        let outcome = run_one(&rig, &rest, sequence)?;
+        let outcome = run_one(&rig, &rest, sequence, new_network.take())?;
+        new_network.set(Some(sequence.setting.outer));
         samples.borrow_mut().push(Memory::read()?);
         Ok(Some(outcome))
     });
@@ -139,8 +146,10 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     Ok(code)
 }
 
-fn run_one(rig: &Rig, rest: &Rest, sequence: &Sequence) -> Result<Outcome> {
-    let mut host = Host::begin(rig, &sequence.setting)?;
+/// Runs a sequence, and what follows on a network that is new and stays.
+fn run_one(rig: &Rig, rest: &Rest, sequence: &Sequence, new: Option<Family>) -> Result<Outcome> {
+    let setting = &sequence.setting;
+    let mut host = Host::begin(rig, setting, new)?;
     let counters = Counters::read()?;
     for (&step, place) in sequence.steps.iter().zip(&sequence.places) {
         note(&format!("{} step {place}, {step}", sequence.name()));
@@ -152,14 +161,20 @@ fn run_one(rig: &Rig, rest: &Rest, sequence: &Sequence) -> Result<Outcome> {
     let (outcome, effect) = host.end().context("when the loads ended")?;
     let others = sequence.steps.iter().any(|step| step.connects());
     // In one outer flow with the datagrams there may be reports of IPv6 groups, which no socket takes.
-    let alone = !sequence.setting.stream && !sequence.setting.one_outer && !others;
+    let alone = !setting.stream && !setting.one_outer && !others;
     let all = alone && !effect.loses;
     checks::require_accounted(effect, all)?;
     checks::require_quiet_tcp(effect, &counters)?;
     host::take_down()?;
     checks::require_unloads()?;
     rest.require_again()?;
-    rig.strict(&rig.datagrams(), &sequence.setting.knobs(), |_| Ok(()))
+    let plan = Plan {
+        inner: setting.inner,
+        outer: setting.outer,
+        ..rig.datagrams()
+    };
+    let knobs = Knobs::of(setting.lanes, AFTERWARDS_BATCH_PKTS);
+    rig.strict(&plan, &knobs, |_| Ok(()))
         .context("afterwards, on a new network")?;
     mflow::unload()?;
     Ok(outcome)

@@ -11,8 +11,12 @@ use rand::{RngExt as _, SeedableRng as _};
 use super::kinds::{pick, When, KINDS};
 use super::step::Step;
 use crate::mflow::Knobs;
+use crate::topology::Family;
 
 const STEPS: u64 = 10;
+/// Below the rate of every load, on the checking kernel in one thread, too.
+const MIN_FLOW_PPS: u32 = 20;
+const FAMILIES: [Family; 3] = [Family::V4, Family::V4, Family::V6];
 /// Sequences of one seed that have seeds of their own.
 const MOST_SEQUENCES: u64 = 1 << 20;
 
@@ -34,6 +38,9 @@ pub(super) struct Setting {
     pub(super) lanes: usize,
     pub(super) batch_pkts: u32,
     pub(super) datagram_bytes: usize,
+    /// Of the packets inside, and of those around them.
+    pub(super) inner: Family,
+    pub(super) outer: Family,
     /// Whether a stream flows beside the datagrams.
     pub(super) stream: bool,
     /// Whether both look like one flow from outside.
@@ -42,7 +49,10 @@ pub(super) struct Setting {
 
 impl Setting {
     pub(super) fn knobs(&self) -> Knobs {
-        Knobs::of(self.lanes, self.batch_pkts)
+        Knobs {
+            min_flow_pps: MIN_FLOW_PPS,
+            ..Knobs::of(self.lanes, self.batch_pkts)
+        }
     }
 }
 
@@ -50,8 +60,12 @@ impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} lane(s), batches of {}, datagrams of {} bytes",
-            self.lanes, self.batch_pkts, self.datagram_bytes
+            "{} lane(s), batches of {}, datagrams of {} bytes over IPv{} in IPv{}",
+            self.lanes,
+            self.batch_pkts,
+            self.datagram_bytes,
+            self.inner.number(),
+            self.outer.number()
         )?;
         if self.stream {
             f.write_str(" beside a stream")?;
@@ -74,6 +88,8 @@ impl Sequence {
             lanes: pick(&mut random, &[1, 2, 2, 4]),
             batch_pkts: pick(&mut random, &[16, 64, 256]),
             datagram_bytes: pick(&mut random, &[16, 64, 600]),
+            inner: pick(&mut random, &FAMILIES),
+            outer: pick(&mut random, &FAMILIES),
             stream: random.random_bool(0.7),
             one_outer: random.random_bool(0.5),
         };
@@ -202,8 +218,8 @@ mod tests {
     }
 
     const FIRST_STEPS: [&str; 3] = [
-        "hog: a softirq on lane CPU 2",
-        "connections: 7 come and go",
-        "hog: a softirq on lane CPU 3",
+        "flows: all end, and others begin",
+        "knob cpus: 3,5",
+        "mtu: veth0 1500",
     ];
 }

@@ -50,6 +50,24 @@ impl fmt::Display for Device {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Discipline {
+    TokenBucket,
+    FairQueue,
+    Delay,
+}
+
+impl Discipline {
+    /// Returns its name and options as `tc` takes them. None drops anything at the rate of the loads.
+    pub(super) fn words(self) -> &'static str {
+        match self {
+            Self::TokenBucket => "tbf rate 10gbit burst 10mb limit 100mb",
+            Self::FairQueue => "fq limit 100000 flow_limit 100000",
+            Self::Delay => "netem delay 1ms limit 100000",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// A lane's CPU goes offline or comes back.
     Cpu {
@@ -104,6 +122,7 @@ pub(super) enum Step {
     NoXdp,
     /// A queueing discipline on the host's end of the veth pair.
     Qdisc {
+        discipline: Discipline,
         on: bool,
     },
     /// A packet filter in the container drops some of the datagrams.
@@ -118,7 +137,9 @@ pub(super) enum Step {
     Capture(Device),
     /// So many connections begin and end, with a few bytes each.
     Connections(usize),
-    /// A softirq spins on a lane's CPU for a good part of a second at a time.
+    /// What flows ends, and other flows begin.
+    Flows,
+    /// A softirq spins on a lane's CPU for many milliseconds at a time.
     Hog {
         cpu: usize,
     },
@@ -137,6 +158,9 @@ pub(super) struct Effect {
     pub(super) rebuilds: bool,
     /// The module's counters begin anew within its life.
     pub(super) resets_counters: bool,
+    /// Connections begin to be tracked. Segments of one stream that lanes carry at that moment are tracked at the same time,
+    /// and the kernel keeps one: what it knows of both can only be merged for other protocols.
+    pub(super) tracks: bool,
 }
 
 /// Values that undo each other, the first one first.
@@ -145,7 +169,7 @@ const PAIRS: &[(&str, [&str; 2])] = &[
     ("devices", ["+eth0", "-eth0"]),
     ("devices", ["-vxlan0", "+vxlan0"]),
     ("scaling", ["path", "device"]),
-    ("min_flow_pps", ["100", "10000000"]),
+    ("min_flow_pps", ["20", "10000000"]),
 ];
 
 impl Step {
@@ -194,14 +218,17 @@ impl Step {
                 gives_up: true,
                 ..mixes
             },
+            Self::ForgetTracked | Self::Nat => Effect {
+                tracks: true,
+                ..none
+            },
             Self::Cpu { .. }
             | Self::Knob { .. }
             | Self::Module
             | Self::Kill
-            | Self::ForgetTracked
-            | Self::Nat
             | Self::Capture(_)
             | Self::Connections(_)
+            | Self::Flows
             | Self::Hog { .. } => none,
         }
     }
@@ -215,7 +242,10 @@ impl Step {
             },
             Self::Rps { device, on } => Self::Rps { device, on: !on },
             Self::Gro { device, on } => Self::Gro { device, on: !on },
-            Self::Qdisc { on } => Self::Qdisc { on: !on },
+            Self::Qdisc { discipline, on } => Self::Qdisc {
+                discipline,
+                on: !on,
+            },
             Self::Drops { on } => Self::Drops { on: !on },
             Self::Knob { name, value } => {
                 let (_, [initial, other]) = PAIRS
@@ -232,7 +262,7 @@ impl Step {
     fn is_initial(self) -> bool {
         match self {
             Self::Cpu { online, .. } => online,
-            Self::Rps { on, .. } | Self::Qdisc { on } | Self::Drops { on } => !on,
+            Self::Rps { on, .. } | Self::Qdisc { on, .. } | Self::Drops { on } => !on,
             Self::Gro { device, on } => on != (device == Device::Container),
             Self::Knob { name, value } => PAIRS
                 .iter()
@@ -255,16 +285,23 @@ impl Step {
         }
     }
 
-    /// Returns the step that lets flows be split again, if this one stops that.
+    /// Returns the step that lets flows be split again, if this one stops that. A flow that has met a queue stays whole for
+    /// longer than the queue is there.
     pub(super) fn resume(self) -> Option<Self> {
-        let stops = matches!(
-            self,
+        match self {
             Self::Knob {
                 value: "10000000" | "0" | "-eth0",
                 ..
+            } => self.reverse(),
+            Self::Rps { .. } | Self::Gro { .. } | Self::Qdisc { .. } if !self.is_initial() => {
+                self.reverse()
             }
-        );
-        self.reverse().filter(|_| stops)
+            Self::Xdp { .. } => Some(Self::NoXdp),
+            Self::Rps { .. } | Self::Gro { .. } | Self::Qdisc { .. } | Self::NoXdp => {
+                Some(Self::Flows)
+            }
+            _ => None,
+        }
     }
 
     /// Tells whether it brings TCP connections along that are none of the loads.
@@ -281,6 +318,7 @@ impl Effect {
             gives_up: self.gives_up || other.gives_up,
             rebuilds: self.rebuilds || other.rebuilds,
             resets_counters: self.resets_counters || other.resets_counters,
+            tracks: self.tracks || other.tracks,
         }
     }
 }
@@ -310,12 +348,16 @@ impl fmt::Display for Step {
                 write!(f, "xdp {mode}: {device}")
             }
             Self::NoXdp => f.write_str("xdp: off everywhere"),
-            Self::Qdisc { on } => write!(f, "qdisc: tbf on veth0 {}", switched(on)),
+            Self::Qdisc { discipline, on } => {
+                let discipline = discipline.words();
+                write!(f, "qdisc: {discipline} on veth0 {}", switched(on))
+            }
             Self::Drops { on } => write!(f, "drops: in the container {}", switched(on)),
             Self::ForgetTracked => f.write_str("conntrack: on, and all forgotten"),
             Self::Nat => f.write_str("nat: a connection through it"),
             Self::Capture(device) => write!(f, "capture: {device}"),
             Self::Connections(count) => write!(f, "connections: {count} come and go"),
+            Self::Flows => f.write_str("flows: all end, and others begin"),
             Self::Hog { cpu } => write!(f, "hog: a softirq on lane CPU {cpu}"),
         }
     }

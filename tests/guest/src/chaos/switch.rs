@@ -4,7 +4,7 @@
 
 use anyhow::Result;
 
-use super::step::Device;
+use super::step::{Device, Discipline};
 use crate::cpu::LANE_MASK;
 use crate::topology::{self, CONTAINER};
 use crate::{command, netns, nft};
@@ -71,8 +71,10 @@ pub(super) fn set_gro(device: Device, on: bool) -> Result<()> {
     ethtool(device, &format!("-K DEV gro {word}"))
 }
 
-pub(super) fn add_qdisc() -> Result<()> {
-    topology::tc("qdisc replace dev veth0 root tbf rate 10gbit burst 10mb limit 100mb")
+/// Another discipline that is there already goes.
+pub(super) fn add_qdisc(discipline: Discipline) -> Result<()> {
+    let words = discipline.words();
+    topology::tc(&format!("qdisc replace dev veth0 root {words}"))
 }
 
 pub(super) fn add_drops() -> Result<()> {
