@@ -41,6 +41,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         other: options.count,
         tcp_main_bytes: 0,
         tcp_bytes: 0,
+        brief: false,
     };
     let mut rig = Rig::new(true, scale)?;
     let mut all_good = true;

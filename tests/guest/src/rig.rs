@@ -35,6 +35,19 @@ pub(crate) struct Scale {
     pub(crate) tcp_main_bytes: u64,
     /// And in every other.
     pub(crate) tcp_bytes: u64,
+    /// Whether there is not time enough to do everything several times.
+    pub(crate) brief: bool,
+}
+
+impl Scale {
+    /// Returns how often a case does what it otherwise does `usual` times.
+    pub(crate) fn rounds(&self, usual: usize) -> usize {
+        if self.brief {
+            usual.div_ceil(2)
+        } else {
+            usual
+        }
+    }
 }
 
 pub(crate) struct Rig {

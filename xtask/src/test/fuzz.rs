@@ -13,7 +13,7 @@ use crate::step::Step;
 use crate::tools;
 
 const NAME: &str = "mlx5: any guest, under libFuzzer";
-const SECONDS: u32 = 30;
+const SECONDS: u32 = 20;
 const SECONDS_FULL: u32 = 600;
 /// What libFuzzer needs of the compiler: a counter at each edge, where it is, and what is compared.
 const RUSTFLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module \

@@ -212,6 +212,10 @@ impl Way for Mflow {
             consumer,
             collector,
         } = &mut self.lanes[lane];
+        // The source's poll has ended.
+        self.dispatcher
+            .lanes
+            .take_touched(&self.merge_point.ring_bytes);
         let mut work = 0;
         let mut has_work = false;
         // About as fast as it is for a million packets a second.
@@ -239,6 +243,8 @@ impl Way for Mflow {
         if let Some(run) = collector.take() {
             self.merge_point.park(run);
         }
+        let bytes = work as u64 * u64::from(PACKET_BYTES);
+        self.merge_point.ring_bytes.release(lane as u32 + 1, bytes);
         has_work
     }
 

@@ -9,6 +9,9 @@ use intrusive_collections::{intrusive_adapter, KeyAdapter, RBTreeLink, UnsafeRef
 use mflow_algo::algo::queue::Packet;
 use mflow_algo::algo::tag::Tag;
 
+/// Memory of a packet of 1,500 bytes.
+pub(crate) const PACKET_BYTES: u32 = 2_304;
+
 /// Packets in existence: more than can be under way, and few enough to stay in the second-level cache.
 pub(crate) const NR_NODES: u64 = 4096;
 
@@ -42,9 +45,6 @@ unsafe impl Send for BenchPacket {}
 
 impl BenchPacket {
     pub(crate) fn node(&self) -> &'static Node {
-        /// Memory of a packet of 1,500 bytes.
-        pub(crate) const PACKET_BYTES: u32 = 2_304;
-
         // SAFETY: Nodes are never freed.
         unsafe { self.0.as_ref() }
     }

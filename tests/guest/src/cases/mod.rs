@@ -221,18 +221,21 @@ impl Options {
                 other: 50_000,
                 tcp_main_bytes: 1 << 30,
                 tcp_bytes: 240 << 20,
+                brief: false,
             },
             (_, true) => Scale {
                 main: 6_000,
                 other: 1_500,
                 tcp_main_bytes: 6 << 20,
                 tcp_bytes: 2 << 20,
+                brief: true,
             },
             _ => Scale {
                 main: 100_000,
                 other: 5_000,
                 tcp_main_bytes: 48 << 20,
                 tcp_bytes: 24 << 20,
+                brief: false,
             },
         }
     }

@@ -61,7 +61,7 @@ fn reload_module<L: Load>(rig: &Rig) -> Result<Outcome> {
     let knobs = Knobs::default();
     let mut samples = Vec::new();
     let outcome = rig.measure(&rig.plan::<L>(), &knobs, |live| {
-        for _ in 0..ROUNDS {
+        for _ in 0..rig.scale.rounds(ROUNDS) {
             live.flow_for(PAUSE)?;
             nothing_given_up()?;
             mflow::unload()?;
@@ -102,7 +102,7 @@ fn toggle<L: Load>(
         when,
         move |rig| {
             rig.unnoticed(&rig.plan::<L>(), &Knobs::default(), |live| {
-                for _ in 0..ROUNDS {
+                for _ in 0..rig.scale.rounds(ROUNDS) {
                     switch(live, knob, split, other, PAUSE)?;
                 }
                 Ok(())

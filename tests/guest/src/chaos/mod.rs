@@ -122,6 +122,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         other: AFTERWARDS,
         tcp_main_bytes: 0,
         tcp_bytes: 0,
+        brief: false,
     };
     let rig = Rig::calibrated(true, scale, CALIBRATION)?;
     verdict::say(&Message::Rate(rig.frames_per_s()));

@@ -12,7 +12,7 @@ pub(super) fn cases() -> Vec<Case> {
         Case {
             name: "cycle",
             proves: "load, up, ping, TCP, UDP, channels and rings changed, down, unload: again and again",
-            run: || cycles(5),
+            run: || cycles(3),
         },
         Case {
             name: "cycle-20",

@@ -183,7 +183,7 @@ fn close_with_parked(rig: &Rig) -> Result<()> {
 fn listen_with_parked(rig: &Rig) -> Result<()> {
     // So that what the kernel sends for the connection and what we send are one flow.
     topology::one_outer_flow(Family::V4)?;
-    for _ in 0..ROUNDS {
+    for _ in 0..rig.scale.rounds(ROUNDS) {
         let Pair { client, server } = connection::connect(Family::V4)?;
         threads::beside(
             |stop| ask(&client, stop),
@@ -270,7 +270,7 @@ fn leave_with_parked(
 }
 
 fn restart_listener(rig: &Rig) -> Result<()> {
-    for round in 0..ROUNDS {
+    for round in 0..rig.scale.rounds(ROUNDS) {
         let Pair { client, server } = connection::connect(Family::V4)?;
         let (stop, progress) = (AtomicBool::new(false), ReadProgress::default());
         let before = mflow::flows_split()?;
