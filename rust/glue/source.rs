@@ -166,11 +166,7 @@ impl Source {
 
     /// # Safety: called in the source's context (see the head of this file).
     #[inline]
-    pub(crate) unsafe fn dispatch(
-        &self,
-        slots: &Slots,
-        mut packet: SkBuff,
-    ) -> Dispatched<SkBuff> {
+    pub(crate) unsafe fn dispatch(&self, slots: &Slots, mut packet: SkBuff) -> Dispatched<SkBuff> {
         let protocol = packet.protocol();
         let keys = runtime::flow_keys();
         let Some(key) = packet.with_header(|header| keys.key(protocol, header)) else {
