@@ -17,7 +17,7 @@ use crate::threads;
 use crate::topology::CLIENT;
 
 /// How long sockets and namespaces may take to go.
-const END: Duration = Duration::from_secs(10);
+const END: Duration = Duration::from_secs(30);
 /// How often in a row all must be the same.
 const SETTLED_LOOKS: usize = 20;
 const LOOK: Duration = Duration::from_millis(50);

@@ -213,7 +213,7 @@ impl<'a> Host<'a> {
             let count = stats.get(name)?;
             ensure!(
                 count == 0,
-                "{name} is {count}, and no step allows to give anything up"
+                "{name} is {count}, and no step allows to give anything up: {stats:?}"
             );
         }
         Ok(())

@@ -37,8 +37,8 @@ use crate::traffic::Plan;
 use crate::{cpu, kmemleak, mflow, netns, nft, runner, tcpdump, topology, verdict};
 
 const CALIBRATION: u64 = 1_000;
-/// How many datagrams show that splitting works as before, in small batches, so that every lane has several.
-const AFTERWARDS: u64 = 400;
+/// How many datagrams show that splitting works as before, in small batches, so that every lane has many.
+const AFTERWARDS: u64 = 1_500;
 const AFTERWARDS_BATCH_PKTS: u32 = 16;
 /// Fewer sequences say little about memory: modules that are loaded once stay.
 const TELLING_SAMPLES: usize = 5;
