@@ -84,7 +84,10 @@ bool __mflow_split_napi(struct napi_struct *napi, struct sk_buff *skb)
 
 	/* A driver may share a NAPI: rings are emptied when their own device goes, no other. */
 	if (source && likely(skb->dev == napi->dev)) {
-		/* A tag from an earlier trip through this host means nothing here. */
+		/* It belongs to a flow that is split at a device before this one. */
+		if (mflow_is_awaited(skb))
+			return false;
+		/* Another device's probe must not find a way that is split here; GRO reuses memory. */
 		mflow_tag_clear(skb);
 		ops = rcu_dereference_bh(mflow_ops);
 		return ops && ops->split_napi(source, napi, skb);

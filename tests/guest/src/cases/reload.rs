@@ -18,6 +18,7 @@ use crate::traffic::{Live, Load};
 const ROUNDS: usize = 6;
 /// How long traffic flows with the switch in either position.
 const PAUSE: Duration = Duration::from_millis(150);
+const TWO_DEVICES_ROUNDS: usize = 24;
 /// Knobs after which flows are split anew; the others may take effect on a split flow.
 const RESTARTING: [&str; 5] = ["enabled", "cpus", "devices", "min_flow_pps", "scaling"];
 
@@ -26,6 +27,7 @@ pub(super) fn datagrams() -> Vec<Case> {
         module::<Datagrams>("rmmod and modprobe under load lose, reorder and leak nothing"),
         knob("enabled", "1", "0").patching_code(),
         knob("devices", "+eth0", "-eth0").patching_code(),
+        two_devices(),
         knob("cpus", "2-5", "3"),
         knob("batch_pkts", "16", "1024"),
         knob("min_flow_pps", "100", "10000000"),
@@ -87,6 +89,25 @@ fn knob(knob: &'static str, split: &'static str, other: &'static str) -> Case {
     );
     let when = Run::always_if(["enabled", "scaling"].contains(&knob));
     toggle::<Datagrams>(knob, proves, when, (split, other))
+}
+
+/// Returns a case in which the sources of two devices on the way come and go at once.
+fn two_devices() -> Case {
+    let proves = format!(
+        "lanes change where two devices on the way are opted in{}",
+        Datagrams::UNNOTICED
+    );
+    Case::of_module("reload/two-devices", proves, Run::Plain, |rig| {
+        rig.unnoticed(&rig.plan::<Datagrams>(), &Knobs::default(), |live| {
+            mflow::write("devices", "+vxlan0")?;
+            for cpus in ["3,5", "2-3"].into_iter().cycle().take(TWO_DEVICES_ROUNDS) {
+                let before = mflow::flows_split()?;
+                mflow::write("cpus", cpus)?;
+                live.wait_split_since(before)?;
+            }
+            mflow::write("devices", "-vxlan0")
+        })
+    })
 }
 
 /// Returns a case that switches one knob to and fro; `split` is the value with which the flow is split.
