@@ -25,8 +25,10 @@ const STEPS_A_SEQUENCE: u64 = 10;
 /// How many times as many `--full` takes, and `--long` with each seed: a boot takes as long as many steps.
 const FULL: u64 = 10;
 const LONG: u64 = 4;
-/// How often a sequence that fails is run again with fewer steps: once with all, with both halves, and without each.
-const MOST_TRIALS: usize = 13;
+/// How often a sequence that fails is run again with all of its steps until it fails again, and how often in all: then with
+/// both halves, and without each.
+const TRIALS_WITH_ALL: usize = 3;
+const MOST_TRIALS: usize = 15;
 
 /// Options of the layer `chaos`.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -304,7 +306,11 @@ fn shrink(
         left -= 1;
         fails(steps)
     };
-    if !fails(&steps)? {
+    let mut failed = false;
+    for _ in 0..TRIALS_WITH_ALL {
+        failed = failed || fails(&steps)?;
+    }
+    if !failed {
         return Ok(None);
     }
     // First halves, as long as one of them is enough.
@@ -373,6 +379,16 @@ mod tests {
             "{some:?}"
         );
         assert_eq!(shrunk(&[11], 100), None);
+        // What is rare fails in the end.
+        let mut times = 0;
+        let rare = |_: &[usize]| {
+            times += 1;
+            Ok(times == TRIALS_WITH_ALL)
+        };
+        assert_eq!(
+            shrink(vec![4], 100, rare).expect("no trial breaks"),
+            Some(vec![4])
+        );
     }
 
     #[test]
