@@ -99,10 +99,13 @@ impl Configuration {
 
     fn start_all(&mut self, rtnl: &Rtnl) -> Result {
         let knobs = self.knobs;
+        let mut result = Ok(());
         for device in self.devices() {
-            device.start(rtnl, &knobs)?;
+            // Also behind one that fails: what asked for the search of a device has to see its end.
+            let started = device.start(rtnl, &knobs);
+            result = result.and(started);
         }
-        Ok(())
+        result
     }
 }
 

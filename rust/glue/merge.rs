@@ -13,7 +13,7 @@ use crate::algo::amount::Amount;
 use crate::algo::collector::Run;
 use crate::algo::counters::Counter;
 use crate::algo::queue::chain::Chain;
-use crate::algo::slot::{LaneId, Merged, Sink};
+use crate::algo::slot::{LaneId, Merged, PathFault, Sink};
 use crate::algo::tag::MAX_SLOTS;
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -91,6 +91,11 @@ pub(crate) fn park_without_merging(slots: &Slots, run: Run<SkBuff>) -> bool {
         slot.counters
             .add_shared(Counter::DroppedDeadSocket, u64::from(amount.pkts()));
         return false;
+    }
+    // Since the probe, which has looked, the option may have been set.
+    // SAFETY: The socket is the one that the packets' look-up has found in this softirq.
+    if unsafe { deliver::is_by_cpu(socket) } {
+        slot.note_path_fault(PathFault::Ordered);
     }
     slot.note_socket(socket as u64);
     slot.park(tag.batch_near(slot.next()), chain, amount)

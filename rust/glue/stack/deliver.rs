@@ -19,6 +19,15 @@ pub(crate) unsafe fn hold_socket(chain: &Chain<SkBuff>, socket: usize) -> bool {
     })
 }
 
+/// Returns whether look-ups choose among sockets like this one by their CPU.
+///
+/// # Safety: `socket` is the number of a socket that a look-up has found in this softirq.
+#[inline]
+pub(crate) unsafe fn is_by_cpu(socket: usize) -> bool {
+    // SAFETY: The socket is valid by the contract, and softirqs are disabled.
+    unsafe { ffi::mflow_sock_is_by_cpu(core::ptr::with_exposed_provenance(socket)) }
+}
+
 /// Gives packets to their sockets, in order; returns how much they were when they were parked. None has a time
 /// stamp before `stamp_ns`, which becomes the latest of them.
 ///

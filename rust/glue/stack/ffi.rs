@@ -12,9 +12,10 @@ pub(super) use kernel::bindings::{
     mflow_device_walk_napis, mflow_napi_gro_flush, mflow_napi_set_source, mflow_napi_source,
     mflow_ops, mflow_receive_skb, mflow_register, mflow_set_enabled, mflow_skb_copy_header,
     mflow_skb_count_segments, mflow_skb_drop, mflow_skb_frag_header, mflow_skb_hold_socket,
-    mflow_skb_pull_headers, mflow_unregister, mflow_worker, mflow_worker_create,
-    mflow_worker_destroy, mflow_worker_flush, mflow_worker_kick, mflow_worker_receive,
-    mflow_worker_receive_past_gro, napi_struct, net_device, sk_buff, skb_shared_info, sock,
+    mflow_skb_pull_headers, mflow_sock_is_by_cpu, mflow_unregister, mflow_worker,
+    mflow_worker_create, mflow_worker_destroy, mflow_worker_flush, mflow_worker_kick,
+    mflow_worker_receive, mflow_worker_receive_past_gro, napi_struct, net_device, sk_buff,
+    skb_shared_info, sock,
 };
 
 // What both halves know is written in the kernel's headers and in the algorithm: here each is held against the other.

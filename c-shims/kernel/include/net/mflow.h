@@ -124,6 +124,7 @@ int mflow_register(const struct mflow_ops *ops);
 void mflow_unregister(void);
 void mflow_set_enabled(bool enabled);
 void mflow_napi_gro_flush(struct napi_struct *napi);
+bool mflow_sock_is_by_cpu(const struct sock *sk);
 u64 mflow_deliver(struct sk_buff *first, u64 *stamp_ns);
 
 #ifdef CONFIG_MFLOW_HOOKS

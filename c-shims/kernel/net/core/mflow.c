@@ -219,17 +219,28 @@ static bool mflow_park(struct sock *sk, struct sk_buff *skb)
 				 mflow_wire_pkts(skb));
 }
 
-/* True: look-ups prefer the socket of their CPU, which a split would change. */
-static bool mflow_is_by_cpu(const struct sock *sk)
+/**
+ * mflow_sock_is_by_cpu - whether look-ups prefer the socket of their CPU, which a split would change
+ * @sk: what a look-up has found
+ *
+ * Softirqs disabled. A TCP connection is looked up by its addresses alone.
+ *
+ * Return: true if so.
+ */
+bool mflow_sock_is_by_cpu(const struct sock *sk)
 {
-	const struct sock_reuseport *group = rcu_dereference(sk->sk_reuseport_cb);
+	const struct sock_reuseport *group;
 
+	if (sk->sk_protocol == IPPROTO_TCP)
+		return false;
+	group = rcu_dereference_bh(sk->sk_reuseport_cb);
 	return group && READ_ONCE(group->incoming_cpu);
 }
+EXPORT_SYMBOL_GPL(mflow_sock_is_by_cpu);
 
 bool __mflow_merge(struct sock *sk, struct sk_buff *skb)
 {
-	if (mflow_is_probe(skb) && mflow_is_by_cpu(sk))
+	if (mflow_is_probe(skb) && mflow_sock_is_by_cpu(sk))
 		__mflow_note_unsuited(skb, MFLOW_PATH_ORDERED);
 	else if (mflow_park(sk, skb))
 		return true;

@@ -28,19 +28,26 @@ const TIME: Duration = Duration::from_millis(800);
 const WAY: Duration = Duration::from_millis(200);
 
 pub(in crate::cases) fn cases() -> Vec<Case> {
-    vec![Case::of_traffic(
+    vec![
+        Case::of_traffic(
         "by-cpu",
         "a flow to sockets that are chosen by CPU is not split, and stays with one of them",
         Run::Plain,
-        one_gets_all,
+        |rig| one_gets_all(rig, false),
+    ),
+    Case::of_traffic(
+        "by-cpu/later",
+        "a split flow to sockets one of which then wants what its CPU receives goes there, and is not split any more",
+        Run::Plain,
+        |rig| one_gets_all(rig, true),
     )]
 }
 
-fn one_gets_all(rig: &Rig) -> Result<Outcome> {
+fn one_gets_all(rig: &Rig, later: bool) -> Result<Outcome> {
     let plan = rig.datagrams();
     let knobs = Knobs {
         // Not yet.
-        min_flow_pps: 10_000_000,
+        min_flow_pps: if later { 100 } else { 10_000_000 },
         ..Knobs::of(2, 16)
     };
     rig.prepare(&plan, &knobs)?;
@@ -58,7 +65,7 @@ fn one_gets_all(rig: &Rig) -> Result<Outcome> {
         bytes: plan.load.bytes,
         rate: plan.load.frames_per_s,
     });
-    let chosen = by_cpu(rig, &sockets, &receivers);
+    let chosen = by_cpu(rig, &sockets, &receivers, later);
     // Also after a failure.
     sender.stop_at(0);
     let sent: u64 = sender.join()?.iter().sum();
@@ -80,7 +87,7 @@ fn one_gets_all(rig: &Rig) -> Result<Outcome> {
         chosen?;
         outcome.require_whole()?;
         outcome.require_order()?;
-        if rig.mflow {
+        if rig.mflow && !later {
             let split = outcome.counter("flows_split")?;
             ensure!(split == 0, "the flow was split {split} times");
         }
@@ -89,20 +96,23 @@ fn one_gets_all(rig: &Rig) -> Result<Outcome> {
 }
 
 /// Lets one socket have the flow because of the CPU of the NIC, and fails if the other one gets anything from then on.
-fn by_cpu(rig: &Rig, sockets: &[UdpSocket], receivers: &[Receiver]) -> Result<()> {
+fn by_cpu(rig: &Rig, sockets: &[UdpSocket], receivers: &[Receiver], later: bool) -> Result<()> {
     // Without the wish of one of them, the flow's ports choose.
     wait_until("something arrives", || {
         Ok(receivers.iter().any(|receiver| receiver.arrivals() > 0))
     })?;
     let by_ports = usize::from(receivers[0].arrivals() == 0);
     let by_cpu = 1 - by_ports;
+    if later && rig.mflow {
+        mflow::wait_split_since(0, 1)?;
+    }
     SockRef::from(&sockets[by_cpu]).set_cpu_affinity(cpu::NIC)?;
     wait_until("the socket of the NIC's CPU gets the flow", || {
         Ok(receivers[by_cpu].arrivals() > 0)
     })?;
     thread::sleep(WAY);
     let before = receivers[by_ports].arrivals();
-    if rig.mflow {
+    if rig.mflow && !later {
         mflow::write("min_flow_pps", "100")?;
         wait_until("the module has found out, or splits the flow", || {
             let stats = Stats::read()?;
