@@ -9,8 +9,9 @@
 //! this, `splitting.rs` the starts and stops; here are the way of most packets, and the choice of batches.
 //!
 //! A batch goes to a lane only if the lane's ring has room for all of it, and not too much memory waits in rings
-//! (`ring_bytes.rs`); otherwise this core is the batch's lane. So nothing is lost that the ordinary path would have kept. An open batch holds no packet up (its own are delivered as
-//! they come), so a flow may pause in the middle of one for as long as it likes.
+//! (`ring_bytes.rs`); otherwise this core is the batch's lane. So nothing is lost that the ordinary path would have kept.
+//! An open batch holds no packet up (its own are delivered as they come), so a flow may pause in the middle of one for as
+//! long as it likes.
 
 use super::counters::{Counter, Counters};
 use super::flow_key::FlowKey;
