@@ -18,6 +18,26 @@ use crate::verdict;
 /// Half of the longest deadline there is: what a case that wants order sets, and what it takes to be late twice.
 const AWAY: Duration = Duration::from_millis(500);
 
+/// Which cases of a program are run, or only listed.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Selection {
+    /// Run only those whose name contains this.
+    #[arg(long, default_value = "")]
+    filter: String,
+    /// Leave these out.
+    #[arg(long, value_delimiter = ',')]
+    skip: Vec<String>,
+    /// Print those that would run, and run none.
+    #[arg(long)]
+    pub(crate) list: bool,
+}
+
+impl Selection {
+    pub(crate) fn takes(&self, name: &str) -> bool {
+        name.contains(&self.filter) && !self.skip.iter().any(|skipped| skipped == name)
+    }
+}
+
 /// Runs `run` with each of these cases; a failure does not keep the next one from its turn.
 pub(crate) fn run_each<C>(
     cases: &[C],

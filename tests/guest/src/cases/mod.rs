@@ -28,7 +28,8 @@ use mflow_protocol::guest::{ListedCase, Message};
 use crate::mflow;
 use crate::outcome::Outcome;
 use crate::rig::{Rig, Scale};
-use crate::{kmemleak, runner, verdict};
+use crate::runner::{self, Selection};
+use crate::{kmemleak, verdict};
 
 /// In which runs a case is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -182,18 +183,11 @@ pub(crate) struct Options {
     /// Run what needs a ConnectX, too.
     #[arg(long)]
     connectx: bool,
-    /// Run only cases whose name contains this.
-    #[arg(long, default_value = "")]
-    filter: String,
-    /// Leave these cases out.
-    #[arg(long, value_delimiter = ',')]
-    skip: Vec<String>,
+    #[command(flatten)]
+    selection: Selection,
     /// Send the same traffic through the vanilla stack, as a control of the rig itself.
     #[arg(long)]
     vanilla: bool,
-    /// Print the cases that would run, and run none.
-    #[arg(long)]
-    list: bool,
 }
 
 impl Options {
@@ -206,10 +200,7 @@ impl Options {
         };
         let mut cases = all();
         cases.retain(|case| {
-            runs(case.when)
-                && case.name.contains(&self.filter)
-                && !self.skip.contains(&case.name)
-                && (case.vanilla || !self.vanilla)
+            runs(case.when) && self.selection.takes(&case.name) && (case.vanilla || !self.vanilla)
         });
         cases
     }
@@ -243,7 +234,7 @@ impl Options {
 
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let cases = options.selected();
-    if options.list {
+    if options.selection.list {
         return runner::list(cases.into_iter().map(|case| ListedCase {
             name: case.name,
             patches_code: case.patches_code,

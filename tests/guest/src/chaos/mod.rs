@@ -31,10 +31,11 @@ use crate::memory::{no_growth, Memory};
 use crate::mflow::Knobs;
 use crate::outcome::Outcome;
 use crate::rig::{Rig, Scale};
+use crate::runner::{self, Selection};
 use crate::streams::counters::Counters;
 use crate::topology::Family;
 use crate::traffic::Plan;
-use crate::{cpu, kmemleak, mflow, netns, nft, runner, tcpdump, topology, verdict};
+use crate::{cpu, kmemleak, mflow, netns, nft, tcpdump, topology, verdict};
 
 const CALIBRATION: u64 = 1_000;
 /// How many datagrams show that splitting works as before, in small batches, so that every lane has many.
@@ -70,15 +71,8 @@ pub(crate) struct Options {
     /// Keep only the steps at these places, from 0 on.
     #[arg(long, value_name = "PLACES", value_delimiter = ',')]
     only: Option<Vec<usize>>,
-    /// Run only sequences whose name contains this.
-    #[arg(long, default_value = "")]
-    filter: String,
-    /// Leave these sequences out.
-    #[arg(long, value_delimiter = ',')]
-    skip: Vec<String>,
-    /// Print the sequences that would run, and run none.
-    #[arg(long)]
-    list: bool,
+    #[command(flatten)]
+    selection: Selection,
 }
 
 impl Options {
@@ -90,17 +84,14 @@ impl Options {
                 sequence.keep(places);
             }
         }
-        sequences.retain(|sequence| {
-            let name = sequence.name();
-            name.contains(&self.filter) && !self.skip.contains(&name)
-        });
+        sequences.retain(|sequence| self.selection.takes(&sequence.name()));
         sequences
     }
 }
 
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let sequences = options.selected();
-    if options.list {
+    if options.selection.list {
         return runner::list(sequences.iter().map(|sequence| ListedCase {
             name: sequence.name(),
             patches_code: sequence.patches_code,

@@ -15,20 +15,13 @@ use std::process::ExitCode;
 use anyhow::{ensure, Result};
 use mflow_protocol::guest::ListedCase;
 
-use crate::runner;
+use crate::runner::{self, Selection};
 
 /// Options of `driver`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Run only cases whose name contains this.
-    #[arg(long, default_value = "")]
-    filter: String,
-    /// Leave these cases out.
-    #[arg(long, value_delimiter = ',')]
-    skip: Vec<String>,
-    /// Print the cases that would run, and run none.
-    #[arg(long)]
-    list: bool,
+    #[command(flatten)]
+    selection: Selection,
 }
 
 struct Case {
@@ -47,10 +40,8 @@ fn all() -> Vec<Case> {
 
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let mut cases = all();
-    cases.retain(|case| {
-        case.name.contains(&options.filter) && !options.skip.iter().any(|name| name == case.name)
-    });
-    if options.list {
+    cases.retain(|case| options.selection.takes(case.name));
+    if options.selection.list {
         return runner::list(cases.into_iter().map(|case| ListedCase {
             name: case.name.to_owned(),
             patches_code: false,
