@@ -87,7 +87,10 @@ bool __mflow_split_napi(struct napi_struct *napi, struct sk_buff *skb)
 		/* It belongs to a flow that is split at a device before this one. */
 		if (mflow_is_awaited(skb))
 			return false;
-		/* Another device's probe must not find a way that is split here; GRO reuses memory. */
+		/*
+		 * A probe of a device before this one is not answered where this one splits;
+		 * and GRO may have left here the tag of a packet that it has joined.
+		 */
 		mflow_tag_clear(skb);
 		ops = rcu_dereference_bh(mflow_ops);
 		return ops && ops->split_napi(source, napi, skb);
