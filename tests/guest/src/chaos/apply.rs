@@ -165,8 +165,11 @@ impl Host<'_> {
     }
 
     fn attach(&mut self, device: Device, native: bool) -> Result<()> {
-        // A device has one program, in one of the two places.
+        // A device has one program, in one of the two places, and none below a device that has one.
         self.xdp.remove(&device);
+        if device == Device::Nic {
+            self.xdp.remove(&Device::Vxlan);
+        }
         let (namespace, name) = device.place();
         let mode = if native {
             XdpMode::Native
