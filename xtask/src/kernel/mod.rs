@@ -12,11 +12,15 @@ pub(crate) mod toolchain;
 pub(crate) mod tree;
 
 use std::fs::{self, File};
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::slice;
 use std::sync::OnceLock;
+use std::thread::{self, ScopedJoinHandle};
 
 use anyhow::{bail, Context as _, Result};
+use clap::ValueEnum as _;
 use sha2::{Digest as _, Sha256};
 
 use self::build::{Base, Plan};
@@ -76,6 +80,15 @@ pub struct Kernel {
     pub build_dir: PathBuf,
 }
 
+impl Options {
+    fn of(flavor: Flavor) -> Self {
+        Self {
+            flavor,
+            ..Self::default()
+        }
+    }
+}
+
 impl Flavor {
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -117,14 +130,26 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
 
 /// Returns the kernel of this flavor, built first if anything it is made of has changed since another process built it.
 pub fn ensure(flavor: Flavor) -> Result<Kernel> {
-    static BUILT: [OnceLock<Kernel>; 3] = [const { OnceLock::new() }; 3];
     // CAST: the number of the variant.
-    tools::once(&BUILT[flavor as usize], || {
-        build(&Options {
-            flavor,
-            ..Options::default()
-        })
-    })
+    tools::once(&BUILT[flavor as usize], || build(&Options::of(flavor)))
+}
+
+/// Kernels of flavors, as [`ensure`] returns them.
+static BUILT: [OnceLock<Kernel>; 3] = [const { OnceLock::new() }; 3];
+
+/// Does the same for several flavors at the same time: a build has long parts that use one core, above all its Rust.
+pub(crate) fn ensure_all(flavors: &[Flavor]) -> Result<()> {
+    let missing =
+        |flavor: &Flavor| BUILT[*flavor as usize].get().is_none() && flavors.contains(flavor);
+    let missing = Flavor::value_variants().iter().copied().filter(missing);
+    let options: Vec<Options> = missing.map(Options::of).collect();
+    if options.is_empty() {
+        return Ok(());
+    }
+    for (options, kernel) in options.iter().zip(build_all(&options)?) {
+        let _built_meanwhile = BUILT[options.flavor as usize].set(kernel);
+    }
+    Ok(())
 }
 
 /// Returns the lowest version of `tool` the kernel accepts, if a source is unpacked to ask.
@@ -164,36 +189,55 @@ pub(crate) fn check_own_objects(kernel: &Kernel) -> Result<PathBuf> {
 }
 
 fn build(options: &Options) -> Result<Kernel> {
+    let built = build_all(slice::from_ref(options))?;
+    built.into_iter().next().context("one kernel was asked for")
+}
+
+/// Builds kernels of one source at the same time, each in a folder of its own.
+fn build_all(options: &[Options]) -> Result<Vec<Kernel>> {
     setup::ensure(&[Need::Kernel])?;
     let _lock = lock()?;
     let toolchain = Toolchain::find()?;
-    let source = Source::prepare(options.source.as_deref())?;
-    let mut fragments = options.flavor.fragments()?;
-    let mut folder = format!("build-{}", options.flavor.name());
-    if !options.config.is_empty() {
-        let extra = extra_fragments(options)?;
-        folder = format!("{folder}-{}", key_of(&extra));
-        fragments.extend(extra);
-    }
+    let first = options.first().context("no kernel was asked for")?;
+    let source = Source::prepare(first.source.as_deref())?;
     let patched = patched_tree(&source)?;
-    let plan = Plan {
-        name: options.flavor.name().to_owned(),
-        toolchain: &toolchain,
-        work_tree: patched.work_tree,
-        kconfig_key: patched.kconfig_key,
-        build_dir: source.home.join(folder),
-        base: Base::Tiny,
-        fragments,
-        jobs: jobs(options),
-    };
-    let inputs = inputs_hash(&patched.inputs, &plan)?;
-    if !source.may_change {
-        if let Some(kernel) = plan.finished(&inputs) {
-            return Ok(kernel);
+    let build = |options: &Options| {
+        let mut fragments = options.flavor.fragments()?;
+        let mut folder = format!("build-{}", options.flavor.name());
+        if !options.config.is_empty() {
+            let extra = extra_fragments(options)?;
+            folder = format!("{folder}-{}", key_of(&extra));
+            fragments.extend(extra);
         }
-    }
-    plan.configure(source.may_change)?;
-    plan.build(&inputs)
+        let plan = Plan {
+            name: options.flavor.name().to_owned(),
+            toolchain: &toolchain,
+            work_tree: patched.work_tree.clone(),
+            kconfig_key: patched.kconfig_key.clone(),
+            build_dir: source.home.join(folder),
+            base: Base::Tiny,
+            fragments,
+            jobs: jobs(options),
+        };
+        let inputs = inputs_hash(&patched.inputs, &plan)?;
+        if !source.may_change {
+            if let Some(kernel) = plan.finished(&inputs) {
+                return Ok(kernel);
+            }
+        }
+        plan.configure(source.may_change)?;
+        plan.build(&inputs)
+    };
+    thread::scope(|scope| {
+        let builds: Vec<_> = options
+            .iter()
+            .map(|options| scope.spawn(|| build(options)))
+            .collect();
+        let end = |build: ScopedJoinHandle<'_, _>| {
+            build.join().unwrap_or_else(|panic| resume_unwind(panic))
+        };
+        builds.into_iter().map(end).collect()
+    })
 }
 
 /// The work tree with our patches and files in it.

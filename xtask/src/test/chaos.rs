@@ -6,6 +6,8 @@
 //! those are left that it takes to fail.
 
 use std::collections::BTreeSet;
+use std::panic::resume_unwind;
+use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result};
@@ -109,10 +111,15 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
         };
         return one.run(ctx);
     }
-    let mut outcome = Outcome::default();
-    for flavor in [Flavor::Vm, Flavor::Debug] {
-        outcome.add(Run::of(ctx, flavor, seed).run(ctx)?);
-    }
+    // At the same time: the checking kernel's steps take most of it, and leave a core idle.
+    let (plain, checking) = thread::scope(|scope| {
+        let plain = scope.spawn(|| Run::of(ctx, Flavor::Vm, seed).run(ctx));
+        let checking = Run::of(ctx, Flavor::Debug, seed).run(ctx);
+        let plain = plain.join().unwrap_or_else(|panic| resume_unwind(panic));
+        (plain, checking)
+    });
+    let mut outcome = plain?;
+    outcome.add(checking?);
     Ok(outcome)
 }
 
@@ -275,7 +282,7 @@ impl Run {
                 only: Some(places.to_vec()),
                 ..self.clone()
             };
-            println!("  trial   with the steps {}", list(places));
+            println!("  trial   {} with the steps {}", failure.name, list(places));
             Ok(!run.try_all(ctx)?.failed.is_empty())
         };
         match shrink(steps, MOST_TRIALS, trial).context("while a sequence was shrunk")? {

@@ -14,10 +14,11 @@ mod module;
 mod tidy;
 mod vm;
 
+use std::iter;
 use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
@@ -29,7 +30,7 @@ use crate::paths;
 use crate::setup::{self, qemu, Need};
 use crate::step::Failed;
 use crate::tools;
-use crate::vm::guest_program;
+use crate::vm::{guest_program, model_program};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
@@ -137,7 +138,7 @@ macro_rules! layers {
     };
 }
 
-/// In the order they run: what fails fast comes first.
+/// In the order they begin: what fails fast comes first.
 const LAYERS: &[Layer] = layers! {
     "tidy": tidy::run, Needs::Host, "formatting, lints, licences, patches, documents that mirror code";
     "unit": cargo::unit, Needs::Host, "the algorithms against trivial models, the host tools";
@@ -145,20 +146,39 @@ const LAYERS: &[Layer] = layers! {
     "miri": cargo::miri, Needs::Host, "no undefined behaviour in the algorithms' unsafe parts";
     "module": module::run, Needs::Kernel(&[Flavor::Vm]), "the module builds out of the kernel tree";
     "vm": vm::run, Needs::Guests(&[Flavor::Vm]), "order and integrity on a real kernel with real devices, in a guest";
-    "mlx5": mlx5::run, Needs::Guests(&[Flavor::Vm]),
-        "the driver of ConnectX cards, on a model of one: its own life, and order and integrity with it";
     "vm-debug": vm::run_debug, Needs::Guests(&[Flavor::Debug]),
         "no memory, lock, RCU or sleep error: a short list of cases on the checking kernel";
+    "mlx5": mlx5::run, Needs::Guests(&[Flavor::Vm]),
+        "the driver of ConnectX cards, on a model of one: its own life, and order and integrity with it";
     "chaos": chaos::run, Needs::Guests(&[Flavor::Vm, Flavor::Debug]),
         "whatever happens to a host under load, and in whatever order, nothing is left behind; on both kernels";
 };
 
 impl Layer {
-    /// Returns its row in the table of seconds; layers that share one run at the same time.
+    /// Returns its row in the table of seconds.
     fn row(&self) -> &'static str {
         match self.name {
             "unit" | "loom" | "miri" => "host",
             name => name,
+        }
+    }
+
+    fn in_guests(&self) -> bool {
+        matches!(self.needs, Needs::Guests(_))
+    }
+
+    /// Tells whether it may run while the one before it runs, or others that came before that.
+    fn joins(&self, before: &Self) -> bool {
+        self.row() == before.row() || (self.in_guests() && before.in_guests())
+    }
+
+    /// Returns how many that may run at the same time do so. A guest keeps little more than one core busy; what runs on the
+    /// host waits for nothing, and its parts are of different lengths.
+    fn at_once(&self) -> usize {
+        if self.in_guests() {
+            tools::cores()
+        } else {
+            usize::MAX
         }
     }
 
@@ -248,8 +268,7 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
     setup::ensure(&[Need::Kernel, Need::Vm, Need::Checks])?;
     let wanted = |layer: &&Layer| {
         let named = options.layers.iter().any(|name| name == layer.name);
-        (named || options.layers.is_empty())
-            && (matches!(layer.needs, Needs::Guests(_)) || options.case.is_none())
+        (named || options.layers.is_empty()) && (layer.in_guests() || options.case.is_none())
     };
     let ctx = Ctx {
         layers: LAYERS.iter().filter(wanted).collect(),
@@ -290,18 +309,8 @@ fn run_layers(ctx: &Ctx, total: &mut Outcome, table: &mut Vec<Seconds>) {
         layers.insert(first, &SET_UP);
     }
     let mut slower_before = budget::slower();
-    for together in layers.chunk_by(|one, other| one.row() == other.row()) {
-        let ended: Vec<(Outcome, Duration)> = thread::scope(|scope| {
-            let run = |layer: &&'static Layer| {
-                let layer = *layer;
-                scope.spawn(move || layer.run(ctx))
-            };
-            let running: Vec<_> = together.iter().map(run).collect();
-            let end = |layer: ScopedJoinHandle<'_, _>| {
-                layer.join().unwrap_or_else(|panic| resume_unwind(panic))
-            };
-            running.into_iter().map(end).collect()
-        });
+    for together in layers.chunk_by(|before, one| one.joins(before)) {
+        let ended = run_together(ctx, together);
         let slower_after = budget::slower();
         for (layer, (outcome, took)) in together.iter().zip(ended) {
             table.push(Seconds {
@@ -321,24 +330,62 @@ fn run_layers(ctx: &Ctx, total: &mut Outcome, table: &mut Vec<Seconds>) {
     }
 }
 
+/// Runs layers, the first ones first, and as many at the same time as may; returns what came out of each.
+fn run_together(ctx: &Ctx, layers: &[&'static Layer]) -> Vec<(Outcome, Duration)> {
+    let waiting = Mutex::new(layers.iter().enumerate());
+    let at_once = layers.first().map_or(0, |first| first.at_once());
+    let runner = || {
+        let next = || waiting.lock().ok()?.next();
+        iter::from_fn(next)
+            .map(|(place, layer)| (place, layer.run(ctx)))
+            .collect::<Vec<_>>()
+    };
+    let mut ended: Vec<_> = thread::scope(|scope| {
+        let runners: Vec<_> = (0..layers.len().min(at_once))
+            .map(|_| scope.spawn(runner))
+            .collect();
+        let end = |runner: ScopedJoinHandle<'_, _>| {
+            runner.join().unwrap_or_else(|panic| resume_unwind(panic))
+        };
+        runners.into_iter().flat_map(end).collect()
+    });
+    ended.sort_by_key(|&(place, _)| place);
+    ended.into_iter().map(|(_, ended)| ended).collect()
+}
+
 /// Builds, in one go and once, what the layers share.
 fn set_up(ctx: &Ctx) -> Result<Outcome> {
+    let mut flavors = Vec::new();
     for layer in &ctx.layers {
-        if let Needs::Guests(_) = layer.needs {
-            guest_program()?;
-            // Without one, the cases with a ConnectX are skipped, and say so.
-            qemu::obtain(&qemu::VFIO_USER)?;
-        }
-        let flavors = match layer.needs {
+        let needs = match layer.needs {
             Needs::Host => &[],
             Needs::Kernel(flavors) | Needs::Guests(flavors) => flavors,
         };
-        for &flavor in flavors {
-            // A layer on both kernels may be asked for one of them.
-            if flavors.len() == 1 || ctx.chaos.takes(flavor) {
-                kernel::ensure(flavor)?;
-            }
-        }
+        // A layer on both kernels may be asked for one of them.
+        let takes = |flavor: &Flavor| needs.len() == 1 || ctx.chaos.takes(*flavor);
+        flavors.extend(needs.iter().copied().filter(takes));
+    }
+    let has_guests = ctx.layers.iter().any(|layer| layer.in_guests());
+    thread::scope(|scope| {
+        // Each of these has times in which it keeps one core busy only.
+        let kernels = scope.spawn(|| kernel::ensure_all(&flavors));
+        let guests = has_guests.then(|| {
+            scope.spawn(|| {
+                guest_program()?;
+                // Without one, the cases with a ConnectX are skipped, and say so.
+                qemu::obtain(&qemu::VFIO_USER)?;
+                ctx.guest_cases().map(drop)
+            })
+        });
+        let end = |build: ScopedJoinHandle<'_, Result<()>>| {
+            build.join().unwrap_or_else(|panic| resume_unwind(panic))
+        };
+        let guests = guests.map_or(Ok(()), end);
+        end(kernels).and(guests)
+    })?;
+    let has_cards = |layer: &&'static Layer| layer.name == "mlx5";
+    if ctx.layers.iter().any(has_cards) && qemu::suits(&qemu::VFIO_USER) {
+        model_program()?;
     }
     Ok(Outcome::default())
 }

@@ -6,6 +6,7 @@
 //! failed, and the cases that are left run in a fresh guest.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 use std::path::Path;
 use std::process;
 use std::time::Duration;
@@ -114,10 +115,10 @@ impl GuestCases {
         // What has come out so far counts, whatever happens next.
         let broken = self.run_all(&mut machine, &mut results).err();
         if results.stream_bytes > 0 {
-            println!(
-                "  {:.2} GB of TCP streams were compared byte by byte",
+            self.say(format!(
+                "{:.2} GB of TCP streams were compared byte by byte",
                 results.stream_bytes as f64 / 1e9
-            );
+            ));
         }
         let mut outcome = Outcome {
             boots: results.boots,
@@ -204,11 +205,11 @@ impl GuestCases {
         results.deaths += 1;
         let stale = trouble.is_stale_code();
         if stale {
-            println!("  again   QEMU ran code that the kernel had replaced");
+            self.say("again   QEMU ran code that the kernel had replaced");
         }
         if trouble.is_emulators() {
             // QEMU has a race of its own in a guest's first seconds; the next boot runs the same cases.
-            println!("  again   {}", trouble.what);
+            self.say(format!("again   {}", trouble.what));
             return Ok(());
         }
         match case {
@@ -221,13 +222,13 @@ impl GuestCases {
             // Nor was the module loaded. An emulated CPU can lose a timer for good; it does not do so twice.
             None if trouble.is_standstill() && !results.stood_still => {
                 results.stood_still = true;
-                println!(
-                    "  again   the guest stood still before its first case: {}",
+                self.say(format!(
+                    "again   the guest stood still before its first case: {}",
                     trouble.what
-                );
+                ));
             }
             Some(case) => {
-                println!("  FAILED  {case}: {}", trouble.what);
+                self.say(format!("FAILED  {case}: {}", trouble.what));
                 let failure = self.failure(&case, trouble.to_string(), Some(&trouble.log));
                 results.finish(case, Err(failure));
             }
@@ -267,45 +268,47 @@ impl GuestCases {
         let mut failed = false;
         loop {
             match vm.wait(Some(self.patience))? {
-                Event::Said(message) => match message {
-                    Message::Start(case) => current = Some(case),
-                    Message::Result(result) => {
-                        println!("  {}", line(&result));
-                        let measured = result.measured.as_ref();
-                        results.stream_bytes += measured.map_or(0, |all| all.stream_bytes);
-                        let result_of_case = match result.error {
-                            None => Ok(()),
-                            Some(error) => {
-                                Err(self.failure(&result.case, error, Some(vm.kernel_log())))
-                            }
-                        };
-                        failed |= result_of_case.is_err();
-                        results.finish(result.case, result_of_case);
+                Event::Said(message) => {
+                    match message {
+                        Message::Start(case) => current = Some(case),
+                        Message::Result(result) => {
+                            self.say(line(&result));
+                            let measured = result.measured.as_ref();
+                            results.stream_bytes += measured.map_or(0, |all| all.stream_bytes);
+                            let result_of_case = match result.error {
+                                None => Ok(()),
+                                Some(error) => {
+                                    Err(self.failure(&result.case, error, Some(vm.kernel_log())))
+                                }
+                            };
+                            failed |= result_of_case.is_err();
+                            results.finish(result.case, result_of_case);
+                        }
+                        Message::Again(again) => {
+                            results.again += 1;
+                            self.say(format!(
+                                "again   {}: a CPU was away for {} ms, and then: {}",
+                                again.case, again.away_ms, again.error
+                            ));
+                        }
+                        Message::Rate(rate) => {
+                            self.say(format!("offered rate (vanilla's without loss, less 40 %): {rate:.0} frames/s"));
+                        }
+                        Message::Card(order) => {
+                            let cards = vm.cards().context("there are no cards to misbehave")?;
+                            cards.order(&order)?;
+                        }
+                        Message::Replay {
+                            card,
+                            times,
+                            capture,
+                        } => {
+                            let cards = vm.cards().context("there are no cards to receive it")?;
+                            cards.replay(card, times, &capture)?;
+                        }
+                        other => bail!("no test case says {other:?}"),
                     }
-                    Message::Again(again) => {
-                        results.again += 1;
-                        println!(
-                            "  again   {}: a CPU was away for {} ms, and then: {}",
-                            again.case, again.away_ms, again.error
-                        );
-                    }
-                    Message::Rate(rate) => {
-                        println!("  offered rate (vanilla's without loss, less 40 %): {rate:.0} frames/s");
-                    }
-                    Message::Card(order) => {
-                        let cards = vm.cards().context("there are no cards to misbehave")?;
-                        cards.order(&order)?;
-                    }
-                    Message::Replay {
-                        card,
-                        times,
-                        capture,
-                    } => {
-                        let cards = vm.cards().context("there are no cards to receive it")?;
-                        cards.replay(card, times, &capture)?;
-                    }
-                    other => bail!("no test case says {other:?}"),
-                },
+                }
                 // What was said before has been read by now, so this is the case it happened in.
                 Event::Complained => culprit = culprit.or_else(|| current.clone()),
                 Event::Exit(code @ (0 | 1)) if current.is_some() => {
@@ -342,10 +345,10 @@ impl GuestCases {
     fn complain_afterwards(&self, vm: &Vm, results: &mut CaseResults) {
         let case = "what comes after the cases".to_owned();
         let detail = "the guest program failed when all cases had passed".to_owned();
-        println!(
-            "  FAILED  {case}: {detail}; see {}",
+        self.say(format!(
+            "FAILED  {case}: {detail}; see {}",
             vm.terminal_log().display()
-        );
+        ));
         let failure = self.failure(&case, detail, Some(vm.terminal_log()));
         results.cases.insert(case.clone());
         results.of_case.insert(case, Err(failure));
@@ -368,7 +371,7 @@ impl GuestCases {
         let result = if complaints.is_empty() {
             Ok(())
         } else {
-            println!("  FAILED  {case}: {complaints:?}");
+            self.say(format!("FAILED  {case}: {complaints:?}"));
             let detail = format!(
                 "commands they do not know, events they could not send, or objects left behind: {complaints:?}"
             );
@@ -381,6 +384,11 @@ impl GuestCases {
             results.of_case.insert(case, result);
         }
         Ok(good)
+    }
+
+    /// Prints a line under the guest's name: several guests run at the same time.
+    fn say(&self, line: impl Display) {
+        println!("  {:<20} {line}", self.guest.name);
     }
 
     fn failure(&self, case: &str, detail: String, log: Option<&Path>) -> Failure {

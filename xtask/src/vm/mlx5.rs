@@ -48,7 +48,7 @@ pub struct Server {
 pub(crate) struct Summary(pub(crate) String);
 
 /// Returns the program, built first if it has to be, with the layouts of the kernel that is under test.
-fn build() -> Result<PathBuf> {
+pub(crate) fn model_program() -> Result<PathBuf> {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     tools::once(&BUILT, || {
         let header = kernel::work_tree()?.join(HEADER);
@@ -69,7 +69,7 @@ fn build() -> Result<PathBuf> {
 /// Returns the table of layouts that the header of the kernel under test says, and the one that is kept for builds without.
 pub(crate) fn layouts() -> Result<[String; 2]> {
     let table = tools::output(
-        Command::new(build()?)
+        Command::new(model_program()?)
             .arg("layouts")
             .arg(kernel::work_tree()?.join(HEADER)),
     )?;
@@ -91,7 +91,7 @@ impl Server {
         dir: &Path,
         name: &str,
     ) -> Result<Self> {
-        let program = build()?;
+        let program = model_program()?;
         let count = if credit.is_some() { 3 } else { 2 };
         let sockets: Vec<PathBuf> = (0..count)
             .map(|card| dir.join(format!("card{card}")))
