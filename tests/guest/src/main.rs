@@ -25,6 +25,7 @@ mod ipsec;
 mod kmemleak;
 mod memory;
 mod mflow;
+mod netlink;
 mod netns;
 mod nfqueue;
 mod nft;

@@ -30,9 +30,15 @@ use std::process::ExitCode;
 
 use anyhow::{bail, Context as _, Result};
 use mflow_protocol::guest::CHANNELS;
-use mflow_protocol::network::{CLIENT_MAC, CONTAINER_MAC, WIRE_MTU};
+use mflow_protocol::network::{
+    CLIENT_HOST, CLIENT_MAC, CONTAINER_MAC, SERVER_HOST, VNI, VXLAN_PORT, WIRE_MTU,
+};
+use netlink_packet_route::link::{
+    BridgeStpState, InfoBridge, InfoData, InfoKind, InfoVeth, InfoVxlan, LinkAttribute,
+};
 use serde::Serialize;
 
+use crate::netlink::{self, Behind, Netlink};
 use crate::{command, cpu, netns};
 
 pub(crate) const CLIENT: &str = "client";
@@ -72,10 +78,21 @@ impl Family {
         }
     }
 
-    fn ends(self) -> (&'static str, &'static str) {
+    /// Returns the addresses of the server's and the client's machine.
+    fn ends(self) -> (IpAddr, IpAddr) {
         match self {
-            Self::V4 => ("192.168.50.2", "192.168.50.1"),
-            Self::V6 => ("fd00:50::2", "fd00:50::1"),
+            Self::V4 => (SERVER_HOST.into(), CLIENT_HOST.into()),
+            Self::V6 => {
+                let end = |last| Ipv6Addr::new(0xfd00, 0x50, 0, 0, 0, 0, 0, last).into();
+                (end(2), end(1))
+            }
+        }
+    }
+
+    fn prefix_len(self) -> u8 {
+        match self {
+            Self::V4 => 24,
+            Self::V6 => 64,
         }
     }
 
@@ -236,66 +253,96 @@ pub(crate) fn restore_nic() -> Result<()> {
 
 fn overlay_up(outer: Family) -> Result<()> {
     let mtu = outer.overlay_mtu();
-    let (server, client) = outer.ends();
-    ip(None, &format!("netns add {CONTAINER}"))?;
+    netns::add(CONTAINER)?;
     netns::within(CONTAINER, quiet_ipv6)?;
-    ip(
-        None,
-        &format!(
-            "link add br0 mtu {mtu} type bridge stp_state 0 mcast_snooping 0 forward_delay 0
-             link add vxlan0 mtu {mtu} type vxlan id 42 dev eth0 local {server} remote {client} dstport 4789 nolearning
-             link add veth0 mtu {mtu} type veth peer name eth0 mtu {mtu} address {CONTAINER_MAC} netns {CONTAINER}
-             link set vxlan0 master br0 up
-             link set veth0 master br0 up
-             link set br0 up"
-        ),
-    )?;
-    bridge(&format!(
-        "fdb replace {CONTAINER_MAC} dev veth0 master static
-         fdb replace {CLIENT_MAC} dev vxlan0 master static
-         fdb replace {CLIENT_MAC} dev vxlan0 dst {client} self permanent"
-    ))?;
+    let host = Netlink::open(None)?;
+    let bridge = vec![
+        InfoBridge::StpState(BridgeStpState::Disabled),
+        InfoBridge::MulticastSnooping(false),
+        InfoBridge::ForwardDelay(0),
+    ];
+    host.add("br0", mtu, InfoKind::Bridge, InfoData::Bridge(bridge), None)?;
+    let (server, client) = outer.ends();
+    add_vxlan(&host, mtu, "eth0", [server, client], None, None)?;
+    let (_open, namespace) = netlink::namespace(CONTAINER)?;
+    let mut peer = netlink::device("eth0", mtu)?;
+    let mac = LinkAttribute::Address(netlink::ethernet(CONTAINER_MAC)?);
+    peer.attributes.extend([mac, namespace]);
+    let veth = InfoData::Veth(InfoVeth::Peer(peer));
+    host.add("veth0", mtu, InfoKind::Veth, veth, None)?;
+    host.enslave("vxlan0", "br0")?;
+    host.enslave("veth0", "br0")?;
+    host.up("br0")?;
+    host.forward(CONTAINER_MAC, Behind::Port("veth0"))?;
+    host.forward(CLIENT_MAC, Behind::Port("vxlan0"))?;
+    host.forward(CLIENT_MAC, Behind::Machine("vxlan0", client))?;
     container_up()?;
-    client_overlay_up(outer, "")
+    client_overlay_up(outer, None)
+}
+
+/// Adds one end of the overlay on a NIC; what it sends goes from the first address to the second.
+fn add_vxlan(
+    host: &Netlink,
+    mtu: usize,
+    nic: &str,
+    ends: [IpAddr; 2],
+    mac: Option<LinkAttribute>,
+    ports: Option<InfoVxlan>,
+) -> Result<()> {
+    let (local, remote) = match ends {
+        [IpAddr::V4(local), IpAddr::V4(remote)] => {
+            (InfoVxlan::Local(local), InfoVxlan::Group(remote))
+        }
+        [IpAddr::V6(local), IpAddr::V6(remote)] => {
+            (InfoVxlan::Local6(local), InfoVxlan::Group6(remote))
+        }
+        _ => bail!("{ends:?} are not of one family"),
+    };
+    let mut options = vec![
+        InfoVxlan::Id(VNI),
+        InfoVxlan::Link(host.index(nic)?),
+        local,
+        remote,
+        InfoVxlan::Port(VXLAN_PORT),
+        InfoVxlan::Learning(false),
+    ];
+    options.extend(ports);
+    let options = InfoData::Vxlan(options);
+    host.add("vxlan0", mtu, InfoKind::Vxlan, options, mac)
 }
 
 /// Gives the container its part of the network, or what went with its link.
 pub(crate) fn container_up() -> Result<()> {
-    ip(
-        Some(CONTAINER),
-        &format!(
-            "link set lo up
-             link set eth0 up
-             addr replace 10.0.1.2/24 dev eth0
-             addr replace fd00:1::2/64 dev eth0 nodad
-             neigh replace 10.0.1.1 lladdr {CLIENT_MAC} dev eth0
-             neigh replace fd00:1::1 lladdr {CLIENT_MAC} dev eth0"
-        ),
-    )
+    let container = Netlink::open(Some(CONTAINER))?;
+    container.up("lo")?;
+    container.up("eth0")?;
+    for family in [Family::V4, Family::V6] {
+        container.address("eth0", family.container(), family.prefix_len())?;
+        container.neighbour("eth0", family.client(), CLIENT_MAC)?;
+    }
+    Ok(())
 }
 
-/// The client's part; `options` are for its VXLAN device.
-fn client_overlay_up(outer: Family, options: &str) -> Result<()> {
-    let mtu = outer.overlay_mtu();
+/// The client's part; it sends from these ports.
+fn client_overlay_up(outer: Family, ports: Option<InfoVxlan>) -> Result<()> {
     let (server, client) = outer.ends();
-    ip(
-        Some(CLIENT),
-        &format!(
-            "link add vxlan0 mtu {mtu} address {CLIENT_MAC} type vxlan id 42 dev eth1 local {client} remote {server} dstport 4789 nolearning {options}
-             link set vxlan0 up
-             addr add 10.0.1.1/24 dev vxlan0
-             addr add fd00:1::1/64 dev vxlan0 nodad
-             neigh replace 10.0.1.2 lladdr {CONTAINER_MAC} dev vxlan0
-             neigh replace fd00:1::2 lladdr {CONTAINER_MAC} dev vxlan0"
-        ),
-    )
+    let host = Netlink::open(Some(CLIENT))?;
+    let mac = LinkAttribute::Address(netlink::ethernet(CLIENT_MAC)?);
+    let (mtu, ends) = (outer.overlay_mtu(), [client, server]);
+    add_vxlan(&host, mtu, "eth1", ends, Some(mac), ports)?;
+    host.up("vxlan0")?;
+    for family in [Family::V4, Family::V6] {
+        host.address("vxlan0", family.client(), family.prefix_len())?;
+        host.neighbour("vxlan0", family.container(), CONTAINER_MAC)?;
+    }
+    Ok(())
 }
 
 /// Lets all that the client sends into the overlay have the same outer ports: one outer flow, whatever is inside.
 pub(crate) fn one_outer_flow(outer: Family) -> Result<()> {
-    ip(Some(CLIENT), "link del vxlan0")?;
+    Netlink::open(Some(CLIENT))?.delete("vxlan0")?;
     // The upper end is not in the range.
-    client_overlay_up(outer, "srcport 50000 50001")
+    client_overlay_up(outer, Some(InfoVxlan::PortRange((50_000, 50_001))))
 }
 
 /// Makes all devices take jumbo frames; the overlay's end where the outer headers begin.
@@ -326,19 +373,18 @@ pub(crate) fn no_jumbo() -> Result<()> {
 
 /// Removes what [`up`] builds anew each time.
 pub(crate) fn overlay_down() -> Result<()> {
-    let devices = ["vxlan0", "veth0", "br0"].into_iter();
-    let devices = devices.filter(|device| Path::new("/sys/class/net").join(device).exists());
-    let mut lines: Vec<String> = devices.map(|device| format!("link del {device}")).collect();
+    let host = Netlink::open(None)?;
+    for device in ["vxlan0", "veth0", "br0", "queue0"] {
+        if host.exists(device) {
+            host.delete(device)?;
+        }
+    }
     if netns::exists(CONTAINER) {
-        lines.push(format!("netns del {CONTAINER}"));
+        netns::delete(CONTAINER)?;
     }
-    if !lines.is_empty() {
-        ip(None, &lines.join("\n"))?;
-    }
-    if netns::within(CLIENT, || {
-        Ok(fs::read_to_string("/proc/thread-self/net/dev")?.contains("vxlan0:"))
-    })? {
-        ip(Some(CLIENT), "link del vxlan0")?;
+    let client = Netlink::open(Some(CLIENT))?;
+    if client.exists("vxlan0") {
+        client.delete("vxlan0")?;
     }
     Ok(())
 }
@@ -369,10 +415,6 @@ pub(crate) fn ip(namespace: Option<&str>, lines: &str) -> Result<()> {
         None => "ip -batch -".to_owned(),
     };
     batch(&program, lines)
-}
-
-fn bridge(lines: &str) -> Result<()> {
-    batch("bridge -batch -", lines)
 }
 
 /// Runs lines of `tc` commands in the first namespace.
