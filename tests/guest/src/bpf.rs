@@ -24,6 +24,7 @@ const PROGRAM_LOAD: libc::c_int = 5;
 const PROGRAM_ATTACH: libc::c_int = 8;
 const LINK_CREATE: libc::c_int = 28;
 const SOCKMAP: u32 = 15;
+const CPUMAP: u32 = 16;
 const KIND_SOCKET_FILTER: u32 = 1;
 const KIND_XDP: u32 = 6;
 const KIND_SK_SKB: u32 = 14;
@@ -35,6 +36,8 @@ const AT_SK_SKB_VERDICT: u32 = 38;
 const SK_PASS: [u64; 2] = [0x0000_0001_0000_00b7, 0x95];
 /// `r0 = XDP_PASS; exit`.
 const XDP_PASS: [u64; 2] = [0x0000_0002_0000_00b7, 0x95];
+/// How many packets may wait for a CPU of a map.
+const CPU_QUEUE_PKTS: u32 = 8192;
 /// `r0 = skb->len; exit`: all that has come is one message.
 const WHOLE: [u64; 2] = [0x1061, 0x95];
 /// Counts down from the packet's mark, and drops the packet. The jump out of the loop that the kernel itself counts
@@ -125,6 +128,7 @@ pub(crate) fn count_runs(on: bool) -> Result<()> {
 /// A program in a driver's receive path, until the end of the scope.
 pub(crate) struct Xdp {
     _link: OwnedFd,
+    _map: Option<OwnedFd>,
 }
 
 /// Where an XDP program runs; the values are flags from `linux/if_link.h`.
@@ -139,14 +143,50 @@ pub(crate) enum XdpMode {
 impl Xdp {
     /// Attaches a program that lets everything pass to a device of this thread's namespace.
     pub(crate) fn attach(device: &str, mode: XdpMode) -> Result<Self> {
+        Self::attach_program(device, mode, &XDP_PASS, None)
+    }
+
+    /// Attaches a program that sends every packet to a thread on another CPU, from where it goes on.
+    pub(crate) fn send_to_cpu(device: &str, cpu: usize) -> Result<Self> {
+        // CAST: one of a few.
+        let (cpu, pkts) = (cpu as u32, CPU_QUEUE_PKTS);
+        let map = create(MAP_CREATE, &mut [pair(CPUMAP, 4), pair(4, cpu + 1)])
+            .context("this kernel has no map of CPUs")?;
+        let mut entry = [
+            pair(number(&map), 0),
+            address(&raw const cpu),
+            address(&raw const pkts),
+            0,
+        ];
+        call(MAP_UPDATE, &mut entry).context("cannot put a CPU into a map")?;
+        let code = [
+            pair(0x1118, number(&map)), // r1 = the map, in two parts
+            0,
+            pair(0x02b7, cpu), // r2 = cpu
+            0x03b7,            // r3 = 0
+            pair(0x85, 51),    // r0 = bpf_redirect_map(r1, r2, r3)
+            0x95,              // exit
+        ];
+        Self::attach_program(device, XdpMode::Generic, &code, Some(map))
+    }
+
+    fn attach_program(
+        device: &str,
+        mode: XdpMode,
+        code: &[u64],
+        map: Option<OwnedFd>,
+    ) -> Result<Self> {
         let index = if_nametoindex(device).with_context(|| format!("no device {device}"))?;
-        let program = load(KIND_XDP, &XDP_PASS)?;
+        let program = load(KIND_XDP, code)?;
         let link = create(
             LINK_CREATE,
             &mut [pair(number(&program), index), pair(AT_XDP, mode as u32)],
         )
         .with_context(|| format!("{device} takes no XDP program ({mode:?})"))?;
-        Ok(Self { _link: link })
+        Ok(Self {
+            _link: link,
+            _map: map,
+        })
     }
 }
 

@@ -9,7 +9,7 @@ use anyhow::{ensure, Context as _, Result};
 use super::{Case, Run};
 use crate::bpf::{Xdp, XdpMode};
 use crate::command;
-use crate::cpu::{LANES, LANE_MASK};
+use crate::cpu::{LANES, LANE_MASK, READER};
 use crate::datagrams::run::Datagrams;
 use crate::mflow::Knobs;
 use crate::netns;
@@ -93,6 +93,22 @@ const FEATURES: &[Feature] = &[
             rps("eth0")
         },
     },
+    Feature {
+        name: "cpumap-vxlan",
+        what: "an XDP program that sends what the VXLAN device receives to another CPU",
+        switch_drops: false,
+        stop_reorders_pkts: MIXED_PKTS,
+        queues: true,
+        switch_on: cpumap,
+    },
+    Feature {
+        name: "ifb-vxlan",
+        what: "an intermediate device that queues what the VXLAN device receives",
+        switch_drops: false,
+        stop_reorders_pkts: MIXED_PKTS,
+        queues: true,
+        switch_on: ifb,
+    },
     Feature::discipline(
         "tbf-veth",
         "a queueing discipline on the veth device",
@@ -160,6 +176,8 @@ fn with_feature<L: Load>(rig: &Rig, feature: &Feature, early: bool) -> Result<Ou
     rig.prepare(&plan, &Knobs::default())?;
     // Before there is traffic: the first use in the system patches the kernel's code.
     rps("lo")?;
+    topology::tc("qdisc replace dev lo clsact")?;
+    let _generic_xdp = Xdp::attach("lo", XdpMode::Generic)?;
     let mut program = None;
     if early {
         program = (feature.switch_on)()?;
@@ -230,6 +248,19 @@ fn veth_gro() -> Result<Option<Xdp>> {
 
 fn veth_xdp() -> Result<Option<Xdp>> {
     netns::within(CONTAINER, || Xdp::attach("eth0", XdpMode::Any)).map(Some)
+}
+
+fn cpumap() -> Result<Option<Xdp>> {
+    Xdp::send_to_cpu("vxlan0", READER).map(Some)
+}
+
+fn ifb() -> Result<Option<Xdp>> {
+    topology::ip(
+        None,
+        "link add queue0 txqueuelen 10000 type ifb\nlink set queue0 up",
+    )?;
+    tc("qdisc add dev vxlan0 clsact
+        filter add dev vxlan0 ingress matchall action mirred egress redirect dev queue0")
 }
 
 /// Lets RPS choose among the lanes' CPUs.

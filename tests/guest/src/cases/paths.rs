@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use anyhow::{ensure, Result};
-use mflow_protocol::network::CONTAINER_MAC;
+use mflow_protocol::network::{CLIENT_MAC, CONTAINER_MAC};
 
 use super::{Case, Run};
 use crate::datagrams::run::Datagrams;
@@ -28,6 +28,11 @@ const PAUSE: Duration = Duration::from_millis(300);
 const SEARCH: Duration = Duration::from_secs(3);
 const MOST_SEARCHES: u64 = 20;
 const LEAST_PKTS: u64 = 2_000;
+
+const MACSEC_KEY: &str = "000102030405060708090a0b0c0d0e0f";
+/// The container's end of the tunnel.
+const L2TP_MAC: &str = "02:00:00:00:06:02";
+const BRIDGE_MAC: &str = "02:00:00:00:06:01";
 
 const IN_UDP: Wrap = Wrap {
     from: "10.0.1.1",
@@ -64,6 +69,24 @@ pub(super) fn cases() -> Vec<Case> {
             "a flow through a tunnel with sequence numbers is not split: the tunnel drops nothing",
             Run::Plain,
             gre_seq,
+        ),
+        Case::of_traffic(
+            "paths/macsec",
+            "a flow that the container takes out of MACsec is not split: its replay window drops nothing",
+            Run::Plain,
+            macsec,
+        ),
+        Case::of_traffic(
+            "paths/l2tp",
+            "a flow that goes on to its container through L2TP is not split: nothing is received under the tunnel's lock",
+            Run::Always,
+            l2tp,
+        ),
+        Case::of_traffic(
+            "paths/nested",
+            "a flow through more tunnels than a lane carries it through is not split any more, and keeps its order",
+            Run::Plain,
+            nested,
         ),
         Case::of_traffic(
             "paths/nfqueue/before",
@@ -171,6 +194,152 @@ fn gre_seq(rig: &Rig) -> Result<Outcome> {
             tunnel.rx_fifo_errors
         );
         require_held(rig, outcome, "paths_ordered")
+    })
+}
+
+fn macsec(rig: &Rig) -> Result<Outcome> {
+    let mut plan = dear(rig);
+    plan.split = false;
+    // Were it split, lanes would run apart within each few packets.
+    rig.prepare(&plan, &Knobs::of(2, 1))?;
+    topology::ip(
+        Some(CONTAINER),
+        &format!(
+            "link add link eth0 macsec0 type macsec encrypt off replay on window 0
+             macsec add macsec0 rx port 1 address {CLIENT_MAC}
+             macsec add macsec0 rx port 1 address {CLIENT_MAC} sa 0 pn 1 on key 01 {MACSEC_KEY}
+             link set macsec0 up"
+        ),
+    )?;
+    topology::ip(
+        Some(CLIENT),
+        &format!(
+            "link add link vxlan0 macsec0 type macsec encrypt off
+             macsec add macsec0 tx sa 0 pn 1 on key 01 {MACSEC_KEY}
+             link set macsec0 up
+             neigh replace 10.0.1.2 lladdr {CONTAINER_MAC} dev macsec0
+             route add 10.0.1.2/32 dev macsec0 src 10.0.1.1"
+        ),
+    )?;
+    Datagrams::measure(&plan, |_| Ok(()))?.judge(|outcome| {
+        let unwrapped = proc_net::device(CONTAINER, "macsec0")?.rx_pkts;
+        ensure!(
+            unwrapped >= outcome.sent,
+            "{unwrapped} of {} datagrams came through MACsec",
+            outcome.sent
+        );
+        require_held(rig, outcome, "paths_ordered")
+    })
+}
+
+/// The host routes what is for the container into a tunnel, whose packets reach the container through the veth pair.
+fn l2tp(rig: &Rig) -> Result<Outcome> {
+    let mut plan = dear(rig);
+    plan.split = false;
+    rig.prepare(&plan, &Knobs::default())?;
+    let outcome = through_l2tp(&plan);
+    // Also after a failure; the other end goes with its namespace.
+    topology::sysctl("net/ipv4/ip_forward", "0")?;
+    topology::ip(None, "l2tp del tunnel tunnel_id 1")?;
+    outcome?.judge(|outcome| {
+        let received = proc_net::device(CONTAINER, "l2tp0")?.rx_pkts;
+        ensure!(
+            received >= outcome.sent,
+            "{received} of {} datagrams came through L2TP",
+            outcome.sent
+        );
+        require_held(rig, outcome, "paths_async")
+    })
+}
+
+fn through_l2tp(plan: &Plan<Datagrams>) -> Result<Outcome> {
+    let tunnel = |own: &str, peer: &str| {
+        format!(
+            "l2tp add tunnel tunnel_id 1 peer_tunnel_id 1 encap udp local {own} remote {peer} udp_sport 1701 udp_dport 1701
+             l2tp add session name l2tp0 tunnel_id 1 session_id 1 peer_session_id 1"
+        )
+    };
+    topology::ip(
+        Some(CONTAINER),
+        &format!(
+            "addr add 10.0.6.2/24 dev eth0
+             {}
+             link set l2tp0 address {L2TP_MAC} up",
+            tunnel("10.0.6.2", "10.0.6.1")
+        ),
+    )?;
+    topology::sysctl("net/ipv4/ip_forward", "1")?;
+    topology::ip(
+        None,
+        &format!(
+            "link set br0 address {BRIDGE_MAC}
+             addr add 10.0.6.1/24 dev br0
+             neigh replace 10.0.6.2 lladdr {CONTAINER_MAC} dev br0
+             {}
+             link set l2tp0 up
+             neigh replace 10.0.1.2 lladdr {L2TP_MAC} dev l2tp0
+             route add 10.0.1.2/32 dev l2tp0",
+            tunnel("10.0.6.1", "10.0.6.2")
+        ),
+    )?;
+    topology::ip(
+        Some(CLIENT),
+        &format!("neigh replace 10.0.1.2 lladdr {BRIDGE_MAC} dev vxlan0"),
+    )?;
+    Datagrams::measure(plan, |_| Ok(()))
+}
+
+/// The container's second tunnel ends deeper in the stack than a lane carries packets without a queue.
+fn nested(rig: &Rig) -> Result<Outcome> {
+    let mut plan = dear(rig);
+    plan.split = false;
+    rig.prepare(&plan, &Knobs::default())?;
+    let tunnels = |own: u8, peer: u8| {
+        format!(
+            "link add gre1 type gre local 10.0.4.{own} remote 10.0.4.{peer}
+             addr add 10.0.5.{own}/24 dev gre1
+             link set gre1 up
+             link add gre2 type gre local 10.0.5.{own} remote 10.0.5.{peer}
+             link set gre2 up"
+        )
+    };
+    topology::ip(
+        Some(CONTAINER),
+        &format!("addr add 10.0.4.2/24 dev eth0\n{}", tunnels(2, 1)),
+    )?;
+    topology::ip(
+        Some(CLIENT),
+        &format!(
+            "addr add 10.0.4.1/24 dev vxlan0
+             neigh replace 10.0.4.2 lladdr {CONTAINER_MAC} dev vxlan0
+             {}
+             route add 10.0.1.2/32 dev gre2 src 10.0.1.1",
+            tunnels(1, 2)
+        ),
+    )?;
+    let outcome = Datagrams::measure(&plan, |_| Ok(()));
+    // Also after a failure.
+    topology::ip(Some(CLIENT), "link del gre2\nlink del gre1")?;
+    outcome?.judge(|outcome| {
+        let inner = proc_net::device(CONTAINER, "gre2")?.rx_pkts;
+        ensure!(
+            inner >= outcome.sent,
+            "{inner} of {} datagrams came through both tunnels",
+            outcome.sent
+        );
+        rig.require_unnoticed::<Datagrams>(outcome)?;
+        if rig.mflow {
+            let (split, queued, stopped) = (
+                outcome.counter("flows_split")?,
+                outcome.counter("paths_async")?,
+                outcome.counter("flows_stopped")?,
+            );
+            ensure!(
+                split >= 1 && stopped == split && queued >= split,
+                "the flow was split {split} time(s), found the path to queue {queued} time(s) and was stopped {stopped} time(s)"
+            );
+        }
+        Ok(())
     })
 }
 
