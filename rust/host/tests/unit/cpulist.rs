@@ -94,6 +94,7 @@ fn printed_lists() {
     for list in ["", "0", "2-5,8", "0-1", "31-32", "64", "0,63-64,100"] {
         let set = CpuSet::parse(list.as_bytes()).unwrap();
         assert_eq!(set.to_string(), list);
+        assert_eq!(format!("{set:?}"), format!("CpuSet({list})"));
     }
     let mut all = CpuSet::EMPTY;
     assert!((0..MAX_CPUS).all(|cpu| all.insert(cpu)));
