@@ -282,6 +282,8 @@ fn through_l2tp(plan: &Plan<Datagrams>) -> Result<Outcome> {
             tunnel("10.0.6.1", "10.0.6.2")
         ),
     )?;
+    // Without a queueing discipline, which the probe would find before it finds the tunnel.
+    topology::tc("qdisc replace dev l2tp0 root noqueue")?;
     topology::ip(
         Some(CLIENT),
         &format!("neigh replace 10.0.1.2 lladdr {BRIDGE_MAC} dev vxlan0"),
