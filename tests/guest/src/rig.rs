@@ -2,7 +2,8 @@
 
 //! The rig of a test run: which stack is tested, how much traffic, and which rate that stack's baseline carries.
 
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure, Result};
 
@@ -21,8 +22,8 @@ const CALIBRATION: u64 = 6_000;
 const LEAST_FRAMES_PER_S: f64 = 1_000.0;
 /// How long after the end of the traffic packets may stay parked.
 const SETTLE: Duration = Duration::from_secs(5);
-/// How often a flow whose path does not suit may be tried while a case runs.
-const MOST_TRIES: u64 = 2;
+/// After how many seconds a flow whose path queues is tried again; later after twice as many, and so on.
+const NEXT_TRY_S: u64 = 5;
 
 /// How many datagrams a case sends after its mark.
 #[derive(Clone, Copy, Debug)]
@@ -56,6 +57,9 @@ pub(crate) struct Rig {
     pub(crate) scale: Scale,
     /// Frames per second of small datagrams that the vanilla stack carries without loss, less a margin.
     frames_per_s: f64,
+    /// When this was made, and how many milliseconds later the network of this case was begun.
+    made: Instant,
+    prepared_ms: AtomicU64,
 }
 
 impl Rig {
@@ -73,7 +77,14 @@ impl Rig {
             mflow,
             scale,
             frames_per_s,
+            made: Instant::now(),
+            prepared_ms: AtomicU64::new(0),
         })
+    }
+
+    fn age_ms(&self) -> u64 {
+        // CAST: an hour or so.
+        self.made.elapsed().as_millis() as u64
     }
 
     pub(crate) fn frames_per_s(&self) -> f64 {
@@ -105,6 +116,7 @@ impl Rig {
     /// Builds a fresh network and loads the module anew, if it is tested.
     pub(crate) fn prepare<L: Load>(&self, plan: &Plan<L>, knobs: &Knobs) -> Result<()> {
         mflow::unload()?;
+        self.prepared_ms.store(self.age_ms(), Ordering::Relaxed);
         topology::up(plan.outer)?;
         Self::wait_ready(plan.outer)?;
         if self.mflow {
@@ -185,9 +197,10 @@ impl Rig {
             split == 0,
             "flows were split {split} time(s) on a path that does not suit, and {counter} is {tries}"
         );
+        let most = most_tries((self.age_ms() - self.prepared_ms.load(Ordering::Relaxed)) / 1000);
         ensure!(
-            (1..=MOST_TRIES).contains(&tries),
-            "{counter} is {tries}, but the path is to be tried, and {MOST_TRIES} times at most"
+            (1..=most).contains(&tries),
+            "{counter} is {tries}, but the path is to be tried, and {most} times at most"
         );
         self.settle()
     }
@@ -215,6 +228,11 @@ impl Rig {
     }
 }
 
+/// Returns how often a flow whose path does not suit may have been tried in so many seconds.
+fn most_tries(seconds: u64) -> u64 {
+    1 + u64::from((seconds / NEXT_TRY_S + 1).ilog2())
+}
+
 /// Sends datagrams without demanding that their flow is split.
 fn vanilla(outer: Family, load: Datagrams) -> Result<Outcome> {
     Datagrams::measure(&Plan::one_flow(outer, load), |_| Ok(()))
@@ -234,5 +252,16 @@ fn calibrate(datagrams: u64) -> Result<f64> {
             bail!("the vanilla stack loses packets at {rate} frames/s already: this host is too busy to test on");
         }
         frames_per_s = Some(rate * 0.8);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tries_are_ever_rarer() {
+        let at = [0, 4, 5, 14, 15, 34, 35].map(most_tries);
+        assert_eq!(at, [1, 1, 2, 2, 3, 3, 4]);
     }
 }
