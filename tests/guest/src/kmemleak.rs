@@ -22,6 +22,8 @@ pub(crate) fn is_there() -> bool {
 /// Clears what the detector has found up to now: the module was not loaded yet.
 pub(crate) fn begin() -> Result<()> {
     if is_there() {
+        // The kernel would scan by itself a minute after the boot, and say what has not been cleared by then.
+        command("scan=off")?;
         command("scan")?;
         command("clear")?;
     }
