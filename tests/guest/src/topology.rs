@@ -323,7 +323,7 @@ pub(crate) fn container_up() -> Result<()> {
     Ok(())
 }
 
-/// The client's part; it sends from these ports.
+/// Gives the client its part of the overlay; the outer packets come from these ports, or from any.
 fn client_overlay_up(outer: Family, ports: Option<InfoVxlan>) -> Result<()> {
     let (server, client) = outer.ends();
     let host = Netlink::open(Some(CLIENT))?;

@@ -167,13 +167,13 @@ impl Layer {
         matches!(self.needs, Needs::Guests(_))
     }
 
-    /// Tells whether it may run while the one before it runs, or others that came before that.
+    /// Tells whether it may run at the same time as the layer before it in the list.
     fn joins(&self, before: &Self) -> bool {
         self.row() == before.row() || (self.in_guests() && before.in_guests())
     }
 
-    /// Returns how many that may run at the same time do so. A guest keeps little more than one core busy; what runs on the
-    /// host waits for nothing, and its parts are of different lengths.
+    /// Returns how many of the layers that may run at the same time do so. A guest keeps little more than one core busy. The
+    /// layers on the host all start at once: Miri uses one core.
     fn at_once(&self) -> usize {
         if self.in_guests() {
             tools::cores()
