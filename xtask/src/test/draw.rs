@@ -201,11 +201,16 @@ pub(super) fn cases(ctx: &Ctx) -> Result<Cases> {
 
 /// Returns the guests with a ConnectX of this seed.
 fn drawn_cards(seed: &str) -> [&'static str; 2] {
-    let number = short_hash(seed.as_bytes())
-        .bytes()
-        .map(usize::from)
-        .sum::<usize>();
-    CARDS[number % CARDS.len()]
+    CARDS[number(seed) % CARDS.len()]
+}
+
+/// Draws between two ways to run a case.
+pub(super) fn is_odd(seed: &str, case: &str) -> bool {
+    number(&format!("{seed} {case}")) % 2 == 1
+}
+
+fn number(seed: &str) -> usize {
+    short_hash(seed.as_bytes()).bytes().map(usize::from).sum()
 }
 
 /// Returns so many of the candidates that they show all that all of them show: each time one that adds most.
@@ -306,6 +311,14 @@ mod tests {
             assert_eq!(names, self::names(seed));
         }
         assert_ne!(names("one"), names("other"));
+    }
+
+    #[test]
+    fn each_way_to_run_a_case_is_drawn_at_times() {
+        let drawn: BTreeSet<_> = (0..9)
+            .map(|seed| is_odd(&seed.to_string(), "case"))
+            .collect();
+        assert_eq!(drawn.len(), 2);
     }
 
     #[test]

@@ -38,8 +38,12 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
     ] {
         let cases = draw::listed("driver", &[""; 0])?.into_iter();
         let takes = |name: &String| {
-            (nic == Nic::Mlx5 || !draw::has_word(CYCLIC_ONLY, name))
-                && (ctx.full || ctx.case.is_some() || !draw::has_word(FULL_ONLY, name))
+            let queues = if draw::has_word(CYCLIC_ONLY, name) {
+                nic == Nic::Mlx5
+            } else {
+                !ctx.is_default() || draw::is_odd(&ctx.seed, name) == (nic == Nic::Mlx5)
+            };
+            queues && (ctx.full || ctx.case.is_some() || !draw::has_word(FULL_ONLY, name))
         };
         let driver = GuestCases {
             guest: draw::guest(name, Flavor::Vm, nic, None),

@@ -153,7 +153,7 @@ fn datagram_flows((flows, one_socket): (u16, bool)) -> Case {
         Run::always_if(one_socket && flows == 3),
         move |plan, knobs| {
             knobs.lanes = 4;
-            knobs.batch_pkts = if flows == 8 { 64 } else { 256 };
+            knobs.batch_pkts = if flows == 2 { 256 } else { 64 };
             plan.flows = flows;
             plan.load.one_socket = one_socket;
             // Each flow deals out its own batches where it has a channel of its own: it takes several turns of each until

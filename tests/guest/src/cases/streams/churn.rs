@@ -22,7 +22,7 @@ use crate::topology::{Family, CLIENT, CONTAINER};
 use crate::traffic::{Live as _, Load as _, Plan};
 use crate::{cpu, netns, nft, proc_net, threads};
 
-const ROUNDS: u32 = 15;
+const ROUNDS: usize = 15;
 /// How long traffic flows with the switch in either position.
 const PAUSE: Duration = Duration::from_millis(60);
 const PORT: u16 = 6_001;
@@ -102,7 +102,8 @@ fn beside_connections(rig: &Rig, plan: &Plan<Streams>) -> Result<Outcome> {
         );
     }
     ensure!(
-        connections > u64::from(4 * ROUNDS),
+        // CAST: a small number.
+        connections > 4 * rig.scale.rounds(ROUNDS) as u64,
         "only {connections} connections came and went"
     );
     outcome.judge(|outcome| rig.require_unnoticed::<Streams>(outcome))
@@ -111,7 +112,7 @@ fn beside_connections(rig: &Rig, plan: &Plan<Streams>) -> Result<Outcome> {
 /// The stream whose flow begins to be split again and again.
 fn stream(rig: &Rig, plan: &Plan<Streams>) -> Result<Outcome> {
     Streams::measure(plan, |live| {
-        for _ in 0..ROUNDS {
+        for _ in 0..rig.scale.rounds(ROUNDS) {
             if rig.mflow {
                 switch(live, "enabled", "1", "0", PAUSE)?;
             } else {
