@@ -29,6 +29,8 @@ pub(crate) const STRICT_TIMEOUT_US: u32 = 1_000_000;
 
 /// Far below every rate the cases offer.
 const MIN_FLOW_PPS: u32 = 100;
+/// Below the rate of every load, also on the checking kernel in one thread, or where a program is asked about each packet.
+const LEAST_FLOW_PPS: u32 = 20;
 
 impl Default for Knobs {
     fn default() -> Self {
@@ -49,6 +51,14 @@ impl Knobs {
             lanes,
             batch_pkts,
             ..Self::default()
+        }
+    }
+
+    /// Returns these, with which a flow is tried however slow its path is.
+    pub(crate) fn eager(self) -> Self {
+        Self {
+            min_flow_pps: LEAST_FLOW_PPS,
+            ..self
         }
     }
 

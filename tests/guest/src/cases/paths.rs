@@ -138,7 +138,7 @@ fn esp_in_udp(rig: &Rig) -> Result<Outcome> {
     let mut plan = dear(rig);
     plan.split = false;
     // Were it split, lanes would soon be further apart than the window is wide.
-    rig.prepare(&plan, &Knobs::of(4, 1))?;
+    rig.prepare(&plan, &Knobs::of(4, 1).eager())?;
     let outcome = unwrapped_in_container(&plan);
     // Also after a failure; that of the container goes with it.
     ipsec::flush_client()?;
@@ -163,7 +163,7 @@ fn gre_seq(rig: &Rig) -> Result<Outcome> {
     let mut plan = rig.datagrams();
     plan.split = false;
     // Were it split, lanes would run apart within each few packets.
-    rig.prepare(&plan, &Knobs::of(2, 1))?;
+    rig.prepare(&plan, &Knobs::of(2, 1).eager())?;
     // The tunnel's ends have addresses of their own: the container's usual one is behind it.
     topology::ip(
         Some(CONTAINER),
@@ -201,7 +201,7 @@ fn macsec(rig: &Rig) -> Result<Outcome> {
     let mut plan = dear(rig);
     plan.split = false;
     // Were it split, lanes would run apart within each few packets.
-    rig.prepare(&plan, &Knobs::of(2, 1))?;
+    rig.prepare(&plan, &Knobs::of(2, 1).eager())?;
     topology::ip(
         Some(CONTAINER),
         &format!(
@@ -236,7 +236,7 @@ fn macsec(rig: &Rig) -> Result<Outcome> {
 fn l2tp(rig: &Rig) -> Result<Outcome> {
     let mut plan = dear(rig);
     plan.split = false;
-    rig.prepare(&plan, &Knobs::default())?;
+    rig.prepare(&plan, &Knobs::default().eager())?;
     let outcome = through_l2tp(&plan);
     // Also after a failure; the other end goes with its namespace.
     topology::sysctl("net/ipv4/ip_forward", "0")?;
@@ -348,7 +348,7 @@ fn nested(rig: &Rig) -> Result<Outcome> {
 fn asked<L: Load>(rig: &Rig, plan: &Plan<L>, early: bool) -> Result<Outcome> {
     let mut plan = plan.clone();
     plan.split &= !early;
-    rig.prepare(&plan, &Knobs::default())?;
+    rig.prepare(&plan, &Knobs::default().eager())?;
     // The first hook in the system patches the kernel's code.
     nft::add(CONTAINER, NO_RULE)?;
     let judge = Judge::open()?;

@@ -14,8 +14,6 @@ use crate::mflow::Knobs;
 use crate::topology::Family;
 
 const STEPS: u64 = 10;
-/// Below the rate of every load, on the checking kernel in one thread, too.
-const MIN_FLOW_PPS: u32 = 20;
 const FAMILIES: [Family; 3] = [Family::V4, Family::V4, Family::V6];
 /// Sequences of one seed that have seeds of their own.
 const MOST_SEQUENCES: u64 = 1 << 20;
@@ -49,10 +47,7 @@ pub(super) struct Setting {
 
 impl Setting {
     pub(super) fn knobs(&self) -> Knobs {
-        Knobs {
-            min_flow_pps: MIN_FLOW_PPS,
-            ..Knobs::of(self.lanes, self.batch_pkts)
-        }
+        Knobs::of(self.lanes, self.batch_pkts).eager()
     }
 }
 
