@@ -610,7 +610,11 @@ fn path_that_does_not_suit_is_found_before_anything_is_split() {
         let mut pauses_ds = vec![0];
         while pauses_ds.len() < 4 {
             let probes = world.count(Counter::ProbesSent);
-            stream(&mut world, 0, 10, 100);
+            for _ in 0..2 {
+                world.receive(0, 5);
+                world.settle();
+            }
+            world.around.wait(u64::from(RATE_WINDOW_MS) * MS);
             match world.count(Counter::ProbesSent) - probes {
                 0 => *pauses_ds.last_mut().unwrap() += 1,
                 _ => pauses_ds.push(0),
