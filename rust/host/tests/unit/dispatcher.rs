@@ -68,6 +68,17 @@ fn slow_flow_is_left_alone() {
     assert_in_order(&world, 0);
 }
 
+/// A window begins with the first packet of a flow, whatever the clock says.
+#[test]
+fn new_flow_has_a_whole_window() {
+    let mut world = World::new(2, 16);
+    world.around.socket.now_us = 50 * MS;
+    world.receive(0, world.config.min_window_pkts - 1);
+    world.around.wait(60 * MS);
+    world.receive(0, 1);
+    assert_eq!(kinds(&world).last(), Some(&TagKind::Probe));
+}
+
 #[test]
 fn fast_flow_is_probed_fenced_and_split() {
     let mut world = World::new(2, 16);
@@ -167,6 +178,28 @@ fn batches_go_round_the_lanes() {
     let sizes: Vec<_> = batches.values().map(|(_, pkts)| *pkts).collect();
     assert_eq!(sizes, [16, 16, 16, 16, 16, 16, 16, 5]);
     assert!(loads.iter().max().unwrap() - loads.iter().min().unwrap() <= BATCH_PKTS);
+}
+
+/// Lanes are woken for what they have got since the last time, also where that is the end of a batch alone.
+#[test]
+fn lanes_that_got_items_are_told() {
+    let mut world = World::new(3, 4);
+    world.start_split(0);
+    for (pkts, lanes) in [
+        (0, 0),
+        (1, 0b010),
+        (3, 0b010),
+        (1, 0b110),
+        (0, 0),
+        (7, 0b101),
+    ] {
+        world.receive(0, pkts);
+        let touched = world
+            .dispatcher
+            .lanes
+            .take_touched(&world.around.ring_bytes);
+        assert_eq!(touched, lanes, "{touched:#b}");
+    }
 }
 
 #[test]
@@ -276,21 +309,17 @@ fn too_much_memory_in_rings_loses_nothing() {
         world.around.packets.bytes = 128 << 10;
         world.start_split(0);
         world.around.ring_bytes.charge(3, elsewhere);
-        world.receive(0, 16);
-        world.end_nic_poll();
-        let before = world.around.ring_bytes.all();
-        for _ in 0..25 {
+        for _ in 0..26 {
             world.receive(0, 16);
             world.end_nic_poll();
         }
         assert!(world.count(Counter::MemoryBatches) > 0);
+        // Whole batches make up either bound.
         let bound = match elsewhere {
             0 => 2 * MAX_CPU_RING_BYTES,
             _ => MAX_RING_BYTES,
         };
-        let waiting = world.around.ring_bytes.all();
-        assert!(waiting > before && waiting >= bound, "there was room");
-        assert!(waiting < bound + 2 * 16 * (128 << 10), "but for a batch");
+        assert_eq!(world.around.ring_bytes.all(), bound);
         // The lanes have room again, and get what comes.
         world.around.ring_bytes.release(3, elsewhere);
         world.settle();
@@ -381,15 +410,46 @@ fn stopped_flow_returns_to_the_ordinary_path() {
     assert_in_order(&world, 0);
 }
 
+/// What a lane still has to carry is waited for, also where all before it has been delivered.
+#[test]
+fn stopping_waits_for_the_batch_whose_turn_it_is() {
+    let mut world = World::new(2, 16);
+    world.start_split(0);
+    world.receive(0, 10);
+    world.config.stopping = true;
+    world.receive(0, 5);
+    assert_eq!(world.count(Counter::InlinePkts), 5);
+    world.settle();
+    assert_in_order(&world, 0);
+}
+
+/// Where packets wait behind the fence, the deadline says when it is lost.
+#[test]
+fn stopping_does_not_give_up_a_fence_that_is_waited_for() {
+    let mut world = World::new(2, 16);
+    world.around.socket.timeout_us = 10_000_000;
+    world.receive(0, 4);
+    world.settle();
+    world.receive(0, 20);
+    world.around.poll(0, 100);
+    world.around.poll(1, 100);
+    world.config.stopping = true;
+    world.receive(0, 1);
+    world.around.wait(1_200 * MS);
+    world.receive(0, 1);
+    world.settle();
+    assert_in_order(&world, 0);
+}
+
 #[test]
 fn flow_that_slows_down_is_not_split_any_more() {
     let mut world = World::new(2, 16);
     world.config.min_window_pkts = 100;
     stream(&mut world, 0, 10, 500);
     assert!(is_split(&mut world, 0));
-    // Between half the rate and the rate it stays as it is.
+    // From half the rate on it stays as it is.
     for _ in 0..5 {
-        world.receive(0, 60);
+        world.receive(0, 50);
         world.settle();
         world.around.wait(u64::from(RATE_WINDOW_MS) * MS);
     }
@@ -501,6 +561,47 @@ fn flow_that_is_queued_behind_its_lanes_is_left_alone() {
     stream(&mut world, 0, 10, 500);
     assert_eq!(world.count(Counter::PathsAsync), 1);
     assert!(!is_split(&mut world, 0));
+}
+
+/// Half of a window's packets may come after their batch's turn.
+#[test]
+fn path_that_delays_some_packets_is_split_still() {
+    for more in [0, 1] {
+        let mut world = World::new(2, 4);
+        world.start_split(0);
+        world.around.fate = |_| Fate::Detour;
+        world.receive(0, 100);
+        world.around.poll(0, 100);
+        world.around.poll(1, 100);
+        let half = world.nr_sent()[0] as usize / 2;
+        world.around.run_detours(half + more);
+        assert_eq!(world.count(Counter::LatePkts) as usize, half + more);
+        world.around.wait(u64::from(RATE_WINDOW_MS) * MS);
+        world.receive(0, 1);
+        assert_eq!(world.count(Counter::PathsAsync) as usize, more);
+    }
+}
+
+/// Packets of batches that were given up are late, which says nothing about the path.
+#[test]
+fn late_packets_of_batches_given_up_are_no_fault_of_the_path() {
+    // Both batches by the deadline; one of them because too much memory waits behind it.
+    for (bytes, overflows) in [(2_304, 0), (12 << 20, 1)] {
+        let mut world = World::new(3, 16);
+        world.start_split(0);
+        world.around.packets.bytes = bytes;
+        world.receive(0, 48);
+        // Lane 0 has got the last of three batches.
+        world.around.poll(0, 100);
+        world.around.wait(MS);
+        assert_eq!(world.count(Counter::OverflowBatches), overflows);
+        assert_eq!(world.count(Counter::DeadlineBatches), 2 - overflows);
+        world.settle();
+        assert_eq!(world.count(Counter::LatePkts), 32);
+        world.around.wait(u64::from(RATE_WINDOW_MS) * MS);
+        world.receive(0, 1);
+        assert_eq!(world.count(Counter::PathsAsync), 0);
+    }
 }
 
 #[test]
