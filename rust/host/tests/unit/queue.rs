@@ -3,6 +3,7 @@
 //! Ring, chains and collector on one thread, against queues of the standard library.
 
 use std::collections::VecDeque;
+use std::ptr::NonNull;
 use std::thread;
 
 use mflow_algo::algo::amount::Amount;
@@ -10,6 +11,7 @@ use mflow_algo::algo::collector::Collector;
 use mflow_algo::algo::lane_set::MAX_BATCH_PKTS;
 use mflow_algo::algo::queue::chain::{Chain, ParkedChains};
 use mflow_algo::algo::queue::ring::{Item, RING_ITEMS};
+use mflow_algo::algo::queue::Packet;
 use mflow_algo::algo::tag::{Tag, TagKind};
 use proptest::prelude::*;
 
@@ -85,6 +87,19 @@ fn ring_is_dropped_after_use() {
 fn ring_holds_the_largest_batch_with_its_end() {
     let (_ring, mut producer, _) = OwnedRing::new(zeroed());
     assert!(producer.reserve(MAX_BATCH_PKTS + 1));
+}
+
+#[test]
+fn ring_has_room_for_exactly_what_was_taken_out() {
+    let factory = Factory::default();
+    let (_ring, mut producer, mut consumer) = OwnedRing::new(zeroed());
+    assert!(producer.reserve(RING_ITEMS as u32));
+    for id in 0..3 {
+        assert!(producer.push(factory.packet(id)).is_ok());
+        assert!(consumer.pop().is_some());
+    }
+    assert!(producer.reserve(3));
+    assert!(!producer.reserve(1));
 }
 
 #[derive(Clone, Debug)]
@@ -256,6 +271,20 @@ proptest! {
             next_id += expected.len() as u64;
         }
     }
+}
+
+#[test]
+fn chain_gives_its_list_away() {
+    let factory = Factory::default();
+    let mut rest = factory.chain(0..3).into_first();
+    let mut chain = Chain::new();
+    while let Some(node) = NonNull::new(rest) {
+        // SAFETY: The list's packets are ours.
+        rest = unsafe { *TestPacket::next(node) };
+        // SAFETY: Each of them is taken once.
+        chain.push(unsafe { TestPacket::from_node(node) });
+    }
+    assert_eq!(ids_of(chain), [0, 1, 2]);
 }
 
 #[test]

@@ -37,6 +37,13 @@ fn flows_share_the_room_for_parked_packets() {
     assert_eq!(pool.slot(0).share_pkts(), MAX_PARKED_PKTS);
 }
 
+#[test]
+fn probes_have_different_numbers() {
+    let pool: Box<SlotPool<TestPacket>> = zeroed();
+    let probes: BTreeSet<_> = (0..NR_SLOTS).map(|_| pool.next_probe()).collect();
+    assert_eq!(probes.len(), NR_SLOTS);
+}
+
 proptest! {
     #![proptest_config(cases(64))]
 
