@@ -346,8 +346,8 @@ proptest! {
     fn key_depends_on_the_tuple_alone(seed: u64, tuple in tuple(), a in rest(), b in rest()) {
         let hasher = FlowHasher::new(seed);
         let key = tuple.key(hasher, &a);
-        // Zero stands for no flow.
-        prop_assert!(key.is_some_and(|key| key.get() >> 63 == 1));
+        // The highest bit says that it is a key, the next which protocol: so none is zero, which stands for no flow.
+        prop_assert_eq!(key.map(|key| key.get() >> 62), Some(0b10 + u64::from(tuple.is_tcp)));
         prop_assert_eq!(key, tuple.key(hasher, &b));
     }
 

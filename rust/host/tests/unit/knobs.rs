@@ -228,6 +228,7 @@ fn device_name_is_terminated() {
     let name = DeviceName::new(b"eth0").unwrap();
     assert_eq!(name.as_bytes(), b"eth0");
     assert_eq!(name.as_array(), b"eth0\0\0\0\0\0\0\0\0\0\0\0\0");
+    assert_eq!(format!("{name:?}"), "DeviceName(eth0)");
 }
 
 #[test]

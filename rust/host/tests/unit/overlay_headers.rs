@@ -126,15 +126,17 @@ fn overlay(outer_is_ipv6: bool, inner: Inner) -> (u16, Vec<u8>, usize) {
 }
 
 fn any_inner() -> impl Strategy<Value = Inner> {
-    (any::<[bool; 4]>(), any::<Option<u16>>()).prop_map(
-        |([is_ipv6, is_tcp, tcp_options, syn], fragment)| Inner {
+    // As many first fragments as later ones.
+    let fragment = prop::option::of(prop_oneof![Just(0), 1..=0x1fff_u16]);
+    (any::<[bool; 4]>(), fragment).prop_map(|([is_ipv6, is_tcp, tcp_options, syn], fragment)| {
+        Inner {
             is_ipv6,
             is_tcp,
-            fragment: fragment.map(|offset| offset & 0x1fff),
+            fragment,
             tcp_options,
             syn,
-        },
-    )
+        }
+    })
 }
 
 proptest! {
@@ -224,8 +226,8 @@ fn what_is_neither_udp_nor_tcp_is_no_data() {
 #[test]
 fn only_vxlan_is_known() {
     let (eth_proto, packet, _) = overlay(false, PLAIN);
-    // Not UDP outside; no network identifier; nothing in Ethernet.
-    for (at, byte) in [(9, 47), (28, 0), (48, 0x06)] {
+    // Not UDP outside; no network identifier; nothing in Ethernet; inside, another version of IP, and too short a header.
+    for (at, byte) in [(9, 47), (28, 0), (48, 0x06), (50, 0x55), (50, 0x44)] {
         let mut other = packet.clone();
         other[at] = byte;
         assert_eq!(overlay_header_bytes(eth_proto, &other), None, "byte {at}");
