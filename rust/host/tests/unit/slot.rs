@@ -4,6 +4,7 @@
 
 use mflow_algo::algo::amount::Amount;
 use mflow_algo::algo::counters::Counter;
+use mflow_algo::algo::queue::chain::Chain;
 use mflow_algo::algo::slot::{
     Merged, PathFault, Slot, MAX_PARKED_BYTES, MAX_PARKED_PKTS, ORDINARY_PATH, WINDOW_BATCHES,
 };
@@ -86,6 +87,7 @@ fn turn_goes_from_batch_to_batch() {
     let mut m = Merger::new();
     assert!(m.park(1, &[2]));
     assert_eq!(m.socket.delivered, []);
+    assert!(!m.slot.is_drained_up_to(0));
     assert!(!m.complete(1));
     assert!(m.park(0, &[0]));
     // The turn is theirs: packets of an open batch do not wait for its end.
@@ -96,6 +98,15 @@ fn turn_goes_from_batch_to_batch() {
     assert!(m.slot.is_drained_up_to(2));
     assert_eq!(m.slot.arrived_pkts(), 3);
     assert_eq!(m.count(Counter::MergedPkts), 3);
+}
+
+/// Another core has counted packets, and is about to put them into their place: it merges by itself.
+#[test]
+fn packets_on_the_way_into_their_place_arm_no_timer() {
+    let mut m = Merger::new();
+    assert!(m.slot.park(0, Chain::new(), m.packets.amount(1)));
+    m.merge();
+    assert_eq!(m.timer_us(), None);
 }
 
 #[test]
@@ -265,6 +276,17 @@ fn too_many_parked_packets_end_the_wait() {
     }
 }
 
+/// Those whose turn it is are delivered at once; what waits behind them may go on waiting.
+#[test]
+fn too_many_packets_of_the_turn_end_no_wait() {
+    let mut m = Merger::new();
+    m.park(1, &[1]);
+    let ids: Vec<_> = (2..3 + u64::from(MAX_PARKED_PKTS)).collect();
+    m.park(0, &ids);
+    assert_eq!(m.socket.delivered, ids);
+    assert_eq!(m.count(Counter::OverflowBatches), 0);
+}
+
 /// Large packets do so before they are many.
 #[test]
 fn too_many_parked_bytes_end_the_wait() {
@@ -339,6 +361,22 @@ fn budget_bounds_what_is_delivered_of_a_batch() {
         assert_eq!(m.slot.parked_pkts(), 0);
         assert!(m.socket.delivered.iter().copied().eq(0..50));
     }
+}
+
+/// What the budget has left of a batch is in order, though a late packet has come meanwhile.
+#[test]
+fn late_packet_makes_nothing_else_late() {
+    let mut m = Merger::new();
+    m.complete(0);
+    let packets = m.packets.clone();
+    let _ = m.slot.park(1, packets.chain(0..35), packets.amount(35));
+    let mut merge = || m.slot.merge(&mut m.socket.sink(0), 10);
+    assert_eq!(merge(), Merged::More);
+    let _ = m.slot.park(0, packets.chain([35]), packets.amount(1));
+    while merge() == Merged::More {}
+    assert!(m.socket.delivered.iter().copied().eq(0..36));
+    assert_eq!(m.count(Counter::LatePkts), 1);
+    assert_eq!(m.count(Counter::MergedPkts), 35);
 }
 
 #[test]
