@@ -201,7 +201,7 @@ fn macsec(rig: &Rig) -> Result<Outcome> {
     let mut plan = dear(rig);
     plan.split = false;
     // Were it split, lanes would run apart within each few packets.
-    rig.prepare(&plan, &Knobs::of(2, 1).eager())?;
+    rig.prepare(&plan, &Knobs::of(2, 1))?;
     topology::ip(
         Some(CONTAINER),
         &format!(
