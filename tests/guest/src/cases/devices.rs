@@ -173,7 +173,11 @@ pub(super) fn streams() -> Vec<Case> {
 /// arrives must be right in any case.
 fn with_feature<L: Load>(rig: &Rig, feature: &Feature, early: bool) -> Result<Outcome> {
     let mut plan = rig.plan::<L>();
-    rig.prepare(&plan, &Knobs::default().eager())?;
+    let mut knobs = Knobs::default();
+    if early && feature.queues {
+        knobs = knobs.eager();
+    }
+    rig.prepare(&plan, &knobs)?;
     // Before there is traffic: the first use in the system patches the kernel's code.
     rps("lo")?;
     topology::tc("qdisc replace dev lo clsact")?;

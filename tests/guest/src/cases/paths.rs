@@ -163,7 +163,7 @@ fn gre_seq(rig: &Rig) -> Result<Outcome> {
     let mut plan = rig.datagrams();
     plan.split = false;
     // Were it split, lanes would run apart within each few packets.
-    rig.prepare(&plan, &Knobs::of(2, 1).eager())?;
+    rig.prepare(&plan, &Knobs::of(2, 1))?;
     // The tunnel's ends have addresses of their own: the container's usual one is behind it.
     topology::ip(
         Some(CONTAINER),
