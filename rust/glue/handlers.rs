@@ -14,6 +14,7 @@ use super::stack::socket::Socket;
 use super::{control, merge, runtime};
 use crate::algo::counters::Counter;
 use crate::algo::dispatcher::Dispatched;
+use crate::algo::queue::Packet;
 use crate::algo::slot::PathFault;
 use crate::algo::tag::{Tag, TagKind};
 use kernel::prelude::*;
@@ -54,10 +55,13 @@ impl Handlers for PacketPath {
     }
 
     #[inline]
-    unsafe fn split_backlog(port: &Port, packet: SkBuff) -> Option<SkBuff> {
+    unsafe fn split_backlog(port: &Port, mut packet: SkBuff) -> Option<SkBuff> {
         let Some(source) = port.source_of_this_cpu() else {
             return Some(packet);
         };
+        // It may be the probe of a device before this one. Answered, that device would begin to split, and its fence would
+        // overtake what waits in our lanes.
+        packet.set_tag(Tag::NONE);
         let slots = pool::slots();
         // SAFETY: By the contract softirqs are disabled, and the source is this CPU's.
         let goes_on = match unsafe { source.dispatch(slots, packet) } {

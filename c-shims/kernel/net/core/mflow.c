@@ -105,13 +105,23 @@ bool __mflow_split_napi(struct napi_struct *napi, struct sk_buff *skb)
 	return false;
 }
 
+/* Whether a device before this one, or this one, splits the packet's flow. */
+static bool is_split_before(const struct sk_buff *skb)
+{
+	return skb->mflow && !mflow_is_probe(skb);
+}
+
 bool __mflow_split_backlog(struct sk_buff *skb)
 {
 	void *port = READ_ONCE(skb->dev->mflow_port);
 	const struct mflow_ops *ops;
 
-	/* The rings have one producer per CPU, in softirq context. */
-	if (likely(!port) || skb->mflow || in_hardirq() || irqs_disabled())
+	/*
+	 * The rings have one producer per CPU, in softirq context. Probes of a device before this
+	 * one are taken, too: they are not answered where this one splits.
+	 */
+	if (likely(!port) || is_split_before(skb) || in_hardirq() ||
+	    irqs_disabled())
 		return false;
 	ops = rcu_dereference_bh(mflow_ops);
 	return ops && ops->split_backlog(port, skb);
@@ -122,7 +132,7 @@ void __mflow_split_list(struct list_head *head)
 	struct sk_buff *skb, *next;
 
 	list_for_each_entry_safe(skb, next, head, list) {
-		if (!READ_ONCE(skb->dev->mflow_port) || skb->mflow)
+		if (!READ_ONCE(skb->dev->mflow_port) || is_split_before(skb))
 			continue;
 		skb_list_del_init(skb);
 		if (!__mflow_split_backlog(skb))

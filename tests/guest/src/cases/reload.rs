@@ -19,6 +19,8 @@ const ROUNDS: usize = 6;
 /// How long traffic flows with the switch in either position.
 const PAUSE: Duration = Duration::from_millis(150);
 const TWO_DEVICES_ROUNDS: usize = 24;
+/// Long enough to see that a flow is fast, and to probe its path.
+const UNTIL_PROBED: Duration = Duration::from_millis(450);
 /// Knobs after which flows are split anew; the others may take effect on a split flow.
 const RESTARTING: [&str; 5] = ["enabled", "cpus", "devices", "min_flow_pps", "scaling"];
 
@@ -28,6 +30,8 @@ pub(super) fn datagrams() -> Vec<Case> {
         knob("enabled", "1", "0").patching_code(),
         knob("devices", "+eth0", "-eth0").patching_code(),
         two_devices(),
+        device_before("path"),
+        device_before("device"),
         knob("cpus", "2-5", "3"),
         knob("batch_pkts", "16", "1024"),
         knob("min_flow_pps", "100", "10000000"),
@@ -106,6 +110,32 @@ fn two_devices() -> Case {
                 live.wait_split_since(before)?;
             }
             mflow::write("devices", "-vxlan0")
+        })
+    })
+}
+
+/// Returns a case in which a flow is split at a device, and a device before that on the way comes and goes.
+fn device_before(scaling: &'static str) -> Case {
+    let proves = format!(
+        "eth0 comes and goes where a flow is split at vxlan0, with scaling {scaling}{}",
+        Datagrams::UNNOTICED
+    );
+    let name = format!("reload/device-before/{scaling}");
+    Case::of_module(name, proves, Run::Plain, move |rig| {
+        let knobs = Knobs {
+            device: "vxlan0",
+            scaling,
+            ..Knobs::default()
+        };
+        rig.unnoticed(&rig.plan::<Datagrams>(), &knobs, |live| {
+            live.wait_split_since(0)?;
+            for _ in 0..rig.scale.rounds(ROUNDS) {
+                live.flow_for(PAUSE)?;
+                mflow::write("devices", "+eth0")?;
+                live.flow_for(UNTIL_PROBED)?;
+                mflow::write("devices", "-eth0")?;
+            }
+            Ok(())
         })
     })
 }
