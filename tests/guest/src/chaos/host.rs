@@ -89,18 +89,20 @@ impl<'a> Host<'a> {
 
     /// Closes the datagrams' socket and opens it again, after packets have found none.
     pub(super) fn close_socket(&mut self) -> Result<()> {
-        self.note_late()?;
         let loads = self.loads.as_mut().context("nothing flows")?;
-        loads.close_socket(&self.allowed)?;
+        let received = loads.close_socket()?;
+        self.judge(&received, true)?;
+        let loads = self.loads.as_mut().context("nothing flows")?;
         loads.flow()?;
         loads.open_socket()
     }
 
     /// Ends the loads, and begins others.
     pub(super) fn other_flows(&mut self) -> Result<()> {
-        self.note_late()?;
         let loads = self.loads.take().context("nothing flows")?;
-        loads.end(&self.allowed)?;
+        let loses = self.allowed.effect.loses;
+        let outcome = loads.end(loses)?;
+        self.judge(&outcome, loses)?;
         self.loads = Some(Loads::start(self.rig, self.setting)?);
         self.loads()?.require_arrivals()
     }
@@ -134,9 +136,9 @@ impl<'a> Host<'a> {
 
     /// Ends the loads and builds all that may be gone anew; the module stays, and no namespace does.
     fn rebuild(&mut self) -> Result<()> {
-        self.note_late()?;
         if let Some(loads) = self.loads.take() {
-            loads.abandon(&self.allowed)?;
+            let outcome = loads.abandon()?;
+            self.judge(&outcome, true)?;
         }
         self.xdp.retain(|device, _| *device == Device::Nic);
         self.switched.retain(|switch| switch.stays());
@@ -168,10 +170,11 @@ impl<'a> Host<'a> {
     /// Ends the loads, which must have come out as the steps allow; returns what was allowed, too.
     pub(super) fn end(mut self) -> Result<(Outcome, Effect)> {
         self.rig.settle()?;
-        self.note_late()?;
         self.require_nothing_given_up()?;
         let loads = self.loads.take().context("nothing flows")?;
-        let outcome = loads.end(&self.allowed)?;
+        let loses = self.allowed.effect.loses;
+        let outcome = loads.end(loses)?;
+        self.judge(&outcome, loses)?;
         // A flow whose path has queued packets is not split for some time; others are.
         if !self.setting.one_outer || self.allowed.effect.reorders_pkts == 0 {
             self.require_split_again().context("with the same module")?;
@@ -187,8 +190,16 @@ impl<'a> Host<'a> {
         let before = lane_pkts()?;
         let loads = Loads::start(self.rig, self.setting)?;
         let split = command::wait_until("new flows are split", || Ok(lane_pkts()? > before));
-        loads.end(&self.allowed)?;
+        let loses = self.allowed.effect.loses;
+        let outcome = loads.end(loses)?;
+        self.judge(&outcome, loses)?;
         split
+    }
+
+    /// Fails if what arrived is not what the steps allow. All of it has arrived, so that all late packets are counted.
+    fn judge(&mut self, outcome: &Outcome, loses: bool) -> Result<()> {
+        self.note_late()?;
+        self.allowed.judge(outcome, loses)
     }
 
     /// Notes what the module has counted as late up to now.
@@ -224,7 +235,7 @@ impl Drop for Host<'_> {
     /// After a failure: no thread, no offline CPU and no other setting of the NIC may outlive the sequence.
     fn drop(&mut self) {
         if let Some(loads) = self.loads.take() {
-            let _failed_already = loads.abandon(&self.allowed);
+            let _failed_already = loads.abandon();
         }
         while let Some(switch) = self.switched.pop_last() {
             let _failed_already = switch.off();

@@ -86,10 +86,9 @@ impl Loads {
         })
     }
 
-    /// Closes the datagrams' socket; fails if what it has received is wrong.
-    pub(super) fn close_socket(&mut self, allowed: &Allowed) -> Result<()> {
-        let received = self.datagrams.close()?;
-        allowed.judge(&received, true)
+    /// Closes the datagrams' socket, and returns what it has received.
+    pub(super) fn close_socket(&mut self) -> Result<Outcome> {
+        self.datagrams.close()
     }
 
     pub(super) fn open_socket(&mut self) -> Result<()> {
@@ -105,25 +104,24 @@ impl Loads {
         Ok(())
     }
 
-    /// Ends the loads; fails if what arrived is not what these steps allow.
-    pub(super) fn end(self, allowed: &Allowed) -> Result<Outcome> {
-        let drained = self.datagrams.drain(allowed.effect.loses);
+    /// Ends the loads, of which packets may be missing or not; returns what arrived.
+    pub(super) fn end(self, loses: bool) -> Result<Outcome> {
+        let drained = self.datagrams.drain(loses);
         let datagrams = self.datagrams.end();
         let read = self.stream.map_or(Ok(0), Stream::finish);
         drained?;
-        let outcome = Outcome {
+        Ok(Outcome {
             stream_bytes: read?,
             ..datagrams?
-        };
-        outcome.judge(|outcome| allowed.judge(outcome, allowed.effect.loses))
+        })
     }
 
-    /// Ends the loads where their path may be gone; fails if what arrived is wrong.
-    pub(super) fn abandon(self, allowed: &Allowed) -> Result<()> {
+    /// Ends the loads where their path may be gone; returns what arrived of the datagrams.
+    pub(super) fn abandon(self) -> Result<Outcome> {
         let datagrams = self.datagrams.end();
         let stream = self.stream.map_or(Ok(()), Stream::abandon);
         stream?;
-        allowed.judge(&datagrams?, true)
+        datagrams
     }
 }
 
@@ -136,7 +134,8 @@ pub(super) struct Allowed {
 }
 
 impl Allowed {
-    fn judge(&self, outcome: &Outcome, loses: bool) -> Result<()> {
+    /// Fails if what arrived is not what the steps allow.
+    pub(super) fn judge(&self, outcome: &Outcome, loses: bool) -> Result<()> {
         if loses {
             outcome.require_intact()?;
         } else {
