@@ -25,8 +25,8 @@ struct Feature {
     what: &'static str,
     /// Switching it on drops packets, split or not.
     switch_drops: bool,
-    /// How many packets may change places while the flow stops being split.
-    stop_reorders_pkts: u64,
+    /// Packets that lanes carry while the flow stops being split may change places.
+    stop_reorders: bool,
     /// Packets are queued on the way with it, so that flows cannot be split any more.
     queues: bool,
     switch_on: fn() -> Result<Option<Xdp>>,
@@ -44,21 +44,21 @@ impl Feature {
             // For a grace period the device has the no-op discipline, which drops.
             switch_drops: true,
             // Lanes that finish their batches empty the queue for the NIC core, too, each into its own backlog.
-            stop_reorders_pkts: MIXED_PKTS,
+            stop_reorders: true,
             queues: true,
             switch_on,
         }
     }
 }
 
-/// How many packets may change places in a queue that several lanes fill while a flow stops being split.
+/// How many packets may change places in a queue that several CPUs empty.
 const MIXED_PKTS: u64 = 64;
 
 const VETH_GRO: Feature = Feature {
     name: "veth-gro",
     what: "GRO on the container's veth (split packets, whose GRO ran on the lane, pass it by)",
     switch_drops: false,
-    stop_reorders_pkts: 0,
+    stop_reorders: false,
     queues: false,
     switch_on: veth_gro,
 };
@@ -70,7 +70,7 @@ const FEATURES: &[Feature] = &[
         what: "an XDP program on the container's veth (packets go through its own NAPI)",
         switch_drops: false,
         // The packets that lanes carry at that moment meet in the device's queue.
-        stop_reorders_pkts: MIXED_PKTS,
+        stop_reorders: true,
         queues: true,
         switch_on: veth_xdp,
     },
@@ -78,7 +78,7 @@ const FEATURES: &[Feature] = &[
         name: "rps-vxlan",
         what: "RPS on the VXLAN device",
         switch_drops: false,
-        stop_reorders_pkts: 0,
+        stop_reorders: false,
         queues: false,
         switch_on: || rps("vxlan0"),
     },
@@ -86,7 +86,7 @@ const FEATURES: &[Feature] = &[
         name: "rps-veth",
         what: "RPS on the host's end of the veth pair, and on the NIC",
         switch_drops: false,
-        stop_reorders_pkts: 0,
+        stop_reorders: false,
         queues: false,
         switch_on: || {
             rps("veth0")?;
@@ -97,7 +97,7 @@ const FEATURES: &[Feature] = &[
         name: "cpumap-vxlan",
         what: "an XDP program that sends what the VXLAN device receives to another CPU",
         switch_drops: false,
-        stop_reorders_pkts: MIXED_PKTS,
+        stop_reorders: true,
         queues: true,
         switch_on: cpumap,
     },
@@ -105,7 +105,7 @@ const FEATURES: &[Feature] = &[
         name: "ifb-vxlan",
         what: "an intermediate device that queues what the VXLAN device receives",
         switch_drops: false,
-        stop_reorders_pkts: MIXED_PKTS,
+        stop_reorders: true,
         queues: true,
         switch_on: ifb,
     },
@@ -204,7 +204,10 @@ fn with_feature<L: Load>(rig: &Rig, feature: &Feature, early: bool) -> Result<Ou
         // The stack itself lets any CPU that sends to a device empty its queue, into a backlog of its own.
         let may_reorder_pkts = match (early, rig.mflow) {
             (true, _) if feature.queues => MIXED_PKTS,
-            (false, true) => feature.stop_reorders_pkts,
+            // A batch of each lane. CAST: a few.
+            (false, true) if feature.stop_reorders => {
+                knobs.lanes as u64 * u64::from(knobs.batch_pkts)
+            }
             _ => 0,
         };
         // Of TCP the stack's own counters decide.
