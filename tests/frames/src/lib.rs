@@ -4,10 +4,12 @@
 
 #![forbid(unsafe_code)]
 
+mod envelope;
 mod maker;
 mod stream;
 
 pub use mflow_protocol::bench::Frames;
 
+pub use self::envelope::{Envelope, OuterChecksum, Path};
 pub use self::maker::Maker;
 pub use self::stream::Stream;

@@ -14,6 +14,8 @@ pub const CONTAINER_MAC: &str = "02:00:00:00:01:02";
 pub const CONTAINER: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 2);
 /// The client's machine.
 pub const CLIENT_HOST: Ipv4Addr = Ipv4Addr::new(192, 168, 50, 1);
+/// The client's machine, where frames come from outside the guest.
+pub const CLIENT_HOST_MAC: &str = "02:00:00:00:02:01";
 /// The server's machine.
 pub const SERVER_HOST: Ipv4Addr = Ipv4Addr::new(192, 168, 50, 2);
 /// Bytes of an IP packet that fit in a frame on the wire.
