@@ -43,6 +43,11 @@ module_param(scaling, charp, 0);
 MODULE_PARM_DESC(scaling,
 		 "path: split before GRO, lanes carry all of it; device: behind GRO, where RPS acts: path or device (default path)");
 
+static char *build;
+module_param(build, charp, 0);
+MODULE_PARM_DESC(build,
+		 "which core builds the packets of split flows, with drivers that leave the choice: nic, lane, or for each batch the one that has less to do: auto, nic or lane (default auto)");
+
 static char *devices;
 module_param(devices, charp, 0);
 MODULE_PARM_DESC(devices, "network devices whose flows are split, by commas");
@@ -59,6 +64,7 @@ static const struct {
 	MFLOW_PARAM(merge_timeout_us),
 	MFLOW_PARAM(min_flow_pps),
 	MFLOW_PARAM(scaling),
+	MFLOW_PARAM(build),
 	MFLOW_PARAM(devices),
 };
 

@@ -141,6 +141,11 @@ void mflow_skb_drop(struct sk_buff *skb)
 	kfree_skb_reason(skb, SKB_DROP_REASON_SOCKET_CLOSE);
 }
 
+void mflow_request_drop(struct mflow_request *request)
+{
+	request->ops->drop(request);
+}
+
 /* The headers, if the driver has left them in the first fragment, as GRO reads them; else NULL. */
 const void *mflow_skb_frag_header(const struct sk_buff *skb,
 				  unsigned int *bytes)

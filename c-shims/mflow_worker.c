@@ -100,6 +100,13 @@ void mflow_worker_kick(struct mflow_worker *worker)
 		__napi_schedule(&worker->napi);
 }
 
+/* NULL: the driver has dropped it, and counted that. */
+struct sk_buff *mflow_worker_build(struct mflow_worker *worker,
+				   struct mflow_request *request)
+{
+	return request->ops->build(request, &worker->napi);
+}
+
 /* True: GRO has joined the packet with one before it. */
 bool mflow_worker_receive(struct mflow_worker *worker, struct sk_buff *skb)
 {

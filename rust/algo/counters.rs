@@ -53,6 +53,8 @@ counters! {
     MemoryBatches = "memory_batches",
     /// Packets handed to lanes.
     LanePkts = "lane_pkts",
+    /// Packets of those that were handed over before they were built: the lane builds them.
+    RequestPkts = "request_pkts",
     /// Packets that a lane gave to the stack past GRO, which had joined none of their flow.
     PastGroPkts = "past_gro_pkts",
     /// Packets that the NIC's core carried itself because no lane had room, or while a flow stopped.

@@ -17,7 +17,8 @@ use super::counters::{Counter, Counters};
 use super::flow_key::FlowKey;
 use super::flow_state::{Carrier, FlowState, Split};
 use super::flow_table::FlowTable;
-use super::lane_set::{LaneSet, NoRoom};
+use super::knobs::Build;
+use super::lane_set::{LaneSet, NoRoom, Reserved};
 use super::queue::Packet;
 use super::ring_bytes::RingBytes;
 use super::slot::{LaneId, Slot, INLINE, WINDOW_BATCHES};
@@ -50,6 +51,8 @@ pub struct Config {
     pub batch_pkts: u32,
     /// Packets in a [`RATE_WINDOW_MS`](super::flow_table::RATE_WINDOW_MS) that make a flow fast.
     pub min_window_pkts: u32,
+    /// Which core builds packets, where the driver leaves the choice.
+    pub build: Build,
     /// No flow may be split any more.
     pub stopping: bool,
 }
@@ -71,6 +74,16 @@ pub struct Dispatcher<P: Packet> {
     /// The lanes.
     pub lanes: LaneSet<P>,
     reaped_ms: u32,
+    // The request that is being filled.
+    filling: Filling,
+}
+
+/// Which lane gets the request that is being filled, and as what.
+#[derive(Clone, Copy, Debug, Default)]
+struct Filling {
+    lane: u8,
+    tag: Tag,
+    bytes: u32,
 }
 
 impl<P: Packet> Dispatcher<P> {
@@ -80,6 +93,7 @@ impl<P: Packet> Dispatcher<P> {
             table: FlowTable::new(),
             lanes: LaneSet::new(),
             reaped_ms: 0,
+            filling: Filling::default(),
         }
     }
 
@@ -126,6 +140,46 @@ impl<P: Packet> Dispatcher<P> {
             step.on_window_end(flow, pkts);
         }
         step.on_packet(flow, packet)
+    }
+
+    /// Takes a packet that is not built yet, was one on the wire, and will hold `bytes` of memory. Returns the place to
+    /// describe it in; [`push_request`](Self::push_request) comes next. Or returns nothing, has counted nothing, and the
+    /// packet is to be built and dispatched: only what just goes into a lane's open batch can come this way, so where a flow
+    /// stands is always decided with a packet.
+    #[inline]
+    pub fn begin_request(
+        &mut self,
+        counters: &Counters,
+        now_ms: u32,
+        config: Config,
+        key: FlowKey,
+        bytes: u32,
+    ) -> Option<&P::Request> {
+        let flow = self.table.get(key)?;
+        if config.stopping || flow.has_window_ended(now_ms) {
+            return None;
+        }
+        let FlowState::Split(split) = &mut flow.state else {
+            return None;
+        };
+        let lane = split.take_request_room()?;
+        let place = self.lanes.next_request(lane)?;
+        self.filling = Filling {
+            lane,
+            tag: split.tag(),
+            bytes,
+        };
+        flow.pkts = flow.pkts.saturating_add(1);
+        counters.add_owned(Counter::LanePkts, 1);
+        counters.add_owned(Counter::RequestPkts, 1);
+        Some(place)
+    }
+
+    /// Hands over the request whose place [`begin_request`](Self::begin_request) has just returned, filled.
+    #[inline]
+    pub fn push_request(&mut self) {
+        let Filling { lane, tag, bytes } = self.filling;
+        self.lanes.push_request(lane, tag, bytes);
     }
 
     /// Gives back the slots of flows that have gone quiet. Called about once a second, or when the source ends.
@@ -237,22 +291,23 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
             self.end_batch(split);
             let reserved = match self.window_left(split) {
                 0 | 1 => Err(NoRoom::Rings),
-                _ => self.lanes.reserve_batch(batch_pkts, self.host.ring_bytes()),
+                _ => {
+                    self.lanes
+                        .reserve_batch(batch_pkts, self.config.build, self.host.ring_bytes())
+                }
             };
             if reserved == Err(NoRoom::Memory) {
                 self.counters.add_owned(Counter::MemoryBatches, 1);
             }
             let (carrier, id) = match reserved {
                 Err(_) => (Carrier::Inline, INLINE),
-                Ok((lane, id)) => {
-                    let reserved_items = batch_pkts;
-                    (
-                        Carrier::Lane {
-                            lane,
-                            reserved_items,
-                        },
-                        id,
-                    )
+                Ok(Reserved { lane, id, requests }) => {
+                    let carrier = Carrier::Lane {
+                        lane,
+                        reserved_requests: requests,
+                        reserved_items: batch_pkts,
+                    };
+                    (carrier, id)
                 }
             };
             split.carrier = Some(carrier);
@@ -284,8 +339,11 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
             Some(Carrier::Inline) => self.end_inline_batch(split.slot, split.batch),
             Some(Carrier::Lane {
                 lane,
+                reserved_requests,
                 reserved_items,
-            }) => self.lanes.end_batch(lane, split.tag(), reserved_items),
+            }) => self
+                .lanes
+                .end_batch(lane, split.tag(), reserved_items, reserved_requests),
         }
         split.left_pkts = 0;
     }

@@ -71,6 +71,8 @@ pub(super) enum Carrier {
     Inline,
     Lane {
         lane: u8,
+        /// Places still reserved for requests: so many packets the lane may build.
+        reserved_requests: u16,
         /// Places of its ring still reserved for the batch; no fewer than `left_pkts`, as GRO may have joined packets.
         reserved_items: u32,
     },
@@ -117,6 +119,7 @@ impl Split {
         let Some(Carrier::Lane {
             lane,
             reserved_items,
+            ..
         }) = &mut self.carrier
         else {
             return None;
@@ -124,6 +127,19 @@ impl Split {
         self.left_pkts = self.left_pkts.saturating_sub(wire_pkts);
         *reserved_items = reserved_items.saturating_sub(1);
         Some(*lane)
+    }
+
+    /// Takes room for a packet that its lane builds, which was one on the wire, and returns the lane; none if the batch has
+    /// no room for one.
+    #[inline]
+    pub(super) fn take_request_room(&mut self) -> Option<u8> {
+        match &mut self.carrier {
+            Some(Carrier::Lane {
+                reserved_requests, ..
+            }) if *reserved_requests != 0 && self.left_pkts != 0 => *reserved_requests -= 1,
+            _ => return None,
+        }
+        self.take_lane_room(1)
     }
 }
 

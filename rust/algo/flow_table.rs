@@ -46,7 +46,7 @@ impl Flow {
     /// Counts what was `arrived` packets on the wire. Returns the number in the window that has just ended, if one has.
     #[inline]
     pub(super) fn count(&mut self, now_ms: u32, arrived: u32) -> Option<u32> {
-        let ended = if now_ms.wrapping_sub(self.window_start_ms) >= RATE_WINDOW_MS {
+        let ended = if self.has_window_ended(now_ms) {
             let pkts = self.pkts;
             self.window_start_ms = now_ms;
             self.pkts = 0;
@@ -56,6 +56,12 @@ impl Flow {
         };
         self.pkts = self.pkts.saturating_add(arrived);
         ended
+    }
+
+    /// Returns whether the next packet that is counted ends the window.
+    #[inline]
+    pub(super) fn has_window_ended(&self, now_ms: u32) -> bool {
+        now_ms.wrapping_sub(self.window_start_ms) >= RATE_WINDOW_MS
     }
 
     /// Returns whether no packet has come for `ms` at least.
@@ -90,6 +96,16 @@ impl FlowTable {
         Self {
             sets: [[Flow::default(); WAYS]; SETS],
         }
+    }
+
+    /// Returns the flow's place, if it has one.
+    #[inline]
+    pub(super) fn get(&mut self, key: FlowKey) -> Option<&mut Flow> {
+        let key = key.get();
+        // CAST: only the low bits are used. PANIC: the remainder is below the length.
+        self.sets[key as usize % SETS]
+            .iter_mut()
+            .find(|flow| flow.key == key)
     }
 
     /// Returns the flow's place, a new one if it has none; nothing if all places it could have are in use.

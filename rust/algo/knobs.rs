@@ -39,6 +39,8 @@ pub struct Knobs {
     pub min_flow_pps: u32,
     /// Where on their way flows are split.
     pub scaling: Scaling,
+    /// Which core builds the packets of split flows.
+    pub build: Build,
 }
 
 /// How much of a packet's way the lanes carry.
@@ -52,13 +54,40 @@ pub enum Scaling {
 }
 
 impl Scaling {
+    const ALL: [Self; 2] = [Self::Path, Self::Device];
     const NAMES: [&'static str; 2] = ["path", "device"];
 
-    fn parse(text: &[u8]) -> Result<Self, KnobError> {
-        match text.trim_ascii() {
-            b"path" => Ok(Self::Path),
-            b"device" => Ok(Self::Device),
-            _ => Err(KnobError::Syntax),
+    /// Returns the value as it is written.
+    pub const fn name(self) -> &'static str {
+        // PANIC: one name per variant, in the order of the enum.
+        Self::NAMES[self as usize]
+    }
+}
+
+/// Which core makes packets (`struct sk_buff`) of what the NIC has received, where the driver leaves the choice and flows are
+/// split in the poll of its NAPI. The first packet of a batch is always built by the core that dispatches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Build {
+    /// For each batch, the one that has less to do.
+    #[default]
+    Auto,
+    /// The core that the NIC interrupts.
+    Nic,
+    /// The batch's lane.
+    Lane,
+}
+
+impl Build {
+    const ALL: [Self; 3] = [Self::Auto, Self::Nic, Self::Lane];
+    const NAMES: [&'static str; 3] = ["auto", "nic", "lane"];
+
+    /// Returns the value whose number is `number`, or the default.
+    #[inline]
+    pub const fn from_u8(number: u8) -> Self {
+        match number {
+            1 => Self::Nic,
+            2 => Self::Lane,
+            _ => Self::Auto,
         }
     }
 
@@ -67,6 +96,16 @@ impl Scaling {
         // PANIC: one name per variant, in the order of the enum.
         Self::NAMES[self as usize]
     }
+}
+
+/// Reads one of some words, with white space around it ignored, and returns what it stands for.
+fn parse_word<T: Copy>(text: &[u8], names: &[&str], values: &[T]) -> Result<T, KnobError> {
+    let text = text.trim_ascii();
+    let place = names.iter().position(|name| name.as_bytes() == text);
+    place
+        .and_then(|place| values.get(place))
+        .copied()
+        .ok_or(KnobError::Syntax)
 }
 
 impl Knobs {
@@ -78,6 +117,7 @@ impl Knobs {
         merge_timeout_us: MERGE_TIMEOUT_US.default,
         min_flow_pps: MIN_FLOW_PPS.default,
         scaling: Scaling::Path,
+        build: Build::Auto,
     };
 
     /// Sets one knob from text. On an error the old value stays.
@@ -88,7 +128,8 @@ impl Knobs {
             Knob::BatchPkts => self.batch_pkts = BATCH_PKTS.parse(text)?,
             Knob::MergeTimeoutUs => self.merge_timeout_us = MERGE_TIMEOUT_US.parse(text)?,
             Knob::MinFlowPps => self.min_flow_pps = MIN_FLOW_PPS.parse(text)?,
-            Knob::Scaling => self.scaling = Scaling::parse(text)?,
+            Knob::Scaling => self.scaling = parse_word(text, &Scaling::NAMES, &Scaling::ALL)?,
+            Knob::Build => self.build = parse_word(text, &Build::NAMES, &Build::ALL)?,
         }
         Ok(())
     }
@@ -102,6 +143,7 @@ impl Knobs {
             Knob::MergeTimeoutUs => KnobValue::Number(self.merge_timeout_us),
             Knob::MinFlowPps => KnobValue::Number(self.min_flow_pps),
             Knob::Scaling => KnobValue::Word(self.scaling.name()),
+            Knob::Build => KnobValue::Word(self.build.name()),
         }
     }
 }
@@ -127,6 +169,8 @@ pub enum Knob {
     MinFlowPps,
     /// `scaling`
     Scaling,
+    /// `build`
+    Build,
 }
 
 impl Knob {
@@ -215,7 +259,7 @@ const MIN_FLOW_PPS: NumberLimits = NumberLimits {
 };
 
 /// The knobs, in the order of [`Knob`].
-pub const KNOBS: [KnobSpec; 6] = [
+pub const KNOBS: [KnobSpec; 7] = [
     KnobSpec {
         knob: Knob::Enabled,
         name: c"enabled",
@@ -245,6 +289,11 @@ pub const KNOBS: [KnobSpec; 6] = [
         knob: Knob::Scaling,
         name: c"scaling",
         limits: Limits::Words(&Scaling::NAMES),
+    },
+    KnobSpec {
+        knob: Knob::Build,
+        name: c"build",
+        limits: Limits::Words(&Build::NAMES),
     },
 ];
 
@@ -328,8 +377,12 @@ impl fmt::Display for Limits {
             ),
             Limits::Words(words) => {
                 for (index, word) in words.iter().enumerate() {
-                    let or = if index == 0 { "" } else { " or " };
-                    write!(f, "{or}{word}")?;
+                    let between = match index {
+                        0 => "",
+                        _ if index + 1 == words.len() => " or ",
+                        _ => ", ",
+                    };
+                    write!(f, "{between}{word}")?;
                 }
                 Ok(())
             }

@@ -2,7 +2,8 @@
 
 //! The lanes as the dispatcher sees them: which one gets the next batch.
 
-use super::queue::ring::{Producer, RING_ITEMS};
+use super::knobs::Build;
+use super::queue::ring::{Producer, RING_ITEMS, RING_REQUESTS};
 use super::queue::Packet;
 use super::ring_bytes::RingBytes;
 use super::slot::LaneId;
@@ -16,6 +17,12 @@ pub const MAX_BATCH_PKTS: u32 = 4096;
 
 const _: () = assert!(cfg!(loom) || (MAX_BATCH_PKTS as usize) < RING_ITEMS);
 
+// Requests are counted in 16 bits where a flow's state has little room.
+const _: () = assert!(RING_REQUESTS <= u16::MAX as usize);
+
+/// With so many batches before its own, a lane is behind: it has more to do than the core that dispatches.
+const BATCHES_BEHIND: u32 = 1;
+
 /// A lane as its source sees it.
 struct LaneEnd<P: Packet> {
     producer: Producer<P>,
@@ -25,6 +32,15 @@ struct LaneEnd<P: Packet> {
     uncharged_bytes: u64,
 }
 
+/// What was reserved for a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Reserved {
+    pub(super) lane: u8,
+    pub(super) id: LaneId,
+    /// How many of its packets the lane may build.
+    pub(super) requests: u16,
+}
+
 /// Why no lane got a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoRoom {
@@ -32,6 +48,27 @@ pub(super) enum NoRoom {
     Rings,
     /// Too many bytes wait already (`ring_bytes.rs`).
     Memory,
+}
+
+impl<P: Packet> LaneEnd<P> {
+    /// Reserves places for the packets of a batch if the lane is to build them, and returns how many.
+    fn reserve_requests(&mut self, batch_pkts: u32, build: Build) -> u16 {
+        let lane_builds = match build {
+            Build::Nic => false,
+            Build::Lane => true,
+            Build::Auto => {
+                self.producer.waiting_items() <= batch_pkts.saturating_mul(BATCHES_BEHIND)
+            }
+        };
+        // All or none: a batch whose packets take turns would gain neither core much.
+        let pkts = u16::try_from(batch_pkts).unwrap_or(0);
+        // Of a batch of one packet that one is built here.
+        if lane_builds && pkts > 1 && self.producer.reserve_requests(batch_pkts) {
+            pkts
+        } else {
+            0
+        }
+    }
 }
 
 /// The producing ends of a source's lanes. Memory of zeros has none: a producer's pointer is never null.
@@ -44,6 +81,8 @@ pub struct LaneSet<P: Packet> {
     touched: u32,
     // Bit `n`: lane `n`'s CPU is going offline; it gets no new batches.
     offline: u32,
+    // Open batches whose packets lanes may build.
+    open_for_requests: u32,
 }
 
 impl<P: Packet> LaneSet<P> {
@@ -55,6 +94,7 @@ impl<P: Packet> LaneSet<P> {
             last: 0,
             touched: 0,
             offline: 0,
+            open_for_requests: 0,
         }
     }
 
@@ -97,8 +137,9 @@ impl<P: Packet> LaneSet<P> {
     pub(super) fn reserve_batch(
         &mut self,
         batch_pkts: u32,
+        build: Build,
         ring_bytes: &RingBytes,
-    ) -> Result<(u8, LaneId), NoRoom> {
+    ) -> Result<Reserved, NoRoom> {
         let mut no_room = NoRoom::Rings;
         let mut lane = self.last;
         for _ in 0..self.nr_lanes {
@@ -118,8 +159,14 @@ impl<P: Packet> LaneSet<P> {
             }
             if end.producer.reserve(batch_pkts.saturating_add(1)) {
                 self.last = lane;
-                // CAST: below MAX_LANES.
-                return Ok((lane as u8, end.id));
+                let requests = end.reserve_requests(batch_pkts, build);
+                self.open_for_requests += u32::from(requests > 0);
+                return Ok(Reserved {
+                    // CAST: below MAX_LANES.
+                    lane: lane as u8,
+                    id: end.id,
+                    requests,
+                });
             }
         }
         Err(no_room)
@@ -140,12 +187,45 @@ impl<P: Packet> LaneSet<P> {
         }
     }
 
-    /// Ends a batch that has used all but `unused` packets of its room.
-    pub(super) fn end_batch(&mut self, lane: u8, tag: Tag, unused: u32) {
+    /// Returns whether a batch is open whose packets lanes may build: if not, no packet's flow need be searched for.
+    #[inline]
+    pub fn takes_requests(&self) -> bool {
+        self.open_for_requests != 0
+    }
+
+    /// Returns the place for a request, which [`push_request`](Self::push_request) hands to the lane once it is filled;
+    /// nothing if no room was reserved.
+    #[inline]
+    pub(super) fn next_request(&mut self, lane: u8) -> Option<&P::Request> {
+        self.lane(lane)?.producer.next_request()
+    }
+
+    /// Hands the request that was filled last to its lane.
+    #[inline]
+    pub(super) fn push_request(&mut self, lane: u8, tag: Tag, bytes: u32) {
         if let Some(end) = self.lane(lane) {
-            end.producer.unreserve(unused);
+            if end.producer.push_request(tag) {
+                end.uncharged_bytes += u64::from(bytes);
+                self.touched |= 1 << lane;
+            }
+        }
+    }
+
+    /// Ends a batch that has used all but `unused_items` and `unused_requests` of its room.
+    pub(super) fn end_batch(
+        &mut self,
+        lane: u8,
+        tag: Tag,
+        unused_items: u32,
+        unused_requests: u16,
+    ) {
+        if let Some(end) = self.lane(lane) {
+            end.producer.unreserve_requests(u32::from(unused_requests));
+            end.producer.unreserve(unused_items);
             end.producer.push_end(tag);
             self.touched |= 1 << lane;
+            // INVARIANT: the first packet of a batch is no request, so one place is left of a batch that has any.
+            self.open_for_requests -= u32::from(unused_requests > 0);
         }
     }
 

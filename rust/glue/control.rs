@@ -8,6 +8,7 @@ use super::locks::{synchronize, Rtnl};
 use super::stack::device::{Device, Napi};
 use super::stack::hooks;
 use super::{ffi, pool, runtime};
+use crate::algo::builder::Builder;
 use crate::algo::knobs::{DeviceName, Knobs};
 use core::fmt;
 use kernel::prelude::*;
@@ -20,6 +21,24 @@ impl Configuration {
     pub(crate) fn write_devices(&self, to: &mut dyn fmt::Write) -> fmt::Result {
         for device in self.devices.iter().flatten() {
             device.dev().with_name(|name| writeln!(to, "{name}"))?;
+        }
+        Ok(())
+    }
+
+    /// Writes for each device how many of its queues have their packets built by whom.
+    pub(crate) fn write_builders(&self, to: &mut dyn fmt::Write) -> fmt::Result {
+        for device in self.devices.iter().flatten() {
+            for builder in Builder::ALL {
+                let mut queues = 0;
+                device.for_each_source(|source| {
+                    queues += u32::from(source.napi().is_some() && source.builder() == builder);
+                });
+                if queues > 0 {
+                    device
+                        .dev()
+                        .with_name(|name| writeln!(to, "{name} {} {queues}", builder.name()))?;
+                }
+            }
         }
         Ok(())
     }

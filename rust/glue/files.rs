@@ -24,6 +24,7 @@ use kernel::prelude::*;
 enum File {
     Knob(Knob),
     Devices,
+    Builders,
     Flows,
     Stats,
     Reset,
@@ -31,8 +32,9 @@ enum File {
 }
 
 /// Name and mode of the files that are no knobs.
-const FILES: [(&CStr, u16, File); 5] = [
+const FILES: [(&CStr, u16, File); 6] = [
     (DEVICES, 0o600, File::Devices),
+    (c"builders", 0o444, File::Builders),
     (c"flows", 0o444, File::Flows),
     (c"stats", 0o444, File::Stats),
     (c"reset", 0o200, File::Reset),
@@ -231,6 +233,7 @@ fn read(file: File, to: &mut Text<'_>) -> core::fmt::Result {
     match file {
         File::Knob(knob) => writeln!(to, "{}", configuration.knobs.get(knob)),
         File::Devices => configuration.write_devices(to),
+        File::Builders => configuration.write_builders(to),
         File::Flows => write_flows(slots, to),
         File::Stats => write_stats(&configuration, slots, to),
         File::Reset => Ok(()),
@@ -267,7 +270,7 @@ fn write(file: File, text: &[u8]) -> Result {
             configuration.reset_counters(pool::slots());
             Ok(())
         }
-        File::Flows | File::Stats | File::Version => Err(EPERM),
+        File::Builders | File::Flows | File::Stats | File::Version => Err(EPERM),
     }
 }
 

@@ -9,9 +9,11 @@ use super::source::Source;
 use super::stack::deliver;
 use super::stack::device::Napi;
 use super::stack::hooks::{Handlers, Registration};
+use super::stack::request::Request;
 use super::stack::skb::{BorrowedSkb, SkBuff};
 use super::stack::socket::Socket;
 use super::{control, merge, runtime};
+use crate::algo::builder::Builder;
 use crate::algo::counters::Counter;
 use crate::algo::dispatcher::Dispatched;
 use crate::algo::queue::Packet;
@@ -52,6 +54,27 @@ impl Handlers for PacketPath {
             Dispatched::ToLane => None,
             Dispatched::Ordinary(packet) | Dispatched::Inline(packet) => Some(packet),
         }
+    }
+
+    unsafe fn builder(source: &Source, builder: Builder) {
+        source.note_builder(builder);
+    }
+
+    #[inline]
+    unsafe fn begin_request<'a>(
+        source: &'a Source,
+        protocol: u16,
+        header: &[u8],
+        bytes: u32,
+    ) -> Option<&'a Request> {
+        // SAFETY: By the contract we are in the poll of the source's NAPI.
+        unsafe { source.begin_request(protocol, header, bytes) }
+    }
+
+    #[inline]
+    unsafe fn push_request(source: &Source) {
+        // SAFETY: By the contract we are in the poll of the source's NAPI.
+        unsafe { source.push_request() };
     }
 
     #[inline]

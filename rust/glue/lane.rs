@@ -80,10 +80,20 @@ impl Lane {
         unsafe { self.worker.stop() };
         // What no poll has taken is dropped here, and no longer charged.
         // SAFETY: The poll, which alone pops, does not run any more.
-        while let Some(item) = unsafe { (*self.consumer.get()).as_mut().and_then(Consumer::pop) } {
-            if let Item::Packet(packet) = item {
-                pool::ring_bytes().release(self.cpu, u64::from(packet.memory_bytes()));
-            }
+        while let Some(item) = unsafe { (*self.consumer.get()).as_mut() }.and_then(|consumer| {
+            consumer.pop(|_, request| {
+                // SAFETY: It was filled, and nobody else has it.
+                let bytes = unsafe { request.memory_bytes() };
+                SkBuff::discard(request);
+                bytes
+            })
+        }) {
+            let bytes = match item {
+                Item::Packet(packet) => packet.memory_bytes(),
+                Item::Built(bytes) => bytes,
+                Item::BatchEnd(_) => 0,
+            };
+            pool::ring_bytes().release(self.cpu, u64::from(bytes));
         }
     }
 
@@ -199,7 +209,19 @@ impl Lane {
         let progress = LaneProgress::of(self.id);
         while work < budget {
             // SAFETY: By the contract we are in the poll, which alone pops.
-            let item = unsafe { (*self.consumer.get()).as_mut().and_then(Consumer::pop) };
+            let item = unsafe {
+                let consumer = (*self.consumer.get()).as_mut();
+                consumer.and_then(|consumer| {
+                    // The lane's cells may be used in here: a driver that builds a packet does not call the stack.
+                    consumer.pop(|tag, request| {
+                        bytes += u64::from(request.memory_bytes());
+                        worker.build(request).map(|mut packet| {
+                            packet.set_tag(tag);
+                            packet
+                        })
+                    })
+                })
+            };
             progress.advance();
             match item {
                 Some(Item::Packet(packet)) => {
@@ -211,6 +233,15 @@ impl Lane {
                     // SAFETY: We are in the poll.
                     if unsafe { self.receive(worker, packet) } {
                         past_gro_pkts += pkts;
+                    }
+                }
+                Some(Item::Built(built)) => {
+                    work += 1;
+                    wire_pkts += 1;
+                    unflushed = true;
+                    if let Some(packet) = built {
+                        // SAFETY: We are in the poll.
+                        past_gro_pkts += u64::from(unsafe { self.receive(worker, packet) });
                     }
                 }
                 Some(Item::BatchEnd(tag)) => {

@@ -7,8 +7,8 @@ use crate::algo::cpulist;
 use crate::algo::dispatcher::Config;
 use crate::algo::flow_key::FlowHasher;
 use crate::algo::flow_table::RATE_WINDOW_MS;
-use crate::algo::knobs::Knobs;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::algo::knobs::{Build, Knobs};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicU8, Ordering};
 
 /// CPUs that can be lanes, or sources of devices without NAPI.
 // CAST: a small number.
@@ -18,6 +18,7 @@ static BATCH_PKTS: AtomicU32 = AtomicU32::new(Knobs::DEFAULT.batch_pkts);
 // No flow is fast enough before the knobs are published.
 static MIN_WINDOW_PKTS: AtomicU32 = AtomicU32::new(u32::MAX);
 static MERGE_TIMEOUT_US: AtomicU32 = AtomicU32::new(Knobs::DEFAULT.merge_timeout_us);
+static BUILD: AtomicU8 = AtomicU8::new(Knobs::DEFAULT.build as u8);
 static FLOW_SEED: AtomicU64 = AtomicU64::new(0);
 
 /// Counts changes of `OFFLINE`, so that sources look at it only then.
@@ -27,7 +28,8 @@ static OFFLINE: [AtomicU64; MAX_CPUS / 64] = [const { AtomicU64::new(0) }; MAX_C
 /// Publishes the knobs. Each is a word of its own: a packet may see the new one before another.
 pub(crate) fn publish(knobs: &Knobs) {
     let min_window_pkts = u64::from(knobs.min_flow_pps) * u64::from(RATE_WINDOW_MS) / 1000;
-    // ORDERING: Relaxed, all three: independent words.
+    // ORDERING: Relaxed, all four: independent words.
+    BUILD.store(knobs.build as u8, Ordering::Relaxed);
     BATCH_PKTS.store(knobs.batch_pkts, Ordering::Relaxed);
     MERGE_TIMEOUT_US.store(knobs.merge_timeout_us, Ordering::Relaxed);
     // CAST: at most a tenth of a 32-bit number.
@@ -37,9 +39,10 @@ pub(crate) fn publish(knobs: &Knobs) {
 #[inline]
 pub(crate) fn config(stopping: bool) -> Config {
     Config {
-        // ORDERING: Relaxed, both: independent words.
+        // ORDERING: Relaxed, all: independent words.
         batch_pkts: BATCH_PKTS.load(Ordering::Relaxed),
         min_window_pkts: MIN_WINDOW_PKTS.load(Ordering::Relaxed),
+        build: Build::from_u8(BUILD.load(Ordering::Relaxed)),
         stopping,
     }
 }

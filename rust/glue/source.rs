@@ -8,16 +8,19 @@ use super::lane::Lane;
 use super::locks::SoftirqsOff;
 use super::pool::{self, Slots};
 use super::stack::device::Napi;
+use super::stack::request::{BeginsWithHead, Request, SourceHead};
 use super::stack::skb::SkBuff;
 use super::{merge, runtime};
+use crate::algo::builder::Builder;
 use crate::algo::counters::{Counter, Counters};
 use crate::algo::cpulist::CpuSet;
 use crate::algo::dispatcher::{Dispatched, Dispatcher, Host};
 use crate::algo::lane_set::MAX_LANES;
 use crate::algo::ring_bytes::RingBytes;
 use core::cell::UnsafeCell;
+use core::mem::{offset_of, size_of};
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU8, Ordering};
 use kernel::init::{self, Zeroable};
 use kernel::prelude::*;
 
@@ -39,7 +42,10 @@ impl UsesGro {
 }
 
 /// A source. Made by [`Source::new`], then at a fixed address until it is dropped.
+#[repr(C)]
 pub struct Source {
+    // First of all: drivers read it.
+    head: SourceHead,
     // Used in the source's context only.
     dispatcher: UnsafeCell<Dispatcher<SkBuff>>,
     /// Written in the source's context only; read by all.
@@ -54,8 +60,13 @@ pub struct Source {
     // Where to note that the device's driver calls GRO, and whether that is done.
     uses_gro: Option<NonNull<UsesGro>>,
     gro_noted: AtomicBool,
+    // What the driver has said last: the number of a `Builder`.
+    builder: AtomicU8,
 }
 
+const _: () = assert!(offset_of!(Source, head) == 0);
+// SAFETY: Its first field is one, as the line above checks.
+unsafe impl BeginsWithHead for Source {}
 // SAFETY: Zeros are an empty dispatcher and counters (see there), zero, false, and none of what is a pointer and nothing else.
 unsafe impl Zeroable for Source {}
 // SAFETY: The dispatcher is used in the source's context alone; what is not atomic beside it is written in `new` only.
@@ -145,6 +156,18 @@ impl Source {
         }
     }
 
+    pub(crate) fn note_builder(&self, builder: Builder) {
+        // ORDERING: Relaxed, both: for a file that somebody reads.
+        if self.builder.load(Ordering::Relaxed) != builder as u8 {
+            self.builder.store(builder as u8, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn builder(&self) -> Builder {
+        // ORDERING: Relaxed: a recent value will do.
+        Builder::of_number(self.builder.load(Ordering::Relaxed))
+    }
+
     pub(crate) fn napi(&self) -> Option<Napi> {
         self.napi
     }
@@ -182,7 +205,44 @@ impl Source {
         let config = runtime::config(self.stopping.load(Ordering::Relaxed));
         // SAFETY: By the contract nobody else uses the dispatcher now.
         let dispatcher = unsafe { &mut *self.dispatcher.get() };
-        dispatcher.dispatch(&self.counters, &mut host, config, key, packet)
+        let dispatched = dispatcher.dispatch(&self.counters, &mut host, config, key, packet);
+        // Batches open with a packet, and nowhere else.
+        let takes_requests = dispatcher.lanes.takes_requests();
+        self.head.set_takes_requests(takes_requests);
+        dispatched
+    }
+
+    /// Returns the place for a packet that its driver has not built, if a lane is to build it.
+    ///
+    /// # Safety: called in the source's context (see the head of this file).
+    #[inline]
+    pub(crate) unsafe fn begin_request(
+        &self,
+        protocol: u16,
+        header: &[u8],
+        bytes: u32,
+    ) -> Option<&Request> {
+        // SAFETY: By the contract nobody else uses the dispatcher now.
+        let dispatcher = unsafe { &mut *self.dispatcher.get() };
+        let key = runtime::flow_keys().key(protocol, header)?;
+        // CAST: a small constant.
+        let bytes = bytes + size_of::<Request>() as u32;
+        // ORDERING: Relaxed: `Stop::ask` sets it and waits for all that run then.
+        let config = runtime::config(self.stopping.load(Ordering::Relaxed));
+        let request =
+            dispatcher.begin_request(&self.counters, runtime::now_ms(), config, key, bytes)?;
+        // SAFETY: The place has just been given to us.
+        unsafe { request.set_memory_bytes(bytes) };
+        Some(request)
+    }
+
+    /// Hands over the place that [`begin_request`](Self::begin_request) has just returned, filled.
+    ///
+    /// # Safety: called in the source's context (see the head of this file).
+    #[inline]
+    pub(crate) unsafe fn push_request(&self) {
+        // SAFETY: By the contract nobody else uses the dispatcher now.
+        unsafe { (*self.dispatcher.get()).push_request() };
     }
 
     /// Wakes the lanes that got packets, and does what is due now and then.

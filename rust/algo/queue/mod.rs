@@ -17,10 +17,14 @@ use core::ptr::NonNull;
 ///
 /// 1. `into_node` gives up ownership, and the node stays valid until `from_node` takes it back.
 /// 2. `next`, `last` and `older` are separate places in the node that nothing else uses while the packet is in a queue.
-/// 3. Nodes are aligned to at least two bytes.
+/// 3. Nodes are aligned to at least four bytes.
 pub unsafe trait Packet: Sized {
     /// The memory of a packet.
     type Node;
+
+    /// What a driver keeps of a packet until a lane builds it. Both ends of a ring have a shared reference to it, one end
+    /// at a time: what is written is in cells. Its default, or memory of zeros, is one without contents.
+    type Request: Default;
 
     /// Turns the packet into its node and gives up ownership.
     fn into_node(self) -> NonNull<Self::Node>;
@@ -52,6 +56,9 @@ pub unsafe trait Packet: Sized {
     ///
     /// `node` is a node whose ownership the caller has.
     unsafe fn older(node: NonNull<Self::Node>) -> *mut *mut Self::Node;
+
+    /// Frees what `request` holds, of which no packet will be built.
+    fn discard(request: &Self::Request);
 
     /// Writes the packet's tag.
     fn set_tag(&mut self, tag: super::tag::Tag);

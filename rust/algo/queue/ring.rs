@@ -7,10 +7,14 @@
 //! | producer | the source that receives the flow, in one context at a time; wait-free |
 //! | consumer | the lane, in one context at a time; wait-free |
 //! | full | the producer asks for room before it starts a batch; what it has reserved always fits |
-//! | cost | one store and one release store per packet on either side; the other side's index is read only when the own copy of it says "full" or "empty" |
+//! | cost | one store and one release store per packet on either side, for a request two on the lane's; the other side's index is read only when the own copy of it says "full" or "empty" |
 //!
-//! `head` and `tail` count items and wrap; they lie on cache lines of their own (128 bytes: adjacent lines are fetched
-//! in pairs). Memory of zeros is an empty ring.
+//! A *request* is a packet that is not built yet. It lies in a place of the ring's own memory: the producer fills the place,
+//! pushes it, and may fill it again once the lane has built the packet. Places are used in turn, so two counts say which are
+//! free.
+//!
+//! `head` and `tail` count items, `freed` counts requests; they wrap, and lie on cache lines of their own (128 bytes:
+//! adjacent lines are fetched in pairs). Memory of zeros is an empty ring.
 
 use super::super::sync::{AtomicPtr, AtomicU32, Ordering};
 use super::super::tag::Tag;
@@ -21,13 +25,25 @@ use core::ptr::{self, NonNull};
 /// Items a ring can hold; a power of two, and more than [`MAX_BATCH_PKTS`](super::super::lane_set::MAX_BATCH_PKTS).
 pub const RING_ITEMS: usize = if cfg!(loom) { 4 } else { 8192 };
 
+/// Requests a ring can hold; a power of two.
+pub const RING_REQUESTS: usize = if cfg!(loom) { 2 } else { 1024 };
+
 const MASK: u32 = RING_ITEMS as u32 - 1;
+const REQUEST_MASK: u32 = RING_REQUESTS as u32 - 1;
+
+// The form of an item is in the lowest bits of its word. Nodes are aligned, so those of an address are zero.
+const FORM_MASK: usize = 3;
+const FORM_BATCH_END: usize = 1;
+const FORM_REQUEST: usize = 2;
+const FORM_BITS: u32 = 2;
 
 /// What the NIC's core hands to a lane.
 #[derive(Debug)]
-pub enum Item<P> {
+pub enum Item<P, B> {
     /// A tagged packet.
     Packet(P),
+    /// What was made of a request.
+    Built(B),
     /// No more packets of this batch will follow.
     BatchEnd(Tag),
 }
@@ -41,15 +57,18 @@ pub struct Ring<P: Packet> {
     // INVARIANT: `tail - head <= RING_ITEMS`; the items in between hold what was pushed and not yet popped.
     head: OwnLine<AtomicU32>,
     tail: OwnLine<AtomicU32>,
-    // A node's address, or a tag shifted left by one with the lowest bit set.
+    // INVARIANT: at most RING_REQUESTS places have been begun and not freed.
+    freed: OwnLine<AtomicU32>,
+    // A node's address, or a tag and a form.
     items: [AtomicPtr<P::Node>; RING_ITEMS],
+    requests: [P::Request; RING_REQUESTS],
     packets: PhantomData<P>,
 }
 
-// SAFETY: A ring owns the packets in it; the indices hand them from one side to the other.
+// SAFETY: A ring owns the packets and requests in it; the indices hand them from one side to the other.
 unsafe impl<P: Packet + Send> Send for Ring<P> {}
-// SAFETY: Shared access compares the indices only; items are reached through the ends, of which there is one each by the
-// contract of `Ring::ends`.
+// SAFETY: Shared access compares the indices only; items and requests are reached through the ends, of which there is one
+// each by the contract of `Ring::ends`, and each request by one of them at a time.
 unsafe impl<P: Packet + Send> Sync for Ring<P> {}
 
 impl<P: Packet> Ring<P> {
@@ -58,7 +77,9 @@ impl<P: Packet> Ring<P> {
         Self {
             head: OwnLine(AtomicU32::new(0)),
             tail: OwnLine(AtomicU32::new(0)),
+            freed: OwnLine(AtomicU32::new(0)),
             items: core::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
+            requests: core::array::from_fn(|_| P::Request::default()),
             packets: PhantomData,
         }
     }
@@ -83,11 +104,15 @@ impl<P: Packet> Ring<P> {
             tail: 0,
             head_seen: 0,
             reserved: 0,
+            requests: 0,
+            freed_seen: 0,
+            reserved_requests: 0,
         };
         let consumer = Consumer {
             ring,
             head: 0,
             tail_seen: 0,
+            freed: 0,
         };
         (producer, consumer)
     }
@@ -106,7 +131,8 @@ impl<P: Packet> Drop for Ring<P> {
         // ORDERING: Relaxed: we have the ring to ourselves.
         consumer.head = self.head.0.load(Ordering::Relaxed);
         consumer.tail_seen = consumer.head;
-        while consumer.pop().is_some() {}
+        consumer.freed = self.freed.0.load(Ordering::Relaxed);
+        while consumer.pop(|_, request| P::discard(request)).is_some() {}
     }
 }
 
@@ -116,6 +142,10 @@ pub struct Producer<P: Packet> {
     tail: u32,
     head_seen: u32,
     reserved: u32,
+    // Pushed so far, freed as far as is known, and reserved.
+    requests: u32,
+    freed_seen: u32,
+    reserved_requests: u32,
 }
 
 // SAFETY: Its own fields are numbers, and the ring and the packets that it pushes may be sent.
@@ -171,8 +201,65 @@ impl<P: Packet> Producer<P> {
         if self.reserved == 0 {
             return false;
         }
-        // CAST: 32 bits shifted by one fit an address of the 64-bit machines we run on.
-        self.put(ptr::without_provenance_mut((tag.word() as usize) << 1 | 1));
+        self.put(word(tag, FORM_BATCH_END));
+        true
+    }
+
+    /// Returns how many items wait.
+    #[inline]
+    pub fn waiting_items(&mut self) -> u32 {
+        // ORDERING: Acquire pairs with the Release in `Consumer::pop`: the old items have been taken out.
+        self.head_seen = self.ring().head.0.load(Ordering::Acquire);
+        self.tail.wrapping_sub(self.head_seen)
+    }
+
+    /// Reserves places for `requests` more, beside the room for their items; false if there are not that many.
+    #[inline]
+    pub fn reserve_requests(&mut self, requests: u32) -> bool {
+        let wanted = self.reserved_requests.wrapping_add(requests);
+        if self.request_room() < wanted {
+            // ORDERING: Acquire pairs with the Release in `Consumer::pop`: what was in the places has been taken.
+            self.freed_seen = self.ring().freed.0.load(Ordering::Acquire);
+            if self.request_room() < wanted {
+                return false;
+            }
+        }
+        self.reserved_requests = wanted;
+        true
+    }
+
+    /// Gives back places that were reserved and will not be used.
+    #[inline]
+    pub fn unreserve_requests(&mut self, requests: u32) {
+        self.reserved_requests = self.reserved_requests.saturating_sub(requests);
+    }
+
+    #[inline]
+    fn request_room(&self) -> u32 {
+        // CAST: the capacity is a small constant.
+        (RING_REQUESTS as u32).wrapping_sub(self.requests.wrapping_sub(self.freed_seen))
+    }
+
+    /// Returns the place of the next request, for the caller to fill before it is pushed; nothing if none was reserved.
+    #[inline]
+    pub fn next_request(&self) -> Option<&P::Request> {
+        if self.reserved == 0 || self.reserved_requests == 0 {
+            return None;
+        }
+        self.ring()
+            .requests
+            .get((self.requests & REQUEST_MASK) as usize)
+    }
+
+    /// Pushes the request in the place that [`next_request`](Self::next_request) has returned; false if none was reserved.
+    #[inline]
+    pub fn push_request(&mut self, tag: Tag) -> bool {
+        if self.reserved == 0 || self.reserved_requests == 0 {
+            return false;
+        }
+        self.requests = self.requests.wrapping_add(1);
+        self.reserved_requests -= 1;
+        self.put(word(tag, FORM_REQUEST));
         true
     }
 
@@ -191,20 +278,27 @@ impl<P: Packet> Producer<P> {
     }
 }
 
+/// Returns the word of an item that is a tag and a form.
+fn word<T>(tag: Tag, form: usize) -> *mut T {
+    // CAST: 32 bits, shifted a little, fit an address of the 64-bit machines we run on.
+    ptr::without_provenance_mut((tag.word() as usize) << FORM_BITS | form)
+}
+
 /// The consuming end.
 pub struct Consumer<P: Packet> {
     ring: NonNull<Ring<P>>,
     head: u32,
     tail_seen: u32,
+    freed: u32,
 }
 
 // SAFETY: Its own fields are numbers, and the ring and the packets that it pops may be sent.
 unsafe impl<P: Packet + Send> Send for Consumer<P> {}
 
 impl<P: Packet> Consumer<P> {
-    /// Takes the oldest item out.
+    /// Takes the oldest item out. A request is given to `build`, which takes all that it holds, with the packet's tag.
     #[inline]
-    pub fn pop(&mut self) -> Option<Item<P>> {
+    pub fn pop<B>(&mut self, build: impl FnOnce(Tag, &P::Request) -> B) -> Option<Item<P, B>> {
         // SAFETY: By the contract of `Ring::ends` the ring outlives us.
         let ring = unsafe { self.ring.as_ref() };
         if self.head == self.tail_seen {
@@ -221,13 +315,24 @@ impl<P: Packet> Consumer<P> {
         // ORDERING: Release pairs with the Acquire in `Producer::reserve`: the place is free only after the load.
         ring.head.0.store(self.head, Ordering::Release);
 
-        if word.addr() & 1 == 1 {
-            // CAST: the address is a 32-bit tag shifted by one.
-            return Some(Item::BatchEnd(Tag::from_word((word.addr() >> 1) as u32)));
+        // CAST: where there is a form, the rest is a 32-bit tag.
+        let tag = Tag::from_word((word.addr() >> FORM_BITS) as u32);
+        match word.addr() & FORM_MASK {
+            FORM_BATCH_END => Some(Item::BatchEnd(tag)),
+            FORM_REQUEST => {
+                // PANIC: masked to below the length.
+                let built = build(tag, &ring.requests[(self.freed & REQUEST_MASK) as usize]);
+                self.freed = self.freed.wrapping_add(1);
+                // ORDERING: Release pairs with the Acquire in `Producer::reserve_requests`: the place is free only now.
+                ring.freed.0.store(self.freed, Ordering::Release);
+                Some(Item::Built(built))
+            }
+            _ => {
+                // PANIC: a pushed node is never null.
+                let node = NonNull::new(word)?;
+                // SAFETY: `push` gave the node up to the ring, and the place is read only once.
+                Some(Item::Packet(unsafe { P::from_node(node) }))
+            }
         }
-        // PANIC: a pushed node is never null.
-        let node = NonNull::new(word)?;
-        // SAFETY: `push` gave the node up to the ring, and the place is read only once.
-        Some(Item::Packet(unsafe { P::from_node(node) }))
     }
 }

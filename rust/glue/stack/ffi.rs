@@ -2,6 +2,7 @@
 
 //! What the boundary takes from the kernel: bindings of `net/mflow.h` and `net/mflow_module.h`.
 
+use crate::algo::builder::Builder;
 use crate::algo::knobs::DEVICE_NAME_SIZE;
 use crate::algo::slot::PathFault;
 use crate::algo::tag::{Tag, TagKind, MAX_SLOTS};
@@ -10,12 +11,12 @@ use kernel::bindings;
 pub(super) use kernel::bindings::{
     mflow_deliver, mflow_device_find, mflow_device_name, mflow_device_put, mflow_device_set_port,
     mflow_device_walk_napis, mflow_napi_gro_flush, mflow_napi_set_source, mflow_napi_source,
-    mflow_ops, mflow_receive_skb, mflow_register, mflow_set_enabled, mflow_skb_copy_header,
-    mflow_skb_count_segments, mflow_skb_drop, mflow_skb_frag_header, mflow_skb_hold_socket,
-    mflow_skb_pull_headers, mflow_sock_is_by_cpu, mflow_unregister, mflow_worker,
-    mflow_worker_create, mflow_worker_destroy, mflow_worker_flush, mflow_worker_kick,
-    mflow_worker_receive, mflow_worker_receive_past_gro, napi_struct, net_device, sk_buff,
-    skb_shared_info, sock,
+    mflow_ops, mflow_receive_skb, mflow_register, mflow_request, mflow_request_drop,
+    mflow_set_enabled, mflow_skb_copy_header, mflow_skb_count_segments, mflow_skb_drop,
+    mflow_skb_frag_header, mflow_skb_hold_socket, mflow_skb_pull_headers, mflow_sock_is_by_cpu,
+    mflow_source, mflow_unregister, mflow_worker, mflow_worker_build, mflow_worker_create,
+    mflow_worker_destroy, mflow_worker_flush, mflow_worker_kick, mflow_worker_receive,
+    mflow_worker_receive_past_gro, napi_struct, net_device, sk_buff, skb_shared_info, sock,
 };
 
 // What both halves know is written in the kernel's headers and in the algorithm: here each is held against the other.
@@ -24,6 +25,20 @@ const _: () = {
     assert!(MAX_SLOTS == bindings::MFLOW_SLOTS as usize);
     assert!(PathFault::Queues as u32 == bindings::MFLOW_PATH_QUEUES);
     assert!(PathFault::Ordered as u32 == bindings::MFLOW_PATH_ORDERED);
+    let builders = [
+        (Builder::Unasked, bindings::MFLOW_BUILDER_UNASKED),
+        (Builder::Lane, bindings::MFLOW_BUILDER_LANE),
+        (Builder::Xdp, bindings::MFLOW_BUILDER_XDP),
+        (Builder::AfXdp, bindings::MFLOW_BUILDER_AF_XDP),
+        (Builder::Buffers, bindings::MFLOW_BUILDER_BUFFERS),
+    ];
+    assert!(builders.len() == Builder::ALL.len());
+    let mut index = 0;
+    while index < builders.len() {
+        assert!(builders[index].0 as u32 == builders[index].1);
+        assert!(Builder::ALL[index] as u32 == builders[index].1);
+        index += 1;
+    }
     let kinds = [
         (TagKind::None, bindings::MFLOW_KIND_NONE),
         (TagKind::Split, bindings::MFLOW_KIND_SPLIT),

@@ -4,12 +4,14 @@
 
 use super::device::Napi;
 use super::ffi;
+use super::request::{BeginsWithHead, Request};
 use super::skb::{BorrowedSkb, SkBuff};
 use super::socket::Socket;
+use crate::algo::builder::Builder;
 use crate::algo::slot::PathFault;
 use core::ffi::{c_uint, c_void};
 use core::marker::PhantomData;
-use core::ptr::NonNull;
+use core::ptr::{self, NonNull};
 use kernel::prelude::*;
 
 /// What the module does at the hooks. Contract: `struct mflow_ops` in `include/net/mflow.h`.
@@ -22,7 +24,7 @@ use kernel::prelude::*;
 /// 3. With a socket: it is the one that the packet's look-up has found, or the reader's.
 pub(crate) trait Handlers {
     /// What [`Napi::set_source`] was given.
-    type Source: Sync;
+    type Source: Sync + BeginsWithHead;
     /// What [`Device::opt_in`](super::device::Device::opt_in) was given.
     type Port: Sync;
     /// What [`Worker::start`](super::worker::Worker::start) was given.
@@ -32,6 +34,28 @@ pub(crate) trait Handlers {
     ///
     /// # Safety: see the trait, 1.
     unsafe fn split_napi(source: &Self::Source, packet: SkBuff) -> Option<SkBuff>;
+
+    /// A driver says who may build the packets of a source's NAPI, which it is polling.
+    ///
+    /// # Safety: see the trait, 1.
+    unsafe fn builder(source: &Self::Source, builder: Builder);
+
+    /// A driver has received a packet, has not built it, and could leave that to a lane: returns the place to describe it
+    /// in, or nothing if it has to be built here. `header` is what is contiguous of it, from the network header on, and
+    /// `bytes` the memory that it will hold.
+    ///
+    /// # Safety: see the trait, 1.
+    unsafe fn begin_request<'a>(
+        source: &'a Self::Source,
+        protocol: u16,
+        header: &[u8],
+        bytes: u32,
+    ) -> Option<&'a Request>;
+
+    /// The place that [`begin_request`](Self::begin_request) has just returned is filled.
+    ///
+    /// # Safety: see the trait, 1.
+    unsafe fn push_request(source: &Self::Source);
 
     /// A packet of an opted-in device enters the stack, without GRO or behind it.
     ///
@@ -122,6 +146,9 @@ struct Hooks<H>(PhantomData<H>);
 impl<H: Handlers> Hooks<H> {
     const OPS: &'static ffi::mflow_ops = &ffi::mflow_ops {
         split_napi: Some(Self::split_napi),
+        builder: Some(Self::builder),
+        request_begin: Some(Self::request_begin),
+        request_push: Some(Self::request_push),
         split_backlog: Some(Self::split_backlog),
         napi_flush: Some(Self::napi_flush),
         napi_del: Some(Self::napi_del),
@@ -140,6 +167,33 @@ impl<H: Handlers> Hooks<H> {
     ) -> bool {
         // SAFETY: C calls in the poll of the source's NAPI, with a valid source, and gives us the packet.
         is_taken(unsafe { H::split_napi(&*source.cast(), SkBuff::from_raw(skb)) })
+    }
+
+    unsafe extern "C" fn builder(source: *mut c_void, builder: c_uint) {
+        let builder = Builder::of_number(u8::try_from(builder).unwrap_or(0));
+        // SAFETY: C calls in the poll of the source's NAPI, with a valid source.
+        unsafe { H::builder(&*source.cast(), builder) };
+    }
+
+    unsafe extern "C" fn request_begin(
+        source: *mut c_void,
+        protocol: u16,
+        header: *const c_void,
+        header_bytes: c_uint,
+        memory_bytes: c_uint,
+    ) -> *mut ffi::mflow_request {
+        // SAFETY: C calls in the poll of the source's NAPI, with a valid source, and shows us so much of the packet.
+        // CAST: 32 bits into a usize.
+        let request = unsafe {
+            let header = core::slice::from_raw_parts(header.cast(), header_bytes as usize);
+            H::begin_request(&*source.cast(), protocol, header, memory_bytes)
+        };
+        request.map_or(ptr::null_mut(), Request::as_raw)
+    }
+
+    unsafe extern "C" fn request_push(source: *mut c_void) {
+        // SAFETY: C calls in the poll of the source's NAPI, with a valid source.
+        unsafe { H::push_request(&*source.cast()) };
     }
 
     unsafe extern "C" fn split_backlog(port: *mut c_void, skb: *mut ffi::sk_buff) -> bool {

@@ -4,12 +4,14 @@
 //!
 //! How this kernel gives packets away and takes them back is known in this folder and nowhere else. [`hooks`] is the way
 //! in: what is above implements [`hooks::Handlers`]. The others are the way out: [`skb`] is a packet with its tag,
-//! [`worker`] carries packets on a lane's CPU, [`deliver`] ends at the sockets, [`device`] ties devices and NAPIs to us.
+//! [`request`] one that is not built yet, [`worker`] builds and carries packets on a lane's CPU, [`deliver`] ends at the
+//! sockets, [`device`] ties devices and NAPIs to us.
 //!
-//! What crosses: packets and chains of them, tags, CPU numbers, and the opaque handles [`device::Device`],
+//! What crosses: packets and chains of them, requests, tags, CPU numbers, and the opaque handles [`device::Device`],
 //! [`device::Napi`] and [`socket::Socket`]. The modules stand in the order of their imports.
 
 pub mod ffi;
+pub mod request;
 pub mod socket;
 
 pub mod skb;

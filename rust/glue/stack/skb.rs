@@ -3,6 +3,7 @@
 //! Packets: `struct sk_buff`, owned or borrowed.
 
 use super::ffi;
+use super::request::Request;
 use super::socket::Socket;
 use crate::algo::amount::Amount;
 use crate::algo::overlay_headers::{may_be_data, overlay_header_bytes, OVERLAY_HEADER_BYTES};
@@ -166,6 +167,7 @@ impl Drop for SkBuff {
 // no longer needs its device. A `struct sk_buff` is aligned to eight bytes.
 unsafe impl Packet for SkBuff {
     type Node = ffi::sk_buff;
+    type Request = Request;
 
     #[inline]
     fn into_node(self) -> NonNull<ffi::sk_buff> {
@@ -203,6 +205,12 @@ unsafe impl Packet for SkBuff {
                 .dev_scratch)
                 .cast()
         }
+    }
+
+    #[cold]
+    fn discard(request: &Request) {
+        // SAFETY: Whoever discards a request has it, and does not use it any more.
+        unsafe { ffi::mflow_request_drop(request.as_raw()) };
     }
 
     #[inline]

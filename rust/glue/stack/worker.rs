@@ -3,6 +3,7 @@
 //! What carries a lane's packets: a NAPI of ours, woken on the lane's CPU.
 
 use super::ffi;
+use super::request::Request;
 use super::skb::SkBuff;
 use core::ffi::c_void;
 use core::marker::PhantomData;
@@ -83,6 +84,19 @@ impl Polling<'_> {
     pub(crate) fn receive(self, packet: SkBuff) -> bool {
         // SAFETY: By the invariant we are in the worker's poll; the packet is ours to give.
         unsafe { ffi::mflow_worker_receive(self.worker, packet.into_raw()) }
+    }
+
+    /// Builds the packet that its driver has described; none if the driver has dropped it, and counted that.
+    ///
+    /// # Safety: the request was filled, and nobody uses it any more.
+    #[inline]
+    pub(crate) unsafe fn build(self, request: &Request) -> Option<SkBuff> {
+        // SAFETY: By the invariant we are in the worker's poll, and by the contract the request is ours. What is built is
+        // ours, too.
+        unsafe {
+            let skb = ffi::mflow_worker_build(self.worker, request.as_raw());
+            (!skb.is_null()).then(|| SkBuff::from_raw(skb))
+        }
     }
 
     /// Gives a packet to the stack past GRO.

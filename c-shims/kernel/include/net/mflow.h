@@ -18,12 +18,13 @@
 #include <linux/skbuff.h>
 #include <linux/types.h>
 
+struct mflow_request;
 struct napi_struct;
 struct net_device;
 struct sock;
 
 /* Version of everything between the hooks and the module. */
-#define MFLOW_ABI		5
+#define MFLOW_ABI		6
 
 #define MFLOW_SLOT_SHIFT	23
 #define MFLOW_KIND_SHIFT	29
@@ -40,11 +41,58 @@ struct sock;
 #define MFLOW_PATH_QUEUES	1U	/* Something queues packets: lanes gain nothing. */
 #define MFLOW_PATH_ORDERED	2U	/* A step before the merge point needs their order. */
 
+/* What a driver says of a queue: who builds its packets, and if no lane may, why. */
+#define MFLOW_BUILDER_UNASKED	0U
+#define MFLOW_BUILDER_LANE	1U
+#define MFLOW_BUILDER_XDP	2U	/* XDP comes before that. */
+#define MFLOW_BUILDER_AF_XDP	3U	/* They belong to a socket of AF_XDP. */
+#define MFLOW_BUILDER_BUFFERS	4U	/* Buffers of a kind that cannot be handed over. */
+
+/**
+ * struct mflow_request_ops - what a driver does with requests, on any CPU
+ * @build:	makes the packet and gives up what the request holds; NULL if it had to drop it, and
+ *		has counted that. Called in the poll of @napi, which is a lane's.
+ * @drop:	gives up what the request holds
+ */
+struct mflow_request_ops {
+	struct sk_buff *(*build)(struct mflow_request *request,
+				 struct napi_struct *napi);
+	void (*drop)(struct mflow_request *request);
+};
+
+/**
+ * struct mflow_request - a packet that a driver has received and not built yet
+ * @ops:	the driver's
+ * @driver:	what the driver needs to build it. References that it owns, and nothing that
+ *		the receive queue or its descriptors may change meanwhile
+ * @memory_bytes: the module's
+ *
+ * netif_napi_del() waits for the requests of its NAPI.
+ */
+struct mflow_request {
+	const struct mflow_request_ops *ops;
+	u64		driver[6];
+	unsigned int	memory_bytes;
+};
+
+/**
+ * struct mflow_source - what takes the packets of a NAPI; the rest of it is the module's
+ * @takes_requests: the next packet may be left to a lane. If not, there is no need to ask.
+ */
+struct mflow_source {
+	bool		takes_requests;
+};
+
 /**
  * struct mflow_ops - what the module does at the hooks
  * @split_napi:	a packet of @source's NAPI is about to enter GRO. Owner of
  *		@skb on true: the module.
- * @split_backlog: the same for packets of @port that never see GRO, or shall be
+ * @builder:	@source's NAPI is being polled: who may build its packets, %MFLOW_BUILDER_LANE, ...
+ * @request_begin: a packet of @source's NAPI has been received and not built: @header_bytes of
+ *		it are at @header, from the network header on, and it will hold @memory_bytes. The
+ *		place for its request, or NULL: build it.
+ * @request_push: that place is filled
+ * @split_backlog: the same as @split_napi for packets of @port that never see GRO, or shall be
  *		split behind it: where RPS would choose a CPU.
  * @napi_flush:	@source's NAPI has handed on all it has for now.
  * @napi_del:	the NAPI goes away; sleeps until nothing refers to it.
@@ -66,6 +114,12 @@ struct sock;
 struct mflow_ops {
 	bool (*split_napi)(void *source, struct napi_struct *napi,
 			   struct sk_buff *skb);
+	void (*builder)(void *source, unsigned int builder);
+	struct mflow_request *(*request_begin)(void *source, u16 protocol,
+					       const void *header,
+					       unsigned int header_bytes,
+					       unsigned int memory_bytes);
+	void (*request_push)(void *source);
 	bool (*split_backlog)(void *port, struct sk_buff *skb);
 	void (*napi_flush)(void *source);
 	void (*napi_del)(struct napi_struct *napi);
@@ -96,6 +150,9 @@ struct mflow_cpu {
 	bool		run_ready;
 };
 
+/* So much of a packet is looked at: IPv6, or IPv4 with all options, and the ports. */
+#define MFLOW_REQUEST_HEADER	64U
+
 /* Bound on nested receive calls; deeper packets take the queued path. */
 #define MFLOW_DEPTH_MAX		3
 
@@ -103,6 +160,13 @@ DECLARE_PER_CPU(struct mflow_cpu, mflow_cpu);
 
 /* Where the hooks are off at build time, calls of these are dead code. */
 bool __mflow_split_napi(struct napi_struct *napi, struct sk_buff *skb);
+struct mflow_source *__mflow_request_source(struct napi_struct *napi,
+					    unsigned int builder);
+struct mflow_request *mflow_request_begin(struct mflow_source *source,
+					  __be16 protocol, const void *header,
+					  unsigned int header_bytes,
+					  unsigned int memory_bytes);
+void mflow_request_push(struct mflow_source *source);
 bool __mflow_split_backlog(struct sk_buff *skb);
 void __mflow_split_list(struct list_head *head);
 void __mflow_napi_flush(struct napi_struct *napi);
@@ -245,6 +309,22 @@ static inline bool mflow_split_napi(struct napi_struct *napi,
 				    struct sk_buff *skb)
 {
 	return mflow_is_on() && __mflow_split_napi(napi, skb);
+}
+
+/*
+ * What takes requests of @napi, which is being polled, for as long as the poll lasts; NULL: nothing
+ * does. For packets of the NAPI's own device. @builder: MFLOW_BUILDER_LANE, or why not.
+ */
+static inline struct mflow_source *
+mflow_request_source(struct napi_struct *napi, unsigned int builder)
+{
+	return mflow_is_on() ? __mflow_request_source(napi, builder) : NULL;
+}
+
+/* Cheap test before mflow_request_begin(). */
+static inline bool mflow_takes_request(const struct mflow_source *source)
+{
+	return mflow_is_on() && source && READ_ONCE(source->takes_requests);
 }
 
 /* Cheap test before work that only a split needs. */

@@ -37,6 +37,8 @@ void mflow_bh_enable(void);
 struct mflow_worker *mflow_worker_create(unsigned int cpu, void *lane);
 void mflow_worker_destroy(struct mflow_worker *worker);
 void mflow_worker_kick(struct mflow_worker *worker);
+struct sk_buff *mflow_worker_build(struct mflow_worker *worker,
+				   struct mflow_request *request);
 bool mflow_worker_receive(struct mflow_worker *worker, struct sk_buff *skb);
 void mflow_worker_receive_past_gro(struct mflow_worker *worker,
 				   struct sk_buff *skb);
@@ -63,6 +65,7 @@ void mflow_stack_reset(void);
 
 /* Packets and sockets. */
 void mflow_skb_drop(struct sk_buff *skb);
+void mflow_request_drop(struct mflow_request *request);
 const void *mflow_skb_frag_header(const struct sk_buff *skb,
 				  unsigned int *bytes);
 void mflow_skb_copy_header(const struct sk_buff *skb, void *to,

@@ -105,6 +105,56 @@ bool __mflow_split_napi(struct napi_struct *napi, struct sk_buff *skb)
 	return false;
 }
 
+struct mflow_source *__mflow_request_source(struct napi_struct *napi,
+					    unsigned int builder)
+{
+	void *source = READ_ONCE(napi->mflow_source);
+	const struct mflow_ops *ops = rcu_dereference_bh(mflow_ops);
+
+	if (!source || !ops)
+		return NULL;
+	ops->builder(source, builder);
+	return builder == MFLOW_BUILDER_LANE ? source : NULL;
+}
+EXPORT_SYMBOL_GPL(__mflow_request_source);
+
+/**
+ * mflow_request_begin - ask whether a lane builds a packet that a driver has received
+ * @source: what mflow_request_source() has returned for the NAPI that is being polled
+ * @protocol: as eth_type_trans() would find it
+ * @header: what is contiguous of the packet, from the network header on
+ * @header_bytes: how much that is
+ * @memory_bytes: how much the packet will hold
+ *
+ * Return: the place to describe the packet in, before mflow_request_push() and any other call of
+ * this NAPI; NULL if the driver has to build it.
+ */
+struct mflow_request *mflow_request_begin(struct mflow_source *source,
+					  __be16 protocol, const void *header,
+					  unsigned int header_bytes,
+					  unsigned int memory_bytes)
+{
+	const struct mflow_ops *ops = rcu_dereference_bh(mflow_ops);
+
+	if (unlikely(!ops))
+		return NULL;
+	return ops->request_begin(source, ntohs(protocol), header,
+				  min(header_bytes, MFLOW_REQUEST_HEADER),
+				  memory_bytes);
+}
+EXPORT_SYMBOL_GPL(mflow_request_begin);
+
+/**
+ * mflow_request_push - hand a request to its lane
+ * @source: the same as in mflow_request_begin(), which has just returned a place that is now filled
+ */
+void mflow_request_push(struct mflow_source *source)
+{
+	/* The source holds the operations: they were there a moment ago. */
+	rcu_dereference_bh(mflow_ops)->request_push(source);
+}
+EXPORT_SYMBOL_GPL(mflow_request_push);
+
 /* Whether a device before this one, or this one, splits the packet's flow. */
 static bool is_split_before(const struct sk_buff *skb)
 {
@@ -253,6 +303,13 @@ EXPORT_SYMBOL_GPL(mflow_sock_is_by_cpu);
 
 bool __mflow_merge(struct sock *sk, struct sk_buff *skb)
 {
+	/*
+	 * No NIC has verified the checksum of a datagram that came in fragments; the reader would
+	 * sum it while it copies. Here that is parallel work. Readers drop and count a bad one.
+	 */
+	if (skb_has_frag_list(skb))
+		udp_lib_checksum_complete(skb);
+
 	if (mflow_is_probe(skb) && mflow_sock_is_by_cpu(sk))
 		__mflow_note_unsuited(skb, MFLOW_PATH_ORDERED);
 	else if (mflow_park(sk, skb))

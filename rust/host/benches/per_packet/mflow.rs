@@ -9,6 +9,7 @@ use mflow_algo::algo::collector::{Collector, Run};
 use mflow_algo::algo::counters::{Counter, Counters};
 use mflow_algo::algo::dispatcher::{Config, Dispatched, Dispatcher, Host};
 use mflow_algo::algo::flow_key::{FlowHasher, FlowKey, ETH_P_IP};
+use mflow_algo::algo::knobs::Build;
 use mflow_algo::algo::queue::chain::Chain;
 use mflow_algo::algo::queue::ring::{Consumer, Item, Ring};
 use mflow_algo::algo::ring_bytes::RingBytes;
@@ -173,6 +174,7 @@ impl Way for Mflow {
             config: Config {
                 batch_pkts: BATCH_PKTS,
                 min_window_pkts: 4,
+                build: Build::Nic,
                 stopping: false,
             },
             key: FlowHasher::new(1)
@@ -221,7 +223,7 @@ impl Way for Mflow {
         // About as fast as it is for a million packets a second.
         self.merge_point.now_ms += u32::from(lane == 0);
         while work < POLL_PKTS {
-            let Some(item) = consumer.pop() else {
+            let Some(item) = consumer.pop(|_, ()| ()) else {
                 break;
             };
             has_work = true;
@@ -232,6 +234,7 @@ impl Way for Mflow {
                         self.merge_point.park(run);
                     }
                 }
+                Item::Built(()) => unreachable!("all packets are built"),
                 Item::BatchEnd(tag) => {
                     if let Some(run) = collector.take() {
                         self.merge_point.park(run);

@@ -61,6 +61,9 @@ impl BenchPacket {
 // SAFETY: Nodes are never freed, have three links that only the queues use, and are aligned to 64 bytes.
 unsafe impl Packet for BenchPacket {
     type Node = Node;
+    type Request = ();
+
+    fn discard(_request: &()) {}
 
     fn into_node(self) -> NonNull<Node> {
         self.0

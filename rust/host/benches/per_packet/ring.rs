@@ -26,7 +26,7 @@ pub(crate) fn bench(c: &mut Criterion) {
             for _ in 0..NR_PKTS {
                 assert!(producer.push(packets.next()).is_ok());
             }
-            while let Some(Item::Packet(packet)) = consumer.pop() {
+            while let Some(Item::Packet(packet)) = consumer.pop(|_, ()| ()) {
                 receiver.deliver(packet);
             }
         })

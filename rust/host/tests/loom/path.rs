@@ -44,6 +44,29 @@ fn lanes_run_while_batches_come() {
     });
 }
 
+/// The same where lanes build packets: the first of each batch comes built, the other does not.
+#[test]
+fn lanes_build_packets() {
+    model(|| {
+        let Setup {
+            mut nic,
+            lanes: [mut first, mut second],
+            shared,
+            _rings,
+        } = Setup::new_split(Box::default(), 2);
+        nic.driver_asks = true;
+        nic.receive(2);
+        let running = thread::spawn(move || {
+            first.poll_all();
+            first
+        });
+        nic.receive(2);
+        second.poll_all();
+        let first = running.join().unwrap();
+        check_order(nic, [first, second], &shared);
+    });
+}
+
 /// The fence is on its way while a lane has its first batch already.
 #[test]
 fn split_waits_for_the_fence() {

@@ -5,16 +5,16 @@
 use loom::sync::Arc;
 use loom::thread;
 use mflow_algo::algo::queue::chain::ParkedChains;
-use mflow_algo::algo::queue::ring::{Item, RING_ITEMS};
+use mflow_algo::algo::queue::ring::{Item, RING_ITEMS, RING_REQUESTS};
 use mflow_algo::algo::queue::Packet;
 use mflow_algo::algo::tag::{Tag, TagKind};
 
 use crate::support::host::OwnedRing;
-use crate::support::packet::{ids_of, Factory, TestPacket};
+use crate::support::packet::{ids_of, Factory, TestPacket, TestRequest};
 
-fn number(item: Item<TestPacket>) -> u64 {
+fn number(item: Item<TestPacket, TestPacket>) -> u64 {
     match item {
-        Item::Packet(packet) => packet.id(),
+        Item::Packet(packet) | Item::Built(packet) => packet.id(),
         Item::BatchEnd(tag) => u64::from(tag.batch_bits()),
     }
 }
@@ -42,12 +42,46 @@ fn ring_keeps_order_past_its_end() {
             pushed
         });
         let mut popped = Vec::new();
-        while let Some(item) = consumer.pop() {
+        while let Some(item) = consumer.pop(TestRequest::build) {
             popped.push(number(item));
         }
         let pushed = pushing.join().unwrap();
         assert!(pushed >= RING_ITEMS as u64);
-        while let Some(item) = consumer.pop() {
+        while let Some(item) = consumer.pop(TestRequest::build) {
+            popped.push(number(item));
+        }
+        assert_eq!(popped, (0..pushed).collect::<Vec<_>>());
+        drop(ring);
+        assert_eq!(factory.alive(), 0);
+    });
+}
+
+/// More requests than the ring has places: a place is filled again only after what was in it has been built.
+#[test]
+fn places_of_requests_are_used_in_turn() {
+    const NR_REQUESTS: u64 = RING_REQUESTS as u64 + 2;
+    loom::model(|| {
+        let factory = Factory::default();
+        let (ring, mut producer, mut consumer) = OwnedRing::new(Box::default());
+
+        let packets = factory.clone();
+        let pushing = thread::spawn(move || {
+            let mut pushed = 0;
+            while pushed < NR_REQUESTS && producer.reserve_requests(1) && producer.reserve(1) {
+                let request = producer.next_request().unwrap();
+                request.fill(packets.packet(pushed));
+                assert!(producer.push_request(Tag::new(TagKind::Split, 1, pushed as u32)));
+                pushed += 1;
+            }
+            pushed
+        });
+        let mut popped = Vec::new();
+        while let Some(item) = consumer.pop(TestRequest::build) {
+            popped.push(number(item));
+        }
+        let pushed = pushing.join().unwrap();
+        assert!(pushed >= RING_REQUESTS as u64);
+        while let Some(item) = consumer.pop(TestRequest::build) {
             popped.push(number(item));
         }
         assert_eq!(popped, (0..pushed).collect::<Vec<_>>());
@@ -79,9 +113,13 @@ fn ring_keeps_what_was_reserved() {
             assert!(producer.push(packets.packet(99)).is_err());
             RING_ITEMS as u64 + 1
         });
-        let mut popped: Vec<_> = consumer.pop().map(number).into_iter().collect();
+        let mut popped: Vec<_> = consumer
+            .pop(TestRequest::build)
+            .map(number)
+            .into_iter()
+            .collect();
         let pushed = pushing.join().unwrap();
-        popped.extend(std::iter::from_fn(|| consumer.pop()).map(number));
+        popped.extend(std::iter::from_fn(|| consumer.pop(TestRequest::build)).map(number));
         assert_eq!(popped, (0..pushed).collect::<Vec<_>>());
         drop(ring);
         assert_eq!(factory.alive(), 0);
@@ -101,12 +139,15 @@ fn empty_ring_means_taken_out() {
         let done = Arc::new(loom::cell::UnsafeCell::new(0));
         let consumer_done = done.clone();
         let popping = thread::spawn(move || {
-            let packet = consumer.pop().map(number);
+            let packet = consumer.pop(TestRequest::build).map(number);
             consumer_done.with_mut(|done| {
                 // SAFETY: The other thread reads only after the ring was seen empty.
                 unsafe { *done = packet.unwrap() }
             });
-            assert!(matches!(consumer.pop(), Some(Item::BatchEnd(_))));
+            assert!(matches!(
+                consumer.pop(TestRequest::build),
+                Some(Item::BatchEnd(_))
+            ));
         });
         if ring.is_empty() {
             // SAFETY: The ring was seen empty, so the other thread has written.

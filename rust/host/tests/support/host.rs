@@ -9,6 +9,7 @@ use mflow_algo::algo::collector::{Collector, Run};
 use mflow_algo::algo::counters::{Counter, Counters};
 use mflow_algo::algo::dispatcher::{Config, Dispatched, Dispatcher, Host};
 use mflow_algo::algo::flow_key::{FlowHasher, FlowKey, ETH_P_IP};
+use mflow_algo::algo::knobs::Build;
 use mflow_algo::algo::queue::chain::Chain;
 use mflow_algo::algo::queue::ring::{Consumer, Item, Producer, Ring};
 use mflow_algo::algo::ring_bytes::RingBytes;
@@ -16,7 +17,7 @@ use mflow_algo::algo::slot::Slot;
 use mflow_algo::algo::slot_pool::SlotPool;
 use mflow_algo::algo::tag::{Tag, TagKind};
 
-use super::packet::TestPacket;
+use super::packet::{TestPacket, TestRequest};
 use super::socket::Socket;
 
 /// The slot that the first flow gets.
@@ -111,17 +112,21 @@ impl Lane {
         }
     }
 
+    fn receive(&mut self, packet: TestPacket) {
+        let amount = packet.amount();
+        if let Some(run) = self.collector.add(packet.tag(), 0, packet, amount) {
+            self.shared.park(run);
+        }
+    }
+
     /// Carries at most so many packets. Returns how many there were.
     pub(crate) fn poll(&mut self, budget: usize) -> usize {
         let mut work = 0;
         while work < budget {
-            match self.consumer.pop() {
-                Some(Item::Packet(packet)) => {
+            match self.consumer.pop(TestRequest::build) {
+                Some(Item::Packet(packet) | Item::Built(packet)) => {
                     work += 1;
-                    let amount = packet.amount();
-                    if let Some(run) = self.collector.add(packet.tag(), 0, packet, amount) {
-                        self.shared.park(run);
-                    }
+                    self.receive(packet);
                 }
                 Some(Item::BatchEnd(tag)) => {
                     self.flush();
@@ -144,6 +149,8 @@ pub(crate) struct Nic {
     counters: Counters,
     shared: Arc<Shared>,
     pub(crate) config: Config,
+    /// Whether the driver asks who builds a packet.
+    pub(crate) driver_asks: bool,
     key: FlowKey,
     nr_received: u64,
     /// The ordinary path. It is as slow as the test wants it to be.
@@ -181,6 +188,18 @@ impl Nic {
             let packet = self.shared.socket.packets.packet(self.nr_received);
             self.nr_received += 1;
             let mut host = NicHost(&self.shared);
+            if self.driver_asks {
+                let now_ms = host.now_ms();
+                let (counters, config) = (&self.counters, self.config);
+                if let Some(request) = self
+                    .dispatcher
+                    .begin_request(counters, now_ms, config, self.key, 0)
+                {
+                    request.fill(packet);
+                    self.dispatcher.push_request();
+                    continue;
+                }
+            }
             match self
                 .dispatcher
                 .dispatch(&self.counters, &mut host, self.config, self.key, packet)
@@ -229,8 +248,10 @@ impl<const N: usize> Setup<N> {
             config: Config {
                 batch_pkts,
                 min_window_pkts: 1,
+                build: Build::Lane,
                 stopping: false,
             },
+            driver_asks: false,
             key: FlowHasher::new(1).key(ETH_P_IP, &packet).unwrap(),
             nr_received: 0,
             ordinary: Vec::new(),

@@ -14,6 +14,8 @@ use mflow_algo::algo::queue::chain::Chain;
 use mflow_algo::algo::queue::Packet;
 use mflow_algo::algo::tag::Tag;
 
+use super::cell::UnsafeCell;
+
 pub(crate) struct Node {
     next: *mut Node,
     last: *mut Node,
@@ -75,6 +77,11 @@ impl Drop for TestPacket {
 // SAFETY: A node lives until its packet is dropped, has three links that only the queues use, and is word-aligned.
 unsafe impl Packet for TestPacket {
     type Node = Node;
+    type Request = TestRequest;
+
+    fn discard(request: &TestRequest) {
+        drop(TestRequest::build(Tag::NONE, request));
+    }
 
     fn into_node(self) -> NonNull<Node> {
         self.node();
@@ -130,6 +137,39 @@ unsafe impl Packet for TestPacket {
     }
 }
 
+/// A packet that is not built yet: one that is built, put aside. The checker in use sees every access.
+pub(crate) struct TestRequest(UnsafeCell<Option<TestPacket>>);
+
+// SAFETY: A ring's ends use a request one at a time, which the tests let the checker verify.
+unsafe impl Send for TestRequest {}
+// SAFETY: As for Send.
+unsafe impl Sync for TestRequest {}
+
+impl Default for TestRequest {
+    fn default() -> Self {
+        Self(UnsafeCell::new(None))
+    }
+}
+
+impl TestRequest {
+    pub(crate) fn fill(&self, packet: TestPacket) {
+        self.0.with_mut(|place| {
+            // SAFETY: The caller is the producer, which has the place.
+            let before = unsafe { (*place).replace(packet) };
+            assert!(before.is_none(), "a place is filled twice");
+        });
+    }
+
+    pub(crate) fn build(tag: Tag, request: &Self) -> TestPacket {
+        let mut packet = request.0.with_mut(|place| {
+            // SAFETY: The caller is the consumer, which has the place.
+            unsafe { (*place).take() }.expect("a request that was not filled")
+        });
+        packet.set_tag(tag);
+        packet
+    }
+}
+
 /// Makes packets, and knows how many of them are left.
 #[derive(Clone, Default)]
 pub(crate) struct Factory {
@@ -144,6 +184,7 @@ pub(crate) struct Factory {
 
 impl Factory {
     /// Returns one whose packets hold so much memory.
+    #[cfg(not(loom))]
     pub(crate) fn of_bytes(bytes: u32) -> Self {
         Self {
             bytes,

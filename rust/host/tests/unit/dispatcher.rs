@@ -4,8 +4,9 @@
 
 use mflow_algo::algo::counters::Counter;
 use mflow_algo::algo::flow_table::RATE_WINDOW_MS;
+use mflow_algo::algo::knobs::Build;
 use mflow_algo::algo::lane_set::{MAX_BATCH_PKTS, MAX_LANES};
-use mflow_algo::algo::queue::ring::RING_ITEMS;
+use mflow_algo::algo::queue::ring::{RING_ITEMS, RING_REQUESTS};
 use mflow_algo::algo::ring_bytes::{MAX_CPU_RING_BYTES, MAX_RING_BYTES};
 use mflow_algo::algo::slot::{PathFault, WINDOW_BATCHES};
 use mflow_algo::algo::slot_pool::NR_SLOTS;
@@ -792,5 +793,69 @@ fn flood_of_new_flows_leaves_the_fast_one_its_place() {
         world.end_nic_poll();
     }
     assert_eq!(world.count(Counter::FlowsSplit), 1);
+    assert_in_order(&world, 0);
+}
+
+/// Returns how many of so many packets, which come now, lanes are to build.
+fn requests(world: &mut World, pkts: u32) -> u64 {
+    let before = world.count(Counter::RequestPkts);
+    world.receive(0, pkts);
+    world.count(Counter::RequestPkts) - before
+}
+
+fn split_with_requests(batch_pkts: u32, build: Build) -> World {
+    let mut world = World::new(1, batch_pkts);
+    world.driver_asks = true;
+    world.config.build = build;
+    world.start_split(0);
+    world
+}
+
+/// Where a flow stands is decided with a packet: the first of a batch, the first of a window, all while the flow stops.
+#[test]
+fn requests_only_continue_a_batch() {
+    let mut world = split_with_requests(16, Build::Lane);
+    assert_eq!(requests(&mut world, 1), 0);
+    assert_eq!(requests(&mut world, 15), 15);
+    assert_eq!(requests(&mut world, 16), 15);
+    assert_eq!(requests(&mut world, 2), 1);
+    world.settle();
+    world.around.wait(u64::from(RATE_WINDOW_MS) * MS);
+    assert_eq!(requests(&mut world, 1), 0);
+    assert_eq!(requests(&mut world, 1), 1);
+    world.config.stopping = true;
+    assert_eq!(requests(&mut world, 20), 0);
+    world.settle();
+    assert_in_order(&world, 0);
+}
+
+#[test]
+fn the_core_with_less_to_do_builds() {
+    let mut world = split_with_requests(16, Build::Auto);
+    // When the second begins, the lane has the first and its end to do.
+    assert_eq!(requests(&mut world, 16), 15);
+    assert_eq!(requests(&mut world, 16), 0);
+    world.settle();
+    assert_eq!(requests(&mut world, 16), 15);
+    world.config.build = Build::Nic;
+    world.settle();
+    assert_eq!(requests(&mut world, 16), 0);
+    world.settle();
+    assert_in_order(&world, 0);
+}
+
+/// A batch is built by its lane as a whole or not at all.
+#[test]
+fn the_nic_core_builds_where_places_are_missing() {
+    const BATCH_PKTS: u32 = RING_REQUESTS as u32 / 2 + 1;
+    let mut world = split_with_requests(BATCH_PKTS, Build::Lane);
+    assert_eq!(requests(&mut world, BATCH_PKTS), u64::from(BATCH_PKTS) - 1);
+    assert_eq!(requests(&mut world, BATCH_PKTS), 0);
+    world.settle();
+    assert_eq!(requests(&mut world, BATCH_PKTS), u64::from(BATCH_PKTS) - 1);
+    world.settle();
+    world.config.batch_pkts = RING_REQUESTS as u32 + 1;
+    assert_eq!(requests(&mut world, 100), 0);
+    world.settle();
     assert_in_order(&world, 0);
 }

@@ -34,7 +34,7 @@ fn defaults() {
         .collect();
     assert_eq!(
         printed.join(" "),
-        "enabled=0 cpus= batch_pkts=256 merge_timeout_us=200 min_flow_pps=20000 scaling=path"
+        "enabled=0 cpus= batch_pkts=256 merge_timeout_us=200 min_flow_pps=20000 scaling=path build=auto"
     );
 }
 
@@ -77,6 +77,11 @@ fn accepted_and_refused_values() {
         (Knob::Scaling, "Device", Err(Syntax)),
         (Knob::Scaling, "path device", Err(Syntax)),
         (Knob::Scaling, "", Err(Syntax)),
+        (Knob::Build, "auto\n", Ok("auto")),
+        (Knob::Build, "nic", Ok("nic")),
+        (Knob::Build, " lane", Ok("lane")),
+        (Knob::Build, "lanes", Err(Syntax)),
+        (Knob::Build, "", Err(Syntax)),
     ];
     for (knob, text, expected) in table {
         assert_eq!(
@@ -102,6 +107,7 @@ fn sentences_name_the_limits() {
             "merge_timeout_us: allowed 10 to 1000000 microseconds",
             "min_flow_pps: allowed 1 to 10000000 packets per second",
             "scaling: allowed path or device",
+            "build: allowed auto, nic or lane",
         ]
     );
     assert!(DEVICES_ALLOWED.starts_with("devices: allowed "));

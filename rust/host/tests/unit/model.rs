@@ -7,6 +7,7 @@ use std::collections::HashSet;
 
 use mflow_algo::algo::amount::Amount;
 use mflow_algo::algo::counters::Counter;
+use mflow_algo::algo::knobs::Build;
 use mflow_algo::algo::lane_set::MAX_BATCH_PKTS;
 use mflow_algo::algo::slot_pool::NR_SLOTS;
 use proptest::prelude::*;
@@ -53,6 +54,8 @@ enum Step {
     SetBatch {
         batch_pkts: u32,
     },
+    SetBuild(Build),
+    SetDriverAsks(bool),
     SetStopping(bool),
     SetOffline {
         lanes: u32,
@@ -68,6 +71,10 @@ fn batch_pkts() -> impl Strategy<Value = u32> {
     ]
 }
 
+fn build() -> impl Strategy<Value = Build> {
+    prop_oneof![Just(Build::Auto), Just(Build::Nic), Just(Build::Lane)]
+}
+
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         20 => (0..NR_FLOWS, 1..250u32).prop_map(|(flow, percent)| Step::Receive { flow, percent }),
@@ -81,6 +88,8 @@ fn step() -> impl Strategy<Value = Step> {
         10 => (1..400u64).prop_map(|us| Step::Wait { us }),
         3 => (1..3_000_000u64).prop_map(|us| Step::Wait { us }),
         2 => batch_pkts().prop_map(|batch_pkts| Step::SetBatch { batch_pkts }),
+        2 => build().prop_map(Step::SetBuild),
+        2 => any::<bool>().prop_map(Step::SetDriverAsks),
         2 => prop::bool::weighted(0.3).prop_map(Step::SetStopping),
         1 => (0..1u32 << MOST_LANES).prop_map(|lanes| Step::SetOffline { lanes }),
     ]
@@ -111,6 +120,8 @@ fn apply(world: &mut World, step: &Step) {
         }
         Step::Wait { us } => world.around.wait(us),
         Step::SetBatch { batch_pkts } => world.config.batch_pkts = batch_pkts,
+        Step::SetBuild(build) => world.config.build = build,
+        Step::SetDriverAsks(asks) => world.driver_asks = asks,
         Step::SetStopping(stopping) => world.config.stopping = stopping,
         Step::SetOffline { lanes } => world.dispatcher.lanes.set_offline(lanes),
     }
@@ -196,6 +207,7 @@ fn check_end(world: &mut World) -> Result<(), TestCaseError> {
     prop_assert_eq!(world.around.nr_active, 0);
     prop_assert_eq!(world.around.slots.taken().count(), 0);
     prop_assert_eq!(world.around.ring_bytes.all(), 0);
+    prop_assert!(!world.dispatcher.lanes.takes_requests());
     for slot in 0..NR_SLOTS {
         prop_assert_eq!(world.around.slot(slot).parked(), Amount::default());
     }
@@ -215,6 +227,7 @@ proptest! {
     fn patient_merge_is_a_sort(
         nr_lanes in 1..=MOST_LANES,
         batch_pkts in batch_pkts(),
+        driver_asks in any::<bool>(),
         budget in prop_oneof![1..20u32, Just(512)],
         fate in prop_oneof![
             Just(pass as fn(u64) -> Fate),
@@ -227,6 +240,7 @@ proptest! {
         steps in prop::collection::vec(step(), 1..MAX_STEPS),
     ) {
         let mut world = World::new(nr_lanes, batch_pkts);
+        world.driver_asks = driver_asks;
         world.around.fate = fate;
         world.around.merge_budget_pkts = budget;
         // Longer than all that is waited for in a test; only `finish` waits longer.
@@ -302,5 +316,35 @@ proptest! {
         }
         let late = world.count(Counter::LatePkts);
         prop_assert!(overtaken <= late + nr_detours, "{} overtaken, {} late", overtaken, late);
+    }
+
+    /// Lanes that build packets change nothing else: each packet takes the same way with the same tag, and all is counted as if
+    /// the NIC's core had built it.
+    #[test]
+    fn requests_go_where_packets_would(
+        nr_lanes in 1..=MOST_LANES,
+        batch_pkts in batch_pkts(),
+        steps in prop::collection::vec(step(), 1..MAX_STEPS),
+    ) {
+        let mut worlds = [Build::Nic, Build::Lane].map(|build| {
+            let mut world = World::new(nr_lanes, batch_pkts);
+            world.driver_asks = build == Build::Lane;
+            world.config.build = build;
+            world
+        });
+        for step in &steps {
+            if !matches!(step, Step::SetBuild(_) | Step::SetDriverAsks(_)) {
+                worlds.iter_mut().for_each(|world| apply(world, step));
+            }
+        }
+        let [built_here, built_there] = worlds;
+        prop_assert_eq!(&built_here.around.carried, &built_there.around.carried);
+        prop_assert_eq!(&built_here.around.socket.delivered, &built_there.around.socket.delivered);
+        for counter in Counter::ALL {
+            if *counter != Counter::RequestPkts {
+                prop_assert_eq!(built_here.count(*counter), built_there.count(*counter), "{}", counter.name());
+            }
+        }
+        prop_assert_eq!(built_here.count(Counter::RequestPkts), 0);
     }
 }

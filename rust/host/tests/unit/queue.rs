@@ -10,14 +10,14 @@ use mflow_algo::algo::amount::Amount;
 use mflow_algo::algo::collector::Collector;
 use mflow_algo::algo::lane_set::MAX_BATCH_PKTS;
 use mflow_algo::algo::queue::chain::{Chain, ParkedChains};
-use mflow_algo::algo::queue::ring::{Item, RING_ITEMS};
+use mflow_algo::algo::queue::ring::{Item, RING_ITEMS, RING_REQUESTS};
 use mflow_algo::algo::queue::Packet;
 use mflow_algo::algo::tag::{Tag, TagKind};
 use proptest::prelude::*;
 
 use crate::common::cases;
 use crate::support::host::OwnedRing;
-use crate::support::packet::{ids_of, Factory, TestPacket};
+use crate::support::packet::{ids_of, Factory, TestPacket, TestRequest};
 use crate::zeroed::zeroed;
 
 /// A ring full of packets, where that does not take too long.
@@ -47,7 +47,7 @@ fn queues_on_threads() {
             let mut nr_popped = 0;
             while nr_popped < nr_pkts {
                 let mut chain = Chain::new();
-                while let Some(Item::Packet(packet)) = consumer.pop() {
+                while let Some(Item::Packet(packet)) = consumer.pop(TestRequest::build) {
                     chain.push(packet);
                     nr_popped += 1;
                 }
@@ -75,9 +75,29 @@ fn ring_is_dropped_after_use() {
             assert!(producer.push(factory.packet(id as u64)).is_ok());
         }
         for _ in 0..nr_popped {
-            assert!(consumer.pop().is_some());
+            assert!(consumer.pop(TestRequest::build).is_some());
         }
         assert_eq!(factory.alive(), nr_pushed - nr_popped);
+        drop(ring);
+        assert_eq!(factory.alive(), 0);
+    }
+}
+
+/// Requests that nobody has built are discarded with the ring.
+#[test]
+fn requests_are_discarded() {
+    for nr_popped in 0..4 {
+        let factory = Factory::default();
+        let (ring, mut producer, mut consumer) = OwnedRing::new(zeroed());
+        assert!(producer.reserve(3) && producer.reserve_requests(3));
+        for id in 0..3 {
+            producer.next_request().unwrap().fill(factory.packet(id));
+            assert!(producer.push_request(Tag::NONE));
+        }
+        for _ in 0..nr_popped {
+            drop(consumer.pop(TestRequest::build));
+        }
+        assert_eq!(factory.alive(), 3_usize.saturating_sub(nr_popped));
         drop(ring);
         assert_eq!(factory.alive(), 0);
     }
@@ -96,7 +116,7 @@ fn ring_has_room_for_exactly_what_was_taken_out() {
     assert!(producer.reserve(RING_ITEMS as u32));
     for id in 0..3 {
         assert!(producer.push(factory.packet(id)).is_ok());
-        assert!(consumer.pop().is_some());
+        assert!(consumer.pop(TestRequest::build).is_some());
     }
     assert!(producer.reserve(3));
     assert!(!producer.reserve(1));
@@ -108,6 +128,9 @@ enum RingOp {
     Unreserve(u32),
     Push(u32),
     PushEnd(Tag),
+    ReserveRequests(u32),
+    UnreserveRequests(u32),
+    PushRequests(u32, Tag),
     Pop(u32),
 }
 
@@ -118,6 +141,11 @@ fn ring_op() -> impl Strategy<Value = RingOp> {
         (0..50u32).prop_map(RingOp::Unreserve),
         (0..MANY as u32).prop_map(RingOp::Push),
         any::<u32>().prop_map(|word| RingOp::PushEnd(Tag::from_word(word))),
+        (0..RING_REQUESTS as u32 + 2).prop_map(RingOp::ReserveRequests),
+        (0..300u32).prop_map(RingOp::ReserveRequests),
+        (0..50u32).prop_map(RingOp::UnreserveRequests),
+        (0..MANY as u32, any::<u32>())
+            .prop_map(|(requests, word)| RingOp::PushRequests(requests, Tag::from_word(word))),
         (0..MANY as u32).prop_map(RingOp::Pop),
     ]
 }
@@ -126,12 +154,14 @@ fn ring_op() -> impl Strategy<Value = RingOp> {
 #[derive(Debug, PartialEq)]
 enum ModelItem {
     Packet(u64),
+    Request(Tag, u64),
     End(Tag),
 }
 
-fn is_same(item: Option<Item<TestPacket>>, expected: Option<ModelItem>) -> bool {
+fn is_same(item: Option<Item<TestPacket, TestPacket>>, expected: Option<ModelItem>) -> bool {
     let item = item.map(|item| match item {
         Item::Packet(packet) => ModelItem::Packet(packet.id()),
+        Item::Built(packet) => ModelItem::Request(packet.tag(), packet.id()),
         Item::BatchEnd(tag) => ModelItem::End(tag),
     });
     item == expected
@@ -145,8 +175,11 @@ proptest! {
         let factory = Factory::default();
         let (ring, mut producer, mut consumer) = OwnedRing::new(zeroed());
         let mut model = VecDeque::new();
-        let mut reserved = 0u32;
+        let (mut reserved, mut reserved_requests) = (0u32, 0u32);
         let mut next_id = 0;
+        let requests = |model: &VecDeque<ModelItem>| {
+            model.iter().filter(|item| matches!(item, ModelItem::Request(..))).count()
+        };
         for op in ops {
             match op {
                 RingOp::Reserve(items) => {
@@ -178,18 +211,47 @@ proptest! {
                         model.push_back(ModelItem::End(tag));
                     }
                 }
+                RingOp::ReserveRequests(wanted) => {
+                    let fits = requests(&model) + (reserved_requests + wanted) as usize <= RING_REQUESTS;
+                    prop_assert_eq!(producer.reserve_requests(wanted), fits);
+                    if fits {
+                        reserved_requests += wanted;
+                    }
+                }
+                RingOp::UnreserveRequests(unused) => {
+                    producer.unreserve_requests(unused);
+                    reserved_requests = reserved_requests.saturating_sub(unused);
+                }
+                RingOp::PushRequests(wanted, tag) => {
+                    for _ in 0..wanted {
+                        let has_room = reserved > 0 && reserved_requests > 0;
+                        prop_assert_eq!(producer.next_request().is_some(), has_room);
+                        if has_room {
+                            producer.next_request().unwrap().fill(factory.packet(next_id));
+                            reserved -= 1;
+                            reserved_requests -= 1;
+                            model.push_back(ModelItem::Request(tag, next_id));
+                            next_id += 1;
+                        }
+                        prop_assert_eq!(producer.push_request(tag), has_room);
+                        if !has_room {
+                            break;
+                        }
+                    }
+                }
                 RingOp::Pop(items) => {
                     for _ in 0..items.min(model.len() as u32 + 1) {
-                        prop_assert!(is_same(consumer.pop(), model.pop_front()));
+                        prop_assert!(is_same(consumer.pop(TestRequest::build), model.pop_front()));
                     }
                 }
             }
             prop_assert_eq!(ring.is_empty(), model.is_empty());
+            prop_assert_eq!(producer.waiting_items() as usize, model.len());
         }
         while let Some(expected) = model.pop_front() {
-            prop_assert!(is_same(consumer.pop(), Some(expected)));
+            prop_assert!(is_same(consumer.pop(TestRequest::build), Some(expected)));
         }
-        prop_assert!(consumer.pop().is_none());
+        prop_assert!(consumer.pop(TestRequest::build).is_none());
         prop_assert_eq!(factory.alive(), 0);
     }
 

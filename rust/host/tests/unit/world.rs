@@ -13,6 +13,7 @@ use mflow_algo::algo::collector::{Collector, Run};
 use mflow_algo::algo::counters::{Counter, Counters};
 use mflow_algo::algo::dispatcher::{Config, Dispatched, Dispatcher, Host};
 use mflow_algo::algo::flow_key::{FlowHasher, FlowKey, ETH_P_IP};
+use mflow_algo::algo::knobs::Build;
 use mflow_algo::algo::queue::chain::Chain;
 use mflow_algo::algo::queue::ring::{Consumer, Item};
 use mflow_algo::algo::queue::Packet;
@@ -22,7 +23,7 @@ use mflow_algo::algo::slot_pool::{SlotPool, NR_SLOTS};
 use mflow_algo::algo::tag::{Tag, TagKind};
 
 use crate::support::host::OwnedRing;
-use crate::support::packet::{Factory, TestPacket};
+use crate::support::packet::{Factory, TestPacket, TestRequest};
 use crate::zeroed::zeroed;
 
 /// Packets that GRO of a lane holds back before it hands them up.
@@ -275,25 +276,29 @@ impl Surroundings {
         }
     }
 
+    fn receive_on_lane(&mut self, lane: usize, packet: TestPacket) {
+        let bytes = u64::from(packet.memory_bytes());
+        self.ring_bytes.release(lane as u32 + 1, bytes);
+        self.lanes[lane].gro.push(packet);
+        if self.lanes[lane].gro.len() >= GRO_PKTS {
+            self.flush_lane_gro(lane);
+        }
+    }
+
     /// Polls a lane for at most so many packets. Returns whether it had anything to do.
     pub(crate) fn poll(&mut self, lane: usize, budget: usize) -> bool {
         let mut work = 0;
         let mut items = 0;
         while work < budget {
-            let Some(item) = self.lanes[lane].consumer.pop() else {
+            let Some(item) = self.lanes[lane].consumer.pop(TestRequest::build) else {
                 break;
             };
             items += 1;
             self.socket.progress[lane] += 1;
             match item {
-                Item::Packet(packet) => {
+                Item::Packet(packet) | Item::Built(packet) => {
                     work += 1;
-                    let bytes = u64::from(packet.memory_bytes());
-                    self.ring_bytes.release(lane as u32 + 1, bytes);
-                    self.lanes[lane].gro.push(packet);
-                    if self.lanes[lane].gro.len() >= GRO_PKTS {
-                        self.flush_lane_gro(lane);
-                    }
+                    self.receive_on_lane(lane, packet);
                 }
                 Item::BatchEnd(tag) => {
                     self.flush_lane(lane);
@@ -399,6 +404,8 @@ pub(crate) struct World {
     counters: Counters,
     pub(crate) around: Surroundings,
     pub(crate) config: Config,
+    /// Whether the driver asks who builds a packet.
+    pub(crate) driver_asks: bool,
     hasher: FlowHasher,
     nr_sent: Vec<u64>,
     /// Dropped last.
@@ -445,8 +452,10 @@ impl World {
             config: Config {
                 batch_pkts,
                 min_window_pkts: 4,
+                build: Build::Auto,
                 stopping: false,
             },
+            driver_asks: false,
             hasher: FlowHasher::new(1),
             nr_sent: Vec::new(),
             _rings: rings,
@@ -472,6 +481,24 @@ impl World {
             let id = u64::from(flow) << FLOW_SHIFT | *number;
             *number += 1;
             let packet = self.around.packets.packet(id);
+            if self.driver_asks && packet.wire_pkts() == 1 {
+                let now_ms = self.around.now_ms();
+                let bytes = packet.memory_bytes();
+                let (counters, config) = (&self.counters, self.config);
+                let may_take = self.dispatcher.lanes.takes_requests();
+                if let Some(request) = self
+                    .dispatcher
+                    .begin_request(counters, now_ms, config, key, bytes)
+                {
+                    assert!(
+                        may_take,
+                        "a quick look is enough to know that none is taken"
+                    );
+                    request.fill(packet);
+                    self.dispatcher.push_request();
+                    continue;
+                }
+            }
             match self.dispatcher.dispatch(
                 &self.counters,
                 &mut self.around,

@@ -33,6 +33,9 @@ const GOOD: &[(&str, &str, &str)] = &[
     ("min_flow_pps", "10000000", "10000000"),
     ("scaling", "device\n", "device"),
     ("scaling", "path", "path"),
+    ("build", "lane\n", "lane"),
+    ("build", "nic", "nic"),
+    ("build", "auto", "auto"),
     ("devices", "-eth0", ""),
     ("devices", "+eth0", "eth0"),
 ];
@@ -60,6 +63,7 @@ const BAD: &[(&str, &str, Errno)] = &[
     ("min_flow_pps", "10000001", Errno::ERANGE),
     ("scaling", "host", Errno::EINVAL),
     ("scaling", "\n", Errno::EINVAL),
+    ("build", "lanes", Errno::EINVAL),
     ("devices", "+nosuch0", Errno::ENODEV),
     ("devices", "eth0", Errno::EINVAL),
     ("devices", "+", Errno::EINVAL),
@@ -73,7 +77,9 @@ const MODES: &[(&str, u32)] = &[
     ("merge_timeout_us", 0o600),
     ("min_flow_pps", 0o600),
     ("scaling", 0o600),
+    ("build", 0o600),
     ("devices", 0o600),
+    ("builders", 0o444),
     ("flows", 0o444),
     ("stats", 0o444),
     ("version", 0o444),
@@ -87,6 +93,7 @@ const BAD_PARAMETERS: &[&str] = &[
     "cpus=63",
     "merge_timeout_us=1000001",
     "scaling=none",
+    "build=none",
 ];
 
 pub(super) fn cases() -> Vec<Case> {

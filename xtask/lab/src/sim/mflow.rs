@@ -9,6 +9,7 @@ use mflow_algo::algo::collector::{Collector, Run};
 use mflow_algo::algo::counters::Counters;
 use mflow_algo::algo::dispatcher::{Config, Dispatched, Dispatcher, Host};
 use mflow_algo::algo::flow_key::{FlowHasher, FlowKey, ETH_P_IP, IPPROTO_UDP};
+use mflow_algo::algo::knobs::Build;
 use mflow_algo::algo::queue::chain::Chain;
 use mflow_algo::algo::queue::ring::{Consumer, Item, Producer, Ring, RING_ITEMS};
 use mflow_algo::algo::ring_bytes::RingBytes;
@@ -118,6 +119,7 @@ impl Mflow {
             config: Config {
                 batch_pkts: knobs.batch_pkts,
                 min_window_pkts: 1,
+                build: Build::Nic,
                 stopping: false,
             },
             // Any key is good: the source has one flow.
@@ -184,11 +186,12 @@ impl Mflow {
     /// A lane takes the next packet from its ring.
     pub(super) fn take(&mut self, moment: &mut Moment<'_>, lane: usize) -> Option<Packet> {
         loop {
-            match self.lanes[lane].consumer.pop()? {
+            match self.lanes[lane].consumer.pop(|_, ()| ())? {
                 Item::Packet(packet) => {
                     self.taken[lane] = self.taken[lane].wrapping_add(1);
                     return Some(packet);
                 }
+                Item::Built(()) => unreachable!("all packets are built"),
                 Item::BatchEnd(tag) => {
                     self.flush(moment, lane);
                     self.point(moment).complete(tag);

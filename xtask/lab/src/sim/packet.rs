@@ -69,6 +69,10 @@ impl Deref for Packet {
 // word.
 unsafe impl queue::Packet for Packet {
     type Node = Node;
+    // The model knows no drivers.
+    type Request = ();
+
+    fn discard(_request: &()) {}
 
     fn into_node(self) -> NonNull<Node> {
         NonNull::from(Box::leak(self.0))

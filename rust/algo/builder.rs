@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a queue's driver says of who builds its packets.
+
+/// `MFLOW_BUILDER_*` in `include/net/mflow.h`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Builder {
+    /// The NIC's core: the driver has not asked, because it cannot, or because no packet has come yet.
+    Unasked = 0,
+    /// Lanes may.
+    Lane = 1,
+    /// The NIC's core: XDP comes before the packet is built.
+    Xdp = 2,
+    /// The NIC's core: packets belong to a socket of AF_XDP.
+    AfXdp = 3,
+    /// The NIC's core: receive buffers are not of a kind that can be handed over.
+    Buffers = 4,
+}
+
+impl Builder {
+    /// All, in the order of their numbers.
+    pub const ALL: [Self; 5] = [
+        Self::Unasked,
+        Self::Lane,
+        Self::Xdp,
+        Self::AfXdp,
+        Self::Buffers,
+    ];
+
+    /// Returns the one whose number is `number`; [`Unasked`](Self::Unasked) if there is none.
+    pub fn of_number(number: u8) -> Self {
+        let place = Self::ALL.get(usize::from(number));
+        place.copied().unwrap_or(Self::Unasked)
+    }
+
+    /// Returns how the file `builders` names it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Unasked => "unasked",
+            Self::Lane => "lane",
+            Self::Xdp => "xdp",
+            Self::AfXdp => "af_xdp",
+            Self::Buffers => "buffers",
+        }
+    }
+}
