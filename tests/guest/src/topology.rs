@@ -31,7 +31,7 @@ use std::process::ExitCode;
 use anyhow::{bail, Context as _, Result};
 use mflow_protocol::guest::CHANNELS;
 use mflow_protocol::network::{
-    CLIENT_HOST, CLIENT_MAC, CONTAINER_MAC, SERVER_HOST, VNI, VXLAN_PORT, WIRE_MTU,
+    CLIENT_HOST, CLIENT_HOST_MAC, CLIENT_MAC, CONTAINER_MAC, SERVER_HOST, VNI, VXLAN_PORT, WIRE_MTU,
 };
 use netlink_packet_route::link::{
     BridgeStpState, InfoBridge, InfoData, InfoKind, InfoVeth, InfoVxlan, LinkAttribute,
@@ -233,6 +233,23 @@ pub(crate) fn feed_up() -> Result<String> {
     pin_interrupts(FEED, cpu::NIC)?;
     ip(None, &format!("link set {FEED} up mtu {WIRE_MTU}"))?;
     mac(FEED)
+}
+
+/// Does some work while the client's machine is outside the guest: what is sent there, in the overlay or without it, leaves
+/// on the NIC that frames from outside come in on.
+pub(crate) fn with_client_outside<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+    ip(
+        None,
+        &format!(
+            "neigh replace {CLIENT_HOST} lladdr {CLIENT_HOST_MAC} dev {FEED}
+             route replace {CLIENT_HOST}/32 dev {FEED}"
+        ),
+    )?;
+    let done = work();
+    // Also after a failure.
+    let undone = ip(None, &format!("route del {CLIENT_HOST}/32 dev {FEED}"));
+    let done = done?;
+    undone.map(|()| done)
 }
 
 /// Brings the server's NIC up again; what went with its link comes back.

@@ -7,7 +7,8 @@
 //!   order: Vec<Case>  ───────────────────▶ for each case: network, stack
 //!   frames            ◀── Load(Some) ───── if the load comes from outside
 //!                     ─── frames ────────▶
-//!                     ◀── credit port ──── how far each flow has arrived, so that not too many are on their way
+//!                     ◀── credit port ──── how far each flow has arrived, so that not too many datagrams are on their way
+//!                     ◀── frames ───────── what acknowledges segments
 //!                     ◀── Window ───────── after each window
 //!                     ◀── Load(None) ───── enough
 //!                     ◀── End or Error ─── when the case is over
@@ -42,6 +43,8 @@ pub enum Stack {
         batch_pkts: u32,
         /// Where flows are split: the knob `scaling`.
         scaling: Scaling,
+        /// Which core builds packets: the knob `build`.
+        build: Build,
     },
 }
 
@@ -55,6 +58,18 @@ pub enum Scaling {
     Device,
 }
 
+/// Which core builds the packets of split flows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Build {
+    /// For each batch, the one that has less to do.
+    Auto,
+    /// The core that the NIC interrupts.
+    Nic,
+    /// The batch's lane.
+    Lane,
+}
+
 /// What is sent, and by whom.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -64,6 +79,11 @@ pub enum Load {
         /// Flows that take turns.
         flows: u16,
         /// Bytes per datagram.
+        bytes: usize,
+    },
+    /// One TCP connection from outside the guest, as fast as it is read.
+    Stream {
+        /// Bytes per read.
         bytes: usize,
     },
     /// One `iperf3` client in the guest for each flow, TCP.
@@ -129,6 +149,28 @@ pub struct Case {
 
 /// What to send from outside.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Outside {
+    /// Datagrams.
+    Frames(Frames),
+    /// Whatever a TCP connection takes.
+    Connection(Connection),
+}
+
+/// A TCP connection from the client to [`PORT`], on which the client sends without end.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Connection {
+    /// The address of the NIC the frames go to.
+    pub nic_mac: String,
+    /// Whether they go through the overlay.
+    pub overlay: bool,
+    /// Full segments that may be on their way at most.
+    pub segments: usize,
+}
+
+/// Datagrams in frames.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Frames {
     /// The address of the NIC the frames go to.
@@ -181,5 +223,5 @@ pub struct Latency {
     pub p99_us: f64,
 }
 
-/// The first port of the container's UDP sockets: flow `n` goes to `PORT + n`, or all to `PORT`.
+/// The first port of the container's sockets: flow `n` goes to `PORT + n`, or all to `PORT`.
 pub const PORT: u16 = 5001;

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::bench::{End, Frames, Window};
+use crate::bench::{End, Outside, Window};
 
 /// The file of the initramfs with the [`Order`].
 pub const ORDER_FILE: &str = "/mflow/run.json";
@@ -28,6 +28,8 @@ pub const KERNEL_LOG_PORT: &str = "/dev/ttyS2";
 pub const CREDIT_PORT: &str = "/dev/ttyS3";
 /// The variable of an order that says how many channels the NICs shall have, if not as many as they come with.
 pub const CHANNELS: &str = "MFLOW_CHANNELS";
+/// The variable of an order with what is drawn in the guest depends on.
+pub const SEED: &str = "MFLOW_SEED";
 
 /// What the guest's init shall run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -81,8 +83,8 @@ pub enum Message {
     },
     /// One stack of the demo has been measured.
     Row(DemoRow),
-    /// What a benchmark wants to be sent from outside; nothing any more without frames.
-    Load(Option<Frames>),
+    /// What a benchmark wants to be sent from outside; `None`: nothing any more.
+    Load(Option<Outside>),
     /// The functions of the guest's modules: names by address, in hexadecimal.
     Symbols(BTreeMap<String, String>),
     /// A window of a benchmark is over.
@@ -194,7 +196,8 @@ mod tests {
             r#"{"verdict":"main"}"#,
             r#"{"again":{"case":"main","away_ms":700,"error":"late","more":1}}"#,
             r#"{"replay":{"card":0,"times":1,"capture":[],"more":1}}"#,
-            r#"{"load":{"nic_mac":"","overlay":true,"flows":1,"bytes":1,"credit":1,"more":1}}"#,
+            r#"{"load":{"frames":{"nic_mac":"","overlay":true,"flows":1,"bytes":1,"credit":1,"more":1}}}"#,
+            r#"{"load":{"connection":{"nic_mac":"","overlay":true,"segments":1,"more":1}}}"#,
             "exit 0",
             "",
         ] {

@@ -22,6 +22,8 @@ pub const SERVER_HOST: Ipv4Addr = Ipv4Addr::new(192, 168, 50, 2);
 pub const WIRE_MTU: usize = 1500;
 /// Bytes of an IP packet that fit in a frame of the overlay over IPv4.
 pub const OVERLAY_MTU: usize = WIRE_MTU - 50;
+/// Bytes of the headers of a TCP segment over IPv4: IP, TCP, and its time stamps.
+pub const TCP_HEADS: usize = 20 + 20 + 12;
 /// The overlay's network identifier.
 pub const VNI: u32 = 42;
 /// The UDP port of VXLAN.

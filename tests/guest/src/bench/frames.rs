@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{bail, Context as _, Result};
-use mflow_protocol::bench::{Case, End, Frames, Load, Stack, PORT};
+use mflow_protocol::bench::{Case, End, Frames, Load, Outside, Stack, PORT};
 use mflow_protocol::guest::Message;
 
 use super::sink::Sink;
@@ -27,13 +27,13 @@ const STILL: Duration = Duration::from_millis(50);
 pub(super) fn measure(case: &Case, flows: u16, bytes: usize) -> Result<End> {
     let nic_mac = topology::feed_up()?;
     let frames = |credit| {
-        Some(Frames {
+        Some(Outside::Frames(Frames {
             nic_mac: nic_mac.clone(),
             overlay: case.stack != Stack::Native,
             flows,
             bytes,
             credit,
-        })
+        }))
     };
     settle_interrupts(frames(1))?;
     stack::prepare(&case.stack, topology::FEED)?;
@@ -69,7 +69,7 @@ pub(super) fn measure(case: &Case, flows: u16, bytes: usize) -> Result<End> {
 
 /// Has the NIC interrupt until it does so where it shall: an interrupt moves when the next one comes, and under load, when
 /// the NIC is polled, none comes for long.
-fn settle_interrupts(frames: Option<Frames>) -> Result<()> {
+pub(super) fn settle_interrupts(frames: Option<Outside>) -> Result<()> {
     for _ in 0..MOVES_MAX {
         let before = (Softnet::read()?, topology::received_pkts(topology::FEED)?);
         verdict::say(&Message::Load(frames.clone()));
@@ -91,7 +91,8 @@ fn settle_interrupts(frames: Option<Frames>) -> Result<()> {
     )
 }
 
-fn credit_pkts(stack: &Stack) -> u64 {
+/// Returns how many packets may be on their way.
+pub(super) fn credit_pkts(stack: &Stack) -> u64 {
     match stack {
         // Twice as much keeps any number of lanes busy.
         Stack::Mflow { lanes, .. } => CREDIT_PKTS * (*lanes).clamp(1, 2) as u64,

@@ -9,6 +9,7 @@ mod latency;
 mod requests;
 mod sink;
 mod stack;
+mod stream;
 mod window;
 
 use std::net::Ipv4Addr;
@@ -66,6 +67,7 @@ fn measure(case: &Case) -> Result<End> {
     topology::up(Family::V4)?;
     let measured = match case.load {
         Load::Frames { flows, bytes } => frames::measure(case, flows, bytes),
+        Load::Stream { bytes } => stream::measure(case, bytes),
         Load::Iperf3 { flows, bytes } => iperf3::measure(case, flows, bytes),
         Load::Sockperf {
             transport,

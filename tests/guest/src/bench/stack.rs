@@ -5,7 +5,7 @@
 use std::fs;
 
 use anyhow::{Context as _, Result};
-use mflow_protocol::bench::{Scaling, Stack};
+use mflow_protocol::bench::{Build, Scaling, Stack};
 
 use crate::cpu;
 use crate::mflow::{self, Knobs};
@@ -31,6 +31,7 @@ pub(super) fn prepare(stack: &Stack, device: &'static str) -> Result<()> {
             lanes,
             batch_pkts,
             scaling,
+            build,
         } => mflow::load(&Knobs {
             device,
             lanes,
@@ -38,6 +39,11 @@ pub(super) fn prepare(stack: &Stack, device: &'static str) -> Result<()> {
             scaling: match scaling {
                 Scaling::Path => "path",
                 Scaling::Device => "device",
+            },
+            build: match build {
+                Build::Auto => "auto",
+                Build::Nic => "nic",
+                Build::Lane => "lane",
             },
             ..Knobs::default()
         }),

@@ -7,7 +7,7 @@ pub(crate) mod connection;
 pub(crate) mod counters;
 pub(crate) mod pattern;
 pub(crate) mod read_style;
-mod readers;
+pub(crate) mod readers;
 pub(crate) mod run;
 pub(crate) mod syscalls;
 mod tls;

@@ -2,7 +2,7 @@
 
 //! What is measured: each case with every stack that a user could pick instead.
 
-use mflow_protocol::bench::{Load, Scaling, Server, Stack, Transport};
+use mflow_protocol::bench::{Build, Load, Scaling, Server, Stack, Transport};
 
 const BATCH_PKTS: u32 = 256;
 /// Clients of a single-flow UDP case, as in the papers: they share one socket.
@@ -17,7 +17,7 @@ pub(crate) enum Suite {
     /// The cases that show most: within ten minutes
     #[default]
     Quick,
-    /// All of the papers' figures that can be measured here: within three quarters of an hour
+    /// All of the papers' figures that can be measured here: within an hour
     Paper,
 }
 
@@ -72,13 +72,29 @@ fn missing(name: &'static str, why: &'static str) -> Mode {
 }
 
 fn mflow(lanes: usize, batch_pkts: u32) -> Mode {
+    built("mflow", lanes, batch_pkts, Build::Auto)
+}
+
+fn built(name: &'static str, lanes: usize, batch_pkts: u32, build: Build) -> Mode {
     let scaling = Scaling::Path;
     let stack = Stack::Mflow {
         lanes,
         batch_pkts,
         scaling,
+        build,
     };
-    mode("mflow", stack)
+    mode(name, stack)
+}
+
+/// The same case with two more modes: mflow where the NIC's core builds all packets, and where lanes do.
+fn with_builders(mut case: Case) -> Case {
+    for lanes in [2, 4] {
+        case.modes.extend([
+            built("mflow-nic", lanes, BATCH_PKTS, Build::Nic),
+            built("mflow-lane", lanes, BATCH_PKTS, Build::Lane),
+        ]);
+    }
+    case
 }
 
 /// The same case with one more mode: mflow that splits behind the NIC's GRO, as MFLOW's single-device scaling does.
@@ -87,6 +103,7 @@ fn with_device_scaling(mut case: Case) -> Case {
         lanes: 2,
         batch_pkts: BATCH_PKTS,
         scaling: Scaling::Device,
+        build: Build::Nic,
     };
     case.modes.push(mode("mflow-dev", stack));
     case
@@ -123,6 +140,12 @@ fn udp(bytes: usize) -> Case {
 fn tcp(bytes: usize) -> Case {
     let load = Load::Iperf3 { flows: 1, bytes };
     case(format!("tcp-{bytes}"), load, stacks(&[1, 2, 4]))
+}
+
+/// TCP from outside the guest: clients in the guest cost more than the packets they send cost their receiver.
+fn stream(bytes: usize) -> Case {
+    let load = Load::Stream { bytes };
+    case(format!("stream-{bytes}"), load, stacks(&[1, 2, 4]))
 }
 
 fn tcp_flows(flows: u16) -> Case {
@@ -193,8 +216,15 @@ pub(super) fn all(suite: Suite) -> Vec<Case> {
     match suite {
         Suite::Quick => vec![udp(16), udp(65_507), tcp(65_536), latency_udp(), overhead()],
         Suite::Paper => {
-            let mut cases = vec![with_device_scaling(udp(16)), udp(4_096), udp(65_507)];
-            cases.extend([tcp(16), tcp(4_096), with_device_scaling(tcp(65_536))]);
+            let mut cases = vec![
+                with_builders(with_device_scaling(udp(16))),
+                udp(4_096),
+                with_builders(udp(65_507)),
+                tcp(16),
+                tcp(4_096),
+                with_builders(with_device_scaling(tcp(65_536))),
+            ];
+            cases.extend([4_096, 65_536].map(stream));
             cases.extend([1, 4, 16, 64, 256, 1024].map(order));
             cases.extend([5, 10, 20].map(tcp_flows));
             let (tcp, bytes) = (Transport::Tcp, SOCKPERF_MAX_BYTES);

@@ -39,7 +39,7 @@ impl Kind {
         let starts = |prefix: &str| case.starts_with(prefix);
         match case {
             _ if starts("udp-") => Self::Udp,
-            _ if starts("tcp-") => Self::Tcp,
+            _ if starts("tcp-") || starts("stream-") => Self::Tcp,
             _ if starts("order-") => Self::Order,
             _ if starts("latency-") => Self::Latency,
             _ if starts("flows-") => Self::Flows,
@@ -159,6 +159,7 @@ mod tests {
     #[test]
     fn a_case_belongs_where_its_name_says() {
         assert_eq!(Kind::of("overhead-udp-16"), Kind::Overhead);
+        assert_eq!(Kind::of("stream-65536"), Kind::Tcp);
         assert_eq!(Kind::of("latency-tcp-65536"), Kind::Latency);
         assert_eq!(Kind::of("memcached"), Kind::Applications);
         assert_eq!(Kind::of("something-new"), Kind::Other);

@@ -64,7 +64,7 @@ pub(super) fn qemu_version(nic: Nic) -> String {
 
 fn wish(nic: Nic) -> &'static Wish {
     match nic {
-        Nic::Virtio => &COUNTING,
+        Nic::Virtio | Nic::VirtioSmall => &COUNTING,
         Nic::Mlx5 | Nic::Mlx5Striding => &qemu::VFIO_USER,
     }
 }

@@ -15,7 +15,7 @@ pub(crate) struct Row {
     pub(crate) case: String,
     /// `native`, `vanilla`, `rps`, `mflow`, ...; overhead cases have `compiled-out`, `off`, `idle`, `on`.
     pub(crate) mode: String,
-    /// How mflow splits: `flow` or `irq`.
+    /// How mflow splits: `flow` (the NIC's core builds packets), `irq` (lanes do) or `auto`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) split: Option<String>,
     /// `udp` or `tcp`.
@@ -29,7 +29,7 @@ pub(crate) struct Row {
     pub(crate) batch_pkts: u32,
     /// `virtio`, `mlx5` or `mlx5-striding`.
     pub(crate) nic: String,
-    /// Where the load comes from: `frames` (from outside the guest), `sockperf`, `iperf3`, ...
+    /// Where the load comes from: `frames` and `stream` (from outside the guest), `sockperf`, `iperf3`, ...
     pub(crate) load: String,
     /// Wire packets delivered in the window of the median.
     pub(crate) packets: u64,

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{bail, Context as _, Result};
-use mflow_protocol::bench::{Case, End, Frames, Load, Server, Window};
+use mflow_protocol::bench::{Case, End, Load, Outside, Server, Window};
 use mflow_protocol::cpus;
 use mflow_protocol::guest::{Message, Order, CHANNELS};
 
@@ -40,6 +40,8 @@ pub(super) struct Session {
     vm: Vm,
     /// None with a ConnectX, which makes its frames by itself.
     feed: Option<Feed>,
+    /// Segments that the feed had sent again when it was asked last.
+    sent_again: u64,
     counted: PathBuf,
     symbols: Symbols,
     release: String,
@@ -109,6 +111,7 @@ impl Session {
         Ok(Self {
             vm,
             feed,
+            sent_again: 0,
             counted,
             symbols,
             release: kernel.release,
@@ -133,9 +136,14 @@ impl Session {
         loop {
             match self.vm.wait(Some(PATIENCE))? {
                 Event::Said(message) => match message {
-                    Message::Load(frames) => self.order(frames)?,
-                    Message::Symbols(functions) => self.symbols.add_modules(&functions)?,
-                    Message::Window(window) => {
+                    Message::Load(order) => self.order(order)?,
+                    Message::Symbols(functions) => {
+                        self.symbols.add_modules(&functions)?;
+                        // The first window begins: what was lost before it is not its loss.
+                        self.sent_again();
+                    }
+                    Message::Window(mut window) => {
+                        window.lost += self.sent_again();
                         let counts = Counts::read(&self.counted, self.windows, &self.symbols)?;
                         self.windows += 1;
                         windows.push(Measured { window, counts });
@@ -165,20 +173,24 @@ impl Session {
     }
 
     /// Changes what is sent from outside; `None` stops it.
-    fn order(&mut self, frames: Option<Frames>) -> Result<()> {
-        match &self.feed {
-            Some(feed) => {
-                feed.order(frames);
-                Ok(())
-            }
-            None => {
-                let cards = self
-                    .vm
-                    .cards()
-                    .context("the guest has no card that could send")?;
-                cards.send(frames.as_ref())
-            }
-        }
+    fn order(&mut self, order: Option<Outside>) -> Result<()> {
+        let Some(feed) = &self.feed else {
+            let cards = self.vm.cards();
+            let cards = cards.context("the guest has no card that could send")?;
+            return match order {
+                None => cards.send(None),
+                Some(Outside::Frames(frames)) => cards.send(Some(&frames)),
+                Some(Outside::Connection(_)) => bail!("a ConnectX makes datagrams only"),
+            };
+        };
+        feed.order(order);
+        Ok(())
+    }
+
+    /// Returns how many segments have been sent again since this was asked last.
+    fn sent_again(&mut self) -> u64 {
+        let now = self.feed.as_ref().map_or(0, Feed::sent_again);
+        now - std::mem::replace(&mut self.sent_again, now)
     }
 
     /// Waits until the guest has powered off.
@@ -209,7 +221,10 @@ fn programs(cases: &[Case]) -> Vec<&'static str> {
                 server: Server::Nginx,
                 ..
             } => programs.extend(["nginx", "wrk"]),
-            Load::Frames { .. } | Load::Iperf3 { .. } | Load::Sockperf { .. } => {}
+            Load::Frames { .. }
+            | Load::Stream { .. }
+            | Load::Iperf3 { .. }
+            | Load::Sockperf { .. } => {}
         }
     }
     programs.into_iter().collect()

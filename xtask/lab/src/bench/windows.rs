@@ -3,7 +3,7 @@
 //! From the windows of a case to its row: medians, shares, how it compares with the vanilla stack, and what a reader has to know.
 
 use anyhow::{Context as _, Result};
-use mflow_protocol::bench::{self as protocol, Load, Server, Stack, Transport};
+use mflow_protocol::bench::{self as protocol, Build, Load, Server, Stack, Transport};
 use mflow_protocol::cpus;
 
 use super::cases::{Case, Mode, Suite};
@@ -67,7 +67,7 @@ pub(super) fn row(
     let spread = (max - min) / median;
     let requests = matches!(order.load, Load::Requests { .. }).then_some(window.delivered);
     Ok(Row {
-        split: (lanes > 0).then(|| "flow".to_owned()),
+        split: way_to_split(&order.stack).map(str::to_owned),
         lanes,
         batch_pkts,
         packets: window.packets,
@@ -122,6 +122,7 @@ pub(super) fn compare(rows: &mut [Row]) {
 fn empty(suite: Suite, case: &Case, mode: &Mode) -> Row {
     let (proto, load, bytes, flows) = match case.load {
         Load::Frames { flows, bytes } => ("udp", "frames", bytes, flows),
+        Load::Stream { bytes } => ("tcp", "stream", bytes, 1),
         Load::Iperf3 { flows, bytes } => ("tcp", "iperf3", bytes, flows),
         Load::Sockperf {
             transport,
@@ -172,6 +173,18 @@ fn busiest(measured: &Measured) -> f64 {
         .fold(0.0, f64::max)
 }
 
+/// Returns how mflow splits in a stack, if it is there: the papers' names, and one for what chooses between them.
+fn way_to_split(stack: &Stack) -> Option<&'static str> {
+    match stack {
+        Stack::Mflow { build, .. } => Some(match build {
+            Build::Nic => "flow",
+            Build::Lane => "irq",
+            Build::Auto => "auto",
+        }),
+        _ => None,
+    }
+}
+
 /// Returns the cores that have a part in a stack.
 fn cores(stack: &Stack, measured: &Measured) -> Vec<Core> {
     let lanes = match *stack {
@@ -217,6 +230,11 @@ fn note_of(case: &protocol::Case, spread: f64, saturated: bool) -> Option<String
     let mut notes = Vec::new();
     match case.load {
         Load::Frames { .. } => {}
+        Load::Stream { .. } => notes.push(
+            "unlike iperf3, the client is outside the guest: it has no congestion control, all its segments are full and none asks \
+             to be delivered at once (PSH), and the server's buffer has a fixed size; lost are segments that were sent again; a \
+             message in messages/s is a wire packet",
+        ),
         Load::Iperf3 { bytes, .. } => {
             notes.push("a message in messages/s is a wire packet, because TCP joins writes into full segments");
             if bytes < SMALL_BYTES {
@@ -245,7 +263,7 @@ fn note_of(case: &protocol::Case, spread: f64, saturated: bool) -> Option<String
             }
         }
     }
-    let from_inside = !matches!(case.load, Load::Frames { .. });
+    let from_inside = !matches!(case.load, Load::Frames { .. } | Load::Stream { .. });
     if !saturated {
         notes.push(if from_inside {
             "the clients in the guest and the emulated wire are the limit, not the receiver"
@@ -391,13 +409,14 @@ mod tests {
             note_of(&flows, 0.0, saturated).is_some_and(|note| note.contains("not the receiver"))
         };
         assert!(limit(false) && !limit(true));
-        let frames = order(Load::Frames {
+        let frames = Load::Frames {
             flows: 3,
             bytes: 16,
-        });
-        assert!(
-            note_of(&frames, 0.0, false).is_some_and(|note| note.contains("the host has cores"))
-        );
+        };
+        for outside in [frames, Load::Stream { bytes: 16 }] {
+            let note = note_of(&order(outside), 0.0, false);
+            assert!(note.is_some_and(|note| note.contains("the host has cores")));
+        }
     }
 
     #[test]
@@ -421,5 +440,7 @@ mod tests {
         assert!(note(16).is_some_and(|note| note.contains("full segments; iperf3's server")));
         assert!(note(65_536)
             .is_some_and(|note| note.contains("wire packet") && !note.contains("server")));
+        let stream = note_of(&order(Load::Stream { bytes: 16 }), 0.0, true);
+        assert!(stream.is_some_and(|note| note.ends_with("is a wire packet")));
     }
 }

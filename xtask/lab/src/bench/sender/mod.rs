@@ -2,9 +2,17 @@
 
 //! The sender outside the guest: a thread that puts frames on the wire as fast as the guest takes them.
 //!
-//! Two things limit it: the wire, which has flow control, and the credit: the guest's application says how many datagrams it has
-//! received.
-//! A ConnectX makes its frames by itself, from the same stream (`tests/mlx5-model`).
+//! They are numbered datagrams, or the segments of a TCP connection ([`connection`] moves the frames of an [`endpoint`], whose
+//! packets go through a [`tunnel`]). Two things limit them: the wire, which has flow control, and for datagrams the credit: the
+//! guest's application says how many it has received. A ConnectX makes its datagrams by itself, from the same stream
+//! (`tests/mlx5-model`).
+
+mod connection;
+mod endpoint;
+#[cfg(test)]
+mod fixture;
+mod tunnel;
+mod wire;
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -17,6 +25,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use mflow_frames::{Frames, Stream};
+use mflow_protocol::bench::Outside;
 
 /// Datagrams written to the wire at once.
 const BURST: usize = 32;
@@ -24,7 +33,8 @@ const BURST: usize = 32;
 const LOOK: Duration = Duration::from_micros(200);
 
 pub(super) struct Feed {
-    orders: Sender<Option<Frames>>,
+    orders: Sender<Option<Outside>>,
+    sent_again: Arc<AtomicU64>,
 }
 
 impl Feed {
@@ -39,15 +49,24 @@ impl Feed {
             move || listen(&listener, &reached)
         });
         let (orders, order) = mpsc::channel();
-        // It ends with the guest, which closes the wire, or with this process.
-        thread::spawn(move || send(wire, &order, &reached));
-        Ok(Self { orders })
+        let sent_again = Arc::new(AtomicU64::new(0));
+        thread::spawn({
+            let sent_again = Arc::clone(&sent_again);
+            // It ends with the guest, which closes the wire, or with this process.
+            move || send(wire, &order, &reached, &sent_again)
+        });
+        Ok(Self { orders, sent_again })
     }
 
     /// Changes what is sent; `None` stops it.
-    pub(super) fn order(&self, order: Option<Frames>) {
+    pub(super) fn order(&self, order: Option<Outside>) {
         // The thread ends only with the guest, which then needs no frames.
         let _guest_is_gone = self.orders.send(order);
+    }
+
+    /// Returns how many segments of TCP connections have been sent again.
+    pub(super) fn sent_again(&self) -> u64 {
+        self.sent_again.load(Ordering::Relaxed)
     }
 }
 
@@ -62,26 +81,38 @@ fn listen(listener: &UnixListener, reached: &AtomicU64) {
     }
 }
 
-fn send(mut wire: UnixStream, orders: &Receiver<Option<Frames>>, reached: &AtomicU64) {
+fn send(
+    mut wire: UnixStream,
+    orders: &Receiver<Option<Outside>>,
+    reached: &AtomicU64,
+    sent_again: &AtomicU64,
+) {
     let mut next = orders.recv().ok();
+    let mut connections = 0;
     while let Some(order) = next {
-        next = match order {
-            None => orders.recv().ok(),
-            Some(frames) => stream(&mut wire, frames, orders, reached).unwrap_or_else(|error| {
-                eprintln!("the sender has ended: {error:#}");
-                None
-            }),
+        let sent = match order {
+            None => Ok(orders.recv().ok()),
+            Some(Outside::Frames(frames)) => datagrams(&mut wire, frames, orders, reached),
+            Some(Outside::Connection(order)) => {
+                connections += 1;
+                connection::run(&mut wire, &order, connections, orders, sent_again)
+            }
         };
+        // The guest says itself what it misses; other cases can still be measured, unless the wire is cut.
+        next = sent.unwrap_or_else(|error| {
+            eprintln!("the sender has stopped: {error:#}");
+            orders.recv().ok()
+        });
     }
 }
 
 /// Sends until another order comes, and returns it; `None` if the orders have ended.
-fn stream(
-    wire: &mut UnixStream,
+fn datagrams(
+    socket: &mut UnixStream,
     order: Frames,
-    orders: &Receiver<Option<Frames>>,
+    orders: &Receiver<Option<Outside>>,
     reached: &AtomicU64,
-) -> Result<Option<Option<Frames>>> {
+) -> Result<Option<Option<Outside>>> {
     let mut stream = Stream::new(order)?;
     let mut buffer = Vec::new();
     // The count of an earlier application does not matter.
@@ -95,9 +126,7 @@ fn stream(
         buffer.clear();
         for _ in 0..BURST {
             let more = stream.next(reached.load(Ordering::Relaxed), |frame| {
-                // CAST: a frame has at most 1514 bytes. The length before it is how QEMU's stream separates frames.
-                buffer.extend_from_slice(&(frame.len() as u32).to_be_bytes());
-                buffer.extend_from_slice(frame);
+                wire::add(&mut buffer, frame.len()).copy_from_slice(frame);
             })?;
             if !more {
                 break;
@@ -106,6 +135,6 @@ fn stream(
         if buffer.is_empty() {
             thread::sleep(LOOK);
         }
-        wire.write_all(&buffer).context("the wire is cut")?;
+        socket.write_all(&buffer).context("the wire is cut")?;
     }
 }

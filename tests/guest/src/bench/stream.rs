@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! One TCP connection from outside the guest, to an application that reads and forgets: no sender in the guest is the bottleneck.
+
+use std::io::{ErrorKind, Read as _};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use mflow_protocol::bench::{Case, Connection, End, Frames, Outside, Stack, PORT};
+use mflow_protocol::datagram::MIN_BYTES;
+use mflow_protocol::guest::Message;
+use mflow_protocol::network::TCP_HEADS;
+use nix::sys::socket::{setsockopt, sockopt};
+use nix::sys::time::{TimeVal, TimeValLike as _};
+
+use super::window::Counts;
+use super::{app_endpoint, frames, stack, window, AppEndpoint, SETTLE};
+use crate::streams::readers;
+use crate::topology::{self, FEED};
+use crate::{command, cpu, mflow, netns, threads, verdict};
+
+/// Room for every segment that may be on its way, with what the kernel adds to each.
+const SOCKET_BYTES: usize = 48 << 20;
+/// How long nothing may arrive. A connection that is to end does so, or is reset, within half of that.
+const SILENCE: Duration = Duration::from_secs(20);
+
+pub(super) fn measure(case: &Case, bytes: usize) -> Result<End> {
+    let nic_mac = topology::feed_up()?;
+    let overlay = case.stack != Stack::Native;
+    frames::settle_interrupts(Some(Outside::Frames(Frames {
+        nic_mac: nic_mac.clone(),
+        overlay,
+        flows: 1,
+        bytes: MIN_BYTES,
+        credit: 1,
+    })))?;
+    stack::prepare(&case.stack, FEED)?;
+    let AppEndpoint {
+        namespace,
+        address,
+        mtu,
+    } = app_endpoint(&case.stack);
+    let before = mflow::flows_split()?;
+    let sink = Sink::start(namespace, SocketAddr::from((address, PORT)), bytes)?;
+    // CAST: some thousands.
+    let segments = frames::credit_pkts(&case.stack) as usize;
+    let segment_bytes = (mtu - TCP_HEADS) as u64;
+    topology::with_client_outside(|| {
+        verdict::say(&Message::Load(Some(Outside::Connection(Connection {
+            nic_mac,
+            overlay,
+            segments,
+        }))));
+        let measured = (|| {
+            command::wait_until("a stream arrives", || {
+                Ok(sink.read_bytes() > 1_000 * segment_bytes)
+            })?;
+            stack::wait_split(&case.stack, 1, before)?;
+            thread::sleep(SETTLE);
+            window::measure(case, || {
+                let packets = sink.read_bytes() / segment_bytes;
+                Ok(Counts {
+                    delivered: packets,
+                    packets,
+                    arrived: Some(topology::received_pkts(FEED)?),
+                    // What is lost the client sends again, and the host counts that.
+                    ..Counts::default()
+                })
+            })
+        })();
+        verdict::say(&Message::Load(None));
+        // The sink's error goes first: what is waited for does not happen because of it.
+        sink.wait().and(measured)
+    })
+    .with_context(|| format!("{:?}, reads of {bytes} bytes", case.stack))?;
+    Ok(End::default())
+}
+
+/// The receiving application: one system call for as many bytes as fit in its buffer.
+struct Sink {
+    read_bytes: Arc<AtomicU64>,
+    reader: JoinHandle<Result<()>>,
+}
+
+impl Sink {
+    /// Starts to listen in a namespace.
+    fn start(namespace: Option<&'static str>, address: SocketAddr, bytes: usize) -> Result<Self> {
+        let read_bytes = Arc::new(AtomicU64::new(0));
+        let (reader, ()) = threads::start({
+            let read_bytes = Arc::clone(&read_bytes);
+            move |ready| {
+                cpu::pin(cpu::READER)?;
+                if let Some(namespace) = namespace {
+                    netns::enter(namespace)?;
+                }
+                let listener = readers::listen(address, Some(SOCKET_BYTES))?;
+                let _receiver_gone = ready.send(());
+                read(&listener, &read_bytes, bytes, SILENCE)
+            }
+        })?;
+        Ok(Self { read_bytes, reader })
+    }
+
+    fn read_bytes(&self) -> u64 {
+        self.read_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Waits until the client has ended the connection.
+    fn wait(self) -> Result<()> {
+        threads::result(self.reader.join())
+    }
+}
+
+/// Accepts one connection, and reads until it ends, as it must without an error; `silence` is how long nothing may arrive.
+fn read(
+    listener: &TcpListener,
+    read_bytes: &AtomicU64,
+    bytes: usize,
+    silence: Duration,
+) -> Result<()> {
+    let none = |what: &str| format!("{what} for {} s", silence.as_secs_f64());
+    // CAST: some seconds.
+    let limit = TimeVal::milliseconds(silence.as_millis() as i64);
+    // It holds for the connection, too.
+    setsockopt(listener, sockopt::ReceiveTimeout, &limit)?;
+    let (mut stream, _) = listener
+        .accept()
+        .with_context(|| none("no connection has been made"))?;
+    let mut buffer = vec![0; bytes];
+    loop {
+        match stream.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(length) => {
+                read_bytes.fetch_add(length as u64, Ordering::Relaxed);
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                return Err(error).with_context(|| none("nothing has arrived"));
+            }
+            Err(error) => return Err(error).context("the connection has not ended well"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::net::{Ipv4Addr, TcpStream};
+
+    use super::*;
+
+    const SHORT: Duration = Duration::from_millis(100);
+
+    /// What a reader says of a connection with such a client, and how many bytes it has read.
+    fn read_from(client: impl FnOnce(SocketAddr)) -> (String, u64) {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let listener = readers::listen(address, Some(1 << 20)).expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let count = AtomicU64::new(0);
+        let said = thread::scope(|scope| {
+            let reader = scope.spawn(|| read(&listener, &count, 1_000, SHORT));
+            client(address);
+            reader.join().expect("no panic")
+        });
+        let said = said.map_or_else(|error| error.to_string(), |()| "ended".to_owned());
+        (said, count.into_inner())
+    }
+
+    #[test]
+    fn a_stream_is_read_to_its_end() {
+        let (said, bytes) = read_from(|address| {
+            let mut stream = TcpStream::connect(address).expect("a connection");
+            stream.write_all(&[1; 300_000]).expect("a reader");
+        });
+        assert_eq!((said.as_str(), bytes), ("ended", 300_000));
+    }
+
+    #[test]
+    fn a_client_that_does_not_come_or_goes_on_or_end_well_is_an_error() {
+        let (said, _) = read_from(|_| {});
+        assert_eq!(said, "no connection has been made for 0.1 s");
+        let (said, bytes) = read_from(|address| {
+            let mut stream = TcpStream::connect(address).expect("a connection");
+            stream.write_all(&[1; 10]).expect("a reader");
+            thread::sleep(SHORT * 3);
+        });
+        assert_eq!(
+            (said.as_str(), bytes),
+            ("nothing has arrived for 0.1 s", 10)
+        );
+        let (said, _) = read_from(|address| {
+            let stream = TcpStream::connect(address).expect("a connection");
+            let socket = socket2::SockRef::from(&stream);
+            socket.set_linger(Some(Duration::ZERO)).expect("an option");
+        });
+        assert_eq!(said, "the connection has not ended well");
+    }
+}

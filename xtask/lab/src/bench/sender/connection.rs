@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A connection on the wire: what the endpoint sends and receives, until there is another order.
+
+use std::io::Write as _;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::time::{Duration, Instant};
+
+use anyhow::{ensure, Context as _, Result};
+use mflow_protocol::bench::{Connection, Outside};
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+
+use super::endpoint::{now, Endpoint};
+use super::wire::Arriving;
+
+/// How often to look for another order while nothing arrives.
+const LOOK: Duration = Duration::from_millis(10);
+/// How long the last data may take to arrive; the guest waits for longer.
+const END_MAX: Duration = Duration::from_secs(10);
+
+/// Sends until another order comes, ends the connection, and returns that order; `None` if the orders have ended.
+///
+/// `sent_again` goes up by the segments that are sent again.
+pub(super) fn run(
+    wire: &mut UnixStream,
+    order: &Connection,
+    number: u16,
+    orders: &Receiver<Option<Outside>>,
+    sent_again: &AtomicU64,
+) -> Result<Option<Option<Outside>>> {
+    let mut endpoint = Endpoint::connect(order, number, now())?;
+    let mut arriving = Arriving::new();
+    let mut frames = Vec::new();
+    let before = sent_again.load(Ordering::Relaxed);
+    // The next order, and since when it is there.
+    let mut next = None;
+    loop {
+        match &next {
+            None => match orders.try_recv() {
+                Ok(order) => {
+                    next = Some((order, Instant::now()));
+                    endpoint.end();
+                }
+                Err(TryRecvError::Disconnected) => return Ok(None),
+                Err(TryRecvError::Empty) => ensure!(!endpoint.is_over(), "the guest hangs up"),
+            },
+            Some((_, since)) if since.elapsed() > END_MAX => endpoint.abort(),
+            Some(_) => {}
+        }
+        let arrived = arriving.read(&*wire)?;
+        while let Some(frame) = arriving.next()? {
+            endpoint.receive(frame, now());
+        }
+        endpoint.send(now(), &mut frames);
+        sent_again.store(before + endpoint.sent_again(), Ordering::Relaxed);
+        if !frames.is_empty() {
+            wire.write_all(&frames).context("the wire is cut")?;
+        } else if let Some((order, _)) = next.take_if(|_| endpoint.is_over()) {
+            return Ok(Some(order));
+        } else if !arrived {
+            wait(&*wire, endpoint.wait(now()).map_or(LOOK, Into::into))?;
+        }
+    }
+}
+
+/// Waits until something arrives, but not longer than this or than it takes to look for orders.
+fn wait(wire: impl AsFd, longest: Duration) -> Result<()> {
+    let timeout = Timespec::try_from(longest.min(LOOK))?;
+    poll(&mut [PollFd::new(&wire, PollFlags::IN)], Some(&timeout))?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::thread;
+
+    use smoltcp::socket::tcp::State;
+
+    use super::super::fixture::{order, Server};
+    use super::*;
+    use crate::bench::sender::wire as framing;
+
+    const SEGMENTS: usize = 500;
+    const RING_BYTES: usize = SEGMENTS * 1398;
+    const BYTES: usize = 3 << 20;
+
+    /// The guest's end of a wire.
+    struct Guest {
+        wire: UnixStream,
+        arriving: Arriving,
+        server: Server,
+    }
+
+    impl Guest {
+        fn new(wire: UnixStream, overlay: bool) -> Self {
+            Self {
+                wire,
+                arriving: Arriving::new(),
+                server: Server::new(overlay, 1 << 20, now()),
+            }
+        }
+
+        /// Receives and answers until something is so, or the wire is cut.
+        fn serve(&mut self, until: impl Fn(&Server) -> bool) {
+            while !until(&self.server) {
+                let Ok(arrived) = self.arriving.read(&self.wire) else {
+                    return;
+                };
+                while let Some(frame) = self.arriving.next().expect("good frames") {
+                    self.server.receive(frame);
+                }
+                let mut answers = Vec::new();
+                for answer in self.server.run(RING_BYTES, now()) {
+                    framing::add(&mut answers, answer.len()).copy_from_slice(&answer);
+                }
+                if self.wire.write_all(&answers).is_err() {
+                    return;
+                }
+                if !arrived {
+                    wait(&self.wire, LOOK).expect("a wire");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_connection_ends_with_all_of_its_data_when_there_is_another_order() {
+        let (mut near, far) = UnixStream::pair().expect("a wire");
+        let (sender, orders) = channel();
+        let client = thread::spawn(move || {
+            let again = AtomicU64::new(7);
+            let next = run(&mut near, &order(true, SEGMENTS), 0, &orders, &again);
+            (next.expect("a good end"), again.into_inner())
+        });
+        let mut guest = Guest::new(far, true);
+        guest.serve(|server| server.read > BYTES);
+        sender.send(None).expect("a client");
+        guest.serve(|server| server.state() == State::Closed);
+        let (next, again) = client.join().expect("no panic");
+        assert_eq!((next, again), (Some(None), 7));
+        assert_eq!(guest.server.odd_segments, 1);
+    }
+
+    #[test]
+    fn a_guest_that_hangs_up_or_is_gone_is_an_error() {
+        let (mut near, far) = UnixStream::pair().expect("a wire");
+        let (_sender, orders) = channel();
+        let mut error = move || {
+            let again = AtomicU64::new(0);
+            let ended = run(&mut near, &order(false, SEGMENTS), 0, &orders, &again);
+            ended.expect_err("no good end").to_string()
+        };
+        let mut guest = Guest::new(far, false);
+        thread::scope(|scope| {
+            let client = scope.spawn(&mut error);
+            // Nothing listens.
+            guest.server.abort();
+            guest.serve(|_| client.is_finished());
+            assert_eq!(client.join().expect("no panic"), "the guest hangs up");
+        });
+        drop(guest);
+        assert_eq!(error(), "the wire is cut");
+    }
+}
