@@ -4,10 +4,13 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{bail, Context as _, Result};
+use mflow_protocol::guest::SEED;
 
 use crate::{command, cpu};
 
@@ -22,7 +25,11 @@ pub(crate) struct Knobs {
     pub(crate) merge_timeout_us: u32,
     pub(crate) min_flow_pps: u32,
     pub(crate) scaling: &'static str,
+    pub(crate) build: &'static str,
 }
+
+// Whether lanes build packets by default; else the module chooses.
+static LANES_BUILD: AtomicBool = AtomicBool::new(false);
 
 /// A deadline that no virtual CPU misses, however busy the host: what arrives out of order then is the module's doing.
 pub(crate) const STRICT_TIMEOUT_US: u32 = 1_000_000;
@@ -41,8 +48,21 @@ impl Default for Knobs {
             merge_timeout_us: STRICT_TIMEOUT_US,
             min_flow_pps: MIN_FLOW_PPS,
             scaling: "path",
+            build: if LANES_BUILD.load(Ordering::Relaxed) {
+                "lane"
+            } else {
+                "auto"
+            },
         }
     }
+}
+
+/// Draws who builds packets in this case, unless it chooses that itself.
+pub(crate) fn draw_build(case: &str) {
+    let seed = std::env::var(SEED).unwrap_or_default();
+    let mut hasher = DefaultHasher::new();
+    (seed, case).hash(&mut hasher);
+    LANES_BUILD.store(hasher.finish() % 2 == 1, Ordering::Relaxed);
 }
 
 impl Knobs {
@@ -64,12 +84,13 @@ impl Knobs {
 
     pub(crate) fn parameters(&self) -> String {
         format!(
-            "cpus={} batch_pkts={} merge_timeout_us={} min_flow_pps={} scaling={} devices={} enabled=1",
+            "cpus={} batch_pkts={} merge_timeout_us={} min_flow_pps={} scaling={} build={} devices={} enabled=1",
             cpu::lane_list(self.lanes),
             self.batch_pkts,
             self.merge_timeout_us,
             self.min_flow_pps,
             self.scaling,
+            self.build,
             self.device
         )
     }
@@ -85,6 +106,7 @@ pub(crate) fn load(knobs: &Knobs) -> Result<()> {
         ("merge_timeout_us", knobs.merge_timeout_us.to_string()),
         ("min_flow_pps", knobs.min_flow_pps.to_string()),
         ("scaling", knobs.scaling.to_owned()),
+        ("build", knobs.build.to_owned()),
         ("devices", knobs.device.to_owned()),
     ] {
         let found = read(name)?;

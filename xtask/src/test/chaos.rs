@@ -263,6 +263,7 @@ impl Run {
                 .collect(),
             patience: PATIENCE,
             stream_bytes: 0,
+            seed: ctx.seed.clone(),
         };
         guest.run(ctx)
     }

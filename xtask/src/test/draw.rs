@@ -31,13 +31,14 @@ pub(super) struct GuestKind {
 }
 
 /// The guests of the layers `vm`, `vm-debug` and `mlx5`.
-pub(super) const GUESTS: [GuestKind; 6] = [
+pub(super) const GUESTS: [GuestKind; 7] = [
     guest("vm", Flavor::Vm, Nic::Virtio, None),
     guest("vm-debug", Flavor::Debug, Nic::Virtio, None),
     guest("mlx5-1", Flavor::Vm, Nic::Mlx5, Some(1)),
     guest("mlx5-4", Flavor::Vm, Nic::Mlx5, Some(4)),
     guest("mlx5-striding-1", Flavor::Vm, Nic::Mlx5Striding, Some(1)),
     guest("mlx5-striding-4", Flavor::Vm, Nic::Mlx5Striding, Some(4)),
+    guest("vm-small", Flavor::Vm, Nic::VirtioSmall, None),
 ];
 
 pub(super) const fn guest(
@@ -70,6 +71,10 @@ const ANY_CARD: &str = "control/ knobs/ capture/host-vxlan0 capture/host-br0 cap
                         request/ programs/ half-close/ reset close disconnect listener handshake/ paths/ multicast/ \
                         timestamps receive-buffer sockmap by-cpu refragmented";
 
+/// What differs where each receive buffer holds one frame of 1500 bytes, with or without `tcp/` in front: who builds packets,
+/// and how.
+const SMALL_BUFFERS: &str = "build/ size/";
+
 /// The cases of each kind of guest, by its name.
 pub(super) type Cases = BTreeMap<&'static str, BTreeSet<String>>;
 
@@ -90,12 +95,18 @@ impl GuestKind {
     /// How long the module waits for a CPU that is held has nothing to do with a card.
     fn suits(self, case: &ListedCase, is_default: bool) -> bool {
         let idea = without_transport(&case.name).0;
-        let of_any_card = idea == "deadline/lane-held"
-            || (is_default
-                && ANY_CARD
-                    .split_whitespace()
-                    .any(|group| idea.starts_with(group)));
-        !(self.nic.is_connectx() && of_any_card)
+        let is_one_of = |groups: &str| {
+            groups
+                .split_whitespace()
+                .any(|group| idea.starts_with(group))
+        };
+        match self.nic {
+            Nic::Virtio => true,
+            Nic::VirtioSmall => has_word(CORE, &case.name) || is_one_of(SMALL_BUFFERS),
+            Nic::Mlx5 | Nic::Mlx5Striding => {
+                idea != "deadline/lane-held" && !(is_default && is_one_of(ANY_CARD))
+            }
+        }
     }
 
     fn suitable(

@@ -52,6 +52,7 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
             takes: cases.map(|case| case.name).filter(takes).collect(),
             patience: PATIENCE,
             stream_bytes: 0,
+            seed: ctx.seed.clone(),
         };
         outcome.add(driver.run(ctx)?);
     }

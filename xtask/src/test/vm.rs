@@ -12,11 +12,11 @@ use std::process;
 use std::time::Duration;
 
 use anyhow::{bail, ensure, Context as _, Result};
-use mflow_protocol::guest::{CaseResult, Message, Order, CHANNELS};
+use mflow_protocol::guest::{CaseResult, Message, Order, CHANNELS, SEED};
 
 use super::draw::{self, GuestKind};
 use super::{Ctx, Failure, Outcome};
-use crate::vm::{self, Event, Excerpt, Hardware, Machine, Terminal, Threads, Trouble, Vm};
+use crate::vm::{self, Event, Excerpt, Hardware, Machine, Nic, Terminal, Threads, Trouble, Vm};
 
 /// After so many deaths of its guests a layer ends.
 const MOST_DEATHS: usize = 8;
@@ -36,11 +36,18 @@ const FULL_STREAM_BYTES: u64 = 10_000_000_000;
 /// Runs the layer on the plain kernel.
 pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
     let stream_bytes = if ctx.full { FULL_STREAM_BYTES } else { 0 };
-    GuestCases {
+    let mut outcome = GuestCases {
         stream_bytes,
         ..GuestCases::of(ctx, &draw::GUESTS[0])?
     }
-    .run(ctx)
+    .run(ctx)?;
+    let small = draw::GUESTS
+        .iter()
+        .find(|guest| guest.nic == Nic::VirtioSmall);
+    if let Some(small) = small {
+        outcome.add(GuestCases::of(ctx, small)?.run(ctx)?);
+    }
+    Ok(outcome)
 }
 
 /// Runs the short list on the checking kernel.
@@ -58,6 +65,8 @@ pub(super) struct GuestCases {
     pub(super) patience: Duration,
     /// How many bytes of TCP streams all cases together have to compare.
     pub(super) stream_bytes: u64,
+    /// What is drawn in the guest depends on it.
+    pub(super) seed: String,
 }
 
 enum BootEnd {
@@ -102,6 +111,7 @@ impl GuestCases {
             takes: ctx.guest_cases()?.remove(guest.name).unwrap_or_default(),
             patience: if ctx.full { PATIENCE_FULL } else { PATIENCE },
             stream_bytes: 0,
+            seed: ctx.seed.clone(),
         })
     }
 
@@ -260,6 +270,7 @@ impl GuestCases {
             interactive: false,
             env: channels
                 .map(|count| (CHANNELS.to_owned(), count.to_string()))
+                .chain([(SEED.to_owned(), self.seed.clone())])
                 .collect(),
         };
         let mut vm = Vm::boot(machine, &order, &name, Terminal::Log)?;

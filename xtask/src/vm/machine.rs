@@ -72,7 +72,9 @@ pub struct Machine {
 /// The two NICs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Nics {
-    /// QEMU's own.
+    /// QEMU's own, whose receive buffers hold one frame each.
+    VirtioSmall,
+    /// QEMU's own, whose receive buffers are merged for large frames.
     #[default]
     Virtio,
     /// The model of a ConnectX; needs a QEMU that is newer than for everything else.
@@ -221,8 +223,10 @@ impl Machine {
                 "-device",
                 &format!(
                     "virtio-net-pci,netdev=wire{nic},mac=52:54:00:00:00:0{},rx_queue_size=1024,tx_queue_size=256,csum=off,\
-                     guest_csum=off,gso=off,host_tso4=off,host_tso6=off,host_ufo=off,guest_tso4=off,guest_tso6=off,guest_ufo=off",
-                    nic + 1
+                     guest_csum=off,gso=off,host_tso4=off,host_tso6=off,host_ufo=off,guest_tso4=off,guest_tso6=off,guest_ufo=off,\
+                     mrg_rxbuf={}",
+                    nic + 1,
+                    if self.nics == Nics::VirtioSmall { "off" } else { "on" }
                 ),
             ]);
         }
@@ -301,7 +305,7 @@ impl Vm {
         };
         let wire = wire()?;
         let cards = match machine.nics {
-            Nics::Virtio => None,
+            Nics::Virtio | Nics::VirtioSmall => None,
             Nics::Mlx5(cards) => {
                 let credit = instruments
                     .as_ref()

@@ -74,9 +74,11 @@ pub struct Hardware {
 /// A kind of NIC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Nic {
-    /// virtio-net.
+    /// virtio-net, whose receive buffers are merged for large frames.
     #[default]
     Virtio,
+    /// virtio-net, whose receive buffers hold one frame each.
+    VirtioSmall,
     /// A ConnectX with cyclic receive queues.
     Mlx5,
     /// A ConnectX with striding receive queues.
@@ -88,6 +90,7 @@ impl Nic {
     pub fn name(self) -> &'static str {
         match self {
             Self::Virtio => "virtio",
+            Self::VirtioSmall => "virtio-small",
             Self::Mlx5 => "mlx5",
             Self::Mlx5Striding => "mlx5-striding",
         }
@@ -103,6 +106,7 @@ impl Hardware {
     fn nics(&self) -> Result<Nics> {
         let striding = match self.nic {
             Nic::Virtio => return Ok(Nics::Virtio),
+            Nic::VirtioSmall => return Ok(Nics::VirtioSmall),
             Nic::Mlx5 => false,
             Nic::Mlx5Striding => true,
         };

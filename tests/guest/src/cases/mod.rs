@@ -5,6 +5,7 @@
 //! A case prepares the rig itself, and returns what it measured or the first thing that was not as it must be. Cases do
 //! not depend on each other and run in one boot as long as the kernel survives; the host watches its log.
 
+mod build;
 mod capture;
 mod connectx;
 mod control;
@@ -22,10 +23,10 @@ mod streams;
 
 use std::process::ExitCode;
 
-use anyhow::{ensure, Result};
+use anyhow::{ensure, Context as _, Result};
 use mflow_protocol::guest::{ListedCase, Message};
 
-use crate::mflow;
+use crate::mflow::{self, Knobs};
 use crate::outcome::Outcome;
 use crate::rig::{Rig, Scale};
 use crate::runner::{self, Selection};
@@ -139,6 +140,7 @@ fn all() -> Vec<Case> {
         datagrams::by_cpu::cases(),
         datagrams::virtual_nic::cases(),
         scaling::datagrams(),
+        build::datagrams(),
         reload::datagrams(),
         deadline::datagrams(),
         datagrams::hotplug::cases(),
@@ -156,6 +158,7 @@ fn all() -> Vec<Case> {
         streams::nat::cases(),
         streams::rehash::cases(),
         scaling::streams(),
+        build::streams(),
         reload::streams(),
         deadline::streams(),
         streams::programs::cases(),
@@ -253,7 +256,11 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     kmemleak::begin()?;
     let rig = Rig::new(!options.vanilla, options.scale())?;
     verdict::say(&Message::Rate(rig.frames_per_s()));
-    let code = runner::run_each(&cases, |case| case.name.clone(), |case| (case.run)(&rig));
+    let run = |case: &Case| {
+        mflow::draw_build(&case.name);
+        (case.run)(&rig).with_context(|| format!("with build {}", Knobs::default().build))
+    };
+    let code = runner::run_each(&cases, |case| case.name.clone(), run);
     mflow::unload()?;
     Ok(code)
 }

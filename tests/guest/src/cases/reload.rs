@@ -36,6 +36,7 @@ pub(super) fn datagrams() -> Vec<Case> {
         knob("batch_pkts", "16", "1024"),
         knob("min_flow_pps", "100", "10000000"),
         knob("scaling", "path", "device"),
+        knob("build", "lane", "nic"),
     ]
 }
 

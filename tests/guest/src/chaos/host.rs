@@ -266,6 +266,7 @@ fn restore_knobs(knobs: &Knobs) -> Result<()> {
         ("merge_timeout_us", knobs.merge_timeout_us.to_string()),
         ("min_flow_pps", knobs.min_flow_pps.to_string()),
         ("scaling", knobs.scaling.to_owned()),
+        ("build", knobs.build.to_owned()),
         ("enabled", "1".to_owned()),
     ] {
         if mflow::read(name)?.trim() != value {

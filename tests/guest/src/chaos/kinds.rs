@@ -44,6 +44,8 @@ const KNOBS: &[(&str, &str)] = &[
     ("min_flow_pps", "10000000"),
     ("scaling", "device"),
     ("scaling", "device"),
+    ("build", "lane"),
+    ("build", "nic"),
     ("devices", "+vxlan0"),
     ("devices", "+vxlan0"),
     ("reset", "1"),

@@ -26,6 +26,15 @@ const ROUNDS: usize = 3;
 const PAUSE: Duration = Duration::from_millis(200);
 /// Frames or events that a fault is about.
 const SOME: u64 = 100;
+
+/// Lanes build packets, and a card's end has to wait for them.
+fn knobs() -> Knobs {
+    Knobs {
+        build: "lane",
+        ..Knobs::default()
+    }
+}
+
 /// Something that happens to the card; returns what it has to do with the flow's counters.
 struct Event {
     name: &'static str,
@@ -216,7 +225,7 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
 
 fn happen(rig: &Rig, event: &Event) -> Result<Outcome> {
     let plan = rig.datagrams();
-    rig.prepare(&plan, &Knobs::default())?;
+    rig.prepare(&plan, &knobs())?;
     let before = CardCounters::read()?;
     let outcome = Datagrams::measure(&plan, |live| {
         live.flow_for(PAUSE)?;
@@ -229,6 +238,10 @@ fn happen(rig: &Rig, event: &Event) -> Result<Outcome> {
     outcome
         .judge(|outcome| {
             (event.judge)(outcome, &counters)?;
+            ensure!(
+                outcome.counter("request_pkts")? > 0,
+                "lanes were to build packets"
+            );
             rig.settle()
         })
         .with_context(|| format!("{counters:?}"))
@@ -295,7 +308,7 @@ fn only_the_card_loses(outcome: &Outcome, counters: &CardCounters) -> Result<()>
 
 /// Has the server's NIC become another interface under load.
 fn replace(rig: &Rig, how: impl FnOnce(&LiveDatagrams) -> Result<()>) -> Result<Outcome> {
-    let (plan, knobs) = (rig.datagrams(), Knobs::default());
+    let (plan, knobs) = (rig.datagrams(), knobs());
     rig.measure(&plan, &knobs, |live| {
         live.flow_for(PAUSE)?;
         how(live)
@@ -310,7 +323,7 @@ fn replace(rig: &Rig, how: impl FnOnce(&LiveDatagrams) -> Result<()>) -> Result<
 }
 
 fn unload(rig: &Rig) -> Result<Outcome> {
-    let (plan, knobs) = (rig.datagrams(), Knobs::default());
+    let (plan, knobs) = (rig.datagrams(), knobs());
     rig.prepare(&plan, &knobs)?;
     ensure!(!page_pool::all()?.is_empty(), "the card uses no page pool");
     let mut unloaded = None;

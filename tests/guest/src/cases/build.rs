@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Which core builds packets: the NIC's, or the lane's. By itself (`auto`) the module chooses, in all other cases.
+
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{ensure, Context as _, Result};
+
+use super::{Case, Run};
+use crate::bpf::{Xdp, XdpMode};
+use crate::command;
+use crate::datagrams::run::Datagrams;
+use crate::mflow::{self, Knobs};
+use crate::outcome::Outcome;
+use crate::rig::Rig;
+use crate::streams::run::Streams;
+use crate::traffic::{Live as _, Load};
+
+/// Drivers that leave the building of packets to lanes.
+const DRIVERS: [&str; 2] = ["virtio_net", "mlx5_core"];
+
+/// How often an XDP program comes and goes.
+const ROUNDS: usize = 3;
+const PAUSE: Duration = Duration::from_millis(200);
+
+pub(super) fn datagrams() -> Vec<Case> {
+    let mut cases = builders::<Datagrams>();
+    cases.push(Case::of_module(
+        "build/xdp",
+        "where an XDP program comes and goes on the NIC, lanes build packets only while there is none, and nothing is lost or reordered",
+        Run::Always,
+        xdp,
+    ));
+    cases
+}
+
+pub(super) fn streams() -> Vec<Case> {
+    builders::<Streams>()
+}
+
+fn builders<L: Load>() -> Vec<Case> {
+    let case = |(build, core): (&'static str, &str)| {
+        let name = format!("{}build/{build}", L::GROUP);
+        let proves = format!(
+            "{core} builds packets, and a flow keeps its order{}",
+            L::UNNOTICED
+        );
+        Case::of_module(name, proves, Run::always_if(build == "lane"), move |rig| {
+            let knobs = Knobs {
+                build,
+                ..Knobs::of(4, 64)
+            };
+            let outcome = rig.strict(&rig.plan::<L>(), &knobs, |_| Ok(()))?;
+            outcome.judge(|outcome| {
+                let requests = outcome.counter("request_pkts")?;
+                let lane_builds = build == "lane" && leaves_building("eth0")?;
+                ensure!(
+                    (requests > 0) == lane_builds,
+                    "lanes were to build {requests} packets"
+                );
+                Ok(())
+            })
+        })
+    };
+    [("nic", "the NIC's core"), ("lane", "the lane's core")]
+        .map(case)
+        .into()
+}
+
+fn xdp(rig: &Rig) -> Result<Outcome> {
+    let knobs = Knobs {
+        build: "lane",
+        ..Knobs::default()
+    };
+    rig.unnoticed(&rig.datagrams(), &knobs, |live| {
+        if !leaves_building("eth0")? {
+            return Ok(());
+        }
+        for _ in 0..ROUNDS {
+            until_built_by("lane")?;
+            live.flow_for(PAUSE)?;
+            let program = Xdp::attach("eth0", XdpMode::Any)?;
+            until_built_by("xdp")?;
+            live.flow_for(PAUSE)?;
+            drop(program);
+        }
+        until_built_by("lane")
+    })
+}
+
+/// Waits until the driver says so of a queue of the NIC.
+fn until_built_by(builder: &str) -> Result<()> {
+    let expected = format!("eth0 {builder} ");
+    command::wait_until(&format!("`builders` says {expected}"), || {
+        Ok(mflow::read("builders")?.contains(&expected))
+    })
+}
+
+/// Returns whether a device's driver leaves the building of packets to lanes.
+fn leaves_building(device: &str) -> Result<bool> {
+    let link = format!("/sys/class/net/{device}/device/driver");
+    let driver = fs::read_link(&link).context(link)?;
+    let name = driver.file_name().and_then(|name| name.to_str());
+    Ok(name.is_some_and(|name| DRIVERS.contains(&name)))
+}
