@@ -153,49 +153,53 @@ mod tests {
     use super::*;
 
     const SHORT: Duration = Duration::from_millis(100);
+    const LONG: Duration = Duration::from_secs(60);
 
-    /// What a reader says of a connection with such a client, and how many bytes it has read.
-    fn read_from(client: impl FnOnce(SocketAddr)) -> (String, u64) {
+    fn listen() -> (TcpListener, SocketAddr) {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let listener = readers::listen(address, Some(1 << 20)).expect("a port");
         let address = listener.local_addr().expect("bound");
+        (listener, address)
+    }
+
+    /// What a reader says, and how many bytes it has read.
+    fn said_by_reader(listener: &TcpListener, silence: Duration) -> (String, u64) {
         let count = AtomicU64::new(0);
-        let said = thread::scope(|scope| {
-            let reader = scope.spawn(|| read(&listener, &count, 1_000, SHORT));
-            client(address);
-            reader.join().expect("no panic")
-        });
-        let said = said.map_or_else(|error| error.to_string(), |()| "ended".to_owned());
+        let read = read(listener, &count, 1_000, silence);
+        let said = read.map_or_else(|error| error.to_string(), |()| "ended".to_owned());
         (said, count.into_inner())
     }
 
     #[test]
     fn a_stream_is_read_to_its_end() {
-        let (said, bytes) = read_from(|address| {
+        let (listener, address) = listen();
+        let client = thread::spawn(move || {
             let mut stream = TcpStream::connect(address).expect("a connection");
             stream.write_all(&[1; 300_000]).expect("a reader");
         });
-        assert_eq!((said.as_str(), bytes), ("ended", 300_000));
+        let said = said_by_reader(&listener, LONG);
+        client.join().expect("no panic");
+        assert_eq!(said, ("ended".to_owned(), 300_000));
     }
 
     #[test]
     fn a_client_that_does_not_come_or_goes_on_or_end_well_is_an_error() {
-        let (said, _) = read_from(|_| {});
+        let (listener, address) = listen();
+        let (said, _) = said_by_reader(&listener, SHORT);
         assert_eq!(said, "no connection has been made for 0.1 s");
-        let (said, bytes) = read_from(|address| {
-            let mut stream = TcpStream::connect(address).expect("a connection");
-            stream.write_all(&[1; 10]).expect("a reader");
-            thread::sleep(SHORT * 3);
-        });
+        // All of these wait to be accepted, so that no thread can be late.
+        let mut stream = TcpStream::connect(address).expect("a connection");
+        stream.write_all(&[1; 10]).expect("room");
+        let (said, bytes) = said_by_reader(&listener, SHORT);
         assert_eq!(
             (said.as_str(), bytes),
             ("nothing has arrived for 0.1 s", 10)
         );
-        let (said, _) = read_from(|address| {
-            let stream = TcpStream::connect(address).expect("a connection");
-            let socket = socket2::SockRef::from(&stream);
-            socket.set_linger(Some(Duration::ZERO)).expect("an option");
-        });
+        let stream = TcpStream::connect(address).expect("a connection");
+        let socket = socket2::SockRef::from(&stream);
+        socket.set_linger(Some(Duration::ZERO)).expect("an option");
+        drop(stream);
+        let (said, _) = said_by_reader(&listener, LONG);
         assert_eq!(said, "the connection has not ended well");
     }
 }
