@@ -26,6 +26,13 @@ const ROUNDS: usize = 3;
 const PAUSE: Duration = Duration::from_millis(200);
 /// Frames or events that a fault is about.
 const SOME: u64 = 100;
+/// One of these counts each packet.
+const CHECKSUMS: [&str; 4] = [
+    "rx_csum_complete",
+    "rx_csum_none",
+    "rx_csum_unnecessary",
+    "rx_csum_unnecessary_inner",
+];
 
 /// Lanes build packets, and a card's end has to wait for them.
 fn knobs() -> Knobs {
@@ -69,6 +76,27 @@ const EVENTS: &[Event] = &[
         what: "an XDP program comes and goes",
         happen: xdp,
         judge: only_the_card_loses,
+    },
+    Event {
+        name: "compression",
+        what: "completions come compressed, or not",
+        happen: compression,
+        judge: only_the_card_loses,
+    },
+    Event {
+        name: "counters",
+        what: "lanes and the NIC's core count what they build",
+        happen: |live| live.flow_for(PAUSE),
+        judge: |outcome, counters| {
+            ensure!(
+                counters.handed == counters.checksums,
+                "{} packets, and the checksums of {} of them",
+                counters.handed,
+                counters.checksums
+            );
+            outcome.require_whole()?;
+            outcome.require_order()
+        },
     },
     Event {
         name: "overtaken",
@@ -177,6 +205,8 @@ struct CardCounters {
     received: u64,
     /// Frames that the driver has handed to the stack.
     handed: u64,
+    /// Those of which the driver says how it knows their checksum, which whoever builds a packet counts.
+    checksums: u64,
     /// Frames for which the card had no buffer, in any queue.
     without_buffer: u64,
 }
@@ -287,6 +317,24 @@ fn xdp(live: &mut LiveDatagrams) -> Result<()> {
     Ok(())
 }
 
+fn compression(live: &mut LiveDatagrams) -> Result<()> {
+    let packed = || -> Result<u64> {
+        let counters = link::counters("eth0")?;
+        Ok(counters.get("rx_cqe_compress_pkts").copied().unwrap_or(0))
+    };
+    for _ in 0..ROUNDS {
+        let before = packed()?;
+        command::run("ethtool --set-priv-flags eth0 rx_cqe_compress on")?;
+        topology::pin_server_nic()?;
+        command::wait_until("completions come compressed", || Ok(packed()? > before))?;
+        live.flow_for(PAUSE)?;
+        command::run("ethtool --set-priv-flags eth0 rx_cqe_compress off")?;
+        topology::pin_server_nic()?;
+        live.flow_for(PAUSE)?;
+    }
+    Ok(())
+}
+
 /// The card dies, and its driver makes another interface of it.
 fn die(live: &LiveDatagrams) -> Result<()> {
     misbehave(live, "fatal")?;
@@ -358,6 +406,11 @@ impl CardCounters {
         Ok(Self {
             received: get("rx_packets_phy")?,
             handed: get("rx_packets")?,
+            checksums: counters
+                .iter()
+                .filter(|(name, _)| CHECKSUMS.contains(&name.as_str()))
+                .map(|(_, count)| count)
+                .sum(),
             without_buffer: get("rx_out_of_buffer")? + get("rx_if_down_packets")?,
         })
     }
@@ -366,6 +419,7 @@ impl CardCounters {
         Self {
             received: self.received - before.received,
             handed: self.handed - before.handed,
+            checksums: self.checksums - before.checksums,
             without_buffer: self.without_buffer - before.without_buffer,
         }
     }
