@@ -5,7 +5,9 @@
 use std::fs;
 
 use anyhow::{Context as _, Result};
-pub(crate) use mflow_protocol::cpus::{CLIENT_NIC, LANES, NEEDED, NIC, READER, SENDER, SENDERS};
+pub(crate) use mflow_protocol::cpus::{
+    BENCH_LANES, CLIENT_NIC, LANES, NEEDED, NIC, READER, SENDER, SENDERS,
+};
 use nix::sched::{sched_setaffinity, CpuSet};
 use nix::unistd::Pid;
 
@@ -14,11 +16,14 @@ pub(crate) const LANE_MASK: &str = "3c";
 
 /// Returns the first `count` lane CPUs as a CPU list: `2-3`.
 pub(crate) fn lane_list(count: usize) -> String {
-    match LANES[..count] {
-        [] => String::new(),
-        [only] => only.to_string(),
-        [first, .., last] => format!("{first}-{last}"),
-    }
+    let ranges = BENCH_LANES[..count].chunk_by(|cpu, next| cpu + 1 == *next);
+    let texts: Vec<String> = ranges
+        .map(|range| match range {
+            [first, .., last] => format!("{first}-{last}"),
+            _ => range[0].to_string(),
+        })
+        .collect();
+    texts.join(",")
 }
 
 pub(crate) fn pin(cpu: usize) -> Result<()> {

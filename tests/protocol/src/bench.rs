@@ -80,6 +80,8 @@ pub enum Load {
         flows: u16,
         /// Bytes per datagram.
         bytes: usize,
+        /// How many datagrams the reader asks for with one system call.
+        burst: usize,
     },
     /// One TCP connection from outside the guest, as fast as it is read.
     Stream {

@@ -3,9 +3,9 @@
 //! Which CPU of the guest does what, so that no core's work is mistaken for another's.
 //!
 //! ```text
-//!   CPU 0            CPU 1          CPU 2 .. 5              CPU 6                CPU 7                CPU 8, 9
-//!   reader and       eth0: the      lanes (the first 1, 2   sender and other     eth1: the client's   more senders,
-//!   housekeeping     NIC core       or 4 of them)           client programs      NIC                  in benchmarks
+//!   CPU 0            CPU 1          CPU 2 .. 5              CPU 6                CPU 7                CPU 8, 9       CPU 10 .. 13
+//!   reader and       eth0: the      lanes (the first 1, 2   sender and other     eth1: the client's   more senders,  more lanes,
+//!   housekeeping     NIC core       or 4 of them)           client programs      NIC                  in benchmarks  in benchmarks
 //! ```
 
 /// The CPU of the receiving application.
@@ -14,6 +14,8 @@ pub const READER: usize = 0;
 pub const NIC: usize = 1;
 /// The CPUs that may become lanes.
 pub const LANES: [usize; 4] = [2, 3, 4, 5];
+/// The CPUs that may become lanes in benchmarks; the first are [`LANES`].
+pub const BENCH_LANES: [usize; 8] = [2, 3, 4, 5, 10, 11, 12, 13];
 /// The CPU of the sending application.
 pub const SENDER: usize = 6;
 /// The CPU that takes the interrupts of the client's NIC.
@@ -24,4 +26,4 @@ pub const NEEDED: usize = 8;
 /// receiver.
 pub const SENDERS: [usize; 3] = [SENDER, 8, 9];
 /// How many CPUs the guest must have for benchmarks.
-pub const NEEDED_TO_BENCH: usize = 10;
+pub const NEEDED_TO_BENCH: usize = 14;

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{bail, Context as _, Result};
-use mflow_protocol::bench::{Case, End, Frames, Load, Outside, Stack, PORT};
+use mflow_protocol::bench::{Case, End, Frames, Outside, Stack, PORT};
 use mflow_protocol::guest::Message;
 
 use super::sink::Sink;
@@ -24,7 +24,7 @@ const CREDIT_PKTS: u64 = 6_144;
 const MOVES_MAX: u32 = 5;
 const STILL: Duration = Duration::from_millis(50);
 
-pub(super) fn measure(case: &Case, flows: u16, bytes: usize) -> Result<End> {
+pub(super) fn measure(case: &Case, flows: u16, bytes: usize, burst: usize) -> Result<End> {
     let nic_mac = topology::feed_up()?;
     let frames = |credit| {
         Some(Outside::Frames(Frames {
@@ -43,9 +43,14 @@ pub(super) fn measure(case: &Case, flows: u16, bytes: usize) -> Result<End> {
         mtu,
     } = app_endpoint(&case.stack);
     let before = mflow::flows_split()?;
-    let sink = Sink::start(namespace, SocketAddr::from((address, PORT)), flows, bytes)?;
+    let sink = Sink::start(
+        namespace,
+        SocketAddr::from((address, PORT)),
+        flows,
+        bytes,
+        burst,
+    )?;
     let per_datagram = Family::V4.frames(bytes, mtu) as u64;
-    let load = Load::Frames { flows, bytes };
     let credit = credit_pkts(&case.stack) / per_datagram;
     verdict::say(&Message::Load(frames(credit.max(u64::from(flows)))));
     let measured = (|| {
@@ -60,7 +65,7 @@ pub(super) fn measure(case: &Case, flows: u16, bytes: usize) -> Result<End> {
                 ..counts
             })
         })
-        .with_context(|| format!("{:?} {load:?}", case.stack))
+        .with_context(|| format!("{:?} {:?}", case.stack, case.load))
     })();
     verdict::say(&Message::Load(None));
     sink.stop()?;

@@ -66,7 +66,11 @@ fn measure(case: &Case) -> Result<End> {
     mflow::unload()?;
     topology::up(Family::V4)?;
     let measured = match case.load {
-        Load::Frames { flows, bytes } => frames::measure(case, flows, bytes),
+        Load::Frames {
+            flows,
+            bytes,
+            burst,
+        } => frames::measure(case, flows, bytes, burst),
         Load::Stream { bytes } => stream::measure(case, bytes),
         Load::Iperf3 { flows, bytes } => iperf3::measure(case, flows, bytes),
         Load::Sockperf {

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The receiving application of the benchmarks: as plain as one can be, one system call for each datagram.
+//! The receiving application of the benchmarks: as plain as one can be, one system call for each datagram, or for as many as
+//! there are, up to a number.
 //!
 //! A second thread, on a CPU that receives nothing, tells the host, which makes the frames, how far the flows have arrived. That
 //! keeps frames from piling up in front of a socket that is slower than the wire.
 
 use std::fs::{File, OpenOptions};
-use std::io::Write as _;
+use std::io::{IoSliceMut, Write as _};
 use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -16,7 +18,7 @@ use std::time::Duration;
 use anyhow::{bail, Context as _, Result};
 use mflow_protocol::datagram;
 use mflow_protocol::guest::CREDIT_PORT;
-use nix::sys::socket::{setsockopt, sockopt};
+use nix::sys::socket::{recvmmsg, setsockopt, sockopt, MsgFlags, MultiHeaders};
 
 use super::window::Counts;
 use crate::datagrams::ledger::Ledger;
@@ -51,6 +53,7 @@ impl Sink {
         address: SocketAddr,
         flows: u16,
         bytes: usize,
+        burst: usize,
     ) -> Result<Self> {
         let shared = Arc::new(Shared::default());
         let (reader, ()) = threads::start({
@@ -66,7 +69,14 @@ impl Sink {
                     .context("SO_RCVBUFFORCE")?;
                 socket.set_read_timeout(Some(LOOK))?;
                 let _receiver_gone = ready.send(());
-                read(&socket, &shared, flows, bytes)
+                let ledgers = Ledgers::new(&shared, flows);
+                // One byte more than expected: a datagram that has grown does not look good.
+                if burst > 1 {
+                    read_bursts(&socket, ledgers, bytes + 1, burst);
+                } else {
+                    read(&socket, ledgers, bytes + 1);
+                }
+                Ok(())
             }
         })?;
         let teller = thread::spawn({
@@ -104,28 +114,73 @@ impl Sink {
     }
 }
 
-fn read(socket: &UdpSocket, shared: &Shared, flows: u16, bytes: usize) -> Result<()> {
-    let mut ledgers = vec![Ledger::default(); usize::from(flows)];
-    // One byte more than expected: a datagram that has grown does not look good.
-    let mut buffer = vec![0; bytes + 1];
-    while !shared.stop.load(Ordering::Relaxed) {
-        let Ok(length) = socket.recv(&mut buffer) else {
-            // Nothing for a while.
-            continue;
-        };
-        let head = datagram::decode(&buffer[..length]);
-        let known = head.and_then(|head| Some((head, ledgers.get_mut(usize::from(head.flow))?)));
+fn read(socket: &UdpSocket, mut ledgers: Ledgers<'_>, room: usize) {
+    let mut buffer = vec![0; room];
+    while !ledgers.shared.stop.load(Ordering::Relaxed) {
+        // An error means that nothing has come for a while.
+        if let Ok(length) = socket.recv(&mut buffer) {
+            ledgers.record(&buffer[..length]);
+        }
+    }
+}
+
+fn read_bursts(socket: &UdpSocket, mut ledgers: Ledgers<'_>, room: usize, burst: usize) {
+    let mut buffers = vec![vec![0; room]; burst];
+    let mut headers = MultiHeaders::<()>::preallocate(burst, None);
+    let mut lengths = Vec::with_capacity(burst);
+    while !ledgers.shared.stop.load(Ordering::Relaxed) {
+        let mut slices: Vec<_> = buffers
+            .iter_mut()
+            .map(|buffer| [IoSliceMut::new(buffer)])
+            .collect();
+        // An error means that nothing has come for a while.
+        let received = recvmmsg(
+            socket.as_raw_fd(),
+            &mut headers,
+            slices.iter_mut(),
+            MsgFlags::MSG_WAITFORONE,
+            None,
+        );
+        lengths.clear();
+        if let Ok(datagrams) = received {
+            lengths.extend(datagrams.map(|datagram| datagram.bytes));
+        }
+        for (buffer, &length) in buffers.iter().zip(&lengths) {
+            ledgers.record(&buffer[..length]);
+        }
+    }
+}
+
+/// What has arrived of each flow.
+struct Ledgers<'a> {
+    shared: &'a Shared,
+    flows: Vec<Ledger>,
+}
+
+impl<'a> Ledgers<'a> {
+    fn new(shared: &'a Shared, flows: u16) -> Self {
+        Self {
+            shared,
+            flows: vec![Ledger::default(); usize::from(flows)],
+        }
+    }
+
+    fn record(&mut self, bytes: &[u8]) {
+        let head = datagram::decode(bytes);
+        let known = head.and_then(|head| {
+            let ledger = self.flows.get_mut(usize::from(head.flow))?;
+            Some((head, ledger))
+        });
         let Some((head, ledger)) = known else {
-            add(&shared.corrupt, 1);
-            continue;
+            add(&self.shared.corrupt, 1);
+            return;
         };
         let (reached, reordered) = (ledger.end(), ledger.reordered());
         ledger.record(head.sequence);
-        add(&shared.reached, ledger.end() - reached);
-        add(&shared.reordered, ledger.reordered() - reordered);
-        add(&shared.delivered, 1);
+        add(&self.shared.reached, ledger.end() - reached);
+        add(&self.shared.reordered, ledger.reordered() - reordered);
+        add(&self.shared.delivered, 1);
     }
-    Ok(())
 }
 
 fn add(counter: &AtomicU64, count: u64) {

@@ -17,7 +17,7 @@ pub(super) fn prepare(stack: &Stack, device: &'static str) -> Result<()> {
     match *stack {
         Stack::Native | Stack::Vanilla => Ok(()),
         Stack::Rps { cpus } => {
-            let mask: u64 = cpu::LANES[..cpus].iter().map(|cpu| 1 << cpu).sum();
+            let mask: u64 = cpu::BENCH_LANES[..cpus].iter().map(|cpu| 1 << cpu).sum();
             fs::write(RPS_CPUS, format!("{mask:x}")).context(RPS_CPUS)
         }
         Stack::Idle => {

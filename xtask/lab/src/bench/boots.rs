@@ -281,6 +281,7 @@ mod tests {
                 "udp-16/mflow 1",
                 "udp-16/mflow 2",
                 "udp-16/mflow 4",
+                "udp-16/mflow 8",
                 "latency-udp-16/mflow 2"
             ]
         );

@@ -48,7 +48,7 @@ pub(crate) fn rows() -> Vec<Row> {
     }
     for (mode, lanes) in [("vanilla", 0), ("mflow", 2)] {
         let mut row = with(
-            row("flows-10", mode, lanes),
+            row("flows-4096-10", mode, lanes),
             &[("nic", 2000.0), ("lane", 1000.0)],
         );
         row.flows = 10;

@@ -33,9 +33,9 @@ const THROUGHPUT: &[(&str, &str, &str, f64)] = &[
     ("udp-65507", "mflow", "MFLOW Fig. 8", 2.39),
     // MFLOW section V-A, multi-flow testing, TCP with messages of 4 KB: "by 24% with 5 concurrent flows", "by 11% with 10
     // flows and by 5% under 20 flows".
-    ("flows-5", "mflow", "MFLOW Fig. 10, 4 KB", 1.24),
-    ("flows-10", "mflow", "MFLOW Fig. 10, 4 KB", 1.11),
-    ("flows-20", "mflow", "MFLOW Fig. 10, 4 KB", 1.05),
+    ("flows-4096-5", "mflow", "MFLOW Fig. 10, 4 KB", 1.24),
+    ("flows-4096-10", "mflow", "MFLOW Fig. 10, 4 KB", 1.11),
+    ("flows-4096-20", "mflow", "MFLOW Fig. 10, 4 KB", 1.05),
 ];
 
 /// Latency of a mode as a part of the vanilla overlay's.

@@ -16,14 +16,11 @@ const TOP: usize = 40;
 /// A core with more idle time than this could have carried more.
 const SATURATED_IDLE: f64 = 0.03;
 /// The CPUs that receive; what the senders do on the others is not counted.
-const RECEIVING: [usize; 6] = [
-    cpus::READER,
-    cpus::NIC,
-    cpus::LANES[0],
-    cpus::LANES[1],
-    cpus::LANES[2],
-    cpus::LANES[3],
-];
+fn receiving() -> impl Iterator<Item = usize> {
+    [cpus::READER, cpus::NIC]
+        .into_iter()
+        .chain(cpus::BENCH_LANES)
+}
 
 /// Returns the row of a mode that does not exist yet.
 pub(super) fn missing(suite: Suite, case: &Case, mode: &Mode, why: &str) -> Row {
@@ -85,7 +82,7 @@ pub(super) fn row(
             busiest: median,
             min,
             max,
-            total: RECEIVING.iter().map(|&cpu| cost(middle, cpu)).sum(),
+            total: receiving().map(|cpu| cost(middle, cpu)).sum(),
             by_cpu,
         }),
         // CAST: far from where f64 loses digits.
@@ -121,7 +118,7 @@ pub(super) fn compare(rows: &mut [Row]) {
 
 fn empty(suite: Suite, case: &Case, mode: &Mode) -> Row {
     let (proto, load, bytes, flows) = match case.load {
-        Load::Frames { flows, bytes } => ("udp", "frames", bytes, flows),
+        Load::Frames { flows, bytes, .. } => ("udp", "frames", bytes, flows),
         Load::Stream { bytes } => ("tcp", "stream", bytes, 1),
         Load::Iperf3 { flows, bytes } => ("tcp", "iperf3", bytes, flows),
         Load::Sockperf {
@@ -167,9 +164,8 @@ fn cost(measured: &Measured, cpu: usize) -> f64 {
 }
 
 fn busiest(measured: &Measured) -> f64 {
-    RECEIVING
-        .iter()
-        .map(|&cpu| cost(measured, cpu))
+    receiving()
+        .map(|cpu| cost(measured, cpu))
         .fold(0.0, f64::max)
 }
 
@@ -188,8 +184,8 @@ fn way_to_split(stack: &Stack) -> Option<&'static str> {
 /// Returns the cores that have a part in a stack.
 fn cores(stack: &Stack, measured: &Measured) -> Vec<Core> {
     let lanes = match *stack {
-        Stack::Mflow { lanes, .. } => &cpus::LANES[..lanes],
-        Stack::Rps { cpus } => &cpus::LANES[..cpus],
+        Stack::Mflow { lanes, .. } => &cpus::BENCH_LANES[..lanes],
+        Stack::Rps { cpus } => &cpus::BENCH_LANES[..cpus],
         _ => &[],
     };
     let mut cores = vec![core("nic", cpus::NIC, measured)];
@@ -391,6 +387,7 @@ mod tests {
         let frames = order(Load::Frames {
             flows: 3,
             bytes: 16,
+            burst: 1,
         });
         assert_eq!(note_of(&frames, 0.05, true), None);
         assert!(
@@ -412,6 +409,7 @@ mod tests {
         let frames = Load::Frames {
             flows: 3,
             bytes: 16,
+            burst: 1,
         };
         for outside in [frames, Load::Stream { bytes: 16 }] {
             let note = note_of(&order(outside), 0.0, false);

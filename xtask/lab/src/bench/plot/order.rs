@@ -17,7 +17,8 @@ pub(super) fn draw(figure: &Figure<'_>) -> Result<Option<Picture>> {
     let mut series: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
     for row in figure.cases.iter().flat_map(|case| &case.rows) {
         if let Some(point) = point(row) {
-            series.entry(label(row)).or_default().push(point);
+            let name = format!("{} {}", row.proto, label(row));
+            series.entry(name).or_default().push(point);
         }
     }
     if series.is_empty() {
