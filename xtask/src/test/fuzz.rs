@@ -31,7 +31,9 @@ pub(super) fn run(ctx: &Ctx) -> Result<Outcome> {
         outcome.skip(NAME, "no C++ compiler; try: cargo xtask setup");
         return Ok(outcome);
     }
+    let place = ctx.places.take();
     outcome.record(NAME, fuzz(ctx.full));
+    outcome.held = place.held();
     Ok(outcome)
 }
 

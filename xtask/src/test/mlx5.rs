@@ -5,7 +5,7 @@
 use anyhow::{ensure, Result};
 
 use super::draw::{self, GUESTS};
-use super::vm::{GuestCases, PATIENCE};
+use super::vm::{run_each, GuestCases, PATIENCE};
 use super::{fuzz, Ctx, Outcome};
 use crate::kernel::Flavor;
 use crate::setup::qemu;
@@ -32,6 +32,7 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
         );
         return Ok(outcome);
     }
+    let mut guests = Vec::new();
     for (name, nic) in [
         ("mlx5-driver", Nic::Mlx5),
         ("mlx5-striding-driver", Nic::Mlx5Striding),
@@ -54,11 +55,12 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
             stream_bytes: 0,
             seed: ctx.seed.clone(),
         };
-        outcome.add(driver.run(ctx)?);
+        guests.push(driver);
     }
     for guest in GUESTS.iter().filter(|guest| guest.nic.is_connectx()) {
-        outcome.add(GuestCases::of(ctx, guest)?.run(ctx)?);
+        guests.push(GuestCases::of(ctx, guest)?);
     }
+    outcome.add(run_each(ctx, &guests)?);
     Ok(outcome)
 }
 

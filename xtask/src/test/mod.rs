@@ -11,20 +11,21 @@ mod fuzz;
 mod imports;
 mod mlx5;
 mod module;
+mod places;
 mod tidy;
 mod vm;
 
-use std::iter;
 use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::{Mutex, OnceLock};
+use std::sync::OnceLock;
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, Result};
 
 use self::budget::Budget;
+use self::places::Places;
 use crate::kernel::{self, Flavor};
 use crate::paths;
 use crate::setup::{self, qemu, Need};
@@ -68,6 +69,7 @@ pub(crate) struct Ctx {
     pub(crate) seed: String,
     pub(crate) chaos: chaos::Options,
     guest_cases: OnceLock<draw::Cases>,
+    places: Places,
 }
 
 impl Ctx {
@@ -90,6 +92,8 @@ pub(crate) struct Outcome {
     pub(crate) skipped: Vec<(String, String)>,
     /// How often guests were booted.
     pub(crate) boots: usize,
+    /// How long places for guests were taken.
+    held: Duration,
 }
 
 #[derive(Debug)]
@@ -172,17 +176,7 @@ impl Layer {
         self.row() == before.row() || (self.in_guests() && before.in_guests())
     }
 
-    /// Returns how many of the layers that may run at the same time do so. A guest keeps little more than one core busy. The
-    /// layers on the host all start at once: Miri uses one core.
-    fn at_once(&self) -> usize {
-        if self.in_guests() {
-            tools::cores()
-        } else {
-            usize::MAX
-        }
-    }
-
-    /// Runs it; returns how long that took, too.
+    /// Runs it; returns how long that took, too, without the time for which it waited for places.
     fn run(&self, ctx: &Ctx) -> (Outcome, Duration) {
         let start = Instant::now();
         println!("layer {}: {}", self.name, self.proves);
@@ -190,7 +184,11 @@ impl Layer {
             failed: vec![Failure::of(self.name, &error)],
             ..Outcome::default()
         });
-        let took = start.elapsed();
+        let took = if self.in_guests() {
+            outcome.held
+        } else {
+            start.elapsed()
+        };
         println!(
             "layer {}: {}, {:.1} s, {:.1} s a case",
             self.name,
@@ -228,6 +226,7 @@ impl Outcome {
         self.failed.extend(other.failed);
         self.skipped.extend(other.skipped);
         self.boots += other.boots;
+        self.held += other.held;
     }
 }
 
@@ -277,6 +276,7 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
         seed: options.seed.unwrap_or_else(commit),
         chaos: options.chaos,
         guest_cases: OnceLock::new(),
+        places: Places::default(),
     };
     let budget = Budget::read()?;
     let mut total = Outcome::default();
@@ -330,27 +330,18 @@ fn run_layers(ctx: &Ctx, total: &mut Outcome, table: &mut Vec<Seconds>) {
     }
 }
 
-/// Runs layers, the first ones first, and as many at the same time as may; returns what came out of each.
+/// Runs layers at the same time; returns what came out of each. Those on the host do not mind, as Miri uses one core; those in
+/// guests wait for places.
 fn run_together(ctx: &Ctx, layers: &[&'static Layer]) -> Vec<(Outcome, Duration)> {
-    let waiting = Mutex::new(layers.iter().enumerate());
-    let at_once = layers.first().map_or(0, |first| first.at_once());
-    let runner = || {
-        let next = || waiting.lock().ok()?.next();
-        iter::from_fn(next)
-            .map(|(place, layer)| (place, layer.run(ctx)))
-            .collect::<Vec<_>>()
-    };
-    let mut ended: Vec<_> = thread::scope(|scope| {
-        let runners: Vec<_> = (0..layers.len().min(at_once))
-            .map(|_| scope.spawn(runner))
+    thread::scope(|scope| {
+        let runs: Vec<_> = layers
+            .iter()
+            .map(|layer| scope.spawn(|| layer.run(ctx)))
             .collect();
-        let end = |runner: ScopedJoinHandle<'_, _>| {
-            runner.join().unwrap_or_else(|panic| resume_unwind(panic))
-        };
-        runners.into_iter().flat_map(end).collect()
-    });
-    ended.sort_by_key(|&(place, _)| place);
-    ended.into_iter().map(|(_, ended)| ended).collect()
+        runs.into_iter()
+            .map(|run| run.join().unwrap_or_else(|panic| resume_unwind(panic)))
+            .collect()
+    })
 }
 
 /// Builds, in one go and once, what the layers share.

@@ -7,8 +7,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
+use std::panic::resume_unwind;
 use std::path::Path;
 use std::process;
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{bail, ensure, Context as _, Result};
@@ -36,18 +38,35 @@ const FULL_STREAM_BYTES: u64 = 10_000_000_000;
 /// Runs the layer on the plain kernel.
 pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
     let stream_bytes = if ctx.full { FULL_STREAM_BYTES } else { 0 };
-    let mut outcome = GuestCases {
+    let mut guests = vec![GuestCases {
         stream_bytes,
         ..GuestCases::of(ctx, &draw::GUESTS[0])?
-    }
-    .run(ctx)?;
+    }];
     let small = draw::GUESTS
         .iter()
-        .find(|guest| guest.nic == Nic::VirtioSmall);
-    if let Some(small) = small {
-        outcome.add(GuestCases::of(ctx, small)?.run(ctx)?);
+        .filter(|guest| guest.nic == Nic::VirtioSmall);
+    for guest in small {
+        guests.push(GuestCases::of(ctx, guest)?);
     }
-    Ok(outcome)
+    run_each(ctx, &guests)
+}
+
+/// Runs the cases of several guests, at the same time where there are places.
+pub(super) fn run_each(ctx: &Ctx, guests: &[GuestCases]) -> Result<Outcome> {
+    let outcomes: Vec<_> = thread::scope(|scope| {
+        let runs: Vec<_> = guests
+            .iter()
+            .map(|guest| scope.spawn(|| guest.run(ctx)))
+            .collect();
+        runs.into_iter()
+            .map(|run| run.join().unwrap_or_else(|panic| resume_unwind(panic)))
+            .collect()
+    });
+    let mut all = Outcome::default();
+    for outcome in outcomes {
+        all.add(outcome?);
+    }
+    Ok(all)
 }
 
 /// Runs the short list on the checking kernel.
@@ -122,6 +141,7 @@ impl GuestCases {
         };
         let mut machine = vm::machine(self.guest.flavor, &hardware)?;
         let mut results = self.list(ctx.case.as_deref())?;
+        let place = ctx.places.take();
         // What has come out so far counts, whatever happens next.
         let broken = self.run_all(&mut machine, &mut results).err();
         if results.stream_bytes > 0 {
@@ -132,8 +152,10 @@ impl GuestCases {
         }
         let mut outcome = Outcome {
             boots: results.boots,
+            held: place.held(),
             ..Outcome::default()
         };
+        drop(place);
         let mut fail = |what: &str, detail| outcome.failed.push(self.failure(what, detail, None));
         if results.again > MOST_AGAIN {
             let detail = format!(
