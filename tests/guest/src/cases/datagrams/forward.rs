@@ -57,10 +57,12 @@ fn beside_local(rig: &Rig) -> Result<Outcome> {
 fn forward(rig: &Rig) -> Result<Outcome> {
     let mut plan = rig.datagrams();
     plan.one_outer = true;
+    // A flow that is stopped because it is slow has not been stopped for its path.
     let knobs = Knobs {
         merge_timeout_us: DEADLINE_US,
         ..Knobs::default()
-    };
+    }
+    .eager();
     rig.prepare(&plan, &knobs)?;
     route_through_server()?;
     let before = forwarded()?;
