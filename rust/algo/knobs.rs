@@ -43,59 +43,58 @@ pub struct Knobs {
     pub build: Build,
 }
 
-/// How much of a packet's way the lanes carry.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Scaling {
-    /// All of it: flows are split before GRO, in the poll of the device's NAPI.
-    #[default]
-    Path,
-    /// What comes after one device: flows are split behind its GRO, where RPS would choose a CPU.
-    Device,
-}
-
-impl Scaling {
-    const ALL: [Self; 2] = [Self::Path, Self::Device];
-    const NAMES: [&'static str; 2] = ["path", "device"];
-
-    /// Returns the value as it is written.
-    pub const fn name(self) -> &'static str {
-        // PANIC: one name per variant, in the order of the enum.
-        Self::NAMES[self as usize]
-    }
-}
-
-/// Which core makes packets (`struct sk_buff`) of what the NIC has received, where the driver leaves the choice and flows are
-/// split in the poll of its NAPI. The first packet of a batch is always built by the core that dispatches.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Build {
-    /// For each batch, the one that has less to do.
-    #[default]
-    Auto,
-    /// The core that the NIC interrupts.
-    Nic,
-    /// The batch's lane.
-    Lane,
-}
-
-impl Build {
-    const ALL: [Self; 3] = [Self::Auto, Self::Nic, Self::Lane];
-    const NAMES: [&'static str; 3] = ["auto", "nic", "lane"];
-
-    /// Returns the value whose number is `number`, or the default.
-    #[inline]
-    pub const fn from_u8(number: u8) -> Self {
-        match number {
-            1 => Self::Nic,
-            2 => Self::Lane,
-            _ => Self::Auto,
+/// Declares the values of a knob that are words, each with its word.
+macro_rules! words {
+    ($(#[doc = $about:literal])* $name:ident, default $default:ident:
+     $($(#[doc = $text:literal])* $variant:ident = $word:literal,)*) => {
+        $(#[doc = $about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $name {
+            $($(#[doc = $text])* $variant,)*
         }
-    }
 
-    /// Returns the value as it is written.
-    pub const fn name(self) -> &'static str {
-        // PANIC: one name per variant, in the order of the enum.
-        Self::NAMES[self as usize]
-    }
+        impl $name {
+            const ALL: &'static [Self] = &[$(Self::$variant,)*];
+            const WORDS: &'static [&'static str] = &[$($word,)*];
+            /// The value of a freshly loaded module.
+            pub const DEFAULT: Self = Self::$default;
+
+            /// Returns the value as it is written.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $word,)*
+                }
+            }
+
+            /// Returns the value that is `number` as a number, or the default.
+            #[inline]
+            pub fn of_number(number: u8) -> Self {
+                let value = Self::ALL.get(usize::from(number));
+                value.copied().unwrap_or(Self::DEFAULT)
+            }
+        }
+    };
+}
+
+words! {
+    /// How much of a packet's way the lanes carry.
+    Scaling, default Path:
+    /// All of it: flows are split before GRO, in the poll of the device's NAPI.
+    Path = "path",
+    /// What comes after one device: flows are split behind its GRO, where RPS would choose a CPU.
+    Device = "device",
+}
+
+words! {
+    /// Which core makes packets (`struct sk_buff`) of what the NIC has received, where the driver leaves the choice and flows
+    /// are split in the poll of its NAPI. The first packet of a batch is always built by the core that dispatches.
+    Build, default Auto:
+    /// For each batch, the one that has less to do.
+    Auto = "auto",
+    /// The core that the NIC interrupts.
+    Nic = "nic",
+    /// The batch's lane.
+    Lane = "lane",
 }
 
 /// Reads one of some words, with white space around it ignored, and returns what it stands for.
@@ -116,8 +115,8 @@ impl Knobs {
         batch_pkts: BATCH_PKTS.default,
         merge_timeout_us: MERGE_TIMEOUT_US.default,
         min_flow_pps: MIN_FLOW_PPS.default,
-        scaling: Scaling::Path,
-        build: Build::Auto,
+        scaling: Scaling::DEFAULT,
+        build: Build::DEFAULT,
     };
 
     /// Sets one knob from text. On an error the old value stays.
@@ -128,8 +127,8 @@ impl Knobs {
             Knob::BatchPkts => self.batch_pkts = BATCH_PKTS.parse(text)?,
             Knob::MergeTimeoutUs => self.merge_timeout_us = MERGE_TIMEOUT_US.parse(text)?,
             Knob::MinFlowPps => self.min_flow_pps = MIN_FLOW_PPS.parse(text)?,
-            Knob::Scaling => self.scaling = parse_word(text, &Scaling::NAMES, &Scaling::ALL)?,
-            Knob::Build => self.build = parse_word(text, &Build::NAMES, &Build::ALL)?,
+            Knob::Scaling => self.scaling = parse_word(text, Scaling::WORDS, Scaling::ALL)?,
+            Knob::Build => self.build = parse_word(text, Build::WORDS, Build::ALL)?,
         }
         Ok(())
     }
@@ -288,12 +287,12 @@ pub const KNOBS: [KnobSpec; 7] = [
     KnobSpec {
         knob: Knob::Scaling,
         name: c"scaling",
-        limits: Limits::Words(&Scaling::NAMES),
+        limits: Limits::Words(Scaling::WORDS),
     },
     KnobSpec {
         knob: Knob::Build,
         name: c"build",
-        limits: Limits::Words(&Build::NAMES),
+        limits: Limits::Words(Build::WORDS),
     },
 ];
 

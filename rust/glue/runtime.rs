@@ -42,7 +42,7 @@ pub(crate) fn config(stopping: bool) -> Config {
         // ORDERING: Relaxed, all: independent words.
         batch_pkts: BATCH_PKTS.load(Ordering::Relaxed),
         min_window_pkts: MIN_WINDOW_PKTS.load(Ordering::Relaxed),
-        build: Build::from_u8(BUILD.load(Ordering::Relaxed)),
+        build: Build::of_number(BUILD.load(Ordering::Relaxed)),
         stopping,
     }
 }
