@@ -25,7 +25,7 @@ impl Configuration {
         Ok(())
     }
 
-    /// Writes for each device how many of its queues have their packets built by whom.
+    /// Writes for each device which core builds the packets of how many of its queues.
     pub(crate) fn write_builders(&self, to: &mut dyn fmt::Write) -> fmt::Result {
         for device in self.devices.iter().flatten() {
             for builder in Builder::ALL {

@@ -208,20 +208,20 @@ impl Lane {
         let mut unflushed = false;
         let progress = LaneProgress::of(self.id);
         while work < budget {
-            // SAFETY: By the contract we are in the poll, which alone pops.
-            let item = unsafe {
-                let consumer = (*self.consumer.get()).as_mut();
-                consumer.and_then(|consumer| {
-                    // The lane's cells may be used in here: a driver that builds a packet does not call the stack.
-                    consumer.pop(|tag, request| {
-                        bytes += u64::from(request.memory_bytes());
-                        worker.build(request).map(|mut packet| {
-                            packet.set_tag(tag);
-                            packet
-                        })
-                    })
+            // SAFETY: By the contract we are in the poll, which alone pops. Nothing in here calls the stack, which might come
+            // back to this cell: neither `pop` nor a driver that builds a packet does.
+            let consumer = unsafe { (*self.consumer.get()).as_mut() };
+            let item = consumer.and_then(|consumer| {
+                consumer.pop(|tag, request| {
+                    // SAFETY: `pop` gives out requests that were filled, each of them once.
+                    let (request_bytes, packet) =
+                        unsafe { (request.memory_bytes(), worker.build(request)) };
+                    bytes += u64::from(request_bytes);
+                    let mut packet = packet?;
+                    packet.set_tag(tag);
+                    Some(packet)
                 })
-            };
+            });
             progress.advance();
             match item {
                 Some(Item::Packet(packet)) => {

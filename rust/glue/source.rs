@@ -207,8 +207,8 @@ impl Source {
         let dispatcher = unsafe { &mut *self.dispatcher.get() };
         let dispatched = dispatcher.dispatch(&self.counters, &mut host, config, key, packet);
         // Batches open with a packet, and nowhere else.
-        let takes_requests = dispatcher.lanes.takes_requests();
-        self.head.set_takes_requests(takes_requests);
+        self.head
+            .set_takes_requests(dispatcher.lanes.takes_requests());
         dispatched
     }
 
@@ -226,7 +226,7 @@ impl Source {
         let dispatcher = unsafe { &mut *self.dispatcher.get() };
         let key = runtime::flow_keys().key(protocol, header)?;
         // CAST: a small constant.
-        let bytes = bytes + size_of::<Request>() as u32;
+        let bytes = bytes.saturating_add(size_of::<Request>() as u32);
         // ORDERING: Relaxed: `Stop::ask` sets it and waits for all that run then.
         let config = runtime::config(self.stopping.load(Ordering::Relaxed));
         let request =

@@ -35,7 +35,7 @@ pub(crate) trait Handlers {
     /// # Safety: see the trait, 1.
     unsafe fn split_napi(source: &Self::Source, packet: SkBuff) -> Option<SkBuff>;
 
-    /// A driver says who may build the packets of a source's NAPI, which it is polling.
+    /// A driver says which core may build the packets of a source's NAPI, which it is polling.
     ///
     /// # Safety: see the trait, 1.
     unsafe fn builder(source: &Self::Source, builder: Builder);

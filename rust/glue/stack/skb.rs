@@ -209,7 +209,7 @@ unsafe impl Packet for SkBuff {
 
     #[cold]
     fn discard(request: &Request) {
-        // SAFETY: Whoever discards a request has it, and does not use it any more.
+        // SAFETY: The caller has the request, and does not use it any more.
         unsafe { ffi::mflow_request_drop(request.as_raw()) };
     }
 
