@@ -3,9 +3,11 @@
 //! Small helpers to find and ask other programs.
 
 use std::env;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
+use std::thread::{self, ScopedJoinHandle};
 
 use anyhow::{bail, Context as _, Result};
 
@@ -84,7 +86,24 @@ pub(crate) fn is_root() -> bool {
 }
 
 pub(crate) fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, Into::into)
+    thread::available_parallelism().map_or(1, Into::into)
+}
+
+/// Waits for a thread; if it has panicked, so does the caller.
+pub(crate) fn join<T>(thread: ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| resume_unwind(panic))
+}
+
+/// Runs the same for all of `items` at the same time, and returns what came of each, in their order.
+pub(crate) fn together<T: Sync, R: Send>(items: &[T], run: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    thread::scope(|scope| {
+        let run = &run;
+        let runs: Vec<_> = items
+            .iter()
+            .map(|item| scope.spawn(move || run(item)))
+            .collect();
+        runs.into_iter().map(join).collect()
+    })
 }
 
 #[cfg(test)]

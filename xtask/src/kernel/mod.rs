@@ -12,12 +12,10 @@ pub(crate) mod toolchain;
 pub(crate) mod tree;
 
 use std::fs::{self, File};
-use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::slice;
 use std::sync::OnceLock;
-use std::thread::{self, ScopedJoinHandle};
 
 use anyhow::{bail, Context as _, Result};
 use clap::ValueEnum as _;
@@ -228,16 +226,7 @@ fn build_all(options: &[Options]) -> Result<Vec<Kernel>> {
         plan.configure(source.may_change)?;
         plan.build(&inputs)
     };
-    thread::scope(|scope| {
-        let builds: Vec<_> = options
-            .iter()
-            .map(|options| scope.spawn(|| build(options)))
-            .collect();
-        let end = |build: ScopedJoinHandle<'_, _>| {
-            build.join().unwrap_or_else(|panic| resume_unwind(panic))
-        };
-        builds.into_iter().map(end).collect()
-    })
+    tools::together(options, build).into_iter().collect()
 }
 
 /// The work tree with our patches and files in it.

@@ -6,7 +6,6 @@
 //! those are left that it takes to fail.
 
 use std::collections::BTreeSet;
-use std::panic::resume_unwind;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -17,6 +16,7 @@ use super::draw::{self, GuestKind};
 use super::vm::{GuestCases, PATIENCE};
 use super::{Ctx, Failure, Outcome};
 use crate::kernel::Flavor;
+use crate::tools;
 use crate::vm::Nic;
 
 /// How many steps a run takes on the plain kernel, and on the checking one, which goes on where the other has ended.
@@ -115,8 +115,7 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
     let (plain, checking) = thread::scope(|scope| {
         let plain = scope.spawn(|| Run::of(ctx, Flavor::Vm, seed).run(ctx));
         let checking = Run::of(ctx, Flavor::Debug, seed).run(ctx);
-        let plain = plain.join().unwrap_or_else(|panic| resume_unwind(panic));
-        (plain, checking)
+        (tools::join(plain), checking)
     });
     let mut outcome = plain?;
     outcome.add(checking?);

@@ -15,11 +15,10 @@ mod places;
 mod tidy;
 mod vm;
 
-use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::OnceLock;
-use std::thread::{self, ScopedJoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, Result};
@@ -310,7 +309,7 @@ fn run_layers(ctx: &Ctx, total: &mut Outcome, table: &mut Vec<Seconds>) {
     }
     let mut slower_before = budget::slower();
     for together in layers.chunk_by(|before, one| one.joins(before)) {
-        let ended = run_together(ctx, together);
+        let ended = tools::together(together, |layer| layer.run(ctx));
         let slower_after = budget::slower();
         for (layer, (outcome, took)) in together.iter().zip(ended) {
             table.push(Seconds {
@@ -332,18 +331,6 @@ fn run_layers(ctx: &Ctx, total: &mut Outcome, table: &mut Vec<Seconds>) {
 
 /// Runs layers at the same time; returns what came out of each. Those on the host do not mind, as Miri uses one core; those in
 /// guests wait for places.
-fn run_together(ctx: &Ctx, layers: &[&'static Layer]) -> Vec<(Outcome, Duration)> {
-    thread::scope(|scope| {
-        let runs: Vec<_> = layers
-            .iter()
-            .map(|layer| scope.spawn(|| layer.run(ctx)))
-            .collect();
-        runs.into_iter()
-            .map(|run| run.join().unwrap_or_else(|panic| resume_unwind(panic)))
-            .collect()
-    })
-}
-
 /// Builds, in one go and once, what the layers share.
 fn set_up(ctx: &Ctx) -> Result<Outcome> {
     let mut flavors = Vec::new();
@@ -368,11 +355,8 @@ fn set_up(ctx: &Ctx) -> Result<Outcome> {
                 ctx.guest_cases().map(drop)
             })
         });
-        let end = |build: ScopedJoinHandle<'_, Result<()>>| {
-            build.join().unwrap_or_else(|panic| resume_unwind(panic))
-        };
-        let guests = guests.map_or(Ok(()), end);
-        end(kernels).and(guests)
+        let guests = guests.map_or(Ok(()), tools::join);
+        tools::join(kernels).and(guests)
     })?;
     let has_cards = |layer: &&'static Layer| layer.name == "mlx5";
     if ctx.layers.iter().any(has_cards) && qemu::suits(&qemu::VFIO_USER) {

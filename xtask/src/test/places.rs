@@ -78,10 +78,10 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn no_more_than_there_are_places_and_in_turn() {
+    /// Has three ask for one of two places while both are taken, frees `free` of them, and returns in which order they came.
+    fn order_with(free: usize) -> Vec<u64> {
         let places = Places::default();
-        let (first, second) = (places.take_one_of(2), places.take_one_of(2));
+        let mut taken = vec![places.take_one_of(2), places.take_one_of(2)];
         let (say, said) = mpsc::channel();
         thread::scope(|scope| {
             let mut waiting = Vec::new();
@@ -99,14 +99,25 @@ mod tests {
             }
             assert!(said.try_recv().is_err());
             assert_eq!(places.lock().taken, 2);
-            drop(first);
-            drop(second);
+            taken.truncate(2 - free);
             for one in waiting {
                 one.join().expect("no panic");
             }
         });
-        drop(say);
-        assert_eq!(said.iter().collect::<Vec<_>>().len(), 3);
+        drop((say, taken));
         assert_eq!(places.lock().taken, 0);
+        said.iter().collect()
+    }
+
+    #[test]
+    fn one_place_is_taken_in_turn() {
+        assert_eq!(order_with(1), [0, 1, 2]);
+    }
+
+    #[test]
+    fn all_get_a_place_in_the_end() {
+        let mut order = order_with(2);
+        order.sort_unstable();
+        assert_eq!(order, [0, 1, 2]);
     }
 }

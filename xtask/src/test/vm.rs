@@ -7,10 +7,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
-use std::panic::resume_unwind;
 use std::path::Path;
 use std::process;
-use std::thread;
 use std::time::Duration;
 
 use anyhow::{bail, ensure, Context as _, Result};
@@ -18,6 +16,7 @@ use mflow_protocol::guest::{CaseResult, Message, Order, CHANNELS, SEED};
 
 use super::draw::{self, GuestKind};
 use super::{Ctx, Failure, Outcome};
+use crate::tools;
 use crate::vm::{self, Event, Excerpt, Hardware, Machine, Nic, Terminal, Threads, Trouble, Vm};
 
 /// After so many deaths of its guests a layer ends.
@@ -53,17 +52,8 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
 
 /// Runs the cases of several guests, at the same time where there are places.
 pub(super) fn run_each(ctx: &Ctx, guests: &[GuestCases]) -> Result<Outcome> {
-    let outcomes: Vec<_> = thread::scope(|scope| {
-        let runs: Vec<_> = guests
-            .iter()
-            .map(|guest| scope.spawn(|| guest.run(ctx)))
-            .collect();
-        runs.into_iter()
-            .map(|run| run.join().unwrap_or_else(|panic| resume_unwind(panic)))
-            .collect()
-    });
     let mut all = Outcome::default();
-    for outcome in outcomes {
+    for outcome in tools::together(guests, |guest| guest.run(ctx)) {
         all.add(outcome?);
     }
     Ok(all)
