@@ -22,48 +22,37 @@ fn new_split() -> Setup<2> {
     Setup::new_split(Box::default(), 1)
 }
 
-/// Two lanes carry a batch each while the NIC's core hands out more.
-#[test]
-fn lanes_run_while_batches_come() {
-    model(|| {
-        let Setup {
-            mut nic,
-            lanes: [mut first, mut second],
-            shared,
-            _rings,
-        } = new_split();
-        nic.receive(1);
-        let running = thread::spawn(move || {
-            first.poll_all();
-            first
-        });
-        nic.receive(2);
-        second.poll_all();
-        let first = running.join().unwrap();
-        check_order(nic, [first, second], &shared);
+/// Has one lane carry `first` packets while the NIC's core hands out two more and the other lane carries them.
+fn check_two_lanes(setup: Setup<2>, first_pkts: usize) {
+    let Setup {
+        mut nic,
+        lanes: [mut first, mut second],
+        shared,
+        _rings,
+    } = setup;
+    nic.receive(first_pkts);
+    let running = thread::spawn(move || {
+        first.poll_all();
+        first
     });
+    nic.receive(2);
+    second.poll_all();
+    let first = running.join().unwrap();
+    check_order(nic, [first, second], &shared);
 }
 
-/// The same where lanes build packets: the first of each batch comes built, the other does not.
+#[test]
+fn lanes_run_while_batches_come() {
+    model(|| check_two_lanes(new_split(), 1));
+}
+
+/// The first packet of each batch comes built, the other does not.
 #[test]
 fn lanes_build_packets() {
     model(|| {
-        let Setup {
-            mut nic,
-            lanes: [mut first, mut second],
-            shared,
-            _rings,
-        } = Setup::new_split(Box::default(), 2);
-        nic.driver_asks = true;
-        nic.receive(2);
-        let running = thread::spawn(move || {
-            first.poll_all();
-            first
-        });
-        nic.receive(2);
-        second.poll_all();
-        let first = running.join().unwrap();
-        check_order(nic, [first, second], &shared);
+        let mut setup = Setup::new_split(Box::default(), 2);
+        setup.nic.driver_asks = true;
+        check_two_lanes(setup, 2);
     });
 }
 

@@ -35,13 +35,11 @@ pub(super) fn measure(case: &Case, flows: u16, bytes: usize, burst: usize) -> Re
             credit,
         }))
     };
-    settle_interrupts(frames(1))?;
-    stack::prepare(&case.stack, topology::FEED)?;
     let AppEndpoint {
         namespace,
         address,
         mtu,
-    } = app_endpoint(&case.stack);
+    } = prepare(&case.stack, frames(1))?;
     let before = mflow::flows_split()?;
     let sink = Sink::start(
         namespace,
@@ -72,9 +70,17 @@ pub(super) fn measure(case: &Case, flows: u16, bytes: usize, burst: usize) -> Re
     measured.map(|()| End::default())
 }
 
+/// Has the stack ready for a load from outside, and the NIC's interrupts where they shall be; `frames` are so few that nothing
+/// is measured by them. Returns where the application is.
+pub(super) fn prepare(stack: &Stack, frames: Option<Outside>) -> Result<AppEndpoint> {
+    settle_interrupts(frames)?;
+    stack::prepare(stack, topology::FEED)?;
+    Ok(app_endpoint(stack))
+}
+
 /// Has the NIC interrupt until it does so where it shall: an interrupt moves when the next one comes, and under load, when
 /// the NIC is polled, none comes for long.
-pub(super) fn settle_interrupts(frames: Option<Outside>) -> Result<()> {
+fn settle_interrupts(frames: Option<Outside>) -> Result<()> {
     for _ in 0..MOVES_MAX {
         let before = (Softnet::read()?, topology::received_pkts(topology::FEED)?);
         verdict::say(&Message::Load(frames.clone()));

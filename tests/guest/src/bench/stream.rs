@@ -18,7 +18,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 use nix::sys::time::{TimeVal, TimeValLike as _};
 
 use super::window::Counts;
-use super::{app_endpoint, frames, stack, window, AppEndpoint, SETTLE};
+use super::{frames, stack, window, AppEndpoint, SETTLE};
 use crate::streams::readers;
 use crate::topology::{self, FEED};
 use crate::{command, cpu, mflow, netns, threads, verdict};
@@ -31,19 +31,18 @@ const SILENCE: Duration = Duration::from_secs(20);
 pub(super) fn measure(case: &Case, bytes: usize) -> Result<End> {
     let nic_mac = topology::feed_up()?;
     let overlay = case.stack != Stack::Native;
-    frames::settle_interrupts(Some(Outside::Frames(Frames {
+    let few = Outside::Frames(Frames {
         nic_mac: nic_mac.clone(),
         overlay,
         flows: 1,
         bytes: MIN_BYTES,
         credit: 1,
-    })))?;
-    stack::prepare(&case.stack, FEED)?;
+    });
     let AppEndpoint {
         namespace,
         address,
         mtu,
-    } = app_endpoint(&case.stack);
+    } = frames::prepare(&case.stack, Some(few))?;
     let before = mflow::flows_split()?;
     let sink = Sink::start(namespace, SocketAddr::from((address, PORT)), bytes)?;
     // CAST: some thousands.
