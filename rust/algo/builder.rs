@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a queue's driver says of who builds its packets.
+//! Which core builds the packets of a queue, as its driver says.
 
 /// `MFLOW_BUILDER_*` in `include/net/mflow.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
