@@ -78,6 +78,10 @@ impl<'a> Host<'a> {
         self.allowed.effect = self.allowed.effect.and(effect);
         if effect.resets_counters {
             self.end_counting()?;
+            if self.allowed.effect.gives_up {
+                // A batch can be given up between the look at the counters and their reset.
+                self.late_before += u64::from(self.setting.batch_pkts);
+            }
         }
         self.apply(step)?;
         self.loads()?.flow()?;
@@ -109,6 +113,10 @@ impl<'a> Host<'a> {
 
     /// Removes the module, and loads it again after some traffic.
     pub(super) fn reload_module(&mut self) -> Result<()> {
+        if self.allowed.effect.gives_up {
+            // Packets may be late until the last flow has stopped, and the module takes its counters with it.
+            mflow::write("enabled", "0")?;
+        }
         self.end_counting()?;
         mflow::unload()?;
         self.loads()?.flow()?;
