@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The kernel's own leak detector: memory that nothing points to any more. Only the checking kernel has it.
+//! The kernel's own leak detector: memory that nothing points to any more. Only the checking kernel has it, if it was booted so.
 
 use std::fs;
-use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{ensure, Context as _, Result};
+use mflow_protocol::guest::LEAK_DETECTOR;
 
 use crate::mflow;
 
@@ -15,13 +15,14 @@ const KMEMLEAK: &str = "/sys/kernel/debug/kmemleak";
 /// Younger objects may still be on their way to where a pointer to them is kept.
 const LEAST_AGE: Duration = Duration::from_secs(6);
 
-pub(crate) fn is_there() -> bool {
-    Path::new(KMEMLEAK).exists()
+pub(crate) fn is_on() -> Result<bool> {
+    let words = fs::read_to_string("/proc/cmdline").context("/proc/cmdline")?;
+    Ok(words.split_whitespace().any(|word| word == LEAK_DETECTOR))
 }
 
 /// Clears what the detector has found up to now: the module was not loaded yet.
 pub(crate) fn begin() -> Result<()> {
-    if is_there() {
+    if is_on()? {
         // The kernel would scan by itself a minute after the boot, and say what has not been cleared by then.
         command("scan=off")?;
         command("scan")?;
@@ -32,6 +33,10 @@ pub(crate) fn begin() -> Result<()> {
 
 /// Unloads the module, and fails if anything has leaked since [`begin`].
 pub(crate) fn look() -> Result<()> {
+    ensure!(
+        is_on()?,
+        "the leak detector is off; boot the checking kernel with {LEAK_DETECTOR}"
+    );
     mflow::unload()?;
     thread::sleep(LEAST_AGE);
     // What is found must be found twice: the first scan may have met a list in the middle of a change.

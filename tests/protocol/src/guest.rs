@@ -24,6 +24,8 @@ pub const TERMINAL_PORT: &str = "/dev/ttyS0";
 pub const VERDICTS_PORT: &str = "/dev/ttyS1";
 /// The serial port of the kernel's log.
 pub const KERNEL_LOG_PORT: &str = "/dev/ttyS2";
+/// What a checking kernel is booted with that shall find memory that nothing points to any more.
+pub const LEAK_DETECTOR: &str = "kmemleak=on";
 /// The serial port on which the receiver of ready-made frames says how far it is.
 pub const CREDIT_PORT: &str = "/dev/ttyS3";
 /// The variable of an order that says how many channels the NICs shall have, if not as many as they come with.

@@ -64,6 +64,9 @@ pub(crate) fn run_debug(ctx: &Ctx) -> Result<Outcome> {
     GuestCases::of(ctx, &draw::GUESTS[1])?.run(ctx)
 }
 
+/// The part of the guest program that has the cases of the layers `vm`, `vm-debug` and `mlx5`.
+const CASES: &str = "cases";
+
 pub(super) struct GuestCases {
     pub(super) guest: GuestKind,
     /// The part of the guest program that has the cases.
@@ -111,7 +114,7 @@ impl GuestCases {
     pub(super) fn of(ctx: &Ctx, guest: &GuestKind) -> Result<Self> {
         Ok(Self {
             guest: *guest,
-            program: "cases",
+            program: CASES,
             options: guest
                 .options(ctx.full)
                 .into_iter()
@@ -184,8 +187,11 @@ impl GuestCases {
 
     /// Boots guests until every case has its result, or too many have died.
     fn run_all(&self, machine: &mut Machine, results: &mut CaseResults) -> Result<()> {
+        let finds_leaks = machine.finds_leaks;
         for threads in [Threads::Many, Threads::One] {
             machine.threads = threads;
+            // Most cases run in the guest with many threads, which would take more than twice as long.
+            machine.finds_leaks = finds_leaks && (threads == Threads::One || self.program != CASES);
             while !results.todo(threads).is_empty() && results.deaths < MOST_DEATHS {
                 let end = self.boot(machine, results)?;
                 let done = matches!(end, BootEnd::Done);

@@ -127,6 +127,7 @@ impl Hardware {
             memory_mib: self.memory_mib,
             accel: self.accel,
             threads: Threads::Usual,
+            finds_leaks: false,
             nics: self.nics()?,
         })
     }
@@ -147,7 +148,11 @@ impl Default for Hardware {
 pub fn machine(flavor: Flavor, hardware: &Hardware) -> Result<Machine> {
     setup::ensure(&[Need::Kernel, Need::Vm])?;
     let kernel = kernel::ensure(flavor)?;
-    hardware.machine(kernel.image, Some(kernel.modules))
+    let machine = hardware.machine(kernel.image, Some(kernel.modules))?;
+    Ok(Machine {
+        finds_leaks: flavor == Flavor::Debug,
+        ..machine
+    })
 }
 
 /// Runs `vm`: returns the exit status of the command in the guest.

@@ -132,7 +132,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     if samples.borrow().len() >= TELLING_SAMPLES {
         no_growth(&samples.borrow()).context("over all sequences")?;
     }
-    if kmemleak::is_there() {
+    if kmemleak::is_on()? {
         kmemleak::look()?;
     }
     Ok(code)
