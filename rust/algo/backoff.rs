@@ -40,12 +40,12 @@ impl Backoff {
             && !self.asked.swap(true, Ordering::Relaxed)
     }
 
-    /// Notes that a search has ended, whoever has asked for it, and whether it was of any use.
+    /// Notes that a search has ended, asked for or not, and whether it was of any use.
     pub fn end(&self, now_ms: u32, has_found: bool) {
         // ORDERING: Relaxed, all: hints; only one search runs at a time.
         let wait_ms = match self.wait_ms.load(Ordering::Relaxed) {
             _ if has_found => 0,
-            // A search that nobody has asked for says nothing about those who ask.
+            // A search that was not asked for says nothing about the requests for one.
             wait_ms if !self.asked.load(Ordering::Relaxed) => wait_ms,
             wait_ms => (wait_ms * 2).clamp(LEAST_WAIT_MS, MOST_WAIT_MS),
         };

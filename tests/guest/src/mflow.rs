@@ -57,7 +57,7 @@ impl Default for Knobs {
     }
 }
 
-/// Draws who builds packets in this case, unless it chooses that itself.
+/// Draws which core builds packets in this case, unless it chooses that itself.
 pub(crate) fn draw_build(case: &str) {
     let seed = std::env::var(SEED).unwrap_or_default();
     let mut hasher = DefaultHasher::new();

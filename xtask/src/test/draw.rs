@@ -71,7 +71,7 @@ const ANY_CARD: &str = "control/ knobs/ capture/host-vxlan0 capture/host-br0 cap
                         request/ programs/ half-close/ reset close disconnect listener handshake/ paths/ multicast/ \
                         timestamps receive-buffer sockmap by-cpu refragmented";
 
-/// What differs where each receive buffer holds one frame of 1500 bytes, with or without `tcp/` in front: who builds packets,
+/// What differs where each receive buffer holds one frame of 1500 bytes, with or without `tcp/` in front: which core builds packets,
 /// and how.
 const SMALL_BUFFERS: &str = "build/ size/";
 

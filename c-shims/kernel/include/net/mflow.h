@@ -41,7 +41,7 @@ struct sock;
 #define MFLOW_PATH_QUEUES	1U	/* Something queues packets: lanes gain nothing. */
 #define MFLOW_PATH_ORDERED	2U	/* A step before the merge point needs their order. */
 
-/* What a driver says of a queue: who builds its packets, and if no lane may, why. */
+/* What a driver says of a queue: which core builds its packets, and if no lane may, why. */
 #define MFLOW_BUILDER_UNASKED	0U
 #define MFLOW_BUILDER_LANE	1U
 #define MFLOW_BUILDER_XDP	2U	/* XDP comes before that. */
@@ -87,7 +87,8 @@ struct mflow_source {
  * struct mflow_ops - what the module does at the hooks
  * @split_napi:	a packet of @source's NAPI is about to enter GRO. Owner of
  *		@skb on true: the module.
- * @builder:	@source's NAPI is being polled: who may build its packets, %MFLOW_BUILDER_LANE, ...
+ * @builder:	@source's NAPI is being polled. Whether a lane may build its packets, %MFLOW_BUILDER_LANE,
+ *		or why not
  * @request_begin: a packet of @source's NAPI has been received and not built: @header_bytes of
  *		it are at @header, from the network header on, and it will hold @memory_bytes. The
  *		place for its request, or NULL: build it.

@@ -205,7 +205,7 @@ struct CardCounters {
     received: u64,
     /// Frames that the driver has handed to the stack.
     handed: u64,
-    /// Those of which the driver says how it knows their checksum, which whoever builds a packet counts.
+    /// Those of which the driver says how it knows their checksum, which the core that builds a packet counts.
     checksums: u64,
     /// Frames for which the card had no buffer, in any queue.
     without_buffer: u64,
