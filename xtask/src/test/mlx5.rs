@@ -2,6 +2,8 @@
 
 //! The real driver of ConnectX cards on a model of one: first its own life, as it comes, then our cases with it.
 
+use std::thread;
+
 use anyhow::{ensure, Result};
 
 use super::draw::{self, GUESTS};
@@ -9,6 +11,7 @@ use super::vm::{run_each, GuestCases, PATIENCE};
 use super::{fuzz, Ctx, Outcome};
 use crate::kernel::Flavor;
 use crate::setup::qemu;
+use crate::tools;
 use crate::vm::{self, Nic};
 
 /// They have nothing to do with receive buffers, and some wait for the kernel's watchdog: one kind of queue is enough.
@@ -19,11 +22,27 @@ const CYCLIC_ONLY: &str = "fault-lost-interrupt fault-event-overrun fault-events
 const FULL_ONLY: &str = "cycle-20";
 
 pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
+    // At the same time, so that the guests ask for their places early: they are many, and would come last of all.
+    let (on_host, in_guests) = thread::scope(|scope| {
+        let in_guests = scope.spawn(|| run_guests(ctx));
+        (run_on_host(ctx), tools::join(in_guests))
+    });
+    let mut outcome = on_host?;
+    outcome.add(in_guests?);
+    Ok(outcome)
+}
+
+fn run_on_host(ctx: &Ctx) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     if ctx.case.is_none() {
         outcome.record("mlx5: the table of layouts is the kernel's", layouts());
         outcome.add(fuzz::run(ctx)?);
     }
+    Ok(outcome)
+}
+
+fn run_guests(ctx: &Ctx) -> Result<Outcome> {
+    let mut outcome = Outcome::default();
     if let Some(why) = qemu::obtain(&qemu::VFIO_USER)? {
         let least = qemu::VFIO_USER.least;
         outcome.skip(

@@ -309,6 +309,7 @@ fn run_layers(ctx: &Ctx, total: &mut Outcome, table: &mut Vec<Seconds>) {
     }
     let mut slower_before = budget::slower();
     for together in layers.chunk_by(|before, one| one.joins(before)) {
+        // Those on the host do not mind each other, as Miri uses one core; those in guests wait for places.
         let ended = tools::together(together, |layer| layer.run(ctx));
         let slower_after = budget::slower();
         for (layer, (outcome, took)) in together.iter().zip(ended) {
@@ -329,8 +330,6 @@ fn run_layers(ctx: &Ctx, total: &mut Outcome, table: &mut Vec<Seconds>) {
     }
 }
 
-/// Runs layers at the same time; returns what came out of each. Those on the host do not mind, as Miri uses one core; those in
-/// guests wait for places.
 /// Builds, in one go and once, what the layers share.
 fn set_up(ctx: &Ctx) -> Result<Outcome> {
     let mut flavors = Vec::new();
