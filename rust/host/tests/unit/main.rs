@@ -29,6 +29,8 @@ mod zeroed;
 #[cfg(not(miri))]
 mod backoff;
 #[cfg(not(miri))]
+mod builder;
+#[cfg(not(miri))]
 mod cpulist;
 #[cfg(not(miri))]
 mod dispatcher;

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a driver says of which core builds packets.
+
+use mflow_algo::algo::builder::Builder;
+
+#[test]
+fn numbers_name_each_in_turn_and_nothing_beyond() {
+    for (number, builder) in (0..).zip(Builder::ALL) {
+        assert_eq!(Builder::of_number(number), builder);
+    }
+    assert_eq!(
+        Builder::of_number(Builder::ALL.len() as u8),
+        Builder::Unasked
+    );
+}
+
+#[test]
+fn the_readme_explains_each_name() {
+    let readme = include_str!("../../../../README.md");
+    let row = readme.lines().find(|line| line.contains("`builders` |"));
+    let row = row.expect("a row for `builders`");
+    for builder in Builder::ALL {
+        let name = format!("`{}`", builder.name());
+        assert!(row.contains(&name), "README.md says nothing of {name}");
+    }
+}
