@@ -798,8 +798,12 @@ fn flood_of_new_flows_leaves_the_fast_one_its_place() {
 
 /// Returns how many of so many packets, which come now, lanes are to build.
 fn requests(world: &mut World, pkts: u32) -> u64 {
+    requests_of(world, 0, pkts)
+}
+
+fn requests_of(world: &mut World, flow: u16, pkts: u32) -> u64 {
     let before = world.count(Counter::RequestPkts);
-    world.receive(0, pkts);
+    world.receive(flow, pkts);
     world.count(Counter::RequestPkts) - before
 }
 
@@ -842,6 +846,27 @@ fn the_core_with_less_to_do_builds() {
     assert_eq!(requests(&mut world, 16), 0);
     world.settle();
     assert_in_order(&world, 0);
+}
+
+/// A batch keeps its places until it ends, whatever other batches do, and then none but those that are filled.
+#[test]
+fn places_belong_to_a_batch_until_it_ends() {
+    const BATCHES: u32 = 4;
+    const BATCH_PKTS: u32 = RING_REQUESTS as u32 / BATCHES;
+    const OF_BATCH: u64 = BATCH_PKTS as u64 - 1;
+    let mut world = split_with_requests(BATCH_PKTS, Build::Lane);
+    world.start_split(1);
+    for _ in 0..2 {
+        assert_eq!(requests_of(&mut world, 1, 1), 0);
+        for _ in 1..BATCHES {
+            assert_eq!(requests(&mut world, BATCH_PKTS), OF_BATCH);
+        }
+        assert_eq!(requests(&mut world, BATCH_PKTS), 0);
+        assert_eq!(requests_of(&mut world, 1, BATCH_PKTS - 1), OF_BATCH);
+        world.settle();
+    }
+    assert_in_order(&world, 0);
+    assert_in_order(&world, 1);
 }
 
 /// A batch is built by its lane as a whole or not at all.
