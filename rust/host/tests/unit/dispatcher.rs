@@ -181,25 +181,29 @@ fn batches_go_round_the_lanes() {
     assert!(loads.iter().max().unwrap() - loads.iter().min().unwrap() <= BATCH_PKTS);
 }
 
-/// Lanes are woken for what they have got since the last time, also where that is the end of a batch alone.
+/// Lanes are woken for what they have got since the last time, also where that is the end of a batch alone, or requests.
 #[test]
 fn lanes_that_got_items_are_told() {
-    let mut world = World::new(3, 4);
-    world.start_split(0);
-    for (pkts, lanes) in [
-        (0, 0),
-        (1, 0b010),
-        (3, 0b010),
-        (1, 0b110),
-        (0, 0),
-        (7, 0b101),
-    ] {
-        world.receive(0, pkts);
-        let touched = world
-            .dispatcher
-            .lanes
-            .take_touched(&world.around.ring_bytes);
-        assert_eq!(touched, lanes, "{touched:#b}");
+    for driver_asks in [false, true] {
+        let mut world = World::new(3, 4);
+        world.config.build = Build::Lane;
+        world.start_split(0);
+        world.driver_asks = driver_asks;
+        for (pkts, lanes) in [
+            (0, 0),
+            (1, 0b010),
+            (3, 0b010),
+            (1, 0b110),
+            (0, 0),
+            (7, 0b101),
+        ] {
+            world.receive(0, pkts);
+            let touched = world
+                .dispatcher
+                .lanes
+                .take_touched(&world.around.ring_bytes);
+            assert_eq!(touched, lanes, "{touched:#b}");
+        }
     }
 }
 
@@ -831,6 +835,29 @@ fn requests_only_continue_a_batch() {
     assert_eq!(requests(&mut world, 20), 0);
     world.settle();
     assert_in_order(&world, 0);
+}
+
+/// Drivers need not ask but while a batch is open that its lane builds.
+#[test]
+fn requests_are_asked_for_while_a_batch_takes_some() {
+    for (build, batch_pkts, takes) in [
+        (Build::Lane, 4, true),
+        (Build::Nic, 4, false),
+        (Build::Lane, 1, false),
+    ] {
+        let mut world = split_with_requests(batch_pkts, build);
+        for _ in 0..3 {
+            world.receive(0, 1);
+            assert_eq!(world.dispatcher.lanes.takes_requests(), takes);
+            world.receive(0, 3);
+            world.config.stopping = true;
+            world.receive(0, 1);
+            assert!(!world.dispatcher.lanes.takes_requests());
+            world.config.stopping = false;
+            world.settle();
+            world.start_split(0);
+        }
+    }
 }
 
 #[test]
