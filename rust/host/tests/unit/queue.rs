@@ -167,6 +167,18 @@ fn is_same(item: Option<Item<TestPacket, TestPacket>>, expected: Option<ModelIte
     item == expected
 }
 
+/// The property below hardly ever draws numbers that fit to the last place.
+#[test]
+fn all_places_can_be_reserved_and_no_more() {
+    let (_ring, mut producer, _consumer) = OwnedRing::new(zeroed());
+    let places = RING_REQUESTS as u32;
+    assert!(!producer.reserve_requests(places + 1));
+    assert!(producer.reserve_requests(places));
+    assert!(!producer.reserve_requests(1));
+    producer.unreserve_requests(1);
+    assert!(producer.reserve_requests(1));
+}
+
 proptest! {
     #![proptest_config(cases(256))]
 
