@@ -170,13 +170,19 @@ fn is_same(item: Option<Item<TestPacket, TestPacket>>, expected: Option<ModelIte
 /// The property below hardly ever draws numbers that fit to the last place.
 #[test]
 fn all_places_can_be_reserved_and_no_more() {
-    let (_ring, mut producer, _consumer) = OwnedRing::new(zeroed());
+    let factory = Factory::default();
+    let (_ring, mut producer, mut consumer) = OwnedRing::new(zeroed());
     let places = RING_REQUESTS as u32;
     assert!(!producer.reserve_requests(places + 1));
     assert!(producer.reserve_requests(places));
     assert!(!producer.reserve_requests(1));
-    producer.unreserve_requests(1);
-    assert!(producer.reserve_requests(1));
+    // All again, once the only one that was filled is free.
+    assert!(producer.reserve(1));
+    producer.next_request().unwrap().fill(factory.packet(0));
+    assert!(producer.push_request(Tag::NONE));
+    producer.unreserve_requests(places - 1);
+    assert!(consumer.pop(TestRequest::build).is_some());
+    assert!(producer.reserve_requests(places));
 }
 
 proptest! {
