@@ -65,13 +65,6 @@ macro_rules! words {
                     $(Self::$variant => $word,)*
                 }
             }
-
-            /// Returns the value that is `number` as a number, or the default.
-            #[inline]
-            pub fn of_number(number: u8) -> Self {
-                let value = Self::ALL.get(usize::from(number));
-                value.copied().unwrap_or(Self::DEFAULT)
-            }
         }
     };
 }
@@ -95,6 +88,15 @@ words! {
     Nic = "nic",
     /// The batch's lane.
     Lane = "lane",
+}
+
+impl Build {
+    /// Returns the value that is `number` as a number, or the default.
+    #[inline]
+    pub fn of_number(number: u8) -> Self {
+        let value = Self::ALL.get(usize::from(number));
+        value.copied().unwrap_or(Self::DEFAULT)
+    }
 }
 
 /// Reads one of some words, with white space around it ignored, and returns what it stands for.

@@ -9,7 +9,7 @@ use crate::kmemleak;
 pub(super) fn cases() -> Vec<Case> {
     let case = Case::of_module(
         "leaks",
-        "after all cases and without the module, the leak detector finds nothing",
+        "after the other cases of its guest and without the module, the leak detector finds nothing",
         Run::Checking,
         |_| kmemleak::look().map(|()| None),
     );
