@@ -245,7 +245,7 @@ pub(super) fn all(suite: Suite) -> Vec<Case> {
                 tcp(4_096),
                 with_builders(with_device_scaling(tcp(65_536))),
             ];
-            cases.extend([4_096, 65_536].map(stream));
+            cases.extend([stream(4_096), with_builders(stream(65_536))]);
             let batches = [1, 4, 16, 64, 256, 1024];
             cases.extend(batches.map(|pkts| order("udp", frames(1, 16), pkts)));
             let stream = Load::Stream { bytes: 65_536 };
