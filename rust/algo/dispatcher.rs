@@ -151,12 +151,12 @@ impl<P: Packet> Dispatcher<P> {
         &mut self,
         counters: &Counters,
         now_ms: u32,
-        config: Config,
+        stopping: bool,
         key: FlowKey,
         bytes: u32,
     ) -> Option<&P::Request> {
         let flow = self.table.get(key)?;
-        if config.stopping || flow.has_window_ended(now_ms) {
+        if stopping || flow.has_window_ended(now_ms) {
             return None;
         }
         let FlowState::Split(split) = &mut flow.state else {

@@ -15,6 +15,7 @@ use crate::algo::builder::Builder;
 use crate::algo::counters::{Counter, Counters};
 use crate::algo::cpulist::CpuSet;
 use crate::algo::dispatcher::{Dispatched, Dispatcher, Host};
+use crate::algo::flow_key::LastKey;
 use crate::algo::lane_set::MAX_LANES;
 use crate::algo::ring_bytes::RingBytes;
 use core::cell::UnsafeCell;
@@ -48,6 +49,8 @@ pub struct Source {
     head: SourceHead,
     // Used in the source's context only.
     dispatcher: UnsafeCell<Dispatcher<SkBuff>>,
+    // Of packets that are not built yet; used in the source's context only.
+    last_key: UnsafeCell<LastKey>,
     /// Written in the source's context only; read by all.
     counters: Counters,
     cpu_changes_seen: AtomicU32,
@@ -67,9 +70,9 @@ pub struct Source {
 const _: () = assert!(offset_of!(Source, head) == 0);
 // SAFETY: Its first field is one, as the line above checks.
 unsafe impl BeginsWithHead for Source {}
-// SAFETY: Zeros are an empty dispatcher and counters (see there), zero, false, and none of what is a pointer and nothing else.
+// SAFETY: Zeros are an empty dispatcher, no last key and empty counters (see there), zero, false, and none of what is a pointer and nothing else.
 unsafe impl Zeroable for Source {}
-// SAFETY: The dispatcher is used in the source's context alone; what is not atomic beside it is written in `new` only.
+// SAFETY: Dispatcher and last key are used in the source's context alone; what is not atomic beside it is written in `new` only.
 unsafe impl Sync for Source {}
 // SAFETY: A source belongs to no thread: its context is a NAPI or a CPU.
 unsafe impl Send for Source {}
@@ -223,14 +226,15 @@ impl Source {
         bytes: u32,
     ) -> Option<&Request> {
         // SAFETY: By the contract nobody else uses the dispatcher now.
-        let dispatcher = unsafe { &mut *self.dispatcher.get() };
-        let key = runtime::flow_keys().key(protocol, header)?;
+        let (dispatcher, last_key) =
+            unsafe { (&mut *self.dispatcher.get(), &mut *self.last_key.get()) };
+        let key = last_key.key(runtime::flow_keys, protocol, header)?;
         // CAST: a small constant.
         let bytes = bytes.saturating_add(size_of::<Request>() as u32);
         // ORDERING: Relaxed: `Stop::ask` sets it and waits for all that run then.
-        let config = runtime::config(self.stopping.load(Ordering::Relaxed));
+        let stopping = self.stopping.load(Ordering::Relaxed);
         let request =
-            dispatcher.begin_request(&self.counters, runtime::now_ms(), config, key, bytes)?;
+            dispatcher.begin_request(&self.counters, runtime::now_ms(), stopping, key, bytes)?;
         // SAFETY: The place has just been given to us.
         unsafe { request.set_memory_bytes(bytes) };
         Some(request)

@@ -191,9 +191,9 @@ impl Nic {
             if self.driver_asks {
                 let now_ms = host.now_ms();
                 let (counters, config) = (&self.counters, self.config);
-                if let Some(request) = self
-                    .dispatcher
-                    .begin_request(counters, now_ms, config, self.key, 0)
+                if let Some(request) =
+                    self.dispatcher
+                        .begin_request(counters, now_ms, config.stopping, self.key, 0)
                 {
                     request.fill(packet);
                     self.dispatcher.push_request();

@@ -8,11 +8,15 @@ use etherparse::{
     IpFragOffset, IpNumber, Ipv4Header, Ipv4Options, Ipv6Header, TcpHeader, UdpHeader,
 };
 use mflow_algo::algo::flow_key::{
-    FlowHasher, FlowKey, ETH_P_IP, ETH_P_IPV6, IPPROTO_TCP, IPPROTO_UDP,
+    FlowHasher, FlowKey, LastKey, ETH_P_IP, ETH_P_IPV6, IPPROTO_TCP, IPPROTO_UDP,
 };
 use proptest::prelude::*;
 
 use crate::common::cases;
+use crate::zeroed::{zeroed, Zeroable};
+
+// SAFETY: Numbers only.
+unsafe impl Zeroable for LastKey {}
 
 #[derive(Clone, Debug, PartialEq)]
 struct Tuple {
@@ -305,6 +309,32 @@ fn neighbouring_flows_spread_over_the_slots() {
     }
 }
 
+#[test]
+fn a_flow_that_goes_on_keeps_its_key_without_a_hash() {
+    let rest = Rest {
+        payload: vec![0; 12],
+        ..PLAIN
+    };
+    for is_tcp in [false, true] {
+        let packet = tuple_of(false, is_tcp).packet(&rest);
+        let mut last = LastKey::new();
+        let first = last.key(|| HASHER, ETH_P_IP, &packet);
+        assert!(first.is_some());
+        let second = last.key(|| panic!("made again"), ETH_P_IP, &packet);
+        assert_eq!(second, first);
+    }
+}
+
+#[test]
+fn the_last_key_of_zeros_is_none() {
+    let zeros: Box<LastKey> = zeroed();
+    assert_eq!(format!("{zeros:?}"), format!("{:?}", LastKey::new()));
+    // All that is compared is zero.
+    let mut packet = [0; 64];
+    packet[0] = 0x45;
+    assert_eq!(LastKey::new().key(|| HASHER, ETH_P_IP, &packet), None);
+}
+
 fn tuple() -> impl Strategy<Value = Tuple> {
     let endpoint = (any::<[u8; 16]>(), any::<u16>());
     (any::<bool>(), any::<bool>(), endpoint, endpoint).prop_map(
@@ -386,6 +416,29 @@ proptest! {
         for size in 0..packet.len() {
             let expected = key.filter(|_| size >= tuple.headers_size(&rest));
             prop_assert_eq!(HASHER.key(tuple.eth_proto(), &packet[..size]), expected, "{} bytes", size);
+        }
+    }
+
+    /// Whatever came before: the same flow, another one, or something with one bit changed and its end cut off.
+    #[test]
+    fn the_last_key_changes_no_key(
+        tuples in prop::collection::vec(tuple(), 2),
+        packets in prop::collection::vec((0usize..2, rest(), 0usize..800, 20usize..100, any::<bool>()), 1..20),
+    ) {
+        let mut last = LastKey::new();
+        for (which, mut rest, bit, size, is_intact) in packets {
+            // Most packets have no options.
+            rest.nr_option_words = rest.nr_option_words.saturating_sub(8);
+            let tuple = &tuples[which];
+            let mut packet = tuple.packet(&rest);
+            if !is_intact {
+                if let Some(byte) = packet.get_mut(bit / 8) {
+                    *byte ^= 1 << (bit % 8);
+                }
+                packet.truncate(size);
+            }
+            let expected = HASHER.key(tuple.eth_proto(), &packet);
+            prop_assert_eq!(last.key(|| HASHER, tuple.eth_proto(), &packet), expected);
         }
     }
 

@@ -486,9 +486,9 @@ impl World {
                 let bytes = packet.memory_bytes();
                 let (counters, config) = (&self.counters, self.config);
                 let may_take = self.dispatcher.lanes.takes_requests();
-                if let Some(request) = self
-                    .dispatcher
-                    .begin_request(counters, now_ms, config, key, bytes)
+                if let Some(request) =
+                    self.dispatcher
+                        .begin_request(counters, now_ms, config.stopping, key, bytes)
                 {
                     assert!(
                         may_take,
