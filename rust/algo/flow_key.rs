@@ -122,25 +122,35 @@ impl FlowHasher {
     }
 }
 
-/// The key of the flow whose packet came last. The packets of a fast flow come in a row, and to see that a header is of the
-/// same flow costs a third of making its key. Memory of zeros is none.
+/// The keys of a few flows whose packets came last. A source gets most of its packets from few flows, and to see that a
+/// header is of the same flow costs a third of making its key. Memory of zeros is empty.
 #[derive(Clone, Copy, Debug)]
-pub struct LastKey {
+pub struct RecentKeys {
+    recent: [RecentKey; RECENT_KEYS],
+}
+
+const RECENT_KEYS: usize = 8;
+
+#[derive(Clone, Copy, Debug)]
+struct RecentKey {
     header: PlainHeader,
     key: FlowKey,
 }
 
-impl LastKey {
-    /// Returns one that has seen no packet.
+impl RecentKeys {
+    /// Returns an empty one.
     pub const fn new() -> Self {
-        // INVARIANT: The key is never returned: the protocol is none that `PlainHeader::of` lets through.
-        Self {
+        // INVARIANT: This key is never returned: `PlainHeader::of` lets no packet of this protocol through.
+        let none = RecentKey {
             header: PlainHeader {
                 addresses: 0,
                 ports: 0,
                 protocol: 0,
             },
             key: FlowKey(0),
+        };
+        Self {
+            recent: [none; RECENT_KEYS],
         }
     }
 
@@ -155,15 +165,17 @@ impl LastKey {
         let Some(header) = PlainHeader::of(eth_proto, packet) else {
             return hasher().key(eth_proto, packet);
         };
-        if header != self.header {
+        // PANIC: the remainder is below the length.
+        let recent = &mut self.recent[header.place()];
+        if header != recent.header {
             let key = hasher().key(eth_proto, packet)?;
-            *self = Self { header, key };
+            *recent = RecentKey { header, key };
         }
-        Some(self.key)
+        Some(recent.key)
     }
 }
 
-impl Default for LastKey {
+impl Default for RecentKeys {
     fn default() -> Self {
         Self::new()
     }
@@ -182,6 +194,13 @@ impl PlainHeader {
     const MASK: u64 = u64::from_ne_bytes([0xff, 0, 0, 0, 0, 0, 0x3f, 0xff]);
     /// Version 4, five words, no fragment.
     const PLAIN: u64 = u64::from_ne_bytes([0x45, 0, 0, 0, 0, 0, 0, 0]);
+
+    /// The low bits of the source port tell flows apart best: tunnels have a hash of the inner flow there.
+    #[inline(always)]
+    fn place(&self) -> usize {
+        let [_, source_port_low, _, _] = self.ports.to_ne_bytes();
+        usize::from(source_port_low) % RECENT_KEYS
+    }
 
     #[inline(always)]
     fn of(eth_proto: u16, packet: &[u8]) -> Option<Self> {

@@ -15,7 +15,7 @@ use crate::algo::builder::Builder;
 use crate::algo::counters::{Counter, Counters};
 use crate::algo::cpulist::CpuSet;
 use crate::algo::dispatcher::{Dispatched, Dispatcher, Host};
-use crate::algo::flow_key::LastKey;
+use crate::algo::flow_key::RecentKeys;
 use crate::algo::lane_set::MAX_LANES;
 use crate::algo::ring_bytes::RingBytes;
 use core::cell::UnsafeCell;
@@ -50,7 +50,7 @@ pub struct Source {
     // Used in the source's context only.
     dispatcher: UnsafeCell<Dispatcher<SkBuff>>,
     // Of packets that are not built yet; used in the source's context only.
-    last_key: UnsafeCell<LastKey>,
+    recent_keys: UnsafeCell<RecentKeys>,
     /// Written in the source's context only; read by all.
     counters: Counters,
     cpu_changes_seen: AtomicU32,
@@ -70,9 +70,11 @@ pub struct Source {
 const _: () = assert!(offset_of!(Source, head) == 0);
 // SAFETY: Its first field is one, as the line above checks.
 unsafe impl BeginsWithHead for Source {}
-// SAFETY: Zeros are an empty dispatcher, no last key and empty counters (see there), zero, false, and none of what is a pointer and nothing else.
+// SAFETY: Zeros are an empty dispatcher, no recent keys and empty counters (see there), zero, false, and none of what is a
+// pointer and nothing else.
 unsafe impl Zeroable for Source {}
-// SAFETY: Dispatcher and last key are used in the source's context alone; what is not atomic beside it is written in `new` only.
+// SAFETY: Dispatcher and recent keys are used in the source's context alone; what is not atomic beside them is written in
+// `new` only.
 unsafe impl Sync for Source {}
 // SAFETY: A source belongs to no thread: its context is a NAPI or a CPU.
 unsafe impl Send for Source {}
@@ -226,9 +228,9 @@ impl Source {
         bytes: u32,
     ) -> Option<&Request> {
         // SAFETY: By the contract nobody else uses the dispatcher now.
-        let (dispatcher, last_key) =
-            unsafe { (&mut *self.dispatcher.get(), &mut *self.last_key.get()) };
-        let key = last_key.key(runtime::flow_keys, protocol, header)?;
+        let (dispatcher, recent_keys) =
+            unsafe { (&mut *self.dispatcher.get(), &mut *self.recent_keys.get()) };
+        let key = recent_keys.key(runtime::flow_keys, protocol, header)?;
         // CAST: a small constant.
         let bytes = bytes.saturating_add(size_of::<Request>() as u32);
         // ORDERING: Relaxed: `Stop::ask` sets it and waits for all that run then.

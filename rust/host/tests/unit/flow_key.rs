@@ -8,7 +8,7 @@ use etherparse::{
     IpFragOffset, IpNumber, Ipv4Header, Ipv4Options, Ipv6Header, TcpHeader, UdpHeader,
 };
 use mflow_algo::algo::flow_key::{
-    FlowHasher, FlowKey, LastKey, ETH_P_IP, ETH_P_IPV6, IPPROTO_TCP, IPPROTO_UDP,
+    FlowHasher, FlowKey, RecentKeys, ETH_P_IP, ETH_P_IPV6, IPPROTO_TCP, IPPROTO_UDP,
 };
 use proptest::prelude::*;
 
@@ -16,7 +16,7 @@ use crate::common::cases;
 use crate::zeroed::{zeroed, Zeroable};
 
 // SAFETY: Numbers only.
-unsafe impl Zeroable for LastKey {}
+unsafe impl Zeroable for RecentKeys {}
 
 #[derive(Clone, Debug, PartialEq)]
 struct Tuple {
@@ -310,29 +310,40 @@ fn neighbouring_flows_spread_over_the_slots() {
 }
 
 #[test]
-fn a_flow_that_goes_on_keeps_its_key_without_a_hash() {
+fn flows_that_go_on_keep_their_keys_without_a_hash() {
     let rest = Rest {
         payload: vec![0; 12],
         ..PLAIN
     };
     for is_tcp in [false, true] {
-        let packet = tuple_of(false, is_tcp).packet(&rest);
-        let mut last = LastKey::new();
-        let first = last.key(|| HASHER, ETH_P_IP, &packet);
-        assert!(first.is_some());
-        let second = last.key(|| panic!("made again"), ETH_P_IP, &packet);
-        assert_eq!(second, first);
+        let mut recent = RecentKeys::new();
+        let packets = [40_000, 40_001, 40_002].map(|source_port| {
+            let tuple = tuple_of(false, is_tcp);
+            Tuple {
+                source_port,
+                ..tuple
+            }
+            .packet(&rest)
+        });
+        let keys = packets
+            .each_ref()
+            .map(|packet| recent.key(|| HASHER, ETH_P_IP, packet));
+        for (packet, key) in packets.iter().zip(keys) {
+            assert!(key.is_some());
+            let again = recent.key(|| panic!("made again"), ETH_P_IP, packet);
+            assert_eq!(again, key);
+        }
     }
 }
 
 #[test]
-fn the_last_key_of_zeros_is_none() {
-    let zeros: Box<LastKey> = zeroed();
-    assert_eq!(format!("{zeros:?}"), format!("{:?}", LastKey::new()));
+fn recent_keys_of_zeros_are_none() {
+    let zeros: Box<RecentKeys> = zeroed();
+    assert_eq!(format!("{zeros:?}"), format!("{:?}", RecentKeys::new()));
     // All that is compared is zero.
     let mut packet = [0; 64];
     packet[0] = 0x45;
-    assert_eq!(LastKey::new().key(|| HASHER, ETH_P_IP, &packet), None);
+    assert_eq!(RecentKeys::new().key(|| HASHER, ETH_P_IP, &packet), None);
 }
 
 fn tuple() -> impl Strategy<Value = Tuple> {
@@ -421,11 +432,11 @@ proptest! {
 
     /// Whatever came before: the same flow, another one, or something with one bit changed and its end cut off.
     #[test]
-    fn the_last_key_changes_no_key(
+    fn recent_keys_change_no_key(
         tuples in prop::collection::vec(tuple(), 2),
         packets in prop::collection::vec((0usize..2, rest(), 0usize..800, 20usize..100, any::<bool>()), 1..20),
     ) {
-        let mut last = LastKey::new();
+        let mut recent = RecentKeys::new();
         for (which, mut rest, bit, size, is_intact) in packets {
             // Most packets have no options.
             rest.nr_option_words = rest.nr_option_words.saturating_sub(8);
@@ -438,7 +449,7 @@ proptest! {
                 packet.truncate(size);
             }
             let expected = HASHER.key(tuple.eth_proto(), &packet);
-            prop_assert_eq!(last.key(|| HASHER, tuple.eth_proto(), &packet), expected);
+            prop_assert_eq!(recent.key(|| HASHER, tuple.eth_proto(), &packet), expected);
         }
     }
 
