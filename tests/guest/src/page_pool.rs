@@ -3,6 +3,7 @@
 //! Page pools, out of which drivers take the memory of receive buffers, as the kernel reports them (`netdev` netlink).
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::os::fd::AsRawFd as _;
 
 use anyhow::{bail, ensure, Context as _, Result};
@@ -77,7 +78,14 @@ pub(crate) fn wait_returned() -> Result<()> {
             Ok(left.is_empty())
         },
     )
-    .with_context(|| format!("{left:?}"))
+    .with_context(|| format!("{left:?}; {}", holders()))
+}
+
+/// Returns what tells of packets that sockets keep (orphans among them), or CPUs until they receive again.
+fn holders() -> String {
+    ["/proc/net/sockstat", "/proc/net/softnet_stat"]
+        .map(|file| fs::read_to_string(file).unwrap_or_else(|error| format!("{file}: {error}")))
+        .concat()
 }
 
 type Attributes = BTreeMap<u16, Vec<u8>>;
