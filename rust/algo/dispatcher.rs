@@ -145,7 +145,7 @@ impl<P: Packet> Dispatcher<P> {
     /// Takes a packet that is not built yet, was one on the wire, and will hold `bytes` of memory. Returns the place to
     /// describe it in; [`push_request`](Self::push_request) comes next. Or returns nothing, has counted nothing, and the
     /// packet is to be built and dispatched: only what just goes into a lane's open batch can come this way, so where a flow
-    /// stands is always decided with a packet.
+    /// stands is always decided with a packet. `stopping` is [`Config::stopping`].
     #[inline]
     pub fn begin_request(
         &mut self,

@@ -39,6 +39,9 @@ impl FlowKey {
     /// Set for TCP, clear for UDP.
     const TCP: u64 = 1 << 62;
 
+    /// What no packet has.
+    pub(super) const NONE: Self = Self(0);
+
     /// Returns the key as a number, for use as an index or in an atomic.
     #[inline(always)]
     pub const fn get(self) -> u64 {
@@ -72,27 +75,15 @@ impl FlowHasher {
     #[inline]
     pub fn key(&self, eth_proto: u16, packet: &[u8]) -> Option<FlowKey> {
         match eth_proto {
-            ETH_P_IP => self.ipv4(packet),
+            ETH_P_IP => Some(self.ipv4(Ipv4Flow::of(packet)?)),
             ETH_P_IPV6 => self.ipv6(packet),
             _ => None,
         }
     }
 
     #[inline]
-    fn ipv4(&self, packet: &[u8]) -> Option<FlowKey> {
-        let [version_ihl, _, _, _, _, _, fragment_high, fragment_low, _, protocol, _, _, addresses @ ..] =
-            packet.first_chunk::<IPV4_HEADER_SIZE>()?;
-        let header_size = usize::from(version_ihl & 0x0f) * 4;
-        if version_ihl >> 4 != 4 || header_size < IPV4_HEADER_SIZE {
-            return None;
-        }
-        if u16::from_be_bytes([*fragment_high, *fragment_low]) & IPV4_FRAGMENT_MASK != 0 {
-            return None;
-        }
-        let ports = ports(*protocol, packet.get(header_size..)?)?;
-        // The byte order of a hash does not matter: the native one costs nothing.
-        let addresses = u64::from_ne_bytes(*addresses);
-        Some(self.finish(addresses, ports, *protocol))
+    pub(super) fn ipv4(&self, flow: Ipv4Flow) -> FlowKey {
+        self.finish(flow.addresses, flow.ports, flow.protocol)
     }
 
     #[inline]
@@ -122,104 +113,40 @@ impl FlowHasher {
     }
 }
 
-/// The keys of a few flows whose packets came last. A source gets most of its packets from few flows, and to see that a
-/// header is of the same flow costs a third of making its key. Memory of zeros is empty.
-#[derive(Clone, Copy, Debug)]
-pub struct RecentKeys {
-    recent: [RecentKey; RECENT_KEYS],
-}
-
-const RECENT_KEYS: usize = 8;
-
-#[derive(Clone, Copy, Debug)]
-struct RecentKey {
-    header: PlainHeader,
-    key: FlowKey,
-}
-
-impl RecentKeys {
-    /// Returns an empty one.
-    pub const fn new() -> Self {
-        // INVARIANT: This key is never returned: `PlainHeader::of` lets no packet of this protocol through.
-        let none = RecentKey {
-            header: PlainHeader {
-                addresses: 0,
-                ports: 0,
-                protocol: 0,
-            },
-            key: FlowKey(0),
-        };
-        Self {
-            recent: [none; RECENT_KEYS],
-        }
-    }
-
-    /// Returns what [`FlowHasher::key`] of `hasher`, always the same one, returns for the packet.
-    #[inline]
-    pub fn key(
-        &mut self,
-        hasher: impl FnOnce() -> FlowHasher,
-        eth_proto: u16,
-        packet: &[u8],
-    ) -> Option<FlowKey> {
-        let Some(header) = PlainHeader::of(eth_proto, packet) else {
-            return hasher().key(eth_proto, packet);
-        };
-        // PANIC: the remainder is below the length.
-        let recent = &mut self.recent[header.place()];
-        if header != recent.header {
-            let key = hasher().key(eth_proto, packet)?;
-            *recent = RecentKey { header, key };
-        }
-        Some(recent.key)
-    }
-}
-
-impl Default for RecentKeys {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-/// What the key is made of, in an IPv4 packet without options that has a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct PlainHeader {
+/// What the key of an IPv4 packet is made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Ipv4Flow {
+    /// Both, in the byte order of the wire, as the ports: that of a hash does not matter, and this one costs nothing.
     addresses: u64,
     ports: u32,
+    /// UDP's or TCP's number; 0 in the default, which no packet has.
     protocol: u8,
 }
 
-impl PlainHeader {
-    /// Version and header size, and what is set in a fragment, among the first eight bytes.
-    const MASK: u64 = u64::from_ne_bytes([0xff, 0, 0, 0, 0, 0, 0x3f, 0xff]);
-    /// Version 4, five words, no fragment.
-    const PLAIN: u64 = u64::from_ne_bytes([0x45, 0, 0, 0, 0, 0, 0, 0]);
-
-    /// The low bits of the source port tell flows apart best: tunnels have a hash of the inner flow there.
-    #[inline(always)]
-    fn place(&self) -> usize {
-        let [_, source_port_low, _, _] = self.ports.to_ne_bytes();
-        usize::from(source_port_low) % RECENT_KEYS
-    }
-
-    #[inline(always)]
-    fn of(eth_proto: u16, packet: &[u8]) -> Option<Self> {
-        // Shorter UDP packets have a key, too, but are not what a fast flow is made of.
-        let packet = packet.first_chunk::<{ IPV4_HEADER_SIZE + TCP_HEADER_SIZE }>()?;
-        let first = u64::from_ne_bytes(*packet.first_chunk()?);
-        if eth_proto != ETH_P_IP || first & Self::MASK != Self::PLAIN {
+impl Ipv4Flow {
+    #[inline]
+    pub(super) fn of(packet: &[u8]) -> Option<Self> {
+        let [version_ihl, _, _, _, _, _, fragment_high, fragment_low, _, protocol, _, _, addresses @ ..] =
+            packet.first_chunk::<IPV4_HEADER_SIZE>()?;
+        let header_size = usize::from(version_ihl & 0x0f) * 4;
+        if version_ihl >> 4 != 4 || header_size < IPV4_HEADER_SIZE {
             return None;
         }
-        let protocol = packet[9];
-        let opens = packet[IPV4_HEADER_SIZE + TCP_FLAGS_AT] & TCP_SYN != 0;
-        if protocol != IPPROTO_UDP && (protocol != IPPROTO_TCP || opens) {
+        if u16::from_be_bytes([*fragment_high, *fragment_low]) & IPV4_FRAGMENT_MASK != 0 {
             return None;
         }
         Some(Self {
-            addresses: u64::from_ne_bytes(*packet[12..].first_chunk()?),
-            ports: u32::from_ne_bytes(*packet[IPV4_HEADER_SIZE..].first_chunk()?),
-            protocol,
+            addresses: u64::from_ne_bytes(*addresses),
+            ports: ports(*protocol, packet.get(header_size..)?)?,
+            protocol: *protocol,
         })
+    }
+
+    /// Returns the lower byte of the source port: tunnels have a hash of the inner flow there.
+    #[inline(always)]
+    pub(super) fn source_port_low(&self) -> u8 {
+        let [_, low, _, _] = self.ports.to_ne_bytes();
+        low
     }
 }
 

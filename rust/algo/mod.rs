@@ -6,7 +6,8 @@
 //! [`Packet`](queue::Packet), and so knows neither what a packet is made of nor on which kernel, or on which host of a
 //! simulation, it runs.
 //!
-//! In the order in which a packet meets them: [`flow_key`] (which flow), [`flow_table`] (how fast), `flow_state` and
+//! In the order in which a packet meets them: [`flow_key`] (which flow; [`recent_keys`] for requests), [`flow_table`]
+//! (how fast), `flow_state` and
 //! `splitting` (whether it is split), [`dispatcher`] (which micro-flow, which lane), [`lane_set`] and [`queue::ring`] (to
 //! the lane), [`gro_trial`] (whether GRO is of use), [`overlay_headers`] (what to pull where it is not), [`collector`] (at
 //! the merge point, still on the lane), [`slot`] (back in order). [`ring_bytes`] and [`amount`] bound the memory of what waits
@@ -28,6 +29,7 @@ pub mod knobs;
 pub mod lane_set;
 pub mod overlay_headers;
 pub mod queue;
+pub mod recent_keys;
 pub mod ring_bytes;
 pub mod slot;
 pub mod slot_pool;

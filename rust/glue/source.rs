@@ -15,8 +15,8 @@ use crate::algo::builder::Builder;
 use crate::algo::counters::{Counter, Counters};
 use crate::algo::cpulist::CpuSet;
 use crate::algo::dispatcher::{Dispatched, Dispatcher, Host};
-use crate::algo::flow_key::RecentKeys;
 use crate::algo::lane_set::MAX_LANES;
+use crate::algo::recent_keys::RecentKeys;
 use crate::algo::ring_bytes::RingBytes;
 use core::cell::UnsafeCell;
 use core::mem::{offset_of, size_of};
@@ -49,7 +49,7 @@ pub struct Source {
     head: SourceHead,
     // Used in the source's context only.
     dispatcher: UnsafeCell<Dispatcher<SkBuff>>,
-    // Of packets that are not built yet; used in the source's context only.
+    // For requests. Used in the source's context only.
     recent_keys: UnsafeCell<RecentKeys>,
     /// Written in the source's context only; read by all.
     counters: Counters,
@@ -227,7 +227,7 @@ impl Source {
         header: &[u8],
         bytes: u32,
     ) -> Option<&Request> {
-        // SAFETY: By the contract nobody else uses the dispatcher now.
+        // SAFETY: By the contract nobody else uses the dispatcher or the recent keys now.
         let (dispatcher, recent_keys) =
             unsafe { (&mut *self.dispatcher.get(), &mut *self.recent_keys.get()) };
         let key = recent_keys.key(runtime::flow_keys, protocol, header)?;

@@ -8,40 +8,36 @@ use etherparse::{
     IpFragOffset, IpNumber, Ipv4Header, Ipv4Options, Ipv6Header, TcpHeader, UdpHeader,
 };
 use mflow_algo::algo::flow_key::{
-    FlowHasher, FlowKey, RecentKeys, ETH_P_IP, ETH_P_IPV6, IPPROTO_TCP, IPPROTO_UDP,
+    FlowHasher, FlowKey, ETH_P_IP, ETH_P_IPV6, IPPROTO_TCP, IPPROTO_UDP,
 };
 use proptest::prelude::*;
 
 use crate::common::cases;
-use crate::zeroed::{zeroed, Zeroable};
-
-// SAFETY: Numbers only.
-unsafe impl Zeroable for RecentKeys {}
 
 #[derive(Clone, Debug, PartialEq)]
-struct Tuple {
-    is_ipv6: bool,
-    is_tcp: bool,
+pub(crate) struct Tuple {
+    pub(crate) is_ipv6: bool,
+    pub(crate) is_tcp: bool,
     /// IPv4 uses the first four bytes.
-    source: [u8; 16],
-    destination: [u8; 16],
-    source_port: u16,
-    destination_port: u16,
+    pub(crate) source: [u8; 16],
+    pub(crate) destination: [u8; 16],
+    pub(crate) source_port: u16,
+    pub(crate) destination_port: u16,
 }
 
 /// What a packet has besides; none of it may show in the key.
 #[derive(Clone, Debug)]
-struct Rest {
-    nr_option_words: u8,
-    ttl: u8,
-    tos: u8,
-    number: u32,
-    dont_fragment: bool,
-    payload: Vec<u8>,
+pub(crate) struct Rest {
+    pub(crate) nr_option_words: u8,
+    pub(crate) ttl: u8,
+    pub(crate) tos: u8,
+    pub(crate) number: u32,
+    pub(crate) dont_fragment: bool,
+    pub(crate) payload: Vec<u8>,
 }
 
 impl Tuple {
-    fn eth_proto(&self) -> u16 {
+    pub(crate) fn eth_proto(&self) -> u16 {
         if self.is_ipv6 {
             ETH_P_IPV6
         } else {
@@ -106,7 +102,7 @@ impl Tuple {
         }
     }
 
-    fn packet(&self, rest: &Rest) -> Vec<u8> {
+    pub(crate) fn packet(&self, rest: &Rest) -> Vec<u8> {
         let l4 = self.l4(rest);
         let mut bytes = Vec::new();
         if self.is_ipv6 {
@@ -132,7 +128,7 @@ impl Tuple {
     }
 }
 
-const PLAIN: Rest = Rest {
+pub(crate) const PLAIN: Rest = Rest {
     nr_option_words: 0,
     ttl: 64,
     tos: 0,
@@ -141,9 +137,9 @@ const PLAIN: Rest = Rest {
     payload: Vec::new(),
 };
 
-const HASHER: FlowHasher = FlowHasher::new(0x0123_4567_89ab_cdef);
+pub(crate) const HASHER: FlowHasher = FlowHasher::new(0x0123_4567_89ab_cdef);
 
-fn tuple_of(is_ipv6: bool, is_tcp: bool) -> Tuple {
+pub(crate) fn tuple_of(is_ipv6: bool, is_tcp: bool) -> Tuple {
     Tuple {
         is_ipv6,
         is_tcp,
@@ -309,44 +305,7 @@ fn neighbouring_flows_spread_over_the_slots() {
     }
 }
 
-#[test]
-fn flows_that_go_on_keep_their_keys_without_a_hash() {
-    let rest = Rest {
-        payload: vec![0; 12],
-        ..PLAIN
-    };
-    for is_tcp in [false, true] {
-        let mut recent = RecentKeys::new();
-        let packets = [40_000, 40_001, 40_002].map(|source_port| {
-            let tuple = tuple_of(false, is_tcp);
-            Tuple {
-                source_port,
-                ..tuple
-            }
-            .packet(&rest)
-        });
-        let keys = packets
-            .each_ref()
-            .map(|packet| recent.key(|| HASHER, ETH_P_IP, packet));
-        for (packet, key) in packets.iter().zip(keys) {
-            assert!(key.is_some());
-            let again = recent.key(|| panic!("made again"), ETH_P_IP, packet);
-            assert_eq!(again, key);
-        }
-    }
-}
-
-#[test]
-fn recent_keys_of_zeros_are_none() {
-    let zeros: Box<RecentKeys> = zeroed();
-    assert_eq!(format!("{zeros:?}"), format!("{:?}", RecentKeys::new()));
-    // All that is compared is zero.
-    let mut packet = [0; 64];
-    packet[0] = 0x45;
-    assert_eq!(RecentKeys::new().key(|| HASHER, ETH_P_IP, &packet), None);
-}
-
-fn tuple() -> impl Strategy<Value = Tuple> {
+pub(crate) fn tuple() -> impl Strategy<Value = Tuple> {
     let endpoint = (any::<[u8; 16]>(), any::<u16>());
     (any::<bool>(), any::<bool>(), endpoint, endpoint).prop_map(
         |(is_ipv6, is_tcp, (mut source, source_port), (mut destination, destination_port))| {
@@ -366,7 +325,7 @@ fn tuple() -> impl Strategy<Value = Tuple> {
     )
 }
 
-fn rest() -> impl Strategy<Value = Rest> {
+pub(crate) fn rest() -> impl Strategy<Value = Rest> {
     let payload = prop::collection::vec(any::<u8>(), 0..40);
     (0u8..=10, any::<(u8, u8, u32, bool)>(), payload).prop_map(
         |(nr_option_words, (ttl, tos, number, dont_fragment), payload)| Rest {
@@ -427,29 +386,6 @@ proptest! {
         for size in 0..packet.len() {
             let expected = key.filter(|_| size >= tuple.headers_size(&rest));
             prop_assert_eq!(HASHER.key(tuple.eth_proto(), &packet[..size]), expected, "{} bytes", size);
-        }
-    }
-
-    /// Whatever came before: the same flow, another one, or something with one bit changed and its end cut off.
-    #[test]
-    fn recent_keys_change_no_key(
-        tuples in prop::collection::vec(tuple(), 2),
-        packets in prop::collection::vec((0usize..2, rest(), 0usize..800, 20usize..100, any::<bool>()), 1..20),
-    ) {
-        let mut recent = RecentKeys::new();
-        for (which, mut rest, bit, size, is_intact) in packets {
-            // Most packets have no options.
-            rest.nr_option_words = rest.nr_option_words.saturating_sub(8);
-            let tuple = &tuples[which];
-            let mut packet = tuple.packet(&rest);
-            if !is_intact {
-                if let Some(byte) = packet.get_mut(bit / 8) {
-                    *byte ^= 1 << (bit % 8);
-                }
-                packet.truncate(size);
-            }
-            let expected = HASHER.key(tuple.eth_proto(), &packet);
-            prop_assert_eq!(recent.key(|| HASHER, tuple.eth_proto(), &packet), expected);
         }
     }
 

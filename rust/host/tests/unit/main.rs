@@ -45,6 +45,8 @@ mod model;
 #[cfg(not(miri))]
 mod overlay_headers;
 #[cfg(not(miri))]
+mod recent_keys;
+#[cfg(not(miri))]
 mod slot;
 #[cfg(not(miri))]
 mod slot_pool;
