@@ -20,8 +20,31 @@ const _: () = assert!(cfg!(loom) || (MAX_BATCH_PKTS as usize) < RING_ITEMS);
 // Requests are counted in 16 bits where a flow's state has little room.
 const _: () = assert!(RING_REQUESTS <= u16::MAX as usize);
 
-/// With so many batches before its own, a lane is behind: it has more to do than the core that dispatches.
+/// A lane that has more than so many batches to do when it gets another one has not kept up since the last.
 const BATCHES_BEHIND: u32 = 1;
+
+/// How many batches more lanes have to be late for than they were in time for, of the last ones, until they are behind, and
+/// how many are remembered. A CPU that was away for a moment has a backlog, too, and works it off by itself.
+const LATE_BEHIND: u8 = 8;
+const LATE_MAX: u8 = 2 * LATE_BEHIND;
+
+/// The batches that lanes were late for, less those that they were in time for; from 0 to [`LATE_MAX`].
+///
+/// Lanes have their turns, so a flow is as fast as the slowest of them: they are behind together.
+#[derive(Clone, Copy, Debug)]
+struct Lateness(u8);
+
+impl Lateness {
+    /// Takes note of a lane that gets a batch; returns whether the lanes have more to do than the core that dispatches.
+    fn note(&mut self, is_late: bool) -> bool {
+        self.0 = if is_late {
+            self.0.saturating_add(1).min(LATE_MAX)
+        } else {
+            self.0.saturating_sub(1)
+        };
+        self.0 > LATE_BEHIND
+    }
+}
 
 /// A lane as its source sees it.
 struct LaneEnd<P: Packet> {
@@ -51,15 +74,13 @@ pub(super) enum NoRoom {
 }
 
 impl<P: Packet> LaneEnd<P> {
+    /// Returns whether the lane, which gets a batch, has not kept up since the last.
+    fn is_late(&mut self, batch_pkts: u32) -> bool {
+        self.producer.waiting_items() > batch_pkts.saturating_mul(BATCHES_BEHIND)
+    }
+
     /// Reserves places for the packets of a batch if the lane is to build them, and returns how many.
-    fn reserve_requests(&mut self, batch_pkts: u32, build: Build) -> u16 {
-        let lane_builds = match build {
-            Build::Nic => false,
-            Build::Lane => true,
-            Build::Auto => {
-                self.producer.waiting_items() <= batch_pkts.saturating_mul(BATCHES_BEHIND)
-            }
-        };
+    fn reserve_requests(&mut self, batch_pkts: u32, lane_builds: bool) -> u16 {
         // All or none: a batch whose packets take turns would gain neither core much.
         let pkts = u16::try_from(batch_pkts).unwrap_or(0);
         // Of a batch of one packet that one is built here.
@@ -81,6 +102,7 @@ pub struct LaneSet<P: Packet> {
     touched: u32,
     // Bit `n`: lane `n`'s CPU is going offline; it gets no new batches.
     offline: u32,
+    lateness: Lateness,
     // Open batches whose packets lanes may build.
     open_for_requests: u32,
 }
@@ -94,6 +116,7 @@ impl<P: Packet> LaneSet<P> {
             last: 0,
             touched: 0,
             offline: 0,
+            lateness: Lateness(0),
             open_for_requests: 0,
         }
     }
@@ -159,7 +182,12 @@ impl<P: Packet> LaneSet<P> {
             }
             if end.producer.reserve(batch_pkts.saturating_add(1)) {
                 self.last = lane;
-                let requests = end.reserve_requests(batch_pkts, build);
+                let lane_builds = match build {
+                    Build::Nic => false,
+                    Build::Lane => true,
+                    Build::Auto => !self.lateness.note(end.is_late(batch_pkts)),
+                };
+                let requests = end.reserve_requests(batch_pkts, lane_builds);
                 self.open_for_requests += u32::from(requests > 0);
                 return Ok(Reserved {
                     // CAST: below MAX_LANES.

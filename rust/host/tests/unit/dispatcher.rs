@@ -863,15 +863,32 @@ fn requests_are_asked_for_while_a_batch_takes_some() {
 #[test]
 fn the_core_with_less_to_do_builds() {
     let mut world = split_with_requests(16, Build::Auto);
-    // When the second begins, the lane has the first and its end to do.
-    assert_eq!(requests(&mut world, 16), 15);
-    assert_eq!(requests(&mut world, 16), 0);
+    // When any but the first begins, the lane has at least the one before it and its end to do: it is late for them.
+    assert_eq!(requests(&mut world, 9 * 16), 9 * 15);
+    assert_eq!(requests(&mut world, 9 * 16), 0);
+    // Late for 17, and more than 16 are forgotten: with the eighth that it is in time for it has caught up.
+    for batch in 1..=20 {
+        world.settle();
+        assert_eq!(requests(&mut world, 16), if batch < 8 { 0 } else { 15 });
+    }
+    // It begins anew: the first is in time.
     world.settle();
-    assert_eq!(requests(&mut world, 16), 15);
+    assert_eq!(requests(&mut world, 9 * 16), 9 * 15);
     world.config.build = Build::Nic;
     world.settle();
     assert_eq!(requests(&mut world, 16), 0);
     world.settle();
+    assert_in_order(&world, 0);
+}
+
+/// A lane whose CPU is away for a moment builds its packets when it is back.
+#[test]
+fn a_lane_that_is_late_now_and_then_builds() {
+    let mut world = split_with_requests(16, Build::Auto);
+    for _ in 0..50 {
+        assert_eq!(requests(&mut world, 2 * 16), 2 * 15);
+        world.settle();
+    }
     assert_in_order(&world, 0);
 }
 
