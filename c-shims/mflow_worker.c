@@ -48,6 +48,7 @@ static int mflow_worker_poll(struct napi_struct *napi, int budget)
 	this_cpu_write(mflow_cpu.lane, worker->lane);
 	work = mflow_lane_poll(worker->lane, budget);
 	this_cpu_write(mflow_cpu.lane, NULL);
+	this_cpu_write(mflow_cpu.lane_sums, false);
 	this_cpu_write(mflow_cpu.lane_stack, 0);
 
 	if (work < budget)
@@ -98,6 +99,12 @@ void mflow_worker_kick(struct mflow_worker *worker)
 	if (worker->cpu == smp_processor_id() ||
 	    smp_call_function_single_async(worker->cpu, &worker->csd))
 		__napi_schedule(&worker->napi);
+}
+
+/* In the poll, for the rest of it. */
+void mflow_worker_set_sums(bool sums)
+{
+	this_cpu_write(mflow_cpu.lane_sums, sums);
 }
 
 /* NULL: the driver has dropped it, and counted that. */

@@ -13,7 +13,7 @@ use super::{ffi, merge};
 use crate::algo::collector::Collector;
 use crate::algo::counters::{Counter, Counters};
 use crate::algo::gro_trial::GroTrial;
-use crate::algo::queue::ring::{Consumer, Item, Producer, Ring};
+use crate::algo::queue::ring::{Consumer, Item, Producer, Ring, RING_ITEMS};
 use crate::algo::queue::Packet as _;
 use crate::algo::slot::LaneId;
 use crate::algo::tag::{Tag, MAX_SLOTS};
@@ -23,6 +23,10 @@ use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicU32, Ordering};
 use kernel::init::{self, Zeroable};
 use kernel::prelude::*;
+
+/// With more items than this in its ring, a lane leaves to readers what they can do themselves.
+// CAST: a small constant.
+const BUSY_ITEMS: u32 = RING_ITEMS as u32 / 8;
 
 static LANES_STARTED: AtomicU32 = AtomicU32::new(0);
 
@@ -207,6 +211,10 @@ impl Lane {
         let (mut wire_pkts, mut past_gro_pkts, mut bytes) = (0, 0, 0);
         let mut unflushed = false;
         let progress = LaneProgress::of(self.id);
+        // SAFETY: We are in the poll, and not in a call of the stack.
+        let waiting_items = unsafe { (*self.consumer.get()).as_mut() }
+            .map_or(0, |consumer| consumer.waiting_items());
+        worker.set_sums(waiting_items <= BUSY_ITEMS);
         while work < budget {
             // SAFETY: By the contract we are in the poll, which alone pops. Nothing in here calls the stack, which might come
             // back to this cell: neither `pop` nor a driver that builds a packet does.

@@ -296,6 +296,16 @@ pub struct Consumer<P: Packet> {
 unsafe impl<P: Packet + Send> Send for Consumer<P> {}
 
 impl<P: Packet> Consumer<P> {
+    /// Returns how many items wait.
+    #[inline]
+    pub fn waiting_items(&mut self) -> u32 {
+        // SAFETY: By the contract of `Ring::ends` the ring outlives us.
+        let ring = unsafe { self.ring.as_ref() };
+        // ORDERING: Acquire pairs with the Release in `Producer::put`: `pop` relies on what is seen here.
+        self.tail_seen = ring.tail.0.load(Ordering::Acquire);
+        self.tail_seen.wrapping_sub(self.head)
+    }
+
     /// Takes the oldest item out. A request is given to `build`, which takes all that it holds, with the packet's tag.
     #[inline]
     pub fn pop<B>(&mut self, build: impl FnOnce(Tag, &P::Request) -> B) -> Option<Item<P, B>> {

@@ -16,7 +16,8 @@ pub(super) use kernel::bindings::{
     mflow_skb_frag_header, mflow_skb_hold_socket, mflow_skb_pull_headers, mflow_sock_is_by_cpu,
     mflow_source, mflow_unregister, mflow_worker, mflow_worker_build, mflow_worker_create,
     mflow_worker_destroy, mflow_worker_flush, mflow_worker_kick, mflow_worker_receive,
-    mflow_worker_receive_past_gro, napi_struct, net_device, sk_buff, skb_shared_info, sock,
+    mflow_worker_receive_past_gro, mflow_worker_set_sums, napi_struct, net_device, sk_buff,
+    skb_shared_info, sock,
 };
 
 // What both halves know is written in the kernel's headers and in the algorithm: here each is held against the other.

@@ -79,6 +79,13 @@ pub(crate) struct Polling<'a> {
 }
 
 impl Polling<'_> {
+    /// Says whether checksums that readers would have to sum are summed for the rest of this poll.
+    #[inline]
+    pub(crate) fn set_sums(self, sums: bool) {
+        // SAFETY: By the invariant we are in the worker's poll.
+        unsafe { ffi::mflow_worker_set_sums(sums) };
+    }
+
     /// Gives a packet to GRO; returns whether GRO has joined it with one before it.
     #[inline]
     pub(crate) fn receive(self, packet: SkBuff) -> bool {

@@ -136,6 +136,7 @@ struct mflow_ops {
 /**
  * struct mflow_cpu - what the hooks need to know on this CPU
  * @lane:	the lane that is polling right now, or NULL
+ * @lane_sums:	that lane has time to sum what readers would have to
  * @lane_stack:	a stack address at the start of that poll
  * @depth:	nested run-to-completion receive calls
  * @stack_max_bytes: deepest stack seen at a merge point, from @lane_stack on
@@ -149,6 +150,7 @@ struct mflow_cpu {
 	unsigned int	stack_max_bytes;
 	struct sock	*run_sk;
 	bool		run_ready;
+	bool		lane_sums;
 };
 
 /* So much of a packet is looked at: IPv6, or IPv4 with all options, and the ports. */

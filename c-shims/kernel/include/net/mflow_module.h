@@ -42,6 +42,7 @@ struct sk_buff *mflow_worker_build(struct mflow_worker *worker,
 bool mflow_worker_receive(struct mflow_worker *worker, struct sk_buff *skb);
 void mflow_worker_receive_past_gro(struct mflow_worker *worker,
 				   struct sk_buff *skb);
+void mflow_worker_set_sums(bool sums);
 void mflow_worker_flush(struct mflow_worker *worker);
 
 /* Deadlines, one timer for each slot. */

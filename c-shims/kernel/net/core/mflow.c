@@ -305,9 +305,10 @@ bool __mflow_merge(struct sock *sk, struct sk_buff *skb)
 {
 	/*
 	 * No NIC has verified the checksum of a datagram that came in fragments; the reader would
-	 * sum it while it copies. Here that is parallel work. Readers drop and count a bad one.
+	 * sum it while it copies. On a lane that is parallel work, unless the lanes are what limits
+	 * the flow. Readers drop and count a bad one.
 	 */
-	if (skb_has_frag_list(skb))
+	if (skb_has_frag_list(skb) && this_cpu_read(mflow_cpu.lane_sums))
 		udp_lib_checksum_complete(skb);
 
 	if (mflow_is_probe(skb) && mflow_sock_is_by_cpu(sk))

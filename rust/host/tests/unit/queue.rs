@@ -261,6 +261,10 @@ proptest! {
                     for _ in 0..items.min(model.len() as u32 + 1) {
                         prop_assert!(is_same(consumer.pop(TestRequest::build), model.pop_front()));
                     }
+                    // Not each time: it looks at what was pushed, which `pop` does by itself.
+                    if items % 2 == 0 {
+                        prop_assert_eq!(consumer.waiting_items() as usize, model.len());
+                    }
                 }
             }
             prop_assert_eq!(ring.is_empty(), model.is_empty());
