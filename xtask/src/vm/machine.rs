@@ -206,25 +206,20 @@ impl Machine {
         for port in ports {
             command.args(["-serial", port]);
         }
-        let mut ends: Vec<&UnixStream> = match cards {
-            None => wire.iter().collect(),
+        if let Some(instruments) = instruments {
+            command.arg("-plugin").arg(&instruments.plugin);
+            command.arg("-serial");
+            command.arg(format!("unix:{}", instruments.credit.display()));
+        }
+        let ends = match cards {
+            None => ends(wire, instruments),
             Some(cards) => {
                 cards.attach(self.memory_mib, &mut command);
                 Vec::new()
             }
         };
-        if let Some(instruments) = instruments {
-            command.arg("-plugin").arg(&instruments.plugin);
-            command.arg("-serial");
-            command.arg(format!("unix:{}", instruments.credit.display()));
-            ends.extend(&instruments.wire);
-        }
         for (nic, end) in ends.into_iter().enumerate() {
-            let fd = end.as_raw_fd();
-            command.args([
-                "-netdev",
-                &format!("stream,id=wire{nic},server=off,addr.type=fd,addr.str={fd}"),
-            ]);
+            command.args(["-netdev", &format!("stream,id=wire{nic},server=off,{end}")]);
             // As on a real wire, no frame is larger than the MTU, and every packet has its checksum.
             command.args([
                 "-device",
@@ -239,6 +234,16 @@ impl Machine {
         }
         command
     }
+}
+
+/// Returns where the wires of QEMU's own NICs end.
+fn ends(wire: &[UnixStream; 2], instruments: Option<&Instruments>) -> Vec<String> {
+    let inherited = wire
+        .iter()
+        .map(|end| format!("addr.type=fd,addr.str={}", end.as_raw_fd()));
+    let third = instruments
+        .map(|instruments| format!("addr.type=unix,addr.path={}", instruments.wire.display()));
+    inherited.chain(third).collect()
 }
 
 /// Returns a command that is killed when this process ends, however it does; without `setpriv`, the same one.
@@ -314,16 +319,10 @@ impl Vm {
         let cards = match machine.nics {
             Nics::Virtio | Nics::VirtioSmall => None,
             Nics::Mlx5(cards) => {
-                let credit = instruments
+                let wire = instruments
                     .as_ref()
-                    .map(|instruments| instruments.credit.as_path());
-                Some(Server::start(
-                    cards,
-                    machine.cpus,
-                    credit,
-                    dir.path(),
-                    name,
-                )?)
+                    .map(|instruments| instruments.wire.as_path());
+                Some(Server::start(cards, machine.cpus, wire, dir.path(), name)?)
             }
         };
         let mut command = machine.command(
@@ -369,7 +368,7 @@ impl Vm {
     }
 
     /// Returns the process that plays the guest's NICs, if one does.
-    pub fn cards(&mut self) -> Option<&mut Server> {
+    pub(crate) fn cards(&mut self) -> Option<&mut Server> {
         self.cards.as_mut()
     }
 

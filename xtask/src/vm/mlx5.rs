@@ -12,7 +12,6 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{bail, Context as _, Result};
-use mflow_protocol::bench::Frames;
 use tempfile::NamedTempFile;
 
 use crate::kernel;
@@ -34,7 +33,7 @@ pub(crate) struct Cards {
 }
 
 /// The process; it ends with its guest, at the latest when this is dropped.
-pub struct Server {
+pub(crate) struct Server {
     child: Child,
     orders: ChildStdin,
     said: Receiver<String>,
@@ -82,17 +81,16 @@ pub(crate) fn layouts() -> Result<[String; 2]> {
 impl Server {
     /// Starts the process with sockets in `dir`; its commands are written down in a log called after `name`.
     ///
-    /// With a socket through which the receiver of ready-made frames says how far it is, there is a third card, which makes
-    /// them.
+    /// With a socket on which a program listens, there is a third card, which a wire joins to it.
     pub(crate) fn start(
         cards: Cards,
         cpus: u16,
-        credit: Option<&Path>,
+        wire: Option<&Path>,
         dir: &Path,
         name: &str,
     ) -> Result<Self> {
         let program = model_program()?;
-        let count = if credit.is_some() { 3 } else { 2 };
+        let count = if wire.is_some() { 3 } else { 2 };
         let sockets: Vec<PathBuf> = (0..count)
             .map(|card| dir.join(format!("card{card}")))
             .collect();
@@ -106,11 +104,7 @@ impl Server {
             .arg("--journal")
             .arg(&log)
             .args(cards.striding.then_some("--striding"))
-            .args(
-                credit
-                    .iter()
-                    .flat_map(|credit| [Path::new("--credit"), credit]),
-            )
+            .args(wire.iter().flat_map(|wire| [Path::new("--wire"), wire]))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(File::create(&errors)?);
@@ -149,14 +143,6 @@ impl Server {
                 "socket": { "type": "unix", "path": socket },
             });
             command.args(["-device", &device.to_string()]);
-        }
-    }
-
-    /// Changes what the third card receives; `None`: nothing.
-    pub fn send(&mut self, frames: Option<&Frames>) -> Result<()> {
-        match frames {
-            None => self.order("2 quiet"),
-            Some(frames) => self.order(&format!("2 send {}", serde_json::to_string(frames)?)),
         }
     }
 

@@ -24,7 +24,6 @@ use mflow_protocol::guest::Order;
 pub use self::instruments::Instruments;
 pub use self::machine::{Accel, Event, Machine, Terminal, Vm};
 pub(crate) use self::machine::{Nics, Threads};
-pub use self::mlx5::Server;
 pub(crate) use self::mlx5::{layouts, model_program, Cards};
 pub(crate) use self::programs::guest_program;
 pub(crate) use self::trouble::Excerpt;

@@ -8,6 +8,7 @@
 mod engine;
 mod memory;
 mod orders;
+mod outside;
 mod pci;
 mod source;
 
@@ -17,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use anyhow::{Context as _, Result};
+use anyhow::{ensure, Context as _, Result};
 use vfio_bindings::bindings::vfio::{
     vfio_region_info, VFIO_IRQ_INFO_EVENTFD, VFIO_IRQ_SET_DATA_EVENTFD, VFIO_PCI_BAR0_REGION_INDEX,
     VFIO_PCI_CONFIG_REGION_INDEX, VFIO_PCI_MSIX_IRQ_INDEX, VFIO_PCI_NUM_IRQS, VFIO_PCI_NUM_REGIONS,
@@ -27,6 +28,7 @@ use vfio_user::{DmaMapFlags, DmaUnmapFlags, IrqInfo, Server, ServerBackend, Serv
 
 use self::engine::Engine;
 use self::memory::Guest;
+use self::outside::Outside;
 use self::pci::Space;
 use self::source::Source;
 use crate::device::{Config, Device, Done};
@@ -57,9 +59,11 @@ pub struct Options {
     /// Drop frames that find no receive buffer at once, instead of holding up the wire
     #[arg(long)]
     pub lossy: bool,
-    /// Listen here for how many datagrams of `send` have been received: a number in each line
+    /// Join the last card, which no other may be joined to, with the program that listens here
+    ///
+    /// On this stream socket, each frame has its length in front of it: 32 bits, big-endian, as with QEMU's `-netdev stream`.
     #[arg(long, value_name = "SOCKET")]
-    pub credit: Option<PathBuf>,
+    pub wire: Option<PathBuf>,
     /// Write all commands down here
     #[arg(long, value_name = "FILE")]
     pub journal: Option<PathBuf>,
@@ -109,6 +113,10 @@ pub struct Summary {
 ///
 /// Calls `ready` once QEMU may connect.
 pub fn serve(options: &Options, ready: impl FnOnce()) -> Result<Vec<Summary>> {
+    ensure!(
+        options.wire.is_none() || options.sockets.len() % 2 == 1,
+        "a wire to the outside needs a card that no other is joined to: an odd number of cards"
+    );
     let mut slots = Vec::new();
     let mut servers = Vec::new();
     for (index, socket) in options.sockets.iter().enumerate() {
@@ -147,10 +155,8 @@ pub fn serve(options: &Options, ready: impl FnOnce()) -> Result<Vec<Summary>> {
     }
     let journal = options.journal.as_deref().map(create_journal).transpose()?;
     let source = Arc::new(Source::default());
-    let engine = Engine::start(&slots, options.lossy, source.clone());
-    if let Some(credit) = &options.credit {
-        source.listen(credit, engine.clone())?;
-    }
+    let outside = options.wire.as_deref().map(Outside::connect).transpose()?;
+    let engine = Engine::start(&slots, options.lossy, source.clone(), outside);
     orders::listen(slots.clone(), source, engine.clone());
     ready();
     let threads: Vec<_> = servers
@@ -341,5 +347,27 @@ impl ServerBackend for Backend {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_card_has_one_wire() {
+        let sockets = ["card0", "card1"].map(|name| std::env::temp_dir().join(name));
+        let options = Options {
+            sockets: sockets.to_vec(),
+            vectors: 2,
+            striding: false,
+            compression: false,
+            lenient: false,
+            lossy: false,
+            wire: Some(PathBuf::from("/no such socket")),
+            journal: None,
+        };
+        let error = serve(&options, || {}).expect_err("no good order");
+        assert!(error.to_string().contains("an odd number"), "{error:#}");
     }
 }

@@ -4,19 +4,13 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{BufRead as _, BufReader};
-use std::os::unix::net::UnixListener;
+use std::io::BufReader;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::{ensure, Context as _, Result};
 use mflow_frames::Stream;
 use pcap_file::pcap::PcapReader;
-
-use super::engine::Engine;
-use super::LastBreath;
 
 /// What frames are made of.
 pub(crate) enum Content {
@@ -34,11 +28,7 @@ pub(crate) struct Replay {
 }
 
 #[derive(Default)]
-pub(crate) struct Source {
-    now: Mutex<Option<(usize, Content)>>,
-    /// How far the receiver of a stream is.
-    reached: AtomicU64,
-}
+pub(crate) struct Source(Mutex<Option<(usize, Content)>>);
 
 impl Replay {
     /// Reads a capture, to be sent so many times.
@@ -71,10 +61,7 @@ impl Replay {
 impl Source {
     /// Changes what a card receives; `None`: nothing more.
     pub(crate) fn set(&self, what: Option<(usize, Content)>) {
-        let mut now = self.lock();
-        // The count of an earlier receiver does not apply to this one.
-        self.reached.store(0, Ordering::Relaxed);
-        *now = what;
+        *self.lock() = what;
     }
 
     /// Returns the card that frames are for, if there are any.
@@ -95,8 +82,8 @@ impl Source {
                     more
                 }
                 Some((_, Content::Stream(stream))) => {
-                    let reached = self.reached.load(Ordering::Relaxed);
-                    let made = stream.next(reached, |frame| frames.push_back(frame.to_vec()));
+                    // Nobody says how far the receiver is: it gets the credit anew each second.
+                    let made = stream.next(0, |frame| frames.push_back(frame.to_vec()));
                     made.unwrap_or_else(|error| {
                         eprintln!("the source has ended: {error:#}");
                         false
@@ -109,29 +96,8 @@ impl Source {
         }
     }
 
-    /// Listens for how far the receiver is: a number in each line.
-    pub(crate) fn listen(self: &Arc<Self>, path: &Path, engine: Arc<Engine>) -> Result<()> {
-        let listener = UnixListener::bind(path)
-            .with_context(|| format!("cannot listen on {}", path.display()))?;
-        let source = Arc::clone(self);
-        // It ends with the machine, which closes the port.
-        thread::spawn(move || {
-            let _ends_process = LastBreath;
-            let Ok((port, _)) = listener.accept() else {
-                return;
-            };
-            for line in BufReader::new(port).lines().map_while(Result::ok) {
-                if let Ok(count) = line.trim().parse() {
-                    source.reached.store(count, Ordering::Relaxed);
-                    engine.wake();
-                }
-            }
-        });
-        Ok(())
-    }
-
     fn lock(&self) -> MutexGuard<'_, Option<(usize, Content)>> {
-        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -172,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_goes_on_when_its_receiver_does() {
+    fn a_stream_is_as_long_as_its_credit() {
         let order = |flows| Frames {
             nic_mac: "02:c0:ff:ee:00:01".to_owned(),
             overlay: true,
@@ -187,8 +153,7 @@ mod tests {
         assert_eq!(source.card(), Some(2));
         assert_eq!(filled(&source, 60).len(), 60);
         assert_eq!(filled(&source, 60).len(), 40);
-        source.reached.store(7, Ordering::Relaxed);
-        assert_eq!(filled(&source, 60).len(), 7);
+        assert_eq!(filled(&source, 60).len(), 0);
         source.set(None);
         assert_eq!((filled(&source, 60).len(), source.card()), (0, None));
     }

@@ -22,8 +22,6 @@ use xtask::paths;
 use xtask::step;
 use xtask::tools;
 
-/// Why a case is not measured with such a NIC.
-const NO_CONNECTION: &str = "a ConnectX makes datagrams by itself, and no segments of a connection";
 /// After more crashes of the emulator than this, the benchmark gives up.
 const MOST_DEATHS: usize = 4;
 
@@ -180,13 +178,6 @@ fn plan<'a>(options: &Options, cases: &'a [Case]) -> Result<Plan<'a>> {
                     continue;
                 }
             };
-            if matches!(case.load, protocol::Load::Stream { .. })
-                && options.hardware.nic.is_connectx()
-            {
-                let row = windows::missing(options.suite, case, mode, NO_CONNECTION);
-                rows.push(Some(row));
-                continue;
-            }
             let times = if case.every_boot { boots.len() } else { 1 };
             let of_flavor = boots.iter_mut().filter(|(of, _)| *of == flavor);
             for (_, boot) in of_flavor.take(times) {
@@ -331,19 +322,5 @@ mod tests {
             .iter()
             .all(|row| row.note.is_some() && row.insn_per_packet.is_none()));
         assert!(missing.iter().any(|row| row.case == "nginx"));
-    }
-
-    #[test]
-    fn a_card_that_makes_its_frames_by_itself_has_no_connection() {
-        let cases = cases::all(Suite::Paper);
-        let tasks = |nic: &str| {
-            let line = ["--suite", "paper", "--case", "stream-", "--nic", nic];
-            let plan = plan(&options(&line), &cases).expect("a plan");
-            let tasks: usize = plan.boots.iter().map(|(_, tasks)| tasks.len()).sum();
-            (tasks, plan.rows.iter().flatten().count())
-        };
-        let (measured, missing) = tasks("virtio");
-        assert!(measured > 0);
-        assert_eq!(tasks("mlx5"), (0, measured + missing));
     }
 }

@@ -7,8 +7,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{bail, Context as _, Result};
-use mflow_protocol::bench::{Case, End, Load, Outside, Server, Window};
+use anyhow::{bail, Result};
+use mflow_protocol::bench::{Case, End, Load, Server, Window};
 use mflow_protocol::cpus;
 use mflow_protocol::guest::{Message, Order, CHANNELS};
 
@@ -38,8 +38,7 @@ pub(super) struct Outcome {
 
 pub(super) struct Session {
     vm: Vm,
-    /// None with a ConnectX, which makes its frames by itself.
-    feed: Option<Feed>,
+    feed: Feed,
     /// Segments that the feed had sent again when it was asked last.
     sent_again: u64,
     counted: PathBuf,
@@ -86,15 +85,16 @@ impl Session {
         let symbols = Symbols::read(&kernel.build_dir.join("System.map"))?;
         let dir = tempfile::tempdir()?;
         let counted = dir.path().join("counted");
+        let wire = dir.path().join("wire");
         let credit = dir.path().join("credit");
+        let feed = Feed::start(&wire, &credit)?;
         let option = plugin_option(&library, &counted);
-        let (instruments, feed) = if hardware.nic.is_connectx() {
-            let instruments = Instruments::without_wire(option, credit, programs, plugin::COUNTING);
-            (instruments, None)
-        } else {
-            let (instruments, wire) =
-                Instruments::new(option, credit.clone(), programs, plugin::COUNTING)?;
-            (instruments, Some(Feed::start(wire, &credit)?))
+        let instruments = Instruments {
+            plugin: option,
+            wire,
+            credit,
+            programs,
+            qemu: plugin::COUNTING,
         };
         let order = Order {
             argv: vec![
@@ -136,7 +136,7 @@ impl Session {
         loop {
             match self.vm.wait(Some(PATIENCE))? {
                 Event::Said(message) => match message {
-                    Message::Load(order) => self.order(order)?,
+                    Message::Load(order) => self.feed.order(order),
                     Message::Symbols(functions) => {
                         self.symbols.add_modules(&functions)?;
                         // The first window begins: what was lost before it is not its loss.
@@ -172,24 +172,9 @@ impl Session {
         }
     }
 
-    /// Changes what is sent from outside; `None` stops it.
-    fn order(&mut self, order: Option<Outside>) -> Result<()> {
-        let Some(feed) = &self.feed else {
-            let cards = self.vm.cards();
-            let cards = cards.context("the guest has no card that could send")?;
-            return match order {
-                None => cards.send(None),
-                Some(Outside::Frames(frames)) => cards.send(Some(&frames)),
-                Some(Outside::Connection(_)) => bail!("a ConnectX makes datagrams only"),
-            };
-        };
-        feed.order(order);
-        Ok(())
-    }
-
     /// Returns how many segments have been sent again since this was asked last.
     fn sent_again(&mut self) -> u64 {
-        let now = self.feed.as_ref().map_or(0, Feed::sent_again);
+        let now = self.feed.sent_again();
         now - std::mem::replace(&mut self.sent_again, now)
     }
 

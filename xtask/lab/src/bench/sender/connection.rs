@@ -10,11 +10,11 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
 use anyhow::{ensure, Context as _, Result};
+use mflow_frames::wire::Arriving;
 use mflow_protocol::bench::{Connection, Outside};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 
 use super::endpoint::{now, Endpoint};
-use super::wire::Arriving;
 
 /// How often to look for another order while nothing arrives.
 const LOOK: Duration = Duration::from_millis(10);
@@ -51,7 +51,7 @@ pub(super) fn run(
             Some(_) => {}
         }
         let arrived = arriving.read(&*wire)?;
-        while let Some(frame) = arriving.next()? {
+        while let Some(frame) = arriving.next_frame()? {
             endpoint.receive(frame, now());
         }
         endpoint.send(now(), &mut frames);
@@ -78,11 +78,11 @@ mod tests {
     use std::sync::mpsc::channel;
     use std::thread;
 
+    use mflow_frames::wire as framing;
     use smoltcp::socket::tcp::State;
 
     use super::super::fixture::{order, Server};
     use super::*;
-    use crate::bench::sender::wire as framing;
 
     const SEGMENTS: usize = 500;
     const RING_BYTES: usize = SEGMENTS * 1398;
@@ -110,7 +110,7 @@ mod tests {
                 let Ok(arrived) = self.arriving.read(&self.wire) else {
                     return;
                 };
-                while let Some(frame) = self.arriving.next().expect("good frames") {
+                while let Some(frame) = self.arriving.next_frame().expect("good frames") {
                     self.server.receive(frame);
                 }
                 let mut answers = Vec::new();

@@ -4,15 +4,14 @@
 //!
 //! They are numbered datagrams, or the segments of a TCP connection ([`connection`] moves the frames of an [`endpoint`], whose
 //! packets go through a [`tunnel`]). Two things limit them: the wire, which has flow control, and for datagrams the credit: the
-//! guest's application says how many it has received. A ConnectX makes its datagrams by itself, from the same stream
-//! (`tests/mlx5-model`).
+//! guest's application says how many it has received. Whatever plays the guest's NIC connects to the wire: QEMU, or the model of
+//! a ConnectX (`tests/mlx5-model`).
 
 mod connection;
 mod endpoint;
 #[cfg(test)]
 mod fixture;
 mod tunnel;
-mod wire;
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -24,7 +23,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use mflow_frames::{Frames, Stream};
+use mflow_frames::{wire, Frames, Stream};
 use mflow_protocol::bench::Outside;
 
 /// Datagrams written to the wire at once.
@@ -38,22 +37,25 @@ pub(super) struct Feed {
 }
 
 impl Feed {
-    /// Starts the sender on one end of a wire; `credit` is the socket that the guest's port connects to.
-    pub(super) fn start(wire: UnixStream, credit: &Path) -> Result<Self> {
-        let listener = UnixListener::bind(credit)
-            .with_context(|| format!("cannot listen on {}", credit.display()))?;
+    /// Starts the sender before the guest boots; `wire` and `credit` are the sockets that the guest's NIC and port connect to.
+    pub(super) fn start(wire: &Path, credit: &Path) -> Result<Self> {
+        let [wire, credit] = [bind(wire)?, bind(credit)?];
         let reached = Arc::new(AtomicU64::new(0));
         thread::spawn({
             let reached = Arc::clone(&reached);
             // It ends with the guest, which closes the port.
-            move || listen(&listener, &reached)
+            move || listen(&credit, &reached)
         });
         let (orders, order) = mpsc::channel();
         let sent_again = Arc::new(AtomicU64::new(0));
         thread::spawn({
             let sent_again = Arc::clone(&sent_again);
             // It ends with the guest, which closes the wire, or with this process.
-            move || send(wire, &order, &reached, &sent_again)
+            move || {
+                if let Ok((wire, _)) = wire.accept() {
+                    send(wire, &order, &reached, &sent_again);
+                }
+            }
         });
         Ok(Self { orders, sent_again })
     }
@@ -68,6 +70,10 @@ impl Feed {
     pub(super) fn sent_again(&self) -> u64 {
         self.sent_again.load(Ordering::Relaxed)
     }
+}
+
+fn bind(path: &Path) -> Result<UnixListener> {
+    UnixListener::bind(path).with_context(|| format!("cannot listen on {}", path.display()))
 }
 
 fn listen(listener: &UnixListener, reached: &AtomicU64) {
@@ -136,5 +142,46 @@ fn datagrams(
             thread::sleep(LOOK);
         }
         socket.write_all(&buffer).context("the wire is cut")?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mflow_frames::wire::Arriving;
+
+    use super::*;
+
+    /// How long frames that must not come are waited for.
+    const STILL: Duration = Duration::from_millis(50);
+
+    #[test]
+    fn what_is_ordered_before_the_guest_is_there_comes_as_far_as_the_credit_goes() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let [wire, credit] = ["wire", "credit"].map(|name| dir.path().join(name));
+        let feed = Feed::start(&wire, &credit).expect("sockets");
+        feed.order(Some(Outside::Frames(Frames {
+            nic_mac: "02:00:00:00:00:01".to_owned(),
+            overlay: true,
+            flows: 2,
+            bytes: 16,
+            credit: 5,
+        })));
+        let wire = UnixStream::connect(wire).expect("a listener");
+        let mut port = UnixStream::connect(credit).expect("a listener");
+        let (mut arriving, mut frames) = (Arriving::new(), 0);
+        let mut wait_for = |most| {
+            while frames < most {
+                arriving.read(&wire).expect("a whole wire");
+                while arriving.next_frame().expect("good frames").is_some() {
+                    frames += 1;
+                }
+            }
+            thread::sleep(STILL);
+            assert!(!arriving.read(&wire).expect("a whole wire"));
+            frames
+        };
+        assert_eq!(wait_for(5), 5);
+        port.write_all(b"2\n").expect("a reader");
+        assert_eq!(wait_for(7), 7);
     }
 }

@@ -5,12 +5,10 @@
 //! A device for IP packets knows no hardware addresses: those in the frames are fixed, as the neighbours in the guest are.
 
 use anyhow::Result;
-use mflow_frames::{Envelope, OuterChecksum};
+use mflow_frames::{wire, Envelope, OuterChecksum};
 use smoltcp::phy::{self, Device, DeviceCapabilities, Medium};
 use smoltcp::time::Instant;
 use smoltcp::wire::{Ipv4Packet, TcpPacket, TcpSeqNumber};
-
-use super::wire;
 
 /// Frames are written to the wire when they have so many bytes: few enough for a socket's usual buffer.
 const BURST_BYTES: usize = 64 << 10;

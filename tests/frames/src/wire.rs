@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Frames on one end of a wire: QEMU's stream has the length of each in front of it.
+//! Frames on one end of a wire: in the stream of a `-netdev stream` of QEMU, each has its length in front of it.
 
 use std::os::fd::AsFd;
 
@@ -9,11 +9,11 @@ use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
 const LENGTH_BYTES: usize = 4;
-/// Room for many answers.
+/// Room for many frames.
 const ROOM_BYTES: usize = 64 << 10;
 
 /// Adds a frame, which is filled in afterwards.
-pub(super) fn add(frames: &mut Vec<u8>, bytes: usize) -> &mut [u8] {
+pub fn add(frames: &mut Vec<u8>, bytes: usize) -> &mut [u8] {
     // CAST: a frame has at most 1514 bytes.
     frames.extend_from_slice(&(bytes as u32).to_be_bytes());
     let begin = frames.len();
@@ -22,14 +22,21 @@ pub(super) fn add(frames: &mut Vec<u8>, bytes: usize) -> &mut [u8] {
 }
 
 /// Frames that arrive, in pieces of any length.
-pub(super) struct Arriving {
+pub struct Arriving {
     buffer: Vec<u8>,
     begin: usize,
     end: usize,
 }
 
+impl Default for Arriving {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Arriving {
-    pub(super) fn new() -> Self {
+    /// Returns the end of a wire on which nothing has arrived.
+    pub fn new() -> Self {
         Self {
             buffer: vec![0; ROOM_BYTES],
             begin: 0,
@@ -37,8 +44,9 @@ impl Arriving {
         }
     }
 
-    /// Takes what is on the wire, without waiting for more; returns whether there was anything.
-    pub(super) fn read(&mut self, wire: impl AsFd) -> Result<bool> {
+    /// Takes what is on the wire, without waiting for more; returns whether there was anything. Whole frames have to be taken
+    /// out first, as they take up the room.
+    pub fn read(&mut self, wire: impl AsFd) -> Result<bool> {
         self.buffer.copy_within(self.begin..self.end, 0);
         self.end -= self.begin;
         self.begin = 0;
@@ -55,7 +63,7 @@ impl Arriving {
     }
 
     /// Returns the next frame that is there as a whole.
-    pub(super) fn next(&mut self) -> Result<Option<&[u8]>> {
+    pub fn next_frame(&mut self) -> Result<Option<&[u8]>> {
         let there = &self.buffer[self.begin..self.end];
         let Some((length, rest)) = there.split_first_chunk::<LENGTH_BYTES>() else {
             return Ok(None);
@@ -95,7 +103,7 @@ mod tests {
             for bytes in stream.chunks(piece) {
                 near.write_all(bytes).expect("room");
                 while arriving.read(&far).expect("whole wire") {
-                    while let Some(frame) = arriving.next().expect("good frames") {
+                    while let Some(frame) = arriving.next_frame().expect("good frames") {
                         arrived.push(frame.to_vec());
                     }
                 }
@@ -112,6 +120,6 @@ mod tests {
         near.write_all(&[0xff; 8]).expect("room");
         let mut arriving = Arriving::new();
         assert!(arriving.read(&far).expect("whole wire"));
-        assert!(arriving.next().is_err());
+        assert!(arriving.next_frame().is_err());
     }
 }
