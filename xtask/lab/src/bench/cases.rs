@@ -201,9 +201,11 @@ fn application(name: &str, server: Server, bytes: usize) -> Case {
     case(name, load, stacks(&[2]))
 }
 
+/// With both builders: lanes that build packets must not make small batches dearer.
 fn order(transport: &str, load: Load, batch_pkts: u32) -> Case {
     let name = format!("order-{transport}-batch-{batch_pkts}");
-    case(name, load, vec![mflow(2, batch_pkts)])
+    let nic_builds = built("mflow-nic", 2, batch_pkts, Build::Nic);
+    case(name, load, vec![mflow(2, batch_pkts), nic_builds])
 }
 
 fn overhead() -> Case {
