@@ -101,7 +101,7 @@ void mflow_worker_kick(struct mflow_worker *worker)
 		__napi_schedule(&worker->napi);
 }
 
-/* In the poll, for the rest of it. */
+/* In the poll, which ends it: whether checksums are summed that readers sum otherwise. */
 void mflow_worker_set_sums(bool sums)
 {
 	this_cpu_write(mflow_cpu.lane_sums, sums);

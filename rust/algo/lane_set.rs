@@ -20,22 +20,25 @@ const _: () = assert!(cfg!(loom) || (MAX_BATCH_PKTS as usize) < RING_ITEMS);
 // Requests are counted in 16 bits where a flow's state has little room.
 const _: () = assert!(RING_REQUESTS <= u16::MAX as usize);
 
-/// A lane that has more than so many batches to do when it gets another one has not kept up since the last.
-const BATCHES_BEHIND: u32 = 1;
+/// A lane is late for a batch if it still has more than so many batches to do when it gets this one.
+const IN_TIME_BATCHES: u32 = 1;
 
-/// How many batches more lanes have to be late for than they were in time for, of the last ones, until they are behind, and
-/// how many are remembered. A CPU that was away for a moment has a backlog, too, and works it off by itself.
+/// Lanes are behind while they have been late for more than so many batches more than they were in time for. A CPU that was
+/// away for a moment has a backlog, too, and works it off by itself.
 const LATE_BEHIND: u8 = 8;
+
+/// No more than this is remembered, so that lanes which keep up again do not count as behind for long.
 const LATE_MAX: u8 = 2 * LATE_BEHIND;
 
 /// The batches that lanes were late for, less those that they were in time for; from 0 to [`LATE_MAX`].
 ///
-/// Lanes have their turns, so a flow is as fast as the slowest of them: they are behind together.
+/// One for all lanes of a source: they take turns, so a flow is as fast as the slowest of them.
 #[derive(Clone, Copy, Debug)]
 struct Lateness(u8);
 
 impl Lateness {
-    /// Takes note of a lane that gets a batch; returns whether the lanes have more to do than the core that dispatches.
+    /// Notes whether a lane is late for the batch that it gets; returns whether the lanes are behind, so that they have more to
+    /// do than the core that dispatches.
     fn note(&mut self, is_late: bool) -> bool {
         self.0 = if is_late {
             self.0.saturating_add(1).min(LATE_MAX)
@@ -74,9 +77,9 @@ pub(super) enum NoRoom {
 }
 
 impl<P: Packet> LaneEnd<P> {
-    /// Returns whether the lane, which gets a batch, has not kept up since the last.
+    /// Returns whether the lane is late for a batch that it gets now.
     fn is_late(&mut self, batch_pkts: u32) -> bool {
-        self.producer.waiting_items() > batch_pkts.saturating_mul(BATCHES_BEHIND)
+        self.producer.waiting_items() > batch_pkts.saturating_mul(IN_TIME_BATCHES)
     }
 
     /// Reserves places for the packets of a batch if the lane is to build them, and returns how many.
@@ -102,6 +105,7 @@ pub struct LaneSet<P: Packet> {
     touched: u32,
     // Bit `n`: lane `n`'s CPU is going offline; it gets no new batches.
     offline: u32,
+    // Of all lanes; only `Build::Auto` asks, and notes.
     lateness: Lateness,
     // Open batches whose packets lanes may build.
     open_for_requests: u32,

@@ -24,7 +24,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use kernel::init::{self, Zeroable};
 use kernel::prelude::*;
 
-/// With more items than this in its ring, a lane leaves to readers what they can do themselves.
+/// With more items than this in its ring, a lane leaves checksums of datagrams in fragments to their readers.
 // CAST: a small constant.
 const BUSY_ITEMS: u32 = RING_ITEMS as u32 / 8;
 
@@ -211,7 +211,8 @@ impl Lane {
         let (mut wire_pkts, mut past_gro_pkts, mut bytes) = (0, 0, 0);
         let mut unflushed = false;
         let progress = LaneProgress::of(self.id);
-        // SAFETY: We are in the poll, and not in a call of the stack.
+        // SAFETY: By the contract we are in the poll, which alone uses the consumer; the borrow ends before the stack is
+        // called.
         let waiting_items = unsafe { (*self.consumer.get()).as_mut() }
             .map_or(0, |consumer| consumer.waiting_items());
         worker.set_sums(waiting_items <= BUSY_ITEMS);

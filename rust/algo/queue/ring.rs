@@ -270,7 +270,7 @@ impl<P: Packet> Producer<P> {
         // ORDERING: Relaxed: published by the store of `tail` below.
         ring.items[(self.tail & MASK) as usize].store(word, Ordering::Relaxed);
         let tail = self.tail.wrapping_add(1);
-        // ORDERING: Release pairs with the Acquire in `Consumer::pop`: item and packet are visible with the index.
+        // ORDERING: Release pairs with the Acquire in `Consumer::waiting_items`: item and packet are visible with the index.
         ring.tail.0.store(tail, Ordering::Release);
         self.tail = tail;
         // INVARIANT: reserved room was free, so `tail - head` stays within the ring.
@@ -301,7 +301,7 @@ impl<P: Packet> Consumer<P> {
     pub fn waiting_items(&mut self) -> u32 {
         // SAFETY: By the contract of `Ring::ends` the ring outlives us.
         let ring = unsafe { self.ring.as_ref() };
-        // ORDERING: Acquire pairs with the Release in `Producer::put`: `pop` relies on what is seen here.
+        // ORDERING: Acquire pairs with the Release in `Producer::put`: items and packets are visible with the index.
         self.tail_seen = ring.tail.0.load(Ordering::Acquire);
         self.tail_seen.wrapping_sub(self.head)
     }
@@ -311,15 +311,11 @@ impl<P: Packet> Consumer<P> {
     pub fn pop<B>(&mut self, build: impl FnOnce(Tag, &P::Request) -> B) -> Option<Item<P, B>> {
         // SAFETY: By the contract of `Ring::ends` the ring outlives us.
         let ring = unsafe { self.ring.as_ref() };
-        if self.head == self.tail_seen {
-            // ORDERING: Acquire pairs with the Release in `Producer::put`: items and packets are visible with the index.
-            self.tail_seen = ring.tail.0.load(Ordering::Acquire);
-            if self.head == self.tail_seen {
-                return None;
-            }
+        if self.head == self.tail_seen && self.waiting_items() == 0 {
+            return None;
         }
         // PANIC: masked to below the length.
-        // ORDERING: Relaxed: the Acquire of `tail` made it visible.
+        // ORDERING: Relaxed: the Acquire of `tail` in `waiting_items` made it visible.
         let word = ring.items[(self.head & MASK) as usize].load(Ordering::Relaxed);
         self.head = self.head.wrapping_add(1);
         // ORDERING: Release pairs with the Acquire in `Producer::reserve`: the place is free only after the load.

@@ -79,7 +79,7 @@ pub(crate) struct Polling<'a> {
 }
 
 impl Polling<'_> {
-    /// Says whether checksums that readers would have to sum are summed for the rest of this poll.
+    /// Sets whether this lane sums the checksums of datagrams in fragments, which readers sum otherwise, until its poll ends.
     #[inline]
     pub(crate) fn set_sums(self, sums: bool) {
         // SAFETY: By the invariant we are in the worker's poll.

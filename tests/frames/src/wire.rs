@@ -14,7 +14,7 @@ const ROOM_BYTES: usize = 64 << 10;
 
 /// Adds a frame, which is filled in afterwards.
 pub fn add(frames: &mut Vec<u8>, bytes: usize) -> &mut [u8] {
-    // CAST: a frame has at most 1514 bytes.
+    // CAST: no frame is as long as 4 GiB.
     frames.extend_from_slice(&(bytes as u32).to_be_bytes());
     let begin = frames.len();
     frames.resize(begin + bytes, 0);

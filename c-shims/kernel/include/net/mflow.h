@@ -136,12 +136,12 @@ struct mflow_ops {
 /**
  * struct mflow_cpu - what the hooks need to know on this CPU
  * @lane:	the lane that is polling right now, or NULL
- * @lane_sums:	that lane has time to sum what readers would have to
  * @lane_stack:	a stack address at the start of that poll
  * @depth:	nested run-to-completion receive calls
  * @stack_max_bytes: deepest stack seen at a merge point, from @lane_stack on
  * @run_sk:	the socket to which a run of segments is being delivered, or NULL
  * @run_ready:	its reader is to be told at the end of the run that there is data
+ * @lane_sums:	@lane sums the checksums of datagrams in fragments, which readers sum otherwise
  */
 struct mflow_cpu {
 	void		*lane;

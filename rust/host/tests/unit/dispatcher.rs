@@ -892,6 +892,24 @@ fn a_lane_that_is_late_now_and_then_builds() {
     assert_in_order(&world, 0);
 }
 
+/// A flow that waits for one lane gains nothing if that lane alone is relieved.
+#[test]
+fn lanes_are_behind_together() {
+    const BATCHES: u32 = 40;
+    let mut world = World::new(2, 16);
+    world.driver_asks = true;
+    world.start_split(0);
+    // The first lane does nothing, so it is late for every second batch.
+    for _ in 0..BATCHES {
+        assert_eq!(requests(&mut world, 16), 15);
+        world.around.poll(1, usize::MAX);
+    }
+    // Now the other one does not keep up, either.
+    assert_eq!(requests(&mut world, 12 * 16) / 15, 9);
+    world.settle();
+    assert_in_order(&world, 0);
+}
+
 /// A batch keeps its places until it ends, whatever other batches do, and then none but those that are filled.
 #[test]
 fn places_belong_to_a_batch_until_it_ends() {
