@@ -19,7 +19,7 @@ pub(crate) enum Suite {
     /// The cases that show most: within ten minutes
     #[default]
     Quick,
-    /// All of the papers' figures that can be measured here: within an hour
+    /// All of the papers' figures that can be measured here: takes long
     Paper,
 }
 
