@@ -30,8 +30,8 @@ const COUNTED: u64 = 50;
 const UNDER_WAY: u64 = 2;
 /// Bytes that may wait for one CPU (README.md), but for the rest of a batch and what one poll hands over.
 const MOST_WAITING_BYTES: u64 = (16 << 20) + 8 * 65_536;
-/// How long the lane's CPU is held at a time.
-const HOLD: Duration = Duration::from_millis(900);
+/// How long the lane's CPU is held at a time: a slow host, too, fills the memory in it.
+const HOLD: Duration = Duration::from_secs(3);
 const MOST_ROUNDS: usize = 400;
 const FRAMES_BETWEEN_LOOKS: usize = 16;
 
