@@ -74,6 +74,8 @@ pub struct Dispatcher<P: Packet> {
     /// The lanes.
     pub lanes: LaneSet<P>,
     reaped_ms: u32,
+    // Whether no fence of another source is on its way that was sent before this one began.
+    settled: bool,
     // The request that is being filled.
     filling: Filling,
 }
@@ -93,6 +95,7 @@ impl<P: Packet> Dispatcher<P> {
             table: FlowTable::new(),
             lanes: LaneSet::new(),
             reaped_ms: 0,
+            settled: false,
             filling: Filling::default(),
         }
     }
@@ -130,6 +133,7 @@ impl<P: Packet> Dispatcher<P> {
         }
         let mut step = Step {
             lanes: &mut self.lanes,
+            settled: &mut self.settled,
             counters,
             host,
             config,
@@ -194,6 +198,7 @@ impl<P: Packet> Dispatcher<P> {
         self.reaped_ms = now_ms;
         let mut step = Step {
             lanes: &mut self.lanes,
+            settled: &mut self.settled,
             counters,
             host,
             config,
@@ -250,6 +255,7 @@ fn inline<P>(counters: &Counters, packet: P, wire_pkts: u32) -> Dispatched<P> {
 /// All that one step of a flow needs besides the flow.
 pub(super) struct Step<'a, P: Packet, H> {
     pub(super) lanes: &'a mut LaneSet<P>,
+    pub(super) settled: &'a mut bool,
     pub(super) counters: &'a Counters,
     pub(super) host: &'a mut H,
     pub(super) config: Config,

@@ -9,7 +9,7 @@
 //!   ^ ^ ^                           |                      |
 //!   | | +---------------------------+                      | slow, silent or told to;
 //!   | |   probe not seen*, path unsuited*,                 | path lost*
-//!   | |   silent or told to                                | or unsuited*
+//!   | |   another source begun, silent or told to          | or unsuited*
 //!   | |                                                    v
 //!   | +------------------------------------------------ Stopping
 //!   |     silent, and nothing is missing                   |
@@ -45,6 +45,8 @@ pub(super) enum FlowState {
 pub(super) struct Probing {
     pub(super) slot: u8,
     pub(super) probe: u32,
+    /// How many sources there had been when the probe was sent.
+    pub(super) nr_sources: u32,
     pub(super) since_ms: u32,
 }
 

@@ -17,6 +17,7 @@ pub struct SlotPool<P: Packet> {
     // Bit `n`: slot `n` is taken.
     taken: AtomicU64,
     probes: AtomicU32,
+    sources: AtomicU32,
     slots: [Slot<P>; NR_SLOTS],
 }
 
@@ -26,6 +27,7 @@ impl<P: Packet> SlotPool<P> {
         Self {
             taken: AtomicU64::new(0),
             probes: AtomicU32::new(0),
+            sources: AtomicU32::new(0),
             slots: core::array::from_fn(|_| Slot::new()),
         }
     }
@@ -101,6 +103,23 @@ impl<P: Packet> SlotPool<P> {
     pub fn next_probe(&self) -> u32 {
         // ORDERING: Relaxed: unique because it is a read-modify-write.
         self.probes.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Notes that another source takes packets from now on. It may split none before.
+    pub fn note_source(&self) {
+        // ORDERING: Release pairs with the Acquire in `nr_sources`: with the number it is visible who takes packets.
+        self.sources.fetch_add(1, Ordering::Release);
+    }
+
+    /// Returns how many sources there have been, modulo 2^32.
+    pub fn nr_sources(&self) -> u32 {
+        // ORDERING: Acquire pairs with the Release in `note_source`.
+        self.sources.load(Ordering::Acquire)
+    }
+
+    /// Returns whether a fence may be on its way to its merge point.
+    pub fn awaits_fence(&self) -> bool {
+        self.taken().any(|index| self.slot(index).awaits_fence())
     }
 }
 

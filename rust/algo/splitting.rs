@@ -123,7 +123,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         if !fast || self.config.stopping || self.lanes.is_empty() || flow.is_held(self.now_ms) {
             return Dispatched::Ordinary(packet);
         }
-        if !flow.suits(&packet) {
+        if !flow.suits(&packet) || !self.settles() {
             return Dispatched::Ordinary(packet);
         }
         let Some(slot) = self.host.slots().claim() else {
@@ -139,6 +139,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
             // CAST: a slot index is below 64.
             slot: slot as u8,
             probe,
+            nr_sources: self.host.slots().nr_sources(),
             since_ms: self.now_ms,
         });
         self.counters.add_owned(Counter::ProbesSent, 1);
@@ -146,10 +147,18 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         Dispatched::Ordinary(packet)
     }
 
+    /// Returns whether flows of this source may be split: the fences that others had sent when it began must have passed it.
+    /// Later ones do not come this way, as their probes did not pass.
+    fn settles(&mut self) -> bool {
+        *self.settled = *self.settled || !self.host.slots().awaits_fence();
+        *self.settled
+    }
+
     /// Passes a packet on; if the probe has been seen, with a fence's tag.
     fn on_probing(&mut self, flow: &mut Flow, probing: Probing, mut packet: P) -> Dispatched<P> {
         let slot = probing.slot;
-        if self.config.stopping {
+        // A source that has begun since may not have seen the probe: if it is on the way, it splits the flow, too.
+        if self.config.stopping || probing.nr_sources != self.host.slots().nr_sources() {
             self.release(flow, slot);
             return Dispatched::Ordinary(packet);
         }

@@ -3,6 +3,7 @@
 //! An opted-in device and its sources, one for each NAPI or CPU. Process context, under the configuration lock.
 
 use super::locks::Rtnl;
+use super::pool;
 use super::port::Port;
 use super::runtime::{self, MAX_CPUS};
 use super::source::Source;
@@ -167,5 +168,6 @@ fn add_source(
         // ORDERING: Release pairs with the Acquire in `source_of_this_cpu`.
         place.store(ptr::from_ref(source).cast_mut(), Ordering::Release);
     }
+    source.begin(pool::slots());
     Ok(())
 }

@@ -122,7 +122,8 @@ impl Host<SkBuff> for KernelHost<'_> {
 }
 
 impl Source {
-    /// Makes a source of `napi` (none: of a CPU) with a lane on each of `cpus`. Process context.
+    /// Makes a source of `napi` (none: of a CPU) with a lane on each of `cpus`. It splits nothing before [`Source::begin`].
+    /// Process context.
     ///
     /// # Safety: `uses_gro` is valid as long as the source.
     pub(crate) unsafe fn new(
@@ -133,6 +134,7 @@ impl Source {
         let mut source: KVBox<Source> = KVBox::init(init::zeroed(), GFP_KERNEL)?;
         let fresh: &mut Source = &mut source;
         fresh.napi = napi;
+        *fresh.stopping.get_mut() = true;
         fresh.uses_gro = Some(NonNull::from(uses_gro));
         // One change behind, so that the first packet looks at the CPUs.
         *fresh.cpu_changes_seen.get_mut() = runtime::cpu_changes().wrapping_sub(1);
@@ -206,8 +208,8 @@ impl Source {
             slots,
             in_context: true,
         };
-        // ORDERING: Relaxed: `Stop::ask` sets it and waits for all that run then.
-        let config = runtime::config(self.stopping.load(Ordering::Relaxed));
+        // ORDERING: Acquire pairs with the Release in `begin`. `Stop::ask` sets it and waits for all that run then.
+        let config = runtime::config(self.stopping.load(Ordering::Acquire));
         // SAFETY: By the contract nobody else uses the dispatcher now.
         let dispatcher = unsafe { &mut *self.dispatcher.get() };
         let dispatched = dispatcher.dispatch(&self.counters, &mut host, config, key, packet);
@@ -288,6 +290,14 @@ impl Source {
                 lane.kick();
             }
         }
+    }
+
+    /// Lets flows be split. The source is where packets find it by now.
+    pub(crate) fn begin(&self, slots: &Slots) {
+        slots.note_source();
+        // ORDERING: Release pairs with the Acquire in `dispatch`: a core on which this source splits sees that there is
+        // one more, and so sends no fence behind a probe that has not met it.
+        self.stopping.store(false, Ordering::Release);
     }
 
     /// Has all flows stop: from here on each packet brings its flow nearer to the ordinary path.

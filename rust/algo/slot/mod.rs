@@ -380,6 +380,14 @@ impl<P: Packet> Slot<P> {
         has(PathFault::Ordered).or(has(PathFault::Queues))
     }
 
+    /// Returns whether the next turn is that of a fence, which has not arrived. Of a batch that is not open yet, this may be
+    /// said of the one that had its place before.
+    pub(super) fn awaits_fence(&self) -> bool {
+        let batch = self.next();
+        // ORDERING: Relaxed: the cores that open batches synchronize with those that ask, or the answer may be old.
+        self.place(batch).lane.load(Ordering::Relaxed) == ORDINARY_PATH && !self.is_complete(batch)
+    }
+
     /// Returns whether all packets of `batch` that will come have been parked.
     fn is_complete(&self, batch: u32) -> bool {
         let place = self.place(batch);

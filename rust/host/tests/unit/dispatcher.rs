@@ -8,7 +8,7 @@ use mflow_algo::algo::knobs::Build;
 use mflow_algo::algo::lane_set::{MAX_BATCH_PKTS, MAX_LANES};
 use mflow_algo::algo::queue::ring::{RING_ITEMS, RING_REQUESTS};
 use mflow_algo::algo::ring_bytes::{MAX_CPU_RING_BYTES, MAX_RING_BYTES};
-use mflow_algo::algo::slot::{PathFault, WINDOW_BATCHES};
+use mflow_algo::algo::slot::{PathFault, ORDINARY_PATH, WINDOW_BATCHES};
 use mflow_algo::algo::slot_pool::NR_SLOTS;
 use mflow_algo::algo::tag::TagKind;
 
@@ -104,6 +104,48 @@ fn fast_flow_is_probed_fenced_and_split() {
     assert_in_order(&world, 0);
     assert_eq!(world.count(Counter::FlowsSplit), 1);
     assert_eq!(world.count(Counter::LatePkts), 0);
+}
+
+/// The other may be further on the way, and split the flow without having met the probe.
+#[test]
+fn no_fence_follows_a_probe_that_another_source_may_not_have_met() {
+    use TagKind::{Fence, None, Probe};
+    let mut world = World::new(2, 16);
+    world.receive(0, 5);
+    assert_eq!(kinds(&world), [None, None, None, Probe, None]);
+    world.around.slots.note_source();
+    world.around.run_ordinary(5);
+
+    world.receive(0, 3);
+    assert_eq!(kinds(&world), [None, Probe, None]);
+    world.around.run_ordinary(3);
+    world.receive(0, 2);
+    assert_eq!(kinds(&world), [Fence]);
+    world.settle();
+    assert_in_order(&world, 0);
+}
+
+/// A fence is not stopped by a source further on, so what that one has split must not be before it.
+#[test]
+fn new_source_waits_for_the_fences_of_others() {
+    let mut world = World::new(2, 16);
+    let slots = &world.around.slots;
+    let others = slots.claim().unwrap();
+    let fence = slots.slot(others).next();
+    slots.slot(others).open(fence, ORDINARY_PATH);
+    world.receive(0, 8);
+    assert_eq!(world.count(Counter::ProbesSent), 0);
+
+    let other = world.around.slots.slot(others);
+    assert!(other.complete(fence));
+    world.receive(0, 1);
+    assert_eq!(world.count(Counter::ProbesSent), 1);
+
+    // Those sent later belong to flows that do not come this way.
+    let other = world.around.slots.slot(others);
+    other.open(fence + 1, ORDINARY_PATH);
+    world.receive(1, 8);
+    assert_eq!(world.count(Counter::ProbesSent), 2);
 }
 
 #[test]

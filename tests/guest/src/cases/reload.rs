@@ -103,7 +103,12 @@ fn two_devices() -> Case {
         Datagrams::UNNOTICED
     );
     Case::of_module("reload/two-devices", proves, Run::Plain, |rig| {
-        rig.unnoticed(&rig.plan::<Datagrams>(), &Knobs::default(), |live| {
+        // A packet or two is enough for each of them, so both send probes at nearly the same time.
+        let knobs = Knobs {
+            min_flow_pps: 1,
+            ..Knobs::default()
+        };
+        rig.unnoticed(&rig.plan::<Datagrams>(), &knobs, |live| {
             mflow::write("devices", "+vxlan0")?;
             for cpus in ["3,5", "2-3"].into_iter().cycle().take(TWO_DEVICES_ROUNDS) {
                 let before = mflow::flows_split()?;
