@@ -58,6 +58,7 @@ pub struct Source {
     napi: Option<Napi>,
     // Flows that have a slot.
     active_flows: AtomicU32,
+    // No flow may be split: not yet (see `begin`), or not any more.
     stopping: AtomicBool,
     lanes: [Option<KVBox<Lane>>; MAX_LANES],
     // Where to note that the device's driver calls GRO, and whether that is done.

@@ -384,7 +384,7 @@ impl<P: Packet> Slot<P> {
     /// said of the one that had its place before.
     pub(super) fn awaits_fence(&self) -> bool {
         let batch = self.next();
-        // ORDERING: Relaxed: the cores that open batches synchronize with those that ask, or the answer may be old.
+        // ORDERING: Relaxed: a device further on receives on the core that has opened the fence, and so sees it open.
         self.place(batch).lane.load(Ordering::Relaxed) == ORDINARY_PATH && !self.is_complete(batch)
     }
 
