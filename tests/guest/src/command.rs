@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure, Context as _, Result};
 
-const START: Duration = Duration::from_secs(30);
+pub(crate) const START: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(10);
 
 /// Runs a command line (split at white space, no quoting) and returns its standard output.

@@ -3,6 +3,7 @@
 //! CPUs of the guest: what runs where, and which there are.
 
 use std::fs;
+use std::path::Path;
 
 use anyhow::{Context as _, Result};
 pub(crate) use mflow_protocol::cpus::{
@@ -42,6 +43,15 @@ pub(crate) fn set_online(cpu: usize, online: bool) -> Result<()> {
 pub(crate) fn is_online(cpu: usize) -> bool {
     let path = format!("/sys/devices/system/cpu/cpu{cpu}/online");
     fs::read_to_string(path).is_ok_and(|text| text.trim() == "1")
+}
+
+/// Returns the numbers of all CPUs that are online.
+pub(crate) fn all_online() -> impl Iterator<Item = usize> {
+    let exists = |cpu: &usize| Path::new(&format!("/sys/devices/system/cpu/cpu{cpu}")).exists();
+    // The first one cannot be switched off, and has no file that says so.
+    (0..)
+        .take_while(exists)
+        .filter(|&cpu| cpu == 0 || is_online(cpu))
 }
 
 pub(crate) fn online() -> usize {

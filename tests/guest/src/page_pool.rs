@@ -4,15 +4,17 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::AsRawFd as _;
+use std::thread;
 
-use anyhow::{bail, ensure, Context as _, Result};
+use anyhow::{anyhow, bail, ensure, Context as _, Result};
 use nix::sys::socket::{
     bind, recv, send, socket, AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol,
     SockType,
 };
 
-use crate::command;
+use crate::{command, cpu};
 
 /// Kinds and flags of messages, from `linux/netlink.h`, `linux/genetlink.h` and `linux/netdev.h`.
 const CONTROL: u16 = 0x10;
@@ -70,6 +72,7 @@ pub(crate) fn all() -> Result<Vec<PagePool>> {
 /// Waits until every pool whose queue is gone has all its pages back, and is gone, too.
 pub(crate) fn wait_returned() -> Result<()> {
     let mut left = Vec::new();
+    free_deferred()?;
     command::wait_until(
         "all page pools of closed queues have their pages back",
         || {
@@ -80,6 +83,28 @@ pub(crate) fn wait_returned() -> Result<()> {
     )
     // Sockets that have been closed, but not by their peers, may keep packets: the kernel counts them as orphans.
     .with_context(|| format!("{left:?}; {:?}", fs::read_to_string("/proc/net/sockstat")))
+}
+
+/// Makes every CPU free the packets that readers have left to it.
+///
+/// A TCP reader leaves a packet to the CPU that built it (`skb_attempt_defer_free()`), which frees it when it next receives. A
+/// lane that no later flow uses keeps the last dozens of them, and their pages, for as long as it is idle.
+fn free_deferred() -> Result<()> {
+    for cpu in cpu::all_online() {
+        let receive = move || -> Result<()> {
+            cpu::pin(cpu)?;
+            let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+            socket.set_read_timeout(Some(command::START))?;
+            // The loopback device receives on the CPU that sends.
+            socket.send_to(&[0], socket.local_addr()?)?;
+            socket.recv(&mut [0])?;
+            Ok(())
+        };
+        thread::scope(|scope| scope.spawn(receive).join())
+            .map_err(|_| anyhow!("a thread on CPU {cpu} has panicked"))?
+            .with_context(|| format!("cannot have CPU {cpu} receive a datagram"))?;
+    }
+    Ok(())
 }
 
 type Attributes = BTreeMap<u16, Vec<u8>>;
