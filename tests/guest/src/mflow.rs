@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{bail, Context as _, Result};
-use mflow_protocol::guest::SEED;
+use mflow_protocol::guest::{BUILD, SEED};
 
 use crate::{command, cpu};
 
@@ -57,12 +57,18 @@ impl Default for Knobs {
     }
 }
 
-/// Draws which core builds packets in this case, unless it chooses that itself.
-pub(crate) fn draw_build(case: &str) {
-    let seed = std::env::var(SEED).unwrap_or_default();
-    let mut hasher = DefaultHasher::new();
-    (seed, case).hash(&mut hasher);
-    LANES_BUILD.store(hasher.finish() % 2 == 1, Ordering::Relaxed);
+/// Chooses which core builds packets in this case, unless it does so itself: as the host says, or by lot.
+pub(crate) fn choose_build(case: &str) {
+    let lanes_build = match std::env::var(BUILD) {
+        Ok(build) => build == "lane",
+        Err(_) => {
+            let seed = std::env::var(SEED).unwrap_or_default();
+            let mut hasher = DefaultHasher::new();
+            (seed, case).hash(&mut hasher);
+            hasher.finish() % 2 == 1
+        }
+    };
+    LANES_BUILD.store(lanes_build, Ordering::Relaxed);
 }
 
 impl Knobs {

@@ -32,6 +32,8 @@ pub const CREDIT_PORT: &str = "/dev/ttyS3";
 pub const CHANNELS: &str = "MFLOW_CHANNELS";
 /// The variable of an order with what is drawn in the guest depends on.
 pub const SEED: &str = "MFLOW_SEED";
+/// The variable of an order that says which core builds packets where a case does not choose it. Without it, that is drawn.
+pub const BUILD: &str = "MFLOW_BUILD";
 
 /// What the guest's init shall run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

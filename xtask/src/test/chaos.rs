@@ -263,6 +263,7 @@ impl Run {
             patience: PATIENCE,
             stream_bytes: 0,
             seed: ctx.seed.clone(),
+            build: ctx.build,
         };
         guest.run(ctx)
     }

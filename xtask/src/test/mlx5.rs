@@ -73,6 +73,7 @@ fn run_guests(ctx: &Ctx) -> Result<Outcome> {
             patience: PATIENCE,
             stream_bytes: 0,
             seed: ctx.seed.clone(),
+            build: ctx.build,
         };
         guests.push(driver);
     }

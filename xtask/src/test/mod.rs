@@ -49,11 +49,31 @@ pub(crate) struct Options {
     /// What the draw among cases in guests that differ only in parameters depends on [default: the commit]
     #[arg(long, value_name = "TEXT")]
     seed: Option<String>,
+    /// Which core builds packets in the cases in guests that do not choose it [default: drawn for each]
+    #[arg(long, value_enum)]
+    build: Option<Build>,
     /// List the layers and what each proves
     #[arg(long)]
     list: bool,
     #[command(flatten, next_help_heading = "The layer chaos")]
     chaos: chaos::Options,
+}
+
+/// The knob `build`, but for `nic`, which leaves out what the choice is about.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub(crate) enum Build {
+    Auto,
+    Lane,
+}
+
+impl Build {
+    /// Returns the knob's word.
+    fn knob(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Lane => "lane",
+        }
+    }
 }
 
 /// What a layer is told.
@@ -66,6 +86,7 @@ pub(crate) struct Ctx {
     pub(crate) case: Option<String>,
     /// What the draw among these cases depends on.
     pub(crate) seed: String,
+    pub(crate) build: Option<Build>,
     pub(crate) chaos: chaos::Options,
     guest_cases: OnceLock<draw::Cases>,
     places: Places,
@@ -273,6 +294,7 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
         full: options.full,
         case: options.case,
         seed: options.seed.unwrap_or_else(commit),
+        build: options.build,
         chaos: options.chaos,
         guest_cases: OnceLock::new(),
         places: Places::default(),

@@ -12,10 +12,10 @@ use std::process;
 use std::time::Duration;
 
 use anyhow::{bail, ensure, Context as _, Result};
-use mflow_protocol::guest::{CaseResult, Message, Order, CHANNELS, SEED};
+use mflow_protocol::guest::{CaseResult, Message, Order, BUILD, CHANNELS, SEED};
 
 use super::draw::{self, GuestKind};
-use super::{Ctx, Failure, Outcome};
+use super::{Build, Ctx, Failure, Outcome};
 use crate::tools;
 use crate::vm::{self, Event, Excerpt, Hardware, Machine, Nic, Terminal, Threads, Trouble, Vm};
 
@@ -79,6 +79,8 @@ pub(super) struct GuestCases {
     pub(super) stream_bytes: u64,
     /// What is drawn in the guest depends on it.
     pub(super) seed: String,
+    /// Which core builds packets where a case does not choose it; drawn if not said.
+    pub(super) build: Option<Build>,
 }
 
 enum BootEnd {
@@ -124,6 +126,7 @@ impl GuestCases {
             patience: if ctx.full { PATIENCE_FULL } else { PATIENCE },
             stream_bytes: 0,
             seed: ctx.seed.clone(),
+            build: ctx.build,
         })
     }
 
@@ -289,6 +292,7 @@ impl GuestCases {
             env: channels
                 .map(|count| (CHANNELS.to_owned(), count.to_string()))
                 .chain([(SEED.to_owned(), self.seed.clone())])
+                .chain(self.build.map(|build| (BUILD.to_owned(), build.knob().to_owned())))
                 .collect(),
         };
         let mut vm = Vm::boot(machine, &order, &name, Terminal::Log)?;

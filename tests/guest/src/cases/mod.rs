@@ -257,7 +257,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let rig = Rig::new(!options.vanilla, options.scale())?;
     verdict::say(&Message::Rate(rig.frames_per_s()));
     let run = |case: &Case| {
-        mflow::draw_build(&case.name);
+        mflow::choose_build(&case.name);
         (case.run)(&rig).with_context(|| format!("with build {}", Knobs::default().build))
     };
     let code = runner::run_each(&cases, |case| case.name.clone(), run);
