@@ -76,16 +76,6 @@ pub struct Dispatcher<P: Packet> {
     reaped_ms: u32,
     // Whether no fence of another source is on its way that was sent before this one began.
     settled: bool,
-    // The request that is being filled.
-    filling: Filling,
-}
-
-/// Which lane gets the request that is being filled, and as what.
-#[derive(Clone, Copy, Debug, Default)]
-struct Filling {
-    lane: u8,
-    tag: Tag,
-    bytes: u32,
 }
 
 impl<P: Packet> Dispatcher<P> {
@@ -96,7 +86,6 @@ impl<P: Packet> Dispatcher<P> {
             lanes: LaneSet::new(),
             reaped_ms: 0,
             settled: false,
-            filling: Filling::default(),
         }
     }
 
@@ -147,11 +136,11 @@ impl<P: Packet> Dispatcher<P> {
     }
 
     /// Takes a packet that is not built yet, was one on the wire, and will hold `bytes` of memory. Returns the place to
-    /// describe it in; [`push_request`](Self::push_request) comes next. Or returns nothing, has counted nothing, and the
-    /// packet is to be built and dispatched: only what just goes into a lane's open batch can come this way, so where a flow
-    /// stands is always decided with a packet. `stopping` is [`Config::stopping`].
+    /// describe it in, which the caller does before it calls the dispatcher or its lanes again. Or returns nothing, has counted
+    /// nothing, and the packet is to be built and dispatched: only what just goes into a lane's open batch can come this way,
+    /// so where a flow stands is always decided with a packet. `stopping` is [`Config::stopping`].
     #[inline]
-    pub fn begin_request(
+    pub fn take_request(
         &mut self,
         counters: &Counters,
         now_ms: u32,
@@ -167,23 +156,12 @@ impl<P: Packet> Dispatcher<P> {
             return None;
         };
         let lane = split.take_request_room()?;
-        let place = self.lanes.next_request(lane)?;
-        self.filling = Filling {
-            lane,
-            tag: split.tag(),
-            bytes,
-        };
-        flow.pkts = flow.pkts.saturating_add(1);
+        let place = self.lanes.take_request(lane, split.tag(), bytes)?;
+        // No window has so many packets that this wraps.
+        flow.pkts = flow.pkts.wrapping_add(1);
         counters.add_owned(Counter::LanePkts, 1);
         counters.add_owned(Counter::RequestPkts, 1);
         Some(place)
-    }
-
-    /// Hands over the request whose place [`begin_request`](Self::begin_request) has just returned, filled.
-    #[inline]
-    pub fn push_request(&mut self) {
-        let Filling { lane, tag, bytes } = self.filling;
-        self.lanes.push_request(lane, tag, bytes);
     }
 
     /// Gives back the slots of flows that have gone quiet. Called about once a second, or when the source ends.

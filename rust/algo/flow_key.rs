@@ -24,6 +24,13 @@ pub(super) const TCP_FLAGS_AT: usize = 13;
 /// The more-fragments flag and the fragment offset, in the word that holds them. Don't-fragment is not part of it.
 const IPV4_FRAGMENT_MASK: u16 = 0x3fff;
 
+/// Bytes of an IPv4 header in which all stands that makes one unusual: compared at once.
+const START_SIZE: usize = 8;
+/// Version, size of the header, and what [`IPV4_FRAGMENT_MASK`] has.
+const START_MASK: u64 = u64::from_ne_bytes([0xff, 0, 0, 0, 0, 0, 0x3f, 0xff]);
+/// No options and no fragment, as nearly all packets.
+const PLAIN_START: u64 = u64::from_ne_bytes([0x45, 0, 0, 0, 0, 0, 0, 0]);
+
 /// SYN: its socket does not merge, and nothing of its connection is on its way that it could overtake. FIN and RST keep
 /// their place behind the data.
 pub(super) const TCP_SYN: u8 = 0x02;
@@ -126,20 +133,29 @@ pub(super) struct Ipv4Flow {
 impl Ipv4Flow {
     #[inline]
     pub(super) fn of(packet: &[u8]) -> Option<Self> {
-        let [version_ihl, _, _, _, _, _, fragment_high, fragment_low, _, protocol, _, _, addresses @ ..] =
-            packet.first_chunk::<IPV4_HEADER_SIZE>()?;
-        let header_size = usize::from(version_ihl & 0x0f) * 4;
-        if version_ihl >> 4 != 4 || header_size < IPV4_HEADER_SIZE {
-            return None;
-        }
-        if u16::from_be_bytes([*fragment_high, *fragment_low]) & IPV4_FRAGMENT_MASK != 0 {
-            return None;
-        }
+        let (start, rest) = packet.split_first_chunk()?;
+        let [_, protocol, _, _, addresses @ ..] =
+            rest.first_chunk::<{ IPV4_HEADER_SIZE - START_SIZE }>()?;
+        let header_size = if u64::from_ne_bytes(*start) & START_MASK == PLAIN_START {
+            IPV4_HEADER_SIZE
+        } else {
+            Self::unusual_header_size(*start)?
+        };
         Some(Self {
             addresses: u64::from_ne_bytes(*addresses),
             ports: ports(*protocol, packet.get(header_size..)?)?,
             protocol: *protocol,
         })
+    }
+
+    /// Returns the size of a header that begins with `start`, unless it is bad or a fragment's.
+    #[cold]
+    fn unusual_header_size(start: [u8; START_SIZE]) -> Option<usize> {
+        let [version_ihl, _, _, _, _, _, fragment_high, fragment_low] = start;
+        let header_size = usize::from(version_ihl & 0x0f) * 4;
+        let fragment = u16::from_be_bytes([fragment_high, fragment_low]) & IPV4_FRAGMENT_MASK;
+        (version_ihl >> 4 == 4 && header_size >= IPV4_HEADER_SIZE && fragment == 0)
+            .then_some(header_size)
     }
 
     /// Returns the lower byte of the source port: tunnels have a hash of the inner flow there.

@@ -135,13 +135,21 @@ impl Split {
     /// no room for one.
     #[inline]
     pub(super) fn take_request_room(&mut self) -> Option<u8> {
-        match &mut self.carrier {
-            Some(Carrier::Lane {
-                reserved_requests, ..
-            }) if *reserved_requests != 0 && self.left_pkts != 0 => *reserved_requests -= 1,
-            _ => return None,
+        let Some(Carrier::Lane {
+            lane,
+            reserved_requests,
+            reserved_items,
+        }) = &mut self.carrier
+        else {
+            return None;
+        };
+        if *reserved_requests == 0 || self.left_pkts == 0 {
+            return None;
         }
-        self.take_lane_room(1)
+        *reserved_requests -= 1;
+        self.left_pkts -= 1;
+        *reserved_items = reserved_items.saturating_sub(1);
+        Some(*lane)
     }
 }
 

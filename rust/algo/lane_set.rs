@@ -225,22 +225,15 @@ impl<P: Packet> LaneSet<P> {
         self.open_for_requests != 0
     }
 
-    /// Returns the place for a request, which [`push_request`](Self::push_request) hands to the lane once it is filled;
-    /// nothing if no room was reserved.
+    /// Returns the place for a request that a lane gets; nothing if no room was reserved. The caller fills it before it calls
+    /// anything else of this set: the lane sees it then, and after [`publish`](Self::publish) at the latest.
     #[inline]
-    pub(super) fn next_request(&mut self, lane: u8) -> Option<&P::Request> {
-        self.lane(lane)?.producer.next_request()
-    }
-
-    /// Hands the request that was filled last to its lane.
-    #[inline]
-    pub(super) fn push_request(&mut self, lane: u8, tag: Tag, bytes: u32) {
-        if let Some(end) = self.lane(lane) {
-            if end.producer.push_request(tag) {
-                end.uncharged_bytes += u64::from(bytes);
-                self.touched |= 1 << lane;
-            }
-        }
+    pub(super) fn take_request(&mut self, lane: u8, tag: Tag, bytes: u32) -> Option<&P::Request> {
+        let end = self.lanes.get_mut(usize::from(lane))?.as_mut()?;
+        let place = end.producer.take_request(tag)?;
+        end.uncharged_bytes = end.uncharged_bytes.wrapping_add(u64::from(bytes));
+        self.touched |= 1 << lane;
+        Some(place)
     }
 
     /// Ends a batch that has used all but `unused_items` and `unused_requests` of its room.
@@ -261,12 +254,21 @@ impl<P: Packet> LaneSet<P> {
         }
     }
 
-    /// Returns the lanes (bit mask) that have got items since the last call, and charges for them.
+    /// Lets the lanes see all that they have got, as the last request is filled.
+    #[inline]
+    pub fn publish(&mut self) {
+        for end in self.lanes.iter_mut().flatten() {
+            end.producer.publish();
+        }
+    }
+
+    /// Returns the lanes (bit mask) that have got items since the last call, lets them see all of these, and charges for them.
     #[inline]
     pub fn take_touched(&mut self, ring_bytes: &RingBytes) -> u32 {
         if self.touched == 0 {
             return 0;
         }
+        self.publish();
         for end in self.lanes.iter_mut().flatten() {
             let bytes = core::mem::take(&mut end.uncharged_bytes);
             if bytes != 0 {

@@ -61,20 +61,14 @@ impl Handlers for PacketPath {
     }
 
     #[inline]
-    unsafe fn begin_request<'a>(
+    unsafe fn take_request<'a>(
         source: &'a Source,
         protocol: u16,
         header: &[u8],
         bytes: u32,
     ) -> Option<&'a Request> {
         // SAFETY: By the contract we are in the poll of the source's NAPI.
-        unsafe { source.begin_request(protocol, header, bytes) }
-    }
-
-    #[inline]
-    unsafe fn push_request(source: &Source) {
-        // SAFETY: By the contract we are in the poll of the source's NAPI.
-        unsafe { source.push_request() };
+        unsafe { source.take_request(protocol, header, bytes) }
     }
 
     #[inline]

@@ -220,11 +220,12 @@ impl Source {
         dispatched
     }
 
-    /// Returns the place for a packet that its driver has not built, if a lane is to build it.
+    /// Returns the place for a packet that its driver has not built, if a lane is to build it. It is filled when the source is
+    /// used again.
     ///
     /// # Safety: called in the source's context (see the head of this file).
     #[inline]
-    pub(crate) unsafe fn begin_request(
+    pub(crate) unsafe fn take_request(
         &self,
         protocol: u16,
         header: &[u8],
@@ -235,23 +236,14 @@ impl Source {
             unsafe { (&mut *self.dispatcher.get(), &mut *self.recent_keys.get()) };
         let key = recent_keys.key(runtime::flow_keys, protocol, header)?;
         // CAST: a small constant.
-        let bytes = bytes.saturating_add(size_of::<Request>() as u32);
+        let bytes = bytes.wrapping_add(size_of::<Request>() as u32);
         // ORDERING: Relaxed: `Stop::ask` sets it and waits for all that run then.
         let stopping = self.stopping.load(Ordering::Relaxed);
         let request =
-            dispatcher.begin_request(&self.counters, runtime::now_ms(), stopping, key, bytes)?;
+            dispatcher.take_request(&self.counters, runtime::now_ms(), stopping, key, bytes)?;
         // SAFETY: The place has just been given to us.
         unsafe { request.set_memory_bytes(bytes) };
         Some(request)
-    }
-
-    /// Hands over the place that [`begin_request`](Self::begin_request) has just returned, filled.
-    ///
-    /// # Safety: called in the source's context (see the head of this file).
-    #[inline]
-    pub(crate) unsafe fn push_request(&self) {
-        // SAFETY: By the contract nobody else uses the dispatcher now.
-        unsafe { (*self.dispatcher.get()).push_request() };
     }
 
     /// Wakes the lanes that got packets, and does what is due now and then.

@@ -9,9 +9,9 @@
 //! | full | the producer asks for room before it starts a batch; what it has reserved always fits |
 //! | cost | one store and one release store per packet on either side, for a request two on the lane's; the other side's index is read only when the own copy of it says "full" or "empty" |
 //!
-//! A *request* is a packet that is not built yet. It lies in a place of the ring's own memory: the producer fills the place,
-//! pushes it, and may fill it again once the lane has built the packet. Places are used in turn, so two counts say which are
-//! free.
+//! A *request* is a packet that is not built yet. It lies in a place of the ring's own memory: the producer takes the place and
+//! fills it, and may fill it again once the lane has built the packet. Places are used in turn, so two counts say which are
+//! free. What the producer does next publishes the request, as it is filled by then.
 //!
 //! `head` and `tail` count items, `freed` counts requests; they wrap, and lie on cache lines of their own (128 bytes:
 //! adjacent lines are fetched in pairs). Memory of zeros is an empty ring.
@@ -54,10 +54,10 @@ struct OwnLine<T>(T);
 
 /// The shared memory of a ring. See the head of this file.
 pub struct Ring<P: Packet> {
-    // INVARIANT: `tail - head <= RING_ITEMS`; the items in between hold what was pushed and not yet popped.
+    // INVARIANT: `tail - head <= RING_ITEMS`; the items in between hold what was published and not yet popped.
     head: OwnLine<AtomicU32>,
     tail: OwnLine<AtomicU32>,
-    // INVARIANT: at most RING_REQUESTS places have been begun and not freed.
+    // INVARIANT: at most RING_REQUESTS places have been taken and not freed.
     freed: OwnLine<AtomicU32>,
     // A node's address, or a tag and a form.
     items: [AtomicPtr<P::Node>; RING_ITEMS],
@@ -84,7 +84,7 @@ impl<P: Packet> Ring<P> {
         }
     }
 
-    /// Returns whether all that was pushed has been popped. Any context.
+    /// Returns whether all that was published has been popped. Any context.
     pub fn is_empty(&self) -> bool {
         // ORDERING: Acquire pairs with the Release in `Consumer::pop`: what was done with earlier items is visible.
         let head = self.head.0.load(Ordering::Acquire);
@@ -139,10 +139,11 @@ impl<P: Packet> Drop for Ring<P> {
 /// The producing end.
 pub struct Producer<P: Packet> {
     ring: NonNull<Ring<P>>,
+    // One more than is published while a request is being filled.
     tail: u32,
     head_seen: u32,
     reserved: u32,
-    // Pushed so far, freed as far as is known, and reserved.
+    // Taken so far, freed as far as is known, and reserved.
     requests: u32,
     freed_seen: u32,
     reserved_requests: u32,
@@ -192,6 +193,7 @@ impl<P: Packet> Producer<P> {
             return Err(packet);
         }
         self.put(packet.into_node().as_ptr());
+        self.publish();
         Ok(())
     }
 
@@ -202,10 +204,11 @@ impl<P: Packet> Producer<P> {
             return false;
         }
         self.put(word(tag, FORM_BATCH_END));
+        self.publish();
         true
     }
 
-    /// Returns how many items wait.
+    /// Returns how many items wait, with what is not published yet.
     #[inline]
     pub fn waiting_items(&mut self) -> u32 {
         // ORDERING: Acquire pairs with the Release in `Consumer::pop`: the old items have been taken out.
@@ -240,39 +243,36 @@ impl<P: Packet> Producer<P> {
         (RING_REQUESTS as u32).wrapping_sub(self.requests.wrapping_sub(self.freed_seen))
     }
 
-    /// Returns the place of the next request, for the caller to fill before it is pushed; nothing if none was reserved.
+    /// Takes the next place for a request, and the next item for it; nothing if none was reserved. The caller fills the place
+    /// before it calls anything else of this producer, which publishes it.
     #[inline]
-    pub fn next_request(&self) -> Option<&P::Request> {
+    pub fn take_request(&mut self, tag: Tag) -> Option<&P::Request> {
         if self.reserved == 0 || self.reserved_requests == 0 {
             return None;
         }
-        self.ring()
-            .requests
-            .get((self.requests & REQUEST_MASK) as usize)
-    }
-
-    /// Pushes the request in the place that [`next_request`](Self::next_request) has returned; false if none was reserved.
-    #[inline]
-    pub fn push_request(&mut self, tag: Tag) -> bool {
-        if self.reserved == 0 || self.reserved_requests == 0 {
-            return false;
-        }
+        self.publish();
+        self.put(word(tag, FORM_REQUEST));
+        let place = self.requests & REQUEST_MASK;
         self.requests = self.requests.wrapping_add(1);
         self.reserved_requests -= 1;
-        self.put(word(tag, FORM_REQUEST));
-        true
+        self.ring().requests.get(place as usize)
     }
 
+    /// Has the consumer see all items, and requests as they are filled now.
+    #[inline]
+    pub fn publish(&mut self) {
+        // ORDERING: Release pairs with the Acquire in `Consumer::waiting_items`: items and what they lead to are visible with
+        // the index.
+        self.ring().tail.0.store(self.tail, Ordering::Release);
+    }
+
+    /// Puts an item into reserved room, without publishing it.
     #[inline]
     fn put(&mut self, word: *mut P::Node) {
-        let ring = self.ring();
         // PANIC: masked to below the length.
-        // ORDERING: Relaxed: published by the store of `tail` below.
-        ring.items[(self.tail & MASK) as usize].store(word, Ordering::Relaxed);
-        let tail = self.tail.wrapping_add(1);
-        // ORDERING: Release pairs with the Acquire in `Consumer::waiting_items`: item and packet are visible with the index.
-        ring.tail.0.store(tail, Ordering::Release);
-        self.tail = tail;
+        // ORDERING: Relaxed: published by `publish`.
+        self.ring().items[(self.tail & MASK) as usize].store(word, Ordering::Relaxed);
+        self.tail = self.tail.wrapping_add(1);
         // INVARIANT: reserved room was free, so `tail - head` stays within the ring.
         self.reserved -= 1;
     }
@@ -301,7 +301,7 @@ impl<P: Packet> Consumer<P> {
     pub fn waiting_items(&mut self) -> u32 {
         // SAFETY: By the contract of `Ring::ends` the ring outlives us.
         let ring = unsafe { self.ring.as_ref() };
-        // ORDERING: Acquire pairs with the Release in `Producer::put`: items and packets are visible with the index.
+        // ORDERING: Acquire pairs with the Release in `Producer::publish`: items and packets are visible with the index.
         self.tail_seen = ring.tail.0.load(Ordering::Acquire);
         self.tail_seen.wrapping_sub(self.head)
     }

@@ -41,21 +41,16 @@ pub(crate) trait Handlers {
     unsafe fn builder(source: &Self::Source, builder: Builder);
 
     /// A driver has received a packet, has not built it, and could leave that to a lane: returns the place to describe it
-    /// in, or nothing if it has to be built here. `header` is what is contiguous of it, from the network header on, and
-    /// `bytes` the memory that it will hold.
+    /// in, which is filled before the source is used again, or nothing if it has to be built here. `header` is what is
+    /// contiguous of it, from the network header on, and `bytes` the memory that it will hold.
     ///
     /// # Safety: see the trait, 1.
-    unsafe fn begin_request<'a>(
+    unsafe fn take_request<'a>(
         source: &'a Self::Source,
         protocol: u16,
         header: &[u8],
         bytes: u32,
     ) -> Option<&'a Request>;
-
-    /// The place that [`begin_request`](Self::begin_request) has just returned is filled.
-    ///
-    /// # Safety: see the trait, 1.
-    unsafe fn push_request(source: &Self::Source);
 
     /// A packet of an opted-in device enters the stack, without GRO or behind it.
     ///
@@ -147,8 +142,7 @@ impl<H: Handlers> Hooks<H> {
     const OPS: &'static ffi::mflow_ops = &ffi::mflow_ops {
         split_napi: Some(Self::split_napi),
         builder: Some(Self::builder),
-        request_begin: Some(Self::request_begin),
-        request_push: Some(Self::request_push),
+        take_request: Some(Self::take_request),
         split_backlog: Some(Self::split_backlog),
         napi_flush: Some(Self::napi_flush),
         napi_del: Some(Self::napi_del),
@@ -175,7 +169,7 @@ impl<H: Handlers> Hooks<H> {
         unsafe { H::builder(&*source.cast(), builder) };
     }
 
-    unsafe extern "C" fn request_begin(
+    unsafe extern "C" fn take_request(
         source: *mut c_void,
         protocol: u16,
         header: *const c_void,
@@ -186,14 +180,9 @@ impl<H: Handlers> Hooks<H> {
         // CAST: 32 bits into a usize.
         let request = unsafe {
             let header = core::slice::from_raw_parts(header.cast(), header_bytes as usize);
-            H::begin_request(&*source.cast(), protocol, header, memory_bytes)
+            H::take_request(&*source.cast(), protocol, header, memory_bytes)
         };
         request.map_or(ptr::null_mut(), Request::as_raw)
-    }
-
-    unsafe extern "C" fn request_push(source: *mut c_void) {
-        // SAFETY: C calls in the poll of the source's NAPI, with a valid source.
-        unsafe { H::push_request(&*source.cast()) };
     }
 
     unsafe extern "C" fn split_backlog(port: *mut c_void, skb: *mut ffi::sk_buff) -> bool {

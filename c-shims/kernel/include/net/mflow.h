@@ -24,7 +24,7 @@ struct net_device;
 struct sock;
 
 /* Version of everything between the hooks and the module. */
-#define MFLOW_ABI		6
+#define MFLOW_ABI		7
 
 #define MFLOW_SLOT_SHIFT	23
 #define MFLOW_KIND_SHIFT	29
@@ -89,10 +89,10 @@ struct mflow_source {
  *		@skb on true: the module.
  * @builder:	@source's NAPI is being polled. Whether a lane may build its packets, %MFLOW_BUILDER_LANE,
  *		or why not
- * @request_begin: a packet of @source's NAPI has been received and not built: @header_bytes of
+ * @take_request: a packet of @source's NAPI has been received and not built: @header_bytes of
  *		it are at @header, from the network header on, and it will hold @memory_bytes. The
- *		place for its request, or NULL: build it.
- * @request_push: that place is filled
+ *		place for its request, which is filled before the next call for @source, or NULL:
+ *		build it.
  * @split_backlog: the same as @split_napi for packets of @port that never see GRO, or shall be
  *		split behind it: where RPS would choose a CPU.
  * @napi_flush:	@source's NAPI has handed on all it has for now.
@@ -116,11 +116,10 @@ struct mflow_ops {
 	bool (*split_napi)(void *source, struct napi_struct *napi,
 			   struct sk_buff *skb);
 	void (*builder)(void *source, unsigned int builder);
-	struct mflow_request *(*request_begin)(void *source, u16 protocol,
-					       const void *header,
-					       unsigned int header_bytes,
-					       unsigned int memory_bytes);
-	void (*request_push)(void *source);
+	struct mflow_request *(*take_request)(void *source, u16 protocol,
+					      const void *header,
+					      unsigned int header_bytes,
+					      unsigned int memory_bytes);
 	bool (*split_backlog)(void *port, struct sk_buff *skb);
 	void (*napi_flush)(void *source);
 	void (*napi_del)(struct napi_struct *napi);
@@ -165,11 +164,10 @@ DECLARE_PER_CPU(struct mflow_cpu, mflow_cpu);
 bool __mflow_split_napi(struct napi_struct *napi, struct sk_buff *skb);
 struct mflow_source *__mflow_request_source(struct napi_struct *napi,
 					    unsigned int builder);
-struct mflow_request *mflow_request_begin(struct mflow_source *source,
-					  __be16 protocol, const void *header,
-					  unsigned int header_bytes,
-					  unsigned int memory_bytes);
-void mflow_request_push(struct mflow_source *source);
+struct mflow_request *mflow_take_request(struct mflow_source *source,
+					 __be16 protocol, const void *header,
+					 unsigned int header_bytes,
+					 unsigned int memory_bytes);
 bool __mflow_split_backlog(struct sk_buff *skb);
 void __mflow_split_list(struct list_head *head);
 void __mflow_napi_flush(struct napi_struct *napi);
@@ -324,7 +322,7 @@ mflow_request_source(struct napi_struct *napi, unsigned int builder)
 	return mflow_is_on() ? __mflow_request_source(napi, builder) : NULL;
 }
 
-/* Cheap test before mflow_request_begin(). */
+/* Cheap test before mflow_take_request(). */
 static inline bool mflow_takes_request(const struct mflow_source *source)
 {
 	return mflow_is_on() && source && READ_ONCE(source->takes_requests);

@@ -119,41 +119,30 @@ struct mflow_source *__mflow_request_source(struct napi_struct *napi,
 EXPORT_SYMBOL_GPL(__mflow_request_source);
 
 /**
- * mflow_request_begin - ask whether a lane builds a packet that a driver has received
+ * mflow_take_request - ask whether a lane builds a packet that a driver has received
  * @source: what mflow_request_source() has returned for the NAPI that is being polled
  * @protocol: as eth_type_trans() would find it
  * @header: what is contiguous of the packet, from the network header on
  * @header_bytes: how much that is
  * @memory_bytes: how much the packet will hold
  *
- * Return: the place to describe the packet in, before mflow_request_push() and any other call of
- * this NAPI; NULL if the driver has to build it.
+ * Return: the place to describe the packet in, which is the lane's once the driver goes on to the
+ * next packet or ends its poll; NULL if the driver has to build it.
  */
-struct mflow_request *mflow_request_begin(struct mflow_source *source,
-					  __be16 protocol, const void *header,
-					  unsigned int header_bytes,
-					  unsigned int memory_bytes)
+struct mflow_request *mflow_take_request(struct mflow_source *source,
+					 __be16 protocol, const void *header,
+					 unsigned int header_bytes,
+					 unsigned int memory_bytes)
 {
 	const struct mflow_ops *ops = rcu_dereference_bh(mflow_ops);
 
 	if (unlikely(!ops))
 		return NULL;
-	return ops->request_begin(source, ntohs(protocol), header,
-				  min(header_bytes, MFLOW_REQUEST_HEADER),
-				  memory_bytes);
+	return ops->take_request(source, ntohs(protocol), header,
+				 min(header_bytes, MFLOW_REQUEST_HEADER),
+				 memory_bytes);
 }
-EXPORT_SYMBOL_GPL(mflow_request_begin);
-
-/**
- * mflow_request_push - hand a request to its lane
- * @source: the same as in mflow_request_begin(), which has just returned a place that is now filled
- */
-void mflow_request_push(struct mflow_source *source)
-{
-	/* The source holds the operations: they were there a moment ago. */
-	rcu_dereference_bh(mflow_ops)->request_push(source);
-}
-EXPORT_SYMBOL_GPL(mflow_request_push);
+EXPORT_SYMBOL_GPL(mflow_take_request);
 
 /* Whether a device before this one, or this one, splits the packet's flow. */
 static bool is_split_before(const struct sk_buff *skb)

@@ -36,6 +36,8 @@ fn check_order(
             while pushed < nr_items && push(&mut producer, &packets, pushed) {
                 pushed += 1;
             }
+            // A request is published by what follows it.
+            producer.publish();
             pushed
         });
         let mut popped = Vec::new();
@@ -79,9 +81,9 @@ fn places_of_requests_are_used_in_turn() {
         if !producer.reserve_requests(1) || !producer.reserve(1) {
             return false;
         }
-        let request = producer.next_request().unwrap();
+        let tag = Tag::new(TagKind::Split, 1, number as u32);
+        let request = producer.take_request(tag).unwrap();
         request.fill(packets.packet(number));
-        assert!(producer.push_request(Tag::new(TagKind::Split, 1, number as u32)));
         true
     });
 }

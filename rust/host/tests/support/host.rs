@@ -193,10 +193,9 @@ impl Nic {
                 let (counters, config) = (&self.counters, self.config);
                 if let Some(request) =
                     self.dispatcher
-                        .begin_request(counters, now_ms, config.stopping, self.key, 0)
+                        .take_request(counters, now_ms, config.stopping, self.key, 0)
                 {
                     request.fill(packet);
-                    self.dispatcher.push_request();
                     continue;
                 }
             }
@@ -208,6 +207,9 @@ impl Nic {
                 Dispatched::Inline(packet) => self.shared.arrive(packet),
                 Dispatched::Ordinary(packet) => self.ordinary.push(packet),
             }
+        }
+        if self.driver_asks {
+            self.dispatcher.lanes.publish();
         }
     }
 

@@ -10,7 +10,7 @@ use mflow_algo::algo::amount::Amount;
 use mflow_algo::algo::collector::Collector;
 use mflow_algo::algo::lane_set::MAX_BATCH_PKTS;
 use mflow_algo::algo::queue::chain::{Chain, ParkedChains};
-use mflow_algo::algo::queue::ring::{Item, RING_ITEMS, RING_REQUESTS};
+use mflow_algo::algo::queue::ring::{Item, Producer, RING_ITEMS, RING_REQUESTS};
 use mflow_algo::algo::queue::Packet;
 use mflow_algo::algo::tag::{Tag, TagKind};
 use proptest::prelude::*;
@@ -91,15 +91,45 @@ fn requests_are_discarded() {
         let (ring, mut producer, mut consumer) = OwnedRing::new(zeroed());
         assert!(producer.reserve(3) && producer.reserve_requests(3));
         for id in 0..3 {
-            producer.next_request().unwrap().fill(factory.packet(id));
-            assert!(producer.push_request(Tag::NONE));
+            let request = producer.take_request(Tag::NONE).unwrap();
+            request.fill(factory.packet(id));
         }
+        producer.publish();
         for _ in 0..nr_popped {
             drop(consumer.pop(TestRequest::build));
         }
         assert_eq!(factory.alive(), 3_usize.saturating_sub(nr_popped));
         drop(ring);
         assert_eq!(factory.alive(), 0);
+    }
+}
+
+/// A request may be filled until the producer goes on, so only then is it seen.
+#[test]
+fn a_request_is_seen_once_the_producer_goes_on() {
+    let goes_on: [fn(&mut Producer<TestPacket>, &Factory); 4] = [
+        |producer, _| producer.publish(),
+        |producer, _| assert!(producer.push_end(Tag::NONE)),
+        |producer, factory| assert!(producer.push(factory.packet(1)).is_ok()),
+        |producer, factory| {
+            let request = producer.take_request(Tag::NONE).unwrap();
+            request.fill(factory.packet(1));
+        },
+    ];
+    for go_on in goes_on {
+        let factory = Factory::default();
+        let (_ring, mut producer, mut consumer) = OwnedRing::new(zeroed());
+        assert!(producer.reserve(2) && producer.reserve_requests(2));
+        let request = producer.take_request(Tag::NONE).unwrap();
+        assert!(consumer.pop(TestRequest::build).is_none());
+        request.fill(factory.packet(0));
+        go_on(&mut producer, &factory);
+        assert!(is_same(
+            consumer.pop(TestRequest::build),
+            Some(ModelItem::Request(Tag::NONE, 0))
+        ));
+        // What the second one left is the ring's to discard.
+        producer.publish();
     }
 }
 
@@ -178,8 +208,9 @@ fn all_places_can_be_reserved_and_no_more() {
     assert!(!producer.reserve_requests(1));
     // All again, once the only one that was filled is free.
     assert!(producer.reserve(1));
-    producer.next_request().unwrap().fill(factory.packet(0));
-    assert!(producer.push_request(Tag::NONE));
+    let request = producer.take_request(Tag::NONE).unwrap();
+    request.fill(factory.packet(0));
+    producer.publish();
     producer.unreserve_requests(places - 1);
     assert!(consumer.pop(TestRequest::build).is_some());
     assert!(producer.reserve_requests(places));
@@ -243,19 +274,19 @@ proptest! {
                 RingOp::PushRequests(wanted, tag) => {
                     for _ in 0..wanted {
                         let has_room = reserved > 0 && reserved_requests > 0;
-                        prop_assert_eq!(producer.next_request().is_some(), has_room);
-                        if has_room {
-                            producer.next_request().unwrap().fill(factory.packet(next_id));
-                            reserved -= 1;
-                            reserved_requests -= 1;
-                            model.push_back(ModelItem::Request(tag, next_id));
-                            next_id += 1;
-                        }
-                        prop_assert_eq!(producer.push_request(tag), has_room);
-                        if !has_room {
+                        let Some(request) = producer.take_request(tag) else {
+                            prop_assert!(!has_room);
                             break;
-                        }
+                        };
+                        prop_assert!(has_room);
+                        request.fill(factory.packet(next_id));
+                        reserved -= 1;
+                        reserved_requests -= 1;
+                        model.push_back(ModelItem::Request(tag, next_id));
+                        next_id += 1;
                     }
+                    // Otherwise the last one is seen after the next item.
+                    producer.publish();
                 }
                 RingOp::Pop(items) => {
                     for _ in 0..items.min(model.len() as u32 + 1) {

@@ -488,14 +488,13 @@ impl World {
                 let may_take = self.dispatcher.lanes.takes_requests();
                 if let Some(request) =
                     self.dispatcher
-                        .begin_request(counters, now_ms, config.stopping, key, bytes)
+                        .take_request(counters, now_ms, config.stopping, key, bytes)
                 {
                     assert!(
                         may_take,
                         "a quick look is enough to know that none is taken"
                     );
                     request.fill(packet);
-                    self.dispatcher.push_request();
                     continue;
                 }
             }
@@ -511,6 +510,7 @@ impl World {
                 Dispatched::Inline(packet) => self.around.inline.push(packet),
             }
         }
+        self.dispatcher.lanes.publish();
     }
 
     pub(crate) fn end_nic_poll(&mut self) {
