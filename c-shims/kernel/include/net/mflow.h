@@ -13,11 +13,13 @@
 #ifndef _NET_MFLOW_H
 #define _NET_MFLOW_H
 
+#include <linux/in6.h>
 #include <linux/jump_label.h>
 #include <linux/percpu.h>
 #include <linux/skbuff.h>
 #include <linux/types.h>
 
+struct dst_entry;
 struct mflow_request;
 struct napi_struct;
 struct net_device;
@@ -132,6 +134,32 @@ struct mflow_ops {
 	bool (*drain)(struct sock *sk);
 };
 
+/* Bound on nested receive calls; deeper packets take the queued path. */
+#define MFLOW_DEPTH_MAX		3
+
+/**
+ * struct mflow_route - the route to this host that the last packet of IPv4 found at one point of a path
+ * @dst:	the route, without a reference: it is valid until the end of the lane's poll. NULL: none
+ * @dev:	with the rest, what it was looked up by
+ */
+struct mflow_route {
+	struct dst_entry	*dst;
+	const struct net_device	*dev;
+	__be32			saddr;
+	__be32			daddr;
+	u32			mark;
+	u8			tos;
+};
+
+/* The same of IPv6. */
+struct mflow_route6 {
+	struct dst_entry	*dst;
+	const struct net_device	*dev;
+	struct in6_addr		saddr;
+	struct in6_addr		daddr;
+	u32			mark;
+};
+
 /**
  * struct mflow_cpu - what the hooks need to know on this CPU
  * @lane:	the lane that is polling right now, or NULL
@@ -141,6 +169,8 @@ struct mflow_ops {
  * @run_sk:	the socket to which a run of segments is being delivered, or NULL
  * @run_ready:	its reader is to be told at the end of the run that there is data
  * @lane_sums:	@lane sums the checksums of datagrams in fragments, which readers sum otherwise
+ * @routes:	routes that @lane's packets have found in this poll, by @depth
+ * @routes6:	the same of IPv6
  */
 struct mflow_cpu {
 	void		*lane;
@@ -150,13 +180,12 @@ struct mflow_cpu {
 	struct sock	*run_sk;
 	bool		run_ready;
 	bool		lane_sums;
+	struct mflow_route routes[MFLOW_DEPTH_MAX + 1];
+	struct mflow_route6 routes6[MFLOW_DEPTH_MAX + 1];
 };
 
 /* So much of a packet is looked at: IPv6, or IPv4 with all options, and the ports. */
 #define MFLOW_REQUEST_HEADER	64U
-
-/* Bound on nested receive calls; deeper packets take the queued path. */
-#define MFLOW_DEPTH_MAX		3
 
 DECLARE_PER_CPU(struct mflow_cpu, mflow_cpu);
 
@@ -178,6 +207,11 @@ bool __mflow_merge_handshake(struct sock *listener, struct sk_buff *skb);
 void __mflow_note_unsuited(struct sk_buff *skb, unsigned int path);
 void __mflow_note_copied(struct sk_buff *skb);
 void __mflow_note_passed(struct sk_buff *skb);
+void __mflow_route_use(struct sk_buff *skb, const struct net_device *dev);
+void __mflow_route_note(const struct sk_buff *skb,
+			const struct net_device *dev);
+void __mflow_route6_use(struct sk_buff *skb);
+void __mflow_route6_note(const struct sk_buff *skb);
 bool __mflow_drain(struct sock *sk);
 bool __mflow_ready_later(struct sock *sk);
 bool __mflow_gro_alone(struct napi_struct *napi, struct sk_buff *skb);
@@ -189,6 +223,7 @@ int mflow_register(const struct mflow_ops *ops);
 void mflow_unregister(void);
 void mflow_set_enabled(bool enabled);
 void mflow_napi_gro_flush(struct napi_struct *napi);
+void mflow_routes_forget(void);
 bool mflow_sock_is_by_cpu(const struct sock *sk);
 u64 mflow_deliver(struct sk_buff *first, u64 *stamp_ns);
 
@@ -378,6 +413,34 @@ static inline bool mflow_ready_later(struct sock *sk)
 static inline bool mflow_is_split(const struct sk_buff *skb)
 {
 	return mflow_is_on() && mflow_kind(skb) == MFLOW_KIND_SPLIT;
+}
+
+/* Before a route is looked up: a packet of a split flow takes that of the one before it. */
+static inline void mflow_route_use(struct sk_buff *skb,
+				   const struct net_device *dev)
+{
+	if (mflow_is_split(skb))
+		__mflow_route_use(skb, dev);
+}
+
+/* Behind a look-up. */
+static inline void mflow_route_note(const struct sk_buff *skb,
+				    const struct net_device *dev)
+{
+	if (mflow_is_split(skb))
+		__mflow_route_note(skb, dev);
+}
+
+static inline void mflow_route6_use(struct sk_buff *skb)
+{
+	if (mflow_is_split(skb))
+		__mflow_route6_use(skb);
+}
+
+static inline void mflow_route6_note(const struct sk_buff *skb)
+{
+	if (mflow_is_split(skb))
+		__mflow_route6_note(skb);
 }
 
 static inline bool mflow_is_probe(const struct sk_buff *skb)

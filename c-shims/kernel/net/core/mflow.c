@@ -12,6 +12,9 @@
 #include <linux/skbuff.h>
 #include <net/gro.h>
 #include <net/ip.h>
+#include <net/ip6_fib.h>
+#include <net/ip6_route.h>
+#include <net/ip_fib.h>
 #include <net/ipv6_stubs.h>
 #include <net/mflow.h>
 #include <net/protocol.h>
@@ -243,6 +246,105 @@ int mflow_receive_skb(struct sk_buff *skb)
 	return NET_RX_SUCCESS;
 }
 EXPORT_SYMBOL_GPL(mflow_receive_skb);
+
+/*
+ * A lane's packets mostly follow one of their flow that found its route a moment ago. In one poll,
+ * which is one RCU read-side section, each takes the same route, as the packets of a list do in
+ * ip_list_rcv(); but without a reference, which all lanes would count in one place. Early demux is
+ * left out with the look-up: the socket is looked up later anyway.
+ */
+static unsigned int mflow_route_place(void)
+{
+	return min_t(unsigned int, this_cpu_read(mflow_cpu.depth),
+		     MFLOW_DEPTH_MAX);
+}
+
+/* Whether others on this CPU may take the route for as long as the lane's poll lasts. */
+static bool mflow_may_keep_route(const struct sk_buff *skb)
+{
+	return this_cpu_read(mflow_cpu.lane) && skb_dst_is_noref(skb);
+}
+
+/* Routing by more than is compared here, by policy, keeps no route. */
+void __mflow_route_use(struct sk_buff *skb, const struct net_device *dev)
+{
+	const struct mflow_route *route =
+		this_cpu_ptr(&mflow_cpu.routes[mflow_route_place()]);
+	const struct iphdr *iph = ip_hdr(skb);
+
+	if (this_cpu_read(mflow_cpu.lane) && route->dst && route->dev == dev &&
+	    route->saddr == iph->saddr && route->daddr == iph->daddr &&
+	    route->tos == iph->tos && route->mark == skb->mark && !skb_dst(skb))
+		skb_dst_set_noref(skb, route->dst);
+}
+
+void __mflow_route_note(const struct sk_buff *skb, const struct net_device *dev)
+{
+	const struct iphdr *iph = ip_hdr(skb);
+	struct mflow_route *route;
+
+	if (!mflow_may_keep_route(skb) ||
+	    skb_rtable(skb)->rt_type != RTN_LOCAL ||
+	    fib4_has_custom_rules(dev_net(dev)))
+		return;
+	route = this_cpu_ptr(&mflow_cpu.routes[mflow_route_place()]);
+	*route = (struct mflow_route){
+		.dst = skb_dst(skb),
+		.dev = dev,
+		.saddr = iph->saddr,
+		.daddr = iph->daddr,
+		.mark = skb->mark,
+		.tos = iph->tos,
+	};
+}
+
+#if IS_ENABLED(CONFIG_IPV6)
+void __mflow_route6_use(struct sk_buff *skb)
+{
+	const struct mflow_route6 *route =
+		this_cpu_ptr(&mflow_cpu.routes6[mflow_route_place()]);
+	const struct ipv6hdr *hdr = ipv6_hdr(skb);
+
+	if (this_cpu_read(mflow_cpu.lane) && route->dst &&
+	    route->dev == skb->dev &&
+	    ipv6_addr_equal(&route->saddr, &hdr->saddr) &&
+	    ipv6_addr_equal(&route->daddr, &hdr->daddr) &&
+	    route->mark == skb->mark && !skb_dst(skb))
+		skb_dst_set_noref(skb, route->dst);
+}
+
+void __mflow_route6_note(const struct sk_buff *skb)
+{
+	const struct ipv6hdr *hdr = ipv6_hdr(skb);
+	struct mflow_route6 *route;
+
+	if (!mflow_may_keep_route(skb) ||
+	    !ipv6_unicast_destination(skb) ||
+	    fib6_has_custom_rules(dev_net(skb->dev)))
+		return;
+	route = this_cpu_ptr(&mflow_cpu.routes6[mflow_route_place()]);
+	*route = (struct mflow_route6){
+		.dst = skb_dst(skb),
+		.dev = skb->dev,
+		.saddr = hdr->saddr,
+		.daddr = hdr->daddr,
+		.mark = skb->mark,
+	};
+}
+#endif
+
+/* When a lane's poll begins. */
+void mflow_routes_forget(void)
+{
+	struct mflow_cpu *cpu = this_cpu_ptr(&mflow_cpu);
+	int i;
+
+	for (i = 0; i <= MFLOW_DEPTH_MAX; i++) {
+		cpu->routes[i].dst = NULL;
+		cpu->routes6[i].dst = NULL;
+	}
+}
+EXPORT_SYMBOL_GPL(mflow_routes_forget);
 
 /* The deepest stack between a lane's poll and the merge point. */
 static void mflow_note_stack(void)

@@ -144,6 +144,7 @@ fn all() -> Vec<Case> {
         reload::datagrams(),
         deadline::datagrams(),
         datagrams::hotplug::cases(),
+        datagrams::routes::cases(),
         datagrams::teardown::cases(),
         shapes::streams(),
         streams::readers::cases(),

@@ -10,6 +10,7 @@ pub(super) mod multicast;
 pub(super) mod readers;
 pub(super) mod receive_buffer;
 pub(super) mod refragmented;
+pub(super) mod routes;
 pub(super) mod sockmap;
 pub(super) mod tail;
 pub(super) mod teardown;

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Routes change under load: lanes, whose packets take the route of the one before, notice at once.
+
+use std::time::Duration;
+
+use anyhow::{ensure, Result};
+
+use crate::cases::{Case, Run};
+use crate::datagrams::run::LiveDatagrams;
+use crate::mflow::Knobs;
+use crate::outcome::Outcome;
+use crate::rig::Rig;
+use crate::topology::Family::{self, V4, V6};
+use crate::topology::{self, CONTAINER};
+use crate::traffic::Live as _;
+use crate::{command, netns};
+
+struct Change {
+    name: &'static str,
+    what: &'static str,
+    inner: Family,
+    /// From here on nothing may arrive.
+    close: fn() -> Result<()>,
+    open: fn() -> Result<()>,
+}
+
+const CHANGES: &[Change] = &[
+    Change {
+        name: "address",
+        what: "the container loses its address",
+        inner: V4,
+        close: || topology::ip(Some(CONTAINER), "addr del 10.0.1.2/24 dev eth0"),
+        open: || topology::ip(Some(CONTAINER), "addr add 10.0.1.2/24 dev eth0"),
+    },
+    Change {
+        name: "address-v6",
+        what: "the container loses its IPv6 address",
+        inner: V6,
+        close: || topology::ip(Some(CONTAINER), "addr del fd00:1::2/64 dev eth0"),
+        open: || topology::ip(Some(CONTAINER), "addr add fd00:1::2/64 dev eth0 nodad"),
+    },
+    Change {
+        name: "source",
+        what: "the container expects the sender's packets on another device",
+        inner: V4,
+        close: || {
+            topology::ip(Some(CONTAINER), "route add 10.0.1.1/32 dev lo")?;
+            reverse_path_filter("1")
+        },
+        open: || {
+            reverse_path_filter("0")?;
+            topology::ip(Some(CONTAINER), "route del 10.0.1.1/32 dev lo")
+        },
+    },
+];
+
+const ROUNDS: usize = 3;
+
+pub(in crate::cases) fn cases() -> Vec<Case> {
+    let case = |change: &'static Change| {
+        Case::of_traffic(
+            format!("routes/{}", change.name),
+            format!(
+                "{} under load: nothing arrives, until that is undone",
+                change.what
+            ),
+            Run::Always,
+            move |rig| run(rig, change),
+        )
+    };
+    CHANGES.iter().map(case).collect()
+}
+
+fn reverse_path_filter(value: &str) -> Result<()> {
+    netns::within(CONTAINER, || {
+        topology::sysctl("net/ipv4/conf/eth0/rp_filter", value)
+    })
+}
+
+fn run(rig: &Rig, change: &Change) -> Result<Outcome> {
+    let mut plan = rig.datagrams();
+    plan.inner = change.inner;
+    let outcome = rig.measure(&plan, &Knobs::default(), |live| {
+        for _ in 0..ROUNDS {
+            live.flow_for(Duration::from_millis(200))?;
+            (change.close)()?;
+            command::wait_until("nothing arrives", || is_quiet(live, 50))?;
+            ensure!(is_quiet(live, 200)?, "a packet has taken an old route");
+            (change.open)()?;
+            command::wait_until("something arrives again", || Ok(!is_quiet(live, 10)?))?;
+        }
+        Ok(())
+    })?;
+    outcome.judge(|outcome| {
+        outcome.require_intact()?;
+        outcome.require_order()?;
+        rig.settle()
+    })
+}
+
+/// Tells whether nothing arrives for so long.
+fn is_quiet(live: &mut LiveDatagrams, ms: u64) -> Result<bool> {
+    let before = live.arrivals();
+    live.flow_for(Duration::from_millis(ms))?;
+    Ok(live.arrivals() == before)
+}
