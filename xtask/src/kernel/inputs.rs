@@ -57,11 +57,13 @@ pub(crate) fn patch_dir(project: &Path) -> PathBuf {
     project.join("c-shims/patches")
 }
 
-/// Returns the sources of the module: `Kbuild`, `rust/` without the host crate, and the C files of `c-shims/`.
+/// Returns the sources of the module: `Kbuild`, `rust/` and the C files of `c-shims/` without what runs or is loaded elsewhere.
 pub(crate) fn module_files(project: &Path) -> Result<BTreeMap<String, Wanted>> {
     let shims = project.join("c-shims");
     let not_ours = [
         project.join("rust/host"),
+        project.join("rust/hike"),
+        shims.join("hike"),
         shims.join("kernel"),
         shims.join("patches"),
     ];

@@ -74,6 +74,20 @@ pub(crate) fn choose(names: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::paths;
+
+    #[test]
+    fn bpf_programs_are_compiled_by_the_same_clang() {
+        let path = paths::project().join("rust/hike/build.rs");
+        let build = std::fs::read_to_string(path).unwrap();
+        for line in [
+            format!("const PREFERRED: u32 = {PREFERRED};"),
+            format!("const OLDEST: u32 = {OLDEST};"),
+            format!("const NEWEST: u32 = {};", PREFERRED + 20),
+        ] {
+            assert!(build.contains(&line), "{line}");
+        }
+    }
 
     #[test]
     fn preferred_version_wins_over_newer_ones_and_the_newest_is_the_fallback() {

@@ -9,7 +9,7 @@ use crate::tools;
 /// What a package is needed for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// Building the kernel and the module.
+    /// Building the kernel, the module and the BPF programs.
     Kernel,
     /// Booting the test network in a virtual machine.
     Vm,
@@ -71,6 +71,7 @@ pub(crate) const PACKAGES: &[Package] = packages! {
     Kernel "cpio": Program("cpio"), "kernel headers and initramfs";
     Kernel "kmod": Program("depmod"), "installing modules";
     Kernel "libelf-dev": File("/usr/include/gelf.h"), "objtool";
+    Kernel "libbpf-dev": File("/usr/include/bpf/bpf_helpers.h"), "headers of BPF programs";
     Kernel "libssl-dev": File("/usr/include/openssl/ssl.h"), "module signatures";
     Vm "qemu-system-x86": Program("qemu-system-x86_64"), "virtual machine";
     Vm "sockperf": Program("sockperf"), "load generator of the demo";

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The engine that makes one program of a whole chain.
+ *
+ * User space loads this object once for each distinct chain, whose programs are constants for the verifier: it removes all that is not
+ * on their way, so that the programs follow each other without a jump.
+ */
+#include "programs.gen.h"
+
+const volatile __u8 hike_chain[HIKE_CHAIN_PROGRAMS];
+
+#define HIKE_CASE(NUMBER, NAME)			\
+	case NUMBER:				\
+		reason = NAME(xdp, &packet);	\
+		break;
+
+SEC("xdp")
+int hike_compiled(struct xdp_md *xdp)
+{
+	const struct hike_packet *found = hike_this_packet();
+	struct hike_packet packet = {};
+	int reason;
+
+	if (!found)
+		return XDP_PASS;
+	packet.ip_at = found->ip_at;
+	packet.version = found->version;
+	packet.path = found->path;
+#pragma unroll
+	for (int i = 0; i < HIKE_CHAIN_PROGRAMS; i++) {
+		switch (hike_chain[i]) {
+		HIKE_EACH_PROGRAM(HIKE_CASE)
+		default:
+			reason = HIKE_BROKEN_CHAIN;
+		}
+		if (reason != HIKE_NEXT)
+			return hike_finish(reason);
+	}
+	return hike_finish(HIKE_BROKEN_CHAIN);
+}
+
+char hike_license[] SEC("license") = "GPL";

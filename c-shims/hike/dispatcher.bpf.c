@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The entry: finds the packet's IP header and its class, and jumps into the chain of the class.
+ *
+ * That is the only indirect jump of a packet with a compiled chain. What has no class goes to the kernel untouched.
+ */
+#include "packet.h"
+
+/* Fills in what the packet is and its destination; returns HIKE_NEXT, or why the kernel must see it. */
+static __always_inline int hike_parse(struct xdp_md *xdp, struct hike_packet *packet,
+				      struct hike_prefix *destination)
+{
+	void *start = hike_start(xdp), *end = hike_end(xdp);
+	__u32 ip_at = ETH_HLEN;
+	__be16 protocol;
+
+	if (start + ETH_HLEN > end)
+		return HIKE_MALFORMED;
+	protocol = ((struct ethhdr *)start)->h_proto;
+	for (int tags = 0; tags < 2; tags++) {
+		if (protocol != bpf_htons(ETH_P_8021Q) && protocol != bpf_htons(ETH_P_8021AD))
+			break;
+		ip_at += HIKE_VLAN_BYTES;
+		if (start + ip_at > end)
+			return HIKE_MALFORMED;
+		/* What the tag stands in front of is named by its last two bytes. */
+		protocol = *(__be16 *)(start + ip_at - 2);
+	}
+	packet->ip_at = ip_at;
+	if (protocol == bpf_htons(ETH_P_IPV6)) {
+		struct ipv6hdr *ip6 = start + ip_at;
+
+		if ((void *)(ip6 + 1) > end || ip6->version != 6)
+			return HIKE_MALFORMED;
+		packet->version = 6;
+		__builtin_memcpy(destination->address, &ip6->daddr, sizeof(ip6->daddr));
+		return HIKE_NEXT;
+	}
+	if (protocol == bpf_htons(ETH_P_IP)) {
+		struct iphdr *ip4 = start + ip_at;
+
+		if ((void *)(ip4 + 1) > end || ip4->version != 4 || ip4->ihl < 5)
+			return HIKE_MALFORMED;
+		packet->version = 4;
+		__builtin_memcpy(destination->address, &ip4->daddr, sizeof(ip4->daddr));
+		return HIKE_NEXT;
+	}
+	return HIKE_NOT_IP;
+}
+
+static __always_inline const struct hike_class *hike_class_of(const struct hike_prefix *destination)
+{
+	const struct hike_class *class;
+	__u32 key = 0;
+
+	class = bpf_map_lookup_elem(&classes, &destination->version);
+	if (class)
+		return class;
+	class = bpf_map_lookup_elem(&prefixes, destination);
+	if (class)
+		return class;
+	return bpf_map_lookup_elem(&default_class, &key);
+}
+
+SEC("xdp")
+int hike_dispatcher(struct xdp_md *xdp)
+{
+	struct hike_packet *packet = hike_this_packet();
+	struct hike_prefix destination = {};
+	const struct hike_class *found;
+	__u64 class;
+	__u32 chain;
+	int reason;
+
+	if (!packet)
+		return XDP_PASS;
+	reason = hike_parse(xdp, packet, &destination);
+	if (reason != HIKE_NEXT)
+		return hike_finish(reason);
+	hike_whole(&destination, packet->version);
+	found = hike_class_of(&destination);
+	if (!found)
+		return hike_finish(HIKE_NO_CLASS);
+	/* Both members at once: user space may replace the class meanwhile. */
+	class = *(volatile __u64 *)found;
+	chain = class;
+	if (chain == HIKE_NO_CHAIN)
+		return hike_finish(HIKE_NO_CLASS);
+	packet->path = class >> 32;
+	bpf_tail_call(xdp, &chains, chain);
+	return hike_finish(HIKE_NO_CHAIN_THERE);
+}
+
+char hike_license[] SEC("license") = "GPL";

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* What the programs that forward have in common: who may be forwarded, and how a packet leaves. */
+#ifndef HIKE_FORWARD_H
+#define HIKE_FORWARD_H
+
+#include "packet.h"
+
+/* Where a packet goes. */
+struct hike_hop {
+	__u32 port;
+	__u8 source[ETH_ALEN];
+	__u8 destination[ETH_ALEN];
+};
+
+/* Returns HIKE_NEXT if the packet may be forwarded, or the reason why the kernel must see it. */
+static __always_inline int hike_forwardable4(const struct iphdr *ip4)
+{
+	if (ip4->ihl != 5)
+		return HIKE_FW_OPTIONS;
+	if (ip4->ttl <= 1)
+		return HIKE_FW_HOP_LIMIT;
+	/* Multicast, what is reserved, and broadcast. */
+	if ((ip4->daddr & bpf_htonl(0xe0000000)) == bpf_htonl(0xe0000000))
+		return HIKE_FW_NOT_UNICAST;
+	return HIKE_NEXT;
+}
+
+static __always_inline int hike_forwardable6(const struct ipv6hdr *ip6)
+{
+	if (ip6->nexthdr == IPPROTO_HOPOPTS)
+		return HIKE_FW_OPTIONS;
+	if (ip6->hop_limit <= 1)
+		return HIKE_FW_HOP_LIMIT;
+	/* Multicast; link-local. */
+	if (ip6->daddr.s6_addr[0] == 0xff ||
+	    (ip6->daddr.s6_addr16[0] & bpf_htons(0xffc0)) == bpf_htons(0xfe80))
+		return HIKE_FW_NOT_UNICAST;
+	return HIKE_NEXT;
+}
+
+/* Sends the packet to its next hop: without VLAN tags, which were those of the link it came from. */
+static __always_inline int hike_leave(struct xdp_md *xdp, struct hike_packet *packet,
+				      const struct hike_hop *hop)
+{
+	__u32 tag_bytes = (packet->ip_at & 31) - ETH_HLEN;
+	struct ethhdr *eth;
+
+	/* Before anything has changed: if there is no such port, the kernel gets the packet as it is. */
+	if (bpf_redirect_map(&ports, hop->port, XDP_PASS) != XDP_REDIRECT)
+		return HIKE_FW_NO_PORT;
+	if (packet->version == 6) {
+		struct ipv6hdr *ip6 = hike_ip(xdp, packet);
+
+		if ((void *)(ip6 + 1) > hike_end(xdp))
+			return HIKE_MALFORMED;
+		ip6->hop_limit--;
+	} else {
+		struct iphdr *ip4 = hike_ip(xdp, packet);
+
+		if ((void *)(ip4 + 1) > hike_end(xdp))
+			return HIKE_MALFORMED;
+		hike_decrease_ttl(ip4);
+	}
+	if (tag_bytes && bpf_xdp_adjust_head(xdp, tag_bytes))
+		return HIKE_MALFORMED;
+	eth = hike_start(xdp);
+	if ((void *)(eth + 1) > hike_end(xdp))
+		return HIKE_MALFORMED;
+	__builtin_memcpy(eth->h_dest, hop->destination, ETH_ALEN);
+	__builtin_memcpy(eth->h_source, hop->source, ETH_ALEN);
+	eth->h_proto = packet->version == 6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP);
+	return HIKE_FORWARDED;
+}
+
+#endif

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Sizes that user space knows, too: rust/hike/build.rs makes constants of the lines `#define HIKE_NAME NUMBER` of this file, and
+ * documents them with the line above.
+ */
+#ifndef HIKE_LIMITS_H
+#define HIKE_LIMITS_H
+
+/* Programs in a chain. */
+#define HIKE_CHAIN_PROGRAMS 16
+/* Chains that can be in use at the same time. */
+#define HIKE_CHAINS 1024
+/* Paths that can be in use at the same time. */
+#define HIKE_PATHS 16384
+/* Destinations that have a class, and as many prefixes. */
+#define HIKE_CLASSES 131072
+/* Entries of the table of fw-table. */
+#define HIKE_ROUTES 131072
+/* Devices that packets leave through. */
+#define HIKE_PORTS 256
+/* Monitored flows with the same number of SIDs, both directions. */
+#define HIKE_FLOWS 65536
+/* SIDs of a monitored flow. */
+#define HIKE_FLOW_SIDS 16
+/* SIDs of a path: with as many, the outer headers fill the headroom that drivers leave, 256 - 40 bytes. */
+#define HIKE_PATH_SIDS 10
+/* Bytes of the outer headers of a path: IPv6, destination options, SRH. */
+#define HIKE_PATH_BYTES 216
+/* Blocks of a monitored flow that are kept. */
+#define HIKE_FLOW_BLOCKS 4
+
+#endif

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Alternate marking (RFC 9341): time is cut into blocks of equal length, whose packets have two colours in turn. A flow's packets are
+ * counted by block where they are coloured and where the flow ends; what differs is lost.
+ *
+ * The colour is the L bit of the option of RFC 9343 in a destination options header right behind the IPv6 header, or a bit of DSCP.
+ * A flow is its source and the SIDs of its SRH; without an SRH, its destination.
+ */
+#ifndef HIKE_MONITOR_H
+#define HIKE_MONITOR_H
+
+#include "packet.h"
+
+#define HIKE_ROUTING_SEGMENTS 4
+
+/* A segment routing header: RFC 8754, without its SIDs. */
+struct hike_srh {
+	__u8 next_header;
+	__u8 words;
+	__u8 type;
+	__u8 segments_left;
+	__u8 last_entry;
+	__u8 flags;
+	__be16 tag;
+};
+
+/* A destination options header whose only option is that of RFC 9343. */
+struct hike_marking {
+	__u8 next_header;
+	__u8 words;
+	__u8 option;
+	__u8 option_bytes;
+	/* 20 bits: the FlowMonID; then L, D, and zeros. */
+	__u8 flow_and_colour[4];
+};
+
+#define HIKE_MARKING_OPTION 0x12
+#define HIKE_MARKING_BYTES 4
+/* The byte of the option that has L, and L. */
+#define HIKE_MARKING_AT 2
+#define HIKE_MARKING_L 0x08
+
+/* One map for each number of SIDs, as the size of a key is that of its map. */
+#define HIKE_FLOWS_OF(N)						\
+	HIKE_MAP(flows_##N, BPF_MAP_TYPE_PERCPU_HASH, HIKE_FLOWS,	\
+		 sizeof(__u32) + 16 + (N) * 16,				\
+		 sizeof(struct hike_counters), BPF_F_NO_PREALLOC)
+HIKE_FLOWS_OF(1);
+HIKE_FLOWS_OF(2);
+HIKE_FLOWS_OF(3);
+HIKE_FLOWS_OF(4);
+HIKE_FLOWS_OF(5);
+HIKE_FLOWS_OF(6);
+HIKE_FLOWS_OF(7);
+HIKE_FLOWS_OF(8);
+HIKE_FLOWS_OF(9);
+HIKE_FLOWS_OF(10);
+HIKE_FLOWS_OF(11);
+HIKE_FLOWS_OF(12);
+HIKE_FLOWS_OF(13);
+HIKE_FLOWS_OF(14);
+HIKE_FLOWS_OF(15);
+HIKE_FLOWS_OF(16);
+
+#define HIKE_FLOWS_CASE(N)						\
+	case N:								\
+		return bpf_map_lookup_elem(&flows_##N, flow)
+
+static __always_inline struct hike_counters *hike_counters_of(const struct hike_flow *flow,
+							      __u32 sids)
+{
+	switch (sids) {
+	HIKE_FLOWS_CASE(1);
+	HIKE_FLOWS_CASE(2);
+	HIKE_FLOWS_CASE(3);
+	HIKE_FLOWS_CASE(4);
+	HIKE_FLOWS_CASE(5);
+	HIKE_FLOWS_CASE(6);
+	HIKE_FLOWS_CASE(7);
+	HIKE_FLOWS_CASE(8);
+	HIKE_FLOWS_CASE(9);
+	HIKE_FLOWS_CASE(10);
+	HIKE_FLOWS_CASE(11);
+	HIKE_FLOWS_CASE(12);
+	HIKE_FLOWS_CASE(13);
+	HIKE_FLOWS_CASE(14);
+	HIKE_FLOWS_CASE(15);
+	HIKE_FLOWS_CASE(16);
+	}
+	return NULL;
+}
+
+/* Returns the block that a packet of this colour belongs to: the one now or, of its neighbours, the one that is nearer in time. */
+static __always_inline __u64 hike_block_of(__u64 now_ns, __u64 period_ns, bool colour)
+{
+	__u64 block = now_ns / period_ns;
+
+	if ((block & 1) == colour)
+		return block;
+	return now_ns % period_ns < period_ns / 2 ? block - 1 : block + 1;
+}
+
+static __always_inline void hike_count(struct hike_counters *counters, __u64 number)
+{
+	struct hike_block *block = &counters->blocks[number % HIKE_FLOW_BLOCKS];
+
+	if (block->number != number) {
+		block->number = number;
+		block->pkts = 0;
+	}
+	block->pkts++;
+}
+
+/* Colours (HIKE_IN) and counts the packet if it is one of a monitored flow; a function of its own, as chains may have several. */
+static __noinline int hike_monitor(struct xdp_md *xdp, __u32 ip_at, enum hike_direction direction)
+{
+	struct ipv6hdr *ip6 = hike_start(xdp) + (ip_at & 31);
+	struct hike_marking *marking = (void *)(ip6 + 1);
+	struct hike_flow flow = { .direction = direction };
+	struct hike_counters *counters;
+	struct hike_srh *srh;
+	__u32 sids = 1;
+	bool has_option = false, colour;
+	__u8 next_header, *byte, bit;
+	__u64 now_ns, block;
+
+	if ((void *)(ip6 + 1) > hike_end(xdp))
+		return 0;
+	srh = (void *)(ip6 + 1);
+	next_header = ip6->nexthdr;
+	if (next_header == IPPROTO_DSTOPTS) {
+		if ((void *)(marking + 1) > hike_end(xdp))
+			return 0;
+		has_option = marking->option == HIKE_MARKING_OPTION &&
+			     marking->option_bytes == HIKE_MARKING_BYTES;
+		next_header = marking->next_header;
+		srh = (void *)marking + (marking->words + 1) * 8;
+	}
+	__builtin_memcpy(flow.source, &ip6->saddr, sizeof(flow.source));
+	if (next_header == IPPROTO_ROUTING) {
+		struct in6_addr *sid = (void *)(srh + 1);
+
+		if ((void *)(srh + 1) > hike_end(xdp) || srh->type != HIKE_ROUTING_SEGMENTS)
+			return 0;
+		sids = srh->last_entry + 1;
+		if (sids > HIKE_FLOW_SIDS || sids * 2 > srh->words)
+			return 0;
+		for (__u32 i = 0; i < HIKE_FLOW_SIDS; i++) {
+			if (i >= sids)
+				break;
+			if ((void *)(sid + i + 1) > hike_end(xdp))
+				return 0;
+			__builtin_memcpy(flow.sids[i], sid + i, sizeof(*sid));
+		}
+	} else {
+		__builtin_memcpy(flow.sids[0], &ip6->daddr, sizeof(flow.sids[0]));
+	}
+	counters = hike_counters_of(&flow, sids);
+	/* User space refuses a period of 0. */
+	if (!counters || !counters->period_ns)
+		return 0;
+
+	bit = counters->colour_bit;
+	if (!bit) {
+		if (!has_option)
+			return 0;
+		byte = &marking->flow_and_colour[HIKE_MARKING_AT];
+		if ((void *)(byte + 1) > hike_end(xdp))
+			return 0;
+		colour = *byte & HIKE_MARKING_L;
+	} else {
+		colour = hike_traffic_class(ip6) & bit;
+	}
+	now_ns = bpf_ktime_get_tai_ns();
+	if (direction == HIKE_OUT) {
+		block = hike_block_of(now_ns, counters->period_ns, colour);
+	} else {
+		block = now_ns / counters->period_ns;
+		colour = block & 1;
+		if (bit) {
+			__u8 class = hike_traffic_class(ip6) & ~bit;
+
+			hike_set_traffic_class(ip6, class | (colour ? bit : 0));
+		} else {
+			*byte = (*byte & ~HIKE_MARKING_L) | (colour ? HIKE_MARKING_L : 0);
+		}
+	}
+	hike_count(counters, block);
+	return 0;
+}
+
+#endif

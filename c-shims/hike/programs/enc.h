@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * H.Encaps and H.Encaps.Red (RFC 8986, 5.1 and 5.2): the path's outer headers, which user space has made, in front of the packet.
+ *
+ * What depends on the packet: its length and kind, ECN (RFC 6040, normal mode), and as the path wants it DSCP and the flow label
+ * (RFC 6438). As it is forwarded into a tunnel, its hop limit goes down by one (RFC 2473, 3.1).
+ */
+#include "../packet.h"
+
+#define HIKE_ECN 3
+
+/* Mixes two words into what stands for the flow so far; any good enough hash would do, but both engines need the same. */
+static __always_inline __u64 hike_mix(__u64 hash, __u32 one, __u32 two)
+{
+	hash ^= (__u64)one << 32 | two;
+	hash *= 0x9e3779b97f4a7c15;
+	return hash ^ hash >> 32;
+}
+
+/* Returns a flow label of 20 bits; the ports are 0 where there are none. */
+static __always_inline __u32 hike_flow_label(__u64 hash, __u8 protocol, __u32 ports)
+{
+	__u32 label = hike_mix(hash, ports, protocol) >> 44;
+
+	/* 0 would mean that there is none. */
+	return label ? label : 1;
+}
+
+/* Returns both ports of a transport header, or 0. */
+static __always_inline __u32 hike_ports(struct xdp_md *xdp, void *transport, __u8 protocol)
+{
+	__be32 *ports = transport;
+
+	if (protocol != IPPROTO_UDP && protocol != IPPROTO_TCP)
+		return 0;
+	if ((void *)(ports + 1) > hike_end(xdp))
+		return 0;
+	return bpf_ntohl(*ports);
+}
+
+static __always_inline int hike_enc(struct xdp_md *xdp, struct hike_packet *packet)
+{
+	const struct hike_path *path = bpf_map_lookup_elem(&paths, &packet->path);
+	__u32 ip_at = packet->ip_at & 31;
+	__u32 inner_bytes, bytes, label = 0;
+	__u8 tags[HIKE_MOST_L2_BYTES - ETH_HLEN + 2];
+	__u8 class, hop_limit, protocol;
+	void *ip = hike_ip(xdp, packet);
+	struct ipv6hdr *outer;
+	struct ethhdr eth;
+	__u8 *next_header;
+	bool flows;
+
+	if (!path || !path->bytes)
+		return HIKE_NO_PATH;
+	bytes = path->bytes;
+	flows = path->flags & HIKE_PATH_LABELS_FLOWS;
+	if (packet->version == 6) {
+		struct ipv6hdr *ip6 = ip;
+
+		if ((void *)(ip6 + 1) > hike_end(xdp))
+			return HIKE_MALFORMED;
+		inner_bytes = bpf_ntohs(ip6->payload_len) + sizeof(*ip6);
+		hop_limit = ip6->hop_limit;
+		class = hike_traffic_class(ip6);
+		protocol = IPPROTO_IPV6;
+		if (flows) {
+			__u64 hash = bpf_ntohl(*(__be32 *)ip6) & 0xfffff;
+
+			for (int i = 0; i < 4; i++)
+				hash = hike_mix(hash, ip6->saddr.s6_addr32[i],
+						ip6->daddr.s6_addr32[i]);
+			label = hike_flow_label(hash, ip6->nexthdr,
+						hike_ports(xdp, ip6 + 1, ip6->nexthdr));
+		}
+	} else {
+		struct iphdr *ip4 = ip;
+
+		if ((void *)(ip4 + 1) > hike_end(xdp) || ip4->ihl < 5)
+			return HIKE_MALFORMED;
+		inner_bytes = bpf_ntohs(ip4->tot_len);
+		if (inner_bytes < ip4->ihl * 4)
+			return HIKE_MALFORMED;
+		hop_limit = ip4->ttl;
+		class = ip4->tos;
+		protocol = IPPROTO_IPIP;
+		if (flows) {
+			/* Fragments, of which only the first has ports, and headers with options. */
+			bool whole = ip4->ihl == 5 && !(ip4->frag_off & bpf_htons(0x3fff));
+
+			label = hike_flow_label(hike_mix(0, ip4->saddr, ip4->daddr), ip4->protocol,
+						whole ? hike_ports(xdp, ip4 + 1, ip4->protocol) : 0);
+		}
+	}
+	if (ip + inner_bytes > hike_end(xdp))
+		return HIKE_MALFORMED;
+	if (hop_limit <= 1)
+		return path->flags & HIKE_PATH_LEAVES_EXCEPTIONS ? HIKE_ENC_HOP_LIMIT
+								 : HIKE_ENC_HOP_LIMIT_END;
+	if (inner_bytes + bytes > path->most_bytes)
+		return path->flags & HIKE_PATH_LEAVES_EXCEPTIONS ? HIKE_ENC_TOO_BIG
+								 : HIKE_ENC_TOO_BIG_END;
+
+	/* What is in front of the IP header moves; the packet is at least as long as that with two VLAN tags. */
+	if (hike_start(xdp) + HIKE_MOST_L2_BYTES > hike_end(xdp))
+		return HIKE_MALFORMED;
+	__builtin_memcpy(&eth, hike_start(xdp), sizeof(eth));
+	__builtin_memcpy(tags, hike_start(xdp) + ETH_HLEN - 2, sizeof(tags));
+	if (bpf_xdp_adjust_head(xdp, -(int)bytes))
+		return HIKE_NO_HEADROOM;
+
+	/* From here on the packet has changed, and each check is for the verifier only. */
+	if (hike_start(xdp) + bytes + HIKE_MOST_L2_BYTES + sizeof(struct iphdr) > hike_end(xdp) ||
+	    hike_start(xdp) + HIKE_MOST_L2_BYTES + sizeof(*outer) > hike_end(xdp))
+		return HIKE_MALFORMED;
+	__builtin_memcpy(hike_start(xdp), &eth, sizeof(eth));
+	if (ip_at > ETH_HLEN)
+		__builtin_memcpy(hike_start(xdp) + ETH_HLEN - 2, tags, sizeof(tags));
+	*(__be16 *)(hike_start(xdp) + ip_at - 2) = bpf_htons(ETH_P_IPV6);
+
+	/* Its hop limit is one less inside. */
+	ip = hike_start(xdp) + bytes + ip_at;
+	if (protocol == IPPROTO_IPV6) {
+		struct ipv6hdr *ip6 = ip;
+
+		if ((void *)(ip6 + 1) > hike_end(xdp))
+			return HIKE_MALFORMED;
+		ip6->hop_limit--;
+	} else {
+		struct iphdr *ip4 = ip;
+
+		if ((void *)(ip4 + 1) > hike_end(xdp))
+			return HIKE_MALFORMED;
+		hike_decrease_ttl(ip4);
+	}
+
+	outer = hike_start(xdp) + ip_at;
+	for (__u32 i = 0; i < HIKE_PATH_BYTES / 8; i++) {
+		__u64 *word = (__u64 *)outer + i;
+
+		if (i * 8 >= bytes || (void *)(word + 1) > hike_end(xdp))
+			break;
+		*word = ((const __u64 *)path->header)[i];
+	}
+	if ((void *)(outer + 1) > hike_end(xdp))
+		return HIKE_MALFORMED;
+	if (!(path->flags & HIKE_PATH_COPIES_DSCP))
+		class = (hike_traffic_class(outer) & ~HIKE_ECN) | (class & HIKE_ECN);
+	if (flows) {
+		outer->flow_lbl[0] = label >> 16;
+		outer->flow_lbl[1] = label >> 8;
+		outer->flow_lbl[2] = label;
+	}
+	hike_set_traffic_class(outer, class);
+	outer->payload_len = bpf_htons(inner_bytes + bytes - sizeof(*outer));
+	next_header = (__u8 *)outer + path->next_header_at;
+	if ((void *)(next_header + 1) > hike_end(xdp))
+		return HIKE_MALFORMED;
+	*next_header = protocol;
+	packet->version = 6;
+	return HIKE_NEXT;
+}

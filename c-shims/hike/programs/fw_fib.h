@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* Forwards by the kernel's routes and neighbours: what the kernel would forward without more ado, and nothing else. */
+#include "../forward.h"
+
+/* Those of sys/socket.h, which is not for BPF. */
+#define HIKE_AF_INET 2
+#define HIKE_AF_INET6 10
+
+static __always_inline int hike_fw_fib(struct xdp_md *xdp, struct hike_packet *packet)
+{
+	struct bpf_fib_lookup fib = {};
+	struct hike_hop hop;
+	int reason;
+
+	fib.ifindex = xdp->ingress_ifindex;
+	if (packet->version == 6) {
+		struct ipv6hdr *ip6 = hike_ip(xdp, packet);
+
+		if ((void *)(ip6 + 1) > hike_end(xdp))
+			return HIKE_MALFORMED;
+		reason = hike_forwardable6(ip6);
+		if (reason != HIKE_NEXT)
+			return reason;
+		fib.family = HIKE_AF_INET6;
+		fib.l4_protocol = ip6->nexthdr;
+		fib.tot_len = bpf_ntohs(ip6->payload_len) + sizeof(*ip6);
+		fib.flowinfo = *(__be32 *)ip6 & bpf_htonl(0x0fffffff);
+		__builtin_memcpy(fib.ipv6_src, &ip6->saddr, sizeof(fib.ipv6_src));
+		__builtin_memcpy(fib.ipv6_dst, &ip6->daddr, sizeof(fib.ipv6_dst));
+	} else {
+		struct iphdr *ip4 = hike_ip(xdp, packet);
+
+		if ((void *)(ip4 + 1) > hike_end(xdp))
+			return HIKE_MALFORMED;
+		reason = hike_forwardable4(ip4);
+		if (reason != HIKE_NEXT)
+			return reason;
+		fib.family = HIKE_AF_INET;
+		fib.l4_protocol = ip4->protocol;
+		fib.tot_len = bpf_ntohs(ip4->tot_len);
+		fib.tos = ip4->tos;
+		fib.ipv4_src = ip4->saddr;
+		fib.ipv4_dst = ip4->daddr;
+	}
+	switch (bpf_fib_lookup(xdp, &fib, sizeof(fib), 0)) {
+	case BPF_FIB_LKUP_RET_SUCCESS:
+		break;
+	case BPF_FIB_LKUP_RET_NO_NEIGH:
+		return HIKE_FW_NO_NEIGHBOUR;
+	case BPF_FIB_LKUP_RET_FRAG_NEEDED:
+		return HIKE_FW_TOO_BIG;
+	default:
+		return HIKE_FW_NO_ROUTE;
+	}
+	hop.port = fib.ifindex;
+	__builtin_memcpy(hop.source, fib.smac, ETH_ALEN);
+	__builtin_memcpy(hop.destination, fib.dmac, ETH_ALEN);
+	return hike_leave(xdp, packet, &hop);
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* Forwards by a table of its own, which knows the next hop's Ethernet address: no route, no neighbour of the kernel's. */
+#include "../forward.h"
+
+static __always_inline int hike_fw_table(struct xdp_md *xdp, struct hike_packet *packet)
+{
+	struct hike_prefix prefix = {};
+	const struct hike_route *route;
+	struct hike_hop hop;
+	__u32 bytes;
+	int reason;
+
+	if (packet->version == 6) {
+		struct ipv6hdr *ip6 = hike_ip(xdp, packet);
+
+		if ((void *)(ip6 + 1) > hike_end(xdp))
+			return HIKE_MALFORMED;
+		reason = hike_forwardable6(ip6);
+		if (reason != HIKE_NEXT)
+			return reason;
+		bytes = bpf_ntohs(ip6->payload_len) + sizeof(*ip6);
+		__builtin_memcpy(prefix.address, &ip6->daddr, sizeof(ip6->daddr));
+	} else {
+		struct iphdr *ip4 = hike_ip(xdp, packet);
+
+		if ((void *)(ip4 + 1) > hike_end(xdp))
+			return HIKE_MALFORMED;
+		reason = hike_forwardable4(ip4);
+		if (reason != HIKE_NEXT)
+			return reason;
+		bytes = bpf_ntohs(ip4->tot_len);
+		__builtin_memcpy(prefix.address, &ip4->daddr, sizeof(ip4->daddr));
+	}
+	hike_whole(&prefix, packet->version);
+	route = bpf_map_lookup_elem(&routes, &prefix);
+	if (!route)
+		return HIKE_FW_NO_ROUTE;
+	if (bytes > route->mtu)
+		return HIKE_FW_TOO_BIG;
+	hop.port = route->port;
+	__builtin_memcpy(hop.source, route->source, ETH_ALEN);
+	__builtin_memcpy(hop.destination, route->destination, ETH_ALEN);
+	return hike_leave(xdp, packet, &hop);
+}

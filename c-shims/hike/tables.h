@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What user space and the programs share: rust/hike/src/layout.rs has the same structures.
+ *
+ * All maps are pinned by their names, which is how the objects that are loaded one after the other get the same maps.
+ */
+#ifndef HIKE_TABLES_H
+#define HIKE_TABLES_H
+
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
+#include "limits.h"
+#include "reasons.gen.h"
+
+/* A destination, or a prefix of some; the key of the trie, and without its first member of the hash table. */
+struct hike_prefix {
+	/* How many of the bits behind this member count. */
+	__u32 bits;
+	/* 4 or 6, in network byte order; it is part of each prefix. */
+	__be32 version;
+	/* An IPv4 address has the first four bytes. */
+	__u8 address[16];
+};
+
+/* What is done with packets: read in one piece, as user space replaces it in one piece. */
+struct hike_class {
+	__u32 chain;
+	__u32 path;
+};
+
+#define HIKE_NO_CHAIN 0xffffffff
+
+/* What the dispatcher and the programs of a chain know of the packet that their CPU has. */
+struct hike_packet {
+	/* Offset of the IP header. */
+	__u16 ip_at;
+	/* 4 or 6. */
+	__u8 version;
+	/* Which program of the chain has its turn; only the engine that tail-calls uses this and what follows. */
+	__u8 position;
+	__u32 path;
+	__u8 chain[HIKE_CHAIN_PROGRAMS];
+};
+
+/* Set: DSCP is that of the inner packet, else that of the header. */
+#define HIKE_PATH_COPIES_DSCP 1
+/* Set: the flow label tells flows apart, else it is that of the header. */
+#define HIKE_PATH_LABELS_FLOWS 2
+/* Set: packets that cannot be encapsulated go to the kernel as they are, else they are dropped. */
+#define HIKE_PATH_LEAVES_EXCEPTIONS 4
+
+/* The outer headers of a path, ready but for what depends on the packet. */
+struct hike_path {
+	/* Of the headers; 0 if there is no such path. A multiple of 8. */
+	__u16 bytes;
+	/* The largest outer packet that the path takes. */
+	__u16 most_bytes;
+	/* Offset of the last next header, which is to name the inner packet. */
+	__u8 next_header_at;
+	__u8 flags;
+	__u8 zero[2];
+	__u8 header[HIKE_PATH_BYTES];
+};
+
+struct hike_route {
+	__u32 port;
+	__u16 mtu;
+	__u8 source[6];
+	__u8 destination[6];
+	__u8 zero[2];
+};
+
+/* Where a flow is counted. */
+enum hike_direction {
+	HIKE_IN,
+	HIKE_OUT,
+};
+
+/* A monitored flow; of the SIDs there are as many as the map is for. */
+struct hike_flow {
+	__u32 direction;
+	__u8 source[16];
+	__u8 sids[HIKE_FLOW_SIDS][16];
+};
+
+struct hike_block {
+	__u64 number;
+	__u64 pkts;
+};
+
+/* What one CPU has counted of a flow. */
+struct hike_counters {
+	/* The length of a block. */
+	__u64 period_ns;
+	/* The bit of the traffic class that is the colour; 0: it is the L bit of the option of RFC 9343. */
+	__u32 colour_bit;
+	__u32 zero;
+	/* Block n is in place n % HIKE_FLOW_BLOCKS. */
+	struct hike_block blocks[HIKE_FLOW_BLOCKS];
+};
+
+#define HIKE_MAP(NAME, TYPE, ENTRIES, KEY, VALUE, FLAGS)	\
+	struct {						\
+		__uint(type, TYPE);				\
+		__uint(max_entries, ENTRIES);			\
+		__uint(key_size, KEY);				\
+		__uint(value_size, VALUE);			\
+		__uint(map_flags, FLAGS);			\
+		__uint(pinning, LIBBPF_PIN_BY_NAME);		\
+	} NAME SEC(".maps")
+
+/* The ingress table: exact destinations, then prefixes, then the default. */
+HIKE_MAP(classes, BPF_MAP_TYPE_HASH, HIKE_CLASSES, sizeof(struct hike_prefix) - sizeof(__u32),
+	 sizeof(struct hike_class), BPF_F_NO_PREALLOC);
+HIKE_MAP(prefixes, BPF_MAP_TYPE_LPM_TRIE, HIKE_CLASSES, sizeof(struct hike_prefix),
+	 sizeof(struct hike_class), BPF_F_NO_PREALLOC);
+HIKE_MAP(default_class, BPF_MAP_TYPE_ARRAY, 1, sizeof(__u32), sizeof(struct hike_class), 0);
+
+/* The first program of each chain, and of the engine that tail-calls all programs by their numbers. */
+HIKE_MAP(chains, BPF_MAP_TYPE_PROG_ARRAY, HIKE_CHAINS, sizeof(__u32), sizeof(__u32), 0);
+HIKE_MAP(programs, BPF_MAP_TYPE_PROG_ARRAY, 256, sizeof(__u32), sizeof(__u32), 0);
+
+HIKE_MAP(packets, BPF_MAP_TYPE_PERCPU_ARRAY, 1, sizeof(__u32), sizeof(struct hike_packet), 0);
+HIKE_MAP(paths, BPF_MAP_TYPE_ARRAY, HIKE_PATHS, sizeof(__u32), sizeof(struct hike_path), 0);
+HIKE_MAP(routes, BPF_MAP_TYPE_LPM_TRIE, HIKE_ROUTES, sizeof(struct hike_prefix),
+	 sizeof(struct hike_route), BPF_F_NO_PREALLOC);
+HIKE_MAP(ports, BPF_MAP_TYPE_DEVMAP_HASH, HIKE_PORTS, sizeof(__u32),
+	 sizeof(struct bpf_devmap_val), 0);
+
+/* How many packets each reason has had. */
+HIKE_MAP(reasons, BPF_MAP_TYPE_PERCPU_ARRAY, HIKE_REASONS, sizeof(__u32), sizeof(__u64), 0);
+
+#endif

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The engine that tail-calls one program after the other, as in the paper: the fallback, and the baseline of measurements.
+ *
+ * User space loads hike_start_chain once for each distinct chain, and each of the others once.
+ */
+#include "programs.gen.h"
+
+const volatile __u8 hike_chain[HIKE_CHAIN_PROGRAMS];
+
+/* Goes on to the program whose turn it is; returns only if it is not there. */
+static __always_inline int hike_go_on(struct xdp_md *xdp, const struct hike_packet *packet)
+{
+	bpf_tail_call(xdp, &programs, packet->chain[packet->position % HIKE_CHAIN_PROGRAMS]);
+	return hike_finish(HIKE_BROKEN_CHAIN);
+}
+
+/* The packet takes the whole chain along, so it ends the one that it has begun. */
+SEC("xdp")
+int hike_start_chain(struct xdp_md *xdp)
+{
+	struct hike_packet *packet = hike_this_packet();
+
+	if (!packet)
+		return XDP_PASS;
+	for (int i = 0; i < HIKE_CHAIN_PROGRAMS; i++)
+		packet->chain[i] = hike_chain[i];
+	packet->position = 0;
+	return hike_go_on(xdp, packet);
+}
+
+#define HIKE_PROGRAM(NUMBER, NAME)					\
+	SEC("xdp")							\
+	int NAME##_call(struct xdp_md *xdp)				\
+	{								\
+		struct hike_packet *packet = hike_this_packet();	\
+		int reason;						\
+									\
+		if (!packet)						\
+			return XDP_PASS;				\
+		reason = NAME(xdp, packet);				\
+		if (reason != HIKE_NEXT)				\
+			return hike_finish(reason);			\
+		packet->position++;					\
+		return hike_go_on(xdp, packet);				\
+	}
+
+HIKE_EACH_PROGRAM(HIKE_PROGRAM)
+
+char hike_license[] SEC("license") = "GPL";

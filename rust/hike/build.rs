@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Compiles the BPF programs of `c-shims/hike/`, and turns what stands there once (the programs, the reasons, the limits) into what
+//! C and Rust read.
+
+use std::env;
+use std::error::Error;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// The clang that is taken if it is there, as for the kernel; xtask holds these against its own choice.
+const PREFERRED: u32 = 19;
+const OLDEST: u32 = 17;
+const NEWEST: u32 = 39;
+
+const OBJECTS: [&str; 3] = ["dispatcher", "compiled", "tail_calls"];
+
+fn main() -> Result<()> {
+    let sources = Path::new(&env::var("CARGO_MANIFEST_DIR")?).join("../../c-shims/hike");
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    println!("cargo::rerun-if-changed={}", sources.display());
+    let read = |name: &str| fs::read_to_string(sources.join(name));
+
+    let programs = rows(&read("programs/MANIFEST")?, 5)?;
+    let reasons = rows(&read("REASONS")?, 3)?;
+    let limits = limits_table(&read("limits.h")?)?;
+    fs::write(out.join("programs.gen.h"), programs_header(&programs)?)?;
+    fs::write(out.join("reasons.gen.h"), reasons_header(&reasons)?)?;
+    let mut rust = String::new();
+    programs_table(&mut rust, &programs)?;
+    reasons_table(&mut rust, &reasons)?;
+    fs::write(out.join("generated.rs"), rust)?;
+    fs::write(out.join("limits.rs"), limits)?;
+
+    let clang = clang()?;
+    for object in OBJECTS {
+        compile(&clang, &sources, &out, object)?;
+    }
+    Ok(())
+}
+
+/// Returns the words of the lines that are no comments; the last of so many holds the rest of its line.
+fn rows(text: &str, words: usize) -> Result<Vec<Vec<String>>> {
+    let mut rows = Vec::new();
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let mut left = line.trim();
+        let mut row = Vec::new();
+        while row.len() + 1 < words {
+            let (word, rest) = left
+                .split_once(char::is_whitespace)
+                .ok_or_else(|| format!("`{line}` has fewer than {words} words"))?;
+            row.push(word.to_owned());
+            left = rest.trim_start();
+        }
+        row.push(left.to_owned());
+        rows.push(row);
+    }
+    Ok(rows)
+}
+
+/// Makes constants of the lines `#define HIKE_NAME NUMBER`, with the comments above them.
+fn limits_table(text: &str) -> Result<String> {
+    let mut rust = String::new();
+    let mut above = "";
+    for line in text.lines() {
+        let defined = line.strip_prefix("#define HIKE_");
+        if let Some((name, number)) = defined.and_then(|defined| defined.split_once(' ')) {
+            let comment = above.trim_start_matches("/* ").trim_end_matches(" */");
+            writeln!(rust, "/// {comment}\npub const {name}: usize = {number};")?;
+        }
+        above = line;
+    }
+    Ok(rust)
+}
+
+fn function(name: &str) -> String {
+    format!("hike_{}", name.replace('-', "_"))
+}
+
+fn programs_header(programs: &[Vec<String>]) -> Result<String> {
+    let mut text = String::new();
+    for program in programs {
+        writeln!(
+            text,
+            "#include \"programs/{}.h\"",
+            program[1].replace('-', "_")
+        )?;
+    }
+    let cases = programs
+        .iter()
+        .map(|program| format!("X({}, {})", program[0], function(&program[1])));
+    let cases: Vec<String> = cases.collect();
+    writeln!(text, "#define HIKE_EACH_PROGRAM(X) {}", cases.join(" "))?;
+    Ok(text)
+}
+
+fn reasons_header(reasons: &[Vec<String>]) -> Result<String> {
+    let mut text = "enum hike_reason {\n".to_owned();
+    for reason in reasons {
+        let name = reason[1].to_uppercase().replace('-', "_");
+        writeln!(text, "\tHIKE_{name},")?;
+    }
+    text += "\tHIKE_REASONS,\n};\n";
+    Ok(text)
+}
+
+fn programs_table(rust: &mut String, programs: &[Vec<String>]) -> Result<()> {
+    writeln!(rust, "pub(crate) const PROGRAMS: &[Program] = &[")?;
+    for program in programs {
+        let number: u8 = program[0].parse()?;
+        let (name, summary) = (&program[1], &program[4]);
+        let ends = one_of(&program[2], "end", "next")?;
+        let needs_path = one_of(&program[3], "path", "-")?;
+        writeln!(
+            rust,
+            "Program {{ number: {number}, name: {name:?}, ends: {ends}, needs_path: {needs_path}, \
+             summary: {summary:?}, call: \"{}_call\" }},",
+            function(name)
+        )?;
+    }
+    writeln!(rust, "];")?;
+    Ok(())
+}
+
+fn reasons_table(rust: &mut String, reasons: &[Vec<String>]) -> Result<()> {
+    // The programs tell what becomes of a packet by the order.
+    let order = |reason: &Vec<String>| match reason[0].as_str() {
+        "passed" => Ok(0),
+        "redirected" => Ok(1),
+        "dropped" => Ok(2),
+        other => Err(format!("`{other}` is not what can become of a packet")),
+    };
+    let orders = reasons
+        .iter()
+        .map(order)
+        .collect::<std::result::Result<Vec<_>, _>>()?;
+    if !orders.is_sorted() || orders.iter().filter(|&&order| order == 1).count() != 1 {
+        return Err("REASONS must have passed first, redirected once, and dropped last".into());
+    }
+    writeln!(rust, "pub(crate) const REASONS: &[Reason] = &[")?;
+    for reason in reasons {
+        let fate = ["Passed", "Redirected", "Dropped"][order(reason)?];
+        let (name, meaning) = (&reason[1], &reason[2]);
+        writeln!(
+            rust,
+            "Reason {{ fate: Fate::{fate}, name: {name:?}, meaning: {meaning:?} }},"
+        )?;
+    }
+    writeln!(rust, "];")?;
+    Ok(())
+}
+
+/// Whether it is the one word; fails if it is not the other either.
+fn one_of(word: &str, yes: &str, no: &str) -> Result<bool> {
+    if word == yes || word == no {
+        return Ok(word == yes);
+    }
+    Err(format!("`{word}` in programs/MANIFEST is neither `{yes}` nor `{no}`").into())
+}
+
+fn clang() -> Result<String> {
+    let mut versions = std::iter::once(PREFERRED).chain((OLDEST..=NEWEST).rev());
+    let name = versions.find_map(|version| {
+        let name = format!("clang-{version}");
+        let runs = Command::new(&name).arg("--version").output();
+        runs.is_ok_and(|output| output.status.success())
+            .then_some(name)
+    });
+    name.ok_or_else(|| format!("no clang-{OLDEST} or newer; try: cargo xtask setup").into())
+}
+
+fn compile(clang: &str, sources: &Path, out: &Path, object: &str) -> Result<()> {
+    let mut command = Command::new(clang);
+    command
+        .args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-c"])
+        .args(["-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter"])
+        // The distribution keeps asm/ of its own architecture apart.
+        .arg(format!(
+            "-idirafter/usr/include/{}-linux-gnu",
+            env::var("CARGO_CFG_TARGET_ARCH")?
+        ))
+        .arg("-I")
+        .arg(sources)
+        .arg("-I")
+        .arg(out)
+        // Paths of this machine are of no use in the object.
+        .arg(format!("-ffile-prefix-map={}=.", sources.display()))
+        .arg(sources.join(object).with_extension("bpf.c"))
+        .arg("-o")
+        .arg(out.join(object).with_extension("o"));
+    let status = command
+        .status()
+        .map_err(|error| format!("cannot run {clang}: {error}"))?;
+    if !status.success() {
+        return Err(format!(
+            "{clang} failed ({status}); if bpf/bpf_helpers.h is missing, try: cargo xtask setup"
+        )
+        .into());
+    }
+    Ok(())
+}

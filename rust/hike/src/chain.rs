@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Chains: which programs a packet takes, one after the other.
+
+use std::fmt;
+use std::str::FromStr;
+
+use anyhow::{bail, ensure, Context as _, Error, Result};
+
+use crate::limits::CHAIN_PROGRAMS;
+use crate::manifest::{self, Program};
+
+/// A chain that can work: 1 to 16 programs, of which the last one, and no other, decides where the packet goes.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Chain(Vec<&'static Program>);
+
+impl Chain {
+    /// Returns its programs.
+    pub fn programs(&self) -> &[&'static Program] {
+        &self.0
+    }
+
+    /// Returns the first of its programs that needs a path, if one does.
+    pub fn needs_path(&self) -> Option<&'static Program> {
+        self.0.iter().copied().find(|program| program.needs_path)
+    }
+
+    /// Returns the numbers of its programs, and zeros behind them.
+    pub(crate) fn numbers(&self) -> [u8; CHAIN_PROGRAMS] {
+        let mut numbers = [0; CHAIN_PROGRAMS];
+        for (number, program) in numbers.iter_mut().zip(&self.0) {
+            *number = program.number;
+        }
+        numbers
+    }
+}
+
+impl FromStr for Chain {
+    type Err = Error;
+
+    /// Reads a chain as the paper writes it, `1,2,4`, or with names: `enc,mon-in,fw-fib`.
+    fn from_str(text: &str) -> Result<Self> {
+        let mut programs = Vec::new();
+        for word in text.split(',').map(str::trim) {
+            let program = manifest::find(word).with_context(|| {
+                let names: Vec<&str> = manifest::programs().iter().map(|one| one.name).collect();
+                format!("no program `{word}`; there are {}", names.join(", "))
+            })?;
+            programs.push(program);
+        }
+        ensure!(
+            programs.len() <= CHAIN_PROGRAMS,
+            "a chain of {} programs is too long: {CHAIN_PROGRAMS} are allowed",
+            programs.len()
+        );
+        // A text has one word at least.
+        let (last, others) = programs.split_last().context("a chain has no program")?;
+        if let Some(early) = others.iter().find(|program| program.ends) {
+            bail!(
+                "{} decides where packets go, so nothing can follow it; put it last",
+                early.name
+            );
+        }
+        if !last.ends {
+            let ends = manifest::programs().iter().filter(|program| program.ends);
+            let names: Vec<&str> = ends.map(|program| program.name).collect();
+            bail!(
+                "after {} a packet has nowhere to go; end the chain with one of {}",
+                last.name,
+                names.join(", ")
+            );
+        }
+        Ok(Self(programs))
+    }
+}
+
+impl fmt::Display for Chain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.0.iter().map(|program| program.name).collect();
+        f.write_str(&names.join(","))
+    }
+}
+
+impl fmt::Debug for Chain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn error(text: &str) -> String {
+        text.parse::<Chain>().expect_err(text).to_string()
+    }
+
+    #[test]
+    fn chains_are_read_by_number_and_by_name() {
+        let chain: Chain = "1,2,4".parse().expect("good");
+        assert_eq!(chain.to_string(), "enc,mon-in,fw-fib");
+        assert_eq!("enc, 2,fw-fib".parse::<Chain>().expect("good"), chain);
+        assert_eq!(chain.numbers()[..4], [1, 2, 4, 0]);
+        assert_eq!(chain.needs_path().map(|program| program.name), Some("enc"));
+        let alone: Chain = "6".parse().expect("good");
+        assert_eq!(alone.needs_path(), None);
+    }
+
+    #[test]
+    fn what_cannot_work_is_refused_with_the_reason() {
+        assert_eq!(
+            error("enc,fw"),
+            "no program `fw`; there are enc, mon-in, mon-out, fw-fib, fw-table, fw-kernel, drop"
+        );
+        assert_eq!(
+            error("drop,enc,fw-fib"),
+            "drop decides where packets go, so nothing can follow it; put it last"
+        );
+        assert_eq!(
+            error("enc,mon-in"),
+            "after mon-in a packet has nowhere to go; end the chain with one of fw-fib, fw-table, fw-kernel, drop"
+        );
+        assert_eq!(
+            error(&("3,".repeat(16) + "4")),
+            "a chain of 17 programs is too long: 16 are allowed"
+        );
+        for text in ["", ",", "1,,4", "0", "256", "-4", "1;4"] {
+            assert!(error(text).starts_with("no program `"), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_chain_is_good_if_only_its_last_program_ends(numbers in prop::collection::vec(1u8..=7, 1..20)) {
+            let text: Vec<String> = numbers.iter().map(u8::to_string).collect();
+            let ends = |number: &u8| *number >= 4;
+            let (last, others) = numbers.split_last().expect("one at least");
+            let good = numbers.len() <= 16 && ends(last) && !others.iter().any(ends);
+            let chain = text.join(",").parse::<Chain>();
+            prop_assert_eq!(chain.is_ok(), good);
+            if let Ok(chain) = chain {
+                prop_assert_eq!(&chain.numbers()[..numbers.len()], &numbers[..]);
+                prop_assert_eq!(chain.to_string().parse::<Chain>().expect("what it printed"), chain);
+            }
+        }
+    }
+}

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Monitored flows: alternate marking (RFC 9341), and what it has counted.
+//!
+//! Time is cut into blocks of equal length, whose packets have two colours in turn. What was counted of a block where a flow enters, less
+//! what was counted where it leaves, is lost, to the packet. A block can be read from half a period after its end on, for as
+//! long as two more last.
+
+use std::collections::BTreeMap;
+use std::net::Ipv6Addr;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{ensure, Result};
+
+use crate::limits::{FLOW_BLOCKS, FLOW_SIDS};
+use crate::layout::{Block, Counters};
+use crate::path::Path;
+
+/// Blocks are numbered from 1970 on, and read by people: shorter ones would be over before anyone could.
+const LEAST_PERIOD: Duration = Duration::from_millis(10);
+const MOST_PERIOD: Duration = Duration::from_secs(86_400);
+
+/// Where a flow is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Direction {
+    /// Where it enters what is monitored, by `mon-in`.
+    In = 0,
+    /// Where it leaves that, by `mon-out`.
+    Out = 1,
+}
+
+/// A flow: its source, and the SIDs of its SRH; without an SRH, its destination as the only one.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Flow {
+    source: Ipv6Addr,
+    /// In the order in which they are visited.
+    sids: Vec<Ipv6Addr>,
+}
+
+impl Flow {
+    /// Returns the flow of a source with 1 to 16 SIDs, in the order in which they are visited.
+    pub fn new(source: Ipv6Addr, sids: impl Into<Vec<Ipv6Addr>>) -> Result<Self> {
+        let sids = sids.into();
+        ensure!(
+            (1..=FLOW_SIDS).contains(&sids.len()),
+            "a flow of {} SIDs cannot be monitored: 1 to {FLOW_SIDS} are allowed",
+            sids.len()
+        );
+        Ok(Self { source, sids })
+    }
+
+    /// Returns the flow of what takes a path.
+    pub fn of(path: &Path) -> Result<Self> {
+        let listed = path.listed_sids();
+        let without_srh = path.sids.get(..1).unwrap_or_default();
+        let sids = if listed.is_empty() {
+            without_srh
+        } else {
+            listed
+        };
+        Self::new(path.source, sids)
+    }
+
+    /// Returns how many SIDs it has.
+    pub(crate) fn sids(&self) -> usize {
+        self.sids.len()
+    }
+
+    /// Returns `struct hike_flow`, as long as it is for so many SIDs.
+    pub(crate) fn key(&self, direction: Direction) -> Vec<u8> {
+        let mut key = (direction as u32).to_ne_bytes().to_vec();
+        key.extend(self.source.octets());
+        // As in an SRH: the last one first.
+        key.extend(self.sids.iter().rev().flat_map(|sid| sid.octets()));
+        key
+    }
+}
+
+/// What is a packet's colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Marking {
+    /// The L bit of the option of RFC 9343, which the path of the flow has to have.
+    Option,
+    /// One of the six bits of DSCP, 0 to 5 from the lowest; nothing else on the way may use it.
+    DscpBit(u8),
+}
+
+/// How a flow is monitored; the same at both its ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Monitor {
+    /// The length of a block: 10 milliseconds to a day.
+    pub period: Duration,
+    /// What is a packet's colour.
+    pub marking: Marking,
+}
+
+impl Monitor {
+    pub(crate) fn counters(&self) -> Result<Counters> {
+        ensure!(
+            (LEAST_PERIOD..=MOST_PERIOD).contains(&self.period),
+            "blocks of {:?} cannot be: {LEAST_PERIOD:?} to {MOST_PERIOD:?} are allowed",
+            self.period
+        );
+        let colour_bit = match self.marking {
+            Marking::Option => 0,
+            Marking::DscpBit(bit) => {
+                ensure!(bit < 6, "DSCP has no bit {bit}: 0 to 5 are allowed");
+                // Above the two of ECN.
+                4 << bit
+            }
+        };
+        Ok(Counters {
+            // CAST: a day at most.
+            period_ns: self.period.as_nanos() as u64,
+            colour_bit,
+            zero: 0,
+            blocks: [Block::default(); FLOW_BLOCKS],
+        })
+    }
+
+    /// Returns the number of the block at this time, by a clock whose TAI offset is 0 unless it is given.
+    pub fn block_at(&self, time: SystemTime, tai_offset: Duration) -> u64 {
+        let since = time.duration_since(SystemTime::UNIX_EPOCH);
+        let since = since.unwrap_or_default() + tai_offset;
+        // CAST: nanoseconds since 1970 fit until 2554.
+        (since.as_nanos() / self.period.as_nanos().max(1)) as u64
+    }
+}
+
+/// What was counted of a flow in one direction: packets by block.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts(BTreeMap<u64, u64>);
+
+impl Counts {
+    /// Adds up what each CPU has counted.
+    pub(crate) fn sum(of_cpus: &[Counters]) -> Self {
+        let mut sums = BTreeMap::new();
+        for block in of_cpus.iter().flat_map(|counters| &counters.blocks) {
+            if block.pkts > 0 {
+                *sums.entry(block.number).or_default() += block.pkts;
+            }
+        }
+        Self(sums)
+    }
+
+    /// Returns the packets of a block.
+    pub fn pkts(&self, block: u64) -> u64 {
+        self.0.get(&block).copied().unwrap_or(0)
+    }
+
+    /// Returns all blocks that had packets, the oldest one first; of a CPU that counts no more, old ones stay.
+    pub fn blocks(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.0.iter().map(|(&block, &pkts)| (block, pkts))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::path::Mode;
+
+    fn sid(number: u16) -> Ipv6Addr {
+        Ipv6Addr::new(0x2001, 0xdb8, number, 0, 0, 0, 0, 1)
+    }
+
+    #[test]
+    fn a_flow_is_what_its_packets_show() {
+        let mut path = Path::new(sid(0), [sid(1), sid(2)]);
+        assert_eq!(Flow::of(&path).expect("good").sids, [sid(1), sid(2)]);
+        path.mode = Mode::Reduced;
+        assert_eq!(Flow::of(&path).expect("good").sids, [sid(2)]);
+        path.sids.truncate(1);
+        assert_eq!(Flow::of(&path).expect("good").sids, [sid(1)]);
+        let key = Flow::new(sid(0), [sid(1), sid(2)])
+            .expect("good")
+            .key(Direction::Out);
+        assert_eq!(key[..4], 1u32.to_ne_bytes());
+        assert_eq!(key[4..20], sid(0).octets());
+        assert_eq!((&key[20..36], &key[36..]), (&sid(2).octets()[..], &sid(1).octets()[..]));
+        let error = Flow::new(sid(0), vec![sid(1); 17]).expect_err("too many");
+        assert_eq!(
+            error.to_string(),
+            "a flow of 17 SIDs cannot be monitored: 1 to 16 are allowed"
+        );
+    }
+
+    #[test]
+    fn blocks_of_all_cpus_are_added_up() {
+        let counters = |blocks| Counters {
+            period_ns: 1,
+            colour_bit: 0,
+            zero: 0,
+            blocks,
+        };
+        let block = |number, pkts| Block { number, pkts };
+        let counts = Counts::sum(&[
+            counters([block(8, 1), block(9, 2), block(0, 0), block(7, 4)]),
+            counters([block(4, 8), block(9, 16), block(0, 0), block(0, 0)]),
+        ]);
+        assert_eq!(Vec::from_iter(counts.blocks()), [(4, 8), (7, 4), (8, 1), (9, 18)]);
+        assert_eq!((counts.pkts(9), counts.pkts(10)), (18, 0));
+    }
+
+    #[test]
+    fn a_monitor_that_cannot_be_is_refused_with_the_reason() {
+        let monitor = |millis, marking| Monitor {
+            period: Duration::from_millis(millis),
+            marking,
+        };
+        let error = |monitor: Monitor| monitor.counters().expect_err("bad").to_string();
+        assert_eq!(
+            error(monitor(9, Marking::Option)),
+            "blocks of 9ms cannot be: 10ms to 86400s are allowed"
+        );
+        assert_eq!(
+            error(monitor(10, Marking::DscpBit(6))),
+            "DSCP has no bit 6: 0 to 5 are allowed"
+        );
+        let good = monitor(1000, Marking::DscpBit(5)).counters().expect("good");
+        assert_eq!((good.period_ns, good.colour_bit), (1_000_000_000, 0x80));
+    }
+}

@@ -1,0 +1,536 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! One instance: its tables, and changes that each packet sees whole or not at all.
+//!
+//! | change | why it is whole |
+//! |---|---|
+//! | a chain is replaced | one slot of a program array; a packet that has begun a chain ends that one |
+//! | a class is replaced | chain and path are one word, which the dispatcher reads once |
+//! | a path is made | its slot is written before a class refers to it |
+//! | a path is removed | no class refers to it, and no packet that did is still on its way |
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path as FilePath, PathBuf};
+
+use anyhow::{bail, ensure, Context as _, Result};
+use aya::maps::lpm_trie::Key;
+use aya::maps::{
+    Array, DevMapHash, HashMap, LpmTrie, Map, MapData, MapError, PerCpuArray, PerCpuHashMap,
+    PerCpuValues, ProgramArray,
+};
+use aya::programs::xdp::{XdpLinkId, XdpMode};
+use aya::programs::{ProgramFd, Xdp};
+use aya::util::nr_cpus;
+use aya::Ebpf;
+use rustix::thread::{membarrier, MembarrierCommand};
+
+use crate::chain::Chain;
+use crate::destination::Destination;
+use crate::flow::{Counts, Direction, Flow, Monitor};
+use crate::limits::{CHAINS, PATHS};
+use crate::layout::{self, Address, Counters};
+use crate::loader::{self, DISPATCHER_PROGRAM};
+use crate::manifest;
+use crate::path::Path;
+use crate::reason::{self, Reason};
+
+/// How chains are run; what they do is the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Engine {
+    /// One program is made of each distinct chain: one indirect jump for a packet.
+    Compiled,
+    /// One tail call for each program of a chain: chains are loaded faster, packets are slower.
+    TailCalls,
+}
+
+/// A chain of an instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ChainId(u32);
+
+/// A path of an instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PathId(u32);
+
+/// What is done with packets of a destination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Class {
+    /// The chain they take.
+    pub chain: ChainId,
+    /// The path that its programs use.
+    pub path: Option<PathId>,
+}
+
+/// Where `fw-table` sends packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// The index of a device that is a port.
+    pub port: u32,
+    /// The largest packet that the link carries.
+    pub mtu: u16,
+    /// The Ethernet address of the port.
+    pub source: [u8; 6],
+    /// That of the next hop.
+    pub destination: [u8; 6],
+}
+
+/// The programs and maps of one instance. When it is dropped, its programs leave their devices, and its maps go.
+pub struct Hike {
+    folder: PathBuf,
+    engine: Engine,
+    dispatcher: Ebpf,
+    /// Keeps the programs that are tail-called, and the maps.
+    programs: Ebpf,
+    links: BTreeMap<String, XdpLinkId>,
+    chains: Slots<Chain>,
+    /// The program of each distinct chain, and how many chains have it.
+    loaded: Vec<Loaded>,
+    paths: Slots<Path>,
+    classes: BTreeMap<Destination, Class>,
+}
+
+struct Loaded {
+    chain: Chain,
+    program: ProgramFd,
+    users: usize,
+    /// Keeps the chain's constant.
+    _object: Ebpf,
+}
+
+impl Hike {
+    /// Makes an instance, whose maps are pinned in a folder on a BPF file system that is not there yet.
+    pub fn new(folder: &FilePath, engine: Engine) -> Result<Self> {
+        fs::create_dir(folder).with_context(|| {
+            format!(
+                "cannot make {}: it must be a new folder on a mounted BPF file system",
+                folder.display()
+            )
+        })?;
+        let made = Self::make(folder, engine);
+        if made.is_err() {
+            remove(folder);
+        }
+        made
+    }
+
+    fn make(folder: &FilePath, engine: Engine) -> Result<Self> {
+        let dispatcher = loader::dispatcher(folder)?;
+        let programs = loader::tail_calls(folder)?;
+        let mut hike = Self {
+            folder: folder.to_owned(),
+            engine,
+            dispatcher,
+            programs,
+            links: BTreeMap::new(),
+            chains: Slots::new(CHAINS),
+            loaded: Vec::new(),
+            paths: Slots::new(PATHS),
+            classes: BTreeMap::new(),
+        };
+        hike.set_default(layout::Class::NONE)?;
+        if engine == Engine::TailCalls {
+            let mut table: ProgramArray<MapData> = hike.map("programs")?;
+            for program in manifest::programs() {
+                let loaded = loader::load(&mut hike.programs, program.call)?;
+                table.set(u32::from(program.number), &loaded, 0)?;
+            }
+        }
+        Ok(hike)
+    }
+
+    /// Has packets of a device, in the calling thread's network namespace, come here: in the driver if it can, else in the stack.
+    pub fn attach(&mut self, device: &str) -> Result<()> {
+        ensure!(
+            !self.links.contains_key(device),
+            "packets of {device} come here already"
+        );
+        let program = loader::xdp(&mut self.dispatcher, DISPATCHER_PROGRAM)?;
+        let link = program
+            .attach(device, XdpMode::Default)
+            .with_context(|| format!("{device} takes no XDP program"))?;
+        self.links.insert(device.to_owned(), link);
+        Ok(())
+    }
+
+    /// Has packets of a device take the kernel's path again.
+    pub fn detach(&mut self, device: &str) -> Result<()> {
+        let link = self.links.remove(device);
+        let link = link.with_context(|| format!("packets of {device} do not come here"))?;
+        loader::xdp(&mut self.dispatcher, DISPATCHER_PROGRAM)?.detach(link)?;
+        Ok(())
+    }
+
+    /// Returns the entry, which is attached to devices; for test runs.
+    pub fn dispatcher(&mut self) -> Result<&mut Xdp> {
+        loader::xdp(&mut self.dispatcher, DISPATCHER_PROGRAM)
+    }
+
+    /// Adds a chain.
+    pub fn add_chain(&mut self, chain: &Chain) -> Result<ChainId> {
+        let number = self.chains.free().context("no chain is free")?;
+        self.put_chain(number, chain)?;
+        Ok(ChainId(number))
+    }
+
+    /// Has all classes of a chain take another one instead.
+    pub fn replace_chain(&mut self, id: ChainId, chain: &Chain) -> Result<()> {
+        self.chains.get(id.0).context("no such chain")?;
+        if let Some(program) = chain.needs_path() {
+            let mut without = self.classes.iter().filter(|(_, class)| class.path.is_none());
+            if let Some((destination, _)) = without.find(|(_, class)| class.chain == id) {
+                bail!(
+                    "{} needs a path, and the class of {destination} has none; give it one first",
+                    program.name
+                );
+            }
+        }
+        self.put_chain(id.0, chain)
+    }
+
+    /// Removes a chain that no class takes.
+    pub fn remove_chain(&mut self, id: ChainId) -> Result<()> {
+        self.chains.get(id.0).context("no such chain")?;
+        if let Some(destination) = self.user(|class| class.chain == id) {
+            bail!("the class of {destination} takes this chain; change that first");
+        }
+        let mut table: ProgramArray<MapData> = self.map("chains")?;
+        table.clear_index(&id.0)?;
+        if let Some(chain) = self.chains.take(id.0) {
+            self.unload(&chain);
+        }
+        Ok(())
+    }
+
+    fn put_chain(&mut self, number: u32, chain: &Chain) -> Result<()> {
+        let place = match self.loaded.iter().position(|one| one.chain == *chain) {
+            Some(place) => place,
+            None => {
+                let (object, program) = match self.engine {
+                    Engine::Compiled => loader::compiled(&self.folder, chain)?,
+                    Engine::TailCalls => loader::chain_start(&self.folder, chain)?,
+                };
+                self.loaded.push(Loaded {
+                    chain: chain.clone(),
+                    program,
+                    users: 0,
+                    _object: object,
+                });
+                self.loaded.len() - 1
+            }
+        };
+        let mut table: ProgramArray<MapData> = self.map("chains")?;
+        let put = table.set(number, &self.loaded[place].program, 0);
+        if put.is_ok() {
+            self.loaded[place].users += 1;
+            if let Some(old) = self.chains.put(number, chain.clone()) {
+                self.unload(&old);
+            }
+        }
+        self.loaded.retain(|one| one.users > 0);
+        Ok(put?)
+    }
+
+    /// Takes one user from the program of a chain, which goes with the last.
+    fn unload(&mut self, chain: &Chain) {
+        for one in &mut self.loaded {
+            if one.chain == *chain {
+                one.users -= 1;
+            }
+        }
+        self.loaded.retain(|one| one.users > 0);
+    }
+
+    /// Adds a path.
+    pub fn add_path(&mut self, path: &Path) -> Result<PathId> {
+        let layout = path.layout()?;
+        let number = self.paths.free().context("no path is free")?;
+        let mut table: Array<MapData, layout::Path> = self.map("paths")?;
+        table.set(number, layout, 0)?;
+        self.paths.put(number, path.clone());
+        Ok(PathId(number))
+    }
+
+    /// Removes a path that no class uses.
+    pub fn remove_path(&mut self, id: PathId) -> Result<()> {
+        self.paths.get(id.0).context("no such path")?;
+        if let Some(destination) = self.user(|class| class.path == Some(id)) {
+            bail!("the class of {destination} uses this path; change that first");
+        }
+        wait_for_packets()?;
+        let mut table: Array<MapData, layout::Path> = self.map("paths")?;
+        table.set(id.0, layout::Path::NONE, 0)?;
+        self.paths.take(id.0);
+        Ok(())
+    }
+
+    /// Says what is done with packets of a destination.
+    pub fn set_class(&mut self, destination: Destination, class: Class) -> Result<()> {
+        let chain = self.chains.get(class.chain.0).context("no such chain")?;
+        if let (Some(program), None) = (chain.needs_path(), class.path) {
+            bail!(
+                "{} needs a path, and the class of {destination} has none",
+                program.name
+            );
+        }
+        if let Some(path) = class.path {
+            self.paths.get(path.0).context("no such path")?;
+        }
+        let value = layout::Class {
+            chain: class.chain.0,
+            path: class.path.map_or(u32::MAX, |path| path.0),
+        };
+        match (destination, Address::prefix(destination)) {
+            (Destination::Address(address), _) => {
+                let mut table: HashMap<MapData, Address, layout::Class> = self.map("classes")?;
+                table.insert(Address::of(address), value, 0)?;
+            }
+            (_, Some((bits, address))) => {
+                let mut table: LpmTrie<MapData, Address, layout::Class> = self.map("prefixes")?;
+                table.insert(&Key::new(bits, address), value, 0)?;
+            }
+            (_, None) => self.set_default(value)?,
+        }
+        self.classes.insert(destination, class);
+        Ok(())
+    }
+
+    /// Has packets of a destination take what a shorter prefix or the default says, or else the kernel's path.
+    pub fn remove_class(&mut self, destination: Destination) -> Result<()> {
+        ensure!(
+            self.classes.contains_key(&destination),
+            "{destination} has no class"
+        );
+        match (destination, Address::prefix(destination)) {
+            (Destination::Address(address), _) => {
+                let mut table: HashMap<MapData, Address, layout::Class> = self.map("classes")?;
+                table.remove(&Address::of(address))?;
+            }
+            (_, Some((bits, address))) => {
+                let mut table: LpmTrie<MapData, Address, layout::Class> = self.map("prefixes")?;
+                table.remove(&Key::new(bits, address))?;
+            }
+            (_, None) => self.set_default(layout::Class::NONE)?,
+        }
+        self.classes.remove(&destination);
+        Ok(())
+    }
+
+    fn set_default(&mut self, value: layout::Class) -> Result<()> {
+        let mut table: Array<MapData, layout::Class> = self.map("default_class")?;
+        Ok(table.set(0, value, 0)?)
+    }
+
+    /// Returns a destination whose class is like this, if there is one.
+    fn user(&self, is: impl Fn(&Class) -> bool) -> Option<Destination> {
+        let mut users = self.classes.iter().filter(|(_, class)| is(class));
+        users.next().map(|(&destination, _)| destination)
+    }
+
+    /// Lets packets leave through a device; its driver must take frames from XDP, and a veth's other end must have a program or GRO.
+    pub fn add_port(&mut self, device: u32) -> Result<()> {
+        let mut table: DevMapHash<MapData> = self.map("ports")?;
+        table
+            .insert(device, device, None, 0)
+            .with_context(|| format!("device {device} cannot be a port"))
+    }
+
+    /// Lets no more packets leave through a device: the kernel gets them.
+    pub fn remove_port(&mut self, device: u32) -> Result<()> {
+        let mut table: DevMapHash<MapData> = self.map("ports")?;
+        table
+            .remove(device)
+            .with_context(|| format!("device {device} is no port"))
+    }
+
+    /// Says where `fw-table` sends packets of a destination; a default is the prefix of 0 bits.
+    pub fn set_route(&mut self, destination: Destination, route: &Route) -> Result<()> {
+        let mut table: LpmTrie<MapData, Address, layout::Route> = self.map("routes")?;
+        let value = layout::Route {
+            port: route.port,
+            mtu: route.mtu,
+            source: route.source,
+            destination: route.destination,
+            zero: [0; 2],
+        };
+        Ok(table.insert(&route_key(destination)?, value, 0)?)
+    }
+
+    /// Removes such a route.
+    pub fn remove_route(&mut self, destination: Destination) -> Result<()> {
+        let mut table: LpmTrie<MapData, Address, layout::Route> = self.map("routes")?;
+        table
+            .remove(&route_key(destination)?)
+            .with_context(|| format!("{destination} has no route"))
+    }
+
+    /// Begins to count a flow, from 0.
+    pub fn add_monitor(
+        &mut self,
+        flow: &Flow,
+        direction: Direction,
+        monitor: &Monitor,
+    ) -> Result<()> {
+        let counters = monitor.counters()?;
+        self.with_flows(flow, direction, FlowAction::Add(counters))
+            .map(drop)
+    }
+
+    /// Counts a flow no more.
+    pub fn remove_monitor(&mut self, flow: &Flow, direction: Direction) -> Result<()> {
+        self.with_flows(flow, direction, FlowAction::Remove)
+            .map(drop)
+            .context("this flow is not monitored")
+    }
+
+    /// Returns what was counted of a flow.
+    pub fn counts(&self, flow: &Flow, direction: Direction) -> Result<Counts> {
+        let counters = self
+            .with_flows(flow, direction, FlowAction::Read)
+            .context("this flow is not monitored")?;
+        Ok(Counts::sum(&counters))
+    }
+
+    /// Does something with the counters of a flow, which are in the map for its number of SIDs.
+    fn with_flows(
+        &self,
+        flow: &Flow,
+        direction: Direction,
+        action: FlowAction,
+    ) -> Result<Vec<Counters>> {
+        let map = self.map_data(&format!("flows_{}", flow.sids()))?;
+        let key = flow.key(direction);
+        /// Calls with the type of the key for the number of SIDs.
+        macro_rules! by_sids {
+            ($($sids:literal)*) => {
+                match flow.sids() {
+                    $($sids => in_flows::<{ 20 + 16 * $sids }>(map, &key, action),)*
+                    sids => bail!("no map for {sids} SIDs"),
+                }
+            };
+        }
+        by_sids!(1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16)
+    }
+
+    /// Returns how many packets each reason has had since the instance was made.
+    pub fn reasons(&self) -> Result<Vec<(&'static Reason, u64)>> {
+        let table: PerCpuArray<MapData, u64> = self.map("reasons")?;
+        let counts = reason::reasons().iter().zip(0..).map(|(reason, number)| {
+            let of_cpus = table.get(&number, 0)?;
+            Ok((reason, of_cpus.iter().sum()))
+        });
+        counts.collect()
+    }
+
+    fn map<M: TryFrom<Map, Error = MapError>>(&self, name: &str) -> Result<M> {
+        Ok(M::try_from(self.map_data(name)?)?)
+    }
+
+    /// Opens a map of the instance.
+    fn map_data(&self, name: &str) -> Result<Map> {
+        let path = self.folder.join(name);
+        let data = MapData::from_pin(&path)
+            .with_context(|| format!("cannot open {}", path.display()))?;
+        Ok(Map::from_map_data(data)?)
+    }
+}
+
+impl Drop for Hike {
+    fn drop(&mut self) {
+        remove(&self.folder);
+    }
+}
+
+fn remove(folder: &FilePath) {
+    // What is not removed here was removed by hand; there is nobody to tell.
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let _gone = fs::remove_file(entry.path());
+    }
+    let _gone = fs::remove_dir(folder);
+}
+
+enum FlowAction {
+    Add(Counters),
+    Remove,
+    Read,
+}
+
+fn in_flows<const BYTES: usize>(
+    map: Map,
+    key: &[u8],
+    action: FlowAction,
+) -> Result<Vec<Counters>> {
+    let mut table: PerCpuHashMap<MapData, [u8; BYTES], Counters> = map.try_into()?;
+    let key: [u8; BYTES] = key.try_into()?;
+    match action {
+        FlowAction::Add(counters) => {
+            let cpus = nr_cpus().map_err(|(what, error)| anyhow::anyhow!("{what}: {error}"))?;
+            let values = PerCpuValues::try_from(vec![counters; cpus])?;
+            table.insert(key, values, 0)?;
+        }
+        FlowAction::Remove => table.remove(&key)?,
+        FlowAction::Read => return Ok(table.get(&key, 0)?.to_vec()),
+    }
+    Ok(Vec::new())
+}
+
+fn route_key(destination: Destination) -> Result<Key<Address>> {
+    let prefix = Address::prefix(destination);
+    let (bits, address) =
+        prefix.context("a route has an address or a prefix; write the default as 0.0.0.0/0 and ::/0")?;
+    Ok(Key::new(bits, address))
+}
+
+/// Waits until each packet that a program has begun with is through.
+fn wait_for_packets() -> Result<()> {
+    // The kernel waits for all that runs without sleeping, of which programs at XDP are part.
+    membarrier(MembarrierCommand::Global)
+        .context("cannot wait for packets under way: this kernel has no global membarrier")
+}
+
+/// Numbered places, of which some are taken.
+struct Slots<T>(Vec<Option<T>>);
+
+impl<T> Slots<T> {
+    fn new(count: usize) -> Self {
+        Self(std::iter::repeat_with(|| None).take(count).collect())
+    }
+
+    /// Returns the first that is not taken.
+    fn free(&self) -> Option<u32> {
+        let place = self.0.iter().position(Option::is_none)?;
+        // CAST: some thousands at most.
+        Some(place as u32)
+    }
+
+    fn get(&self, number: u32) -> Option<&T> {
+        self.0.get(number as usize)?.as_ref()
+    }
+
+    /// Takes a place; returns what was there.
+    fn put(&mut self, number: u32, value: T) -> Option<T> {
+        self.0.get_mut(number as usize)?.replace(value)
+    }
+
+    fn take(&mut self, number: u32) -> Option<T> {
+        self.0.get_mut(number as usize)?.take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_taken_from_the_first_on() {
+        let mut slots = Slots::new(2);
+        assert_eq!(slots.free(), Some(0));
+        assert_eq!(slots.put(0, 'a'), None);
+        assert_eq!(slots.put(1, 'b'), None);
+        assert_eq!(slots.free(), None);
+        assert_eq!(slots.put(0, 'c'), Some('a'));
+        assert_eq!((slots.take(0), slots.take(0)), (Some('c'), None));
+        assert_eq!((slots.free(), slots.get(1)), (Some(0), Some(&'b')));
+        assert_eq!(slots.put(2, 'd'), None);
+        assert_eq!(slots.get(2), None);
+    }
+}

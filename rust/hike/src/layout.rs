@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the programs read and write, as `c-shims/hike/tables.h` has it: the same names, members and sizes.
+#![allow(unsafe_code, reason = "aya::Pod says that a type is plain bytes")]
+
+use std::net::IpAddr;
+
+use aya::Pod;
+
+use crate::destination::{width, Destination};
+use crate::limits::{FLOW_BLOCKS, PATH_BYTES};
+
+/// Bits of the version in front of an address.
+const VERSION_BITS: u32 = 32;
+
+/// `struct hike_prefix` without its first member.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Address {
+    version: [u8; 4],
+    address: [u8; 16],
+}
+
+impl Address {
+    pub(crate) fn of(address: IpAddr) -> Self {
+        let mut bytes = [0; 16];
+        let version = match address {
+            IpAddr::V4(address) => {
+                bytes[..4].copy_from_slice(&address.octets());
+                4
+            }
+            IpAddr::V6(address) => {
+                bytes = address.octets();
+                6
+            }
+        };
+        Self {
+            version: [0, 0, 0, version],
+            address: bytes,
+        }
+    }
+
+    /// Returns what a prefix of so many bits is looked up by; `None` for that of the default.
+    pub(crate) fn prefix(destination: Destination) -> Option<(u32, Self)> {
+        let (address, bits) = match destination {
+            Destination::Address(address) => (address, width(address)),
+            Destination::Prefix(address, bits) => (address, bits),
+            Destination::Default => return None,
+        };
+        Some((VERSION_BITS + u32::from(bits), Self::of(address)))
+    }
+}
+
+/// `struct hike_class`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Class {
+    pub(crate) chain: u32,
+    pub(crate) path: u32,
+}
+
+impl Class {
+    /// What stands for none.
+    pub(crate) const NONE: Self = Self {
+        chain: u32::MAX,
+        path: u32::MAX,
+    };
+}
+
+/// `struct hike_path`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Path {
+    pub(crate) bytes: u16,
+    pub(crate) most_bytes: u16,
+    pub(crate) next_header_at: u8,
+    pub(crate) flags: u8,
+    pub(crate) zero: [u8; 2],
+    pub(crate) header: [u8; PATH_BYTES],
+}
+
+impl Path {
+    /// What stands for none.
+    pub(crate) const NONE: Self = Self {
+        bytes: 0,
+        most_bytes: 0,
+        next_header_at: 0,
+        flags: 0,
+        zero: [0; 2],
+        header: [0; PATH_BYTES],
+    };
+    /// The flags.
+    pub(crate) const COPIES_DSCP: u8 = 1;
+    pub(crate) const LABELS_FLOWS: u8 = 2;
+    pub(crate) const LEAVES_EXCEPTIONS: u8 = 4;
+}
+
+/// `struct hike_route`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Route {
+    pub(crate) port: u32,
+    pub(crate) mtu: u16,
+    pub(crate) source: [u8; 6],
+    pub(crate) destination: [u8; 6],
+    pub(crate) zero: [u8; 2],
+}
+
+/// `struct hike_block`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Block {
+    pub(crate) number: u64,
+    pub(crate) pkts: u64,
+}
+
+/// `struct hike_counters`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Counters {
+    pub(crate) period_ns: u64,
+    pub(crate) colour_bit: u32,
+    pub(crate) zero: u32,
+    pub(crate) blocks: [Block; FLOW_BLOCKS],
+}
+
+// SAFETY: Bytes and integers without padding, of which every value is allowed.
+unsafe impl Pod for Address {}
+// SAFETY: The same.
+unsafe impl Pod for Class {}
+// SAFETY: The same.
+unsafe impl Pod for Path {}
+// SAFETY: The same.
+unsafe impl Pod for Route {}
+// SAFETY: The same.
+unsafe impl Pod for Block {}
+// SAFETY: The same.
+unsafe impl Pod for Counters {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_no_padding() {
+        assert_eq!(size_of::<Address>(), 20);
+        assert_eq!(size_of::<Class>(), 8);
+        assert_eq!(size_of::<Path>(), 8 + PATH_BYTES);
+        assert_eq!(size_of::<Route>(), 20);
+        assert_eq!(size_of::<Counters>(), 16 + FLOW_BLOCKS * 16);
+    }
+
+    #[test]
+    fn a_prefix_counts_the_version() {
+        let prefix = |text: &str| Address::prefix(text.parse().expect(text));
+        let (bits, address) = prefix("10.0.0.0/8").expect("a prefix");
+        assert_eq!((bits, address.version, address.address[0]), (40, [0, 0, 0, 4], 10));
+        assert_eq!(prefix("2001:db8::1").expect("a prefix").0, 160);
+        assert_eq!(prefix("default"), None);
+    }
+}

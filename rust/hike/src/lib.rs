@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! HIKE's user space: packets of chosen destinations take short chains of BPF programs at the XDP hook, all others the kernel's path.
+//!
+//! The programs are in `c-shims/hike/`, and come with this crate. Read in this order: [`manifest`] (what programs there are),
+//! [`chain`] (what a chain is, and which can work), [`destination`], [`path`] and [`flow`] (what else is configured), `layout` (all of
+//! that as the programs read it), `loader` (objects into the kernel), [`hike`] (one instance: its tables, and changes that are taken
+//! whole), [`reason`] and [`flow::Counts`] (what has become of packets).
+
+#![deny(unsafe_code)]
+
+pub mod chain;
+pub mod destination;
+pub mod flow;
+pub mod hike;
+mod layout;
+mod loader;
+pub mod manifest;
+pub mod path;
+pub mod reason;
+
+pub use self::chain::Chain;
+pub use self::destination::Destination;
+pub use self::flow::{Direction, Flow, Marking, Monitor};
+pub use self::hike::{ChainId, Class, Engine, Hike, PathId, Route};
+pub use self::path::Path;
+
+use self::manifest::Program;
+use self::reason::{Fate, Reason};
+
+/// How much there can be of everything: `c-shims/hike/limits.h`.
+pub mod limits {
+    include!(concat!(env!("OUT_DIR"), "/limits.rs"));
+}
+
+/// What else the build has read in `c-shims/hike/`: `PROGRAMS` and `REASONS`.
+mod generated {
+    use super::{Fate, Program, Reason};
+
+    include!(concat!(env!("OUT_DIR"), "/generated.rs"));
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Objects into the kernel. All of an instance share their maps, which are pinned in its folder by name.
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use aya::programs::{ProgramFd, Xdp};
+use aya::{include_bytes_aligned, Ebpf, EbpfLoader};
+
+use crate::chain::Chain;
+
+static DISPATCHER: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/dispatcher.o"));
+static COMPILED: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/compiled.o"));
+static TAIL_CALLS: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/tail_calls.o"));
+
+/// The constant of the objects that are loaded for one chain each.
+const CHAIN: &str = "hike_chain";
+
+/// Makes the maps of the dispatcher, and loads it.
+pub(crate) fn dispatcher(folder: &Path) -> Result<Ebpf> {
+    let mut object = object(folder, DISPATCHER, None)?;
+    load(&mut object, DISPATCHER_PROGRAM)?;
+    Ok(object)
+}
+
+pub(crate) const DISPATCHER_PROGRAM: &str = "hike_dispatcher";
+
+/// Loads one program that is a whole chain.
+pub(crate) fn compiled(folder: &Path, chain: &Chain) -> Result<(Ebpf, ProgramFd)> {
+    of_chain(folder, COMPILED, chain, "hike_compiled")
+}
+
+/// Loads the program that begins a chain of tail calls.
+pub(crate) fn chain_start(folder: &Path, chain: &Chain) -> Result<(Ebpf, ProgramFd)> {
+    of_chain(folder, TAIL_CALLS, chain, "hike_start_chain")
+}
+
+/// Makes the maps of the programs that chains are made of, and loads none of them yet.
+pub(crate) fn tail_calls(folder: &Path) -> Result<Ebpf> {
+    object(folder, TAIL_CALLS, None)
+}
+
+/// Loads a program of an object; returns what refers to it.
+pub(crate) fn load(object: &mut Ebpf, name: &str) -> Result<ProgramFd> {
+    let program = xdp(object, name)?;
+    program
+        .load()
+        .with_context(|| format!("the kernel refuses {name}"))?;
+    Ok(program.fd()?.try_clone()?)
+}
+
+/// Returns a program of an object.
+pub(crate) fn xdp<'a>(object: &'a mut Ebpf, name: &str) -> Result<&'a mut Xdp> {
+    let program = object.program_mut(name);
+    let program = program.with_context(|| format!("no program {name}"))?;
+    Ok(program.try_into()?)
+}
+
+fn of_chain(folder: &Path, bytes: &[u8], chain: &Chain, name: &str) -> Result<(Ebpf, ProgramFd)> {
+    let mut object = object(folder, bytes, Some(chain))?;
+    let program = load(&mut object, name).with_context(|| format!("cannot load chain {chain}"))?;
+    Ok((object, program))
+}
+
+fn object(folder: &Path, bytes: &[u8], chain: Option<&Chain>) -> Result<Ebpf> {
+    let numbers = chain.map(Chain::numbers);
+    let mut loader = EbpfLoader::new();
+    // What runs here needs to know nothing of the kernel's own types.
+    loader.btf(None).default_map_pin_directory(folder);
+    if let Some(numbers) = &numbers {
+        loader.override_global(CHAIN, &numbers[..], true);
+    }
+    loader
+        .load(bytes)
+        .with_context(|| format!("cannot make the maps in {}", folder.display()))
+}
