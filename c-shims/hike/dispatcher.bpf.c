@@ -33,7 +33,7 @@ static __always_inline int hike_parse(struct xdp_md *xdp, struct hike_packet *pa
 		if ((void *)(ip6 + 1) > end || ip6->version != 6)
 			return HIKE_MALFORMED;
 		packet->version = 6;
-		__builtin_memcpy(destination->address, &ip6->daddr, sizeof(ip6->daddr));
+		hike_copy_address(destination->address, &ip6->daddr);
 		return HIKE_NEXT;
 	}
 	if (protocol == bpf_htons(ETH_P_IP)) {
@@ -42,7 +42,7 @@ static __always_inline int hike_parse(struct xdp_md *xdp, struct hike_packet *pa
 		if ((void *)(ip4 + 1) > end || ip4->version != 4 || ip4->ihl < 5)
 			return HIKE_MALFORMED;
 		packet->version = 4;
-		__builtin_memcpy(destination->address, &ip4->daddr, sizeof(ip4->daddr));
+		HIKE_COPY(__u32, destination->address, &ip4->daddr);
 		return HIKE_NEXT;
 	}
 	return HIKE_NOT_IP;

@@ -66,8 +66,8 @@ static __always_inline int hike_leave(struct xdp_md *xdp, struct hike_packet *pa
 	eth = hike_start(xdp);
 	if ((void *)(eth + 1) > hike_end(xdp))
 		return HIKE_MALFORMED;
-	__builtin_memcpy(eth->h_dest, hop->destination, ETH_ALEN);
-	__builtin_memcpy(eth->h_source, hop->source, ETH_ALEN);
+	hike_copy_mac(eth->h_dest, hop->destination);
+	hike_copy_mac(eth->h_source, hop->source);
 	eth->h_proto = packet->version == 6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP);
 	return HIKE_FORWARDED;
 }

@@ -43,7 +43,7 @@ struct hike_marking {
 /* One map for each number of SIDs, as the size of a key is that of its map. */
 #define HIKE_FLOWS_OF(N)						\
 	HIKE_MAP(flows_##N, BPF_MAP_TYPE_PERCPU_HASH, HIKE_FLOWS,	\
-		 sizeof(__u32) + 16 + (N) * 16,				\
+		 sizeof(__u64) + 16 + (N) * 16,				\
 		 sizeof(struct hike_counters), BPF_F_NO_PREALLOC)
 HIKE_FLOWS_OF(1);
 HIKE_FLOWS_OF(2);
@@ -115,6 +115,7 @@ static __always_inline void hike_count(struct hike_counters *counters, __u64 num
 static __noinline int hike_monitor(struct xdp_md *xdp, __u32 ip_at, enum hike_direction direction)
 {
 	struct ipv6hdr *ip6 = hike_start(xdp) + (ip_at & 31);
+	const void *end = hike_end(xdp);
 	struct hike_marking *marking = (void *)(ip6 + 1);
 	struct hike_flow flow = { .direction = direction };
 	struct hike_counters *counters;
@@ -124,23 +125,23 @@ static __noinline int hike_monitor(struct xdp_md *xdp, __u32 ip_at, enum hike_di
 	__u8 next_header, *byte, bit;
 	__u64 now_ns, block;
 
-	if ((void *)(ip6 + 1) > hike_end(xdp))
+	if ((void *)(ip6 + 1) > end)
 		return 0;
 	srh = (void *)(ip6 + 1);
 	next_header = ip6->nexthdr;
 	if (next_header == IPPROTO_DSTOPTS) {
-		if ((void *)(marking + 1) > hike_end(xdp))
+		if ((void *)(marking + 1) > end)
 			return 0;
 		has_option = marking->option == HIKE_MARKING_OPTION &&
 			     marking->option_bytes == HIKE_MARKING_BYTES;
 		next_header = marking->next_header;
 		srh = (void *)marking + (marking->words + 1) * 8;
 	}
-	__builtin_memcpy(flow.source, &ip6->saddr, sizeof(flow.source));
+	hike_copy_address(flow.source, &ip6->saddr);
 	if (next_header == IPPROTO_ROUTING) {
 		struct in6_addr *sid = (void *)(srh + 1);
 
-		if ((void *)(srh + 1) > hike_end(xdp) || srh->type != HIKE_ROUTING_SEGMENTS)
+		if ((void *)(srh + 1) > end || srh->type != HIKE_ROUTING_SEGMENTS)
 			return 0;
 		sids = srh->last_entry + 1;
 		if (sids > HIKE_FLOW_SIDS || sids * 2 > srh->words)
@@ -148,12 +149,12 @@ static __noinline int hike_monitor(struct xdp_md *xdp, __u32 ip_at, enum hike_di
 		for (__u32 i = 0; i < HIKE_FLOW_SIDS; i++) {
 			if (i >= sids)
 				break;
-			if ((void *)(sid + i + 1) > hike_end(xdp))
+			if ((void *)(sid + i + 1) > end)
 				return 0;
-			__builtin_memcpy(flow.sids[i], sid + i, sizeof(*sid));
+			hike_copy_address(flow.sids[i], sid + i);
 		}
 	} else {
-		__builtin_memcpy(flow.sids[0], &ip6->daddr, sizeof(flow.sids[0]));
+		hike_copy_address(flow.sids[0], &ip6->daddr);
 	}
 	counters = hike_counters_of(&flow, sids);
 	/* User space refuses a period of 0. */
@@ -165,7 +166,7 @@ static __noinline int hike_monitor(struct xdp_md *xdp, __u32 ip_at, enum hike_di
 		if (!has_option)
 			return 0;
 		byte = &marking->flow_and_colour[HIKE_MARKING_AT];
-		if ((void *)(byte + 1) > hike_end(xdp))
+		if ((void *)(byte + 1) > end)
 			return 0;
 		colour = *byte & HIKE_MARKING_L;
 	} else {

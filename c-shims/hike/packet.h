@@ -19,15 +19,38 @@
 /* What a program returns when the next one of the chain has its turn; else it returns a reason. */
 #define HIKE_NEXT (-1)
 
-/* Returns the packet's first byte; both pointers are void if the packet's size has changed since. */
+/*
+ * Returns the packet's first byte, and the one behind its last; both are void once the packet's size changes.
+ *
+ * The verifier knows what was checked of the pointer that one load has returned, so the compiler must not load it once more.
+ */
 static __always_inline void *hike_start(const struct xdp_md *xdp)
 {
-	return (void *)(long)xdp->data;
+	return (void *)(long)*(const volatile __u32 *)&xdp->data;
 }
 
 static __always_inline void *hike_end(const struct xdp_md *xdp)
 {
-	return (void *)(long)xdp->data_end;
+	return (void *)(long)*(const volatile __u32 *)&xdp->data_end;
+}
+
+/*
+ * Copies in pieces that are as large as they can be: of what may stand anywhere the compiler would copy byte by byte. In packets and maps
+ * every address is good; on the stack, one of a piece's own alignment.
+ */
+#define HIKE_COPY(TYPE, TO, FROM) (*(TYPE *)(TO) = *(const TYPE *)(FROM))
+
+static __always_inline void hike_copy_mac(void *to, const void *from)
+{
+	HIKE_COPY(__u16, to, from);
+	HIKE_COPY(__u16, to + 2, from + 2);
+	HIKE_COPY(__u16, to + 4, from + 4);
+}
+
+static __always_inline void hike_copy_address(void *to, const void *from)
+{
+	HIKE_COPY(__u64, to, from);
+	HIKE_COPY(__u64, to + 8, from + 8);
 }
 
 /* Returns the IP header; the caller holds its length against the packet's end. */

@@ -21,7 +21,7 @@ struct hike_prefix {
 	__be32 version;
 	/* An IPv4 address has the first four bytes. */
 	__u8 address[16];
-};
+} __attribute__((aligned(8)));
 
 /* What is done with packets: read in one piece, as user space replaces it in one piece. */
 struct hike_class {
@@ -79,7 +79,7 @@ enum hike_direction {
 
 /* A monitored flow; of the SIDs there are as many as the map is for. */
 struct hike_flow {
-	__u32 direction;
+	__u64 direction;
 	__u8 source[16];
 	__u8 sids[HIKE_FLOW_SIDS][16];
 };

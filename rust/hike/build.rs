@@ -176,7 +176,15 @@ fn clang() -> Result<String> {
 fn compile(clang: &str, sources: &Path, out: &Path, object: &str) -> Result<()> {
     let mut command = Command::new(clang);
     command
-        .args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-c"])
+        .args([
+            "-target",
+            "bpf",
+            "-mcpu=v3",
+            "-O2",
+            "-fno-strict-aliasing",
+            "-g",
+            "-c",
+        ])
         .args(["-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter"])
         // The distribution keeps asm/ of its own architecture apart.
         .arg(format!(

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The main job with one command: three clients stream into one container, through the vanilla stack and through mflow.
+//! [`hike`] has the other demo.
+
+mod hike;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{self, ExitCode};
 use std::time::Duration;
 
@@ -23,11 +26,23 @@ const STACKS: [&str; 3] = ["the vanilla stack", "mflow on 2 lanes", "mflow on 4 
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
+    /// What to show
+    #[arg(value_enum, default_value_t)]
+    show: Show,
     #[command(flatten)]
     hardware: Hardware,
     /// Also write the table to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
+enum Show {
+    /// One elephant flow of an overlay on one core, and split over several
+    #[default]
+    Mflow,
+    /// An SRv6 domain with loss on one link: what is measured block by block, and what is true
+    Hike,
 }
 
 #[derive(Debug, Serialize)]
@@ -58,6 +73,13 @@ struct Core {
 }
 
 pub(crate) fn run(options: Options) -> Result<ExitCode> {
+    match options.show {
+        Show::Mflow => run_mflow(&options),
+        Show::Hike => hike::run(&options),
+    }
+}
+
+fn run_mflow(options: &Options) -> Result<ExitCode> {
     let machine = vm::machine(Flavor::Vm, &options.hardware)?;
     machine.probe()?;
     let order = Order {
@@ -80,8 +102,7 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
     println!("{NOTES}");
     let terminal = vm.terminal_log();
     if let Some(path) = &options.json {
-        let json = serde_json::to_string_pretty(&lines)? + "\n";
-        fs::write(path, json).with_context(|| format!("cannot write {}", path.display()))?;
+        write_json(path, &lines)?;
     }
     let errors: Vec<String> = lines
         .iter()
@@ -116,6 +137,11 @@ fn next_row(vm: &mut Vm) -> Result<DemoRow> {
             Event::Trouble(trouble) => bail!("{trouble}"),
         }
     }
+}
+
+fn write_json(path: &Path, table: &impl Serialize) -> Result<()> {
+    let json = serde_json::to_string_pretty(table)? + "\n";
+    fs::write(path, json).with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Waits until the guest has powered off.

@@ -27,38 +27,44 @@ static __always_inline __u32 hike_flow_label(__u64 hash, __u8 protocol, __u32 po
 }
 
 /* Returns both ports of a transport header, or 0. */
-static __always_inline __u32 hike_ports(struct xdp_md *xdp, void *transport, __u8 protocol)
+static __always_inline __u32 hike_ports(const void *transport, const void *end, __u8 protocol)
 {
-	__be32 *ports = transport;
+	const __be32 *ports = transport;
 
 	if (protocol != IPPROTO_UDP && protocol != IPPROTO_TCP)
 		return 0;
-	if ((void *)(ports + 1) > hike_end(xdp))
+	if ((void *)(ports + 1) > end)
 		return 0;
 	return bpf_ntohl(*ports);
 }
+
+/* What is in front of an IP header with two VLAN tags, but for the last two bytes, which name it. */
+struct hike_link {
+	__u64 one, two;
+	__u32 three;
+};
 
 static __always_inline int hike_enc(struct xdp_md *xdp, struct hike_packet *packet)
 {
 	const struct hike_path *path = bpf_map_lookup_elem(&paths, &packet->path);
 	__u32 ip_at = packet->ip_at & 31;
 	__u32 inner_bytes, bytes, label = 0;
-	__u8 tags[HIKE_MOST_L2_BYTES - ETH_HLEN + 2];
-	__u8 class, hop_limit, protocol;
-	void *ip = hike_ip(xdp, packet);
+	void *start = hike_start(xdp), *end = hike_end(xdp);
+	void *ip = start + ip_at;
+	__u8 class, hop_limit, protocol, *next_header;
+	struct hike_link link;
 	struct ipv6hdr *outer;
-	struct ethhdr eth;
-	__u8 *next_header;
+	__be16 *kind;
 	bool flows;
 
 	if (!path || !path->bytes)
 		return HIKE_NO_PATH;
-	bytes = path->bytes;
+	bytes = path->bytes & 0xff;
 	flows = path->flags & HIKE_PATH_LABELS_FLOWS;
 	if (packet->version == 6) {
 		struct ipv6hdr *ip6 = ip;
 
-		if ((void *)(ip6 + 1) > hike_end(xdp))
+		if ((void *)(ip6 + 1) > end)
 			return HIKE_MALFORMED;
 		inner_bytes = bpf_ntohs(ip6->payload_len) + sizeof(*ip6);
 		hop_limit = ip6->hop_limit;
@@ -71,12 +77,12 @@ static __always_inline int hike_enc(struct xdp_md *xdp, struct hike_packet *pack
 				hash = hike_mix(hash, ip6->saddr.s6_addr32[i],
 						ip6->daddr.s6_addr32[i]);
 			label = hike_flow_label(hash, ip6->nexthdr,
-						hike_ports(xdp, ip6 + 1, ip6->nexthdr));
+						hike_ports(ip6 + 1, end, ip6->nexthdr));
 		}
 	} else {
 		struct iphdr *ip4 = ip;
 
-		if ((void *)(ip4 + 1) > hike_end(xdp) || ip4->ihl < 5)
+		if ((void *)(ip4 + 1) > end || ip4->ihl < 5)
 			return HIKE_MALFORMED;
 		inner_bytes = bpf_ntohs(ip4->tot_len);
 		if (inner_bytes < ip4->ihl * 4)
@@ -89,10 +95,10 @@ static __always_inline int hike_enc(struct xdp_md *xdp, struct hike_packet *pack
 			bool whole = ip4->ihl == 5 && !(ip4->frag_off & bpf_htons(0x3fff));
 
 			label = hike_flow_label(hike_mix(0, ip4->saddr, ip4->daddr), ip4->protocol,
-						whole ? hike_ports(xdp, ip4 + 1, ip4->protocol) : 0);
+						whole ? hike_ports(ip4 + 1, end, ip4->protocol) : 0);
 		}
 	}
-	if (ip + inner_bytes > hike_end(xdp))
+	if (ip + inner_bytes > end)
 		return HIKE_MALFORMED;
 	if (hop_limit <= 1)
 		return path->flags & HIKE_PATH_LEAVES_EXCEPTIONS ? HIKE_ENC_HOP_LIMIT
@@ -101,49 +107,39 @@ static __always_inline int hike_enc(struct xdp_md *xdp, struct hike_packet *pack
 		return path->flags & HIKE_PATH_LEAVES_EXCEPTIONS ? HIKE_ENC_TOO_BIG
 								 : HIKE_ENC_TOO_BIG_END;
 
-	/* What is in front of the IP header moves; the packet is at least as long as that with two VLAN tags. */
-	if (hike_start(xdp) + HIKE_MOST_L2_BYTES > hike_end(xdp))
+	/* What is in front of the IP header moves; the packet is longer than that with two VLAN tags. */
+	if (start + HIKE_MOST_L2_BYTES > end)
 		return HIKE_MALFORMED;
-	__builtin_memcpy(&eth, hike_start(xdp), sizeof(eth));
-	__builtin_memcpy(tags, hike_start(xdp) + ETH_HLEN - 2, sizeof(tags));
+	HIKE_COPY(__u64, &link.one, start);
+	HIKE_COPY(__u64, &link.two, start + 8);
+	HIKE_COPY(__u32, &link.three, start + 16);
 	if (bpf_xdp_adjust_head(xdp, -(int)bytes))
 		return HIKE_NO_HEADROOM;
 
-	/* From here on the packet has changed, and each check is for the verifier only. */
-	if (hike_start(xdp) + bytes + HIKE_MOST_L2_BYTES + sizeof(struct iphdr) > hike_end(xdp) ||
-	    hike_start(xdp) + HIKE_MOST_L2_BYTES + sizeof(*outer) > hike_end(xdp))
+	/* From here on the packet has changed, and what is checked is there: the verifier wants to see it. */
+	start = hike_start(xdp);
+	end = hike_end(xdp);
+	if (start + HIKE_MOST_L2_BYTES > end)
 		return HIKE_MALFORMED;
-	__builtin_memcpy(hike_start(xdp), &eth, sizeof(eth));
-	if (ip_at > ETH_HLEN)
-		__builtin_memcpy(hike_start(xdp) + ETH_HLEN - 2, tags, sizeof(tags));
-	*(__be16 *)(hike_start(xdp) + ip_at - 2) = bpf_htons(ETH_P_IPV6);
-
-	/* Its hop limit is one less inside. */
-	ip = hike_start(xdp) + bytes + ip_at;
-	if (protocol == IPPROTO_IPV6) {
-		struct ipv6hdr *ip6 = ip;
-
-		if ((void *)(ip6 + 1) > hike_end(xdp))
-			return HIKE_MALFORMED;
-		ip6->hop_limit--;
-	} else {
-		struct iphdr *ip4 = ip;
-
-		if ((void *)(ip4 + 1) > hike_end(xdp))
-			return HIKE_MALFORMED;
-		hike_decrease_ttl(ip4);
-	}
-
-	outer = hike_start(xdp) + ip_at;
+	HIKE_COPY(__u64, start, &link.one);
+	HIKE_COPY(__u64, start + 8, &link.two);
+	/* Of what is copied here, the outer header's first bytes are written again. */
+	HIKE_COPY(__u32, start + 16, &link.three);
+	/* The two bytes in front of an IP header name it. */
+	kind = start + ((ip_at - sizeof(*kind)) & 31);
+	if ((void *)(kind + 1) > end)
+		return HIKE_MALFORMED;
+	*kind = bpf_htons(ETH_P_IPV6);
+	outer = start + ip_at;
+	if ((void *)(outer + 1) > end)
+		return HIKE_MALFORMED;
 	for (__u32 i = 0; i < HIKE_PATH_BYTES / 8; i++) {
 		__u64 *word = (__u64 *)outer + i;
 
-		if (i * 8 >= bytes || (void *)(word + 1) > hike_end(xdp))
+		if (i * 8 >= bytes || (void *)(word + 1) > end)
 			break;
 		*word = ((const __u64 *)path->header)[i];
 	}
-	if ((void *)(outer + 1) > hike_end(xdp))
-		return HIKE_MALFORMED;
 	if (!(path->flags & HIKE_PATH_COPIES_DSCP))
 		class = (hike_traffic_class(outer) & ~HIKE_ECN) | (class & HIKE_ECN);
 	if (flows) {
@@ -153,10 +149,26 @@ static __always_inline int hike_enc(struct xdp_md *xdp, struct hike_packet *pack
 	}
 	hike_set_traffic_class(outer, class);
 	outer->payload_len = bpf_htons(inner_bytes + bytes - sizeof(*outer));
-	next_header = (__u8 *)outer + path->next_header_at;
-	if ((void *)(next_header + 1) > hike_end(xdp))
+	next_header = (void *)outer + path->next_header_at;
+	if ((void *)(next_header + 1) > end)
 		return HIKE_MALFORMED;
 	*next_header = protocol;
+
+	/* Inside, the hop limit is one less. */
+	ip = (void *)outer + bytes;
+	if (protocol == IPPROTO_IPV6) {
+		struct ipv6hdr *ip6 = ip;
+
+		if ((void *)(ip6 + 1) > end)
+			return HIKE_MALFORMED;
+		ip6->hop_limit--;
+	} else {
+		struct iphdr *ip4 = ip;
+
+		if ((void *)(ip4 + 1) > end)
+			return HIKE_MALFORMED;
+		hike_decrease_ttl(ip4);
+	}
 	packet->version = 6;
 	return HIKE_NEXT;
 }

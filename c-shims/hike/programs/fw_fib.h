@@ -8,7 +8,7 @@
 
 static __always_inline int hike_fw_fib(struct xdp_md *xdp, struct hike_packet *packet)
 {
-	struct bpf_fib_lookup fib = {};
+	struct bpf_fib_lookup fib __attribute__((aligned(8))) = {};
 	struct hike_hop hop;
 	int reason;
 
@@ -25,8 +25,8 @@ static __always_inline int hike_fw_fib(struct xdp_md *xdp, struct hike_packet *p
 		fib.l4_protocol = ip6->nexthdr;
 		fib.tot_len = bpf_ntohs(ip6->payload_len) + sizeof(*ip6);
 		fib.flowinfo = *(__be32 *)ip6 & bpf_htonl(0x0fffffff);
-		__builtin_memcpy(fib.ipv6_src, &ip6->saddr, sizeof(fib.ipv6_src));
-		__builtin_memcpy(fib.ipv6_dst, &ip6->daddr, sizeof(fib.ipv6_dst));
+		hike_copy_address(fib.ipv6_src, &ip6->saddr);
+		hike_copy_address(fib.ipv6_dst, &ip6->daddr);
 	} else {
 		struct iphdr *ip4 = hike_ip(xdp, packet);
 
@@ -53,7 +53,7 @@ static __always_inline int hike_fw_fib(struct xdp_md *xdp, struct hike_packet *p
 		return HIKE_FW_NO_ROUTE;
 	}
 	hop.port = fib.ifindex;
-	__builtin_memcpy(hop.source, fib.smac, ETH_ALEN);
-	__builtin_memcpy(hop.destination, fib.dmac, ETH_ALEN);
+	hike_copy_mac(hop.source, fib.smac);
+	hike_copy_mac(hop.destination, fib.dmac);
 	return hike_leave(xdp, packet, &hop);
 }

@@ -19,7 +19,7 @@ static __always_inline int hike_fw_table(struct xdp_md *xdp, struct hike_packet 
 		if (reason != HIKE_NEXT)
 			return reason;
 		bytes = bpf_ntohs(ip6->payload_len) + sizeof(*ip6);
-		__builtin_memcpy(prefix.address, &ip6->daddr, sizeof(ip6->daddr));
+		hike_copy_address(prefix.address, &ip6->daddr);
 	} else {
 		struct iphdr *ip4 = hike_ip(xdp, packet);
 
@@ -29,7 +29,7 @@ static __always_inline int hike_fw_table(struct xdp_md *xdp, struct hike_packet 
 		if (reason != HIKE_NEXT)
 			return reason;
 		bytes = bpf_ntohs(ip4->tot_len);
-		__builtin_memcpy(prefix.address, &ip4->daddr, sizeof(ip4->daddr));
+		HIKE_COPY(__u32, prefix.address, &ip4->daddr);
 	}
 	hike_whole(&prefix, packet->version);
 	route = bpf_map_lookup_elem(&routes, &prefix);
@@ -38,7 +38,7 @@ static __always_inline int hike_fw_table(struct xdp_md *xdp, struct hike_packet 
 	if (bytes > route->mtu)
 		return HIKE_FW_TOO_BIG;
 	hop.port = route->port;
-	__builtin_memcpy(hop.source, route->source, ETH_ALEN);
-	__builtin_memcpy(hop.destination, route->destination, ETH_ALEN);
+	hike_copy_mac(hop.source, route->source);
+	hike_copy_mac(hop.destination, route->destination);
 	return hike_leave(xdp, packet, &hop);
 }

@@ -118,17 +118,29 @@ mod tests {
             let destination: Destination = text.parse().expect(text);
             assert_eq!(destination.to_string(), text);
         }
-        assert_eq!("10.1.2.3/32".parse::<Destination>().expect("good").to_string(), "10.1.2.3");
+        assert_eq!(
+            "10.1.2.3/32"
+                .parse::<Destination>()
+                .expect("good")
+                .to_string(),
+            "10.1.2.3"
+        );
     }
 
     #[test]
     fn what_is_no_destination_is_refused_with_the_reason() {
-        assert_eq!(error("10.0.0.0/33"), "a prefix of 10.0.0.0 has 0 to 32 bits, not 33");
+        assert_eq!(
+            error("10.0.0.0/33"),
+            "a prefix of 10.0.0.0 has 0 to 32 bits, not 33"
+        );
         assert_eq!(
             error("2001:db8::1/64"),
             "2001:db8::1/64 has bits beyond its prefix; 2001:db8::/64 has not"
         );
-        assert_eq!(error("10.0.0.1/0"), "10.0.0.1/0 has bits beyond its prefix; 0.0.0.0/0 has not");
+        assert_eq!(
+            error("10.0.0.1/0"),
+            "10.0.0.1/0 has bits beyond its prefix; 0.0.0.0/0 has not"
+        );
         for text in ["", "host", "10.0.0.0/", "10.0.0.0/x", "/8", "Default"] {
             assert!(error(text).contains("is no destination"), "{text}");
         }

@@ -12,8 +12,8 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{ensure, Result};
 
-use crate::limits::{FLOW_BLOCKS, FLOW_SIDS};
 use crate::layout::{Block, Counters};
+use crate::limits::{FLOW_BLOCKS, FLOW_SIDS};
 use crate::path::Path;
 
 /// Blocks are numbered from 1970 on, and read by people: shorter ones would be over before anyone could.
@@ -61,14 +61,19 @@ impl Flow {
         Self::new(path.source, sids)
     }
 
-    /// Returns how many SIDs it has.
-    pub(crate) fn sids(&self) -> usize {
-        self.sids.len()
+    /// Returns its source.
+    pub fn source(&self) -> Ipv6Addr {
+        self.source
+    }
+
+    /// Returns its SIDs, in the order in which they are visited.
+    pub fn sids(&self) -> &[Ipv6Addr] {
+        &self.sids
     }
 
     /// Returns `struct hike_flow`, as long as it is for so many SIDs.
     pub(crate) fn key(&self, direction: Direction) -> Vec<u8> {
-        let mut key = (direction as u32).to_ne_bytes().to_vec();
+        let mut key = (direction as u64).to_ne_bytes().to_vec();
         key.extend(self.source.octets());
         // As in an SRH: the last one first.
         key.extend(self.sids.iter().rev().flat_map(|sid| sid.octets()));
@@ -118,12 +123,14 @@ impl Monitor {
         })
     }
 
-    /// Returns the number of the block at this time, by a clock whose TAI offset is 0 unless it is given.
-    pub fn block_at(&self, time: SystemTime, tai_offset: Duration) -> u64 {
+    /// Returns the number of the block that this time is in, on a host whose clock has no TAI offset.
+    ///
+    /// Blocks go by the kernel's TAI clock, which leap seconds do not disturb; it is ahead of UTC by what the host's time service has
+    /// told the kernel, or by nothing.
+    pub fn block_at(&self, time: SystemTime) -> u64 {
         let since = time.duration_since(SystemTime::UNIX_EPOCH);
-        let since = since.unwrap_or_default() + tai_offset;
         // CAST: nanoseconds since 1970 fit until 2554.
-        (since.as_nanos() / self.period.as_nanos().max(1)) as u64
+        (since.unwrap_or_default().as_nanos() / self.period.as_nanos().max(1)) as u64
     }
 }
 
@@ -174,9 +181,12 @@ mod tests {
         let key = Flow::new(sid(0), [sid(1), sid(2)])
             .expect("good")
             .key(Direction::Out);
-        assert_eq!(key[..4], 1u32.to_ne_bytes());
-        assert_eq!(key[4..20], sid(0).octets());
-        assert_eq!((&key[20..36], &key[36..]), (&sid(2).octets()[..], &sid(1).octets()[..]));
+        assert_eq!(key[..8], 1u64.to_ne_bytes());
+        assert_eq!(key[8..24], sid(0).octets());
+        assert_eq!(
+            (&key[24..40], &key[40..]),
+            (&sid(2).octets()[..], &sid(1).octets()[..])
+        );
         let error = Flow::new(sid(0), vec![sid(1); 17]).expect_err("too many");
         assert_eq!(
             error.to_string(),
@@ -197,7 +207,10 @@ mod tests {
             counters([block(8, 1), block(9, 2), block(0, 0), block(7, 4)]),
             counters([block(4, 8), block(9, 16), block(0, 0), block(0, 0)]),
         ]);
-        assert_eq!(Vec::from_iter(counts.blocks()), [(4, 8), (7, 4), (8, 1), (9, 18)]);
+        assert_eq!(
+            Vec::from_iter(counts.blocks()),
+            [(4, 8), (7, 4), (8, 1), (9, 18)]
+        );
         assert_eq!((counts.pkts(9), counts.pkts(10)), (18, 0));
     }
 

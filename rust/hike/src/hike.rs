@@ -28,8 +28,8 @@ use rustix::thread::{membarrier, MembarrierCommand};
 use crate::chain::Chain;
 use crate::destination::Destination;
 use crate::flow::{Counts, Direction, Flow, Monitor};
-use crate::limits::{CHAINS, PATHS};
 use crate::layout::{self, Address, Counters};
+use crate::limits::{CHAINS, PATHS};
 use crate::loader::{self, DISPATCHER_PROGRAM};
 use crate::manifest;
 use crate::path::Path;
@@ -93,8 +93,6 @@ struct Loaded {
     chain: Chain,
     program: ProgramFd,
     users: usize,
-    /// Keeps the chain's constant.
-    _object: Ebpf,
 }
 
 impl Hike {
@@ -176,7 +174,10 @@ impl Hike {
     pub fn replace_chain(&mut self, id: ChainId, chain: &Chain) -> Result<()> {
         self.chains.get(id.0).context("no such chain")?;
         if let Some(program) = chain.needs_path() {
-            let mut without = self.classes.iter().filter(|(_, class)| class.path.is_none());
+            let mut without = self
+                .classes
+                .iter()
+                .filter(|(_, class)| class.path.is_none());
             if let Some((destination, _)) = without.find(|(_, class)| class.chain == id) {
                 bail!(
                     "{} needs a path, and the class of {destination} has none; give it one first",
@@ -205,7 +206,7 @@ impl Hike {
         let place = match self.loaded.iter().position(|one| one.chain == *chain) {
             Some(place) => place,
             None => {
-                let (object, program) = match self.engine {
+                let program = match self.engine {
                     Engine::Compiled => loader::compiled(&self.folder, chain)?,
                     Engine::TailCalls => loader::chain_start(&self.folder, chain)?,
                 };
@@ -213,7 +214,6 @@ impl Hike {
                     chain: chain.clone(),
                     program,
                     users: 0,
-                    _object: object,
                 });
                 self.loaded.len() - 1
             }
@@ -397,13 +397,13 @@ impl Hike {
         direction: Direction,
         action: FlowAction,
     ) -> Result<Vec<Counters>> {
-        let map = self.map_data(&format!("flows_{}", flow.sids()))?;
+        let map = self.map_data(&format!("flows_{}", flow.sids().len()))?;
         let key = flow.key(direction);
         /// Calls with the type of the key for the number of SIDs.
         macro_rules! by_sids {
             ($($sids:literal)*) => {
-                match flow.sids() {
-                    $($sids => in_flows::<{ 20 + 16 * $sids }>(map, &key, action),)*
+                match flow.sids().len() {
+                    $($sids => in_flows::<{ 24 + 16 * $sids }>(map, &key, action),)*
                     sids => bail!("no map for {sids} SIDs"),
                 }
             };
@@ -428,8 +428,8 @@ impl Hike {
     /// Opens a map of the instance.
     fn map_data(&self, name: &str) -> Result<Map> {
         let path = self.folder.join(name);
-        let data = MapData::from_pin(&path)
-            .with_context(|| format!("cannot open {}", path.display()))?;
+        let data =
+            MapData::from_pin(&path).with_context(|| format!("cannot open {}", path.display()))?;
         Ok(Map::from_map_data(data)?)
     }
 }
@@ -454,11 +454,7 @@ enum FlowAction {
     Read,
 }
 
-fn in_flows<const BYTES: usize>(
-    map: Map,
-    key: &[u8],
-    action: FlowAction,
-) -> Result<Vec<Counters>> {
+fn in_flows<const BYTES: usize>(map: Map, key: &[u8], action: FlowAction) -> Result<Vec<Counters>> {
     let mut table: PerCpuHashMap<MapData, [u8; BYTES], Counters> = map.try_into()?;
     let key: [u8; BYTES] = key.try_into()?;
     match action {
@@ -475,8 +471,8 @@ fn in_flows<const BYTES: usize>(
 
 fn route_key(destination: Destination) -> Result<Key<Address>> {
     let prefix = Address::prefix(destination);
-    let (bits, address) =
-        prefix.context("a route has an address or a prefix; write the default as 0.0.0.0/0 and ::/0")?;
+    let (bits, address) = prefix
+        .context("a route has an address or a prefix; write the default as 0.0.0.0/0 and ::/0")?;
     Ok(Key::new(bits, address))
 }
 

@@ -154,7 +154,10 @@ mod tests {
     fn a_prefix_counts_the_version() {
         let prefix = |text: &str| Address::prefix(text.parse().expect(text));
         let (bits, address) = prefix("10.0.0.0/8").expect("a prefix");
-        assert_eq!((bits, address.version, address.address[0]), (40, [0, 0, 0, 4], 10));
+        assert_eq!(
+            (bits, address.version, address.address[0]),
+            (40, [0, 0, 0, 4], 10)
+        );
         assert_eq!(prefix("2001:db8::1").expect("a prefix").0, 160);
         assert_eq!(prefix("default"), None);
     }

@@ -27,12 +27,12 @@ pub(crate) fn dispatcher(folder: &Path) -> Result<Ebpf> {
 pub(crate) const DISPATCHER_PROGRAM: &str = "hike_dispatcher";
 
 /// Loads one program that is a whole chain.
-pub(crate) fn compiled(folder: &Path, chain: &Chain) -> Result<(Ebpf, ProgramFd)> {
+pub(crate) fn compiled(folder: &Path, chain: &Chain) -> Result<ProgramFd> {
     of_chain(folder, COMPILED, chain, "hike_compiled")
 }
 
 /// Loads the program that begins a chain of tail calls.
-pub(crate) fn chain_start(folder: &Path, chain: &Chain) -> Result<(Ebpf, ProgramFd)> {
+pub(crate) fn chain_start(folder: &Path, chain: &Chain) -> Result<ProgramFd> {
     of_chain(folder, TAIL_CALLS, chain, "hike_start_chain")
 }
 
@@ -57,10 +57,10 @@ pub(crate) fn xdp<'a>(object: &'a mut Ebpf, name: &str) -> Result<&'a mut Xdp> {
     Ok(program.try_into()?)
 }
 
-fn of_chain(folder: &Path, bytes: &[u8], chain: &Chain, name: &str) -> Result<(Ebpf, ProgramFd)> {
+/// Only the program stays: it keeps the maps that it uses, and the chain's constant.
+fn of_chain(folder: &Path, bytes: &[u8], chain: &Chain, name: &str) -> Result<ProgramFd> {
     let mut object = object(folder, bytes, Some(chain))?;
-    let program = load(&mut object, name).with_context(|| format!("cannot load chain {chain}"))?;
-    Ok((object, program))
+    load(&mut object, name).with_context(|| format!("cannot load chain {chain}"))
 }
 
 fn object(folder: &Path, bytes: &[u8], chain: Option<&Chain>) -> Result<Ebpf> {

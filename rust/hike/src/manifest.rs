@@ -44,7 +44,10 @@ mod tests {
     fn names_and_numbers_are_unique_and_no_number_stands_for_none() {
         let names: BTreeSet<_> = PROGRAMS.iter().map(|program| program.name).collect();
         let numbers: BTreeSet<_> = PROGRAMS.iter().map(|program| program.number).collect();
-        assert_eq!((names.len(), numbers.len()), (PROGRAMS.len(), PROGRAMS.len()));
+        assert_eq!(
+            (names.len(), numbers.len()),
+            (PROGRAMS.len(), PROGRAMS.len())
+        );
         assert!(!numbers.contains(&0) && names.iter().all(|name| name.parse::<u8>().is_err()));
     }
 

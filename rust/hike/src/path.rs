@@ -11,8 +11,8 @@ use std::net::Ipv6Addr;
 
 use anyhow::{ensure, Result};
 
-use crate::limits::{PATH_BYTES, PATH_SIDS};
 use crate::layout;
+use crate::limits::{PATH_BYTES, PATH_SIDS};
 
 const IPV6_BYTES: usize = 40;
 const OPTION_BYTES: usize = 8;

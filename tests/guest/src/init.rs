@@ -59,6 +59,7 @@ fn prepare() -> Result<()> {
         ("tmpfs", "/run"),
         ("tmpfs", "/tmp"),
         ("debugfs", "/sys/kernel/debug"),
+        ("bpf", "/sys/fs/bpf"),
     ];
     for (kind, target) in mounts {
         fs::create_dir_all(target).with_context(|| format!("cannot create {target}"))?;

@@ -19,6 +19,7 @@ mod datagrams;
 mod demo;
 mod devlink;
 mod driver;
+mod hike;
 mod hog;
 mod init;
 mod ipsec;
@@ -70,6 +71,10 @@ enum Subcommand {
     Demo(demo::Options),
     /// Test the driver of the ConnectX model; one JSON line per case on the verdict port.
     Driver(driver::Options),
+    /// Test chains of BPF programs at XDP; one JSON line per case on the verdict port.
+    Hike(hike::Options),
+    /// Measure the loss of a flow through an SRv6 domain block by block, beside the true one.
+    HikeDemo(hike::demo::Options),
     /// Send one stream of numbered datagrams through the overlay and say what arrived.
     Stream(datagrams::command::Options),
     /// Build the overlay network of the test cases and leave it standing.
@@ -86,6 +91,8 @@ fn main() -> ExitCode {
         Subcommand::Chaos(options) => chaos::run(&options),
         Subcommand::Demo(options) => demo::run(&options),
         Subcommand::Driver(options) => driver::run(&options),
+        Subcommand::Hike(options) => hike::run(&options),
+        Subcommand::HikeDemo(options) => hike::demo::run(&options),
         Subcommand::Stream(options) => datagrams::command::run(&options),
         Subcommand::Topology(options) => topology::run(&options),
     };

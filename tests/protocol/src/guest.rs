@@ -87,6 +87,8 @@ pub enum Message {
     },
     /// One stack of the demo has been measured.
     Row(DemoRow),
+    /// The loss of one block has been measured.
+    Loss(LossRow),
     /// What a benchmark wants to be sent from outside; `None`: nothing any more.
     Load(Option<Outside>),
     /// The functions of the guest's modules: names by address, in hexadecimal.
@@ -161,6 +163,20 @@ pub struct DemoRow {
     pub sockperf: Sockperf,
     /// What must not be, in sentences.
     pub errors: Vec<String>,
+}
+
+/// Packets of one block of a monitored flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LossRow {
+    /// The number of the block.
+    pub block: u64,
+    /// Those that the monitor counted where the flow enters.
+    pub entered: u64,
+    /// Those that the monitor counted where it leaves.
+    pub left: u64,
+    /// Those that a filter in between has dropped.
+    pub dropped: u64,
 }
 
 /// What was measured while sockperf clients streamed.

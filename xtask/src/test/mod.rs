@@ -8,6 +8,7 @@ mod chaos;
 mod docs;
 mod draw;
 mod fuzz;
+mod hike;
 mod imports;
 mod mlx5;
 mod module;
@@ -169,6 +170,8 @@ const LAYERS: &[Layer] = layers! {
     "loom": cargo::loom, Needs::Host, "the shared queues under every interleaving of a few operations";
     "miri": cargo::miri, Needs::Host, "no undefined behaviour in the algorithms' unsafe parts";
     "module": module::run, Needs::Kernel(&[Flavor::Vm]), "the module builds out of the kernel tree";
+    "hike": hike::run, Needs::Guests(&[Flavor::Vm]),
+        "chains of BPF programs at XDP: against a model of each, and with the kernel's segment routing as the peer";
     "vm": vm::run, Needs::Guests(&[Flavor::Vm]), "order and integrity on a real kernel with real devices, in a guest";
     "vm-debug": vm::run_debug, Needs::Guests(&[Flavor::Debug]),
         "no memory, lock, RCU or sleep error: a short list of cases on the checking kernel";

@@ -29,7 +29,7 @@ const MOST_AGAIN: usize = 3;
 pub(super) const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The same for `--full`: the longest case alone, 50,000 datagrams of 64 KB, may take a quarter of an hour on a busy host.
-const PATIENCE_FULL: Duration = Duration::from_secs(1_800);
+pub(super) const PATIENCE_FULL: Duration = Duration::from_secs(1_800);
 
 /// Bytes of TCP streams that a full run compares at least.
 const FULL_STREAM_BYTES: u64 = 10_000_000_000;

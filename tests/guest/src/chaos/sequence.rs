@@ -78,7 +78,7 @@ impl Sequence {
             seed.wrapping_mul(MOST_SEQUENCES).wrapping_add(number),
         );
         // Both properties in all four combinations. Sequences that the traffic must not notice are judged by more.
-        let (gentle, patches_code) = (number % 2 == 0, number % 3 == 2);
+        let (gentle, patches_code) = (number.is_multiple_of(2), number % 3 == 2);
         let setting = Setting {
             lanes: pick(&mut random, &[1, 2, 2, 4]),
             batch_pkts: pick(&mut random, &[16, 64, 256]),

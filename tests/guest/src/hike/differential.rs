@@ -1,0 +1,415 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Random frames through the loaded programs, one by one, and through the model: the same bytes, the same fate, the same counters,
+//! with both engines.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv6Addr};
+use std::time::{Duration, SystemTime};
+
+use anyhow::{ensure, Context as _, Result};
+use aya::programs::{TestRun as _, TestRunOptions};
+use mflow_hike::manifest::Program;
+use mflow_hike::path::{Dscp, Exceptions, FlowLabel, Mode};
+use mflow_hike::reason::Fate;
+use mflow_hike::{
+    manifest, Chain, Class, Destination, Direction, Engine, Flow, Hike, Marking, Monitor, Path,
+    Route,
+};
+use nix::net::if_::if_nametoindex;
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt as _, SeedableRng as _};
+
+use super::frames::{self, SOURCES};
+use super::model::{Colour, Hop, Model, Prefix};
+use super::{instance, Case, Scale};
+use crate::{netns, topology};
+
+const NAMESPACE: &str = "fuzz";
+/// The device that packets leave through, and one that is no port.
+const PORT: &str = "port0";
+const CLOSED: &str = "closed0";
+const PORT_MAC: [u8; 6] = [2, 0, 0, 0, 1, 1];
+const NEXT_MAC: [u8; 6] = [2, 0, 0, 0, 1, 2];
+const TABLE_MAC: [u8; 6] = [2, 0, 0, 0, 1, 3];
+const CLOSED_MAC: [u8; 6] = [2, 0, 0, 0, 2, 1];
+const MTU: u16 = 1_400;
+/// Classes of a run, each with a chain of its own.
+const CLASSES: u16 = 24;
+/// What no test run makes longer.
+const MOST_BYTES: usize = 4_096;
+
+/// `enum xdp_action`.
+const XDP_DROP: u32 = 1;
+const XDP_PASS: u32 = 2;
+const XDP_REDIRECT: u32 = 4;
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![Case::new(
+        "model",
+        "random frames come out of both engines as the model says, byte by byte, and are counted the same",
+        |scale| {
+            netns::add(NAMESPACE)?;
+            let done = netns::within(NAMESPACE, || run(scale));
+            netns::delete(NAMESPACE)?;
+            done
+        },
+    )]
+}
+
+/// What the programs are configured with, and the model likewise.
+struct Configuration {
+    classes: Vec<(Destination, Chain, Option<Path>)>,
+    flows: Vec<(Flow, Direction, Monitor)>,
+    destinations: Vec<IpAddr>,
+}
+
+fn run(scale: &Scale) -> Result<()> {
+    network()?;
+    let seed = scale.seed;
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let mut model = Model::default();
+    let configuration = configure(&mut rng, &mut model)?;
+    let mut engines = Vec::new();
+    for engine in [Engine::Compiled, Engine::TailCalls] {
+        engines.push(set_up(engine, &configuration)?);
+    }
+    for number in 0..scale.frames {
+        let frame = frames::draw(&mut rng, &configuration.destinations);
+        let (reason, expected) = model.run(&frame);
+        for hike in &mut engines {
+            let (action, bytes) = test_run(hike, &frame)?;
+            ensure!(
+                action == action_of(reason)? && bytes == expected,
+                "seed {seed}, frame {number}:\n{}\nthe model says {reason}:\n{}\nthe programs say {action}:\n{}",
+                hex(&frame),
+                hex(&expected),
+                hex(&bytes)
+            );
+        }
+    }
+    for hike in &engines {
+        compare_counters(hike, &model, &configuration)?;
+    }
+    // A run in which some reason or direction does not occur proves nothing of it.
+    let never = ["no-chain-there", "broken-chain", "no-path"];
+    let missing = mflow_hike::reason::reasons()
+        .iter()
+        .filter(|reason| !never.contains(&reason.name) && !model.reasons.contains_key(reason.name));
+    let missing: Vec<&str> = missing.map(|reason| reason.name).collect();
+    ensure!(
+        missing.is_empty() && model.counted.len() >= 40,
+        "seed {seed}: no frame had {missing:?}, and {} flows and colours were counted; this shows too little",
+        model.counted.len()
+    );
+    Ok(())
+}
+
+fn network() -> Result<()> {
+    let mac = |mac: [u8; 6]| mac.map(|byte| format!("{byte:02x}")).join(":");
+    let (port, next, closed) = (mac(PORT_MAC), mac(NEXT_MAC), mac(CLOSED_MAC));
+    for family in ["ipv4", "ipv6"] {
+        for scope in ["all", "default", "lo"] {
+            topology::sysctl(&format!("net/{family}/conf/{scope}/forwarding"), "1")?;
+        }
+    }
+    topology::sysctl("net/ipv6/conf/default/accept_dad", "0")?;
+    topology::ip(
+        Some(NAMESPACE),
+        &format!(
+            "link set lo up
+             link add {PORT} mtu {MTU} address {port} type veth peer name peer0 mtu {MTU}
+             link add {CLOSED} mtu {MTU} address {closed} type veth peer name peer1 mtu {MTU}
+             link set {PORT} up
+             link set peer0 up
+             link set {CLOSED} up
+             link set peer1 up
+             address add 10.15.0.1/24 dev {PORT}
+             address add fd00:f::1/64 dev {PORT} nodad
+             address add 10.16.0.1/24 dev {CLOSED}
+             address add fd00:10::1/64 dev {CLOSED} nodad
+             neighbour add 10.15.0.2 lladdr {next} dev {PORT}
+             neighbour add fd00:f::2 lladdr {next} dev {PORT}
+             neighbour add 10.16.0.2 lladdr {next} dev {CLOSED}
+             neighbour add fd00:10::2 lladdr {next} dev {CLOSED}
+             route add 10.1.0.0/16 via 10.15.0.2
+             route add 2001:db8:1::/48 via fd00:f::2
+             route add fc00:1::/32 via fd00:f::2
+             route add 10.2.0.0/16 via 10.16.0.2
+             route add fc00:2::/32 via fd00:10::2"
+        ),
+    )
+}
+
+/// Returns what the routes above, and those of the table, say.
+fn routes(model: &mut Model) -> Result<()> {
+    let hop = |source, destination, is_port| Hop {
+        source,
+        destination,
+        mtu: MTU.into(),
+        is_port,
+    };
+    let prefix = |text: &str| -> Result<Prefix> {
+        let (address, bits) = text.split_once('/').context("a prefix")?;
+        Ok((address.parse()?, bits.parse()?))
+    };
+    for text in [
+        "10.1.0.0/16",
+        "2001:db8:1::/48",
+        "fc00:1::/32",
+        "fd00:f::2/128",
+    ] {
+        model
+            .fib
+            .push((prefix(text)?, hop(PORT_MAC, Some(NEXT_MAC), true)));
+    }
+    for text in ["10.2.0.0/16", "fc00:2::/32"] {
+        model
+            .fib
+            .push((prefix(text)?, hop(CLOSED_MAC, Some(NEXT_MAC), false)));
+    }
+    // On the link, and never heard of.
+    for text in ["10.15.0.9/32", "fd00:f::9/128"] {
+        model.fib.push((prefix(text)?, hop(PORT_MAC, None, true)));
+    }
+    for text in ["10.0.0.0/8", "2001:db8::/32", "fc00::/16"] {
+        model
+            .table
+            .push((prefix(text)?, hop(PORT_MAC, Some(TABLE_MAC), true)));
+    }
+    model.table.push((
+        prefix("10.1.2.0/24")?,
+        hop(CLOSED_MAC, Some(TABLE_MAC), false),
+    ));
+    Ok(())
+}
+
+fn configure(rng: &mut Xoshiro256PlusPlus, model: &mut Model) -> Result<Configuration> {
+    routes(model)?;
+    let mut configuration = Configuration {
+        classes: Vec::new(),
+        flows: Vec::new(),
+        destinations: vec!["2001:db8:ffff::1".parse()?, "192.0.2.1".parse()?],
+    };
+    let mut flows = BTreeSet::new();
+    // Where packets go that are on the link, to this host, and to many.
+    let special = [
+        "fd00:f::2",
+        "fd00:f::9",
+        "10.15.0.9",
+        "fd00:f::1",
+        "10.15.0.1",
+        "ff0e::1",
+        "239.1.1.1",
+    ];
+    for (number, text) in special.iter().enumerate() {
+        let chain = ["fw-fib", "mon-in,fw-fib"][number % 2];
+        add_class(model, &mut configuration, text.parse()?, chain, None)?;
+    }
+    for number in 1..=CLASSES {
+        let text = match number % 4 {
+            0 => format!("2001:db8:1:{number:x}::1"),
+            1 => format!("2001:db8:1:{number:x}::/64"),
+            2 => format!("10.1.{number}.1"),
+            _ => format!("10.1.{number}.0/24"),
+        };
+        let chain = draw_chain(rng, number);
+        let path = draw_path(rng, number);
+        flows.insert(Flow::of(&path)?);
+        add_class(model, &mut configuration, text.parse()?, &chain, Some(path))?;
+    }
+    for count in 1..=16 {
+        let travelled: Vec<Ipv6Addr> = frames::sids(count).into_iter().rev().collect();
+        flows.insert(Flow::new(SOURCES[0], travelled)?);
+    }
+    let to = configuration.destinations.clone();
+    for destination in to {
+        if let IpAddr::V6(destination) = destination {
+            flows.insert(Flow::new(SOURCES[1], [destination])?);
+        }
+    }
+    for flow in flows {
+        let marking = match rng.random_range(0..4) {
+            0 => Marking::Option,
+            _ => Marking::DscpBit(rng.random_range(0..6)),
+        };
+        for direction in [Direction::In, Direction::Out] {
+            let (monitor, now) = draw_monitor(rng, marking);
+            let class_bit = match marking {
+                Marking::Option => 0,
+                Marking::DscpBit(bit) => 4 << bit,
+            };
+            let sids = flow.sids().iter().rev().copied().collect();
+            model
+                .flows
+                .insert((direction, flow.source(), sids), Colour { class_bit, now });
+            configuration.flows.push((flow.clone(), direction, monitor));
+        }
+    }
+    Ok(configuration)
+}
+
+fn add_class(
+    model: &mut Model,
+    configuration: &mut Configuration,
+    destination: Destination,
+    chain: &str,
+    path: Option<Path>,
+) -> Result<()> {
+    let chain: Chain = chain.parse()?;
+    let prefix = match destination {
+        Destination::Address(address) => (address, if address.is_ipv4() { 32 } else { 128 }),
+        Destination::Prefix(address, bits) => (address, bits),
+        Destination::Default => anyhow::bail!("no prefix"),
+    };
+    let names = chain.programs().iter().map(|program| program.name);
+    model.classes.push((prefix, names.collect(), path.clone()));
+    // The network's own address has a host's bits of 0, and is as good as any.
+    configuration.destinations.push(prefix.0);
+    configuration.classes.push((destination, chain, path));
+    Ok(())
+}
+
+/// Draws a chain of 1 to 16 programs; each that ends chains has its turn.
+fn draw_chain(rng: &mut Xoshiro256PlusPlus, number: u16) -> String {
+    let (ends, others): (Vec<Program>, Vec<Program>) = manifest::programs()
+        .iter()
+        .copied()
+        .partition(|program| program.ends);
+    let long = rng.random_range(0..4) == 0;
+    let count = rng.random_range(0..if long { 16 } else { 4 });
+    let mut names: Vec<&str> = (0..count)
+        .map(|_| others[rng.random_range(0..others.len())].name)
+        .collect();
+    // Forwarding is what most chains are for.
+    let end = match number % 3 {
+        0 => ends[rng.random_range(0..ends.len())].name,
+        1 => "fw-fib",
+        _ => "fw-table",
+    };
+    names.push(end);
+    names.join(",")
+}
+
+fn draw_path(rng: &mut Xoshiro256PlusPlus, number: u16) -> Path {
+    // Some lead to the device that is no port, and some nowhere.
+    let block = [1, 1, 1, 2, 3][rng.random_range(0..5)];
+    let sids: Vec<Ipv6Addr> = (0..rng.random_range(1..=10))
+        .map(|sid| Ipv6Addr::new(0xfc00, block, number, sid, 0, 0, 0, 0))
+        .collect();
+    Path {
+        mode: [Mode::Encaps, Mode::Reduced][rng.random_range(0..2)],
+        hop_limit: [64, 255, 1][rng.random_range(0..3)],
+        dscp: [Dscp::Copied, Dscp::Fixed(rng.random_range(0..64))][rng.random_range(0..2)],
+        flow_label: [
+            FlowLabel::PerFlow,
+            FlowLabel::Fixed(rng.random_range(0..1 << 20)),
+        ][rng.random_range(0..2)],
+        mtu: [1280, 1400, 1500][rng.random_range(0..3)],
+        exceptions: [Exceptions::Dropped, Exceptions::Left][rng.random_range(0..2)],
+        flow_id: [None, Some(rng.random_range(0..1 << 20))][rng.random_range(0..2)],
+        ..Path::new("2001:db8:e::1".parse().unwrap_or(SOURCES[0]), sids)
+    }
+}
+
+/// Draws a length of blocks, so that the one of now lasts for the whole case; returns its colour, too.
+fn draw_monitor(rng: &mut Xoshiro256PlusPlus, marking: Marking) -> (Monitor, bool) {
+    let now = SystemTime::now();
+    loop {
+        let period = Duration::from_secs(rng.random_range(40_000..80_000));
+        let monitor = Monitor { period, marking };
+        let block = |time| monitor.block_at(time);
+        if block(now) == block(now + Duration::from_secs(1_800)) {
+            return (monitor, block(now) % 2 == 1);
+        }
+    }
+}
+
+fn set_up(engine: Engine, configuration: &Configuration) -> Result<Hike> {
+    let mut hike = instance(engine)?;
+    let port = if_nametoindex(PORT)?;
+    hike.add_port(port)?;
+    for (destination, chain, path) in &configuration.classes {
+        let chain = hike.add_chain(chain)?;
+        let path = match path {
+            Some(path) => Some(hike.add_path(path)?),
+            None => None,
+        };
+        hike.set_class(*destination, Class { chain, path })?;
+    }
+    for text in ["10.0.0.0/8", "2001:db8::/32", "fc00::/16"] {
+        let route = Route {
+            port,
+            mtu: MTU,
+            source: PORT_MAC,
+            destination: TABLE_MAC,
+        };
+        hike.set_route(text.parse()?, &route)?;
+    }
+    let closed = Route {
+        port: if_nametoindex(CLOSED)?,
+        mtu: MTU,
+        source: CLOSED_MAC,
+        destination: TABLE_MAC,
+    };
+    hike.set_route("10.1.2.0/24".parse()?, &closed)?;
+    for (flow, direction, monitor) in &configuration.flows {
+        hike.add_monitor(flow, *direction, monitor)?;
+    }
+    Ok(hike)
+}
+
+fn test_run(hike: &mut Hike, frame: &[u8]) -> Result<(u32, Vec<u8>)> {
+    let mut out = vec![0; MOST_BYTES];
+    let result = hike.dispatcher()?.test_run(TestRunOptions {
+        data_in: Some(frame),
+        data_out: Some(&mut out),
+        ..TestRunOptions::default()
+    })?;
+    out.truncate(result.data_size_out as usize);
+    Ok((result.return_value, out))
+}
+
+fn action_of(reason: &str) -> Result<u32> {
+    let reasons = mflow_hike::reason::reasons();
+    let known = reasons.iter().find(|known| known.name == reason);
+    Ok(
+        match known.with_context(|| format!("no reason {reason}"))?.fate {
+            Fate::Passed => XDP_PASS,
+            Fate::Redirected => XDP_REDIRECT,
+            Fate::Dropped => XDP_DROP,
+        },
+    )
+}
+
+fn compare_counters(hike: &Hike, model: &Model, configuration: &Configuration) -> Result<()> {
+    for (reason, count) in hike.reasons()? {
+        let expected = model.reasons.get(reason.name).copied().unwrap_or(0);
+        ensure!(
+            count == expected,
+            "{} counts {count} packets, and the model {expected}",
+            reason.name
+        );
+    }
+    for (flow, direction, _) in &configuration.flows {
+        let mut by_colour = BTreeMap::new();
+        for (block, pkts) in hike.counts(flow, *direction)?.blocks() {
+            *by_colour.entry(block % 2 == 1).or_insert(0) += pkts;
+        }
+        for colour in [false, true] {
+            let sids = flow.sids().iter().rev().copied().collect();
+            let key = (*direction, flow.source(), sids, colour);
+            let expected = model.counted.get(&key).copied().unwrap_or(0);
+            let counted = by_colour.get(&colour).copied().unwrap_or(0);
+            ensure!(
+                counted == expected,
+                "of {flow:?}, {direction:?}, colour {colour}: {counted} packets, and the model {expected}"
+            );
+        }
+    }
+    Ok(())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

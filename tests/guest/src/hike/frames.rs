@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Frames drawn at random: mostly such as are met on a wire, some with lengths and headers that are wrong.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::RngExt as _;
+
+/// Where frames come from, which is part of what tells a flow; more than one, so that not all are monitored.
+pub(crate) const SOURCES: [Ipv6Addr; 3] = [
+    Ipv6Addr::new(0x2001, 0xdb8, 0xa, 0, 0, 0, 0, 1),
+    Ipv6Addr::new(0x2001, 0xdb8, 0xa, 0, 0, 0, 0, 2),
+    Ipv6Addr::new(0x2001, 0xdb8, 0xb, 0, 0, 0, 0, 1),
+];
+/// The smallest frame that a test run takes.
+const LEAST_BYTES: usize = 14;
+const LONG_BYTES: usize = 1_500;
+
+/// Returns the SIDs of a packet's SRH, as they stand there: so many, always the same.
+pub(crate) fn sids(count: u8) -> Vec<Ipv6Addr> {
+    (0..count)
+        .map(|entry| Ipv6Addr::new(0xfc00, 1, count.into(), entry.into(), 0, 0, 0, 1))
+        .collect()
+}
+
+/// Draws a frame to one of these destinations.
+pub(crate) fn draw(rng: &mut Xoshiro256PlusPlus, destinations: &[IpAddr]) -> Vec<u8> {
+    let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
+    for _ in 0..[0, 0, 0, 0, 1, 2, 3][rng.random_range(0..7)] {
+        let kind: [u8; 2] = [[0x81, 0], [0x88, 0xa8]][rng.random_range(0..2)];
+        frame.extend(kind);
+        frame.extend(rng.random_range(0..4096u16).to_be_bytes());
+    }
+    let destination = destinations[rng.random_range(0..destinations.len())];
+    let hop_limit = [64, 255, 2, 1, 0][[0, 0, 0, 0, 0, 1, 2, 3, 4][rng.random_range(0..9)]];
+    let payload_bytes = match rng.random_range(0..20) {
+        0 => rng.random_range(1_100..LONG_BYTES),
+        _ => rng.random_range(8..80),
+    };
+    let mut payload = vec![0; payload_bytes];
+    rng.fill(&mut payload[..]);
+    let protocol = [17, 17, 6, 58, 132, 0][rng.random_range(0..6)];
+    match destination {
+        IpAddr::V4(destination) => {
+            frame.extend([8, 0]);
+            let source = Ipv4Addr::new(10, 9, 0, rng.random_range(1..4));
+            frame.extend(v4(rng, source, destination, hop_limit, protocol, &payload));
+        }
+        IpAddr::V6(destination) => {
+            frame.extend([0x86, 0xdd]);
+            frame.extend(v6(rng, destination, hop_limit, protocol, &payload));
+        }
+    }
+    damage(rng, &mut frame);
+    frame
+}
+
+fn v4(
+    rng: &mut Xoshiro256PlusPlus,
+    source: Ipv4Addr,
+    destination: Ipv4Addr,
+    hop_limit: u8,
+    protocol: u8,
+    payload: &[u8],
+) -> Vec<u8> {
+    let words = if rng.random_range(0..10) == 0 { 7 } else { 5u8 };
+    let fragment: u16 = [0x4000, 0, 0x2000, 0x00b9][rng.random_range(0..4)];
+    let mut ip = vec![0x40 | words, rng.random()];
+    // CAST: shorter than the longest frame.
+    ip.extend((4 * u16::from(words) + payload.len() as u16).to_be_bytes());
+    ip.extend(rng.random::<u16>().to_be_bytes());
+    ip.extend(fragment.to_be_bytes());
+    ip.extend([hop_limit, protocol]);
+    // Whether it is right is nobody's business on the way; it must stay as right as it is.
+    ip.extend(rng.random::<u16>().to_be_bytes());
+    ip.extend(source.octets());
+    ip.extend(destination.octets());
+    ip.resize(4 * usize::from(words), 1);
+    ip.extend(payload);
+    ip
+}
+
+fn v6(
+    rng: &mut Xoshiro256PlusPlus,
+    destination: Ipv6Addr,
+    hop_limit: u8,
+    protocol: u8,
+    payload: &[u8],
+) -> Vec<u8> {
+    let mut next_headers = Vec::new();
+    let mut headers = Vec::new();
+    let option = rng.random_range(0..3) == 0;
+    if option {
+        next_headers.push(60);
+        let kind = if rng.random_range(0..8) == 0 { 1 } else { 0x12 };
+        headers.push(vec![
+            0,
+            0,
+            kind,
+            4,
+            rng.random(),
+            rng.random(),
+            rng.random(),
+            0,
+        ]);
+    }
+    if rng.random_range(0..2) == 0 {
+        let entries = rng.random_range(1..18u8);
+        next_headers.push(43);
+        // Now and then a header of another type, or shorter than its last entry says.
+        let kind = if rng.random_range(0..12) == 0 { 2 } else { 4 };
+        let words = 2 * entries - u8::from(rng.random_range(0..12) == 0);
+        let mut srh = vec![0, words, kind, entries - 1, entries - 1, 0, 0, 0];
+        srh.extend(sids(entries).iter().flat_map(Ipv6Addr::octets));
+        srh.truncate(8 + 8 * usize::from(words));
+        headers.push(srh);
+    }
+    next_headers.push(protocol);
+    for (header, &next) in headers.iter_mut().zip(&next_headers[1..]) {
+        header[0] = next;
+    }
+    let mut ip = vec![
+        0x60 | rng.random_range(0..16),
+        rng.random(),
+        rng.random(),
+        rng.random(),
+    ];
+    let bytes: usize = headers.iter().map(Vec::len).sum::<usize>() + payload.len();
+    // CAST: shorter than the longest frame.
+    ip.extend((bytes as u16).to_be_bytes());
+    ip.extend([next_headers[0], hop_limit]);
+    ip.extend(SOURCES[rng.random_range(0..SOURCES.len())].octets());
+    ip.extend(destination.octets());
+    headers.iter().for_each(|header| ip.extend(header));
+    ip.extend(payload);
+    ip
+}
+
+/// Cuts one frame in ten short, and changes a byte in another; pads one, as Ethernet does.
+fn damage(rng: &mut Xoshiro256PlusPlus, frame: &mut Vec<u8>) {
+    match rng.random_range(0..10) {
+        0 => frame.truncate(rng.random_range(LEAST_BYTES..frame.len())),
+        1 => {
+            let at = rng.random_range(LEAST_BYTES - 2..frame.len().min(120));
+            frame[at] = rng.random();
+        }
+        2 => frame.resize(frame.len() + rng.random_range(1..20), 0),
+        _ => {}
+    }
+}

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What monitors say is lost, block by block, against what a filter in between has dropped.
+//!
+//! The filter knows the colours, and counts what it drops of each. In the middle of a block nothing of the one before is on its
+//! way any more, so what its counter has grown by since the last block of this colour was dropped of this very block.
+
+use std::net::UdpSocket;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{ensure, Context as _, Result};
+use mflow_hike::path::Mode;
+use mflow_hike::{Class, Direction, Engine, Flow, Hike, Marking, Monitor, Path};
+use mflow_protocol::guest::LossRow;
+
+use super::network::{
+    attach, sids, Network, DST, DST_V6, EGRESS, INGRESS, LEFT, RIGHT, SRC, TUNNEL_SOURCE, WAY1,
+    WAY2,
+};
+use super::{instance, Case};
+use crate::{netns, threads};
+
+/// Blocks long enough for an emulated CPU that is away for a moment.
+const PERIOD: Duration = Duration::from_secs(1);
+const BLOCKS: u64 = 3;
+const PORT: u16 = 9_000;
+/// How long the sender rests after each few datagrams.
+const REST: Duration = Duration::from_millis(5);
+const TOGETHER: usize = 8;
+const PAYLOAD: [u8; 64] = [0; 64];
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        Case::new(
+            "loss/option",
+            "the loss of each block is what a filter has dropped of it, to the packet; colours in the option of RFC 9343",
+            |_| exact(Setting { marking: Marking::Option, reordered: false, engine: Engine::Compiled }),
+        ),
+        Case::new(
+            "loss/class-reordered",
+            "the same with colours in the traffic class, with reordering between, and with tail calls",
+            |_| exact(Setting { marking: Marking::DscpBit(0), reordered: true, engine: Engine::TailCalls }),
+        ),
+    ]
+}
+
+/// How loss is measured.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Setting {
+    pub(super) marking: Marking,
+    pub(super) reordered: bool,
+    pub(super) engine: Engine,
+}
+
+fn exact(setting: Setting) -> Result<()> {
+    let mut lost = 0;
+    measure(setting, BLOCKS, |row| {
+        ensure!(
+            row.entered == row.left + row.dropped,
+            "of block {}, {} entered and {} left, and the filter dropped {}",
+            row.block,
+            row.entered,
+            row.left,
+            row.dropped
+        );
+        ensure!(row.left > 0, "nothing of block {} was left", row.block);
+        lost += row.dropped;
+        Ok(())
+    })?;
+    ensure!(lost > 0, "the filter dropped nothing");
+    Ok(())
+}
+
+/// Measures so many blocks, and says each.
+pub(super) fn measure(
+    setting: Setting,
+    blocks: u64,
+    mut say: impl FnMut(LossRow) -> Result<()>,
+) -> Result<()> {
+    let _network = Network::up()?;
+    let monitor = Monitor {
+        period: PERIOD,
+        marking: setting.marking,
+    };
+    let path = Path {
+        mode: Mode::Encaps,
+        flow_id: (setting.marking == Marking::Option).then_some(1),
+        ..Path::new(TUNNEL_SOURCE, sids(3, true))
+    };
+    let flow = Flow::of(&path)?;
+    let ingress = ingress(setting.engine, &path, &flow, &monitor)?;
+    let egress = egress(setting.engine, &flow, &monitor)?;
+    filter(setting)?;
+    let send = |stop: &AtomicBool| netns::within(SRC, || send_until(stop));
+    let watch = || {
+        let mut dropped_before = dropped()?;
+        let first = now_in(&monitor).0;
+        for block in first..first + 2 + blocks {
+            sleep_until_middle_of(&monitor, block + 1);
+            let dropped_now = dropped()?;
+            let (entered, left) = (
+                ingress.counts(&flow, Direction::In)?.pkts(block),
+                egress.counts(&flow, Direction::Out)?.pkts(block),
+            );
+            let (at, into) = now_in(&monitor);
+            ensure!(
+                at == block + 1 && into < PERIOD * 9 / 10,
+                "block {block} was read {into:?} into block {at}: too late"
+            );
+            let colour = usize::from(block.is_multiple_of(2));
+            // Of each colour, the first one only says where the counter was.
+            if block >= first + 2 {
+                say(LossRow {
+                    block,
+                    entered,
+                    left,
+                    dropped: dropped_now[colour] - dropped_before[colour],
+                })?;
+            }
+            dropped_before[colour] = dropped_now[colour];
+        }
+        Ok(())
+    };
+    threads::beside(send, watch).map(|((), ())| ())
+}
+
+fn ingress(engine: Engine, path: &Path, flow: &Flow, monitor: &Monitor) -> Result<Hike> {
+    let mut hike = instance(engine)?;
+    let class = Class {
+        chain: hike.add_chain(&"enc,mon-in,fw-fib".parse()?)?,
+        path: Some(hike.add_path(path)?),
+    };
+    hike.set_class(DST_V6.to_string().parse()?, class)?;
+    hike.add_monitor(flow, Direction::In, monitor)?;
+    attach(&mut hike, INGRESS)?;
+    Ok(hike)
+}
+
+fn egress(engine: Engine, flow: &Flow, monitor: &Monitor) -> Result<Hike> {
+    let mut hike = instance(engine)?;
+    let class = Class {
+        chain: hike.add_chain(&"mon-out,fw-kernel".parse()?)?,
+        path: None,
+    };
+    hike.set_class("fc00:3::/32".parse()?, class)?;
+    hike.add_monitor(flow, Direction::Out, monitor)?;
+    netns::within(EGRESS, || hike.attach(LEFT))?;
+    Ok(hike)
+}
+
+/// Has the first waypoint drop every fifth packet of one colour, every seventh of the other.
+fn filter(setting: Setting) -> Result<()> {
+    // Where the colour is, from the IPv6 header on: the L bit, or the lowest bit of DSCP.
+    let colour = match setting.marking {
+        Marking::Option => "match u8 0x08 0x08 at 46",
+        Marking::DscpBit(_) => "match u8 0x40 0x40 at 1",
+    };
+    let to_sids = "match ip6 dst fc00::/16";
+    let add = format!("filter add dev {RIGHT} egress protocol ipv6 prio");
+    for line in [
+        format!("qdisc add dev {RIGHT} clsact"),
+        format!("{add} 1 u32 {to_sids} {colour} action pass random determ drop 5"),
+        format!("{add} 2 u32 {to_sids} action pass random determ drop 7"),
+    ] {
+        netns::run(WAY1, &format!("tc {line}"))?;
+    }
+    if setting.reordered {
+        netns::run(
+            WAY2,
+            &format!("tc qdisc add dev {RIGHT} root netem delay 8ms 6ms"),
+        )?;
+    }
+    Ok(())
+}
+
+/// Returns how many packets of odd and of even blocks the filter has dropped.
+fn dropped() -> Result<[u64; 2]> {
+    let said = netns::run(WAY1, &format!("tc -s filter show dev {RIGHT} egress"))?;
+    let counts = said.split("(dropped ").skip(1).map(|rest| {
+        let count = rest.split(',').next().unwrap_or_default();
+        count
+            .parse()
+            .with_context(|| format!("tc says `{count}` were dropped"))
+    });
+    let counts = counts.collect::<Result<Vec<u64>>>()?;
+    <[u64; 2]>::try_from(counts).map_err(|counts| anyhow::anyhow!("tc says {counts:?} of {said}"))
+}
+
+/// Sends datagrams until it is told to stop.
+fn send_until(stop: &AtomicBool) -> Result<()> {
+    let sink = netns::within(DST, || Ok(UdpSocket::bind((DST_V6, PORT))?))?;
+    let socket = UdpSocket::bind("[::]:0")?;
+    socket.connect((DST_V6, PORT))?;
+    // ORDERING: Nothing else depends on it.
+    while !stop.load(Ordering::Relaxed) {
+        for _ in 0..TOGETHER {
+            socket.send(&PAYLOAD)?;
+        }
+        thread::sleep(REST);
+    }
+    drop(sink);
+    Ok(())
+}
+
+/// Returns the block of now, and how far it is.
+fn now_in(monitor: &Monitor) -> (u64, Duration) {
+    let now = SystemTime::now();
+    let block = monitor.block_at(now);
+    let begin = SystemTime::UNIX_EPOCH + PERIOD * u32::try_from(block).unwrap_or(u32::MAX);
+    (block, now.duration_since(begin).unwrap_or_default())
+}
+
+fn sleep_until_middle_of(monitor: &Monitor, block: u64) {
+    loop {
+        let (now, into) = now_in(monitor);
+        if now > block || (now == block && into >= PERIOD / 2) {
+            return;
+        }
+        // Short naps: the clock is what counts.
+        thread::sleep(PERIOD / 100);
+    }
+}

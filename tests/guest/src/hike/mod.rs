@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! HIKE: chains of BPF programs at XDP, against a model of each program and with the kernel's own segment routing as the peer.
+
+pub(crate) mod demo;
+mod differential;
+mod frames;
+mod kernel_peer;
+mod loss;
+mod model;
+mod network;
+mod packet_socket;
+mod tables;
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use anyhow::{ensure, Result};
+use mflow_hike::{Engine, Hike};
+use mflow_protocol::guest::{ListedCase, SEED};
+
+use crate::runner::{self, Selection};
+
+/// Where a BPF file system is.
+const PINS: &str = "/sys/fs/bpf";
+
+/// Options of `hike`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    selection: Selection,
+    /// Random frames that are held against the model.
+    #[arg(long, default_value_t = 100_000)]
+    frames: u64,
+}
+
+/// How much a case does.
+struct Scale {
+    frames: u64,
+    /// What is drawn depends on it.
+    seed: u64,
+}
+
+struct Case {
+    name: &'static str,
+    /// The statement that holds if the case passes.
+    proves: &'static str,
+    run: fn(&Scale) -> Result<()>,
+}
+
+impl Case {
+    fn new(name: &'static str, proves: &'static str, run: fn(&Scale) -> Result<()>) -> Self {
+        Self { name, proves, run }
+    }
+}
+
+fn all() -> Vec<Case> {
+    [
+        differential::cases(),
+        tables::cases(),
+        kernel_peer::cases(),
+        loss::cases(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    let mut cases = all();
+    cases.retain(|case| options.selection.takes(case.name));
+    if options.selection.list {
+        return runner::list(cases.into_iter().map(|case| ListedCase {
+            name: case.name.to_owned(),
+            patches_code: false,
+            proves: case.proves.to_owned(),
+            steps: Vec::new(),
+        }));
+    }
+    ensure!(
+        !cases.is_empty(),
+        "no case is selected; `mflow-guest hike --list` shows all"
+    );
+    let mut hasher = DefaultHasher::new();
+    std::env::var(SEED).unwrap_or_default().hash(&mut hasher);
+    let scale = Scale {
+        frames: options.frames,
+        seed: hasher.finish(),
+    };
+    Ok(runner::run_each(
+        &cases,
+        |case| case.name.to_owned(),
+        |case| (case.run)(&scale).map(|()| None),
+    ))
+}
+
+/// Makes an instance that no other has to do with.
+fn instance(engine: Engine) -> Result<Hike> {
+    static MADE: AtomicU32 = AtomicU32::new(0);
+    // ORDERING: Nothing else depends on it.
+    let number = MADE.fetch_add(1, Ordering::Relaxed);
+    Hike::new(&Path::new(PINS).join(format!("hike{number}")), engine)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_can_be_listed() {
+        runner::require_good_names(all().iter().map(|case| case.name));
+    }
+}

@@ -1,0 +1,441 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What each program shall do to a frame, in plain Rust: written from the standards and from `c-shims/hike/REASONS`, with no table,
+//! layout or limit of the implementation.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use mflow_hike::path::{Dscp, Exceptions, FlowLabel};
+use mflow_hike::{Direction, Path};
+
+const VLAN: [u16; 2] = [0x8100, 0x88a8];
+const IPV4: u16 = 0x0800;
+const IPV6: u16 = 0x86dd;
+const UDP: u8 = 17;
+const TCP: u8 = 6;
+/// What drivers leave in front of a frame, less what the kernel keeps there.
+const HEADROOM: usize = 256 - 40;
+
+/// Where packets of a prefix go.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hop {
+    pub(crate) source: [u8; 6],
+    /// `None`: not known yet.
+    pub(crate) destination: Option<[u8; 6]>,
+    pub(crate) mtu: usize,
+    pub(crate) is_port: bool,
+}
+
+/// A monitored flow: its colour is this bit of the traffic class, or (0) the L bit of the option; its packets are coloured so.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Colour {
+    pub(crate) class_bit: u8,
+    pub(crate) now: bool,
+}
+
+/// A prefix: address and bits.
+pub(crate) type Prefix = (IpAddr, u8);
+
+/// The same configuration as the programs have.
+#[derive(Debug, Default)]
+pub(crate) struct Model {
+    /// Names of the chain's programs and the path, if any; the longest prefix counts.
+    pub(crate) classes: Vec<(Prefix, Vec<&'static str>, Option<Path>)>,
+    pub(crate) table: Vec<(Prefix, Hop)>,
+    pub(crate) fib: Vec<(Prefix, Hop)>,
+    /// By direction, source and SIDs as an SRH has them, the last one first.
+    pub(crate) flows: BTreeMap<(Direction, Ipv6Addr, Vec<Ipv6Addr>), Colour>,
+    /// What was counted: packets by flow and colour.
+    pub(crate) counted: BTreeMap<(Direction, Ipv6Addr, Vec<Ipv6Addr>, bool), u64>,
+    pub(crate) reasons: BTreeMap<&'static str, u64>,
+}
+
+/// A frame on its way through a chain.
+struct Packet {
+    frame: Vec<u8>,
+    ip_at: usize,
+    headroom: usize,
+}
+
+impl Model {
+    /// Takes a frame through; returns the reason and what is left of the frame.
+    pub(crate) fn run(&mut self, frame: &[u8]) -> (&'static str, Vec<u8>) {
+        let mut packet = Packet {
+            frame: frame.to_vec(),
+            ip_at: 0,
+            headroom: HEADROOM,
+        };
+        let reason = self.decide(&mut packet);
+        *self.reasons.entry(reason).or_default() += 1;
+        (reason, packet.frame)
+    }
+
+    fn decide(&mut self, packet: &mut Packet) -> &'static str {
+        let destination = match packet.find() {
+            Ok(destination) => destination,
+            Err(reason) => return reason,
+        };
+        let Some((_, chain, path)) = longest(&self.classes, destination, |class| class.0) else {
+            return "no-class";
+        };
+        let (chain, path) = (chain.clone(), path.clone());
+        for name in chain {
+            let done = match (name, &path) {
+                ("enc", Some(path)) => packet.encapsulate(path),
+                ("mon-in", _) => self.monitor(packet, Direction::In),
+                ("mon-out", _) => self.monitor(packet, Direction::Out),
+                ("fw-fib", _) => packet.forward(&self.fib),
+                ("fw-table", _) => packet.forward(&self.table),
+                ("fw-kernel", _) => Err("by-chain"),
+                ("drop", _) => Err("by-program"),
+                (name, _) => panic!("no model of {name}"),
+            };
+            if let Err(reason) = done {
+                return reason;
+            }
+        }
+        "broken-chain"
+    }
+
+    fn monitor(&mut self, packet: &mut Packet, direction: Direction) -> Result<(), &'static str> {
+        if let Some(key) = packet.flow() {
+            let key = (direction, key.0, key.1);
+            if let Some(&Colour { class_bit, now }) = self.flows.get(&key) {
+                let Some((at, bit)) = packet.colour_at(class_bit) else {
+                    return Ok(());
+                };
+                let colour = match direction {
+                    Direction::In => now,
+                    Direction::Out => packet.frame[at] & bit != 0,
+                };
+                packet.frame[at] &= !bit;
+                packet.frame[at] |= if colour { bit } else { 0 };
+                let (direction, source, sids) = key;
+                *self
+                    .counted
+                    .entry((direction, source, sids, colour))
+                    .or_default() += 1;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Packet {
+    fn ip(&mut self) -> &mut [u8] {
+        &mut self.frame[self.ip_at..]
+    }
+
+    fn half(&self, at: usize) -> Option<u16> {
+        let bytes = self.frame.get(at..at + 2)?;
+        Some(u16::from_be_bytes([bytes[0], bytes[1]]))
+    }
+
+    fn address(&self, at: usize) -> Option<Ipv6Addr> {
+        let bytes: [u8; 16] = self.frame.get(at..at + 16)?.try_into().ok()?;
+        Some(bytes.into())
+    }
+
+    /// Looks for the IP header behind at most two VLAN tags; returns the destination.
+    fn find(&mut self) -> Result<IpAddr, &'static str> {
+        let mut at = 14;
+        let mut kind = self.half(12).ok_or("malformed")?;
+        for _ in 0..2 {
+            if VLAN.contains(&kind) {
+                kind = self.half(at + 2).ok_or("malformed")?;
+                at += 4;
+            }
+        }
+        self.ip_at = at;
+        let ip = &self.frame[at..];
+        match kind {
+            IPV6 if ip.len() >= 40 && ip[0] >> 4 == 6 => {
+                Ok(self.address(at + 24).ok_or("malformed")?.into())
+            }
+            IPV4 if ip.len() >= 20 && ip[0] >> 4 == 4 && ip[0] & 15 >= 5 => {
+                Ok(Ipv4Addr::new(ip[16], ip[17], ip[18], ip[19]).into())
+            }
+            IPV4 | IPV6 => Err("malformed"),
+            _ => Err("not-ip"),
+        }
+    }
+
+    fn is_v6(&mut self) -> bool {
+        self.ip()[0] >> 4 == 6
+    }
+
+    /// Returns the length in the IP header.
+    fn ip_bytes(&mut self) -> usize {
+        let at = self.ip_at;
+        if self.is_v6() {
+            40 + usize::from(self.half(at + 4).unwrap_or(0))
+        } else {
+            usize::from(self.half(at + 2).unwrap_or(0))
+        }
+    }
+
+    fn hop_limit(&mut self) -> &mut u8 {
+        let at = if self.is_v6() { 7 } else { 8 };
+        &mut self.ip()[at]
+    }
+
+    /// Takes one from the hop limit; a checksum that was wrong stays wrong by as much.
+    fn decrease_hop_limit(&mut self) {
+        *self.hop_limit() -= 1;
+        if !self.is_v6() {
+            let ip = self.ip();
+            let check = u32::from(u16::from_be_bytes([ip[10], ip[11]])) + 0x100;
+            // CAST: the carry is added, so 16 bits are left; all ones stand for zero as well.
+            let check = (check + u32::from(check >= 0xffff)) as u16;
+            ip[10..12].copy_from_slice(&check.to_be_bytes());
+        }
+    }
+
+    fn encapsulate(&mut self, path: &Path) -> Result<(), &'static str> {
+        let v6 = self.is_v6();
+        let inner_bytes = self.ip_bytes();
+        let header_bytes = if v6 {
+            40
+        } else {
+            4 * usize::from(self.ip()[0] & 15)
+        };
+        if inner_bytes < header_bytes || inner_bytes > self.ip().len() {
+            return Err("malformed");
+        }
+        let left = path.exceptions == Exceptions::Left;
+        if *self.hop_limit() <= 1 {
+            return Err(if left {
+                "enc-hop-limit"
+            } else {
+                "enc-hop-limit-end"
+            });
+        }
+        let outer_bytes = path.bytes();
+        if inner_bytes + outer_bytes > usize::from(path.mtu) {
+            return Err(if left {
+                "enc-too-big"
+            } else {
+                "enc-too-big-end"
+            });
+        }
+        if self.headroom < outer_bytes {
+            return Err("no-headroom");
+        }
+        self.headroom -= outer_bytes;
+        let outer = self.outer(path, inner_bytes);
+        self.decrease_hop_limit();
+        let at = self.ip_at;
+        self.frame[at - 2..at].copy_from_slice(&IPV6.to_be_bytes());
+        self.frame.splice(at..at, outer);
+        Ok(())
+    }
+
+    fn outer(&mut self, path: &Path, inner_bytes: usize) -> Vec<u8> {
+        let v6 = self.is_v6();
+        let ip = self.ip();
+        let class = if v6 { ip[0] << 4 | ip[1] >> 4 } else { ip[1] };
+        let dscp = match path.dscp {
+            Dscp::Copied => class >> 2,
+            Dscp::Fixed(dscp) => dscp,
+        };
+        // RFC 6040, normal mode: all of the inner ECN field.
+        let class = dscp << 2 | class & 3;
+        let label = match path.flow_label {
+            FlowLabel::Fixed(label) => label,
+            FlowLabel::PerFlow => self.label(),
+        };
+        let listed = path.listed_sids();
+        let inner = if v6 { 41 } else { 4 };
+        let mut next_headers = Vec::new();
+        next_headers.extend(path.flow_id.map(|_| 60));
+        next_headers.extend((!listed.is_empty()).then_some(43));
+        next_headers.push(inner);
+        let mut next = next_headers.into_iter();
+        let mut next_header = || next.next().unwrap_or(59);
+
+        let mut outer = (6 << 28 | u32::from(class) << 20 | label)
+            .to_be_bytes()
+            .to_vec();
+        // CAST: it fits into the path's MTU.
+        outer.extend(((inner_bytes + path.bytes() - 40) as u16).to_be_bytes());
+        outer.extend([next_header(), path.hop_limit]);
+        outer.extend(path.source.octets());
+        outer.extend(path.sids[0].octets());
+        if let Some(flow_id) = path.flow_id {
+            outer.extend([next_header(), 0, 0x12, 4]);
+            outer.extend((flow_id << 12).to_be_bytes());
+        }
+        if !listed.is_empty() {
+            // CAST: ten at most.
+            let (entries, sids) = (listed.len() as u8, path.sids.len() as u8);
+            outer.extend([
+                next_header(),
+                entries * 2,
+                4,
+                sids - 1,
+                entries - 1,
+                0,
+                0,
+                0,
+            ]);
+            for sid in listed.iter().rev() {
+                outer.extend(sid.octets());
+            }
+        }
+        outer
+    }
+
+    /// Returns the flow label of what is inside: any good enough hash would do, and this is the one of `enc.h`.
+    fn label(&mut self) -> u32 {
+        let mix = |hash: u64, one: u32, two: u32| {
+            let hash = (hash ^ (u64::from(one) << 32 | u64::from(two)))
+                .wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            hash ^ hash >> 32
+        };
+        let v6 = self.is_v6();
+        let ip = self.ip().to_vec();
+        let native = |at: usize| u32::from_ne_bytes([ip[at], ip[at + 1], ip[at + 2], ip[at + 3]]);
+        let ports = |at: usize, protocol: u8| match ip.get(at..at + 4) {
+            Some(ports) if protocol == UDP || protocol == TCP => {
+                u32::from_be_bytes([ports[0], ports[1], ports[2], ports[3]])
+            }
+            _ => 0,
+        };
+        let (hash, protocol, ports) = if v6 {
+            let label = u32::from_be_bytes([0, ip[1] & 15, ip[2], ip[3]]);
+            let hash = (0..4).fold(u64::from(label), |hash, word| {
+                mix(hash, native(8 + 4 * word), native(24 + 4 * word))
+            });
+            (hash, ip[6], ports(40, ip[6]))
+        } else {
+            let whole = ip[0] & 15 == 5 && ip[6] & 0x3f == 0 && ip[7] == 0;
+            let ports = if whole { ports(20, ip[9]) } else { 0 };
+            (mix(0, native(12), native(16)), ip[9], ports)
+        };
+        // CAST: the upper 20 bits.
+        let label = (mix(hash, ports, protocol.into()) >> 44) as u32;
+        label.max(1)
+    }
+
+    /// Returns what a flow is told by: the source, and the SIDs as they stand there.
+    fn flow(&mut self) -> Option<(Ipv6Addr, Vec<Ipv6Addr>)> {
+        let at = self.ip_at;
+        if !self.is_v6() {
+            return None;
+        }
+        let source = self.address(at + 8)?;
+        let mut next = self.frame[at + 6];
+        let mut header = at + 40;
+        if next == 60 {
+            let options = self.frame.get(header..header + 8)?;
+            next = options[0];
+            header += 8 * (usize::from(options[1]) + 1);
+        }
+        if next != 43 {
+            return Some((source, vec![self.address(at + 24)?]));
+        }
+        let routing = self.frame.get(header..header + 8)?;
+        let (words, kind, last) = (routing[1], routing[2], routing[4]);
+        let entries = usize::from(last) + 1;
+        if kind != 4 || entries > 16 || entries * 2 > usize::from(words) {
+            return None;
+        }
+        let sids = (0..entries).map(|entry| self.address(header + 8 + 16 * entry));
+        Some((source, sids.collect::<Option<_>>()?))
+    }
+
+    /// Returns the byte and the bit in it that is the colour.
+    fn colour_at(&mut self, class_bit: u8) -> Option<(usize, u8)> {
+        let at = self.ip_at;
+        match class_bit {
+            // The upper half of the class is in the first byte, the lower half in the second.
+            0 => {
+                let is_option =
+                    self.frame[at + 6] == 60 && self.frame[at + 42..at + 44] == [0x12, 4];
+                is_option.then_some((at + 46, 0x08))
+            }
+            bit @ 0x10.. => Some((at, bit >> 4)),
+            bit => Some((at + 1, bit << 4)),
+        }
+    }
+
+    fn forward(&mut self, routes: &[(Prefix, Hop)]) -> Result<(), &'static str> {
+        let v6 = self.is_v6();
+        let ip = self.ip().to_vec();
+        if (v6 && ip[6] == 0) || (!v6 && ip[0] & 15 != 5) {
+            return Err("fw-options");
+        }
+        if *self.hop_limit() <= 1 {
+            return Err("fw-hop-limit");
+        }
+        let not_unicast = if v6 {
+            ip[24] == 0xff || (ip[24] == 0xfe && ip[25] >> 6 == 2)
+        } else {
+            ip[16] >= 224
+        };
+        if not_unicast {
+            return Err("fw-not-unicast");
+        }
+        // What the path has put in front has a destination of its own.
+        let destination: IpAddr = if v6 {
+            self.address(self.ip_at + 24).ok_or("malformed")?.into()
+        } else {
+            Ipv4Addr::new(ip[16], ip[17], ip[18], ip[19]).into()
+        };
+        let bytes = self.ip_bytes();
+        let Some((_, hop)) = longest(routes, destination, |route| route.0) else {
+            return Err("fw-no-route");
+        };
+        if bytes > hop.mtu {
+            return Err("fw-too-big");
+        }
+        let next = hop.destination.ok_or("fw-no-neighbour")?;
+        if !hop.is_port {
+            return Err("fw-no-port");
+        }
+        self.decrease_hop_limit();
+        let kind = if v6 { IPV6 } else { IPV4 };
+        let link = [&next[..], &hop.source[..], &kind.to_be_bytes()].concat();
+        self.frame.splice(..self.ip_at, link);
+        Err("forwarded")
+    }
+}
+
+/// Returns the entry with the longest prefix of an address.
+fn longest<T>(entries: &[T], address: IpAddr, prefix: impl Fn(&T) -> Prefix) -> Option<&T> {
+    let bits_of = |address: IpAddr| match address {
+        IpAddr::V4(address) => u128::from(u32::from(address)) << 96,
+        IpAddr::V6(address) => address.into(),
+    };
+    let matches = |(own, bits): Prefix| {
+        let differs = bits_of(own) ^ bits_of(address);
+        own.is_ipv4() == address.is_ipv4() && differs.leading_zeros() >= u32::from(bits)
+    };
+    let matching = entries.iter().filter(|entry| matches(prefix(entry)));
+    matching.max_by_key(|entry| prefix(entry).1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_prefix_counts() {
+        let prefix = |text: &str, bits| (text.parse::<IpAddr>().expect(text), bits);
+        let entries = [
+            (prefix("10.0.0.0", 8), 'a'),
+            (prefix("10.1.0.0", 16), 'b'),
+            (prefix("::", 0), 'c'),
+        ];
+        let of = |text: &str| {
+            let address = text.parse().expect(text);
+            longest(&entries, address, |entry| entry.0).map(|entry| entry.1)
+        };
+        assert_eq!(
+            (of("10.1.2.3"), of("10.2.2.3"), of("11.0.0.0")),
+            (Some('b'), Some('a'), None)
+        );
+        assert_eq!(of("2001:db8::1"), Some('c'));
+    }
+}

@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Which class a packet has, and changes of all that under packets: each sees the old or the new, and nothing in between.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::Path as FilePath;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use anyhow::{ensure, Context as _, Result};
+
+use aya::programs::{TestRun as _, TestRunOptions, Xdp};
+use aya_obj::programs::XdpAttachType;
+use mflow_hike::path::FlowLabel;
+use mflow_hike::{Class, Destination, Engine, Hike, Path, PathId};
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt as _, SeedableRng as _};
+
+use super::{instance, Case, Scale, PINS};
+use crate::threads;
+
+/// Entries of the ingress table; what is looked up; how often chains and classes are changed.
+const ENTRIES: usize = 1_000;
+const LOOKUPS: usize = 2_000;
+const CHANGES: u32 = 500;
+const ETHERNET_BYTES: usize = 14;
+const IPV6_BYTES: usize = 40;
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        Case::new(
+            "tables/longest-prefix",
+            "a packet has the class of its destination, else of the longest prefix, else the default, else none: then it stays as it is",
+            longest_prefix,
+        ),
+        Case::new(
+            "tables/changes",
+            "chains and classes are replaced under packets, and each packet takes the old or the new one, whole",
+            |_| {
+                changes(Engine::Compiled)?;
+                changes(Engine::TailCalls)
+            },
+        ),
+        Case::new(
+            "tables/refusals",
+            "what cannot work is refused with the reason, and what was there stays",
+            |_| refusals(),
+        ),
+    ]
+}
+
+/// Returns a path that tells by its flow label which one it is.
+fn path(label: u32) -> Path {
+    Path {
+        flow_label: FlowLabel::Fixed(label),
+        ..Path::new(
+            Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1),
+            [Ipv6Addr::new(0xfc00, 1, 0, 0, 0, 0, 0, 1)],
+        )
+    }
+}
+
+fn longest_prefix(scale: &Scale) -> Result<()> {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(scale.seed);
+    let mut hike = instance(Engine::Compiled)?;
+    let chain = hike.add_chain(&"enc,fw-kernel".parse()?)?;
+    let mut entries: BTreeMap<Destination, u32> = BTreeMap::new();
+    let add = |hike: &mut Hike, entries: &mut BTreeMap<_, _>, destination, label| {
+        let path = hike.add_path(&path(label))?;
+        let class = Class {
+            chain,
+            path: Some(path),
+        };
+        hike.set_class(destination, class)?;
+        entries.insert(destination, label);
+        anyhow::Ok(())
+    };
+    while entries.len() < ENTRIES {
+        let (address, width) = draw_address(&mut rng);
+        let bits = rng.random_range(1..=width);
+        let destination = Destination::prefix(keep(address, bits), bits)?;
+        // CAST: a thousand.
+        let label = entries.len() as u32 + 1;
+        if !entries.contains_key(&destination) {
+            add(&mut hike, &mut entries, destination, label)?;
+        }
+    }
+    check(&mut hike, &entries, None, &mut rng)?;
+    add(&mut hike, &mut entries, Destination::Default, 0xabcde)?;
+    check(&mut hike, &entries, Some(0xabcde), &mut rng)?;
+    let gone: Vec<Destination> = entries.keys().copied().step_by(2).collect();
+    for destination in gone {
+        hike.remove_class(destination)?;
+        entries.remove(&destination);
+    }
+    let default = entries.get(&Destination::Default).copied();
+    check(&mut hike, &entries, default, &mut rng)
+}
+
+/// Draws an address out of few enough that many are in many prefixes.
+fn draw_address(rng: &mut Xoshiro256PlusPlus) -> (IpAddr, u8) {
+    let sparse: u32 = rng.random::<u32>() & rng.random::<u32>() & rng.random::<u32>() & 0x0fff_ffff;
+    if rng.random() {
+        (Ipv4Addr::from(sparse).into(), 32)
+    } else {
+        let bits = u128::from(sparse) << rng.random_range(0..96);
+        (Ipv6Addr::from(bits).into(), 128)
+    }
+}
+
+fn keep(address: IpAddr, bits: u8) -> IpAddr {
+    match address {
+        IpAddr::V4(address) => {
+            Ipv4Addr::from(u32::from(address) & (u32::MAX << (32 - bits))).into()
+        }
+        IpAddr::V6(address) => {
+            Ipv6Addr::from(u128::from(address) & (u128::MAX << (128 - bits))).into()
+        }
+    }
+}
+
+fn check(
+    hike: &mut Hike,
+    entries: &BTreeMap<Destination, u32>,
+    default: Option<u32>,
+    rng: &mut Xoshiro256PlusPlus,
+) -> Result<()> {
+    for _ in 0..LOOKUPS {
+        let (address, width) = draw_address(rng);
+        // The simplest search there is: from the longest prefix down.
+        let found = (1..=width).rev().find_map(|bits| {
+            let destination = Destination::prefix(keep(address, bits), bits).ok()?;
+            entries.get(&destination).copied()
+        });
+        let sent = frame(address);
+        let seen = run(hike.dispatcher()?, &sent)?;
+        let expected = found.or(default);
+        ensure!(
+            label(&sent, &seen) == expected,
+            "{address} has {:?}, and should have {expected:?}",
+            label(&sent, &seen)
+        );
+    }
+    Ok(())
+}
+
+/// Returns a packet with nothing in it.
+fn frame(destination: IpAddr) -> Vec<u8> {
+    let mut frame = vec![2; 12];
+    match destination {
+        IpAddr::V4(destination) => {
+            frame.extend([8, 0, 0x45, 0, 0, 20, 0, 0, 0, 0, 64, 59, 0, 0, 10, 0, 0, 1]);
+            frame.extend(destination.octets());
+        }
+        IpAddr::V6(destination) => {
+            frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 0, 59, 64]);
+            frame.extend(Ipv6Addr::LOCALHOST.octets());
+            frame.extend(destination.octets());
+        }
+    }
+    frame
+}
+
+fn run(program: &Xdp, frame: &[u8]) -> Result<Vec<u8>> {
+    let mut out = vec![0; 1_024];
+    let result = program.test_run(TestRunOptions {
+        data_in: Some(frame),
+        data_out: Some(&mut out),
+        ..TestRunOptions::default()
+    })?;
+    out.truncate(result.data_size_out as usize);
+    Ok(out)
+}
+
+/// Returns the flow label of the outermost header that was put in front; `None`: the packet is as it was.
+fn label(sent: &[u8], seen: &[u8]) -> Option<u32> {
+    let header = seen.get(ETHERNET_BYTES..ETHERNET_BYTES + 4)?;
+    let word = u32::from_be_bytes([header[0], header[1], header[2], header[3]]);
+    (sent != seen).then_some(word & 0xfffff)
+}
+
+/// Two chains that put one or three headers in front, two paths, and all changes between them.
+fn changes(engine: Engine) -> Result<()> {
+    let mut hike = instance(engine)?;
+    let chains = ["enc,fw-kernel", "enc,enc,enc,fw-kernel"];
+    let chains = [chains[0].parse()?, chains[1].parse()?];
+    let paths = [hike.add_path(&path(1))?, hike.add_path(&path(2))?];
+    // These two keep both loaded, so that a change is one of tables only.
+    let fixed = [hike.add_chain(&chains[0])?, hike.add_chain(&chains[1])?];
+    let changing = hike.add_chain(&chains[0])?;
+    let by_chain = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1));
+    let by_class = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2));
+    let class = |chain, path: PathId| Class {
+        chain,
+        path: Some(path),
+    };
+    hike.set_class(Destination::Address(by_chain), class(changing, paths[0]))?;
+    hike.set_class(Destination::Address(by_class), class(fixed[0], paths[0]))?;
+    let program = entry_of(&mut hike)?;
+    let kinds = [
+        AtomicU64::new(0),
+        AtomicU64::new(0),
+        AtomicU64::new(0),
+        AtomicU64::new(0),
+    ];
+    let watch = |stop: &AtomicBool| {
+        thread::scope(|scope| {
+            let threads = [by_chain, by_class].map(|to| {
+                let (program, kinds) = (&program, &kinds);
+                scope.spawn(move || watch(program, to, to == by_class, kinds, stop))
+            });
+            threads::results(threads.map(thread::ScopedJoinHandle::join)).map(drop)
+        })
+    };
+    threads::beside(watch, || {
+        for change in 0..CHANGES {
+            let to = (change % 2) as usize;
+            hike.replace_chain(changing, &chains[to])?;
+            hike.set_class(Destination::Address(by_class), class(fixed[to], paths[to]))?;
+        }
+        Ok(())
+    })?;
+    let seen = kinds.map(AtomicU64::into_inner);
+    ensure!(
+        seen.iter().all(|&packets| packets > 0),
+        "of the old and the new, packets saw {seen:?}: not all"
+    );
+    Ok(())
+}
+
+/// Returns the entry of an instance, which can be run while the instance is changed.
+fn entry_of(hike: &mut Hike) -> Result<Xdp> {
+    let pin = FilePath::new(PINS).join("entry");
+    hike.dispatcher()?.pin(&pin)?;
+    let entry = Xdp::from_pin(&pin, XdpAttachType::Interface)?;
+    fs::remove_file(&pin)?;
+    Ok(entry)
+}
+
+/// Sends one packet after the other, and looks what has become of each.
+fn watch(
+    program: &Xdp,
+    to: IpAddr,
+    by_class: bool,
+    kinds: &[AtomicU64; 4],
+    stop: &AtomicBool,
+) -> Result<()> {
+    let sent = frame(to);
+    while !stop.load(Ordering::Relaxed) {
+        let seen = run(program, &sent)?;
+        let headers = (seen.len() - sent.len()) / (IPV6_BYTES + 24);
+        let label = label(&sent, &seen).context("the packet came out as it went in")?;
+        let kind = match (by_class, headers, label) {
+            (false, 1, 1) => 0,
+            (false, 3, 1) => 1,
+            (true, 1, 1) => 2,
+            (true, 3, 2) => 3,
+            mixture => {
+                anyhow::bail!("a packet took a mixture: by class, headers, label: {mixture:?}")
+            }
+        };
+        // ORDERING: A count that is read after all threads have ended.
+        kinds[kind].fetch_add(1, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+fn refusals() -> Result<()> {
+    let mut hike = instance(Engine::Compiled)?;
+    let drop_all = hike.add_chain(&"drop".parse()?)?;
+    let kernel = hike.add_chain(&"fw-kernel".parse()?)?;
+    let encapsulate = "enc,fw-kernel".parse()?;
+    let path_used = hike.add_path(&path(1))?;
+    let path_unused = hike.add_path(&path(2))?;
+    let to = Destination::Address(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into());
+    hike.set_class(
+        to,
+        Class {
+            chain: kernel,
+            path: None,
+        },
+    )?;
+    let refused = |what: Result<()>, why: &str| {
+        let said = what.err().map(|error| error.to_string());
+        ensure!(said.as_deref() == Some(why), "{said:?}, and not `{why}`");
+        Ok(())
+    };
+    refused(
+        hike.replace_chain(kernel, &encapsulate),
+        "enc needs a path, and the class of 2001:db8::1 has none; give it one first",
+    )?;
+    refused(
+        hike.remove_chain(kernel),
+        "the class of 2001:db8::1 takes this chain; change that first",
+    )?;
+    let with_path = Class {
+        chain: drop_all,
+        path: Some(path_used),
+    };
+    hike.set_class(to, with_path)?;
+    refused(
+        hike.remove_path(path_used),
+        "the class of 2001:db8::1 uses this path; change that first",
+    )?;
+    hike.remove_path(path_unused)?;
+    hike.remove_chain(kernel)?;
+    refused(
+        hike.set_class(
+            to,
+            Class {
+                chain: kernel,
+                path: None,
+            },
+        ),
+        "no such chain",
+    )?;
+    refused(
+        hike.remove_class(Destination::Default),
+        "default has no class",
+    )?;
+    refused(hike.detach("eth0"), "packets of eth0 do not come here")?;
+    // Whatever was refused: the class is the last that was not.
+    let before = hike.reasons()?;
+    run(
+        hike.dispatcher()?,
+        &frame(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into()),
+    )?;
+    let grown = |(after, before): (&(_, u64), &(_, u64))| after.1 - before.1;
+    let after = hike.reasons()?;
+    let dropped = after
+        .iter()
+        .zip(&before)
+        .find(|(one, _)| one.0.name == "by-program");
+    ensure!(dropped.map(grown) == Some(1), "the packet was not dropped");
+    Ok(())
+}

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! HIKE in a guest: its programs against a model of each, and the kernel's segment routing as the peer.
+
+use anyhow::Result;
+
+use super::draw;
+use super::vm::{run_each, GuestCases, PATIENCE, PATIENCE_FULL};
+use super::{Ctx, Outcome};
+use crate::kernel::Flavor;
+use crate::vm::Nic;
+
+/// The part of the guest program that has the cases.
+const HIKE: &str = "hike";
+/// Random frames of a full run; the default is the guest program's.
+const FRAMES_FULL: &str = "10000000";
+
+pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
+    let options = if ctx.full {
+        vec!["--frames".to_owned(), FRAMES_FULL.to_owned()]
+    } else {
+        Vec::new()
+    };
+    let cases = draw::listed(HIKE, &options)?.into_iter();
+    let guest = GuestCases {
+        guest: draw::guest(HIKE, Flavor::Vm, Nic::Virtio, None),
+        program: HIKE,
+        options,
+        takes: cases.map(|case| case.name).collect(),
+        patience: if ctx.full { PATIENCE_FULL } else { PATIENCE },
+        stream_bytes: 0,
+        seed: ctx.seed.clone(),
+    };
+    run_each(ctx, &[guest])
+}
