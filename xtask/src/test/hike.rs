@@ -13,7 +13,7 @@ use crate::vm::Nic;
 /// The part of the guest program that has the cases.
 const HIKE: &str = "hike";
 /// Random frames of a full run; the default is the guest program's.
-const FRAMES_FULL: &str = "10000000";
+const FRAMES_FULL: &str = "1000000";
 
 pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
     let options = if ctx.full {

@@ -32,7 +32,7 @@ pub(crate) struct Options {
     #[command(flatten)]
     selection: Selection,
     /// Random frames that are held against the model.
-    #[arg(long, default_value_t = 100_000)]
+    #[arg(long, default_value_t = 20_000)]
     frames: u64,
 }
 
