@@ -9,10 +9,18 @@
 
 const volatile __u8 hike_chain[HIKE_CHAIN_PROGRAMS];
 
-#define HIKE_CASE(NUMBER, NAME)			\
-	case NUMBER:				\
-		reason = NAME(xdp, &packet);	\
-		break;
+#define HIKE_CASE(NAME)			\
+	case NAME##_number:		\
+		return NAME(xdp, packet)
+
+/* Runs one program. */
+static __always_inline int hike_run(__u8 number, struct xdp_md *xdp, struct hike_packet *packet)
+{
+	switch (number) {
+	HIKE_EACH_PROGRAM(HIKE_CASE);
+	}
+	return HIKE_BROKEN_CHAIN;
+}
 
 SEC("xdp")
 int hike_compiled(struct xdp_md *xdp)
@@ -28,11 +36,7 @@ int hike_compiled(struct xdp_md *xdp)
 	packet.path = found->path;
 #pragma unroll
 	for (int i = 0; i < HIKE_CHAIN_PROGRAMS; i++) {
-		switch (hike_chain[i]) {
-		HIKE_EACH_PROGRAM(HIKE_CASE)
-		default:
-			reason = HIKE_BROKEN_CHAIN;
-		}
+		reason = hike_run(hike_chain[i], xdp, &packet);
 		if (reason != HIKE_NEXT)
 			return hike_finish(reason);
 	}

@@ -19,9 +19,9 @@ struct hike_prefix {
 	__u32 bits;
 	/* 4 or 6, in network byte order; it is part of each prefix. */
 	__be32 version;
-	/* An IPv4 address has the first four bytes. */
-	__u8 address[16];
-} __attribute__((aligned(8)));
+	/* In network byte order; an IPv4 address has the first four bytes. */
+	__u64 address[2];
+};
 
 /* What is done with packets: read in one piece, as user space replaces it in one piece. */
 struct hike_class {

@@ -29,7 +29,7 @@ int hike_start_chain(struct xdp_md *xdp)
 	return hike_go_on(xdp, packet);
 }
 
-#define HIKE_PROGRAM(NUMBER, NAME)					\
+#define HIKE_PROGRAM(NAME)						\
 	SEC("xdp")							\
 	int NAME##_call(struct xdp_md *xdp)				\
 	{								\
@@ -45,6 +45,6 @@ int hike_start_chain(struct xdp_md *xdp)
 		return hike_go_on(xdp, packet);				\
 	}
 
-HIKE_EACH_PROGRAM(HIKE_PROGRAM)
+HIKE_EACH_PROGRAM(HIKE_PROGRAM);
 
 char hike_license[] SEC("license") = "GPL";

@@ -90,11 +90,13 @@ fn programs_header(programs: &[Vec<String>]) -> Result<String> {
             program[1].replace('-', "_")
         )?;
     }
-    let cases = programs
-        .iter()
-        .map(|program| format!("X({}, {})", program[0], function(&program[1])));
-    let cases: Vec<String> = cases.collect();
-    writeln!(text, "#define HIKE_EACH_PROGRAM(X) {}", cases.join(" "))?;
+    writeln!(text, "enum hike_number {{")?;
+    for program in programs {
+        writeln!(text, "\t{}_number = {},", function(&program[1]), program[0])?;
+    }
+    let all = programs.iter().map(|program| function(&program[1]));
+    let all: Vec<String> = all.map(|name| format!("X({name})")).collect();
+    writeln!(text, "}};\n#define HIKE_EACH_PROGRAM(X) {}", all.join("; "))?;
     Ok(text)
 }
 

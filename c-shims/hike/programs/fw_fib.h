@@ -8,7 +8,7 @@
 
 static __always_inline int hike_fw_fib(struct xdp_md *xdp, struct hike_packet *packet)
 {
-	struct bpf_fib_lookup fib __attribute__((aligned(8))) = {};
+	struct bpf_fib_lookup fib = {};
 	struct hike_hop hop;
 	int reason;
 
@@ -25,8 +25,8 @@ static __always_inline int hike_fw_fib(struct xdp_md *xdp, struct hike_packet *p
 		fib.l4_protocol = ip6->nexthdr;
 		fib.tot_len = bpf_ntohs(ip6->payload_len) + sizeof(*ip6);
 		fib.flowinfo = *(__be32 *)ip6 & bpf_htonl(0x0fffffff);
-		hike_copy_address(fib.ipv6_src, &ip6->saddr);
-		hike_copy_address(fib.ipv6_dst, &ip6->daddr);
+		__builtin_memcpy(fib.ipv6_src, &ip6->saddr, sizeof(fib.ipv6_src));
+		__builtin_memcpy(fib.ipv6_dst, &ip6->daddr, sizeof(fib.ipv6_dst));
 	} else {
 		struct iphdr *ip4 = hike_ip(xdp, packet);
 

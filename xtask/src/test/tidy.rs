@@ -44,6 +44,8 @@ const CHECKPATCH_IGNORED: &[&str] = &[
     // Patches here belong to no mailing list.
     "NO_AUTHOR_SIGN_OFF",
     "FROM_SIGN_OFF_MISMATCH",
+    // BPF programs: constants that are set when they are loaded, and loads that the compiler must not repeat.
+    "VOLATILE",
 ];
 
 pub(crate) fn run(_ctx: &Ctx) -> Result<Outcome> {

@@ -34,8 +34,20 @@ const NEXT_MAC: [u8; 6] = [2, 0, 0, 0, 1, 2];
 const TABLE_MAC: [u8; 6] = [2, 0, 0, 0, 1, 3];
 const CLOSED_MAC: [u8; 6] = [2, 0, 0, 0, 2, 1];
 const MTU: u16 = 1_400;
-/// Classes of a run, each with a chain of its own.
-const CLASSES: u16 = 24;
+/// The source of all tunnels.
+const SOURCE: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xe, 0, 0, 0, 0, 1);
+/// Classes of a run whose chains and paths are drawn.
+const DRAWN: u16 = 12;
+/// Chains that are in every run, with how many SIDs of which block, and what becomes of exceptions: so that each reason has its turn.
+const ALWAYS: [(&str, u16, u16, Exceptions); 7] = [
+    ("enc,enc,fw-fib", 10, 1, Exceptions::Dropped),
+    ("enc,fw-fib", 2, 1, Exceptions::Left),
+    ("enc,mon-in,fw-table", 3, 1, Exceptions::Dropped),
+    ("enc,fw-fib", 1, 2, Exceptions::Left),
+    ("mon-out,mon-in,mon-out,fw-kernel", 1, 1, Exceptions::Left),
+    ("mon-in,mon-out,drop", 1, 1, Exceptions::Left),
+    ("fw-table", 1, 1, Exceptions::Left),
+];
 /// What no test run makes longer.
 const MOST_BYTES: usize = 4_096;
 
@@ -98,7 +110,7 @@ fn run(scale: &Scale) -> Result<()> {
         .filter(|reason| !never.contains(&reason.name) && !model.reasons.contains_key(reason.name));
     let missing: Vec<&str> = missing.map(|reason| reason.name).collect();
     ensure!(
-        missing.is_empty() && model.counted.len() >= 40,
+        missing.is_empty() && model.counted.len() >= 30,
         "seed {seed}: no frame had {missing:?}, and {} flows and colours were counted; this shows too little",
         model.counted.len()
     );
@@ -178,7 +190,7 @@ fn routes(model: &mut Model) -> Result<()> {
             .push((prefix(text)?, hop(PORT_MAC, Some(TABLE_MAC), true)));
     }
     model.table.push((
-        prefix("10.1.2.0/24")?,
+        prefix("10.1.7.128/25")?,
         hop(CLOSED_MAC, Some(TABLE_MAC), false),
     ));
     Ok(())
@@ -189,7 +201,10 @@ fn configure(rng: &mut Xoshiro256PlusPlus, model: &mut Model) -> Result<Configur
     let mut configuration = Configuration {
         classes: Vec::new(),
         flows: Vec::new(),
-        destinations: vec!["2001:db8:ffff::1".parse()?, "192.0.2.1".parse()?],
+        destinations: ["2001:db8:ffff::1", "192.0.2.1", "10.1.7.200"]
+            .iter()
+            .map(|text| text.parse())
+            .collect::<Result<_, _>>()?,
     };
     let mut flows = BTreeSet::new();
     // Where packets go that are on the link, to this host, and to many.
@@ -206,15 +221,27 @@ fn configure(rng: &mut Xoshiro256PlusPlus, model: &mut Model) -> Result<Configur
         let chain = ["fw-fib", "mon-in,fw-fib"][number % 2];
         add_class(model, &mut configuration, text.parse()?, chain, None)?;
     }
-    for number in 1..=CLASSES {
+    let mut chains: Vec<(String, Path)> = Vec::new();
+    for (chain, sids, block, exceptions) in ALWAYS {
+        let path = Path {
+            mtu: 1_280,
+            exceptions,
+            ..Path::new(SOURCE, sids_of(block, chains.len(), sids))
+        };
+        chains.push((chain.to_owned(), path));
+    }
+    for _ in 0..DRAWN {
+        let path = draw_path(rng, chains.len());
+        chains.push((draw_chain(rng), path));
+    }
+    for (number, (chain, path)) in chains.into_iter().enumerate() {
+        let number = number + 1;
         let text = match number % 4 {
             0 => format!("2001:db8:1:{number:x}::1"),
             1 => format!("2001:db8:1:{number:x}::/64"),
             2 => format!("10.1.{number}.1"),
             _ => format!("10.1.{number}.0/24"),
         };
-        let chain = draw_chain(rng, number);
-        let path = draw_path(rng, number);
         flows.insert(Flow::of(&path)?);
         add_class(model, &mut configuration, text.parse()?, &chain, Some(path))?;
     }
@@ -270,8 +297,8 @@ fn add_class(
     Ok(())
 }
 
-/// Draws a chain of 1 to 16 programs; each that ends chains has its turn.
-fn draw_chain(rng: &mut Xoshiro256PlusPlus, number: u16) -> String {
+/// Draws a chain of 1 to 16 programs.
+fn draw_chain(rng: &mut Xoshiro256PlusPlus) -> String {
     let (ends, others): (Vec<Program>, Vec<Program>) = manifest::programs()
         .iter()
         .copied()
@@ -281,22 +308,22 @@ fn draw_chain(rng: &mut Xoshiro256PlusPlus, number: u16) -> String {
     let mut names: Vec<&str> = (0..count)
         .map(|_| others[rng.random_range(0..others.len())].name)
         .collect();
-    // Forwarding is what most chains are for.
-    let end = match number % 3 {
-        0 => ends[rng.random_range(0..ends.len())].name,
-        1 => "fw-fib",
-        _ => "fw-table",
-    };
-    names.push(end);
+    names.push(ends[rng.random_range(0..ends.len())].name);
     names.join(",")
 }
 
-fn draw_path(rng: &mut Xoshiro256PlusPlus, number: u16) -> Path {
+/// Returns so many SIDs that are this path's alone.
+fn sids_of(block: u16, path: usize, count: u16) -> Vec<Ipv6Addr> {
+    // CAST: a few.
+    (0..count)
+        .map(|sid| Ipv6Addr::new(0xfc00, block, path as u16, sid, 0, 0, 0, 0))
+        .collect()
+}
+
+fn draw_path(rng: &mut Xoshiro256PlusPlus, number: usize) -> Path {
     // Some lead to the device that is no port, and some nowhere.
     let block = [1, 1, 1, 2, 3][rng.random_range(0..5)];
-    let sids: Vec<Ipv6Addr> = (0..rng.random_range(1..=10))
-        .map(|sid| Ipv6Addr::new(0xfc00, block, number, sid, 0, 0, 0, 0))
-        .collect();
+    let sids = sids_of(block, number, rng.random_range(1..=10));
     Path {
         mode: [Mode::Encaps, Mode::Reduced][rng.random_range(0..2)],
         hop_limit: [64, 255, 1][rng.random_range(0..3)],
@@ -308,7 +335,7 @@ fn draw_path(rng: &mut Xoshiro256PlusPlus, number: u16) -> Path {
         mtu: [1280, 1400, 1500][rng.random_range(0..3)],
         exceptions: [Exceptions::Dropped, Exceptions::Left][rng.random_range(0..2)],
         flow_id: [None, Some(rng.random_range(0..1 << 20))][rng.random_range(0..2)],
-        ..Path::new("2001:db8:e::1".parse().unwrap_or(SOURCES[0]), sids)
+        ..Path::new(SOURCE, sids)
     }
 }
 
@@ -352,7 +379,7 @@ fn set_up(engine: Engine, configuration: &Configuration) -> Result<Hike> {
         source: CLOSED_MAC,
         destination: TABLE_MAC,
     };
-    hike.set_route("10.1.2.0/24".parse()?, &closed)?;
+    hike.set_route("10.1.7.128/25".parse()?, &closed)?;
     for (flow, direction, monitor) in &configuration.flows {
         hike.add_monitor(flow, *direction, monitor)?;
     }

@@ -14,7 +14,7 @@ use anyhow::{ensure, Context as _, Result};
 use aya::programs::{TestRun as _, TestRunOptions, Xdp};
 use aya_obj::programs::XdpAttachType;
 use mflow_hike::path::FlowLabel;
-use mflow_hike::{Class, Destination, Engine, Hike, Path, PathId};
+use mflow_hike::{Class, Destination, Engine, Hike, Path, PathId, Route};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt as _, SeedableRng as _};
 
@@ -321,6 +321,22 @@ fn refusals() -> Result<()> {
         "default has no class",
     )?;
     refused(hike.detach("eth0"), "packets of eth0 do not come here")?;
+    let (unknown, everywhere) = (1 << 30, "0.0.0.0/0".parse()?);
+    refused(hike.add_port(unknown), "device 1073741824 cannot be a port")?;
+    refused(hike.remove_port(unknown), "device 1073741824 is no port")?;
+    refused(hike.remove_route(everywhere), "0.0.0.0/0 has no route")?;
+    let route = Route {
+        port: 1,
+        mtu: 1_500,
+        source: [2; 6],
+        destination: [2; 6],
+    };
+    refused(
+        hike.set_route(Destination::Default, &route),
+        "a route has an address or a prefix; write the default as 0.0.0.0/0 and ::/0",
+    )?;
+    hike.set_route(everywhere, &route)?;
+    hike.remove_route(everywhere)?;
     // Whatever was refused: the class is the last that was not.
     let before = hike.reasons()?;
     run(
