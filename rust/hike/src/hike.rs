@@ -16,8 +16,8 @@ use std::path::{Path as FilePath, PathBuf};
 use anyhow::{bail, ensure, Context as _, Result};
 use aya::maps::lpm_trie::Key;
 use aya::maps::{
-    Array, DevMapHash, HashMap, LpmTrie, Map, MapData, MapError, PerCpuArray, PerCpuHashMap,
-    PerCpuValues, ProgramArray,
+    Array, DevMapHash, HashMap, LpmTrie, Map, MapData, PerCpuArray, PerCpuHashMap, PerCpuValues,
+    ProgramArray,
 };
 use aya::programs::xdp::{XdpLinkId, XdpMode};
 use aya::programs::{ProgramFd, Xdp};
@@ -34,6 +34,7 @@ use crate::loader::{self, DISPATCHER_PROGRAM};
 use crate::manifest;
 use crate::path::Path;
 use crate::reason::{self, Reason};
+use crate::slots::Slots;
 
 /// How chains are run; what they do is the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,14 +80,42 @@ pub struct Hike {
     folder: PathBuf,
     engine: Engine,
     dispatcher: Ebpf,
-    /// Keeps the programs that are tail-called, and the maps.
-    programs: Ebpf,
+    tables: Tables,
     links: BTreeMap<String, XdpLinkId>,
     chains: Slots<Chain>,
     /// The program of each distinct chain, and how many chains have it.
     loaded: Vec<Loaded>,
     paths: Slots<Path>,
     classes: BTreeMap<Destination, Class>,
+}
+
+/// The maps that are written here, opened once.
+struct Tables {
+    classes: HashMap<MapData, Address, layout::Class>,
+    prefixes: LpmTrie<MapData, Address, layout::Class>,
+    default_class: Array<MapData, layout::Class>,
+    chains: ProgramArray<MapData>,
+    programs: ProgramArray<MapData>,
+    paths: Array<MapData, layout::Path>,
+    routes: LpmTrie<MapData, Address, layout::Route>,
+    ports: DevMapHash<MapData>,
+    reasons: PerCpuArray<MapData, u64>,
+}
+
+impl Tables {
+    fn open(folder: &FilePath) -> Result<Self> {
+        Ok(Self {
+            classes: open(folder, "classes")?.try_into()?,
+            prefixes: open(folder, "prefixes")?.try_into()?,
+            default_class: open(folder, "default_class")?.try_into()?,
+            chains: open(folder, "chains")?.try_into()?,
+            programs: open(folder, "programs")?.try_into()?,
+            paths: open(folder, "paths")?.try_into()?,
+            routes: open(folder, "routes")?.try_into()?,
+            ports: open(folder, "ports")?.try_into()?,
+            reasons: open(folder, "reasons")?.try_into()?,
+        })
+    }
 }
 
 struct Loaded {
@@ -113,12 +142,12 @@ impl Hike {
 
     fn make(folder: &FilePath, engine: Engine) -> Result<Self> {
         let dispatcher = loader::dispatcher(folder)?;
-        let programs = loader::tail_calls(folder)?;
+        let mut programs = loader::tail_calls(folder)?;
         let mut hike = Self {
             folder: folder.to_owned(),
             engine,
             dispatcher,
-            programs,
+            tables: Tables::open(folder)?,
             links: BTreeMap::new(),
             chains: Slots::new(CHAINS),
             loaded: Vec::new(),
@@ -127,10 +156,10 @@ impl Hike {
         };
         hike.set_default(layout::Class::NONE)?;
         if engine == Engine::TailCalls {
-            let mut table: ProgramArray<MapData> = hike.map("programs")?;
             for program in manifest::programs() {
-                let loaded = loader::load(&mut hike.programs, program.call)?;
-                table.set(u32::from(program.number), &loaded, 0)?;
+                let loaded = loader::load(&mut programs, program.call)?;
+                let number = u32::from(program.number);
+                hike.tables.programs.set(number, &loaded, 0)?;
             }
         }
         Ok(hike)
@@ -194,8 +223,7 @@ impl Hike {
         if let Some(destination) = self.user(|class| class.chain == id) {
             bail!("the class of {destination} takes this chain; change that first");
         }
-        let mut table: ProgramArray<MapData> = self.map("chains")?;
-        table.clear_index(&id.0)?;
+        self.tables.chains.clear_index(&id.0)?;
         if let Some(chain) = self.chains.take(id.0) {
             self.unload(&chain);
         }
@@ -218,8 +246,8 @@ impl Hike {
                 self.loaded.len() - 1
             }
         };
-        let mut table: ProgramArray<MapData> = self.map("chains")?;
-        let put = table.set(number, &self.loaded[place].program, 0);
+        let program = &self.loaded[place].program;
+        let put = self.tables.chains.set(number, program, 0);
         if put.is_ok() {
             self.loaded[place].users += 1;
             if let Some(old) = self.chains.put(number, chain.clone()) {
@@ -244,8 +272,7 @@ impl Hike {
     pub fn add_path(&mut self, path: &Path) -> Result<PathId> {
         let layout = path.layout()?;
         let number = self.paths.free().context("no path is free")?;
-        let mut table: Array<MapData, layout::Path> = self.map("paths")?;
-        table.set(number, layout, 0)?;
+        self.tables.paths.set(number, layout, 0)?;
         self.paths.put(number, path.clone());
         Ok(PathId(number))
     }
@@ -257,8 +284,7 @@ impl Hike {
             bail!("the class of {destination} uses this path; change that first");
         }
         wait_for_packets()?;
-        let mut table: Array<MapData, layout::Path> = self.map("paths")?;
-        table.set(id.0, layout::Path::NONE, 0)?;
+        self.tables.paths.set(id.0, layout::Path::NONE, 0)?;
         self.paths.take(id.0);
         Ok(())
     }
@@ -281,12 +307,12 @@ impl Hike {
         };
         match (destination, Address::prefix(destination)) {
             (Destination::Address(address), _) => {
-                let mut table: HashMap<MapData, Address, layout::Class> = self.map("classes")?;
-                table.insert(Address::of(address), value, 0)?;
+                self.tables.classes.insert(Address::of(address), value, 0)?;
             }
             (_, Some((bits, address))) => {
-                let mut table: LpmTrie<MapData, Address, layout::Class> = self.map("prefixes")?;
-                table.insert(&Key::new(bits, address), value, 0)?;
+                self.tables
+                    .prefixes
+                    .insert(&Key::new(bits, address), value, 0)?;
             }
             (_, None) => self.set_default(value)?,
         }
@@ -302,12 +328,10 @@ impl Hike {
         );
         match (destination, Address::prefix(destination)) {
             (Destination::Address(address), _) => {
-                let mut table: HashMap<MapData, Address, layout::Class> = self.map("classes")?;
-                table.remove(&Address::of(address))?;
+                self.tables.classes.remove(&Address::of(address))?;
             }
             (_, Some((bits, address))) => {
-                let mut table: LpmTrie<MapData, Address, layout::Class> = self.map("prefixes")?;
-                table.remove(&Key::new(bits, address))?;
+                self.tables.prefixes.remove(&Key::new(bits, address))?;
             }
             (_, None) => self.set_default(layout::Class::NONE)?,
         }
@@ -316,8 +340,7 @@ impl Hike {
     }
 
     fn set_default(&mut self, value: layout::Class) -> Result<()> {
-        let mut table: Array<MapData, layout::Class> = self.map("default_class")?;
-        Ok(table.set(0, value, 0)?)
+        Ok(self.tables.default_class.set(0, value, 0)?)
     }
 
     /// Returns a destination whose class is like this, if there is one.
@@ -328,23 +351,22 @@ impl Hike {
 
     /// Lets packets leave through a device; its driver must take frames from XDP, and a veth's other end must have a program or GRO.
     pub fn add_port(&mut self, device: u32) -> Result<()> {
-        let mut table: DevMapHash<MapData> = self.map("ports")?;
-        table
+        self.tables
+            .ports
             .insert(device, device, None, 0)
             .with_context(|| format!("device {device} cannot be a port"))
     }
 
     /// Lets no more packets leave through a device: the kernel gets them.
     pub fn remove_port(&mut self, device: u32) -> Result<()> {
-        let mut table: DevMapHash<MapData> = self.map("ports")?;
-        table
+        self.tables
+            .ports
             .remove(device)
             .with_context(|| format!("device {device} is no port"))
     }
 
     /// Says where `fw-table` sends packets of a destination; a default is the prefix of 0 bits.
     pub fn set_route(&mut self, destination: Destination, route: &Route) -> Result<()> {
-        let mut table: LpmTrie<MapData, Address, layout::Route> = self.map("routes")?;
         let value = layout::Route {
             port: route.port,
             mtu: route.mtu,
@@ -352,13 +374,14 @@ impl Hike {
             destination: route.destination,
             zero: [0; 2],
         };
-        Ok(table.insert(&route_key(destination)?, value, 0)?)
+        let key = route_key(destination)?;
+        Ok(self.tables.routes.insert(&key, value, 0)?)
     }
 
     /// Removes such a route.
     pub fn remove_route(&mut self, destination: Destination) -> Result<()> {
-        let mut table: LpmTrie<MapData, Address, layout::Route> = self.map("routes")?;
-        table
+        self.tables
+            .routes
             .remove(&route_key(destination)?)
             .with_context(|| format!("{destination} has no route"))
     }
@@ -397,7 +420,7 @@ impl Hike {
         direction: Direction,
         action: FlowAction,
     ) -> Result<Vec<Counters>> {
-        let map = self.map_data(&format!("flows_{}", flow.sids().len()))?;
+        let map = open(&self.folder, &format!("flows_{}", flow.sids().len()))?;
         let key = flow.key(direction);
         /// Calls with the type of the key for the number of SIDs.
         macro_rules! by_sids {
@@ -413,24 +436,11 @@ impl Hike {
 
     /// Returns how many packets each reason has had since the instance was made.
     pub fn reasons(&self) -> Result<Vec<(&'static Reason, u64)>> {
-        let table: PerCpuArray<MapData, u64> = self.map("reasons")?;
         let counts = reason::reasons().iter().zip(0..).map(|(reason, number)| {
-            let of_cpus = table.get(&number, 0)?;
+            let of_cpus = self.tables.reasons.get(&number, 0)?;
             Ok((reason, of_cpus.iter().sum()))
         });
         counts.collect()
-    }
-
-    fn map<M: TryFrom<Map, Error = MapError>>(&self, name: &str) -> Result<M> {
-        Ok(M::try_from(self.map_data(name)?)?)
-    }
-
-    /// Opens a map of the instance.
-    fn map_data(&self, name: &str) -> Result<Map> {
-        let path = self.folder.join(name);
-        let data =
-            MapData::from_pin(&path).with_context(|| format!("cannot open {}", path.display()))?;
-        Ok(Map::from_map_data(data)?)
     }
 }
 
@@ -438,6 +448,14 @@ impl Drop for Hike {
     fn drop(&mut self) {
         remove(&self.folder);
     }
+}
+
+/// Opens a map of an instance.
+fn open(folder: &FilePath, name: &str) -> Result<Map> {
+    let path = folder.join(name);
+    let data =
+        MapData::from_pin(&path).with_context(|| format!("cannot open {}", path.display()))?;
+    Ok(Map::from_map_data(data)?)
 }
 
 fn remove(folder: &FilePath) {
@@ -481,52 +499,4 @@ fn wait_for_packets() -> Result<()> {
     // The kernel waits for all that runs without sleeping, of which programs at XDP are part.
     membarrier(MembarrierCommand::Global)
         .context("cannot wait for packets under way: this kernel has no global membarrier")
-}
-
-/// Numbered places, of which some are taken.
-struct Slots<T>(Vec<Option<T>>);
-
-impl<T> Slots<T> {
-    fn new(count: usize) -> Self {
-        Self(std::iter::repeat_with(|| None).take(count).collect())
-    }
-
-    /// Returns the first that is not taken.
-    fn free(&self) -> Option<u32> {
-        let place = self.0.iter().position(Option::is_none)?;
-        // CAST: some thousands at most.
-        Some(place as u32)
-    }
-
-    fn get(&self, number: u32) -> Option<&T> {
-        self.0.get(number as usize)?.as_ref()
-    }
-
-    /// Takes a place; returns what was there.
-    fn put(&mut self, number: u32, value: T) -> Option<T> {
-        self.0.get_mut(number as usize)?.replace(value)
-    }
-
-    fn take(&mut self, number: u32) -> Option<T> {
-        self.0.get_mut(number as usize)?.take()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn places_are_taken_from_the_first_on() {
-        let mut slots = Slots::new(2);
-        assert_eq!(slots.free(), Some(0));
-        assert_eq!(slots.put(0, 'a'), None);
-        assert_eq!(slots.put(1, 'b'), None);
-        assert_eq!(slots.free(), None);
-        assert_eq!(slots.put(0, 'c'), Some('a'));
-        assert_eq!((slots.take(0), slots.take(0)), (Some('c'), None));
-        assert_eq!((slots.free(), slots.get(1)), (Some(0), Some(&'b')));
-        assert_eq!(slots.put(2, 'd'), None);
-        assert_eq!(slots.get(2), None);
-    }
 }

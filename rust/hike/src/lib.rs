@@ -18,6 +18,7 @@ mod loader;
 pub mod manifest;
 pub mod path;
 pub mod reason;
+mod slots;
 
 pub use self::chain::Chain;
 pub use self::destination::Destination;

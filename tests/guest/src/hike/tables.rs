@@ -8,17 +8,19 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path as FilePath;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
+use std::time::Instant;
 
 use anyhow::{ensure, Context as _, Result};
 
 use aya::programs::{TestRun as _, TestRunOptions, Xdp};
 use aya_obj::programs::XdpAttachType;
 use mflow_hike::path::FlowLabel;
-use mflow_hike::{Class, Destination, Engine, Hike, Path, PathId, Route};
+use mflow_hike::{manifest, Class, Destination, Engine, Hike, Path, PathId, Route};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt as _, SeedableRng as _};
 
 use super::{instance, Case, Scale, PINS};
+use crate::command::START;
 use crate::threads;
 
 /// Entries of the ingress table; what is looked up; how often chains and classes are changed.
@@ -41,6 +43,14 @@ pub(super) fn cases() -> Vec<Case> {
             |_| {
                 changes(Engine::Compiled)?;
                 changes(Engine::TailCalls)
+            },
+        ),
+        Case::new(
+            "tables/longest-chains",
+            "the kernel's verifier takes chains of 16 programs, the dearest there are, and a packet gets to their end",
+            |_| {
+                longest_chains(Engine::Compiled)?;
+                longest_chains(Engine::TailCalls)
             },
         ),
         Case::new(
@@ -215,8 +225,18 @@ fn changes(engine: Engine) -> Result<()> {
         })
     };
     threads::beside(watch, || {
-        for change in 0..CHANGES {
-            let to = (change % 2) as usize;
+        let start = Instant::now();
+        let missing = || {
+            kinds
+                .iter()
+                .any(|packets| packets.load(Ordering::Relaxed) == 0)
+        };
+        // Longer only if the threads that send have not had their turn.
+        for change in 0.. {
+            if change >= CHANGES && (!missing() || start.elapsed() > START) {
+                break;
+            }
+            let to = usize::from(change % 2 == 1);
             hike.replace_chain(changing, &chains[to])?;
             hike.set_class(Destination::Address(by_class), class(fixed[to], paths[to]))?;
         }
@@ -263,6 +283,47 @@ fn watch(
         };
         // ORDERING: A count that is read after all threads have ended.
         kinds[kind].fetch_add(1, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+fn longest_chains(engine: Engine) -> Result<()> {
+    let mut hike = instance(engine)?;
+    let path = hike.add_path(&path(1))?;
+    let ends = |ends| {
+        manifest::programs()
+            .iter()
+            .filter(move |one| one.ends == ends)
+    };
+    let mixed: Vec<&str> = ends(false)
+        .map(|program| program.name)
+        .cycle()
+        .take(15)
+        .collect();
+    let alone = ends(false).map(|program| vec![program.name; 15]);
+    let to = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
+    for names in alone.chain([mixed]) {
+        let text = format!("{},fw-fib", names.join(","));
+        let class = Class {
+            chain: hike.add_chain(&text.parse()?)?,
+            path: Some(path),
+        };
+        hike.set_class(Destination::Default, class)?;
+        let before = hike.reasons()?;
+        run(hike.dispatcher()?, &frame(to.into()))?;
+        let after = hike.reasons()?;
+        let grown = after
+            .iter()
+            .zip(&before)
+            .find(|(after, before)| after.1 > before.1);
+        let reason = grown.context("the packet was not counted")?.0 .0.name;
+        // There is no room for so many outer headers, and no route for the packet.
+        let expected = if names.contains(&"enc") {
+            "no-headroom"
+        } else {
+            "fw-no-route"
+        };
+        ensure!(reason == expected, "{text}: {reason}, and not {expected}");
     }
     Ok(())
 }
