@@ -30,6 +30,7 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
         patience: if ctx.full { PATIENCE_FULL } else { PATIENCE },
         stream_bytes: 0,
         seed: ctx.seed.clone(),
+        build: None,
     };
     run_each(ctx, &[guest])
 }
