@@ -48,6 +48,16 @@ module_param(build, charp, 0);
 MODULE_PARM_DESC(build,
 		 "which core builds the packets of split flows, with drivers that leave the choice: nic, lane, or for each batch the one that has less to do: auto, nic or lane (default auto)");
 
+static char *mode;
+module_param(mode, charp, 0);
+MODULE_PARM_DESC(mode,
+		 "mflow: split flows and merge them in order; falcon-dev, falcon-func: whole flows that go from CPU to CPU, from behind the NIC's GRO or before it: mflow, falcon-dev or falcon-func (default mflow)");
+
+static char *stages;
+module_param(stages, charp, 0);
+MODULE_PARM_DESC(stages,
+		 "where flows go on to the next CPU in the modes of FALCON: at the NIC, at a tunnel's end, at a veth: nic+tunnel+veth, nic+tunnel, nic+veth or nic (default nic+tunnel+veth)");
+
 static char *devices;
 module_param(devices, charp, 0);
 MODULE_PARM_DESC(devices, "network devices whose flows are split, by commas");
@@ -65,6 +75,8 @@ static const struct {
 	MFLOW_PARAM(min_flow_pps),
 	MFLOW_PARAM(scaling),
 	MFLOW_PARAM(build),
+	MFLOW_PARAM(mode),
+	MFLOW_PARAM(stages),
 	MFLOW_PARAM(devices),
 };
 

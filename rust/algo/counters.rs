@@ -75,6 +75,16 @@ counters! {
     DeviceSearches = "device_searches",
     /// Packets drained by a reader that was about to wait.
     ReaderPkts = "reader_pkts",
+    /// Packets that another CPU carried on from the NIC, in the modes of FALCON.
+    StageNicPkts = "stage_nic_pkts",
+    /// Packets that another CPU carried on from the end of a tunnel.
+    StageTunnelPkts = "stage_tunnel_pkts",
+    /// Packets that another CPU carried on from a veth.
+    StageVethPkts = "stage_veth_pkts",
+    /// Packets that waited for those before them to leave the stages, while these ended.
+    HeldPkts = "held_pkts",
+    /// Packets dropped because too many waited for the next stage.
+    DroppedStageFull = "dropped_stage_full",
 }
 
 /// Number of counters.

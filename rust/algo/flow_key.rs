@@ -107,10 +107,52 @@ impl FlowHasher {
         Some(self.finish(destination, ports, *next_header))
     }
 
+    /// Returns the key by which `stage.rs` knows a flow; nothing for what is neither IPv4 nor IPv6. `packet` as for
+    /// [`key`](Self::key). Where a packet has no ports that all of its flow have, the addresses are the key.
+    #[inline]
+    pub(super) fn stage_key(&self, eth_proto: u16, packet: &[u8]) -> Option<u64> {
+        let (addresses, protocol, l4) = match eth_proto {
+            ETH_P_IP => {
+                let [version_ihl, _, _, _, _, _, fragment @ .., _, protocol, _, _, _, _, _, _, _, _, _, _] =
+                    packet.first_chunk::<IPV4_HEADER_SIZE>()?;
+                let addresses = packet.get(12..)?.first_chunk()?;
+                let whole = u16::from_be_bytes(*fragment) & IPV4_FRAGMENT_MASK == 0;
+                let l4 = packet.get(usize::from(version_ihl & 0x0f) * 4..);
+                (
+                    u64::from_ne_bytes(*addresses),
+                    *protocol,
+                    l4.filter(|_| whole),
+                )
+            }
+            ETH_P_IPV6 => {
+                let ([_, _, _, _, _, _, next_header, _], packet) = packet.split_first_chunk()?;
+                let (source, packet) = packet.split_first_chunk()?;
+                let (destination, l4) = packet.split_first_chunk()?;
+                let source = fold_u128(u128::from_ne_bytes(*source), self.seeds);
+                let destination =
+                    fold_u128(u128::from_ne_bytes(*destination), [source, self.seeds[0]]);
+                (destination, *next_header, Some(l4))
+            }
+            _ => return None,
+        };
+        let ports = match (protocol, l4) {
+            (IPPROTO_UDP | IPPROTO_TCP, Some(l4)) => l4
+                .first_chunk()
+                .map_or(0, |ports| u32::from_ne_bytes(*ports)),
+            _ => 0,
+        };
+        Some(self.hash(addresses, ports))
+    }
+
+    #[inline(always)]
+    fn hash(&self, addresses: u64, ports: u32) -> u64 {
+        let [seed_a, seed_b] = self.seeds;
+        fold(fold(addresses ^ seed_a, u64::from(ports) ^ seed_b), MIX_A)
+    }
+
     #[inline(always)]
     fn finish(&self, addresses: u64, ports: u32, protocol: u8) -> FlowKey {
-        let [seed_a, seed_b] = self.seeds;
-        let hash = fold(fold(addresses ^ seed_a, u64::from(ports) ^ seed_b), MIX_A);
+        let hash = self.hash(addresses, ports);
         let protocol_bit = if protocol == IPPROTO_TCP {
             FlowKey::TCP
         } else {

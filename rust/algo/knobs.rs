@@ -41,6 +41,10 @@ pub struct Knobs {
     pub scaling: Scaling,
     /// Which core builds the packets of split flows.
     pub build: Build,
+    /// How a flow uses several CPUs.
+    pub mode: Mode,
+    /// Where a flow goes on to the next CPU, in the modes of FALCON.
+    pub stages: Stages,
 }
 
 /// Declares the values of a knob that are words, each with its word.
@@ -90,6 +94,80 @@ words! {
     Lane = "lane",
 }
 
+words! {
+    /// How a flow uses several CPUs.
+    Mode, default Mflow:
+    /// Its packets are split among them, and merged in order.
+    Mflow = "mflow",
+    /// It stays whole and goes from one to the next where it goes from device to device (FALCON's device-level pipelining).
+    FalconDev = "falcon-dev",
+    /// The same, but it leaves the NIC's core before GRO (FALCON's function-level splitting).
+    FalconFunc = "falcon-func",
+}
+
+words! {
+    /// Where a flow goes on to the next CPU, in the modes of FALCON; the devices in between are stacked into one stage.
+    Stages, default All:
+    /// At each device.
+    All = "nic+tunnel+veth",
+    /// At the NIC and at the end of a tunnel.
+    Tunnel = "nic+tunnel",
+    /// At the NIC and on the way into a container.
+    Veth = "nic+veth",
+    /// At the NIC only.
+    Nic = "nic",
+}
+
+/// What goes together with a mode.
+#[derive(Debug)]
+pub struct Combination {
+    /// The mode.
+    pub mode: Mode,
+    /// The values of `scaling` that go with it.
+    pub scaling: &'static [Scaling],
+    /// The values of `build` that go with it.
+    pub build: &'static [Build],
+}
+
+/// The valid combinations, one row for each mode in the order of [`Mode`]; every other is refused. In the modes of FALCON the
+/// mode itself says where flows leave the NIC's core, and that core builds the packets.
+pub const COMBINATIONS: [Combination; 3] = [
+    Combination {
+        mode: Mode::Mflow,
+        scaling: Scaling::ALL,
+        build: Build::ALL,
+    },
+    Combination {
+        mode: Mode::FalconDev,
+        scaling: &[Scaling::Path],
+        build: &[Build::Auto, Build::Nic],
+    },
+    Combination {
+        mode: Mode::FalconFunc,
+        scaling: &[Scaling::Path],
+        build: &[Build::Auto, Build::Nic],
+    },
+];
+
+impl Mode {
+    /// Returns what goes with it.
+    pub const fn combination(self) -> &'static Combination {
+        // PANIC: `COMBINATIONS` has one row per mode, in their order, which is checked below at build time.
+        &COMBINATIONS[self as usize]
+    }
+}
+
+impl fmt::Display for Combination {
+    /// Prints as the sentence that says what a mode goes with.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "mode {} goes with scaling ", self.mode.name())?;
+        write_words(f, self.scaling.iter().map(|value| value.name()))?;
+        f.write_str(" and build ")?;
+        write_words(f, self.build.iter().map(|value| value.name()))?;
+        f.write_str(" only")
+    }
+}
+
 impl Build {
     /// Returns the value that is `number` as a number, or the default.
     #[inline]
@@ -119,19 +197,29 @@ impl Knobs {
         min_flow_pps: MIN_FLOW_PPS.default,
         scaling: Scaling::DEFAULT,
         build: Build::DEFAULT,
+        mode: Mode::DEFAULT,
+        stages: Stages::DEFAULT,
     };
 
     /// Sets one knob from text. On an error the old value stays.
     pub fn set(&mut self, knob: Knob, text: &[u8]) -> Result<(), KnobError> {
+        let mut knobs = *self;
         match knob {
-            Knob::Enabled => self.enabled = SWITCH.parse(text)? == 1,
-            Knob::Cpus => self.cpus = parse_lanes(text)?,
-            Knob::BatchPkts => self.batch_pkts = BATCH_PKTS.parse(text)?,
-            Knob::MergeTimeoutUs => self.merge_timeout_us = MERGE_TIMEOUT_US.parse(text)?,
-            Knob::MinFlowPps => self.min_flow_pps = MIN_FLOW_PPS.parse(text)?,
-            Knob::Scaling => self.scaling = parse_word(text, Scaling::WORDS, Scaling::ALL)?,
-            Knob::Build => self.build = parse_word(text, Build::WORDS, Build::ALL)?,
+            Knob::Enabled => knobs.enabled = SWITCH.parse(text)? == 1,
+            Knob::Cpus => knobs.cpus = parse_lanes(text)?,
+            Knob::BatchPkts => knobs.batch_pkts = BATCH_PKTS.parse(text)?,
+            Knob::MergeTimeoutUs => knobs.merge_timeout_us = MERGE_TIMEOUT_US.parse(text)?,
+            Knob::MinFlowPps => knobs.min_flow_pps = MIN_FLOW_PPS.parse(text)?,
+            Knob::Scaling => knobs.scaling = parse_word(text, Scaling::WORDS, Scaling::ALL)?,
+            Knob::Build => knobs.build = parse_word(text, Build::WORDS, Build::ALL)?,
+            Knob::Mode => knobs.mode = parse_word(text, Mode::WORDS, Mode::ALL)?,
+            Knob::Stages => knobs.stages = parse_word(text, Stages::WORDS, Stages::ALL)?,
         }
+        let with = knobs.mode.combination();
+        if !with.scaling.contains(&knobs.scaling) || !with.build.contains(&knobs.build) {
+            return Err(KnobError::Combination(knobs.mode));
+        }
+        *self = knobs;
         Ok(())
     }
 
@@ -145,6 +233,8 @@ impl Knobs {
             Knob::MinFlowPps => KnobValue::Number(self.min_flow_pps),
             Knob::Scaling => KnobValue::Word(self.scaling.name()),
             Knob::Build => KnobValue::Word(self.build.name()),
+            Knob::Mode => KnobValue::Word(self.mode.name()),
+            Knob::Stages => KnobValue::Word(self.stages.name()),
         }
     }
 }
@@ -172,6 +262,10 @@ pub enum Knob {
     Scaling,
     /// `build`
     Build,
+    /// `mode`
+    Mode,
+    /// `stages`
+    Stages,
 }
 
 impl Knob {
@@ -260,7 +354,7 @@ const MIN_FLOW_PPS: NumberLimits = NumberLimits {
 };
 
 /// The knobs, in the order of [`Knob`].
-pub const KNOBS: [KnobSpec; 7] = [
+pub const KNOBS: [KnobSpec; 9] = [
     KnobSpec {
         knob: Knob::Enabled,
         name: c"enabled",
@@ -296,12 +390,27 @@ pub const KNOBS: [KnobSpec; 7] = [
         name: c"build",
         limits: Limits::Words(Build::WORDS),
     },
+    KnobSpec {
+        knob: Knob::Mode,
+        name: c"mode",
+        limits: Limits::Words(Mode::WORDS),
+    },
+    KnobSpec {
+        knob: Knob::Stages,
+        name: c"stages",
+        limits: Limits::Words(Stages::WORDS),
+    },
 ];
 
 const _: () = {
     let mut i = 0;
     while i < KNOBS.len() {
         assert!(KNOBS[i].knob as usize == i);
+        i += 1;
+    }
+    let mut i = 0;
+    while i < COMBINATIONS.len() {
+        assert!(COMBINATIONS[i].mode as usize == i && Mode::ALL.len() == COMBINATIONS.len());
         i += 1;
     }
 };
@@ -376,19 +485,26 @@ impl fmt::Display for Limits {
                 f,
                 "up to {MAX_LANES} CPUs below {MAX_CPUS}, written like 2-5,8, or nothing for none"
             ),
-            Limits::Words(words) => {
-                for (index, word) in words.iter().enumerate() {
-                    let between = match index {
-                        0 => "",
-                        _ if index + 1 == words.len() => " or ",
-                        _ => ", ",
-                    };
-                    write!(f, "{between}{word}")?;
-                }
-                Ok(())
-            }
+            Limits::Words(words) => write_words(f, words.iter().copied()),
         }
     }
+}
+
+/// Writes `a`, `a or b`, `a, b or c`.
+fn write_words(
+    f: &mut fmt::Formatter<'_>,
+    words: impl ExactSizeIterator<Item = &'static str>,
+) -> fmt::Result {
+    let nr_words = words.len();
+    for (index, word) in words.enumerate() {
+        let between = match index {
+            0 => "",
+            _ if index + 1 == nr_words => " or ",
+            _ => ", ",
+        };
+        write!(f, "{between}{word}")?;
+    }
+    Ok(())
 }
 
 /// Why a value was refused.
@@ -398,6 +514,8 @@ pub enum KnobError {
     Syntax,
     /// The value is outside its limits; `ERANGE` to the writer.
     Range,
+    /// The value does not go with another knob's, in this mode; `EINVAL` to the writer.
+    Combination(Mode),
 }
 
 impl From<CpuListError> for KnobError {

@@ -219,6 +219,26 @@ impl<P: Packet> LaneSet<P> {
         }
     }
 
+    /// Hands a packet to a lane outside of any batch; gives it back if too much waits there, or for all CPUs.
+    #[inline]
+    pub fn hand_on(&mut self, lane: u8, packet: P, ring_bytes: &RingBytes) -> Result<(), P> {
+        let is_untouched = self.touched >> lane & 1 == 0;
+        let Some(end) = self.lane(lane) else {
+            return Err(packet);
+        };
+        // Nothing is charged meanwhile but what this source hands over: once until it is charged is enough.
+        if is_untouched && !ring_bytes.has_room(end.cpu, 0) || !end.producer.reserve(1) {
+            return Err(packet);
+        }
+        self.push(lane, packet)
+    }
+
+    /// Returns how many lanes there are.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.nr_lanes
+    }
+
     /// Returns whether a batch is open whose packets lanes may build: if not, no packet's flow need be searched for.
     #[inline]
     pub fn takes_requests(&self) -> bool {
@@ -265,17 +285,20 @@ impl<P: Packet> LaneSet<P> {
     /// Returns the lanes (bit mask) that have got items since the last call, lets them see all of these, and charges for them.
     #[inline]
     pub fn take_touched(&mut self, ring_bytes: &RingBytes) -> u32 {
-        if self.touched == 0 {
-            return 0;
-        }
-        self.publish();
-        for end in self.lanes.iter_mut().flatten() {
-            let bytes = core::mem::take(&mut end.uncharged_bytes);
-            if bytes != 0 {
-                ring_bytes.charge(end.cpu, bytes);
+        let touched = core::mem::take(&mut self.touched);
+        let mut left = touched;
+        while left != 0 {
+            // CAST: below 32.
+            if let Some(end) = self.lane(left.trailing_zeros() as u8) {
+                end.producer.publish();
+                let bytes = core::mem::take(&mut end.uncharged_bytes);
+                if bytes != 0 {
+                    ring_bytes.charge(end.cpu, bytes);
+                }
             }
+            left &= left - 1;
         }
-        core::mem::take(&mut self.touched)
+        touched
     }
 }
 

@@ -11,7 +11,8 @@
 //! `splitting` (whether it is split), [`dispatcher`] (which micro-flow, which lane), [`lane_set`] and [`queue::ring`] (to
 //! the lane), [`gro_trial`] (whether GRO is of use), [`overlay_headers`] (what to pull where it is not), [`collector`] (at
 //! the merge point, still on the lane), [`slot`] (back in order). [`ring_bytes`] and [`amount`] bound the memory of what waits
-//! on that way. [`backoff`] says when to search for new queues, [`builder`] which core may build a queue's packets. The rest is
+//! on that way. Where flows are not split but go from CPU to CPU, [`stage`] takes the place of all that is between [`flow_key`]
+//! and the rings. [`backoff`] says when to search for new queues, [`builder`] which core may build a queue's packets. The rest is
 //! what these share.
 
 pub mod amount;
@@ -34,5 +35,6 @@ pub mod ring_bytes;
 pub mod slot;
 pub mod slot_pool;
 mod splitting;
+pub mod stage;
 pub(crate) mod sync;
 pub mod tag;

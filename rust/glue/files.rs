@@ -98,7 +98,7 @@ fn complain(args: core::fmt::Arguments<'_>) {
 
 fn errno(error: KnobError) -> Error {
     match error {
-        KnobError::Syntax => EINVAL,
+        KnobError::Syntax | KnobError::Combination(_) => EINVAL,
         KnobError::Range => ERANGE,
     }
 }
@@ -107,7 +107,12 @@ fn errno(error: KnobError) -> Error {
 fn set_knob(configuration: &mut Configuration, rtnl: &Rtnl, knob: Knob, text: &[u8]) -> Result {
     let mut knobs: Knobs = configuration.knobs;
     if let Err(error) = knobs.set(knob, text) {
-        complain(format_args!("{}", knob.spec().allowed()));
+        match error {
+            KnobError::Combination(mode) => complain(format_args!("{}", mode.combination())),
+            KnobError::Syntax | KnobError::Range => {
+                complain(format_args!("{}", knob.spec().allowed()));
+            }
+        }
         return Err(errno(error));
     }
     // SAFETY: Any context.

@@ -92,6 +92,20 @@ impl<P: Packet> Ring<P> {
         self.tail.0.load(Ordering::Relaxed) == head
     }
 
+    /// Returns a mark behind all that has been pushed so far. Any context.
+    pub fn mark(&self) -> u32 {
+        // ORDERING: Relaxed: a snapshot; the caller has seen to it that what it means to mark has been pushed.
+        self.tail.0.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether all that lies before a [`mark`](Self::mark) has been popped. Any context.
+    pub fn has_passed(&self, mark: u32) -> bool {
+        // ORDERING: Acquire pairs with the Release in `Consumer::pop`: what was done with earlier items is visible.
+        let head = self.head.0.load(Ordering::Acquire);
+        // CAST: the sign of the difference says which comes first.
+        head.wrapping_sub(mark) as i32 >= 0
+    }
+
     /// Returns the two ends of `ring`.
     ///
     /// # Safety

@@ -6,7 +6,7 @@ use mflow_algo::algo::cpulist::CpuSet;
 use mflow_algo::algo::knobs::{
     DeviceCommand, DeviceName, Knob,
     KnobError::{self, Range, Syntax},
-    KnobSpec, Knobs, Limits, DEVICES_ALLOWED, DEVICE_NAME_SIZE, KNOBS,
+    KnobSpec, Knobs, Limits, Mode, COMBINATIONS, DEVICES_ALLOWED, DEVICE_NAME_SIZE, KNOBS,
 };
 use mflow_algo::algo::lane_set::MAX_LANES;
 use proptest::prelude::*;
@@ -34,7 +34,8 @@ fn defaults() {
         .collect();
     assert_eq!(
         printed.join(" "),
-        "enabled=0 cpus= batch_pkts=256 merge_timeout_us=200 min_flow_pps=20000 scaling=path build=auto"
+        "enabled=0 cpus= batch_pkts=256 merge_timeout_us=200 min_flow_pps=20000 scaling=path build=auto \
+         mode=mflow stages=nic+tunnel+veth"
     );
 }
 
@@ -82,6 +83,14 @@ fn accepted_and_refused_values() {
         (Knob::Build, " lane", Ok("lane")),
         (Knob::Build, "lanes", Err(Syntax)),
         (Knob::Build, "", Err(Syntax)),
+        (Knob::Mode, "falcon-dev\n", Ok("falcon-dev")),
+        (Knob::Mode, "falcon-func", Ok("falcon-func")),
+        (Knob::Mode, "mflow", Ok("mflow")),
+        (Knob::Mode, "falcon", Err(Syntax)),
+        (Knob::Stages, "nic+veth", Ok("nic+veth")),
+        (Knob::Stages, "nic", Ok("nic")),
+        (Knob::Stages, "veth", Err(Syntax)),
+        (Knob::Stages, "tunnel+nic", Err(Syntax)),
     ];
     for (knob, text, expected) in table {
         assert_eq!(
@@ -108,10 +117,72 @@ fn sentences_name_the_limits() {
             "min_flow_pps: allowed 1 to 10000000 packets per second",
             "scaling: allowed path or device",
             "build: allowed auto, nic or lane",
+            "mode: allowed mflow, falcon-dev or falcon-func",
+            "stages: allowed nic+tunnel+veth, nic+tunnel, nic+veth or nic",
         ]
     );
     assert!(DEVICES_ALLOWED.starts_with("devices: allowed "));
     assert!(DEVICES_ALLOWED.ends_with(&format!("of 1 to {} bytes", DEVICE_NAME_SIZE - 1)));
+}
+
+/// Each pair of a mode and another knob's value, in either order of writing.
+#[test]
+fn combinations_are_those_of_the_table() {
+    let others = [Knob::Scaling, Knob::Build];
+    for with in &COMBINATIONS {
+        let mode = with.mode.name();
+        for knob in others {
+            let Limits::Words(words) = knob.spec().limits else {
+                panic!("{knob:?} is a word")
+            };
+            for word in words {
+                let valid = with.scaling.iter().any(|value| value.name() == *word)
+                    || with.build.iter().any(|value| value.name() == *word);
+                let expected = if valid {
+                    Ok(())
+                } else {
+                    Err(KnobError::Combination(with.mode))
+                };
+                for writes in [
+                    [(Knob::Mode, mode), (knob, *word)],
+                    [(knob, *word), (Knob::Mode, mode)],
+                ] {
+                    let mut knobs = Knobs::DEFAULT;
+                    assert_eq!(knobs.set(writes[0].0, writes[0].1.as_bytes()), Ok(()));
+                    let before = knobs;
+                    assert_eq!(
+                        knobs.set(writes[1].0, writes[1].1.as_bytes()),
+                        expected,
+                        "{writes:?}"
+                    );
+                    assert!(valid || knobs == before, "{writes:?} changed something");
+                }
+            }
+        }
+    }
+    assert_eq!(
+        Mode::FalconDev.combination().to_string(),
+        "mode falcon-dev goes with scaling path and build auto or nic only"
+    );
+}
+
+#[test]
+fn readme_has_the_table_of_combinations() {
+    let words = |words: Vec<&str>| match words.split_last() {
+        Some((last, [])) => (*last).to_owned(),
+        Some((last, others)) => format!("{} or {last}", others.join(", ")),
+        None => String::new(),
+    };
+    for with in &COMBINATIONS {
+        let row = format!(
+            "| `{}` | {} | {} |",
+            with.mode.name(),
+            words(with.scaling.iter().map(|value| value.name()).collect()),
+            words(with.build.iter().map(|value| value.name()).collect())
+        );
+        let readme = include_str!("../../../../README.md");
+        assert!(readme.contains(&row), "README.md has no {row:?}");
+    }
 }
 
 #[test]
@@ -263,6 +334,8 @@ fn text() -> impl Strategy<Value = Vec<u8>> {
         any::<u32>().prop_map(|value| value.to_string().into_bytes()),
         (0u32..5000).prop_map(|value| value.to_string().into_bytes()),
         "(path|device)\n?".prop_map(String::into_bytes),
+        "(auto|nic|lane)".prop_map(String::into_bytes),
+        "(mflow|falcon-dev|falcon-func)".prop_map(String::into_bytes),
     ]
 }
 

@@ -51,6 +51,8 @@ mod slot;
 #[cfg(not(miri))]
 mod slot_pool;
 #[cfg(not(miri))]
+mod stage;
+#[cfg(not(miri))]
 mod threads;
 #[cfg(not(miri))]
 mod world;

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! FALCON's way to use several CPUs: a flow stays whole, and goes from one CPU to the next where it goes from one device to
+//! the next. So the work for a packet is done in stages, as on an assembly line.
+//!
+//! ```text
+//!   NIC's core          CPU a                       CPU b                     CPU c
+//!   driver, GRO ─ ring ─ IP, UDP, VXLAN ─ ring ─ GRO, bridge, veth ─ ring ─ IP, UDP or TCP ─▶ socket
+//!            Stage::Nic             Stage::Tunnel              Stage::Veth
+//! ```
+//!
+//! Packets have no tag beyond a ring, and nothing is merged: a flow keeps its order because all its packets take the same
+//! rings. (Lei et al., *Parallelizing Packet Processing in Container Overlay Networks*, EuroSys '21, sections 4.1 and 4.2.)
+
+use super::counters::Counter;
+use super::flow_key::FlowHasher;
+use super::knobs::{Mode, Stages};
+use super::tag::{Tag, TagKind};
+
+/// Where packets go on to the next CPU. The numbers are those of `include/net/mflow.h`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Behind the NIC's GRO, where RPS would choose a CPU.
+    Nic = 1,
+    /// Before the NIC's GRO, which the next CPU does.
+    Gro = 2,
+    /// Behind a tunnel's header, where `gro_cells_receive()` queues; the next CPU does the GRO of that queue.
+    Tunnel = 3,
+    /// On the way into a container, where a veth queues.
+    Veth = 4,
+}
+
+impl Stage {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; 4] = [Self::Nic, Self::Gro, Self::Tunnel, Self::Veth];
+
+    /// Returns the one with this number.
+    #[inline]
+    pub fn of_number(number: u32) -> Option<Self> {
+        let index = (number as usize).checked_sub(1)?;
+        Self::ALL.get(index).copied()
+    }
+
+    /// Returns the tag of a packet that waits in a ring to go on from here. No hook sees it.
+    #[inline]
+    pub const fn tag(self) -> Tag {
+        Tag::new(TagKind::None, 0, self as u32)
+    }
+
+    /// Returns where the packet with this [`tag`](Self::tag) goes on from.
+    #[inline]
+    pub fn of_tag(tag: Tag) -> Option<Self> {
+        Self::of_number(tag.batch_bits())
+    }
+
+    /// Returns whether what goes on begins with GRO.
+    #[inline]
+    pub const fn begins_with_gro(self) -> bool {
+        matches!(self, Self::Gro | Self::Tunnel)
+    }
+
+    /// Returns what counts the packets that go on from here.
+    #[inline]
+    pub const fn counter(self) -> Counter {
+        match self {
+            Self::Nic | Self::Gro => Counter::StageNicPkts,
+            Self::Tunnel => Counter::StageTunnelPkts,
+            Self::Veth => Counter::StageVethPkts,
+        }
+    }
+}
+
+/// The transitions that are used: several devices can be stacked into one stage. Memory of zeros is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StageSet(u8);
+
+impl StageSet {
+    /// Returns those of a configuration; none where flows are split.
+    pub const fn new(mode: Mode, stages: Stages) -> Self {
+        let nic = match mode {
+            Mode::Mflow => return Self(0),
+            Mode::FalconDev => Stage::Nic,
+            Mode::FalconFunc => Stage::Gro,
+        };
+        let (tunnel, veth) = match stages {
+            Stages::All => (true, true),
+            Stages::Tunnel => (true, false),
+            Stages::Veth => (false, true),
+            Stages::Nic => (false, false),
+        };
+        Self(
+            1 << nic as u8
+                | (tunnel as u8) << Stage::Tunnel as u8
+                | (veth as u8) << Stage::Veth as u8,
+        )
+    }
+
+    /// Returns whether there is any.
+    #[inline]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Returns whether a flow goes on from here.
+    #[inline]
+    pub const fn contains(self, stage: Stage) -> bool {
+        self.0 >> stage as u8 & 1 == 1
+    }
+}
+
+/// What a first stage's source does with packets, while flows come from the ordinary path into the stages and go back.
+///
+/// ```text
+///                packets go              lanes
+///   Gathering    into the stages' rings  sleep, until the ordinary path of the source's CPU has been empty
+///   Onward       into the stages' rings  carry them
+///   Returning    into the ring at home   empty the stages; that at home sleeps
+///   Home         into the ring at home   that at home carries what is in it, on the source's CPU; the first packet that
+///                                        finds it empty, and all behind it, go the ordinary path: same CPU, same queues
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Route {
+    /// The stages begin.
+    Gathering = 0,
+    /// They carry.
+    Onward = 1,
+    /// They end, and are not empty yet.
+    Returning = 2,
+    /// They are empty.
+    Home = 3,
+}
+
+/// Where a packet goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// To the next stage.
+    Onward,
+    /// Into the ring at home.
+    Held,
+    /// Along the ordinary path.
+    Ordinary,
+}
+
+impl Route {
+    /// Returns the one with this number.
+    #[inline]
+    pub const fn of_number(number: u8) -> Self {
+        match number {
+            0 => Self::Gathering,
+            1 => Self::Onward,
+            2 => Self::Returning,
+            _ => Self::Home,
+        }
+    }
+
+    /// Returns where a packet goes.
+    #[inline]
+    pub fn way(self, is_home_empty: impl FnOnce() -> bool) -> Way {
+        match self {
+            Self::Gathering | Self::Onward => Way::Onward,
+            Self::Home if is_home_empty() => Way::Ordinary,
+            Self::Returning | Self::Home => Way::Held,
+        }
+    }
+}
+
+/// Returns which of `nr_cpus` CPUs does the next stage of a flow: FALCON's first choice, a hash of flow and device, which stays
+/// the same as long as the CPUs do. `here` is which of them does this one, if any; it gets the next one, too, only if there is
+/// no other.
+///
+/// From one of the CPUs a flow goes one step on at least, and half around at most: where there are as many CPUs as stages, the
+/// three stages of an overlay have three CPUs. With a hash alone, as in FALCON, two of them would often share one.
+#[inline]
+pub fn first_choice(key: StageKey, device: u32, here: Option<u8>, nr_cpus: u8) -> u8 {
+    let nr_cpus = u32::from(nr_cpus.max(1));
+    let hash = key.with_device(device);
+    let choice = match here {
+        None => scale(hash, nr_cpus),
+        Some(here) => {
+            let most_steps = ((nr_cpus - 1) / 2).max(1);
+            (u32::from(here) + 1 + scale(hash, most_steps)) % nr_cpus
+        }
+    };
+    // CAST: below `nr_cpus`, which had 8 bits.
+    choice as u8
+}
+
+/// Maps a hash to 0 to `n - 1`.
+#[inline]
+fn scale(hash: u32, n: u32) -> u32 {
+    // CAST: the upper half of a product of 32-bit numbers.
+    ((u64::from(hash) * u64::from(n)) >> 32) as u32
+}
+
+/// What a stage knows a flow by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StageKey(u64);
+
+impl StageKey {
+    /// Returns the key of a packet, or nothing if it is not of IPv4 or IPv6. `packet` as for [`FlowHasher::key`].
+    ///
+    /// All packets have to take the way of their flow here, also those that are never split: what begins a connection has
+    /// its key. Fragments and protocols without ports have that of their addresses.
+    #[inline]
+    pub fn of(keys: FlowHasher, eth_proto: u16, packet: &[u8]) -> Option<Self> {
+        keys.stage_key(eth_proto, packet).map(Self)
+    }
+
+    #[inline]
+    fn with_device(self, device: u32) -> u32 {
+        let hash = (self.0 ^ u64::from(device)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        // CAST: the upper half, to which all bits have come.
+        (hash >> 32) as u32
+    }
+}
