@@ -7,6 +7,7 @@
 #include <linux/cpuhotplug.h>
 #include <linux/cpumask.h>
 #include <linux/delay.h>
+#include <linux/interrupt.h>
 #include <linux/mutex.h>
 #include <linux/netdevice.h>
 #include <linux/nsproxy.h>
@@ -53,6 +54,11 @@ void mflow_synchronize(void)
 void mflow_sleep_ms(unsigned int ms)
 {
 	msleep(ms);
+}
+
+void mflow_sleep_us(unsigned int us)
+{
+	usleep_range(us, 2 * us);
 }
 
 void mflow_bh_disable(void)
@@ -109,6 +115,53 @@ void mflow_napi_set_source(struct napi_struct *napi, void *source)
 bool mflow_cpu_is_online(unsigned int cpu)
 {
 	return cpu < nr_cpu_ids && cpu_online(cpu);
+}
+
+/* Interrupt on the CPU: no softirq has been interrupted, and none waits for which packets wait. */
+static void mflow_look_quiet(void *data)
+{
+	bool *quiet = data;
+
+	*quiet = !softirq_count() &&
+		 !(local_softirq_pending() & BIT(NET_RX_SOFTIRQ));
+}
+
+/* Process context. True at a moment when no packet waits in a queue of a softirq of this CPU. */
+bool mflow_cpu_is_quiet(unsigned int cpu)
+{
+	bool quiet = true;
+
+	/* Of a CPU that is offline others have taken over what waited. */
+	smp_call_function_single(cpu, mflow_look_quiet, &quiet, 1);
+	return quiet;
+}
+
+void mflow_stages_set(unsigned int cpu, void *stages)
+{
+	/* Pairs with the reads at the hooks: filled in first. */
+	smp_store_release(per_cpu_ptr(&mflow_cpu.stages, cpu), stages);
+}
+
+/* Softirqs disabled. */
+void *mflow_stages_here(void)
+{
+	return this_cpu_read(mflow_cpu.stages);
+}
+
+/* Softirqs disabled: whether a lane is being polled on this CPU. */
+bool mflow_lane_is_here(void)
+{
+	return this_cpu_read(mflow_cpu.lane);
+}
+
+unsigned int mflow_device_index(const struct net_device *dev)
+{
+	return dev->ifindex;
+}
+
+unsigned int mflow_skb_device_index(const struct sk_buff *skb)
+{
+	return skb->dev->ifindex;
 }
 
 unsigned int mflow_this_cpu(void)
@@ -240,8 +293,8 @@ static int mflow_netdev_event(struct notifier_block *block,
 {
 	struct net_device *dev = netdev_notifier_info_to_dev(data);
 
-	if (event == NETDEV_UNREGISTER && dev->mflow_port)
-		mflow_device_gone(dev);
+	if (event == NETDEV_UNREGISTER)
+		mflow_device_gone(dev, dev->mflow_port);
 	return NOTIFY_DONE;
 }
 

@@ -91,15 +91,21 @@ void mflow_worker_destroy(struct mflow_worker *worker)
 }
 
 /* Softirqs disabled. */
-void mflow_worker_kick(struct mflow_worker *worker)
+void mflow_worker_kick_on(struct mflow_worker *worker, unsigned int cpu)
 {
 	if (!napi_schedule_prep(&worker->napi))
 		return;
 
 	/* SCHED is ours, so the interrupt is free. If the CPU is offline the lane runs here. */
-	if (worker->cpu == smp_processor_id() ||
-	    smp_call_function_single_async(worker->cpu, &worker->csd))
+	if (cpu == smp_processor_id() ||
+	    smp_call_function_single_async(cpu, &worker->csd))
 		__napi_schedule(&worker->napi);
+}
+
+/* Softirqs disabled. */
+void mflow_worker_kick(struct mflow_worker *worker)
+{
+	mflow_worker_kick_on(worker, worker->cpu);
 }
 
 /* In the poll, which ends it: whether checksums are summed that readers sum otherwise. */
@@ -140,6 +146,21 @@ void mflow_worker_receive_past_gro(struct mflow_worker *worker,
 	list_add_tail(&skb->list, &worker->past_gro);
 	if (++worker->nr_past_gro >= MFLOW_PAST_GRO)
 		mflow_worker_hand_on(worker);
+}
+
+/*
+ * A packet that is not split, and that GRO is to see. What clones share is not GRO's to join: such a
+ * packet goes on behind what GRO holds, as gro_cells_receive() does it.
+ */
+void mflow_worker_receive_stage(struct mflow_worker *worker,
+				struct sk_buff *skb)
+{
+	if (skb_cloned(skb)) {
+		mflow_worker_flush(worker);
+		netif_receive_skb(skb);
+	} else {
+		napi_gro_receive(&worker->napi, skb);
+	}
 }
 
 /* All that was received has reached its end when this returns. */

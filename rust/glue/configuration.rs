@@ -5,8 +5,9 @@
 use super::device::DeviceState;
 use super::ffi;
 use super::locks::NotSend;
-use super::runtime::MAX_CPUS;
+use super::runtime::{now_ms, MAX_CPUS};
 use super::source::Source;
+use super::stages::{self, Stages};
 use crate::algo::counters::{Counter, NR_COUNTERS};
 use crate::algo::knobs::Knobs;
 use core::cell::UnsafeCell;
@@ -19,6 +20,8 @@ pub(crate) const MAX_DEVICES: usize = 32;
 pub(crate) struct Configuration {
     pub(crate) knobs: Knobs,
     pub(super) devices: [Option<KBox<DeviceState>>; MAX_DEVICES],
+    /// What carries flows on behind the first stage.
+    pub(super) stages: Stages,
     /// What sources that are gone have counted.
     pub(super) retired: Totals,
     /// What `reset` has set to zero.
@@ -57,6 +60,7 @@ unsafe impl Sync for Locked {}
 static CONFIGURATION: Locked = Locked(UnsafeCell::new(Configuration {
     knobs: Knobs::DEFAULT,
     devices: [const { None }; MAX_DEVICES],
+    stages: Stages::NONE,
     retired: Totals::ZERO,
     base: Totals::ZERO,
 }));
@@ -76,6 +80,42 @@ impl Configuration {
         for device in self.devices.iter().flatten() {
             device.for_each_source(|source| f(device, source));
         }
+    }
+
+    /// Waits until all that is on its way through the stages now has left them; returns whether it has.
+    pub(super) fn empty_stages(&self, most_ms: u32) -> bool {
+        stages::empty(
+            |f| self.for_each_source_of_all(f),
+            &self.stages.cpus,
+            most_ms,
+        )
+    }
+
+    /// Waits until nothing is left in the stages' rings of what is in them now, and so of what refers to a device that goes.
+    pub(super) fn pass_stages(&self, most_ms: u32) {
+        if self.stages.is_running() {
+            let end_ms = now_ms().wrapping_add(most_ms);
+            stages::pass_rings(|f| self.for_each_source_of_all(f), end_ms);
+        }
+    }
+
+    /// Has flows go into the stages where sources have just begun.
+    pub(super) fn let_go(&self) {
+        stages::let_go(|f| self.for_each_source(|_, source| f(source)));
+    }
+
+    /// Ends the stages behind the first one, of which no source is left.
+    pub(super) fn end_stages(&mut self) {
+        let Self {
+            stages, retired, ..
+        } = self;
+        stages.end(|source| retired.add(source));
+    }
+
+    /// Calls `f` with the sources of all devices, and with those behind the first stage.
+    pub(super) fn for_each_source_of_all(&self, mut f: impl FnMut(&Source)) {
+        self.for_each_source(|_, source| f(source));
+        self.stages.for_each(f);
     }
 }
 

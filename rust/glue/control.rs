@@ -7,9 +7,10 @@ use super::device::DeviceState;
 use super::locks::{synchronize, Rtnl};
 use super::stack::device::{Device, Napi};
 use super::stack::hooks;
-use super::{ffi, pool, runtime};
+use super::stop::STOP_MS;
+use super::{ffi, pool, runtime, stages};
 use crate::algo::builder::Builder;
-use crate::algo::knobs::{DeviceName, Knobs};
+use crate::algo::knobs::{DeviceName, Knobs, Mode};
 use core::fmt;
 use kernel::prelude::*;
 
@@ -55,10 +56,16 @@ impl Configuration {
         let device = place.ok_or(ENOSPC)?.insert(DeviceState::new(dev)?);
         device.opt_in(rtnl);
         if knobs.enabled {
-            if let Err(error) = device.start(rtnl, &knobs) {
+            let knobs = self.startable();
+            let started = self
+                .devices()
+                .filter(|device| device.dev().is(address))
+                .try_for_each(|device| device.start(rtnl, &knobs));
+            if let Err(error) = started {
                 self.remove_device(rtnl, address);
                 return Err(error);
             }
+            self.let_go();
         }
         Ok(())
     }
@@ -92,14 +99,17 @@ impl Configuration {
     pub(crate) fn apply(&mut self, rtnl: &Rtnl, knobs: Knobs) -> Result {
         let restart = knobs.cpus != self.knobs.cpus
             || knobs.enabled != self.knobs.enabled
-            || knobs.scaling != self.knobs.scaling;
+            || knobs.scaling != self.knobs.scaling
+            || knobs.mode != self.knobs.mode
+            || knobs.stages != self.knobs.stages;
         runtime::publish(&knobs);
         if !restart {
             self.knobs = knobs;
             return Ok(());
         }
-        self.stop(pool::slots(), |_, _| true);
+        self.end_all();
         self.knobs = knobs;
+        runtime::set_staged(knobs.enabled && knobs.mode != Mode::Mflow);
         let mut result = Ok(());
         if knobs.enabled {
             // The hooks are switched one by one: no packet may have a tag before GRO looks at tags.
@@ -107,8 +117,9 @@ impl Configuration {
             result = self.start_all(rtnl);
         }
         if result.is_err() {
-            self.stop(pool::slots(), |_, _| true);
+            self.end_all();
             self.knobs.enabled = false;
+            runtime::set_staged(false);
         }
         if !self.knobs.enabled {
             hooks::switch(false);
@@ -116,15 +127,44 @@ impl Configuration {
         result
     }
 
+    fn end_all(&mut self) {
+        self.stop(pool::slots(), |_, _| true);
+        self.end_stages();
+    }
+
+    /// Returns the knobs that sources start with. Stages are on CPUs that are online: there is no other to take their place.
+    fn startable(&self) -> Knobs {
+        match self.knobs.mode {
+            Mode::Mflow => self.knobs,
+            Mode::FalconDev | Mode::FalconFunc => Knobs {
+                cpus: stages::online(&self.knobs.cpus),
+                ..self.knobs
+            },
+        }
+    }
+
     fn start_all(&mut self, rtnl: &Rtnl) -> Result {
-        let knobs = self.knobs;
+        let knobs = self.startable();
         let mut result = Ok(());
+        if knobs.mode != Mode::Mflow && !self.stages.is_running() {
+            self.stages.start(&knobs)?;
+        }
         for device in self.devices() {
             // Also behind one that fails: what asked for the search of a device has to see its end.
             let started = device.start(rtnl, &knobs);
             result = result.and(started);
         }
+        self.let_go();
         result
+    }
+
+    /// Follows the CPUs that come and go, if flows are handed on from one to the next.
+    fn follow_cpus(&mut self, rtnl: &Rtnl) -> Result {
+        if self.knobs.mode == Mode::Mflow || self.startable().cpus == self.stages.cpus {
+            return Ok(());
+        }
+        self.end_all();
+        self.start_all(rtnl)
     }
 }
 
@@ -177,10 +217,15 @@ impl Drop for Control {
 
 /// A device is being unregistered. Under rtnl.
 #[no_mangle]
-unsafe extern "C" fn mflow_device_gone(dev: *mut ffi::net_device) {
+unsafe extern "C" fn mflow_device_gone(dev: *mut ffi::net_device, opted_in: bool) {
     // SAFETY: C calls under rtnl.
     let rtnl = unsafe { Rtnl::assume_held() };
-    Configuration::lock().remove_device(&rtnl, dev);
+    let mut configuration = Configuration::lock();
+    if opted_in {
+        configuration.remove_device(&rtnl, dev);
+    }
+    // It is closed: no more packets come that refer to it.
+    configuration.pass_stages(STOP_MS);
 }
 
 /// A packet came for which there is no source yet. Process context.
@@ -192,7 +237,8 @@ unsafe extern "C" fn mflow_rescan_devices() {
         return;
     }
     configuration.count_search();
-    if let Err(error) = configuration.start_all(&rtnl) {
+    let started = configuration.follow_cpus(&rtnl);
+    if let Err(error) = started.and_then(|()| configuration.start_all(&rtnl)) {
         pr_warn!("new queues of a device stay on one CPU: {error:?}\n");
     }
 }
@@ -201,6 +247,10 @@ unsafe extern "C" fn mflow_rescan_devices() {
 #[no_mangle]
 unsafe extern "C" fn mflow_cpu_changed(cpu: kernel::ffi::c_uint, online: bool) {
     runtime::set_cpu_online(cpu, online);
+    if runtime::is_staged() {
+        // SAFETY: May be called in any context.
+        unsafe { ffi::mflow_rescan() };
+    }
 }
 
 ffi::check_export!(mflow_device_gone, mflow_rescan_devices, mflow_cpu_changed);

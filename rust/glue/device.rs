@@ -6,11 +6,12 @@ use super::locks::Rtnl;
 use super::pool;
 use super::port::Port;
 use super::runtime::{self, MAX_CPUS};
-use super::source::Source;
+use super::source::{Source, StageContext};
 use super::stack::device::{Device, Napi};
-use crate::algo::knobs::{Knobs, Scaling};
+use crate::algo::knobs::{Knobs, Mode, Scaling};
+use crate::algo::stage::StageSet;
 use core::ptr;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicPtr, Ordering};
 use kernel::init;
 use kernel::prelude::*;
 
@@ -48,7 +49,7 @@ impl DeviceState {
         if knobs.cpus.is_empty() {
             return Ok(());
         }
-        self.set_scaling(knobs.scaling);
+        self.set_places(knobs);
         let napis = self.start_napis(rtnl, knobs);
         let cpus = self.start_cpus(knobs);
         let now_ms = runtime::now_ms();
@@ -65,11 +66,12 @@ impl DeviceState {
     fn start_napis(&mut self, rtnl: &Rtnl, knobs: &Knobs) -> Result<bool> {
         let Self { sources, port, dev } = self;
         let mut found = Ok(false);
-        if knobs.scaling == Scaling::Path {
+        if !is_behind_gro(knobs) {
             dev.for_each_napi(rtnl, |napi| {
                 // SAFETY: The NAPI is in the list that is being walked.
                 if found.is_ok() && !unsafe { napi.has_source() } {
-                    found = add_source(sources, port, Some(napi), None, knobs).map(|()| true);
+                    found =
+                        add_source(sources, port, dev, (Some(napi), None), knobs).map(|()| true);
                 }
             });
         }
@@ -78,7 +80,8 @@ impl DeviceState {
 
     /// Returns whether there was one that wants a source and has none.
     fn start_cpus(&mut self, knobs: &Knobs) -> Result<bool> {
-        let Self { sources, port, .. } = self;
+        let Self { sources, port, dev } = self;
+        let places = cpu_places(port, knobs);
         let mut found = false;
         for cpu in 0..MAX_CPUS {
             let wanted = port.wanted_cpus.get(cpu / 64);
@@ -86,25 +89,24 @@ impl DeviceState {
             if wanted.is_none_or(|word| word.load(Ordering::Relaxed) >> (cpu % 64) & 1 == 0) {
                 continue;
             }
-            let has_one = port.cpu_sources.get(cpu);
+            let has_one = places.get(cpu);
             if has_one.is_some_and(|place| place.load(Ordering::Relaxed).is_null()) {
-                add_source(sources, port, None, Some(cpu), knobs)?;
+                add_source(sources, port, dev, (None, Some(cpu)), knobs)?;
                 found = true;
             }
         }
         Ok(found)
     }
 
-    /// Notes where flows are split. Where that has changed there are no sources, and other CPUs may want some.
-    fn set_scaling(&self, scaling: Scaling) {
-        let behind_gro = scaling == Scaling::Device;
-        // ORDERING: Relaxed, both: a packet that sees the old value finds no source.
-        if self
-            .port
-            .splits_behind_gro
-            .swap(behind_gro, Ordering::Relaxed)
-            != behind_gro
-        {
+    /// Notes where flows are split or handed on. Where that has changed there are no sources, and other CPUs may want some.
+    fn set_places(&self, knobs: &Knobs) {
+        let places = [
+            (&self.port.splits_behind_gro, is_behind_gro(knobs)),
+            (&self.port.hands_on, knobs.mode != Mode::Mflow),
+        ];
+        // ORDERING: Relaxed, all: a packet that sees an old value finds no source.
+        let changes = places.map(|(place, value)| place.swap(value, Ordering::Relaxed) != value);
+        if changes.contains(&true) {
             for word in &self.port.wanted_cpus {
                 word.store(0, Ordering::Relaxed);
             }
@@ -126,7 +128,7 @@ impl DeviceState {
             unsafe { napi.set_source::<Source>(None) };
             return;
         }
-        for place in &self.port.cpu_sources {
+        for place in Iterator::chain(self.port.cpu_sources.iter(), &self.port.stage_sources) {
             // ORDERING: Relaxed, both: only we write it, and the caller synchronizes.
             if ptr::eq(place.load(Ordering::Relaxed), source) {
                 place.store(ptr::null_mut(), Ordering::Relaxed);
@@ -147,16 +149,46 @@ impl DeviceState {
     }
 }
 
-/// Makes a source of `napi` or `cpu` and makes it known there.
+/// Returns whether packets are taken behind GRO. Those of drivers that do not call it are anyway.
+fn is_behind_gro(knobs: &Knobs) -> bool {
+    match knobs.mode {
+        Mode::Mflow => knobs.scaling == Scaling::Device,
+        Mode::FalconDev => true,
+        Mode::FalconFunc => false,
+    }
+}
+
+/// Returns where packets find the sources of CPUs.
+fn cpu_places<'a>(port: &'a Port, knobs: &Knobs) -> &'a [AtomicPtr<Source>; MAX_CPUS] {
+    match knobs.mode {
+        Mode::Mflow => &port.cpu_sources,
+        Mode::FalconDev | Mode::FalconFunc => &port.stage_sources,
+    }
+}
+
+/// Makes a source of a NAPI or a CPU and makes it known there.
 fn add_source(
     sources: &mut [Option<KVBox<Source>>],
     port: &Port,
-    napi: Option<Napi>,
-    cpu: Option<usize>,
+    dev: &Device,
+    (napi, cpu): (Option<Napi>, Option<usize>),
     knobs: &Knobs,
 ) -> Result {
-    // SAFETY: The port is freed after the sources.
-    let source = unsafe { Source::new(&port.uses_gro, napi, &knobs.cpus)? };
+    let stages = StageSet::new(knobs.mode, knobs.stages);
+    let source = if stages.is_empty() {
+        // SAFETY: The port is freed after the sources.
+        unsafe { Source::new(&port.uses_gro, napi, &knobs.cpus)? }
+    } else {
+        let context = StageContext {
+            stages,
+            device: dev.index(),
+            // CAST: below MAX_CPUS.
+            cpu: cpu.map(|cpu| cpu as u32),
+            is_first: true,
+        };
+        // SAFETY: The port is freed after the sources.
+        unsafe { Source::of_stages(Some(&port.uses_gro), napi, &knobs.cpus, context)? }
+    };
     let place = sources.iter_mut().find(|place| place.is_none());
     let source: &Source = place.ok_or(ENOSPC)?.insert(source);
     if let Some(napi) = napi {
@@ -164,8 +196,8 @@ fn add_source(
         unsafe { napi.set_source(Some(source)) };
     }
     if let Some(cpu) = cpu {
-        let place = port.cpu_sources.get(cpu).ok_or(ERANGE)?;
-        // ORDERING: Release pairs with the Acquire in `source_of_this_cpu`.
+        let place = cpu_places(port, knobs).get(cpu).ok_or(ERANGE)?;
+        // ORDERING: Release pairs with the Acquire in `Port::source_of`.
         place.store(ptr::from_ref(source).cast_mut(), Ordering::Release);
     }
     source.begin(pool::slots());

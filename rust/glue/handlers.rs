@@ -2,7 +2,7 @@
 
 //! What the module does at the hooks.
 
-use super::lane::Lane;
+use super::lane::{Carries, Lane};
 use super::pool::{self, Slots};
 use super::port::Port;
 use super::source::Source;
@@ -18,6 +18,7 @@ use crate::algo::counters::Counter;
 use crate::algo::dispatcher::Dispatched;
 use crate::algo::queue::Packet;
 use crate::algo::slot::PathFault;
+use crate::algo::stage::Stage;
 use crate::algo::tag::{Tag, TagKind};
 use kernel::prelude::*;
 
@@ -48,7 +49,13 @@ impl Handlers for PacketPath {
 
     #[inline]
     unsafe fn split_napi(source: &Source, packet: SkBuff) -> Option<SkBuff> {
-        source.note_gro();
+        if !source.only_dispatches() {
+            source.note_gro();
+            if source.hands_on() {
+                // SAFETY: By the contract we are in the poll of the source's NAPI.
+                return unsafe { source.hand_on(Stage::Gro, source.device(), packet) };
+            }
+        }
         // SAFETY: By the contract we are in the poll of the source's NAPI.
         match unsafe { source.dispatch(pool::slots(), packet) } {
             Dispatched::ToLane => None,
@@ -74,7 +81,15 @@ impl Handlers for PacketPath {
     #[inline]
     unsafe fn split_backlog(port: &Port, mut packet: SkBuff) -> Option<SkBuff> {
         let Some(source) = port.source_of_this_cpu() else {
-            return Some(packet);
+            let Some(source) = port.stage_source_of_this_cpu() else {
+                return Some(packet);
+            };
+            // SAFETY: By the contract softirqs are disabled, and the source is this CPU's. No later call wakes lanes for it.
+            return unsafe {
+                let goes_on = source.hand_on(Stage::Nic, source.device(), packet);
+                source.wake_next();
+                goes_on
+            };
         };
         // It may be the probe of a device before this one. Answered, that device would begin to split, and its fence would
         // overtake what waits in our lanes.
@@ -98,6 +113,10 @@ impl Handlers for PacketPath {
 
     #[inline]
     unsafe fn napi_flush(source: &Source) {
+        if source.hands_on() {
+            // SAFETY: By the contract we are in the poll of the source's NAPI.
+            return unsafe { source.wake_next() };
+        }
         // SAFETY: By the contract we are in the poll of the source's NAPI.
         unsafe { source.flush(pool::slots()) };
     }
@@ -185,6 +204,22 @@ impl Handlers for PacketPath {
             drained += pkts;
         }
         drained > 0
+    }
+
+    #[inline]
+    unsafe fn hand_on(
+        stages: &Source,
+        lane: &Lane,
+        packet: SkBuff,
+        stage: Stage,
+    ) -> Option<SkBuff> {
+        // What has been held goes the ordinary path, all of it.
+        if lane.carries() != Carries::Stage || !stages.hands_on_at(stage) {
+            return Some(packet);
+        }
+        // The end of the lane's poll wakes the next lanes.
+        // SAFETY: By the contract the source is this CPU's, and the hook is behind a device.
+        unsafe { stages.hand_on(stage, packet.device_index(), packet) }
     }
 }
 

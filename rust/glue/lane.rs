@@ -4,21 +4,22 @@
 //! does: GRO and the whole stack up to the merge point run inside [`Lane::poll`]. So all packets before the end of a
 //! batch have been carried to their end when the lane meets it: the batch is complete.
 
+use super::merge;
 use super::pool::{self, Slots};
 use super::progress::LaneProgress;
 use super::stack::skb::SkBuff;
 use super::stack::socket::Socket;
 use super::stack::worker::{Polling, Worker};
-use super::{ffi, merge};
 use crate::algo::collector::Collector;
 use crate::algo::counters::{Counter, Counters};
 use crate::algo::gro_trial::GroTrial;
 use crate::algo::queue::ring::{Consumer, Item, Producer, Ring, RING_ITEMS};
 use crate::algo::queue::Packet as _;
 use crate::algo::slot::LaneId;
+use crate::algo::stage::Stage;
 use crate::algo::tag::{Tag, MAX_SLOTS};
 use core::cell::UnsafeCell;
-use core::ffi::{c_int, c_void};
+use core::ffi::c_void;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicU32, Ordering};
 use kernel::init::{self, Zeroable};
@@ -27,6 +28,21 @@ use kernel::prelude::*;
 /// With more items than this in its ring, a lane leaves checksums of datagrams in fragments to their readers.
 // CAST: a small constant.
 const BUSY_ITEMS: u32 = RING_ITEMS as u32 / 8;
+
+/// What a lane's ring holds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Carries {
+    /// Batches of split flows.
+    Batches = 0,
+    /// Flows on their way to the next stage (`algo/stage.rs`).
+    Stage = 1,
+    /// What waits until the stages are empty, to go the ordinary path again.
+    Held = 2,
+}
+
+/// What is held is carried so many times as fast as a NIC can bring more: it comes to an end.
+const HELD_BUDGETS: u32 = 4;
 
 static LANES_STARTED: AtomicU32 = AtomicU32::new(0);
 
@@ -44,12 +60,15 @@ pub struct Lane {
     worker: Worker,
     cpu: u32,
     id: LaneId,
+    carries: Carries,
+    // A mark in the ring, of the one who waits until it has been passed.
+    mark: AtomicU32,
     /// Packets carried; written by the lane's NAPI.
     pub(crate) counters: Counters,
 }
 
 // SAFETY: Zeros are an empty ring, no consumer (a null pointer), an empty collector (null pointers, no tag), a trial that
-// knows nothing, zeros, a worker that is not started, and counters of zero.
+// knows nothing, zeros, a worker that is not started, `Carries::Batches`, and counters of zero.
 unsafe impl Zeroable for Lane {}
 // SAFETY: The cells are used by the NAPI alone; the rest may be shared.
 unsafe impl Sync for Lane {}
@@ -60,9 +79,13 @@ impl Lane {
     /// Starts a lane on `cpu` and returns it with the producing end of its ring. Process context.
     ///
     /// # Safety: the lane is stopped before it is dropped, and the producer is not used after that.
-    pub(crate) unsafe fn start(cpu: u32) -> Result<(KVBox<Lane>, Producer<SkBuff>)> {
+    pub(crate) unsafe fn start(
+        cpu: u32,
+        carries: Carries,
+    ) -> Result<(KVBox<Lane>, Producer<SkBuff>)> {
         let mut lane: KVBox<Lane> = KVBox::init(init::zeroed(), GFP_KERNEL)?;
         lane.cpu = cpu;
+        lane.carries = carries;
         // ORDERING: Relaxed: unique enough. Never `INLINE` or `ORDINARY_PATH`.
         lane.id = LANES_STARTED.fetch_add(1, Ordering::Relaxed) | 1 << 31;
         let shared: &Lane = &lane;
@@ -114,8 +137,29 @@ impl Lane {
         self.ring.is_empty()
     }
 
+    pub(crate) fn carries(&self) -> Carries {
+        self.carries
+    }
+
+    /// Marks what is in the ring now.
+    pub(crate) fn set_mark(&self) {
+        // ORDERING: Relaxed: used by one thread, under the configuration lock.
+        self.mark.store(self.ring.mark(), Ordering::Relaxed);
+    }
+
+    /// Returns whether the lane has taken all that was marked.
+    pub(crate) fn has_passed_mark(&self) -> bool {
+        // ORDERING: Relaxed: see `set_mark`.
+        self.ring.has_passed(self.mark.load(Ordering::Relaxed))
+    }
+
     pub(crate) fn kick(&self) {
         self.worker.kick();
+    }
+
+    /// Has the lane polled on that CPU, whichever is its own. Softirqs disabled.
+    pub(crate) fn kick_on(&self, cpu: u32) {
+        self.worker.kick_on(cpu);
     }
 
     /// Takes a packet that has reached the merge point inside this lane's poll.
@@ -204,7 +248,7 @@ impl Lane {
     /// Carries at most `budget` packets; returns how many, or `budget` if it has to be called again.
     ///
     /// # Safety: called by the lane's NAPI.
-    unsafe fn poll(&self, slots: &Slots, budget: u32) -> u32 {
+    pub(super) unsafe fn poll(&self, slots: &Slots, budget: u32) -> u32 {
         // SAFETY: By the contract the worker's poll is running.
         let worker = unsafe { self.worker.polling() };
         let mut work = 0;
@@ -277,6 +321,51 @@ impl Lane {
     }
 }
 
+impl Lane {
+    /// Does the same as [`poll`](Self::poll) for flows that are not split: nothing is tagged, collected or completed.
+    ///
+    /// # Safety: called by the lane's NAPI.
+    pub(super) unsafe fn poll_stage(&self, budget: u32) -> u32 {
+        // SAFETY: By the contract the worker's poll is running.
+        let worker = unsafe { self.worker.polling() };
+        let most = match self.carries {
+            Carries::Held => budget.saturating_mul(HELD_BUDGETS),
+            Carries::Batches | Carries::Stage => budget,
+        };
+        let (mut work, mut wire_pkts, mut bytes) = (0, 0, 0);
+        while work < most {
+            // SAFETY: By the contract we are in the poll, which alone pops. The stack is called after that.
+            let consumer = unsafe { (*self.consumer.get()).as_mut() };
+            // No request is ever left to such a lane.
+            let item =
+                consumer.and_then(|consumer| consumer.pop(|_, request| SkBuff::discard(request)));
+            let Some(item) = item else {
+                break;
+            };
+            let Item::Packet(mut packet) = item else {
+                continue;
+            };
+            work += 1;
+            wire_pkts += u64::from(packet.wire_pkts());
+            bytes += u64::from(packet.memory_bytes());
+            let from = Stage::of_tag(packet.tag());
+            packet.set_tag(Tag::NONE);
+            if from.is_some_and(Stage::begins_with_gro) {
+                worker.receive_stage(packet);
+            } else {
+                worker.receive_past_gro(packet);
+            }
+        }
+        worker.flush();
+        if bytes != 0 {
+            pool::ring_bytes().release(self.cpu, bytes);
+        }
+        self.counters.add_owned(Counter::LanePkts, wire_pkts);
+        // A NAPI that has done its budget is polled again.
+        work.min(budget)
+    }
+}
+
 /// Notes that a batch is complete, and merges if it was its turn.
 fn complete(slots: &Slots, tag: Tag) {
     let slot = slots.slot(tag.slot());
@@ -284,15 +373,3 @@ fn complete(slots: &Slots, tag: Tag) {
         merge::merge(slots, tag.slot());
     }
 }
-
-/// Polls a lane. Softirq context.
-#[no_mangle]
-unsafe extern "C" fn mflow_lane_poll(lane: *mut c_void, budget: c_int) -> c_int {
-    // SAFETY: The worker was given the address of a lane that outlives it, and only the worker's NAPI calls us.
-    unsafe {
-        // CAST: budgets are small and positive.
-        (*lane.cast::<Lane>()).poll(pool::slots(), budget as u32) as c_int
-    }
-}
-
-ffi::check_export!(mflow_lane_poll);

@@ -69,6 +69,12 @@ pub(crate) fn synchronize() {
     unsafe { ffi::mflow_synchronize() };
 }
 
+/// Sleeps for so long, or twice that.
+pub(crate) fn sleep_us(us: u32) {
+    // SAFETY: Process context.
+    unsafe { ffi::mflow_sleep_us(us) };
+}
+
 pub(crate) fn sleep_ms(ms: u32) {
     // SAFETY: Process context.
     unsafe { ffi::mflow_sleep_ms(ms) };

@@ -22,10 +22,12 @@ pub mod lane;
 
 pub mod source;
 
+pub mod hand_on;
 pub mod port;
 
 // Devices, and everything that is configured: how it is counted, stopped and started.
 pub mod device;
+pub mod stages;
 
 pub mod configuration;
 

@@ -13,12 +13,16 @@ use kernel::init::Zeroable;
 pub struct Port {
     pub(super) uses_gro: UsesGro,
     pub(super) splits_behind_gro: AtomicBool,
+    // Sources hand flows on; they are those of `stage_sources`.
+    pub(super) hands_on: AtomicBool,
     // For NAPIs without a source, and for CPUs without one.
     pub(super) napi_search: Backoff,
     pub(super) cpu_search: Backoff,
     // CPUs on which packets came without GRO, and the source of each.
     pub(super) wanted_cpus: [AtomicU64; MAX_CPUS / 64],
     pub(super) cpu_sources: [AtomicPtr<Source>; MAX_CPUS],
+    // The same for sources that hand flows on. Apart, so that those that split have nothing to ask for each packet.
+    pub(super) stage_sources: [AtomicPtr<Source>; MAX_CPUS],
 }
 
 // SAFETY: Null pointers, false, zeros.
@@ -32,6 +36,11 @@ impl Port {
         if self.splits_behind_gro.load(Ordering::Relaxed) {
             return;
         }
+        // SAFETY: Softirqs are disabled.
+        if self.hands_on() && unsafe { ffi::mflow_lane_is_here() } {
+            // It comes from a lane, which gives it to GRO.
+            return;
+        }
         search(&self.napi_search);
     }
 
@@ -42,11 +51,46 @@ impl Port {
         if self.uses_gro.get() && !self.splits_behind_gro.load(Ordering::Relaxed) {
             return None;
         }
+        self.source_of(&self.cpu_sources, || self.hands_on())
+    }
+
+    /// Returns the source that hands on packets which come without GRO, or from it if they are handed on behind it, on this
+    /// CPU. Softirqs disabled.
+    pub(crate) fn stage_source_of_this_cpu(&self) -> Option<&Source> {
+        // ORDERING: Relaxed: written while there are no sources.
+        if !self.hands_on()
+            || self.uses_gro.get() && !self.splits_behind_gro.load(Ordering::Relaxed)
+        {
+            return None;
+        }
+        // SAFETY: Softirqs are disabled.
+        if unsafe { ffi::mflow_lane_is_here() } {
+            // It comes from a lane, and is on its way already.
+            return None;
+        }
+        self.source_of(&self.stage_sources, || false)
+    }
+
+    fn hands_on(&self) -> bool {
+        // ORDERING: Relaxed: written while there are no sources.
+        self.hands_on.load(Ordering::Relaxed)
+    }
+
+    /// Returns this CPU's of `sources`. If there is none, it is noted that one is wanted, unless `is_unwanted`.
+    #[inline]
+    fn source_of(
+        &self,
+        sources: &[AtomicPtr<Source>; MAX_CPUS],
+        is_unwanted: impl FnOnce() -> bool,
+    ) -> Option<&Source> {
         // SAFETY: Softirqs are disabled, so the CPU stays the same.
         let cpu = unsafe { ffi::mflow_this_cpu() } as usize;
         // ORDERING: Acquire pairs with the Release in `device::add_source`.
-        let source = self.cpu_sources.get(cpu)?.load(Ordering::Acquire);
+        let source = sources.get(cpu)?.load(Ordering::Acquire);
         if source.is_null() {
+            if is_unwanted() {
+                return None;
+            }
             let word = self.wanted_cpus.get(cpu / 64)?;
             // ORDERING: Relaxed, both: a hint for the search.
             if word.load(Ordering::Relaxed) >> (cpu % 64) & 1 == 0 {

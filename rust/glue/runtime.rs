@@ -8,7 +8,7 @@ use crate::algo::dispatcher::Config;
 use crate::algo::flow_key::FlowHasher;
 use crate::algo::flow_table::RATE_WINDOW_MS;
 use crate::algo::knobs::{Build, Knobs};
-use core::sync::atomic::{AtomicU32, AtomicU64, AtomicU8, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicU8, Ordering};
 
 /// CPUs that can be lanes, or sources of devices without NAPI.
 // CAST: a small number.
@@ -100,6 +100,19 @@ pub(crate) fn set_cpu_online(cpu: u32, online: bool) {
 pub(crate) fn cpu_changes() -> u32 {
     // ORDERING: Acquire pairs with the Release in `set_cpu_online`.
     CPU_CHANGES.load(Ordering::Acquire)
+}
+
+/// Whether flows are handed on from stage to stage: then each change of the CPUs is one of the stages.
+static STAGED: AtomicBool = AtomicBool::new(false);
+
+pub(crate) fn set_staged(staged: bool) {
+    // ORDERING: Relaxed: whoever sets it looks at the CPUs afterwards.
+    STAGED.store(staged, Ordering::Relaxed);
+}
+
+pub(crate) fn is_staged() -> bool {
+    // ORDERING: Relaxed: see `set_staged`.
+    STAGED.load(Ordering::Relaxed)
 }
 
 pub(crate) fn is_cpu_gone(cpu: u32) -> bool {

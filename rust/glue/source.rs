@@ -4,7 +4,7 @@
 //! is the poll of a NAPI (which runs on one CPU at a time, wherever it runs), or, for packets that enter the stack
 //! without one or are taken behind its GRO, a CPU with softirqs disabled.
 
-use super::lane::Lane;
+use super::lane::{Carries, Lane};
 use super::locks::SoftirqsOff;
 use super::pool::{self, Slots};
 use super::stack::device::Napi;
@@ -15,9 +15,10 @@ use crate::algo::builder::Builder;
 use crate::algo::counters::{Counter, Counters};
 use crate::algo::cpulist::CpuSet;
 use crate::algo::dispatcher::{Dispatched, Dispatcher, Host};
-use crate::algo::lane_set::MAX_LANES;
+use crate::algo::lane_set::{LaneSet, MAX_LANES};
 use crate::algo::recent_keys::RecentKeys;
 use crate::algo::ring_bytes::RingBytes;
+use crate::algo::stage::{Stage, StageSet};
 use core::cell::UnsafeCell;
 use core::mem::{offset_of, size_of};
 use core::ptr::NonNull;
@@ -48,11 +49,11 @@ pub struct Source {
     // First of all: drivers read it.
     head: SourceHead,
     // Used in the source's context only.
-    dispatcher: UnsafeCell<Dispatcher<SkBuff>>,
+    pub(super) dispatcher: UnsafeCell<Dispatcher<SkBuff>>,
     // For requests. Used in the source's context only.
     recent_keys: UnsafeCell<RecentKeys>,
     /// Written in the source's context only; read by all.
-    counters: Counters,
+    pub(super) counters: Counters,
     cpu_changes_seen: AtomicU32,
     // None if it is a source of a CPU.
     napi: Option<Napi>,
@@ -66,15 +67,48 @@ pub struct Source {
     gro_noted: AtomicBool,
     // What the driver has said last: the number of a `Builder`.
     builder: AtomicU8,
+    /// If it hands flows on instead of splitting them (`hand_on.rs`).
+    pub(super) handing_on: HandingOn,
+}
+
+/// What a source needs that hands flows on from stage to stage. Zeros are one that does not.
+pub(super) struct HandingOn {
+    pub(super) stages: StageSet,
+    /// Which of the stages' CPUs is the source's, or [`NOWHERE`].
+    pub(super) here: u8,
+    /// The number of the source's device.
+    pub(super) device: u32,
+    /// The number of a `Route`.
+    pub(super) route: AtomicU8,
+    /// The CPU on which packets came, or [`NO_CPU`].
+    pub(super) cpu: AtomicU32,
+    /// Where packets wait while the stages end. Its other end is used in the source's context only.
+    pub(super) home: Option<KVBox<Lane>>,
+    pub(super) home_end: UnsafeCell<LaneSet<SkBuff>>,
+}
+
+/// Not one of the stages' CPUs.
+pub(super) const NOWHERE: u8 = u8::MAX;
+/// No CPU yet.
+pub(super) const NO_CPU: u32 = u32::MAX;
+
+/// What a source that hands flows on is made for.
+pub(super) struct StageContext {
+    pub(super) stages: StageSet,
+    pub(super) device: u32,
+    /// Its CPU, unless it is a NAPI.
+    pub(super) cpu: Option<u32>,
+    /// Whether packets have to wait here when the stages end. Behind the first stage they do not: there are none then.
+    pub(super) is_first: bool,
 }
 
 const _: () = assert!(offset_of!(Source, head) == 0);
 // SAFETY: Its first field is one, as the line above checks.
 unsafe impl BeginsWithHead for Source {}
 // SAFETY: Zeros are an empty dispatcher, no recent keys and empty counters (see there), zero, false, and none of what is a
-// pointer and nothing else.
+// pointer and nothing else; no stages.
 unsafe impl Zeroable for Source {}
-// SAFETY: Dispatcher and recent keys are used in the source's context alone; what is not atomic beside them is written in
+// SAFETY: Dispatcher, recent keys and the end at home are used in the source's context alone; what is not atomic beside them is written in
 // `new` only.
 unsafe impl Sync for Source {}
 // SAFETY: A source belongs to no thread: its context is a NAPI or a CPU.
@@ -132,18 +166,59 @@ impl Source {
         napi: Option<Napi>,
         cpus: &CpuSet,
     ) -> Result<KVBox<Source>> {
+        // SAFETY: By the contract.
+        unsafe { Self::with_lanes(Some(uses_gro), napi, cpus, Carries::Batches) }
+    }
+
+    /// Makes a source that hands flows on to lanes on `cpus`. Process context.
+    ///
+    /// # Safety: `uses_gro` is valid as long as the source.
+    pub(super) unsafe fn of_stages(
+        uses_gro: Option<&UsesGro>,
+        napi: Option<Napi>,
+        cpus: &CpuSet,
+        context: StageContext,
+    ) -> Result<KVBox<Source>> {
+        // SAFETY: By the contract.
+        let mut source = unsafe { Self::with_lanes(uses_gro, napi, cpus, Carries::Stage)? };
+        let here = cpus.iter().position(|cpu| context.cpu == Some(cpu));
+        let handing_on = &mut source.handing_on;
+        handing_on.stages = context.stages;
+        handing_on.device = context.device;
+        // CAST: below MAX_LANES.
+        handing_on.here = here.map_or(NOWHERE, |here| here as u8);
+        *handing_on.cpu.get_mut() = context.cpu.unwrap_or(NO_CPU);
+        if context.is_first {
+            let cpu = context.cpu.or(cpus.iter().next()).unwrap_or(0);
+            // SAFETY: As for the other lanes.
+            let (lane, producer) = unsafe { Lane::start(cpu, Carries::Held)? };
+            let id = lane.id();
+            handing_on.home = Some(lane);
+            let home_end = handing_on.home_end.get_mut();
+            home_end.add(producer, id, cpu).map_err(|_| E2BIG)?;
+        }
+        Ok(source)
+    }
+
+    /// # Safety: `uses_gro` is valid as long as the source.
+    unsafe fn with_lanes(
+        uses_gro: Option<&UsesGro>,
+        napi: Option<Napi>,
+        cpus: &CpuSet,
+        carries: Carries,
+    ) -> Result<KVBox<Source>> {
         let mut source: KVBox<Source> = KVBox::init(init::zeroed(), GFP_KERNEL)?;
         let fresh: &mut Source = &mut source;
         fresh.napi = napi;
         *fresh.stopping.get_mut() = true;
-        fresh.uses_gro = Some(NonNull::from(uses_gro));
+        fresh.uses_gro = uses_gro.map(NonNull::from);
         // One change behind, so that the first packet looks at the CPUs.
         *fresh.cpu_changes_seen.get_mut() = runtime::cpu_changes().wrapping_sub(1);
         let dispatcher = fresh.dispatcher.get_mut();
         for (place, cpu) in fresh.lanes.iter_mut().zip(cpus.iter()) {
             // SAFETY: The source stops the lane before it drops it, and its dispatcher, which gets the producer, is not
             // used then.
-            let (lane, producer) = unsafe { Lane::start(cpu)? };
+            let (lane, producer) = unsafe { Lane::start(cpu, carries)? };
             let id = lane.id();
             // First of all in its place: it is stopped from there.
             *place = Some(lane);
@@ -152,16 +227,27 @@ impl Source {
         Ok(source)
     }
 
+    /// Returns whether its packets are only dispatched: it splits flows, and its device knows that the driver calls GRO.
     #[inline]
+    pub(crate) fn only_dispatches(&self) -> bool {
+        // ORDERING: Relaxed: a hint that is written once.
+        self.gro_noted.load(Ordering::Relaxed)
+    }
+
+    /// Has the device know that the driver calls GRO.
     pub(crate) fn note_gro(&self) {
-        // ORDERING: Relaxed, both: a hint that is written once.
-        if !self.gro_noted.load(Ordering::Relaxed) {
-            self.gro_noted.store(true, Ordering::Relaxed);
-            if let Some(uses_gro) = self.uses_gro {
-                // SAFETY: By the contract of `new`.
-                unsafe { uses_gro.as_ref() }.note();
-            }
+        // ORDERING: Relaxed: a hint that is written once.
+        self.gro_noted.store(!self.hands_on(), Ordering::Relaxed);
+        if let Some(uses_gro) = self.uses_gro {
+            // SAFETY: By the contract of `new`.
+            unsafe { uses_gro.as_ref() }.note();
         }
+    }
+
+    /// Returns whether it hands flows on from stage to stage, and splits none.
+    #[inline]
+    pub(crate) fn hands_on(&self) -> bool {
+        !self.handing_on.stages.is_empty()
     }
 
     pub(crate) fn note_builder(&self, builder: Builder) {
@@ -274,14 +360,26 @@ impl Source {
         self.kick(dispatcher.lanes.take_touched(pool::ring_bytes()));
     }
 
-    fn kick(&self, touched: u32) {
-        if touched == 0 {
-            return;
-        }
-        for (index, lane) in self.lanes().enumerate() {
-            if touched >> index & 1 == 1 {
+    /// Returns whether it hands flows on at the end of this stage.
+    #[inline]
+    pub(crate) fn hands_on_at(&self, stage: Stage) -> bool {
+        self.handing_on.stages.contains(stage)
+    }
+
+    /// Returns the number of the device that it hands flows on from.
+    #[inline]
+    pub(crate) fn device(&self) -> u32 {
+        self.handing_on.device
+    }
+
+    pub(super) fn kick(&self, touched: u32) {
+        let mut left = touched;
+        while left != 0 {
+            let place = self.lanes.get(left.trailing_zeros() as usize);
+            if let Some(Some(lane)) = place {
                 lane.kick();
             }
+            left &= left - 1;
         }
     }
 
@@ -330,7 +428,9 @@ impl Drop for Source {
     fn drop(&mut self) {
         let dispatcher = self.dispatcher.get_mut();
         dispatcher.lanes.take_touched(pool::ring_bytes());
-        for lane in self.lanes() {
+        let home_end = self.handing_on.home_end.get_mut();
+        home_end.take_touched(pool::ring_bytes());
+        for lane in Iterator::chain(self.lanes(), self.handing_on.home.as_deref()) {
             // SAFETY: Nobody else has the source any more.
             unsafe { lane.stop() };
         }

@@ -3,20 +3,22 @@
 //! Stopping sources: ask, detach, drain, retire. Process context, under the configuration lock.
 //!
 //! It loses and reorders nothing: flows are told to stop, each of their packets brings them nearer to the ordinary path,
-//! and flows that have no packets any more are drained once nothing dispatches. Each phase says which references to a
+//! and flows that have no packets any more are drained once nothing dispatches. (Flows that are handed on from stage to
+//! stage wait until the stages are empty: `stages.rs`.) Each phase says which references to a
 //! source it ends; when none is left the source is freed.
 
 use super::configuration::Configuration;
 use super::device::DeviceState;
-use super::locks::{sleep_ms, synchronize};
+use super::locks::{sleep_ms, sleep_us, synchronize};
 use super::pool::Slots;
 use super::runtime::now_ms;
 use super::source::Source;
 use crate::algo::counters::Counter;
+use crate::algo::stage::Route;
 use kernel::prelude::*;
 
 /// How long flows with packets may take to stop, and drained ones to end.
-const STOP_MS: u32 = 3_000;
+pub(super) const STOP_MS: u32 = 3_000;
 /// How long nothing has to move before flows are assumed to have no packets.
 const STILL_MS: u32 = 100;
 
@@ -28,6 +30,7 @@ impl Configuration {
             which,
         };
         stop.ask();
+        stop.return_home();
         stop.detach();
         stop.drain(slots);
         stop.retire();
@@ -60,6 +63,43 @@ impl<W: Fn(&DeviceState, &Source) -> bool> Stop<'_, W> {
                 break;
             }
         }
+    }
+
+    /// Has what is on its way through the stages arrive, and what came meanwhile go after it on the ordinary path. Ends the
+    /// references of flows that are handed on. Waits at most twice [`STOP_MS`].
+    fn return_home(&self) {
+        let mut any = false;
+        self.each_handing_on(|source| {
+            source.set_route(Route::Returning);
+            any = true;
+        });
+        if !any {
+            return;
+        }
+        synchronize();
+        if !self.configuration.empty_stages(STOP_MS) {
+            pr_warn!("a stage has not run for {STOP_MS} ms; what it still has comes late\n");
+        }
+        self.each_handing_on(|source| source.set_route(Route::Home));
+        synchronize();
+        self.each_handing_on(Source::wake_home);
+        let begun_ms = now_ms();
+        loop {
+            let mut ended = true;
+            self.each_handing_on(|source| ended &= source.is_home_empty());
+            if ended || now_ms().wrapping_sub(begun_ms) >= STOP_MS {
+                break;
+            }
+            sleep_us(100);
+        }
+    }
+
+    fn each_handing_on(&self, mut f: impl FnMut(&Source)) {
+        self.each(|_, source| {
+            if source.hands_on() {
+                f(source);
+            }
+        });
     }
 
     /// Ends the reference of the NAPI, or of the device's port: when it returns, no hook is in a source and none will be.

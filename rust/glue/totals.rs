@@ -19,7 +19,7 @@ impl Configuration {
     fn absolute(&self, slots: &Slots, counter: Counter) -> u64 {
         let retired = self.retired.counters.get(counter as usize);
         let mut sum = retired.copied().unwrap_or(0);
-        self.for_each_source(|_, source| sum = sum.wrapping_add(source.count(counter)));
+        self.for_each_source_of_all(|source| sum = sum.wrapping_add(source.count(counter)));
         for slot in slots.iter() {
             sum = sum.wrapping_add(slot.counters.get(counter));
         }
@@ -36,7 +36,7 @@ impl Configuration {
 
     fn absolute_lane_pkts(&self, cpu: usize) -> u64 {
         let mut sum = self.retired.lane_pkts.get(cpu).copied().unwrap_or(0);
-        self.for_each_source(|_, source| {
+        self.for_each_source_of_all(|source| {
             for lane in source.lanes().filter(|lane| lane.cpu() as usize == cpu) {
                 sum = sum.wrapping_add(lane.counters.get(Counter::LanePkts));
             }

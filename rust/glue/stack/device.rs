@@ -37,6 +37,12 @@ impl Device {
         self.dev.as_ptr()
     }
 
+    /// Returns the device's number in its namespace.
+    pub(crate) fn index(&self) -> u32 {
+        // SAFETY: By the invariant the device is valid.
+        unsafe { ffi::mflow_device_index(self.dev.as_ptr()) }
+    }
+
     pub(crate) fn with_name<R>(&self, f: impl FnOnce(&str) -> R) -> R {
         let mut name = [0u8; DEVICE_NAME_SIZE];
         // SAFETY: By the invariant the device is valid; the name fits.

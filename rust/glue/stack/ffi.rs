@@ -5,18 +5,20 @@
 use crate::algo::builder::Builder;
 use crate::algo::knobs::DEVICE_NAME_SIZE;
 use crate::algo::slot::PathFault;
+use crate::algo::stage::Stage;
 use crate::algo::tag::{Tag, TagKind, MAX_SLOTS};
 use kernel::bindings;
 
 pub(super) use kernel::bindings::{
-    mflow_deliver, mflow_device_find, mflow_device_name, mflow_device_put, mflow_device_set_port,
-    mflow_device_walk_napis, mflow_napi_gro_flush, mflow_napi_set_source, mflow_napi_source,
-    mflow_ops, mflow_receive_skb, mflow_register, mflow_request, mflow_request_drop,
-    mflow_set_enabled, mflow_skb_copy_header, mflow_skb_count_segments, mflow_skb_drop,
-    mflow_skb_frag_header, mflow_skb_hold_socket, mflow_skb_pull_headers, mflow_sock_is_by_cpu,
-    mflow_source, mflow_unregister, mflow_worker, mflow_worker_build, mflow_worker_create,
-    mflow_worker_destroy, mflow_worker_flush, mflow_worker_kick, mflow_worker_receive,
-    mflow_worker_receive_past_gro, mflow_worker_set_sums, napi_struct, net_device, sk_buff,
+    mflow_deliver, mflow_device_find, mflow_device_index, mflow_device_name, mflow_device_put,
+    mflow_device_set_port, mflow_device_walk_napis, mflow_napi_gro_flush, mflow_napi_set_source,
+    mflow_napi_source, mflow_ops, mflow_receive_skb, mflow_register, mflow_request,
+    mflow_request_drop, mflow_set_enabled, mflow_skb_copy_header, mflow_skb_count_segments,
+    mflow_skb_device_index, mflow_skb_drop, mflow_skb_frag_header, mflow_skb_hold_socket,
+    mflow_skb_pull_headers, mflow_sock_is_by_cpu, mflow_source, mflow_unregister, mflow_worker,
+    mflow_worker_build, mflow_worker_create, mflow_worker_destroy, mflow_worker_flush,
+    mflow_worker_kick, mflow_worker_kick_on, mflow_worker_receive, mflow_worker_receive_past_gro,
+    mflow_worker_receive_stage, mflow_worker_set_sums, napi_struct, net_device, sk_buff,
     skb_shared_info, sock,
 };
 
@@ -26,6 +28,10 @@ const _: () = {
     assert!(MAX_SLOTS == bindings::MFLOW_SLOTS as usize);
     assert!(PathFault::Queues as u32 == bindings::MFLOW_PATH_QUEUES);
     assert!(PathFault::Ordered as u32 == bindings::MFLOW_PATH_ORDERED);
+    assert!(Stage::Nic as u32 == bindings::MFLOW_STAGE_NIC);
+    assert!(Stage::Gro as u32 == bindings::MFLOW_STAGE_GRO);
+    assert!(Stage::Tunnel as u32 == bindings::MFLOW_STAGE_TUNNEL);
+    assert!(Stage::Veth as u32 == bindings::MFLOW_STAGE_VETH);
     let builders = [
         (Builder::Unasked, bindings::MFLOW_BUILDER_UNASKED),
         (Builder::Lane, bindings::MFLOW_BUILDER_LANE),

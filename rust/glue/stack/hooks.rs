@@ -9,6 +9,7 @@ use super::skb::{BorrowedSkb, SkBuff};
 use super::socket::Socket;
 use crate::algo::builder::Builder;
 use crate::algo::slot::PathFault;
+use crate::algo::stage::Stage;
 use core::ffi::{c_uint, c_void};
 use core::marker::PhantomData;
 use core::ptr::{self, NonNull};
@@ -92,6 +93,16 @@ pub(crate) trait Handlers {
 
     /// A reader of a socket is about to wait; true if it got something.
     fn drain(socket: Socket) -> bool;
+
+    /// A packet that is not split has come to the end of a stage, in a lane's poll. `stages` is what takes it on this CPU.
+    ///
+    /// # Safety: see the trait, 2. The source is this CPU's, and not in use.
+    unsafe fn hand_on(
+        stages: &Self::Source,
+        lane: &Self::Lane,
+        packet: SkBuff,
+        stage: Stage,
+    ) -> Option<SkBuff>;
 }
 
 /// The hooks lead to `H` as long as it lives.
@@ -152,6 +163,7 @@ impl<H: Handlers> Hooks<H> {
         unsuited: Some(Self::unsuited),
         copied: Some(Self::copied),
         drain: Some(Self::drain),
+        hand_on: Some(Self::hand_on),
     };
 
     unsafe extern "C" fn split_napi(
@@ -251,5 +263,21 @@ impl<H: Handlers> Hooks<H> {
 
     unsafe extern "C" fn drain(sk: *mut ffi::sock) -> bool {
         H::drain(Socket(sk))
+    }
+
+    unsafe extern "C" fn hand_on(
+        stages: *mut c_void,
+        lane: *mut c_void,
+        skb: *mut ffi::sk_buff,
+        stage: c_uint,
+    ) -> bool {
+        let Some(stage) = Stage::of_number(stage) else {
+            return false;
+        };
+        // SAFETY: C calls in the lane's poll, with what this CPU's stages are, and gives us the packet. Sources call nothing
+        // that could come back here.
+        is_taken(unsafe {
+            H::hand_on(&*stages.cast(), &*lane.cast(), SkBuff::from_raw(skb), stage)
+        })
     }
 }

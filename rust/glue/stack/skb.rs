@@ -85,6 +85,15 @@ impl SkBuff {
         }
     }
 
+    /// Returns the number of the device that it is at.
+    ///
+    /// # Safety: it comes from a hook behind a device, and has been in no queue of ours since.
+    #[inline]
+    pub(crate) unsafe fn device_index(&self) -> u32 {
+        // SAFETY: By the invariant the packet is valid, and by the contract its device is noted in it.
+        unsafe { ffi::mflow_skb_device_index(self.skb.as_ptr()) }
+    }
+
     /// Returns the Ethernet protocol, in host order.
     #[inline]
     pub(crate) fn protocol(&self) -> u16 {

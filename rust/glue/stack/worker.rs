@@ -57,6 +57,15 @@ impl Worker {
         }
     }
 
+    /// Has the lane polled on that CPU, whichever is its own. Softirqs disabled.
+    pub(crate) fn kick_on(&self, cpu: u32) {
+        let worker = self.get();
+        if !worker.is_null() {
+            // SAFETY: It lives until `stop`, after which nobody kicks.
+            unsafe { ffi::mflow_worker_kick_on(worker, cpu) };
+        }
+    }
+
     /// Returns the worker as its poll sees it.
     ///
     /// # Safety: called in the poll of this worker, and the value is used in that poll only.
@@ -91,6 +100,13 @@ impl Polling<'_> {
     pub(crate) fn receive(self, packet: SkBuff) -> bool {
         // SAFETY: By the invariant we are in the worker's poll; the packet is ours to give.
         unsafe { ffi::mflow_worker_receive(self.worker, packet.into_raw()) }
+    }
+
+    /// Gives a packet that is not split to GRO, behind all that GRO holds of its flow.
+    #[inline]
+    pub(crate) fn receive_stage(self, packet: SkBuff) {
+        // SAFETY: By the invariant we are in the worker's poll; the packet is ours to give.
+        unsafe { ffi::mflow_worker_receive_stage(self.worker, packet.into_raw()) };
     }
 
     /// Builds the packet that its driver has described; none if the driver has dropped it, and counted that.

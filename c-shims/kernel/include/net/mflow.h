@@ -26,7 +26,7 @@ struct net_device;
 struct sock;
 
 /* Version of everything between the hooks and the module. */
-#define MFLOW_ABI		7
+#define MFLOW_ABI		8
 
 #define MFLOW_SLOT_SHIFT	23
 #define MFLOW_KIND_SHIFT	29
@@ -42,6 +42,12 @@ struct sock;
 /* Why a path does not suit a split flow. */
 #define MFLOW_PATH_QUEUES	1U	/* Something queues packets: lanes gain nothing. */
 #define MFLOW_PATH_ORDERED	2U	/* A step before the merge point needs their order. */
+
+/* Where a flow that is not split can go on to the next CPU. */
+#define MFLOW_STAGE_NIC		1U	/* Behind the GRO of a NIC. */
+#define MFLOW_STAGE_GRO		2U	/* Before it. */
+#define MFLOW_STAGE_TUNNEL	3U	/* Behind a tunnel's header, before GRO. */
+#define MFLOW_STAGE_VETH	4U	/* On the other side of a veth. */
 
 /* What a driver says of a queue: which core builds its packets, and if no lane may, why. */
 #define MFLOW_BUILDER_UNASKED	0U
@@ -111,6 +117,9 @@ struct mflow_source {
  *		may be held.
  * @copied:	a copy of a fence or of a queued packet is about to go its own way
  * @drain:	a reader of @sk is about to wait; true if it got something.
+ * @hand_on:	an untagged packet that @lane carries has come to the end of a stage
+ *		(%MFLOW_STAGE_TUNNEL, ...); @stages is what this CPU's field says. Owner of
+ *		@skb on true: the module.
  *
  * All but @napi_del run in softirq context or with softirqs disabled.
  */
@@ -132,6 +141,8 @@ struct mflow_ops {
 	void (*unsuited)(struct sk_buff *skb, void *lane, unsigned int path);
 	void (*copied)(struct sk_buff *skb);
 	bool (*drain)(struct sock *sk);
+	bool (*hand_on)(void *stages, void *lane, struct sk_buff *skb,
+			unsigned int stage);
 };
 
 /* Bound on nested receive calls; deeper packets take the queued path. */
@@ -168,6 +179,7 @@ struct mflow_route6 {
  * @stack_max_bytes: deepest stack seen at a merge point, from @lane_stack on
  * @run_sk:	the socket to which a run of segments is being delivered, or NULL
  * @run_ready:	its reader is to be told at the end of the run that there is data
+ * @stages:	what takes packets that @lane carries at the end of a stage, or NULL: no mode wants that
  * @lane_sums:	@lane sums the checksums of datagrams in fragments, which readers sum otherwise
  * @routes:	routes that @lane's packets have found in this poll, by @depth
  * @routes6:	the same of IPv6
@@ -177,6 +189,7 @@ struct mflow_cpu {
 	unsigned long	lane_stack;
 	unsigned int	depth;
 	unsigned int	stack_max_bytes;
+	void		*stages;
 	struct sock	*run_sk;
 	bool		run_ready;
 	bool		lane_sums;
@@ -215,6 +228,7 @@ void __mflow_route6_note(const struct sk_buff *skb);
 bool __mflow_drain(struct sock *sk);
 bool __mflow_ready_later(struct sock *sk);
 bool __mflow_gro_alone(struct napi_struct *napi, struct sk_buff *skb);
+bool __mflow_hand_on(struct sk_buff *skb, unsigned int stage);
 int mflow_receive_skb(struct sk_buff *skb);
 void udp_queue_rcv_run(struct sock *sk, struct sk_buff_head *run);
 
@@ -453,6 +467,13 @@ static inline bool mflow_is_direct(const struct sk_buff *skb)
 {
 	return mflow_is_split(skb) &&
 	       this_cpu_read(mflow_cpu.depth) < MFLOW_DEPTH_MAX;
+}
+
+/* True: the module, and with it the CPU of the next stage, has @skb. */
+static inline bool mflow_hand_on(struct sk_buff *skb, unsigned int stage)
+{
+	return mflow_is_on() && this_cpu_read(mflow_cpu.stages) &&
+	       __mflow_hand_on(skb, stage);
 }
 
 /*

@@ -30,6 +30,7 @@ void mflow_config_lock(void);
 void mflow_config_unlock(void);
 void mflow_synchronize(void);
 void mflow_sleep_ms(unsigned int ms);
+void mflow_sleep_us(unsigned int us);
 void mflow_bh_disable(void);
 void mflow_bh_enable(void);
 
@@ -37,11 +38,14 @@ void mflow_bh_enable(void);
 struct mflow_worker *mflow_worker_create(unsigned int cpu, void *lane);
 void mflow_worker_destroy(struct mflow_worker *worker);
 void mflow_worker_kick(struct mflow_worker *worker);
+void mflow_worker_kick_on(struct mflow_worker *worker, unsigned int cpu);
 struct sk_buff *mflow_worker_build(struct mflow_worker *worker,
 				   struct mflow_request *request);
 bool mflow_worker_receive(struct mflow_worker *worker, struct sk_buff *skb);
 void mflow_worker_receive_past_gro(struct mflow_worker *worker,
 				   struct sk_buff *skb);
+void mflow_worker_receive_stage(struct mflow_worker *worker,
+				struct sk_buff *skb);
 void mflow_worker_set_sums(bool sums);
 void mflow_worker_flush(struct mflow_worker *worker);
 
@@ -60,7 +64,15 @@ void mflow_napi_set_source(struct napi_struct *napi, void *source);
 void mflow_rescan(void);
 
 bool mflow_cpu_is_online(unsigned int cpu);
+bool mflow_cpu_is_quiet(unsigned int cpu);
 unsigned int mflow_this_cpu(void);
+
+/* Stages: what takes a lane's packets at the end of one, for each CPU. */
+void mflow_stages_set(unsigned int cpu, void *stages);
+void *mflow_stages_here(void);
+bool mflow_lane_is_here(void);
+unsigned int mflow_device_index(const struct net_device *dev);
+unsigned int mflow_skb_device_index(const struct sk_buff *skb);
 unsigned int mflow_stack_max_bytes(void);
 void mflow_stack_reset(void);
 
@@ -85,7 +97,7 @@ void mflow_deadline_expired(unsigned int slot);
 ssize_t mflow_file_read(unsigned int file, char *text, size_t size);
 int mflow_file_write(unsigned int file, const char *text, size_t len);
 void mflow_napi_found(void *found, struct napi_struct *napi);
-void mflow_device_gone(struct net_device *dev);
+void mflow_device_gone(struct net_device *dev, bool opted_in);
 void mflow_rescan_devices(void);
 void mflow_cpu_changed(unsigned int cpu, bool online);
 

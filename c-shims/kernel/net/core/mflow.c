@@ -346,6 +346,24 @@ void mflow_routes_forget(void)
 }
 EXPORT_SYMBOL_GPL(mflow_routes_forget);
 
+bool __mflow_hand_on(struct sk_buff *skb, unsigned int stage)
+{
+	void *lane = this_cpu_read(mflow_cpu.lane);
+	const struct mflow_ops *ops;
+
+	/*
+	 * Only what a lane carries has come in order. What this host sends may come from a task,
+	 * too, which no lane would keep in order with this; it has a socket.
+	 */
+	if (!lane || skb->sk || in_hardirq() || irqs_disabled() ||
+	    !netif_running(skb->dev))
+		return false;
+	ops = rcu_dereference_bh(mflow_ops);
+	return ops && ops->hand_on(this_cpu_read(mflow_cpu.stages), lane, skb,
+				   stage);
+}
+EXPORT_SYMBOL_GPL(__mflow_hand_on);
+
 /* The deepest stack between a lane's poll and the merge point. */
 static void mflow_note_stack(void)
 {

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A source that hands flows on from stage to stage (`algo/stage.rs`), and the poll of lanes, which are sources of the next
+//! stage.
+
+use super::lane::{Carries, Lane};
+use super::locks::SoftirqsOff;
+use super::source::{Source, NOWHERE, NO_CPU};
+use super::stack::skb::SkBuff;
+use super::{ffi, pool, runtime};
+use crate::algo::counters::Counter;
+use crate::algo::queue::Packet as _;
+use crate::algo::stage::{first_choice, Route, Stage, StageKey, Way};
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::Ordering;
+
+impl Source {
+    #[inline]
+    pub(super) fn route(&self) -> Route {
+        // ORDERING: Relaxed: who changes it waits for all that run then.
+        Route::of_number(self.handing_on.route.load(Ordering::Relaxed))
+    }
+
+    /// Changes where packets go; the caller synchronizes with all that run now.
+    pub(super) fn set_route(&self, route: Route) {
+        // ORDERING: Relaxed: see `route`.
+        self.handing_on.route.store(route as u8, Ordering::Relaxed);
+    }
+
+    /// Hands a packet to the CPU of the next stage. Returns it if it is to go on here.
+    ///
+    /// # Safety: called in the source's context (see `source.rs`).
+    #[inline]
+    pub(crate) unsafe fn hand_on(
+        &self,
+        stage: Stage,
+        device: u32,
+        mut packet: SkBuff,
+    ) -> Option<SkBuff> {
+        let route = self.route();
+        if route != Route::Onward {
+            match self.way_of_change(route) {
+                Way::Onward => {}
+                Way::Held => {
+                    // SAFETY: By the contract.
+                    unsafe { self.hold(stage, packet) };
+                    return None;
+                }
+                Way::Ordinary => return Some(packet),
+            }
+        }
+        let (protocol, keys) = (packet.protocol(), runtime::flow_keys());
+        let key = packet.with_header(|header| StageKey::of(keys, protocol, header));
+        let Some(key) = key else {
+            return Some(packet);
+        };
+        // SAFETY: By the contract nobody else uses the dispatcher now.
+        let lanes = unsafe { &mut (*self.dispatcher.get()).lanes };
+        let here = self.handing_on.here;
+        let here = (here != NOWHERE).then_some(here);
+        // CAST: at most MAX_LANES.
+        let lane = first_choice(key, device, here, lanes.len() as u8);
+        if here == Some(lane) {
+            return Some(packet);
+        }
+        packet.count_segments();
+        packet.set_tag(stage.tag());
+        let pkts = u64::from(packet.wire_pkts());
+        let counter = match lanes.hand_on(lane, packet, pool::ring_bytes()) {
+            Ok(()) => stage.counter(),
+            // On the ordinary path it would overtake those that wait.
+            Err(_) => Counter::DroppedStageFull,
+        };
+        self.counters.add_owned(counter, pkts);
+        None
+    }
+
+    /// Returns where a packet goes while stages begin or end, and notes on which CPU it came: that CPU's ordinary path is waited
+    /// for, or is where it goes on.
+    #[cold]
+    fn way_of_change(&self, route: Route) -> Way {
+        // SAFETY: Softirqs are disabled in a source's context.
+        let cpu = unsafe { ffi::mflow_this_cpu() };
+        // ORDERING: Relaxed: read after a grace period.
+        self.handing_on.cpu.store(cpu, Ordering::Relaxed);
+        route.way(|| self.is_home_empty())
+    }
+
+    /// Returns the CPU on which packets come, if any have come.
+    pub(super) fn cpu(&self) -> Option<u32> {
+        // ORDERING: Relaxed: see `way_of_change`.
+        let cpu = self.handing_on.cpu.load(Ordering::Relaxed);
+        (cpu != NO_CPU).then_some(cpu)
+    }
+
+    /// Keeps a packet while the stages end.
+    ///
+    /// # Safety: called in the source's context (see `source.rs`).
+    #[cold]
+    unsafe fn hold(&self, stage: Stage, mut packet: SkBuff) {
+        packet.count_segments();
+        packet.set_tag(stage.tag());
+        let pkts = u64::from(packet.wire_pkts());
+        // SAFETY: By the contract nobody else uses this end now.
+        let end = unsafe { &mut *self.handing_on.home_end.get() };
+        let counter = match end.hand_on(0, packet, pool::ring_bytes()) {
+            Ok(()) => Counter::HeldPkts,
+            Err(_) => Counter::DroppedStageFull,
+        };
+        self.counters.add_owned(counter, pkts);
+    }
+
+    /// Wakes the lanes that got packets.
+    ///
+    /// # Safety: called in the source's context (see `source.rs`).
+    pub(crate) unsafe fn wake_next(&self) {
+        // SAFETY: By the contract nobody else uses the dispatcher or the end at home now.
+        let (lanes, home_end) = unsafe {
+            (
+                &mut (*self.dispatcher.get()).lanes,
+                &mut *self.handing_on.home_end.get(),
+            )
+        };
+        let touched = lanes.take_touched(pool::ring_bytes());
+        let route = self.route();
+        if route == Route::Onward {
+            return self.kick(touched);
+        }
+        if route != Route::Gathering {
+            self.kick(touched);
+        }
+        let is_touched = home_end.take_touched(pool::ring_bytes()) != 0;
+        if let (true, Route::Home, Some(home)) = (is_touched, route, &self.handing_on.home) {
+            // Where the ordinary path is, which this is to go.
+            // SAFETY: Softirqs are disabled in a source's context.
+            home.kick_on(unsafe { ffi::mflow_this_cpu() });
+        }
+    }
+
+    /// Wakes all lanes, for packets that came while they slept. Process context.
+    pub(super) fn wake_all(&self) {
+        let _softirqs_off = SoftirqsOff::new();
+        self.lanes().for_each(Lane::kick);
+    }
+
+    /// Has what waits at home carried, if no packet comes that would. Process context.
+    pub(super) fn wake_home(&self) {
+        let _softirqs_off = SoftirqsOff::new();
+        if let Some(home) = &self.handing_on.home {
+            if !home.is_empty() {
+                home.kick_on(self.cpu().unwrap_or(home.cpu()));
+            }
+        }
+    }
+
+    /// Returns whether nothing waits at home. Then nothing ever will again, if the route is [`Route::Home`].
+    pub(super) fn is_home_empty(&self) -> bool {
+        self.handing_on
+            .home
+            .as_ref()
+            .is_none_or(|home| home.is_empty())
+    }
+}
+
+/// Polls a lane. Softirq context.
+#[no_mangle]
+unsafe extern "C" fn mflow_lane_poll(lane: *mut c_void, budget: c_int) -> c_int {
+    // SAFETY: The worker was given the address of a lane that outlives it.
+    let lane = unsafe { &*lane.cast::<Lane>() };
+    // CAST: budgets are small and positive.
+    let budget = budget as u32;
+    if lane.carries() == Carries::Batches {
+        // SAFETY: Only the worker's NAPI calls us.
+        return unsafe { lane.poll(pool::slots(), budget) } as c_int;
+    }
+    // SAFETY: Only the worker's NAPI calls us.
+    let work = unsafe { lane.poll_stage(budget) };
+    // SAFETY: Softirqs are disabled.
+    let stages = unsafe { ffi::mflow_stages_here() };
+    if !stages.is_null() {
+        // SAFETY: It is the source of this CPU (see `stages.rs`), freed only after it was taken from here and all softirqs have
+        // ended; nobody else uses it, as hooks do so in a lane's poll on this CPU, and this one is at its end.
+        unsafe { (*stages.cast::<Source>()).wake_next() };
+    }
+    // CAST: at most the budget.
+    work as c_int
+}
+
+ffi::check_export!(mflow_lane_poll);

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The stages behind the first one, and how flows come into the stages and out of them in order. Process context, under the
+//! configuration lock.
+//!
+//! The first stage's sources are those of devices. Behind it each of `cpus` has one: what takes packets that a lane carries on
+//! that CPU and that come to a tunnel's end or a veth (`hand_on.rs`).
+
+use super::ffi;
+use super::lane::Lane;
+use super::locks::{sleep_us, synchronize};
+use super::runtime::{self, now_ms};
+use super::source::{Source, StageContext};
+use crate::algo::cpulist::CpuSet;
+use crate::algo::knobs::Knobs;
+use crate::algo::lane_set::MAX_LANES;
+use crate::algo::stage::{Route, StageSet};
+use core::ptr;
+use kernel::prelude::*;
+
+/// How long the ordinary path of a CPU may take to be empty once, as long as a fence has (`algo/slot/mod.rs`).
+const QUIET_MS: u32 = 50;
+const LOOK_US: u32 = 50;
+/// So many stages a packet may still have before it, with tunnels in tunnels.
+const MOST_STAGES: u32 = 4;
+
+/// The sources behind the first stage.
+pub(super) struct Stages {
+    sources: [Option<KVBox<Source>>; MAX_LANES],
+    /// The CPUs that they are on: those of `cpus` that are online.
+    pub(super) cpus: CpuSet,
+}
+
+impl Stages {
+    pub(super) const NONE: Self = Self {
+        sources: [const { None }; MAX_LANES],
+        cpus: CpuSet::EMPTY,
+    };
+
+    pub(super) fn is_running(&self) -> bool {
+        !self.cpus.is_empty()
+    }
+
+    pub(super) fn for_each(&self, f: impl FnMut(&Source)) {
+        self.sources
+            .iter()
+            .flatten()
+            .map(|source| &**source)
+            .for_each(f);
+    }
+
+    /// Starts what `knobs` want, which are for CPUs that are online. On an error some may have been started.
+    pub(super) fn start(&mut self, knobs: &Knobs) -> Result {
+        let stages = StageSet::new(knobs.mode, knobs.stages);
+        self.cpus = knobs.cpus;
+        for (place, cpu) in self.sources.iter_mut().zip(knobs.cpus.iter()) {
+            let context = StageContext {
+                stages,
+                device: 0,
+                cpu: Some(cpu),
+                is_first: false,
+            };
+            // SAFETY: There is no device to tell of GRO.
+            let source = unsafe { Source::of_stages(None, None, &knobs.cpus, context)? };
+            source.set_route(Route::Onward);
+            let source: &Source = place.insert(source);
+            // SAFETY: The source is freed in `end`, after it was taken from here and all softirqs have ended.
+            unsafe { ffi::mflow_stages_set(cpu, ptr::from_ref(source).cast_mut().cast()) };
+        }
+        Ok(())
+    }
+
+    /// Ends them, and shows what they have counted. Nothing comes to them any more.
+    pub(super) fn end(&mut self, retire: impl FnMut(&Source)) {
+        if !self.is_running() {
+            return;
+        }
+        for cpu in self.cpus.iter() {
+            // SAFETY: No source is none.
+            unsafe { ffi::mflow_stages_set(cpu, ptr::null_mut()) };
+        }
+        synchronize();
+        self.for_each(retire);
+        self.sources.iter_mut().for_each(|place| *place = None);
+        self.cpus = CpuSet::EMPTY;
+    }
+}
+
+/// Returns which of `cpus` are online, and stay so for now.
+pub(super) fn online(cpus: &CpuSet) -> CpuSet {
+    let mut online = CpuSet::EMPTY;
+    for cpu in cpus.iter() {
+        // SAFETY: Any context.
+        if !runtime::is_cpu_gone(cpu) && unsafe { ffi::mflow_cpu_is_online(cpu) } {
+            online.insert(cpu);
+        }
+    }
+    online
+}
+
+/// Waits until the ordinary path of a CPU has been empty, but not beyond `end_ms`.
+fn wait_quiet(cpu: u32, end_ms: u32) {
+    // SAFETY: Process context.
+    while !unsafe { ffi::mflow_cpu_is_quiet(cpu) } && !has_come(end_ms) {
+        sleep_us(LOOK_US);
+    }
+}
+
+fn has_come(time_ms: u32) -> bool {
+    // CAST: the sign of the difference says which comes first.
+    now_ms().wrapping_sub(time_ms) as i32 >= 0
+}
+
+/// Has flows go into the stages that have gathered before them since [`Source::begin`]: their last packets on the ordinary path
+/// are out of the way once it has been empty.
+pub(super) fn let_go(for_each: impl Fn(&mut dyn FnMut(&Source))) {
+    let gathering = |f: &mut dyn FnMut(&Source)| {
+        for_each(&mut |source| {
+            if source.hands_on() && source.route() == Route::Gathering {
+                f(source);
+            }
+        });
+    };
+    let mut any = false;
+    gathering(&mut |_| any = true);
+    if !any {
+        return;
+    }
+    // All hooks see the sources now, and have noted on which CPU they are.
+    synchronize();
+    let end_ms = now_ms().wrapping_add(QUIET_MS);
+    gathering(&mut |source| {
+        if let Some(cpu) = source.cpu() {
+            wait_quiet(cpu, end_ms);
+        }
+    });
+    gathering(&mut |source| source.set_route(Route::Onward));
+    synchronize();
+    // Those that have begun before have nothing to sleep for.
+    for_each(&mut |source| {
+        if source.hands_on() {
+            source.wake_all();
+        }
+    });
+}
+
+/// Waits until all that waits in the stages' rings now has been carried to its end or to the next stage, but not beyond `end_ms`;
+/// returns whether it has been.
+pub(super) fn pass_rings(for_each: impl Fn(&mut dyn FnMut(&Source)), end_ms: u32) -> bool {
+    for_each(&mut |source| source.lanes().for_each(Lane::set_mark));
+    loop {
+        let mut passed = true;
+        for_each(&mut |source| passed &= source.lanes().all(Lane::has_passed_mark));
+        if passed || has_come(end_ms) {
+            // What was taken out last is still being carried.
+            synchronize();
+            return passed;
+        }
+        sleep_us(LOOK_US);
+    }
+}
+
+/// Waits until all that is on its way through the stages now has left them, for at most `most_ms`; returns whether it has.
+pub(super) fn empty(
+    for_each: impl Fn(&mut dyn FnMut(&Source)),
+    cpus: &CpuSet,
+    most_ms: u32,
+) -> bool {
+    let end_ms = now_ms().wrapping_add(most_ms);
+    let passed = (0..MOST_STAGES).all(|_| pass_rings(&for_each, end_ms));
+    // Behind the last stage a device may have a queue of its own.
+    let end_ms = now_ms().wrapping_add(QUIET_MS);
+    cpus.iter().for_each(|cpu| wait_quiet(cpu, end_ms));
+    passed
+}
