@@ -26,6 +26,8 @@ pub(crate) struct Knobs {
     pub(crate) min_flow_pps: u32,
     pub(crate) scaling: &'static str,
     pub(crate) build: &'static str,
+    pub(crate) mode: &'static str,
+    pub(crate) stages: &'static str,
 }
 
 // Whether lanes build packets by default; else the module chooses.
@@ -53,6 +55,8 @@ impl Default for Knobs {
             } else {
                 "auto"
             },
+            mode: "mflow",
+            stages: "nic+tunnel+veth",
         }
     }
 }
@@ -90,13 +94,15 @@ impl Knobs {
 
     pub(crate) fn parameters(&self) -> String {
         format!(
-            "cpus={} batch_pkts={} merge_timeout_us={} min_flow_pps={} scaling={} build={} devices={} enabled=1",
+            "cpus={} batch_pkts={} merge_timeout_us={} min_flow_pps={} scaling={} build={} mode={} stages={} devices={} enabled=1",
             cpu::lane_list(self.lanes),
             self.batch_pkts,
             self.merge_timeout_us,
             self.min_flow_pps,
             self.scaling,
             self.build,
+            self.mode,
+            self.stages,
             self.device
         )
     }
@@ -113,6 +119,8 @@ pub(crate) fn load(knobs: &Knobs) -> Result<()> {
         ("min_flow_pps", knobs.min_flow_pps.to_string()),
         ("scaling", knobs.scaling.to_owned()),
         ("build", knobs.build.to_owned()),
+        ("mode", knobs.mode.to_owned()),
+        ("stages", knobs.stages.to_owned()),
         ("devices", knobs.device.to_owned()),
     ] {
         let found = read(name)?;

@@ -36,6 +36,11 @@ const GOOD: &[(&str, &str, &str)] = &[
     ("build", "lane\n", "lane"),
     ("build", "nic", "nic"),
     ("build", "auto", "auto"),
+    ("mode", "falcon-dev\n", "falcon-dev"),
+    ("mode", "falcon-func", "falcon-func"),
+    ("mode", "mflow", "mflow"),
+    ("stages", "nic+veth", "nic+veth"),
+    ("stages", "nic+tunnel+veth", "nic+tunnel+veth"),
     ("devices", "-eth0", ""),
     ("devices", "+eth0", "eth0"),
 ];
@@ -64,6 +69,8 @@ const BAD: &[(&str, &str, Errno)] = &[
     ("scaling", "host", Errno::EINVAL),
     ("scaling", "\n", Errno::EINVAL),
     ("build", "lanes", Errno::EINVAL),
+    ("mode", "falcon", Errno::EINVAL),
+    ("stages", "veth", Errno::EINVAL),
     ("devices", "+nosuch0", Errno::ENODEV),
     ("devices", "eth0", Errno::EINVAL),
     ("devices", "+", Errno::EINVAL),
@@ -78,6 +85,8 @@ const MODES: &[(&str, u32)] = &[
     ("min_flow_pps", 0o600),
     ("scaling", 0o600),
     ("build", 0o600),
+    ("mode", 0o600),
+    ("stages", 0o600),
     ("devices", 0o600),
     ("builders", 0o444),
     ("flows", 0o444),
@@ -94,6 +103,8 @@ const BAD_PARAMETERS: &[&str] = &[
     "merge_timeout_us=1000001",
     "scaling=none",
     "build=none",
+    "mode=none",
+    "stages=none",
 ];
 
 pub(super) fn cases() -> Vec<Case> {
@@ -153,7 +164,7 @@ fn bad() -> Result<()> {
 }
 
 /// Checks that a write fails with one of these errors and leaves the value alone.
-fn refuses(name: &str, text: &str, expected: &[Errno]) -> Result<()> {
+pub(super) fn refuses(name: &str, text: &str, expected: &[Errno]) -> Result<()> {
     let before = mflow::read(name)?;
     match mflow::try_write(name, text) {
         Ok(()) => bail!("{name} took {text:?}"),

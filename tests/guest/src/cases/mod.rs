@@ -15,6 +15,7 @@ mod devices;
 mod gro;
 mod knobs;
 mod leaks;
+mod mode;
 mod paths;
 mod reload;
 mod scaling;
@@ -141,6 +142,7 @@ fn all() -> Vec<Case> {
         datagrams::virtual_nic::cases(),
         scaling::datagrams(),
         build::datagrams(),
+        mode::datagrams(),
         reload::datagrams(),
         deadline::datagrams(),
         datagrams::hotplug::cases(),
@@ -160,6 +162,7 @@ fn all() -> Vec<Case> {
         streams::rehash::cases(),
         scaling::streams(),
         build::streams(),
+        mode::streams(),
         reload::streams(),
         deadline::streams(),
         streams::programs::cases(),

@@ -132,6 +132,15 @@ impl<'a> Host<'a> {
         if name == "devices" {
             return set_device(value);
         }
+        // Only what goes together is taken: the last word counts.
+        match name {
+            "mode" if value != "mflow" => {
+                mflow::write("scaling", "path")?;
+                mflow::write("build", "auto")?;
+            }
+            "scaling" | "build" => mflow::write("mode", "mflow")?,
+            _ => {}
+        }
         match mflow::try_write(name, value) {
             Err(error) if name == "cpus" => {
                 let all_online = cpu::LANES.iter().all(|&lane| cpu::is_online(lane));
@@ -273,6 +282,8 @@ fn restore_knobs(knobs: &Knobs) -> Result<()> {
         ("batch_pkts", knobs.batch_pkts.to_string()),
         ("merge_timeout_us", knobs.merge_timeout_us.to_string()),
         ("min_flow_pps", knobs.min_flow_pps.to_string()),
+        ("mode", knobs.mode.to_owned()),
+        ("stages", knobs.stages.to_owned()),
         ("scaling", knobs.scaling.to_owned()),
         ("build", knobs.build.to_owned()),
         ("enabled", "1".to_owned()),

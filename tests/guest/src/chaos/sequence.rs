@@ -214,7 +214,7 @@ mod tests {
 
     const FIRST_STEPS: [&str; 3] = [
         "flows: all end, and others begin",
-        "knob cpus: 3,5",
-        "mtu: veth0 1500",
+        "knob devices: +vxlan0",
+        "knob batch_pkts: 1",
     ];
 }

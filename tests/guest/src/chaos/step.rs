@@ -169,6 +169,8 @@ const PAIRS: &[(&str, [&str; 2])] = &[
     ("devices", ["+eth0", "-eth0"]),
     ("devices", ["-vxlan0", "+vxlan0"]),
     ("scaling", ["path", "device"]),
+    ("mode", ["mflow", "falcon-dev"]),
+    ("mode", ["mflow", "falcon-func"]),
     ("min_flow_pps", ["20", "10000000"]),
 ];
 
@@ -290,7 +292,7 @@ impl Step {
     pub(super) fn resume(self) -> Option<Self> {
         match self {
             Self::Knob {
-                value: "10000000" | "0" | "-eth0",
+                value: "10000000" | "0" | "-eth0" | "falcon-dev" | "falcon-func",
                 ..
             } => self.reverse(),
             Self::Rps { .. } | Self::Gro { .. } | Self::Qdisc { .. } if !self.is_initial() => {

@@ -1,0 +1,401 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Flows that stay whole and go from CPU to CPU, the modes of FALCON: order and integrity, which CPU does which stage, and
+//! that stages begin and end under load without anyone noticing.
+
+use std::time::Duration;
+
+use anyhow::{ensure, Context as _, Result};
+use mflow_protocol::network::CONTAINER_MAC;
+use nix::errno::Errno;
+
+use super::{Case, Run};
+use crate::cases::knobs::refuses;
+use crate::datagrams::run::Datagrams;
+use crate::hog::Hog;
+use crate::mflow::{self, Knobs, Stats};
+use crate::outcome::Outcome;
+use crate::rig::Rig;
+use crate::streams::run::Streams;
+use crate::topology::{self, CLIENT, CONTAINER};
+use crate::traffic::{Live, Load, Plan};
+use crate::{command, cpu};
+
+const DEV: &str = "falcon-dev";
+const FUNC: &str = "falcon-func";
+/// With so many CPUs each of a flow's stages has one of its own.
+const STAGES: [&str; 3] = ["stage_nic_pkts", "stage_tunnel_pkts", "stage_veth_pkts"];
+const PAUSE: Duration = Duration::from_millis(150);
+const ROUNDS: usize = 4;
+/// How long a CPU is held at a time: more packets come than its rings hold.
+const HOLD: Duration = Duration::from_secs(2);
+
+pub(super) fn datagrams() -> Vec<Case> {
+    let mut cases = whole::<Datagrams>();
+    cases.extend([
+        Case::of_module(
+            "mode/cpus",
+            "1, 2 and 4 CPUs take turns at three stages under load: no loss, no reordering",
+            Run::Plain,
+            |rig| changes::<Datagrams>(rig, "cpus", &["2", "2-3", "2-5", "2-4"]),
+        ),
+        Case::of_module(
+            "mode/stages",
+            "devices are stacked into fewer stages, and each has its own again, under load: no loss, no reordering",
+            Run::Plain,
+            |rig| changes::<Datagrams>(rig, "stages", &["nic", "nic+tunnel", "nic+veth", "nic+tunnel+veth"]),
+        ),
+        Case::of_module(
+            "mode/enabled",
+            "stages end and begin with the hooks under load: no loss, no reordering",
+            Run::Plain,
+            |rig| changes::<Datagrams>(rig, "enabled", &["0", "1"]),
+        )
+        .patching_code(),
+        Case::of_module(
+            "mode/offline",
+            "a stage's CPU goes offline and comes back under load: no loss, no reordering",
+            Run::Always,
+            cpu_comes_and_goes,
+        ),
+        Case::of_module(
+            "mode/gre",
+            "any tunnel that ends in GRO cells has its stages: flows through GRE, which has no ports",
+            Run::Plain,
+            gre,
+        ),
+        Case::of_module(
+            "mode/full",
+            "a stage that does not run drops what it has no room for, and counts it; the flow keeps its order",
+            Run::Plain,
+            full,
+        ),
+        Case::of_module(
+            "mode/refusals",
+            "what does not go with a mode is refused, and changes nothing",
+            Run::Always,
+            |rig| refusals(rig).map(|()| None),
+        ),
+    ]);
+    cases.extend(LOSSES.iter().map(|loss| {
+        Case::of_module(
+            format!("mode/teardown/{}", loss.name),
+            format!(
+                "{} goes away under flows in stages: the next flow is as good as new",
+                loss.what
+            ),
+            Run::always_if(loss.name == "container"),
+            move |rig| take_away(rig, loss),
+        )
+    }));
+    cases
+}
+
+pub(super) fn streams() -> Vec<Case> {
+    whole::<Streams>()
+}
+
+/// Returns the cases for flows of either kind that nothing happens to but changes of the mode.
+fn whole<L: Load>() -> Vec<Case> {
+    let mut cases: Vec<Case> = [DEV, FUNC]
+        .map(|mode| {
+            Case::of_module(
+                format!("{}mode/{mode}", L::GROUP),
+                format!(
+                    "in mode {mode} a {} keeps its order, and each CPU does one of its stages",
+                    L::FLOW
+                ),
+                Run::always_if(mode == DEV),
+                move |rig| one_flow::<L>(rig, mode),
+            )
+        })
+        .into();
+    cases.push(Case::of_module(
+        format!("{}mode/flows", L::GROUP),
+        "several flows in stages each keep their order",
+        Run::Plain,
+        several_flows::<L>,
+    ));
+    cases.push(Case::of_module(
+        format!("{}mode/switch", L::GROUP),
+        format!("modes take turns under load{}", L::UNNOTICED),
+        Run::Always,
+        switch::<L>,
+    ));
+    cases
+}
+
+fn knobs(mode: &'static str, lanes: usize) -> Knobs {
+    Knobs {
+        mode,
+        lanes,
+        build: "auto",
+        ..Knobs::default()
+    }
+}
+
+/// Returns the plainest plan; a flow is never split.
+fn plan<L: Load>(rig: &Rig) -> Plan<L> {
+    Plan {
+        split: false,
+        ..rig.plan()
+    }
+}
+
+fn one_flow<L: Load>(rig: &Rig, mode: &'static str) -> Result<Outcome> {
+    rig.measure(&plan::<L>(rig), &knobs(mode, STAGES.len()), |_| Ok(()))?
+        .judge(|outcome| {
+            rig.require_unnoticed::<L>(outcome)?;
+            require_stages(outcome)?;
+            // The flow's stages are not on the same CPU.
+            for &cpu in &cpu::LANES[..STAGES.len()] {
+                require_near(outcome, &format!("lane_cpu{cpu}_pkts"))?;
+            }
+            Ok(())
+        })
+}
+
+/// Fails unless all packets have gone from stage to stage, and none was split or dropped.
+fn require_stages(outcome: &Outcome) -> Result<()> {
+    STAGES
+        .iter()
+        .try_for_each(|name| require_near(outcome, name))?;
+    for name in [
+        "dropped_stage_full",
+        "merged_pkts",
+        "lane_pkts",
+        "flows_split",
+    ] {
+        let count = outcome.counter(name)?;
+        ensure!(count == 0, "{name} grew by {count} where no flow is split");
+    }
+    Ok(())
+}
+
+/// Fails unless a counter has counted each packet once, but for a few that are under way at the marks, or none of the flow's.
+fn require_near(outcome: &Outcome, name: &str) -> Result<()> {
+    let (count, frames) = (outcome.counter(name)?, outcome.frames);
+    let slack = frames / 10 + 100;
+    ensure!(
+        count.abs_diff(frames) <= slack,
+        "{name} grew by {count}, and {frames} packets came"
+    );
+    Ok(())
+}
+
+fn several_flows<L: Load>(rig: &Rig) -> Result<Outcome> {
+    let plan = Plan {
+        flows: 6,
+        ..plan::<L>(rig)
+    };
+    rig.measure(&plan, &knobs(DEV, 4), |_| Ok(()))?
+        .judge(|outcome| {
+            rig.require_unnoticed::<L>(outcome)?;
+            require_stages(outcome)
+        })
+}
+
+/// Each mode follows each other one.
+fn switch<L: Load>(rig: &Rig) -> Result<Outcome> {
+    let knobs = Knobs {
+        build: "auto",
+        ..Knobs::default()
+    };
+    let order = [DEV, FUNC, DEV, "mflow", FUNC, "mflow"];
+    rig.unnoticed(&rig.plan::<L>(), &knobs, |live| {
+        for mode in order
+            .into_iter()
+            .cycle()
+            .take(rig.scale.rounds(2) * order.len())
+        {
+            live.flow_for(PAUSE)?;
+            let before = (mflow::flows_split()?, Stats::read()?.get(STAGES[0])?);
+            mflow::write("mode", mode)?;
+            if mode == "mflow" {
+                live.wait_split_since(before.0)?;
+            } else {
+                wait_staged_since(live, before.1)?;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Waits until packets go through stages again; `before` of the first one.
+fn wait_staged_since(live: &impl Live, before: u64) -> Result<()> {
+    live.wait_for("packets go through stages", Duration::from_secs(20), || {
+        Ok(Stats::read()?.get(STAGES[0])? > before)
+    })
+}
+
+/// A knob has several values under load, and ends with one that has stages.
+fn changes<L: Load>(rig: &Rig, knob: &str, values: &[&str]) -> Result<Outcome> {
+    rig.unnoticed(&plan::<L>(rig), &knobs(DEV, 3), |live| {
+        for value in values.iter().cycle().take(ROUNDS * values.len()) {
+            live.flow_for(PAUSE)?;
+            let before = Stats::read()?.get(STAGES[0])?;
+            mflow::write(knob, value)?;
+            if (knob, *value) != ("enabled", "0") {
+                wait_staged_since(live, before)?;
+            }
+        }
+        Ok(())
+    })
+}
+
+fn cpu_comes_and_goes(rig: &Rig) -> Result<Outcome> {
+    let lane = cpu::LANES[1];
+    let result = rig.measure(&plan::<Datagrams>(rig), &knobs(DEV, 3), |live| {
+        for _ in 0..rig.scale.rounds(ROUNDS) {
+            live.flow_for(PAUSE)?;
+            cpu::set_online(lane, false)?;
+            live.flow_for(PAUSE)?;
+            cpu::set_online(lane, true)?;
+        }
+        let carried = || Stats::read()?.get(&format!("lane_cpu{lane}_pkts"));
+        let before = carried()?;
+        command::wait_until("the CPU has a stage again", || Ok(carried()? > before))
+    });
+    // Also after a failure: the next case needs all CPUs.
+    cpu::set_online(lane, true)?;
+    result?.judge(|outcome| rig.require_unnoticed::<Datagrams>(outcome))
+}
+
+/// The client's Ethernet frames come to the container's bridge through GRE.
+fn gre(rig: &Rig) -> Result<Outcome> {
+    let plan = plan::<Datagrams>(rig);
+    rig.prepare(&plan, &knobs(DEV, 3))?;
+    topology::ip(
+        None,
+        "link add gretap1 type gretap local 192.168.50.2 remote 192.168.50.1
+         link set gretap1 master br0 up",
+    )?;
+    topology::ip(
+        Some(CLIENT),
+        &format!(
+            "link add gretap1 type gretap local 192.168.50.1 remote 192.168.50.2
+             link set gretap1 up
+             neigh replace 10.0.1.2 lladdr {CONTAINER_MAC} dev gretap1
+             route add 10.0.1.2/32 dev gretap1 src 10.0.1.1"
+        ),
+    )?;
+    let outcome = Datagrams::measure(&plan, |_| Ok(()));
+    // Also after a failure.
+    topology::ip(Some(CLIENT), "link del gretap1")?;
+    topology::ip(None, "link del gretap1")?;
+    outcome?.judge(|outcome| {
+        rig.require_unnoticed::<Datagrams>(outcome)?;
+        // What the wire has counted as the flow's frames is what is in VXLAN.
+        for name in STAGES {
+            let count = outcome.counter(name)?;
+            ensure!(
+                count >= outcome.delivered * 9 / 10,
+                "{name} grew by {count}, and {} datagrams came through GRE",
+                outcome.delivered
+            );
+        }
+        Ok(())
+    })
+}
+
+fn full(rig: &Rig) -> Result<Outcome> {
+    let mut plan = plan::<Datagrams>(rig);
+    // More than a ring holds, faster than a CPU that is away takes it.
+    plan.load.send_at_least(20_000);
+    let outcome = rig.measure(&plan, &knobs(DEV, 3), |live| {
+        let hog = Hog::start(cpu::LANES[0], HOLD)?;
+        let dropped = || Stats::read()?.get("dropped_stage_full");
+        let full = live.wait_for("a ring is full", Duration::from_secs(30), || {
+            Ok(dropped()? > 0)
+        });
+        hog.stop()?;
+        full
+    })?;
+    outcome.judge(|outcome| {
+        outcome.require_intact()?;
+        outcome.require_order()?;
+        rig.settle()
+    })
+}
+
+fn refusals(rig: &Rig) -> Result<()> {
+    rig.prepare(&rig.datagrams(), &knobs(DEV, 3))?;
+    refuses("scaling", "device", &[Errno::EINVAL])?;
+    refuses("build", "lane", &[Errno::EINVAL])?;
+    mflow::write("build", "nic")?;
+    mflow::write("mode", FUNC)?;
+    refuses("scaling", "device", &[Errno::EINVAL])?;
+    mflow::write("mode", "mflow")?;
+    mflow::write("scaling", "device")?;
+    refuses("mode", DEV, &[Errno::EINVAL])?;
+    mflow::write("scaling", "path")?;
+    mflow::write("build", "lane")?;
+    refuses("mode", FUNC, &[Errno::EINVAL])?;
+    mflow::unload()?;
+    let loaded = command::run("modprobe mflow mode=falcon-dev scaling=device");
+    ensure!(
+        loaded.is_err() && !mflow::loaded(),
+        "the module loads with what does not go together"
+    );
+    Ok(())
+}
+
+struct Loss {
+    name: &'static str,
+    what: &'static str,
+    take_away: fn() -> Result<()>,
+}
+
+const LOSSES: &[Loss] = &[
+    Loss {
+        name: "vxlan",
+        what: "the VXLAN device",
+        take_away: || topology::ip(None, "link del vxlan0"),
+    },
+    Loss {
+        name: "veth",
+        what: "the veth pair",
+        take_away: || topology::ip(None, "link del veth0"),
+    },
+    Loss {
+        name: "container",
+        what: "the container's namespace",
+        take_away: || {
+            topology::ip(
+                None,
+                &format!("link set dev veth0 nomaster\nnetns del {CONTAINER}"),
+            )
+        },
+    },
+    Loss {
+        name: "opt-out",
+        what: "the NIC, which is opted out,",
+        take_away: || mflow::write("devices", "-eth0"),
+    },
+    Loss {
+        name: "module",
+        what: "the module",
+        take_away: mflow::unload,
+    },
+];
+
+fn take_away(rig: &Rig, loss: &Loss) -> Result<Outcome> {
+    let plan = plan::<Datagrams>(rig);
+    let outcome = rig.measure(&plan, &knobs(DEV, 3), |live| {
+        live.flow_for(PAUSE)?;
+        (loss.take_away)().with_context(|| format!("while {} goes", loss.what))?;
+        live.flow_for(2 * PAUSE)
+    })?;
+    outcome.judge(|outcome| {
+        outcome.require_intact()?;
+        outcome.require_order()?;
+        let loses = !["opt-out", "module"].contains(&loss.name);
+        ensure!(
+            loses || outcome.lost == 0,
+            "{} datagrams lost",
+            outcome.lost
+        );
+        Ok(())
+    })?;
+    one_flow::<Datagrams>(rig, DEV)
+}
