@@ -46,6 +46,23 @@ pub enum Stack {
         /// Which core builds packets: the knob `build`.
         build: Build,
     },
+    /// The overlay with flows that go from CPU to CPU, as in FALCON.
+    Falcon {
+        /// CPUs that stages are on.
+        cpus: usize,
+        /// Where flows leave the NIC's core: the knob `mode`.
+        mode: Falcon,
+    },
+}
+
+/// Where a flow leaves the NIC's core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Falcon {
+    /// Behind GRO: pipelining by device.
+    Dev,
+    /// Before GRO: splitting by function.
+    Func,
 }
 
 /// How much of a packet's way the lanes of mflow carry.

@@ -106,7 +106,9 @@ fn settle_interrupts(frames: Option<Outside>) -> Result<()> {
 pub(super) fn credit_pkts(stack: &Stack) -> u64 {
     match stack {
         // Twice as much keeps any number of lanes busy.
-        Stack::Mflow { lanes, .. } => CREDIT_PKTS * (*lanes).clamp(1, 2) as u64,
+        Stack::Mflow { lanes, .. } | Stack::Falcon { cpus: lanes, .. } => {
+            CREDIT_PKTS * (*lanes).clamp(1, 2) as u64
+        }
         _ => CREDIT_PKTS,
     }
 }

@@ -5,10 +5,10 @@
 use std::fs;
 
 use anyhow::{Context as _, Result};
-use mflow_protocol::bench::{Build, Scaling, Stack};
+use mflow_protocol::bench::{Build, Falcon, Scaling, Stack};
 
-use crate::cpu;
 use crate::mflow::{self, Knobs};
+use crate::{command, cpu};
 
 const RPS_CPUS: &str = "/sys/class/net/vxlan0/queues/rx-0/rps_cpus";
 
@@ -47,6 +47,16 @@ pub(super) fn prepare(stack: &Stack, device: &'static str) -> Result<()> {
             },
             ..Knobs::default()
         }),
+        Stack::Falcon { cpus, mode } => mflow::load(&Knobs {
+            device,
+            lanes: cpus,
+            build: "auto",
+            mode: match mode {
+                Falcon::Dev => "falcon-dev",
+                Falcon::Func => "falcon-func",
+            },
+            ..Knobs::default()
+        }),
     }
 }
 
@@ -63,6 +73,9 @@ pub(super) fn remove(stack: &Stack) -> Result<()> {
 pub(super) fn wait_split(stack: &Stack, flows: u64, before: u64) -> Result<()> {
     match stack {
         Stack::Mflow { .. } => mflow::wait_split_since(before, flows),
+        Stack::Falcon { .. } => command::wait_until("packets go through stages", || {
+            Ok(mflow::Stats::read()?.get("stage_nic_pkts")? > 0)
+        }),
         _ => Ok(()),
     }
 }

@@ -173,10 +173,6 @@ fn plan<'a>(options: &Options, cases: &'a [Case]) -> Result<Plan<'a>> {
             let (flavor, stack) = match &mode.stack {
                 What::Stack(stack) => (Flavor::Vm, stack),
                 What::WithoutHooks(stack) => (Flavor::Off, stack),
-                What::Missing(why) => {
-                    rows.push(Some(windows::missing(options.suite, case, mode, why)));
-                    continue;
-                }
             };
             let times = if case.every_boot { boots.len() } else { 1 };
             let of_flavor = boots.iter_mut().filter(|(of, _)| *of == flavor);

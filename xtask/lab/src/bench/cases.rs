@@ -2,13 +2,15 @@
 
 //! What is measured: each case with every stack that a user could pick instead.
 
-use mflow_protocol::bench::{Build, Load, Scaling, Server, Stack, Transport};
+use mflow_protocol::bench::{Build, Falcon, Load, Scaling, Server, Stack, Transport};
 
 const BATCH_PKTS: u32 = 256;
 /// Clients of a single-flow UDP case, as in the papers: they share one socket.
 const UDP_CLIENTS: u16 = 3;
 /// What a reader asks for at once that uses `recvmmsg`, as DNS servers and QUIC libraries do.
 const BURST: usize = 64;
+/// As many as it takes for each stage of a flow to have its own, and one more for those of others.
+const FALCON_CPUS: usize = 4;
 const SOCKPERF_MAX_BYTES: usize = 65_507;
 /// Connections to an application, as in the papers.
 const APPLICATION_CLIENTS: u16 = 10;
@@ -44,7 +46,6 @@ pub(super) enum What {
     Stack(Stack),
     /// This stack on the kernel that was built without the hooks.
     WithoutHooks(Stack),
-    Missing(&'static str),
 }
 
 /// A case: one load, several modes.
@@ -57,8 +58,6 @@ pub(super) struct Case {
     pub(super) every_boot: bool,
 }
 
-const NO_FALCON: &str = "pipelining by device or function is not built yet";
-
 fn mode(name: &'static str, stack: Stack) -> Mode {
     Mode {
         name,
@@ -66,11 +65,8 @@ fn mode(name: &'static str, stack: Stack) -> Mode {
     }
 }
 
-fn missing(name: &'static str, why: &'static str) -> Mode {
-    Mode {
-        name,
-        stack: What::Missing(why),
-    }
+fn falcon(name: &'static str, cpus: usize, mode: Falcon) -> Mode {
+    self::mode(name, Stack::Falcon { cpus, mode })
 }
 
 fn mflow(lanes: usize, batch_pkts: u32) -> Mode {
@@ -111,14 +107,23 @@ fn with_device_scaling(mut case: Case) -> Case {
     case
 }
 
+/// The same case with two more modes: FALCON with as few CPUs as mflow has lanes in the papers.
+fn with_two_falcon_cpus(mut case: Case) -> Case {
+    case.modes.extend([
+        falcon("falcon-dev-2", 2, Falcon::Dev),
+        falcon("falcon-func-2", 2, Falcon::Func),
+    ]);
+    case
+}
+
 /// mflow with these numbers of lanes, and the stacks it is compared with.
 fn stacks(lanes: &[usize]) -> Vec<Mode> {
     let mut modes = vec![
         mode("native", Stack::Native),
         mode("vanilla", Stack::Vanilla),
         mode("rps", Stack::Rps { cpus: 2 }),
-        missing("falcon-dev", NO_FALCON),
-        missing("falcon-func", NO_FALCON),
+        falcon("falcon-dev", FALCON_CPUS, Falcon::Dev),
+        falcon("falcon-func", FALCON_CPUS, Falcon::Func),
     ];
     modes.extend(lanes.iter().map(|&lanes| mflow(lanes, BATCH_PKTS)));
     modes
@@ -239,13 +244,13 @@ pub(super) fn all(suite: Suite) -> Vec<Case> {
         ],
         Suite::Paper => {
             let mut cases = vec![
-                with_builders(with_device_scaling(udp(16))),
+                with_two_falcon_cpus(with_builders(with_device_scaling(udp(16)))),
                 udp_bursts(16),
                 udp(4_096),
                 with_builders(udp(65_507)),
                 tcp(16),
                 tcp(4_096),
-                with_builders(with_device_scaling(tcp(65_536))),
+                with_two_falcon_cpus(with_builders(with_device_scaling(tcp(65_536)))),
             ];
             cases.extend([stream(4_096), with_builders(stream(65_536))]);
             let batches = [1, 4, 16, 64, 256, 1024];

@@ -22,15 +22,6 @@ fn receiving() -> impl Iterator<Item = usize> {
         .chain(cpus::BENCH_LANES)
 }
 
-/// Returns the row of a mode that does not exist yet.
-pub(super) fn missing(suite: Suite, case: &Case, mode: &Mode, why: &str) -> Row {
-    Row {
-        note: Some(why.to_owned()),
-        paper: paper::of(&case.name, mode.name, 0),
-        ..empty(suite, case, mode)
-    }
-}
-
 /// Returns the row of a mode that was measured.
 pub(super) fn row(
     suite: Suite,
@@ -185,7 +176,7 @@ fn way_to_split(stack: &Stack) -> Option<&'static str> {
 fn cores(stack: &Stack, measured: &Measured) -> Vec<Core> {
     let lanes = match *stack {
         Stack::Mflow { lanes, .. } => &cpus::BENCH_LANES[..lanes],
-        Stack::Rps { cpus } => &cpus::BENCH_LANES[..cpus],
+        Stack::Rps { cpus } | Stack::Falcon { cpus, .. } => &cpus::BENCH_LANES[..cpus],
         _ => &[],
     };
     let mut cores = vec![core("nic", cpus::NIC, measured)];
@@ -241,7 +232,10 @@ fn note_of(case: &protocol::Case, spread: f64, saturated: bool) -> Option<String
         }
         Load::Sockperf { transport, .. } => {
             notes.push("latency is half a round trip of the slowest client, over its whole life");
-            if matches!(case.stack, Stack::Rps { .. } | Stack::Mflow { .. }) {
+            if matches!(
+                case.stack,
+                Stack::Rps { .. } | Stack::Mflow { .. } | Stack::Falcon { .. }
+            ) {
                 notes.push(
                     "an emulated CPU that is given work waits milliseconds for the host to run it, so every hop between CPUs shows \
                      in the latency as it would not on hardware",
@@ -274,6 +268,9 @@ fn note_of(case: &protocol::Case, spread: f64, saturated: bool) -> Option<String
             }
             (true, Stack::Rps { .. }) => {
                 "spread above 5 %: how many packets an interrupt between cores finds depends on which of them the host runs"
+            }
+            (true, Stack::Falcon { .. }) => {
+                "spread above 5 %: how much waits for a stage depends on which of the emulated CPUs the host runs"
             }
             (true, Stack::Mflow { .. }) => {
                 "spread above 5 %: how much waits for a lane depends on which of the emulated CPUs the host runs"
