@@ -11,8 +11,8 @@
 //! `splitting` (whether it is split), [`dispatcher`] (which micro-flow, which lane), [`lane_set`] and [`queue::ring`] (to
 //! the lane), [`gro_trial`] (whether GRO is of use), [`overlay_headers`] (what to pull where it is not), [`collector`] (at
 //! the merge point, still on the lane), [`slot`] (back in order). [`ring_bytes`] and [`amount`] bound the memory of what waits
-//! on that way. [`backoff`] says when to search for new queues, [`builder`] which core may build a queue's packets. The rest is
-//! what these share.
+//! on that way. [`backoff`] says when to search for new queues, [`builder`] which core may build a queue's packets. [`load`] decides,
+//! beside the packets, how many lanes a flow has and how large its batches are. The rest is what these share.
 
 pub mod amount;
 pub mod backoff;
@@ -27,6 +27,7 @@ pub mod flow_table;
 pub mod gro_trial;
 pub mod knobs;
 pub mod lane_set;
+pub mod load;
 pub mod overlay_headers;
 pub mod queue;
 pub mod recent_keys;

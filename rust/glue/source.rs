@@ -16,6 +16,7 @@ use crate::algo::counters::{Counter, Counters};
 use crate::algo::cpulist::CpuSet;
 use crate::algo::dispatcher::{Dispatched, Dispatcher, Host};
 use crate::algo::lane_set::MAX_LANES;
+use crate::algo::load::orders::Orders;
 use crate::algo::recent_keys::RecentKeys;
 use crate::algo::ring_bytes::RingBytes;
 use core::cell::UnsafeCell;
@@ -99,6 +100,10 @@ impl Host<SkBuff> for KernelHost<'_> {
 
     fn ring_bytes(&self) -> &RingBytes {
         pool::ring_bytes()
+    }
+
+    fn orders(&self) -> &Orders {
+        pool::orders()
     }
 
     fn flush_inline(&mut self) {

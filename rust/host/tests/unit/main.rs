@@ -41,6 +41,10 @@ mod gro_trial;
 #[cfg(not(miri))]
 mod knobs;
 #[cfg(not(miri))]
+mod load;
+#[cfg(not(miri))]
+mod load_orders;
+#[cfg(not(miri))]
 mod model;
 #[cfg(not(miri))]
 mod overlay_headers;

@@ -14,6 +14,7 @@ use mflow_algo::algo::counters::{Counter, Counters};
 use mflow_algo::algo::dispatcher::{Config, Dispatched, Dispatcher, Host};
 use mflow_algo::algo::flow_key::{FlowHasher, FlowKey, ETH_P_IP};
 use mflow_algo::algo::knobs::Build;
+use mflow_algo::algo::load::orders::Orders;
 use mflow_algo::algo::queue::chain::Chain;
 use mflow_algo::algo::queue::ring::{Consumer, Item};
 use mflow_algo::algo::queue::Packet;
@@ -117,6 +118,7 @@ impl Sink<TestPacket> for SlotSink<'_> {
 pub(crate) struct Surroundings {
     pub(crate) slots: Box<SlotPool<TestPacket>>,
     pub(crate) ring_bytes: Box<RingBytes>,
+    pub(crate) orders: Box<Orders>,
     pub(crate) socket: Socket,
     /// Packets that the GRO of the NIC's core holds.
     inline: Vec<TestPacket>,
@@ -384,6 +386,10 @@ impl Host<TestPacket> for Surroundings {
         &self.ring_bytes
     }
 
+    fn orders(&self) -> &Orders {
+        &self.orders
+    }
+
     fn flush_inline(&mut self) {
         for packet in std::mem::take(&mut self.inline) {
             self.travel(packet, None);
@@ -437,6 +443,7 @@ impl World {
             around: Surroundings {
                 slots: zeroed(),
                 ring_bytes: zeroed(),
+                orders: zeroed(),
                 socket: Socket::new(nr_lanes),
                 inline: Vec::new(),
                 ordinary: VecDeque::new(),
