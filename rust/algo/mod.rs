@@ -12,10 +12,12 @@
 //! the lane), [`gro_trial`] (whether GRO is of use), [`overlay_headers`] (what to pull where it is not), [`collector`] (at
 //! the merge point, still on the lane), [`slot`] (back in order). [`ring_bytes`] and [`amount`] bound the memory of what waits
 //! on that way. [`backoff`] says when to search for new queues, [`builder`] which core may build a queue's packets. [`load`] decides,
-//! beside the packets, how many lanes a flow has and how large its batches are. The rest is what these share.
+//! beside the packets, how many lanes a flow has and how large its batches are. [`balancer`] and [`stage_path`] are for flows
+//! whose way is cut into stages instead. The rest is what these share.
 
 pub mod amount;
 pub mod backoff;
+pub mod balancer;
 pub mod builder;
 pub mod collector;
 pub mod counters;
@@ -35,5 +37,6 @@ pub mod ring_bytes;
 pub mod slot;
 pub mod slot_pool;
 mod splitting;
+pub mod stage_path;
 pub(crate) mod sync;
 pub mod tag;

@@ -9,7 +9,8 @@
 //! numbers; a lane that leaves a flow simply gets no more of them.
 //!
 //! [`core_load`] says how busy a core is, and with whose work; `flow_plan` what a flow has been given; [`controller`] decides;
-//! `saturation` says when splitting gains nothing; `patience` keeps decisions from being made and unmade forever.
+//! `saturation` says when splitting gains nothing; `patience` keeps decisions from being made and unmade forever. The same loads
+//! steer pipelined flows ([`balancer`](super::balancer)).
 //!
 //! Loads are in thousandths of a core.
 

@@ -29,6 +29,8 @@ mod zeroed;
 #[cfg(not(miri))]
 mod backoff;
 #[cfg(not(miri))]
+mod balancer;
+#[cfg(not(miri))]
 mod builder;
 #[cfg(not(miri))]
 mod cpulist;
@@ -54,6 +56,8 @@ mod recent_keys;
 mod slot;
 #[cfg(not(miri))]
 mod slot_pool;
+#[cfg(not(miri))]
+mod stage_path;
 #[cfg(not(miri))]
 mod threads;
 #[cfg(not(miri))]
