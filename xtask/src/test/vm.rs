@@ -292,7 +292,10 @@ impl GuestCases {
             env: channels
                 .map(|count| (CHANNELS.to_owned(), count.to_string()))
                 .chain([(SEED.to_owned(), self.seed.clone())])
-                .chain(self.build.map(|build| (BUILD.to_owned(), build.knob().to_owned())))
+                .chain(
+                    self.build
+                        .map(|build| (BUILD.to_owned(), build.knob().to_owned())),
+                )
                 .collect(),
         };
         let mut vm = Vm::boot(machine, &order, &name, Terminal::Log)?;
