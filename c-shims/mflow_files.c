@@ -48,6 +48,11 @@ module_param(build, charp, 0);
 MODULE_PARM_DESC(build,
 		 "which core builds the packets of split flows, with drivers that leave the choice: nic, lane, or for each batch the one that has less to do: auto, nic or lane (default auto)");
 
+static char *load_threshold_pct;
+module_param(load_threshold_pct, charp, 0);
+MODULE_PARM_DESC(load_threshold_pct,
+		 "load of a CPU that lanes are not to reach: flows get lanes by need, small batches while there is time, and none of busy CPUs; 85 is a good value, 0 leaves each flow all lanes: 0 to 100 per cent (default 0)");
+
 static char *devices;
 module_param(devices, charp, 0);
 MODULE_PARM_DESC(devices, "network devices whose flows are split, by commas");
@@ -65,6 +70,7 @@ static const struct {
 	MFLOW_PARAM(min_flow_pps),
 	MFLOW_PARAM(scaling),
 	MFLOW_PARAM(build),
+	MFLOW_PARAM(load_threshold_pct),
 	MFLOW_PARAM(devices),
 };
 

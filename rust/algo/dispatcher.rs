@@ -33,6 +33,8 @@ pub(super) const IDLE_MS: u32 = 1_000;
 pub trait Host<P: Packet> {
     /// Returns a time in milliseconds that grows and wraps; a coarse one will do.
     fn now_ms(&mut self) -> u32;
+    /// Returns the CPU that this runs on.
+    fn cpu(&self) -> u32;
     /// Returns all slots.
     fn slots(&self) -> &SlotPool<P>;
     /// Returns how much memory waits in the rings of all sources.
@@ -320,6 +322,8 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
     pub(super) fn open_batch(&mut self, slot: u8, last: u32, carrier: LaneId) -> u32 {
         let batch = last.wrapping_add(1);
         self.slot(slot).open(batch, carrier);
+        let cpu = self.host.cpu();
+        self.host.orders().note_cpu(usize::from(slot), cpu);
         self.counters.add_owned(Counter::Batches, 1);
         batch
     }

@@ -41,6 +41,8 @@ pub struct Knobs {
     pub scaling: Scaling,
     /// Which core builds the packets of split flows.
     pub build: Build,
+    /// The load that no lane's CPU is to reach; 0: there is no load controller.
+    pub load_threshold_pct: u32,
 }
 
 /// Declares the values of a knob that are words, each with its word.
@@ -119,6 +121,7 @@ impl Knobs {
         min_flow_pps: MIN_FLOW_PPS.default,
         scaling: Scaling::DEFAULT,
         build: Build::DEFAULT,
+        load_threshold_pct: LOAD_THRESHOLD_PCT.default,
     };
 
     /// Sets one knob from text. On an error the old value stays.
@@ -131,6 +134,7 @@ impl Knobs {
             Knob::MinFlowPps => self.min_flow_pps = MIN_FLOW_PPS.parse(text)?,
             Knob::Scaling => self.scaling = parse_word(text, Scaling::WORDS, Scaling::ALL)?,
             Knob::Build => self.build = parse_word(text, Build::WORDS, Build::ALL)?,
+            Knob::LoadThresholdPct => self.load_threshold_pct = LOAD_THRESHOLD_PCT.parse(text)?,
         }
         Ok(())
     }
@@ -145,6 +149,7 @@ impl Knobs {
             Knob::MinFlowPps => KnobValue::Number(self.min_flow_pps),
             Knob::Scaling => KnobValue::Word(self.scaling.name()),
             Knob::Build => KnobValue::Word(self.build.name()),
+            Knob::LoadThresholdPct => KnobValue::Number(self.load_threshold_pct),
         }
     }
 }
@@ -172,6 +177,8 @@ pub enum Knob {
     Scaling,
     /// `build`
     Build,
+    /// `load_threshold_pct`
+    LoadThresholdPct,
 }
 
 impl Knob {
@@ -259,8 +266,16 @@ const MIN_FLOW_PPS: NumberLimits = NumberLimits {
     unit: "packets per second",
 };
 
+// Off: what batches smaller than `batch_pkts` cost TCP, whose GRO joins less then, has not been measured.
+const LOAD_THRESHOLD_PCT: NumberLimits = NumberLimits {
+    min: 0,
+    max: 100,
+    default: 0,
+    unit: "per cent",
+};
+
 /// The knobs, in the order of [`Knob`].
-pub const KNOBS: [KnobSpec; 7] = [
+pub const KNOBS: [KnobSpec; 8] = [
     KnobSpec {
         knob: Knob::Enabled,
         name: c"enabled",
@@ -295,6 +310,11 @@ pub const KNOBS: [KnobSpec; 7] = [
         knob: Knob::Build,
         name: c"build",
         limits: Limits::Words(Build::WORDS),
+    },
+    KnobSpec {
+        knob: Knob::LoadThresholdPct,
+        name: c"load_threshold_pct",
+        limits: Limits::Number(&LOAD_THRESHOLD_PCT),
     },
 ];
 

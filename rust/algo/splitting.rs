@@ -371,6 +371,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
 
     fn release(&mut self, flow: &mut Flow, slot: u8) {
         flow.state = FlowState::Counting;
+        self.host.orders().end_flow(usize::from(slot));
         self.host.slots().release(usize::from(slot));
         self.host.note_active(false);
     }

@@ -6,6 +6,7 @@ use super::device::DeviceState;
 use super::ffi;
 use super::locks::NotSend;
 use super::runtime::MAX_CPUS;
+use super::sampling::Sampling;
 use super::source::Source;
 use crate::algo::counters::{Counter, NR_COUNTERS};
 use crate::algo::knobs::Knobs;
@@ -19,6 +20,8 @@ pub(crate) const MAX_DEVICES: usize = 32;
 pub(crate) struct Configuration {
     pub(crate) knobs: Knobs,
     pub(super) devices: [Option<KBox<DeviceState>>; MAX_DEVICES],
+    /// The load controller, if it is at work.
+    pub(super) sampling: Option<Sampling>,
     /// What sources that are gone have counted.
     pub(super) retired: Totals,
     /// What `reset` has set to zero.
@@ -57,6 +60,7 @@ unsafe impl Sync for Locked {}
 static CONFIGURATION: Locked = Locked(UnsafeCell::new(Configuration {
     knobs: Knobs::DEFAULT,
     devices: [const { None }; MAX_DEVICES],
+    sampling: None,
     retired: Totals::ZERO,
     base: Totals::ZERO,
 }));

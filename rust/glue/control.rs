@@ -5,6 +5,7 @@
 use super::configuration::{Configuration, MAX_DEVICES};
 use super::device::DeviceState;
 use super::locks::{synchronize, Rtnl};
+use super::sampling::Sampling;
 use super::stack::device::{Device, Napi};
 use super::stack::hooks;
 use super::{ffi, pool, runtime};
@@ -93,9 +94,14 @@ impl Configuration {
         let restart = knobs.cpus != self.knobs.cpus
             || knobs.enabled != self.knobs.enabled
             || knobs.scaling != self.knobs.scaling;
+        if restart || !Sampling::is_wanted(&knobs) {
+            // What it has given out is for the lanes that there have been.
+            self.sampling = None;
+        }
         runtime::publish(&knobs);
         if !restart {
             self.knobs = knobs;
+            self.start_sampling();
             return Ok(());
         }
         self.stop(pool::slots(), |_, _| true);
@@ -113,7 +119,16 @@ impl Configuration {
         if !self.knobs.enabled {
             hooks::switch(false);
         }
+        self.start_sampling();
         result
+    }
+
+    /// Has the load controller work, if it is to and does not yet.
+    fn start_sampling(&mut self) {
+        if self.sampling.is_none() && Sampling::is_wanted(&self.knobs) {
+            // SAFETY: There is none, and whoever has the configuration holds its lock.
+            self.sampling = Some(unsafe { Sampling::start(&self.knobs.cpus) });
+        }
     }
 
     fn start_all(&mut self, rtnl: &Rtnl) -> Result {

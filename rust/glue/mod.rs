@@ -27,6 +27,8 @@ pub mod port;
 // Devices, and everything that is configured: how it is counted, stopped and started.
 pub mod device;
 
+pub mod sampling;
+
 pub mod configuration;
 
 pub mod stop;

@@ -10,7 +10,7 @@ use super::pool::{self, Slots};
 use super::stack::device::Napi;
 use super::stack::request::{BeginsWithHead, Request, SourceHead};
 use super::stack::skb::SkBuff;
-use super::{merge, runtime};
+use super::{ffi, merge, runtime};
 use crate::algo::builder::Builder;
 use crate::algo::counters::{Counter, Counters};
 use crate::algo::cpulist::CpuSet;
@@ -92,6 +92,11 @@ struct KernelHost<'a> {
 impl Host<SkBuff> for KernelHost<'_> {
     fn now_ms(&mut self) -> u32 {
         runtime::now_ms()
+    }
+
+    fn cpu(&self) -> u32 {
+        // SAFETY: Softirqs are disabled wherever a dispatcher is used, so the CPU stays the same.
+        unsafe { ffi::mflow_this_cpu() }
     }
 
     fn slots(&self) -> &Slots {

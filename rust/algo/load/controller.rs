@@ -73,6 +73,14 @@ impl Controller {
         }
     }
 
+    /// Forgets all that it has seen.
+    pub fn reset(&mut self) {
+        self.cores.fill(CoreLoad::UNKNOWN);
+        self.flows.fill(FlowPlan::NONE);
+        self.saturation = Saturation::CALM;
+        self.refuses = false;
+    }
+
     /// Takes a sample and gives orders. `cpus` are the `nr_lanes` CPUs of the lanes, in the order of the lanes, then those
     /// that dispatch; `flows` the flows that are split.
     pub fn step(

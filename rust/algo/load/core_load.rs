@@ -58,7 +58,7 @@ pub struct CoreLoad {
 }
 
 impl CpuTimes {
-    const ZERO: Self = Self {
+    pub(super) const ZERO: Self = Self {
         cpu: 0,
         softirq_us: 0,
         lanes_us: 0,

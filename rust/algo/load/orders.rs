@@ -4,10 +4,10 @@
 //!
 //! | | |
 //! |---|---|
-//! | writer | the controller, for each slot once per sample; the dispatcher only says that a slot has a new flow |
+//! | writer | the controller, for each slot once per sample; the dispatcher only says that a slot has a new flow, and on which CPU |
 //! | readers | the dispatcher, when it opens a batch; the balancer, for each packet |
 //! | order | none: each word is complete in itself, and an old one is as good as a sample that came late |
-//! | cost | two loads per batch |
+//! | cost | three loads per batch; a store where the flow's CPU has changed |
 
 use super::super::lane_set::{MAX_BATCH_PKTS, MAX_LANES};
 use super::super::tag::MAX_SLOTS;
@@ -69,6 +69,8 @@ struct SlotOrder {
     // Counts the flows that the slot has had: an order is for one of them.
     generation: AtomicU32,
     word: AtomicU64,
+    // Plus one: the CPU that opened the last batch. Zero: the slot's flow has had none.
+    cpu: AtomicU32,
 }
 
 /// All orders, and the loads they are made from. Memory of zeros has none: everything is as without a controller.
@@ -90,6 +92,7 @@ impl Orders {
             slots: core::array::from_fn(|_| SlotOrder {
                 generation: AtomicU32::new(0),
                 word: AtomicU64::new(0),
+                cpu: AtomicU32::new(0),
             }),
             barred: AtomicU32::new(0),
             refuses: AtomicU32::new(0),
@@ -106,6 +109,26 @@ impl Orders {
     /// A flow begins to be split in `slot`: orders for the one before are void.
     pub(in super::super) fn begin_flow(&self, slot: usize) {
         self.of(slot).generation.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A batch of the slot's flow is opened on this CPU.
+    #[inline]
+    pub(in super::super) fn note_cpu(&self, slot: usize, cpu: u32) {
+        let place = &self.of(slot).cpu;
+        // Not stored anew for each batch: slots of other CPUs are on the same cache line.
+        if place.load(Ordering::Relaxed) != cpu + 1 {
+            place.store(cpu + 1, Ordering::Relaxed);
+        }
+    }
+
+    /// The slot has no flow any more.
+    pub(in super::super) fn end_flow(&self, slot: usize) {
+        self.of(slot).cpu.store(0, Ordering::Relaxed);
+    }
+
+    /// Returns the CPU that opened the last batch of the slot's flow; none if it has had none.
+    pub fn cpu(&self, slot: usize) -> Option<u32> {
+        self.of(slot).cpu.load(Ordering::Relaxed).checked_sub(1)
     }
 
     /// Returns a number that changes with the slot's flow.

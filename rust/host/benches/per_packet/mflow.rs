@@ -92,6 +92,10 @@ impl Host<BenchPacket> for MergePoint {
         self.now_ms
     }
 
+    fn cpu(&self) -> u32 {
+        0
+    }
+
     fn slots(&self) -> &SlotPool<BenchPacket> {
         &self.slots
     }

@@ -166,6 +166,10 @@ impl Host<TestPacket> for NicHost<'_> {
         1000
     }
 
+    fn cpu(&self) -> u32 {
+        0
+    }
+
     fn slots(&self) -> &SlotPool<TestPacket> {
         &self.0.slots
     }

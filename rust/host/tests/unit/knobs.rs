@@ -34,7 +34,7 @@ fn defaults() {
         .collect();
     assert_eq!(
         printed.join(" "),
-        "enabled=0 cpus= batch_pkts=256 merge_timeout_us=200 min_flow_pps=20000 scaling=path build=auto"
+        "enabled=0 cpus= batch_pkts=256 merge_timeout_us=200 min_flow_pps=20000 scaling=path build=auto load_threshold_pct=0"
     );
 }
 
@@ -82,6 +82,10 @@ fn accepted_and_refused_values() {
         (Knob::Build, " lane", Ok("lane")),
         (Knob::Build, "lanes", Err(Syntax)),
         (Knob::Build, "", Err(Syntax)),
+        (Knob::LoadThresholdPct, "0", Ok("0")),
+        (Knob::LoadThresholdPct, "100\n", Ok("100")),
+        (Knob::LoadThresholdPct, "101", Err(Range)),
+        (Knob::LoadThresholdPct, "85%", Err(Syntax)),
     ];
     for (knob, text, expected) in table {
         assert_eq!(
@@ -108,6 +112,7 @@ fn sentences_name_the_limits() {
             "min_flow_pps: allowed 1 to 10000000 packets per second",
             "scaling: allowed path or device",
             "build: allowed auto, nic or lane",
+            "load_threshold_pct: allowed 0 to 100 per cent",
         ]
     );
     assert!(DEVICES_ALLOWED.starts_with("devices: allowed "));

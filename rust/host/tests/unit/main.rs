@@ -46,6 +46,7 @@ mod knobs;
 mod load;
 #[cfg(not(miri))]
 mod load_orders;
+mod load_sampler;
 #[cfg(not(miri))]
 mod model;
 #[cfg(not(miri))]

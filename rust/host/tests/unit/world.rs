@@ -378,6 +378,10 @@ impl Host<TestPacket> for Surroundings {
         (self.socket.now_us / 1000) as u32
     }
 
+    fn cpu(&self) -> u32 {
+        0
+    }
+
     fn slots(&self) -> &SlotPool<TestPacket> {
         &self.slots
     }

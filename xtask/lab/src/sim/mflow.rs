@@ -303,6 +303,10 @@ impl Host<Packet> for MergePoint<'_, '_> {
         (self.moment.now_us / 1_000) as u32
     }
 
+    fn cpu(&self) -> u32 {
+        0
+    }
+
     fn slots(&self) -> &SlotPool<Packet> {
         self.moment.slots
     }
