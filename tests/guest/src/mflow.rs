@@ -26,6 +26,7 @@ pub(crate) struct Knobs {
     pub(crate) min_flow_pps: u32,
     pub(crate) scaling: &'static str,
     pub(crate) build: &'static str,
+    pub(crate) load_threshold_pct: u32,
 }
 
 // Whether lanes build packets by default; else the module chooses.
@@ -53,6 +54,7 @@ impl Default for Knobs {
             } else {
                 "auto"
             },
+            load_threshold_pct: 0,
         }
     }
 }
@@ -90,13 +92,14 @@ impl Knobs {
 
     pub(crate) fn parameters(&self) -> String {
         format!(
-            "cpus={} batch_pkts={} merge_timeout_us={} min_flow_pps={} scaling={} build={} devices={} enabled=1",
+            "cpus={} batch_pkts={} merge_timeout_us={} min_flow_pps={} scaling={} build={} load_threshold_pct={} devices={} enabled=1",
             cpu::lane_list(self.lanes),
             self.batch_pkts,
             self.merge_timeout_us,
             self.min_flow_pps,
             self.scaling,
             self.build,
+            self.load_threshold_pct,
             self.device
         )
     }
@@ -113,6 +116,7 @@ pub(crate) fn load(knobs: &Knobs) -> Result<()> {
         ("min_flow_pps", knobs.min_flow_pps.to_string()),
         ("scaling", knobs.scaling.to_owned()),
         ("build", knobs.build.to_owned()),
+        ("load_threshold_pct", knobs.load_threshold_pct.to_string()),
         ("devices", knobs.device.to_owned()),
     ] {
         let found = read(name)?;

@@ -15,6 +15,7 @@ mod devices;
 mod gro;
 mod knobs;
 mod leaks;
+mod load;
 mod paths;
 mod reload;
 mod scaling;
@@ -143,6 +144,7 @@ fn all() -> Vec<Case> {
         build::datagrams(),
         reload::datagrams(),
         deadline::datagrams(),
+        load::datagrams(),
         datagrams::hotplug::cases(),
         datagrams::routes::cases(),
         datagrams::teardown::cases(),
@@ -162,6 +164,7 @@ fn all() -> Vec<Case> {
         build::streams(),
         reload::streams(),
         deadline::streams(),
+        load::streams(),
         streams::programs::cases(),
         connectx::source::cases(),
         connectx::events::cases(),
