@@ -37,7 +37,7 @@ void mflow_sampling_start(unsigned int period_ms)
 	mflow_sampling_queue();
 }
 
-/* No sample is being taken when it returns, and none will be. The work takes no lock, so callers may hold any. */
+/* When it returns, no sample is taken and none will be. Locks may be held: the work takes none. */
 void mflow_sampling_stop(void)
 {
 	cancel_delayed_work_sync(&mflow_sample_item);

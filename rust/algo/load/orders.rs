@@ -4,7 +4,7 @@
 //!
 //! | | |
 //! |---|---|
-//! | writer | the controller, for each slot once per sample; the dispatcher only says that a slot has a new flow, and on which CPU |
+//! | writer | the controller, for each slot once per sample; the dispatcher only says that a slot has a flow, and on which CPU |
 //! | readers | the dispatcher, when it opens a batch; the balancer, for each packet |
 //! | order | none: each word is complete in itself, and an old one is as good as a sample that came late |
 //! | cost | three loads per batch; a store where the flow's CPU has changed |

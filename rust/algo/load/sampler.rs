@@ -154,8 +154,8 @@ impl Sampler {
         }
     }
 
-    /// Returns a CPU's place in the sample. One that is new to it takes a place that no flow uses; if there is none left, its load
-    /// stays unknown.
+    /// Returns a CPU's place in the sample. One that is new to it takes a place that no flow uses; if there is none left, its
+    /// load stays unknown.
     fn place_of(&mut self, cpu: u32, used: u64) -> Option<u8> {
         let known = self.cpus.iter().take(self.nr_cpus);
         // CAST, both: below MAX_SAMPLED.

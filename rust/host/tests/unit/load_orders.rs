@@ -5,7 +5,7 @@
 use mflow_algo::algo::counters::Counter;
 use mflow_algo::algo::load::orders::Order;
 
-use crate::world::World;
+use crate::world::{World, NIC_CPU};
 
 const FLOW: u16 = 0;
 
@@ -36,6 +36,25 @@ fn assert_whole(world: &World) {
     let delivered = world.delivered(FLOW);
     assert!(delivered.is_sorted());
     assert_eq!(delivered.len() as u64, world.nr_sent()[usize::from(FLOW)]);
+}
+
+#[test]
+fn the_controller_is_told_where_a_flow_is_dispatched_as_long_as_it_has_a_slot() {
+    let (mut world, slot) = split(2, 4);
+    world.receive(FLOW, 8);
+    assert_eq!(world.around.orders.cpu(slot), Some(NIC_CPU));
+    // The flow goes back to the ordinary path, and gives its slot back there.
+    let told_to_stop = Order {
+        stops: true,
+        ..Order::NONE
+    };
+    give(&world, slot, told_to_stop);
+    for _ in 0..16 {
+        world.receive(FLOW, 4);
+        world.settle();
+    }
+    assert_eq!(world.around.slots.taken().next(), None);
+    assert_eq!(world.around.orders.cpu(slot), None);
 }
 
 #[test]

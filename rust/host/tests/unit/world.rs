@@ -373,13 +373,16 @@ impl Surroundings {
     }
 }
 
+/// Where the dispatcher runs.
+pub(crate) const NIC_CPU: u32 = 7;
+
 impl Host<TestPacket> for Surroundings {
     fn now_ms(&mut self) -> u32 {
         (self.socket.now_us / 1000) as u32
     }
 
     fn cpu(&self) -> u32 {
-        0
+        NIC_CPU
     }
 
     fn slots(&self) -> &SlotPool<TestPacket> {

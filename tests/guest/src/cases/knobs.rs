@@ -99,6 +99,7 @@ const BAD_PARAMETERS: &[&str] = &[
     "merge_timeout_us=1000001",
     "scaling=none",
     "build=none",
+    "load_threshold_pct=101",
 ];
 
 pub(super) fn cases() -> Vec<Case> {
