@@ -29,30 +29,46 @@ pub struct CpuClocks {
     pub task_us: u64,
 }
 
+/// A CPU that has been idle for less than one part in so many has had no time to spare.
+const IDLE_PARTS: u64 = 16;
+
 impl CpuClocks {
-    /// Returns what the controller looks at.
+    /// Adds to `times` what has been done from `before` to now.
     ///
     /// Ticks stop while a CPU is idle, and so miss most softirqs of a core that has time left. But idle time is measured: what is
-    /// neither idle nor known to be something else was spent in softirqs. All of these count as lanes': a lane has no clock of
-    /// its own, and a softirq of another device shows as load of the core, not as other work that has it.
-    pub fn times(&self, cpu: u32) -> CpuTimes {
-        let others = self
-            .interrupt_us
-            .wrapping_add(self.guest_us)
-            .wrapping_add(self.task_us);
-        let softirq_us = self.idle_us.map_or(self.softirq_us, |idle_us| {
-            self.at_us.saturating_sub(idle_us).saturating_sub(others)
-        });
-        CpuTimes {
-            cpu,
-            softirq_us,
-            lanes_us: softirq_us,
-            interrupt_us: self.interrupt_us,
-            guest_us: self.guest_us,
-            task_us: self.task_us,
-            // The lengths of run queues are not for modules to see.
-            runnable_tasks: 0,
+    /// neither idle nor known to be something else was spent in softirqs. On a core that is never idle no tick is left out but
+    /// for those that all kinds of work lose alike (a hypervisor that has the CPU says nothing of it): they share the time.
+    ///
+    /// All softirqs count as lanes': a lane has no clock of its own, and a softirq of another device shows as load of the core,
+    /// not as other work that has it.
+    pub fn add_since(&self, before: &Self, times: &mut CpuTimes) {
+        let mut softirq_us = self.softirq_us.saturating_sub(before.softirq_us);
+        let mut interrupt_us = self.interrupt_us.saturating_sub(before.interrupt_us);
+        let mut guest_us = self.guest_us.saturating_sub(before.guest_us);
+        let mut task_us = self.task_us.saturating_sub(before.task_us);
+        if let (Some(idle_us), Some(idle_before_us)) = (self.idle_us, before.idle_us) {
+            let all_us = self.at_us.saturating_sub(before.at_us);
+            let idle_us = idle_us.saturating_sub(idle_before_us);
+            let busy_us = all_us.saturating_sub(idle_us);
+            let others_us = interrupt_us + guest_us + task_us;
+            let known_us = softirq_us + others_us;
+            if idle_us < all_us / IDLE_PARTS && known_us > 0 {
+                let share = |part_us: u64| part_us.saturating_mul(busy_us) / known_us;
+                softirq_us = share(softirq_us);
+                interrupt_us = share(interrupt_us);
+                guest_us = share(guest_us);
+                task_us = share(task_us);
+            } else {
+                softirq_us = busy_us.saturating_sub(others_us);
+            }
         }
+        times.softirq_us += softirq_us;
+        times.lanes_us = times.softirq_us;
+        times.interrupt_us += interrupt_us;
+        times.guest_us += guest_us;
+        times.task_us += task_us;
+        // The lengths of run queues are not for modules to see.
+        times.runnable_tasks = 0;
     }
 }
 
@@ -78,6 +94,8 @@ pub struct Sampler {
     nr_lanes: usize,
     nr_cpus: usize,
     times: [CpuTimes; MAX_SAMPLED],
+    // Of the last sample.
+    clocks: [Option<CpuClocks>; MAX_SAMPLED],
     counts: [Option<FlowCount>; MAX_SLOTS],
     sampled_us: u64,
 }
@@ -91,6 +109,7 @@ impl Sampler {
             nr_lanes: 0,
             nr_cpus: 0,
             times: [CpuTimes::ZERO; MAX_SAMPLED],
+            clocks: [None; MAX_SAMPLED],
             counts: [None; MAX_SLOTS],
             sampled_us: 0,
         }
@@ -99,6 +118,7 @@ impl Sampler {
     /// Forgets everything; from now on there are lanes on these CPUs.
     pub fn restart(&mut self, lanes: impl Iterator<Item = u32>, now_us: u64) {
         self.controller.reset();
+        self.clocks.fill(None);
         self.nr_lanes = 0;
         for (place, cpu) in self.cpus.iter_mut().zip(lanes).take(MAX_LANES) {
             *place = cpu;
@@ -119,8 +139,19 @@ impl Sampler {
     ) {
         self.count(flows);
         let nr_cpus = self.nr_cpus;
-        for (times, cpu) in self.times.iter_mut().zip(self.cpus).take(nr_cpus) {
-            *times = clocks(cpu).times(cpu);
+        let places = self.times.iter_mut().zip(&mut self.clocks);
+        for ((times, before), cpu) in places.zip(self.cpus).take(nr_cpus) {
+            let now = clocks(cpu);
+            match before {
+                Some(before) if times.cpu == cpu => now.add_since(before, times),
+                _ => {
+                    *times = CpuTimes {
+                        cpu,
+                        ..CpuTimes::ZERO
+                    };
+                }
+            }
+            *before = Some(now);
         }
         let targets = Targets {
             load_threshold_pct,

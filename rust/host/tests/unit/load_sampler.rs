@@ -4,6 +4,7 @@
 
 use mflow_algo::algo::lane_set::MAX_LANES;
 use mflow_algo::algo::load::controller::MAX_NICS;
+use mflow_algo::algo::load::core_load::CpuTimes;
 use mflow_algo::algo::load::orders::Orders;
 use mflow_algo::algo::load::sampler::{CpuClocks, Sampler, SplitFlow, SAMPLE_PERIOD_MS};
 use mflow_algo::algo::tag::MAX_SLOTS;
@@ -32,6 +33,22 @@ fn clocks(now_us: u64, softirq: u64, task: u64) -> CpuClocks {
     }
 }
 
+fn since_boot(clocks: CpuClocks) -> [u64; 4] {
+    let mut times = CpuTimes::default();
+    let boot = CpuClocks {
+        idle_us: Some(0),
+        ..CpuClocks::default()
+    };
+    clocks.add_since(&boot, &mut times);
+    assert_eq!(times.lanes_us, times.softirq_us);
+    [
+        times.softirq_us,
+        times.interrupt_us,
+        times.guest_us,
+        times.task_us,
+    ]
+}
+
 #[test]
 fn softirqs_are_what_is_neither_idle_nor_known() {
     let known = CpuClocks {
@@ -42,25 +59,36 @@ fn softirqs_are_what_is_neither_idle_nor_known() {
         guest_us: 60,
         task_us: 70,
     };
-    let times = known.times(3);
-    assert_eq!(times.cpu, 3);
-    assert_eq!(times.softirq_us, 1_000 - 300 - 50 - 60 - 70);
-    assert_eq!(times.lanes_us, times.softirq_us);
-    assert_eq!(
-        (times.interrupt_us, times.guest_us, times.task_us),
-        (50, 60, 70)
-    );
+    assert_eq!(since_boot(known), [1_000 - 300 - 50 - 60 - 70, 50, 60, 70]);
     let without_idle = CpuClocks {
         idle_us: None,
         ..known
     };
-    assert_eq!(without_idle.times(3).softirq_us, 40);
+    assert_eq!(since_boot(without_idle), [40, 50, 60, 70]);
     // Clocks that do not agree.
     let ahead = CpuClocks {
         idle_us: Some(2_000),
         ..known
     };
-    assert_eq!(ahead.times(3).softirq_us, 0);
+    assert_eq!(since_boot(ahead)[0], 0);
+}
+
+#[test]
+fn where_no_time_is_idle_all_kinds_of_work_share_what_ticks_have_missed() {
+    let full = CpuClocks {
+        at_us: 1_000,
+        idle_us: Some(0),
+        softirq_us: 100,
+        task_us: 300,
+        ..CpuClocks::default()
+    };
+    assert_eq!(since_boot(full), [250, 0, 0, 750]);
+    let unseen = CpuClocks {
+        softirq_us: 0,
+        task_us: 0,
+        ..full
+    };
+    assert_eq!(since_boot(unseen), [1_000, 0, 0, 0]);
 }
 
 #[test]
