@@ -57,6 +57,10 @@ static char *stages;
 module_param(stages, charp, 0);
 MODULE_PARM_DESC(stages,
 		 "where flows go on to the next CPU in the modes of FALCON: at the NIC, at a tunnel's end, at a veth: nic+tunnel+veth, nic+tunnel, nic+veth or nic (default nic+tunnel+veth)");
+static char *load_threshold_pct;
+module_param(load_threshold_pct, charp, 0);
+MODULE_PARM_DESC(load_threshold_pct,
+		 "load of a CPU that lanes are not to reach: flows get lanes by need, small batches while there is time, and none of busy CPUs; 85 is a good value, 0 leaves each flow all lanes: 0 to 100 per cent (default 0)");
 
 static char *devices;
 module_param(devices, charp, 0);
@@ -77,6 +81,7 @@ static const struct {
 	MFLOW_PARAM(build),
 	MFLOW_PARAM(mode),
 	MFLOW_PARAM(stages),
+	MFLOW_PARAM(load_threshold_pct),
 	MFLOW_PARAM(devices),
 };
 

@@ -348,6 +348,7 @@ void mflow_shim_quiesce(void)
 	unregister_netdevice_notifier(&mflow_netdev_block);
 	cpuhp_remove_state_nocalls(mflow_cpuhp_state);
 	cancel_work_sync(&mflow_rescan_item);
+	mflow_sampling_stop();
 }
 
 /* After mflow_unregister(): nothing starts a timer any more. */

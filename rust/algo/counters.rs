@@ -45,6 +45,8 @@ counters! {
     PathsOrdered = "paths_ordered",
     /// Fast flows that were not split because all slots were taken.
     NoSlot = "no_slot",
+    /// Fast flows that were not split, or not any longer, because the lanes' cores were busy.
+    CpusBusy = "cpus_busy",
     /// Batches started.
     Batches = "batches",
     /// Times a batch was carried on by the NIC's core beyond `batch_pkts` because the merge window was full.

@@ -19,6 +19,7 @@ use super::flow_state::{Carrier, FlowState, Split};
 use super::flow_table::FlowTable;
 use super::knobs::Build;
 use super::lane_set::{LaneSet, NoRoom, Reserved};
+use super::load::orders::Orders;
 use super::queue::Packet;
 use super::ring_bytes::RingBytes;
 use super::slot::{LaneId, Slot, INLINE, WINDOW_BATCHES};
@@ -32,10 +33,14 @@ pub(super) const IDLE_MS: u32 = 1_000;
 pub trait Host<P: Packet> {
     /// Returns a time in milliseconds that grows and wraps; a coarse one will do.
     fn now_ms(&mut self) -> u32;
+    /// Returns the CPU that this runs on.
+    fn cpu(&self) -> u32;
     /// Returns all slots.
     fn slots(&self) -> &SlotPool<P>;
     /// Returns how much memory waits in the rings of all sources.
     fn ring_bytes(&self) -> &RingBytes;
+    /// Returns what the load controller has decided.
+    fn orders(&self) -> &Orders;
     /// Returns when what was carried inline so far has reached the merge point, or never will.
     fn flush_inline(&mut self);
     /// Merges `slot`.
@@ -268,17 +273,22 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
     /// Ends the open batch and opens another. The last number of the window always goes to an inline batch: that one can
     /// grow for as long as the window is full, in order, and slows this core down to the pace of the lanes.
     fn next_batch(&mut self, split: &mut Split) {
-        let batch_pkts = self.config.batch_pkts.max(1);
+        let order = self.host.orders().order(usize::from(split.slot));
+        let batch_pkts = u32::from(order.batch_pkts)
+            .min(self.config.batch_pkts)
+            .max(1);
         if self.window_left(split) == 0 && split.carrier.is_some() {
             self.counters.add_owned(Counter::BatchesGrown, 1);
         } else {
             self.end_batch(split);
             let reserved = match self.window_left(split) {
                 0 | 1 => Err(NoRoom::Rings),
-                _ => {
-                    self.lanes
-                        .reserve_batch(batch_pkts, self.config.build, self.host.ring_bytes())
-                }
+                _ => self.lanes.reserve_batch(
+                    batch_pkts,
+                    self.config.build,
+                    order,
+                    self.host.ring_bytes(),
+                ),
             };
             if reserved == Err(NoRoom::Memory) {
                 self.counters.add_owned(Counter::MemoryBatches, 1);
@@ -312,6 +322,8 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
     pub(super) fn open_batch(&mut self, slot: u8, last: u32, carrier: LaneId) -> u32 {
         let batch = last.wrapping_add(1);
         self.slot(slot).open(batch, carrier);
+        let cpu = self.host.cpu();
+        self.host.orders().note_cpu(usize::from(slot), cpu);
         self.counters.add_owned(Counter::Batches, 1);
         batch
     }

@@ -9,7 +9,7 @@
 //!   ^ ^ ^                           |                      |
 //!   | | +---------------------------+                      | slow, silent or told to;
 //!   | |   probe not seen*, path unsuited*,                 | path lost*
-//!   | |   another source begun, silent or told to          | or unsuited*
+//!   | |   another source begun, silent or told to          | or unsuited*, lanes busy*
 //!   | |                                                    v
 //!   | +------------------------------------------------ Stopping
 //!   |     silent, and nothing is missing                   |

@@ -45,6 +45,8 @@ pub struct Knobs {
     pub mode: Mode,
     /// Where a flow goes on to the next CPU, in the modes of FALCON.
     pub stages: Stages,
+    /// The load that no lane's CPU is to reach; 0: there is no load controller.
+    pub load_threshold_pct: u32,
 }
 
 /// Declares the values of a knob that are words, each with its word.
@@ -199,6 +201,7 @@ impl Knobs {
         build: Build::DEFAULT,
         mode: Mode::DEFAULT,
         stages: Stages::DEFAULT,
+        load_threshold_pct: LOAD_THRESHOLD_PCT.default,
     };
 
     /// Sets one knob from text. On an error the old value stays.
@@ -214,6 +217,9 @@ impl Knobs {
             Knob::Build => knobs.build = parse_word(text, Build::WORDS, Build::ALL)?,
             Knob::Mode => knobs.mode = parse_word(text, Mode::WORDS, Mode::ALL)?,
             Knob::Stages => knobs.stages = parse_word(text, Stages::WORDS, Stages::ALL)?,
+            Knob::LoadThresholdPct => {
+                knobs.load_threshold_pct = LOAD_THRESHOLD_PCT.parse(text)?;
+            }
         }
         let with = knobs.mode.combination();
         if !with.scaling.contains(&knobs.scaling) || !with.build.contains(&knobs.build) {
@@ -235,6 +241,7 @@ impl Knobs {
             Knob::Build => KnobValue::Word(self.build.name()),
             Knob::Mode => KnobValue::Word(self.mode.name()),
             Knob::Stages => KnobValue::Word(self.stages.name()),
+            Knob::LoadThresholdPct => KnobValue::Number(self.load_threshold_pct),
         }
     }
 }
@@ -266,6 +273,8 @@ pub enum Knob {
     Mode,
     /// `stages`
     Stages,
+    /// `load_threshold_pct`
+    LoadThresholdPct,
 }
 
 impl Knob {
@@ -353,8 +362,16 @@ const MIN_FLOW_PPS: NumberLimits = NumberLimits {
     unit: "packets per second",
 };
 
+// Off: what batches smaller than `batch_pkts` cost TCP, whose GRO joins less then, has not been measured.
+const LOAD_THRESHOLD_PCT: NumberLimits = NumberLimits {
+    min: 0,
+    max: 100,
+    default: 0,
+    unit: "per cent",
+};
+
 /// The knobs, in the order of [`Knob`].
-pub const KNOBS: [KnobSpec; 9] = [
+pub const KNOBS: [KnobSpec; 10] = [
     KnobSpec {
         knob: Knob::Enabled,
         name: c"enabled",
@@ -399,6 +416,11 @@ pub const KNOBS: [KnobSpec; 9] = [
         knob: Knob::Stages,
         name: c"stages",
         limits: Limits::Words(Stages::WORDS),
+    },
+    KnobSpec {
+        knob: Knob::LoadThresholdPct,
+        name: c"load_threshold_pct",
+        limits: Limits::Number(&LOAD_THRESHOLD_PCT),
     },
 ];
 

@@ -3,6 +3,7 @@
 //! The lanes as the dispatcher sees them: which one gets the next batch.
 
 use super::knobs::Build;
+use super::load::orders::Order;
 use super::queue::ring::{Producer, RING_ITEMS, RING_REQUESTS};
 use super::queue::Packet;
 use super::ring_bytes::RingBytes;
@@ -22,6 +23,9 @@ const _: () = assert!(RING_REQUESTS <= u16::MAX as usize);
 
 /// A lane is late for a batch if it still has more than so many batches to do when it gets this one.
 const IN_TIME_BATCHES: u32 = 1;
+
+/// A lane with so many whole batches to do does not run dry while the core that dispatches carries one.
+const ENOUGH_BATCHES: u32 = 2;
 
 /// Lanes are behind while they have been late for more than so many batches more than they were in time for. A CPU that was
 /// away for a moment has a backlog, too, and works it off by itself.
@@ -80,6 +84,12 @@ impl<P: Packet> LaneEnd<P> {
     /// Returns whether the lane is late for a batch that it gets now.
     fn is_late(&mut self, batch_pkts: u32) -> bool {
         self.producer.waiting_items() > batch_pkts.saturating_mul(IN_TIME_BATCHES)
+    }
+
+    /// Returns whether the lane has so much to do that the core that dispatches can carry a batch meanwhile.
+    fn has_enough(&mut self, batch_pkts: u32) -> bool {
+        // Batches have an end, too.
+        self.producer.waiting_items() >= batch_pkts.saturating_add(1).saturating_mul(ENOUGH_BATCHES)
     }
 
     /// Reserves places for the packets of a batch if the lane is to build them, and returns how many.
@@ -160,21 +170,32 @@ impl<P: Packet> LaneSet<P> {
         self.lanes.get_mut(usize::from(lane))?.as_mut()
     }
 
+    /// Returns those of the lanes in `wanted` that can get batches; all that can, if none of these does.
+    fn usable(&self, wanted: u16) -> u32 {
+        let online = !self.offline & ((1 << self.nr_lanes) - 1);
+        match online & u32::from(wanted) {
+            0 => online,
+            usable => usable,
+        }
+    }
+
     /// Chooses a lane in turn and reserves room for a whole batch and its end.
     pub(super) fn reserve_batch(
         &mut self,
         batch_pkts: u32,
         build: Build,
+        order: Order,
         ring_bytes: &RingBytes,
     ) -> Result<Reserved, NoRoom> {
         let mut no_room = NoRoom::Rings;
+        let usable = self.usable(order.lanes);
         let mut lane = self.last;
         for _ in 0..self.nr_lanes {
             lane += 1;
             if lane >= self.nr_lanes {
                 lane = 0;
             }
-            if self.offline >> lane & 1 == 1 {
+            if usable >> lane & 1 == 0 {
                 continue;
             }
             let Some(Some(end)) = self.lanes.get_mut(lane) else {
@@ -182,6 +203,9 @@ impl<P: Packet> LaneSet<P> {
             };
             if !ring_bytes.has_room(end.cpu, end.uncharged_bytes) {
                 no_room = NoRoom::Memory;
+                continue;
+            }
+            if order.helps && end.has_enough(batch_pkts) {
                 continue;
             }
             if end.producer.reserve(batch_pkts.saturating_add(1)) {

@@ -14,6 +14,8 @@ use super::tag::{Tag, TagKind};
 const PROBE_TIMEOUT_MS: u32 = 200;
 /// How long a flow whose probe was not seen stays on the ordinary path.
 const PROBE_HOLD_MS: u32 = 1_000;
+/// How long a flow stays on the ordinary path when the lanes' cores are busy.
+const BUSY_HOLD_MS: u32 = 1_000;
 /// Of this many unlikely packets in a row, the last may be a probe or a fence, too.
 const ANY_KIND_AFTER_PKTS: u16 = 256;
 /// How long packets may be dispatched without one reaching the merge point.
@@ -36,6 +38,8 @@ enum StopCause {
     PathLost,
     /// Its path is there, and does not suit.
     PathUnsuited(PathFault),
+    /// The lanes' cores are busy.
+    CpusBusy,
 }
 
 impl Flow {
@@ -126,6 +130,10 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         if !flow.suits(&packet) || !self.settles() {
             return Dispatched::Ordinary(packet);
         }
+        if self.host.orders().refuses() {
+            self.note_busy(flow);
+            return Dispatched::Ordinary(packet);
+        }
         let Some(slot) = self.host.slots().claim() else {
             self.counters.add_owned(Counter::NoSlot, 1);
             flow.hold(self.now_ms, PROBE_HOLD_MS);
@@ -187,6 +195,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         let fence = merge_point.next();
         merge_point.open(fence, ORDINARY_PATH);
         let seen = SlotCounts::of(merge_point);
+        self.host.orders().begin_flow(usize::from(slot));
         self.counters.add_owned(Counter::FlowsSplit, 1);
         Split {
             slot,
@@ -206,8 +215,13 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         }
         // Between two batches is soon enough: most packets of one do not come here.
         let looks = split.left_pkts == 0;
-        let fault = looks.then(|| self.slot(split.slot).take_path_fault());
-        fault.flatten().map(StopCause::PathUnsuited)
+        if !looks {
+            return None;
+        }
+        let fault = self.slot(split.slot).take_path_fault();
+        let cause = fault.map(StopCause::PathUnsuited);
+        let order = self.host.orders().order(usize::from(split.slot));
+        cause.or_else(|| order.stops.then_some(StopCause::CpusBusy))
     }
 
     fn judge_window(&self, split: &mut Split, window_pkts: u32) -> Option<StopCause> {
@@ -239,6 +253,12 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         flow.hold_for_path(self.now_ms, hold_ms);
     }
 
+    /// Keeps a flow on the ordinary path for a while, as the lanes' cores are busy.
+    fn note_busy(&mut self, flow: &mut Flow) {
+        self.counters.add_owned(Counter::CpusBusy, 1);
+        flow.hold(self.now_ms, BUSY_HOLD_MS);
+    }
+
     fn begin_stop(&mut self, flow: &mut Flow, mut split: Split, cause: StopCause) -> Stopping {
         self.counters.add_owned(Counter::FlowsStopped, 1);
         match cause {
@@ -249,6 +269,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
                 flow.hold_for_path(self.now_ms, PATH_HOLD_MS);
             }
             StopCause::PathUnsuited(fault) => self.note_unsuited(flow, fault),
+            StopCause::CpusBusy => self.note_busy(flow),
         }
         let is_inline = split.carrier == Some(Carrier::Inline);
         if !is_inline {
@@ -350,6 +371,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
 
     fn release(&mut self, flow: &mut Flow, slot: u8) {
         flow.state = FlowState::Counting;
+        self.host.orders().end_flow(usize::from(slot));
         self.host.slots().release(usize::from(slot));
         self.host.note_active(false);
     }

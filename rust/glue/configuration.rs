@@ -6,6 +6,7 @@ use super::device::DeviceState;
 use super::ffi;
 use super::locks::NotSend;
 use super::runtime::{now_ms, MAX_CPUS};
+use super::sampling::Sampling;
 use super::source::Source;
 use super::stages::{self, Stages};
 use crate::algo::counters::{Counter, NR_COUNTERS};
@@ -22,6 +23,8 @@ pub(crate) struct Configuration {
     pub(super) devices: [Option<KBox<DeviceState>>; MAX_DEVICES],
     /// What carries flows on behind the first stage.
     pub(super) stages: Stages,
+    /// The load controller, if it is at work.
+    pub(super) sampling: Option<Sampling>,
     /// What sources that are gone have counted.
     pub(super) retired: Totals,
     /// What `reset` has set to zero.
@@ -61,6 +64,7 @@ static CONFIGURATION: Locked = Locked(UnsafeCell::new(Configuration {
     knobs: Knobs::DEFAULT,
     devices: [const { None }; MAX_DEVICES],
     stages: Stages::NONE,
+    sampling: None,
     retired: Totals::ZERO,
     base: Totals::ZERO,
 }));

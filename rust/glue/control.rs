@@ -5,6 +5,7 @@
 use super::configuration::{Configuration, MAX_DEVICES};
 use super::device::DeviceState;
 use super::locks::{synchronize, Rtnl};
+use super::sampling::Sampling;
 use super::stack::device::{Device, Napi};
 use super::stack::hooks;
 use super::stop::STOP_MS;
@@ -102,9 +103,14 @@ impl Configuration {
             || knobs.scaling != self.knobs.scaling
             || knobs.mode != self.knobs.mode
             || knobs.stages != self.knobs.stages;
+        if restart || !Sampling::is_wanted(&knobs) {
+            // What it has given out is for the lanes that there have been.
+            self.sampling = None;
+        }
         runtime::publish(&knobs);
         if !restart {
             self.knobs = knobs;
+            self.start_sampling();
             return Ok(());
         }
         self.end_all();
@@ -124,6 +130,7 @@ impl Configuration {
         if !self.knobs.enabled {
             hooks::switch(false);
         }
+        self.start_sampling();
         result
     }
 
@@ -140,6 +147,14 @@ impl Configuration {
                 cpus: stages::online(&self.knobs.cpus),
                 ..self.knobs
             },
+        }
+    }
+
+    /// Has the load controller work, if it is to and does not yet.
+    fn start_sampling(&mut self) {
+        if self.sampling.is_none() && Sampling::is_wanted(&self.knobs) {
+            // SAFETY: There is none, and whoever has the configuration holds its lock.
+            self.sampling = Some(unsafe { Sampling::start(&self.knobs.cpus) });
         }
     }
 

@@ -29,6 +29,8 @@ pub mod port;
 pub mod device;
 pub mod stages;
 
+pub mod sampling;
+
 pub mod configuration;
 
 pub mod stop;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What all sources share: the slots of all flows, and the count of what waits in rings. They are part of the module, so
-//! they are there as long as its code is.
+//! What all sources share: the slots of all flows, the count of what waits in rings, and the load controller's orders. They
+//! are part of the module, so they are there as long as its code is.
 
 use super::stack::skb::SkBuff;
+use crate::algo::load::orders::Orders;
 use crate::algo::ring_bytes::RingBytes;
 use crate::algo::slot_pool::SlotPool;
 use core::mem::MaybeUninit;
@@ -12,6 +13,7 @@ pub(crate) type Slots = SlotPool<SkBuff>;
 
 static SLOTS: MaybeUninit<Slots> = MaybeUninit::zeroed();
 static RING_BYTES: MaybeUninit<RingBytes> = MaybeUninit::zeroed();
+static ORDERS: MaybeUninit<Orders> = MaybeUninit::zeroed();
 
 /// Returns the slots. Functions that C calls fetch them here; all others are given them.
 #[inline]
@@ -26,4 +28,11 @@ pub(crate) fn slots() -> &'static Slots {
 pub(crate) fn ring_bytes() -> &'static RingBytes {
     // SAFETY: Zeros are counts of none, by the head of `ring_bytes`.
     unsafe { RING_BYTES.assume_init_ref() }
+}
+
+/// Returns the load controller's orders.
+#[inline]
+pub(crate) fn orders() -> &'static Orders {
+    // SAFETY: Zeros are a table without orders, by the head of `load::orders`.
+    unsafe { ORDERS.assume_init_ref() }
 }

@@ -18,6 +18,7 @@ static BATCH_PKTS: AtomicU32 = AtomicU32::new(Knobs::DEFAULT.batch_pkts);
 // No flow is fast enough before the knobs are published.
 static MIN_WINDOW_PKTS: AtomicU32 = AtomicU32::new(u32::MAX);
 static MERGE_TIMEOUT_US: AtomicU32 = AtomicU32::new(Knobs::DEFAULT.merge_timeout_us);
+static LOAD_THRESHOLD_PCT: AtomicU32 = AtomicU32::new(Knobs::DEFAULT.load_threshold_pct);
 static BUILD: AtomicU8 = AtomicU8::new(Knobs::DEFAULT.build as u8);
 static FLOW_SEED: AtomicU64 = AtomicU64::new(0);
 
@@ -28,7 +29,8 @@ static OFFLINE: [AtomicU64; MAX_CPUS / 64] = [const { AtomicU64::new(0) }; MAX_C
 /// Publishes the knobs. Each is a word of its own: a packet may see the new one before another.
 pub(crate) fn publish(knobs: &Knobs) {
     let min_window_pkts = u64::from(knobs.min_flow_pps) * u64::from(RATE_WINDOW_MS) / 1000;
-    // ORDERING: Relaxed, all four: independent words.
+    // ORDERING: Relaxed, all: independent words.
+    LOAD_THRESHOLD_PCT.store(knobs.load_threshold_pct, Ordering::Relaxed);
     BUILD.store(knobs.build as u8, Ordering::Relaxed);
     BATCH_PKTS.store(knobs.batch_pkts, Ordering::Relaxed);
     MERGE_TIMEOUT_US.store(knobs.merge_timeout_us, Ordering::Relaxed);
@@ -45,6 +47,15 @@ pub(crate) fn config(stopping: bool) -> Config {
         build: Build::of_number(BUILD.load(Ordering::Relaxed)),
         stopping,
     }
+}
+
+/// Returns what the load controller aims at: the threshold, and packets in a batch at most.
+pub(crate) fn load_targets() -> (u32, u32) {
+    // ORDERING: Relaxed, both: independent words.
+    (
+        LOAD_THRESHOLD_PCT.load(Ordering::Relaxed),
+        BATCH_PKTS.load(Ordering::Relaxed),
+    )
 }
 
 pub(crate) fn merge_timeout_us() -> u32 {

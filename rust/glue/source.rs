@@ -10,12 +10,13 @@ use super::pool::{self, Slots};
 use super::stack::device::Napi;
 use super::stack::request::{BeginsWithHead, Request, SourceHead};
 use super::stack::skb::SkBuff;
-use super::{merge, runtime};
+use super::{ffi, merge, runtime};
 use crate::algo::builder::Builder;
 use crate::algo::counters::{Counter, Counters};
 use crate::algo::cpulist::CpuSet;
 use crate::algo::dispatcher::{Dispatched, Dispatcher, Host};
 use crate::algo::lane_set::{LaneSet, MAX_LANES};
+use crate::algo::load::orders::Orders;
 use crate::algo::recent_keys::RecentKeys;
 use crate::algo::ring_bytes::RingBytes;
 use crate::algo::stage::{Stage, StageSet};
@@ -127,12 +128,21 @@ impl Host<SkBuff> for KernelHost<'_> {
         runtime::now_ms()
     }
 
+    fn cpu(&self) -> u32 {
+        // SAFETY: Softirqs are disabled wherever a dispatcher is used, so the CPU stays the same.
+        unsafe { ffi::mflow_this_cpu() }
+    }
+
     fn slots(&self) -> &Slots {
         self.slots
     }
 
     fn ring_bytes(&self) -> &RingBytes {
         pool::ring_bytes()
+    }
+
+    fn orders(&self) -> &Orders {
+        pool::orders()
     }
 
     fn flush_inline(&mut self) {

@@ -28,6 +28,7 @@ pub(crate) struct Knobs {
     pub(crate) build: &'static str,
     pub(crate) mode: &'static str,
     pub(crate) stages: &'static str,
+    pub(crate) load_threshold_pct: u32,
 }
 
 // Whether lanes build packets by default; else the module chooses.
@@ -57,6 +58,7 @@ impl Default for Knobs {
             },
             mode: "mflow",
             stages: "nic+tunnel+veth",
+            load_threshold_pct: 0,
         }
     }
 }
@@ -94,7 +96,7 @@ impl Knobs {
 
     pub(crate) fn parameters(&self) -> String {
         format!(
-            "cpus={} batch_pkts={} merge_timeout_us={} min_flow_pps={} scaling={} build={} mode={} stages={} devices={} enabled=1",
+            "cpus={} batch_pkts={} merge_timeout_us={} min_flow_pps={} scaling={} build={} mode={} stages={} load_threshold_pct={} devices={} enabled=1",
             cpu::lane_list(self.lanes),
             self.batch_pkts,
             self.merge_timeout_us,
@@ -103,6 +105,7 @@ impl Knobs {
             self.build,
             self.mode,
             self.stages,
+            self.load_threshold_pct,
             self.device
         )
     }
@@ -121,6 +124,7 @@ pub(crate) fn load(knobs: &Knobs) -> Result<()> {
         ("build", knobs.build.to_owned()),
         ("mode", knobs.mode.to_owned()),
         ("stages", knobs.stages.to_owned()),
+        ("load_threshold_pct", knobs.load_threshold_pct.to_string()),
         ("devices", knobs.device.to_owned()),
     ] {
         let found = read(name)?;

@@ -16,6 +16,24 @@ enum {
 	MFLOW_HZ		= HZ,
 };
 
+/**
+ * struct mflow_cpu_times - what a CPU has done since boot, in microseconds
+ * @at_us:	when this was looked up
+ * @idle_us:	without work, exactly; U64_MAX if the kernel cannot tell
+ * @softirq_us:	in softirqs, as ticks have met them
+ * @interrupt_us: in hard interrupts
+ * @guest_us:	in guests of a hypervisor, and taken by the one below
+ * @task_us:	in tasks
+ */
+struct mflow_cpu_times {
+	u64	at_us;
+	u64	idle_us;
+	u64	softirq_us;
+	u64	interrupt_us;
+	u64	guest_us;
+	u64	task_us;
+};
+
 /* Module parameters by name, debugfs files by the number that they are given. */
 int mflow_param(const char *name, const char **value);
 int mflow_files_create(void);
@@ -76,6 +94,11 @@ unsigned int mflow_skb_device_index(const struct sk_buff *skb);
 unsigned int mflow_stack_max_bytes(void);
 void mflow_stack_reset(void);
 
+/* The load controller's samples: one every so often, from start to stop. Process context. */
+void mflow_sampling_start(unsigned int period_ms);
+void mflow_sampling_stop(void);
+void mflow_cpu_times(unsigned int cpu, struct mflow_cpu_times *times);
+
 /* Packets and sockets. */
 void mflow_skb_drop(struct sk_buff *skb);
 void mflow_request_drop(struct mflow_request *request);
@@ -100,5 +123,6 @@ void mflow_napi_found(void *found, struct napi_struct *napi);
 void mflow_device_gone(struct net_device *dev, bool opted_in);
 void mflow_rescan_devices(void);
 void mflow_cpu_changed(unsigned int cpu, bool online);
+void mflow_sample(void);
 
 #endif /* _NET_MFLOW_MODULE_H */

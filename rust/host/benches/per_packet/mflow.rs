@@ -10,6 +10,7 @@ use mflow_algo::algo::counters::{Counter, Counters};
 use mflow_algo::algo::dispatcher::{Config, Dispatched, Dispatcher, Host};
 use mflow_algo::algo::flow_key::{FlowHasher, FlowKey, ETH_P_IP};
 use mflow_algo::algo::knobs::Build;
+use mflow_algo::algo::load::orders::Orders;
 use mflow_algo::algo::queue::chain::Chain;
 use mflow_algo::algo::queue::ring::{Consumer, Item, Ring};
 use mflow_algo::algo::ring_bytes::RingBytes;
@@ -56,6 +57,7 @@ struct Lane {
 struct MergePoint {
     slots: Box<SlotPool<BenchPacket>>,
     ring_bytes: Box<RingBytes>,
+    orders: Box<Orders>,
     receiver: Receiver,
     now_ms: u32,
 }
@@ -90,12 +92,20 @@ impl Host<BenchPacket> for MergePoint {
         self.now_ms
     }
 
+    fn cpu(&self) -> u32 {
+        0
+    }
+
     fn slots(&self) -> &SlotPool<BenchPacket> {
         &self.slots
     }
 
     fn ring_bytes(&self) -> &RingBytes {
         &self.ring_bytes
+    }
+
+    fn orders(&self) -> &Orders {
+        &self.orders
     }
 
     fn flush_inline(&mut self) {}
@@ -184,6 +194,7 @@ impl Way for Mflow {
             merge_point: MergePoint {
                 slots: Box::default(),
                 ring_bytes: Box::default(),
+                orders: Box::default(),
                 receiver: Receiver::default(),
                 now_ms: 0,
             },

@@ -15,3 +15,4 @@ mod path;
 mod queue;
 mod slot;
 mod slot_pool;
+mod stage_path;

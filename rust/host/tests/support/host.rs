@@ -10,6 +10,7 @@ use mflow_algo::algo::counters::{Counter, Counters};
 use mflow_algo::algo::dispatcher::{Config, Dispatched, Dispatcher, Host};
 use mflow_algo::algo::flow_key::{FlowHasher, FlowKey, ETH_P_IP};
 use mflow_algo::algo::knobs::Build;
+use mflow_algo::algo::load::orders::Orders;
 use mflow_algo::algo::queue::chain::Chain;
 use mflow_algo::algo::queue::ring::{Consumer, Item, Producer, Ring};
 use mflow_algo::algo::ring_bytes::RingBytes;
@@ -55,6 +56,7 @@ pub(crate) struct Shared {
     pub(crate) socket: Arc<Socket>,
     pub(crate) slots: Box<SlotPool<TestPacket>>,
     ring_bytes: RingBytes,
+    orders: Orders,
 }
 
 impl Shared {
@@ -164,12 +166,20 @@ impl Host<TestPacket> for NicHost<'_> {
         1000
     }
 
+    fn cpu(&self) -> u32 {
+        0
+    }
+
     fn slots(&self) -> &SlotPool<TestPacket> {
         &self.0.slots
     }
 
     fn ring_bytes(&self) -> &RingBytes {
         &self.0.ring_bytes
+    }
+
+    fn orders(&self) -> &Orders {
+        &self.0.orders
     }
 
     // What is inline arrives in the call that dispatches it, as without GRO.
@@ -239,6 +249,7 @@ impl<const N: usize> Setup<N> {
             socket: Socket::new(),
             slots,
             ring_bytes: RingBytes::new(),
+            orders: Orders::new(),
         });
         let mut packet = [0; 28];
         packet[0] = 0x45;

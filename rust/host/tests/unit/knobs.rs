@@ -35,7 +35,7 @@ fn defaults() {
     assert_eq!(
         printed.join(" "),
         "enabled=0 cpus= batch_pkts=256 merge_timeout_us=200 min_flow_pps=20000 scaling=path build=auto \
-         mode=mflow stages=nic+tunnel+veth"
+         mode=mflow stages=nic+tunnel+veth load_threshold_pct=0"
     );
 }
 
@@ -91,6 +91,10 @@ fn accepted_and_refused_values() {
         (Knob::Stages, "nic", Ok("nic")),
         (Knob::Stages, "veth", Err(Syntax)),
         (Knob::Stages, "tunnel+nic", Err(Syntax)),
+        (Knob::LoadThresholdPct, "0", Ok("0")),
+        (Knob::LoadThresholdPct, "100\n", Ok("100")),
+        (Knob::LoadThresholdPct, "101", Err(Range)),
+        (Knob::LoadThresholdPct, "85%", Err(Syntax)),
     ];
     for (knob, text, expected) in table {
         assert_eq!(
@@ -119,6 +123,7 @@ fn sentences_name_the_limits() {
             "build: allowed auto, nic or lane",
             "mode: allowed mflow, falcon-dev or falcon-func",
             "stages: allowed nic+tunnel+veth, nic+tunnel, nic+veth or nic",
+            "load_threshold_pct: allowed 0 to 100 per cent",
         ]
     );
     assert!(DEVICES_ALLOWED.starts_with("devices: allowed "));

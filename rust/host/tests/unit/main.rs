@@ -29,6 +29,8 @@ mod zeroed;
 #[cfg(not(miri))]
 mod backoff;
 #[cfg(not(miri))]
+mod balancer;
+#[cfg(not(miri))]
 mod builder;
 #[cfg(not(miri))]
 mod cpulist;
@@ -41,6 +43,11 @@ mod gro_trial;
 #[cfg(not(miri))]
 mod knobs;
 #[cfg(not(miri))]
+mod load;
+#[cfg(not(miri))]
+mod load_orders;
+mod load_sampler;
+#[cfg(not(miri))]
 mod model;
 #[cfg(not(miri))]
 mod overlay_headers;
@@ -52,6 +59,8 @@ mod slot;
 mod slot_pool;
 #[cfg(not(miri))]
 mod stage;
+#[cfg(not(miri))]
+mod stage_path;
 #[cfg(not(miri))]
 mod threads;
 #[cfg(not(miri))]

@@ -9,6 +9,7 @@ use mflow_algo::algo::amount::Amount;
 use mflow_algo::algo::counters::Counter;
 use mflow_algo::algo::knobs::Build;
 use mflow_algo::algo::lane_set::MAX_BATCH_PKTS;
+use mflow_algo::algo::load::orders::Order;
 use mflow_algo::algo::slot_pool::NR_SLOTS;
 use proptest::prelude::*;
 
@@ -60,6 +61,9 @@ enum Step {
     SetOffline {
         lanes: u32,
     },
+    /// The load controller has decided something for all slots.
+    Order(Order),
+    Refuse(bool),
 }
 
 fn batch_pkts() -> impl Strategy<Value = u32> {
@@ -73,6 +77,22 @@ fn batch_pkts() -> impl Strategy<Value = u32> {
 
 fn build() -> impl Strategy<Value = Build> {
     prop_oneof![Just(Build::Auto), Just(Build::Nic), Just(Build::Lane)]
+}
+
+fn order() -> impl Strategy<Value = Order> {
+    let batch_pkts = prop_oneof![Just(1), 2..20u16, Just(u16::MAX)];
+    (
+        any::<u16>(),
+        batch_pkts,
+        any::<bool>(),
+        prop::bool::weighted(0.1),
+    )
+        .prop_map(|(lanes, batch_pkts, helps, stops)| Order {
+            lanes,
+            batch_pkts,
+            helps,
+            stops,
+        })
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -92,6 +112,8 @@ fn step() -> impl Strategy<Value = Step> {
         2 => any::<bool>().prop_map(Step::SetDriverAsks),
         2 => prop::bool::weighted(0.3).prop_map(Step::SetStopping),
         1 => (0..1u32 << MOST_LANES).prop_map(|lanes| Step::SetOffline { lanes }),
+        4 => order().prop_map(Step::Order),
+        1 => prop::bool::weighted(0.2).prop_map(Step::Refuse),
     ]
 }
 
@@ -124,6 +146,13 @@ fn apply(world: &mut World, step: &Step) {
         Step::SetDriverAsks(asks) => world.driver_asks = asks,
         Step::SetStopping(stopping) => world.config.stopping = stopping,
         Step::SetOffline { lanes } => world.dispatcher.lanes.set_offline(lanes),
+        Step::Order(order) => {
+            let orders = &world.around.orders;
+            for slot in 0..NR_SLOTS {
+                orders.give(slot, orders.generation(slot), order);
+            }
+        }
+        Step::Refuse(refuses) => world.around.orders.refuse(refuses),
     }
     world.around.check_waits();
 }

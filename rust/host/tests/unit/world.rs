@@ -14,6 +14,7 @@ use mflow_algo::algo::counters::{Counter, Counters};
 use mflow_algo::algo::dispatcher::{Config, Dispatched, Dispatcher, Host};
 use mflow_algo::algo::flow_key::{FlowHasher, FlowKey, ETH_P_IP};
 use mflow_algo::algo::knobs::Build;
+use mflow_algo::algo::load::orders::Orders;
 use mflow_algo::algo::queue::chain::Chain;
 use mflow_algo::algo::queue::ring::{Consumer, Item};
 use mflow_algo::algo::queue::Packet;
@@ -117,6 +118,7 @@ impl Sink<TestPacket> for SlotSink<'_> {
 pub(crate) struct Surroundings {
     pub(crate) slots: Box<SlotPool<TestPacket>>,
     pub(crate) ring_bytes: Box<RingBytes>,
+    pub(crate) orders: Box<Orders>,
     pub(crate) socket: Socket,
     /// Packets that the GRO of the NIC's core holds.
     inline: Vec<TestPacket>,
@@ -371,9 +373,16 @@ impl Surroundings {
     }
 }
 
+/// Where the dispatcher runs.
+pub(crate) const NIC_CPU: u32 = 7;
+
 impl Host<TestPacket> for Surroundings {
     fn now_ms(&mut self) -> u32 {
         (self.socket.now_us / 1000) as u32
+    }
+
+    fn cpu(&self) -> u32 {
+        NIC_CPU
     }
 
     fn slots(&self) -> &SlotPool<TestPacket> {
@@ -382,6 +391,10 @@ impl Host<TestPacket> for Surroundings {
 
     fn ring_bytes(&self) -> &RingBytes {
         &self.ring_bytes
+    }
+
+    fn orders(&self) -> &Orders {
+        &self.orders
     }
 
     fn flush_inline(&mut self) {
@@ -437,6 +450,7 @@ impl World {
             around: Surroundings {
                 slots: zeroed(),
                 ring_bytes: zeroed(),
+                orders: zeroed(),
                 socket: Socket::new(nr_lanes),
                 inline: Vec::new(),
                 ordinary: VecDeque::new(),

@@ -6,6 +6,7 @@ use std::alloc::{alloc_zeroed, handle_alloc_error, Layout};
 
 use mflow_algo::algo::dispatcher::Dispatcher;
 use mflow_algo::algo::flow_table::FlowTable;
+use mflow_algo::algo::load::orders::Orders;
 use mflow_algo::algo::queue::ring::Ring;
 use mflow_algo::algo::ring_bytes::RingBytes;
 use mflow_algo::algo::slot::Slot;
@@ -26,6 +27,8 @@ unsafe impl Zeroable for Ring<TestPacket> {}
 unsafe impl Zeroable for Slot<TestPacket> {}
 // SAFETY: Atomic numbers only, as documented at `RingBytes`.
 unsafe impl Zeroable for RingBytes {}
+// SAFETY: Atomic numbers only, as documented at `Orders`.
+unsafe impl Zeroable for Orders {}
 // SAFETY: Atomic numbers and slots, as documented at `SlotPool`.
 unsafe impl Zeroable for SlotPool<TestPacket> {}
 // SAFETY: A table of zeros (see `FlowTable`), numbers, and lanes: a producer has a pointer that is never null, so a lane

@@ -41,6 +41,8 @@ const GOOD: &[(&str, &str, &str)] = &[
     ("mode", "mflow", "mflow"),
     ("stages", "nic+veth", "nic+veth"),
     ("stages", "nic+tunnel+veth", "nic+tunnel+veth"),
+    ("load_threshold_pct", "100", "100"),
+    ("load_threshold_pct", "0\n", "0"),
     ("devices", "-eth0", ""),
     ("devices", "+eth0", "eth0"),
 ];
@@ -71,6 +73,8 @@ const BAD: &[(&str, &str, Errno)] = &[
     ("build", "lanes", Errno::EINVAL),
     ("mode", "falcon", Errno::EINVAL),
     ("stages", "veth", Errno::EINVAL),
+    ("load_threshold_pct", "101", Errno::ERANGE),
+    ("load_threshold_pct", "85%", Errno::EINVAL),
     ("devices", "+nosuch0", Errno::ENODEV),
     ("devices", "eth0", Errno::EINVAL),
     ("devices", "+", Errno::EINVAL),
@@ -87,6 +91,7 @@ const MODES: &[(&str, u32)] = &[
     ("build", 0o600),
     ("mode", 0o600),
     ("stages", 0o600),
+    ("load_threshold_pct", 0o600),
     ("devices", 0o600),
     ("builders", 0o444),
     ("flows", 0o444),
@@ -105,6 +110,7 @@ const BAD_PARAMETERS: &[&str] = &[
     "build=none",
     "mode=none",
     "stages=none",
+    "load_threshold_pct=101",
 ];
 
 pub(super) fn cases() -> Vec<Case> {

@@ -15,6 +15,7 @@ mod devices;
 mod gro;
 mod knobs;
 mod leaks;
+mod load;
 mod mode;
 mod paths;
 mod reload;
@@ -145,6 +146,7 @@ fn all() -> Vec<Case> {
         mode::datagrams(),
         reload::datagrams(),
         deadline::datagrams(),
+        load::datagrams(),
         datagrams::hotplug::cases(),
         datagrams::routes::cases(),
         datagrams::teardown::cases(),
@@ -165,6 +167,7 @@ fn all() -> Vec<Case> {
         mode::streams(),
         reload::streams(),
         deadline::streams(),
+        load::streams(),
         streams::programs::cases(),
         connectx::source::cases(),
         connectx::events::cases(),

@@ -45,6 +45,11 @@ impl<E> Calendar<E> {
         self.planned += 1;
     }
 
+    /// Returns whether nothing will happen any more.
+    pub(super) fn is_empty(&self) -> bool {
+        self.heap.is_empty()
+    }
+
     pub(super) fn next(&mut self) -> Option<E> {
         let entry = self.heap.pop()?;
         self.now_ps = entry.time_ps;

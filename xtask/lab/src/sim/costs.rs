@@ -9,6 +9,7 @@ use crate::bench::row::Row;
 /// The mode that all others are compared with.
 pub(super) const VANILLA: &str = "vanilla";
 pub(super) const NATIVE: &str = "native";
+pub(super) const RPS: &str = "rps";
 pub(super) const MFLOW: &str = "mflow";
 /// A core with less than this share of another core's work had time to spare.
 const CLEARLY_LESS: f64 = 0.9;

@@ -22,6 +22,7 @@ pub(super) fn knobs() -> Knobs {
         wake_up_ps: 0,
         cost_spread: 0.1,
         when_full: WhenFull::Lose,
+        batch_ps: 0.0,
         seed: 1,
     }
 }
@@ -34,6 +35,8 @@ pub(super) fn scene(load: Load, nic_ps: f64, lane_ps: f64, lanes: usize, app_ps:
         nic: place(0, nic_ps),
         hops: Vec::new(),
         lanes: (0..lanes).map(|lane| place(2 + lane, lane_ps)).collect(),
+        whole_ps: None,
+        stages: None,
         app: place(1, app_ps),
     };
     Scene {
@@ -110,12 +113,15 @@ struct Line {
     question: Question,
 }
 
-/// What the command line gives without options, but for sizes: small rings fill faster.
+/// What the command line gives without options, but for sizes: small rings fill faster, and loads that are looked at more often settle
+/// sooner.
 pub(super) fn settings() -> Settings {
     Settings {
         batch_pkts: 64,
         lane_ring_pkts: 1_024,
         lanes: 8,
+        load_sample_ms: 0.5,
+        placements: 1,
         ..<Line as clap::Parser>::parse_from(["sim"]).settings
     }
 }

@@ -10,6 +10,8 @@ use mflow_algo::algo::counters::Counters;
 use mflow_algo::algo::dispatcher::{Config, Dispatched, Dispatcher, Host};
 use mflow_algo::algo::flow_key::{FlowHasher, FlowKey, ETH_P_IP, IPPROTO_UDP};
 use mflow_algo::algo::knobs::Build;
+use mflow_algo::algo::load::controller::FlowCount;
+use mflow_algo::algo::load::orders::Orders;
 use mflow_algo::algo::queue::chain::Chain;
 use mflow_algo::algo::queue::ring::{Consumer, Item, Producer, Ring, RING_ITEMS};
 use mflow_algo::algo::ring_bytes::RingBytes;
@@ -26,6 +28,7 @@ const ONE: Amount = Amount::of(1, 0);
 /// When a call is made, with the merge points of all streams, and what it leads to.
 pub(super) struct Moment<'a> {
     pub(super) slots: &'a SlotPool<Packet>,
+    pub(super) orders: &'a Orders,
     pub(super) now_us: u64,
     pub(super) timeout_us: u32,
     pub(super) merged: Merged,
@@ -52,6 +55,10 @@ pub(super) struct Mflow {
     taken: Vec<u32>,
     /// The flow's place in the pool, from its probe on.
     slot: usize,
+    /// Whether it has one.
+    active: bool,
+    /// Batches that lanes have ended since it was last asked.
+    ended_batches: Vec<u32>,
 }
 
 struct Lane {
@@ -128,6 +135,8 @@ impl Mflow {
                 .expect("UDP has a key"),
             taken: vec![0; nr_lanes],
             slot: 0,
+            active: false,
+            ended_batches: vec![0; nr_lanes],
         }
     }
 
@@ -137,11 +146,13 @@ impl Mflow {
             moment,
             taken: &self.taken,
             ring_bytes: &self.ring_bytes,
+            active: self.active,
         };
-        match self
-            .dispatcher
-            .dispatch(&self.counters, &mut host, self.config, self.key, packet)
-        {
+        let dispatched =
+            self.dispatcher
+                .dispatch(&self.counters, &mut host, self.config, self.key, packet);
+        self.active = host.active;
+        match dispatched {
             Dispatched::ToLane => None,
             Dispatched::Ordinary(packet) | Dispatched::Inline(packet) => Some(packet),
         }
@@ -193,6 +204,7 @@ impl Mflow {
                 }
                 Item::Built(()) => unreachable!("all packets are built"),
                 Item::BatchEnd(tag) => {
+                    self.ended_batches[lane] += 1;
                     self.flush(moment, lane);
                     self.point(moment).complete(tag);
                 }
@@ -219,7 +231,28 @@ impl Mflow {
             moment,
             taken: &self.taken,
             ring_bytes: &self.ring_bytes,
+            active: self.active,
         }
+    }
+
+    /// Returns how many batches a lane has ended since the last call.
+    pub(super) fn take_ended_batches(&mut self, lane: usize) -> u32 {
+        std::mem::take(&mut self.ended_batches[lane])
+    }
+
+    /// Returns what the controller wants to know, if the flow has a slot.
+    pub(super) fn count(
+        &self,
+        slots: &SlotPool<Packet>,
+        orders: &Orders,
+        nic: Option<u8>,
+    ) -> Option<FlowCount> {
+        self.active.then(|| FlowCount {
+            slot: self.slot,
+            generation: orders.generation(self.slot),
+            arrived_pkts: slots.slot(self.slot).arrived_pkts(),
+            nic,
+        })
     }
 
     pub(super) fn expire(&mut self, moment: &mut Moment<'_>) {
@@ -237,6 +270,7 @@ struct MergePoint<'a, 'm> {
     moment: &'a mut Moment<'m>,
     taken: &'a [u32],
     ring_bytes: &'a RingBytes,
+    active: bool,
 }
 
 impl<'m> MergePoint<'_, 'm> {
@@ -269,12 +303,20 @@ impl Host<Packet> for MergePoint<'_, '_> {
         (self.moment.now_us / 1_000) as u32
     }
 
+    fn cpu(&self) -> u32 {
+        0
+    }
+
     fn slots(&self) -> &SlotPool<Packet> {
         self.moment.slots
     }
 
     fn ring_bytes(&self) -> &RingBytes {
         self.ring_bytes
+    }
+
+    fn orders(&self) -> &Orders {
+        self.moment.orders
     }
 
     // What the NIC core carries arrives before it dispatches the next packet.
@@ -285,7 +327,9 @@ impl Host<Packet> for MergePoint<'_, '_> {
         self.moment.slots.slot(slot).merge(self, u32::MAX);
     }
 
-    fn note_active(&mut self, _taken: bool) {}
+    fn note_active(&mut self, taken: bool) {
+        self.active = taken;
+    }
 }
 
 impl Sink<Packet> for MergePoint<'_, '_> {

@@ -4,11 +4,15 @@
 //!
 //! The costs of a stage come from a few benchmark rows; the other rows show how far the model can be trusted. Read in this order:
 //! [`costs`] and [`settings`] (from rows and options to a [`scene`]), [`pipeline`] (the simulation, with [`mflow`] as the module
-//! runs it), [`validate`], [`paper_figures`] and [`predict`] (what is simulated), [`terminal`].
+//! runs it, and [`control`] what its load controller and its balancer see), [`validate`], [`paper_figures`], [`adaptive`],
+//! [`crowded`] and [`predict`] (what is simulated), [`terminal`] and [`terminal_load`].
 
+mod adaptive;
 mod arrivals;
 mod calendar;
+mod control;
 mod costs;
+mod crowded;
 #[cfg(test)]
 mod fixture;
 mod mflow;
@@ -21,6 +25,7 @@ mod predict;
 mod scene;
 mod settings;
 mod terminal;
+mod terminal_load;
 mod validate;
 mod wire;
 
@@ -32,6 +37,8 @@ use std::process::ExitCode;
 use anyhow::{bail, ensure, Context as _, Result};
 use serde::Serialize;
 
+use self::adaptive::Adaptivity;
+use self::crowded::Crowded;
 use self::paper_figures::{Disorder, Flows};
 use self::predict::{Prediction, Question};
 use self::settings::Settings;
@@ -66,6 +73,10 @@ struct Results<'a> {
     figures_case: Option<&'a str>,
     fig7: &'a [Disorder],
     fig10: &'a [Flows],
+    /// Lanes by need against fixed ones.
+    adaptivity: &'a [Adaptivity],
+    /// FALCON's Figs. 14 to 16.
+    crowded: Option<&'a Crowded>,
     predictions: &'a [Prediction],
 }
 
@@ -107,6 +118,15 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
             println!("\nwithout a measured row of mode `mflow` there is nothing to predict from")
         }
     }
+    let adaptivity = adaptivity(&validation, settings);
+    let like = crowded::like_the_paper(&validation.cases);
+    let crowded = like.and_then(|(case, split)| crowded::crowded(case, split, settings));
+    match &crowded {
+        Some(crowded) => show(&terminal_load::crowded(crowded, settings)),
+        None => println!(
+            "\nwithout measured rows of modes `rps` and `mflow` of one case there are no stages to make of them"
+        ),
+    }
     let predictions = predictions(&validation, question, settings);
     println!("\n{}", terminal::NOTES);
 
@@ -118,6 +138,8 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
         figures_case: like.map(|(case, _)| case.name.as_str()),
         fig7: &fig7,
         fig10: &fig10,
+        adaptivity: &adaptivity,
+        crowded: crowded.as_ref(),
         predictions: &predictions,
     };
     if let Some(path) = &options.json {
@@ -125,6 +147,19 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
         fs::write(path, json).with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(verdict(&validation))
+}
+
+/// Compares lanes by need with fixed ones, and prints it, for each case.
+fn adaptivity(validation: &Validation, settings: &Settings) -> Vec<Adaptivity> {
+    let cases = validation.cases.iter().filter(|case| case.is_one_path);
+    let splits = cases.filter_map(|case| Some((case, case.splits.first()?)));
+    splits
+        .map(|(case, split)| {
+            let adaptivity = adaptive::adaptivity(case, split, settings);
+            show(&terminal_load::adaptivity(&adaptivity));
+            adaptivity
+        })
+        .collect()
 }
 
 /// Predicts and prints, once for all cases with the same messages.
@@ -217,6 +252,8 @@ mod tests {
         assert_eq!(
             keys,
             [
+                "adaptivity",
+                "crowded",
                 "fig10",
                 "fig7",
                 "figures_case",

@@ -19,6 +19,8 @@ pub(super) struct Node {
     /// In the order of arrival, from 0.
     pub(super) number: u64,
     pub(super) arrived_ps: u64,
+    /// It came to its stage from another core.
+    pub(super) hopped: bool,
     alive: Rc<Cell<u64>>,
 }
 
@@ -41,6 +43,7 @@ impl Factory {
             tag: Tag::NONE,
             number,
             arrived_ps,
+            hopped: false,
             alive: Rc::clone(&self.alive),
         }))
     }
@@ -54,6 +57,12 @@ impl Factory {
 impl Drop for Node {
     fn drop(&mut self) {
         self.alive.set(self.alive.get() - 1);
+    }
+}
+
+impl Packet {
+    pub(super) fn set_hopped(&mut self, hopped: bool) {
+        self.0.hopped = hopped;
     }
 }
 

@@ -157,6 +157,8 @@ fn crowd(costs: &Costs, count: usize, lanes: usize, placement: u64, settings: &S
             lanes: (1..=lanes)
                 .map(|step| place((nic + step) % KERNEL_CORES, lane_insn))
                 .collect(),
+            whole_ps: None,
+            stages: None,
             app: place(KERNEL_CORES + flow % APP_CORES, costs.app),
         }
     });

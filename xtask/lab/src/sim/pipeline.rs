@@ -14,6 +14,7 @@ use rand::{RngExt as _, SeedableRng as _};
 
 use super::arrivals::Arrivals;
 use super::calendar::{Calendar, PS_PER_US};
+use super::control::{Control, Kind, Pipelined, Times};
 use super::mflow::{self, Merged, Mflow, Moment};
 use super::packet::{Factory, Packet};
 use super::scene::{Count, Counts, Knobs, Outcome, Place, Scene, Stall, WhenFull, POLL_PKTS};
@@ -28,6 +29,8 @@ enum Event {
     /// The timer of a stream's merge point fires.
     Deadline(usize),
     Resume(usize),
+    /// Loads are looked at.
+    Sample,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +38,8 @@ enum Stage {
     Nic,
     Hop,
     Lane(usize),
+    /// A stage of a pipelined stream, on one of the cores where it can be.
+    Step(usize),
     App,
 }
 
@@ -54,6 +59,7 @@ struct Core {
     ready: VecDeque<usize>,
     poll: Option<Poll>,
     busy_ps: u64,
+    times: Times,
 }
 
 #[derive(Debug)]
@@ -73,6 +79,8 @@ struct Stream {
     pulled: u64,
     /// Without lanes there is none.
     mflow: Option<Mflow>,
+    pipelined: Option<Pipelined>,
+    whole_ps: Option<f64>,
     /// The number that the reader expects at least.
     expected: u64,
     /// The first of its queues: NIC, hops or lanes, then the reader's.
@@ -88,6 +96,7 @@ struct Machine<'a> {
     queues: Vec<Queue>,
     streams: Vec<Stream>,
     slots: Box<SlotPool<Packet>>,
+    control: Control,
     packets: Factory,
     rng: Xoshiro256PlusPlus,
     counts: Counts,
@@ -132,6 +141,7 @@ impl<'a> Machine<'a> {
             queues: Vec::new(),
             streams: Vec::new(),
             slots: mflow::slots(),
+            control: Control::new(scene.control.clone(), scene.knobs.batch_pkts),
             packets: Factory::default(),
             rng: Xoshiro256PlusPlus::seed_from_u64(scene.knobs.seed),
             counts: Counts::default(),
@@ -155,7 +165,15 @@ impl<'a> Machine<'a> {
             for (index, place) in stream.lanes.iter().enumerate() {
                 add(Stage::Lane(index), *place);
             }
+            let stages = stream.stages.iter().flat_map(|stages| &stages.packet_ps);
+            for (step, packet_ps) in stages.enumerate() {
+                for core in scene.control.iter().flat_map(|control| &control.cores) {
+                    let (core, packet_ps) = (*core, *packet_ps);
+                    add(Stage::Step(step), Place { core, packet_ps });
+                }
+            }
             add(Stage::App, stream.app);
+            let stages = machine.queues.len() - first - 2;
             // Streams must not all draw the same numbers.
             let seed = scene.knobs.seed.wrapping_add(1 + number as u64);
             let arrivals = Arrivals::new(stream.load.clone(), scene.stream_pkts, seed);
@@ -165,12 +183,15 @@ impl<'a> Machine<'a> {
                 pulled: 0,
                 mflow: (!stream.lanes.is_empty())
                     .then(|| Mflow::new(stream.lanes.len(), &scene.knobs)),
+                pipelined: stream.stages.clone().map(Pipelined::new),
+                whole_ps: stream.whole_ps,
                 expected: 0,
                 first,
-                stages: stream.hops.len() + stream.lanes.len(),
+                stages,
             });
             machine.await_arrival(number);
         }
+        machine.await_sample();
         machine
     }
 
@@ -187,7 +208,45 @@ impl<'a> Machine<'a> {
             Event::Carried(core) => self.carried(core),
             Event::Deadline(stream) => self.mflow(stream, Mflow::expire),
             Event::Resume(core) => self.start(core),
+            Event::Sample => {
+                self.sample();
+                // When all else has ended, so do samples.
+                if !self.calendar.is_empty() {
+                    self.await_sample();
+                }
+            }
         }
+    }
+
+    fn await_sample(&mut self) {
+        if let Some(period_ps) = self.control.period_ps() {
+            let time_ps = self.calendar.now_ps() + period_ps;
+            self.calendar.plan(time_ps, Event::Sample);
+        }
+    }
+
+    /// Shows the controller how busy cores were, and what has come of the flows.
+    fn sample(&mut self) {
+        let cores = self.control.cores();
+        let mut sampled = Vec::from(cores);
+        let mut flows = Vec::new();
+        for stream in &self.streams {
+            let Some(mflow) = &stream.mflow else {
+                continue;
+            };
+            let nic = self.queues[stream.first].place.core;
+            let place = sampled.iter().position(|core| *core == nic);
+            let place = place.unwrap_or_else(|| {
+                sampled.push(nic);
+                sampled.len() - 1
+            });
+            // What the controller has no place for is not known to it.
+            let place = u8::try_from(place).ok();
+            flows.extend(mflow.count(&self.slots, &self.control.orders, place));
+        }
+        let nics = sampled.split_off(cores.len());
+        let times: Vec<Times> = self.cores.iter().map(|core| core.times).collect();
+        self.control.sample(&times, &nics, flows);
     }
 
     /// Schedules a queue on its core after `delay_ps`, the time of an interrupt, unless it is scheduled already.
@@ -275,7 +334,7 @@ impl<'a> Machine<'a> {
                     self.packets.packet(state.pulled - 1, arrived_ps)
                 })
             }
-            Stage::Hop | Stage::App => queue.packets.pop_front(),
+            Stage::Hop | Stage::Step(_) | Stage::App => queue.packets.pop_front(),
             Stage::Lane(lane) => self.mflow(stream, |mflow, moment| mflow.take(moment, lane)),
         };
         poll.packet.is_some()
@@ -283,14 +342,49 @@ impl<'a> Machine<'a> {
 
     /// Plans when the packet of a poll has been carried.
     fn carry(&mut self, core: usize, poll: Poll) {
-        // The NIC core does what a lane would.
-        let queue = poll.queue + usize::from(poll.inline);
-        let mean_ps = self.queues[queue].place.packet_ps;
+        let (kind, mean_ps) = self.work(&poll);
         let took_ps = cost_ps(&mut self.rng, self.knobs, mean_ps);
         self.cores[core].busy_ps += took_ps;
+        self.cores[core].times.add(kind, took_ps);
         self.calendar
             .plan(self.calendar.now_ps() + took_ps, Event::Carried(core));
         self.cores[core].poll = Some(poll);
+    }
+
+    /// Returns what a poll does with its packet, and for how long.
+    fn work(&mut self, poll: &Poll) -> (Kind, f64) {
+        let queue = &self.queues[poll.queue];
+        let stream = &mut self.streams[queue.stream];
+        let packet_ps = queue.place.packet_ps;
+        match queue.stage {
+            Stage::Nic if poll.inline => {
+                let is_whole = poll
+                    .packet
+                    .as_ref()
+                    .is_some_and(|packet| !mflow::is_split(packet));
+                // The NIC core does what a lane would.
+                let lane_ps = self.queues[poll.queue + 1].place.packet_ps;
+                let whole_ps = stream.whole_ps.filter(|_| is_whole);
+                (Kind::Softirq, whole_ps.unwrap_or(lane_ps))
+            }
+            Stage::Nic | Stage::Hop => (Kind::Softirq, packet_ps),
+            Stage::Lane(lane) => {
+                let ended = stream
+                    .mflow
+                    .as_mut()
+                    .map_or(0, |mflow| mflow.take_ended_batches(lane));
+                (
+                    Kind::Lane,
+                    packet_ps + f64::from(ended) * self.knobs.batch_ps,
+                )
+            }
+            Stage::Step(_) => {
+                let hopped = poll.packet.as_ref().is_some_and(|packet| packet.hopped);
+                let hop_ps = stream.pipelined.as_ref().map_or(0.0, Pipelined::hop_ps);
+                (Kind::Softirq, packet_ps + if hopped { hop_ps } else { 0.0 })
+            }
+            Stage::App => (Kind::Task, packet_ps),
+        }
     }
 
     /// A core has carried the packet of its poll, and goes on to the next or ends the poll.
@@ -327,7 +421,7 @@ impl<'a> Machine<'a> {
                     self.keep(poll, stream, packet);
                 }
             }
-            Stage::Nic | Stage::Hop => poll.carried.push(packet),
+            Stage::Nic | Stage::Hop | Stage::Step(_) => poll.carried.push(packet),
             Stage::Lane(lane) => self.mflow(stream, |mflow, moment| {
                 mflow.collect(moment, lane, packet);
             }),
@@ -352,6 +446,12 @@ impl<'a> Machine<'a> {
         let queue = &self.queues[poll.queue];
         let stream = queue.stream;
         match queue.stage {
+            Stage::Nic if self.streams[stream].pipelined.is_some() => {
+                self.advance(stream, queue.place.core, None, poll.carried);
+            }
+            Stage::Step(step) => {
+                self.advance(stream, queue.place.core, Some(step), poll.carried);
+            }
             Stage::Nic | Stage::Hop => {
                 let first = self.streams[stream].first;
                 if let Some(mflow) = &mut self.streams[stream].mflow {
@@ -366,6 +466,61 @@ impl<'a> Machine<'a> {
                 self.mflow(stream, |mflow, moment| mflow.flush(moment, lane));
             }
             Stage::App => {}
+        }
+    }
+
+    /// Packets of a pipelined stream have been carried on `from`: they go to their next stage.
+    fn advance(&mut self, stream: usize, from: usize, stage: Option<usize>, packets: Vec<Packet>) {
+        let state = &mut self.streams[stream];
+        let Some(pipelined) = &mut state.pipelined else {
+            return;
+        };
+        match stage {
+            Some(stage) if stage + 1 == pipelined.nr_stages() => {
+                packets.iter().for_each(|_| pipelined.leave(stage));
+                let reader = state.first + state.stages + 1;
+                self.forward(stream, reader, packets);
+            }
+            _ => self.enter(stream, from, stage.map_or(0, |stage| stage + 1), packets),
+        }
+        // Where nothing of the flow is left, what is held may enter; the last stage first.
+        let holding = self.streams[stream]
+            .pipelined
+            .as_ref()
+            .map(Pipelined::holding);
+        for stage in holding.unwrap_or_default().into_iter().rev() {
+            self.enter(stream, usize::MAX, stage, Vec::new());
+        }
+    }
+
+    /// Puts packets that come from core `from`, and those that are held there, into a stage's queues.
+    fn enter(&mut self, stream: usize, from: usize, stage: usize, packets: Vec<Packet>) {
+        let nr_cores = self.control.cores().len();
+        let state = &mut self.streams[stream];
+        let first = state.first + 1 + stage * nr_cores;
+        let Some(pipelined) = &mut state.pipelined else {
+            return;
+        };
+        let entered = pipelined.enter(stage, packets, nr_cores, &self.control.orders);
+        for (place, mut packet) in entered {
+            let queue = first + place;
+            let core = self.queues[queue].place.core;
+            let is_full = self.queues[queue].packets.len() >= self.knobs.backlog_pkts;
+            if let Some(pipelined) = &self.streams[stream].pipelined {
+                if let Some(before) = stage.checked_sub(1) {
+                    pipelined.leave(before);
+                }
+                if is_full {
+                    pipelined.leave(stage);
+                }
+            }
+            if is_full {
+                self.lose(stream, Count::BacklogFull, 1);
+                continue;
+            }
+            packet.set_hopped(core != from);
+            self.queues[queue].packets.push_back(packet);
+            self.raise(queue, if core == from { 0 } else { self.knobs.ipi_ps });
         }
     }
 
@@ -398,6 +553,7 @@ impl<'a> Machine<'a> {
         };
         let mut moment = Moment {
             slots: &self.slots,
+            orders: &self.control.orders,
             // CAST: a time, and the fraction of a microsecond is left out.
             now_us: (self.calendar.now_ps() as f64 / PS_PER_US) as u64,
             timeout_us: self.knobs.merge_timeout_us,

@@ -25,7 +25,40 @@ pub(super) struct Stream {
     pub(super) hops: Vec<Place>,
     /// Cores that share the packets, a batch each; with them there are no hops.
     pub(super) lanes: Vec<Place>,
+    /// What the NIC's core does for a packet that no lane gets, beside [`nic`](Self::nic); none: what a lane does.
+    pub(super) whole_ps: Option<f64>,
+    /// Stages that may each be on any of the controlled cores; with them there are neither hops nor lanes.
+    pub(super) stages: Option<Stages>,
     pub(super) app: Place,
+}
+
+/// The stages of a pipelined flow behind the NIC's core.
+#[derive(Clone, Debug)]
+pub(super) struct Stages {
+    pub(super) packet_ps: Vec<f64>,
+    /// What it costs more that a packet comes from another core.
+    pub(super) hop_ps: f64,
+    pub(super) flow_hash: u32,
+    pub(super) balance: Balance,
+}
+
+/// How the stages of a pipelined flow find their cores.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Balance {
+    /// Algorithm 1 with this threshold, in per cent.
+    Dynamic(u32),
+    /// Without the second choice.
+    Static(u32),
+}
+
+/// What samples loads and controls.
+#[derive(Clone, Debug)]
+pub(super) struct Control {
+    pub(super) period_ps: u64,
+    /// The cores whose loads count: `cpus`.
+    pub(super) cores: Vec<usize>,
+    /// Whether lanes and batches follow the load, and below which one.
+    pub(super) lanes: Option<u32>,
 }
 
 /// What to do with a batch when no lane's ring has room for it.
@@ -51,6 +84,8 @@ pub(super) struct Knobs {
     /// A packet's cost is even between (1 - spread) and (1 + spread) of its mean.
     pub(super) cost_spread: f64,
     pub(super) when_full: WhenFull,
+    /// What a batch costs its lane beside its packets.
+    pub(super) batch_ps: f64,
     pub(super) seed: u64,
 }
 
@@ -67,6 +102,7 @@ pub(super) struct Scene {
     pub(super) streams: Vec<Stream>,
     pub(super) knobs: Knobs,
     pub(super) stall: Option<Stall>,
+    pub(super) control: Option<Control>,
     /// Each stream ends after so many packets.
     pub(super) stream_pkts: u64,
     /// Deliveries before the counting begins.
@@ -83,6 +119,7 @@ impl Scene {
             streams,
             knobs,
             stall: None,
+            control: None,
             stream_pkts: u64::MAX,
             warm_up_pkts: 0,
             count_pkts: 0,

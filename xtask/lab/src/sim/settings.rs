@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::arrivals::Load;
 use super::calendar::PS_PER_US;
 use super::costs::{Costs, Path};
-use super::scene::{Knobs, Place, Scene, Stream, WhenFull};
+use super::scene::{Control, Knobs, Place, Scene, Stream, WhenFull};
 
 /// The machine that is modelled.
 #[derive(Clone, Debug, clap::Args, Serialize)]
@@ -48,6 +48,18 @@ pub(crate) struct Settings {
     /// Lanes of a flow at most
     #[arg(long, value_name = "N", default_value_t = MAX_LANES as u32, value_parser = clap::value_parser!(u32).range(1..=MAX_LANES as i64))]
     pub(super) lanes: u32,
+    /// How often loads are looked at, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 2.0, value_parser = positive)]
+    pub(super) load_sample_ms: f64,
+    /// The load that no core is to reach, in per cent: FALCON's threshold
+    #[arg(long, value_name = "PERCENT", default_value_t = 85, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(super) load_threshold_pct: u32,
+    /// Ways to spread containers over cores, each at random as a NIC's hash does it; the mean is shown
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=100))]
+    pub(super) placements: u64,
+    /// Instructions that a batch costs its lane beside its packets, where batches follow the load
+    #[arg(long, value_name = "N", default_value_t = 600.0, value_parser = not_negative)]
+    pub(super) batch_insn: f64,
     /// Seed of everything random: the same gives the same
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(super) seed: u64,
@@ -80,7 +92,18 @@ impl Settings {
             wake_up_ps: ps(self.wake_up_us),
             cost_spread: self.cost_spread,
             when_full,
+            batch_ps: 0.0,
             seed: self.seed,
+        }
+    }
+
+    /// Returns what looks at the loads of `cores` and, with `lanes`, controls lanes and batches.
+    pub(super) fn control(&self, cores: Vec<usize>, lanes: bool) -> Control {
+        Control {
+            // CAST: milliseconds within the range above.
+            period_ps: (self.load_sample_ms * 1e3 * PS_PER_US) as u64,
+            cores,
+            lanes: lanes.then_some(self.load_threshold_pct),
         }
     }
 
@@ -112,6 +135,8 @@ impl Settings {
             nic: place(0, costs.nic),
             hops,
             lanes,
+            whole_ps: None,
+            stages: None,
             app: place(1, costs.app),
         };
         counted(Scene::of(cores, vec![stream], self.knobs(when_full)))

@@ -5,7 +5,7 @@
 use serde::Serialize;
 
 use super::arrivals::Load;
-use super::costs::{calibrating, Costs, Measured, NicCore, MFLOW, NATIVE, VANILLA};
+use super::costs::{calibrating, Costs, Measured, NicCore, MFLOW, NATIVE, RPS, VANILLA};
 use super::pipeline::simulate;
 use super::scene::{Limit, WhenFull};
 use super::settings::Settings;
@@ -92,6 +92,8 @@ pub(super) struct Case {
     pub(super) is_one_path: bool,
     pub(super) vanilla: Costs,
     pub(super) vanilla_pkts_per_s: f64,
+    /// What the cores do with RPS, if that was measured.
+    pub(super) rps: Option<Costs>,
     pub(super) splits: Vec<Split>,
 }
 
@@ -189,6 +191,11 @@ pub(super) fn validate(rows: &[Row], settings: &Settings) -> Validation {
             is_one_path: group.measured.is_one_path,
             vanilla,
             vanilla_pkts_per_s: vanilla_rate,
+            rps: group
+                .rows
+                .iter()
+                .find(|(row, _)| row.mode == RPS)
+                .map(|(_, measured)| measured.costs(RPS)),
             splits: splits.into_iter().map(|(_, split)| split).collect(),
         });
     }

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What the load controller is fed with: the times of CPUs, and when to look at them.
+ */
+
+#include <linux/cpumask.h>
+#include <linux/kernel_stat.h>
+#include <linux/limits.h>
+#include <linux/math64.h>
+#include <linux/tick.h>
+#include <linux/timekeeping.h>
+#include <linux/workqueue.h>
+#include <net/mflow_module.h>
+
+static unsigned int mflow_sample_period_ms;
+
+static void mflow_sample_work(struct work_struct *work);
+static DECLARE_DELAYED_WORK(mflow_sample_item, mflow_sample_work);
+
+static void mflow_sampling_queue(void)
+{
+	/* Unbound: wherever housekeeping runs, not on the CPU of whoever wrote a knob. */
+	queue_delayed_work(system_unbound_wq, &mflow_sample_item,
+			   msecs_to_jiffies(mflow_sample_period_ms));
+}
+
+static void mflow_sample_work(struct work_struct *work)
+{
+	mflow_sample();
+	mflow_sampling_queue();
+}
+
+/* Only while it is stopped. */
+void mflow_sampling_start(unsigned int period_ms)
+{
+	mflow_sample_period_ms = period_ms;
+	mflow_sampling_queue();
+}
+
+/* When it returns, no sample is taken and none will be. Locks may be held: the work takes none. */
+void mflow_sampling_stop(void)
+{
+	cancel_delayed_work_sync(&mflow_sample_item);
+}
+
+static u64 mflow_sum_us(const struct kernel_cpustat *stat,
+			enum cpu_usage_stat first, enum cpu_usage_stat second)
+{
+	return div_u64(stat->cpustat[first] + stat->cpustat[second],
+		       NSEC_PER_USEC);
+}
+
+/*
+ * Ticks stop while a CPU is idle, so they miss short softirqs that interrupt that; its idle time
+ * is measured. What the run queues hold is not for modules to see.
+ */
+void mflow_cpu_times(unsigned int cpu, struct mflow_cpu_times *times)
+{
+	struct kernel_cpustat stat;
+	u64 idle_us, guest_us;
+
+	times->at_us = ktime_to_us(ktime_get());
+	times->idle_us = U64_MAX;
+	if (cpu_online(cpu)) {
+		idle_us = get_cpu_idle_time_us(cpu, NULL);
+		if (idle_us != U64_MAX)
+			times->idle_us = idle_us +
+					 get_cpu_iowait_time_us(cpu, NULL);
+	}
+
+	kcpustat_cpu_fetch(&stat, cpu);
+	guest_us = mflow_sum_us(&stat, CPUTIME_GUEST, CPUTIME_GUEST_NICE);
+	times->softirq_us = div_u64(stat.cpustat[CPUTIME_SOFTIRQ], NSEC_PER_USEC);
+	times->interrupt_us = div_u64(stat.cpustat[CPUTIME_IRQ], NSEC_PER_USEC);
+	times->guest_us = guest_us +
+			  div_u64(stat.cpustat[CPUTIME_STEAL], NSEC_PER_USEC);
+	/* Users' time has the guests' in it. */
+	times->task_us = mflow_sum_us(&stat, CPUTIME_USER, CPUTIME_NICE) - guest_us +
+			 div_u64(stat.cpustat[CPUTIME_SYSTEM], NSEC_PER_USEC);
+}

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! How busy a core is, and with whose work.
+
+use super::patience::Patience;
+use super::FULL;
+
+/// What a CPU has done since some moment in the past, in microseconds. Each sum only grows, but for clocks that step back a
+/// little: that counts as nothing done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CpuTimes {
+    /// Which CPU this is. What is known of another one is forgotten.
+    pub cpu: u32,
+    /// In softirqs, lanes' work included.
+    pub softirq_us: u64,
+    /// Of that, in the polls of lanes. Who cannot tell gives all of `softirq_us`.
+    pub lanes_us: u64,
+    /// In hard interrupts.
+    pub interrupt_us: u64,
+    /// In guests of a hypervisor.
+    pub guest_us: u64,
+    /// In tasks, of users and of the kernel, guests not included.
+    pub task_us: u64,
+    /// Tasks that are running or ready to run now; whoever takes the sample is not counted.
+    pub runnable_tasks: u32,
+}
+
+/// Other work that takes more of a core than this, over two samples, has the core for itself.
+const TAKEN: u32 = FULL / 2;
+/// It is given up again once other work takes less than this.
+const FREE: u32 = FULL / 4;
+/// For so many samples in a row.
+const FREE_SAMPLES: u16 = 8;
+
+/// A core without time to spare: what is left are gaps between two samples' clocks.
+const NO_TIME_LEFT: u32 = 950;
+/// Of such a core, other work that takes this much wants more.
+const CROWDED_OUT: u32 = 100;
+
+/// Samples over which a calm load is averaged: a power of two.
+const CALM_SAMPLES: u32 = 4;
+
+/// The load of one core.
+#[derive(Clone, Copy, Debug)]
+pub struct CoreLoad {
+    times: CpuTimes,
+    // How often in a row this CPU has been sampled; one sample shows nothing, two show a load, three the one before.
+    samples: u8,
+    // The last sample's first.
+    busy: [u32; 2],
+    own: [u32; 2],
+    other: [u32; 2],
+    // Smoothed, times CALM_SAMPLES.
+    calm: u32,
+    taken: bool,
+    free_samples: u16,
+    patience: Patience,
+}
+
+impl CpuTimes {
+    pub(super) const ZERO: Self = Self {
+        cpu: 0,
+        softirq_us: 0,
+        lanes_us: 0,
+        interrupt_us: 0,
+        guest_us: 0,
+        task_us: 0,
+        runnable_tasks: 0,
+    };
+}
+
+impl CoreLoad {
+    /// Nothing is known.
+    pub const UNKNOWN: Self = Self {
+        times: CpuTimes::ZERO,
+        samples: 0,
+        busy: [0; 2],
+        own: [0; 2],
+        other: [0; 2],
+        calm: 0,
+        taken: false,
+        free_samples: 0,
+        patience: Patience::NONE,
+    };
+
+    /// Takes a sample, `elapsed_us` after the one before.
+    pub(super) fn sample(&mut self, times: CpuTimes, elapsed_us: u64) {
+        let before = core::mem::replace(&mut self.times, times);
+        if self.samples == 0 || before.cpu != times.cpu {
+            *self = Self {
+                times,
+                samples: 1,
+                ..Self::UNKNOWN
+            };
+            return;
+        }
+        let share = |now: u64, then: u64| {
+            let share =
+                now.saturating_sub(then).saturating_mul(u64::from(FULL)) / elapsed_us.max(1);
+            // CAST: at most FULL.
+            share.min(u64::from(FULL)) as u32
+        };
+        let softirq = share(times.softirq_us, before.softirq_us);
+        let own = share(times.lanes_us, before.lanes_us).min(softirq);
+        let tasks = share(
+            times.task_us.saturating_add(times.guest_us),
+            before.task_us.saturating_add(before.guest_us),
+        );
+        let other = softirq - own + share(times.interrupt_us, before.interrupt_us) + tasks;
+        let busy = (own + other).min(FULL);
+        // Softirqs come first, so a task gets what lanes leave: on a full core that is less than it wants.
+        let is_crowded = busy >= NO_TIME_LEFT && tasks >= CROWDED_OUT && times.runnable_tasks > 0;
+        let other = if is_crowded { FULL } else { other.min(FULL) };
+
+        let first = self.samples == 1;
+        self.samples = self.samples.saturating_add(1).min(3);
+        push(&mut self.busy, busy, first);
+        push(&mut self.own, own, first);
+        // Nothing is known to have been there before.
+        push(&mut self.other, other, false);
+        self.calm = if first {
+            busy * CALM_SAMPLES
+        } else {
+            self.calm - self.calm / CALM_SAMPLES + busy
+        };
+        self.judge();
+    }
+
+    /// Decides whether something else has the core.
+    fn judge(&mut self) {
+        self.patience.tick();
+        let [now, before] = self.other;
+        if !self.taken {
+            if (now + before) / 2 > TAKEN {
+                self.taken = true;
+                self.free_samples = 0;
+            }
+        } else if now >= FREE {
+            self.free_samples = 0;
+        } else {
+            self.free_samples += 1;
+            if self.free_samples >= self.patience.samples(FREE_SAMPLES) {
+                self.taken = false;
+                // Whoever comes again has been away for longer next time.
+                self.patience.note_failure();
+            }
+        }
+    }
+
+    /// Returns whether a load is known.
+    pub fn is_known(&self) -> bool {
+        self.samples > 1
+    }
+
+    /// Returns whether something else has the core: no lane is to be used here.
+    pub fn is_taken(&self) -> bool {
+        self.taken
+    }
+
+    /// Returns the load of the last sample.
+    pub fn last(&self) -> u32 {
+        self.busy[0]
+    }
+
+    /// Returns the load of the last two samples.
+    pub fn recent(&self) -> u32 {
+        mean(self.busy)
+    }
+
+    /// Returns a load that follows the samples slowly.
+    pub fn smoothed(&self) -> u32 {
+        self.calm / CALM_SAMPLES
+    }
+
+    /// Returns a load that does not fall because of one sample.
+    pub fn calm(&self) -> u32 {
+        self.smoothed().max(self.recent())
+    }
+
+    /// Returns what lanes did in the last two samples.
+    pub(super) fn own(&self) -> u32 {
+        mean(self.own)
+    }
+
+    /// Returns what other work did in the last two samples.
+    pub(super) fn other(&self) -> u32 {
+        self.recent().saturating_sub(self.own())
+    }
+}
+
+fn push(samples: &mut [u32; 2], sample: u32, first: bool) {
+    *samples = [sample, if first { sample } else { samples[0] }];
+}
+
+fn mean([now, before]: [u32; 2]) -> u32 {
+    (now + before) / 2
+}

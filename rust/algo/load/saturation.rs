@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Whether all lanes' cores are busy, so that splitting gains nothing.
+
+use super::patience::Patience;
+
+/// They are again busy with less than this share of the threshold, in per cent: split flows cost all cores together up to
+/// 1.22 times as much, and that alone must not saturate them again.
+const CALM_PERCENT: u32 = 80;
+
+/// For so many samples in a row.
+const CALM_SAMPLES: u16 = 8;
+
+/// The state.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Saturation {
+    is_saturated: bool,
+    calm_samples: u16,
+    patience: Patience,
+}
+
+impl Saturation {
+    /// Cores with time to spare.
+    pub(super) const CALM: Self = Self {
+        is_saturated: false,
+        calm_samples: 0,
+        patience: Patience::NONE,
+    };
+
+    /// Takes the mean load of all lanes' cores in the last two samples; returns whether they are saturated.
+    pub(super) fn judge(&mut self, mean: u32, threshold: u32) -> bool {
+        self.patience.tick();
+        if !self.is_saturated {
+            self.is_saturated = mean >= threshold;
+            self.calm_samples = 0;
+        } else if mean > threshold * CALM_PERCENT / 100 {
+            self.calm_samples = 0;
+        } else {
+            self.calm_samples += 1;
+            if self.calm_samples >= self.patience.samples(CALM_SAMPLES) {
+                self.is_saturated = false;
+                // If that was too early, it is later next time.
+                self.patience.note_failure();
+            }
+        }
+        self.is_saturated
+    }
+}

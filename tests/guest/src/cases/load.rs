@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The load controller: which lanes a flow has when it needs few, and when a task takes a lane's CPU.
+//!
+//! An emulated CPU's times are partly its host's, so cases judge by what lanes have carried, and wait long for it. What can pass
+//! by chance is never asked: without a controller, all lanes have packets whenever the flow has some batches.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::{Case, Run};
+use crate::datagrams::run::Datagrams;
+use crate::mflow::{self, Knobs, Stats};
+use crate::outcome::Outcome;
+use crate::rig::Rig;
+use crate::streams::run::Streams;
+use crate::traffic::{Live, Load, Plan};
+use crate::{cpu, threads};
+
+/// Several samples, and many batches.
+const WINDOW: Duration = Duration::from_millis(400);
+/// Hundreds of samples: an emulated CPU may be away for dozens of them.
+const LIMIT: Duration = Duration::from_secs(30);
+/// After a task has gone, until its CPU counts as free.
+const FREE: Duration = Duration::from_secs(2);
+/// The part of the usual rate that is sent: one lane is enough for it.
+const SHARE: f64 = 0.25;
+const ROUNDS: usize = 6;
+const PAUSE: Duration = Duration::from_millis(300);
+
+pub(super) fn datagrams() -> Vec<Case> {
+    vec![
+        Case::of_module(
+            "load/busy-cpu",
+            "a flow leaves the lane whose CPU a task takes, and comes back when it needs that lane: no loss, no reordering",
+            Run::Plain,
+            busy_cpu,
+        ),
+        Case::of_module(
+            "load/few-lanes",
+            "a flow that needs one lane does not keep four, and has them again without the controller: no loss, no reordering",
+            Run::Plain,
+            few_lanes,
+        ),
+        switched::<Datagrams>(),
+    ]
+}
+
+pub(super) fn streams() -> Vec<Case> {
+    vec![switched::<Streams>()]
+}
+
+fn knobs(lanes: usize) -> Knobs {
+    Knobs {
+        load_threshold_pct: 85,
+        // Many batches in a short time.
+        ..Knobs::of(lanes, 16)
+    }
+}
+
+fn slow(rig: &Rig) -> Plan<Datagrams> {
+    let mut plan = rig.datagrams();
+    plan.load.frames_per_s = plan.load.frames_per_s.map(|rate| rate * SHARE);
+    plan
+}
+
+fn busy_cpu(rig: &Rig) -> Result<Outcome> {
+    let lanes = &cpu::LANES[..2];
+    rig.unnoticed(&slow(rig), &knobs(lanes.len()), |live| {
+        // The flow may have left the first one anyway. From then on each task has it go to where the one before was.
+        for &busy in [lanes[0], lanes[1], lanes[0]].iter() {
+            threads::beside(
+                |stop| spin(busy, stop),
+                || {
+                    live.wait_for("the flow is on the other lane alone", LIMIT, || {
+                        let used = used_lanes(lanes)?;
+                        Ok(!used.is_empty() && !used.contains(&busy))
+                    })
+                },
+            )?;
+            live.flow_for(FREE)?;
+        }
+        Ok(())
+    })
+}
+
+fn few_lanes(rig: &Rig) -> Result<Outcome> {
+    let lanes = &cpu::LANES;
+    rig.unnoticed(&slow(rig), &knobs(lanes.len()), |live| {
+        live.wait_for("the flow has left half of the lanes", LIMIT, || {
+            let used = used_lanes(lanes)?;
+            Ok(!used.is_empty() && used.len() <= lanes.len() / 2)
+        })?;
+        mflow::write("load_threshold_pct", "0")?;
+        live.wait_for("the flow has all lanes again", LIMIT, || {
+            Ok(used_lanes(lanes)?.len() == lanes.len())
+        })
+    })
+}
+
+/// Returns a case that switches the controller on and off, also with a threshold that any load reaches.
+fn switched<L: Load>() -> Case {
+    Case::of_module(
+        format!("{}load/switched", L::GROUP),
+        format!(
+            "the load controller comes and goes, with any threshold{}",
+            L::UNNOTICED
+        ),
+        Run::Always,
+        |rig| {
+            let knobs = knobs(cpu::LANES.len());
+            rig.unnoticed(&rig.plan::<L>(), &knobs, |live| {
+                for pct in ["85", "0", "1", "100", "0"]
+                    .into_iter()
+                    .cycle()
+                    .take(5 * rig.scale.rounds(ROUNDS).div_ceil(3))
+                {
+                    mflow::write("load_threshold_pct", pct)?;
+                    live.flow_for(PAUSE)?;
+                }
+                live.wait_for("the flow is split again", LIMIT, || {
+                    Ok(!used_lanes(&cpu::LANES)?.is_empty())
+                })
+            })
+        },
+    )
+}
+
+/// Keeps a CPU busy, as a program of an application does.
+fn spin(cpu: usize, stop: &AtomicBool) -> Result<()> {
+    cpu::pin(cpu)?;
+    while !stop.load(Ordering::Relaxed) {
+        std::hint::spin_loop();
+    }
+    Ok(())
+}
+
+/// Returns which of these lanes carry packets now.
+fn used_lanes(lanes: &[usize]) -> Result<Vec<usize>> {
+    let carried = |stats: &Stats| -> Result<Vec<u64>> {
+        let pkts = |lane| stats.get(&format!("lane_cpu{lane}_pkts"));
+        lanes.iter().map(pkts).collect()
+    };
+    let before = carried(&Stats::read()?)?;
+    thread::sleep(WINDOW);
+    let now = carried(&Stats::read()?)?;
+    let grown = lanes.iter().zip(before.iter().zip(&now));
+    Ok(grown
+        .filter(|(_, (before, now))| now > before)
+        .map(|(&lane, _)| lane)
+        .collect())
+}
