@@ -11,9 +11,11 @@ const UDP_CLIENTS: u16 = 3;
 const BURST: usize = 64;
 /// As many as it takes for each stage of a flow to have its own, and one more for those of others.
 const FALCON_CPUS: usize = 4;
-/// A larger datagram comes in fragments. A stage of a pipeline that cannot keep up drops some of nearly each, so flat out
-/// none arrives whole, and there is nothing to count.
+/// A larger datagram comes in fragments.
 const MOST_UNFRAGMENTED_BYTES: usize = 1_422;
+/// What a pipeline makes of such datagrams.
+const NONE_WHOLE: &str =
+    "flat out, a stage that cannot keep up drops fragments of nearly each datagram: none arrives whole";
 const SOCKPERF_MAX_BYTES: usize = 65_507;
 /// Connections to an application, as in the papers.
 const APPLICATION_CLIENTS: u16 = 10;
@@ -49,6 +51,8 @@ pub(super) enum What {
     Stack(Stack),
     /// This stack on the kernel that was built without the hooks.
     WithoutHooks(Stack),
+    /// Nothing that could be measured, and why.
+    Missing(&'static str),
 }
 
 /// A case: one load, several modes.
@@ -62,8 +66,10 @@ pub(super) struct Case {
 }
 
 impl Mode {
-    fn is_pipeline(&self) -> bool {
-        matches!(self.stack, What::Stack(Stack::Falcon { .. }))
+    fn leave_out_pipeline(&mut self) {
+        if matches!(self.stack, What::Stack(Stack::Falcon { .. })) {
+            self.stack = What::Missing(NONE_WHOLE);
+        }
     }
 }
 
@@ -161,7 +167,7 @@ fn udp(bytes: usize) -> Case {
     let load = frames(UDP_CLIENTS, bytes);
     let mut modes = stacks(&[1, 2, 4, 8]);
     if bytes > MOST_UNFRAGMENTED_BYTES {
-        modes.retain(|mode| !mode.is_pipeline());
+        modes.iter_mut().for_each(Mode::leave_out_pipeline);
     }
     case(format!("udp-{bytes}"), load, modes)
 }

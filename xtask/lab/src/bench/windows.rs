@@ -22,6 +22,15 @@ fn receiving() -> impl Iterator<Item = usize> {
         .chain(cpus::BENCH_LANES)
 }
 
+/// Returns the row of a mode that cannot be measured in this case.
+pub(super) fn missing(suite: Suite, case: &Case, mode: &Mode, why: &str) -> Row {
+    Row {
+        note: Some(why.to_owned()),
+        paper: paper::of(&case.name, mode.name, 0),
+        ..empty(suite, case, mode)
+    }
+}
+
 /// Returns the row of a mode that was measured.
 pub(super) fn row(
     suite: Suite,
