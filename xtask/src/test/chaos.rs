@@ -263,7 +263,7 @@ impl Run {
             patience: PATIENCE,
             stream_bytes: 0,
             seed: ctx.seed.clone(),
-            build: ctx.build,
+            build: ctx.build.clone(),
         };
         guest.run(ctx)
     }

@@ -73,7 +73,7 @@ fn run_guests(ctx: &Ctx) -> Result<Outcome> {
             patience: PATIENCE,
             stream_bytes: 0,
             seed: ctx.seed.clone(),
-            build: ctx.build,
+            build: ctx.build.clone(),
         };
         guests.push(driver);
     }

@@ -51,30 +51,15 @@ pub(crate) struct Options {
     #[arg(long, value_name = "TEXT")]
     seed: Option<String>,
     /// Which core builds packets in the cases in guests that do not choose it [default: drawn for each]
-    #[arg(long, value_enum)]
-    build: Option<Build>,
+    ///
+    /// What `nic` would leave out is what the choice is about.
+    #[arg(long, value_name = "CORE", value_parser = ["auto", "lane"])]
+    build: Option<String>,
     /// List the layers and what each proves
     #[arg(long)]
     list: bool,
     #[command(flatten, next_help_heading = "The layer chaos")]
     chaos: chaos::Options,
-}
-
-/// The knob `build`, but for `nic`, which leaves out what the choice is about.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-pub(crate) enum Build {
-    Auto,
-    Lane,
-}
-
-impl Build {
-    /// Returns the knob's word.
-    fn knob(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Lane => "lane",
-        }
-    }
 }
 
 /// What a layer is told.
@@ -87,7 +72,8 @@ pub(crate) struct Ctx {
     pub(crate) case: Option<String>,
     /// What the draw among these cases depends on.
     pub(crate) seed: String,
-    pub(crate) build: Option<Build>,
+    /// Which core builds packets where a case does not choose it; drawn if not said.
+    pub(crate) build: Option<String>,
     pub(crate) chaos: chaos::Options,
     guest_cases: OnceLock<draw::Cases>,
     places: Places,

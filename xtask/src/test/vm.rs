@@ -15,7 +15,7 @@ use anyhow::{bail, ensure, Context as _, Result};
 use mflow_protocol::guest::{CaseResult, Message, Order, BUILD, CHANNELS, SEED};
 
 use super::draw::{self, GuestKind};
-use super::{Build, Ctx, Failure, Outcome};
+use super::{Ctx, Failure, Outcome};
 use crate::tools;
 use crate::vm::{self, Event, Excerpt, Hardware, Machine, Nic, Terminal, Threads, Trouble, Vm};
 
@@ -80,7 +80,7 @@ pub(super) struct GuestCases {
     /// What is drawn in the guest depends on it.
     pub(super) seed: String,
     /// Which core builds packets where a case does not choose it; drawn if not said.
-    pub(super) build: Option<Build>,
+    pub(super) build: Option<String>,
 }
 
 enum BootEnd {
@@ -126,7 +126,7 @@ impl GuestCases {
             patience: if ctx.full { PATIENCE_FULL } else { PATIENCE },
             stream_bytes: 0,
             seed: ctx.seed.clone(),
-            build: ctx.build,
+            build: ctx.build.clone(),
         })
     }
 
@@ -292,10 +292,7 @@ impl GuestCases {
             env: channels
                 .map(|count| (CHANNELS.to_owned(), count.to_string()))
                 .chain([(SEED.to_owned(), self.seed.clone())])
-                .chain(
-                    self.build
-                        .map(|build| (BUILD.to_owned(), build.knob().to_owned())),
-                )
+                .chain(self.build.clone().map(|build| (BUILD.to_owned(), build)))
                 .collect(),
         };
         let mut vm = Vm::boot(machine, &order, &name, Terminal::Log)?;
