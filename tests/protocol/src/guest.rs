@@ -34,6 +34,8 @@ pub const CHANNELS: &str = "MFLOW_CHANNELS";
 pub const SEED: &str = "MFLOW_SEED";
 /// The variable of an order that says which core builds packets where a case does not choose it. Without it, that is drawn.
 pub const BUILD: &str = "MFLOW_BUILD";
+/// The seed of the chaos that is run by default: one that has each kind of step.
+pub const CHAOS_SEED: u64 = 5;
 
 /// What the guest's init shall run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

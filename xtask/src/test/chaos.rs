@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result};
-use mflow_protocol::guest::ListedCase;
+use mflow_protocol::guest::{ListedCase, CHAOS_SEED};
 
 use super::draw::{self, GuestKind};
 use super::vm::{GuestCases, PATIENCE};
@@ -36,7 +36,7 @@ const MOST_TRIALS: usize = 15;
 #[derive(Clone, Debug, Default, clap::Args)]
 #[group(skip)]
 pub(crate) struct Options {
-    /// What the sequences follow from [default: 1]
+    /// What the sequences follow from [default: one that has each kind of step]
     #[arg(long, value_name = "NUMBER")]
     chaos_seed: Option<u64>,
     /// Run only this sequence of the seed
@@ -93,7 +93,7 @@ struct Run {
 
 pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
     let options = &ctx.chaos;
-    let seed = options.chaos_seed.unwrap_or(1);
+    let seed = options.chaos_seed.unwrap_or(CHAOS_SEED);
     if options.long {
         return long(ctx);
     }

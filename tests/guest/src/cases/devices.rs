@@ -29,6 +29,8 @@ struct Feature {
     stop_reorders: bool,
     /// Packets are queued on the way with it, so that flows cannot be split any more.
     queues: bool,
+    /// Whether that attaches an XDP program: the kernel writes a call of it into its own code.
+    attaches_program: bool,
     switch_on: fn() -> Result<Option<Xdp>>,
 }
 
@@ -46,6 +48,7 @@ impl Feature {
             // Lanes that finish their batches empty the queue for the NIC core, too, each into its own backlog.
             stop_reorders: true,
             queues: true,
+            attaches_program: false,
             switch_on,
         }
     }
@@ -60,6 +63,7 @@ const VETH_GRO: Feature = Feature {
     switch_drops: false,
     stop_reorders: false,
     queues: false,
+    attaches_program: false,
     switch_on: veth_gro,
 };
 
@@ -72,6 +76,7 @@ const FEATURES: &[Feature] = &[
         // The packets that lanes carry at that moment meet in the device's queue.
         stop_reorders: true,
         queues: true,
+        attaches_program: true,
         switch_on: veth_xdp,
     },
     Feature {
@@ -80,6 +85,7 @@ const FEATURES: &[Feature] = &[
         switch_drops: false,
         stop_reorders: false,
         queues: false,
+        attaches_program: false,
         switch_on: || rps("vxlan0"),
     },
     Feature {
@@ -88,6 +94,7 @@ const FEATURES: &[Feature] = &[
         switch_drops: false,
         stop_reorders: false,
         queues: false,
+        attaches_program: false,
         switch_on: || {
             rps("veth0")?;
             rps("eth0")
@@ -99,6 +106,7 @@ const FEATURES: &[Feature] = &[
         switch_drops: false,
         stop_reorders: true,
         queues: true,
+        attaches_program: true,
         switch_on: cpumap,
     },
     Feature {
@@ -107,6 +115,7 @@ const FEATURES: &[Feature] = &[
         switch_drops: false,
         stop_reorders: true,
         queues: true,
+        attaches_program: false,
         switch_on: ifb,
     },
     Feature::discipline(
@@ -144,7 +153,7 @@ pub(super) fn datagrams() -> Vec<Case> {
     let early = DISCIPLINES.iter().map(|one| (one, true));
     let case = |(feature, early): (&'static Feature, bool)| {
         let order = if early { "before" } else { "during" };
-        Case::of_traffic(
+        let case = Case::of_traffic(
             format!("devices/{}/{order}", feature.name),
             format!(
                 "{}, switched on {order} the traffic: no loss, no reordering",
@@ -152,7 +161,12 @@ pub(super) fn datagrams() -> Vec<Case> {
             ),
             Run::Plain,
             move |rig| with_feature::<Datagrams>(rig, feature, early),
-        )
+        );
+        if feature.attaches_program && !early {
+            case.patching_code()
+        } else {
+            case
+        }
     };
     both.chain(early).map(case).collect()
 }

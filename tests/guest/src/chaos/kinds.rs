@@ -121,15 +121,16 @@ pub(super) const KINDS: &[Kind] = &[
         device: pick(random, &[Nic, Vxlan, Container]),
         on: true,
     }),
-    kind(Rough, 3, |random| Step::Xdp {
+    // The kernel writes a call of the program into its own code.
+    kind(RoughPatching, 3, |random| Step::Xdp {
         device: pick(random, &[Nic, Vxlan, Veth, Container]),
         native: false,
     }),
-    kind(Rough, 3, |random| Step::Xdp {
+    kind(RoughPatching, 3, |random| Step::Xdp {
         device: pick(random, &[Nic, Veth, Container]),
         native: true,
     }),
-    kind(Rough, 2, |_| Step::NoXdp),
+    kind(RoughPatching, 2, |_| Step::NoXdp),
     kind(Rough, 3, |random| Step::Qdisc {
         discipline: pick(random, DISCIPLINES),
         on: true,

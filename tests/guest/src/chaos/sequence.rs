@@ -149,6 +149,8 @@ impl Sequence {
 
 #[cfg(test)]
 mod tests {
+    use mflow_protocol::guest::CHAOS_SEED;
+
     use super::*;
     use crate::chaos::step::{Device, Effect};
 
@@ -183,7 +185,11 @@ mod tests {
         let kind = |step: &Step| step.to_string().split(':').next().map(str::to_owned);
         let kinds = |steps: Vec<Step>| steps.iter().filter_map(kind).collect::<BTreeSet<_>>();
         let all = kinds(Sequence::all(99, 0, 4_000).flat_map(|s| s.steps).collect());
-        let default = kinds(Sequence::all(1, 0, 200).flat_map(|s| s.steps).collect());
+        let default = kinds(
+            Sequence::all(CHAOS_SEED, 0, 200)
+                .flat_map(|s| s.steps)
+                .collect(),
+        );
         assert_eq!(default, all);
     }
 
@@ -195,6 +201,8 @@ mod tests {
                     step,
                     Step::Module
                         | Step::Move(Device::Nic)
+                        | Step::Xdp { .. }
+                        | Step::NoXdp
                         | Step::Knob {
                             name: "enabled",
                             ..
