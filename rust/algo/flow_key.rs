@@ -24,11 +24,11 @@ pub(super) const TCP_FLAGS_AT: usize = 13;
 /// The more-fragments flag and the fragment offset, in the word that holds them. Don't-fragment is not part of it.
 const IPV4_FRAGMENT_MASK: u16 = 0x3fff;
 
-/// Bytes of an IPv4 header in which all stands that makes one unusual: compared at once.
+/// The first bytes of an IPv4 header say whether it is a plain one, so they are compared as one word.
 const START_SIZE: usize = 8;
-/// Version, size of the header, and what [`IPV4_FRAGMENT_MASK`] has.
+/// The bits that do: version, size of the header, and those of [`IPV4_FRAGMENT_MASK`].
 const START_MASK: u64 = u64::from_ne_bytes([0xff, 0, 0, 0, 0, 0, 0x3f, 0xff]);
-/// No options and no fragment, as nearly all packets.
+/// What they are in nearly all packets: no options, and no fragment.
 const PLAIN_START: u64 = u64::from_ne_bytes([0x45, 0, 0, 0, 0, 0, 0, 0]);
 
 /// SYN: its socket does not merge, and nothing of its connection is on its way that it could overtake. FIN and RST keep

@@ -248,10 +248,13 @@ int mflow_receive_skb(struct sk_buff *skb)
 EXPORT_SYMBOL_GPL(mflow_receive_skb);
 
 /*
- * A lane's packets mostly follow one of their flow that found its route a moment ago. In one poll,
- * which is one RCU read-side section, each takes the same route, as the packets of a list do in
- * ip_list_rcv(); but without a reference, which all lanes would count in one place. Early demux is
- * left out with the look-up: the socket is looked up later anyway.
+ * Most packets of a lane follow one of their flow that has found its route a moment ago. In one poll,
+ * which is one RCU read-side section, they take the same route, as the packets of a list do in
+ * ip_list_rcv(); but without a reference, as all lanes would count references in one place. With the
+ * look-up of a route, early demux is left out: the socket is looked up later anyway.
+ *
+ * A route is remembered by how deep receive calls are nested: once for the outer packets, and for each
+ * queue that they pass by.
  */
 static unsigned int mflow_route_place(void)
 {
@@ -259,13 +262,12 @@ static unsigned int mflow_route_place(void)
 		     MFLOW_DEPTH_MAX);
 }
 
-/* Whether others on this CPU may take the route for as long as the lane's poll lasts. */
+/* Whether packets behind this one may take its route, until the lane's poll ends. */
 static bool mflow_may_keep_route(const struct sk_buff *skb)
 {
 	return this_cpu_read(mflow_cpu.lane) && skb_dst_is_noref(skb);
 }
 
-/* Routing by more than is compared here, by policy, keeps no route. */
 void __mflow_route_use(struct sk_buff *skb, const struct net_device *dev)
 {
 	const struct mflow_route *route =
@@ -283,6 +285,7 @@ void __mflow_route_note(const struct sk_buff *skb, const struct net_device *dev)
 	const struct iphdr *iph = ip_hdr(skb);
 	struct mflow_route *route;
 
+	/* A policy may route by more than __mflow_route_use() compares. */
 	if (!mflow_may_keep_route(skb) ||
 	    skb_rtable(skb)->rt_type != RTN_LOCAL ||
 	    fib4_has_custom_rules(dev_net(dev)))
