@@ -108,7 +108,7 @@ pub(crate) trait Live {
         &self,
         what: &str,
         limit: Duration,
-        condition: impl Fn() -> Result<bool>,
+        mut condition: impl FnMut() -> Result<bool>,
     ) -> Result<()> {
         let start = Instant::now();
         while !condition()? {
