@@ -32,32 +32,32 @@ const IPV6_BYTES: usize = 40;
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
-        Case::new(
-            "tables/longest-prefix",
-            "a packet has the class of its destination, else of the longest prefix, else the default, else none: then it stays as it is",
-            longest_prefix,
-        ),
-        Case::new(
-            "tables/changes",
-            "chains and classes are replaced under packets, and each packet takes the old or the new one, whole",
-            |_| {
+        Case {
+            name: "tables/longest-prefix",
+            proves: "a packet has the class of its destination, else of the longest prefix, else the default, else none: then it stays as it is",
+            run: longest_prefix,
+        },
+        Case {
+            name: "tables/changes",
+            proves: "chains and classes are replaced under packets, and each packet takes the old or the new one, whole",
+            run: |_| {
                 changes(Engine::Compiled)?;
                 changes(Engine::TailCalls)
             },
-        ),
-        Case::new(
-            "tables/longest-chains",
-            "the kernel's verifier takes chains of 16 programs, the dearest there are, and a packet gets to their end",
-            |_| {
+        },
+        Case {
+            name: "tables/longest-chains",
+            proves: "the kernel's verifier takes chains of 16 programs, the dearest there are, and a packet gets to their end",
+            run: |_| {
                 longest_chains(Engine::Compiled)?;
                 longest_chains(Engine::TailCalls)
             },
-        ),
-        Case::new(
-            "tables/refusals",
-            "what cannot work is refused with the reason, and what was there stays",
-            |_| refusals(),
-        ),
+        },
+        Case {
+            name: "tables/refusals",
+            proves: "what cannot work is refused with the reason, and what was there stays",
+            run: |_| refusals(),
+        },
     ]
 }
 
