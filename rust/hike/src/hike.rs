@@ -5,7 +5,7 @@
 //! | change | why it is whole |
 //! |---|---|
 //! | a chain is replaced | one slot of a program array; a packet that has begun a chain ends that one |
-//! | a class is replaced | chain and path are one word, which the dispatcher reads once |
+//! | a class is replaced | its entry is, by another one; chain and path are one word, which the dispatcher reads once |
 //! | a path is made | its slot is written before a class refers to it |
 //! | a path is removed | no class refers to it, and no packet that did is still on its way |
 
@@ -93,7 +93,6 @@ pub struct Hike {
 struct Tables {
     classes: HashMap<MapData, Address, layout::Class>,
     prefixes: LpmTrie<MapData, Address, layout::Class>,
-    default_class: Array<MapData, layout::Class>,
     chains: ProgramArray<MapData>,
     programs: ProgramArray<MapData>,
     paths: Array<MapData, layout::Path>,
@@ -107,7 +106,6 @@ impl Tables {
         Ok(Self {
             classes: open(folder, "classes")?.try_into()?,
             prefixes: open(folder, "prefixes")?.try_into()?,
-            default_class: open(folder, "default_class")?.try_into()?,
             chains: open(folder, "chains")?.try_into()?,
             programs: open(folder, "programs")?.try_into()?,
             paths: open(folder, "paths")?.try_into()?,
@@ -154,7 +152,6 @@ impl Hike {
             paths: Slots::new(PATHS),
             classes: BTreeMap::new(),
         };
-        hike.set_default(layout::Class::NONE)?;
         if engine == Engine::TailCalls {
             for program in manifest::programs() {
                 let loaded = loader::load(&mut programs, program.call)?;
@@ -305,16 +302,11 @@ impl Hike {
             chain: class.chain.0,
             path: class.path.map_or(u32::MAX, |path| path.0),
         };
-        match (destination, Address::prefix(destination)) {
-            (Destination::Address(address), _) => {
-                self.tables.classes.insert(Address::of(address), value, 0)?;
-            }
-            (_, Some((bits, address))) => {
-                self.tables
-                    .prefixes
-                    .insert(&Key::new(bits, address), value, 0)?;
-            }
-            (_, None) => self.set_default(value)?,
+        if let Destination::Address(address) = destination {
+            self.tables.classes.insert(Address::of(address), value, 0)?;
+        } else {
+            let key = Address::prefix(destination);
+            self.tables.prefixes.insert(&key, value, 0)?;
         }
         self.classes.insert(destination, class);
         Ok(())
@@ -326,21 +318,14 @@ impl Hike {
             self.classes.contains_key(&destination),
             "{destination} has no class"
         );
-        match (destination, Address::prefix(destination)) {
-            (Destination::Address(address), _) => {
-                self.tables.classes.remove(&Address::of(address))?;
-            }
-            (_, Some((bits, address))) => {
-                self.tables.prefixes.remove(&Key::new(bits, address))?;
-            }
-            (_, None) => self.set_default(layout::Class::NONE)?,
+        if let Destination::Address(address) = destination {
+            self.tables.classes.remove(&Address::of(address))?;
+        } else {
+            let key = Address::prefix(destination);
+            self.tables.prefixes.remove(&key)?;
         }
         self.classes.remove(&destination);
         Ok(())
-    }
-
-    fn set_default(&mut self, value: layout::Class) -> Result<()> {
-        Ok(self.tables.default_class.set(0, value, 0)?)
     }
 
     /// Returns a destination whose class is like this, if there is one.
@@ -488,10 +473,11 @@ fn in_flows<const BYTES: usize>(map: Map, key: &[u8], action: FlowAction) -> Res
 }
 
 fn route_key(destination: Destination) -> Result<Key<Address>> {
-    let prefix = Address::prefix(destination);
-    let (bits, address) = prefix
-        .context("a route has an address or a prefix; write the default as 0.0.0.0/0 and ::/0")?;
-    Ok(Key::new(bits, address))
+    ensure!(
+        destination != Destination::Default,
+        "a route has an address or a prefix; write the default as 0.0.0.0/0 and ::/0"
+    );
+    Ok(Address::prefix(destination))
 }
 
 /// Waits until each packet that a program has begun with is through.

@@ -100,6 +100,9 @@ fn longest_prefix(scale: &Scale) -> Result<()> {
     check(&mut hike, &entries, None, &mut rng)?;
     add(&mut hike, &mut entries, Destination::Default, 0xabcde)?;
     check(&mut hike, &entries, Some(0xabcde), &mut rng)?;
+    // That has all of IPv4, and IPv6 keeps the default.
+    add(&mut hike, &mut entries, "0.0.0.0/0".parse()?, 0x12345)?;
+    check(&mut hike, &entries, Some(0xabcde), &mut rng)?;
     let gone: Vec<Destination> = entries.keys().copied().step_by(2).collect();
     for destination in gone {
         hike.remove_class(destination)?;
@@ -123,10 +126,12 @@ fn draw_address(rng: &mut Xoshiro256PlusPlus) -> (IpAddr, u8) {
 fn keep(address: IpAddr, bits: u8) -> IpAddr {
     match address {
         IpAddr::V4(address) => {
-            Ipv4Addr::from(u32::from(address) & (u32::MAX << (32 - bits))).into()
+            let mask = u32::MAX.checked_shl((32 - bits).into()).unwrap_or(0);
+            Ipv4Addr::from(u32::from(address) & mask).into()
         }
         IpAddr::V6(address) => {
-            Ipv6Addr::from(u128::from(address) & (u128::MAX << (128 - bits))).into()
+            let mask = u128::MAX.checked_shl((128 - bits).into()).unwrap_or(0);
+            Ipv6Addr::from(u128::from(address) & mask).into()
         }
     }
 }
@@ -140,7 +145,7 @@ fn check(
     for _ in 0..LOOKUPS {
         let (address, width) = draw_address(rng);
         // The simplest search there is: from the longest prefix down.
-        let found = (1..=width).rev().find_map(|bits| {
+        let found = (0..=width).rev().find_map(|bits| {
             let destination = Destination::prefix(keep(address, bits), bits).ok()?;
             entries.get(&destination).copied()
         });
