@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What the programs that forward have in common: who may be forwarded, and how a packet leaves. */
+/* What the programs that forward have in common: which packets they may forward, and how a packet leaves. */
 #ifndef HIKE_FORWARD_H
 #define HIKE_FORWARD_H
 
@@ -12,9 +12,11 @@ struct hike_hop {
 	__u8 destination[ETH_ALEN];
 };
 
-/* Returns HIKE_NEXT if the packet may be forwarded, or the reason why the kernel must see it. */
-static __always_inline int hike_forwardable4(const struct iphdr *ip4)
+/* Returns HIKE_NEXT if a packet of such a length (0: a wrong one) may be forwarded, or why the kernel must see it. */
+static __always_inline int hike_forwardable4(const struct iphdr *ip4, __u32 bytes)
 {
+	if (!bytes)
+		return HIKE_MALFORMED;
 	if (ip4->ihl != 5)
 		return HIKE_FW_OPTIONS;
 	if (ip4->ttl <= 1)
@@ -25,8 +27,10 @@ static __always_inline int hike_forwardable4(const struct iphdr *ip4)
 	return HIKE_NEXT;
 }
 
-static __always_inline int hike_forwardable6(const struct ipv6hdr *ip6)
+static __always_inline int hike_forwardable6(const struct ipv6hdr *ip6, __u32 bytes)
 {
+	if (!bytes)
+		return HIKE_MALFORMED;
 	if (ip6->nexthdr == IPPROTO_HOPOPTS)
 		return HIKE_FW_OPTIONS;
 	if (ip6->hop_limit <= 1)
