@@ -7,7 +7,7 @@
 //! | a chain is replaced | one slot of a program array; a packet that has begun a chain ends that one |
 //! | a class is replaced | its entry is, by another one; chain and path are one word, which the dispatcher reads once |
 //! | a path is made | its slot is written before a class refers to it |
-//! | a path is removed | no class refers to it, and no packet that did is still on its way |
+//! | a path or a chain is removed | no class refers to it, and no packet that had such a class is still on its way |
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -198,8 +198,8 @@ impl Hike {
 
     /// Has all classes of a chain take another one instead.
     pub fn replace_chain(&mut self, id: ChainId, chain: &Chain) -> Result<()> {
-        self.chains.get(id.0).context("no such chain")?;
-        if let Some(program) = chain.needs_path() {
+        let old = self.chains.get(id.0).context("no such chain")?;
+        if let (Some(program), None) = (chain.needs_path(), old.needs_path()) {
             let mut without = self
                 .classes
                 .iter()
@@ -210,6 +210,8 @@ impl Hike {
                     program.name
                 );
             }
+            // A packet may still have a class as it was before it had a path.
+            wait_for_packets()?;
         }
         self.put_chain(id.0, chain)
     }
@@ -220,6 +222,8 @@ impl Hike {
         if let Some(destination) = self.user(|class| class.chain == id) {
             bail!("the class of {destination} takes this chain; change that first");
         }
+        // Another chain may take its slot.
+        wait_for_packets()?;
         self.tables.chains.clear_index(&id.0)?;
         if let Some(chain) = self.chains.take(id.0) {
             self.unload(&chain);
@@ -482,7 +486,8 @@ fn route_key(destination: Destination) -> Result<Key<Address>> {
 
 /// Waits until each packet that a program has begun with is through.
 fn wait_for_packets() -> Result<()> {
-    // The kernel waits for all that runs without sleeping, of which programs at XDP are part.
-    membarrier(MembarrierCommand::Global)
-        .context("cannot wait for packets under way: this kernel has no global membarrier")
+    // The kernel waits for all that runs without sleeping, of which programs at XDP are part. With one CPU, none is on its way now.
+    membarrier(MembarrierCommand::Global).context(
+        "cannot wait for packets under way: this kernel has no global membarrier, as none with nohz_full has",
+    )
 }
