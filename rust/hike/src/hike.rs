@@ -15,23 +15,20 @@ use std::path::{Path as FilePath, PathBuf};
 
 use anyhow::{bail, ensure, Context as _, Result};
 use aya::maps::lpm_trie::Key;
-use aya::maps::{
-    Array, DevMapHash, HashMap, LpmTrie, Map, MapData, PerCpuArray, PerCpuHashMap, PerCpuValues,
-    ProgramArray,
-};
+use aya::maps::{Array, DevMapHash, HashMap, LpmTrie, MapData, PerCpuArray, ProgramArray};
 use aya::programs::xdp::{XdpLinkId, XdpMode};
 use aya::programs::{ProgramFd, Xdp};
-use aya::util::nr_cpus;
 use aya::Ebpf;
 use rustix::thread::{membarrier, MembarrierCommand};
 
 use crate::chain::Chain;
 use crate::destination::Destination;
 use crate::flow::{Counts, Direction, Flow, Monitor};
-use crate::layout::{self, Address, Counters};
+use crate::layout::{self, Address};
 use crate::limits::{CHAINS, PATHS};
-use crate::loader::{self, DISPATCHER_PROGRAM};
+use crate::loader::{self, open, DISPATCHER_PROGRAM};
 use crate::manifest;
+use crate::monitors;
 use crate::path::Path;
 use crate::reason::{self, Reason};
 use crate::slots::Slots;
@@ -375,52 +372,24 @@ impl Hike {
             .with_context(|| format!("{destination} has no route"))
     }
 
-    /// Begins to count a flow, from 0.
+    /// Begins to count a flow that is not counted yet, from 0.
     pub fn add_monitor(
         &mut self,
         flow: &Flow,
         direction: Direction,
         monitor: &Monitor,
     ) -> Result<()> {
-        let counters = monitor.counters()?;
-        self.with_flows(flow, direction, FlowAction::Add(counters))
-            .map(drop)
+        monitors::add(&self.folder, flow, direction, monitor.counters()?)
     }
 
     /// Counts a flow no more.
     pub fn remove_monitor(&mut self, flow: &Flow, direction: Direction) -> Result<()> {
-        self.with_flows(flow, direction, FlowAction::Remove)
-            .map(drop)
-            .context("this flow is not monitored")
+        monitors::remove(&self.folder, flow, direction)
     }
 
     /// Returns what was counted of a flow.
     pub fn counts(&self, flow: &Flow, direction: Direction) -> Result<Counts> {
-        let counters = self
-            .with_flows(flow, direction, FlowAction::Read)
-            .context("this flow is not monitored")?;
-        Ok(Counts::sum(&counters))
-    }
-
-    /// Does something with the counters of a flow, which are in the map for its number of SIDs.
-    fn with_flows(
-        &self,
-        flow: &Flow,
-        direction: Direction,
-        action: FlowAction,
-    ) -> Result<Vec<Counters>> {
-        let map = open(&self.folder, &format!("flows_{}", flow.sids().len()))?;
-        let key = flow.key(direction);
-        /// Calls with the type of the key for the number of SIDs.
-        macro_rules! by_sids {
-            ($($sids:literal)*) => {
-                match flow.sids().len() {
-                    $($sids => in_flows::<{ 24 + 16 * $sids }>(map, &key, action),)*
-                    sids => bail!("no map for {sids} SIDs"),
-                }
-            };
-        }
-        by_sids!(1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16)
+        Ok(Counts::sum(&monitors::read(&self.folder, flow, direction)?))
     }
 
     /// Returns how many packets each reason has had since the instance was made.
@@ -439,41 +408,12 @@ impl Drop for Hike {
     }
 }
 
-/// Opens a map of an instance.
-fn open(folder: &FilePath, name: &str) -> Result<Map> {
-    let path = folder.join(name);
-    let data =
-        MapData::from_pin(&path).with_context(|| format!("cannot open {}", path.display()))?;
-    Ok(Map::from_map_data(data)?)
-}
-
 fn remove(folder: &FilePath) {
     // What is not removed here was removed by hand; there is nobody to tell.
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let _gone = fs::remove_file(entry.path());
     }
     let _gone = fs::remove_dir(folder);
-}
-
-enum FlowAction {
-    Add(Counters),
-    Remove,
-    Read,
-}
-
-fn in_flows<const BYTES: usize>(map: Map, key: &[u8], action: FlowAction) -> Result<Vec<Counters>> {
-    let mut table: PerCpuHashMap<MapData, [u8; BYTES], Counters> = map.try_into()?;
-    let key: [u8; BYTES] = key.try_into()?;
-    match action {
-        FlowAction::Add(counters) => {
-            let cpus = nr_cpus().map_err(|(what, error)| anyhow::anyhow!("{what}: {error}"))?;
-            let values = PerCpuValues::try_from(vec![counters; cpus])?;
-            table.insert(key, values, 0)?;
-        }
-        FlowAction::Remove => table.remove(&key)?,
-        FlowAction::Read => return Ok(table.get(&key, 0)?.to_vec()),
-    }
-    Ok(Vec::new())
 }
 
 fn route_key(destination: Destination) -> Result<Key<Address>> {

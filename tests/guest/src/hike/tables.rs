@@ -8,14 +8,17 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path as FilePath;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{ensure, Context as _, Result};
 
 use aya::programs::{TestRun as _, TestRunOptions, Xdp};
 use aya_obj::programs::XdpAttachType;
 use mflow_hike::path::FlowLabel;
-use mflow_hike::{manifest, Class, Destination, Engine, Hike, Path, PathId, Route};
+use mflow_hike::{
+    manifest, Class, Destination, Direction, Engine, Flow, Hike, Marking, Monitor, Path, PathId,
+    Route,
+};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt as _, SeedableRng as _};
 
@@ -403,6 +406,20 @@ fn refusals() -> Result<()> {
     )?;
     hike.set_route(everywhere, &route)?;
     hike.remove_route(everywhere)?;
+    let flow = Flow::of(&path(1))?;
+    let monitor = Monitor {
+        period: Duration::from_secs(1),
+        marking: Marking::DscpBit(0),
+    };
+    let not_there = "this flow is not monitored";
+    refused(hike.remove_monitor(&flow, Direction::Out), not_there)?;
+    refused(hike.counts(&flow, Direction::Out).map(drop), not_there)?;
+    hike.add_monitor(&flow, Direction::Out, &monitor)?;
+    refused(
+        hike.add_monitor(&flow, Direction::Out, &monitor),
+        "this flow is monitored already; remove its monitor first to count from 0 again",
+    )?;
+    hike.remove_monitor(&flow, Direction::Out)?;
     // Whatever was refused: the class is the last that was not.
     let before = hike.reasons()?;
     run(
