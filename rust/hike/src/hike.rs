@@ -10,7 +10,9 @@
 //! | a path or a chain is removed | no class refers to it, and no packet that had such a class is still on its way |
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path as FilePath, PathBuf};
 
 use anyhow::{bail, ensure, Context as _, Result};
@@ -122,7 +124,7 @@ struct Loaded {
 impl Hike {
     /// Makes an instance, whose maps are pinned in a folder on a BPF file system that is not there yet.
     pub fn new(folder: &FilePath, engine: Engine) -> Result<Self> {
-        fs::create_dir(folder).with_context(|| {
+        make_folder(folder).with_context(|| {
             format!(
                 "cannot make {}: it must be a new folder on a mounted BPF file system",
                 folder.display()
@@ -416,6 +418,11 @@ fn remove(folder: &FilePath) {
     let _gone = fs::remove_dir(folder);
 }
 
+/// Makes a folder that nobody but its owner can look into, as nobody else can open the maps in it.
+fn make_folder(folder: &FilePath) -> io::Result<()> {
+    DirBuilder::new().mode(0o700).create(folder)
+}
+
 fn route_key(destination: Destination) -> Result<Key<Address>> {
     ensure!(
         destination != Destination::Default,
@@ -430,4 +437,22 @@ fn wait_for_packets() -> Result<()> {
     membarrier(MembarrierCommand::Global).context(
         "cannot wait for packets under way: this kernel has no global membarrier, as none with nohz_full has",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn the_folder_is_new_and_its_owners_alone() {
+        let folder = std::env::temp_dir().join(format!("mflow-hike-{}", std::process::id()));
+        make_folder(&folder).expect("new");
+        let again = make_folder(&folder);
+        let mode = fs::metadata(&folder).expect("there").permissions().mode();
+        remove(&folder);
+        assert!(again.is_err() && !folder.exists());
+        assert_eq!(mode & 0o777, 0o700);
+    }
 }
