@@ -117,18 +117,18 @@ pub(crate) struct Counters {
     pub(crate) blocks: [Block; FLOW_BLOCKS],
 }
 
-// SAFETY: Bytes and integers without padding, of which every value is allowed.
-unsafe impl Pod for Address {}
-// SAFETY: The same.
-unsafe impl Pod for Class {}
-// SAFETY: The same.
-unsafe impl Pod for Path {}
-// SAFETY: The same.
-unsafe impl Pod for Route {}
-// SAFETY: The same.
-unsafe impl Pod for Block {}
-// SAFETY: The same.
-unsafe impl Pod for Counters {}
+/// Says of types that they are plain bytes.
+macro_rules! plain {
+    ($($of:ty)*) => {
+        $(
+            // SAFETY: Each is `repr(C)`, and made of integers and arrays of them without padding, as a test makes sure: its bytes are
+            // all initialised, and any bytes are one of its values.
+            unsafe impl Pod for $of {}
+        )*
+    };
+}
+
+plain!(Address Class Path Route Block Counters);
 
 #[cfg(test)]
 mod tests {
@@ -140,6 +140,7 @@ mod tests {
         assert_eq!(size_of::<Class>(), 8);
         assert_eq!(size_of::<Path>(), 8 + PATH_BYTES);
         assert_eq!(size_of::<Route>(), 20);
+        assert_eq!(size_of::<Block>(), 16);
         assert_eq!(size_of::<Counters>(), 16 + FLOW_BLOCKS * 16);
     }
 
