@@ -234,11 +234,9 @@ fn changes(engine: Engine) -> Result<()> {
     };
     threads::beside(watch, || {
         let start = Instant::now();
-        let missing = || {
-            kinds
-                .iter()
-                .any(|packets| packets.load(Ordering::Relaxed) == 0)
-        };
+        // ORDERING: A count that nothing else depends on.
+        let none = |packets: &AtomicU64| packets.load(Ordering::Relaxed) == 0;
+        let missing = || kinds.iter().any(none);
         // Longer only if the threads that send have not had their turn.
         for change in 0.. {
             if change >= CHANGES && (!missing() || start.elapsed() > START) {
@@ -276,6 +274,7 @@ fn watch(
     stop: &AtomicBool,
 ) -> Result<()> {
     let sent = frame(to);
+    // ORDERING: Nothing else depends on it.
     while !stop.load(Ordering::Relaxed) {
         let seen = run(program, &sent)?;
         let headers = (seen.len() - sent.len()) / (IPV6_BYTES + 24);
