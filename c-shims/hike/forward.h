@@ -12,6 +12,24 @@ struct hike_hop {
 	__u8 destination[ETH_ALEN];
 };
 
+/* Whether routers forward from and to an address: neither 0.0.0.0/8 nor loopback, multicast, what is reserved or broadcast. */
+static __always_inline bool hike_routable4(__be32 address)
+{
+	__u32 first = bpf_ntohl(address) >> 24;
+
+	return first && first != 127 && first < 224;
+}
+
+/* The same: neither multicast nor link-local, the unspecified address or loopback. */
+static __always_inline bool hike_routable6(const struct in6_addr *address)
+{
+	if (address->s6_addr[0] == 0xff ||
+	    (address->s6_addr16[0] & bpf_htons(0xffc0)) == bpf_htons(0xfe80))
+		return false;
+	return address->s6_addr32[0] || address->s6_addr32[1] || address->s6_addr32[2] ||
+	       (address->s6_addr32[3] & ~bpf_htonl(1));
+}
+
 /* Returns HIKE_NEXT if a packet of such a length (0: a wrong one) may be forwarded, or why the kernel must see it. */
 static __always_inline int hike_forwardable4(const struct iphdr *ip4, __u32 bytes)
 {
@@ -21,9 +39,8 @@ static __always_inline int hike_forwardable4(const struct iphdr *ip4, __u32 byte
 		return HIKE_FW_OPTIONS;
 	if (ip4->ttl <= 1)
 		return HIKE_FW_HOP_LIMIT;
-	/* Multicast, what is reserved, and broadcast. */
-	if ((ip4->daddr & bpf_htonl(0xe0000000)) == bpf_htonl(0xe0000000))
-		return HIKE_FW_NOT_UNICAST;
+	if (!hike_routable4(ip4->saddr) || !hike_routable4(ip4->daddr))
+		return HIKE_FW_NOT_ROUTABLE;
 	return HIKE_NEXT;
 }
 
@@ -35,10 +52,8 @@ static __always_inline int hike_forwardable6(const struct ipv6hdr *ip6, __u32 by
 		return HIKE_FW_OPTIONS;
 	if (ip6->hop_limit <= 1)
 		return HIKE_FW_HOP_LIMIT;
-	/* Multicast; link-local. */
-	if (ip6->daddr.s6_addr[0] == 0xff ||
-	    (ip6->daddr.s6_addr16[0] & bpf_htons(0xffc0)) == bpf_htons(0xfe80))
-		return HIKE_FW_NOT_UNICAST;
+	if (!hike_routable6(&ip6->saddr) || !hike_routable6(&ip6->daddr))
+		return HIKE_FW_NOT_ROUTABLE;
 	return HIKE_NEXT;
 }
 

@@ -366,20 +366,17 @@ impl Packet {
         if *self.hop_limit() <= 1 {
             return Err("fw-hop-limit");
         }
-        let not_unicast = if v6 {
-            ip[24] == 0xff || (ip[24] == 0xfe && ip[25] >> 6 == 2)
+        // What the path has put in front has addresses of its own.
+        let (source, destination): (IpAddr, IpAddr) = if v6 {
+            let address = |at| self.address(self.ip_at + at).ok_or("malformed");
+            (address(8)?.into(), address(24)?.into())
         } else {
-            ip[16] >= 224
+            let address = |at: usize| Ipv4Addr::new(ip[at], ip[at + 1], ip[at + 2], ip[at + 3]);
+            (address(12).into(), address(16).into())
         };
-        if not_unicast {
-            return Err("fw-not-unicast");
+        if !routable(source) || !routable(destination) {
+            return Err("fw-not-routable");
         }
-        // What the path has put in front has a destination of its own.
-        let destination: IpAddr = if v6 {
-            self.address(self.ip_at + 24).ok_or("malformed")?.into()
-        } else {
-            Ipv4Addr::new(ip[16], ip[17], ip[18], ip[19]).into()
-        };
         let Some((_, hop)) = longest(routes, destination, |route| route.0) else {
             return Err("fw-no-route");
         };
@@ -396,6 +393,15 @@ impl Packet {
         self.frame.splice(..self.ip_at, link);
         Err("forwarded")
     }
+}
+
+/// Whether routers forward from and to an address.
+fn routable(address: IpAddr) -> bool {
+    let has_scope = match address {
+        IpAddr::V4(address) => (1..224).contains(&address.octets()[0]),
+        IpAddr::V6(address) => !address.is_unicast_link_local() && !address.is_unspecified(),
+    };
+    has_scope && !address.is_multicast() && !address.is_loopback()
 }
 
 /// Returns the entry with the longest prefix of an address.

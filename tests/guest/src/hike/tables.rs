@@ -174,7 +174,7 @@ fn frame(destination: IpAddr) -> Vec<u8> {
         }
         IpAddr::V6(destination) => {
             frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 0, 59, 64]);
-            frame.extend(Ipv6Addr::LOCALHOST.octets());
+            frame.extend(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0xa).octets());
             frame.extend(destination.octets());
         }
     }
