@@ -50,16 +50,9 @@ static __always_inline int hike_parse(struct xdp_md *xdp, struct hike_packet *pa
 
 static __always_inline const struct hike_class *hike_class_of(const struct hike_prefix *destination)
 {
-	const struct hike_class *class;
-	__u32 key = 0;
+	const struct hike_class *class = bpf_map_lookup_elem(&classes, &destination->version);
 
-	class = bpf_map_lookup_elem(&classes, &destination->version);
-	if (class)
-		return class;
-	class = bpf_map_lookup_elem(&prefixes, destination);
-	if (class)
-		return class;
-	return bpf_map_lookup_elem(&default_class, &key);
+	return class ? class : bpf_map_lookup_elem(&prefixes, destination);
 }
 
 SEC("xdp")
@@ -69,7 +62,6 @@ int hike_dispatcher(struct xdp_md *xdp)
 	struct hike_prefix destination = {};
 	const struct hike_class *found;
 	__u64 class;
-	__u32 chain;
 	int reason;
 
 	if (!packet)
@@ -83,11 +75,8 @@ int hike_dispatcher(struct xdp_md *xdp)
 		return hike_finish(HIKE_NO_CLASS);
 	/* Both members at once: user space may replace the class meanwhile. */
 	class = *(volatile __u64 *)found;
-	chain = class;
-	if (chain == HIKE_NO_CHAIN)
-		return hike_finish(HIKE_NO_CLASS);
 	packet->path = class >> 32;
-	bpf_tail_call(xdp, &chains, chain);
+	bpf_tail_call(xdp, &chains, (__u32)class);
 	return hike_finish(HIKE_NO_CHAIN_THERE);
 }
 

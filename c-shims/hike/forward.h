@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What the programs that forward have in common: who may be forwarded, and how a packet leaves. */
+/* What the programs that forward have in common: which packets they may forward, and how a packet leaves. */
 #ifndef HIKE_FORWARD_H
 #define HIKE_FORWARD_H
 
@@ -12,29 +12,48 @@ struct hike_hop {
 	__u8 destination[ETH_ALEN];
 };
 
-/* Returns HIKE_NEXT if the packet may be forwarded, or the reason why the kernel must see it. */
-static __always_inline int hike_forwardable4(const struct iphdr *ip4)
+/* Whether routers forward from and to an address: neither 0.0.0.0/8 nor loopback, multicast, what is reserved or broadcast. */
+static __always_inline bool hike_routable4(__be32 address)
 {
+	__u32 first = bpf_ntohl(address) >> 24;
+
+	return first && first != 127 && first < 224;
+}
+
+/* The same: neither multicast nor link-local, the unspecified address or loopback. */
+static __always_inline bool hike_routable6(const struct in6_addr *address)
+{
+	if (address->s6_addr[0] == 0xff ||
+	    (address->s6_addr16[0] & bpf_htons(0xffc0)) == bpf_htons(0xfe80))
+		return false;
+	return address->s6_addr32[0] || address->s6_addr32[1] || address->s6_addr32[2] ||
+	       (address->s6_addr32[3] & ~bpf_htonl(1));
+}
+
+/* Returns HIKE_NEXT if a packet of such a length (0: a wrong one) may be forwarded, or why the kernel must see it. */
+static __always_inline int hike_forwardable4(const struct iphdr *ip4, __u32 bytes)
+{
+	if (!bytes)
+		return HIKE_MALFORMED;
 	if (ip4->ihl != 5)
 		return HIKE_FW_OPTIONS;
 	if (ip4->ttl <= 1)
 		return HIKE_FW_HOP_LIMIT;
-	/* Multicast, what is reserved, and broadcast. */
-	if ((ip4->daddr & bpf_htonl(0xe0000000)) == bpf_htonl(0xe0000000))
-		return HIKE_FW_NOT_UNICAST;
+	if (!hike_routable4(ip4->saddr) || !hike_routable4(ip4->daddr))
+		return HIKE_FW_NOT_ROUTABLE;
 	return HIKE_NEXT;
 }
 
-static __always_inline int hike_forwardable6(const struct ipv6hdr *ip6)
+static __always_inline int hike_forwardable6(const struct ipv6hdr *ip6, __u32 bytes)
 {
+	if (!bytes)
+		return HIKE_MALFORMED;
 	if (ip6->nexthdr == IPPROTO_HOPOPTS)
 		return HIKE_FW_OPTIONS;
 	if (ip6->hop_limit <= 1)
 		return HIKE_FW_HOP_LIMIT;
-	/* Multicast; link-local. */
-	if (ip6->daddr.s6_addr[0] == 0xff ||
-	    (ip6->daddr.s6_addr16[0] & bpf_htons(0xffc0)) == bpf_htons(0xfe80))
-		return HIKE_FW_NOT_UNICAST;
+	if (!hike_routable6(&ip6->saddr) || !hike_routable6(&ip6->daddr))
+		return HIKE_FW_NOT_ROUTABLE;
 	return HIKE_NEXT;
 }
 

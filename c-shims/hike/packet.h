@@ -87,6 +87,29 @@ static __always_inline void hike_whole(struct hike_prefix *prefix, __u8 version)
 	prefix->version = bpf_htonl(version);
 }
 
+/* Whether so many bytes from here on, at most what an IP header can say, are in front of the end. */
+static __always_inline bool hike_fits(const void *start, __u64 bytes, const void *end)
+{
+	/* For the verifier, swapped bytes may be any 64 bits; the compiler knows better, and would leave out the mask. */
+	barrier_var(bytes);
+	return start + (bytes & 0x1ffff) <= end;
+}
+
+/* Returns the length in an IP header, or 0 if it is wrong: less than the header's own, or more than there is. */
+static __always_inline __u32 hike_bytes6(const struct ipv6hdr *ip6, const void *end)
+{
+	__u32 bytes = bpf_ntohs(ip6->payload_len) + sizeof(*ip6);
+
+	return hike_fits(ip6, bytes, end) ? bytes : 0;
+}
+
+static __always_inline __u32 hike_bytes4(const struct iphdr *ip4, const void *end)
+{
+	__u32 bytes = bpf_ntohs(ip4->tot_len);
+
+	return bytes >= ip4->ihl * 4 && hike_fits(ip4, bytes, end) ? bytes : 0;
+}
+
 /* Returns the traffic class. */
 static __always_inline __u8 hike_traffic_class(const struct ipv6hdr *ip6)
 {

@@ -29,8 +29,6 @@ struct hike_class {
 	__u32 path;
 };
 
-#define HIKE_NO_CHAIN 0xffffffff
-
 /* What the dispatcher and the programs of a chain know of the packet that their CPU has. */
 struct hike_packet {
 	/* Offset of the IP header. */
@@ -110,12 +108,15 @@ struct hike_counters {
 		__uint(pinning, LIBBPF_PIN_BY_NAME);		\
 	} NAME SEC(".maps")
 
-/* The ingress table: exact destinations, then prefixes, then the default. */
+/*
+ * The ingress table: exact destinations, then prefixes. The default is the prefix of 0 bits, which all versions have.
+ *
+ * Both maps replace entries, where an array would write over the one that a packet reads.
+ */
 HIKE_MAP(classes, BPF_MAP_TYPE_HASH, HIKE_CLASSES, sizeof(struct hike_prefix) - sizeof(__u32),
 	 sizeof(struct hike_class), BPF_F_NO_PREALLOC);
 HIKE_MAP(prefixes, BPF_MAP_TYPE_LPM_TRIE, HIKE_CLASSES, sizeof(struct hike_prefix),
 	 sizeof(struct hike_class), BPF_F_NO_PREALLOC);
-HIKE_MAP(default_class, BPF_MAP_TYPE_ARRAY, 1, sizeof(__u32), sizeof(struct hike_class), 0);
 
 /* The first program of each chain, and of the engine that tail-calls all programs by their numbers. */
 HIKE_MAP(chains, BPF_MAP_TYPE_PROG_ARRAY, HIKE_CHAINS, sizeof(__u32), sizeof(__u32), 0);

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{self, ExitCode};
 use std::time::Duration;
 
-use anyhow::{bail, ensure, Context as _, Result};
+use anyhow::{anyhow, bail, ensure, Context as _, Error, Result};
 use mflow_protocol::cpus;
 use mflow_protocol::guest::{DemoRow, Message, Order};
 use serde::Serialize;
@@ -80,15 +80,7 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
 }
 
 fn run_mflow(options: &Options) -> Result<ExitCode> {
-    let machine = vm::machine(Flavor::Vm, &options.hardware)?;
-    machine.probe()?;
-    let order = Order {
-        argv: vec!["mflow-guest".to_owned(), "demo".to_owned()],
-        ..Order::default()
-    };
-    // Two demos at once must not share logs.
-    let name = format!("demo-{}", process::id());
-    let mut vm = Vm::boot(&machine, &order, &name, Terminal::Log)?;
+    let mut vm = boot(options, "demo")?;
     let mut lines = Vec::new();
     for stack in STACKS {
         let row = step::work(&format!("measure {stack}"), || next_row(&mut vm))?;
@@ -124,19 +116,35 @@ fn run_mflow(options: &Options) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Boots a guest that runs one command of `mflow-guest`, and powers off.
+fn boot(options: &Options, command: &str) -> Result<Vm> {
+    let machine = vm::machine(Flavor::Vm, &options.hardware)?;
+    machine.probe()?;
+    let order = Order {
+        argv: vec!["mflow-guest".to_owned(), command.to_owned()],
+        ..Order::default()
+    };
+    // Two demos at once must not share logs.
+    let name = format!("{command}-{}", process::id());
+    Vm::boot(&machine, &order, &name, Terminal::Log)
+}
+
 fn next_row(vm: &mut Vm) -> Result<DemoRow> {
     loop {
         match vm.wait(Some(PATIENCE))? {
             Event::Said(Message::Row(row)) => return Ok(row),
             Event::Said(other) => bail!("no demo says {other:?}"),
             Event::Complained => {}
-            Event::Exit(code) => {
-                let said = fs::read_to_string(vm.terminal_log()).unwrap_or_default();
-                bail!("the guest program ended with {code}: {}", said.trim());
-            }
+            Event::Exit(code) => return Err(ended(vm, code)),
             Event::Trouble(trouble) => bail!("{trouble}"),
         }
     }
+}
+
+/// Returns what to say of a guest program that has ended too early: what it has printed.
+fn ended(vm: &Vm, code: i32) -> Error {
+    let said = fs::read_to_string(vm.terminal_log()).unwrap_or_default();
+    anyhow!("the guest program ended with {code}: {}", said.trim())
 }
 
 fn write_json(path: &Path, table: &impl Serialize) -> Result<()> {

@@ -66,7 +66,9 @@ static __always_inline int hike_enc(struct xdp_md *xdp, struct hike_packet *pack
 
 		if ((void *)(ip6 + 1) > end)
 			return HIKE_MALFORMED;
-		inner_bytes = bpf_ntohs(ip6->payload_len) + sizeof(*ip6);
+		inner_bytes = hike_bytes6(ip6, end);
+		if (!inner_bytes)
+			return HIKE_MALFORMED;
 		hop_limit = ip6->hop_limit;
 		class = hike_traffic_class(ip6);
 		protocol = IPPROTO_IPV6;
@@ -82,10 +84,10 @@ static __always_inline int hike_enc(struct xdp_md *xdp, struct hike_packet *pack
 	} else {
 		struct iphdr *ip4 = ip;
 
-		if ((void *)(ip4 + 1) > end || ip4->ihl < 5)
+		if ((void *)(ip4 + 1) > end)
 			return HIKE_MALFORMED;
-		inner_bytes = bpf_ntohs(ip4->tot_len);
-		if (inner_bytes < ip4->ihl * 4)
+		inner_bytes = hike_bytes4(ip4, end);
+		if (!inner_bytes)
 			return HIKE_MALFORMED;
 		hop_limit = ip4->ttl;
 		class = ip4->tos;
@@ -98,8 +100,6 @@ static __always_inline int hike_enc(struct xdp_md *xdp, struct hike_packet *pack
 						whole ? hike_ports(ip4 + 1, end, ip4->protocol) : 0);
 		}
 	}
-	if (ip + inner_bytes > end)
-		return HIKE_MALFORMED;
 	if (hop_limit <= 1)
 		return path->flags & HIKE_PATH_LEAVES_EXCEPTIONS ? HIKE_ENC_HOP_LIMIT
 								 : HIKE_ENC_HOP_LIMIT_END;

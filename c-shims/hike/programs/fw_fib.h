@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Forwards by the kernel's routes and neighbours: what the kernel would forward without more ado, and nothing else. */
+/* Forwards by the kernel's routes and neighbours. What they do not forward at once, the kernel gets. */
 #include "../forward.h"
 
 /* Those of sys/socket.h, which is not for BPF. */
@@ -10,6 +10,7 @@ static __always_inline int hike_fw_fib(struct xdp_md *xdp, struct hike_packet *p
 {
 	struct bpf_fib_lookup fib = {};
 	struct hike_hop hop;
+	__u32 bytes;
 	int reason;
 
 	fib.ifindex = xdp->ingress_ifindex;
@@ -18,12 +19,12 @@ static __always_inline int hike_fw_fib(struct xdp_md *xdp, struct hike_packet *p
 
 		if ((void *)(ip6 + 1) > hike_end(xdp))
 			return HIKE_MALFORMED;
-		reason = hike_forwardable6(ip6);
+		bytes = hike_bytes6(ip6, hike_end(xdp));
+		reason = hike_forwardable6(ip6, bytes);
 		if (reason != HIKE_NEXT)
 			return reason;
 		fib.family = HIKE_AF_INET6;
 		fib.l4_protocol = ip6->nexthdr;
-		fib.tot_len = bpf_ntohs(ip6->payload_len) + sizeof(*ip6);
 		fib.flowinfo = *(__be32 *)ip6 & bpf_htonl(0x0fffffff);
 		__builtin_memcpy(fib.ipv6_src, &ip6->saddr, sizeof(fib.ipv6_src));
 		__builtin_memcpy(fib.ipv6_dst, &ip6->daddr, sizeof(fib.ipv6_dst));
@@ -32,16 +33,17 @@ static __always_inline int hike_fw_fib(struct xdp_md *xdp, struct hike_packet *p
 
 		if ((void *)(ip4 + 1) > hike_end(xdp))
 			return HIKE_MALFORMED;
-		reason = hike_forwardable4(ip4);
+		bytes = hike_bytes4(ip4, hike_end(xdp));
+		reason = hike_forwardable4(ip4, bytes);
 		if (reason != HIKE_NEXT)
 			return reason;
 		fib.family = HIKE_AF_INET;
 		fib.l4_protocol = ip4->protocol;
-		fib.tot_len = bpf_ntohs(ip4->tot_len);
 		fib.tos = ip4->tos;
 		fib.ipv4_src = ip4->saddr;
 		fib.ipv4_dst = ip4->daddr;
 	}
+	fib.tot_len = bytes;
 	switch (bpf_fib_lookup(xdp, &fib, sizeof(fib), 0)) {
 	case BPF_FIB_LKUP_RET_SUCCESS:
 		break;

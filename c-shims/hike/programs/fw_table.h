@@ -15,20 +15,20 @@ static __always_inline int hike_fw_table(struct xdp_md *xdp, struct hike_packet 
 
 		if ((void *)(ip6 + 1) > hike_end(xdp))
 			return HIKE_MALFORMED;
-		reason = hike_forwardable6(ip6);
+		bytes = hike_bytes6(ip6, hike_end(xdp));
+		reason = hike_forwardable6(ip6, bytes);
 		if (reason != HIKE_NEXT)
 			return reason;
-		bytes = bpf_ntohs(ip6->payload_len) + sizeof(*ip6);
 		hike_copy_address(prefix.address, &ip6->daddr);
 	} else {
 		struct iphdr *ip4 = hike_ip(xdp, packet);
 
 		if ((void *)(ip4 + 1) > hike_end(xdp))
 			return HIKE_MALFORMED;
-		reason = hike_forwardable4(ip4);
+		bytes = hike_bytes4(ip4, hike_end(xdp));
+		reason = hike_forwardable4(ip4, bytes);
 		if (reason != HIKE_NEXT)
 			return reason;
-		bytes = bpf_ntohs(ip4->tot_len);
 		HIKE_COPY(__u32, prefix.address, &ip4->daddr);
 	}
 	hike_whole(&prefix, packet->version);

@@ -16,7 +16,7 @@ use crate::layout::{Block, Counters};
 use crate::limits::{FLOW_BLOCKS, FLOW_SIDS};
 use crate::path::Path;
 
-/// Blocks are numbered from 1970 on, and read by people: shorter ones would be over before anyone could.
+/// [`FLOW_BLOCKS`] are kept: shorter ones would be gone before anyone could read them.
 const LEAST_PERIOD: Duration = Duration::from_millis(10);
 const MOST_PERIOD: Duration = Duration::from_secs(86_400);
 

@@ -5,33 +5,32 @@
 //! | change | why it is whole |
 //! |---|---|
 //! | a chain is replaced | one slot of a program array; a packet that has begun a chain ends that one |
-//! | a class is replaced | chain and path are one word, which the dispatcher reads once |
+//! | a class is replaced | its entry is, by another one; chain and path are one word, which the dispatcher reads once |
 //! | a path is made | its slot is written before a class refers to it |
-//! | a path is removed | no class refers to it, and no packet that did is still on its way |
+//! | a path or a chain is removed | no class refers to it, and no packet that had such a class is still on its way |
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path as FilePath, PathBuf};
 
 use anyhow::{bail, ensure, Context as _, Result};
 use aya::maps::lpm_trie::Key;
-use aya::maps::{
-    Array, DevMapHash, HashMap, LpmTrie, Map, MapData, PerCpuArray, PerCpuHashMap, PerCpuValues,
-    ProgramArray,
-};
+use aya::maps::{Array, DevMapHash, HashMap, LpmTrie, MapData, PerCpuArray, ProgramArray};
 use aya::programs::xdp::{XdpLinkId, XdpMode};
 use aya::programs::{ProgramFd, Xdp};
-use aya::util::nr_cpus;
 use aya::Ebpf;
 use rustix::thread::{membarrier, MembarrierCommand};
 
 use crate::chain::Chain;
 use crate::destination::Destination;
 use crate::flow::{Counts, Direction, Flow, Monitor};
-use crate::layout::{self, Address, Counters};
+use crate::layout::{self, Address};
 use crate::limits::{CHAINS, PATHS};
-use crate::loader::{self, DISPATCHER_PROGRAM};
+use crate::loader::{self, open, DISPATCHER_PROGRAM};
 use crate::manifest;
+use crate::monitors;
 use crate::path::Path;
 use crate::reason::{self, Reason};
 use crate::slots::Slots;
@@ -93,7 +92,6 @@ pub struct Hike {
 struct Tables {
     classes: HashMap<MapData, Address, layout::Class>,
     prefixes: LpmTrie<MapData, Address, layout::Class>,
-    default_class: Array<MapData, layout::Class>,
     chains: ProgramArray<MapData>,
     programs: ProgramArray<MapData>,
     paths: Array<MapData, layout::Path>,
@@ -107,7 +105,6 @@ impl Tables {
         Ok(Self {
             classes: open(folder, "classes")?.try_into()?,
             prefixes: open(folder, "prefixes")?.try_into()?,
-            default_class: open(folder, "default_class")?.try_into()?,
             chains: open(folder, "chains")?.try_into()?,
             programs: open(folder, "programs")?.try_into()?,
             paths: open(folder, "paths")?.try_into()?,
@@ -127,7 +124,7 @@ struct Loaded {
 impl Hike {
     /// Makes an instance, whose maps are pinned in a folder on a BPF file system that is not there yet.
     pub fn new(folder: &FilePath, engine: Engine) -> Result<Self> {
-        fs::create_dir(folder).with_context(|| {
+        make_folder(folder).with_context(|| {
             format!(
                 "cannot make {}: it must be a new folder on a mounted BPF file system",
                 folder.display()
@@ -154,7 +151,6 @@ impl Hike {
             paths: Slots::new(PATHS),
             classes: BTreeMap::new(),
         };
-        hike.set_default(layout::Class::NONE)?;
         if engine == Engine::TailCalls {
             for program in manifest::programs() {
                 let loaded = loader::load(&mut programs, program.call)?;
@@ -201,8 +197,8 @@ impl Hike {
 
     /// Has all classes of a chain take another one instead.
     pub fn replace_chain(&mut self, id: ChainId, chain: &Chain) -> Result<()> {
-        self.chains.get(id.0).context("no such chain")?;
-        if let Some(program) = chain.needs_path() {
+        let old = self.chains.get(id.0).context("no such chain")?;
+        if let (Some(program), None) = (chain.needs_path(), old.needs_path()) {
             let mut without = self
                 .classes
                 .iter()
@@ -213,6 +209,8 @@ impl Hike {
                     program.name
                 );
             }
+            // A packet may still have a class as it was before it had a path.
+            wait_for_packets()?;
         }
         self.put_chain(id.0, chain)
     }
@@ -223,6 +221,8 @@ impl Hike {
         if let Some(destination) = self.user(|class| class.chain == id) {
             bail!("the class of {destination} takes this chain; change that first");
         }
+        // Another chain may take its slot.
+        wait_for_packets()?;
         self.tables.chains.clear_index(&id.0)?;
         if let Some(chain) = self.chains.take(id.0) {
             self.unload(&chain);
@@ -305,16 +305,11 @@ impl Hike {
             chain: class.chain.0,
             path: class.path.map_or(u32::MAX, |path| path.0),
         };
-        match (destination, Address::prefix(destination)) {
-            (Destination::Address(address), _) => {
-                self.tables.classes.insert(Address::of(address), value, 0)?;
-            }
-            (_, Some((bits, address))) => {
-                self.tables
-                    .prefixes
-                    .insert(&Key::new(bits, address), value, 0)?;
-            }
-            (_, None) => self.set_default(value)?,
+        if let Destination::Address(address) = destination {
+            self.tables.classes.insert(Address::of(address), value, 0)?;
+        } else {
+            let key = Address::prefix(destination);
+            self.tables.prefixes.insert(&key, value, 0)?;
         }
         self.classes.insert(destination, class);
         Ok(())
@@ -326,21 +321,14 @@ impl Hike {
             self.classes.contains_key(&destination),
             "{destination} has no class"
         );
-        match (destination, Address::prefix(destination)) {
-            (Destination::Address(address), _) => {
-                self.tables.classes.remove(&Address::of(address))?;
-            }
-            (_, Some((bits, address))) => {
-                self.tables.prefixes.remove(&Key::new(bits, address))?;
-            }
-            (_, None) => self.set_default(layout::Class::NONE)?,
+        if let Destination::Address(address) = destination {
+            self.tables.classes.remove(&Address::of(address))?;
+        } else {
+            let key = Address::prefix(destination);
+            self.tables.prefixes.remove(&key)?;
         }
         self.classes.remove(&destination);
         Ok(())
-    }
-
-    fn set_default(&mut self, value: layout::Class) -> Result<()> {
-        Ok(self.tables.default_class.set(0, value, 0)?)
     }
 
     /// Returns a destination whose class is like this, if there is one.
@@ -386,52 +374,24 @@ impl Hike {
             .with_context(|| format!("{destination} has no route"))
     }
 
-    /// Begins to count a flow, from 0.
+    /// Begins to count a flow that is not counted yet, from 0.
     pub fn add_monitor(
         &mut self,
         flow: &Flow,
         direction: Direction,
         monitor: &Monitor,
     ) -> Result<()> {
-        let counters = monitor.counters()?;
-        self.with_flows(flow, direction, FlowAction::Add(counters))
-            .map(drop)
+        monitors::add(&self.folder, flow, direction, monitor.counters()?)
     }
 
     /// Counts a flow no more.
     pub fn remove_monitor(&mut self, flow: &Flow, direction: Direction) -> Result<()> {
-        self.with_flows(flow, direction, FlowAction::Remove)
-            .map(drop)
-            .context("this flow is not monitored")
+        monitors::remove(&self.folder, flow, direction)
     }
 
     /// Returns what was counted of a flow.
     pub fn counts(&self, flow: &Flow, direction: Direction) -> Result<Counts> {
-        let counters = self
-            .with_flows(flow, direction, FlowAction::Read)
-            .context("this flow is not monitored")?;
-        Ok(Counts::sum(&counters))
-    }
-
-    /// Does something with the counters of a flow, which are in the map for its number of SIDs.
-    fn with_flows(
-        &self,
-        flow: &Flow,
-        direction: Direction,
-        action: FlowAction,
-    ) -> Result<Vec<Counters>> {
-        let map = open(&self.folder, &format!("flows_{}", flow.sids().len()))?;
-        let key = flow.key(direction);
-        /// Calls with the type of the key for the number of SIDs.
-        macro_rules! by_sids {
-            ($($sids:literal)*) => {
-                match flow.sids().len() {
-                    $($sids => in_flows::<{ 24 + 16 * $sids }>(map, &key, action),)*
-                    sids => bail!("no map for {sids} SIDs"),
-                }
-            };
-        }
-        by_sids!(1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16)
+        Ok(Counts::sum(&monitors::read(&self.folder, flow, direction)?))
     }
 
     /// Returns how many packets each reason has had since the instance was made.
@@ -450,14 +410,6 @@ impl Drop for Hike {
     }
 }
 
-/// Opens a map of an instance.
-fn open(folder: &FilePath, name: &str) -> Result<Map> {
-    let path = folder.join(name);
-    let data =
-        MapData::from_pin(&path).with_context(|| format!("cannot open {}", path.display()))?;
-    Ok(Map::from_map_data(data)?)
-}
-
 fn remove(folder: &FilePath) {
     // What is not removed here was removed by hand; there is nobody to tell.
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -466,37 +418,41 @@ fn remove(folder: &FilePath) {
     let _gone = fs::remove_dir(folder);
 }
 
-enum FlowAction {
-    Add(Counters),
-    Remove,
-    Read,
-}
-
-fn in_flows<const BYTES: usize>(map: Map, key: &[u8], action: FlowAction) -> Result<Vec<Counters>> {
-    let mut table: PerCpuHashMap<MapData, [u8; BYTES], Counters> = map.try_into()?;
-    let key: [u8; BYTES] = key.try_into()?;
-    match action {
-        FlowAction::Add(counters) => {
-            let cpus = nr_cpus().map_err(|(what, error)| anyhow::anyhow!("{what}: {error}"))?;
-            let values = PerCpuValues::try_from(vec![counters; cpus])?;
-            table.insert(key, values, 0)?;
-        }
-        FlowAction::Remove => table.remove(&key)?,
-        FlowAction::Read => return Ok(table.get(&key, 0)?.to_vec()),
-    }
-    Ok(Vec::new())
+/// Makes a folder that nobody but its owner can look into, as nobody else can open the maps in it.
+fn make_folder(folder: &FilePath) -> io::Result<()> {
+    DirBuilder::new().mode(0o700).create(folder)
 }
 
 fn route_key(destination: Destination) -> Result<Key<Address>> {
-    let prefix = Address::prefix(destination);
-    let (bits, address) = prefix
-        .context("a route has an address or a prefix; write the default as 0.0.0.0/0 and ::/0")?;
-    Ok(Key::new(bits, address))
+    ensure!(
+        destination != Destination::Default,
+        "a route has an address or a prefix; write the default as 0.0.0.0/0 and ::/0"
+    );
+    Ok(Address::prefix(destination))
 }
 
 /// Waits until each packet that a program has begun with is through.
 fn wait_for_packets() -> Result<()> {
-    // The kernel waits for all that runs without sleeping, of which programs at XDP are part.
-    membarrier(MembarrierCommand::Global)
-        .context("cannot wait for packets under way: this kernel has no global membarrier")
+    // The kernel waits for all that runs without sleeping, of which programs at XDP are part. With one CPU, none is on its way now.
+    membarrier(MembarrierCommand::Global).context(
+        "cannot wait for packets under way: this kernel has no global membarrier, as none with nohz_full has",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn the_folder_is_new_and_its_owners_alone() {
+        let folder = std::env::temp_dir().join(format!("mflow-hike-{}", std::process::id()));
+        make_folder(&folder).expect("new");
+        let again = make_folder(&folder);
+        let mode = fs::metadata(&folder).expect("there").permissions().mode();
+        remove(&folder);
+        assert!(again.is_err() && !folder.exists());
+        assert_eq!(mode & 0o777, 0o700);
+    }
 }

@@ -3,8 +3,9 @@
 //! What the programs read and write, as `c-shims/hike/tables.h` has it: the same names, members and sizes.
 #![allow(unsafe_code, reason = "aya::Pod says that a type is plain bytes")]
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
+use aya::maps::lpm_trie::Key;
 use aya::Pod;
 
 use crate::destination::{width, Destination};
@@ -40,14 +41,14 @@ impl Address {
         }
     }
 
-    /// Returns what a prefix of so many bits is looked up by; `None` for that of the default.
-    pub(crate) fn prefix(destination: Destination) -> Option<(u32, Self)> {
-        let (address, bits) = match destination {
-            Destination::Address(address) => (address, width(address)),
-            Destination::Prefix(address, bits) => (address, bits),
-            Destination::Default => return None,
+    /// Returns the key of a destination in a trie; the default is the prefix of 0 bits, of which not even the version counts.
+    pub(crate) fn prefix(destination: Destination) -> Key<Self> {
+        let (bits, address) = match destination {
+            Destination::Address(address) => (VERSION_BITS + u32::from(width(address)), address),
+            Destination::Prefix(address, bits) => (VERSION_BITS + u32::from(bits), address),
+            Destination::Default => (0, Ipv6Addr::UNSPECIFIED.into()),
         };
-        Some((VERSION_BITS + u32::from(bits), Self::of(address)))
+        Key::new(bits, Self::of(address))
     }
 }
 
@@ -57,14 +58,6 @@ impl Address {
 pub(crate) struct Class {
     pub(crate) chain: u32,
     pub(crate) path: u32,
-}
-
-impl Class {
-    /// What stands for none.
-    pub(crate) const NONE: Self = Self {
-        chain: u32::MAX,
-        path: u32::MAX,
-    };
 }
 
 /// `struct hike_path`.
@@ -124,18 +117,18 @@ pub(crate) struct Counters {
     pub(crate) blocks: [Block; FLOW_BLOCKS],
 }
 
-// SAFETY: Bytes and integers without padding, of which every value is allowed.
-unsafe impl Pod for Address {}
-// SAFETY: The same.
-unsafe impl Pod for Class {}
-// SAFETY: The same.
-unsafe impl Pod for Path {}
-// SAFETY: The same.
-unsafe impl Pod for Route {}
-// SAFETY: The same.
-unsafe impl Pod for Block {}
-// SAFETY: The same.
-unsafe impl Pod for Counters {}
+/// Says of types that they are plain bytes.
+macro_rules! plain {
+    ($($of:ty)*) => {
+        $(
+            // SAFETY: Each is `repr(C)`, and made of integers and arrays of them without padding, as a test makes sure: its bytes are
+            // all initialised, and any bytes are one of its values.
+            unsafe impl Pod for $of {}
+        )*
+    };
+}
+
+plain!(Address Class Path Route Block Counters);
 
 #[cfg(test)]
 mod tests {
@@ -147,18 +140,20 @@ mod tests {
         assert_eq!(size_of::<Class>(), 8);
         assert_eq!(size_of::<Path>(), 8 + PATH_BYTES);
         assert_eq!(size_of::<Route>(), 20);
+        assert_eq!(size_of::<Block>(), 16);
         assert_eq!(size_of::<Counters>(), 16 + FLOW_BLOCKS * 16);
     }
 
     #[test]
-    fn a_prefix_counts_the_version() {
+    fn a_prefix_counts_the_version_and_the_default_does_not() {
         let prefix = |text: &str| Address::prefix(text.parse().expect(text));
-        let (bits, address) = prefix("10.0.0.0/8").expect("a prefix");
+        let ten = prefix("10.0.0.0/8");
         assert_eq!(
-            (bits, address.version, address.address[0]),
+            (ten.prefix_len(), ten.data().version, ten.data().address[0]),
             (40, [0, 0, 0, 4], 10)
         );
-        assert_eq!(prefix("2001:db8::1").expect("a prefix").0, 160);
-        assert_eq!(prefix("default"), None);
+        assert_eq!(prefix("2001:db8::1").prefix_len(), 160);
+        assert_eq!(prefix("0.0.0.0/0").prefix_len(), 32);
+        assert_eq!(prefix("default").prefix_len(), 0);
     }
 }

@@ -4,8 +4,8 @@
 //!
 //! The programs are in `c-shims/hike/`, and come with this crate. Read in this order: [`manifest`] (what programs there are),
 //! [`chain`] (what a chain is, and which can work), [`destination`], [`path`] and [`flow`] (what else is configured), `layout` (all of
-//! that as the programs read it), `loader` (objects into the kernel), [`hike`] (one instance: its tables, and changes that are taken
-//! whole), [`reason`] and [`flow::Counts`] (what has become of packets).
+//! that as the programs read it), `loader` (objects into the kernel, and maps out of it), [`hike`] (one instance: its tables, and
+//! changes that are taken whole), `monitors` (what is counted of flows), [`reason`] and [`flow::Counts`] (what has become of packets).
 
 #![deny(unsafe_code)]
 
@@ -16,6 +16,7 @@ pub mod hike;
 mod layout;
 mod loader;
 pub mod manifest;
+mod monitors;
 pub mod path;
 pub mod reason;
 mod slots;

@@ -5,6 +5,7 @@
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
+use aya::maps::{Map, MapData};
 use aya::programs::{ProgramFd, Xdp};
 use aya::{include_bytes_aligned, Ebpf, EbpfLoader};
 
@@ -55,6 +56,14 @@ pub(crate) fn xdp<'a>(object: &'a mut Ebpf, name: &str) -> Result<&'a mut Xdp> {
     let program = object.program_mut(name);
     let program = program.with_context(|| format!("no program {name}"))?;
     Ok(program.try_into()?)
+}
+
+/// Opens a map of an instance.
+pub(crate) fn open(folder: &Path, name: &str) -> Result<Map> {
+    let path = folder.join(name);
+    let data =
+        MapData::from_pin(&path).with_context(|| format!("cannot open {}", path.display()))?;
+    Ok(Map::from_map_data(data)?)
 }
 
 /// Only the program stays: it keeps the maps that it uses, and the chain's constant.

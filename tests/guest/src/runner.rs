@@ -8,7 +8,7 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{ensure, Result};
 use mflow_protocol::guest::{CaseAgain, CaseResult, ListedCase, Message};
 
 use crate::absence::Watch;
@@ -36,6 +36,41 @@ impl Selection {
     pub(crate) fn takes(&self, name: &str) -> bool {
         name.contains(&self.filter) && !self.skip.iter().any(|skipped| skipped == name)
     }
+}
+
+/// A case of a program whose cases stand in a list, and differ in no parameters.
+pub(crate) struct Case<F> {
+    pub(crate) name: &'static str,
+    /// The statement that holds if the case passes.
+    pub(crate) proves: &'static str,
+    pub(crate) run: F,
+}
+
+/// Runs the selected ones of a program's cases, or only lists them.
+pub(crate) fn run_selected<F>(
+    program: &str,
+    selection: &Selection,
+    mut cases: Vec<Case<F>>,
+    run: impl Fn(&F) -> Result<()>,
+) -> Result<ExitCode> {
+    cases.retain(|case| selection.takes(case.name));
+    if selection.list {
+        return list(cases.into_iter().map(|case| ListedCase {
+            name: case.name.to_owned(),
+            patches_code: false,
+            proves: case.proves.to_owned(),
+            steps: Vec::new(),
+        }));
+    }
+    ensure!(
+        !cases.is_empty(),
+        "no case is selected; `mflow-guest {program} --list` shows all"
+    );
+    Ok(run_each(
+        &cases,
+        |case| case.name.to_owned(),
+        |case| run(&case.run).map(|()| None),
+    ))
 }
 
 /// Runs `run` with each of these cases; a failure does not keep the next one from its turn.

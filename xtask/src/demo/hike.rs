@@ -3,15 +3,13 @@
 //! HIKE with one command: ingress, two waypoints and egress, and loss on one link; what the monitors say of each block, and what a
 //! filter on that link has dropped.
 
-use std::fs;
-use std::process::{self, ExitCode};
+use std::process::ExitCode;
 
-use anyhow::{bail, ensure, Result};
-use mflow_protocol::guest::{LossRow, Message, Order};
+use anyhow::{bail, Result};
+use mflow_protocol::guest::{LossRow, Message};
 
-use super::{write_json, Options, PATIENCE};
-use crate::kernel::Flavor;
-use crate::vm::{self, Event, Terminal, Vm};
+use super::{boot, ended, write_json, Options, PATIENCE};
+use crate::vm::Event;
 
 const HEAD: &str = "
 src ── ingress ── waypoint 1 ── waypoint 2 ── egress ── dst
@@ -25,15 +23,7 @@ A block is one second of one colour. Packets are coloured and counted at ingress
 counted at egress; the waypoints, and what takes SRv6 off again, are the kernel's.";
 
 pub(super) fn run(options: &Options) -> Result<ExitCode> {
-    let machine = vm::machine(Flavor::Vm, &options.hardware)?;
-    machine.probe()?;
-    let order = Order {
-        argv: vec!["mflow-guest".to_owned(), "hike-demo".to_owned()],
-        ..Order::default()
-    };
-    // Two demos at once must not share logs.
-    let name = format!("demo-hike-{}", process::id());
-    let mut vm = Vm::boot(&machine, &order, &name, Terminal::Log)?;
+    let mut vm = boot(options, "hike-demo")?;
     println!("{HEAD}");
     let mut rows: Vec<LossRow> = Vec::new();
     let code = loop {
@@ -48,13 +38,9 @@ pub(super) fn run(options: &Options) -> Result<ExitCode> {
             Event::Trouble(trouble) => bail!("{trouble}"),
         }
     };
-    let log = vm.terminal_log();
-    let said = fs::read_to_string(log).unwrap_or_default();
-    ensure!(
-        code == 0 && !rows.is_empty(),
-        "the guest program ended with {code}: {}",
-        said.trim()
-    );
+    if code != 0 || rows.is_empty() {
+        return Err(ended(&vm, code));
+    }
     println!("{NOTE}");
     if let Some(path) = &options.json {
         write_json(path, &rows)?;

@@ -12,8 +12,7 @@ pub(crate) mod link;
 
 use std::process::ExitCode;
 
-use anyhow::{ensure, Result};
-use mflow_protocol::guest::ListedCase;
+use anyhow::Result;
 
 use crate::runner::{self, Selection};
 
@@ -24,12 +23,7 @@ pub(crate) struct Options {
     selection: Selection,
 }
 
-struct Case {
-    name: &'static str,
-    /// The statement that holds if the case passes.
-    proves: &'static str,
-    run: fn() -> Result<()>,
-}
+type Case = runner::Case<fn() -> Result<()>>;
 
 fn all() -> Vec<Case> {
     [cycle::cases(), features::cases(), faults::cases()]
@@ -39,29 +33,11 @@ fn all() -> Vec<Case> {
 }
 
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
-    let mut cases = all();
-    cases.retain(|case| options.selection.takes(case.name));
-    if options.selection.list {
-        return runner::list(cases.into_iter().map(|case| ListedCase {
-            name: case.name.to_owned(),
-            patches_code: false,
-            proves: case.proves.to_owned(),
-            steps: Vec::new(),
-        }));
-    }
-    ensure!(
-        !cases.is_empty(),
-        "no case is selected; `mflow-guest driver --list` shows all"
-    );
-    Ok(runner::run_each(
-        &cases,
-        |case| case.name.to_owned(),
-        |case| {
-            let result = (case.run)();
-            // Whatever went wrong, the next case begins without the driver.
-            result.and(link::unload()).map(|()| None)
-        },
-    ))
+    runner::run_selected("driver", &options.selection, all(), |run| {
+        let result = run();
+        // Whatever went wrong, the next case begins without the driver.
+        result.and(link::unload())
+    })
 }
 
 #[cfg(test)]

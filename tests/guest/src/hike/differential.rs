@@ -57,16 +57,16 @@ const XDP_PASS: u32 = 2;
 const XDP_REDIRECT: u32 = 4;
 
 pub(super) fn cases() -> Vec<Case> {
-    vec![Case::new(
-        "model",
-        "random frames come out of both engines as the model says, byte by byte, and are counted the same",
-        |scale| {
+    vec![Case {
+        name: "model",
+        proves: "random frames come out of both engines as the model says, byte by byte, and are counted the same",
+        run: |scale| {
             netns::add(NAMESPACE)?;
             let done = netns::within(NAMESPACE, || run(scale));
             netns::delete(NAMESPACE)?;
             done
         },
-    )]
+    }]
 }
 
 /// What the programs are configured with, and the model likewise.

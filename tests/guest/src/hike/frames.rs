@@ -13,6 +13,19 @@ pub(crate) const SOURCES: [Ipv6Addr; 3] = [
     Ipv6Addr::new(0x2001, 0xdb8, 0xa, 0, 0, 0, 0, 2),
     Ipv6Addr::new(0x2001, 0xdb8, 0xb, 0, 0, 0, 0, 1),
 ];
+/// Where a frame in sixteen comes from: what routers do not forward from.
+const BAD_SOURCES_V4: [Ipv4Addr; 4] = [
+    Ipv4Addr::UNSPECIFIED,
+    Ipv4Addr::LOCALHOST,
+    Ipv4Addr::BROADCAST,
+    Ipv4Addr::new(239, 1, 1, 1),
+];
+const BAD_SOURCES_V6: [Ipv6Addr; 4] = [
+    Ipv6Addr::UNSPECIFIED,
+    Ipv6Addr::LOCALHOST,
+    Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1),
+    Ipv6Addr::new(0xff0e, 0, 0, 0, 0, 0, 0, 1),
+];
 /// The smallest frame that a test run takes.
 const LEAST_BYTES: usize = 14;
 const LONG_BYTES: usize = 1_500;
@@ -44,7 +57,8 @@ pub(crate) fn draw(rng: &mut Xoshiro256PlusPlus, destinations: &[IpAddr]) -> Vec
     match destination {
         IpAddr::V4(destination) => {
             frame.extend([8, 0]);
-            let source = Ipv4Addr::new(10, 9, 0, rng.random_range(1..4));
+            let good = [1, 2, 3].map(|host| Ipv4Addr::new(10, 9, 0, host));
+            let source = draw_source(rng, &good, &BAD_SOURCES_V4);
             frame.extend(v4(rng, source, destination, hop_limit, protocol, &payload));
         }
         IpAddr::V6(destination) => {
@@ -54,6 +68,15 @@ pub(crate) fn draw(rng: &mut Xoshiro256PlusPlus, destinations: &[IpAddr]) -> Vec
     }
     damage(rng, &mut frame);
     frame
+}
+
+fn draw_source<T: Copy>(rng: &mut Xoshiro256PlusPlus, good: &[T], bad: &[T]) -> T {
+    let from = if rng.random_range(0..16) == 0 {
+        bad
+    } else {
+        good
+    };
+    from[rng.random_range(0..from.len())]
 }
 
 fn v4(
@@ -130,7 +153,7 @@ fn v6(
     // CAST: shorter than the longest frame.
     ip.extend((bytes as u16).to_be_bytes());
     ip.extend([next_headers[0], hop_limit]);
-    ip.extend(SOURCES[rng.random_range(0..SOURCES.len())].octets());
+    ip.extend(draw_source(rng, &SOURCES, &BAD_SOURCES_V6).octets());
     ip.extend(destination.octets());
     headers.iter().for_each(|header| ip.extend(header));
     ip.extend(payload);

@@ -28,16 +28,16 @@ const MARK: [u8; 24] = *b"a payload that is looked";
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
-        Case::new(
-            "peer/encapsulates",
-            "what enc puts in front of a packet is what the kernel's seg6 puts there, and the kernel takes it off again: byte by byte",
-            |_| encapsulates(),
-        ),
-        Case::new(
-            "peer/monitored",
-            "packets that the kernel has encapsulated are counted to the last one where they leave the domain, by their SIDs",
-            |_| monitored(),
-        ),
+        Case {
+            name: "peer/encapsulates",
+            proves: "what enc puts in front of a packet is what the kernel's seg6 puts there, and the kernel takes it off again: byte by byte",
+            run: |_| encapsulates(),
+        },
+        Case {
+            name: "peer/monitored",
+            proves: "packets that the kernel has encapsulated are counted to the last one where they leave the domain, by their SIDs",
+            run: |_| monitored(),
+        },
     ]
 }
 

@@ -35,16 +35,16 @@ const PAYLOAD: [u8; 64] = [0; 64];
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
-        Case::new(
-            "loss/option",
-            "the loss of each block is what a filter has dropped of it, to the packet; colours in the option of RFC 9343",
-            |_| exact(Setting { marking: Marking::Option, reordered: false, engine: Engine::Compiled }),
-        ),
-        Case::new(
-            "loss/class-reordered",
-            "the same with colours in the traffic class, with reordering between, and with tail calls",
-            |_| exact(Setting { marking: Marking::DscpBit(0), reordered: true, engine: Engine::TailCalls }),
-        ),
+        Case {
+            name: "loss/option",
+            proves: "the loss of each block is what a filter has dropped of it, to the packet; colours in the option of RFC 9343",
+            run: |_| exact(Setting { marking: Marking::Option, reordered: false, engine: Engine::Compiled }),
+        },
+        Case {
+            name: "loss/class-reordered",
+            proves: "the same with colours in the traffic class, with reordering between, and with tail calls",
+            run: |_| exact(Setting { marking: Marking::DscpBit(0), reordered: true, engine: Engine::TailCalls }),
+        },
     ]
 }
 

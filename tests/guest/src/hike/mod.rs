@@ -17,9 +17,9 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use anyhow::{ensure, Result};
+use anyhow::Result;
 use mflow_hike::{Engine, Hike};
-use mflow_protocol::guest::{ListedCase, SEED};
+use mflow_protocol::guest::SEED;
 
 use crate::runner::{self, Selection};
 
@@ -43,18 +43,7 @@ struct Scale {
     seed: u64,
 }
 
-struct Case {
-    name: &'static str,
-    /// The statement that holds if the case passes.
-    proves: &'static str,
-    run: fn(&Scale) -> Result<()>,
-}
-
-impl Case {
-    fn new(name: &'static str, proves: &'static str, run: fn(&Scale) -> Result<()>) -> Self {
-        Self { name, proves, run }
-    }
-}
+type Case = runner::Case<fn(&Scale) -> Result<()>>;
 
 fn all() -> Vec<Case> {
     [
@@ -69,31 +58,13 @@ fn all() -> Vec<Case> {
 }
 
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
-    let mut cases = all();
-    cases.retain(|case| options.selection.takes(case.name));
-    if options.selection.list {
-        return runner::list(cases.into_iter().map(|case| ListedCase {
-            name: case.name.to_owned(),
-            patches_code: false,
-            proves: case.proves.to_owned(),
-            steps: Vec::new(),
-        }));
-    }
-    ensure!(
-        !cases.is_empty(),
-        "no case is selected; `mflow-guest hike --list` shows all"
-    );
     let mut hasher = DefaultHasher::new();
     std::env::var(SEED).unwrap_or_default().hash(&mut hasher);
     let scale = Scale {
         frames: options.frames,
         seed: hasher.finish(),
     };
-    Ok(runner::run_each(
-        &cases,
-        |case| case.name.to_owned(),
-        |case| (case.run)(&scale).map(|()| None),
-    ))
+    runner::run_selected("hike", &options.selection, all(), |run| run(&scale))
 }
 
 /// Makes an instance that no other has to do with.

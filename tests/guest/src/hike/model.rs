@@ -165,14 +165,19 @@ impl Packet {
         self.ip()[0] >> 4 == 6
     }
 
-    /// Returns the length in the IP header.
-    fn ip_bytes(&mut self) -> usize {
+    /// Returns the length in the IP header, if it can be true.
+    fn ip_bytes(&mut self) -> Result<usize, &'static str> {
         let at = self.ip_at;
-        if self.is_v6() {
-            40 + usize::from(self.half(at + 4).unwrap_or(0))
+        let (field_at, beyond, header_bytes) = if self.is_v6() {
+            (at + 4, 40, 40)
         } else {
-            usize::from(self.half(at + 2).unwrap_or(0))
+            (at + 2, 0, 4 * usize::from(self.ip()[0] & 15))
+        };
+        let bytes = beyond + usize::from(self.half(field_at).ok_or("malformed")?);
+        if bytes < header_bytes || bytes > self.ip().len() {
+            return Err("malformed");
         }
+        Ok(bytes)
     }
 
     fn hop_limit(&mut self) -> &mut u8 {
@@ -193,16 +198,7 @@ impl Packet {
     }
 
     fn encapsulate(&mut self, path: &Path) -> Result<(), &'static str> {
-        let v6 = self.is_v6();
-        let inner_bytes = self.ip_bytes();
-        let header_bytes = if v6 {
-            40
-        } else {
-            4 * usize::from(self.ip()[0] & 15)
-        };
-        if inner_bytes < header_bytes || inner_bytes > self.ip().len() {
-            return Err("malformed");
-        }
+        let inner_bytes = self.ip_bytes()?;
         let left = path.exceptions == Exceptions::Left;
         if *self.hop_limit() <= 1 {
             return Err(if left {
@@ -362,6 +358,7 @@ impl Packet {
 
     fn forward(&mut self, routes: &[(Prefix, Hop)]) -> Result<(), &'static str> {
         let v6 = self.is_v6();
+        let bytes = self.ip_bytes()?;
         let ip = self.ip().to_vec();
         if (v6 && ip[6] == 0) || (!v6 && ip[0] & 15 != 5) {
             return Err("fw-options");
@@ -369,21 +366,17 @@ impl Packet {
         if *self.hop_limit() <= 1 {
             return Err("fw-hop-limit");
         }
-        let not_unicast = if v6 {
-            ip[24] == 0xff || (ip[24] == 0xfe && ip[25] >> 6 == 2)
+        // What the path has put in front has addresses of its own.
+        let (source, destination): (IpAddr, IpAddr) = if v6 {
+            let address = |at| self.address(self.ip_at + at).ok_or("malformed");
+            (address(8)?.into(), address(24)?.into())
         } else {
-            ip[16] >= 224
+            let address = |at: usize| Ipv4Addr::new(ip[at], ip[at + 1], ip[at + 2], ip[at + 3]);
+            (address(12).into(), address(16).into())
         };
-        if not_unicast {
-            return Err("fw-not-unicast");
+        if !routable(source) || !routable(destination) {
+            return Err("fw-not-routable");
         }
-        // What the path has put in front has a destination of its own.
-        let destination: IpAddr = if v6 {
-            self.address(self.ip_at + 24).ok_or("malformed")?.into()
-        } else {
-            Ipv4Addr::new(ip[16], ip[17], ip[18], ip[19]).into()
-        };
-        let bytes = self.ip_bytes();
         let Some((_, hop)) = longest(routes, destination, |route| route.0) else {
             return Err("fw-no-route");
         };
@@ -400,6 +393,15 @@ impl Packet {
         self.frame.splice(..self.ip_at, link);
         Err("forwarded")
     }
+}
+
+/// Whether routers forward from and to an address.
+fn routable(address: IpAddr) -> bool {
+    let has_scope = match address {
+        IpAddr::V4(address) => (1..224).contains(&address.octets()[0]),
+        IpAddr::V6(address) => !address.is_unicast_link_local() && !address.is_unspecified(),
+    };
+    has_scope && !address.is_multicast() && !address.is_loopback()
 }
 
 /// Returns the entry with the longest prefix of an address.

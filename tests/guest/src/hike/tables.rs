@@ -8,14 +8,17 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path as FilePath;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{ensure, Context as _, Result};
 
 use aya::programs::{TestRun as _, TestRunOptions, Xdp};
 use aya_obj::programs::XdpAttachType;
 use mflow_hike::path::FlowLabel;
-use mflow_hike::{manifest, Class, Destination, Engine, Hike, Path, PathId, Route};
+use mflow_hike::{
+    manifest, Class, Destination, Direction, Engine, Flow, Hike, Marking, Monitor, Path, PathId,
+    Route,
+};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt as _, SeedableRng as _};
 
@@ -32,32 +35,32 @@ const IPV6_BYTES: usize = 40;
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
-        Case::new(
-            "tables/longest-prefix",
-            "a packet has the class of its destination, else of the longest prefix, else the default, else none: then it stays as it is",
-            longest_prefix,
-        ),
-        Case::new(
-            "tables/changes",
-            "chains and classes are replaced under packets, and each packet takes the old or the new one, whole",
-            |_| {
+        Case {
+            name: "tables/longest-prefix",
+            proves: "a packet has the class of its destination, else of the longest prefix, else the default, else none: then it stays as it is",
+            run: longest_prefix,
+        },
+        Case {
+            name: "tables/changes",
+            proves: "chains and classes are replaced under packets, and each packet takes the old or the new one, whole",
+            run: |_| {
                 changes(Engine::Compiled)?;
                 changes(Engine::TailCalls)
             },
-        ),
-        Case::new(
-            "tables/longest-chains",
-            "the kernel's verifier takes chains of 16 programs, the dearest there are, and a packet gets to their end",
-            |_| {
+        },
+        Case {
+            name: "tables/longest-chains",
+            proves: "the kernel's verifier takes chains of 16 programs, the dearest there are, and a packet gets to their end",
+            run: |_| {
                 longest_chains(Engine::Compiled)?;
                 longest_chains(Engine::TailCalls)
             },
-        ),
-        Case::new(
-            "tables/refusals",
-            "what cannot work is refused with the reason, and what was there stays",
-            |_| refusals(),
-        ),
+        },
+        Case {
+            name: "tables/refusals",
+            proves: "what cannot work is refused with the reason, and what was there stays",
+            run: |_| refusals(),
+        },
     ]
 }
 
@@ -100,6 +103,9 @@ fn longest_prefix(scale: &Scale) -> Result<()> {
     check(&mut hike, &entries, None, &mut rng)?;
     add(&mut hike, &mut entries, Destination::Default, 0xabcde)?;
     check(&mut hike, &entries, Some(0xabcde), &mut rng)?;
+    // That has all of IPv4, and IPv6 keeps the default.
+    add(&mut hike, &mut entries, "0.0.0.0/0".parse()?, 0x12345)?;
+    check(&mut hike, &entries, Some(0xabcde), &mut rng)?;
     let gone: Vec<Destination> = entries.keys().copied().step_by(2).collect();
     for destination in gone {
         hike.remove_class(destination)?;
@@ -123,10 +129,12 @@ fn draw_address(rng: &mut Xoshiro256PlusPlus) -> (IpAddr, u8) {
 fn keep(address: IpAddr, bits: u8) -> IpAddr {
     match address {
         IpAddr::V4(address) => {
-            Ipv4Addr::from(u32::from(address) & (u32::MAX << (32 - bits))).into()
+            let mask = u32::MAX.checked_shl((32 - bits).into()).unwrap_or(0);
+            Ipv4Addr::from(u32::from(address) & mask).into()
         }
         IpAddr::V6(address) => {
-            Ipv6Addr::from(u128::from(address) & (u128::MAX << (128 - bits))).into()
+            let mask = u128::MAX.checked_shl((128 - bits).into()).unwrap_or(0);
+            Ipv6Addr::from(u128::from(address) & mask).into()
         }
     }
 }
@@ -140,7 +148,7 @@ fn check(
     for _ in 0..LOOKUPS {
         let (address, width) = draw_address(rng);
         // The simplest search there is: from the longest prefix down.
-        let found = (1..=width).rev().find_map(|bits| {
+        let found = (0..=width).rev().find_map(|bits| {
             let destination = Destination::prefix(keep(address, bits), bits).ok()?;
             entries.get(&destination).copied()
         });
@@ -166,7 +174,7 @@ fn frame(destination: IpAddr) -> Vec<u8> {
         }
         IpAddr::V6(destination) => {
             frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 0, 59, 64]);
-            frame.extend(Ipv6Addr::LOCALHOST.octets());
+            frame.extend(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0xa).octets());
             frame.extend(destination.octets());
         }
     }
@@ -226,11 +234,9 @@ fn changes(engine: Engine) -> Result<()> {
     };
     threads::beside(watch, || {
         let start = Instant::now();
-        let missing = || {
-            kinds
-                .iter()
-                .any(|packets| packets.load(Ordering::Relaxed) == 0)
-        };
+        // ORDERING: A count that nothing else depends on.
+        let none = |packets: &AtomicU64| packets.load(Ordering::Relaxed) == 0;
+        let missing = || kinds.iter().any(none);
         // Longer only if the threads that send have not had their turn.
         for change in 0.. {
             if change >= CHANGES && (!missing() || start.elapsed() > START) {
@@ -268,6 +274,7 @@ fn watch(
     stop: &AtomicBool,
 ) -> Result<()> {
     let sent = frame(to);
+    // ORDERING: Nothing else depends on it.
     while !stop.load(Ordering::Relaxed) {
         let seen = run(program, &sent)?;
         let headers = (seen.len() - sent.len()) / (IPV6_BYTES + 24);
@@ -398,6 +405,20 @@ fn refusals() -> Result<()> {
     )?;
     hike.set_route(everywhere, &route)?;
     hike.remove_route(everywhere)?;
+    let flow = Flow::of(&path(1))?;
+    let monitor = Monitor {
+        period: Duration::from_secs(1),
+        marking: Marking::DscpBit(0),
+    };
+    let not_there = "this flow is not monitored";
+    refused(hike.remove_monitor(&flow, Direction::Out), not_there)?;
+    refused(hike.counts(&flow, Direction::Out).map(drop), not_there)?;
+    hike.add_monitor(&flow, Direction::Out, &monitor)?;
+    refused(
+        hike.add_monitor(&flow, Direction::Out, &monitor),
+        "this flow is monitored already; remove its monitor first to count from 0 again",
+    )?;
+    hike.remove_monitor(&flow, Direction::Out)?;
     // Whatever was refused: the class is the last that was not.
     let before = hike.reasons()?;
     run(
