@@ -178,6 +178,28 @@ unsigned int mflow_stack_max_bytes(void)
 	return max;
 }
 
+/* Packets that were freed for readers on other CPUs, since the system started. */
+u64 mflow_freed_pkts(void)
+{
+	unsigned int cpu;
+	u64 pkts = 0;
+
+	for_each_possible_cpu(cpu)
+		pkts += READ_ONCE(per_cpu(mflow_cpu, cpu).freed_pkts);
+	return pkts;
+}
+
+/* Memory of those that wait for that. */
+u64 mflow_returned_bytes(void)
+{
+	unsigned int cpu;
+	u64 bytes = 0;
+
+	for_each_possible_cpu(cpu)
+		bytes += atomic_read(&per_cpu(mflow_returned, cpu).bytes);
+	return bytes;
+}
+
 void mflow_stack_reset(void)
 {
 	unsigned int cpu;

@@ -52,8 +52,10 @@ static int mflow_worker_poll(struct napi_struct *napi, int budget)
 	this_cpu_write(mflow_cpu.lane_sums, false);
 	this_cpu_write(mflow_cpu.lane_stack, 0);
 
-	if (work < budget)
+	if (work < budget) {
+		mflow_free_returned();
 		napi_complete_done(napi, work);
+	}
 	return work;
 }
 
@@ -63,6 +65,15 @@ static void mflow_worker_schedule(void *data)
 	struct mflow_worker *worker = data;
 
 	__napi_schedule_irqoff(&worker->napi);
+}
+
+/* Workers come and go under the configuration lock. */
+static void mflow_worker_count(const struct mflow_worker *worker, int added)
+{
+	struct mflow_returned *returned = per_cpu_ptr(&mflow_returned, worker->cpu);
+
+	/* Pairs with the read in __mflow_return(), which may be a moment late: there is the timer. */
+	WRITE_ONCE(returned->lanes, returned->lanes + added);
 }
 
 struct mflow_worker *mflow_worker_create(unsigned int cpu, void *lane)
@@ -79,11 +90,13 @@ struct mflow_worker *mflow_worker_create(unsigned int cpu, void *lane)
 	set_bit(NAPI_STATE_NO_BUSY_POLL, &worker->napi.state);
 	netif_napi_add(mflow_dev, &worker->napi, mflow_worker_poll);
 	napi_enable(&worker->napi);
+	mflow_worker_count(worker, 1);
 	return worker;
 }
 
 void mflow_worker_destroy(struct mflow_worker *worker)
 {
+	mflow_worker_count(worker, -1);
 	/* Waits for SCHED to clear, and with it for the interrupt. */
 	napi_disable(&worker->napi);
 	netif_napi_del(&worker->napi);

@@ -203,6 +203,12 @@ fn write_stats(
     writeln!(to, "parked_bytes {}", parked.bytes())?;
     writeln!(to, "ring_bytes {}", pool::ring_bytes().all())?;
     // SAFETY: Any context.
+    writeln!(to, "returned_bytes {}", unsafe {
+        ffi::mflow_returned_bytes()
+    })?;
+    // SAFETY: Any context.
+    writeln!(to, "freed_pkts {}", unsafe { ffi::mflow_freed_pkts() })?;
+    // SAFETY: Any context.
     writeln!(to, "stack_max_bytes {}", unsafe {
         ffi::mflow_stack_max_bytes()
     })?;

@@ -15,8 +15,10 @@
 
 #include <linux/in6.h>
 #include <linux/jump_label.h>
+#include <linux/llist.h>
 #include <linux/percpu.h>
 #include <linux/skbuff.h>
+#include <linux/timer.h>
 #include <linux/types.h>
 
 struct dst_entry;
@@ -26,7 +28,7 @@ struct net_device;
 struct sock;
 
 /* Version of everything between the hooks and the module. */
-#define MFLOW_ABI		8
+#define MFLOW_ABI		9
 
 #define MFLOW_SLOT_SHIFT	23
 #define MFLOW_KIND_SHIFT	29
@@ -180,6 +182,7 @@ struct mflow_route6 {
  * @run_sk:	the socket to which a run of segments is being delivered, or NULL
  * @run_ready:	its reader is to be told at the end of the run that there is data
  * @stages:	what takes packets that @lane carries at the end of a stage, or NULL: no mode wants that
+ * @freed_pkts:	packets that were freed here for readers on other CPUs
  * @lane_sums:	@lane sums the checksums of datagrams in fragments, which readers sum otherwise
  * @routes:	routes that @lane's packets have found in this poll, by @depth
  * @routes6:	the same of IPv6
@@ -193,14 +196,35 @@ struct mflow_cpu {
 	struct sock	*run_sk;
 	bool		run_ready;
 	bool		lane_sums;
+	u64		freed_pkts;
 	struct mflow_route routes[MFLOW_DEPTH_MAX + 1];
 	struct mflow_route6 routes6[MFLOW_DEPTH_MAX + 1];
 };
+
+/* Memory of the packets that wait to be freed on one CPU; each reader may add one more. */
+#define MFLOW_RETURNED_MAX	(1 << 20)
+
+/**
+ * struct mflow_returned - packets that readers leave to the CPU that has built them: it frees them when
+ * its lanes have nothing else to do
+ * @packets:	pushed by readers, in process context on any CPU; taken all at once, by a lane's poll
+ *		on this CPU or by @timer on any
+ * @bytes:	their memory
+ * @timer:	frees what no poll has freed for long
+ * @lanes:	lanes on this CPU; readers leave nothing to a CPU without
+ */
+struct mflow_returned {
+	struct llist_head	packets;
+	atomic_t		bytes;
+	struct timer_list	timer;
+	unsigned int		lanes;
+} ____cacheline_aligned_in_smp;
 
 /* So much of a packet is looked at: IPv6, or IPv4 with all options, and the ports. */
 #define MFLOW_REQUEST_HEADER	64U
 
 DECLARE_PER_CPU(struct mflow_cpu, mflow_cpu);
+DECLARE_PER_CPU(struct mflow_returned, mflow_returned);
 
 /* Where the hooks are off at build time, calls of these are dead code. */
 bool __mflow_split_napi(struct napi_struct *napi, struct sk_buff *skb);
@@ -229,6 +253,7 @@ bool __mflow_drain(struct sock *sk);
 bool __mflow_ready_later(struct sock *sk);
 bool __mflow_gro_alone(struct napi_struct *napi, struct sk_buff *skb);
 bool __mflow_hand_on(struct sk_buff *skb, unsigned int stage);
+bool __mflow_return(struct sk_buff *skb);
 int mflow_receive_skb(struct sk_buff *skb);
 void udp_queue_rcv_run(struct sock *sk, struct sk_buff_head *run);
 
@@ -238,6 +263,7 @@ void mflow_unregister(void);
 void mflow_set_enabled(bool enabled);
 void mflow_napi_gro_flush(struct napi_struct *napi);
 void mflow_routes_forget(void);
+void mflow_free_returned(void);
 bool mflow_sock_is_by_cpu(const struct sock *sk);
 u64 mflow_deliver(struct sk_buff *first, u64 *stamp_ns);
 
@@ -474,6 +500,12 @@ static inline bool mflow_hand_on(struct sk_buff *skb, unsigned int stage)
 {
 	return mflow_is_on() && this_cpu_read(mflow_cpu.stages) &&
 	       __mflow_hand_on(skb, stage);
+}
+
+/* A reader has done with a datagram. True: the CPU that has built it frees it. */
+static inline bool mflow_return(struct sk_buff *skb)
+{
+	return mflow_is_on() && __mflow_return(skb);
 }
 
 /*

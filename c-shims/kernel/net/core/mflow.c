@@ -367,6 +367,71 @@ bool __mflow_hand_on(struct sk_buff *skb, unsigned int stage)
 }
 EXPORT_SYMBOL_GPL(__mflow_hand_on);
 
+/* So long a packet may wait to be freed. Lanes are polled far more often as long as flows are split. */
+#define MFLOW_RETURNED_WAIT	(HZ / 10)
+
+static void mflow_free_all(struct mflow_returned *returned)
+{
+	struct llist_node *packets = llist_del_all(&returned->packets);
+	unsigned int pkts = 0, bytes = 0;
+	struct sk_buff *skb, *next;
+
+	llist_for_each_entry_safe(skb, next, packets, ll_node) {
+		pkts++;
+		bytes += skb->truesize;
+		napi_consume_skb(skb, 1);
+	}
+	atomic_sub(bytes, &returned->bytes);
+	this_cpu_add(mflow_cpu.freed_pkts, pkts);
+}
+
+/* For what came after the CPU's last poll. */
+static void mflow_returned_waited(struct timer_list *timer)
+{
+	struct mflow_returned *returned = from_timer(returned, timer, timer);
+
+	mflow_free_all(returned);
+}
+
+DEFINE_PER_CPU(struct mflow_returned, mflow_returned) = {
+	.timer = __TIMER_INITIALIZER(mflow_returned_waited, 0),
+};
+EXPORT_PER_CPU_SYMBOL_GPL(mflow_returned);
+
+/* At the end of a lane's poll that has found nothing more to do. */
+void mflow_free_returned(void)
+{
+	struct mflow_returned *returned = this_cpu_ptr(&mflow_returned);
+
+	if (!llist_empty(&returned->packets))
+		mflow_free_all(returned);
+}
+EXPORT_SYMBOL_GPL(mflow_free_returned);
+
+/*
+ * Freeing is a good part of what a reader does for a small datagram, and a reader is one thread. A lane
+ * that is busy does not get to it: then the list is full, and the reader frees for itself.
+ */
+bool __mflow_return(struct sk_buff *skb)
+{
+	unsigned int cpu = skb->alloc_cpu;
+	struct mflow_returned *returned = per_cpu_ptr(&mflow_returned, cpu);
+
+	if (!READ_ONCE(returned->lanes) || cpu == raw_smp_processor_id() ||
+	    skb_shared(skb) ||
+	    atomic_read(&returned->bytes) >= MFLOW_RETURNED_MAX)
+		return false;
+	atomic_add(skb->truesize, &returned->bytes);
+	/*
+	 * The first one sets the timer. If the timer is still set, it is taken off before it looks at
+	 * the list: then it finds this packet, as both are atomic operations.
+	 */
+	if (llist_add(&skb->ll_node, &returned->packets) &&
+	    !timer_pending(&returned->timer))
+		mod_timer(&returned->timer, jiffies + MFLOW_RETURNED_WAIT);
+	return true;
+}
+
 /* The deepest stack between a lane's poll and the merge point. */
 static void mflow_note_stack(void)
 {

@@ -34,6 +34,12 @@ pub(super) fn datagrams() -> Vec<Case> {
     )
     // The kernel writes a call of the program into its own code.
     .patching_code());
+    cases.push(Case::of_module(
+        "build/freed",
+        "what lanes have built they free when it has been read, the last of it too, and nothing is lost or reordered",
+        Run::Always,
+        freed,
+    ));
     cases
 }
 
@@ -68,6 +74,26 @@ fn builders<L: Load>() -> Vec<Case> {
     [("nic", "the NIC's core"), ("lane", "the lane's core")]
         .map(case)
         .into()
+}
+
+fn freed(rig: &Rig) -> Result<Outcome> {
+    let knobs = Knobs {
+        build: "lane",
+        ..Knobs::of(2, 64)
+    };
+    // It waits until nothing is left to be freed.
+    let outcome = rig.unnoticed(&rig.datagrams(), &knobs, |_| Ok(()))?;
+    outcome.judge(|outcome| {
+        let (freed, built) = (
+            outcome.counter("freed_pkts")?,
+            outcome.counter("request_pkts")?,
+        );
+        ensure!(
+            freed >= built / 2,
+            "of {built} packets that lanes built they freed {freed}"
+        );
+        Ok(())
+    })
 }
 
 fn xdp(rig: &Rig) -> Result<Outcome> {
