@@ -62,11 +62,12 @@ impl Configuration {
                 .devices()
                 .filter(|device| device.dev().is(address))
                 .try_for_each(|device| device.start(rtnl, &knobs));
+            // Also if some sources could not be started: what gathers before the others' lanes is carried before they end.
+            self.let_go();
             if let Err(error) = started {
                 self.remove_device(rtnl, address);
                 return Err(error);
             }
-            self.let_go();
         }
         Ok(())
     }
