@@ -163,7 +163,14 @@ impl Configuration {
         let knobs = self.startable();
         let mut result = Ok(());
         if knobs.mode != Mode::Mflow && !self.stages.is_running() {
-            self.stages.start(&knobs)?;
+            let started = self.stages.start(&knobs);
+            if started.is_err() {
+                // All or none: so the next search tries again, and what asked for this one has to see its end.
+                self.end_stages();
+                self.devices()
+                    .for_each(|device| device.end_searches([false; 2]));
+                return started;
+            }
         }
         for device in self.devices() {
             // Also behind one that fails: what asked for the search of a device has to see its end.
