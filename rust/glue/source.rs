@@ -412,9 +412,9 @@ impl Source {
         self.active_flows.load(Ordering::Acquire)
     }
 
-    /// Returns whether all lanes have carried what they were given.
+    /// Returns whether all lanes, that at home included, have carried what they were given.
     pub(crate) fn is_carried(&self) -> bool {
-        self.lanes().all(Lane::is_empty)
+        self.lanes().all(Lane::is_empty) && self.is_home_empty()
     }
 
     /// Gives back the slots of flows that have been drained. Process context.
