@@ -186,6 +186,10 @@ impl Configuration {
         if self.knobs.mode == Mode::Mflow || self.startable().cpus == self.stages.cpus {
             return Ok(());
         }
+        self.restart(rtnl)
+    }
+
+    fn restart(&mut self, rtnl: &Rtnl) -> Result {
         self.end_all();
         self.start_all(rtnl)
     }
@@ -248,7 +252,14 @@ unsafe extern "C" fn mflow_device_gone(dev: *mut ffi::net_device, opted_in: bool
         configuration.remove_device(&rtnl, dev);
     }
     // It is closed: no more packets come that refer to it.
-    configuration.pass_stages(STOP_MS);
+    if configuration.pass_stages(STOP_MS) {
+        return;
+    }
+    // It is freed soon. The end of a stage leaves no packet of it.
+    pr_warn!("a stage has not run for {STOP_MS} ms, and a device goes: all stages begin again\n");
+    if let Err(error) = configuration.restart(&rtnl) {
+        pr_warn!("flows stay on one CPU: {error:?}\n");
+    }
 }
 
 /// A packet came for which there is no source yet. Process context.
