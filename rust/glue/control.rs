@@ -245,6 +245,10 @@ impl Drop for Control {
 /// A device is being unregistered. Under rtnl.
 #[no_mangle]
 unsafe extern "C" fn mflow_device_gone(dev: *mut ffi::net_device, opted_in: bool) {
+    if !opted_in && !runtime::is_staged() {
+        // Nothing of ours refers to it. That stays so: whoever starts stages holds rtnl.
+        return;
+    }
     // SAFETY: C calls under rtnl.
     let rtnl = unsafe { Rtnl::assume_held() };
     let mut configuration = Configuration::lock();
