@@ -99,11 +99,7 @@ impl Configuration {
 
     /// Makes `knobs` the configuration. On an error everything is off.
     pub(crate) fn apply(&mut self, rtnl: &Rtnl, knobs: Knobs) -> Result {
-        let restart = knobs.cpus != self.knobs.cpus
-            || knobs.enabled != self.knobs.enabled
-            || knobs.scaling != self.knobs.scaling
-            || knobs.mode != self.knobs.mode
-            || knobs.stages != self.knobs.stages;
+        let restart = self.knobs.restarts_for(&knobs);
         if restart || !Sampling::is_wanted(&knobs) {
             // What it has given out is for the lanes that there have been.
             self.sampling = None;

@@ -177,7 +177,7 @@ fn add_source(
     (napi, cpu): (Option<Napi>, Option<usize>),
     knobs: &Knobs,
 ) -> Result {
-    let stages = StageSet::new(knobs.mode, knobs.stages);
+    let stages = StageSet::of(knobs);
     let source = if stages.is_empty() {
         // SAFETY: The port is freed after the sources.
         unsafe { Source::new(&port.uses_gro, napi, &knobs.cpus)? }

@@ -51,7 +51,7 @@ impl Stages {
 
     /// Starts what `knobs` want, which are for CPUs that are online. On an error some may have been started.
     pub(super) fn start(&mut self, knobs: &Knobs) -> Result {
-        let stages = StageSet::new(knobs.mode, knobs.stages);
+        let stages = StageSet::of(knobs);
         self.cpus = knobs.cpus;
         for (place, cpu) in self.sources.iter_mut().zip(knobs.cpus.iter()) {
             let context = StageContext {
