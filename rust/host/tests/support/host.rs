@@ -219,7 +219,7 @@ impl Nic {
             }
         }
         if self.driver_asks {
-            self.dispatcher.lanes.publish();
+            self.dispatcher.lanes.take_touched(&self.shared.ring_bytes);
         }
     }
 
