@@ -18,7 +18,7 @@ use core::sync::atomic::Ordering;
 impl Source {
     #[inline]
     pub(super) fn route(&self) -> Route {
-        // ORDERING: Relaxed: who changes it waits for all that run then.
+        // ORDERING: Relaxed: the thread that changes it waits for all that run then.
         Route::of_number(self.handing_on.route.load(Ordering::Relaxed))
     }
 

@@ -275,7 +275,6 @@ struct Host {
     ordinary: VecDeque<Carried>,
     sent: HashMap<u16, u32>,
     arrived: HashMap<u16, u32>,
-    nr_arrived: u32,
 }
 
 impl Host {
@@ -291,7 +290,6 @@ impl Host {
             ordinary: VecDeque::new(),
             sent: HashMap::new(),
             arrived: HashMap::new(),
-            nr_arrived: 0,
         };
         for here in [None].into_iter().chain((0..nr_cpus).map(Some)) {
             let mut lanes = LaneSet::new();
@@ -408,7 +406,6 @@ impl Host {
             carried.flow, self.route
         );
         *next += 1;
-        self.nr_arrived += 1;
     }
 
     /// Lets everything arrive.
