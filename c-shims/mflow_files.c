@@ -57,6 +57,7 @@ static char *stages;
 module_param(stages, charp, 0);
 MODULE_PARM_DESC(stages,
 		 "where flows go on to the next CPU in the modes of FALCON: at the NIC, at a tunnel's end, at a veth: nic+tunnel+veth, nic+tunnel, nic+veth or nic (default nic+tunnel+veth)");
+
 static char *load_threshold_pct;
 module_param(load_threshold_pct, charp, 0);
 MODULE_PARM_DESC(load_threshold_pct,

@@ -16,6 +16,7 @@ use super::cpulist::{
     MAX_CPUS, //
 };
 use super::lane_set::{MAX_BATCH_PKTS, MAX_LANES};
+use super::stage::StageSet;
 
 /// Bytes of a network device name with its closing NUL, the kernel's `IFNAMSIZ`.
 pub const DEVICE_NAME_SIZE: usize = 16;
@@ -227,6 +228,19 @@ impl Knobs {
         }
         *self = knobs;
         Ok(())
+    }
+
+    /// Returns whether sources end and begin again for `next`: where flows are taken, or what they are given to, changes.
+    pub fn restarts_for(&self, next: &Self) -> bool {
+        let made_for = |knobs: &Self| {
+            (
+                knobs.enabled,
+                knobs.cpus,
+                knobs.scaling,
+                StageSet::of(knobs),
+            )
+        };
+        made_for(self) != made_for(next)
     }
 
     /// Returns the value of one knob, for printing. What is printed is accepted by [`Knobs::set`].

@@ -270,7 +270,7 @@ impl<P: Packet> LaneSet<P> {
     }
 
     /// Returns the place for a request that a lane gets; nothing if no room was reserved. The caller fills it before it calls
-    /// anything else of this set: the lane sees it then, and after [`publish`](Self::publish) at the latest.
+    /// anything else of this set: the lane sees it then, and after [`take_touched`](Self::take_touched) at the latest.
     #[inline]
     pub(super) fn take_request(&mut self, lane: u8, tag: Tag, bytes: u32) -> Option<&P::Request> {
         let end = self.lanes.get_mut(usize::from(lane))?.as_mut()?;
@@ -295,14 +295,6 @@ impl<P: Packet> LaneSet<P> {
             self.touched |= 1 << lane;
             // INVARIANT: the first packet of a batch is no request, so one place is left of a batch that has any.
             self.open_for_requests -= u32::from(unused_requests > 0);
-        }
-    }
-
-    /// Lets the lanes see all that they have got, as the last request is filled.
-    #[inline]
-    pub fn publish(&mut self) {
-        for end in self.lanes.iter_mut().flatten() {
-            end.producer.publish();
         }
     }
 

@@ -14,7 +14,7 @@
 
 use super::counters::Counter;
 use super::flow_key::FlowHasher;
-use super::knobs::{Mode, Stages};
+use super::knobs::{Knobs, Mode, Stages};
 use super::tag::{Tag, TagKind};
 
 /// Where packets go on to the next CPU. The numbers are those of `include/net/mflow.h`.
@@ -76,13 +76,13 @@ pub struct StageSet(u8);
 
 impl StageSet {
     /// Returns those of a configuration; none where flows are split.
-    pub const fn new(mode: Mode, stages: Stages) -> Self {
-        let nic = match mode {
+    pub const fn of(knobs: &Knobs) -> Self {
+        let nic = match knobs.mode {
             Mode::Mflow => return Self(0),
             Mode::FalconDev => Stage::Nic,
             Mode::FalconFunc => Stage::Gro,
         };
-        let (tunnel, veth) = match stages {
+        let (tunnel, veth) = match knobs.stages {
             Stages::All => (true, true),
             Stages::Tunnel => (true, false),
             Stages::Veth => (false, true),

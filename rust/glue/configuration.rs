@@ -95,12 +95,11 @@ impl Configuration {
         )
     }
 
-    /// Waits until nothing is left in the stages' rings of what is in them now, and so of what refers to a device that goes.
-    pub(super) fn pass_stages(&self, most_ms: u32) {
-        if self.stages.is_running() {
-            let end_ms = now_ms().wrapping_add(most_ms);
-            stages::pass_rings(|f| self.for_each_source_of_all(f), end_ms);
-        }
+    /// Waits until nothing is left in the stages' rings of what is in them now, and so of what refers to a device that goes;
+    /// returns whether that is so.
+    pub(super) fn pass_stages(&self, most_ms: u32) -> bool {
+        let end_ms = now_ms().wrapping_add(most_ms);
+        !self.stages.is_running() || stages::pass_rings(|f| self.for_each_source_of_all(f), end_ms)
     }
 
     /// Has flows go into the stages where sources have just begun.

@@ -62,11 +62,12 @@ impl Configuration {
                 .devices()
                 .filter(|device| device.dev().is(address))
                 .try_for_each(|device| device.start(rtnl, &knobs));
+            // Also if some sources could not be started: what gathers before the others' lanes is carried before they end.
+            self.let_go();
             if let Err(error) = started {
                 self.remove_device(rtnl, address);
                 return Err(error);
             }
-            self.let_go();
         }
         Ok(())
     }
@@ -98,11 +99,7 @@ impl Configuration {
 
     /// Makes `knobs` the configuration. On an error everything is off.
     pub(crate) fn apply(&mut self, rtnl: &Rtnl, knobs: Knobs) -> Result {
-        let restart = knobs.cpus != self.knobs.cpus
-            || knobs.enabled != self.knobs.enabled
-            || knobs.scaling != self.knobs.scaling
-            || knobs.mode != self.knobs.mode
-            || knobs.stages != self.knobs.stages;
+        let restart = self.knobs.restarts_for(&knobs);
         if restart || !Sampling::is_wanted(&knobs) {
             // What it has given out is for the lanes that there have been.
             self.sampling = None;
@@ -162,7 +159,14 @@ impl Configuration {
         let knobs = self.startable();
         let mut result = Ok(());
         if knobs.mode != Mode::Mflow && !self.stages.is_running() {
-            self.stages.start(&knobs)?;
+            let started = self.stages.start(&knobs);
+            if started.is_err() {
+                // All or none: so the next search tries again, and what asked for this one has to see its end.
+                self.end_stages();
+                self.devices()
+                    .for_each(|device| device.end_searches([false; 2]));
+                return started;
+            }
         }
         for device in self.devices() {
             // Also behind one that fails: what asked for the search of a device has to see its end.
@@ -178,6 +182,10 @@ impl Configuration {
         if self.knobs.mode == Mode::Mflow || self.startable().cpus == self.stages.cpus {
             return Ok(());
         }
+        self.restart(rtnl)
+    }
+
+    fn restart(&mut self, rtnl: &Rtnl) -> Result {
         self.end_all();
         self.start_all(rtnl)
     }
@@ -233,6 +241,10 @@ impl Drop for Control {
 /// A device is being unregistered. Under rtnl.
 #[no_mangle]
 unsafe extern "C" fn mflow_device_gone(dev: *mut ffi::net_device, opted_in: bool) {
+    if !opted_in && !runtime::is_staged() {
+        // Nothing of ours refers to it. That stays so: whoever starts stages holds rtnl.
+        return;
+    }
     // SAFETY: C calls under rtnl.
     let rtnl = unsafe { Rtnl::assume_held() };
     let mut configuration = Configuration::lock();
@@ -240,7 +252,14 @@ unsafe extern "C" fn mflow_device_gone(dev: *mut ffi::net_device, opted_in: bool
         configuration.remove_device(&rtnl, dev);
     }
     // It is closed: no more packets come that refer to it.
-    configuration.pass_stages(STOP_MS);
+    if configuration.pass_stages(STOP_MS) {
+        return;
+    }
+    // It is freed soon. The end of a stage leaves no packet of it.
+    pr_warn!("a stage has not run for {STOP_MS} ms, and a device goes: all stages begin again\n");
+    if let Err(error) = configuration.restart(&rtnl) {
+        pr_warn!("flows stay on one CPU: {error:?}\n");
+    }
 }
 
 /// A packet came for which there is no source yet. Process context.

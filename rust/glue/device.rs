@@ -52,14 +52,17 @@ impl DeviceState {
         self.set_places(knobs);
         let napis = self.start_napis(rtnl, knobs);
         let cpus = self.start_cpus(knobs);
-        let now_ms = runtime::now_ms();
-        for (search, found) in [
-            (&self.port.napi_search, &napis),
-            (&self.port.cpu_search, &cpus),
-        ] {
-            search.end(now_ms, found.as_ref().is_ok_and(|&found| found));
-        }
+        self.end_searches([&napis, &cpus].map(|found| found.as_ref().is_ok_and(|&found| found)));
         napis.and(cpus).map(|_| ())
+    }
+
+    /// Has those who asked for a search of the device see its end, and whether a NAPI and a CPU without a source were found.
+    pub(super) fn end_searches(&self, found: [bool; 2]) {
+        let now_ms = runtime::now_ms();
+        let searches = [&self.port.napi_search, &self.port.cpu_search];
+        for (search, found) in searches.into_iter().zip(found) {
+            search.end(now_ms, found);
+        }
     }
 
     /// Returns whether there was one without a source.
@@ -174,7 +177,7 @@ fn add_source(
     (napi, cpu): (Option<Napi>, Option<usize>),
     knobs: &Knobs,
 ) -> Result {
-    let stages = StageSet::new(knobs.mode, knobs.stages);
+    let stages = StageSet::of(knobs);
     let source = if stages.is_empty() {
         // SAFETY: The port is freed after the sources.
         unsafe { Source::new(&port.uses_gro, napi, &knobs.cpus)? }

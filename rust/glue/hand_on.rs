@@ -9,6 +9,7 @@ use super::source::{Source, NOWHERE, NO_CPU};
 use super::stack::skb::SkBuff;
 use super::{ffi, pool, runtime};
 use crate::algo::counters::Counter;
+use crate::algo::lane_set::LaneSet;
 use crate::algo::queue::Packet as _;
 use crate::algo::stage::{first_choice, Route, Stage, StageKey, Way};
 use core::ffi::{c_int, c_void};
@@ -17,7 +18,7 @@ use core::sync::atomic::Ordering;
 impl Source {
     #[inline]
     pub(super) fn route(&self) -> Route {
-        // ORDERING: Relaxed: who changes it waits for all that run then.
+        // ORDERING: Relaxed: the thread that changes it waits for all that run then.
         Route::of_number(self.handing_on.route.load(Ordering::Relaxed))
     }
 
@@ -35,7 +36,7 @@ impl Source {
         &self,
         stage: Stage,
         device: u32,
-        mut packet: SkBuff,
+        packet: SkBuff,
     ) -> Option<SkBuff> {
         let route = self.route();
         if route != Route::Onward {
@@ -63,16 +64,29 @@ impl Source {
         if here == Some(lane) {
             return Some(packet);
         }
+        self.put(lanes, lane, stage, packet, stage.counter());
+        None
+    }
+
+    /// Puts a packet into a ring of `lanes`, where it waits to go on from `stage`, and counts it.
+    #[inline]
+    fn put(
+        &self,
+        lanes: &mut LaneSet<SkBuff>,
+        lane: u8,
+        stage: Stage,
+        mut packet: SkBuff,
+        counter: Counter,
+    ) {
         packet.count_segments();
         packet.set_tag(stage.tag());
         let pkts = u64::from(packet.wire_pkts());
         let counter = match lanes.hand_on(lane, packet, pool::ring_bytes()) {
-            Ok(()) => stage.counter(),
+            Ok(()) => counter,
             // On the ordinary path it would overtake those that wait.
             Err(_) => Counter::DroppedStageFull,
         };
         self.counters.add_owned(counter, pkts);
-        None
     }
 
     /// Returns where a packet goes while stages begin or end, and notes on which CPU it came: that CPU's ordinary path is waited
@@ -97,17 +111,10 @@ impl Source {
     ///
     /// # Safety: called in the source's context (see `source.rs`).
     #[cold]
-    unsafe fn hold(&self, stage: Stage, mut packet: SkBuff) {
-        packet.count_segments();
-        packet.set_tag(stage.tag());
-        let pkts = u64::from(packet.wire_pkts());
+    unsafe fn hold(&self, stage: Stage, packet: SkBuff) {
         // SAFETY: By the contract nobody else uses this end now.
-        let end = unsafe { &mut *self.handing_on.home_end.get() };
-        let counter = match end.hand_on(0, packet, pool::ring_bytes()) {
-            Ok(()) => Counter::HeldPkts,
-            Err(_) => Counter::DroppedStageFull,
-        };
-        self.counters.add_owned(counter, pkts);
+        let home_end = unsafe { &mut *self.handing_on.home_end.get() };
+        self.put(home_end, 0, stage, packet, Counter::HeldPkts);
     }
 
     /// Wakes the lanes that got packets.

@@ -41,7 +41,7 @@ pub(crate) enum Carries {
     Held = 2,
 }
 
-/// What is held is carried so many times as fast as a NIC can bring more: it comes to an end.
+/// A poll carries so many budgets of what is held, and a NIC's poll brings one: so the ring at home gets empty.
 const HELD_BUDGETS: u32 = 4;
 
 static LANES_STARTED: AtomicU32 = AtomicU32::new(0);
@@ -61,7 +61,7 @@ pub struct Lane {
     cpu: u32,
     id: LaneId,
     carries: Carries,
-    // A mark in the ring, of the one who waits until it has been passed.
+    // A mark in the ring, for a thread that waits until it has been passed.
     mark: AtomicU32,
     /// Packets carried; written by the lane's NAPI.
     pub(crate) counters: Counters,

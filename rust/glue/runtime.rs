@@ -8,7 +8,7 @@ use crate::algo::dispatcher::Config;
 use crate::algo::flow_key::FlowHasher;
 use crate::algo::flow_table::RATE_WINDOW_MS;
 use crate::algo::knobs::{Build, Knobs};
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicU8, Ordering};
+use core::sync::atomic::{fence, AtomicBool, AtomicU32, AtomicU64, AtomicU8, Ordering};
 
 /// CPUs that can be lanes, or sources of devices without NAPI.
 // CAST: a small number.
@@ -116,13 +116,18 @@ pub(crate) fn cpu_changes() -> u32 {
 /// Whether flows are handed on from stage to stage: then each change of the CPUs is one of the stages.
 static STAGED: AtomicBool = AtomicBool::new(false);
 
+/// Called under rtnl, before the stages' CPUs are chosen.
 pub(crate) fn set_staged(staged: bool) {
-    // ORDERING: Relaxed: whoever sets it looks at the CPUs afterwards.
+    // ORDERING: Relaxed: see the fence.
     STAGED.store(staged, Ordering::Relaxed);
+    // ORDERING: SeqCst pairs with the fence in `is_staged`: this thread then sees a CPU's change, or the CPU sees the stages.
+    fence(Ordering::SeqCst);
 }
 
 pub(crate) fn is_staged() -> bool {
-    // ORDERING: Relaxed: see `set_staged`.
+    // ORDERING: SeqCst pairs with the fence in `set_staged`.
+    fence(Ordering::SeqCst);
+    // ORDERING: Relaxed: see the fence.
     STAGED.load(Ordering::Relaxed)
 }
 

@@ -44,7 +44,7 @@ impl UsesGro {
     }
 }
 
-/// A source. Made by [`Source::new`], then at a fixed address until it is dropped.
+/// A source. Made by [`Source::new`] or [`Source::of_stages`], then at a fixed address until it is dropped.
 #[repr(C)]
 pub struct Source {
     // First of all: drivers read it.
@@ -109,8 +109,8 @@ unsafe impl BeginsWithHead for Source {}
 // SAFETY: Zeros are an empty dispatcher, no recent keys and empty counters (see there), zero, false, and none of what is a
 // pointer and nothing else; no stages.
 unsafe impl Zeroable for Source {}
-// SAFETY: Dispatcher, recent keys and the end at home are used in the source's context alone; what is not atomic beside them is written in
-// `new` only.
+// SAFETY: Dispatcher, recent keys and the end at home are used in the source's context alone; what is not atomic beside them
+// is written while the source is made, before others know it.
 unsafe impl Sync for Source {}
 // SAFETY: A source belongs to no thread: its context is a NAPI or a CPU.
 unsafe impl Send for Source {}
@@ -412,9 +412,9 @@ impl Source {
         self.active_flows.load(Ordering::Acquire)
     }
 
-    /// Returns whether all lanes have carried what they were given.
+    /// Returns whether all lanes, that at home included, have carried what they were given.
     pub(crate) fn is_carried(&self) -> bool {
-        self.lanes().all(Lane::is_empty)
+        self.lanes().all(Lane::is_empty) && self.is_home_empty()
     }
 
     /// Gives back the slots of flows that have been drained. Process context.

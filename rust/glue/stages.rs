@@ -51,7 +51,7 @@ impl Stages {
 
     /// Starts what `knobs` want, which are for CPUs that are online. On an error some may have been started.
     pub(super) fn start(&mut self, knobs: &Knobs) -> Result {
-        let stages = StageSet::new(knobs.mode, knobs.stages);
+        let stages = StageSet::of(knobs);
         self.cpus = knobs.cpus;
         for (place, cpu) in self.sources.iter_mut().zip(knobs.cpus.iter()) {
             let context = StageContext {
@@ -80,6 +80,11 @@ impl Stages {
             unsafe { ffi::mflow_stages_set(cpu, ptr::null_mut()) };
         }
         synchronize();
+        let mut is_carried = true;
+        self.for_each(|source| is_carried &= source.is_carried());
+        if !is_carried {
+            pr_warn!("a stage has not run; the packets it still has are dropped\n");
+        }
         self.for_each(retire);
         self.sources.iter_mut().for_each(|place| *place = None);
         self.cpus = CpuSet::EMPTY;

@@ -78,7 +78,7 @@ impl<W: Fn(&DeviceState, &Source) -> bool> Stop<'_, W> {
         }
         synchronize();
         if !self.configuration.empty_stages(STOP_MS) {
-            pr_warn!("a stage has not run for {STOP_MS} ms; what it still has comes late\n");
+            pr_warn!("a stage has not run for {STOP_MS} ms; what it still has comes late, or is dropped if it ends\n");
         }
         self.each_handing_on(|source| source.set_route(Route::Home));
         synchronize();

@@ -92,9 +92,9 @@ impl<P: Packet> Ring<P> {
         self.tail.0.load(Ordering::Relaxed) == head
     }
 
-    /// Returns a mark behind all that has been pushed so far. Any context.
+    /// Returns a mark behind all that has been published so far. Any context.
     pub fn mark(&self) -> u32 {
-        // ORDERING: Relaxed: a snapshot; the caller has seen to it that what it means to mark has been pushed.
+        // ORDERING: Relaxed: a snapshot; the caller has seen to it that what it means to mark has been published.
         self.tail.0.load(Ordering::Relaxed)
     }
 

@@ -351,6 +351,8 @@ EXPORT_SYMBOL_GPL(mflow_routes_forget);
 
 bool __mflow_hand_on(struct sk_buff *skb, unsigned int stage)
 {
+	/* Another CPU may have taken them away since mflow_hand_on() looked. */
+	void *stages = this_cpu_read(mflow_cpu.stages);
 	void *lane = this_cpu_read(mflow_cpu.lane);
 	const struct mflow_ops *ops;
 
@@ -358,12 +360,11 @@ bool __mflow_hand_on(struct sk_buff *skb, unsigned int stage)
 	 * Only what a lane carries has come in order. What this host sends may come from a task,
 	 * too, which no lane would keep in order with this; it has a socket.
 	 */
-	if (!lane || skb->sk || in_hardirq() || irqs_disabled() ||
+	if (!stages || !lane || skb->sk || in_hardirq() || irqs_disabled() ||
 	    !netif_running(skb->dev))
 		return false;
 	ops = rcu_dereference_bh(mflow_ops);
-	return ops && ops->hand_on(this_cpu_read(mflow_cpu.stages), lane, skb,
-				   stage);
+	return ops && ops->hand_on(stages, lane, skb, stage);
 }
 EXPORT_SYMBOL_GPL(__mflow_hand_on);
 

@@ -2,6 +2,7 @@
 
 //! A host whose cores can run on threads: dispatcher, rings, lanes and slot together, for one flow.
 
+use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -38,10 +39,14 @@ impl OwnedRing {
         let (producer, consumer) = unsafe { Ring::ends(ring) };
         (Self { ring }, producer, consumer)
     }
+}
 
-    pub(crate) fn is_empty(&self) -> bool {
+impl Deref for OwnedRing {
+    type Target = Ring<TestPacket>;
+
+    fn deref(&self) -> &Self::Target {
         // SAFETY: Freed in `drop` only.
-        unsafe { self.ring.as_ref() }.is_empty()
+        unsafe { self.ring.as_ref() }
     }
 }
 
@@ -219,7 +224,7 @@ impl Nic {
             }
         }
         if self.driver_asks {
-            self.dispatcher.lanes.publish();
+            self.dispatcher.lanes.take_touched(&self.shared.ring_bytes);
         }
     }
 

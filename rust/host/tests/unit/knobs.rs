@@ -106,6 +106,42 @@ fn accepted_and_refused_values() {
 }
 
 #[test]
+fn only_what_sources_are_made_for_restarts_them() {
+    let splits = Knobs::DEFAULT;
+    let stages = Knobs {
+        mode: Mode::FalconDev,
+        ..splits
+    };
+    let restarts = |mut knobs: Knobs, knob, text: &str| {
+        let before = knobs;
+        knobs.set(knob, text.as_bytes()).expect("a valid value");
+        assert_ne!(knobs, before);
+        before.restarts_for(&knobs)
+    };
+    for (knob, text) in [
+        (Knob::Enabled, "1"),
+        (Knob::Cpus, "3"),
+        (Knob::Scaling, "device"),
+        (Knob::Mode, "falcon-func"),
+    ] {
+        assert!(restarts(splits, knob, text), "{knob:?}");
+    }
+    assert!(restarts(stages, Knob::Mode, "falcon-func"));
+    assert!(restarts(stages, Knob::Stages, "nic"));
+    // Where flows are split there are no stages.
+    assert!(!restarts(splits, Knob::Stages, "nic"));
+    for (knob, text) in [
+        (Knob::BatchPkts, "16"),
+        (Knob::MergeTimeoutUs, "99"),
+        (Knob::MinFlowPps, "1"),
+        (Knob::Build, "nic"),
+        (Knob::LoadThresholdPct, "85"),
+    ] {
+        assert!(!restarts(splits, knob, text), "{knob:?}");
+    }
+}
+
+#[test]
 fn sentences_name_the_limits() {
     let sentences: Vec<_> = KNOBS
         .iter()

@@ -125,7 +125,9 @@ fn apply(world: &mut World, step: &Step) {
             let pkts = pkts_of(world, percent).clamp(5, MAX_PKTS);
             world.receive(flow, pkts);
         }
-        Step::Flood { pkts } => world.receive(0, pkts),
+        Step::Flood { pkts } => {
+            world.receive(0, pkts);
+        }
         Step::EndNicPoll => world.end_nic_poll(),
         Step::Poll { lane, percent } => {
             let pkts = pkts_of(world, percent) as usize;

@@ -134,6 +134,30 @@ fn a_request_is_seen_once_the_producer_goes_on() {
 }
 
 #[test]
+fn a_mark_is_passed_once_all_before_it_are_popped() {
+    let factory = Factory::default();
+    let (ring, mut producer, mut consumer) = OwnedRing::new(zeroed());
+    let mut push = |id| {
+        assert!(producer.reserve(1));
+        assert!(producer.push(factory.packet(id)).is_ok());
+    };
+    let empty = ring.mark();
+    assert!(ring.has_passed(empty));
+    push(0);
+    push(1);
+    let mark = ring.mark();
+    // What comes behind it is not waited for.
+    push(2);
+    for passed in [false, true, true] {
+        assert!(!ring.is_empty());
+        assert!(consumer.pop(TestRequest::build).is_some());
+        assert_eq!(ring.has_passed(mark), passed);
+        assert!(ring.has_passed(empty));
+    }
+    assert!(ring.is_empty());
+}
+
+#[test]
 fn ring_holds_the_largest_batch_with_its_end() {
     let (_ring, mut producer, _) = OwnedRing::new(zeroed());
     assert!(producer.reserve(MAX_BATCH_PKTS + 1));

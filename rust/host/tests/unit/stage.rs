@@ -5,7 +5,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use mflow_algo::algo::flow_key::{FlowHasher, ETH_P_IP, ETH_P_IPV6};
-use mflow_algo::algo::knobs::{Mode, Stages};
+use mflow_algo::algo::knobs::{Knobs, Mode, Stages};
 use mflow_algo::algo::lane_set::LaneSet;
 use mflow_algo::algo::queue::ring::{Consumer, Item, RING_ITEMS};
 use mflow_algo::algo::queue::Packet as _;
@@ -82,14 +82,22 @@ fn a_tag_in_a_ring_is_nothing_to_hooks() {
     assert_eq!(Stage::of_number(5), None);
 }
 
+fn knobs(mode: Mode, stages: Stages) -> Knobs {
+    Knobs {
+        mode,
+        stages,
+        ..Knobs::DEFAULT
+    }
+}
+
 #[test]
 fn transitions_are_those_of_mode_and_stages() {
     let contained = |mode, stages| {
-        let set = StageSet::new(mode, stages);
+        let set = StageSet::of(&knobs(mode, stages));
         Stage::ALL.map(|stage| set.contains(stage))
     };
     assert_eq!(contained(Mode::Mflow, Stages::All), [false; 4]);
-    assert!(StageSet::new(Mode::Mflow, Stages::All).is_empty());
+    assert!(StageSet::of(&knobs(Mode::Mflow, Stages::All)).is_empty());
     assert_eq!(
         contained(Mode::FalconDev, Stages::All),
         [true, false, true, true]
@@ -267,7 +275,6 @@ struct Host {
     ordinary: VecDeque<Carried>,
     sent: HashMap<u16, u32>,
     arrived: HashMap<u16, u32>,
-    nr_arrived: u32,
 }
 
 impl Host {
@@ -283,7 +290,6 @@ impl Host {
             ordinary: VecDeque::new(),
             sent: HashMap::new(),
             arrived: HashMap::new(),
-            nr_arrived: 0,
         };
         for here in [None].into_iter().chain((0..nr_cpus).map(Some)) {
             let mut lanes = LaneSet::new();
@@ -400,7 +406,6 @@ impl Host {
             carried.flow, self.route
         );
         *next += 1;
-        self.nr_arrived += 1;
     }
 
     /// Lets everything arrive.

@@ -484,8 +484,8 @@ impl World {
         self.hasher.key(ETH_P_IP, &packet).unwrap()
     }
 
-    /// Receives the next packets of a flow on the NIC's core.
-    pub(crate) fn receive(&mut self, flow: u16, pkts: u32) {
+    /// Receives the next packets of a flow on the NIC's core; returns the lanes (bit mask) that got items.
+    pub(crate) fn receive(&mut self, flow: u16, pkts: u32) -> u32 {
         let key = self.key(flow);
         if self.nr_sent.len() <= usize::from(flow) {
             self.nr_sent.resize(usize::from(flow) + 1, 0);
@@ -524,7 +524,7 @@ impl World {
                 Dispatched::Inline(packet) => self.around.inline.push(packet),
             }
         }
-        self.dispatcher.lanes.publish();
+        self.dispatcher.lanes.take_touched(&self.around.ring_bytes)
     }
 
     pub(crate) fn end_nic_poll(&mut self) {

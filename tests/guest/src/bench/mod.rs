@@ -43,29 +43,24 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     topology::up(Family::V4)?;
     Rig::wait_ready(Family::V4)?;
     cpu::pin(cpu::SENDER)?;
-    let mut all_good = true;
     for case in &cases {
-        // The other cases can still be measured.
         match measure(case) {
             Ok(end) => verdict::say(&Message::End(end)),
             Err(error) => {
                 verdict::say(&Message::Error(format!("{error:#}")));
-                all_good = false;
+                // The other cases are measured in another guest.
+                return Ok(ExitCode::FAILURE);
             }
         }
     }
     mflow::unload()?;
-    Ok(if all_good {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(ExitCode::SUCCESS)
 }
 
 fn measure(case: &Case) -> Result<End> {
     mflow::unload()?;
     topology::up(Family::V4)?;
-    let measured = match case.load {
+    let end = match case.load {
         Load::Frames {
             flows,
             bytes,
@@ -83,11 +78,9 @@ fn measure(case: &Case) -> Result<End> {
             clients,
             bytes,
         } => requests::measure(case, server, clients, bytes),
-    };
-    // Also after a failure.
-    let removed = stack::remove(&case.stack);
-    let end = measured?;
-    removed.map(|()| end)
+    }?;
+    stack::remove(&case.stack)?;
+    Ok(end)
 }
 
 struct AppEndpoint {

@@ -23,7 +23,7 @@ use crate::{command, cpu};
 
 const DEV: &str = "falcon-dev";
 const FUNC: &str = "falcon-func";
-/// With so many CPUs each of a flow's stages has one of its own.
+/// What counts the packets of each stage. With as many CPUs as stages, each of a flow's stages has one of its own.
 const STAGES: [&str; 3] = ["stage_nic_pkts", "stage_tunnel_pkts", "stage_veth_pkts"];
 const PAUSE: Duration = Duration::from_millis(150);
 const ROUNDS: usize = 4;

@@ -87,7 +87,7 @@ pub(super) fn all(options: &Options, save: impl Fn(&[Row]) -> Result<()>) -> Res
 }
 
 impl<'a> Progress<'a> {
-    /// Measures in one boot; returns what is left to another one, because this guest died.
+    /// Measures in one boot; returns what is left to another one, because a case failed or this guest died.
     fn boot(
         &mut self,
         flavor: Flavor,
@@ -112,11 +112,10 @@ impl<'a> Progress<'a> {
                     self.deaths += 1;
                     return Ok(left);
                 }
-                (Err(error), death) => {
+                // What a failed case has left running or queued would be measured with the next one, so that gets another guest.
+                (Err(error), _) => {
                     self.failures.push(format!("{name}: {error:#}"));
-                    if death.is_some() {
-                        return Ok(rest);
-                    }
+                    return Ok(rest);
                 }
             }
             left = rest;
