@@ -242,7 +242,7 @@ impl Drop for Control {
 #[no_mangle]
 unsafe extern "C" fn mflow_device_gone(dev: *mut ffi::net_device, opted_in: bool) {
     if !opted_in && !runtime::is_staged() {
-        // Nothing of ours refers to it. That stays so: whoever starts stages holds rtnl.
+        // Nothing of ours refers to it. That stays so: what starts stages holds rtnl.
         return;
     }
     // SAFETY: C calls under rtnl.
