@@ -178,8 +178,7 @@ unsigned int mflow_stack_max_bytes(void)
 	return max;
 }
 
-/* Packets that were freed for readers on other CPUs, since the system started. */
-u64 mflow_freed_pkts(void)
+static u64 mflow_all_freed_pkts(void)
 {
 	unsigned int cpu;
 	u64 pkts = 0;
@@ -187,6 +186,20 @@ u64 mflow_freed_pkts(void)
 	for_each_possible_cpu(cpu)
 		pkts += READ_ONCE(per_cpu(mflow_cpu, cpu).freed_pkts);
 	return pkts;
+}
+
+/* What that was when the module's counters began; written under the configuration lock. */
+static u64 mflow_freed_pkts_before;
+
+/* Packets that were freed for readers on other CPUs. */
+u64 mflow_freed_pkts(void)
+{
+	return mflow_all_freed_pkts() - mflow_freed_pkts_before;
+}
+
+void mflow_freed_reset(void)
+{
+	mflow_freed_pkts_before = mflow_all_freed_pkts();
 }
 
 /* Memory of those that wait for that. */
@@ -342,6 +355,8 @@ int mflow_shim_init(void)
 {
 	int err;
 
+	/* An earlier module may have counted. */
+	mflow_freed_reset();
 	err = mflow_worker_init();
 	if (err)
 		return err;

@@ -65,7 +65,10 @@ impl Configuration {
                 *base = now;
             }
         }
-        // SAFETY: Any context.
-        unsafe { ffi::mflow_stack_reset() };
+        // SAFETY: Any context; by `&mut self` under the configuration lock.
+        unsafe {
+            ffi::mflow_freed_reset();
+            ffi::mflow_stack_reset();
+        }
     }
 }

@@ -213,7 +213,12 @@ impl Rig {
         }
         threads::until_ok(SETTLE, || {
             let stats = Stats::read()?;
-            for gauge in ["parked_pkts", "parked_bytes", "ring_bytes", "returned_bytes"] {
+            for gauge in [
+                "parked_pkts",
+                "parked_bytes",
+                "ring_bytes",
+                "returned_bytes",
+            ] {
                 let left = stats.get(gauge)?;
                 ensure!(left == 0, "{gauge} is still {left}");
             }

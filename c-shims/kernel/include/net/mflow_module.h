@@ -92,6 +92,7 @@ bool mflow_lane_is_here(void);
 unsigned int mflow_device_index(const struct net_device *dev);
 unsigned int mflow_skb_device_index(const struct sk_buff *skb);
 u64 mflow_freed_pkts(void);
+void mflow_freed_reset(void);
 u64 mflow_returned_bytes(void);
 unsigned int mflow_stack_max_bytes(void);
 void mflow_stack_reset(void);
