@@ -27,6 +27,8 @@ const FUNC: &str = "falcon-func";
 const STAGES: [&str; 3] = ["stage_nic_pkts", "stage_tunnel_pkts", "stage_veth_pkts"];
 const PAUSE: Duration = Duration::from_millis(150);
 const ROUNDS: usize = 4;
+/// How long stages may take to begin.
+const START: Duration = Duration::from_secs(20);
 /// So many packets show whether stages have begun.
 const SAMPLE: u64 = 50;
 /// So many packets may come that belong to no flow or after a flow's last byte, or be with the driver when its counter is read.
@@ -188,7 +190,7 @@ fn in_stages<L: Load>(rig: &Rig, plan: &Plan<L>, knobs: &Knobs) -> Result<(Outco
         // What comes before the NIC's queues have sources goes the ordinary path. This thread may be away between any two
         // readings: they are in the order in which that makes the condition harder, and what is asked for below less.
         let mut before = (received()?, from_nic()?);
-        live.wait_for("all packets go through stages", HOLD, || {
+        live.wait_for("all packets go through stages", START, || {
             let staged = from_nic()? - before.1;
             let frames = received()? - before.0;
             if frames < SAMPLE {
@@ -271,7 +273,7 @@ fn switch<L: Load>(rig: &Rig) -> Result<Outcome> {
 
 /// Waits until packets go through stages again; `before` of the first one.
 fn wait_staged_since(live: &impl Live, before: u64) -> Result<()> {
-    live.wait_for("packets go through stages", Duration::from_secs(20), || {
+    live.wait_for("packets go through stages", START, || {
         Ok(Stats::read()?.get(STAGES[0])? > before)
     })
 }
