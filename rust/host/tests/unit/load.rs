@@ -404,6 +404,15 @@ fn batches_do_not_swing() {
     assert!(halvings[1] < 30, "{halvings:?}");
 }
 
+/// No count of samples runs over: an hour of them is more than 16 bits hold.
+#[test]
+fn a_flow_may_be_calm_for_hours() {
+    let mut machine = Machine::new(2, &[200]);
+    machine.samples(u32::from(u16::MAX) + 10);
+    assert_eq!(machine.nr_lanes(0), 1);
+    assert_eq!(machine.orders.order(0).batch_pkts, 10);
+}
+
 #[test]
 fn another_cpu_in_the_same_place_is_unknown() {
     let mut machine = Machine::new(2, &[1_000]);
