@@ -166,7 +166,6 @@ fn without_a_sample_there_are_no_orders() {
     let orders = Orders::new();
     assert_eq!(orders.order(3), Order::NONE);
     assert!(!orders.refuses());
-    assert_eq!((orders.average(), orders.load(0)), (0, 0));
 }
 
 #[test]

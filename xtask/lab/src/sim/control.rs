@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The sampler and the load controller in the time of the model: the module's own controller, orders and balancer.
+//! The load controller in the time of the model: the module's own controller and orders.
 
 use mflow_algo::algo::load::controller::{Controller, FlowCount, Targets};
-use mflow_algo::algo::load::core_load::CpuTimes;
+use mflow_algo::algo::load::core_load::{CoreLoad, CpuTimes};
 use mflow_algo::algo::load::orders::Orders;
 
 use super::calendar::PS_PER_US;
@@ -39,6 +39,8 @@ impl Times {
 /// Orders, and who gives them.
 pub(super) struct Control {
     pub(super) orders: Box<Orders>,
+    /// Of the controlled cores, in thousandths, followed slowly.
+    pub(super) loads: Vec<u32>,
     controller: Box<Controller>,
     scene: Option<scene::Control>,
     batch_pkts: u32,
@@ -48,6 +50,11 @@ impl Control {
     pub(super) fn new(scene: Option<scene::Control>, batch_pkts: u32) -> Self {
         Self {
             orders: Box::default(),
+            loads: scene
+                .iter()
+                .flat_map(|scene| &scene.cores)
+                .map(|_| 0)
+                .collect(),
             controller: Box::default(),
             scene,
             batch_pkts,
@@ -92,5 +99,8 @@ impl Control {
         let flows = flows.into_iter().filter(|_| scene.lanes.is_some());
         self.controller
             .step(targets, &cpus, scene.cores.len(), flows, &self.orders);
+        for (place, load) in self.loads.iter_mut().enumerate() {
+            *load = self.controller.core(place).map_or(0, CoreLoad::smoothed);
+        }
     }
 }

@@ -4,9 +4,8 @@
 
 use std::collections::VecDeque;
 
-use mflow_algo::algo::balancer::{self, LoadThreshold};
-use mflow_algo::algo::load::orders::Orders;
-use mflow_algo::algo::stage_path::StagePath;
+use mflow_algo::falcon::balancer::{self, LoadThreshold};
+use mflow_algo::falcon::stage_path::StagePath;
 
 use super::machine::Machine;
 use super::packet::Packet;
@@ -14,6 +13,12 @@ use super::scene::{self, Balance, Count};
 
 /// Packets that a stage's feeder holds at most while their flow is to move.
 const HELD_PKTS: usize = 1024;
+
+/// Returns the place of the core to which RPS gives all of a flow's work.
+fn rps_place(flow_hash: u32, nr_cores: usize) -> usize {
+    // No device has this number.
+    balancer::choose_static(flow_hash, 0, nr_cores).unwrap_or(0)
+}
 
 /// A pipelined stream's stages.
 pub(super) struct Pipelined {
@@ -45,10 +50,9 @@ impl Pipelined {
         &mut self,
         stage: usize,
         packets: Vec<Packet>,
-        nr_cores: usize,
-        orders: &Orders,
+        loads: &[u32],
     ) -> Vec<(usize, Packet)> {
-        let wanted = self.wanted(stage, nr_cores, orders);
+        let wanted = self.wanted(stage, loads);
         let held = &mut self.held[stage];
         held.extend(packets);
         let mut entered = Vec::new();
@@ -77,22 +81,20 @@ impl Pipelined {
             .collect()
     }
 
-    fn wanted(&self, stage: usize, nr_cores: usize, orders: &Orders) -> u32 {
+    fn wanted(&self, stage: usize, loads: &[u32]) -> u32 {
         let hash = self.scene.flow_hash;
         // CAST: a handful of stages; each has a device of its own.
         let device = 1 + stage as u32;
         let chosen = match self.scene.balance {
-            Balance::Dynamic(pct) => {
-                balancer::choose(hash, device, nr_cores, LoadThreshold { pct }, orders)
-            }
-            Balance::Static(pct) => (orders.average() < pct * 10)
-                .then(|| balancer::choose_static(hash, device, nr_cores))
+            Balance::Dynamic(pct) => balancer::choose(hash, device, loads, LoadThreshold { pct }),
+            Balance::Static(pct) => (!LoadThreshold { pct }.is_reached_by_mean_of(loads))
+                .then(|| balancer::choose_static(hash, device, loads.len()))
                 .flatten(),
         };
-        // The original path is RPS's: all of it on the core that the flow alone decides.
-        let wanted = chosen.or_else(|| balancer::choose_static(hash, 0, nr_cores));
+        // The original path is RPS's.
+        let wanted = chosen.unwrap_or_else(|| rps_place(hash, loads.len()));
         // CAST: a few cores.
-        wanted.unwrap_or(0) as u32
+        wanted as u32
     }
 
     pub(super) fn leave(&self, stage: usize) {
@@ -133,13 +135,13 @@ impl Machine<'_> {
 
     /// Puts packets that come from core `from`, and those that are held there, into a stage's queues.
     fn enter(&mut self, stream: usize, from: usize, stage: usize, packets: Vec<Packet>) {
-        let nr_cores = self.control.cores().len();
+        let loads = &self.control.loads;
         let state = &mut self.streams[stream];
-        let first = state.first + 1 + stage * nr_cores;
+        let first = state.first + 1 + stage * loads.len();
         let Some(pipelined) = &mut state.pipelined else {
             return;
         };
-        let entered = pipelined.enter(stage, packets, nr_cores, &self.control.orders);
+        let entered = pipelined.enter(stage, packets, loads);
         for (place, mut packet) in entered {
             let queue = first + place;
             let core = self.queues[queue].place.core;
