@@ -48,6 +48,7 @@ mod knobs;
 mod load;
 #[cfg(not(miri))]
 mod load_orders;
+#[cfg(not(miri))]
 mod load_sampler;
 #[cfg(not(miri))]
 mod model;
