@@ -14,8 +14,8 @@ use super::scene::{self, Balance, Count};
 /// Packets that a stage's feeder holds at most while their flow is to move.
 const HELD_PKTS: usize = 1024;
 
-/// Returns the place of the core to which RPS gives all of a flow's work.
-fn rps_place(flow_hash: u32, nr_cores: usize) -> usize {
+/// Returns the place of the core to which RPS gives all of a flow's work that is not the NIC's core's.
+pub(super) fn rps_place(flow_hash: u32, nr_cores: usize) -> usize {
     // No device has this number.
     balancer::choose_static(flow_hash, 0, nr_cores).unwrap_or(0)
 }
@@ -162,5 +162,46 @@ impl Machine<'_> {
             self.queues[queue].packets.push_back(packet);
             self.raise(queue, if core == from { 0 } else { self.knobs.ipi_ps });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const THRESHOLD_PCT: u32 = 85;
+    const CORES: usize = 6;
+
+    fn wanted(flow_hash: u32, balance: Balance, loads: &[u32]) -> usize {
+        let pipelined = Pipelined::new(scene::Stages {
+            packet_ps: vec![1.0; 3],
+            hop_ps: 1.0,
+            flow_hash,
+            balance,
+        });
+        // CAST: a few cores.
+        pipelined.wanted(0, loads) as usize
+    }
+
+    #[test]
+    fn a_hot_core_is_left_by_who_has_two_choices_and_busy_ones_leave_all_to_rps() {
+        let mut left = 0;
+        for flow in 0..100 {
+            let both = [
+                Balance::Dynamic(THRESHOLD_PCT),
+                Balance::Static(THRESHOLD_PCT),
+            ];
+            let [first, fixed] = both.map(|balance| wanted(flow, balance, &[0; CORES]));
+            assert_eq!(first, fixed);
+            let mut loads = [100; CORES];
+            loads[first] = 900;
+            let [second, fixed] = both.map(|balance| wanted(flow, balance, &loads));
+            assert_eq!(first, fixed);
+            left += u32::from(second != first);
+            let all = both.map(|balance| wanted(flow, balance, &[900; CORES]));
+            assert_eq!(all, [rps_place(flow, CORES); 2]);
+        }
+        // A sixth of the second choices is the first again.
+        assert!((70..95).contains(&left), "{left}");
     }
 }
