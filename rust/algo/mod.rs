@@ -7,18 +7,16 @@
 //! simulation, it runs.
 //!
 //! In the order in which a packet meets them: [`flow_key`] (which flow; [`recent_keys`] for requests), [`flow_table`]
-//! (how fast), `flow_state` and
-//! `splitting` (whether it is split), [`dispatcher`] (which micro-flow, which lane), [`lane_set`] and [`queue::ring`] (to
-//! the lane), [`gro_trial`] (whether GRO is of use), [`overlay_headers`] (what to pull where it is not), [`collector`] (at
-//! the merge point, still on the lane), [`slot`] (back in order). [`ring_bytes`] and [`amount`] bound the memory of what waits
-//! on that way. Where flows are not split but go from CPU to CPU, [`stage`] takes the place of all that is between [`flow_key`]
-//! and the rings; [`balancer`] and [`stage_path`] say where such a flow could go by load, and when. [`backoff`] says when to search for
-//! new queues, [`builder`] which core may build a queue's packets. [`load`] decides, beside the packets, how many lanes a flow has
-//! and how large its batches are. The rest is what these share.
+//! (how fast), `flow_state` and `splitting` (whether it is split), [`dispatcher`] (which micro-flow, which lane), [`lane_set`]
+//! and [`queue::ring`] (to the lane), [`gro_trial`] (whether GRO is of use), [`overlay_headers`] (what to pull where it is
+//! not), [`collector`] (at the merge point, still on the lane), [`slot`] (back in order). [`ring_bytes`] and [`amount`] bound
+//! the memory of what waits on that way. Where flows are not split but go from CPU to CPU, [`stage`] takes the place of all that
+//! is between [`flow_key`] and the rings. [`backoff`] says when to search for new queues, [`builder`] which core may build a
+//! queue's packets. [`load`] decides, beside the packets, how many lanes a flow has and how large its batches are. The rest is
+//! what these share.
 
 pub mod amount;
 pub mod backoff;
-pub mod balancer;
 pub mod builder;
 pub mod collector;
 pub mod counters;
@@ -39,6 +37,5 @@ pub mod slot;
 pub mod slot_pool;
 mod splitting;
 pub mod stage;
-pub mod stage_path;
 pub(crate) mod sync;
 pub mod tag;

@@ -100,7 +100,6 @@ impl Controller {
         let free = (0..nr_lanes)
             .filter(is_free)
             .fold(0, |mask, lane| mask | 1 << lane);
-        orders.publish_loads(lanes.iter().map(CoreLoad::smoothed));
         // CAST: a mask of 16 lanes.
         let all = ((1u32 << nr_lanes) - 1) as u16;
         orders.bar(all & !free);

@@ -322,7 +322,8 @@ impl FlowPlan {
         } else if load > targets.threshold() {
             self.shrink_samples = 0;
         } else {
-            self.shrink_samples += 1;
+            // A core can have time to spare for weeks.
+            self.shrink_samples = self.shrink_samples.saturating_add(1);
             if self.shrink_samples >= self.batch_patience.samples(SHRINK_SAMPLES) {
                 let least = self.least_batch_pkts(work, targets);
                 if self.batch_pkts > least {

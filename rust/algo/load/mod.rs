@@ -11,7 +11,7 @@
 //!
 //! [`sampler`] looks at CPUs and flows; [`core_load`] says how busy a core is, and with whose work; `flow_plan` what a flow has
 //! been given; [`controller`] decides; `saturation` says when splitting gains nothing; `patience` keeps decisions from being made
-//! and unmade forever. The same loads steer pipelined flows ([`balancer`](super::balancer)).
+//! and unmade forever.
 //!
 //! Loads are in thousandths of a core.
 

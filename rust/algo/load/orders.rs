@@ -5,13 +5,12 @@
 //! | | |
 //! |---|---|
 //! | writer | the controller, for each slot once per sample; the dispatcher only says that a slot has a flow, and on which CPU |
-//! | readers | the dispatcher, when it opens a batch; the balancer, for each packet |
+//! | readers | the dispatcher, when it opens a batch |
 //! | order | none: each word is complete in itself, and an old one is as good as a sample that came late |
 //! | cost | three loads per batch; a store where the flow's CPU has changed |
 
 use super::super::lane_set::{MAX_BATCH_PKTS, MAX_LANES};
 use super::super::tag::MAX_SLOTS;
-use super::FULL;
 // Not from `sync`: no interleaving of these words matters, so a loom build need not look at any.
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -73,15 +72,13 @@ struct SlotOrder {
     cpu: AtomicU32,
 }
 
-/// All orders, and the loads they are made from. Memory of zeros has none: everything is as without a controller.
+/// All orders. Memory of zeros has none: everything is as without a controller.
 pub struct Orders {
     slots: [SlotOrder; MAX_SLOTS],
     // Lanes (bit mask) that no new flow is to use.
     barred: AtomicU32,
     // Not zero: no new flow is to be split.
     refuses: AtomicU32,
-    loads: [AtomicU32; MAX_LANES],
-    average: AtomicU32,
 }
 
 // ORDERING: Relaxed, everywhere in this file: each word is complete in itself, see the table above.
@@ -96,8 +93,6 @@ impl Orders {
             }),
             barred: AtomicU32::new(0),
             refuses: AtomicU32::new(0),
-            loads: core::array::from_fn(|_| AtomicU32::new(0)),
-            average: AtomicU32::new(0),
         }
     }
 
@@ -170,31 +165,6 @@ impl Orders {
         self.barred.store(u32::from(lanes), Ordering::Relaxed);
     }
 
-    /// Returns the load of a lane's core, in thousandths.
-    #[inline]
-    pub fn load(&self, lane: usize) -> u32 {
-        self.loads
-            .get(lane)
-            .map_or(FULL, |load| load.load(Ordering::Relaxed))
-    }
-
-    /// Returns the mean load of all lanes' cores, in thousandths.
-    #[inline]
-    pub fn average(&self) -> u32 {
-        self.average.load(Ordering::Relaxed)
-    }
-
-    /// Publishes the loads of the lanes' cores, in thousandths.
-    pub fn publish_loads(&self, loads: impl Iterator<Item = u32>) {
-        let (mut sum, mut nr) = (0, 0);
-        for (place, load) in self.loads.iter().zip(loads) {
-            place.store(load, Ordering::Relaxed);
-            sum += load;
-            nr += 1;
-        }
-        self.average.store(sum / nr.max(1), Ordering::Relaxed);
-    }
-
     /// Takes all orders back: there is no controller any more.
     pub fn clear(&self) {
         for slot in &self.slots {
@@ -202,7 +172,6 @@ impl Orders {
         }
         self.bar(0);
         self.refuse(false);
-        self.publish_loads([0; MAX_LANES].into_iter());
     }
 }
 

@@ -11,8 +11,8 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod falcon_stage_path;
 mod path;
 mod queue;
 mod slot;
 mod slot_pool;
-mod stage_path;

@@ -8,6 +8,17 @@ use mflow_algo::algo::load::orders::Order;
 use crate::world::{World, NIC_CPU};
 
 const FLOW: u16 = 0;
+const TO_STOP: Order = Order {
+    stops: true,
+    ..Order::NONE
+};
+
+fn of_lanes(lanes: u16) -> Order {
+    Order {
+        lanes,
+        ..Order::NONE
+    }
+}
 
 /// Returns a world whose flow is split, and the flow's slot.
 fn split(nr_lanes: usize, batch_pkts: u32) -> (World, usize) {
@@ -44,11 +55,7 @@ fn the_controller_is_told_where_a_flow_is_dispatched_as_long_as_it_has_a_slot() 
     world.receive(FLOW, 8);
     assert_eq!(world.around.orders.cpu(slot), Some(NIC_CPU));
     // The flow goes back to the ordinary path, and gives its slot back there.
-    let told_to_stop = Order {
-        stops: true,
-        ..Order::NONE
-    };
-    give(&world, slot, told_to_stop);
+    give(&world, slot, TO_STOP);
     for _ in 0..16 {
         world.receive(FLOW, 4);
         world.settle();
@@ -62,14 +69,7 @@ fn only_the_lanes_of_the_order_get_batches() {
     let (mut world, slot) = split(4, 4);
     assert_eq!(lanes_of(&mut world, 64), 0b1111);
     for lanes in [0b0101, 0b1000, 0b0110, 0b1111] {
-        give(
-            &world,
-            slot,
-            Order {
-                lanes,
-                ..Order::NONE
-            },
-        );
+        give(&world, slot, of_lanes(lanes));
         // The open batch goes on where it is.
         world.receive(FLOW, 4);
         world.settle();
@@ -84,14 +84,7 @@ fn a_lane_that_leaves_breaks_no_order() {
     let (mut world, slot) = split(4, 3);
     for n in 0..400u32 {
         let lanes = (n.wrapping_mul(0x9e37_79b9) >> 28) as u16 | 1 << (n % 4);
-        give(
-            &world,
-            slot,
-            Order {
-                lanes,
-                ..Order::NONE
-            },
-        );
+        give(&world, slot, of_lanes(lanes));
         world.receive(FLOW, 5);
         world.around.poll(n as usize % 4, 4);
     }
@@ -104,25 +97,11 @@ fn a_lane_that_leaves_breaks_no_order() {
 fn an_order_for_lanes_that_are_not_there_is_one_for_all() {
     let (mut world, slot) = split(3, 4);
     for lanes in [0, 0b1000] {
-        give(
-            &world,
-            slot,
-            Order {
-                lanes,
-                ..Order::NONE
-            },
-        );
+        give(&world, slot, of_lanes(lanes));
         assert_eq!(lanes_of(&mut world, 64), 0b111);
     }
     // Nor are those there whose CPU is going offline.
-    give(
-        &world,
-        slot,
-        Order {
-            lanes: 0b010,
-            ..Order::NONE
-        },
-    );
+    give(&world, slot, of_lanes(0b010));
     world.dispatcher.lanes.set_offline(0b010);
     world.receive(FLOW, 4);
     world.settle();
@@ -184,14 +163,7 @@ fn the_core_that_dispatches_helps_lanes_that_have_enough() {
 fn a_flow_that_is_told_to_goes_back_in_order_and_stays_there_for_a_while() {
     let (mut world, slot) = split(2, 4);
     world.receive(FLOW, 50);
-    give(
-        &world,
-        slot,
-        Order {
-            stops: true,
-            ..Order::NONE
-        },
-    );
+    give(&world, slot, TO_STOP);
     world.receive(FLOW, 50);
     world.settle();
     world.receive(FLOW, 10);

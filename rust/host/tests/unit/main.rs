@@ -29,13 +29,15 @@ mod zeroed;
 #[cfg(not(miri))]
 mod backoff;
 #[cfg(not(miri))]
-mod balancer;
-#[cfg(not(miri))]
 mod builder;
 #[cfg(not(miri))]
 mod cpulist;
 #[cfg(not(miri))]
 mod dispatcher;
+#[cfg(not(miri))]
+mod falcon_balancer;
+#[cfg(not(miri))]
+mod falcon_stage_path;
 #[cfg(not(miri))]
 mod flow_key;
 #[cfg(not(miri))]
@@ -46,6 +48,7 @@ mod knobs;
 mod load;
 #[cfg(not(miri))]
 mod load_orders;
+#[cfg(not(miri))]
 mod load_sampler;
 #[cfg(not(miri))]
 mod model;
@@ -59,8 +62,6 @@ mod slot;
 mod slot_pool;
 #[cfg(not(miri))]
 mod stage;
-#[cfg(not(miri))]
-mod stage_path;
 #[cfg(not(miri))]
 mod threads;
 #[cfg(not(miri))]

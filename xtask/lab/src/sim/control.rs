@@ -1,18 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The sampler and the load controller in the time of the model: the module's own controller, orders and balancer.
+//! The load controller in the time of the model: the module's own controller and orders.
 
-use std::collections::VecDeque;
-
-use mflow_algo::algo::balancer::{self, LoadThreshold};
 use mflow_algo::algo::load::controller::{Controller, FlowCount, Targets};
-use mflow_algo::algo::load::core_load::CpuTimes;
+use mflow_algo::algo::load::core_load::{CoreLoad, CpuTimes};
 use mflow_algo::algo::load::orders::Orders;
-use mflow_algo::algo::stage_path::StagePath;
 
 use super::calendar::PS_PER_US;
-use super::packet::Packet;
-use super::scene::{self, Balance};
+use super::scene;
 
 /// Whose work a core does.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -44,6 +39,8 @@ impl Times {
 /// Orders, and who gives them.
 pub(super) struct Control {
     pub(super) orders: Box<Orders>,
+    /// Of the controlled cores, in thousandths, followed slowly.
+    pub(super) loads: Vec<u32>,
     controller: Box<Controller>,
     scene: Option<scene::Control>,
     batch_pkts: u32,
@@ -53,6 +50,11 @@ impl Control {
     pub(super) fn new(scene: Option<scene::Control>, batch_pkts: u32) -> Self {
         Self {
             orders: Box::default(),
+            loads: scene
+                .iter()
+                .flat_map(|scene| &scene.cores)
+                .map(|_| 0)
+                .collect(),
             controller: Box::default(),
             scene,
             batch_pkts,
@@ -97,93 +99,8 @@ impl Control {
         let flows = flows.into_iter().filter(|_| scene.lanes.is_some());
         self.controller
             .step(targets, &cpus, scene.cores.len(), flows, &self.orders);
-    }
-}
-
-/// Packets that a stage's feeder holds at most while their flow is to move.
-const HELD_PKTS: usize = 1024;
-
-/// A pipelined stream's stages.
-pub(super) struct Pipelined {
-    path: StagePath,
-    /// For each stage, what waits until the flow may move, in order.
-    held: Vec<VecDeque<Packet>>,
-    scene: scene::Stages,
-}
-
-impl Pipelined {
-    pub(super) fn new(scene: scene::Stages) -> Self {
-        Self {
-            path: StagePath::new(),
-            held: scene.packet_ps.iter().map(|_| VecDeque::new()).collect(),
-            scene,
+        for (place, load) in self.loads.iter_mut().enumerate() {
+            *load = self.controller.core(place).map_or(0, CoreLoad::smoothed);
         }
-    }
-
-    pub(super) fn nr_stages(&self) -> usize {
-        self.scene.packet_ps.len()
-    }
-
-    pub(super) fn hop_ps(&self) -> f64 {
-        self.scene.hop_ps
-    }
-
-    /// Packets come to a stage, behind those that are held there. Returns those that enter it now, each with its core's place.
-    pub(super) fn enter(
-        &mut self,
-        stage: usize,
-        packets: Vec<Packet>,
-        nr_cores: usize,
-        orders: &Orders,
-    ) -> Vec<(usize, Packet)> {
-        let wanted = self.wanted(stage, nr_cores, orders);
-        let held = &mut self.held[stage];
-        held.extend(packets);
-        let mut entered = Vec::new();
-        while let Some(packet) = held.pop_front() {
-            let queue = if held.len() >= HELD_PKTS {
-                // It has waited for long enough: it stays where it is.
-                self.path.enter_behind(stage, wanted)
-            } else if self.path.try_enter(stage, wanted) {
-                wanted
-            } else {
-                held.push_front(packet);
-                break;
-            };
-            // CAST: a few cores.
-            entered.push((queue as usize, packet));
-        }
-        entered
-    }
-
-    /// Returns the stages at which packets are held.
-    pub(super) fn holding(&self) -> Vec<usize> {
-        let stages = self.held.iter().enumerate();
-        stages
-            .filter(|(_, held)| !held.is_empty())
-            .map(|(stage, _)| stage)
-            .collect()
-    }
-
-    fn wanted(&self, stage: usize, nr_cores: usize, orders: &Orders) -> u32 {
-        let hash = self.scene.flow_hash;
-        // CAST: a handful of stages; each has a device of its own.
-        let device = 1 + stage as u32;
-        let chosen = match self.scene.balance {
-            Balance::Dynamic(pct) => {
-                balancer::choose(hash, device, nr_cores, LoadThreshold { pct }, orders)
-            }
-            Balance::Static(pct) => (orders.average() < pct * 10)
-                .then(|| balancer::choose_static(hash, device, nr_cores))
-                .flatten(),
-        };
-        // The original path is RPS's: all of it on the core that the flow alone decides.
-        let wanted = chosen.or_else(|| balancer::choose_static(hash, 0, nr_cores));
-        // CAST: a few cores.
-        wanted.unwrap_or(0) as u32
-    }
-
-    pub(super) fn leave(&self, stage: usize) {
-        self.path.leave(stage);
     }
 }

@@ -10,6 +10,8 @@ use crate::bench::row::Row;
 pub(super) const VANILLA: &str = "vanilla";
 pub(super) const NATIVE: &str = "native";
 pub(super) const RPS: &str = "rps";
+/// With a CPU for each stage.
+pub(super) const FALCON: &str = "falcon-dev";
 pub(super) const MFLOW: &str = "mflow";
 /// A core with less than this share of another core's work had time to spare.
 const CLEARLY_LESS: f64 = 0.9;
@@ -54,6 +56,16 @@ pub(super) enum NicCore {
     AsBusy,
     /// Busier than the lanes, which had room therefore.
     Busier,
+}
+
+impl Costs {
+    /// Returns what a packet costs between the NIC's core and the reader.
+    pub(super) fn behind_nic(&self) -> f64 {
+        match &self.path {
+            Path::Hops(hops) => hops.iter().sum(),
+            Path::Lanes(lane) => *lane,
+        }
+    }
 }
 
 impl Measured {

@@ -3,9 +3,9 @@
 //! A discrete-event model of the receive path, which predicts other machines from measured instruction counts.
 //!
 //! The costs of a stage come from a few benchmark rows; the other rows show how far the model can be trusted. Read in this order:
-//! [`costs`] and [`settings`] (from rows and options to a [`scene`]), [`pipeline`] (the simulation, with [`mflow`] as the module
-//! runs it, and [`control`] what its load controller and its balancer see), [`validate`], [`paper_figures`], [`adaptive`],
-//! [`crowded`] and [`predict`] (what is simulated), [`terminal`] and [`terminal_load`].
+//! [`costs`] and [`settings`] (from rows and options to a [`scene`]), [`machine`] and [`pipeline`] (the simulation, with [`mflow`]
+//! as the module runs it, [`control`] what its load controller sees, and [`pipelined`] the stages of FALCON), [`validate`],
+//! [`paper_figures`], [`adaptive`], [`crowded`] and [`predict`] (what is simulated), [`terminal`] and [`terminal_load`].
 
 mod adaptive;
 mod arrivals;
@@ -15,12 +15,14 @@ mod costs;
 mod crowded;
 #[cfg(test)]
 mod fixture;
+mod machine;
 mod mflow;
 mod packet;
 mod paper_figures;
 mod pipeline;
 #[cfg(test)]
 mod pipeline_tests;
+mod pipelined;
 mod predict;
 mod scene;
 mod settings;

@@ -5,103 +5,17 @@
 //! A core carries one packet after the other. What a poll has carried over a hop goes on when the poll ends, as in Linux, where a
 //! softirq hands over to the next one; what a lane has carried is parked then, or at the end of its batch.
 
-use std::collections::VecDeque;
-
 use mflow_algo::algo::counters::Counter;
-use mflow_algo::algo::slot_pool::SlotPool;
 use rand::rngs::Xoshiro256PlusPlus;
-use rand::{RngExt as _, SeedableRng as _};
+use rand::RngExt as _;
 
-use super::arrivals::Arrivals;
-use super::calendar::{Calendar, PS_PER_US};
-use super::control::{Control, Kind, Pipelined, Times};
+use super::calendar::PS_PER_US;
+use super::control::{Kind, Times};
+use super::machine::{Event, Machine, Poll, Stage};
 use super::mflow::{self, Merged, Mflow, Moment};
-use super::packet::{Factory, Packet};
-use super::scene::{Count, Counts, Knobs, Outcome, Place, Scene, Stall, WhenFull, POLL_PKTS};
-
-#[derive(Clone, Copy, Debug)]
-enum Event {
-    /// A packet reaches an idle NIC queue.
-    Arrival(usize),
-    /// An interrupt or a wake-up for a queue reaches its core.
-    Ready(usize),
-    Carried(usize),
-    /// The timer of a stream's merge point fires.
-    Deadline(usize),
-    Resume(usize),
-    /// Loads are looked at.
-    Sample,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Stage {
-    Nic,
-    Hop,
-    Lane(usize),
-    /// A stage of a pipelined stream, on one of the cores where it can be.
-    Step(usize),
-    App,
-}
-
-/// Packets that wait for one stage of one stream; those for a lane are in its ring.
-#[derive(Debug)]
-struct Queue {
-    stream: usize,
-    stage: Stage,
-    place: Place,
-    packets: VecDeque<Packet>,
-    /// On its core's list, on its way there, or being polled.
-    scheduled: bool,
-}
-
-#[derive(Debug, Default)]
-struct Core {
-    ready: VecDeque<usize>,
-    poll: Option<Poll>,
-    busy_ps: u64,
-    times: Times,
-}
-
-#[derive(Debug)]
-struct Poll {
-    queue: usize,
-    left: usize,
-    packet: Option<Packet>,
-    /// Whether this is the NIC core, and it carries the packet to the merge point.
-    inline: bool,
-    /// What goes on at the end.
-    carried: Vec<Packet>,
-}
-
-struct Stream {
-    arrivals: Arrivals,
-    ring: VecDeque<u64>,
-    pulled: u64,
-    /// Without lanes there is none.
-    mflow: Option<Mflow>,
-    pipelined: Option<Pipelined>,
-    whole_ps: Option<f64>,
-    /// The number that the reader expects at least.
-    expected: u64,
-    /// The first of its queues: NIC, hops or lanes, then the reader's.
-    first: usize,
-    stages: usize,
-}
-
-struct Machine<'a> {
-    knobs: &'a Knobs,
-    stall: Option<Stall>,
-    calendar: Calendar<Event>,
-    cores: Vec<Core>,
-    queues: Vec<Queue>,
-    streams: Vec<Stream>,
-    slots: Box<SlotPool<Packet>>,
-    control: Control,
-    packets: Factory,
-    rng: Xoshiro256PlusPlus,
-    counts: Counts,
-    latencies_ps: Vec<u64>,
-}
+use super::packet::Packet;
+use super::pipelined::Pipelined;
+use super::scene::{Count, Counts, Knobs, Outcome, Scene, WhenFull, POLL_PKTS};
 
 /// Events without a delivery after which there will be none.
 const PATIENCE_EVENTS: u64 = 1_000_000;
@@ -131,70 +45,7 @@ pub(super) fn simulate(scene: &Scene) -> Outcome {
     machine.outcome(start)
 }
 
-impl<'a> Machine<'a> {
-    fn new(scene: &'a Scene) -> Self {
-        let mut machine = Self {
-            knobs: &scene.knobs,
-            stall: scene.stall,
-            calendar: Calendar::new(),
-            cores: (0..scene.cores).map(|_| Core::default()).collect(),
-            queues: Vec::new(),
-            streams: Vec::new(),
-            slots: mflow::slots(),
-            control: Control::new(scene.control.clone(), scene.knobs.batch_pkts),
-            packets: Factory::default(),
-            rng: Xoshiro256PlusPlus::seed_from_u64(scene.knobs.seed),
-            counts: Counts::default(),
-            latencies_ps: Vec::new(),
-        };
-        for (number, stream) in scene.streams.iter().enumerate() {
-            let first = machine.queues.len();
-            let mut add = |stage, place| {
-                machine.queues.push(Queue {
-                    stream: number,
-                    stage,
-                    place,
-                    packets: VecDeque::new(),
-                    scheduled: false,
-                });
-            };
-            add(Stage::Nic, stream.nic);
-            for place in &stream.hops {
-                add(Stage::Hop, *place);
-            }
-            for (index, place) in stream.lanes.iter().enumerate() {
-                add(Stage::Lane(index), *place);
-            }
-            let stages = stream.stages.iter().flat_map(|stages| &stages.packet_ps);
-            for (step, packet_ps) in stages.enumerate() {
-                for core in scene.control.iter().flat_map(|control| &control.cores) {
-                    let (core, packet_ps) = (*core, *packet_ps);
-                    add(Stage::Step(step), Place { core, packet_ps });
-                }
-            }
-            add(Stage::App, stream.app);
-            let stages = machine.queues.len() - first - 2;
-            // Streams must not all draw the same numbers.
-            let seed = scene.knobs.seed.wrapping_add(1 + number as u64);
-            let arrivals = Arrivals::new(stream.load.clone(), scene.stream_pkts, seed);
-            machine.streams.push(Stream {
-                arrivals,
-                ring: VecDeque::new(),
-                pulled: 0,
-                mflow: (!stream.lanes.is_empty())
-                    .then(|| Mflow::new(stream.lanes.len(), &scene.knobs)),
-                pipelined: stream.stages.clone().map(Pipelined::new),
-                whole_ps: stream.whole_ps,
-                expected: 0,
-                first,
-                stages,
-            });
-            machine.await_arrival(number);
-        }
-        machine.await_sample();
-        machine
-    }
-
+impl Machine<'_> {
     fn handle(&mut self, event: Event) {
         match event {
             Event::Arrival(stream) => {
@@ -218,7 +69,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    fn await_sample(&mut self) {
+    pub(super) fn await_sample(&mut self) {
         if let Some(period_ps) = self.control.period_ps() {
             let time_ps = self.calendar.now_ps() + period_ps;
             self.calendar.plan(time_ps, Event::Sample);
@@ -250,7 +101,7 @@ impl<'a> Machine<'a> {
     }
 
     /// Schedules a queue on its core after `delay_ps`, the time of an interrupt, unless it is scheduled already.
-    fn raise(&mut self, queue: usize, delay_ps: u64) {
+    pub(super) fn raise(&mut self, queue: usize, delay_ps: u64) {
         if !self.queues[queue].scheduled {
             self.queues[queue].scheduled = true;
             let time_ps = self.calendar.now_ps() + delay_ps;
@@ -259,7 +110,7 @@ impl<'a> Machine<'a> {
     }
 
     /// Plans the interrupt of an idle NIC queue.
-    fn await_arrival(&mut self, stream: usize) {
+    pub(super) fn await_arrival(&mut self, stream: usize) {
         let state = &self.streams[stream];
         if self.queues[state.first].scheduled {
             return;
@@ -469,63 +320,8 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Packets of a pipelined stream have been carried on `from`: they go to their next stage.
-    fn advance(&mut self, stream: usize, from: usize, stage: Option<usize>, packets: Vec<Packet>) {
-        let state = &mut self.streams[stream];
-        let Some(pipelined) = &mut state.pipelined else {
-            return;
-        };
-        match stage {
-            Some(stage) if stage + 1 == pipelined.nr_stages() => {
-                packets.iter().for_each(|_| pipelined.leave(stage));
-                let reader = state.first + state.stages + 1;
-                self.forward(stream, reader, packets);
-            }
-            _ => self.enter(stream, from, stage.map_or(0, |stage| stage + 1), packets),
-        }
-        // Where nothing of the flow is left, what is held may enter; the last stage first.
-        let holding = self.streams[stream]
-            .pipelined
-            .as_ref()
-            .map(Pipelined::holding);
-        for stage in holding.unwrap_or_default().into_iter().rev() {
-            self.enter(stream, usize::MAX, stage, Vec::new());
-        }
-    }
-
-    /// Puts packets that come from core `from`, and those that are held there, into a stage's queues.
-    fn enter(&mut self, stream: usize, from: usize, stage: usize, packets: Vec<Packet>) {
-        let nr_cores = self.control.cores().len();
-        let state = &mut self.streams[stream];
-        let first = state.first + 1 + stage * nr_cores;
-        let Some(pipelined) = &mut state.pipelined else {
-            return;
-        };
-        let entered = pipelined.enter(stage, packets, nr_cores, &self.control.orders);
-        for (place, mut packet) in entered {
-            let queue = first + place;
-            let core = self.queues[queue].place.core;
-            let is_full = self.queues[queue].packets.len() >= self.knobs.backlog_pkts;
-            if let Some(pipelined) = &self.streams[stream].pipelined {
-                if let Some(before) = stage.checked_sub(1) {
-                    pipelined.leave(before);
-                }
-                if is_full {
-                    pipelined.leave(stage);
-                }
-            }
-            if is_full {
-                self.lose(stream, Count::BacklogFull, 1);
-                continue;
-            }
-            packet.set_hopped(core != from);
-            self.queues[queue].packets.push_back(packet);
-            self.raise(queue, if core == from { 0 } else { self.knobs.ipi_ps });
-        }
-    }
-
     /// Puts packets into the queue of the next hop, or of the reader.
-    fn forward(&mut self, stream: usize, queue: usize, mut packets: Vec<Packet>) {
+    pub(super) fn forward(&mut self, stream: usize, queue: usize, mut packets: Vec<Packet>) {
         let knobs = self.knobs;
         let (full, size, delay_ps) = match self.queues[queue].stage {
             Stage::App => (Count::SocketFull, knobs.socket_pkts, knobs.wake_up_ps),
@@ -586,7 +382,7 @@ impl<'a> Machine<'a> {
         self.left(stream, 1);
     }
 
-    fn lose(&mut self, stream: usize, reason: Count, packets: usize) {
+    pub(super) fn lose(&mut self, stream: usize, reason: Count, packets: usize) {
         if packets > 0 {
             self.counts.add(reason, packets as u64);
             self.left(stream, packets);

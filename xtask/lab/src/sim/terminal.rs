@@ -21,14 +21,15 @@ for the clock and the instructions per cycle above; ratios do not depend on them
 
 pub(super) fn assumptions(settings: &Settings) -> String {
     format!(
-        "model: {} GHz, instructions per cycle: {}, {} us to interrupt a core, {} us to wake a reader, costs +-{:.0} % \
-         (assumed, not measured)\n       batches of {} packets, {} us merge timeout, rings of {} (NIC), {} (lane), {} \
-         (socket) packets, seed {}\n",
+        "model: {} GHz, instructions per cycle: {}, {} us to interrupt a core, {} us to wake a reader, costs +-{:.0} %,\n       \
+         {} instructions for a batch beside its packets in all tables with the load controller (assumed, not measured)\n       \
+         batches of {} packets, {} us merge timeout, rings of {} (NIC), {} (lane), {} (socket) packets, seed {}\n",
         settings.clock_ghz,
         settings.insn_per_cycle,
         settings.ipi_delay_us,
         settings.wake_up_us,
         settings.cost_spread * 100.0,
+        settings.batch_insn,
         settings.batch_pkts,
         settings.merge_timeout_us,
         settings.nic_ring_pkts,

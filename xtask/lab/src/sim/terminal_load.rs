@@ -3,6 +3,7 @@
 //! What the load controller and the balancer come to, as text.
 
 use super::adaptive::{Adaptivity, Latency, LOAD, MOST_BELOW_BEST, MOST_P50, MOST_P99};
+use super::costs::{FALCON, RPS};
 use super::crowded::{
     Crowd, Crowded, ALWAYS_ON, CALM_LOAD, CORES, FLOW_LOAD, HOT_FLOWS, HOT_LOAD, STAGE_SHARES,
 };
@@ -53,7 +54,7 @@ pub(super) fn crowded(crowded: &Crowded, settings: &Settings) -> String {
     let costs = &crowded.costs;
     let mut text = format!(
         "\nFALCON's pipeline (costs of {}), in instructions per packet: NIC {:.0}, stages {}, a hand-over between cores {:.0}\n\
-         assumed: the shares {STAGE_SHARES:?} of VXLAN, bridge, veth and container; measured: NIC and sum with RPS, and vanilla\n",
+         assumed: the shares {STAGE_SHARES:?} of VXLAN, bridge, veth and container; measured: NIC and sum with {}, and vanilla\n",
         crowded.case,
         costs.nic,
         costs
@@ -62,8 +63,15 @@ pub(super) fn crowded(crowded: &Crowded, settings: &Settings) -> String {
             .map(|insn| format!("{insn:.0}"))
             .collect::<Vec<_>>()
             .join(" + "),
-        costs.hop
+        costs.hop,
+        if costs.is_falcons { FALCON } else { RPS }
     );
+    if !costs.is_falcons {
+        text += &format!(
+            "without a row `{FALCON}` each of three hand-overs costs what RPS's one does, and the NIC's core does VXLAN, as with RPS: that\n\
+             makes FALCON slower here than it is, at few containers slower than RPS\n"
+        );
+    }
     text += &fig14(crowded, settings);
     text += &fig15(crowded);
     text += &fig16(crowded);

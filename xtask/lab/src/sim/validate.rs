@@ -5,7 +5,7 @@
 use serde::Serialize;
 
 use super::arrivals::Load;
-use super::costs::{calibrating, Costs, Measured, NicCore, MFLOW, NATIVE, RPS, VANILLA};
+use super::costs::{calibrating, Costs, Measured, NicCore, FALCON, MFLOW, NATIVE, RPS, VANILLA};
 use super::pipeline::simulate;
 use super::scene::{Limit, WhenFull};
 use super::settings::Settings;
@@ -92,8 +92,9 @@ pub(super) struct Case {
     pub(super) is_one_path: bool,
     pub(super) vanilla: Costs,
     pub(super) vanilla_pkts_per_s: f64,
-    /// What the cores do with RPS, if that was measured.
+    /// What the cores do with RPS, and in FALCON's stages, if that was measured.
     pub(super) rps: Option<Costs>,
+    pub(super) falcon: Option<Costs>,
     pub(super) splits: Vec<Split>,
 }
 
@@ -184,6 +185,10 @@ pub(super) fn validate(rows: &[Row], settings: &Settings) -> Validation {
             }
             validation.checks.push(check);
         }
+        let of_mode = |mode| {
+            let row = group.rows.iter().find(|(row, _)| row.mode == mode);
+            row.map(|(_, measured)| measured.costs(mode))
+        };
         validation.cases.push(Case {
             name: group.vanilla.case.clone(),
             proto: group.vanilla.proto.clone(),
@@ -191,11 +196,8 @@ pub(super) fn validate(rows: &[Row], settings: &Settings) -> Validation {
             is_one_path: group.measured.is_one_path,
             vanilla,
             vanilla_pkts_per_s: vanilla_rate,
-            rps: group
-                .rows
-                .iter()
-                .find(|(row, _)| row.mode == RPS)
-                .map(|(_, measured)| measured.costs(RPS)),
+            rps: of_mode(RPS),
+            falcon: of_mode(FALCON),
             splits: splits.into_iter().map(|(_, split)| split).collect(),
         });
     }
@@ -390,9 +392,16 @@ mod tests {
         let (itself, predicted) = (Used::Itself, Used::Predicted);
         assert_eq!(
             used,
-            [itself, itself, Used::Calibrates, predicted, predicted]
+            [
+                itself,
+                itself,
+                Used::Calibrates,
+                predicted,
+                predicted,
+                itself
+            ]
         );
-        assert_eq!(validation.with(Verdict::Good).count(), 5);
+        assert_eq!(validation.with(Verdict::Good).count(), 6);
         let ratio = validation.checks[3].model_ratio;
         // 8000 / (6000 / 2): from one lane's cost, not from the 3050 that were measured.
         assert!((ratio / (8.0 / 3.0) - 1.0).abs() < 0.01, "{ratio}");
@@ -454,7 +463,7 @@ mod tests {
         overhead.case = "overhead-udp-16".to_owned();
         rows.extend([lonely, overhead]);
         let validation = validate(&rows, &settings());
-        assert_eq!(validation.checks.len(), 5);
+        assert_eq!(validation.checks.len(), 6);
         assert_eq!(validation.skipped.len(), 2);
         assert!(validation.skipped[0].why.contains("vanilla"));
     }

@@ -5,7 +5,7 @@
 use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::sync::Arc;
 use loom::thread;
-use mflow_algo::algo::stage_path::StagePath;
+use mflow_algo::falcon::stage_path::StagePath;
 
 /// The flow may move only when the packet before has reached the end, and then whoever feeds it sees that.
 #[test]

@@ -14,7 +14,7 @@
 //! | one feeder | a stage is fed by one core at a time: the one that carries the stage before, which moves only when nothing is left |
 //! | cost | an atomic addition when a packet enters a stage, one when it leaves; to move, one load for each stage behind |
 
-use super::sync::{AtomicU32, Ordering};
+use crate::algo::sync::{AtomicU32, Ordering};
 
 /// Stages of a flow at most: NIC to tunnel, tunnel to bridge, veth to container, and one to spare.
 pub const MAX_STAGES: usize = 4;

@@ -9,8 +9,7 @@
 //!
 //! A choice may change with any sample. [`StagePath`](super::stage_path::StagePath) says when a flow may follow it.
 
-use super::load::orders::Orders;
-use super::load::FULL;
+use crate::algo::load::FULL;
 
 /// Odd and near the golden ratio of 2^32: neighbouring device numbers end up far apart.
 const GOLDEN_RATIO: u32 = 0x9e37_79b9;
@@ -26,6 +25,13 @@ impl LoadThreshold {
     fn is_reached_by(self, load: u32) -> bool {
         load >= self.pct.saturating_mul(FULL / 100)
     }
+
+    /// Returns whether CPUs with these loads, in thousandths, are loaded on average.
+    pub fn is_reached_by_mean_of(self, loads: &[u32]) -> bool {
+        let sum: u32 = loads.iter().sum();
+        // CAST: a few CPUs.
+        self.is_reached_by(sum / (loads.len() as u32).max(1))
+    }
 }
 
 fn hash(value: u32) -> u32 {
@@ -40,29 +46,27 @@ fn place(hash: u32, n: usize) -> usize {
     ((u64::from(hash) * n as u64) >> 32) as usize
 }
 
-/// Returns the place of the CPU, among `nr_cpus`, that is to carry what a flow does on a device; none: the original path.
-/// `orders` has the loads of these CPUs, in the same order.
-#[inline]
+/// Returns the place of the CPU that is to carry what a flow does on a device; none: the original path. `loads` are those of
+/// the CPUs to choose from, in thousandths.
 pub fn choose(
     flow_hash: u32,
     ifindex: u32,
-    nr_cpus: usize,
+    loads: &[u32],
     threshold: LoadThreshold,
-    orders: &Orders,
 ) -> Option<usize> {
-    if nr_cpus == 0 || threshold.is_reached_by(orders.average()) {
+    if threshold.is_reached_by_mean_of(loads) {
         return None;
     }
-    let first_hash = hash(flow_hash.wrapping_add(ifindex));
-    let first = place(first_hash, nr_cpus);
-    if threshold.is_reached_by(orders.load(first)) {
-        return Some(place(hash(first_hash), nr_cpus));
+    let first = choose_static(flow_hash, ifindex, loads.len())?;
+    let is_loaded = |load: &u32| threshold.is_reached_by(*load);
+    if loads.get(first).is_some_and(is_loaded) {
+        let second_hash = hash(hash(flow_hash.wrapping_add(ifindex)));
+        return Some(place(second_hash, loads.len()));
     }
     Some(first)
 }
 
 /// Returns the first choice alone, whatever the loads are: static hashing.
-#[inline]
 pub fn choose_static(flow_hash: u32, ifindex: u32, nr_cpus: usize) -> Option<usize> {
     (nr_cpus > 0).then(|| place(hash(flow_hash.wrapping_add(ifindex)), nr_cpus))
 }

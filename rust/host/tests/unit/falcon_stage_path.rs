@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use mflow_algo::algo::stage_path::{StagePath, MAX_STAGES};
+use mflow_algo::falcon::stage_path::{StagePath, MAX_STAGES};
 use proptest::prelude::*;
 
 const NR_CPUS: usize = 3;
