@@ -360,11 +360,18 @@ bool __mflow_hand_on(struct sk_buff *skb, unsigned int stage)
 	 * Only what a lane carries has come in order. What this host sends may come from a task,
 	 * too, which no lane would keep in order with this; it has a socket.
 	 */
-	if (!stages || !lane || skb->sk || in_hardirq() || irqs_disabled() ||
-	    !netif_running(skb->dev))
+	if (!stages || !lane || skb->sk || in_hardirq() || irqs_disabled())
 		return false;
 	ops = rcu_dereference_bh(mflow_ops);
-	return ops && ops->hand_on(stages, lane, skb, stage);
+	if (!ops)
+		return false;
+	/* The device is being closed: on the ordinary path this would overtake what is in rings. */
+	if (unlikely(!netif_running(skb->dev))) {
+		dev_core_stats_rx_dropped_inc(skb->dev);
+		kfree_skb_reason(skb, SKB_DROP_REASON_DEV_READY);
+		return true;
+	}
+	return ops->hand_on(stages, lane, skb, stage);
 }
 EXPORT_SYMBOL_GPL(__mflow_hand_on);
 

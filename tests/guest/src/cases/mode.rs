@@ -29,6 +29,10 @@ const PAUSE: Duration = Duration::from_millis(150);
 const ROUNDS: usize = 4;
 /// How long stages may take to begin.
 const START: Duration = Duration::from_secs(20);
+/// The same for a while that a device takes to be closed.
+const SHORT_HOLD: Duration = Duration::from_millis(400);
+/// More than waits in rings of stages that run.
+const WAITING_BYTES: u64 = 200_000;
 /// So many packets show whether stages have begun.
 const SAMPLE: u64 = 50;
 /// So many packets may come that belong to no flow or after a flow's last byte, or be with the driver when its counter is read.
@@ -75,6 +79,12 @@ pub(super) fn datagrams() -> Vec<Case> {
             "a stage that does not run drops what it has no room for, and counts it; the flow keeps its order",
             Run::Plain,
             full,
+        ),
+        Case::of_module(
+            "mode/teardown/held",
+            "the VXLAN device goes away while packets wait for a stage: what still comes does not overtake them",
+            Run::Plain,
+            take_away_held,
         ),
         Case::of_module(
             "mode/refusals",
@@ -353,7 +363,10 @@ fn full(rig: &Rig) -> Result<Outcome> {
     // More than a ring holds, as fast as it can be sent: it has to come while the CPU is away.
     plan.load.send_at_least(20_000);
     plan.load.frames_per_s = None;
-    let outcome = rig.measure(&plan, &knobs(DEV, 3), |live| {
+    rig.prepare(&plan, &knobs(DEV, 3))?;
+    // No queue of the NIC may be held with the stage.
+    topology::pin_server_nic()?;
+    let outcome = Datagrams::measure(&plan, |live| {
         let hog = Hog::start(cpu::LANES[0], HOLD)?;
         let dropped = || Stats::read()?.get("dropped_stage_full");
         let full = live.wait_for("a ring is full", Duration::from_secs(30), || {
@@ -367,6 +380,31 @@ fn full(rig: &Rig) -> Result<Outcome> {
         outcome.require_order()?;
         rig.settle()
     })
+}
+
+fn take_away_held(rig: &Rig) -> Result<Outcome> {
+    let mut last = None;
+    // One of them is that of the stage behind the tunnel.
+    for &stage in &cpu::LANES[..STAGES.len()] {
+        let outcome = rig.measure(&plan::<Datagrams>(rig), &knobs(DEV, STAGES.len()), |live| {
+            let hog = Hog::start(stage, SHORT_HOLD)?;
+            let waiting = || Stats::read()?.get("ring_bytes");
+            let gone = live
+                .wait_for("packets wait for a stage", START, || {
+                    Ok(waiting()? > WAITING_BYTES)
+                })
+                .and_then(|()| topology::ip(None, "link del vxlan0"));
+            hog.stop()?;
+            gone?;
+            live.flow_for(PAUSE)
+        })?;
+        last = Some(outcome.judge(|outcome| {
+            outcome.require_intact()?;
+            outcome.require_order()?;
+            rig.settle()
+        })?);
+    }
+    last.context("no stage")
 }
 
 fn refusals(rig: &Rig) -> Result<()> {
