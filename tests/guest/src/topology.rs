@@ -165,7 +165,8 @@ pub(crate) fn nics_are_gone() -> Result<()> {
     ip(None, &format!("netns del {CLIENT}"))
 }
 
-/// Sends the interrupts of the server's NIC where they belong, after it has got new ones.
+/// Sends the interrupts of the server's NIC where they belong, after it has got new ones. A ConnectX has those of its channels but
+/// the first only while it is up; until then the kernel chooses where they will be.
 pub(crate) fn pin_server_nic() -> Result<()> {
     pin_interrupts("eth0", cpu::NIC)
 }
