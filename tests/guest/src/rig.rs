@@ -128,6 +128,14 @@ impl Rig {
         plan.load.prepare_ends()
     }
 
+    /// Does the same, with all queues of both NICs on the NICs' CPUs.
+    pub(crate) fn prepare_pinned<L: Load>(&self, plan: &Plan<L>, knobs: &Knobs) -> Result<()> {
+        self.prepare(plan, knobs)?;
+        topology::pin_nics()?;
+        // An interrupt moves when it comes next, and with it what comes first.
+        Self::wait_ready(plan.outer)
+    }
+
     /// Runs traffic on a fresh network; `during` happens meanwhile.
     pub(crate) fn measure<L: Load>(
         &self,

@@ -171,6 +171,19 @@ pub(crate) fn pin_server_nic() -> Result<()> {
     pin_interrupts("eth0", cpu::NIC)
 }
 
+/// The same of both NICs. The client's has got no new ones if it is not a ConnectX.
+pub(crate) fn pin_nics() -> Result<()> {
+    pin_server_nic()?;
+    let about = netns::run(CLIENT, "ethtool -i eth1")?;
+    let mut lines = about.lines();
+    let address = lines.find_map(|line| line.strip_prefix("bus-info: "));
+    let address = address.context("eth1 has no address on its bus")?;
+    pin_where(cpu::CLIENT_NIC, |line| {
+        line.ends_with(&format!("@pci:{address}"))
+    })
+    .map(drop)
+}
+
 /// Builds what stays for the life of the guest: the two NICs and the client's namespace.
 fn underlay_up() -> Result<()> {
     if netns::exists(CLIENT) {
@@ -540,29 +553,34 @@ fn pin_interrupts(device: &str, cpu: usize) -> Result<()> {
     let target = fs::read_link(&link).with_context(|| format!("no NIC {device}: {link}"))?;
     let name = target.file_name().context("no device")?;
     let name = name.to_string_lossy();
-    let table = fs::read_to_string("/proc/interrupts")?;
-    let mut pinned = 0;
-    for line in table.lines() {
-        // One line per queue ("virtio0-input.0"), or a single one ("virtio0") without message-signalled interrupts; of a
-        // ConnectX, one per channel ("mlx5_comp0@pci:0000:00:04.0").
-        let mine = line.split_whitespace().next_back().is_some_and(|line| {
-            line == name
-                || line.starts_with(&format!("{name}-"))
-                || line.ends_with(&format!("@pci:{name}"))
-        });
-        let number = line.split(':').next().unwrap_or_default().trim();
-        if mine && number.bytes().all(|byte| byte.is_ascii_digit()) {
-            let path = format!("/proc/irq/{number}/smp_affinity_list");
-            fs::write(&path, cpu.to_string()).with_context(|| {
-                format!("cannot send {device}'s interrupt to CPU {cpu}: {path}")
-            })?;
-            pinned += 1;
-        }
-    }
+    // One line per queue ("virtio0-input.0"), or a single one ("virtio0") without message-signalled interrupts; of a
+    // ConnectX, one per channel ("mlx5_comp0@pci:0000:00:04.0").
+    let pinned = pin_where(cpu, |line| {
+        line == name
+            || line.starts_with(&format!("{name}-"))
+            || line.ends_with(&format!("@pci:{name}"))
+    })?;
     if pinned == 0 {
+        let table = fs::read_to_string("/proc/interrupts")?;
         bail!("no interrupt of {device} ({name}) in /proc/interrupts:\n{table}");
     }
     Ok(())
+}
+
+/// Sends the interrupts with such names to a CPU; returns how many there are.
+fn pin_where(cpu: usize, is_mine: impl Fn(&str) -> bool) -> Result<usize> {
+    let mut pinned = 0;
+    for line in fs::read_to_string("/proc/interrupts")?.lines() {
+        let number = line.split(':').next().unwrap_or_default().trim();
+        let name = line.split_whitespace().next_back();
+        if name.is_some_and(&is_mine) && number.bytes().all(|byte| byte.is_ascii_digit()) {
+            let path = format!("/proc/irq/{number}/smp_affinity_list");
+            fs::write(&path, cpu.to_string())
+                .with_context(|| format!("cannot send an interrupt to CPU {cpu}: {path}"))?;
+            pinned += 1;
+        }
+    }
+    Ok(pinned)
 }
 
 #[cfg(test)]

@@ -363,9 +363,8 @@ fn full(rig: &Rig) -> Result<Outcome> {
     // More than a ring holds, as fast as it can be sent: it has to come while the CPU is away.
     plan.load.send_at_least(20_000);
     plan.load.frames_per_s = None;
-    rig.prepare(&plan, &knobs(DEV, 3))?;
-    // No queue of the NIC may be held with the stage.
-    topology::pin_server_nic()?;
+    // No queue of a NIC, nor what the client sends with, may be held with the stage.
+    rig.prepare_pinned(&plan, &knobs(DEV, 3))?;
     let outcome = Datagrams::measure(&plan, |live| {
         let hog = Hog::start(cpu::LANES[0], HOLD)?;
         let dropped = || Stats::read()?.get("dropped_stage_full");

@@ -18,7 +18,7 @@ use crate::datagrams::sender::{SendOrder, Sender};
 use crate::mflow::{self, Knobs, Stats};
 use crate::outcome::Outcome;
 use crate::rig::Rig;
-use crate::topology::{self, CONTAINER};
+use crate::topology::CONTAINER;
 use crate::traffic::Mark;
 use crate::{cpu, netns};
 
@@ -50,9 +50,7 @@ fn one_gets_all(rig: &Rig, later: bool) -> Result<Outcome> {
         min_flow_pps: if later { 100 } else { 10_000_000 },
         ..Knobs::of(2, 16)
     };
-    rig.prepare(&plan, &knobs)?;
-    // Whichever queue gets the flow.
-    topology::pin_server_nic()?;
+    rig.prepare_pinned(&plan, &knobs)?;
     let to = plan.addresses();
     let sockets = netns::within(CONTAINER, || Ok([open(to[0])?, open(to[0])?]))?;
     let mut receivers = Vec::new();
