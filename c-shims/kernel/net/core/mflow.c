@@ -431,8 +431,8 @@ bool __mflow_return(struct sk_buff *skb)
 		return false;
 	atomic_add(skb->truesize, &returned->bytes);
 	/*
-	 * The first one sets the timer. If the timer is still set, it is taken off before it looks at
-	 * the list: then it finds this packet, as both are atomic operations.
+	 * The first packet of a list sets the timer. A timer that still seems set is taken off before its
+	 * function takes the list; to push and to take are full barriers, so it finds this packet.
 	 */
 	if (llist_add(&skb->ll_node, &returned->packets) &&
 	    !timer_pending(&returned->timer))
