@@ -197,8 +197,8 @@ fn in_stages<L: Load>(rig: &Rig, plan: &Plan<L>, knobs: &Knobs) -> Result<(Outco
     let from_nic = || Stats::read()?.get(STAGES[0]);
     let mut begin = None;
     let outcome = rig.measure(plan, knobs, |live| {
-        // What comes before the NIC's queues have sources goes the ordinary path. This thread may be away between any two
-        // readings: they are in the order in which that makes the condition harder, and what is asked for below less.
+        // What comes before the NIC's queues have sources goes the ordinary path. This thread may be away between two readings;
+        // in this order, that can only delay the begin, and lower what is asked for at the end.
         let mut before = (received()?, from_nic()?);
         live.wait_for("all packets go through stages", START, || {
             let staged = from_nic()? - before.1;
