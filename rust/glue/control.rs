@@ -179,7 +179,16 @@ impl Configuration {
 
     /// Follows the CPUs that come and go, if flows are handed on from one to the next.
     fn follow_cpus(&mut self, rtnl: &Rtnl) -> Result {
-        if self.knobs.mode == Mode::Mflow || self.startable().cpus == self.stages.cpus {
+        if !self.stages.is_running() {
+            return Ok(());
+        }
+        if self.startable().cpus == self.stages.cpus {
+            // One may have gone and come back: what has waited for it meanwhile has nobody to wake it.
+            self.for_each_source_of_all(|source| {
+                if source.hands_on() {
+                    source.wake_all();
+                }
+            });
             return Ok(());
         }
         self.restart(rtnl)
@@ -251,8 +260,9 @@ unsafe extern "C" fn mflow_device_gone(dev: *mut ffi::net_device, opted_in: bool
     if opted_in {
         configuration.remove_device(&rtnl, dev);
     }
-    // It is closed: no more packets come that refer to it.
-    if configuration.pass_stages(STOP_MS) {
+    // It is closed: no more packets come that refer to it. What waits for a CPU that is gone does so until stages begin again.
+    let followed = configuration.follow_cpus(&rtnl);
+    if followed.is_ok() && configuration.pass_stages(STOP_MS) {
         return;
     }
     // It is freed soon. The end of a stage leaves no packet of it.

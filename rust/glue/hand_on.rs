@@ -144,6 +144,22 @@ impl Source {
         }
     }
 
+    /// Has what waits for CPUs that are gone carried on `cpu`; returns whether there was any. Process context.
+    pub(super) fn displace_lanes(&self, cpu: u32) -> bool {
+        let _softirqs_off = SoftirqsOff::new();
+        let mut any = false;
+        for lane in self.lanes().filter(|lane| lane.waits_for_cpu()) {
+            any = true;
+            lane.displace(cpu);
+        }
+        any
+    }
+
+    /// Returns whether it is one of a first stage.
+    pub(super) fn is_first(&self) -> bool {
+        self.handing_on.home.is_some()
+    }
+
     /// Wakes all lanes, for packets that came while they slept. Process context.
     pub(super) fn wake_all(&self) {
         let _softirqs_off = SoftirqsOff::new();
@@ -158,6 +174,12 @@ impl Source {
                 home.kick_on(self.cpu().unwrap_or(home.cpu()));
             }
         }
+    }
+
+    /// Returns whether what has been kept back fills half of a ring, whichever it waits in.
+    pub(super) fn is_half_full(&self) -> bool {
+        let home = self.handing_on.home.as_deref();
+        Iterator::chain(self.lanes(), home).any(Lane::is_half_full)
     }
 
     /// Returns whether nothing waits at home. Then nothing ever will again, if the route is [`Route::Home`].

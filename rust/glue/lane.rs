@@ -10,18 +10,20 @@ use super::progress::LaneProgress;
 use super::stack::skb::SkBuff;
 use super::stack::socket::Socket;
 use super::stack::worker::{Polling, Worker};
+use super::{ffi, runtime};
 use crate::algo::collector::Collector;
 use crate::algo::counters::{Counter, Counters};
 use crate::algo::gro_trial::GroTrial;
 use crate::algo::queue::ring::{Consumer, Item, Producer, Ring, RING_ITEMS};
 use crate::algo::queue::Packet as _;
+use crate::algo::ring_bytes::MAX_CPU_RING_BYTES;
 use crate::algo::slot::LaneId;
 use crate::algo::stage::Stage;
 use crate::algo::tag::{Tag, MAX_SLOTS};
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use kernel::init::{self, Zeroable};
 use kernel::prelude::*;
 
@@ -61,6 +63,8 @@ pub struct Lane {
     cpu: u32,
     id: LaneId,
     carries: Carries,
+    // A stage of a CPU that is gone: another one may poll it now.
+    is_displaced: AtomicBool,
     // A mark in the ring, for a thread that waits until it has been passed.
     mark: AtomicU32,
     /// Packets carried; written by the lane's NAPI.
@@ -68,7 +72,7 @@ pub struct Lane {
 }
 
 // SAFETY: Zeros are an empty ring, no consumer (a null pointer), an empty collector (null pointers, no tag), a trial that
-// knows nothing, zeros, a worker that is not started, `Carries::Batches`, and counters of zero.
+// knows nothing, zeros, a worker that is not started, `Carries::Batches`, false, and counters of zero.
 unsafe impl Zeroable for Lane {}
 // SAFETY: The cells are used by the NAPI alone; the rest may be shared.
 unsafe impl Sync for Lane {}
@@ -141,6 +145,13 @@ impl Lane {
         self.carries
     }
 
+    /// Returns whether so much waits that there is room for no more than as much again.
+    pub(crate) fn is_half_full(&self) -> bool {
+        // CAST: a small constant.
+        self.ring.len() >= RING_ITEMS as u32 / 2
+            || !pool::ring_bytes().has_room(self.cpu, MAX_CPU_RING_BYTES / 2)
+    }
+
     /// Marks what is in the ring now.
     pub(crate) fn set_mark(&self) {
         // ORDERING: Relaxed: used by one thread, under the configuration lock.
@@ -160,6 +171,21 @@ impl Lane {
     /// Has the lane polled on that CPU, whichever is its own. Softirqs disabled.
     pub(crate) fn kick_on(&self, cpu: u32) {
         self.worker.kick_on(cpu);
+    }
+
+    /// Returns whether it waits for its CPU, or for [`displace`](Self::displace), as that CPU is gone.
+    pub(super) fn waits_for_cpu(&self) -> bool {
+        // ORDERING: Relaxed: used by one thread, under the configuration lock.
+        self.carries == Carries::Stage
+            && !self.is_displaced.load(Ordering::Relaxed)
+            && runtime::is_cpu_gone(self.cpu)
+    }
+
+    /// Has what waits for a CPU that is gone carried on `cpu`. Softirqs disabled.
+    pub(super) fn displace(&self, cpu: u32) {
+        // ORDERING: Relaxed: the poll that is scheduled next sees it; one that runs meanwhile and does not schedules none.
+        self.is_displaced.store(true, Ordering::Relaxed);
+        self.kick_on(cpu);
     }
 
     /// Takes a packet that has reached the merge point inside this lane's poll.
@@ -328,6 +354,14 @@ impl Lane {
     pub(super) unsafe fn poll_stage(&self, budget: u32) -> u32 {
         // SAFETY: By the contract the worker's poll is running.
         let worker = unsafe { self.worker.polling() };
+        // SAFETY: Softirqs are disabled in a poll.
+        let is_elsewhere = unsafe { ffi::mflow_this_cpu() } != self.cpu;
+        // ORDERING: Relaxed: see `displace`.
+        let is_displaced = || self.is_displaced.load(Ordering::Relaxed);
+        if is_elsewhere && self.carries == Carries::Stage && !is_displaced() {
+            // Here other stages follow: it would overtake what its CPU has handed on. It waits until that is through (`stages.rs`).
+            return 0;
+        }
         let most = match self.carries {
             Carries::Held => budget.saturating_mul(HELD_BUDGETS),
             Carries::Batches | Carries::Stage => budget,

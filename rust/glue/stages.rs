@@ -8,7 +8,7 @@
 
 use super::ffi;
 use super::lane::Lane;
-use super::locks::{sleep_us, synchronize};
+use super::locks::{sleep_us, synchronize, SoftirqsOff};
 use super::runtime::{self, now_ms};
 use super::source::{Source, StageContext};
 use crate::algo::cpulist::CpuSet;
@@ -18,8 +18,8 @@ use crate::algo::stage::{Route, StageSet};
 use core::ptr;
 use kernel::prelude::*;
 
-/// How long the ordinary path of a CPU may take to be empty once, as long as a fence has (`algo/slot/mod.rs`).
-const QUIET_MS: u32 = 50;
+/// How long the ordinary path of a CPU may take to be empty once. What is kept back meanwhile bounds it, too: half of a ring.
+const QUIET_MS: u32 = 1_000;
 const LOOK_US: u32 = 50;
 /// So many stages a packet may still have before it, with tunnels in tunnels.
 const MOST_STAGES: u32 = 4;
@@ -103,12 +103,19 @@ pub(super) fn online(cpus: &CpuSet) -> CpuSet {
     online
 }
 
-/// Waits until the ordinary path of a CPU has been empty, but not beyond `end_ms`.
-fn wait_quiet(cpu: u32, end_ms: u32) {
+/// Waits until the ordinary path of a CPU has been empty, but not beyond `end_ms`, and not when too much is `kept` back.
+fn wait_quiet(cpu: u32, end_ms: u32, kept: impl Fn() -> bool) {
     // SAFETY: Process context.
-    while !unsafe { ffi::mflow_cpu_is_quiet(cpu) } && !has_come(end_ms) {
+    while !unsafe { ffi::mflow_cpu_is_quiet(cpu) } && !has_come(end_ms) && !kept() {
         sleep_us(LOOK_US);
     }
+}
+
+/// Returns the CPU that the thread is on at the moment, or was.
+fn this_cpu() -> u32 {
+    let _softirqs_off = SoftirqsOff::new();
+    // SAFETY: Softirqs are disabled.
+    unsafe { ffi::mflow_this_cpu() }
 }
 
 fn has_come(time_ms: u32) -> bool {
@@ -136,7 +143,7 @@ pub(super) fn let_go(for_each: impl Fn(&mut dyn FnMut(&Source))) {
     let end_ms = now_ms().wrapping_add(QUIET_MS);
     gathering(&mut |source| {
         if let Some(cpu) = source.cpu() {
-            wait_quiet(cpu, end_ms);
+            wait_quiet(cpu, end_ms, || source.is_half_full());
         }
     });
     gathering(&mut |source| source.set_route(Route::Onward));
@@ -152,10 +159,19 @@ pub(super) fn let_go(for_each: impl Fn(&mut dyn FnMut(&Source))) {
 /// Waits until all that waits in the stages' rings now has been carried to its end or to the next stage, but not beyond `end_ms`;
 /// returns whether it has been.
 pub(super) fn pass_rings(for_each: impl Fn(&mut dyn FnMut(&Source)), end_ms: u32) -> bool {
+    pass_lanes(for_each, end_ms, Lane::has_passed_mark)
+}
+
+/// Does that for lanes that `has_passed` once they have passed their marks.
+fn pass_lanes(
+    for_each: impl Fn(&mut dyn FnMut(&Source)),
+    end_ms: u32,
+    has_passed: impl Fn(&Lane) -> bool,
+) -> bool {
     for_each(&mut |source| source.lanes().for_each(Lane::set_mark));
     loop {
         let mut passed = true;
-        for_each(&mut |source| passed &= source.lanes().all(Lane::has_passed_mark));
+        for_each(&mut |source| passed &= source.lanes().all(&has_passed));
         if passed || has_come(end_ms) {
             // What was taken out last is still being carried.
             synchronize();
@@ -172,9 +188,35 @@ pub(super) fn empty(
     most_ms: u32,
 ) -> bool {
     let end_ms = now_ms().wrapping_add(most_ms);
-    let passed = (0..MOST_STAGES).all(|_| pass_rings(&for_each, end_ms));
+    let pass = || {
+        (0..MOST_STAGES).all(|_| {
+            pass_lanes(&for_each, end_ms, |lane| {
+                lane.has_passed_mark() || lane.waits_for_cpu()
+            })
+        })
+    };
+    let mut passed = pass();
+    // What waits for a CPU that is gone goes after all that is before it: the later stages first.
+    let elsewhere = online(cpus).iter().next().unwrap_or_else(this_cpu);
+    for with_first in [false, true] {
+        let mut any = false;
+        for_each(&mut |source| {
+            if with_first || !source.is_first() {
+                any |= source.displace_lanes(elsewhere);
+            }
+        });
+        if any {
+            passed &= pass();
+        }
+    }
     // Behind the last stage a device may have a queue of its own.
     let end_ms = now_ms().wrapping_add(QUIET_MS);
-    cpus.iter().for_each(|cpu| wait_quiet(cpu, end_ms));
+    let kept = || {
+        let mut kept = false;
+        for_each(&mut |source| kept |= source.is_half_full());
+        kept
+    };
+    Iterator::chain(cpus.iter(), [elsewhere])
+        .for_each(|cpu| wait_quiet(cpu, end_ms, kept));
     passed
 }

@@ -92,6 +92,13 @@ impl<P: Packet> Ring<P> {
         self.tail.0.load(Ordering::Relaxed) == head
     }
 
+    /// Returns how many items wait. Any context.
+    pub fn len(&self) -> u32 {
+        // ORDERING: Relaxed, both: a snapshot. The head is read first, so that it is not ahead of the tail.
+        let head = self.head.0.load(Ordering::Relaxed);
+        self.tail.0.load(Ordering::Relaxed).wrapping_sub(head)
+    }
+
     /// Returns a mark behind all that has been published so far. Any context.
     pub fn mark(&self) -> u32 {
         // ORDERING: Relaxed: a snapshot; the caller has seen to it that what it means to mark has been published.

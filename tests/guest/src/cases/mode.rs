@@ -305,7 +305,9 @@ fn changes<L: Load>(rig: &Rig, knob: &str, values: &[&str]) -> Result<Outcome> {
 
 fn cpu_comes_and_goes(rig: &Rig) -> Result<Outcome> {
     let lane = cpu::LANES[1];
-    let result = rig.measure(&plan::<Datagrams>(rig), &knobs(DEV, 3), |live| {
+    let plan = plan::<Datagrams>(rig);
+    rig.prepare_pinned(&plan, &knobs(DEV, 3))?;
+    let result = Datagrams::measure(&plan, |live| {
         for _ in 0..rig.scale.rounds(ROUNDS) {
             live.flow_for(PAUSE)?;
             cpu::set_online(lane, false)?;
