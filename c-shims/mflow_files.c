@@ -48,6 +48,11 @@ module_param(build, charp, 0);
 MODULE_PARM_DESC(build,
 		 "which core builds the packets of split flows, with drivers that leave the choice: nic, lane, or for each batch the one that has less to do: auto, nic or lane (default auto)");
 
+static char *layout;
+module_param(layout, charp, 0);
+MODULE_PARM_DESC(layout,
+		 "how many CPUs a lane has: lane: one; lane+stage: two, of which one builds packets and the other carries them: lane or lane+stage (default lane)");
+
 static char *mode;
 module_param(mode, charp, 0);
 MODULE_PARM_DESC(mode,
@@ -80,6 +85,7 @@ static const struct {
 	MFLOW_PARAM(min_flow_pps),
 	MFLOW_PARAM(scaling),
 	MFLOW_PARAM(build),
+	MFLOW_PARAM(layout),
 	MFLOW_PARAM(mode),
 	MFLOW_PARAM(stages),
 	MFLOW_PARAM(load_threshold_pct),

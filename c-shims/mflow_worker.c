@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Workers: a lane's NAPI, woken on the lane's CPU; and the deadlines' timers.
+ * Workers: a lane's NAPI, woken on the lane's CPU, or what builds packets for it on another one; and the
+ * deadlines' timers.
  */
 
 #include <linux/hrtimer.h>
@@ -37,6 +38,15 @@ struct mflow_worker {
 static struct net_device *mflow_dev;
 static struct hrtimer mflow_deadlines[MFLOW_SLOTS];
 
+static int mflow_worker_done(struct napi_struct *napi, int work, int budget)
+{
+	if (work < budget) {
+		mflow_free_returned();
+		napi_complete_done(napi, work);
+	}
+	return work;
+}
+
 static int mflow_worker_poll(struct napi_struct *napi, int budget)
 {
 	struct mflow_worker *worker =
@@ -52,11 +62,17 @@ static int mflow_worker_poll(struct napi_struct *napi, int budget)
 	this_cpu_write(mflow_cpu.lane_sums, false);
 	this_cpu_write(mflow_cpu.lane_stack, 0);
 
-	if (work < budget) {
-		mflow_free_returned();
-		napi_complete_done(napi, work);
-	}
-	return work;
+	return mflow_worker_done(napi, work, budget);
+}
+
+/* No packet reaches the stack here, so the hooks see no lane. */
+static int mflow_worker_poll_building(struct napi_struct *napi, int budget)
+{
+	struct mflow_worker *worker =
+		container_of(napi, struct mflow_worker, napi);
+
+	return mflow_worker_done(napi, mflow_lane_build(worker->lane, budget),
+				 budget);
 }
 
 /* Interrupt on the lane's CPU. */
@@ -76,7 +92,8 @@ static void mflow_worker_count(const struct mflow_worker *worker, int added)
 	WRITE_ONCE(returned->lanes, returned->lanes + added);
 }
 
-struct mflow_worker *mflow_worker_create(unsigned int cpu, void *lane)
+struct mflow_worker *mflow_worker_create(unsigned int cpu, void *lane,
+					 bool builds)
 {
 	struct mflow_worker *worker = kzalloc(sizeof(*worker), GFP_KERNEL);
 
@@ -88,7 +105,8 @@ struct mflow_worker *mflow_worker_create(unsigned int cpu, void *lane)
 	INIT_LIST_HEAD(&worker->past_gro);
 	INIT_CSD(&worker->csd, mflow_worker_schedule, worker);
 	set_bit(NAPI_STATE_NO_BUSY_POLL, &worker->napi.state);
-	netif_napi_add(mflow_dev, &worker->napi, mflow_worker_poll);
+	netif_napi_add(mflow_dev, &worker->napi,
+		       builds ? mflow_worker_poll_building : mflow_worker_poll);
 	napi_enable(&worker->napi);
 	mflow_worker_count(worker, 1);
 	return worker;

@@ -9,6 +9,7 @@
 use core::ffi::CStr;
 use core::fmt;
 
+use super::combinations::Misfit;
 use super::cpulist::{
     CpuListError,
     CpuListErrorKind,
@@ -42,6 +43,8 @@ pub struct Knobs {
     pub scaling: Scaling,
     /// Which core builds the packets of split flows.
     pub build: Build,
+    /// Over how many CPUs a lane's work goes.
+    pub layout: Layout,
     /// How a flow uses several CPUs.
     pub mode: Mode,
     /// Where a flow goes on to the next CPU, in the modes of FALCON.
@@ -61,7 +64,7 @@ macro_rules! words {
         }
 
         impl $name {
-            const ALL: &'static [Self] = &[$(Self::$variant,)*];
+            pub(super) const ALL: &'static [Self] = &[$(Self::$variant,)*];
             const WORDS: &'static [&'static str] = &[$($word,)*];
             /// The value of a freshly loaded module.
             pub const DEFAULT: Self = Self::$default;
@@ -98,6 +101,15 @@ words! {
 }
 
 words! {
+    /// Over how many CPUs a lane's work goes.
+    Layout, default Lane:
+    /// One.
+    Lane = "lane",
+    /// Two: one builds the packets, the other carries them, as in MFLOW's set-up for TCP (its Fig. 8).
+    LaneStage = "lane+stage",
+}
+
+words! {
     /// How a flow uses several CPUs.
     Mode, default Mflow:
     /// Its packets are split among them, and merged in order.
@@ -119,56 +131,6 @@ words! {
     Veth = "nic+veth",
     /// At the NIC only.
     Nic = "nic",
-}
-
-/// What goes together with a mode.
-#[derive(Debug)]
-pub struct Combination {
-    /// The mode.
-    pub mode: Mode,
-    /// The values of `scaling` that go with it.
-    pub scaling: &'static [Scaling],
-    /// The values of `build` that go with it.
-    pub build: &'static [Build],
-}
-
-/// The valid combinations, one row for each mode in the order of [`Mode`]; every other is refused. In the modes of FALCON the
-/// mode itself says where flows leave the NIC's core, and that core builds the packets.
-pub const COMBINATIONS: [Combination; 3] = [
-    Combination {
-        mode: Mode::Mflow,
-        scaling: Scaling::ALL,
-        build: Build::ALL,
-    },
-    Combination {
-        mode: Mode::FalconDev,
-        scaling: &[Scaling::Path],
-        build: &[Build::Auto, Build::Nic],
-    },
-    Combination {
-        mode: Mode::FalconFunc,
-        scaling: &[Scaling::Path],
-        build: &[Build::Auto, Build::Nic],
-    },
-];
-
-impl Mode {
-    /// Returns what goes with it.
-    pub const fn combination(self) -> &'static Combination {
-        // PANIC: `COMBINATIONS` has one row per mode, in their order, which is checked below at build time.
-        &COMBINATIONS[self as usize]
-    }
-}
-
-impl fmt::Display for Combination {
-    /// Prints as the sentence that says what a mode goes with.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "mode {} goes with scaling ", self.mode.name())?;
-        write_words(f, self.scaling.iter().map(|value| value.name()))?;
-        f.write_str(" and build ")?;
-        write_words(f, self.build.iter().map(|value| value.name()))?;
-        f.write_str(" only")
-    }
 }
 
 impl Build {
@@ -200,6 +162,7 @@ impl Knobs {
         min_flow_pps: MIN_FLOW_PPS.default,
         scaling: Scaling::DEFAULT,
         build: Build::DEFAULT,
+        layout: Layout::DEFAULT,
         mode: Mode::DEFAULT,
         stages: Stages::DEFAULT,
         load_threshold_pct: LOAD_THRESHOLD_PCT.default,
@@ -216,18 +179,33 @@ impl Knobs {
             Knob::MinFlowPps => knobs.min_flow_pps = MIN_FLOW_PPS.parse(text)?,
             Knob::Scaling => knobs.scaling = parse_word(text, Scaling::WORDS, Scaling::ALL)?,
             Knob::Build => knobs.build = parse_word(text, Build::WORDS, Build::ALL)?,
+            Knob::Layout => knobs.layout = parse_word(text, Layout::WORDS, Layout::ALL)?,
             Knob::Mode => knobs.mode = parse_word(text, Mode::WORDS, Mode::ALL)?,
             Knob::Stages => knobs.stages = parse_word(text, Stages::WORDS, Stages::ALL)?,
             Knob::LoadThresholdPct => {
                 knobs.load_threshold_pct = LOAD_THRESHOLD_PCT.parse(text)?;
             }
         }
-        let with = knobs.mode.combination();
-        if !with.scaling.contains(&knobs.scaling) || !with.build.contains(&knobs.build) {
-            return Err(KnobError::Combination(knobs.mode));
+        match Misfit::of(&knobs) {
+            Some(misfit) => Err(KnobError::Combination(misfit)),
+            None => {
+                *self = knobs;
+                Ok(())
+            }
         }
-        *self = knobs;
-        Ok(())
+    }
+
+    /// Returns the CPUs of each lane: of `2-5` with two for each, 2 and 3 build, and what they have built 4 and 5 carry.
+    pub fn lanes(&self) -> impl Iterator<Item = LaneCpus> {
+        let nr_building = match self.layout {
+            Layout::Lane => 0,
+            Layout::LaneStage => self.cpus.len() / 2,
+        };
+        let mut building = self.cpus.iter().take(nr_building);
+        self.cpus.iter().skip(nr_building).map(move |carries| LaneCpus {
+            carries,
+            builds: building.next(),
+        })
     }
 
     /// Returns whether sources end and begin again for `next`: where flows are taken, or what they are given to, changes.
@@ -237,6 +215,7 @@ impl Knobs {
                 knobs.enabled,
                 knobs.cpus,
                 knobs.scaling,
+                knobs.layout,
                 StageSet::of(knobs),
             )
         };
@@ -253,9 +232,29 @@ impl Knobs {
             Knob::MinFlowPps => KnobValue::Number(self.min_flow_pps),
             Knob::Scaling => KnobValue::Word(self.scaling.name()),
             Knob::Build => KnobValue::Word(self.build.name()),
+            Knob::Layout => KnobValue::Word(self.layout.name()),
             Knob::Mode => KnobValue::Word(self.mode.name()),
             Knob::Stages => KnobValue::Word(self.stages.name()),
             Knob::LoadThresholdPct => KnobValue::Number(self.load_threshold_pct),
+        }
+    }
+}
+
+/// Where a lane's work is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LaneCpus {
+    /// The CPU that carries packets to the merge point.
+    pub carries: u32,
+    /// The CPU that builds them before, if it is another.
+    pub builds: Option<u32>,
+}
+
+impl LaneCpus {
+    /// Returns those of a lane that has one.
+    pub const fn one(cpu: u32) -> Self {
+        Self {
+            carries: cpu,
+            builds: None,
         }
     }
 }
@@ -283,6 +282,8 @@ pub enum Knob {
     Scaling,
     /// `build`
     Build,
+    /// `layout`
+    Layout,
     /// `mode`
     Mode,
     /// `stages`
@@ -385,7 +386,7 @@ const LOAD_THRESHOLD_PCT: NumberLimits = NumberLimits {
 };
 
 /// The knobs, in the order of [`Knob`].
-pub const KNOBS: [KnobSpec; 10] = [
+pub const KNOBS: [KnobSpec; 11] = [
     KnobSpec {
         knob: Knob::Enabled,
         name: c"enabled",
@@ -422,6 +423,11 @@ pub const KNOBS: [KnobSpec; 10] = [
         limits: Limits::Words(Build::WORDS),
     },
     KnobSpec {
+        knob: Knob::Layout,
+        name: c"layout",
+        limits: Limits::Words(Layout::WORDS),
+    },
+    KnobSpec {
         knob: Knob::Mode,
         name: c"mode",
         limits: Limits::Words(Mode::WORDS),
@@ -442,11 +448,6 @@ const _: () = {
     let mut i = 0;
     while i < KNOBS.len() {
         assert!(KNOBS[i].knob as usize == i);
-        i += 1;
-    }
-    let mut i = 0;
-    while i < COMBINATIONS.len() {
-        assert!(COMBINATIONS[i].mode as usize == i && Mode::ALL.len() == COMBINATIONS.len());
         i += 1;
     }
 };
@@ -527,11 +528,11 @@ impl fmt::Display for Limits {
 }
 
 /// Writes `a`, `a or b`, `a, b or c`.
-fn write_words(
+pub(super) fn write_words(
     f: &mut fmt::Formatter<'_>,
-    words: impl ExactSizeIterator<Item = &'static str>,
+    words: impl Iterator<Item = &'static str> + Clone,
 ) -> fmt::Result {
-    let nr_words = words.len();
+    let nr_words = words.clone().count();
     for (index, word) in words.enumerate() {
         let between = match index {
             0 => "",
@@ -550,8 +551,8 @@ pub enum KnobError {
     Syntax,
     /// The value is outside its limits; `ERANGE` to the writer.
     Range,
-    /// The value does not go with another knob's, in this mode; `EINVAL` to the writer.
-    Combination(Mode),
+    /// The value does not go with another knob's; `EINVAL` to the writer.
+    Combination(Misfit),
 }
 
 impl From<CpuListError> for KnobError {

@@ -83,7 +83,8 @@ pub(super) enum NoRoom {
 impl<P: Packet> LaneEnd<P> {
     /// Returns whether the lane is late for a batch that it gets now.
     fn is_late(&mut self, batch_pkts: u32) -> bool {
-        self.producer.waiting_items() > batch_pkts.saturating_mul(IN_TIME_BATCHES)
+        // What builds is what building relieves: a lane's first CPU, if it has two.
+        self.producer.unbuilt_items() > batch_pkts.saturating_mul(IN_TIME_BATCHES)
     }
 
     /// Returns whether the lane has so much to do that the core that dispatches can carry a batch meanwhile.

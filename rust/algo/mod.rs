@@ -19,6 +19,7 @@ pub mod amount;
 pub mod backoff;
 pub mod builder;
 pub mod collector;
+pub mod combinations;
 pub mod counters;
 pub mod cpulist;
 pub mod dispatcher;

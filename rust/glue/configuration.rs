@@ -4,6 +4,7 @@
 
 use super::device::DeviceState;
 use super::ffi;
+use super::lane::Lane;
 use super::locks::NotSend;
 use super::runtime::{now_ms, MAX_CPUS};
 use super::sampling::Sampling;
@@ -47,9 +48,9 @@ impl Totals {
         for (sum, counter) in self.counters.iter_mut().zip(Counter::ALL) {
             *sum = sum.wrapping_add(source.count(*counter));
         }
-        for lane in source.lanes() {
-            if let Some(sum) = self.lane_pkts.get_mut(lane.cpu() as usize) {
-                *sum = sum.wrapping_add(lane.counters.get(Counter::LanePkts));
+        for (cpu, pkts) in source.lanes().flat_map(Lane::pkts_by_cpu) {
+            if let Some(sum) = self.lane_pkts.get_mut(cpu as usize) {
+                *sum = sum.wrapping_add(pkts);
             }
         }
     }

@@ -180,7 +180,7 @@ fn add_source(
     let stages = StageSet::of(knobs);
     let source = if stages.is_empty() {
         // SAFETY: The port is freed after the sources.
-        unsafe { Source::new(&port.uses_gro, napi, &knobs.cpus)? }
+        unsafe { Source::new(&port.uses_gro, napi, knobs)? }
     } else {
         let context = StageContext {
             stages,

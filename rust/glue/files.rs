@@ -108,7 +108,7 @@ fn set_knob(configuration: &mut Configuration, rtnl: &Rtnl, knob: Knob, text: &[
     let mut knobs: Knobs = configuration.knobs;
     if let Err(error) = knobs.set(knob, text) {
         match error {
-            KnobError::Combination(mode) => complain(format_args!("{}", mode.combination())),
+            KnobError::Combination(misfit) => complain(format_args!("{misfit}")),
             KnobError::Syntax | KnobError::Range => {
                 complain(format_args!("{}", knob.spec().allowed()));
             }

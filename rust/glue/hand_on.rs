@@ -215,4 +215,14 @@ unsafe extern "C" fn mflow_lane_poll(lane: *mut c_void, budget: c_int) -> c_int 
     work as c_int
 }
 
-ffi::check_export!(mflow_lane_poll);
+/// Builds packets for a lane. Softirq context.
+#[no_mangle]
+unsafe extern "C" fn mflow_lane_build(lane: *mut c_void, budget: c_int) -> c_int {
+    // SAFETY: The worker was given the address of a lane that outlives it.
+    let lane = unsafe { &*lane.cast::<Lane>() };
+    // CAST: budgets are small and positive, and no more is done.
+    // SAFETY: Only the NAPI of what builds for the lane calls us.
+    unsafe { lane.poll_building(budget as u32) as c_int }
+}
+
+ffi::check_export!(mflow_lane_build, mflow_lane_poll);

@@ -3,17 +3,21 @@
 //! A lane: the consuming end of a ring, polled by a NAPI on the lane's CPU. It receives packets as a driver's NAPI
 //! does: GRO and the whole stack up to the merge point run inside [`Lane::poll`]. So all packets before the end of a
 //! batch have been carried to their end when the lane meets it: the batch is complete.
+//!
+//! A lane may have a second CPU, which builds the packets that this one carries (`building.rs`).
 
+use super::building::Building;
 use super::merge;
 use super::pool::{self, Slots};
 use super::progress::LaneProgress;
 use super::stack::skb::SkBuff;
 use super::stack::socket::Socket;
-use super::stack::worker::{Polling, Worker};
+use super::stack::worker::{Polling, Work, Worker};
 use super::{ffi, runtime};
 use crate::algo::collector::Collector;
 use crate::algo::counters::{Counter, Counters};
 use crate::algo::gro_trial::GroTrial;
+use crate::algo::knobs::LaneCpus;
 use crate::algo::queue::ring::{Consumer, Item, Producer, Ring, RING_ITEMS};
 use crate::algo::queue::Packet as _;
 use crate::algo::ring_bytes::MAX_CPU_RING_BYTES;
@@ -60,6 +64,7 @@ pub struct Lane {
     // Bit `n`: slot `n` is to be merged when the call of the stack has returned.
     owes_merge: UnsafeCell<u64>,
     worker: Worker,
+    building: Building,
     cpu: u32,
     id: LaneId,
     carries: Carries,
@@ -72,7 +77,7 @@ pub struct Lane {
 }
 
 // SAFETY: Zeros are an empty ring, no consumer (a null pointer), an empty collector (null pointers, no tag), a trial that
-// knows nothing, zeros, a worker that is not started, `Carries::Batches`, false, and counters of zero.
+// knows nothing, zeros, a worker that is not started, nothing that builds, `Carries::Batches`, false, and counters of zero.
 unsafe impl Zeroable for Lane {}
 // SAFETY: The cells are used by the NAPI alone; the rest may be shared.
 unsafe impl Sync for Lane {}
@@ -80,26 +85,38 @@ unsafe impl Sync for Lane {}
 unsafe impl Send for Lane {}
 
 impl Lane {
-    /// Starts a lane on `cpu` and returns it with the producing end of its ring. Process context.
+    /// Starts a lane on `cpus` and returns it with the producing end of its ring. Process context.
     ///
     /// # Safety: the lane is stopped before it is dropped, and the producer is not used after that.
     pub(crate) unsafe fn start(
-        cpu: u32,
+        cpus: LaneCpus,
         carries: Carries,
     ) -> Result<(KVBox<Lane>, Producer<SkBuff>)> {
         let mut lane: KVBox<Lane> = KVBox::init(init::zeroed(), GFP_KERNEL)?;
-        lane.cpu = cpu;
+        lane.cpu = cpus.carries;
         lane.carries = carries;
         // ORDERING: Relaxed: unique enough. Never `INLINE` or `ORDINARY_PATH`.
         lane.id = LANES_STARTED.fetch_add(1, Ordering::Relaxed) | 1 << 31;
-        let shared: &Lane = &lane;
-        // SAFETY: The ring has no ends yet, and is at its address as long as the lane.
-        let (producer, consumer) = unsafe { Ring::ends(NonNull::from(&shared.ring)) };
-        // SAFETY: Nobody polls the lane yet.
-        unsafe { *shared.consumer.get() = Some(consumer) };
-        let address: *mut c_void = ptr::from_ref(shared).cast_mut().cast();
+        let address: *mut c_void = ptr::from_mut(&mut *lane).cast();
+        let ring = NonNull::from(&lane.ring);
+        let (producer, consumer) = match cpus.builds {
+            // SAFETY: The ring has no ends yet, and is at its address as long as the lane.
+            None => unsafe { Ring::ends(ring) },
+            Some(cpu) => {
+                // SAFETY: The ring has no ends yet, and is at its address as long as the lane.
+                let (producer, end, consumer) = unsafe { Ring::ends_with_building(ring) };
+                // SAFETY: The lane stays until it is stopped, and nothing kicks what builds before it has been started.
+                unsafe { lane.building.start(cpu, end, address)? };
+                (producer, consumer)
+            }
+        };
+        *lane.consumer.get_mut() = Some(consumer);
         // SAFETY: The lane is ready to be polled, and stays until it is stopped.
-        unsafe { shared.worker.start(cpu, address)? };
+        let started = unsafe { lane.worker.start(lane.cpu, address, Work::Carry) };
+        started.inspect_err(|_| {
+            // SAFETY: Nobody knows the lane.
+            unsafe { lane.building.stop(lane.cpu) }
+        })?;
         Ok((lane, producer))
     }
 
@@ -107,8 +124,11 @@ impl Lane {
     ///
     /// # Safety: nobody stops or kicks the lane at the same time, or fills its ring.
     pub(crate) unsafe fn stop(&self) {
-        // SAFETY: By the contract.
-        unsafe { self.worker.stop() };
+        // SAFETY: By the contract. What builds comes first, as it kicks what carries.
+        unsafe {
+            self.building.stop(self.cpu);
+            self.worker.stop();
+        }
         // What no poll has taken is dropped here, and no longer charged.
         // SAFETY: The poll, which alone pops, does not run any more.
         while let Some(item) = unsafe { (*self.consumer.get()).as_mut() }.and_then(|consumer| {
@@ -122,7 +142,7 @@ impl Lane {
             let bytes = match item {
                 Item::Packet(packet) => packet.memory_bytes(),
                 Item::Built(bytes) => bytes,
-                Item::BatchEnd(_) => 0,
+                Item::Nothing | Item::BatchEnd(_) => 0,
             };
             pool::ring_bytes().release(self.cpu, u64::from(bytes));
         }
@@ -135,6 +155,13 @@ impl Lane {
 
     pub(crate) fn cpu(&self) -> u32 {
         self.cpu
+    }
+
+    /// Returns the CPUs on which it works, each with how many packets it has carried there, or built.
+    pub(crate) fn pkts_by_cpu(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
+        let carried = (self.cpu, self.counters.get(Counter::LanePkts));
+        let built = self.building.cpu().map(|cpu| (cpu, self.building.pkts()));
+        Iterator::chain([carried].into_iter(), built)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -164,8 +191,11 @@ impl Lane {
         self.ring.has_passed(self.mark.load(Ordering::Relaxed))
     }
 
+    /// Has what is in the ring carried, and built before where another CPU does that. Softirqs disabled.
     pub(crate) fn kick(&self) {
-        self.worker.kick();
+        if !self.building.kick() {
+            self.worker.kick();
+        }
     }
 
     /// Has the lane polled on that CPU, whichever is its own. Softirqs disabled.
@@ -323,6 +353,10 @@ impl Lane {
                         past_gro_pkts += u64::from(unsafe { self.receive(worker, packet) });
                     }
                 }
+                Some(Item::Nothing) => {
+                    work += 1;
+                    wire_pkts += 1;
+                }
                 Some(Item::BatchEnd(tag)) => {
                     // SAFETY: We are in the poll.
                     unsafe { self.flush(slots, worker) };
@@ -348,6 +382,21 @@ impl Lane {
 }
 
 impl Lane {
+    /// Builds packets for [`poll`](Self::poll) on the CPU that the lane has for that.
+    ///
+    /// # Safety: called by the NAPI of what builds for the lane.
+    pub(super) unsafe fn poll_building(&self, budget: u32) -> u32 {
+        // SAFETY: By the contract.
+        let work = unsafe {
+            self.building
+                .poll(self.cpu, LaneProgress::of(self.id), budget)
+        };
+        if work != 0 {
+            self.worker.kick();
+        }
+        work
+    }
+
     /// Does the same as [`poll`](Self::poll) for flows that are not split: nothing is tagged, collected or completed.
     ///
     /// # Safety: called by the lane's NAPI.

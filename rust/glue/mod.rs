@@ -18,6 +18,8 @@ pub mod progress;
 
 pub mod merge;
 
+pub mod building;
+
 pub mod lane;
 
 pub mod source;

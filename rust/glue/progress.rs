@@ -8,11 +8,41 @@ use core::sync::atomic::{AtomicU32, Ordering};
 /// Lanes whose progress is told apart; more share words, which only makes the deadline more patient.
 const NR_WORDS: usize = 256;
 
-/// A lane's word, on cache lines of its own.
+/// A word on cache lines of its own, which one CPU writes.
 #[repr(align(128))]
-pub(super) struct LaneProgress(AtomicU32);
+struct Word(AtomicU32);
 
-static WORDS: [LaneProgress; NR_WORDS] = [const { LaneProgress(AtomicU32::new(0)) }; NR_WORDS];
+/// A lane's words: of what carries, and of what builds, if that is another CPU.
+pub(super) struct LaneProgress {
+    carried: Word,
+    built: Word,
+}
+
+static WORDS: [LaneProgress; NR_WORDS] = [const {
+    LaneProgress {
+        carried: Word::ZERO,
+        built: Word::ZERO,
+    }
+}; NR_WORDS];
+
+impl Word {
+    #[allow(
+        clippy::declare_interior_mutable_const,
+        reason = "what a word begins as"
+    )]
+    const ZERO: Self = Self(AtomicU32::new(0));
+
+    fn get(&self) -> u32 {
+        // ORDERING: Relaxed: only compared with an earlier value.
+        self.0.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn advance(&self) {
+        // ORDERING: Relaxed: one CPU writes it at a time.
+        self.0.store(self.get().wrapping_add(1), Ordering::Relaxed);
+    }
+}
 
 impl LaneProgress {
     pub(super) fn of(lane: LaneId) -> &'static Self {
@@ -20,19 +50,19 @@ impl LaneProgress {
         &WORDS[lane as usize % NR_WORDS]
     }
 
-    /// Returns a number that changes whenever the lane takes something from its ring.
+    /// Returns a number that changes whenever the lane takes something from its ring, or builds something in it.
     pub(super) fn get(&self) -> u32 {
-        // ORDERING: Relaxed: only compared with an earlier value.
-        self.0.load(Ordering::Relaxed)
+        self.carried.get().wrapping_add(self.built.get())
     }
 
     /// Notes that the lane has taken something from its ring.
     #[inline]
     pub(super) fn advance(&self) {
-        // ORDERING: Relaxed, both: only this lane writes it.
-        self.0.store(
-            self.0.load(Ordering::Relaxed).wrapping_add(1),
-            Ordering::Relaxed,
-        );
+        self.carried.advance();
+    }
+
+    /// Notes that something has been built for the lane.
+    pub(super) fn advance_building(&self) {
+        self.built.advance();
     }
 }

@@ -15,6 +15,7 @@ use crate::algo::builder::Builder;
 use crate::algo::counters::{Counter, Counters};
 use crate::algo::cpulist::CpuSet;
 use crate::algo::dispatcher::{Dispatched, Dispatcher, Host};
+use crate::algo::knobs::{Knobs, LaneCpus};
 use crate::algo::lane_set::{LaneSet, MAX_LANES};
 use crate::algo::load::orders::Orders;
 use crate::algo::recent_keys::RecentKeys;
@@ -167,17 +168,17 @@ impl Host<SkBuff> for KernelHost<'_> {
 }
 
 impl Source {
-    /// Makes a source of `napi` (none: of a CPU) with a lane on each of `cpus`. It splits nothing before [`Source::begin`].
+    /// Makes a source of `napi` (none: of a CPU) with the lanes of `knobs`. It splits nothing before [`Source::begin`].
     /// Process context.
     ///
     /// # Safety: `uses_gro` is valid as long as the source.
     pub(crate) unsafe fn new(
         uses_gro: &UsesGro,
         napi: Option<Napi>,
-        cpus: &CpuSet,
+        knobs: &Knobs,
     ) -> Result<KVBox<Source>> {
         // SAFETY: By the contract.
-        unsafe { Self::with_lanes(Some(uses_gro), napi, cpus, Carries::Batches) }
+        unsafe { Self::with_lanes(Some(uses_gro), napi, knobs.lanes(), Carries::Batches) }
     }
 
     /// Makes a source that hands flows on to lanes on `cpus`. Process context.
@@ -190,7 +191,14 @@ impl Source {
         context: StageContext,
     ) -> Result<KVBox<Source>> {
         // SAFETY: By the contract.
-        let mut source = unsafe { Self::with_lanes(uses_gro, napi, cpus, Carries::Stage)? };
+        let mut source = unsafe {
+            Self::with_lanes(
+                uses_gro,
+                napi,
+                cpus.iter().map(LaneCpus::one),
+                Carries::Stage,
+            )?
+        };
         let here = cpus.iter().position(|cpu| context.cpu == Some(cpu));
         let handing_on = &mut source.handing_on;
         handing_on.stages = context.stages;
@@ -201,7 +209,7 @@ impl Source {
         if context.is_first {
             let cpu = context.cpu.or(cpus.iter().next()).unwrap_or(0);
             // SAFETY: As for the other lanes.
-            let (lane, producer) = unsafe { Lane::start(cpu, Carries::Held)? };
+            let (lane, producer) = unsafe { Lane::start(LaneCpus::one(cpu), Carries::Held)? };
             let id = lane.id();
             handing_on.home = Some(lane);
             let home_end = handing_on.home_end.get_mut();
@@ -214,7 +222,7 @@ impl Source {
     unsafe fn with_lanes(
         uses_gro: Option<&UsesGro>,
         napi: Option<Napi>,
-        cpus: &CpuSet,
+        lanes: impl Iterator<Item = LaneCpus>,
         carries: Carries,
     ) -> Result<KVBox<Source>> {
         let mut source: KVBox<Source> = KVBox::init(init::zeroed(), GFP_KERNEL)?;
@@ -225,11 +233,11 @@ impl Source {
         // One change behind, so that the first packet looks at the CPUs.
         *fresh.cpu_changes_seen.get_mut() = runtime::cpu_changes().wrapping_sub(1);
         let dispatcher = fresh.dispatcher.get_mut();
-        for (place, cpu) in fresh.lanes.iter_mut().zip(cpus.iter()) {
+        for (place, cpus) in fresh.lanes.iter_mut().zip(lanes) {
             // SAFETY: The source stops the lane before it drops it, and its dispatcher, which gets the producer, is not
             // used then.
-            let (lane, producer) = unsafe { Lane::start(cpu, carries)? };
-            let id = lane.id();
+            let (lane, producer) = unsafe { Lane::start(cpus, carries)? };
+            let (id, cpu) = (lane.id(), lane.cpu());
             // First of all in its place: it is stopped from there.
             *place = Some(lane);
             dispatcher.lanes.add(producer, id, cpu).map_err(|_| E2BIG)?;
@@ -355,7 +363,7 @@ impl Source {
             let offline = self
                 .lanes()
                 .enumerate()
-                .filter(|(_, lane)| runtime::is_cpu_gone(lane.cpu()))
+                .filter(|(_, lane)| lane.pkts_by_cpu().any(|(cpu, _)| runtime::is_cpu_gone(cpu)))
                 .fold(0, |mask, (index, _)| mask | 1 << index);
             dispatcher.lanes.set_offline(offline);
         }

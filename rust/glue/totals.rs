@@ -4,6 +4,7 @@
 
 use super::configuration::Configuration;
 use super::ffi;
+use super::lane::Lane;
 use super::pool::Slots;
 use super::runtime::MAX_CPUS;
 use crate::algo::counters::Counter;
@@ -26,7 +27,7 @@ impl Configuration {
         sum
     }
 
-    /// Returns the packets that lanes on `cpu` have carried since the last reset; none if it has never been a lane.
+    /// Returns the packets that lanes on `cpu` have carried, or built for other CPUs, since the last reset; none if it has never been a lane.
     pub(crate) fn lane_pkts(&self, cpu: usize) -> Option<u64> {
         let base = self.base.lane_pkts.get(cpu)?;
         let sum = self.absolute_lane_pkts(cpu);
@@ -37,8 +38,9 @@ impl Configuration {
     fn absolute_lane_pkts(&self, cpu: usize) -> u64 {
         let mut sum = self.retired.lane_pkts.get(cpu).copied().unwrap_or(0);
         self.for_each_source_of_all(|source| {
-            for lane in source.lanes().filter(|lane| lane.cpu() as usize == cpu) {
-                sum = sum.wrapping_add(lane.counters.get(Counter::LanePkts));
+            let by_cpu = source.lanes().flat_map(Lane::pkts_by_cpu);
+            for (_, pkts) in by_cpu.filter(|(of, _)| *of as usize == cpu) {
+                sum = sum.wrapping_add(pkts);
             }
         });
         sum

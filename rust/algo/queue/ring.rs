@@ -6,6 +6,7 @@
 //! |---|---|
 //! | producer | the source that receives the flow, in one context at a time; wait-free |
 //! | consumer | the lane, in one context at a time; wait-free |
+//! | building end | where a lane has two CPUs: the first of them, in one context at a time; wait-free |
 //! | full | the producer asks for room before it starts a batch; what it has reserved always fits |
 //! | cost | one store and one release store per packet on either side, for a request two on the lane's; the other side's index is read only when the own copy of it says "full" or "empty" |
 //!
@@ -13,7 +14,10 @@
 //! fills it, and may fill it again once the lane has built the packet. Places are used in turn, so two counts say which are
 //! free. What the producer does next publishes the request, as it is filled by then.
 //!
-//! `head` and `tail` count items, `freed` counts requests; they wrap, and lie on cache lines of their own (128 bytes:
+//! A ring may have a *building end* between the two: it goes over the items before the consumer sees them, and puts a packet in
+//! the place of each request. Nothing is moved: room, order and the ends of batches stay as the producer has made them.
+//!
+//! `head`, `built` and `tail` count items, `freed` counts requests; they wrap, and lie on cache lines of their own (128 bytes:
 //! adjacent lines are fetched in pairs). Memory of zeros is an empty ring.
 
 use super::super::sync::{AtomicPtr, AtomicU32, Ordering};
@@ -35,6 +39,7 @@ const REQUEST_MASK: u32 = RING_REQUESTS as u32 - 1;
 const FORM_MASK: usize = 3;
 const FORM_BATCH_END: usize = 1;
 const FORM_REQUEST: usize = 2;
+const FORM_NOTHING: usize = 3;
 const FORM_BITS: u32 = 2;
 
 /// What the NIC's core hands to a lane.
@@ -44,6 +49,8 @@ pub enum Item<P, B> {
     Packet(P),
     /// What was made of a request.
     Built(B),
+    /// The building end could make nothing of a request.
+    Nothing,
     /// No more packets of this batch will follow.
     BatchEnd(Tag),
 }
@@ -56,6 +63,8 @@ struct OwnLine<T>(T);
 pub struct Ring<P: Packet> {
     // INVARIANT: `tail - head <= RING_ITEMS`; the items in between hold what was published and not yet popped.
     head: OwnLine<AtomicU32>,
+    // INVARIANT: with a building end, it lies between `head` and `tail`, and no request lies before it; without one, it stays 0.
+    built: OwnLine<AtomicU32>,
     tail: OwnLine<AtomicU32>,
     // INVARIANT: at most RING_REQUESTS places have been taken and not freed.
     freed: OwnLine<AtomicU32>,
@@ -76,6 +85,7 @@ impl<P: Packet> Ring<P> {
     pub fn new() -> Self {
         Self {
             head: OwnLine(AtomicU32::new(0)),
+            built: OwnLine(AtomicU32::new(0)),
             tail: OwnLine(AtomicU32::new(0)),
             freed: OwnLine(AtomicU32::new(0)),
             items: core::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
@@ -94,9 +104,21 @@ impl<P: Packet> Ring<P> {
 
     /// Returns how many items wait. Any context.
     pub fn len(&self) -> u32 {
-        // ORDERING: Relaxed, both: a snapshot. The head is read first, so that it is not ahead of the tail.
-        let head = self.head.0.load(Ordering::Relaxed);
+        // ORDERING: Acquire pairs with the Release in `Consumer::pop`, which has seen a tail no smaller: nor do we.
+        let head = self.head.0.load(Ordering::Acquire);
+        // ORDERING: Relaxed: a snapshot.
         self.tail.0.load(Ordering::Relaxed).wrapping_sub(head)
+    }
+
+    /// Has the oldest request built, of which `freed` have been before, and frees its place. For the end that builds.
+    #[inline]
+    fn build<B>(&self, freed: &mut u32, tag: Tag, build: impl FnOnce(Tag, &P::Request) -> B) -> B {
+        // PANIC: masked to below the length.
+        let built = build(tag, &self.requests[(*freed & REQUEST_MASK) as usize]);
+        *freed = freed.wrapping_add(1);
+        // ORDERING: Release pairs with the Acquire in `Producer::reserve_requests`: the place is free only now.
+        self.freed.0.store(*freed, Ordering::Release);
+        built
     }
 
     /// Returns a mark behind all that has been published so far. Any context.
@@ -118,10 +140,33 @@ impl<P: Packet> Ring<P> {
     /// # Safety
     ///
     /// 1. `ring` outlives both ends.
-    /// 2. It is called once for a ring.
+    /// 2. Of this and [`ends_with_building`](Self::ends_with_building) one is called, once for a ring.
     pub unsafe fn ends(ring: NonNull<Self>) -> (Producer<P>, Consumer<P>) {
+        Self::ends_of(ring, false)
+    }
+
+    /// Returns the ends of `ring`, with a building end between producer and consumer.
+    ///
+    /// # Safety
+    ///
+    /// As for [`ends`](Self::ends).
+    pub unsafe fn ends_with_building(
+        ring: NonNull<Self>,
+    ) -> (Producer<P>, BuildingEnd<P>, Consumer<P>) {
+        let (producer, consumer) = Self::ends_of(ring, true);
+        let building = BuildingEnd {
+            ring,
+            built: 0,
+            tail_seen: 0,
+            freed: 0,
+        };
+        (producer, building, consumer)
+    }
+
+    fn ends_of(ring: NonNull<Self>, builds_apart: bool) -> (Producer<P>, Consumer<P>) {
         let producer = Producer {
             ring,
+            builds_apart,
             tail: 0,
             head_seen: 0,
             reserved: 0,
@@ -131,6 +176,7 @@ impl<P: Packet> Ring<P> {
         };
         let consumer = Consumer {
             ring,
+            builds_apart,
             head: 0,
             tail_seen: 0,
             freed: 0,
@@ -160,6 +206,7 @@ impl<P: Packet> Drop for Ring<P> {
 /// The producing end.
 pub struct Producer<P: Packet> {
     ring: NonNull<Ring<P>>,
+    builds_apart: bool,
     // One more than is published while a request is being filled.
     tail: u32,
     head_seen: u32,
@@ -229,6 +276,17 @@ impl<P: Packet> Producer<P> {
         true
     }
 
+    /// Returns how many items wait for where requests are built, with what is not published yet.
+    #[inline]
+    pub fn unbuilt_items(&mut self) -> u32 {
+        if !self.builds_apart {
+            return self.waiting_items();
+        }
+        // ORDERING: Relaxed: a snapshot.
+        self.tail
+            .wrapping_sub(self.ring().built.0.load(Ordering::Relaxed))
+    }
+
     /// Returns how many items wait, with what is not published yet.
     #[inline]
     pub fn waiting_items(&mut self) -> u32 {
@@ -242,7 +300,7 @@ impl<P: Packet> Producer<P> {
     pub fn reserve_requests(&mut self, requests: u32) -> bool {
         let wanted = self.reserved_requests.wrapping_add(requests);
         if self.request_room() < wanted {
-            // ORDERING: Acquire pairs with the Release in `Consumer::pop`: what was in the places has been taken.
+            // ORDERING: Acquire pairs with the Release in `Ring::build`: what was in the places has been taken.
             self.freed_seen = self.ring().freed.0.load(Ordering::Acquire);
             if self.request_room() < wanted {
                 return false;
@@ -282,8 +340,8 @@ impl<P: Packet> Producer<P> {
     /// Has the consumer see all items, and requests as they are filled now.
     #[inline]
     pub fn publish(&mut self) {
-        // ORDERING: Release pairs with the Acquire in `Consumer::waiting_items`: items and what they lead to are visible with
-        // the index.
+        // ORDERING: Release pairs with the Acquire in `Consumer::waiting_items` or `BuildingEnd::go_on`: items and what they lead
+        // to are visible with the index.
         self.ring().tail.0.store(self.tail, Ordering::Release);
     }
 
@@ -299,16 +357,78 @@ impl<P: Packet> Producer<P> {
     }
 }
 
+/// Returns the tag in the word of an item that has a form.
+#[inline]
+fn tag_of<T>(word: *mut T) -> Tag {
+    // CAST: where there is a form, the rest is a 32-bit tag.
+    Tag::from_word((word.addr() >> FORM_BITS) as u32)
+}
+
 /// Returns the word of an item that is a tag and a form.
 fn word<T>(tag: Tag, form: usize) -> *mut T {
     // CAST: 32 bits, shifted a little, fit an address of the 64-bit machines we run on.
     ptr::without_provenance_mut((tag.word() as usize) << FORM_BITS | form)
 }
 
+/// The end between the other two, which makes packets of requests.
+pub struct BuildingEnd<P: Packet> {
+    ring: NonNull<Ring<P>>,
+    // As far as it has gone over the items, which the consumer may not know yet.
+    built: u32,
+    tail_seen: u32,
+    freed: u32,
+}
+
+// SAFETY: Its own fields are numbers, and the ring and the packets that it makes may be sent.
+unsafe impl<P: Packet + Send> Send for BuildingEnd<P> {}
+
+impl<P: Packet> BuildingEnd<P> {
+    /// Goes over the next item; false if there is none. A request is given to `build`, which takes all that it holds, with the
+    /// packet's tag, and returns the packet that it made, if any.
+    #[inline]
+    pub fn go_on(&mut self, build: impl FnOnce(Tag, &P::Request) -> Option<P>) -> bool {
+        // SAFETY: By the contract of `Ring::ends` the ring outlives us.
+        let ring = unsafe { self.ring.as_ref() };
+        if self.built == self.tail_seen {
+            // ORDERING: Acquire pairs with the Release in `Producer::publish`: items and requests are visible with the index.
+            self.tail_seen = ring.tail.0.load(Ordering::Acquire);
+            if self.built == self.tail_seen {
+                return false;
+            }
+        }
+        // PANIC: masked to below the length.
+        let place = &ring.items[(self.built & MASK) as usize];
+        // ORDERING: Relaxed, both: the Acquire above made the item visible, and `publish` does that with the packet. The
+        // consumer does not come here before that, and the producer not before the consumer has.
+        let item = place.load(Ordering::Relaxed);
+        if item.addr() & FORM_MASK == FORM_REQUEST {
+            let made = ring.build(&mut self.freed, tag_of(item), build);
+            let made = made.map_or_else(
+                || word(Tag::NONE, FORM_NOTHING),
+                |packet| packet.into_node().as_ptr(),
+            );
+            place.store(made, Ordering::Relaxed);
+        }
+        self.built = self.built.wrapping_add(1);
+        true
+    }
+
+    /// Has the consumer see all that it has gone over.
+    #[inline]
+    pub fn publish(&mut self) {
+        // SAFETY: By the contract of `Ring::ends` the ring outlives us.
+        let ring = unsafe { self.ring.as_ref() };
+        // ORDERING: Release pairs with the Acquire in `Consumer::waiting_items`: the packets are visible with the index.
+        ring.built.0.store(self.built, Ordering::Release);
+    }
+}
+
 /// The consuming end.
 pub struct Consumer<P: Packet> {
     ring: NonNull<Ring<P>>,
+    builds_apart: bool,
     head: u32,
+    // Up to where it may pop: as far as items have been published, or gone over.
     tail_seen: u32,
     freed: u32,
 }
@@ -322,8 +442,10 @@ impl<P: Packet> Consumer<P> {
     pub fn waiting_items(&mut self) -> u32 {
         // SAFETY: By the contract of `Ring::ends` the ring outlives us.
         let ring = unsafe { self.ring.as_ref() };
-        // ORDERING: Acquire pairs with the Release in `Producer::publish`: items and packets are visible with the index.
-        self.tail_seen = ring.tail.0.load(Ordering::Acquire);
+        let end = if self.builds_apart { &ring.built } else { &ring.tail };
+        // ORDERING: Acquire pairs with the Release in `BuildingEnd::publish` or `Producer::publish`: items and packets are visible
+        // with the index.
+        self.tail_seen = end.0.load(Ordering::Acquire);
         self.tail_seen.wrapping_sub(self.head)
     }
 
@@ -342,18 +464,13 @@ impl<P: Packet> Consumer<P> {
         // ORDERING: Release pairs with the Acquire in `Producer::reserve`: the place is free only after the load.
         ring.head.0.store(self.head, Ordering::Release);
 
-        // CAST: where there is a form, the rest is a 32-bit tag.
-        let tag = Tag::from_word((word.addr() >> FORM_BITS) as u32);
         match word.addr() & FORM_MASK {
-            FORM_BATCH_END => Some(Item::BatchEnd(tag)),
+            FORM_BATCH_END => Some(Item::BatchEnd(tag_of(word))),
             FORM_REQUEST => {
-                // PANIC: masked to below the length.
-                let built = build(tag, &ring.requests[(self.freed & REQUEST_MASK) as usize]);
-                self.freed = self.freed.wrapping_add(1);
-                // ORDERING: Release pairs with the Acquire in `Producer::reserve_requests`: the place is free only now.
-                ring.freed.0.store(self.freed, Ordering::Release);
+                let built = ring.build(&mut self.freed, tag_of(word), build);
                 Some(Item::Built(built))
             }
+            FORM_NOTHING => Some(Item::Nothing),
             _ => {
                 // PANIC: a pushed node is never null.
                 let node = NonNull::new(word)?;

@@ -11,16 +11,25 @@ use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 use kernel::prelude::*;
 
-/// The worker of a lane. Zeros are one that has not been started.
+/// What a worker does for its lane.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// It carries packets: its poll is `mflow_lane_poll`.
+    Carry,
+    /// It builds them: its poll is `mflow_lane_build`.
+    Build,
+}
+
+/// A worker of a lane. Zeros are one that has not been started.
 pub(crate) struct Worker(AtomicPtr<ffi::mflow_worker>);
 
 impl Worker {
-    /// Starts the worker: `mflow_lane_poll` may be called with `lane` from now on. Process context.
+    /// Starts the worker: its poll may be called with `lane` from now on. Process context.
     ///
-    /// # Safety: `lane` is what `mflow_lane_poll` takes, until [`stop`](Self::stop) has returned. Called once.
-    pub(crate) unsafe fn start(&self, cpu: u32, lane: *mut c_void) -> Result {
+    /// # Safety: `lane` is what that poll takes, until [`stop`](Self::stop) has returned. Called once.
+    pub(crate) unsafe fn start(&self, cpu: u32, lane: *mut c_void, work: Work) -> Result {
         // SAFETY: By the contract the lane may be polled.
-        let worker = unsafe { ffi::mflow_worker_create(cpu, lane) };
+        let worker = unsafe { ffi::mflow_worker_create(cpu, lane, work == Work::Build) };
         if worker.is_null() {
             return Err(ENOMEM);
         }
@@ -48,13 +57,19 @@ impl Worker {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Has the lane polled on its CPU. Softirqs disabled.
-    pub(crate) fn kick(&self) {
+    pub(crate) fn is_started(&self) -> bool {
+        !self.get().is_null()
+    }
+
+    /// Has the lane polled on the worker's CPU; false if there is no worker. Softirqs disabled.
+    pub(crate) fn kick(&self) -> bool {
         let worker = self.get();
-        if !worker.is_null() {
+        let is_started = !worker.is_null();
+        if is_started {
             // SAFETY: It lives until `stop`, after which nobody kicks.
             unsafe { ffi::mflow_worker_kick(worker) };
         }
+        is_started
     }
 
     /// Has the lane polled on that CPU, whichever is its own. Softirqs disabled.

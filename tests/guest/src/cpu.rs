@@ -27,6 +27,21 @@ pub(crate) fn lane_list(count: usize) -> String {
     texts.join(",")
 }
 
+/// Returns how many CPUs a list such as `2-3,5` has.
+pub(crate) fn count(list: &str) -> Result<usize> {
+    let number = |text: &str| {
+        text.parse::<usize>()
+            .with_context(|| format!("{list:?} is no list of CPUs"))
+    };
+    let ranges = list.split(',').filter(|range| !range.is_empty());
+    ranges
+        .map(|range| match range.split_once('-') {
+            Some((first, last)) => Ok(number(last)? + 1 - number(first)?),
+            None => number(range).map(|_| 1),
+        })
+        .sum()
+}
+
 pub(crate) fn pin(cpu: usize) -> Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu)?;

@@ -19,13 +19,14 @@ pub(crate) const DEBUGFS: &str = "/sys/kernel/debug/mflow";
 #[derive(Clone, Debug)]
 pub(crate) struct Knobs {
     pub(crate) device: &'static str,
-    /// How many of the lane CPUs to use.
+    /// How many of the lane CPUs to use. Two for each lane with the layout `lane+stage`.
     pub(crate) lanes: usize,
     pub(crate) batch_pkts: u32,
     pub(crate) merge_timeout_us: u32,
     pub(crate) min_flow_pps: u32,
     pub(crate) scaling: &'static str,
     pub(crate) build: &'static str,
+    pub(crate) layout: &'static str,
     pub(crate) mode: &'static str,
     pub(crate) stages: &'static str,
     pub(crate) load_threshold_pct: u32,
@@ -56,6 +57,7 @@ impl Default for Knobs {
             } else {
                 "auto"
             },
+            layout: "lane",
             mode: "mflow",
             stages: "nic+tunnel+veth",
             load_threshold_pct: 0,
@@ -86,6 +88,15 @@ impl Knobs {
         }
     }
 
+    /// Returns the CPUs that carry packets. Those before them build, where each lane has two.
+    pub(crate) fn carrying(&self) -> &'static [usize] {
+        let nr_building = match self.layout {
+            "lane+stage" => self.lanes / 2,
+            _ => 0,
+        };
+        &cpu::LANES[nr_building..self.lanes]
+    }
+
     /// Returns these, with which a flow is tried however slow its path is.
     pub(crate) fn eager(self) -> Self {
         Self {
@@ -96,13 +107,14 @@ impl Knobs {
 
     pub(crate) fn parameters(&self) -> String {
         format!(
-            "cpus={} batch_pkts={} merge_timeout_us={} min_flow_pps={} scaling={} build={} mode={} stages={} load_threshold_pct={} devices={} enabled=1",
+            "cpus={} batch_pkts={} merge_timeout_us={} min_flow_pps={} scaling={} build={} layout={} mode={} stages={} load_threshold_pct={} devices={} enabled=1",
             cpu::lane_list(self.lanes),
             self.batch_pkts,
             self.merge_timeout_us,
             self.min_flow_pps,
             self.scaling,
             self.build,
+            self.layout,
             self.mode,
             self.stages,
             self.load_threshold_pct,
@@ -122,6 +134,7 @@ pub(crate) fn load(knobs: &Knobs) -> Result<()> {
         ("min_flow_pps", knobs.min_flow_pps.to_string()),
         ("scaling", knobs.scaling.to_owned()),
         ("build", knobs.build.to_owned()),
+        ("layout", knobs.layout.to_owned()),
         ("mode", knobs.mode.to_owned()),
         ("stages", knobs.stages.to_owned()),
         ("load_threshold_pct", knobs.load_threshold_pct.to_string()),

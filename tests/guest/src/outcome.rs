@@ -11,7 +11,6 @@ use anyhow::{ensure, Context as _, Result};
 use mflow_protocol::guest::Measured;
 use serde::Serialize;
 
-use crate::cpu;
 use crate::mflow::Knobs;
 use crate::streams::counters::{noise, QUIET};
 
@@ -143,7 +142,7 @@ impl Outcome {
     /// Fails unless the configured lanes, and all of them evenly, carried so many flows.
     pub(crate) fn require_split(&self, knobs: &Knobs, flows: u16) -> Result<()> {
         let mut lanes = Vec::new();
-        for &lane in &cpu::LANES[..knobs.lanes] {
+        for &lane in knobs.carrying() {
             lanes.push(self.lane_pkts(lane)?);
         }
         let carried: u64 = lanes.iter().sum();

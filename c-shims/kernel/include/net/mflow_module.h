@@ -52,8 +52,9 @@ void mflow_sleep_us(unsigned int us);
 void mflow_bh_disable(void);
 void mflow_bh_enable(void);
 
-/* Workers: the NAPI of a lane, on the CPU of the lane. */
-struct mflow_worker *mflow_worker_create(unsigned int cpu, void *lane);
+/* Workers: the NAPI of a lane, on the CPU of the lane, or of what builds packets for it. */
+struct mflow_worker *mflow_worker_create(unsigned int cpu, void *lane,
+					 bool builds);
 void mflow_worker_destroy(struct mflow_worker *worker);
 void mflow_worker_kick(struct mflow_worker *worker);
 void mflow_worker_kick_on(struct mflow_worker *worker, unsigned int cpu);
@@ -119,6 +120,7 @@ void mflow_shim_exit(void);
 
 /* What the Rust half gives to the C half. */
 int mflow_lane_poll(void *lane, int budget);
+int mflow_lane_build(void *lane, int budget);
 void mflow_deadline_expired(unsigned int slot);
 ssize_t mflow_file_read(unsigned int file, char *text, size_t size);
 int mflow_file_write(unsigned int file, const char *text, size_t len);

@@ -246,6 +246,8 @@ impl Way for Mflow {
                     }
                 }
                 Item::Built(()) => unreachable!("all packets are built"),
+                // There is no building end.
+                Item::Nothing => {}
                 Item::BatchEnd(tag) => {
                     if let Some(run) = collector.take() {
                         self.merge_point.park(run);

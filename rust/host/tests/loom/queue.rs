@@ -15,9 +15,13 @@ use crate::support::packet::{ids_of, Factory, TestPacket, TestRequest};
 fn number(item: Item<TestPacket, TestPacket>) -> u64 {
     match item {
         Item::Packet(packet) | Item::Built(packet) => packet.id(),
+        Item::Nothing => NOTHING,
         Item::BatchEnd(tag) => u64::from(tag.batch_bits()),
     }
 }
+
+/// Of which no packet is built.
+const NOTHING: u64 = 1;
 
 /// Numbers `nr_items` items with `push`, which says whether the ring had room, while a consumer pops. What is popped is what was
 /// pushed, in order; so much as `at_least` fits in any case, and nothing is lost.
@@ -85,6 +89,55 @@ fn places_of_requests_are_used_in_turn() {
         let request = producer.take_request(tag).unwrap();
         request.fill(packets.packet(number));
         true
+    });
+}
+
+/// The core that builds and the one that carries, behind the one that pushes: each item once, in order, and a place is filled
+/// again only after what was in it has been built.
+#[test]
+fn packets_are_built_between_the_ends() {
+    fn build(tag: Tag, request: &TestRequest) -> Option<TestPacket> {
+        Some(TestRequest::build(tag, request)).filter(|packet| packet.id() != NOTHING)
+    }
+    const NR_ITEMS: u64 = RING_REQUESTS as u64 + 1;
+    loom::model(|| {
+        let factory = Factory::default();
+        let (ring, mut producer, mut building, mut consumer) =
+            OwnedRing::with_building(Box::default());
+
+        let packets = factory.clone();
+        let pushing = thread::spawn(move || {
+            let mut pushed = 0;
+            while pushed < NR_ITEMS && producer.reserve(1) && producer.reserve_requests(1) {
+                let tag = Tag::new(TagKind::Split, 1, pushed as u32);
+                let request = producer.take_request(tag).unwrap();
+                request.fill(packets.packet(pushed));
+                pushed += 1;
+            }
+            producer.publish();
+            pushed
+        });
+        let building = thread::spawn(move || {
+            while building.go_on(build) {}
+            building.publish();
+            building
+        });
+        let mut popped = Vec::new();
+        let mut pop = || {
+            while let Some(item) = consumer.pop(|_, _| unreachable!("a request is not built")) {
+                popped.push(number(item));
+            }
+        };
+        pop();
+        let pushed = pushing.join().unwrap();
+        let mut building = building.join().unwrap();
+        while building.go_on(build) {}
+        building.publish();
+        pop();
+        assert!(pushed >= RING_REQUESTS as u64);
+        assert_eq!(popped, (0..pushed).collect::<Vec<_>>());
+        drop(ring);
+        assert_eq!(factory.alive(), 0);
     });
 }
 

@@ -13,7 +13,7 @@ use mflow_algo::algo::flow_key::{FlowHasher, FlowKey, ETH_P_IP};
 use mflow_algo::algo::knobs::Build;
 use mflow_algo::algo::load::orders::Orders;
 use mflow_algo::algo::queue::chain::Chain;
-use mflow_algo::algo::queue::ring::{Consumer, Item, Producer, Ring};
+use mflow_algo::algo::queue::ring::{BuildingEnd, Consumer, Item, Producer, Ring};
 use mflow_algo::algo::ring_bytes::RingBytes;
 use mflow_algo::algo::slot::Slot;
 use mflow_algo::algo::slot_pool::SlotPool;
@@ -38,6 +38,20 @@ impl OwnedRing {
         // SAFETY: The ring is freed in `drop`, after the ends' last use, and this is the only call for it.
         let (producer, consumer) = unsafe { Ring::ends(ring) };
         (Self { ring }, producer, consumer)
+    }
+
+    pub(crate) fn with_building(
+        ring: Box<Ring<TestPacket>>,
+    ) -> (
+        Self,
+        Producer<TestPacket>,
+        BuildingEnd<TestPacket>,
+        Consumer<TestPacket>,
+    ) {
+        let ring = NonNull::from(Box::leak(ring));
+        // SAFETY: As in `new`.
+        let (producer, building, consumer) = unsafe { Ring::ends_with_building(ring) };
+        (Self { ring }, producer, building, consumer)
     }
 }
 
@@ -135,6 +149,8 @@ impl Lane {
                     work += 1;
                     self.receive(packet);
                 }
+                // There is no building end.
+                Some(Item::Nothing) => {}
                 Some(Item::BatchEnd(tag)) => {
                     self.flush();
                     self.shared.complete(tag);

@@ -3,10 +3,11 @@
 //! Knobs and device commands: tables of texts, and properties over all knobs.
 
 use mflow_algo::algo::cpulist::CpuSet;
+use mflow_algo::algo::combinations::COMBINATIONS;
 use mflow_algo::algo::knobs::{
     DeviceCommand, DeviceName, Knob,
     KnobError::{self, Range, Syntax},
-    KnobSpec, Knobs, Limits, Mode, COMBINATIONS, DEVICES_ALLOWED, DEVICE_NAME_SIZE, KNOBS,
+    KnobSpec, Knobs, Limits, Mode, DEVICES_ALLOWED, DEVICE_NAME_SIZE, KNOBS,
 };
 use mflow_algo::algo::lane_set::MAX_LANES;
 use proptest::prelude::*;
@@ -83,6 +84,9 @@ fn accepted_and_refused_values() {
         (Knob::Build, " lane", Ok("lane")),
         (Knob::Build, "lanes", Err(Syntax)),
         (Knob::Build, "", Err(Syntax)),
+        (Knob::Layout, "lane+stage\n", Ok("lane+stage")),
+        (Knob::Layout, "lane", Ok("lane")),
+        (Knob::Layout, "stage", Err(Syntax)),
         (Knob::Mode, "falcon-dev\n", Ok("falcon-dev")),
         (Knob::Mode, "falcon-func", Ok("falcon-func")),
         (Knob::Mode, "mflow", Ok("mflow")),
@@ -122,6 +126,7 @@ fn only_what_sources_are_made_for_restarts_them() {
         (Knob::Enabled, "1"),
         (Knob::Cpus, "3"),
         (Knob::Scaling, "device"),
+        (Knob::Layout, "lane+stage"),
         (Knob::Mode, "falcon-func"),
     ] {
         assert!(restarts(splits, knob, text), "{knob:?}");
@@ -157,6 +162,7 @@ fn sentences_name_the_limits() {
             "min_flow_pps: allowed 1 to 10000000 packets per second",
             "scaling: allowed path or device",
             "build: allowed auto, nic or lane",
+            "layout: allowed lane or lane+stage",
             "mode: allowed mflow, falcon-dev or falcon-func",
             "stages: allowed nic+tunnel+veth, nic+tunnel, nic+veth or nic",
             "load_threshold_pct: allowed 0 to 100 per cent",
@@ -166,45 +172,118 @@ fn sentences_name_the_limits() {
     assert!(DEVICES_ALLOWED.ends_with(&format!("of 1 to {} bytes", DEVICE_NAME_SIZE - 1)));
 }
 
-/// Each pair of a mode and another knob's value, in either order of writing.
+/// Each value beside each of the other three knobs' values: what is not in the table is refused, whichever is written last.
 #[test]
 fn combinations_are_those_of_the_table() {
-    let others = [Knob::Scaling, Knob::Build];
-    for with in &COMBINATIONS {
-        let mode = with.mode.name();
-        for knob in others {
-            let Limits::Words(words) = knob.spec().limits else {
-                panic!("{knob:?} is a word")
-            };
-            for word in words {
-                let valid = with.scaling.iter().any(|value| value.name() == *word)
-                    || with.build.iter().any(|value| value.name() == *word);
-                let expected = if valid {
-                    Ok(())
-                } else {
-                    Err(KnobError::Combination(with.mode))
+    let values = |knob: Knob| match knob.spec().limits {
+        Limits::Words(words) => words,
+        _ => panic!("{knob:?} is a word"),
+    };
+    let knobs = [Knob::Mode, Knob::Layout, Knob::Scaling, Knob::Build];
+    for (mode, layout) in cross(values(Knob::Mode), values(Knob::Layout)) {
+        for (scaling, build) in cross(values(Knob::Scaling), values(Knob::Build)) {
+            let words = [mode, layout, scaling, build];
+            let is_valid = COMBINATIONS.iter().any(|with| {
+                (with.mode.name(), with.layout.name()) == (mode, layout)
+                    && with.scaling.iter().any(|value| value.name() == scaling)
+                    && with.build.iter().any(|value| value.name() == build)
+            });
+            for last in 0..knobs.len() {
+                let text = |at: usize| knobs[at].spec().name().to_owned() + "=" + words[at];
+                let Some(before) = with_others(knobs, words, last) else {
+                    continue;
                 };
-                for writes in [
-                    [(Knob::Mode, mode), (knob, *word)],
-                    [(knob, *word), (Knob::Mode, mode)],
-                ] {
-                    let mut knobs = Knobs::DEFAULT;
-                    assert_eq!(knobs.set(writes[0].0, writes[0].1.as_bytes()), Ok(()));
-                    let before = knobs;
-                    assert_eq!(
-                        knobs.set(writes[1].0, writes[1].1.as_bytes()),
-                        expected,
-                        "{writes:?}"
-                    );
-                    assert!(valid || knobs == before, "{writes:?} changed something");
-                }
+                let mut after = before;
+                let written = after.set(knobs[last], words[last].as_bytes());
+                assert_eq!(written.is_ok(), is_valid, "{words:?}, last {}", text(last));
+                assert!(is_valid || after == before, "{words:?} changed something");
             }
         }
     }
-    assert_eq!(
-        Mode::FalconDev.combination().to_string(),
-        "mode falcon-dev goes with scaling path and build auto or nic only"
-    );
+}
+
+fn cross<'a>(
+    some: &'a [&'a str],
+    others: &'a [&'a str],
+) -> impl Iterator<Item = (&'a str, &'a str)> {
+    some.iter()
+        .flat_map(move |one| others.iter().map(move |other| (*one, *other)))
+}
+
+/// Returns knobs with all of these values but one, which is the default; none if the others do not go together.
+fn with_others(knobs: [Knob; 4], words: [&str; 4], but: usize) -> Option<Knobs> {
+    // In some order they are taken, if they go together.
+    [[0, 1, 2, 3], [3, 2, 1, 0]].into_iter().find_map(|order| {
+        let mut set = Knobs::DEFAULT;
+        let mut others = order.into_iter().filter(|at| *at != but);
+        others
+            .all(|at| set.set(knobs[at], words[at].as_bytes()).is_ok())
+            .then_some(set)
+    })
+}
+
+#[test]
+fn misfits_are_sentences() {
+    let refused = |texts: &[(Knob, &str)]| {
+        let mut knobs = Knobs::DEFAULT;
+        let (last, others) = texts.split_last().expect("some");
+        for (knob, text) in others {
+            knobs.set(*knob, text.as_bytes()).expect("taken");
+        }
+        let before = knobs;
+        let written = knobs.set(last.0, last.1.as_bytes());
+        assert_eq!(knobs, before);
+        match written {
+            Err(KnobError::Combination(misfit)) => misfit.to_string(),
+            other => panic!("{other:?}"),
+        }
+    };
+    let pairs = (Knob::Layout, "lane+stage");
+    for (texts, sentence) in [
+        (
+            &[(Knob::Mode, "falcon-dev"), (Knob::Build, "lane")][..],
+            "mode falcon-dev goes with scaling path and build auto or nic only",
+        ),
+        (
+            &[(Knob::Mode, "falcon-func"), pairs],
+            "mode falcon-func goes with layout lane only",
+        ),
+        (
+            &[pairs, (Knob::Build, "nic")],
+            "mode mflow with layout lane+stage goes with scaling path and build auto or lane only",
+        ),
+        (
+            &[(Knob::Cpus, "2-4"), pairs],
+            "layout lane+stage goes with an even number of cpus only",
+        ),
+        (
+            &[pairs, (Knob::Cpus, "2")],
+            "layout lane+stage goes with an even number of cpus only",
+        ),
+        (
+            &[pairs, (Knob::LoadThresholdPct, "85")],
+            "layout lane+stage goes with load_threshold_pct 0 only",
+        ),
+    ] {
+        assert_eq!(refused(texts), sentence);
+    }
+}
+
+#[test]
+fn lanes_have_one_cpu_or_two() {
+    let mut knobs = Knobs::DEFAULT;
+    knobs.set(Knob::Cpus, b"2-4,9").expect("taken");
+    let lanes = |knobs: &Knobs| -> Vec<_> {
+        knobs
+            .lanes()
+            .map(|lane| (lane.builds, lane.carries))
+            .collect()
+    };
+    assert_eq!(lanes(&knobs), [2, 3, 4, 9].map(|cpu| (None, cpu)));
+    knobs.set(Knob::Layout, b"lane+stage").expect("taken");
+    assert_eq!(lanes(&knobs), [(Some(2), 4), (Some(3), 9)]);
+    knobs.set(Knob::Cpus, b"").expect("taken");
+    assert_eq!(lanes(&knobs), []);
 }
 
 #[test]
@@ -216,8 +295,9 @@ fn readme_has_the_table_of_combinations() {
     };
     for with in &COMBINATIONS {
         let row = format!(
-            "| `{}` | {} | {} |",
+            "| `{}` | `{}` | {} | {} |",
             with.mode.name(),
+            with.layout.name(),
             words(with.scaling.iter().map(|value| value.name()).collect()),
             words(with.build.iter().map(|value| value.name()).collect())
         );

@@ -185,6 +185,7 @@ enum RingOp {
     ReserveRequests(u32),
     UnreserveRequests(u32),
     PushRequests(u32, Tag),
+    GoOn(u32),
     Pop(u32),
 }
 
@@ -200,6 +201,7 @@ fn ring_op() -> impl Strategy<Value = RingOp> {
         (0..50u32).prop_map(RingOp::UnreserveRequests),
         (0..MANY as u32, any::<u32>())
             .prop_map(|(requests, word)| RingOp::PushRequests(requests, Tag::from_word(word))),
+        (0..MANY as u32).prop_map(RingOp::GoOn),
         (0..MANY as u32).prop_map(RingOp::Pop),
     ]
 }
@@ -209,13 +211,30 @@ fn ring_op() -> impl Strategy<Value = RingOp> {
 enum ModelItem {
     Packet(u64),
     Request(Tag, u64),
+    Nothing,
     End(Tag),
+}
+
+impl ModelItem {
+    /// Returns what the building end makes of it: of each fifth request, nothing.
+    fn built(self) -> Self {
+        match self {
+            Self::Request(_, id) if id % 5 == 0 => Self::Nothing,
+            Self::Request(_, id) => Self::Packet(id),
+            other => other,
+        }
+    }
+}
+
+fn build_most(tag: Tag, request: &TestRequest) -> Option<TestPacket> {
+    Some(TestRequest::build(tag, request)).filter(|packet| packet.id() % 5 != 0)
 }
 
 fn is_same(item: Option<Item<TestPacket, TestPacket>>, expected: Option<ModelItem>) -> bool {
     let item = item.map(|item| match item {
         Item::Packet(packet) => ModelItem::Packet(packet.id()),
         Item::Built(packet) => ModelItem::Request(packet.tag(), packet.id()),
+        Item::Nothing => ModelItem::Nothing,
         Item::BatchEnd(tag) => ModelItem::End(tag),
     });
     item == expected
@@ -244,10 +263,21 @@ proptest! {
     #![proptest_config(cases(256))]
 
     #[test]
-    fn ring_is_a_queue_with_reservations(ops in prop::collection::vec(ring_op(), 0..MAX_OPS)) {
+    fn ring_is_a_queue_with_reservations(
+        ops in prop::collection::vec(ring_op(), 0..MAX_OPS),
+        builds_apart: bool,
+    ) {
         let factory = Factory::default();
-        let (ring, mut producer, mut consumer) = OwnedRing::new(zeroed());
-        let mut model = VecDeque::new();
+        let (ring, mut producer, mut building, mut consumer) = if builds_apart {
+            let (ring, producer, building, consumer) = OwnedRing::with_building(zeroed());
+            (ring, producer, Some(building), consumer)
+        } else {
+            let (ring, producer, consumer) = OwnedRing::new(zeroed());
+            (ring, producer, None, consumer)
+        };
+        let mut model: VecDeque<ModelItem> = VecDeque::new();
+        // So many of the first ones the building end has gone over.
+        let mut built = 0;
         let (mut reserved, mut reserved_requests) = (0u32, 0u32);
         let mut next_id = 0;
         let requests = |model: &VecDeque<ModelItem>| {
@@ -312,23 +342,38 @@ proptest! {
                     // Otherwise the last one is seen after the next item.
                     producer.publish();
                 }
+                RingOp::GoOn(items) => {
+                    let Some(building) = &mut building else { continue };
+                    for _ in 0..items.min((model.len() - built) as u32 + 1) {
+                        let item = model.get_mut(built);
+                        prop_assert_eq!(building.go_on(build_most), item.is_some());
+                        if let Some(item) = item {
+                            *item = std::mem::replace(item, ModelItem::Nothing).built();
+                            built += 1;
+                        }
+                    }
+                    building.publish();
+                    prop_assert_eq!(producer.unbuilt_items() as usize, model.len() - built);
+                }
                 RingOp::Pop(items) => {
                     for _ in 0..items.min(model.len() as u32 + 1) {
-                        prop_assert!(is_same(consumer.pop(TestRequest::build), model.pop_front()));
+                        let may_pop = built > 0 || building.is_none();
+                        let expected = may_pop.then(|| model.pop_front()).flatten();
+                        prop_assert!(is_same(consumer.pop(TestRequest::build), expected));
+                        built = built.saturating_sub(1);
                     }
                     // Not each time: it looks at what was pushed, which `pop` does by itself.
                     if items % 2 == 0 {
-                        prop_assert_eq!(consumer.waiting_items() as usize, model.len());
+                        let waiting = if building.is_some() { built } else { model.len() };
+                        prop_assert_eq!(consumer.waiting_items() as usize, waiting);
                     }
                 }
             }
             prop_assert_eq!(ring.is_empty(), model.is_empty());
             prop_assert_eq!(producer.waiting_items() as usize, model.len());
         }
-        while let Some(expected) = model.pop_front() {
-            prop_assert!(is_same(consumer.pop(TestRequest::build), Some(expected)));
-        }
-        prop_assert!(consumer.pop(TestRequest::build).is_none());
+        // What is left, requests and packets alike, goes with the ring.
+        drop(ring);
         prop_assert_eq!(factory.alive(), 0);
     }
 

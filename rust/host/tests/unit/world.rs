@@ -302,6 +302,8 @@ impl Surroundings {
                     work += 1;
                     self.receive_on_lane(lane, packet);
                 }
+                // There is no building end.
+                Item::Nothing => {}
                 Item::BatchEnd(tag) => {
                     self.flush_lane(lane);
                     self.complete(tag);

@@ -9,7 +9,7 @@ use anyhow::{ensure, Context as _, Result};
 
 use super::{Case, Run};
 use crate::bpf::{Xdp, XdpMode};
-use crate::command;
+use crate::{command, cpu};
 use crate::datagrams::run::Datagrams;
 use crate::mflow::{self, Knobs};
 use crate::outcome::Outcome;
@@ -71,9 +71,47 @@ fn builders<L: Load>() -> Vec<Case> {
             })
         })
     };
-    [("nic", "the NIC's core"), ("lane", "the lane's core")]
+    let mut cases: Vec<Case> = [("nic", "the NIC's core"), ("lane", "the lane's core")]
         .map(case)
-        .into()
+        .into();
+    cases.push(Case::of_module(
+        format!("{}build/stage", L::GROUP),
+        format!(
+            "one CPU of each lane builds packets and another carries them, also when that begins and ends under load, and a flow \
+             keeps its order{}",
+            L::UNNOTICED
+        ),
+        Run::Always,
+        stage::<L>,
+    ));
+    cases
+}
+
+/// Two lanes with two CPUs each, then as before, then again.
+fn stage<L: Load>(rig: &Rig) -> Result<Outcome> {
+    let knobs = Knobs {
+        build: "lane",
+        layout: "lane+stage",
+        ..Knobs::of(4, 64)
+    };
+    let outcome = rig.unnoticed(&rig.plan::<L>(), &knobs, |live| {
+        for layout in ["lane", "lane+stage"] {
+            live.flow_for(PAUSE)?;
+            mflow::write("layout", layout)?;
+        }
+        live.flow_for(PAUSE)
+    })?;
+    outcome.judge(|outcome| {
+        let lanes_build = leaves_building("eth0")?;
+        for &cpu in &cpu::LANES[..knobs.lanes] {
+            let pkts = outcome.lane_pkts(cpu)?;
+            ensure!(
+                pkts > 0 || !lanes_build,
+                "CPU {cpu} neither built a packet nor carried one"
+            );
+        }
+        Ok(())
+    })
 }
 
 fn freed(rig: &Rig) -> Result<Outcome> {

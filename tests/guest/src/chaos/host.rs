@@ -135,16 +135,34 @@ impl<'a> Host<'a> {
         // Only what goes together is taken: the last word counts.
         match name {
             "mode" if value != "mflow" => {
+                mflow::write("layout", "lane")?;
                 mflow::write("scaling", "path")?;
                 mflow::write("build", "auto")?;
             }
-            "scaling" | "build" => mflow::write("mode", "mflow")?,
+            "layout" => {
+                mflow::write("mode", "mflow")?;
+                mflow::write("scaling", "path")?;
+                mflow::write("build", "auto")?;
+            }
+            "scaling" | "build" => {
+                mflow::write("mode", "mflow")?;
+                mflow::write("layout", "lane")?;
+            }
             _ => {}
         }
         match mflow::try_write(name, value) {
             Err(error) if name == "cpus" => {
                 let all_online = cpu::LANES.iter().all(|&lane| cpu::is_online(lane));
-                ensure!(!all_online, "cpus refused {value}: {error}");
+                let in_pairs = mflow::read("layout")?.trim() == "lane+stage";
+                ensure!(
+                    !all_online || in_pairs && is_odd(value)?,
+                    "cpus refused {value}: {error}"
+                );
+                Ok(())
+            }
+            Err(error) if name == "layout" => {
+                let cpus = mflow::read("cpus")?;
+                ensure!(is_odd(cpus.trim())?, "{name} refused {value}: {error}");
                 Ok(())
             }
             written => written.with_context(|| format!("{name} refused {value}")),
@@ -274,10 +292,16 @@ fn set_device(command: &str) -> Result<()> {
     mflow::write("devices", command)
 }
 
+/// Returns whether a list has an odd number of CPUs.
+fn is_odd(cpus: &str) -> Result<bool> {
+    Ok(cpu::count(cpus)? % 2 == 1)
+}
+
 fn restore_knobs(knobs: &Knobs) -> Result<()> {
     set_device("-vxlan0")?;
     set_device("+eth0")?;
     for (name, value) in [
+        ("layout", knobs.layout.to_owned()),
         ("cpus", cpu::lane_list(knobs.lanes)),
         ("batch_pkts", knobs.batch_pkts.to_string()),
         ("merge_timeout_us", knobs.merge_timeout_us.to_string()),

@@ -46,6 +46,8 @@ const KNOBS: &[(&str, &str)] = &[
     ("scaling", "device"),
     ("build", "lane"),
     ("build", "nic"),
+    ("layout", "lane+stage"),
+    ("layout", "lane+stage"),
     ("mode", "falcon-dev"),
     ("mode", "falcon-dev"),
     ("mode", "falcon-func"),

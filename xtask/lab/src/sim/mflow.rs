@@ -203,6 +203,8 @@ impl Mflow {
                     return Some(packet);
                 }
                 Item::Built(()) => unreachable!("all packets are built"),
+                // There is no building end.
+                Item::Nothing => {}
                 Item::BatchEnd(tag) => {
                     self.ended_batches[lane] += 1;
                     self.flush(moment, lane);
