@@ -37,7 +37,7 @@ pub enum Stack {
     Idle,
     /// The overlay with mflow.
     Mflow {
-        /// Splitting CPUs.
+        /// Lanes, each on a CPU of its own or, as `layout` says, on two.
         lanes: usize,
         /// Packets in a batch.
         batch_pkts: u32,
@@ -45,6 +45,8 @@ pub enum Stack {
         scaling: Scaling,
         /// Which core builds packets: the knob `build`.
         build: Build,
+        /// How many CPUs a lane has: the knob `layout`.
+        layout: Layout,
     },
     /// The overlay with flows that go from CPU to CPU, as in FALCON.
     Falcon {
@@ -53,6 +55,20 @@ pub enum Stack {
         /// Where flows leave the NIC's core: the knob `mode`.
         mode: Falcon,
     },
+}
+
+impl Stack {
+    /// Returns how many CPUs it is given beside those of the NIC and the application.
+    pub fn cpus(&self) -> usize {
+        match *self {
+            Self::Native | Self::Vanilla | Self::Idle => 0,
+            Self::Rps { cpus } | Self::Falcon { cpus, .. } => cpus,
+            Self::Mflow { lanes, layout, .. } => match layout {
+                Layout::Lane => lanes,
+                Layout::LaneStage => 2 * lanes,
+            },
+        }
+    }
 }
 
 /// Where a flow leaves the NIC's core.
@@ -85,6 +101,16 @@ pub enum Build {
     Nic,
     /// The batch's lane.
     Lane,
+}
+
+/// How many CPUs a lane has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Layout {
+    /// One.
+    Lane,
+    /// Two: one builds packets, the other carries them.
+    LaneStage,
 }
 
 /// What is sent, and by whom.

@@ -5,7 +5,7 @@
 use std::fs;
 
 use anyhow::{Context as _, Result};
-use mflow_protocol::bench::{Build, Falcon, Scaling, Stack};
+use mflow_protocol::bench::{Build, Falcon, Layout, Scaling, Stack};
 
 use crate::mflow::{self, Knobs};
 use crate::{command, cpu};
@@ -28,13 +28,14 @@ pub(super) fn prepare(stack: &Stack, device: &'static str) -> Result<()> {
             mflow::write("enabled", "0")
         }
         Stack::Mflow {
-            lanes,
             batch_pkts,
             scaling,
             build,
+            layout,
+            ..
         } => mflow::load(&Knobs {
             device,
-            lanes,
+            lanes: stack.cpus(),
             batch_pkts,
             scaling: match scaling {
                 Scaling::Path => "path",
@@ -44,6 +45,10 @@ pub(super) fn prepare(stack: &Stack, device: &'static str) -> Result<()> {
                 Build::Auto => "auto",
                 Build::Nic => "nic",
                 Build::Lane => "lane",
+            },
+            layout: match layout {
+                Layout::Lane => "lane",
+                Layout::LaneStage => "lane+stage",
             },
             ..Knobs::default()
         }),

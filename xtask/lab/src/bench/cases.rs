@@ -2,7 +2,7 @@
 
 //! What is measured: each case with every stack that a user could pick instead.
 
-use mflow_protocol::bench::{Build, Falcon, Load, Scaling, Server, Stack, Transport};
+use mflow_protocol::bench::{Build, Falcon, Layout, Load, Scaling, Server, Stack, Transport};
 
 const BATCH_PKTS: u32 = 256;
 /// Clients of a single-flow UDP case, as in the papers: they share one socket.
@@ -89,12 +89,12 @@ fn mflow(lanes: usize, batch_pkts: u32) -> Mode {
 }
 
 fn built(name: &'static str, lanes: usize, batch_pkts: u32, build: Build) -> Mode {
-    let scaling = Scaling::Path;
     let stack = Stack::Mflow {
         lanes,
         batch_pkts,
-        scaling,
+        scaling: Scaling::Path,
         build,
+        layout: Layout::Lane,
     };
     mode(name, stack)
 }
@@ -117,8 +117,22 @@ fn with_device_scaling(mut case: Case) -> Case {
         batch_pkts: BATCH_PKTS,
         scaling: Scaling::Device,
         build: Build::Nic,
+        layout: Layout::Lane,
     };
     case.modes.push(mode("mflow-dev", stack));
+    case
+}
+
+/// The same case with one more mode: mflow with two cores in each branch, as in MFLOW's set-up for TCP.
+fn with_two_cores_a_lane(mut case: Case) -> Case {
+    let stack = Stack::Mflow {
+        lanes: 2,
+        batch_pkts: BATCH_PKTS,
+        scaling: Scaling::Path,
+        build: Build::Auto,
+        layout: Layout::LaneStage,
+    };
+    case.modes.push(mode("mflow-stage", stack));
     case
 }
 
@@ -271,7 +285,10 @@ pub(super) fn all(suite: Suite) -> Vec<Case> {
                 tcp(4_096),
                 with_two_falcon_cpus(with_builders(with_device_scaling(tcp(65_536)))),
             ];
-            cases.extend([stream(4_096), with_builders(stream(65_536))]);
+            cases.extend([
+                stream(4_096),
+                with_two_cores_a_lane(with_builders(stream(65_536))),
+            ]);
             let batches = [1, 4, 16, 64, 256, 1024];
             cases.extend(batches.map(|pkts| order("udp", frames(1, 16), pkts)));
             let stream = Load::Stream { bytes: 65_536 };

@@ -183,11 +183,7 @@ fn way_to_split(stack: &Stack) -> Option<&'static str> {
 
 /// Returns the cores that have a part in a stack.
 fn cores(stack: &Stack, measured: &Measured) -> Vec<Core> {
-    let lanes = match *stack {
-        Stack::Mflow { lanes, .. } => &cpus::BENCH_LANES[..lanes],
-        Stack::Rps { cpus } | Stack::Falcon { cpus, .. } => &cpus::BENCH_LANES[..cpus],
-        _ => &[],
-    };
+    let lanes = &cpus::BENCH_LANES[..stack.cpus()];
     let mut cores = vec![core("nic", cpus::NIC, measured)];
     cores.extend(lanes.iter().map(|&cpu| core("lane", cpu, measured)));
     cores.push(core("app", cpus::READER, measured));
