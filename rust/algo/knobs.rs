@@ -202,10 +202,13 @@ impl Knobs {
             Layout::LaneStage => self.cpus.len() / 2,
         };
         let mut building = self.cpus.iter().take(nr_building);
-        self.cpus.iter().skip(nr_building).map(move |carries| LaneCpus {
-            carries,
-            builds: building.next(),
-        })
+        self.cpus
+            .iter()
+            .skip(nr_building)
+            .map(move |carries| LaneCpus {
+                carries,
+                builds: building.next(),
+            })
     }
 
     /// Returns whether sources end and begin again for `next`: where flows are taken, or what they are given to, changes.

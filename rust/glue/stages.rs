@@ -216,7 +216,6 @@ pub(super) fn empty(
         for_each(&mut |source| kept |= source.is_half_full());
         kept
     };
-    Iterator::chain(cpus.iter(), [elsewhere])
-        .for_each(|cpu| wait_quiet(cpu, end_ms, kept));
+    Iterator::chain(cpus.iter(), [elsewhere]).for_each(|cpu| wait_quiet(cpu, end_ms, kept));
     passed
 }

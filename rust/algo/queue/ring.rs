@@ -442,7 +442,11 @@ impl<P: Packet> Consumer<P> {
     pub fn waiting_items(&mut self) -> u32 {
         // SAFETY: By the contract of `Ring::ends` the ring outlives us.
         let ring = unsafe { self.ring.as_ref() };
-        let end = if self.builds_apart { &ring.built } else { &ring.tail };
+        let end = if self.builds_apart {
+            &ring.built
+        } else {
+            &ring.tail
+        };
         // ORDERING: Acquire pairs with the Release in `BuildingEnd::publish` or `Producer::publish`: items and packets are visible
         // with the index.
         self.tail_seen = end.0.load(Ordering::Acquire);

@@ -2,8 +2,8 @@
 
 //! Knobs and device commands: tables of texts, and properties over all knobs.
 
-use mflow_algo::algo::cpulist::CpuSet;
 use mflow_algo::algo::combinations::COMBINATIONS;
+use mflow_algo::algo::cpulist::CpuSet;
 use mflow_algo::algo::knobs::{
     DeviceCommand, DeviceName, Knob,
     KnobError::{self, Range, Syntax},

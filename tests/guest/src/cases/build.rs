@@ -9,13 +9,13 @@ use anyhow::{ensure, Context as _, Result};
 
 use super::{Case, Run};
 use crate::bpf::{Xdp, XdpMode};
-use crate::{command, cpu};
 use crate::datagrams::run::Datagrams;
 use crate::mflow::{self, Knobs};
 use crate::outcome::Outcome;
 use crate::rig::Rig;
 use crate::streams::run::Streams;
 use crate::traffic::{Live as _, Load};
+use crate::{command, cpu};
 
 /// Drivers that leave the building of packets to lanes.
 const DRIVERS: [&str; 2] = ["virtio_net", "mlx5_core"];
