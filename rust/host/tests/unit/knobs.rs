@@ -36,7 +36,7 @@ fn defaults() {
     assert_eq!(
         printed.join(" "),
         "enabled=0 cpus= batch_pkts=256 merge_timeout_us=200 min_flow_pps=20000 scaling=path build=auto \
-         mode=mflow stages=nic+tunnel+veth load_threshold_pct=0"
+         layout=lane mode=mflow stages=nic+tunnel+veth load_threshold_pct=0"
     );
 }
 
