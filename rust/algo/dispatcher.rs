@@ -13,17 +13,19 @@
 //! An open batch holds no packet up (its own are delivered as they come), so a flow may pause in the middle of one for as
 //! long as it likes.
 
+use super::carried::Carried;
 use super::counters::{Counter, Counters};
 use super::flow_key::FlowKey;
+use super::flow_report::FlowNews;
 use super::flow_state::{Carrier, FlowState, Split};
 use super::flow_table::FlowTable;
 use super::knobs::Build;
 use super::lane_set::{LaneSet, NoRoom, Reserved};
-use super::load::orders::Orders;
+use super::load::orders::{Order, Orders};
 use super::queue::Packet;
 use super::ring_bytes::RingBytes;
 use super::slot::{LaneId, Slot, INLINE, WINDOW_BATCHES};
-use super::slot_pool::SlotPool;
+use super::slot_pool::{SlotPool, NR_SLOTS};
 use super::tag::Tag;
 
 /// After how long without packets a flow's slot is given back.
@@ -47,6 +49,9 @@ pub trait Host<P: Packet> {
     fn merge(&mut self, slot: usize);
     /// Notes that a flow of this source has taken (`true`) or given back (`false`) a slot.
     fn note_active(&mut self, taken: bool);
+    /// Shows what is new of the flow in a place of this source's table to those who ask. Called where a flow's state changes and
+    /// where a window of a fast one ends.
+    fn report(&mut self, _place: u8, _news: &FlowNews) {}
 }
 
 /// The knobs that matter per packet.
@@ -81,6 +86,8 @@ pub struct Dispatcher<P: Packet> {
     reaped_ms: u32,
     // Whether no fence of another source is on its way that was sent before this one began.
     settled: bool,
+    // Of this source's flows, by their slots.
+    carried: [Carried; NR_SLOTS],
 }
 
 impl<P: Packet> Dispatcher<P> {
@@ -91,6 +98,7 @@ impl<P: Packet> Dispatcher<P> {
             lanes: LaneSet::new(),
             reaped_ms: 0,
             settled: false,
+            carried: [Carried::NONE; NR_SLOTS],
         }
     }
 
@@ -109,9 +117,9 @@ impl<P: Packet> Dispatcher<P> {
             return Dispatched::Ordinary(packet);
         };
         let wire_pkts = packet.wire_pkts();
-        let ended_window_pkts = flow.count(now_ms, wire_pkts);
+        let ended_window = flow.count(now_ms, wire_pkts);
         if let (FlowState::Split(split), None, false) =
-            (&mut flow.state, ended_window_pkts, config.stopping)
+            (&mut flow.state, ended_window, config.stopping)
         {
             if let Some(lane) = split.take_lane_room(wire_pkts) {
                 // All but one in `batch_pkts` packets of a split flow.
@@ -128,14 +136,15 @@ impl<P: Packet> Dispatcher<P> {
         let mut step = Step {
             lanes: &mut self.lanes,
             settled: &mut self.settled,
+            carried: &mut self.carried,
             counters,
             host,
             config,
             now_ms,
             wire_pkts,
         };
-        if let Some(pkts) = ended_window_pkts {
-            step.on_window_end(flow, pkts);
+        if let Some(window) = ended_window {
+            step.on_window_end(flow, window, &packet);
         }
         step.on_packet(flow, packet)
     }
@@ -182,6 +191,7 @@ impl<P: Packet> Dispatcher<P> {
         let mut step = Step {
             lanes: &mut self.lanes,
             settled: &mut self.settled,
+            carried: &mut self.carried,
             counters,
             host,
             config,
@@ -239,6 +249,7 @@ fn inline<P>(counters: &Counters, packet: P, wire_pkts: u32) -> Dispatched<P> {
 pub(super) struct Step<'a, P: Packet, H> {
     pub(super) lanes: &'a mut LaneSet<P>,
     pub(super) settled: &'a mut bool,
+    pub(super) carried: &'a mut [Carried; NR_SLOTS],
     pub(super) counters: &'a Counters,
     pub(super) host: &'a mut H,
     pub(super) config: Config,
@@ -251,6 +262,12 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
     #[inline]
     pub(super) fn slot(&self, slot: u8) -> &Slot<P> {
         self.host.slots().slot(usize::from(slot))
+    }
+
+    #[inline]
+    pub(super) fn carried(&mut self, slot: u8) -> &mut Carried {
+        // PANIC: the remainder is below the length.
+        &mut self.carried[usize::from(slot) % NR_SLOTS]
     }
 
     pub(super) fn inline(&mut self, packet: P) -> Dispatched<P> {
@@ -270,13 +287,19 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         self.inline(packet)
     }
 
+    /// Returns how many packets a batch of a flow with this order has.
+    #[inline]
+    pub(super) fn batch_pkts(&self, order: Order) -> u32 {
+        u32::from(order.batch_pkts)
+            .min(self.config.batch_pkts)
+            .max(1)
+    }
+
     /// Ends the open batch and opens another. The last number of the window always goes to an inline batch: that one can
     /// grow for as long as the window is full, in order, and slows this core down to the pace of the lanes.
     fn next_batch(&mut self, split: &mut Split) {
         let order = self.host.orders().order(usize::from(split.slot));
-        let batch_pkts = u32::from(order.batch_pkts)
-            .min(self.config.batch_pkts)
-            .max(1);
+        let batch_pkts = self.batch_pkts(order);
         if self.window_left(split) == 0 && split.carrier.is_some() {
             self.counters.add_owned(Counter::BatchesGrown, 1);
         } else {
@@ -307,6 +330,8 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
             split.carrier = Some(carrier);
             split.batch = self.open_batch(split.slot, split.batch, id);
         }
+        self.carried(split.slot)
+            .add_batch(split.carrier, batch_pkts);
         split.left_pkts = batch_pkts;
     }
 

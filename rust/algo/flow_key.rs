@@ -200,6 +200,17 @@ impl Ipv4Flow {
             .then_some(header_size)
     }
 
+    /// Returns protocol, addresses and ports, source before destination, in the byte order of the wire.
+    pub(super) fn parts(&self) -> (u8, [[u8; 4]; 2], [[u8; 2]; 2]) {
+        let [a, b, c, d, e, f, g, h] = self.addresses.to_ne_bytes();
+        let [i, j, k, l] = self.ports.to_ne_bytes();
+        (
+            self.protocol,
+            [[a, b, c, d], [e, f, g, h]],
+            [[i, j], [k, l]],
+        )
+    }
+
     /// Returns the lower byte of the source port: tunnels have a hash of the inner flow there.
     #[inline(always)]
     pub(super) fn source_port_low(&self) -> u8 {

@@ -21,6 +21,7 @@
 //! "Told to" is [`Config::stopping`](super::dispatcher::Config::stopping); after a cause with `*` the flow is held in
 //! `Counting` for a while. The transitions are in `splitting.rs`.
 
+use super::flow_report::Standing;
 use super::tag::{Tag, TagKind};
 
 /// Where a flow stands. Memory of zeros is `Counting`: the tag of an enum with this representation is its first byte, and
@@ -103,6 +104,19 @@ pub(super) struct Draining {
     pub(super) slot: u8,
     pub(super) batch: u32,
     pub(super) since_ms: u32,
+}
+
+impl FlowState {
+    /// Returns the state's name towards readers, and its slot (0 if it has none).
+    pub(super) fn standing(&self) -> (Standing, u8) {
+        match self {
+            Self::Counting => (Standing::Whole, 0),
+            Self::Probing(probing) => (Standing::Probing, probing.slot),
+            Self::Split(split) => (Standing::Split, split.slot),
+            Self::Stopping(stopping) => (Standing::Stopping, stopping.slot),
+            Self::Draining(draining) => (Standing::Draining, draining.slot),
+        }
+    }
 }
 
 impl Split {

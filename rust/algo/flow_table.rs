@@ -7,6 +7,7 @@
 
 use super::flow_key::FlowKey;
 use super::flow_state::FlowState;
+use super::reason::Reason;
 use core::cmp::Reverse;
 use core::mem::size_of;
 
@@ -15,6 +16,18 @@ pub const RATE_WINDOW_MS: u32 = 100;
 
 const SETS: usize = 64;
 const WAYS: usize = 4;
+
+/// Flows that a table has room for.
+pub const FLOW_PLACES: usize = SETS * WAYS;
+
+const _: () = assert!(FLOW_PLACES <= u8::MAX as usize + 1);
+
+/// A window that has ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Window {
+    pub(super) pkts: u32,
+    pub(super) ms: u32,
+}
 
 /// One flow. Times are in milliseconds and wrap.
 #[derive(Clone, Copy, Debug, Default)]
@@ -31,6 +44,12 @@ pub struct Flow {
     held: bool,
     /// How often in a row its path did not suit.
     pub(super) path_faults: u8,
+    /// Why it is not split, or was not the last time.
+    pub(super) reason: Reason,
+    /// Which place of the table this is.
+    pub(super) place: u8,
+    /// Whether it is the flow that was reported in this place last.
+    pub(super) is_reported: bool,
     pub(super) state: FlowState,
 }
 
@@ -43,14 +62,17 @@ fn reached(now: u32, then: u32) -> bool {
 }
 
 impl Flow {
-    /// Counts what was `arrived` packets on the wire. Returns the number in the window that has just ended, if one has.
+    /// Counts what was `arrived` packets on the wire. Returns the window that has just ended, if one has.
     #[inline]
-    pub(super) fn count(&mut self, now_ms: u32, arrived: u32) -> Option<u32> {
+    pub(super) fn count(&mut self, now_ms: u32, arrived: u32) -> Option<Window> {
         let ended = if self.has_window_ended(now_ms) {
-            let pkts = self.pkts;
+            let window = Window {
+                pkts: self.pkts,
+                ms: now_ms.wrapping_sub(self.window_start_ms),
+            };
             self.window_start_ms = now_ms;
             self.pkts = 0;
-            Some(pkts)
+            Some(window)
         } else {
             None
         };
@@ -73,6 +95,11 @@ impl Flow {
     pub(super) fn hold(&mut self, now_ms: u32, ms: u32) {
         self.held = true;
         self.hold_until_ms = now_ms.wrapping_add(ms);
+    }
+
+    /// Returns until when it is kept there, if it is.
+    pub(super) fn held_until_ms(&self) -> Option<u32> {
+        self.held.then_some(self.hold_until_ms)
     }
 
     /// Returns whether the flow has to stay on the ordinary path for now.
@@ -136,6 +163,8 @@ impl FlowTable {
         *place = Flow {
             key,
             window_start_ms: now_ms,
+            // CAST: below FLOW_PLACES; of the key, only the low bits are used.
+            place: (key as usize % SETS * WAYS + way) as u8,
             ..Flow::default()
         };
         Some(way)

@@ -171,8 +171,13 @@ impl<P: Packet> LaneSet<P> {
         self.lanes.get_mut(usize::from(lane))?.as_mut()
     }
 
+    /// Returns the CPU of each lane.
+    pub(super) fn cpus(&self) -> impl Iterator<Item = u32> + '_ {
+        self.lanes.iter().flatten().map(|end| end.cpu)
+    }
+
     /// Returns those of the lanes in `wanted` that can get batches; all that can, if none of these does.
-    fn usable(&self, wanted: u16) -> u32 {
+    pub(super) fn usable(&self, wanted: u16) -> u32 {
         let online = !self.offline & ((1 << self.nr_lanes) - 1);
         match online & u32::from(wanted) {
             0 => online,

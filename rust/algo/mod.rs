@@ -12,18 +12,23 @@
 //! not), [`collector`] (at the merge point, still on the lane), [`slot`] (back in order). [`ring_bytes`] and [`amount`] bound
 //! the memory of what waits on that way. Where flows are not split but go from CPU to CPU, [`stage`] takes the place of all that
 //! is between [`flow_key`] and the rings. [`backoff`] says when to search for new queues, [`builder`] which core may build a
-//! queue's packets. [`load`] decides, beside the packets, how many lanes a flow has and how large its batches are. The rest is
-//! what these share.
+//! queue's packets. [`load`] decides, beside the packets, how many lanes a flow has and how large its batches are. What
+//! people ask about flows is in [`flow_list`], from each one's [`flow_report`]: its [`flow_name`], and the [`reason`] why it
+//! is not split, or what it gains ([`carried`]), [`published`] for readers. The rest is what these share.
 
 pub mod amount;
 pub mod backoff;
 pub mod builder;
+pub mod carried;
 pub mod collector;
 pub mod combinations;
 pub mod counters;
 pub mod cpulist;
 pub mod dispatcher;
 pub mod flow_key;
+pub mod flow_list;
+pub mod flow_name;
+pub mod flow_report;
 mod flow_state;
 pub mod flow_table;
 pub mod gro_trial;
@@ -31,8 +36,11 @@ pub mod knobs;
 pub mod lane_set;
 pub mod load;
 pub mod overlay_headers;
+pub mod published;
 pub mod queue;
+pub mod reason;
 pub mod recent_keys;
+mod reporting;
 pub mod ring_bytes;
 pub mod slot;
 pub mod slot_pool;
@@ -40,3 +48,4 @@ mod splitting;
 pub mod stage;
 pub(crate) mod sync;
 pub mod tag;
+pub mod text;

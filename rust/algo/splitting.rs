@@ -5,42 +5,22 @@
 use super::counters::Counter;
 use super::dispatcher::{Dispatched, Host, Step, IDLE_MS};
 use super::flow_state::{Carrier, Draining, FlowState, Probing, SlotCounts, Split, Stopping};
-use super::flow_table::Flow;
+use super::flow_table::{Flow, Window};
 use super::queue::Packet;
+use super::reason::{Hold, Reason};
 use super::slot::{PathFault, Slot, INLINE, ORDINARY_PATH};
 use super::tag::{Tag, TagKind};
 
 /// How long a probe may take; afterwards the flow is assumed not to end on this host.
 const PROBE_TIMEOUT_MS: u32 = 200;
-/// How long a flow whose probe was not seen stays on the ordinary path.
-const PROBE_HOLD_MS: u32 = 1_000;
-/// How long a flow stays on the ordinary path when the lanes' cores are busy.
-const BUSY_HOLD_MS: u32 = 1_000;
 /// Of this many unlikely packets in a row, the last may be a probe or a fence, too.
 const ANY_KIND_AFTER_PKTS: u16 = 256;
 /// How long packets may be dispatched without one reaching the merge point.
 const PATH_LOST_MS: u32 = 1_000;
-/// How long a flow whose path does not suit stays on the ordinary path the first time, where only speed is at stake, and
-/// where packets are; each further time twice as long.
-const PATH_HOLD_MS: u32 = 5_000;
-const ORDERED_HOLD_MS: u32 = 60_000;
+/// The longest time that a flow stays on the ordinary path before it is tried again.
 const MOST_HOLD_MS: u32 = 3_600_000;
 /// The longest hold is reached before.
 const MOST_DOUBLINGS: u8 = 10;
-
-#[derive(Clone, Copy)]
-enum StopCause {
-    /// No flow may be split any more.
-    Told,
-    Silent,
-    Slow,
-    /// Its packets no longer reach a merge point of this host.
-    PathLost,
-    /// Its path is there, and does not suit.
-    PathUnsuited(PathFault),
-    /// The lanes' cores are busy.
-    CpusBusy,
-}
 
 impl Flow {
     /// Returns whether a packet can be a probe or a fence: a flow of an overlay may hold connections that just begin or
@@ -52,11 +32,17 @@ impl Flow {
         suits
     }
 
-    /// Keeps a flow whose path does not suit on the ordinary path, each time for longer.
-    fn hold_for_path(&mut self, now_ms: u32, first_ms: u32) {
-        let ms = first_ms << self.path_faults.min(MOST_DOUBLINGS);
-        self.hold(now_ms, ms.min(MOST_HOLD_MS));
-        self.path_faults = self.path_faults.saturating_add(1);
+    /// Keeps the flow on the ordinary path for as long as the reason says.
+    fn hold_for(&mut self, reason: Reason, now_ms: u32) {
+        match reason.hold() {
+            Hold::No => {}
+            Hold::ForMs(ms) => self.hold(now_ms, ms),
+            Hold::FromMs(first_ms) => {
+                let ms = first_ms << self.path_faults.min(MOST_DOUBLINGS);
+                self.hold(now_ms, ms.min(MOST_HOLD_MS));
+                self.path_faults = self.path_faults.saturating_add(1);
+            }
+        }
     }
 }
 
@@ -82,9 +68,9 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
             FlowState::Probing(probing) => self.on_probing(flow, probing, packet),
             FlowState::Split(ref mut split) => match self.cause_to_stop(split) {
                 None => self.on_split(split, packet),
-                Some(cause) => {
+                Some(reason) => {
                     let split = *split;
-                    let stopping = self.begin_stop(flow, split, cause);
+                    let stopping = self.begin_stop(flow, split, reason);
                     self.on_stopping(flow, stopping, packet)
                 }
             },
@@ -93,24 +79,29 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         }
     }
 
-    /// Judges a split flow by the window that has ended: still fast, still on a path that suits?
+    /// Judges a split flow by the window that has ended: still fast, still on a path that suits? Reports what has come of it.
+    /// `packet` is the one that has ended the window.
     #[cold]
-    pub(super) fn on_window_end(&mut self, flow: &mut Flow, window_pkts: u32) {
+    pub(super) fn on_window_end(&mut self, flow: &mut Flow, window: Window, packet: &P) {
         if let FlowState::Split(ref mut split) = flow.state {
-            if let Some(cause) = self.judge_window(split, window_pkts) {
+            if let Some(reason) = self.judge_window(split, window.pkts) {
                 let split = *split;
-                self.begin_stop(flow, split, cause);
+                self.begin_stop(flow, split, reason);
             }
         }
+        self.report_window(flow, window, packet);
     }
 
     /// Brings a flow without packets one step nearer to giving its slot back.
     pub(super) fn on_silence(&mut self, flow: &mut Flow) {
         match flow.state {
             FlowState::Counting => {}
-            FlowState::Probing(probing) => self.release(flow, probing.slot),
+            FlowState::Probing(probing) => {
+                flow.reason = Reason::Silent;
+                self.release(flow, probing.slot);
+            }
             FlowState::Split(split) => {
-                let stopping = self.begin_stop(flow, split, StopCause::Silent);
+                let stopping = self.begin_stop(flow, split, Reason::Silent);
                 self.on_silent_stopping(flow, stopping);
             }
             FlowState::Stopping(stopping) => self.on_silent_stopping(flow, stopping),
@@ -124,19 +115,22 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
     /// Passes a packet on; if the flow is fast, with a probe's tag.
     fn on_counting(&mut self, flow: &mut Flow, mut packet: P) -> Dispatched<P> {
         let fast = flow.pkts >= self.config.min_window_pkts;
-        if !fast || self.config.stopping || self.lanes.is_empty() || flow.is_held(self.now_ms) {
+        if !fast || flow.is_held(self.now_ms) {
             return Dispatched::Ordinary(packet);
         }
-        if !flow.suits(&packet) || !self.settles() {
+        if let Some(reason) = self.cause_to_wait(flow, &packet) {
+            // Said when the window ends, if that is so still.
+            flow.reason = reason;
             return Dispatched::Ordinary(packet);
         }
         if self.host.orders().refuses() {
-            self.note_busy(flow);
+            self.keep_whole(flow, Reason::CpusBusy);
+            self.report_fast(flow, &packet);
             return Dispatched::Ordinary(packet);
         }
         let Some(slot) = self.host.slots().claim() else {
-            self.counters.add_owned(Counter::NoSlot, 1);
-            flow.hold(self.now_ms, PROBE_HOLD_MS);
+            self.keep_whole(flow, Reason::NoSlot);
+            self.report_fast(flow, &packet);
             return Dispatched::Ordinary(packet);
         };
         self.host.note_active(true);
@@ -150,9 +144,26 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
             nr_sources: self.host.slots().nr_sources(),
             since_ms: self.now_ms,
         });
+        flow.reason = Reason::Asked;
+        self.report_fast(flow, &packet);
         self.counters.add_owned(Counter::ProbesSent, 1);
         packet.set_tag(Tag::new(TagKind::Probe, slot, probe));
         Dispatched::Ordinary(packet)
+    }
+
+    /// Returns why this packet of a fast flow cannot be its probe, if so; the next one may be.
+    fn cause_to_wait(&mut self, flow: &mut Flow, packet: &P) -> Option<Reason> {
+        if self.config.stopping {
+            Some(Reason::SwitchedOff)
+        } else if self.lanes.is_empty() {
+            Some(Reason::NoLanes)
+        } else if !flow.suits(packet) {
+            Some(Reason::NoData)
+        } else if !self.settles() {
+            Some(Reason::OtherStarts)
+        } else {
+            None
+        }
     }
 
     /// Returns whether flows of this source may be split: the fences that others had sent when it began must have passed it.
@@ -166,13 +177,19 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
     fn on_probing(&mut self, flow: &mut Flow, probing: Probing, mut packet: P) -> Dispatched<P> {
         let slot = probing.slot;
         // A source that has begun since may not have seen the probe: if it is on the way, it splits the flow, too.
-        if self.config.stopping || probing.nr_sources != self.host.slots().nr_sources() {
+        let is_void = probing.nr_sources != self.host.slots().nr_sources();
+        if self.config.stopping || is_void {
+            flow.reason = if self.config.stopping {
+                Reason::SwitchedOff
+            } else {
+                Reason::New
+            };
             self.release(flow, slot);
             return Dispatched::Ordinary(packet);
         }
         if let Some(fault) = self.slot(slot).take_path_fault() {
+            self.keep_whole(flow, fault.into());
             self.release(flow, slot);
-            self.note_unsuited(flow, fault);
             return Dispatched::Ordinary(packet);
         }
         let tag = Tag::new(TagKind::Probe, usize::from(slot), probing.probe);
@@ -180,11 +197,12 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
             if flow.suits(&packet) {
                 let split = self.begin_split(slot);
                 flow.state = FlowState::Split(split);
+                self.report_change(flow);
                 packet.set_tag(Tag::new(TagKind::Fence, usize::from(slot), split.fence));
             }
         } else if self.now_ms.wrapping_sub(probing.since_ms) >= PROBE_TIMEOUT_MS {
+            self.keep_whole(flow, Reason::ProbeUnseen);
             self.release(flow, slot);
-            flow.hold(self.now_ms, PROBE_HOLD_MS);
         }
         Dispatched::Ordinary(packet)
     }
@@ -195,6 +213,8 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         let fence = merge_point.next();
         merge_point.open(fence, ORDINARY_PATH);
         let seen = SlotCounts::of(merge_point);
+        let now_ms = self.now_ms;
+        self.carried(slot).start(now_ms);
         self.host.orders().begin_flow(usize::from(slot));
         self.counters.add_owned(Counter::FlowsSplit, 1);
         Split {
@@ -209,9 +229,9 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
     }
 
     /// Returns why the flow is not to be split any more, before its next packet is carried.
-    fn cause_to_stop(&self, split: &Split) -> Option<StopCause> {
+    fn cause_to_stop(&self, split: &Split) -> Option<Reason> {
         if self.config.stopping {
-            return Some(StopCause::Told);
+            return Some(Reason::SwitchedOff);
         }
         // Between two batches is soon enough: most packets of one do not come here.
         let looks = split.left_pkts == 0;
@@ -219,58 +239,48 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
             return None;
         }
         let fault = self.slot(split.slot).take_path_fault();
-        let cause = fault.map(StopCause::PathUnsuited);
         let order = self.host.orders().order(usize::from(split.slot));
-        cause.or_else(|| order.stops.then_some(StopCause::CpusBusy))
+        fault
+            .map(Reason::from)
+            .or_else(|| order.stops.then_some(Reason::CpusBusy))
     }
 
-    fn judge_window(&self, split: &mut Split, window_pkts: u32) -> Option<StopCause> {
+    fn judge_window(&mut self, split: &mut Split, window_pkts: u32) -> Option<Reason> {
         let counts = SlotCounts::of(self.slot(split.slot));
         let added = counts.since(split.seen);
         split.seen = counts;
+        self.carried(split.slot).add_window(added);
         if added.arrived_pkts != 0 {
             split.arrived_ms = self.now_ms;
         }
         if self.now_ms.wrapping_sub(split.arrived_ms) >= PATH_LOST_MS {
-            Some(StopCause::PathLost)
+            Some(Reason::PathLost)
         } else if added.given_up_batches == 0 && added.late_pkts > window_pkts / 2 {
             // Lanes completed batches before all of their packets came: the path holds packets where no hook sees it.
-            Some(StopCause::PathUnsuited(PathFault::Queues))
+            Some(PathFault::Queues.into())
         } else if window_pkts < self.config.min_window_pkts / 2 {
-            Some(StopCause::Slow)
+            Some(Reason::Slow)
         } else {
             None
         }
     }
 
-    /// Keeps a flow whose path does not suit on the ordinary path for a while.
-    fn note_unsuited(&mut self, flow: &mut Flow, fault: PathFault) {
-        let (counter, hold_ms) = match fault {
-            PathFault::Queues => (Counter::PathsAsync, PATH_HOLD_MS),
-            PathFault::Ordered => (Counter::PathsOrdered, ORDERED_HOLD_MS),
-        };
-        self.counters.add_owned(counter, 1);
-        flow.hold_for_path(self.now_ms, hold_ms);
-    }
-
-    /// Keeps a flow on the ordinary path for a while, as the lanes' cores are busy.
-    fn note_busy(&mut self, flow: &mut Flow) {
-        self.counters.add_owned(Counter::CpusBusy, 1);
-        flow.hold(self.now_ms, BUSY_HOLD_MS);
-    }
-
-    fn begin_stop(&mut self, flow: &mut Flow, mut split: Split, cause: StopCause) -> Stopping {
-        self.counters.add_owned(Counter::FlowsStopped, 1);
-        match cause {
-            // The path has proved itself.
-            StopCause::Told | StopCause::Silent | StopCause::Slow => flow.path_faults = 0,
-            StopCause::PathLost => {
-                self.counters.add_owned(Counter::PathsLost, 1);
-                flow.hold_for_path(self.now_ms, PATH_HOLD_MS);
-            }
-            StopCause::PathUnsuited(fault) => self.note_unsuited(flow, fault),
-            StopCause::CpusBusy => self.note_busy(flow),
+    /// Notes, and counts, why a flow is not split, and keeps it on the ordinary path for as long as that holds.
+    fn keep_whole(&mut self, flow: &mut Flow, reason: Reason) {
+        if let Some(counter) = reason.counter() {
+            self.counters.add_owned(counter, 1);
         }
+        flow.hold_for(reason, self.now_ms);
+        flow.reason = reason;
+    }
+
+    fn begin_stop(&mut self, flow: &mut Flow, mut split: Split, reason: Reason) -> Stopping {
+        self.counters.add_owned(Counter::FlowsStopped, 1);
+        if reason.hold() == Hold::No {
+            // The path has proved itself.
+            flow.path_faults = 0;
+        }
+        self.keep_whole(flow, reason);
         let is_inline = split.carrier == Some(Carrier::Inline);
         if !is_inline {
             self.end_batch(&mut split);
@@ -283,6 +293,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
             since_ms: self.now_ms,
         };
         flow.state = FlowState::Stopping(stopping);
+        self.report_change(flow);
         stopping
     }
 
@@ -309,6 +320,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
                     since_ms: self.now_ms,
                 };
                 flow.state = FlowState::Draining(draining);
+                self.report_change(flow);
                 return self.on_draining(flow, draining, packet);
             }
         }
@@ -371,6 +383,8 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
 
     fn release(&mut self, flow: &mut Flow, slot: u8) {
         flow.state = FlowState::Counting;
+        // First of all: the slot may be another flow's at once.
+        self.report_change(flow);
         self.host.orders().end_flow(usize::from(slot));
         self.host.slots().release(usize::from(slot));
         self.host.note_active(false);

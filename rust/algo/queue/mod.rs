@@ -8,6 +8,7 @@
 pub mod chain;
 pub mod ring;
 
+use super::flow_name::FlowName;
 use core::ptr::NonNull;
 
 /// An owned packet that can be linked into the queues of this module. What it is made of is not known here: the algorithm
@@ -75,5 +76,10 @@ pub unsafe trait Packet: Sized {
     /// Returns whether the packet is of a kind that reaches the merge point. A guess.
     fn may_merge(&self) -> bool {
         true
+    }
+
+    /// Returns what people call its flow by. Asked once for each fast flow.
+    fn flow_name(&self) -> FlowName {
+        FlowName::default()
     }
 }

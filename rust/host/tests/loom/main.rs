@@ -13,6 +13,7 @@ mod support;
 
 mod falcon_stage_path;
 mod path;
+mod published;
 mod queue;
 mod slot;
 mod slot_pool;

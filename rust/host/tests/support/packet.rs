@@ -5,11 +5,14 @@
 //! Under Miri a node is plain memory, so that an access of two threads at once is a data race that Miri reports. loom
 //! cannot see plain memory; there each node has a cell that is touched wherever the node is.
 
+use std::net::Ipv4Addr;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 
 use mflow_algo::algo::amount::Amount;
+use mflow_algo::algo::flow_key::IPPROTO_UDP;
+use mflow_algo::algo::flow_name::{FlowName, WireName};
 use mflow_algo::algo::queue::chain::Chain;
 use mflow_algo::algo::queue::Packet;
 use mflow_algo::algo::tag::Tag;
@@ -134,6 +137,26 @@ unsafe impl Packet for TestPacket {
 
     fn may_merge(&self) -> bool {
         self.node().may_merge
+    }
+
+    fn flow_name(&self) -> FlowName {
+        // CAST: the flow's number.
+        name_of_flow((self.id() >> FLOW_SHIFT) as u16)
+    }
+}
+
+/// Flows are told apart by the high half of a packet's number, packets of one flow by the low half.
+pub(crate) const FLOW_SHIFT: u32 = 32;
+
+/// Returns the name that packets of this flow give it: their number stands for the source's port.
+pub(crate) fn name_of_flow(flow: u16) -> FlowName {
+    FlowName {
+        wire: Some(WireName {
+            protocol: IPPROTO_UDP,
+            source: (Ipv4Addr::new(192, 0, 2, 1), flow).into(),
+            destination: (Ipv4Addr::new(192, 0, 2, 2), 4789).into(),
+        }),
+        rx_queue: Some(3),
     }
 }
 

@@ -20,6 +20,7 @@ mod amount;
 mod bounds;
 mod common;
 mod counters;
+mod published;
 mod queue;
 mod tag;
 mod zeroed;
@@ -41,6 +42,10 @@ mod falcon_stage_path;
 #[cfg(not(miri))]
 mod flow_key;
 #[cfg(not(miri))]
+mod flow_list;
+#[cfg(not(miri))]
+mod flow_name;
+#[cfg(not(miri))]
 mod gro_trial;
 #[cfg(not(miri))]
 mod knobs;
@@ -54,6 +59,8 @@ mod load_sampler;
 mod model;
 #[cfg(not(miri))]
 mod overlay_headers;
+#[cfg(not(miri))]
+mod reasons;
 #[cfg(not(miri))]
 mod recent_keys;
 #[cfg(not(miri))]

@@ -14,7 +14,8 @@ use mflow_algo::algo::slot_pool::NR_SLOTS;
 use proptest::prelude::*;
 
 use crate::common::cases;
-use crate::world::{expected, nr_overtaken, Fate, World, FLOW_SHIFT};
+use crate::support::packet::FLOW_SHIFT;
+use crate::world::{expected, nr_overtaken, Fate, World};
 
 const NR_FLOWS: u16 = 3;
 const MOST_LANES: usize = 4;

@@ -13,6 +13,7 @@ use mflow_algo::algo::collector::{Collector, Run};
 use mflow_algo::algo::counters::{Counter, Counters};
 use mflow_algo::algo::dispatcher::{Config, Dispatched, Dispatcher, Host};
 use mflow_algo::algo::flow_key::{FlowHasher, FlowKey, ETH_P_IP};
+use mflow_algo::algo::flow_report::{FlowBoard, FlowNews, FlowReport, Found};
 use mflow_algo::algo::knobs::Build;
 use mflow_algo::algo::load::orders::Orders;
 use mflow_algo::algo::queue::chain::Chain;
@@ -24,7 +25,7 @@ use mflow_algo::algo::slot_pool::{SlotPool, NR_SLOTS};
 use mflow_algo::algo::tag::{Tag, TagKind};
 
 use crate::support::host::OwnedRing;
-use crate::support::packet::{Factory, TestPacket, TestRequest};
+use crate::support::packet::{name_of_flow, Factory, TestPacket, TestRequest, FLOW_SHIFT};
 use crate::zeroed::zeroed;
 
 /// Packets that GRO of a lane holds back before it hands them up.
@@ -119,6 +120,7 @@ pub(crate) struct Surroundings {
     pub(crate) slots: Box<SlotPool<TestPacket>>,
     pub(crate) ring_bytes: Box<RingBytes>,
     pub(crate) orders: Box<Orders>,
+    pub(crate) board: Box<FlowBoard>,
     pub(crate) socket: Socket,
     /// Packets that the GRO of the NIC's core holds.
     inline: Vec<TestPacket>,
@@ -412,6 +414,10 @@ impl Host<TestPacket> for Surroundings {
     fn note_active(&mut self, taken: bool) {
         self.nr_active += if taken { 1 } else { -1 };
     }
+
+    fn report(&mut self, place: u8, news: &FlowNews) {
+        self.board.report(place, news);
+    }
 }
 
 pub(crate) struct World {
@@ -426,9 +432,6 @@ pub(crate) struct World {
     /// Dropped last.
     _rings: Vec<OwnedRing>,
 }
-
-/// Flows are told apart by the high half of a packet's number, packets of one flow by the low half.
-pub(crate) const FLOW_SHIFT: u32 = 32;
 
 impl World {
     pub(crate) fn new(nr_lanes: usize, batch_pkts: u32) -> Self {
@@ -453,6 +456,7 @@ impl World {
                 slots: zeroed(),
                 ring_bytes: zeroed(),
                 orders: zeroed(),
+                board: zeroed(),
                 socket: Socket::new(nr_lanes),
                 inline: Vec::new(),
                 ordinary: VecDeque::new(),
@@ -527,6 +531,21 @@ impl World {
             }
         }
         self.dispatcher.lanes.take_touched(&self.around.ring_bytes)
+    }
+
+    /// Returns what a reader of the board finds of a flow: nothing if that is not listed.
+    pub(crate) fn report(&mut self, flow: u16) -> Option<FlowReport> {
+        let now_ms = self.around.now_ms();
+        let mut listed = self.around.board.read().filter_map(|found| match found {
+            Found::Flow(report) => {
+                (report.name == name_of_flow(flow) && report.is_listed(now_ms)).then_some(report)
+            }
+            Found::Nothing => None,
+            Found::Changing => unreachable!("nobody writes now"),
+        });
+        let report = listed.next();
+        assert!(listed.next().is_none(), "the flow is listed twice");
+        report
     }
 
     pub(crate) fn end_nic_poll(&mut self) {

@@ -5,6 +5,7 @@
 use std::alloc::{alloc_zeroed, handle_alloc_error, Layout};
 
 use mflow_algo::algo::dispatcher::Dispatcher;
+use mflow_algo::algo::flow_report::{FlowBoard, Found};
 use mflow_algo::algo::flow_table::FlowTable;
 use mflow_algo::algo::load::orders::Orders;
 use mflow_algo::algo::queue::ring::Ring;
@@ -29,6 +30,8 @@ unsafe impl Zeroable for Slot<TestPacket> {}
 unsafe impl Zeroable for RingBytes {}
 // SAFETY: Atomic numbers only, as documented at `Orders`.
 unsafe impl Zeroable for Orders {}
+// SAFETY: Atomic numbers only, as documented at `FlowBoard`.
+unsafe impl Zeroable for FlowBoard {}
 // SAFETY: Atomic numbers and slots, as documented at `SlotPool`.
 unsafe impl Zeroable for SlotPool<TestPacket> {}
 // SAFETY: A table of zeros (see `FlowTable`), numbers, and lanes: a producer has a pointer that is never null, so a lane
@@ -48,6 +51,12 @@ pub(crate) fn zeroed<T: Zeroable>() -> Box<T> {
     }
     // SAFETY: Just allocated with the layout that the box frees, and valid by the trait's contract.
     unsafe { Box::from_raw(memory.cast()) }
+}
+
+#[test]
+fn zeros_are_an_empty_board() {
+    let board: Box<FlowBoard> = zeroed();
+    assert!(board.read().all(|found| found == Found::Nothing));
 }
 
 /// Each flow of it is in the state in which a flow begins. Miri looks at each byte that is read for it.

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Why a fast flow is not split: each reason once, with its words, its counter in `stats`, and how long it holds.
+
+use super::counters::Counter;
+use super::knobs::{Knobs, Mode};
+use super::slot::PathFault;
+
+macro_rules! reasons {
+    ($($(#[$attribute:meta])* $variant:ident = $name:literal, $words:literal;)*) => {
+        /// Why a flow is not split, or not any longer.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[repr(u8)]
+        pub enum Reason {
+            $($(#[$attribute])* $variant,)*
+        }
+
+        impl Reason {
+            /// All reasons, in the order of their numbers.
+            pub const ALL: &'static [Reason] = &[$(Reason::$variant,)*];
+
+            /// Returns the stable name under which `flows` prints it.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Reason::$variant => $name,)*
+                }
+            }
+
+            /// Returns what it means, for people.
+            pub const fn words(self) -> &'static str {
+                match self {
+                    $(Reason::$variant => $words,)*
+                }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// Nothing has been decided yet, or the flow is to be asked anew. The reason of zeros.
+    #[default]
+    New = "new", "it is about to be asked where it ends";
+    /// A probe is under way.
+    Asked = "asked", "its probe is on the way";
+    /// Of its last packets none could be a probe or a fence.
+    NoData = "no_data", "its packets seem to hold no data: acknowledgements, connections that begin or end";
+    /// A fence is under way that was sent before this source began.
+    OtherStarts = "other_starts", "splitting begins elsewhere at this moment";
+    /// The probe was not seen.
+    ProbeUnseen = "probe_unseen", "its probe reached no socket: nobody listens, it is forwarded, or neither UDP nor TCP inside";
+    /// Something on the path queues packets.
+    PathQueues = "path_queues", "something on its path queues packets, as does the NIC by which a flow is forwarded";
+    /// A step on the path drops or delays what comes out of order.
+    PathOrdered = "path_ordered", "a step on its path needs the packets in order";
+    /// What was split no longer reached the merge point.
+    PathLost = "path_lost", "its packets reached no socket here any more";
+    /// All slots are taken.
+    NoSlot = "no_slot", "as many flows are split as can be at once";
+    /// The load controller refuses or stops it.
+    CpusBusy = "cpus_busy", "the cores of the lanes are busy";
+    /// It was split, and is not fast any more.
+    Slow = "slow", "its rate fell below half of min_flow_pps";
+    /// It was split, and has no packets any more.
+    Silent = "silent", "no packet of it came for a second";
+    /// Its source is about to end.
+    SwitchedOff = "switched_off", "its queue goes, or knobs are changing";
+    /// Of no flow: `enabled` is 0.
+    NotEnabled = "not_enabled", "enabled is 0";
+    /// Of no flow: `mode` is one of FALCON's.
+    OtherMode = "other_mode", "in this mode flows go from CPU to CPU as a whole";
+    /// There are no lanes: `cpus` is empty.
+    NoLanes = "no_lanes", "cpus is empty";
+    /// Of no flow: `devices` is empty.
+    NoDevices = "no_devices", "devices is empty";
+}
+
+/// How long a reason keeps a flow on the ordinary path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hold {
+    /// It does not: the flow is tried again with its next packets.
+    No,
+    ForMs(u32),
+    /// For so long the first time, and each further time twice as long.
+    FromMs(u32),
+}
+
+/// How long a flow stays on the ordinary path whose probe was not seen, or for which there is no slot or no time.
+const HOLD_MS: u32 = 1_000;
+/// How long a flow whose path does not suit stays on the ordinary path the first time, where only speed is at stake, and
+/// where packets are.
+const PATH_HOLD_MS: u32 = 5_000;
+const ORDERED_HOLD_MS: u32 = 60_000;
+
+impl Reason {
+    /// Returns the reason of this number.
+    pub(super) fn of_number(number: u8) -> Self {
+        Self::ALL
+            .get(usize::from(number))
+            .copied()
+            .unwrap_or(Self::New)
+    }
+
+    /// Returns the counter that counts how often it has kept a flow from being split, or from staying so.
+    pub const fn counter(self) -> Option<Counter> {
+        match self {
+            Self::PathQueues => Some(Counter::PathsAsync),
+            Self::PathOrdered => Some(Counter::PathsOrdered),
+            Self::PathLost => Some(Counter::PathsLost),
+            Self::NoSlot => Some(Counter::NoSlot),
+            Self::CpusBusy => Some(Counter::CpusBusy),
+            _ => None,
+        }
+    }
+
+    pub(super) const fn hold(self) -> Hold {
+        match self {
+            Self::ProbeUnseen | Self::NoSlot | Self::CpusBusy => Hold::ForMs(HOLD_MS),
+            Self::PathQueues | Self::PathLost => Hold::FromMs(PATH_HOLD_MS),
+            Self::PathOrdered => Hold::FromMs(ORDERED_HOLD_MS),
+            _ => Hold::No,
+        }
+    }
+
+    /// Returns why no flow at all is split, if none is.
+    pub fn of_all(knobs: &Knobs, has_devices: bool) -> Option<Self> {
+        if !knobs.enabled {
+            Some(Self::NotEnabled)
+        } else if knobs.mode != Mode::Mflow {
+            Some(Self::OtherMode)
+        } else if knobs.cpus.is_empty() {
+            Some(Self::NoLanes)
+        } else if !has_devices {
+            Some(Self::NoDevices)
+        } else {
+            None
+        }
+    }
+}
+
+impl From<PathFault> for Reason {
+    fn from(fault: PathFault) -> Self {
+        match fault {
+            PathFault::Queues => Self::PathQueues,
+            PathFault::Ordered => Self::PathOrdered,
+        }
+    }
+}
