@@ -4,16 +4,16 @@
 
 use super::configuration::{Configuration, MAX_DEVICES};
 use super::device::MAX_SOURCES;
-use super::ffi;
 use super::locks::Rtnl;
 use super::pool::{self, Slots};
 use super::runtime::MAX_CPUS;
-use super::text::Text;
+use super::{ffi, flows};
 use crate::algo::amount::Amount;
 use crate::algo::counters::Counter;
 use crate::algo::knobs::{
     DeviceCommand, DeviceName, Knob, KnobError, Knobs, DEVICES_ALLOWED, KNOBS,
 };
+use crate::algo::text::Text;
 use core::ffi::CStr;
 use core::fmt::Write;
 use kernel::ffi::{c_char, c_int, c_uint};
@@ -35,7 +35,8 @@ enum File {
 const FILES: [(&CStr, u16, File); 6] = [
     (DEVICES, 0o600, File::Devices),
     (c"builders", 0o444, File::Builders),
-    (c"flows", 0o444, File::Flows),
+    // It names the addresses of whoever sends to this host.
+    (c"flows", 0o400, File::Flows),
     (c"stats", 0o444, File::Stats),
     (c"reset", 0o200, File::Reset),
     (c"version", 0o444, File::Version),
@@ -220,23 +221,6 @@ fn write_stats(
     Ok(())
 }
 
-fn write_flows(slots: &Slots, to: &mut Text<'_>) -> core::fmt::Result {
-    for index in slots.taken() {
-        let slot = slots.slot(index);
-        let count = |counter| slot.counters.get(counter);
-        writeln!(
-            to,
-            "slot {index} next_batch {} parked_pkts {} merged_pkts {} late_pkts {} deadline_batches {}",
-            slot.next(),
-            slot.parked_pkts(),
-            count(Counter::MergedPkts),
-            count(Counter::LatePkts),
-            count(Counter::DeadlineBatches),
-        )?;
-    }
-    Ok(())
-}
-
 fn read(file: File, to: &mut Text<'_>) -> core::fmt::Result {
     let _rtnl = Rtnl::lock();
     let configuration = Configuration::lock();
@@ -245,7 +229,10 @@ fn read(file: File, to: &mut Text<'_>) -> core::fmt::Result {
         File::Knob(knob) => writeln!(to, "{}", configuration.knobs.get(knob)),
         File::Devices => configuration.write_devices(to),
         File::Builders => configuration.write_builders(to),
-        File::Flows => write_flows(slots, to),
+        File::Flows => {
+            flows::write_flows(&configuration, slots, to);
+            Ok(())
+        }
         File::Stats => write_stats(&configuration, slots, to),
         File::Reset => Ok(()),
         File::Version => writeln!(to, "{} abi {}", VERSION, ffi::MFLOW_ABI),

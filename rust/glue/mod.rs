@@ -3,11 +3,10 @@
 //! The kernel side: the only code of the module that calls into the kernel, and the only `unsafe` but for the queues.
 //! Each module imports only from those before it (`cargo xtask test tidy` checks that).
 
-// What everything rests on: the module's own C half, text, locks, and the knobs as the packet path reads them.
+// What everything rests on: the module's own C half, locks, and the knobs as the packet path reads them.
 pub mod ffi;
 pub mod locks;
 pub mod runtime;
-pub mod text;
 
 // The boundary to the stack.
 pub mod stack;
@@ -41,5 +40,7 @@ pub mod totals;
 pub mod control;
 
 // What calls all that: the stack's hooks, and the operator.
+pub mod flows;
+
 pub mod files;
 pub mod handlers;

@@ -15,6 +15,7 @@ use crate::algo::builder::Builder;
 use crate::algo::counters::{Counter, Counters};
 use crate::algo::cpulist::CpuSet;
 use crate::algo::dispatcher::{Dispatched, Dispatcher, Host};
+use crate::algo::flow_report::{FlowBoard, FlowNews};
 use crate::algo::knobs::{Knobs, LaneCpus};
 use crate::algo::lane_set::{LaneSet, MAX_LANES};
 use crate::algo::load::orders::Orders;
@@ -56,6 +57,8 @@ pub struct Source {
     recent_keys: UnsafeCell<RecentKeys>,
     /// Written in the source's context only; read by all.
     pub(super) counters: Counters,
+    /// What is known of its flows. Written in the source's context only; read by all.
+    pub(super) board: FlowBoard,
     cpu_changes_seen: AtomicU32,
     // None if it is a source of a CPU.
     napi: Option<Napi>,
@@ -107,8 +110,8 @@ pub(super) struct StageContext {
 const _: () = assert!(offset_of!(Source, head) == 0);
 // SAFETY: Its first field is one, as the line above checks.
 unsafe impl BeginsWithHead for Source {}
-// SAFETY: Zeros are an empty dispatcher, no recent keys and empty counters (see there), zero, false, and none of what is a
-// pointer and nothing else; no stages.
+// SAFETY: Zeros are an empty dispatcher, no recent keys, empty counters and an empty board (see there), zero, false, and none of
+// what is a pointer and nothing else; no stages.
 unsafe impl Zeroable for Source {}
 // SAFETY: Dispatcher, recent keys and the end at home are used in the source's context alone; what is not atomic beside them
 // is written while the source is made, before others know it.
@@ -164,6 +167,10 @@ impl Host<SkBuff> for KernelHost<'_> {
         } else {
             self.source.active_flows.fetch_sub(1, Ordering::Release);
         }
+    }
+
+    fn report(&mut self, place: u8, news: &FlowNews) {
+        self.source.board.report(place, news);
     }
 }
 
@@ -286,6 +293,17 @@ impl Source {
 
     pub(crate) fn lanes(&self) -> impl Iterator<Item = &Lane> {
         self.lanes.iter().flatten().map(|lane| &**lane)
+    }
+
+    /// Returns the CPUs of these lanes (bit mask, as in [`FlowNow`](crate::algo::flow_report::FlowNow)).
+    pub(crate) fn cpus_of(&self, lanes: u16) -> CpuSet {
+        let mut cpus = CpuSet::EMPTY;
+        for (index, lane) in self.lanes().enumerate() {
+            if lanes >> index & 1 == 1 {
+                cpus.insert(lane.cpu());
+            }
+        }
+        cpus
     }
 
     pub(crate) fn count(&self, counter: Counter) -> u64 {

@@ -6,6 +6,7 @@ use super::ffi;
 use super::request::Request;
 use super::socket::Socket;
 use crate::algo::amount::Amount;
+use crate::algo::flow_name::{FlowName, WireName};
 use crate::algo::overlay_headers::{may_be_data, overlay_header_bytes, OVERLAY_HEADER_BYTES};
 use crate::algo::queue::Packet;
 use crate::algo::tag::Tag;
@@ -246,6 +247,17 @@ unsafe impl Packet for SkBuff {
         self.with_copy::<OVERLAY_HEADER_BYTES, _>(|header| {
             may_be_data(self.protocol(), header, self.len())
         })
+    }
+
+    #[cold]
+    fn flow_name(&self) -> FlowName {
+        // SAFETY: By the invariant the packet is valid and ours.
+        let queue = unsafe { self.skb.as_ref().queue_mapping };
+        FlowName {
+            wire: self.with_header(|header| WireName::of(self.protocol(), header)),
+            // A driver that notes the queue counts from 1: zero is none.
+            rx_queue: queue.checked_sub(1),
+        }
     }
 }
 
