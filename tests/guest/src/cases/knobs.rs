@@ -98,9 +98,18 @@ const MODES: &[(&str, u32)] = &[
     ("load_threshold_pct", 0o600),
     ("devices", 0o600),
     ("builders", 0o444),
-    ("flows", 0o444),
+    ("flows", 0o400),
     ("stats", 0o444),
     ("version", 0o444),
+];
+
+/// What is written, one after the other, and why no flow is split then.
+const WHY_NONE: [(&str, &str, &str); 5] = [
+    ("devices", "-eth0", "no_devices"),
+    ("cpus", "\n", "no_lanes"),
+    ("build", "auto", "no_lanes"),
+    ("mode", "falcon-dev", "other_mode"),
+    ("enabled", "0", "not_enabled"),
 ];
 
 /// Parameters the module must refuse to load with.
@@ -233,6 +242,15 @@ fn files() -> Result<()> {
         mflow::read("flows")?.is_empty(),
         "flows lists flows without any traffic"
     );
+    for (name, value, reason) in WHY_NONE {
+        mflow::write(name, value)?;
+        let flows = mflow::read("flows")?;
+        ensure!(
+            flows.starts_with(&format!("none split reason {reason} # "))
+                && flows.lines().count() == 1,
+            "after writing {value:?} to {name}, flows reads {flows:?}"
+        );
+    }
     Ok(())
 }
 

@@ -18,6 +18,7 @@ mod leaks;
 mod load;
 mod mode;
 mod paths;
+mod reasons;
 mod reload;
 mod scaling;
 mod shapes;
@@ -131,6 +132,7 @@ fn all() -> Vec<Case> {
         capture::datagrams(),
         devices::datagrams(),
         paths::cases(),
+        reasons::cases(),
         datagrams::forward::cases(),
         gro::cases(),
         datagrams::refragmented::cases(),

@@ -17,7 +17,7 @@ use crate::outcome::Outcome;
 use crate::rig::Rig;
 use crate::topology::{self, CLIENT, CONTAINER};
 use crate::traffic::{Live, Load, Plan};
-use crate::{nft, proc_net, threads};
+use crate::{flows, nft, proc_net, threads};
 
 /// How much of the usual rate is offered where each packet costs more: a hash, or two system calls.
 const DEAR_SHARE: f64 = 0.3;
@@ -28,6 +28,9 @@ const PAUSE: Duration = Duration::from_millis(300);
 const SEARCH: Duration = Duration::from_secs(3);
 const MOST_SEARCHES: u64 = 20;
 const LEAST_PKTS: u64 = 2_000;
+
+/// How long a busy guest may take to say why a flow is not split.
+const SAID: Duration = Duration::from_secs(10);
 
 const MACSEC_KEY: &str = "000102030405060708090a0b0c0d0e0f";
 /// The container's end of the tunnel.
@@ -185,7 +188,11 @@ fn gre_seq(rig: &Rig) -> Result<Outcome> {
              route add 10.0.1.2/32 dev gre1 src 10.0.1.1"
         ),
     )?;
-    let outcome = Datagrams::measure(&plan, |_| Ok(()));
+    let outcome = Datagrams::measure(&plan, |live| {
+        live.wait_for("flows says why", SAID, || {
+            Ok(!rig.mflow || flows::any(&[("state", "whole"), ("reason", "path_ordered")])?)
+        })
+    });
     // Also after a failure.
     topology::ip(Some(CLIENT), "link del gre1")?;
     outcome?.judge(|outcome| {
