@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the README says about bounds is what the code has.
+//! What the README says about bounds and reasons is what the code has.
 
 use mflow_algo::algo::queue::ring::RING_ITEMS;
+use mflow_algo::algo::reason::Reason;
 use mflow_algo::algo::ring_bytes::{MAX_CPU_RING_BYTES, MAX_RING_BYTES};
 use mflow_algo::algo::slot::{MAX_PARKED_BYTES, MAX_PARKED_PKTS, WINDOW_BATCHES};
 use mflow_algo::algo::slot_pool::NR_SLOTS;
@@ -32,5 +33,17 @@ fn readme_has_the_bounds_of_the_code() {
         format!("under way | {} |", grouped(u64::from(WINDOW_BATCHES))),
     ] {
         assert!(readme.contains(&row), "README.md has no {row:?}");
+    }
+}
+
+/// A line of `flows` has the words; what to do about it is in the README.
+#[test]
+fn readme_has_all_reasons() {
+    let readme = include_str!("../../../../README.md");
+    for name in Reason::ALL.iter().map(|reason| reason.name()) {
+        assert!(
+            readme.contains(&format!("`{name}`")),
+            "README.md does not say what to do about `{name}`"
+        );
     }
 }
