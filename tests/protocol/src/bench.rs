@@ -26,6 +26,11 @@ use serde::{Deserialize, Serialize};
 pub enum Stack {
     /// No overlay: the datagrams go to the host's own address.
     Native,
+    /// No overlay, and GRO is another CPU's than the NIC's: what FALCON calls Host+.
+    HostPlus {
+        /// CPUs that stages are on.
+        cpus: usize,
+    },
     /// The overlay as it is.
     Vanilla,
     /// The overlay with receive packet steering on the VXLAN device, to these many CPUs.
@@ -47,6 +52,8 @@ pub enum Stack {
         build: Build,
         /// How many CPUs a lane has: the knob `layout`.
         layout: Layout,
+        /// From which load of a CPU flows get lanes by need, 0 for all lanes always: the knob `load_threshold_pct`.
+        load_threshold_pct: u32,
     },
     /// The overlay with flows that go from CPU to CPU, as in FALCON.
     Falcon {
@@ -58,11 +65,16 @@ pub enum Stack {
 }
 
 impl Stack {
+    /// Returns whether packets go through the overlay.
+    pub fn has_overlay(&self) -> bool {
+        !matches!(self, Self::Native | Self::HostPlus { .. })
+    }
+
     /// Returns how many CPUs it is given beside those of the NIC and the application.
     pub fn cpus(&self) -> usize {
         match *self {
             Self::Native | Self::Vanilla | Self::Idle => 0,
-            Self::Rps { cpus } | Self::Falcon { cpus, .. } => cpus,
+            Self::Rps { cpus } | Self::Falcon { cpus, .. } | Self::HostPlus { cpus } => cpus,
             Self::Mflow { lanes, layout, .. } => match layout {
                 Layout::Lane => lanes,
                 Layout::LaneStage => 2 * lanes,
@@ -138,7 +150,7 @@ pub enum Load {
         /// Bytes per write.
         bytes: usize,
     },
-    /// `sockperf` clients in the guest, as fast as they can; some messages are answered, which tells the latency.
+    /// `sockperf` clients in the guest; some messages are answered, which tells the latency.
     Sockperf {
         /// What carries the messages.
         transport: Transport,
@@ -146,6 +158,8 @@ pub enum Load {
         clients: u16,
         /// Bytes per message.
         bytes: usize,
+        /// Messages of each client per second; none: as fast as it can.
+        rate_msgs_per_s: Option<u32>,
     },
     /// A server that people run in containers, and a load generator for it in the guest, TCP.
     Requests {
@@ -246,8 +260,43 @@ pub struct Window {
     pub seconds: f64,
     /// The part of it in which a CPU had nothing to do, by CPU.
     pub idle: BTreeMap<u32, f64>,
+    /// How often a CPU was interrupted, by CPU.
+    pub events: BTreeMap<u32, Events>,
     /// What the module counted, if it is loaded.
     pub mflow: BTreeMap<String, i64>,
+}
+
+/// Interrupts of one CPU, as the kernel counts them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Events {
+    /// Interrupts of devices.
+    pub device_interrupts: u64,
+    /// Interrupts of the CPU's own timer.
+    pub timer_interrupts: u64,
+    /// Interrupts with which one CPU has another one schedule (RES).
+    pub reschedule_interrupts: u64,
+    /// Interrupts with which one CPU has another one call a function, that of a softirq for instance (CAL).
+    pub call_interrupts: u64,
+    /// Softirqs that receive packets (NET_RX).
+    pub net_rx_softirqs: u64,
+    /// All other softirqs.
+    pub other_softirqs: u64,
+}
+
+impl Events {
+    /// Returns what was added since `earlier`.
+    pub fn since(&self, earlier: &Self) -> Self {
+        let added = |now: u64, before: u64| now.saturating_sub(before);
+        Self {
+            device_interrupts: added(self.device_interrupts, earlier.device_interrupts),
+            timer_interrupts: added(self.timer_interrupts, earlier.timer_interrupts),
+            reschedule_interrupts: added(self.reschedule_interrupts, earlier.reschedule_interrupts),
+            call_interrupts: added(self.call_interrupts, earlier.call_interrupts),
+            net_rx_softirqs: added(self.net_rx_softirqs, earlier.net_rx_softirqs),
+            other_softirqs: added(self.other_softirqs, earlier.other_softirqs),
+        }
+    }
 }
 
 /// What the guest knows when a case is over.

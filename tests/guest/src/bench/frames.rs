@@ -29,7 +29,7 @@ pub(super) fn measure(case: &Case, flows: u16, bytes: usize, burst: usize) -> Re
     let frames = |credit| {
         Some(Outside::Frames(Frames {
             nic_mac: nic_mac.clone(),
-            overlay: case.stack != Stack::Native,
+            overlay: case.stack.has_overlay(),
             flows,
             bytes,
             credit,
@@ -106,9 +106,9 @@ fn settle_interrupts(frames: Option<Outside>) -> Result<()> {
 pub(super) fn credit_pkts(stack: &Stack) -> u64 {
     match stack {
         // Twice as much keeps any number of lanes busy.
-        Stack::Mflow { lanes, .. } | Stack::Falcon { cpus: lanes, .. } => {
-            CREDIT_PKTS * (*lanes).clamp(1, 2) as u64
-        }
+        Stack::Mflow { lanes, .. }
+        | Stack::Falcon { cpus: lanes, .. }
+        | Stack::HostPlus { cpus: lanes } => CREDIT_PKTS * (*lanes).clamp(1, 2) as u64,
         _ => CREDIT_PKTS,
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `sockperf` clients that send as fast as they can and measure how long a message takes under that load.
+//! `sockperf` clients that send as fast as they can, or at a fixed rate, and measure how long a message takes under that load.
 
 use std::thread;
 
@@ -12,17 +12,32 @@ use crate::command::{self, Program};
 use crate::topology::{Family, CLIENT};
 use crate::{cpu, mflow, proc_net};
 
-/// Every so many messages of a client one is answered: few enough that the answers are no load of their own.
-const REPLY_EVERY: [(Transport, u32); 2] = [(Transport::Udp, 100), (Transport::Tcp, 4)];
+/// Every so many messages of a client one is answered: few enough that the answers are no load of their own, and enough for a
+/// 99th percentile.
+const REPLY_EVERY_UDP: u32 = 100;
+const REPLY_EVERY_TCP: u32 = 4;
+const REPLY_EVERY_AT_A_RATE: u32 = 20;
 /// Room for what arrives while the application's CPU is away.
 const SOCKET_BYTES: usize = 16 << 20;
 
-pub(super) fn measure(
-    case: &Case,
-    transport: Transport,
-    clients: u16,
-    bytes: usize,
-) -> Result<End> {
+/// What the clients send.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Messages {
+    pub(super) transport: Transport,
+    pub(super) clients: u16,
+    pub(super) bytes: usize,
+    /// Of each client; none: as fast as it can.
+    pub(super) rate_msgs_per_s: Option<u32>,
+}
+
+pub(super) fn measure(case: &Case, messages: Messages) -> Result<End> {
+    let Messages {
+        transport,
+        clients,
+        bytes,
+        rate_msgs_per_s,
+    } = messages;
+    let rate = rate_msgs_per_s.map_or("max".to_owned(), |rate| rate.to_string());
     stack::prepare(&case.stack, "eth0")?;
     let AppEndpoint {
         namespace,
@@ -55,10 +70,11 @@ pub(super) fn measure(
         }
     })?;
     let start = counts()?.packets;
-    let every = REPLY_EVERY
-        .iter()
-        .find(|(of, _)| *of == transport)
-        .map_or(1, |(_, every)| *every);
+    let every = match (transport, rate_msgs_per_s) {
+        (Transport::Udp, None) => REPLY_EVERY_UDP,
+        (Transport::Tcp, None) => REPLY_EVERY_TCP,
+        (_, Some(_)) => REPLY_EVERY_AT_A_RATE,
+    };
     let mut programs = Vec::new();
     for sender in cpu::SENDERS.into_iter().cycle().take(usize::from(clients)) {
         // An answer must not wait until the sending thread gives up its CPU.
@@ -66,7 +82,7 @@ pub(super) fn measure(
             Some(CLIENT),
             sender,
             &format!(
-                "sockperf under-load {tcp} -i {address} -p {PORT} -m {bytes} -t {} --mps max --reply-every {every} \
+                "sockperf under-load {tcp} -i {address} -p {PORT} -m {bytes} -t {} --mps {rate} --reply-every {every} \
                  --no-rdtsc --sender-affinity {sender} --receiver-affinity {}",
                 seconds(case),
                 cpu::CLIENT_NIC

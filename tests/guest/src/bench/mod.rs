@@ -3,6 +3,7 @@
 //! Benchmarks: sets up what the host ordered, keeps it loaded, and marks windows in which the host's plug-in counts.
 
 mod counters;
+mod events;
 mod frames;
 mod iperf3;
 mod latency;
@@ -72,7 +73,16 @@ fn measure(case: &Case) -> Result<End> {
             transport,
             clients,
             bytes,
-        } => latency::measure(case, transport, clients, bytes),
+            rate_msgs_per_s,
+        } => {
+            let load = latency::Messages {
+                transport,
+                clients,
+                bytes,
+                rate_msgs_per_s,
+            };
+            latency::measure(case, load)
+        }
         Load::Requests {
             server,
             clients,
@@ -91,17 +101,18 @@ struct AppEndpoint {
 }
 
 fn app_endpoint(stack: &Stack) -> AppEndpoint {
-    match stack {
-        Stack::Native => AppEndpoint {
-            namespace: None,
-            address: network::SERVER_HOST,
-            mtu: network::WIRE_MTU,
-        },
-        _ => AppEndpoint {
+    if stack.has_overlay() {
+        AppEndpoint {
             namespace: Some(CONTAINER),
             address: network::CONTAINER,
             mtu: network::OVERLAY_MTU,
-        },
+        }
+    } else {
+        AppEndpoint {
+            namespace: None,
+            address: network::SERVER_HOST,
+            mtu: network::WIRE_MTU,
+        }
     }
 }
 

@@ -32,6 +32,7 @@ pub(super) fn prepare(stack: &Stack, device: &'static str) -> Result<()> {
             scaling,
             build,
             layout,
+            load_threshold_pct,
             ..
         } => mflow::load(&Knobs {
             device,
@@ -50,6 +51,7 @@ pub(super) fn prepare(stack: &Stack, device: &'static str) -> Result<()> {
                 Layout::Lane => "lane",
                 Layout::LaneStage => "lane+stage",
             },
+            load_threshold_pct,
             ..Knobs::default()
         }),
         Stack::Falcon { cpus, mode } => mflow::load(&Knobs {
@@ -60,6 +62,14 @@ pub(super) fn prepare(stack: &Stack, device: &'static str) -> Result<()> {
                 Falcon::Dev => "falcon-dev",
                 Falcon::Func => "falcon-func",
             },
+            ..Knobs::default()
+        }),
+        Stack::HostPlus { cpus } => mflow::load(&Knobs {
+            device,
+            lanes: cpus,
+            build: "auto",
+            mode: "falcon-func",
+            stages: "nic",
             ..Knobs::default()
         }),
     }
@@ -78,9 +88,11 @@ pub(super) fn remove(stack: &Stack) -> Result<()> {
 pub(super) fn wait_split(stack: &Stack, flows: u64, before: u64) -> Result<()> {
     match stack {
         Stack::Mflow { .. } => mflow::wait_split_since(before, flows),
-        Stack::Falcon { .. } => command::wait_until("packets go through stages", || {
-            Ok(mflow::Stats::read()?.get("stage_nic_pkts")? > 0)
-        }),
+        Stack::Falcon { .. } | Stack::HostPlus { .. } => {
+            command::wait_until("packets go through stages", || {
+                Ok(mflow::Stats::read()?.get("stage_nic_pkts")? > 0)
+            })
+        }
         _ => Ok(()),
     }
 }

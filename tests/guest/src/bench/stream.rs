@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use mflow_protocol::bench::{Case, Connection, End, Frames, Outside, Stack, PORT};
+use mflow_protocol::bench::{Case, Connection, End, Frames, Outside, PORT};
 use mflow_protocol::datagram::MIN_BYTES;
 use mflow_protocol::guest::Message;
 use mflow_protocol::network::TCP_HEADS;
@@ -30,7 +30,7 @@ const SILENCE: Duration = Duration::from_secs(20);
 
 pub(super) fn measure(case: &Case, bytes: usize) -> Result<End> {
     let nic_mac = topology::feed_up()?;
-    let overlay = case.stack != Stack::Native;
+    let overlay = case.stack.has_overlay();
     let few = Outside::Frames(Frames {
         nic_mac: nic_mac.clone(),
         overlay,

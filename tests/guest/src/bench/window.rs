@@ -12,6 +12,7 @@ use mflow_protocol::bench::{Case, Window};
 use mflow_protocol::guest::Message;
 use mflow_protocol::mark::Mark;
 
+use super::events;
 use crate::mflow::{self, Stats};
 use crate::verdict;
 
@@ -49,6 +50,7 @@ pub(super) fn measure(case: &Case, counts: impl Fn() -> Result<Counts>) -> Resul
     for _ in 0..case.windows {
         let stats = Stats::read_if_loaded()?;
         let times = idle_times()?;
+        let interrupted = events::read()?;
         let before = counts()?;
         let begin = Instant::now();
         Mark::Begin.set();
@@ -64,6 +66,7 @@ pub(super) fn measure(case: &Case, counts: impl Fn() -> Result<Counts>) -> Resul
                 (cpu, part(ticks, seconds))
             })
             .collect();
+        let events = events::between(&interrupted, events::read()?);
         let mflow = mflow::added_since(stats.as_ref())?;
         ensure!(
             after.packets > before.packets,
@@ -77,6 +80,7 @@ pub(super) fn measure(case: &Case, counts: impl Fn() -> Result<Counts>) -> Resul
             reordered: after.reordered - before.reordered,
             seconds,
             idle,
+            events,
             mflow,
         }));
     }

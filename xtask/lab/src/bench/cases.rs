@@ -19,6 +19,12 @@ const NONE_WHOLE: &str =
 const SOCKPERF_MAX_BYTES: usize = 65_507;
 /// Connections to an application, as in the papers.
 const APPLICATION_CLIENTS: u16 = 10;
+/// As many lanes as a benchmark's guest has CPUs for.
+const MOST_LANES: usize = 8;
+/// FALCON's threshold (section 6.1), and ours.
+const LOAD_THRESHOLD_PCT: u32 = 85;
+/// Rates that no stack is overloaded by, even emulated: the papers' are a hundred times as high.
+const RATES_MSGS_PER_S: [u32; 3] = [1_000, 2_000, 4_000];
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -95,6 +101,7 @@ fn built(name: &'static str, lanes: usize, batch_pkts: u32, build: Build) -> Mod
         scaling: Scaling::Path,
         build,
         layout: Layout::Lane,
+        load_threshold_pct: 0,
     };
     mode(name, stack)
 }
@@ -118,6 +125,7 @@ fn with_device_scaling(mut case: Case) -> Case {
         scaling: Scaling::Device,
         build: Build::Nic,
         layout: Layout::Lane,
+        load_threshold_pct: 0,
     };
     case.modes.push(mode("mflow-dev", stack));
     case
@@ -131,6 +139,7 @@ fn with_two_cores_a_lane(mut case: Case) -> Case {
         scaling: Scaling::Path,
         build: Build::Auto,
         layout: Layout::LaneStage,
+        load_threshold_pct: 0,
     };
     case.modes.push(mode("mflow-stage", stack));
     case
@@ -142,6 +151,27 @@ fn with_two_falcon_cpus(mut case: Case) -> Case {
         falcon("falcon-dev-2", 2, Falcon::Dev),
         falcon("falcon-func-2", 2, Falcon::Func),
     ]);
+    case
+}
+
+/// The same case with one more mode: mflow that gives flows lanes by need, of as many as there are.
+fn with_lanes_by_need(mut case: Case) -> Case {
+    let stack = Stack::Mflow {
+        lanes: MOST_LANES,
+        batch_pkts: BATCH_PKTS,
+        scaling: Scaling::Path,
+        build: Build::Auto,
+        layout: Layout::Lane,
+        load_threshold_pct: LOAD_THRESHOLD_PCT,
+    };
+    case.modes.push(mode("mflow-need", stack));
+    case
+}
+
+/// The same case with one more mode: no overlay, and GRO on another CPU than the NIC's, as in FALCON's Fig. 13.
+fn with_host_plus(mut case: Case) -> Case {
+    let stack = Stack::HostPlus { cpus: 1 };
+    case.modes.push(mode("host+", stack));
     case
 }
 
@@ -217,8 +247,30 @@ fn latency(name: impl Into<String>, transport: Transport, clients: u16, bytes: u
         transport,
         clients,
         bytes,
+        rate_msgs_per_s: None,
     };
     case(name, load, stacks(&[2]))
+}
+
+/// One client that sends at a fixed rate: what cores do, and how often they are interrupted, for the same work.
+fn rate(transport: Transport, bytes: usize, rate_msgs_per_s: u32) -> Case {
+    let name = match transport {
+        Transport::Udp => "udp",
+        Transport::Tcp => "tcp",
+    };
+    let load = Load::Sockperf {
+        transport,
+        clients: 1,
+        bytes,
+        rate_msgs_per_s: Some(rate_msgs_per_s),
+    };
+    let name = format!("rate-{name}-{bytes}-{rate_msgs_per_s}");
+    case(name, load, stacks(&[2]))
+}
+
+fn udp_flows(flows: u16, bytes: usize) -> Case {
+    let name = format!("flows-udp-{bytes}-{flows}");
+    case(name, frames(flows, bytes), stacks(&[2, 4]))
 }
 
 fn latency_udp(bytes: usize) -> Case {
@@ -230,10 +282,10 @@ fn latency_tcp(name: &str, bytes: usize) -> Case {
     latency(name, Transport::Tcp, 1, bytes)
 }
 
-fn application(name: &str, server: Server, bytes: usize) -> Case {
+fn application(name: &str, server: Server, clients: u16, bytes: usize) -> Case {
     let load = Load::Requests {
         server,
-        clients: APPLICATION_CLIENTS,
+        clients,
         bytes,
     };
     case(name, load, stacks(&[2]))
@@ -277,24 +329,31 @@ pub(super) fn all(suite: Suite) -> Vec<Case> {
         ],
         Suite::Paper => {
             let mut cases = vec![
-                with_two_falcon_cpus(with_builders(with_device_scaling(udp(16)))),
+                with_lanes_by_need(with_two_falcon_cpus(with_builders(with_device_scaling(
+                    udp(16),
+                )))),
                 udp_bursts(16),
+                udp(1_024),
                 udp(4_096),
-                with_builders(udp(65_507)),
+                with_lanes_by_need(with_builders(udp(65_507))),
                 tcp(16),
                 tcp(4_096),
                 with_two_falcon_cpus(with_builders(with_device_scaling(tcp(65_536)))),
             ];
             cases.extend([
-                stream(4_096),
-                with_two_cores_a_lane(with_builders(stream(65_536))),
+                with_host_plus(stream(4_096)),
+                with_lanes_by_need(with_two_cores_a_lane(with_builders(stream(65_536)))),
             ]);
             let batches = [1, 4, 16, 64, 256, 1024];
             cases.extend(batches.map(|pkts| order("udp", frames(1, 16), pkts)));
             let stream = Load::Stream { bytes: 65_536 };
             cases.extend(batches.map(|pkts| order("tcp", stream.clone(), pkts)));
+            cases.extend([5, 10].map(|flows| udp_flows(flows, 16)));
             for bytes in [16, 4_096, 65_536] {
-                cases.extend([5, 10, 20].map(|flows| tcp_flows(flows, bytes)));
+                cases.extend([5, 10, 20].map(|flows| match bytes {
+                    4_096 => with_host_plus(tcp_flows(flows, bytes)),
+                    _ => tcp_flows(flows, bytes),
+                }));
             }
             cases.extend([16, 4_096, SOCKPERF_MAX_BYTES].map(latency_udp));
             cases.extend([
@@ -302,10 +361,19 @@ pub(super) fn all(suite: Suite) -> Vec<Case> {
                 latency_tcp("latency-tcp-4096", 4_096),
                 // As the papers call it; sockperf's messages end a little before.
                 latency_tcp("latency-tcp-65536", SOCKPERF_MAX_BYTES),
-                overhead(),
             ]);
-            cases.push(application("memcached", Server::Memcached, 1_024));
-            cases.push(application("nginx", Server::Nginx, 4_096));
+            cases.extend(RATES_MSGS_PER_S.map(|msgs| rate(Transport::Udp, 16, msgs)));
+            cases.push(rate(Transport::Tcp, 4_096, RATES_MSGS_PER_S[0]));
+            cases.push(overhead());
+            let memcached = |name, clients| application(name, Server::Memcached, clients, 1_024);
+            cases.push(memcached("memcached-1", 1));
+            cases.push(memcached("memcached", APPLICATION_CLIENTS));
+            cases.push(application(
+                "nginx",
+                Server::Nginx,
+                APPLICATION_CLIENTS,
+                4_096,
+            ));
             cases
         }
     }

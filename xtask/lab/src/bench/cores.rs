@@ -83,16 +83,25 @@ fn standard_deviation(values: &[f64]) -> f64 {
     (squares / count).sqrt()
 }
 
-/// Returns the heaviest functions: the stack as it was and mflow side by side, a core per column.
+/// Returns the heaviest functions: the stack as it was and mflow side by side, a core per column; between them the core that
+/// FALCON leaves as it is, the NIC's.
 pub(crate) fn functions(case: &Case<'_>) -> Grid {
     let mut grid = Grid::default();
-    let Some(pair) = pair(case) else {
+    let Some([before, after]) = pair(case) else {
         return grid;
     };
     let mut columns = Vec::new();
-    for (row, insn) in pair {
+    let falcon = measured(case, |row| row.mode == "falcon-dev");
+    let shown = [
+        Some((before, None)),
+        falcon.map(|falcon| (falcon, Some("nic"))),
+        Some((after, None)),
+    ];
+    for ((row, insn), only) in shown.into_iter().flatten() {
         for core in busiest_by_role(insn) {
-            columns.push((format!("{}: {} {}", label(row), core.role, core.cpu), core));
+            if only.is_none_or(|role| core.role == role) {
+                columns.push((format!("{}: {} {}", label(row), core.role, core.cpu), core));
+            }
         }
     }
     grid.left(["function"]);
@@ -140,17 +149,23 @@ fn short(name: &str) -> String {
 
 /// The two rows whose difference matters most, as far as they were measured.
 fn pair<'a>(case: &Case<'a>) -> Option<[(&'a Row, &'a Instructions); 2]> {
-    let find = |wanted: &dyn Fn(&Row) -> bool| {
-        case.rows
-            .iter()
-            .find(|row| row.insn_per_packet.is_some() && wanted(row))
-            .and_then(|row| Some((*row, row.insn_per_packet.as_ref()?)))
-    };
-    let before = find(&|row| row.mode == "vanilla" || row.mode == "compiled-out")?;
+    let before = measured(case, |row| {
+        matches!(row.mode.as_str(), "vanilla" | "compiled-out")
+    })?;
     // Two lanes are what the paper shows.
-    let after = find(&|row| row.mode == "mflow" && row.lanes == 2)
-        .or_else(|| find(&|row| row.mode == "mflow" || row.mode == "off"))?;
+    let after = measured(case, |row| row.mode == "mflow" && row.lanes == 2)
+        .or_else(|| measured(case, |row| matches!(row.mode.as_str(), "mflow" | "off")))?;
     Some([before, after])
+}
+
+/// Returns the first row that was measured and is wanted.
+fn measured<'a>(
+    case: &Case<'a>,
+    wanted: impl Fn(&Row) -> bool,
+) -> Option<(&'a Row, &'a Instructions)> {
+    let rows = case.rows.iter().copied();
+    rows.filter(|row| wanted(row))
+        .find_map(|row| Some((row, row.insn_per_packet.as_ref()?)))
 }
 
 /// One core of each role, the one with the most: lanes are alike.

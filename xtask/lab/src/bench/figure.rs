@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use super::published;
 use super::row::Row;
 
 /// What is shown together, in the order in which it is shown.
@@ -13,6 +14,7 @@ pub(crate) enum Kind {
     Tcp,
     Order,
     Latency,
+    Rates,
     Flows,
     Overhead,
     Applications,
@@ -35,13 +37,14 @@ pub(crate) struct Case<'a> {
 }
 
 impl Kind {
-    fn of(case: &str) -> Self {
+    pub(crate) fn of(case: &str) -> Self {
         let starts = |prefix: &str| case.starts_with(prefix);
         match case {
             _ if starts("udp-") => Self::Udp,
             _ if starts("tcp-") || starts("stream-") => Self::Tcp,
             _ if starts("order-") => Self::Order,
             _ if starts("latency-") => Self::Latency,
+            _ if starts("rate-") => Self::Rates,
             _ if starts("flows-") => Self::Flows,
             _ if starts("overhead") => Self::Overhead,
             _ if starts("memcached") || starts("nginx") => Self::Applications,
@@ -56,6 +59,7 @@ impl Kind {
             Self::Tcp => "tcp",
             Self::Order => "order",
             Self::Latency => "latency",
+            Self::Rates => "rates",
             Self::Flows => "flows",
             Self::Overhead => "overhead",
             Self::Applications => "applications",
@@ -63,18 +67,23 @@ impl Kind {
         }
     }
 
-    /// With the papers' figures that show the same.
-    pub(crate) fn title(self) -> &'static str {
+    pub(crate) fn subject(self) -> &'static str {
         match self {
-            Self::Udp => "Single UDP flow (MFLOW Figs. 4 and 8)",
-            Self::Tcp => "Single TCP flow (MFLOW Figs. 4 and 8)",
-            Self::Order => "Order disturbance against batch size (MFLOW Fig. 7)",
-            Self::Latency => "Latency of an overloaded receiver (MFLOW Fig. 9)",
-            Self::Flows => "Several TCP flows and the load of each core (MFLOW Figs. 10 and 12)",
+            Self::Udp => "Single UDP flow",
+            Self::Tcp => "Single TCP flow",
+            Self::Order => "Order disturbance against batch size",
+            Self::Latency => "Latency of an overloaded receiver",
+            Self::Rates => "The same work for all: fixed rates",
+            Self::Flows => "Several flows and the load of each core",
             Self::Overhead => "What mflow costs where it does not split",
-            Self::Applications => "Applications (MFLOW Figs. 11 and 13)",
+            Self::Applications => "Applications",
             Self::Other => "Other cases",
         }
+    }
+
+    /// With the papers' figures that show the same.
+    pub(crate) fn title(self) -> String {
+        format!("{}{}", self.subject(), published::shown_by(self))
     }
 }
 
@@ -161,6 +170,7 @@ mod tests {
         assert_eq!(Kind::of("overhead-udp-16"), Kind::Overhead);
         assert_eq!(Kind::of("stream-65536"), Kind::Tcp);
         assert_eq!(Kind::of("latency-tcp-65536"), Kind::Latency);
+        assert_eq!(Kind::of("rate-udp-16-1000"), Kind::Rates);
         assert_eq!(Kind::of("memcached"), Kind::Applications);
         assert_eq!(Kind::of("something-new"), Kind::Other);
         assert_eq!(number("flows-20"), Some(20));

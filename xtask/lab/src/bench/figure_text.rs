@@ -5,11 +5,12 @@
 use std::collections::BTreeMap;
 
 use super::cores;
+use super::events;
 use super::figure::{label, Case, Figure, Kind};
 use super::grid::Grid;
+use super::notes::SPREAD_MAX;
 use super::paper;
 use super::row::{Instructions, Row};
-use super::windows::SPREAD_MAX;
 
 const LIMITS: &str = "Instructions do not show cache misses, the latency of interrupts between cores, memory bandwidth, or how \
                       a real NIC behaves: ratios on hardware differ.";
@@ -61,6 +62,10 @@ pub(crate) fn blocks(figure: &Figure<'_>) -> Vec<Block> {
         add(
             format!("{about}: instructions and load of each core"),
             cores::shares(case, figure.kind == Kind::Flows),
+        );
+        add(
+            format!("{}: {}", case.name, events::TITLE),
+            events::grid(case),
         );
         add(
             format!("{}: where the instructions go ({})", case.name, cores::DOT),

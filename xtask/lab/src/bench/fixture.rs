@@ -3,7 +3,7 @@
 //! Rows for tests. Every number in this file is made up: nothing here has been measured.
 
 use super::paper;
-use super::row::{Core, Function, Instructions, Latency, Row};
+use super::row::{Core, Events, Function, Instructions, Latency, Row};
 
 /// Returns rows of every figure, with everything that may be missing missing somewhere.
 pub(crate) fn rows() -> Vec<Row> {
@@ -65,6 +65,27 @@ pub(crate) fn rows() -> Vec<Row> {
     rows
 }
 
+/// Returns rows of one case at a fixed rate, with interrupts counted.
+pub(crate) fn rates() -> Vec<Row> {
+    let counted = |mode, softirqs| {
+        let mut row = with(row("rate-udp-16-1000", mode, 0), &[("nic", 8000.0)]);
+        row.saturated = false;
+        for core in row
+            .insn_per_packet
+            .iter_mut()
+            .flat_map(|insn| &mut insn.by_cpu)
+        {
+            core.events = Some(Events {
+                net_rx_softirqs: softirqs,
+                device_interrupts: 10.0,
+                ..Events::default()
+            });
+        }
+        row
+    };
+    vec![counted("native", 500.0), counted("vanilla", 1000.0)]
+}
+
 /// Returns a row without a primary figure.
 pub(crate) fn row(case: &str, mode: &str, lanes: u32) -> Row {
     let udp = case.contains("udp") || case.starts_with("order");
@@ -98,6 +119,7 @@ pub(crate) fn with(mut row: Row, cores: &[(&str, f64)]) -> Row {
             role: (*role).to_owned(),
             insn_per_packet: *insn,
             idle: 1.0 - insn / most.max(1300.0),
+            events: None,
             top: vec![
                 function("made_up_receive", insn / 2.0),
                 function(&format!("made_up_{role}"), insn / 4.0),

@@ -11,7 +11,9 @@ use super::figure::group;
 use super::figure_text::{blocks, Block};
 use super::overview;
 use super::plot::Plot;
+use super::published;
 use super::row::Row;
+use crate::sim::modelled::Modelled;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Provenance {
@@ -43,11 +45,15 @@ one instruction a word, however long it waits for memory: what avoids copies gai
 more. A packet that changes cores misses the caches on hardware; here that costs nothing, for RPS as for mflow.
 ";
 
+const MODELLED: &str = "Modelled: many containers on few cores (FALCON Figs. 14 to 16)";
+const PUBLISHED: &str = "All figures of the papers";
+
 /// Writes the report to `file`; plots are linked by a path relative to it.
 pub(crate) fn write(
     file: &Path,
     rows: &[Row],
     provenance: &Provenance,
+    modelled: Option<&Modelled>,
     plots: &[Plot],
 ) -> Result<()> {
     let file = path::absolute(file).with_context(|| format!("no path: {}", file.display()))?;
@@ -59,11 +65,16 @@ pub(crate) fn write(
             .with_context(|| format!("no path: {}", plot.path.display()))?;
         plot.path = relative(&target, folder);
     }
-    fs::write(&file, markdown(rows, provenance, &linked))
+    fs::write(&file, markdown(rows, provenance, modelled, &linked))
         .with_context(|| format!("cannot write {}", file.display()))
 }
 
-fn markdown(rows: &[Row], provenance: &Provenance, plots: &[Plot]) -> String {
+fn markdown(
+    rows: &[Row],
+    provenance: &Provenance,
+    modelled: Option<&Modelled>,
+    plots: &[Plot],
+) -> String {
     let mut text = format!(
         "# Benchmark\n\n| | |\n|---|---|\n| mflow | {} |\n| kernel | {} |\n| QEMU | {} |\n\n{ABOUT}",
         provenance.commit, provenance.kernel, provenance.qemu
@@ -80,7 +91,7 @@ fn markdown(rows: &[Row], provenance: &Provenance, plots: &[Plot]) -> String {
         // Plots go between the table that they show and everything else.
         let mut pictures: Vec<&Plot> = plots
             .iter()
-            .filter(|plot| plot.kind == figure.kind)
+            .filter(|plot| plot.kind == Some(figure.kind))
             .collect();
         for block in blocks(&figure) {
             match block {
@@ -92,14 +103,25 @@ fn markdown(rows: &[Row], provenance: &Provenance, plots: &[Plot]) -> String {
                     for note in notes {
                         text += &format!("* {note}\n");
                     }
-                    for plot in pictures.drain(..) {
-                        text += &format!("\n![{}](<{}>)\n", plot.caption, plot.path.display());
-                    }
+                    pictures.drain(..).for_each(|plot| text += &link(plot));
                 }
             }
         }
     }
+    if let Some(modelled) = modelled {
+        text += &format!("\n## {MODELLED}\n\n```\n{}\n```\n", modelled.text.trim());
+        let pictures = plots.iter().filter(|plot| plot.kind.is_none());
+        pictures.for_each(|plot| text += &link(plot));
+    }
+    text += &format!(
+        "\n## {PUBLISHED}\n\n{}",
+        published::grid(rows, modelled.is_some()).markdown()
+    );
     text
+}
+
+fn link(plot: &Plot) -> String {
+    format!("\n![{}](<{}>)\n", plot.caption, plot.path.display())
 }
 
 /// Returns `target` as seen from `folder`; both are absolute.
@@ -129,17 +151,18 @@ mod tests {
     fn the_report_names_its_source_and_links_its_plots() {
         let folder = tempfile::tempdir().expect("a folder");
         let rows = fixture::rows();
-        let plots = plot::write(&rows, &folder.path().join("plots")).expect("plots");
+        let plots = plot::write(&rows, None, &folder.path().join("plots")).expect("plots");
         let file = folder.path().join("text/report.md");
         let provenance = Provenance {
             commit: "made-up-commit".to_owned(),
             ..Provenance::default()
         };
-        write(&file, &rows, &provenance, &plots).expect("a report");
+        write(&file, &rows, &provenance, None, &plots).expect("a report");
         let text = fs::read_to_string(&file).expect("written");
         assert!(text.contains("| mflow | made-up-commit |"), "{text}");
         assert!(text.contains("| kernel | not recorded |"), "{text}");
         assert!(text.contains("falcon-func"), "{text}");
+        assert!(text.contains("FALCON Fig. 19b"), "{text}");
         let mut links = 0;
         for (_, rest) in text
             .match_indices("](<")
@@ -156,7 +179,7 @@ mod tests {
 
     #[test]
     fn nothing_measured_is_said() {
-        let text = markdown(&[], &Provenance::default(), &[]);
+        let text = markdown(&[], &Provenance::default(), None, &[]);
         assert!(text.contains("No case was measured."), "{text}");
     }
 

@@ -5,12 +5,13 @@
 //! Read in this order: [`cases`] (what is compared), [`boots`] (which case is measured in which boot of the guest), [`session`]
 //! (one boot), [`sender`] (the frames from outside), [`instructions`] (what the plug-in counts), [`windows`] (from windows to a
 //! [`row`]); then [`figure`] (which rows belong together), [`figure_text`] (its grids and remarks), [`overview`] (all in one grid),
-//! and where these go: [`terminal`], [`markdown`], [`plot`].
+//! [`published`] (where each figure of the papers is), and where these go: [`terminal`], [`markdown`], [`plot`].
 
 mod boots;
 mod cases;
 mod compare;
 mod cores;
+mod events;
 mod figure;
 mod figure_text;
 #[cfg(test)]
@@ -18,10 +19,12 @@ mod fixture;
 mod grid;
 mod instructions;
 mod markdown;
+mod notes;
 mod overview;
 mod paper;
 mod plot;
 mod plugin;
+mod published;
 pub(crate) mod row;
 mod sender;
 mod session;
@@ -37,6 +40,8 @@ use anyhow::{bail, ensure, Context as _, Result};
 use self::cases::Suite;
 use self::markdown::Provenance;
 use self::row::Row;
+use crate::sim::modelled::modelled;
+use xtask::step;
 use xtask::vm::{Accel, Hardware};
 
 /// Options of `bench`.
@@ -59,11 +64,11 @@ pub(crate) struct Options {
     /// Also write the rows to this file, each time one is complete
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write plots into this folder
+    /// Write plots into this folder; with --report, one beside the report if not given
     #[arg(long, value_name = "DIR")]
     svg: Option<PathBuf>,
-    /// Write a Markdown report to this file
-    #[arg(long, value_name = "FILE")]
+    /// Write a Markdown report to this file, with plots and what the papers say beside it
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "bench-report/report.md")]
     report: Option<PathBuf>,
     /// Show the rows that an earlier run wrote with --json, and measure nothing
     #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "suite", "case"])]
@@ -73,7 +78,10 @@ pub(crate) struct Options {
     compare: Option<Vec<PathBuf>>,
 }
 
-pub(crate) fn run(options: Options) -> Result<ExitCode> {
+pub(crate) fn run(mut options: Options) -> Result<ExitCode> {
+    options.svg = options
+        .svg
+        .or_else(|| options.report.as_deref().map(plots_of));
     if let Some([before, after]) = options.compare.as_deref() {
         return compare::run(before, after);
     }
@@ -111,14 +119,21 @@ fn write_rows(path: &Path, rows: &[Row]) -> Result<()> {
 
 fn show(options: &Options, rows: &[Row], provenance: &Provenance) -> Result<()> {
     print!("{}", terminal::text(rows));
-    let plots = match &options.svg {
-        Some(folder) => plot::write(rows, folder)?,
-        None => Vec::new(),
+    let Some(folder) = &options.svg else {
+        return Ok(());
     };
+    let modelled = step::work("model what needs more cores", || Ok(modelled(rows)))?;
+    let plots = plot::write(rows, modelled.as_ref(), folder)?;
     if let Some(file) = &options.report {
-        markdown::write(file, rows, provenance, &plots)?;
+        markdown::write(file, rows, provenance, modelled.as_ref(), &plots)?;
+        println!("{}", file.display());
     }
     Ok(())
+}
+
+/// Returns the folder of the plots of a report, if no other is given.
+fn plots_of(report: &Path) -> PathBuf {
+    report.with_extension("plots")
 }
 
 // An hour of measurements must not be lost because its result cannot be written.
@@ -179,6 +194,12 @@ mod tests {
         assert!(!new.exists());
         let left = fs::read_dir(dir.path().join("plots")).expect("made");
         assert_eq!(left.count(), 0);
+    }
+
+    #[test]
+    fn a_report_has_its_plots_beside_it() {
+        assert_eq!(plots_of(Path::new("a/b.md")), Path::new("a/b.plots"));
+        assert_eq!(plots_of(Path::new("a/b")), Path::new("a/b.plots"));
     }
 
     #[test]

@@ -80,8 +80,23 @@ pub(crate) struct Core {
     pub(crate) insn_per_packet: f64,
     /// The part of the window in which the core had nothing to do, 0 to 1.
     pub(crate) idle: f64,
+    /// Missing in files that were written before these were counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) events: Option<Events>,
     /// The functions with the most instructions, most first.
     pub(crate) top: Vec<Function>,
+}
+
+/// Interrupts and softirqs of one core per 1000 delivered wire packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Events {
+    pub(crate) device_interrupts: f64,
+    pub(crate) timer_interrupts: f64,
+    /// What one core sends another to have it schedule (RES), and to have it call a function (CAL).
+    pub(crate) reschedule_interrupts: f64,
+    pub(crate) call_interrupts: f64,
+    pub(crate) net_rx_softirqs: f64,
+    pub(crate) other_softirqs: f64,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

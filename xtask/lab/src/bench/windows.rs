@@ -7,8 +7,9 @@ use mflow_protocol::bench::{self as protocol, Build, Load, Server, Stack, Transp
 use mflow_protocol::cpus;
 
 use super::cases::{Case, Mode, Suite};
+use super::notes;
 use super::paper;
-use super::row::{Core, Function, Instructions, Latency, Row};
+use super::row::{Core, Events, Function, Instructions, Latency, Row};
 use super::session::{Measured, Outcome};
 
 /// Functions listed for each core.
@@ -95,7 +96,7 @@ pub(super) fn row(
             p99: latency.p99_us,
         }),
         saturated,
-        note: note_of(order, spread, saturated),
+        note: notes::of(order, spread, saturated),
         paper: paper::of(&case.name, mode.name, lanes),
         ..empty(suite, case, mode)
     })
@@ -125,6 +126,7 @@ fn empty(suite: Suite, case: &Case, mode: &Mode) -> Row {
             transport,
             clients,
             bytes,
+            ..
         } => match transport {
             Transport::Udp => ("udp", "sockperf", bytes, clients),
             Transport::Tcp => ("tcp", "sockperf", bytes, clients),
@@ -200,6 +202,11 @@ fn core(role: &str, cpu: usize, measured: &Measured) -> Core {
         role: role.to_owned(),
         insn_per_packet: cost(measured, cpu),
         idle: measured.window.idle.get(&number).copied().unwrap_or(1.0),
+        events: measured
+            .window
+            .events
+            .get(&number)
+            .map(|counted| per_1000_packets(counted, packets)),
         top: top
             .into_iter()
             .take(TOP)
@@ -211,79 +218,17 @@ fn core(role: &str, cpu: usize, measured: &Measured) -> Core {
     }
 }
 
-/// A row with a larger spread of the primary figure has to say why.
-pub(super) const SPREAD_MAX: f64 = 0.05;
-
-/// Below this size an application that takes a write at a time does more than the stack.
-const SMALL_BYTES: usize = 1_024;
-
-/// Returns what is to be said about a row that was measured, if anything is.
-fn note_of(case: &protocol::Case, spread: f64, saturated: bool) -> Option<String> {
-    let mut notes = Vec::new();
-    match case.load {
-        Load::Frames { .. } => {}
-        Load::Stream { .. } => notes.push(
-            "unlike iperf3, the client is outside the guest: it has no congestion control, all its segments are full and none asks \
-             to be delivered at once (PSH), and the server's buffer has a fixed size; lost are segments that were sent again; a \
-             message in messages/s is a wire packet",
-        ),
-        Load::Iperf3 { bytes, .. } => {
-            notes.push("a message in messages/s is a wire packet, because TCP joins writes into full segments");
-            if bytes < SMALL_BYTES {
-                notes.push(
-                    "iperf3's server reads as little at a time as its client writes, so the application's core is the busiest",
-                );
-            }
-        }
-        Load::Sockperf { transport, .. } => {
-            notes.push("latency is half a round trip of the slowest client, over its whole life");
-            if matches!(
-                case.stack,
-                Stack::Rps { .. } | Stack::Mflow { .. } | Stack::Falcon { .. }
-            ) {
-                notes.push(
-                    "an emulated CPU that is given work waits milliseconds for the host to run it, so every hop between CPUs shows \
-                     in the latency as it would not on hardware",
-                );
-            }
-            if transport == Transport::Tcp {
-                notes.push("sockperf's messages end at 65,507 bytes");
-                notes.push("a message in messages/s is a wire packet");
-            }
-        }
-        Load::Requests { server, .. } => {
-            notes.push("a message in messages/s is a request");
-            if server == Server::Memcached {
-                notes.push("memcaslap counts latencies in classes, of which the upper end is shown: up to twice too high");
-            }
-        }
+fn per_1000_packets(counted: &protocol::Events, packets: f64) -> Events {
+    // CAST: far from where f64 loses digits.
+    let rate = |count: u64| count as f64 * 1e3 / packets;
+    Events {
+        device_interrupts: rate(counted.device_interrupts),
+        timer_interrupts: rate(counted.timer_interrupts),
+        reschedule_interrupts: rate(counted.reschedule_interrupts),
+        call_interrupts: rate(counted.call_interrupts),
+        net_rx_softirqs: rate(counted.net_rx_softirqs),
+        other_softirqs: rate(counted.other_softirqs),
     }
-    let from_inside = !matches!(case.load, Load::Frames { .. } | Load::Stream { .. });
-    if !saturated {
-        notes.push(if from_inside {
-            "the clients in the guest and the emulated wire are the limit, not the receiver"
-        } else {
-            "more emulated CPUs have work than the host has cores, so at times each waits for the others"
-        });
-    }
-    if spread > SPREAD_MAX {
-        notes.push(match (saturated, &case.stack) {
-            (false, _) => {
-                "spread above 5 %: a core with time to spare pays a wake-up for as many packets as happen to wait"
-            }
-            (true, Stack::Rps { .. }) => {
-                "spread above 5 %: how many packets an interrupt between cores finds depends on which of them the host runs"
-            }
-            (true, Stack::Falcon { .. }) => {
-                "spread above 5 %: how much waits for a stage depends on which of the emulated CPUs the host runs"
-            }
-            (true, Stack::Mflow { .. }) => {
-                "spread above 5 %: how much waits for a lane depends on which of the emulated CPUs the host runs"
-            }
-            (true, _) => "spread above 5 %: the host was busy with something else",
-        });
-    }
-    (!notes.is_empty()).then(|| notes.join("; "))
 }
 
 #[cfg(test)]
@@ -373,74 +318,5 @@ mod tests {
         let latency = row.latency_us.expect("stated");
         assert_eq!((latency.p50, latency.p99), (2048.0, 8192.0));
         assert_eq!((row.load.as_str(), row.clients), ("memcaslap", 10));
-    }
-
-    fn order(load: Load) -> protocol::Case {
-        protocol::Case {
-            stack: Stack::Vanilla,
-            load,
-            windows: 3,
-            window_ms: 2000,
-        }
-    }
-
-    #[test]
-    fn plain_rows_need_no_words() {
-        let frames = order(Load::Frames {
-            flows: 3,
-            bytes: 16,
-            burst: 1,
-        });
-        assert_eq!(note_of(&frames, 0.05, true), None);
-        assert!(
-            note_of(&frames, 0.051, true).is_some_and(|note| note.contains("the host was busy"))
-        );
-        assert!(note_of(&frames, 0.051, false).is_some_and(|note| note.contains("time to spare")));
-    }
-
-    #[test]
-    fn who_is_the_limit_is_said() {
-        let limit = |saturated| {
-            let flows = order(Load::Iperf3 {
-                flows: 5,
-                bytes: 4_096,
-            });
-            note_of(&flows, 0.0, saturated).is_some_and(|note| note.contains("not the receiver"))
-        };
-        assert!(limit(false) && !limit(true));
-        let frames = Load::Frames {
-            flows: 3,
-            bytes: 16,
-            burst: 1,
-        };
-        for outside in [frames, Load::Stream { bytes: 16 }] {
-            let note = note_of(&order(outside), 0.0, false);
-            assert!(note.is_some_and(|note| note.contains("the host has cores")));
-        }
-    }
-
-    #[test]
-    fn what_a_hop_costs_here_is_said_where_there_is_one() {
-        let mut case = order(Load::Sockperf {
-            transport: Transport::Udp,
-            clients: 3,
-            bytes: 16,
-        });
-        let hop = |case: &protocol::Case| {
-            note_of(case, 0.0, true).is_some_and(|note| note.contains("every hop"))
-        };
-        assert!(!hop(&case));
-        case.stack = Stack::Rps { cpus: 2 };
-        assert!(hop(&case));
-    }
-
-    #[test]
-    fn the_unit_of_tcp_is_said() {
-        let note = |bytes| note_of(&order(Load::Iperf3 { flows: 1, bytes }), 0.0, true);
-        assert!(note(16).is_some_and(|note| note.contains("full segments; iperf3's server")));
-        assert!(note(65_536)
-            .is_some_and(|note| note.contains("wire packet") && !note.contains("server")));
-        let stream = note_of(&order(Load::Stream { bytes: 16 }), 0.0, true);
-        assert!(stream.is_some_and(|note| note.ends_with("is a wire packet")));
     }
 }

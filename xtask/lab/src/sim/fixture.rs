@@ -52,6 +52,7 @@ pub(super) fn row(mode: &str, nic: f64, lanes: &[f64], app: f64) -> Row {
         cpu,
         role: role.to_owned(),
         insn_per_packet,
+        events: None,
         idle: 0.0,
         top: Vec::new(),
     };

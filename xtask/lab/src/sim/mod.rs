@@ -5,7 +5,8 @@
 //! The costs of a stage come from a few benchmark rows; the other rows show how far the model can be trusted. Read in this order:
 //! [`costs`] and [`settings`] (from rows and options to a [`scene`]), [`machine`] and [`pipeline`] (the simulation, with [`mflow`]
 //! as the module runs it, [`control`] what its load controller sees, and [`pipelined`] the stages of FALCON), [`validate`],
-//! [`paper_figures`], [`adaptive`], [`crowded`] and [`predict`] (what is simulated), [`terminal`] and [`terminal_load`].
+//! [`paper_figures`], [`adaptive`], [`crowded`] and [`predict`] (what is simulated), [`terminal`] and [`terminal_load`];
+//! [`modelled`] is what a benchmark's report shows of it.
 
 mod adaptive;
 mod arrivals;
@@ -17,6 +18,7 @@ mod crowded;
 mod fixture;
 mod machine;
 mod mflow;
+pub(crate) mod modelled;
 mod packet;
 mod paper_figures;
 mod pipeline;

@@ -65,6 +65,19 @@ pub(crate) struct Settings {
     pub(super) seed: u64,
 }
 
+impl Default for Settings {
+    /// Returns what the command line has if nothing is given.
+    fn default() -> Self {
+        #[derive(clap::Parser)]
+        struct Nothing {
+            #[command(flatten)]
+            settings: Settings,
+        }
+        let nothing: Nothing = clap::Parser::parse_from(["sim"]);
+        nothing.settings
+    }
+}
+
 /// Of a queue in front of an RPS core: the kernel's default `netdev_max_backlog`.
 const BACKLOG_PKTS: usize = 1000;
 

@@ -4,6 +4,8 @@
 
 mod bars;
 mod canvas;
+mod events;
+mod modelled;
 mod order;
 mod speedup;
 
@@ -14,10 +16,12 @@ use anyhow::{Context as _, Result};
 
 use super::figure::{group, Figure, Kind};
 use super::row::Row;
+use crate::sim::modelled::Modelled;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Plot {
-    pub(crate) kind: Kind,
+    /// Of which figures; none: what is modelled.
+    pub(crate) kind: Option<Kind>,
     pub(crate) path: PathBuf,
     /// What it shows: the text in place of the picture.
     pub(crate) caption: String,
@@ -29,21 +33,28 @@ struct Picture {
     svg: String,
 }
 
-/// Draws everything that can be drawn from the rows into `folder`.
-pub(crate) fn write(rows: &[Row], folder: &Path) -> Result<Vec<Plot>> {
+/// Draws everything that can be drawn from the rows, and from what is modelled, into `folder`.
+pub(crate) fn write(rows: &[Row], modelled: Option<&Modelled>, folder: &Path) -> Result<Vec<Plot>> {
     fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let mut plots = Vec::new();
+    let mut add = |kind, picture: Picture| {
+        let path = folder.join(file_name(&picture.name));
+        fs::write(&path, picture.svg)
+            .with_context(|| format!("cannot write {}", path.display()))?;
+        plots.push(Plot {
+            kind,
+            path,
+            caption: picture.caption,
+        });
+        Ok::<_, anyhow::Error>(())
+    };
     for figure in group(rows) {
         for picture in pictures(&figure)? {
-            let path = folder.join(file_name(&picture.name));
-            fs::write(&path, picture.svg)
-                .with_context(|| format!("cannot write {}", path.display()))?;
-            plots.push(Plot {
-                kind: figure.kind,
-                path,
-                caption: picture.caption,
-            });
+            add(Some(figure.kind), picture)?;
         }
+    }
+    for chart in modelled.iter().flat_map(|modelled| &modelled.charts) {
+        add(None, modelled::draw(chart)?)?;
     }
     Ok(plots)
 }
@@ -59,12 +70,15 @@ fn pictures(figure: &Figure<'_>) -> Result<Vec<Picture>> {
         return Ok(order::draw(figure)?.into_iter().collect());
     }
     let mut pictures = Vec::new();
-    // These two are about something else.
-    if !matches!(figure.kind, Kind::Overhead | Kind::Latency) {
+    // These are about something else.
+    if !matches!(figure.kind, Kind::Overhead | Kind::Latency | Kind::Rates) {
         pictures.extend(speedup::draw(figure)?);
     }
     for case in &figure.cases {
         pictures.extend(bars::draw(case)?);
+        if figure.kind == Kind::Rates {
+            pictures.extend(events::draw(case)?);
+        }
     }
     Ok(pictures)
 }
@@ -136,6 +150,37 @@ mod tests {
                 .next()
                 .is_some_and(|line| line.contains("#FFFFFF")));
         }
+    }
+
+    #[test]
+    fn interrupts_are_drawn_where_the_rate_is_the_same() {
+        let pictures = all(&fixture::rates());
+        let names: Vec<&str> = pictures
+            .iter()
+            .map(|picture| picture.name.as_str())
+            .collect();
+        assert_eq!(names, ["rate-udp-16-1000", "rate-udp-16-1000-interrupts"]);
+        pictures.iter().for_each(|picture| check(&picture.svg));
+        assert!(pictures[1].svg.contains("NET_RX"));
+    }
+
+    #[test]
+    fn what_is_modelled_is_drawn() {
+        // Made up; one line ends before the others, and one value is none.
+        let chart = crate::sim::modelled::Chart {
+            name: "made-up",
+            title: "Made up",
+            below: "places",
+            beside: "values",
+            places: vec!["<a>".to_owned(), "b".to_owned()],
+            series: vec![
+                ("long".to_owned(), vec![1.0, 2.0]),
+                ("short".to_owned(), vec![f64::NAN]),
+            ],
+        };
+        let picture = modelled::draw(&chart).expect("a picture");
+        check(&picture.svg);
+        assert!(picture.svg.contains("short") && picture.svg.contains("&lt;a&gt;"));
     }
 
     #[test]
