@@ -67,7 +67,6 @@ pub(super) fn all(options: &Options, save: impl Fn(&[Row]) -> Result<()>) -> Res
         failures: Vec::new(),
         provenance: Provenance {
             commit: commit(),
-            qemu: plugin::qemu_version(options.hardware.nic),
             ..Provenance::default()
         },
         boots: 0,
@@ -98,6 +97,8 @@ impl<'a> Progress<'a> {
         self.boots += 1;
         let mut session = Session::boot(self.boots, flavor, &self.options.hardware, &orders)?;
         session.release().clone_into(&mut self.provenance.kernel);
+        // A first boot has installed it.
+        self.provenance.qemu = plugin::qemu_version(self.options.hardware.nic);
         let mut left = tasks;
         while let [task, rest @ ..] = left {
             let name = task.name();

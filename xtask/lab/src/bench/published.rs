@@ -325,9 +325,8 @@ pub(crate) fn grid(rows: &[Row], modelled: bool) -> Grid {
         let here = match figure.here {
             Here::Measured(kind, cases, what) => {
                 if rows.iter().any(|row| figure.has(row)) {
-                    format!("{}: {what}", kind.subject())
+                    format!("{} / {what}", kind.subject())
                 } else {
-                    let cases: Vec<String> = cases.iter().map(|case| format!("`{case}`")).collect();
                     format!("not in this run: cases {}", cases.join(", "))
                 }
             }
@@ -408,7 +407,10 @@ mod tests {
                 .to_owned()
         };
         assert!(line("FALCON Fig. 10 ").contains("speed-up"), "{text}");
-        assert!(line("FALCON Fig. 19b").contains("not in this run: cases `rate-udp-16-`"));
+        assert!(
+            line("FALCON Fig. 19b").contains("not in this run: cases rate-udp-16-"),
+            "{text}"
+        );
         assert!(line("FALCON Fig. 14").contains("to be modelled"));
         assert!(line("FALCON Fig. 2a").contains("no: an emulated NIC"));
         assert!(grid(&rows, true).text().contains("modelled: hot spots"));
