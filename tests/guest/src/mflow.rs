@@ -7,7 +7,7 @@ use std::fs;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use anyhow::{bail, Context as _, Result};
 use mflow_protocol::guest::{BUILD, SEED};
@@ -32,6 +32,37 @@ pub(crate) struct Knobs {
     pub(crate) load_threshold_pct: u32,
 }
 
+/// What the module makes of flows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Mode {
+    /// Splits them.
+    #[default]
+    Mflow,
+    /// Has them go from CPU to CPU, from behind the NIC's GRO.
+    FalconDev,
+    /// The same from before it.
+    FalconFunc,
+}
+
+impl Mode {
+    const ALL: [Self; 3] = [Self::Mflow, Self::FalconDev, Self::FalconFunc];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Mflow => "mflow",
+            Self::FalconDev => "falcon-dev",
+            Self::FalconFunc => "falcon-func",
+        }
+    }
+
+    /// Returns the one that cases run in which do not choose it.
+    pub(crate) fn usual() -> Self {
+        Self::ALL[MODE.load(Ordering::Relaxed)]
+    }
+}
+
+// The place of the mode that cases run in which do not choose it.
+static MODE: AtomicUsize = AtomicUsize::new(0);
 // Whether lanes build packets by default; else the module chooses.
 static LANES_BUILD: AtomicBool = AtomicBool::new(false);
 
@@ -52,17 +83,24 @@ impl Default for Knobs {
             merge_timeout_us: STRICT_TIMEOUT_US,
             min_flow_pps: MIN_FLOW_PPS,
             scaling: "path",
-            build: if LANES_BUILD.load(Ordering::Relaxed) {
-                "lane"
-            } else {
-                "auto"
+            build: match (LANES_BUILD.load(Ordering::Relaxed), Mode::usual()) {
+                (false, _) => "auto",
+                (true, Mode::Mflow) => "lane",
+                // What goes through stages is built by the NIC's core.
+                (true, Mode::FalconDev | Mode::FalconFunc) => "nic",
             },
             layout: "lane",
-            mode: "mflow",
+            mode: Mode::usual().name(),
             stages: "nic+tunnel+veth",
             load_threshold_pct: 0,
         }
     }
+}
+
+/// Chooses the mode of all cases that do not do so themselves.
+pub(crate) fn set_mode(mode: Mode) {
+    // CAST: the place in `ALL`.
+    MODE.store(mode as usize, Ordering::Relaxed);
 }
 
 /// Chooses which core builds packets in this case, unless it does so itself: as the host says, or by lot.
@@ -189,11 +227,23 @@ pub(crate) fn flows_split() -> Result<u64> {
     Stats::read_if_loaded()?.map_or(Ok(0), |stats| stats.get("flows_split"))
 }
 
-/// Waits until flows have begun to be split so many times since [`flows_split`] was `before`.
+/// Waits until flows have begun to be split so many times since [`flows_split`] was `before`; in the modes of FALCON, until
+/// packets go from CPU to CPU.
 pub(crate) fn wait_split_since(before: u64, flows: u64) -> Result<()> {
-    command::wait_until("all flows are split", || {
-        Ok(flows_split()? >= before + flows)
-    })
+    match Mode::usual() {
+        Mode::Mflow => command::wait_until("all flows are split", || {
+            Ok(flows_split()? >= before + flows)
+        }),
+        Mode::FalconDev | Mode::FalconFunc => {
+            let staged = staged_pkts()?;
+            command::wait_until("packets go through stages", || Ok(staged_pkts()? > staged))
+        }
+    }
+}
+
+/// Returns how many packets have begun to go from CPU to CPU; 0 without the module.
+pub(crate) fn staged_pkts() -> Result<u64> {
+    Stats::read_if_loaded()?.map_or(Ok(0), |stats| stats.get("stage_nic_pkts"))
 }
 
 /// Returns what was added to the module's counters since `before`; nothing without the module, then or now.

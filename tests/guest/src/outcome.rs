@@ -11,7 +11,7 @@ use anyhow::{ensure, Context as _, Result};
 use mflow_protocol::guest::Measured;
 use serde::Serialize;
 
-use crate::mflow::Knobs;
+use crate::mflow::{Knobs, Mode};
 use crate::streams::counters::{noise, QUIET};
 
 /// What the module counts when it prefers delivery to order.
@@ -139,8 +139,25 @@ impl Outcome {
         Ok(())
     }
 
-    /// Fails unless the configured lanes, and all of them evenly, carried so many flows.
+    /// Fails unless packets went to the CPU of the first stage, and no stage was too slow for them.
+    fn require_staged(&self) -> Result<()> {
+        let staged = self.counter("stage_nic_pkts")?;
+        ensure!(
+            staged >= self.frames / 2,
+            "{staged} of {} packets went to the CPU of a stage",
+            self.frames
+        );
+        let dropped = self.counter("dropped_stage_full")?;
+        ensure!(dropped == 0, "a full stage dropped {dropped} packets");
+        Ok(())
+    }
+
+    /// Fails unless the configured lanes, and all of them evenly, carried so many flows; in the modes of FALCON, unless flows
+    /// went from CPU to CPU.
     pub(crate) fn require_split(&self, knobs: &Knobs, flows: u16) -> Result<()> {
+        if knobs.mode != Mode::Mflow.name() {
+            return self.require_staged();
+        }
         let mut lanes = Vec::new();
         for &lane in knobs.carrying() {
             lanes.push(self.lane_pkts(lane)?);

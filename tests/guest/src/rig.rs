@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{bail, ensure, Result};
 
 use crate::datagrams::run::Datagrams;
-use crate::mflow::{self, Knobs, Stats};
+use crate::mflow::{self, Knobs, Mode, Stats};
 use crate::outcome::Outcome;
 use crate::streams::run::Streams;
 use crate::threads;
@@ -85,6 +85,11 @@ impl Rig {
     fn age_ms(&self) -> u64 {
         // CAST: an hour or so.
         self.made.elapsed().as_millis() as u64
+    }
+
+    /// Returns whether flows are split: the modes of FALCON split none.
+    pub(crate) fn splits(&self) -> bool {
+        self.mflow && Mode::usual() == Mode::Mflow
     }
 
     pub(crate) fn frames_per_s(&self) -> f64 {
@@ -196,8 +201,8 @@ impl Rig {
     /// Fails unless each flow has stayed on the ordinary path since the module was loaded, as `counter` says why, and was
     /// tried ever more rarely.
     pub(crate) fn require_held(&self, counter: &str) -> Result<()> {
-        if !self.mflow {
-            return Ok(());
+        if !self.splits() {
+            return self.settle();
         }
         let stats = Stats::read()?;
         let (split, tries) = (stats.get("flows_split")?, stats.get(counter)?);

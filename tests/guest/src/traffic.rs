@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{ensure, Context as _, Result};
 
-use crate::mflow::{self, Stats};
+use crate::mflow::{self, Mode, Stats};
 use crate::outcome::Outcome;
 use crate::rig::Scale;
 use crate::softnet::Softnet;
@@ -33,7 +33,7 @@ pub(crate) struct Plan<L> {
     pub(crate) outer: Family,
     /// Whether all flows look like one flow from outside.
     pub(crate) one_outer: bool,
-    /// Whether the module is loaded and the flows must be split before the mark.
+    /// Whether the module is loaded and the flows must be split before the mark, or be in stages.
     pub(crate) split: bool,
     pub(crate) load: L,
 }
@@ -130,12 +130,24 @@ pub(crate) trait Live {
         self.wait_for("traffic flows", STUCK, || Ok(self.progress() > before))
     }
 
-    /// Waits until every flow has begun to be split since [`mflow::flows_split`] was `before`.
+    /// Waits until every flow has begun to be split since [`mflow::flows_split`] was `before`; in the modes of FALCON, until
+    /// packets go from CPU to CPU.
     fn wait_split_since(&self, before: u64) -> Result<()> {
+        if Mode::usual() != Mode::Mflow {
+            return self.wait_staged();
+        }
         let flows = u64::from(self.outer_flows());
         let split = || -> Result<u64> { Ok(mflow::flows_split()?.saturating_sub(before)) };
         self.wait_for("all flows are split", START, || Ok(split()? >= flows))
             .with_context(|| format!("{:?} of {flows} flows were split", split().ok()))
+    }
+
+    /// Waits until packets go from CPU to CPU.
+    fn wait_staged(&self) -> Result<()> {
+        let before = mflow::staged_pkts()?;
+        self.wait_for("packets go through stages", START, || {
+            Ok(mflow::staged_pkts()? > before)
+        })
     }
 
     /// Waits until something arrives and, if they have to be, all flows are split; then the mark can be set.

@@ -69,7 +69,7 @@ const CARDS: [[&str; 2]; 2] = [["mlx5-1", "mlx5-striding-4"], ["mlx5-4", "mlx5-s
 const ANY_CARD: &str = "control/ knobs/ capture/host-vxlan0 capture/host-br0 capture/host-veth0 capture/container devices/ \
                         teardown/vxlan teardown/bridge teardown/veth teardown/container teardown/socket reader/ readers/ \
                         reasons/ request/ programs/ half-close/ reset close disconnect listener handshake/ paths/ multicast/ \
-                        timestamps receive-buffer routes/ sockmap by-cpu refragmented mode/cpus mode/stages mode/gre mode/full \
+                        timestamps receive-buffer routes/ sockmap by-cpu refragmented mode/cpus mode/stages mode/geneve mode/gre mode/ipip tunnel/geneve mode/full \
                         mode/refusals mode/teardown";
 
 /// What differs where each receive buffer holds one frame of 1500 bytes, with or without `tcp/` in front: which core builds packets,
@@ -181,6 +181,13 @@ pub(super) fn listed(program: &str, options: &[impl AsRef<OsStr>]) -> Result<Vec
     Ok(cases)
 }
 
+/// Returns what the guest program is told for a guest.
+pub(super) fn options(ctx: &Ctx, guest: &GuestKind) -> Vec<String> {
+    let mode = ctx.mode.iter().map(|mode| format!("--mode={mode}"));
+    let options = guest.options(ctx.full).into_iter().map(str::to_owned);
+    options.chain(mode).collect()
+}
+
 /// Returns the cases of all guests; with `--full` or chosen by name, none is left to the draw.
 pub(super) fn cases(ctx: &Ctx) -> Result<Cases> {
     let mut candidates = Vec::new();
@@ -192,7 +199,7 @@ pub(super) fn cases(ctx: &Ctx) -> Result<Cases> {
         .into_iter()
         .filter(|guest| !guest.nic.is_connectx() || (cards && has_card(guest)))
     {
-        let cases = listed("cases", &guest.options(ctx.full))?;
+        let cases = listed("cases", &options(ctx, &guest))?;
         candidates.extend(guest.suitable(cases, ctx.is_default()));
     }
     let all = candidates.len();

@@ -55,6 +55,9 @@ pub(crate) struct Options {
     /// What `nic` would leave out is what the choice is about.
     #[arg(long, value_name = "CORE", value_parser = ["auto", "lane"])]
     build: Option<String>,
+    /// The mode in which cases in guests run that are about any traffic: one of FALCON's [default: mflow]
+    #[arg(long, value_name = "MODE", value_parser = ["falcon-dev", "falcon-func"], conflicts_with = "build")]
+    mode: Option<String>,
     /// List the layers and what each proves
     #[arg(long)]
     list: bool,
@@ -74,6 +77,8 @@ pub(crate) struct Ctx {
     pub(crate) seed: String,
     /// Which core builds packets where a case does not choose it; drawn if not said.
     pub(crate) build: Option<String>,
+    /// The module's mode in cases that are about any traffic, if not the usual one; others are not run then.
+    pub(crate) mode: Option<String>,
     pub(crate) chaos: chaos::Options,
     guest_cases: OnceLock<draw::Cases>,
     places: Places,
@@ -86,7 +91,7 @@ impl Ctx {
 
     /// Whether cases are drawn, and layers are what their rows in the table of seconds are about.
     fn is_default(&self) -> bool {
-        !self.full && self.case.is_none() && self.chaos.is_default()
+        !self.full && self.case.is_none() && self.mode.is_none() && self.chaos.is_default()
     }
 }
 
@@ -284,6 +289,7 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
         case: options.case,
         seed: options.seed.unwrap_or_else(commit),
         build: options.build,
+        mode: options.mode,
         chaos: options.chaos,
         guest_cases: OnceLock::new(),
         places: Places::default(),

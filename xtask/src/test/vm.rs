@@ -117,11 +117,7 @@ impl GuestCases {
         Ok(Self {
             guest: *guest,
             program: CASES,
-            options: guest
-                .options(ctx.full)
-                .into_iter()
-                .map(str::to_owned)
-                .collect(),
+            options: draw::options(ctx, guest),
             takes: ctx.guest_cases()?.remove(guest.name).unwrap_or_default(),
             patience: if ctx.full { PATIENCE_FULL } else { PATIENCE },
             stream_bytes: 0,

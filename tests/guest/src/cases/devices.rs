@@ -216,7 +216,7 @@ fn with_feature<L: Load>(rig: &Rig, feature: &Feature, early: bool) -> Result<Ou
             L::require_whole(outcome)?;
         }
         // The stack itself lets any CPU that sends to a device empty its queue, into a backlog of its own.
-        let may_reorder_pkts = match (early, rig.mflow) {
+        let may_reorder_pkts = match (early, rig.splits()) {
             (true, _) if feature.queues => MIXED_PKTS,
             // A batch of each lane. CAST: a few.
             (false, true) if feature.stop_reorders => {
@@ -228,7 +228,7 @@ fn with_feature<L: Load>(rig: &Rig, feature: &Feature, early: bool) -> Result<Ou
         if outcome.reordered > may_reorder_pkts || !L::GROUP.is_empty() {
             L::require_order(outcome)?;
         }
-        if rig.mflow {
+        if rig.splits() {
             // A packet that was to be queued, and was dropped instead, is waited for until the deadline.
             if !drops {
                 outcome.require_no_deadline()?;

@@ -23,13 +23,14 @@ mod reload;
 mod scaling;
 mod shapes;
 mod streams;
+mod tunnels;
 
 use std::process::ExitCode;
 
 use anyhow::{ensure, Context as _, Result};
 use mflow_protocol::guest::{ListedCase, Message};
 
-use crate::mflow::{self, Knobs};
+use crate::mflow::{self, Knobs, Mode};
 use crate::outcome::Outcome;
 use crate::rig::{Rig, Scale};
 use crate::runner::{self, Selection};
@@ -70,6 +71,8 @@ pub(crate) struct Case {
     pub(crate) when: Run,
     /// Whether it says anything about the vanilla stack.
     pub(crate) vanilla: bool,
+    /// Whether it says anything about the modes of FALCON.
+    pub(crate) any_mode: bool,
     /// Whether the kernel patches its own code on the packet path while packets are on it.
     pub(crate) patches_code: bool,
     pub(crate) run: Body,
@@ -88,6 +91,7 @@ impl Case {
             proves: proves.into(),
             when,
             vanilla: true,
+            any_mode: true,
             patches_code: false,
             run: Box::new(move |rig| run(rig).map(Some)),
         }
@@ -105,8 +109,17 @@ impl Case {
             proves: proves.into(),
             when,
             vanilla: false,
+            any_mode: false,
             patches_code: false,
             run: Box::new(move |rig| run(rig).map(Into::into)),
+        }
+    }
+
+    /// Marks a case whose statement is about splitting.
+    pub(crate) fn about_splitting(self) -> Self {
+        Self {
+            any_mode: false,
+            ..self
         }
     }
 
@@ -146,6 +159,7 @@ fn all() -> Vec<Case> {
         scaling::datagrams(),
         build::datagrams(),
         mode::datagrams(),
+        tunnels::cases(),
         reload::datagrams(),
         deadline::datagrams(),
         load::datagrams(),
@@ -195,6 +209,9 @@ pub(crate) struct Options {
     /// Run what needs a ConnectX, too.
     #[arg(long)]
     connectx: bool,
+    /// Run what is about any traffic in this mode of the module.
+    #[arg(long, value_enum, default_value_t)]
+    mode: Mode,
     #[command(flatten)]
     selection: Selection,
     /// Send the same traffic through the vanilla stack, as a control of the rig itself.
@@ -210,9 +227,13 @@ impl Options {
             Run::Checking => self.short,
             Run::ConnectX => self.connectx,
         };
+        mflow::set_mode(self.mode);
         let mut cases = all();
         cases.retain(|case| {
-            runs(case.when) && self.selection.takes(&case.name) && (case.vanilla || !self.vanilla)
+            runs(case.when)
+                && self.selection.takes(&case.name)
+                && (case.vanilla || !self.vanilla)
+                && (case.any_mode || self.mode == Mode::Mflow)
         });
         cases
     }
@@ -267,7 +288,8 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     verdict::say(&Message::Rate(rig.frames_per_s()));
     let run = |case: &Case| {
         mflow::choose_build(&case.name);
-        (case.run)(&rig).with_context(|| format!("with build {}", Knobs::default().build))
+        let Knobs { mode, build, .. } = Knobs::default();
+        (case.run)(&rig).with_context(|| format!("with mode {mode} and build {build}"))
     };
     let code = runner::run_each(&cases, |case| case.name.clone(), run);
     mflow::unload()?;

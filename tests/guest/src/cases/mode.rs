@@ -6,7 +6,6 @@
 use std::time::Duration;
 
 use anyhow::{ensure, Context as _, Result};
-use mflow_protocol::network::CONTAINER_MAC;
 use nix::errno::Errno;
 
 use super::{Case, Run};
@@ -17,7 +16,7 @@ use crate::mflow::{self, Knobs, Stats};
 use crate::outcome::Outcome;
 use crate::rig::Rig;
 use crate::streams::run::Streams;
-use crate::topology::{self, CLIENT, CONTAINER};
+use crate::topology::{self, CONTAINER};
 use crate::traffic::{Live, Load, Plan};
 use crate::{command, cpu};
 
@@ -67,12 +66,6 @@ pub(super) fn datagrams() -> Vec<Case> {
             "a stage's CPU goes offline and comes back under load: no loss, no reordering",
             Run::Always,
             cpu_comes_and_goes,
-        ),
-        Case::of_module(
-            "mode/gre",
-            "any tunnel that ends in GRO cells has its stages: flows through GRE, which has no ports",
-            Run::Plain,
-            gre,
         ),
         Case::of_module(
             "mode/full",
@@ -324,42 +317,6 @@ fn cpu_comes_and_goes(rig: &Rig) -> Result<Outcome> {
 }
 
 /// The client's Ethernet frames come to the container's bridge through GRE.
-fn gre(rig: &Rig) -> Result<Outcome> {
-    let plan = plan::<Datagrams>(rig);
-    rig.prepare(&plan, &knobs(DEV, 3))?;
-    topology::ip(
-        None,
-        "link add gretap1 type gretap local 192.168.50.2 remote 192.168.50.1
-         link set gretap1 master br0 up",
-    )?;
-    topology::ip(
-        Some(CLIENT),
-        &format!(
-            "link add gretap1 type gretap local 192.168.50.1 remote 192.168.50.2
-             link set gretap1 up
-             neigh replace 10.0.1.2 lladdr {CONTAINER_MAC} dev gretap1
-             route add 10.0.1.2/32 dev gretap1 src 10.0.1.1"
-        ),
-    )?;
-    let outcome = Datagrams::measure(&plan, |_| Ok(()));
-    // Also after a failure.
-    topology::ip(Some(CLIENT), "link del gretap1")?;
-    topology::ip(None, "link del gretap1")?;
-    outcome?.judge(|outcome| {
-        rig.require_unnoticed::<Datagrams>(outcome)?;
-        // What the wire has counted as the flow's frames is what is in VXLAN.
-        for name in STAGES {
-            let count = outcome.counter(name)?;
-            ensure!(
-                count >= outcome.delivered * 9 / 10,
-                "{name} grew by {count}, and {} datagrams came through GRE",
-                outcome.delivered
-            );
-        }
-        Ok(())
-    })
-}
-
 fn full(rig: &Rig) -> Result<Outcome> {
     let mut plan = plan::<Datagrams>(rig);
     // More than a ring holds, as fast as it can be sent: it has to come while the CPU is away.

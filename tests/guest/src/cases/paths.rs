@@ -120,7 +120,8 @@ pub(super) fn cases() -> Vec<Case> {
             "packets of an opted-in device that come through a queue of IPsec's have sources looked for ever more rarely",
             Run::Plain,
             searches,
-        ),
+        )
+        .about_splitting(),
     ]
 }
 
@@ -190,7 +191,7 @@ fn gre_seq(rig: &Rig) -> Result<Outcome> {
     )?;
     let outcome = Datagrams::measure(&plan, |live| {
         live.wait_for("flows says why", SAID, || {
-            Ok(!rig.mflow || flows::any(&[("state", "whole"), ("reason", "path_ordered")])?)
+            Ok(!rig.splits() || flows::any(&[("state", "whole"), ("reason", "path_ordered")])?)
         })
     });
     // Also after a failure.
@@ -342,7 +343,7 @@ fn nested(rig: &Rig) -> Result<Outcome> {
             outcome.sent
         );
         rig.require_unnoticed::<Datagrams>(outcome)?;
-        if rig.mflow {
+        if rig.splits() {
             let (split, queued, stopped) = (
                 outcome.counter("flows_split")?,
                 outcome.counter("paths_async")?,
@@ -391,7 +392,7 @@ fn asked<L: Load>(rig: &Rig, plan: &Plan<L>, early: bool) -> Result<Outcome> {
             );
             return rig.require_held("paths_async");
         }
-        if rig.mflow {
+        if rig.splits() {
             let (queued, stopped) = (
                 outcome.counter("paths_async")?,
                 outcome.counter("flows_stopped")?,
@@ -420,7 +421,7 @@ fn mirror(rig: &Rig) -> Result<Outcome> {
             outcome.frames
         );
         rig.require_strict(&plan, &knobs, outcome)?;
-        if rig.mflow {
+        if rig.splits() {
             for name in ["paths_async", "flows_stopped"] {
                 let count = outcome.counter(name)?;
                 ensure!(count == 0, "{name} grew by {count} because of copies");
@@ -461,7 +462,7 @@ fn searches(rig: &Rig) -> Result<Outcome> {
             outcome.sent
         );
         rig.require_unnoticed::<Datagrams>(outcome)?;
-        if rig.mflow {
+        if rig.splits() {
             let searches = outcome.counter("device_searches")?;
             ensure!(
                 (1..MOST_SEARCHES).contains(&searches),

@@ -72,6 +72,7 @@ pub(super) fn streams() -> Vec<Case> {
 fn split_points<L: Load>(unnoticed: &str) -> Vec<Case> {
     let case = |point: &'static SplitPoint| Case {
         vanilla: false,
+        any_mode: false,
         ..shapes::strict::<L>(
             format!("scaling/{}", point.name),
             format!("split {}, a flow keeps its order{unnoticed}", point.place),

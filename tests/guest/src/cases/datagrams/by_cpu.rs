@@ -34,13 +34,15 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
         "a flow to sockets that are chosen by CPU is not split, and stays with one of them",
         Run::Plain,
         |rig| one_gets_all(rig, false),
-    ),
+    )
+    .about_splitting(),
     Case::of_traffic(
         "by-cpu/later",
         "a split flow to sockets one of which then wants what its CPU receives goes there, and is not split any more",
         Run::Plain,
         |rig| one_gets_all(rig, true),
-    )]
+    )
+    .about_splitting()]
 }
 
 fn one_gets_all(rig: &Rig, later: bool) -> Result<Outcome> {

@@ -47,7 +47,7 @@ fn beside_local(rig: &Rig) -> Result<Outcome> {
     loop {
         let outcome = forward(rig)?;
         // The flow waits for a lane as long as the deadline, and not longer.
-        if outcome.reordered == 0 || !rig.mflow || tries == TRIES {
+        if outcome.reordered == 0 || !rig.splits() || tries == TRIES {
             return outcome.judge(Outcome::require_order);
         }
         tries += 1;
@@ -81,7 +81,7 @@ fn forward(rig: &Rig) -> Result<Outcome> {
     topology::ip(None, &format!("route del {FAR}/32"))?;
     outcome?.judge(|outcome| {
         outcome.require_whole()?;
-        if rig.mflow {
+        if rig.splits() {
             let (stopped, given_up, late) = (
                 outcome.counter("paths_async")?,
                 outcome.counter("deadline_batches")?,

@@ -77,7 +77,7 @@ fn both_get_all(rig: &Rig, inner: Family) -> Result<Outcome> {
                 .and_then(|()| one.require_order())
                 .with_context(|| format!("at the {name} socket of the group"))?;
         }
-        if rig.mflow {
+        if rig.splits() {
             outcome.require_no_deadline()?;
             let starts = outcome.counter("flows_split")?;
             ensure!(

@@ -230,7 +230,7 @@ fn leave_with_parked(
     let progress = ReadProgress::default();
     // The flow may still be split because of the connection before.
     let carried = || Stats::read()?.get("lane_pkts");
-    let before = if rig.mflow { carried()? } else { 0 };
+    let before = if rig.splits() { carried()? } else { 0 };
     let enough = AtomicBool::new(false);
     let end = thread::scope(|scope| {
         let writer = scope.spawn(|| connection::write_until(client, &stop));
@@ -240,7 +240,7 @@ fn leave_with_parked(
         });
         let parked = (|| {
             wait_until("bytes arrive", || Ok(progress.bytes() > 1 << 20))?;
-            if rig.mflow {
+            if rig.splits() {
                 wait_until("the flow is split", || Ok(carried()? > before))?;
                 let hog = Hog::start(cpu::LANES[0], HOLD)?;
                 let parked = wait_until("packets are parked", || {
@@ -283,7 +283,7 @@ fn restart_listener(rig: &Rig) -> Result<()> {
                 read
             });
             // Every other time without waiting for the split: then it is closed in the middle of the start.
-            let split = if round % 2 == 0 && rig.mflow {
+            let split = if round % 2 == 0 && rig.splits() {
                 wait_until("the flow is split, or its end", || {
                     Ok(reader.is_finished() || mflow::flows_split()? > before)
                 })

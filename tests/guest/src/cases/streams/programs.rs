@@ -69,7 +69,7 @@ fn program(name: &str, when: Run, proves: &str, run: fn(&Rig) -> Result<()>) -> 
         };
         outcome.judge(|outcome| {
             outcome.require_quiet_tcp()?;
-            if rig.mflow {
+            if rig.splits() {
                 outcome.require_no_deadline()?;
                 let (split, carried) = (outcome.counter("flows_split")?, outcome.counter("lane_pkts")?);
                 ensure!(
@@ -157,7 +157,7 @@ fn fetch(rig: &Rig) -> Result<()> {
             content.len(),
             pattern::mismatch(0, &fetched)
         );
-        if !rig.mflow || mflow::flows_split()? > before {
+        if !rig.splits() || mflow::flows_split()? > before {
             break;
         }
     }

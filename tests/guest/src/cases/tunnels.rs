@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tunnels other than VXLAN: Geneve, whose packets have ports, and GRE and IPIP, whose have none.
+
+use anyhow::{ensure, Result};
+use mflow_protocol::network::CONTAINER_MAC;
+
+use super::{Case, Run};
+use crate::datagrams::run::Datagrams;
+use crate::mflow::{Knobs, Mode};
+use crate::outcome::Outcome;
+use crate::rig::Rig;
+use crate::topology::{self, CLIENT};
+use crate::traffic::{Load as _, Plan};
+
+/// What counts the packets of each stage.
+const STAGES: [&str; 3] = ["stage_nic_pkts", "stage_tunnel_pkts", "stage_veth_pkts"];
+
+/// A tunnel between the two hosts, beside VXLAN's.
+struct Tunnel {
+    name: &'static str,
+    /// What `ip link add` is told; the remote end is left out.
+    kind: &'static str,
+    /// Whether it carries Ethernet frames, so that its end can be a port of the bridge. If not, the host routes.
+    is_ethernet: bool,
+}
+
+const TUNNELS: [Tunnel; 3] = [
+    Tunnel {
+        name: "geneve",
+        kind: "geneve id 9",
+        is_ethernet: true,
+    },
+    Tunnel {
+        name: "gre",
+        kind: "gretap",
+        is_ethernet: true,
+    },
+    Tunnel {
+        name: "ipip",
+        kind: "ipip",
+        is_ethernet: false,
+    },
+];
+
+pub(super) fn cases() -> Vec<Case> {
+    let mut cases = vec![Case::of_traffic(
+        "tunnel/geneve",
+        "a flow in Geneve is split as one in VXLAN is, and keeps its order",
+        Run::Plain,
+        |rig| {
+            let (plan, knobs) = (rig.datagrams(), Knobs::default());
+            rig.prepare(&plan, &knobs)?;
+            through(&TUNNELS[0], &plan)?.judge(|outcome| rig.require_strict(&plan, &knobs, outcome))
+        },
+    )];
+    cases.extend(TUNNELS.iter().map(|tunnel| {
+        Case::of_module(
+            format!("mode/{}", tunnel.name),
+            format!(
+                "any tunnel that ends in GRO cells has its stages: a flow through {}",
+                tunnel.name
+            ),
+            Run::Plain,
+            move |rig| in_stages(rig, tunnel),
+        )
+    }));
+    cases
+}
+
+fn in_stages(rig: &Rig, tunnel: &Tunnel) -> Result<Outcome> {
+    let mut plan = rig.datagrams();
+    plan.split = false;
+    let knobs = Knobs {
+        mode: Mode::FalconDev.name(),
+        build: "auto",
+        ..Knobs::of(STAGES.len(), 256)
+    };
+    rig.prepare(&plan, &knobs)?;
+    through(tunnel, &plan)?.judge(|outcome| {
+        rig.require_unnoticed::<Datagrams>(outcome)?;
+        // What the wire has counted as the flow's frames is what is in VXLAN.
+        for name in STAGES {
+            let count = outcome.counter(name)?;
+            ensure!(
+                count >= outcome.delivered * 9 / 10,
+                "{name} grew by {count}, and {} datagrams came through {}",
+                outcome.delivered,
+                tunnel.name
+            );
+        }
+        Ok(())
+    })
+}
+
+/// Sends the client's flow through a tunnel.
+fn through(tunnel: &Tunnel, plan: &Plan<Datagrams>) -> Result<Outcome> {
+    let outcome = tunnel
+        .set_up()
+        .and_then(|()| Datagrams::measure(plan, |_| Ok(())));
+    // Also after a failure; routes go with their device.
+    topology::ip(Some(CLIENT), "link del tunnel1")?;
+    topology::ip(None, "link del tunnel1")?;
+    if !tunnel.is_ethernet {
+        topology::sysctl("net/ipv4/ip_forward", "0")?;
+    }
+    outcome
+}
+
+impl Tunnel {
+    fn set_up(&self) -> Result<()> {
+        let add = |local: &str, remote: &str| {
+            // Geneve chooses its address by itself.
+            let local = match self.name {
+                "geneve" => String::new(),
+                _ => format!("local {local}"),
+            };
+            format!(
+                "link add tunnel1 type {} {local} remote {remote}\nlink set tunnel1 up",
+                self.kind
+            )
+        };
+        topology::ip(None, &add("192.168.50.2", "192.168.50.1"))?;
+        topology::ip(Some(CLIENT), &add("192.168.50.1", "192.168.50.2"))?;
+        topology::ip(
+            Some(CLIENT),
+            "route add 10.0.1.2/32 dev tunnel1 src 10.0.1.1",
+        )?;
+        if self.is_ethernet {
+            topology::ip(None, "link set tunnel1 master br0")?;
+            return topology::ip(
+                Some(CLIENT),
+                &format!("neigh replace 10.0.1.2 lladdr {CONTAINER_MAC} dev tunnel1"),
+            );
+        }
+        topology::sysctl("net/ipv4/ip_forward", "1")?;
+        topology::ip(
+            None,
+            &format!(
+                "route add 10.0.1.2/32 dev br0
+                 neigh replace 10.0.1.2 lladdr {CONTAINER_MAC} dev br0"
+            ),
+        )
+    }
+}
