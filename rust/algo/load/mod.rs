@@ -19,7 +19,7 @@ pub mod controller;
 pub mod core_load;
 mod flow_plan;
 pub mod orders;
-mod patience;
+pub(super) mod patience;
 pub mod sampler;
 mod saturation;
 

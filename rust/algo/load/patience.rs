@@ -10,31 +10,31 @@ const FORGIVEN_SAMPLES: u16 = 256;
 
 /// The memory of trials that failed.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Patience {
+pub(in super::super) struct Patience {
     failures: u8,
     quiet_samples: u16,
 }
 
 impl Patience {
     /// Of none.
-    pub(super) const NONE: Self = Self {
+    pub(in super::super) const NONE: Self = Self {
         failures: 0,
         quiet_samples: 0,
     };
 
     /// Returns for how many samples conditions must hold before the next trial, `first` of them before the first.
-    pub(super) fn samples(self, first: u16) -> u16 {
+    pub(in super::super) fn samples(self, first: u16) -> u16 {
         first << self.failures
     }
 
     /// A trial had to be undone.
-    pub(super) fn note_failure(&mut self) {
+    pub(in super::super) fn note_failure(&mut self) {
         self.failures = (self.failures + 1).min(MOST_DOUBLINGS);
         self.quiet_samples = 0;
     }
 
     /// A sample has gone by.
-    pub(super) fn tick(&mut self) {
+    pub(in super::super) fn tick(&mut self) {
         self.quiet_samples += 1;
         if self.quiet_samples == FORGIVEN_SAMPLES {
             self.quiet_samples = 0;

@@ -60,6 +60,8 @@ mod model;
 #[cfg(not(miri))]
 mod overlay_headers;
 #[cfg(not(miri))]
+mod placement;
+#[cfg(not(miri))]
 mod reasons;
 #[cfg(not(miri))]
 mod recent_keys;

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Which CPUs are somebody's: looks show it, one after the other, and what is true only for a moment changes nothing.
+//!
+//! An interrupt that irqbalance moves, or a reader that the scheduler moves, is at its new place for long. So a CPU is taken once
+//! two looks have shown it, and free again after sixteen that have not; and if it is taken again, after twice as many the next
+//! time, and so on. Whoever goes to and fro between some CPUs soon has all of them, and lanes stay where they are.
+
+use super::super::cpulist::{CpuSet, MAX_CPUS};
+use super::super::load::patience::Patience;
+
+/// Looks in a row that show a CPU's use before it counts.
+pub const TAKEN_LOOKS: u16 = 2;
+/// Looks in a row without it before the CPU is free, the first time.
+pub const FREE_LOOKS: u16 = 16;
+
+/// Whether a thread has run on a CPU that was seen there in `seen` of so many ticks: one that only passes by does not count.
+pub fn is_at_home(seen: u32, ticks: u32) -> bool {
+    seen > 0 && u64::from(seen) * 4 >= u64::from(ticks)
+}
+
+/// The CPUs that are taken by one kind of use.
+pub struct Occupancy {
+    cpus: [Cpu; MAX_CPUS as usize],
+    taken: CpuSet,
+}
+
+#[derive(Clone, Copy)]
+struct Cpu {
+    /// Looks in a row that have shown the contrary of what counts.
+    contrary_looks: u16,
+    patience: Patience,
+}
+
+impl Occupancy {
+    /// All CPUs are free.
+    pub const NONE: Self = Self {
+        cpus: [Cpu {
+            contrary_looks: 0,
+            patience: Patience::NONE,
+        }; MAX_CPUS as usize],
+        taken: CpuSet::EMPTY,
+    };
+
+    /// Takes a look, which has shown use of the CPUs in `seen`. Who sees nobody at all has seen nothing of those that have gone
+    /// either: a look without use is not to be taken, unless nobody can be seen.
+    pub fn look(&mut self, seen: &CpuSet) {
+        for (number, cpu) in (0..MAX_CPUS).zip(&mut self.cpus) {
+            cpu.patience.tick();
+            let (is_seen, is_taken) = (seen.contains(number), self.taken.contains(number));
+            if is_seen == is_taken {
+                cpu.contrary_looks = 0;
+                continue;
+            }
+            cpu.contrary_looks = cpu.contrary_looks.saturating_add(1);
+            let needed = match is_taken {
+                true => cpu.patience.samples(FREE_LOOKS),
+                false => TAKEN_LOOKS,
+            };
+            if cpu.contrary_looks < needed {
+                continue;
+            }
+            cpu.contrary_looks = 0;
+            if is_taken {
+                self.taken.remove(number);
+                // Whoever comes again has to be away for longer the next time.
+                cpu.patience.note_failure();
+            } else {
+                self.taken.insert(number);
+            }
+        }
+    }
+
+    /// Returns the CPUs that are taken.
+    pub fn taken(&self) -> &CpuSet {
+        &self.taken
+    }
+}
