@@ -385,6 +385,7 @@ void mflow_shim_quiesce(void)
 	unregister_netdevice_notifier(&mflow_netdev_block);
 	cpuhp_remove_state_nocalls(mflow_cpuhp_state);
 	cancel_work_sync(&mflow_rescan_item);
+	mflow_placing_stop();
 	mflow_sampling_stop();
 }
 

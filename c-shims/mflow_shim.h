@@ -6,4 +6,7 @@
 int mflow_worker_init(void);
 void mflow_worker_exit(void);
 
+/* mflow_place.c */
+void mflow_placing_stop(void);
+
 #endif /* _MFLOW_SHIM_H */

@@ -73,7 +73,10 @@ impl Misfit {
         }
         match layout {
             Layout::Lane => None,
-            Layout::LaneStage if knobs.cpus.len() % 2 == 1 => Some(Self::OddCpus),
+            // What is chosen here is chosen for the layout.
+            Layout::LaneStage if !knobs.auto_cpus && knobs.cpus.len() % 2 == 1 => {
+                Some(Self::OddCpus)
+            }
             Layout::LaneStage if knobs.load_threshold_pct > 0 => Some(Self::LoadControl),
             Layout::LaneStage => None,
         }

@@ -261,7 +261,8 @@ impl FlowReport {
         self.has_slot() || !self.is_silent(now_ms)
     }
 
-    fn is_silent(&self, now_ms: u32) -> bool {
+    /// Returns whether it has had no packets for long.
+    pub fn is_silent(&self, now_ms: u32) -> bool {
         let age_ms = now_ms.wrapping_sub(self.rate.at_ms);
         // What was reported after the reader has looked at the clock is in its future: the age has wrapped.
         (SILENT_MS..u32::MAX - SILENT_MS).contains(&age_ms)

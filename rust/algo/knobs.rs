@@ -26,13 +26,18 @@ pub const DEVICE_NAME_SIZE: usize = 16;
 pub const DEVICES_ALLOWED: &str =
     "devices: allowed +NAME to split the flows of a device and -NAME to stop, with NAME of 1 to 15 bytes";
 
+/// What `cpus` is where they are chosen here.
+const AUTO: &str = "auto";
+
 /// A configuration. Every value in it is within its limits as long as it is changed with [`Knobs::set`] alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Knobs {
     /// Whether flows are split at all.
     pub enabled: bool,
-    /// The lanes, as CPUs.
+    /// The lanes, as CPUs; with `auto_cpus` those that have been chosen last.
     pub cpus: CpuSet,
+    /// Whether the lanes' CPUs are chosen here (`placement`), and chosen anew when others are better.
+    pub auto_cpus: bool,
     /// Packets in a batch: consecutive packets of a flow that take the same lane.
     pub batch_pkts: u32,
     /// How long the merger waits for a missing batch.
@@ -157,6 +162,7 @@ impl Knobs {
     pub const DEFAULT: Self = Self {
         enabled: false,
         cpus: CpuSet::EMPTY,
+        auto_cpus: false,
         batch_pkts: BATCH_PKTS.default,
         merge_timeout_us: MERGE_TIMEOUT_US.default,
         min_flow_pps: MIN_FLOW_PPS.default,
@@ -168,12 +174,13 @@ impl Knobs {
         load_threshold_pct: LOAD_THRESHOLD_PCT.default,
     };
 
-    /// Sets one knob from text. On an error the old value stays.
+    /// Sets one knob from text. On an error the old value stays. Where the lanes' CPUs are chosen, they are to be chosen anew.
     pub fn set(&mut self, knob: Knob, text: &[u8]) -> Result<(), KnobError> {
         let mut knobs = *self;
         match knob {
             Knob::Enabled => knobs.enabled = SWITCH.parse(text)? == 1,
-            Knob::Cpus => knobs.cpus = parse_lanes(text)?,
+            Knob::Cpus if text.trim_ascii() == AUTO.as_bytes() => knobs.auto_cpus = true,
+            Knob::Cpus => (knobs.cpus, knobs.auto_cpus) = (parse_lanes(text)?, false),
             Knob::BatchPkts => knobs.batch_pkts = BATCH_PKTS.parse(text)?,
             Knob::MergeTimeoutUs => knobs.merge_timeout_us = MERGE_TIMEOUT_US.parse(text)?,
             Knob::MinFlowPps => knobs.min_flow_pps = MIN_FLOW_PPS.parse(text)?,
@@ -229,6 +236,7 @@ impl Knobs {
     pub fn get(&self, knob: Knob) -> KnobValue {
         match knob {
             Knob::Enabled => KnobValue::Number(u32::from(self.enabled)),
+            Knob::Cpus if self.auto_cpus => KnobValue::Word(AUTO),
             Knob::Cpus => KnobValue::Cpus(self.cpus),
             Knob::BatchPkts => KnobValue::Number(self.batch_pkts),
             Knob::MergeTimeoutUs => KnobValue::Number(self.merge_timeout_us),
@@ -333,7 +341,7 @@ pub enum Limits {
     Switch,
     /// A number within limits.
     Number(&'static NumberLimits),
-    /// Up to [`MAX_LANES`] CPUs.
+    /// Up to [`MAX_LANES`] CPUs, or the word that leaves them to us.
     Lanes,
     /// One of some words.
     Words(&'static [&'static str]),
@@ -523,7 +531,7 @@ impl fmt::Display for Limits {
             }
             Limits::Lanes => write!(
                 f,
-                "up to {MAX_LANES} CPUs below {MAX_CPUS}, written like 2-5,8, or nothing for none"
+                "{AUTO}, or up to {MAX_LANES} CPUs below {MAX_CPUS}, written like 2-5,8, or nothing for none"
             ),
             Limits::Words(words) => write_words(f, words.iter().copied()),
         }

@@ -68,8 +68,8 @@ reasons! {
     NotEnabled = "not_enabled", "enabled is 0";
     /// Of no flow: `mode` is one of FALCON's.
     OtherMode = "other_mode", "in this mode flows go from CPU to CPU as a whole";
-    /// There are no lanes: `cpus` is empty.
-    NoLanes = "no_lanes", "cpus is empty";
+    /// There are no lanes: `cpus` is empty, or the choice of `auto`.
+    NoLanes = "no_lanes", "cpus is empty, or auto, and no CPU is left beside those of the NIC and the readers";
     /// Of no flow: `devices` is empty.
     NoDevices = "no_devices", "devices is empty";
 }

@@ -6,6 +6,7 @@ use super::device::DeviceState;
 use super::ffi;
 use super::lane::Lane;
 use super::locks::NotSend;
+use super::placing::Placing;
 use super::runtime::{now_ms, MAX_CPUS};
 use super::sampling::Sampling;
 use super::source::Source;
@@ -24,6 +25,8 @@ pub(crate) struct Configuration {
     pub(super) devices: [Option<KBox<DeviceState>>; MAX_DEVICES],
     /// What carries flows on behind the first stage.
     pub(super) stages: Stages,
+    /// What is known for the choice of lanes.
+    pub(super) placing: Placing,
     /// The load controller, if it is at work.
     pub(super) sampling: Option<Sampling>,
     /// What sources that are gone have counted.
@@ -65,6 +68,7 @@ static CONFIGURATION: Locked = Locked(UnsafeCell::new(Configuration {
     knobs: Knobs::DEFAULT,
     devices: [const { None }; MAX_DEVICES],
     stages: Stages::NONE,
+    placing: Placing::NONE,
     sampling: None,
     retired: Totals::ZERO,
     base: Totals::ZERO,

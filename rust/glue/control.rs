@@ -9,7 +9,7 @@ use super::sampling::Sampling;
 use super::stack::device::{Device, Napi};
 use super::stack::hooks;
 use super::stop::STOP_MS;
-use super::{ffi, pool, runtime, stages};
+use super::{ffi, pool, runtime, stages, watch};
 use crate::algo::builder::Builder;
 use crate::algo::knobs::{DeviceName, Knobs, Mode};
 use core::fmt;
@@ -108,6 +108,7 @@ impl Configuration {
         if !restart {
             self.knobs = knobs;
             self.start_sampling();
+            watch::begin(&knobs);
             return Ok(());
         }
         self.end_all();
@@ -128,6 +129,7 @@ impl Configuration {
             hooks::switch(false);
         }
         self.start_sampling();
+        watch::begin(&self.knobs);
         result
     }
 

@@ -26,17 +26,19 @@ enum File {
     Devices,
     Builders,
     Flows,
+    Lanes,
     Stats,
     Reset,
     Version,
 }
 
 /// Name and mode of the files that are no knobs.
-const FILES: [(&CStr, u16, File); 6] = [
+const FILES: [(&CStr, u16, File); 7] = [
     (DEVICES, 0o600, File::Devices),
     (c"builders", 0o444, File::Builders),
     // It names the addresses of whoever sends to this host.
     (c"flows", 0o400, File::Flows),
+    (c"lanes", 0o444, File::Lanes),
     (c"stats", 0o444, File::Stats),
     (c"reset", 0o200, File::Reset),
     (c"version", 0o444, File::Version),
@@ -116,6 +118,7 @@ fn set_knob(configuration: &mut Configuration, rtnl: &Rtnl, knob: Knob, text: &[
         }
         return Err(errno(error));
     }
+    let knobs = configuration.with_lanes(knobs);
     // SAFETY: Any context.
     let offline = |cpu: &u32| !unsafe { ffi::mflow_cpu_is_online(*cpu) };
     if knobs.cpus != configuration.knobs.cpus {
@@ -142,6 +145,8 @@ fn set_devices(
             return Err(errno(error));
         }
     };
+    // Other devices may be at other nodes.
+    let result = result.and_then(|()| configuration.place_lanes(rtnl));
     match result {
         Err(error) if error == ENODEV => {
             complain(format_args!(
@@ -233,6 +238,7 @@ fn read(file: File, to: &mut Text<'_>) -> core::fmt::Result {
             flows::write_flows(&configuration, slots, to);
             Ok(())
         }
+        File::Lanes => writeln!(to, "{}", configuration.knobs.cpus),
         File::Stats => write_stats(&configuration, slots, to),
         File::Reset => Ok(()),
         File::Version => writeln!(to, "{} abi {}", VERSION, ffi::MFLOW_ABI),
@@ -268,7 +274,7 @@ fn write(file: File, text: &[u8]) -> Result {
             configuration.reset_counters(pool::slots());
             Ok(())
         }
-        File::Builders | File::Flows | File::Stats | File::Version => Err(EPERM),
+        File::Builders | File::Flows | File::Lanes | File::Stats | File::Version => Err(EPERM),
     }
 }
 

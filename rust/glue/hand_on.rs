@@ -93,16 +93,23 @@ impl Source {
     /// for, or is where it goes on.
     #[cold]
     fn way_of_change(&self, route: Route) -> Way {
-        // SAFETY: Softirqs are disabled in a source's context.
-        let cpu = unsafe { ffi::mflow_this_cpu() };
-        // ORDERING: Relaxed: read after a grace period.
-        self.handing_on.cpu.store(cpu, Ordering::Relaxed);
+        self.note_cpu();
         route.way(|| self.is_home_empty())
+    }
+
+    /// Notes on which CPU packets come. Softirqs disabled.
+    pub(crate) fn note_cpu(&self) {
+        // SAFETY: Softirqs are disabled.
+        let cpu = unsafe { ffi::mflow_this_cpu() };
+        // ORDERING: Relaxed, both: read after a grace period, or for a look.
+        if self.handing_on.cpu.load(Ordering::Relaxed) != cpu {
+            self.handing_on.cpu.store(cpu, Ordering::Relaxed);
+        }
     }
 
     /// Returns the CPU on which packets come, if any have come.
     pub(super) fn cpu(&self) -> Option<u32> {
-        // ORDERING: Relaxed: see `way_of_change`.
+        // ORDERING: Relaxed: see `note_cpu`.
         let cpu = self.handing_on.cpu.load(Ordering::Relaxed);
         (cpu != NO_CPU).then_some(cpu)
     }

@@ -114,6 +114,7 @@ impl Handlers for PacketPath {
     #[inline]
     unsafe fn napi_flush(source: &Source) {
         if source.hands_on() {
+            source.note_cpu();
             // SAFETY: By the contract we are in the poll of the source's NAPI.
             return unsafe { source.wake_next() };
         }
@@ -220,6 +221,11 @@ impl Handlers for PacketPath {
         // The end of the lane's poll wakes the next lanes.
         // SAFETY: By the contract the source is this CPU's, and the hook is behind a device.
         unsafe { stages.hand_on(stage, packet.device_index(), packet) }
+    }
+
+    fn is_merged(socket: Socket) -> bool {
+        let (slots, number) = (pool::slots(), socket.number() as u64);
+        slots.taken().any(|slot| slots.slot(slot).is_for(number))
     }
 }
 

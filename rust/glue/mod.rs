@@ -30,12 +30,15 @@ pub mod port;
 pub mod device;
 pub mod stages;
 
+pub mod placing;
 pub mod sampling;
 
 pub mod configuration;
 
 pub mod stop;
 pub mod totals;
+
+pub mod watch;
 
 pub mod control;
 

@@ -25,7 +25,7 @@ use crate::algo::stage::{Stage, StageSet};
 use core::cell::UnsafeCell;
 use core::mem::{offset_of, size_of};
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU8, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicU8, Ordering};
 use kernel::init::{self, Zeroable};
 use kernel::prelude::*;
 
@@ -72,6 +72,8 @@ pub struct Source {
     gro_noted: AtomicBool,
     // What the driver has said last: the number of a `Builder`.
     builder: AtomicU8,
+    // Used where lanes are placed.
+    pkts_at_look: AtomicU64,
     /// If it hands flows on instead of splitting them (`hand_on.rs`).
     pub(super) handing_on: HandingOn,
 }
@@ -285,6 +287,12 @@ impl Source {
     pub(crate) fn builder(&self) -> Builder {
         // ORDERING: Relaxed: a recent value will do.
         Builder::of_number(self.builder.load(Ordering::Relaxed))
+    }
+
+    /// Returns by how much a count has grown since it was given here before. Process context, one at a time.
+    pub(crate) fn pkts_since_look(&self, pkts: u64) -> u64 {
+        // ORDERING: Relaxed: nobody else is here.
+        pkts.wrapping_sub(self.pkts_at_look.swap(pkts, Ordering::Relaxed))
     }
 
     pub(crate) fn napi(&self) -> Option<Napi> {

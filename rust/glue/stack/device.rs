@@ -6,7 +6,7 @@ use super::ffi;
 use crate::algo::knobs::{DeviceName, DEVICE_NAME_SIZE};
 use crate::glue::ffi::check_export;
 use crate::glue::locks::Rtnl;
-use core::ffi::c_void;
+use core::ffi::{c_int, c_void};
 use core::ptr::{self, NonNull};
 
 /// A network device. We hold a reference to it as long as this lives.
@@ -41,6 +41,12 @@ impl Device {
     pub(crate) fn index(&self) -> u32 {
         // SAFETY: By the invariant the device is valid.
         unsafe { ffi::mflow_device_index(self.dev.as_ptr()) }
+    }
+
+    /// Returns the number of the NUMA node that the device is at, or `MFLOW_NO_NODE`.
+    pub(crate) fn node(&self) -> c_int {
+        // SAFETY: By the invariant the device is valid.
+        unsafe { ffi::mflow_device_node(self.dev.as_ptr()) }
     }
 
     pub(crate) fn with_name<R>(&self, f: impl FnOnce(&str) -> R) -> R {
@@ -80,6 +86,12 @@ impl Drop for Device {
         // SAFETY: By the invariant the reference is ours.
         unsafe { ffi::mflow_device_put(self.dev.as_ptr()) };
     }
+}
+
+/// Returns whether packets that one of two possible CPUs has touched may be in a cache of the other.
+pub(crate) fn share_cache(cpu: u32, other: u32) -> bool {
+    // SAFETY: May be called in any context.
+    unsafe { ffi::mflow_cpus_share_cache(cpu, other) }
 }
 
 /// A NAPI of the device that [`Device::for_each_napi`] walks.

@@ -103,6 +103,9 @@ pub(crate) trait Handlers {
         packet: SkBuff,
         stage: Stage,
     ) -> Option<SkBuff>;
+
+    /// Returns whether packets of a split flow are merged for this socket, which is being read.
+    fn is_merged(socket: Socket) -> bool;
 }
 
 /// The hooks lead to `H` as long as it lives.
@@ -128,6 +131,12 @@ impl<H: Handlers> Drop for Registration<H> {
 pub(crate) fn switch(on: bool) {
     // SAFETY: Process context.
     unsafe { ffi::mflow_set_enabled(on) };
+}
+
+/// Has it counted on which CPUs the readers of split flows run, or not any longer. Any context.
+pub(crate) fn watch_readers(on: bool) {
+    // SAFETY: May be called in any context.
+    unsafe { ffi::mflow_watch_readers(on) };
 }
 
 /// Returns whether the module has kept the packet, as C wants to know it.
@@ -164,6 +173,7 @@ impl<H: Handlers> Hooks<H> {
         copied: Some(Self::copied),
         drain: Some(Self::drain),
         hand_on: Some(Self::hand_on),
+        is_merged: Some(Self::is_merged),
     };
 
     unsafe extern "C" fn split_napi(
@@ -279,5 +289,8 @@ impl<H: Handlers> Hooks<H> {
         is_taken(unsafe {
             H::hand_on(&*stages.cast(), &*lane.cast(), SkBuff::from_raw(skb), stage)
         })
+    }
+    unsafe extern "C" fn is_merged(sk: *mut ffi::sock) -> bool {
+        H::is_merged(Socket(sk))
     }
 }

@@ -28,7 +28,7 @@ struct net_device;
 struct sock;
 
 /* Version of everything between the hooks and the module. */
-#define MFLOW_ABI		9
+#define MFLOW_ABI		10
 
 #define MFLOW_SLOT_SHIFT	23
 #define MFLOW_KIND_SHIFT	29
@@ -122,6 +122,7 @@ struct mflow_source {
  * @hand_on:	an untagged packet that @lane carries has come to the end of a stage
  *		(%MFLOW_STAGE_TUNNEL, ...); @stages is what this CPU's field says. Owner of
  *		@skb on true: the module.
+ * @is_merged:	whether the packets of a split flow are merged for @sk, which is being read
  *
  * All but @napi_del run in softirq context or with softirqs disabled.
  */
@@ -145,6 +146,7 @@ struct mflow_ops {
 	bool (*drain)(struct sock *sk);
 	bool (*hand_on)(void *stages, void *lane, struct sk_buff *skb,
 			unsigned int stage);
+	bool (*is_merged)(struct sock *sk);
 };
 
 /* Bound on nested receive calls; deeper packets take the queued path. */
@@ -183,6 +185,8 @@ struct mflow_route6 {
  * @run_ready:	its reader is to be told at the end of the run that there is data
  * @stages:	what takes packets that @lane carries at the end of a stage, or NULL: no mode wants that
  * @freed_pkts:	packets that were freed here for readers on other CPUs
+ * @reader_tick: when a reader was last looked at here, in ticks
+ * @reader_ticks: in how many ticks it was one of a split flow's
  * @lane_sums:	@lane sums the checksums of datagrams in fragments, which readers sum otherwise
  * @routes:	routes that @lane's packets have found in this poll, by @depth
  * @routes6:	the same of IPv6
@@ -197,6 +201,8 @@ struct mflow_cpu {
 	bool		run_ready;
 	bool		lane_sums;
 	u64		freed_pkts;
+	u32		reader_tick;
+	u32		reader_ticks;
 	struct mflow_route routes[MFLOW_DEPTH_MAX + 1];
 	struct mflow_route6 routes6[MFLOW_DEPTH_MAX + 1];
 };
@@ -224,6 +230,7 @@ struct mflow_returned {
 #define MFLOW_REQUEST_HEADER	64U
 
 DECLARE_PER_CPU(struct mflow_cpu, mflow_cpu);
+extern bool mflow_readers_watched;
 DECLARE_PER_CPU(struct mflow_returned, mflow_returned);
 
 /* Where the hooks are off at build time, calls of these are dead code. */
@@ -250,6 +257,7 @@ void __mflow_route_note(const struct sk_buff *skb,
 void __mflow_route6_use(struct sk_buff *skb);
 void __mflow_route6_note(const struct sk_buff *skb);
 bool __mflow_drain(struct sock *sk);
+void __mflow_note_reader(struct sock *sk);
 bool __mflow_ready_later(struct sock *sk);
 bool __mflow_gro_alone(struct napi_struct *napi, struct sk_buff *skb);
 bool __mflow_hand_on(struct sk_buff *skb, unsigned int stage);
@@ -264,6 +272,8 @@ void mflow_set_enabled(bool enabled);
 void mflow_napi_gro_flush(struct napi_struct *napi);
 void mflow_routes_forget(void);
 void mflow_free_returned(void);
+void mflow_watch_readers(bool watch);
+bool mflow_cpus_share_cache(unsigned int cpu, unsigned int other);
 bool mflow_sock_is_by_cpu(const struct sock *sk);
 u64 mflow_deliver(struct sk_buff *first, u64 *stamp_ns);
 
@@ -441,6 +451,13 @@ static inline bool mflow_merge_tcp(struct sock *sk, struct sk_buff *skb,
 static inline bool mflow_drain(struct sock *sk)
 {
 	return mflow_is_on() && __mflow_drain(sk);
+}
+
+/* A reader wants what has come to a socket; the module may want to know on which CPUs readers run. */
+static inline void mflow_note_reader(struct sock *sk)
+{
+	if (mflow_is_on() && READ_ONCE(mflow_readers_watched))
+		__mflow_note_reader(sk);
 }
 
 /* True: the reader is told at the end of the run of segments. */

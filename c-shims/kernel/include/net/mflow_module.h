@@ -6,6 +6,7 @@
 #ifndef _NET_MFLOW_MODULE_H
 #define _NET_MFLOW_MODULE_H
 
+#include <linux/numa.h>
 #include <linux/types.h>
 #include <net/mflow.h>
 
@@ -14,6 +15,11 @@ struct net_device;
 
 enum {
 	MFLOW_HZ		= HZ,
+};
+
+/* Of its own: with it, bindgen takes all of an enum for signed. */
+enum {
+	MFLOW_NO_NODE		= NUMA_NO_NODE,
 };
 
 /**
@@ -32,6 +38,18 @@ struct mflow_cpu_times {
 	u64	interrupt_us;
 	u64	guest_us;
 	u64	task_us;
+};
+
+/**
+ * struct mflow_cpu_place - where a CPU is
+ * @usable:	it is online, and nobody has isolated it: isolcpus, nohz_full, a partition of cpusets
+ * @node:	its NUMA node
+ * @reader_ticks: in how many ticks a reader of a split flow was seen there; wraps
+ */
+struct mflow_cpu_place {
+	bool	usable;
+	int	node;
+	u32	reader_ticks;
 };
 
 /* Module parameters by name, debugfs files by the number that they are given. */
@@ -103,6 +121,12 @@ void mflow_sampling_start(unsigned int period_ms);
 void mflow_sampling_stop(void);
 void mflow_cpu_times(unsigned int cpu, struct mflow_cpu_times *times);
 
+/* Where lanes may be, and a look at that every so often, from start on as long as there are to be more. */
+void mflow_cpu_place(unsigned int cpu, struct mflow_cpu_place *place);
+bool mflow_cpus_are_one_core(unsigned int cpu, unsigned int other);
+int mflow_device_node(const struct net_device *dev);
+void mflow_placing_start(unsigned int period_ms);
+
 /* Packets and sockets. */
 void mflow_skb_drop(struct sk_buff *skb);
 void mflow_request_drop(struct mflow_request *request);
@@ -129,5 +153,6 @@ void mflow_device_gone(struct net_device *dev, bool opted_in);
 void mflow_rescan_devices(void);
 void mflow_cpu_changed(unsigned int cpu, bool online);
 void mflow_sample(void);
+bool mflow_place_lanes(void);
 
 #endif /* _NET_MFLOW_MODULE_H */

@@ -9,6 +9,7 @@
 #include <linux/netdevice.h>
 #include <linux/percpu.h>
 #include <linux/rcupdate.h>
+#include <linux/sched/topology.h>
 #include <linux/skbuff.h>
 #include <net/gro.h>
 #include <net/ip.h>
@@ -618,6 +619,50 @@ bool __mflow_drain(struct sock *sk)
 	local_bh_enable();
 	return got;
 }
+
+bool mflow_readers_watched __read_mostly;
+
+/**
+ * mflow_watch_readers - count on which CPUs the readers of split flows run, or do not
+ * @watch: what is wanted; the same value twice is harmless
+ */
+void mflow_watch_readers(bool watch)
+{
+	WRITE_ONCE(mflow_readers_watched, watch);
+}
+EXPORT_SYMBOL_GPL(mflow_watch_readers);
+
+/*
+ * One look in a tick shows where readers spend their time, and costs those that read often next to
+ * nothing. It may be another CPU's by now, which is as good.
+ */
+void __mflow_note_reader(struct sock *sk)
+{
+	const struct mflow_ops *ops;
+	u32 tick = jiffies;
+
+	if (likely(raw_cpu_read(mflow_cpu.reader_tick) == tick))
+		return;
+	local_bh_disable();
+	this_cpu_write(mflow_cpu.reader_tick, tick);
+	ops = rcu_dereference_bh(mflow_ops);
+	if (ops && ops->is_merged(sk))
+		this_cpu_inc(mflow_cpu.reader_ticks);
+	local_bh_enable();
+}
+
+/**
+ * mflow_cpus_share_cache - cpus_share_cache(), which is not exported
+ * @cpu: a CPU
+ * @other: another one, or the same
+ *
+ * Return: true if the scheduler knows of a cache that both have.
+ */
+bool mflow_cpus_share_cache(unsigned int cpu, unsigned int other)
+{
+	return cpus_share_cache(cpu, other);
+}
+EXPORT_SYMBOL_GPL(mflow_cpus_share_cache);
 
 /**
  * mflow_napi_gro_flush - bring all that a NAPI has received to its end

@@ -2,7 +2,7 @@
 
 //! Knobs and device commands: tables of texts, and properties over all knobs.
 
-use mflow_algo::algo::combinations::COMBINATIONS;
+use mflow_algo::algo::combinations::{Misfit, COMBINATIONS};
 use mflow_algo::algo::cpulist::CpuSet;
 use mflow_algo::algo::knobs::{
     DeviceCommand, DeviceName, Knob,
@@ -51,6 +51,9 @@ fn accepted_and_refused_values() {
         (Knob::Cpus, "2-3\n", Ok("2-3")),
         (Knob::Cpus, "5,4,4", Ok("4-5")),
         (Knob::Cpus, "\n", Ok("")),
+        (Knob::Cpus, " auto\n", Ok("auto")),
+        (Knob::Cpus, "auto,2", Err(Syntax)),
+        (Knob::Cpus, "Auto", Err(Syntax)),
         (Knob::Cpus, "0-15", Ok("0-15")),
         (Knob::Cpus, "0-16", Err(Range)),
         (Knob::Cpus, "1024", Err(Range)),
@@ -156,7 +159,7 @@ fn sentences_name_the_limits() {
         sentences,
         [
             "enabled: allowed 0 (off) or 1 (on)",
-            "cpus: allowed up to 16 CPUs below 1024, written like 2-5,8, or nothing for none",
+            "cpus: allowed auto, or up to 16 CPUs below 1024, written like 2-5,8, or nothing for none",
             "batch_pkts: allowed 1 to 4096 packets",
             "merge_timeout_us: allowed 10 to 1000000 microseconds",
             "min_flow_pps: allowed 1 to 10000000 packets per second",
@@ -284,6 +287,32 @@ fn lanes_have_one_cpu_or_two() {
     assert_eq!(lanes(&knobs), [(Some(2), 4), (Some(3), 9)]);
     knobs.set(Knob::Cpus, b"").expect("taken");
     assert_eq!(lanes(&knobs), []);
+}
+
+/// `auto` leaves the CPUs as they are until others are chosen: it is that which restarts sources, and any number may be chosen.
+#[test]
+fn auto_keeps_cpus_until_a_choice() {
+    let mut knobs = Knobs::DEFAULT;
+    knobs.set(Knob::Cpus, b"2-4").expect("taken");
+    let before = knobs;
+    knobs.set(Knob::Cpus, b"auto").expect("taken");
+    assert_eq!(knobs.cpus, before.cpus);
+    assert!(!before.restarts_for(&knobs));
+    let chosen = Knobs {
+        cpus: CpuSet::parse(b"5-8").expect("a list"),
+        ..knobs
+    };
+    assert!(knobs.restarts_for(&chosen));
+    assert_eq!(chosen.get(Knob::Cpus).to_string(), "auto");
+    knobs
+        .set(Knob::Layout, b"lane+stage")
+        .expect("an even number will be chosen");
+    assert_eq!(
+        knobs.set(Knob::Cpus, b"2-4"),
+        Err(KnobError::Combination(Misfit::OddCpus))
+    );
+    knobs.set(Knob::Cpus, b"2-5").expect("taken");
+    assert_eq!(knobs.get(Knob::Cpus).to_string(), "2-5");
 }
 
 #[test]
@@ -455,7 +484,7 @@ fn text() -> impl Strategy<Value = Vec<u8>> {
         any::<u32>().prop_map(|value| value.to_string().into_bytes()),
         (0u32..5000).prop_map(|value| value.to_string().into_bytes()),
         "(path|device)\n?".prop_map(String::into_bytes),
-        "(auto|nic|lane)".prop_map(String::into_bytes),
+        "(auto|nic|lane)\n?".prop_map(String::into_bytes),
         "(mflow|falcon-dev|falcon-func)".prop_map(String::into_bytes),
     ]
 }
@@ -466,6 +495,7 @@ fn within_limits(knobs: &Knobs) -> bool {
         match spec.limits {
             Limits::Switch => text == "0" || text == "1",
             Limits::Number(limits) => (limits.min..=limits.max).contains(&text.parse().unwrap()),
+            Limits::Lanes if text == "auto" => knobs.cpus.len() <= MAX_LANES,
             Limits::Lanes => CpuSet::parse(text.as_bytes()).unwrap().len() <= MAX_LANES,
             Limits::Words(words) => words.contains(&text.as_str()),
         }
