@@ -22,6 +22,12 @@ pub const SENDER: usize = 6;
 pub const CLIENT_NIC: usize = 7;
 /// How many CPUs the guest must have.
 pub const NEEDED: usize = 8;
+/// In guests that have CPUs which nobody is to use unasked: the kernel's scheduler puts no thread here (`isolcpus`).
+pub const ISOLATED: usize = 8;
+/// And here the kernel has no work of its own done (`nohz_full`).
+pub const UNDISTURBED: usize = 9;
+/// How many CPUs such a guest has.
+pub const NEEDED_WITH_ISOLATED: usize = 10;
 /// The CPUs that several sending programs take turns on: one such program costs more than the packets it sends cost their
 /// receiver.
 pub const SENDERS: [usize; 3] = [SENDER, 8, 9];

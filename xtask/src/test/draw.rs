@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 
 use anyhow::{ensure, Context as _, Result};
+use mflow_protocol::cpus::{ISOLATED, NEEDED_WITH_ISOLATED, UNDISTURBED};
 use mflow_protocol::guest::ListedCase;
 
 use super::Ctx;
@@ -19,7 +20,7 @@ use crate::kernel::source::short_hash;
 use crate::kernel::Flavor;
 use crate::setup::qemu;
 use crate::tools;
-use crate::vm::{self, Nic};
+use crate::vm::{self, Hardware, Nic};
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GuestKind {
@@ -69,17 +70,37 @@ const CARDS: [[&str; 2]; 2] = [["mlx5-1", "mlx5-striding-4"], ["mlx5-4", "mlx5-s
 const ANY_CARD: &str = "control/ knobs/ capture/host-vxlan0 capture/host-br0 capture/host-veth0 capture/container devices/ \
                         teardown/vxlan teardown/bridge teardown/veth teardown/container teardown/socket reader/ readers/ \
                         reasons/ request/ programs/ half-close/ reset close disconnect listener handshake/ paths/ multicast/ \
-                        timestamps receive-buffer routes/ sockmap by-cpu refragmented mode/cpus mode/stages mode/geneve mode/gre mode/ipip tunnel/geneve mode/full \
-                        mode/refusals mode/teardown";
+                        timestamps receive-buffer routes/ sockmap by-cpu refragmented mode/cpus mode/stages mode/geneve mode/gre \
+                        mode/ipip mode/full mode/refusals mode/teardown tunnel/ auto/";
 
 /// What differs where each receive buffer holds one frame of 1500 bytes, with or without `tcp/` in front: which core builds packets,
 /// and how.
 const SMALL_BUFFERS: &str = "build/ size/";
 
+/// What needs CPUs that nobody is to use unasked. The guest with small buffers has some besides the others: it has few cases.
+const ISOLATED_CPUS: &str = "auto/isolated";
+
 /// The cases of each kind of guest, by its name.
 pub(super) type Cases = BTreeMap<&'static str, BTreeSet<String>>;
 
 impl GuestKind {
+    /// Returns the machine that it is.
+    pub(super) fn hardware(self) -> Hardware {
+        let hardware = Hardware {
+            nic: self.nic,
+            ..Hardware::default()
+        };
+        if self.nic != Nic::VirtioSmall {
+            return hardware;
+        }
+        Hardware {
+            // CAST: a handful.
+            cpus: NEEDED_WITH_ISOLATED as u16,
+            append: Some(format!("isolcpus={ISOLATED} nohz_full={UNDISTURBED}")),
+            ..hardware
+        }
+    }
+
     /// Returns the options of `mflow-guest cases` that list, and scale, what is for this guest.
     pub(super) fn options(self, full: bool) -> Vec<&'static str> {
         match (self.flavor, self.nic.is_connectx(), full) {
@@ -101,9 +122,14 @@ impl GuestKind {
                 .split_whitespace()
                 .any(|group| idea.starts_with(group))
         };
+        if self.nic != Nic::VirtioSmall && is_one_of(ISOLATED_CPUS) {
+            return false;
+        }
         match self.nic {
             Nic::Virtio => true,
-            Nic::VirtioSmall => has_word(CORE, &case.name) || is_one_of(SMALL_BUFFERS),
+            Nic::VirtioSmall => {
+                has_word(CORE, &case.name) || is_one_of(SMALL_BUFFERS) || is_one_of(ISOLATED_CPUS)
+            }
             Nic::Mlx5 | Nic::Mlx5Striding => {
                 idea != "deadline/lane-held" && !(is_default && is_one_of(ANY_CARD))
             }
@@ -271,7 +297,8 @@ mod tests {
 
     const NAMES: &str = "main tail/lanes-2 hotplug/lane batch/1 batch/16 batch/256 tcp/batch/16 tcp/batch/256 \
                          family/4-in-4/16 family/6-in-4/16 family/4-in-6/16 family/6-in-6/16 family/4-in-4/4000 \
-                         family/6-in-6/4000 tcp/family/6-in-4 tcp/reset connectx/link connectx/death tcp/flows/churn/v4";
+                         family/6-in-6/4000 tcp/family/6-in-4 tcp/reset connectx/link connectx/death tcp/flows/churn/v4 \
+                         auto/isolated auto/follows";
 
     fn candidates(seed: &str) -> Vec<(GuestKind, String)> {
         let mut candidates = Vec::new();
@@ -323,6 +350,8 @@ mod tests {
             assert!(!names
                 .iter()
                 .any(|name| name.contains("mlx5") && name.contains("reset")));
+            let isolated = names.iter().filter(|name| name.ends_with("isolated"));
+            assert_eq!(isolated.collect::<Vec<_>>(), ["vm-small auto/isolated"]);
             for case in NAMES.split_whitespace() {
                 let end = format!(" {case}");
                 assert!(names.iter().any(|name| name.ends_with(&end)), "{case}");

@@ -17,7 +17,7 @@ use mflow_protocol::guest::{CaseResult, Message, Order, BUILD, CHANNELS, SEED};
 use super::draw::{self, GuestKind};
 use super::{Ctx, Failure, Outcome};
 use crate::tools;
-use crate::vm::{self, Event, Excerpt, Hardware, Machine, Nic, Terminal, Threads, Trouble, Vm};
+use crate::vm::{self, Event, Excerpt, Machine, Nic, Terminal, Threads, Trouble, Vm};
 
 /// After so many deaths of its guests a layer ends.
 const MOST_DEATHS: usize = 8;
@@ -127,10 +127,7 @@ impl GuestCases {
     }
 
     pub(super) fn run(&self, ctx: &Ctx) -> Result<Outcome> {
-        let hardware = Hardware {
-            nic: self.guest.nic,
-            ..Hardware::default()
-        };
+        let hardware = self.guest.hardware();
         let mut machine = vm::machine(self.guest.flavor, &hardware)?;
         let mut results = self.list(ctx.case.as_deref())?;
         let place = ctx.places.take();

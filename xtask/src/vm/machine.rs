@@ -69,6 +69,8 @@ pub struct Machine {
     /// Whether a checking kernel looks for memory that nothing points to any more, which makes it more than twice as slow.
     pub(crate) finds_leaks: bool,
     pub(crate) nics: Nics,
+    /// What is added to the kernel's command line.
+    pub(crate) append: Option<String>,
 }
 
 /// The two NICs.
@@ -201,6 +203,10 @@ impl Machine {
         if self.finds_leaks {
             append.push(' ');
             append.push_str(LEAK_DETECTOR);
+        }
+        if let Some(words) = &self.append {
+            append.push(' ');
+            append.push_str(words);
         }
         command.args(["-append", &append]);
         for port in ports {

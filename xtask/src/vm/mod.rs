@@ -68,6 +68,9 @@ pub struct Hardware {
     /// The two NICs: QEMU's own, or a model of a ConnectX card, whose receive buffers hold one frame or several
     #[arg(long, value_enum, default_value_t)]
     pub nic: Nic,
+    /// Words to add to the kernel's command line, as `isolcpus=8`
+    #[arg(long, value_name = "WORDS")]
+    pub append: Option<String>,
 }
 
 /// A kind of NIC.
@@ -128,6 +131,7 @@ impl Hardware {
             threads: Threads::Usual,
             finds_leaks: false,
             nics: self.nics()?,
+            append: self.append.clone(),
         })
     }
 }
@@ -139,6 +143,7 @@ impl Default for Hardware {
             memory_mib: 1024,
             accel: Accel::default(),
             nic: Nic::default(),
+            append: None,
         }
     }
 }
