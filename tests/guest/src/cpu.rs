@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 pub(crate) use mflow_protocol::cpus::{
-    BENCH_LANES, CLIENT_NIC, LANES, NEEDED, NIC, READER, SENDER, SENDERS,
+    BENCH_LANES, CLIENT_NIC, ISOLATED, LANES, NEEDED, NIC, READER, SENDER, SENDERS, UNDISTURBED,
 };
 use nix::sched::{sched_setaffinity, CpuSet};
 use nix::unistd::Pid;
@@ -27,26 +27,34 @@ pub(crate) fn lane_list(count: usize) -> String {
     texts.join(",")
 }
 
-/// Returns how many CPUs a list such as `2-3,5` has.
-pub(crate) fn count(list: &str) -> Result<usize> {
+/// Returns the CPUs of a list such as `2-3,5`.
+pub(crate) fn of_list(list: &str) -> Result<Vec<usize>> {
     let number = |text: &str| {
         text.parse::<usize>()
             .with_context(|| format!("{list:?} is no list of CPUs"))
     };
-    let ranges = list.split(',').filter(|range| !range.is_empty());
-    ranges
-        .map(|range| match range.split_once('-') {
-            Some((first, last)) => Ok(number(last)? + 1 - number(first)?),
-            None => number(range).map(|_| 1),
-        })
-        .sum()
+    let mut cpus = Vec::new();
+    for range in list.split(',').filter(|range| !range.is_empty()) {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        cpus.extend(number(first)?..=number(last)?);
+    }
+    Ok(cpus)
+}
+
+/// Returns how many CPUs a list such as `2-3,5` has.
+pub(crate) fn count(list: &str) -> Result<usize> {
+    of_list(list).map(|cpus| cpus.len())
 }
 
 pub(crate) fn pin(cpu: usize) -> Result<()> {
+    pin_thread(Pid::from_raw(0), cpu)
+}
+
+/// Has another thread run there from now on.
+pub(crate) fn pin_thread(thread: Pid, cpu: usize) -> Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu)?;
-    sched_setaffinity(Pid::from_raw(0), &set)
-        .with_context(|| format!("cannot bind a thread to CPU {cpu}"))
+    sched_setaffinity(thread, &set).with_context(|| format!("cannot bind a thread to CPU {cpu}"))
 }
 
 pub(crate) fn set_online(cpu: usize, online: bool) -> Result<()> {

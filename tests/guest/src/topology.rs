@@ -184,6 +184,11 @@ pub(crate) fn pin_nics() -> Result<()> {
     .map(drop)
 }
 
+/// Sends the interrupts of the server's NIC to another CPU, as irqbalance does; each moves when it comes next.
+pub(crate) fn move_server_nic(cpu: usize) -> Result<()> {
+    pin_interrupts("eth0", cpu)
+}
+
 /// Builds what stays for the life of the guest: the two NICs and the client's namespace.
 fn underlay_up() -> Result<()> {
     if netns::exists(CLIENT) {

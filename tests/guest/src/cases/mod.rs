@@ -5,6 +5,7 @@
 //! A case prepares the rig itself, and returns what it measured or the first thing that was not as it must be. Cases do
 //! not depend on each other and run in one boot as long as the kernel survives; the host watches its log.
 
+mod auto;
 mod build;
 mod capture;
 mod connectx;
@@ -163,6 +164,7 @@ fn all() -> Vec<Case> {
         reload::datagrams(),
         deadline::datagrams(),
         load::datagrams(),
+        auto::datagrams(),
         datagrams::hotplug::cases(),
         datagrams::routes::cases(),
         datagrams::teardown::cases(),
@@ -184,6 +186,7 @@ fn all() -> Vec<Case> {
         reload::streams(),
         deadline::streams(),
         load::streams(),
+        auto::streams(),
         streams::programs::cases(),
         connectx::source::cases(),
         connectx::events::cases(),

@@ -5,7 +5,7 @@
 use std::io::IoSliceMut;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd as _, AsRawFd as _};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
@@ -17,6 +17,7 @@ use nix::sys::socket::{
     getsockopt, recvmmsg, setsockopt, sockopt, ControlMessageOwned, MsgFlags, MultiHeaders, RecvMsg,
 };
 use nix::sys::time::TimeSpec;
+use nix::unistd::{gettid, Pid};
 
 use crate::datagrams::ledger::Ledger;
 use crate::datagrams::sender::now_ns;
@@ -46,6 +47,8 @@ struct Shared {
     marked: AtomicBool,
     arrivals: AtomicU64,
     last_arrival_ns: AtomicU64,
+    /// The thread that reads, once it runs; 0 before.
+    thread: AtomicI32,
 }
 
 pub(crate) struct Receiver {
@@ -87,6 +90,13 @@ impl Receiver {
         Self { shared, thread }
     }
 
+    /// Has the reader run on another CPU. It has received something.
+    pub(crate) fn move_to(&self, cpu: usize) -> Result<()> {
+        let thread = self.shared.thread.load(Ordering::Relaxed);
+        ensure!(thread != 0, "the reader does not run yet");
+        cpu::pin_thread(Pid::from_raw(thread), cpu)
+    }
+
     /// Begins a new measurement of the longest stall and wait.
     pub(crate) fn mark(&self) {
         self.shared.marked.store(true, Ordering::Relaxed);
@@ -117,6 +127,9 @@ struct Reader<'a> {
 impl Reader<'_> {
     fn run(&mut self, sockets: &[UdpSocket], bytes: usize) -> Result<()> {
         cpu::pin(cpu::READER)?;
+        self.shared
+            .thread
+            .store(gettid().as_raw(), Ordering::Relaxed);
         let mut buffers = vec![vec![0; bytes]; BATCH];
         let mut headers = MultiHeaders::preallocate(BATCH, Some(cmsg_space!(TimeSpec)));
         while !self.shared.stop.load(Ordering::Relaxed) {

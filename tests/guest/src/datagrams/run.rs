@@ -150,6 +150,12 @@ impl LiveDatagrams {
         Ok(())
     }
 
+    /// Has the reader run on another CPU from now on.
+    pub(crate) fn move_reader(&self, cpu: usize) -> Result<()> {
+        let receiver = self.receiver.as_ref().context("nobody reads")?;
+        receiver.move_to(cpu)
+    }
+
     /// Starts to receive, and to send until it is told to stop.
     pub(crate) fn start(plan: &Plan<Datagrams>) -> Result<Self> {
         Ok(Self::start_at(plan, plan.addresses(), plan.receive()?))

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `cpus` `auto`: lanes are on neither the NIC's nor the reader's CPU, follow both, and leave alone what is isolated.
+//!
+//! An emulated CPU may be away for long, and a reader that waits for packets is not seen. So cases wait until the set is right, and
+//! do not ask how soon.
+
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{ensure, Context as _, Result};
+
+use super::{Case, Run};
+use crate::datagrams::run::Datagrams;
+use crate::flows;
+use crate::mflow::{self, Knobs};
+use crate::outcome::Outcome;
+use crate::rig::Rig;
+use crate::streams::run::Streams;
+use crate::topology;
+use crate::traffic::{Live, Load as _, Plan};
+use crate::{command, cpu};
+
+const LIMIT: Duration = Duration::from_secs(30);
+/// The part of the usual rate that is sent: what is asked takes longer than other cases do.
+const SHARE: f64 = 0.25;
+/// But no less: a reader is to be seen in most ticks.
+const LEAST_FRAMES_PER_S: f64 = 1_000.0;
+/// All CPUs but those of the NIC and the reader.
+const OTHERS: std::ops::Range<usize> = 2..cpu::NEEDED;
+
+pub(super) fn datagrams() -> Vec<Case> {
+    vec![
+        Case::of_module(
+            "auto/follows",
+            "lanes leave the CPU to which the reader moves, and that to which the interrupt moves: no loss, no reordering",
+            Run::Always,
+            follows,
+        ),
+        Case::of_module(
+            "auto/offline",
+            "CPUs go offline until only the NIC's and the reader's are left: then flows tells that there are no lanes; they come back",
+            Run::Plain,
+            offline,
+        ),
+        Case::of_module(
+            "auto/stages",
+            "stages leave the CPU of the NIC: no loss, no reordering",
+            Run::Plain,
+            stages,
+        ),
+        Case::of_module(
+            "auto/isolated",
+            "no lane is on a CPU of isolcpus or nohz_full unless it is named",
+            Run::Plain,
+            |rig| isolated(rig).map(|()| None),
+        ),
+    ]
+}
+
+pub(super) fn streams() -> Vec<Case> {
+    vec![Case::of_module(
+        "tcp/auto/found",
+        "lanes leave the CPUs of a stream's reader and of the NIC, and a list is taken instead, and TCP does not notice",
+        Run::Plain,
+        found,
+    )]
+}
+
+fn slow(rig: &Rig) -> Plan<Datagrams> {
+    let mut plan = rig.datagrams();
+    let share = |rate: f64| rate.min(LEAST_FRAMES_PER_S).max(rate * SHARE);
+    plan.load.frames_per_s = plan.load.frames_per_s.map(share);
+    // One lane need not be there before the mark: which there are changes.
+    Plan {
+        split: false,
+        ..plan
+    }
+}
+
+/// Returns the CPUs that are lanes.
+fn lanes() -> Result<Vec<usize>> {
+    cpu::of_list(mflow::read("lanes")?.trim())
+}
+
+/// Waits until these CPUs, and these alone, are lanes and carry a flow.
+fn wait_for_lanes(live: &impl Live, wanted: &[usize]) -> Result<()> {
+    live.wait_for(&format!("lanes are on CPUs {wanted:?}"), LIMIT, || {
+        Ok(lanes()? == wanted)
+    })
+    .with_context(|| format!("they are on {:?}", lanes().ok()))?;
+    let list = mflow::read("lanes")?;
+    live.wait_for("all lanes carry the flow", LIMIT, || {
+        flows::any(&[("state", "split"), ("lanes", list.trim())])
+    })
+}
+
+/// Returns all CPUs but these.
+fn all_but(cpus: &[usize]) -> Vec<usize> {
+    (0..cpu::NEEDED).filter(|cpu| !cpus.contains(cpu)).collect()
+}
+
+fn follows(rig: &Rig) -> Result<Outcome> {
+    let (reader, nic) = (cpu::LANES[1], cpu::LANES[2]);
+    let plan = slow(rig);
+    rig.prepare_pinned(&plan, &Knobs::default())?;
+    let moved = Datagrams::measure(&plan, |live| {
+        mflow::write("cpus", "auto")?;
+        wait_for_lanes(live, &all_but(&[cpu::READER, cpu::NIC]))?;
+        live.move_reader(reader)?;
+        wait_for_lanes(live, &all_but(&[cpu::READER, cpu::NIC, reader]))?;
+        topology::move_server_nic(nic)?;
+        wait_for_lanes(live, &all_but(&[cpu::READER, cpu::NIC, reader, nic]))
+    });
+    // Also after a failure.
+    topology::move_server_nic(cpu::NIC)?;
+    moved?.judge(|outcome| rig.require_unnoticed::<Datagrams>(outcome))
+}
+
+fn offline(rig: &Rig) -> Result<Outcome> {
+    let mut plan = slow(rig);
+    // At last two CPUs do all the work, the senders' included.
+    plan.load.frames_per_s = plan.load.frames_per_s.map(|rate| rate * SHARE);
+    rig.prepare_pinned(&plan, &Knobs::default().eager())?;
+    let outcome = Datagrams::measure(&plan, |live| {
+        mflow::write("cpus", "auto")?;
+        let others: Vec<usize> = OTHERS.collect();
+        wait_for_lanes(live, &others)?;
+        let (first, rest) = others.split_at(1);
+        cpu::set_online(first[0], false)?;
+        wait_for_lanes(live, rest)?;
+        for &cpu in rest {
+            cpu::set_online(cpu, false)?;
+        }
+        live.wait_for("it is told that there are no lanes", LIMIT, || {
+            let told = mflow::read("flows")?;
+            Ok(lanes()?.is_empty() && told.starts_with("none split reason no_lanes # "))
+        })?;
+        for cpu in others.clone() {
+            cpu::set_online(cpu, true)?;
+        }
+        wait_for_lanes(live, &others)
+    });
+    for cpu in OTHERS {
+        cpu::set_online(cpu, true)?;
+    }
+    // The sender moves from CPU to CPU, and the client's NIC with it: its packets may change places before they are sent.
+    outcome?.judge(|outcome| {
+        outcome.require_whole()?;
+        rig.settle()
+    })
+}
+
+fn stages(rig: &Rig) -> Result<Outcome> {
+    let knobs = Knobs {
+        mode: "falcon-dev",
+        build: "auto",
+        ..Knobs::default()
+    };
+    let plan = slow(rig);
+    rig.prepare_pinned(&plan, &knobs)?;
+    let outcome = Datagrams::measure(&plan, |live| {
+        mflow::write("cpus", "auto")?;
+        live.wait_for("no stage is on the NIC's CPU", LIMIT, || {
+            Ok(lanes()? == all_but(&[cpu::NIC]))
+        })
+    });
+    outcome?.judge(|outcome| rig.require_unnoticed::<Datagrams>(outcome))
+}
+
+fn isolated(rig: &Rig) -> Result<()> {
+    for (file, cpu) in [("isolated", cpu::ISOLATED), ("nohz_full", cpu::UNDISTURBED)] {
+        let path = format!("/sys/devices/system/cpu/{file}");
+        let text = fs::read_to_string(&path).with_context(|| path.clone())?;
+        ensure!(
+            cpu::of_list(text.trim())? == [cpu] && cpu::is_online(cpu),
+            "{path} is {text:?}, and CPU {cpu} is to be that, and online"
+        );
+    }
+    rig.prepare(&rig.datagrams(), &Knobs::default())?;
+    mflow::unload()?;
+    command::run("modprobe mflow cpus=auto devices=eth0 enabled=1")?;
+    ensure!(
+        mflow::read("cpus")?.trim() == "auto" && lanes()? == all_but(&[]),
+        "loaded with cpus=auto, lanes are on {:?}",
+        lanes()
+    );
+    // Who names them means them.
+    let named = format!("{},{}", cpu::ISOLATED, cpu::UNDISTURBED);
+    mflow::write("cpus", &named)?;
+    ensure!(
+        lanes()? == [cpu::ISOLATED, cpu::UNDISTURBED],
+        "named, they are not taken"
+    );
+    Ok(())
+}
+
+fn found(rig: &Rig) -> Result<Outcome> {
+    let plan = Plan::<Streams> {
+        split: false,
+        ..rig.plan()
+    };
+    rig.prepare_pinned(&plan, &Knobs::default())?;
+    let outcome = Streams::measure(&plan, |live| {
+        mflow::write("cpus", "auto")?;
+        wait_for_lanes(live, &all_but(&[cpu::READER, cpu::NIC]))?;
+        mflow::write("cpus", "2-3")?;
+        wait_for_lanes(live, &[2, 3])
+    });
+    outcome?.judge(|outcome| rig.require_unnoticed::<Streams>(outcome))
+}
