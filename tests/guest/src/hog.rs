@@ -7,7 +7,7 @@
 //! come before every task.
 
 use std::net::{Ipv4Addr, UdpSocket};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -34,6 +34,7 @@ const LONG: Duration = Duration::from_millis(200);
 
 pub(crate) struct Hog {
     stop: Arc<AtomicBool>,
+    holds_ended: Arc<AtomicU32>,
     thread: JoinHandle<Result<()>>,
     hold: Duration,
 }
@@ -46,8 +47,10 @@ impl Hog {
             absence::provoke();
         }
         let stop = Arc::new(AtomicBool::new(false));
+        let holds_ended = Arc::new(AtomicU32::new(0));
         let (thread, hold) = threads::start({
             let stop = Arc::clone(&stop);
+            let holds_ended = Arc::clone(&holds_ended);
             move |ready| {
                 cpu::pin(cpu)?;
                 netns::enter(NAMESPACE)?;
@@ -56,11 +59,22 @@ impl Hog {
                 while !stop.load(Ordering::Relaxed) {
                     thread::sleep(hold);
                     load.hold_once();
+                    holds_ended.fetch_add(1, Ordering::Relaxed);
                 }
                 Ok(())
             }
         })?;
-        Ok(Self { stop, thread, hold })
+        Ok(Self {
+            stop,
+            holds_ended,
+            thread,
+            hold,
+        })
+    }
+
+    /// How often the CPU has been held from begin to end.
+    pub(crate) fn holds_ended(&self) -> u32 {
+        self.holds_ended.load(Ordering::Relaxed)
     }
 
     pub(crate) fn hold(&self) -> Duration {
