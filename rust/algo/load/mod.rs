@@ -11,7 +11,7 @@
 //!
 //! [`sampler`] looks at CPUs and flows; [`core_load`] says how busy a core is, and with whose work; `flow_plan` what a flow has
 //! been given; [`controller`] decides; `saturation` says when splitting gains nothing; `patience` keeps decisions from being made
-//! and unmade forever.
+//! and unmade forever. Where flows are not split, but go from CPU to CPU, [`stage_plan`] decides instead.
 //!
 //! Loads are in thousandths of a core.
 
@@ -22,6 +22,7 @@ pub mod orders;
 pub(super) mod patience;
 pub mod sampler;
 mod saturation;
+pub mod stage_plan;
 
 /// A core that is busy all the time.
 pub const FULL: u32 = 1_000;

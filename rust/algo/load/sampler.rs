@@ -7,6 +7,8 @@ use super::super::tag::MAX_SLOTS;
 use super::controller::{Controller, FlowCount, Targets, MAX_NICS, MAX_SAMPLED};
 use super::core_load::CpuTimes;
 use super::orders::Orders;
+use super::stage_plan::{StageOrders, StagePlan};
+use super::FULL;
 
 /// How often CPUs are sampled. Where only ticks tell kinds of work apart, fewer than a dozen of them (at 250 a second) would say
 /// little; and a lane whose core is taken is to be left within two samples, a tenth of a second.
@@ -89,6 +91,8 @@ pub struct SplitFlow {
 #[derive(Debug)]
 pub struct Sampler {
     controller: Controller,
+    // For flows in stages.
+    plan: StagePlan,
     // The lanes', in their order, then those that dispatch.
     cpus: [u32; MAX_SAMPLED],
     nr_lanes: usize,
@@ -105,6 +109,7 @@ impl Sampler {
     pub const fn new() -> Self {
         Self {
             controller: Controller::new(),
+            plan: StagePlan::new(),
             cpus: [0; MAX_SAMPLED],
             nr_lanes: 0,
             nr_cpus: 0,
@@ -118,6 +123,7 @@ impl Sampler {
     /// Forgets everything; from now on there are lanes on these CPUs.
     pub fn restart(&mut self, lanes: impl Iterator<Item = u32>, now_us: u64) {
         self.controller.reset();
+        self.plan = StagePlan::new();
         self.clocks.fill(None);
         self.nr_lanes = 0;
         for (place, cpu) in self.cpus.iter_mut().zip(lanes).take(MAX_LANES) {
@@ -134,13 +140,48 @@ impl Sampler {
         (load_threshold_pct, batch_pkts): (u32, u32),
         now_us: u64,
         flows: impl Iterator<Item = SplitFlow>,
-        mut clocks: impl FnMut(u32) -> CpuClocks,
+        clocks: impl FnMut(u32) -> CpuClocks,
         orders: &Orders,
     ) {
         self.count(flows);
-        let nr_cpus = self.nr_cpus;
+        let elapsed_us = self.look(now_us, clocks);
+        let targets = Targets {
+            load_threshold_pct,
+            batch_pkts,
+            elapsed_us,
+        };
+        let times = self.times.get(..self.nr_cpus).unwrap_or_default();
+        let counts = self.counts.iter().flatten().copied();
+        self.controller
+            .step(targets, times, self.nr_lanes, counts, orders);
+    }
+
+    /// Takes a sample for flows that go from CPU to CPU, and returns what is decided for them. `nics` are the CPUs whose GRO may
+    /// go elsewhere.
+    pub fn sample_stages(
+        &mut self,
+        load_threshold_pct: u32,
+        now_us: u64,
+        nics: impl Iterator<Item = u32>,
+        clocks: impl FnMut(u32) -> CpuClocks,
+    ) -> StageOrders {
+        let mut used = 0u64;
+        for cpu in nics {
+            if let Some(place) = self.place_of(cpu, used) {
+                used |= 1 << place;
+            }
+        }
+        let elapsed_us = self.look(now_us, clocks);
+        let times = self.times.get(..self.nr_cpus).unwrap_or_default();
+        let threshold = load_threshold_pct.saturating_mul(FULL / 100);
+        self.plan
+            .step(threshold, elapsed_us, times, self.nr_lanes, used)
+    }
+
+    /// Looks at the clocks of all CPUs; returns how long ago that was done before.
+    fn look(&mut self, now_us: u64, mut clocks: impl FnMut(u32) -> CpuClocks) -> u64 {
         let places = self.times.iter_mut().zip(&mut self.clocks);
-        for ((times, before), cpu) in places.zip(self.cpus).take(nr_cpus) {
+        for ((times, before), cpu) in places.zip(self.cpus).take(self.nr_cpus) {
             let now = clocks(cpu);
             match before {
                 Some(before) if times.cpu == cpu => now.add_since(before, times),
@@ -153,16 +194,8 @@ impl Sampler {
             }
             *before = Some(now);
         }
-        let targets = Targets {
-            load_threshold_pct,
-            batch_pkts,
-            elapsed_us: now_us.saturating_sub(self.sampled_us),
-        };
-        self.sampled_us = now_us;
-        let times = self.times.get(..nr_cpus).unwrap_or_default();
-        let counts = self.counts.iter().flatten().copied();
-        self.controller
-            .step(targets, times, self.nr_lanes, counts, orders);
+        let before_us = core::mem::replace(&mut self.sampled_us, now_us);
+        now_us.saturating_sub(before_us)
     }
 
     /// Notes what has come of the flows, and whose CPUs are to be looked at.

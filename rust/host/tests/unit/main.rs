@@ -72,6 +72,8 @@ mod slot_pool;
 #[cfg(not(miri))]
 mod stage;
 #[cfg(not(miri))]
+mod stage_plan;
+#[cfg(not(miri))]
 mod threads;
 #[cfg(not(miri))]
 mod world;

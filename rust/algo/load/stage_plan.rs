@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Where the stages of FALCON's modes go: its dynamic balancing (section 4.3, Algorithm 1), decided once per sample.
+//!
+//! The algorithm asks for loads with each packet. Here they become three answers, which change seldom, so that a change can wait
+//! until all packets have left the stages ([`StageOrders`]). All three have two limits, so that a load about the threshold
+//! changes nothing; what has to be undone is done again only after twice as long; and all changes together are a second apart,
+//! or more where they undo each other.
+
+use super::super::lane_set::MAX_LANES;
+use super::controller::MAX_SAMPLED;
+use super::core_load::{CoreLoad, CpuTimes};
+use super::patience::Patience;
+use super::saturation::Saturation;
+
+/// A core is loaded when it has reached the threshold for so many samples in a row.
+const LOADED_SAMPLES: u16 = 3;
+/// It is calm when it has been this far below the threshold (in thousandths), but not below half of it,
+const CALM_BELOW: u32 = 200;
+/// for so many samples in a row.
+const CALM_SAMPLES: u16 = 8;
+/// Samples between two changes: a second's.
+const CHANGE_SAMPLES: u16 = 20;
+/// Where something that has changed within so many samples before comes again, the next change takes twice as long.
+const REMEMBERED_SAMPLES: u16 = 256;
+
+/// What has been decided for all flows in stages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StageOrders {
+    /// The CPUs (bit mask, by their place) that are too loaded to be a first choice.
+    pub loaded: u16,
+    /// GRO is the NIC's core's work in `falcon-func`, too.
+    pub gro_on_nic: bool,
+    /// Flows go through stages; if not, they take the ordinary path.
+    pub onward: bool,
+}
+
+impl StageOrders {
+    /// Without a controller: all as the knobs say.
+    pub const FORCED: Self = Self {
+        loaded: 0,
+        gro_on_nic: false,
+        onward: true,
+    };
+    /// Of a controller that has seen no load.
+    pub const CALM: Self = Self {
+        gro_on_nic: true,
+        ..Self::FORCED
+    };
+
+    const GRO_ON_NIC: u32 = 1 << 16;
+    const ENDED: u32 = 1 << 17;
+
+    /// Returns them as one word; zero is [`FORCED`](Self::FORCED).
+    #[inline]
+    pub const fn word(self) -> u32 {
+        // CAST: widened.
+        self.loaded as u32
+            | if self.gro_on_nic { Self::GRO_ON_NIC } else { 0 }
+            | if self.onward { 0 } else { Self::ENDED }
+    }
+
+    /// Returns those of a [`word`](Self::word).
+    #[inline]
+    pub const fn of_word(word: u32) -> Self {
+        Self {
+            // CAST: the lower half.
+            loaded: word as u16,
+            gro_on_nic: word & Self::GRO_ON_NIC != 0,
+            onward: word & Self::ENDED == 0,
+        }
+    }
+}
+
+const _: () = assert!(MAX_LANES <= u16::BITS as usize);
+
+/// Whether a load is too high, with two limits.
+#[derive(Clone, Copy, Debug)]
+struct Hysteresis {
+    is_over: bool,
+    // In a row that speak for the other state.
+    samples: u16,
+    patience: Patience,
+}
+
+impl Hysteresis {
+    const CALM: Self = Self {
+        is_over: false,
+        samples: 0,
+        patience: Patience::NONE,
+    };
+
+    fn judge(&mut self, load: u32, threshold: u32) -> bool {
+        self.patience.tick();
+        let calm = threshold.saturating_sub(CALM_BELOW).max(threshold / 2);
+        let (speaks, needed) = if self.is_over {
+            (load <= calm, self.patience.samples(CALM_SAMPLES))
+        } else {
+            (load >= threshold, LOADED_SAMPLES)
+        };
+        self.samples = if speaks { self.samples + 1 } else { 0 };
+        if self.samples >= needed {
+            self.is_over = !self.is_over;
+            self.samples = 0;
+            if !self.is_over {
+                // If that was too early, it is later next time.
+                self.patience.note_failure();
+            }
+        }
+        self.is_over
+    }
+}
+
+/// What decides. Whoever owns it calls it from one context at a time.
+#[derive(Debug)]
+pub struct StagePlan {
+    cores: [CoreLoad; MAX_SAMPLED],
+    lanes: [Hysteresis; MAX_LANES],
+    nics: Hysteresis,
+    saturation: Saturation,
+    orders: StageOrders,
+    // Since the last change.
+    samples: u16,
+    // What has changed lately, as a word of orders.
+    changed: u32,
+    patience: Patience,
+}
+
+impl StagePlan {
+    /// Returns one that has seen nothing.
+    pub const fn new() -> Self {
+        Self {
+            cores: [CoreLoad::UNKNOWN; MAX_SAMPLED],
+            lanes: [Hysteresis::CALM; MAX_LANES],
+            nics: Hysteresis::CALM,
+            saturation: Saturation::CALM,
+            orders: StageOrders::CALM,
+            // The first change need not wait.
+            samples: u16::MAX,
+            changed: 0,
+            patience: Patience::NONE,
+        }
+    }
+
+    /// Takes a sample, `elapsed_us` after the one before, and returns the orders. `cpus` are the `nr_lanes` CPUs of the stages,
+    /// in the order of the lanes, then others; `nics` (bit mask of places in `cpus`) those whose GRO may go elsewhere. The
+    /// threshold is in thousandths of a core.
+    pub fn step(
+        &mut self,
+        threshold: u32,
+        elapsed_us: u64,
+        cpus: &[CpuTimes],
+        nr_lanes: usize,
+        nics: u64,
+    ) -> StageOrders {
+        for (core, times) in self.cores.iter_mut().zip(cpus) {
+            core.sample(*times, elapsed_us);
+        }
+        let nr_lanes = nr_lanes.min(MAX_LANES).min(cpus.len());
+        let wanted = self.wanted(threshold, nr_lanes, nics);
+        self.change_to(wanted);
+        self.orders
+    }
+
+    /// Returns what the loads ask for.
+    fn wanted(&mut self, threshold: u32, nr_lanes: usize, nics: u64) -> StageOrders {
+        let (mut loaded, mut sum) = (0, 0);
+        let lanes = self.lanes.iter_mut().zip(&self.cores).take(nr_lanes);
+        for (place, (lane, core)) in lanes.enumerate() {
+            sum += core.recent();
+            loaded |= u16::from(lane.judge(core.recent(), threshold)) << place;
+        }
+        let cores = self.cores.iter().enumerate();
+        let nic_loads = cores.filter(|(place, _)| nics >> place & 1 == 1);
+        let nic_load = nic_loads.map(|(_, core)| core.recent()).max().unwrap_or(0);
+        let is_nic_loaded = self.nics.judge(nic_load, threshold);
+        // CAST: at most MAX_LANES.
+        let mean = sum / (nr_lanes as u32).max(1);
+        if self.saturation.judge(mean, threshold) {
+            // Where nothing goes on, the rest makes no difference.
+            return StageOrders {
+                onward: false,
+                ..self.orders
+            };
+        }
+        StageOrders {
+            loaded,
+            gro_on_nic: !is_nic_loaded,
+            onward: true,
+        }
+    }
+
+    fn change_to(&mut self, wanted: StageOrders) {
+        self.patience.tick();
+        self.samples = self.samples.saturating_add(1);
+        if self.samples == REMEMBERED_SAMPLES {
+            self.changed = 0;
+        }
+        let changes = wanted.word() ^ self.orders.word();
+        if changes == 0 || self.samples < self.patience.samples(CHANGE_SAMPLES) {
+            return;
+        }
+        // Of what comes and goes, the coming counts.
+        let coming = changes & (wanted.word() ^ StageOrders::CALM.word());
+        if coming & self.changed != 0 {
+            self.patience.note_failure();
+        }
+        self.changed |= changes;
+        self.orders = wanted;
+        self.samples = 0;
+    }
+}
+
+impl Default for StagePlan {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+const _: () = assert!(MAX_SAMPLED <= u64::BITS as usize);
