@@ -66,7 +66,7 @@ MODULE_PARM_DESC(stages,
 static char *load_threshold_pct;
 module_param(load_threshold_pct, charp, 0);
 MODULE_PARM_DESC(load_threshold_pct,
-		 "load of a CPU that lanes are not to reach: flows get lanes by need, small batches while there is time, and none of busy CPUs; 85 is a good value, 0 leaves each flow all lanes: 0 to 100 per cent (default 0)");
+		 "load of a CPU that lanes are not to reach: flows get lanes by need, small batches while there is time, and none of busy CPUs; stages leave busy CPUs; 85 is a good value, 0 leaves each flow all lanes: 0 to 100 per cent (default 0)");
 
 static char *devices;
 module_param(devices, charp, 0);

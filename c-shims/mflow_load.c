@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What the load controller is fed with: the times of CPUs, and when to look at them.
+ * What the load controller is fed with: the times of CPUs, and when to look at them; and what
+ * carries out what it decides about stages.
  */
 
 #include <linux/cpumask.h>
@@ -11,6 +12,8 @@
 #include <linux/timekeeping.h>
 #include <linux/workqueue.h>
 #include <net/mflow_module.h>
+
+#include "mflow_shim.h"
 
 static unsigned int mflow_sample_period_ms;
 
@@ -41,6 +44,25 @@ void mflow_sampling_start(unsigned int period_ms)
 void mflow_sampling_stop(void)
 {
 	cancel_delayed_work_sync(&mflow_sample_item);
+}
+
+static void mflow_restage_work(struct work_struct *work)
+{
+	mflow_restage_flows();
+}
+
+static DECLARE_WORK(mflow_restage_item, mflow_restage_work);
+
+/* Any context. The work takes locks. */
+void mflow_restage(void)
+{
+	queue_work(system_unbound_wq, &mflow_restage_item);
+}
+
+/* When it returns, that work has ended. No locks held, and no samples are taken. */
+void mflow_restage_cancel(void)
+{
+	cancel_work_sync(&mflow_restage_item);
 }
 
 static u64 mflow_sum_us(const struct kernel_cpustat *stat,

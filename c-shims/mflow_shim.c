@@ -387,6 +387,7 @@ void mflow_shim_quiesce(void)
 	cancel_work_sync(&mflow_rescan_item);
 	mflow_placing_stop();
 	mflow_sampling_stop();
+	mflow_restage_cancel();
 }
 
 /* After mflow_unregister(): nothing starts a timer any more. */

@@ -6,6 +6,9 @@
 int mflow_worker_init(void);
 void mflow_worker_exit(void);
 
+/* mflow_load.c */
+void mflow_restage_cancel(void);
+
 /* mflow_place.c */
 void mflow_placing_stop(void);
 

@@ -87,6 +87,8 @@ counters! {
     HeldPkts = "held_pkts",
     /// Packets dropped because too many waited for the next stage.
     DroppedStageFull = "dropped_stage_full",
+    /// Times the stages were laid out anew because loads had changed.
+    StagesMoved = "stages_moved",
 }
 
 /// Number of counters.

@@ -165,16 +165,28 @@ impl Route {
     }
 }
 
-/// Returns which of `nr_cpus` CPUs does the next stage of a flow: FALCON's first choice, a hash of flow and device, which stays
-/// the same as long as the CPUs do. `here` is which of them does this one, if any; it gets the next one, too, only if there is
-/// no other.
+/// Returns which of `nr_cpus` CPUs does the next stage of a flow: FALCON's first choice, or if that is one of the `loaded` (bit
+/// mask), its second one, whatever the load is there. `here` is which of them does this one, if any; it gets the next one, too,
+/// only if there is no other.
+///
+/// All packets of a flow take the same rings as long as `loaded` stays the same, and the CPUs do.
+#[inline]
+pub fn choose(key: StageKey, device: u32, here: Option<u8>, nr_cpus: u8, loaded: u16) -> u8 {
+    let hash = key.with_device(device);
+    let first = first_choice(hash, here, nr_cpus);
+    if u32::from(loaded) >> first & 1 == 0 {
+        return first;
+    }
+    second_choice(hash, here, nr_cpus, first)
+}
+
+/// Chooses by a hash of flow and device.
 ///
 /// From one of the CPUs a flow goes one step on at least, and half around at most: where there are as many CPUs as stages, the
 /// three stages of an overlay have three CPUs. With a hash alone, as in FALCON, two of them would often share one.
 #[inline]
-pub fn first_choice(key: StageKey, device: u32, here: Option<u8>, nr_cpus: u8) -> u8 {
+fn first_choice(hash: u32, here: Option<u8>, nr_cpus: u8) -> u8 {
     let nr_cpus = u32::from(nr_cpus.max(1));
-    let hash = key.with_device(device);
     let choice = match here {
         None => scale(hash, nr_cpus),
         Some(here) => {
@@ -184,6 +196,29 @@ pub fn first_choice(key: StageKey, device: u32, here: Option<u8>, nr_cpus: u8) -
     };
     // CAST: below `nr_cpus`, which had 8 bits.
     choice as u8
+}
+
+/// Chooses among the others by a hash of the hash. Where there are none, the flow stays here: it has a stage less.
+fn second_choice(hash: u32, here: Option<u8>, nr_cpus: u8, first: u8) -> u8 {
+    let here = here.filter(|here| *here != first);
+    let nr_others = nr_cpus.saturating_sub(1 + u8::from(here.is_some()));
+    if nr_others == 0 {
+        return here.unwrap_or(first);
+    }
+    // CAST: below `nr_others`, which had 8 bits.
+    let mut choice = scale(mix(hash), u32::from(nr_others)) as u8;
+    // It counts those that are left.
+    let (low, high) = here.map_or((first, u8::MAX), |here| (first.min(here), first.max(here)));
+    choice += u8::from(choice >= low);
+    choice += u8::from(choice >= high);
+    choice
+}
+
+/// Returns a hash of a hash.
+fn mix(hash: u32) -> u32 {
+    let hash = (hash ^ hash >> 16).wrapping_mul(0x7feb_352d);
+    let hash = (hash ^ hash >> 15).wrapping_mul(0x846c_a68b);
+    hash ^ hash >> 16
 }
 
 /// Maps a hash to 0 to `n - 1`.

@@ -7,7 +7,7 @@ use super::ffi;
 use super::lane::Lane;
 use super::locks::NotSend;
 use super::placing::Placing;
-use super::runtime::{now_ms, MAX_CPUS};
+use super::runtime::{self, now_ms, MAX_CPUS};
 use super::sampling::Sampling;
 use super::source::Source;
 use super::stages::{self, Stages};
@@ -110,6 +110,12 @@ impl Configuration {
     /// Has flows go into the stages where sources have just begun.
     pub(super) fn let_go(&self) {
         stages::let_go(|f| self.for_each_source(|_, source| f(source)));
+        runtime::forget_feeding();
+        self.for_each_source(|_, source| {
+            if let (true, Some(cpu)) = (source.hands_on(), source.cpu()) {
+                runtime::note_feeding(cpu);
+            }
+        });
     }
 
     /// Ends the stages behind the first one, of which no source is left.

@@ -11,6 +11,7 @@ use super::stack::hooks;
 use super::stop::STOP_MS;
 use super::{ffi, pool, runtime, stages, watch};
 use crate::algo::builder::Builder;
+use crate::algo::counters::Counter;
 use crate::algo::knobs::{DeviceName, Knobs, Mode};
 use core::fmt;
 use kernel::prelude::*;
@@ -105,22 +106,25 @@ impl Configuration {
             self.sampling = None;
         }
         runtime::publish(&knobs);
-        if !restart {
-            self.knobs = knobs;
-            self.start_sampling();
-            watch::begin(&knobs);
-            return Ok(());
+        if restart {
+            self.end_all();
         }
-        self.end_all();
         self.knobs = knobs;
-        runtime::set_staged(knobs.enabled && knobs.mode != Mode::Mflow);
         let mut result = Ok(());
-        if knobs.enabled {
-            // The hooks are switched one by one: no packet may have a tag before GRO looks at tags.
-            hooks::switch(true);
-            result = self.start_all(rtnl);
+        if !restart {
+            self.start_sampling();
+            result = self.follow_orders(rtnl);
+        } else {
+            self.begin_orders();
+            runtime::set_staged(knobs.enabled && knobs.mode != Mode::Mflow);
+            if knobs.enabled {
+                // The hooks are switched one by one: no packet may have a tag before GRO looks at tags.
+                hooks::switch(true);
+                result = self.start_all(rtnl);
+            }
         }
         if result.is_err() {
+            self.sampling = None;
             self.end_all();
             self.knobs.enabled = false;
             runtime::set_staged(false);
@@ -144,16 +148,26 @@ impl Configuration {
             Mode::Mflow => self.knobs,
             Mode::FalconDev | Mode::FalconFunc => Knobs {
                 cpus: stages::online(&self.knobs.cpus),
+                mode: self.effective_mode(runtime::stage_orders()),
                 ..self.knobs
             },
         }
     }
 
-    /// Has the load controller work, if it is to and does not yet.
+    /// Has the load controller work, if it is to and does not yet, or not for these CPUs.
     fn start_sampling(&mut self) {
-        if self.sampling.is_none() && Sampling::is_wanted(&self.knobs) {
+        if !Sampling::is_wanted(&self.knobs) {
+            return;
+        }
+        let lanes = if self.stages.is_running() {
+            self.stages.cpus
+        } else {
+            self.knobs.cpus
+        };
+        if !self.sampling.as_ref().is_some_and(|it| it.is_of(&lanes)) {
+            self.sampling = None;
             // SAFETY: There is none, and whoever has the configuration holds its lock.
-            self.sampling = Some(unsafe { Sampling::start(&self.knobs.cpus) });
+            self.sampling = Some(unsafe { Sampling::start(self.knobs.mode, &lanes) });
         }
     }
 
@@ -198,7 +212,36 @@ impl Configuration {
 
     fn restart(&mut self, rtnl: &Rtnl) -> Result {
         self.end_all();
-        self.start_all(rtnl)
+        // What it wants is about the CPUs that there have been.
+        self.sampling = None;
+        self.begin_orders();
+        let started = self.start_all(rtnl);
+        self.start_sampling();
+        started
+    }
+
+    /// Has flows go through stages as the load controller wants it, or as the knobs do without one.
+    fn follow_orders(&mut self, rtnl: &Rtnl) -> Result {
+        let (orders, wanted) = (runtime::stage_orders(), self.wanted_orders());
+        if !self.stages.is_running() || wanted == orders {
+            return Ok(());
+        }
+        let mut followed = Ok(());
+        if self.effective_mode(wanted) == self.effective_mode(orders) {
+            if (wanted.loaded, wanted.onward) == (orders.loaded, orders.onward) {
+                // GRO is where the mode has it anyway.
+                runtime::set_stage_orders(wanted);
+                return Ok(());
+            }
+            self.rearrange(wanted);
+        } else {
+            // Packets are taken elsewhere, by other sources.
+            self.end_all();
+            runtime::set_stage_orders(wanted);
+            followed = self.start_all(rtnl);
+        }
+        self.count_one(Counter::StagesMoved);
+        followed
     }
 }
 
@@ -282,10 +325,28 @@ unsafe extern "C" fn mflow_rescan_devices() {
     if !configuration.knobs.enabled {
         return;
     }
-    configuration.count_search();
+    configuration.count_one(Counter::DeviceSearches);
     let started = configuration.follow_cpus(&rtnl);
     if let Err(error) = started.and_then(|()| configuration.start_all(&rtnl)) {
         pr_warn!("new queues of a device stay on one CPU: {error:?}\n");
+    }
+    configuration.start_sampling();
+}
+
+/// The load controller wants other orders for stages. Process context.
+///
+/// Nobody who holds a lock waits for this work, so it may wait for all of them; what was wanted is looked up after that.
+#[no_mangle]
+unsafe extern "C" fn mflow_restage_flows() {
+    let rtnl = Rtnl::lock();
+    let mut configuration = Configuration::lock();
+    // While one of the CPUs comes or goes, or does not run, the next sample asks again.
+    let is_settled = configuration.startable().cpus == configuration.stages.cpus;
+    if !is_settled || !configuration.stages_run() {
+        return;
+    }
+    if let Err(error) = configuration.follow_orders(&rtnl) {
+        pr_warn!("flows stay on one CPU: {error:?}\n");
     }
 }
 
@@ -299,4 +360,9 @@ unsafe extern "C" fn mflow_cpu_changed(cpu: kernel::ffi::c_uint, online: bool) {
     }
 }
 
-ffi::check_export!(mflow_device_gone, mflow_rescan_devices, mflow_cpu_changed);
+ffi::check_export!(
+    mflow_device_gone,
+    mflow_rescan_devices,
+    mflow_restage_flows,
+    mflow_cpu_changed
+);

@@ -218,6 +218,7 @@ fn write_stats(
     writeln!(to, "stack_max_bytes {}", unsafe {
         ffi::mflow_stack_max_bytes()
     })?;
+    configuration.write_orders(to)?;
     for cpu in 0..MAX_CPUS {
         if let Some(pkts) = configuration.lane_pkts(cpu) {
             writeln!(to, "lane_cpu{cpu}_pkts {pkts}")?;

@@ -11,7 +11,7 @@ use super::{ffi, pool, runtime};
 use crate::algo::counters::Counter;
 use crate::algo::lane_set::LaneSet;
 use crate::algo::queue::Packet as _;
-use crate::algo::stage::{first_choice, Route, Stage, StageKey, Way};
+use crate::algo::stage::{choose, Route, Stage, StageKey, Way};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 
@@ -47,8 +47,16 @@ impl Source {
                     unsafe { self.hold(stage, packet) };
                     return None;
                 }
-                Way::Ordinary => return Some(packet),
+                Way::Ordinary => {
+                    // ORDERING: Relaxed: used in the source's context only.
+                    self.handing_on.owes_flush.store(true, Ordering::Relaxed);
+                    return Some(packet);
+                }
             }
+        }
+        if stage == Stage::Gro {
+            // SAFETY: By the contract, which at this stage is the poll of its NAPI.
+            unsafe { self.flush_gro_once() };
         }
         let (protocol, keys) = (packet.protocol(), runtime::flow_keys());
         let key = packet.with_header(|header| StageKey::of(keys, protocol, header));
@@ -59,8 +67,9 @@ impl Source {
         let lanes = unsafe { &mut (*self.dispatcher.get()).lanes };
         let here = self.handing_on.here;
         let here = (here != NOWHERE).then_some(here);
+        let loaded = runtime::stage_orders().loaded;
         // CAST: at most MAX_LANES.
-        let lane = first_choice(key, device, here, lanes.len() as u8);
+        let lane = choose(key, device, here, lanes.len() as u8, loaded);
         if here == Some(lane) {
             return Some(packet);
         }
@@ -89,6 +98,23 @@ impl Source {
         self.counters.add_owned(counter, pkts);
     }
 
+    /// Before the first packet goes onward past GRO, has what GRO holds go on: it came earlier. GRO may hold it for longer than a
+    /// poll (`gro_flush_timeout`), and a CPU with nothing but that to do is quiet.
+    ///
+    /// # Safety: in the poll of the source's NAPI.
+    #[inline]
+    unsafe fn flush_gro_once(&self) {
+        // ORDERING: Relaxed, both: used in the source's context only.
+        if !self.handing_on.owes_flush.load(Ordering::Relaxed) {
+            return;
+        }
+        self.handing_on.owes_flush.store(false, Ordering::Relaxed);
+        if let Some(napi) = self.napi() {
+            // SAFETY: By the contract.
+            unsafe { napi.flush_gro() };
+        }
+    }
+
     /// Returns where a packet goes while stages begin or end, and notes on which CPU it came: that CPU's ordinary path is waited
     /// for, or is where it goes on.
     #[cold]
@@ -104,6 +130,7 @@ impl Source {
         // ORDERING: Relaxed, both: read after a grace period, or for a look.
         if self.handing_on.cpu.load(Ordering::Relaxed) != cpu {
             self.handing_on.cpu.store(cpu, Ordering::Relaxed);
+            runtime::note_feeding(cpu);
         }
     }
 
@@ -136,6 +163,10 @@ impl Source {
             )
         };
         let touched = lanes.take_touched(pool::ring_bytes());
+        if self.napi().is_some() {
+            // Its interrupt may have moved.
+            self.note_cpu();
+        }
         let route = self.route();
         if route == Route::Onward {
             return self.kick(touched);

@@ -38,6 +38,7 @@ pub mod configuration;
 pub mod stop;
 pub mod totals;
 
+pub mod balancing;
 pub mod watch;
 
 pub mod control;

@@ -8,6 +8,7 @@ use crate::algo::dispatcher::Config;
 use crate::algo::flow_key::FlowHasher;
 use crate::algo::flow_table::RATE_WINDOW_MS;
 use crate::algo::knobs::{Build, Knobs};
+use crate::algo::load::stage_plan::StageOrders;
 use core::sync::atomic::{fence, AtomicBool, AtomicU32, AtomicU64, AtomicU8, Ordering};
 
 /// CPUs that can be lanes, or sources of devices without NAPI.
@@ -136,4 +137,45 @@ pub(crate) fn is_cpu_gone(cpu: u32) -> bool {
         .get(cpu as usize / 64)
         // ORDERING: Relaxed: read after `cpu_changes`.
         .is_some_and(|word| word.load(Ordering::Relaxed) >> (cpu % 64) & 1 == 1)
+}
+
+/// What holds for flows in stages: a word of `StageOrders`.
+static STAGE_ORDERS: AtomicU32 = AtomicU32::new(StageOrders::FORCED.word());
+
+/// Sets what holds for flows in stages. Under the configuration lock, while no packet is in them; the caller synchronizes before
+/// one is.
+pub(super) fn set_stage_orders(orders: StageOrders) {
+    // ORDERING: Relaxed: see above.
+    STAGE_ORDERS.store(orders.word(), Ordering::Relaxed);
+}
+
+#[inline]
+pub(super) fn stage_orders() -> StageOrders {
+    // ORDERING: Relaxed: see `set_stage_orders`.
+    StageOrders::of_word(STAGE_ORDERS.load(Ordering::Relaxed))
+}
+
+/// CPUs on which packets come that then go through stages.
+static FEEDING: [AtomicU64; MAX_CPUS / 64] = [const { AtomicU64::new(0) }; MAX_CPUS / 64];
+
+pub(super) fn note_feeding(cpu: u32) {
+    if let Some(word) = FEEDING.get(cpu as usize / 64) {
+        // ORDERING: Relaxed: a hint for the sampler.
+        word.fetch_or(1 << (cpu % 64), Ordering::Relaxed);
+    }
+}
+
+pub(super) fn forget_feeding() {
+    for word in &FEEDING {
+        // ORDERING: Relaxed: see `note_feeding`.
+        word.store(0, Ordering::Relaxed);
+    }
+}
+
+pub(super) fn feeding() -> impl Iterator<Item = u32> {
+    (0..cpulist::MAX_CPUS).filter(|cpu| {
+        let word = FEEDING.get(*cpu as usize / 64);
+        // ORDERING: Relaxed: see `note_feeding`.
+        word.is_some_and(|word| word.load(Ordering::Relaxed) >> (cpu % 64) & 1 == 1)
+    })
 }

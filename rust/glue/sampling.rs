@@ -1,45 +1,80 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The load controller at work: a sample now and then, as long as flows are split and `load_threshold_pct` is set.
+//! The load controller at work: a sample now and then, as long as flows are split or go through stages, and
+//! `load_threshold_pct` is set.
 //!
 //! The work takes no lock, so that whoever holds the configuration's can wait for its end: it looks at slots and orders, which
-//! are always there, at words of `runtime`, and at the sampler, which is changed only while no work runs.
+//! are always there, at words of `runtime`, and at the sampler, which is changed only while no work runs. What it wants to change
+//! about stages takes locks, and is another work item's, for which nobody waits who holds one (`control.rs`).
 
 use super::{ffi, pool, runtime};
 use crate::algo::cpulist::CpuSet;
 use crate::algo::knobs::{Knobs, Mode};
 use crate::algo::load::sampler::{CpuClocks, Sampler, SplitFlow, SAMPLE_PERIOD_MS};
+use crate::algo::load::stage_plan::StageOrders;
 use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicU32, Ordering};
 
-struct Sole(UnsafeCell<Sampler>);
+struct Samples {
+    sampler: Sampler,
+    mode: Mode,
+    // Samples until a change of stages may be asked for again.
+    pause: u32,
+}
+
+/// A second's. A change that has been asked for waits while a CPU of the stages does not run; each try holds locks for a while.
+const PAUSE_SAMPLES: u32 = 20;
+
+struct Sole(UnsafeCell<Samples>);
 
 // SAFETY: Used by the work alone while that is under way, and else under the configuration lock: see `start` and `stop`.
 unsafe impl Sync for Sole {}
 
-static SAMPLER: Sole = Sole(UnsafeCell::new(Sampler::new()));
+static SAMPLES: Sole = Sole(UnsafeCell::new(Samples {
+    sampler: Sampler::new(),
+    mode: Mode::DEFAULT,
+    pause: 0,
+}));
+
+/// What the last sample has asked for about stages: a word of `StageOrders`.
+static WANTED: AtomicU32 = AtomicU32::new(StageOrders::CALM.word());
 
 /// Samples are taken as long as it lives. Made and dropped under the configuration lock.
-pub(crate) struct Sampling(());
+pub(crate) struct Sampling {
+    lanes: CpuSet,
+}
 
 impl Sampling {
     /// Returns whether there are to be samples.
     pub(super) fn is_wanted(knobs: &Knobs) -> bool {
-        // Nothing is split in other modes, so there is nothing to control.
-        knobs.enabled
-            && knobs.mode == Mode::Mflow
-            && !knobs.cpus.is_empty()
-            && knobs.load_threshold_pct > 0
+        knobs.enabled && !knobs.cpus.is_empty() && knobs.load_threshold_pct > 0
     }
 
     /// Starts with a controller that has seen nothing. Process context.
     ///
     /// # Safety: there is no other, and the configuration lock is held.
-    pub(super) unsafe fn start(lanes: &CpuSet) -> Self {
+    pub(super) unsafe fn start(mode: Mode, lanes: &CpuSet) -> Self {
         // SAFETY: By the contract nobody else is here, and no work runs.
-        unsafe { (*SAMPLER.0.get()).restart(lanes.iter(), runtime::now_us()) };
+        let samples = unsafe { &mut *SAMPLES.0.get() };
+        samples.sampler.restart(lanes.iter(), runtime::now_us());
+        samples.mode = mode;
+        samples.pause = 0;
+        // ORDERING: Relaxed: no work runs.
+        WANTED.store(StageOrders::CALM.word(), Ordering::Relaxed);
         // SAFETY: Process context; `drop` stops it.
         unsafe { ffi::mflow_sampling_start(SAMPLE_PERIOD_MS) };
-        Self(())
+        Self { lanes: *lanes }
+    }
+
+    /// Returns whether it looks at these lanes.
+    pub(super) fn is_of(&self, lanes: &CpuSet) -> bool {
+        self.lanes == *lanes
+    }
+
+    /// Returns what the last sample has asked for about stages.
+    pub(super) fn stage_orders(&self) -> StageOrders {
+        // ORDERING: Relaxed: a word by itself; who follows it has been told so by a work item.
+        StageOrders::of_word(WANTED.load(Ordering::Relaxed))
     }
 }
 
@@ -69,6 +104,15 @@ fn clocks(cpu: u32) -> CpuClocks {
 /// Takes a sample. Process context, one at a time.
 #[no_mangle]
 unsafe extern "C" fn mflow_sample() {
+    // SAFETY: The work calls, which runs one at a time, and only between `Sampling::start` and its drop.
+    let samples = unsafe { &mut *SAMPLES.0.get() };
+    match samples.mode {
+        Mode::Mflow => sample_split(&mut samples.sampler),
+        Mode::FalconDev | Mode::FalconFunc => sample_stages(samples),
+    }
+}
+
+fn sample_split(sampler: &mut Sampler) {
     let (slots, orders) = (pool::slots(), pool::orders());
     let flows = slots.taken().filter_map(|slot| {
         Some(SplitFlow {
@@ -78,8 +122,6 @@ unsafe extern "C" fn mflow_sample() {
             arrived_pkts: slots.slot(slot).arrived_pkts(),
         })
     });
-    // SAFETY: The work calls, which runs one at a time, and only between `Sampling::start` and its drop.
-    let sampler = unsafe { &mut *SAMPLER.0.get() };
     sampler.sample(
         runtime::load_targets(),
         runtime::now_us(),
@@ -87,6 +129,27 @@ unsafe extern "C" fn mflow_sample() {
         clocks,
         orders,
     );
+}
+
+fn sample_stages(samples: &mut Samples) {
+    let (load_threshold_pct, _) = runtime::load_targets();
+    let moves_gro = samples.mode == Mode::FalconFunc;
+    let nics = runtime::feeding().filter(|_| moves_gro);
+    let now_us = runtime::now_us();
+    let wanted = samples
+        .sampler
+        .sample_stages(load_threshold_pct, now_us, nics, clocks);
+    // ORDERING: Relaxed: see `Sampling::stage_orders`.
+    WANTED.store(wanted.word(), Ordering::Relaxed);
+    if wanted == runtime::stage_orders() {
+        samples.pause = 0;
+    } else if samples.pause > 0 {
+        samples.pause -= 1;
+    } else {
+        samples.pause = PAUSE_SAMPLES;
+        // SAFETY: Any context.
+        unsafe { ffi::mflow_restage() };
+    }
 }
 
 ffi::check_export!(mflow_sample);

@@ -123,6 +123,34 @@ fn has_come(time_ms: u32) -> bool {
     now_ms().wrapping_sub(time_ms) as i32 >= 0
 }
 
+/// Has what is on its way through the stages arrive, as `empty` does, and then what came meanwhile go after it on the ordinary
+/// path, and waits for either for `most_ms` at most.
+pub(super) fn return_home(
+    for_each: impl Fn(&mut dyn FnMut(&Source)),
+    empty: impl FnOnce() -> bool,
+    most_ms: u32,
+) {
+    for_each(&mut |source| source.set_route(Route::Returning));
+    synchronize();
+    if !empty() {
+        pr_warn!("a stage has not run for {most_ms} ms; what it still has comes late, or is dropped if it ends\n");
+    }
+    for_each(&mut |source| source.set_route(Route::Home));
+    synchronize();
+    for_each(&mut |source| source.wake_home());
+    let end_ms = now_ms().wrapping_add(most_ms);
+    while !is_home_empty(&for_each) && !has_come(end_ms) {
+        sleep_us(2 * LOOK_US);
+    }
+}
+
+/// Returns whether nothing is kept back at home.
+pub(super) fn is_home_empty(for_each: impl Fn(&mut dyn FnMut(&Source))) -> bool {
+    let mut is_empty = true;
+    for_each(&mut |source| is_empty &= source.is_home_empty());
+    is_empty
+}
+
 /// Has flows go into the stages that have gathered before them since [`Source::begin`]: their last packets on the ordinary path
 /// are out of the way once it has been empty.
 pub(super) fn let_go(for_each: impl Fn(&mut dyn FnMut(&Source))) {

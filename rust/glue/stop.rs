@@ -9,12 +9,12 @@
 
 use super::configuration::Configuration;
 use super::device::DeviceState;
-use super::locks::{sleep_ms, sleep_us, synchronize};
+use super::locks::{sleep_ms, synchronize};
 use super::pool::Slots;
 use super::runtime::now_ms;
 use super::source::Source;
+use super::stages;
 use crate::algo::counters::Counter;
-use crate::algo::stage::Route;
 use kernel::prelude::*;
 
 /// How long flows with packets may take to stop, and drained ones to end.
@@ -69,28 +69,10 @@ impl<W: Fn(&DeviceState, &Source) -> bool> Stop<'_, W> {
     /// references of flows that are handed on. Waits at most twice [`STOP_MS`].
     fn return_home(&self) {
         let mut any = false;
-        self.each_handing_on(|source| {
-            source.set_route(Route::Returning);
-            any = true;
-        });
-        if !any {
-            return;
-        }
-        synchronize();
-        if !self.configuration.empty_stages(STOP_MS) {
-            pr_warn!("a stage has not run for {STOP_MS} ms; what it still has comes late, or is dropped if it ends\n");
-        }
-        self.each_handing_on(|source| source.set_route(Route::Home));
-        synchronize();
-        self.each_handing_on(Source::wake_home);
-        let begun_ms = now_ms();
-        loop {
-            let mut ended = true;
-            self.each_handing_on(|source| ended &= source.is_home_empty());
-            if ended || now_ms().wrapping_sub(begun_ms) >= STOP_MS {
-                break;
-            }
-            sleep_us(100);
+        self.each_handing_on(|_| any = true);
+        if any {
+            let empty = || self.configuration.empty_stages(STOP_MS);
+            stages::return_home(|f| self.each_handing_on(f), empty, STOP_MS);
         }
     }
 

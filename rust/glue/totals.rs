@@ -46,11 +46,11 @@ impl Configuration {
         sum
     }
 
-    /// Counts a search for queues without a source, which is of no source.
-    pub(crate) fn count_search(&mut self) {
+    /// Counts one of what is of no source.
+    pub(crate) fn count_one(&mut self, counter: Counter) {
         let counters = &mut self.retired.counters;
-        if let Some(searches) = counters.get_mut(Counter::DeviceSearches as usize) {
-            *searches = searches.wrapping_add(1);
+        if let Some(count) = counters.get_mut(counter as usize) {
+            *count = count.wrapping_add(1);
         }
     }
 

@@ -120,6 +120,7 @@ void mflow_stack_reset(void);
 void mflow_sampling_start(unsigned int period_ms);
 void mflow_sampling_stop(void);
 void mflow_cpu_times(unsigned int cpu, struct mflow_cpu_times *times);
+void mflow_restage(void);
 
 /* Where lanes may be, and a look at that every so often, from start on as long as there are to be more. */
 void mflow_cpu_place(unsigned int cpu, struct mflow_cpu_place *place);
@@ -154,5 +155,6 @@ void mflow_rescan_devices(void);
 void mflow_cpu_changed(unsigned int cpu, bool online);
 void mflow_sample(void);
 bool mflow_place_lanes(void);
+void mflow_restage_flows(void);
 
 #endif /* _NET_MFLOW_MODULE_H */

@@ -10,7 +10,7 @@ use mflow_algo::algo::lane_set::LaneSet;
 use mflow_algo::algo::queue::ring::{Consumer, Item, RING_ITEMS};
 use mflow_algo::algo::queue::Packet as _;
 use mflow_algo::algo::ring_bytes::RingBytes;
-use mflow_algo::algo::stage::{first_choice, Route, Stage, StageKey, StageSet, Way};
+use mflow_algo::algo::stage::{choose, Route, Stage, StageKey, StageSet, Way};
 use mflow_algo::algo::tag::{Tag, TagKind};
 use proptest::prelude::*;
 
@@ -137,7 +137,7 @@ fn first_stages_spread_evenly_over_cpus() {
     for nr_cpus in [1u8, 2, 3, 5, 16] {
         let mut counts = vec![0u32; usize::from(nr_cpus)];
         for number in 0..8_000 {
-            counts[usize::from(first_choice(flow(number), 2, None, nr_cpus))] += 1;
+            counts[usize::from(choose(flow(number), 2, None, nr_cpus, 0))] += 1;
         }
         let share = 8_000 / u32::from(nr_cpus);
         for count in counts {
@@ -147,8 +147,43 @@ fn first_stages_spread_evenly_over_cpus() {
 }
 
 #[test]
+fn a_loaded_first_choice_leads_to_the_second_and_no_further() {
+    const NR_CPUS: u8 = 6;
+    for here in [None, Some(0), Some(3), Some(5)] {
+        let mut counts = [0u32; NR_CPUS as usize];
+        for number in 0..2_000 {
+            let to = |loaded| choose(flow(number), 2, here, NR_CPUS, loaded);
+            let first = to(0);
+            assert_eq!(to(!(1 << first)), first, "the loads of others");
+            let second = to(1 << first);
+            assert!(second != first && Some(second) != here && second < NR_CPUS);
+            // However loaded that one is.
+            assert_eq!(to(u16::MAX), second);
+            counts[usize::from(second)] += 1;
+        }
+        let others = counts.iter().filter(|count| **count > 0).count();
+        assert_eq!(others, usize::from(NR_CPUS) - here.iter().len());
+        for count in counts.iter().filter(|count| **count > 0) {
+            assert!((200..700).contains(count), "{counts:?} from {here:?}");
+        }
+    }
+}
+
+#[test]
+fn a_flow_with_no_other_cpu_stays() {
+    assert_eq!(choose(flow(1), 2, None, 1, 1), 0);
+    assert_eq!(choose(flow(1), 2, Some(0), 1, 1), 0);
+    let first = choose(flow(1), 2, None, 2, 0);
+    assert_eq!(choose(flow(1), 2, None, 2, 1 << first), 1 - first);
+    // The second of two is the one that it is on.
+    assert_eq!(choose(flow(1), 2, Some(0), 2, 0b10), 0);
+    assert_eq!(choose(flow(1), 2, Some(1), 2, 0b01), 1);
+    assert_eq!(choose(flow(1), 2, Some(0), 2, 0b01), 1);
+}
+
+#[test]
 fn devices_choose_for_themselves() {
-    let choice = |device| first_choice(flow(1), device, None, 16);
+    let choice = |device| choose(flow(1), device, None, 16, 0);
     assert!((2..20).map(choice).collect::<HashSet<_>>().len() > 4);
 }
 
@@ -216,10 +251,30 @@ proptest! {
     #![proptest_config(cases(512))]
 
     #[test]
+    fn a_choice_is_a_cpu_and_the_first_unless_that_is_loaded(
+        number: u16,
+        device: u32,
+        here in prop::option::of(0..16u8),
+        nr_cpus in 1..=16u8,
+        loaded: u16,
+    ) {
+        let here = here.map(|here| here % nr_cpus);
+        let first = choose(flow(number), device, here, nr_cpus, 0);
+        let choice = choose(flow(number), device, here, nr_cpus, loaded);
+        prop_assert!(choice < nr_cpus);
+        if loaded >> first & 1 == 0 {
+            prop_assert_eq!(choice, first);
+        } else {
+            let others = nr_cpus - 1 - u8::from(here.is_some_and(|here| here != first));
+            prop_assert_eq!(others > 0, choice != first && Some(choice) != here);
+        }
+    }
+
+    #[test]
     fn three_stages_have_three_cpus(number: u16, devices: [u32; 3], nr_cpus in 1..=16u8) {
-        let mut way = vec![first_choice(flow(number), devices[0], None, nr_cpus)];
+        let mut way = vec![choose(flow(number), devices[0], None, nr_cpus, 0)];
         for device in &devices[1..] {
-            let next = first_choice(flow(number), *device, way.last().copied(), nr_cpus);
+            let next = choose(flow(number), *device, way.last().copied(), nr_cpus, 0);
             prop_assert!(next < nr_cpus);
             way.push(next);
         }
@@ -270,6 +325,9 @@ struct Host {
     consumers: Vec<Vec<Consumer<TestPacket>>>,
     _rings: Vec<OwnedRing>,
     route: Option<Route>,
+    /// Which CPUs are no first choice, and which shall be none.
+    loaded: u16,
+    wanted: u16,
     home: VecDeque<Carried>,
     /// The queues of the NIC's core, where packets go that no stage takes.
     ordinary: VecDeque<Carried>,
@@ -286,6 +344,8 @@ impl Host {
             consumers: (0..nr_cpus).map(|_| Vec::new()).collect(),
             _rings: Vec::new(),
             route: None,
+            loaded: 0,
+            wanted: 0,
             home: VecDeque::new(),
             ordinary: VecDeque::new(),
             sent: HashMap::new(),
@@ -327,9 +387,10 @@ impl Host {
     fn hand_on(&mut self, source: usize, carried: Carried) {
         let nr_cpus = self.consumers.len() as u8;
         let Source { lanes, here } = &mut self.sources[source];
-        let lane = first_choice(flow(carried.flow), DEVICES[carried.stage], *here, nr_cpus);
+        let device = DEVICES[carried.stage];
+        let lane = choose(flow(carried.flow), device, *here, nr_cpus, self.loaded);
         if *here == Some(lane) {
-            // The only CPU: it goes on there, in whatever stage comes next.
+            // There is no other CPU for it: it goes on there, in whatever stage comes next.
             return self.arrive(carried);
         }
         let packet = self.factory.packet(carried.id());
@@ -393,7 +454,12 @@ impl Host {
             Some(Route::Gathering) if self.ordinary.is_empty() => Some(Route::Onward),
             Some(Route::Onward) => Some(Route::Returning),
             Some(Route::Returning) if stages_are_empty => Some(Route::Home),
-            Some(Route::Home) if self.home.is_empty() => None,
+            Some(Route::Home) if self.home.is_empty() => {
+                // Loads have changed, or the mode has.
+                let moves = self.loaded != self.wanted;
+                self.loaded = self.wanted;
+                moves.then_some(Route::Gathering)
+            }
             other => other,
         };
     }
@@ -453,6 +519,9 @@ enum Step {
         pkts: usize,
     },
     Configure,
+    Loads {
+        wanted: u16,
+    },
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -463,13 +532,14 @@ fn step() -> impl Strategy<Value = Step> {
         5 => (1..60usize).prop_map(|pkts| Step::Ordinary { pkts }),
         4 => (1..60usize).prop_map(|pkts| Step::Home { pkts }),
         3 => Just(Step::Configure),
+        1 => any::<u16>().prop_map(|wanted| Step::Loads { wanted }),
     ]
 }
 
 proptest! {
     #![proptest_config(cases(192))]
 
-    /// Modes come and go, and CPUs run in any order: each flow arrives whole and in order.
+    /// Modes and loads come and go, and CPUs run in any order: each flow arrives whole and in order.
     #[test]
     fn each_flow_keeps_its_order(nr_cpus in 1..=5u8, steps in prop::collection::vec(step(), 1..150)) {
         let mut host = Host::new(nr_cpus);
@@ -484,6 +554,7 @@ proptest! {
                 Step::Ordinary { pkts } => host.run_ordinary(pkts),
                 Step::Home { pkts } => host.run_home(pkts),
                 Step::Configure => host.configure(),
+                Step::Loads { wanted } => host.wanted = wanted,
             }
         }
         host.finish();
