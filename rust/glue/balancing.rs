@@ -9,6 +9,7 @@
 use super::configuration::Configuration;
 use super::locks::synchronize;
 use super::sampling::Sampling;
+use super::source::Source;
 use super::stop::STOP_MS;
 use super::{runtime, stages};
 use crate::algo::knobs::Mode;
@@ -37,7 +38,7 @@ impl Configuration {
         });
     }
 
-    /// Returns whether packets leave for stages where the mode says, or GRO stays the NIC's core's work.
+    /// Returns the mode that these orders make of the knob's: where the NIC's core does GRO, it is `falcon-dev`.
     pub(super) fn effective_mode(&self, orders: StageOrders) -> Mode {
         match self.knobs.mode {
             Mode::FalconFunc if orders.gro_on_nic => Mode::FalconDev,
@@ -52,7 +53,7 @@ impl Configuration {
 
     /// Lets flows take other CPUs, or the ordinary path, with the sources that there are.
     pub(super) fn rearrange(&self, wanted: StageOrders) {
-        let for_each = |f: &mut dyn FnMut(&super::source::Source)| {
+        let for_each = |f: &mut dyn FnMut(&Source)| {
             self.for_each_source(|_, source| {
                 if source.hands_on() {
                     f(source);
