@@ -130,7 +130,7 @@ fn switched<L: Load>() -> Case {
 }
 
 /// Keeps a CPU busy, as a program of an application does.
-fn spin(cpu: usize, stop: &AtomicBool) -> Result<()> {
+pub(super) fn spin(cpu: usize, stop: &AtomicBool) -> Result<()> {
     cpu::pin(cpu)?;
     while !stop.load(Ordering::Relaxed) {
         std::hint::spin_loop();

@@ -23,6 +23,7 @@ mod reasons;
 mod reload;
 mod scaling;
 mod shapes;
+mod stage_load;
 mod streams;
 mod tunnels;
 
@@ -160,6 +161,7 @@ fn all() -> Vec<Case> {
         scaling::datagrams(),
         build::datagrams(),
         mode::datagrams(),
+        stage_load::datagrams(),
         tunnels::cases(),
         reload::datagrams(),
         deadline::datagrams(),
@@ -183,6 +185,7 @@ fn all() -> Vec<Case> {
         scaling::streams(),
         build::streams(),
         mode::streams(),
+        stage_load::streams(),
         reload::streams(),
         deadline::streams(),
         load::streams(),

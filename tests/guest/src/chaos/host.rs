@@ -132,8 +132,14 @@ impl<'a> Host<'a> {
         if name == "devices" {
             return set_device(value);
         }
-        // Only what goes together is taken: the last word counts.
+        // Only what goes together is taken: the last word counts. Where flows are split no load may end that.
+        let splits =
+            matches!(name, "layout" | "scaling" | "build") || (name, value) == ("mode", "mflow");
+        if splits {
+            mflow::write("load_threshold_pct", "0")?;
+        }
         match name {
+            "load_threshold_pct" if value != "0" => self.set_knob("mode", "falcon-func")?,
             "mode" if value != "mflow" => {
                 mflow::write("layout", "lane")?;
                 mflow::write("scaling", "path")?;

@@ -172,6 +172,8 @@ const PAIRS: &[(&str, [&str; 2])] = &[
     ("mode", ["mflow", "falcon-dev"]),
     ("mode", ["mflow", "falcon-func"]),
     ("min_flow_pps", ["20", "10000000"]),
+    ("load_threshold_pct", ["0", "85"]),
+    ("load_threshold_pct", ["0", "1"]),
 ];
 
 impl Step {
@@ -291,6 +293,14 @@ impl Step {
     /// longer than the queue is there.
     pub(super) fn resume(self) -> Option<Self> {
         match self {
+            // It goes with flows in stages.
+            Self::Knob {
+                name: "load_threshold_pct",
+                ..
+            } => Some(Self::Knob {
+                name: "mode",
+                value: "mflow",
+            }),
             Self::Knob {
                 value: "10000000" | "0" | "-eth0" | "falcon-dev" | "falcon-func",
                 ..
