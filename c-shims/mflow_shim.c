@@ -159,6 +159,16 @@ unsigned int mflow_device_index(const struct net_device *dev)
 	return dev->ifindex;
 }
 
+/* After so long, GRO of a device holds no packet that it got before: 0 if none beyond a poll. */
+unsigned int mflow_device_gro_holds_ms(const struct net_device *dev)
+{
+	unsigned long timeout_ns = READ_ONCE(dev->gro_flush_timeout);
+
+	/* What came in the tick in which the timer fires stays until it fires again. */
+	return timeout_ns ? 2 * (timeout_ns / NSEC_PER_MSEC + 1 +
+				 jiffies_to_msecs(1)) : 0;
+}
+
 unsigned int mflow_skb_device_index(const struct sk_buff *skb)
 {
 	return skb->dev->ifindex;

@@ -15,6 +15,7 @@
 use super::counters::Counter;
 use super::flow_key::FlowHasher;
 use super::knobs::{Knobs, Mode, Stages};
+use super::sync::{AtomicBool, Ordering};
 use super::tag::{Tag, TagKind};
 
 /// Where packets go on to the next CPU. The numbers are those of `include/net/mflow.h`.
@@ -129,6 +130,37 @@ pub enum Route {
     Returning = 2,
     /// They are empty.
     Home = 3,
+}
+
+/// Whether a NIC's GRO may hold packets that came before those which are taken before it. It may hold them for longer than a poll
+/// (`gro_flush_timeout`), on a CPU that is quiet. Written in one context; memory of zeros is that of a source that begins.
+#[derive(Default)]
+pub struct HeldByGro {
+    holds_none: AtomicBool,
+}
+
+// ORDERING: Relaxed, all: written in one context; who else reads it has waited for all that ran there.
+impl HeldByGro {
+    /// Returns whether GRO may hold such packets.
+    #[inline]
+    pub fn may_hold(&self) -> bool {
+        !self.holds_none.load(Ordering::Relaxed)
+    }
+
+    /// A packet goes into GRO.
+    pub fn note_ordinary(&self) {
+        self.holds_none.store(false, Ordering::Relaxed);
+    }
+
+    /// A packet is taken, to go onward or to be held; returns whether GRO has to let go first of what it holds.
+    #[inline]
+    pub fn take(&self) -> bool {
+        let may_hold = self.may_hold();
+        if may_hold {
+            self.holds_none.store(true, Ordering::Relaxed);
+        }
+        may_hold
+    }
 }
 
 /// Where a packet goes.

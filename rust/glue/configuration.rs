@@ -109,7 +109,12 @@ impl Configuration {
 
     /// Has flows go into the stages where sources have just begun.
     pub(super) fn let_go(&self) {
-        stages::let_go(|f| self.for_each_source(|_, source| f(source)));
+        let devices = self.devices.iter().flatten();
+        let gro_holds_ms = devices.map(|device| device.dev().gro_holds_ms()).max();
+        stages::let_go(
+            |f| self.for_each_source(|_, source| f(source)),
+            gro_holds_ms.unwrap_or(0),
+        );
         runtime::forget_feeding();
         self.for_each_source(|_, source| {
             if let (true, Some(cpu)) = (source.hands_on(), source.cpu()) {

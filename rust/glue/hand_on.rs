@@ -39,24 +39,25 @@ impl Source {
         packet: SkBuff,
     ) -> Option<SkBuff> {
         let route = self.route();
-        if route != Route::Onward {
-            match self.way_of_change(route) {
-                Way::Onward => {}
-                Way::Held => {
-                    // SAFETY: By the contract.
-                    unsafe { self.hold(stage, packet) };
-                    return None;
-                }
-                Way::Ordinary => {
-                    // ORDERING: Relaxed: used in the source's context only.
-                    self.handing_on.owes_flush.store(true, Ordering::Relaxed);
-                    return Some(packet);
-                }
+        let way = if route == Route::Onward {
+            Way::Onward
+        } else {
+            self.way_of_change(route)
+        };
+        if way == Way::Ordinary {
+            self.handing_on.held_by_gro.note_ordinary();
+            return Some(packet);
+        }
+        if let (Stage::Gro, Some(napi)) = (stage, self.napi()) {
+            if self.handing_on.held_by_gro.take() {
+                // SAFETY: By the contract, which at this stage is the poll of the source's NAPI.
+                unsafe { napi.flush_gro() };
             }
         }
-        if stage == Stage::Gro {
-            // SAFETY: By the contract, which at this stage is the poll of its NAPI.
-            unsafe { self.flush_gro_once() };
+        if way == Way::Held {
+            // SAFETY: By the contract.
+            unsafe { self.hold(stage, packet) };
+            return None;
         }
         let (protocol, keys) = (packet.protocol(), runtime::flow_keys());
         let key = packet.with_header(|header| StageKey::of(keys, protocol, header));
@@ -98,21 +99,9 @@ impl Source {
         self.counters.add_owned(counter, pkts);
     }
 
-    /// Before the first packet goes onward past GRO, has what GRO holds go on: it came earlier. GRO may hold it for longer than a
-    /// poll (`gro_flush_timeout`), and a CPU with nothing but that to do is quiet.
-    ///
-    /// # Safety: in the poll of the source's NAPI.
-    #[inline]
-    unsafe fn flush_gro_once(&self) {
-        // ORDERING: Relaxed, both: used in the source's context only.
-        if !self.handing_on.owes_flush.load(Ordering::Relaxed) {
-            return;
-        }
-        self.handing_on.owes_flush.store(false, Ordering::Relaxed);
-        if let Some(napi) = self.napi() {
-            // SAFETY: By the contract.
-            unsafe { napi.flush_gro() };
-        }
+    /// Returns whether the NIC's GRO may hold packets that came before those which are taken before it.
+    pub(super) fn gro_may_hold(&self) -> bool {
+        self.napi().is_some() && self.handing_on.held_by_gro.may_hold()
     }
 
     /// Returns where a packet goes while stages begin or end, and notes on which CPU it came: that CPU's ordinary path is waited

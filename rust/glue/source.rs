@@ -21,7 +21,7 @@ use crate::algo::lane_set::{LaneSet, MAX_LANES};
 use crate::algo::load::orders::Orders;
 use crate::algo::recent_keys::RecentKeys;
 use crate::algo::ring_bytes::RingBytes;
-use crate::algo::stage::{Route, Stage, StageSet};
+use crate::algo::stage::{HeldByGro, Route, Stage, StageSet};
 use core::cell::UnsafeCell;
 use core::mem::{offset_of, size_of};
 use core::ptr::NonNull;
@@ -87,8 +87,8 @@ pub(super) struct HandingOn {
     pub(super) device: u32,
     /// The number of a `Route`.
     pub(super) route: AtomicU8,
-    /// What GRO holds has to go on before the next packet does. Used in the source's context only.
-    pub(super) owes_flush: AtomicBool,
+    /// Before GRO. Written in the source's context only.
+    pub(super) held_by_gro: HeldByGro,
     /// The CPU on which packets came, or [`NO_CPU`].
     pub(super) cpu: AtomicU32,
     /// Where packets wait while the stages end. Its other end is used in the source's context only.
@@ -218,7 +218,6 @@ impl Source {
         handing_on.here = here.map_or(NOWHERE, |here| here as u8);
         *handing_on.cpu.get_mut() = context.cpu.unwrap_or(NO_CPU);
         if context.is_first {
-            *handing_on.owes_flush.get_mut() = true;
             if !runtime::stage_orders().onward {
                 *handing_on.route.get_mut() = Route::Home as u8;
             }

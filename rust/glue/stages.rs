@@ -152,8 +152,8 @@ pub(super) fn is_home_empty(for_each: impl Fn(&mut dyn FnMut(&Source))) -> bool 
 }
 
 /// Has flows go into the stages that have gathered before them since [`Source::begin`]: their last packets on the ordinary path
-/// are out of the way once it has been empty.
-pub(super) fn let_go(for_each: impl Fn(&mut dyn FnMut(&Source))) {
+/// are out of the way once it has been empty. After `gro_holds_ms` GRO holds none of them.
+pub(super) fn let_go(for_each: impl Fn(&mut dyn FnMut(&Source)), gro_holds_ms: u32) {
     let gathering = |f: &mut dyn FnMut(&Source)| {
         for_each(&mut |source| {
             if source.hands_on() && source.route() == Route::Gathering {
@@ -169,7 +169,12 @@ pub(super) fn let_go(for_each: impl Fn(&mut dyn FnMut(&Source))) {
     // All hooks see the sources now, and have noted on which CPU they are.
     synchronize();
     let end_ms = now_ms().wrapping_add(QUIET_MS);
+    let gro_ms = now_ms().wrapping_add(gro_holds_ms.min(QUIET_MS));
     gathering(&mut |source| {
+        // Its first packet has GRO let go. Where none comes, nothing waits in rings.
+        while source.gro_may_hold() && !has_come(gro_ms) {
+            sleep_us(LOOK_US);
+        }
         if let Some(cpu) = source.cpu() {
             wait_quiet(cpu, end_ms, || source.is_half_full());
         }

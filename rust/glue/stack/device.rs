@@ -67,6 +67,12 @@ impl Device {
         };
     }
 
+    /// Returns after how many milliseconds its GRO holds nothing that it has got before, or 0 if it holds nothing beyond a poll.
+    pub(crate) fn gro_holds_ms(&self) -> u32 {
+        // SAFETY: By the invariant the device is valid.
+        unsafe { ffi::mflow_device_gro_holds_ms(self.dev.as_ptr()) }
+    }
+
     /// Opts the device out: hooks that begin from now on see no port.
     pub(crate) fn opt_out(&self, _rtnl: &Rtnl) {
         // SAFETY: By the invariant the device is valid.

@@ -109,6 +109,7 @@ void mflow_stages_set(unsigned int cpu, void *stages);
 void *mflow_stages_here(void);
 bool mflow_lane_is_here(void);
 unsigned int mflow_device_index(const struct net_device *dev);
+unsigned int mflow_device_gro_holds_ms(const struct net_device *dev);
 unsigned int mflow_skb_device_index(const struct sk_buff *skb);
 u64 mflow_freed_pkts(void);
 void mflow_freed_reset(void);

@@ -10,7 +10,7 @@ use mflow_algo::algo::lane_set::LaneSet;
 use mflow_algo::algo::queue::ring::{Consumer, Item, RING_ITEMS};
 use mflow_algo::algo::queue::Packet as _;
 use mflow_algo::algo::ring_bytes::RingBytes;
-use mflow_algo::algo::stage::{choose, Route, Stage, StageKey, StageSet, Way};
+use mflow_algo::algo::stage::{choose, HeldByGro, Route, Stage, StageKey, StageSet, Way};
 use mflow_algo::algo::tag::{Tag, TagKind};
 use proptest::prelude::*;
 
@@ -329,6 +329,9 @@ struct Host {
     loaded: u16,
     wanted: u16,
     home: VecDeque<Carried>,
+    /// The NIC's GRO, before which packets are taken. It lets go when it likes.
+    gro: VecDeque<Carried>,
+    held_by_gro: HeldByGro,
     /// The queues of the NIC's core, where packets go that no stage takes.
     ordinary: VecDeque<Carried>,
     sent: HashMap<u16, u32>,
@@ -347,6 +350,8 @@ impl Host {
             loaded: 0,
             wanted: 0,
             home: VecDeque::new(),
+            gro: VecDeque::new(),
+            held_by_gro: HeldByGro::default(),
             ordinary: VecDeque::new(),
             sent: HashMap::new(),
             arrived: HashMap::new(),
@@ -378,9 +383,32 @@ impl Host {
             .route
             .map_or(Way::Ordinary, |route| route.way(|| home_is_empty))
         {
-            Way::Onward => self.hand_on(0, carried),
-            Way::Held => self.home.push_back(carried),
-            Way::Ordinary => self.ordinary.push_back(carried),
+            Way::Onward => {
+                self.flush_gro_first();
+                self.hand_on(0, carried);
+            }
+            Way::Held => {
+                self.flush_gro_first();
+                self.home.push_back(carried);
+            }
+            Way::Ordinary => {
+                self.held_by_gro.note_ordinary();
+                self.gro.push_back(carried);
+            }
+        }
+    }
+
+    fn flush_gro(&mut self) {
+        self.ordinary.append(&mut self.gro);
+    }
+
+    fn gro_may_hold(&self) -> bool {
+        self.held_by_gro.may_hold() && !self.gro.is_empty()
+    }
+
+    fn flush_gro_first(&mut self) {
+        if self.held_by_gro.take() {
+            self.flush_gro();
         }
     }
 
@@ -450,8 +478,15 @@ impl Host {
     fn configure(&mut self) {
         let stages_are_empty = self.stages_are_empty();
         self.route = match self.route {
-            None => Some(Route::Gathering),
-            Some(Route::Gathering) if self.ordinary.is_empty() => Some(Route::Onward),
+            None => {
+                // Another source, which knows nothing of what came before it.
+                self.held_by_gro = HeldByGro::default();
+                Some(Route::Gathering)
+            }
+            // Where no packet has come that had GRO let go, its timer has.
+            Some(Route::Gathering) if self.ordinary.is_empty() && !self.gro_may_hold() => {
+                Some(Route::Onward)
+            }
             Some(Route::Onward) => Some(Route::Returning),
             Some(Route::Returning) if stages_are_empty => Some(Route::Home),
             Some(Route::Home) if self.home.is_empty() => {
@@ -490,6 +525,7 @@ impl Host {
 
     fn run_everything(&mut self) {
         self.run_home(100_000);
+        self.flush_gro();
         self.run_ordinary(100_000);
         for _ in 0..NR_STAGES {
             for cpu in 0..self.consumers.len() {
@@ -512,6 +548,7 @@ enum Step {
         lane: usize,
         pkts: usize,
     },
+    Gro,
     Ordinary {
         pkts: usize,
     },
@@ -529,6 +566,7 @@ fn step() -> impl Strategy<Value = Step> {
         10 => (0..6u16, 1..40u32).prop_map(|(flow, pkts)| Step::Receive { flow, pkts }),
         20 => (0..5usize, 0..6usize, 1..80usize)
             .prop_map(|(cpu, lane, pkts)| Step::Poll { cpu, lane, pkts }),
+        3 => Just(Step::Gro),
         5 => (1..60usize).prop_map(|pkts| Step::Ordinary { pkts }),
         4 => (1..60usize).prop_map(|pkts| Step::Home { pkts }),
         3 => Just(Step::Configure),
@@ -551,6 +589,7 @@ proptest! {
                     let lane = lane % host.consumers[cpu].len();
                     host.poll(cpu, lane, pkts);
                 }
+                Step::Gro => host.flush_gro(),
                 Step::Ordinary { pkts } => host.run_ordinary(pkts),
                 Step::Home { pkts } => host.run_home(pkts),
                 Step::Configure => host.configure(),

@@ -5,7 +5,6 @@
 //!
 //! As for the load controller of `mflow` (`load.rs`): an emulated CPU's times are partly its host's, so cases wait long.
 
-use std::fs;
 use std::thread;
 use std::time::Duration;
 
@@ -33,9 +32,6 @@ const PAUSE: Duration = Duration::from_millis(250);
 const WINDOW: Duration = Duration::from_millis(400);
 /// The part of the usual rate that is sent, so that a CPU without a task is not loaded.
 const SHARE: f64 = 0.2;
-const SHORT_PAUSE: Duration = Duration::from_millis(60);
-/// Longer than stages take to begin.
-const GRO_TIMEOUT_NS: &str = "20000000";
 const PORT: u16 = 5201;
 /// So many packets may come that belong to no flow.
 const STRAYS: u64 = 100;
@@ -71,15 +67,7 @@ pub(super) fn datagrams() -> Vec<Case> {
 }
 
 pub(super) fn streams() -> Vec<Case> {
-    vec![
-        switched::<Streams>(),
-        Case::of_module(
-            "tcp/mode/gro-holds",
-            "what the NIC's GRO holds beyond its poll when stages begin goes on first: no segment out of order",
-            Run::Plain,
-            gro_holds,
-        ),
-    ]
+    vec![switched::<Streams>()]
 }
 
 fn knobs(mode: &'static str, lanes: usize) -> Knobs {
@@ -232,39 +220,6 @@ fn native(rig: &Rig) -> Result<Outcome> {
         }
         Ok(())
     })
-}
-
-/// GRO lets go what it has joined only when the timer fires, or when it has enough.
-fn gro_holds(rig: &Rig) -> Result<Outcome> {
-    let set = |timeout_ns: &str, polls: &str| -> Result<()> {
-        for (name, value) in [
-            ("gro_flush_timeout", timeout_ns),
-            ("napi_defer_hard_irqs", polls),
-        ] {
-            fs::write(format!("/sys/class/net/eth0/{name}"), value).context(name)?;
-        }
-        Ok(())
-    };
-    let plan = Plan {
-        split: false,
-        ..rig.streams()
-    };
-    let knobs = Knobs {
-        load_threshold_pct: 0,
-        ..knobs(FUNC, 3)
-    };
-    rig.prepare(&plan, &knobs)?;
-    set(GRO_TIMEOUT_NS, "100")?;
-    let outcome = Streams::measure(&plan, |live| {
-        for cpus in ["2-3", "2-4"].iter().cycle().take(rig.scale.rounds(24)) {
-            live.flow_for(SHORT_PAUSE)?;
-            mflow::write("cpus", cpus)?;
-        }
-        wait_staged(live)
-    });
-    // Also after a failure.
-    set("0", "0")?;
-    outcome?.judge(|outcome| rig.require_unnoticed::<Streams>(outcome))
 }
 
 /// Returns a case that has stages follow loads or not, also with a threshold that any load reaches.
