@@ -9,6 +9,7 @@ use anyhow::{ensure, Context as _, Result};
 use nix::errno::Errno;
 
 use super::{Case, Run};
+use crate::cases::devices::MIXED_PKTS;
 use crate::cases::knobs::refuses;
 use crate::datagrams::run::Datagrams;
 use crate::hog::Hog;
@@ -72,6 +73,12 @@ pub(super) fn datagrams() -> Vec<Case> {
             "a stage that does not run drops what it has no room for, and counts it; the flow keeps its order",
             Run::Plain,
             full,
+        ),
+        Case::of_module(
+            "mode/qdisc",
+            "what a queueing discipline on the veth gives out is not handed on: in each mode hardly any reordering",
+            Run::Plain,
+            behind_discipline,
         ),
         Case::of_module(
             "mode/teardown/held",
@@ -338,6 +345,35 @@ fn full(rig: &Rig) -> Result<Outcome> {
         outcome.require_order()?;
         rig.settle()
     })
+}
+
+fn behind_discipline(rig: &Rig) -> Result<Outcome> {
+    let mut last = None;
+    for mode in [DEV, FUNC] {
+        let plan = plan::<Datagrams>(rig);
+        let knobs = knobs(mode, STAGES.len());
+        rig.prepare(&plan, &knobs)?;
+        topology::tc("qdisc add dev veth0 root netem delay 1ms limit 100000")?;
+        last = Some(Datagrams::measure(&plan, |_| Ok(()))?.judge(|outcome| {
+            outcome.require_whole()?;
+            // When stages begin, two CPUs empty the queue for a moment.
+            let may_reorder_pkts = 2 * MIXED_PKTS;
+            ensure!(
+                outcome.reordered <= may_reorder_pkts,
+                "{} packets out of order in mode {mode}, and {may_reorder_pkts} may be",
+                outcome.reordered
+            );
+            let from_tunnel = outcome.counter("stage_tunnel_pkts")?;
+            let from_veth = outcome.counter("stage_veth_pkts")?;
+            ensure!(
+                from_tunnel > outcome.delivered / 2 && from_veth <= STRAYS,
+                "{from_tunnel} of {} packets went on at the tunnel, and {from_veth} at the veth in mode {mode}",
+                outcome.delivered
+            );
+            rig.settle()
+        })?);
+    }
+    last.context("no mode")
 }
 
 fn take_away_held(rig: &Rig) -> Result<Outcome> {
