@@ -104,6 +104,14 @@ impl Host<'_> {
             }
             Step::Flows => self.other_flows(),
             Step::Hog { cpu } => self.hold(cpu),
+            Step::Interrupts { cpu } => {
+                if cpu::LANES.contains(&cpu) {
+                    cpu::set_online(cpu, true)?;
+                }
+                self.switch(Switch::Interrupts, cpu != cpu::NIC, || {
+                    topology::move_server_nic(cpu)
+                })
+            }
         }
     }
 

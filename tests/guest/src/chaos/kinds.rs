@@ -38,6 +38,7 @@ const KNOBS: &[(&str, &str)] = &[
     ("cpus", "2-3"),
     ("cpus", "2-5"),
     ("cpus", "3,5"),
+    ("cpus", "auto"),
     ("batch_pkts", "1"),
     ("batch_pkts", "16"),
     ("batch_pkts", "1024"),
@@ -141,6 +142,12 @@ pub(super) const KINDS: &[Kind] = &[
         on: true,
     }),
     kind(Rough, 3, |_| Step::Drops { on: true }),
+    kind(Rough, 3, |random| Step::Interrupts {
+        cpu: pick(
+            random,
+            &[cpu::NIC, cpu::LANES[0], cpu::LANES[3], cpu::READER],
+        ),
+    }),
 ];
 
 const fn kind(when: When, weight: u32, draw: fn(&mut Xoshiro256PlusPlus) -> Step) -> Kind {

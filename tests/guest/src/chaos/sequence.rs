@@ -223,6 +223,6 @@ mod tests {
     const FIRST_STEPS: [&str; 3] = [
         "flows: all end, and others begin",
         "knob devices: +vxlan0",
-        "knob batch_pkts: 1024",
+        "knob batch_pkts: 16",
     ];
 }

@@ -10,6 +10,8 @@ use crate::topology::{self, CONTAINER};
 
 /// How many packets may change places in a queue on the path while a flow stops or starts to be split.
 const MIXED_PKTS: u64 = 64;
+/// How many packets may wait for the CPU that the NIC's interrupts leave, also without the module (`netdev_max_backlog`).
+const LEFT_BEHIND_PKTS: u64 = 1_000;
 
 /// A device that packets pass on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -143,6 +145,10 @@ pub(super) enum Step {
     Hog {
         cpu: usize,
     },
+    /// The NIC's interrupts come to another CPU, as irqbalance has it.
+    Interrupts {
+        cpu: usize,
+    },
 }
 
 /// What a step may do to the traffic, now or when it is undone.
@@ -217,6 +223,10 @@ impl Step {
             },
             Self::Rps { .. } | Self::Gro { .. } => mixes,
             Self::Xdp { native: false, .. } => mixes,
+            Self::Interrupts { .. } => Effect {
+                reorders_pkts: LEFT_BEHIND_PKTS,
+                ..none
+            },
             Self::Channels { .. } | Self::Xdp { .. } | Self::NoXdp | Self::Qdisc { .. } => Effect {
                 loses: true,
                 gives_up: true,
@@ -371,6 +381,7 @@ impl fmt::Display for Step {
             Self::Connections(count) => write!(f, "connections: {count} come and go"),
             Self::Flows => f.write_str("flows: all end, and others begin"),
             Self::Hog { cpu } => write!(f, "hog: a softirq on lane CPU {cpu}"),
+            Self::Interrupts { cpu } => write!(f, "interrupts: eth0's to CPU {cpu}"),
         }
     }
 }

@@ -22,6 +22,7 @@ pub(super) enum Switch {
     Gro(Device),
     Qdisc,
     Drops,
+    Interrupts,
 }
 
 /// A datagram in 128, by the checksum that its bytes happen to have.
@@ -35,7 +36,7 @@ impl Switch {
     /// Tells whether it is about a device that stays when the overlay is built anew.
     pub(super) fn stays(self) -> bool {
         match self {
-            Self::Rings => true,
+            Self::Rings | Self::Interrupts => true,
             Self::Rps(device) | Self::Gro(device) => device == Device::Nic,
             Self::Channels | Self::Qdisc | Self::Drops => false,
         }
@@ -50,6 +51,7 @@ impl Switch {
             Self::Gro(device) => set_gro(device, device != Device::Container),
             Self::Qdisc => topology::tc("qdisc del dev veth0 root"),
             Self::Drops => nft::add(CONTAINER, "delete table inet mflow_drops"),
+            Self::Interrupts => topology::pin_server_nic(),
         }
     }
 }
