@@ -20,8 +20,8 @@ const SHARE: f64 = 0.6;
 const CALIBRATION: u64 = 6_000;
 /// Below this rate nothing could be said about a split flow.
 const LEAST_FRAMES_PER_S: f64 = 1_000.0;
-/// How long after the end of the traffic packets may stay parked.
-const SETTLE: Duration = Duration::from_secs(5);
+/// How long after the end of the traffic packets may stay parked: the CPU that is to end them may be away for seconds.
+const SETTLE: Duration = Duration::from_secs(20);
 /// After how many seconds a flow whose path queues is tried again; later after twice as many, and so on.
 const NEXT_TRY_S: u64 = 5;
 
