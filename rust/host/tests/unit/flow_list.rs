@@ -129,6 +129,26 @@ fn lines_say_where_flows_stand() {
     assert_eq!(list(&found).lines().collect::<Vec<_>>(), expected);
 }
 
+/// The keys of a line, in order; what follows is for people.
+fn keys(line: &str) -> Vec<&str> {
+    let pairs = line.split(" # ").next().unwrap();
+    pairs.split(' ').step_by(2).collect()
+}
+
+#[test]
+fn the_readme_shows_such_lines() {
+    let readme = include_str!("../../../../README.md");
+    let (_, behind) = readme.split_once("### Why is a flow not split?").unwrap();
+    let shown: Vec<_> = behind.split("```").nth(1).unwrap().trim().lines().collect();
+    let held = whole(Reason::PathQueues, Some(NOW_MS));
+    let lines = list(&[report(), held, whole(Reason::Slow, None)].map(Found::Flow));
+    let known: Vec<_> = lines.lines().map(keys).collect();
+    assert!(shown.len() > 1);
+    for line in shown {
+        assert!(known.contains(&keys(line)), "there is no such line: {line}");
+    }
+}
+
 #[test]
 fn flows_without_packets_are_listed_while_they_have_a_slot() {
     for (age_ms, is_listed) in [
