@@ -17,7 +17,7 @@ const PREFERRED: u32 = 19;
 const OLDEST: u32 = 17;
 const NEWEST: u32 = 39;
 
-const OBJECTS: [&str; 3] = ["dispatcher", "compiled", "tail_calls"];
+const OBJECTS: [&str; 4] = ["dispatcher", "compiled", "tail_calls", "baseline"];
 
 fn main() -> Result<()> {
     let sources = Path::new(&env::var("CARGO_MANIFEST_DIR")?).join("../../c-shims/hike");

@@ -5,10 +5,12 @@
 //! The programs are in `c-shims/hike/`, and come with this crate. Read in this order: [`manifest`] (what programs there are),
 //! [`chain`] (what a chain is, and which can work), [`destination`], [`path`] and [`flow`] (what else is configured), `layout` (all of
 //! that as the programs read it), `loader` (objects into the kernel, and maps out of it), [`hike`] (one instance: its tables, and
-//! changes that are taken whole), `monitors` (what is counted of flows), [`reason`] and [`flow::Counts`] (what has become of packets).
+//! changes that are taken whole), `monitors` (what is counted of flows), [`reason`] and [`flow::Counts`] (what has become of packets);
+//! [`baseline`] is for measurements.
 
 #![deny(unsafe_code)]
 
+pub mod baseline;
 pub mod chain;
 pub mod destination;
 pub mod flow;
@@ -21,6 +23,7 @@ pub mod path;
 pub mod reason;
 mod slots;
 
+pub use self::baseline::Baseline;
 pub use self::chain::Chain;
 pub use self::destination::Destination;
 pub use self::flow::{Direction, Flow, Marking, Monitor};

@@ -14,6 +14,7 @@ use crate::chain::Chain;
 static DISPATCHER: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/dispatcher.o"));
 static COMPILED: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/compiled.o"));
 static TAIL_CALLS: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/tail_calls.o"));
+static BASELINE: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/baseline.o"));
 
 /// The constant of the objects that are loaded for one chain each.
 const CHAIN: &str = "hike_chain";
@@ -40,6 +41,12 @@ pub(crate) fn chain_start(folder: &Path, chain: &Chain) -> Result<ProgramFd> {
 /// Makes the maps of the programs that chains are made of, and loads none of them yet.
 pub(crate) fn tail_calls(folder: &Path) -> Result<Ebpf> {
     object(folder, TAIL_CALLS, None)
+}
+
+/// Makes the map of what chains are measured against, which nobody shares, and loads none of its programs yet.
+pub(crate) fn baseline() -> Result<Ebpf> {
+    let object = EbpfLoader::new().btf(None).load(BASELINE);
+    object.context("cannot make the map of the baseline")
 }
 
 /// Loads a program of an object; returns what refers to it.
