@@ -7,17 +7,45 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
-use mflow_protocol::bench::Frames;
+use anyhow::{ensure, Context as _, Result};
+use mflow_protocol::bench::{Copies, Frames};
 
 use super::maker::Maker;
 
 /// Datagrams on their way count as lost after this time without news.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// Flows of numbered datagrams that take turns, without end.
+/// Where frames come from.
+enum Source {
+    /// Numbered datagrams.
+    Maker(Maker),
+    /// A frame, and where its flow's number is.
+    Copies {
+        frame: Vec<u8>,
+        flow_at: Option<usize>,
+    },
+}
+
+impl Source {
+    fn make(&mut self, flow: u16, sequence: u64, mut take: impl FnMut(&[u8])) -> Result<()> {
+        let (frame, flow_at) = match self {
+            Self::Maker(maker) => return maker.make(flow, sequence, take),
+            Self::Copies { frame, flow_at } => (frame, flow_at),
+        };
+        if let Some(at) = *flow_at {
+            frame
+                .get_mut(at..at + 2)
+                .context("a frame ends before its flow's number")?
+                .copy_from_slice(&flow.to_be_bytes());
+        }
+        take(frame);
+        Ok(())
+    }
+}
+
+/// Flows of datagrams that take turns, without end.
 pub struct Stream {
-    maker: Maker,
+    source: Source,
     flows: u64,
     /// How many datagrams may be on their way.
     credit: u64,
@@ -30,15 +58,37 @@ pub struct Stream {
 impl Stream {
     /// Returns the stream that was ordered.
     pub fn new(order: Frames) -> Result<Self> {
-        let (flows, credit) = (u64::from(order.flows), order.credit);
-        Ok(Self {
-            maker: Maker::new(order)?,
+        let (flows, credit) = (order.flows, order.credit);
+        Ok(Self::of(Source::Maker(Maker::new(order)?), flows, credit))
+    }
+
+    /// Returns the stream that has the same frame again and again.
+    pub fn of_copies(order: Copies) -> Result<Self> {
+        let Copies {
+            frame,
             flows,
+            flow_at,
+            credit,
+        } = order;
+        ensure!(flows > 0, "frames of no flow cannot be made");
+        ensure!(
+            flow_at.is_none_or(|at| at + 2 <= frame.len()),
+            "a frame of {} bytes has no flow's number at {flow_at:?}",
+            frame.len()
+        );
+        let source = Source::Copies { frame, flow_at };
+        Ok(Self::of(source, flows, credit))
+    }
+
+    fn of(source: Source, flows: u16, credit: u64) -> Self {
+        Self {
+            source,
+            flows: u64::from(flows),
             credit,
             sent: 0,
             given_up: 0,
             news: (0, Instant::now()),
-        })
+        }
     }
 
     /// Hands the frames of the next datagram to `take`, unless as many as may be are on their way; returns whether it did.
@@ -56,7 +106,7 @@ impl Stream {
         }
         // CAST: the number of flows is a u16.
         let flow = (self.sent % self.flows) as u16;
-        self.maker.make(flow, self.sent / self.flows, take)?;
+        self.source.make(flow, self.sent / self.flows, take)?;
         self.sent += 1;
         Ok(true)
     }
@@ -84,5 +134,28 @@ mod tests {
         assert_eq!(send(0), 5);
         assert_eq!(send(2), 7);
         assert_eq!(send(2), 7);
+    }
+
+    #[test]
+    fn copies_differ_in_their_flow_s_number() {
+        let order = |flow_at| Copies {
+            frame: vec![9; 6],
+            flows: 2,
+            flow_at,
+            credit: 3,
+        };
+        let frames = |flow_at| {
+            let mut stream = Stream::of_copies(order(flow_at)).expect("good order");
+            let mut frames = Vec::new();
+            while stream
+                .next(0, |frame| frames.push(frame.to_vec()))
+                .expect("a frame")
+            {}
+            frames
+        };
+        assert_eq!(frames(None), vec![vec![9; 6]; 3]);
+        let (even, odd) = ([9, 9, 9, 9, 0, 0], [9, 9, 9, 9, 0, 1]);
+        assert_eq!(frames(Some(4)), [even, odd, even]);
+        assert!(Stream::of_copies(order(Some(5))).is_err());
     }
 }

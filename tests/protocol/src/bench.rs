@@ -62,18 +62,20 @@ pub enum Stack {
         /// Where flows leave the NIC's core: the knob `mode`.
         mode: Falcon,
     },
+    /// No overlay, and no application: a router.
+    Router(Router),
 }
 
 impl Stack {
     /// Returns whether packets go through the overlay.
     pub fn has_overlay(&self) -> bool {
-        !matches!(self, Self::Native | Self::HostPlus { .. })
+        !matches!(self, Self::Native | Self::HostPlus { .. } | Self::Router(_))
     }
 
     /// Returns how many CPUs it is given beside those of the NIC and the application.
     pub fn cpus(&self) -> usize {
         match *self {
-            Self::Native | Self::Vanilla | Self::Idle => 0,
+            Self::Native | Self::Vanilla | Self::Idle | Self::Router(_) => 0,
             Self::Rps { cpus } | Self::Falcon { cpus, .. } | Self::HostPlus { cpus } => cpus,
             Self::Mflow { lanes, layout, .. } => match layout {
                 Layout::Lane => lanes,
@@ -81,6 +83,42 @@ impl Stack {
             },
         }
     }
+}
+
+/// What a router does with packets before they leave by its only other device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Router {
+    /// The kernel forwards by a route.
+    Kernel,
+    /// The kernel is where the first SID of packets is, and sends them on to the next one (`End`).
+    KernelEnd,
+    /// The kernel puts packets into SRv6 (`H.Encaps`) and forwards them.
+    KernelEncaps {
+        /// SIDs of each path.
+        sids: u16,
+    },
+    /// A BPF program at XDP that sends all packets out as they are.
+    PassThrough,
+    /// A chain of HIKE at XDP.
+    Chain {
+        /// As the library reads it, such as `enc,mon-in,fw-fib`.
+        programs: String,
+        /// How the chain is run.
+        engine: Engine,
+        /// SIDs of each path, for chains that put packets into SRv6.
+        sids: u16,
+    },
+}
+
+/// How HIKE runs chains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Engine {
+    /// One program is made of a chain.
+    Compiled,
+    /// One tail call for each program of a chain.
+    TailCalls,
 }
 
 /// Where a flow leaves the NIC's core.
@@ -138,6 +176,13 @@ pub enum Load {
         /// How many datagrams the reader asks for with one system call.
         burst: usize,
     },
+    /// Packets in ready-made frames from outside the guest, as fast as they are forwarded.
+    Forwarded {
+        /// What they are.
+        packets: Packets,
+        /// Destinations that take turns.
+        flows: u16,
+    },
     /// One TCP connection from outside the guest, as fast as it is read.
     Stream {
         /// Bytes per read.
@@ -169,6 +214,21 @@ pub enum Load {
         clients: u16,
         /// Bytes of what is asked for.
         bytes: usize,
+    },
+}
+
+/// Packets that a router gets; all carry a small datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Packets {
+    /// IPv4, to one destination.
+    V4,
+    /// IPv6.
+    V6,
+    /// IPv6 in SRv6, on its way to the first SID.
+    Srv6 {
+        /// SIDs of the path.
+        sids: u16,
     },
 }
 
@@ -212,6 +272,8 @@ pub struct Case {
 pub enum Outside {
     /// Datagrams.
     Frames(Frames),
+    /// The same frame again and again.
+    Copies(Copies),
     /// Whatever a TCP connection takes.
     Connection(Connection),
 }
@@ -241,6 +303,20 @@ pub struct Frames {
     /// Bytes per datagram.
     pub bytes: usize,
     /// Datagrams of a flow that may be on their way.
+    pub credit: u64,
+}
+
+/// One frame for all.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Copies {
+    /// The whole frame.
+    pub frame: Vec<u8>,
+    /// Flows that take turns.
+    pub flows: u16,
+    /// Where in the frame the flow's number is, two bytes in network byte order; none: all frames are alike.
+    pub flow_at: Option<usize>,
+    /// Frames that may be on their way.
     pub credit: u64,
 }
 

@@ -23,7 +23,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use mflow_frames::{wire, Frames, Stream};
+use mflow_frames::{wire, Stream};
 use mflow_protocol::bench::Outside;
 
 /// Datagrams written to the wire at once.
@@ -98,7 +98,11 @@ fn send(
     while let Some(order) = next {
         let sent = match order {
             None => Ok(orders.recv().ok()),
-            Some(Outside::Frames(frames)) => datagrams(&mut wire, frames, orders, reached),
+            Some(Outside::Frames(frames)) => {
+                Stream::new(frames).and_then(|stream| datagrams(&mut wire, stream, orders, reached))
+            }
+            Some(Outside::Copies(copies)) => Stream::of_copies(copies)
+                .and_then(|stream| datagrams(&mut wire, stream, orders, reached)),
             Some(Outside::Connection(order)) => {
                 connections += 1;
                 connection::run(&mut wire, &order, connections, orders, sent_again)
@@ -115,11 +119,10 @@ fn send(
 /// Sends until another order comes, and returns it; `None` if the orders have ended.
 fn datagrams(
     socket: &mut UnixStream,
-    order: Frames,
+    mut stream: Stream,
     orders: &Receiver<Option<Outside>>,
     reached: &AtomicU64,
 ) -> Result<Option<Option<Outside>>> {
-    let mut stream = Stream::new(order)?;
     let mut buffer = Vec::new();
     // The count of an earlier application does not matter.
     reached.store(0, Ordering::Relaxed);
@@ -148,6 +151,7 @@ fn datagrams(
 #[cfg(test)]
 mod tests {
     use mflow_frames::wire::Arriving;
+    use mflow_frames::Frames;
 
     use super::*;
 
