@@ -504,6 +504,10 @@ pub(crate) fn sent_pkts(device: &str) -> Result<u64> {
     statistic(device, "tx_packets")
 }
 
+pub(crate) fn sent_bytes(device: &str) -> Result<u64> {
+    statistic(device, "tx_bytes")
+}
+
 fn statistic(device: &str, name: &str) -> Result<u64> {
     let path = format!("/sys/class/net/{device}/statistics/{name}");
     let text = fs::read_to_string(&path).context(path.clone())?;

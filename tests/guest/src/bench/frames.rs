@@ -18,7 +18,7 @@ use crate::{command, cpu, mflow, verdict};
 
 /// Packets that may be on their way for each lane: more than the NIC's ring and less than a lane's, so that a lane that is
 /// kept from running by a busy host does not make the NIC core do its work.
-const CREDIT_PKTS: u64 = 6_144;
+pub(super) const CREDIT_PKTS: u64 = 6_144;
 
 /// How often the NIC's interrupt may take to move, and how long the packets of one such trial are on their way.
 const MOVES_MAX: u32 = 5;
@@ -80,7 +80,7 @@ pub(super) fn prepare(stack: &Stack, frames: Option<Outside>) -> Result<AppEndpo
 
 /// Has the NIC interrupt until it does so where it shall: an interrupt moves when the next one comes, and under load, when
 /// the NIC is polled, none comes for long.
-fn settle_interrupts(frames: Option<Outside>) -> Result<()> {
+pub(super) fn settle_interrupts(frames: Option<Outside>) -> Result<()> {
     for _ in 0..MOVES_MAX {
         let before = (Softnet::read()?, topology::received_pkts(topology::FEED)?);
         verdict::say(&Message::Load(frames.clone()));

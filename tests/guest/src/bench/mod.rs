@@ -8,6 +8,7 @@ mod frames;
 mod iperf3;
 mod latency;
 mod requests;
+mod router;
 mod sink;
 mod stack;
 mod stream;
@@ -67,6 +68,7 @@ fn measure(case: &Case) -> Result<End> {
             bytes,
             burst,
         } => frames::measure(case, flows, bytes, burst),
+        Load::Forwarded { packets, flows } => router::measure(case, packets, flows),
         Load::Stream { bytes } => stream::measure(case, bytes),
         Load::Iperf3 { flows, bytes } => iperf3::measure(case, flows, bytes),
         Load::Sockperf {

@@ -81,7 +81,7 @@ impl Sink {
         })?;
         let teller = thread::spawn({
             let shared = Arc::clone(&shared);
-            move || tell(&shared)
+            move || tell(&shared.stop, || Ok(shared.reached.load(Ordering::Relaxed)))
         });
         Ok(Self {
             shared,
@@ -189,16 +189,17 @@ fn add(counter: &AtomicU64, count: u64) {
     }
 }
 
-fn tell(shared: &Shared) -> Result<()> {
+/// Tells the host how far the flows are, until it shall stop.
+pub(super) fn tell(stop: &AtomicBool, reached: impl Fn() -> Result<u64>) -> Result<()> {
     cpu::pin(cpu::SENDER)?;
     let mut port: File = OpenOptions::new()
         .write(true)
         .open(CREDIT_PORT)
         .context(CREDIT_PORT)?;
     let mut told = 0;
-    while !shared.stop.load(Ordering::Relaxed) {
+    while !stop.load(Ordering::Relaxed) {
         thread::sleep(TELL);
-        let reached = shared.reached.load(Ordering::Relaxed);
+        let reached = reached()?;
         if reached != told {
             told = reached;
             port.write_all(format!("{reached}\n").as_bytes())?;

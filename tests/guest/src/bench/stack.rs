@@ -15,7 +15,8 @@ const RPS_CPUS: &str = "/sys/class/net/vxlan0/queues/rx-0/rps_cpus";
 /// Sets a stack up; its packets come in on `device`.
 pub(super) fn prepare(stack: &Stack, device: &'static str) -> Result<()> {
     match *stack {
-        Stack::Native | Stack::Vanilla => Ok(()),
+        // What a router is made of depends on what it gets.
+        Stack::Native | Stack::Vanilla | Stack::Router(_) => Ok(()),
         Stack::Rps { cpus } => {
             let mask: u64 = cpu::BENCH_LANES[..cpus].iter().map(|cpu| 1 << cpu).sum();
             fs::write(RPS_CPUS, format!("{mask:x}")).context(RPS_CPUS)

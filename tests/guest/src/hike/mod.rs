@@ -68,7 +68,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 }
 
 /// Makes an instance that no other has to do with.
-fn instance(engine: Engine) -> Result<Hike> {
+pub(crate) fn instance(engine: Engine) -> Result<Hike> {
     static MADE: AtomicU32 = AtomicU32::new(0);
     // ORDERING: Nothing else depends on it.
     let number = MADE.fetch_add(1, Ordering::Relaxed);

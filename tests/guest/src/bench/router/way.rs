@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What forwards: the kernel's routes, a BPF program, or an instance of HIKE; and the device that packets leave by.
+
+use std::fmt::Write as _;
+use std::net::{IpAddr, Ipv6Addr};
+use std::time::Duration;
+
+use anyhow::{bail, ensure, Context as _, Result};
+use mflow_hike::path::FlowLabel;
+use mflow_hike::{
+    Baseline, Chain, Class, Destination, Direction, Engine, Flow, Hike, Marking, Monitor, Path,
+    Route,
+};
+use mflow_protocol::bench::{self as protocol, Packets, Router};
+use mflow_protocol::network::WIRE_MTU;
+use nix::net::if_::if_nametoindex;
+
+use super::packets::{destination, outer_bytes, sids, Traffic, DST_V4, SRC_V6};
+use super::{Passed, OUT};
+use crate::hike;
+use crate::topology::{self, FEED};
+
+/// The other end of the device that XDP's packets leave by.
+const BEHIND: &str = "behind0";
+/// The router behind it, which is not there.
+const NEXT_HOP: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x61, 0, 0, 0, 0, 0, 2);
+const NEXT_HOP_MAC: &str = "02:00:00:00:61:02";
+const TUNNEL_SOURCE: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x61, 0, 0, 0, 0, 0, 1);
+/// No block ends while packets are measured, or one.
+const PERIOD: Duration = Duration::from_secs(3_600);
+
+/// The way of packets through the router, until the end of the scope.
+pub(super) struct Way {
+    /// Bytes that it puts in front of packets.
+    added_bytes: u64,
+    hike: Option<Hike>,
+    /// What HIKE counts all packets with.
+    reason: &'static str,
+    /// What is counted of the flow that is looked at, if flows are monitored.
+    monitored: Option<(Flow, Direction)>,
+    /// The program that sends packets on, and the one behind that drops them.
+    _baselines: Vec<Baseline>,
+    _devices: Devices,
+}
+
+/// The device that packets leave by, and that the kernel forwards.
+struct Devices(());
+
+impl Way {
+    pub(super) fn up(router: &Router, traffic: &Traffic) -> Result<Self> {
+        // What the host books instructions to has names.
+        topology::sysctl("net/core/bpf_jit_kallsyms", "1")?;
+        let chain: Option<Chain> = match router {
+            Router::Chain { programs, .. } => Some(programs.parse()?),
+            _ => None,
+        };
+        let is_kernel = match router {
+            Router::Kernel | Router::KernelEnd | Router::KernelEncaps { .. } => true,
+            Router::PassThrough => false,
+            Router::Chain { .. } => chain.as_ref().is_some_and(leaves_it_to_kernel),
+        };
+        let devices = Devices::up(is_kernel)?;
+        let mut way = Self {
+            added_bytes: 0,
+            hike: None,
+            reason: "forwarded",
+            monitored: None,
+            _baselines: Vec::new(),
+            _devices: devices,
+        };
+        if !is_kernel {
+            way._baselines.push(Baseline::discard(BEHIND)?);
+        }
+        match router {
+            Router::Kernel => ensure!(
+                traffic.packets != Packets::V4,
+                "the kernel is measured with IPv6"
+            ),
+            Router::KernelEnd => kernel_end(traffic)?,
+            Router::KernelEncaps { sids } => {
+                kernel_encaps(traffic, *sids)?;
+                way.added_bytes = outer_bytes(*sids);
+            }
+            Router::PassThrough => {
+                let port = if_nametoindex(OUT)?;
+                way._baselines.push(Baseline::pass_through(FEED, port)?);
+            }
+            Router::Chain { engine, sids, .. } => {
+                let engine = match engine {
+                    protocol::Engine::Compiled => Engine::Compiled,
+                    protocol::Engine::TailCalls => Engine::TailCalls,
+                };
+                if is_kernel {
+                    kernel_end(traffic)?;
+                }
+                way.chain(&chain.context("no chain")?, engine, *sids, traffic)?;
+            }
+        }
+        Ok(way)
+    }
+
+    fn chain(&mut self, chain: &Chain, engine: Engine, sids: u16, traffic: &Traffic) -> Result<()> {
+        let mut hike = hike::instance(engine)?;
+        let encaps = chain.needs_path().is_some();
+        let direction = monitors(chain).filter(|_| traffic.packets != Packets::V4);
+        let id = hike.add_chain(chain)?;
+        for flow in 0..traffic.flows {
+            let path = path(sids, flow);
+            let class = Class {
+                chain: id,
+                path: encaps.then(|| hike.add_path(&path)).transpose()?,
+            };
+            let to: IpAddr = match traffic.packets {
+                Packets::V4 => DST_V4.into(),
+                Packets::V6 => destination(flow).into(),
+                Packets::Srv6 { .. } => {
+                    let first = arriving(traffic, flow)?.sids().first().copied();
+                    first.context("no SID")?.into()
+                }
+            };
+            hike.set_class(Destination::Address(to), class)?;
+            if let Some(direction) = direction {
+                let monitored = if encaps {
+                    Flow::of(&path)?
+                } else {
+                    arriving(traffic, flow)?
+                };
+                let monitor = Monitor {
+                    period: PERIOD,
+                    marking: Marking::DscpBit(0),
+                };
+                hike.add_monitor(&monitored, direction, &monitor)?;
+                self.monitored = Some((monitored, direction));
+            }
+        }
+        if leaves_it_to_kernel(chain) {
+            self.reason = "by-chain";
+        } else {
+            routes(&mut hike)?;
+        }
+        hike.attach(FEED)?;
+        if encaps {
+            self.added_bytes = outer_bytes(sids);
+        }
+        self.hike = Some(hike);
+        Ok(())
+    }
+
+    /// Fails if packets did not take the way that is measured.
+    pub(super) fn check(&self, passed: &Passed, traffic: &Traffic) -> Result<()> {
+        passed.check(traffic.frame_bytes() + self.added_bytes)?;
+        let Some(hike) = &self.hike else {
+            return Ok(());
+        };
+        let reasons = hike.reasons()?;
+        let others = reasons
+            .iter()
+            .filter(|(reason, pkts)| reason.name != self.reason && *pkts > 0);
+        let others: Vec<String> = others
+            .map(|(reason, pkts)| format!("{pkts} {}", reason.name))
+            .collect();
+        ensure!(
+            others.is_empty(),
+            "not all packets were {}: {}",
+            self.reason,
+            others.join(", ")
+        );
+        if let Some((flow, direction)) = &self.monitored {
+            let counts = hike.counts(flow, *direction)?;
+            let counted: u64 = counts.blocks().map(|(_, pkts)| pkts).sum();
+            let expected = passed.arrived_pkts / u64::from(traffic.flows);
+            ensure!(
+                counted.abs_diff(expected) <= 1,
+                "{counted} packets of a flow were counted, and not {expected}"
+            );
+        }
+        Ok(())
+    }
+}
+
+impl Devices {
+    fn up(is_kernel: bool) -> Result<Self> {
+        let devices = Self(());
+        let kind = match is_kernel {
+            true => "type dummy".to_owned(),
+            false => format!("type veth peer name {BEHIND}"),
+        };
+        topology::ip(None, &format!("link add {OUT} {kind}"))?;
+        for scope in ["all".to_owned(), FEED.to_owned(), OUT.to_owned()] {
+            for knob in ["forwarding", "seg6_enabled"] {
+                topology::sysctl(&format!("net/ipv6/conf/{scope}/{knob}"), "1")?;
+            }
+        }
+        if !is_kernel {
+            topology::ip(None, &format!("link set {BEHIND} addrgenmode none up"))?;
+        }
+        topology::ip(
+            None,
+            &format!(
+                "link set {OUT} addrgenmode none mtu {WIRE_MTU} up
+                 neighbour replace {NEXT_HOP} lladdr {NEXT_HOP_MAC} dev {OUT}
+                 route add {NEXT_HOP}/128 dev {OUT}
+                 route add fc00::/16 via {NEXT_HOP} dev {OUT}
+                 route add fd00:70::/32 via {NEXT_HOP} dev {OUT}
+                 sr tunsrc set {TUNNEL_SOURCE}"
+            ),
+        )?;
+        Ok(devices)
+    }
+}
+
+impl Drop for Devices {
+    fn drop(&mut self) {
+        // The next case finds out if something is left. Routes go with their device.
+        let _gone = topology::ip(None, &format!("link delete {OUT}"));
+        let _off = topology::sysctl("net/ipv6/conf/all/forwarding", "0");
+    }
+}
+
+/// Tells HIKE where packets leave, whichever of the programs forwards them.
+fn routes(hike: &mut Hike) -> Result<()> {
+    let port = if_nametoindex(OUT)?;
+    hike.add_port(port)?;
+    let route = Route {
+        port,
+        // CAST: 1500.
+        mtu: WIRE_MTU as u16,
+        source: address(&topology::mac(OUT)?)?,
+        destination: address(NEXT_HOP_MAC)?,
+    };
+    for prefix in ["fd00:70::/32", "fc00::/16", "10.9.4.0/24"] {
+        hike.set_route(prefix.parse()?, &route)?;
+    }
+    Ok(())
+}
+
+/// Returns whether packets go on by the kernel's path at the end of a chain.
+fn leaves_it_to_kernel(chain: &Chain) -> bool {
+    let last = chain.programs().last();
+    last.is_some_and(|program| program.name == "fw-kernel")
+}
+
+/// Returns where a chain counts flows, if it does.
+fn monitors(chain: &Chain) -> Option<Direction> {
+    let mut programs = chain.programs().iter();
+    programs.find_map(|program| match program.name {
+        "mon-in" => Some(Direction::In),
+        "mon-out" => Some(Direction::Out),
+        _ => None,
+    })
+}
+
+/// Returns what the kernel puts packets into, too: its flow label is that of the packet.
+fn path(count: u16, flow: u16) -> Path {
+    Path {
+        flow_label: FlowLabel::Fixed(0),
+        ..Path::new(TUNNEL_SOURCE, sids(count, flow))
+    }
+}
+
+/// Returns the flow of packets as they arrive.
+fn arriving(traffic: &Traffic, flow: u16) -> Result<Flow> {
+    match traffic.packets {
+        Packets::V4 => bail!("flows are of IPv6"),
+        Packets::V6 => Flow::new(SRC_V6, [destination(flow)]),
+        Packets::Srv6 { sids: count } => Flow::new(SRC_V6, sids(count, flow)),
+    }
+}
+
+/// Makes the kernel a waypoint: it is where the first SID is.
+fn kernel_end(traffic: &Traffic) -> Result<()> {
+    match traffic.packets {
+        Packets::V4 | Packets::V6 => bail!("only packets of SRv6 come to a waypoint"),
+        Packets::Srv6 { sids } => ensure!(sids > 1, "End needs another SID to go on to"),
+    }
+    let action = "encap seg6local action End";
+    topology::ip(None, &format!("route add fc00:1::/32 {action} dev {OUT}"))
+}
+
+/// Has the kernel put each flow into SRv6, as a path of HIKE does.
+fn kernel_encaps(traffic: &Traffic, count: u16) -> Result<()> {
+    let mut routes = String::new();
+    for flow in 0..traffic.flows {
+        let sids: Vec<String> = sids(count, flow).iter().map(Ipv6Addr::to_string).collect();
+        writeln!(
+            routes,
+            "route add {}/128 encap seg6 mode encap segs {} dev {OUT}",
+            destination(flow),
+            sids.join(",")
+        )?;
+    }
+    topology::ip(None, &routes)
+}
+
+/// Reads an Ethernet address.
+pub(super) fn address(text: &str) -> Result<[u8; 6]> {
+    let bytes: Option<Vec<u8>> = text
+        .trim()
+        .split(':')
+        .map(|byte| u8::from_str_radix(byte, 16).ok())
+        .collect();
+    bytes
+        .and_then(|bytes| bytes.try_into().ok())
+        .with_context(|| format!("no hardware address: {text:?}"))
+}
