@@ -4,6 +4,8 @@
 
 use mflow_protocol::bench::{Build, Falcon, Layout, Load, Scaling, Server, Stack, Transport};
 
+use super::hike_cases;
+
 const BATCH_PKTS: u32 = 256;
 /// Clients of a single-flow UDP case, as in the papers: they share one socket.
 const UDP_CLIENTS: u16 = 3;
@@ -374,6 +376,7 @@ pub(super) fn all(suite: Suite) -> Vec<Case> {
                 APPLICATION_CLIENTS,
                 4_096,
             ));
+            cases.extend(hike_cases::all());
             cases
         }
     }

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use super::figure::{label, Case};
+use super::figure::{label, Case, Kind};
 use super::grid::Grid;
 use super::row::{Core, Instructions, Row};
 
@@ -12,6 +12,8 @@ use super::row::{Core, Instructions, Row};
 const NAME: usize = 40;
 
 const FUNCTIONS: usize = 14;
+/// On a router's core there is little but the packets' way.
+const ROUTER_FUNCTIONS: usize = 30;
 
 /// What an empty cell of the functions means: not zero.
 pub(crate) const DOT: &str = "a dot: not among the heaviest of that core";
@@ -84,20 +86,11 @@ fn standard_deviation(values: &[f64]) -> f64 {
 }
 
 /// Returns the heaviest functions: the stack as it was and mflow side by side, a core per column; between them the core that
-/// FALCON leaves as it is, the NIC's.
+/// FALCON leaves as it is, the NIC's. Of a router, all modes.
 pub(crate) fn functions(case: &Case<'_>) -> Grid {
     let mut grid = Grid::default();
-    let Some([before, after]) = pair(case) else {
-        return grid;
-    };
     let mut columns = Vec::new();
-    let falcon = measured(case, |row| row.mode == "falcon-dev");
-    let shown = [
-        Some((before, None)),
-        falcon.map(|falcon| (falcon, Some("nic"))),
-        Some((after, None)),
-    ];
-    for ((row, insn), only) in shown.into_iter().flatten() {
+    for ((row, insn), only) in shown(case) {
         for core in busiest_by_role(insn) {
             if only.is_none_or(|role| core.role == role) {
                 columns.push((format!("{}: {} {}", label(row), core.role, core.cpu), core));
@@ -127,7 +120,15 @@ pub(crate) fn functions(case: &Case<'_>) -> Grid {
         })
         .collect();
     heaviest.sort_by(|one, other| other.0.total_cmp(&one.0));
-    for (_, name) in heaviest.into_iter().take(FUNCTIONS) {
+    if columns.is_empty() {
+        return Grid::default();
+    }
+    let most = if is_router(case) {
+        ROUTER_FUNCTIONS
+    } else {
+        FUNCTIONS
+    };
+    for (_, name) in heaviest.into_iter().take(most) {
         let mut cells = vec![short(name)];
         for (_, core) in &columns {
             cells.push(found(core, name).map_or(".".to_owned(), |insn| format!("{insn:.0}")));
@@ -145,6 +146,31 @@ fn short(name: &str) -> String {
     }
     let end: String = name.chars().skip(surplus + 3).collect();
     format!("...{end}")
+}
+
+/// The rows whose functions are shown, and the only role of cores of which they are, if not all are.
+fn shown<'a>(case: &Case<'a>) -> Vec<((&'a Row, &'a Instructions), Option<&'static str>)> {
+    let nic = Some("nic");
+    if is_router(case) {
+        let rows = case.rows.iter().copied();
+        return rows
+            .filter_map(|row| Some(((row, row.insn_per_packet.as_ref()?), nic)))
+            .collect();
+    }
+    let Some([before, after]) = pair(case) else {
+        return Vec::new();
+    };
+    let falcon = measured(case, |row| row.mode == "falcon-dev");
+    let falcon = falcon.map(|falcon| (falcon, nic));
+    [Some((before, None)), falcon, Some((after, None))]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+/// Whether a router is measured: all modes differ in what its one core does.
+fn is_router(case: &Case<'_>) -> bool {
+    Kind::of(case.name) == Kind::Hike
 }
 
 /// The two rows whose difference matters most, as far as they were measured.
@@ -213,6 +239,18 @@ mod tests {
         let first = text.lines().nth(1).expect("a function");
         assert!(first.starts_with("made_up_receive"), "{text}");
         assert!(first.contains("4000"), "{text}");
+    }
+
+    #[test]
+    fn of_a_router_all_modes_stand_side_by_side() {
+        let rows = ["kernel-enc", "pass", "enc+fw"]
+            .map(|mode| fixture::with(fixture::row("hike-edge", mode, 0), &[("nic", 1000.0)]));
+        let text = functions(&group(&rows)[0].cases[0]).text();
+        let head = text.lines().next().expect("a head");
+        for mode in ["kernel-enc: nic 1", "pass: nic 1", "enc+fw: nic 1"] {
+            assert!(head.contains(mode), "{text}");
+        }
+        assert!(!head.contains("app"), "{text}");
     }
 
     #[test]

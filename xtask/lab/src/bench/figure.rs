@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use super::hike_cases;
 use super::published;
 use super::row::Row;
 
@@ -18,6 +19,8 @@ pub(crate) enum Kind {
     Flows,
     Overhead,
     Applications,
+    /// A router with chains of HIKE.
+    Hike,
     /// Cases that no rule below knows: they are shown, too.
     Other,
 }
@@ -47,6 +50,7 @@ impl Kind {
             _ if starts("rate-") => Self::Rates,
             _ if starts("flows-") => Self::Flows,
             _ if starts("overhead") => Self::Overhead,
+            _ if starts(hike_cases::PREFIX) => Self::Hike,
             _ if starts("memcached") || starts("nginx") => Self::Applications,
             _ => Self::Other,
         }
@@ -63,6 +67,7 @@ impl Kind {
             Self::Flows => "flows",
             Self::Overhead => "overhead",
             Self::Applications => "applications",
+            Self::Hike => "hike",
             Self::Other => "other",
         }
     }
@@ -77,6 +82,7 @@ impl Kind {
             Self::Flows => "Several flows and the load of each core",
             Self::Overhead => "What mflow costs where it does not split",
             Self::Applications => "Applications",
+            Self::Hike => "HIKE: chains of BPF programs at XDP",
             Self::Other => "Other cases",
         }
     }
@@ -172,6 +178,7 @@ mod tests {
         assert_eq!(Kind::of("latency-tcp-65536"), Kind::Latency);
         assert_eq!(Kind::of("rate-udp-16-1000"), Kind::Rates);
         assert_eq!(Kind::of("memcached"), Kind::Applications);
+        assert_eq!(Kind::of("hike-sids-10"), Kind::Hike);
         assert_eq!(Kind::of("something-new"), Kind::Other);
         assert_eq!(number("flows-20"), Some(20));
         assert_eq!(number("memcached"), None);

@@ -11,9 +11,17 @@ use anyhow::{bail, ensure, Context as _, Result};
 /// Places that are no addresses: user space, and what found no counter.
 const PLACES: [(u64, &str); 2] = [(0, "[user]"), (1, "[other]")];
 
+/// What the kernel puts in front of the names of BPF programs, and a tag of so many characters behind it.
+const BPF: &str = "bpf_prog_";
+const TAG: usize = 16;
+
 /// Where functions begin.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Symbols(BTreeMap<u64, String>);
+pub(super) struct Symbols {
+    functions: BTreeMap<u64, String>,
+    /// Of these, where those of modules begin: what comes later may be there, too.
+    modules: Vec<u64>,
+}
 
 impl Symbols {
     /// Reads the kernel's own table, `System.map`.
@@ -37,14 +45,21 @@ impl Symbols {
             }
         }
         ensure!(!symbols.is_empty(), "no functions");
-        Ok(Self(symbols))
+        Ok(Self {
+            functions: symbols,
+            modules: Vec::new(),
+        })
     }
 
-    /// Adds the functions of modules, by address; what was loaded there before is forgotten.
+    /// Adds the functions of modules and BPF programs, by address; those that were there before are forgotten.
     pub(super) fn add_modules(&mut self, functions: &BTreeMap<String, String>) -> Result<()> {
+        for address in std::mem::take(&mut self.modules) {
+            self.functions.remove(&address);
+        }
         for (address, name) in functions {
             let address = hexadecimal(address)?;
-            self.0.insert(address, name.clone());
+            self.functions.insert(address, name.clone());
+            self.modules.push(address);
         }
         Ok(())
     }
@@ -53,7 +68,7 @@ impl Symbols {
         if let Some((_, name)) = PLACES.iter().find(|(place, _)| *place == address) {
             return (*name).to_owned();
         }
-        match self.0.range(..=address).next_back() {
+        match self.functions.range(..=address).next_back() {
             Some((_, name)) => readable(name),
             None => format!("{address:#x}"),
         }
@@ -64,8 +79,13 @@ fn hexadecimal(text: &str) -> Result<u64> {
     u64::from_str_radix(text, 16).with_context(|| format!("no address: {text:?}"))
 }
 
-/// Returns a Rust function's name with the type or module it belongs to, and any other name as it is.
+/// Returns a Rust function's name with the type or module it belongs to, a BPF program's without its tag, and any other name as it
+/// is.
 fn readable(name: &str) -> String {
+    let tagged = name.strip_prefix(BPF).and_then(|name| name.get(TAG..));
+    if let Some(name) = tagged.and_then(|name| name.strip_prefix('_')) {
+        return format!("{name} (BPF)");
+    }
     let Ok(path) = rustc_demangle::try_demangle(name) else {
         return name.to_owned();
     };
@@ -173,6 +193,23 @@ mod tests {
         let symbols = Symbols::parse(MAP).expect("good table");
         assert!(Counts::parse(WINDOWS, 2, &symbols).is_err());
         assert!(Counts::parse(WINDOWS, 3, &symbols).is_err());
+    }
+
+    #[test]
+    fn what_was_loaded_before_is_forgotten() {
+        let mut symbols = Symbols::parse(MAP).expect("good table");
+        let at =
+            |address: &str, name: &str| BTreeMap::from([(address.to_owned(), name.to_owned())]);
+        symbols
+            .add_modules(&at("ffffffffa0000000", "one"))
+            .expect("good");
+        assert_eq!(symbols.name(0xffff_ffff_a000_0010), "one");
+        let tagged = "bpf_prog_0123456789abcdef_two";
+        symbols
+            .add_modules(&at("ffffffffa0001000", tagged))
+            .expect("good");
+        assert_eq!(symbols.name(0xffff_ffff_a000_0010), "ip_rcv");
+        assert_eq!(symbols.name(0xffff_ffff_a000_1010), "two (BPF)");
     }
 
     #[test]

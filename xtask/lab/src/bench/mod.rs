@@ -2,10 +2,11 @@
 
 //! Benchmarks: instructions per packet on the busiest core, for every stack a user could pick.
 //!
-//! Read in this order: [`cases`] (what is compared), [`boots`] (which case is measured in which boot of the guest), [`session`]
-//! (one boot), [`sender`] (the frames from outside), [`instructions`] (what the plug-in counts), [`windows`] (from windows to a
-//! [`row`]); then [`figure`] (which rows belong together), [`figure_text`] (its grids and remarks), [`overview`] (all in one grid),
-//! [`published`] (where each figure of the papers is), and where these go: [`terminal`], [`markdown`], [`plot`].
+//! Read in this order: [`cases`] and [`hike_cases`] (what is compared), [`boots`] (which case is measured in which boot of the guest),
+//! [`session`] (one boot), [`sender`] (the frames from outside), [`instructions`] (what the plug-in counts), [`windows`] (from windows
+//! to a [`row`]); then [`figure`] (which rows belong together), [`figure_text`] (its grids and remarks), [`hike_rates`] (what HIKE's
+//! paper states beside them), [`overview`] (all in one grid), [`published`] (where each figure of the papers is), and where these go:
+//! [`terminal`], [`markdown`], [`plot`].
 
 mod boots;
 mod cases;
@@ -17,6 +18,8 @@ mod figure_text;
 #[cfg(test)]
 mod fixture;
 mod grid;
+mod hike_cases;
+mod hike_rates;
 mod instructions;
 mod markdown;
 mod notes;

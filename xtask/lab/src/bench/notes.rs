@@ -14,7 +14,7 @@ const SMALL_BYTES: usize = 1_024;
 pub(super) fn of(case: &protocol::Case, spread: f64, saturated: bool) -> Option<String> {
     let mut notes = Vec::new();
     match case.load {
-        Load::Frames { .. } => {}
+        Load::Frames { .. } | Load::Forwarded { .. } => {}
         Load::Stream { .. } => notes.push(
             "unlike iperf3, the client is outside the guest: it has no congestion control, all its segments are full and none asks \
              to be delivered at once (PSH), and the server's buffer has a fixed size; lost are segments that were sent again; a \
@@ -54,7 +54,10 @@ pub(super) fn of(case: &protocol::Case, spread: f64, saturated: bool) -> Option<
             }
         }
     }
-    let from_inside = !matches!(case.load, Load::Frames { .. } | Load::Stream { .. });
+    let from_inside = !matches!(
+        case.load,
+        Load::Frames { .. } | Load::Forwarded { .. } | Load::Stream { .. }
+    );
     let at_a_rate = matches!(
         case.load,
         Load::Sockperf {
@@ -70,6 +73,9 @@ pub(super) fn of(case: &protocol::Case, spread: f64, saturated: bool) -> Option<
     } else if !saturated {
         notes.push(if from_inside {
             "the clients in the guest and the emulated wire are the limit, not the receiver"
+        } else if matches!(case.load, Load::Forwarded { .. }) {
+            "the emulated NIC brings packets more slowly than the core forwards them, so at times it waits; what a wake-up costs is \
+             shared by thousands of packets where there is less than one interrupt for 1000 of them (see the interrupts)"
         } else {
             "more emulated CPUs have work than the host has cores, so at times each waits for the others"
         });
@@ -138,6 +144,17 @@ mod tests {
             let note = of(&order(outside), 0.0, false);
             assert!(note.is_some_and(|note| note.contains("the host has cores")));
         }
+    }
+
+    #[test]
+    fn a_router_that_waits_waits_for_the_nic() {
+        let case = order(Load::Forwarded {
+            packets: protocol::Packets::V6,
+            flows: 1,
+        });
+        let note = of(&case, 0.0, false);
+        assert!(note.is_some_and(|note| note.contains("the emulated NIC")));
+        assert_eq!(of(&case, 0.0, true), None);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Every figure of both papers, and where it is here: measured, modelled, or why neither. What the papers state in numbers is in
+//! Every figure of the papers, and where it is here: measured, modelled, or why neither. What the papers state in numbers is in
 //! [`super::paper`].
 
 use super::figure::Kind;
@@ -11,6 +11,7 @@ use super::row::Row;
 pub(crate) enum Source {
     Mflow,
     Falcon,
+    Hike,
 }
 
 impl Source {
@@ -18,6 +19,7 @@ impl Source {
         match self {
             Self::Mflow => "MFLOW",
             Self::Falcon => "FALCON",
+            Self::Hike => "HIKE",
         }
     }
 }
@@ -65,8 +67,13 @@ const fn falcon(number: &'static str, shows: &'static str, here: Here) -> Publis
     figure(Source::Falcon, number, shows, here)
 }
 
+const fn hike(number: &'static str, shows: &'static str, here: Here) -> Published {
+    figure(Source::Hike, number, shows, here)
+}
+
 /// What shows throughput here.
 const SPEED_UP: &str = "speed-up of the busiest core";
+const PER_PACKET: &str = "instructions per packet";
 const BY_CORE: &str = "instructions and load of each core";
 const INTERRUPTS: &str = "interrupts and softirqs";
 const LATENCY: &str = "latency, beside what an emulator adds";
@@ -271,6 +278,26 @@ pub(crate) const FIGURES: &[Published] = &[
         "softirqs at a fixed rate",
         Here::Measured(Kind::Rates, &["rate-udp-16-"], INTERRUPTS),
     ),
+    hike("1", "an SRv6 network", Here::Drawing),
+    hike("2", "data plane and control plane", Here::Drawing),
+    hike("3", "the design at XDP", Here::Drawing),
+    hike("4", "the design at TC", Here::Drawing),
+    hike("5", "the testbed", Here::Drawing),
+    hike(
+        "6",
+        "packet rate by the number of programs",
+        Here::Measured(Kind::Hike, &["hike-chain-"], PER_PACKET),
+    ),
+    hike(
+        "7",
+        "packet rate of chains and the kernel, by monitored flows",
+        Here::Measured(Kind::Hike, &["hike-edge", "hike-flows-"], PER_PACKET),
+    ),
+    hike(
+        "8",
+        "packet rate by SIDs, ingress and waypoint",
+        Here::Measured(Kind::Hike, &["hike-sids-", "hike-waypoint-"], PER_PACKET),
+    ),
 ];
 
 impl Published {
@@ -301,7 +328,7 @@ fn numbers(source: Source, kind: Kind) -> Vec<&'static str> {
 
 /// Returns which figures a kind shows, in brackets; nothing if none.
 pub(crate) fn shown_by(kind: Kind) -> String {
-    let sources = [Source::Mflow, Source::Falcon].map(|source| {
+    let sources = [Source::Mflow, Source::Falcon, Source::Hike].map(|source| {
         let numbers = numbers(source, kind);
         let name = source.name();
         match numbers.len() {
@@ -351,7 +378,7 @@ mod tests {
     use super::*;
 
     /// The figures that the papers have.
-    const LAST: [(Source, u32); 2] = [(Source::Mflow, 13), (Source::Falcon, 19)];
+    const LAST: [(Source, u32); 3] = [(Source::Mflow, 13), (Source::Falcon, 19), (Source::Hike, 8)];
 
     #[test]
     fn no_figure_is_left_out() {
@@ -393,6 +420,7 @@ mod tests {
             shown_by(Kind::Udp),
             " (MFLOW Figs. 4a, 8a; FALCON Figs. 2b, 10, 11)"
         );
+        assert_eq!(shown_by(Kind::Hike), " (HIKE Figs. 6, 7, 8)");
         assert_eq!(shown_by(Kind::Overhead), "");
     }
 

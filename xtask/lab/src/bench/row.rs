@@ -29,7 +29,7 @@ pub(crate) struct Row {
     pub(crate) batch_pkts: u32,
     /// `virtio`, `mlx5` or `mlx5-striding`.
     pub(crate) nic: String,
-    /// Where the load comes from: `frames` and `stream` (from outside the guest), `sockperf`, `iperf3`, ...
+    /// Where the load comes from: `frames`, `forwarded` and `stream` (from outside the guest), `sockperf`, `iperf3`, ...
     pub(crate) load: String,
     /// Wire packets delivered in the window of the median.
     pub(crate) packets: u64,
@@ -43,7 +43,8 @@ pub(crate) struct Row {
     /// Of the busiest core, where the load is made of requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) insn_per_request: Option<f64>,
-    /// How many times less the busiest core does than with the vanilla stack in the same case.
+    /// How many times less the busiest core does than with the vanilla stack in the same case; of a router, than in the kernel's
+    /// path that does the same.
     pub(crate) speedup_vs_vanilla: Option<f64>,
     /// (max - min) / median of the primary figure over all windows.
     pub(crate) spread: Option<f64>,

@@ -207,6 +207,7 @@ fn programs(cases: &[Case]) -> Vec<&'static str> {
                 ..
             } => programs.extend(["nginx", "wrk"]),
             Load::Frames { .. }
+            | Load::Forwarded { .. }
             | Load::Stream { .. }
             | Load::Iperf3 { .. }
             | Load::Sockperf { .. } => {}

@@ -16,6 +16,9 @@ use super::session::{Measured, Outcome};
 const TOP: usize = 40;
 /// A core with more idle time than this could have carried more.
 const SATURATED_IDLE: f64 = 0.03;
+/// Bytes of the datagrams that a router forwards.
+const FORWARDED_BYTES: usize = 16;
+
 /// The CPUs that receive; what the senders do on the others is not counted.
 fn receiving() -> impl Iterator<Item = usize> {
     [cpus::READER, cpus::NIC]
@@ -102,24 +105,37 @@ pub(super) fn row(
     })
 }
 
-/// Fills in how many times less the busiest core does than with the vanilla stack.
+/// Fills in how many times less the busiest core does than with the vanilla stack, or of a router, in the kernel's path.
 pub(super) fn compare(rows: &mut [Row]) {
-    let vanilla: Vec<(String, f64)> = rows
+    let bases: Vec<(String, String, f64)> = rows
         .iter()
-        .filter(|row| matches!(row.mode.as_str(), "vanilla" | "compiled-out"))
-        .filter_map(|row| Some((row.case.clone(), row.busiest()?)))
+        .filter_map(|row| Some((row.case.clone(), row.mode.clone(), row.busiest()?)))
         .collect();
     for row in rows {
-        let base = vanilla.iter().find(|(case, _)| *case == row.case);
+        let base = bases
+            .iter()
+            .find(|(case, mode, _)| *case == row.case && is_base(mode, &row.mode));
         row.speedup_vs_vanilla = base
             .zip(row.busiest())
-            .map(|((_, base), busiest)| base / busiest);
+            .map(|((.., base), busiest)| base / busiest);
     }
+}
+
+/// Returns whether a mode is what another one is compared with: of a router, the kernel's path that does the same.
+fn is_base(base: &str, mode: &str) -> bool {
+    if mode.contains("enc") {
+        return base == "kernel-enc";
+    }
+    if mode.ends_with("kernel-end") {
+        return base == "kernel-end";
+    }
+    matches!(base, "vanilla" | "compiled-out" | "kernel-fw")
 }
 
 fn empty(suite: Suite, case: &Case, mode: &Mode) -> Row {
     let (proto, load, bytes, flows) = match case.load {
         Load::Frames { flows, bytes, .. } => ("udp", "frames", bytes, flows),
+        Load::Forwarded { flows, .. } => ("udp", "forwarded", FORWARDED_BYTES, flows),
         Load::Stream { bytes } => ("tcp", "stream", bytes, 1),
         Load::Iperf3 { flows, bytes } => ("tcp", "iperf3", bytes, flows),
         Load::Sockperf {
@@ -298,6 +314,25 @@ mod tests {
     fn a_core_that_waits_is_not_saturated() {
         let idle = window(1_000_000, 8_000_000, 1_000, 1_000);
         assert!(!summed_up("udp-16", vec![idle], End::default()).saturated);
+    }
+
+    #[test]
+    fn chains_are_compared_with_the_kernel_s_path_that_does_the_same() {
+        let measured = |mode: &str, nic: f64| {
+            let row = super::super::fixture::row("hike-edge", mode, 0);
+            super::super::fixture::with(row, &[("nic", nic)])
+        };
+        let mut rows = vec![
+            measured("kernel-enc", 6000.0),
+            measured("kernel-fw", 4000.0),
+            measured("kernel-end", 5000.0),
+            measured("fw", 2000.0),
+            measured("enc+mon+fw", 3000.0),
+            measured("mon+kernel-end", 10_000.0),
+        ];
+        compare(&mut rows);
+        let speedups: Vec<_> = rows.iter().map(|row| row.speedup_vs_vanilla).collect();
+        assert_eq!(speedups, [1.0, 1.0, 1.0, 2.0, 2.0, 0.5].map(Some));
     }
 
     #[test]

@@ -71,7 +71,10 @@ fn pictures(figure: &Figure<'_>) -> Result<Vec<Picture>> {
     }
     let mut pictures = Vec::new();
     // These are about something else.
-    if !matches!(figure.kind, Kind::Overhead | Kind::Latency | Kind::Rates) {
+    if !matches!(
+        figure.kind,
+        Kind::Overhead | Kind::Latency | Kind::Rates | Kind::Hike
+    ) {
         pictures.extend(speedup::draw(figure)?);
     }
     for case in &figure.cases {
