@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! A window: between its two marks the host's plug-in counts instructions, and we count what was delivered.
+//!
+//! Each mark and the count that goes with it belong to the same moment. The host may keep this CPU from running between the two, and
+//! what is delivered meanwhile would be counted without its instructions: so counts are taken again until two that follow on each
+//! other are alike. After the end's mark it is too late, as the plug-in writes its file there while the other CPUs go on.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,11 +20,13 @@ use super::events;
 use crate::mflow::{self, Stats};
 use crate::verdict;
 
-/// Packets more or less on their way that make no difference: those of one poll, after which the NIC's counter moves.
+/// Packets more or less that make no difference: those of one poll, after which the NIC's counter moves.
 const BALANCED_PKTS: u64 = 64;
-/// How long, and how often, the end of a window waits for that.
+/// How long, and how often, the end of a window waits for no more than that.
 const BALANCE_MAX: Duration = Duration::from_millis(300);
 const BALANCE_STEP: Duration = Duration::from_micros(300);
+/// How often the begin of a window is marked at most.
+const BEGINS_MAX: usize = 50;
 
 /// Columns of a CPU's line in `/proc/stat` after its name: time doing nothing, and that waiting for a disk.
 const IDLE: [usize; 2] = [3, 4];
@@ -43,6 +49,11 @@ impl Counts {
     fn on_their_way(&self) -> Option<u64> {
         Some(self.arrived?.saturating_sub(self.packets + self.lost))
     }
+
+    /// Returns whether no more was delivered since `earlier` than makes no difference.
+    fn is_soon_after(&self, earlier: &Self) -> bool {
+        self.packets.saturating_sub(earlier.packets) <= BALANCED_PKTS
+    }
 }
 
 pub(super) fn measure(case: &Case, counts: impl Fn() -> Result<Counts>) -> Result<()> {
@@ -51,14 +62,11 @@ pub(super) fn measure(case: &Case, counts: impl Fn() -> Result<Counts>) -> Resul
         let stats = Stats::read_if_loaded()?;
         let times = idle_times()?;
         let interrupted = events::read()?;
-        let before = counts()?;
-        let begin = Instant::now();
-        Mark::Begin.set();
+        let (before, begin) = begin(&counts)?;
         thread::sleep(Duration::from_millis(case.window_ms));
-        wait_balanced(&before, &counts)?;
+        let after = balanced(&before, &counts)?;
         Mark::End.set();
         let seconds = begin.elapsed().as_secs_f64();
-        let after = counts()?;
         let idle = idle_times()?
             .into_iter()
             .map(|(cpu, now)| {
@@ -87,21 +95,37 @@ pub(super) fn measure(case: &Case, counts: impl Fn() -> Result<Counts>) -> Resul
     Ok(())
 }
 
-/// Waits, not for long, until as many packets are on their way as at the beginning: the cores have then worked for as many
-/// packets as the application has got. The host may have kept either from running at a window's edge.
-fn wait_balanced(before: &Counts, counts: impl Fn() -> Result<Counts>) -> Result<()> {
-    let Some(wanted) = before.on_their_way() else {
-        return Ok(());
-    };
-    let deadline = Instant::now() + BALANCE_MAX;
-    while Instant::now() < deadline {
-        let now = counts()?.on_their_way();
-        if now.is_some_and(|now| now.abs_diff(wanted) <= BALANCED_PKTS) {
+/// Marks the begin; returns what was counted then, and when that was.
+fn begin(counts: impl Fn() -> Result<Counts>) -> Result<(Counts, Instant)> {
+    let mut before = counts()?;
+    let mut begin = Instant::now();
+    Mark::Begin.set();
+    for _ in 1..BEGINS_MAX {
+        let now = counts()?;
+        if now.is_soon_after(&before) {
             break;
+        }
+        (before, begin) = (now, Instant::now());
+        Mark::Begin.set();
+    }
+    Ok((before, begin))
+}
+
+/// Waits, not for long, until as many packets are on their way as at the beginning: the cores have then worked for as many
+/// packets as the application has got. The host may have kept either from running at a window's edge. Returns what is counted now.
+fn balanced(before: &Counts, counts: impl Fn() -> Result<Counts>) -> Result<Counts> {
+    let wanted = before.on_their_way();
+    let deadline = Instant::now() + BALANCE_MAX;
+    loop {
+        let (last, now) = (counts()?, counts()?);
+        let is_balanced = wanted
+            .zip(now.on_their_way())
+            .is_none_or(|(wanted, now)| now.abs_diff(wanted) <= BALANCED_PKTS);
+        if now.is_soon_after(&last) && is_balanced || Instant::now() >= deadline {
+            return Ok(now);
         }
         thread::sleep(BALANCE_STEP);
     }
-    Ok(())
 }
 
 /// Says where the functions of modules are: ours, and the NIC's driver.
@@ -154,7 +178,52 @@ fn parse(text: &str) -> Result<BTreeMap<u32, u64>> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
+
+    /// Counts that are taken one after the other; the last one remains.
+    fn counting(pkts: &[(u64, u64)]) -> impl Fn() -> Result<Counts> + use<'_> {
+        let next = Cell::new(0);
+        move || {
+            let (packets, arrived) = pkts[next.get()];
+            next.set((next.get() + 1).min(pkts.len() - 1));
+            Ok(Counts {
+                packets,
+                arrived: Some(arrived),
+                ..Counts::default()
+            })
+        }
+    }
+
+    #[test]
+    fn a_window_begins_again_if_much_was_delivered_around_its_mark() {
+        let (before, _) =
+            begin(counting(&[(0, 0), (500, 500), (900, 900), (930, 930)])).expect("good");
+        assert_eq!(before.packets, 900);
+        let moving: Vec<_> = (0..100).map(|step| (step * 500, 0)).collect();
+        let (before, _) = begin(counting(&moving)).expect("good");
+        assert_eq!(before.packets, 500 * (BEGINS_MAX as u64 - 1));
+    }
+
+    #[test]
+    fn a_window_ends_where_counts_are_alike_and_as_many_packets_on_their_way() {
+        let before = Counts {
+            arrived: Some(100),
+            ..Counts::default()
+        };
+        let counts = [
+            // Kept from running, then too many on their way.
+            (1_000, 1_100),
+            (1_500, 1_600),
+            (2_000, 2_900),
+            (2_010, 2_900),
+            (3_000, 3_100),
+            (3_020, 3_110),
+        ];
+        let after = balanced(&before, counting(&counts)).expect("good");
+        assert_eq!(after.packets, 3_020);
+    }
 
     #[test]
     fn idle_time_is_read_from_the_kernels_table() {
