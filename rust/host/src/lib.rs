@@ -4,11 +4,9 @@
 //!
 //! The packet-path algorithm lives in `rust/algo` and has two crate roots: the kernel module (`rust/mflow_main.rs`) and
 //! this crate, which puts the very same source under `cargo test`, proptest, loom, Miri and criterion, and which a
-//! simulation can drive. Nothing of it is defined here, so nothing can differ from what runs in the kernel. [`falcon`] is no
-//! part of the module.
+//! simulation can drive. Nothing of it is defined here, so nothing can differ from what runs in the kernel.
 
 #![cfg_attr(not(any(test, loom)), no_std)]
 
 #[path = "../../algo/mod.rs"]
 pub mod algo;
-pub mod falcon;

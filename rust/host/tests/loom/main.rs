@@ -11,7 +11,6 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-mod falcon_stage_path;
 mod path;
 mod published;
 mod queue;

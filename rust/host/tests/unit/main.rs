@@ -36,9 +36,7 @@ mod cpulist;
 #[cfg(not(miri))]
 mod dispatcher;
 #[cfg(not(miri))]
-mod falcon_balancer;
 #[cfg(not(miri))]
-mod falcon_stage_path;
 #[cfg(not(miri))]
 mod flow_key;
 #[cfg(not(miri))]

@@ -5,9 +5,11 @@
 use mflow_algo::algo::load::controller::{Controller, FlowCount, Targets};
 use mflow_algo::algo::load::core_load::{CoreLoad, CpuTimes};
 use mflow_algo::algo::load::orders::Orders;
+use mflow_algo::algo::load::stage_plan::{StageOrders, StagePlan};
+use mflow_algo::algo::load::FULL;
 
 use super::calendar::PS_PER_US;
-use super::scene;
+use super::scene::{self, Follows};
 
 /// Whose work a core does.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -41,7 +43,10 @@ pub(super) struct Control {
     pub(super) orders: Box<Orders>,
     /// Of the controlled cores, in thousandths, followed slowly.
     pub(super) loads: Vec<u32>,
+    /// What the stages are to follow.
+    pub(super) stage_orders: StageOrders,
     controller: Box<Controller>,
+    stage_plan: Box<StagePlan>,
     scene: Option<scene::Control>,
     batch_pkts: u32,
 }
@@ -55,7 +60,12 @@ impl Control {
                 .flat_map(|scene| &scene.cores)
                 .map(|_| 0)
                 .collect(),
+            stage_orders: match scene.as_ref().map(|scene| scene.follows) {
+                Some(Follows::Stages(_)) => StageOrders::CALM,
+                _ => StageOrders::FORCED,
+            },
             controller: Box::default(),
+            stage_plan: Box::default(),
             scene,
             batch_pkts,
         }
@@ -90,15 +100,27 @@ impl Control {
                 ..CpuTimes::default()
             })
             .collect();
+        let (elapsed_us, nr_cores) = (us(scene.period_ps), scene.cores.len());
+        if let Follows::Stages(pct) = scene.follows {
+            // Stages begin before the NIC's GRO in `falcon-func` only.
+            let nics = 0;
+            let plan = &mut self.stage_plan;
+            self.stage_orders = plan.step(pct * FULL / 100, elapsed_us, &cpus, nr_cores, nics);
+            return;
+        }
+        let threshold_pct = match scene.follows {
+            Follows::Lanes(pct) => Some(pct),
+            _ => None,
+        };
         let targets = Targets {
             // Without lanes to control, only the loads are of use.
-            load_threshold_pct: scene.lanes.unwrap_or(100),
+            load_threshold_pct: threshold_pct.unwrap_or(100),
             batch_pkts: self.batch_pkts,
-            elapsed_us: us(scene.period_ps),
+            elapsed_us,
         };
-        let flows = flows.into_iter().filter(|_| scene.lanes.is_some());
+        let flows = flows.into_iter().filter(|_| threshold_pct.is_some());
         self.controller
-            .step(targets, &cpus, scene.cores.len(), flows, &self.orders);
+            .step(targets, &cpus, nr_cores, flows, &self.orders);
         for (place, load) in self.loads.iter_mut().enumerate() {
             *load = self.controller.core(place).map_or(0, CoreLoad::smoothed);
         }

@@ -10,8 +10,9 @@ use crate::bench::row::Row;
 pub(super) const VANILLA: &str = "vanilla";
 pub(super) const NATIVE: &str = "native";
 pub(super) const RPS: &str = "rps";
-/// With a CPU for each stage.
-pub(super) const FALCON: &str = "falcon-dev";
+/// With stages behind the NIC's GRO, and before it.
+pub(super) const FALCON_DEV: &str = "falcon-dev";
+pub(super) const FALCON_FUNC: &str = "falcon-func";
 pub(super) const MFLOW: &str = "mflow";
 /// A core with less than this share of another core's work had time to spare.
 const CLEARLY_LESS: f64 = 0.9;

@@ -13,7 +13,7 @@ use super::calendar::Calendar;
 use super::control::{Control, Times};
 use super::mflow::{self, Mflow};
 use super::packet::{Factory, Packet};
-use super::pipelined::Pipelined;
+use super::pipelined::{Pipelined, Staging};
 use super::scene::{Counts, Knobs, Place, Scene, Stall};
 
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +35,7 @@ pub(super) enum Stage {
     Nic,
     Hop,
     Lane(usize),
-    /// A stage of a pipelined stream, on one of the cores where it can be.
+    /// A stage of a pipelined stream, on one of the cores where it can be; behind the last one: all of them on the NIC's core.
     Step(usize),
     App,
 }
@@ -94,6 +94,7 @@ pub(super) struct Machine<'a> {
     pub(super) streams: Vec<Stream>,
     pub(super) slots: Box<SlotPool<Packet>>,
     pub(super) control: Control,
+    pub(super) staging: Staging,
     pub(super) packets: Factory,
     pub(super) rng: Xoshiro256PlusPlus,
     pub(super) counts: Counts,
@@ -102,6 +103,7 @@ pub(super) struct Machine<'a> {
 
 impl<'a> Machine<'a> {
     pub(super) fn new(scene: &'a Scene) -> Self {
+        let control = Control::new(scene.control.clone(), scene.knobs.batch_pkts);
         let mut machine = Self {
             knobs: &scene.knobs,
             stall: scene.stall,
@@ -110,7 +112,8 @@ impl<'a> Machine<'a> {
             queues: Vec::new(),
             streams: Vec::new(),
             slots: mflow::slots(),
-            control: Control::new(scene.control.clone(), scene.knobs.batch_pkts),
+            staging: Staging::new(control.stage_orders),
+            control,
             packets: Factory::default(),
             rng: Xoshiro256PlusPlus::seed_from_u64(scene.knobs.seed),
             counts: Counts::default(),
@@ -134,12 +137,18 @@ impl<'a> Machine<'a> {
             for (index, place) in stream.lanes.iter().enumerate() {
                 add(Stage::Lane(index), *place);
             }
-            let stages = stream.stages.iter().flat_map(|stages| &stages.packet_ps);
-            for (step, packet_ps) in stages.enumerate() {
-                for core in scene.control.iter().flat_map(|control| &control.cores) {
-                    let (core, packet_ps) = (*core, *packet_ps);
-                    add(Stage::Step(step), Place { core, packet_ps });
+            if let Some(stages) = &stream.stages {
+                for (step, packet_ps) in stages.packet_ps.iter().enumerate() {
+                    for core in &stages.cores {
+                        let (core, packet_ps) = (*core, *packet_ps);
+                        add(Stage::Step(step), Place { core, packet_ps });
+                    }
                 }
+                let (core, packet_ps) = (stream.nic.core, stages.whole_ps);
+                add(
+                    Stage::Step(stages.packet_ps.len()),
+                    Place { core, packet_ps },
+                );
             }
             add(Stage::App, stream.app);
             let stages = machine.queues.len() - first - 2;

@@ -4,9 +4,9 @@
 //!
 //! The costs of a stage come from a few benchmark rows; the other rows show how far the model can be trusted. Read in this order:
 //! [`costs`] and [`settings`] (from rows and options to a [`scene`]), [`machine`] and [`pipeline`] (the simulation, with [`mflow`]
-//! as the module runs it, [`control`] what its load controller sees, and [`pipelined`] the stages of FALCON), [`validate`],
-//! [`paper_figures`], [`adaptive`], [`crowded`] and [`predict`] (what is simulated), [`terminal`] and [`terminal_load`];
-//! [`modelled`] is what a benchmark's report shows of it.
+//! as the module runs it, [`control`] what its load controller sees, and [`pipelined`] the stages of FALCON, as the module has them or
+//! ([`paper_balance`]) the paper), [`validate`] with [`stages`] and [`falcon_rows`], [`paper_figures`], [`adaptive`], [`crowded`] and
+//! [`predict`] (what is simulated), [`terminal`] and [`terminal_load`]; [`modelled`] is what a benchmark's report shows of it.
 
 mod adaptive;
 mod arrivals;
@@ -14,12 +14,15 @@ mod calendar;
 mod control;
 mod costs;
 mod crowded;
+mod falcon_rows;
 #[cfg(test)]
 mod fixture;
+mod groups;
 mod machine;
 mod mflow;
 pub(crate) mod modelled;
 mod packet;
+mod paper_balance;
 mod paper_figures;
 mod pipeline;
 #[cfg(test)]
@@ -28,6 +31,7 @@ mod pipelined;
 mod predict;
 mod scene;
 mod settings;
+mod stages;
 mod terminal;
 mod terminal_load;
 mod validate;

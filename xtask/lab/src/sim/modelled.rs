@@ -2,7 +2,7 @@
 
 //! What a benchmark's report shows of the model: figures that need more cores than an emulated machine has.
 
-use super::crowded::{self, Crowded, ALWAYS_ON};
+use super::crowded::{self, Crowd, Crowded, ALWAYS_ON};
 use super::settings::Settings;
 use super::{terminal_load, validate};
 use crate::bench::row::Row;
@@ -64,7 +64,8 @@ fn fig14(crowded: &Crowded) -> Chart {
         series: vec![
             series("vanilla", |place| place.vanilla.pkts_per_s),
             series("rps", |place| place.rps.pkts_per_s),
-            series("falcon", |place| place.falcon.pkts_per_s),
+            series("falcon, the paper's", |place| place.falcon.pkts_per_s),
+            series("falcon-dev", |place| place.falcon_dev.pkts_per_s),
             series("mflow", |place| place.mflow.pkts_per_s),
         ],
     }
@@ -76,13 +77,22 @@ fn fig15(crowded: &Crowded) -> Chart {
         pct => format!("{pct} %"),
     };
     let thresholds = &crowded.fig15;
-    let series = crowded.swept.iter().enumerate().map(|(at, containers)| {
-        let rates = thresholds
-            .iter()
-            .filter_map(|threshold| threshold.pkts_per_s.get(at))
-            .map(|rate| rate / 1e6);
-        (format!("{containers} containers"), rates.collect())
-    });
+    let series = crowded
+        .swept
+        .iter()
+        .enumerate()
+        .flat_map(|(at, containers)| {
+            ["the paper's", "falcon-dev"].map(|name| {
+                let rates = thresholds.iter().filter_map(|threshold| {
+                    let rates = match name {
+                        "falcon-dev" => &threshold.dev_pkts_per_s,
+                        _ => &threshold.pkts_per_s,
+                    };
+                    Some(rates.get(at)? / 1e6)
+                });
+                (format!("{containers} containers, {name}"), rates.collect())
+            })
+        });
     Chart {
         name: "falcon-15",
         title: "Thresholds of the load (FALCON Fig. 15)",
@@ -98,20 +108,24 @@ fn fig15(crowded: &Crowded) -> Chart {
 
 fn fig16(crowded: &Crowded) -> Chart {
     let spots = &crowded.fig16;
-    let gain = |rate: f64| rate / spots.static_pkts_per_s;
+    let gain = |crowd: &Crowd| crowd.pkts_per_s / spots.fixed.pkts_per_s;
     Chart {
         name: "falcon-16",
         title: "One flow suddenly three times as intense (FALCON Fig. 16)",
         below: "",
         beside: "times static hashing",
-        places: ["static", "two choices", "mflow"].map(str::to_owned).into(),
+        places: ["static", "two choices", "falcon-dev", "by load", "mflow"]
+            .map(str::to_owned)
+            .into(),
         series: vec![
             (
                 "modelled".to_owned(),
                 vec![
                     1.0,
-                    gain(spots.dynamic_pkts_per_s),
-                    gain(spots.mflow_pkts_per_s),
+                    gain(&spots.dynamic),
+                    gain(&spots.dev_fixed),
+                    gain(&spots.dev_dynamic),
+                    gain(&spots.mflow),
                 ],
             ),
             ("paper, UDP".to_owned(), vec![1.0, PAPER_TWO_CHOICES]),

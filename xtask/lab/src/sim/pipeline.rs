@@ -14,7 +14,7 @@ use super::control::{Kind, Times};
 use super::machine::{Event, Machine, Poll, Stage};
 use super::mflow::{self, Merged, Mflow, Moment};
 use super::packet::Packet;
-use super::pipelined::Pipelined;
+use super::pipelined::{At, Pipelined};
 use super::scene::{Count, Counts, Knobs, Outcome, Scene, WhenFull, POLL_PKTS};
 
 /// Events without a delivery after which there will be none.
@@ -98,6 +98,7 @@ impl Machine<'_> {
         let nics = sampled.split_off(cores.len());
         let times: Vec<Times> = self.cores.iter().map(|core| core.times).collect();
         self.control.sample(&times, &nics, flows);
+        self.order_stages(self.control.stage_orders);
     }
 
     /// Schedules a queue on its core after `delay_ps`, the time of an interrupt, unless it is scheduled already.
@@ -298,10 +299,10 @@ impl Machine<'_> {
         let stream = queue.stream;
         match queue.stage {
             Stage::Nic if self.streams[stream].pipelined.is_some() => {
-                self.advance(stream, queue.place.core, None, poll.carried);
+                self.advance(stream, queue.place.core, At::Nic, poll.carried);
             }
             Stage::Step(step) => {
-                self.advance(stream, queue.place.core, Some(step), poll.carried);
+                self.advance(stream, queue.place.core, At::Stage(step), poll.carried);
             }
             Stage::Nic | Stage::Hop => {
                 let first = self.streams[stream].first;

@@ -1,207 +1,206 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A flow in stages, as FALCON has it: which core each is on, and when it may move.
+//! Flows in stages: which core each stage is on, by the module's own choice or by the paper's, and how the module's change.
+//!
+//! The module moves all flows at once, when nothing of any is in the stages: what comes meanwhile is held before them.
 
 use std::collections::VecDeque;
+use std::mem;
 
-use mflow_algo::falcon::balancer::{self, LoadThreshold};
-use mflow_algo::falcon::stage_path::StagePath;
+use mflow_algo::algo::load::stage_plan::StageOrders;
+use mflow_algo::algo::queue::ring::RING_ITEMS;
+use mflow_algo::algo::stage::choose;
 
 use super::machine::Machine;
 use super::packet::Packet;
 use super::scene::{self, Balance, Count};
 
-/// Packets that a stage's feeder holds at most while their flow is to move.
-const HELD_PKTS: usize = 1024;
-
-/// Returns the place of the core to which RPS gives all of a flow's work that is not the NIC's core's.
-pub(super) fn rps_place(flow_hash: u32, nr_cores: usize) -> usize {
-    // No device has this number.
-    balancer::choose_static(flow_hash, 0, nr_cores).unwrap_or(0)
-}
-
 /// A pipelined stream's stages.
 pub(super) struct Pipelined {
-    path: StagePath,
-    /// For each stage, what waits until the flow may move, in order.
-    held: Vec<VecDeque<Packet>>,
+    /// What waits until the stages have moved, in order.
+    held: VecDeque<Packet>,
     scene: scene::Stages,
+}
+
+/// The orders that all the module's stages follow, and whether they change.
+pub(super) struct Staging {
+    orders: StageOrders,
+    /// Packets in stages that the module chose, and on the ordinary path instead.
+    inside: u64,
+    is_moving: bool,
+}
+
+impl Staging {
+    pub(super) fn new(orders: StageOrders) -> Self {
+        Self {
+            orders,
+            inside: 0,
+            is_moving: false,
+        }
+    }
+}
+
+/// Where a packet is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum At {
+    /// The NIC's core has carried it.
+    Nic,
+    /// In this stage; the one behind the last is the NIC's core again, which does all of them.
+    Stage(usize),
 }
 
 impl Pipelined {
     pub(super) fn new(scene: scene::Stages) -> Self {
         Self {
-            path: StagePath::new(),
-            held: scene.packet_ps.iter().map(|_| VecDeque::new()).collect(),
+            held: VecDeque::new(),
             scene,
         }
     }
 
-    pub(super) fn nr_stages(&self) -> usize {
+    fn nr_stages(&self) -> usize {
         self.scene.packet_ps.len()
+    }
+
+    fn is_modules(&self) -> bool {
+        matches!(self.scene.balance, Balance::Module(_))
     }
 
     pub(super) fn hop_ps(&self) -> f64 {
         self.scene.hop_ps
     }
 
-    /// Packets come to a stage, behind those that are held there. Returns those that enter it now, each with its core's place.
-    pub(super) fn enter(
-        &mut self,
+    /// Returns the place of the core that does a stage for a packet that comes from core `from`.
+    fn place(
+        &self,
         stage: usize,
-        packets: Vec<Packet>,
+        from: usize,
+        packet: &Packet,
+        orders: StageOrders,
         loads: &[u32],
-    ) -> Vec<(usize, Packet)> {
-        let wanted = self.wanted(stage, loads);
-        let held = &mut self.held[stage];
-        held.extend(packets);
-        let mut entered = Vec::new();
-        while let Some(packet) = held.pop_front() {
-            let queue = if held.len() >= HELD_PKTS {
-                // It has waited for long enough: it stays where it is.
-                self.path.enter_behind(stage, wanted)
-            } else if self.path.try_enter(stage, wanted) {
-                wanted
-            } else {
-                held.push_front(packet);
-                break;
-            };
-            // CAST: a few cores.
-            entered.push((queue as usize, packet));
-        }
-        entered
-    }
-
-    /// Returns the stages at which packets are held.
-    pub(super) fn holding(&self) -> Vec<usize> {
-        let stages = self.held.iter().enumerate();
-        stages
-            .filter(|(_, held)| !held.is_empty())
-            .map(|(stage, _)| stage)
-            .collect()
-    }
-
-    fn wanted(&self, stage: usize, loads: &[u32]) -> u32 {
-        let hash = self.scene.flow_hash;
+    ) -> usize {
         // CAST: a handful of stages; each has a device of its own.
         let device = 1 + stage as u32;
-        let chosen = match self.scene.balance {
-            Balance::Dynamic(pct) => balancer::choose(hash, device, loads, LoadThreshold { pct }),
-            Balance::Static(pct) => (!LoadThreshold { pct }.is_reached_by_mean_of(loads))
-                .then(|| balancer::choose_static(hash, device, loads.len()))
-                .flatten(),
-        };
-        // The original path is RPS's.
-        let wanted = chosen.unwrap_or_else(|| rps_place(hash, loads.len()));
-        // CAST: a few cores.
-        wanted as u32
-    }
-
-    pub(super) fn leave(&self, stage: usize) {
-        self.path.leave(stage);
+        let cores = &self.scene.cores;
+        match &self.scene.balance {
+            Balance::Module(flows) => {
+                // CAST: below the number of flows.
+                let flow = (packet.number % flows.len() as u64) as usize;
+                let here = cores.iter().position(|core| *core == from);
+                // CAST: a few cores.
+                let (here, nr_cores) = (here.map(|here| here as u8), cores.len() as u8);
+                usize::from(choose(flows[flow], device, here, nr_cores, orders.loaded))
+            }
+            Balance::Paper(balance) => balance.choose(device, loads),
+        }
     }
 }
 
 impl Machine<'_> {
-    /// Packets of a pipelined stream have been carried on `from`: they go to their next stage.
-    pub(super) fn advance(
-        &mut self,
-        stream: usize,
-        from: usize,
-        stage: Option<usize>,
-        packets: Vec<Packet>,
-    ) {
-        let state = &mut self.streams[stream];
-        let Some(pipelined) = &mut state.pipelined else {
+    /// Packets of a pipelined stream have been carried on core `from`: they go to their next stage.
+    pub(super) fn advance(&mut self, stream: usize, from: usize, at: At, packets: Vec<Packet>) {
+        let Some(pipelined) = &mut self.streams[stream].pipelined else {
             return;
         };
-        match stage {
-            Some(stage) if stage + 1 == pipelined.nr_stages() => {
-                packets.iter().for_each(|_| pipelined.leave(stage));
-                let reader = state.first + state.stages + 1;
-                self.forward(stream, reader, packets);
+        let (is_modules, last) = (pipelined.is_modules(), pipelined.nr_stages() - 1);
+        match at {
+            At::Nic if is_modules && self.staging.is_moving => {
+                pipelined.held.extend(packets);
+                let full = pipelined.held.len().saturating_sub(RING_ITEMS);
+                pipelined.held.truncate(RING_ITEMS);
+                self.lose(stream, Count::BacklogFull, full);
             }
-            _ => self.enter(stream, from, stage.map_or(0, |stage| stage + 1), packets),
-        }
-        // Where nothing of the flow is left, what is held may enter; the last stage first.
-        let holding = self.streams[stream]
-            .pipelined
-            .as_ref()
-            .map(Pipelined::holding);
-        for stage in holding.unwrap_or_default().into_iter().rev() {
-            self.enter(stream, usize::MAX, stage, Vec::new());
+            At::Nic => self.begin(stream, from, packets),
+            At::Stage(stage) if stage < last => self.enter(stream, from, stage + 1, packets),
+            At::Stage(_) => {
+                let state = &self.streams[stream];
+                let reader = state.first + state.stages + 1;
+                if is_modules {
+                    self.staging.inside -= packets.len() as u64;
+                }
+                self.forward(stream, reader, packets);
+                self.move_stages();
+            }
         }
     }
 
-    /// Puts packets that come from core `from`, and those that are held there, into a stage's queues.
-    fn enter(&mut self, stream: usize, from: usize, stage: usize, packets: Vec<Packet>) {
-        let loads = &self.control.loads;
-        let state = &mut self.streams[stream];
-        let first = state.first + 1 + stage * loads.len();
-        let Some(pipelined) = &mut state.pipelined else {
+    /// Takes new orders, as soon as nothing is in the stages.
+    pub(super) fn order_stages(&mut self, orders: StageOrders) {
+        let was_moving = self.staging.is_moving;
+        self.staging.is_moving = orders != self.staging.orders;
+        if self.staging.is_moving {
+            self.move_stages();
+        } else if was_moving {
+            self.release();
+        }
+    }
+
+    fn move_stages(&mut self) {
+        if self.staging.is_moving && self.staging.inside == 0 {
+            self.staging.is_moving = false;
+            self.staging.orders = self.control.stage_orders;
+            self.release();
+        }
+    }
+
+    /// Lets all go on that has been held.
+    fn release(&mut self) {
+        for stream in 0..self.streams.len() {
+            let state = &mut self.streams[stream];
+            if let Some(pipelined) = &mut state.pipelined {
+                let held = Vec::from(mem::take(&mut pipelined.held));
+                let nic = self.queues[state.first].place.core;
+                self.begin(stream, nic, held);
+            }
+        }
+    }
+
+    /// Packets come from the NIC's core `nic`: into the first stage, or to the NIC's core again.
+    fn begin(&mut self, stream: usize, nic: usize, packets: Vec<Packet>) {
+        let Some(pipelined) = &self.streams[stream].pipelined else {
             return;
         };
-        let entered = pipelined.enter(stage, packets, loads);
-        for (place, mut packet) in entered {
-            let queue = first + place;
-            let core = self.queues[queue].place.core;
-            let is_full = self.queues[queue].packets.len() >= self.knobs.backlog_pkts;
-            if let Some(pipelined) = &self.streams[stream].pipelined {
-                if let Some(before) = stage.checked_sub(1) {
-                    pipelined.leave(before);
-                }
-                if is_full {
-                    pipelined.leave(stage);
-                }
+        let mut stage = 0;
+        if pipelined.is_modules() {
+            self.staging.inside += packets.len() as u64;
+            if !self.staging.orders.onward {
+                stage = pipelined.nr_stages();
             }
-            if is_full {
+        }
+        self.enter(stream, nic, stage, packets);
+    }
+
+    /// Puts packets that come from core `from` into a stage's queues.
+    fn enter(&mut self, stream: usize, from: usize, stage: usize, packets: Vec<Packet>) {
+        for mut packet in packets {
+            let state = &self.streams[stream];
+            let Some(pipelined) = &state.pipelined else {
+                return;
+            };
+            let is_modules = pipelined.is_modules();
+            let nr_cores = pipelined.scene.cores.len();
+            let (orders, loads) = (self.staging.orders, &self.control.loads);
+            let place = if stage == pipelined.nr_stages() {
+                0
+            } else {
+                pipelined.place(stage, from, &packet, orders, loads)
+            };
+            let queue = state.first + 1 + stage * nr_cores + place;
+            let size = if is_modules {
+                RING_ITEMS
+            } else {
+                self.knobs.backlog_pkts
+            };
+            if self.queues[queue].packets.len() >= size {
+                if is_modules {
+                    self.staging.inside -= 1;
+                }
                 self.lose(stream, Count::BacklogFull, 1);
                 continue;
             }
+            let core = self.queues[queue].place.core;
             packet.set_hopped(core != from);
             self.queues[queue].packets.push_back(packet);
             self.raise(queue, if core == from { 0 } else { self.knobs.ipi_ps });
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const THRESHOLD_PCT: u32 = 85;
-    const CORES: usize = 6;
-
-    fn wanted(flow_hash: u32, balance: Balance, loads: &[u32]) -> usize {
-        let pipelined = Pipelined::new(scene::Stages {
-            packet_ps: vec![1.0; 3],
-            hop_ps: 1.0,
-            flow_hash,
-            balance,
-        });
-        // CAST: a few cores.
-        pipelined.wanted(0, loads) as usize
-    }
-
-    #[test]
-    fn a_hot_core_is_left_by_who_has_two_choices_and_busy_ones_leave_all_to_rps() {
-        let mut left = 0;
-        for flow in 0..100 {
-            let both = [
-                Balance::Dynamic(THRESHOLD_PCT),
-                Balance::Static(THRESHOLD_PCT),
-            ];
-            let [first, fixed] = both.map(|balance| wanted(flow, balance, &[0; CORES]));
-            assert_eq!(first, fixed);
-            let mut loads = [100; CORES];
-            loads[first] = 900;
-            let [second, fixed] = both.map(|balance| wanted(flow, balance, &loads));
-            assert_eq!(first, fixed);
-            left += u32::from(second != first);
-            let all = both.map(|balance| wanted(flow, balance, &[900; CORES]));
-            assert_eq!(all, [rps_place(flow, CORES); 2]);
-        }
-        // A sixth of the second choices is the first again.
-        assert!((70..95).contains(&left), "{left}");
     }
 }

@@ -2,8 +2,11 @@
 
 //! What is simulated, and what comes out: the machine, its streams, and the counts.
 
+use mflow_algo::algo::stage::StageKey;
+
 use super::arrivals::Load;
 use super::calendar::PS_PER_S;
+use super::paper_balance::PaperBalance;
 
 /// Packets that a softirq carries before it lets others have the core: Linux's NAPI weight.
 pub(super) const POLL_PKTS: usize = 64;
@@ -27,28 +30,31 @@ pub(super) struct Stream {
     pub(super) lanes: Vec<Place>,
     /// What the NIC's core does for a packet that no lane gets, beside [`nic`](Self::nic); none: what a lane does.
     pub(super) whole_ps: Option<f64>,
-    /// Stages that may each be on any of the controlled cores; with them there are neither hops nor lanes.
+    /// Stages that may each be on any of some cores; with them there are neither hops nor lanes.
     pub(super) stages: Option<Stages>,
     pub(super) app: Place,
 }
 
-/// The stages of a pipelined flow behind the NIC's core.
+/// The stages of pipelined flows behind the NIC's core.
 #[derive(Clone, Debug)]
 pub(super) struct Stages {
+    /// Where each of them may be: with [`Control`] those whose loads count.
+    pub(super) cores: Vec<usize>,
     pub(super) packet_ps: Vec<f64>,
     /// What it costs more that a packet comes from another core.
     pub(super) hop_ps: f64,
-    pub(super) flow_hash: u32,
+    /// What all of them cost the NIC's core, where it does them.
+    pub(super) whole_ps: f64,
     pub(super) balance: Balance,
 }
 
-/// How the stages of a pipelined flow find their cores.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// How stages find their cores.
+#[derive(Clone, Debug)]
 pub(super) enum Balance {
-    /// Algorithm 1 with this threshold, in per cent.
-    Dynamic(u32),
-    /// Without the second choice.
-    Static(u32),
+    /// As the module has it. The stream is made of these flows, whose packets take turns.
+    Module(Vec<StageKey>),
+    /// As the paper has it.
+    Paper(PaperBalance),
 }
 
 /// What samples loads and controls.
@@ -57,8 +63,18 @@ pub(super) struct Control {
     pub(super) period_ps: u64,
     /// The cores whose loads count: `cpus`.
     pub(super) cores: Vec<usize>,
-    /// Whether lanes and batches follow the load, and below which one.
-    pub(super) lanes: Option<u32>,
+    pub(super) follows: Follows,
+}
+
+/// What follows the loads. Thresholds are in per cent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Follows {
+    /// Nothing of the module's.
+    Nothing,
+    /// Lanes and batches.
+    Lanes(u32),
+    /// Stages.
+    Stages(u32),
 }
 
 /// What to do with a batch when no lane's ring has room for it.
@@ -253,6 +269,17 @@ impl Outcome {
         let full = |core: usize| self.busy.get(core).is_some_and(|busy| *busy > 0.98);
         if scene.cores == 1 && (lost || endless) {
             Limit::Core
+        } else if let Some(stages) = &stream.stages {
+            // What is on its way is limited, so nothing is lost.
+            if full(stream.app.core) {
+                Limit::Copy
+            } else if full(stream.nic.core) {
+                Limit::Nic
+            } else if stages.cores.iter().any(|core| full(*core)) {
+                Limit::Hop
+            } else {
+                Limit::Link
+            }
         } else if self.counted.get(Count::SocketFull) > 0 && full(stream.app.core) {
             Limit::Copy
         } else if many(Count::Inline) || many(Count::LaneFull) {

@@ -10,7 +10,8 @@ use serde::Serialize;
 use super::arrivals::Load;
 use super::calendar::PS_PER_US;
 use super::costs::{Costs, Path};
-use super::scene::{Control, Knobs, Place, Scene, Stream, WhenFull};
+use super::scene::{Balance, Control, Follows, Knobs, Place, Scene, Stages, Stream, WhenFull};
+use super::stages::{Placement, StageCosts};
 
 /// The machine that is modelled.
 #[derive(Clone, Debug, clap::Args, Serialize)]
@@ -110,13 +111,13 @@ impl Settings {
         }
     }
 
-    /// Returns what looks at the loads of `cores` and, with `lanes`, controls lanes and batches.
-    pub(super) fn control(&self, cores: Vec<usize>, lanes: bool) -> Control {
+    /// Returns what looks at the loads of `cores`.
+    pub(super) fn control(&self, cores: Vec<usize>, follows: Follows) -> Control {
         Control {
             // CAST: milliseconds within the range above.
             period_ps: (self.load_sample_ms * 1e3 * PS_PER_US) as u64,
             cores,
-            lanes: lanes.then_some(self.load_threshold_pct),
+            follows,
         }
     }
 
@@ -153,6 +154,39 @@ impl Settings {
             app: place(1, costs.app),
         };
         counted(Scene::of(cores, vec![stream], self.knobs(when_full)))
+    }
+
+    /// Returns flows in stages that are placed like this: the NIC on core 0, the readers on core 1, then the CPUs of the stages.
+    ///
+    /// As in a benchmark no more packets are on their way than the rings hold, so that the slowest core sets the pace of all.
+    pub(super) fn stages(&self, costs: &StageCosts, placement: &Placement, app: f64) -> Scene {
+        let insn_ps = |insn| self.insn_ps(insn);
+        let cores = Vec::from_iter(2..2 + placement.nr_cpus());
+        let stream = Stream {
+            load: Load::Window {
+                packets: self.nic_ring_pkts,
+                packet_ps: 1,
+            },
+            nic: self.place(0, costs.nic),
+            hops: Vec::new(),
+            lanes: Vec::new(),
+            whole_ps: None,
+            stages: Some(Stages {
+                packet_ps: costs.stages.map(insn_ps).to_vec(),
+                // What the stages cost has it.
+                hop_ps: 0.0,
+                whole_ps: insn_ps(costs.behind_nic()),
+                cores,
+                balance: Balance::Module(placement.flows()),
+            }),
+            app: self.place(1, app),
+        };
+        let nr_cores = 2 + placement.nr_cpus();
+        counted(Scene::of(
+            nr_cores,
+            vec![stream],
+            self.knobs(WhenFull::Lose),
+        ))
     }
 
     /// Returns the stream of `costs` with all stages on one core, without lanes.

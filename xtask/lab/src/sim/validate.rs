@@ -5,18 +5,19 @@
 use serde::Serialize;
 
 use super::arrivals::Load;
-use super::costs::{calibrating, Costs, Measured, NicCore, FALCON, MFLOW, NATIVE, RPS, VANILLA};
+use super::costs::{calibrating, Costs, NicCore, MFLOW, RPS, VANILLA};
+use super::falcon_rows::{predict_stages, staged};
+use super::groups::{groups, Group};
 use super::pipeline::simulate;
 use super::scene::{Limit, WhenFull};
 use super::settings::Settings;
+use super::stages::{has_stages, StageCosts};
 use crate::bench::row::Row;
 
 /// How far a predicted ratio may be off.
 pub(super) const TOLERANCE: f64 = 0.10;
 /// The module's default batch, which benchmarks use unless the batch is their subject.
 const USUAL_BATCH_PKTS: u32 = 256;
-/// Cases that measure what the hooks cost, not a path.
-const OVERHEAD: &str = "overhead";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -94,7 +95,7 @@ pub(super) struct Case {
     pub(super) vanilla_pkts_per_s: f64,
     /// What the cores do with RPS, and in FALCON's stages, if that was measured.
     pub(super) rps: Option<Costs>,
-    pub(super) falcon: Option<Costs>,
+    pub(super) falcon: Option<StageCosts>,
     pub(super) splits: Vec<Split>,
 }
 
@@ -103,6 +104,16 @@ pub(super) struct Validation {
     pub(super) cases: Vec<Case>,
     pub(super) checks: Vec<Check>,
     pub(super) skipped: Vec<Skipped>,
+}
+
+impl Skipped {
+    pub(super) fn of(row: &Row, why: String) -> Self {
+        Self {
+            case: row.case.clone(),
+            mode: row.mode.clone(),
+            why,
+        }
+    }
 }
 
 impl Check {
@@ -132,20 +143,21 @@ impl Validation {
     }
 }
 
-/// The rows that are compared with one vanilla row.
-struct Group<'a> {
-    vanilla: &'a Row,
-    measured: Measured,
-    rows: Vec<(&'a Row, Measured)>,
-}
-
 pub(super) fn validate(rows: &[Row], settings: &Settings) -> Validation {
     let mut validation = Validation::default();
     for group in groups(rows, &mut validation.skipped) {
         let vanilla = group.measured.costs(VANILLA);
         let vanilla_rate = rate(settings, &vanilla, 0, 1, WhenFull::Lose).0;
         let splits = splits(&group);
+        let staged = staged(&group);
         for (row, measured) in &group.rows {
+            if has_stages(&row.mode) {
+                match predict_stages(&group, row, &staged, vanilla_rate, settings) {
+                    Ok(check) => validation.checks.push(check),
+                    Err(why) => validation.skipped.push(Skipped::of(row, why)),
+                }
+                continue;
+            }
             let split = splits
                 .iter()
                 .find(|(_, split)| split_name(row) == split.name)
@@ -185,10 +197,7 @@ pub(super) fn validate(rows: &[Row], settings: &Settings) -> Validation {
             }
             validation.checks.push(check);
         }
-        let of_mode = |mode| {
-            let row = group.rows.iter().find(|(row, _)| row.mode == mode);
-            row.map(|(_, measured)| measured.costs(mode))
-        };
+        let rps = group.rows.iter().find(|(row, _)| row.mode == RPS);
         validation.cases.push(Case {
             name: group.vanilla.case.clone(),
             proto: group.vanilla.proto.clone(),
@@ -196,69 +205,12 @@ pub(super) fn validate(rows: &[Row], settings: &Settings) -> Validation {
             is_one_path: group.measured.is_one_path,
             vanilla,
             vanilla_pkts_per_s: vanilla_rate,
-            rps: of_mode(RPS),
-            falcon: of_mode(FALCON),
+            rps: rps.map(|(_, measured)| measured.costs(RPS)),
+            falcon: staged.ok().map(|(_, costs)| costs),
             splits: splits.into_iter().map(|(_, split)| split).collect(),
         });
     }
     validation
-}
-
-/// Sorts rows by what they are compared with: the vanilla row of their own case, else that of the same work.
-fn groups<'a>(rows: &'a [Row], skipped: &mut Vec<Skipped>) -> Vec<Group<'a>> {
-    let mut skip = |row: &Row, why: String| {
-        skipped.push(Skipped {
-            case: row.case.clone(),
-            mode: row.mode.clone(),
-            why,
-        });
-    };
-    let mut groups: Vec<Group<'a>> = Vec::new();
-    for row in rows.iter().filter(|row| row.mode == VANILLA) {
-        match Measured::of(row) {
-            Ok(measured) => groups.push(Group {
-                vanilla: row,
-                measured,
-                rows: Vec::new(),
-            }),
-            Err(why) => skip(row, why),
-        }
-    }
-    for row in rows.iter().filter(|row| row.mode != VANILLA) {
-        if row.case.starts_with(OVERHEAD) {
-            skip(
-                row,
-                "measures what hooks cost, not how a path is cut".to_owned(),
-            );
-            continue;
-        }
-        let measured = match Measured::of(row) {
-            Ok(measured) => measured,
-            Err(why) => {
-                skip(row, why);
-                continue;
-            }
-        };
-        let find =
-            |fits: fn(&Row, &Row) -> bool| groups.iter().position(|group| fits(group.vanilla, row));
-        let place = find(is_same_case).or_else(|| find(is_same_work));
-        match place {
-            Some(place) => groups[place].rows.push((row, measured)),
-            None => skip(row, "there is no vanilla row to compare with".to_owned()),
-        }
-    }
-    groups
-}
-
-fn is_same_case(one: &Row, other: &Row) -> bool {
-    (&one.suite, &one.case, &one.nic, &one.load)
-        == (&other.suite, &other.case, &other.nic, &other.load)
-}
-
-fn is_same_work(one: &Row, other: &Row) -> bool {
-    let work = |row: &Row| (row.msg_bytes, row.clients, row.flows);
-    work(one) == work(other)
-        && (&one.proto, &one.nic, &one.load) == (&other.proto, &other.nic, &other.load)
 }
 
 fn split_name(row: &Row) -> &str {
@@ -284,7 +236,7 @@ fn splits<'a>(group: &Group<'a>) -> Vec<(&'a Row, Split)> {
                 Split {
                     name: name.to_owned(),
                     costs: Costs {
-                        app: least_app(group),
+                        app: group.least_app(),
                         ..measured.costs(MFLOW)
                     },
                     from_lanes: row.lanes,
@@ -295,18 +247,6 @@ fn splits<'a>(group: &Group<'a>) -> Vec<(&'a Row, Split)> {
         }
     }
     splits
-}
-
-/// Returns the reader's cost. One that has time to spare sleeps, and is woken for a handful of packets; so of all rows the
-/// least is nearest to that of a busy one. But not of those without an overlay: an application that answers does so
-/// through it.
-fn least_app(group: &Group<'_>) -> f64 {
-    group
-        .rows
-        .iter()
-        .filter(|(row, _)| row.mode != NATIVE)
-        .map(|(_, measured)| measured.app)
-        .fold(group.measured.app, f64::min)
 }
 
 fn rate(
@@ -325,7 +265,7 @@ fn rate(
     (outcome.pkts_per_s(), outcome.limit(&scene))
 }
 
-fn check(
+pub(super) fn check(
     row: &Row,
     vanilla: &Row,
     used: Used,
@@ -349,9 +289,15 @@ fn check(
         (Verdict::Miss, None)
     } else {
         let modes = unsaturated.join(" and ");
-        let reason = format!(
+        let mut reason = format!(
             "{modes} had a busiest core with time to spare: wake-ups and interrupts for a handful of packets are in the cost"
         );
+        if row.lost as f64 > TOLERANCE * row.packets as f64 {
+            reason += &format!(
+                ", and work for {} packets that were lost beside {} delivered",
+                row.lost, row.packets
+            );
+        }
         (Verdict::Warning, Some(reason))
     };
     Check {
@@ -376,6 +322,7 @@ fn check(
 
 #[cfg(test)]
 mod tests {
+    use super::super::costs::NATIVE;
     use super::super::fixture::{row, rows, settings};
     use super::*;
 
@@ -398,7 +345,7 @@ mod tests {
                 Used::Calibrates,
                 predicted,
                 predicted,
-                itself
+                Used::Calibrates
             ]
         );
         assert_eq!(validation.with(Verdict::Good).count(), 6);

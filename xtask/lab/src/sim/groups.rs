@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Which rows are compared with which vanilla one.
+
+use super::costs::{Measured, NATIVE, VANILLA};
+use super::validate::Skipped;
+use crate::bench::row::Row;
+
+/// Cases that measure what the hooks cost, not a path.
+const OVERHEAD: &str = "overhead";
+
+/// The rows that are compared with one vanilla row.
+pub(super) struct Group<'a> {
+    pub(super) vanilla: &'a Row,
+    pub(super) measured: Measured,
+    pub(super) rows: Vec<(&'a Row, Measured)>,
+}
+
+impl Group<'_> {
+    /// Returns the reader's cost. One that has time to spare sleeps, and is woken for a handful of packets; so of all rows the
+    /// least is nearest to that of a busy one. But not of those without an overlay: an application that answers does so
+    /// through it.
+    pub(super) fn least_app(&self) -> f64 {
+        self.rows
+            .iter()
+            .filter(|(row, _)| row.mode != NATIVE)
+            .map(|(_, measured)| measured.app)
+            .fold(self.measured.app, f64::min)
+    }
+}
+
+/// Sorts rows by what they are compared with: the vanilla row of their own case, else that of the same work.
+pub(super) fn groups<'a>(rows: &'a [Row], skipped: &mut Vec<Skipped>) -> Vec<Group<'a>> {
+    let mut skip = |row: &Row, why: String| {
+        skipped.push(Skipped::of(row, why));
+    };
+    let mut groups: Vec<Group<'a>> = Vec::new();
+    for row in rows.iter().filter(|row| row.mode == VANILLA) {
+        match Measured::of(row) {
+            Ok(measured) => groups.push(Group {
+                vanilla: row,
+                measured,
+                rows: Vec::new(),
+            }),
+            Err(why) => skip(row, why),
+        }
+    }
+    for row in rows.iter().filter(|row| row.mode != VANILLA) {
+        if row.case.starts_with(OVERHEAD) {
+            skip(
+                row,
+                "measures what hooks cost, not how a path is cut".to_owned(),
+            );
+            continue;
+        }
+        let measured = match Measured::of(row) {
+            Ok(measured) => measured,
+            Err(why) => {
+                skip(row, why);
+                continue;
+            }
+        };
+        let find =
+            |fits: fn(&Row, &Row) -> bool| groups.iter().position(|group| fits(group.vanilla, row));
+        let place = find(is_same_case).or_else(|| find(is_same_work));
+        match place {
+            Some(place) => groups[place].rows.push((row, measured)),
+            None => skip(row, "there is no vanilla row to compare with".to_owned()),
+        }
+    }
+    groups
+}
+
+fn is_same_case(one: &Row, other: &Row) -> bool {
+    (&one.suite, &one.case, &one.nic, &one.load)
+        == (&other.suite, &other.case, &other.nic, &other.load)
+}
+
+fn is_same_work(one: &Row, other: &Row) -> bool {
+    let work = |row: &Row| (row.msg_bytes, row.clients, row.flows);
+    work(one) == work(other)
+        && (&one.proto, &one.nic, &one.load) == (&other.proto, &other.nic, &other.load)
+}
