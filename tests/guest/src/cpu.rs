@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context as _, Result};
 pub(crate) use mflow_protocol::cpus::{
@@ -55,6 +56,15 @@ pub(crate) fn pin_thread(thread: Pid, cpu: usize) -> Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu)?;
     sched_setaffinity(thread, &set).with_context(|| format!("cannot bind a thread to CPU {cpu}"))
+}
+
+/// Keeps a CPU busy, as a program of an application does.
+pub(crate) fn spin(cpu: usize, stop: &AtomicBool) -> Result<()> {
+    pin(cpu)?;
+    while !stop.load(Ordering::Relaxed) {
+        std::hint::spin_loop();
+    }
+    Ok(())
 }
 
 pub(crate) fn set_online(cpu: usize, online: bool) -> Result<()> {

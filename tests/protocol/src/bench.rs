@@ -20,6 +20,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+/// The load of a CPU, in per cent, that lanes by need are not to reach: FALCON's threshold (section 6.1), and ours.
+pub const LOAD_THRESHOLD_PCT: u32 = 85;
+
 /// Which stack carries the packets.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -55,6 +58,13 @@ pub enum Stack {
         /// From which load of a CPU flows get lanes by need, 0 for all lanes always: the knob `load_threshold_pct`.
         load_threshold_pct: u32,
     },
+    /// The overlay while tasks take all CPUs that flows could use.
+    Busy {
+        /// CPUs with a task.
+        cpus: usize,
+        /// Whether mflow is loaded, which then splits no flow, or not.
+        mflow: bool,
+    },
     /// The overlay with flows that go from CPU to CPU, as in FALCON.
     Falcon {
         /// CPUs that stages are on.
@@ -76,7 +86,10 @@ impl Stack {
     pub fn cpus(&self) -> usize {
         match *self {
             Self::Native | Self::Vanilla | Self::Idle | Self::Router(_) => 0,
-            Self::Rps { cpus } | Self::Falcon { cpus, .. } | Self::HostPlus { cpus } => cpus,
+            Self::Rps { cpus }
+            | Self::Busy { cpus, .. }
+            | Self::Falcon { cpus, .. }
+            | Self::HostPlus { cpus } => cpus,
             Self::Mflow { lanes, layout, .. } => match layout {
                 Layout::Lane => lanes,
                 Layout::LaneStage => 2 * lanes,

@@ -62,6 +62,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 fn measure(case: &Case) -> Result<End> {
     mflow::unload()?;
     topology::up(Family::V4)?;
+    let tasks = stack::Tasks::start(&case.stack);
     let end = match case.load {
         Load::Frames {
             flows,
@@ -91,6 +92,7 @@ fn measure(case: &Case) -> Result<End> {
             bytes,
         } => requests::measure(case, server, clients, bytes),
     }?;
+    tasks.stop()?;
     stack::remove(&case.stack)?;
     Ok(end)
 }

@@ -3,12 +3,19 @@
 //! The stacks that are compared: each is one small description, set up here.
 
 use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use mflow_protocol::bench::{Build, Falcon, Layout, Scaling, Stack};
+use mflow_protocol::bench::{Build, Falcon, Layout, Scaling, Stack, LOAD_THRESHOLD_PCT};
 
 use crate::mflow::{self, Knobs};
-use crate::{command, cpu};
+use crate::{command, cpu, flows, threads};
+
+/// A controller that has looked so long at busy CPUs splits nothing.
+const SAMPLED: Duration = Duration::from_secs(2);
 
 const RPS_CPUS: &str = "/sys/class/net/vxlan0/queues/rx-0/rps_cpus";
 
@@ -55,6 +62,18 @@ pub(super) fn prepare(stack: &Stack, device: &'static str) -> Result<()> {
             load_threshold_pct,
             ..Knobs::default()
         }),
+        Stack::Busy { mflow: false, .. } => Ok(()),
+        Stack::Busy { cpus, mflow: true } => {
+            mflow::load(&Knobs {
+                device,
+                lanes: cpus,
+                load_threshold_pct: LOAD_THRESHOLD_PCT,
+                ..Knobs::default()
+            })?;
+            // A flow that is split before that stays split, as the NIC's core alone could not do its work.
+            thread::sleep(SAMPLED);
+            Ok(())
+        }
         Stack::Falcon { cpus, mode } => mflow::load(&Knobs {
             device,
             lanes: cpus,
@@ -89,11 +108,43 @@ pub(super) fn remove(stack: &Stack) -> Result<()> {
 pub(super) fn wait_split(stack: &Stack, flows: u64, before: u64) -> Result<()> {
     match stack {
         Stack::Mflow { .. } => mflow::wait_split_since(before, flows),
+        Stack::Busy { mflow: true, .. } => {
+            command::wait_until("a flow is told to stay whole, as all CPUs are busy", || {
+                flows::any(&[("state", "whole"), ("reason", "cpus_busy")])
+            })
+        }
         Stack::Falcon { .. } | Stack::HostPlus { .. } => {
             command::wait_until("packets go through stages", || {
                 Ok(mflow::Stats::read()?.get("stage_nic_pkts")? > 0)
             })
         }
         _ => Ok(()),
+    }
+}
+
+/// The tasks of a stack whose CPUs have others' work.
+pub(super) struct Tasks {
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<Result<()>>>,
+}
+
+impl Tasks {
+    pub(super) fn start(stack: &Stack) -> Self {
+        let cpus = match *stack {
+            Stack::Busy { cpus, .. } => cpus,
+            _ => 0,
+        };
+        let stop = Arc::new(AtomicBool::new(false));
+        let task = |&cpu: &usize| {
+            let stop = Arc::clone(&stop);
+            thread::spawn(move || cpu::spin(cpu, &stop))
+        };
+        let threads = cpu::BENCH_LANES[..cpus].iter().map(task).collect();
+        Self { stop, threads }
+    }
+
+    pub(super) fn stop(self) -> Result<()> {
+        self.stop.store(true, Ordering::Relaxed);
+        threads::results(self.threads.into_iter().map(JoinHandle::join)).map(drop)
     }
 }

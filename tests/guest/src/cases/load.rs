@@ -5,7 +5,6 @@
 //! An emulated CPU's times are partly its host's, so cases judge by what lanes have carried, and wait long for it. What can pass
 //! by chance is never asked: without a controller, all lanes have packets whenever the flow has some batches.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -73,7 +72,7 @@ fn busy_cpu(rig: &Rig) -> Result<Outcome> {
         // The flow may have left the first one anyway. From then on each task has it go to where the one before was.
         for &busy in [lanes[0], lanes[1], lanes[0]].iter() {
             threads::beside(
-                |stop| spin(busy, stop),
+                |stop| cpu::spin(busy, stop),
                 || {
                     live.wait_for("the flow is on the other lane alone", LIMIT, || {
                         let used = used_lanes(lanes)?;
@@ -127,15 +126,6 @@ fn switched<L: Load>() -> Case {
             })
         },
     )
-}
-
-/// Keeps a CPU busy, as a program of an application does.
-pub(super) fn spin(cpu: usize, stop: &AtomicBool) -> Result<()> {
-    cpu::pin(cpu)?;
-    while !stop.load(Ordering::Relaxed) {
-        std::hint::spin_loop();
-    }
-    Ok(())
 }
 
 /// Returns which of these lanes carry packets now.

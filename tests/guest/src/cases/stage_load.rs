@@ -11,7 +11,6 @@ use std::time::Duration;
 use anyhow::{ensure, Context as _, Result};
 use mflow_protocol::network::SERVER_HOST;
 
-use super::load::spin;
 use super::{Case, Run};
 use crate::datagrams::receiver::{self, Receiver};
 use crate::datagrams::run::Datagrams;
@@ -132,7 +131,7 @@ fn busy_cpu(rig: &Rig) -> Result<Outcome> {
         let busy = used[0];
         let moved = stat("stages_moved")?;
         threads::beside(
-            |stop| spin(busy, stop),
+            |stop| cpu::spin(busy, stop),
             || {
                 live.wait_for("the stages are on other CPUs", LIMIT, || {
                     let used = with_stages(lanes)?;
@@ -162,7 +161,7 @@ fn all_busy(rig: &Rig) -> Result<Outcome> {
                 thread::scope(|scope| {
                     let spinning = lanes
                         .iter()
-                        .map(|&lane| scope.spawn(move || spin(lane, stop)));
+                        .map(|&lane| scope.spawn(move || cpu::spin(lane, stop)));
                     let spinning: Vec<_> = spinning.collect();
                     threads::results(spinning.into_iter().map(|thread| thread.join()))
                 })
@@ -188,7 +187,7 @@ fn move_gro(live: &impl Live) -> Result<()> {
     wait_staged(live)?;
     ensure!(!is_before_gro()?, "packets are taken before GRO");
     threads::beside(
-        |stop| spin(cpu::NIC, stop),
+        |stop| cpu::spin(cpu::NIC, stop),
         || {
             live.wait_for("another core does GRO", LIMIT, is_on_nic(0))?;
             live.wait_for("packets are taken before GRO", LIMIT, is_before_gro)?;

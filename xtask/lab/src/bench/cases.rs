@@ -2,7 +2,9 @@
 
 //! What is measured: each case with every stack that a user could pick instead.
 
-use mflow_protocol::bench::{Build, Falcon, Layout, Load, Scaling, Server, Stack, Transport};
+use mflow_protocol::bench::{
+    Build, Falcon, Layout, Load, Scaling, Server, Stack, Transport, LOAD_THRESHOLD_PCT,
+};
 
 use super::hike_cases;
 
@@ -23,8 +25,8 @@ const SOCKPERF_MAX_BYTES: usize = 65_507;
 const APPLICATION_CLIENTS: u16 = 10;
 /// As many lanes as a benchmark's guest has CPUs for.
 const MOST_LANES: usize = 8;
-/// FALCON's threshold (section 6.1), and ours.
-const LOAD_THRESHOLD_PCT: u32 = 85;
+/// CPUs that tasks take where all are busy.
+const BUSY_CPUS: usize = 4;
 /// Rates that no stack is overloaded by, even emulated: the papers' are a hundred times as high.
 const RATES_MSGS_PER_S: [u32; 3] = [1_000, 2_000, 4_000];
 
@@ -167,6 +169,17 @@ fn with_lanes_by_need(mut case: Case) -> Case {
         load_threshold_pct: LOAD_THRESHOLD_PCT,
     };
     case.modes.push(mode("mflow-need", stack));
+    case
+}
+
+/// The same case with two more modes: tasks take all CPUs that flows could use, without mflow and with it.
+fn with_busy_cpus(mut case: Case) -> Case {
+    case.modes.extend(
+        [("vanilla-busy", false), ("mflow-busy", true)].map(|(name, mflow)| {
+            let cpus = BUSY_CPUS;
+            mode(name, Stack::Busy { cpus, mflow })
+        }),
+    );
     case
 }
 
@@ -331,8 +344,8 @@ pub(super) fn all(suite: Suite) -> Vec<Case> {
         ],
         Suite::Paper => {
             let mut cases = vec![
-                with_lanes_by_need(with_two_falcon_cpus(with_builders(with_device_scaling(
-                    udp(16),
+                with_busy_cpus(with_lanes_by_need(with_two_falcon_cpus(with_builders(
+                    with_device_scaling(udp(16)),
                 )))),
                 udp_bursts(16),
                 udp(1_024),
@@ -344,7 +357,9 @@ pub(super) fn all(suite: Suite) -> Vec<Case> {
             ];
             cases.extend([
                 with_host_plus(stream(4_096)),
-                with_lanes_by_need(with_two_cores_a_lane(with_builders(stream(65_536)))),
+                with_busy_cpus(with_lanes_by_need(with_two_cores_a_lane(with_builders(
+                    stream(65_536),
+                )))),
             ]);
             let batches = [1, 4, 16, 64, 256, 1024];
             cases.extend(batches.map(|pkts| order("udp", frames(1, 16), pkts)));

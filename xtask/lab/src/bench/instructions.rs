@@ -9,7 +9,8 @@ use std::path::Path;
 use anyhow::{bail, ensure, Context as _, Result};
 
 /// Places that are no addresses: user space, and what found no counter.
-const PLACES: [(u64, &str); 2] = [(0, "[user]"), (1, "[other]")];
+const USER: &str = "[user]";
+const PLACES: [(u64, &str); 2] = [(0, USER), (1, "[other]")];
 
 /// What the kernel puts in front of the names of BPF programs, and a tag of so many characters behind it.
 const BPF: &str = "bpf_prog_";
@@ -155,6 +156,12 @@ impl Counts {
         self.0
             .get(cpu)
             .map_or(0, |functions| functions.values().sum())
+    }
+
+    /// Returns those of the kernel, without its tasks.
+    pub(super) fn of_kernel(&self, cpu: usize) -> u64 {
+        let tasks = self.0.get(cpu).and_then(|functions| functions.get(USER));
+        self.of_cpu(cpu) - tasks.unwrap_or(&0)
     }
 
     /// Returns a CPU's functions, most instructions first.

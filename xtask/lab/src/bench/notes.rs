@@ -13,6 +13,12 @@ const SMALL_BYTES: usize = 1_024;
 /// Returns what is to be said about a row that was measured, if anything is.
 pub(super) fn of(case: &protocol::Case, spread: f64, saturated: bool) -> Option<String> {
     let mut notes = Vec::new();
+    if let Stack::Busy { .. } = case.stack {
+        notes.push(
+            "tasks take all CPUs that flows could use; their own instructions are left out, those of the timer that interrupts \
+             them are not: so the two rows with busy CPUs are to be compared with each other",
+        );
+    }
     match case.load {
         Load::Frames { .. } | Load::Forwarded { .. } => {}
         Load::Stream { .. } => notes.push(

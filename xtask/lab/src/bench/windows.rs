@@ -175,10 +175,15 @@ fn empty(suite: Suite, case: &Case, mode: &Mode) -> Row {
     }
 }
 
-/// Returns the instructions of one CPU per delivered packet.
+/// Returns the instructions of one CPU per delivered packet. Tasks on the CPUs of lanes have nothing to do with packets.
 fn cost(measured: &Measured, cpu: usize) -> f64 {
+    let count = if cpus::BENCH_LANES.contains(&cpu) {
+        measured.counts.of_kernel(cpu)
+    } else {
+        measured.counts.of_cpu(cpu)
+    };
     // CAST: far from where f64 loses digits.
-    measured.counts.of_cpu(cpu) as f64 / measured.window.packets as f64
+    count as f64 / measured.window.packets as f64
 }
 
 fn busiest(measured: &Measured) -> f64 {
@@ -263,6 +268,7 @@ mod tests {
         cpus[cpus::NIC].insert("made_up_receive".to_owned(), nic);
         cpus[cpus::READER].insert("[user]".to_owned(), app);
         cpus[cpus::SENDER].insert("[user]".to_owned(), 1_000_000_000);
+        cpus[cpus::BENCH_LANES[0]].insert("[user]".to_owned(), 1_000_000_000);
         Measured {
             window: Window {
                 delivered,
@@ -301,7 +307,7 @@ mod tests {
         assert_eq!((row.mode.as_str(), row.lost), ("vanilla", 3));
         let insn = row.insn_per_packet.expect("measured");
         assert_eq!((insn.min, insn.busiest, insn.max), (8000.0, 8200.0, 9000.0));
-        // The sender's core is not among them.
+        // The sender's core is not among them, nor are tasks on the CPUs of lanes.
         assert_eq!(insn.total, 9200.0);
         assert!(row.saturated);
         assert!(row
