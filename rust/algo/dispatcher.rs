@@ -23,6 +23,7 @@ use super::knobs::Build;
 use super::lane_set::{LaneSet, NoRoom, Reserved};
 use super::load::orders::{Order, Orders};
 use super::queue::Packet;
+use super::rest::Rest;
 use super::ring_bytes::RingBytes;
 use super::slot::{LaneId, Slot, INLINE, WINDOW_BATCHES};
 use super::slot_pool::{SlotPool, NR_SLOTS};
@@ -88,6 +89,7 @@ pub struct Dispatcher<P: Packet> {
     settled: bool,
     // Of this source's flows, by their slots.
     carried: [Carried; NR_SLOTS],
+    rest: Rest,
 }
 
 impl<P: Packet> Dispatcher<P> {
@@ -99,6 +101,7 @@ impl<P: Packet> Dispatcher<P> {
             reaped_ms: 0,
             settled: false,
             carried: [Carried::NONE; NR_SLOTS],
+            rest: Rest::default(),
         }
     }
 
@@ -142,6 +145,7 @@ impl<P: Packet> Dispatcher<P> {
             config,
             now_ms,
             wire_pkts,
+            stands_for: self.rest.stands_for(),
         };
         if let Some(window) = ended_window {
             step.on_window_end(flow, window, &packet);
@@ -197,12 +201,20 @@ impl<P: Packet> Dispatcher<P> {
             config,
             now_ms,
             wire_pkts: 0,
+            stands_for: 1,
         };
         for flow in self.table.with_slot() {
             if flow.is_idle(now_ms, idle_ms) {
                 step.on_silence(flow);
             }
         }
+    }
+
+    /// A poll ends. Returns whether the packets of the next one need not be dispatched, as the load controller refuses flows;
+    /// `has_flows` says that some have a slot.
+    #[inline]
+    pub fn end_poll(&mut self, has_flows: bool, orders: &Orders) -> bool {
+        self.rest.end_poll(!has_flows && orders.refuses())
     }
 
     /// Calls [`reap`](Self::reap) if it is time to.
@@ -255,7 +267,9 @@ pub(super) struct Step<'a, P: Packet, H> {
     pub(super) config: Config,
     pub(super) now_ms: u32,
     // Of the packet that is being carried.
-    wire_pkts: u32,
+    pub(super) wire_pkts: u32,
+    // How many packets it stands for, with those that pass unseen.
+    pub(super) stands_for: u32,
 }
 
 impl<P: Packet, H: Host<P>> Step<'_, P, H> {

@@ -43,6 +43,7 @@ pub mod queue;
 pub mod reason;
 pub mod recent_keys;
 mod reporting;
+pub mod rest;
 pub mod ring_bytes;
 pub mod slot;
 pub mod slot_pool;

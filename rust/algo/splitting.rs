@@ -114,6 +114,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
 
     /// Passes a packet on; if the flow is fast, with a probe's tag.
     fn on_counting(&mut self, flow: &mut Flow, mut packet: P) -> Dispatched<P> {
+        self.count_unseen(flow);
         let fast = flow.pkts >= self.config.min_window_pkts;
         if !fast || flow.is_held(self.now_ms) {
             return Dispatched::Ordinary(packet);
@@ -149,6 +150,12 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         self.counters.add_owned(Counter::ProbesSent, 1);
         packet.set_tag(Tag::new(TagKind::Probe, slot, probe));
         Dispatched::Ordinary(packet)
+    }
+
+    /// Counts the packets of the flow that have passed unseen.
+    fn count_unseen(&self, flow: &mut Flow) {
+        let unseen = self.wire_pkts.saturating_mul(self.stands_for - 1);
+        flow.pkts = flow.pkts.saturating_add(unseen);
     }
 
     /// Returns why this packet of a fast flow cannot be its probe, if so; the next one may be.

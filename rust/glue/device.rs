@@ -104,7 +104,7 @@ impl DeviceState {
     /// Notes where flows are split or handed on. Where that has changed there are no sources, and other CPUs may want some.
     fn set_places(&self, knobs: &Knobs) {
         let places = [
-            (&self.port.splits_behind_gro, is_behind_gro(knobs)),
+            (self.port.head.splits_behind_gro(), is_behind_gro(knobs)),
             (&self.port.hands_on, knobs.mode != Mode::Mflow),
         ];
         // ORDERING: Relaxed, all: a packet that sees an old value finds no source.
@@ -180,7 +180,7 @@ fn add_source(
     let stages = StageSet::of(knobs);
     let source = if stages.is_empty() {
         // SAFETY: The port is freed after the sources.
-        unsafe { Source::new(&port.uses_gro, napi, knobs)? }
+        unsafe { Source::new(&port.head, napi, knobs)? }
     } else {
         let context = StageContext {
             stages,
@@ -190,7 +190,7 @@ fn add_source(
             is_first: true,
         };
         // SAFETY: The port is freed after the sources.
-        unsafe { Source::of_stages(Some(&port.uses_gro), napi, &knobs.cpus, context)? }
+        unsafe { Source::of_stages(Some(&port.head), napi, &knobs.cpus, context)? }
     };
     let place = sources.iter_mut().find(|place| place.is_none());
     let source: &Source = place.ok_or(ENOSPC)?.insert(source);

@@ -4,15 +4,18 @@
 
 use super::ffi;
 use super::runtime::{self, MAX_CPUS};
-use super::source::{Source, UsesGro};
+use super::source::Source;
+use super::stack::heads::{BeginsWithPortHead, PortHead};
 use crate::algo::backoff::Backoff;
+use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use kernel::init::Zeroable;
 
 /// What the packet path knows of an opted-in device.
+#[repr(C)]
 pub struct Port {
-    pub(super) uses_gro: UsesGro,
-    pub(super) splits_behind_gro: AtomicBool,
+    // First of all: the hooks read it.
+    pub(super) head: PortHead,
     // Sources hand flows on; they are those of `stage_sources`.
     pub(super) hands_on: AtomicBool,
     // For NAPIs without a source, and for CPUs without one.
@@ -25,15 +28,18 @@ pub struct Port {
     pub(super) stage_sources: [AtomicPtr<Source>; MAX_CPUS],
 }
 
+const _: () = assert!(offset_of!(Port, head) == 0);
+// SAFETY: Its first field is one, as the line above checks.
+unsafe impl BeginsWithPortHead for Port {}
 // SAFETY: Null pointers, false, zeros.
 unsafe impl Zeroable for Port {}
 
 impl Port {
     /// Notes that a NAPI of the device has no source. Softirq context.
     pub(crate) fn want_napi(&self) {
-        self.uses_gro.note();
+        self.head.note_gro();
         // ORDERING: Relaxed: written while there are no sources.
-        if self.splits_behind_gro.load(Ordering::Relaxed) {
+        if self.head.splits_behind_gro().load(Ordering::Relaxed) {
             return;
         }
         // SAFETY: Softirqs are disabled.
@@ -47,20 +53,13 @@ impl Port {
     /// Returns the source for packets that come without GRO, or from it if that is where flows are split, on this CPU.
     /// Softirqs disabled.
     pub(crate) fn source_of_this_cpu(&self) -> Option<&Source> {
-        // ORDERING: Relaxed: written while there are no sources.
-        if self.uses_gro.get() && !self.splits_behind_gro.load(Ordering::Relaxed) {
-            return None;
-        }
         self.source_of(&self.cpu_sources, || self.hands_on())
     }
 
     /// Returns the source that hands on packets which come without GRO, or from it if they are handed on behind it, on this
     /// CPU. Softirqs disabled.
     pub(crate) fn stage_source_of_this_cpu(&self) -> Option<&Source> {
-        // ORDERING: Relaxed: written while there are no sources.
-        if !self.hands_on()
-            || self.uses_gro.get() && !self.splits_behind_gro.load(Ordering::Relaxed)
-        {
+        if !self.hands_on() {
             return None;
         }
         // SAFETY: Softirqs are disabled.

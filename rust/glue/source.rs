@@ -8,7 +8,8 @@ use super::lane::{Carries, Lane};
 use super::locks::SoftirqsOff;
 use super::pool::{self, Slots};
 use super::stack::device::Napi;
-use super::stack::request::{BeginsWithHead, Request, SourceHead};
+use super::stack::heads::{BeginsWithHead, PortHead, SourceHead};
+use super::stack::request::Request;
 use super::stack::skb::SkBuff;
 use super::{ffi, merge, runtime};
 use crate::algo::builder::Builder;
@@ -28,23 +29,6 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicU8, Ordering};
 use kernel::init::{self, Zeroable};
 use kernel::prelude::*;
-
-/// Whether a device's driver calls GRO: packets are taken there and nowhere else, unless flows are split behind GRO.
-pub(crate) struct UsesGro(AtomicBool);
-
-impl UsesGro {
-    pub(super) fn note(&self) {
-        // ORDERING: Relaxed, both: the packet that shows it has not come to where it is asked for yet.
-        if !self.0.load(Ordering::Relaxed) {
-            self.0.store(true, Ordering::Relaxed);
-        }
-    }
-
-    pub(super) fn get(&self) -> bool {
-        // ORDERING: Relaxed: the packet that shows it has not come here yet.
-        self.0.load(Ordering::Relaxed)
-    }
-}
 
 /// A source. Made by [`Source::new`] or [`Source::of_stages`], then at a fixed address until it is dropped.
 #[repr(C)]
@@ -68,7 +52,7 @@ pub struct Source {
     stopping: AtomicBool,
     lanes: [Option<KVBox<Lane>>; MAX_LANES],
     // Where to note that the device's driver calls GRO, and whether that is done.
-    uses_gro: Option<NonNull<UsesGro>>,
+    port: Option<NonNull<PortHead>>,
     gro_noted: AtomicBool,
     // What the driver has said last: the number of a `Builder`.
     builder: AtomicU8,
@@ -182,33 +166,28 @@ impl Source {
     /// Makes a source of `napi` (none: of a CPU) with the lanes of `knobs`. It splits nothing before [`Source::begin`].
     /// Process context.
     ///
-    /// # Safety: `uses_gro` is valid as long as the source.
+    /// # Safety: `port` is valid as long as the source.
     pub(crate) unsafe fn new(
-        uses_gro: &UsesGro,
+        port: &PortHead,
         napi: Option<Napi>,
         knobs: &Knobs,
     ) -> Result<KVBox<Source>> {
         // SAFETY: By the contract.
-        unsafe { Self::with_lanes(Some(uses_gro), napi, knobs.lanes(), Carries::Batches) }
+        unsafe { Self::with_lanes(Some(port), napi, knobs.lanes(), Carries::Batches) }
     }
 
     /// Makes a source that hands flows on to lanes on `cpus`. Process context.
     ///
-    /// # Safety: `uses_gro` is valid as long as the source.
+    /// # Safety: `port` is valid as long as the source.
     pub(super) unsafe fn of_stages(
-        uses_gro: Option<&UsesGro>,
+        port: Option<&PortHead>,
         napi: Option<Napi>,
         cpus: &CpuSet,
         context: StageContext,
     ) -> Result<KVBox<Source>> {
         // SAFETY: By the contract.
         let mut source = unsafe {
-            Self::with_lanes(
-                uses_gro,
-                napi,
-                cpus.iter().map(LaneCpus::one),
-                Carries::Stage,
-            )?
+            Self::with_lanes(port, napi, cpus.iter().map(LaneCpus::one), Carries::Stage)?
         };
         let here = cpus.iter().position(|cpu| context.cpu == Some(cpu));
         let handing_on = &mut source.handing_on;
@@ -232,9 +211,9 @@ impl Source {
         Ok(source)
     }
 
-    /// # Safety: `uses_gro` is valid as long as the source.
+    /// # Safety: `port` is valid as long as the source.
     unsafe fn with_lanes(
-        uses_gro: Option<&UsesGro>,
+        port: Option<&PortHead>,
         napi: Option<Napi>,
         lanes: impl Iterator<Item = LaneCpus>,
         carries: Carries,
@@ -243,7 +222,7 @@ impl Source {
         let fresh: &mut Source = &mut source;
         fresh.napi = napi;
         *fresh.stopping.get_mut() = true;
-        fresh.uses_gro = uses_gro.map(NonNull::from);
+        fresh.port = port.map(NonNull::from);
         // One change behind, so that the first packet looks at the CPUs.
         *fresh.cpu_changes_seen.get_mut() = runtime::cpu_changes().wrapping_sub(1);
         let dispatcher = fresh.dispatcher.get_mut();
@@ -270,9 +249,9 @@ impl Source {
     pub(crate) fn note_gro(&self) {
         // ORDERING: Relaxed: a hint that is written once.
         self.gro_noted.store(!self.hands_on(), Ordering::Relaxed);
-        if let Some(uses_gro) = self.uses_gro {
+        if let Some(port) = self.port {
             // SAFETY: By the contract of `new`.
-            unsafe { uses_gro.as_ref() }.note();
+            unsafe { port.as_ref() }.note_gro();
         }
     }
 
@@ -406,6 +385,12 @@ impl Source {
         // ORDERING: Relaxed: `Stop::ask` sets it and waits for all that run then.
         let config = runtime::config(self.stopping.load(Ordering::Relaxed));
         dispatcher.reap_if_due(&self.counters, &mut host, config);
+        if self.napi.is_some() {
+            // ORDERING: Relaxed: written in this context.
+            let has_flows = self.active_flows.load(Ordering::Relaxed) > 0;
+            let rests = dispatcher.end_poll(has_flows, pool::orders());
+            self.head.set_rests(rests);
+        }
         self.kick(dispatcher.lanes.take_touched(pool::ring_bytes()));
     }
 

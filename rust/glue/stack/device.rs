@@ -3,6 +3,7 @@
 //! Network devices and their NAPIs, and what ties them to us.
 
 use super::ffi;
+use super::heads::BeginsWithPortHead;
 use crate::algo::knobs::{DeviceName, DEVICE_NAME_SIZE};
 use crate::glue::ffi::check_export;
 use crate::glue::locks::Rtnl;
@@ -60,7 +61,7 @@ impl Device {
     /// Opts the device in: hooks see `port`, the `Port` of [`Handlers`](super::hooks::Handlers), from now on.
     ///
     /// # Safety: `port` is valid until the device is opted out and all softirqs that ran then have ended.
-    pub(crate) unsafe fn opt_in<P>(&self, _rtnl: &Rtnl, port: &P) {
+    pub(crate) unsafe fn opt_in<P: BeginsWithPortHead>(&self, _rtnl: &Rtnl, port: &P) {
         // SAFETY: By the invariant the device is valid.
         unsafe {
             ffi::mflow_device_set_port(self.dev.as_ptr(), ptr::from_ref(port).cast_mut().cast())

@@ -4,7 +4,8 @@
 
 use super::device::Napi;
 use super::ffi;
-use super::request::{BeginsWithHead, Request};
+use super::heads::{BeginsWithHead, BeginsWithPortHead};
+use super::request::Request;
 use super::skb::{BorrowedSkb, SkBuff};
 use super::socket::Socket;
 use crate::algo::builder::Builder;
@@ -27,7 +28,7 @@ pub(crate) trait Handlers {
     /// What [`Napi::set_source`] was given.
     type Source: Sync + BeginsWithHead;
     /// What [`Device::opt_in`](super::device::Device::opt_in) was given.
-    type Port: Sync;
+    type Port: Sync + BeginsWithPortHead;
     /// What [`Worker::start`](super::worker::Worker::start) was given.
     type Lane: Sync;
 

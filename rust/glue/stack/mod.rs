@@ -11,6 +11,7 @@
 //! [`device::Napi`] and [`socket::Socket`]. The modules stand in the order of their imports.
 
 pub mod ffi;
+pub mod heads;
 pub mod request;
 pub mod socket;
 

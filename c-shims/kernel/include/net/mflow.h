@@ -16,6 +16,7 @@
 #include <linux/in6.h>
 #include <linux/jump_label.h>
 #include <linux/llist.h>
+#include <linux/netdevice.h>
 #include <linux/percpu.h>
 #include <linux/skbuff.h>
 #include <linux/timer.h>
@@ -28,7 +29,7 @@ struct net_device;
 struct sock;
 
 /* Version of everything between the hooks and the module. */
-#define MFLOW_ABI		10
+#define MFLOW_ABI		11
 
 #define MFLOW_SLOT_SHIFT	23
 #define MFLOW_KIND_SHIFT	29
@@ -88,9 +89,21 @@ struct mflow_request {
 /**
  * struct mflow_source - what takes the packets of a NAPI; the rest of it is the module's
  * @takes_requests: the next packet may be left to a lane. If not, there is no need to ask.
+ * @rests: until the end of this poll, packets are none of the module's business
  */
 struct mflow_source {
 	bool		takes_requests;
+	bool		rests;
+};
+
+/**
+ * struct mflow_port - an opted-in device; the rest of it is the module's
+ * @uses_gro: its driver gives packets to GRO
+ * @splits_behind_gro: packets are taken behind GRO
+ */
+struct mflow_port {
+	bool		uses_gro;
+	bool		splits_behind_gro;
 };
 
 /**
@@ -294,6 +307,15 @@ static inline u32 mflow_tag_get(const struct sk_buff *skb)
 	return skb->mflow;
 }
 
+/* A packet without a tag is none of the module's business while its source rests. */
+static inline bool mflow_rests(const struct napi_struct *napi,
+			       const struct sk_buff *skb)
+{
+	const struct mflow_source *source = READ_ONCE(napi->mflow_source);
+
+	return source && READ_ONCE(source->rests) && !mflow_tag_get(skb);
+}
+
 static inline void mflow_tag_clear(struct sk_buff *skb)
 {
 	skb->mflow = 0;
@@ -363,6 +385,12 @@ static inline u32 mflow_tag_get(const struct sk_buff *skb)
 	return 0;
 }
 
+static inline bool mflow_rests(const struct napi_struct *napi,
+			       const struct sk_buff *skb)
+{
+	return false;
+}
+
 static inline void mflow_tag_clear(struct sk_buff *skb) { }
 static inline void mflow_tag_copy(struct sk_buff *to,
 				  const struct sk_buff *from) { }
@@ -394,7 +422,8 @@ static inline bool mflow_is_tagged(const struct sk_buff *skb)
 static inline bool mflow_split_napi(struct napi_struct *napi,
 				    struct sk_buff *skb)
 {
-	return mflow_is_on() && __mflow_split_napi(napi, skb);
+	return mflow_is_on() && !mflow_rests(napi, skb) &&
+	       __mflow_split_napi(napi, skb);
 }
 
 /*
@@ -512,11 +541,16 @@ static inline bool mflow_is_direct(const struct sk_buff *skb)
 	       this_cpu_read(mflow_cpu.depth) < MFLOW_DEPTH_MAX;
 }
 
+/* Cheap test before work that only mflow_hand_on() needs. */
+static inline bool mflow_may_hand_on(void)
+{
+	return mflow_is_on() && this_cpu_read(mflow_cpu.stages);
+}
+
 /* True: the module, and with it the CPU of the next stage, has @skb. */
 static inline bool mflow_hand_on(struct sk_buff *skb, unsigned int stage)
 {
-	return mflow_is_on() && this_cpu_read(mflow_cpu.stages) &&
-	       __mflow_hand_on(skb, stage);
+	return mflow_may_hand_on() && __mflow_hand_on(skb, stage);
 }
 
 /* A reader has done with a datagram. True: the CPU that has built it frees it. */

@@ -82,7 +82,7 @@ EXPORT_SYMBOL_GPL(mflow_set_enabled);
 
 bool __mflow_split_napi(struct napi_struct *napi, struct sk_buff *skb)
 {
-	void *source = READ_ONCE(napi->mflow_source);
+	struct mflow_source *source = READ_ONCE(napi->mflow_source);
 	const struct mflow_ops *ops;
 	void *port;
 
@@ -96,6 +96,8 @@ bool __mflow_split_napi(struct napi_struct *napi, struct sk_buff *skb)
 		 * and GRO may have left here the tag of a packet that it has joined.
 		 */
 		mflow_tag_clear(skb);
+		if (READ_ONCE(source->rests))
+			return false;
 		ops = rcu_dereference_bh(mflow_ops);
 		return ops && ops->split_napi(source, napi, skb);
 	}
@@ -154,9 +156,20 @@ static bool is_split_before(const struct sk_buff *skb)
 	return skb->mflow && !mflow_is_probe(skb);
 }
 
+/* The device if packets that come from it are taken here, behind GRO or where it was left out. */
+static struct mflow_port *mflow_port_behind_gro(const struct sk_buff *skb)
+{
+	struct mflow_port *port = READ_ONCE(skb->dev->mflow_port);
+
+	if (likely(!port) || (READ_ONCE(port->uses_gro) &&
+			      !READ_ONCE(port->splits_behind_gro)))
+		return NULL;
+	return port;
+}
+
 bool __mflow_split_backlog(struct sk_buff *skb)
 {
-	void *port = READ_ONCE(skb->dev->mflow_port);
+	struct mflow_port *port = mflow_port_behind_gro(skb);
 	const struct mflow_ops *ops;
 
 	/*
@@ -175,7 +188,7 @@ void __mflow_split_list(struct list_head *head)
 	struct sk_buff *skb, *next;
 
 	list_for_each_entry_safe(skb, next, head, list) {
-		if (!READ_ONCE(skb->dev->mflow_port) || is_split_before(skb))
+		if (!mflow_port_behind_gro(skb) || is_split_before(skb))
 			continue;
 		skb_list_del_init(skb);
 		if (!__mflow_split_backlog(skb))

@@ -63,6 +63,7 @@ mod placement;
 mod reasons;
 #[cfg(not(miri))]
 mod recent_keys;
+mod rest;
 #[cfg(not(miri))]
 mod slot;
 #[cfg(not(miri))]

@@ -201,6 +201,31 @@ fn busy_cores() {
     assert_why(&mut world, Standing::Stopping, Reason::CpusBusy, 1_000);
 }
 
+/// Most polls pass unseen, and what is said of flows is as good as before.
+#[test]
+fn busy_cores_let_packets_pass_unseen() {
+    let mut world = new();
+    world.around.orders.refuse(true);
+    for _ in 0..300 {
+        stream(&mut world, 0, 10, 1);
+        stream(&mut world, 1, 1, 1);
+    }
+    for (flow, pps) in [(0, 5_000), (1, 500)] {
+        let report = report(&mut world, flow);
+        assert_eq!(report.now.reason, Reason::CpusBusy);
+        let seen = report.rate.pps.expect("a window has ended");
+        assert!(seen.abs_diff(pps) <= pps / 5, "{seen} packets a second");
+    }
+    // As soon as flows are welcome again, each packet is looked at, and flow 0 is split with the next ones.
+    world.around.orders.refuse(false);
+    world.end_nic_poll();
+    world.around.wait(1_100 * MS);
+    stream(&mut world, 0, 10, 20);
+    assert_eq!(report(&mut world, 0).now.standing, Standing::Split);
+    let seen = world.count(Counter::LanePkts) + world.count(Counter::InlinePkts);
+    assert!(seen >= 150, "{seen} packets were split");
+}
+
 #[test]
 fn packets_without_data() {
     let mut world = new();

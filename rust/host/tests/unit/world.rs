@@ -427,6 +427,8 @@ pub(crate) struct World {
     pub(crate) config: Config,
     /// Whether the driver asks who builds a packet.
     pub(crate) driver_asks: bool,
+    /// Whether the packets of this poll pass the dispatcher unseen.
+    rests: bool,
     hasher: FlowHasher,
     nr_sent: Vec<u64>,
     /// Dropped last.
@@ -476,6 +478,7 @@ impl World {
                 stopping: false,
             },
             driver_asks: false,
+            rests: false,
             hasher: FlowHasher::new(1),
             nr_sent: Vec::new(),
             _rings: rings,
@@ -501,6 +504,10 @@ impl World {
             let id = u64::from(flow) << FLOW_SHIFT | *number;
             *number += 1;
             let packet = self.around.packets.packet(id);
+            if self.rests {
+                self.around.ordinary.push_back(packet);
+                continue;
+            }
             if self.driver_asks && packet.wire_pkts() == 1 {
                 let now_ms = self.around.now_ms();
                 let bytes = packet.memory_bytes();
@@ -553,6 +560,8 @@ impl World {
         self.dispatcher
             .reap_if_due(&self.counters, &mut self.around, self.config);
         self.dispatcher.lanes.take_touched(&self.around.ring_bytes);
+        let has_flows = self.around.nr_active > 0;
+        self.rests = self.dispatcher.end_poll(has_flows, &self.around.orders);
     }
 
     pub(crate) fn nr_sent(&self) -> &[u64] {
