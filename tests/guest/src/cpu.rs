@@ -5,6 +5,7 @@
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use anyhow::{Context as _, Result};
 pub(crate) use mflow_protocol::cpus::{
@@ -12,6 +13,8 @@ pub(crate) use mflow_protocol::cpus::{
 };
 use nix::sched::{sched_setaffinity, CpuSet};
 use nix::unistd::Pid;
+
+use crate::threads;
 
 /// The lane CPUs, as a mask in hexadecimal.
 pub(crate) const LANE_MASK: &str = "3c";
@@ -65,6 +68,15 @@ pub(crate) fn spin(cpu: usize, stop: &AtomicBool) -> Result<()> {
         std::hint::spin_loop();
     }
     Ok(())
+}
+
+/// Does the same to several.
+pub(crate) fn spin_all(cpus: &[usize], stop: &AtomicBool) -> Result<()> {
+    thread::scope(|scope| {
+        let spin = |&cpu: &usize| scope.spawn(move || spin(cpu, stop));
+        let spinning: Vec<_> = cpus.iter().map(spin).collect();
+        threads::results(spinning.into_iter().map(|thread| thread.join())).map(drop)
+    })
 }
 
 pub(crate) fn set_online(cpu: usize, online: bool) -> Result<()> {

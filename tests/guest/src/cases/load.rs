@@ -6,7 +6,7 @@
 //! by chance is never asked: without a controller, all lanes have packets whenever the flow has some batches.
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
@@ -17,7 +17,7 @@ use crate::outcome::Outcome;
 use crate::rig::Rig;
 use crate::streams::run::Streams;
 use crate::traffic::{Live, Load, Plan};
-use crate::{cpu, threads};
+use crate::{cpu, flows, threads};
 
 /// Several samples, and many batches.
 const WINDOW: Duration = Duration::from_millis(400);
@@ -37,6 +37,13 @@ pub(super) fn datagrams() -> Vec<Case> {
             "a flow leaves the lane whose CPU a task takes, and comes back when it needs that lane: no loss, no reordering",
             Run::Plain,
             busy_cpu,
+        ),
+        Case::of_module(
+            "load/all-busy",
+            "while tasks take all lanes a flow is whole, seen in few polls, and told as before; then it is split again: no loss, no \
+             reordering",
+            Run::Always,
+            all_busy,
         ),
         Case::of_module(
             "load/few-lanes",
@@ -83,6 +90,33 @@ fn busy_cpu(rig: &Rig) -> Result<Outcome> {
             live.flow_for(FREE)?;
         }
         Ok(())
+    })
+}
+
+fn all_busy(rig: &Rig) -> Result<Outcome> {
+    let lanes = &cpu::LANES[..2];
+    rig.unnoticed(&slow(rig), &knobs(lanes.len()), |live| {
+        threads::beside(
+            |stop| cpu::spin_all(lanes, stop),
+            || {
+                let flow = [("state", "whole"), ("reason", "cpus_busy")];
+                live.wait_for("it is told that all CPUs are busy", LIMIT, || {
+                    flows::any(&flow)
+                })?;
+                live.wait_for("the flow's rate is told", LIMIT, || {
+                    let (before, start) = (live.arrivals(), Instant::now());
+                    thread::sleep(WINDOW);
+                    let arrived = (live.arrivals() - before) as f64;
+                    let rate = arrived / start.elapsed().as_secs_f64();
+                    let told = flows::read()?.into_iter().find(|told| told.has(&flow));
+                    let pps = told.and_then(|told| told.number::<f64>("pps"));
+                    Ok(pps.is_some_and(|pps| pps >= rate / 2.0 && pps <= rate * 2.0))
+                })
+            },
+        )?;
+        live.wait_for("the flow is split again", LIMIT, || {
+            Ok(!used_lanes(lanes)?.is_empty())
+        })
     })
 }
 

@@ -157,15 +157,7 @@ fn all_busy(rig: &Rig) -> Result<Outcome> {
     rig.unnoticed(&slow(rig), &knobs(DEV, lanes.len()), |live| {
         wait_staged(live)?;
         threads::beside(
-            |stop| {
-                thread::scope(|scope| {
-                    let spinning = lanes
-                        .iter()
-                        .map(|&lane| scope.spawn(move || cpu::spin(lane, stop)));
-                    let spinning: Vec<_> = spinning.collect();
-                    threads::results(spinning.into_iter().map(|thread| thread.join()))
-                })
-            },
+            |stop| cpu::spin_all(lanes, stop),
             || {
                 live.wait_for("the flow is on the ordinary path", LIMIT, || {
                     let before = (stat("stage_nic_pkts")?, live.arrivals());
