@@ -21,6 +21,8 @@ const CLEARLY_LESS: f64 = 0.9;
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Costs {
     pub(super) nic: f64,
+    /// What of that lanes do instead where they have less to do (`build` `auto`).
+    pub(super) movable: f64,
     pub(super) path: Path,
     pub(super) app: f64,
 }
@@ -60,6 +62,14 @@ pub(super) enum NicCore {
 }
 
 impl Costs {
+    /// Returns what the NIC's core does, and a packet's cost on its lane, where the two share out what either can do.
+    pub(super) fn shared_out(&self, lane: f64, lanes: usize) -> (f64, f64) {
+        // CAST: a few lanes.
+        let even = (self.nic + lane) / (lanes as f64 + 1.0);
+        let moved = (self.nic - even).clamp(0.0, self.movable);
+        (self.nic - moved, lane + moved)
+    }
+
     /// Returns what a packet costs between the NIC's core and the reader.
     pub(super) fn behind_nic(&self) -> f64 {
         match &self.path {
@@ -113,6 +123,7 @@ impl Measured {
     pub(super) fn costs(&self, mode: &str) -> Costs {
         Costs {
             nic: self.nic,
+            movable: 0.0,
             path: if mode == MFLOW {
                 // Each lane carries its share of the packets only.
                 Path::Lanes(self.lanes.iter().sum())
@@ -182,6 +193,19 @@ mod tests {
             (costs.nic, costs.path),
             (3_000.0, Path::Hops(vec![2_000.0]))
         );
+    }
+
+    #[test]
+    fn lanes_with_little_to_do_take_work_over() {
+        let costs = Costs {
+            nic: 1_400.0,
+            movable: 700.0,
+            path: Path::Lanes(4_600.0),
+            app: 900.0,
+        };
+        assert_eq!(costs.shared_out(4_600.0, 2), (1_400.0, 4_600.0));
+        assert_eq!(costs.shared_out(4_600.0, 4), (1_200.0, 4_800.0));
+        assert_eq!(costs.shared_out(4_600.0, 16), (700.0, 5_300.0));
     }
 
     #[test]

@@ -108,11 +108,14 @@ impl Early {
 }
 
 pub(super) fn slowest_insn(costs: &Costs, lanes: usize) -> f64 {
-    let path = match &costs.path {
-        Path::Hops(hops) => hops.iter().copied().fold(0.0, f64::max),
-        Path::Lanes(insn) => insn / lanes as f64,
+    let (nic, path) = match &costs.path {
+        Path::Hops(hops) => (costs.nic, hops.iter().copied().fold(0.0, f64::max)),
+        Path::Lanes(insn) => {
+            let (nic, insn) = costs.shared_out(*insn, lanes);
+            (nic, insn / lanes as f64)
+        }
     };
-    costs.nic.max(path).max(costs.app)
+    nic.max(path).max(costs.app)
 }
 
 /// Fig. 10: flows that share ten cores for the kernel and five for applications.

@@ -130,23 +130,25 @@ impl Settings {
         when_full: WhenFull,
     ) -> Scene {
         let place = |core, insn| self.place(core, insn);
-        let (hops, lanes) = match &costs.path {
+        let (nic, hops, lanes) = match &costs.path {
             Path::Hops(hops) => (
+                costs.nic,
                 (2..)
                     .zip(hops)
                     .map(|(core, insn)| place(core, *insn))
                     .collect(),
                 Vec::new(),
             ),
-            Path::Lanes(insn) => (
-                Vec::new(),
-                (0..lanes).map(|lane| place(2 + lane, *insn)).collect(),
-            ),
+            Path::Lanes(insn) => {
+                let (nic, insn) = costs.shared_out(*insn, lanes);
+                let lanes = (0..lanes).map(|lane| place(2 + lane, insn));
+                (nic, Vec::new(), lanes.collect())
+            }
         };
         let cores = 2 + hops.len() + lanes.len();
         let stream = Stream {
             load,
-            nic: place(0, costs.nic),
+            nic: place(0, nic),
             hops,
             lanes,
             whole_ps: None,
@@ -263,6 +265,7 @@ mod tests {
     fn every_stage_has_a_core_unless_all_share_one() {
         let costs = Costs {
             nic: 1.0,
+            movable: 0.0,
             path: Path::Lanes(2.0),
             app: 3.0,
         };

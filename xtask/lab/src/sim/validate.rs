@@ -5,7 +5,7 @@
 use serde::Serialize;
 
 use super::arrivals::Load;
-use super::costs::{calibrating, Costs, NicCore, MFLOW, RPS, VANILLA};
+use super::costs::{calibrating, Costs, Measured, NicCore, MFLOW, RPS, VANILLA};
 use super::falcon_rows::{predict_stages, staged};
 use super::groups::{groups, Group};
 use super::pipeline::simulate;
@@ -18,6 +18,8 @@ use crate::bench::row::Row;
 pub(super) const TOLERANCE: f64 = 0.10;
 /// The module's default batch, which benchmarks use unless the batch is their subject.
 const USUAL_BATCH_PKTS: u32 = 256;
+/// Rows in which the core builds packets that has time to.
+const AUTO: &str = "auto";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -78,6 +80,8 @@ pub(super) struct Split {
     pub(super) costs: Costs,
     /// Lanes of the row that calibrates.
     pub(super) from_lanes: u32,
+    /// And of the one that shows what the NIC's core does at least, where lanes may do a part of its work.
+    pub(super) least_nic_lanes: Option<u32>,
     /// Whether its costs could be read off.
     pub(super) is_direct: bool,
     pub(super) is_saturated: bool,
@@ -163,7 +167,10 @@ pub(super) fn validate(rows: &[Row], settings: &Settings) -> Validation {
                 .find(|(_, split)| split_name(row) == split.name)
                 .filter(|_| row.mode == MFLOW);
             let (used, costs) = match split {
-                Some((calibrates, split)) if std::ptr::eq(*calibrates, *row) => {
+                Some((calibrates, split))
+                    if std::ptr::eq(*calibrates, *row)
+                        || split.least_nic_lanes == Some(row.lanes) =>
+                {
                     (Used::Calibrates, split.costs.clone())
                 }
                 Some((_, split)) => (Used::Predicted, split.costs.clone()),
@@ -231,15 +238,18 @@ fn splits<'a>(group: &Group<'a>) -> Vec<(&'a Row, Split)> {
             .cloned()
             .collect();
         if let Some((row, measured)) = calibrating(&candidates, USUAL_BATCH_PKTS) {
+            let least = least_nic(name, measured, &candidates);
             splits.push((
                 row,
                 Split {
                     name: name.to_owned(),
                     costs: Costs {
                         app: group.least_app(),
+                        movable: least.map_or(0.0, |(_, nic)| measured.nic - nic),
                         ..measured.costs(MFLOW)
                     },
                     from_lanes: row.lanes,
+                    least_nic_lanes: least.map(|(lanes, _)| lanes),
                     is_direct: measured.is_direct(),
                     is_saturated: row.saturated,
                 },
@@ -247,6 +257,21 @@ fn splits<'a>(group: &Group<'a>) -> Vec<(&'a Row, Split)> {
         }
     }
     splits
+}
+
+/// Returns the row in which the NIC's core did least, if lanes may do a part of its work: its lanes, and that core's cost.
+fn least_nic(
+    name: &str,
+    calibrates: &Measured,
+    candidates: &[(&Row, Measured)],
+) -> Option<(u32, f64)> {
+    let others = candidates
+        .iter()
+        .filter(|(row, _)| name == AUTO && row.batch_pkts == USUAL_BATCH_PKTS);
+    others
+        .map(|(row, measured)| (row.lanes, measured.nic))
+        .filter(|(_, nic)| *nic < calibrates.nic)
+        .min_by(|one, other| one.1.total_cmp(&other.1))
 }
 
 fn rate(
@@ -353,6 +378,35 @@ mod tests {
         // 8000 / (6000 / 2): from one lane's cost, not from the 3050 that were measured.
         assert!((ratio / (8.0 / 3.0) - 1.0).abs() < 0.01, "{ratio}");
         assert_eq!(validation.cases[0].splits[0].from_lanes, 1);
+    }
+
+    #[test]
+    fn where_either_core_builds_two_rows_say_what_the_others_do() {
+        let mut rows: Vec<Row> = rows().into_iter().filter(|row| row.mode != MFLOW).collect();
+        let of_lanes = [
+            row(MFLOW, 1_500.0, &[4_500.0], 500.0),
+            // 6000 on three cores would be 2000 each, but the NIC's core has no more to do.
+            row(MFLOW, 1_500.0, &[2_250.0; 2], 500.0),
+            // 6000 on five cores.
+            row(MFLOW, 1_200.0, &[1_200.0; 4], 500.0),
+            row(MFLOW, 800.0, &[650.0; 8], 500.0),
+        ];
+        rows.extend(of_lanes.map(|row| Row {
+            split: Some(AUTO.to_owned()),
+            ..row
+        }));
+        let validation = validate(&rows, &settings());
+        let checks: Vec<&Check> = validation
+            .checks
+            .iter()
+            .filter(|check| check.mode == MFLOW)
+            .collect();
+        let used: Vec<Used> = checks.iter().map(|check| check.used).collect();
+        let (calibrates, predicted) = (Used::Calibrates, Used::Predicted);
+        assert_eq!(used, [calibrates, predicted, predicted, calibrates]);
+        for check in checks {
+            assert!(check.error.abs() < 0.02, "{check:?}");
+        }
     }
 
     #[test]
