@@ -139,7 +139,7 @@ pub struct HeldByGro {
     holds_none: AtomicBool,
 }
 
-// ORDERING: Relaxed, all: written in one context; who else reads it has waited for all that ran there.
+// ORDERING: Relaxed, all: written in one context; what reads it elsewhere has waited for all that ran there.
 impl HeldByGro {
     /// Returns whether GRO may hold such packets.
     #[inline]

@@ -335,7 +335,7 @@ unsafe extern "C" fn mflow_rescan_devices() {
 
 /// The load controller wants other orders for stages. Process context.
 ///
-/// Nobody who holds a lock waits for this work, so it may wait for all of them; what was wanted is looked up after that.
+/// No lock is held where this work is waited for, so it may wait for all of them; what is wanted is looked up after that.
 #[no_mangle]
 unsafe extern "C" fn mflow_restage_flows() {
     let rtnl = Rtnl::lock();

@@ -145,7 +145,7 @@ static STAGE_ORDERS: AtomicU32 = AtomicU32::new(StageOrders::FORCED.word());
 /// Sets what holds for flows in stages. Under the configuration lock, while no packet is in them; the caller synchronizes before
 /// one is.
 pub(super) fn set_stage_orders(orders: StageOrders) {
-    // ORDERING: Relaxed: see above.
+    // ORDERING: Relaxed: the grace period that the caller waits for comes before the loads in `stage_orders` that matter.
     STAGE_ORDERS.store(orders.word(), Ordering::Relaxed);
 }
 

@@ -5,7 +5,7 @@
 //!
 //! The work takes no lock, so that whoever holds the configuration's can wait for its end: it looks at slots and orders, which
 //! are always there, at words of `runtime`, and at the sampler, which is changed only while no work runs. What it wants to change
-//! about stages takes locks, and is another work item's, for which nobody waits who holds one (`control.rs`).
+//! about stages takes locks, and is another work item's, which is waited for without any (`control.rs`).
 
 use super::{ffi, pool, runtime};
 use crate::algo::cpulist::CpuSet;
@@ -73,7 +73,7 @@ impl Sampling {
 
     /// Returns what the last sample has asked for about stages.
     pub(super) fn stage_orders(&self) -> StageOrders {
-        // ORDERING: Relaxed: a word by itself; who follows it has been told so by a work item.
+        // ORDERING: Relaxed: a word by itself; queueing the work item that reads it orders the two.
         StageOrders::of_word(WANTED.load(Ordering::Relaxed))
     }
 }

@@ -386,7 +386,7 @@ impl Source {
         let config = runtime::config(self.stopping.load(Ordering::Relaxed));
         dispatcher.reap_if_due(&self.counters, &mut host, config);
         if self.napi.is_some() {
-            // ORDERING: Relaxed: written in this context.
+            // ORDERING: Relaxed: written in this context, or where the source ends and rest makes no difference.
             let has_flows = self.active_flows.load(Ordering::Relaxed) > 0;
             let rests = dispatcher.end_poll(has_flows, pool::orders());
             self.head.set_rests(rests);

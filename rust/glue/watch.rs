@@ -2,8 +2,8 @@
 
 //! Lanes where they are best (`cpus` `auto`): a look twice a second, and a change if other CPUs are better.
 //!
-//! The work takes the locks that a write to a knob takes, so nobody may wait for it who holds one. It ends by itself when it finds
-//! that nothing is to be followed any more, which it decides under the lock; the end of the module waits for it without locks.
+//! The work takes the locks that a write to a knob takes, so the end of the module waits for it without any. It ends by itself
+//! when it finds, under these locks, that nothing is to be followed any more.
 
 use super::configuration::Configuration;
 use super::ffi;

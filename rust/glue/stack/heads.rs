@@ -60,7 +60,7 @@ impl PortHead {
 
     /// Whether packets are taken behind GRO.
     pub(crate) fn splits_behind_gro(&self) -> &AtomicBool {
-        // SAFETY: The field is valid, and only used by whom this gives it to and by a hook's read of one word.
+        // SAFETY: The field is valid, and only used through what this returns and by a hook's read of one word.
         unsafe { AtomicBool::from_ptr(&raw mut (*self.0.get()).splits_behind_gro) }
     }
 

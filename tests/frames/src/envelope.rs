@@ -158,14 +158,7 @@ pub(crate) fn ipv4(
 }
 
 fn mac(text: &str) -> Result<[u8; 6]> {
-    let bytes: Option<Vec<u8>> = text
-        .trim()
-        .split(':')
-        .map(|byte| u8::from_str_radix(byte, 16).ok())
-        .collect();
-    bytes
-        .and_then(|bytes| bytes.try_into().ok())
-        .with_context(|| format!("no hardware address: {text:?}"))
+    network::mac_bytes(text).with_context(|| format!("no hardware address: {text:?}"))
 }
 
 #[cfg(test)]

@@ -47,7 +47,7 @@ pub(crate) enum Mode {
 impl Mode {
     const ALL: [Self; 3] = [Self::Mflow, Self::FalconDev, Self::FalconFunc];
 
-    pub(crate) fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Mflow => "mflow",
             Self::FalconDev => "falcon-dev",

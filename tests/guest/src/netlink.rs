@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 
 use anyhow::{ensure, Context as _, Result};
+use mflow_protocol::network::mac_bytes;
 use netlink_packet_core::{
     NetlinkHeader, NetlinkMessage, NetlinkPayload, NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL,
     NLM_F_REPLACE, NLM_F_REQUEST,
@@ -220,10 +221,8 @@ pub(crate) fn namespace(name: &str) -> Result<(File, LinkAttribute)> {
 
 /// Returns the six bytes of an Ethernet address.
 pub(crate) fn ethernet(mac: &str) -> Result<Vec<u8>> {
-    let bytes = mac.split(':').map(|byte| u8::from_str_radix(byte, 16));
-    bytes
-        .collect::<Result<_, _>>()
-        .with_context(|| format!("{mac} is no Ethernet address"))
+    let bytes = mac_bytes(mac).with_context(|| format!("{mac} is no Ethernet address"))?;
+    Ok(bytes.to_vec())
 }
 
 fn named(name: &str) -> LinkMessage {

@@ -4,6 +4,15 @@
 
 use std::net::Ipv4Addr;
 
+/// Returns the bytes of an Ethernet address such as [`CLIENT_MAC`]; nothing if the text is none.
+pub fn mac_bytes(text: &str) -> Option<[u8; 6]> {
+    let bytes = text
+        .trim()
+        .split(':')
+        .map(|byte| u8::from_str_radix(byte, 16));
+    bytes.collect::<Result<Vec<u8>, _>>().ok()?.try_into().ok()
+}
+
 /// The client in the overlay.
 pub const CLIENT_MAC: &str = "02:00:00:00:01:01";
 /// The client in the overlay.
@@ -28,3 +37,22 @@ pub const TCP_HEADS: usize = 20 + 20 + 12;
 pub const VNI: u32 = 42;
 /// The UDP port of VXLAN.
 pub const VXLAN_PORT: u16 = 4789;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ethernet_address_has_six_bytes() {
+        assert_eq!(mac_bytes(CLIENT_MAC), Some([2, 0, 0, 0, 1, 1]));
+        assert_eq!(mac_bytes("02:00:00:00:01:ff\n"), Some([2, 0, 0, 0, 1, 255]));
+        for text in [
+            "",
+            "02:00:00:00:01",
+            "02:00:00:00:01:01:01",
+            "02:00:00:00:01:1ff",
+        ] {
+            assert_eq!(mac_bytes(text), None, "{text:?}");
+        }
+    }
+}

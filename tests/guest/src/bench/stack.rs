@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use mflow_protocol::bench::{Build, Falcon, Layout, Scaling, Stack, LOAD_THRESHOLD_PCT};
 
-use crate::mflow::{self, Knobs};
+use crate::mflow::{self, Knobs, Mode};
 use crate::{command, cpu, flows, threads};
 
 /// A controller that has looked so long at busy CPUs splits nothing.
@@ -79,8 +79,8 @@ pub(super) fn prepare(stack: &Stack, device: &'static str) -> Result<()> {
             lanes: cpus,
             build: "auto",
             mode: match mode {
-                Falcon::Dev => "falcon-dev",
-                Falcon::Func => "falcon-func",
+                Falcon::Dev => Mode::FalconDev.name(),
+                Falcon::Func => Mode::FalconFunc.name(),
             },
             ..Knobs::default()
         }),
@@ -88,7 +88,7 @@ pub(super) fn prepare(stack: &Stack, device: &'static str) -> Result<()> {
             device,
             lanes: cpus,
             build: "auto",
-            mode: "falcon-func",
+            mode: Mode::FalconFunc.name(),
             stages: "nic",
             ..Knobs::default()
         }),

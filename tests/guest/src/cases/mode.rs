@@ -13,7 +13,7 @@ use crate::cases::devices::MIXED_PKTS;
 use crate::cases::knobs::refuses;
 use crate::datagrams::run::Datagrams;
 use crate::hog::Hog;
-use crate::mflow::{self, Knobs, Stats};
+use crate::mflow::{self, Knobs, Mode, Stats};
 use crate::outcome::Outcome;
 use crate::rig::Rig;
 use crate::streams::run::Streams;
@@ -21,10 +21,10 @@ use crate::topology::{self, CONTAINER};
 use crate::traffic::{Live, Load, Plan};
 use crate::{command, cpu};
 
-const DEV: &str = "falcon-dev";
-const FUNC: &str = "falcon-func";
+const DEV: &str = Mode::FalconDev.name();
+const FUNC: &str = Mode::FalconFunc.name();
 /// What counts the packets of each stage. With as many CPUs as stages, each of a flow's stages has one of its own.
-const STAGES: [&str; 3] = ["stage_nic_pkts", "stage_tunnel_pkts", "stage_veth_pkts"];
+pub(super) const STAGES: [&str; 3] = ["stage_nic_pkts", "stage_tunnel_pkts", "stage_veth_pkts"];
 const PAUSE: Duration = Duration::from_millis(150);
 const ROUNDS: usize = 4;
 /// How long stages may take to begin.

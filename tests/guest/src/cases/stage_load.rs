@@ -14,15 +14,15 @@ use mflow_protocol::network::SERVER_HOST;
 use super::{Case, Run};
 use crate::datagrams::receiver::{self, Receiver};
 use crate::datagrams::run::Datagrams;
-use crate::mflow::{self, Knobs, Stats};
+use crate::mflow::{self, Knobs, Mode, Stats};
 use crate::outcome::Outcome;
 use crate::rig::Rig;
 use crate::streams::run::Streams;
 use crate::traffic::{Live, Load, Plan};
 use crate::{cpu, threads};
 
-const DEV: &str = "falcon-dev";
-const FUNC: &str = "falcon-func";
+const DEV: &str = Mode::FalconDev.name();
+const FUNC: &str = Mode::FalconFunc.name();
 /// Hundreds of samples: an emulated CPU may be away for dozens of them.
 const LIMIT: Duration = Duration::from_secs(40);
 /// Several samples.

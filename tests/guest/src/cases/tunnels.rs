@@ -5,6 +5,7 @@
 use anyhow::{ensure, Result};
 use mflow_protocol::network::CONTAINER_MAC;
 
+use super::mode::STAGES;
 use super::{Case, Run};
 use crate::datagrams::run::Datagrams;
 use crate::mflow::{Knobs, Mode};
@@ -12,9 +13,6 @@ use crate::outcome::Outcome;
 use crate::rig::Rig;
 use crate::topology::{self, CLIENT};
 use crate::traffic::{Load as _, Plan};
-
-/// What counts the packets of each stage.
-const STAGES: [&str; 3] = ["stage_nic_pkts", "stage_tunnel_pkts", "stage_veth_pkts"];
 
 /// A tunnel between the two hosts, beside VXLAN's.
 struct Tunnel {

@@ -13,7 +13,7 @@ use mflow_hike::{
     Route,
 };
 use mflow_protocol::bench::{self as protocol, Packets, Router};
-use mflow_protocol::network::WIRE_MTU;
+use mflow_protocol::network::{mac_bytes, WIRE_MTU};
 use nix::net::if_::if_nametoindex;
 
 use super::packets::{destination, outer_bytes, sids, Traffic, DST_V4, SRC_V6};
@@ -295,12 +295,5 @@ fn kernel_encaps(traffic: &Traffic, count: u16) -> Result<()> {
 
 /// Reads an Ethernet address.
 pub(super) fn address(text: &str) -> Result<[u8; 6]> {
-    let bytes: Option<Vec<u8>> = text
-        .trim()
-        .split(':')
-        .map(|byte| u8::from_str_radix(byte, 16).ok())
-        .collect();
-    bytes
-        .and_then(|bytes| bytes.try_into().ok())
-        .with_context(|| format!("no hardware address: {text:?}"))
+    mac_bytes(text).with_context(|| format!("no hardware address: {text:?}"))
 }
