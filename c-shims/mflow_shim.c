@@ -17,6 +17,7 @@
 #include <linux/tcp.h>
 #include <linux/udp.h>
 #include <linux/workqueue.h>
+#include <net/busy_poll.h>
 #include <net/mflow.h>
 #include <net/mflow_module.h>
 #include <net/sock.h>
@@ -106,6 +107,12 @@ void *mflow_napi_source(struct napi_struct *napi)
 	return READ_ONCE(napi->mflow_source);
 }
 
+/* 0 if it has none, as that of a backlog. */
+unsigned int mflow_napi_id(const struct napi_struct *napi)
+{
+	return napi->napi_id;
+}
+
 void mflow_napi_set_source(struct napi_struct *napi, void *source)
 {
 	/* Pairs with the READ_ONCE() in __mflow_split_napi(): filled in first. */
@@ -172,6 +179,17 @@ unsigned int mflow_device_gro_holds_ms(const struct net_device *dev)
 unsigned int mflow_skb_device_index(const struct sk_buff *skb)
 {
 	return skb->dev->ifindex;
+}
+
+/* The number of the NAPI whose GRO it came through last; 0 if that is not known. */
+unsigned int mflow_skb_napi_id(const struct sk_buff *skb)
+{
+#ifdef CONFIG_NET_RX_BUSY_POLL
+	/* Below, it is a CPU that has sent the packet. */
+	return skb->napi_id >= MIN_NAPI_ID ? skb->napi_id : 0;
+#else
+	return 0;
+#endif
 }
 
 unsigned int mflow_this_cpu(void)

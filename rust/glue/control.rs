@@ -34,7 +34,7 @@ impl Configuration {
             for builder in Builder::ALL {
                 let mut queues = 0;
                 device.for_each_source(|source| {
-                    queues += u32::from(source.napi().is_some() && source.builder() == builder);
+                    queues += u32::from(source.is_before_gro() && source.builder() == builder);
                 });
                 if queues > 0 {
                     device

@@ -69,15 +69,18 @@ impl DeviceState {
     fn start_napis(&mut self, rtnl: &Rtnl, knobs: &Knobs) -> Result<bool> {
         let Self { sources, port, dev } = self;
         let mut found = Ok(false);
-        if !is_behind_gro(knobs) {
-            dev.for_each_napi(rtnl, |napi| {
-                // SAFETY: The NAPI is in the list that is being walked.
-                if found.is_ok() && !unsafe { napi.has_source() } {
-                    found =
-                        add_source(sources, port, dev, (Some(napi), None), knobs).map(|()| true);
-                }
-            });
+        let behind_gro = is_behind_gro(knobs);
+        if behind_gro && knobs.mode == Mode::Mflow {
+            return found;
         }
+        dev.for_each_napi(rtnl, |napi| {
+            // SAFETY: The NAPI is in the list that is being walked, both.
+            let (has_source, number) = unsafe { (napi.has_source(), napi.number()) };
+            // Behind GRO, packets of a NAPI without a number come as if there were none.
+            if found.is_ok() && !has_source && (number.is_some() || !behind_gro) {
+                found = add_source(sources, port, dev, (Some(napi), None), knobs).map(|()| true);
+            }
+        });
         found
     }
 
@@ -129,14 +132,8 @@ impl DeviceState {
         if let Some(napi) = source.napi() {
             // SAFETY: The NAPI is there: before it goes, `napi_gone` takes its source away.
             unsafe { napi.set_source::<Source>(None) };
-            return;
         }
-        for place in Iterator::chain(self.port.cpu_sources.iter(), &self.port.stage_sources) {
-            // ORDERING: Relaxed, both: only we write it, and the caller synchronizes.
-            if ptr::eq(place.load(Ordering::Relaxed), source) {
-                place.store(ptr::null_mut(), Ordering::Relaxed);
-            }
-        }
+        self.port.remove(source);
     }
 
     pub(super) fn retain_sources(&mut self, mut keep: impl FnMut(&Self, &Source) -> bool) {
@@ -189,7 +186,7 @@ fn add_source(
             cpu: cpu.map(|cpu| cpu as u32),
             is_first: true,
         };
-        // SAFETY: The port is freed after the sources.
+        // SAFETY: The port is freed after the sources, and the NAPI has just been found under rtnl.
         unsafe { Source::of_stages(Some(&port.head), napi, &knobs.cpus, context)? }
     };
     let place = sources.iter_mut().find(|place| place.is_none());
@@ -197,6 +194,13 @@ fn add_source(
     if let Some(napi) = napi {
         // SAFETY: The NAPI has just been found under rtnl; `detach` takes the source away before it is freed.
         unsafe { napi.set_source(Some(source)) };
+        if let Some(number) = source.number_behind_gro() {
+            let place = port.napi_place(number);
+            // ORDERING: Relaxed: only we write it. Release pairs with the Acquire in `Port::source_of_napi`.
+            if place.load(Ordering::Relaxed).is_null() {
+                place.store(ptr::from_ref(source).cast_mut(), Ordering::Release);
+            }
+        }
     }
     if let Some(cpu) = cpu {
         let place = cpu_places(port, knobs).get(cpu).ok_or(ERANGE)?;

@@ -52,6 +52,9 @@ impl Handlers for PacketPath {
         if !source.only_dispatches() {
             source.note_gro();
             if source.hands_on() {
+                if !source.hands_on_at(Stage::Gro) {
+                    return Some(packet);
+                }
                 // SAFETY: By the contract we are in the poll of the source's NAPI.
                 return unsafe { source.hand_on(Stage::Gro, source.device(), packet) };
             }
@@ -81,10 +84,14 @@ impl Handlers for PacketPath {
     #[inline]
     unsafe fn split_backlog(port: &Port, mut packet: SkBuff) -> Option<SkBuff> {
         let Some(source) = port.source_of_this_cpu() else {
-            let Some(source) = port.stage_source_of_this_cpu() else {
+            let Some(source) = port.stage_source(&packet) else {
                 return Some(packet);
             };
-            // SAFETY: By the contract softirqs are disabled, and the source is this CPU's. No later call wakes lanes for it.
+            let Some(_in_use) = source.enter() else {
+                return Some(packet);
+            };
+            // SAFETY: By the contract softirqs are disabled, and the source is this CPU's, or in use by us alone. No later call
+            // wakes lanes for it.
             return unsafe {
                 let goes_on = source.hand_on(Stage::Nic, source.device(), packet);
                 source.wake_next();
@@ -113,10 +120,14 @@ impl Handlers for PacketPath {
 
     #[inline]
     unsafe fn napi_flush(source: &Source) {
-        if source.hands_on() {
+        if source.hands_on_at(Stage::Gro) {
             source.note_cpu();
             // SAFETY: By the contract we are in the poll of the source's NAPI.
             return unsafe { source.wake_next() };
+        }
+        if source.hands_on() {
+            // Behind GRO, lanes are woken with each packet.
+            return;
         }
         // SAFETY: By the contract we are in the poll of the source's NAPI.
         unsafe { source.flush(pool::slots()) };

@@ -6,8 +6,11 @@ use super::ffi;
 use super::runtime::{self, MAX_CPUS};
 use super::source::Source;
 use super::stack::heads::{BeginsWithPortHead, PortHead};
+use super::stack::skb::SkBuff;
 use crate::algo::backoff::Backoff;
 use core::mem::offset_of;
+use core::num::NonZeroU32;
+use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use kernel::init::Zeroable;
 
@@ -26,7 +29,12 @@ pub struct Port {
     pub(super) cpu_sources: [AtomicPtr<Source>; MAX_CPUS],
     // The same for sources that hand flows on. Apart, so that those that split have nothing to ask for each packet.
     pub(super) stage_sources: [AtomicPtr<Source>; MAX_CPUS],
+    // Those of NAPIs that hand flows on behind GRO, by the NAPI's number. Where two have the same place, the second one has none.
+    napi_sources: [AtomicPtr<Source>; NAPI_PLACES],
 }
+
+/// So many NAPIs in a row have places of their own.
+const NAPI_PLACES: usize = 256;
 
 const _: () = assert!(offset_of!(Port, head) == 0);
 // SAFETY: Its first field is one, as the line above checks.
@@ -39,7 +47,7 @@ impl Port {
     pub(crate) fn want_napi(&self) {
         self.head.note_gro();
         // ORDERING: Relaxed: written while there are no sources.
-        if self.head.splits_behind_gro().load(Ordering::Relaxed) {
+        if self.head.splits_behind_gro().load(Ordering::Relaxed) && !self.hands_on() {
             return;
         }
         // SAFETY: Softirqs are disabled.
@@ -56,9 +64,9 @@ impl Port {
         self.source_of(&self.cpu_sources, || self.hands_on())
     }
 
-    /// Returns the source that hands on packets which come without GRO, or from it if they are handed on behind it, on this
-    /// CPU. Softirqs disabled.
-    pub(crate) fn stage_source_of_this_cpu(&self) -> Option<&Source> {
+    /// Returns the source that hands on `packet`, which has come to where RPS would choose a CPU: behind GRO that of its NAPI,
+    /// whichever CPU polls that; without GRO this CPU's. Softirqs disabled.
+    pub(crate) fn stage_source(&self, packet: &SkBuff) -> Option<&Source> {
         if !self.hands_on() {
             return None;
         }
@@ -67,7 +75,43 @@ impl Port {
             // It comes from a lane, and is on its way already.
             return None;
         }
+        if let Some(number) = packet.napi_number() {
+            match self.source_of_napi(number) {
+                Some(source) if source.is_of(number) => return Some(source),
+                // The hook before GRO has asked for one.
+                None if self.head.is_gro_used() => return None,
+                _ => {}
+            }
+        }
         self.source_of(&self.stage_sources, || false)
+    }
+
+    /// Returns what is in the place of a NAPI with this number.
+    #[inline]
+    fn source_of_napi(&self, number: NonZeroU32) -> Option<&Source> {
+        // ORDERING: Acquire pairs with the Release in `device::add_source`.
+        let source = self.napi_place(number).load(Ordering::Acquire);
+        // SAFETY: It is freed only after it was taken from here and all softirqs have ended.
+        unsafe { source.as_ref() }
+    }
+
+    /// Returns the place of a NAPI with this number.
+    #[inline]
+    pub(super) fn napi_place(&self, number: NonZeroU32) -> &AtomicPtr<Source> {
+        // CAST: 32 bits into a usize.
+        &self.napi_sources[number.get() as usize % NAPI_PLACES]
+    }
+
+    /// Takes `source` away from where packets find it; only those that have it already may use it until their softirqs have
+    /// ended. Process context, under the configuration lock.
+    pub(super) fn remove(&self, source: &Source) {
+        let of_cpus = Iterator::chain(self.cpu_sources.iter(), &self.stage_sources);
+        for place in Iterator::chain(of_cpus, &self.napi_sources) {
+            // ORDERING: Relaxed, both: only we write it, and the caller synchronizes.
+            if ptr::eq(place.load(Ordering::Relaxed), source) {
+                place.store(ptr::null_mut(), Ordering::Relaxed);
+            }
+        }
     }
 
     fn hands_on(&self) -> bool {

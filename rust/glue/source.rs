@@ -2,7 +2,7 @@
 
 //! A source: what receives packets of an opted-in device in one context, with its dispatcher and its lanes. The context
 //! is the poll of a NAPI (which runs on one CPU at a time, wherever it runs), or, for packets that enter the stack
-//! without one or are taken behind its GRO, a CPU with softirqs disabled.
+//! without one or are split behind its GRO, a CPU with softirqs disabled.
 
 use super::lane::{Carries, Lane};
 use super::locks::SoftirqsOff;
@@ -25,6 +25,7 @@ use crate::algo::ring_bytes::RingBytes;
 use crate::algo::stage::{HeldByGro, Route, Stage, StageSet};
 use core::cell::UnsafeCell;
 use core::mem::{offset_of, size_of};
+use core::num::NonZeroU32;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicU8, Ordering};
 use kernel::init::{self, Zeroable};
@@ -78,6 +79,9 @@ pub(super) struct HandingOn {
     /// Where packets wait while the stages end. Its other end is used in the source's context only.
     pub(super) home: Option<KVBox<Lane>>,
     pub(super) home_end: UnsafeCell<LaneSet<SkBuff>>,
+    /// Of a NAPI whose packets are handed on behind its GRO: its number, and whether the source is in use.
+    pub(super) number_behind_gro: Option<NonZeroU32>,
+    pub(super) in_use: AtomicBool,
 }
 
 /// Not one of the stages' CPUs.
@@ -99,7 +103,7 @@ const _: () = assert!(offset_of!(Source, head) == 0);
 // SAFETY: Its first field is one, as the line above checks.
 unsafe impl BeginsWithHead for Source {}
 // SAFETY: Zeros are an empty dispatcher, no recent keys, empty counters and an empty board (see there), zero, false, and none of
-// what is a pointer and nothing else; no stages.
+// what is a pointer or a number of a NAPI and nothing else; no stages.
 unsafe impl Zeroable for Source {}
 // SAFETY: Dispatcher, recent keys and the end at home are used in the source's context alone; what is not atomic beside them
 // is written while the source is made, before others know it.
@@ -178,7 +182,7 @@ impl Source {
 
     /// Makes a source that hands flows on to lanes on `cpus`. Process context.
     ///
-    /// # Safety: `port` is valid as long as the source.
+    /// # Safety: `port` is valid as long as the source, and the NAPI is there.
     pub(super) unsafe fn of_stages(
         port: Option<&PortHead>,
         napi: Option<Napi>,
@@ -196,6 +200,13 @@ impl Source {
         // CAST: below MAX_LANES.
         handing_on.here = here.map_or(NOWHERE, |here| here as u8);
         *handing_on.cpu.get_mut() = context.cpu.unwrap_or(NO_CPU);
+        if let (Some(napi), false) = (napi, context.stages.contains(Stage::Gro)) {
+            // SAFETY: By the contract.
+            handing_on.number_behind_gro = unsafe { napi.number() };
+            // Before GRO there is nothing to do.
+            source.head.set_rests(true);
+        }
+        let handing_on = &mut source.handing_on;
         if context.is_first {
             if !runtime::stage_orders().onward {
                 *handing_on.route.get_mut() = Route::Home as u8;
@@ -281,6 +292,11 @@ impl Source {
 
     pub(crate) fn napi(&self) -> Option<Napi> {
         self.napi
+    }
+
+    /// Returns whether it takes the packets of a NAPI before GRO.
+    pub(crate) fn is_before_gro(&self) -> bool {
+        self.napi.is_some() && self.handing_on.number_behind_gro.is_none()
     }
 
     pub(crate) fn lanes(&self) -> impl Iterator<Item = &Lane> {

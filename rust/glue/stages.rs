@@ -60,7 +60,7 @@ impl Stages {
                 cpu: Some(cpu),
                 is_first: false,
             };
-            // SAFETY: There is no device to tell of GRO.
+            // SAFETY: There is no device to tell of GRO, and no NAPI.
             let source = unsafe { Source::of_stages(None, None, &knobs.cpus, context)? };
             source.set_route(Route::Onward);
             let source: &Source = place.insert(source);

@@ -8,6 +8,7 @@ use crate::algo::knobs::{DeviceName, DEVICE_NAME_SIZE};
 use crate::glue::ffi::check_export;
 use crate::glue::locks::Rtnl;
 use core::ffi::{c_int, c_void};
+use core::num::NonZeroU32;
 use core::ptr::{self, NonNull};
 
 /// A network device. We hold a reference to it as long as this lives.
@@ -123,6 +124,14 @@ impl Napi {
     pub(crate) unsafe fn has_source(self) -> bool {
         // SAFETY: By the contract.
         !unsafe { ffi::mflow_napi_source(self.0.as_ptr()) }.is_null()
+    }
+
+    /// Returns the number that its packets carry, if they carry one: no other NAPI of the host has it now.
+    ///
+    /// # Safety: the NAPI is there.
+    pub(crate) unsafe fn number(self) -> Option<NonZeroU32> {
+        // SAFETY: By the contract.
+        NonZeroU32::new(unsafe { ffi::mflow_napi_id(self.0.as_ptr()) })
     }
 
     /// Has the hooks of this NAPI see `source`, the `Source` of [`Handlers`](super::hooks::Handlers), or none.

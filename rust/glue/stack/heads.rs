@@ -58,6 +58,13 @@ impl PortHead {
         unsafe { AtomicBool::from_ptr(&raw mut (*self.0.get()).uses_gro) }
     }
 
+    /// Returns whether the device's driver calls GRO, as far as that has shown.
+    #[inline]
+    pub(crate) fn is_gro_used(&self) -> bool {
+        // ORDERING: Relaxed: a packet that sees an old value is taken as of a driver that does not.
+        self.uses_gro().load(Ordering::Relaxed)
+    }
+
     /// Whether packets are taken behind GRO.
     pub(crate) fn splits_behind_gro(&self) -> &AtomicBool {
         // SAFETY: The field is valid, and only used through what this returns and by a hook's read of one word.
@@ -67,7 +74,7 @@ impl PortHead {
     /// Notes that the device's driver calls GRO.
     pub(crate) fn note_gro(&self) {
         // ORDERING: Relaxed, both: the packet that shows it has not come to where it is asked for yet.
-        if !self.uses_gro().load(Ordering::Relaxed) {
+        if !self.is_gro_used() {
             self.uses_gro().store(true, Ordering::Relaxed);
         }
     }

@@ -12,6 +12,7 @@ use crate::algo::queue::Packet;
 use crate::algo::tag::Tag;
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
+use core::num::NonZeroU32;
 use core::ptr::NonNull;
 
 /// An owned packet. Dropping it frees it, with a reason that drop monitors show.
@@ -93,6 +94,13 @@ impl SkBuff {
     pub(crate) unsafe fn device_index(&self) -> u32 {
         // SAFETY: By the invariant the packet is valid, and by the contract its device is noted in it.
         unsafe { ffi::mflow_skb_device_index(self.skb.as_ptr()) }
+    }
+
+    /// Returns the [number](super::device::Napi::number) of the NAPI whose GRO it came through last.
+    #[inline]
+    pub(crate) fn napi_number(&self) -> Option<NonZeroU32> {
+        // SAFETY: By the invariant the packet is valid.
+        NonZeroU32::new(unsafe { ffi::mflow_skb_napi_id(self.skb.as_ptr()) })
     }
 
     /// Returns the Ethernet protocol, in host order.

@@ -23,6 +23,7 @@ mod flows;
 mod hike;
 mod hog;
 mod init;
+mod interrupts;
 mod ipsec;
 mod kmemleak;
 mod memory;

@@ -39,7 +39,7 @@ use netlink_packet_route::link::{
 use serde::Serialize;
 
 use crate::netlink::{self, Behind, Netlink};
-use crate::{command, cpu, netns};
+use crate::{command, cpu, interrupts, netns};
 
 pub(crate) const CLIENT: &str = "client";
 pub(crate) const CONTAINER: &str = "container";
@@ -168,7 +168,7 @@ pub(crate) fn nics_are_gone() -> Result<()> {
 /// Sends the interrupts of the server's NIC where they belong, after it has got new ones. A ConnectX has those of its channels but
 /// the first only while it is up; until then the kernel chooses where they will be.
 pub(crate) fn pin_server_nic() -> Result<()> {
-    pin_interrupts("eth0", cpu::NIC)
+    interrupts::pin("eth0", cpu::NIC)
 }
 
 /// The same of both NICs. The client's has got no new ones if it is not a ConnectX.
@@ -178,7 +178,7 @@ pub(crate) fn pin_nics() -> Result<()> {
     let mut lines = about.lines();
     let address = lines.find_map(|line| line.strip_prefix("bus-info: "));
     let address = address.context("eth1 has no address on its bus")?;
-    pin_where(cpu::CLIENT_NIC, |line| {
+    interrupts::pin_where(cpu::CLIENT_NIC, |line| {
         line.ends_with(&format!("@pci:{address}"))
     })
     .map(drop)
@@ -186,7 +186,7 @@ pub(crate) fn pin_nics() -> Result<()> {
 
 /// Sends the interrupts of the server's NIC to another CPU, as irqbalance does; each moves when it comes next.
 pub(crate) fn move_server_nic(cpu: usize) -> Result<()> {
-    pin_interrupts("eth0", cpu)
+    interrupts::pin("eth0", cpu)
 }
 
 /// Builds what stays for the life of the guest: the two NICs and the client's namespace.
@@ -211,7 +211,7 @@ fn underlay_up() -> Result<()> {
         sysctl(name, value)?;
     }
     load_driver()?;
-    pin_interrupts("eth1", cpu::CLIENT_NIC)?;
+    interrupts::pin("eth1", cpu::CLIENT_NIC)?;
     quiet_ipv6()?;
     let eth0 = mac("eth0")?;
     ip(
@@ -235,7 +235,7 @@ fn underlay_up() -> Result<()> {
 
 /// Gives the server's NIC its part of the network; the client's is in its namespace.
 fn server_nic_up() -> Result<()> {
-    pin_interrupts("eth0", cpu::NIC)?;
+    interrupts::pin("eth0", cpu::NIC)?;
     ip(
         None,
         &format!(
@@ -249,7 +249,7 @@ fn server_nic_up() -> Result<()> {
 /// Brings up the NIC that frames from outside the guest come in on, and returns its address. It carries nothing else: the
 /// frames are for the addresses of the server's other NIC.
 pub(crate) fn feed_up() -> Result<String> {
-    pin_interrupts(FEED, cpu::NIC)?;
+    interrupts::pin(FEED, cpu::NIC)?;
     ip(None, &format!("link set {FEED} up mtu {WIRE_MTU}"))?;
     mac(FEED)
 }
@@ -555,41 +555,6 @@ fn set_channels(devices: &[&str]) -> Result<()> {
         }
     }
     Ok(())
-}
-
-fn pin_interrupts(device: &str, cpu: usize) -> Result<()> {
-    let link = format!("/sys/class/net/{device}/device");
-    let target = fs::read_link(&link).with_context(|| format!("no NIC {device}: {link}"))?;
-    let name = target.file_name().context("no device")?;
-    let name = name.to_string_lossy();
-    // One line per queue ("virtio0-input.0"), or a single one ("virtio0") without message-signalled interrupts; of a
-    // ConnectX, one per channel ("mlx5_comp0@pci:0000:00:04.0").
-    let pinned = pin_where(cpu, |line| {
-        line == name
-            || line.starts_with(&format!("{name}-"))
-            || line.ends_with(&format!("@pci:{name}"))
-    })?;
-    if pinned == 0 {
-        let table = fs::read_to_string("/proc/interrupts")?;
-        bail!("no interrupt of {device} ({name}) in /proc/interrupts:\n{table}");
-    }
-    Ok(())
-}
-
-/// Sends the interrupts with such names to a CPU; returns how many there are.
-fn pin_where(cpu: usize, is_mine: impl Fn(&str) -> bool) -> Result<usize> {
-    let mut pinned = 0;
-    for line in fs::read_to_string("/proc/interrupts")?.lines() {
-        let number = line.split(':').next().unwrap_or_default().trim();
-        let name = line.split_whitespace().next_back();
-        if name.is_some_and(&is_mine) && number.bytes().all(|byte| byte.is_ascii_digit()) {
-            let path = format!("/proc/irq/{number}/smp_affinity_list");
-            fs::write(&path, cpu.to_string())
-                .with_context(|| format!("cannot send an interrupt to CPU {cpu}: {path}"))?;
-            pinned += 1;
-        }
-    }
-    Ok(pinned)
 }
 
 #[cfg(test)]

@@ -98,6 +98,7 @@ void mflow_device_set_port(struct net_device *dev, void *port);
 void mflow_device_walk_napis(struct net_device *dev, void *found);
 void *mflow_napi_source(struct napi_struct *napi);
 void mflow_napi_set_source(struct napi_struct *napi, void *source);
+unsigned int mflow_napi_id(const struct napi_struct *napi);
 void mflow_rescan(void);
 
 bool mflow_cpu_is_online(unsigned int cpu);
@@ -111,6 +112,7 @@ bool mflow_lane_is_here(void);
 unsigned int mflow_device_index(const struct net_device *dev);
 unsigned int mflow_device_gro_holds_ms(const struct net_device *dev);
 unsigned int mflow_skb_device_index(const struct sk_buff *skb);
+unsigned int mflow_skb_napi_id(const struct sk_buff *skb);
 u64 mflow_freed_pkts(void);
 void mflow_freed_reset(void);
 u64 mflow_returned_bytes(void);

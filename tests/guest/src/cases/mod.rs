@@ -14,6 +14,7 @@ mod datagrams;
 mod deadline;
 mod devices;
 mod gro;
+mod interrupts;
 mod knobs;
 mod leaks;
 mod load;
@@ -163,6 +164,7 @@ fn all() -> Vec<Case> {
         mode::datagrams(),
         stage_load::datagrams(),
         tunnels::cases(),
+        interrupts::cases(),
         reload::datagrams(),
         deadline::datagrams(),
         load::datagrams(),

@@ -141,7 +141,7 @@ fn whole<L: Load>() -> Vec<Case> {
     cases
 }
 
-fn knobs(mode: &'static str, lanes: usize) -> Knobs {
+pub(super) fn knobs(mode: &'static str, lanes: usize) -> Knobs {
     Knobs {
         mode,
         lanes,
@@ -151,7 +151,7 @@ fn knobs(mode: &'static str, lanes: usize) -> Knobs {
 }
 
 /// Returns the plainest plan; a flow is never split.
-fn plan<L: Load>(rig: &Rig) -> Plan<L> {
+pub(super) fn plan<L: Load>(rig: &Rig) -> Plan<L> {
     Plan {
         split: false,
         ..rig.plan()

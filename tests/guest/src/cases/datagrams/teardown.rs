@@ -8,40 +8,40 @@ use std::time::Duration;
 use anyhow::Result;
 
 use crate::cases::{Case, Run};
+use crate::command;
 use crate::datagrams::run::LiveDatagrams;
 use crate::mflow::Knobs;
 use crate::outcome::Outcome;
 use crate::rig::Rig;
 use crate::topology::{self, CONTAINER};
 use crate::traffic::Live as _;
-use crate::{command, cpu, threads};
 
 struct Loss {
     name: &'static str,
     what: &'static str,
-    take_away: fn(&Rig, &mut LiveDatagrams) -> Result<()>,
+    take_away: fn(&mut LiveDatagrams) -> Result<()>,
 }
 
 const LOSSES: &[Loss] = &[
     Loss {
         name: "vxlan",
         what: "the VXLAN device",
-        take_away: |_, _| topology::ip(None, "link del vxlan0"),
+        take_away: |_| topology::ip(None, "link del vxlan0"),
     },
     Loss {
         name: "bridge",
         what: "the bridge",
-        take_away: |_, _| topology::ip(None, "link del br0"),
+        take_away: |_| topology::ip(None, "link del br0"),
     },
     Loss {
         name: "veth",
         what: "the veth pair",
-        take_away: |_, _| topology::ip(None, "link del veth0"),
+        take_away: |_| topology::ip(None, "link del veth0"),
     },
     Loss {
         name: "container",
         what: "the container's namespace, devices and all",
-        take_away: |_, live| {
+        take_away: |live| {
             live.close()?;
             topology::ip(None, &format!("link del veth0\nnetns del {CONTAINER}"))
         },
@@ -49,27 +49,14 @@ const LOSSES: &[Loss] = &[
     Loss {
         name: "nic-down",
         what: "the link of the NIC",
-        take_away: |rig, _| {
+        take_away: |_| {
             topology::ip(None, "link set eth0 down")?;
             // The wire has flow control: while the server takes no frames off it, the client stands still, too.
             thread::sleep(Duration::from_millis(300));
-            open_nic(rig)
+            topology::restore_nic()
         },
     },
 ];
-
-/// Opens the NIC again. Its first packets are polled on the CPU of the task that does that.
-fn open_nic(rig: &Rig) -> Result<()> {
-    if rig.splits() {
-        return topology::restore_nic();
-    }
-    // Stages do not keep the order of what comes on two CPUs, one after the other (`rust/DESIGN.md`).
-    let open = || {
-        cpu::pin(cpu::NIC)?;
-        topology::restore_nic()
-    };
-    threads::result(thread::scope(|scope| scope.spawn(open).join()))
-}
 
 pub(in crate::cases) fn cases() -> Vec<Case> {
     let mut cases: Vec<Case> = LOSSES
@@ -99,7 +86,7 @@ fn take_away(rig: &Rig, loss: &Loss) -> Result<Outcome> {
     let (plan, knobs) = (rig.datagrams(), Knobs::default());
     let outcome = rig.measure(&plan, &knobs, |live| {
         live.flow_for(Duration::from_millis(200))?;
-        (loss.take_away)(rig, live)?;
+        (loss.take_away)(live)?;
         live.flow_for(Duration::from_millis(300))
     })?;
     outcome.judge(|outcome| judge(rig, outcome))?;

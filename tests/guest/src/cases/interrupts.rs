@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The NIC's interrupts move to another CPU under a flow in stages, as irqbalance has it, while a CPU of the stages does not run
+//! and packets wait for it.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+
+use super::mode::{knobs, plan, STAGES};
+use super::{Case, Run};
+use crate::datagrams::run::Datagrams;
+use crate::hog::Hog;
+use crate::mflow::Mode;
+use crate::outcome::Outcome;
+use crate::rig::Rig;
+use crate::traffic::{Live, Load as _};
+use crate::{cpu, interrupts, topology};
+
+/// For how long a CPU is held at a time.
+const HOLD: Duration = Duration::from_millis(400);
+/// How often interrupts move meanwhile, and come back.
+const ROUNDS: usize = 16;
+/// How long interrupts may take to come to the other CPU, and how many show that they do.
+const LIMIT: Duration = Duration::from_secs(20);
+const MOVED_INTERRUPTS: u64 = 3;
+/// Neither the NIC's, nor a stage's.
+const ELSEWHERE: usize = cpu::LANES[STAGES.len()];
+
+pub(super) fn cases() -> Vec<Case> {
+    [Mode::FalconDev, Mode::FalconFunc]
+        .map(|mode| {
+            Case::of_module(
+                format!("mode/interrupts/{}", mode.name()),
+                format!(
+                    "interrupts move while packets wait for a stage, in mode {}: no loss, no reordering",
+                    mode.name()
+                ),
+                Run::always_if(mode == Mode::FalconDev),
+                move |rig| moved(rig, mode),
+            )
+        })
+        .into()
+}
+
+fn moved(rig: &Rig, mode: Mode) -> Result<Outcome> {
+    let plan = plan::<Datagrams>(rig);
+    rig.prepare_pinned(&plan, &knobs(mode.name(), STAGES.len()))?;
+    let outcome = Datagrams::measure(&plan, |live| {
+        live.wait_staged()?;
+        // One of them is that of the first stage.
+        for &stage in &cpu::LANES[..STAGES.len()] {
+            let hog = Hog::start(stage, HOLD)?;
+            let moved = (0..rig.scale.rounds(ROUNDS)).try_for_each(|_| {
+                move_to(live, ELSEWHERE)?;
+                move_to(live, cpu::NIC)
+            });
+            hog.stop()?;
+            moved.with_context(|| format!("while CPU {stage} is held"))?;
+        }
+        Ok(())
+    });
+    // Also after a failure.
+    topology::pin_server_nic()?;
+    outcome?.judge(|outcome| rig.require_unnoticed::<Datagrams>(outcome))
+}
+
+/// Moves the interrupts, and waits until some have come.
+fn move_to(live: &impl Live, cpu: usize) -> Result<()> {
+    let come = || interrupts::come_to("eth0", cpu);
+    let before = come()?;
+    topology::move_server_nic(cpu)?;
+    live.wait_for("interrupts come elsewhere", LIMIT, || {
+        Ok(come()? >= before + MOVED_INTERRUPTS)
+    })
+}

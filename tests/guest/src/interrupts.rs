@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Interrupts of NICs: to which CPU they come, and how many have come there.
+
+use std::fs;
+
+use anyhow::{bail, Context as _, Result};
+
+const PATH: &str = "/proc/interrupts";
+
+/// Sends all interrupts of a NIC to one CPU, as irqbalance does; each moves when it comes next.
+pub(crate) fn pin(device: &str, cpu: usize) -> Result<()> {
+    let bus_name = bus_name(device)?;
+    if pin_where(cpu, |line| is_of(&bus_name, line))? == 0 {
+        let table = fs::read_to_string(PATH)?;
+        bail!("no interrupt of {device} ({bus_name}) in {PATH}:\n{table}");
+    }
+    Ok(())
+}
+
+/// Sends the interrupts with such names to a CPU; returns how many there are.
+pub(crate) fn pin_where(cpu: usize, is_mine: impl Fn(&str) -> bool) -> Result<usize> {
+    let mut pinned = 0;
+    for line in fs::read_to_string(PATH)?.lines() {
+        let number = line.split(':').next().unwrap_or_default().trim();
+        let name = line.split_whitespace().next_back();
+        if name.is_some_and(&is_mine) && number.bytes().all(|byte| byte.is_ascii_digit()) {
+            let path = format!("/proc/irq/{number}/smp_affinity_list");
+            fs::write(&path, cpu.to_string())
+                .with_context(|| format!("cannot send an interrupt to CPU {cpu}: {path}"))?;
+            pinned += 1;
+        }
+    }
+    Ok(pinned)
+}
+
+/// Returns how many interrupts of a NIC have come to a CPU since boot.
+pub(crate) fn come_to(device: &str, cpu: usize) -> Result<u64> {
+    let bus_name = bus_name(device)?;
+    count(&fs::read_to_string(PATH)?, cpu, |line| {
+        is_of(&bus_name, line)
+    })
+    .context(PATH)
+}
+
+fn count(table: &str, cpu: usize, is_mine: impl Fn(&str) -> bool) -> Result<u64> {
+    let mut lines = table.lines();
+    let cpu = format!("CPU{cpu}");
+    let mut cpus = lines.next().unwrap_or_default().split_whitespace();
+    let column = cpus.position(|name| name == cpu);
+    let column = column.with_context(|| format!("no column {cpu}"))?;
+    lines
+        .filter(|line| line.split_whitespace().next_back().is_some_and(&is_mine))
+        .map(|line| {
+            // Before the counts there is the interrupt's number.
+            let count = line.split_whitespace().nth(1 + column);
+            let count = count.and_then(|count| count.parse::<u64>().ok());
+            count.with_context(|| format!("no count of {cpu} in {line:?}"))
+        })
+        .sum()
+}
+
+/// Returns what a NIC is called on its bus.
+fn bus_name(device: &str) -> Result<String> {
+    let link = format!("/sys/class/net/{device}/device");
+    let target = fs::read_link(&link).with_context(|| format!("no NIC {device}: {link}"))?;
+    let name = target.file_name().context("no device")?;
+    Ok(name.to_string_lossy().into_owned())
+}
+
+/// Returns whether an interrupt with this name is that of a NIC. There is one for each queue ("virtio0-input.0"), or a single one
+/// ("virtio0") without message-signalled interrupts; of a ConnectX, one for each channel ("mlx5_comp0@pci:0000:00:04.0").
+fn is_of(bus_name: &str, name: &str) -> bool {
+    name == bus_name
+        || name.starts_with(&format!("{bus_name}-"))
+        || name.ends_with(&format!("@pci:{bus_name}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_the_interrupts_of_one_nic() {
+        let table = "           CPU0       CPU2\n\
+                     \u{20}24:         10         20  PCI-MSIX-0000:00:02.0   0-edge      virtio1-config\n\
+                     \u{20}25:          1          2  PCI-MSIX-0000:00:02.0   1-edge      virtio1-input.0\n\
+                     \u{20}26:        100        200  PCI-MSIX-0000:00:03.0   1-edge      virtio10-input.0\n\
+                     NMI:          0          0   Non-maskable interrupts\n";
+        let of_nic = |cpu| count(table, cpu, |name| is_of("virtio1", name));
+        assert_eq!(of_nic(0).expect("it is online"), 11);
+        assert_eq!(of_nic(2).expect("it is online"), 22);
+        assert!(of_nic(1).is_err());
+    }
+}
