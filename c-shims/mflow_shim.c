@@ -149,6 +149,16 @@ void mflow_stages_set(unsigned int cpu, void *stages)
 	smp_store_release(per_cpu_ptr(&mflow_cpu.stages, cpu), stages);
 }
 
+/* Whether what the socket has got last came on a CPU of stages. */
+bool mflow_sock_is_staged(const struct sock *sk)
+{
+	int cpu = READ_ONCE(sk->sk_incoming_cpu);
+
+	/* A program may have set it, to anything. */
+	return cpu >= 0 && cpu < nr_cpu_ids && cpu_possible(cpu) &&
+	       READ_ONCE(per_cpu(mflow_cpu, cpu).stages);
+}
+
 /* Softirqs disabled. */
 void *mflow_stages_here(void)
 {

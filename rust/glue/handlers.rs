@@ -236,7 +236,7 @@ impl Handlers for PacketPath {
 
     fn is_merged(socket: Socket) -> bool {
         let (slots, number) = (pool::slots(), socket.number() as u64);
-        slots.taken().any(|slot| slots.slot(slot).is_for(number))
+        slots.taken().any(|slot| slots.slot(slot).is_for(number)) || socket.is_staged()
     }
 }
 

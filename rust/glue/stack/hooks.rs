@@ -105,7 +105,7 @@ pub(crate) trait Handlers {
         stage: Stage,
     ) -> Option<SkBuff>;
 
-    /// Returns whether packets of a split flow are merged for this socket, which is being read.
+    /// Returns whether packets of a split flow are merged for this socket, which is being read, or come to it from a stage.
     fn is_merged(socket: Socket) -> bool;
 }
 

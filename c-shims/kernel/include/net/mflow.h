@@ -135,7 +135,8 @@ struct mflow_port {
  * @hand_on:	an untagged packet that @lane carries has come to the end of a stage
  *		(%MFLOW_STAGE_TUNNEL, ...); @stages is what this CPU's field says. Owner of
  *		@skb on true: the module.
- * @is_merged:	whether the packets of a split flow are merged for @sk, which is being read
+ * @is_merged:	whether the packets of a split flow are merged for @sk, which is being read, or come
+ *		to it from a stage
  *
  * All but @napi_del run in softirq context or with softirqs disabled.
  */

@@ -108,6 +108,7 @@ unsigned int mflow_this_cpu(void);
 /* Stages: what takes a lane's packets at the end of one, for each CPU. */
 void mflow_stages_set(unsigned int cpu, void *stages);
 void *mflow_stages_here(void);
+bool mflow_sock_is_staged(const struct sock *sk);
 bool mflow_lane_is_here(void);
 unsigned int mflow_device_index(const struct net_device *dev);
 unsigned int mflow_device_gro_holds_ms(const struct net_device *dev);

@@ -18,7 +18,7 @@ use crate::outcome::Outcome;
 use crate::rig::Rig;
 use crate::streams::run::Streams;
 use crate::topology;
-use crate::traffic::{Live, Load as _, Plan};
+use crate::traffic::{Live, Load, Plan};
 use crate::{command, cpu};
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -47,7 +47,8 @@ pub(super) fn datagrams() -> Vec<Case> {
             "auto/stages",
             "stages leave the CPU of the NIC: no loss, no reordering",
             Run::Plain,
-            stages,
+            // A socket that is not connected does not know where its packets come.
+            |rig| stages(rig, &slow(rig), &[cpu::NIC]),
         ),
         Case::of_module(
             "auto/isolated",
@@ -59,12 +60,20 @@ pub(super) fn datagrams() -> Vec<Case> {
 }
 
 pub(super) fn streams() -> Vec<Case> {
-    vec![Case::of_module(
-        "tcp/auto/found",
-        "lanes leave the CPUs of a stream's reader and of the NIC, and a list is taken instead, and TCP does not notice",
-        Run::Plain,
-        found,
-    )]
+    vec![
+        Case::of_module(
+            "tcp/auto/found",
+            "lanes leave the CPUs of a stream's reader and of the NIC, and a list is taken instead, and TCP does not notice",
+            Run::Plain,
+            found,
+        ),
+        Case::of_module(
+            "tcp/auto/stages",
+            "stages leave the CPUs of a stream's reader and of the NIC, and TCP does not notice",
+            Run::Plain,
+            |rig| stages(rig, &whole(rig), &[cpu::READER, cpu::NIC]),
+        ),
+    ]
 }
 
 fn slow(rig: &Rig) -> Plan<Datagrams> {
@@ -151,21 +160,19 @@ fn offline(rig: &Rig) -> Result<Outcome> {
     })
 }
 
-fn stages(rig: &Rig) -> Result<Outcome> {
+fn stages<L: Load>(rig: &Rig, plan: &Plan<L>, left: &[usize]) -> Result<Outcome> {
     let knobs = Knobs {
         mode: "falcon-dev",
         build: "auto",
         ..Knobs::default()
     };
-    let plan = slow(rig);
-    rig.prepare_pinned(&plan, &knobs)?;
-    let outcome = Datagrams::measure(&plan, |live| {
+    rig.prepare_pinned(plan, &knobs)?;
+    let outcome = L::measure(plan, |live| {
         mflow::write("cpus", "auto")?;
-        live.wait_for("no stage is on the NIC's CPU", LIMIT, || {
-            Ok(lanes()? == all_but(&[cpu::NIC]))
-        })
+        live.wait_for("stages have left", LIMIT, || Ok(lanes()? == all_but(left)))
+            .with_context(|| format!("CPUs {left:?}: they are on {:?}", lanes().ok()))
     });
-    outcome?.judge(|outcome| rig.require_unnoticed::<Datagrams>(outcome))
+    outcome?.judge(|outcome| rig.require_unnoticed::<L>(outcome))
 }
 
 fn isolated(rig: &Rig) -> Result<()> {
@@ -195,11 +202,16 @@ fn isolated(rig: &Rig) -> Result<()> {
     Ok(())
 }
 
-fn found(rig: &Rig) -> Result<Outcome> {
-    let plan = Plan::<Streams> {
+/// Returns a plan of a stream that need not be split before the mark.
+fn whole(rig: &Rig) -> Plan<Streams> {
+    Plan {
         split: false,
-        ..rig.plan()
-    };
+        ..rig.streams()
+    }
+}
+
+fn found(rig: &Rig) -> Result<Outcome> {
+    let plan = whole(rig);
     rig.prepare_pinned(&plan, &Knobs::default())?;
     let outcome = Streams::measure(&plan, |live| {
         mflow::write("cpus", "auto")?;
