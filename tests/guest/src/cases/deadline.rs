@@ -21,7 +21,7 @@ use crate::traffic::{Live as _, Load, Plan};
 const HOLD: Duration = Duration::from_millis(240);
 const DEADLINE_US: u32 = 2_000;
 /// A busy host can stop the whole guest for as long as the lane is held, but not each time.
-const TRIES: usize = 3;
+const TRIES: usize = 8;
 /// The part of the usual rate that is sent: while the lane is held, its packets must fit in its ring.
 const SHARE: f64 = 0.25;
 
