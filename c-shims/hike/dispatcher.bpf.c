@@ -10,7 +10,7 @@
 static __always_inline int hike_parse(struct xdp_md *xdp, struct hike_packet *packet,
 				      struct hike_prefix *destination)
 {
-	void *start = hike_start(xdp), *end = hike_end(xdp);
+	void *start = hike_data(xdp), *end = hike_data_end(xdp);
 	__u32 ip_at = ETH_HLEN;
 	__be16 protocol;
 
@@ -73,10 +73,10 @@ int hike_dispatcher(struct xdp_md *xdp)
 	found = hike_class_of(&destination);
 	if (!found)
 		return hike_finish(HIKE_NO_CLASS);
-	/* Both members at once: user space may replace the class meanwhile. */
+	/* All members at once: user space may replace the class meanwhile. */
 	class = *(volatile __u64 *)found;
-	packet->path = class >> 32;
-	bpf_tail_call(xdp, &chains, (__u32)class);
+	HIKE_COPY(__u64, &packet->class, &class);
+	bpf_tail_call(xdp, &chains, packet->class.chain);
 	return hike_finish(HIKE_NO_CHAIN_THERE);
 }
 

@@ -57,38 +57,50 @@ static __always_inline int hike_forwardable6(const struct ipv6hdr *ip6, __u32 by
 	return HIKE_NEXT;
 }
 
-/* Sends the packet to its next hop: without VLAN tags, which were those of the link it came from. */
-static __always_inline int hike_leave(struct xdp_md *xdp, struct hike_packet *packet,
-				      const struct hike_hop *hop)
+/*
+ * Chooses the port that the packet leaves through: before anything has changed, so that if there is no such port, the kernel gets the
+ * packet as it is.
+ */
+static __always_inline bool hike_has_port(const struct hike_hop *hop)
+{
+	return bpf_redirect_map(&ports, hop->port, XDP_PASS) == XDP_REDIRECT;
+}
+
+/* Sends the packet to its next hop by that port: without VLAN tags, which were those of the link it came from. */
+static __always_inline int hike_send(struct xdp_md *xdp, struct hike_packet *packet,
+				     const struct hike_hop *hop)
 {
 	__u32 tag_bytes = (packet->ip_at & 31) - ETH_HLEN;
 	struct ethhdr *eth;
 
-	/* Before anything has changed: if there is no such port, the kernel gets the packet as it is. */
-	if (bpf_redirect_map(&ports, hop->port, XDP_PASS) != XDP_REDIRECT)
-		return HIKE_FW_NO_PORT;
 	if (packet->version == 6) {
 		struct ipv6hdr *ip6 = hike_ip(xdp, packet);
 
-		if ((void *)(ip6 + 1) > hike_end(xdp))
+		if ((void *)(ip6 + 1) > hike_data_end(xdp))
 			return HIKE_MALFORMED;
 		ip6->hop_limit--;
 	} else {
 		struct iphdr *ip4 = hike_ip(xdp, packet);
 
-		if ((void *)(ip4 + 1) > hike_end(xdp))
+		if ((void *)(ip4 + 1) > hike_data_end(xdp))
 			return HIKE_MALFORMED;
 		hike_decrease_ttl(ip4);
 	}
 	if (tag_bytes && bpf_xdp_adjust_head(xdp, tag_bytes))
 		return HIKE_MALFORMED;
-	eth = hike_start(xdp);
-	if ((void *)(eth + 1) > hike_end(xdp))
+	eth = hike_data(xdp);
+	if ((void *)(eth + 1) > hike_data_end(xdp))
 		return HIKE_MALFORMED;
 	hike_copy_mac(eth->h_dest, hop->destination);
 	hike_copy_mac(eth->h_source, hop->source);
 	eth->h_proto = packet->version == 6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP);
 	return HIKE_FORWARDED;
+}
+
+static __always_inline int hike_leave(struct xdp_md *xdp, struct hike_packet *packet,
+				      const struct hike_hop *hop)
+{
+	return hike_has_port(hop) ? hike_send(xdp, packet, hop) : HIKE_FW_NO_PORT;
 }
 
 #endif

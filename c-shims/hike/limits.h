@@ -12,6 +12,14 @@
 #define HIKE_CHAINS 1024
 /* Paths that can be in use at the same time. */
 #define HIKE_PATHS 16384
+/* Behaviours of local SIDs that can be in use at the same time; the first number stands for none. */
+#define HIKE_BEHAVIOURS 16384
+/* Rules of the access list. */
+#define HIKE_RULES 256
+/* Prefixes that the rules can have, of sources and as many of destinations: each rule one, and all of both versions; twice. */
+#define HIKE_RULE_PREFIXES 1024
+/* Sets of ports that the rules can tell apart: each range two more, ports of no range, and ports that cannot be seen. */
+#define HIKE_RULE_PORT_SETS 514
 /* Destinations that have a class, and as many prefixes. */
 #define HIKE_CLASSES 131072
 /* Entries of the table of fw-table. */

@@ -9,20 +9,7 @@
 #ifndef HIKE_MONITOR_H
 #define HIKE_MONITOR_H
 
-#include "packet.h"
-
-#define HIKE_ROUTING_SEGMENTS 4
-
-/* A segment routing header: RFC 8754, without its SIDs. */
-struct hike_srh {
-	__u8 next_header;
-	__u8 words;
-	__u8 type;
-	__u8 segments_left;
-	__u8 last_entry;
-	__u8 flags;
-	__be16 tag;
-};
+#include "srv6.h"
 
 /* A destination options header whose only option is that of RFC 9343. */
 struct hike_marking {
@@ -114,8 +101,8 @@ static __always_inline void hike_count(struct hike_counters *counters, __u64 num
 /* Colours (HIKE_IN) and counts the packet if it is one of a monitored flow; a function of its own, as chains may have several. */
 static __noinline int hike_monitor(struct xdp_md *xdp, __u32 ip_at, enum hike_direction direction)
 {
-	struct ipv6hdr *ip6 = hike_start(xdp) + (ip_at & 31);
-	const void *end = hike_end(xdp);
+	struct ipv6hdr *ip6 = hike_data(xdp) + (ip_at & 31);
+	const void *end = hike_data_end(xdp);
 	struct hike_marking *marking = (void *)(ip6 + 1);
 	struct hike_flow flow = { .direction = direction };
 	struct hike_counters *counters;

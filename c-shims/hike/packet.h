@@ -24,12 +24,12 @@
  *
  * The verifier knows what was checked of the pointer that one load has returned, so the compiler must not load it once more.
  */
-static __always_inline void *hike_start(const struct xdp_md *xdp)
+static __always_inline void *hike_data(const struct xdp_md *xdp)
 {
 	return (void *)(long)*(const volatile __u32 *)&xdp->data;
 }
 
-static __always_inline void *hike_end(const struct xdp_md *xdp)
+static __always_inline void *hike_data_end(const struct xdp_md *xdp)
 {
 	return (void *)(long)*(const volatile __u32 *)&xdp->data_end;
 }
@@ -57,7 +57,7 @@ static __always_inline void hike_copy_address(void *to, const void *from)
 static __always_inline void *hike_ip(const struct xdp_md *xdp, const struct hike_packet *packet)
 {
 	/* The mask says no more than what the dispatcher has made sure of; the verifier wants to see it. */
-	return hike_start(xdp) + (packet->ip_at & 31);
+	return hike_data(xdp) + (packet->ip_at & 31);
 }
 
 static __always_inline struct hike_packet *hike_this_packet(void)
@@ -122,6 +122,9 @@ static __always_inline void hike_set_traffic_class(struct ipv6hdr *ip6, __u8 cla
 	ip6->flow_lbl[0] = (ip6->flow_lbl[0] & 0x0f) | class << 4;
 }
 
+/* The bits of the traffic class, or of IPv4's type of service, that are ECN (RFC 3168). */
+#define HIKE_ECN 3
+
 /* Takes one from the time to live, whose checksum is that much more: RFC 1141. */
 static __always_inline void hike_decrease_ttl(struct iphdr *ip4)
 {
@@ -130,6 +133,42 @@ static __always_inline void hike_decrease_ttl(struct iphdr *ip4)
 	check += bpf_htons(0x0100);
 	ip4->check = check + (check >= 0xffff);
 	ip4->ttl--;
+}
+
+/* What is in front of an IP header with two VLAN tags, but for the last two bytes, which name it. */
+struct hike_link {
+	__u64 one, two;
+	__u32 three;
+};
+
+/* Copies what is in front of the IP header before that moves; a packet is longer than that with two VLAN tags. */
+static __always_inline bool hike_save_link(struct hike_link *link, const void *start, const void *end)
+{
+	if (start + HIKE_MOST_L2_BYTES > end)
+		return false;
+	HIKE_COPY(__u64, &link->one, start);
+	HIKE_COPY(__u64, &link->two, start + 8);
+	HIKE_COPY(__u32, &link->three, start + 16);
+	return true;
+}
+
+/* Copies it back in front of an IP header of this kind, whose own first bytes are to be written after that. */
+static __always_inline bool hike_restore_link(const struct hike_link *link, void *start, const void *end,
+					      __u32 ip_at, __u16 kind)
+{
+	__be16 *names;
+
+	if (start + HIKE_MOST_L2_BYTES > end)
+		return false;
+	HIKE_COPY(__u64, start, &link->one);
+	HIKE_COPY(__u64, start + 8, &link->two);
+	HIKE_COPY(__u32, start + 16, &link->three);
+	/* The two bytes in front of an IP header name it. */
+	names = start + ((ip_at - sizeof(*names)) & 31);
+	if ((void *)(names + 1) > end)
+		return false;
+	*names = bpf_htons(kind);
+	return true;
 }
 
 #endif

@@ -25,9 +25,11 @@ struct hike_prefix {
 
 /* What is done with packets: read in one piece, as user space replaces it in one piece. */
 struct hike_class {
-	__u32 chain;
+	__u16 chain;
+	/* Of the local SID that packets are for. */
+	__u16 behaviour;
 	__u32 path;
-};
+} __attribute__((aligned(8)));
 
 /* What the dispatcher and the programs of a chain know of the packet that their CPU has. */
 struct hike_packet {
@@ -37,7 +39,7 @@ struct hike_packet {
 	__u8 version;
 	/* Which program of the chain has its turn; only the engine that tail-calls uses this and what follows. */
 	__u8 position;
-	__u32 path;
+	struct hike_class class;
 	__u8 chain[HIKE_CHAIN_PROGRAMS];
 };
 
@@ -60,6 +62,47 @@ struct hike_path {
 	__u8 zero[2];
 	__u8 header[HIKE_PATH_BYTES];
 };
+
+/* What a local SID does; none of these: the slot is free. */
+#define HIKE_BEHAVIOUR_END 1
+#define HIKE_BEHAVIOUR_DEC4 2
+#define HIKE_BEHAVIOUR_DEC6 4
+/* Flavours of End and End.X. */
+#define HIKE_BEHAVIOUR_PSP 8
+#define HIKE_BEHAVIOUR_USP 16
+#define HIKE_BEHAVIOUR_USD 32
+
+struct hike_behaviour {
+	__u32 flags;
+	/* Where the inner packet is looked up: a table of the kernel's; 0: where its rules say. */
+	__u32 table;
+	/* Where End.X sends packets. */
+	__u8 next_hop[16];
+};
+
+/* A set of rules of an access list: a bit for each. */
+struct hike_rules {
+	__u64 words[HIKE_RULES / 64];
+};
+
+/* Which set of rules a port belongs to, for each of the two banks. */
+struct hike_rule_port {
+	__u16 source[2];
+	__u16 destination[2];
+};
+
+/*
+ * Numbers of sets of rules in a bank: by protocol, by source port, by destination port; then, alone, those that deny.
+ *
+ * Of ports, the first is that of ports which no rule names and of packets without ports, the second that of ports which cannot be seen.
+ */
+#define HIKE_RULES_OF_PROTOCOL 0
+#define HIKE_RULES_OF_UNSEEN_PROTOCOL 256
+#define HIKE_RULES_OF_SOURCE_PORT 257
+#define HIKE_RULES_OF_DESTINATION_PORT (HIKE_RULES_OF_SOURCE_PORT + HIKE_RULE_PORT_SETS)
+#define HIKE_RULES_THAT_DENY (HIKE_RULES_OF_DESTINATION_PORT + HIKE_RULE_PORT_SETS)
+#define HIKE_RULE_SETS (HIKE_RULES_THAT_DENY + 1)
+#define HIKE_UNSEEN_PORT 1
 
 struct hike_route {
 	__u32 port;
@@ -124,10 +167,30 @@ HIKE_MAP(programs, BPF_MAP_TYPE_PROG_ARRAY, 256, sizeof(__u32), sizeof(__u32), 0
 
 HIKE_MAP(packets, BPF_MAP_TYPE_PERCPU_ARRAY, 1, sizeof(__u32), sizeof(struct hike_packet), 0);
 HIKE_MAP(paths, BPF_MAP_TYPE_ARRAY, HIKE_PATHS, sizeof(__u32), sizeof(struct hike_path), 0);
+HIKE_MAP(behaviours, BPF_MAP_TYPE_ARRAY, HIKE_BEHAVIOURS, sizeof(__u32),
+	 sizeof(struct hike_behaviour), 0);
 HIKE_MAP(routes, BPF_MAP_TYPE_LPM_TRIE, HIKE_ROUTES, sizeof(struct hike_prefix),
 	 sizeof(struct hike_route), BPF_F_NO_PREALLOC);
 HIKE_MAP(ports, BPF_MAP_TYPE_DEVMAP_HASH, HIKE_PORTS, sizeof(__u32),
 	 sizeof(struct bpf_devmap_val), 0);
+
+/*
+ * The access list: which rules have a source, a destination, a protocol and ports like those of a packet; the first rule that is in all
+ * these sets counts.
+ *
+ * There are two banks, of which packets see the one that rule_bank names (1 or 2; 0: there are no rules): user space fills in the other
+ * one, and then names it. Keys of the tries have the bank beside the version.
+ */
+HIKE_MAP(rule_bank, BPF_MAP_TYPE_ARRAY, 1, sizeof(__u32), sizeof(__u32), 0);
+HIKE_MAP(rule_sources, BPF_MAP_TYPE_LPM_TRIE, HIKE_RULE_PREFIXES, sizeof(struct hike_prefix),
+	 sizeof(struct hike_rules), BPF_F_NO_PREALLOC);
+HIKE_MAP(rule_destinations, BPF_MAP_TYPE_LPM_TRIE, HIKE_RULE_PREFIXES, sizeof(struct hike_prefix),
+	 sizeof(struct hike_rules), BPF_F_NO_PREALLOC);
+HIKE_MAP(rule_sets, BPF_MAP_TYPE_ARRAY, 2 * HIKE_RULE_SETS, sizeof(__u32),
+	 sizeof(struct hike_rules), 0);
+HIKE_MAP(rule_ports, BPF_MAP_TYPE_ARRAY, 65536, sizeof(__u32), sizeof(struct hike_rule_port), 0);
+/* How many packets each rule has decided on. */
+HIKE_MAP(rule_hits, BPF_MAP_TYPE_PERCPU_ARRAY, 2 * HIKE_RULES, sizeof(__u32), sizeof(__u64), 0);
 
 /* How many packets each reason has had. */
 HIKE_MAP(reasons, BPF_MAP_TYPE_PERCPU_ARRAY, HIKE_REASONS, sizeof(__u32), sizeof(__u64), 0);

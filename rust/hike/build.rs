@@ -116,11 +116,17 @@ fn programs_table(rust: &mut String, programs: &[Vec<String>]) -> Result<()> {
         let number: u8 = program[0].parse()?;
         let (name, summary) = (&program[1], &program[4]);
         let ends = one_of(&program[2], "end", "next")?;
-        let needs_path = one_of(&program[3], "path", "-")?;
+        let needs = &program[3];
+        if !["path", "behaviour", "-"].contains(&needs.as_str()) {
+            return Err(
+                format!("`{needs}` in programs/MANIFEST is nothing a program needs").into(),
+            );
+        }
+        let (needs_path, needs_behaviour) = (needs == "path", needs == "behaviour");
         writeln!(
             rust,
             "Program {{ number: {number}, name: {name:?}, ends: {ends}, needs_path: {needs_path}, \
-             summary: {summary:?}, call: \"{}_call\" }},",
+             needs_behaviour: {needs_behaviour}, summary: {summary:?}, call: \"{}_call\" }},",
             function(name)
         )?;
     }

@@ -7,8 +7,6 @@
  */
 #include "../packet.h"
 
-#define HIKE_ECN 3
-
 /* Mixes two words into what stands for the flow so far; any good enough hash would do, but both engines need the same. */
 static __always_inline __u64 hike_mix(__u64 hash, __u32 one, __u32 two)
 {
@@ -38,23 +36,16 @@ static __always_inline __u32 hike_ports(const void *transport, const void *end, 
 	return bpf_ntohl(*ports);
 }
 
-/* What is in front of an IP header with two VLAN tags, but for the last two bytes, which name it. */
-struct hike_link {
-	__u64 one, two;
-	__u32 three;
-};
-
 static __always_inline int hike_enc(struct xdp_md *xdp, struct hike_packet *packet)
 {
-	const struct hike_path *path = bpf_map_lookup_elem(&paths, &packet->path);
+	const struct hike_path *path = bpf_map_lookup_elem(&paths, &packet->class.path);
 	__u32 ip_at = packet->ip_at & 31;
 	__u32 inner_bytes, bytes, label = 0;
-	void *start = hike_start(xdp), *end = hike_end(xdp);
+	void *start = hike_data(xdp), *end = hike_data_end(xdp);
 	void *ip = start + ip_at;
 	__u8 class, hop_limit, protocol, *next_header;
 	struct hike_link link;
 	struct ipv6hdr *outer;
-	__be16 *kind;
 	bool flows;
 
 	if (!path || !path->bytes)
@@ -107,29 +98,16 @@ static __always_inline int hike_enc(struct xdp_md *xdp, struct hike_packet *pack
 		return path->flags & HIKE_PATH_LEAVES_EXCEPTIONS ? HIKE_ENC_TOO_BIG
 								 : HIKE_ENC_TOO_BIG_END;
 
-	/* What is in front of the IP header moves; the packet is longer than that with two VLAN tags. */
-	if (start + HIKE_MOST_L2_BYTES > end)
+	if (!hike_save_link(&link, start, end))
 		return HIKE_MALFORMED;
-	HIKE_COPY(__u64, &link.one, start);
-	HIKE_COPY(__u64, &link.two, start + 8);
-	HIKE_COPY(__u32, &link.three, start + 16);
 	if (bpf_xdp_adjust_head(xdp, -(int)bytes))
 		return HIKE_NO_HEADROOM;
 
 	/* From here on the packet has changed, and what is checked is there: the verifier wants to see it. */
-	start = hike_start(xdp);
-	end = hike_end(xdp);
-	if (start + HIKE_MOST_L2_BYTES > end)
+	start = hike_data(xdp);
+	end = hike_data_end(xdp);
+	if (!hike_restore_link(&link, start, end, ip_at, ETH_P_IPV6))
 		return HIKE_MALFORMED;
-	HIKE_COPY(__u64, start, &link.one);
-	HIKE_COPY(__u64, start + 8, &link.two);
-	/* Of what is copied here, the outer header's first bytes are written again. */
-	HIKE_COPY(__u32, start + 16, &link.three);
-	/* The two bytes in front of an IP header name it. */
-	kind = start + ((ip_at - sizeof(*kind)) & 31);
-	if ((void *)(kind + 1) > end)
-		return HIKE_MALFORMED;
-	*kind = bpf_htons(ETH_P_IPV6);
 	outer = start + ip_at;
 	if ((void *)(outer + 1) > end)
 		return HIKE_MALFORMED;

@@ -13,9 +13,9 @@ static __always_inline int hike_fw_table(struct xdp_md *xdp, struct hike_packet 
 	if (packet->version == 6) {
 		struct ipv6hdr *ip6 = hike_ip(xdp, packet);
 
-		if ((void *)(ip6 + 1) > hike_end(xdp))
+		if ((void *)(ip6 + 1) > hike_data_end(xdp))
 			return HIKE_MALFORMED;
-		bytes = hike_bytes6(ip6, hike_end(xdp));
+		bytes = hike_bytes6(ip6, hike_data_end(xdp));
 		reason = hike_forwardable6(ip6, bytes);
 		if (reason != HIKE_NEXT)
 			return reason;
@@ -23,9 +23,9 @@ static __always_inline int hike_fw_table(struct xdp_md *xdp, struct hike_packet 
 	} else {
 		struct iphdr *ip4 = hike_ip(xdp, packet);
 
-		if ((void *)(ip4 + 1) > hike_end(xdp))
+		if ((void *)(ip4 + 1) > hike_data_end(xdp))
 			return HIKE_MALFORMED;
-		bytes = hike_bytes4(ip4, hike_end(xdp));
+		bytes = hike_bytes4(ip4, hike_data_end(xdp));
 		reason = hike_forwardable4(ip4, bytes);
 		if (reason != HIKE_NEXT)
 			return reason;

@@ -25,6 +25,14 @@ impl Chain {
         self.0.iter().copied().find(|program| program.needs_path)
     }
 
+    /// Returns the program that needs the behaviour of a local SID, if one does.
+    pub fn needs_behaviour(&self) -> Option<&'static Program> {
+        self.0
+            .iter()
+            .copied()
+            .find(|program| program.needs_behaviour)
+    }
+
     /// Returns the numbers of its programs, and zeros behind them.
     pub(crate) fn numbers(&self) -> [u8; CHAIN_PROGRAMS] {
         let mut numbers = [0; CHAIN_PROGRAMS];
@@ -70,7 +78,21 @@ impl FromStr for Chain {
                 names.join(", ")
             );
         }
-        Ok(Self(programs))
+        let chain = Self(programs);
+        if let Some(first) = chain.needs_behaviour() {
+            let mut others = chain
+                .0
+                .iter()
+                .filter(|other| other.needs_behaviour && *other != &first);
+            if let Some(other) = others.next() {
+                bail!(
+                    "{} and {} need a behaviour each, and a class has one; take one of them",
+                    first.name,
+                    other.name
+                );
+            }
+        }
+        Ok(chain)
     }
 }
 
@@ -112,7 +134,7 @@ mod tests {
     fn what_cannot_work_is_refused_with_the_reason() {
         assert_eq!(
             error("enc,fw"),
-            "no program `fw`; there are enc, mon-in, mon-out, fw-fib, fw-table, fw-kernel, drop"
+            "no program `fw`; there are enc, mon-in, mon-out, fw-fib, fw-table, fw-kernel, drop, acl, end, end-x, dec"
         );
         assert_eq!(
             error("drop,enc,fw-fib"),
@@ -120,7 +142,11 @@ mod tests {
         );
         assert_eq!(
             error("enc,mon-in"),
-            "after mon-in a packet has nowhere to go; end the chain with one of fw-fib, fw-table, fw-kernel, drop"
+            "after mon-in a packet has nowhere to go; end the chain with one of fw-fib, fw-table, fw-kernel, drop, end-x, dec"
+        );
+        assert_eq!(
+            error("end,acl,dec"),
+            "end and dec need a behaviour each, and a class has one; take one of them"
         );
         assert_eq!(
             error(&("3,".repeat(16) + "4")),
@@ -133,11 +159,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_chain_is_good_if_only_its_last_program_ends(numbers in prop::collection::vec(1u8..=7, 1..20)) {
+        fn a_chain_is_good_if_only_its_last_program_ends(numbers in prop::collection::vec(1u8..=11, 1..20)) {
             let text: Vec<String> = numbers.iter().map(u8::to_string).collect();
-            let ends = |number: &u8| *number >= 4;
+            let ends = |number: &u8| [4, 5, 6, 7, 10, 11].contains(number);
             let (last, others) = numbers.split_last().expect("one at least");
-            let good = numbers.len() <= 16 && ends(last) && !others.iter().any(ends);
+            // Numbers 10 and 11 end chains, so `end` is the only one that can be in front of another one with a behaviour.
+            let behaviours = !others.contains(&9) || *last < 10;
+            let good = numbers.len() <= 16 && ends(last) && !others.iter().any(ends) && behaviours;
             let chain = text.join(",").parse::<Chain>();
             prop_assert_eq!(chain.is_ok(), good);
             if let Ok(chain) = chain {

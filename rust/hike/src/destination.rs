@@ -87,7 +87,8 @@ pub(crate) fn width(address: IpAddr) -> u8 {
     }
 }
 
-fn mask(address: IpAddr, bits: u8) -> IpAddr {
+/// Returns the address with only so many of its first bits.
+pub(crate) fn mask(address: IpAddr, bits: u8) -> IpAddr {
     let keep = |width: u8| u128::MAX.checked_shl(u32::from(width - bits)).unwrap_or(0);
     match address {
         // CAST: the low bits, of which `keep` has as many as are there.

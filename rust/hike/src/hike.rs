@@ -6,8 +6,9 @@
 //! |---|---|
 //! | a chain is replaced | one slot of a program array; a packet that has begun a chain ends that one |
 //! | a class is replaced | its entry is, by another one; chain and path are one word, which the dispatcher reads once |
-//! | a path is made | its slot is written before a class refers to it |
-//! | a path or a chain is removed | no class refers to it, and no packet that had such a class is still on its way |
+//! | a path or a behaviour is made | its slot is written before a class refers to it |
+//! | a path, a behaviour or a chain is removed | no class refers to it, and no packet that had such a class is still on its way |
+//! | the rules are replaced | packets see the tables that one word names, and it names the new ones when they are complete |
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder};
@@ -15,24 +16,27 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path as FilePath, PathBuf};
 
-use anyhow::{bail, ensure, Context as _, Result};
+use anyhow::{anyhow, bail, ensure, Context as _, Result};
 use aya::maps::lpm_trie::Key;
 use aya::maps::{Array, DevMapHash, HashMap, LpmTrie, MapData, PerCpuArray, ProgramArray};
 use aya::programs::xdp::{XdpLinkId, XdpMode};
 use aya::programs::{ProgramFd, Xdp};
 use aya::Ebpf;
-use rustix::thread::{membarrier, MembarrierCommand};
 
+use crate::access_list::AccessList;
+use crate::behaviour::Behaviour;
 use crate::chain::Chain;
 use crate::destination::Destination;
 use crate::flow::{Counts, Direction, Flow, Monitor};
 use crate::layout::{self, Address};
-use crate::limits::{CHAINS, PATHS};
+use crate::limits::{BEHAVIOURS, CHAINS, PATHS};
 use crate::loader::{self, open, DISPATCHER_PROGRAM};
 use crate::manifest;
 use crate::monitors;
+use crate::packets;
 use crate::path::Path;
 use crate::reason::{self, Reason};
+use crate::rule::Rule;
 use crate::slots::Slots;
 
 /// How chains are run; what they do is the same.
@@ -51,6 +55,10 @@ pub struct ChainId(u32);
 /// A path of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PathId(u32);
+
+/// A behaviour of an instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct BehaviourId(u16);
 
 /// What is done with packets of a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +93,17 @@ pub struct Hike {
     /// The program of each distinct chain, and how many chains have it.
     loaded: Vec<Loaded>,
     paths: Slots<Path>,
-    classes: BTreeMap<Destination, Class>,
+    /// The first stands for none, and is never free.
+    behaviours: Slots<Option<Behaviour>>,
+    classes: BTreeMap<Destination, Entry>,
+    access_list: AccessList,
+}
+
+/// A class, and the behaviour of the local SIDs that it is for.
+#[derive(Clone, Copy)]
+struct Entry {
+    class: Class,
+    behaviour: Option<BehaviourId>,
 }
 
 /// The maps that are written here, opened once.
@@ -95,6 +113,7 @@ struct Tables {
     chains: ProgramArray<MapData>,
     programs: ProgramArray<MapData>,
     paths: Array<MapData, layout::Path>,
+    behaviours: Array<MapData, layout::Behaviour>,
     routes: LpmTrie<MapData, Address, layout::Route>,
     ports: DevMapHash<MapData>,
     reasons: PerCpuArray<MapData, u64>,
@@ -108,6 +127,7 @@ impl Tables {
             chains: open(folder, "chains")?.try_into()?,
             programs: open(folder, "programs")?.try_into()?,
             paths: open(folder, "paths")?.try_into()?,
+            behaviours: open(folder, "behaviours")?.try_into()?,
             routes: open(folder, "routes")?.try_into()?,
             ports: open(folder, "ports")?.try_into()?,
             reasons: open(folder, "reasons")?.try_into()?,
@@ -149,8 +169,11 @@ impl Hike {
             chains: Slots::new(CHAINS),
             loaded: Vec::new(),
             paths: Slots::new(PATHS),
+            behaviours: Slots::new(BEHAVIOURS),
             classes: BTreeMap::new(),
+            access_list: AccessList::open(folder)?,
         };
+        hike.behaviours.put(0, None);
         if engine == Engine::TailCalls {
             for program in manifest::programs() {
                 let loaded = loader::load(&mut programs, program.call)?;
@@ -198,19 +221,18 @@ impl Hike {
     /// Has all classes of a chain take another one instead.
     pub fn replace_chain(&mut self, id: ChainId, chain: &Chain) -> Result<()> {
         let old = self.chains.get(id.0).context("no such chain")?;
-        if let (Some(program), None) = (chain.needs_path(), old.needs_path()) {
-            let mut without = self
-                .classes
-                .iter()
-                .filter(|(_, class)| class.path.is_none());
-            if let Some((destination, _)) = without.find(|(_, class)| class.chain == id) {
-                bail!(
-                    "{} needs a path, and the class of {destination} has none; give it one first",
-                    program.name
-                );
+        let new_path = chain.needs_path().is_some() && old.needs_path().is_none();
+        let new_behaviour =
+            chain.needs_behaviour().is_some() && chain.needs_behaviour() != old.needs_behaviour();
+        if new_path || new_behaviour {
+            let users = self.classes.iter().filter(|(_, one)| one.class.chain == id);
+            for (destination, entry) in users {
+                self.check_needs(chain, entry).map_err(|needs| {
+                    anyhow!("{needs}, and the class of {destination} has none; give it one first")
+                })?;
             }
-            // A packet may still have a class as it was before it had a path.
-            wait_for_packets()?;
+            // A packet may still have a class as it was before it had these.
+            packets::wait()?;
         }
         self.put_chain(id.0, chain)
     }
@@ -218,11 +240,11 @@ impl Hike {
     /// Removes a chain that no class takes.
     pub fn remove_chain(&mut self, id: ChainId) -> Result<()> {
         self.chains.get(id.0).context("no such chain")?;
-        if let Some(destination) = self.user(|class| class.chain == id) {
+        if let Some(destination) = self.user(|entry| entry.class.chain == id) {
             bail!("the class of {destination} takes this chain; change that first");
         }
         // Another chain may take its slot.
-        wait_for_packets()?;
+        packets::wait()?;
         self.tables.chains.clear_index(&id.0)?;
         if let Some(chain) = self.chains.take(id.0) {
             self.unload(&chain);
@@ -280,29 +302,92 @@ impl Hike {
     /// Removes a path that no class uses.
     pub fn remove_path(&mut self, id: PathId) -> Result<()> {
         self.paths.get(id.0).context("no such path")?;
-        if let Some(destination) = self.user(|class| class.path == Some(id)) {
+        if let Some(destination) = self.user(|entry| entry.class.path == Some(id)) {
             bail!("the class of {destination} uses this path; change that first");
         }
-        wait_for_packets()?;
+        packets::wait()?;
         self.tables.paths.set(id.0, layout::Path::NONE, 0)?;
         self.paths.take(id.0);
         Ok(())
     }
 
+    /// Adds a behaviour of local SIDs.
+    pub fn add_behaviour(&mut self, behaviour: &Behaviour) -> Result<BehaviourId> {
+        let layout = behaviour.layout()?;
+        let number = self.behaviours.free().context("no behaviour is free")?;
+        self.tables.behaviours.set(number, layout, 0)?;
+        self.behaviours.put(number, Some(*behaviour));
+        // CAST: there are 16384.
+        Ok(BehaviourId(number as u16))
+    }
+
+    /// Removes a behaviour that no class has.
+    pub fn remove_behaviour(&mut self, id: BehaviourId) -> Result<()> {
+        self.behaviour(id).context("no such behaviour")?;
+        if let Some(destination) = self.user(|entry| entry.behaviour == Some(id)) {
+            bail!("the class of {destination} has this behaviour; change that first");
+        }
+        packets::wait()?;
+        let number = u32::from(id.0);
+        self.tables
+            .behaviours
+            .set(number, layout::Behaviour::NONE, 0)?;
+        self.behaviours.take(number);
+        Ok(())
+    }
+
+    fn behaviour(&self, id: BehaviourId) -> Option<&Behaviour> {
+        self.behaviours.get(id.0.into())?.as_ref()
+    }
+
     /// Says what is done with packets of a destination.
     pub fn set_class(&mut self, destination: Destination, class: Class) -> Result<()> {
-        let chain = self.chains.get(class.chain.0).context("no such chain")?;
-        if let (Some(program), None) = (chain.needs_path(), class.path) {
-            bail!(
-                "{} needs a path, and the class of {destination} has none",
+        let behaviour = None;
+        self.set_entry(destination, Entry { class, behaviour })
+    }
+
+    /// Says what is done with packets of local SIDs: the chain has the program of this behaviour.
+    pub fn set_local_sid(
+        &mut self,
+        sids: Destination,
+        class: Class,
+        behaviour: BehaviourId,
+    ) -> Result<()> {
+        let behaviour = Some(behaviour);
+        self.set_entry(sids, Entry { class, behaviour })
+    }
+
+    /// Fails with what a program of the chain needs, if the class does not have it.
+    fn check_needs(&self, chain: &Chain, entry: &Entry) -> Result<()> {
+        if let (Some(program), None) = (chain.needs_path(), entry.class.path) {
+            bail!("{} needs a path", program.name);
+        }
+        if let Some(program) = chain.needs_behaviour() {
+            let behaviour = entry.behaviour.and_then(|id| self.behaviour(id));
+            ensure!(
+                behaviour.is_some_and(|behaviour| behaviour.program() == program.name),
+                "{} needs a behaviour that it can do",
                 program.name
             );
         }
+        Ok(())
+    }
+
+    fn set_entry(&mut self, destination: Destination, entry: Entry) -> Result<()> {
+        let Entry { class, behaviour } = entry;
+        let chain = self.chains.get(class.chain.0).context("no such chain")?;
+        self.check_needs(chain, &entry)
+            .map_err(|needs| anyhow!("{needs}, and the class of {destination} has none"))?;
         if let Some(path) = class.path {
             self.paths.get(path.0).context("no such path")?;
         }
+        if let Some(id) = behaviour {
+            self.behaviour(id).context("no such behaviour")?;
+        }
         let value = layout::Class {
-            chain: class.chain.0,
+            // CAST: there are 1024.
+            chain: class.chain.0 as u16,
+            behaviour: behaviour.map_or(0, |id| id.0),
             path: class.path.map_or(u32::MAX, |path| path.0),
         };
         if let Destination::Address(address) = destination {
@@ -311,7 +396,7 @@ impl Hike {
             let key = Address::prefix(destination);
             self.tables.prefixes.insert(&key, value, 0)?;
         }
-        self.classes.insert(destination, class);
+        self.classes.insert(destination, entry);
         Ok(())
     }
 
@@ -332,8 +417,8 @@ impl Hike {
     }
 
     /// Returns a destination whose class is like this, if there is one.
-    fn user(&self, is: impl Fn(&Class) -> bool) -> Option<Destination> {
-        let mut users = self.classes.iter().filter(|(_, class)| is(class));
+    fn user(&self, is: impl Fn(&Entry) -> bool) -> Option<Destination> {
+        let mut users = self.classes.iter().filter(|(_, entry)| is(entry));
         users.next().map(|(&destination, _)| destination)
     }
 
@@ -372,6 +457,17 @@ impl Hike {
             .routes
             .remove(&route_key(destination)?)
             .with_context(|| format!("{destination} has no route"))
+    }
+
+    /// Replaces all rules of the access list, which `acl` holds packets against: each packet meets the old or the new ones.
+    pub fn set_rules(&mut self, rules: &[Rule]) -> Result<()> {
+        self.access_list.replace(rules)
+    }
+
+    /// Returns the rules, each with how many packets it has decided on since the rules were set.
+    pub fn rules(&self) -> Result<Vec<(&Rule, u64)>> {
+        let hits = self.access_list.hits()?;
+        Ok(self.access_list.rules().iter().zip(hits).collect())
     }
 
     /// Begins to count a flow that is not counted yet, from 0.
@@ -429,14 +525,6 @@ fn route_key(destination: Destination) -> Result<Key<Address>> {
         "a route has an address or a prefix; write the default as 0.0.0.0/0 and ::/0"
     );
     Ok(Address::prefix(destination))
-}
-
-/// Waits until each packet that a program has begun with is through.
-fn wait_for_packets() -> Result<()> {
-    // The kernel waits for all that runs without sleeping, of which programs at XDP are part. With one CPU, none is on its way now.
-    membarrier(MembarrierCommand::Global).context(
-        "cannot wait for packets under way: this kernel has no global membarrier, as none with nohz_full has",
-    )
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use aya::maps::lpm_trie::Key;
 use aya::Pod;
 
 use crate::destination::{width, Destination};
-use crate::limits::{FLOW_BLOCKS, PATH_BYTES};
+use crate::limits::{FLOW_BLOCKS, PATH_BYTES, RULES};
 
 /// Bits of the version in front of an address.
 const VERSION_BITS: u32 = 32;
@@ -41,6 +41,12 @@ impl Address {
         }
     }
 
+    /// Returns the same in one of several tables that have a trie together.
+    pub(crate) fn in_bank(mut self, bank: u8) -> Self {
+        self.version[2] = bank;
+        self
+    }
+
     /// Returns the key of a destination in a trie; the default is the prefix of 0 bits, of which not even the version counts.
     pub(crate) fn prefix(destination: Destination) -> Key<Self> {
         let (bits, address) = match destination {
@@ -56,8 +62,61 @@ impl Address {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Class {
-    pub(crate) chain: u32,
+    pub(crate) chain: u16,
+    pub(crate) behaviour: u16,
     pub(crate) path: u32,
+}
+
+/// `struct hike_behaviour`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Behaviour {
+    pub(crate) flags: u32,
+    pub(crate) table: u32,
+    pub(crate) next_hop: [u8; 16],
+}
+
+impl Behaviour {
+    /// What stands for none.
+    pub(crate) const NONE: Self = Self {
+        flags: 0,
+        table: 0,
+        next_hop: [0; 16],
+    };
+    /// The flags.
+    pub(crate) const END: u32 = 1;
+    pub(crate) const DEC4: u32 = 2;
+    pub(crate) const DEC6: u32 = 4;
+    pub(crate) const PSP: u32 = 8;
+    pub(crate) const USP: u32 = 16;
+    pub(crate) const USD: u32 = 32;
+}
+
+/// `struct hike_rules`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Rules {
+    pub(crate) words: [u64; RULES / 64],
+}
+
+/// `struct hike_rule_port`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RulePort {
+    pub(crate) source: [u16; 2],
+    pub(crate) destination: [u16; 2],
+}
+
+/// Numbers of sets of rules in a bank.
+pub(crate) mod rule_sets {
+    use crate::limits::RULE_PORT_SETS;
+
+    pub(crate) const OF_PROTOCOL: usize = 0;
+    pub(crate) const OF_UNSEEN_PROTOCOL: usize = 256;
+    pub(crate) const OF_SOURCE_PORT: usize = 257;
+    pub(crate) const OF_DESTINATION_PORT: usize = OF_SOURCE_PORT + RULE_PORT_SETS;
+    pub(crate) const THAT_DENY: usize = OF_DESTINATION_PORT + RULE_PORT_SETS;
+    pub(crate) const COUNT: usize = THAT_DENY + 1;
 }
 
 /// `struct hike_path`.
@@ -128,7 +187,7 @@ macro_rules! plain {
     };
 }
 
-plain!(Address Class Path Route Block Counters);
+plain!(Address Class Behaviour Rules RulePort Path Route Block Counters);
 
 #[cfg(test)]
 mod tests {
@@ -138,6 +197,9 @@ mod tests {
     fn there_is_no_padding() {
         assert_eq!(size_of::<Address>(), 20);
         assert_eq!(size_of::<Class>(), 8);
+        assert_eq!(size_of::<Behaviour>(), 24);
+        assert_eq!(size_of::<Rules>(), RULES / 8);
+        assert_eq!(size_of::<RulePort>(), 8);
         assert_eq!(size_of::<Path>(), 8 + PATH_BYTES);
         assert_eq!(size_of::<Route>(), 20);
         assert_eq!(size_of::<Block>(), 16);

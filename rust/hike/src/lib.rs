@@ -3,14 +3,16 @@
 //! HIKE's user space: packets of chosen destinations take short chains of BPF programs at the XDP hook, all others the kernel's path.
 //!
 //! The programs are in `c-shims/hike/`, and come with this crate. Read in this order: [`manifest`] (what programs there are),
-//! [`chain`] (what a chain is, and which can work), [`destination`], [`path`] and [`flow`] (what else is configured), `layout` (all of
-//! that as the programs read it), `loader` (objects into the kernel, and maps out of it), [`hike`] (one instance: its tables, and
-//! changes that are taken whole), `monitors` (what is counted of flows), [`reason`] and [`flow::Counts`] (what has become of packets);
+//! [`chain`] (what a chain is, and which can work), [`destination`], [`path`], [`behaviour`], [`rule`] and [`flow`] (what else is
+//! configured), `layout` and `rule_sets` (all of that as the programs read it), `loader` (objects into the kernel, and maps out of it), [`hike`] (one instance: its tables, and
+//! changes that are taken whole), `access_list`, `monitors` (what is counted of flows), [`reason`] and [`flow::Counts`] (what has become of packets);
 //! [`baseline`] is for measurements.
 
 #![deny(unsafe_code)]
 
+mod access_list;
 pub mod baseline;
+pub mod behaviour;
 pub mod chain;
 pub mod destination;
 pub mod flow;
@@ -19,16 +21,21 @@ mod layout;
 mod loader;
 pub mod manifest;
 mod monitors;
+mod packets;
 pub mod path;
 pub mod reason;
+pub mod rule;
+mod rule_sets;
 mod slots;
 
 pub use self::baseline::Baseline;
+pub use self::behaviour::{Behaviour, Flavours};
 pub use self::chain::Chain;
 pub use self::destination::Destination;
 pub use self::flow::{Direction, Flow, Marking, Monitor};
-pub use self::hike::{ChainId, Class, Engine, Hike, PathId, Route};
+pub use self::hike::{BehaviourId, ChainId, Class, Engine, Hike, PathId, Route};
 pub use self::path::Path;
+pub use self::rule::{Action, Rule};
 
 use self::manifest::Program;
 use self::reason::{Fate, Reason};

@@ -15,6 +15,8 @@ pub struct Program {
     pub ends: bool,
     /// Whether it needs a class that has a path.
     pub needs_path: bool,
+    /// Whether it needs a class that has a behaviour of a local SID: the one of its name.
+    pub needs_behaviour: bool,
     /// What it does.
     pub summary: &'static str,
     /// The function that the engine with tail calls loads.

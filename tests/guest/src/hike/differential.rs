@@ -13,27 +13,22 @@ use mflow_hike::manifest::Program;
 use mflow_hike::path::{Dscp, Exceptions, FlowLabel, Mode};
 use mflow_hike::reason::Fate;
 use mflow_hike::{
-    manifest, Chain, Class, Destination, Direction, Engine, Flow, Hike, Marking, Monitor, Path,
-    Route,
+    manifest, Behaviour, Chain, Class, Destination, Direction, Engine, Flow, Hike, Marking,
+    Monitor, Path, Route, Rule,
 };
 use nix::net::if_::if_nametoindex;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt as _, SeedableRng as _};
 
 use super::frames::{self, SOURCES};
-use super::model::{Colour, Hop, Model, Prefix};
+use super::fuzz_network::{
+    self, CLOSED, CLOSED_MAC, MAIN_TABLE, MTU, NAMESPACE, OTHER_TABLE, PORT, PORT_MAC, TABLE_MAC,
+};
+use super::local_sids;
+use super::model::{self, Colour, Model};
 use super::{instance, Case, Scale};
-use crate::{netns, topology};
+use crate::netns;
 
-const NAMESPACE: &str = "fuzz";
-/// The device that packets leave through, and one that is no port.
-const PORT: &str = "port0";
-const CLOSED: &str = "closed0";
-const PORT_MAC: [u8; 6] = [2, 0, 0, 0, 1, 1];
-const NEXT_MAC: [u8; 6] = [2, 0, 0, 0, 1, 2];
-const TABLE_MAC: [u8; 6] = [2, 0, 0, 0, 1, 3];
-const CLOSED_MAC: [u8; 6] = [2, 0, 0, 0, 2, 1];
-const MTU: u16 = 1_400;
 /// The source of all tunnels.
 const SOURCE: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xe, 0, 0, 0, 0, 1);
 /// Classes of a run whose chains and paths are drawn.
@@ -71,13 +66,14 @@ pub(super) fn cases() -> Vec<Case> {
 
 /// What the programs are configured with, and the model likewise.
 struct Configuration {
-    classes: Vec<(Destination, Chain, Option<Path>)>,
+    classes: Vec<(Destination, Chain, Option<Path>, Option<Behaviour>)>,
+    rules: Vec<Rule>,
     flows: Vec<(Flow, Direction, Monitor)>,
     destinations: Vec<IpAddr>,
 }
 
 fn run(scale: &Scale) -> Result<()> {
-    network()?;
+    fuzz_network::up()?;
     let seed = scale.seed;
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut model = Model::default();
@@ -104,7 +100,7 @@ fn run(scale: &Scale) -> Result<()> {
         compare_counters(hike, &model, &configuration)?;
     }
     // A run in which some reason or direction does not occur proves nothing of it.
-    let never = ["no-chain-there", "broken-chain", "no-path"];
+    let never = ["no-chain-there", "broken-chain", "no-path", "no-behaviour"];
     let missing = mflow_hike::reason::reasons()
         .iter()
         .filter(|reason| !never.contains(&reason.name) && !model.reasons.contains_key(reason.name));
@@ -117,95 +113,22 @@ fn run(scale: &Scale) -> Result<()> {
     Ok(())
 }
 
-fn network() -> Result<()> {
-    let mac = |mac: [u8; 6]| mac.map(|byte| format!("{byte:02x}")).join(":");
-    let (port, next, closed) = (mac(PORT_MAC), mac(NEXT_MAC), mac(CLOSED_MAC));
-    for family in ["ipv4", "ipv6"] {
-        for scope in ["all", "default", "lo"] {
-            topology::sysctl(&format!("net/{family}/conf/{scope}/forwarding"), "1")?;
-        }
-    }
-    topology::sysctl("net/ipv6/conf/default/accept_dad", "0")?;
-    topology::ip(
-        Some(NAMESPACE),
-        &format!(
-            "link set lo up
-             link add {PORT} mtu {MTU} address {port} type veth peer name peer0 mtu {MTU}
-             link add {CLOSED} mtu {MTU} address {closed} type veth peer name peer1 mtu {MTU}
-             link set {PORT} up
-             link set peer0 up
-             link set {CLOSED} up
-             link set peer1 up
-             address add 10.15.0.1/24 dev {PORT}
-             address add fd00:f::1/64 dev {PORT} nodad
-             address add 10.16.0.1/24 dev {CLOSED}
-             address add fd00:10::1/64 dev {CLOSED} nodad
-             neighbour add 10.15.0.2 lladdr {next} dev {PORT}
-             neighbour add fd00:f::2 lladdr {next} dev {PORT}
-             neighbour add 10.16.0.2 lladdr {next} dev {CLOSED}
-             neighbour add fd00:10::2 lladdr {next} dev {CLOSED}
-             route add 10.1.0.0/16 via 10.15.0.2
-             route add 2001:db8:1::/48 via fd00:f::2
-             route add fc00:1::/32 via fd00:f::2
-             route add 10.2.0.0/16 via 10.16.0.2
-             route add fc00:2::/32 via fd00:10::2"
-        ),
-    )
-}
-
-/// Returns what the routes above, and those of the table, say.
-fn routes(model: &mut Model) -> Result<()> {
-    let hop = |source, destination, is_port| Hop {
-        source,
-        destination,
-        mtu: MTU.into(),
-        is_port,
-    };
-    let prefix = |text: &str| -> Result<Prefix> {
-        let (address, bits) = text.split_once('/').context("a prefix")?;
-        Ok((address.parse()?, bits.parse()?))
-    };
-    for text in [
-        "10.1.0.0/16",
-        "2001:db8:1::/48",
-        "fc00:1::/32",
-        "fd00:f::2/128",
-    ] {
-        model
-            .fib
-            .push((prefix(text)?, hop(PORT_MAC, Some(NEXT_MAC), true)));
-    }
-    for text in ["10.2.0.0/16", "fc00:2::/32"] {
-        model
-            .fib
-            .push((prefix(text)?, hop(CLOSED_MAC, Some(NEXT_MAC), false)));
-    }
-    // On the link, and never heard of.
-    for text in ["10.15.0.9/32", "fd00:f::9/128"] {
-        model.fib.push((prefix(text)?, hop(PORT_MAC, None, true)));
-    }
-    for text in ["10.0.0.0/8", "2001:db8::/32", "fc00::/16"] {
-        model
-            .table
-            .push((prefix(text)?, hop(PORT_MAC, Some(TABLE_MAC), true)));
-    }
-    model.table.push((
-        prefix("10.1.7.128/25")?,
-        hop(CLOSED_MAC, Some(TABLE_MAC), false),
-    ));
-    Ok(())
-}
-
 fn configure(rng: &mut Xoshiro256PlusPlus, model: &mut Model) -> Result<Configuration> {
-    routes(model)?;
+    fuzz_network::routes(model)?;
     let mut configuration = Configuration {
         classes: Vec::new(),
+        rules: local_sids::draw_rules(rng),
         flows: Vec::new(),
         destinations: ["2001:db8:ffff::1", "192.0.2.1", "10.1.7.200"]
             .iter()
             .map(|text| text.parse())
             .collect::<Result<_, _>>()?,
     };
+    model.rules = configuration
+        .rules
+        .iter()
+        .map(|rule| (rule.clone(), 0))
+        .collect();
     let mut flows = BTreeSet::new();
     // Where packets go that are on the link, to this host, and to many.
     let special = [
@@ -219,7 +142,18 @@ fn configure(rng: &mut Xoshiro256PlusPlus, model: &mut Model) -> Result<Configur
     ];
     for (number, text) in special.iter().enumerate() {
         let chain = ["fw-fib", "mon-in,fw-fib"][number % 2];
-        add_class(model, &mut configuration, text.parse()?, chain, None)?;
+        add_class(model, &mut configuration, text.parse()?, chain, None, None)?;
+    }
+    for (number, (chain, behaviour)) in local_sids::all([MAIN_TABLE, OTHER_TABLE])
+        .into_iter()
+        .enumerate()
+    {
+        let text = match number % 2 {
+            0 => format!("fc00:5:{number:x}::1"),
+            _ => format!("fc00:5:{number:x}::/64"),
+        };
+        let sid = text.parse()?;
+        add_class(model, &mut configuration, sid, chain, None, Some(behaviour))?;
     }
     let mut chains: Vec<(String, Path)> = Vec::new();
     for (chain, sids, block, exceptions) in ALWAYS {
@@ -243,7 +177,17 @@ fn configure(rng: &mut Xoshiro256PlusPlus, model: &mut Model) -> Result<Configur
             _ => format!("10.1.{number}.0/24"),
         };
         flows.insert(Flow::of(&path)?);
-        add_class(model, &mut configuration, text.parse()?, &chain, Some(path))?;
+        let needs = chain.parse::<Chain>()?.needs_behaviour();
+        let behaviour = needs.map(|program| local_sids::draw(rng, program.name));
+        let destination = text.parse()?;
+        add_class(
+            model,
+            &mut configuration,
+            destination,
+            &chain,
+            Some(path),
+            behaviour,
+        )?;
     }
     for count in 1..=16 {
         let travelled: Vec<Ipv6Addr> = frames::sids(count).into_iter().rev().collect();
@@ -282,6 +226,7 @@ fn add_class(
     destination: Destination,
     chain: &str,
     path: Option<Path>,
+    behaviour: Option<Behaviour>,
 ) -> Result<()> {
     let chain: Chain = chain.parse()?;
     let prefix = match destination {
@@ -290,10 +235,17 @@ fn add_class(
         Destination::Default => anyhow::bail!("no prefix"),
     };
     let names = chain.programs().iter().map(|program| program.name);
-    model.classes.push((prefix, names.collect(), path.clone()));
+    model.classes.push(model::Class {
+        prefix,
+        chain: names.collect(),
+        path: path.clone(),
+        behaviour,
+    });
     // The network's own address has a host's bits of 0, and is as good as any.
     configuration.destinations.push(prefix.0);
-    configuration.classes.push((destination, chain, path));
+    configuration
+        .classes
+        .push((destination, chain, path, behaviour));
     Ok(())
 }
 
@@ -303,13 +255,19 @@ fn draw_chain(rng: &mut Xoshiro256PlusPlus) -> String {
         .iter()
         .copied()
         .partition(|program| program.ends);
-    let long = rng.random_range(0..4) == 0;
-    let count = rng.random_range(0..if long { 16 } else { 4 });
-    let mut names: Vec<&str> = (0..count)
-        .map(|_| others[rng.random_range(0..others.len())].name)
-        .collect();
-    names.push(ends[rng.random_range(0..ends.len())].name);
-    names.join(",")
+    loop {
+        let long = rng.random_range(0..4) == 0;
+        let count = rng.random_range(0..if long { 16 } else { 4 });
+        let mut names: Vec<&str> = (0..count)
+            .map(|_| others[rng.random_range(0..others.len())].name)
+            .collect();
+        names.push(ends[rng.random_range(0..ends.len())].name);
+        let chain = names.join(",");
+        // Some want two behaviours, which cannot be.
+        if chain.parse::<Chain>().is_ok() {
+            return chain;
+        }
+    }
 }
 
 /// Returns so many SIDs that are this path's alone.
@@ -356,13 +314,21 @@ fn set_up(engine: Engine, configuration: &Configuration) -> Result<Hike> {
     let mut hike = instance(engine)?;
     let port = if_nametoindex(PORT)?;
     hike.add_port(port)?;
-    for (destination, chain, path) in &configuration.classes {
+    hike.set_rules(&configuration.rules)?;
+    for (destination, chain, path, behaviour) in &configuration.classes {
         let chain = hike.add_chain(chain)?;
         let path = match path {
             Some(path) => Some(hike.add_path(path)?),
             None => None,
         };
-        hike.set_class(*destination, Class { chain, path })?;
+        let class = Class { chain, path };
+        match behaviour {
+            Some(behaviour) => {
+                let behaviour = hike.add_behaviour(behaviour)?;
+                hike.set_local_sid(*destination, class, behaviour)?;
+            }
+            None => hike.set_class(*destination, class)?,
+        }
     }
     for text in ["10.0.0.0/8", "2001:db8::/32", "fc00::/16"] {
         let route = Route {
@@ -410,12 +376,21 @@ fn action_of(reason: &str) -> Result<u32> {
 }
 
 fn compare_counters(hike: &Hike, model: &Model, configuration: &Configuration) -> Result<()> {
+    let mut differ = String::new();
     for (reason, count) in hike.reasons()? {
         let expected = model.reasons.get(reason.name).copied().unwrap_or(0);
+        if count != expected {
+            differ += &format!(
+                "{} counts {count} packets, and the model {expected}; ",
+                reason.name
+            );
+        }
+    }
+    ensure!(differ.is_empty(), "{differ}");
+    for ((rule, hits), (_, expected)) in hike.rules()?.into_iter().zip(&model.rules) {
         ensure!(
-            count == expected,
-            "{} counts {count} packets, and the model {expected}",
-            reason.name
+            hits == *expected,
+            "{rule:?} counts {hits} packets, and the model {expected}"
         );
     }
     for (flow, direction, _) in &configuration.flows {

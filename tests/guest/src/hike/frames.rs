@@ -46,6 +46,24 @@ pub(crate) fn draw(rng: &mut Xoshiro256PlusPlus, destinations: &[IpAddr]) -> Vec
         frame.extend(rng.random_range(0..4096u16).to_be_bytes());
     }
     let destination = destinations[rng.random_range(0..destinations.len())];
+    let kind: [u8; 2] = if destination.is_ipv4() {
+        [8, 0]
+    } else {
+        [0x86, 0xdd]
+    };
+    frame.extend(kind);
+    frame.extend(packet(rng, destination, destinations, true));
+    damage(rng, &mut frame);
+    frame
+}
+
+/// Draws a packet; one of IPv6 may have another packet inside.
+fn packet(
+    rng: &mut Xoshiro256PlusPlus,
+    destination: IpAddr,
+    destinations: &[IpAddr],
+    outermost: bool,
+) -> Vec<u8> {
     let hop_limit = [64, 255, 2, 1, 0][[0, 0, 0, 0, 0, 1, 2, 3, 4][rng.random_range(0..9)]];
     let payload_bytes = match rng.random_range(0..20) {
         0 => rng.random_range(1_100..LONG_BYTES),
@@ -53,21 +71,26 @@ pub(crate) fn draw(rng: &mut Xoshiro256PlusPlus, destinations: &[IpAddr]) -> Vec
     };
     let mut payload = vec![0; payload_bytes];
     rng.fill(&mut payload[..]);
-    let protocol = [17, 17, 6, 58, 132, 0][rng.random_range(0..6)];
+    let protocols = [17, 17, 6, 58, 132, 0];
     match destination {
         IpAddr::V4(destination) => {
-            frame.extend([8, 0]);
             let good = [1, 2, 3].map(|host| Ipv4Addr::new(10, 9, 0, host));
             let source = draw_source(rng, &good, &BAD_SOURCES_V4);
-            frame.extend(v4(rng, source, destination, hop_limit, protocol, &payload));
+            let protocol = protocols[rng.random_range(0..protocols.len())];
+            v4(rng, source, destination, hop_limit, protocol, &payload)
         }
         IpAddr::V6(destination) => {
-            frame.extend([0x86, 0xdd]);
-            frame.extend(v6(rng, destination, hop_limit, protocol, &payload));
+            let mut protocol = protocols[rng.random_range(0..protocols.len())];
+            if outermost && rng.random_range(0..2) == 0 {
+                let inside = destinations[rng.random_range(0..destinations.len())];
+                // Now and then it is not what the header says.
+                let seen = inside.is_ipv4() ^ (rng.random_range(0..30) == 0);
+                protocol = if seen { 4 } else { 41 };
+                payload = packet(rng, inside, destinations, false);
+            }
+            v6(rng, destination, hop_limit, protocol, &payload)
         }
     }
-    damage(rng, &mut frame);
-    frame
 }
 
 fn draw_source<T: Copy>(rng: &mut Xoshiro256PlusPlus, good: &[T], bad: &[T]) -> T {
@@ -117,25 +140,31 @@ fn v6(
     if option {
         next_headers.push(60);
         let kind = if rng.random_range(0..8) == 0 { 1 } else { 0x12 };
-        headers.push(vec![
-            0,
-            0,
-            kind,
-            4,
-            rng.random(),
-            rng.random(),
-            rng.random(),
-            0,
-        ]);
+        let mut options = vec![0, 0, kind, 4, rng.random(), rng.random(), rng.random(), 0];
+        // Now and then there is another option, of padding.
+        if rng.random_range(0..16) == 0 {
+            options[1] = 1;
+            options.extend([1, 6, 0, 0, 0, 0, 0, 0]);
+        }
+        headers.push(options);
     }
     if rng.random_range(0..2) == 0 {
         let entries = rng.random_range(1..18u8);
         next_headers.push(43);
         // Now and then a header of another type, or shorter than its last entry says.
         let kind = if rng.random_range(0..12) == 0 { 2 } else { 4 };
-        let words = 2 * entries - u8::from(rng.random_range(0..12) == 0);
-        let mut srh = vec![0, words, kind, entries - 1, entries - 1, 0, 0, 0];
+        // Or with a TLV, which is padding.
+        let mut words = 2 * entries;
+        match rng.random_range(0..24) {
+            0 | 1 => words -= 1,
+            2 => words += 1,
+            _ => {}
+        }
+        let left = [0, 0, 1, entries - 1, rng.random_range(0..entries + 2)];
+        let left = left[rng.random_range(0..left.len())];
+        let mut srh = vec![0, words, kind, left, entries - 1, 0, 0, 0];
         srh.extend(sids(entries).iter().flat_map(Ipv6Addr::octets));
+        srh.extend([4, 6, 0, 0, 0, 0, 0, 0]);
         srh.truncate(8 + 8 * usize::from(words));
         headers.push(srh);
     }

@@ -20,11 +20,11 @@ use super::packet_socket::PacketSocket;
 use super::{instance, Case};
 use crate::{command, netns, topology};
 
-const HOP_LIMIT: u8 = 64;
-const ETHERNET_BYTES: usize = 14;
-const PORT: u16 = 9;
+pub(super) const HOP_LIMIT: u8 = 64;
+pub(super) const ETHERNET_BYTES: usize = 14;
+pub(super) const PORT: u16 = 9;
 /// What is at the end of each frame, so that it is found again whatever is in front.
-const MARK: [u8; 24] = *b"a payload that is looked";
+pub(super) const MARK: [u8; 24] = *b"a payload that is looked";
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
@@ -43,10 +43,10 @@ pub(super) fn cases() -> Vec<Case> {
 
 /// One way to encapsulate.
 #[derive(Clone, Copy, Debug)]
-struct Shape {
-    v6: bool,
-    mode: Mode,
-    sids: u16,
+pub(super) struct Shape {
+    pub(super) v6: bool,
+    pub(super) mode: Mode,
+    pub(super) sids: u16,
 }
 
 fn shapes() -> impl Iterator<Item = Shape> {
@@ -173,7 +173,7 @@ fn compare(hike: &mut Hike, chain: ChainId, wire: &Wire, shape: Shape) -> Result
 }
 
 /// Has the kernel of ingress encapsulate meanwhile.
-fn by_kernel<T>(shape: Shape, work: impl FnOnce(()) -> Result<T>) -> Result<T> {
+pub(super) fn by_kernel<T>(shape: Shape, work: impl FnOnce(()) -> Result<T>) -> Result<T> {
     let mode = match shape.mode {
         Mode::Encaps => "encap",
         Mode::Reduced => "encap.red",
@@ -221,7 +221,7 @@ fn send_with(
 }
 
 /// Returns the frame that src sends.
-fn frame(shape: Shape, link: usize, hop_limit: u8) -> Result<Vec<u8>> {
+pub(super) fn frame(shape: Shape, link: usize, hop_limit: u8) -> Result<Vec<u8>> {
     let ethernet = PacketBuilder::ethernet2(mac(link, 1), mac(link, 2));
     let mut frame = Vec::new();
     if shape.v6 {

@@ -5,11 +5,16 @@
 pub(crate) mod demo;
 mod differential;
 mod frames;
+mod fuzz_network;
 mod kernel_peer;
+mod local_sids;
 mod loss;
 mod model;
+mod model_rules;
+mod model_sid;
 mod network;
 mod packet_socket;
+mod sid_peer;
 mod tables;
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -50,6 +55,7 @@ fn all() -> Vec<Case> {
         differential::cases(),
         tables::cases(),
         kernel_peer::cases(),
+        sid_peer::cases(),
         loss::cases(),
     ]
     .into_iter()

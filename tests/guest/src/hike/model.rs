@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use mflow_hike::path::{Dscp, Exceptions, FlowLabel};
-use mflow_hike::{Direction, Path};
+use mflow_hike::{Behaviour, Direction, Path, Rule};
 
 const VLAN: [u16; 2] = [0x8100, 0x88a8];
-const IPV4: u16 = 0x0800;
-const IPV6: u16 = 0x86dd;
+pub(super) const IPV4: u16 = 0x0800;
+pub(super) const IPV6: u16 = 0x86dd;
 const UDP: u8 = 17;
 const TCP: u8 = 6;
 /// What drivers leave in front of a frame, less what the kernel keeps there.
@@ -37,13 +37,28 @@ pub(crate) struct Colour {
 /// A prefix: address and bits.
 pub(crate) type Prefix = (IpAddr, u8);
 
+/// What is done with packets of a prefix.
+#[derive(Clone, Debug)]
+pub(crate) struct Class {
+    pub(crate) prefix: Prefix,
+    /// Names of the chain's programs.
+    pub(crate) chain: Vec<&'static str>,
+    pub(crate) path: Option<Path>,
+    pub(crate) behaviour: Option<Behaviour>,
+}
+
 /// The same configuration as the programs have.
 #[derive(Debug, Default)]
 pub(crate) struct Model {
-    /// Names of the chain's programs and the path, if any; the longest prefix counts.
-    pub(crate) classes: Vec<(Prefix, Vec<&'static str>, Option<Path>)>,
+    /// The longest prefix counts.
+    pub(crate) classes: Vec<Class>,
     pub(crate) table: Vec<(Prefix, Hop)>,
+    /// Where the kernel's rules lead.
     pub(crate) fib: Vec<(Prefix, Hop)>,
+    /// The kernel's tables, by number.
+    pub(crate) tables: BTreeMap<u32, Vec<(Prefix, Hop)>>,
+    /// The access list, and how many packets each rule has decided on.
+    pub(crate) rules: Vec<(Rule, u64)>,
     /// By direction, source and SIDs as an SRH has them, the last one first.
     pub(crate) flows: BTreeMap<(Direction, Ipv6Addr, Vec<Ipv6Addr>), Colour>,
     /// What was counted: packets by flow and colour.
@@ -52,10 +67,11 @@ pub(crate) struct Model {
 }
 
 /// A frame on its way through a chain.
-struct Packet {
-    frame: Vec<u8>,
-    ip_at: usize,
-    headroom: usize,
+#[derive(Clone)]
+pub(super) struct Packet {
+    pub(super) frame: Vec<u8>,
+    pub(super) ip_at: usize,
+    pub(super) headroom: usize,
 }
 
 impl Model {
@@ -76,20 +92,25 @@ impl Model {
             Ok(destination) => destination,
             Err(reason) => return reason,
         };
-        let Some((_, chain, path)) = longest(&self.classes, destination, |class| class.0) else {
+        let Some(class) = longest(&self.classes, destination, |class| class.prefix).cloned() else {
             return "no-class";
         };
-        let (chain, path) = (chain.clone(), path.clone());
-        for name in chain {
-            let done = match (name, &path) {
-                ("enc", Some(path)) => packet.encapsulate(path),
-                ("mon-in", _) => self.monitor(packet, Direction::In),
-                ("mon-out", _) => self.monitor(packet, Direction::Out),
-                ("fw-fib", _) => packet.forward(&self.fib),
-                ("fw-table", _) => packet.forward(&self.table),
-                ("fw-kernel", _) => Err("by-chain"),
-                ("drop", _) => Err("by-program"),
-                (name, _) => panic!("no model of {name}"),
+        for name in class.chain {
+            let done = match (name, &class.path, &class.behaviour) {
+                ("enc", Some(path), _) => packet.encapsulate(path),
+                ("mon-in", ..) => self.monitor(packet, Direction::In),
+                ("mon-out", ..) => self.monitor(packet, Direction::Out),
+                ("fw-fib", ..) => packet.forward(&self.fib),
+                ("fw-table", ..) => packet.forward(&self.table),
+                ("fw-kernel", ..) => Err("by-chain"),
+                ("drop", ..) => Err("by-program"),
+                ("acl", ..) => packet.hold_against(&mut self.rules),
+                ("end", _, Some(Behaviour::End(flavours))) => packet.end(*flavours),
+                ("end-x", _, Some(Behaviour::EndX { next_hop, flavours })) => {
+                    packet.end_x(*next_hop, *flavours, &self.fib)
+                }
+                ("dec", _, Some(behaviour)) => packet.dec(behaviour, &self.fib, &self.tables),
+                (name, ..) => panic!("no model of {name}"),
             };
             if let Err(reason) = done {
                 return reason;
@@ -123,16 +144,16 @@ impl Model {
 }
 
 impl Packet {
-    fn ip(&mut self) -> &mut [u8] {
+    pub(super) fn ip(&mut self) -> &mut [u8] {
         &mut self.frame[self.ip_at..]
     }
 
-    fn half(&self, at: usize) -> Option<u16> {
+    pub(super) fn half(&self, at: usize) -> Option<u16> {
         let bytes = self.frame.get(at..at + 2)?;
         Some(u16::from_be_bytes([bytes[0], bytes[1]]))
     }
 
-    fn address(&self, at: usize) -> Option<Ipv6Addr> {
+    pub(super) fn address(&self, at: usize) -> Option<Ipv6Addr> {
         let bytes: [u8; 16] = self.frame.get(at..at + 16)?.try_into().ok()?;
         Some(bytes.into())
     }
@@ -161,12 +182,12 @@ impl Packet {
         }
     }
 
-    fn is_v6(&mut self) -> bool {
+    pub(super) fn is_v6(&mut self) -> bool {
         self.ip()[0] >> 4 == 6
     }
 
     /// Returns the length in the IP header, if it can be true.
-    fn ip_bytes(&mut self) -> Result<usize, &'static str> {
+    pub(super) fn ip_bytes(&mut self) -> Result<usize, &'static str> {
         let at = self.ip_at;
         let (field_at, beyond, header_bytes) = if self.is_v6() {
             (at + 4, 40, 40)
@@ -180,13 +201,13 @@ impl Packet {
         Ok(bytes)
     }
 
-    fn hop_limit(&mut self) -> &mut u8 {
+    pub(super) fn hop_limit(&mut self) -> &mut u8 {
         let at = if self.is_v6() { 7 } else { 8 };
         &mut self.ip()[at]
     }
 
     /// Takes one from the hop limit; a checksum that was wrong stays wrong by as much.
-    fn decrease_hop_limit(&mut self) {
+    pub(super) fn decrease_hop_limit(&mut self) {
         *self.hop_limit() -= 1;
         if !self.is_v6() {
             let ip = self.ip();
@@ -357,8 +378,15 @@ impl Packet {
     }
 
     fn forward(&mut self, routes: &[(Prefix, Hop)]) -> Result<(), &'static str> {
+        let destination = self.forwardable()?;
+        let (_, hop) = longest(routes, destination, |route| route.0).ok_or("fw-no-route")?;
+        self.leave(hop)
+    }
+
+    /// Returns the destination if routers forward such a packet.
+    pub(super) fn forwardable(&mut self) -> Result<IpAddr, &'static str> {
         let v6 = self.is_v6();
-        let bytes = self.ip_bytes()?;
+        self.ip_bytes()?;
         let ip = self.ip().to_vec();
         if (v6 && ip[6] == 0) || (!v6 && ip[0] & 15 != 5) {
             return Err("fw-options");
@@ -377,10 +405,12 @@ impl Packet {
         if !routable(source) || !routable(destination) {
             return Err("fw-not-routable");
         }
-        let Some((_, hop)) = longest(routes, destination, |route| route.0) else {
-            return Err("fw-no-route");
-        };
-        if bytes > hop.mtu {
+        Ok(destination)
+    }
+
+    /// Sends the packet to a next hop, if the link takes it.
+    pub(super) fn leave(&mut self, hop: &Hop) -> Result<(), &'static str> {
+        if self.ip_bytes()? > hop.mtu {
             return Err("fw-too-big");
         }
         let next = hop.destination.ok_or("fw-no-neighbour")?;
@@ -388,7 +418,7 @@ impl Packet {
             return Err("fw-no-port");
         }
         self.decrease_hop_limit();
-        let kind = if v6 { IPV6 } else { IPV4 };
+        let kind = if self.is_v6() { IPV6 } else { IPV4 };
         let link = [&next[..], &hop.source[..], &kind.to_be_bytes()].concat();
         self.frame.splice(..self.ip_at, link);
         Err("forwarded")
@@ -405,17 +435,25 @@ fn routable(address: IpAddr) -> bool {
 }
 
 /// Returns the entry with the longest prefix of an address.
-fn longest<T>(entries: &[T], address: IpAddr, prefix: impl Fn(&T) -> Prefix) -> Option<&T> {
+pub(super) fn longest<T>(
+    entries: &[T],
+    address: IpAddr,
+    prefix: impl Fn(&T) -> Prefix,
+) -> Option<&T> {
+    let matching = entries
+        .iter()
+        .filter(|entry| matches(prefix(entry), address));
+    matching.max_by_key(|entry| prefix(entry).1)
+}
+
+/// Whether an address is in a prefix.
+pub(super) fn matches((own, bits): Prefix, address: IpAddr) -> bool {
     let bits_of = |address: IpAddr| match address {
         IpAddr::V4(address) => u128::from(u32::from(address)) << 96,
         IpAddr::V6(address) => address.into(),
     };
-    let matches = |(own, bits): Prefix| {
-        let differs = bits_of(own) ^ bits_of(address);
-        own.is_ipv4() == address.is_ipv4() && differs.leading_zeros() >= u32::from(bits)
-    };
-    let matching = entries.iter().filter(|entry| matches(prefix(entry)));
-    matching.max_by_key(|entry| prefix(entry).1)
+    let differs = bits_of(own) ^ bits_of(address);
+    own.is_ipv4() == address.is_ipv4() && differs.leading_zeros() >= u32::from(bits)
 }
 
 #[cfg(test)]

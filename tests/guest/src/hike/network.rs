@@ -83,8 +83,10 @@ impl Network {
                 ),
             )?;
         }
-        // What XDP redirects to a veth needs a NAPI at its other end.
-        netns::run(WAY1, &format!("ethtool -K {LEFT} gro on"))?;
+        for node in [WAY1, WAY2, EGRESS, DST] {
+            // What XDP redirects to a veth needs a NAPI at its other end.
+            netns::run(node, &format!("ethtool -K {LEFT} gro on"))?;
+        }
         topology::ip(
             Some(WAY1),
             &format!("route add fc00:1::/32 encap seg6local action End dev {RIGHT}"),

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * End.DT4, End.DT6 and End.DT46 (RFC 8986, 4.6 to 4.8): takes the outer headers off, ECN by RFC 6040, and forwards what was inside by a
+ * table of the kernel's.
+ *
+ * The table is asked before anything changes: what it does not forward at once, the kernel gets as it came, as it would look for a
+ * packet without its outer headers in another table.
+ */
+#include "../fib.h"
+
+static __noinline int hike_dec(struct xdp_md *xdp, struct hike_packet *packet)
+{
+	const struct hike_behaviour *behaviour = hike_behaviour_of(packet);
+	struct ipv6hdr *ip6 = hike_ip(xdp, packet);
+	const void *end = hike_data_end(xdp);
+	struct bpf_fib_lookup fib = {};
+	struct hike_headers headers = {};
+	struct hike_inner inner = {};
+	__u32 flags = 0, takes;
+	struct hike_hop hop;
+	int reason;
+
+	if (!behaviour)
+		return HIKE_NO_BEHAVIOUR;
+	if (packet->version != 6)
+		return HIKE_SID_HEADERS;
+	if ((void *)(ip6 + 1) > end)
+		return HIKE_MALFORMED;
+	reason = hike_read_headers(ip6, end, &headers);
+	if (reason != HIKE_NEXT)
+		return reason;
+	if (headers.segments_left)
+		return HIKE_SID_SEGMENTS_LEFT;
+	takes = headers.protocol == IPPROTO_IPV6 ? HIKE_BEHAVIOUR_DEC6 : HIKE_BEHAVIOUR_DEC4;
+	if (!hike_carries_ip(&headers) || !(behaviour->flags & takes))
+		return HIKE_SID_UPPER_LAYER;
+	reason = hike_read_inner(ip6, end, &headers, &inner);
+	if (reason != HIKE_NEXT)
+		return reason;
+	reason = hike_ask_inside(&fib, ip6, end, &inner);
+	if (reason != HIKE_NEXT)
+		return reason;
+	if (behaviour->table) {
+		fib.tbid = behaviour->table;
+		flags = BPF_FIB_LOOKUP_DIRECT | BPF_FIB_LOOKUP_TBID;
+	}
+	reason = hike_look_up(xdp, &fib, flags, &hop);
+	if (reason != HIKE_NEXT)
+		return reason;
+	if (!hike_has_port(&hop))
+		return HIKE_FW_NO_PORT;
+	reason = hike_strip(xdp, packet, &inner);
+	return reason == HIKE_NEXT ? hike_send(xdp, packet, &hop) : reason;
+}

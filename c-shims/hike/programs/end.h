@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * End (RFC 8986, 4.1): goes on to the packet's next segment; flavours PSP, USP and USD (4.16).
+ *
+ * The program behind it forwards. Where the kernel gets the packet instead, it forwards, as after its own End. What End does not go on
+ * with, the kernel gets as it is, or with USP without the SRH; if it has the same SID, it answers or drops.
+ */
+#include "../srv6.h"
+
+static __noinline int hike_end(struct xdp_md *xdp, struct hike_packet *packet)
+{
+	const struct hike_behaviour *behaviour = hike_behaviour_of(packet);
+	struct ipv6hdr *ip6 = hike_ip(xdp, packet);
+	const void *end = hike_data_end(xdp);
+	struct hike_headers headers = {};
+	struct hike_inner inner = {};
+	int reason;
+
+	if (!behaviour)
+		return HIKE_NO_BEHAVIOUR;
+	if (packet->version != 6)
+		return HIKE_SID_HEADERS;
+	if ((void *)(ip6 + 1) > end)
+		return HIKE_MALFORMED;
+	reason = hike_read_headers(ip6, end, &headers);
+	if (reason != HIKE_NEXT)
+		return reason;
+	if (headers.segments_left) {
+		if (!hike_next_segment(ip6, end, &headers))
+			return HIKE_MALFORMED;
+		if (headers.segments_left || !(behaviour->flags & HIKE_BEHAVIOUR_PSP))
+			return HIKE_NEXT;
+		return hike_pop_srh(xdp, packet->ip_at, &headers);
+	}
+	if (behaviour->flags & HIKE_BEHAVIOUR_USD && hike_carries_ip(&headers)) {
+		reason = hike_read_inner(ip6, end, &headers, &inner);
+		return reason == HIKE_NEXT ? hike_decapsulate(xdp, packet, &inner) : reason;
+	}
+	if (behaviour->flags & HIKE_BEHAVIOUR_USP && headers.srh_bytes) {
+		reason = hike_pop_srh(xdp, packet->ip_at, &headers);
+		if (reason != HIKE_NEXT)
+			return reason;
+	}
+	return HIKE_SID_UPPER_LAYER;
+}

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * End.X (RFC 8986, 4.2): goes on to the packet's next segment, and sends the packet to the behaviour's next hop; flavours as for End.
+ *
+ * The kernel's routes and neighbours are asked for the next hop before anything changes: where they do not lead there at once, the kernel
+ * gets the packet as it came, as it would send a changed one to where the next segment is.
+ */
+#include "../fib.h"
+
+/* Sends the packet to the next hop with what has changed. */
+static __always_inline int hike_end_x_send(struct xdp_md *xdp, struct hike_packet *packet,
+					   struct hike_headers *headers,
+					   const struct hike_inner *inner,
+					   const struct hike_hop *hop, bool pops)
+{
+	struct ipv6hdr *ip6 = hike_ip(xdp, packet);
+	const void *end = hike_data_end(xdp);
+	int reason = HIKE_NEXT;
+
+	if (inner->bytes) {
+		reason = hike_strip(xdp, packet, inner);
+	} else {
+		if ((void *)(ip6 + 1) > end || !hike_next_segment(ip6, end, headers))
+			return HIKE_MALFORMED;
+		if (pops)
+			reason = hike_pop_srh(xdp, packet->ip_at, headers);
+	}
+	return reason == HIKE_NEXT ? hike_send(xdp, packet, hop) : reason;
+}
+
+static __noinline int hike_end_x(struct xdp_md *xdp, struct hike_packet *packet)
+{
+	const struct hike_behaviour *behaviour = hike_behaviour_of(packet);
+	struct ipv6hdr *ip6 = hike_ip(xdp, packet);
+	const void *end = hike_data_end(xdp);
+	struct bpf_fib_lookup fib = {};
+	struct hike_headers headers = {};
+	struct hike_inner inner = {};
+	struct hike_hop hop;
+	bool pops = false;
+	int reason;
+
+	if (!behaviour)
+		return HIKE_NO_BEHAVIOUR;
+	if (packet->version != 6)
+		return HIKE_SID_HEADERS;
+	if ((void *)(ip6 + 1) > end)
+		return HIKE_MALFORMED;
+	reason = hike_read_headers(ip6, end, &headers);
+	if (reason != HIKE_NEXT)
+		return reason;
+	if (headers.segments_left) {
+		__u32 bytes = hike_bytes6(ip6, end);
+
+		pops = headers.segments_left == 1 && behaviour->flags & HIKE_BEHAVIOUR_PSP;
+		reason = hike_ask6(&fib, ip6, bytes);
+		if (pops)
+			fib.tot_len = bytes - headers.srh_bytes;
+	} else if (behaviour->flags & HIKE_BEHAVIOUR_USD && hike_carries_ip(&headers)) {
+		reason = hike_read_inner(ip6, end, &headers, &inner);
+		if (reason == HIKE_NEXT)
+			reason = hike_ask_inside(&fib, ip6, end, &inner);
+	} else {
+		return HIKE_SID_UPPER_LAYER;
+	}
+	if (reason != HIKE_NEXT)
+		return reason;
+	/* The route is that of the next hop; for what was inside, from anywhere. */
+	fib.family = HIKE_AF_INET6;
+	if (inner.bytes) {
+		fib.flowinfo = 0;
+		__builtin_memset(fib.ipv6_src, 0, sizeof(fib.ipv6_src));
+	}
+	__builtin_memcpy(fib.ipv6_dst, behaviour->next_hop, sizeof(fib.ipv6_dst));
+	reason = hike_look_up(xdp, &fib, 0, &hop);
+	if (reason != HIKE_NEXT)
+		return reason;
+	if (!hike_has_port(&hop))
+		return HIKE_FW_NO_PORT;
+	return hike_end_x_send(xdp, packet, &headers, &inner, &hop, pops);
+}

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The access list of an instance: two banks of tables, of which packets see one while the other one is filled in.
+
+use std::path::Path;
+
+use anyhow::{anyhow, Result};
+use aya::maps::lpm_trie::Key;
+use aya::maps::{Array, LpmTrie, MapData, PerCpuArray, PerCpuValues};
+use aya::util::nr_cpus;
+
+use crate::layout::{self, rule_sets, Address, RulePort};
+use crate::limits::RULES;
+use crate::loader::open;
+use crate::packets;
+use crate::rule::{self, Rule};
+use crate::rule_sets::Sets;
+
+/// Ports there are.
+const PORTS: usize = 1 << 16;
+
+type Trie = LpmTrie<MapData, Address, layout::Rules>;
+
+/// The rules, and the tables that packets find them in.
+pub(crate) struct AccessList {
+    rules: Vec<Rule>,
+    /// The bank that packets see; `None`: there are no rules.
+    bank: Option<usize>,
+    /// What the banks have in the tries: sources, destinations.
+    prefixes: [[Vec<Key<Address>>; 2]; 2],
+    /// What the map has.
+    port_sets: Vec<RulePort>,
+    named: Array<MapData, u32>,
+    tries: [Trie; 2],
+    sets: Array<MapData, layout::Rules>,
+    ports: Array<MapData, RulePort>,
+    hits: PerCpuArray<MapData, u64>,
+}
+
+impl AccessList {
+    /// Opens the tables of an instance, which has no rules yet.
+    pub(crate) fn open(folder: &Path) -> Result<Self> {
+        Ok(Self {
+            rules: Vec::new(),
+            bank: None,
+            prefixes: Default::default(),
+            port_sets: vec![RulePort::default(); PORTS],
+            named: open(folder, "rule_bank")?.try_into()?,
+            tries: [
+                open(folder, "rule_sources")?.try_into()?,
+                open(folder, "rule_destinations")?.try_into()?,
+            ],
+            sets: open(folder, "rule_sets")?.try_into()?,
+            ports: open(folder, "rule_ports")?.try_into()?,
+            hits: open(folder, "rule_hits")?.try_into()?,
+        })
+    }
+
+    pub(crate) fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
+    /// Replaces all rules; each packet meets the old or the new ones.
+    pub(crate) fn replace(&mut self, rules: &[Rule]) -> Result<()> {
+        rule::check(rules)?;
+        let old = self.bank;
+        let bank = if rules.is_empty() {
+            None
+        } else {
+            // What is left in it is of a list before, or of one that could not be written.
+            let bank = old.map_or(0, |old| 1 - old);
+            self.empty(bank)?;
+            self.fill(bank, &Sets::of(rules))?;
+            Some(bank)
+        };
+        // CAST: two.
+        self.named
+            .set(0, bank.map_or(0, |bank| bank as u32 + 1), 0)?;
+        self.bank = bank;
+        self.rules = rules.to_vec();
+        if let Some(old) = old {
+            packets::wait()?;
+            self.empty(old)?;
+        }
+        Ok(())
+    }
+
+    fn fill(&mut self, bank: usize, sets: &Sets) -> Result<()> {
+        for (place, prefixes) in [&sets.sources, &sets.destinations].into_iter().enumerate() {
+            for (prefix, rules) in prefixes {
+                let key = Address::prefix(*prefix);
+                // CAST: two; 0 is that of classes and routes.
+                let key = Key::new(key.prefix_len(), key.data().in_bank(bank as u8 + 1));
+                self.prefixes[bank][place].push(key);
+                self.tries[place].insert(&key, *rules, 0)?;
+            }
+        }
+        for (number, rules) in sets.numbered.iter().enumerate() {
+            // CAST: some thousands.
+            self.sets
+                .set((bank * rule_sets::COUNT + number) as u32, *rules, 0)?;
+        }
+        for port in 0..PORTS {
+            let mut new = self.port_sets[port];
+            new.source[bank] = sets.source_ports[port];
+            new.destination[bank] = sets.destination_ports[port];
+            if new != self.port_sets[port] {
+                // CAST: below 65536.
+                self.ports.set(port as u32, new, 0)?;
+                self.port_sets[port] = new;
+            }
+        }
+        let cpus = nr_cpus().map_err(|(what, error)| anyhow!("{what}: {error}"))?;
+        for number in 0..RULES {
+            let none = PerCpuValues::try_from(vec![0; cpus])?;
+            // CAST: some hundreds.
+            self.hits.set((bank * RULES + number) as u32, none, 0)?;
+        }
+        Ok(())
+    }
+
+    /// Takes the prefixes of a bank out, which no packet looks at.
+    fn empty(&mut self, bank: usize) -> Result<()> {
+        for (place, trie) in self.tries.iter_mut().enumerate() {
+            while let Some(key) = self.prefixes[bank][place].last() {
+                match trie.remove(key) {
+                    Ok(()) | Err(aya::maps::MapError::KeyNotFound) => {}
+                    // It was never written.
+                    Err(aya::maps::MapError::SyscallError(error))
+                        if error.io_error.kind() == std::io::ErrorKind::NotFound => {}
+                    Err(error) => return Err(error.into()),
+                }
+                self.prefixes[bank][place].pop();
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns how many packets each rule has decided on since the rules were set.
+    pub(crate) fn hits(&self) -> Result<Vec<u64>> {
+        let Some(bank) = self.bank else {
+            return Ok(Vec::new());
+        };
+        let counts = (0..self.rules.len()).map(|number| {
+            // CAST: some hundreds.
+            let of_cpus = self.hits.get(&((bank * RULES + number) as u32), 0)?;
+            Ok(of_cpus.iter().sum())
+        });
+        counts.collect()
+    }
+}

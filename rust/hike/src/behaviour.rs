@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Behaviours of local SIDs (RFC 8986, 4): what `end`, `end-x` and `dec` do with a packet that came to one.
+
+use std::fmt;
+use std::net::Ipv6Addr;
+
+use anyhow::{ensure, Result};
+
+use crate::layout;
+
+/// What End and End.X do besides (RFC 8986, 4.16).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flavours {
+    /// Penultimate segment pop: where the last segment becomes the destination, the SRH is taken out.
+    pub psp: bool,
+    /// Ultimate segment pop: at the last segment, the SRH is taken out before the kernel gets the packet.
+    pub usp: bool,
+    /// Ultimate segment decapsulation: at the last segment, the outer headers are taken off, and what was inside is forwarded.
+    pub usd: bool,
+}
+
+/// What a local SID does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Behaviour {
+    /// End: goes on to the next segment; the programs behind `end` forward.
+    End(Flavours),
+    /// End.X: goes on to the next segment, and forwards to this next hop, which is a neighbour.
+    EndX {
+        /// The address of the next hop: no link-local one, as the kernel's tables have none.
+        next_hop: Ipv6Addr,
+        /// What it does besides.
+        flavours: Flavours,
+    },
+    /// End.DT4: takes the outer headers off IPv4, and forwards it.
+    Dt4 {
+        /// By this routing table of the kernel's; `None`: by the one that its rules choose.
+        table: Option<u32>,
+    },
+    /// End.DT6: the same of IPv6.
+    Dt6 {
+        /// Likewise.
+        table: Option<u32>,
+    },
+    /// End.DT46: the same of both.
+    Dt46 {
+        /// Likewise.
+        table: Option<u32>,
+    },
+}
+
+impl Behaviour {
+    /// Returns the name of the program that does it.
+    pub fn program(&self) -> &'static str {
+        match self {
+            Self::End(_) => "end",
+            Self::EndX { .. } => "end-x",
+            Self::Dt4 { .. } | Self::Dt6 { .. } | Self::Dt46 { .. } => "dec",
+        }
+    }
+
+    /// Returns it as the programs read it; fails if it cannot be.
+    pub(crate) fn layout(&self) -> Result<layout::Behaviour> {
+        let layout = layout::Behaviour::NONE;
+        let with_flavours = |flavours: &Flavours| {
+            [
+                (flavours.psp, layout::Behaviour::PSP),
+                (flavours.usp, layout::Behaviour::USP),
+                (flavours.usd, layout::Behaviour::USD),
+            ]
+            .into_iter()
+            .filter(|(has, _)| *has)
+            .fold(layout::Behaviour::END, |flags, (_, flag)| flags | flag)
+        };
+        let (flags, table) = match self {
+            Self::End(flavours) => (with_flavours(flavours), None),
+            Self::EndX { next_hop, flavours } => {
+                ensure!(
+                    !next_hop.is_unspecified()
+                        && !next_hop.is_multicast()
+                        && !next_hop.is_loopback()
+                        && !next_hop.is_unicast_link_local(),
+                    "{next_hop} can be no next hop: take an address of the neighbour that is neither link-local nor multicast"
+                );
+                return Ok(layout::Behaviour {
+                    flags: with_flavours(flavours),
+                    next_hop: next_hop.octets(),
+                    ..layout
+                });
+            }
+            Self::Dt4 { table } => (layout::Behaviour::DEC4, *table),
+            Self::Dt6 { table } => (layout::Behaviour::DEC6, *table),
+            Self::Dt46 { table } => (layout::Behaviour::DEC4 | layout::Behaviour::DEC6, *table),
+        };
+        ensure!(
+            table != Some(0),
+            "there is no table 0: 1 to {} are allowed, or none for the one that the kernel's rules choose",
+            u32::MAX
+        );
+        Ok(layout::Behaviour {
+            flags,
+            table: table.unwrap_or(0),
+            ..layout
+        })
+    }
+}
+
+impl fmt::Display for Behaviour {
+    /// Writes it as RFC 8986 does: `End with PSP and USD`, `End.X`, `End.DT46`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, flavours) = match self {
+            Self::End(flavours) => ("End", *flavours),
+            Self::EndX { flavours, .. } => ("End.X", *flavours),
+            Self::Dt4 { .. } => ("End.DT4", Flavours::default()),
+            Self::Dt6 { .. } => ("End.DT6", Flavours::default()),
+            Self::Dt46 { .. } => ("End.DT46", Flavours::default()),
+        };
+        f.write_str(name)?;
+        let names = [
+            (flavours.psp, "PSP"),
+            (flavours.usp, "USP"),
+            (flavours.usd, "USD"),
+        ];
+        let names: Vec<&str> = names.iter().filter(|one| one.0).map(|one| one.1).collect();
+        match names.is_empty() {
+            true => Ok(()),
+            false => write!(f, " with {}", names.join(" and ")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_behaviour_says_what_it_is() {
+        let flavours = Flavours {
+            psp: true,
+            usd: true,
+            ..Flavours::default()
+        };
+        let end = Behaviour::End(flavours);
+        assert_eq!(
+            (end.to_string().as_str(), end.program()),
+            ("End with PSP and USD", "end")
+        );
+        assert_eq!(end.layout().expect("good").flags, 1 | 8 | 32);
+        let dec = Behaviour::Dt46 { table: Some(1_000) };
+        let layout = dec.layout().expect("good");
+        assert_eq!((layout.flags, layout.table), (6, 1_000));
+        assert_eq!(
+            (dec.to_string().as_str(), dec.program()),
+            ("End.DT46", "dec")
+        );
+        let main = Behaviour::Dt4 { table: None }.layout().expect("good");
+        assert_eq!((main.flags, main.table), (2, 0));
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_the_reason() {
+        let error = |behaviour: Behaviour| behaviour.layout().expect_err("bad").to_string();
+        let to = |text: &str| Behaviour::EndX {
+            next_hop: text.parse().expect(text),
+            flavours: Flavours::default(),
+        };
+        for text in ["::", "::1", "fe80::1", "ff02::1"] {
+            assert_eq!(
+                error(to(text)),
+                format!("{text} can be no next hop: take an address of the neighbour that is neither link-local nor multicast")
+            );
+        }
+        assert!(to("2001:db8::1").layout().is_ok());
+        assert_eq!(
+            error(Behaviour::Dt6 { table: Some(0) }),
+            "there is no table 0: 1 to 4294967295 are allowed, or none for the one that the kernel's rules choose"
+        );
+    }
+}

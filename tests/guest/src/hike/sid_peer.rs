@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Local SIDs beside the kernel's own: what leaves a node is the same, byte by byte, whoever has done it.
+
+use std::net::{Ipv6Addr, UdpSocket};
+
+use anyhow::{ensure, Context as _, Result};
+use mflow_hike::path::Mode;
+use mflow_hike::{Behaviour, Class, Engine, Flavours};
+
+use super::kernel_peer::{by_kernel, frame, Shape, ETHERNET_BYTES, HOP_LIMIT, MARK, PORT};
+use super::network::{
+    attach, Network, DST, EGRESS, INGRESS, LEFT, RIGHT, SRC, TUNNEL_SOURCE, WAY1, WAY2,
+};
+use super::packet_socket::PacketSocket;
+use super::{instance, Case};
+use crate::{netns, topology};
+
+const IPV6_BYTES: usize = 40;
+/// Where an IPv6 packet has its hop limit, and an IPv4 packet its time to live.
+const HOP_LIMIT_AT: usize = 7;
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![Case {
+        name: "peer/local-sids",
+        proves: "End with its flavours, End.X and End.DT send on what the kernel's own send on, and where the kernel has to answer, it answers the same: byte by byte",
+        run: |_| local_sids(),
+    }]
+}
+
+/// One behaviour at one node, and the kernel's that does the same.
+struct Role {
+    node: &'static str,
+    sids: &'static str,
+    /// As `ip route` writes it.
+    kernels: &'static str,
+    chain: &'static str,
+    behaviour: Behaviour,
+    shape: Shape,
+}
+
+const NO_FLAVOURS: Flavours = Flavours {
+    psp: false,
+    usp: false,
+    usd: false,
+};
+
+fn roles() -> Vec<Role> {
+    let shape = |v6, mode, sids| Shape { v6, mode, sids };
+    let plain = shape(true, Mode::Encaps, 3);
+    let end = |flavours| Behaviour::End(flavours);
+    let role = |node, sids, kernels, chain, behaviour, shape| Role {
+        node,
+        sids,
+        kernels,
+        chain,
+        behaviour,
+        shape,
+    };
+    let (psp, usd) = (
+        Flavours {
+            psp: true,
+            ..NO_FLAVOURS
+        },
+        Flavours {
+            usd: true,
+            ..NO_FLAVOURS
+        },
+    );
+    // way2's address on the link that it has with way1.
+    let next_hop = Ipv6Addr::new(0xfd00, 2, 0, 0, 0, 0, 0, 2);
+    let end_x = Behaviour::EndX {
+        next_hop,
+        flavours: NO_FLAVOURS,
+    };
+    let (way1, way2, at_way1, at_way2) = (WAY1, WAY2, "fc00:1::/32", "fc00:2::/32");
+    let mut roles = vec![
+        role(way1, at_way1, "End", "end,fw-fib", end(NO_FLAVOURS), plain),
+        role(
+            way1,
+            at_way1,
+            "End",
+            "end,fw-fib",
+            end(NO_FLAVOURS),
+            shape(false, Mode::Reduced, 3),
+        ),
+        role(
+            way1,
+            at_way1,
+            "End flavors psp",
+            "acl,end,fw-fib",
+            end(psp),
+            plain,
+        ),
+        role(
+            way2,
+            at_way2,
+            "End flavors psp",
+            "end,fw-fib",
+            end(psp),
+            plain,
+        ),
+        role(
+            way2,
+            at_way2,
+            "End flavors psp",
+            "end,fw-fib",
+            end(psp),
+            shape(false, Mode::Reduced, 3),
+        ),
+        role(way1, at_way1, "End.X nh6 fd00:2::2", "end-x", end_x, plain),
+        role(
+            way1,
+            at_way1,
+            "End.X nh6 fd00:2::2",
+            "end-x",
+            end_x,
+            shape(true, Mode::Reduced, 10),
+        ),
+    ];
+    for (v6, sids, kernels) in [
+        (true, "fc00:3::6", "End.DX6 nh6 fd00:4::2"),
+        (false, "fc00:3::4", "End.DX4 nh4 10.9.4.2"),
+    ] {
+        let table = Some(254);
+        for behaviour in [
+            Behaviour::Dt46 { table: None },
+            if v6 {
+                Behaviour::Dt6 { table }
+            } else {
+                Behaviour::Dt4 { table }
+            },
+        ] {
+            let with_srh = shape(v6, Mode::Encaps, 3);
+            roles.push(role(EGRESS, sids, kernels, "dec", behaviour, with_srh));
+        }
+        let without_srh = shape(v6, Mode::Reduced, 1);
+        roles.push(role(
+            EGRESS,
+            sids,
+            kernels,
+            "mon-out,dec",
+            Behaviour::Dt46 { table: None },
+            without_srh,
+        ));
+        roles.push(role(
+            EGRESS,
+            sids,
+            kernels,
+            "end,fw-fib",
+            end(usd),
+            shape(v6, Mode::Encaps, 1),
+        ));
+    }
+    roles
+}
+
+/// The places where frames are sent and looked at.
+struct Wire {
+    src: PacketSocket,
+    /// What a node receives, and what it sends on.
+    into: PacketSocket,
+    out_of: PacketSocket,
+    /// Without it, dst would answer that nobody listens, and send the packet back for that.
+    _sink: UdpSocket,
+}
+
+impl Wire {
+    fn at(node: &str) -> Result<Self> {
+        let next = match node {
+            WAY1 => WAY2,
+            WAY2 => EGRESS,
+            _ => DST,
+        };
+        Ok(Self {
+            src: PacketSocket::open(SRC, RIGHT)?,
+            into: PacketSocket::open(node, LEFT)?,
+            out_of: PacketSocket::open(next, LEFT)?,
+            _sink: netns::within(DST, || Ok(UdpSocket::bind((Ipv6Addr::UNSPECIFIED, PORT))?))?,
+        })
+    }
+
+    /// Sends what the kernel of ingress encapsulates; returns what one of these sees of it.
+    fn carry(&self, shape: Shape, to: &PacketSocket) -> Result<Vec<u8>> {
+        by_kernel(shape, |()| {
+            self.src.send(&frame(shape, 0, HOP_LIMIT)?)?;
+            to.receive(&MARK)
+        })
+    }
+}
+
+/// Sends a frame that a node cannot forward; returns the kernel's answer to it.
+fn answer(node: &str, frame: &[u8]) -> Result<Vec<u8>> {
+    let before = match node {
+        WAY1 => INGRESS,
+        WAY2 => WAY1,
+        _ => WAY2,
+    };
+    // It sees all frames but those that it has sent itself.
+    let link = PacketSocket::open(before, RIGHT)?;
+    link.send(frame)?;
+    let mut answer = link.receive(&MARK).context("the answer")?;
+    if answer[ETHERNET_BYTES] >> 4 == 4 {
+        // What is new each time: the identification, and with it the checksum.
+        for at in [4, 5, 10, 11] {
+            answer[ETHERNET_BYTES + at] = 0;
+        }
+    }
+    Ok(answer)
+}
+
+fn local_sids() -> Result<()> {
+    let _network = Network::up()?;
+    topology::ip(Some(INGRESS), &format!("sr tunsrc set {TUNNEL_SOURCE}"))?;
+    for node in [WAY1, WAY2, EGRESS] {
+        // Each answer counts.
+        netns::within(node, || {
+            topology::sysctl("net/ipv6/icmp/ratemask", "")?;
+            topology::sysctl("net/ipv4/icmp_ratemask", "0")
+        })?;
+    }
+    // Back to the tunnel's source.
+    topology::ip(
+        Some(WAY2),
+        &format!("route add fd00:1::/64 via fd00:2::1 dev {LEFT}"),
+    )?;
+    for role in roles() {
+        for engine in [Engine::Compiled, Engine::TailCalls] {
+            compare(&role, engine).with_context(|| {
+                format!(
+                    "{engine:?}, {} at {}: {}, {:?}",
+                    role.behaviour, role.node, role.chain, role.shape
+                )
+            })?;
+        }
+    }
+    Ok(())
+}
+
+fn compare(role: &Role, engine: Engine) -> Result<()> {
+    let wire = Wire::at(role.node)?;
+    let replace = |route: String| topology::ip(Some(role.node), &format!("route replace {route}"));
+    // The kernel's behaviours write into what a socket has seen, so none is there while one looks.
+    replace(format!("blackhole {}", role.sids))?;
+    let into = wire
+        .carry(role.shape, &wire.into)
+        .context("into the node")?;
+    replace(format!(
+        "{} encap seg6local action {} dev {RIGHT}",
+        role.sids, role.kernels
+    ))?;
+    let kernels = wire
+        .carry(role.shape, &wire.out_of)
+        .context("out of the kernel")?;
+    let exhausted = exhausted(role, &into)?;
+    let kernels_answer = answer(role.node, &exhausted)?;
+
+    let mut hike = instance(engine)?;
+    let class = Class {
+        chain: hike.add_chain(&role.chain.parse()?)?,
+        path: None,
+    };
+    let behaviour = hike.add_behaviour(&role.behaviour)?;
+    hike.set_local_sid(role.sids.parse()?, class, behaviour)?;
+    attach(&mut hike, role.node)?;
+    let ours = wire
+        .carry(role.shape, &wire.out_of)
+        .context("out of the programs")?;
+    let our_answer = answer(role.node, &exhausted)?;
+    ensure!(
+        ours == kernels,
+        "sent on\n{ours:02x?}\nand not\n{kernels:02x?}"
+    );
+    ensure!(
+        our_answer == kernels_answer,
+        "answered\n{our_answer:02x?}\nand not\n{kernels_answer:02x?}"
+    );
+    let counted = hike.reasons()?.into_iter().filter(|(_, pkts)| *pkts > 0);
+    let counted: Vec<(&str, u64)> = counted.map(|(reason, pkts)| (reason.name, pkts)).collect();
+    for once in [("forwarded", 1), ("fw-hop-limit", 1)] {
+        ensure!(counted.contains(&once), "{counted:?} lacks {once:?}");
+    }
+    Ok(())
+}
+
+/// Returns the frame with the hop limit, of what is to be forwarded, run out.
+fn exhausted(role: &Role, into: &[u8]) -> Result<Vec<u8>> {
+    let mut frame_out = into.to_vec();
+    let inner_bytes = frame(role.shape, 0, 1)?.len() - ETHERNET_BYTES;
+    let inner_at = into.len() - inner_bytes;
+    if role.node != EGRESS {
+        frame_out[ETHERNET_BYTES + HOP_LIMIT_AT] = 1;
+    } else if role.shape.v6 {
+        frame_out[inner_at + HOP_LIMIT_AT] = 1;
+    } else {
+        let exhausted = frame(role.shape, 0, 1)?;
+        frame_out[inner_at..].copy_from_slice(&exhausted[ETHERNET_BYTES..]);
+    }
+    ensure!(
+        inner_at >= ETHERNET_BYTES + IPV6_BYTES,
+        "the packet has no outer header"
+    );
+    Ok(frame_out)
+}
