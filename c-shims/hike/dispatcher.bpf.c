@@ -4,7 +4,7 @@
  *
  * That is the only indirect jump of a packet with a compiled chain. What has no class goes to the kernel untouched.
  */
-#include "packet.h"
+#include "exact_flow.h"
 
 /* Fills in what the packet is and its destination; returns HIKE_NEXT, or why the kernel must see it. */
 static __always_inline int hike_parse(struct xdp_md *xdp, struct hike_packet *packet,
@@ -76,6 +76,9 @@ int hike_dispatcher(struct xdp_md *xdp)
 	/* All members at once: user space may replace the class meanwhile. */
 	class = *(volatile __u64 *)found;
 	HIKE_COPY(__u64, &packet->class, &class);
+	if (packet->class.chain & (HIKE_CLASS_HAS_PORTS | HIKE_CLASS_HAS_LABELS) &&
+	    !hike_exact_flow(xdp, packet, &destination))
+		return hike_finish(HIKE_NO_CLASS);
 	bpf_tail_call(xdp, &chains, packet->class.chain);
 	return hike_finish(HIKE_NO_CHAIN_THERE);
 }

@@ -20,7 +20,7 @@
 #define HIKE_RULE_PREFIXES 1024
 /* Sets of ports that the rules can tell apart: each range two more, ports of no range, and ports that cannot be seen. */
 #define HIKE_RULE_PORT_SETS 514
-/* Destinations that have a class, and as many prefixes. */
+/* Destinations that have a class, and as many prefixes, and as many exact flows. */
 #define HIKE_CLASSES 131072
 /* Entries of the table of fw-table. */
 #define HIKE_ROUTES 131072

@@ -23,13 +23,33 @@ struct hike_prefix {
 	__u64 address[2];
 };
 
+/* Set in a class of a destination: some of the flows to it have classes of their own, by ports or by flow label. */
+#define HIKE_CLASS_HAS_PORTS 0x8000
+#define HIKE_CLASS_HAS_LABELS 0x4000
+/* The number in a class that is there for these flows alone. */
+#define HIKE_CLASS_OF_FLOWS 0x3fff
+
 /* What is done with packets: read in one piece, as user space replaces it in one piece. */
 struct hike_class {
+	/* Its number, and these bits. */
 	__u16 chain;
 	/* Of the local SID that packets are for. */
 	__u16 behaviour;
 	__u32 path;
 } __attribute__((aligned(8)));
+
+/* A flow that has a class of its own: by its ports, or by its flow label. */
+struct hike_exact_flow {
+	/* In network byte order; an IPv4 address has the first four bytes. */
+	__u64 source[2];
+	__u64 destination[2];
+	/* 4 or 6 if it is one by ports; 0 by flow label, which only IPv6 has. */
+	__u32 version;
+	__u32 protocol;
+	/* The source port in front of the destination port, as in the packet; 0 where there are none. Or the flow label. */
+	__be32 ports_or_label;
+	__u32 zero;
+};
 
 /* What the dispatcher and the programs of a chain know of the packet that their CPU has. */
 struct hike_packet {
@@ -159,6 +179,10 @@ struct hike_counters {
 HIKE_MAP(classes, BPF_MAP_TYPE_HASH, HIKE_CLASSES, sizeof(struct hike_prefix) - sizeof(__u32),
 	 sizeof(struct hike_class), BPF_F_NO_PREALLOC);
 HIKE_MAP(prefixes, BPF_MAP_TYPE_LPM_TRIE, HIKE_CLASSES, sizeof(struct hike_prefix),
+	 sizeof(struct hike_class), BPF_F_NO_PREALLOC);
+
+/* Flows that have classes of their own: only looked for if the class of their destination says so. */
+HIKE_MAP(exact_flows, BPF_MAP_TYPE_HASH, HIKE_CLASSES, sizeof(struct hike_exact_flow),
 	 sizeof(struct hike_class), BPF_F_NO_PREALLOC);
 
 /* The first program of each chain, and of the engine that tail-calls all programs by their numbers. */

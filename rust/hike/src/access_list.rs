@@ -11,7 +11,7 @@ use aya::util::nr_cpus;
 
 use crate::layout::{self, rule_sets, Address, RulePort};
 use crate::limits::RULES;
-use crate::loader::open;
+use crate::loader::{is_not_there, open};
 use crate::packets;
 use crate::rule::{self, Rule};
 use crate::rule_sets::Sets;
@@ -124,11 +124,9 @@ impl AccessList {
         for (place, trie) in self.tries.iter_mut().enumerate() {
             while let Some(key) = self.prefixes[bank][place].last() {
                 match trie.remove(key) {
-                    Ok(()) | Err(aya::maps::MapError::KeyNotFound) => {}
-                    // It was never written.
-                    Err(aya::maps::MapError::SyscallError(error))
-                        if error.io_error.kind() == std::io::ErrorKind::NotFound => {}
-                    Err(error) => return Err(error.into()),
+                    // It may never have been written.
+                    Err(error) if !is_not_there(&error) => return Err(error.into()),
+                    _ => {}
                 }
                 self.prefixes[bank][place].pop();
             }

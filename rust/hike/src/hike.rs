@@ -8,9 +8,13 @@
 //! | a class is replaced | its entry is, by another one; chain and path are one word, which the dispatcher reads once |
 //! | a path or a behaviour is made | its slot is written before a class refers to it |
 //! | a path, a behaviour or a chain is removed | no class refers to it, and no packet that had such a class is still on its way |
+//! | a flow has a class of its own | its entry is there before the class of its destination says so |
 //! | the rules are replaced | packets see the tables that one word names, and it names the new ones when they are complete |
 
+mod flow_classes;
+
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -23,6 +27,7 @@ use aya::programs::xdp::{XdpLinkId, XdpMode};
 use aya::programs::{ProgramFd, Xdp};
 use aya::Ebpf;
 
+use self::flow_classes::FlowClasses;
 use crate::access_list::AccessList;
 use crate::behaviour::Behaviour;
 use crate::chain::Chain;
@@ -96,6 +101,7 @@ pub struct Hike {
     /// The first stands for none, and is never free.
     behaviours: Slots<Option<Behaviour>>,
     classes: BTreeMap<Destination, Entry>,
+    exact_flows: FlowClasses,
     access_list: AccessList,
 }
 
@@ -110,6 +116,7 @@ struct Entry {
 struct Tables {
     classes: HashMap<MapData, Address, layout::Class>,
     prefixes: LpmTrie<MapData, Address, layout::Class>,
+    exact_flows: HashMap<MapData, layout::ExactFlow, layout::Class>,
     chains: ProgramArray<MapData>,
     programs: ProgramArray<MapData>,
     paths: Array<MapData, layout::Path>,
@@ -124,6 +131,7 @@ impl Tables {
         Ok(Self {
             classes: open(folder, "classes")?.try_into()?,
             prefixes: open(folder, "prefixes")?.try_into()?,
+            exact_flows: open(folder, "exact_flows")?.try_into()?,
             chains: open(folder, "chains")?.try_into()?,
             programs: open(folder, "programs")?.try_into()?,
             paths: open(folder, "paths")?.try_into()?,
@@ -171,6 +179,7 @@ impl Hike {
             paths: Slots::new(PATHS),
             behaviours: Slots::new(BEHAVIOURS),
             classes: BTreeMap::new(),
+            exact_flows: FlowClasses::default(),
             access_list: AccessList::open(folder)?,
         };
         hike.behaviours.put(0, None);
@@ -225,7 +234,7 @@ impl Hike {
         let new_behaviour =
             chain.needs_behaviour().is_some() && chain.needs_behaviour() != old.needs_behaviour();
         if new_path || new_behaviour {
-            let users = self.classes.iter().filter(|(_, one)| one.class.chain == id);
+            let users = self.entries().filter(|(_, one)| one.class.chain == id);
             for (destination, entry) in users {
                 self.check_needs(chain, entry).map_err(|needs| {
                     anyhow!("{needs}, and the class of {destination} has none; give it one first")
@@ -374,23 +383,9 @@ impl Hike {
     }
 
     fn set_entry(&mut self, destination: Destination, entry: Entry) -> Result<()> {
-        let Entry { class, behaviour } = entry;
-        let chain = self.chains.get(class.chain.0).context("no such chain")?;
-        self.check_needs(chain, &entry)
-            .map_err(|needs| anyhow!("{needs}, and the class of {destination} has none"))?;
-        if let Some(path) = class.path {
-            self.paths.get(path.0).context("no such path")?;
-        }
-        if let Some(id) = behaviour {
-            self.behaviour(id).context("no such behaviour")?;
-        }
-        let value = layout::Class {
-            // CAST: there are 1024.
-            chain: class.chain.0 as u16,
-            behaviour: behaviour.map_or(0, |id| id.0),
-            path: class.path.map_or(u32::MAX, |path| path.0),
-        };
+        let mut value = self.value_of(&destination, &entry)?;
         if let Destination::Address(address) = destination {
+            value.chain |= self.exact_flows.bits(address);
             self.tables.classes.insert(Address::of(address), value, 0)?;
         } else {
             let key = Address::prefix(destination);
@@ -400,6 +395,26 @@ impl Hike {
         Ok(())
     }
 
+    /// Returns a class as the dispatcher reads it; fails if it cannot be.
+    fn value_of(&self, of: &dyn fmt::Display, entry: &Entry) -> Result<layout::Class> {
+        let Entry { class, behaviour } = entry;
+        let chain = self.chains.get(class.chain.0).context("no such chain")?;
+        self.check_needs(chain, entry)
+            .map_err(|needs| anyhow!("{needs}, and the class of {of} has none"))?;
+        if let Some(path) = class.path {
+            self.paths.get(path.0).context("no such path")?;
+        }
+        if let Some(id) = behaviour {
+            self.behaviour(*id).context("no such behaviour")?;
+        }
+        Ok(layout::Class {
+            // CAST: there are 1024.
+            chain: class.chain.0 as u16,
+            behaviour: behaviour.map_or(0, |id| id.0),
+            path: class.path.map_or(u32::MAX, |path| path.0),
+        })
+    }
+
     /// Has packets of a destination take what a shorter prefix or the default says, or else the kernel's path.
     pub fn remove_class(&mut self, destination: Destination) -> Result<()> {
         ensure!(
@@ -407,7 +422,7 @@ impl Hike {
             "{destination} has no class"
         );
         if let Destination::Address(address) = destination {
-            self.tables.classes.remove(&Address::of(address))?;
+            self.put_exact_bits(address, None)?;
         } else {
             let key = Address::prefix(destination);
             self.tables.prefixes.remove(&key)?;
@@ -416,10 +431,20 @@ impl Hike {
         Ok(())
     }
 
-    /// Returns a destination whose class is like this, if there is one.
-    fn user(&self, is: impl Fn(&Entry) -> bool) -> Option<Destination> {
-        let mut users = self.classes.iter().filter(|(_, entry)| is(entry));
-        users.next().map(|(&destination, _)| destination)
+    /// Returns what has a class like this, if there is one.
+    fn user(&self, is: impl Fn(&Entry) -> bool) -> Option<String> {
+        let mut users = self.entries().filter(|(_, entry)| is(entry));
+        users.next().map(|(of, _)| of.to_string())
+    }
+
+    /// Returns all that has a class.
+    fn entries(&self) -> impl Iterator<Item = (&dyn fmt::Display, &Entry)> {
+        let exact = self.exact_flows.iter();
+        let exact = exact.map(|(flow, entry)| (flow as &dyn fmt::Display, entry));
+        let destinations = self.classes.iter();
+        destinations
+            .map(|(destination, entry)| (destination as &dyn fmt::Display, entry))
+            .chain(exact)
     }
 
     /// Lets packets leave through a device; its driver must take frames from XDP, and a veth's other end must have a program or GRO.

@@ -24,20 +24,9 @@ pub(crate) struct Address {
 
 impl Address {
     pub(crate) fn of(address: IpAddr) -> Self {
-        let mut bytes = [0; 16];
-        let version = match address {
-            IpAddr::V4(address) => {
-                bytes[..4].copy_from_slice(&address.octets());
-                4
-            }
-            IpAddr::V6(address) => {
-                bytes = address.octets();
-                6
-            }
-        };
         Self {
-            version: [0, 0, 0, version],
-            address: bytes,
+            version: [0, 0, 0, if address.is_ipv4() { 4 } else { 6 }],
+            address: bytes(address),
         }
     }
 
@@ -58,6 +47,18 @@ impl Address {
     }
 }
 
+/// Returns an address as the programs have it.
+pub(crate) fn bytes(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(address) => {
+            let mut bytes = [0; 16];
+            bytes[..4].copy_from_slice(&address.octets());
+            bytes
+        }
+        IpAddr::V6(address) => address.octets(),
+    }
+}
+
 /// `struct hike_class`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +66,31 @@ pub(crate) struct Class {
     pub(crate) chain: u16,
     pub(crate) behaviour: u16,
     pub(crate) path: u32,
+}
+
+impl Class {
+    /// Bits of the chain: flows have classes of their own, by ports or by flow label.
+    pub(crate) const HAS_PORTS: u16 = 0x8000;
+    pub(crate) const HAS_LABELS: u16 = 0x4000;
+    /// There for these flows alone.
+    pub(crate) const OF_FLOWS: Self = Self {
+        chain: 0x3fff,
+        behaviour: 0,
+        path: u32::MAX,
+    };
+}
+
+/// `struct hike_exact_flow`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ExactFlow {
+    pub(crate) source: [u8; 16],
+    pub(crate) destination: [u8; 16],
+    pub(crate) version: u32,
+    pub(crate) protocol: u32,
+    /// In network byte order.
+    pub(crate) ports_or_label: [u8; 4],
+    pub(crate) zero: u32,
 }
 
 /// `struct hike_behaviour`.
@@ -187,7 +213,7 @@ macro_rules! plain {
     };
 }
 
-plain!(Address Class Behaviour Rules RulePort Path Route Block Counters);
+plain!(Address Class ExactFlow Behaviour Rules RulePort Path Route Block Counters);
 
 #[cfg(test)]
 mod tests {
@@ -197,6 +223,7 @@ mod tests {
     fn there_is_no_padding() {
         assert_eq!(size_of::<Address>(), 20);
         assert_eq!(size_of::<Class>(), 8);
+        assert_eq!(size_of::<ExactFlow>(), 48);
         assert_eq!(size_of::<Behaviour>(), 24);
         assert_eq!(size_of::<Rules>(), RULES / 8);
         assert_eq!(size_of::<RulePort>(), 8);

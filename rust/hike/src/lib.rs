@@ -3,7 +3,7 @@
 //! HIKE's user space: packets of chosen destinations take short chains of BPF programs at the XDP hook, all others the kernel's path.
 //!
 //! The programs are in `c-shims/hike/`, and come with this crate. Read in this order: [`manifest`] (what programs there are),
-//! [`chain`] (what a chain is, and which can work), [`destination`], [`path`], [`behaviour`], [`rule`] and [`flow`] (what else is
+//! [`chain`] (what a chain is, and which can work), [`destination`], [`exact_flow`], [`path`], [`behaviour`], [`rule`] and [`flow`] (what else is
 //! configured), `layout` and `rule_sets` (all of that as the programs read it), `loader` (objects into the kernel, and maps out of it), [`hike`] (one instance: its tables, and
 //! changes that are taken whole), `access_list`, `monitors` (what is counted of flows), [`reason`] and [`flow::Counts`] (what has become of packets);
 //! [`baseline`] is for measurements.
@@ -15,6 +15,7 @@ pub mod baseline;
 pub mod behaviour;
 pub mod chain;
 pub mod destination;
+pub mod exact_flow;
 pub mod flow;
 pub mod hike;
 mod layout;
@@ -32,6 +33,7 @@ pub use self::baseline::Baseline;
 pub use self::behaviour::{Behaviour, Flavours};
 pub use self::chain::Chain;
 pub use self::destination::Destination;
+pub use self::exact_flow::ExactFlow;
 pub use self::flow::{Direction, Flow, Marking, Monitor};
 pub use self::hike::{BehaviourId, ChainId, Class, Engine, Hike, PathId, Route};
 pub use self::path::Path;

@@ -2,10 +2,11 @@
 
 //! Objects into the kernel. All of an instance share their maps, which are pinned in its folder by name.
 
+use std::io::ErrorKind;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use aya::maps::{Map, MapData};
+use aya::maps::{Map, MapData, MapError};
 use aya::programs::{ProgramFd, Xdp};
 use aya::{include_bytes_aligned, Ebpf, EbpfLoader};
 
@@ -71,6 +72,15 @@ pub(crate) fn open(folder: &Path, name: &str) -> Result<Map> {
     let data =
         MapData::from_pin(&path).with_context(|| format!("cannot open {}", path.display()))?;
     Ok(Map::from_map_data(data)?)
+}
+
+/// Whether a map has refused because there is no such entry.
+pub(crate) fn is_not_there(error: &MapError) -> bool {
+    match error {
+        MapError::KeyNotFound | MapError::ElementNotFound => true,
+        MapError::SyscallError(error) => error.io_error.kind() == ErrorKind::NotFound,
+        _ => false,
+    }
 }
 
 /// Only the program stays: it keeps the maps that it uses, and the chain's constant.

@@ -4,7 +4,7 @@
 //! with both engines.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{ensure, Context as _, Result};
@@ -13,8 +13,8 @@ use mflow_hike::manifest::Program;
 use mflow_hike::path::{Dscp, Exceptions, FlowLabel, Mode};
 use mflow_hike::reason::Fate;
 use mflow_hike::{
-    manifest, Behaviour, Chain, Class, Destination, Direction, Engine, Flow, Hike, Marking,
-    Monitor, Path, Route, Rule,
+    manifest, Behaviour, Chain, Class, Destination, Direction, Engine, ExactFlow, Flow, Hike,
+    Marking, Monitor, Path, Route, Rule,
 };
 use nix::net::if_::if_nametoindex;
 use rand::rngs::Xoshiro256PlusPlus;
@@ -67,6 +67,7 @@ pub(super) fn cases() -> Vec<Case> {
 /// What the programs are configured with, and the model likewise.
 struct Configuration {
     classes: Vec<(Destination, Chain, Option<Path>, Option<Behaviour>)>,
+    exact: Vec<(ExactFlow, Chain, Path)>,
     rules: Vec<Rule>,
     flows: Vec<(Flow, Direction, Monitor)>,
     destinations: Vec<IpAddr>,
@@ -117,6 +118,7 @@ fn configure(rng: &mut Xoshiro256PlusPlus, model: &mut Model) -> Result<Configur
     fuzz_network::routes(model)?;
     let mut configuration = Configuration {
         classes: Vec::new(),
+        exact: Vec::new(),
         rules: local_sids::draw_rules(rng),
         flows: Vec::new(),
         destinations: ["2001:db8:ffff::1", "192.0.2.1", "10.1.7.200"]
@@ -189,6 +191,7 @@ fn configure(rng: &mut Xoshiro256PlusPlus, model: &mut Model) -> Result<Configur
             behaviour,
         )?;
     }
+    add_exact_flows(model, &mut configuration)?;
     for count in 1..=16 {
         let travelled: Vec<Ipv6Addr> = frames::sids(count).into_iter().rev().collect();
         flows.insert(Flow::new(SOURCES[0], travelled)?);
@@ -218,6 +221,47 @@ fn configure(rng: &mut Xoshiro256PlusPlus, model: &mut Model) -> Result<Configur
         }
     }
     Ok(configuration)
+}
+
+/// Gives flows to every other destination a class of their own, whether the destination has one or not.
+fn add_exact_flows(model: &mut Model, configuration: &mut Configuration) -> Result<()> {
+    let to: Vec<IpAddr> = configuration
+        .destinations
+        .iter()
+        .copied()
+        .step_by(2)
+        .collect();
+    for (number, destination) in to.into_iter().enumerate() {
+        let by_ports = |source, ports| ExactFlow::Ports {
+            source,
+            destination,
+            protocol: 17,
+            ports,
+        };
+        let flow = match (number % 3, destination) {
+            (_, IpAddr::V4(_)) => by_ports(Ipv4Addr::new(10, 9, 0, 1).into(), frames::PORTS[0]),
+            (0, _) => by_ports(SOURCES[0].into(), frames::PORTS[0]),
+            // What is not of a protocol with ports, or a fragment.
+            (1, _) => ExactFlow::Ports {
+                source: SOURCES[0].into(),
+                destination,
+                protocol: 43,
+                ports: (0, 0),
+            },
+            (_, IpAddr::V6(destination)) => ExactFlow::Label {
+                source: SOURCES[0],
+                destination,
+                label: frames::LABEL,
+            },
+        };
+        let chain: Chain = ["enc,fw-fib", "fw-table", "drop"][number % 3].parse()?;
+        // One that no other has, which none of the monitored flows is.
+        let path = Path::new(SOURCE, sids_of(1, 1_000 + number, 2));
+        let names = chain.programs().iter().map(|program| program.name);
+        model.exact.insert(flow, (names.collect(), path.clone()));
+        configuration.exact.push((flow, chain, path));
+    }
+    Ok(())
 }
 
 fn add_class(
@@ -329,6 +373,13 @@ fn set_up(engine: Engine, configuration: &Configuration) -> Result<Hike> {
             }
             None => hike.set_class(*destination, class)?,
         }
+    }
+    for (flow, chain, path) in &configuration.exact {
+        let class = Class {
+            chain: hike.add_chain(chain)?,
+            path: Some(hike.add_path(path)?),
+        };
+        hike.set_flow_class(flow, class)?;
     }
     for text in ["10.0.0.0/8", "2001:db8::/32", "fc00::/16"] {
         let route = Route {

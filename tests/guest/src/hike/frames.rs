@@ -26,6 +26,9 @@ const BAD_SOURCES_V6: [Ipv6Addr; 4] = [
     Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1),
     Ipv6Addr::new(0xff0e, 0, 0, 0, 0, 0, 0, 1),
 ];
+/// Ports and flow labels that every other packet has, so that exact flows are met.
+pub(crate) const PORTS: [(u16, u16); 2] = [(9, 53), (53, 9)];
+pub(crate) const LABEL: u32 = 0x1_2345;
 /// The smallest frame that a test run takes.
 const LEAST_BYTES: usize = 14;
 const LONG_BYTES: usize = 1_500;
@@ -71,6 +74,11 @@ fn packet(
     };
     let mut payload = vec![0; payload_bytes];
     rng.fill(&mut payload[..]);
+    if rng.random() {
+        let (from, to) = PORTS[rng.random_range(0..PORTS.len())];
+        payload[..2].copy_from_slice(&from.to_be_bytes());
+        payload[2..4].copy_from_slice(&to.to_be_bytes());
+    }
     let protocols = [17, 17, 6, 58, 132, 0];
     match destination {
         IpAddr::V4(destination) => {
@@ -172,12 +180,9 @@ fn v6(
     for (header, &next) in headers.iter_mut().zip(&next_headers[1..]) {
         header[0] = next;
     }
-    let mut ip = vec![
-        0x60 | rng.random_range(0..16),
-        rng.random(),
-        rng.random(),
-        rng.random(),
-    ];
+    let label = [LABEL, rng.random_range(0..1 << 20)][rng.random_range(0..2)];
+    let class = u32::from(rng.random::<u8>());
+    let mut ip = (6 << 28 | class << 20 | label).to_be_bytes().to_vec();
     let bytes: usize = headers.iter().map(Vec::len).sum::<usize>() + payload.len();
     // CAST: shorter than the longest frame.
     ip.extend((bytes as u16).to_be_bytes());

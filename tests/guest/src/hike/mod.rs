@@ -4,6 +4,7 @@
 
 pub(crate) mod demo;
 mod differential;
+mod exact_flows;
 mod frames;
 mod fuzz_network;
 mod kernel_peer;
@@ -54,6 +55,7 @@ fn all() -> Vec<Case> {
     [
         differential::cases(),
         tables::cases(),
+        exact_flows::cases(),
         kernel_peer::cases(),
         sid_peer::cases(),
         loss::cases(),

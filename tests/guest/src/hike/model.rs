@@ -7,13 +7,14 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use mflow_hike::path::{Dscp, Exceptions, FlowLabel};
-use mflow_hike::{Behaviour, Direction, Path, Rule};
+use mflow_hike::{Behaviour, Direction, ExactFlow, Path, Rule};
 
 const VLAN: [u16; 2] = [0x8100, 0x88a8];
 pub(super) const IPV4: u16 = 0x0800;
 pub(super) const IPV6: u16 = 0x86dd;
 const UDP: u8 = 17;
 const TCP: u8 = 6;
+const SCTP: u8 = 132;
 /// What drivers leave in front of a frame, less what the kernel keeps there.
 const HEADROOM: usize = 256 - 40;
 
@@ -52,6 +53,8 @@ pub(crate) struct Class {
 pub(crate) struct Model {
     /// The longest prefix counts.
     pub(crate) classes: Vec<Class>,
+    /// Flows that have a class of their own, and their chains.
+    pub(crate) exact: BTreeMap<ExactFlow, (Vec<&'static str>, Path)>,
     pub(crate) table: Vec<(Prefix, Hop)>,
     /// Where the kernel's rules lead.
     pub(crate) fib: Vec<(Prefix, Hop)>,
@@ -92,7 +95,19 @@ impl Model {
             Ok(destination) => destination,
             Err(reason) => return reason,
         };
-        let Some(class) = longest(&self.classes, destination, |class| class.prefix).cloned() else {
+        let exact = packet.exact_flows();
+        let exact = exact.iter().find_map(|flow| self.exact.get(flow));
+        let of_destination = || longest(&self.classes, destination, |class| class.prefix).cloned();
+        let class = match exact.cloned() {
+            Some((chain, path)) => Some(Class {
+                prefix: (destination, 0),
+                chain,
+                path: Some(path),
+                behaviour: None,
+            }),
+            None => of_destination(),
+        };
+        let Some(class) = class else {
             return "no-class";
         };
         for name in class.chain {
@@ -180,6 +195,42 @@ impl Packet {
             IPV4 | IPV6 => Err("malformed"),
             _ => Err("not-ip"),
         }
+    }
+
+    /// Returns the flows that it may be of, the one that counts most first.
+    fn exact_flows(&mut self) -> Vec<ExactFlow> {
+        let v6 = self.is_v6();
+        let ip = self.ip().to_vec();
+        let (protocol, transport_at, fragment) = if v6 {
+            (ip[6], 40, false)
+        } else {
+            let fragment = ip[6] & 0x3f != 0 || ip[7] != 0;
+            (ip[9], 4 * usize::from(ip[0] & 15), fragment)
+        };
+        let has_ports = [TCP, UDP, SCTP].contains(&protocol) && !fragment;
+        let ports = ip
+            .get(transport_at..transport_at + 4)
+            .filter(|_| has_ports)
+            .map_or((0, 0), |ports| {
+                let half = |at: usize| u16::from_be_bytes([ports[at], ports[at + 1]]);
+                (half(0), half(2))
+            });
+        let (source, destination) = self.ends();
+        let by_ports = ExactFlow::Ports {
+            source,
+            destination,
+            protocol,
+            ports,
+        };
+        let mut flows = vec![by_ports];
+        if let (IpAddr::V6(source), IpAddr::V6(destination)) = (source, destination) {
+            flows.push(ExactFlow::Label {
+                source,
+                destination,
+                label: u32::from_be_bytes([0, ip[1] & 15, ip[2], ip[3]]),
+            });
+        }
+        flows
     }
 
     pub(super) fn is_v6(&mut self) -> bool {

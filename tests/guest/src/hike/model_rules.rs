@@ -70,7 +70,8 @@ impl Packet {
         Ok(())
     }
 
-    fn ends(&mut self) -> (IpAddr, IpAddr) {
+    /// Returns source and destination.
+    pub(super) fn ends(&mut self) -> (IpAddr, IpAddr) {
         let at = self.ip_at;
         if self.is_v6() {
             let address = |at| self.address(at).map_or(IpAddr::from([0; 16]), IpAddr::V6);

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Classes of exact flows, which count more than that of their destination: by addresses, protocol and ports, then by addresses and flow
+ * label. One look-up in a hash table each, and only for destinations to which such flows are known.
+ */
+#ifndef HIKE_EXACT_FLOW_H
+#define HIKE_EXACT_FLOW_H
+
+#include "packet.h"
+
+/* IPv4: more fragments follow, or an offset. */
+#define HIKE_FRAGMENT4 0x3fff
+
+/* Returns both ports of a transport header, as they stand there; 0 if there are none. */
+static __always_inline __be32 hike_ports_of(const void *transport, const void *end, __u8 protocol)
+{
+	__be32 ports;
+
+	if (protocol != IPPROTO_UDP && protocol != IPPROTO_TCP && protocol != IPPROTO_SCTP)
+		return 0;
+	if (transport + sizeof(ports) > end)
+		return 0;
+	HIKE_COPY(__be32, &ports, transport);
+	return ports;
+}
+
+/* Replaces the class of the packet's destination by that of its flow, if it has one; returns whether it has a class now. */
+static __always_inline bool hike_exact_flow(struct xdp_md *xdp, struct hike_packet *packet,
+					    const struct hike_prefix *destination)
+{
+	void *ip = hike_ip(xdp, packet), *end = hike_data_end(xdp);
+	struct hike_exact_flow flow = { .version = packet->version };
+	const struct hike_class *found = NULL;
+	__be32 label = 0;
+	__u64 class;
+
+	HIKE_COPY(__u64, &flow.destination[0], &destination->address[0]);
+	HIKE_COPY(__u64, &flow.destination[1], &destination->address[1]);
+	if (packet->version == 6) {
+		const struct ipv6hdr *ip6 = ip;
+
+		if ((void *)(ip6 + 1) > end)
+			return false;
+		hike_copy_address(flow.source, &ip6->saddr);
+		flow.protocol = ip6->nexthdr;
+		flow.ports_or_label = hike_ports_of(ip6 + 1, end, ip6->nexthdr);
+		label = *(__be32 *)ip6 & bpf_htonl(0x000fffff);
+	} else {
+		const struct iphdr *ip4 = ip;
+
+		if ((void *)(ip4 + 1) > end)
+			return false;
+		HIKE_COPY(__u32, flow.source, &ip4->saddr);
+		flow.protocol = ip4->protocol;
+		/* All fragments of a packet are of one flow, and only the first has ports. */
+		if (!(ip4->frag_off & bpf_htons(HIKE_FRAGMENT4)))
+			flow.ports_or_label = hike_ports_of(ip + ip4->ihl * 4, end, ip4->protocol);
+	}
+	if (packet->class.chain & HIKE_CLASS_HAS_PORTS)
+		found = bpf_map_lookup_elem(&exact_flows, &flow);
+	if (!found && packet->class.chain & HIKE_CLASS_HAS_LABELS && packet->version == 6) {
+		flow.version = 0;
+		flow.protocol = 0;
+		flow.ports_or_label = label;
+		found = bpf_map_lookup_elem(&exact_flows, &flow);
+	}
+	if (!found) {
+		packet->class.chain &= ~(HIKE_CLASS_HAS_PORTS | HIKE_CLASS_HAS_LABELS);
+		if (packet->class.chain != HIKE_CLASS_OF_FLOWS)
+			return true;
+		found = bpf_map_lookup_elem(&prefixes, destination);
+	}
+	if (!found)
+		return false;
+	class = *(volatile __u64 *)found;
+	HIKE_COPY(__u64, &packet->class, &class);
+	return true;
+}
+
+#endif
