@@ -56,6 +56,7 @@ fn edge() -> Case {
         mode("pass", Router::PassThrough),
         compiled("fw", "fw-fib", SIDS),
         compiled("fw-table", "fw-table", SIDS),
+        compiled("acl+fw", "acl,fw-table", SIDS),
         compiled("mon+fw", "mon-in,fw-fib", SIDS),
         compiled("enc+fw", "enc,fw-fib", SIDS),
         compiled("enc+mon+fw", ENC_MON_FW, SIDS),
@@ -92,7 +93,7 @@ fn sids(count: u16) -> Case {
 }
 
 /// So many SIDs in front of packets that come to a waypoint. The paper names monitoring and forwarding alone, so that is what
-/// is compared with its figures. Here, going on to the next SID (`End`) is left to the kernel; the last SID has none.
+/// is compared with its figures. Going on to the next SID (`End`), or leaving that to the kernel, is beside it; the last SID has none.
 fn waypoint(count: u16) -> Case {
     let mut modes = vec![
         mode("kernel-fw", Router::Kernel),
@@ -101,6 +102,7 @@ fn waypoint(count: u16) -> Case {
     if count > 1 {
         modes.push(mode("kernel-end", Router::KernelEnd));
         modes.push(compiled("mon+kernel-end", "mon-out,fw-kernel", count));
+        modes.push(compiled("mon+end", "mon-out,end,fw-table", count));
     }
     let packets = Packets::Srv6 { sids: count };
     case(format!("waypoint-{count}"), packets, 1, modes)

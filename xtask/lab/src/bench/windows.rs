@@ -126,7 +126,7 @@ fn is_base(base: &str, mode: &str) -> bool {
     if mode.contains("enc") {
         return base == "kernel-enc";
     }
-    if mode.ends_with("kernel-end") {
+    if mode.ends_with("end") {
         return base == "kernel-end";
     }
     matches!(base, "vanilla" | "compiled-out" | "kernel-fw")

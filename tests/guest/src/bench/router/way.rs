@@ -9,8 +9,8 @@ use std::time::Duration;
 use anyhow::{bail, ensure, Context as _, Result};
 use mflow_hike::path::FlowLabel;
 use mflow_hike::{
-    Baseline, Chain, Class, Destination, Direction, Engine, Flow, Hike, Marking, Monitor, Path,
-    Route,
+    Action, Baseline, Behaviour, Chain, Class, Destination, Direction, Engine, Flavours, Flow,
+    Hike, Marking, Monitor, Path, Route, Rule,
 };
 use mflow_protocol::bench::{self as protocol, Packets, Router};
 use mflow_protocol::network::{mac_bytes, WIRE_MTU};
@@ -27,6 +27,8 @@ const BEHIND: &str = "behind0";
 const NEXT_HOP: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x61, 0, 0, 0, 0, 0, 2);
 const NEXT_HOP_MAC: &str = "02:00:00:00:61:02";
 const TUNNEL_SOURCE: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x61, 0, 0, 0, 0, 0, 1);
+/// Rules of the access list.
+const RULES: u16 = 200;
 /// No block ends while packets are measured, or one.
 const PERIOD: Duration = Duration::from_secs(3_600);
 
@@ -105,6 +107,11 @@ impl Way {
         let encaps = chain.needs_path().is_some();
         let direction = monitors(chain).filter(|_| traffic.packets != Packets::V4);
         let id = hike.add_chain(chain)?;
+        let behaviour = chain.needs_behaviour();
+        let behaviour = behaviour
+            .map(|program| hike.add_behaviour(&behaviour_of(program.name)?))
+            .transpose()?;
+        hike.set_rules(&rules()?)?;
         for flow in 0..traffic.flows {
             let path = path(sids, flow);
             let class = Class {
@@ -119,7 +126,11 @@ impl Way {
                     first.context("no SID")?.into()
                 }
             };
-            hike.set_class(Destination::Address(to), class)?;
+            let to = Destination::Address(to);
+            match behaviour {
+                Some(behaviour) => hike.set_local_sid(to, class, behaviour)?,
+                None => hike.set_class(to, class)?,
+            }
             if let Some(direction) = direction {
                 let monitored = if encaps {
                     Flow::of(&path)?
@@ -249,6 +260,30 @@ fn monitors(chain: &Chain) -> Option<Direction> {
         "mon-out" => Some(Direction::Out),
         _ => None,
     })
+}
+
+/// Returns what a program for local SIDs is measured with.
+fn behaviour_of(program: &str) -> Result<Behaviour> {
+    match program {
+        "end" => Ok(Behaviour::End(Flavours::default())),
+        other => bail!("{other} is not measured yet"),
+    }
+}
+
+/// Returns an access list of which all packets meet the last rule.
+fn rules() -> Result<Vec<Rule>> {
+    let denies = |number: u16| {
+        let host = Ipv6Addr::new(0x2001, 0xdb8, number, 0, 0, 0, 0, 1);
+        anyhow::Ok(Rule {
+            source: Destination::Address(host.into()),
+            destination: "2001:db8::/32".parse()?,
+            protocol: Some(17),
+            destination_ports: Some(number..=number),
+            ..Rule::all(Action::Deny)
+        })
+    };
+    let last = Rule::all(Action::Allow);
+    (1..RULES).map(denies).chain([Ok(last)]).collect()
 }
 
 /// Returns what the kernel puts packets into, too: its flow label is that of the packet.
