@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
 use std::time::{Duration, SystemTime};
 
-use anyhow::{ensure, Result};
+use anyhow::{bail, ensure, Context as _, Result};
 
 use crate::layout::{Block, Counters};
 use crate::limits::{FLOW_BLOCKS, FLOW_SIDS};
@@ -71,6 +71,21 @@ impl Flow {
         &self.sids
     }
 
+    /// Returns the flow and the direction of such a key.
+    pub(crate) fn of_key(key: &[u8]) -> Result<(Self, Direction)> {
+        let (direction, rest) = key.split_first_chunk().context("no direction")?;
+        let (source, sids) = rest.split_first_chunk::<16>().context("no source")?;
+        let direction = match u64::from_ne_bytes(*direction) {
+            0 => Direction::In,
+            1 => Direction::Out,
+            other => bail!("{other} is no direction"),
+        };
+        let sids = sids.chunks(16).rev().map(<[u8; 16]>::try_from);
+        let sids = sids.map(|sid| Ok(sid.context("half a SID")?.into()));
+        let sids = sids.collect::<Result<Vec<Ipv6Addr>>>()?;
+        Ok((Self::new((*source).into(), sids)?, direction))
+    }
+
     /// Returns `struct hike_flow`, as long as it is for so many SIDs.
     pub(crate) fn key(&self, direction: Direction) -> Vec<u8> {
         let mut key = (direction as u64).to_ne_bytes().to_vec();
@@ -100,6 +115,23 @@ pub struct Monitor {
 }
 
 impl Monitor {
+    /// Fails with the reason if it cannot be.
+    pub fn check(&self) -> Result<()> {
+        self.counters().map(drop)
+    }
+
+    /// Returns how a flow with these counters is monitored.
+    pub(crate) fn of_counters(counters: &Counters) -> Self {
+        Self {
+            period: Duration::from_nanos(counters.period_ns),
+            marking: match counters.colour_bit {
+                0 => Marking::Option,
+                // CAST: one of eight bits; of these the lower two are ECN.
+                bit => Marking::DscpBit((bit.trailing_zeros() as u8).saturating_sub(2)),
+            },
+        }
+    }
+
     pub(crate) fn counters(&self) -> Result<Counters> {
         ensure!(
             (LEAST_PERIOD..=MOST_PERIOD).contains(&self.period),
@@ -187,6 +219,9 @@ mod tests {
             (&key[24..40], &key[40..]),
             (&sid(2).octets()[..], &sid(1).octets()[..])
         );
+        let flow = Flow::new(sid(0), [sid(1), sid(2)]).expect("good");
+        let back = Flow::of_key(&key).expect("what it gave");
+        assert_eq!(back, (flow, Direction::Out));
         let error = Flow::new(sid(0), vec![sid(1); 17]).expect_err("too many");
         assert_eq!(
             error.to_string(),
@@ -231,5 +266,12 @@ mod tests {
         );
         let good = monitor(1000, Marking::DscpBit(5)).counters().expect("good");
         assert_eq!((good.period_ns, good.colour_bit), (1_000_000_000, 0x80));
+        for monitor in [
+            monitor(1000, Marking::DscpBit(5)),
+            monitor(10, Marking::Option),
+        ] {
+            let counters = monitor.counters().expect("good");
+            assert_eq!(Monitor::of_counters(&counters), monitor);
+        }
     }
 }

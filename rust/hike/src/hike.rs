@@ -103,6 +103,8 @@ pub struct Hike {
     classes: BTreeMap<Destination, Entry>,
     exact_flows: FlowClasses,
     access_list: AccessList,
+    /// Whether all of it stays in the kernel when this is dropped.
+    stays: bool,
 }
 
 /// A class, and the behaviour of the local SIDs that it is for.
@@ -152,13 +154,22 @@ struct Loaded {
 impl Hike {
     /// Makes an instance, whose maps are pinned in a folder on a BPF file system that is not there yet.
     pub fn new(folder: &FilePath, engine: Engine) -> Result<Self> {
+        Self::prepared(folder, engine, |_| Ok(()))
+    }
+
+    /// Makes an instance in a folder into which maps of others may be pinned first.
+    pub(crate) fn prepared(
+        folder: &FilePath,
+        engine: Engine,
+        prepare: impl FnOnce(&FilePath) -> Result<()>,
+    ) -> Result<Self> {
         make_folder(folder).with_context(|| {
             format!(
                 "cannot make {}: it must be a new folder on a mounted BPF file system",
                 folder.display()
             )
         })?;
-        let made = Self::make(folder, engine);
+        let made = prepare(folder).and_then(|()| Self::make(folder, engine));
         if made.is_err() {
             remove(folder);
         }
@@ -181,6 +192,7 @@ impl Hike {
             classes: BTreeMap::new(),
             exact_flows: FlowClasses::default(),
             access_list: AccessList::open(folder)?,
+            stays: false,
         };
         hike.behaviours.put(0, None);
         if engine == Engine::TailCalls {
@@ -191,6 +203,19 @@ impl Hike {
             }
         }
         Ok(hike)
+    }
+
+    /// Returns where its maps are pinned.
+    pub fn folder(&self) -> &FilePath {
+        &self.folder
+    }
+
+    /// Leaves all of it in the kernel, with the entry pinned by this name, too.
+    pub(crate) fn stay(mut self, entry: &str) -> Result<()> {
+        let pin = self.folder.join(entry);
+        self.dispatcher()?.pin(pin)?;
+        self.stays = true;
+        Ok(())
     }
 
     /// Has packets of a device, in the calling thread's network namespace, come here: in the driver if it can, else in the stack.
@@ -527,11 +552,13 @@ impl Hike {
 
 impl Drop for Hike {
     fn drop(&mut self) {
-        remove(&self.folder);
+        if !self.stays {
+            remove(&self.folder);
+        }
     }
 }
 
-fn remove(folder: &FilePath) {
+pub(crate) fn remove(folder: &FilePath) {
     // What is not removed here was removed by hand; there is nobody to tell.
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let _gone = fs::remove_file(entry.path());

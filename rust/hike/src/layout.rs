@@ -5,6 +5,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
+use anyhow::{bail, Context as _, Result};
 use aya::maps::lpm_trie::Key;
 use aya::Pod;
 
@@ -44,6 +45,22 @@ impl Address {
             Destination::Default => (0, Ipv6Addr::UNSPECIFIED.into()),
         };
         Key::new(bits, Self::of(address))
+    }
+
+    /// Returns what has this as its key: with so many bits in a trie, without in a hash table.
+    pub(crate) fn destination(&self, bits: Option<u32>) -> Result<Destination> {
+        if bits == Some(0) {
+            return Ok(Destination::Default);
+        }
+        let [a, b, c, d, ..] = self.address;
+        let address = match self.version {
+            [0, 0, 0, 4] => IpAddr::V4([a, b, c, d].into()),
+            [0, 0, 0, 6] => IpAddr::V6(self.address.into()),
+            version => bail!("{version:?} is no IP version"),
+        };
+        let bits = bits.unwrap_or(VERSION_BITS + u32::from(width(address)));
+        let bits = bits.checked_sub(VERSION_BITS).context("half a version")?;
+        Destination::prefix(address, u8::try_from(bits)?)
     }
 }
 
@@ -244,5 +261,26 @@ mod tests {
         assert_eq!(prefix("2001:db8::1").prefix_len(), 160);
         assert_eq!(prefix("0.0.0.0/0").prefix_len(), 32);
         assert_eq!(prefix("default").prefix_len(), 0);
+    }
+
+    #[test]
+    fn keys_say_what_they_are_of() {
+        for text in [
+            "default",
+            "0.0.0.0/0",
+            "::/0",
+            "10.0.0.0/8",
+            "2001:db8::/33",
+        ] {
+            let destination: Destination = text.parse().expect(text);
+            let key = Address::prefix(destination);
+            let back = key.data().destination(Some(key.prefix_len()));
+            assert_eq!(back.expect(text), destination);
+        }
+        for text in ["10.0.0.1", "2001:db8::1"] {
+            let address: IpAddr = text.parse().expect(text);
+            let back = Address::of(address).destination(None).expect(text);
+            assert_eq!(back, Destination::Address(address));
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 //! Objects into the kernel. All of an instance share their maps, which are pinned in its folder by name.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::ErrorKind;
 use std::path::Path;
 
@@ -81,6 +82,13 @@ pub(crate) fn is_not_there(error: &MapError) -> bool {
         MapError::SyscallError(error) => error.io_error.kind() == ErrorKind::NotFound,
         _ => false,
     }
+}
+
+/// Returns a number that tells the programs of this crate from those of another version.
+pub fn fingerprint() -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (DISPATCHER, COMPILED, TAIL_CALLS).hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Only the program stays: it keeps the maps that it uses, and the chain's constant.

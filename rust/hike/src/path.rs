@@ -122,7 +122,8 @@ impl Path {
         IPV6_BYTES + option + srh
     }
 
-    fn check(&self) -> Result<()> {
+    /// Fails with the reason if it cannot be.
+    pub fn check(&self) -> Result<()> {
         let most = PATH_SIDS;
         ensure!(
             (1..=most).contains(&self.sids.len()),

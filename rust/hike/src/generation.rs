@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Generations: instances that stay in the kernel when their process ends, and devices that go from one to the next.
+//!
+//! A generation is filled before any packet comes to it, and is not changed after that. A device goes over to the next one by an
+//! update of its link, so each packet has all of the one or all of the other. Only counters are those of both: the maps that have
+//! them are pinned in both folders.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path as FilePath, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use aya::maps::{Array, Map, MapData, PerCpuArray};
+use aya::programs::links::{FdLink, PinnedLink};
+use aya::programs::xdp::{XdpLink, XdpMode};
+use aya::programs::{ProgramError, Xdp};
+use aya::sys::SyscallError;
+use aya_obj::programs::XdpAttachType;
+
+use crate::flow::{Counts, Direction, Flow, Monitor};
+use crate::hike::{remove, Engine, Hike};
+use crate::loader::open;
+use crate::reason::{self, Reason};
+use crate::{monitors, packets};
+
+/// The pins that a generation has beside its maps.
+const ENTRY: &str = "entry";
+const NOTE: &str = "note";
+
+/// A note is kept in pieces of this size.
+const PIECE_BYTES: usize = 4096;
+type Piece = [u8; PIECE_BYTES];
+
+/// Where the kernel cannot say that all packets are through: no packet is in a program for nearly as long.
+const LONG: Duration = Duration::from_secs(1);
+
+/// What `bpf(2)` says of a link whose device has gone.
+const ENOLINK: i32 = 67;
+
+/// Whose counters go on.
+#[derive(Clone, Copy)]
+pub struct Before<'a> {
+    /// The generation that has them now.
+    pub generation: &'a Generation,
+    /// Whether it has the same reasons as this program, in the same order.
+    pub same_reasons: bool,
+}
+
+/// An instance that stays in the kernel.
+#[derive(Debug)]
+pub struct Generation {
+    folder: PathBuf,
+}
+
+impl Generation {
+    /// Begins one in a folder that is not there yet. Until it [stays](Self::stay), it ends with what is returned.
+    pub fn begin(folder: &FilePath, engine: Engine, before: Option<Before<'_>>) -> Result<Hike> {
+        Hike::prepared(folder, engine, |folder| match before {
+            Some(before) => share_counters(before, folder),
+            None => Ok(()),
+        })
+    }
+
+    /// Has it stay, with a note of its maker.
+    pub fn stay(hike: Hike, note: &[u8]) -> Result<Self> {
+        let folder = hike.folder().to_owned();
+        // The note comes first: what has an entry is whole.
+        pin_note(&folder.join(NOTE), note)?;
+        hike.stay(ENTRY)?;
+        Ok(Self { folder })
+    }
+
+    /// Opens one that has stayed.
+    pub fn open(folder: PathBuf) -> Result<Self> {
+        let generation = Self { folder };
+        generation.entry()?;
+        Ok(generation)
+    }
+
+    /// Returns where its maps are.
+    pub fn folder(&self) -> &FilePath {
+        &self.folder
+    }
+
+    /// Returns its maker's note.
+    pub fn note(&self) -> Result<Vec<u8>> {
+        let pieces: Array<MapData, Piece> = open(&self.folder, NOTE)?.try_into()?;
+        let mut note = Vec::new();
+        for piece in pieces.iter() {
+            note.extend(piece?);
+        }
+        // Its length is in front.
+        let (bytes, rest) = note.split_first_chunk().context("the note is too short")?;
+        let rest = rest.get(..usize::try_from(u64::from_ne_bytes(*bytes))?);
+        Ok(rest.context("the note is too short")?.to_vec())
+    }
+
+    fn entry(&self) -> Result<Xdp> {
+        let pin = self.folder.join(ENTRY);
+        Xdp::from_pin(&pin, XdpAttachType::Interface)
+            .with_context(|| format!("cannot open {}", pin.display()))
+    }
+
+    /// Returns the kernel's number of the program that devices of this generation have.
+    pub fn entry_id(&self) -> Result<u32> {
+        Ok(self.entry()?.info()?.id())
+    }
+
+    /// Has packets of a device come here, from the next one on; its link is pinned in `links` by the device's index.
+    pub fn take(&self, links: &FilePath, device: u32) -> Result<()> {
+        let mut entry = self.entry()?;
+        let pin = links.join(device.to_string());
+        if pin.exists() {
+            let link = PinnedLink::from_pin(&pin)
+                .with_context(|| format!("cannot open {}", pin.display()))?;
+            let link = XdpLink::try_from(FdLink::from(link))?;
+            match entry.attach_to_link(link) {
+                Ok(_) => return Ok(()),
+                // The device it was for has gone, and another one has its number.
+                Err(error) if is_without_device(&error) => fs::remove_file(&pin)?,
+                Err(error) => return Err(error).context("the kernel refuses to update its link"),
+            }
+        }
+        let link = entry
+            .attach_to_if_index(device, XdpMode::Default)
+            .map_err(anyhow::Error::from)
+            .and_then(|link| Ok(FdLink::try_from(entry.take_link(link)?)?))
+            .context("it takes no XDP program, or has another one already")?;
+        link.pin(&pin)
+            .with_context(|| format!("cannot pin {}", pin.display()))?;
+        Ok(())
+    }
+
+    /// Returns how many packets each reason has had.
+    pub fn reasons(&self) -> Result<Vec<(&'static Reason, u64)>> {
+        let counts: PerCpuArray<MapData, u64> = open(&self.folder, REASONS)?.try_into()?;
+        let counts = reason::reasons().iter().zip(0..).map(|(reason, number)| {
+            let of_cpus = counts.get(&number, 0)?;
+            Ok((reason, of_cpus.iter().sum()))
+        });
+        counts.collect()
+    }
+
+    /// Returns which flows are counted, and how.
+    pub fn monitors(&self) -> Result<Vec<(Flow, Direction, Monitor)>> {
+        monitors::list(&self.folder)
+    }
+
+    /// Begins to count a flow that is not counted yet, from 0.
+    pub fn add_monitor(&self, flow: &Flow, direction: Direction, monitor: &Monitor) -> Result<()> {
+        monitors::add(&self.folder, flow, direction, monitor.counters()?)
+    }
+
+    /// Counts a flow no more.
+    pub fn remove_monitor(&self, flow: &Flow, direction: Direction) -> Result<()> {
+        monitors::remove(&self.folder, flow, direction)
+    }
+
+    /// Returns what was counted of a flow.
+    pub fn counts(&self, flow: &Flow, direction: Direction) -> Result<Counts> {
+        Ok(Counts::sum(&monitors::read(&self.folder, flow, direction)?))
+    }
+}
+
+/// Returns the indices of the devices that have a link in this folder.
+pub fn linked(links: &FilePath) -> Result<Vec<u32>> {
+    let mut devices = Vec::new();
+    for entry in fs::read_dir(links)? {
+        let name = entry?.file_name();
+        devices.extend(name.to_str().and_then(|name| name.parse::<u32>().ok()));
+    }
+    Ok(devices)
+}
+
+/// Has packets of a device take the kernel's path again.
+pub fn release(links: &FilePath, device: u32) -> Result<()> {
+    let pin = links.join(device.to_string());
+    match fs::remove_file(&pin) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("cannot remove {}", pin.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Removes generations, whole or not, to which no packet comes any more.
+pub fn remove_all<'a>(folders: impl IntoIterator<Item = &'a FilePath>) -> Result<()> {
+    // An array of programs is emptied when nobody can name it any more, even if packets are still on their way through it.
+    if packets::wait().is_err() {
+        thread::sleep(LONG);
+    }
+    for folder in folders {
+        remove(folder);
+        anyhow::ensure!(!folder.exists(), "cannot remove {}", folder.display());
+    }
+    Ok(())
+}
+
+const REASONS: &str = "reasons";
+
+/// Pins the maps with counters in another folder, too, where the objects find them; those of another shape begin anew.
+fn share_counters(before: Before<'_>, folder: &FilePath) -> Result<()> {
+    let old = &before.generation.folder;
+    if before.same_reasons {
+        pin_again(old, folder, REASONS)?;
+    }
+    for name in monitors::maps_alike(old) {
+        pin_again(old, folder, &name)?;
+    }
+    Ok(())
+}
+
+fn pin_again(from: &FilePath, to: &FilePath, name: &str) -> Result<()> {
+    let map = MapData::from_pin(from.join(name));
+    map.with_context(|| format!("cannot open {}", from.join(name).display()))?
+        .pin(to.join(name))
+        .with_context(|| format!("cannot pin {}", to.join(name).display()))
+}
+
+fn pin_note(pin: &FilePath, note: &[u8]) -> Result<()> {
+    // CAST: usize has 64 bits here.
+    let mut bytes = (note.len() as u64).to_ne_bytes().to_vec();
+    bytes.extend(note);
+    let pieces = u32::try_from(bytes.len().div_ceil(PIECE_BYTES))?;
+    let mut map: Array<MapData, Piece> =
+        Array::create(pieces, 0).context("the kernel has no room for the configuration")?;
+    for (piece, number) in bytes.chunks(PIECE_BYTES).zip(0..) {
+        let mut whole = [0; PIECE_BYTES];
+        whole[..piece.len()].copy_from_slice(piece);
+        map.set(number, whole, 0)?;
+    }
+    map.pin(pin)
+        .with_context(|| format!("cannot pin {}", pin.display()))
+}
+
+fn is_without_device(error: &ProgramError) -> bool {
+    let ProgramError::SyscallError(SyscallError { io_error, .. }) = error else {
+        return false;
+    };
+    io_error.raw_os_error() == Some(ENOLINK)
+}
+
+/// Opens an array of programs as what it looks like from here: an array of their numbers.
+pub(crate) fn program_ids(folder: &FilePath, name: &str) -> Result<Array<MapData, u32>> {
+    let pin = folder.join(name);
+    let data = MapData::from_pin(&pin).with_context(|| format!("cannot open {}", pin.display()))?;
+    Ok(Map::Array(data).try_into()?)
+}

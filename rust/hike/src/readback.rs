@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the tables of a generation hold, as the kernel says.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path as FilePath;
+
+use anyhow::{Context as _, Result};
+use aya::maps::{Array, DevMapHash, HashMap, LpmTrie, MapData, MapError};
+
+use crate::destination::Destination;
+use crate::generation::{program_ids, Generation};
+use crate::hike::Route;
+use crate::layout::{self, Address};
+use crate::limits::CHAINS;
+use crate::loader::open;
+use crate::path::Path;
+
+/// A class by the places of what it takes: chains and paths have them in the order in which they were added, from 0 on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Places {
+    /// The place of the chain.
+    pub chain: u32,
+    /// The place of the path.
+    pub path: Option<u32>,
+}
+
+impl Generation {
+    /// Returns the classes.
+    pub fn classes(&self) -> Result<BTreeMap<Destination, Places>> {
+        let mut classes = BTreeMap::new();
+        let exact: HashMap<MapData, Address, layout::Class> =
+            open(self.folder(), "classes")?.try_into()?;
+        for entry in exact.iter() {
+            let (address, class) = entry?;
+            classes.insert(address.destination(None)?, places(class));
+        }
+        let prefixes: LpmTrie<MapData, Address, layout::Class> =
+            open(self.folder(), "prefixes")?.try_into()?;
+        for entry in prefixes.iter() {
+            let (key, class) = entry?;
+            let destination = key.data().destination(Some(key.prefix_len()))?;
+            classes.insert(destination, places(class));
+        }
+        Ok(classes)
+    }
+
+    /// Returns which of these paths, by their places, are not what is there.
+    pub fn other_paths<'a>(
+        &self,
+        paths: impl IntoIterator<Item = (u32, &'a Path)>,
+    ) -> Result<BTreeSet<u32>> {
+        let table: Array<MapData, layout::Path> = open(self.folder(), "paths")?.try_into()?;
+        let mut others = BTreeSet::new();
+        for (place, path) in paths {
+            if table.get(&place, 0)? != path.layout()? {
+                others.insert(place);
+            }
+        }
+        Ok(others)
+    }
+
+    /// Returns the routes of `fw-table`.
+    pub fn routes(&self) -> Result<BTreeMap<Destination, Route>> {
+        let table: LpmTrie<MapData, Address, layout::Route> =
+            open(self.folder(), "routes")?.try_into()?;
+        let mut routes = BTreeMap::new();
+        for entry in table.iter() {
+            let (key, route) = entry?;
+            let destination = key.data().destination(Some(key.prefix_len()))?;
+            let route = Route {
+                port: route.port,
+                mtu: route.mtu,
+                source: route.source,
+                destination: route.destination,
+            };
+            routes.insert(destination, route);
+        }
+        Ok(routes)
+    }
+
+    /// Returns the indices of the devices that packets may leave through.
+    pub fn ports(&self) -> Result<BTreeSet<u32>> {
+        let table: DevMapHash<MapData> = open(self.folder(), "ports")?.try_into()?;
+        Ok(table.keys().collect::<Result<_, _>>()?)
+    }
+}
+
+/// Returns the kernel's numbers of the programs that the chains in a folder begin with, by their places.
+pub fn chain_programs(folder: &FilePath) -> Result<BTreeMap<u32, u32>> {
+    let ids = program_ids(folder, "chains")?;
+    let mut programs = BTreeMap::new();
+    // CAST: some thousand.
+    for place in 0..CHAINS as u32 {
+        match ids.get(&place, 0) {
+            Ok(program) => drop(programs.insert(place, program)),
+            Err(MapError::KeyNotFound) => {}
+            Err(error) => return Err(error).context("cannot read the chains"),
+        }
+    }
+    Ok(programs)
+}
+
+fn places(class: layout::Class) -> Places {
+    Places {
+        chain: class.chain.into(),
+        path: (class.path != u32::MAX).then_some(class.path),
+    }
+}
