@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What is in the kernel, read back: what was applied last, and what others have changed since.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use mflow_hike::{chain_programs, Destination, Direction, Flow, Generation, Monitor};
+
+use crate::configuration::document::inline;
+use crate::configuration::objects::{Key, Kind, Objects, ATTACHED, OPEN};
+use crate::configuration::{describe, Configuration, Counted, FlowOf, Way};
+use crate::devices::Devices;
+use crate::fill::{chain_names, path_names, resolve, way, KERNEL_PLACE};
+use crate::note::Note;
+
+/// Stands for what nobody but the kernel knows the text of.
+const ALTERED: &str = "(altered in the kernel)";
+
+/// Returns the objects of a generation as they are now.
+pub(crate) fn objects(
+    generation: &Generation,
+    note: &Note,
+    configuration: &Configuration,
+    devices: &Devices,
+) -> Result<Objects> {
+    let mut objects = configuration.objects();
+    let mut actual = Actual {
+        objects: &mut objects,
+        generation,
+        configuration,
+        devices,
+    };
+    actual.devices()?;
+    actual.ports()?;
+    let kernel_is_good = actual.chains(note)?;
+    actual.paths()?;
+    actual.classes(kernel_is_good)?;
+    actual.routes()?;
+    actual.monitors()?;
+    Ok(objects)
+}
+
+struct Actual<'a> {
+    objects: &'a mut Objects,
+    generation: &'a Generation,
+    configuration: &'a Configuration,
+    devices: &'a Devices,
+}
+
+impl Actual<'_> {
+    /// Says what an object is now; `None`: it is not there.
+    fn set(&mut self, kind: Kind, name: &str, text: Option<String>) {
+        let key = Key::new(kind, name);
+        match text {
+            Some(text) => self.objects.insert(key, text),
+            None => self.objects.remove(&key),
+        };
+    }
+
+    fn devices(&mut self) -> Result<()> {
+        let entry = Some(self.generation.entry_id()?);
+        for name in &self.configuration.devices {
+            let device = self.devices.get(name);
+            if !device.is_ok_and(|device| device.program == entry) {
+                self.set(Kind::Device, name, None);
+            }
+        }
+        for (name, device) in self.devices.iter() {
+            if device.program == entry {
+                self.set(Kind::Device, name, Some(ATTACHED.to_owned()));
+            }
+        }
+        Ok(())
+    }
+
+    fn ports(&mut self) -> Result<()> {
+        for name in &self.configuration.ports {
+            self.set(Kind::Port, name, None);
+        }
+        for index in self.generation.ports()? {
+            let name = self.devices.name(index).map(str::to_owned);
+            let name = name.unwrap_or_else(|| format!("(index {index})"));
+            self.set(Kind::Port, &name, Some(OPEN.to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Returns whether the chain that hands over to the kernel is there.
+    fn chains(&mut self, note: &Note) -> Result<bool> {
+        let programs = chain_programs(self.generation.folder())?;
+        for (place, name) in chain_names(self.configuration) {
+            match programs.get(&place) {
+                program if program == note.chain_programs.get(&place) => {}
+                Some(_) => self.set(Kind::Chain, name, Some(ALTERED.to_owned())),
+                None => self.set(Kind::Chain, name, None),
+            }
+        }
+        Ok(programs.get(&KERNEL_PLACE) == note.chain_programs.get(&KERNEL_PLACE))
+    }
+
+    fn paths(&mut self) -> Result<()> {
+        let paths = self.configuration.paths.values();
+        let others = self.generation.other_paths((0..).zip(paths))?;
+        for (place, name) in path_names(self.configuration) {
+            if others.contains(&place) {
+                self.set(Kind::Path, name, Some(ALTERED.to_owned()));
+            }
+        }
+        Ok(())
+    }
+
+    fn classes(&mut self, kernel_is_good: bool) -> Result<()> {
+        let (chains, paths) = (
+            chain_names(self.configuration),
+            path_names(self.configuration),
+        );
+        let classes = self.generation.classes()?;
+        let others = |destination: &&Destination| !classes.contains_key(destination);
+        for destination in self.configuration.classes.keys().filter(others) {
+            self.set(Kind::Class, &destination.to_string(), None);
+        }
+        for (destination, places) in &classes {
+            let way = way(*places, &chains, &paths);
+            if way.as_ref() == self.configuration.classes.get(destination)
+                && (way != Some(Way::Kernel) || kernel_is_good)
+            {
+                continue;
+            }
+            let way = way.filter(|way| *way != Way::Kernel || kernel_is_good);
+            let text = way.map_or(ALTERED.to_owned(), |way| inline(&describe::class(&way)));
+            self.set(Kind::Class, &destination.to_string(), Some(text));
+        }
+        Ok(())
+    }
+
+    fn routes(&mut self) -> Result<()> {
+        let routes = self.generation.routes()?;
+        for (destination, route) in &self.configuration.routes {
+            let name = destination.to_string();
+            match routes.get(destination) {
+                None => self.set(Kind::Route, &name, None),
+                // A port that has got another address or MTU makes another route of it, too.
+                Some(there) if resolve(route, self.devices).ok().as_ref() != Some(there) => {
+                    self.set(Kind::Route, &name, Some(ALTERED.to_owned()));
+                }
+                Some(_) => {}
+            }
+        }
+        let known =
+            |destination: &&Destination| !self.configuration.routes.contains_key(destination);
+        let others: Vec<String> = routes
+            .keys()
+            .filter(known)
+            .map(ToString::to_string)
+            .collect();
+        for name in others {
+            self.set(Kind::Route, &name, Some(ALTERED.to_owned()));
+        }
+        Ok(())
+    }
+
+    fn monitors(&mut self) -> Result<()> {
+        let wanted = monitors(self.configuration)?;
+        let mut there = Monitors::new();
+        for (flow, direction, monitor) in self.generation.monitors()? {
+            there.insert((flow, direction), ("", monitor));
+        }
+        for (key, (name, monitor)) in &wanted {
+            match there.remove(key) {
+                Some((_, is)) if is == *monitor => {}
+                Some((_, is)) => {
+                    let counted = &self.configuration.monitors[*name];
+                    let counted = Counted {
+                        monitor: is,
+                        ..counted.clone()
+                    };
+                    self.set(
+                        Kind::Monitor,
+                        name,
+                        Some(inline(&describe::monitor(&counted))),
+                    );
+                }
+                None => self.set(Kind::Monitor, name, None),
+            }
+        }
+        for (number, ((flow, direction), (_, monitor))) in there.into_iter().enumerate() {
+            let counted = Counted {
+                direction,
+                flow: FlowOf::Sids(flow),
+                monitor,
+            };
+            let text = inline(&describe::monitor(&counted));
+            self.set(
+                Kind::Monitor,
+                &format!("(nameless {})", number + 1),
+                Some(text),
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Monitors by what they count, with their names.
+pub(crate) type Monitors<'a> = BTreeMap<(Flow, Direction), (&'a str, Monitor)>;
+
+/// Returns the monitors of a configuration.
+pub(crate) fn monitors(configuration: &Configuration) -> Result<Monitors<'_>> {
+    let mut monitors = Monitors::new();
+    for (name, counted) in &configuration.monitors {
+        let flow = configuration.flow(&counted.flow)?;
+        monitors.insert((flow, counted.direction), (name, counted.monitor));
+    }
+    Ok(monitors)
+}

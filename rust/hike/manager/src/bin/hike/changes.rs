@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What is configured: shown, compared and changed.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use mflow_hike_manager::configuration::document::parse;
+use mflow_hike_manager::configuration::objects::Kind;
+use mflow_hike_manager::configuration::Document;
+use mflow_hike_manager::options::{Chain, ChainWords, Cli};
+use mflow_hike_manager::v1;
+use serde_json::json;
+
+use crate::client::{connect, error, said, there};
+use crate::output::{difference_lines, differences_json, print_json, table, to_json};
+
+pub(crate) async fn apply(cli: &Cli, file: &Path) -> Result<()> {
+    let configuration = Some(read(file)?);
+    let request = v1::ApplyRequest {
+        configuration,
+        revision: None,
+    };
+    let answer = connect(&cli.socket).await?.apply(request).await;
+    applied(cli, &said(answer)?);
+    Ok(())
+}
+
+fn applied(cli: &Cli, answer: &v1::ApplyResponse) {
+    if cli.json {
+        let changes = differences_json(&answer.changes);
+        print_json(&json!({ "revision": answer.revision, "changes": changes }));
+        return;
+    }
+    for line in difference_lines(&answer.changes) {
+        println!("{line}");
+    }
+    match answer.changes.len() {
+        0 => println!("nothing differs, revision {} stays", answer.revision),
+        count => println!("{count} changed, this is revision {}", answer.revision),
+    }
+}
+
+/// Returns whether something differs.
+pub(crate) async fn diff(cli: &Cli, file: Option<&Path>) -> Result<bool> {
+    let configuration = file.map(read).transpose()?;
+    let request = v1::DiffRequest { configuration };
+    let answer = said(connect(&cli.socket).await?.diff(request).await)?;
+    if cli.json {
+        let differences = differences_json(&answer.differences);
+        print_json(&json!({ "revision": answer.revision, "differences": differences }));
+    } else {
+        for line in difference_lines(&answer.differences) {
+            println!("{line}");
+        }
+    }
+    Ok(!answer.differences.is_empty())
+}
+
+pub(crate) async fn show(cli: &Cli, kind: Option<Kind>) -> Result<()> {
+    let document = configured(cli).await?;
+    if !cli.json {
+        let text = document.to_toml();
+        let text = match kind {
+            Some(kind) => lines_of(&text, kind),
+            None => text,
+        };
+        print!("{text}");
+        return Ok(());
+    }
+    let mut value = to_json(&document)?;
+    if let Some(kind) = kind {
+        value = value[kind.section()].take();
+    }
+    print_json(&value);
+    Ok(())
+}
+
+/// Returns what of a file's text is of one kind: a line, or a section.
+fn lines_of(text: &str, kind: Kind) -> String {
+    let line = format!("{} = ", kind.section());
+    let head = format!("[{}]", kind.section());
+    let section = text
+        .split("\n\n")
+        .find(|section| section.starts_with(&head));
+    let alone = text.lines().find(|one| one.starts_with(&line));
+    let found = alone.or(section).unwrap_or_default().trim_end();
+    if found.is_empty() {
+        String::new()
+    } else {
+        format!("{found}\n")
+    }
+}
+
+pub(crate) async fn chain(cli: &Cli, what: &Chain) -> Result<()> {
+    use v1::operation::Operation as What;
+    let object = |words: &ChainWords| v1::Object {
+        object: Some(v1::object::Object::Chain(v1::Chain {
+            name: words.name.clone(),
+            programs: words.programs.split(',').map(str::to_owned).collect(),
+        })),
+    };
+    let operation = match what {
+        Chain::List => return list_chains(cli).await,
+        Chain::Add(words) => What::Add(object(words)),
+        Chain::Replace(words) => What::Replace(object(words)),
+        Chain::Remove { name } => What::Remove(v1::ObjectKey {
+            kind: v1::Kind::Chain.into(),
+            name: name.clone(),
+        }),
+    };
+    let request = v1::ChangeRequest {
+        operations: vec![v1::Operation {
+            operation: Some(operation),
+        }],
+        revision: None,
+    };
+    let answer = connect(&cli.socket).await?.change(request).await;
+    applied(cli, &said(answer)?);
+    Ok(())
+}
+
+async fn list_chains(cli: &Cli) -> Result<()> {
+    let chains = configured(cli).await?.chains;
+    if cli.json {
+        print_json(&to_json(&chains)?);
+        return Ok(());
+    }
+    let rows = chains
+        .into_iter()
+        .map(|(name, programs)| vec![name, programs]);
+    println!("{}", table(&["chain", "programs"], rows.collect(), &[]));
+    Ok(())
+}
+
+pub(crate) async fn watch(cli: &Cli) -> Result<()> {
+    let answer = connect(&cli.socket).await?.watch(v1::WatchRequest {}).await;
+    let mut changes = said(answer)?;
+    while let Some(change) = changes.message().await.map_err(|status| error(&status))? {
+        if cli.json {
+            let changes = differences_json(&change.changes);
+            print_json(&json!({ "revision": change.revision, "changes": changes }));
+            continue;
+        }
+        println!("revision {}", change.revision);
+        for line in difference_lines(&change.changes) {
+            println!("{line}");
+        }
+    }
+    Ok(())
+}
+
+/// Asks what is configured.
+pub(crate) async fn configured(cli: &Cli) -> Result<Document> {
+    let answer = connect(&cli.socket).await?.get(v1::GetRequest {}).await;
+    let configuration = there(said(answer)?.configuration)?;
+    Ok(Document::try_from(configuration)?)
+}
+
+fn read(file: &Path) -> Result<v1::Configuration> {
+    let text = fs::read_to_string(file);
+    let text = text.with_context(|| format!("cannot read {}", file.display()))?;
+    // What is wrong is said here, with its line.
+    let configuration = parse(file, &text)?;
+    Ok((&Document::from(&configuration)).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_is_a_line_or_a_section() {
+        let text = "engine = \"compiled\"\ndevices = [\"a\"]\nports = []\n\n[chains]\na = \"drop\"\n\n[classes]\nb = 1\n";
+        assert_eq!(lines_of(text, Kind::Device), "devices = [\"a\"]\n");
+        assert_eq!(lines_of(text, Kind::Chain), "[chains]\na = \"drop\"\n");
+        assert_eq!(lines_of(text, Kind::Class), "[classes]\nb = 1\n");
+        assert_eq!(lines_of(text, Kind::Route), "");
+    }
+}

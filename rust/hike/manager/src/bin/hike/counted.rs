@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What was counted, printed once.
+
+use anyhow::Result;
+use mflow_hike_manager::options::{Cli, Monitor};
+use mflow_hike_manager::v1;
+use serde_json::{json, Value};
+
+use crate::changes::configured;
+use crate::client::{connect, said, Client};
+use crate::output::{direction, fate, print_json, table, to_json};
+
+pub(crate) async fn monitor(cli: &Cli, what: &Monitor) -> Result<()> {
+    match what {
+        Monitor::List => list(cli).await,
+        Monitor::Results { names } => {
+            let mut client = connect(&cli.socket).await?;
+            let results = results(&mut client, names.clone()).await?;
+            if cli.json {
+                print_json(&results.iter().map(result_json).collect());
+                return Ok(());
+            }
+            let rows = results.iter().flat_map(result_rows).collect();
+            let head = ["monitor", "direction", "block", "packets", ""];
+            println!("{}", table(&head, rows, &[2, 3]));
+            Ok(())
+        }
+    }
+}
+
+async fn list(cli: &Cli) -> Result<()> {
+    let monitors = configured(cli).await?.monitors;
+    let monitors = to_json(&monitors)?;
+    if cli.json {
+        print_json(&monitors);
+        return Ok(());
+    }
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let rows = monitors
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(name, one)| {
+            let flow = match &one["path"] {
+                Value::String(path) => format!("path {path}"),
+                _ => format!("{} → {}", text(&one["source"]), sids(&one["sids"])),
+            };
+            let colour = one["dscp-bit"].as_u64();
+            vec![
+                name.clone(),
+                text(&one["direction"]),
+                flow,
+                format!("{} ms", one["period-ms"].as_u64().unwrap_or(1000)),
+                colour.map_or("option".to_owned(), |bit| format!("DSCP bit {bit}")),
+            ]
+        });
+    let head = ["monitor", "direction", "flow", "block", "colour"];
+    println!("{}", table(&head, rows.collect(), &[3]));
+    Ok(())
+}
+
+fn sids(sids: &Value) -> String {
+    let sids = sids.as_array().into_iter().flatten();
+    let sids: Vec<&str> = sids.filter_map(Value::as_str).collect();
+    sids.join(", ")
+}
+
+/// Asks for what was counted of flows.
+pub(crate) async fn results(client: &mut Client, monitors: Vec<String>) -> Result<Vec<v1::Result>> {
+    let answer = client.results(v1::ResultsRequest { monitors }).await;
+    Ok(said(answer)?.results)
+}
+
+/// Asks for what was counted of reasons.
+pub(crate) async fn reasons(client: &mut Client) -> Result<Vec<v1::Counter>> {
+    let answer = client.counters(v1::CountersRequest {}).await;
+    Ok(said(answer)?.counters)
+}
+
+pub(crate) fn result_json(result: &v1::Result) -> Value {
+    let blocks: Vec<Value> = result
+        .blocks
+        .iter()
+        .map(|block| json!({ "number": block.number, "packets": block.packets, "settled": block.settled }))
+        .collect();
+    let flow = result.flow.as_ref();
+    json!({
+        "monitor": result.monitor,
+        "direction": direction(result.direction),
+        "flow": flow.map(|flow| json!({ "source": flow.source, "sids": flow.sids })),
+        "period_ns": result.period_ns,
+        "last_settled": result.last_settled,
+        "blocks": blocks,
+    })
+}
+
+fn result_rows(result: &v1::Result) -> Vec<Vec<String>> {
+    let rows = result.blocks.iter().map(|block| {
+        let so_far = if block.settled { "" } else { "so far" };
+        vec![
+            result.monitor.clone(),
+            direction(result.direction),
+            block.number.to_string(),
+            block.packets.to_string(),
+            so_far.to_owned(),
+        ]
+    });
+    rows.collect()
+}
+
+pub(crate) async fn counters(cli: &Cli, all: bool) -> Result<()> {
+    let mut client = connect(&cli.socket).await?;
+    let mut counters = reasons(&mut client).await?;
+    counters.retain(|counter| all || counter.packets > 0);
+    if cli.json {
+        print_json(&counters.iter().map(counter_json).collect());
+        return Ok(());
+    }
+    let rows = counters.into_iter().map(|one| {
+        let fate = fate(one.fate);
+        vec![fate, one.reason, one.packets.to_string(), one.meaning]
+    });
+    let head = ["fate", "reason", "packets", "what that means"];
+    println!("{}", table(&head, rows.collect(), &[2]));
+    Ok(())
+}
+
+pub(crate) fn counter_json(counter: &v1::Counter) -> Value {
+    json!({
+        "reason": counter.reason,
+        "fate": fate(counter.fate),
+        "meaning": counter.meaning,
+        "packets": counter.packets,
+    })
+}
+
+pub(crate) async fn metrics(cli: &Cli) -> Result<()> {
+    let answer = connect(&cli.socket)
+        .await?
+        .metrics(v1::MetricsRequest {})
+        .await;
+    let text = said(answer)?.text;
+    if cli.json {
+        print_json(&json!({ "text": text }));
+    } else {
+        print!("{text}");
+    }
+    Ok(())
+}

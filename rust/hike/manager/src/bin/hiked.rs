@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The daemon: takes over what is in the kernel, and then does what it is told over its socket.
+
+#![deny(unsafe_code)]
+
+use std::fs::{self, Permissions};
+use std::io::ErrorKind;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{ensure, Context as _, Result};
+use clap::Parser as _;
+use mflow_hike_manager::configuration::document::parse;
+use mflow_hike_manager::manager::remove;
+use mflow_hike_manager::options::Daemon;
+use mflow_hike_manager::service::Service;
+use mflow_hike_manager::v1::manager_server::ManagerServer;
+use mflow_hike_manager::{Devices, Manager, Store};
+use rustix::fs::Mode;
+use rustix::process::{geteuid, umask};
+use tokio::net::UnixListener;
+use tokio::signal::unix::{signal, SignalKind};
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::transport::Server;
+
+/// A configuration with all classes there can be has some 20 MB.
+const MOST_MESSAGE_BYTES: usize = 64 << 20;
+
+fn main() -> ExitCode {
+    let options = Daemon::parse();
+    // Nobody but root can open what is made here.
+    umask(Mode::RWXG | Mode::RWXO);
+    #[cfg(feature = "fail-points")]
+    let _fail_points = fail::FailScenario::setup();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let done = runtime
+        .map_err(anyhow::Error::from)
+        .and_then(|runtime| runtime.block_on(run(&options)));
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("hiked: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(options: &Daemon) -> Result<()> {
+    ensure!(geteuid().is_root(), "only root can run hiked");
+    let store = Store::open(&options.pins)?;
+    if options.remove {
+        return remove(&store);
+    }
+    let devices = Devices::read().await?;
+    let (mut manager, warnings) = Manager::start(store, &devices)?;
+    say(&warnings);
+    if manager.revision() == 0 {
+        // Whoever mends the file needs the daemon.
+        if let Err(error) = apply(&mut manager, &options.file, &devices) {
+            eprintln!("hiked: {error:#}");
+        }
+    }
+    let listener = listen(&options.socket)?;
+    let mut terminated = signal(SignalKind::terminate())?;
+    let mut interrupted = signal(SignalKind::interrupt())?;
+    let service = ManagerServer::new(Service::new(manager))
+        .max_decoding_message_size(MOST_MESSAGE_BYTES)
+        .max_encoding_message_size(MOST_MESSAGE_BYTES);
+    let server = Server::builder()
+        .add_service(service)
+        .serve_with_incoming(UnixListenerStream::new(listener));
+    // Those that watch would hold up a server that waits for all: what is cut off is settled at the next start.
+    tokio::select! {
+        ended = server => ended.context("cannot serve")?,
+        _ = terminated.recv() => {}
+        _ = interrupted.recv() => {}
+    }
+    fs::remove_file(&options.socket)
+        .with_context(|| format!("cannot remove {}", options.socket.display()))
+}
+
+fn apply(manager: &mut Manager, file: &Path, devices: &Devices) -> Result<()> {
+    let text = match fs::read_to_string(file) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        text => text.with_context(|| format!("cannot read {}", file.display()))?,
+    };
+    let applied = manager.apply(parse(file, &text)?, devices);
+    say(&applied
+        .with_context(|| file.display().to_string())?
+        .warnings);
+    Ok(())
+}
+
+fn listen(socket: &Path) -> Result<UnixListener> {
+    // The pins are this process's alone, so a socket that is there is one that was left behind.
+    match fs::remove_file(socket) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => UnixListener::bind(socket),
+    }
+    .and_then(|listener| {
+        fs::set_permissions(socket, Permissions::from_mode(0o600))?;
+        Ok(listener)
+    })
+    .with_context(|| format!("cannot listen at {}", socket.display()))
+}
+
+fn say(warnings: &[String]) {
+    for warning in warnings {
+        eprintln!("hiked: {warning}");
+    }
+}

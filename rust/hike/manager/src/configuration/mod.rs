@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What is configured: made of text, checked, and held against another one, all without a kernel.
+//!
+//! Read in this order: this file (what a configuration is), [`document`] (as a person or a client writes it), `check` (the one made
+//! of the other, or why not), `describe` (the way back), [`objects`] (its parts, and how two configurations differ).
+
+mod check;
+pub(crate) mod describe;
+pub mod document;
+pub mod objects;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use mflow_hike::{Chain, Destination, Direction, Engine, Flow, Monitor, Path};
+
+pub use self::document::Document;
+
+/// A configuration in which every name leads to something, and every chain has what it needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Configuration {
+    /// How chains are run.
+    pub engine: Engine,
+    /// The devices whose packets are looked at.
+    pub devices: BTreeSet<String>,
+    /// The devices through which packets may leave.
+    pub ports: BTreeSet<String>,
+    /// The chains, by name.
+    pub chains: BTreeMap<String, Chain>,
+    /// The paths, by name.
+    pub paths: BTreeMap<String, Path>,
+    /// Which packets take which way.
+    pub classes: BTreeMap<Destination, Way>,
+    /// The table of `fw-table`.
+    pub routes: BTreeMap<Destination, Route>,
+    /// The flows that are counted, by the monitors' names.
+    pub monitors: BTreeMap<String, Counted>,
+}
+
+impl Default for Configuration {
+    /// Returns one with nothing in it: all packets take the kernel's path.
+    fn default() -> Self {
+        Self {
+            engine: Engine::Compiled,
+            devices: BTreeSet::new(),
+            ports: BTreeSet::new(),
+            chains: BTreeMap::new(),
+            paths: BTreeMap::new(),
+            classes: BTreeMap::new(),
+            routes: BTreeMap::new(),
+            monitors: BTreeMap::new(),
+        }
+    }
+}
+
+/// The way of the packets of a class.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Way {
+    /// The kernel's path.
+    Kernel,
+    /// A chain.
+    Fast {
+        /// Its name.
+        chain: String,
+        /// The name of the path that its programs use.
+        path: Option<String>,
+    },
+}
+
+/// Where `fw-table` sends packets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// The name of the port.
+    pub port: String,
+    /// The Ethernet address of the next hop.
+    pub next_hop: [u8; 6],
+    /// That which packets come from; `None`: that of the port.
+    pub source: Option<[u8; 6]>,
+    /// The largest packet that the link carries; `None`: what the port takes.
+    pub mtu: Option<u16>,
+}
+
+/// A flow that is counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counted {
+    /// Where.
+    pub direction: Direction,
+    /// What the flow is.
+    pub flow: FlowOf,
+    /// How.
+    pub monitor: Monitor,
+}
+
+/// What a flow is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FlowOf {
+    /// What takes the path of this name.
+    Path(String),
+    /// This one.
+    Sids(Flow),
+}
+
+impl Configuration {
+    /// Returns what a monitor counts.
+    pub fn flow(&self, of: &FlowOf) -> anyhow::Result<Flow> {
+        match of {
+            FlowOf::Sids(flow) => Ok(flow.clone()),
+            FlowOf::Path(name) => {
+                let path = self.paths.get(name);
+                Flow::of(path.ok_or_else(|| anyhow::anyhow!("there is no path `{name}`"))?)
+            }
+        }
+    }
+}
+
+/// Why a configuration cannot be, and of what in it that is said.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct Problem {
+    /// The section, the name in it and the field, as far as it is about one.
+    pub at: Vec<String>,
+    /// One sentence with what is allowed.
+    pub text: String,
+}
+
+impl Problem {
+    pub(crate) fn new<const N: usize>(at: [&str; N], text: impl fmt::Display) -> Self {
+        Self {
+            at: at.map(str::to_owned).to_vec(),
+            text: text.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // `chains.edge` is the chain edge; what is said of a field names it.
+        match &self.at[..] {
+            [section, name, ..] => {
+                let kind = objects::Kind::of_section(section);
+                let kind = kind.map_or(section.as_str(), |kind| kind.name());
+                write!(f, "{kind} {name}: {}", self.text)
+            }
+            _ => f.write_str(&self.text),
+        }
+    }
+}

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The parts of a configuration, each with a name and one line of text, and how two configurations differ.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use super::document::inline;
+use super::{Configuration, Document};
+
+/// What there is in a configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// The engine, which has no name.
+    Engine,
+    /// A device.
+    Device,
+    /// A port.
+    Port,
+    /// A chain.
+    Chain,
+    /// A path.
+    Path,
+    /// A class.
+    Class,
+    /// A route of `fw-table`.
+    Route,
+    /// A monitor.
+    Monitor,
+}
+
+impl Kind {
+    /// All kinds, in the order of a file.
+    pub const ALL: [Self; 8] = [
+        Self::Engine,
+        Self::Device,
+        Self::Port,
+        Self::Chain,
+        Self::Path,
+        Self::Class,
+        Self::Route,
+        Self::Monitor,
+    ];
+
+    /// Returns its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Engine => "engine",
+            Self::Device => "device",
+            Self::Port => "port",
+            Self::Chain => "chain",
+            Self::Path => "path",
+            Self::Class => "class",
+            Self::Route => "route",
+            Self::Monitor => "monitor",
+        }
+    }
+
+    /// Returns the name of its section in a file.
+    pub fn section(self) -> &'static str {
+        match self {
+            Self::Engine => "engine",
+            Self::Device => "devices",
+            Self::Port => "ports",
+            Self::Chain => "chains",
+            Self::Path => "paths",
+            Self::Class => "classes",
+            Self::Route => "routes",
+            Self::Monitor => "monitors",
+        }
+    }
+
+    /// Returns the kind that has this section.
+    pub fn of_section(section: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.section() == section)
+    }
+}
+
+/// What tells one object from all others; its text is `kind name`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Key {
+    /// Its kind.
+    pub kind: Kind,
+    /// Its name, or its destination.
+    pub name: String,
+}
+
+impl Key {
+    /// Returns the key of an object.
+    pub fn new(kind: Kind, name: impl Into<String>) -> Self {
+        let name = name.into();
+        Self { kind, name }
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let line = format!("{} {}", self.kind.name(), self.name);
+        f.write_str(line.trim_end())
+    }
+}
+
+/// Objects, each with the text that it has in a file.
+pub type Objects = BTreeMap<Key, String>;
+
+impl Configuration {
+    /// Returns its parts.
+    pub fn objects(&self) -> Objects {
+        let document = Document::from(self);
+        let mut objects = Objects::new();
+        let mut add = |kind, name: &str, text| drop(objects.insert(Key::new(kind, name), text));
+        add(Kind::Engine, "", inline(&document.engine));
+        for name in &document.devices {
+            add(Kind::Device, name, ATTACHED.to_owned());
+        }
+        for name in &document.ports {
+            add(Kind::Port, name, OPEN.to_owned());
+        }
+        for (name, chain) in &document.chains {
+            add(Kind::Chain, name, inline(chain));
+        }
+        for (name, path) in &document.paths {
+            add(Kind::Path, name, inline(path));
+        }
+        for (name, class) in &document.classes {
+            add(Kind::Class, name, inline(class));
+        }
+        for (name, route) in &document.routes {
+            add(Kind::Route, name, inline(route));
+        }
+        for (name, monitor) in &document.monitors {
+            add(Kind::Monitor, name, inline(monitor));
+        }
+        objects
+    }
+}
+
+/// The text of devices and ports, of which a file has no more than names.
+pub(crate) const ATTACHED: &str = "attached";
+pub(crate) const OPEN: &str = "open";
+
+/// How one object differs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// The object.
+    pub key: Key,
+    /// What it was; `None`: it was not there.
+    pub before: Option<String>,
+    /// What it is then; `None`: it is not there.
+    pub after: Option<String>,
+}
+
+/// Returns what differs, by the order of a file.
+pub fn differences(before: &Objects, after: &Objects) -> Vec<Difference> {
+    let keys: BTreeSet<&Key> = before.keys().chain(after.keys()).collect();
+    let both = keys.into_iter().map(|key| Difference {
+        key: key.clone(),
+        before: before.get(key).cloned(),
+        after: after.get(key).cloned(),
+    });
+    both.filter(|one| one.before != one.after).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_differs_is_told_once_and_by_the_order_of_a_file() {
+        let of = |entries: &[(Kind, &str, &str)]| {
+            let entries = entries.iter();
+            let entries =
+                entries.map(|(kind, name, text)| (Key::new(*kind, *name), (*text).to_owned()));
+            entries.collect::<Objects>()
+        };
+        let before = of(&[
+            (Kind::Class, "a", "1"),
+            (Kind::Chain, "a", "1"),
+            (Kind::Path, "a", "1"),
+        ]);
+        let after = of(&[
+            (Kind::Class, "a", "2"),
+            (Kind::Chain, "b", "1"),
+            (Kind::Path, "a", "1"),
+        ]);
+        let said: Vec<_> = differences(&before, &after)
+            .into_iter()
+            .map(|one| (one.key.to_string(), one.before, one.after))
+            .collect();
+        let text = |text: &str| Some(text.to_owned());
+        assert_eq!(
+            said,
+            [
+                ("chain a".to_owned(), text("1"), None),
+                ("chain b".to_owned(), None, text("1")),
+                ("class a".to_owned(), text("1"), text("2")),
+            ]
+        );
+        assert!(differences(&before, &before).is_empty());
+        assert_eq!(Key::new(Kind::Engine, "").to_string(), "engine");
+    }
+}

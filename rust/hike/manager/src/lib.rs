@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! HIKE's manager: what `hiked` does, and what it and `hike` say to each other.
+//!
+//! Read in this order: [`configuration`] (what is to be, and what cannot be), [`devices`] (what this host has), `fill` (the one into
+//! tables), [`store`] and `note` (where tables stay, and what they say of themselves), [`manager`] (transactions), `actual` (what is in
+//! the kernel), [`results`] and [`metrics`] (what was counted), [`v1`] and `proto` (messages), [`service`] (what is asked),
+//! [`options`] (command lines).
+
+#![deny(unsafe_code)]
+
+mod actual;
+pub mod configuration;
+pub mod devices;
+mod fill;
+pub mod manager;
+pub mod metrics;
+mod note;
+pub mod options;
+mod proto;
+pub mod results;
+pub mod service;
+pub mod store;
+
+/// The messages of `proto/mflow/hike/v1/`.
+#[allow(
+    clippy::all,
+    clippy::allow_attributes_without_reason,
+    missing_docs,
+    reason = "made of files that have the documentation"
+)]
+pub mod v1 {
+    tonic::include_proto!("mflow.hike.v1");
+}
+
+pub use self::configuration::Configuration;
+pub use self::devices::Devices;
+pub use self::manager::Manager;
+pub use self::store::Store;

@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Transactions: all of a configuration or nothing, whatever happens in between.
+//!
+//! | step | if it fails | if the process is killed after it |
+//! |---|---|---|
+//! | a new generation is made and filled; no packet comes to it | it goes | the same, at the next start |
+//! | flows are monitored that were not | they are not, as before | the same |
+//! | devices go over to it, one after the other | they go back | the same |
+//! | it is the one that counts: a rename | they go back | the rest is done at the next start |
+//! | flows and devices that are no more are left alone | it is said; tried again with the next transaction | the same |
+//! | the old generation goes, when no packet is in it | the same | the same |
+//!
+//! What is undone and what is done in the end is the same work: [`Manager::settle`] makes devices and monitors those of the generation
+//! that counts, and removes all others. It asks the kernel what is there, so it needs not know how far a transaction has come.
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result};
+use mflow_hike::generation::{linked, release, remove_all, Before};
+use mflow_hike::Generation;
+
+use crate::actual;
+use crate::configuration::objects::{differences, Difference, Objects};
+use crate::configuration::Configuration;
+use crate::devices::Devices;
+use crate::fill::fill;
+use crate::note::Note;
+use crate::store::Store;
+
+/// What is configured on this host, and how that is changed.
+#[derive(Debug)]
+pub struct Manager {
+    store: Store,
+    current: Option<Current>,
+    /// The last generation there ever was in this folder, as far as is known.
+    last_revision: u64,
+}
+
+/// The generation that counts.
+#[derive(Debug)]
+struct Current {
+    revision: u64,
+    generation: Generation,
+    /// What was to be; `None`: its maker was of a version that this one cannot read.
+    known: Option<(Note, Configuration)>,
+}
+
+/// What has come of a transaction that has succeeded.
+#[derive(Debug)]
+pub struct Applied {
+    /// What differs from before.
+    pub changes: Vec<Difference>,
+    /// What could not be done afterwards, and is tried again with the next transaction.
+    pub warnings: Vec<String>,
+}
+
+impl Manager {
+    /// Takes over what is in the kernel: what a transaction that was killed has left half done is finished or undone. Also returns
+    /// what should be told.
+    pub fn start(store: Store, devices: &Devices) -> Result<(Self, Vec<String>)> {
+        let mut warnings = Vec::new();
+        let current = match store.current()? {
+            Some(revision) => {
+                let generation = Generation::open(store.generation(revision));
+                let generation = generation.with_context(|| {
+                    format!("cannot take over revision {revision}; to begin anew: hiked --remove")
+                })?;
+                let known = read(&generation);
+                let known = known.map_err(|error| {
+                    warnings.push(format!(
+                        "what revision {revision} is cannot be said ({error:#}); it goes on until something is applied"
+                    ));
+                });
+                Some(Current {
+                    revision,
+                    generation,
+                    known: known.ok(),
+                })
+            }
+            None => None,
+        };
+        let last_revision = store.generations()?.last().copied().unwrap_or(0);
+        let mut manager = Self {
+            store,
+            current,
+            last_revision,
+        };
+        warnings.extend(manager.settle(devices)?);
+        warnings.extend(manager.upgrade(devices));
+        Ok((manager, warnings))
+    }
+
+    /// Returns which transaction has led to what there is; 0: none.
+    pub fn revision(&self) -> u64 {
+        self.current.as_ref().map_or(0, |current| current.revision)
+    }
+
+    /// Returns what was applied last.
+    pub fn configuration(&self) -> Configuration {
+        let known = self.current.as_ref().and_then(|one| one.known.as_ref());
+        known.map_or_else(Configuration::default, |(_, configuration)| {
+            configuration.clone()
+        })
+    }
+
+    /// Returns the generation that counts.
+    pub fn generation(&self) -> Option<&Generation> {
+        self.current.as_ref().map(|current| &current.generation)
+    }
+
+    /// Returns what is in the kernel now.
+    pub fn actual(&self, devices: &Devices) -> Result<Objects> {
+        match &self.current {
+            Some(Current {
+                generation,
+                known: Some((note, configuration)),
+                ..
+            }) => actual::objects(generation, note, configuration, devices)
+                .context("cannot read back what is in the kernel"),
+            _ => Ok(Configuration::default().objects()),
+        }
+    }
+
+    /// Makes this what there is, or leaves all as it is and says why.
+    pub fn apply(&mut self, wanted: Configuration, devices: &Devices) -> Result<Applied> {
+        // What cannot be read back is certainly not as it should be.
+        let actual = self.actual(devices).unwrap_or_default();
+        let changes = differences(&actual, &wanted.objects());
+        let is_there = match &self.current {
+            Some(current) => current.known.is_some(),
+            None => wanted == Configuration::default(),
+        };
+        let warnings = if is_there && changes.is_empty() {
+            Vec::new()
+        } else {
+            self.replace(wanted, devices)?
+        };
+        Ok(Applied { changes, warnings })
+    }
+
+    /// Has the programs of this version do what those of another one do.
+    fn upgrade(&mut self, devices: &Devices) -> Vec<String> {
+        let known = self.current.as_ref().and_then(|one| one.known.as_ref());
+        let Some((note, configuration)) = known else {
+            return Vec::new();
+        };
+        if note.is_of_this_version() {
+            return Vec::new();
+        }
+        let wanted = configuration.clone();
+        self.replace(wanted, devices).unwrap_or_else(|error| {
+            vec![format!(
+                "the programs of another version go on, as those of this one cannot take over: {error:#}"
+            )]
+        })
+    }
+
+    fn replace(&mut self, wanted: Configuration, devices: &Devices) -> Result<Vec<String>> {
+        let revision = self.last_revision + 1;
+        let next = self.make(revision, wanted, devices)?;
+        self.last_revision = revision;
+        let committed = self
+            .enter(&next, devices)
+            .and_then(|()| self.store.set_current(Some(revision)));
+        if let Err(error) = committed {
+            drop(next);
+            return Err(match self.settle(devices) {
+                Ok(warnings) if warnings.is_empty() => error,
+                Ok(warnings) => error.context(warnings.join("; ")),
+                Err(undo) => error.context(format!("{undo:#}")),
+            });
+        }
+        self.current = Some(next);
+        // It has been done: what is left over is not the caller's.
+        let settled = step("committed").and_then(|()| self.settle(devices));
+        Ok(settled.unwrap_or_else(|error| vec![format!("{error:#}")]))
+    }
+
+    /// Makes a generation to which no packet comes yet.
+    fn make(&self, revision: u64, wanted: Configuration, devices: &Devices) -> Result<Current> {
+        for name in &wanted.devices {
+            devices.get(name)?;
+        }
+        let before = self.current.as_ref().map(|current| Before {
+            generation: &current.generation,
+            same_reasons: matches!(&current.known, Some((note, _)) if note.has_same_reasons()),
+        });
+        let folder = self.store.generation(revision);
+        let mut hike = Generation::begin(&folder, wanted.engine, before)?;
+        step("begun")?;
+        fill(&mut hike, &wanted, devices)?;
+        step("filled")?;
+        let note = Note::of(&hike, &wanted)?;
+        let generation = Generation::stay(hike, &note.bytes()?)?;
+        Ok(Current {
+            revision,
+            generation,
+            known: Some((note, wanted)),
+        })
+    }
+
+    /// Has packets come to a generation that does not count yet.
+    fn enter(&self, next: &Current, devices: &Devices) -> Result<()> {
+        let Some((_, wanted)) = &next.known else {
+            return Ok(());
+        };
+        step("made")?;
+        let mut missing = actual::monitors(wanted)?;
+        for (flow, direction, _) in next.generation.monitors()? {
+            missing.remove(&(flow, direction));
+        }
+        for ((flow, direction), (name, monitor)) in missing {
+            next.generation
+                .add_monitor(&flow, direction, &monitor)
+                .with_context(|| format!("monitor {name}"))?;
+        }
+        step("monitored")?;
+        for name in &wanted.devices {
+            next.generation
+                .take(self.store.links(), devices.get(name)?.index)
+                .with_context(|| format!("device {name}"))?;
+            step("switched")?;
+        }
+        Ok(())
+    }
+
+    /// Makes devices and monitors those of the generation that counts, and removes all other generations. Returns what could not be
+    /// done for a reason that is not this program's.
+    fn settle(&mut self, devices: &Devices) -> Result<Vec<String>> {
+        let mut warnings = Vec::new();
+        match &self.current {
+            // Whose devices and monitors there are nobody knows, so they stay.
+            Some(Current { known: None, .. }) => return Ok(warnings),
+            Some(Current {
+                generation,
+                known: Some((_, configuration)),
+                ..
+            }) => {
+                settle_monitors(generation, configuration)?;
+                step("counted")?;
+                warnings = self.settle_devices(generation, configuration, devices)?;
+            }
+            None => release_all(&self.store)?,
+        }
+        step("settled")?;
+        let counts = self.current.as_ref().map(|current| current.revision);
+        remove_others(&self.store, counts)?;
+        Ok(warnings)
+    }
+
+    fn settle_devices(
+        &self,
+        generation: &Generation,
+        configuration: &Configuration,
+        devices: &Devices,
+    ) -> Result<Vec<String>> {
+        let mut warnings = Vec::new();
+        let mut wanted = Vec::new();
+        for name in &configuration.devices {
+            let taken = devices.get(name).and_then(|device| {
+                wanted.push(device.index);
+                generation.take(self.store.links(), device.index)
+            });
+            if let Err(error) = taken {
+                warnings.push(format!("device {name}: {error:#}"));
+            }
+        }
+        for device in linked(self.store.links())? {
+            if !wanted.contains(&device) {
+                release(self.store.links(), device)?;
+            }
+        }
+        Ok(warnings)
+    }
+}
+
+/// Removes all that is in the kernel: packets take the kernel's path.
+pub fn remove(store: &Store) -> Result<()> {
+    store.set_current(None)?;
+    release_all(store)?;
+    remove_others(store, None)
+}
+
+fn release_all(store: &Store) -> Result<()> {
+    for device in linked(store.links())? {
+        release(store.links(), device)?;
+    }
+    Ok(())
+}
+
+/// Removes all generations but the one that counts.
+fn remove_others(store: &Store, counts: Option<u64>) -> Result<()> {
+    let others = store.generations()?.into_iter();
+    let others = others.filter(|one| Some(*one) != counts);
+    let others: Vec<PathBuf> = others.map(|one| store.generation(one)).collect();
+    if !others.is_empty() {
+        remove_all(others.iter().map(PathBuf::as_path))?;
+    }
+    Ok(())
+}
+
+/// Has a generation count what is to be counted, and nothing else; what is counted as it should be goes on.
+fn settle_monitors(generation: &Generation, configuration: &Configuration) -> Result<()> {
+    let mut missing = actual::monitors(configuration)?;
+    for (flow, direction, monitor) in generation.monitors()? {
+        let key = (flow, direction);
+        if missing
+            .get(&key)
+            .is_some_and(|(_, wanted)| *wanted == monitor)
+        {
+            missing.remove(&key);
+        } else {
+            generation.remove_monitor(&key.0, direction)?;
+        }
+    }
+    for ((flow, direction), (name, monitor)) in missing {
+        generation
+            .add_monitor(&flow, direction, &monitor)
+            .with_context(|| format!("monitor {name}"))?;
+    }
+    Ok(())
+}
+
+fn read(generation: &Generation) -> Result<(Note, Configuration)> {
+    let note = Note::read(&generation.note()?)?;
+    let configuration = note.configuration()?;
+    Ok((note, configuration))
+}
+
+/// A step of a transaction, at which tests kill this process, or have the step fail.
+#[cfg(feature = "fail-points")]
+fn step(name: &str) -> Result<()> {
+    fail::fail_point!(name, |what| {
+        if what.as_deref() == Some("kill") {
+            use rustix::process::{getpid, kill_process, Signal};
+            kill_process(getpid(), Signal::KILL)?;
+        }
+        Err(anyhow::anyhow!("made to fail at `{name}`"))
+    });
+    Ok(())
+}
+
+/// A step of a transaction; only in tests does anything happen at it.
+#[cfg(not(feature = "fail-points"))]
+fn step(_: &str) -> Result<()> {
+    Ok(())
+}

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Counters and monitors as OpenMetrics text.
+
+use std::sync::atomic::AtomicU64;
+
+use anyhow::Result;
+use mflow_hike::reason::{Fate, Reason};
+use mflow_hike::Direction;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+use crate::results::Counts;
+
+type Labels = [(&'static str, String); 2];
+type Gauges = Family<Labels, Gauge<u64, AtomicU64>>;
+
+/// Returns the text.
+pub fn text(revision: u64, reasons: &[(&Reason, u64)], counts: &[Counts]) -> Result<String> {
+    let mut registry = Registry::with_prefix("hike");
+    let revisions = Gauge::<u64, AtomicU64>::default();
+    revisions.set(revision);
+    registry.register("revision", "Transactions so far", revisions);
+    let packets = Family::<Labels, Counter>::default();
+    for (reason, count) in reasons {
+        let labels = [
+            ("reason", reason.name.to_owned()),
+            ("fate", fate(reason.fate).to_owned()),
+        ];
+        packets.get_or_create(&labels).inc_by(*count);
+    }
+    registry.register("packets", "Packets by what has become of them", packets);
+    let (numbers, pkts) = (Gauges::default(), Gauges::default());
+    for one in counts {
+        let labels = [
+            ("monitor", one.monitor.clone()),
+            ("direction", direction(one.direction).to_owned()),
+        ];
+        numbers.get_or_create(&labels).set(one.last_settled);
+        let block = one
+            .blocks
+            .iter()
+            .find(|block| block.number == one.last_settled);
+        pkts.get_or_create(&labels)
+            .set(block.map_or(0, |block| block.pkts));
+    }
+    let number = "Number of the last block of a monitored flow that nothing is added to any more";
+    registry.register("block_number", number, numbers);
+    registry.register("block_packets", "Packets of this block", pkts);
+    let mut text = String::new();
+    encode(&mut text, &registry)?;
+    Ok(text)
+}
+
+/// Returns a word for what becomes of a packet.
+pub fn fate(fate: Fate) -> &'static str {
+    match fate {
+        Fate::Passed => "passed",
+        Fate::Redirected => "redirected",
+        Fate::Dropped => "dropped",
+    }
+}
+
+fn direction(direction: Direction) -> &'static str {
+    match direction {
+        Direction::In => "in",
+        Direction::Out => "out",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use mflow_hike::{reason, Flow};
+
+    use super::*;
+    use crate::results::Block;
+
+    #[test]
+    fn the_text_has_counters_and_the_last_settled_block() {
+        let reasons: Vec<_> = reason::reasons().iter().zip(5..).collect();
+        let address = "2001:db8::1".parse().expect("an address");
+        let block = |number, pkts| Block { number, pkts };
+        let counts = Counts {
+            monitor: "berlin".to_owned(),
+            direction: Direction::In,
+            flow: Flow::new(address, [address]).expect("good"),
+            period: Duration::from_secs(1),
+            blocks: vec![block(41, 3), block(42, 8), block(43, 1)],
+            last_settled: 42,
+        };
+        let text = text(9, &reasons, &[counts]).expect("text");
+        for line in [
+            "hike_revision 9",
+            "hike_packets_total{reason=\"no-class\",fate=\"passed\"} 5",
+            "hike_block_number{monitor=\"berlin\",direction=\"in\"} 42",
+            "hike_block_packets{monitor=\"berlin\",direction=\"in\"} 8",
+            "# EOF",
+        ] {
+            assert!(
+                text.lines().any(|one| one == line),
+                "{line} is not in {text}"
+            );
+        }
+    }
+}

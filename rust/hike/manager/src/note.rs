@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a generation says of itself, to whoever finds it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use mflow_hike::{chain_programs, fingerprint, reason, Hike};
+use serde::{Deserialize, Serialize};
+
+use crate::configuration::document::parse;
+use crate::configuration::{Configuration, Document};
+
+/// The note, as JSON.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Note {
+    /// Which programs the generation has: those of its maker's version.
+    pub(crate) fingerprint: u64,
+    /// The names of its reasons, in the order of its counters.
+    pub(crate) reasons: Vec<String>,
+    /// The kernel's numbers of the programs that its chains begin with, by place.
+    pub(crate) chain_programs: BTreeMap<u32, u32>,
+    /// What was to be, as a file has it.
+    configuration: String,
+}
+
+impl Note {
+    /// Writes that of an instance that is filled.
+    pub(crate) fn of(hike: &Hike, configuration: &Configuration) -> Result<Self> {
+        Ok(Self {
+            fingerprint: fingerprint(),
+            reasons: own_reasons(),
+            chain_programs: chain_programs(hike.folder())?,
+            configuration: Document::from(configuration).to_toml(),
+        })
+    }
+
+    pub(crate) fn read(text: &[u8]) -> Result<Self> {
+        serde_json::from_slice(text).context("its note is not one of this version")
+    }
+
+    pub(crate) fn bytes(&self) -> Result<Vec<u8>> {
+        Ok(serde_json::to_vec(self)?)
+    }
+
+    pub(crate) fn configuration(&self) -> Result<Configuration> {
+        Ok(parse(Path::new("note"), &self.configuration)?)
+    }
+
+    /// Whether its programs are those of this program.
+    pub(crate) fn is_of_this_version(&self) -> bool {
+        self.fingerprint == fingerprint()
+    }
+
+    /// Whether its counters stand for the same reasons as those of this program.
+    pub(crate) fn has_same_reasons(&self) -> bool {
+        self.reasons == own_reasons()
+    }
+}
+
+fn own_reasons() -> Vec<String> {
+    let reasons = reason::reasons().iter();
+    reasons.map(|reason| reason.name.to_owned()).collect()
+}

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The command lines of `hiked` and `hike`, of which help, completion and man pages are made.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::configuration::objects::Kind;
+
+/// Where the daemon listens.
+pub const SOCKET: &str = "/run/hiked.sock";
+/// What is configured when the host starts.
+pub const FILE: &str = "/etc/hike.toml";
+/// Where programs and tables are pinned.
+pub const PINS: &str = "/sys/fs/bpf/hike";
+
+/// Keeps what is configured in the kernel: chains of BPF programs at XDP, their tables and monitors
+///
+/// Traffic does not need it: when it ends, all goes on as it is, and it finds all again when it starts. What is left half done by a
+/// transaction that was killed is then finished or undone.
+#[derive(Debug, Parser)]
+#[command(name = "hiked", version, max_term_width = 100)]
+pub struct Daemon {
+    /// The socket it listens at; only root can open it
+    #[arg(long, value_name = "PATH", default_value = SOCKET)]
+    pub socket: PathBuf,
+    /// Where programs and tables are pinned: a folder on a BPF file system, for one hiked alone
+    #[arg(long, value_name = "FOLDER", default_value = PINS)]
+    pub pins: PathBuf,
+    /// What is applied if nothing is in the kernel yet, as after the start of the host; it need not be there
+    #[arg(long, value_name = "FILE", default_value = FILE)]
+    pub file: PathBuf,
+    /// Remove all that is in the kernel, and end: packets take the kernel's path
+    #[arg(long)]
+    pub remove: bool,
+}
+
+/// Configures chains of BPF programs at XDP, and shows what they count
+#[derive(Debug, Parser)]
+#[command(
+    name = "hike",
+    version,
+    max_term_width = 100,
+    subcommand_required = true
+)]
+pub struct Cli {
+    /// The socket of hiked
+    #[arg(long, value_name = "PATH", default_value = SOCKET, global = true)]
+    pub socket: PathBuf,
+    /// Print JSON
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// What to do
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What `hike` does.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Make a file what is configured: all of it, or nothing if it cannot be
+    Apply {
+        /// The file
+        #[arg(default_value = FILE)]
+        file: PathBuf,
+    },
+    /// Show how what is in the kernel differs from a file; ends with 1 if it does
+    Diff {
+        /// The file
+        #[arg(default_value = FILE, conflicts_with = "applied")]
+        file: PathBuf,
+        /// Compare with what was applied last: what differs, others have changed
+        #[arg(long)]
+        applied: bool,
+    },
+    /// Show what is configured, as a file has it
+    Show {
+        /// What of it [default: all]
+        kind: Option<KindWord>,
+    },
+    /// List and change chains
+    #[command(subcommand)]
+    Chain(Chain),
+    /// List monitors, and what they have counted
+    #[command(subcommand)]
+    Monitor(Monitor),
+    /// Show how many packets have had which fate, and why
+    Counters {
+        /// Also show reasons that no packet has had
+        #[arg(long)]
+        all: bool,
+    },
+    /// Print counters and monitors as OpenMetrics text
+    Metrics,
+    /// Show flows and counters, again and again
+    Top(Top),
+    /// Print each change of what is configured, whoever makes it
+    Watch,
+    /// Print a script that completes command lines of hike
+    Completion {
+        /// For which shell
+        shell: clap_complete::Shell,
+    },
+    /// Write the man pages hike.1 (one for each command, too) and hiked.8
+    Man {
+        /// The folder that they are written to
+        folder: PathBuf,
+    },
+}
+
+/// What is done with chains.
+#[derive(Debug, Subcommand)]
+pub enum Chain {
+    /// List all
+    List,
+    /// Add one
+    Add(ChainWords),
+    /// Have all classes of a chain take other programs instead
+    Replace(ChainWords),
+    /// Remove one that no class takes
+    Remove {
+        /// Its name
+        name: String,
+    },
+}
+
+/// A chain.
+#[derive(Debug, Args)]
+pub struct ChainWords {
+    /// Its name
+    pub name: String,
+    /// Its programs by name or number, with commas in between: enc,mon-in,fw-fib
+    pub programs: String,
+}
+
+/// What is done with monitors.
+#[derive(Debug, Subcommand)]
+pub enum Monitor {
+    /// List all
+    List,
+    /// Show the packets of the last blocks
+    Results {
+        /// Of these monitors [default: all]
+        names: Vec<String>,
+    },
+}
+
+/// How often and for how long.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct Top {
+    /// Seconds from one table to the next
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
+    pub interval: f64,
+    /// End after so many tables
+    #[arg(long, value_name = "TABLES")]
+    pub count: Option<u64>,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse().ok();
+    let seconds = seconds.filter(|seconds| (0.1..=3600.0).contains(seconds));
+    seconds.ok_or_else(|| "0.1 to 3600 are allowed".to_owned())
+}
+
+/// A kind of objects.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum KindWord {
+    /// How chains are run
+    Engine,
+    /// Devices whose packets are looked at
+    Devices,
+    /// Devices through which packets may leave
+    Ports,
+    /// Chains
+    Chains,
+    /// Paths
+    Paths,
+    /// Classes
+    Classes,
+    /// Routes of fw-table
+    Routes,
+    /// Monitors
+    Monitors,
+}
+
+impl From<KindWord> for Kind {
+    fn from(word: KindWord) -> Self {
+        match word {
+            KindWord::Engine => Self::Engine,
+            KindWord::Devices => Self::Device,
+            KindWord::Ports => Self::Port,
+            KindWord::Chains => Self::Chain,
+            KindWord::Paths => Self::Path,
+            KindWord::Classes => Self::Class,
+            KindWord::Routes => Self::Route,
+            KindWord::Monitors => Self::Monitor,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn command_lines_are_well_formed() {
+        Cli::command().debug_assert();
+        Daemon::command().debug_assert();
+    }
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What was counted: packets of flows by block, and packets by reason.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::{bail, Result};
+use mflow_hike::generation::Generation;
+use mflow_hike::{Direction, Flow};
+use rustix::time::{clock_gettime_dynamic, DynamicClockId};
+
+use crate::configuration::Configuration;
+
+/// What one monitor has counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counts {
+    /// The monitor's name.
+    pub monitor: String,
+    /// Where the flow is counted.
+    pub direction: Direction,
+    /// The flow.
+    pub flow: Flow,
+    /// The length of a block.
+    pub period: Duration,
+    /// The last blocks that had packets, the oldest one first.
+    pub blocks: Vec<Block>,
+    /// The last block that nothing is added to any more.
+    pub last_settled: u64,
+}
+
+/// The packets of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// Its number.
+    pub number: u64,
+    /// Its packets.
+    pub pkts: u64,
+}
+
+/// Returns what these monitors have counted; all if none is named.
+pub fn counts(
+    generation: &Generation,
+    configuration: &Configuration,
+    names: &[String],
+) -> Result<Vec<Counts>> {
+    let known = &configuration.monitors;
+    if let Some(unknown) = names.iter().find(|name| !known.contains_key(*name)) {
+        bail!("there is no monitor {unknown}");
+    }
+    let names: BTreeSet<&String> = if names.is_empty() {
+        known.keys().collect()
+    } else {
+        names.iter().collect()
+    };
+    let mut all = Vec::new();
+    for name in names {
+        let counted = &known[name];
+        let flow = configuration.flow(&counted.flow)?;
+        let period = counted.monitor.period;
+        // The time comes first: what is settled by then is in what is read after it.
+        let last_settled = last_settled(now(), period);
+        let read = generation.counts(&flow, counted.direction)?;
+        let recent = read
+            .blocks()
+            .filter(|(number, _)| *number >= oldest(last_settled));
+        all.push(Counts {
+            monitor: name.clone(),
+            direction: counted.direction,
+            period,
+            blocks: recent
+                .map(|(number, pkts)| Block { number, pkts })
+                .collect(),
+            flow,
+            last_settled,
+        });
+    }
+    Ok(all)
+}
+
+/// Returns how long ago the epoch of blocks was, as the programs see it.
+fn now() -> Duration {
+    let tai = clock_gettime_dynamic(DynamicClockId::Tai);
+    // Every kernel that runs BPF has this clock.
+    let tai = tai.ok().and_then(|time| Duration::try_from(time).ok());
+    tai.unwrap_or_default()
+}
+
+/// Returns the last block that has ended half a period ago at least.
+fn last_settled(now: Duration, period: Duration) -> u64 {
+    let settled = now.saturating_sub(period / 2).as_nanos() / period.as_nanos().max(1);
+    // CAST: blocks since 1970.
+    (settled as u64).saturating_sub(1)
+}
+
+/// Returns the oldest block that every CPU still has, even if some have begun the one after this.
+fn oldest(last_settled: u64) -> u64 {
+    last_settled.saturating_sub(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_is_settled_half_a_period_after_its_end() {
+        let at = |ms| last_settled(Duration::from_millis(ms), Duration::from_millis(100));
+        // Block 7 ends at 800.
+        assert_eq!((at(849), at(850), at(949), at(950)), (6, 7, 7, 8));
+        assert_eq!(at(0), 0);
+    }
+}

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What is asked over the socket.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{anyhow, Context as _};
+use mflow_hike::reason::Fate;
+use mflow_hike::Direction;
+use tokio::sync::watch;
+use tokio::task;
+use tokio_stream::wrappers::WatchStream;
+use tokio_stream::{Stream, StreamExt as _};
+use tonic::{Request, Response, Status};
+
+use crate::configuration::objects::{differences, Objects};
+use crate::configuration::{Configuration, Document, Problem};
+use crate::devices::Devices;
+use crate::manager::Manager;
+use crate::results::{self, Counts};
+use crate::{metrics, proto, v1};
+
+type Answer<T> = Result<Response<T>, Status>;
+type Stream1<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+/// What there is, for those that watch.
+#[derive(Clone, Debug)]
+struct State {
+    revision: u64,
+    objects: Arc<Objects>,
+}
+
+/// The service. Transactions take turns; reading waits for them.
+#[derive(Clone, Debug)]
+pub struct Service {
+    manager: Arc<Mutex<Manager>>,
+    state: Arc<watch::Sender<State>>,
+}
+
+impl Service {
+    /// Serves what a manager has.
+    pub fn new(manager: Manager) -> Self {
+        let state = watch::Sender::new(state(&manager));
+        Self {
+            manager: Arc::new(Mutex::new(manager)),
+            state: Arc::new(state),
+        }
+    }
+
+    /// Runs what waits for the kernel where it holds up nobody else.
+    async fn with<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Manager) -> Result<T, Status> + Send + 'static,
+    ) -> Result<T, Status> {
+        let manager = Arc::clone(&self.manager);
+        let work = move || {
+            // A transaction that has panicked is one that was killed: what it has left is settled by the next.
+            let mut manager = manager.lock().unwrap_or_else(PoisonError::into_inner);
+            work(&mut manager)
+        };
+        let done = task::spawn_blocking(work).await;
+        done.unwrap_or_else(|error| Err(Status::internal(error.to_string())))
+    }
+
+    async fn transaction(
+        &self,
+        revision: Option<u64>,
+        wanted: impl FnOnce(&Manager) -> Result<Configuration, Problem> + Send + 'static,
+    ) -> Answer<v1::ApplyResponse> {
+        let devices = devices().await?;
+        let state_sender = Arc::clone(&self.state);
+        let done = self.with(move |manager| {
+            if let Some(revision) = revision.filter(|one| *one != manager.revision()) {
+                return Err(Status::aborted(format!(
+                    "revision {revision} has passed, there is {}; read again what there is",
+                    manager.revision()
+                )));
+            }
+            let wanted = wanted(manager).map_err(|error| bad(&error))?;
+            let applied = manager
+                .apply(wanted, &devices)
+                .map_err(|error| refused(&error))?;
+            for warning in applied.warnings {
+                eprintln!("hiked: {warning}");
+            }
+            state_sender.send_replace(state(manager));
+            Ok(v1::ApplyResponse {
+                revision: manager.revision(),
+                changes: applied.changes.into_iter().map(Into::into).collect(),
+            })
+        });
+        done.await.map(Response::new)
+    }
+
+    async fn counts(&self, names: Vec<String>) -> Result<Vec<Counts>, Status> {
+        self.with(move |manager| counts(manager, &names).map_err(|error| refused(&error)))
+            .await
+    }
+}
+
+#[tonic::async_trait]
+impl v1::manager_server::Manager for Service {
+    async fn get(&self, _: Request<v1::GetRequest>) -> Answer<v1::GetResponse> {
+        let got = self.with(|manager| {
+            let document = Document::from(&manager.configuration());
+            Ok(v1::GetResponse {
+                revision: manager.revision(),
+                configuration: Some((&document).into()),
+            })
+        });
+        got.await.map(Response::new)
+    }
+
+    type ListStream = Stream1<v1::ListResponse>;
+
+    async fn list(&self, request: Request<v1::ListRequest>) -> Answer<Self::ListStream> {
+        let kind = proto::kind(request.into_inner().kind).map_err(|error| bad(&error))?;
+        let objects = self
+            .with(move |manager| Ok(Document::from(&manager.configuration()).messages(kind)))
+            .await?;
+        let objects = objects.into_iter().map(Some);
+        let objects = objects.map(|object| Ok(v1::ListResponse { object }));
+        Ok(Response::new(Box::pin(tokio_stream::iter(objects))))
+    }
+
+    type WatchStream = Stream1<v1::WatchResponse>;
+
+    async fn watch(&self, _: Request<v1::WatchRequest>) -> Answer<Self::WatchStream> {
+        let mut known: Option<State> = None;
+        let states = WatchStream::new(self.state.subscribe());
+        let changes = states.filter_map(move |state| {
+            let nothing = Objects::new();
+            let before = known.as_ref().map_or(&nothing, |known| &known.objects);
+            let changes = differences(before, &state.objects);
+            let is_news = known
+                .as_ref()
+                .is_none_or(|known| known.revision != state.revision);
+            let revision = state.revision;
+            known = Some(state);
+            is_news.then(|| {
+                Ok(v1::WatchResponse {
+                    revision,
+                    changes: changes.into_iter().map(Into::into).collect(),
+                })
+            })
+        });
+        Ok(Response::new(Box::pin(changes)))
+    }
+
+    async fn apply(&self, request: Request<v1::ApplyRequest>) -> Answer<v1::ApplyResponse> {
+        let request = request.into_inner();
+        let wanted = configuration(request.configuration)?;
+        self.transaction(request.revision, |_| Ok(wanted)).await
+    }
+
+    async fn change(&self, request: Request<v1::ChangeRequest>) -> Answer<v1::ApplyResponse> {
+        let request = request.into_inner();
+        let wanted = move |manager: &Manager| {
+            let mut document = Document::from(&manager.configuration());
+            for operation in request.operations {
+                document.change(operation)?;
+            }
+            Configuration::try_from(&document)
+        };
+        self.transaction(request.revision, wanted).await
+    }
+
+    async fn diff(&self, request: Request<v1::DiffRequest>) -> Answer<v1::DiffResponse> {
+        let wanted = request.into_inner().configuration;
+        let wanted = wanted.map(|one| configuration(Some(one))).transpose()?;
+        let devices = devices().await?;
+        let found = self.with(move |manager| {
+            let wanted = wanted.unwrap_or_else(|| manager.configuration());
+            let actual = manager.actual(&devices).map_err(|error| refused(&error))?;
+            let differences = differences(&actual, &wanted.objects());
+            Ok(v1::DiffResponse {
+                revision: manager.revision(),
+                differences: differences.into_iter().map(Into::into).collect(),
+            })
+        });
+        found.await.map(Response::new)
+    }
+
+    async fn results(&self, request: Request<v1::ResultsRequest>) -> Answer<v1::ResultsResponse> {
+        let counts = self.counts(request.into_inner().monitors).await?;
+        let results = counts.into_iter().map(result).collect();
+        Ok(Response::new(v1::ResultsResponse { results }))
+    }
+
+    async fn counters(&self, _: Request<v1::CountersRequest>) -> Answer<v1::CountersResponse> {
+        let counters = self.with(|manager| {
+            let Some(generation) = manager.generation() else {
+                return Ok(Vec::new());
+            };
+            let reasons = generation.reasons().map_err(|error| refused(&error))?;
+            let counters = reasons.into_iter().map(|(reason, packets)| {
+                let fate = match reason.fate {
+                    Fate::Passed => v1::Fate::Passed,
+                    Fate::Redirected => v1::Fate::Redirected,
+                    Fate::Dropped => v1::Fate::Dropped,
+                };
+                v1::Counter {
+                    reason: reason.name.to_owned(),
+                    fate: fate.into(),
+                    meaning: reason.meaning.to_owned(),
+                    packets,
+                }
+            });
+            Ok(counters.collect())
+        });
+        let counters = counters.await?;
+        Ok(Response::new(v1::CountersResponse { counters }))
+    }
+
+    async fn metrics(&self, _: Request<v1::MetricsRequest>) -> Answer<v1::MetricsResponse> {
+        let text = self.with(|manager| {
+            let reasons = match manager.generation() {
+                Some(generation) => generation.reasons(),
+                None => Ok(Vec::new()),
+            };
+            let text = reasons.and_then(|reasons| {
+                metrics::text(manager.revision(), &reasons, &counts(manager, &[])?)
+            });
+            text.map_err(|error| refused(&error))
+        });
+        let text = text.await?;
+        Ok(Response::new(v1::MetricsResponse { text }))
+    }
+}
+
+fn state(manager: &Manager) -> State {
+    State {
+        revision: manager.revision(),
+        objects: Arc::new(manager.configuration().objects()),
+    }
+}
+
+fn counts(manager: &Manager, names: &[String]) -> anyhow::Result<Vec<Counts>> {
+    match manager.generation() {
+        Some(generation) => results::counts(generation, &manager.configuration(), names),
+        None => match names.first() {
+            Some(name) => Err(anyhow!("there is no monitor {name}")),
+            None => Ok(Vec::new()),
+        },
+    }
+}
+
+fn result(counts: Counts) -> v1::Result {
+    let direction = match counts.direction {
+        Direction::In => v1::Direction::In,
+        Direction::Out => v1::Direction::Out,
+    };
+    let blocks = counts.blocks.iter().map(|block| v1::Block {
+        number: block.number,
+        packets: block.pkts,
+        settled: block.number <= counts.last_settled,
+    });
+    v1::Result {
+        monitor: counts.monitor,
+        direction: direction.into(),
+        flow: Some(v1::Flow {
+            source: counts.flow.source().to_string(),
+            sids: counts.flow.sids().iter().map(ToString::to_string).collect(),
+        }),
+        // CAST: a day at most.
+        period_ns: counts.period.as_nanos() as u64,
+        blocks: blocks.collect(),
+        last_settled: counts.last_settled,
+    }
+}
+
+fn configuration(message: Option<v1::Configuration>) -> Result<Configuration, Status> {
+    let message = message.context("a configuration has to be there, even if it is empty");
+    let message = message.map_err(|error| Status::invalid_argument(error.to_string()))?;
+    let document = Document::try_from(message).map_err(|error| bad(&error))?;
+    Configuration::try_from(&document).map_err(|error| bad(&error))
+}
+
+async fn devices() -> Result<Devices, Status> {
+    Devices::read().await.map_err(|error| refused(&error))
+}
+
+/// A configuration that cannot be.
+fn bad(problem: &Problem) -> Status {
+    Status::invalid_argument(problem.to_string())
+}
+
+/// What this host cannot do now; of what the kernel's verifier says, the first line.
+fn refused(error: &anyhow::Error) -> Status {
+    let text = format!("{error:#}");
+    Status::failed_precondition(text.lines().next().unwrap_or_default())
+}

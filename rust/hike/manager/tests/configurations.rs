@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Any configuration there can be is the same after it was written as a file or sent as a message, and any file is one or has a line
+//! that says why not.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::Path as FilePath;
+use std::time::Duration;
+
+use mflow_hike::path::{Dscp, Exceptions, FlowLabel, Mode};
+use mflow_hike::{Destination, Direction, Engine, Flow, Marking, Monitor, Path};
+use mflow_hike_manager::configuration::document::parse;
+use mflow_hike_manager::configuration::objects::differences;
+use mflow_hike_manager::configuration::{Configuration, Counted, Document, FlowOf, Route, Way};
+use mflow_hike_manager::v1;
+use proptest::collection::{btree_map, btree_set, vec};
+use proptest::option;
+use proptest::prelude::*;
+
+const CHAINS: [&str; 4] = [
+    "drop",
+    "fw-kernel",
+    "mon-out,fw-table",
+    "mon-in,mon-out,fw-fib",
+];
+
+fn unicast() -> impl Strategy<Value = Ipv6Addr> {
+    any::<u64>().prop_map(|bits| Ipv6Addr::from(0x2001_0db8 << 96 | u128::from(bits)))
+}
+
+fn path() -> impl Strategy<Value = Path> {
+    let sids = (unicast(), vec(unicast(), 1..=10), any::<bool>());
+    let numbers = (1..=255u8, option::of(0..64u8), option::of(0..1u32 << 20));
+    let rest = (1280..=65_535u16, any::<bool>(), option::of(0..1u32 << 20));
+    (sids, numbers, rest).prop_map(|((source, sids, reduced), numbers, rest)| {
+        let (hop_limit, dscp, flow_label) = numbers;
+        let (mtu, left, flow_id) = rest;
+        Path {
+            mode: if reduced { Mode::Reduced } else { Mode::Encaps },
+            hop_limit,
+            dscp: dscp.map_or(Dscp::Copied, Dscp::Fixed),
+            flow_label: flow_label.map_or(FlowLabel::PerFlow, FlowLabel::Fixed),
+            mtu,
+            exceptions: if left {
+                Exceptions::Left
+            } else {
+                Exceptions::Dropped
+            },
+            flow_id,
+            ..Path::new(source, sids)
+        }
+    })
+}
+
+fn destination() -> impl Strategy<Value = Destination> {
+    let address = prop_oneof![
+        any::<u32>().prop_map(|bits| IpAddr::V4(Ipv4Addr::from(bits))),
+        any::<u128>().prop_map(|bits| IpAddr::V6(Ipv6Addr::from(bits))),
+    ];
+    (address, 0..=128u8).prop_map(|(address, bits)| match address {
+        IpAddr::V4(address) => {
+            let bits = bits.min(32);
+            let kept = u32::from(address) & u32::MAX.checked_shl(u32::from(32 - bits)).unwrap_or(0);
+            Destination::prefix(Ipv4Addr::from(kept).into(), bits).expect("masked")
+        }
+        IpAddr::V6(address) => {
+            let shift = u32::from(128 - bits);
+            let kept = u128::from(address) & u128::MAX.checked_shl(shift).unwrap_or(0);
+            Destination::prefix(Ipv6Addr::from(kept).into(), bits).expect("masked")
+        }
+    })
+}
+
+fn route(ports: Vec<String>) -> impl Strategy<Value = Route> {
+    let macs = (any::<[u8; 6]>(), option::of(any::<[u8; 6]>()));
+    (
+        any::<prop::sample::Index>(),
+        macs,
+        option::of(68..=65_535u16),
+    )
+        .prop_map(move |(port, (next_hop, source), mtu)| Route {
+            port: ports[port.index(ports.len())].clone(),
+            next_hop,
+            source,
+            mtu,
+        })
+}
+
+fn counted() -> impl Strategy<Value = Counted> {
+    let flow = (unicast(), vec(unicast(), 1..=16));
+    let how = (10..=86_400_000u64, option::of(0..6u8));
+    (any::<bool>(), flow, how).prop_map(|(enters, (source, sids), (period_ms, bit))| Counted {
+        direction: if enters {
+            Direction::In
+        } else {
+            Direction::Out
+        },
+        flow: FlowOf::Sids(Flow::new(source, sids).expect("1 to 16")),
+        monitor: Monitor {
+            period: Duration::from_millis(period_ms),
+            marking: bit.map_or(Marking::Option, Marking::DscpBit),
+        },
+    })
+}
+
+fn name() -> impl Strategy<Value = String> {
+    "[a-zA-Z0-9_-]{1,63}"
+}
+
+fn configuration() -> impl Strategy<Value = Configuration> {
+    let devices = || btree_set("[a-z0-9._-]{1,15}", 1..4);
+    let named = (
+        btree_map(name(), 0..CHAINS.len(), 1..5),
+        btree_map(name(), path(), 1..5),
+        btree_map(name(), counted(), 0..5),
+    );
+    (any::<bool>(), devices(), devices(), named).prop_flat_map(|(calls, devices, ports, named)| {
+        let (chains, paths, monitors) = named;
+        let chains: BTreeMap<String, _> = chains
+            .into_iter()
+            .map(|(name, chain)| (name, CHAINS[chain].parse().expect("good")))
+            .collect();
+        let names: (Vec<String>, Vec<String>) = (
+            chains.keys().cloned().collect(),
+            paths.keys().cloned().collect(),
+        );
+        let pick = any::<prop::sample::Index>();
+        let ways = (option::of(pick), option::of(any::<prop::sample::Index>()));
+        let classes = btree_map(destination(), ways, 0..8);
+        let routes = btree_map(destination(), route(ports.iter().cloned().collect()), 0..5);
+        (classes, routes).prop_map(move |(classes, routes)| {
+            let way =
+                |(chain, path): (Option<prop::sample::Index>, Option<prop::sample::Index>)| {
+                    let Some(chain) = chain else {
+                        return Way::Kernel;
+                    };
+                    Way::Fast {
+                        chain: names.0[chain.index(names.0.len())].clone(),
+                        path: path.map(|path| names.1[path.index(names.1.len())].clone()),
+                    }
+                };
+            Configuration {
+                engine: if calls {
+                    Engine::TailCalls
+                } else {
+                    Engine::Compiled
+                },
+                devices: devices.clone(),
+                ports: ports.clone(),
+                chains: chains.clone(),
+                paths: paths.clone(),
+                classes: classes
+                    .into_iter()
+                    .map(|(to, one)| (to, way(one)))
+                    .collect(),
+                routes,
+                monitors: monitors.clone(),
+            }
+        })
+    })
+}
+
+fn read(text: &str) -> Result<Configuration, String> {
+    parse(FilePath::new("f"), text).map_err(|error| error.to_string())
+}
+
+proptest! {
+    #[test]
+    fn a_file_and_a_message_say_all_of_a_configuration(configuration in configuration()) {
+        let document = Document::from(&configuration);
+        let text = document.to_toml();
+        prop_assert_eq!(read(&text), Ok(configuration.clone()), "{}", text);
+        let message = v1::Configuration::from(&document);
+        let back = Document::try_from(message).expect("what it made");
+        prop_assert_eq!(Configuration::try_from(&back), Ok(configuration));
+    }
+
+    #[test]
+    fn operations_lead_from_one_configuration_to_another(
+        before in configuration(),
+        after in configuration(),
+    ) {
+        let (mut document, wanted) = (Document::from(&before), Document::from(&after));
+        for difference in differences(&before.objects(), &after.objects()) {
+            if difference.after.is_none() {
+                let key = v1::ObjectKey {
+                    kind: v1::Kind::from(difference.key.kind).into(),
+                    name: difference.key.name,
+                };
+                let operation = Some(v1::operation::Operation::Remove(key));
+                document.change(v1::Operation { operation }).expect("it is there");
+            }
+        }
+        for object in wanted.messages(None) {
+            let operation = Some(v1::operation::Operation::Set(object));
+            document.change(v1::Operation { operation }).expect("it can be set");
+        }
+        prop_assert_eq!(Configuration::try_from(&document), Ok(after));
+    }
+
+    #[test]
+    fn what_is_not_a_configuration_says_a_line_that_is_there(
+        configuration in configuration(),
+        place in any::<prop::sample::Index>(),
+        byte in 0x20..0x7fu8,
+    ) {
+        let mut text = Document::from(&configuration).to_toml().into_bytes();
+        let place = place.index(text.len());
+        text[place] = byte;
+        let text = String::from_utf8(text).expect("ASCII");
+        if let Err(error) = read(&text) {
+            let line = error.strip_prefix("f:").and_then(|rest| rest.split(':').next());
+            let line: usize = line.and_then(|line| line.parse().ok()).expect("a line");
+            prop_assert!((1..=text.lines().count()).contains(&line), "{}", error);
+            prop_assert_eq!(error.lines().count(), 1);
+        }
+    }
+
+    #[test]
+    fn a_configuration_differs_from_itself_in_nothing(configuration in configuration()) {
+        let objects = configuration.objects();
+        prop_assert!(differences(&objects, &objects).is_empty());
+        let kinds: BTreeSet<_> = objects.keys().map(|key| key.kind).collect();
+        prop_assert!(kinds.len() >= 5);
+    }
+}
