@@ -95,6 +95,11 @@ impl Class {
         behaviour: 0,
         path: u32::MAX,
     };
+
+    /// Returns the place of the chain.
+    pub(crate) const fn chain_place(self) -> u16 {
+        self.chain & !(Self::HAS_PORTS | Self::HAS_LABELS)
+    }
 }
 
 /// `struct hike_exact_flow`.

@@ -103,7 +103,7 @@ pub fn chain_programs(folder: &FilePath) -> Result<BTreeMap<u32, u32>> {
 
 fn places(class: layout::Class) -> Places {
     Places {
-        chain: class.chain.into(),
+        chain: class.chain_place().into(),
         path: (class.path != u32::MAX).then_some(class.path),
     }
 }

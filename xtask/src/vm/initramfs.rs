@@ -63,6 +63,10 @@ pub(crate) fn write(
     let init = Path::new("/usr/bin/mflow-guest");
     archive.file(init, 0o755, &read(&program)?)?;
     archive.symlink(Path::new("/init"), init)?;
+    for program in programs::own_programs()? {
+        let name = program.file_name().context("a program without a name")?;
+        archive.file(&Path::new("/usr/bin").join(name), 0o755, &read(&program)?)?;
+    }
     archive.file(Path::new(ORDER_FILE), 0o644, &serde_json::to_vec(order)?)?;
     for file in programs::files(more_programs)?
         .into_iter()

@@ -30,8 +30,19 @@ const WELCOME: &[&str] = &[
     "tee", "timeout", "top", "tr", "true", "umount", "uname", "uniq", "vi", "watch", "wc", "xargs",
 ];
 
-/// Returns the guest program, built first if it has to be; static, so that it runs as the first process of an otherwise
-/// empty system, and on the host as well.
+/// What of the project runs in a guest beside the guest program: HIKE's daemon and its command, with what tests need in them.
+const OWN: &[&str] = &["hiked", "hike"];
+const OWN_PACKAGE: &str = "mflow-hike-manager";
+const OWN_FEATURES: &str = "mflow-hike-manager/fail-points";
+
+/// Returns the other programs of the project that run in a guest.
+pub(crate) fn own_programs() -> Result<Vec<PathBuf>> {
+    let guest = guest_program()?;
+    Ok(OWN.iter().map(|name| guest.with_file_name(name)).collect())
+}
+
+/// Returns the guest program, built first if it has to be, as all others of the project's are; static, so that it runs as the first
+/// process of an otherwise empty system, and on the host as well.
 pub(crate) fn guest_program() -> Result<PathBuf> {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     tools::once(&BUILT, || {
@@ -41,6 +52,7 @@ pub(crate) fn guest_program() -> Result<PathBuf> {
             rust::command("cargo")?
                 .current_dir(paths::project())
                 .args(["build", "--release", "--locked", "--package", "mflow-guest"])
+                .args(["--package", OWN_PACKAGE, "--features", OWN_FEATURES])
                 .args(["--target", TARGET, "--target-dir"])
                 .arg(&target_dir)
                 .env(

@@ -2,6 +2,7 @@
 
 //! HIKE: chains of BPF programs at XDP, against a model of each program and with the kernel's own segment routing as the peer.
 
+mod daemon;
 pub(crate) mod demo;
 mod differential;
 mod exact_flows;
@@ -10,11 +11,13 @@ mod fuzz_network;
 mod kernel_peer;
 mod local_sids;
 mod loss;
+mod manager;
 mod model;
 mod model_rules;
 mod model_sid;
 mod network;
 mod packet_socket;
+mod seen;
 mod sid_peer;
 mod tables;
 
@@ -59,6 +62,7 @@ fn all() -> Vec<Case> {
         kernel_peer::cases(),
         sid_peer::cases(),
         loss::cases(),
+        manager::cases(),
     ]
     .into_iter()
     .flatten()

@@ -57,6 +57,24 @@ impl PacketSocket {
         })
     }
 
+    /// Has it keep so many bytes for a reader who is late.
+    pub(super) fn make_room(&self, bytes: usize) -> Result<()> {
+        Ok(setsockopt(&self.0, sockopt::RcvBufForce, &bytes)?)
+    }
+
+    /// Returns the next frame, if one comes soon.
+    pub(super) fn next(&self) -> Result<Option<Vec<u8>>> {
+        let mut frame = vec![0; LONGEST];
+        match recv(self.0.as_raw_fd(), &mut frame, MsgFlags::empty()) {
+            Ok(bytes) => {
+                frame.truncate(bytes);
+                Ok(Some(frame))
+            }
+            Err(Errno::EAGAIN) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     pub(super) fn send(&self, frame: &[u8]) -> Result<()> {
         send(self.0.as_raw_fd(), frame, MsgFlags::empty())?;
         Ok(())

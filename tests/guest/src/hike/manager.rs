@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The daemon and its command: transactions under traffic, whatever becomes of the daemon.
+
+use std::fs;
+
+use anyhow::{ensure, Context as _, Result};
+use aya::maps::{Array, HashMap, Map, MapData};
+use nix::net::if_::if_nametoindex;
+
+use super::daemon::{Daemon, Place};
+use super::network::{mac, sids, text, Network, DST_V6, INGRESS, LEFT, RIGHT, TUNNEL_SOURCE};
+use super::seen::{under_traffic, Look, Seen};
+use super::Case;
+use crate::command::wait_until;
+use crate::{netns, topology};
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        Case {
+            name: "manager/apply",
+            proves: "a configuration is replaced whole under traffic; one that cannot be is refused in one sentence, and changes nothing",
+            run: |_| apply(),
+        },
+        Case {
+            name: "manager/killed",
+            proves: "hiked is killed at each step of a transaction: no packet is lost or takes a mixture, and the next one finishes or undoes it",
+            run: |_| killed(),
+        },
+        Case {
+            name: "manager/failed",
+            proves: "each step of a transaction fails: all is as before, for each packet, too",
+            run: |_| failed(),
+        },
+        Case {
+            name: "manager/restart",
+            proves: "hiked ends, is killed, and is replaced by another version: traffic and counters do not notice",
+            run: |_| restart(),
+        },
+        Case {
+            name: "manager/diff",
+            proves: "what others have changed in the kernel is told, and mended",
+            run: |_| diff(),
+        },
+    ]
+}
+
+/// Two configurations that differ in every part, and what their packets look like.
+const ONE: Look = Look {
+    label: 1,
+    sids: 2,
+    source: 0xaa,
+    coloured: false,
+};
+const OTHER: Look = Look {
+    label: 2,
+    sids: 3,
+    source: 0xbb,
+    coloured: true,
+};
+const LOOKS: [Look; 2] = [ONE, OTHER];
+
+/// The steps before a transaction is committed, and those after it.
+const BEFORE: [&str; 5] = ["begun", "filled", "made", "monitored", "switched"];
+const AFTER: [&str; 3] = ["committed", "counted", "settled"];
+
+fn configuration(look: Look) -> String {
+    let chain = if look.coloured {
+        "enc,mon-in,fw-table"
+    } else {
+        "enc,fw-table"
+    };
+    let Look { label, source, .. } = look;
+    let sids = sids(look.sids.into(), true).into_iter();
+    let sids: Vec<String> = sids.map(|sid| format!("\"{sid}\"")).collect();
+    let sids = sids.join(", ");
+    let next_hop = text(mac(1, 2));
+    let monitor = if look.coloured { "way" } else { "path" };
+    format!(
+        r#"
+engine = "compiled"
+devices = ["{LEFT}"]
+ports = ["{RIGHT}"]
+
+[chains]
+edge = "{chain}"
+
+[paths.way]
+source = "{TUNNEL_SOURCE}"
+sids = [{sids}]
+flow-label = {label}
+
+[classes]
+"{DST_V6}" = {{ chain = "edge", path = "way" }}
+"2001:db8::/32" = "kernel"
+
+[routes]
+"fc00::/16" = {{ port = "{RIGHT}", next-hop = "{next_hop}", source = "02:00:00:00:00:{source:02x}" }}
+
+[monitors]
+{monitor} = {{ direction = "in", path = "way", dscp-bit = 0, period-ms = 200 }}
+"#
+    )
+}
+
+/// Runs `work` under traffic that the first configuration forwards, and holds what was counted against what was sent.
+fn managed(work: impl FnOnce(&Place, &Seen) -> Result<()>) -> Result<()> {
+    let _network = Network::up()?;
+    let place = Place::new(INGRESS);
+    let first = place.start()?;
+    first.apply(&configuration(ONE))?;
+    first.stop()?;
+    let (sent, ()) = under_traffic(&LOOKS, |seen| {
+        seen.only(ONE)?;
+        work(&place, seen)
+    })?;
+    let forwarded = place.start()?.counted("forwarded")?;
+    ensure!(
+        forwarded == sent,
+        "{sent} datagrams were sent, and {forwarded} counted as forwarded"
+    );
+    Ok(())
+}
+
+/// Holds that there is exactly this, and that packets look like it.
+fn is(daemon: &Daemon<'_>, place: &Place, seen: &Seen, look: Look) -> Result<()> {
+    let differences = daemon.diff(&configuration(look))?;
+    ensure!(
+        differences.is_empty(),
+        "what is there differs: {differences:?}"
+    );
+    let generations = place.generations()?;
+    ensure!(
+        generations.len() == 1,
+        "there are generations {generations:?}"
+    );
+    seen.only(look)
+}
+
+fn apply() -> Result<()> {
+    managed(|place, seen| {
+        let daemon = place.start()?;
+        for (look, revision) in [OTHER, ONE, OTHER, ONE].into_iter().zip(2..) {
+            let reached = daemon.apply(&configuration(look))?;
+            ensure!(reached == revision, "revision {reached}, not {revision}");
+            is(&daemon, place, seen, look)?;
+        }
+        ensure!(daemon.apply(&configuration(ONE))? == 5, "nothing differed");
+        refusals(&daemon)?;
+        is(&daemon, place, seen, ONE)?;
+        objects(&daemon)?;
+        is(&daemon, place, seen, ONE)
+    })
+}
+
+/// What cannot be; each is one sentence.
+fn refusals(daemon: &Daemon<'_>) -> Result<()> {
+    let good = configuration(OTHER);
+    let says = |text: String, expected: &str| {
+        let said = daemon.apply_refused(&text)?;
+        ensure!(said == expected, "it says `{said}`, and not `{expected}`");
+        anyhow::Ok(())
+    };
+    says(
+        good.replace("flow-label = 2", "flow-label = 1048576"),
+        "hike: FILE:12: path way: flow-label is 1048576: 0 to 1048575 are allowed",
+    )?;
+    says(
+        good.replace("chain = \"edge\"", "chain = \"edges\""),
+        "hike: FILE:15: class fd00:4::2: there is no chain `edges`; there are edge",
+    )?;
+    // The file is good, and this host is not as it wants it.
+    let said = daemon.apply_refused(&good.replace("devices = [", "devices = [\"eth77\", "))?;
+    let expected = "hike: there is no device eth77; there are ";
+    ensure!(said.starts_with(expected), "it says `{said}`");
+    // Another program has a device: the one that was taken before it has to go back.
+    topology::ip(Some(INGRESS), "link add other type dummy")?;
+    let other = Place::new(INGRESS);
+    let others = other.start()?;
+    others.apply("devices = [\"other\"]")?;
+    let said = daemon.apply_refused(&good.replace("\"left\"]", "\"left\", \"other\"]"))?;
+    let expected = "hike: device other: it takes no XDP program, or has another one already";
+    ensure!(said.starts_with(expected), "it says `{said}`");
+    Ok(())
+}
+
+/// What the command does with parts of a configuration, and what it prints.
+fn objects(daemon: &Daemon<'_>) -> Result<()> {
+    daemon.ask("chain add spare mon-out,drop")?;
+    daemon.ask("chain replace spare drop")?;
+    let chains = daemon.ask("chain list")?;
+    ensure!(chains["spare"] == "drop", "the chains are {chains}");
+    let said = daemon.refused("chain add spare drop")?;
+    ensure!(
+        said == "hike: chain spare: there is one already; replace it, or take another name",
+        "{said}"
+    );
+    let said = daemon.refused("chain remove edge")?;
+    ensure!(
+        said == "hike: class fd00:4::2: there is no chain `edge`; there are spare",
+        "{said}"
+    );
+    daemon.ask("chain remove spare")?;
+    let monitors = daemon.ask("monitor list")?;
+    ensure!(
+        monitors["path"]["path"] == "way",
+        "the monitors are {monitors}"
+    );
+    let results = daemon.ask("monitor results path")?;
+    ensure!(results[0]["direction"] == "in", "the results are {results}");
+    let metrics = daemon.show("metrics")?;
+    ensure!(
+        metrics.contains("\nhike_packets_total{reason=\"forwarded\",fate=\"redirected\"} ")
+            && metrics.ends_with("# EOF\n"),
+        "the metrics are {metrics}"
+    );
+    let top = daemon.show("top --count 1")?;
+    ensure!(top.contains("redirected"), "top shows {top}");
+    let shown = daemon.show("show")?;
+    ensure!(
+        daemon.diff(&shown)?.is_empty(),
+        "it shows something else: {shown}"
+    );
+    Ok(())
+}
+
+fn killed() -> Result<()> {
+    managed(|place, seen| {
+        let mut now = ONE;
+        for (step, commits) in BEFORE
+            .map(|step| (step, false))
+            .into_iter()
+            .chain(AFTER.map(|step| (step, true)))
+        {
+            let to = if now == ONE { OTHER } else { ONE };
+            kill_at(place, step, to).with_context(|| format!("killed at {step}"))?;
+            // While there is no daemon, packets take what the devices have, whole; that is watched all the time.
+            if commits {
+                now = to;
+            }
+            let daemon = place.start()?;
+            is(&daemon, place, seen, now).with_context(|| format!("after {step}"))?;
+        }
+        Ok(())
+    })
+}
+
+/// Has a daemon killed at a step of a transaction; those after the commit are steps of each start, too.
+fn kill_at(place: &Place, step: &str, to: Look) -> Result<()> {
+    let once = if ["counted", "settled"].contains(&step) {
+        "1*off->"
+    } else {
+        ""
+    };
+    let daemon = place.start_with(&format!("{step}={once}return(kill)"))?;
+    ensure!(daemon.apply(&configuration(to)).is_err(), "it was applied");
+    daemon.killed()
+}
+
+fn failed() -> Result<()> {
+    managed(|place, seen| {
+        for step in BEFORE {
+            let daemon = place.start_with(&format!("{step}=1*return->off"))?;
+            let said = daemon.apply_refused(&configuration(OTHER))?;
+            let expected = format!("hike: made to fail at `{step}`");
+            ensure!(said == expected, "it says `{said}`, and not `{expected}`");
+            is(&daemon, place, seen, ONE).with_context(|| format!("after {step}"))?;
+            daemon.stop()?;
+        }
+        // What fails later is done by the next.
+        let daemon = place.start_with("committed=1*return->off")?;
+        daemon.apply(&configuration(OTHER))?;
+        daemon.stop()?;
+        is(&place.start()?, place, seen, OTHER)
+    })
+}
+
+fn restart() -> Result<()> {
+    managed(|place, seen| {
+        let daemon = place.start()?;
+        daemon.apply(&configuration(OTHER))?;
+        let counted = daemon.counted("forwarded")?;
+        wait_until("a block is counted", || {
+            let results = daemon.ask("monitor results way")?;
+            let mut blocks = results[0]["blocks"].as_array().into_iter().flatten();
+            Ok(blocks.any(|block| block["settled"] == true && block["packets"] != 0))
+        })?;
+        daemon.stop()?;
+        let daemon = place.start()?;
+        ensure!(
+            daemon.counted("forwarded")? >= counted,
+            "counters begin anew"
+        );
+        is(&daemon, place, seen, OTHER)?;
+        let said = daemon.place_is_taken()?;
+        ensure!(said, "a second hiked has the same place");
+        daemon.kill()?;
+        let daemon = place.start()?;
+        is(&daemon, place, seen, OTHER)?;
+        daemon.stop()?;
+        let before = place.generations()?;
+        pretend_other_version(place, before[0])?;
+        let daemon = place.start()?;
+        ensure!(place.generations()? != before, "the old programs go on");
+        is(&daemon, place, seen, OTHER)
+    })
+}
+
+/// Has the note of a generation say that its programs are of another version.
+fn pretend_other_version(place: &Place, revision: u64) -> Result<()> {
+    let note = MapData::from_pin(place.pins.join(format!("{revision}/note")))?;
+    let mut note: Array<MapData, [u8; 4096]> = Map::from_map_data(note)?.try_into()?;
+    let mut piece = note.get(&0, 0)?;
+    let key = b"\"fingerprint\":";
+    let at = piece.windows(key.len()).position(|word| word == key);
+    let digit = &mut piece[at.context("no fingerprint")? + key.len()];
+    *digit = if *digit == b'1' { b'2' } else { b'1' };
+    Ok(note.set(0, piece, 0)?)
+}
+
+fn diff() -> Result<()> {
+    let _network = Network::up()?;
+    let place = Place::new(INGRESS);
+    let daemon = place.start()?;
+    let wanted = configuration(ONE);
+    let revision = daemon.apply(&wanted)?;
+    ensure!(daemon.diff(&wanted)?.is_empty(), "it differs at once");
+    // A class is removed from its table, and the device from XDP.
+    let classes = MapData::from_pin(place.pins.join(format!("{revision}/classes")))?;
+    let mut classes: HashMap<MapData, [u8; 20], u64> = Map::from_map_data(classes)?.try_into()?;
+    let keys: Vec<[u8; 20]> = classes.keys().collect::<Result<_, _>>()?;
+    for key in keys {
+        classes.remove(&key)?;
+    }
+    let index = netns::within(INGRESS, || Ok(if_nametoindex(LEFT)?))?;
+    fs::remove_file(place.pins.join(format!("links/{index}")))?;
+    let class = "{ chain = \"edge\", path = \"way\" }";
+    let found = daemon.diff(&wanted)?;
+    let expected = [
+        ["device", LEFT, "-", "attached"],
+        ["class", "fd00:4::2", "-", class],
+    ];
+    ensure!(found == expected, "it says {found:?}");
+    let mended = daemon.apply(&wanted)?;
+    ensure!(mended == revision + 1, "revision {mended}");
+    let left = daemon.diff(&wanted)?;
+    ensure!(left.is_empty(), "{left:?} is left");
+    // The file is changed, and nothing is applied.
+    let changed = wanted.replace("edge = \"enc,fw-table\"", "edge = \"enc,fw-fib\"");
+    let found = daemon.diff(&changed)?;
+    let expected = [["chain", "edge", "\"enc,fw-table\"", "\"enc,fw-fib\""]];
+    ensure!(found == expected, "it says {found:?}");
+    daemon.stop()
+}
