@@ -313,7 +313,11 @@ fn pretend_other_version(place: &Place, revision: u64) -> Result<()> {
     let mut piece = note.get(&0, 0)?;
     let key = b"\"fingerprint\":";
     let at = piece.windows(key.len()).position(|word| word == key);
-    let digit = &mut piece[at.context("no fingerprint")? + key.len()];
+    let number = at.context("no fingerprint")? + key.len();
+    let mut digits = number..piece.len();
+    let end = digits.find(|&place| !piece[place].is_ascii_digit());
+    // Its last digit, so that it stays a number of 64 bits.
+    let digit = &mut piece[end.context("no end")? - 1];
     *digit = if *digit == b'1' { b'2' } else { b'1' };
     Ok(note.set(0, piece, 0)?)
 }
