@@ -165,7 +165,7 @@ fn check(
 }
 
 /// Returns a packet with nothing in it.
-fn frame(destination: IpAddr) -> Vec<u8> {
+pub(super) fn frame(destination: IpAddr) -> Vec<u8> {
     let mut frame = vec![2; 12];
     match destination {
         IpAddr::V4(destination) => {
@@ -270,7 +270,7 @@ fn changes(engine: Engine) -> Result<()> {
 }
 
 /// Returns the entry of an instance, which can be run while the instance is changed.
-fn entry_of(hike: &mut Hike) -> Result<Xdp> {
+pub(super) fn entry_of(hike: &mut Hike) -> Result<Xdp> {
     let pin = FilePath::new(PINS).join("entry");
     hike.dispatcher()?.pin(&pin)?;
     let entry = Xdp::from_pin(&pin, XdpAttachType::Interface)?;
