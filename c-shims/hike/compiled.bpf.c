@@ -33,7 +33,7 @@ int hike_compiled(struct xdp_md *xdp)
 		return XDP_PASS;
 	packet.ip_at = found->ip_at;
 	packet.version = found->version;
-	packet.class = found->class;
+	packet.whole_class = found->whole_class;
 #pragma unroll
 	for (int i = 0; i < HIKE_CHAIN_PROGRAMS; i++) {
 		reason = hike_run(hike_chain[i], xdp, &packet);

@@ -61,7 +61,6 @@ int hike_dispatcher(struct xdp_md *xdp)
 	struct hike_packet *packet = hike_this_packet();
 	struct hike_prefix destination = {};
 	const struct hike_class *found;
-	__u64 class;
 	int reason;
 
 	if (!packet)
@@ -74,8 +73,7 @@ int hike_dispatcher(struct xdp_md *xdp)
 	if (!found)
 		return hike_finish(HIKE_NO_CLASS);
 	/* All members at once: user space may replace the class meanwhile. */
-	class = *(volatile __u64 *)found;
-	HIKE_COPY(__u64, &packet->class, &class);
+	packet->whole_class = *(volatile __u64 *)found;
 	if (packet->class.chain & (HIKE_CLASS_HAS_PORTS | HIKE_CLASS_HAS_LABELS) &&
 	    !hike_exact_flow(xdp, packet, &destination))
 		return hike_finish(HIKE_NO_CLASS);

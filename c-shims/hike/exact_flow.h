@@ -32,7 +32,6 @@ static __always_inline bool hike_exact_flow(struct xdp_md *xdp, struct hike_pack
 	struct hike_exact_flow flow = { .version = packet->version };
 	const struct hike_class *found = NULL;
 	__be32 label = 0;
-	__u64 class;
 
 	HIKE_COPY(__u64, &flow.destination[0], &destination->address[0]);
 	HIKE_COPY(__u64, &flow.destination[1], &destination->address[1]);
@@ -72,8 +71,7 @@ static __always_inline bool hike_exact_flow(struct xdp_md *xdp, struct hike_pack
 	}
 	if (!found)
 		return false;
-	class = *(volatile __u64 *)found;
-	HIKE_COPY(__u64, &packet->class, &class);
+	packet->whole_class = *(volatile __u64 *)found;
 	return true;
 }
 

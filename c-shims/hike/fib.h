@@ -46,16 +46,12 @@ static __always_inline int hike_ask_inside(struct bpf_fib_lookup *fib, const str
 					   const void *end, const struct hike_inner *inner)
 {
 	const void *ip = (void *)outer + inner->at;
+	const struct ipv6hdr *ip6 = ip;
+	const struct iphdr *ip4 = ip;
 
-	if (inner->version == 6) {
-		const struct ipv6hdr *ip6 = ip;
-
+	if (inner->version == 6)
 		return (void *)(ip6 + 1) > end ? HIKE_MALFORMED : hike_ask6(fib, ip6, inner->bytes);
-	} else {
-		const struct iphdr *ip4 = ip;
-
-		return (void *)(ip4 + 1) > end ? HIKE_MALFORMED : hike_ask4(fib, ip4, inner->bytes);
-	}
+	return (void *)(ip4 + 1) > end ? HIKE_MALFORMED : hike_ask4(fib, ip4, inner->bytes);
 }
 
 /* Returns HIKE_NEXT and the next hop, or why the kernel must see the packet. */

@@ -36,7 +36,7 @@ struct hike_class {
 	/* Of the local SID that packets are for. */
 	__u16 behaviour;
 	__u32 path;
-} __attribute__((aligned(8)));
+};
 
 /* A flow that has a class of its own: by its ports, or by its flow label. */
 struct hike_exact_flow {
@@ -59,7 +59,11 @@ struct hike_packet {
 	__u8 version;
 	/* Which program of the chain has its turn; only the engine that tail-calls uses this and what follows. */
 	__u8 position;
-	struct hike_class class;
+	union {
+		struct hike_class class;
+		/* Copied in one piece, too. */
+		__u64 whole_class;
+	};
 	__u8 chain[HIKE_CHAIN_PROGRAMS];
 };
 
