@@ -91,11 +91,10 @@ pub(super) fn routes(model: &mut Model) -> Result<()> {
     for text in ["10.15.0.9/32", "fd00:f::9/128"] {
         model.fib.push((prefix(text)?, hop(PORT_MAC, None, true)));
     }
-    // The host's own addresses are in a table that rules have looked at before; to this one, they are neighbours.
+    // The host's own addresses are in a table that rules have looked at before; to this one, they are neighbours. Not so those of
+    // IPv4: without further rules the kernel keeps both tables in one trie.
     let mut main = model.fib.clone();
-    for text in ["fd00:f::1/128", "10.15.0.1/32"] {
-        main.push((prefix(text)?, hop(PORT_MAC, None, true)));
-    }
+    main.push((prefix("fd00:f::1/128")?, hop(PORT_MAC, None, true)));
     model.tables.insert(MAIN_TABLE, main);
     let other = hop(PORT_MAC, Some(TABLE_MAC), true);
     let other = (prefix("2001:db8:1::/48")?, other);
