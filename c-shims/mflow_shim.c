@@ -88,37 +88,6 @@ void mflow_device_name(const struct net_device *dev, char *name)
 	strscpy(name, dev->name, IFNAMSIZ);
 }
 
-void mflow_device_set_port(struct net_device *dev, void *port)
-{
-	WRITE_ONCE(dev->mflow_port, port);
-}
-
-void mflow_device_walk_napis(struct net_device *dev, void *found)
-{
-	struct napi_struct *napi;
-
-	ASSERT_RTNL();
-	list_for_each_entry(napi, &dev->napi_list, dev_list)
-		mflow_napi_found(found, napi);
-}
-
-void *mflow_napi_source(struct napi_struct *napi)
-{
-	return READ_ONCE(napi->mflow_source);
-}
-
-/* 0 if it has none, as that of a backlog. */
-unsigned int mflow_napi_id(const struct napi_struct *napi)
-{
-	return napi->napi_id;
-}
-
-void mflow_napi_set_source(struct napi_struct *napi, void *source)
-{
-	/* Pairs with the READ_ONCE() in __mflow_split_napi(): filled in first. */
-	smp_store_release(&napi->mflow_source, source);
-}
-
 bool mflow_cpu_is_online(unsigned int cpu)
 {
 	return cpu < nr_cpu_ids && cpu_online(cpu);
@@ -189,6 +158,12 @@ unsigned int mflow_device_gro_holds_ms(const struct net_device *dev)
 unsigned int mflow_skb_device_index(const struct sk_buff *skb)
 {
 	return skb->dev->ifindex;
+}
+
+/* 0 if it has none, as that of a backlog. */
+unsigned int mflow_napi_id(const struct napi_struct *napi)
+{
+	return napi->napi_id;
 }
 
 /* The number of the NAPI whose GRO it came through last; 0 if that is not known. */
@@ -333,20 +308,6 @@ void mflow_skb_count_segments(struct sk_buff *skb)
 					 DIV_ROUND_UP(skb->len - header, shinfo->gso_size));
 }
 
-/*
- * UDP look-ups give no reference. One on the last packet of a run keeps the socket for the whole
- * run: packets are delivered and freed in order. Each TCP packet has come with one.
- */
-bool mflow_skb_hold_socket(struct sk_buff *skb, struct sock *sk)
-{
-	if (sk->sk_protocol == IPPROTO_TCP)
-		return true;
-	if (unlikely(!refcount_inc_not_zero(&sk->sk_refcnt)))
-		return false;
-	skb->destructor = sock_efree;
-	return true;
-}
-
 static void mflow_rescan_work(struct work_struct *work)
 {
 	mflow_rescan_devices();
@@ -367,7 +328,7 @@ static int mflow_netdev_event(struct notifier_block *block,
 	struct net_device *dev = netdev_notifier_info_to_dev(data);
 
 	if (event == NETDEV_UNREGISTER)
-		mflow_device_gone(dev, dev->mflow_port);
+		mflow_device_gone(dev, mflow_device_has_port(dev));
 	return NOTIFY_DONE;
 }
 

@@ -2,6 +2,13 @@
 #ifndef _MFLOW_SHIM_H
 #define _MFLOW_SHIM_H
 
+#include <linux/types.h>
+
+struct net_device;
+
+/* patched/mflow_hooked.c or stock/mflow_port.c; under rtnl. */
+bool mflow_device_has_port(const struct net_device *dev);
+
 /* mflow_worker.c */
 int mflow_worker_init(void);
 void mflow_worker_exit(void);

@@ -13,36 +13,18 @@
 #include <net/mflow_module.h>
 
 #include "mflow_shim.h"
-
-/* Packets that go on together past GRO: as many as GRO hands on at once. */
-#define MFLOW_PAST_GRO	8
-
-/**
- * struct mflow_worker - what wakes a lane
- * @napi:	its softirq context; SCHED also guards @csd
- * @csd:	the interrupt that schedules @napi on @cpu
- * @past_gro:	packets that skip GRO, until they go on together
- * @nr_past_gro: how many those are
- * @lane:	the Rust half's lane
- * @cpu:	where it runs, unless that CPU is offline
- */
-struct mflow_worker {
-	struct napi_struct	napi;
-	call_single_data_t	csd;
-	struct list_head	past_gro;
-	unsigned int		nr_past_gro;
-	void			*lane;
-	unsigned int		cpu;
-};
+#include "mflow_worker.h"
 
 static struct net_device *mflow_dev;
 static struct hrtimer mflow_deadlines[MFLOW_SLOTS];
 
-static int mflow_worker_done(struct napi_struct *napi, int work, int budget)
+static int mflow_worker_done(struct mflow_worker *worker, int work, int budget)
 {
 	if (work < budget) {
 		mflow_free_returned();
-		napi_complete_done(napi, work);
+		napi_complete_done(&worker->napi, work);
+		if (mflow_way_polls_again(&worker->way))
+			napi_schedule(&worker->napi);
 	}
 	return work;
 }
@@ -62,7 +44,7 @@ static int mflow_worker_poll(struct napi_struct *napi, int budget)
 	this_cpu_write(mflow_cpu.lane_sums, false);
 	this_cpu_write(mflow_cpu.lane_stack, 0);
 
-	return mflow_worker_done(napi, work, budget);
+	return mflow_worker_done(worker, work, budget);
 }
 
 /* No packet reaches the stack here, so the hooks see no lane. */
@@ -71,7 +53,7 @@ static int mflow_worker_poll_building(struct napi_struct *napi, int budget)
 	struct mflow_worker *worker =
 		container_of(napi, struct mflow_worker, napi);
 
-	return mflow_worker_done(napi, mflow_lane_build(worker->lane, budget),
+	return mflow_worker_done(worker, mflow_lane_build(worker->lane, budget),
 				 budget);
 }
 
@@ -102,7 +84,7 @@ struct mflow_worker *mflow_worker_create(unsigned int cpu, void *lane,
 
 	worker->cpu = cpu;
 	worker->lane = lane;
-	INIT_LIST_HEAD(&worker->past_gro);
+	mflow_way_init(&worker->way);
 	INIT_CSD(&worker->csd, mflow_worker_schedule, worker);
 	set_bit(NAPI_STATE_NO_BUSY_POLL, &worker->napi.state);
 	netif_napi_add(mflow_dev, &worker->napi,
@@ -150,56 +132,6 @@ struct sk_buff *mflow_worker_build(struct mflow_worker *worker,
 				   struct mflow_request *request)
 {
 	return request->ops->build(request, &worker->napi);
-}
-
-/* True: GRO has joined the packet with one before it. */
-bool mflow_worker_receive(struct mflow_worker *worker, struct sk_buff *skb)
-{
-	gro_result_t result = napi_gro_receive(&worker->napi, skb);
-
-	return result == GRO_MERGED || result == GRO_MERGED_FREE;
-}
-
-static void mflow_worker_hand_on(struct mflow_worker *worker)
-{
-	netif_receive_skb_list(&worker->past_gro);
-	INIT_LIST_HEAD(&worker->past_gro);
-	worker->nr_past_gro = 0;
-}
-
-void mflow_worker_receive_past_gro(struct mflow_worker *worker,
-				   struct sk_buff *skb)
-{
-	skb_mark_napi_id(skb, &worker->napi);
-	/* GRO would set it; a device further on drops a large packet without it. */
-	if (skb->ip_summed == CHECKSUM_PARTIAL)
-		skb_set_transport_header(skb, skb_checksum_start_offset(skb));
-	list_add_tail(&skb->list, &worker->past_gro);
-	if (++worker->nr_past_gro >= MFLOW_PAST_GRO)
-		mflow_worker_hand_on(worker);
-}
-
-/*
- * A packet that is not split, and that GRO is to see. What clones share is not GRO's to join: such a
- * packet goes on behind what GRO holds, as gro_cells_receive() does it.
- */
-void mflow_worker_receive_stage(struct mflow_worker *worker,
-				struct sk_buff *skb)
-{
-	if (skb_cloned(skb)) {
-		mflow_worker_flush(worker);
-		netif_receive_skb(skb);
-	} else {
-		napi_gro_receive(&worker->napi, skb);
-	}
-}
-
-/* All that was received has reached its end when this returns. */
-void mflow_worker_flush(struct mflow_worker *worker)
-{
-	if (worker->nr_past_gro)
-		mflow_worker_hand_on(worker);
-	mflow_napi_gro_flush(&worker->napi);
 }
 
 static enum hrtimer_restart mflow_deadline_fired(struct hrtimer *timer)

@@ -55,8 +55,10 @@ impl Configuration {
         }
         let knobs = self.knobs;
         let place = self.devices.iter_mut().find(|place| place.is_none());
-        let device = place.ok_or(ENOSPC)?.insert(DeviceState::new(dev)?);
-        device.opt_in(rtnl);
+        let place = place.ok_or(ENOSPC)?;
+        let device = DeviceState::new(dev)?;
+        device.opt_in(rtnl)?;
+        *place = Some(device);
         if knobs.enabled {
             let knobs = self.startable();
             let started = self

@@ -39,9 +39,10 @@ impl DeviceState {
         &self.dev
     }
 
-    pub(super) fn opt_in(&self, rtnl: &Rtnl) {
+    /// On an error nothing has happened.
+    pub(super) fn opt_in(&self, rtnl: &Rtnl) -> Result {
         // SAFETY: The port is freed with this state, which `Configuration::remove_device` drops after a grace period.
-        unsafe { self.dev.opt_in::<Port>(rtnl, &self.port) };
+        unsafe { self.dev.opt_in::<Port>(rtnl, &self.port) }
     }
 
     /// Gives a source to each NAPI and CPU that has none.

@@ -7,6 +7,7 @@ use super::device::MAX_SOURCES;
 use super::locks::Rtnl;
 use super::pool::{self, Slots};
 use super::runtime::MAX_CPUS;
+use super::stack::way;
 use super::{ffi, flows};
 use crate::algo::amount::Amount;
 use crate::algo::counters::Counter;
@@ -117,6 +118,10 @@ fn set_knob(configuration: &mut Configuration, rtnl: &Rtnl, knob: Knob, text: &[
             }
         }
         return Err(errno(error));
+    }
+    if let Some(refusal) = way::refusal(&knobs) {
+        complain(format_args!("{refusal}"));
+        return Err(EINVAL);
     }
     let knobs = configuration.with_lanes(knobs);
     // SAFETY: Any context.
@@ -242,7 +247,13 @@ fn read(file: File, to: &mut Text<'_>) -> core::fmt::Result {
         File::Lanes => writeln!(to, "{}", configuration.knobs.cpus),
         File::Stats => write_stats(&configuration, slots, to),
         File::Reset => Ok(()),
-        File::Version => writeln!(to, "{} abi {}", VERSION, ffi::MFLOW_ABI),
+        File::Version => {
+            writeln!(to, "{} abi {} {}", VERSION, ffi::MFLOW_ABI, way::NAME)?;
+            match way::MISSING {
+                "" => Ok(()),
+                missing => writeln!(to, "{missing}"),
+            }
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use super::stack::hooks::{Handlers, Registration};
 use super::stack::request::Request;
 use super::stack::skb::{BorrowedSkb, SkBuff};
 use super::stack::socket::Socket;
+use super::stack::way;
 use super::{control, merge, runtime};
 use crate::algo::builder::Builder;
 use crate::algo::counters::Counter;
@@ -105,8 +106,12 @@ impl Handlers for PacketPath {
         // SAFETY: By the contract softirqs are disabled, and the source is this CPU's.
         let goes_on = match unsafe { source.dispatch(slots, packet) } {
             Dispatched::ToLane => None,
-            Dispatched::Inline(packet) => {
-                // It must not go through a queue: the batch ends when this call does.
+            Dispatched::Inline(mut packet) => {
+                if !way::RUNS_TO_COMPLETION {
+                    // It goes through queues, so the batch waits for it.
+                    expect(slots, packet.borrow());
+                }
+                // Else it must not go through a queue: the batch ends when this call does.
                 // SAFETY: By the contract softirqs are disabled.
                 unsafe { deliver::carry(packet) };
                 None

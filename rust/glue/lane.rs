@@ -12,6 +12,7 @@ use super::pool::{self, Slots};
 use super::progress::LaneProgress;
 use super::stack::skb::SkBuff;
 use super::stack::socket::Socket;
+use super::stack::way;
 use super::stack::worker::{Polling, Work, Worker};
 use super::{ffi, runtime};
 use crate::algo::collector::Collector;
@@ -63,6 +64,8 @@ pub struct Lane {
     gro: UnsafeCell<GroTrial>,
     // Bit `n`: slot `n` is to be merged when the call of the stack has returned.
     owes_merge: UnsafeCell<u64>,
+    // The batch whose end has been met and whose packets the stack's queues may hold still, or no tag.
+    settling: UnsafeCell<Tag>,
     worker: Worker,
     building: Building,
     cpu: u32,
@@ -77,7 +80,7 @@ pub struct Lane {
 }
 
 // SAFETY: Zeros are an empty ring, no consumer (a null pointer), an empty collector (null pointers, no tag), a trial that
-// knows nothing, zeros, a worker that is not started, nothing that builds, `Carries::Batches`, false, and counters of zero.
+// knows nothing, zeros, no tag, a worker that is not started, nothing that builds, `Carries::Batches`, false, and counters of zero.
 unsafe impl Zeroable for Lane {}
 // SAFETY: The cells are used by the NAPI alone; the rest may be shared.
 unsafe impl Sync for Lane {}
@@ -311,6 +314,12 @@ impl Lane {
         let (mut wire_pkts, mut past_gro_pkts, mut bytes) = (0, 0, 0);
         let mut unflushed = false;
         let progress = LaneProgress::of(self.id);
+        // SAFETY: By the contract we are in the poll.
+        if !way::RUNS_TO_COMPLETION && !unsafe { self.end_settled(slots, worker) } {
+            // It goes on, at the pace of its CPU's queues.
+            progress.advance();
+            return 0;
+        }
         // SAFETY: By the contract we are in the poll, which alone uses the consumer; the borrow ends before the stack is
         // called.
         let waiting_items = unsafe { (*self.consumer.get()).as_mut() }
@@ -363,7 +372,14 @@ impl Lane {
                     unflushed = false;
                     // SAFETY: We are in the poll, and not in a call of the stack.
                     unsafe { (*self.gro.get()).end_batch(tag.slot()) };
-                    complete(slots, tag);
+                    if way::RUNS_TO_COMPLETION {
+                        complete(slots, tag);
+                    } else {
+                        worker.settle();
+                        // SAFETY: We are in the poll.
+                        unsafe { *self.settling.get() = tag };
+                        break;
+                    }
                 }
                 None => break,
             }
@@ -382,6 +398,25 @@ impl Lane {
 }
 
 impl Lane {
+    /// Completes the batch that has ended, if there is one and its packets have left the stack's queues. Returns false if they have
+    /// not, true if the lane may go on.
+    ///
+    /// # Safety: in the poll, and not in a call of the stack.
+    unsafe fn end_settled(&self, slots: &Slots, worker: Polling<'_>) -> bool {
+        // SAFETY: By the contract we are in the poll.
+        let tag = unsafe { *self.settling.get() };
+        if tag == Tag::NONE {
+            return true;
+        }
+        let settled = worker.has_settled();
+        if settled {
+            // SAFETY: By the contract we are in the poll.
+            unsafe { *self.settling.get() = Tag::NONE };
+            complete(slots, tag);
+        }
+        settled
+    }
+
     /// Builds packets for [`poll`](Self::poll) on the CPU that the lane has for that.
     ///
     /// # Safety: called by the NAPI of what builds for the lane.

@@ -10,6 +10,7 @@ use crate::glue::locks::Rtnl;
 use core::ffi::{c_int, c_void};
 use core::num::NonZeroU32;
 use core::ptr::{self, NonNull};
+use kernel::prelude::*;
 
 /// A network device. We hold a reference to it as long as this lives.
 pub(crate) struct Device {
@@ -62,11 +63,11 @@ impl Device {
     /// Opts the device in: hooks see `port`, the `Port` of [`Handlers`](super::hooks::Handlers), from now on.
     ///
     /// # Safety: `port` is valid until the device is opted out and all softirqs that ran then have ended.
-    pub(crate) unsafe fn opt_in<P: BeginsWithPortHead>(&self, _rtnl: &Rtnl, port: &P) {
+    pub(crate) unsafe fn opt_in<P: BeginsWithPortHead>(&self, _rtnl: &Rtnl, port: &P) -> Result {
         // SAFETY: By the invariant the device is valid.
-        unsafe {
+        kernel::error::to_result(unsafe {
             ffi::mflow_device_set_port(self.dev.as_ptr(), ptr::from_ref(port).cast_mut().cast())
-        };
+        })
     }
 
     /// Returns after how many milliseconds its GRO holds nothing that it has got before, or 0 if it holds nothing beyond a poll.
@@ -78,7 +79,8 @@ impl Device {
     /// Opts the device out: hooks that begin from now on see no port.
     pub(crate) fn opt_out(&self, _rtnl: &Rtnl) {
         // SAFETY: By the invariant the device is valid.
-        unsafe { ffi::mflow_device_set_port(self.dev.as_ptr(), ptr::null_mut()) };
+        // To take a port away cannot fail.
+        let _ = unsafe { ffi::mflow_device_set_port(self.dev.as_ptr(), ptr::null_mut()) };
     }
 
     /// Calls `f` with each NAPI of the device. They stay as long as rtnl is held.

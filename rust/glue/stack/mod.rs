@@ -12,6 +12,10 @@
 
 pub mod ffi;
 pub mod heads;
+
+#[path = "way_patched.rs"]
+pub mod way;
+
 pub mod request;
 pub mod socket;
 

@@ -5,6 +5,7 @@
 use super::ffi;
 use super::request::Request;
 use super::socket::Socket;
+use super::way;
 use crate::algo::amount::Amount;
 use crate::algo::flow_name::{FlowName, WireName};
 use crate::algo::overlay_headers::{may_be_data, overlay_header_bytes, OVERLAY_HEADER_BYTES};
@@ -47,7 +48,14 @@ impl SkBuff {
     #[inline]
     pub(crate) fn tag(&self) -> Tag {
         // SAFETY: By the invariant the packet is valid and ours.
-        Tag::from_word(unsafe { self.skb.as_ref().__bindgen_anon_4.headers.as_ref().mflow })
+        unsafe { way::tag(self.skb) }
+    }
+
+    /// Lends the packet.
+    #[inline]
+    pub(crate) fn borrow(&mut self) -> BorrowedSkb<'_> {
+        // SAFETY: By the invariant the packet is valid, and nobody else has it as long as `self` is borrowed.
+        unsafe { BorrowedSkb::from_raw(self.skb.as_ptr()) }
     }
 
     /// Notes for which socket it is parked, and returns as how much it counts from now on. The packets on the wire stand in
@@ -55,12 +63,8 @@ impl SkBuff {
     #[inline]
     pub(crate) fn set_parked(&mut self, socket: Socket, wire_pkts: u32) -> Amount {
         let amount = Amount::of(wire_pkts, self.memory_bytes());
-        let skb = self.skb.as_ptr();
         // SAFETY: By the invariant the packet is valid and ours.
-        unsafe {
-            (*skb).sk = socket.0;
-            (*skb).__bindgen_anon_4.headers.as_mut().mflow = amount.word();
-        }
+        unsafe { way::set_parked(self.skb, socket.0, amount.word()) };
         amount
     }
 
@@ -69,21 +73,9 @@ impl SkBuff {
     pub(crate) fn count_segments(&mut self) {
         // SAFETY: By the invariant the packet is valid and ours.
         unsafe {
-            let shared = self.shared();
-            if (*shared).gso_size != 0 && (*shared).gso_segs == 0 {
+            if way::lacks_segments(self.skb) {
                 ffi::mflow_skb_count_segments(self.skb.as_ptr());
             }
-        }
-    }
-
-    /// Returns the part of the packet that its clones share, which begins where its buffer ends.
-    #[inline]
-    fn shared(&self) -> *mut ffi::skb_shared_info {
-        // SAFETY: By the invariant the packet is valid.
-        unsafe {
-            let skb = self.skb.as_ref();
-            // CAST: 32 bits into a usize.
-            skb.head.add(skb.end as usize).cast()
         }
     }
 
@@ -107,7 +99,7 @@ impl SkBuff {
     #[inline]
     pub(crate) fn protocol(&self) -> u16 {
         // SAFETY: By the invariant the packet is valid and ours.
-        u16::from_be(unsafe { self.skb.as_ref().__bindgen_anon_4.headers.as_ref().protocol })
+        unsafe { way::protocol(self.skb) }
     }
 
     /// Calls `f` with the first bytes of the packet, from the network header on.
@@ -115,9 +107,8 @@ impl SkBuff {
     pub(crate) fn with_header<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
         // IPv6 and the ports behind it, with room for extension headers.
         const BYTES: usize = 64;
-        let skb = self.skb.as_ptr();
-        // SAFETY: By the invariant the packet is valid; `data` points to `len - data_len` bytes.
-        let (data, linear) = unsafe { ((*skb).data, (*skb).len.wrapping_sub((*skb).data_len)) };
+        // SAFETY: By the invariant the packet is valid.
+        let (data, linear) = unsafe { way::linear(self.skb) };
         if linear as usize >= BYTES {
             // SAFETY: There are so many bytes, and nobody writes headers while the packet is ours.
             return f(unsafe { core::slice::from_raw_parts(data, BYTES) });
@@ -143,7 +134,7 @@ impl SkBuff {
     fn len(&self) -> usize {
         // SAFETY: By the invariant the packet is valid.
         // CAST: 32 bits into a usize.
-        unsafe { self.skb.as_ref().len as usize }
+        unsafe { way::len(self.skb) as usize }
     }
 
     /// Returns the first bytes, as far as they are contiguous, if the driver has left all of the packet in pages.
@@ -203,26 +194,19 @@ unsafe impl Packet for SkBuff {
     #[inline]
     unsafe fn next(skb: NonNull<ffi::sk_buff>) -> *mut *mut ffi::sk_buff {
         // SAFETY: The caller has the packet.
-        unsafe { &raw mut (*skb.as_ptr()).__bindgen_anon_1.__bindgen_anon_1.next }
+        unsafe { way::next(skb) }
     }
 
     #[inline]
     unsafe fn last(skb: NonNull<ffi::sk_buff>) -> *mut *mut ffi::sk_buff {
         // SAFETY: The caller has the packet.
-        unsafe { &raw mut (*skb.as_ptr()).__bindgen_anon_1.__bindgen_anon_1.prev }
+        unsafe { way::prev(skb) }
     }
 
     #[inline]
     unsafe fn older(skb: NonNull<ffi::sk_buff>) -> *mut *mut ffi::sk_buff {
-        // SAFETY: The caller has the packet; the field is a union of a pointer and a word of the same size.
-        unsafe {
-            (&raw mut (*skb.as_ptr())
-                .__bindgen_anon_1
-                .__bindgen_anon_1
-                .__bindgen_anon_1
-                .dev_scratch)
-                .cast()
-        }
+        // SAFETY: The caller has the packet.
+        unsafe { way::device_link(skb) }
     }
 
     #[cold]
@@ -234,20 +218,20 @@ unsafe impl Packet for SkBuff {
     #[inline]
     fn set_tag(&mut self, tag: Tag) {
         // SAFETY: By the invariant the packet is valid and ours.
-        unsafe { self.skb.as_mut().__bindgen_anon_4.headers.as_mut().mflow = tag.word() };
+        unsafe { way::set_tag(self.skb, tag) };
     }
 
     #[inline]
     fn wire_pkts(&self) -> u32 {
         // SAFETY: By the invariant the packet is valid and ours.
-        let segments = unsafe { (*self.shared()).gso_segs };
+        let segments = unsafe { way::segments(self.skb) };
         u32::from(segments.max(1))
     }
 
     #[inline]
     fn memory_bytes(&self) -> u32 {
         // SAFETY: By the invariant the packet is valid.
-        unsafe { self.skb.as_ref().truesize }
+        unsafe { way::truesize(self.skb) }
     }
 
     #[cold]
@@ -260,7 +244,7 @@ unsafe impl Packet for SkBuff {
     #[cold]
     fn flow_name(&self) -> FlowName {
         // SAFETY: By the invariant the packet is valid and ours.
-        let queue = unsafe { self.skb.as_ref().queue_mapping };
+        let queue = unsafe { way::rx_queue(self.skb) };
         FlowName {
             wire: self.with_header(|header| WireName::of(self.protocol(), header)),
             // A driver that notes the queue counts from 1: zero is none.

@@ -5,6 +5,7 @@
 use super::ffi;
 use super::request::Request;
 use super::skb::SkBuff;
+use super::way;
 use core::ffi::c_void;
 use core::marker::PhantomData;
 use core::ptr;
@@ -144,10 +145,25 @@ impl Polling<'_> {
         unsafe { ffi::mflow_worker_receive_past_gro(self.worker, packet.into_raw()) };
     }
 
-    /// Brings all that was received to its end.
+    /// Brings all that was received to its end; or, if the stack does not [run to completion](way::RUNS_TO_COMPLETION), into its
+    /// queues.
     #[inline]
     pub(crate) fn flush(self) {
         // SAFETY: By the invariant we are in the worker's poll.
         unsafe { ffi::mflow_worker_flush(self.worker) };
+    }
+
+    /// Has the poll called again and again until what was received has [left the queues](Self::has_settled).
+    #[inline]
+    pub(crate) fn settle(self) {
+        // SAFETY: By the invariant we are in the worker's poll.
+        unsafe { way::settle(self.worker) };
+    }
+
+    /// Returns whether the stack's queues on this CPU are through with what had been received at [`settle`](Self::settle).
+    #[inline]
+    pub(crate) fn has_settled(self) -> bool {
+        // SAFETY: By the invariant we are in the worker's poll.
+        unsafe { way::has_settled(self.worker) }
     }
 }

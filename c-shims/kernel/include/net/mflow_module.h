@@ -94,7 +94,7 @@ void mflow_deadlines_cancel(void);
 struct net_device *mflow_device_find(const char *name);
 void mflow_device_put(struct net_device *dev);
 void mflow_device_name(const struct net_device *dev, char *name);
-void mflow_device_set_port(struct net_device *dev, void *port);
+int mflow_device_set_port(struct net_device *dev, void *port);
 void mflow_device_walk_napis(struct net_device *dev, void *found);
 void *mflow_napi_source(struct napi_struct *napi);
 void mflow_napi_set_source(struct napi_struct *napi, void *source);

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+#ifndef _MFLOW_WORKER_H
+#define _MFLOW_WORKER_H
+
+#include <linux/netdevice.h>
+#include <linux/smp.h>
+
+/* Of the way into the stack that the build has chosen: patched/ or stock/. */
+#include "mflow_way.h"
+
+/**
+ * struct mflow_worker - what wakes a lane
+ * @napi:	its softirq context; SCHED also guards @csd
+ * @csd:	the interrupt that schedules @napi on @cpu
+ * @way:	what the way into the stack needs
+ * @lane:	the Rust half's lane
+ * @cpu:	where it runs, unless that CPU is offline
+ */
+struct mflow_worker {
+	struct napi_struct	napi;
+	call_single_data_t	csd;
+	struct mflow_way	way;
+	void			*lane;
+	unsigned int		cpu;
+};
+
+#endif /* _MFLOW_WORKER_H */

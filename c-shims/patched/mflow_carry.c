@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * How a lane gives packets to the stack, in its poll.
+ */
+
+#include <linux/netdevice.h>
+#include <net/busy_poll.h>
+#include <net/mflow.h>
+#include <net/mflow_module.h>
+
+#include "../mflow_worker.h"
+
+/* Packets that go on together past GRO: as many as GRO hands on at once. */
+#define MFLOW_PAST_GRO	8
+
+/* True: GRO has joined the packet with one before it. */
+bool mflow_worker_receive(struct mflow_worker *worker, struct sk_buff *skb)
+{
+	gro_result_t result = napi_gro_receive(&worker->napi, skb);
+
+	return result == GRO_MERGED || result == GRO_MERGED_FREE;
+}
+
+static void mflow_worker_hand_on(struct mflow_worker *worker)
+{
+	netif_receive_skb_list(&worker->way.past_gro);
+	INIT_LIST_HEAD(&worker->way.past_gro);
+	worker->way.nr_past_gro = 0;
+}
+
+void mflow_worker_receive_past_gro(struct mflow_worker *worker,
+				   struct sk_buff *skb)
+{
+	skb_mark_napi_id(skb, &worker->napi);
+	/* GRO would set it; a device further on drops a large packet without it. */
+	if (skb->ip_summed == CHECKSUM_PARTIAL)
+		skb_set_transport_header(skb, skb_checksum_start_offset(skb));
+	list_add_tail(&skb->list, &worker->way.past_gro);
+	if (++worker->way.nr_past_gro >= MFLOW_PAST_GRO)
+		mflow_worker_hand_on(worker);
+}
+
+/*
+ * A packet that is not split, and that GRO is to see. What clones share is not GRO's to join: such a
+ * packet goes on behind what GRO holds, as gro_cells_receive() does it.
+ */
+void mflow_worker_receive_stage(struct mflow_worker *worker,
+				struct sk_buff *skb)
+{
+	if (skb_cloned(skb)) {
+		mflow_worker_flush(worker);
+		netif_receive_skb(skb);
+	} else {
+		napi_gro_receive(&worker->napi, skb);
+	}
+}
+
+/* All that was received has reached its end when this returns. */
+void mflow_worker_flush(struct mflow_worker *worker)
+{
+	if (worker->way.nr_past_gro)
+		mflow_worker_hand_on(worker);
+	mflow_napi_gro_flush(&worker->napi);
+}

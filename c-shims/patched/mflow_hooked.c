@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What the hooks find at devices, NAPIs and packets.
+ */
+
+#include <linux/netdevice.h>
+#include <linux/rtnetlink.h>
+#include <linux/skbuff.h>
+#include <net/mflow.h>
+#include <net/mflow_module.h>
+#include <net/sock.h>
+
+#include "../mflow_shim.h"
+
+int mflow_device_set_port(struct net_device *dev, void *port)
+{
+	WRITE_ONCE(dev->mflow_port, port);
+	return 0;
+}
+
+bool mflow_device_has_port(const struct net_device *dev)
+{
+	return dev->mflow_port;
+}
+
+void mflow_device_walk_napis(struct net_device *dev, void *found)
+{
+	struct napi_struct *napi;
+
+	ASSERT_RTNL();
+	list_for_each_entry(napi, &dev->napi_list, dev_list)
+		mflow_napi_found(found, napi);
+}
+
+void *mflow_napi_source(struct napi_struct *napi)
+{
+	return READ_ONCE(napi->mflow_source);
+}
+
+void mflow_napi_set_source(struct napi_struct *napi, void *source)
+{
+	/* Pairs with the READ_ONCE() in __mflow_split_napi(): filled in first. */
+	smp_store_release(&napi->mflow_source, source);
+}
+
+/*
+ * UDP look-ups give no reference. One on the last packet of a run keeps the socket for the whole
+ * run: packets are delivered and freed in order. Each TCP packet has come with one.
+ */
+bool mflow_skb_hold_socket(struct sk_buff *skb, struct sock *sk)
+{
+	if (sk->sk_protocol == IPPROTO_TCP)
+		return true;
+	if (unlikely(!refcount_inc_not_zero(&sk->sk_refcnt)))
+		return false;
+	skb->destructor = sock_efree;
+	return true;
+}

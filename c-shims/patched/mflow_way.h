@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What a worker needs for the way through the hooks. Included by mflow_worker.h.
+ */
+#ifndef _MFLOW_WAY_H
+#define _MFLOW_WAY_H
+
+#include <linux/list.h>
+
+struct mflow_worker;
+
+/**
+ * struct mflow_way - packets that skip GRO, until they go on together
+ * @past_gro:	the packets
+ * @nr_past_gro: how many those are
+ */
+struct mflow_way {
+	struct list_head	past_gro;
+	unsigned int		nr_past_gro;
+};
+
+static inline void mflow_way_init(struct mflow_way *way)
+{
+	INIT_LIST_HEAD(&way->past_gro);
+}
+
+/* All is done in the poll. */
+static inline bool mflow_way_polls_again(const struct mflow_way *way)
+{
+	return false;
+}
+
+#endif /* _MFLOW_WAY_H */

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The way through the hooks of `c-shims/patches`: what the rest of the boundary has to know of it. `way_stock.rs` has the same
+//! names for kernels without the hooks; the build chooses.
+//!
+//! Tag and links have fields of `struct sk_buff`, which bindgen knows.
+
+use super::ffi::{mflow_worker, sk_buff, sock};
+use crate::algo::knobs::Knobs;
+use crate::algo::tag::Tag;
+use core::ptr::NonNull;
+use kernel::bindings::skb_shared_info;
+
+/// What the file `version` calls it.
+pub(crate) const NAME: &str = "patched";
+/// What is missing, for the file `version`.
+pub(crate) const MISSING: &str = "";
+/// Whether all that a lane or [`carry`](super::deliver::carry) gives to the stack has reached its end when the call returns.
+pub(crate) const RUNS_TO_COMPLETION: bool = true;
+
+/// Returns why knobs cannot be had on this kernel, if so.
+#[inline]
+pub(crate) fn refusal(_knobs: &Knobs) -> Option<&'static str> {
+    None
+}
+
+/// Begins to wait until the queues of this CPU are through with what the worker has received: there are none.
+#[inline]
+pub(super) unsafe fn settle(_worker: *mut mflow_worker) {}
+
+/// Returns whether they are.
+#[inline]
+pub(super) unsafe fn has_settled(_worker: *mut mflow_worker) -> bool {
+    true
+}
+
+/// # Safety: the packet is valid, and the caller's; so for all functions here.
+#[inline]
+pub(super) unsafe fn tag(skb: NonNull<sk_buff>) -> Tag {
+    // SAFETY: By the contract.
+    Tag::from_word(unsafe { skb.as_ref().__bindgen_anon_4.headers.as_ref().mflow })
+}
+
+#[inline]
+pub(super) unsafe fn set_tag(mut skb: NonNull<sk_buff>, tag: Tag) {
+    // SAFETY: By the contract.
+    unsafe { skb.as_mut().__bindgen_anon_4.headers.as_mut().mflow = tag.word() };
+}
+
+/// Notes socket and amount of a packet that is parked, the latter in the place of the tag.
+#[inline]
+pub(super) unsafe fn set_parked(skb: NonNull<sk_buff>, socket: *mut sock, amount: u32) {
+    let skb = skb.as_ptr();
+    // SAFETY: By the contract.
+    unsafe {
+        (*skb).sk = socket;
+        (*skb).__bindgen_anon_4.headers.as_mut().mflow = amount;
+    }
+}
+
+/// Returns the part of the packet that its clones share, which begins where its buffer ends.
+#[inline]
+unsafe fn shared(skb: NonNull<sk_buff>) -> *mut skb_shared_info {
+    // SAFETY: By the contract.
+    unsafe {
+        let skb = skb.as_ref();
+        // CAST: 32 bits into a usize.
+        skb.head.add(skb.end as usize).cast()
+    }
+}
+
+/// Returns how many packets it was on the wire, if that is known, and more than one or known to be one; else 0.
+#[inline]
+pub(super) unsafe fn segments(skb: NonNull<sk_buff>) -> u16 {
+    // SAFETY: By the contract.
+    unsafe { (*shared(skb)).gso_segs }
+}
+
+/// Returns whether it was several packets on the wire, and nobody has counted them.
+#[inline]
+pub(super) unsafe fn lacks_segments(skb: NonNull<sk_buff>) -> bool {
+    // SAFETY: By the contract.
+    unsafe {
+        let shared = shared(skb);
+        (*shared).gso_size != 0 && (*shared).gso_segs == 0
+    }
+}
+
+/// Returns the Ethernet protocol, in host order.
+#[inline]
+pub(super) unsafe fn protocol(skb: NonNull<sk_buff>) -> u16 {
+    // SAFETY: By the contract.
+    u16::from_be(unsafe { skb.as_ref().__bindgen_anon_4.headers.as_ref().protocol })
+}
+
+#[inline]
+pub(super) unsafe fn len(skb: NonNull<sk_buff>) -> u32 {
+    // SAFETY: By the contract.
+    unsafe { skb.as_ref().len }
+}
+
+/// Returns where the packet begins, and how many bytes of it are there in one piece.
+#[inline]
+pub(super) unsafe fn linear(skb: NonNull<sk_buff>) -> (*const u8, u32) {
+    // SAFETY: By the contract.
+    let skb = unsafe { skb.as_ref() };
+    (skb.data, skb.len.wrapping_sub(skb.data_len))
+}
+
+/// Returns how much memory it holds.
+#[inline]
+pub(super) unsafe fn truesize(skb: NonNull<sk_buff>) -> u32 {
+    // SAFETY: By the contract.
+    unsafe { skb.as_ref().truesize }
+}
+
+/// Returns the number of its receive queue, counted from 1; 0 if the driver has noted none.
+#[inline]
+pub(super) unsafe fn rx_queue(skb: NonNull<sk_buff>) -> u16 {
+    // SAFETY: By the contract.
+    unsafe { skb.as_ref().queue_mapping }
+}
+
+/// Returns the place of the first link of a queued packet.
+#[inline]
+pub(super) unsafe fn next(skb: NonNull<sk_buff>) -> *mut *mut sk_buff {
+    // SAFETY: By the contract.
+    unsafe { &raw mut (*skb.as_ptr()).__bindgen_anon_1.__bindgen_anon_1.next }
+}
+
+/// Returns the place of the second link.
+#[inline]
+pub(super) unsafe fn prev(skb: NonNull<sk_buff>) -> *mut *mut sk_buff {
+    // SAFETY: By the contract.
+    unsafe { &raw mut (*skb.as_ptr()).__bindgen_anon_1.__bindgen_anon_1.prev }
+}
+
+/// Returns the place of the device, which is a third link while the packet is parked.
+#[inline]
+pub(super) unsafe fn device_link(skb: NonNull<sk_buff>) -> *mut *mut sk_buff {
+    // SAFETY: By the contract; the field is a union of a pointer and a word of the same size.
+    unsafe {
+        (&raw mut (*skb.as_ptr())
+            .__bindgen_anon_1
+            .__bindgen_anon_1
+            .__bindgen_anon_1
+            .dev_scratch)
+            .cast()
+    }
+}
