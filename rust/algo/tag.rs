@@ -8,9 +8,11 @@
 const SLOT_BITS: u32 = 6;
 /// Number of flows that can be split at once.
 pub const MAX_SLOTS: usize = 1 << SLOT_BITS;
-/// Number of bits of a batch number that a tag carries.
-pub const BATCH_BITS: u32 = 23;
+/// Number of bits of a batch number that a tag carries. Where it travels in a packet's hash, the other bits of it say that the
+/// hash is a tag; two windows of batches can be told apart either way.
+pub const BATCH_BITS: u32 = if cfg!(mflow_stock) { 12 } else { SLOT_SHIFT };
 
+const SLOT_SHIFT: u32 = 23;
 const KIND_SHIFT: u32 = 29;
 const SLOT_MASK: u32 = (1 << SLOT_BITS) - 1;
 const BATCH_MASK: u32 = (1 << BATCH_BITS) - 1;
@@ -50,7 +52,7 @@ impl Tag {
             TagKind::Queued => 4,
         };
         // CAST: a slot index is below 64.
-        Tag(kind << KIND_SHIFT | (slot as u32 & SLOT_MASK) << BATCH_BITS | batch & BATCH_MASK)
+        Tag(kind << KIND_SHIFT | (slot as u32 & SLOT_MASK) << SLOT_SHIFT | batch & BATCH_MASK)
     }
 
     /// Returns the tag that `word` holds, as read from a packet.
@@ -82,7 +84,7 @@ impl Tag {
     /// Returns the slot index, below [`MAX_SLOTS`].
     #[inline]
     pub const fn slot(self) -> usize {
-        (self.0 >> BATCH_BITS & SLOT_MASK) as usize
+        (self.0 >> SLOT_SHIFT & SLOT_MASK) as usize
     }
 
     /// Returns the low bits of the batch number.

@@ -13,7 +13,9 @@
 pub mod ffi;
 pub mod heads;
 
-#[path = "way_patched.rs"]
+// The only one of which there are two, one for each way into the stack.
+#[cfg_attr(mflow_stock, path = "way_stock.rs")]
+#[cfg_attr(not(mflow_stock), path = "way_patched.rs")]
 pub mod way;
 
 pub mod request;

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * How a lane gives packets to the stack, in its poll, and how it knows when they have come through the queues on
+ * their way: gro_cells of tunnels, and the CPU's backlog behind veths. Either is in order, and emptied by
+ * NAPIs that take turns with the lane's own on the same CPU.
+ */
+
+#include <linux/netdevice.h>
+#include <linux/skbuff.h>
+#include <net/busy_poll.h>
+#include <net/mflow.h>
+#include <net/mflow_module.h>
+
+#include "../mflow_worker.h"
+#include "mflow_stock.h"
+
+/* Packets that a NAPI takes in one turn. */
+#define MFLOW_TURN_PKTS		64
+/* So many queues behind each other: tunnels in tunnels, veths behind veths. */
+#define MFLOW_MOST_QUEUES	3
+
+DEFINE_PER_CPU(struct mflow_carried, mflow_carried);
+
+static void mflow_given(const struct sk_buff *skb)
+{
+	this_cpu_add(mflow_carried.given, mflow_stock_wire_pkts(skb));
+}
+
+/* True: GRO has joined the packet with one before it. */
+bool mflow_worker_receive(struct mflow_worker *worker, struct sk_buff *skb)
+{
+	gro_result_t result;
+
+	mflow_given(skb);
+	mflow_port_lane_device(skb);
+	result = napi_gro_receive(&worker->napi, skb);
+	return result == GRO_MERGED || result == GRO_MERGED_FREE;
+}
+
+/* Past RPS, too, which has chosen this packet's CPU before it came to us. */
+void mflow_worker_receive_past_gro(struct mflow_worker *worker,
+				   struct sk_buff *skb)
+{
+	mflow_given(skb);
+	skb_mark_napi_id(skb, &worker->napi);
+	/* GRO would set it; a device further on drops a large packet without it. */
+	if (skb->ip_summed == CHECKSUM_PARTIAL)
+		skb_set_transport_header(skb, skb_checksum_start_offset(skb));
+	mflow_receive_skb(skb);
+}
+
+/* Not called: there are no stages. */
+void mflow_worker_receive_stage(struct mflow_worker *worker,
+				struct sk_buff *skb)
+{
+	mflow_receive_skb(skb);
+}
+
+/* What was received is in the stack's queues, or at its end, when this returns. */
+void mflow_worker_flush(struct mflow_worker *worker)
+{
+	struct napi_struct *napi = &worker->napi;
+
+	napi_gro_flush(napi, false);
+	if (!napi->rx_count)
+		return;
+	netif_receive_skb_list(&napi->rx_list);
+	INIT_LIST_HEAD(&napi->rx_list);
+	napi->rx_count = 0;
+}
+
+/* Carries a packet on from where mflow_ingress() has taken it, on this CPU. */
+int mflow_receive_skb(struct sk_buff *skb)
+{
+	skb->tc_skip_classify = 1;
+	return netif_receive_skb_core(skb);
+}
+
+static unsigned int mflow_backlog_tail(void)
+{
+#ifdef CONFIG_RPS
+	return READ_ONCE(this_cpu_ptr(&softnet_data)->input_queue_tail);
+#else
+	return 0;
+#endif
+}
+
+static bool mflow_backlog_has_passed(unsigned int tail)
+{
+#ifdef CONFIG_RPS
+	return (int)(READ_ONCE(this_cpu_ptr(&softnet_data)->input_queue_head) - tail) >= 0;
+#else
+	return true;
+#endif
+}
+
+/*
+ * In the worker's poll. Most batches arrive in full, which is the end. Where packets are missing (dropped, or
+ * joined by defragmentation), they are known to be so when each queue has had time for all that lanes have
+ * given on this CPU and that has not arrived.
+ */
+void mflow_worker_settle(struct mflow_worker *worker)
+{
+	const struct mflow_carried *carried = this_cpu_ptr(&mflow_carried);
+	struct mflow_way *way = &worker->way;
+	u32 missing = carried->given - carried->arrived;
+
+	way->settles = true;
+	way->cpu = smp_processor_id();
+	way->given = carried->given;
+	way->polls = missing / MFLOW_TURN_PKTS + 2;
+	way->passes = MFLOW_MOST_QUEUES;
+	way->tail = 0;
+}
+
+/* In the worker's poll. It does not end before it has been polled for this. */
+bool mflow_worker_has_settled(struct mflow_worker *worker)
+{
+	struct mflow_carried *carried = this_cpu_ptr(&mflow_carried);
+	struct mflow_way *way = &worker->way;
+
+	/* The queues of a CPU that is gone are others' now. */
+	if (!way->settles || way->cpu != smp_processor_id())
+		goto settled;
+	if ((s32)(carried->arrived - way->given) >= 0)
+		goto settled;
+	if (way->polls) {
+		way->polls--;
+		way->tail = mflow_backlog_tail();
+		return false;
+	}
+	if (!mflow_backlog_has_passed(way->tail))
+		return false;
+	if (--way->passes) {
+		way->tail = mflow_backlog_tail();
+		return false;
+	}
+	/* What is missing does not come any more. */
+	if ((s32)(carried->arrived - way->given) < 0)
+		carried->arrived = way->given;
+settled:
+	way->settles = false;
+	return true;
+}

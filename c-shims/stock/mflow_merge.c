@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The merge point: the last hook at LOCAL_IN, in every namespace. What is parked there goes on through the hook's
+ * own continuation when it is its turn; protocols and sockets are behind it, and serial.
+ */
+
+#include <linux/ipv6.h>
+#include <linux/netdevice.h>
+#include <linux/netfilter.h>
+#include <linux/netfilter_ipv4.h>
+#include <linux/netfilter_ipv6.h>
+#include <linux/udp.h>
+#include <net/gre.h>
+#include <net/ip.h>
+#include <net/ipv6.h>
+#include <net/mflow.h>
+#include <net/mflow_module.h>
+#include <net/net_namespace.h>
+#include <net/udp.h>
+
+#include "mflow_stock.h"
+
+/**
+ * struct mflow_parked - what a parked packet needs to go on, behind IP's own control block
+ * @dev:	where it came in, with a reference; the field in the packet is a link meanwhile
+ * @okfn:	what goes on
+ */
+struct mflow_parked {
+	struct net_device	*dev;
+	int			(*okfn)(struct net *net, struct sock *sk,
+					struct sk_buff *skb);
+};
+
+#define MFLOW_PARKED_OFFSET	(sizeof_field(struct sk_buff, cb) - sizeof(struct mflow_parked))
+
+static_assert(sizeof(struct inet_skb_parm) <= MFLOW_PARKED_OFFSET);
+static_assert(sizeof(struct inet6_skb_parm) <= MFLOW_PARKED_OFFSET);
+
+static struct mflow_parked *mflow_parked(struct sk_buff *skb)
+{
+	return (struct mflow_parked *)(skb->cb + MFLOW_PARKED_OFFSET);
+}
+
+/* What a packet that this host receives is to us. */
+enum mflow_end {
+	MFLOW_END_DATA,		/* It ends here. */
+	MFLOW_END_TUNNEL,	/* What is in it goes on, with the tag. */
+	MFLOW_END_ORDERED,	/* The same, and what unpacks it needs order. */
+};
+
+/**
+ * struct mflow_udp_end - what the last look-up on this CPU has found, for as long as a tick
+ * @net:	in which namespace
+ * @tick:	when
+ * @port:	for which port
+ * @family:	and address family
+ * @end:	the answer
+ */
+struct mflow_udp_end {
+	const struct net	*net;
+	u32			tick;
+	__be16			port;
+	u8			family;
+	enum mflow_end		end;
+};
+
+static DEFINE_PER_CPU(struct mflow_udp_end, mflow_udp_end);
+
+static enum mflow_end mflow_end_of_socket(const struct sock *sk)
+{
+	if (!sk)
+		return MFLOW_END_DATA;
+	switch (READ_ONCE(udp_sk(sk)->encap_type)) {
+	case 0:
+		return MFLOW_END_DATA;
+	case UDP_ENCAP_ESPINUDP:
+	case UDP_ENCAP_L2TPINUDP:
+		return MFLOW_END_ORDERED;
+	default:
+		return MFLOW_END_TUNNEL;
+	}
+}
+
+static const struct sock *mflow_udp_look_up(struct net *net,
+					    const struct sk_buff *skb,
+					    const struct udphdr *uh, u8 family)
+{
+	if (family == NFPROTO_IPV4)
+		return __udp4_lib_lookup(net, ip_hdr(skb)->saddr, uh->source,
+					 ip_hdr(skb)->daddr, uh->dest,
+					 inet_iif(skb), inet_sdif(skb),
+					 net->ipv4.udp_table, NULL);
+#if IS_ENABLED(CONFIG_IPV6)
+	return __udp6_lib_lookup(net, &ipv6_hdr(skb)->saddr, uh->source,
+				 &ipv6_hdr(skb)->daddr, uh->dest,
+				 inet6_iif(skb), inet6_sdif(skb),
+				 net->ipv4.udp_table, NULL);
+#else
+	return NULL;
+#endif
+}
+
+static enum mflow_end mflow_end_of_udp(struct net *net,
+				       const struct sk_buff *skb,
+				       unsigned int offset, u8 family)
+{
+	struct mflow_udp_end *last = this_cpu_ptr(&mflow_udp_end);
+	const struct udphdr *uh;
+	struct udphdr buffer;
+	u32 tick = jiffies;
+
+	uh = skb_header_pointer(skb, offset, sizeof(buffer), &buffer);
+	if (!uh)
+		return MFLOW_END_DATA;
+	if (last->net != net || last->tick != tick ||
+	    last->port != uh->dest || last->family != family) {
+		*last = (struct mflow_udp_end){
+			.net = net,
+			.tick = tick,
+			.port = uh->dest,
+			.family = family,
+			.end = mflow_end_of_socket(mflow_udp_look_up(net, skb, uh,
+								     family)),
+		};
+	}
+	return last->end;
+}
+
+static enum mflow_end mflow_end_of(struct net *net, const struct sk_buff *skb,
+				   u8 family)
+{
+	unsigned int offset = skb_network_offset(skb);
+	const struct gre_base_hdr *gre;
+	struct gre_base_hdr buffer;
+	__be16 frag_off;
+	int protocol;
+	u8 next;
+
+	if (family == NFPROTO_IPV4) {
+		protocol = ip_hdr(skb)->protocol;
+		offset += ip_hdrlen(skb);
+	} else {
+		next = ipv6_hdr(skb)->nexthdr;
+		offset = ipv6_skip_exthdr(skb, offset + sizeof(struct ipv6hdr),
+					  &next, &frag_off);
+		if ((int)offset < 0)
+			return MFLOW_END_TUNNEL;
+		protocol = next;
+	}
+
+	switch (protocol) {
+	case IPPROTO_UDP:
+		return mflow_end_of_udp(net, skb, offset, family);
+	case IPPROTO_TCP:
+		return MFLOW_END_DATA;
+	case IPPROTO_ESP:
+	case IPPROTO_AH:
+		return MFLOW_END_ORDERED;
+	case IPPROTO_GRE:
+		gre = skb_header_pointer(skb, offset, sizeof(buffer), &buffer);
+		return gre && gre->flags & GRE_SEQ ? MFLOW_END_ORDERED :
+						     MFLOW_END_TUNNEL;
+	default:
+		/* A tunnel, or nothing whose order anybody sees. */
+		return MFLOW_END_TUNNEL;
+	}
+}
+
+static unsigned int mflow_local_in(void *priv, struct sk_buff *skb,
+				   const struct nf_hook_state *state)
+{
+	struct mflow_carried *carried = this_cpu_ptr(&mflow_carried);
+	const u32 tag = mflow_stock_tag(skb);
+	const unsigned int kind = tag >> MFLOW_KIND_SHIFT;
+	const struct mflow_ops *ops;
+	enum mflow_end end;
+	u32 pkts;
+	u64 slot;
+
+	if (!tag)
+		return NF_ACCEPT;
+	ops = rcu_dereference_bh(mflow_stock_ops);
+	if (!ops)
+		return NF_ACCEPT;
+
+	end = mflow_end_of(state->net, skb, state->pf);
+	if (end == MFLOW_END_ORDERED &&
+	    (kind == MFLOW_KIND_SPLIT || kind == MFLOW_KIND_PROBE))
+		ops->unsuited(skb, NULL, MFLOW_PATH_ORDERED);
+	if (end != MFLOW_END_DATA)
+		return NF_ACCEPT;
+
+	/* Something has taken the probe to another CPU: lanes would not know when their packets arrive. */
+	slot = BIT_ULL(tag >> MFLOW_SLOT_SHIFT & (MFLOW_SLOTS - 1));
+	if (kind == MFLOW_KIND_PROBE) {
+		if (!(carried->probed & slot)) {
+			ops->unsuited(skb, NULL, MFLOW_PATH_QUEUES);
+			return NF_ACCEPT;
+		}
+		carried->probed &= ~slot;
+	}
+
+	pkts = mflow_stock_wire_pkts(skb);
+	if (kind == MFLOW_KIND_SPLIT && skb->pkt_type != PACKET_MULTICAST)
+		carried->arrived += pkts;
+
+	if (kind != MFLOW_KIND_PROBE) {
+		/* A socket that early demultiplexing has found may close meanwhile; it is looked up in turn. */
+		skb_orphan(skb);
+		skb_dst_force(skb);
+		dev_hold(skb->dev);
+		*mflow_parked(skb) = (struct mflow_parked){
+			.dev = skb->dev,
+			.okfn = state->okfn,
+		};
+	}
+	if (ops->merge(NULL, skb, NULL, pkts))
+		return NF_STOLEN;
+
+	if (kind != MFLOW_KIND_PROBE)
+		dev_put(skb->dev);
+	mflow_skb_set_tag(skb, 0);
+	return NF_ACCEPT;
+}
+
+static const struct nf_hook_ops mflow_local_in_ops[] = {
+	{
+		.hook = mflow_local_in,
+		.pf = NFPROTO_IPV4,
+		.hooknum = NF_INET_LOCAL_IN,
+		.priority = INT_MAX,
+	},
+#if IS_ENABLED(CONFIG_IPV6)
+	{
+		.hook = mflow_local_in,
+		.pf = NFPROTO_IPV6,
+		.hooknum = NF_INET_LOCAL_IN,
+		.priority = INT_MAX,
+	},
+#endif
+};
+
+static int __net_init mflow_net_init(struct net *net)
+{
+	return nf_register_net_hooks(net, mflow_local_in_ops,
+				     ARRAY_SIZE(mflow_local_in_ops));
+}
+
+static void __net_exit mflow_net_exit(struct net *net)
+{
+	nf_unregister_net_hooks(net, mflow_local_in_ops,
+				ARRAY_SIZE(mflow_local_in_ops));
+}
+
+static struct pernet_operations mflow_net_ops = {
+	.init = mflow_net_init,
+	.exit = mflow_net_exit,
+};
+
+int mflow_merge_init(void)
+{
+	return register_pernet_subsys(&mflow_net_ops);
+}
+
+void mflow_merge_exit(void)
+{
+	unregister_pernet_subsys(&mflow_net_ops);
+}
+
+/*
+ * Softirqs disabled. Packets are linked, and parked for this. Time stamps are left alone: few sockets ask for
+ * them, and behind LOCAL_IN they are taken where they are needed.
+ */
+u64 mflow_deliver(struct sk_buff *first, u64 *stamp_ns)
+{
+	struct sk_buff *skb, *next;
+	u64 sum = 0;
+
+	rcu_read_lock();
+	for (skb = first; skb; skb = next) {
+		const struct mflow_parked parked = *mflow_parked(skb);
+		u32 amount = skb->hash;
+
+		next = skb->next;
+		skb_mark_not_on_list(skb);
+		skb->prev = NULL;
+		skb->dev = parked.dev;
+		skb_clear_hash(skb);
+		sum += (u64)(amount >> 16) << 32 | (u16)amount;
+		parked.okfn(dev_net(parked.dev), NULL, skb);
+		dev_put(parked.dev);
+	}
+	rcu_read_unlock();
+	return sum;
+}
+
+/* Packets hold no sockets. */
+bool mflow_skb_hold_socket(struct sk_buff *skb, struct sock *sk)
+{
+	return true;
+}
+
+/* Which socket it will be is not known yet. */
+bool mflow_sock_is_by_cpu(const struct sock *sk)
+{
+	return false;
+}

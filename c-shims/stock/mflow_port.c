@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Opted-in devices: a netfilter hook at their ingress takes packets, and a device of ours beside each lets lanes
+ * have GRO, which is off at the device itself while its flows are split.
+ */
+
+#include <linux/list.h>
+#include <linux/netdevice.h>
+#include <linux/netfilter.h>
+#include <linux/netfilter_netdev.h>
+#include <linux/rtnetlink.h>
+#include <linux/slab.h>
+#include <net/mflow.h>
+#include <net/mflow_module.h>
+
+#include "../mflow_shim.h"
+#include "mflow_stock.h"
+
+/**
+ * struct mflow_port - an opted-in device
+ * @list:	all of them; written under rtnl, read under RCU
+ * @dev:	the device, whose reference is the Rust half's
+ * @gro_dev:	through which lanes give packets to GRO; nobody sees it
+ * @hook:	at the ingress of @dev
+ * @port:	the Rust half's
+ * @had_gro:	@dev's GRO was on, and is to be so again
+ */
+struct mflow_port {
+	struct list_head	list;
+	struct net_device	*dev;
+	struct net_device	*gro_dev;
+	struct nf_hook_ops	hook;
+	void			*port;
+	bool			had_gro;
+};
+
+static LIST_HEAD(mflow_ports);
+
+/*
+ * Packets come behind taps and classifiers of the device; what goes on from a lane passes them by
+ * (tc_skip_classify), and this hook with them.
+ */
+static unsigned int mflow_ingress(void *priv, struct sk_buff *skb,
+				  const struct nf_hook_state *state)
+{
+	const struct mflow_port *port = priv;
+	const struct mflow_ops *ops;
+	unsigned int kind, slot;
+	u32 tag;
+
+	if (!static_branch_unlikely(&mflow_stock_key))
+		return NF_ACCEPT;
+
+	/* The flow is split at a device before this one. */
+	tag = mflow_stock_tag(skb);
+	if (tag && tag >> MFLOW_KIND_SHIFT != MFLOW_KIND_PROBE)
+		return NF_ACCEPT;
+	/* The rings have one producer per CPU, in softirq context. */
+	if (in_hardirq() || irqs_disabled() || skb_shared(skb))
+		return NF_ACCEPT;
+
+	ops = rcu_dereference_bh(mflow_stock_ops);
+	if (!ops)
+		return NF_ACCEPT;
+	if (ops->split_backlog(port->port, skb))
+		return NF_STOLEN;
+
+	tag = mflow_stock_tag(skb);
+	kind = tag >> MFLOW_KIND_SHIFT;
+	slot = tag >> MFLOW_SLOT_SHIFT & (MFLOW_SLOTS - 1);
+	if (kind == MFLOW_KIND_PROBE)
+		this_cpu_or(mflow_carried.probed, BIT_ULL(slot));
+	return mflow_hold_back(skb) ? NF_STOLEN : NF_ACCEPT;
+}
+
+/* Behind GRO: the packet is the opted-in device's again. */
+static rx_handler_result_t mflow_behind_gro(struct sk_buff **pskb)
+{
+	struct sk_buff *skb = *pskb;
+
+	skb->dev = rcu_dereference(skb->dev->rx_handler_data);
+	skb->tc_skip_classify = 1;
+	return RX_HANDLER_ANOTHER;
+}
+
+static struct mflow_port *mflow_port_find(const struct net_device *dev)
+{
+	struct mflow_port *port;
+
+	list_for_each_entry_rcu(port, &mflow_ports, list, lockdep_rtnl_is_held())
+		if (port->dev == dev)
+			return port;
+	return NULL;
+}
+
+/* In a lane's poll: GRO sees the packet at our device. If the port has just gone, there is no GRO. */
+void mflow_port_lane_device(struct sk_buff *skb)
+{
+	const struct mflow_port *port = mflow_port_find(skb->dev);
+
+	if (port)
+		skb->dev = port->gro_dev;
+	else
+		skb->tc_skip_classify = 1;
+}
+
+static void mflow_port_gro_off(struct mflow_port *port)
+{
+	struct net_device *dev = port->dev;
+
+	if (port->had_gro || !(dev->wanted_features & NETIF_F_GRO))
+		return;
+	port->had_gro = true;
+	dev->wanted_features &= ~NETIF_F_GRO;
+	netdev_update_features(dev);
+}
+
+static void mflow_port_gro_back(struct mflow_port *port)
+{
+	struct net_device *dev = port->dev;
+
+	if (!port->had_gro)
+		return;
+	port->had_gro = false;
+	dev->wanted_features |= NETIF_F_GRO;
+	netdev_update_features(dev);
+}
+
+/* Under rtnl. */
+void mflow_ports_switch(bool enabled)
+{
+	struct mflow_port *port;
+
+	ASSERT_RTNL();
+	list_for_each_entry(port, &mflow_ports, list) {
+		if (enabled)
+			mflow_port_gro_off(port);
+		else
+			mflow_port_gro_back(port);
+	}
+}
+
+static int mflow_port_open(struct net_device *dev, void *rust_port)
+{
+	struct mflow_port *port = kzalloc(sizeof(*port), GFP_KERNEL);
+	int err;
+
+	if (!port)
+		return -ENOMEM;
+	port->gro_dev = alloc_netdev_dummy(0);
+	if (!port->gro_dev) {
+		err = -ENOMEM;
+		goto err_port;
+	}
+	/* GRO looks tunnels' sockets up in the namespace of the device. */
+	dev_net_set(port->gro_dev, dev_net(dev));
+	port->gro_dev->features |= NETIF_F_GRO;
+	err = netdev_rx_handler_register(port->gro_dev, mflow_behind_gro, dev);
+	if (err)
+		goto err_gro_dev;
+
+	port->dev = dev;
+	port->port = rust_port;
+	port->hook = (struct nf_hook_ops){
+		.hook = mflow_ingress,
+		.dev = dev,
+		.priv = port,
+		.pf = NFPROTO_NETDEV,
+		.hooknum = NF_NETDEV_INGRESS,
+		.priority = INT_MAX,
+	};
+	list_add_rcu(&port->list, &mflow_ports);
+	err = nf_register_net_hook(dev_net(dev), &port->hook);
+	if (err)
+		goto err_listed;
+	if (static_key_enabled(&mflow_stock_key))
+		mflow_port_gro_off(port);
+	return 0;
+
+err_listed:
+	list_del_rcu(&port->list);
+	synchronize_net();
+	netdev_rx_handler_unregister(port->gro_dev);
+err_gro_dev:
+	free_netdev(port->gro_dev);
+err_port:
+	kfree(port);
+	return err;
+}
+
+/* No lane has packets of the device any more. What waits on its ordinary path goes on first. */
+static void mflow_port_close(struct mflow_port *port)
+{
+	nf_unregister_net_hook(dev_net(port->dev), &port->hook);
+	mflow_port_gro_back(port);
+	list_del_rcu(&port->list);
+	synchronize_net();
+	mflow_hold_end();
+	netdev_rx_handler_unregister(port->gro_dev);
+	free_netdev(port->gro_dev);
+	kfree(port);
+}
+
+/* Under rtnl. The port is NULL where the device goes. */
+int mflow_device_set_port(struct net_device *dev, void *port)
+{
+	struct mflow_port *old = mflow_port_find(dev);
+
+	if (port)
+		return mflow_port_open(dev, port);
+	if (old)
+		mflow_port_close(old);
+	return 0;
+}
+
+bool mflow_device_has_port(const struct net_device *dev)
+{
+	return mflow_port_find(dev);
+}
+
+/* Packets are taken behind the NAPIs, by CPU. */
+void mflow_device_walk_napis(struct net_device *dev, void *found)
+{
+}
+
+void *mflow_napi_source(struct napi_struct *napi)
+{
+	return NULL;
+}
+
+void mflow_napi_set_source(struct napi_struct *napi, void *source)
+{
+}
+
+/* Never called: there is no source of a NAPI. */
+void mflow_napi_gro_flush(struct napi_struct *napi)
+{
+}

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Fields of packets for the Rust half, which has no bindgen here to know where they are.
+ */
+
+#include <linux/skbuff.h>
+#include <linux/stddef.h>
+
+#include "mflow_stock.h"
+
+/* The links that rust/stock/bindings.rs writes down. */
+static_assert(offsetof(struct sk_buff, next) == 0);
+static_assert(offsetof(struct sk_buff, prev) == sizeof(void *));
+static_assert(offsetof(struct sk_buff, dev_scratch) == 2 * sizeof(void *));
+
+/* 0: it has none. */
+u32 mflow_skb_tag(const struct sk_buff *skb)
+{
+	return mflow_stock_tag(skb);
+}
+
+void mflow_skb_set_tag(struct sk_buff *skb, u32 tag)
+{
+	if (tag)
+		__skb_set_sw_hash(skb, tag ^ mflow_tag_magic, true);
+	else if (mflow_stock_tag(skb))
+		skb_clear_hash(skb);
+}
+
+/* The amount is kept where the tag was; mflow_deliver() gives it back, and the packet has no hash then. */
+void mflow_skb_set_parked(struct sk_buff *skb, u32 amount)
+{
+	skb->hash = amount;
+}
+
+u16 mflow_skb_protocol(const struct sk_buff *skb)
+{
+	return ntohs(skb->protocol);
+}
+
+unsigned int mflow_skb_len(const struct sk_buff *skb)
+{
+	return skb->len;
+}
+
+const void *mflow_skb_linear(const struct sk_buff *skb, unsigned int *bytes)
+{
+	*bytes = skb_headlen(skb);
+	return skb->data;
+}
+
+u32 mflow_skb_truesize(const struct sk_buff *skb)
+{
+	return skb->truesize;
+}
+
+u16 mflow_skb_rx_queue(const struct sk_buff *skb)
+{
+	return skb->queue_mapping;
+}
+
+u16 mflow_skb_segments(const struct sk_buff *skb)
+{
+	return skb_shinfo(skb)->gso_segs;
+}
+
+bool mflow_skb_lacks_segments(const struct sk_buff *skb)
+{
+	return skb_shinfo(skb)->gso_size && !skb_shinfo(skb)->gso_segs;
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What net/core/mflow.c is on a patched kernel, as far as it holds state and no packets: the pointer to the
+ * Rust half's operations, and the switch. Beside it what the Rust half takes from C instead of the
+ * kernel's crate.
+ */
+
+#include <linux/bug.h>
+#include <linux/module.h>
+#include <linux/netdevice.h>
+#include <linux/printk.h>
+#include <linux/random.h>
+#include <linux/rtnetlink.h>
+#include <linux/slab.h>
+#include <linux/topology.h>
+#include <net/mflow.h>
+#include <net/mflow_module.h>
+
+#include "mflow_stock.h"
+
+DEFINE_STATIC_KEY_FALSE(mflow_stock_key);
+
+/* What the shims count in; of its fields those of the hooks stay empty. */
+DEFINE_PER_CPU(struct mflow_cpu, mflow_cpu);
+DEFINE_PER_CPU(struct mflow_returned, mflow_returned);
+
+/* Readers: softirqs disabled. Written while no packet comes. */
+const struct mflow_ops __rcu *mflow_stock_ops;
+
+u32 mflow_tag_magic __read_mostly;
+
+int mflow_register(const struct mflow_ops *ops)
+{
+	int err;
+
+	mflow_tag_magic = get_random_u32() & MFLOW_MAGIC_MASK;
+	err = mflow_hold_init();
+	if (err)
+		return err;
+	rcu_assign_pointer(mflow_stock_ops, ops);
+	err = mflow_merge_init();
+	if (err)
+		goto err_hold;
+	return 0;
+
+err_hold:
+	RCU_INIT_POINTER(mflow_stock_ops, NULL);
+	mflow_hold_exit();
+	return err;
+}
+
+/* When it returns, nothing runs in the operations. */
+void mflow_unregister(void)
+{
+	mflow_merge_exit();
+	RCU_INIT_POINTER(mflow_stock_ops, NULL);
+	synchronize_net();
+	mflow_hold_end();
+	mflow_hold_exit();
+}
+
+/* Under rtnl. The same value twice is harmless. */
+void mflow_set_enabled(bool enabled)
+{
+	if (enabled)
+		static_branch_enable(&mflow_stock_key);
+	else
+		static_branch_disable(&mflow_stock_key);
+	mflow_ports_switch(enabled);
+}
+
+/* Lanes remember no routes: what they carry is looked up in other polls. */
+void mflow_routes_forget(void)
+{
+}
+
+/* Readers free what they have read. */
+void mflow_free_returned(void)
+{
+}
+
+/* Nobody tells where readers run. */
+void mflow_watch_readers(bool watch)
+{
+}
+
+/* A guess: what the scheduler knows is not for modules. */
+bool mflow_cpus_share_cache(unsigned int cpu, unsigned int other)
+{
+	return cpumask_test_cpu(cpu, topology_core_cpumask(other));
+}
+
+/* In process context; zeros. */
+void *mflow_alloc(size_t size)
+{
+	return kvzalloc(size, GFP_KERNEL);
+}
+
+void mflow_free(void *memory)
+{
+	kvfree(memory);
+}
+
+void mflow_print(unsigned int level, const char *text, unsigned int len)
+{
+	switch (level) {
+	case LOGLEVEL_ERR:
+		pr_err("mflow: %.*s", len, text);
+		break;
+	case LOGLEVEL_WARNING:
+		pr_warn("mflow: %.*s", len, text);
+		break;
+	default:
+		pr_info("mflow: %.*s", len, text);
+	}
+}
+
+void __noreturn mflow_bug(void)
+{
+	BUG();
+}
+
+static int __init mflow_init(void)
+{
+	return mflow_rust_init();
+}
+module_init(mflow_init);
+
+static void __exit mflow_exit(void)
+{
+	mflow_rust_exit();
+}
+module_exit(mflow_exit);
+
+MODULE_AUTHOR("The mflow authors");
+MODULE_DESCRIPTION("Splits elephant flows over several CPUs and keeps their order");
+MODULE_LICENSE("GPL");

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The way through an unpatched kernel: what its files share, and what they give to the Rust half beyond
+ * net/mflow.h and net/mflow_module.h.
+ */
+#ifndef _MFLOW_STOCK_H
+#define _MFLOW_STOCK_H
+
+#include <linux/jump_label.h>
+#include <linux/percpu.h>
+#include <linux/skbuff.h>
+#include <net/mflow.h>
+
+struct net;
+
+/* mflow_stock.c */
+DECLARE_STATIC_KEY_FALSE(mflow_stock_key);
+extern const struct mflow_ops __rcu *mflow_stock_ops;
+extern u32 mflow_tag_magic;
+
+void *mflow_alloc(size_t size);
+void mflow_free(void *memory);
+void mflow_print(unsigned int level, const char *text, unsigned int len);
+void __noreturn mflow_bug(void);
+
+/* The Rust half. */
+int mflow_rust_init(void);
+void mflow_rust_exit(void);
+
+/* mflow_port.c: devices, and where packets are taken. */
+void mflow_ports_switch(bool enabled);
+void mflow_port_lane_device(struct sk_buff *skb);
+
+/* mflow_hold.c: the order of the ordinary path around tags. */
+bool mflow_hold_back(struct sk_buff *skb);
+void mflow_hold_end(void);
+int mflow_hold_init(void);
+void mflow_hold_exit(void);
+
+/* mflow_merge.c: where they come back. */
+int mflow_merge_init(void);
+void mflow_merge_exit(void);
+
+/* mflow_carry.c: between the two. */
+
+/**
+ * struct mflow_carried - what lanes have given to the stack on a CPU, and what has come to the merge point
+ * @given:	packets on the wire; wraps
+ * @arrived:	the same
+ * @probed:	where a slot's last probe was sent, a bit for each slot
+ */
+struct mflow_carried {
+	u32	given;
+	u32	arrived;
+	u64	probed;
+};
+
+DECLARE_PER_CPU(struct mflow_carried, mflow_carried);
+
+struct mflow_worker;
+
+void mflow_worker_settle(struct mflow_worker *worker);
+bool mflow_worker_has_settled(struct mflow_worker *worker);
+
+/* mflow_skb.c */
+u32 mflow_skb_tag(const struct sk_buff *skb);
+void mflow_skb_set_tag(struct sk_buff *skb, u32 tag);
+void mflow_skb_set_parked(struct sk_buff *skb, u32 amount);
+u16 mflow_skb_protocol(const struct sk_buff *skb);
+unsigned int mflow_skb_len(const struct sk_buff *skb);
+const void *mflow_skb_linear(const struct sk_buff *skb, unsigned int *bytes);
+u32 mflow_skb_truesize(const struct sk_buff *skb);
+u16 mflow_skb_rx_queue(const struct sk_buff *skb);
+u16 mflow_skb_segments(const struct sk_buff *skb);
+bool mflow_skb_lacks_segments(const struct sk_buff *skb);
+
+/*
+ * A tag in a packet's hash, which goes along through tunnels, GRO, bridges and veths. These bits of a
+ * tag are zero (BATCH_BITS in rust/algo/tag.rs); in a hash they are mflow_tag_magic. A hash is a tag
+ * only if it looks like one that the kernel itself has made of addresses and ports: those of NICs and
+ * of sockets do not.
+ */
+#define MFLOW_MAGIC_MASK	0x007ff000U
+
+/* 0: none. */
+static inline u32 mflow_stock_tag(const struct sk_buff *skb)
+{
+	if (!skb->l4_hash || !skb->sw_hash ||
+	    (skb->hash & MFLOW_MAGIC_MASK) != mflow_tag_magic)
+		return 0;
+	return skb->hash ^ mflow_tag_magic;
+}
+
+static inline u32 mflow_stock_wire_pkts(const struct sk_buff *skb)
+{
+	return skb_shinfo(skb)->gso_segs ?: 1;
+}
+
+#endif /* _MFLOW_STOCK_H */

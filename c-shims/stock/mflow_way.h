@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What a worker needs for the way through an unpatched kernel. Included by mflow_worker.h.
+ */
+#ifndef _MFLOW_WAY_H
+#define _MFLOW_WAY_H
+
+#include <linux/types.h>
+
+/**
+ * struct mflow_way - waits until the stack's queues on this CPU are through with what the worker has given
+ * @settles:	it waits
+ * @cpu:	on which CPU
+ * @given:	how many packets lanes had given to the stack on that CPU
+ * @polls:	how often it has to be polled until queues of devices are through
+ * @passes:	how often the backlog has to be through after that
+ * @tail:	up to where the backlog has to be through next
+ */
+struct mflow_way {
+	bool		settles;
+	unsigned int	cpu;
+	u32		given;
+	unsigned int	polls;
+	unsigned int	passes;
+	unsigned int	tail;
+};
+
+/* What a worker begins with is zeros. */
+static inline void mflow_way_init(struct mflow_way *way)
+{
+}
+
+static inline bool mflow_way_polls_again(const struct mflow_way *way)
+{
+	return way->settles;
+}
+
+#endif /* _MFLOW_WAY_H */

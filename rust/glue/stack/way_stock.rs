@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The way through what an unpatched kernel offers to modules (`c-shims/stock`): the same names as `way_patched.rs`.
+//!
+//! The tag travels in the packet's hash. C reads all fields but the links, as there is no bindgen that knows where they are.
+
+use super::ffi::{mflow_worker, sk_buff, sock};
+use crate::algo::knobs::{Knobs, Layout, Mode};
+use crate::algo::tag::Tag;
+use core::ptr::NonNull;
+use kernel::bindings as ffi;
+
+/// What the file `version` calls it.
+pub(crate) const NAME: &str = "stock";
+/// What is missing, for the file `version`.
+pub(crate) const MISSING: &str =
+    "without: mode falcon-dev and falcon-func; layout lane+stage; building of packets by lanes; parallel work in UDP, TCP and sockets";
+/// Whether all that a lane or [`carry`](super::deliver::carry) gives to the stack has reached its end when the call returns.
+pub(crate) const RUNS_TO_COMPLETION: bool = false;
+
+/// Returns why knobs cannot be had on this kernel, if so.
+pub(crate) fn refusal(knobs: &Knobs) -> Option<&'static str> {
+    if knobs.mode != Mode::Mflow {
+        Some("mode: allowed mflow, as this kernel is without the hooks that stages need")
+    } else if knobs.layout != Layout::Lane {
+        Some("layout: allowed lane, as no driver of this kernel leaves the building of packets to lanes")
+    } else {
+        None
+    }
+}
+
+/// Begins to wait until the queues of this CPU are through with what the worker has received. Its poll is called again and again
+/// until [`has_settled`] says so.
+///
+/// # Safety: called in the worker's poll.
+pub(super) unsafe fn settle(worker: *mut mflow_worker) {
+    // SAFETY: By the contract.
+    unsafe { ffi::mflow_worker_settle(worker) };
+}
+
+/// Returns whether they are.
+///
+/// # Safety: called in the worker's poll.
+pub(super) unsafe fn has_settled(worker: *mut mflow_worker) -> bool {
+    // SAFETY: By the contract.
+    unsafe { ffi::mflow_worker_has_settled(worker) }
+}
+
+/// # Safety: the packet is valid, and the caller's; so for all functions here.
+#[inline]
+pub(super) unsafe fn tag(skb: NonNull<sk_buff>) -> Tag {
+    // SAFETY: By the contract.
+    Tag::from_word(unsafe { ffi::mflow_skb_tag(skb.as_ptr()) })
+}
+
+#[inline]
+pub(super) unsafe fn set_tag(skb: NonNull<sk_buff>, tag: Tag) {
+    // SAFETY: By the contract.
+    unsafe { ffi::mflow_skb_set_tag(skb.as_ptr(), tag.word()) };
+}
+
+/// Notes the amount of a packet that is parked, in the place of the tag. There is no socket yet.
+#[inline]
+pub(super) unsafe fn set_parked(skb: NonNull<sk_buff>, _socket: *mut sock, amount: u32) {
+    // SAFETY: By the contract.
+    unsafe { ffi::mflow_skb_set_parked(skb.as_ptr(), amount) };
+}
+
+/// Returns how many packets it was on the wire, if that is known; else 0.
+#[inline]
+pub(super) unsafe fn segments(skb: NonNull<sk_buff>) -> u16 {
+    // SAFETY: By the contract.
+    unsafe { ffi::mflow_skb_segments(skb.as_ptr()) }
+}
+
+/// Returns whether it was several packets on the wire, and nobody has counted them.
+#[inline]
+pub(super) unsafe fn lacks_segments(skb: NonNull<sk_buff>) -> bool {
+    // SAFETY: By the contract.
+    unsafe { ffi::mflow_skb_lacks_segments(skb.as_ptr()) }
+}
+
+/// Returns the Ethernet protocol, in host order.
+#[inline]
+pub(super) unsafe fn protocol(skb: NonNull<sk_buff>) -> u16 {
+    // SAFETY: By the contract.
+    unsafe { ffi::mflow_skb_protocol(skb.as_ptr()) }
+}
+
+#[inline]
+pub(super) unsafe fn len(skb: NonNull<sk_buff>) -> u32 {
+    // SAFETY: By the contract.
+    unsafe { ffi::mflow_skb_len(skb.as_ptr()) }
+}
+
+/// Returns where the packet begins, and how many bytes of it are there in one piece.
+#[inline]
+pub(super) unsafe fn linear(skb: NonNull<sk_buff>) -> (*const u8, u32) {
+    let mut bytes = 0;
+    // SAFETY: By the contract.
+    let data = unsafe { ffi::mflow_skb_linear(skb.as_ptr(), &mut bytes) };
+    (data, bytes)
+}
+
+/// Returns how much memory it holds.
+#[inline]
+pub(super) unsafe fn truesize(skb: NonNull<sk_buff>) -> u32 {
+    // SAFETY: By the contract.
+    unsafe { ffi::mflow_skb_truesize(skb.as_ptr()) }
+}
+
+/// Returns the number of its receive queue, counted from 1; 0 if the driver has noted none.
+#[inline]
+pub(super) unsafe fn rx_queue(skb: NonNull<sk_buff>) -> u16 {
+    // SAFETY: By the contract.
+    unsafe { ffi::mflow_skb_rx_queue(skb.as_ptr()) }
+}
+
+/// Returns the place of the first link of a queued packet.
+#[inline]
+pub(super) unsafe fn next(skb: NonNull<sk_buff>) -> *mut *mut sk_buff {
+    // SAFETY: By the contract.
+    unsafe { &raw mut (*skb.as_ptr()).next }
+}
+
+/// Returns the place of the second link.
+#[inline]
+pub(super) unsafe fn prev(skb: NonNull<sk_buff>) -> *mut *mut sk_buff {
+    // SAFETY: By the contract.
+    unsafe { &raw mut (*skb.as_ptr()).prev }
+}
+
+/// Returns the place of the device, which is a third link while the packet is parked: C keeps the device elsewhere then.
+#[inline]
+pub(super) unsafe fn device_link(skb: NonNull<sk_buff>) -> *mut *mut sk_buff {
+    // SAFETY: By the contract.
+    unsafe { (&raw mut (*skb.as_ptr()).dev_scratch).cast() }
+}

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What `net/mflow.h` and `net/mflow_module.h` declare, written down: the kernel's own bindings come from bindgen, which a kernel
+//! without Rust does not have. `c-shims/stock/mflow_layout.c` holds the layouts against C's.
+
+#![allow(
+    non_camel_case_types,
+    missing_docs,
+    reason = "names of C, which documents them"
+)]
+
+use core::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
+
+pub const EINVAL: c_uint = 22;
+pub const IFNAMSIZ: c_uint = 16;
+
+pub const MFLOW_ABI: c_uint = 10;
+pub const MFLOW_SLOT_SHIFT: c_uint = 23;
+pub const MFLOW_KIND_SHIFT: c_uint = 29;
+pub const MFLOW_SLOTS: c_uint = 64;
+pub const MFLOW_KIND_NONE: c_uint = 0;
+pub const MFLOW_KIND_SPLIT: c_uint = 1;
+pub const MFLOW_KIND_FENCE: c_uint = 2;
+pub const MFLOW_KIND_PROBE: c_uint = 3;
+pub const MFLOW_KIND_QUEUED: c_uint = 4;
+pub const MFLOW_PATH_QUEUES: c_uint = 1;
+pub const MFLOW_PATH_ORDERED: c_uint = 2;
+pub const MFLOW_STAGE_NIC: c_uint = 1;
+pub const MFLOW_STAGE_GRO: c_uint = 2;
+pub const MFLOW_STAGE_TUNNEL: c_uint = 3;
+pub const MFLOW_STAGE_VETH: c_uint = 4;
+pub const MFLOW_BUILDER_UNASKED: c_uint = 0;
+pub const MFLOW_BUILDER_LANE: c_uint = 1;
+pub const MFLOW_BUILDER_XDP: c_uint = 2;
+pub const MFLOW_BUILDER_AF_XDP: c_uint = 3;
+pub const MFLOW_BUILDER_BUFFERS: c_uint = 4;
+
+/// Ticks in a second: `rust.mk` says what this kernel's configuration has.
+pub const MFLOW_HZ: c_uint = number(env!("MFLOW_HZ"));
+pub const MFLOW_NO_NODE: c_int = -1;
+
+/// Reads a number at build time.
+const fn number(digits: &str) -> c_uint {
+    let (digits, mut value, mut index) = (digits.as_bytes(), 0, 0);
+    while index < digits.len() {
+        assert!(digits[index].is_ascii_digit());
+        value = value * 10 + (digits[index] - b'0') as c_uint;
+        index += 1;
+    }
+    value
+}
+
+/// A structure of which nothing is known here.
+macro_rules! opaque {
+    ($($name:ident),+ $(,)?) => {
+        $(#[repr(C)]
+        pub struct $name {
+            _private: [u8; 0],
+        })+
+    };
+}
+opaque!(mflow_worker, napi_struct, net_device, sock);
+
+/// The head of a packet: the links that it is queued by.
+#[repr(C)]
+pub struct sk_buff {
+    pub next: *mut sk_buff,
+    pub prev: *mut sk_buff,
+    pub dev_scratch: c_ulong,
+}
+
+#[repr(C)]
+pub struct mflow_request_ops {
+    _private: [u8; 0],
+}
+
+#[repr(C)]
+pub struct mflow_request {
+    pub ops: *const mflow_request_ops,
+    pub driver: [u64; 6],
+    pub memory_bytes: c_uint,
+}
+
+#[repr(C)]
+pub struct mflow_source {
+    pub takes_requests: bool,
+}
+
+#[repr(C)]
+#[derive(Default)]
+pub struct mflow_cpu_times {
+    pub at_us: u64,
+    pub idle_us: u64,
+    pub softirq_us: u64,
+    pub interrupt_us: u64,
+    pub guest_us: u64,
+    pub task_us: u64,
+}
+
+#[repr(C)]
+#[derive(Default)]
+pub struct mflow_cpu_place {
+    pub usable: bool,
+    pub node: c_int,
+    pub reader_ticks: u32,
+}
+
+#[repr(C)]
+pub struct mflow_ops {
+    pub split_napi:
+        Option<unsafe extern "C" fn(*mut c_void, *mut napi_struct, *mut sk_buff) -> bool>,
+    pub builder: Option<unsafe extern "C" fn(*mut c_void, c_uint)>,
+    pub take_request: Option<
+        unsafe extern "C" fn(*mut c_void, u16, *const c_void, c_uint, c_uint) -> *mut mflow_request,
+    >,
+    pub split_backlog: Option<unsafe extern "C" fn(*mut c_void, *mut sk_buff) -> bool>,
+    pub napi_flush: Option<unsafe extern "C" fn(*mut c_void)>,
+    pub napi_del: Option<unsafe extern "C" fn(*mut napi_struct)>,
+    pub want_source: Option<unsafe extern "C" fn(*mut c_void)>,
+    pub merge: Option<unsafe extern "C" fn(*mut sock, *mut sk_buff, *mut c_void, c_uint) -> bool>,
+    pub passed: Option<unsafe extern "C" fn(*mut sk_buff)>,
+    pub unsuited: Option<unsafe extern "C" fn(*mut sk_buff, *mut c_void, c_uint)>,
+    pub copied: Option<unsafe extern "C" fn(*mut sk_buff)>,
+    pub drain: Option<unsafe extern "C" fn(*mut sock) -> bool>,
+    pub hand_on:
+        Option<unsafe extern "C" fn(*mut c_void, *mut c_void, *mut sk_buff, c_uint) -> bool>,
+    pub is_merged: Option<unsafe extern "C" fn(*mut sock) -> bool>,
+}
+
+extern "C" {
+    pub static jiffies: c_ulong;
+    pub fn ktime_get() -> i64;
+    pub fn get_random_u64() -> u64;
+
+    // Of the stock way alone (`c-shims/stock/mflow_stock.h`).
+    pub fn mflow_alloc(size: usize) -> *mut c_void;
+    pub fn mflow_free(memory: *mut c_void);
+    pub fn mflow_print(level: c_uint, text: *const c_char, len: c_uint);
+    pub fn mflow_bug() -> !;
+    pub fn mflow_skb_tag(skb: *const sk_buff) -> u32;
+    pub fn mflow_skb_set_tag(skb: *mut sk_buff, tag: u32);
+    pub fn mflow_skb_set_parked(skb: *mut sk_buff, amount: u32);
+    pub fn mflow_skb_protocol(skb: *const sk_buff) -> u16;
+    pub fn mflow_skb_len(skb: *const sk_buff) -> c_uint;
+    pub fn mflow_skb_linear(skb: *const sk_buff, bytes: *mut c_uint) -> *const u8;
+    pub fn mflow_skb_truesize(skb: *const sk_buff) -> u32;
+    pub fn mflow_skb_rx_queue(skb: *const sk_buff) -> u16;
+    pub fn mflow_skb_segments(skb: *const sk_buff) -> u16;
+    pub fn mflow_skb_lacks_segments(skb: *const sk_buff) -> bool;
+    pub fn mflow_worker_settle(worker: *mut mflow_worker);
+    pub fn mflow_worker_has_settled(worker: *mut mflow_worker) -> bool;
+
+    // net/mflow.h
+    pub fn mflow_receive_skb(skb: *mut sk_buff) -> c_int;
+    pub fn mflow_register(ops: *const mflow_ops) -> c_int;
+    pub fn mflow_unregister();
+    pub fn mflow_set_enabled(enabled: bool);
+    pub fn mflow_napi_gro_flush(napi: *mut napi_struct);
+    pub fn mflow_watch_readers(watch: bool);
+    pub fn mflow_cpus_share_cache(cpu: c_uint, other: c_uint) -> bool;
+    pub fn mflow_sock_is_by_cpu(sk: *const sock) -> bool;
+    pub fn mflow_deliver(first: *mut sk_buff, stamp_ns: *mut u64) -> u64;
+
+    // net/mflow_module.h
+    pub fn mflow_param(name: *const c_char, value: *mut *const c_char) -> c_int;
+    pub fn mflow_files_create() -> c_int;
+    pub fn mflow_files_remove();
+    pub fn mflow_file_add(name: *const c_char, mode: u16, file: c_uint) -> c_int;
+    pub fn mflow_complain(text: *const c_char, len: c_uint);
+    pub fn mflow_rtnl_lock();
+    pub fn mflow_rtnl_unlock();
+    pub fn mflow_config_lock();
+    pub fn mflow_config_unlock();
+    pub fn mflow_synchronize();
+    pub fn mflow_sleep_ms(ms: c_uint);
+    pub fn mflow_sleep_us(us: c_uint);
+    pub fn mflow_bh_disable();
+    pub fn mflow_bh_enable();
+    pub fn mflow_worker_create(cpu: c_uint, lane: *mut c_void, builds: bool) -> *mut mflow_worker;
+    pub fn mflow_worker_destroy(worker: *mut mflow_worker);
+    pub fn mflow_worker_kick(worker: *mut mflow_worker);
+    pub fn mflow_worker_kick_on(worker: *mut mflow_worker, cpu: c_uint);
+    pub fn mflow_worker_build(
+        worker: *mut mflow_worker,
+        request: *mut mflow_request,
+    ) -> *mut sk_buff;
+    pub fn mflow_worker_receive(worker: *mut mflow_worker, skb: *mut sk_buff) -> bool;
+    pub fn mflow_worker_receive_past_gro(worker: *mut mflow_worker, skb: *mut sk_buff);
+    pub fn mflow_worker_receive_stage(worker: *mut mflow_worker, skb: *mut sk_buff);
+    pub fn mflow_worker_set_sums(sums: bool);
+    pub fn mflow_worker_flush(worker: *mut mflow_worker);
+    pub fn mflow_deadline_start(slot: c_uint, after_us: c_uint);
+    pub fn mflow_deadlines_cancel();
+    pub fn mflow_device_find(name: *const c_char) -> *mut net_device;
+    pub fn mflow_device_put(dev: *mut net_device);
+    pub fn mflow_device_name(dev: *const net_device, name: *mut c_char);
+    pub fn mflow_device_set_port(dev: *mut net_device, port: *mut c_void) -> c_int;
+    pub fn mflow_device_walk_napis(dev: *mut net_device, found: *mut c_void);
+    pub fn mflow_napi_source(napi: *mut napi_struct) -> *mut c_void;
+    pub fn mflow_napi_id(napi: *const napi_struct) -> c_uint;
+    pub fn mflow_napi_set_source(napi: *mut napi_struct, source: *mut c_void);
+    pub fn mflow_rescan();
+    pub fn mflow_cpu_is_online(cpu: c_uint) -> bool;
+    pub fn mflow_cpu_is_quiet(cpu: c_uint) -> bool;
+    pub fn mflow_this_cpu() -> c_uint;
+    pub fn mflow_stages_set(cpu: c_uint, stages: *mut c_void);
+    pub fn mflow_sock_is_staged(sk: *const sock) -> bool;
+    pub fn mflow_stages_here() -> *mut c_void;
+    pub fn mflow_lane_is_here() -> bool;
+    pub fn mflow_device_index(dev: *const net_device) -> c_uint;
+    pub fn mflow_device_gro_holds_ms(dev: *const net_device) -> c_uint;
+    pub fn mflow_skb_device_index(skb: *const sk_buff) -> c_uint;
+    pub fn mflow_skb_napi_id(skb: *const sk_buff) -> c_uint;
+    pub fn mflow_freed_pkts() -> u64;
+    pub fn mflow_freed_reset();
+    pub fn mflow_returned_bytes() -> u64;
+    pub fn mflow_stack_max_bytes() -> c_uint;
+    pub fn mflow_stack_reset();
+    pub fn mflow_sampling_start(period_ms: c_uint);
+    pub fn mflow_sampling_stop();
+    pub fn mflow_cpu_times(cpu: c_uint, times: *mut mflow_cpu_times);
+    pub fn mflow_restage();
+    pub fn mflow_cpu_place(cpu: c_uint, place: *mut mflow_cpu_place);
+    pub fn mflow_cpus_are_one_core(cpu: c_uint, other: c_uint) -> bool;
+    pub fn mflow_device_node(dev: *const net_device) -> c_int;
+    pub fn mflow_placing_start(period_ms: c_uint);
+    pub fn mflow_skb_drop(skb: *mut sk_buff);
+    pub fn mflow_request_drop(request: *mut mflow_request);
+    pub fn mflow_skb_frag_header(skb: *const sk_buff, bytes: *mut c_uint) -> *const c_void;
+    pub fn mflow_skb_copy_header(skb: *const sk_buff, to: *mut c_void, bytes: c_uint);
+    pub fn mflow_skb_count_segments(skb: *mut sk_buff);
+    pub fn mflow_skb_pull_headers(skb: *mut sk_buff, bytes: c_uint);
+    pub fn mflow_skb_hold_socket(skb: *mut sk_buff, sk: *mut sock) -> bool;
+    pub fn mflow_shim_init() -> c_int;
+    pub fn mflow_shim_quiesce();
+    pub fn mflow_shim_exit();
+
+    // What the Rust half gives to the C half; here to hold its types against these.
+    pub fn mflow_lane_poll(lane: *mut c_void, budget: c_int) -> c_int;
+    pub fn mflow_lane_build(lane: *mut c_void, budget: c_int) -> c_int;
+    pub fn mflow_deadline_expired(slot: c_uint);
+    pub fn mflow_file_read(file: c_uint, text: *mut c_char, size: usize) -> isize;
+    pub fn mflow_file_write(file: c_uint, text: *const c_char, len: usize) -> c_int;
+    pub fn mflow_napi_found(found: *mut c_void, napi: *mut napi_struct);
+    pub fn mflow_device_gone(dev: *mut net_device, opted_in: bool);
+    pub fn mflow_rescan_devices();
+    pub fn mflow_cpu_changed(cpu: c_uint, online: bool);
+    pub fn mflow_sample();
+    pub fn mflow_place_lanes() -> bool;
+    pub fn mflow_restage_flows();
+}

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Values that begin as zeros.
+
+use core::marker::PhantomData;
+
+/// A type of which zeros are a value.
+///
+/// # Safety
+///
+/// They are.
+pub unsafe trait Zeroable {}
+
+/// How a value begins that is made in place: as zeros.
+pub struct Zeroed<T>(PhantomData<T>);
+
+/// Has a value begin as zeros.
+pub fn zeroed<T: Zeroable>() -> Zeroed<T> {
+    Zeroed(PhantomData)
+}

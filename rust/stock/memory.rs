@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Values in the kernel's memory.
+
+use crate::bindings;
+use crate::error::codes::ENOMEM;
+use crate::error::Result;
+use crate::init::Zeroed;
+use core::ops::{Deref, DerefMut};
+use core::ptr::{self, NonNull};
+
+/// Who may wait for memory, and how long. There is one kind.
+#[derive(Clone, Copy)]
+pub struct Flags(());
+
+/// In process context, as long as it takes.
+pub const GFP_KERNEL: Flags = Flags(());
+
+/// Alignment that `kvzalloc()` gives to sizes of which it is a divisor: of such sizes there are slabs of powers of two only, and 96
+/// and 192.
+const MOST_ALIGN: usize = 128;
+
+/// A value in memory of its own, contiguous or not.
+pub struct KVBox<T> {
+    // INVARIANT: valid, and ours alone.
+    value: NonNull<T>,
+}
+
+/// The same: what the kernel's crate tells apart is where the memory comes from.
+pub type KBox<T> = KVBox<T>;
+
+// SAFETY: It owns its value.
+unsafe impl<T: Send> Send for KVBox<T> {}
+// SAFETY: A shared box gives shared references only.
+unsafe impl<T: Sync> Sync for KVBox<T> {}
+
+impl<T> KVBox<T> {
+    /// Returns memory of zeros.
+    fn allocate() -> Result<NonNull<T>> {
+        const { assert!(align_of::<T>() <= MOST_ALIGN && size_of::<T>() > 0) };
+        // SAFETY: Process context, which `GFP_KERNEL` says.
+        let memory = unsafe { bindings::mflow_alloc(size_of::<T>()) };
+        NonNull::new(memory.cast()).ok_or(ENOMEM)
+    }
+
+    /// Moves a value into memory. Process context.
+    ///
+    /// # Errors
+    ///
+    /// ENOMEM.
+    pub fn new(value: T, _flags: Flags) -> Result<Self> {
+        let memory = Self::allocate()?;
+        // SAFETY: It is as large as the value, aligned, and nobody else's.
+        unsafe { memory.write(value) };
+        // INVARIANT: just written.
+        Ok(Self { value: memory })
+    }
+
+    /// Makes a value in place. Process context.
+    ///
+    /// # Errors
+    ///
+    /// ENOMEM.
+    pub fn init(_zeros: Zeroed<T>, _flags: Flags) -> Result<Self> {
+        // INVARIANT: the memory is of zeros, which are a value, as `Zeroed` says.
+        Ok(Self {
+            value: Self::allocate()?,
+        })
+    }
+}
+
+impl<T> Deref for KVBox<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: By the invariant.
+        unsafe { self.value.as_ref() }
+    }
+}
+
+impl<T> DerefMut for KVBox<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: By the invariant.
+        unsafe { self.value.as_mut() }
+    }
+}
+
+impl<T> Drop for KVBox<T> {
+    fn drop(&mut self) {
+        // SAFETY: By the invariant the value is ours, and the memory is from `allocate`.
+        unsafe {
+            ptr::drop_in_place(self.value.as_ptr());
+            bindings::mflow_free(self.value.as_ptr().cast());
+        }
+    }
+}

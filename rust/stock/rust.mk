@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: GPL-2.0
+#
+# The Rust half for a kernel that is built without Rust: rustc makes objects of the three crates (core, the few names of
+# `kernel`, the module), as the kernel's own build does, and the linker keeps of them what the module needs.
+#
+# MFLOW_RUSTC: the compiler [default: rustc]. It has to have its sources (rustup component add rust-src).
+
+MFLOW_RUSTC ?= rustc
+
+rust-obj := $(obj)/rust/stock
+rust-src := $(src)/rust
+core-src := $(shell MAKEFLAGS= $(MFLOW_RUSTC) --print sysroot)/lib/rustlib/src/rust/library/core/src/lib.rs
+
+# As scripts/generate_rust_target.rs of a kernel with Rust.
+rust-features := -mmx,+soft-float
+rust-features += $(if $(CONFIG_MITIGATION_RETPOLINE),$(comma)+retpoline-external-thunk$(comma)+retpoline-indirect-branches$(comma)+retpoline-indirect-calls)
+rust-features += $(if $(CONFIG_MITIGATION_SLS),$(comma)+harden-sls-ijmp$(comma)+harden-sls-ret)
+rust-features := $(subst $(space),,$(rust-features))
+
+# As Makefile and arch/x86/Makefile of such a kernel.
+rust-flags := -Copt-level=2 -Cpanic=abort -Cembed-bitcode=n -Clto=n -Ccodegen-units=1 \
+	-Crelocation-model=static -Ccode-model=kernel -Cno-redzone=y -Cforce-unwind-tables=n -Csymbol-mangling-version=v0 \
+	-Coverflow-checks=n -Cdebug-assertions=n -Ztune-cpu=generic -Zfunction-sections=y \
+	-Ctarget-feature=-sse,-sse2,-sse3,-ssse3,-sse4.1,-sse4.2,-avx,-avx2 \
+	$(if $(CONFIG_X86_KERNEL_IBT),-Zcf-protection=branch -Cjump-tables=n) \
+	$(if $(CONFIG_MITIGATION_RETHUNK),-Zfunction-return=thunk-extern) \
+	$(if $(CONFIG_FRAME_POINTER),-Cforce-frame-pointers=y) \
+	--cfg mflow_stock --sysroot=/dev/null -Zunstable-options --target=$(rust-obj)/target.json
+
+# What C calls.
+rust-roots := mflow_rust_init mflow_rust_exit mflow_lane_poll mflow_lane_build mflow_deadline_expired mflow_file_read \
+	mflow_file_write mflow_napi_found mflow_device_gone mflow_rescan_devices mflow_cpu_changed mflow_sample \
+	mflow_place_lanes mflow_restage_flows
+
+targets += rust/stock/target.json rust/stock/core.o rust/stock/compiler_builtins.o rust/stock/kernel.o rust/stock/mflow.o rust/stock/rust.o
+
+quiet_cmd_rust_target = GEN     $@
+      cmd_rust_target = printf '%s\n' '{ "arch": "x86_64", "rustc-abi": "x86-softfloat", \
+	"data-layout": "e-m:e-p270:32:32-p271:32:32-p272:64:64-i64:64-i128:128-f80:128-n8:16:32:64-S128", \
+	"features": "$(rust-features)", "llvm-target": "x86_64-linux-gnu", "target-pointer-width": 64 }' > $@
+
+$(rust-obj)/target.json: FORCE
+	$(call if_changed,rust_target)
+
+quiet_cmd_rust_crate = RUSTC $(if $(KBUILD_EXTMOD),[M]) $@
+      cmd_rust_crate = RUSTC_BOOTSTRAP=1 MFLOW_HZ=$(CONFIG_HZ) $(MFLOW_RUSTC) $(rust-flags) $(rust-crate-flags) \
+	--crate-type rlib --crate-name $(basename $(notdir $@)) -L $(rust-obj) -Ztemps-dir=$(rust-obj) \
+	--emit=obj=$@ --emit=metadata=$(rust-obj)/lib$(basename $(notdir $@)).rmeta --emit=dep-info=$(depfile) $<
+
+$(rust-obj)/core.o: private rust-crate-flags := --edition=2024 --cap-lints=allow --cfg no_fp_fmt_parse
+$(rust-obj)/core.o: $(core-src) $(rust-obj)/target.json FORCE
+	+$(call if_changed_dep,rust_crate)
+
+$(rust-obj)/compiler_builtins.o: private rust-crate-flags := --edition=2021 --extern core
+$(rust-obj)/compiler_builtins.o: $(rust-src)/stock/compiler_builtins.rs $(rust-obj)/core.o FORCE
+	+$(call if_changed_dep,rust_crate)
+
+$(rust-obj)/kernel.o: private rust-crate-flags := --edition=2021 --extern core
+$(rust-obj)/kernel.o: $(rust-src)/stock/lib.rs $(rust-obj)/compiler_builtins.o FORCE
+	+$(call if_changed_dep,rust_crate)
+
+$(rust-obj)/mflow.o: private rust-crate-flags := --edition=2021 -Zcrate-attr=no_std --extern kernel
+$(rust-obj)/mflow.o: $(rust-src)/mflow_main.rs $(rust-obj)/kernel.o FORCE
+	+$(call if_changed_dep,rust_crate)
+
+quiet_cmd_rust_link = LD $(if $(KBUILD_EXTMOD),[M]) $@
+      cmd_rust_link = $(LD) $(KBUILD_LDFLAGS) -r --gc-sections $(addprefix -u ,$(rust-roots)) -o $@ $(real-prereqs)
+
+$(rust-obj)/rust.o: $(rust-obj)/mflow.o $(rust-obj)/kernel.o $(rust-obj)/core.o FORCE
+	$(call if_changed,rust_link)
