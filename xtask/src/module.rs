@@ -3,23 +3,24 @@
 //! The module alone, built out of the kernel tree.
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use anyhow::{bail, Result};
 
-use crate::kernel::inputs::module_files;
+use crate::kernel::inputs::{module_files, module_headers};
 use crate::kernel::source::short_hash;
-use crate::kernel::toolchain::Toolchain;
+use crate::kernel::toolchain::{self, Toolchain};
 use crate::kernel::tree::Tree;
-use crate::kernel::{self, Flavor};
+use crate::kernel::{self, Flavor, Way};
 use crate::paths;
-use crate::setup::{self, Need};
+use crate::setup::{self, rust, Need};
 use crate::step::Step;
 use crate::tools;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Build folder of a kernel with our patches [default: the guest kernel, built when needed]
+    /// Build folder of a kernel, or its headers: one with our patches, or an unpatched 6.12 [default: the guest kernel, built when
+    /// needed]
     #[arg(long, value_name = "BUILD_DIR")]
     kernel: Option<PathBuf>,
 }
@@ -35,16 +36,22 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
 
 /// Builds `mflow.ko` against a kernel's build folder and returns its path.
 pub(crate) fn build(build_dir: &Path) -> Result<PathBuf> {
-    setup::ensure(&[Need::Kernel])?;
     let Ok(build_dir) = build_dir.canonicalize() else {
         bail!("there is no kernel build folder {}", build_dir.display());
     };
-    kernel::check_build_dir(&build_dir)?;
+    let way = kernel::way_of(&build_dir)?;
+    match way {
+        Way::Patched => setup::ensure(&[Need::Kernel])?,
+        Way::Stock => rust::ensure_components()?,
+    }
     // Kbuild writes beside the sources: it gets a copy, one per kernel, so that a second build is short.
     let key = short_hash(build_dir.to_string_lossy().as_bytes());
     let home = paths::cache_dir(&format!("module/{key}"))?;
     let copy = Tree::of_own_files(&home);
-    let files = module_files(paths::project())?;
+    let mut files = module_files(paths::project())?;
+    if way == Way::Stock {
+        files.extend(module_headers(paths::project())?);
+    }
     copy.update(
         &files
             .into_iter()
@@ -56,8 +63,7 @@ pub(crate) fn build(build_dir: &Path) -> Result<PathBuf> {
             "the first `error` in the log tells; `cargo xtask build-kernel` builds it in the tree",
         )
         .run(
-            Toolchain::find()?
-                .make(&build_dir, tools::cores())
+            make(way, &build_dir)?
                 .arg(format!("M={}", copy.work.display()))
                 .arg("modules"),
         )?;
@@ -69,4 +75,19 @@ pub(crate) fn build(build_dir: &Path) -> Result<PathBuf> {
         );
     }
     Ok(module)
+}
+
+/// Returns `make` with the compilers that fit the kernel: the pinned ones for ours, for another what it was built with.
+fn make(way: Way, build_dir: &Path) -> Result<Command> {
+    match way {
+        Way::Patched => Ok(Toolchain::find()?.make(build_dir, tools::cores())),
+        Way::Stock => {
+            let mut make = toolchain::plain_make(build_dir, tools::cores())?;
+            // Types for tracers, which nothing needs that is not there.
+            if tools::find("pahole").is_none() {
+                make.arg("CONFIG_DEBUG_INFO_BTF_MODULES=");
+            }
+            Ok(make)
+        }
+    }
 }

@@ -73,7 +73,7 @@ pub(crate) fn module_files(project: &Path) -> Result<BTreeMap<String, Wanted>> {
         }
         matches!(
             path.extension().and_then(|end| end.to_str()),
-            Some("rs" | "c" | "h")
+            Some("rs" | "mk" | "c" | "h")
         )
     };
     let mut files = BTreeMap::new();
@@ -82,6 +82,14 @@ pub(crate) fn module_files(project: &Path) -> Result<BTreeMap<String, Wanted>> {
     let kbuild = project.join("Kbuild");
     let bytes = fs::read(&kbuild).with_context(|| format!("cannot read {}", kbuild.display()))?;
     files.insert("Kbuild".to_owned(), Wanted { bytes, mode: 0o644 });
+    Ok(files)
+}
+
+/// Returns the headers that a kernel with our hooks has, for the module on one without.
+pub(crate) fn module_headers(project: &Path) -> Result<BTreeMap<String, Wanted>> {
+    const HEADERS: &str = "c-shims/kernel/include";
+    let mut files = BTreeMap::new();
+    read_files(&project.join(HEADERS), HEADERS, &|_| true, &mut files)?;
     Ok(files)
 }
 

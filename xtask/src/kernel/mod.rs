@@ -313,8 +313,29 @@ fn work_trees() -> Result<Vec<PathBuf>> {
     Ok(trees)
 }
 
-/// Fails unless `dir` looks like the build folder of a kernel that mflow fits into.
-pub(crate) fn check_build_dir(dir: &Path) -> Result<()> {
+/// How a module comes into a kernel's stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// Through our hooks.
+    Patched,
+    /// Through what a kernel without them offers to modules.
+    Stock,
+}
+
+/// What a kernel has to have for a module without our hooks, as its configuration and people call it.
+const STOCK_NEEDS: &[(&str, &str)] = &[
+    ("CONFIG_X86_64=y", "an x86-64 kernel"),
+    ("CONFIG_MODULES=y", "loadable modules"),
+    ("CONFIG_NETFILTER_INGRESS=y", "netfilter hooks at ingress"),
+    ("CONFIG_NET_CLS_ACT=y", "actions of traffic control"),
+    ("CONFIG_INET=y", "IPv4"),
+];
+
+/// The first and the last kernel that modules without our hooks are made for: they use structures that change.
+const STOCK_VERSIONS: &str = "6.12";
+
+/// Returns the way of the kernel that was built in `dir`; fails if neither is possible.
+pub(crate) fn way_of(dir: &Path) -> Result<Way> {
     let config = dir.join("include/config/auto.conf");
     let text = fs::read_to_string(&config).with_context(|| {
         format!(
@@ -322,13 +343,63 @@ pub(crate) fn check_build_dir(dir: &Path) -> Result<()> {
             dir.display()
         )
     })?;
-    for option in ["CONFIG_RUST=y", "CONFIG_MFLOW_HOOKS=y"] {
-        if !text.lines().any(|line| line == option) {
-            bail!(
-                "the kernel in {} was built without {option}: build it with `cargo xtask build-kernel`",
-                dir.display()
-            );
+    let release = fs::read_to_string(dir.join("include/config/kernel.release")).unwrap_or_default();
+    way_of_config(&text, &release).with_context(|| format!("the kernel in {}", dir.display()))
+}
+
+fn way_of_config(config: &str, release: &str) -> Result<Way> {
+    let has = |option: &str| config.lines().any(|line| line == option);
+    if has("CONFIG_MFLOW_HOOKS=y") {
+        if !has("CONFIG_RUST=y") {
+            bail!("it has our hooks and was built without CONFIG_RUST=y: build it with `cargo xtask build-kernel`");
+        }
+        return Ok(Way::Patched);
+    }
+    let series = release.splitn(3, ['.', '-', '+']).take(2);
+    if series.collect::<Vec<_>>().join(".") != STOCK_VERSIONS {
+        bail!(
+            "it is {}, and without our hooks only Linux {STOCK_VERSIONS} will do: build one with `cargo xtask build-kernel`",
+            release.trim()
+        );
+    }
+    for (option, meaning) in STOCK_NEEDS {
+        if !has(option) {
+            bail!("it has neither our hooks nor {meaning} ({option}): build one with `cargo xtask build-kernel`");
         }
     }
-    Ok(())
+    Ok(Way::Stock)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STOCK: &str = "CONFIG_X86_64=y\nCONFIG_MODULES=y\nCONFIG_NETFILTER_INGRESS=y\nCONFIG_NET_CLS_ACT=y\nCONFIG_INET=y\n";
+
+    #[test]
+    fn hooks_are_preferred_and_need_rust() {
+        let hooked = format!("{STOCK}CONFIG_MFLOW_HOOKS=y\n");
+        assert!(way_of_config(&hooked, "6.12.1").is_err());
+        let hooked = format!("{hooked}CONFIG_RUST=y\n");
+        assert_eq!(way_of_config(&hooked, "6.12.1").unwrap(), Way::Patched);
+    }
+
+    #[test]
+    fn other_kernels_get_the_stock_way_or_one_sentence() {
+        for release in ["6.12.117+deb12-cloud-amd64\n", "6.12-rc1", "6.12+x"] {
+            assert_eq!(way_of_config(STOCK, release).unwrap(), Way::Stock);
+        }
+        for (config, release, word) in [
+            (STOCK, "6.1.0-47-cloud-amd64\n", "6.1.0"),
+            (STOCK, "6.120.1", "6.120"),
+            (
+                &*STOCK.replace("CONFIG_NETFILTER_INGRESS=y", "# no"),
+                "6.12.1",
+                "CONFIG_NETFILTER_INGRESS",
+            ),
+        ] {
+            let error = format!("{:#}", way_of_config(config, release).unwrap_err());
+            assert!(error.contains(word) && !error.contains('\n'), "{error}");
+        }
+    }
 }

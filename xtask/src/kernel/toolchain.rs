@@ -40,16 +40,26 @@ impl Toolchain {
     }
 
     pub(crate) fn make(&self, dir: &Path, jobs: usize) -> Command {
-        let mut make = tools::command("make");
-        for name in UNWANTED.split_whitespace() {
-            make.env_remove(name);
-        }
-        make.env("RUSTUP_TOOLCHAIN", &self.rust)
-            .env("LIBCLANG_PATH", self.llvm.library_dir())
-            .arg("-C")
-            .arg(dir)
-            .arg(format!("LLVM={}", self.llvm.make_suffix()))
-            .arg(format!("-j{jobs}"));
+        let mut make = make(&self.rust, dir, jobs);
+        make.env("LIBCLANG_PATH", self.llvm.library_dir())
+            .arg(format!("LLVM={}", self.llvm.make_suffix()));
         make
     }
+}
+
+/// Returns `make` for a kernel that names its C compiler itself.
+pub(crate) fn plain_make(dir: &Path, jobs: usize) -> Result<Command> {
+    Ok(make(&rust::pinned_toolchain()?, dir, jobs))
+}
+
+fn make(rust: &str, dir: &Path, jobs: usize) -> Command {
+    let mut make = tools::command("make");
+    for name in UNWANTED.split_whitespace() {
+        make.env_remove(name);
+    }
+    make.env("RUSTUP_TOOLCHAIN", rust)
+        .arg("-C")
+        .arg(dir)
+        .arg(format!("-j{jobs}"));
+    make
 }

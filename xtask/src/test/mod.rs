@@ -2,6 +2,7 @@
 
 //! The test layers; every layer can run alone.
 
+mod bindings;
 mod budget;
 mod cargo;
 mod chaos;

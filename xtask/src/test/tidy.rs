@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{ensure, Context as _, Result};
 use walkdir::WalkDir;
 
-use super::{docs, imports, Ctx, Outcome};
+use super::{bindings, docs, imports, Ctx, Outcome};
 use crate::kernel;
 use crate::kernel::inputs::patch_dir;
 use crate::kernel::series;
@@ -19,10 +19,10 @@ use crate::tools;
 
 const LICENCE: &str = "SPDX-License-Identifier: GPL-2.0";
 
-const SOURCES: &[&str] = &["rs", "c", "h", "sh"];
+const SOURCES: &[&str] = &["rs", "mk", "c", "h", "sh"];
 
 /// Endings of files that must not hold left-over markers.
-const TEXTS: &[&str] = &["rs", "c", "h", "sh", "md", "config", "toml"];
+const TEXTS: &[&str] = &["rs", "mk", "c", "h", "sh", "md", "config", "toml"];
 
 /// What stands for unfinished work; in pieces, so that this file does not hold them.
 const MARKERS: &[&str] = &[
@@ -61,7 +61,8 @@ pub(crate) fn run(_ctx: &Ctx) -> Result<Outcome> {
             "--all --check -- --color=never",
         ),
     );
-    let by_hand = "rustfmt --edition 2021 rust/mflow_main.rs";
+    let by_hand =
+        "rustfmt --edition 2021 rust/mflow_main.rs rust/stock/lib.rs rust/glue/stack/way_stock.rs";
     outcome.record(
         "tidy: formatting of the kernel module",
         tool("rustfmt of the module", "tidy-rustfmt", by_hand, "--check"),
@@ -73,6 +74,10 @@ pub(crate) fn run(_ctx: &Ctx) -> Result<Outcome> {
     outcome.record("tidy: no left-over markers", markers(project, &files));
     outcome.record("tidy: every patch is in the series", listed(project));
     outcome.record("tidy: imports look down", imports::check(project, &files));
+    outcome.record(
+        "tidy: bindings that are written down are those of C",
+        bindings::check(project),
+    );
     for (name, result) in docs::checks(project) {
         outcome.record(&format!("tidy: {name}"), result);
     }
