@@ -43,7 +43,7 @@ unsigned int mflow_skb_len(const struct sk_buff *skb)
 	return skb->len;
 }
 
-const void *mflow_skb_linear(const struct sk_buff *skb, unsigned int *bytes)
+const u8 *mflow_skb_linear(const struct sk_buff *skb, unsigned int *bytes)
 {
 	*bytes = skb_headlen(skb);
 	return skb->data;

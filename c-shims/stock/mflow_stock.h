@@ -68,7 +68,7 @@ void mflow_skb_set_tag(struct sk_buff *skb, u32 tag);
 void mflow_skb_set_parked(struct sk_buff *skb, u32 amount);
 u16 mflow_skb_protocol(const struct sk_buff *skb);
 unsigned int mflow_skb_len(const struct sk_buff *skb);
-const void *mflow_skb_linear(const struct sk_buff *skb, unsigned int *bytes);
+const u8 *mflow_skb_linear(const struct sk_buff *skb, unsigned int *bytes);
 u32 mflow_skb_truesize(const struct sk_buff *skb);
 u16 mflow_skb_rx_queue(const struct sk_buff *skb);
 u16 mflow_skb_segments(const struct sk_buff *skb);

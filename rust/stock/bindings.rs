@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! What `net/mflow.h` and `net/mflow_module.h` declare, written down: the kernel's own bindings come from bindgen, which a kernel
-//! without Rust does not have. `c-shims/stock/mflow_layout.c` holds the layouts against C's.
+//! without Rust does not have. `cargo xtask test tidy` holds this against the headers.
 
 #![allow(
     non_camel_case_types,
