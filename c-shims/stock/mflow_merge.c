@@ -201,8 +201,14 @@ static unsigned int mflow_local_in(void *priv, struct sk_buff *skb,
 	}
 
 	pkts = mflow_stock_wire_pkts(skb);
-	if (kind == MFLOW_KIND_SPLIT && skb->pkt_type != PACKET_MULTICAST)
+	if (kind == MFLOW_KIND_SPLIT && skb->pkt_type != PACKET_MULTICAST) {
 		carried->arrived += pkts;
+		/* Another CPU's, or given up before: something queues packets where no lane sees it. */
+		if ((s32)(carried->arrived - carried->given) > 0) {
+			carried->arrived = carried->given;
+			ops->unsuited(skb, NULL, MFLOW_PATH_QUEUES);
+		}
+	}
 
 	if (kind != MFLOW_KIND_PROBE) {
 		/* A socket that early demultiplexing has found may close meanwhile; it is looked up in turn. */

@@ -123,7 +123,9 @@ static void mflow_port_gro_back(struct mflow_port *port)
 		return;
 	port->had_gro = false;
 	dev->wanted_features |= NETIF_F_GRO;
-	netdev_update_features(dev);
+	/* Where the device goes, nobody wants it any more. */
+	if (dev->reg_state == NETREG_REGISTERED)
+		netdev_update_features(dev);
 }
 
 /* Under rtnl. */
@@ -201,7 +203,7 @@ static void mflow_port_close(struct mflow_port *port)
 	kfree(port);
 }
 
-/* Under rtnl. The port is NULL where the device goes. */
+/* Under rtnl. NULL: the device is opted out, or goes. */
 int mflow_device_set_port(struct net_device *dev, void *port)
 {
 	struct mflow_port *old = mflow_port_find(dev);
