@@ -17,7 +17,7 @@
 #include "mflow_stock.h"
 
 /**
- * struct mflow_port - an opted-in device
+ * struct mflow_stock_port - an opted-in device
  * @list:	all of them; written under rtnl, read under RCU
  * @dev:	the device, whose reference is the Rust half's
  * @gro_dev:	through which lanes give packets to GRO; nobody sees it
@@ -25,7 +25,7 @@
  * @port:	the Rust half's
  * @had_gro:	@dev's GRO was on, and is to be so again
  */
-struct mflow_port {
+struct mflow_stock_port {
 	struct list_head	list;
 	struct net_device	*dev;
 	struct net_device	*gro_dev;
@@ -43,7 +43,7 @@ static LIST_HEAD(mflow_ports);
 static unsigned int mflow_ingress(void *priv, struct sk_buff *skb,
 				  const struct nf_hook_state *state)
 {
-	const struct mflow_port *port = priv;
+	const struct mflow_stock_port *port = priv;
 	const struct mflow_ops *ops;
 	unsigned int kind, slot;
 	u32 tag;
@@ -83,9 +83,9 @@ static rx_handler_result_t mflow_behind_gro(struct sk_buff **pskb)
 	return RX_HANDLER_ANOTHER;
 }
 
-static struct mflow_port *mflow_port_find(const struct net_device *dev)
+static struct mflow_stock_port *mflow_port_find(const struct net_device *dev)
 {
-	struct mflow_port *port;
+	struct mflow_stock_port *port;
 
 	list_for_each_entry_rcu(port, &mflow_ports, list, lockdep_rtnl_is_held())
 		if (port->dev == dev)
@@ -96,7 +96,7 @@ static struct mflow_port *mflow_port_find(const struct net_device *dev)
 /* In a lane's poll: GRO sees the packet at our device. If the port has just gone, there is no GRO. */
 void mflow_port_lane_device(struct sk_buff *skb)
 {
-	const struct mflow_port *port = mflow_port_find(skb->dev);
+	const struct mflow_stock_port *port = mflow_port_find(skb->dev);
 
 	if (port)
 		skb->dev = port->gro_dev;
@@ -104,7 +104,7 @@ void mflow_port_lane_device(struct sk_buff *skb)
 		skb->tc_skip_classify = 1;
 }
 
-static void mflow_port_gro_off(struct mflow_port *port)
+static void mflow_port_gro_off(struct mflow_stock_port *port)
 {
 	struct net_device *dev = port->dev;
 
@@ -115,7 +115,7 @@ static void mflow_port_gro_off(struct mflow_port *port)
 	netdev_update_features(dev);
 }
 
-static void mflow_port_gro_back(struct mflow_port *port)
+static void mflow_port_gro_back(struct mflow_stock_port *port)
 {
 	struct net_device *dev = port->dev;
 
@@ -131,7 +131,7 @@ static void mflow_port_gro_back(struct mflow_port *port)
 /* Under rtnl. */
 void mflow_ports_switch(bool enabled)
 {
-	struct mflow_port *port;
+	struct mflow_stock_port *port;
 
 	ASSERT_RTNL();
 	list_for_each_entry(port, &mflow_ports, list) {
@@ -144,7 +144,7 @@ void mflow_ports_switch(bool enabled)
 
 static int mflow_port_open(struct net_device *dev, void *rust_port)
 {
-	struct mflow_port *port = kzalloc(sizeof(*port), GFP_KERNEL);
+	struct mflow_stock_port *port = kzalloc(sizeof(*port), GFP_KERNEL);
 	int err;
 
 	if (!port)
@@ -191,7 +191,7 @@ err_port:
 }
 
 /* No lane has packets of the device any more. What waits on its ordinary path goes on first. */
-static void mflow_port_close(struct mflow_port *port)
+static void mflow_port_close(struct mflow_stock_port *port)
 {
 	nf_unregister_net_hook(dev_net(port->dev), &port->hook);
 	mflow_port_gro_back(port);
@@ -206,7 +206,7 @@ static void mflow_port_close(struct mflow_port *port)
 /* Under rtnl. NULL: the device is opted out, or goes. */
 int mflow_device_set_port(struct net_device *dev, void *port)
 {
-	struct mflow_port *old = mflow_port_find(dev);
+	struct mflow_stock_port *old = mflow_port_find(dev);
 
 	if (port)
 		return mflow_port_open(dev, port);
