@@ -23,7 +23,11 @@ DEFINE_PER_CPU(struct mflow_carried, mflow_carried);
 
 static void mflow_given(const struct sk_buff *skb)
 {
-	this_cpu_add(mflow_carried.given, mflow_stock_wire_pkts(skb));
+	struct mflow_carried *carried = this_cpu_ptr(&mflow_carried);
+	u32 tag = mflow_stock_tag(skb);
+
+	carried->given += mflow_stock_wire_pkts(skb);
+	carried->tags[mflow_stock_slot(tag)] = tag;
 }
 
 /* True: GRO has joined the packet with one before it. */

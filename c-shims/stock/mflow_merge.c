@@ -145,6 +145,9 @@ static enum mflow_end mflow_end_of(struct net *net, const struct sk_buff *skb,
 					  &next, &frag_off);
 		if ((int)offset < 0)
 			return MFLOW_END_TUNNEL;
+		/* Put together behind this hook, in order then; what follows here is no header. */
+		if (frag_off & htons(IP6_OFFSET))
+			return MFLOW_END_DATA;
 		protocol = next;
 	}
 
@@ -164,6 +167,20 @@ static enum mflow_end mflow_end_of(struct net *net, const struct sk_buff *skb,
 		/* A tunnel, or nothing whose order anybody sees. */
 		return MFLOW_END_TUNNEL;
 	}
+}
+
+/*
+ * A datagram has been put together here, and has its first fragment's tag. Its place is that of the fragment that has
+ * completed it: this CPU's lane has given no later one.
+ */
+static void mflow_tag_datagram(struct sk_buff *skb,
+			       const struct mflow_carried *carried)
+{
+	u32 first = mflow_stock_tag(skb);
+	u32 last = carried->tags[mflow_stock_slot(first)];
+
+	if (last && mflow_stock_is_after(last, first))
+		mflow_skb_set_tag(skb, last);
 }
 
 static unsigned int mflow_local_in(void *priv, struct sk_buff *skb,
@@ -191,7 +208,7 @@ static unsigned int mflow_local_in(void *priv, struct sk_buff *skb,
 		return NF_ACCEPT;
 
 	/* Something has taken the probe to another CPU: lanes would not know when their packets arrive. */
-	slot = BIT_ULL(tag >> MFLOW_SLOT_SHIFT & (MFLOW_SLOTS - 1));
+	slot = BIT_ULL(mflow_stock_slot(tag));
 	if (kind == MFLOW_KIND_PROBE) {
 		if (!(carried->probed & slot)) {
 			ops->unsuited(skb, NULL, MFLOW_PATH_QUEUES);
@@ -207,6 +224,8 @@ static unsigned int mflow_local_in(void *priv, struct sk_buff *skb,
 		if ((s32)(carried->arrived - carried->given) > 0) {
 			carried->arrived = carried->given;
 			ops->unsuited(skb, NULL, MFLOW_PATH_QUEUES);
+		} else if (state->pf == NFPROTO_IPV4 && IPCB(skb)->frag_max_size) {
+			mflow_tag_datagram(skb, carried);
 		}
 	}
 

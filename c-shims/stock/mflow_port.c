@@ -45,7 +45,6 @@ static unsigned int mflow_ingress(void *priv, struct sk_buff *skb,
 {
 	const struct mflow_stock_port *port = priv;
 	const struct mflow_ops *ops;
-	unsigned int kind, slot;
 	u32 tag;
 
 	if (!static_branch_unlikely(&mflow_stock_key))
@@ -66,10 +65,8 @@ static unsigned int mflow_ingress(void *priv, struct sk_buff *skb,
 		return NF_STOLEN;
 
 	tag = mflow_stock_tag(skb);
-	kind = tag >> MFLOW_KIND_SHIFT;
-	slot = tag >> MFLOW_SLOT_SHIFT & (MFLOW_SLOTS - 1);
-	if (kind == MFLOW_KIND_PROBE)
-		this_cpu_or(mflow_carried.probed, BIT_ULL(slot));
+	if (tag >> MFLOW_KIND_SHIFT == MFLOW_KIND_PROBE)
+		this_cpu_or(mflow_carried.probed, BIT_ULL(mflow_stock_slot(tag)));
 	return mflow_hold_back(skb) ? NF_STOLEN : NF_ACCEPT;
 }
 

@@ -37,14 +37,19 @@ int mflow_register(const struct mflow_ops *ops)
 	err = mflow_hold_init();
 	if (err)
 		return err;
+	err = mflow_frag_init();
+	if (err)
+		goto err_hold;
 	rcu_assign_pointer(mflow_stock_ops, ops);
 	err = mflow_merge_init();
 	if (err)
-		goto err_hold;
+		goto err_frag;
 	return 0;
 
-err_hold:
+err_frag:
 	RCU_INIT_POINTER(mflow_stock_ops, NULL);
+	mflow_frag_exit();
+err_hold:
 	mflow_hold_exit();
 	return err;
 }
@@ -53,6 +58,7 @@ err_hold:
 void mflow_unregister(void)
 {
 	mflow_merge_exit();
+	mflow_frag_exit();
 	RCU_INIT_POINTER(mflow_stock_ops, NULL);
 	synchronize_net();
 	mflow_hold_end();
@@ -66,6 +72,7 @@ void mflow_set_enabled(bool enabled)
 		static_branch_enable(&mflow_stock_key);
 	else
 		static_branch_disable(&mflow_stock_key);
+	mflow_frag_switch(enabled);
 	mflow_ports_switch(enabled);
 }
 

@@ -37,6 +37,11 @@ void mflow_hold_end(void);
 int mflow_hold_init(void);
 void mflow_hold_exit(void);
 
+/* mflow_frag.c: fragments of a datagram on several lanes. */
+void mflow_frag_switch(bool enabled);
+int mflow_frag_init(void);
+void mflow_frag_exit(void);
+
 /* mflow_merge.c: where they come back. */
 int mflow_merge_init(void);
 void mflow_merge_exit(void);
@@ -48,11 +53,13 @@ void mflow_merge_exit(void);
  * @given:	packets on the wire; wraps
  * @arrived:	the same
  * @probed:	where a slot's last probe was sent, a bit for each slot
+ * @tags:	of each slot the tag that a lane has given last
  */
 struct mflow_carried {
 	u32	given;
 	u32	arrived;
 	u64	probed;
+	u32	tags[MFLOW_SLOTS];
 };
 
 DECLARE_PER_CPU(struct mflow_carried, mflow_carried);
@@ -75,12 +82,13 @@ u16 mflow_skb_segments(const struct sk_buff *skb);
 bool mflow_skb_lacks_segments(const struct sk_buff *skb);
 
 /*
- * A tag in a packet's hash, which goes along through tunnels, GRO, bridges and veths. These bits of a
- * tag are zero (BATCH_BITS in rust/algo/tag.rs); in a hash they are mflow_tag_magic. A hash is a tag
+ * A tag in a packet's hash, which goes along through tunnels, GRO, bridges and veths. The bits of a tag
+ * between a batch's number (BATCH_BITS in rust/algo/tag.rs) and the slot are zero; in a hash they are mflow_tag_magic. A hash is a tag
  * only if it looks like one that the kernel itself has made of addresses and ports: those of NICs and
  * of sockets do not.
  */
-#define MFLOW_MAGIC_MASK	0x007ff000U
+#define MFLOW_STOCK_BATCH_BITS	12
+#define MFLOW_MAGIC_MASK	GENMASK(MFLOW_SLOT_SHIFT - 1, MFLOW_STOCK_BATCH_BITS)
 
 /* 0: none. */
 static inline u32 mflow_stock_tag(const struct sk_buff *skb)
@@ -89,6 +97,17 @@ static inline u32 mflow_stock_tag(const struct sk_buff *skb)
 	    (skb->hash & MFLOW_MAGIC_MASK) != mflow_tag_magic)
 		return 0;
 	return skb->hash ^ mflow_tag_magic;
+}
+
+static inline unsigned int mflow_stock_slot(u32 tag)
+{
+	return tag >> MFLOW_SLOT_SHIFT & (MFLOW_SLOTS - 1);
+}
+
+/* Of two tags of one kind and slot: whether @tag's batch comes after @other's. */
+static inline bool mflow_stock_is_after(u32 tag, u32 other)
+{
+	return (s32)((tag - other) << (32 - MFLOW_STOCK_BATCH_BITS)) > 0;
 }
 
 static inline u32 mflow_stock_wire_pkts(const struct sk_buff *skb)

@@ -46,6 +46,13 @@ struct sock;
 #define MFLOW_PATH_QUEUES	1U	/* Something queues packets: lanes gain nothing. */
 #define MFLOW_PATH_ORDERED	2U	/* A step before the merge point needs their order. */
 
+/*
+ * Fragments of a datagram may come from several CPUs, which run apart by more
+ * than ipfrag_max_dist. Identifiers come again after 65536 datagrams of two
+ * fragments at least, before which an old queue has to be gone, with its tag.
+ */
+#define MFLOW_FRAG_DIST		32768U
+
 /* Where a flow that is not split can go on to the next CPU. */
 #define MFLOW_STAGE_NIC		1U	/* Behind the GRO of a NIC. */
 #define MFLOW_STAGE_GRO		2U	/* Before it. */
@@ -360,12 +367,6 @@ static inline u32 mflow_frag_result(u32 kept, u32 tag)
 #define mflow_frag_reassembled(q, head, tag)				\
 	((head)->mflow = mflow_frag_result((q)->mflow, tag))
 
-/*
- * Fragments of this datagram may come from several CPUs, which run apart by more
- * than ipfrag_max_dist. Identifiers come again after 65536 datagrams of two
- * fragments at least, before which an old queue has to be gone, with its tag.
- */
-#define MFLOW_FRAG_DIST			32768U
 #define mflow_frag_forget(q)		((q)->mflow = 0)
 #define mflow_frag_dist(q, skb, dist)					\
 	((dist) && ((skb)->mflow || (q)->mflow) ?			\
