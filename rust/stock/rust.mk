@@ -17,6 +17,9 @@ rust-features += $(if $(CONFIG_MITIGATION_RETPOLINE),$(comma)+retpoline-external
 rust-features += $(if $(CONFIG_MITIGATION_SLS),$(comma)+harden-sls-ijmp$(comma)+harden-sls-ret)
 rust-features := $(subst $(space),,$(rust-features))
 
+# Room in front of each function, into which the kernel may write at boot (retbleed=stuff, cfi=fineibt).
+rust-padding := $(CONFIG_FUNCTION_PADDING_BYTES)
+
 # As Makefile and arch/x86/Makefile of such a kernel.
 rust-flags := -Copt-level=2 -Cpanic=abort -Cembed-bitcode=n -Clto=n -Ccodegen-units=1 \
 	-Crelocation-model=static -Ccode-model=kernel -Cno-redzone=y -Cforce-unwind-tables=n -Csymbol-mangling-version=v0 \
@@ -24,6 +27,7 @@ rust-flags := -Copt-level=2 -Cpanic=abort -Cembed-bitcode=n -Clto=n -Ccodegen-un
 	-Ctarget-feature=-sse,-sse2,-sse3,-ssse3,-sse4.1,-sse4.2,-avx,-avx2 \
 	$(if $(CONFIG_X86_KERNEL_IBT),-Zcf-protection=branch -Cjump-tables=n) \
 	$(if $(CONFIG_MITIGATION_RETHUNK),-Zfunction-return=thunk-extern) \
+	$(if $(CONFIG_CALL_PADDING),-Zpatchable-function-entry=$(rust-padding)$(comma)$(rust-padding)) \
 	$(if $(CONFIG_FRAME_POINTER),-Cforce-frame-pointers=y) \
 	--cfg mflow_stock --sysroot=/dev/null -Zunstable-options --target=$(rust-obj)/target.json
 

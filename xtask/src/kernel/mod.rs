@@ -329,7 +329,14 @@ const STOCK_NEEDS: &[(&str, &str)] = &[
     ("CONFIG_NETFILTER_INGRESS=y", "netfilter hooks at ingress"),
     ("CONFIG_NET_CLS_ACT=y", "actions of traffic control"),
     ("CONFIG_INET=y", "IPv4"),
+    ("CONFIG_DEBUG_FS=y", "debugfs, which has the knobs"),
 ];
+
+/// What such a kernel must not have.
+const STOCK_LACKS: &[(&str, &str)] = &[(
+    "CONFIG_CFI_CLANG=y",
+    "checks at indirect calls, which code that is compiled beside the kernel does not pass",
+)];
 
 /// The first and the last kernel that modules without our hooks are made for: they use structures that change.
 const STOCK_VERSIONS: &str = "6.12";
@@ -367,6 +374,11 @@ fn way_of_config(config: &str, release: &str) -> Result<Way> {
             bail!("it has neither our hooks nor {meaning} ({option}): build one with `cargo xtask build-kernel`");
         }
     }
+    for (option, meaning) in STOCK_LACKS {
+        if has(option) {
+            bail!("it has {meaning} ({option}): build one with `cargo xtask build-kernel`");
+        }
+    }
     Ok(Way::Stock)
 }
 
@@ -374,7 +386,8 @@ fn way_of_config(config: &str, release: &str) -> Result<Way> {
 mod tests {
     use super::*;
 
-    const STOCK: &str = "CONFIG_X86_64=y\nCONFIG_MODULES=y\nCONFIG_NETFILTER_INGRESS=y\nCONFIG_NET_CLS_ACT=y\nCONFIG_INET=y\n";
+    const STOCK: &str = "CONFIG_X86_64=y\nCONFIG_MODULES=y\nCONFIG_NETFILTER_INGRESS=y\nCONFIG_NET_CLS_ACT=y\nCONFIG_INET=y\n\
+                         CONFIG_DEBUG_FS=y\n";
 
     #[test]
     fn hooks_are_preferred_and_need_rust() {
@@ -396,6 +409,11 @@ mod tests {
                 &*STOCK.replace("CONFIG_NETFILTER_INGRESS=y", "# no"),
                 "6.12.1",
                 "CONFIG_NETFILTER_INGRESS",
+            ),
+            (
+                &*format!("{STOCK}CONFIG_CFI_CLANG=y\n"),
+                "6.12.1",
+                "CONFIG_CFI_CLANG",
             ),
         ] {
             let error = format!("{:#}", way_of_config(config, release).unwrap_err());
