@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Opted-in devices: a netfilter hook at their ingress takes packets, and a device of ours beside each lets lanes
- * have GRO, which is off at the device itself while its flows are split.
+ * have GRO, which is off at the device itself. It stays so while splitting is off: what GRO holds at the moment when it
+ * is switched off is overtaken by what comes without.
  */
 
 #include <linux/list.h>
@@ -105,7 +106,7 @@ static void mflow_port_gro_off(struct mflow_stock_port *port)
 {
 	struct net_device *dev = port->dev;
 
-	if (port->had_gro || !(dev->wanted_features & NETIF_F_GRO))
+	if (!(dev->wanted_features & NETIF_F_GRO))
 		return;
 	port->had_gro = true;
 	dev->wanted_features &= ~NETIF_F_GRO;
@@ -118,25 +119,10 @@ static void mflow_port_gro_back(struct mflow_stock_port *port)
 
 	if (!port->had_gro)
 		return;
-	port->had_gro = false;
 	dev->wanted_features |= NETIF_F_GRO;
 	/* Where the device goes, nobody wants it any more. */
 	if (dev->reg_state == NETREG_REGISTERED)
 		netdev_update_features(dev);
-}
-
-/* Under rtnl. */
-void mflow_ports_switch(bool enabled)
-{
-	struct mflow_stock_port *port;
-
-	ASSERT_RTNL();
-	list_for_each_entry(port, &mflow_ports, list) {
-		if (enabled)
-			mflow_port_gro_off(port);
-		else
-			mflow_port_gro_back(port);
-	}
 }
 
 static int mflow_port_open(struct net_device *dev, void *rust_port)
@@ -172,8 +158,7 @@ static int mflow_port_open(struct net_device *dev, void *rust_port)
 	err = nf_register_net_hook(dev_net(dev), &port->hook);
 	if (err)
 		goto err_listed;
-	if (static_key_enabled(&mflow_stock_key))
-		mflow_port_gro_off(port);
+	mflow_port_gro_off(port);
 	return 0;
 
 err_listed:

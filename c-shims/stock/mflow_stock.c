@@ -73,7 +73,6 @@ void mflow_set_enabled(bool enabled)
 	else
 		static_branch_disable(&mflow_stock_key);
 	mflow_frag_switch(enabled);
-	mflow_ports_switch(enabled);
 }
 
 /* Lanes remember no routes: what they carry is looked up in other polls. */

@@ -28,7 +28,6 @@ int mflow_rust_init(void);
 void mflow_rust_exit(void);
 
 /* mflow_port.c: devices, and where packets are taken. */
-void mflow_ports_switch(bool enabled);
 void mflow_port_lane_device(struct sk_buff *skb);
 
 /* mflow_hold.c: the order of the ordinary path around tags. */
