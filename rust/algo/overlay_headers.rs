@@ -40,15 +40,15 @@ pub fn overlay_header_bytes(eth_proto: u16, packet: &[u8]) -> Option<usize> {
 /// Returns whether a packet of `len` bytes, of which `packet` has the first, may be data for a socket.
 ///
 /// Segments that open, acknowledge or close a connection are not, nor is what an overlay carries besides UDP and TCP:
-/// neighbours are looked for in the same outer flow. Other packets may be data.
+/// neighbours are looked for in the same outer flow. Nor is a fragment but for the first: what it holds is not known, and its tag
+/// may not be that of the datagram. Other packets may be data.
 pub fn may_be_data(eth_proto: u16, packet: &[u8], len: usize) -> bool {
     let Some(headers) = overlay(eth_proto, packet) else {
         return vxlan_frame(eth_proto, packet).is_none();
     };
     match (headers.protocol, headers.tcp_flags) {
         (_, Some(flags)) => flags & TCP_SYN == 0 && len > headers.bytes,
-        // What a later fragment holds is not known.
-        (protocol, None) => protocol.is_none_or(|protocol| protocol == IPPROTO_UDP),
+        (protocol, None) => protocol == Some(IPPROTO_UDP),
     }
 }
 

@@ -165,8 +165,8 @@ proptest! {
         if !has_payload {
             packet.truncate(headers);
         }
-        let is_segment = inner.is_tcp && inner.fragment.is_none_or(|offset| offset == 0);
-        let expected = !is_segment || has_payload && !inner.syn;
+        let is_later_fragment = inner.fragment.is_some_and(|offset| offset > 0);
+        let expected = !is_later_fragment && (!inner.is_tcp || has_payload && !inner.syn);
         prop_assert_eq!(may_be_data(eth_proto, &packet, packet.len()), expected);
     }
 
