@@ -16,6 +16,7 @@
 #include <net/mflow.h>
 #include <net/mflow_module.h>
 #include <net/net_namespace.h>
+#include <net/sock_reuseport.h>
 #include <net/udp.h>
 
 #include "mflow_stock.h"
@@ -44,6 +45,7 @@ static struct mflow_parked *mflow_parked(struct sk_buff *skb)
 /* What a packet that this host receives is to us. */
 enum mflow_end {
 	MFLOW_END_DATA,		/* It ends here. */
+	MFLOW_END_BY_CPU,	/* The same, at a socket that is chosen by CPU. */
 	MFLOW_END_TUNNEL,	/* What is in it goes on, with the tag. */
 	MFLOW_END_ORDERED,	/* The same, and what unpacks it needs order. */
 };
@@ -68,11 +70,15 @@ static DEFINE_PER_CPU(struct mflow_udp_end, mflow_udp_end);
 
 static enum mflow_end mflow_end_of_socket(const struct sock *sk)
 {
+	const struct sock_reuseport *group;
+
 	if (!sk)
 		return MFLOW_END_DATA;
 	switch (READ_ONCE(udp_sk(sk)->encap_type)) {
 	case 0:
-		return MFLOW_END_DATA;
+		group = rcu_dereference_bh(sk->sk_reuseport_cb);
+		return group && READ_ONCE(group->incoming_cpu) ?
+			       MFLOW_END_BY_CPU : MFLOW_END_DATA;
 	case UDP_ENCAP_ESPINUDP:
 	case UDP_ENCAP_L2TPINUDP:
 		return MFLOW_END_ORDERED;
@@ -183,6 +189,48 @@ static void mflow_tag_datagram(struct sk_buff *skb,
 		mflow_skb_set_tag(skb, last);
 }
 
+/* What is wrong with the path of a split packet or a probe, if anything is. */
+static unsigned int mflow_fault(const struct sk_buff *skb, enum mflow_end end,
+				unsigned int kind,
+				struct mflow_carried *carried)
+{
+	const u32 tick = jiffies;
+
+	switch (end) {
+	case MFLOW_END_ORDERED:
+	case MFLOW_END_BY_CPU:
+		return MFLOW_PATH_ORDERED;
+	case MFLOW_END_TUNNEL:
+		return 0;
+	case MFLOW_END_DATA:
+		break;
+	}
+	if (kind == MFLOW_KIND_SPLIT && carried->looked == tick)
+		return 0;
+	carried->looked = tick;
+	return mflow_path_fault(skb);
+}
+
+/* Something has taken the probe to another CPU: lanes would not know when their packets arrive. */
+static bool mflow_probe_has_moved(struct mflow_carried *carried, u32 tag)
+{
+	u64 slot = BIT_ULL(mflow_stock_slot(tag));
+	bool moved = !(carried->probed & slot);
+
+	carried->probed &= ~slot;
+	return moved;
+}
+
+/* Counts what a lane has given; true: more have come than were given. */
+static bool mflow_arrives(struct mflow_carried *carried, u32 pkts)
+{
+	carried->arrived += pkts;
+	if ((s32)(carried->arrived - carried->given) <= 0)
+		return false;
+	carried->arrived = carried->given;
+	return true;
+}
+
 static unsigned int mflow_local_in(void *priv, struct sk_buff *skb,
 				   const struct nf_hook_state *state)
 {
@@ -190,9 +238,9 @@ static unsigned int mflow_local_in(void *priv, struct sk_buff *skb,
 	const u32 tag = mflow_stock_tag(skb);
 	const unsigned int kind = tag >> MFLOW_KIND_SHIFT;
 	const struct mflow_ops *ops;
+	unsigned int fault = 0;
 	enum mflow_end end;
 	u32 pkts;
-	u64 slot;
 
 	if (!tag)
 		return NF_ACCEPT;
@@ -201,49 +249,49 @@ static unsigned int mflow_local_in(void *priv, struct sk_buff *skb,
 		return NF_ACCEPT;
 
 	end = mflow_end_of(state->net, skb, state->pf);
-	if (end == MFLOW_END_ORDERED &&
-	    (kind == MFLOW_KIND_SPLIT || kind == MFLOW_KIND_PROBE))
-		ops->unsuited(skb, NULL, MFLOW_PATH_ORDERED);
-	if (end != MFLOW_END_DATA)
+	if (kind == MFLOW_KIND_SPLIT || kind == MFLOW_KIND_PROBE)
+		fault = mflow_fault(skb, end, kind, carried);
+	if (end == MFLOW_END_TUNNEL || end == MFLOW_END_ORDERED) {
+		if (fault)
+			ops->unsuited(skb, NULL, fault);
 		return NF_ACCEPT;
-
-	/* Something has taken the probe to another CPU: lanes would not know when their packets arrive. */
-	slot = BIT_ULL(mflow_stock_slot(tag));
-	if (kind == MFLOW_KIND_PROBE) {
-		if (!(carried->probed & slot)) {
-			ops->unsuited(skb, NULL, MFLOW_PATH_QUEUES);
-			return NF_ACCEPT;
-		}
-		carried->probed &= ~slot;
 	}
 
 	pkts = mflow_stock_wire_pkts(skb);
-	if (kind == MFLOW_KIND_SPLIT && skb->pkt_type != PACKET_MULTICAST) {
-		carried->arrived += pkts;
-		/* Another CPU's, or given up before: something queues packets where no lane sees it. */
-		if ((s32)(carried->arrived - carried->given) > 0) {
-			carried->arrived = carried->given;
-			ops->unsuited(skb, NULL, MFLOW_PATH_QUEUES);
-		} else if (state->pf == NFPROTO_IPV4 && IPCB(skb)->frag_max_size) {
-			mflow_tag_datagram(skb, carried);
-		}
+	if (kind == MFLOW_KIND_PROBE) {
+		if (mflow_probe_has_moved(carried, tag) && !fault)
+			fault = MFLOW_PATH_QUEUES;
+		if (fault)
+			ops->unsuited(skb, NULL, fault);
+		else
+			ops->merge(NULL, skb, NULL, pkts);
+		mflow_skb_set_tag(skb, 0);
+		return NF_ACCEPT;
 	}
 
-	if (kind != MFLOW_KIND_PROBE) {
-		/* A socket that early demultiplexing has found may close meanwhile; it is looked up in turn. */
-		skb_orphan(skb);
-		skb_dst_force(skb);
-		dev_hold(skb->dev);
-		*mflow_parked(skb) = (struct mflow_parked){
-			.dev = skb->dev,
-			.okfn = state->okfn,
-		};
+	if (kind == MFLOW_KIND_SPLIT && skb->pkt_type != PACKET_MULTICAST) {
+		/* Another CPU's, or given up before: something queues packets where no lane sees it. */
+		if (mflow_arrives(carried, pkts) && !fault)
+			fault = MFLOW_PATH_QUEUES;
 	}
+	if (fault)
+		ops->unsuited(skb, NULL, fault);
+	else if (kind == MFLOW_KIND_SPLIT && state->pf == NFPROTO_IPV4 &&
+		 IPCB(skb)->frag_max_size)
+		mflow_tag_datagram(skb, carried);
+
+	/* A socket that early demultiplexing has found may close meanwhile; it is looked up in turn. */
+	skb_orphan(skb);
+	skb_dst_force(skb);
+	dev_hold(skb->dev);
+	*mflow_parked(skb) = (struct mflow_parked){
+		.dev = skb->dev,
+		.okfn = state->okfn,
+	};
 	if (ops->merge(NULL, skb, NULL, pkts))
 		return NF_STOLEN;
 
-	if (kind != MFLOW_KIND_PROBE)
-		dev_put(skb->dev);
+	dev_put(skb->dev);
 	mflow_skb_set_tag(skb, 0);
 	return NF_ACCEPT;
 }
@@ -292,10 +340,21 @@ void mflow_merge_exit(void)
 	unregister_pernet_subsys(&mflow_net_ops);
 }
 
-/*
- * Softirqs disabled. Packets are linked, and parked for this. Time stamps are left alone: few sockets ask for
- * them, and behind LOCAL_IN they are taken where they are needed.
- */
+/* Lanes stamp packets as they come to them, and readers rely on stamps that only grow. */
+static void mflow_stamp_in_order(struct sk_buff *skb, u64 *stamp_ns)
+{
+	u64 stamp = skb->tstamp;
+
+	if (likely(!stamp))
+		return;
+	/* A clock that was set back by more than that stays so. */
+	if (*stamp_ns - stamp < NSEC_PER_SEC)
+		skb->tstamp = *stamp_ns;
+	else
+		*stamp_ns = stamp;
+}
+
+/* Softirqs disabled. Packets are linked, and parked for this. */
 u64 mflow_deliver(struct sk_buff *first, u64 *stamp_ns)
 {
 	struct sk_buff *skb, *next;
@@ -311,6 +370,7 @@ u64 mflow_deliver(struct sk_buff *first, u64 *stamp_ns)
 		skb->prev = NULL;
 		skb->dev = parked.dev;
 		skb_clear_hash(skb);
+		mflow_stamp_in_order(skb, stamp_ns);
 		sum += (u64)(amount >> 16) << 32 | (u16)amount;
 		parked.okfn(dev_net(parked.dev), NULL, skb);
 		dev_put(parked.dev);

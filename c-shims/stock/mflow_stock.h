@@ -41,6 +41,9 @@ void mflow_frag_switch(bool enabled);
 int mflow_frag_init(void);
 void mflow_frag_exit(void);
 
+/* mflow_path.c: what a packet's device says about the way. */
+unsigned int mflow_path_fault(const struct sk_buff *skb);
+
 /* mflow_merge.c: where they come back. */
 int mflow_merge_init(void);
 void mflow_merge_exit(void);
@@ -52,12 +55,14 @@ void mflow_merge_exit(void);
  * @given:	packets on the wire; wraps
  * @arrived:	the same
  * @probed:	where a slot's last probe was sent, a bit for each slot
+ * @looked:	in which tick a path was looked at last
  * @tags:	of each slot the tag that a lane has given last
  */
 struct mflow_carried {
 	u32	given;
 	u32	arrived;
 	u64	probed;
+	u32	looked;
 	u32	tags[MFLOW_SLOTS];
 };
 

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What a packet's last device says about the way that it has come: no hook sees packets where something queues them, or
+ * wants them in order. Looked at for each probe, and once a tick while a flow is split.
+ */
+
+#include <linux/netdevice.h>
+#include <linux/rtnetlink.h>
+#include <linux/skbuff.h>
+#include <net/mflow.h>
+#include <net/sch_generic.h>
+
+#include "mflow_stock.h"
+
+/* RCU. Whether what is sent to @dev waits in a queueing discipline, or may. */
+static bool mflow_dev_queues(const struct net_device *dev)
+{
+	unsigned int i, nr = READ_ONCE(dev->real_num_tx_queues);
+
+	for (i = 0; i < nr; i++) {
+		const struct Qdisc *qdisc;
+
+		qdisc = rcu_dereference_bh(netdev_get_tx_queue(dev, i)->qdisc);
+		if (qdisc && qdisc->enqueue)
+			return true;
+	}
+	return false;
+}
+
+static int mflow_is_macsec(struct net_device *lower,
+			   struct netdev_nested_priv *priv)
+{
+	return netif_is_macsec(lower);
+}
+
+/* RCU. MACsec drops what comes later than its replay window. */
+static bool mflow_dev_needs_order(struct net_device *dev)
+{
+	struct netdev_nested_priv priv = { };
+
+	return netif_is_macsec(dev) ||
+	       netdev_walk_all_lower_dev_rcu(dev, mflow_is_macsec, &priv);
+}
+
+/* Softirqs disabled. Returns a fault (MFLOW_PATH_QUEUES, ...), or 0. */
+unsigned int mflow_path_fault(const struct sk_buff *skb)
+{
+	const struct net_device_ops *ops = skb->dev->netdev_ops;
+	struct net_device *peer, *bridge;
+
+	if (mflow_dev_needs_order(skb->dev))
+		return MFLOW_PATH_ORDERED;
+	/* One end of a veth, or of what is like it: packets were sent at the other. */
+	peer = ops && ops->ndo_get_peer_dev ? ops->ndo_get_peer_dev(skb->dev) :
+					      NULL;
+	if (!peer)
+		return 0;
+	if (mflow_dev_queues(peer) || dev_xdp_prog_count(skb->dev))
+		return MFLOW_PATH_QUEUES;
+	bridge = netdev_master_upper_dev_get_rcu(peer);
+	if (bridge && mflow_dev_needs_order(bridge))
+		return MFLOW_PATH_ORDERED;
+	return 0;
+}
