@@ -5,6 +5,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
 use std::process::{Command, ExitStatus};
 use std::thread;
 use std::time::Duration;
@@ -73,9 +74,21 @@ fn prepare() -> Result<()> {
         .with_context(|| format!("cannot mount {kind} on {target}"))?;
     }
     std::env::set_var("PATH", SEARCH_PATH);
+    load_drivers();
     nix::unistd::sethostname("mflow-guest")?;
     command::run("ip link set lo up")?;
     Ok(())
+}
+
+/// A distribution's kernel has the drivers of the machine as modules, and here is nobody else to load them.
+fn load_drivers() {
+    if Path::new("/sys/bus/virtio/drivers/virtio_net").exists() {
+        return;
+    }
+    if let Err(error) = command::run("modprobe --all virtio_pci virtio_net") {
+        // Without a NIC there is still a shell.
+        eprintln!("init: {error:#}");
+    }
 }
 
 fn obey() -> Result<i32> {

@@ -5,6 +5,7 @@
 mod build;
 mod config;
 mod deb;
+pub(crate) mod distribution;
 pub(crate) mod inputs;
 pub(crate) mod series;
 pub(crate) mod source;

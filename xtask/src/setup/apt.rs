@@ -107,7 +107,27 @@ fn is_offered(name: &str) -> bool {
     })
 }
 
-fn update() -> Result<()> {
+/// Installs those of these packages that are not there.
+pub(crate) fn ensure_installed(packages: &[String]) -> Result<()> {
+    let is_missing = |name: &&String| {
+        let mut query = tools::command("dpkg-query");
+        let status = tools::output(query.args(["-W", "-f", "${Status}", name]));
+        !status.is_ok_and(|status| status.ends_with(" installed"))
+    };
+    let missing: Vec<String> = packages.iter().filter(is_missing).cloned().collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    if !tools::is_root() {
+        bail!(
+            "packages are missing; run this as root, then try again:\n  {}",
+            command_line(&missing)
+        );
+    }
+    install(&missing)
+}
+
+pub(crate) fn update() -> Result<()> {
     Step::new("update package lists", "apt-update")
         .hint("check the network and /etc/apt/sources.list")
         .run(apt_get().arg("update"))?;

@@ -254,6 +254,7 @@ impl Run {
         let sequences = self.listed()?;
         let guest = GuestCases {
             guest: self.guest(),
+            kernel: None,
             program: "chaos",
             options: self.options(),
             takes: sequences

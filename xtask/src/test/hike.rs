@@ -24,6 +24,7 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
     let cases = draw::listed(HIKE, &options)?.into_iter();
     let guest = GuestCases {
         guest: draw::guest(HIKE, Flavor::Vm, Nic::Virtio, None),
+        kernel: None,
         program: HIKE,
         options,
         takes: cases.map(|case| case.name).collect(),

@@ -67,6 +67,7 @@ fn run_guests(ctx: &Ctx) -> Result<Outcome> {
         };
         let driver = GuestCases {
             guest: draw::guest(name, Flavor::Vm, nic, None),
+            kernel: None,
             program: "driver",
             options: Vec::new(),
             takes: cases.map(|case| case.name).filter(takes).collect(),

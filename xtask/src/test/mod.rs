@@ -14,6 +14,7 @@ mod imports;
 mod mlx5;
 mod module;
 mod places;
+mod stock;
 mod tidy;
 mod vm;
 
@@ -169,6 +170,8 @@ const LAYERS: &[Layer] = layers! {
         "no memory, lock, RCU or sleep error: a short list of cases on the checking kernel";
     "mlx5": mlx5::run, Needs::Guests(&[Flavor::Vm]),
         "the driver of ConnectX cards, on a model of one: its own life, and order and integrity with it";
+    "stock": stock::run, Needs::Guests(&[]),
+        "the same on the distribution's own kernel, without our patches: a short list of cases";
     "chaos": chaos::run, Needs::Guests(&[Flavor::Vm, Flavor::Debug]),
         "whatever happens to a host under load, and in whatever order, nothing is left behind; on both kernels";
 };

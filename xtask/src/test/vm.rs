@@ -16,6 +16,7 @@ use mflow_protocol::guest::{CaseResult, Message, Order, BUILD, CHANNELS, SEED};
 
 use super::draw::{self, GuestKind};
 use super::{Ctx, Failure, Outcome};
+use crate::kernel::distribution::Distribution;
 use crate::tools;
 use crate::vm::{self, Event, Excerpt, Machine, Nic, Terminal, Threads, Trouble, Vm};
 
@@ -65,10 +66,12 @@ pub(crate) fn run_debug(ctx: &Ctx) -> Result<Outcome> {
 }
 
 /// The part of the guest program that has the cases of the layers `vm`, `vm-debug` and `mlx5`.
-const CASES: &str = "cases";
+pub(super) const CASES: &str = "cases";
 
 pub(super) struct GuestCases {
     pub(super) guest: GuestKind,
+    /// What it boots, if it is no kernel of ours.
+    pub(super) kernel: Option<Distribution>,
     /// The part of the guest program that has the cases.
     pub(super) program: &'static str,
     pub(super) options: Vec<String>,
@@ -116,6 +119,7 @@ impl GuestCases {
     pub(super) fn of(ctx: &Ctx, guest: &GuestKind) -> Result<Self> {
         Ok(Self {
             guest: *guest,
+            kernel: None,
             program: CASES,
             options: draw::options(ctx, guest),
             takes: ctx.guest_cases()?.remove(guest.name).unwrap_or_default(),
@@ -128,7 +132,12 @@ impl GuestCases {
 
     pub(super) fn run(&self, ctx: &Ctx) -> Result<Outcome> {
         let hardware = self.guest.hardware();
-        let mut machine = vm::machine(self.guest.flavor, &hardware)?;
+        let mut machine = match &self.kernel {
+            None => vm::machine(self.guest.flavor, &hardware)?,
+            Some(kernel) => {
+                vm::machine_of(&hardware, kernel.image.clone(), kernel.modules.clone())?
+            }
+        };
         let mut results = self.list(ctx.case.as_deref())?;
         let place = ctx.places.take();
         // What has come out so far counts, whatever happens next.

@@ -159,6 +159,12 @@ pub fn machine(flavor: Flavor, hardware: &Hardware) -> Result<Machine> {
     })
 }
 
+/// Returns the machine for another kernel.
+pub(crate) fn machine_of(hardware: &Hardware, image: PathBuf, modules: PathBuf) -> Result<Machine> {
+    setup::ensure(&[Need::Vm])?;
+    hardware.machine(image, Some(modules))
+}
+
 /// Runs `vm`: returns the exit status of the command in the guest.
 pub(crate) fn run(options: Options) -> Result<ExitCode> {
     let machine = match options.kernel_image {
