@@ -288,8 +288,11 @@ static unsigned int mflow_local_in(void *priv, struct sk_buff *skb,
 		.dev = skb->dev,
 		.okfn = state->okfn,
 	};
-	if (ops->merge(NULL, skb, NULL, pkts))
+	if (ops->merge(NULL, skb, NULL, pkts)) {
+		if (kind == MFLOW_KIND_SPLIT)
+			mflow_run_wait();
 		return NF_STOLEN;
+	}
 
 	dev_put(skb->dev);
 	mflow_skb_set_tag(skb, 0);

@@ -37,9 +37,12 @@ int mflow_register(const struct mflow_ops *ops)
 	err = mflow_hold_init();
 	if (err)
 		return err;
-	err = mflow_frag_init();
+	err = mflow_run_init();
 	if (err)
 		goto err_hold;
+	err = mflow_frag_init();
+	if (err)
+		goto err_run;
 	rcu_assign_pointer(mflow_stock_ops, ops);
 	err = mflow_merge_init();
 	if (err)
@@ -49,6 +52,8 @@ int mflow_register(const struct mflow_ops *ops)
 err_frag:
 	RCU_INIT_POINTER(mflow_stock_ops, NULL);
 	mflow_frag_exit();
+err_run:
+	mflow_run_exit();
 err_hold:
 	mflow_hold_exit();
 	return err;
@@ -61,6 +66,7 @@ void mflow_unregister(void)
 	mflow_frag_exit();
 	RCU_INIT_POINTER(mflow_stock_ops, NULL);
 	synchronize_net();
+	mflow_run_exit();
 	mflow_hold_end();
 	mflow_hold_exit();
 }

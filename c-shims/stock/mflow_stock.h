@@ -26,6 +26,7 @@ void __noreturn mflow_bug(void);
 /* The Rust half. */
 int mflow_rust_init(void);
 void mflow_rust_exit(void);
+void mflow_run_park(void *collector);
 
 /* mflow_port.c: devices, and where packets are taken. */
 void mflow_port_lane_device(struct sk_buff *skb);
@@ -40,6 +41,16 @@ void mflow_hold_exit(void);
 void mflow_frag_switch(bool enabled);
 int mflow_frag_init(void);
 void mflow_frag_exit(void);
+
+/* mflow_run.c: what is there, until it is parked. */
+
+/* The size of a collector (rust/algo/collector.rs), of which zeros are an empty one. */
+#define MFLOW_COLLECTOR_WORDS	8
+
+void *mflow_run_here(void);
+void mflow_run_wait(void);
+int mflow_run_init(void);
+void mflow_run_exit(void);
 
 /* mflow_path.c: what a packet's device says about the way. */
 unsigned int mflow_path_fault(const struct sk_buff *skb);

@@ -13,7 +13,7 @@ use super::stack::request::Request;
 use super::stack::skb::{BorrowedSkb, SkBuff};
 use super::stack::socket::Socket;
 use super::stack::way;
-use super::{control, merge, runtime};
+use super::{control, merge, runs, runtime};
 use crate::algo::builder::Builder;
 use crate::algo::counters::Counter;
 use crate::algo::dispatcher::Dispatched;
@@ -160,7 +160,8 @@ impl Handlers for PacketPath {
                 match lane {
                     // SAFETY: By the contract we are in the lane's poll.
                     Some(lane) => unsafe { lane.collect(slots, tag, socket, packet, pkts) },
-                    None => merge::park_one(slots, packet, socket, pkts),
+                    // SAFETY: By the contract softirqs are disabled.
+                    None => unsafe { runs::collect(slots, packet, socket, pkts) },
                 }
                 None
             }
@@ -192,10 +193,12 @@ impl Handlers for PacketPath {
             packet.set_tag(Tag::NONE);
             return;
         }
-        if let Some(lane) = lane {
-            // What came before it in the batch must not be parked after it.
+        // What came before it in the batch must not be parked after it. (Where it is collected by CPU, no locks are held.)
+        match lane {
             // SAFETY: By the contract we are in the lane's poll.
-            unsafe { lane.park_collected_without_merging(slots) };
+            Some(lane) => unsafe { lane.park_collected_without_merging(slots) },
+            // SAFETY: By the contract softirqs are disabled.
+            None => unsafe { runs::park_here(slots) },
         }
         expect(slots, packet);
     }

@@ -10,6 +10,7 @@ use super::building::Building;
 use super::merge;
 use super::pool::{self, Slots};
 use super::progress::LaneProgress;
+use super::runs;
 use super::stack::skb::SkBuff;
 use super::stack::socket::Socket;
 use super::stack::way;
@@ -411,7 +412,10 @@ impl Lane {
         let settled = worker.has_settled();
         if settled {
             // SAFETY: By the contract we are in the poll.
-            unsafe { *self.settling.get() = Tag::NONE };
+            unsafe {
+                *self.settling.get() = Tag::NONE;
+                runs::park_here(slots);
+            }
             complete(slots, tag);
         }
         settled

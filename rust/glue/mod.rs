@@ -17,6 +17,8 @@ pub mod progress;
 
 pub mod merge;
 
+pub mod runs;
+
 pub mod building;
 
 pub mod lane;

@@ -34,6 +34,7 @@ pub const MFLOW_BUILDER_LANE: c_uint = 1;
 pub const MFLOW_BUILDER_XDP: c_uint = 2;
 pub const MFLOW_BUILDER_AF_XDP: c_uint = 3;
 pub const MFLOW_BUILDER_BUFFERS: c_uint = 4;
+pub const MFLOW_COLLECTOR_WORDS: c_uint = 8;
 
 /// Ticks in a second: `rust.mk` says what this kernel's configuration has.
 pub const MFLOW_HZ: c_uint = number(env!("MFLOW_HZ"));
@@ -154,6 +155,8 @@ extern "C" {
     pub fn mflow_skb_rx_queue(skb: *const sk_buff) -> u16;
     pub fn mflow_skb_segments(skb: *const sk_buff) -> u16;
     pub fn mflow_skb_lacks_segments(skb: *const sk_buff) -> bool;
+    pub fn mflow_run_here() -> *mut c_void;
+    pub fn mflow_run_park(collector: *mut c_void);
     pub fn mflow_worker_settle(worker: *mut mflow_worker);
     pub fn mflow_worker_has_settled(worker: *mut mflow_worker) -> bool;
 

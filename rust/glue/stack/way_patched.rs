@@ -8,6 +8,7 @@
 use super::ffi::{mflow_worker, sk_buff, sock};
 use crate::algo::knobs::Knobs;
 use crate::algo::tag::Tag;
+use core::ffi::c_void;
 use core::ptr::NonNull;
 use kernel::bindings::skb_shared_info;
 
@@ -21,6 +22,15 @@ pub(crate) const RUNS_TO_COMPLETION: bool = true;
 /// Returns why knobs cannot be had on this kernel, if so.
 #[inline]
 pub(crate) fn refusal(_knobs: &Knobs) -> Option<&'static str> {
+    None
+}
+
+/// Nothing is collected by CPU: all is in the poll of a lane, which collects.
+pub(crate) const COLLECTOR_BYTES: usize = usize::MAX;
+
+/// See above.
+#[inline]
+pub(crate) unsafe fn collector_here() -> Option<NonNull<c_void>> {
     None
 }
 

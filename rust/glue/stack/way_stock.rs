@@ -7,6 +7,7 @@
 use super::ffi::{mflow_worker, sk_buff, sock};
 use crate::algo::knobs::{Knobs, Layout, Mode};
 use crate::algo::tag::Tag;
+use core::ffi::c_void;
 use core::ptr::NonNull;
 use kernel::bindings as ffi;
 
@@ -27,6 +28,18 @@ pub(crate) fn refusal(knobs: &Knobs) -> Option<&'static str> {
     } else {
         None
     }
+}
+
+/// How much memory there is where packets are collected. CAST: a small constant.
+pub(crate) const COLLECTOR_BYTES: usize = 8 * ffi::MFLOW_COLLECTOR_WORDS as usize;
+
+/// Returns where packets are collected on this CPU before they are parked, if they are: memory that begins as zeros.
+///
+/// # Safety: softirqs are disabled.
+#[inline]
+pub(crate) unsafe fn collector_here() -> Option<NonNull<c_void>> {
+    // SAFETY: By the contract.
+    NonNull::new(unsafe { ffi::mflow_run_here() })
 }
 
 /// Begins to wait until the queues of this CPU are through with what the worker has received. Its poll is called again and again

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What lanes have brought to the merge point of a CPU is collected there, by the Rust half, and parked a turn of NAPIs
+ * later: packets arrive in the polls of tunnels and of the backlog, up to 64 in each.
+ */
+
+#include <linux/netdevice.h>
+#include <linux/percpu.h>
+#include <linux/smp.h>
+#include <net/mflow.h>
+#include <net/mflow_module.h>
+
+#include "mflow_stock.h"
+
+/**
+ * struct mflow_run - a CPU's run of packets
+ * @napi:	parks it; takes turns with the NAPIs that bring packets
+ * @csd:	the interrupt that schedules @napi on @cpu
+ * @cpu:	where packets are collected
+ * @waits:	@napi is scheduled for what is collected
+ * @collector:	the Rust half's
+ */
+struct mflow_run {
+	struct napi_struct	napi;
+	call_single_data_t	csd;
+	unsigned int		cpu;
+	bool			waits;
+	u64			collector[MFLOW_COLLECTOR_WORDS];
+};
+
+static DEFINE_PER_CPU(struct mflow_run, mflow_run);
+static struct net_device *mflow_run_dev;
+
+/* Softirqs disabled. */
+void *mflow_run_here(void)
+{
+	return this_cpu_ptr(&mflow_run)->collector;
+}
+
+/* Softirqs disabled: a packet has been collected here. */
+void mflow_run_wait(void)
+{
+	struct mflow_run *run = this_cpu_ptr(&mflow_run);
+
+	if (run->waits)
+		return;
+	run->waits = true;
+	napi_schedule(&run->napi);
+}
+
+/* Interrupt on the run's CPU. */
+static void mflow_run_schedule(void *data)
+{
+	struct mflow_run *run = data;
+
+	__napi_schedule_irqoff(&run->napi);
+}
+
+static int mflow_run_poll(struct napi_struct *napi, int budget)
+{
+	struct mflow_run *run = container_of(napi, struct mflow_run, napi);
+
+	/* Netpoll asks without a budget. */
+	if (!budget)
+		return 0;
+	napi_complete_done(napi, 0);
+	/* The CPU was gone, and its NAPIs have moved. If it is back, it may be collecting. */
+	if (unlikely(run->cpu != smp_processor_id()) && cpu_online(run->cpu) &&
+	    napi_schedule_prep(napi)) {
+		if (smp_call_function_single_async(run->cpu, &run->csd))
+			__napi_schedule(napi);
+		return 0;
+	}
+	run->waits = false;
+	mflow_run_park(run->collector);
+	return 0;
+}
+
+int mflow_run_init(void)
+{
+	unsigned int cpu;
+
+	mflow_run_dev = alloc_netdev_dummy(0);
+	if (!mflow_run_dev)
+		return -ENOMEM;
+	for_each_possible_cpu(cpu) {
+		struct mflow_run *run = per_cpu_ptr(&mflow_run, cpu);
+
+		run->cpu = cpu;
+		INIT_CSD(&run->csd, mflow_run_schedule, run);
+		set_bit(NAPI_STATE_NO_BUSY_POLL, &run->napi.state);
+		netif_napi_add(mflow_run_dev, &run->napi, mflow_run_poll);
+		napi_enable(&run->napi);
+	}
+	return 0;
+}
+
+/* Process context; no packet comes any more. When it returns, none is collected. */
+void mflow_run_exit(void)
+{
+	unsigned int cpu;
+
+	for_each_possible_cpu(cpu) {
+		struct mflow_run *run = per_cpu_ptr(&mflow_run, cpu);
+
+		napi_disable(&run->napi);
+		netif_napi_del(&run->napi);
+		local_bh_disable();
+		mflow_run_park(run->collector);
+		local_bh_enable();
+	}
+	free_netdev(mflow_run_dev);
+}
