@@ -282,7 +282,9 @@ static unsigned int mflow_local_in(void *priv, struct sk_buff *skb,
 
 	/* A socket that early demultiplexing has found may close meanwhile; it is looked up in turn. */
 	skb_orphan(skb);
-	skb_dst_force(skb);
+	/* Protocols need a route. One that is going away takes its packet with it, as in nf_queue(). */
+	if (!skb_dst_force(skb))
+		return NF_DROP;
 	dev_hold(skb->dev);
 	*mflow_parked(skb) = (struct mflow_parked){
 		.dev = skb->dev,
