@@ -3,10 +3,11 @@
 //! Builds, checks and runs everything of mflow: the command line, and what the laboratory (`xtask/lab`) needs of it.
 
 mod demo;
+mod dkms;
 mod doctor;
 pub mod kernel;
 mod lab;
-mod module;
+pub mod module;
 pub mod paths;
 pub mod setup;
 pub mod step;

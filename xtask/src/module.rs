@@ -7,6 +7,8 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{bail, Result};
 
+use crate::dkms;
+use crate::kernel::distribution::{self, Distribution};
 use crate::kernel::inputs::{module_files, module_headers};
 use crate::kernel::source::short_hash;
 use crate::kernel::toolchain::{self, Toolchain};
@@ -23,15 +25,29 @@ pub(crate) struct Options {
     /// needed]
     #[arg(long, value_name = "BUILD_DIR")]
     kernel: Option<PathBuf>,
+    /// Write a Debian package of the module's sources, which DKMS builds for the kernels that a machine has
+    #[arg(long, conflicts_with = "kernel")]
+    dkms_deb: bool,
 }
 
 pub(crate) fn run(options: Options) -> Result<ExitCode> {
+    if options.dkms_deb {
+        println!("{}", dkms::build()?.display());
+        return Ok(ExitCode::SUCCESS);
+    }
     let build_dir = match options.kernel {
         Some(dir) => dir,
         None => kernel::ensure(Flavor::Vm)?.build_dir,
     };
     println!("{}", build(&build_dir)?.display());
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the distribution's own kernel with the module among its own, and the module's place there.
+pub fn in_distribution() -> Result<(Distribution, PathBuf)> {
+    let kernel = distribution::ensure()?;
+    let module = kernel.add(&build(&kernel.headers)?)?;
+    Ok((kernel, module))
 }
 
 /// Builds `mflow.ko` against a kernel's build folder and returns its path.

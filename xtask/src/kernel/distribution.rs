@@ -22,13 +22,13 @@ const DONE: &str = "packages";
 
 /// An unpacked kernel of the distribution.
 #[derive(Clone, Debug)]
-pub(crate) struct Distribution {
+pub struct Distribution {
     /// The bootable image, as shipped.
-    pub(crate) image: PathBuf,
+    pub image: PathBuf,
     /// `.../lib/modules/RELEASE`.
-    pub(crate) modules: PathBuf,
+    pub modules: PathBuf,
     /// What `uname -r` says.
-    pub(crate) release: String,
+    pub release: String,
     /// What a module is built with.
     pub(crate) headers: PathBuf,
 }

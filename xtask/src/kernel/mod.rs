@@ -5,7 +5,7 @@
 mod build;
 mod config;
 mod deb;
-pub(crate) mod distribution;
+pub mod distribution;
 pub(crate) mod inputs;
 pub(crate) mod series;
 pub(crate) mod source;
@@ -324,7 +324,7 @@ pub(crate) enum Way {
 }
 
 /// What a kernel has to have for a module without our hooks, as its configuration and people call it.
-const STOCK_NEEDS: &[(&str, &str)] = &[
+pub(crate) const STOCK_NEEDS: &[(&str, &str)] = &[
     ("CONFIG_X86_64=y", "an x86-64 kernel"),
     ("CONFIG_MODULES=y", "loadable modules"),
     ("CONFIG_NETFILTER_INGRESS=y", "netfilter hooks at ingress"),
@@ -334,13 +334,13 @@ const STOCK_NEEDS: &[(&str, &str)] = &[
 ];
 
 /// What such a kernel must not have.
-const STOCK_LACKS: &[(&str, &str)] = &[(
+pub(crate) const STOCK_LACKS: &[(&str, &str)] = &[(
     "CONFIG_CFI_CLANG=y",
     "checks at indirect calls, which code that is compiled beside the kernel does not pass",
 )];
 
 /// The first and the last kernel that modules without our hooks are made for: they use structures that change.
-const STOCK_VERSIONS: &str = "6.12";
+pub(crate) const STOCK_VERSIONS: &str = "6.12";
 
 /// Returns the way of the kernel that was built in `dir`; fails if neither is possible.
 pub(crate) fn way_of(dir: &Path) -> Result<Way> {

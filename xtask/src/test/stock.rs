@@ -9,7 +9,7 @@ use anyhow::{ensure, Result};
 use super::draw;
 use super::vm::{run_each, GuestCases, CASES, PATIENCE, PATIENCE_FULL};
 use super::{Ctx, Outcome};
-use crate::kernel::distribution::{self, Distribution};
+use crate::kernel::distribution::Distribution;
 use crate::kernel::Flavor;
 use crate::module;
 use crate::tools;
@@ -29,8 +29,7 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
         outcome.skip(STOCK, "this is no Debian system, whose kernel it is about");
         return Ok(outcome);
     }
-    let kernel = distribution::ensure()?;
-    let module = kernel.add(&module::build(&kernel.headers)?)?;
+    let (kernel, module) = module::in_distribution()?;
     outcome.record(
         "stock: the module is for that kernel",
         fits(&kernel, &module),

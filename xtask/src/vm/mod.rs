@@ -160,7 +160,7 @@ pub fn machine(flavor: Flavor, hardware: &Hardware) -> Result<Machine> {
 }
 
 /// Returns the machine for another kernel.
-pub(crate) fn machine_of(hardware: &Hardware, image: PathBuf, modules: PathBuf) -> Result<Machine> {
+pub fn machine_of(hardware: &Hardware, image: PathBuf, modules: PathBuf) -> Result<Machine> {
     setup::ensure(&[Need::Vm])?;
     hardware.machine(image, Some(modules))
 }
