@@ -15,7 +15,7 @@ use mflow_protocol::bench as protocol;
 use super::cases::{self, Case, Mode, Suite, What};
 use super::markdown::Provenance;
 use super::row::Row;
-use super::session::{Death, Outcome, Session};
+use super::session::{Boots, Death, Outcome, Session};
 use super::{plugin, windows, Options};
 use xtask::kernel::Flavor;
 use xtask::paths;
@@ -95,7 +95,12 @@ impl<'a> Progress<'a> {
     ) -> Result<&'a [Task<'a>]> {
         let orders: Vec<_> = tasks.iter().map(|task| task.order.clone()).collect();
         self.boots += 1;
-        let mut session = Session::boot(self.boots, flavor, &self.options.hardware, &orders)?;
+        let kernel = if self.options.distribution {
+            Boots::Distribution
+        } else {
+            Boots::Ours(flavor)
+        };
+        let mut session = Session::boot(self.boots, kernel, &self.options.hardware, &orders)?;
         session.release().clone_into(&mut self.provenance.kernel);
         // A first boot has installed it.
         self.provenance.qemu = plugin::qemu_version(self.options.hardware.nic);
@@ -163,6 +168,9 @@ fn plan<'a>(options: &Options, cases: &'a [Case]) -> Result<Plan<'a>> {
     for case in cases {
         for mode in &case.modes {
             let name = format!("{}/{}", case.name, mode.name);
+            if options.distribution && !mode.is_without_patches() {
+                continue;
+            }
             if options
                 .case
                 .as_ref()

@@ -76,6 +76,25 @@ pub(super) struct Case {
 }
 
 impl Mode {
+    /// Whether it is something for a kernel without our patches.
+    pub(super) fn is_without_patches(&self) -> bool {
+        match &self.stack {
+            What::Stack(
+                Stack::Native
+                | Stack::Vanilla
+                | Stack::Rps { .. }
+                | Stack::Mflow {
+                    scaling: Scaling::Path,
+                    build: Build::Auto,
+                    layout: Layout::Lane,
+                    load_threshold_pct: 0,
+                    ..
+                },
+            ) => true,
+            What::Stack(_) | What::WithoutHooks(_) | What::Missing(_) => false,
+        }
+    }
+
     fn leave_out_pipeline(&mut self) {
         if matches!(self.stack, What::Stack(Stack::Falcon { .. })) {
             self.stack = What::Missing(NONE_WHOLE);

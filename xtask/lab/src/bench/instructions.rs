@@ -12,6 +12,9 @@ use anyhow::{bail, ensure, Context as _, Result};
 const USER: &str = "[user]";
 const PLACES: [(u64, &str); 2] = [(0, USER), (1, "[other]")];
 
+/// What is before all functions that are known: all of the kernel, if none of its own are.
+const KERNEL: &str = "[kernel]";
+
 /// What the kernel puts in front of the names of BPF programs, and a tag of so many characters behind it.
 const BPF: &str = "bpf_prog_";
 const TAG: usize = 16;
@@ -71,7 +74,8 @@ impl Symbols {
         }
         match self.functions.range(..=address).next_back() {
             Some((_, name)) => readable(name),
-            None => format!("{address:#x}"),
+            // What the kernel's own table does not tell.
+            None => KERNEL.to_owned(),
         }
     }
 }

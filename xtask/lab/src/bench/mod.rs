@@ -58,6 +58,9 @@ pub(crate) struct Options {
     /// Only cases with this text in `CASE/MODE`, such as `udp-16/` or `/mflow`
     #[arg(long, value_name = "FILTER")]
     case: Option<String>,
+    /// On the distribution's own kernel, as shipped, with the module for it: native, vanilla, RPS and mflow, on what its packages have
+    #[arg(long)]
+    distribution: bool,
     /// Windows per case and mode; 3 in the suite quick, 5 in paper if not given
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
     windows: Option<u32>,

@@ -16,8 +16,9 @@ use super::instructions::{Counts, Symbols};
 use super::plugin;
 use super::sender::Feed;
 use xtask::kernel::{self, Flavor};
+use xtask::module;
 use xtask::setup::{self, Need};
-use xtask::vm::{self, Event, Hardware, Instruments, Terminal, Vm};
+use xtask::vm::{self, Event, Hardware, Instruments, Machine, Terminal, Vm};
 
 /// How long a guest may be silent.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -51,6 +52,34 @@ pub(super) struct Session {
     _dir: tempfile::TempDir,
 }
 
+/// What a session boots.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Boots {
+    Ours(Flavor),
+    /// The distribution's own kernel, with the module for it.
+    Distribution,
+}
+
+impl Boots {
+    /// Returns the machine, where the kernel's functions are, and what it calls itself.
+    fn machine(self, hardware: &Hardware) -> Result<(Machine, Symbols, String)> {
+        match self {
+            Self::Ours(flavor) => {
+                let machine = vm::machine(flavor, hardware)?;
+                let kernel = kernel::ensure(flavor)?;
+                let symbols = Symbols::read(&kernel.build_dir.join("System.map"))?;
+                Ok((machine, symbols, kernel.release))
+            }
+            Self::Distribution => {
+                let (kernel, _) = module::in_distribution()?;
+                let machine = vm::machine_of(hardware, kernel.image, kernel.modules)?;
+                // Its packages do not say where functions are; modules do.
+                Ok((machine, Symbols::default(), kernel.release))
+            }
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Death {
     /// The emulator crashed.
@@ -63,7 +92,7 @@ impl Session {
     /// is in the names of its logs, which stay if a guest dies.
     pub(super) fn boot(
         number: usize,
-        flavor: Flavor,
+        boots: Boots,
         hardware: &Hardware,
         cases: &[Case],
     ) -> Result<Self> {
@@ -80,9 +109,7 @@ impl Session {
             cpus: hardware.cpus.max(needed),
             ..hardware.clone()
         };
-        let machine = vm::machine(flavor, &hardware)?;
-        let kernel = kernel::ensure(flavor)?;
-        let symbols = Symbols::read(&kernel.build_dir.join("System.map"))?;
+        let (machine, symbols, release) = boots.machine(&hardware)?;
         let dir = tempfile::tempdir()?;
         let counted = dir.path().join("counted");
         let wire = dir.path().join("wire");
@@ -114,7 +141,7 @@ impl Session {
             sent_again: 0,
             counted,
             symbols,
-            release: kernel.release,
+            release,
             windows: 0,
             death: None,
             _dir: dir,
