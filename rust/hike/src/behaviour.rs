@@ -59,6 +59,11 @@ impl Behaviour {
         }
     }
 
+    /// Fails with the reason if it cannot be.
+    pub fn check(&self) -> Result<()> {
+        self.layout().map(drop)
+    }
+
     /// Returns it as the programs read it; fails if it cannot be.
     pub(crate) fn layout(&self) -> Result<layout::Behaviour> {
         let layout = layout::Behaviour::NONE;

@@ -8,6 +8,7 @@ use std::path::Path as FilePath;
 use anyhow::{Context as _, Result};
 use aya::maps::{Array, DevMapHash, HashMap, LpmTrie, MapData, MapError};
 
+use crate::behaviour::Behaviour;
 use crate::destination::Destination;
 use crate::generation::{program_ids, Generation};
 use crate::hike::Route;
@@ -16,13 +17,16 @@ use crate::limits::CHAINS;
 use crate::loader::open;
 use crate::path::Path;
 
-/// A class by the places of what it takes: chains and paths have them in the order in which they were added, from 0 on.
+/// A class by the places of what it takes: chains and paths have them in the order in which they were added, from 0 on,
+/// behaviours from 1 on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Places {
     /// The place of the chain.
     pub chain: u32,
     /// The place of the path.
     pub path: Option<u32>,
+    /// The place of the behaviour.
+    pub behaviour: Option<u32>,
 }
 
 impl Generation {
@@ -54,6 +58,22 @@ impl Generation {
         let mut others = BTreeSet::new();
         for (place, path) in paths {
             if table.get(&place, 0)? != path.layout()? {
+                others.insert(place);
+            }
+        }
+        Ok(others)
+    }
+
+    /// Returns which of these behaviours, by their places, are not what is there.
+    pub fn other_behaviours<'a>(
+        &self,
+        behaviours: impl IntoIterator<Item = (u32, &'a Behaviour)>,
+    ) -> Result<BTreeSet<u32>> {
+        let table: Array<MapData, layout::Behaviour> =
+            open(self.folder(), "behaviours")?.try_into()?;
+        let mut others = BTreeSet::new();
+        for (place, behaviour) in behaviours {
+            if table.get(&place, 0)? != behaviour.layout()? {
                 others.insert(place);
             }
         }
@@ -105,5 +125,6 @@ fn places(class: layout::Class) -> Places {
     Places {
         chain: class.chain_place().into(),
         path: (class.path != u32::MAX).then_some(class.path),
+        behaviour: (class.behaviour != 0).then_some(class.behaviour.into()),
     }
 }

@@ -11,7 +11,7 @@ use crate::configuration::document::inline;
 use crate::configuration::objects::{Key, Kind, Objects, ATTACHED, OPEN};
 use crate::configuration::{describe, Configuration, Counted, FlowOf, Way};
 use crate::devices::Devices;
-use crate::fill::{chain_names, path_names, resolve, way, KERNEL_PLACE};
+use crate::fill::{behaviour_names, chain_names, path_names, resolve, way, Names, KERNEL_PLACE};
 use crate::note::Note;
 
 /// Stands for what nobody but the kernel knows the text of.
@@ -35,6 +35,7 @@ pub(crate) fn objects(
     actual.ports()?;
     let kernel_is_good = actual.chains(note)?;
     actual.paths()?;
+    actual.behaviours()?;
     actual.classes(kernel_is_good)?;
     actual.routes()?;
     actual.monitors()?;
@@ -110,18 +111,30 @@ impl Actual<'_> {
         Ok(())
     }
 
+    fn behaviours(&mut self) -> Result<()> {
+        let behaviours = self.configuration.behaviours.values();
+        let others = self.generation.other_behaviours((1..).zip(behaviours))?;
+        for (place, name) in behaviour_names(self.configuration) {
+            if others.contains(&place) {
+                self.set(Kind::Behaviour, name, Some(ALTERED.to_owned()));
+            }
+        }
+        Ok(())
+    }
+
     fn classes(&mut self, kernel_is_good: bool) -> Result<()> {
-        let (chains, paths) = (
-            chain_names(self.configuration),
-            path_names(self.configuration),
-        );
+        let names = Names {
+            chains: chain_names(self.configuration),
+            paths: path_names(self.configuration),
+            behaviours: behaviour_names(self.configuration),
+        };
         let classes = self.generation.classes()?;
         let others = |destination: &&Destination| !classes.contains_key(destination);
         for destination in self.configuration.classes.keys().filter(others) {
             self.set(Kind::Class, &destination.to_string(), None);
         }
         for (destination, places) in &classes {
-            let way = way(*places, &chains, &paths);
+            let way = way(*places, &names);
             if way.as_ref() == self.configuration.classes.get(destination)
                 && (way != Some(Way::Kernel) || kernel_is_good)
             {

@@ -2,7 +2,8 @@
 
 //! A configuration into the tables of a new instance, and where in them everything is.
 //!
-//! Chains have the places 1, 2, … and paths 0, 1, … in the order of their names; the chain in place 0 hands over to the kernel.
+//! Chains and behaviours have the places 1, 2, …, and paths 0, 1, …, in the order of their names; the chain in place 0 hands over to
+//! the kernel.
 
 use std::collections::BTreeMap;
 
@@ -34,6 +35,11 @@ pub(crate) fn fill(hike: &mut Hike, wanted: &Configuration, devices: &Devices) -
         let id = hike.add_path(path);
         paths.insert(name, id.with_context(|| format!("path {name}"))?);
     }
+    let mut behaviours = BTreeMap::new();
+    for (name, behaviour) in &wanted.behaviours {
+        let id = hike.add_behaviour(behaviour);
+        behaviours.insert(name, id.with_context(|| format!("behaviour {name}"))?);
+    }
     for name in &wanted.ports {
         let device = devices.get(name)?;
         hike.add_port(device.index)
@@ -46,16 +52,27 @@ pub(crate) fn fill(hike: &mut Hike, wanted: &Configuration, devices: &Devices) -
             .with_context(|| format!("route {destination}"))?;
     }
     for (&destination, way) in &wanted.classes {
-        let class = match way {
-            Way::Kernel => kernel,
-            Way::Fast { chain, path } => Class {
-                // The configuration was checked: both are there.
-                chain: *chains.get(chain).context("no such chain")?,
-                path: path.as_ref().and_then(|path| paths.get(path)).copied(),
-            },
+        let (class, behaviour) = match way {
+            Way::Kernel => (kernel, None),
+            Way::Fast {
+                chain,
+                path,
+                behaviour,
+            } => {
+                let class = Class {
+                    // The configuration was checked: all of them are there.
+                    chain: *chains.get(chain).context("no such chain")?,
+                    path: path.as_ref().and_then(|path| paths.get(path)).copied(),
+                };
+                let behaviour = behaviour.as_ref().and_then(|name| behaviours.get(name));
+                (class, behaviour.copied())
+            }
         };
-        hike.set_class(destination, class)
-            .with_context(|| format!("class {destination}"))?;
+        match behaviour {
+            Some(behaviour) => hike.set_local_sid(destination, class, behaviour),
+            None => hike.set_class(destination, class),
+        }
+        .with_context(|| format!("class {destination}"))?;
     }
     Ok(())
 }
@@ -92,22 +109,39 @@ pub(crate) fn path_names(configuration: &Configuration) -> BTreeMap<u32, &str> {
     (0..).zip(names).collect()
 }
 
+/// Returns the names of behaviours by their places; the first stands for none.
+pub(crate) fn behaviour_names(configuration: &Configuration) -> BTreeMap<u32, &str> {
+    let names = configuration.behaviours.keys().map(String::as_str);
+    (1..).zip(names).collect()
+}
+
+/// Names by their places.
+pub(crate) struct Names<'a> {
+    pub(crate) chains: BTreeMap<u32, &'a str>,
+    pub(crate) paths: BTreeMap<u32, &'a str>,
+    pub(crate) behaviours: BTreeMap<u32, &'a str>,
+}
+
 /// Returns what a class with these places does, if they lead somewhere.
-pub(crate) fn way(
-    places: Places,
-    chains: &BTreeMap<u32, &str>,
-    paths: &BTreeMap<u32, &str>,
-) -> Option<Way> {
-    if places.chain == KERNEL_PLACE && places.path.is_none() {
+pub(crate) fn way(places: Places, names: &Names<'_>) -> Option<Way> {
+    let of_kernel = Places {
+        chain: KERNEL_PLACE,
+        path: None,
+        behaviour: None,
+    };
+    if places == of_kernel {
         return Some(Way::Kernel);
     }
-    let name = |names: &BTreeMap<u32, &str>, place| names.get(&place).map(|&name| name.to_owned());
-    let path = match places.path {
-        None => None,
-        Some(place) => Some(name(paths, place)?),
+    let name =
+        |names: &BTreeMap<u32, &str>, place: u32| names.get(&place).map(|&name| name.to_owned());
+    // What is there and has no name is nothing that this program has made.
+    let if_there = |names, place: Option<u32>| match place {
+        None => Some(None),
+        Some(place) => name(names, place).map(Some),
     };
     Some(Way::Fast {
-        chain: name(chains, places.chain)?,
-        path,
+        chain: name(&names.chains, places.chain)?,
+        path: if_there(&names.paths, places.path)?,
+        behaviour: if_there(&names.behaviours, places.behaviour)?,
     })
 }

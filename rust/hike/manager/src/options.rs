@@ -176,6 +176,8 @@ pub enum KindWord {
     Chains,
     /// Paths
     Paths,
+    /// Behaviours of local SIDs
+    Behaviours,
     /// Classes
     Classes,
     /// Routes of fw-table
@@ -192,6 +194,7 @@ impl From<KindWord> for Kind {
             KindWord::Ports => Self::Port,
             KindWord::Chains => Self::Chain,
             KindWord::Paths => Self::Path,
+            KindWord::Behaviours => Self::Behaviour,
             KindWord::Classes => Self::Class,
             KindWord::Routes => Self::Route,
             KindWord::Monitors => Self::Monitor,

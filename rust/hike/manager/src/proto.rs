@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use crate::configuration::document::{
-    ClassEntry, DirectionWord, EngineWord, ExceptionsWord, FastEntry, ModeWord, MonitorEntry,
-    PathEntry, RouteEntry,
+    ActionWord, BehaviourEntry, ClassEntry, DirectionWord, EngineWord, ExceptionsWord, FastEntry,
+    FlavourWord, ModeWord, MonitorEntry, PathEntry, RouteEntry,
 };
 use crate::configuration::objects::{Difference, Key, Kind};
 use crate::configuration::{Document, Problem};
@@ -22,6 +22,7 @@ impl From<&Document> for v1::Configuration {
             ports: document.ports.clone(),
             chains: each(&document.chains, |name, programs| chain(name, programs)),
             paths: each(&document.paths, path),
+            behaviours: each(&document.behaviours, behaviour),
             classes: each(&document.classes, class),
             routes: each(&document.routes, route),
             monitors: each(&document.monitors, monitor),
@@ -49,6 +50,13 @@ impl Document {
                         .map(One::Chain),
                 ),
                 Kind::Path => all.extend(each(&self.paths, path).into_iter().map(One::Path)),
+                Kind::Behaviour => {
+                    all.extend(
+                        each(&self.behaviours, behaviour)
+                            .into_iter()
+                            .map(One::Behaviour),
+                    );
+                }
                 Kind::Class => all.extend(each(&self.classes, class).into_iter().map(One::Class)),
                 Kind::Route => all.extend(each(&self.routes, route).into_iter().map(One::Route)),
                 Kind::Monitor => {
@@ -87,6 +95,12 @@ impl Document {
             One::Port(name) => put_name(&mut self.ports, Kind::Port, name, known),
             One::Chain(one) => put(&mut self.chains, Kind::Chain, chain_entry(one)?, known),
             One::Path(one) => put(&mut self.paths, Kind::Path, path_entry(one)?, known),
+            One::Behaviour(one) => put(
+                &mut self.behaviours,
+                Kind::Behaviour,
+                behaviour_entry(one)?,
+                known,
+            ),
             One::Class(one) => put(&mut self.classes, Kind::Class, class_entry(one)?, known),
             One::Route(one) => put(&mut self.routes, Kind::Route, route_entry(one)?, known),
             One::Monitor(one) => put(
@@ -106,6 +120,7 @@ impl Document {
             Some(Kind::Port) => remove_name(&mut self.ports, name),
             Some(Kind::Chain) => self.chains.remove(name).is_some(),
             Some(Kind::Path) => self.paths.remove(name).is_some(),
+            Some(Kind::Behaviour) => self.behaviours.remove(name).is_some(),
             Some(Kind::Class) => self.classes.remove(name).is_some(),
             Some(Kind::Route) => self.routes.remove(name).is_some(),
             Some(Kind::Monitor) => self.monitors.remove(name).is_some(),
@@ -140,6 +155,14 @@ impl TryFrom<v1::Configuration> for Document {
         }
         for one in message.paths {
             put(&mut document.paths, Kind::Path, path_entry(one)?, new)?;
+        }
+        for one in message.behaviours {
+            put(
+                &mut document.behaviours,
+                Kind::Behaviour,
+                behaviour_entry(one)?,
+                new,
+            )?;
         }
         for one in message.classes {
             put(&mut document.classes, Kind::Class, class_entry(one)?, new)?;
@@ -227,13 +250,14 @@ pub(crate) fn kind(number: i32) -> Result<Option<Kind>> {
         Ok(v1::Kind::Port) => Kind::Port,
         Ok(v1::Kind::Chain) => Kind::Chain,
         Ok(v1::Kind::Path) => Kind::Path,
+        Ok(v1::Kind::Behaviour) => Kind::Behaviour,
         Ok(v1::Kind::Class) => Kind::Class,
         Ok(v1::Kind::Route) => Kind::Route,
         Ok(v1::Kind::Monitor) => Kind::Monitor,
         Err(_) => {
             return Err(Problem::new(
                 [],
-                format!("{number} is no kind: 0 to 8 are allowed"),
+                format!("{number} is no kind: 0 to 9 are allowed"),
             ))
         }
     }))
@@ -247,6 +271,7 @@ impl From<Kind> for v1::Kind {
             Kind::Port => Self::Port,
             Kind::Chain => Self::Chain,
             Kind::Path => Self::Path,
+            Kind::Behaviour => Self::Behaviour,
             Kind::Class => Self::Class,
             Kind::Route => Self::Route,
             Kind::Monitor => Self::Monitor,
@@ -332,12 +357,65 @@ fn path_entry(path: v1::Path) -> Result<(String, PathEntry)> {
     Ok((path.name, entry))
 }
 
+fn behaviour(name: &str, behaviour: &BehaviourEntry) -> v1::Behaviour {
+    let action = match behaviour.action {
+        ActionWord::End => v1::Action::End,
+        ActionWord::EndX => v1::Action::EndX,
+        ActionWord::Dt4 => v1::Action::EndDt4,
+        ActionWord::Dt6 => v1::Action::EndDt6,
+        ActionWord::Dt46 => v1::Action::EndDt46,
+    };
+    let flavour = |word: &FlavourWord| match word {
+        FlavourWord::Psp => v1::Flavour::Psp.into(),
+        FlavourWord::Usp => v1::Flavour::Usp.into(),
+        FlavourWord::Usd => v1::Flavour::Usd.into(),
+    };
+    v1::Behaviour {
+        name: name.to_owned(),
+        action: action.into(),
+        next_hop: behaviour.next_hop.clone(),
+        table: number(behaviour.table),
+        flavours: behaviour.flavours.iter().map(flavour).collect(),
+    }
+}
+
+fn behaviour_entry(behaviour: v1::Behaviour) -> Result<(String, BehaviourEntry)> {
+    let unknown = |text: String| Problem::new([Kind::Behaviour.section(), &behaviour.name], text);
+    let action = match v1::Action::try_from(behaviour.action) {
+        Ok(v1::Action::End) => ActionWord::End,
+        Ok(v1::Action::EndX) => ActionWord::EndX,
+        Ok(v1::Action::EndDt4) => ActionWord::Dt4,
+        Ok(v1::Action::EndDt6) => ActionWord::Dt6,
+        Ok(v1::Action::EndDt46) => ActionWord::Dt46,
+        Ok(v1::Action::Unspecified) | Err(_) => {
+            return Err(unknown("its action is a number from 1 to 5".to_owned()));
+        }
+    };
+    let flavour = |number: &i32| match v1::Flavour::try_from(*number) {
+        Ok(v1::Flavour::Psp) => Ok(FlavourWord::Psp),
+        Ok(v1::Flavour::Usp) => Ok(FlavourWord::Usp),
+        Ok(v1::Flavour::Usd) => Ok(FlavourWord::Usd),
+        Ok(v1::Flavour::Unspecified) | Err(_) => Err(unknown(format!(
+            "{number} is no flavour: 1 to 3 are allowed"
+        ))),
+    };
+    let flavours = behaviour.flavours.iter().map(flavour);
+    let entry = BehaviourEntry {
+        action,
+        flavours: flavours.collect::<Result<_>>()?,
+        next_hop: behaviour.next_hop,
+        table: behaviour.table.map(i64::from),
+    };
+    Ok((behaviour.name, entry))
+}
+
 fn class(destination: &str, entry: &ClassEntry) -> v1::Class {
     let way = match entry {
         ClassEntry::Kernel => v1::class::Way::Kernel(v1::KernelPath {}),
         ClassEntry::Fast(fast) => v1::class::Way::Fast(v1::FastPath {
             chain: fast.chain.clone(),
             path: fast.path.clone(),
+            behaviour: fast.behaviour.clone(),
         }),
     };
     v1::Class {
@@ -349,9 +427,15 @@ fn class(destination: &str, entry: &ClassEntry) -> v1::Class {
 fn class_entry(class: v1::Class) -> Result<(String, ClassEntry)> {
     let entry = match class.way {
         Some(v1::class::Way::Kernel(_)) => ClassEntry::Kernel,
-        Some(v1::class::Way::Fast(v1::FastPath { chain, path })) => {
-            ClassEntry::Fast(FastEntry { chain, path })
-        }
+        Some(v1::class::Way::Fast(v1::FastPath {
+            chain,
+            path,
+            behaviour,
+        })) => ClassEntry::Fast(FastEntry {
+            chain,
+            path,
+            behaviour,
+        }),
         None => {
             let at = [Kind::Class.section(), &class.destination];
             return Err(Problem::new(at, "a class is kernel or fast"));

@@ -9,7 +9,9 @@ use std::path::Path as FilePath;
 use std::time::Duration;
 
 use mflow_hike::path::{Dscp, Exceptions, FlowLabel, Mode};
-use mflow_hike::{Destination, Direction, Engine, Flow, Marking, Monitor, Path};
+use mflow_hike::{
+    Behaviour, Destination, Direction, Engine, Flavours, Flow, Marking, Monitor, Path,
+};
 use mflow_hike_manager::configuration::document::parse;
 use mflow_hike_manager::configuration::objects::differences;
 use mflow_hike_manager::configuration::{Configuration, Counted, Document, FlowOf, Route, Way};
@@ -87,6 +89,18 @@ fn route(ports: Vec<String>) -> impl Strategy<Value = Route> {
         })
 }
 
+fn behaviour() -> impl Strategy<Value = Behaviour> {
+    let flavours = any::<[bool; 3]>().prop_map(|[psp, usp, usd]| Flavours { psp, usp, usd });
+    let parts = (0..5u8, unicast(), option::of(1..=u32::MAX), flavours);
+    parts.prop_map(|(kind, next_hop, table, flavours)| match kind {
+        0 => Behaviour::End(flavours),
+        1 => Behaviour::EndX { next_hop, flavours },
+        2 => Behaviour::Dt4 { table },
+        3 => Behaviour::Dt6 { table },
+        _ => Behaviour::Dt46 { table },
+    })
+}
+
 fn counted() -> impl Strategy<Value = Counted> {
     let flow = (unicast(), vec(unicast(), 1..=16));
     let how = (10..=86_400_000u64, option::of(0..6u8));
@@ -113,33 +127,35 @@ fn configuration() -> impl Strategy<Value = Configuration> {
     let named = (
         btree_map(name(), 0..CHAINS.len(), 1..5),
         btree_map(name(), path(), 1..5),
+        btree_map(name(), behaviour(), 1..5),
         btree_map(name(), counted(), 0..5),
     );
     (any::<bool>(), devices(), devices(), named).prop_flat_map(|(calls, devices, ports, named)| {
-        let (chains, paths, monitors) = named;
+        let (chains, paths, behaviours, monitors) = named;
         let chains: BTreeMap<String, _> = chains
             .into_iter()
             .map(|(name, chain)| (name, CHAINS[chain].parse().expect("good")))
             .collect();
-        let names: (Vec<String>, Vec<String>) = (
+        let names: [Vec<String>; 3] = [
             chains.keys().cloned().collect(),
             paths.keys().cloned().collect(),
-        );
-        let pick = any::<prop::sample::Index>();
-        let ways = (option::of(pick), option::of(any::<prop::sample::Index>()));
+            behaviours.keys().cloned().collect(),
+        ];
+        let ways = vec(option::of(any::<prop::sample::Index>()), 3);
         let classes = btree_map(destination(), ways, 0..8);
         let routes = btree_map(destination(), route(ports.iter().cloned().collect()), 0..5);
         (classes, routes).prop_map(move |(classes, routes)| {
-            let way =
-                |(chain, path): (Option<prop::sample::Index>, Option<prop::sample::Index>)| {
-                    let Some(chain) = chain else {
-                        return Way::Kernel;
-                    };
-                    Way::Fast {
-                        chain: names.0[chain.index(names.0.len())].clone(),
-                        path: path.map(|path| names.1[path.index(names.1.len())].clone()),
-                    }
+            let way = |picked: Vec<Option<prop::sample::Index>>| {
+                let of = |place: usize| {
+                    let names: &Vec<String> = &names[place];
+                    picked[place].map(|index| names[index.index(names.len())].clone())
                 };
+                of(0).map_or(Way::Kernel, |chain| Way::Fast {
+                    chain,
+                    path: of(1),
+                    behaviour: of(2),
+                })
+            };
             Configuration {
                 engine: if calls {
                     Engine::TailCalls
@@ -150,6 +166,7 @@ fn configuration() -> impl Strategy<Value = Configuration> {
                 ports: ports.clone(),
                 chains: chains.clone(),
                 paths: paths.clone(),
+                behaviours: behaviours.clone(),
                 classes: classes
                     .into_iter()
                     .map(|(to, one)| (to, way(one)))

@@ -75,6 +75,7 @@ fn configuration(look: Look) -> String {
     let sids: Vec<String> = sids.map(|sid| format!("\"{sid}\"")).collect();
     let sids = sids.join(", ");
     let next_hop = text(mac(1, 2));
+    let table = 1_000 + label;
     let monitor = if look.coloured { "way" } else { "path" };
     format!(
         r#"
@@ -84,6 +85,10 @@ ports = ["{RIGHT}"]
 
 [chains]
 edge = "{chain}"
+local = "dec"
+
+[behaviours]
+exit = {{ action = "End.DT46", table = {table} }}
 
 [paths.way]
 source = "{TUNNEL_SOURCE}"
@@ -93,6 +98,7 @@ flow-label = {label}
 [classes]
 "{DST_V6}" = {{ chain = "edge", path = "way" }}
 "2001:db8::/32" = "kernel"
+"fc00:9::/32" = {{ chain = "local", behaviour = "exit" }}
 
 [routes]
 "fc00::/16" = {{ port = "{RIGHT}", next-hop = "{next_hop}", source = "02:00:00:00:00:{source:02x}" }}
@@ -163,11 +169,11 @@ fn refusals(daemon: &Daemon<'_>) -> Result<()> {
     };
     says(
         good.replace("flow-label = 2", "flow-label = 1048576"),
-        "hike: FILE:12: path way: flow-label is 1048576: 0 to 1048575 are allowed",
+        "hike: FILE:16: path way: flow-label is 1048576: 0 to 1048575 are allowed",
     )?;
     says(
         good.replace("chain = \"edge\"", "chain = \"edges\""),
-        "hike: FILE:15: class fd00:4::2: there is no chain `edges`; there are edge",
+        "hike: FILE:19: class fd00:4::2: there is no chain `edges`; there are edge, local",
     )?;
     // The file is good, and this host is not as it wants it.
     let said = daemon.apply_refused(&good.replace("devices = [", "devices = [\"eth77\", "))?;
@@ -197,7 +203,7 @@ fn objects(daemon: &Daemon<'_>) -> Result<()> {
     );
     let said = daemon.refused("chain remove edge")?;
     ensure!(
-        said == "hike: class fd00:4::2: there is no chain `edge`; there are spare",
+        said == "hike: class fd00:4::2: there is no chain `edge`; there are local, spare",
         "{said}"
     );
     daemon.ask("chain remove spare")?;

@@ -6,13 +6,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv6Addr;
 use std::time::Duration;
 
-use mflow_hike::limits::{CHAINS, CLASSES, FLOWS, PATHS, PORTS, ROUTES};
+use mflow_hike::limits::{BEHAVIOURS, CHAINS, CLASSES, FLOWS, PATHS, PORTS, ROUTES};
 use mflow_hike::path::{Dscp, Exceptions, FlowLabel, Mode};
-use mflow_hike::{Chain, Destination, Direction, Engine, Flow, Marking, Monitor, Path};
+use mflow_hike::{
+    Behaviour, Chain, Destination, Direction, Engine, Flavours, Flow, Marking, Monitor, Path,
+};
 
 use super::document::{
-    ClassEntry, DirectionWord, EngineWord, ExceptionsWord, FastEntry, ModeWord, MonitorEntry,
-    PathEntry, RouteEntry,
+    ActionWord, BehaviourEntry, ClassEntry, DirectionWord, EngineWord, ExceptionsWord, FastEntry,
+    FlavourWord, ModeWord, MonitorEntry, PathEntry, RouteEntry,
 };
 use super::objects::Kind;
 use super::{Configuration, Counted, Document, FlowOf, Problem, Route, Way};
@@ -40,10 +42,9 @@ impl TryFrom<&Document> for Configuration {
             },
             devices: devices(Kind::Device, &document.devices)?,
             ports: devices(Kind::Port, &document.ports)?,
-            chains: named(Kind::Chain, &document.chains, |at, text| {
-                text.parse::<Chain>().map_err(|error| at.problem(error))
-            })?,
+            chains: named(Kind::Chain, &document.chains, |at, text| chain(at, text))?,
             paths: named(Kind::Path, &document.paths, path)?,
+            behaviours: named(Kind::Behaviour, &document.behaviours, behaviour)?,
             classes: by_destination(Kind::Class, &document.classes, |_, entry| Ok(way(entry)))?,
             routes: by_destination(Kind::Route, &document.routes, route)?,
             monitors: named(Kind::Monitor, &document.monitors, monitor)?,
@@ -174,6 +175,20 @@ fn by_destination<E, T>(
     Ok(made)
 }
 
+/// A list without rules lets all packets through, and this program has no rules to give it.
+const WITHOUT_RULES: &str = "acl";
+
+fn chain(at: At<'_>, text: &str) -> Result<Chain> {
+    let chain: Chain = text.parse().map_err(|error| at.problem(error))?;
+    let mut programs = chain.programs().iter();
+    if programs.any(|program| program.name == WITHOUT_RULES) {
+        return Err(at.problem(format!(
+            "{WITHOUT_RULES} cannot be given rules here yet, and without any it lets all packets through; leave it out"
+        )));
+    }
+    Ok(chain)
+}
+
 fn path(at: At<'_>, entry: &PathEntry) -> Result<Path> {
     const BITS_20: i64 = (1 << 20) - 1;
     let mut path = Path::new(
@@ -205,12 +220,43 @@ fn path(at: At<'_>, entry: &PathEntry) -> Result<Path> {
     Ok(path)
 }
 
+fn behaviour(at: At<'_>, entry: &BehaviourEntry) -> Result<Behaviour> {
+    let flavour = |word| entry.flavours.contains(&word);
+    let flavours = Flavours {
+        psp: flavour(FlavourWord::Psp),
+        usp: flavour(FlavourWord::Usp),
+        usd: flavour(FlavourWord::Usd),
+    };
+    let next_hop = entry.next_hop.as_deref();
+    let next_hop = next_hop.map(|text| at.address("next-hop", text));
+    let table = at.number("table", entry.table, 1, u32::MAX.into())?;
+    let behaviour = match (entry.action, next_hop.transpose()?, table) {
+        (ActionWord::End, None, None) => Behaviour::End(flavours),
+        (ActionWord::EndX, Some(next_hop), None) => Behaviour::EndX { next_hop, flavours },
+        (ActionWord::Dt4, None, table) if entry.flavours.is_empty() => Behaviour::Dt4 { table },
+        (ActionWord::Dt6, None, table) if entry.flavours.is_empty() => Behaviour::Dt6 { table },
+        (ActionWord::Dt46, None, table) if entry.flavours.is_empty() => Behaviour::Dt46 { table },
+        _ => {
+            return Err(at.problem(
+                "End has flavours, End.X a next-hop and flavours, End.DT4, DT6 and DT46 a table, and none has more",
+            ));
+        }
+    };
+    behaviour.check().map_err(|error| at.problem(error))?;
+    Ok(behaviour)
+}
+
 fn way(entry: &ClassEntry) -> Way {
     match entry {
         ClassEntry::Kernel => Way::Kernel,
-        ClassEntry::Fast(FastEntry { chain, path }) => Way::Fast {
+        ClassEntry::Fast(FastEntry {
+            chain,
+            path,
+            behaviour,
+        }) => Way::Fast {
             chain: chain.clone(),
             path: path.clone(),
+            behaviour: behaviour.clone(),
         },
     }
 }
@@ -267,6 +313,13 @@ impl Configuration {
                 CHAINS - OWN_CHAINS,
             ),
             (Kind::Path, "paths", self.paths.len(), PATHS),
+            // The first place stands for none.
+            (
+                Kind::Behaviour,
+                "behaviours",
+                self.behaviours.len(),
+                BEHAVIOURS - 1,
+            ),
             (Kind::Class, "addresses as classes", exact, CLASSES),
             (
                 Kind::Class,
@@ -287,7 +340,12 @@ impl Configuration {
 
     fn check_classes(&self) -> Result<()> {
         for (destination, way) in &self.classes {
-            let Way::Fast { chain, path } = way else {
+            let Way::Fast {
+                chain,
+                path,
+                behaviour,
+            } = way
+            else {
                 continue;
             };
             let name = destination.to_string();
@@ -309,6 +367,21 @@ impl Configuration {
                     )));
                 }
                 _ => {}
+            }
+            let known = match behaviour {
+                None => None,
+                Some(name) => match self.behaviours.get(name) {
+                    Some(known) => Some(known.program()),
+                    None => return Err(at.problem(missing("behaviour", name, &self.behaviours))),
+                },
+            };
+            if let Some(program) = programs.needs_behaviour() {
+                if known != Some(program.name) {
+                    return Err(at.problem(format!(
+                        "the chain {chain} has {}, which needs a behaviour that it can do; add: behaviour = NAME",
+                        program.name
+                    )));
+                }
             }
         }
         Ok(())
@@ -433,6 +506,10 @@ mod tests {
             Some("f:2: chain a: after mon-in a packet has nowhere to go")
         );
         assert_eq!(
+            error("[chains]\na = \"acl,drop\""),
+            "f:2: chain a: acl cannot be given rules here yet, and without any it lets all packets through; leave it out"
+        );
+        assert_eq!(
             error("[chains]\n\"a b\" = \"drop\""),
             "f:2: chain a b: this is no name: 1 to 63 letters, digits, - and _ are allowed"
         );
@@ -462,6 +539,39 @@ mod tests {
         );
         assert!(error("devices = [\"a/b\"]")
             .starts_with("f:1: device a/b: no device can have this name"));
+    }
+
+    #[test]
+    fn behaviours_have_what_they_need_and_a_program_that_does_them() {
+        let behaviour = |text: &str| error(&format!("[behaviours]\nb = {{ {text} }}"));
+        let rule = "f:2: behaviour b: End has flavours, End.X a next-hop and flavours, End.DT4, DT6 and DT46 a table, and none has more";
+        for text in [
+            "action = \"End\", table = 1",
+            "action = \"End.X\"",
+            "action = \"End.DT6\", flavours = [\"psp\"]",
+            "action = \"End.DT46\", next-hop = \"2001:db8::1\"",
+        ] {
+            assert_eq!(behaviour(text), rule);
+        }
+        assert!(
+            behaviour("action = \"End.X\", next-hop = \"fe80::1\"").contains("can be no next hop")
+        );
+        assert_eq!(
+            behaviour("action = \"End.B6\""),
+            "f:2: unknown variant `End.B6`, expected one of `End`, `End.X`, `End.DT4`, `End.DT6`, `End.DT46`"
+        );
+        let class = |behaviour: &str| {
+            error(&format!(
+                "[chains]\nc = \"dec\"\n[behaviours]\nb = {{ action = \"End\" }}\n[classes]\ndefault = {{ chain = \"c\"{behaviour} }}"
+            ))
+        };
+        let needs = "f:6: class default: the chain c has dec, which needs a behaviour that it can do; add: behaviour = NAME";
+        assert_eq!(class(""), needs);
+        assert_eq!(class(", behaviour = \"b\""), needs);
+        assert_eq!(
+            class(", behaviour = \"a\""),
+            "f:6: class default: there is no behaviour `a`; there are b"
+        );
     }
 
     #[test]

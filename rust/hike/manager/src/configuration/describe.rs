@@ -3,11 +3,11 @@
 //! A configuration as it is written: what is as it would be anyway is left out.
 
 use mflow_hike::path::{Dscp, Exceptions, FlowLabel, Mode};
-use mflow_hike::{Direction, Engine, Marking, Path};
+use mflow_hike::{Behaviour, Direction, Engine, Flavours, Marking, Path};
 
 use super::document::{
-    ClassEntry, DirectionWord, EngineWord, ExceptionsWord, FastEntry, ModeWord, MonitorEntry,
-    PathEntry, RouteEntry,
+    ActionWord, BehaviourEntry, ClassEntry, DirectionWord, EngineWord, ExceptionsWord, FastEntry,
+    FlavourWord, ModeWord, MonitorEntry, PathEntry, RouteEntry,
 };
 use super::{Configuration, Counted, Document, FlowOf, Route, Way};
 
@@ -23,6 +23,7 @@ impl From<&Configuration> for Document {
             ports: configuration.ports.iter().map(named).collect(),
             chains: each(&configuration.chains, ToString::to_string),
             paths: each(&configuration.paths, path),
+            behaviours: each(&configuration.behaviours, behaviour),
             classes: each(&configuration.classes, class),
             routes: each(&configuration.routes, route),
             monitors: each(&configuration.monitors, monitor),
@@ -67,12 +68,43 @@ fn path(path: &Path) -> PathEntry {
     }
 }
 
+fn behaviour(behaviour: &Behaviour) -> BehaviourEntry {
+    let (action, table) = match behaviour {
+        Behaviour::End(_) => (ActionWord::End, None),
+        Behaviour::EndX { .. } => (ActionWord::EndX, None),
+        Behaviour::Dt4 { table } => (ActionWord::Dt4, *table),
+        Behaviour::Dt6 { table } => (ActionWord::Dt6, *table),
+        Behaviour::Dt46 { table } => (ActionWord::Dt46, *table),
+    };
+    let (next_hop, flavours) = match behaviour {
+        Behaviour::End(flavours) => (None, *flavours),
+        Behaviour::EndX { next_hop, flavours } => (Some(next_hop.to_string()), *flavours),
+        _ => (None, Flavours::default()),
+    };
+    let words = [
+        (flavours.psp, FlavourWord::Psp),
+        (flavours.usp, FlavourWord::Usp),
+        (flavours.usd, FlavourWord::Usd),
+    ];
+    BehaviourEntry {
+        action,
+        next_hop,
+        table: table.map(i64::from),
+        flavours: words.iter().filter(|one| one.0).map(|one| one.1).collect(),
+    }
+}
+
 pub(crate) fn class(way: &Way) -> ClassEntry {
     match way {
         Way::Kernel => ClassEntry::Kernel,
-        Way::Fast { chain, path } => ClassEntry::Fast(FastEntry {
+        Way::Fast {
+            chain,
+            path,
+            behaviour,
+        } => ClassEntry::Fast(FastEntry {
             chain: chain.clone(),
             path: path.clone(),
+            behaviour: behaviour.clone(),
         }),
     }
 }

@@ -28,6 +28,8 @@ pub struct Document {
     pub chains: BTreeMap<String, String>,
     /// Paths by name.
     pub paths: BTreeMap<String, PathEntry>,
+    /// What local SIDs do, by name.
+    pub behaviours: BTreeMap<String, BehaviourEntry>,
     /// Classes by destination.
     pub classes: BTreeMap<String, ClassEntry>,
     /// Routes of `fw-table` by destination.
@@ -100,6 +102,54 @@ pub enum ExceptionsWord {
     Left,
 }
 
+/// What a local SID does.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct BehaviourEntry {
+    /// Which of those of RFC 8986.
+    pub action: ActionWord,
+    /// The next hop of End.X.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_hop: Option<String>,
+    /// The kernel's routing table of End.DT4, DT6 and DT46, 1 to 4294967295; absent: the one that its rules choose.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub table: Option<i64>,
+    /// What End and End.X do besides.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub flavours: Vec<FlavourWord>,
+}
+
+/// A behaviour of RFC 8986.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ActionWord {
+    /// Goes on to the next segment.
+    End,
+    /// Does so, and forwards to a next hop.
+    #[serde(rename = "End.X")]
+    EndX,
+    /// Takes the outer headers off IPv4.
+    #[serde(rename = "End.DT4")]
+    Dt4,
+    /// The same of IPv6.
+    #[serde(rename = "End.DT6")]
+    Dt6,
+    /// The same of both.
+    #[serde(rename = "End.DT46")]
+    Dt46,
+}
+
+/// A flavour of RFC 8986, 4.16.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FlavourWord {
+    /// Penultimate segment pop.
+    Psp,
+    /// Ultimate segment pop.
+    Usp,
+    /// Ultimate segment decapsulation.
+    Usd,
+}
+
 /// The way of a class: `"kernel"`, or a table with a chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClassEntry {
@@ -118,6 +168,9 @@ pub struct FastEntry {
     /// The name of the path.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
+    /// The name of the behaviour.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub behaviour: Option<String>,
 }
 
 /// A route of `fw-table`.
@@ -189,7 +242,7 @@ impl<'de> Deserialize<'de> for ClassEntry {
             type Value = ClassEntry;
 
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("\"kernel\" or { chain = NAME, path = NAME }")
+                f.write_str("\"kernel\" or { chain = NAME, path = NAME, behaviour = NAME }")
             }
 
             fn visit_str<E: serde::de::Error>(self, word: &str) -> Result<ClassEntry, E> {
@@ -285,6 +338,7 @@ impl Document {
         }
         section(&mut text, Kind::Chain, &self.chains);
         section(&mut text, Kind::Path, &self.paths);
+        section(&mut text, Kind::Behaviour, &self.behaviours);
         section(&mut text, Kind::Class, &self.classes);
         section(&mut text, Kind::Route, &self.routes);
         section(&mut text, Kind::Monitor, &self.monitors);
@@ -392,7 +446,7 @@ berlin = { direction = "in", path = "berlin" }
         );
         assert_eq!(
             error("[classes]\ndefault = \"kernels\""),
-            "hike.toml:2: invalid value: string \"kernels\", expected \"kernel\" or { chain = NAME, path = NAME }"
+            "hike.toml:2: invalid value: string \"kernels\", expected \"kernel\" or { chain = NAME, path = NAME, behaviour = NAME }"
         );
         let line = "hike.toml:13: path berlin: ";
         assert_eq!(

@@ -13,7 +13,7 @@ pub mod objects;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use mflow_hike::{Chain, Destination, Direction, Engine, Flow, Monitor, Path};
+use mflow_hike::{Behaviour, Chain, Destination, Direction, Engine, Flow, Monitor, Path};
 
 pub use self::document::Document;
 
@@ -30,6 +30,8 @@ pub struct Configuration {
     pub chains: BTreeMap<String, Chain>,
     /// The paths, by name.
     pub paths: BTreeMap<String, Path>,
+    /// What local SIDs do, by name.
+    pub behaviours: BTreeMap<String, Behaviour>,
     /// Which packets take which way.
     pub classes: BTreeMap<Destination, Way>,
     /// The table of `fw-table`.
@@ -47,6 +49,7 @@ impl Default for Configuration {
             ports: BTreeSet::new(),
             chains: BTreeMap::new(),
             paths: BTreeMap::new(),
+            behaviours: BTreeMap::new(),
             classes: BTreeMap::new(),
             routes: BTreeMap::new(),
             monitors: BTreeMap::new(),
@@ -65,6 +68,8 @@ pub enum Way {
         chain: String,
         /// The name of the path that its programs use.
         path: Option<String>,
+        /// The name of what they do, where the destinations are local SIDs.
+        behaviour: Option<String>,
     },
 }
 

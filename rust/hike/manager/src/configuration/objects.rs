@@ -21,6 +21,8 @@ pub enum Kind {
     Chain,
     /// A path.
     Path,
+    /// A behaviour.
+    Behaviour,
     /// A class.
     Class,
     /// A route of `fw-table`.
@@ -31,12 +33,13 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds, in the order of a file.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Engine,
         Self::Device,
         Self::Port,
         Self::Chain,
         Self::Path,
+        Self::Behaviour,
         Self::Class,
         Self::Route,
         Self::Monitor,
@@ -50,6 +53,7 @@ impl Kind {
             Self::Port => "port",
             Self::Chain => "chain",
             Self::Path => "path",
+            Self::Behaviour => "behaviour",
             Self::Class => "class",
             Self::Route => "route",
             Self::Monitor => "monitor",
@@ -64,6 +68,7 @@ impl Kind {
             Self::Port => "ports",
             Self::Chain => "chains",
             Self::Path => "paths",
+            Self::Behaviour => "behaviours",
             Self::Class => "classes",
             Self::Route => "routes",
             Self::Monitor => "monitors",
@@ -121,6 +126,9 @@ impl Configuration {
         }
         for (name, path) in &document.paths {
             add(Kind::Path, name, inline(path));
+        }
+        for (name, behaviour) in &document.behaviours {
+            add(Kind::Behaviour, name, inline(behaviour));
         }
         for (name, class) in &document.classes {
             add(Kind::Class, name, inline(class));
