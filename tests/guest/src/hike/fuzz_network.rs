@@ -67,6 +67,7 @@ pub(super) fn routes(model: &mut Model) -> Result<()> {
         destination,
         mtu: MTU.into(),
         is_port,
+        forwards: true,
     };
     let prefix = |text: &str| -> Result<Prefix> {
         let (address, bits) = text.split_once('/').context("a prefix")?;
@@ -76,25 +77,55 @@ pub(super) fn routes(model: &mut Model) -> Result<()> {
         "10.1.0.0/16",
         "2001:db8:1::/48",
         "fc00:1::/32",
+        "10.15.0.2/32",
         "fd00:f::2/128",
     ] {
         model
             .fib
             .push((prefix(text)?, hop(PORT_MAC, Some(NEXT_MAC), true)));
     }
-    for text in ["10.2.0.0/16", "fc00:2::/32", "fd00:10::2/128"] {
+    for text in [
+        "10.2.0.0/16",
+        "fc00:2::/32",
+        "10.16.0.2/32",
+        "fd00:10::2/128",
+    ] {
         model
             .fib
             .push((prefix(text)?, hop(CLOSED_MAC, Some(NEXT_MAC), false)));
     }
-    // On the link, and never heard of.
-    for text in ["10.15.0.9/32", "fd00:f::9/128"] {
+    model.fib.push((
+        prefix("fd00:f::3/128")?,
+        hop(PORT_MAC, Some(TABLE_MAC), true),
+    ));
+    // On the links, and never heard of.
+    for text in ["10.15.0.0/24", "fd00:f::/64"] {
         model.fib.push((prefix(text)?, hop(PORT_MAC, None, true)));
     }
-    // The host's own addresses are in a table that rules have looked at before; to this one, they are neighbours. Not so those of
-    // IPv4: without further rules the kernel keeps both tables in one trie.
-    let mut main = model.fib.clone();
-    main.push((prefix("fd00:f::1/128")?, hop(PORT_MAC, None, true)));
+    for text in ["10.16.0.0/24", "fd00:10::/64"] {
+        model
+            .fib
+            .push((prefix(text)?, hop(CLOSED_MAC, None, false)));
+    }
+    // What is the host's own, and what is for all hosts of a link or for all routers, is in a table that rules have looked at before: to
+    // the main one, these are neighbours.
+    let main = model.fib.clone();
+    for text in [
+        "10.15.0.1/32",
+        "10.15.0.255/32",
+        "10.16.0.1/32",
+        "10.16.0.255/32",
+        "fd00:f::/128",
+        "fd00:f::1/128",
+        "fd00:10::/128",
+        "fd00:10::1/128",
+    ] {
+        let own = Hop {
+            forwards: false,
+            ..hop(PORT_MAC, None, true)
+        };
+        model.fib.push((prefix(text)?, own));
+    }
     model.tables.insert(MAIN_TABLE, main);
     let other = hop(PORT_MAC, Some(TABLE_MAC), true);
     let other = (prefix("2001:db8:1::/48")?, other);

@@ -43,13 +43,13 @@ pub(super) fn all(tables: [u32; 2]) -> Vec<(&'static str, Behaviour)> {
         let (next_hop, flavours) = (*next_hop, Flavours::default());
         all.push(("end-x", Behaviour::EndX { next_hop, flavours }));
     }
-    // Those of IPv4 are in the main table, as not each kernel has more.
+    // Tables are those of IPv6: kernels without policy routing have one of IPv4, in which the host's own addresses may be, too.
     let [main, other] = tables;
     for behaviour in [
         Behaviour::Dt4 { table: None },
         Behaviour::Dt6 { table: None },
         Behaviour::Dt46 { table: None },
-        Behaviour::Dt46 { table: Some(main) },
+        Behaviour::Dt6 { table: Some(main) },
         Behaviour::Dt6 { table: Some(other) },
         Behaviour::Dt6 {
             table: Some(NO_TABLE),

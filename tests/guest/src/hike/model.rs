@@ -26,6 +26,8 @@ pub(crate) struct Hop {
     pub(crate) destination: Option<[u8; 6]>,
     pub(crate) mtu: usize,
     pub(crate) is_port: bool,
+    /// False: an address of the host's own, or of all hosts of a link.
+    pub(crate) forwards: bool,
 }
 
 /// A monitored flow: its colour is this bit of the traffic class, or (0) the L bit of the option; its packets are coloured so.
@@ -430,8 +432,7 @@ impl Packet {
 
     fn forward(&mut self, routes: &[(Prefix, Hop)]) -> Result<(), &'static str> {
         let destination = self.forwardable()?;
-        let (_, hop) = longest(routes, destination, |route| route.0).ok_or("fw-no-route")?;
-        self.leave(hop)
+        self.leave(route_to(routes, destination)?)
     }
 
     /// Returns the destination if routers forward such a packet.
@@ -485,12 +486,15 @@ fn routable(address: IpAddr) -> bool {
     has_scope && !address.is_multicast() && !address.is_loopback()
 }
 
+/// Returns the next hop for an address.
+pub(super) fn route_to(routes: &[(Prefix, Hop)], address: IpAddr) -> Result<&Hop, &'static str> {
+    let longest = longest(routes, address, |route| route.0);
+    let hop = longest.map(|(_, hop)| hop).filter(|hop| hop.forwards);
+    hop.ok_or("fw-no-route")
+}
+
 /// Returns the entry with the longest prefix of an address.
-pub(super) fn longest<T>(
-    entries: &[T],
-    address: IpAddr,
-    prefix: impl Fn(&T) -> Prefix,
-) -> Option<&T> {
+fn longest<T>(entries: &[T], address: IpAddr, prefix: impl Fn(&T) -> Prefix) -> Option<&T> {
     let matching = entries
         .iter()
         .filter(|entry| matches(prefix(entry), address));

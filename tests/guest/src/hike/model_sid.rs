@@ -7,7 +7,7 @@ use std::net::Ipv6Addr;
 
 use mflow_hike::{Behaviour, Flavours};
 
-use super::model::{longest, Hop, Packet, Prefix, IPV4, IPV6};
+use super::model::{route_to, Hop, Packet, Prefix, IPV4, IPV6};
 
 const IPV6_BYTES: usize = 40;
 const INSIDE_V4: u8 = 4;
@@ -197,8 +197,7 @@ impl Packet {
         } else {
             return Err("sid-upper-layer");
         }
-        let (_, hop) = longest(fib, next_hop.into(), |route| route.0).ok_or("fw-no-route")?;
-        self.become_if_forwarded(sent, hop)
+        self.become_if_forwarded(sent, route_to(fib, next_hop.into())?)
     }
 
     pub(super) fn dec(
@@ -226,8 +225,7 @@ impl Packet {
             Some(table) => tables.get(table).ok_or("fw-no-route")?,
             None => fib,
         };
-        let (_, hop) = longest(routes, destination, |route| route.0).ok_or("fw-no-route")?;
-        self.become_if_forwarded(inner, hop)
+        self.become_if_forwarded(inner, route_to(routes, destination)?)
     }
 
     /// Where the changed packet cannot be sent, the kernel gets it as it came.
