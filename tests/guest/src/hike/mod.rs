@@ -17,6 +17,7 @@ mod model_rules;
 mod model_sid;
 mod network;
 mod packet_socket;
+mod refusals;
 mod rules;
 mod seen;
 mod sid_peer;
@@ -60,6 +61,7 @@ fn all() -> Vec<Case> {
         differential::cases(),
         tables::cases(),
         exact_flows::cases(),
+        refusals::cases(),
         rules::cases(),
         kernel_peer::cases(),
         sid_peer::cases(),

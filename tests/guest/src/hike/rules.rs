@@ -16,7 +16,7 @@ use crate::command::START;
 use crate::threads;
 
 /// How often the list is replaced, and how many packets see that at least.
-const CHANGES: u32 = 40;
+const CHANGES: u32 = 12;
 const LEAST_PKTS: u64 = 1_000;
 /// `enum xdp_action`.
 const XDP_DROP: u32 = 1;

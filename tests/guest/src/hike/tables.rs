@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path as FilePath;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{ensure, Context as _, Result};
 
@@ -16,8 +16,7 @@ use aya::programs::{TestRun as _, TestRunOptions, Xdp};
 use aya_obj::programs::XdpAttachType;
 use mflow_hike::path::FlowLabel;
 use mflow_hike::{
-    manifest, Action, Behaviour, Class, Destination, Direction, Engine, Flavours, Flow, Hike,
-    Marking, Monitor, Path, PathId, Route, Rule,
+    manifest, Action, Behaviour, Class, Destination, Engine, Flavours, Hike, Path, PathId, Rule,
 };
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt as _, SeedableRng as _};
@@ -56,16 +55,11 @@ pub(super) fn cases() -> Vec<Case> {
                 longest_chains(Engine::TailCalls)
             },
         },
-        Case {
-            name: "tables/refusals",
-            proves: "what cannot work is refused with the reason, and what was there stays",
-            run: |_| refusals(),
-        },
     ]
 }
 
 /// Returns a path that tells by its flow label which one it is.
-fn path(label: u32) -> Path {
+pub(super) fn path(label: u32) -> Path {
     Path {
         flow_label: FlowLabel::Fixed(label),
         ..Path::new(
@@ -194,7 +188,7 @@ fn with_segments(frame: &[u8], count: u8) -> Vec<u8> {
     [ethernet, &ip, &srh, payload].concat()
 }
 
-fn run(program: &Xdp, frame: &[u8]) -> Result<Vec<u8>> {
+pub(super) fn run(program: &Xdp, frame: &[u8]) -> Result<Vec<u8>> {
     let mut out = vec![0; 1_024];
     let result = program.test_run(TestRunOptions {
         data_in: Some(frame),
@@ -353,105 +347,5 @@ fn longest_chains(engine: Engine) -> Result<()> {
         };
         ensure!(reason == expected, "{text}: {reason}, and not {expected}");
     }
-    Ok(())
-}
-
-fn refusals() -> Result<()> {
-    let mut hike = instance(Engine::Compiled)?;
-    let drop_all = hike.add_chain(&"drop".parse()?)?;
-    let kernel = hike.add_chain(&"fw-kernel".parse()?)?;
-    let encapsulate = "enc,fw-kernel".parse()?;
-    let path_used = hike.add_path(&path(1))?;
-    let path_unused = hike.add_path(&path(2))?;
-    let to = Destination::Address(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into());
-    hike.set_class(
-        to,
-        Class {
-            chain: kernel,
-            path: None,
-        },
-    )?;
-    let refused = |what: Result<()>, why: &str| {
-        let said = what.err().map(|error| error.to_string());
-        ensure!(said.as_deref() == Some(why), "{said:?}, and not `{why}`");
-        Ok(())
-    };
-    refused(
-        hike.replace_chain(kernel, &encapsulate),
-        "enc needs a path, and the class of 2001:db8::1 has none; give it one first",
-    )?;
-    refused(
-        hike.remove_chain(kernel),
-        "the class of 2001:db8::1 takes this chain; change that first",
-    )?;
-    let with_path = Class {
-        chain: drop_all,
-        path: Some(path_used),
-    };
-    hike.set_class(to, with_path)?;
-    refused(
-        hike.remove_path(path_used),
-        "the class of 2001:db8::1 uses this path; change that first",
-    )?;
-    hike.remove_path(path_unused)?;
-    hike.remove_chain(kernel)?;
-    refused(
-        hike.set_class(
-            to,
-            Class {
-                chain: kernel,
-                path: None,
-            },
-        ),
-        "no such chain",
-    )?;
-    refused(
-        hike.remove_class(Destination::Default),
-        "default has no class",
-    )?;
-    refused(hike.detach("eth0"), "packets of eth0 do not come here")?;
-    let (unknown, everywhere) = (1 << 30, "0.0.0.0/0".parse()?);
-    refused(hike.add_port(unknown), "device 1073741824 cannot be a port")?;
-    refused(hike.remove_port(unknown), "device 1073741824 is no port")?;
-    refused(hike.remove_route(everywhere), "0.0.0.0/0 has no route")?;
-    let route = Route {
-        port: 1,
-        mtu: 1_500,
-        source: [2; 6],
-        destination: [2; 6],
-    };
-    refused(
-        hike.set_route(Destination::Default, &route),
-        "a route has an address or a prefix; write the default as 0.0.0.0/0 and ::/0",
-    )?;
-    hike.set_route(everywhere, &route)?;
-    hike.remove_route(everywhere)?;
-    let flow = Flow::of(&path(1))?;
-    let monitor = Monitor {
-        period: Duration::from_secs(1),
-        marking: Marking::DscpBit(0),
-    };
-    let not_there = "this flow is not monitored";
-    refused(hike.remove_monitor(&flow, Direction::Out), not_there)?;
-    refused(hike.counts(&flow, Direction::Out).map(drop), not_there)?;
-    hike.add_monitor(&flow, Direction::Out, &monitor)?;
-    refused(
-        hike.add_monitor(&flow, Direction::Out, &monitor),
-        "this flow is monitored already; remove its monitor first to count from 0 again",
-    )?;
-    hike.remove_monitor(&flow, Direction::Out)?;
-    // Whatever was refused: the class is the last that was not.
-    let before = hike.reasons()?;
-    run(
-        hike.dispatcher()?,
-        &frame(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into()),
-    )?;
-    let grown = |(after, before): (&(_, u64), &(_, u64))| after.1 - before.1;
-    let after = hike.reasons()?;
-    let dropped = after
-        .iter()
-        .zip(&before)
-        .find(|(one, _)| one.0.name == "by-program");
-    ensure!(dropped.map(grown) == Some(1), "the packet was not dropped");
     Ok(())
 }
