@@ -224,8 +224,9 @@ fn with_feature<L: Load>(rig: &Rig, feature: &Feature, early: bool) -> Result<Ou
             }
             _ => 0,
         };
-        // Of TCP the stack's own counters decide.
-        if outcome.reordered > may_reorder_pkts || !L::GROUP.is_empty() {
+        // Of TCP the stack's own counters decide, unless it is the stack that reorders.
+        let is_strict = !L::GROUP.is_empty() && !(early && feature.queues);
+        if outcome.reordered > may_reorder_pkts || is_strict {
             L::require_order(outcome)?;
         }
         if rig.splits() {
