@@ -225,8 +225,8 @@ fn with_feature<L: Load>(rig: &Rig, feature: &Feature, early: bool) -> Result<Ou
             _ => 0,
         };
         // Of TCP the stack's own counters decide, unless it is the stack that reorders.
-        let is_strict = !L::GROUP.is_empty() && !(early && feature.queues);
-        if outcome.reordered > may_reorder_pkts || is_strict {
+        let has_allowance = L::GROUP.is_empty() || early && feature.queues;
+        if outcome.reordered > may_reorder_pkts || !has_allowance {
             L::require_order(outcome)?;
         }
         if rig.splits() {
