@@ -112,7 +112,7 @@ fn conf() -> Result<String> {
          BUILD_EXCLUSIVE_KERNEL=\"^{}\\.\"\n\
          BUILD_EXCLUSIVE_CONFIG=\"{}\"\n\
          # The compiler is root's of rustup if there is none in the usual places. Types for tracers need pahole.\n\
-         MAKE[0]=\"PATH=$PATH:/root/.cargo/bin RUSTUP_TOOLCHAIN={} make -C ${{kernel_source_dir}} \
+         MAKE[0]=\"PATH=$PATH:~root/.cargo/bin RUSTUP_TOOLCHAIN={} make -C ${{kernel_source_dir}} \
          M=${{dkms_tree}}/{NAME}/{VERSION}/build $(command -v pahole > /dev/null || echo CONFIG_DEBUG_INFO_BTF_MODULES=) modules\"\n\
          CLEAN=\"true\"\n",
         STOCK_VERSIONS.replace('.', "\\."),
