@@ -79,6 +79,20 @@ static __always_inline int hike_read_headers(const struct ipv6hdr *ip6, const vo
 	return headers->srh_at + headers->srh_bytes <= bytes ? HIKE_NEXT : HIKE_MALFORMED;
 }
 
+/* What every local SID begins with. Returns HIKE_NEXT if there is a behaviour for it, and the headers are those of SRv6; else why not. */
+static __always_inline int hike_begin_sid(const struct hike_packet *packet, const struct ipv6hdr *ip6,
+					  const void *end, const struct hike_behaviour *behaviour,
+					  struct hike_headers *headers)
+{
+	if (!behaviour)
+		return HIKE_NO_BEHAVIOUR;
+	if (packet->version != 6)
+		return HIKE_SID_HEADERS;
+	if ((void *)(ip6 + 1) > end)
+		return HIKE_MALFORMED;
+	return hike_read_headers(ip6, end, headers);
+}
+
 /* Goes on to the next segment, which must be left: RFC 8986, 4.1, S12 to S14. */
 static __always_inline bool hike_next_segment(struct ipv6hdr *ip6, const void *end,
 					      struct hike_headers *headers)

@@ -16,13 +16,7 @@ static __noinline int hike_end(struct xdp_md *xdp, struct hike_packet *packet)
 	struct hike_inner inner = {};
 	int reason;
 
-	if (!behaviour)
-		return HIKE_NO_BEHAVIOUR;
-	if (packet->version != 6)
-		return HIKE_SID_HEADERS;
-	if ((void *)(ip6 + 1) > end)
-		return HIKE_MALFORMED;
-	reason = hike_read_headers(ip6, end, &headers);
+	reason = hike_begin_sid(packet, ip6, end, behaviour, &headers);
 	if (reason != HIKE_NEXT)
 		return reason;
 	if (headers.segments_left) {
