@@ -4,7 +4,8 @@
 //!
 //! GRO makes TCP cheap. A datagram in an overlay passes through it twice, with a socket look-up each time, and is joined
 //! with no other unless its socket has asked for that: a fifth of a lane's work is for nothing. So a lane whose GRO has
-//! joined nothing goes without it for a while, and then tries again.
+//! joined nothing goes without it for a while, and then tries again. Batches of one packet show nothing, as there is nothing to
+//! join; after a trial of only those the next larger batch is followed by another.
 
 use super::tag::MAX_SLOTS;
 
@@ -23,6 +24,10 @@ pub struct GroTrial {
 struct FlowTrial {
     // Packets of this trial, or those that have gone past GRO since the last.
     pkts: u16,
+    // How many of them had come when the batch began.
+    earlier_pkts: u16,
+    // Whether a batch of this trial had two packets at least; of the last trial, while packets go past GRO.
+    had_two: bool,
     joined: bool,
     past: bool,
 }
@@ -62,16 +67,30 @@ impl GroTrial {
         flow.joined |= joined;
     }
 
-    /// A batch of the slot is over.
+    /// A batch of the slot is over. If a trial is, too, and it has shown anything, returns whether GRO has joined packets in it.
     #[inline]
-    pub fn end_batch(&mut self, slot: usize) {
+    pub fn end_batch(&mut self, slot: usize) -> Option<bool> {
         let flow = self.flow(slot);
-        let enough = if flow.past { PAST_PKTS } else { TRIAL_PKTS };
-        if flow.pkts >= enough {
-            *flow = FlowTrial {
-                past: !flow.past && !flow.joined,
-                ..FlowTrial::default()
-            };
+        let has_two = flow.pkts.saturating_sub(flow.earlier_pkts) >= 2;
+        flow.earlier_pkts = flow.pkts;
+        if flow.past {
+            if flow.pkts >= PAST_PKTS || (has_two && !flow.had_two) {
+                *flow = FlowTrial::default();
+            }
+            return None;
         }
+        flow.had_two |= has_two;
+        if flow.pkts < TRIAL_PKTS {
+            return None;
+        }
+        let FlowTrial {
+            joined, had_two, ..
+        } = *flow;
+        *flow = FlowTrial {
+            past: !joined,
+            had_two: had_two && !joined,
+            ..FlowTrial::default()
+        };
+        (joined || had_two).then_some(joined)
     }
 }

@@ -372,7 +372,10 @@ impl Lane {
                     unsafe { self.flush(slots, worker) };
                     unflushed = false;
                     // SAFETY: We are in the poll, and not in a call of the stack.
-                    unsafe { (*self.gro.get()).end_batch(tag.slot()) };
+                    let joins = unsafe { (*self.gro.get()).end_batch(tag.slot()) };
+                    if let Some(joins) = joins {
+                        slots.slot(tag.slot()).note_gro(joins);
+                    }
                     if way::RUNS_TO_COMPLETION {
                         complete(slots, tag);
                     } else {

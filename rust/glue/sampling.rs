@@ -120,6 +120,7 @@ fn sample_split(sampler: &mut Sampler) {
             generation: orders.generation(slot),
             cpu: orders.cpu(slot)?,
             arrived_pkts: slots.slot(slot).arrived_pkts(),
+            gro_joins: slots.slot(slot).gro_joins(),
         })
     });
     sampler.sample(

@@ -48,6 +48,8 @@ pub struct FlowCount {
     pub generation: u16,
     /// Packets that have reached its merge point, modulo 2^32.
     pub arrived_pkts: u32,
+    /// Whether GRO joins its packets.
+    pub gro_joins: bool,
     /// The place in the sample of the CPU that dispatches it, if it is known.
     pub nic: Option<u8>,
 }

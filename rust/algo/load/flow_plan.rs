@@ -12,6 +12,14 @@ use super::FULL;
 /// How long a batch may take its lane while there is time to spare, in microseconds: what comes meanwhile waits for its turn.
 const SHORT_BATCH_US: u64 = 2;
 
+/// Where GRO joins packets it is given so many at least. It makes one of 46 at most (of 1,398 bytes), and batches of 46 or 64 cost
+/// no less, but make packets wait longer.
+const LEAST_JOINED_PKTS: u16 = 32;
+
+/// GRO cannot show with single packets that it would join them: in one of so many samples it has pairs.
+const PAIRS_EVERY_SAMPLES: u16 = 16;
+const PAIR_PKTS: u16 = 2;
+
 /// A flow that has a lane less takes it back when so many samples have not passed: it was needed.
 const NEEDED_BACK_SAMPLES: u16 = 32;
 
@@ -39,6 +47,9 @@ pub(super) struct FlowPlan {
     settled_samples: u8,
     pub(super) lanes: u16,
     batch_pkts: u16,
+    gro_joins: bool,
+    // Samples since batches had two packets at least.
+    since_pairs: u16,
     pub(super) stops: bool,
     pub(super) nic: Option<u8>,
     spare_samples: u16,
@@ -110,6 +121,8 @@ impl FlowPlan {
         settled_samples: 0,
         lanes: 0,
         batch_pkts: 0,
+        gro_joins: false,
+        since_pairs: 0,
         stops: false,
         nic: None,
         spare_samples: 0,
@@ -136,10 +149,12 @@ impl FlowPlan {
             self.settled_samples = self.settled_samples.saturating_add(1);
             self.since_shed = self.since_shed.saturating_add(1);
             self.since_shrink = self.since_shrink.saturating_add(1);
+            self.since_pairs = (self.since_pairs + 1) % PAIRS_EVERY_SAMPLES;
             self.lanes_patience.tick();
             self.batch_patience.tick();
         }
         self.is_live = true;
+        self.gro_joins = count.gro_joins;
         self.nic = count.nic;
     }
 
@@ -154,7 +169,11 @@ impl FlowPlan {
     pub(super) fn order(&self) -> Order {
         Order {
             lanes: self.lanes,
-            batch_pkts: self.batch_pkts,
+            batch_pkts: if self.since_pairs == 0 {
+                self.batch_pkts.max(PAIR_PKTS)
+            } else {
+                self.batch_pkts
+            },
             helps: true,
             stops: self.stops,
         }
@@ -336,11 +355,13 @@ impl FlowPlan {
         }
     }
 
-    /// Returns how many packets take a lane [`SHORT_BATCH_US`].
+    /// Returns how many packets take a lane [`SHORT_BATCH_US`], or what GRO is worth its while with if that is more.
     fn least_batch_pkts(&self, work: u32, targets: Targets) -> u16 {
         let work_us = u64::from(work).saturating_mul(targets.elapsed_us) / u64::from(FULL);
         let pkts = (u64::from(self.pkts) * SHORT_BATCH_US).checked_div(work_us);
         let most = targets.most_batch_pkts();
-        pkts.map_or(most, |pkts| pkts.clamp(1, u64::from(most)) as u16)
+        let least = if self.gro_joins { LEAST_JOINED_PKTS } else { 1 };
+        let least = u64::from(least.min(most));
+        pkts.map_or(most, |pkts| pkts.clamp(least, u64::from(most)) as u16)
     }
 }

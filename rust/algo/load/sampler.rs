@@ -83,6 +83,8 @@ pub struct SplitFlow {
     pub generation: u16,
     /// Packets that have reached its merge point, modulo 2^32.
     pub arrived_pkts: u32,
+    /// Whether GRO joins its packets.
+    pub gro_joins: bool,
     /// The CPU that opened its last batch.
     pub cpu: u32,
 }
@@ -212,6 +214,7 @@ impl Sampler {
                     slot: flow.slot,
                     generation: flow.generation,
                     arrived_pkts: flow.arrived_pkts,
+                    gro_joins: flow.gro_joins,
                     nic,
                 });
             }

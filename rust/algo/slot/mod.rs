@@ -103,6 +103,8 @@ pub struct Slot<P: Packet> {
     furthest: AtomicU32,
     // Packets that have reached the merge point, ever; the dispatcher watches it.
     arrived_pkts: AtomicU32,
+    // Whether GRO joins the flow's packets, as lanes have found last.
+    gro_joins: AtomicBool,
     late: ParkedChains<P>,
     // What was to be delivered when the budget was used up, and whether it is late. Used under the token.
     rest: ParkedChains<P>,
@@ -141,6 +143,7 @@ impl<P: Packet> Slot<P> {
             parked: AtomicU64::new(0),
             furthest: AtomicU32::new(batch),
             arrived_pkts: AtomicU32::new(0),
+            gro_joins: AtomicBool::new(false),
             late: ParkedChains::new(),
             rest: ParkedChains::new(),
             rest_is_late: AtomicBool::new(false),
@@ -212,6 +215,21 @@ impl<P: Packet> Slot<P> {
             parked.pkts() > MAX_PARKED_PKTS / sharers
                 || parked.bytes() > MAX_PARKED_BYTES / u64::from(sharers)
         }
+    }
+
+    /// Notes whether GRO joins the flow's packets, on a lane.
+    #[inline]
+    pub fn note_gro(&self, joins: bool) {
+        // ORDERING: Relaxed, both: a hint, and the last one counts.
+        if self.gro_joins.load(Ordering::Relaxed) != joins {
+            self.gro_joins.store(joins, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns whether GRO joins the flow's packets, as lanes have found last.
+    pub fn gro_joins(&self) -> bool {
+        // ORDERING: Relaxed: a hint.
+        self.gro_joins.load(Ordering::Relaxed)
     }
 
     /// Returns how many packets have reached the merge point, modulo 2^32.

@@ -91,3 +91,38 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn the_end_of_a_trial_says_whether_gro_is_of_use() {
+    for joins in [false, true] {
+        let mut trial = GroTrial::default();
+        let mut said = Vec::new();
+        for _ in 0..40 {
+            for packet in 0..256 {
+                if !trial.goes_past(0) {
+                    trial.note(0, joins && packet > 0);
+                }
+            }
+            said.extend(trial.end_batch(0));
+        }
+        // Each batch is a trial where it joins; where not, one in 33.
+        assert_eq!(said, vec![joins; if joins { 40 } else { 2 }]);
+    }
+}
+
+#[test]
+fn single_packets_show_nothing_and_the_next_pair_is_tried() {
+    let mut trial = GroTrial::default();
+    for _ in 0..1_000 {
+        if !trial.goes_past(0) {
+            trial.note(0, false);
+        }
+        assert_eq!(trial.end_batch(0), None);
+    }
+    assert!(trial.goes_past(0));
+    trial.end_batch(0);
+    // The first pair goes past GRO still, and then 64 packets are enough.
+    assert_eq!(carry(&mut trial, 0, 1, 2, true), 2);
+    assert_eq!(carry(&mut trial, 0, 32, 2, true), 0);
+    assert_eq!(carry(&mut trial, 0, 1_000, 2, true), 0);
+}

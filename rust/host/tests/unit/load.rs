@@ -20,6 +20,7 @@ struct Flow {
     slot: usize,
     work: u32,
     nic: Option<u8>,
+    gro_joins: bool,
 }
 
 /// A machine: lanes first, then a core that dispatches.
@@ -50,6 +51,7 @@ impl Machine {
             slot,
             work: *work,
             nic: Some(nr_lanes as u8),
+            gro_joins: false,
         });
         Self {
             controller: Box::default(),
@@ -133,6 +135,7 @@ impl Machine {
                 slot: flow.slot,
                 generation: self.orders.generation(flow.slot),
                 arrived_pkts: self.arrived,
+                gro_joins: flow.gro_joins,
                 nic: flow.nic,
             })
             .collect();
@@ -377,6 +380,36 @@ fn batches_follow_the_load_of_the_core_that_dispatches() {
 }
 
 #[test]
+fn single_packets_come_in_pairs_now_and_then() {
+    let mut machine = Machine::new(4, &[2_000]);
+    machine.samples(50);
+    let sizes: Vec<u16> = (0..64)
+        .map(|_| {
+            machine.sample();
+            machine.orders.order(0).batch_pkts
+        })
+        .collect();
+    let pairs = sizes.iter().filter(|size| **size == 2).count();
+    let singles = sizes.iter().filter(|size| **size == 1).count();
+    assert_eq!((pairs, singles), (4, 60));
+}
+
+#[test]
+fn gro_is_given_enough_where_it_joins_packets() {
+    let mut machine = Machine::new(4, &[200]);
+    machine.flows[0].gro_joins = true;
+    machine.samples(50);
+    assert_eq!(machine.orders.order(0).batch_pkts, 32);
+    // A flow may change its nature, there and back.
+    machine.flows[0].gro_joins = false;
+    machine.samples(50);
+    assert_eq!(machine.orders.order(0).batch_pkts, 10);
+    machine.flows[0].gro_joins = true;
+    machine.samples(50);
+    assert_eq!(machine.orders.order(0).batch_pkts, 32);
+}
+
+#[test]
 fn batches_are_as_short_as_their_packets_are_dear() {
     let mut machine = Machine::new(4, &[200]);
     machine.samples(50);
@@ -457,11 +490,13 @@ fn times() -> impl Strategy<Value = CpuTimes> {
 }
 
 fn count() -> impl Strategy<Value = FlowCount> {
-    (0..MAX_SLOTS + 2, 0..3u16, any::<u32>(), any::<Option<u8>>()).prop_map(
-        |(slot, generation, arrived_pkts, nic)| FlowCount {
+    let nic = any::<Option<u8>>();
+    (0..MAX_SLOTS + 2, 0..3u16, any::<u32>(), any::<bool>(), nic).prop_map(
+        |(slot, generation, arrived_pkts, gro_joins, nic)| FlowCount {
             slot,
             generation,
             arrived_pkts,
+            gro_joins,
             nic,
         },
     )

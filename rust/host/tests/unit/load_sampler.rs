@@ -17,6 +17,7 @@ fn flow(slot: usize, sample: u64, cpu: u32, orders: &Orders) -> SplitFlow {
         slot,
         generation: orders.generation(slot),
         arrived_pkts: sample as u32 * 1_000,
+        gro_joins: false,
         cpu,
     }
 }

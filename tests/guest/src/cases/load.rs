@@ -5,6 +5,7 @@
 //! An emulated CPU's times are partly its host's, so cases judge by what lanes have carried, and wait long for it. What can pass
 //! by chance is never asked: without a controller, all lanes have packets whenever the flow has some batches.
 
+use std::ops::RangeInclusive;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,9 +16,9 @@ use crate::datagrams::run::Datagrams;
 use crate::mflow::{self, Knobs, Stats};
 use crate::outcome::Outcome;
 use crate::rig::Rig;
-use crate::streams::run::Streams;
+use crate::streams::run::{LiveStreams, Streams};
 use crate::traffic::{Live, Load, Plan};
-use crate::{cpu, flows, threads};
+use crate::{command, cpu, flows, threads, topology};
 
 /// Several samples, and many batches.
 const WINDOW: Duration = Duration::from_millis(400);
@@ -27,6 +28,10 @@ const LIMIT: Duration = Duration::from_secs(30);
 const FREE: Duration = Duration::from_secs(2);
 /// The part of the usual rate that is sent: one lane is enough for it.
 const SHARE: f64 = 0.25;
+/// What a frame carries of a stream, roughly.
+const SEGMENT_BITS: u64 = 8 * 1_400;
+/// In bits per second, what no guest reaches.
+const TOP_SPEED_BITS: u64 = 20_000_000_000;
 const ROUNDS: usize = 6;
 const PAUSE: Duration = Duration::from_millis(300);
 
@@ -56,7 +61,16 @@ pub(super) fn datagrams() -> Vec<Case> {
 }
 
 pub(super) fn streams() -> Vec<Case> {
-    vec![switched::<Streams>()]
+    vec![
+        switched::<Streams>(),
+        Case::of_module(
+            "tcp/load/gro",
+            "a stream that leaves lanes time has batches as small as GRO is worth its while with, and smaller ones when GRO is off: \
+             TCP does not notice",
+            Run::Plain,
+            batches_for_gro,
+        ),
+    ]
 }
 
 fn knobs(lanes: usize) -> Knobs {
@@ -132,6 +146,43 @@ fn few_lanes(rig: &Rig) -> Result<Outcome> {
             Ok(used_lanes(lanes)?.len() == lanes.len())
         })
     })
+}
+
+fn batches_for_gro(rig: &Rig) -> Result<Outcome> {
+    // Lanes and the core that dispatches have time at this rate, so what GRO wants decides. CAST: positive.
+    let rate_bits = (rig.frames_per_s() * SHARE) as u64 * SEGMENT_BITS;
+    let pace = |bits_per_s: u64| {
+        let words = format!("qdisc replace dev eth1 root handle 1: fq maxrate {bits_per_s}bit");
+        topology::client_tc(&words)
+    };
+    let wait = |live: &LiveStreams, what: &str, sizes: RangeInclusive<u32>| {
+        live.wait_for(what, LIMIT, || {
+            let told = flows::read()?.into_iter();
+            let split = told.filter(|flow| flow.has(&[("state", "split")]));
+            let mut size = split.filter_map(|flow| flow.number("batch_pkts"));
+            Ok(size.any(|size| sizes.contains(&size)))
+        })
+    };
+    let knobs = Knobs {
+        load_threshold_pct: 85,
+        ..Knobs::of(cpu::LANES.len(), 256)
+    };
+    let plan = rig.streams();
+    rig.prepare(&plan, &knobs)?;
+    // Before there is anything to send: a discipline that goes drops what it has.
+    pace(rate_bits)?;
+    Streams::measure(&plan, |live| {
+        wait(live, "batches are as small as GRO may have them", 32..=32)?;
+        command::run("ethtool -K eth0 gro off")?;
+        wait(
+            live,
+            "batches are smaller when there is nothing to join",
+            1..=16,
+        )?;
+        // What is left is sent at full speed.
+        pace(TOP_SPEED_BITS)
+    })?
+    .judge(|outcome| rig.require_unnoticed::<Streams>(outcome))
 }
 
 /// Returns a case that switches the controller on and off, also with a threshold that any load reaches.

@@ -168,6 +168,7 @@ impl Flow<'_> {
             let whole = (self.case.vanilla.nic - self.split.costs.nic).max(lane);
             stream.whole_ps = Some(self.settings.insn_ps(whole));
         }
+        stream.gro_joins = self.case.gro_joins();
         let cores = stream.lanes.iter().map(|lane| lane.core).collect();
         let control = self
             .settings

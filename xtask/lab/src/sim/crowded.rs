@@ -299,6 +299,7 @@ impl<'a> Host<'a> {
                 _ => Vec::new(),
             },
             whole_ps: (mode == Mode::Mflow).then_some(whole),
+            gro_joins: self.case.gro_joins(),
             stages: balance.map(|balance| Stages {
                 cores: (0..CORES).collect(),
                 packet_ps: costs.stages.iter().map(|insn| insn_ps(*insn)).collect(),

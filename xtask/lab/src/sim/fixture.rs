@@ -36,6 +36,7 @@ pub(super) fn scene(load: Load, nic_ps: f64, lane_ps: f64, lanes: usize, app_ps:
         hops: Vec::new(),
         lanes: (0..lanes).map(|lane| place(2 + lane, lane_ps)).collect(),
         whole_ps: None,
+        gro_joins: false,
         stages: None,
         app: place(1, app_ps),
     };

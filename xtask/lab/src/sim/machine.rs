@@ -160,7 +160,7 @@ impl<'a> Machine<'a> {
                 ring: VecDeque::new(),
                 pulled: 0,
                 mflow: (!stream.lanes.is_empty())
-                    .then(|| Mflow::new(stream.lanes.len(), &scene.knobs)),
+                    .then(|| Mflow::new(stream.lanes.len(), stream.gro_joins, &scene.knobs)),
                 pipelined: stream.stages.clone().map(Pipelined::new),
                 whole_ps: stream.whole_ps,
                 expected: 0,

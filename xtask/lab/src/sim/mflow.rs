@@ -57,6 +57,7 @@ pub(super) struct Mflow {
     slot: usize,
     /// Whether it has one.
     active: bool,
+    gro_joins: bool,
     /// Batches that lanes have ended since it was last asked.
     ended_batches: Vec<u32>,
 }
@@ -95,7 +96,7 @@ pub(super) fn slots() -> Box<SlotPool<Packet>> {
 
 impl Mflow {
     /// Returns a source that splits its flow as soon as the path has been probed.
-    pub(super) fn new(nr_lanes: usize, knobs: &Knobs) -> Self {
+    pub(super) fn new(nr_lanes: usize, gro_joins: bool, knobs: &Knobs) -> Self {
         let mut packet = [0; 28];
         packet[0] = 0x45;
         packet[9] = IPPROTO_UDP;
@@ -136,6 +137,7 @@ impl Mflow {
             taken: vec![0; nr_lanes],
             slot: 0,
             active: false,
+            gro_joins,
             ended_batches: vec![0; nr_lanes],
         }
     }
@@ -253,6 +255,7 @@ impl Mflow {
             slot: self.slot,
             generation: orders.generation(self.slot),
             arrived_pkts: slots.slot(self.slot).arrived_pkts(),
+            gro_joins: self.gro_joins,
             nic,
         })
     }

@@ -161,6 +161,7 @@ fn crowd(costs: &Costs, count: usize, lanes: usize, placement: u64, settings: &S
                 .map(|step| place((nic + step) % KERNEL_CORES, lane_insn))
                 .collect(),
             whole_ps: None,
+            gro_joins: false,
             stages: None,
             app: place(KERNEL_CORES + flow % APP_CORES, costs.app),
         }

@@ -30,6 +30,8 @@ pub(super) struct Stream {
     pub(super) lanes: Vec<Place>,
     /// What the NIC's core does for a packet that no lane gets, beside [`nic`](Self::nic); none: what a lane does.
     pub(super) whole_ps: Option<f64>,
+    /// Whether GRO joins its packets on lanes.
+    pub(super) gro_joins: bool,
     /// Stages that may each be on any of some cores; with them there are neither hops nor lanes.
     pub(super) stages: Option<Stages>,
     pub(super) app: Place,

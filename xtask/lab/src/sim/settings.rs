@@ -152,6 +152,7 @@ impl Settings {
             hops,
             lanes,
             whole_ps: None,
+            gro_joins: false,
             stages: None,
             app: place(1, costs.app),
         };
@@ -173,6 +174,7 @@ impl Settings {
             hops: Vec::new(),
             lanes: Vec::new(),
             whole_ps: None,
+            gro_joins: false,
             stages: Some(Stages {
                 packet_ps: costs.stages.map(insn_ps).to_vec(),
                 // What the stages cost has it.

@@ -103,6 +103,13 @@ pub(super) struct Case {
     pub(super) splits: Vec<Split>,
 }
 
+impl Case {
+    /// Returns whether GRO joins its packets on lanes, as it does TCP's.
+    pub(super) fn gro_joins(&self) -> bool {
+        self.proto == "tcp"
+    }
+}
+
 #[derive(Clone, Debug, Default)]
 pub(super) struct Validation {
     pub(super) cases: Vec<Case>,
