@@ -26,7 +26,7 @@ MODULE_PARM_DESC(cpus,
 static char *batch_pkts;
 module_param(batch_pkts, charp, 0);
 MODULE_PARM_DESC(batch_pkts,
-		 "packets in a micro-flow: 1 to 4096 packets (default 256)");
+		 "packets in a micro-flow, at most: 1 to 4096 packets (default 256)");
 
 static char *merge_timeout_us;
 module_param(merge_timeout_us, charp, 0);
@@ -66,7 +66,7 @@ MODULE_PARM_DESC(stages,
 static char *load_threshold_pct;
 module_param(load_threshold_pct, charp, 0);
 MODULE_PARM_DESC(load_threshold_pct,
-		 "load of a CPU that lanes are not to reach: flows get lanes by need, small batches while there is time, and none of busy CPUs; stages leave busy CPUs; 85 is a good value, 0 leaves each flow all lanes: 0 to 100 per cent (default 0)");
+		 "load of a CPU that lanes are not to reach: flows get lanes by need, small batches while there is time, and none of busy CPUs; stages leave busy CPUs; 0 leaves each flow all lanes: 0 to 100 per cent (default 85)");
 
 static char *devices;
 module_param(devices, charp, 0);

@@ -392,7 +392,7 @@ const MIN_FLOW_PPS: NumberLimits = NumberLimits {
 const LOAD_THRESHOLD_PCT: NumberLimits = NumberLimits {
     min: 0,
     max: 100,
-    default: 0,
+    default: 85,
     unit: "per cent",
 };
 

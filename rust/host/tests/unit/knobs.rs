@@ -14,13 +14,18 @@ use proptest::prelude::*;
 
 use crate::common::cases;
 
+/// The defaults but for the load controller, without which all layouts can be had.
+const UNCONTROLLED: Knobs = Knobs {
+    load_threshold_pct: 0,
+    ..Knobs::DEFAULT
+};
+
 fn set(knob: Knob, text: &str) -> Result<String, KnobError> {
-    let mut knobs = Knobs::DEFAULT;
+    let mut knobs = UNCONTROLLED;
     let result = knobs.set(knob, text.as_bytes());
     if result.is_err() {
         assert_eq!(
-            knobs,
-            Knobs::DEFAULT,
+            knobs, UNCONTROLLED,
             "{text:?} was refused and must change nothing"
         );
     }
@@ -36,7 +41,7 @@ fn defaults() {
     assert_eq!(
         printed.join(" "),
         "enabled=0 cpus= batch_pkts=256 merge_timeout_us=200 min_flow_pps=20000 scaling=path build=auto \
-         layout=lane mode=mflow stages=nic+tunnel+veth load_threshold_pct=0"
+         layout=lane mode=mflow stages=nic+tunnel+veth load_threshold_pct=85"
     );
 }
 
@@ -114,7 +119,7 @@ fn accepted_and_refused_values() {
 
 #[test]
 fn only_what_sources_are_made_for_restarts_them() {
-    let splits = Knobs::DEFAULT;
+    let splits = UNCONTROLLED;
     let stages = Knobs {
         mode: Mode::FalconDev,
         ..splits
@@ -217,7 +222,7 @@ fn cross<'a>(
 fn with_others(knobs: [Knob; 4], words: [&str; 4], but: usize) -> Option<Knobs> {
     // In some order they are taken, if they go together.
     [[0, 1, 2, 3], [3, 2, 1, 0]].into_iter().find_map(|order| {
-        let mut set = Knobs::DEFAULT;
+        let mut set = UNCONTROLLED;
         let mut others = order.into_iter().filter(|at| *at != but);
         others
             .all(|at| set.set(knobs[at], words[at].as_bytes()).is_ok())
@@ -228,7 +233,7 @@ fn with_others(knobs: [Knob; 4], words: [&str; 4], but: usize) -> Option<Knobs> 
 #[test]
 fn misfits_are_sentences() {
     let refused = |texts: &[(Knob, &str)]| {
-        let mut knobs = Knobs::DEFAULT;
+        let mut knobs = UNCONTROLLED;
         let (last, others) = texts.split_last().expect("some");
         for (knob, text) in others {
             knobs.set(*knob, text.as_bytes()).expect("taken");
@@ -267,6 +272,10 @@ fn misfits_are_sentences() {
             &[pairs, (Knob::LoadThresholdPct, "85")],
             "layout lane+stage goes with load_threshold_pct 0 only",
         ),
+        (
+            &[(Knob::LoadThresholdPct, "1"), pairs],
+            "layout lane+stage goes with load_threshold_pct 0 only",
+        ),
     ] {
         assert_eq!(refused(texts), sentence);
     }
@@ -274,7 +283,7 @@ fn misfits_are_sentences() {
 
 #[test]
 fn lanes_have_one_cpu_or_two() {
-    let mut knobs = Knobs::DEFAULT;
+    let mut knobs = UNCONTROLLED;
     knobs.set(Knob::Cpus, b"2-4,9").expect("taken");
     let lanes = |knobs: &Knobs| -> Vec<_> {
         knobs
@@ -292,7 +301,7 @@ fn lanes_have_one_cpu_or_two() {
 /// `auto` leaves the CPUs as they are until others are chosen: it is that which restarts sources, and any number may be chosen.
 #[test]
 fn auto_keeps_cpus_until_a_choice() {
-    let mut knobs = Knobs::DEFAULT;
+    let mut knobs = UNCONTROLLED;
     knobs.set(Knob::Cpus, b"2-4").expect("taken");
     let before = knobs;
     knobs.set(Knob::Cpus, b"auto").expect("taken");
@@ -509,7 +518,7 @@ proptest! {
     fn any_sequence_of_writes_keeps_the_limits(
         writes in prop::collection::vec((knob(), text()), 0..20)
     ) {
-        let mut knobs = Knobs::DEFAULT;
+        let mut knobs = UNCONTROLLED;
         for (spec, text) in writes {
             let before = knobs;
             match knobs.set(spec.knob, &text) {

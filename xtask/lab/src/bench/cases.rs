@@ -372,7 +372,9 @@ pub(super) fn all(suite: Suite) -> Vec<Case> {
                 with_lanes_by_need(with_builders(udp(65_507))),
                 tcp(16),
                 tcp(4_096),
-                with_two_falcon_cpus(with_builders(with_device_scaling(tcp(65_536)))),
+                with_lanes_by_need(with_two_falcon_cpus(with_builders(with_device_scaling(
+                    tcp(65_536),
+                )))),
             ];
             cases.extend([
                 with_host_plus(stream(4_096)),
