@@ -296,7 +296,7 @@ static __always_inline int hike_decapsulate(struct xdp_md *xdp, struct hike_pack
 /* Returns what the packet's local SID does, or NULL. */
 static __always_inline const struct hike_behaviour *hike_behaviour_of(const struct hike_packet *packet)
 {
-	__u32 number = packet->class.behaviour;
+	__u32 number = packet->class.behaviour & HIKE_CLASS_BEHAVIOUR;
 	const struct hike_behaviour *behaviour = bpf_map_lookup_elem(&behaviours, &number);
 
 	return behaviour && behaviour->flags ? behaviour : NULL;

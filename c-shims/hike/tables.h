@@ -29,11 +29,17 @@ struct hike_prefix {
 /* The number in a class that is there for these flows alone. */
 #define HIKE_CLASS_OF_FLOWS 0x3fff
 
+/* What a class asks mflow for its flows, in the upper bits of the behaviour's number: 0 is nothing. */
+#define HIKE_CLASS_LANES_SHIFT 14
+#define HIKE_CLASS_BEHAVIOUR 0x3fff
+#define HIKE_LANES_SPLIT 1
+#define HIKE_LANES_NEVER 2
+
 /* What is done with packets: read in one piece, as user space replaces it in one piece. */
 struct hike_class {
 	/* Its number, and these bits. */
 	__u16 chain;
-	/* Of the local SID that packets are for. */
+	/* Of the local SID that packets are for, and those bits. */
 	__u16 behaviour;
 	__u32 path;
 };

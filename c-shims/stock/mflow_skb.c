@@ -3,6 +3,7 @@
  * Fields of packets for the Rust half, which has no bindgen here to know where they are.
  */
 
+#include <linux/netdevice.h>
 #include <linux/skbuff.h>
 #include <linux/stddef.h>
 
@@ -67,4 +68,20 @@ u16 mflow_skb_segments(const struct sk_buff *skb)
 bool mflow_skb_lacks_segments(const struct sk_buff *skb)
 {
 	return skb_shinfo(skb)->gso_size && !skb_shinfo(skb)->gso_segs;
+}
+
+/*
+ * Copies the first bytes of what an XDP program of the device's driver has left in front of the packet; false if that is less.
+ * Behind a tunnel the kernel still counts such bytes, though others are there now: the device tells.
+ */
+bool mflow_skb_metadata(const struct sk_buff *skb, u8 *to, unsigned int bytes)
+{
+	const struct bpf_xdp_entity *programs = &skb->dev->xdp_state[XDP_MODE_DRV];
+	unsigned int len = skb_metadata_len(skb);
+
+	if (len < bytes || !skb_mac_header_was_set(skb) || len > skb->mac_header ||
+	    !(READ_ONCE(programs->prog) || READ_ONCE(programs->link)))
+		return false;
+	memcpy(to, skb_metadata_end(skb) - len, bytes);
+	return true;
 }

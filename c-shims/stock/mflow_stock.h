@@ -95,6 +95,7 @@ u32 mflow_skb_truesize(const struct sk_buff *skb);
 u16 mflow_skb_rx_queue(const struct sk_buff *skb);
 u16 mflow_skb_segments(const struct sk_buff *skb);
 bool mflow_skb_lacks_segments(const struct sk_buff *skb);
+bool mflow_skb_metadata(const struct sk_buff *skb, u8 *to, unsigned int bytes);
 
 /*
  * A tag in a packet's hash, which goes along through tunnels, GRO, bridges and veths. The bits of a tag

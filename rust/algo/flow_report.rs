@@ -16,6 +16,7 @@
 use super::carried::Work;
 use super::flow_name::{FlowName, NAME_WORDS};
 use super::flow_table::FLOW_PLACES;
+use super::hint::Hint;
 use super::published::Published;
 use super::reason::Reason;
 use core::fmt;
@@ -87,6 +88,8 @@ pub struct FlowNow {
     pub standing: Standing,
     /// Why it is not split; of no meaning if it is.
     pub reason: Reason,
+    /// What is asked for it.
+    pub hint: Hint,
     /// Its slot; of no meaning if it is whole.
     pub slot: u8,
     /// Until when it is not to be split.
@@ -121,6 +124,9 @@ const NO_PPS: u32 = u32::MAX;
 /// Set in the first word of [`FlowNow`] where there has been a flow.
 const IS_USED: u64 = 1 << 63;
 const IS_HELD: u64 = 1 << 62;
+/// Where the hint stands in it, in two bits.
+const HINT_SHIFT: u32 = 56;
+const HINT_MASK: u8 = 3;
 
 fn pair(low: u32, high: u32) -> u64 {
     u64::from(low) | u64::from(high) << 32
@@ -142,6 +148,7 @@ impl FlowNow {
             | u64::from(self.slot) << 32
             | u64::from(self.reason as u8) << 40
             | u64::from(self.standing as u8) << 48
+            | u64::from(self.hint as u8) << HINT_SHIFT
             | held
             | IS_USED;
         let second = u64::from(self.held_until_ms.unwrap_or(0))
@@ -158,6 +165,7 @@ impl FlowNow {
         (first & IS_USED != 0).then_some(Self {
             standing: *Standing::ALL.get(usize::from(byte(48)))?,
             reason: Reason::of_number(byte(40)),
+            hint: Hint::of_number(byte(HINT_SHIFT) & HINT_MASK),
             slot: byte(32),
             held_until_ms: (first & IS_HELD != 0).then_some(held_until_ms),
             cpu,
@@ -325,6 +333,9 @@ impl<L: fmt::Display> fmt::Display for FlowLine<'_, L> {
             OrDash(pps),
             now.standing.name(),
         )?;
+        if let Some(hint) = now.hint.name() {
+            write!(f, " hint {hint}")?;
+        }
         if self.report.has_slot() {
             write!(f, " slot {}", now.slot)?;
         }

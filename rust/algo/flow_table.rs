@@ -7,6 +7,7 @@
 
 use super::flow_key::FlowKey;
 use super::flow_state::FlowState;
+use super::hint::Hint;
 use super::reason::Reason;
 use core::cmp::Reverse;
 use core::mem::size_of;
@@ -46,6 +47,8 @@ pub struct Flow {
     pub(super) path_faults: u8,
     /// Why it is not split, or was not the last time.
     pub(super) reason: Reason,
+    /// What is asked for it, by a packet of this window or the one before.
+    pub(super) hint: Hint,
     /// Which place of the table this is.
     pub(super) place: u8,
     /// Whether it is the flow that was reported in this place last.
@@ -84,6 +87,12 @@ impl Flow {
     #[inline]
     pub(super) fn has_window_ended(&self, now_ms: u32) -> bool {
         now_ms.wrapping_sub(self.window_start_ms) >= RATE_WINDOW_MS
+    }
+
+    /// Returns whether a window with so many packets makes it one that is to be split.
+    #[inline]
+    pub(super) fn is_fast(&self, pkts: u32, min_window_pkts: u32) -> bool {
+        pkts >= min_window_pkts || self.hint == Hint::Split
     }
 
     /// Returns whether no packet has come for `ms` at least.

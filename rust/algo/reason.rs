@@ -58,6 +58,8 @@ reasons! {
     NoSlot = "no_slot", "as many flows are split as can be at once";
     /// The load controller refuses or stops it.
     CpusBusy = "cpus_busy", "the cores of the lanes are busy";
+    /// An XDP program asks for it.
+    HintNever = "hint_never", "an XDP program asks to keep it whole (lanes in a chain of HIKE)";
     /// It was split, and is not fast any more.
     Slow = "slow", "its rate fell below half of min_flow_pps";
     /// It was split, and has no packets any more.

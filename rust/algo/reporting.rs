@@ -20,7 +20,7 @@ impl Window {
 impl<P: Packet, H: Host<P>> Step<'_, P, H> {
     /// Reports a flow whose window has ended, if it is fast or has a slot. `packet` is one of it.
     pub(super) fn report_window(&mut self, flow: &mut Flow, window: Window, packet: &P) {
-        let is_fast = window.pkts >= self.config.min_window_pkts;
+        let is_fast = flow.is_fast(window.pkts, self.config.min_window_pkts);
         if !is_fast && matches!(flow.state, FlowState::Counting) {
             return;
         }
@@ -92,6 +92,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         FlowNow {
             standing,
             reason: flow.reason,
+            hint: flow.hint,
             slot,
             held_until_ms: flow.held_until_ms(),
             cpu: self.host.cpu(),

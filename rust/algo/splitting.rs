@@ -6,6 +6,7 @@ use super::counters::Counter;
 use super::dispatcher::{Dispatched, Host, Step, IDLE_MS};
 use super::flow_state::{Carrier, Draining, FlowState, Probing, SlotCounts, Split, Stopping};
 use super::flow_table::{Flow, Window};
+use super::hint::Hint;
 use super::queue::Packet;
 use super::reason::{Hold, Reason};
 use super::slot::{PathFault, Slot, INLINE, ORDINARY_PATH};
@@ -84,7 +85,9 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
     #[cold]
     pub(super) fn on_window_end(&mut self, flow: &mut Flow, window: Window, packet: &P) {
         if let FlowState::Split(ref mut split) = flow.state {
-            if let Some(reason) = self.judge_window(split, window.pkts) {
+            flow.hint = packet.hint();
+            let reason = self.judge_window(split, window.pkts, flow.hint);
+            if let Some(reason) = reason {
                 let split = *split;
                 self.begin_stop(flow, split, reason);
             }
@@ -114,8 +117,12 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
 
     /// Passes a packet on; if the flow is fast, with a probe's tag.
     fn on_counting(&mut self, flow: &mut Flow, mut packet: P) -> Dispatched<P> {
+        if flow.pkts == self.wire_pkts {
+            // The first of a window: a flow may have another class by now.
+            flow.hint = packet.hint();
+        }
         self.count_unseen(flow);
-        let fast = flow.pkts >= self.config.min_window_pkts;
+        let fast = flow.is_fast(flow.pkts, self.config.min_window_pkts);
         if !fast || flow.is_held(self.now_ms) {
             return Dispatched::Ordinary(packet);
         }
@@ -164,6 +171,8 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
             Some(Reason::SwitchedOff)
         } else if self.lanes.is_empty() {
             Some(Reason::NoLanes)
+        } else if flow.hint == Hint::Never {
+            Some(Reason::HintNever)
         } else if !flow.suits(packet) {
             Some(Reason::NoData)
         } else if !self.settles() {
@@ -252,7 +261,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
             .or_else(|| order.stops.then_some(Reason::CpusBusy))
     }
 
-    fn judge_window(&mut self, split: &mut Split, window_pkts: u32) -> Option<Reason> {
+    fn judge_window(&mut self, split: &mut Split, window_pkts: u32, hint: Hint) -> Option<Reason> {
         let counts = SlotCounts::of(self.slot(split.slot));
         let added = counts.since(split.seen);
         split.seen = counts;
@@ -260,12 +269,15 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         if added.arrived_pkts != 0 {
             split.arrived_ms = self.now_ms;
         }
+        let is_slow = window_pkts < self.config.min_window_pkts / 2 && hint != Hint::Split;
         if self.now_ms.wrapping_sub(split.arrived_ms) >= PATH_LOST_MS {
             Some(Reason::PathLost)
         } else if added.given_up_batches == 0 && added.late_pkts > window_pkts / 2 {
             // Lanes completed batches before all of their packets came: the path holds packets where no hook sees it.
             Some(PathFault::Queues.into())
-        } else if window_pkts < self.config.min_window_pkts / 2 {
+        } else if hint == Hint::Never {
+            Some(Reason::HintNever)
+        } else if is_slow {
             Some(Reason::Slow)
         } else {
             None

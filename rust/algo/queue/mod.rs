@@ -9,6 +9,7 @@ pub mod chain;
 pub mod ring;
 
 use super::flow_name::FlowName;
+use super::hint::Hint;
 use core::ptr::NonNull;
 
 /// An owned packet that can be linked into the queues of this module. What it is made of is not known here: the algorithm
@@ -76,6 +77,11 @@ pub unsafe trait Packet: Sized {
     /// Returns whether the packet is of a kind that reaches the merge point. A guess.
     fn may_merge(&self) -> bool {
         true
+    }
+
+    /// Returns what an XDP program asks for its flow. Asked once for each flow and window.
+    fn hint(&self) -> Hint {
+        Hint::None
     }
 
     /// Returns what people call its flow by. Asked once for each fast flow.

@@ -8,6 +8,7 @@ use super::socket::Socket;
 use super::way;
 use crate::algo::amount::Amount;
 use crate::algo::flow_name::{FlowName, WireName};
+use crate::algo::hint::Hint;
 use crate::algo::overlay_headers::{may_be_data, overlay_header_bytes, OVERLAY_HEADER_BYTES};
 use crate::algo::queue::Packet;
 use crate::algo::tag::Tag;
@@ -239,6 +240,13 @@ unsafe impl Packet for SkBuff {
         self.with_copy::<OVERLAY_HEADER_BYTES, _>(|header| {
             may_be_data(self.protocol(), header, self.len())
         })
+    }
+
+    #[cold]
+    fn hint(&self) -> Hint {
+        // SAFETY: By the invariant the packet is valid and ours.
+        let metadata = unsafe { way::metadata(self.skb) };
+        metadata.map_or(Hint::None, Hint::of_metadata)
     }
 
     #[cold]

@@ -6,11 +6,12 @@
 //! Tag and links have fields of `struct sk_buff`, which bindgen knows.
 
 use super::ffi::{mflow_worker, sk_buff, sock};
+use crate::algo::hint::HINT_BYTES;
 use crate::algo::knobs::Knobs;
 use crate::algo::tag::Tag;
 use core::ffi::c_void;
 use core::ptr::NonNull;
-use kernel::bindings::skb_shared_info;
+use kernel::bindings::{bpf_xdp_mode_XDP_MODE_DRV, skb_shared_info};
 
 /// What the file `version` calls it.
 pub(crate) const NAME: &str = "patched";
@@ -129,6 +130,29 @@ pub(super) unsafe fn truesize(skb: NonNull<sk_buff>) -> u32 {
 pub(super) unsafe fn rx_queue(skb: NonNull<sk_buff>) -> u16 {
     // SAFETY: By the contract.
     unsafe { skb.as_ref().queue_mapping }
+}
+
+/// Returns the first bytes of what an XDP program of the device's driver has left in front of the packet, if that is so much.
+///
+/// Behind a tunnel the kernel still counts such bytes, though others are there now: the device tells.
+pub(super) unsafe fn metadata(skb: NonNull<sk_buff>) -> Option<[u8; HINT_BYTES]> {
+    // SAFETY: By the contract the packet is valid, and on its way up it has a device. A program that comes or goes is only
+    // compared with none. The kernel keeps metadata right in front of the Ethernet header, within the packet's buffer.
+    unsafe {
+        let fields = skb.as_ref();
+        let bytes = usize::from((*shared(skb)).meta_len);
+        let end = usize::from(fields.__bindgen_anon_4.headers.as_ref().mac_header);
+        let device = fields.__bindgen_anon_1.__bindgen_anon_1.__bindgen_anon_1.dev;
+        // CAST: a small constant.
+        let programs = &raw const (*device).xdp_state[bpf_xdp_mode_XDP_MODE_DRV as usize];
+        let has_program = !(&raw const (*programs).prog).read_volatile().is_null()
+            || !(&raw const (*programs).link).read_volatile().is_null();
+        // Where there is no Ethernet header yet, `end` is the largest number of 16 bits.
+        if bytes < HINT_BYTES || bytes > end || end >= usize::from(u16::MAX) || !has_program {
+            return None;
+        }
+        Some(fields.head.add(end - bytes).cast::<[u8; HINT_BYTES]>().read())
+    }
 }
 
 /// Returns the place of the first link of a queued packet.

@@ -5,6 +5,7 @@
 //! The tag travels in the packet's hash. C reads all fields but the links, as there is no bindgen that knows where they are.
 
 use super::ffi::{mflow_worker, sk_buff, sock};
+use crate::algo::hint::HINT_BYTES;
 use crate::algo::knobs::{Knobs, Layout, Mode};
 use crate::algo::tag::Tag;
 use core::ffi::c_void;
@@ -127,6 +128,16 @@ pub(super) unsafe fn truesize(skb: NonNull<sk_buff>) -> u32 {
 pub(super) unsafe fn rx_queue(skb: NonNull<sk_buff>) -> u16 {
     // SAFETY: By the contract.
     unsafe { ffi::mflow_skb_rx_queue(skb.as_ptr()) }
+}
+
+/// Returns the first bytes of what an XDP program of the device's driver has left in front of the packet, if that is so much.
+pub(super) unsafe fn metadata(skb: NonNull<sk_buff>) -> Option<[u8; HINT_BYTES]> {
+    let mut metadata = [0; HINT_BYTES];
+    // SAFETY: By the contract; there is room for so many bytes. CAST: a small constant.
+    let has_so_much = unsafe {
+        ffi::mflow_skb_metadata(skb.as_ptr(), metadata.as_mut_ptr(), HINT_BYTES as u32)
+    };
+    has_so_much.then_some(metadata)
 }
 
 /// Returns the place of the first link of a queued packet.

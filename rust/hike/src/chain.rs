@@ -10,6 +10,10 @@ use anyhow::{bail, ensure, Context as _, Error, Result};
 use crate::limits::CHAIN_PROGRAMS;
 use crate::manifest::{self, Program};
 
+/// The program that leaves metadata in front of packets, and the one that puts headers there.
+const LANES: &str = "lanes";
+const ENC: &str = "enc";
+
 /// A chain that can work: 1 to 16 programs, of which the last one, and no other, decides where the packet goes.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Chain(Vec<&'static Program>);
@@ -31,6 +35,26 @@ impl Chain {
             .iter()
             .copied()
             .find(|program| program.needs_behaviour)
+    }
+
+    /// Fails if the hint that `lanes` leaves in front of the packet could be in the way of another one, or of headers.
+    fn check_lanes(&self) -> Result<()> {
+        let is_lanes = |program: &&Program| program.name == LANES;
+        let Some(at) = self.0.iter().position(is_lanes) else {
+            return Ok(());
+        };
+        let behind = self.0.get(at + 1..).unwrap_or_default();
+        ensure!(
+            !behind.iter().any(is_lanes),
+            "{LANES} asks once for a packet; take one of them out"
+        );
+        if let Some(other) = behind.iter().find(|program| program.name == ENC) {
+            bail!(
+                "{LANES} takes room in front of packets that {0} may need; put it behind {0}",
+                other.name
+            );
+        }
+        Ok(())
     }
 
     /// Returns the numbers of its programs, and zeros behind them.
@@ -79,6 +103,7 @@ impl FromStr for Chain {
             );
         }
         let chain = Self(programs);
+        chain.check_lanes()?;
         if let Some(first) = chain.needs_behaviour() {
             let mut others = chain
                 .0
@@ -134,7 +159,7 @@ mod tests {
     fn what_cannot_work_is_refused_with_the_reason() {
         assert_eq!(
             error("enc,fw"),
-            "no program `fw`; there are enc, mon-in, mon-out, fw-fib, fw-table, fw-kernel, drop, acl, end, end-x, dec"
+            "no program `fw`; there are enc, mon-in, mon-out, fw-fib, fw-table, fw-kernel, drop, acl, end, end-x, dec, lanes"
         );
         assert_eq!(
             error("drop,enc,fw-fib"),
@@ -149,6 +174,15 @@ mod tests {
             "end and dec need a behaviour each, and a class has one; take one of them"
         );
         assert_eq!(
+            error("lanes,mon-out,lanes,fw-kernel"),
+            "lanes asks once for a packet; take one of them out"
+        );
+        assert_eq!(
+            error("lanes,enc,fw-fib"),
+            "lanes takes room in front of packets that enc may need; put it behind enc"
+        );
+        assert!("enc,lanes,fw-kernel".parse::<Chain>().is_ok());
+        assert_eq!(
             error(&("3,".repeat(16) + "4")),
             "a chain of 17 programs is too long: 16 are allowed"
         );
@@ -159,13 +193,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_chain_is_good_if_only_its_last_program_ends(numbers in prop::collection::vec(1u8..=11, 1..20)) {
+        fn a_chain_is_good_if_only_its_last_program_ends(numbers in prop::collection::vec(1u8..=12, 1..20)) {
             let text: Vec<String> = numbers.iter().map(u8::to_string).collect();
             let ends = |number: &u8| [4, 5, 6, 7, 10, 11].contains(number);
             let (last, others) = numbers.split_last().expect("one at least");
             // Numbers 10 and 11 end chains, so `end` is the only one that can be in front of another one with a behaviour.
             let behaviours = !others.contains(&9) || *last < 10;
-            let good = numbers.len() <= 16 && ends(last) && !others.iter().any(ends) && behaviours;
+            let lanes = others.iter().position(|number| *number == 12);
+            let lanes = lanes.is_none_or(|at| !others[at + 1..].iter().any(|number| [1, 12].contains(number)));
+            let good = numbers.len() <= 16 && ends(last) && !others.iter().any(ends) && behaviours && lanes;
             let chain = text.join(",").parse::<Chain>();
             prop_assert_eq!(chain.is_ok(), good);
             if let Ok(chain) = chain {

@@ -33,6 +33,7 @@ use crate::behaviour::Behaviour;
 use crate::chain::Chain;
 use crate::destination::Destination;
 use crate::flow::{Counts, Direction, Flow, Monitor};
+use crate::lanes::Lanes;
 use crate::layout::{self, Address};
 use crate::limits::{BEHAVIOURS, CHAINS, PATHS};
 use crate::loader::{self, open, DISPATCHER_PROGRAM};
@@ -72,6 +73,19 @@ pub struct Class {
     pub chain: ChainId,
     /// The path that its programs use.
     pub path: Option<PathId>,
+    /// What its program `lanes` asks mflow for its flows; `None`: nothing.
+    pub lanes: Option<Lanes>,
+}
+
+impl Class {
+    /// Returns a class with this chain, and nothing else.
+    pub const fn of(chain: ChainId) -> Self {
+        Self {
+            chain,
+            path: None,
+            lanes: None,
+        }
+    }
 }
 
 /// Where `fw-table` sends packets.
@@ -435,7 +449,8 @@ impl Hike {
         Ok(layout::Class {
             // CAST: there are 1024.
             chain: class.chain.0 as u16,
-            behaviour: behaviour.map_or(0, |id| id.0),
+            behaviour: behaviour.map_or(0, |id| id.0)
+                | class.lanes.map_or(0, Lanes::number) << layout::Class::LANES_SHIFT,
             path: class.path.map_or(u32::MAX, |path| path.0),
         })
     }

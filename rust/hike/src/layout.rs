@@ -96,6 +96,19 @@ impl Class {
         path: u32::MAX,
     };
 
+    /// Where the upper bits of the behaviour stand that are the hint to mflow.
+    pub(crate) const LANES_SHIFT: u32 = 14;
+
+    /// Returns the place of the behaviour; 0: it has none.
+    pub(crate) const fn behaviour_place(self) -> u16 {
+        self.behaviour & ((1 << Self::LANES_SHIFT) - 1)
+    }
+
+    /// Returns the number of the hint to mflow.
+    pub(crate) const fn lanes(self) -> u16 {
+        self.behaviour >> Self::LANES_SHIFT
+    }
+
     /// Returns the place of the chain.
     pub(crate) const fn chain_place(self) -> u16 {
         self.chain & !(Self::HAS_PORTS | Self::HAS_LABELS)

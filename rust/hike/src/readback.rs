@@ -12,6 +12,7 @@ use crate::behaviour::Behaviour;
 use crate::destination::Destination;
 use crate::generation::{program_ids, Generation};
 use crate::hike::Route;
+use crate::lanes::Lanes;
 use crate::layout::{self, Address};
 use crate::limits::CHAINS;
 use crate::loader::open;
@@ -27,6 +28,8 @@ pub struct Places {
     pub path: Option<u32>,
     /// The place of the behaviour.
     pub behaviour: Option<u32>,
+    /// What mflow is asked for.
+    pub lanes: Option<Lanes>,
 }
 
 impl Generation {
@@ -122,9 +125,16 @@ pub fn chain_programs(folder: &FilePath) -> Result<BTreeMap<u32, u32>> {
 }
 
 fn places(class: layout::Class) -> Places {
+    let lanes = Lanes::of_number(class.lanes());
+    // Bits that say nothing there is make a place that nothing has.
+    let behaviour = match lanes.map_or(0, Lanes::number) == class.lanes() {
+        true => class.behaviour_place(),
+        false => class.behaviour,
+    };
     Places {
         chain: class.chain_place().into(),
         path: (class.path != u32::MAX).then_some(class.path),
-        behaviour: (class.behaviour != 0).then_some(class.behaviour.into()),
+        behaviour: (behaviour != 0).then_some(behaviour.into()),
+        lanes,
     }
 }

@@ -146,6 +146,36 @@ impl Xdp {
         Self::attach_program(device, mode, &XDP_PASS, None)
     }
 
+    /// Attaches a program to a device's driver that leaves these bytes in front of each packet.
+    pub(crate) fn with_metadata(device: &str, metadata: [u8; 8]) -> Result<Self> {
+        let [low, high] = [0, 4].map(|at| {
+            let half = [
+                metadata[at],
+                metadata[at + 1],
+                metadata[at + 2],
+                metadata[at + 3],
+            ];
+            u32::from_le_bytes(half)
+        });
+        let code = [
+            0x16bf,                // r6 = xdp
+            0xffff_fff8_0000_02b7, // r2 = -8
+            pair(0x85, 54),        // r0 = bpf_xdp_adjust_meta(r1, r2)
+            0x0008_0055,           // if r0 != 0 goto pass
+            0x0008_6261,           // r2 = xdp->data_meta
+            0x6361,                // r3 = xdp->data
+            0x24bf,                // r4 = r2
+            pair(0x0407, 8),       // r4 += 8
+            0x0003_342d,           // if r4 > r3 goto pass
+            pair(0x0518, low),     // r5 = the bytes, in two parts
+            pair(0, high),
+            0x527b,      // *r2 = r5
+            XDP_PASS[0], // pass:
+            XDP_PASS[1],
+        ];
+        Self::attach_program(device, XdpMode::Native, &code, None)
+    }
+
     /// Attaches a program that sends every packet to a thread on another CPU, from where it goes on.
     pub(crate) fn send_to_cpu(device: &str, cpu: usize) -> Result<Self> {
         // CAST: one of a few.

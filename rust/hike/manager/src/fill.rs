@@ -24,6 +24,7 @@ pub(crate) fn fill(hike: &mut Hike, wanted: &Configuration, devices: &Devices) -
     let kernel = Class {
         chain: hike.add_chain(&KERNEL.parse::<Chain>()?)?,
         path: None,
+        lanes: None,
     };
     let mut chains = BTreeMap::new();
     for (name, chain) in &wanted.chains {
@@ -63,6 +64,7 @@ pub(crate) fn fill(hike: &mut Hike, wanted: &Configuration, devices: &Devices) -
                     // The configuration was checked: all of them are there.
                     chain: *chains.get(chain).context("no such chain")?,
                     path: path.as_ref().and_then(|path| paths.get(path)).copied(),
+                    lanes: None,
                 };
                 let behaviour = behaviour.as_ref().and_then(|name| behaviours.get(name));
                 (class, behaviour.copied())
@@ -128,6 +130,7 @@ pub(crate) fn way(places: Places, names: &Names<'_>) -> Option<Way> {
         chain: KERNEL_PLACE,
         path: None,
         behaviour: None,
+        lanes: None,
     };
     if places == of_kernel {
         return Some(Way::Kernel);

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use mflow_algo::algo::amount::Amount;
 use mflow_algo::algo::flow_key::IPPROTO_UDP;
 use mflow_algo::algo::flow_name::{FlowName, WireName};
+use mflow_algo::algo::hint::Hint;
 use mflow_algo::algo::queue::chain::Chain;
 use mflow_algo::algo::queue::Packet;
 use mflow_algo::algo::tag::Tag;
@@ -28,6 +29,7 @@ pub(crate) struct Node {
     wire_pkts: u32,
     bytes: u32,
     may_merge: bool,
+    hint: Hint,
     alive: Arc<AtomicUsize>,
     #[cfg(loom)]
     touched: loom::cell::UnsafeCell<()>,
@@ -139,6 +141,10 @@ unsafe impl Packet for TestPacket {
         self.node().may_merge
     }
 
+    fn hint(&self) -> Hint {
+        self.node().hint
+    }
+
     fn flow_name(&self) -> FlowName {
         // CAST: the flow's number.
         name_of_flow((self.id() >> FLOW_SHIFT) as u16)
@@ -203,6 +209,8 @@ pub(crate) struct Factory {
     pub(crate) bytes: u32,
     /// Whether those that are made look as if they never reached the merge point.
     pub(crate) strays: bool,
+    /// What an XDP program asks for the flows of those that are made.
+    pub(crate) hint: Hint,
 }
 
 impl Factory {
@@ -226,6 +234,7 @@ impl Factory {
             wire_pkts: self.joined_pkts.max(1),
             bytes: self.bytes,
             may_merge: !self.strays,
+            hint: self.hint,
             alive: self.alive.clone(),
             #[cfg(loom)]
             touched: loom::cell::UnsafeCell::new(()),

@@ -11,6 +11,7 @@ use mflow_algo::algo::flow_report::{
     FlowBoard, FlowLine, FlowNews, FlowNow, FlowReport, Found, Rate, Standing,
 };
 use mflow_algo::algo::flow_table::FLOW_PLACES;
+use mflow_algo::algo::hint::Hint;
 use mflow_algo::algo::lane_set::MAX_LANES;
 use mflow_algo::algo::reason::Reason;
 use mflow_algo::algo::slot_pool::NR_SLOTS;
@@ -41,6 +42,7 @@ fn report() -> FlowReport {
         now: FlowNow {
             standing: Standing::Split,
             reason: Reason::New,
+            hint: Hint::None,
             slot: 5,
             held_until_ms: None,
             cpu: 1,
@@ -101,10 +103,12 @@ fn lines_say_where_flows_stand() {
     let mut stopping = whole(Reason::Slow, None);
     stopping.now.standing = Standing::Stopping;
     stopping.rate.at_ms = NOW_MS - 1_000;
+    let mut never = whole(Reason::HintNever, None);
+    never.now.hint = Hint::Never;
     let mut begun = report();
     begun.work = Work::default();
     begun.name = FlowName::default();
-    let found = [report(), path, over, asked, stopping, begun].map(Found::Flow);
+    let found = [report(), path, over, asked, stopping, never, begun].map(Found::Flow);
     let device = "device eth0 queue 3 proto udp from 192.0.2.1:50000 to 192.0.2.2:4789 cpu 1";
     let words = Reason::PathQueues.words();
     let expected = [
@@ -121,6 +125,10 @@ fn lines_say_where_flows_stand() {
         format!(
             "{device} pps 0 state stopping slot 0 reason slow # {}",
             Reason::Slow.words()
+        ),
+        format!(
+            "{device} pps 31250 state whole hint never reason hint_never # {}",
+            Reason::HintNever.words()
         ),
         "device eth0 queue - proto - from - to - cpu 1 pps 31250 state split slot 5 lanes 2-3 batch_pkts 256 gain - \
          parked_pkts 7 late_pkts 0 given_up_batches 0"
@@ -250,6 +258,7 @@ fn no_line_is_longer_than_there_is_room_for() {
         },
         now: FlowNow {
             cpu: u32::MAX,
+            hint: Hint::Split,
             slot: NR_SLOTS as u8 - 1,
             batch_pkts: 4096,
             ..report().now
@@ -289,14 +298,16 @@ fn now() -> impl Strategy<Value = FlowNow> {
             Standing::Draining,
         ]),
         prop::sample::select(Reason::ALL),
+        prop::sample::select(vec![Hint::None, Hint::Split, Hint::Never]),
         0..NR_SLOTS as u8,
         any::<Option<u32>>(),
         any::<(u32, u16, u16)>(),
     )
         .prop_map(
-            |(standing, reason, slot, held_until_ms, (cpu, lanes, batch_pkts))| FlowNow {
+            |(standing, reason, hint, slot, held_until_ms, (cpu, lanes, batch_pkts))| FlowNow {
                 standing,
                 reason,
+                hint,
                 slot,
                 held_until_ms,
                 cpu,

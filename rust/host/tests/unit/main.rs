@@ -46,6 +46,8 @@ mod flow_name;
 #[cfg(not(miri))]
 mod gro_trial;
 #[cfg(not(miri))]
+mod hint;
+#[cfg(not(miri))]
 mod knobs;
 #[cfg(not(miri))]
 mod load;

@@ -14,6 +14,7 @@ mod datagrams;
 mod deadline;
 mod devices;
 mod gro;
+mod hints;
 mod interrupts;
 mod knobs;
 mod leaks;
@@ -149,6 +150,7 @@ fn all() -> Vec<Case> {
         devices::datagrams(),
         paths::cases(),
         reasons::cases(),
+        hints::cases(),
         datagrams::forward::cases(),
         gro::cases(),
         datagrams::refragmented::cases(),

@@ -21,7 +21,7 @@ use crate::traffic::{Live, Load as _};
 use crate::{cpu, netns, threads};
 
 /// A busy guest may take long for what a packet decides.
-const LIMIT: Duration = Duration::from_secs(20);
+pub(super) const LIMIT: Duration = Duration::from_secs(20);
 /// Two lanes carry half of a flow each, unless one of an emulated machine is away for long.
 const LEAST_GAIN: f64 = 1.5;
 /// Between two packets to a port at which nobody listens: fast enough for the module.
@@ -120,7 +120,7 @@ fn check_split(flow: &Flow, knobs: &Knobs) -> Result<()> {
     Ok(())
 }
 
-trait FlowLive: Live {
+pub(super) trait FlowLive: Live {
     /// Waits until a flow is listed of which this is true, and returns it.
     fn wait_for_flow(&self, what: &str, is_it: impl Fn(&Flow) -> bool) -> Result<Flow> {
         let mut found = None;

@@ -14,7 +14,7 @@ use mflow_hike::path::{Dscp, Exceptions, FlowLabel, Mode};
 use mflow_hike::reason::Fate;
 use mflow_hike::{
     manifest, Behaviour, Chain, Class, Destination, Direction, Engine, ExactFlow, Flow, Hike,
-    Marking, Monitor, Path, Route, Rule,
+    Lanes, Marking, Monitor, Path, Route, Rule,
 };
 use nix::net::if_::if_nametoindex;
 use rand::rngs::Xoshiro256PlusPlus;
@@ -33,8 +33,9 @@ use crate::netns;
 const SOURCE: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xe, 0, 0, 0, 0, 1);
 /// Classes of a run whose chains and paths are drawn.
 const DRAWN: u16 = 12;
-/// Chains that are in every run, with how many SIDs of which block, and what becomes of exceptions: so that each reason has its turn.
-const ALWAYS: [(&str, u16, u16, Exceptions); 7] = [
+/// Chains that are in every run, with how many SIDs of which block, and what becomes of exceptions: so that each reason has its
+/// turn.
+const ALWAYS: [(&str, u16, u16, Exceptions); 10] = [
     ("enc,enc,fw-fib", 10, 1, Exceptions::Dropped),
     ("enc,fw-fib", 2, 1, Exceptions::Left),
     ("enc,mon-in,fw-table", 3, 1, Exceptions::Dropped),
@@ -42,7 +43,13 @@ const ALWAYS: [(&str, u16, u16, Exceptions); 7] = [
     ("mon-out,mon-in,mon-out,fw-kernel", 1, 1, Exceptions::Left),
     ("mon-in,mon-out,drop", 1, 1, Exceptions::Left),
     ("fw-table", 1, 1, Exceptions::Left),
+    // Three of them, so that each hint has its turn.
+    ("mon-in,lanes,fw-kernel", 1, 1, Exceptions::Left),
+    ("enc,lanes,mon-in,fw-table", 2, 1, Exceptions::Dropped),
+    ("lanes,acl,fw-kernel", 1, 1, Exceptions::Left),
 ];
+/// What classes ask for in turn.
+const LANES: [Option<Lanes>; 3] = [Some(Lanes::Never), Some(Lanes::Split), None];
 /// What no test run makes longer.
 const MOST_BYTES: usize = 4_096;
 
@@ -64,10 +71,19 @@ pub(super) fn cases() -> Vec<Case> {
     }]
 }
 
+/// What is done with packets of a destination.
+struct Classified {
+    destination: Destination,
+    chain: Chain,
+    path: Option<Path>,
+    behaviour: Option<Behaviour>,
+    lanes: Option<Lanes>,
+}
+
 /// What the programs are configured with, and the model likewise.
 struct Configuration {
-    classes: Vec<(Destination, Chain, Option<Path>, Option<Behaviour>)>,
-    exact: Vec<(ExactFlow, Chain, Path)>,
+    classes: Vec<Classified>,
+    exact: Vec<(ExactFlow, Chain, Path, Option<Lanes>)>,
     rules: Vec<Rule>,
     flows: Vec<(Flow, Direction, Monitor)>,
     destinations: Vec<IpAddr>,
@@ -254,12 +270,15 @@ fn add_exact_flows(model: &mut Model, configuration: &mut Configuration) -> Resu
                 label: frames::LABEL,
             },
         };
-        let chain: Chain = ["enc,fw-fib", "fw-table", "drop"][number % 3].parse()?;
+        let chain: Chain = ["enc,fw-fib", "lanes,fw-kernel", "drop"][number % 3].parse()?;
+        let lanes = LANES[number % 2];
         // One that no other has, which none of the monitored flows is.
         let path = Path::new(SOURCE, sids_of(1, 1_000 + number, 2));
         let names = chain.programs().iter().map(|program| program.name);
-        model.exact.insert(flow, (names.collect(), path.clone()));
-        configuration.exact.push((flow, chain, path));
+        model
+            .exact
+            .insert(flow, (names.collect(), path.clone(), lanes));
+        configuration.exact.push((flow, chain, path, lanes));
     }
     Ok(())
 }
@@ -279,17 +298,23 @@ fn add_class(
         Destination::Default => anyhow::bail!("no prefix"),
     };
     let names = chain.programs().iter().map(|program| program.name);
+    let lanes = LANES[model.classes.len() % LANES.len()];
     model.classes.push(model::Class {
         prefix,
         chain: names.collect(),
         path: path.clone(),
         behaviour,
+        lanes,
     });
     // The network's own address has a host's bits of 0, and is as good as any.
     configuration.destinations.push(prefix.0);
-    configuration
-        .classes
-        .push((destination, chain, path, behaviour));
+    configuration.classes.push(Classified {
+        destination,
+        chain,
+        path,
+        behaviour,
+        lanes,
+    });
     Ok(())
 }
 
@@ -359,25 +384,27 @@ fn set_up(engine: Engine, configuration: &Configuration) -> Result<Hike> {
     let port = if_nametoindex(PORT)?;
     hike.add_port(port)?;
     hike.set_rules(&configuration.rules)?;
-    for (destination, chain, path, behaviour) in &configuration.classes {
-        let chain = hike.add_chain(chain)?;
-        let path = match path {
+    for one in &configuration.classes {
+        let (destination, lanes) = (one.destination, one.lanes);
+        let chain = hike.add_chain(&one.chain)?;
+        let path = match &one.path {
             Some(path) => Some(hike.add_path(path)?),
             None => None,
         };
-        let class = Class { chain, path };
-        match behaviour {
+        let class = Class { chain, path, lanes };
+        match &one.behaviour {
             Some(behaviour) => {
                 let behaviour = hike.add_behaviour(behaviour)?;
-                hike.set_local_sid(*destination, class, behaviour)?;
+                hike.set_local_sid(destination, class, behaviour)?;
             }
-            None => hike.set_class(*destination, class)?,
+            None => hike.set_class(destination, class)?,
         }
     }
-    for (flow, chain, path) in &configuration.exact {
+    for (flow, chain, path, lanes) in &configuration.exact {
         let class = Class {
             chain: hike.add_chain(chain)?,
             path: Some(hike.add_path(path)?),
+            lanes: *lanes,
         };
         hike.set_flow_class(flow, class)?;
     }

@@ -29,6 +29,7 @@ fn exact_flows() -> Result<()> {
         Ok(Class {
             chain: hike.add_chain(&text.parse()?)?,
             path: None,
+            lanes: None,
         })
     };
     let (by_ports, by_label) = (class("drop")?, class("fw-table")?);

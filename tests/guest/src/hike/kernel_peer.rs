@@ -210,6 +210,7 @@ fn send_with(
     let class = Class {
         chain,
         path: Some(path),
+        lanes: None,
     };
     hike.set_class(to, class)?;
     attach(hike, INGRESS)?;
@@ -264,6 +265,7 @@ fn monitored() -> Result<()> {
     let class = Class {
         chain: hike.add_chain(&"mon-out,fw-kernel".parse()?)?,
         path: None,
+        lanes: None,
     };
     hike.set_class("fc00:3::/32".parse()?, class)?;
     netns::within(EGRESS, || hike.attach(LEFT))?;

@@ -133,6 +133,7 @@ fn ingress(engine: Engine, path: &Path, flow: &Flow, monitor: &Monitor) -> Resul
     let class = Class {
         chain: hike.add_chain(&"enc,mon-in,fw-fib".parse()?)?,
         path: Some(hike.add_path(path)?),
+        lanes: None,
     };
     hike.set_class(DST_V6.to_string().parse()?, class)?;
     hike.add_monitor(flow, Direction::In, monitor)?;
@@ -145,6 +146,7 @@ fn egress(engine: Engine, flow: &Flow, monitor: &Monitor) -> Result<Hike> {
     let class = Class {
         chain: hike.add_chain(&"mon-out,fw-kernel".parse()?)?,
         path: None,
+        lanes: None,
     };
     hike.set_class("fc00:3::/32".parse()?, class)?;
     hike.add_monitor(flow, Direction::Out, monitor)?;

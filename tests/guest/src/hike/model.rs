@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use mflow_hike::path::{Dscp, Exceptions, FlowLabel};
-use mflow_hike::{Behaviour, Direction, ExactFlow, Path, Rule};
+use mflow_hike::{Behaviour, Direction, ExactFlow, Lanes, Path, Rule};
 
 const VLAN: [u16; 2] = [0x8100, 0x88a8];
 pub(super) const IPV4: u16 = 0x0800;
@@ -48,6 +48,7 @@ pub(crate) struct Class {
     pub(crate) chain: Vec<&'static str>,
     pub(crate) path: Option<Path>,
     pub(crate) behaviour: Option<Behaviour>,
+    pub(crate) lanes: Option<Lanes>,
 }
 
 /// The same configuration as the programs have.
@@ -56,7 +57,7 @@ pub(crate) struct Model {
     /// The longest prefix counts.
     pub(crate) classes: Vec<Class>,
     /// Flows that have a class of their own, and their chains.
-    pub(crate) exact: BTreeMap<ExactFlow, (Vec<&'static str>, Path)>,
+    pub(crate) exact: BTreeMap<ExactFlow, (Vec<&'static str>, Path, Option<Lanes>)>,
     pub(crate) table: Vec<(Prefix, Hop)>,
     /// Where the kernel's rules lead.
     pub(crate) fib: Vec<(Prefix, Hop)>,
@@ -77,19 +78,22 @@ pub(super) struct Packet {
     pub(super) frame: Vec<u8>,
     pub(super) ip_at: usize,
     pub(super) headroom: usize,
+    /// What the chain leaves in front of the frame.
+    pub(super) metadata: Vec<u8>,
 }
 
 impl Model {
-    /// Takes a frame through; returns the reason and what is left of the frame.
+    /// Takes a frame through; returns the reason and what is left of the frame, behind its metadata.
     pub(crate) fn run(&mut self, frame: &[u8]) -> (&'static str, Vec<u8>) {
         let mut packet = Packet {
             frame: frame.to_vec(),
             ip_at: 0,
             headroom: HEADROOM,
+            metadata: Vec::new(),
         };
         let reason = self.decide(&mut packet);
         *self.reasons.entry(reason).or_default() += 1;
-        (reason, packet.frame)
+        (reason, [packet.metadata, packet.frame].concat())
     }
 
     fn decide(&mut self, packet: &mut Packet) -> &'static str {
@@ -101,11 +105,12 @@ impl Model {
         let exact = exact.iter().find_map(|flow| self.exact.get(flow));
         let of_destination = || longest(&self.classes, destination, |class| class.prefix).cloned();
         let class = match exact.cloned() {
-            Some((chain, path)) => Some(Class {
+            Some((chain, path, lanes)) => Some(Class {
                 prefix: (destination, 0),
                 chain,
                 path: Some(path),
                 behaviour: None,
+                lanes,
             }),
             None => of_destination(),
         };
@@ -121,6 +126,10 @@ impl Model {
                 ("fw-table", ..) => packet.forward(&self.table),
                 ("fw-kernel", ..) => Err("by-chain"),
                 ("drop", ..) => Err("by-program"),
+                ("lanes", ..) => {
+                    packet.ask(class.lanes);
+                    Ok(())
+                }
                 ("acl", ..) => packet.hold_against(&mut self.rules),
                 ("end", _, Some(Behaviour::End(flavours))) => packet.end(*flavours),
                 ("end-x", _, Some(Behaviour::EndX { next_hop, flavours })) => {
@@ -161,6 +170,20 @@ impl Model {
 }
 
 impl Packet {
+    /// Leaves a hint to mflow in front of the frame, where there is room: its layout is that of rust/algo/hint.rs.
+    fn ask(&mut self, lanes: Option<Lanes>) {
+        let word = match lanes {
+            None => return,
+            Some(Lanes::Split) => 1,
+            Some(Lanes::Never) => 2,
+        };
+        let hint = [b'm', b'f', b'l', b'w', 1, 8, word, 0];
+        if self.headroom >= hint.len() {
+            self.headroom -= hint.len();
+            self.metadata = hint.to_vec();
+        }
+    }
+
     pub(super) fn ip(&mut self) -> &mut [u8] {
         &mut self.frame[self.ip_at..]
     }

@@ -35,6 +35,7 @@ fn refusals() -> Result<()> {
         Class {
             chain: kernel,
             path: None,
+            lanes: None,
         },
     )?;
     refused(
@@ -48,6 +49,7 @@ fn refusals() -> Result<()> {
     let with_path = Class {
         chain: drop_all,
         path: Some(path_used),
+        lanes: None,
     };
     hike.set_class(to, with_path)?;
     refused(
@@ -62,6 +64,7 @@ fn refusals() -> Result<()> {
             Class {
                 chain: kernel,
                 path: None,
+                lanes: None,
             },
         ),
         "no such chain",
@@ -127,7 +130,7 @@ fn refused(what: Result<()>, why: &str) -> Result<()> {
 /// Behaviours, exact flows and rules; nothing of them is left.
 fn refuse_behaviours(hike: &mut Hike, chain: ChainId) -> Result<()> {
     let sid: Destination = "fc00::/64".parse()?;
-    let class = |chain| Class { chain, path: None };
+    let class = Class::of;
     let (dec, end) = ("dec".parse()?, "end,fw-fib".parse()?);
     let decapsulates = hike.add_chain(&dec)?;
     let dt4 = hike.add_behaviour(&Behaviour::Dt4 { table: None })?;

@@ -61,6 +61,7 @@ fn replaced() -> Result<()> {
     let class = Class {
         chain: hike.add_chain(&"acl,fw-kernel".parse()?)?,
         path: None,
+        lanes: None,
     };
     hike.set_class(Destination::Default, class)?;
     let to = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1));

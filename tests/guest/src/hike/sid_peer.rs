@@ -262,6 +262,7 @@ fn compare(role: &Role, hike: &mut Hike) -> Result<()> {
     let class = Class {
         chain: hike.add_chain(&role.chain.parse()?)?,
         path: None,
+        lanes: None,
     };
     let behaviour = hike.add_behaviour(&role.behaviour)?;
     hike.set_local_sid(role.sids.parse()?, class, behaviour)?;

@@ -79,6 +79,7 @@ fn longest_prefix(scale: &Scale) -> Result<()> {
         let class = Class {
             chain,
             path: Some(path),
+            lanes: None,
         };
         hike.set_class(destination, class)?;
         entries.insert(destination, label);
@@ -220,6 +221,7 @@ fn changes(engine: Engine) -> Result<()> {
     let class = |chain, path: PathId| Class {
         chain,
         path: Some(path),
+        lanes: None,
     };
     hike.set_class(Destination::Address(by_chain), class(changing, paths[0]))?;
     hike.set_class(Destination::Address(by_class), class(fixed[0], paths[0]))?;
@@ -329,6 +331,7 @@ fn longest_chains(engine: Engine) -> Result<()> {
         let class = Class {
             chain: hike.add_chain(&text.parse()?)?,
             path: Some(path),
+            lanes: None,
         };
         hike.set_local_sid(Destination::Default, class, behaviour)?;
         let before = hike.reasons()?;

@@ -117,6 +117,7 @@ impl Way {
             let class = Class {
                 chain: id,
                 path: encaps.then(|| hike.add_path(&path)).transpose()?,
+                lanes: None,
             };
             let to: IpAddr = match traffic.packets {
                 Packets::V4 => DST_V4.into(),
