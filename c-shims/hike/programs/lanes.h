@@ -3,35 +3,25 @@
  * Leaves what the class asks mflow for its flows in the packet's metadata, where mflow finds it when the kernel gets the packet.
  * rust/algo/hint.rs has the layout.
  *
- * The packet itself stays as it is. A class that asks for nothing costs one test, and a driver without metadata has no hints.
+ * The packet itself stays as it is. A class that asks for nothing costs one test, and a driver without metadata has no hints. A function
+ * of its own: on the stack, the frames of a chain and of the monitor leave no room for more.
  */
 #include "../packet.h"
 
-struct hike_hint {
-	__u8 magic[4];
-	__u8 version;
-	__u8 bytes;
-	__u8 lanes;
-	__u8 zero;
-};
+/* The hint in network byte order, but for what is asked: magic "mflw", version, bytes, what is asked, 0. */
+#define HIKE_HINT 0x6d666c7701080000ULL
+#define HIKE_HINT_LANES_SHIFT 8
 
-static __always_inline int hike_lanes(struct xdp_md *xdp, struct hike_packet *packet)
+static __noinline int hike_lanes(struct xdp_md *xdp, struct hike_packet *packet)
 {
-	struct hike_hint hint = {
-		.magic = { 'm', 'f', 'l', 'w' },
-		.version = 1,
-		.bytes = sizeof(hint),
-		.lanes = packet->class.behaviour >> HIKE_CLASS_LANES_SHIFT,
-	};
-	void *metadata;
+	__u64 lanes = packet->class.behaviour >> HIKE_CLASS_LANES_SHIFT;
+	__be64 *hint;
 
-	if (!hint.lanes || bpf_xdp_adjust_meta(xdp, -(int)sizeof(hint)))
+	if (!lanes || bpf_xdp_adjust_meta(xdp, -(int)sizeof(*hint)))
 		return HIKE_NEXT;
 	/* As in hike_data(): the verifier knows what was checked of this load. */
-	metadata = (void *)(long)*(const volatile __u32 *)&xdp->data_meta;
-	if (metadata + sizeof(hint) > hike_data(xdp))
-		return HIKE_NEXT;
-	/* Metadata begins where four bytes are aligned, like the packet's buffer or not. */
-	__builtin_memcpy(metadata, &hint, sizeof(hint));
+	hint = (void *)(long)*(const volatile __u32 *)&xdp->data_meta;
+	if ((void *)(hint + 1) <= hike_data(xdp))
+		*hint = bpf_cpu_to_be64(HIKE_HINT | lanes << HIKE_HINT_LANES_SHIFT);
 	return HIKE_NEXT;
 }

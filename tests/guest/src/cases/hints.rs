@@ -77,8 +77,9 @@ fn by_hike(rig: &Rig) -> Result<Outcome> {
         ensure!(begun == 0, "flows were split {begun} time(s)");
         // From here on it is slow, by what counts as fast.
         mflow::write("min_flow_pps", UNREACHED_PPS)?;
-        live.flow_for(WINDOWS)?;
-        ensure!(!flows::any(&never)?, "a slow flow is listed");
+        live.wait_for("it is not listed any more", LIMIT, || {
+            Ok(!flows::any(&never)?)
+        })?;
         ask(&mut hike, Some(Lanes::Split))?;
         live.wait_for_flow("a slow flow is split", |flow| flow.has(&split))?;
         live.flow_for(WINDOWS)?;

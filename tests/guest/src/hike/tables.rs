@@ -31,6 +31,8 @@ const LOOKUPS: usize = 2_000;
 const CHANGES: u32 = 500;
 const ETHERNET_BYTES: usize = 14;
 const IPV6_BYTES: usize = 40;
+/// The only program that a chain has once, if it has it.
+const ONCE: &str = "lanes";
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
@@ -309,12 +311,13 @@ fn longest_chains(engine: Engine) -> Result<()> {
     let ends = |ends| {
         manifest::programs()
             .iter()
-            .filter(move |one| one.ends == ends)
+            .filter(move |one| one.ends == ends && one.name != ONCE)
     };
     let mixed: Vec<&str> = ends(false)
         .map(|program| program.name)
         .cycle()
-        .take(15)
+        .take(14)
+        .chain([ONCE])
         .collect();
     let alone = ends(false).map(|program| vec![program.name; 15]);
     let to = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
