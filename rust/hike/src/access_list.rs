@@ -26,6 +26,8 @@ pub(crate) struct AccessList {
     rules: Vec<Rule>,
     /// The bank that packets see; `None`: there are no rules.
     bank: Option<usize>,
+    /// Whether the banks have counts of a list before.
+    has_hits: [bool; 2],
     /// What the banks have in the tries: sources, destinations.
     prefixes: [[Vec<Key<Address>>; 2]; 2],
     /// What the map has.
@@ -43,6 +45,7 @@ impl AccessList {
         Ok(Self {
             rules: Vec::new(),
             bank: None,
+            has_hits: [false; 2],
             prefixes: Default::default(),
             port_sets: vec![RulePort::default(); PORTS],
             named: open(folder, "rule_bank")?.try_into()?,
@@ -110,6 +113,10 @@ impl AccessList {
                 self.port_sets[port] = new;
             }
         }
+        // What a new instance has there it has taken over, or it is zeros.
+        if !std::mem::replace(&mut self.has_hits[bank], true) {
+            return Ok(());
+        }
         let cpus = nr_cpus().map_err(|(what, error)| anyhow!("{what}: {error}"))?;
         for number in 0..RULES {
             let none = PerCpuValues::try_from(vec![0; cpus])?;
@@ -136,14 +143,82 @@ impl AccessList {
 
     /// Returns how many packets each rule has decided on since the rules were set.
     pub(crate) fn hits(&self) -> Result<Vec<u64>> {
-        let Some(bank) = self.bank else {
-            return Ok(Vec::new());
-        };
-        let counts = (0..self.rules.len()).map(|number| {
-            // CAST: some hundreds.
-            let of_cpus = self.hits.get(&((bank * RULES + number) as u32), 0)?;
-            Ok(of_cpus.iter().sum())
-        });
-        counts.collect()
+        match self.bank {
+            Some(bank) => sums(&self.hits, bank, self.rules.len()),
+            None => Ok(Vec::new()),
+        }
     }
+}
+
+/// The map of counts, which two instances with the same rules can share: their first lists are in the same bank.
+pub(crate) const HITS: &str = "rule_hits";
+
+/// Returns how many packets each of so many rules has decided on, in the instance in a folder.
+pub(crate) fn hits_in(folder: &Path, count: usize) -> Result<Vec<u64>> {
+    let named: Array<MapData, u32> = open(folder, "rule_bank")?.try_into()?;
+    let Some(bank) = named.get(&0, 0)?.checked_sub(1) else {
+        return Ok(vec![0; count]);
+    };
+    // CAST: two.
+    sums(&open(folder, HITS)?.try_into()?, bank as usize, count)
+}
+
+fn sums(hits: &PerCpuArray<MapData, u64>, bank: usize, count: usize) -> Result<Vec<u64>> {
+    let counts = (0..count).map(|number| {
+        // CAST: some hundreds.
+        let of_cpus = hits.get(&((bank * RULES + number) as u32), 0)?;
+        Ok(of_cpus.iter().sum())
+    });
+    counts.collect()
+}
+
+/// Returns whether packets in the instance in a folder meet these rules, and no others.
+pub(crate) fn is_in(folder: &Path, rules: &[Rule]) -> Result<bool> {
+    let named: Array<MapData, u32> = open(folder, "rule_bank")?.try_into()?;
+    let bank = match (named.get(&0, 0)?, rules) {
+        (0, []) => return Ok(true),
+        (bank @ (1 | 2), [_, ..]) => bank,
+        _ => return Ok(false),
+    };
+    // CAST: 1 or 2.
+    let (sets, in_trie, bank) = (Sets::of(rules), bank as u8, bank as usize - 1);
+    let prefixes = [
+        ("rule_sources", &sets.sources),
+        ("rule_destinations", &sets.destinations),
+    ];
+    for (name, wanted) in prefixes {
+        let trie: Trie = open(folder, name)?.try_into()?;
+        let mut there = 0;
+        for (prefix, rules) in wanted {
+            let key = Address::prefix(*prefix);
+            let key = Key::new(key.prefix_len(), key.data().in_bank(in_trie));
+            if trie.get(&key, 0).ok() != Some(*rules) {
+                return Ok(false);
+            }
+        }
+        for entry in trie.iter() {
+            let (key, _) = entry?;
+            there += usize::from(key.data().bank() == in_trie);
+        }
+        if there != wanted.len() {
+            return Ok(false);
+        }
+    }
+    let numbered: Array<MapData, layout::Rules> = open(folder, "rule_sets")?.try_into()?;
+    for (number, rules) in sets.numbered.iter().enumerate() {
+        // CAST: some thousands.
+        if numbered.get(&((bank * rule_sets::COUNT + number) as u32), 0)? != *rules {
+            return Ok(false);
+        }
+    }
+    let ports: Array<MapData, RulePort> = open(folder, "rule_ports")?.try_into()?;
+    for port in 0..PORTS {
+        // CAST: below 65536.
+        let is = ports.get(&(port as u32), 0)?;
+        let wanted = (sets.source_ports[port], sets.destination_ports[port]);
+        if (is.source[bank], is.destination[bank]) != wanted {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }

@@ -47,12 +47,44 @@ impl ExactFlow {
         }
     }
 
+    /// Fails if there can be no such flow.
+    pub fn check(&self) -> Result<()> {
+        self.layout().map(drop)
+    }
+
     /// Returns the bit that the class of its destination has for it.
     pub(crate) fn bit(&self) -> u16 {
         match self {
             Self::Ports { .. } => layout::Class::HAS_PORTS,
             Self::Label { .. } => layout::Class::HAS_LABELS,
         }
+    }
+
+    /// Returns the flow of a key of the dispatcher's; none if packets have no such key.
+    pub(crate) fn of_layout(key: &layout::ExactFlow) -> Option<Self> {
+        let address = |bytes: [u8; 16], version| match version {
+            4 => IpAddr::from([bytes[0], bytes[1], bytes[2], bytes[3]]),
+            _ => IpAddr::from(bytes),
+        };
+        let ports_or_label = u32::from_be_bytes(key.ports_or_label);
+        let flow = match key.version {
+            0 => Self::Label {
+                source: key.source.into(),
+                destination: key.destination.into(),
+                label: ports_or_label,
+            },
+            4 | 6 => Self::Ports {
+                source: address(key.source, key.version),
+                destination: address(key.destination, key.version),
+                protocol: u8::try_from(key.protocol).ok()?,
+                // CAST: the two halves.
+                ports: ((ports_or_label >> 16) as u16, ports_or_label as u16),
+            },
+            _ => return None,
+        };
+        flow.layout()
+            .is_ok_and(|layout| layout == *key)
+            .then_some(flow)
     }
 
     /// Returns it as the dispatcher looks for it; fails if there can be no such flow.
@@ -146,6 +178,9 @@ mod tests {
         assert_eq!((layout.version, layout.protocol), (4, 17));
         assert_eq!(layout.ports_or_label, [0x12, 0x34, 0, 53]);
         assert_eq!(layout.source[..5], [10, 0, 0, 1, 0]);
+        assert_eq!(ExactFlow::of_layout(&layout), Some(flow));
+        let wrong = layout::ExactFlow { zero: 1, ..layout };
+        assert_eq!(ExactFlow::of_layout(&wrong), None);
         assert_eq!(
             flow.to_string(),
             "10.0.0.1 port 4660 to 10.0.0.2 port 53, protocol 17"

@@ -20,10 +20,12 @@ use aya::programs::{ProgramError, Xdp};
 use aya::sys::SyscallError;
 use aya_obj::programs::XdpAttachType;
 
+use crate::access_list::{hits_in, is_in, HITS};
 use crate::flow::{Counts, Direction, Flow, Monitor};
 use crate::hike::{remove, Engine, Hike};
 use crate::loader::open;
 use crate::reason::{self, Reason};
+use crate::rule::Rule;
 use crate::{monitors, packets};
 
 /// The pins that a generation has beside its maps.
@@ -47,6 +49,8 @@ pub struct Before<'a> {
     pub generation: &'a Generation,
     /// Whether it has the same reasons as this program, in the same order.
     pub same_reasons: bool,
+    /// Whether it has the same rules as are to be.
+    pub same_rules: bool,
 }
 
 /// An instance that stays in the kernel.
@@ -144,6 +148,16 @@ impl Generation {
         counts.collect()
     }
 
+    /// Returns how many packets each rule of its access list, of which there are so many, has decided on.
+    pub fn rule_hits(&self, rules: usize) -> Result<Vec<u64>> {
+        hits_in(&self.folder, rules)
+    }
+
+    /// Returns whether its access list is this one.
+    pub fn has_rules(&self, rules: &[Rule]) -> Result<bool> {
+        is_in(&self.folder, rules)
+    }
+
     /// Returns which flows are counted, and how.
     pub fn monitors(&self) -> Result<Vec<(Flow, Direction, Monitor)>> {
         monitors::list(&self.folder)
@@ -206,6 +220,9 @@ fn share_counters(before: Before<'_>, folder: &FilePath) -> Result<()> {
     let old = &before.generation.folder;
     if before.same_reasons {
         pin_again(old, folder, REASONS)?;
+    }
+    if before.same_rules {
+        pin_again(old, folder, HITS)?;
     }
     for name in monitors::maps_alike(old) {
         pin_again(old, folder, &name)?;

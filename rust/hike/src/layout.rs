@@ -37,6 +37,11 @@ impl Address {
         self
     }
 
+    /// Returns in which of them it is.
+    pub(crate) fn bank(&self) -> u8 {
+        self.version[2]
+    }
+
     /// Returns the key of a destination in a trie; the default is the prefix of 0 bits, of which not even the version counts.
     pub(crate) fn prefix(destination: Destination) -> Key<Self> {
         let (bits, address) = match destination {

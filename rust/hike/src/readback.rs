@@ -10,6 +10,7 @@ use aya::maps::{Array, DevMapHash, HashMap, LpmTrie, MapData, MapError};
 
 use crate::behaviour::Behaviour;
 use crate::destination::Destination;
+use crate::exact_flow::ExactFlow;
 use crate::generation::{program_ids, Generation};
 use crate::hike::Route;
 use crate::lanes::Lanes;
@@ -40,6 +41,9 @@ impl Generation {
             open(self.folder(), "classes")?.try_into()?;
         for entry in exact.iter() {
             let (address, class) = entry?;
+            if class.chain_place() == layout::Class::OF_FLOWS.chain {
+                continue;
+            }
             classes.insert(address.destination(None)?, places(class));
         }
         let prefixes: LpmTrie<MapData, Address, layout::Class> =
@@ -48,6 +52,26 @@ impl Generation {
             let (key, class) = entry?;
             let destination = key.data().destination(Some(key.prefix_len()))?;
             classes.insert(destination, places(class));
+        }
+        Ok(classes)
+    }
+
+    /// Returns the flows that have classes of their own, as far as packets find them: the class of their destination has to tell.
+    pub fn flow_classes(&self) -> Result<BTreeMap<ExactFlow, Places>> {
+        let of_destinations: HashMap<MapData, Address, layout::Class> =
+            open(self.folder(), "classes")?.try_into()?;
+        let of_flows: HashMap<MapData, layout::ExactFlow, layout::Class> =
+            open(self.folder(), "exact_flows")?.try_into()?;
+        let mut classes = BTreeMap::new();
+        for entry in of_flows.iter() {
+            let (key, class) = entry?;
+            let Some(flow) = ExactFlow::of_layout(&key) else {
+                continue;
+            };
+            let told = of_destinations.get(&Address::of(flow.destination()), 0);
+            if told.is_ok_and(|told| told.chain & flow.bit() != 0) {
+                classes.insert(flow, places(class));
+            }
         }
         Ok(classes)
     }

@@ -56,7 +56,7 @@ impl Rule {
     }
 
     /// Fails if no packet could ever meet it.
-    fn check(&self) -> Result<()> {
+    pub fn check(&self) -> Result<()> {
         if let (Some(source), Some(destination)) = (version(self.source), version(self.destination))
         {
             ensure!(

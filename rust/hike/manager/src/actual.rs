@@ -9,7 +9,7 @@ use mflow_hike::{chain_programs, Destination, Direction, Flow, Generation, Monit
 
 use crate::configuration::document::inline;
 use crate::configuration::objects::{Key, Kind, Objects, ATTACHED, OPEN};
-use crate::configuration::{describe, Configuration, Counted, FlowOf, Way};
+use crate::configuration::{describe, exact, Classed, Configuration, Counted, FlowOf, Way};
 use crate::devices::Devices;
 use crate::fill::{behaviour_names, chain_names, path_names, resolve, way, Names, KERNEL_PLACE};
 use crate::note::Note;
@@ -36,7 +36,9 @@ pub(crate) fn objects(
     let kernel_is_good = actual.chains(note)?;
     actual.paths()?;
     actual.behaviours()?;
+    actual.rules()?;
     actual.classes(kernel_is_good)?;
+    actual.flows(kernel_is_good)?;
     actual.routes()?;
     actual.monitors()?;
     Ok(objects)
@@ -122,12 +124,22 @@ impl Actual<'_> {
         Ok(())
     }
 
+    /// The rules are in sets of all of them: which one has been altered nobody can tell.
+    fn rules(&mut self) -> Result<()> {
+        if self.generation.has_rules(&self.configuration.rules)? {
+            return Ok(());
+        }
+        for number in 1..=self.configuration.rules.len() {
+            self.set(Kind::Rule, &number.to_string(), Some(ALTERED.to_owned()));
+        }
+        if self.configuration.rules.is_empty() {
+            self.set(Kind::Rule, "1", Some(ALTERED.to_owned()));
+        }
+        Ok(())
+    }
+
     fn classes(&mut self, kernel_is_good: bool) -> Result<()> {
-        let names = Names {
-            chains: chain_names(self.configuration),
-            paths: path_names(self.configuration),
-            behaviours: behaviour_names(self.configuration),
-        };
+        let names = names(self.configuration);
         let classes = self.generation.classes()?;
         let others = |destination: &&Destination| !classes.contains_key(destination);
         for destination in self.configuration.classes.keys().filter(others) {
@@ -143,6 +155,31 @@ impl Actual<'_> {
             let way = way.filter(|way| *way != Way::Kernel || kernel_is_good);
             let text = way.map_or(ALTERED.to_owned(), |way| inline(&describe::class(&way)));
             self.set(Kind::Class, &destination.to_string(), Some(text));
+        }
+        Ok(())
+    }
+
+    fn flows(&mut self, kernel_is_good: bool) -> Result<()> {
+        let names = names(self.configuration);
+        let mut there = self.generation.flow_classes()?;
+        for (name, classed) in &self.configuration.flows {
+            let Some(places) = there.remove(&classed.flow) else {
+                self.set(Kind::Flow, name, None);
+                continue;
+            };
+            let way = way(places, &names).filter(|way| *way != Way::Kernel || kernel_is_good);
+            if way.as_ref() == Some(&classed.way) {
+                continue;
+            }
+            let text = way.map_or(ALTERED.to_owned(), |way| {
+                let flow = classed.flow;
+                inline(&exact::entry(&Classed { flow, way }))
+            });
+            self.set(Kind::Flow, name, Some(text));
+        }
+        for (number, flow) in there.into_keys().enumerate() {
+            let name = format!("(nameless {})", number + 1);
+            self.set(Kind::Flow, &name, Some(format!("{flow}: {ALTERED}")));
         }
         Ok(())
     }
@@ -211,6 +248,14 @@ impl Actual<'_> {
             );
         }
         Ok(())
+    }
+}
+
+fn names(configuration: &Configuration) -> Names<'_> {
+    Names {
+        chains: chain_names(configuration),
+        paths: path_names(configuration),
+        behaviours: behaviour_names(configuration),
     }
 }
 

@@ -26,6 +26,7 @@ pub(crate) fn fill(hike: &mut Hike, wanted: &Configuration, devices: &Devices) -
         path: None,
         lanes: None,
     };
+    hike.set_rules(&wanted.rules).context("the access list")?;
     let mut chains = BTreeMap::new();
     for (name, chain) in &wanted.chains {
         let id = hike.add_chain(chain);
@@ -52,29 +53,39 @@ pub(crate) fn fill(hike: &mut Hike, wanted: &Configuration, devices: &Devices) -
             .and_then(|route| hike.set_route(destination, &route))
             .with_context(|| format!("route {destination}"))?;
     }
-    for (&destination, way) in &wanted.classes {
-        let (class, behaviour) = match way {
+    let class_of = |way: &Way| -> Result<_> {
+        Ok(match way {
             Way::Kernel => (kernel, None),
             Way::Fast {
                 chain,
                 path,
                 behaviour,
+                lanes,
             } => {
                 let class = Class {
                     // The configuration was checked: all of them are there.
                     chain: *chains.get(chain).context("no such chain")?,
                     path: path.as_ref().and_then(|path| paths.get(path)).copied(),
-                    lanes: None,
+                    lanes: *lanes,
                 };
                 let behaviour = behaviour.as_ref().and_then(|name| behaviours.get(name));
                 (class, behaviour.copied())
             }
-        };
+        })
+    };
+    for (&destination, way) in &wanted.classes {
+        let (class, behaviour) = class_of(way)?;
         match behaviour {
             Some(behaviour) => hike.set_local_sid(destination, class, behaviour),
             None => hike.set_class(destination, class),
         }
         .with_context(|| format!("class {destination}"))?;
+    }
+    for (name, classed) in &wanted.flows {
+        // Of a flow, only its destination could have a behaviour.
+        let (class, _) = class_of(&classed.way)?;
+        hike.set_flow_class(&classed.flow, class)
+            .with_context(|| format!("flow {name}"))?;
     }
     Ok(())
 }
@@ -146,5 +157,6 @@ pub(crate) fn way(places: Places, names: &Names<'_>) -> Option<Way> {
         chain: name(&names.chains, places.chain)?,
         path: if_there(&names.paths, places.path)?,
         behaviour: if_there(&names.behaviours, places.behaviour)?,
+        lanes: places.lanes,
     })
 }

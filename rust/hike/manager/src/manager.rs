@@ -185,6 +185,7 @@ impl Manager {
         let before = self.current.as_ref().map(|current| Before {
             generation: &current.generation,
             same_reasons: matches!(&current.known, Some((note, _)) if note.has_same_reasons()),
+            same_rules: matches!(&current.known, Some((note, known)) if note.is_of_this_version() && known.rules == wanted.rules),
         });
         let folder = self.store.generation(revision);
         let mut hike = Generation::begin(&folder, wanted.engine, before)?;

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 
 use anyhow::Result;
 use mflow_hike::reason::{Fate, Reason};
-use mflow_hike::Direction;
+use mflow_hike::{Action, Direction};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -19,7 +19,12 @@ type Labels = [(&'static str, String); 2];
 type Gauges = Family<Labels, Gauge<u64, AtomicU64>>;
 
 /// Returns the text.
-pub fn text(revision: u64, reasons: &[(&Reason, u64)], counts: &[Counts]) -> Result<String> {
+pub fn text(
+    revision: u64,
+    reasons: &[(&Reason, u64)],
+    rules: &[(Action, u64)],
+    counts: &[Counts],
+) -> Result<String> {
     let mut registry = Registry::with_prefix("hike");
     let revisions = Gauge::<u64, AtomicU64>::default();
     revisions.set(revision);
@@ -33,6 +38,17 @@ pub fn text(revision: u64, reasons: &[(&Reason, u64)], counts: &[Counts]) -> Res
         packets.get_or_create(&labels).inc_by(*count);
     }
     registry.register("packets", "Packets by what has become of them", packets);
+    let hits = Family::<Labels, Counter>::default();
+    for ((action, count), number) in rules.iter().zip(1..) {
+        let number: usize = number;
+        let labels = [
+            ("rule", number.to_string()),
+            ("action", action_word(*action).to_owned()),
+        ];
+        hits.get_or_create(&labels).inc_by(*count);
+    }
+    let decided = "Packets that a rule of the access list has decided on";
+    registry.register("rule_packets", decided, hits);
     let (numbers, pkts) = (Gauges::default(), Gauges::default());
     for one in counts {
         let labels = [
@@ -61,6 +77,13 @@ pub fn fate(fate: Fate) -> &'static str {
         Fate::Passed => "passed",
         Fate::Redirected => "redirected",
         Fate::Dropped => "dropped",
+    }
+}
+
+fn action_word(action: Action) -> &'static str {
+    match action {
+        Action::Allow => "allow",
+        Action::Deny => "deny",
     }
 }
 
@@ -93,12 +116,19 @@ mod tests {
             blocks: vec![block(41, 3), block(42, 8), block(43, 1)],
             last_settled: 42,
         };
-        let text = text(9, &reasons, &[counts]).expect("text");
+        let text = text(
+            9,
+            &reasons,
+            &[(Action::Allow, 3), (Action::Deny, 4)],
+            &[counts],
+        )
+        .expect("text");
         for line in [
             "hike_revision 9",
             "hike_packets_total{reason=\"no-class\",fate=\"passed\"} 5",
             "hike_block_number{monitor=\"berlin\",direction=\"in\"} 42",
             "hike_block_packets{monitor=\"berlin\",direction=\"in\"} 8",
+            "hike_rule_packets_total{rule=\"2\",action=\"deny\"} 4",
             "# EOF",
         ] {
             assert!(

@@ -91,6 +91,8 @@ pub enum Command {
         #[arg(long)]
         all: bool,
     },
+    /// List the rules of the access list, and how many packets each has decided on
+    Rules,
     /// Print counters and monitors as OpenMetrics text
     Metrics,
     /// Show flows and counters, again and again
@@ -172,6 +174,8 @@ pub enum KindWord {
     Devices,
     /// Devices through which packets may leave
     Ports,
+    /// Rules of the access list
+    Rules,
     /// Chains
     Chains,
     /// Paths
@@ -180,6 +184,8 @@ pub enum KindWord {
     Behaviours,
     /// Classes
     Classes,
+    /// Flows with classes of their own
+    Flows,
     /// Routes of fw-table
     Routes,
     /// Monitors
@@ -192,10 +198,12 @@ impl From<KindWord> for Kind {
             KindWord::Engine => Self::Engine,
             KindWord::Devices => Self::Device,
             KindWord::Ports => Self::Port,
+            KindWord::Rules => Self::Rule,
             KindWord::Chains => Self::Chain,
             KindWord::Paths => Self::Path,
             KindWord::Behaviours => Self::Behaviour,
             KindWord::Classes => Self::Class,
+            KindWord::Flows => Self::Flow,
             KindWord::Routes => Self::Route,
             KindWord::Monitors => Self::Monitor,
         }

@@ -213,6 +213,21 @@ impl v1::manager_server::Manager for Service {
         Ok(Response::new(v1::CountersResponse { counters }))
     }
 
+    async fn rules(&self, _: Request<v1::RulesRequest>) -> Answer<v1::RulesResponse> {
+        let rules = self.with(|manager| {
+            let document = Document::from(&manager.configuration());
+            let counts = rule_counts(manager).map_err(|error| refused(&error))?;
+            let rules = document.rules.iter().zip(counts);
+            let rules = rules.map(|(rule, packets)| v1::RuleCount {
+                rule: Some(proto::rule(rule)),
+                packets,
+            });
+            Ok(rules.collect())
+        });
+        let rules = rules.await?;
+        Ok(Response::new(v1::RulesResponse { rules }))
+    }
+
     async fn metrics(&self, _: Request<v1::MetricsRequest>) -> Answer<v1::MetricsResponse> {
         let text = self.with(|manager| {
             let reasons = match manager.generation() {
@@ -220,7 +235,15 @@ impl v1::manager_server::Manager for Service {
                 None => Ok(Vec::new()),
             };
             let text = reasons.and_then(|reasons| {
-                metrics::text(manager.revision(), &reasons, &counts(manager, &[])?)
+                let (rules, counts) = (rule_counts(manager)?, counts(manager, &[])?);
+                let rules: Vec<_> = manager
+                    .configuration()
+                    .rules
+                    .iter()
+                    .map(|rule| rule.action)
+                    .zip(rules)
+                    .collect();
+                metrics::text(manager.revision(), &reasons, &rules, &counts)
             });
             text.map_err(|error| refused(&error))
         });
@@ -243,6 +266,14 @@ fn counts(manager: &Manager, names: &[String]) -> anyhow::Result<Vec<Counts>> {
             Some(name) => Err(anyhow!("there is no monitor {name}")),
             None => Ok(Vec::new()),
         },
+    }
+}
+
+/// Returns how many packets each rule has decided on.
+fn rule_counts(manager: &Manager) -> anyhow::Result<Vec<u64>> {
+    match manager.generation() {
+        Some(generation) => generation.rule_hits(manager.configuration().rules.len()),
+        None => Ok(Vec::new()),
     }
 }
 

@@ -10,22 +10,28 @@ use std::time::Duration;
 
 use mflow_hike::path::{Dscp, Exceptions, FlowLabel, Mode};
 use mflow_hike::{
-    Behaviour, Destination, Direction, Engine, Flavours, Flow, Marking, Monitor, Path,
+    Action, Behaviour, Chain, Destination, Direction, Engine, ExactFlow, Flavours, Flow, Lanes,
+    Marking, Monitor, Path, Rule,
 };
 use mflow_hike_manager::configuration::document::parse;
 use mflow_hike_manager::configuration::objects::differences;
-use mflow_hike_manager::configuration::{Configuration, Counted, Document, FlowOf, Route, Way};
+use mflow_hike_manager::configuration::{
+    Classed, Configuration, Counted, Document, FlowOf, Route, Way,
+};
 use mflow_hike_manager::v1;
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
 use proptest::prelude::*;
 
-const CHAINS: [&str; 4] = [
+const CHAINS: [&str; 5] = [
     "drop",
     "fw-kernel",
-    "mon-out,fw-table",
+    "mon-out,lanes,fw-table",
     "mon-in,mon-out,fw-fib",
+    "acl,drop",
 ];
+/// Those of them that hand on what mflow is asked for.
+const LANES: &str = "lanes";
 
 fn unicast() -> impl Strategy<Value = Ipv6Addr> {
     any::<u64>().prop_map(|bits| Ipv6Addr::from(0x2001_0db8 << 96 | u128::from(bits)))
@@ -118,6 +124,52 @@ fn counted() -> impl Strategy<Value = Counted> {
     })
 }
 
+fn rule() -> impl Strategy<Value = Rule> {
+    let ports =
+        || option::of(any::<(u16, u16)>().prop_map(|(one, other)| one.min(other)..=one.max(other)));
+    let ends = prop_oneof![
+        Just((Destination::Default, Destination::Default)),
+        destination().prop_map(|end| (end, Destination::Default)),
+        destination().prop_map(|end| (Destination::Default, end)),
+        destination().prop_map(|end| (end, end)),
+    ];
+    let protocol = option::of(prop::sample::select(vec![6, 17, 33, 132, 136]));
+    (any::<bool>(), ends, protocol, ports(), ports()).prop_map(
+        |(denies, (source, destination), protocol, source_ports, destination_ports)| Rule {
+            action: if denies { Action::Deny } else { Action::Allow },
+            source,
+            destination,
+            protocol,
+            source_ports,
+            destination_ports,
+        },
+    )
+}
+
+fn exact_flow() -> impl Strategy<Value = ExactFlow> {
+    let ports = (
+        any::<[Ipv4Addr; 2]>(),
+        unicast(),
+        unicast(),
+        any::<(u16, u16)>(),
+    );
+    prop_oneof![
+        (any::<bool>(), ports).prop_map(|(v6, (v4, from, to, ports))| ExactFlow::Ports {
+            source: if v6 { from.into() } else { v4[0].into() },
+            destination: if v6 { to.into() } else { v4[1].into() },
+            protocol: 17,
+            ports,
+        }),
+        (unicast(), unicast(), 0..1u32 << 20).prop_map(|(source, destination, label)| {
+            ExactFlow::Label {
+                source,
+                destination,
+                label,
+            }
+        }),
+    ]
+}
+
 fn name() -> impl Strategy<Value = String> {
     "[a-zA-Z0-9_-]{1,63}"
 }
@@ -129,12 +181,13 @@ fn configuration() -> impl Strategy<Value = Configuration> {
         btree_map(name(), path(), 1..5),
         btree_map(name(), behaviour(), 1..5),
         btree_map(name(), counted(), 0..5),
+        vec(rule(), 1..12),
     );
     (any::<bool>(), devices(), devices(), named).prop_flat_map(|(calls, devices, ports, named)| {
-        let (chains, paths, behaviours, monitors) = named;
+        let (chains, paths, behaviours, monitors, rules) = named;
         let chains: BTreeMap<String, _> = chains
             .into_iter()
-            .map(|(name, chain)| (name, CHAINS[chain].parse().expect("good")))
+            .map(|(name, chain)| (name, CHAINS[chain].parse::<Chain>().expect("good")))
             .collect();
         let names: [Vec<String>; 3] = [
             chains.keys().cloned().collect(),
@@ -142,15 +195,20 @@ fn configuration() -> impl Strategy<Value = Configuration> {
             behaviours.keys().cloned().collect(),
         ];
         let ways = vec(option::of(any::<prop::sample::Index>()), 3);
-        let classes = btree_map(destination(), ways, 0..8);
+        let asked = || option::of(prop::sample::select(vec![Lanes::Split, Lanes::Never]));
+        let classes = btree_map(destination(), (ways, asked()), 0..8);
+        let ways = vec(option::of(any::<prop::sample::Index>()), 2);
+        let flows = btree_map(exact_flow(), (name(), ways, asked()), 0..5);
         let routes = btree_map(destination(), route(ports.iter().cloned().collect()), 0..5);
-        (classes, routes).prop_map(move |(classes, routes)| {
-            let way = |picked: Vec<Option<prop::sample::Index>>| {
+        (classes, flows, routes).prop_map(move |(classes, flows, routes)| {
+            let way = |picked: Vec<Option<prop::sample::Index>>, lanes: Option<Lanes>| {
                 let of = |place: usize| {
                     let names: &Vec<String> = &names[place];
-                    picked[place].map(|index| names[index.index(names.len())].clone())
+                    let picked = picked.get(place).copied().flatten();
+                    picked.map(|index| names[index.index(names.len())].clone())
                 };
                 of(0).map_or(Way::Kernel, |chain| Way::Fast {
+                    lanes: lanes.filter(|_| chains[&chain].to_string().contains(LANES)),
                     chain,
                     path: of(1),
                     behaviour: of(2),
@@ -164,12 +222,20 @@ fn configuration() -> impl Strategy<Value = Configuration> {
                 },
                 devices: devices.clone(),
                 ports: ports.clone(),
+                rules: rules.clone(),
                 chains: chains.clone(),
                 paths: paths.clone(),
                 behaviours: behaviours.clone(),
                 classes: classes
                     .into_iter()
-                    .map(|(to, one)| (to, way(one)))
+                    .map(|(to, (one, lanes))| (to, way(one, lanes)))
+                    .collect(),
+                flows: flows
+                    .into_iter()
+                    .map(|(flow, (name, one, lanes))| {
+                        let way = way(one, lanes);
+                        (name, Classed { flow, way })
+                    })
                     .collect(),
                 routes,
                 monitors: monitors.clone(),
@@ -199,7 +265,8 @@ proptest! {
         after in configuration(),
     ) {
         let (mut document, wanted) = (Document::from(&before), Document::from(&after));
-        for difference in differences(&before.objects(), &after.objects()) {
+        // Rules behind one that goes have other numbers then.
+        for difference in differences(&before.objects(), &after.objects()).into_iter().rev() {
             if difference.after.is_none() {
                 let key = v1::ObjectKey {
                     kind: v1::Kind::from(difference.key.kind).into(),

@@ -66,9 +66,9 @@ const AFTER: [&str; 3] = ["committed", "counted", "settled"];
 
 fn configuration(look: Look) -> String {
     let chain = if look.coloured {
-        "enc,mon-in,fw-table"
+        "acl,enc,mon-in,fw-table"
     } else {
-        "enc,fw-table"
+        "acl,enc,fw-table"
     };
     let Look { label, source, .. } = look;
     let sids = sids(look.sids.into(), true).into_iter();
@@ -82,10 +82,11 @@ fn configuration(look: Look) -> String {
 engine = "compiled"
 devices = ["{LEFT}"]
 ports = ["{RIGHT}"]
+rules = [{{ action = "deny", source = "2001:db8:{label}::/48" }}, {{ action = "allow", protocol = 17 }}]
 
 [chains]
 edge = "{chain}"
-local = "dec"
+local = "lanes,dec"
 
 [behaviours]
 exit = {{ action = "End.DT46", table = {table} }}
@@ -98,7 +99,10 @@ flow-label = {label}
 [classes]
 "{DST_V6}" = {{ chain = "edge", path = "way" }}
 "2001:db8::/32" = "kernel"
-"fc00:9::/32" = {{ chain = "local", behaviour = "exit" }}
+"fc00:9::/32" = {{ chain = "local", behaviour = "exit", lanes = "never" }}
+
+[flows]
+other = {{ source = "2001:db8::{label}", destination = "{DST_V6}", protocol = 17, source-port = 53, class = "kernel" }}
 
 [routes]
 "fc00::/16" = {{ port = "{RIGHT}", next-hop = "{next_hop}", source = "02:00:00:00:00:{source:02x}" }}
@@ -169,11 +173,11 @@ fn refusals(daemon: &Daemon<'_>) -> Result<()> {
     };
     says(
         good.replace("flow-label = 2", "flow-label = 1048576"),
-        "hike: FILE:16: path way: flow-label is 1048576: 0 to 1048575 are allowed",
+        "hike: FILE:17: path way: flow-label is 1048576: 0 to 1048575 are allowed",
     )?;
     says(
         good.replace("chain = \"edge\"", "chain = \"edges\""),
-        "hike: FILE:19: class fd00:4::2: there is no chain `edges`; there are edge, local",
+        "hike: FILE:20: class fd00:4::2: there is no chain `edges`; there are edge, local",
     )?;
     // The file is good, and this host is not as it wants it.
     let said = daemon.apply_refused(&good.replace("devices = [", "devices = [\"eth77\", "))?;
@@ -350,15 +354,26 @@ fn diff() -> Result<()> {
         ["device", LEFT, "-", "attached"],
         ["class", "fd00:4::2", "-", class],
     ];
-    ensure!(found == expected, "it says {found:?}");
+    let flow = found.get(2).map(|flow| &flow[..3]);
+    ensure!(
+        found.get(..2) == Some(&expected.map(|one| one.map(str::to_owned))[..])
+            && flow == Some(&["flow", "other", "-"].map(str::to_owned)[..])
+            && found.len() == 3,
+        "it says {found:?}"
+    );
     let mended = daemon.apply(&wanted)?;
     ensure!(mended == revision + 1, "revision {mended}");
     let left = daemon.diff(&wanted)?;
     ensure!(left.is_empty(), "{left:?} is left");
     // The file is changed, and nothing is applied.
-    let changed = wanted.replace("edge = \"enc,fw-table\"", "edge = \"enc,fw-fib\"");
+    let changed = wanted.replace("edge = \"acl,enc,fw-table\"", "edge = \"acl,enc,fw-fib\"");
     let found = daemon.diff(&changed)?;
-    let expected = [["chain", "edge", "\"enc,fw-table\"", "\"enc,fw-fib\""]];
+    let expected = [[
+        "chain",
+        "edge",
+        "\"acl,enc,fw-table\"",
+        "\"acl,enc,fw-fib\"",
+    ]];
     ensure!(found == expected, "it says {found:?}");
     daemon.stop()
 }

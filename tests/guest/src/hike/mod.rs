@@ -12,6 +12,7 @@ mod kernel_peer;
 mod local_sids;
 mod loss;
 mod manager;
+mod manager_rules;
 mod model;
 mod model_rules;
 mod model_sid;
@@ -67,6 +68,7 @@ fn all() -> Vec<Case> {
         sid_peer::cases(),
         loss::cases(),
         manager::cases(),
+        manager_rules::cases(),
     ]
     .into_iter()
     .flatten()

@@ -3,23 +3,26 @@
 //! A configuration of what was written, or the first reason why that cannot be.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
-use mflow_hike::limits::{BEHAVIOURS, CHAINS, CLASSES, FLOWS, PATHS, PORTS, ROUTES};
+use mflow_hike::limits::{BEHAVIOURS, CHAINS, CLASSES, FLOWS, PATHS, PORTS, ROUTES, RULES};
 use mflow_hike::path::{Dscp, Exceptions, FlowLabel, Mode};
 use mflow_hike::{
-    Behaviour, Chain, Destination, Direction, Engine, Flavours, Flow, Marking, Monitor, Path,
+    Behaviour, Chain, Destination, Direction, Engine, Flavours, Flow, Lanes, Marking, Monitor,
+    Path, Rule,
 };
 
 use super::document::{
     ActionWord, BehaviourEntry, ClassEntry, DirectionWord, EngineWord, ExceptionsWord, FastEntry,
-    FlavourWord, ModeWord, MonitorEntry, PathEntry, RouteEntry,
+    FlavourWord, LanesWord, ModeWord, MonitorEntry, PathEntry, RouteEntry,
 };
+use super::exact::flow;
 use super::objects::Kind;
+use super::rules::{rule, RuleEntry};
 use super::{Configuration, Counted, Document, FlowOf, Problem, Route, Way};
 
-type Result<T> = std::result::Result<T, Problem>;
+pub(super) type Result<T> = std::result::Result<T, Problem>;
 
 const MOST_NAME_BYTES: usize = 63;
 /// Of the kernel's names of devices: IFNAMSIZ less the byte at its end.
@@ -42,15 +45,21 @@ impl TryFrom<&Document> for Configuration {
             },
             devices: devices(Kind::Device, &document.devices)?,
             ports: devices(Kind::Port, &document.ports)?,
-            chains: named(Kind::Chain, &document.chains, |at, text| chain(at, text))?,
+            rules: rules(&document.rules)?,
+            chains: named(Kind::Chain, &document.chains, |at, text| {
+                text.parse().map_err(|error| at.problem(error))
+            })?,
             paths: named(Kind::Path, &document.paths, path)?,
             behaviours: named(Kind::Behaviour, &document.behaviours, behaviour)?,
             classes: by_destination(Kind::Class, &document.classes, |_, entry| Ok(way(entry)))?,
+            flows: named(Kind::Flow, &document.flows, flow)?,
             routes: by_destination(Kind::Route, &document.routes, route)?,
             monitors: named(Kind::Monitor, &document.monitors, monitor)?,
         };
         configuration.check_sizes()?;
+        configuration.check_rules()?;
         configuration.check_classes()?;
+        configuration.check_flows()?;
         configuration.check_routes()?;
         configuration.check_monitors()?;
         Ok(configuration)
@@ -59,22 +68,22 @@ impl TryFrom<&Document> for Configuration {
 
 /// Which entry something is said of.
 #[derive(Clone, Copy)]
-struct At<'a> {
+pub(super) struct At<'a> {
     kind: Kind,
     name: &'a str,
 }
 
 impl At<'_> {
-    fn problem(self, text: impl std::fmt::Display) -> Problem {
+    pub(super) fn problem(self, text: impl std::fmt::Display) -> Problem {
         Problem::new([self.kind.section(), self.name], text)
     }
 
-    fn problem_of(self, field: &str, text: impl std::fmt::Display) -> Problem {
+    pub(super) fn problem_of(self, field: &str, text: impl std::fmt::Display) -> Problem {
         Problem::new([self.kind.section(), self.name, field], text)
     }
 
     /// Returns a number that may be left out if it is in the range.
-    fn number<T: TryFrom<i64>>(
+    pub(super) fn number<T: TryFrom<i64>>(
         self,
         field: &str,
         number: Option<i64>,
@@ -90,11 +99,22 @@ impl At<'_> {
         good.map(Some).ok_or_else(|| self.problem_of(field, text()))
     }
 
-    fn address(self, field: &str, text: &str) -> Result<Ipv6Addr> {
+    pub(super) fn address(self, field: &str, text: &str) -> Result<Ipv6Addr> {
         text.parse().map_err(|_| {
             self.problem_of(
                 field,
                 format!("{field} has `{text}`: an IPv6 address is allowed, such as 2001:db8::1"),
+            )
+        })
+    }
+
+    pub(super) fn any_address(self, field: &str, text: &str) -> Result<IpAddr> {
+        text.parse().map_err(|_| {
+            self.problem_of(
+                field,
+                format!(
+                    "{field} has `{text}`: an IPv4 or IPv6 address is allowed, such as 10.0.0.1"
+                ),
             )
         })
     }
@@ -175,18 +195,28 @@ fn by_destination<E, T>(
     Ok(made)
 }
 
-/// A list without rules lets all packets through, and this program has no rules to give it.
-const WITHOUT_RULES: &str = "acl";
+/// The programs that need the access list, and the hint of a class.
+const ACL: &str = "acl";
+const LANES: &str = "lanes";
 
-fn chain(at: At<'_>, text: &str) -> Result<Chain> {
-    let chain: Chain = text.parse().map_err(|error| at.problem(error))?;
-    let mut programs = chain.programs().iter();
-    if programs.any(|program| program.name == WITHOUT_RULES) {
-        return Err(at.problem(format!(
-            "{WITHOUT_RULES} cannot be given rules here yet, and without any it lets all packets through; leave it out"
-        )));
+fn has(chain: &Chain, program: &str) -> bool {
+    chain.programs().iter().any(|one| one.name == program)
+}
+
+fn rules(entries: &[RuleEntry]) -> Result<Vec<Rule>> {
+    if entries.len() > RULES {
+        let text = format!("there are {} rules: {RULES} are allowed", entries.len());
+        return Err(Problem::new([Kind::Rule.section()], text));
     }
-    Ok(chain)
+    let rules = entries.iter().zip(1..).map(|(entry, number): (_, usize)| {
+        let name = number.to_string();
+        let at = At {
+            kind: Kind::Rule,
+            name: &name,
+        };
+        rule(at, entry)
+    });
+    rules.collect()
 }
 
 fn path(at: At<'_>, entry: &PathEntry) -> Result<Path> {
@@ -246,17 +276,22 @@ fn behaviour(at: At<'_>, entry: &BehaviourEntry) -> Result<Behaviour> {
     Ok(behaviour)
 }
 
-fn way(entry: &ClassEntry) -> Way {
+pub(super) fn way(entry: &ClassEntry) -> Way {
     match entry {
         ClassEntry::Kernel => Way::Kernel,
         ClassEntry::Fast(FastEntry {
             chain,
             path,
             behaviour,
+            lanes,
         }) => Way::Fast {
             chain: chain.clone(),
             path: path.clone(),
             behaviour: behaviour.clone(),
+            lanes: lanes.map(|word| match word {
+                LanesWord::Split => Lanes::Split,
+                LanesWord::Never => Lanes::Never,
+            }),
         },
     }
 }
@@ -327,6 +362,7 @@ impl Configuration {
                 self.classes.len() - exact,
                 CLASSES,
             ),
+            (Kind::Flow, "flows", self.flows.len(), CLASSES),
             (Kind::Route, "routes", self.routes.len(), ROUTES),
             (Kind::Port, "ports", self.ports.len(), PORTS),
         ] {
@@ -338,51 +374,96 @@ impl Configuration {
         Ok(())
     }
 
+    /// A list without rules lets all packets through, which whoever has a chain with it does not want.
+    fn check_rules(&self) -> Result<()> {
+        let mut chains = self.chains.iter().filter(|(_, chain)| has(chain, ACL));
+        match chains.next() {
+            Some((name, _)) if self.rules.is_empty() => {
+                let at = At {
+                    kind: Kind::Chain,
+                    name,
+                };
+                Err(at.problem(format!(
+                    "it has {ACL}, and without rules that lets all packets through; add rules, or take {ACL} out"
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_flows(&self) -> Result<()> {
+        let mut known = BTreeMap::new();
+        for (name, classed) in &self.flows {
+            let at = At {
+                kind: Kind::Flow,
+                name,
+            };
+            self.check_way(at, &classed.way)?;
+            if let Some(other) = known.insert(classed.flow, name) {
+                return Err(at.problem(format!(
+                    "the flow {other} has the same addresses, protocol and ports, or label; remove one of them"
+                )));
+            }
+        }
+        Ok(())
+    }
+
     fn check_classes(&self) -> Result<()> {
         for (destination, way) in &self.classes {
-            let Way::Fast {
-                chain,
-                path,
-                behaviour,
-            } = way
-            else {
-                continue;
-            };
             let name = destination.to_string();
             let at = At {
                 kind: Kind::Class,
                 name: &name,
             };
-            let Some(programs) = self.chains.get(chain) else {
-                return Err(at.problem(missing("chain", chain, &self.chains)));
-            };
-            match (path, programs.needs_path()) {
-                (Some(path), _) if !self.paths.contains_key(path) => {
-                    return Err(at.problem(missing("path", path, &self.paths)));
-                }
-                (None, Some(program)) => {
-                    return Err(at.problem(format!(
-                        "the chain {chain} has {}, which needs a path; add: path = NAME",
-                        program.name
-                    )));
-                }
-                _ => {}
+            self.check_way(at, way)?;
+        }
+        Ok(())
+    }
+
+    fn check_way(&self, at: At<'_>, way: &Way) -> Result<()> {
+        let Way::Fast {
+            chain,
+            path,
+            behaviour,
+            lanes,
+        } = way
+        else {
+            return Ok(());
+        };
+        let Some(programs) = self.chains.get(chain) else {
+            return Err(at.problem(missing("chain", chain, &self.chains)));
+        };
+        match (path, programs.needs_path()) {
+            (Some(path), _) if !self.paths.contains_key(path) => {
+                return Err(at.problem(missing("path", path, &self.paths)));
             }
-            let known = match behaviour {
-                None => None,
-                Some(name) => match self.behaviours.get(name) {
-                    Some(known) => Some(known.program()),
-                    None => return Err(at.problem(missing("behaviour", name, &self.behaviours))),
-                },
-            };
-            if let Some(program) = programs.needs_behaviour() {
-                if known != Some(program.name) {
-                    return Err(at.problem(format!(
-                        "the chain {chain} has {}, which needs a behaviour that it can do; add: behaviour = NAME",
-                        program.name
-                    )));
-                }
+            (None, Some(program)) => {
+                return Err(at.problem(format!(
+                    "the chain {chain} has {}, which needs a path; add: path = NAME",
+                    program.name
+                )));
             }
+            _ => {}
+        }
+        let known = match behaviour {
+            None => None,
+            Some(name) => match self.behaviours.get(name) {
+                Some(known) => Some(known.program()),
+                None => return Err(at.problem(missing("behaviour", name, &self.behaviours))),
+            },
+        };
+        if let Some(program) = programs.needs_behaviour() {
+            if known != Some(program.name) {
+                return Err(at.problem(format!(
+                    "the chain {chain} has {}, which needs a behaviour that it can do; add: behaviour = NAME",
+                    program.name
+                )));
+            }
+        }
+        if lanes.is_some() && !has(programs, LANES) {
+            return Err(at.problem(format!(
+                "the chain {chain} has no {LANES}, which hands that on; add it to the chain, or leave {LANES} out"
+            )));
         }
         Ok(())
     }
@@ -504,10 +585,6 @@ mod tests {
         assert_eq!(
             error("[chains]\na = \"enc,mon-in\"").split(';').next(),
             Some("f:2: chain a: after mon-in a packet has nowhere to go")
-        );
-        assert_eq!(
-            error("[chains]\na = \"acl,drop\""),
-            "f:2: chain a: acl cannot be given rules here yet, and without any it lets all packets through; leave it out"
         );
         assert_eq!(
             error("[chains]\n\"a b\" = \"drop\""),

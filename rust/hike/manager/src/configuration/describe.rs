@@ -3,13 +3,13 @@
 //! A configuration as it is written: what is as it would be anyway is left out.
 
 use mflow_hike::path::{Dscp, Exceptions, FlowLabel, Mode};
-use mflow_hike::{Behaviour, Direction, Engine, Flavours, Marking, Path};
+use mflow_hike::{Behaviour, Direction, Engine, Flavours, Lanes, Marking, Path};
 
 use super::document::{
     ActionWord, BehaviourEntry, ClassEntry, DirectionWord, EngineWord, ExceptionsWord, FastEntry,
-    FlavourWord, ModeWord, MonitorEntry, PathEntry, RouteEntry,
+    FlavourWord, LanesWord, ModeWord, MonitorEntry, PathEntry, RouteEntry,
 };
-use super::{Configuration, Counted, Document, FlowOf, Route, Way};
+use super::{exact, rules, Configuration, Counted, Document, FlowOf, Route, Way};
 
 impl From<&Configuration> for Document {
     fn from(configuration: &Configuration) -> Self {
@@ -21,10 +21,12 @@ impl From<&Configuration> for Document {
             },
             devices: configuration.devices.iter().map(named).collect(),
             ports: configuration.ports.iter().map(named).collect(),
+            rules: configuration.rules.iter().map(rules::entry).collect(),
             chains: each(&configuration.chains, ToString::to_string),
             paths: each(&configuration.paths, path),
             behaviours: each(&configuration.behaviours, behaviour),
             classes: each(&configuration.classes, class),
+            flows: each(&configuration.flows, exact::entry),
             routes: each(&configuration.routes, route),
             monitors: each(&configuration.monitors, monitor),
         }
@@ -101,10 +103,15 @@ pub(crate) fn class(way: &Way) -> ClassEntry {
             chain,
             path,
             behaviour,
+            lanes,
         } => ClassEntry::Fast(FastEntry {
             chain: chain.clone(),
             path: path.clone(),
             behaviour: behaviour.clone(),
+            lanes: lanes.map(|lanes| match lanes {
+                Lanes::Split => LanesWord::Split,
+                Lanes::Never => LanesWord::Never,
+            }),
         }),
     }
 }

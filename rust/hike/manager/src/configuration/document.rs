@@ -11,7 +11,9 @@ use serde::de::{Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use toml::de::{DeTable, DeValue};
 
+use super::exact::FlowEntry;
 use super::objects::Kind;
+use super::rules::RuleEntry;
 use super::{Configuration, Problem};
 
 /// All of it; what is left out is empty.
@@ -24,6 +26,8 @@ pub struct Document {
     pub devices: Vec<String>,
     /// The devices through which packets may leave, by name.
     pub ports: Vec<String>,
+    /// The access list, in order.
+    pub rules: Vec<RuleEntry>,
     /// Chains by name: programs with commas in between.
     pub chains: BTreeMap<String, String>,
     /// Paths by name.
@@ -32,6 +36,8 @@ pub struct Document {
     pub behaviours: BTreeMap<String, BehaviourEntry>,
     /// Classes by destination.
     pub classes: BTreeMap<String, ClassEntry>,
+    /// Flows that have classes of their own, by name.
+    pub flows: BTreeMap<String, FlowEntry>,
     /// Routes of `fw-table` by destination.
     pub routes: BTreeMap<String, RouteEntry>,
     /// Monitors by name.
@@ -171,6 +177,19 @@ pub struct FastEntry {
     /// The name of the behaviour.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub behaviour: Option<String>,
+    /// What mflow is asked for; absent: nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lanes: Option<LanesWord>,
+}
+
+/// What mflow is asked for the flows of a class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LanesWord {
+    /// To split them.
+    Split,
+    /// Not to.
+    Never,
 }
 
 /// A route of `fw-table`.
@@ -242,7 +261,9 @@ impl<'de> Deserialize<'de> for ClassEntry {
             type Value = ClassEntry;
 
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("\"kernel\" or { chain = NAME, path = NAME, behaviour = NAME }")
+                f.write_str(
+                    "\"kernel\" or { chain = NAME, path = NAME, behaviour = NAME, lanes = WORD }",
+                )
             }
 
             fn visit_str<E: serde::de::Error>(self, word: &str) -> Result<ClassEntry, E> {
@@ -317,6 +338,17 @@ fn place(text: &str, at: &[String]) -> usize {
                 value = inner.get_ref();
             }
             DeValue::Array(array) => {
+                // What has no name has its place, from 1 on.
+                let place = word
+                    .parse::<usize>()
+                    .ok()
+                    .and_then(|number| number.checked_sub(1));
+                let one = place.and_then(|place| array.get(place));
+                if let Some(one) = one.filter(|one| one.get_ref().is_table()) {
+                    offset = one.span().start;
+                    value = one.get_ref();
+                    continue;
+                }
                 let is_it = |one: &DeValue<'_>| one.as_str() == Some(word);
                 // What stands twice is wrong where it stands again.
                 let found = array.iter().rfind(|one| is_it(one.get_ref()));
@@ -336,10 +368,18 @@ impl Document {
             // Writing to a string cannot fail.
             let _written = writeln!(text, "{name} = {}", inline(list));
         }
+        if !self.rules.is_empty() {
+            let _written = writeln!(text, "{} = [", Kind::Rule.section());
+            for rule in &self.rules {
+                let _written = writeln!(text, "  {},", inline(rule));
+            }
+            text.push_str("]\n");
+        }
         section(&mut text, Kind::Chain, &self.chains);
         section(&mut text, Kind::Path, &self.paths);
         section(&mut text, Kind::Behaviour, &self.behaviours);
         section(&mut text, Kind::Class, &self.classes);
+        section(&mut text, Kind::Flow, &self.flows);
         section(&mut text, Kind::Route, &self.routes);
         section(&mut text, Kind::Monitor, &self.monitors);
         text
@@ -446,7 +486,7 @@ berlin = { direction = "in", path = "berlin" }
         );
         assert_eq!(
             error("[classes]\ndefault = \"kernels\""),
-            "hike.toml:2: invalid value: string \"kernels\", expected \"kernel\" or { chain = NAME, path = NAME, behaviour = NAME }"
+            "hike.toml:2: invalid value: string \"kernels\", expected \"kernel\" or { chain = NAME, path = NAME, behaviour = NAME, lanes = WORD }"
         );
         let line = "hike.toml:13: path berlin: ";
         assert_eq!(

@@ -3,17 +3,21 @@
 //! What is configured: made of text, checked, and held against another one, all without a kernel.
 //!
 //! Read in this order: this file (what a configuration is), [`document`] (as a person or a client writes it), `check` (the one made
-//! of the other, or why not), `describe` (the way back), [`objects`] (its parts, and how two configurations differ).
+//! of the other, or why not), [`rules`] and [`exact`] (both for what these two are about), `describe` (the way back), [`objects`] (its parts, and how two configurations differ).
 
 mod check;
 pub(crate) mod describe;
 pub mod document;
+pub mod exact;
 pub mod objects;
+pub mod rules;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use mflow_hike::{Behaviour, Chain, Destination, Direction, Engine, Flow, Monitor, Path};
+use mflow_hike::{
+    Behaviour, Chain, Destination, Direction, Engine, ExactFlow, Flow, Lanes, Monitor, Path, Rule,
+};
 
 pub use self::document::Document;
 
@@ -26,6 +30,8 @@ pub struct Configuration {
     pub devices: BTreeSet<String>,
     /// The devices through which packets may leave.
     pub ports: BTreeSet<String>,
+    /// The access list.
+    pub rules: Vec<Rule>,
     /// The chains, by name.
     pub chains: BTreeMap<String, Chain>,
     /// The paths, by name.
@@ -34,6 +40,8 @@ pub struct Configuration {
     pub behaviours: BTreeMap<String, Behaviour>,
     /// Which packets take which way.
     pub classes: BTreeMap<Destination, Way>,
+    /// Which flows take which way, whatever that of their destination is, by name.
+    pub flows: BTreeMap<String, Classed>,
     /// The table of `fw-table`.
     pub routes: BTreeMap<Destination, Route>,
     /// The flows that are counted, by the monitors' names.
@@ -47,10 +55,12 @@ impl Default for Configuration {
             engine: Engine::Compiled,
             devices: BTreeSet::new(),
             ports: BTreeSet::new(),
+            rules: Vec::new(),
             chains: BTreeMap::new(),
             paths: BTreeMap::new(),
             behaviours: BTreeMap::new(),
             classes: BTreeMap::new(),
+            flows: BTreeMap::new(),
             routes: BTreeMap::new(),
             monitors: BTreeMap::new(),
         }
@@ -70,7 +80,18 @@ pub enum Way {
         path: Option<String>,
         /// The name of what they do, where the destinations are local SIDs.
         behaviour: Option<String>,
+        /// What mflow is asked for.
+        lanes: Option<Lanes>,
     },
+}
+
+/// A flow that has a class of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Classed {
+    /// The flow.
+    pub flow: ExactFlow,
+    /// The way of its packets.
+    pub way: Way,
 }
 
 /// Where `fw-table` sends packets.

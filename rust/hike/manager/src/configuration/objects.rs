@@ -2,6 +2,7 @@
 
 //! The parts of a configuration, each with a name and one line of text, and how two configurations differ.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -17,6 +18,8 @@ pub enum Kind {
     Device,
     /// A port.
     Port,
+    /// A rule of the access list.
+    Rule,
     /// A chain.
     Chain,
     /// A path.
@@ -25,6 +28,8 @@ pub enum Kind {
     Behaviour,
     /// A class.
     Class,
+    /// A flow with a class of its own.
+    Flow,
     /// A route of `fw-table`.
     Route,
     /// A monitor.
@@ -33,14 +38,16 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds, in the order of a file.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::Engine,
         Self::Device,
         Self::Port,
+        Self::Rule,
         Self::Chain,
         Self::Path,
         Self::Behaviour,
         Self::Class,
+        Self::Flow,
         Self::Route,
         Self::Monitor,
     ];
@@ -51,10 +58,12 @@ impl Kind {
             Self::Engine => "engine",
             Self::Device => "device",
             Self::Port => "port",
+            Self::Rule => "rule",
             Self::Chain => "chain",
             Self::Path => "path",
             Self::Behaviour => "behaviour",
             Self::Class => "class",
+            Self::Flow => "flow",
             Self::Route => "route",
             Self::Monitor => "monitor",
         }
@@ -66,10 +75,12 @@ impl Kind {
             Self::Engine => "engine",
             Self::Device => "devices",
             Self::Port => "ports",
+            Self::Rule => "rules",
             Self::Chain => "chains",
             Self::Path => "paths",
             Self::Behaviour => "behaviours",
             Self::Class => "classes",
+            Self::Flow => "flows",
             Self::Route => "routes",
             Self::Monitor => "monitors",
         }
@@ -82,11 +93,11 @@ impl Kind {
 }
 
 /// What tells one object from all others; its text is `kind name`.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Key {
     /// Its kind.
     pub kind: Kind,
-    /// Its name, or its destination.
+    /// Its name, its destination, or its number.
     pub name: String,
 }
 
@@ -95,6 +106,27 @@ impl Key {
     pub fn new(kind: Kind, name: impl Into<String>) -> Self {
         let name = name.into();
         Self { kind, name }
+    }
+}
+
+impl Ord for Key {
+    /// By the order of a file.
+    fn cmp(&self, other: &Self) -> Ordering {
+        // Of numbers, the longer one is larger.
+        let digits = |key: &Self| match key.kind {
+            Kind::Rule => key.name.len(),
+            _ => 0,
+        };
+        let order = |key: &Self| (key.kind, digits(key));
+        order(self)
+            .cmp(&order(other))
+            .then_with(|| self.name.cmp(&other.name))
+    }
+}
+
+impl PartialOrd for Key {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
     }
 }
 
@@ -121,6 +153,10 @@ impl Configuration {
         for name in &document.ports {
             add(Kind::Port, name, OPEN.to_owned());
         }
+        for (rule, number) in document.rules.iter().zip(1..) {
+            let number: usize = number;
+            add(Kind::Rule, &number.to_string(), inline(rule));
+        }
         for (name, chain) in &document.chains {
             add(Kind::Chain, name, inline(chain));
         }
@@ -132,6 +168,9 @@ impl Configuration {
         }
         for (name, class) in &document.classes {
             add(Kind::Class, name, inline(class));
+        }
+        for (name, flow) in &document.flows {
+            add(Kind::Flow, name, inline(flow));
         }
         for (name, route) in &document.routes {
             add(Kind::Route, name, inline(route));

@@ -77,15 +77,17 @@ pub(crate) async fn show(cli: &Cli, kind: Option<Kind>) -> Result<()> {
     Ok(())
 }
 
-/// Returns what of a file's text is of one kind: a line, or a section.
+/// Returns what of a file's text is of one kind: a line, a list of several, or a section.
 fn lines_of(text: &str, kind: Kind) -> String {
     let line = format!("{} = ", kind.section());
     let head = format!("[{}]", kind.section());
     let section = text
         .split("\n\n")
         .find(|section| section.starts_with(&head));
+    let list = text.find(&format!("\n{line}[\n")).map(|at| &text[at + 1..]);
+    let list = list.and_then(|list| Some(&list[..list.find("\n]")? + 2]));
     let alone = text.lines().find(|one| one.starts_with(&line));
-    let found = alone.or(section).unwrap_or_default().trim_end();
+    let found = list.or(alone).or(section).unwrap_or_default().trim_end();
     if found.is_empty() {
         String::new()
     } else {
@@ -172,8 +174,9 @@ mod tests {
 
     #[test]
     fn a_kind_is_a_line_or_a_section() {
-        let text = "engine = \"compiled\"\ndevices = [\"a\"]\nports = []\n\n[chains]\na = \"drop\"\n\n[classes]\nb = 1\n";
+        let text = "engine = \"compiled\"\ndevices = [\"a\"]\nports = []\nrules = [\n  { a = 1 },\n]\n\n[chains]\na = \"drop\"\n\n[classes]\nb = 1\n";
         assert_eq!(lines_of(text, Kind::Device), "devices = [\"a\"]\n");
+        assert_eq!(lines_of(text, Kind::Rule), "rules = [\n  { a = 1 },\n]\n");
         assert_eq!(lines_of(text, Kind::Chain), "[chains]\na = \"drop\"\n");
         assert_eq!(lines_of(text, Kind::Class), "[classes]\nb = 1\n");
         assert_eq!(lines_of(text, Kind::Route), "");

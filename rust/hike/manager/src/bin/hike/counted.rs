@@ -3,6 +3,7 @@
 //! What was counted, printed once.
 
 use anyhow::Result;
+use mflow_hike_manager::configuration::Document;
 use mflow_hike_manager::options::{Cli, Monitor};
 use mflow_hike_manager::v1;
 use serde_json::{json, Value};
@@ -133,6 +134,30 @@ pub(crate) fn counter_json(counter: &v1::Counter) -> Value {
         "meaning": counter.meaning,
         "packets": counter.packets,
     })
+}
+
+pub(crate) async fn rules(cli: &Cli) -> Result<()> {
+    let answer = connect(&cli.socket).await?.rules(v1::RulesRequest {}).await;
+    let counted = said(answer)?.rules;
+    let packets: Vec<u64> = counted.iter().map(|one| one.packets).collect();
+    let document = Document::try_from(v1::Configuration {
+        rules: counted.into_iter().filter_map(|one| one.rule).collect(),
+        ..v1::Configuration::default()
+    })?;
+    let rules = document.rules.iter().zip(packets).zip(1..);
+    if cli.json {
+        let each = rules.map(|((rule, packets), number): (_, usize)| {
+            Ok(json!({ "number": number, "rule": to_json(rule)?, "packets": packets }))
+        });
+        print_json(&each.collect::<Result<_>>()?);
+        return Ok(());
+    }
+    let rows = rules.map(|((rule, packets), number): (_, usize)| {
+        vec![number.to_string(), packets.to_string(), rule.to_string()]
+    });
+    let head = ["rule", "packets", ""];
+    println!("{}", table(&head, rows.collect(), &[0, 1]));
+    Ok(())
 }
 
 pub(crate) async fn metrics(cli: &Cli) -> Result<()> {
