@@ -21,7 +21,8 @@ const STOCK: &str = "stock";
 /// What is shown there, by how the names of cases begin: what guarantees order, what takes the way's own parts apart, and what
 /// comes and goes. What the way cannot do is in `rust/DESIGN.md`.
 const SHOWS: &str = "main tcp/main lanes/4 batch/1 batch/1024 size/8192 family/6-in-4/4000 family/4-in-6/4000 family/6-in-6/16 \
-                     tcp/family/6-in-6 flows/3/one-socket tcp/flows/one-outer";
+                     tcp/family/6-in-6 flows/3/one-socket tcp/flows/one-outer \
+                     hints/hike hints/metadata";
 
 pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
     let mut outcome = Outcome::default();

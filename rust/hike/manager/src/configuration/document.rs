@@ -468,7 +468,8 @@ berlin = { direction = "in", path = "berlin" }
         let (_, rest) = readme.split_once("```toml\n").expect("an example");
         let (example, _) = rest.split_once("```").expect("its end");
         let configuration = read(example).expect("good");
-        assert_eq!(configuration.classes.len(), 2);
+        let parts = (configuration.classes.len(), configuration.rules.len());
+        assert_eq!((parts, configuration.flows.len()), ((3, 2), 1));
         let wrong = example.replace("flow-id = 1 ", "flow-id = 1048576 ");
         assert!(readme.contains(&error(&wrong).replace("hike.toml", "/etc/hike.toml")));
     }

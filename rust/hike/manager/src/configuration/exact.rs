@@ -5,7 +5,8 @@
 use mflow_hike::ExactFlow;
 use serde::{Deserialize, Serialize};
 
-use super::check::{way, At, Result};
+use super::at::{At, Result};
+use super::check::way;
 use super::describe;
 use super::document::ClassEntry;
 use super::{Classed, Way};

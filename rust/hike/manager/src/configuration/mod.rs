@@ -2,15 +2,19 @@
 
 //! What is configured: made of text, checked, and held against another one, all without a kernel.
 //!
-//! Read in this order: this file (what a configuration is), [`document`] (as a person or a client writes it), `check` (the one made
-//! of the other, or why not), [`rules`] and [`exact`] (both for what these two are about), `describe` (the way back), [`objects`] (its parts, and how two configurations differ).
+//! Read in this order: this file (what a configuration is), [`document`] (as a person or a client writes it), `check` (the one
+//! made of the other, or why not; `at` says of what), [`rules`] and [`exact`] (the same of rules, and of flows with classes of
+//! their own), `whole` (whether all fits together), `describe` (the way back), [`objects`] (its parts, and how two configurations
+//! differ).
 
+mod at;
 mod check;
 pub(crate) mod describe;
 pub mod document;
 pub mod exact;
 pub mod objects;
 pub mod rules;
+mod whole;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -9,7 +9,7 @@ use mflow_hike::{Action, Destination, Rule};
 use serde::de::{Error as _, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::check::{At, Result};
+use super::at::{At, Result};
 use super::document::inline;
 
 /// A rule. Its number is its place in the list, from 1 on.
