@@ -142,7 +142,11 @@ pub(super) unsafe fn metadata(skb: NonNull<sk_buff>) -> Option<[u8; HINT_BYTES]>
         let fields = skb.as_ref();
         let bytes = usize::from((*shared(skb)).meta_len);
         let end = usize::from(fields.__bindgen_anon_4.headers.as_ref().mac_header);
-        let device = fields.__bindgen_anon_1.__bindgen_anon_1.__bindgen_anon_1.dev;
+        let device = fields
+            .__bindgen_anon_1
+            .__bindgen_anon_1
+            .__bindgen_anon_1
+            .dev;
         // CAST: a small constant.
         let programs = &raw const (*device).xdp_state[bpf_xdp_mode_XDP_MODE_DRV as usize];
         let has_program = !(&raw const (*programs).prog).read_volatile().is_null()
@@ -151,7 +155,13 @@ pub(super) unsafe fn metadata(skb: NonNull<sk_buff>) -> Option<[u8; HINT_BYTES]>
         if bytes < HINT_BYTES || bytes > end || end >= usize::from(u16::MAX) || !has_program {
             return None;
         }
-        Some(fields.head.add(end - bytes).cast::<[u8; HINT_BYTES]>().read())
+        Some(
+            fields
+                .head
+                .add(end - bytes)
+                .cast::<[u8; HINT_BYTES]>()
+                .read(),
+        )
     }
 }
 

@@ -134,9 +134,8 @@ pub(super) unsafe fn rx_queue(skb: NonNull<sk_buff>) -> u16 {
 pub(super) unsafe fn metadata(skb: NonNull<sk_buff>) -> Option<[u8; HINT_BYTES]> {
     let mut metadata = [0; HINT_BYTES];
     // SAFETY: By the contract; there is room for so many bytes. CAST: a small constant.
-    let has_so_much = unsafe {
-        ffi::mflow_skb_metadata(skb.as_ptr(), metadata.as_mut_ptr(), HINT_BYTES as u32)
-    };
+    let has_so_much =
+        unsafe { ffi::mflow_skb_metadata(skb.as_ptr(), metadata.as_mut_ptr(), HINT_BYTES as u32) };
     has_so_much.then_some(metadata)
 }
 
