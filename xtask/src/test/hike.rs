@@ -14,10 +14,14 @@ use crate::vm::Nic;
 const HIKE: &str = "hike";
 /// Random frames of a full run; the default is the guest program's.
 const FRAMES_FULL: &str = "1000000";
+/// And changes under packets.
+const CHANGES_FULL: &str = "10000";
 
 pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
     let options = if ctx.full {
-        vec!["--frames".to_owned(), FRAMES_FULL.to_owned()]
+        ["--frames", FRAMES_FULL, "--changes", CHANGES_FULL]
+            .map(str::to_owned)
+            .to_vec()
     } else {
         Vec::new()
     };

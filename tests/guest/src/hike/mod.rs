@@ -46,11 +46,15 @@ pub(crate) struct Options {
     /// Random frames that are held against the model.
     #[arg(long, default_value_t = 20_000)]
     frames: u64,
+    /// How often chains and classes are replaced under packets.
+    #[arg(long, default_value_t = 500)]
+    changes: u32,
 }
 
 /// How much a case does.
 struct Scale {
     frames: u64,
+    changes: u32,
     /// What is drawn depends on it.
     seed: u64,
 }
@@ -80,6 +84,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     std::env::var(SEED).unwrap_or_default().hash(&mut hasher);
     let scale = Scale {
         frames: options.frames,
+        changes: options.changes,
         seed: hasher.finish(),
     };
     runner::run_selected("hike", &options.selection, all(), |run| run(&scale))

@@ -28,7 +28,6 @@ use crate::threads;
 /// Entries of the ingress table; what is looked up; how often chains and classes are changed.
 const ENTRIES: usize = 1_000;
 const LOOKUPS: usize = 2_000;
-const CHANGES: u32 = 500;
 const ETHERNET_BYTES: usize = 14;
 const IPV6_BYTES: usize = 40;
 /// The only program that a chain has once, if it has it.
@@ -44,9 +43,9 @@ pub(super) fn cases() -> Vec<Case> {
         Case {
             name: "tables/changes",
             proves: "chains and classes are replaced under packets, and each packet takes the old or the new one, whole",
-            run: |_| {
-                changes(Engine::Compiled)?;
-                changes(Engine::TailCalls)
+            run: |scale| {
+                changes(Engine::Compiled, scale.changes)?;
+                changes(Engine::TailCalls, scale.changes)
             },
         },
         Case {
@@ -210,7 +209,7 @@ fn label(sent: &[u8], seen: &[u8]) -> Option<u32> {
 }
 
 /// Two chains that put one or three headers in front, two paths, and all changes between them.
-fn changes(engine: Engine) -> Result<()> {
+fn changes(engine: Engine, count: u32) -> Result<()> {
     let mut hike = instance(engine)?;
     let chains = ["enc,fw-kernel", "enc,enc,enc,fw-kernel"];
     let chains = [chains[0].parse()?, chains[1].parse()?];
@@ -250,7 +249,7 @@ fn changes(engine: Engine) -> Result<()> {
         let missing = || kinds.iter().any(none);
         // Longer only if the threads that send have not had their turn.
         for change in 0.. {
-            if change >= CHANGES && (!missing() || start.elapsed() > START) {
+            if change >= count && (!missing() || start.elapsed() > START) {
                 break;
             }
             let to = usize::from(change % 2 == 1);
