@@ -13,7 +13,7 @@ use mflow_hike::manifest::Program;
 use mflow_hike::path::{Dscp, Exceptions, FlowLabel, Mode};
 use mflow_hike::reason::Fate;
 use mflow_hike::{
-    manifest, Behaviour, Chain, Class, Destination, Direction, Engine, ExactFlow, Flow, Hike,
+    manifest, Behaviour, Chain, Class, Destination, Direction, Engine, ExactFlow, Flow, Hike, Hook,
     Marking, Monitor, Path, Route, Rule,
 };
 use nix::net::if_::if_nametoindex;
@@ -25,8 +25,9 @@ use super::fuzz_network::{
     self, CLOSED, CLOSED_MAC, MAIN_TABLE, MTU, NAMESPACE, OTHER_TABLE, PORT, PORT_MAC, TABLE_MAC,
 };
 use super::local_sids;
-use super::model::{self, Colour, Model};
-use super::{instance, Case, Scale};
+use super::model::{self, Colour, Done, Model};
+use super::model_tcx::Leaving;
+use super::{instance_at, Case, Scale};
 use crate::netns;
 
 /// The source of all tunnels.
@@ -50,18 +51,38 @@ const MOST_BYTES: usize = 4_096;
 const XDP_DROP: u32 = 1;
 const XDP_PASS: u32 = 2;
 const XDP_REDIRECT: u32 = 4;
+/// `linux/pkt_cls.h`; others have their turn (-1), or the packet leaves by this device.
+const TC_ACT_UNSPEC: u32 = u32::MAX;
+const TC_ACT_SHOT: u32 = 2;
+const TC_ACT_REDIRECT: u32 = 7;
+
+/// `struct __sk_buff` in `linux/bpf.h`: its length, and where its members are.
+const SKB_BYTES: usize = 192;
+const SKB_IFINDEX_AT: usize = 40;
+const SKB_GSO_SEGS_AT: usize = 164;
+const SKB_GSO_SIZE_AT: usize = 176;
+const ETHERNET_BYTES: usize = 14;
 
 pub(super) fn cases() -> Vec<Case> {
-    vec![Case {
-        name: "model",
-        proves: "random frames come out of both engines as the model says, byte by byte, and are counted the same",
-        run: |scale| {
-            netns::add(NAMESPACE)?;
-            let done = netns::within(NAMESPACE, || run(scale));
-            netns::delete(NAMESPACE)?;
-            done
+    vec![
+        Case {
+            name: "model",
+            proves: "random frames come out of both engines as the model says, byte by byte, and are counted the same",
+            run: |scale| within_network(Hook::Xdp, scale),
         },
-    }]
+        Case {
+            name: "tcx/model",
+            proves: "the same at tcx, where packets leave and may be several on the wire",
+            run: |scale| within_network(Hook::Tcx, scale),
+        },
+    ]
+}
+
+fn within_network(hook: Hook, scale: &Scale) -> Result<()> {
+    netns::add(NAMESPACE)?;
+    let done = netns::within(NAMESPACE, || run(hook, scale));
+    netns::delete(NAMESPACE)?;
+    done
 }
 
 /// What the programs are configured with, and the model likewise.
@@ -73,26 +94,31 @@ struct Configuration {
     destinations: Vec<IpAddr>,
 }
 
-fn run(scale: &Scale) -> Result<()> {
+fn run(hook: Hook, scale: &Scale) -> Result<()> {
     fuzz_network::up()?;
     let seed = scale.seed;
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut model = Model::default();
-    let configuration = configure(&mut rng, &mut model)?;
+    let configuration = configure(hook, &mut rng, &mut model)?;
     let mut engines = Vec::new();
     for engine in [Engine::Compiled, Engine::TailCalls] {
-        engines.push(set_up(engine, &configuration)?);
+        engines.push(set_up(hook, engine, &configuration)?);
     }
     for number in 0..scale.frames {
         let frame = frames::draw(&mut rng, &configuration.destinations);
-        let (reason, expected) = model.run(&frame);
+        let leaving = (hook == Hook::Tcx).then(|| draw_leaving(&mut rng));
+        if leaving.is_some() && !is_sent(&frame) {
+            continue;
+        }
+        let done = model.run(&frame, leaving);
         for hike in &mut engines {
-            let (action, bytes) = test_run(hike, &frame)?;
+            let (action, bytes) = test_run(hike, &frame, leaving)?;
             ensure!(
-                action == action_of(reason)? && bytes == expected,
-                "seed {seed}, frame {number}:\n{}\nthe model says {reason}:\n{}\nthe programs say {action}:\n{}",
+                action == action_of(hook, &done)? && bytes == done.frame,
+                "seed {seed}, frame {number}, {leaving:?}:\n{}\nthe model says {}:\n{}\nthe programs say {action}:\n{}",
                 hex(&frame),
-                hex(&expected),
+                done.reason,
+                hex(&done.frame),
                 hex(&bytes)
             );
         }
@@ -101,11 +127,11 @@ fn run(scale: &Scale) -> Result<()> {
         compare_counters(hike, &model, &configuration)?;
     }
     // A run in which some reason or direction does not occur proves nothing of it.
-    let never = ["no-chain-there", "broken-chain", "no-path", "no-behaviour"];
     let missing = mflow_hike::reason::reasons()
         .iter()
-        .filter(|reason| !never.contains(&reason.name) && !model.reasons.contains_key(reason.name));
-    let missing: Vec<&str> = missing.map(|reason| reason.name).collect();
+        .map(|reason| reason.name)
+        .filter(|reason| occurs(hook, reason) && !model.reasons.contains_key(reason));
+    let missing: Vec<&str> = missing.collect();
     ensure!(
         missing.is_empty() && model.counted.len() >= 30,
         "seed {seed}: no frame had {missing:?}, and {} flows and colours were counted; this shows too little",
@@ -114,7 +140,53 @@ fn run(scale: &Scale) -> Result<()> {
     Ok(())
 }
 
-fn configure(rng: &mut Xoshiro256PlusPlus, model: &mut Model) -> Result<Configuration> {
+/// Whether frames that are drawn here can have this reason.
+fn occurs(hook: Hook, reason: &str) -> bool {
+    let never = ["no-chain-there", "broken-chain", "no-path", "no-behaviour"];
+    let at_xdp_alone = [
+        "enc-hop-limit",
+        "enc-hop-limit-end",
+        "fw-hop-limit",
+        "fw-no-neighbour",
+        "no-headroom",
+        "dec-congested",
+        "sid-headers",
+        "sid-segments-left",
+        "sid-upper-layer",
+    ];
+    let at_tcx_alone = ["enc-offload", "enc-offload-end"];
+    let elsewhere = match hook {
+        Hook::Xdp => &at_tcx_alone[..],
+        Hook::Tcx => &at_xdp_alone[..],
+    };
+    !never.contains(&reason) && !elsewhere.contains(&reason)
+}
+
+/// Whether the kernel would send such a frame, and take it for a test run: one that ends within its IP header it does not.
+fn is_sent(frame: &[u8]) -> bool {
+    let least = match frame.get(12..ETHERNET_BYTES) {
+        Some([0x08, 0x00]) => 20,
+        Some([0x86, 0xdd]) => 40,
+        _ => 0,
+    };
+    frame.len() >= ETHERNET_BYTES + least
+}
+
+/// Draws what the kernel knows of a packet that leaves.
+fn draw_leaving(rng: &mut Xoshiro256PlusPlus) -> Leaving {
+    let is_cut = rng.random_range(0..4) == 0;
+    Leaving {
+        device: [None, Some(PORT_MAC), Some(CLOSED_MAC)][rng.random_range(0..3)],
+        gso_size: if is_cut {
+            rng.random_range(1..1_500)
+        } else {
+            0
+        },
+        gso_segs: if is_cut { rng.random_range(0..5) } else { 0 },
+    }
+}
+
+fn configure(hook: Hook, rng: &mut Xoshiro256PlusPlus, model: &mut Model) -> Result<Configuration> {
     fuzz_network::routes(model)?;
     let mut configuration = Configuration {
         classes: Vec::new(),
@@ -146,10 +218,11 @@ fn configure(rng: &mut Xoshiro256PlusPlus, model: &mut Model) -> Result<Configur
         let chain = ["fw-fib", "mon-in,fw-fib"][number % 2];
         add_class(model, &mut configuration, text.parse()?, chain, None, None)?;
     }
-    for (number, (chain, behaviour)) in local_sids::all([MAIN_TABLE, OTHER_TABLE])
-        .into_iter()
-        .enumerate()
-    {
+    let mut local_sids = local_sids::all([MAIN_TABLE, OTHER_TABLE]);
+    if hook == Hook::Tcx {
+        local_sids.clear();
+    }
+    for (number, (chain, behaviour)) in local_sids.into_iter().enumerate() {
         let text = match number % 2 {
             0 => format!("fc00:5:{number:x}::1"),
             _ => format!("fc00:5:{number:x}::/64"),
@@ -168,7 +241,7 @@ fn configure(rng: &mut Xoshiro256PlusPlus, model: &mut Model) -> Result<Configur
     }
     for _ in 0..DRAWN {
         let path = draw_path(rng, chains.len());
-        chains.push((draw_chain(rng), path));
+        chains.push((draw_chain(hook, rng), path));
     }
     for (number, (chain, path)) in chains.into_iter().enumerate() {
         let number = number + 1;
@@ -294,10 +367,11 @@ fn add_class(
 }
 
 /// Draws a chain of 1 to 16 programs.
-fn draw_chain(rng: &mut Xoshiro256PlusPlus) -> String {
+fn draw_chain(hook: Hook, rng: &mut Xoshiro256PlusPlus) -> String {
     let (ends, others): (Vec<Program>, Vec<Program>) = manifest::programs()
         .iter()
         .copied()
+        .filter(|program| hook == Hook::Xdp || program.at_tcx)
         .partition(|program| program.ends);
     loop {
         let long = rng.random_range(0..4) == 0;
@@ -354,8 +428,8 @@ fn draw_monitor(rng: &mut Xoshiro256PlusPlus, marking: Marking) -> (Monitor, boo
     }
 }
 
-fn set_up(engine: Engine, configuration: &Configuration) -> Result<Hike> {
-    let mut hike = instance(engine)?;
+fn set_up(hook: Hook, engine: Engine, configuration: &Configuration) -> Result<Hike> {
+    let mut hike = instance_at(hook, engine)?;
     let port = if_nametoindex(PORT)?;
     hike.add_port(port)?;
     hike.set_rules(&configuration.rules)?;
@@ -403,27 +477,53 @@ fn set_up(engine: Engine, configuration: &Configuration) -> Result<Hike> {
     Ok(hike)
 }
 
-fn test_run(hike: &mut Hike, frame: &[u8]) -> Result<(u32, Vec<u8>)> {
+fn test_run(hike: &mut Hike, frame: &[u8], leaving: Option<Leaving>) -> Result<(u32, Vec<u8>)> {
     let mut out = vec![0; MOST_BYTES];
-    let result = hike.dispatcher()?.test_run(TestRunOptions {
+    let skb = leaving.map(skb).transpose()?;
+    let options = TestRunOptions {
         data_in: Some(frame),
         data_out: Some(&mut out),
+        ctx_in: skb.as_deref(),
         ..TestRunOptions::default()
-    })?;
+    };
+    let result = match leaving {
+        None => hike.dispatcher()?.test_run(options)?,
+        Some(_) => hike.classifier()?.test_run(options)?,
+    };
     out.truncate(result.data_size_out as usize);
     Ok((result.return_value, out))
 }
 
-fn action_of(reason: &str) -> Result<u32> {
+/// Returns what the kernel knows as a test run is told.
+fn skb(leaving: Leaving) -> Result<Vec<u8>> {
+    let device = match leaving.device {
+        None => 0,
+        Some(PORT_MAC) => if_nametoindex(PORT)?,
+        Some(_) => if_nametoindex(CLOSED)?,
+    };
+    let mut skb = vec![0; SKB_BYTES];
+    for (at, value) in [
+        (SKB_IFINDEX_AT, device),
+        (SKB_GSO_SEGS_AT, leaving.gso_segs.into()),
+        (SKB_GSO_SIZE_AT, leaving.gso_size.into()),
+    ] {
+        skb[at..at + 4].copy_from_slice(&value.to_ne_bytes());
+    }
+    Ok(skb)
+}
+
+fn action_of(hook: Hook, done: &Done) -> Result<u32> {
     let reasons = mflow_hike::reason::reasons();
-    let known = reasons.iter().find(|known| known.name == reason);
-    Ok(
-        match known.with_context(|| format!("no reason {reason}"))?.fate {
-            Fate::Passed => XDP_PASS,
-            Fate::Redirected => XDP_REDIRECT,
-            Fate::Dropped => XDP_DROP,
-        },
-    )
+    let known = reasons.iter().find(|known| known.name == done.reason);
+    let known = known.with_context(|| format!("no reason {}", done.reason))?;
+    Ok(match (hook, known.fate) {
+        (Hook::Xdp, Fate::Passed) => XDP_PASS,
+        (Hook::Xdp, Fate::Redirected) => XDP_REDIRECT,
+        (Hook::Xdp, Fate::Dropped) => XDP_DROP,
+        (Hook::Tcx, Fate::Redirected) if !done.stays => TC_ACT_REDIRECT,
+        (Hook::Tcx, Fate::Passed | Fate::Redirected) => TC_ACT_UNSPEC,
+        (Hook::Tcx, Fate::Dropped) => TC_ACT_SHOT,
+    })
 }
 
 fn compare_counters(hike: &Hike, model: &Model, configuration: &Configuration) -> Result<()> {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! HIKE: chains of BPF programs at XDP, against a model of each program and with the kernel's own segment routing as the peer.
+//! HIKE: chains of BPF programs at XDP and tcx, against a model of each program and with the kernel's own segment routing as the peer.
 
 mod daemon;
 pub(crate) mod demo;
@@ -15,6 +15,7 @@ mod manager;
 mod model;
 mod model_rules;
 mod model_sid;
+mod model_tcx;
 mod network;
 mod packet_socket;
 mod refusals;
@@ -29,7 +30,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::Result;
-use mflow_hike::{Engine, Hike};
+use mflow_hike::{Engine, Hike, Hook};
 use mflow_protocol::guest::SEED;
 
 use crate::runner::{self, Selection};
@@ -85,10 +86,15 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 
 /// Makes an instance that no other has to do with.
 pub(crate) fn instance(engine: Engine) -> Result<Hike> {
+    instance_at(Hook::Xdp, engine)
+}
+
+/// The same at a hook.
+fn instance_at(hook: Hook, engine: Engine) -> Result<Hike> {
     static MADE: AtomicU32 = AtomicU32::new(0);
     // ORDERING: Nothing else depends on it.
     let number = MADE.fetch_add(1, Ordering::Relaxed);
-    Hike::new(&Path::new(PINS).join(format!("hike{number}")), engine)
+    Hike::at(hook, &Path::new(PINS).join(format!("hike{number}")), engine)
 }
 
 #[cfg(test)]

@@ -9,6 +9,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use mflow_hike::path::{Dscp, Exceptions, FlowLabel};
 use mflow_hike::{Behaviour, Direction, ExactFlow, Path, Rule};
 
+use super::model_tcx::{Leaving, Segments};
+
 const VLAN: [u16; 2] = [0x8100, 0x88a8];
 pub(super) const IPV4: u16 = 0x0800;
 pub(super) const IPV6: u16 = 0x86dd;
@@ -77,19 +79,42 @@ pub(super) struct Packet {
     pub(super) frame: Vec<u8>,
     pub(super) ip_at: usize,
     pub(super) headroom: usize,
+    /// `None`: it was received.
+    pub(super) leaving: Option<Leaving>,
+    pub(super) segments: Segments,
+    /// Whether it leaves by the device that it is at.
+    pub(super) stays: bool,
+}
+
+/// What has become of a frame.
+pub(crate) struct Done {
+    pub(crate) reason: &'static str,
+    pub(crate) frame: Vec<u8>,
+    /// It leaves by the device that it was at.
+    pub(crate) stays: bool,
 }
 
 impl Model {
-    /// Takes a frame through; returns the reason and what is left of the frame.
-    pub(crate) fn run(&mut self, frame: &[u8]) -> (&'static str, Vec<u8>) {
+    /// Takes a frame through that was received, or that leaves.
+    pub(crate) fn run(&mut self, frame: &[u8], leaving: Option<Leaving>) -> Done {
         let mut packet = Packet {
             frame: frame.to_vec(),
             ip_at: 0,
             headroom: HEADROOM,
+            leaving,
+            segments: Segments {
+                count: 1,
+                longest: None,
+            },
+            stays: false,
         };
         let reason = self.decide(&mut packet);
         *self.reasons.entry(reason).or_default() += 1;
-        (reason, packet.frame)
+        Done {
+            reason,
+            frame: packet.frame,
+            stays: packet.stays,
+        }
     }
 
     fn decide(&mut self, packet: &mut Packet) -> &'static str {
@@ -97,6 +122,7 @@ impl Model {
             Ok(destination) => destination,
             Err(reason) => return reason,
         };
+        packet.segments = packet.segments();
         let exact = packet.exact_flows();
         let exact = exact.iter().find_map(|flow| self.exact.get(flow));
         let of_destination = || longest(&self.classes, destination, |class| class.prefix).cloned();
@@ -153,7 +179,7 @@ impl Model {
                 *self
                     .counted
                     .entry((direction, source, sids, colour))
-                    .or_default() += 1;
+                    .or_default() += packet.segments.count;
             }
         }
         Ok(())
@@ -179,7 +205,9 @@ impl Packet {
     fn find(&mut self) -> Result<IpAddr, &'static str> {
         let mut at = 14;
         let mut kind = self.half(12).ok_or("malformed")?;
-        for _ in 0..2 {
+        // Where packets leave, tags are put on behind the hook.
+        let tags = if self.leaving.is_some() { 0 } else { 2 };
+        for _ in 0..tags {
             if VLAN.contains(&kind) {
                 kind = self.half(at + 2).ok_or("malformed")?;
                 at += 4;
@@ -235,6 +263,11 @@ impl Packet {
         flows
     }
 
+    /// Whether this is a hop: where packets leave, the kernel has counted it.
+    fn is_hop(&self) -> bool {
+        self.leaving.is_none()
+    }
+
     pub(super) fn is_v6(&mut self) -> bool {
         self.ip()[0] >> 4 == 6
     }
@@ -274,7 +307,7 @@ impl Packet {
     fn encapsulate(&mut self, path: &Path) -> Result<(), &'static str> {
         let inner_bytes = self.ip_bytes()?;
         let left = path.exceptions == Exceptions::Left;
-        if *self.hop_limit() <= 1 {
+        if self.is_hop() && *self.hop_limit() <= 1 {
             return Err(if left {
                 "enc-hop-limit"
             } else {
@@ -282,19 +315,30 @@ impl Packet {
             });
         }
         let outer_bytes = path.bytes();
-        if inner_bytes + outer_bytes > usize::from(path.mtu) {
+        if self.wire_bytes(inner_bytes, outer_bytes) > usize::from(path.mtu) {
             return Err(if left {
                 "enc-too-big"
             } else {
                 "enc-too-big-end"
             });
         }
-        if self.headroom < outer_bytes {
-            return Err("no-headroom");
+        if self.is_offloaded() {
+            return Err(if left {
+                "enc-offload"
+            } else {
+                "enc-offload-end"
+            });
         }
-        self.headroom -= outer_bytes;
+        if self.is_hop() {
+            if self.headroom < outer_bytes {
+                return Err("no-headroom");
+            }
+            self.headroom -= outer_bytes;
+        }
         let outer = self.outer(path, inner_bytes);
-        self.decrease_hop_limit();
+        if self.is_hop() {
+            self.decrease_hop_limit();
+        }
         let at = self.ip_at;
         self.frame[at - 2..at].copy_from_slice(&IPV6.to_be_bytes());
         self.frame.splice(at..at, outer);
@@ -443,7 +487,7 @@ impl Packet {
         if (v6 && ip[6] == 0) || (!v6 && ip[0] & 15 != 5) {
             return Err("fw-options");
         }
-        if *self.hop_limit() <= 1 {
+        if self.is_hop() && *self.hop_limit() <= 1 {
             return Err("fw-hop-limit");
         }
         // What the path has put in front has addresses of its own.
@@ -462,8 +506,12 @@ impl Packet {
 
     /// Sends the packet to a next hop, if the link takes it.
     pub(super) fn leave(&mut self, hop: &Hop) -> Result<(), &'static str> {
-        if self.ip_bytes()? > hop.mtu {
+        let bytes = self.ip_bytes()?;
+        if self.wire_bytes(bytes, 0) > hop.mtu {
             return Err("fw-too-big");
+        }
+        if self.leaving.is_some() {
+            return self.leave_at_tcx(hop);
         }
         let next = hop.destination.ok_or("fw-no-neighbour")?;
         if !hop.is_port {
