@@ -221,16 +221,16 @@ static __always_inline int hike_leave_by(hike_context *context, __u32 port)
 	return HIKE_FORWARDED;
 }
 
-/* The kernel keeps the packet until it has learnt the address. */
+/*
+ * The kernel looks for the route again, and keeps the packet until it has learnt the address. It is not told of the next hop: once it has
+ * learnt the address of that, it would take the one that the packet's old route leads to (net/core/neighbour.c: __neigh_update).
+ */
 static __always_inline int hike_resolve(hike_context *context, const struct bpf_fib_lookup *fib)
 {
-	struct bpf_redir_neigh next = { .nh_family = fib->family };
-
 	if (!hike_has_port(context, fib->ifindex))
 		return HIKE_FW_NO_PORT;
-	__builtin_memcpy(next.ipv6_nh, fib->ipv6_dst, sizeof(next.ipv6_nh));
 	hike_note_here(context);
-	bpf_redirect_neigh(fib->ifindex, &next, sizeof(next), 0);
+	bpf_redirect_neigh(fib->ifindex, NULL, 0, 0);
 	return HIKE_FORWARDED;
 }
 

@@ -23,6 +23,7 @@ mod rules;
 mod seen;
 mod sid_peer;
 mod tables;
+mod tcx_peer;
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::Path;
@@ -66,6 +67,7 @@ fn all() -> Vec<Case> {
         rules::cases(),
         kernel_peer::cases(),
         sid_peer::cases(),
+        tcx_peer::cases(),
         loss::cases(),
         manager::cases(),
     ]
