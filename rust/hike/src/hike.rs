@@ -11,6 +11,7 @@
 //! | a flow has a class of its own | its entry is there before the class of its destination says so |
 //! | the rules are replaced | packets see the tables that one word names, and it names the new ones when they are complete |
 
+mod entry;
 mod flow_classes;
 
 use std::collections::BTreeMap;
@@ -23,7 +24,7 @@ use std::path::{Path as FilePath, PathBuf};
 use anyhow::{anyhow, bail, ensure, Context as _, Result};
 use aya::maps::lpm_trie::Key;
 use aya::maps::{Array, DevMapHash, HashMap, LpmTrie, MapData, PerCpuArray, ProgramArray};
-use aya::programs::{Program, ProgramFd, SchedClassifier, Xdp};
+use aya::programs::ProgramFd;
 use aya::Ebpf;
 
 use self::flow_classes::FlowClasses;
@@ -32,10 +33,10 @@ use crate::behaviour::Behaviour;
 use crate::chain::Chain;
 use crate::destination::Destination;
 use crate::flow::{Counts, Direction, Flow, Monitor};
-use crate::hook::{self, Attached, Hook};
+use crate::hook::{Attached, Hook};
 use crate::layout::{self, Address};
 use crate::limits::{BEHAVIOURS, CHAINS, PATHS};
-use crate::loader::{self, open, DISPATCHER_PROGRAM};
+use crate::loader::{self, open};
 use crate::manifest;
 use crate::monitors;
 use crate::packets;
@@ -217,47 +218,6 @@ impl Hike {
     /// Returns where its maps are pinned.
     pub fn folder(&self) -> &FilePath {
         &self.folder
-    }
-
-    /// Leaves all of it in the kernel, with the entry pinned by this name, too.
-    pub(crate) fn stay(mut self, entry: &str) -> Result<()> {
-        let pin = self.folder.join(entry);
-        self.entry()?.pin(pin)?;
-        self.stays = true;
-        Ok(())
-    }
-
-    /// Has packets of a device, in the calling thread's network namespace, come here: at XDP in the driver if it can, else in the stack; at
-    /// tcx, those that leave by it, behind all other programs there.
-    pub fn attach(&mut self, device: &str) -> Result<()> {
-        ensure!(
-            !self.links.contains_key(device),
-            "packets of {device} come here already"
-        );
-        let attached = hook::attach(self.entry()?, device)?;
-        self.links.insert(device.to_owned(), attached);
-        Ok(())
-    }
-
-    /// Has packets of a device take the kernel's path again.
-    pub fn detach(&mut self, device: &str) -> Result<()> {
-        let attached = self.links.remove(device);
-        let attached = attached.with_context(|| format!("packets of {device} do not come here"))?;
-        hook::detach(self.entry()?, attached)
-    }
-
-    fn entry(&mut self) -> Result<&mut Program> {
-        loader::program(&mut self.dispatcher, DISPATCHER_PROGRAM)
-    }
-
-    /// Returns the entry, which is attached to devices, of an instance at XDP; for test runs.
-    pub fn dispatcher(&mut self) -> Result<&mut Xdp> {
-        Ok(self.entry()?.try_into()?)
-    }
-
-    /// Returns that of an instance at tcx.
-    pub fn classifier(&mut self) -> Result<&mut SchedClassifier> {
-        Ok(self.entry()?.try_into()?)
     }
 
     /// Adds a chain.

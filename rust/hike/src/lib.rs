@@ -6,9 +6,9 @@
 //! The programs are in `c-shims/hike/`, and come with this crate. Read in this order: [`manifest`] (what programs there are),
 //! [`chain`] (what a chain is, and which can work), [`destination`], [`exact_flow`], [`path`], [`behaviour`], [`rule`] and [`flow`]
 //! (what else is configured), `layout` and `rule_sets` (all of that as the programs read it), `loader` (objects into the kernel, and
-//! maps out of it), [`hook`] (where they are attached), [`hike`] (one instance: its tables, and changes that are taken whole), [`generation`] and `readback` (instances
-//! that outlive their process, and what is in them), `access_list`, `monitors` (what is counted of flows), [`reason`] and
-//! [`flow::Counts`] (what has become of packets); [`baseline`] is for measurements.
+//! maps out of it), [`hook`] (where they are attached), [`hike`] (one instance: its tables, and changes that are taken whole),
+//! [`generation`] and `readback` (instances that outlive their process, and what is in them), `access_list`, `monitors` (what is
+//! counted of flows), [`reason`] and [`flow::Counts`] (what has become of packets); [`baseline`] is for measurements.
 
 #![deny(unsafe_code)]
 

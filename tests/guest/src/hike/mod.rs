@@ -13,6 +13,7 @@ mod local_sids;
 mod loss;
 mod manager;
 mod model;
+mod model_enc;
 mod model_rules;
 mod model_sid;
 mod model_tcx;
@@ -24,6 +25,7 @@ mod seen;
 mod sid_peer;
 mod tables;
 mod tcx_peer;
+mod test_runs;
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::Path;

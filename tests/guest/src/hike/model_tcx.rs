@@ -2,13 +2,11 @@
 
 //! The model of what is different where packets leave: at tcx, egress.
 
-use super::model::{Hop, Packet};
+use super::model::{Hop, Packet, TCP, UDP};
 
 /// The longest that an IPv4 header can say; an IPv6 header says it of what is behind.
 const MOST_BYTES: usize = 0xffff;
 const ETHERNET_BYTES: usize = 14;
-const TCP: u8 = 6;
-const UDP: u8 = 17;
 
 /// What the kernel knows of a packet that leaves, beside its bytes.
 #[derive(Clone, Copy, Debug, Default)]
