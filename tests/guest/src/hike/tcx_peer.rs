@@ -55,7 +55,7 @@ pub(super) fn cases() -> Vec<Case> {
         },
         Case {
             name: "tcx/own",
-            proves: "the same of datagrams that the host sends, whether their checksums are left to the device or not",
+            proves: "the same of datagrams that a host sends that is no router, whether their checksums are left to the device or not",
             run: |_| own(),
         },
         Case {
@@ -168,6 +168,11 @@ fn own() -> Result<()> {
     let sockets = netns::within(INGRESS, || {
         // Else each socket has a label of its own.
         topology::sysctl("net/ipv6/auto_flowlabels", "0")?;
+        // A host that is no router: what it sends itself is all that it may send.
+        for family in ["ipv4", "ipv6"] {
+            topology::sysctl(&format!("net/{family}/conf/all/forwarding"), "0")?;
+            topology::sysctl(&format!("net/{family}/conf/lo/forwarding"), "1")?;
+        }
         let v6 = UdpSocket::bind((TUNNEL_SOURCE, PORT))?;
         Ok((v6, UdpSocket::bind((OWN_V4, PORT))?))
     })?;
