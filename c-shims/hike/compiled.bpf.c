@@ -11,10 +11,10 @@ const volatile __u8 hike_chain[HIKE_CHAIN_PROGRAMS];
 
 #define HIKE_CASE(NAME)			\
 	case NAME##_number:		\
-		return NAME(xdp, packet)
+		return NAME(context, packet)
 
 /* Runs one program. */
-static __always_inline int hike_run(__u8 number, struct xdp_md *xdp, struct hike_packet *packet)
+static __always_inline int hike_run(__u8 number, hike_context *context, struct hike_packet *packet)
 {
 	switch (number) {
 	HIKE_EACH_PROGRAM(HIKE_CASE);
@@ -22,21 +22,22 @@ static __always_inline int hike_run(__u8 number, struct xdp_md *xdp, struct hike
 	return HIKE_BROKEN_CHAIN;
 }
 
-SEC("xdp")
-int hike_compiled(struct xdp_md *xdp)
+SEC(HIKE_SECTION)
+int hike_compiled(hike_context *context)
 {
 	const struct hike_packet *found = hike_this_packet();
 	struct hike_packet packet = {};
 	int reason;
 
 	if (!found)
-		return XDP_PASS;
+		return HIKE_TO_KERNEL;
 	packet.ip_at = found->ip_at;
 	packet.version = found->version;
 	packet.whole_class = found->whole_class;
+	hike_take_segments(&packet, found);
 #pragma unroll
 	for (int i = 0; i < HIKE_CHAIN_PROGRAMS; i++) {
-		reason = hike_run(hike_chain[i], xdp, &packet);
+		reason = hike_run(hike_chain[i], context, &packet);
 		if (reason != HIKE_NEXT)
 			return hike_finish(reason);
 	}

@@ -7,17 +7,17 @@
 #include "exact_flow.h"
 
 /* Fills in what the packet is and its destination; returns HIKE_NEXT, or why the kernel must see it. */
-static __always_inline int hike_parse(struct xdp_md *xdp, struct hike_packet *packet,
+static __always_inline int hike_parse(hike_context *context, struct hike_packet *packet,
 				      struct hike_prefix *destination)
 {
-	void *start = hike_data(xdp), *end = hike_data_end(xdp);
+	void *start = hike_data(context), *end = hike_data_end(context);
 	__u32 ip_at = ETH_HLEN;
 	__be16 protocol;
 
 	if (start + ETH_HLEN > end)
 		return HIKE_MALFORMED;
 	protocol = ((struct ethhdr *)start)->h_proto;
-	for (int tags = 0; tags < 2; tags++) {
+	for (int tags = 0; tags < HIKE_VLAN_TAGS; tags++) {
 		if (protocol != bpf_htons(ETH_P_8021Q) && protocol != bpf_htons(ETH_P_8021AD))
 			break;
 		ip_at += HIKE_VLAN_BYTES;
@@ -55,19 +55,21 @@ static __always_inline const struct hike_class *hike_class_of(const struct hike_
 	return class ? class : bpf_map_lookup_elem(&prefixes, destination);
 }
 
-SEC("xdp")
-int hike_dispatcher(struct xdp_md *xdp)
+SEC(HIKE_SECTION)
+int hike_dispatcher(hike_context *context)
 {
 	struct hike_packet *packet = hike_this_packet();
 	struct hike_prefix destination = {};
 	const struct hike_class *found;
 	int reason;
 
-	if (!packet)
-		return XDP_PASS;
-	reason = hike_parse(xdp, packet, &destination);
+	if (!packet || hike_has_been_here(context))
+		return HIKE_TO_KERNEL;
+	hike_show_headers(context);
+	reason = hike_parse(context, packet, &destination);
 	if (reason != HIKE_NEXT)
 		return hike_finish(reason);
+	hike_find_segments(context, packet);
 	hike_whole(&destination, packet->version);
 	found = hike_class_of(&destination);
 	if (!found)
@@ -75,9 +77,9 @@ int hike_dispatcher(struct xdp_md *xdp)
 	/* All members at once: user space may replace the class meanwhile. */
 	packet->whole_class = *(volatile __u64 *)found;
 	if (packet->class.chain & (HIKE_CLASS_HAS_PORTS | HIKE_CLASS_HAS_LABELS) &&
-	    !hike_exact_flow(xdp, packet, &destination))
+	    !hike_exact_flow(context, packet, &destination))
 		return hike_finish(HIKE_NO_CLASS);
-	bpf_tail_call(xdp, &chains, packet->class.chain);
+	bpf_tail_call(context, &chains, packet->class.chain);
 	return hike_finish(HIKE_NO_CHAIN_THERE);
 }
 

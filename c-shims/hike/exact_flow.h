@@ -6,7 +6,7 @@
 #ifndef HIKE_EXACT_FLOW_H
 #define HIKE_EXACT_FLOW_H
 
-#include "packet.h"
+#include "context.h"
 
 /* IPv4: more fragments follow, or an offset. */
 #define HIKE_FRAGMENT4 0x3fff
@@ -25,10 +25,10 @@ static __always_inline __be32 hike_ports_of(const void *transport, const void *e
 }
 
 /* Replaces the class of the packet's destination by that of its flow, if it has one; returns whether it has a class now. */
-static __always_inline bool hike_exact_flow(struct xdp_md *xdp, struct hike_packet *packet,
+static __always_inline bool hike_exact_flow(hike_context *context, struct hike_packet *packet,
 					    const struct hike_prefix *destination)
 {
-	void *ip = hike_ip(xdp, packet), *end = hike_data_end(xdp);
+	void *ip = hike_ip(context, packet), *end = hike_data_end(context);
 	struct hike_exact_flow flow = { .version = packet->version };
 	const struct hike_class *found = NULL;
 	__be32 label = 0;

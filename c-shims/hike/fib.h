@@ -54,16 +54,16 @@ static __always_inline int hike_ask_inside(struct bpf_fib_lookup *fib, const str
 	return (void *)(ip4 + 1) > end ? HIKE_MALFORMED : hike_ask4(fib, ip4, inner->bytes);
 }
 
-/* Returns HIKE_NEXT and the next hop, or why the kernel must see the packet. */
-static __always_inline int hike_look_up(struct xdp_md *xdp, struct bpf_fib_lookup *fib, __u32 flags,
+/* Returns HIKE_NEXT and the next hop, or what becomes of the packet without. */
+static __always_inline int hike_look_up(hike_context *context, struct bpf_fib_lookup *fib, __u32 flags,
 					struct hike_hop *hop)
 {
-	fib->ifindex = xdp->ingress_ifindex;
-	switch (bpf_fib_lookup(xdp, fib, sizeof(*fib), flags)) {
+	fib->ifindex = hike_from_device(context);
+	switch (bpf_fib_lookup(context, fib, sizeof(*fib), flags)) {
 	case BPF_FIB_LKUP_RET_SUCCESS:
 		break;
 	case BPF_FIB_LKUP_RET_NO_NEIGH:
-		return HIKE_FW_NO_NEIGHBOUR;
+		return hike_resolve(context, fib);
 	case BPF_FIB_LKUP_RET_FRAG_NEEDED:
 		return HIKE_FW_TOO_BIG;
 	default:

@@ -3,7 +3,7 @@
 #ifndef HIKE_FORWARD_H
 #define HIKE_FORWARD_H
 
-#include "packet.h"
+#include "context.h"
 
 /* Where a packet goes. */
 struct hike_hop {
@@ -37,7 +37,7 @@ static __always_inline int hike_forwardable4(const struct iphdr *ip4, __u32 byte
 		return HIKE_MALFORMED;
 	if (ip4->ihl != 5)
 		return HIKE_FW_OPTIONS;
-	if (ip4->ttl <= 1)
+	if (HIKE_IS_A_HOP && ip4->ttl <= 1)
 		return HIKE_FW_HOP_LIMIT;
 	if (!hike_routable4(ip4->saddr) || !hike_routable4(ip4->daddr))
 		return HIKE_FW_NOT_ROUTABLE;
@@ -50,7 +50,7 @@ static __always_inline int hike_forwardable6(const struct ipv6hdr *ip6, __u32 by
 		return HIKE_MALFORMED;
 	if (ip6->nexthdr == IPPROTO_HOPOPTS)
 		return HIKE_FW_OPTIONS;
-	if (ip6->hop_limit <= 1)
+	if (HIKE_IS_A_HOP && ip6->hop_limit <= 1)
 		return HIKE_FW_HOP_LIMIT;
 	if (!hike_routable6(&ip6->saddr) || !hike_routable6(&ip6->daddr))
 		return HIKE_FW_NOT_ROUTABLE;
@@ -58,49 +58,43 @@ static __always_inline int hike_forwardable6(const struct ipv6hdr *ip6, __u32 by
 }
 
 /*
- * Chooses the port that the packet leaves through: before anything has changed, so that if there is no such port, the kernel gets the
- * packet as it is.
+ * Sends the packet to its next hop by that port, which must be one (hike_has_port): without VLAN tags, which were those of the link it
+ * came from.
  */
-static __always_inline bool hike_has_port(const struct hike_hop *hop)
-{
-	return bpf_redirect_map(&ports, hop->port, XDP_PASS) == XDP_REDIRECT;
-}
-
-/* Sends the packet to its next hop by that port: without VLAN tags, which were those of the link it came from. */
-static __always_inline int hike_send(struct xdp_md *xdp, struct hike_packet *packet,
+static __always_inline int hike_send(hike_context *context, struct hike_packet *packet,
 				     const struct hike_hop *hop)
 {
 	__u32 tag_bytes = (packet->ip_at & 31) - ETH_HLEN;
 	struct ethhdr *eth;
 
-	if (packet->version == 6) {
-		struct ipv6hdr *ip6 = hike_ip(xdp, packet);
+	if (HIKE_IS_A_HOP && packet->version == 6) {
+		struct ipv6hdr *ip6 = hike_ip(context, packet);
 
-		if ((void *)(ip6 + 1) > hike_data_end(xdp))
+		if ((void *)(ip6 + 1) > hike_data_end(context))
 			return HIKE_MALFORMED;
 		ip6->hop_limit--;
-	} else {
-		struct iphdr *ip4 = hike_ip(xdp, packet);
+	} else if (HIKE_IS_A_HOP) {
+		struct iphdr *ip4 = hike_ip(context, packet);
 
-		if ((void *)(ip4 + 1) > hike_data_end(xdp))
+		if ((void *)(ip4 + 1) > hike_data_end(context))
 			return HIKE_MALFORMED;
 		hike_decrease_ttl(ip4);
 	}
-	if (tag_bytes && bpf_xdp_adjust_head(xdp, tag_bytes))
+	if (HIKE_VLAN_TAGS && tag_bytes && hike_take_off(context, tag_bytes))
 		return HIKE_MALFORMED;
-	eth = hike_data(xdp);
-	if ((void *)(eth + 1) > hike_data_end(xdp))
+	eth = hike_data(context);
+	if ((void *)(eth + 1) > hike_data_end(context))
 		return HIKE_MALFORMED;
 	hike_copy_mac(eth->h_dest, hop->destination);
 	hike_copy_mac(eth->h_source, hop->source);
 	eth->h_proto = packet->version == 6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP);
-	return HIKE_FORWARDED;
+	return hike_leave_by(context, hop->port);
 }
 
-static __always_inline int hike_leave(struct xdp_md *xdp, struct hike_packet *packet,
+static __always_inline int hike_leave(hike_context *context, struct hike_packet *packet,
 				      const struct hike_hop *hop)
 {
-	return hike_has_port(hop) ? hike_send(xdp, packet, hop) : HIKE_FW_NO_PORT;
+	return hike_has_port(context, hop->port) ? hike_send(context, packet, hop) : HIKE_FW_NO_PORT;
 }
 
 #endif

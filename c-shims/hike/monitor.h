@@ -9,6 +9,7 @@
 #ifndef HIKE_MONITOR_H
 #define HIKE_MONITOR_H
 
+#include "context.h"
 #include "srv6.h"
 
 /* A destination options header whose only option is that of RFC 9343. */
@@ -87,7 +88,7 @@ static __always_inline __u64 hike_block_of(__u64 now_ns, __u64 period_ns, bool c
 	return now_ns % period_ns < period_ns / 2 ? block - 1 : block + 1;
 }
 
-static __always_inline void hike_count(struct hike_counters *counters, __u64 number)
+static __always_inline void hike_count(struct hike_counters *counters, __u64 number, __u32 pkts)
 {
 	struct hike_block *block = &counters->blocks[number % HIKE_FLOW_BLOCKS];
 
@@ -95,14 +96,18 @@ static __always_inline void hike_count(struct hike_counters *counters, __u64 num
 		block->number = number;
 		block->pkts = 0;
 	}
-	block->pkts++;
+	block->pkts += pkts;
 }
 
-/* Colours (HIKE_IN) and counts the packet if it is one of a monitored flow; a function of its own, as chains may have several. */
-static __noinline int hike_monitor(struct xdp_md *xdp, __u32 ip_at, enum hike_direction direction)
+/*
+ * Colours (HIKE_IN) and counts the packet, or the segments that it becomes, if it is one of a monitored flow; a function of its own, as
+ * chains may have several.
+ */
+static __noinline int hike_monitor(hike_context *context, __u32 ip_at, __u32 segments,
+				   enum hike_direction direction)
 {
-	struct ipv6hdr *ip6 = hike_data(xdp) + (ip_at & 31);
-	const void *end = hike_data_end(xdp);
+	struct ipv6hdr *ip6 = hike_data(context) + (ip_at & 31);
+	const void *end = hike_data_end(context);
 	struct hike_marking *marking = (void *)(ip6 + 1);
 	struct hike_flow flow = { .direction = direction };
 	struct hike_counters *counters;
@@ -173,7 +178,7 @@ static __noinline int hike_monitor(struct xdp_md *xdp, __u32 ip_at, enum hike_di
 			*byte = (*byte & ~HIKE_MARKING_L) | (colour ? HIKE_MARKING_L : 0);
 		}
 	}
-	hike_count(counters, block);
+	hike_count(counters, block, segments);
 	return 0;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What all programs do with packets: find them, and end with them. */
+/* What all programs look at packets with, wherever they run. */
 #ifndef HIKE_PACKET_H
 #define HIKE_PACKET_H
 
@@ -11,6 +11,13 @@
 #include <bpf/bpf_endian.h>
 
 #include "tables.h"
+
+/* What a program gets of a packet; context.h says what differs. */
+#ifdef HIKE_TCX
+typedef struct __sk_buff hike_context;
+#else
+typedef struct xdp_md hike_context;
+#endif
 
 /* Two VLAN tags at most. */
 #define HIKE_VLAN_BYTES 4
@@ -24,14 +31,14 @@
  *
  * The verifier knows what was checked of the pointer that one load has returned, so the compiler must not load it once more.
  */
-static __always_inline void *hike_data(const struct xdp_md *xdp)
+static __always_inline void *hike_data(const hike_context *context)
 {
-	return (void *)(long)*(const volatile __u32 *)&xdp->data;
+	return (void *)(long)*(const volatile __u32 *)&context->data;
 }
 
-static __always_inline void *hike_data_end(const struct xdp_md *xdp)
+static __always_inline void *hike_data_end(const hike_context *context)
 {
-	return (void *)(long)*(const volatile __u32 *)&xdp->data_end;
+	return (void *)(long)*(const volatile __u32 *)&context->data_end;
 }
 
 /*
@@ -54,10 +61,10 @@ static __always_inline void hike_copy_address(void *to, const void *from)
 }
 
 /* Returns the IP header; the caller holds its length against the packet's end. */
-static __always_inline void *hike_ip(const struct xdp_md *xdp, const struct hike_packet *packet)
+static __always_inline void *hike_ip(const hike_context *context, const struct hike_packet *packet)
 {
 	/* The mask says no more than what the dispatcher has made sure of; the verifier wants to see it. */
-	return hike_data(xdp) + (packet->ip_at & 31);
+	return hike_data(context) + (packet->ip_at & 31);
 }
 
 static __always_inline struct hike_packet *hike_this_packet(void)
@@ -65,19 +72,6 @@ static __always_inline struct hike_packet *hike_this_packet(void)
 	__u32 key = 0;
 
 	return bpf_map_lookup_elem(&packets, &key);
-}
-
-/* Counts the packet's reason, and returns what XDP does with the packet. */
-static __always_inline int hike_finish(int reason)
-{
-	__u32 key = reason;
-	__u64 *count = bpf_map_lookup_elem(&reasons, &key);
-
-	if (count)
-		*count += 1;
-	if (reason == HIKE_FORWARDED)
-		return XDP_REDIRECT;
-	return reason < HIKE_FORWARDED ? XDP_PASS : XDP_DROP;
 }
 
 /* Makes a prefix of an address that is in it: one that is as long as addresses are. */
@@ -133,42 +127,6 @@ static __always_inline void hike_decrease_ttl(struct iphdr *ip4)
 	check += bpf_htons(0x0100);
 	ip4->check = check + (check >= 0xffff);
 	ip4->ttl--;
-}
-
-/* What is in front of an IP header with two VLAN tags, but for the last two bytes, which name it. */
-struct hike_link {
-	__u64 one, two;
-	__u32 three;
-};
-
-/* Copies what is in front of the IP header before that moves; a packet is longer than that with two VLAN tags. */
-static __always_inline bool hike_save_link(struct hike_link *link, const void *start, const void *end)
-{
-	if (start + HIKE_MOST_L2_BYTES > end)
-		return false;
-	HIKE_COPY(__u64, &link->one, start);
-	HIKE_COPY(__u64, &link->two, start + 8);
-	HIKE_COPY(__u32, &link->three, start + 16);
-	return true;
-}
-
-/* Copies it back in front of an IP header of this kind, whose own first bytes are to be written after that. */
-static __always_inline bool hike_restore_link(const struct hike_link *link, void *start, const void *end,
-					      __u32 ip_at, __u16 kind)
-{
-	__be16 *names;
-
-	if (start + HIKE_MOST_L2_BYTES > end)
-		return false;
-	HIKE_COPY(__u64, start, &link->one);
-	HIKE_COPY(__u64, start + 8, &link->two);
-	HIKE_COPY(__u32, start + 16, &link->three);
-	/* The two bytes in front of an IP header name it. */
-	names = start + ((ip_at - sizeof(*names)) & 31);
-	if ((void *)(names + 1) > end)
-		return false;
-	*names = bpf_htons(kind);
-	return true;
 }
 
 #endif

@@ -65,6 +65,9 @@ struct hike_packet {
 	__u8 version;
 	/* Which program of the chain has its turn; only the engine that tail-calls uses this and what follows. */
 	__u8 position;
+	/* Of a packet that is several on the wire, at tcx: how many, and the length of the longest, or 0 if it is not known. */
+	__u16 segments;
+	__u16 segment_bytes;
 	union {
 		struct hike_class class;
 		/* Copied in one piece, too. */

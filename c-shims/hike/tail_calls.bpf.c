@@ -9,40 +9,40 @@
 const volatile __u8 hike_chain[HIKE_CHAIN_PROGRAMS];
 
 /* Goes on to the program whose turn it is; returns only if it is not there. */
-static __always_inline int hike_go_on(struct xdp_md *xdp, const struct hike_packet *packet)
+static __always_inline int hike_go_on(hike_context *context, const struct hike_packet *packet)
 {
-	bpf_tail_call(xdp, &programs, packet->chain[packet->position % HIKE_CHAIN_PROGRAMS]);
+	bpf_tail_call(context, &programs, packet->chain[packet->position % HIKE_CHAIN_PROGRAMS]);
 	return hike_finish(HIKE_BROKEN_CHAIN);
 }
 
 /* The packet takes the whole chain along, so it ends the one that it has begun. */
-SEC("xdp")
-int hike_start_chain(struct xdp_md *xdp)
+SEC(HIKE_SECTION)
+int hike_start_chain(hike_context *context)
 {
 	struct hike_packet *packet = hike_this_packet();
 
 	if (!packet)
-		return XDP_PASS;
+		return HIKE_TO_KERNEL;
 	for (int i = 0; i < HIKE_CHAIN_PROGRAMS; i++)
 		packet->chain[i] = hike_chain[i];
 	packet->position = 0;
-	return hike_go_on(xdp, packet);
+	return hike_go_on(context, packet);
 }
 
 #define HIKE_PROGRAM(NAME)						\
-	SEC("xdp")							\
-	int NAME##_call(struct xdp_md *xdp)				\
+	SEC(HIKE_SECTION)							\
+	int NAME##_call(hike_context *context)				\
 	{								\
 		struct hike_packet *packet = hike_this_packet();	\
 		int reason;						\
 									\
 		if (!packet)						\
-			return XDP_PASS;				\
-		reason = NAME(xdp, packet);				\
+			return HIKE_TO_KERNEL;				\
+		reason = NAME(context, packet);				\
 		if (reason != HIKE_NEXT)				\
 			return hike_finish(reason);			\
 		packet->position++;					\
-		return hike_go_on(xdp, packet);				\
+		return hike_go_on(context, packet);				\
 	}
 
 HIKE_EACH_PROGRAM(HIKE_PROGRAM);

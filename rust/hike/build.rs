@@ -17,7 +17,9 @@ const PREFERRED: u32 = 19;
 const OLDEST: u32 = 17;
 const NEWEST: u32 = 39;
 
+/// Sources that are compiled for XDP, and those of them that are compiled once more for tcx.
 const OBJECTS: [&str; 4] = ["dispatcher", "compiled", "tail_calls", "baseline"];
+const OBJECTS_OF_TCX: [&str; 3] = ["dispatcher", "compiled", "tail_calls"];
 
 fn main() -> Result<()> {
     let sources = Path::new(&env::var("CARGO_MANIFEST_DIR")?).join("../../c-shims/hike");
@@ -25,7 +27,7 @@ fn main() -> Result<()> {
     println!("cargo::rerun-if-changed={}", sources.display());
     let read = |name: &str| fs::read_to_string(sources.join(name));
 
-    let programs = rows(&read("programs/MANIFEST")?, 5)?;
+    let programs = rows(&read("programs/MANIFEST")?, 6)?;
     let reasons = rows(&read("REASONS")?, 3)?;
     let limits = limits_table(&read("limits.h")?)?;
     fs::write(out.join("programs.gen.h"), programs_header(&programs)?)?;
@@ -38,7 +40,10 @@ fn main() -> Result<()> {
 
     let clang = clang()?;
     for object in OBJECTS {
-        compile(&clang, &sources, &out, object)?;
+        compile(&clang, &sources, &out, object, false)?;
+    }
+    for object in OBJECTS_OF_TCX {
+        compile(&clang, &sources, &out, object, true)?;
     }
     Ok(())
 }
@@ -81,22 +86,28 @@ fn function(name: &str) -> String {
     format!("hike_{}", name.replace('-', "_"))
 }
 
+/// Returns what the engines include: the programs of the hook that they are compiled for.
 fn programs_header(programs: &[Vec<String>]) -> Result<String> {
     let mut text = String::new();
-    for program in programs {
-        writeln!(
-            text,
-            "#include \"programs/{}.h\"",
-            program[1].replace('-', "_")
-        )?;
+    let everywhere: Vec<&Vec<String>> = programs.iter().filter(|one| one[4] == "any").collect();
+    for (condition, programs) in [
+        ("#ifdef HIKE_TCX", everywhere),
+        ("#else", programs.iter().collect()),
+    ] {
+        writeln!(text, "{condition}")?;
+        for program in &programs {
+            let file = program[1].replace('-', "_");
+            writeln!(text, "#include \"programs/{file}.h\"")?;
+        }
+        let all = programs.iter().map(|program| function(&program[1]));
+        let all: Vec<String> = all.map(|name| format!("X({name})")).collect();
+        writeln!(text, "#define HIKE_EACH_PROGRAM(X) {}", all.join("; "))?;
     }
-    writeln!(text, "enum hike_number {{")?;
+    writeln!(text, "#endif\nenum hike_number {{")?;
     for program in programs {
         writeln!(text, "\t{}_number = {},", function(&program[1]), program[0])?;
     }
-    let all = programs.iter().map(|program| function(&program[1]));
-    let all: Vec<String> = all.map(|name| format!("X({name})")).collect();
-    writeln!(text, "}};\n#define HIKE_EACH_PROGRAM(X) {}", all.join("; "))?;
+    writeln!(text, "}};")?;
     Ok(text)
 }
 
@@ -114,8 +125,9 @@ fn programs_table(rust: &mut String, programs: &[Vec<String>]) -> Result<()> {
     writeln!(rust, "pub(crate) const PROGRAMS: &[Program] = &[")?;
     for program in programs {
         let number: u8 = program[0].parse()?;
-        let (name, summary) = (&program[1], &program[4]);
+        let (name, summary) = (&program[1], &program[5]);
         let ends = one_of(&program[2], "end", "next")?;
+        let at_tcx = one_of(&program[4], "any", "xdp")?;
         let needs = &program[3];
         if !["path", "behaviour", "-"].contains(&needs.as_str()) {
             return Err(
@@ -126,7 +138,7 @@ fn programs_table(rust: &mut String, programs: &[Vec<String>]) -> Result<()> {
         writeln!(
             rust,
             "Program {{ number: {number}, name: {name:?}, ends: {ends}, needs_path: {needs_path}, \
-             needs_behaviour: {needs_behaviour}, summary: {summary:?}, call: \"{}_call\" }},",
+             needs_behaviour: {needs_behaviour}, at_tcx: {at_tcx}, summary: {summary:?}, call: \"{}_call\" }},",
             function(name)
         )?;
     }
@@ -181,7 +193,7 @@ fn clang() -> Result<String> {
     name.ok_or_else(|| format!("no clang-{OLDEST} or newer; try: cargo xtask setup").into())
 }
 
-fn compile(clang: &str, sources: &Path, out: &Path, object: &str) -> Result<()> {
+fn compile(clang: &str, sources: &Path, out: &Path, object: &str, tcx: bool) -> Result<()> {
     let mut command = Command::new(clang);
     command
         .args([
@@ -206,8 +218,14 @@ fn compile(clang: &str, sources: &Path, out: &Path, object: &str) -> Result<()> 
         // Paths of this machine are of no use in the object.
         .arg(format!("-ffile-prefix-map={}=.", sources.display()))
         .arg(sources.join(object).with_extension("bpf.c"))
-        .arg("-o")
-        .arg(out.join(object).with_extension("o"));
+        .arg("-o");
+    if tcx {
+        command
+            .arg(out.join(format!("{object}_tcx.o")))
+            .arg("-DHIKE_TCX");
+    } else {
+        command.arg(out.join(object).with_extension("o"));
+    }
     let status = command
         .status()
         .map_err(|error| format!("cannot run {clang}: {error}"))?;

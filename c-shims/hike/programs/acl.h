@@ -96,11 +96,11 @@ static __always_inline const struct hike_rules *hike_rules_of_port(const struct 
 						 : HIKE_RULES_OF_DESTINATION_PORT));
 }
 
-static __noinline int hike_acl(struct xdp_md *xdp, struct hike_packet *packet)
+static __noinline int hike_acl(hike_context *context, struct hike_packet *packet)
 {
 	const struct hike_rules *from, *to, *with, *out_of, *into, *denying;
 	struct hike_prefix source = {}, destination = {};
-	void *ip = hike_ip(xdp, packet), *end = hike_data_end(xdp);
+	void *ip = hike_ip(context, packet), *end = hike_data_end(context);
 	struct hike_transport transport = {};
 	__u32 zero = 0, bank, rule;
 	const __u32 *named;

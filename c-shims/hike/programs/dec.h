@@ -7,6 +7,7 @@
  * packet without its outer headers in another table.
  */
 #include "../fib.h"
+#include "../unwrap.h"
 
 static __noinline int hike_dec(struct xdp_md *xdp, struct hike_packet *packet)
 {
@@ -41,7 +42,7 @@ static __noinline int hike_dec(struct xdp_md *xdp, struct hike_packet *packet)
 	reason = hike_look_up(xdp, &fib, flags, &hop);
 	if (reason != HIKE_NEXT)
 		return reason;
-	if (!hike_has_port(&hop))
+	if (!hike_has_port(xdp, hop.port))
 		return HIKE_FW_NO_PORT;
 	reason = hike_strip(xdp, packet, &inner);
 	return reason == HIKE_NEXT ? hike_send(xdp, packet, &hop) : reason;

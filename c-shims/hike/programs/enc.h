@@ -3,9 +3,9 @@
  * H.Encaps and H.Encaps.Red (RFC 8986, 5.1 and 5.2): the path's outer headers, which user space has made, in front of the packet.
  *
  * What depends on the packet: its length and kind, ECN (RFC 6040, normal mode), and as the path wants it DSCP and the flow label
- * (RFC 6438). As it is forwarded into a tunnel, its hop limit goes down by one (RFC 2473, 3.1).
+ * (RFC 6438). As it is forwarded into a tunnel, its hop limit goes down by one (RFC 2473, 3.1), unless the kernel has forwarded it.
  */
-#include "../packet.h"
+#include "../context.h"
 
 /* Mixes two words into what stands for the flow so far; any good enough hash would do, but both engines need the same. */
 static __always_inline __u64 hike_mix(__u64 hash, __u32 one, __u32 two)
@@ -36,17 +36,17 @@ static __always_inline __u32 hike_ports(const void *transport, const void *end, 
 	return bpf_ntohl(*ports);
 }
 
-static __always_inline int hike_enc(struct xdp_md *xdp, struct hike_packet *packet)
+static __always_inline int hike_enc(hike_context *context, struct hike_packet *packet)
 {
 	const struct hike_path *path = bpf_map_lookup_elem(&paths, &packet->class.path);
 	__u32 ip_at = packet->ip_at & 31;
 	__u32 inner_bytes, bytes, label = 0;
-	void *start = hike_data(xdp), *end = hike_data_end(xdp);
+	void *start = hike_data(context), *end = hike_data_end(context);
 	void *ip = start + ip_at;
 	__u8 class, hop_limit, protocol, *next_header;
-	struct hike_link link;
 	struct ipv6hdr *outer;
 	bool flows;
+	int reason;
 
 	if (!path || !path->bytes)
 		return HIKE_NO_PATH;
@@ -57,7 +57,7 @@ static __always_inline int hike_enc(struct xdp_md *xdp, struct hike_packet *pack
 
 		if ((void *)(ip6 + 1) > end)
 			return HIKE_MALFORMED;
-		inner_bytes = hike_bytes6(ip6, end);
+		inner_bytes = hike_whole_bytes6(context, ip6, end);
 		if (!inner_bytes)
 			return HIKE_MALFORMED;
 		hop_limit = ip6->hop_limit;
@@ -77,7 +77,7 @@ static __always_inline int hike_enc(struct xdp_md *xdp, struct hike_packet *pack
 
 		if ((void *)(ip4 + 1) > end)
 			return HIKE_MALFORMED;
-		inner_bytes = hike_bytes4(ip4, end);
+		inner_bytes = hike_whole_bytes4(context, ip4, end);
 		if (!inner_bytes)
 			return HIKE_MALFORMED;
 		hop_limit = ip4->ttl;
@@ -91,23 +91,20 @@ static __always_inline int hike_enc(struct xdp_md *xdp, struct hike_packet *pack
 						whole ? hike_ports(ip4 + 1, end, ip4->protocol) : 0);
 		}
 	}
-	if (hop_limit <= 1)
+	if (HIKE_IS_A_HOP && hop_limit <= 1)
 		return path->flags & HIKE_PATH_LEAVES_EXCEPTIONS ? HIKE_ENC_HOP_LIMIT
 								 : HIKE_ENC_HOP_LIMIT_END;
-	if (inner_bytes + bytes > path->most_bytes)
+	if (hike_wire_bytes(packet, inner_bytes, bytes) > path->most_bytes)
 		return path->flags & HIKE_PATH_LEAVES_EXCEPTIONS ? HIKE_ENC_TOO_BIG
 								 : HIKE_ENC_TOO_BIG_END;
 
-	if (!hike_save_link(&link, start, end))
-		return HIKE_MALFORMED;
-	if (bpf_xdp_adjust_head(xdp, -(int)bytes))
-		return HIKE_NO_HEADROOM;
+	reason = hike_push(context, packet, ip_at, bytes, &start, &end);
+	if (reason == HIKE_ENC_OFFLOAD && !(path->flags & HIKE_PATH_LEAVES_EXCEPTIONS))
+		return HIKE_ENC_OFFLOAD_END;
+	if (reason != HIKE_NEXT)
+		return reason;
 
 	/* From here on the packet has changed, and what is checked is there: the verifier wants to see it. */
-	start = hike_data(xdp);
-	end = hike_data_end(xdp);
-	if (!hike_restore_link(&link, start, end, ip_at, ETH_P_IPV6))
-		return HIKE_MALFORMED;
 	outer = start + ip_at;
 	if ((void *)(outer + 1) > end)
 		return HIKE_MALFORMED;
@@ -134,13 +131,13 @@ static __always_inline int hike_enc(struct xdp_md *xdp, struct hike_packet *pack
 
 	/* Inside, the hop limit is one less. */
 	ip = (void *)outer + bytes;
-	if (protocol == IPPROTO_IPV6) {
+	if (HIKE_IS_A_HOP && protocol == IPPROTO_IPV6) {
 		struct ipv6hdr *ip6 = ip;
 
 		if ((void *)(ip6 + 1) > end)
 			return HIKE_MALFORMED;
 		ip6->hop_limit--;
-	} else {
+	} else if (HIKE_IS_A_HOP) {
 		struct iphdr *ip4 = ip;
 
 		if ((void *)(ip4 + 1) > end)

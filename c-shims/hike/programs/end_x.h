@@ -6,6 +6,7 @@
  * gets the packet as it came, as it would send a changed one to where the next segment is.
  */
 #include "../fib.h"
+#include "../unwrap.h"
 
 /* Sends the packet to the next hop with what has changed. */
 static __always_inline int hike_end_x_send(struct xdp_md *xdp, struct hike_packet *packet,
@@ -69,7 +70,7 @@ static __noinline int hike_end_x(struct xdp_md *xdp, struct hike_packet *packet)
 	reason = hike_look_up(xdp, &fib, 0, &hop);
 	if (reason != HIKE_NEXT)
 		return reason;
-	if (!hike_has_port(&hop))
+	if (!hike_has_port(xdp, hop.port))
 		return HIKE_FW_NO_PORT;
 	return hike_end_x_send(xdp, packet, &headers, &inner, &hop, pops);
 }

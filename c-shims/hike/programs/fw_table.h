@@ -2,7 +2,7 @@
 /* Forwards by a table of its own, which knows the next hop's Ethernet address: no route, no neighbour of the kernel's. */
 #include "../forward.h"
 
-static __always_inline int hike_fw_table(struct xdp_md *xdp, struct hike_packet *packet)
+static __always_inline int hike_fw_table(hike_context *context, struct hike_packet *packet)
 {
 	struct hike_prefix prefix = {};
 	const struct hike_route *route;
@@ -11,21 +11,23 @@ static __always_inline int hike_fw_table(struct xdp_md *xdp, struct hike_packet 
 	int reason;
 
 	if (packet->version == 6) {
-		struct ipv6hdr *ip6 = hike_ip(xdp, packet);
+		struct ipv6hdr *ip6 = hike_ip(context, packet);
 
-		if ((void *)(ip6 + 1) > hike_data_end(xdp))
+		if ((void *)(ip6 + 1) > hike_data_end(context))
 			return HIKE_MALFORMED;
-		bytes = hike_bytes6(ip6, hike_data_end(xdp));
+		bytes = hike_whole_bytes6(context, ip6, hike_data_end(context));
+		bytes = hike_wire_bytes(packet, bytes, 0);
 		reason = hike_forwardable6(ip6, bytes);
 		if (reason != HIKE_NEXT)
 			return reason;
 		hike_copy_address(prefix.address, &ip6->daddr);
 	} else {
-		struct iphdr *ip4 = hike_ip(xdp, packet);
+		struct iphdr *ip4 = hike_ip(context, packet);
 
-		if ((void *)(ip4 + 1) > hike_data_end(xdp))
+		if ((void *)(ip4 + 1) > hike_data_end(context))
 			return HIKE_MALFORMED;
-		bytes = hike_bytes4(ip4, hike_data_end(xdp));
+		bytes = hike_whole_bytes4(context, ip4, hike_data_end(context));
+		bytes = hike_wire_bytes(packet, bytes, 0);
 		reason = hike_forwardable4(ip4, bytes);
 		if (reason != HIKE_NEXT)
 			return reason;
@@ -40,5 +42,5 @@ static __always_inline int hike_fw_table(struct xdp_md *xdp, struct hike_packet 
 	hop.port = route->port;
 	hike_copy_mac(hop.source, route->source);
 	hike_copy_mac(hop.destination, route->destination);
-	return hike_leave(xdp, packet, &hop);
+	return hike_leave(context, packet, &hop);
 }

@@ -6,22 +6,22 @@
  * The packet itself stays as it is. A class that asks for nothing costs one test, and a driver without metadata has no hints. A function
  * of its own: on the stack, the frames of a chain and of the monitor leave no room for more.
  */
-#include "../packet.h"
+#include "../context.h"
 
 /* The hint in network byte order, but for what is asked: magic "mflw", version, bytes, what is asked, 0. */
 #define HIKE_HINT 0x6d666c7701080000ULL
 #define HIKE_HINT_LANES_SHIFT 8
 
-static __noinline int hike_lanes(struct xdp_md *xdp, struct hike_packet *packet)
+static __noinline int hike_lanes(hike_context *context, struct hike_packet *packet)
 {
 	__u64 lanes = packet->class.behaviour >> HIKE_CLASS_LANES_SHIFT;
 	__be64 *hint;
 
-	if (!lanes || bpf_xdp_adjust_meta(xdp, -(int)sizeof(*hint)))
+	if (!lanes || bpf_xdp_adjust_meta(context, -(int)sizeof(*hint)))
 		return HIKE_NEXT;
 	/* As in hike_data(): the verifier knows what was checked of this load. */
-	hint = (void *)(long)*(const volatile __u32 *)&xdp->data_meta;
-	if ((void *)(hint + 1) <= hike_data(xdp))
+	hint = (void *)(long)*(const volatile __u32 *)&context->data_meta;
+	if ((void *)(hint + 1) <= hike_data(context))
 		*hint = bpf_cpu_to_be64(HIKE_HINT | lanes << HIKE_HINT_LANES_SHIFT);
 	return HIKE_NEXT;
 }

@@ -2,9 +2,9 @@
 /* Colours the packet and counts it, where a flow enters what is monitored. */
 #include "../monitor.h"
 
-static __always_inline int hike_mon_in(struct xdp_md *xdp, struct hike_packet *packet)
+static __always_inline int hike_mon_in(hike_context *context, struct hike_packet *packet)
 {
 	if (packet->version == 6)
-		hike_monitor(xdp, packet->ip_at, HIKE_IN);
+		hike_monitor(context, packet->ip_at, hike_segments(packet), HIKE_IN);
 	return HIKE_NEXT;
 }

@@ -5,6 +5,7 @@
 use anyhow::{Context as _, Result};
 use aya::maps::DevMap;
 use aya::programs::xdp::XdpMode;
+use aya::programs::Xdp;
 use aya::Ebpf;
 
 use crate::loader;
@@ -30,7 +31,8 @@ impl Baseline {
 
     fn attach(mut object: Ebpf, program: &str, device: &str) -> Result<Self> {
         loader::load(&mut object, program)?;
-        loader::xdp(&mut object, program)?
+        let entry: &mut Xdp = loader::program(&mut object, program)?.try_into()?;
+        entry
             .attach(device, XdpMode::Driver)
             .with_context(|| format!("the driver of {device} takes no XDP program"))?;
         Ok(Self(object))

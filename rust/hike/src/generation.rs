@@ -23,6 +23,7 @@ use aya_obj::programs::XdpAttachType;
 use crate::access_list::{hits_in, is_in, HITS};
 use crate::flow::{Counts, Direction, Flow, Monitor};
 use crate::hike::{remove, Engine, Hike};
+use crate::hook::Hook;
 use crate::loader::open;
 use crate::reason::{self, Reason};
 use crate::rule::Rule;
@@ -62,7 +63,7 @@ pub struct Generation {
 impl Generation {
     /// Begins one in a folder that is not there yet. Until it [stays](Self::stay), it ends with what is returned.
     pub fn begin(folder: &FilePath, engine: Engine, before: Option<Before<'_>>) -> Result<Hike> {
-        Hike::prepared(folder, engine, |folder| match before {
+        Hike::prepared(Hook::Xdp, folder, engine, |folder| match before {
             Some(before) => share_counters(before, folder),
             None => Ok(()),
         })

@@ -11,6 +11,7 @@
 //! | a flow has a class of its own | its entry is there before the class of its destination says so |
 //! | the rules are replaced | packets see the tables that one word names, and it names the new ones when they are complete |
 
+mod entry;
 mod flow_classes;
 
 use std::collections::BTreeMap;
@@ -23,8 +24,7 @@ use std::path::{Path as FilePath, PathBuf};
 use anyhow::{anyhow, bail, ensure, Context as _, Result};
 use aya::maps::lpm_trie::Key;
 use aya::maps::{Array, DevMapHash, HashMap, LpmTrie, MapData, PerCpuArray, ProgramArray};
-use aya::programs::xdp::{XdpLinkId, XdpMode};
-use aya::programs::{ProgramFd, Xdp};
+use aya::programs::ProgramFd;
 use aya::Ebpf;
 
 use self::flow_classes::FlowClasses;
@@ -33,10 +33,11 @@ use crate::behaviour::Behaviour;
 use crate::chain::Chain;
 use crate::destination::Destination;
 use crate::flow::{Counts, Direction, Flow, Monitor};
+use crate::hook::{Attached, Hook};
 use crate::lanes::Lanes;
 use crate::layout::{self, Address};
 use crate::limits::{BEHAVIOURS, CHAINS, PATHS};
-use crate::loader::{self, open, DISPATCHER_PROGRAM};
+use crate::loader::{self, open};
 use crate::manifest;
 use crate::monitors;
 use crate::packets;
@@ -104,10 +105,11 @@ pub struct Route {
 /// The programs and maps of one instance. When it is dropped, its programs leave their devices, and its maps go.
 pub struct Hike {
     folder: PathBuf,
+    hook: Hook,
     engine: Engine,
     dispatcher: Ebpf,
     tables: Tables,
-    links: BTreeMap<String, XdpLinkId>,
+    links: BTreeMap<String, Attached>,
     chains: Slots<Chain>,
     /// The program of each distinct chain, and how many chains have it.
     loaded: Vec<Loaded>,
@@ -166,13 +168,19 @@ struct Loaded {
 }
 
 impl Hike {
-    /// Makes an instance, whose maps are pinned in a folder on a BPF file system that is not there yet.
+    /// Makes an instance at XDP, whose maps are pinned in a folder on a BPF file system that is not there yet.
     pub fn new(folder: &FilePath, engine: Engine) -> Result<Self> {
-        Self::prepared(folder, engine, |_| Ok(()))
+        Self::at(Hook::Xdp, folder, engine)
+    }
+
+    /// Makes one at a hook. What it has is its own: two instances for both hooks do not know of each other.
+    pub fn at(hook: Hook, folder: &FilePath, engine: Engine) -> Result<Self> {
+        Self::prepared(hook, folder, engine, |_| Ok(()))
     }
 
     /// Makes an instance in a folder into which maps of others may be pinned first.
     pub(crate) fn prepared(
+        hook: Hook,
         folder: &FilePath,
         engine: Engine,
         prepare: impl FnOnce(&FilePath) -> Result<()>,
@@ -183,18 +191,19 @@ impl Hike {
                 folder.display()
             )
         })?;
-        let made = prepare(folder).and_then(|()| Self::make(folder, engine));
+        let made = prepare(folder).and_then(|()| Self::make(hook, folder, engine));
         if made.is_err() {
             remove(folder);
         }
         made
     }
 
-    fn make(folder: &FilePath, engine: Engine) -> Result<Self> {
-        let dispatcher = loader::dispatcher(folder)?;
-        let mut programs = loader::tail_calls(folder)?;
+    fn make(hook: Hook, folder: &FilePath, engine: Engine) -> Result<Self> {
+        let dispatcher = loader::dispatcher(hook, folder)?;
+        let mut programs = loader::tail_calls(hook, folder)?;
         let mut hike = Self {
             folder: folder.to_owned(),
+            hook,
             engine,
             dispatcher,
             tables: Tables::open(folder)?,
@@ -210,7 +219,8 @@ impl Hike {
         };
         hike.behaviours.put(0, None);
         if engine == Engine::TailCalls {
-            for program in manifest::programs() {
+            let here = |program: &&manifest::Program| hook == Hook::Xdp || program.at_tcx;
+            for program in manifest::programs().iter().filter(here) {
                 let loaded = loader::load(&mut programs, program.call)?;
                 let number = u32::from(program.number);
                 hike.tables.programs.set(number, &loaded, 0)?;
@@ -222,41 +232,6 @@ impl Hike {
     /// Returns where its maps are pinned.
     pub fn folder(&self) -> &FilePath {
         &self.folder
-    }
-
-    /// Leaves all of it in the kernel, with the entry pinned by this name, too.
-    pub(crate) fn stay(mut self, entry: &str) -> Result<()> {
-        let pin = self.folder.join(entry);
-        self.dispatcher()?.pin(pin)?;
-        self.stays = true;
-        Ok(())
-    }
-
-    /// Has packets of a device, in the calling thread's network namespace, come here: in the driver if it can, else in the stack.
-    pub fn attach(&mut self, device: &str) -> Result<()> {
-        ensure!(
-            !self.links.contains_key(device),
-            "packets of {device} come here already"
-        );
-        let program = loader::xdp(&mut self.dispatcher, DISPATCHER_PROGRAM)?;
-        let link = program
-            .attach(device, XdpMode::Default)
-            .with_context(|| format!("{device} takes no XDP program"))?;
-        self.links.insert(device.to_owned(), link);
-        Ok(())
-    }
-
-    /// Has packets of a device take the kernel's path again.
-    pub fn detach(&mut self, device: &str) -> Result<()> {
-        let link = self.links.remove(device);
-        let link = link.with_context(|| format!("packets of {device} do not come here"))?;
-        loader::xdp(&mut self.dispatcher, DISPATCHER_PROGRAM)?.detach(link)?;
-        Ok(())
-    }
-
-    /// Returns the entry, which is attached to devices; for test runs.
-    pub fn dispatcher(&mut self) -> Result<&mut Xdp> {
-        loader::xdp(&mut self.dispatcher, DISPATCHER_PROGRAM)
     }
 
     /// Adds a chain.
@@ -301,12 +276,13 @@ impl Hike {
     }
 
     fn put_chain(&mut self, number: u32, chain: &Chain) -> Result<()> {
+        self.hook.check(chain)?;
         let place = match self.loaded.iter().position(|one| one.chain == *chain) {
             Some(place) => place,
             None => {
                 let program = match self.engine {
-                    Engine::Compiled => loader::compiled(&self.folder, chain)?,
-                    Engine::TailCalls => loader::chain_start(&self.folder, chain)?,
+                    Engine::Compiled => loader::compiled(self.hook, &self.folder, chain)?,
+                    Engine::TailCalls => loader::chain_start(self.hook, &self.folder, chain)?,
                 };
                 self.loaded.push(Loaded {
                     chain: chain.clone(),
@@ -487,7 +463,8 @@ impl Hike {
             .chain(exact)
     }
 
-    /// Lets packets leave through a device; its driver must take frames from XDP, and a veth's other end must have a program or GRO.
+    /// Lets packets leave through a device. At XDP, its driver must take frames from there, and a veth's other end must have a program or
+    /// GRO; at tcx, any device is good, and a packet may leave by the one that it is at without this.
     pub fn add_port(&mut self, device: u32) -> Result<()> {
         self.tables
             .ports

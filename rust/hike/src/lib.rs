@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! HIKE's user space: packets of chosen destinations take short chains of BPF programs at the XDP hook, all others the kernel's path.
+//! HIKE's user space: packets of chosen destinations take short chains of BPF programs at the XDP hook, or at tcx where they leave; all
+//! others the kernel's path.
 //!
 //! The programs are in `c-shims/hike/`, and come with this crate. Read in this order: [`manifest`] (what programs there are),
 //! [`chain`] (what a chain is, and which can work), [`destination`], [`exact_flow`], [`path`], [`behaviour`], [`rule`], [`flow`]
 //! and [`Lanes`] (what else is configured), `layout` and `rule_sets` (all of that as the programs read it), `loader` (objects
-//! into the kernel, and maps out of it), [`hike`] (one instance: its tables, and changes that are taken whole), [`generation`]
-//! and `readback` (instances that outlive their process, and what is in them), `access_list`, `monitors` (what is counted of
-//! flows), [`reason`] and [`flow::Counts`] (what has become of packets); [`baseline`] is for measurements.
+//! into the kernel, and maps out of it), [`hook`] (where they are attached), [`hike`] (one instance: its tables, and changes that
+//! are taken whole), [`generation`] and `readback` (instances that outlive their process, and what is in them), `access_list`,
+//! `monitors` (what is counted of flows), [`reason`] and [`flow::Counts`] (what has become of packets); [`baseline`] is for
+//! measurements.
 
 #![deny(unsafe_code)]
 
@@ -20,6 +22,7 @@ pub mod exact_flow;
 pub mod flow;
 pub mod generation;
 pub mod hike;
+pub mod hook;
 mod lanes;
 mod layout;
 mod loader;
@@ -41,6 +44,7 @@ pub use self::exact_flow::ExactFlow;
 pub use self::flow::{Direction, Flow, Marking, Monitor};
 pub use self::generation::Generation;
 pub use self::hike::{BehaviourId, ChainId, Class, Engine, Hike, PathId, Route};
+pub use self::hook::Hook;
 pub use self::lanes::Lanes;
 pub use self::loader::fingerprint;
 pub use self::path::Path;

@@ -6,24 +6,34 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::ErrorKind;
 use std::path::Path;
 
-use anyhow::{Context as _, Result};
+use anyhow::{bail, Context as _, Result};
 use aya::maps::{Map, MapData, MapError};
-use aya::programs::{ProgramFd, Xdp};
+use aya::programs::{Program, ProgramFd};
 use aya::{include_bytes_aligned, Ebpf, EbpfLoader};
 
 use crate::chain::Chain;
+use crate::hook::Hook;
 
 static DISPATCHER: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/dispatcher.o"));
 static COMPILED: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/compiled.o"));
 static TAIL_CALLS: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/tail_calls.o"));
+static DISPATCHER_TCX: &[u8] =
+    include_bytes_aligned!(concat!(env!("OUT_DIR"), "/dispatcher_tcx.o"));
+static COMPILED_TCX: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/compiled_tcx.o"));
+static TAIL_CALLS_TCX: &[u8] =
+    include_bytes_aligned!(concat!(env!("OUT_DIR"), "/tail_calls_tcx.o"));
 static BASELINE: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/baseline.o"));
 
 /// The constant of the objects that are loaded for one chain each.
 const CHAIN: &str = "hike_chain";
 
 /// Makes the maps of the dispatcher, and loads it.
-pub(crate) fn dispatcher(folder: &Path) -> Result<Ebpf> {
-    let mut object = object(folder, DISPATCHER, None)?;
+pub(crate) fn dispatcher(hook: Hook, folder: &Path) -> Result<Ebpf> {
+    let bytes = match hook {
+        Hook::Xdp => DISPATCHER,
+        Hook::Tcx => DISPATCHER_TCX,
+    };
+    let mut object = object(folder, bytes, None)?;
     load(&mut object, DISPATCHER_PROGRAM)?;
     Ok(object)
 }
@@ -31,18 +41,29 @@ pub(crate) fn dispatcher(folder: &Path) -> Result<Ebpf> {
 pub(crate) const DISPATCHER_PROGRAM: &str = "hike_dispatcher";
 
 /// Loads one program that is a whole chain.
-pub(crate) fn compiled(folder: &Path, chain: &Chain) -> Result<ProgramFd> {
-    of_chain(folder, COMPILED, chain, "hike_compiled")
+pub(crate) fn compiled(hook: Hook, folder: &Path, chain: &Chain) -> Result<ProgramFd> {
+    let bytes = match hook {
+        Hook::Xdp => COMPILED,
+        Hook::Tcx => COMPILED_TCX,
+    };
+    of_chain(folder, bytes, chain, "hike_compiled")
 }
 
 /// Loads the program that begins a chain of tail calls.
-pub(crate) fn chain_start(folder: &Path, chain: &Chain) -> Result<ProgramFd> {
-    of_chain(folder, TAIL_CALLS, chain, "hike_start_chain")
+pub(crate) fn chain_start(hook: Hook, folder: &Path, chain: &Chain) -> Result<ProgramFd> {
+    of_chain(folder, calls_of(hook), chain, "hike_start_chain")
 }
 
 /// Makes the maps of the programs that chains are made of, and loads none of them yet.
-pub(crate) fn tail_calls(folder: &Path) -> Result<Ebpf> {
-    object(folder, TAIL_CALLS, None)
+pub(crate) fn tail_calls(hook: Hook, folder: &Path) -> Result<Ebpf> {
+    object(folder, calls_of(hook), None)
+}
+
+fn calls_of(hook: Hook) -> &'static [u8] {
+    match hook {
+        Hook::Xdp => TAIL_CALLS,
+        Hook::Tcx => TAIL_CALLS_TCX,
+    }
 }
 
 /// Makes the map of what chains are measured against, which nobody shares, and loads none of its programs yet.
@@ -53,18 +74,20 @@ pub(crate) fn baseline() -> Result<Ebpf> {
 
 /// Loads a program of an object; returns what refers to it.
 pub(crate) fn load(object: &mut Ebpf, name: &str) -> Result<ProgramFd> {
-    let program = xdp(object, name)?;
-    program
-        .load()
-        .with_context(|| format!("the kernel refuses {name}"))?;
+    let program = program(object, name)?;
+    match program {
+        Program::Xdp(program) => program.load(),
+        Program::SchedClassifier(program) => program.load(),
+        _ => bail!("{name} is for no hook that is used here"),
+    }
+    .with_context(|| format!("the kernel refuses {name}"))?;
     Ok(program.fd()?.try_clone()?)
 }
 
 /// Returns a program of an object.
-pub(crate) fn xdp<'a>(object: &'a mut Ebpf, name: &str) -> Result<&'a mut Xdp> {
+pub(crate) fn program<'a>(object: &'a mut Ebpf, name: &str) -> Result<&'a mut Program> {
     let program = object.program_mut(name);
-    let program = program.with_context(|| format!("no program {name}"))?;
-    Ok(program.try_into()?)
+    program.with_context(|| format!("no program {name}"))
 }
 
 /// Opens a map of an instance.
@@ -88,6 +111,7 @@ pub(crate) fn is_not_there(error: &MapError) -> bool {
 pub fn fingerprint() -> u64 {
     let mut hasher = DefaultHasher::new();
     (DISPATCHER, COMPILED, TAIL_CALLS).hash(&mut hasher);
+    (DISPATCHER_TCX, COMPILED_TCX, TAIL_CALLS_TCX).hash(&mut hasher);
     hasher.finish()
 }
 

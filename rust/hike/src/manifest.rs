@@ -17,6 +17,8 @@ pub struct Program {
     pub needs_path: bool,
     /// Whether it needs a class that has a behaviour of a local SID: the one of its name.
     pub needs_behaviour: bool,
+    /// Whether it runs at tcx, too; all run at XDP.
+    pub at_tcx: bool,
     /// What it does.
     pub summary: &'static str,
     /// The function that the engine with tail calls loads.

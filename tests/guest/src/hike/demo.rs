@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 
 use anyhow::{ensure, Result};
-use mflow_hike::{Engine, Marking};
+use mflow_hike::{Engine, Hook, Marking};
 use mflow_protocol::guest::Message;
 
 use super::loss::{self, Setting};
@@ -22,6 +22,7 @@ pub(crate) struct Options {
 /// Exits 0 if each block's loss was measured to the packet.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let setting = Setting {
+        hook: Hook::Xdp,
         marking: Marking::Option,
         reordered: false,
         engine: Engine::Compiled,

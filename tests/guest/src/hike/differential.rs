@@ -7,13 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, SystemTime};
 
-use anyhow::{ensure, Context as _, Result};
-use aya::programs::{TestRun as _, TestRunOptions};
+use anyhow::{ensure, Result};
 use mflow_hike::manifest::Program;
 use mflow_hike::path::{Dscp, Exceptions, FlowLabel, Mode};
-use mflow_hike::reason::Fate;
 use mflow_hike::{
-    manifest, Behaviour, Chain, Class, Destination, Direction, Engine, ExactFlow, Flow, Hike,
+    manifest, Behaviour, Chain, Class, Destination, Direction, Engine, ExactFlow, Flow, Hike, Hook,
     Lanes, Marking, Monitor, Path, Route, Rule,
 };
 use nix::net::if_::if_nametoindex;
@@ -26,7 +24,8 @@ use super::fuzz_network::{
 };
 use super::local_sids;
 use super::model::{self, Colour, Model};
-use super::{instance, Case, Scale};
+use super::test_runs::{action_of, draw_leaving, is_sent, occurs, test_run};
+use super::{instance_at, Case, Scale};
 use crate::netns;
 
 /// The source of all tunnels.
@@ -35,7 +34,7 @@ const SOURCE: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xe, 0, 0, 0, 0, 1);
 const DRAWN: u16 = 12;
 /// Chains that are in every run, with how many SIDs of which block, and what becomes of exceptions: so that each reason has its
 /// turn.
-const ALWAYS: [(&str, u16, u16, Exceptions); 10] = [
+const ALWAYS: [(&str, u16, u16, Exceptions); 7] = [
     ("enc,enc,fw-fib", 10, 1, Exceptions::Dropped),
     ("enc,fw-fib", 2, 1, Exceptions::Left),
     ("enc,mon-in,fw-table", 3, 1, Exceptions::Dropped),
@@ -43,32 +42,37 @@ const ALWAYS: [(&str, u16, u16, Exceptions); 10] = [
     ("mon-out,mon-in,mon-out,fw-kernel", 1, 1, Exceptions::Left),
     ("mon-in,mon-out,drop", 1, 1, Exceptions::Left),
     ("fw-table", 1, 1, Exceptions::Left),
-    // Three of them, so that each hint has its turn.
+];
+
+/// The same where chains may ask mflow for something: three of them, so that each hint has its turn.
+const ASKING: [(&str, u16, u16, Exceptions); 3] = [
     ("mon-in,lanes,fw-kernel", 1, 1, Exceptions::Left),
     ("enc,lanes,mon-in,fw-table", 2, 1, Exceptions::Dropped),
     ("lanes,acl,fw-kernel", 1, 1, Exceptions::Left),
 ];
 /// What classes ask for in turn.
 const LANES: [Option<Lanes>; 3] = [Some(Lanes::Never), Some(Lanes::Split), None];
-/// What no test run makes longer.
-const MOST_BYTES: usize = 4_096;
-
-/// `enum xdp_action`.
-const XDP_DROP: u32 = 1;
-const XDP_PASS: u32 = 2;
-const XDP_REDIRECT: u32 = 4;
 
 pub(super) fn cases() -> Vec<Case> {
-    vec![Case {
-        name: "model",
-        proves: "random frames come out of both engines as the model says, byte by byte, and are counted the same",
-        run: |scale| {
-            netns::add(NAMESPACE)?;
-            let done = netns::within(NAMESPACE, || run(scale));
-            netns::delete(NAMESPACE)?;
-            done
+    vec![
+        Case {
+            name: "model",
+            proves: "random frames come out of both engines as the model says, byte by byte, and are counted the same",
+            run: |scale| within_network(Hook::Xdp, scale),
         },
-    }]
+        Case {
+            name: "tcx/model",
+            proves: "the same at tcx, where packets leave and may be several on the wire",
+            run: |scale| within_network(Hook::Tcx, scale),
+        },
+    ]
+}
+
+fn within_network(hook: Hook, scale: &Scale) -> Result<()> {
+    netns::add(NAMESPACE)?;
+    let done = netns::within(NAMESPACE, || run(hook, scale));
+    netns::delete(NAMESPACE)?;
+    done
 }
 
 /// What is done with packets of a destination.
@@ -89,26 +93,31 @@ struct Configuration {
     destinations: Vec<IpAddr>,
 }
 
-fn run(scale: &Scale) -> Result<()> {
+fn run(hook: Hook, scale: &Scale) -> Result<()> {
     fuzz_network::up()?;
     let seed = scale.seed;
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut model = Model::default();
-    let configuration = configure(&mut rng, &mut model)?;
+    let configuration = configure(hook, &mut rng, &mut model)?;
     let mut engines = Vec::new();
     for engine in [Engine::Compiled, Engine::TailCalls] {
-        engines.push(set_up(engine, &configuration)?);
+        engines.push(set_up(hook, engine, &configuration)?);
     }
     for number in 0..scale.frames {
         let frame = frames::draw(&mut rng, &configuration.destinations);
-        let (reason, expected) = model.run(&frame);
+        let leaving = (hook == Hook::Tcx).then(|| draw_leaving(&mut rng));
+        if leaving.is_some() && !is_sent(&frame) {
+            continue;
+        }
+        let done = model.run(&frame, leaving);
         for hike in &mut engines {
-            let (action, bytes) = test_run(hike, &frame)?;
+            let (action, bytes) = test_run(hike, &frame, leaving)?;
             ensure!(
-                action == action_of(reason)? && bytes == expected,
-                "seed {seed}, frame {number}:\n{}\nthe model says {reason}:\n{}\nthe programs say {action}:\n{}",
+                action == action_of(hook, &done)? && bytes == done.frame,
+                "seed {seed}, frame {number}, {leaving:?}:\n{}\nthe model says {}:\n{}\nthe programs say {action}:\n{}",
                 hex(&frame),
-                hex(&expected),
+                done.reason,
+                hex(&done.frame),
                 hex(&bytes)
             );
         }
@@ -117,11 +126,11 @@ fn run(scale: &Scale) -> Result<()> {
         compare_counters(hike, &model, &configuration)?;
     }
     // A run in which some reason or direction does not occur proves nothing of it.
-    let never = ["no-chain-there", "broken-chain", "no-path", "no-behaviour"];
     let missing = mflow_hike::reason::reasons()
         .iter()
-        .filter(|reason| !never.contains(&reason.name) && !model.reasons.contains_key(reason.name));
-    let missing: Vec<&str> = missing.map(|reason| reason.name).collect();
+        .map(|reason| reason.name)
+        .filter(|reason| occurs(hook, reason) && !model.reasons.contains_key(reason));
+    let missing: Vec<&str> = missing.collect();
     ensure!(
         missing.is_empty() && model.counted.len() >= 30,
         "seed {seed}: no frame had {missing:?}, and {} flows and colours were counted; this shows too little",
@@ -130,7 +139,7 @@ fn run(scale: &Scale) -> Result<()> {
     Ok(())
 }
 
-fn configure(rng: &mut Xoshiro256PlusPlus, model: &mut Model) -> Result<Configuration> {
+fn configure(hook: Hook, rng: &mut Xoshiro256PlusPlus, model: &mut Model) -> Result<Configuration> {
     fuzz_network::routes(model)?;
     let mut configuration = Configuration {
         classes: Vec::new(),
@@ -162,10 +171,11 @@ fn configure(rng: &mut Xoshiro256PlusPlus, model: &mut Model) -> Result<Configur
         let chain = ["fw-fib", "mon-in,fw-fib"][number % 2];
         add_class(model, &mut configuration, text.parse()?, chain, None, None)?;
     }
-    for (number, (chain, behaviour)) in local_sids::all([MAIN_TABLE, OTHER_TABLE])
-        .into_iter()
-        .enumerate()
-    {
+    let mut local_sids = local_sids::all([MAIN_TABLE, OTHER_TABLE]);
+    if hook == Hook::Tcx {
+        local_sids.clear();
+    }
+    for (number, (chain, behaviour)) in local_sids.into_iter().enumerate() {
         let text = match number % 2 {
             0 => format!("fc00:5:{number:x}::1"),
             _ => format!("fc00:5:{number:x}::/64"),
@@ -174,7 +184,8 @@ fn configure(rng: &mut Xoshiro256PlusPlus, model: &mut Model) -> Result<Configur
         add_class(model, &mut configuration, sid, chain, None, Some(behaviour))?;
     }
     let mut chains: Vec<(String, Path)> = Vec::new();
-    for (chain, sids, block, exceptions) in ALWAYS {
+    let asking = ASKING.iter().filter(|_| hook == Hook::Xdp);
+    for &(chain, sids, block, exceptions) in ALWAYS.iter().chain(asking) {
         let path = Path {
             mtu: 1_280,
             exceptions,
@@ -184,7 +195,7 @@ fn configure(rng: &mut Xoshiro256PlusPlus, model: &mut Model) -> Result<Configur
     }
     for _ in 0..DRAWN {
         let path = draw_path(rng, chains.len());
-        chains.push((draw_chain(rng), path));
+        chains.push((draw_chain(hook, rng), path));
     }
     for (number, (chain, path)) in chains.into_iter().enumerate() {
         let number = number + 1;
@@ -207,7 +218,7 @@ fn configure(rng: &mut Xoshiro256PlusPlus, model: &mut Model) -> Result<Configur
             behaviour,
         )?;
     }
-    add_exact_flows(model, &mut configuration)?;
+    add_exact_flows(hook, model, &mut configuration)?;
     for count in 1..=16 {
         let travelled: Vec<Ipv6Addr> = frames::sids(count).into_iter().rev().collect();
         flows.insert(Flow::new(SOURCES[0], travelled)?);
@@ -240,7 +251,11 @@ fn configure(rng: &mut Xoshiro256PlusPlus, model: &mut Model) -> Result<Configur
 }
 
 /// Gives flows to every other destination a class of their own, whether the destination has one or not.
-fn add_exact_flows(model: &mut Model, configuration: &mut Configuration) -> Result<()> {
+fn add_exact_flows(hook: Hook, model: &mut Model, configuration: &mut Configuration) -> Result<()> {
+    let to_kernel = match hook {
+        Hook::Xdp => "lanes,fw-kernel",
+        Hook::Tcx => "fw-kernel",
+    };
     let to: Vec<IpAddr> = configuration
         .destinations
         .iter()
@@ -270,7 +285,7 @@ fn add_exact_flows(model: &mut Model, configuration: &mut Configuration) -> Resu
                 label: frames::LABEL,
             },
         };
-        let chain: Chain = ["enc,fw-fib", "lanes,fw-kernel", "drop"][number % 3].parse()?;
+        let chain: Chain = ["enc,fw-fib", to_kernel, "drop"][number % 3].parse()?;
         let lanes = LANES[number % 2];
         // One that no other has, which none of the monitored flows is.
         let path = Path::new(SOURCE, sids_of(1, 1_000 + number, 2));
@@ -319,10 +334,11 @@ fn add_class(
 }
 
 /// Draws a chain of 1 to 16 programs.
-fn draw_chain(rng: &mut Xoshiro256PlusPlus) -> String {
+fn draw_chain(hook: Hook, rng: &mut Xoshiro256PlusPlus) -> String {
     let (ends, others): (Vec<Program>, Vec<Program>) = manifest::programs()
         .iter()
         .copied()
+        .filter(|program| hook == Hook::Xdp || program.at_tcx)
         .partition(|program| program.ends);
     loop {
         let long = rng.random_range(0..4) == 0;
@@ -379,8 +395,8 @@ fn draw_monitor(rng: &mut Xoshiro256PlusPlus, marking: Marking) -> (Monitor, boo
     }
 }
 
-fn set_up(engine: Engine, configuration: &Configuration) -> Result<Hike> {
-    let mut hike = instance(engine)?;
+fn set_up(hook: Hook, engine: Engine, configuration: &Configuration) -> Result<Hike> {
+    let mut hike = instance_at(hook, engine)?;
     let port = if_nametoindex(PORT)?;
     hike.add_port(port)?;
     hike.set_rules(&configuration.rules)?;
@@ -428,29 +444,6 @@ fn set_up(engine: Engine, configuration: &Configuration) -> Result<Hike> {
         hike.add_monitor(flow, *direction, monitor)?;
     }
     Ok(hike)
-}
-
-fn test_run(hike: &mut Hike, frame: &[u8]) -> Result<(u32, Vec<u8>)> {
-    let mut out = vec![0; MOST_BYTES];
-    let result = hike.dispatcher()?.test_run(TestRunOptions {
-        data_in: Some(frame),
-        data_out: Some(&mut out),
-        ..TestRunOptions::default()
-    })?;
-    out.truncate(result.data_size_out as usize);
-    Ok((result.return_value, out))
-}
-
-fn action_of(reason: &str) -> Result<u32> {
-    let reasons = mflow_hike::reason::reasons();
-    let known = reasons.iter().find(|known| known.name == reason);
-    Ok(
-        match known.with_context(|| format!("no reason {reason}"))?.fate {
-            Fate::Passed => XDP_PASS,
-            Fate::Redirected => XDP_REDIRECT,
-            Fate::Dropped => XDP_DROP,
-        },
-    )
 }
 
 fn compare_counters(hike: &Hike, model: &Model, configuration: &Configuration) -> Result<()> {

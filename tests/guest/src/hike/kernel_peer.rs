@@ -49,7 +49,7 @@ pub(super) struct Shape {
     pub(super) sids: u16,
 }
 
-fn shapes() -> impl Iterator<Item = Shape> {
+pub(super) fn shapes() -> impl Iterator<Item = Shape> {
     [true, false].into_iter().flat_map(|v6| {
         [Mode::Encaps, Mode::Reduced]
             .into_iter()
@@ -93,22 +93,22 @@ fn encapsulates() -> Result<()> {
 }
 
 /// The places where frames are looked at.
-struct Wire {
-    src: PacketSocket,
+pub(super) struct Wire {
+    pub(super) src: PacketSocket,
     way1: PacketSocket,
-    dst: PacketSocket,
+    pub(super) dst: PacketSocket,
     /// Without it, dst would answer that nobody listens, and send the packet back for that.
     _sink: UdpSocket,
 }
 
 /// What a packet was at the first waypoint, and where it ends.
-struct Seen {
-    on_the_way: Vec<u8>,
-    delivered: Vec<u8>,
+pub(super) struct Seen {
+    pub(super) on_the_way: Vec<u8>,
+    pub(super) delivered: Vec<u8>,
 }
 
 impl Wire {
-    fn open() -> Result<Self> {
+    pub(super) fn open() -> Result<Self> {
         Ok(Self {
             src: PacketSocket::open(SRC, RIGHT)?,
             way1: PacketSocket::open(WAY1, LEFT)?,
@@ -117,8 +117,14 @@ impl Wire {
         })
     }
 
-    fn carry(&self, frame: &[u8]) -> Result<Seen> {
-        self.src.send(frame)?;
+    /// Has src send a frame.
+    pub(super) fn carry(&self, frame: &[u8]) -> Result<Seen> {
+        self.see(|| self.src.send(frame))
+    }
+
+    /// Sees what becomes of a packet that is sent.
+    pub(super) fn see(&self, send: impl FnOnce() -> Result<()>) -> Result<Seen> {
+        send()?;
         Ok(Seen {
             on_the_way: self.way1.receive(&MARK).context("at the first waypoint")?,
             delivered: self.dst.receive(&MARK).context("at the end")?,
@@ -127,7 +133,7 @@ impl Wire {
 }
 
 /// Returns the path that does what the kernel does: hop limit and class are the packet's, or the kernel's default over IPv4.
-fn path(shape: Shape) -> Path {
+pub(super) fn path(shape: Shape) -> Path {
     Path {
         mode: shape.mode,
         hop_limit: HOP_LIMIT,
@@ -141,7 +147,7 @@ fn path(shape: Shape) -> Path {
     }
 }
 
-fn destination(shape: Shape) -> IpAddr {
+pub(super) fn destination(shape: Shape) -> IpAddr {
     if shape.v6 {
         DST_V6.into()
     } else {
@@ -252,7 +258,7 @@ pub(super) fn frame(shape: Shape, link: usize, hop_limit: u8) -> Result<Vec<u8>>
 }
 
 /// Returns the frame that dst receives.
-fn delivered(shape: Shape, hop_limit: u8) -> Result<Vec<u8>> {
+pub(super) fn delivered(shape: Shape, hop_limit: u8) -> Result<Vec<u8>> {
     frame(shape, 4, hop_limit)
 }
 

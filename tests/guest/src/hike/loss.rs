@@ -12,14 +12,15 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{bail, ensure, Context as _, Result};
 use mflow_hike::path::Mode;
-use mflow_hike::{Class, Direction, Engine, Flow, Hike, Marking, Monitor, Path};
+use mflow_hike::{Class, Direction, Engine, Flow, Hike, Hook, Marking, Monitor, Path};
 use mflow_protocol::guest::LossRow;
+use nix::sys::socket::{setsockopt, sockopt};
 
 use super::network::{
     attach, sids, Network, DST, DST_V6, EGRESS, INGRESS, LEFT, RIGHT, SRC, TUNNEL_SOURCE, WAY1,
     WAY2,
 };
-use super::{instance, Case};
+use super::{instance, instance_at, Case};
 use crate::{netns, threads};
 
 /// Blocks long enough for an emulated CPU that is away for a moment.
@@ -38,12 +39,17 @@ pub(super) fn cases() -> Vec<Case> {
         Case {
             name: "loss/option",
             proves: "the loss of each block is what a filter has dropped of it, to the packet; colours in the option of RFC 9343",
-            run: |_| exact(Setting { marking: Marking::Option, reordered: false, engine: Engine::Compiled }),
+            run: |_| exact(Setting { hook: Hook::Xdp, marking: Marking::Option, reordered: false, engine: Engine::Compiled }),
         },
         Case {
             name: "loss/class-reordered",
             proves: "the same with colours in the traffic class, with reordering between, and with tail calls",
-            run: |_| exact(Setting { marking: Marking::DscpBit(0), reordered: true, engine: Engine::TailCalls }),
+            run: |_| exact(Setting { hook: Hook::Xdp, marking: Marking::DscpBit(0), reordered: true, engine: Engine::TailCalls }),
+        },
+        Case {
+            name: "tcx/loss",
+            proves: "the same of what a host sends itself, eight datagrams at a time that the kernel cuts apart behind the hook",
+            run: |_| exact(Setting { hook: Hook::Tcx, marking: Marking::Option, reordered: false, engine: Engine::Compiled }),
         },
     ]
 }
@@ -51,6 +57,8 @@ pub(super) fn cases() -> Vec<Case> {
 /// How loss is measured.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Setting {
+    /// Where packets enter what is monitored.
+    pub(super) hook: Hook,
     pub(super) marking: Marking,
     pub(super) reordered: bool,
     pub(super) engine: Engine,
@@ -92,10 +100,13 @@ pub(super) fn measure(
         ..Path::new(TUNNEL_SOURCE, sids(3, true))
     };
     let flow = Flow::of(&path)?;
-    let ingress = ingress(setting.engine, &path, &flow, &monitor)?;
+    let ingress = ingress(setting, &path, &flow, &monitor)?;
     let egress = egress(setting.engine, &flow, &monitor)?;
     filter(setting)?;
-    let send = |stop: &AtomicBool| netns::within(SRC, || send_until(stop));
+    let send = |stop: &AtomicBool| match setting.hook {
+        Hook::Xdp => netns::within(SRC, || send_until(stop, send_one_by_one)),
+        Hook::Tcx => netns::within(INGRESS, || send_until(stop, send_together)),
+    };
     let watch = || {
         let (mut dropped_before, mut rows) = ([None; 2], 0);
         let first = now_in(&monitor).0;
@@ -128,8 +139,8 @@ pub(super) fn measure(
     threads::beside(send, watch).map(|((), ())| ())
 }
 
-fn ingress(engine: Engine, path: &Path, flow: &Flow, monitor: &Monitor) -> Result<Hike> {
-    let mut hike = instance(engine)?;
+fn ingress(setting: Setting, path: &Path, flow: &Flow, monitor: &Monitor) -> Result<Hike> {
+    let mut hike = instance_at(setting.hook, setting.engine)?;
     let class = Class {
         chain: hike.add_chain(&"enc,mon-in,fw-fib".parse()?)?,
         path: Some(hike.add_path(path)?),
@@ -137,7 +148,17 @@ fn ingress(engine: Engine, path: &Path, flow: &Flow, monitor: &Monitor) -> Resul
     };
     hike.set_class(DST_V6.to_string().parse()?, class)?;
     hike.add_monitor(flow, Direction::In, monitor)?;
-    attach(&mut hike, INGRESS)?;
+    match setting.hook {
+        Hook::Xdp => attach(&mut hike, INGRESS)?,
+        Hook::Tcx => {
+            // A device that knows no such tunnels: the kernel cuts what is in them.
+            netns::run(
+                INGRESS,
+                &format!("ethtool -K {RIGHT} tx-ipxip6-segmentation off"),
+            )?;
+            netns::within(INGRESS, || hike.attach(RIGHT))?;
+        }
+    }
     Ok(hike)
 }
 
@@ -193,18 +214,32 @@ fn dropped() -> Result<[u64; 2]> {
 }
 
 /// Sends datagrams until it is told to stop.
-fn send_until(stop: &AtomicBool) -> Result<()> {
+fn send_until(stop: &AtomicBool, some: fn(&UdpSocket) -> Result<()>) -> Result<()> {
     let sink = netns::within(DST, || Ok(UdpSocket::bind((DST_V6, PORT))?))?;
     let socket = UdpSocket::bind("[::]:0")?;
     socket.connect((DST_V6, PORT))?;
     // ORDERING: Nothing else depends on it.
     while !stop.load(Ordering::Relaxed) {
-        for _ in 0..TOGETHER {
-            socket.send(&PAYLOAD)?;
-        }
+        some(&socket)?;
         thread::sleep(REST);
     }
     drop(sink);
+    Ok(())
+}
+
+fn send_one_by_one(socket: &UdpSocket) -> Result<()> {
+    for _ in 0..TOGETHER {
+        socket.send(&PAYLOAD)?;
+    }
+    Ok(())
+}
+
+/// Sends as many in one packet, which is cut on its way out.
+fn send_together(socket: &UdpSocket) -> Result<()> {
+    // CAST: 64.
+    setsockopt(socket, sockopt::UdpGsoSegment, &(PAYLOAD.len() as i32)).context("UDP_SEGMENT")?;
+    let sent = socket.send(&PAYLOAD.repeat(TOGETHER))?;
+    ensure!(sent == PAYLOAD.len() * TOGETHER, "{sent} bytes were sent");
     Ok(())
 }
 

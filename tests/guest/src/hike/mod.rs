@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! HIKE: chains of BPF programs at XDP, against a model of each program and with the kernel's own segment routing as the peer.
+//! HIKE: chains of BPF programs at XDP and tcx, against a model of each program and with the kernel's own segment routing as the peer.
 
 mod daemon;
 pub(crate) mod demo;
@@ -14,8 +14,10 @@ mod loss;
 mod manager;
 mod manager_rules;
 mod model;
+mod model_enc;
 mod model_rules;
 mod model_sid;
+mod model_tcx;
 mod network;
 mod packet_socket;
 mod refusals;
@@ -23,6 +25,8 @@ mod rules;
 mod seen;
 mod sid_peer;
 mod tables;
+mod tcx_peer;
+mod test_runs;
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::Path;
@@ -30,7 +34,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::Result;
-use mflow_hike::{Engine, Hike};
+use mflow_hike::{Engine, Hike, Hook};
 use mflow_protocol::guest::SEED;
 
 use crate::runner::{self, Selection};
@@ -70,6 +74,7 @@ fn all() -> Vec<Case> {
         rules::cases(),
         kernel_peer::cases(),
         sid_peer::cases(),
+        tcx_peer::cases(),
         loss::cases(),
         manager::cases(),
         manager_rules::cases(),
@@ -92,10 +97,15 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 
 /// Makes an instance that no other has to do with.
 pub(crate) fn instance(engine: Engine) -> Result<Hike> {
+    instance_at(Hook::Xdp, engine)
+}
+
+/// The same at a hook.
+fn instance_at(hook: Hook, engine: Engine) -> Result<Hike> {
     static MADE: AtomicU32 = AtomicU32::new(0);
     // ORDERING: Nothing else depends on it.
     let number = MADE.fetch_add(1, Ordering::Relaxed);
-    Hike::new(&Path::new(PINS).join(format!("hike{number}")), engine)
+    Hike::at(hook, &Path::new(PINS).join(format!("hike{number}")), engine)
 }
 
 #[cfg(test)]

@@ -6,14 +6,15 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use mflow_hike::path::{Dscp, Exceptions, FlowLabel};
 use mflow_hike::{Behaviour, Direction, ExactFlow, Lanes, Path, Rule};
+
+use super::model_tcx::{Leaving, Segments};
 
 const VLAN: [u16; 2] = [0x8100, 0x88a8];
 pub(super) const IPV4: u16 = 0x0800;
 pub(super) const IPV6: u16 = 0x86dd;
-const UDP: u8 = 17;
-const TCP: u8 = 6;
+pub(super) const UDP: u8 = 17;
+pub(super) const TCP: u8 = 6;
 const SCTP: u8 = 132;
 /// What drivers leave in front of a frame, less what the kernel keeps there.
 const HEADROOM: usize = 256 - 40;
@@ -80,20 +81,44 @@ pub(super) struct Packet {
     pub(super) headroom: usize,
     /// What the chain leaves in front of the frame.
     pub(super) metadata: Vec<u8>,
+    /// `None`: it was received.
+    pub(super) leaving: Option<Leaving>,
+    pub(super) segments: Segments,
+    /// Whether it leaves by the device that it is at.
+    pub(super) stays: bool,
+}
+
+/// What has become of a frame.
+pub(crate) struct Done {
+    pub(crate) reason: &'static str,
+    /// Behind its metadata.
+    pub(crate) frame: Vec<u8>,
+    /// It leaves by the device that it was at.
+    pub(crate) stays: bool,
 }
 
 impl Model {
-    /// Takes a frame through; returns the reason and what is left of the frame, behind its metadata.
-    pub(crate) fn run(&mut self, frame: &[u8]) -> (&'static str, Vec<u8>) {
+    /// Takes a frame through that was received, or that leaves.
+    pub(crate) fn run(&mut self, frame: &[u8], leaving: Option<Leaving>) -> Done {
         let mut packet = Packet {
             frame: frame.to_vec(),
             ip_at: 0,
             headroom: HEADROOM,
             metadata: Vec::new(),
+            leaving,
+            segments: Segments {
+                count: 1,
+                longest: None,
+            },
+            stays: false,
         };
         let reason = self.decide(&mut packet);
         *self.reasons.entry(reason).or_default() += 1;
-        (reason, [packet.metadata, packet.frame].concat())
+        Done {
+            reason,
+            frame: [packet.metadata, packet.frame].concat(),
+            stays: packet.stays,
+        }
     }
 
     fn decide(&mut self, packet: &mut Packet) -> &'static str {
@@ -101,6 +126,7 @@ impl Model {
             Ok(destination) => destination,
             Err(reason) => return reason,
         };
+        packet.segments = packet.segments();
         let exact = packet.exact_flows();
         let exact = exact.iter().find_map(|flow| self.exact.get(flow));
         let of_destination = || longest(&self.classes, destination, |class| class.prefix).cloned();
@@ -162,7 +188,7 @@ impl Model {
                 *self
                     .counted
                     .entry((direction, source, sids, colour))
-                    .or_default() += 1;
+                    .or_default() += packet.segments.count;
             }
         }
         Ok(())
@@ -202,7 +228,9 @@ impl Packet {
     fn find(&mut self) -> Result<IpAddr, &'static str> {
         let mut at = 14;
         let mut kind = self.half(12).ok_or("malformed")?;
-        for _ in 0..2 {
+        // Where packets leave, tags are put on behind the hook.
+        let tags = if self.leaving.is_some() { 0 } else { 2 };
+        for _ in 0..tags {
             if VLAN.contains(&kind) {
                 kind = self.half(at + 2).ok_or("malformed")?;
                 at += 4;
@@ -258,6 +286,11 @@ impl Packet {
         flows
     }
 
+    /// Whether this is a hop: where packets leave, the kernel has counted it.
+    pub(super) fn is_hop(&self) -> bool {
+        self.leaving.is_none()
+    }
+
     pub(super) fn is_v6(&mut self) -> bool {
         self.ip()[0] >> 4 == 6
     }
@@ -292,123 +325,6 @@ impl Packet {
             let check = (check + u32::from(check >= 0xffff)) as u16;
             ip[10..12].copy_from_slice(&check.to_be_bytes());
         }
-    }
-
-    fn encapsulate(&mut self, path: &Path) -> Result<(), &'static str> {
-        let inner_bytes = self.ip_bytes()?;
-        let left = path.exceptions == Exceptions::Left;
-        if *self.hop_limit() <= 1 {
-            return Err(if left {
-                "enc-hop-limit"
-            } else {
-                "enc-hop-limit-end"
-            });
-        }
-        let outer_bytes = path.bytes();
-        if inner_bytes + outer_bytes > usize::from(path.mtu) {
-            return Err(if left {
-                "enc-too-big"
-            } else {
-                "enc-too-big-end"
-            });
-        }
-        if self.headroom < outer_bytes {
-            return Err("no-headroom");
-        }
-        self.headroom -= outer_bytes;
-        let outer = self.outer(path, inner_bytes);
-        self.decrease_hop_limit();
-        let at = self.ip_at;
-        self.frame[at - 2..at].copy_from_slice(&IPV6.to_be_bytes());
-        self.frame.splice(at..at, outer);
-        Ok(())
-    }
-
-    fn outer(&mut self, path: &Path, inner_bytes: usize) -> Vec<u8> {
-        let v6 = self.is_v6();
-        let ip = self.ip();
-        let class = if v6 { ip[0] << 4 | ip[1] >> 4 } else { ip[1] };
-        let dscp = match path.dscp {
-            Dscp::Copied => class >> 2,
-            Dscp::Fixed(dscp) => dscp,
-        };
-        // RFC 6040, normal mode: all of the inner ECN field.
-        let class = dscp << 2 | class & 3;
-        let label = match path.flow_label {
-            FlowLabel::Fixed(label) => label,
-            FlowLabel::PerFlow => self.label(),
-        };
-        let listed = path.listed_sids();
-        let inner = if v6 { 41 } else { 4 };
-        let mut next_headers = Vec::new();
-        next_headers.extend(path.flow_id.map(|_| 60));
-        next_headers.extend((!listed.is_empty()).then_some(43));
-        next_headers.push(inner);
-        let mut next = next_headers.into_iter();
-        let mut next_header = || next.next().unwrap_or(59);
-
-        let mut outer = (6 << 28 | u32::from(class) << 20 | label)
-            .to_be_bytes()
-            .to_vec();
-        // CAST: it fits into the path's MTU.
-        outer.extend(((inner_bytes + path.bytes() - 40) as u16).to_be_bytes());
-        outer.extend([next_header(), path.hop_limit]);
-        outer.extend(path.source.octets());
-        outer.extend(path.sids[0].octets());
-        if let Some(flow_id) = path.flow_id {
-            outer.extend([next_header(), 0, 0x12, 4]);
-            outer.extend((flow_id << 12).to_be_bytes());
-        }
-        if !listed.is_empty() {
-            // CAST: ten at most.
-            let (entries, sids) = (listed.len() as u8, path.sids.len() as u8);
-            outer.extend([
-                next_header(),
-                entries * 2,
-                4,
-                sids - 1,
-                entries - 1,
-                0,
-                0,
-                0,
-            ]);
-            for sid in listed.iter().rev() {
-                outer.extend(sid.octets());
-            }
-        }
-        outer
-    }
-
-    /// Returns the flow label of what is inside: any good enough hash would do, and this is the one of `enc.h`.
-    fn label(&mut self) -> u32 {
-        let mix = |hash: u64, one: u32, two: u32| {
-            let hash = (hash ^ (u64::from(one) << 32 | u64::from(two)))
-                .wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            hash ^ hash >> 32
-        };
-        let v6 = self.is_v6();
-        let ip = self.ip().to_vec();
-        let native = |at: usize| u32::from_ne_bytes([ip[at], ip[at + 1], ip[at + 2], ip[at + 3]]);
-        let ports = |at: usize, protocol: u8| match ip.get(at..at + 4) {
-            Some(ports) if protocol == UDP || protocol == TCP => {
-                u32::from_be_bytes([ports[0], ports[1], ports[2], ports[3]])
-            }
-            _ => 0,
-        };
-        let (hash, protocol, ports) = if v6 {
-            let label = u32::from_be_bytes([0, ip[1] & 15, ip[2], ip[3]]);
-            let hash = (0..4).fold(u64::from(label), |hash, word| {
-                mix(hash, native(8 + 4 * word), native(24 + 4 * word))
-            });
-            (hash, ip[6], ports(40, ip[6]))
-        } else {
-            let whole = ip[0] & 15 == 5 && ip[6] & 0x3f == 0 && ip[7] == 0;
-            let ports = if whole { ports(20, ip[9]) } else { 0 };
-            (mix(0, native(12), native(16)), ip[9], ports)
-        };
-        // CAST: the upper 20 bits.
-        let label = (mix(hash, ports, protocol.into()) >> 44) as u32;
-        label.max(1)
     }
 
     /// Returns what a flow is told by: the source, and the SIDs as they stand there.
@@ -466,7 +382,7 @@ impl Packet {
         if (v6 && ip[6] == 0) || (!v6 && ip[0] & 15 != 5) {
             return Err("fw-options");
         }
-        if *self.hop_limit() <= 1 {
+        if self.is_hop() && *self.hop_limit() <= 1 {
             return Err("fw-hop-limit");
         }
         // What the path has put in front has addresses of its own.
@@ -485,8 +401,12 @@ impl Packet {
 
     /// Sends the packet to a next hop, if the link takes it.
     pub(super) fn leave(&mut self, hop: &Hop) -> Result<(), &'static str> {
-        if self.ip_bytes()? > hop.mtu {
+        let bytes = self.ip_bytes()?;
+        if self.wire_bytes(bytes, 0) > hop.mtu {
             return Err("fw-too-big");
+        }
+        if self.leaving.is_some() {
+            return self.leave_at_tcx(hop);
         }
         let next = hop.destination.ok_or("fw-no-neighbour")?;
         if !hop.is_port {

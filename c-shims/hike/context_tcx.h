@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Packets at tcx, egress: of devices with Ethernet headers. VLAN tags are those of devices above or below, so none are looked through.
+ *
+ * A packet with GSO is what TCP or UDP has left to the device to cut into segments, which have copies of its headers. It is treated as
+ * these segments: each gets the outer headers, as the kernel or the device cuts behind them (BPF_F_ADJ_ROOM_ENCAP_L3_IPV6 makes it a
+ * packet in a tunnel: SKB_GSO_IPXIP6, net/core/filter.c), and none gets longer or shorter for that (BPF_F_ADJ_ROOM_FIXED_GSO). Checksums
+ * that are left to the device stay left to it.
+ */
+#ifndef HIKE_CONTEXT_TCX_H
+#define HIKE_CONTEXT_TCX_H
+
+#include <linux/errno.h>
+#include <linux/pkt_cls.h>
+#include <linux/tcp.h>
+#include <linux/udp.h>
+
+#include "packet.h"
+
+#define HIKE_SECTION "classifier"
+/* Other programs of the device, and the kernel's filters there, have their turn. */
+#define HIKE_TO_KERNEL TC_ACT_UNSPEC
+#define HIKE_IS_A_HOP false
+#define HIKE_VLAN_TAGS 0
+
+/* What programs look at of packets with headers of unusual kinds. */
+#define HIKE_SHOWN_BYTES 512
+/* The longest that an IP header can say. */
+#define HIKE_MOST_BYTES4 0xffff
+#define HIKE_MOST_BYTES6 (0xffff + sizeof(struct ipv6hdr))
+
+/* Beside HIKE_FORWARDED: it leaves by the device that it is at. */
+#define HIKE_HERE 0x100
+
+/* The kernel's number of the loopback device, which its rules take as that of the host's own packets. */
+#define HIKE_LOOPBACK 1
+
+/*
+ * What a packet has in its control block from here to the device that it is redirected to. Nothing of the kernel writes there in
+ * between, and nothing that packets bring along gets there.
+ */
+#define HIKE_HERE_BEFORE_ONE 0x48494b45
+#define HIKE_HERE_BEFORE_TWO 0xb7b6b4ba
+
+static __always_inline __u32 hike_from_device(const hike_context *context)
+{
+	return context->ingress_ifindex ? context->ingress_ifindex : HIKE_LOOPBACK;
+}
+
+static __always_inline void hike_note_here(hike_context *context)
+{
+	context->cb[3] = HIKE_HERE_BEFORE_ONE;
+	context->cb[4] = HIKE_HERE_BEFORE_TWO;
+}
+
+static __always_inline bool hike_has_been_here(hike_context *context)
+{
+	if (context->cb[3] != HIKE_HERE_BEFORE_ONE || context->cb[4] != HIKE_HERE_BEFORE_TWO)
+		return false;
+	context->cb[3] = 0;
+	return true;
+}
+
+/* Whether the headers up to the transport's ports and flags are where they can be looked at, and there are no others in between. */
+static __always_inline bool hike_shows_headers(const hike_context *context)
+{
+	const void *ip = hike_data(context) + ETH_HLEN, *end = hike_data_end(context);
+	const struct ipv6hdr *ip6 = ip;
+
+	if (context->protocol == bpf_htons(ETH_P_IP))
+		return ip + sizeof(struct iphdr) + sizeof(struct tcphdr) <= end;
+	if (ip + sizeof(*ip6) + sizeof(struct tcphdr) > end)
+		return false;
+	return ip6->nexthdr == IPPROTO_TCP || ip6->nexthdr == IPPROTO_UDP;
+}
+
+static __always_inline void hike_show_headers(hike_context *context)
+{
+	__u32 bytes = context->len;
+
+	/* If there is no memory for that, what is not shown is missed where it is looked for. */
+	if (!hike_shows_headers(context))
+		bpf_skb_pull_data(context, bytes < HIKE_SHOWN_BYTES ? bytes : HIKE_SHOWN_BYTES);
+}
+
+/* Returns the length of an IP header and the transport header right behind it, or 0 if it is none that the kernel cuts behind. */
+static __always_inline __u32 hike_header_bytes(const hike_context *context, const struct hike_packet *packet)
+{
+	const void *ip = hike_ip(context, packet), *end = hike_data_end(context);
+	__u32 ip_bytes = sizeof(struct ipv6hdr);
+	const struct tcphdr *tcp;
+	__u8 protocol;
+
+	if (packet->version == 6) {
+		if (ip + ip_bytes > end)
+			return 0;
+		protocol = ((const struct ipv6hdr *)ip)->nexthdr;
+	} else {
+		const struct iphdr *ip4 = ip;
+
+		if ((void *)(ip4 + 1) > end)
+			return 0;
+		ip_bytes = ip4->ihl * 4;
+		protocol = ip4->protocol;
+	}
+	if (protocol == IPPROTO_UDP)
+		return ip_bytes + sizeof(struct udphdr);
+	tcp = ip + ip_bytes;
+	if (protocol != IPPROTO_TCP || (void *)(tcp + 1) > end)
+		return 0;
+	return ip_bytes + tcp->doff * 4;
+}
+
+static __always_inline void hike_find_segments(hike_context *context, struct hike_packet *packet)
+{
+	__u32 size = context->gso_size, whole = context->len - ETH_HLEN, header, longest;
+
+	packet->segments = 1;
+	packet->segment_bytes = 0;
+	if (!size)
+		return;
+	packet->segments = context->gso_segs;
+	header = hike_header_bytes(context, packet);
+	if (!header || whole <= header) {
+		if (!packet->segments)
+			packet->segments = 1;
+		return;
+	}
+	/* What has come from another host's kernel is not counted yet. */
+	if (!packet->segments)
+		packet->segments = (whole - header + size - 1) / size;
+	longest = header + size < whole ? header + size : whole;
+	packet->segment_bytes = longest < HIKE_MOST_BYTES4 ? longest : HIKE_MOST_BYTES4;
+}
+
+static __always_inline void hike_take_segments(struct hike_packet *packet, const struct hike_packet *found)
+{
+	packet->segments = found->segments;
+	packet->segment_bytes = found->segment_bytes;
+}
+
+static __always_inline __u32 hike_segments(const struct hike_packet *packet)
+{
+	return packet->segments;
+}
+
+/* Whether the packet is so long; one that is longer than an IP header can say (BIG TCP) has a length of its own, which is not read. */
+static __always_inline bool hike_has_bytes(const hike_context *context, __u32 bytes)
+{
+	__u32 whole = context->len - ETH_HLEN;
+
+	return bytes <= whole && whole <= HIKE_MOST_BYTES6;
+}
+
+static __always_inline __u32 hike_whole_bytes6(const hike_context *context, const struct ipv6hdr *ip6,
+					       const void *end)
+{
+	__u32 bytes = bpf_ntohs(ip6->payload_len) + sizeof(*ip6);
+
+	return hike_has_bytes(context, bytes) ? bytes : 0;
+}
+
+static __always_inline __u32 hike_whole_bytes4(const hike_context *context, const struct iphdr *ip4,
+					       const void *end)
+{
+	__u32 bytes = bpf_ntohs(ip4->tot_len);
+
+	return bytes >= ip4->ihl * 4 && hike_has_bytes(context, bytes) ? bytes : 0;
+}
+
+/* A packet that is not cut, or whose header could not say its length, counts whole. */
+static __always_inline __u32 hike_wire_bytes(const struct hike_packet *packet, __u32 whole, __u32 more)
+{
+	if (!whole || !packet->segment_bytes || whole + more > HIKE_MOST_BYTES4)
+		return whole + more;
+	return packet->segment_bytes + more;
+}
+
+static __always_inline int hike_push(hike_context *context, struct hike_packet *packet, __u32 ip_at,
+				     __u32 bytes, void **start, void **end)
+{
+	__u64 flags = BPF_F_ADJ_ROOM_FIXED_GSO | BPF_F_ADJ_ROOM_NO_CSUM_RESET;
+	struct ethhdr *eth;
+	int failed;
+
+	failed = bpf_skb_adjust_room(context, bytes, BPF_ADJ_ROOM_MAC,
+				     flags | BPF_F_ADJ_ROOM_ENCAP_L3_IPV6);
+	/* In a tunnel already: what is to be known of the innermost packet is known, and without GSO that is enough for another one. */
+	if (failed == -EALREADY && packet->version == 6 && !context->gso_size)
+		failed = bpf_skb_adjust_room(context, bytes, BPF_ADJ_ROOM_MAC, flags);
+	if (failed)
+		return failed == -ENOMEM ? HIKE_NO_HEADROOM : HIKE_ENC_OFFLOAD;
+	*start = hike_data(context);
+	*end = hike_data_end(context);
+	eth = *start;
+	if ((void *)(eth + 1) > *end)
+		return HIKE_MALFORMED;
+	eth->h_proto = bpf_htons(ETH_P_IPV6);
+	if (packet->segment_bytes)
+		packet->segment_bytes += bytes;
+	return HIKE_NEXT;
+}
+
+static __always_inline long hike_take_off(hike_context *context, __u32 bytes)
+{
+	return -EINVAL;
+}
+
+/* A packet may always leave by the device that the kernel has chosen. */
+static __always_inline bool hike_has_port(const hike_context *context, __u32 port)
+{
+	return port == context->ifindex || bpf_map_lookup_elem(&ports, &port);
+}
+
+static __always_inline int hike_leave_by(hike_context *context, __u32 port)
+{
+	if (port == context->ifindex)
+		return HIKE_FORWARDED | HIKE_HERE;
+	hike_note_here(context);
+	bpf_redirect(port, 0);
+	return HIKE_FORWARDED;
+}
+
+/*
+ * The kernel looks for the route again, and keeps the packet until it has learnt the address. It is not told of the next hop: once it has
+ * learnt the address of that, it would take the one that the packet's old route leads to (net/core/neighbour.c: __neigh_update).
+ */
+static __always_inline int hike_resolve(hike_context *context, const struct bpf_fib_lookup *fib)
+{
+	if (!hike_has_port(context, fib->ifindex))
+		return HIKE_FW_NO_PORT;
+	hike_note_here(context);
+	bpf_redirect_neigh(fib->ifindex, NULL, 0, 0);
+	return HIKE_FORWARDED;
+}
+
+static __always_inline __u32 hike_reason_of(int reason)
+{
+	return reason & ~HIKE_HERE;
+}
+
+static __always_inline int hike_action_of(int reason)
+{
+	if (reason == HIKE_FORWARDED)
+		return TC_ACT_REDIRECT;
+	return reason < HIKE_FORWARDED || reason & HIKE_HERE ? TC_ACT_UNSPEC : TC_ACT_SHOT;
+}
+
+#endif

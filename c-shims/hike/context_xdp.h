@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* Packets at XDP. */
+#ifndef HIKE_CONTEXT_XDP_H
+#define HIKE_CONTEXT_XDP_H
+
+#include "packet.h"
+
+#define HIKE_SECTION "xdp"
+#define HIKE_TO_KERNEL XDP_PASS
+#define HIKE_IS_A_HOP true
+/* VLAN tags that are looked through. */
+#define HIKE_VLAN_TAGS 2
+
+/* Returns the device that the kernel's rules are asked for. */
+static __always_inline __u32 hike_from_device(const hike_context *context)
+{
+	return context->ingress_ifindex;
+}
+
+/* Whether the packet has been here before. */
+static __always_inline bool hike_has_been_here(hike_context *context)
+{
+	return false;
+}
+
+/* Makes sure that the headers can be looked at. */
+static __always_inline void hike_show_headers(hike_context *context)
+{
+}
+
+/* Finds out what the packet becomes on the wire. */
+static __always_inline void hike_find_segments(hike_context *context, struct hike_packet *packet)
+{
+}
+
+/* Takes over what the dispatcher has found out of that. */
+static __always_inline void hike_take_segments(struct hike_packet *packet, const struct hike_packet *found)
+{
+}
+
+/* Returns how many packets it is on the wire. */
+static __always_inline __u32 hike_segments(const struct hike_packet *packet)
+{
+	return 1;
+}
+
+/* Returns the length in the packet's IP header, or 0 if it is wrong. */
+static __always_inline __u32 hike_whole_bytes6(const hike_context *context, const struct ipv6hdr *ip6,
+					       const void *end)
+{
+	return hike_bytes6(ip6, end);
+}
+
+static __always_inline __u32 hike_whole_bytes4(const hike_context *context, const struct iphdr *ip4,
+					       const void *end)
+{
+	return hike_bytes4(ip4, end);
+}
+
+/* Returns how long the packet is on the wire with so many bytes in front of it; 0 stays 0. */
+static __always_inline __u32 hike_wire_bytes(const struct hike_packet *packet, __u32 whole, __u32 more)
+{
+	return whole + more;
+}
+
+/* What is in front of an IP header with two VLAN tags, but for the last two bytes, which name it. */
+struct hike_link {
+	__u64 one, two;
+	__u32 three;
+};
+
+/* Copies what is in front of the IP header before that moves; a packet is longer than that with two VLAN tags. */
+static __always_inline bool hike_save_link(struct hike_link *link, const void *start, const void *end)
+{
+	if (start + HIKE_MOST_L2_BYTES > end)
+		return false;
+	HIKE_COPY(__u64, &link->one, start);
+	HIKE_COPY(__u64, &link->two, start + 8);
+	HIKE_COPY(__u32, &link->three, start + 16);
+	return true;
+}
+
+/* Copies it back in front of an IP header of this kind, whose own first bytes are to be written after that. */
+static __always_inline bool hike_restore_link(const struct hike_link *link, void *start, const void *end,
+					      __u32 ip_at, __u16 kind)
+{
+	__be16 *names;
+
+	if (start + HIKE_MOST_L2_BYTES > end)
+		return false;
+	HIKE_COPY(__u64, start, &link->one);
+	HIKE_COPY(__u64, start + 8, &link->two);
+	HIKE_COPY(__u32, start + 16, &link->three);
+	/* The two bytes in front of an IP header name it. */
+	names = start + ((ip_at - sizeof(*names)) & 31);
+	if ((void *)(names + 1) > end)
+		return false;
+	*names = bpf_htons(kind);
+	return true;
+}
+
+/*
+ * Makes room for an outer IPv6 header and what belongs to it: returns HIKE_NEXT and where the packet starts and ends now, or a reason
+ * before anything has changed.
+ */
+static __always_inline int hike_push(hike_context *context, struct hike_packet *packet, __u32 ip_at,
+				     __u32 bytes, void **start, void **end)
+{
+	struct hike_link link;
+
+	if (!hike_save_link(&link, *start, *end))
+		return HIKE_MALFORMED;
+	if (bpf_xdp_adjust_head(context, -(int)bytes))
+		return HIKE_NO_HEADROOM;
+	*start = hike_data(context);
+	*end = hike_data_end(context);
+	if (!hike_restore_link(&link, *start, *end, ip_at, ETH_P_IPV6))
+		return HIKE_MALFORMED;
+	return HIKE_NEXT;
+}
+
+/* Takes bytes off the front; returns 0, or what does not let it. */
+static __always_inline long hike_take_off(hike_context *context, __u32 bytes)
+{
+	return bpf_xdp_adjust_head(context, bytes);
+}
+
+/*
+ * Chooses the port that the packet leaves through: before anything has changed, so that if there is no such port, the kernel gets the
+ * packet as it is.
+ */
+static __always_inline bool hike_has_port(const hike_context *context, __u32 port)
+{
+	return bpf_redirect_map(&ports, port, XDP_PASS) == XDP_REDIRECT;
+}
+
+/* Has the packet leave by the port that was chosen. These are no functions, so that the compiler knows best what a program returns. */
+#define hike_leave_by(CONTEXT, PORT) HIKE_FORWARDED
+/* Does what can be done where the next hop's Ethernet address is not known. */
+#define hike_resolve(CONTEXT, FIB) HIKE_FW_NO_NEIGHBOUR
+
+/* Returns the number of a reason. */
+static __always_inline __u32 hike_reason_of(int reason)
+{
+	return reason;
+}
+
+/* Returns what XDP does with the packet. */
+static __always_inline int hike_action_of(int reason)
+{
+	if (reason == HIKE_FORWARDED)
+		return XDP_REDIRECT;
+	return reason < HIKE_FORWARDED ? XDP_PASS : XDP_DROP;
+}
+
+#endif

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The entry of an instance, and the devices that it is attached to.
+
+use anyhow::{ensure, Context as _, Result};
+use aya::programs::{Program, SchedClassifier, Xdp};
+
+use super::Hike;
+use crate::hook;
+use crate::loader::{self, DISPATCHER_PROGRAM};
+
+impl Hike {
+    /// Leaves all of it in the kernel, with the entry pinned by this name, too.
+    pub(crate) fn stay(mut self, entry: &str) -> Result<()> {
+        let pin = self.folder.join(entry);
+        self.entry()?.pin(pin)?;
+        self.stays = true;
+        Ok(())
+    }
+
+    /// Has packets of a device, in the calling thread's network namespace, come here: at XDP in the driver if it can, else in the stack; at
+    /// tcx, those that leave by it, behind all other programs there.
+    pub fn attach(&mut self, device: &str) -> Result<()> {
+        ensure!(
+            !self.links.contains_key(device),
+            "packets of {device} come here already"
+        );
+        let attached = hook::attach(self.entry()?, device)?;
+        self.links.insert(device.to_owned(), attached);
+        Ok(())
+    }
+
+    /// Has packets of a device take the kernel's path again.
+    pub fn detach(&mut self, device: &str) -> Result<()> {
+        let attached = self.links.remove(device);
+        let attached = attached.with_context(|| format!("packets of {device} do not come here"))?;
+        hook::detach(self.entry()?, attached)
+    }
+
+    fn entry(&mut self) -> Result<&mut Program> {
+        loader::program(&mut self.dispatcher, DISPATCHER_PROGRAM)
+    }
+
+    /// Returns the entry, which is attached to devices, of an instance at XDP; for test runs.
+    pub fn dispatcher(&mut self) -> Result<&mut Xdp> {
+        Ok(self.entry()?.try_into()?)
+    }
+
+    /// Returns that of an instance at tcx.
+    pub fn classifier(&mut self) -> Result<&mut SchedClassifier> {
+        Ok(self.entry()?.try_into()?)
+    }
+}
