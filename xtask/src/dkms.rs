@@ -2,6 +2,8 @@
 
 //! The module as a Debian package of its sources: DKMS builds it for each kernel without our hooks that a machine has.
 
+pub(crate) mod install;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
