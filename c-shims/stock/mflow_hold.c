@@ -50,6 +50,15 @@ static bool mflow_is_lone(const struct sk_buff *skb)
 }
 
 /*
+ * Softirqs disabled. False: something waits here already, and a packet with such a tag would wait for that, too, with
+ * all that comes behind it.
+ */
+bool mflow_hold_is_clear(void)
+{
+	return !this_cpu_read(mflow_hold.active);
+}
+
+/*
  * Softirqs disabled, for a packet that is about to take the ordinary path on this CPU. True: it waits, and goes on
  * by itself.
  */

@@ -133,6 +133,8 @@ pub(crate) struct Surroundings {
     /// What a packet finds wrong with its path where it is queued.
     pub(crate) fault: PathFault,
     pub(crate) merge_budget_pkts: u32,
+    /// Whether a probe or a fence waits for no other.
+    pub(crate) is_clear: bool,
     pub(crate) nr_active: i32,
     pub(crate) packets: Factory,
 }
@@ -401,6 +403,10 @@ impl Host<TestPacket> for Surroundings {
         &self.orders
     }
 
+    fn is_clear(&self) -> bool {
+        self.is_clear
+    }
+
     fn flush_inline(&mut self) {
         for packet in std::mem::take(&mut self.inline) {
             self.travel(packet, None);
@@ -468,6 +474,7 @@ impl World {
                 fate: |_| Fate::Pass,
                 fault: PathFault::Queues,
                 merge_budget_pkts: u32::MAX,
+                is_clear: true,
                 nr_active: 0,
                 packets: Factory::of_bytes(2_304),
             },
