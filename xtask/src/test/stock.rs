@@ -24,7 +24,8 @@ const SHOWS: &str = "main tcp/main lanes/4 batch/1 batch/1024 size/8192 family/6
                      tcp/nat routes/address hotplug/lane reload/module reload/enabled reload/two-devices tcp/reload/enabled \
                      teardown/vxlan teardown/container teardown/socket";
 
-/// What cannot hold there, by how names begin: with `--full`, and with `--case`, all others can be run. `rust/DESIGN.md` says why.
+/// What cannot hold there, by how names begin; `rust/DESIGN.md` says why. With `--full`, and with `--case`, all others can be run, and
+/// these, too, by `--case` of this layer alone.
 const CANNOT: &str = "mode/ tcp/mode/ tunnel/ build/ tcp/build/ devices/rps-vxlan devices/cpumap-vxlan/during \
                       devices/ifb-vxlan paths/nfqueue/during forward/beside-local reasons/one-host gro/forwarding/socket \
                       tcp/scaling/overlay";
@@ -58,6 +59,7 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
     };
     let is_shown = |name: &str| match (&ctx.case, ctx.full) {
         (None, false) => draw::has_word(SHOWS, name),
+        (Some(_), _) if ctx.layers.len() == 1 => true,
         _ => !CANNOT.split(' ').any(|begin| name.starts_with(begin)),
     };
     let cases = draw::listed(CASES, &options)?.into_iter();
