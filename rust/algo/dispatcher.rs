@@ -52,6 +52,9 @@ pub trait Host<P: Packet> {
     fn is_clear(&self) -> bool {
         true
     }
+    /// A flow goes back to the ordinary path: what takes it from now on must not overtake what was carried inline, whose tags make
+    /// it other packets to whatever is on the way.
+    fn keep_behind_inline(&mut self) {}
     /// Returns when what was carried inline so far has reached the merge point, or never will.
     fn flush_inline(&mut self);
     /// Merges `slot`.

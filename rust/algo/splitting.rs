@@ -319,6 +319,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
             if self.slot(slot).is_drained_up_to(stopping.batch) {
                 // What is still on its way was queued on the ordinary path, which this packet takes, too.
                 self.end_inline_batch(slot, stopping.batch);
+                self.host.keep_behind_inline();
                 let draining = Draining {
                     slot,
                     batch: stopping.batch,

@@ -149,6 +149,11 @@ impl Host<SkBuff> for KernelHost<'_> {
         unsafe { way::is_clear() }
     }
 
+    fn keep_behind_inline(&mut self) {
+        // SAFETY: Softirqs are disabled wherever a dispatcher is used.
+        unsafe { way::keep_behind_inline() };
+    }
+
     fn flush_inline(&mut self) {
         if let (true, Some(napi)) = (self.in_context, self.source.napi) {
             // SAFETY: We are in the poll of this NAPI.

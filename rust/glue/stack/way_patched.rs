@@ -28,6 +28,10 @@ pub(crate) unsafe fn is_clear() -> bool {
     true
 }
 
+/// Has what takes the ordinary path of this CPU stay behind what was carried inline, which has come through already.
+#[inline]
+pub(crate) unsafe fn keep_behind_inline() {}
+
 /// Returns why knobs cannot be had on this kernel, if so.
 #[inline]
 pub(crate) fn refusal(_knobs: &Knobs) -> Option<&'static str> {

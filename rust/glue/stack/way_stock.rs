@@ -32,6 +32,15 @@ pub(crate) unsafe fn is_clear() -> bool {
     unsafe { ffi::mflow_hold_is_clear() }
 }
 
+/// Has what takes the ordinary path of this CPU wait until the CPU's queues are through with what was carried inline.
+///
+/// # Safety: softirqs are disabled.
+#[inline]
+pub(crate) unsafe fn keep_behind_inline() {
+    // SAFETY: By the contract.
+    unsafe { ffi::mflow_hold_begin() };
+}
+
 /// Returns why knobs cannot be had on this kernel, if so.
 pub(crate) fn refusal(knobs: &Knobs) -> Option<&'static str> {
     if knobs.mode != Mode::Mflow {
