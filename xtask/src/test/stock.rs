@@ -3,6 +3,8 @@
 //! The module on the distribution's own kernel, as shipped: DKMS builds it of the package that a user installs, with the headers'
 //! package, and this very module boots in a guest.
 
+use std::sync::OnceLock;
+
 use anyhow::{ensure, Result};
 
 use super::draw;
@@ -30,6 +32,9 @@ const CANNOT: &str = "mode/ tcp/mode/ tunnel/ build/ tcp/build/ devices/rps-vxla
                       devices/ifb-vxlan paths/nfqueue/during forward/beside-local reasons/one-host gro/forwarding/socket \
                       tcp/scaling/overlay";
 
+/// That a package has been installed: repeated cases boot the same module.
+static INSTALLED: OnceLock<()> = OnceLock::new();
+
 pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     if tools::find("apt-cache").is_none() {
@@ -42,7 +47,7 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
         module::in_distribution()?;
     } else {
         let place = ctx.places.take();
-        let installed = installed(&kernel);
+        let installed = tools::once(&INSTALLED, || installed(&kernel));
         outcome.held += place.held();
         drop(place);
         let failed = installed.is_err();
