@@ -3,7 +3,8 @@
  * Packets with a tag of their own on the ordinary path: probes and fences. GRO behind a tunnel holds packets by their
  * hash, and so does not keep the order between one with a tag and those around it. So such a packet waits here until
  * the queues of this CPU are through with what was before it, and what follows it on the ordinary path waits until they
- * are through with the packet. That is twice or three times for each flow that begins to be split.
+ * are through with the packet. That is twice or three times for each flow that begins to be split, and once where it
+ * ends: its last packets with tags are on this CPU's queues, and those without would pass them in GRO.
  */
 
 #include <linux/delay.h>
@@ -50,6 +51,27 @@ static bool mflow_is_lone(const struct sk_buff *skb)
 }
 
 /*
+ * Softirqs disabled. False: something waits here already, and a packet with such a tag would wait for that, too, with
+ * all that comes behind it.
+ */
+bool mflow_hold_is_clear(void)
+{
+	return !this_cpu_read(mflow_hold.active);
+}
+
+/* Softirqs disabled: what takes the ordinary path on this CPU from now on waits until the queues are through. */
+void mflow_hold_begin(void)
+{
+	struct mflow_hold *hold = this_cpu_ptr(&mflow_hold);
+
+	hold->polls = MFLOW_HOLD_POLLS;
+	if (hold->active)
+		return;
+	hold->active = true;
+	napi_schedule(&hold->napi);
+}
+
+/*
  * Softirqs disabled, for a packet that is about to take the ordinary path on this CPU. True: it waits, and goes on
  * by itself.
  */
@@ -60,9 +82,7 @@ bool mflow_hold_back(struct sk_buff *skb)
 	if (likely(!hold->active)) {
 		if (!mflow_is_lone(skb))
 			return false;
-		hold->active = true;
-		hold->polls = MFLOW_HOLD_POLLS;
-		napi_schedule(&hold->napi);
+		mflow_hold_begin();
 	}
 	if (hold->queue.qlen >= MFLOW_HOLD_PKTS)
 		hold->polls = 0;
@@ -114,16 +134,31 @@ static int mflow_hold_poll(struct napi_struct *napi, int budget)
 	return 0;
 }
 
-/* Process context; no packet comes any more. When it returns, none waits. */
-void mflow_hold_end(void)
+/*
+ * Process context. Waits on each CPU until nothing waits there: what comes by another way from now on overtakes nothing.
+ * While flows begin and end that need not last.
+ */
+void mflow_hold_wait(void)
 {
 	unsigned int cpu, ms;
 
 	for_each_possible_cpu(cpu) {
-		struct mflow_hold *hold = per_cpu_ptr(&mflow_hold, cpu);
+		const struct mflow_hold *hold = per_cpu_ptr(&mflow_hold, cpu);
 
 		for (ms = 0; READ_ONCE(hold->active) && ms < MFLOW_HOLD_WAIT_MS; ms++)
 			usleep_range(1000, 2000);
+	}
+}
+
+/* Process context; no packet comes any more. When it returns, none waits. */
+void mflow_hold_end(void)
+{
+	unsigned int cpu;
+
+	mflow_hold_wait();
+	for_each_possible_cpu(cpu) {
+		struct mflow_hold *hold = per_cpu_ptr(&mflow_hold, cpu);
+
 		if (!READ_ONCE(hold->active))
 			continue;
 		napi_disable(&hold->napi);

@@ -175,6 +175,7 @@ err_port:
 /* No lane has packets of the device any more. What waits on its ordinary path goes on first. */
 static void mflow_port_close(struct mflow_stock_port *port)
 {
+	mflow_hold_wait();
 	nf_unregister_net_hook(dev_net(port->dev), &port->hook);
 	mflow_port_gro_back(port);
 	list_del_rcu(&port->list);

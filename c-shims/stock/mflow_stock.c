@@ -74,10 +74,13 @@ void mflow_unregister(void)
 /* Under rtnl. The same value twice is harmless. */
 void mflow_set_enabled(bool enabled)
 {
-	if (enabled)
+	if (enabled) {
 		static_branch_enable(&mflow_stock_key);
-	else
+	} else {
+		/* Flows have ended; packets no longer wait for others afterwards. */
+		mflow_hold_wait();
 		static_branch_disable(&mflow_stock_key);
+	}
 	mflow_frag_switch(enabled);
 }
 

@@ -33,6 +33,9 @@ void mflow_port_lane_device(struct sk_buff *skb);
 
 /* mflow_hold.c: the order of the ordinary path around tags. */
 bool mflow_hold_back(struct sk_buff *skb);
+bool mflow_hold_is_clear(void);
+void mflow_hold_begin(void);
+void mflow_hold_wait(void);
 void mflow_hold_end(void);
 int mflow_hold_init(void);
 void mflow_hold_exit(void);

@@ -34,6 +34,9 @@ pub(super) const IDLE_MS: u32 = 1_000;
 
 /// What the dispatcher needs from its surroundings: a clock and the slots, and no more of any kernel.
 pub trait Host<P: Packet> {
+    /// How long a probe may take, in milliseconds; afterwards the flow is assumed not to end on this host.
+    const PROBE_TIMEOUT_MS: u32 = 200;
+
     /// Returns a time in milliseconds that grows and wraps; a coarse one will do.
     fn now_ms(&mut self) -> u32;
     /// Returns the CPU that this runs on.
@@ -44,6 +47,14 @@ pub trait Host<P: Packet> {
     fn ring_bytes(&self) -> &RingBytes;
     /// Returns what the load controller has decided.
     fn orders(&self) -> &Orders;
+    /// Returns whether a probe or a fence that takes the ordinary path now waits for no other that did: flows begin to be split one
+    /// after the other where each waits for what is before it.
+    fn is_clear(&self) -> bool {
+        true
+    }
+    /// A flow goes back to the ordinary path: what takes it from now on must not overtake what was carried inline, whose tags make
+    /// it other packets to whatever is on the way.
+    fn keep_behind_inline(&mut self) {}
     /// Returns when what was carried inline so far has reached the merge point, or never will.
     fn flush_inline(&mut self);
     /// Merges `slot`.

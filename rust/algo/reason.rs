@@ -44,7 +44,7 @@ reasons! {
     Asked = "asked", "its probe is on the way";
     /// Of its last packets none could be a probe or a fence.
     NoData = "no_data", "its packets seem to hold no data: acknowledgements, connections that begin or end";
-    /// A fence is under way that was sent before this source began.
+    /// A fence is under way that was sent before this source began, or another flow's probe or fence waits on this CPU.
     OtherStarts = "other_starts", "splitting begins elsewhere at this moment";
     /// The probe was not seen.
     ProbeUnseen = "probe_unseen", "its probe reached no socket: nobody listens, it is forwarded, or neither UDP nor TCP inside";

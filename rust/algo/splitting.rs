@@ -12,8 +12,6 @@ use super::reason::{Hold, Reason};
 use super::slot::{PathFault, Slot, INLINE, ORDINARY_PATH};
 use super::tag::{Tag, TagKind};
 
-/// How long a probe may take; afterwards the flow is assumed not to end on this host.
-const PROBE_TIMEOUT_MS: u32 = 200;
 /// Of this many unlikely packets in a row, the last may be a probe or a fence, too.
 const ANY_KIND_AFTER_PKTS: u16 = 256;
 /// How long packets may be dispatched without one reaching the merge point.
@@ -175,7 +173,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
             Some(Reason::HintNever)
         } else if !flow.suits(packet) {
             Some(Reason::NoData)
-        } else if !self.settles() {
+        } else if !self.settles() || !self.host.is_clear() {
             Some(Reason::OtherStarts)
         } else {
             None
@@ -210,13 +208,13 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         }
         let tag = Tag::new(TagKind::Probe, usize::from(slot), probing.probe);
         if self.slot(slot).has_seen_probe(tag.batch_bits()) {
-            if flow.suits(&packet) {
+            if self.host.is_clear() && flow.suits(&packet) {
                 let split = self.begin_split(slot);
                 flow.state = FlowState::Split(split);
                 self.report_change(flow);
                 packet.set_tag(Tag::new(TagKind::Fence, usize::from(slot), split.fence));
             }
-        } else if self.now_ms.wrapping_sub(probing.since_ms) >= PROBE_TIMEOUT_MS {
+        } else if self.now_ms.wrapping_sub(probing.since_ms) >= H::PROBE_TIMEOUT_MS {
             self.keep_whole(flow, Reason::ProbeUnseen);
             self.release(flow, slot);
         }
@@ -333,6 +331,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
             if self.slot(slot).is_drained_up_to(stopping.batch) {
                 // What is still on its way was queued on the ordinary path, which this packet takes, too.
                 self.end_inline_batch(slot, stopping.batch);
+                self.host.keep_behind_inline();
                 let draining = Draining {
                     slot,
                     batch: stopping.batch,

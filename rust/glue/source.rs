@@ -11,6 +11,7 @@ use super::stack::device::Napi;
 use super::stack::heads::{BeginsWithHead, PortHead, SourceHead};
 use super::stack::request::Request;
 use super::stack::skb::SkBuff;
+use super::stack::way;
 use super::{ffi, merge, runtime};
 use crate::algo::builder::Builder;
 use crate::algo::counters::{Counter, Counters};
@@ -120,6 +121,8 @@ struct KernelHost<'a> {
 }
 
 impl Host<SkBuff> for KernelHost<'_> {
+    const PROBE_TIMEOUT_MS: u32 = way::PROBE_TIMEOUT_MS;
+
     fn now_ms(&mut self) -> u32 {
         runtime::now_ms()
     }
@@ -139,6 +142,16 @@ impl Host<SkBuff> for KernelHost<'_> {
 
     fn orders(&self) -> &Orders {
         pool::orders()
+    }
+
+    fn is_clear(&self) -> bool {
+        // SAFETY: Softirqs are disabled wherever a dispatcher is used.
+        unsafe { way::is_clear() }
+    }
+
+    fn keep_behind_inline(&mut self) {
+        // SAFETY: Softirqs are disabled wherever a dispatcher is used.
+        unsafe { way::keep_behind_inline() };
     }
 
     fn flush_inline(&mut self) {

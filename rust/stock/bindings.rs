@@ -156,6 +156,8 @@ extern "C" {
     pub fn mflow_skb_segments(skb: *const sk_buff) -> u16;
     pub fn mflow_skb_lacks_segments(skb: *const sk_buff) -> bool;
     pub fn mflow_skb_metadata(skb: *const sk_buff, to: *mut u8, bytes: c_uint) -> bool;
+    pub fn mflow_hold_is_clear() -> bool;
+    pub fn mflow_hold_begin();
     pub fn mflow_run_here() -> *mut c_void;
     pub fn mflow_run_park(collector: *mut c_void);
     pub fn mflow_worker_settle(worker: *mut mflow_worker);

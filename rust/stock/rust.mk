@@ -9,7 +9,7 @@ MFLOW_RUSTC ?= rustc
 
 rust-obj := $(obj)/rust/stock
 rust-src := $(src)/rust
-core-src := $(shell MAKEFLAGS= $(MFLOW_RUSTC) --print sysroot)/lib/rustlib/src/rust/library/core/src/lib.rs
+core-src := $(shell MAKEFLAGS= $(MFLOW_RUSTC) --print sysroot 2> /dev/null)/lib/rustlib/src/rust/library/core/src/lib.rs
 
 # As scripts/generate_rust_target.rs of a kernel with Rust.
 rust-features := -mmx,+soft-float
@@ -50,6 +50,10 @@ quiet_cmd_rust_crate = RUSTC $(if $(KBUILD_EXTMOD),[M]) $@
       cmd_rust_crate = RUSTC_BOOTSTRAP=1 MFLOW_HZ=$(CONFIG_HZ) $(MFLOW_RUSTC) $(rust-flags) $(rust-crate-flags) \
 	--crate-type rlib --crate-name $(basename $(notdir $@)) -L $(rust-obj) -Ztemps-dir=$(rust-obj) \
 	--emit=obj=$@ --emit=metadata=$(rust-obj)/lib$(basename $(notdir $@)).rmeta --emit=dep-info=$(depfile) $<
+
+# Where there is no such file, this is said once, and not what follows from it.
+$(core-src):
+	$(error mflow is built with rustc and its sources, and $(MFLOW_RUSTC) has none: install it by rustup (as root for DKMS), with the component rust-src)
 
 $(rust-obj)/core.o: private rust-crate-flags := --edition=2024 --cap-lints=allow --cfg no_fp_fmt_parse
 $(rust-obj)/core.o: $(core-src) $(rust-obj)/target.json FORCE

@@ -2,6 +2,8 @@
 
 //! The module as a Debian package of its sources: DKMS builds it for each kernel without our hooks that a machine has.
 
+pub(crate) mod install;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -111,8 +113,8 @@ fn conf() -> Result<String> {
          BUILD_EXCLUSIVE_ARCH=\"x86_64\"\n\
          BUILD_EXCLUSIVE_KERNEL=\"^{}\\.\"\n\
          BUILD_EXCLUSIVE_CONFIG=\"{}\"\n\
-         # The compiler is root's of rustup if there is none in the usual places. Types for tracers need pahole.\n\
-         MAKE[0]=\"PATH=$PATH:~root/.cargo/bin RUSTUP_TOOLCHAIN={} make -C ${{kernel_source_dir}} \
+         # Root's compiler of rustup comes first: distributions' are often too old. Types for tracers need pahole.\n\
+         MAKE[0]=\"PATH=~root/.cargo/bin:$PATH RUSTUP_TOOLCHAIN={} make -C ${{kernel_source_dir}} \
          M=${{dkms_tree}}/{NAME}/{VERSION}/build $(command -v pahole > /dev/null || echo CONFIG_DEBUG_INFO_BTF_MODULES=) modules\"\n\
          CLEAN=\"true\"\n",
         STOCK_VERSIONS.replace('.', "\\."),

@@ -47,6 +47,8 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
 pub fn in_distribution() -> Result<(Distribution, PathBuf)> {
     let kernel = distribution::ensure()?;
     let module = kernel.add(&build(&kernel.headers)?)?;
+    // DKMS does the same.
+    tools::output(tools::command("strip").arg("--strip-debug").arg(&module))?;
     Ok((kernel, module))
 }
 

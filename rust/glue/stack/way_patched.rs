@@ -20,6 +20,19 @@ pub(crate) const MISSING: &str = "";
 /// Whether all that a lane or [`carry`](super::deliver::carry) gives to the stack has reached its end when the call returns.
 pub(crate) const RUNS_TO_COMPLETION: bool = true;
 
+/// How long a probe may take, in milliseconds: it passes what is queued on one CPU.
+pub(crate) const PROBE_TIMEOUT_MS: u32 = 200;
+
+/// Returns whether a probe or a fence goes on at once: it does.
+#[inline]
+pub(crate) unsafe fn is_clear() -> bool {
+    true
+}
+
+/// Has what takes the ordinary path of this CPU stay behind what was carried inline, which has come through already.
+#[inline]
+pub(crate) unsafe fn keep_behind_inline() {}
+
 /// Returns why knobs cannot be had on this kernel, if so.
 #[inline]
 pub(crate) fn refusal(_knobs: &Knobs) -> Option<&'static str> {

@@ -20,6 +20,28 @@ pub(crate) const MISSING: &str =
 /// Whether all that a lane or [`carry`](super::deliver::carry) gives to the stack has reached its end when the call returns.
 pub(crate) const RUNS_TO_COMPLETION: bool = false;
 
+/// How long a probe may take, in milliseconds: it waits until the CPU's queues are through, for as many polls as the longest could
+/// take, and packets of a busy NIC are received in each of them.
+pub(crate) const PROBE_TIMEOUT_MS: u32 = 1_000;
+
+/// Returns whether a probe or a fence would wait on this CPU for nothing but the queues.
+///
+/// # Safety: softirqs are disabled.
+#[inline]
+pub(crate) unsafe fn is_clear() -> bool {
+    // SAFETY: By the contract.
+    unsafe { ffi::mflow_hold_is_clear() }
+}
+
+/// Has what takes the ordinary path of this CPU wait until the CPU's queues are through with what was carried inline.
+///
+/// # Safety: softirqs are disabled.
+#[inline]
+pub(crate) unsafe fn keep_behind_inline() {
+    // SAFETY: By the contract.
+    unsafe { ffi::mflow_hold_begin() };
+}
+
 /// Returns why knobs cannot be had on this kernel, if so.
 pub(crate) fn refusal(knobs: &Knobs) -> Option<&'static str> {
     if knobs.mode != Mode::Mflow {

@@ -211,6 +211,25 @@ pub(crate) fn read(name: &str) -> Result<String> {
     fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
 }
 
+/// Returns whether the loaded module goes through our patches, and not through what an unpatched kernel offers.
+pub(crate) fn is_patched() -> Result<bool> {
+    let version = read("version")?;
+    match version
+        .lines()
+        .next()
+        .and_then(|line| line.split(' ').next_back())
+    {
+        Some("patched") => Ok(true),
+        Some("stock") => Ok(false),
+        _ => bail!("version names no way into the stack: {version:?}"),
+    }
+}
+
+/// Returns a file for people, or why there is none.
+fn text_of(name: &str) -> String {
+    read(name).unwrap_or_else(|error| format!("{error:#}\n"))
+}
+
 /// Writes a knob; the error is the kernel's.
 pub(crate) fn try_write(name: &str, value: &str) -> io::Result<()> {
     fs::write(path(name), value)
@@ -233,7 +252,9 @@ pub(crate) fn wait_split_since(before: u64, flows: u64) -> Result<()> {
     match Mode::usual() {
         Mode::Mflow => command::wait_until("all flows are split", || {
             Ok(flows_split()? >= before + flows)
-        }),
+        })
+        // Which say why.
+        .with_context(|| format!("{}{}", text_of("flows"), text_of("stats"))),
         Mode::FalconDev | Mode::FalconFunc => {
             let staged = staged_pkts()?;
             command::wait_until("packets go through stages", || Ok(staged_pkts()? > staged))

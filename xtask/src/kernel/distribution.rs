@@ -29,6 +29,8 @@ pub struct Distribution {
     pub modules: PathBuf,
     /// What `uname -r` says.
     pub release: String,
+    /// Where its packages were unpacked.
+    pub(crate) home: PathBuf,
     /// What a module is built with.
     pub(crate) headers: PathBuf,
 }
@@ -174,18 +176,22 @@ impl Distribution {
             image: home.join(format!("boot/vmlinuz-{release}")),
             modules,
             headers: headers(home, &release),
+            home: home.to_path_buf(),
             release,
         })
     }
 
-    /// Puts a module among the kernel's own, where `modprobe` finds it, and returns its place.
+    /// Puts a module among the kernel's own, where `modprobe` finds it, in the place of one that was put there before. Returns
+    /// its place.
     pub(crate) fn add(&self, module: &Path) -> Result<PathBuf> {
         let extra = self.modules.join("extra");
+        if extra.exists() {
+            // It may be compressed, and this one not.
+            fs::remove_dir_all(&extra)?;
+        }
         fs::create_dir_all(&extra)?;
         let place = extra.join(module.file_name().context("a module has a name")?);
-        let mut strip = tools::command("strip");
-        strip.args(["--strip-debug", "-o"]).arg(&place).arg(module);
-        tools::output(&mut strip)?;
+        fs::copy(module, &place)?;
         // Of .../lib/modules/RELEASE.
         let base = self.modules.ancestors().nth(3).context("a folder")?;
         let mut depmod = tools::command("depmod");

@@ -436,7 +436,9 @@ fn stopped_flow_returns_to_the_ordinary_path() {
     assert_eq!(world.count(Counter::InlinePkts), 10);
     assert_eq!(world.around.nr_active, 1);
     world.settle();
+    assert_eq!(world.around.kept_behind, 0);
     world.receive(0, 1);
+    assert_eq!(world.around.kept_behind, 1);
     assert_eq!(world.around.ordinary.len(), 1);
     assert_eq!(kinds(&world), [TagKind::None]);
     assert_eq!(world.around.nr_active, 0);

@@ -250,6 +250,28 @@ fn a_fence_of_another_source() {
 }
 
 #[test]
+fn flows_begin_one_after_the_other_where_probes_wait() {
+    let mut world = new();
+    world.around.is_clear = false;
+    world.receive(0, 8);
+    end_window(&mut world, 0);
+    assert_why(&mut world, Standing::Whole, Reason::OtherStarts, 0);
+    assert_eq!(world.count(Counter::ProbesSent), 0);
+    world.around.is_clear = true;
+    world.receive(0, 4);
+    assert_why(&mut world, Standing::Probing, Reason::Asked, 0);
+    // Its fence waits, too.
+    world.settle();
+    world.around.is_clear = false;
+    world.receive(0, 4);
+    world.settle();
+    assert_why(&mut world, Standing::Probing, Reason::Asked, 0);
+    world.around.is_clear = true;
+    world.receive(0, 1);
+    assert_eq!(report(&mut world, 0).now.standing, Standing::Split);
+}
+
+#[test]
 fn another_source_that_has_begun() {
     let mut world = new();
     world.receive(0, 4);

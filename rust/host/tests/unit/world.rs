@@ -133,6 +133,10 @@ pub(crate) struct Surroundings {
     /// What a packet finds wrong with its path where it is queued.
     pub(crate) fault: PathFault,
     pub(crate) merge_budget_pkts: u32,
+    /// Whether a probe or a fence waits for no other.
+    pub(crate) is_clear: bool,
+    /// How often the ordinary path was told to stay behind what was carried inline.
+    pub(crate) kept_behind: usize,
     pub(crate) nr_active: i32,
     pub(crate) packets: Factory,
 }
@@ -401,6 +405,14 @@ impl Host<TestPacket> for Surroundings {
         &self.orders
     }
 
+    fn is_clear(&self) -> bool {
+        self.is_clear
+    }
+
+    fn keep_behind_inline(&mut self) {
+        self.kept_behind += 1;
+    }
+
     fn flush_inline(&mut self) {
         for packet in std::mem::take(&mut self.inline) {
             self.travel(packet, None);
@@ -468,6 +480,8 @@ impl World {
                 fate: |_| Fate::Pass,
                 fault: PathFault::Queues,
                 merge_budget_pkts: u32::MAX,
+                is_clear: true,
+                kept_behind: 0,
                 nr_active: 0,
                 packets: Factory::of_bytes(2_304),
             },

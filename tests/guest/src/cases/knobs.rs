@@ -38,10 +38,7 @@ const GOOD: &[(&str, &str, &str)] = &[
     ("build", "lane\n", "lane"),
     ("build", "nic", "nic"),
     ("build", "auto", "auto"),
-    ("layout", "lane+stage\n", "lane+stage"),
     ("layout", "lane", "lane"),
-    ("mode", "falcon-dev\n", "falcon-dev"),
-    ("mode", "falcon-func", "falcon-func"),
     ("mode", "mflow", "mflow"),
     ("stages", "nic+veth", "nic+veth"),
     ("stages", "nic+tunnel+veth", "nic+tunnel+veth"),
@@ -49,6 +46,13 @@ const GOOD: &[(&str, &str, &str)] = &[
     ("load_threshold_pct", "0\n", "0"),
     ("devices", "-eth0", ""),
     ("devices", "+eth0", "eth0"),
+];
+
+/// The same of what takes our patches, without which it is refused; and what it is set back to.
+const GOOD_IF_PATCHED: &[(&str, &str, &str, &str)] = &[
+    ("layout", "lane+stage\n", "lane+stage", "lane"),
+    ("mode", "falcon-dev\n", "falcon-dev", "mflow"),
+    ("mode", "falcon-func", "falcon-func", "mflow"),
 ];
 
 /// What is written, and the error it must cause.
@@ -175,13 +179,27 @@ pub(super) fn cases() -> Vec<Case> {
 
 fn good() -> Result<()> {
     for &(name, text, expected) in GOOD {
-        mflow::write(name, text)?;
-        let found = mflow::read(name)?;
-        ensure!(
-            found.trim_end() == expected,
-            "after writing {text:?}, {name} reads {found:?} instead of {expected:?}"
-        );
+        takes(name, text, expected)?;
     }
+    for &(name, text, expected, other) in GOOD_IF_PATCHED {
+        if mflow::is_patched()? {
+            takes(name, text, expected)?;
+            takes(name, other, other)?;
+        } else {
+            refuses(name, text, &[Errno::EINVAL])?;
+        }
+    }
+    Ok(())
+}
+
+/// Checks that what is written is taken, and reads as expected.
+fn takes(name: &str, text: &str, expected: &str) -> Result<()> {
+    mflow::write(name, text)?;
+    let found = mflow::read(name)?;
+    ensure!(
+        found.trim_end() == expected,
+        "after writing {text:?}, {name} reads {found:?} instead of {expected:?}"
+    );
     Ok(())
 }
 
@@ -248,7 +266,12 @@ fn files() -> Result<()> {
         mflow::read("flows")?.is_empty(),
         "flows lists flows without any traffic"
     );
-    for (name, value, reason) in WHY_NONE {
+    let is_patched = mflow::is_patched()?;
+    // Without our patches there is one mode.
+    let whys = WHY_NONE
+        .iter()
+        .filter(|(name, _, _)| is_patched || *name != "mode");
+    for (name, value, reason) in whys {
         mflow::write(name, value)?;
         let flows = mflow::read("flows")?;
         ensure!(

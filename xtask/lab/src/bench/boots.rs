@@ -167,7 +167,7 @@ fn plan<'a>(options: &Options, cases: &'a [Case]) -> Result<Plan<'a>> {
         .collect();
     for case in cases {
         for mode in &case.modes {
-            let name = format!("{}/{}", case.name, mode.name);
+            let name = mode.name_in(case);
             if options.distribution && !mode.is_without_patches() {
                 continue;
             }
@@ -221,17 +221,13 @@ fn plan<'a>(options: &Options, cases: &'a [Case]) -> Result<Plan<'a>> {
 fn matches(cases: &[Case], filter: &str) -> bool {
     cases.iter().any(|case| {
         let mut modes = case.modes.iter();
-        modes.any(|mode| format!("{}/{}", case.name, mode.name).contains(filter))
+        modes.any(|mode| mode.name_in(case).contains(filter))
     })
 }
 
 impl Task<'_> {
     fn name(&self) -> String {
-        let name = format!("{}/{}", self.case.name, self.mode.name);
-        match self.order.stack {
-            protocol::Stack::Mflow { lanes, .. } => format!("{name} {lanes}"),
-            _ => name,
-        }
+        self.mode.name_in(self.case)
     }
 }
 
@@ -284,6 +280,9 @@ mod tests {
                 "latency-udp-16/mflow 2"
             ]
         );
+        let of_lanes = options(&["--case", "udp-16/mflow 4"]);
+        let plan = super::plan(&of_lanes, &cases).expect("a plan");
+        assert_eq!(plan.boots[0].1.len(), 1);
         let wrong = options(&["--case", "no-such"]);
         let error = super::plan(&wrong, &cases).err().expect("no match");
         let error = error.to_string();

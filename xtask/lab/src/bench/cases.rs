@@ -95,6 +95,15 @@ impl Mode {
         }
     }
 
+    /// Returns what its row is called: the case, the mode, and how many lanes there are.
+    pub(super) fn name_in(&self, case: &Case) -> String {
+        let name = format!("{}/{}", case.name, self.name);
+        match self.stack {
+            What::Stack(Stack::Mflow { lanes, .. }) => format!("{name} {lanes}"),
+            _ => name,
+        }
+    }
+
     fn leave_out_pipeline(&mut self) {
         if matches!(self.stack, What::Stack(Stack::Falcon { .. })) {
             self.stack = What::Missing(NONE_WHOLE);

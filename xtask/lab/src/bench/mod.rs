@@ -55,7 +55,7 @@ pub(crate) struct Options {
     /// How much to measure
     #[arg(long, value_enum, default_value_t)]
     suite: Suite,
-    /// Only cases with this text in `CASE/MODE`, such as `udp-16/` or `/mflow`
+    /// Only rows with this text in `CASE/MODE LANES`, such as `udp-16/`, `/mflow` or `/mflow 4`
     #[arg(long, value_name = "FILTER")]
     case: Option<String>,
     /// On the distribution's own kernel, as shipped, with the module for it: native, vanilla, RPS and mflow, on what its packages have
