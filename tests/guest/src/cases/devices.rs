@@ -222,6 +222,8 @@ fn with_feature<L: Load>(rig: &Rig, feature: &Feature, early: bool) -> Result<Ou
             (false, true) if feature.stop_reorders => {
                 knobs.lanes as u64 * u64::from(knobs.batch_pkts)
             }
+            // In the modes of FALCON, what it gives out passes what waits for the last stage.
+            (false, false) if feature.stop_reorders && rig.mflow => MIXED_PKTS,
             _ => 0,
         };
         // Of TCP the stack's own counters decide, unless it is the stack that reorders.
