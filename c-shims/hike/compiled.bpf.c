@@ -14,7 +14,7 @@ const volatile __u8 hike_chain[HIKE_CHAIN_PROGRAMS];
 		return NAME(context, packet)
 
 /* Runs one program. */
-static __always_inline int hike_run(__u8 number, hike_context *context, struct hike_packet *packet)
+static __always_inline int hike_run(__u8 number, struct hike_context *context, struct hike_packet *packet)
 {
 	switch (number) {
 	HIKE_EACH_PROGRAM(HIKE_CASE);
@@ -23,7 +23,7 @@ static __always_inline int hike_run(__u8 number, hike_context *context, struct h
 }
 
 SEC(HIKE_SECTION)
-int hike_compiled(hike_context *context)
+int hike_compiled(struct hike_context *context)
 {
 	const struct hike_packet *found = hike_this_packet();
 	struct hike_packet packet = {};

@@ -42,18 +42,18 @@
 #define HIKE_HERE_BEFORE_ONE 0x48494b45
 #define HIKE_HERE_BEFORE_TWO 0xb7b6b4ba
 
-static __always_inline __u32 hike_from_device(const hike_context *context)
+static __always_inline __u32 hike_from_device(const struct hike_context *context)
 {
 	return context->ingress_ifindex ? context->ingress_ifindex : HIKE_LOOPBACK;
 }
 
-static __always_inline void hike_note_here(hike_context *context)
+static __always_inline void hike_note_here(struct hike_context *context)
 {
 	context->cb[3] = HIKE_HERE_BEFORE_ONE;
 	context->cb[4] = HIKE_HERE_BEFORE_TWO;
 }
 
-static __always_inline bool hike_has_been_here(hike_context *context)
+static __always_inline bool hike_has_been_here(struct hike_context *context)
 {
 	if (context->cb[3] != HIKE_HERE_BEFORE_ONE || context->cb[4] != HIKE_HERE_BEFORE_TWO)
 		return false;
@@ -62,7 +62,7 @@ static __always_inline bool hike_has_been_here(hike_context *context)
 }
 
 /* Whether the headers up to the transport's ports and flags are where they can be looked at, and there are no others in between. */
-static __always_inline bool hike_shows_headers(const hike_context *context)
+static __always_inline bool hike_shows_headers(const struct hike_context *context)
 {
 	const void *ip = hike_data(context) + ETH_HLEN, *end = hike_data_end(context);
 	const struct ipv6hdr *ip6 = ip;
@@ -74,7 +74,7 @@ static __always_inline bool hike_shows_headers(const hike_context *context)
 	return ip6->nexthdr == IPPROTO_TCP || ip6->nexthdr == IPPROTO_UDP;
 }
 
-static __always_inline void hike_show_headers(hike_context *context)
+static __always_inline void hike_show_headers(struct hike_context *context)
 {
 	__u32 bytes = context->len;
 
@@ -84,7 +84,7 @@ static __always_inline void hike_show_headers(hike_context *context)
 }
 
 /* Returns the length of an IP header and the transport header right behind it, or 0 if it is none that the kernel cuts behind. */
-static __always_inline __u32 hike_header_bytes(const hike_context *context, const struct hike_packet *packet)
+static __always_inline __u32 hike_header_bytes(const struct hike_context *context, const struct hike_packet *packet)
 {
 	const void *ip = hike_ip(context, packet), *end = hike_data_end(context);
 	__u32 ip_bytes = sizeof(struct ipv6hdr);
@@ -111,7 +111,7 @@ static __always_inline __u32 hike_header_bytes(const hike_context *context, cons
 	return ip_bytes + tcp->doff * 4;
 }
 
-static __always_inline void hike_find_segments(hike_context *context, struct hike_packet *packet)
+static __always_inline void hike_find_segments(struct hike_context *context, struct hike_packet *packet)
 {
 	__u32 size = context->gso_size, whole = context->len - ETH_HLEN, header, longest;
 
@@ -145,14 +145,14 @@ static __always_inline __u32 hike_segments(const struct hike_packet *packet)
 }
 
 /* Whether the packet is so long; one that is longer than an IP header can say (BIG TCP) has a length of its own, which is not read. */
-static __always_inline bool hike_has_bytes(const hike_context *context, __u32 bytes)
+static __always_inline bool hike_has_bytes(const struct hike_context *context, __u32 bytes)
 {
 	__u32 whole = context->len - ETH_HLEN;
 
 	return bytes <= whole && whole <= HIKE_MOST_BYTES6;
 }
 
-static __always_inline __u32 hike_whole_bytes6(const hike_context *context, const struct ipv6hdr *ip6,
+static __always_inline __u32 hike_whole_bytes6(const struct hike_context *context, const struct ipv6hdr *ip6,
 					       const void *end)
 {
 	__u32 bytes = bpf_ntohs(ip6->payload_len) + sizeof(*ip6);
@@ -160,7 +160,7 @@ static __always_inline __u32 hike_whole_bytes6(const hike_context *context, cons
 	return hike_has_bytes(context, bytes) ? bytes : 0;
 }
 
-static __always_inline __u32 hike_whole_bytes4(const hike_context *context, const struct iphdr *ip4,
+static __always_inline __u32 hike_whole_bytes4(const struct hike_context *context, const struct iphdr *ip4,
 					       const void *end)
 {
 	__u32 bytes = bpf_ntohs(ip4->tot_len);
@@ -176,7 +176,7 @@ static __always_inline __u32 hike_wire_bytes(const struct hike_packet *packet, _
 	return packet->segment_bytes + more;
 }
 
-static __always_inline int hike_push(hike_context *context, struct hike_packet *packet, __u32 ip_at,
+static __always_inline int hike_push(struct hike_context *context, struct hike_packet *packet, __u32 ip_at,
 				     __u32 bytes, void **start, void **end)
 {
 	__u64 flags = BPF_F_ADJ_ROOM_FIXED_GSO | BPF_F_ADJ_ROOM_NO_CSUM_RESET;
@@ -201,18 +201,18 @@ static __always_inline int hike_push(hike_context *context, struct hike_packet *
 	return HIKE_NEXT;
 }
 
-static __always_inline long hike_take_off(hike_context *context, __u32 bytes)
+static __always_inline long hike_take_off(struct hike_context *context, __u32 bytes)
 {
 	return -EINVAL;
 }
 
 /* A packet may always leave by the device that the kernel has chosen. */
-static __always_inline bool hike_has_port(const hike_context *context, __u32 port)
+static __always_inline bool hike_has_port(const struct hike_context *context, __u32 port)
 {
 	return port == context->ifindex || bpf_map_lookup_elem(&ports, &port);
 }
 
-static __always_inline int hike_leave_by(hike_context *context, __u32 port)
+static __always_inline int hike_leave_by(struct hike_context *context, __u32 port)
 {
 	if (port == context->ifindex)
 		return HIKE_FORWARDED | HIKE_HERE;
@@ -225,7 +225,7 @@ static __always_inline int hike_leave_by(hike_context *context, __u32 port)
  * The kernel looks for the route again, and keeps the packet until it has learnt the address. It is not told of the next hop: once it has
  * learnt the address of that, it would take the one that the packet's old route leads to (net/core/neighbour.c: __neigh_update).
  */
-static __always_inline int hike_resolve(hike_context *context, const struct bpf_fib_lookup *fib)
+static __always_inline int hike_resolve(struct hike_context *context, const struct bpf_fib_lookup *fib)
 {
 	if (!hike_has_port(context, fib->ifindex))
 		return HIKE_FW_NO_PORT;

@@ -12,24 +12,24 @@
 #define HIKE_VLAN_TAGS 2
 
 /* Returns the device that the kernel's rules are asked for. */
-static __always_inline __u32 hike_from_device(const hike_context *context)
+static __always_inline __u32 hike_from_device(const struct hike_context *context)
 {
 	return context->ingress_ifindex;
 }
 
 /* Whether the packet has been here before. */
-static __always_inline bool hike_has_been_here(hike_context *context)
+static __always_inline bool hike_has_been_here(struct hike_context *context)
 {
 	return false;
 }
 
 /* Makes sure that the headers can be looked at. */
-static __always_inline void hike_show_headers(hike_context *context)
+static __always_inline void hike_show_headers(struct hike_context *context)
 {
 }
 
 /* Finds out what the packet becomes on the wire. */
-static __always_inline void hike_find_segments(hike_context *context, struct hike_packet *packet)
+static __always_inline void hike_find_segments(struct hike_context *context, struct hike_packet *packet)
 {
 }
 
@@ -45,13 +45,13 @@ static __always_inline __u32 hike_segments(const struct hike_packet *packet)
 }
 
 /* Returns the length in the packet's IP header, or 0 if it is wrong. */
-static __always_inline __u32 hike_whole_bytes6(const hike_context *context, const struct ipv6hdr *ip6,
+static __always_inline __u32 hike_whole_bytes6(const struct hike_context *context, const struct ipv6hdr *ip6,
 					       const void *end)
 {
 	return hike_bytes6(ip6, end);
 }
 
-static __always_inline __u32 hike_whole_bytes4(const hike_context *context, const struct iphdr *ip4,
+static __always_inline __u32 hike_whole_bytes4(const struct hike_context *context, const struct iphdr *ip4,
 					       const void *end)
 {
 	return hike_bytes4(ip4, end);
@@ -103,7 +103,7 @@ static __always_inline bool hike_restore_link(const struct hike_link *link, void
  * Makes room for an outer IPv6 header and what belongs to it: returns HIKE_NEXT and where the packet starts and ends now, or a reason
  * before anything has changed.
  */
-static __always_inline int hike_push(hike_context *context, struct hike_packet *packet, __u32 ip_at,
+static __always_inline int hike_push(struct hike_context *context, struct hike_packet *packet, __u32 ip_at,
 				     __u32 bytes, void **start, void **end)
 {
 	struct hike_link link;
@@ -120,7 +120,7 @@ static __always_inline int hike_push(hike_context *context, struct hike_packet *
 }
 
 /* Takes bytes off the front; returns 0, or what does not let it. */
-static __always_inline long hike_take_off(hike_context *context, __u32 bytes)
+static __always_inline long hike_take_off(struct hike_context *context, __u32 bytes)
 {
 	return bpf_xdp_adjust_head(context, bytes);
 }
@@ -129,15 +129,15 @@ static __always_inline long hike_take_off(hike_context *context, __u32 bytes)
  * Chooses the port that the packet leaves through: before anything has changed, so that if there is no such port, the kernel gets the
  * packet as it is.
  */
-static __always_inline bool hike_has_port(const hike_context *context, __u32 port)
+static __always_inline bool hike_has_port(const struct hike_context *context, __u32 port)
 {
 	return bpf_redirect_map(&ports, port, XDP_PASS) == XDP_REDIRECT;
 }
 
 /* Has the packet leave by the port that was chosen. These are no functions, so that the compiler knows best what a program returns. */
-#define hike_leave_by(CONTEXT, PORT) HIKE_FORWARDED
+#define hike_leave_by(CONTEXT, PORT) ((void)(CONTEXT), (void)(PORT), HIKE_FORWARDED)
 /* Does what can be done where the next hop's Ethernet address is not known. */
-#define hike_resolve(CONTEXT, FIB) HIKE_FW_NO_NEIGHBOUR
+#define hike_resolve(CONTEXT, FIB) ((void)(CONTEXT), (void)(FIB), HIKE_FW_NO_NEIGHBOUR)
 
 /* Returns the number of a reason. */
 static __always_inline __u32 hike_reason_of(int reason)

@@ -7,7 +7,7 @@
 #include "exact_flow.h"
 
 /* Fills in what the packet is and its destination; returns HIKE_NEXT, or why the kernel must see it. */
-static __always_inline int hike_parse(hike_context *context, struct hike_packet *packet,
+static __always_inline int hike_parse(struct hike_context *context, struct hike_packet *packet,
 				      struct hike_prefix *destination)
 {
 	void *start = hike_data(context), *end = hike_data_end(context);
@@ -56,7 +56,7 @@ static __always_inline const struct hike_class *hike_class_of(const struct hike_
 }
 
 SEC(HIKE_SECTION)
-int hike_dispatcher(hike_context *context)
+int hike_dispatcher(struct hike_context *context)
 {
 	struct hike_packet *packet = hike_this_packet();
 	struct hike_prefix destination = {};

@@ -25,7 +25,7 @@ static __always_inline __be32 hike_ports_of(const void *transport, const void *e
 }
 
 /* Replaces the class of the packet's destination by that of its flow, if it has one; returns whether it has a class now. */
-static __always_inline bool hike_exact_flow(hike_context *context, struct hike_packet *packet,
+static __always_inline bool hike_exact_flow(struct hike_context *context, struct hike_packet *packet,
 					    const struct hike_prefix *destination)
 {
 	void *ip = hike_ip(context, packet), *end = hike_data_end(context);

@@ -55,7 +55,7 @@ static __always_inline int hike_ask_inside(struct bpf_fib_lookup *fib, const str
 }
 
 /* Returns HIKE_NEXT and the next hop, or what becomes of the packet without. */
-static __always_inline int hike_look_up(hike_context *context, struct bpf_fib_lookup *fib, __u32 flags,
+static __always_inline int hike_look_up(struct hike_context *context, struct bpf_fib_lookup *fib, __u32 flags,
 					struct hike_hop *hop)
 {
 	fib->ifindex = hike_from_device(context);

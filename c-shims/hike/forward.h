@@ -61,7 +61,7 @@ static __always_inline int hike_forwardable6(const struct ipv6hdr *ip6, __u32 by
  * Sends the packet to its next hop by that port, which must be one (hike_has_port): without VLAN tags, which were those of the link it
  * came from.
  */
-static __always_inline int hike_send(hike_context *context, struct hike_packet *packet,
+static __always_inline int hike_send(struct hike_context *context, struct hike_packet *packet,
 				     const struct hike_hop *hop)
 {
 	__u32 tag_bytes = (packet->ip_at & 31) - ETH_HLEN;
@@ -91,7 +91,7 @@ static __always_inline int hike_send(hike_context *context, struct hike_packet *
 	return hike_leave_by(context, hop->port);
 }
 
-static __always_inline int hike_leave(hike_context *context, struct hike_packet *packet,
+static __always_inline int hike_leave(struct hike_context *context, struct hike_packet *packet,
 				      const struct hike_hop *hop)
 {
 	return hike_has_port(context, hop->port) ? hike_send(context, packet, hop) : HIKE_FW_NO_PORT;

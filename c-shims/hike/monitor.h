@@ -103,7 +103,7 @@ static __always_inline void hike_count(struct hike_counters *counters, __u64 num
  * Colours (HIKE_IN) and counts the packet, or the segments that it becomes, if it is one of a monitored flow; a function of its own, as
  * chains may have several.
  */
-static __noinline int hike_monitor(hike_context *context, __u32 ip_at, __u32 segments,
+static __noinline int hike_monitor(struct hike_context *context, __u32 ip_at, __u32 segments,
 				   enum hike_direction direction)
 {
 	struct ipv6hdr *ip6 = hike_data(context) + (ip_at & 31);

@@ -14,9 +14,9 @@
 
 /* What a program gets of a packet; context.h says what differs. */
 #ifdef HIKE_TCX
-typedef struct __sk_buff hike_context;
+#define hike_context __sk_buff
 #else
-typedef struct xdp_md hike_context;
+#define hike_context xdp_md
 #endif
 
 /* Two VLAN tags at most. */
@@ -31,12 +31,12 @@ typedef struct xdp_md hike_context;
  *
  * The verifier knows what was checked of the pointer that one load has returned, so the compiler must not load it once more.
  */
-static __always_inline void *hike_data(const hike_context *context)
+static __always_inline void *hike_data(const struct hike_context *context)
 {
 	return (void *)(long)*(const volatile __u32 *)&context->data;
 }
 
-static __always_inline void *hike_data_end(const hike_context *context)
+static __always_inline void *hike_data_end(const struct hike_context *context)
 {
 	return (void *)(long)*(const volatile __u32 *)&context->data_end;
 }
@@ -61,7 +61,7 @@ static __always_inline void hike_copy_address(void *to, const void *from)
 }
 
 /* Returns the IP header; the caller holds its length against the packet's end. */
-static __always_inline void *hike_ip(const hike_context *context, const struct hike_packet *packet)
+static __always_inline void *hike_ip(const struct hike_context *context, const struct hike_packet *packet)
 {
 	/* The mask says no more than what the dispatcher has made sure of; the verifier wants to see it. */
 	return hike_data(context) + (packet->ip_at & 31);

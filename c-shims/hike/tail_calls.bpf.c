@@ -9,7 +9,7 @@
 const volatile __u8 hike_chain[HIKE_CHAIN_PROGRAMS];
 
 /* Goes on to the program whose turn it is; returns only if it is not there. */
-static __always_inline int hike_go_on(hike_context *context, const struct hike_packet *packet)
+static __always_inline int hike_go_on(struct hike_context *context, const struct hike_packet *packet)
 {
 	bpf_tail_call(context, &programs, packet->chain[packet->position % HIKE_CHAIN_PROGRAMS]);
 	return hike_finish(HIKE_BROKEN_CHAIN);
@@ -17,7 +17,7 @@ static __always_inline int hike_go_on(hike_context *context, const struct hike_p
 
 /* The packet takes the whole chain along, so it ends the one that it has begun. */
 SEC(HIKE_SECTION)
-int hike_start_chain(hike_context *context)
+int hike_start_chain(struct hike_context *context)
 {
 	struct hike_packet *packet = hike_this_packet();
 
@@ -31,7 +31,7 @@ int hike_start_chain(hike_context *context)
 
 #define HIKE_PROGRAM(NAME)						\
 	SEC(HIKE_SECTION)							\
-	int NAME##_call(hike_context *context)				\
+	int NAME##_call(struct hike_context *context)				\
 	{								\
 		struct hike_packet *packet = hike_this_packet();	\
 		int reason;						\

@@ -96,7 +96,7 @@ static __always_inline const struct hike_rules *hike_rules_of_port(const struct 
 						 : HIKE_RULES_OF_DESTINATION_PORT));
 }
 
-static __noinline int hike_acl(hike_context *context, struct hike_packet *packet)
+static __noinline int hike_acl(struct hike_context *context, struct hike_packet *packet)
 {
 	const struct hike_rules *from, *to, *with, *out_of, *into, *denying;
 	struct hike_prefix source = {}, destination = {};

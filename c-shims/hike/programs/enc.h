@@ -36,7 +36,7 @@ static __always_inline __u32 hike_ports(const void *transport, const void *end, 
 	return bpf_ntohl(*ports);
 }
 
-static __always_inline int hike_enc(hike_context *context, struct hike_packet *packet)
+static __always_inline int hike_enc(struct hike_context *context, struct hike_packet *packet)
 {
 	const struct hike_path *path = bpf_map_lookup_elem(&paths, &packet->class.path);
 	__u32 ip_at = packet->ip_at & 31;

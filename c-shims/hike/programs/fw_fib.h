@@ -2,7 +2,7 @@
 /* Forwards by the kernel's routes and neighbours. What they do not forward at once, the kernel gets. */
 #include "../fib.h"
 
-static __always_inline int hike_fw_fib(hike_context *context, struct hike_packet *packet)
+static __always_inline int hike_fw_fib(struct hike_context *context, struct hike_packet *packet)
 {
 	struct bpf_fib_lookup fib = {};
 	struct hike_hop hop;

@@ -2,7 +2,7 @@
 /* Forwards by a table of its own, which knows the next hop's Ethernet address: no route, no neighbour of the kernel's. */
 #include "../forward.h"
 
-static __always_inline int hike_fw_table(hike_context *context, struct hike_packet *packet)
+static __always_inline int hike_fw_table(struct hike_context *context, struct hike_packet *packet)
 {
 	struct hike_prefix prefix = {};
 	const struct hike_route *route;

@@ -2,7 +2,7 @@
 /* Counts the packet by the colour it has, where a flow leaves what is monitored. */
 #include "../monitor.h"
 
-static __always_inline int hike_mon_out(hike_context *context, struct hike_packet *packet)
+static __always_inline int hike_mon_out(struct hike_context *context, struct hike_packet *packet)
 {
 	if (packet->version == 6)
 		hike_monitor(context, packet->ip_at, hike_segments(packet), HIKE_OUT);
