@@ -12,7 +12,7 @@
 #define HIKE_HINT 0x6d666c7701080000ULL
 #define HIKE_HINT_LANES_SHIFT 8
 
-static __noinline int hike_lanes(hike_context *context, struct hike_packet *packet)
+static __noinline int hike_lanes(struct hike_context *context, struct hike_packet *packet)
 {
 	__u64 lanes = packet->class.behaviour >> HIKE_CLASS_LANES_SHIFT;
 	__be64 *hint;
