@@ -45,6 +45,9 @@ pub(crate) fn install(package: &Path, kernel: &Distribution) -> Result<Installed
     fs::create_dir(&out)?;
     let mut script = tools::command("unshare");
     script
+        // As in root's shell; we may run in another one's, and below cargo.
+        .env("PATH", path())
+        .env_remove("RUSTUP_TOOLCHAIN")
         .args(["--mount", "sh", "-euc", SCRIPT, NAME, PACKAGE])
         .args([&layer, &out])
         .arg(package)
@@ -66,6 +69,19 @@ pub(crate) fn install(package: &Path, kernel: &Distribution) -> Result<Installed
         module.display()
     );
     Ok(Installed { module, signer })
+}
+
+/// Returns where DKMS looks for programs: where the distribution's are, and where this machine's compiler is, if it is not where
+/// the package expects root's.
+fn path() -> String {
+    let mut path = String::from("/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+    if !Path::new("/root/.cargo/bin/rustc").exists() {
+        let rustc = tools::find("rustc");
+        if let Some(folder) = rustc.as_deref().and_then(Path::parent) {
+            path = format!("{path}:{}", folder.display());
+        }
+    }
+    path
 }
 
 /// A layer over a folder, in a namespace of its own.
