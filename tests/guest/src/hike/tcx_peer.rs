@@ -6,7 +6,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{ensure, Context as _, Result};
 use mflow_hike::path::{Dscp, FlowLabel, Mode};
@@ -108,29 +108,36 @@ fn forwarded() -> Result<()> {
     let _network = Network::up()?;
     topology::ip(Some(INGRESS), &format!("sr tunsrc set {TUNNEL_SOURCE}"))?;
     let wire = Wire::open()?;
+    let mut instances = Vec::new();
     for (engine, chain) in [
         (Engine::Compiled, "enc,fw-fib"),
         // All that ingress sends goes to the same neighbour.
         (Engine::Compiled, "enc,fw-kernel"),
         (Engine::TailCalls, "enc,fw-fib"),
     ] {
-        let (mut hike, chain) = leaving(engine, chain)?;
-        for shape in shapes() {
-            let kernels = by_kernel(shape, |()| wire.carry(&frame(shape, 0, HOP_LIMIT)?))?;
-            // The kernel has counted the hop before it encapsulates; its own seg6 leaves that to the outer header alone.
-            let path = Path {
-                hop_limit: HOP_LIMIT - 1,
-                ..path(shape)
-            };
-            let ours = with_class(&mut hike, chain, &path, destination(shape), || {
+        instances.push((engine, leaving(engine, chain)?));
+    }
+    for shape in shapes() {
+        let kernels = by_kernel(shape, |()| wire.carry(&frame(shape, 0, HOP_LIMIT)?))?;
+        // The kernel has counted the hop before it encapsulates; its own seg6 leaves that to the outer header alone.
+        let path = Path {
+            hop_limit: HOP_LIMIT - 1,
+            ..path(shape)
+        };
+        let inner = &frame(shape, 0, HOP_LIMIT - 1)?[ETHERNET_BYTES..];
+        let inner_at = kernels.on_the_way.len() - inner.len();
+        let expected = Seen {
+            on_the_way: [&kernels.on_the_way[..inner_at], inner].concat(),
+            delivered: delivered(shape, HOP_LIMIT - 2)?,
+        };
+        for (place, (engine, (hike, chain))) in instances.iter_mut().enumerate() {
+            // The model says that all do the same.
+            if place > 0 && shape.sids != 3 {
+                continue;
+            }
+            let ours = with_class(hike, *chain, &path, destination(shape), || {
                 wire.carry(&frame(shape, 0, HOP_LIMIT)?)
             })?;
-            let inner = &frame(shape, 0, HOP_LIMIT - 1)?[ETHERNET_BYTES..];
-            let inner_at = kernels.on_the_way.len() - inner.len();
-            let expected = Seen {
-                on_the_way: [&kernels.on_the_way[..inner_at], inner].concat(),
-                delivered: delivered(shape, HOP_LIMIT - 2)?,
-            };
             same(&ours, &expected).with_context(|| format!("{engine:?}, {shape:?}"))?;
         }
     }
@@ -187,7 +194,7 @@ fn own() -> Result<()> {
     let (mut hike, chain) = leaving(Engine::Compiled, "enc,fw-fib")?;
     for checksums in ["on", "off"] {
         netns::run(INGRESS, &format!("ethtool -K {RIGHT} tx {checksums}"))?;
-        for shape in shapes() {
+        for shape in shapes().filter(|shape| checksums == "on" || shape.sids == 3) {
             let kernels = by_kernel(shape, |()| send(shape))?;
             let path = path(shape);
             let ours = with_class(&mut hike, chain, &path, destination(shape), || send(shape))?;
@@ -280,10 +287,13 @@ fn streams() -> Result<()> {
             )?;
             let link = format!("link set dev {RIGHT} gso_max_segs {gso_segs}");
             topology::ip(Some(INGRESS), &link)?;
-            for engine in [Engine::Compiled, Engine::TailCalls] {
-                one_stream(engine, to, cuts)
-                    .with_context(|| format!("{engine:?}, to {to}, cut by {cuts:?}"))?;
-            }
+            let engine = if cuts == Cuts::Tcp {
+                Engine::TailCalls
+            } else {
+                Engine::Compiled
+            };
+            one_stream(engine, to, cuts)
+                .with_context(|| format!("{engine:?}, to {to}, cut by {cuts:?}"))?;
         }
     }
     Ok(())
@@ -412,7 +422,10 @@ fn carry(to: IpAddr) -> Result<()> {
             let mut stream = TcpStream::connect_timeout(&to, PATIENCE)?;
             stream.set_write_timeout(Some(PATIENCE))?;
             let bytes: Vec<u8> = (0..STREAM_BYTES).map(byte_at).collect();
+            let start = Instant::now();
             for piece in bytes.chunks(PIECE_BYTES) {
+                // Of segments that are lost again and again, one gets through now and then.
+                ensure!(start.elapsed() < PATIENCE, "the stream hardly moves");
                 stream.write_all(piece)?;
             }
             Ok(())
