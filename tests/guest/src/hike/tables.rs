@@ -14,6 +14,7 @@ use anyhow::{ensure, Context as _, Result};
 
 use aya::programs::{TestRun, TestRunOptions, TestRunResult, Xdp};
 use aya_obj::programs::XdpAttachType;
+use mflow_hike::manifest::Program;
 use mflow_hike::path::FlowLabel;
 use mflow_hike::{
     manifest, Action, Behaviour, Class, Destination, Engine, Flavours, Hike, Hook, Path, PathId,
@@ -314,16 +315,21 @@ fn watch(
 fn longest_chains(hook: Hook, engine: Engine) -> Result<()> {
     let mut hike = instance_at(hook, engine)?;
     let path = hike.add_path(&path(1))?;
+    let here = |one: &&Program| hook == Hook::Xdp || one.at_tcx;
     let ends = |ends| {
-        manifest::programs().iter().filter(move |one| {
-            one.ends == ends && one.name != ONCE && (hook == Hook::Xdp || one.at_tcx)
-        })
+        let programs = manifest::programs().iter().filter(here);
+        programs.filter(move |one| one.ends == ends && one.name != ONCE)
     };
+    let once = manifest::programs().iter().filter(here);
+    let once: Vec<&str> = once
+        .map(|one| one.name)
+        .filter(|name| *name == ONCE)
+        .collect();
     let mixed: Vec<&str> = ends(false)
         .map(|program| program.name)
         .cycle()
-        .take(14)
-        .chain([ONCE])
+        .take(15 - once.len())
+        .chain(once)
         .collect();
     let alone = ends(false).map(|program| vec![program.name; 15]);
     let to = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
