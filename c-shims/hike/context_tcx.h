@@ -53,6 +53,12 @@ static __always_inline void hike_note_here(struct hike_context *context)
 	context->cb[4] = HIKE_HERE_BEFORE_TWO;
 }
 
+/* Whether it has a VLAN tag that is not in front of its IP header yet: it comes from a VLAN's device, which it may not leave by once more. */
+static __always_inline bool hike_is_tagged(const struct hike_context *context)
+{
+	return context->vlan_present;
+}
+
 static __always_inline bool hike_has_been_here(struct hike_context *context)
 {
 	if (context->cb[3] != HIKE_HERE_BEFORE_ONE || context->cb[4] != HIKE_HERE_BEFORE_TWO)

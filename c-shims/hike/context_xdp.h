@@ -17,6 +17,12 @@ static __always_inline __u32 hike_from_device(const struct hike_context *context
 	return context->ingress_ifindex;
 }
 
+/* Whether it has a VLAN tag that is not among its bytes. */
+static __always_inline bool hike_is_tagged(const struct hike_context *context)
+{
+	return false;
+}
+
 /* Whether the packet has been here before. */
 static __always_inline bool hike_has_been_here(struct hike_context *context)
 {

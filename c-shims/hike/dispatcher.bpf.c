@@ -14,6 +14,8 @@ static __always_inline int hike_parse(struct hike_context *context, struct hike_
 	__u32 ip_at = ETH_HLEN;
 	__be16 protocol;
 
+	if (hike_is_tagged(context))
+		return HIKE_NOT_IP;
 	if (start + ETH_HLEN > end)
 		return HIKE_MALFORMED;
 	protocol = ((struct ethhdr *)start)->h_proto;

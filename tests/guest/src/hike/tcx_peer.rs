@@ -19,7 +19,9 @@ use super::kernel_peer::{
     by_kernel, delivered, destination, frame, path, shapes, Seen, Shape, Wire, ETHERNET_BYTES,
     HOP_LIMIT, MARK, PORT,
 };
-use super::network::{sids, Network, DST, DST_V4, DST_V6, INGRESS, RIGHT, TUNNEL_SOURCE, WAY1};
+use super::network::{
+    mac, sids, text, Network, DST, DST_V4, DST_V6, INGRESS, LEFT, RIGHT, TUNNEL_SOURCE, WAY1,
+};
 use super::packet_socket::PacketSocket;
 use super::{instance_at, Case};
 use crate::{netns, threads, topology};
@@ -235,7 +237,25 @@ fn redirected(engine: Engine) -> Result<()> {
         hike.add_port(if_nametoindex(SIDE)?)?;
         hike.attach(SIDE)
     })?;
+    // What a VLAN's device has tagged is for no chain below it.
+    topology::ip(
+        Some(INGRESS),
+        &format!(
+            "link add link {RIGHT} name tagged type vlan id 5
+             address add fd00:5::1/64 dev tagged nodad
+             link set tagged up
+             neighbour add fd00:5::2 lladdr {} dev tagged",
+            text(mac(1, 2))
+        ),
+    )?;
+    hike.set_class("fd00:5::/64".parse()?, dropping)?;
+    let left = PacketSocket::open(WAY1, LEFT)?;
     with_class(&mut hike, chain, &path(shape), DST_V6.into(), || {
+        netns::within(INGRESS, || {
+            UdpSocket::bind("[fd00:5::1]:0")?.send_to(&MARK, "[fd00:5::2]:9")?;
+            Ok(())
+        })?;
+        left.receive(&MARK).context("with a tag")?;
         for _ in 0..PACKETS {
             wire.src.send(&frame(shape, 0, HOP_LIMIT)?)?;
             side.receive(&MARK).context("at the second link")?;
@@ -247,7 +267,7 @@ fn redirected(engine: Engine) -> Result<()> {
         let expected = match reason.name {
             "forwarded" => PACKETS,
             // Neighbours ask for each other.
-            "no-class" => packets,
+            "no-class" | "not-ip" => packets,
             _ => 0,
         };
         ensure!(packets == expected, "{packets} packets {}", reason.name);
@@ -315,7 +335,7 @@ fn one_stream(engine: Engine, to: IpAddr, cuts: Cuts) -> Result<()> {
     };
     let (mut hike, chain) = leaving(engine, "enc,mon-in,fw-fib")?;
     hike.add_monitor(&flow, Direction::In, &monitor)?;
-    let socket = PacketSocket::open(WAY1, super::network::LEFT)?;
+    let socket = PacketSocket::open(WAY1, LEFT)?;
     socket.make_room(ROOM_BYTES)?;
     let watch = |stop: &AtomicBool| watch(&socket, to, stop);
     let (seen, ()) = with_class(&mut hike, chain, &path, to, || {
