@@ -34,7 +34,7 @@ const SOURCE: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xe, 0, 0, 0, 0, 1);
 const DRAWN: u16 = 12;
 /// Chains that are in every run, with how many SIDs of which block, and what becomes of exceptions: so that each reason has its
 /// turn.
-const ALWAYS: [(&str, u16, u16, Exceptions); 7] = [
+const ALWAYS: [(&str, u16, u16, Exceptions); 8] = [
     ("enc,enc,fw-fib", 10, 1, Exceptions::Dropped),
     ("enc,fw-fib", 2, 1, Exceptions::Left),
     ("enc,mon-in,fw-table", 3, 1, Exceptions::Dropped),
@@ -42,6 +42,7 @@ const ALWAYS: [(&str, u16, u16, Exceptions); 7] = [
     ("mon-out,mon-in,mon-out,fw-kernel", 1, 1, Exceptions::Left),
     ("mon-in,mon-out,drop", 1, 1, Exceptions::Left),
     ("fw-table", 1, 1, Exceptions::Left),
+    ("acl,fw-kernel", 1, 1, Exceptions::Left),
 ];
 
 /// The same where chains may ask mflow for something: three of them, so that each hint has its turn.
