@@ -55,7 +55,7 @@ impl Feature {
 }
 
 /// How many packets may change places in a queue that several CPUs empty.
-pub(super) const MIXED_PKTS: u64 = 64;
+pub(in crate::cases) const MIXED_PKTS: u64 = 64;
 
 const VETH_GRO: Feature = Feature {
     name: "veth-gro",
