@@ -19,6 +19,8 @@ use crate::tools;
 const NAME: &str = "mflow";
 const PACKAGE: &str = "mflow-dkms";
 const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// Where root's compiler is, in the words of a shell, if rustup has put it there.
+const ROOT_PROGRAMS: &str = "~root/.cargo/bin";
 
 /// Builds the package and returns its path.
 pub(crate) fn build() -> Result<PathBuf> {
@@ -114,7 +116,7 @@ fn conf() -> Result<String> {
          BUILD_EXCLUSIVE_KERNEL=\"^{}\\.\"\n\
          BUILD_EXCLUSIVE_CONFIG=\"{}\"\n\
          # Root's compiler of rustup comes first: distributions' are often too old. Types for tracers need pahole.\n\
-         MAKE[0]=\"PATH=~root/.cargo/bin:$PATH RUSTUP_TOOLCHAIN={} make -C ${{kernel_source_dir}} \
+         MAKE[0]=\"PATH={ROOT_PROGRAMS}:$PATH RUSTUP_TOOLCHAIN={} make -C ${{kernel_source_dir}} \
          M=${{dkms_tree}}/{NAME}/{VERSION}/build $(command -v pahole > /dev/null || echo CONFIG_DEBUG_INFO_BTF_MODULES=) modules\"\n\
          CLEAN=\"true\"\n",
         STOCK_VERSIONS.replace('.', "\\."),

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{ensure, Context as _, Result};
 
-use super::{NAME, PACKAGE};
+use super::{NAME, PACKAGE, ROOT_PROGRAMS};
 use crate::kernel::distribution::Distribution;
 use crate::paths;
 use crate::step::Step;
@@ -75,7 +75,9 @@ pub(crate) fn install(package: &Path, kernel: &Distribution) -> Result<Installed
 /// the package expects root's.
 fn path() -> String {
     let mut path = String::from("/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
-    if !Path::new("/root/.cargo/bin/rustc").exists() {
+    let has_roots =
+        tools::output(tools::command("sh").args(["-c", &format!("test -x {ROOT_PROGRAMS}/rustc")]));
+    if has_roots.is_err() {
         let rustc = tools::find("rustc");
         if let Some(folder) = rustc.as_deref().and_then(Path::parent) {
             path = format!("{path}:{}", folder.display());

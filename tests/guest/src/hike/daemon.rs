@@ -146,6 +146,13 @@ impl Daemon<'_> {
         Ok(said.replace(&file, "FILE"))
     }
 
+    /// Fails unless a configuration that cannot be is told just so.
+    pub(super) fn refuses(&self, text: &str, expected: &str) -> Result<()> {
+        let said = self.apply_refused(text)?;
+        ensure!(said == expected, "it says `{said}`, and not `{expected}`");
+        Ok(())
+    }
+
     /// Returns how what is in the kernel differs from a configuration: kind, name, before and after of each object.
     pub(super) fn diff(&self, text: &str) -> Result<Vec<[String; 4]>> {
         let file = self.write(text)?;

@@ -169,21 +169,16 @@ fn mended(place: &Place, daemon: &Daemon<'_>, wanted: &str) -> Result<()> {
 
 /// What cannot be; each is one sentence.
 fn refusals(daemon: &Daemon<'_>, good: &str) -> Result<()> {
-    let says = |text: String, expected: &str| {
-        let said = daemon.apply_refused(&text)?;
-        ensure!(said == expected, "it says `{said}`, and not `{expected}`");
-        anyhow::Ok(())
-    };
-    says(
-        good.replace("\"allow\"", "\"deny\", source-ports = 70000"),
+    daemon.refuses(
+        &good.replace("\"allow\"", "\"deny\", source-ports = 70000"),
         "hike: FILE:5: rule 2: source-ports is 70000: 0 to 65535 are allowed",
     )?;
-    says(
-        good.replace("guarded = \"acl,lanes,", "guarded = \"acl,"),
+    daemon.refuses(
+        &good.replace("guarded = \"acl,lanes,", "guarded = \"acl,"),
         "hike: FILE:14: class fd00:4::2: the chain guarded has no lanes, which hands that on; add it to the chain, or leave lanes out",
     )?;
-    says(
-        good.replace("chain = \"none\"", "chain = \"nobody\""),
+    daemon.refuses(
+        &good.replace("chain = \"none\"", "chain = \"nobody\""),
         "hike: FILE:16: flow mine: there is no chain `nobody`; there are guarded, none, spare",
     )?;
     let said: Value = daemon.ask("show flows")?;

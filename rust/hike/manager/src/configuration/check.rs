@@ -243,12 +243,7 @@ fn monitor(at: At<'_>, entry: &MonitorEntry) -> Result<Counted> {
 
 #[cfg(test)]
 mod tests {
-    use crate::configuration::document::parse;
-
-    fn error(text: &str) -> String {
-        let parsed = parse(std::path::Path::new("f"), text);
-        parsed.expect_err(text).to_string()
-    }
+    use crate::configuration::error;
 
     #[test]
     fn entries_are_checked_one_by_one() {

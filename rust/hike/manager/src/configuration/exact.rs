@@ -114,12 +114,10 @@ pub(crate) fn entry(classed: &Classed) -> FlowEntry {
 
 #[cfg(test)]
 mod tests {
-    use crate::configuration::document::parse;
-
     fn error(text: &str) -> String {
-        let flow = format!("[chains]\nc = \"lanes,fw-kernel\"\nd = \"drop\"\n[flows.f]\n{text}");
-        let parsed = parse(std::path::Path::new("f"), &flow);
-        parsed.expect_err(text).to_string()
+        crate::configuration::error(&format!(
+            "[chains]\nc = \"lanes,fw-kernel\"\nd = \"drop\"\n[flows.f]\n{text}"
+        ))
     }
 
     const V4: &str = "source = \"10.0.0.1\"\ndestination = \"10.0.0.2\"\n";

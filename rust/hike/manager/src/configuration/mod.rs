@@ -175,3 +175,10 @@ impl fmt::Display for Problem {
         }
     }
 }
+
+/// Returns what is said of a file `f` with this text, which cannot be taken.
+#[cfg(test)]
+fn error(text: &str) -> String {
+    let parsed = document::parse(std::path::Path::new("f"), text);
+    parsed.expect_err(text).to_string()
+}

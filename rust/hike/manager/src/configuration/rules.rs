@@ -163,12 +163,7 @@ pub(crate) fn entry(rule: &Rule) -> RuleEntry {
 
 #[cfg(test)]
 mod tests {
-    use crate::configuration::document::parse;
-
-    fn error(text: &str) -> String {
-        let parsed = parse(std::path::Path::new("f"), text);
-        parsed.expect_err(text).to_string()
-    }
+    use crate::configuration::error;
 
     #[test]
     fn rules_are_checked_one_by_one() {

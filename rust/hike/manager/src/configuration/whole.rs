@@ -248,12 +248,7 @@ fn listed(names: &[&str]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::configuration::document::parse;
-
-    fn error(text: &str) -> String {
-        let parsed = parse(std::path::Path::new("f"), text);
-        parsed.expect_err(text).to_string()
-    }
+    use crate::configuration::error;
 
     const PATH: &str = "[paths.p]\nsource = \"fd00::1\"\nsids = [\"fc00::1\"]\n";
 
