@@ -43,6 +43,20 @@ pub(crate) fn come_to(device: &str, cpu: usize) -> Result<u64> {
     .context(PATH)
 }
 
+/// Returns the lines about a NIC's interrupts, below the one that names the CPUs.
+pub(crate) fn table_of(device: &str) -> Result<String> {
+    let bus_name = bus_name(device)?;
+    let table = fs::read_to_string(PATH)?;
+    let mine = |line: &&str| {
+        line.split_whitespace()
+            .next_back()
+            .is_some_and(|name| is_of(&bus_name, name))
+    };
+    let head = table.lines().take(1);
+    let lines: Vec<&str> = head.chain(table.lines().skip(1).filter(mine)).collect();
+    Ok(lines.join("\n"))
+}
+
 fn count(table: &str, cpu: usize, is_mine: impl Fn(&str) -> bool) -> Result<u64> {
     let mut lines = table.lines();
     let cpu = format!("CPU{cpu}");

@@ -290,6 +290,29 @@ impl Events {
         });
     }
 
+    /// Returns a line for each queue with something that the driver has not read, or that it waits for.
+    pub(crate) fn unread(&self, bus: &mut dyn Bus) -> Vec<String> {
+        let line = |name: String, unread: u32, armed: bool| {
+            let armed_text = if armed { ", armed" } else { "" };
+            (unread > 0 || !armed).then(|| format!("{name}: {unread}{armed_text}"))
+        };
+        let completions = self.completion_queues.iter().filter_map(|(number, queue)| {
+            let consumer = read_word(bus, queue.record, doorbell_record::COMPLETION_CONSUMER);
+            let unread = consumer.map_or(0, |consumer| {
+                queue.producer.wrapping_sub(consumer) & COUNTER
+            });
+            let name = format!("completions {number:#x} (events {})", queue.event_queue);
+            line(name, unread, queue.armed)
+        });
+        let completions: Vec<String> = completions.collect();
+        let events = self.event_queues.iter().filter_map(|(number, queue)| {
+            let unread = queue.producer.wrapping_sub(queue.consumer);
+            let name = format!("events {number} (vector {})", queue.vector);
+            line(name, unread, queue.armed)
+        });
+        completions.into_iter().chain(events).collect()
+    }
+
     fn overtakes(&self, number: u32) -> bool {
         let overtaken = self.overtaken.as_ref();
         overtaken.is_some_and(|overtaken| overtaken.queue == number)

@@ -27,6 +27,7 @@ pub mod packet;
 pub mod port;
 mod receive;
 pub mod registers;
+mod report;
 mod ring;
 pub mod rss;
 mod segment;

@@ -179,6 +179,13 @@ impl ReceiveQueue {
         self.state = state;
     }
 
+    /// Returns how many posted buffers have not been begun.
+    pub(crate) fn buffers_left(&self, bus: &mut dyn Bus) -> u16 {
+        let posted = read_word(bus, self.record, doorbell_record::RECEIVE_PRODUCER);
+        // CAST: the counter has 16 bits.
+        posted.map_or(0, |posted| (posted as u16).wrapping_sub(self.counter))
+    }
+
     /// Puts a frame into the next buffer.
     pub(crate) fn deliver(
         &mut self,

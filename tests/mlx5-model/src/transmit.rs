@@ -98,6 +98,13 @@ impl SendQueue {
         self.state = state;
     }
 
+    /// Returns how many blocks of entries the driver has written that have not been worked off.
+    pub(crate) fn entries_left(&self, bus: &mut dyn Bus) -> u16 {
+        let written = read_word(bus, self.record, doorbell_record::SEND_PRODUCER);
+        // CAST: the counter has 16 bits.
+        written.map_or(0, |written| (written as u16).wrapping_sub(self.counter))
+    }
+
     /// Breaks the queue if the next entry is a frame; returns whether it was.
     pub(crate) fn break_at_frame(
         &mut self,

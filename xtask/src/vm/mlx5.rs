@@ -162,7 +162,12 @@ impl Server {
             .recv_timeout(PATIENCE)
             .context("the ConnectX model says nothing")?;
         match answer.strip_prefix("done ") {
-            Some(_) => Ok(()),
+            Some(done) => {
+                if done != order {
+                    println!("  {done}");
+                }
+                Ok(())
+            }
             None => bail!("the ConnectX model refuses {order:?}: {answer}"),
         }
     }

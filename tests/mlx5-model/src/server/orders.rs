@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Orders on standard input, one a line: `CARD FAULT`, such as `0 link down`, or `CARD send STREAM`, `CARD replay FILE
-//! TIMES` and `CARD quiet` for frames that no other card has sent.
+//! TIMES` and `CARD quiet` for frames that no other card has sent; `CARD queues` to be told how its queues stand.
 
 use std::io;
 use std::path::Path;
@@ -20,6 +20,8 @@ use crate::faults::Fault;
 enum Order {
     Fault(Fault),
     Receive(Option<Content>),
+    /// How its queues stand.
+    Report,
 }
 
 /// Carries out orders; the end of the input ends the process, so that no server outlives the program that started it.
@@ -28,9 +30,9 @@ pub(crate) fn listen(slots: Vec<Shared>, source: Arc<Source>, engine: Arc<Engine
         let _ends_process = LastBreath;
         for line in io::stdin().lines().map_while(Result::ok) {
             match obey(&line, &slots, &source) {
-                Ok(()) => {
+                Ok(said) => {
                     engine.wake();
-                    println!("done {line}");
+                    println!("done {line}{said}");
                 }
                 Err(error) => println!("error {error:#}"),
             }
@@ -39,19 +41,24 @@ pub(crate) fn listen(slots: Vec<Shared>, source: Arc<Source>, engine: Arc<Engine
     });
 }
 
-fn obey(line: &str, slots: &[Shared], source: &Source) -> Result<()> {
+fn obey(line: &str, slots: &[Shared], source: &Source) -> Result<String> {
     let (card, order) = parse(line)?;
     let slot = slots.get(card);
     let slot = slot.with_context(|| format!("there are {} cards, from 0 on", slots.len()))?;
     match order {
         Order::Receive(content) => source.set(content.map(|content| (card, content))),
+        Order::Report => {
+            let mut slot = lock(slot);
+            let Slot { device, guest } = &mut *slot;
+            return Ok(format!(": {}", device.queues(guest)));
+        }
         Order::Fault(fault) => {
             let mut slot = lock(slot);
             let Slot { device, guest } = &mut *slot;
             device.inject(guest, fault);
         }
     }
-    Ok(())
+    Ok(String::new())
 }
 
 fn parse(line: &str) -> Result<(usize, Order)> {
@@ -74,6 +81,7 @@ fn parse(line: &str) -> Result<(usize, Order)> {
             Order::Receive(Some(Content::Replay(Replay::read(Path::new(file), times)?)))
         }
         ("quiet", "") => Order::Receive(None),
+        ("queues", "") => Order::Report,
         _ => Order::Fault(parse_fault(order)?),
     };
     Ok((card, order))
@@ -100,7 +108,7 @@ fn parse_fault(order: &str) -> Result<Fault> {
         _ => bail!(
             "no fault: {}; there are: link up, link down, no-buffers COUNT, receive-error, send-error, duplicate COUNT, \
              overtake COUNT, duplicate-events COUNT, lose-events COUNT, lose-interrupts COUNT, stall, go-on, \
-             health SYNDROME, fatal; and: send STREAM, replay FILE TIMES, quiet",
+             health SYNDROME, fatal; and: send STREAM, replay FILE TIMES, quiet, queues",
             words.join(" ")
         ),
     })

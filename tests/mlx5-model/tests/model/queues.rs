@@ -118,6 +118,26 @@ fn events_come_once_for_each_time_they_are_asked_for() {
     assert_eq!(driver.now(), 1, "the model did not look at the clock");
 }
 
+#[test]
+fn the_card_tells_what_waits_for_whom() {
+    let (mut driver, path, _) = Driver::receiver(ENTRIES);
+    driver.arm_events(path.events, 0);
+    driver.arm_completions(path.completions, 0);
+    let queues = |driver: &mut Driver| driver.device.queues(&mut driver.machine);
+    let ready = |left: u32| format!("receive {:#x}: Ready, {left} buffers", path.receive.number);
+    // What is armed and empty is as it should be.
+    assert_eq!(queues(&mut driver), ready(ENTRIES));
+    driver.receive(&frame(60, 1));
+    let (completions, events) = (path.completions.number, path.events.number);
+    assert_eq!(
+        queues(&mut driver),
+        format!(
+            "{}; completions {completions:#x} (events {events}): 1; events {events} (vector 1): 1",
+            ready(ENTRIES - 1)
+        )
+    );
+}
+
 /// Posts one striding buffer at `index`, whose successor is the next one.
 pub(crate) fn post_striding(driver: &mut Driver, path: &Path, index: u16, address: usize) {
     let segment = wqe_srq_next_seg::BYTES;

@@ -21,7 +21,7 @@ use crate::mflow::Knobs;
 use crate::outcome::Outcome;
 use crate::rig::Rig;
 use crate::traffic::{Live as _, Load as _};
-use crate::{devlink, page_pool, topology, verdict};
+use crate::{devlink, interrupts, page_pool, topology, verdict};
 
 const ROUNDS: usize = 3;
 const PAUSE: Duration = Duration::from_millis(200);
@@ -275,8 +275,20 @@ fn happen(rig: &Rig, event: &Event) -> Result<Outcome> {
             );
             rig.settle()
         })
+        .inspect_err(|_| say_how_it_stands())
         .with_context(|| format!("{counters:?}"))
         .and_then(|outcome| page_pool::wait_returned().map(|()| outcome))
+}
+
+/// Has the log say whether the card waits for its driver, the driver for the card, or the card's interrupt has not come.
+fn say_how_it_stands() {
+    for card in ["0 queues", "1 queues"] {
+        verdict::say(&Message::Card(card.to_owned()));
+    }
+    match interrupts::table_of("eth0") {
+        Ok(table) => eprintln!("{table}"),
+        Err(error) => eprintln!("{error:#}"),
+    }
 }
 
 fn misbehave(live: &LiveDatagrams, how: &str) -> Result<()> {
