@@ -29,7 +29,10 @@ rust-flags := -Copt-level=2 -Cpanic=abort -Cembed-bitcode=n -Clto=n -Ccodegen-un
 	$(if $(CONFIG_MITIGATION_RETHUNK),-Zfunction-return=thunk-extern) \
 	$(if $(CONFIG_CALL_PADDING),-Zpatchable-function-entry=$(rust-padding)$(comma)$(rust-padding)) \
 	$(if $(CONFIG_FRAME_POINTER),-Cforce-frame-pointers=y) \
+	$(if $(CONFIG_RUST),$(if $(CONFIG_KASAN),$(RUSTFLAGS_KASAN))) \
 	--cfg mflow_stock --sysroot=/dev/null -Zunstable-options --target=$(rust-obj)/target.json
+
+# Accesses are checked where the kernel checks those of its own Rust: it has found out then what the compiler has to be told.
 
 # What C calls.
 rust-roots := mflow_rust_init mflow_rust_exit mflow_lane_poll mflow_lane_build mflow_deadline_expired mflow_file_read \
@@ -41,7 +44,7 @@ targets += rust/stock/target.json rust/stock/core.o rust/stock/compiler_builtins
 quiet_cmd_rust_target = GEN     $@
       cmd_rust_target = printf '%s\n' '{ "arch": "x86_64", "rustc-abi": "x86-softfloat", \
 	"data-layout": "e-m:e-p270:32:32-p271:32:32-p272:64:64-i64:64-i128:128-f80:128-n8:16:32:64-S128", \
-	"features": "$(rust-features)", "llvm-target": "x86_64-linux-gnu", "target-pointer-width": 64 }' > $@
+	"features": "$(rust-features)", "supported-sanitizers": ["kernel-address"], "llvm-target": "x86_64-linux-gnu", "target-pointer-width": 64 }' > $@
 
 $(rust-obj)/target.json: FORCE
 	$(call if_changed,rust_target)

@@ -4,12 +4,14 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use anyhow::{bail, Result};
 
 use crate::dkms;
 use crate::kernel::distribution::{self, Distribution};
 use crate::kernel::inputs::{module_files, module_headers};
+use crate::kernel::modules::copy_with;
 use crate::kernel::source::short_hash;
 use crate::kernel::toolchain::{self, Toolchain};
 use crate::kernel::tree::Tree;
@@ -52,18 +54,70 @@ pub fn in_distribution() -> Result<(Distribution, PathBuf)> {
     Ok((kernel, module))
 }
 
+/// Returns what a guest boots with the module that needs no hooks of ours, image and modules: the distribution's kernel, or our
+/// checking one, whose hooks then stay off.
+pub(crate) fn stock_for(flavor: Flavor) -> Result<(PathBuf, PathBuf)> {
+    static MADE: [OnceLock<(PathBuf, PathBuf)>; Flavor::COUNT] =
+        [const { OnceLock::new() }; Flavor::COUNT];
+    tools::once(&MADE[flavor as usize], || {
+        let (image, modules, build_dir) = if flavor == Flavor::Debug {
+            let kernel = kernel::ensure(flavor)?;
+            (kernel.image, kernel.modules, kernel.build_dir)
+        } else {
+            let kernel = distribution::ensure()?;
+            (kernel.image, kernel.modules, kernel.headers)
+        };
+        // A copy: another layer may put the package's module among the distribution's.
+        let home = paths::cache_dir("module")?.join(format!("stock-{}", flavor.name()));
+        let module = build_way(&build_dir, Way::Stock)?;
+        Ok((image, copy_with(&module, &modules, &home)?))
+    })
+}
+
 /// Builds `mflow.ko` against a kernel's build folder and returns its path.
 pub(crate) fn build(build_dir: &Path) -> Result<PathBuf> {
     let Ok(build_dir) = build_dir.canonicalize() else {
         bail!("there is no kernel build folder {}", build_dir.display());
     };
-    let way = kernel::way_of(&build_dir)?;
+    build_way(&build_dir, kernel::way_of(&build_dir)?)
+}
+
+/// The same for a way that the kernel has, which need not be its usual one.
+fn build_way(build_dir: &Path, way: Way) -> Result<PathBuf> {
+    // Layers run at the same time, and those of one kernel share a copy of the sources.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let copy = sources(build_dir, way)?;
+    Step::new("module out of tree", "module")
+        .hint(
+            "the first `error` in the log tells; `cargo xtask build-kernel` builds it in the tree",
+        )
+        .run(make(way, build_dir, &copy)?.arg("modules"))?;
+    let module = copy.work.join("mflow.ko");
+    if !module.exists() {
+        bail!(
+            "the build made no {}; is `mflow.o` in Kbuild's obj-m?",
+            module.display()
+        );
+    }
+    Ok(module)
+}
+
+/// Runs sparse over the C files of the way of unpatched kernels, as a kernel of ours builds them; returns the log.
+pub(crate) fn check_stock(build_dir: &Path) -> Result<PathBuf> {
+    let copy = sources(build_dir, Way::Stock)?;
+    Step::new("sparse on the way without hooks", "module-sparse")
+        .hint("the first `error` in the log tells")
+        .run(make(Way::Stock, build_dir, &copy)?.args(["C=2", "modules"]))
+}
+
+/// Returns a copy of the module's sources for one kernel and way, so that a second build is short: Kbuild writes beside them.
+fn sources(build_dir: &Path, way: Way) -> Result<Tree> {
     match way {
         Way::Patched => setup::ensure(&[Need::Kernel])?,
         Way::Stock => rust::ensure_components()?,
     }
-    // Kbuild writes beside the sources: it gets a copy, one per kernel, so that a second build is short.
-    let key = short_hash(build_dir.to_string_lossy().as_bytes());
+    let key = short_hash(format!("{way:?} {}", build_dir.display()).as_bytes());
     let home = paths::cache_dir(&format!("module/{key}"))?;
     let copy = Tree::of_own_files(&home);
     let mut files = module_files(paths::project())?;
@@ -76,36 +130,23 @@ pub(crate) fn build(build_dir: &Path) -> Result<PathBuf> {
             .map(|(path, file)| (path, Some(file)))
             .collect(),
     )?;
-    Step::new("module out of tree", "module")
-        .hint(
-            "the first `error` in the log tells; `cargo xtask build-kernel` builds it in the tree",
-        )
-        .run(
-            make(way, &build_dir)?
-                .arg(format!("M={}", copy.work.display()))
-                .arg("modules"),
-        )?;
-    let module = copy.work.join("mflow.ko");
-    if !module.exists() {
-        bail!(
-            "the build made no {}; is `mflow.o` in Kbuild's obj-m?",
-            module.display()
-        );
-    }
-    Ok(module)
+    Ok(copy)
 }
 
-/// Returns `make` with the compilers that fit the kernel: the pinned ones for ours, for another what it was built with.
-fn make(way: Way, build_dir: &Path) -> Result<Command> {
-    match way {
-        Way::Patched => Ok(Toolchain::find()?.make(build_dir, tools::cores())),
-        Way::Stock => {
-            let mut make = toolchain::plain_make(build_dir, tools::cores())?;
-            // Types for tracers, which nothing needs that is not there.
-            if tools::find("pahole").is_none() {
-                make.arg("CONFIG_DEBUG_INFO_BTF_MODULES=");
-            }
-            Ok(make)
-        }
+/// Returns `make` of a copy, with the compilers that fit the kernel: the pinned ones for ours, for another what it was built with.
+fn make(way: Way, build_dir: &Path, copy: &Tree) -> Result<Command> {
+    let of_copy = format!("M={}", copy.work.display());
+    if kernel::way_of(build_dir)? == Way::Patched {
+        let mut make = Toolchain::find()?.make(build_dir, tools::cores());
+        make.arg(of_copy);
+        make.args((way == Way::Stock).then_some("MFLOW_WAY=stock"));
+        return Ok(make);
     }
+    let mut make = toolchain::plain_make(build_dir, tools::cores())?;
+    make.arg(of_copy);
+    // Types for tracers, which nothing needs that is not there.
+    if tools::find("pahole").is_none() {
+        make.arg("CONFIG_DEBUG_INFO_BTF_MODULES=");
+    }
+    Ok(make)
 }

@@ -5,19 +5,28 @@
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 
-use crate::{command, netns};
+use crate::command;
 
-pub(crate) fn add(namespace: &str, rules: &str) -> Result<()> {
-    command::run_with_input(&format!("ip netns exec {namespace} nft -f -"), rules).map(drop)
+/// Adds rules to a namespace, or to the first one.
+pub(crate) fn add<'a>(namespace: impl Into<Option<&'a str>>, rules: &str) -> Result<()> {
+    command::run_with_input(&nft(namespace.into(), "-f -"), rules).map(drop)
 }
 
-pub(crate) fn flush(namespace: &str) -> Result<()> {
+fn nft(namespace: Option<&str>, words: &str) -> String {
+    match namespace {
+        None => format!("nft {words}"),
+        Some(namespace) => format!("ip netns exec {namespace} nft {words}"),
+    }
+}
+
+pub(crate) fn flush<'a>(namespace: impl Into<Option<&'a str>>) -> Result<()> {
     add(namespace, "flush ruleset")
 }
 
 /// Returns how many packets a named counter of the table `inet mflow` has seen.
-pub(crate) fn counted_pkts(namespace: &str, name: &str) -> Result<u64> {
-    let listing = netns::run(namespace, &format!("nft -j list counter inet mflow {name}"))?;
+pub(crate) fn counted_pkts<'a>(namespace: impl Into<Option<&'a str>>, name: &str) -> Result<u64> {
+    let words = format!("-j list counter inet mflow {name}");
+    let listing = command::run(&nft(namespace.into(), &words))?;
     packets(&listing).with_context(|| format!("no counter {name} in {listing}"))
 }
 

@@ -46,6 +46,8 @@ pub(crate) const CONTAINER: &str = "container";
 /// The NIC that frames from outside the guest come in on.
 pub(crate) const FEED: &str = "eth2";
 
+/// What the server's NIC may be put below.
+const ABOVE_NIC: &str = "above0";
 const JUMBO_MTU: usize = 9000;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, clap::ValueEnum)]
@@ -236,14 +238,47 @@ fn underlay_up() -> Result<()> {
 /// Gives the server's NIC its part of the network; the client's is in its namespace.
 fn server_nic_up() -> Result<()> {
     interrupts::pin("eth0", cpu::NIC)?;
+    ip(None, &format!("link set eth0 mtu {WIRE_MTU}"))?;
+    server_part("eth0")
+}
+
+/// Brings up the device that has the server's part of the network.
+fn server_part(device: &str) -> Result<()> {
+    ip(
+        None,
+        &format!("link set {device} up\naddr replace 192.168.50.2/24 dev {device}"),
+    )?;
+    restore_links(device)
+}
+
+/// Puts the server's NIC below another device, which gets its part of the network: below a bridge as one of its ports, or below a
+/// bond as its only slave.
+pub(crate) fn nic_below(kind: &str, options: &str) -> Result<()> {
+    // A bond takes only devices that are down; addresses go with the link.
     ip(
         None,
         &format!(
-            "link set eth0 up mtu {WIRE_MTU}
-             addr replace 192.168.50.2/24 dev eth0"
+            "link add {ABOVE_NIC} mtu {WIRE_MTU} type {kind} {options}
+             link set eth0 down
+             addr flush dev eth0
+             link set eth0 master {ABOVE_NIC}
+             link set eth0 up"
         ),
     )?;
-    restore_nic()
+    server_part(ABOVE_NIC)?;
+    // A ConnectX has got new ones.
+    pin_server_nic()?;
+    // Until its only part has a carrier, the device takes nothing.
+    let path = format!("/sys/class/net/{ABOVE_NIC}/operstate");
+    command::wait_until("the device above the NIC is up", || {
+        Ok(fs::read_to_string(&path)?.trim() == "up")
+    })
+}
+
+/// The NIC stands for itself again.
+pub(crate) fn nic_alone() -> Result<()> {
+    ip(None, &format!("link del {ABOVE_NIC}"))?;
+    server_nic_up()
 }
 
 /// Brings up the NIC that frames from outside the guest come in on, and returns its address. It carries nothing else: the
@@ -273,16 +308,20 @@ pub(crate) fn with_client_outside<T>(work: impl FnOnce() -> Result<T>) -> Result
 
 /// Brings the server's NIC up again; what went with its link comes back.
 pub(crate) fn restore_nic() -> Result<()> {
+    restore_links("eth0")
+}
+
+fn restore_links(device: &str) -> Result<()> {
     let table = command::run(&format!("ip -n {CLIENT} -brief link show eth1"))?;
     let client_mac = table.split_whitespace().nth(2);
     let client_mac = client_mac.context("eth1 has no address")?;
     ip(
         None,
         &format!(
-            "link set eth0 up
-             addr replace fd00:50::2/64 dev eth0 nodad
-             neigh replace 192.168.50.1 lladdr {client_mac} dev eth0
-             neigh replace fd00:50::1 lladdr {client_mac} dev eth0"
+            "link set {device} up
+             addr replace fd00:50::2/64 dev {device} nodad
+             neigh replace 192.168.50.1 lladdr {client_mac} dev {device}
+             neigh replace fd00:50::1 lladdr {client_mac} dev {device}"
         ),
     )
 }

@@ -7,6 +7,7 @@ mod config;
 mod deb;
 pub mod distribution;
 pub(crate) mod inputs;
+pub(crate) mod modules;
 pub(crate) mod series;
 pub(crate) mod source;
 pub(crate) mod toolchain;
@@ -89,6 +90,9 @@ impl Options {
 }
 
 impl Flavor {
+    /// How many there are.
+    pub(crate) const COUNT: usize = 3;
+
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Vm => "vm",
@@ -134,7 +138,7 @@ pub fn ensure(flavor: Flavor) -> Result<Kernel> {
 }
 
 /// Kernels of flavors, as [`ensure`] returns them.
-static BUILT: [OnceLock<Kernel>; 3] = [const { OnceLock::new() }; 3];
+static BUILT: [OnceLock<Kernel>; Flavor::COUNT] = [const { OnceLock::new() }; Flavor::COUNT];
 
 /// Does the same for several flavors at the same time: a build has long parts that use one core, above all its Rust.
 pub(crate) fn ensure_all(flavors: &[Flavor]) -> Result<()> {
@@ -315,9 +319,10 @@ fn work_trees() -> Result<Vec<PathBuf>> {
 }
 
 /// How a module comes into a kernel's stack.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Way {
     /// Through our hooks.
+    #[default]
     Patched,
     /// Through what a kernel without them offers to modules.
     Stock,

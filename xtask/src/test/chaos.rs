@@ -6,7 +6,6 @@
 //! those are left that it takes to fail.
 
 use std::collections::BTreeSet;
-use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result};
@@ -14,14 +13,19 @@ use mflow_protocol::guest::{ListedCase, CHAOS_SEED};
 
 use super::draw::{self, GuestKind};
 use super::vm::{GuestCases, PATIENCE};
-use super::{Ctx, Failure, Outcome};
-use crate::kernel::Flavor;
+use super::{stock, Ctx, Failure, Outcome};
+use crate::kernel::{Flavor, Way};
 use crate::tools;
 use crate::vm::Nic;
 
-/// How many steps a run takes on the plain kernel, and on the checking one, which goes on where the other has ended.
-const STEPS: u64 = 150;
-const STEPS_CHECKING: u64 = 50;
+/// Where a run takes its steps: on which kernel, which way the module comes into the stack, and how many. Each goes on where the one
+/// before has ended.
+const PARTS: [Part; 4] = [
+    part(Flavor::Vm, Way::Patched, 110),
+    part(Flavor::Debug, Way::Patched, 40),
+    part(Flavor::Vm, Way::Stock, 30),
+    part(Flavor::Debug, Way::Stock, 20),
+];
 /// How many steps the guest puts into a sequence.
 const STEPS_A_SEQUENCE: u64 = 10;
 /// How many times as many `--full` takes, and `--long` with each seed: a boot takes as long as many steps.
@@ -79,10 +83,23 @@ impl Options {
     }
 }
 
+/// A part of a run.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    flavor: Flavor,
+    way: Way,
+    steps: u64,
+}
+
+const fn part(flavor: Flavor, way: Way, steps: u64) -> Part {
+    Part { flavor, way, steps }
+}
+
 /// Some sequences of a seed, on one kernel.
 #[derive(Clone, Debug)]
 struct Run {
     flavor: Flavor,
+    way: Way,
     seed: u64,
     /// The first sequence.
     first: u64,
@@ -104,6 +121,7 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
             } else {
                 Flavor::Vm
             },
+            way: ctx.way.unwrap_or_default(),
             seed,
             first: number,
             steps: STEPS_A_SEQUENCE,
@@ -112,14 +130,29 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
         return one.run(ctx);
     }
     // At the same time: the checking kernel's steps take most of it, and leave a core idle.
-    let (plain, checking) = thread::scope(|scope| {
-        let plain = scope.spawn(|| Run::of(ctx, Flavor::Vm, seed).run(ctx));
-        let checking = Run::of(ctx, Flavor::Debug, seed).run(ctx);
-        (tools::join(plain), checking)
-    });
-    let mut outcome = plain?;
-    outcome.add(checking?);
-    Ok(outcome)
+    let mut all = Outcome::default();
+    let mut runs: Vec<Run> = parts(ctx).map(|place| Run::of(ctx, place, seed)).collect();
+    if tools::find("apt-cache").is_none() {
+        runs.retain(|run| {
+            let stays = (run.flavor, run.way) != (Flavor::Vm, Way::Stock);
+            if !stays {
+                all.skip(run.guest().name, stock::NO_DEBIAN);
+            }
+            stays
+        });
+    }
+    for outcome in tools::together(&runs, |run| run.run(ctx)) {
+        all.add(outcome?);
+    }
+    Ok(all)
+}
+
+/// Returns the places of the parts that are asked for.
+fn parts(ctx: &Ctx) -> impl Iterator<Item = usize> + '_ {
+    (0..PARTS.len()).filter(|&place| {
+        let Part { flavor, way, .. } = PARTS[place];
+        ctx.chaos.takes(flavor) && ctx.way.is_none_or(|wanted| wanted == way)
+    })
 }
 
 /// Runs fresh seeds until one fails or the time is over.
@@ -130,13 +163,13 @@ fn long(ctx: &Ctx) -> Result<Outcome> {
         .hours
         .map(|hours| Duration::from_secs_f64(hours * 3600.0));
     let mut outcome = Outcome::default();
-    let flavors = [Flavor::Vm, Flavor::Debug].into_iter().cycle();
-    for flavor in flavors.filter(|&flavor| ctx.chaos.takes(flavor)) {
+    let places: Vec<usize> = parts(ctx).collect();
+    for place in places.into_iter().cycle() {
         if !outcome.failed.is_empty() || time.is_some_and(|time| begin.elapsed() >= time) {
             break;
         }
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
-        let run = Run::of(ctx, flavor, since.as_secs());
+        let run = Run::of(ctx, place, since.as_secs());
         let start = Instant::now();
         let one = run.run(ctx)?;
         let sequences = run.listed()?;
@@ -146,9 +179,9 @@ fn long(ctx: &Ctx) -> Result<Outcome> {
             .filter_map(|step| step.split(':').next())
             .collect();
         println!(
-            "seed {} on the kernel {}: {} steps of {} kinds in {} sequences, {} boots, {:.0} s, {} failed",
+            "seed {} in {}: {} steps of {} kinds in {} sequences, {} boots, {:.0} s, {} failed",
             run.seed,
-            flavor.name(),
+            run.guest().name,
             steps.count(),
             kinds.len(),
             sequences.len(),
@@ -162,32 +195,36 @@ fn long(ctx: &Ctx) -> Result<Outcome> {
 }
 
 impl Run {
-    /// Returns what a seed has for a kernel.
-    fn of(ctx: &Ctx, flavor: Flavor, seed: u64) -> Self {
+    /// Returns what a seed has for the part at this place.
+    fn of(ctx: &Ctx, place: usize, seed: u64) -> Self {
         let times = match (ctx.full, ctx.chaos.long) {
             (true, _) => FULL,
             (false, true) => LONG,
             (false, false) => 1,
         };
-        let (first, steps) = match flavor {
-            Flavor::Debug => (times * STEPS / STEPS_A_SEQUENCE, STEPS_CHECKING),
-            _ => (0, STEPS),
-        };
+        let Part { flavor, way, steps } = PARTS[place];
+        let before: u64 = PARTS[..place].iter().map(|part| part.steps).sum();
         Self {
             flavor,
+            way,
             seed,
-            first,
+            first: times * before / STEPS_A_SEQUENCE,
             steps: times * steps,
             only: None,
         }
     }
 
     fn guest(&self) -> GuestKind {
-        let name = match self.flavor {
-            Flavor::Debug => "chaos-debug",
-            _ => "chaos",
+        let name = match (self.flavor, self.way) {
+            (Flavor::Debug, Way::Patched) => "chaos-debug",
+            (Flavor::Debug, Way::Stock) => "chaos-debug-stock",
+            (_, Way::Patched) => "chaos",
+            (_, Way::Stock) => "chaos-stock",
         };
-        draw::guest(name, self.flavor, Nic::Virtio, None)
+        GuestKind {
+            way: self.way,
+            ..draw::guest(name, self.flavor, Nic::Virtio, None)
+        }
     }
 
     /// Returns the options with which the guest program lists and runs these.
@@ -197,6 +234,7 @@ impl Run {
             format!("--first={}", self.first),
             format!("--steps={}", self.steps),
         ];
+        options.extend((self.way == Way::Stock).then(|| "--stock".to_owned()));
         options.extend(
             self.only
                 .iter()
@@ -216,6 +254,9 @@ impl Run {
         }
         if self.flavor == Flavor::Debug {
             command += " --checking";
+        }
+        if self.way == Way::Stock {
+            command += " --way stock";
         }
         command
     }
@@ -404,6 +445,7 @@ mod tests {
     fn the_command_names_all_that_the_sequence_depends_on() {
         let run = Run {
             flavor: Flavor::Debug,
+            way: Way::Stock,
             seed: 7,
             first: 15,
             steps: 50,
@@ -411,7 +453,7 @@ mod tests {
         };
         assert_eq!(
             run.command(16, Some(&[0, 3])),
-            "cargo xtask test chaos --chaos-seed 7 --sequence 16 --only 0,3 --checking"
+            "cargo xtask test chaos --chaos-seed 7 --sequence 16 --only 0,3 --checking --way stock"
         );
         assert_eq!(
             numbered(&["a".into(), "b".into()], Some(&[2, 5])),

@@ -15,9 +15,9 @@ use anyhow::{ensure, Context as _, Result};
 use mflow_protocol::cpus::{ISOLATED, NEEDED_WITH_ISOLATED, UNDISTURBED};
 use mflow_protocol::guest::ListedCase;
 
-use super::Ctx;
+use super::{stock, Ctx};
 use crate::kernel::source::short_hash;
-use crate::kernel::Flavor;
+use crate::kernel::{Flavor, Way};
 use crate::setup::qemu;
 use crate::tools;
 use crate::vm::{self, Hardware, Nic};
@@ -29,10 +29,12 @@ pub(super) struct GuestKind {
     pub(super) nic: Nic,
     /// How many channels the NICs have, if not as many as they come with.
     pub(super) channels: Option<u16>,
+    /// How the module comes into the kernel's stack.
+    pub(super) way: Way,
 }
 
 /// The guests of the layers `vm`, `vm-debug` and `mlx5`.
-pub(super) const GUESTS: [GuestKind; 7] = [
+pub(super) const GUESTS: [GuestKind; 8] = [
     guest("vm", Flavor::Vm, Nic::Virtio, None),
     guest("vm-debug", Flavor::Debug, Nic::Virtio, None),
     guest("mlx5-1", Flavor::Vm, Nic::Mlx5, Some(1)),
@@ -40,6 +42,10 @@ pub(super) const GUESTS: [GuestKind; 7] = [
     guest("mlx5-striding-1", Flavor::Vm, Nic::Mlx5Striding, Some(1)),
     guest("mlx5-striding-4", Flavor::Vm, Nic::Mlx5Striding, Some(4)),
     guest("vm-small", Flavor::Vm, Nic::VirtioSmall, None),
+    GuestKind {
+        way: Way::Stock,
+        ..guest("vm-debug-stock", Flavor::Debug, Nic::Virtio, None)
+    },
 ];
 
 pub(super) const fn guest(
@@ -53,6 +59,7 @@ pub(super) const fn guest(
         flavor,
         nic,
         channels,
+        way: Way::Patched,
     }
 }
 
@@ -126,6 +133,9 @@ impl GuestKind {
         if self.nic != Nic::VirtioSmall && is_one_of(ISOLATED_CPUS) {
             return false;
         }
+        if self.way == Way::Stock && !stock::holds(&case.name) {
+            return false;
+        }
         match self.nic {
             Nic::Virtio => true,
             Nic::VirtioSmall => {
@@ -164,7 +174,12 @@ impl GuestKind {
             values.push(transport.to_owned());
             let parts = parts.flat_map(|part| part.split("-in-")).enumerate();
             values.extend(parts.map(|(place, value)| format!("{group}.{place}={value}")));
-            values.push(format!("{:?} {}", self.flavor, self.nic.name()));
+            values.push(format!(
+                "{:?} {} {:?}",
+                self.flavor,
+                self.nic.name(),
+                self.way
+            ));
         } else if on_card {
             shows.push(format!("{case} on a card"));
             // Each case about the card itself, and each idea of the others, meets both kinds of queues and both numbers of
@@ -172,8 +187,8 @@ impl GuestKind {
             let one = if group == "connectx" { case } else { group };
             values.extend([one.to_owned(), self.nic.name().to_owned()]);
         } else if self.flavor == Flavor::Debug {
-            // The plain kernel runs all of a group; which of them are checked for memory and locks is drawn.
-            shows.push(format!("{group} in {}", self.name));
+            // The plain kernel runs all of a group; which of them are checked for memory and locks, and on which way, is drawn.
+            shows.push(format!("{group} checked"));
         } else {
             shows.push(format!("{case} in {}", self.name));
         }
@@ -222,10 +237,14 @@ pub(super) fn cases(ctx: &Ctx) -> Result<Cases> {
     let cards = qemu::suits(&qemu::VFIO_USER);
     let has_card =
         |guest: &GuestKind| !ctx.is_default() || drawn_cards(&ctx.seed).contains(&guest.name);
-    for guest in GUESTS
+    let guests = GUESTS
         .into_iter()
         .filter(|guest| !guest.nic.is_connectx() || (cards && has_card(guest)))
-    {
+        // One kind of guest is enough for a kernel where all are to go the same way.
+        .filter(|guest| ctx.way.is_none() || guest.way == Way::default());
+    for guest in guests {
+        let way = ctx.way.unwrap_or(guest.way);
+        let guest = GuestKind { way, ..guest };
         let cases = listed("cases", &options(ctx, &guest))?;
         candidates.extend(guest.suitable(cases, ctx.is_default()));
     }

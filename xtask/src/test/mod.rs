@@ -28,7 +28,7 @@ use anyhow::{bail, Result};
 
 use self::budget::Budget;
 use self::places::Places;
-use crate::kernel::{self, Flavor};
+use crate::kernel::{self, Flavor, Way};
 use crate::paths;
 use crate::setup::{self, qemu, Need};
 use crate::step::Failed;
@@ -60,6 +60,12 @@ pub(crate) struct Options {
     /// The mode in which cases in guests run that are about any traffic: one of FALCON's [default: mflow]
     #[arg(long, value_name = "MODE", value_parser = ["falcon-dev", "falcon-func"], conflicts_with = "build")]
     mode: Option<String>,
+    /// How the module comes into the stack in the layers vm, vm-debug and chaos [default: as each guest has it]
+    ///
+    /// With `stock` it needs no hooks of ours: on the distribution's kernel, and on our checking one, whose hooks stay off. Cases that
+    /// need them are not run then.
+    #[arg(long, value_enum, conflicts_with_all = ["build", "mode"])]
+    way: Option<Way>,
     /// List the layers and what each proves
     #[arg(long)]
     list: bool,
@@ -81,6 +87,8 @@ pub(crate) struct Ctx {
     pub(crate) build: Option<String>,
     /// The module's mode in cases that are about any traffic, if not the usual one; others are not run then.
     pub(crate) mode: Option<String>,
+    /// How the module comes into the stack, if not as each guest has it.
+    pub(crate) way: Option<Way>,
     pub(crate) chaos: chaos::Options,
     guest_cases: OnceLock<draw::Cases>,
     places: Places,
@@ -93,7 +101,11 @@ impl Ctx {
 
     /// Whether cases are drawn, and layers are what their rows in the table of seconds are about.
     fn is_default(&self) -> bool {
-        !self.full && self.case.is_none() && self.mode.is_none() && self.chaos.is_default()
+        !self.full
+            && self.case.is_none()
+            && self.mode.is_none()
+            && self.way.is_none()
+            && self.chaos.is_default()
     }
 }
 
@@ -294,6 +306,7 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
         seed: options.seed.unwrap_or_else(commit),
         build: options.build,
         mode: options.mode,
+        way: options.way,
         chaos: options.chaos,
         guest_cases: OnceLock::new(),
         places: Places::default(),

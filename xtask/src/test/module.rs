@@ -3,6 +3,7 @@
 //! The module built out of the kernel tree, for which a built kernel is enough, and our C files under sparse.
 
 use std::fs;
+use std::path::Path;
 
 use anyhow::{ensure, Result};
 
@@ -17,6 +18,8 @@ pub(crate) fn run(_ctx: &Ctx) -> Result<Outcome> {
     outcome.record("module: fits the kernel it was built for", fits(&kernel));
     if tools::find("sparse").is_some() {
         outcome.record("module: sparse has no complaint", sparse(&kernel));
+        let stock = sparse_stock(&kernel);
+        outcome.record("module: sparse has no complaint without hooks", stock);
     } else {
         let why = "sparse is not installed; try: cargo xtask setup";
         outcome.skip("module: sparse", why);
@@ -40,12 +43,22 @@ fn fits(kernel: &Kernel) -> Result<()> {
 
 /// Checks address spaces, lock balance and byte order of our files alone: complaints about the kernel's headers are not ours.
 fn sparse(kernel: &Kernel) -> Result<()> {
-    let log = kernel::check_own_objects(kernel)?;
-    let text = fs::read(&log)?;
+    has_none(&kernel::check_own_objects(kernel)?, "net/core/mflow.c")
+}
+
+/// The same for the files that unpatched kernels get.
+fn sparse_stock(kernel: &Kernel) -> Result<()> {
+    let log = module::check_stock(&kernel.build_dir)?;
+    has_none(&log, "c-shims/stock/mflow_port.c")
+}
+
+/// Fails if a log has complaints about our files, or shows that one was not looked at.
+fn has_none(log: &Path, looked_at: &str) -> Result<()> {
+    let text = fs::read(log)?;
     let text = String::from_utf8_lossy(&text);
     ensure!(
-        text.contains("net/core/mflow.c"),
-        "sparse did not look at net/core/mflow.c; see {}",
+        text.contains(looked_at),
+        "sparse did not look at {looked_at}; see {}",
         log.display()
     );
     let complaints: Vec<&str> = text.lines().filter(|line| is_own_complaint(line)).collect();
@@ -66,7 +79,7 @@ fn is_own_complaint(line: &str) -> bool {
         return false;
     };
     // The cache has our name in its path, too: only what comes after the tree counts.
-    ["/net/core/mflow", "/net/mflow/", "/include/net/mflow"]
+    ["/net/core/mflow", "/c-shims/", "/include/net/mflow"]
         .iter()
         .any(|own| place.contains(own))
 }
@@ -81,6 +94,7 @@ mod tests {
         for (start, end, own) in [
             ("", "net/mflow/c-shims/mflow_shim.c:3:5: warning: x", true),
             ("", "net/core/mflow.c:3:5: error: x", true),
+            ("", "../c-shims/stock/mflow_run.c:3:5: warning: x", true),
             ("", "rust/helpers/wait.c:6:6: warning: x", false),
             ("  CHECK   ", "net/core/mflow.c", false),
         ] {

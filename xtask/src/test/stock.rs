@@ -29,8 +29,11 @@ const SHOWS: &str = "main tcp/main lanes/4 batch/1 batch/1024 size/8192 family/6
 /// What cannot hold there, by how names begin; `rust/DESIGN.md` says why. With `--full`, and with `--case`, all others can be run, and
 /// these, too, by `--case` of this layer alone.
 const CANNOT: &str = "mode/ tcp/mode/ tunnel/ build/ tcp/build/ devices/rps-vxlan devices/cpumap-vxlan/during \
-                      devices/ifb-vxlan paths/nfqueue/during forward/beside-local reasons/one-host gro/forwarding/socket \
+                      devices/ifb-vxlan auto/follows auto/offline auto/stages tcp/auto/ paths/nfqueue/during forward/beside-local reasons/one-host gro/forwarding/socket \
                       tcp/scaling/overlay";
+
+/// Why what is about the distribution's kernel is skipped.
+pub(super) const NO_DEBIAN: &str = "this is no Debian system, whose kernel it is about";
 
 /// That a package has been installed: repeated cases boot the same module.
 static INSTALLED: OnceLock<()> = OnceLock::new();
@@ -38,7 +41,7 @@ static INSTALLED: OnceLock<()> = OnceLock::new();
 pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     if tools::find("apt-cache").is_none() {
-        outcome.skip(STOCK, "this is no Debian system, whose kernel it is about");
+        outcome.skip(STOCK, NO_DEBIAN);
         return Ok(outcome);
     }
     let kernel = distribution::ensure()?;
@@ -65,7 +68,7 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
     let is_shown = |name: &str| match (&ctx.case, ctx.full) {
         (None, false) => draw::has_word(SHOWS, name),
         (Some(_), _) if ctx.layers.len() == 1 => true,
-        _ => !CANNOT.split(' ').any(|begin| name.starts_with(begin)),
+        _ => holds(name),
     };
     let cases = draw::listed(CASES, &options)?.into_iter();
     let guest = GuestCases {
@@ -84,6 +87,11 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
     };
     outcome.add(run_each(ctx, &[guest])?);
     Ok(outcome)
+}
+
+/// Tells whether a case can hold without our hooks.
+pub(super) fn holds(case: &str) -> bool {
+    !CANNOT.split(' ').any(|begin| case.starts_with(begin))
 }
 
 /// Has DKMS build the module of the package, and puts it among the kernel's. Fails unless the module says that it is for it.

@@ -17,6 +17,8 @@ use mflow_protocol::guest::{CaseResult, Message, Order, BUILD, CHANNELS, SEED};
 use super::draw::{self, GuestKind};
 use super::{Ctx, Failure, Outcome};
 use crate::kernel::distribution::Distribution;
+use crate::kernel::{Flavor, Way};
+use crate::module;
 use crate::tools;
 use crate::vm::{self, Event, Excerpt, Machine, Nic, Terminal, Threads, Trouble, Vm};
 
@@ -62,7 +64,12 @@ pub(super) fn run_each(ctx: &Ctx, guests: &[GuestCases]) -> Result<Outcome> {
 
 /// Runs the short list on the checking kernel.
 pub(crate) fn run_debug(ctx: &Ctx) -> Result<Outcome> {
-    GuestCases::of(ctx, &draw::GUESTS[1])?.run(ctx)
+    let checking = draw::GUESTS.iter();
+    let checking = checking.filter(|guest| guest.flavor == Flavor::Debug);
+    let guests: Vec<_> = checking
+        .map(|guest| GuestCases::of(ctx, guest))
+        .collect::<Result<_>>()?;
+    run_each(ctx, &guests)
 }
 
 /// The part of the guest program that has the cases of the layers `vm`, `vm-debug` and `mlx5`.
@@ -118,7 +125,10 @@ struct CaseResults {
 impl GuestCases {
     pub(super) fn of(ctx: &Ctx, guest: &GuestKind) -> Result<Self> {
         Ok(Self {
-            guest: *guest,
+            guest: GuestKind {
+                way: ctx.way.unwrap_or(guest.way),
+                ..*guest
+            },
             kernel: None,
             program: CASES,
             options: draw::options(ctx, guest),
@@ -131,14 +141,25 @@ impl GuestCases {
     }
 
     pub(super) fn run(&self, ctx: &Ctx) -> Result<Outcome> {
+        let mut results = self.list(ctx.case.as_deref())?;
+        if results.cases.is_empty() {
+            return Ok(Outcome::default());
+        }
         let hardware = self.guest.hardware();
+        let flavor = self.guest.flavor;
         let mut machine = match &self.kernel {
-            None => vm::machine(self.guest.flavor, &hardware)?,
+            None if self.guest.way == Way::Stock => {
+                let (image, modules) = module::stock_for(flavor)?;
+                Machine {
+                    finds_leaks: flavor == Flavor::Debug,
+                    ..vm::machine_of(&hardware, image, modules)?
+                }
+            }
+            None => vm::machine(flavor, &hardware)?,
             Some(kernel) => {
                 vm::machine_of(&hardware, kernel.image.clone(), kernel.modules.clone())?
             }
         };
-        let mut results = self.list(ctx.case.as_deref())?;
         let place = ctx.places.take();
         // What has come out so far counts, whatever happens next.
         let broken = self.run_all(&mut machine, &mut results).err();

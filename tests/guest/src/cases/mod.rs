@@ -6,6 +6,7 @@
 //! not depend on each other and run in one boot as long as the kernel survives; the host watches its log.
 
 mod auto;
+mod below;
 mod build;
 mod capture;
 mod connectx;
@@ -146,8 +147,10 @@ fn all() -> Vec<Case> {
         shapes::datagrams(),
         datagrams::tail::cases(),
         datagrams::drops::cases(),
+        datagrams::filtered::cases(),
         capture::datagrams(),
         devices::datagrams(),
+        below::datagrams(),
         paths::cases(),
         reasons::cases(),
         hints::cases(),
@@ -184,6 +187,7 @@ fn all() -> Vec<Case> {
         capture::streams(),
         streams::jumbo::cases(),
         devices::streams(),
+        below::streams(),
         streams::nat::cases(),
         streams::rehash::cases(),
         scaling::streams(),

@@ -11,7 +11,7 @@ use mflow_protocol::network::{CLIENT_MAC, CONTAINER_MAC};
 use super::{Case, Run};
 use crate::datagrams::run::Datagrams;
 use crate::ipsec::{self, Wrap};
-use crate::mflow::Knobs;
+use crate::mflow::{self, Knobs};
 use crate::nfqueue::Judge;
 use crate::outcome::Outcome;
 use crate::rig::Rig;
@@ -261,7 +261,17 @@ fn l2tp(rig: &Rig) -> Result<Outcome> {
             "{received} of {} datagrams came through L2TP",
             outcome.sent
         );
-        require_held(rig, outcome, "paths_async")
+        // Without our hooks the tunnel is told by its socket, where packets would be merged; with them, by its lock.
+        let hooked = !rig.mflow || mflow::is_patched()?;
+        require_held(
+            rig,
+            outcome,
+            if hooked {
+                "paths_async"
+            } else {
+                "paths_ordered"
+            },
+        )
     })
 }
 

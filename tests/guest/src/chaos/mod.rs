@@ -71,6 +71,9 @@ pub(crate) struct Options {
     /// Keep only the steps at these places, from 0 on.
     #[arg(long, value_name = "PLACES", value_delimiter = ',')]
     only: Option<Vec<usize>>,
+    /// Leave out the steps that need our hooks in the kernel.
+    #[arg(long)]
+    stock: bool,
     #[command(flatten)]
     selection: Selection,
 }
@@ -83,6 +86,9 @@ impl Options {
             for sequence in &mut sequences {
                 sequence.keep(places);
             }
+        }
+        if self.stock {
+            sequences.iter_mut().for_each(Sequence::keep_stock);
         }
         sequences.retain(|sequence| self.selection.takes(&sequence.name()));
         sequences

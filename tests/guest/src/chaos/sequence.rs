@@ -145,6 +145,13 @@ impl Sequence {
         self.places = kept.collect();
         self.steps = self.places.iter().map(|&place| self.steps[place]).collect();
     }
+
+    /// Leaves only the steps that need no hooks of ours in the kernel.
+    pub(super) fn keep_stock(&mut self) {
+        let all = self.places.drain(..).zip(self.steps.drain(..));
+        let kept = all.filter(|(_, step)| !step.needs_hooks());
+        (self.places, self.steps) = kept.unzip();
+    }
 }
 
 #[cfg(test)]
@@ -172,6 +179,20 @@ mod tests {
         assert!(texts(&Sequence::of(1, 3, 10)).starts_with(&texts(&Sequence::of(1, 3, 4))));
         let lengths = Sequence::all(1, 0, 25).map(|sequence| sequence.steps.len());
         assert!(lengths.eq([10, 10, 5]));
+    }
+
+    #[test]
+    fn places_stay_where_steps_need_no_hooks() {
+        let mut sequences: Vec<Sequence> = Sequence::all(1, 0, 400).collect();
+        let whole = sequences.clone();
+        sequences.iter_mut().for_each(Sequence::keep_stock);
+        let steps = |all: &[Sequence]| all.iter().map(|one| one.steps.len()).sum::<usize>();
+        assert!((200..400).contains(&steps(&sequences)));
+        for (kept, whole) in sequences.iter().zip(&whole) {
+            let found = kept.places.iter().map(|&place| whole.steps[place]);
+            assert!(found.eq(kept.steps.iter().copied()));
+            assert!(!kept.steps.iter().any(|step| step.needs_hooks()));
+        }
     }
 
     #[test]

@@ -326,6 +326,19 @@ impl Step {
         }
     }
 
+    /// Tells whether it is about what only our hooks in the kernel make possible.
+    pub(super) fn needs_hooks(self) -> bool {
+        match self {
+            Self::Knob { name, value } => {
+                matches!(
+                    name,
+                    "build" | "mode" | "scaling" | "stages" | "load_threshold_pct"
+                ) || value == "lane+stage"
+            }
+            _ => false,
+        }
+    }
+
     /// Tells whether it brings TCP connections along that are none of the loads.
     pub(super) fn connects(self) -> bool {
         matches!(self, Self::Kill | Self::Nat | Self::Connections(_))

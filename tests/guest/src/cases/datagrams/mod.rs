@@ -4,6 +4,7 @@
 
 pub(super) mod by_cpu;
 pub(super) mod drops;
+pub(super) mod filtered;
 pub(super) mod forward;
 pub(super) mod hotplug;
 pub(super) mod multicast;
