@@ -21,8 +21,8 @@ use crate::tools;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Build folder of a kernel, or its headers: one with our patches, or an unpatched 6.12 [default: the guest kernel, built when
-    /// needed]
+    /// Build folder of a kernel, or its headers: one with our patches, or unpatched of a version that will do [default: the guest
+    /// kernel, built when needed]
     #[arg(long, value_name = "BUILD_DIR")]
     kernel: Option<PathBuf>,
     /// Write a Debian package of the module's sources, which DKMS builds for the kernels that a machine has
@@ -46,14 +46,26 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
 /// Returns the distribution's own kernel with the module among its own, and the module's place there.
 pub fn in_distribution() -> Result<(Distribution, PathBuf)> {
     let kernel = distribution::ensure()?;
-    let module = kernel.add(&build(&kernel.headers)?)?;
+    let module = add_to(&kernel)?;
+    Ok((kernel, module))
+}
+
+/// Puts the module among those of a distribution's kernel and returns its place there.
+pub(crate) fn add_to(kernel: &Distribution) -> Result<PathBuf> {
+    let module = build_with(&kernel.headers, kernel.compiler.as_deref())?;
+    let module = kernel.add(&module)?;
     // DKMS does the same.
     tools::output(tools::command("strip").arg("--strip-debug").arg(&module))?;
-    Ok((kernel, module))
+    Ok(module)
 }
 
 /// Builds `mflow.ko` against a kernel's build folder and returns its path.
 pub(crate) fn build(build_dir: &Path) -> Result<PathBuf> {
+    build_with(build_dir, None)
+}
+
+/// The same with a compiler that was unpacked there, and not installed.
+fn build_with(build_dir: &Path, compiler: Option<&Path>) -> Result<PathBuf> {
     let Ok(build_dir) = build_dir.canonicalize() else {
         bail!("there is no kernel build folder {}", build_dir.display());
     };
@@ -76,15 +88,17 @@ pub(crate) fn build(build_dir: &Path) -> Result<PathBuf> {
             .map(|(path, file)| (path, Some(file)))
             .collect(),
     )?;
+    let mut make = make(way, &build_dir)?;
+    make.arg(format!("M={}", copy.work.display()))
+        .arg("modules");
+    if let Some(compiler) = compiler {
+        make = over_usr(compiler, &make);
+    }
     Step::new("module out of tree", "module")
         .hint(
             "the first `error` in the log tells; `cargo xtask build-kernel` builds it in the tree",
         )
-        .run(
-            make(way, &build_dir)?
-                .arg(format!("M={}", copy.work.display()))
-                .arg("modules"),
-        )?;
+        .run(&mut make)?;
     let module = copy.work.join("mflow.ko");
     if !module.exists() {
         bail!(
@@ -108,4 +122,19 @@ fn make(way: Way, build_dir: &Path) -> Result<Command> {
             Ok(make)
         }
     }
+}
+
+/// Returns a command that runs another one as if packages that were unpacked in a folder were installed, and leaves nothing.
+fn over_usr(packages: &Path, command: &Command) -> Command {
+    const SCRIPT: &str = "mount -t overlay mflow -o \"lowerdir=$0/usr:/usr\" /usr\nexec \"$@\"";
+    let mut outer = tools::command("unshare");
+    outer.args(["--mount", "sh", "-euc", SCRIPT]).arg(packages);
+    outer.arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => outer.env(name, value),
+            None => outer.env_remove(name),
+        };
+    }
+    outer
 }

@@ -28,6 +28,7 @@ use anyhow::{bail, Result};
 
 use self::budget::Budget;
 use self::places::Places;
+use crate::kernel::distribution::OTHERS;
 use crate::kernel::{self, Flavor};
 use crate::paths;
 use crate::setup::{self, qemu, Need};
@@ -60,6 +61,10 @@ pub(crate) struct Options {
     /// The mode in which cases in guests run that are about any traffic: one of FALCON's [default: mflow]
     #[arg(long, value_name = "MODE", value_parser = ["falcon-dev", "falcon-func"], conflicts_with = "build")]
     mode: Option<String>,
+    /// The only kernel of the layer stock: what a release of Debian ships, or its backports have; with the package, and all cases that
+    /// the distribution's own has
+    #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(OTHERS.iter().map(|kernel| kernel.name)))]
+    kernel: Option<String>,
     /// List the layers and what each proves
     #[arg(long)]
     list: bool,
@@ -81,6 +86,8 @@ pub(crate) struct Ctx {
     pub(crate) build: Option<String>,
     /// The module's mode in cases that are about any traffic, if not the usual one; others are not run then.
     pub(crate) mode: Option<String>,
+    /// The only kernel of the layer `stock`, if not the distribution's own and a look at the others.
+    pub(crate) kernel: Option<String>,
     pub(crate) chaos: chaos::Options,
     guest_cases: OnceLock<draw::Cases>,
     places: Places,
@@ -93,7 +100,11 @@ impl Ctx {
 
     /// Whether cases are drawn, and layers are what their rows in the table of seconds are about.
     fn is_default(&self) -> bool {
-        !self.full && self.case.is_none() && self.mode.is_none() && self.chaos.is_default()
+        !self.full
+            && self.case.is_none()
+            && self.mode.is_none()
+            && self.kernel.is_none()
+            && self.chaos.is_default()
     }
 }
 
@@ -294,6 +305,7 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
         seed: options.seed.unwrap_or_else(commit),
         build: options.build,
         mode: options.mode,
+        kernel: options.kernel,
         chaos: options.chaos,
         guest_cases: OnceLock::new(),
         places: Places::default(),
