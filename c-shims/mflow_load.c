@@ -14,6 +14,7 @@
 #include <net/mflow_module.h>
 
 #include "mflow_shim.h"
+#include "mflow_versions.h"
 
 static unsigned int mflow_sample_period_ms;
 
@@ -23,7 +24,7 @@ static DECLARE_DELAYED_WORK(mflow_sample_item, mflow_sample_work);
 static void mflow_sampling_queue(void)
 {
 	/* Unbound: wherever housekeeping runs, not on the CPU of whoever wrote a knob. */
-	queue_delayed_work(system_unbound_wq, &mflow_sample_item,
+	queue_delayed_work(mflow_unbound_wq, &mflow_sample_item,
 			   msecs_to_jiffies(mflow_sample_period_ms));
 }
 
@@ -56,7 +57,7 @@ static DECLARE_WORK(mflow_restage_item, mflow_restage_work);
 /* Any context. The work takes locks. */
 void mflow_restage(void)
 {
-	queue_work(system_unbound_wq, &mflow_restage_item);
+	queue_work(mflow_unbound_wq, &mflow_restage_item);
 }
 
 /* When it returns, that work has ended. No locks held, and no samples are taken. */

@@ -13,6 +13,7 @@
 #include <net/mflow_module.h>
 
 #include "mflow_shim.h"
+#include "mflow_versions.h"
 
 static unsigned int mflow_place_period_ms;
 
@@ -22,7 +23,7 @@ static DECLARE_DELAYED_WORK(mflow_place_item, mflow_place_work);
 static void mflow_placing_queue(void)
 {
 	/* Unbound: wherever housekeeping runs, not on the CPU of whoever wrote a knob. */
-	queue_delayed_work(system_unbound_wq, &mflow_place_item,
+	queue_delayed_work(mflow_unbound_wq, &mflow_place_item,
 			   msecs_to_jiffies(READ_ONCE(mflow_place_period_ms)));
 }
 

@@ -23,6 +23,7 @@
 #include <net/sock.h>
 
 #include "mflow_shim.h"
+#include "mflow_versions.h"
 
 /* Lock order: rtnl, mflow_ops_mutex (net/core/mflow.c), mflow_mutex, CPUs. */
 static DEFINE_MUTEX(mflow_mutex);
@@ -318,7 +319,7 @@ static DECLARE_WORK(mflow_rescan_item, mflow_rescan_work);
 /* Any context. */
 void mflow_rescan(void)
 {
-	queue_work(system_wq, &mflow_rescan_item);
+	queue_work(mflow_percpu_wq, &mflow_rescan_item);
 }
 
 /* Under rtnl. */

@@ -13,6 +13,7 @@
 #include <net/mflow_module.h>
 
 #include "mflow_shim.h"
+#include "mflow_versions.h"
 #include "mflow_worker.h"
 
 static struct net_device *mflow_dev;
@@ -161,11 +162,9 @@ int mflow_worker_init(void)
 	int i;
 
 	/* First, as they are cancelled even if what follows fails. */
-	for (i = 0; i < MFLOW_SLOTS; i++) {
-		hrtimer_init(&mflow_deadlines[i], CLOCK_MONOTONIC,
-			     HRTIMER_MODE_REL_SOFT);
-		mflow_deadlines[i].function = mflow_deadline_fired;
-	}
+	for (i = 0; i < MFLOW_SLOTS; i++)
+		mflow_hrtimer_setup(&mflow_deadlines[i], mflow_deadline_fired,
+				    CLOCK_MONOTONIC, HRTIMER_MODE_REL_SOFT);
 
 	mflow_dev = alloc_netdev_dummy(0);
 	return mflow_dev ? 0 : -ENOMEM;

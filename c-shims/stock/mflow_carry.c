@@ -11,6 +11,7 @@
 #include <net/mflow.h>
 #include <net/mflow_module.h>
 
+#include "../mflow_versions.h"
 #include "../mflow_worker.h"
 #include "mflow_stock.h"
 
@@ -63,14 +64,8 @@ void mflow_worker_receive_stage(struct mflow_worker *worker,
 /* What was received is in the stack's queues, or at its end, when this returns. */
 void mflow_worker_flush(struct mflow_worker *worker)
 {
-	struct napi_struct *napi = &worker->napi;
-
-	napi_gro_flush(napi, false);
-	if (!napi->rx_count)
-		return;
-	netif_receive_skb_list(&napi->rx_list);
-	INIT_LIST_HEAD(&napi->rx_list);
-	napi->rx_count = 0;
+	napi_gro_flush(&worker->napi, false);
+	mflow_napi_pass_list(&worker->napi);
 }
 
 /* Carries a packet on from where mflow_ingress() has taken it, on this CPU. */

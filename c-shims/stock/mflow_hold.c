@@ -14,6 +14,7 @@
 #include <net/mflow.h>
 #include <net/mflow_module.h>
 
+#include "../mflow_versions.h"
 #include "mflow_stock.h"
 
 /* A queue of gro_cells has so many packets at most (netdev_max_backlog), of which a poll takes so many. */

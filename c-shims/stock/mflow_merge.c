@@ -19,6 +19,7 @@
 #include <net/sock_reuseport.h>
 #include <net/udp.h>
 
+#include "../mflow_versions.h"
 #include "mflow_stock.h"
 
 /**
@@ -95,12 +96,12 @@ static const struct sock *mflow_udp_look_up(struct net *net,
 		return __udp4_lib_lookup(net, ip_hdr(skb)->saddr, uh->source,
 					 ip_hdr(skb)->daddr, uh->dest,
 					 inet_iif(skb), inet_sdif(skb),
-					 net->ipv4.udp_table, NULL);
+					 MFLOW_UDP_TABLE(net) NULL);
 #if IS_ENABLED(CONFIG_IPV6)
 	return __udp6_lib_lookup(net, &ipv6_hdr(skb)->saddr, uh->source,
 				 &ipv6_hdr(skb)->daddr, uh->dest,
 				 inet6_iif(skb), inet6_sdif(skb),
-				 net->ipv4.udp_table, NULL);
+				 MFLOW_UDP_TABLE(net) NULL);
 #else
 	return NULL;
 #endif

@@ -15,6 +15,7 @@
 #include <net/mflow_module.h>
 
 #include "../mflow_shim.h"
+#include "../mflow_versions.h"
 #include "mflow_stock.h"
 
 /**
@@ -109,8 +110,10 @@ static void mflow_port_gro_off(struct mflow_stock_port *port)
 	if (!(dev->wanted_features & NETIF_F_GRO))
 		return;
 	port->had_gro = true;
+	netdev_lock_ops(dev);
 	dev->wanted_features &= ~NETIF_F_GRO;
 	netdev_update_features(dev);
+	netdev_unlock_ops(dev);
 }
 
 static void mflow_port_gro_back(struct mflow_stock_port *port)
@@ -119,10 +122,12 @@ static void mflow_port_gro_back(struct mflow_stock_port *port)
 
 	if (!port->had_gro)
 		return;
+	netdev_lock_ops(dev);
 	dev->wanted_features |= NETIF_F_GRO;
 	/* Where the device goes, nobody wants it any more. */
 	if (dev->reg_state == NETREG_REGISTERED)
 		netdev_update_features(dev);
+	netdev_unlock_ops(dev);
 }
 
 static int mflow_port_open(struct net_device *dev, void *rust_port)

@@ -10,6 +10,7 @@
 #include <net/mflow.h>
 #include <net/mflow_module.h>
 
+#include "../mflow_versions.h"
 #include "mflow_stock.h"
 
 /**

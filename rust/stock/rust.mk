@@ -11,10 +11,10 @@ rust-obj := $(obj)/rust/stock
 rust-src := $(src)/rust
 core-src := $(shell MAKEFLAGS= $(MFLOW_RUSTC) --print sysroot 2> /dev/null)/lib/rustlib/src/rust/library/core/src/lib.rs
 
-# As scripts/generate_rust_target.rs of a kernel with Rust.
+# As scripts/generate_rust_target.rs of a kernel with Rust. The options had other names before 6.9.
 rust-features := -mmx,+soft-float
-rust-features += $(if $(CONFIG_MITIGATION_RETPOLINE),$(comma)+retpoline-external-thunk$(comma)+retpoline-indirect-branches$(comma)+retpoline-indirect-calls)
-rust-features += $(if $(CONFIG_MITIGATION_SLS),$(comma)+harden-sls-ijmp$(comma)+harden-sls-ret)
+rust-features += $(if $(CONFIG_MITIGATION_RETPOLINE)$(CONFIG_RETPOLINE),$(comma)+retpoline-external-thunk$(comma)+retpoline-indirect-branches$(comma)+retpoline-indirect-calls)
+rust-features += $(if $(CONFIG_MITIGATION_SLS)$(CONFIG_SLS),$(comma)+harden-sls-ijmp$(comma)+harden-sls-ret)
 rust-features := $(subst $(space),,$(rust-features))
 
 # Room in front of each function, into which the kernel may write at boot (retbleed=stuff, cfi=fineibt).
@@ -26,7 +26,7 @@ rust-flags := -Copt-level=2 -Cpanic=abort -Cembed-bitcode=n -Clto=n -Ccodegen-un
 	-Coverflow-checks=n -Cdebug-assertions=n -Ztune-cpu=generic -Zfunction-sections=y \
 	-Ctarget-feature=-sse,-sse2,-sse3,-ssse3,-sse4.1,-sse4.2,-avx,-avx2 \
 	$(if $(CONFIG_X86_KERNEL_IBT),-Zcf-protection=branch -Cjump-tables=n) \
-	$(if $(CONFIG_MITIGATION_RETHUNK),-Zfunction-return=thunk-extern) \
+	$(if $(CONFIG_MITIGATION_RETHUNK)$(CONFIG_RETHUNK),-Zfunction-return=thunk-extern) \
 	$(if $(CONFIG_CALL_PADDING),-Zpatchable-function-entry=$(rust-padding)$(comma)$(rust-padding)) \
 	$(if $(CONFIG_FRAME_POINTER),-Cforce-frame-pointers=y) \
 	$(if $(CONFIG_RUST),$(if $(CONFIG_KASAN),$(RUSTFLAGS_KASAN))) \
@@ -49,10 +49,12 @@ quiet_cmd_rust_target = GEN     $@
 $(rust-obj)/target.json: FORCE
 	$(call if_changed,rust_target)
 
+# Comments in lists of dependencies are for rustc; fixdep takes them for names of files before 6.8.
 quiet_cmd_rust_crate = RUSTC $(if $(KBUILD_EXTMOD),[M]) $@
       cmd_rust_crate = RUSTC_BOOTSTRAP=1 MFLOW_HZ=$(CONFIG_HZ) $(MFLOW_RUSTC) $(rust-flags) $(rust-crate-flags) \
 	--crate-type rlib --crate-name $(basename $(notdir $@)) -L $(rust-obj) -Ztemps-dir=$(rust-obj) \
-	--emit=obj=$@ --emit=metadata=$(rust-obj)/lib$(basename $(notdir $@)).rmeta --emit=dep-info=$(depfile) $<
+	--emit=obj=$@ --emit=metadata=$(rust-obj)/lib$(basename $(notdir $@)).rmeta --emit=dep-info=$(depfile) $< && \
+	sed -i '/^\#/d' $(depfile)
 
 # Where there is no such file, this is said once, and not what follows from it.
 $(core-src):

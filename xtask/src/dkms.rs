@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 
 use crate::kernel::inputs::{module_files, module_headers};
-use crate::kernel::{STOCK_LACKS, STOCK_NEEDS, STOCK_VERSIONS};
+use crate::kernel::{stock_versions, STOCK_LACKS, STOCK_NEEDS, STOCK_VERSIONS};
 use crate::paths;
 use crate::setup::rust;
 use crate::tools;
@@ -89,8 +89,9 @@ fn control() -> String {
          Depends: dkms\n\
          Recommends: linux-headers-amd64 | linux-headers-cloud-amd64\n\
          Description: splits elephant flows of container overlays over several CPUs\n \
-         The kernel module mflow for Linux {STOCK_VERSIONS} as distributions ship it. It is built\n \
-         with the kernel's headers and with rustc, which has to be there with its sources.\n"
+         The kernel module mflow for Linux {} as distributions ship it. It is\n \
+         built with the kernel's headers and with rustc, which has to be there with its sources.\n",
+        stock_versions()
     )
 }
 
@@ -113,13 +114,13 @@ fn conf() -> Result<String> {
          DEST_MODULE_LOCATION[0]=\"/updates/dkms\"\n\
          AUTOINSTALL=\"yes\"\n\
          BUILD_EXCLUSIVE_ARCH=\"x86_64\"\n\
-         BUILD_EXCLUSIVE_KERNEL=\"^{}\\.\"\n\
+         BUILD_EXCLUSIVE_KERNEL=\"^({})\\.\"\n\
          BUILD_EXCLUSIVE_CONFIG=\"{}\"\n\
          # Root's compiler of rustup comes first: distributions' are often too old. Types for tracers need pahole.\n\
          MAKE[0]=\"PATH={ROOT_PROGRAMS}:$PATH RUSTUP_TOOLCHAIN={} make -C ${{kernel_source_dir}} \
          M=${{dkms_tree}}/{NAME}/{VERSION}/build $(command -v pahole > /dev/null || echo CONFIG_DEBUG_INFO_BTF_MODULES=) modules\"\n\
          CLEAN=\"true\"\n",
-        STOCK_VERSIONS.replace('.', "\\."),
+        STOCK_VERSIONS.join("|").replace('.', "\\."),
         options.join(" "),
         rust::pinned_toolchain()?,
     ))
@@ -144,7 +145,7 @@ mod tests {
         assert_eq!(options.len(), STOCK_NEEDS.len() + STOCK_LACKS.len());
         assert!(options.contains(&"CONFIG_NETFILTER_INGRESS"));
         assert!(options.contains(&"!CONFIG_CFI_CLANG"));
-        assert_eq!(line("BUILD_EXCLUSIVE_KERNEL"), r"^6\.12\.");
+        assert_eq!(line("BUILD_EXCLUSIVE_KERNEL"), r"^(6\.1|6\.12|7\.3)\.");
         assert!(line("MAKE[0]").contains("${kernel_source_dir}"));
     }
 }

@@ -23,8 +23,8 @@ use crate::tools;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Build folder of a kernel, or its headers: one with our patches, or an unpatched 6.12 [default: the guest kernel, built when
-    /// needed]
+    /// Build folder of a kernel, or its headers: one with our patches, or unpatched of a version that will do [default: the guest
+    /// kernel, built when needed]
     #[arg(long, value_name = "BUILD_DIR")]
     kernel: Option<PathBuf>,
     /// Write a Debian package of the module's sources, which DKMS builds for the kernels that a machine has
@@ -48,10 +48,17 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
 /// Returns the distribution's own kernel with the module among its own, and the module's place there.
 pub fn in_distribution() -> Result<(Distribution, PathBuf)> {
     let kernel = distribution::ensure()?;
-    let module = kernel.add(&build(&kernel.headers)?)?;
+    let module = add_to(&kernel)?;
+    Ok((kernel, module))
+}
+
+/// Puts the module among those of a distribution's kernel and returns its place there.
+pub(crate) fn add_to(kernel: &Distribution) -> Result<PathBuf> {
+    let module = build_with(&kernel.headers, kernel.compiler.as_deref())?;
+    let module = kernel.add(&module)?;
     // DKMS does the same.
     tools::output(tools::command("strip").arg("--strip-debug").arg(&module))?;
-    Ok((kernel, module))
+    Ok(module)
 }
 
 /// Returns what a guest boots with the module that needs no hooks of ours, image and modules: the distribution's kernel, or our
@@ -60,39 +67,54 @@ pub(crate) fn stock_for(flavor: Flavor) -> Result<(PathBuf, PathBuf)> {
     static MADE: [OnceLock<(PathBuf, PathBuf)>; Flavor::COUNT] =
         [const { OnceLock::new() }; Flavor::COUNT];
     tools::once(&MADE[flavor as usize], || {
-        let (image, modules, build_dir) = if flavor == Flavor::Debug {
+        let (image, modules, build_dir, compiler) = if flavor == Flavor::Debug {
             let kernel = kernel::ensure(flavor)?;
-            (kernel.image, kernel.modules, kernel.build_dir)
+            (kernel.image, kernel.modules, kernel.build_dir, None)
         } else {
             let kernel = distribution::ensure()?;
-            (kernel.image, kernel.modules, kernel.headers)
+            (
+                kernel.image,
+                kernel.modules,
+                kernel.headers,
+                kernel.compiler,
+            )
         };
         // A copy: another layer may put the package's module among the distribution's.
         let home = paths::cache_dir("module")?.join(format!("stock-{}", flavor.name()));
-        let module = build_way(&build_dir, Way::Stock)?;
+        let module = build_way(&build_dir, Way::Stock, compiler.as_deref())?;
         Ok((image, copy_with(&module, &modules, &home)?))
     })
 }
 
 /// Builds `mflow.ko` against a kernel's build folder and returns its path.
 pub(crate) fn build(build_dir: &Path) -> Result<PathBuf> {
+    build_with(build_dir, None)
+}
+
+/// The same with a compiler that was unpacked there, and not installed.
+fn build_with(build_dir: &Path, compiler: Option<&Path>) -> Result<PathBuf> {
     let Ok(build_dir) = build_dir.canonicalize() else {
         bail!("there is no kernel build folder {}", build_dir.display());
     };
-    build_way(&build_dir, kernel::way_of(&build_dir)?)
+    build_way(&build_dir, kernel::way_of(&build_dir)?, compiler)
 }
 
 /// The same for a way that the kernel has, which need not be its usual one.
-fn build_way(build_dir: &Path, way: Way) -> Result<PathBuf> {
+fn build_way(build_dir: &Path, way: Way, compiler: Option<&Path>) -> Result<PathBuf> {
     // Layers run at the same time, and those of one kernel share a copy of the sources.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let copy = sources(build_dir, way)?;
+    let mut make = make(way, build_dir, &copy)?;
+    make.arg("modules");
+    if let Some(compiler) = compiler {
+        make = over_usr(compiler, &make);
+    }
     Step::new("module out of tree", "module")
         .hint(
             "the first `error` in the log tells; `cargo xtask build-kernel` builds it in the tree",
         )
-        .run(make(way, build_dir, &copy)?.arg("modules"))?;
+        .run(&mut make)?;
     let module = copy.work.join("mflow.ko");
     if !module.exists() {
         bail!(
@@ -149,4 +171,19 @@ fn make(way: Way, build_dir: &Path, copy: &Tree) -> Result<Command> {
         make.arg("CONFIG_DEBUG_INFO_BTF_MODULES=");
     }
     Ok(make)
+}
+
+/// Returns a command that runs another one as if packages that were unpacked in a folder were installed, and leaves nothing.
+fn over_usr(packages: &Path, command: &Command) -> Command {
+    const SCRIPT: &str = "mount -t overlay mflow -o \"lowerdir=$0/usr:/usr\" /usr\nexec \"$@\"";
+    let mut outer = tools::command("unshare");
+    outer.args(["--mount", "sh", "-euc", SCRIPT]).arg(packages);
+    outer.arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => outer.env(name, value),
+            None => outer.env_remove(name),
+        };
+    }
+    outer
 }

@@ -53,7 +53,8 @@ pub(crate) fn install(package: &Path, kernel: &Distribution) -> Result<Installed
         .arg(package)
         .arg(&kernel.home)
         .arg(&kernel.modules)
-        .arg(&kernel.release);
+        .arg(&kernel.release)
+        .args(&kernel.compiler);
     Step::new("install the package for DKMS", "dkms-install")
         .hint("the first `error` in the log tells; the end of it is DKMS's own log if the compiler failed")
         .run(&mut script)?;
@@ -95,7 +96,7 @@ mount -t overlay mflow -o lowerdir=/etc,upperdir=/mnt/upper,workdir=/mnt/work /e
 
 /// `$0` is the module's name. The mounts end with the namespace.
 const SCRIPT: &str = r#"
-package=$1 layer=$2 out=$3 file=$4 home=$5 modules=$6 release=$7
+package=$1 layer=$2 out=$3 file=$4 home=$5 modules=$6 release=$7 compiler=${8-}
 
 # Layers over folder $1, of which $3 is written and $2 only read.
 cover() {
@@ -104,8 +105,8 @@ cover() {
 }
 
 mount -t tmpfs -o mode=755 mflow "$layer"
-# The kernel's headers are where their package has them; its image and modules, too.
-cover /usr "$home/usr:/usr" usr
+# The kernel's headers are where their package has them; its image and modules, too, and the compiler if apt here has none.
+cover /usr "$home/usr:${compiler:+$compiler/usr:}/usr" usr
 cover /etc /etc etc
 cover /var /var var
 # Where / and /usr are not one.
@@ -116,7 +117,7 @@ mkdir "/lib/modules/$release"
 cover "/lib/modules/$release" "$modules" modules
 # What was put there for other tests.
 rm -rf "/lib/modules/$release/extra"
-sed -i "s|^include $home/usr/src/|include /usr/src/|" "/usr/src/linux-headers-$release/Makefile"
+sed -i "s|$home/usr/src/|/usr/src/|" "/usr/src/linux-headers-$release/Makefile"
 # No service of this machine is started or stopped.
 printf '#!/bin/sh\nexit 101\n' > /usr/sbin/policy-rc.d
 chmod 755 /usr/sbin/policy-rc.d

@@ -1,24 +1,62 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The distribution's own kernel as its packages have it: image, modules, headers. They are unpacked into the cache, and nothing
-//! is installed but the compiler that the headers ask for.
+//! Kernels of distributions as their packages have them: image, modules, headers. They are unpacked into the cache, and nothing
+//! is installed but the compiler that the headers of this machine's own ask for.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{ensure, Context as _, Result};
 
+use super::archive::Archive;
 use crate::paths;
 use crate::setup::apt;
-use crate::step::{self, Step};
 use crate::tools;
 
-/// What names of packages with headers begin with: of the series that modules without our hooks are made for.
-const HEADERS: &str = "linux-headers-6.12.";
+/// What names of packages with headers begin with.
+const HEADERS: &str = "linux-headers-";
 /// And end with: the smallest configuration there is.
 const FLAVOUR: &str = "-cloud-amd64";
 /// A file in the unpacked folder once all is there, with what was unpacked.
 const DONE: &str = "packages";
+
+/// A kernel that a release of Debian ships.
+#[derive(Debug)]
+pub(crate) struct Shipped {
+    /// What it is called on the command line and in results.
+    pub(crate) name: &'static str,
+    /// The release's codename; none: whatever this machine has.
+    codename: Option<&'static str>,
+    /// The first two numbers of its version: one of [`STOCK_VERSIONS`](super::STOCK_VERSIONS).
+    series: &'static str,
+}
+
+/// The one that apt offers here.
+const OWN: Shipped = Shipped {
+    name: "own",
+    codename: None,
+    series: "6.12",
+};
+
+/// Those that users of other releases have.
+pub(crate) const OTHERS: &[Shipped] = &[
+    Shipped {
+        name: "debian-12",
+        codename: Some("bookworm"),
+        series: "6.1",
+    },
+    Shipped {
+        name: "debian-13",
+        codename: Some("trixie"),
+        series: "6.12",
+    },
+    // Built with Rust.
+    Shipped {
+        name: "backports",
+        codename: Some("trixie"),
+        series: "7.3",
+    },
+];
 
 /// An unpacked kernel of the distribution.
 #[derive(Clone, Debug)]
@@ -33,48 +71,75 @@ pub struct Distribution {
     pub(crate) home: PathBuf,
     /// What a module is built with.
     pub(crate) headers: PathBuf,
+    /// Where its compiler was unpacked with all that it needs, if this machine's apt has none of that version.
+    pub(crate) compiler: Option<PathBuf>,
 }
 
 /// Returns the newest kernel that apt offers; downloads and unpacks what is not there.
 pub(crate) fn ensure() -> Result<Distribution> {
-    let release = newest(&offered()?)
-        .with_context(|| format!("apt offers no package {HEADERS}*{FLAVOUR}"))?;
-    let home = paths::cache_dir("distribution")?.join(&release);
-    let packages = packages(&release)?;
-    if fs::read_to_string(home.join(DONE)).is_ok_and(|text| text == packages.join("\n")) {
-        return Distribution::of(&home, release);
+    unpacked(&OWN, &Archive::default())
+}
+
+/// Returns why there is no such kernel to be had from here, or the newest of it.
+pub(crate) fn reach(shipped: &Shipped) -> Result<Result<Distribution, String>> {
+    let Some(codename) = shipped.codename else {
+        return ensure().map(Ok);
+    };
+    let archive = Archive::of(codename).and_then(|archive| {
+        offered(shipped, &archive)?;
+        Ok(archive)
+    });
+    match archive {
+        Ok(archive) => unpacked(shipped, &archive).map(Ok),
+        Err(error) => Ok(Err(format!("{error:#}"))),
     }
+}
+
+fn unpacked(shipped: &Shipped, archive: &Archive) -> Result<Distribution> {
+    let release = offered(shipped, archive)?;
+    let home = paths::cache_dir("distribution")?.join(&release);
+    let depends = archive.depends(&format!("{HEADERS}{release}"))?;
+    let compiler = compiler(&depends, archive)?;
+    let packages = packages(&release, &depends, archive)?;
+    if fs::read_to_string(home.join(DONE)).is_ok_and(|text| text == packages.join("\n")) {
+        return Distribution::of(&home, release, compiler);
+    }
+    fresh(&home, |work| archive.unpack(&packages, work))?;
+    own_common_headers(&home, &release)?;
+    fs::write(home.join(DONE), packages.join("\n"))?;
+    Distribution::of(&home, release, compiler)
+}
+
+/// Has a folder filled anew.
+fn fresh(home: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let work = home.with_extension("unpacking");
-    for dir in [&home, &work] {
+    for dir in [home, &work] {
         if dir.exists() {
             fs::remove_dir_all(dir)?;
         }
     }
     fs::create_dir_all(&work)?;
-    download(&packages, &work)?;
-    step::work("unpack the distribution's kernel", || unpack(&work))?;
-    fs::rename(&work, &home)?;
-    own_common_headers(&home, &release)?;
-    fs::write(home.join(DONE), packages.join("\n"))?;
-    Distribution::of(&home, release)
+    fill(&work)?;
+    fs::rename(&work, home)?;
+    Ok(())
 }
 
-/// Returns the names of all packages with headers, from a list that is made anew if it has none.
-fn offered() -> Result<String> {
-    let list = || tools::output(tools::command("apt-cache").args(["pkgnames", HEADERS]));
-    let names = list()?;
-    if newest(&names).is_some() {
-        return Ok(names);
+/// Returns the newest release of a kernel, from a list that is made anew if it has none.
+fn offered(shipped: &Shipped, archive: &Archive) -> Result<String> {
+    let begin = format!("{HEADERS}{}.", shipped.series);
+    let list = || archive.names(&begin);
+    if let Some(release) = newest(&list()?, &begin) {
+        return Ok(release);
     }
-    apt::update()?;
-    list()
+    archive.update()?;
+    newest(&list()?, &begin).with_context(|| format!("apt offers no package {begin}*{FLAVOUR}"))
 }
 
 /// Returns the release with the highest version among these packages with headers.
-fn newest(names: &str) -> Option<String> {
+fn newest(names: &str, begin: &str) -> Option<String> {
     let releases = names.lines().filter_map(|name| {
-        let release = name.strip_prefix("linux-headers-")?;
-        (name.starts_with(HEADERS) && name.ends_with(FLAVOUR)).then_some(release)
+        let release = name.strip_prefix(HEADERS)?;
+        (name.starts_with(begin) && name.ends_with(FLAVOUR)).then_some(release)
     });
     let version = |release: &&str| -> Vec<u32> {
         let digits = release.split(|c: char| !c.is_ascii_digit());
@@ -83,75 +148,63 @@ fn newest(names: &str) -> Option<String> {
     releases.max_by_key(version).map(str::to_owned)
 }
 
-/// Returns the packages of a kernel, and has its compiler installed.
-fn packages(release: &str) -> Result<Vec<String>> {
-    let headers = format!("linux-headers-{release}");
-    let text = tools::output(tools::command("apt-cache").args(["depends", &headers]))?;
-    let needed: Vec<&str> = text
-        .lines()
-        .filter_map(|line| line.trim().strip_prefix("Depends: "))
-        .collect();
-    let compilers = needed.iter().filter(|name| name.starts_with("gcc-"));
-    apt::ensure_installed(&compilers.map(|name| (*name).to_owned()).collect::<Vec<_>>())?;
-    let parts = needed
+/// Returns the packages of a kernel, with their versions.
+fn packages(release: &str, depends: &[String], archive: &Archive) -> Result<Vec<String>> {
+    let image = format!("linux-image-{release}");
+    let mut parts = archive.depends(&image)?;
+    parts.extend_from_slice(depends);
+    let of_kernel = ["binary", "modules", "base", "headers", "kbuild"];
+    parts.retain(|name| {
+        of_kernel.iter().any(|part| {
+            let rest = name.strip_prefix(&format!("linux-{part}-"));
+            rest.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+        })
+    });
+    parts.extend([image, format!("{HEADERS}{release}")]);
+    parts.sort();
+    parts.dedup();
+    let versions = archive.versions(&parts)?.into_iter();
+    Ok(parts
         .iter()
-        .filter(|name| name.starts_with("linux-headers-") || name.starts_with("linux-kbuild-"));
-    let parts = parts.map(|name| (*name).to_owned());
-    let mut packages: Vec<String> = [format!("linux-image-{release}"), headers]
-        .into_iter()
-        .chain(parts)
-        .collect();
-    for package in &mut packages {
-        let policy = tools::output(tools::command("apt-cache").args(["policy", package]))?;
-        let version = policy
-            .lines()
-            .find_map(|line| line.trim().strip_prefix("Candidate: "))
-            .with_context(|| format!("apt offers no package {package}"))?;
-        *package = format!("{package}={version}");
-    }
-    Ok(packages)
+        .zip(versions)
+        .map(|(package, version)| format!("{package}={version}"))
+        .collect())
 }
 
-fn download(packages: &[String], to: &Path) -> Result<()> {
-    let download = || {
-        Step::new(
-            "download the distribution's kernel",
-            "distribution-download",
-        )
-        .hint("check the network and /etc/apt/sources.list")
-        .run(
-            tools::command("apt-get")
-                .args(["--quiet", "-o", "APT::Sandbox::User=", "download"])
-                .args(packages)
-                .current_dir(to),
-        )
-        .map(drop)
-    };
-    download().or_else(|_| {
-        // An old list names package files that are no longer on the mirror.
-        apt::update()?;
-        download()
+/// Has the compiler installed that headers depend on. If apt here has none of its version, it is unpacked with all that it needs, and
+/// its place is returned.
+fn compiler(depends: &[String], archive: &Archive) -> Result<Option<PathBuf>> {
+    let name = compiler_name(depends).context("the headers name no compiler")?;
+    let names = [name.clone()];
+    if Archive::default().versions(&names).is_ok() {
+        apt::ensure_installed(&names)?;
+        return Ok(None);
+    }
+    let version = archive.versions(&names)?.concat();
+    let home = paths::cache_dir("distribution")?.join(&name);
+    if !fs::read_to_string(home.join(DONE)).is_ok_and(|text| text == version) {
+        fresh(&home, |work| archive.unpack_whole(&name, work))?;
+        fs::write(home.join(DONE), version)?;
+    }
+    Ok(Some(home))
+}
+
+/// Returns the package of the C compiler among these: `gcc-14`, or what names it, as `linux-compiler-gcc-12-x86`.
+fn compiler_name(depends: &[String]) -> Option<String> {
+    depends.iter().find_map(|name| {
+        let (_, version) = name.split_once("gcc-")?;
+        let digits = version.split(|c: char| !c.is_ascii_digit()).next()?;
+        (!digits.is_empty()).then(|| format!("gcc-{digits}"))
     })
-}
-
-fn unpack(dir: &Path) -> Result<()> {
-    for entry in fs::read_dir(dir)? {
-        let package = entry?.path();
-        if package.extension().is_some_and(|end| end == "deb") {
-            tools::output(tools::command("dpkg-deb").arg("-x").arg(&package).arg(dir))?;
-            fs::remove_file(&package)?;
-        }
-    }
-    Ok(())
 }
 
 fn headers(home: &Path, release: &str) -> PathBuf {
     home.join(format!("usr/src/linux-headers-{release}"))
 }
 
-/// Has the headers look for their common part where it was unpacked, and not where it would be installed.
+/// Has the headers look for themselves and their common part where they were unpacked, and not where they would be installed.
 fn own_common_headers(home: &Path, release: &str) -> Result<()> {
-    const INSTALLED: &str = "include /usr/src/";
+    const INSTALLED: &str = "/usr/src/";
     let path = headers(home, release).join("Makefile");
     let text = fs::read_to_string(&path)?;
     ensure!(
@@ -159,22 +212,29 @@ fn own_common_headers(home: &Path, release: &str) -> Result<()> {
         "{} does not name its common part",
         path.display()
     );
-    let own = format!("include {}/", home.join("usr/src").display());
+    let own = format!("{}/", home.join("usr/src").display());
     fs::write(&path, text.replace(INSTALLED, &own))?;
     Ok(())
 }
 
 impl Distribution {
-    fn of(home: &Path, release: String) -> Result<Self> {
+    fn of(home: &Path, release: String, compiler: Option<PathBuf>) -> Result<Self> {
         // Where / and /usr are one, packages have all below /usr.
         let modules = ["usr/lib/modules", "lib/modules"]
             .iter()
             .map(|folder| home.join(folder).join(&release))
             .find(|modules| modules.is_dir())
             .with_context(|| format!("linux-image-{release} has no modules"))?;
+        // Since 7.0 the image is among them.
+        let images = [
+            home.join(format!("boot/vmlinuz-{release}")),
+            modules.join("vmlinuz"),
+        ];
+        let image = images.into_iter().find(|image| image.exists());
         Ok(Self {
-            image: home.join(format!("boot/vmlinuz-{release}")),
+            image: image.with_context(|| format!("linux-image-{release} has no image"))?,
             modules,
+            compiler,
             headers: headers(home, &release),
             home: home.to_path_buf(),
             release,
@@ -208,7 +268,30 @@ mod tests {
     fn the_highest_version_is_the_newest() {
         let names = "linux-headers-6.12.9+bpo-cloud-amd64\nlinux-headers-6.12.117+deb12-cloud-amd64\n\
                      linux-headers-6.12.118+deb12-amd64\nlinux-headers-6.12.38+deb12-cloud-amd64\nlinux-headers-6.12.200+deb12-common\n";
-        assert_eq!(newest(names).as_deref(), Some("6.12.117+deb12-cloud-amd64"));
-        assert_eq!(newest("linux-headers-6.1.0-9-cloud-amd64\n"), None);
+        let newest = |begin| newest(names, begin);
+        assert_eq!(
+            newest("linux-headers-6.12.").as_deref(),
+            Some("6.12.117+deb12-cloud-amd64")
+        );
+        assert_eq!(newest("linux-headers-6.1."), None);
+    }
+
+    #[test]
+    fn each_version_is_shipped_and_each_shipped_is_taken() {
+        let shipped = OTHERS.iter().map(|shipped| shipped.series);
+        assert_eq!(Vec::from_iter(shipped), super::super::STOCK_VERSIONS);
+        assert!(super::super::STOCK_VERSIONS.contains(&OWN.series));
+    }
+
+    #[test]
+    fn headers_name_their_compiler() {
+        for (name, compiler) in [
+            ("gcc-14", Some("gcc-14")),
+            ("gcc-14-for-host", Some("gcc-14")),
+            ("linux-compiler-gcc-12-x86", Some("gcc-12")),
+            ("linux-kbuild-6.1", None),
+        ] {
+            assert_eq!(compiler_name(&[name.to_owned()]).as_deref(), compiler);
+        }
     }
 }

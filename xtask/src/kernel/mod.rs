@@ -2,6 +2,7 @@
 
 //! The patched kernel: from the distribution's source package to a bootable image with modules.
 
+mod archive;
 mod build;
 mod config;
 mod deb;
@@ -339,13 +340,25 @@ pub(crate) const STOCK_NEEDS: &[(&str, &str)] = &[
 ];
 
 /// What such a kernel must not have.
-pub(crate) const STOCK_LACKS: &[(&str, &str)] = &[(
-    "CONFIG_CFI_CLANG=y",
-    "checks at indirect calls, which code that is compiled beside the kernel does not pass",
-)];
+pub(crate) const STOCK_LACKS: &[(&str, &str)] = &[
+    ("CONFIG_CFI_CLANG=y", CFI),
+    // The same since 6.18.
+    ("CONFIG_CFI=y", CFI),
+];
 
-/// The first and the last kernel that modules without our hooks are made for: they use structures that change.
-pub(crate) const STOCK_VERSIONS: &str = "6.12";
+const CFI: &str =
+    "checks at indirect calls, which code that is compiled beside the kernel does not pass";
+
+/// The kernels that modules without our hooks are made for: they use structures that change (`c-shims/mflow_versions.h`).
+pub(crate) const STOCK_VERSIONS: &[&str] = &["6.1", "6.12", "7.3"];
+
+/// Returns these versions for people: `6.1, 6.12 and 7.3`.
+pub(crate) fn stock_versions() -> String {
+    match STOCK_VERSIONS {
+        [first @ .., last] if !first.is_empty() => format!("{} and {last}", first.join(", ")),
+        all => all.concat(),
+    }
+}
 
 /// Returns the way of the kernel that was built in `dir`; fails if neither is possible.
 pub(crate) fn way_of(dir: &Path) -> Result<Way> {
@@ -369,10 +382,11 @@ fn way_of_config(config: &str, release: &str) -> Result<Way> {
         return Ok(Way::Patched);
     }
     let series = release.splitn(3, ['.', '-', '+']).take(2);
-    if series.collect::<Vec<_>>().join(".") != STOCK_VERSIONS {
+    if !STOCK_VERSIONS.contains(&&*series.collect::<Vec<_>>().join(".")) {
         bail!(
-            "it is {}, and without our hooks only Linux {STOCK_VERSIONS} will do: build one with `cargo xtask build-kernel`",
-            release.trim()
+            "it is {}, and without our hooks only Linux {} will do: build one with `cargo xtask build-kernel`",
+            release.trim(),
+            stock_versions()
         );
     }
     for (option, meaning) in STOCK_NEEDS {
@@ -405,11 +419,18 @@ mod tests {
 
     #[test]
     fn other_kernels_get_the_stock_way_or_one_sentence() {
-        for release in ["6.12.117+deb12-cloud-amd64\n", "6.12-rc1", "6.12+x"] {
+        for release in [
+            "6.12.117+deb12-cloud-amd64\n",
+            "6.12-rc1",
+            "6.12+x",
+            "6.1.0-47-cloud-amd64\n",
+            "7.3.4+deb13-amd64",
+        ] {
             assert_eq!(way_of_config(STOCK, release).unwrap(), Way::Stock);
         }
         for (config, release, word) in [
-            (STOCK, "6.1.0-47-cloud-amd64\n", "6.1.0"),
+            (STOCK, "6.11.0-47-cloud-amd64\n", "6.11.0"),
+            (STOCK, "7.4.0", "6.1, 6.12 and 7.3"),
             (STOCK, "6.120.1", "6.120"),
             (
                 &*STOCK.replace("CONFIG_NETFILTER_INGRESS=y", "# no"),

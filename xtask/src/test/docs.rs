@@ -9,7 +9,7 @@ use std::path::Path;
 use anyhow::{ensure, Context as _, Result};
 
 use crate::kernel::inputs::patch_dir;
-use crate::kernel::series;
+use crate::kernel::{series, stock_versions};
 
 /// The operator's text and the reader's: what one of them explains is explained.
 const DOCUMENTS: &[&str] = &["README.md", "rust/DESIGN.md"];
@@ -18,11 +18,12 @@ const CONTRACT: &str = "c-shims/README.md";
 
 pub(crate) fn checks(project: &Path) -> Vec<(&'static str, Result<()>)> {
     type Check = fn(&Path) -> Result<()>;
-    let checks: [(_, Check); 4] = [
+    let checks: [(_, Check); 5] = [
         ("every counter is explained", counters_are_explained),
         ("every hook is in the contract table", hooks_are_explained),
         ("every file named in the design text exists", files_exist),
         ("the module's version is the project's", version),
+        ("kernels that will do without our hooks are named", kernels),
     ];
     Vec::from(checks.map(|(name, check)| (name, check(project))))
 }
@@ -82,6 +83,17 @@ fn version(project: &Path) -> Result<()> {
         read(project, file)?.contains(line),
         "{file} should have the line: {line}"
     );
+    Ok(())
+}
+
+fn kernels(project: &Path) -> Result<()> {
+    let words = format!("Linux {} ", stock_versions());
+    for document in DOCUMENTS {
+        ensure!(
+            read(project, document)?.contains(&words),
+            "{document} should name the kernels for the way without hooks: {words}"
+        );
+    }
     Ok(())
 }
 

@@ -28,6 +28,7 @@ use anyhow::{bail, Result};
 
 use self::budget::Budget;
 use self::places::Places;
+use crate::kernel::distribution::OTHERS;
 use crate::kernel::{self, Flavor, Way};
 use crate::paths;
 use crate::setup::{self, qemu, Need};
@@ -66,6 +67,10 @@ pub(crate) struct Options {
     /// need them are not run then.
     #[arg(long, value_enum, conflicts_with_all = ["build", "mode"])]
     way: Option<Way>,
+    /// The only kernel of the layer stock: what a release of Debian ships, or its backports have; with the package, and all cases that
+    /// the distribution's own has
+    #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(OTHERS.iter().map(|kernel| kernel.name)))]
+    kernel: Option<String>,
     /// List the layers and what each proves
     #[arg(long)]
     list: bool,
@@ -89,6 +94,8 @@ pub(crate) struct Ctx {
     pub(crate) mode: Option<String>,
     /// How the module comes into the stack, if not as each guest has it.
     pub(crate) way: Option<Way>,
+    /// The only kernel of the layer `stock`, if not the distribution's own and a look at the others.
+    pub(crate) kernel: Option<String>,
     pub(crate) chaos: chaos::Options,
     guest_cases: OnceLock<draw::Cases>,
     places: Places,
@@ -105,6 +112,7 @@ impl Ctx {
             && self.case.is_none()
             && self.mode.is_none()
             && self.way.is_none()
+            && self.kernel.is_none()
             && self.chaos.is_default()
     }
 }
@@ -307,6 +315,7 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
         build: options.build,
         mode: options.mode,
         way: options.way,
+        kernel: options.kernel,
         chaos: options.chaos,
         guest_cases: OnceLock::new(),
         places: Places::default(),

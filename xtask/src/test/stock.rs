@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The module on the distribution's own kernel, as shipped: DKMS builds it of the package that a user installs, with the headers'
-//! package, and this very module boots in a guest.
+//! package, and this very module boots in a guest. Beside it the kernels that other releases of Debian ship.
+
+mod others;
 
 use std::sync::OnceLock;
 
@@ -44,6 +46,10 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
         outcome.skip(STOCK, NO_DEBIAN);
         return Ok(outcome);
     }
+    if ctx.kernel.is_some() {
+        others::run(ctx, None, &mut outcome)?;
+        return Ok(outcome);
+    }
     let kernel = distribution::ensure()?;
     if let Some(why) = install::refusal() {
         outcome.skip("stock: the package is installed, and removed", why);
@@ -60,19 +66,32 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
             return Ok(outcome);
         }
     }
+    others::run(ctx, Some(&kernel), &mut outcome)?;
+    outcome.add(run_each(ctx, &[guest_cases(ctx, STOCK, kernel, None)?])?);
+    Ok(outcome)
+}
+
+/// Returns the cases of a guest with this kernel: those with these names, or else what the run is about.
+fn guest_cases(
+    ctx: &Ctx,
+    name: &'static str,
+    kernel: Distribution,
+    names: Option<&str>,
+) -> Result<GuestCases> {
     let options: Vec<String> = if ctx.full {
         Vec::new()
     } else {
         vec!["--brief".to_owned()]
     };
-    let is_shown = |name: &str| match (&ctx.case, ctx.full) {
-        (None, false) => draw::has_word(SHOWS, name),
-        (Some(_), _) if ctx.layers.len() == 1 => true,
+    let is_shown = |name: &str| match (names, &ctx.case, ctx.full) {
+        (Some(names), ..) => draw::has_word(names, name),
+        (None, None, false) => draw::has_word(SHOWS, name),
+        (None, Some(_), _) if ctx.layers.len() == 1 => true,
         _ => holds(name),
     };
     let cases = draw::listed(CASES, &options)?.into_iter();
-    let guest = GuestCases {
-        guest: draw::guest(STOCK, Flavor::Vm, Nic::Virtio, None),
+    Ok(GuestCases {
+        guest: draw::guest(name, Flavor::Vm, Nic::Virtio, None),
         kernel: Some(kernel),
         program: CASES,
         takes: cases
@@ -84,9 +103,7 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
         stream_bytes: 0,
         seed: ctx.seed.clone(),
         build: None,
-    };
-    outcome.add(run_each(ctx, &[guest])?);
-    Ok(outcome)
+    })
 }
 
 /// Tells whether a case can hold without our hooks.

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What differs between the kernels that the module is built for. The source speaks as 6.12 does, but for the names below
+ * that begin with mflow_; each difference stands here with the version it came with.
+ */
+#ifndef _MFLOW_VERSIONS_H
+#define _MFLOW_VERSIONS_H
+
+#include <linux/hrtimer.h>
+#include <linux/netdevice.h>
+#include <linux/skbuff.h>
+#include <linux/version.h>
+#include <linux/workqueue.h>
+#include <net/gro.h>
+#include <net/net_namespace.h>
+#include <net/udp.h>
+
+/* 6.2: each namespace may have a table of UDP sockets of its own. Without UDP-Lite's, in 7.3, look-ups take none. */
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(7, 0, 0)
+#define MFLOW_UDP_TABLE(net)
+#elif LINUX_VERSION_CODE >= KERNEL_VERSION(6, 2, 0)
+#define MFLOW_UDP_TABLE(net)	(net)->ipv4.udp_table,
+#else
+#define MFLOW_UDP_TABLE(net)	&udp_table,
+#endif
+
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 10, 0)
+/*
+ * 6.10: devices that only NAPIs and GRO see are allocated like others, with the queue that RPS looks at. Before, there was but
+ * init_dummy_netdev() for devices within other structures, which have none. free_netdev() frees at once what was never
+ * registered.
+ */
+static inline void mflow_netdev_setup(struct net_device *dev)
+{
+	set_bit(__LINK_STATE_PRESENT, &dev->state);
+	set_bit(__LINK_STATE_START, &dev->state);
+}
+
+static inline struct net_device *alloc_netdev_dummy(int sizeof_priv)
+{
+	return alloc_netdev(sizeof_priv, "mflow#", NET_NAME_UNKNOWN,
+			    mflow_netdev_setup);
+}
+#endif
+
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 12, 0)
+/* Packets of sockets that were closed have no reason of their own in 6.1. */
+#define SKB_DROP_REASON_SOCKET_CLOSE	SKB_DROP_REASON_NOT_SPECIFIED
+
+/* 6.12: packets may lie in memory of devices. */
+static inline bool skb_frags_readable(const struct sk_buff *skb)
+{
+	return true;
+}
+#endif
+
+/* 6.13: a timer gets its function with its clock, and 6.15 knows no other way. */
+static inline void mflow_hrtimer_setup(struct hrtimer *timer,
+				       enum hrtimer_restart (*fired)(struct hrtimer *),
+				       clockid_t clock, enum hrtimer_mode mode)
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 13, 0)
+	hrtimer_setup(timer, fired, clock, mode);
+#else
+	hrtimer_init(timer, clock, mode);
+	timer->function = fired;
+#endif
+}
+
+/* 6.15: what GRO of a NAPI holds is in a structure of its own. */
+static inline void mflow_napi_pass_list(struct napi_struct *napi)
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 15, 0)
+	struct gro_node *gro = &napi->gro;
+#else
+	struct napi_struct *gro = napi;
+#endif
+
+	if (!gro->rx_count)
+		return;
+	netif_receive_skb_list(&gro->rx_list);
+	INIT_LIST_HEAD(&gro->rx_list);
+	gro->rx_count = 0;
+}
+
+/* 6.15: of some drivers a lock of the device's guards its features, inside rtnl. */
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 15, 0)
+#include <net/netdev_lock.h>
+#else
+static inline void netdev_lock_ops(struct net_device *dev)
+{
+}
+
+static inline void netdev_unlock_ops(struct net_device *dev)
+{
+}
+#endif
+
+/* 6.17: queues for work have names that say where it runs, and the old ones are to go. */
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 17, 0)
+#define mflow_percpu_wq		system_percpu_wq
+#define mflow_unbound_wq	system_dfl_wq
+#else
+#define mflow_percpu_wq		system_wq
+#define mflow_unbound_wq	system_unbound_wq
+#endif
+
+#endif /* _MFLOW_VERSIONS_H */

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Where apt gets packages: as this machine is set up, or for another release of Debian. For that one apt has lists of its own in the
+//! cache. Its sources follow from the machine's: the same archive under another name. Nothing is installed from there.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{bail, Context as _, Result};
+
+use crate::paths;
+use crate::setup::apt;
+use crate::step::{self, Step};
+use crate::tools;
+
+/// What signs Debian's releases.
+const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+
+/// An archive, or several of one release.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Archive {
+    /// Its folder in the cache; none: this machine's.
+    dir: Option<PathBuf>,
+}
+
+impl Archive {
+    /// Returns that of a release by its codename, with security updates and backports. Fails if the machine's sources name no archive
+    /// of Debian.
+    pub(crate) fn of(codename: &str) -> Result<Self> {
+        let targets = tools::output(tools::command("apt-get").args([
+            "indextargets",
+            "--format",
+            "$(SITE) $(RELEASE)",
+            "Created-By: Packages",
+        ]))?;
+        let own = tools::output(
+            tools::command("sh").args(["-c", ". /etc/os-release && echo $VERSION_CODENAME"]),
+        )?;
+        let sources = sources(&targets, own.trim(), codename)?;
+        let dir = paths::cache_dir(&format!("apt/{codename}"))?;
+        for folder in ["lists/partial", "archives/partial"] {
+            fs::create_dir_all(dir.join(folder))?;
+        }
+        fs::write(dir.join("release.sources"), sources)?;
+        // No package is installed there.
+        fs::write(dir.join("status"), "")?;
+        Ok(Self { dir: Some(dir) })
+    }
+
+    /// Returns `apt-get` or `apt-cache` that knows this archive only.
+    fn apt(&self, program: &str) -> Command {
+        let mut command = tools::command(program);
+        command.args(["--quiet", "-o", "APT::Sandbox::User="]);
+        if let Some(dir) = &self.dir {
+            let mut set = |option: &str, value: &Path| {
+                command
+                    .arg("-o")
+                    .arg(format!("{option}={}", value.display()));
+            };
+            set("Dir::State", dir);
+            set("Dir::State::status", &dir.join("status"));
+            set("Dir::Cache", dir);
+            // Of each call most is reading lists, if there is none.
+            set("Dir::Cache::pkgcache", &dir.join("packages.bin"));
+            set("Dir::Etc::SourceList", &dir.join("release.sources"));
+            set("Dir::Etc::SourceParts", Path::new("/dev/null"));
+            set("Dir::Etc::Preferences", Path::new("/dev/null"));
+            set("Dir::Etc::PreferencesParts", Path::new("/dev/null"));
+        }
+        command
+    }
+
+    /// Makes the lists of packages anew.
+    pub(crate) fn update(&self) -> Result<()> {
+        if self.dir.is_none() {
+            return apt::update();
+        }
+        Step::new("update package lists of another release", "apt-update")
+            .hint(
+                "check the network and apt's sources: their archive has to have that release, too",
+            )
+            .run(self.apt("apt-get").args(["update", "--error-on=any"]))
+            .map(drop)
+    }
+
+    /// Returns the names of all packages that begin like that.
+    pub(crate) fn names(&self, begin: &str) -> Result<String> {
+        tools::output(self.apt("apt-cache").args(["pkgnames", begin]))
+    }
+
+    /// Returns what a package depends on, without what could stand for it.
+    pub(crate) fn depends(&self, package: &str) -> Result<Vec<String>> {
+        let text = tools::output(self.apt("apt-cache").args(["depends", package]))?;
+        let names = text
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("Depends: "));
+        Ok(names.map(str::to_owned).collect())
+    }
+
+    /// Returns the versions of packages that would be installed; fails if it does not have one of them.
+    pub(crate) fn versions(&self, packages: &[String]) -> Result<Vec<String>> {
+        let policy = tools::output(self.apt("apt-cache").arg("policy").args(packages))?;
+        versions(&policy, packages)
+    }
+
+    /// Downloads packages into a folder and unpacks them there.
+    pub(crate) fn unpack(&self, packages: &[String], dir: &Path) -> Result<()> {
+        let download = || {
+            self.download_step()
+                .run(
+                    self.apt("apt-get")
+                        .arg("download")
+                        .args(packages)
+                        .current_dir(dir),
+                )
+                .map(drop)
+        };
+        self.retry(download)?;
+        step::work("unpack them", || unpack(dir, dir))
+    }
+
+    /// The same for a package and all that it depends on.
+    pub(crate) fn unpack_whole(&self, package: &str, dir: &Path) -> Result<()> {
+        let own = self
+            .dir
+            .as_ref()
+            .context("all of a package is there already")?;
+        let archives = own.join("archives");
+        let download = || {
+            self.download_step()
+                .run(self.apt("apt-get").args([
+                    "install",
+                    "--download-only",
+                    "--yes",
+                    "--no-install-recommends",
+                    package,
+                ]))
+                .map(drop)
+        };
+        self.retry(download)?;
+        step::work("unpack them", || unpack(&archives, dir))
+    }
+
+    fn download_step(&self) -> Step {
+        Step::new(
+            "download packages of the distribution",
+            "distribution-download",
+        )
+        .hint("check the network and apt's sources")
+    }
+
+    fn retry(&self, download: impl Fn() -> Result<()>) -> Result<()> {
+        download().or_else(|_| {
+            // An old list names package files that are no longer on the mirror.
+            self.update()?;
+            download()
+        })
+    }
+}
+
+/// Reads the versions of packages in what `apt-cache policy` prints.
+fn versions(policy: &str, packages: &[String]) -> Result<Vec<String>> {
+    let version = |package: &String| {
+        let mut lines = policy
+            .lines()
+            .skip_while(|line| line.strip_suffix(':') != Some(package));
+        let version = lines.find_map(|line| line.trim().strip_prefix("Candidate: "));
+        let version = version.filter(|version| *version != "(none)");
+        version
+            .map(str::to_owned)
+            .with_context(|| format!("apt offers no package {package}"))
+    };
+    packages.iter().map(version).collect()
+}
+
+/// Unpacks all packages that are in a folder, and deletes them.
+fn unpack(from: &Path, to: &Path) -> Result<()> {
+    for entry in fs::read_dir(from)? {
+        let package = entry?.path();
+        if package.extension().is_some_and(|end| end == "deb") {
+            tools::output(tools::command("dpkg-deb").arg("-x").arg(&package).arg(to))?;
+            fs::remove_file(&package)?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns sources for a release where the machine, of another release, has its own from: lines `SITE RELEASE`.
+fn sources(targets: &str, own: &str, codename: &str) -> Result<String> {
+    let site = |release: &str| {
+        let lines = targets.lines().filter_map(|line| line.split_once(' '));
+        let mut sites = lines.filter(|(_, name)| *name == release);
+        sites.next().map(|(site, _)| site)
+    };
+    let Some(main) = site(own) else {
+        bail!("apt's sources name no archive of {own}, in which {codename} would be, too");
+    };
+    let mut suites = vec![(main, codename.to_owned())];
+    suites.push((main, format!("{codename}-backports")));
+    if let Some(security) = site(&format!("{own}-security")) {
+        suites.push((security, format!("{codename}-security")));
+    }
+    let signed = if Path::new(KEYRING).exists() {
+        format!("Signed-By: {KEYRING}\n")
+    } else {
+        String::new()
+    };
+    Ok(suites
+        .iter()
+        .map(|(site, suite)| {
+            format!(
+                "Types: deb\nURIs: {site}\nSuites: {suite}\nComponents: main\nArchitectures: amd64\n\
+                 Targets: Packages\n{signed}\n"
+            )
+        })
+        .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_those_that_would_be_installed() {
+        let policy =
+            "b:\n  Installed: 1\n  Candidate: 2\nc:\n  Candidate: (none)\na:\n  Candidate: 3\n";
+        let of = |names: &[&str]| {
+            versions(
+                policy,
+                &names
+                    .iter()
+                    .map(|name| (*name).to_owned())
+                    .collect::<Vec<_>>(),
+            )
+        };
+        assert_eq!(of(&["a", "b"]).unwrap(), ["3", "2"]);
+        assert!(of(&["c"]).is_err() && of(&["d"]).is_err());
+    }
+
+    #[test]
+    fn another_release_is_where_the_own_is() {
+        let targets = "http://mirror/debian bookworm\nhttp://mirror/debian bookworm-updates\n\
+                       http://safe/debian-security bookworm-security\nhttps://other/x nodistro\n";
+        let text = sources(targets, "bookworm", "trixie").unwrap();
+        for (site, suite) in [
+            ("http://mirror/debian", "trixie"),
+            ("http://mirror/debian", "trixie-backports"),
+            ("http://safe/debian-security", "trixie-security"),
+        ] {
+            assert!(text.contains(&format!("URIs: {site}\nSuites: {suite}\n")));
+        }
+        assert!(!text.contains("bookworm") && !text.contains("other"));
+        assert!(sources(targets, "sid", "trixie").is_err());
+    }
+}

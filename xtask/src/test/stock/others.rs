@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The kernels that other releases of Debian ship: built with their headers, and booted. By default that shows that the module
+//! builds, loads and keeps the order there; with `--full` and with `--kernel` DKMS builds it, and all cases run that run on the
+//! distribution's own.
+
+use anyhow::Result;
+
+use super::{guest_cases, installed};
+use crate::dkms::install;
+use crate::kernel::distribution::{self, Distribution, Shipped, OTHERS};
+use crate::module;
+use crate::test::vm::{run_each, GuestCases};
+use crate::test::{Ctx, Outcome};
+
+/// What is shown of each by default.
+const SHOWS: &str = "main tcp/main";
+
+/// Runs the layer on the others than this one: on all of them, or on the one that was asked for.
+pub(super) fn run(ctx: &Ctx, own: Option<&Distribution>, outcome: &mut Outcome) -> Result<()> {
+    // To work on a case, one kernel is enough.
+    if ctx.kernel.is_none() && ctx.case.is_some() && !ctx.full {
+        return Ok(());
+    }
+    let mut guests = Vec::new();
+    for shipped in OTHERS {
+        if ctx.kernel.as_ref().is_none_or(|name| name == shipped.name) {
+            guests.extend(guest(ctx, shipped, own, outcome)?);
+        }
+    }
+    outcome.add(run_each(ctx, &guests)?);
+    Ok(())
+}
+
+/// Returns the cases on one of them, with the module among its own, if that could be built.
+fn guest(
+    ctx: &Ctx,
+    shipped: &Shipped,
+    own: Option<&Distribution>,
+    outcome: &mut Outcome,
+) -> Result<Option<GuestCases>> {
+    let kernel = match distribution::reach(shipped)? {
+        Ok(kernel) => kernel,
+        Err(why) => {
+            outcome.skip(format!("{}: all cases", shipped.name), why);
+            return Ok(None);
+        }
+    };
+    if own.is_some_and(|own| own.release == kernel.release) {
+        return Ok(None);
+    }
+    let whole = ctx.full || ctx.kernel.is_some();
+    let refusal = install::refusal();
+    if let (Some(why), true) = (refusal, whole || kernel.compiler.is_some()) {
+        let name = format!("{}: the package, or a compiler of its own", shipped.name);
+        outcome.skip(name, why);
+        if kernel.compiler.is_some() {
+            return Ok(None);
+        }
+    }
+    let place = ctx.places.take();
+    let (what, built) = if whole && refusal.is_none() {
+        ("the package is installed, and removed", installed(&kernel))
+    } else {
+        ("the module is built", module::add_to(&kernel).map(drop))
+    };
+    outcome.held += place.held();
+    drop(place);
+    let failed = built.is_err();
+    outcome.record(&format!("{}: {what}", shipped.name), built);
+    if failed {
+        return Ok(None);
+    }
+    let names = (!whole).then_some(SHOWS);
+    guest_cases(ctx, shipped.name, kernel, names).map(Some)
+}
