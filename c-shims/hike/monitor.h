@@ -50,6 +50,16 @@ HIKE_FLOWS_OF(14);
 HIKE_FLOWS_OF(15);
 HIKE_FLOWS_OF(16);
 
+/* The flow of the packet that this CPU looks for: chains have too little stack for the keys of long paths. */
+HIKE_MAP(this_flow, BPF_MAP_TYPE_PERCPU_ARRAY, 1, sizeof(__u32), sizeof(struct hike_flow), 0);
+
+static __always_inline struct hike_flow *hike_this_flow(void)
+{
+	__u32 key = 0;
+
+	return bpf_map_lookup_elem(&this_flow, &key);
+}
+
 #define HIKE_FLOWS_CASE(N)						\
 	case N:								\
 		return bpf_map_lookup_elem(&flows_##N, flow)
@@ -109,7 +119,7 @@ static __noinline int hike_monitor(struct hike_context *context, __u32 ip_at, __
 	struct ipv6hdr *ip6 = hike_data(context) + (ip_at & 31);
 	const void *end = hike_data_end(context);
 	struct hike_marking *marking = (void *)(ip6 + 1);
-	struct hike_flow flow = { .direction = direction };
+	struct hike_flow *flow = hike_this_flow();
 	struct hike_counters *counters;
 	struct hike_srh *srh;
 	__u32 sids = 1;
@@ -117,8 +127,9 @@ static __noinline int hike_monitor(struct hike_context *context, __u32 ip_at, __
 	__u8 next_header, *byte, bit;
 	__u64 now_ns, block;
 
-	if ((void *)(ip6 + 1) > end)
+	if (!flow || (void *)(ip6 + 1) > end)
 		return 0;
+	flow->direction = direction;
 	srh = (void *)(ip6 + 1);
 	next_header = ip6->nexthdr;
 	if (next_header == IPPROTO_DSTOPTS) {
@@ -129,7 +140,7 @@ static __noinline int hike_monitor(struct hike_context *context, __u32 ip_at, __
 		next_header = marking->next_header;
 		srh = (void *)marking + (marking->words + 1) * 8;
 	}
-	hike_copy_address(flow.source, &ip6->saddr);
+	hike_copy_address(flow->source, &ip6->saddr);
 	if (next_header == IPPROTO_ROUTING) {
 		struct in6_addr *sid = (void *)(srh + 1);
 
@@ -143,12 +154,12 @@ static __noinline int hike_monitor(struct hike_context *context, __u32 ip_at, __
 				break;
 			if ((void *)(sid + i + 1) > end)
 				return 0;
-			hike_copy_address(flow.sids[i], sid + i);
+			hike_copy_address(flow->sids[i], sid + i);
 		}
 	} else {
-		hike_copy_address(flow.sids[0], &ip6->daddr);
+		hike_copy_address(flow->sids[0], &ip6->daddr);
 	}
-	counters = hike_counters_of(&flow, sids);
+	counters = hike_counters_of(flow, sids);
 	/* User space refuses a period of 0. */
 	if (!counters || !counters->period_ns)
 		return 0;

@@ -9,6 +9,7 @@ use aya::maps::lpm_trie::Key;
 use aya::maps::{Array, LpmTrie, MapData, PerCpuArray, PerCpuValues};
 use aya::util::nr_cpus;
 
+use crate::batch::WholeArray;
 use crate::layout::{self, rule_sets, Address, RulePort};
 use crate::limits::RULES;
 use crate::loader::{is_not_there, open};
@@ -34,8 +35,8 @@ pub(crate) struct AccessList {
     port_sets: Vec<RulePort>,
     named: Array<MapData, u32>,
     tries: [Trie; 2],
-    sets: Array<MapData, layout::Rules>,
-    ports: Array<MapData, RulePort>,
+    sets: WholeArray,
+    ports: WholeArray,
     hits: PerCpuArray<MapData, u64>,
 }
 
@@ -53,8 +54,8 @@ impl AccessList {
                 open(folder, "rule_sources")?.try_into()?,
                 open(folder, "rule_destinations")?.try_into()?,
             ],
-            sets: open(folder, "rule_sets")?.try_into()?,
-            ports: open(folder, "rule_ports")?.try_into()?,
+            sets: WholeArray::open(folder, "rule_sets")?,
+            ports: WholeArray::open(folder, "rule_ports")?,
             hits: open(folder, "rule_hits")?.try_into()?,
         })
     }
@@ -98,21 +99,12 @@ impl AccessList {
                 self.tries[place].insert(&key, *rules, 0)?;
             }
         }
-        for (number, rules) in sets.numbered.iter().enumerate() {
-            // CAST: some thousands.
-            self.sets
-                .set((bank * rule_sets::COUNT + number) as u32, *rules, 0)?;
-        }
-        for port in 0..PORTS {
-            let mut new = self.port_sets[port];
+        self.sets.write(bank * rule_sets::COUNT, &sets.numbered)?;
+        for (port, new) in self.port_sets.iter_mut().enumerate() {
             new.source[bank] = sets.source_ports[port];
             new.destination[bank] = sets.destination_ports[port];
-            if new != self.port_sets[port] {
-                // CAST: below 65536.
-                self.ports.set(port as u32, new, 0)?;
-                self.port_sets[port] = new;
-            }
         }
+        self.ports.write(0, &self.port_sets)?;
         // What a new instance has there it has taken over, or it is zeros.
         if !std::mem::replace(&mut self.has_hits[bank], true) {
             return Ok(());
@@ -204,21 +196,14 @@ pub(crate) fn is_in(folder: &Path, rules: &[Rule]) -> Result<bool> {
             return Ok(false);
         }
     }
-    let numbered: Array<MapData, layout::Rules> = open(folder, "rule_sets")?.try_into()?;
-    for (number, rules) in sets.numbered.iter().enumerate() {
-        // CAST: some thousands.
-        if numbered.get(&((bank * rule_sets::COUNT + number) as u32), 0)? != *rules {
-            return Ok(false);
-        }
+    let numbered = WholeArray::open(folder, "rule_sets")?;
+    let numbered: Vec<layout::Rules> = numbered.read(2 * rule_sets::COUNT)?;
+    if numbered[bank * rule_sets::COUNT..][..rule_sets::COUNT] != sets.numbered {
+        return Ok(false);
     }
-    let ports: Array<MapData, RulePort> = open(folder, "rule_ports")?.try_into()?;
-    for port in 0..PORTS {
-        // CAST: below 65536.
-        let is = ports.get(&(port as u32), 0)?;
-        let wanted = (sets.source_ports[port], sets.destination_ports[port]);
-        if (is.source[bank], is.destination[bank]) != wanted {
-            return Ok(false);
-        }
-    }
-    Ok(true)
+    let ports = WholeArray::open(folder, "rule_ports")?;
+    let ports: Vec<RulePort> = ports.read(PORTS)?;
+    let wanted = sets.source_ports.iter().zip(&sets.destination_ports);
+    let mut both = ports.iter().zip(wanted);
+    Ok(both.all(|(is, wanted)| (&is.source[bank], &is.destination[bank]) == wanted))
 }

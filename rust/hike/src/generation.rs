@@ -6,19 +6,13 @@
 //! update of its link, so each packet has all of the one or all of the other. Only counters are those of both: the maps that have
 //! them are pinned in both folders.
 
-use std::fs;
-use std::io::ErrorKind;
 use std::path::{Path as FilePath, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{bail, Context as _, Result};
 use aya::maps::{Array, Map, MapData, PerCpuArray};
-use aya::programs::links::{FdLink, PinnedLink};
-use aya::programs::xdp::{XdpLink, XdpMode};
-use aya::programs::{ProgramError, Xdp};
-use aya::sys::SyscallError;
-use aya_obj::programs::XdpAttachType;
+use aya::programs::Program;
 
 use crate::access_list::{hits_in, is_in, HITS};
 use crate::flow::{Counts, Direction, Flow, Monitor};
@@ -27,10 +21,11 @@ use crate::hook::Hook;
 use crate::loader::open;
 use crate::reason::{self, Reason};
 use crate::rule::Rule;
-use crate::{monitors, packets};
+use crate::{links, monitors, packets};
 
-/// The pins that a generation has beside its maps.
-const ENTRY: &str = "entry";
+/// The pins that a generation has beside its maps; the entry says by its name which hook it is for.
+const ENTRY_XDP: &str = "entry";
+const ENTRY_TCX: &str = "entry_tcx";
 const NOTE: &str = "note";
 
 /// A note is kept in pieces of this size.
@@ -39,9 +34,6 @@ type Piece = [u8; PIECE_BYTES];
 
 /// Where the kernel cannot say that all packets are through: no packet is in a program for nearly as long.
 const LONG: Duration = Duration::from_secs(1);
-
-/// What `bpf(2)` says of a link whose device has gone.
-const ENOLINK: i32 = 67;
 
 /// Whose counters go on.
 #[derive(Clone, Copy)]
@@ -58,12 +50,25 @@ pub struct Before<'a> {
 #[derive(Debug)]
 pub struct Generation {
     folder: PathBuf,
+    hook: Hook,
+}
+
+fn entry_name(hook: Hook) -> &'static str {
+    match hook {
+        Hook::Xdp => ENTRY_XDP,
+        Hook::Tcx => ENTRY_TCX,
+    }
 }
 
 impl Generation {
     /// Begins one in a folder that is not there yet. Until it [stays](Self::stay), it ends with what is returned.
-    pub fn begin(folder: &FilePath, engine: Engine, before: Option<Before<'_>>) -> Result<Hike> {
-        Hike::prepared(Hook::Xdp, folder, engine, |folder| match before {
+    pub fn begin(
+        hook: Hook,
+        folder: &FilePath,
+        engine: Engine,
+        before: Option<Before<'_>>,
+    ) -> Result<Hike> {
+        Hike::prepared(hook, folder, engine, |folder| match before {
             Some(before) => share_counters(before, folder),
             None => Ok(()),
         })
@@ -71,18 +76,27 @@ impl Generation {
 
     /// Has it stay, with a note of its maker.
     pub fn stay(hike: Hike, note: &[u8]) -> Result<Self> {
-        let folder = hike.folder().to_owned();
+        let (folder, hook) = (hike.folder().to_owned(), hike.hook());
         // The note comes first: what has an entry is whole.
         pin_note(&folder.join(NOTE), note)?;
-        hike.stay(ENTRY)?;
-        Ok(Self { folder })
+        hike.stay(entry_name(hook))?;
+        Ok(Self { folder, hook })
     }
 
     /// Opens one that has stayed.
     pub fn open(folder: PathBuf) -> Result<Self> {
-        let generation = Self { folder };
+        let mut hooks = [Hook::Xdp, Hook::Tcx].into_iter();
+        let Some(hook) = hooks.find(|hook| folder.join(entry_name(*hook)).exists()) else {
+            bail!("{} has no entry", folder.display());
+        };
+        let generation = Self { folder, hook };
         generation.entry()?;
         Ok(generation)
+    }
+
+    /// Returns where it gets packets.
+    pub fn hook(&self) -> Hook {
+        self.hook
     }
 
     /// Returns where its maps are.
@@ -103,40 +117,22 @@ impl Generation {
         Ok(rest.context("the note is too short")?.to_vec())
     }
 
-    fn entry(&self) -> Result<Xdp> {
-        let pin = self.folder.join(ENTRY);
-        Xdp::from_pin(&pin, XdpAttachType::Interface)
-            .with_context(|| format!("cannot open {}", pin.display()))
+    fn entry(&self) -> Result<Program> {
+        links::entry(self.hook, &self.folder.join(entry_name(self.hook)))
     }
 
     /// Returns the kernel's number of the program that devices of this generation have.
     pub fn entry_id(&self) -> Result<u32> {
-        Ok(self.entry()?.info()?.id())
+        Ok(match self.entry()? {
+            Program::Xdp(entry) => entry.info()?.id(),
+            Program::SchedClassifier(entry) => entry.info()?.id(),
+            _ => bail!("an entry is for one of the hooks"),
+        })
     }
 
-    /// Has packets of a device come here, from the next one on; its link is pinned in `links` by the device's index.
-    pub fn take(&self, links: &FilePath, device: u32) -> Result<()> {
-        let mut entry = self.entry()?;
-        let pin = links.join(device.to_string());
-        if pin.exists() {
-            let link = PinnedLink::from_pin(&pin)
-                .with_context(|| format!("cannot open {}", pin.display()))?;
-            let link = XdpLink::try_from(FdLink::from(link))?;
-            match entry.attach_to_link(link) {
-                Ok(_) => return Ok(()),
-                // The device it was for has gone, and another one has its number.
-                Err(error) if is_without_device(&error) => fs::remove_file(&pin)?,
-                Err(error) => return Err(error).context("the kernel refuses to update its link"),
-            }
-        }
-        let link = entry
-            .attach_to_if_index(device, XdpMode::Default)
-            .map_err(anyhow::Error::from)
-            .and_then(|link| Ok(FdLink::try_from(entry.take_link(link)?)?))
-            .context("it takes no XDP program, or has another one already")?;
-        link.pin(&pin)
-            .with_context(|| format!("cannot pin {}", pin.display()))?;
-        Ok(())
+    /// Has packets of a device, by its name and index, come here from the next one on; its link is pinned in a folder.
+    pub fn take(&self, links: &FilePath, name: &str, device: u32) -> Result<()> {
+        links::take(&mut self.entry()?, links, name, device)
     }
 
     /// Returns how many packets each reason has had.
@@ -177,27 +173,6 @@ impl Generation {
     /// Returns what was counted of a flow.
     pub fn counts(&self, flow: &Flow, direction: Direction) -> Result<Counts> {
         Ok(Counts::sum(&monitors::read(&self.folder, flow, direction)?))
-    }
-}
-
-/// Returns the indices of the devices that have a link in this folder.
-pub fn linked(links: &FilePath) -> Result<Vec<u32>> {
-    let mut devices = Vec::new();
-    for entry in fs::read_dir(links)? {
-        let name = entry?.file_name();
-        devices.extend(name.to_str().and_then(|name| name.parse::<u32>().ok()));
-    }
-    Ok(devices)
-}
-
-/// Has packets of a device take the kernel's path again.
-pub fn release(links: &FilePath, device: u32) -> Result<()> {
-    let pin = links.join(device.to_string());
-    match fs::remove_file(&pin) {
-        Err(error) if error.kind() != ErrorKind::NotFound => {
-            Err(error).with_context(|| format!("cannot remove {}", pin.display()))
-        }
-        _ => Ok(()),
     }
 }
 
@@ -252,13 +227,6 @@ fn pin_note(pin: &FilePath, note: &[u8]) -> Result<()> {
     }
     map.pin(pin)
         .with_context(|| format!("cannot pin {}", pin.display()))
-}
-
-fn is_without_device(error: &ProgramError) -> bool {
-    let ProgramError::SyscallError(SyscallError { io_error, .. }) = error else {
-        return false;
-    };
-    io_error.raw_os_error() == Some(ENOLINK)
 }
 
 /// Opens an array of programs as what it looks like from here: an array of their numbers.

@@ -11,22 +11,25 @@
 //! | a flow has a class of its own | its entry is there before the class of its destination says so |
 //! | the rules are replaced | packets see the tables that one word names, and it names the new ones when they are complete |
 
+mod chains;
+mod classes;
 mod entry;
 mod flow_classes;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path as FilePath, PathBuf};
 
-use anyhow::{anyhow, bail, ensure, Context as _, Result};
+use anyhow::{bail, ensure, Context as _, Result};
 use aya::maps::lpm_trie::Key;
+use aya::maps::xdp::XdpMapError;
 use aya::maps::{Array, DevMapHash, HashMap, LpmTrie, MapData, PerCpuArray, ProgramArray};
-use aya::programs::ProgramFd;
 use aya::Ebpf;
 
+use self::chains::Loaded;
+use self::classes::Entry;
 use self::flow_classes::FlowClasses;
 use crate::access_list::AccessList;
 use crate::behaviour::Behaviour;
@@ -36,8 +39,8 @@ use crate::flow::{Counts, Direction, Flow, Monitor};
 use crate::hook::{Attached, Hook};
 use crate::lanes::Lanes;
 use crate::layout::{self, Address};
-use crate::limits::{BEHAVIOURS, CHAINS, PATHS};
-use crate::loader::{self, open};
+use crate::limits::{BEHAVIOURS, CHAINS, PATHS, PORTS, ROUTES};
+use crate::loader::{self, open, or_full};
 use crate::manifest;
 use crate::monitors;
 use crate::packets;
@@ -123,13 +126,6 @@ pub struct Hike {
     stays: bool,
 }
 
-/// A class, and the behaviour of the local SIDs that it is for.
-#[derive(Clone, Copy)]
-struct Entry {
-    class: Class,
-    behaviour: Option<BehaviourId>,
-}
-
 /// The maps that are written here, opened once.
 struct Tables {
     classes: HashMap<MapData, Address, layout::Class>,
@@ -159,12 +155,6 @@ impl Tables {
             reasons: open(folder, "reasons")?.try_into()?,
         })
     }
-}
-
-struct Loaded {
-    chain: Chain,
-    program: ProgramFd,
-    users: usize,
 }
 
 impl Hike {
@@ -234,86 +224,6 @@ impl Hike {
         &self.folder
     }
 
-    /// Adds a chain.
-    pub fn add_chain(&mut self, chain: &Chain) -> Result<ChainId> {
-        let number = self.chains.free().context("no chain is free")?;
-        self.put_chain(number, chain)?;
-        Ok(ChainId(number))
-    }
-
-    /// Has all classes of a chain take another one instead.
-    pub fn replace_chain(&mut self, id: ChainId, chain: &Chain) -> Result<()> {
-        let old = self.chains.get(id.0).context("no such chain")?;
-        let new_path = chain.needs_path().is_some() && old.needs_path().is_none();
-        let new_behaviour =
-            chain.needs_behaviour().is_some() && chain.needs_behaviour() != old.needs_behaviour();
-        if new_path || new_behaviour {
-            let users = self.entries().filter(|(_, one)| one.class.chain == id);
-            for (destination, entry) in users {
-                self.check_needs(chain, entry).map_err(|needs| {
-                    anyhow!("{needs}, and the class of {destination} has none; give it one first")
-                })?;
-            }
-            // A packet may still have a class as it was before it had these.
-            packets::wait()?;
-        }
-        self.put_chain(id.0, chain)
-    }
-
-    /// Removes a chain that no class takes.
-    pub fn remove_chain(&mut self, id: ChainId) -> Result<()> {
-        self.chains.get(id.0).context("no such chain")?;
-        if let Some(destination) = self.user(|entry| entry.class.chain == id) {
-            bail!("the class of {destination} takes this chain; change that first");
-        }
-        // Another chain may take its slot.
-        packets::wait()?;
-        self.tables.chains.clear_index(&id.0)?;
-        if let Some(chain) = self.chains.take(id.0) {
-            self.unload(&chain);
-        }
-        Ok(())
-    }
-
-    fn put_chain(&mut self, number: u32, chain: &Chain) -> Result<()> {
-        self.hook.check(chain)?;
-        let place = match self.loaded.iter().position(|one| one.chain == *chain) {
-            Some(place) => place,
-            None => {
-                let program = match self.engine {
-                    Engine::Compiled => loader::compiled(self.hook, &self.folder, chain)?,
-                    Engine::TailCalls => loader::chain_start(self.hook, &self.folder, chain)?,
-                };
-                self.loaded.push(Loaded {
-                    chain: chain.clone(),
-                    program,
-                    users: 0,
-                });
-                self.loaded.len() - 1
-            }
-        };
-        let program = &self.loaded[place].program;
-        let put = self.tables.chains.set(number, program, 0);
-        if put.is_ok() {
-            self.loaded[place].users += 1;
-            if let Some(old) = self.chains.put(number, chain.clone()) {
-                self.unload(&old);
-            }
-        }
-        self.loaded.retain(|one| one.users > 0);
-        Ok(put?)
-    }
-
-    /// Takes one user from the program of a chain, which goes with the last.
-    fn unload(&mut self, chain: &Chain) {
-        for one in &mut self.loaded {
-            if one.chain == *chain {
-                one.users -= 1;
-            }
-        }
-        self.loaded.retain(|one| one.users > 0);
-    }
-
     /// Adds a path.
     pub fn add_path(&mut self, path: &Path) -> Result<PathId> {
         let layout = path.layout()?;
@@ -364,111 +274,15 @@ impl Hike {
         self.behaviours.get(id.0.into())?.as_ref()
     }
 
-    /// Says what is done with packets of a destination.
-    pub fn set_class(&mut self, destination: Destination, class: Class) -> Result<()> {
-        let behaviour = None;
-        self.set_entry(destination, Entry { class, behaviour })
-    }
-
-    /// Says what is done with packets of local SIDs: the chain has the program of this behaviour.
-    pub fn set_local_sid(
-        &mut self,
-        sids: Destination,
-        class: Class,
-        behaviour: BehaviourId,
-    ) -> Result<()> {
-        let behaviour = Some(behaviour);
-        self.set_entry(sids, Entry { class, behaviour })
-    }
-
-    /// Fails with what a program of the chain needs, if the class does not have it.
-    fn check_needs(&self, chain: &Chain, entry: &Entry) -> Result<()> {
-        if let (Some(program), None) = (chain.needs_path(), entry.class.path) {
-            bail!("{} needs a path", program.name);
-        }
-        if let Some(program) = chain.needs_behaviour() {
-            let behaviour = entry.behaviour.and_then(|id| self.behaviour(id));
-            ensure!(
-                behaviour.is_some_and(|behaviour| behaviour.program() == program.name),
-                "{} needs a behaviour that it can do",
-                program.name
-            );
-        }
-        Ok(())
-    }
-
-    fn set_entry(&mut self, destination: Destination, entry: Entry) -> Result<()> {
-        let mut value = self.value_of(&destination, &entry)?;
-        if let Destination::Address(address) = destination {
-            value.chain |= self.exact_flows.bits(address);
-            self.tables.classes.insert(Address::of(address), value, 0)?;
-        } else {
-            let key = Address::prefix(destination);
-            self.tables.prefixes.insert(&key, value, 0)?;
-        }
-        self.classes.insert(destination, entry);
-        Ok(())
-    }
-
-    /// Returns a class as the dispatcher reads it; fails if it cannot be.
-    fn value_of(&self, of: &dyn fmt::Display, entry: &Entry) -> Result<layout::Class> {
-        let Entry { class, behaviour } = entry;
-        let chain = self.chains.get(class.chain.0).context("no such chain")?;
-        self.check_needs(chain, entry)
-            .map_err(|needs| anyhow!("{needs}, and the class of {of} has none"))?;
-        if let Some(path) = class.path {
-            self.paths.get(path.0).context("no such path")?;
-        }
-        if let Some(id) = behaviour {
-            self.behaviour(*id).context("no such behaviour")?;
-        }
-        Ok(layout::Class {
-            // CAST: there are 1024.
-            chain: class.chain.0 as u16,
-            behaviour: behaviour.map_or(0, |id| id.0)
-                | class.lanes.map_or(0, Lanes::number) << layout::Class::LANES_SHIFT,
-            path: class.path.map_or(u32::MAX, |path| path.0),
-        })
-    }
-
-    /// Has packets of a destination take what a shorter prefix or the default says, or else the kernel's path.
-    pub fn remove_class(&mut self, destination: Destination) -> Result<()> {
-        ensure!(
-            self.classes.contains_key(&destination),
-            "{destination} has no class"
-        );
-        if let Destination::Address(address) = destination {
-            self.put_exact_bits(address, None)?;
-        } else {
-            let key = Address::prefix(destination);
-            self.tables.prefixes.remove(&key)?;
-        }
-        self.classes.remove(&destination);
-        Ok(())
-    }
-
-    /// Returns what has a class like this, if there is one.
-    fn user(&self, is: impl Fn(&Entry) -> bool) -> Option<String> {
-        let mut users = self.entries().filter(|(_, entry)| is(entry));
-        users.next().map(|(of, _)| of.to_string())
-    }
-
-    /// Returns all that has a class.
-    fn entries(&self) -> impl Iterator<Item = (&dyn fmt::Display, &Entry)> {
-        let exact = self.exact_flows.iter();
-        let exact = exact.map(|(flow, entry)| (flow as &dyn fmt::Display, entry));
-        let destinations = self.classes.iter();
-        destinations
-            .map(|(destination, entry)| (destination as &dyn fmt::Display, entry))
-            .chain(exact)
-    }
-
     /// Lets packets leave through a device. At XDP, its driver must take frames from there, and a veth's other end must have a program or
     /// GRO; at tcx, any device is good, and a packet may leave by the one that it is at without this.
     pub fn add_port(&mut self, device: u32) -> Result<()> {
-        self.tables
-            .ports
-            .insert(device, device, None, 0)
+        let written = self.tables.ports.insert(device, device, None, 0);
+        let written = written.map_err(|error| match error {
+            XdpMapError::MapError(error) => error,
+            error => unreachable!("no program is chained: {error}"),
+        });
+        or_full(written, "ports", PORTS)
             .with_context(|| format!("device {device} cannot be a port"))
     }
 
@@ -490,7 +304,7 @@ impl Hike {
             zero: [0; 2],
         };
         let key = route_key(destination)?;
-        Ok(self.tables.routes.insert(&key, value, 0)?)
+        or_full(self.tables.routes.insert(&key, value, 0), "routes", ROUTES)
     }
 
     /// Removes such a route.

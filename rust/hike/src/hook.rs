@@ -13,7 +13,7 @@ use aya::programs::{Program, TcAttachType};
 use crate::chain::Chain;
 
 /// Where an instance gets packets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Hook {
     /// What devices receive, in the driver if that can.
     Xdp,
@@ -23,7 +23,7 @@ pub enum Hook {
 
 impl Hook {
     /// Fails with what of a chain does not run here.
-    pub(crate) fn check(self, chain: &Chain) -> Result<()> {
+    pub fn check(self, chain: &Chain) -> Result<()> {
         let mut programs = chain.programs().iter();
         if let Some(program) = programs.find(|program| self == Self::Tcx && !program.at_tcx) {
             bail!(

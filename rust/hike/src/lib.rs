@@ -6,8 +6,8 @@
 //! The programs are in `c-shims/hike/`, and come with this crate. Read in this order: [`manifest`] (what programs there are),
 //! [`chain`] (what a chain is, and which can work), [`destination`], [`exact_flow`], [`path`], [`behaviour`], [`rule`], [`flow`]
 //! and [`Lanes`] (what else is configured), `layout` and `rule_sets` (all of that as the programs read it), `loader` (objects
-//! into the kernel, and maps out of it), [`hook`] (where they are attached), [`hike`] (one instance: its tables, and changes that
-//! are taken whole), [`generation`] and `readback` (instances that outlive their process, and what is in them), `access_list`,
+//! into the kernel, and maps out of it; `batch`: whole arrays), [`hook`] (where they are attached), [`hike`] (one instance: its tables, and changes that
+//! are taken whole), [`generation`], [`links`] and `readback` (instances that outlive their process, and what is in them), `access_list`,
 //! `monitors` (what is counted of flows), [`reason`] and [`flow::Counts`] (what has become of packets); [`baseline`] is for
 //! measurements.
 
@@ -15,6 +15,7 @@
 
 mod access_list;
 pub mod baseline;
+mod batch;
 pub mod behaviour;
 pub mod chain;
 pub mod destination;
@@ -25,6 +26,7 @@ pub mod hike;
 pub mod hook;
 mod lanes;
 mod layout;
+pub mod links;
 mod loader;
 pub mod manifest;
 mod monitors;

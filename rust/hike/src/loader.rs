@@ -107,6 +107,27 @@ pub(crate) fn is_not_there(error: &MapError) -> bool {
     }
 }
 
+/// Says of a map that is full that it is, and how many entries it has.
+pub(crate) fn or_full(
+    written: Result<(), MapError>,
+    what: &'static str,
+    most: usize,
+) -> Result<()> {
+    // A trie says the one, all others the other.
+    const FULL: [i32; 2] = [libc::ENOSPC, libc::E2BIG];
+    match written {
+        Err(MapError::SyscallError(error))
+            if error
+                .io_error
+                .raw_os_error()
+                .is_some_and(|code| FULL.contains(&code)) =>
+        {
+            bail!("there are {most} {what} already, and no more are allowed")
+        }
+        written => Ok(written?),
+    }
+}
+
 /// Returns a number that tells the programs of this crate from those of another version.
 pub fn fingerprint() -> u64 {
     let mut hasher = DefaultHasher::new();

@@ -11,7 +11,7 @@ use aya::util::nr_cpus;
 use crate::flow::{Direction, Flow, Monitor};
 use crate::layout::Counters;
 use crate::limits::{FLOWS, FLOW_SIDS};
-use crate::loader::open;
+use crate::loader::{open, or_full};
 
 /// What is done with the entry of a flow.
 enum Action {
@@ -130,7 +130,11 @@ fn in_map<const BYTES: usize>(map: Map, key: &[u8], action: Action) -> Result<Ve
             );
             let cpus = nr_cpus().map_err(|(what, error)| anyhow!("{what}: {error}"))?;
             let values = PerCpuValues::try_from(vec![counters; cpus])?;
-            table.insert(key, values, 0)?;
+            or_full(
+                table.insert(key, values, 0),
+                "monitored flows with as many SIDs",
+                FLOWS,
+            )?;
             return Ok(Vec::new());
         }
         Action::Remove if known.is_some() => table.remove(&key)?,

@@ -113,15 +113,31 @@ pub enum Router {
     },
     /// A BPF program at XDP that sends all packets out as they are.
     PassThrough,
-    /// A chain of HIKE at XDP.
+    /// A chain of HIKE.
     Chain {
         /// As the library reads it, such as `enc,mon-in,fw-fib`.
         programs: String,
+        /// Where packets take it.
+        hook: Hook,
+        /// Whether classes are of prefixes of 64 bits, and not of addresses.
+        prefixes: bool,
+        /// Classes of the same kind that no packet has.
+        others: u32,
         /// How the chain is run.
         engine: Engine,
         /// SIDs of each path, for chains that put packets into SRv6.
         sids: u16,
     },
+}
+
+/// Where packets take a chain of HIKE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Hook {
+    /// Where the NIC receives them.
+    Xdp,
+    /// Where they leave, after the kernel has forwarded them.
+    Tcx,
 }
 
 /// How HIKE runs chains.

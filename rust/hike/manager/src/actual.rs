@@ -5,13 +5,16 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-use mflow_hike::{chain_programs, Destination, Direction, Flow, Generation, Monitor};
+use mflow_hike::links::programs_at_tcx;
+use mflow_hike::{chain_programs, Destination, Direction, Flow, Generation, Hook, Monitor};
 
 use crate::configuration::document::inline;
+use crate::configuration::kernel::{self, KernelRoute};
 use crate::configuration::objects::{Key, Kind, Objects, ATTACHED, OPEN};
 use crate::configuration::{describe, exact, Classed, Configuration, Counted, FlowOf, Way};
-use crate::devices::Devices;
+use crate::devices::{Device, Devices};
 use crate::fill::{behaviour_names, chain_names, path_names, resolve, way, Names, KERNEL_PLACE};
+use crate::kernel_routes;
 use crate::note::Note;
 
 /// Stands for what nobody but the kernel knows the text of.
@@ -33,6 +36,7 @@ pub(crate) fn objects(
     };
     actual.devices()?;
     actual.ports()?;
+    actual.kernel_routes()?;
     let kernel_is_good = actual.chains(note)?;
     actual.paths()?;
     actual.behaviours()?;
@@ -41,6 +45,26 @@ pub(crate) fn objects(
     actual.flows(kernel_is_good)?;
     actual.routes()?;
     actual.monitors()?;
+    Ok(objects)
+}
+
+/// Returns the same, with nothing looked at but what goes and comes with devices.
+pub(crate) fn of_devices(
+    generation: &Generation,
+    configuration: &Configuration,
+    devices: &Devices,
+) -> Result<Objects> {
+    let mut objects = configuration.objects();
+    let mut actual = Actual {
+        objects: &mut objects,
+        generation,
+        configuration,
+        devices,
+    };
+    actual.devices()?;
+    actual.ports()?;
+    actual.routes()?;
+    actual.kernel_routes()?;
     Ok(objects)
 }
 
@@ -62,15 +86,18 @@ impl Actual<'_> {
     }
 
     fn devices(&mut self) -> Result<()> {
-        let entry = Some(self.generation.entry_id()?);
+        let entry = self.generation.entry_id()?;
+        let hook = self.generation.hook();
+        let has_entry = |name: &str, device: &Device| match hook {
+            Hook::Xdp => device.program == Some(entry),
+            // One that has just gone has none.
+            Hook::Tcx => programs_at_tcx(name).is_ok_and(|programs| programs.contains(&entry)),
+        };
         for name in &self.configuration.devices {
-            let device = self.devices.get(name);
-            if !device.is_ok_and(|device| device.program == entry) {
-                self.set(Kind::Device, name, None);
-            }
+            self.set(Kind::Device, name, None);
         }
         for (name, device) in self.devices.iter() {
-            if device.program == entry {
+            if has_entry(name, device) {
                 self.set(Kind::Device, name, Some(ATTACHED.to_owned()));
             }
         }
@@ -206,6 +233,29 @@ impl Actual<'_> {
             .collect();
         for name in others {
             self.set(Kind::Route, &name, Some(ALTERED.to_owned()));
+        }
+        Ok(())
+    }
+
+    fn kernel_routes(&mut self) -> Result<()> {
+        let mut there = kernel_routes::there(self.configuration.hook, self.devices)?;
+        let text = |route: Option<KernelRoute>| match route {
+            Some(route) => inline(&kernel::entry(&route)),
+            None => ALTERED.to_owned(),
+        };
+        for (name, route) in &self.configuration.kernel_routes {
+            match there.remove(&route.key()) {
+                Some(is) if is.as_ref() == Some(route) => {}
+                is => self.set(Kind::KernelRoute, name, is.map(text)),
+            }
+        }
+        for (number, (key, route)) in there.into_iter().enumerate() {
+            let text = match route {
+                Some(route) => text(Some(route)),
+                None => format!("{} in table {}: {ALTERED}", key.destination, key.table),
+            };
+            let name = format!("(nameless {})", number + 1);
+            self.set(Kind::KernelRoute, &name, Some(text));
         }
         Ok(())
     }

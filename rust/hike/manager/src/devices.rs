@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{ensure, Context as _, Result};
 use futures_util::TryStreamExt as _;
-use rtnetlink::packet_route::link::{LinkAttribute, LinkMessage, LinkXdp};
+use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags, LinkMessage, LinkXdp};
 
 /// One device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,6 +19,8 @@ pub struct Device {
     pub mtu: u32,
     /// The kernel's number of the program at XDP, if it has one.
     pub program: Option<u32>,
+    /// Whether it is set up; the kernel takes no routes for one that is not.
+    pub is_up: bool,
 }
 
 /// All devices, by name.
@@ -56,6 +58,13 @@ impl Devices {
         Some(name)
     }
 
+    /// Returns whether there are the same devices, by name and index, and the same are up.
+    pub fn are_those_of(&self, other: &Self) -> bool {
+        let what = |(name, device): (&String, &Device)| (name.clone(), device.index, device.is_up);
+        let (these, those) = (self.0.iter(), other.0.iter());
+        these.map(what).eq(those.map(what))
+    }
+
     /// Returns all.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Device)> {
         self.0.iter().map(|(name, device)| (name.as_str(), device))
@@ -66,6 +75,7 @@ fn device(link: &LinkMessage) -> Option<(String, Device)> {
     let mut name = None;
     let mut device = Device {
         index: link.header.index,
+        is_up: link.header.flags.contains(LinkFlags::Up),
         ..Device::default()
     };
     for attribute in &link.attributes {

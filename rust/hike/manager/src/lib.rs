@@ -3,8 +3,9 @@
 //! HIKE's manager: what `hiked` does, and what it and `hike` say to each other.
 //!
 //! Read in this order: [`configuration`] (what is to be, and what cannot be), [`devices`] (what this host has), `fill` (the one into
-//! tables), [`store`] and `note` (where tables stay, and what they say of themselves), [`manager`] (transactions), `actual` (what is in
+//! tables), `kernel_routes` (and into the kernel's routes), [`store`] and `note` (where tables stay, and what they say of themselves), [`manager`] (transactions), `actual` (what is in
 //! the kernel), [`results`] and [`metrics`] (what was counted), [`v1`] and `proto` (messages), [`service`] (what is asked),
+//! [`link_events`] (what the kernel tells),
 //! [`options`] (command lines).
 
 #![deny(unsafe_code)]
@@ -13,6 +14,8 @@ mod actual;
 pub mod configuration;
 pub mod devices;
 mod fill;
+mod kernel_routes;
+pub mod link_events;
 pub mod manager;
 pub mod metrics;
 mod note;

@@ -6,27 +6,33 @@
 //! |---|---|---|
 //! | a new generation is made and filled; no packet comes to it | it goes | the same, at the next start |
 //! | flows are monitored that were not | they are not, as before | the same |
+//! | the kernel's routes that are new or other are put | they are as before | the same |
 //! | devices go over to it, one after the other | they go back | the same |
 //! | it is the one that counts: a rename | they go back | the rest is done at the next start |
-//! | flows and devices that are no more are left alone | it is said; tried again with the next transaction | the same |
+//! | flows, devices and routes that are no more are left alone | it is said; tried again with the next transaction | the same |
 //! | the old generation goes, when no packet is in it | the same | the same |
 //!
-//! What is undone and what is done in the end is the same work: [`Manager::settle`] makes devices and monitors those of the generation
-//! that counts, and removes all others. It asks the kernel what is there, so it needs not know how far a transaction has come.
+//! What is undone and what is done in the end is the same work: [`Manager::settle`] makes devices, monitors and the kernel's routes those
+//! of the generation that counts, and removes all others. It asks the kernel what is there, so it needs not know how far a transaction has come.
 
-use std::path::PathBuf;
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result};
-use mflow_hike::generation::{linked, release, remove_all, Before};
-use mflow_hike::Generation;
+use anyhow::{ensure, Context as _, Result};
+use mflow_hike::generation::{remove_all, Before};
+use mflow_hike::links::{linked, release, Linked};
+use mflow_hike::{Generation, Hook};
 
-use crate::actual;
-use crate::configuration::objects::{differences, Difference, Objects};
+use crate::configuration::document::parse;
+use crate::configuration::objects::{differences, Difference, Key, Kind, Objects};
 use crate::configuration::Configuration;
 use crate::devices::Devices;
 use crate::fill::fill;
 use crate::note::Note;
 use crate::store::Store;
+use crate::{actual, kernel_routes};
 
 /// What is configured on this host, and how that is changed.
 #[derive(Debug)]
@@ -139,6 +145,18 @@ impl Manager {
         Ok(Applied { changes, warnings })
     }
 
+    /// Applies what a file says, if it is there; returns what should be told.
+    pub fn apply_file(&mut self, file: &Path, devices: &Devices) -> Result<Vec<String>> {
+        let text = match fs::read_to_string(file) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            text => text.with_context(|| format!("cannot read {}", file.display()))?,
+        };
+        let applied = self.apply(parse(file, &text)?, devices);
+        Ok(applied
+            .with_context(|| file.display().to_string())?
+            .warnings)
+    }
+
     /// Has the programs of this version do what those of another one do.
     fn upgrade(&mut self, devices: &Devices) -> Vec<String> {
         let known = self.current.as_ref().and_then(|one| one.known.as_ref());
@@ -154,6 +172,56 @@ impl Manager {
                 "the programs of another version go on, as those of this one cannot take over: {error:#}"
             )]
         })
+    }
+
+    /// Has devices that have come, or come again, do what is configured for them. Returns what has been done or could not be; nothing
+    /// if devices are as they were.
+    pub fn devices_changed(&mut self, devices: &Devices) -> Result<Vec<String>> {
+        let Some(Current {
+            generation,
+            known: Some((_, configuration)),
+            ..
+        }) = &self.current
+        else {
+            return Ok(Vec::new());
+        };
+        let is_of_devices = |kind| {
+            matches!(
+                kind,
+                Kind::Device | Kind::Port | Kind::Route | Kind::KernelRoute
+            )
+        };
+        let actual = actual::of_devices(generation, configuration, devices)?;
+        let wanted = configuration.objects();
+        let missing: Vec<_> = differences(&actual, &wanted)
+            .into_iter()
+            .filter(|one| is_of_devices(one.key.kind) && one.after.is_some())
+            .filter(|one| {
+                let device = device_of(configuration, &one.key);
+                let device = device.and_then(|name| devices.get(name).ok());
+                device.is_some_and(|device| device.is_up || one.key.kind != Kind::KernelRoute)
+            })
+            .collect();
+        let Some(first) = missing.first() else {
+            return Ok(Vec::new());
+        };
+        let done = format!("{} was not there, and is again", first.key);
+        // Tables name devices by numbers, which are others when a device comes again.
+        let in_tables = missing
+            .iter()
+            .any(|one| matches!(one.key.kind, Kind::Port | Kind::Route));
+        let all_there = configuration
+            .device_names()
+            .all(|name| devices.get(name).is_ok());
+        let mut said = match in_tables && all_there {
+            true => {
+                let wanted = configuration.clone();
+                self.replace(wanted, devices)?
+            }
+            false => self.settle(devices)?,
+        };
+        said.insert(0, done);
+        Ok(said)
     }
 
     fn replace(&mut self, wanted: Configuration, devices: &Devices) -> Result<Vec<String>> {
@@ -182,13 +250,21 @@ impl Manager {
         for name in &wanted.devices {
             devices.get(name)?;
         }
+        kernel_routes::check(wanted.kernel_routes.iter(), devices)?;
+        if let Some(current) = &self.current {
+            let hook = current.generation.hook();
+            ensure!(
+                hook == wanted.hook,
+                "what is there is at {hook}, and stays there: for the other hook run another hiked, with --pins, --socket and --file of its own, or begin anew: hiked --remove"
+            );
+        }
         let before = self.current.as_ref().map(|current| Before {
             generation: &current.generation,
             same_reasons: matches!(&current.known, Some((note, _)) if note.has_same_reasons()),
             same_rules: matches!(&current.known, Some((note, known)) if note.is_of_this_version() && known.rules == wanted.rules),
         });
         let folder = self.store.generation(revision);
-        let mut hike = Generation::begin(&folder, wanted.engine, before)?;
+        let mut hike = Generation::begin(wanted.hook, &folder, wanted.engine, before)?;
         step("begun")?;
         fill(&mut hike, &wanted, devices)?;
         step("filled")?;
@@ -217,9 +293,11 @@ impl Manager {
                 .with_context(|| format!("monitor {name}"))?;
         }
         step("monitored")?;
+        kernel_routes::put(wanted.hook, wanted.kernel_routes.iter(), devices)?;
+        step("routed")?;
         for name in &wanted.devices {
             next.generation
-                .take(self.store.links(), devices.get(name)?.index)
+                .take(self.store.links(), name, devices.get(name)?.index)
                 .with_context(|| format!("device {name}"))?;
             step("switched")?;
         }
@@ -241,8 +319,9 @@ impl Manager {
                 settle_monitors(generation, configuration)?;
                 step("counted")?;
                 warnings = self.settle_devices(generation, configuration, devices)?;
+                warnings.extend(settle_routes(configuration, devices));
             }
-            None => release_all(&self.store)?,
+            None => release_all(&self.store, devices)?,
         }
         step("settled")?;
         let counts = self.current.as_ref().map(|current| current.revision);
@@ -260,8 +339,11 @@ impl Manager {
         let mut wanted = Vec::new();
         for name in &configuration.devices {
             let taken = devices.get(name).and_then(|device| {
-                wanted.push(device.index);
-                generation.take(self.store.links(), device.index)
+                wanted.push(Linked {
+                    hook: generation.hook(),
+                    device: device.index,
+                });
+                generation.take(self.store.links(), name, device.index)
             });
             if let Err(error) = taken {
                 warnings.push(format!("device {name}: {error:#}"));
@@ -277,17 +359,41 @@ impl Manager {
 }
 
 /// Removes all that is in the kernel: packets take the kernel's path.
-pub fn remove(store: &Store) -> Result<()> {
+pub fn remove(store: &Store, devices: &Devices) -> Result<()> {
     store.set_current(None)?;
-    release_all(store)?;
+    release_all(store, devices)?;
     remove_others(store, None)
 }
 
-fn release_all(store: &Store) -> Result<()> {
+/// Gives all packets back to the kernel, as it was.
+fn release_all(store: &Store, devices: &Devices) -> Result<()> {
     for device in linked(store.links())? {
         release(store.links(), device)?;
     }
+    // Routes are put when a generation is whole, so one of these says at which hook.
+    let generations = store.generations()?.into_iter();
+    let whole = generations.filter_map(|one| Generation::open(store.generation(one)).ok());
+    let hooks: BTreeSet<Hook> = whole.map(|generation| generation.hook()).collect();
+    for hook in hooks {
+        kernel_routes::remove_others(hook, std::iter::empty(), devices)?;
+    }
     Ok(())
+}
+
+/// Has the kernel have the routes of a configuration, and none of ours besides. Returns what could not be done.
+fn settle_routes(configuration: &Configuration, devices: &Devices) -> Vec<String> {
+    let (hook, routes) = (configuration.hook, &configuration.kernel_routes);
+    let mut warnings = Vec::new();
+    // One whose device has gone does not hold up the others.
+    for route in routes {
+        if let Err(error) = kernel_routes::put(hook, std::iter::once(route), devices) {
+            warnings.push(format!("{error:#}"));
+        }
+    }
+    if let Err(error) = kernel_routes::remove_others(hook, routes.values(), devices) {
+        warnings.push(format!("{error:#}"));
+    }
+    warnings
 }
 
 /// Removes all generations but the one that counts.
@@ -321,6 +427,19 @@ fn settle_monitors(generation: &Generation, configuration: &Configuration) -> Re
             .with_context(|| format!("monitor {name}"))?;
     }
     Ok(())
+}
+
+/// Returns the name of the device that an object is about.
+fn device_of<'a>(configuration: &'a Configuration, key: &'a Key) -> Option<&'a str> {
+    match key.kind {
+        Kind::Device | Kind::Port => Some(&key.name),
+        Kind::Route => {
+            let destination = key.name.parse().ok()?;
+            Some(&configuration.routes.get(&destination)?.port)
+        }
+        Kind::KernelRoute => Some(&configuration.kernel_routes.get(&key.name)?.device),
+        _ => None,
+    }
 }
 
 fn read(generation: &Generation) -> Result<(Note, Configuration)> {

@@ -15,7 +15,7 @@ pub const FILE: &str = "/etc/hike.toml";
 /// Where programs and tables are pinned.
 pub const PINS: &str = "/sys/fs/bpf/hike";
 
-/// Keeps what is configured in the kernel: chains of BPF programs at XDP, their tables and monitors
+/// Keeps what is configured in the kernel: chains of BPF programs at XDP or tcx, their tables and monitors, and routes
 ///
 /// Traffic does not need it: when it ends, all goes on as it is, and it finds all again when it starts. What is left half done by a
 /// transaction that was killed is then finished or undone.
@@ -36,7 +36,7 @@ pub struct Daemon {
     pub remove: bool,
 }
 
-/// Configures chains of BPF programs at XDP, and shows what they count
+/// Configures chains of BPF programs at XDP or tcx, and shows what they count
 #[derive(Debug, Parser)]
 #[command(
     name = "hike",
@@ -168,6 +168,8 @@ fn seconds(text: &str) -> Result<f64, String> {
 /// A kind of objects.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum KindWord {
+    /// Where packets take chains
+    Hook,
     /// How chains are run
     Engine,
     /// Devices whose packets are looked at
@@ -190,11 +192,14 @@ pub enum KindWord {
     Routes,
     /// Monitors
     Monitors,
+    /// Routes of the kernel's own
+    KernelRoutes,
 }
 
 impl From<KindWord> for Kind {
     fn from(word: KindWord) -> Self {
         match word {
+            KindWord::Hook => Self::Hook,
             KindWord::Engine => Self::Engine,
             KindWord::Devices => Self::Device,
             KindWord::Ports => Self::Port,
@@ -206,6 +211,7 @@ impl From<KindWord> for Kind {
             KindWord::Flows => Self::Flow,
             KindWord::Routes => Self::Route,
             KindWord::Monitors => Self::Monitor,
+            KindWord::KernelRoutes => Self::KernelRoute,
         }
     }
 }

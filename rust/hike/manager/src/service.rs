@@ -2,6 +2,7 @@
 
 //! What is asked over the socket.
 
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -91,6 +92,25 @@ impl Service {
             })
         });
         done.await.map(Response::new)
+    }
+
+    /// Does what is configured for devices that have come, or applies a file as long as nothing is configured. Returns what should be
+    /// told.
+    pub async fn devices_changed(&self, devices: Devices, file: PathBuf) -> Vec<String> {
+        let state_sender = Arc::clone(&self.state);
+        let done = self.with(move |manager| {
+            let before = manager.revision();
+            let said = match before {
+                0 => manager.apply_file(&file, &devices),
+                _ => manager.devices_changed(&devices),
+            };
+            if manager.revision() != before {
+                state_sender.send_replace(state(manager));
+            }
+            Ok(said.unwrap_or_else(|error| vec![format!("{error:#}")]))
+        });
+        done.await
+            .unwrap_or_else(|status| vec![status.message().to_owned()])
     }
 
     async fn counts(&self, names: Vec<String>) -> Result<Vec<Counts>, Status> {

@@ -5,7 +5,7 @@
 //! ```text
 //!   /sys/fs/bpf/hike/
 //!   ├── 7/            a generation: its maps, its entry, and a note with its configuration
-//!   ├── links/4       the link of the device with index 4
+//!   ├── links/4       the link of the device with index 4; of one at tcx: 4-tcx
 //!   └── current       a symbolic link to 7: the generation that counts
 //! ```
 //!

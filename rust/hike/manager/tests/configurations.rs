@@ -10,10 +10,11 @@ use std::time::Duration;
 
 use mflow_hike::path::{Dscp, Exceptions, FlowLabel, Mode};
 use mflow_hike::{
-    Action, Behaviour, Chain, Destination, Direction, Engine, ExactFlow, Flavours, Flow, Lanes,
-    Marking, Monitor, Path, Rule,
+    Action, Behaviour, Chain, Destination, Direction, Engine, ExactFlow, Flavours, Flow, Hook,
+    Lanes, Marking, Monitor, Path, Rule,
 };
 use mflow_hike_manager::configuration::document::parse;
+use mflow_hike_manager::configuration::kernel::{Does, KernelRoute};
 use mflow_hike_manager::configuration::objects::differences;
 use mflow_hike_manager::configuration::{
     Classed, Configuration, Counted, Document, FlowOf, Route, Way,
@@ -170,6 +171,52 @@ fn exact_flow() -> impl Strategy<Value = ExactFlow> {
     ]
 }
 
+fn kernel_route() -> impl Strategy<Value = KernelRoute> {
+    let numbers = (1..=u32::MAX, 1..=u32::MAX, 1..=u32::MAX);
+    let sids = vec(unicast(), 1..=16);
+    let does = (0..10u8, sids, any::<bool>(), any::<Ipv4Addr>());
+    let parts = (destination(), unicast(), any::<bool>(), "[a-z0-9]{1,15}");
+    (numbers, does, parts).prop_map(|((table, metric, lookup), does, parts)| {
+        let (kind, sids, is, v4) = does;
+        let (destination, v6, has_via, device) = parts;
+        let is_v4 = destination.to_string().contains('.');
+        let hop = sids[0];
+        let mode = if is { Mode::Reduced } else { Mode::Encaps };
+        let does = match kind {
+            _ if is_v4 => Does::Encaps { sids, mode },
+            0 => Does::End { psp: is },
+            1 => Does::EndX(hop),
+            2 => Does::EndT(lookup),
+            3 => Does::Dx6(hop),
+            4 => Does::Dx4(v4),
+            5 => Does::Dt6(lookup),
+            6 => Does::Dt6Vrf(lookup),
+            7 => Does::Dt4Vrf(lookup),
+            8 => Does::Dt46Vrf(lookup),
+            _ => Does::Encaps { sids, mode },
+        };
+        let via = if is_v4 { v4.into() } else { v6.into() };
+        let may = matches!(does, Does::Encaps { .. }) && has_via;
+        KernelRoute {
+            destination,
+            device,
+            via: may.then_some(via),
+            table,
+            metric,
+            does,
+        }
+    })
+}
+
+/// Leaves out routes that are one to the kernel.
+fn distinct(routes: BTreeMap<String, KernelRoute>) -> BTreeMap<String, KernelRoute> {
+    let mut keys = BTreeSet::new();
+    let routes = routes.into_iter();
+    routes
+        .filter(|(_, route)| keys.insert(route.key()))
+        .collect()
+}
+
 fn name() -> impl Strategy<Value = String> {
     "[a-zA-Z0-9_-]{1,63}"
 }
@@ -183,11 +230,18 @@ fn configuration() -> impl Strategy<Value = Configuration> {
         btree_map(name(), counted(), 0..5),
         vec(rule(), 1..12),
     );
-    (any::<bool>(), devices(), devices(), named).prop_flat_map(|(calls, devices, ports, named)| {
+    let kernel_routes = btree_map(name(), kernel_route(), 0..4).prop_map(distinct);
+    let engine = (any::<bool>(), any::<bool>(), kernel_routes);
+    (engine, devices(), devices(), named).prop_flat_map(|(engine, devices, ports, named)| {
+        let (calls, at_tcx, kernel_routes) = engine;
         let (chains, paths, behaviours, monitors, rules) = named;
         let chains: BTreeMap<String, _> = chains
             .into_iter()
             .map(|(name, chain)| (name, CHAINS[chain].parse::<Chain>().expect("good")))
+            .map(|(name, chain)| match Hook::Tcx.check(&chain) {
+                Err(_) if at_tcx => (name, CHAINS[0].parse().expect("good")),
+                _ => (name, chain),
+            })
             .collect();
         let names: [Vec<String>; 3] = [
             chains.keys().cloned().collect(),
@@ -239,6 +293,8 @@ fn configuration() -> impl Strategy<Value = Configuration> {
                     .collect(),
                 routes,
                 monitors: monitors.clone(),
+                hook: if at_tcx { Hook::Tcx } else { Hook::Xdp },
+                kernel_routes: kernel_routes.clone(),
             }
         })
     })

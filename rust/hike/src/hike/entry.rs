@@ -6,10 +6,15 @@ use anyhow::{ensure, Context as _, Result};
 use aya::programs::{Program, SchedClassifier, Xdp};
 
 use super::Hike;
-use crate::hook;
+use crate::hook::{self, Hook};
 use crate::loader::{self, DISPATCHER_PROGRAM};
 
 impl Hike {
+    /// Returns where it gets packets.
+    pub fn hook(&self) -> Hook {
+        self.hook
+    }
+
     /// Leaves all of it in the kernel, with the entry pinned by this name, too.
     pub(crate) fn stay(mut self, entry: &str) -> Result<()> {
         let pin = self.folder.join(entry);

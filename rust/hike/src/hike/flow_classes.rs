@@ -11,7 +11,8 @@ use super::{Class, Entry, Hike};
 use crate::destination::Destination;
 use crate::exact_flow::ExactFlow;
 use crate::layout::{self, Address};
-use crate::loader::is_not_there;
+use crate::limits::CLASSES;
+use crate::loader::{is_not_there, or_full};
 
 /// What has a class of its own, and how many of both kinds there are to each destination.
 #[derive(Default)]
@@ -70,7 +71,8 @@ impl Hike {
         let behaviour = None;
         let entry = Entry { class, behaviour };
         let (key, value) = (flow.layout()?, self.value_of(flow, &entry)?);
-        self.tables.exact_flows.insert(key, value, 0)?;
+        let written = self.tables.exact_flows.insert(key, value, 0);
+        or_full(written, "flows with a class", CLASSES)?;
         let old = self.exact_flows.insert(*flow, entry);
         // Only now packets look for it.
         let told = self.tell_of_flows(flow.destination());
@@ -114,6 +116,7 @@ impl Hike {
         }
         let mut value = value.unwrap_or(layout::Class::OF_FLOWS);
         value.chain |= bits;
-        Ok(self.tables.classes.insert(key, value, 0)?)
+        let written = self.tables.classes.insert(key, value, 0);
+        or_full(written, "addresses with a class", CLASSES)
     }
 }

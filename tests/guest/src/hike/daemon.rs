@@ -68,6 +68,11 @@ impl Place {
         })
     }
 
+    /// Says what a daemon applies that finds nothing in the kernel.
+    pub(super) fn write_file(&self, text: &str) -> Result<()> {
+        Ok(fs::write(&self.file, text)?)
+    }
+
     /// Runs `hike`, whatever it ends with.
     fn hike(&self, words: &str) -> Result<Output> {
         let mut command = Command::new("hike");

@@ -6,6 +6,7 @@ use std::fs;
 
 use anyhow::{ensure, Context as _, Result};
 use aya::maps::{Array, HashMap, Map, MapData};
+use mflow_hike::Hook;
 use nix::net::if_::if_nametoindex;
 
 use super::daemon::{Daemon, Place};
@@ -25,7 +26,7 @@ pub(super) fn cases() -> Vec<Case> {
         Case {
             name: "manager/killed",
             proves: "hiked is killed at each step of a transaction: no packet is lost or takes a mixture, and the next one finishes or undoes it",
-            run: |_| killed(),
+            run: |_| killed(Hook::Xdp),
         },
         Case {
             name: "manager/failed",
@@ -35,12 +36,22 @@ pub(super) fn cases() -> Vec<Case> {
         Case {
             name: "manager/restart",
             proves: "hiked ends, is killed, and is replaced by another version: traffic and counters do not notice",
-            run: |_| restart(),
+            run: |_| restart(Hook::Xdp),
         },
         Case {
             name: "manager/diff",
             proves: "what others have changed in the kernel is told, and mended",
             run: |_| diff(),
+        },
+        Case {
+            name: "manager/tcx-killed",
+            proves: "at tcx, hiked is killed at each step of a transaction: no packet is lost or takes a mixture, and the next one finishes or undoes it",
+            run: |_| killed(Hook::Tcx),
+        },
+        Case {
+            name: "manager/tcx-restart",
+            proves: "at tcx, hiked ends, is killed, and is replaced by another version: traffic and counters do not notice; a link that others take is told and mended",
+            run: |_| restart(Hook::Tcx),
         },
     ]
 }
@@ -61,8 +72,26 @@ const OTHER: Look = Look {
 const LOOKS: [Look; 2] = [ONE, OTHER];
 
 /// The steps before a transaction is committed, and those after it.
-const BEFORE: [&str; 5] = ["begun", "filled", "made", "monitored", "switched"];
+const BEFORE: [&str; 6] = ["begun", "filled", "made", "monitored", "routed", "switched"];
 const AFTER: [&str; 3] = ["committed", "counted", "settled"];
+
+/// The same of what leaves on the right: programs of local SIDs do not run there.
+fn configuration_at(hook: Hook, look: Look) -> String {
+    let text = configuration(look);
+    if hook == Hook::Xdp {
+        return text;
+    }
+    let lines = text.lines();
+    let lines: Vec<&str> = lines
+        .filter(|line| !line.starts_with("local = ") && !line.starts_with("\"fc00:9::/32\""))
+        .collect();
+    let text = lines.join("\n");
+    let text = text.replace(
+        &format!("devices = [\"{LEFT}\"]"),
+        &format!("devices = [\"{RIGHT}\"]"),
+    );
+    format!("hook = \"tcx\"\n{text}\n")
+}
 
 fn configuration(look: Look) -> String {
     let chain = if look.coloured {
@@ -113,16 +142,24 @@ other = {{ source = "2001:db8::{label}", destination = "{DST_V6}", protocol = 17
     )
 }
 
+/// What is done under traffic: where the daemon is, what packets look like, and the hook at which they take chains.
+struct Under<'a> {
+    place: &'a Place,
+    seen: &'a Seen,
+    hook: Hook,
+}
+
 /// Runs `work` under traffic that the first configuration forwards, and holds what was counted against what was sent.
-fn managed(work: impl FnOnce(&Place, &Seen) -> Result<()>) -> Result<()> {
+fn managed(hook: Hook, work: impl FnOnce(&Under<'_>) -> Result<()>) -> Result<()> {
     let _network = Network::up()?;
     let place = Place::new(INGRESS);
     let first = place.start()?;
-    first.apply(&configuration(ONE))?;
+    first.apply(&configuration_at(hook, ONE))?;
     first.stop()?;
     let (sent, ()) = under_traffic(&LOOKS, |seen| {
         seen.only(ONE)?;
-        work(&place, seen)
+        let place = &place;
+        work(&Under { place, seen, hook })
     })?;
     let forwarded = place.start()?.counted("forwarded")?;
     ensure!(
@@ -132,34 +169,40 @@ fn managed(work: impl FnOnce(&Place, &Seen) -> Result<()>) -> Result<()> {
     Ok(())
 }
 
-/// Holds that there is exactly this, and that packets look like it.
-fn is(daemon: &Daemon<'_>, place: &Place, seen: &Seen, look: Look) -> Result<()> {
-    let differences = daemon.diff(&configuration(look))?;
-    ensure!(
-        differences.is_empty(),
-        "what is there differs: {differences:?}"
-    );
-    let generations = place.generations()?;
-    ensure!(
-        generations.len() == 1,
-        "there are generations {generations:?}"
-    );
-    seen.only(look)
+impl Under<'_> {
+    fn configuration(&self, look: Look) -> String {
+        configuration_at(self.hook, look)
+    }
+
+    /// Holds that there is exactly this, and that packets look like it.
+    fn is(&self, daemon: &Daemon<'_>, look: Look) -> Result<()> {
+        let differences = daemon.diff(&self.configuration(look))?;
+        ensure!(
+            differences.is_empty(),
+            "what is there differs: {differences:?}"
+        );
+        let generations = self.place.generations()?;
+        ensure!(
+            generations.len() == 1,
+            "there are generations {generations:?}"
+        );
+        self.seen.only(look)
+    }
 }
 
 fn apply() -> Result<()> {
-    managed(|place, seen| {
-        let daemon = place.start()?;
+    managed(Hook::Xdp, |under| {
+        let daemon = under.place.start()?;
         for (look, revision) in [OTHER, ONE, OTHER, ONE].into_iter().zip(2..) {
             let reached = daemon.apply(&configuration(look))?;
             ensure!(reached == revision, "revision {reached}, not {revision}");
-            is(&daemon, place, seen, look)?;
+            under.is(&daemon, look)?;
         }
         ensure!(daemon.apply(&configuration(ONE))? == 5, "nothing differed");
         refusals(&daemon)?;
-        is(&daemon, place, seen, ONE)?;
+        under.is(&daemon, ONE)?;
         objects(&daemon)?;
-        is(&daemon, place, seen, ONE)
+        under.is(&daemon, ONE)
     })
 }
 
@@ -179,12 +222,18 @@ fn refusals(daemon: &Daemon<'_>) -> Result<()> {
     let expected = "hike: there is no device eth77; there are ";
     ensure!(said.starts_with(expected), "it says `{said}`");
     // Another program has a device: the one that was taken before it has to go back.
-    topology::ip(Some(INGRESS), "link add other type dummy")?;
+    topology::ip(
+        Some(INGRESS),
+        "link add other type veth peer name other-peer",
+    )?;
     let other = Place::new(INGRESS);
     let others = other.start()?;
     others.apply("devices = [\"other\"]")?;
     let said = daemon.apply_refused(&good.replace("\"left\"]", "\"left\", \"other\"]"))?;
     let expected = "hike: device other: it takes no XDP program, or has another one already";
+    ensure!(said.starts_with(expected), "it says `{said}`");
+    let said = daemon.apply_refused(&configuration_at(Hook::Tcx, OTHER))?;
+    let expected = "hike: what is there is at XDP, and stays there: ";
     ensure!(said.starts_with(expected), "it says `{said}`");
     Ok(())
 }
@@ -229,8 +278,8 @@ fn objects(daemon: &Daemon<'_>) -> Result<()> {
     Ok(())
 }
 
-fn killed() -> Result<()> {
-    managed(|place, seen| {
+fn killed(hook: Hook) -> Result<()> {
+    managed(hook, |under| {
         let mut now = ONE;
         for (step, commits) in BEFORE
             .map(|step| (step, false))
@@ -238,52 +287,63 @@ fn killed() -> Result<()> {
             .chain(AFTER.map(|step| (step, true)))
         {
             let to = if now == ONE { OTHER } else { ONE };
-            kill_at(place, step, to).with_context(|| format!("killed at {step}"))?;
+            kill_at(under, step, to).with_context(|| format!("killed at {step}"))?;
             // While there is no daemon, packets take what the devices have, whole; that is watched all the time.
             if commits {
                 now = to;
             }
-            let daemon = place.start()?;
-            is(&daemon, place, seen, now).with_context(|| format!("after {step}"))?;
+            let daemon = under.place.start()?;
+            under
+                .is(&daemon, now)
+                .with_context(|| format!("after {step}"))?;
         }
         Ok(())
     })
 }
 
 /// Has a daemon killed at a step of a transaction; those after the commit are steps of each start, too.
-fn kill_at(place: &Place, step: &str, to: Look) -> Result<()> {
+fn kill_at(under: &Under<'_>, step: &str, to: Look) -> Result<()> {
     let once = if ["counted", "settled"].contains(&step) {
         "1*off->"
     } else {
         ""
     };
-    let daemon = place.start_with(&format!("{step}={once}return(kill)"))?;
-    ensure!(daemon.apply(&configuration(to)).is_err(), "it was applied");
+    let daemon = under
+        .place
+        .start_with(&format!("{step}={once}return(kill)"))?;
+    ensure!(
+        daemon.apply(&under.configuration(to)).is_err(),
+        "it was applied"
+    );
     daemon.killed()
 }
 
 fn failed() -> Result<()> {
-    managed(|place, seen| {
+    managed(Hook::Xdp, |under| {
+        let place = under.place;
         for step in BEFORE {
             let daemon = place.start_with(&format!("{step}=1*return->off"))?;
             let said = daemon.apply_refused(&configuration(OTHER))?;
             let expected = format!("hike: made to fail at `{step}`");
             ensure!(said == expected, "it says `{said}`, and not `{expected}`");
-            is(&daemon, place, seen, ONE).with_context(|| format!("after {step}"))?;
+            under
+                .is(&daemon, ONE)
+                .with_context(|| format!("after {step}"))?;
             daemon.stop()?;
         }
         // What fails later is done by the next.
         let daemon = place.start_with("committed=1*return->off")?;
         daemon.apply(&configuration(OTHER))?;
         daemon.stop()?;
-        is(&place.start()?, place, seen, OTHER)
+        under.is(&place.start()?, OTHER)
     })
 }
 
-fn restart() -> Result<()> {
-    managed(|place, seen| {
+fn restart(hook: Hook) -> Result<()> {
+    managed(hook, |under| {
+        let place = under.place;
         let daemon = place.start()?;
-        daemon.apply(&configuration(OTHER))?;
+        daemon.apply(&under.configuration(OTHER))?;
         let counted = daemon.counted("forwarded")?;
         wait_until("a block is counted", || {
             let results = daemon.ask("monitor results way")?;
@@ -296,19 +356,45 @@ fn restart() -> Result<()> {
             daemon.counted("forwarded")? >= counted,
             "counters begin anew"
         );
-        is(&daemon, place, seen, OTHER)?;
+        under.is(&daemon, OTHER)?;
         let said = daemon.place_is_taken()?;
         ensure!(said, "a second hiked has the same place");
         daemon.kill()?;
         let daemon = place.start()?;
-        is(&daemon, place, seen, OTHER)?;
+        under.is(&daemon, OTHER)?;
         daemon.stop()?;
         let before = place.generations()?;
         pretend_other_version(place, before[0])?;
         let daemon = place.start()?;
         ensure!(place.generations()? != before, "the old programs go on");
-        is(&daemon, place, seen, OTHER)
-    })
+        under.is(&daemon, OTHER)
+    })?;
+    match hook {
+        Hook::Xdp => Ok(()),
+        Hook::Tcx => link_is_mended(),
+    }
+}
+
+/// Others take what leaves by a device away from its entry at tcx.
+fn link_is_mended() -> Result<()> {
+    let _network = Network::up()?;
+    let place = Place::new(INGRESS);
+    let daemon = place.start()?;
+    let wanted = configuration_at(Hook::Tcx, ONE);
+    let revision = daemon.apply(&wanted)?;
+    ensure!(daemon.diff(&wanted)?.is_empty(), "it differs at once");
+    let index = netns::within(INGRESS, || Ok(if_nametoindex(RIGHT)?))?;
+    fs::remove_file(place.pins.join(format!("links/{index}-tcx")))?;
+    let found = daemon.diff(&wanted)?;
+    let expected = [["device", RIGHT, "-", "attached"].map(str::to_owned)];
+    ensure!(found == expected, "it says {found:?}");
+    let mended = daemon.apply(&wanted)?;
+    ensure!(mended == revision + 1, "revision {mended}");
+    let left = daemon.diff(&wanted)?;
+    ensure!(left.is_empty(), "{left:?} is left");
+    let shown = daemon.ask("show hook")?;
+    ensure!(shown == "tcx", "the hook is {shown}");
+    daemon.stop()
 }
 
 /// Has the note of a generation say that its programs are of another version.

@@ -12,6 +12,8 @@ mod kernel_peer;
 mod local_sids;
 mod loss;
 mod manager;
+mod manager_devices;
+mod manager_kernel;
 mod manager_rules;
 mod model;
 mod model_enc;
@@ -25,6 +27,7 @@ mod rules;
 mod seen;
 mod sid_peer;
 mod tables;
+mod tables_full;
 mod tcx_peer;
 mod test_runs;
 
@@ -69,6 +72,7 @@ fn all() -> Vec<Case> {
     [
         differential::cases(),
         tables::cases(),
+        tables_full::cases(),
         exact_flows::cases(),
         refusals::cases(),
         rules::cases(),
@@ -78,6 +82,8 @@ fn all() -> Vec<Case> {
         loss::cases(),
         manager::cases(),
         manager_rules::cases(),
+        manager_kernel::cases(),
+        manager_devices::cases(),
     ]
     .into_iter()
     .flatten()
@@ -101,7 +107,7 @@ pub(crate) fn instance(engine: Engine) -> Result<Hike> {
 }
 
 /// The same at a hook.
-fn instance_at(hook: Hook, engine: Engine) -> Result<Hike> {
+pub(crate) fn instance_at(hook: Hook, engine: Engine) -> Result<Hike> {
     static MADE: AtomicU32 = AtomicU32::new(0);
     // ORDERING: Nothing else depends on it.
     let number = MADE.fetch_add(1, Ordering::Relaxed);

@@ -2,7 +2,7 @@
 
 //! HIKE's cases: what chains cost a router, beside the kernel's path that does the same, and beside a program that does nothing.
 
-use mflow_protocol::bench::{Engine, Load, Packets, Router, Stack};
+use mflow_protocol::bench::{Engine, Hook, Load, Packets, Router, Stack};
 
 use super::cases::{Case, Mode, What};
 
@@ -33,15 +33,38 @@ fn compiled(name: &'static str, programs: &str, sids: u16) -> Mode {
 }
 
 fn chain(name: &'static str, programs: &str, engine: Engine, sids: u16) -> Mode {
-    let programs = programs.to_owned();
-    mode(
-        name,
-        Router::Chain {
-            programs,
-            engine,
-            sids,
-        },
-    )
+    mode(name, router(programs, engine, sids))
+}
+
+fn router(programs: &str, engine: Engine, sids: u16) -> Router {
+    Router::Chain {
+        programs: programs.to_owned(),
+        hook: Hook::Xdp,
+        prefixes: false,
+        others: 0,
+        engine,
+        sids,
+    }
+}
+
+fn at_tcx(name: &'static str, programs: &str, engine: Engine) -> Mode {
+    let mut router = router(programs, engine, SIDS);
+    if let Router::Chain { hook, .. } = &mut router {
+        *hook = Hook::Tcx;
+    }
+    mode(name, router)
+}
+
+/// Where packets have one of so many classes, which are of prefixes or of addresses.
+fn among(name: &'static str, of_prefixes: bool, classes: u32) -> Mode {
+    let mut router = router("fw-table", Engine::Compiled, SIDS);
+    if let Router::Chain {
+        prefixes, others, ..
+    } = &mut router
+    {
+        (*prefixes, *others) = (of_prefixes, classes - 1);
+    }
+    mode(name, router)
 }
 
 fn kernel_enc(sids: u16) -> Mode {
@@ -57,6 +80,7 @@ fn edge() -> Case {
         compiled("fw", "fw-fib", SIDS),
         compiled("fw-table", "fw-table", SIDS),
         compiled("acl+fw", "acl,fw-table", SIDS),
+        compiled("lanes+fw", "lanes,fw-table", SIDS),
         compiled("mon+fw", "mon-in,fw-fib", SIDS),
         compiled("enc+fw", "enc,fw-fib", SIDS),
         compiled("enc+mon+fw", ENC_MON_FW, SIDS),
@@ -108,6 +132,42 @@ fn waypoint(count: u16) -> Case {
     case(format!("waypoint-{count}"), packets, 1, modes)
 }
 
+/// What the kernel forwards, and a chain encapsulates and counts where it leaves.
+fn tcx() -> Case {
+    const ENC_MON: &str = "enc,mon-in,fw-kernel";
+    let modes = vec![
+        kernel_enc(SIDS),
+        mode("kernel-fw", Router::Kernel),
+        at_tcx("kernel", "fw-kernel", Engine::Compiled),
+        at_tcx("enc", "enc,fw-kernel", Engine::Compiled),
+        at_tcx("enc+mon", ENC_MON, Engine::Compiled),
+        at_tcx("enc+mon-calls", ENC_MON, Engine::TailCalls),
+    ];
+    case("tcx".to_owned(), Packets::V6, 1, modes)
+}
+
+/// The same of packets that have SIDs already, which are counted where they leave what is monitored.
+fn tcx_egress() -> Case {
+    let modes = vec![
+        mode("kernel-fw", Router::Kernel),
+        at_tcx("mon", "mon-out,fw-kernel", Engine::Compiled),
+    ];
+    let packets = Packets::Srv6 { sids: SIDS };
+    case("tcx-egress".to_owned(), packets, 1, modes)
+}
+
+/// One class, and 100,000 of the same kind.
+fn classes() -> Case {
+    const MANY: u32 = 100_000;
+    let modes = vec![
+        among("address-1", false, 1),
+        among("address-100000", false, MANY),
+        among("prefix-1", true, 1),
+        among("prefix-100000", true, MANY),
+    ];
+    case("classes".to_owned(), Packets::V6, 1, modes)
+}
+
 pub(super) fn all() -> Vec<Case> {
     let mut cases = vec![edge()];
     cases.extend([1, 2, 4, 8].map(programs));
@@ -115,6 +175,7 @@ pub(super) fn all() -> Vec<Case> {
     // The paper has 1 to 4; a path has 10 at most.
     cases.extend([1, 2, 4, 10].map(sids));
     cases.extend([1, 2, 4, 10].map(waypoint));
+    cases.extend([tcx(), tcx_egress(), classes()]);
     cases
 }
 
@@ -143,9 +204,11 @@ mod tests {
             let kernels = case
                 .modes
                 .iter()
-                .filter(|mode| mode.name.starts_with("kernel"));
+                .filter(|mode| mode.name.starts_with("kernel-"));
             let expected = match case.name.as_str() {
-                "hike-edge" => 2,
+                "hike-edge" | "hike-tcx" => 2,
+                "hike-tcx-egress" => 1,
+                "hike-classes" => 0,
                 name if name.starts_with("hike-flows-") => 2,
                 name if name.starts_with("hike-chain-") => 0,
                 name if name.starts_with("hike-sids-") => 1,

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use anyhow::{ensure, Context as _, Result};
 use clap::Parser as _;
-use mflow_hike_manager::configuration::document::parse;
+use mflow_hike_manager::link_events;
 use mflow_hike_manager::manager::remove;
 use mflow_hike_manager::options::Daemon;
 use mflow_hike_manager::service::Service;
@@ -52,47 +52,36 @@ fn main() -> ExitCode {
 async fn run(options: &Daemon) -> Result<()> {
     ensure!(geteuid().is_root(), "only root can run hiked");
     let store = Store::open(&options.pins)?;
-    if options.remove {
-        return remove(&store);
-    }
     let devices = Devices::read().await?;
-    let (mut manager, warnings) = Manager::start(store, &devices)?;
-    say(&warnings);
-    if manager.revision() == 0 {
-        // Whoever mends the file needs the daemon.
-        if let Err(error) = apply(&mut manager, &options.file, &devices) {
-            eprintln!("hiked: {error:#}");
-        }
+    if options.remove {
+        return remove(&store, &devices);
     }
+    let (manager, warnings) = Manager::start(store, &devices)?;
+    say(&warnings);
+    let service = Service::new(manager);
+    let file = options.file.clone();
+    // What has just been attached is attached now. Whoever mends the file needs the daemon.
+    let devices = Devices::read().await?;
+    say(&service.devices_changed(devices.clone(), file).await);
     let listener = listen(&options.socket)?;
     let mut terminated = signal(SignalKind::terminate())?;
     let mut interrupted = signal(SignalKind::interrupt())?;
-    let service = ManagerServer::new(Service::new(manager))
+    let events = link_events::watch(&service, &options.file, devices);
+    let server = ManagerServer::new(service.clone())
         .max_decoding_message_size(MOST_MESSAGE_BYTES)
         .max_encoding_message_size(MOST_MESSAGE_BYTES);
     let server = Server::builder()
-        .add_service(service)
+        .add_service(server)
         .serve_with_incoming(UnixListenerStream::new(listener));
     // Those that watch would hold up a server that waits for all: what is cut off is settled at the next start.
     tokio::select! {
+        ended = events => ended?,
         ended = server => ended.context("cannot serve")?,
         _ = terminated.recv() => {}
         _ = interrupted.recv() => {}
     }
     fs::remove_file(&options.socket)
         .with_context(|| format!("cannot remove {}", options.socket.display()))
-}
-
-fn apply(manager: &mut Manager, file: &Path, devices: &Devices) -> Result<()> {
-    let text = match fs::read_to_string(file) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        text => text.with_context(|| format!("cannot read {}", file.display()))?,
-    };
-    let applied = manager.apply(parse(file, &text)?, devices);
-    say(&applied
-        .with_context(|| file.display().to_string())?
-        .warnings);
-    Ok(())
 }
 
 fn listen(socket: &Path) -> Result<UnixListener> {

@@ -8,15 +8,17 @@ use std::time::Duration;
 use mflow_hike::limits::RULES;
 use mflow_hike::path::{Dscp, Exceptions, FlowLabel, Mode};
 use mflow_hike::{
-    Behaviour, Destination, Direction, Engine, Flavours, Flow, Lanes, Marking, Monitor, Path, Rule,
+    Behaviour, Destination, Direction, Engine, Flavours, Flow, Hook, Lanes, Marking, Monitor, Path,
+    Rule,
 };
 
 use super::at::{At, Result};
-use super::document::{
+use super::entries::{
     ActionWord, BehaviourEntry, ClassEntry, DirectionWord, EngineWord, ExceptionsWord, FastEntry,
-    FlavourWord, LanesWord, ModeWord, MonitorEntry, PathEntry, RouteEntry,
+    FlavourWord, HookWord, LanesWord, ModeWord, MonitorEntry, PathEntry, RouteEntry,
 };
 use super::exact::flow;
+use super::kernel::kernel_route;
 use super::objects::Kind;
 use super::rules::{rule, RuleEntry};
 use super::{Configuration, Counted, Document, FlowOf, Problem, Route, Way};
@@ -34,6 +36,10 @@ impl TryFrom<&Document> for Configuration {
 
     fn try_from(document: &Document) -> Result<Self> {
         let configuration = Self {
+            hook: match document.hook {
+                HookWord::Xdp => Hook::Xdp,
+                HookWord::Tcx => Hook::Tcx,
+            },
             engine: match document.engine {
                 EngineWord::Compiled => Engine::Compiled,
                 EngineWord::TailCalls => Engine::TailCalls,
@@ -50,6 +56,7 @@ impl TryFrom<&Document> for Configuration {
             flows: named(Kind::Flow, &document.flows, flow)?,
             routes: by_destination(Kind::Route, &document.routes, route)?,
             monitors: named(Kind::Monitor, &document.monitors, monitor)?,
+            kernel_routes: named(Kind::KernelRoute, &document.kernel_routes, kernel_route)?,
         };
         configuration.check()?;
         Ok(configuration)
@@ -60,17 +67,23 @@ fn devices(kind: Kind, names: &[String]) -> Result<BTreeSet<String>> {
     let mut devices = BTreeSet::new();
     for name in names {
         let at = At { kind, name };
-        let good = |c: char| c.is_ascii_graphic() && c != '/' && c != ':';
-        if name.is_empty() || name.len() > MOST_DEVICE_BYTES || !name.chars().all(good) {
-            return Err(at.problem(format!(
-                "no device can have this name: 1 to {MOST_DEVICE_BYTES} characters without space, / and : are allowed"
-            )));
+        if let Some(text) = device_name(name) {
+            return Err(at.problem(text));
         }
         if !devices.insert(name.clone()) {
             return Err(at.problem("it stands here twice"));
         }
     }
     Ok(devices)
+}
+
+/// Returns why no device can have this name.
+pub(super) fn device_name(name: &str) -> Option<String> {
+    let good = |c: char| c.is_ascii_graphic() && c != '/' && c != ':';
+    let is_good = !name.is_empty() && name.len() <= MOST_DEVICE_BYTES && name.chars().all(good);
+    (!is_good).then(|| {
+        format!("no device can have this name: 1 to {MOST_DEVICE_BYTES} characters without space, / and : are allowed")
+    })
 }
 
 fn named<E, T>(

@@ -3,18 +3,22 @@
 //! A configuration as it is written: what is as it would be anyway is left out.
 
 use mflow_hike::path::{Dscp, Exceptions, FlowLabel, Mode};
-use mflow_hike::{Behaviour, Direction, Engine, Flavours, Lanes, Marking, Path};
+use mflow_hike::{Behaviour, Direction, Engine, Flavours, Hook, Lanes, Marking, Path};
 
-use super::document::{
+use super::entries::{
     ActionWord, BehaviourEntry, ClassEntry, DirectionWord, EngineWord, ExceptionsWord, FastEntry,
-    FlavourWord, LanesWord, ModeWord, MonitorEntry, PathEntry, RouteEntry,
+    FlavourWord, HookWord, LanesWord, ModeWord, MonitorEntry, PathEntry, RouteEntry,
 };
-use super::{exact, rules, Configuration, Counted, Document, FlowOf, Route, Way};
+use super::{exact, kernel, rules, Configuration, Counted, Document, FlowOf, Route, Way};
 
 impl From<&Configuration> for Document {
     fn from(configuration: &Configuration) -> Self {
         let named = |name: &String| name.clone();
         Self {
+            hook: match configuration.hook {
+                Hook::Xdp => HookWord::Xdp,
+                Hook::Tcx => HookWord::Tcx,
+            },
             engine: match configuration.engine {
                 Engine::Compiled => EngineWord::Compiled,
                 Engine::TailCalls => EngineWord::TailCalls,
@@ -29,6 +33,7 @@ impl From<&Configuration> for Document {
             flows: each(&configuration.flows, exact::entry),
             routes: each(&configuration.routes, route),
             monitors: each(&configuration.monitors, monitor),
+            kernel_routes: each(&configuration.kernel_routes, kernel::entry),
         }
     }
 }

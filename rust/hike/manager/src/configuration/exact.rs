@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::at::{At, Result};
 use super::check::way;
 use super::describe;
-use super::document::ClassEntry;
+use super::entries::ClassEntry;
 use super::{Classed, Way};
 
 /// A flow with a class of its own.

@@ -2,16 +2,18 @@
 
 //! What is configured: made of text, checked, and held against another one, all without a kernel.
 //!
-//! Read in this order: this file (what a configuration is), [`document`] (as a person or a client writes it), `check` (the one
-//! made of the other, or why not; `at` says of what), [`rules`] and [`exact`] (the same of rules, and of flows with classes of
-//! their own), `whole` (whether all fits together), `describe` (the way back), [`objects`] (its parts, and how two configurations
+//! Read in this order: this file (what a configuration is), [`document`] and [`entries`] (as a person or a client writes it), `check`
+//! (the one made of the other, or why not; `at` says of what), [`rules`], [`exact`] and [`kernel`] (the same of rules, of flows with
+//! classes of their own, and of the kernel's routes), `whole` (whether all fits together), `describe` (the way back), [`objects`] (its parts, and how two configurations
 //! differ).
 
 mod at;
 mod check;
 pub(crate) mod describe;
 pub mod document;
+pub mod entries;
 pub mod exact;
+pub mod kernel;
 pub mod objects;
 pub mod rules;
 mod whole;
@@ -20,17 +22,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use mflow_hike::{
-    Behaviour, Chain, Destination, Direction, Engine, ExactFlow, Flow, Lanes, Monitor, Path, Rule,
+    Behaviour, Chain, Destination, Direction, Engine, ExactFlow, Flow, Hook, Lanes, Monitor, Path,
+    Rule,
 };
 
 pub use self::document::Document;
+use self::kernel::KernelRoute;
 
 /// A configuration in which every name leads to something, and every chain has what it needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Configuration {
+    /// Where packets take chains.
+    pub hook: Hook,
     /// How chains are run.
     pub engine: Engine,
-    /// The devices whose packets are looked at.
+    /// The devices whose packets are looked at, when they are received or when they leave.
     pub devices: BTreeSet<String>,
     /// The devices through which packets may leave.
     pub ports: BTreeSet<String>,
@@ -50,12 +56,15 @@ pub struct Configuration {
     pub routes: BTreeMap<Destination, Route>,
     /// The flows that are counted, by the monitors' names.
     pub monitors: BTreeMap<String, Counted>,
+    /// Routes of the kernel's own, by name.
+    pub kernel_routes: BTreeMap<String, KernelRoute>,
 }
 
 impl Default for Configuration {
     /// Returns one with nothing in it: all packets take the kernel's path.
     fn default() -> Self {
         Self {
+            hook: Hook::Xdp,
             engine: Engine::Compiled,
             devices: BTreeSet::new(),
             ports: BTreeSet::new(),
@@ -67,6 +76,7 @@ impl Default for Configuration {
             flows: BTreeMap::new(),
             routes: BTreeMap::new(),
             monitors: BTreeMap::new(),
+            kernel_routes: BTreeMap::new(),
         }
     }
 }
@@ -132,6 +142,14 @@ pub enum FlowOf {
 }
 
 impl Configuration {
+    /// Returns the names of all devices that have a part in it; some stand there more than once.
+    pub fn device_names(&self) -> impl Iterator<Item = &String> {
+        let ports = self.routes.values().map(|route| &route.port);
+        let kernel = self.kernel_routes.values().map(|route| &route.device);
+        let named = self.devices.iter().chain(&self.ports);
+        named.chain(ports).chain(kernel)
+    }
+
     /// Returns what a monitor counts.
     pub fn flow(&self, of: &FlowOf) -> anyhow::Result<Flow> {
         match of {

@@ -12,6 +12,8 @@ use super::{Configuration, Document};
 /// What there is in a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
+    /// The hook, which has no name.
+    Hook,
     /// The engine, which has no name.
     Engine,
     /// A device.
@@ -34,11 +36,14 @@ pub enum Kind {
     Route,
     /// A monitor.
     Monitor,
+    /// A route of the kernel's own.
+    KernelRoute,
 }
 
 impl Kind {
     /// All kinds, in the order of a file.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
+        Self::Hook,
         Self::Engine,
         Self::Device,
         Self::Port,
@@ -50,11 +55,13 @@ impl Kind {
         Self::Flow,
         Self::Route,
         Self::Monitor,
+        Self::KernelRoute,
     ];
 
     /// Returns its name.
     pub fn name(self) -> &'static str {
         match self {
+            Self::Hook => "hook",
             Self::Engine => "engine",
             Self::Device => "device",
             Self::Port => "port",
@@ -66,12 +73,14 @@ impl Kind {
             Self::Flow => "flow",
             Self::Route => "route",
             Self::Monitor => "monitor",
+            Self::KernelRoute => "kernel-route",
         }
     }
 
     /// Returns the name of its section in a file.
     pub fn section(self) -> &'static str {
         match self {
+            Self::Hook => "hook",
             Self::Engine => "engine",
             Self::Device => "devices",
             Self::Port => "ports",
@@ -83,6 +92,7 @@ impl Kind {
             Self::Flow => "flows",
             Self::Route => "routes",
             Self::Monitor => "monitors",
+            Self::KernelRoute => "kernel-routes",
         }
     }
 
@@ -146,6 +156,7 @@ impl Configuration {
         let document = Document::from(self);
         let mut objects = Objects::new();
         let mut add = |kind, name: &str, text| drop(objects.insert(Key::new(kind, name), text));
+        add(Kind::Hook, "", inline(&document.hook));
         add(Kind::Engine, "", inline(&document.engine));
         for name in &document.devices {
             add(Kind::Device, name, ATTACHED.to_owned());
@@ -177,6 +188,9 @@ impl Configuration {
         }
         for (name, monitor) in &document.monitors {
             add(Kind::Monitor, name, inline(monitor));
+        }
+        for (name, route) in &document.kernel_routes {
+            add(Kind::KernelRoute, name, inline(route));
         }
         objects
     }

@@ -10,10 +10,13 @@ use mflow_hike::{Chain, Destination, Marking};
 
 use super::at::{At, Result};
 use super::objects::Kind;
-use super::{Configuration, FlowOf, Problem, Way};
+use super::{kernel, Configuration, FlowOf, Problem, Way};
 
 /// A chain of its own takes what is to take the kernel's path.
 pub(crate) const OWN_CHAINS: usize = 1;
+
+/// Each change asks the kernel for all of its routes that are ours.
+const KERNEL_ROUTES: usize = 16_384;
 
 /// The programs that need the access list, and the hint of a class.
 const ACL: &str = "acl";
@@ -27,11 +30,24 @@ impl Configuration {
     /// Fails with the first thing that does not fit.
     pub(super) fn check(&self) -> Result<()> {
         self.check_sizes()?;
+        self.check_chains()?;
         self.check_rules()?;
         self.check_classes()?;
         self.check_flows()?;
         self.check_routes()?;
-        self.check_monitors()
+        self.check_monitors()?;
+        kernel::check(&self.kernel_routes)
+    }
+
+    fn check_chains(&self) -> Result<()> {
+        for (name, chain) in &self.chains {
+            let at = At {
+                kind: Kind::Chain,
+                name,
+            };
+            self.hook.check(chain).map_err(|error| at.problem(error))?;
+        }
+        Ok(())
     }
 
     fn check_sizes(&self) -> Result<()> {
@@ -62,6 +78,12 @@ impl Configuration {
             (Kind::Flow, "flows", self.flows.len(), CLASSES),
             (Kind::Route, "routes", self.routes.len(), ROUTES),
             (Kind::Port, "ports", self.ports.len(), PORTS),
+            (
+                Kind::KernelRoute,
+                "kernel-routes",
+                self.kernel_routes.len(),
+                KERNEL_ROUTES,
+            ),
         ] {
             if count > most {
                 let text = format!("there are {count} {what}: {most} are allowed");
@@ -269,6 +291,18 @@ mod tests {
         assert_eq!(
             error("[monitors]\nm = { direction = \"in\", path = \"p\" }"),
             "f:2: monitor m: there is no path `p`; there are none"
+        );
+    }
+
+    #[test]
+    fn chains_run_at_the_hook() {
+        assert_eq!(
+            error("hook = \"tcx\"\n[chains]\na = \"mon-out,dec\""),
+            "f:3: chain a: dec runs at XDP alone, and this instance is at tcx, where packets leave; take it out of the chain"
+        );
+        assert_eq!(
+            error("hook = \"tc\""),
+            "f:1: unknown variant `tc`, expected `xdp` or `tcx`"
         );
     }
 

@@ -3,7 +3,7 @@
 //! Classes, of destinations and of flows, as messages, and back.
 
 use super::{number, Result};
-use crate::configuration::document::{ClassEntry, FastEntry, LanesWord};
+use crate::configuration::entries::{ClassEntry, FastEntry, LanesWord};
 use crate::configuration::exact::FlowEntry;
 use crate::configuration::objects::Kind;
 use crate::configuration::Problem;

@@ -2,9 +2,10 @@
 
 //! Configurations as messages, and back; nothing is checked here but what a message can have that a file cannot.
 //!
-//! Read in this order: this file (configurations), `objects`, `classes` and `rules` (their parts), `operations` (changes of them).
+//! Read in this order: this file (configurations), `objects`, `classes`, `rules` and `kernel` (their parts), `operations` (changes of them).
 
 mod classes;
+mod kernel;
 mod objects;
 mod operations;
 mod rules;
@@ -12,6 +13,7 @@ mod rules;
 use std::collections::BTreeMap;
 
 use self::classes::{class, class_entry, flow, flow_entry};
+use self::kernel::{hook, hook_number, kernel_route, kernel_route_entry};
 use self::objects::{
     behaviour, behaviour_entry, chain, chain_entry, engine, engine_number, monitor, monitor_entry,
     path, path_entry, route, route_entry,
@@ -28,6 +30,7 @@ type Result<T> = std::result::Result<T, Problem>;
 impl From<&Document> for v1::Configuration {
     fn from(document: &Document) -> Self {
         Self {
+            hook: hook_number(document.hook),
             engine: engine_number(document.engine),
             devices: document.devices.clone(),
             ports: document.ports.clone(),
@@ -39,6 +42,7 @@ impl From<&Document> for v1::Configuration {
             flows: each(&document.flows, flow),
             routes: each(&document.routes, route),
             monitors: each(&document.monitors, monitor),
+            kernel_routes: each(&document.kernel_routes, kernel_route),
         }
     }
 }
@@ -48,6 +52,7 @@ impl TryFrom<v1::Configuration> for Document {
 
     fn try_from(message: v1::Configuration) -> Result<Self> {
         let mut document = Self {
+            hook: hook(message.hook)?,
             engine: engine(message.engine)?,
             devices: message.devices,
             ports: message.ports,
@@ -86,6 +91,14 @@ impl TryFrom<v1::Configuration> for Document {
                 new,
             )?;
         }
+        for one in message.kernel_routes {
+            put(
+                &mut document.kernel_routes,
+                Kind::KernelRoute,
+                kernel_route_entry(one)?,
+                new,
+            )?;
+        }
         Ok(document)
     }
 }
@@ -110,10 +123,12 @@ pub(crate) fn kind(number: i32) -> Result<Option<Kind>> {
         Ok(v1::Kind::Monitor) => Kind::Monitor,
         Ok(v1::Kind::Rule) => Kind::Rule,
         Ok(v1::Kind::Flow) => Kind::Flow,
+        Ok(v1::Kind::Hook) => Kind::Hook,
+        Ok(v1::Kind::KernelRoute) => Kind::KernelRoute,
         Err(_) => {
             return Err(Problem::new(
                 [],
-                format!("{number} is no kind: 0 to 11 are allowed"),
+                format!("{number} is no kind: 0 to 13 are allowed"),
             ))
         }
     }))
@@ -133,6 +148,8 @@ impl From<Kind> for v1::Kind {
             Kind::Monitor => Self::Monitor,
             Kind::Rule => Self::Rule,
             Kind::Flow => Self::Flow,
+            Kind::Hook => Self::Hook,
+            Kind::KernelRoute => Self::KernelRoute,
         }
     }
 }

@@ -3,7 +3,7 @@
 //! Chains, paths, behaviours, routes and monitors as messages, and back.
 
 use super::{number, Result};
-use crate::configuration::document::{
+use crate::configuration::entries::{
     ActionWord, BehaviourEntry, DirectionWord, EngineWord, ExceptionsWord, FlavourWord, ModeWord,
     MonitorEntry, PathEntry, RouteEntry,
 };
@@ -45,10 +45,6 @@ pub(super) fn chain_entry(chain: v1::Chain) -> Result<(String, String)> {
 }
 
 pub(super) fn path(name: &str, path: &PathEntry) -> v1::Path {
-    let mode = match path.mode {
-        ModeWord::Encaps => v1::PathMode::Encaps,
-        ModeWord::Reduced => v1::PathMode::Reduced,
-    };
     let exceptions = match path.exceptions {
         ExceptionsWord::Dropped => v1::PathExceptions::Dropped,
         ExceptionsWord::Left => v1::PathExceptions::Left,
@@ -57,7 +53,7 @@ pub(super) fn path(name: &str, path: &PathEntry) -> v1::Path {
         name: name.to_owned(),
         source: path.source.clone(),
         sids: path.sids.clone(),
-        mode: mode.into(),
+        mode: mode_number(path.mode),
         hop_limit: number(path.hop_limit),
         dscp: number(path.dscp),
         flow_label: number(path.flow_label),
@@ -68,18 +64,16 @@ pub(super) fn path(name: &str, path: &PathEntry) -> v1::Path {
 }
 
 pub(super) fn path_entry(path: v1::Path) -> Result<(String, PathEntry)> {
-    let unknown = |what: &str, number: i32| {
-        let text = format!("{number} is no {what}: 0 to 2 are allowed");
-        Problem::new([Kind::Path.section(), &path.name], text)
+    let problem = |text: String| Problem::new([Kind::Path.section(), &path.name], text);
+    let unknown = |number: i32| {
+        problem(format!(
+            "{number} is no way with exceptions: 0 to 2 are allowed"
+        ))
     };
     let entry = PathEntry {
         source: path.source,
         sids: path.sids,
-        mode: match v1::PathMode::try_from(path.mode) {
-            Ok(v1::PathMode::Unspecified | v1::PathMode::Encaps) => ModeWord::Encaps,
-            Ok(v1::PathMode::Reduced) => ModeWord::Reduced,
-            Err(_) => return Err(unknown("mode", path.mode)),
-        },
+        mode: mode_word(path.mode).map_err(problem)?,
         hop_limit: path.hop_limit.map(i64::from),
         dscp: path.dscp.map(i64::from),
         flow_label: path.flow_label.map(i64::from),
@@ -89,11 +83,49 @@ pub(super) fn path_entry(path: v1::Path) -> Result<(String, PathEntry)> {
                 ExceptionsWord::Dropped
             }
             Ok(v1::PathExceptions::Left) => ExceptionsWord::Left,
-            Err(_) => return Err(unknown("way with exceptions", path.exceptions)),
+            Err(_) => return Err(unknown(path.exceptions)),
         },
         flow_id: path.flow_id.map(i64::from),
     };
     Ok((path.name, entry))
+}
+
+pub(super) fn mode_number(mode: ModeWord) -> i32 {
+    let mode = match mode {
+        ModeWord::Encaps => v1::PathMode::Encaps,
+        ModeWord::Reduced => v1::PathMode::Reduced,
+    };
+    mode.into()
+}
+
+/// Returns a mode, or one sentence about the number.
+pub(super) fn mode_word(number: i32) -> std::result::Result<ModeWord, String> {
+    match v1::PathMode::try_from(number) {
+        Ok(v1::PathMode::Unspecified | v1::PathMode::Encaps) => Ok(ModeWord::Encaps),
+        Ok(v1::PathMode::Reduced) => Ok(ModeWord::Reduced),
+        Err(_) => Err(format!("{number} is no mode: 0 to 2 are allowed")),
+    }
+}
+
+pub(super) fn flavour_number(word: &FlavourWord) -> i32 {
+    let flavour = match word {
+        FlavourWord::Psp => v1::Flavour::Psp,
+        FlavourWord::Usp => v1::Flavour::Usp,
+        FlavourWord::Usd => v1::Flavour::Usd,
+    };
+    flavour.into()
+}
+
+/// Returns a flavour, or one sentence about the number.
+pub(super) fn flavour_word(number: i32) -> std::result::Result<FlavourWord, String> {
+    match v1::Flavour::try_from(number) {
+        Ok(v1::Flavour::Psp) => Ok(FlavourWord::Psp),
+        Ok(v1::Flavour::Usp) => Ok(FlavourWord::Usp),
+        Ok(v1::Flavour::Usd) => Ok(FlavourWord::Usd),
+        Ok(v1::Flavour::Unspecified) | Err(_) => {
+            Err(format!("{number} is no flavour: 1 to 3 are allowed"))
+        }
+    }
 }
 
 pub(super) fn behaviour(name: &str, behaviour: &BehaviourEntry) -> v1::Behaviour {
@@ -104,17 +136,12 @@ pub(super) fn behaviour(name: &str, behaviour: &BehaviourEntry) -> v1::Behaviour
         ActionWord::Dt6 => v1::Action::EndDt6,
         ActionWord::Dt46 => v1::Action::EndDt46,
     };
-    let flavour = |word: &FlavourWord| match word {
-        FlavourWord::Psp => v1::Flavour::Psp.into(),
-        FlavourWord::Usp => v1::Flavour::Usp.into(),
-        FlavourWord::Usd => v1::Flavour::Usd.into(),
-    };
     v1::Behaviour {
         name: name.to_owned(),
         action: action.into(),
         next_hop: behaviour.next_hop.clone(),
         table: number(behaviour.table),
-        flavours: behaviour.flavours.iter().map(flavour).collect(),
+        flavours: behaviour.flavours.iter().map(flavour_number).collect(),
     }
 }
 
@@ -130,15 +157,8 @@ pub(super) fn behaviour_entry(behaviour: v1::Behaviour) -> Result<(String, Behav
             return Err(unknown("its action is a number from 1 to 5".to_owned()));
         }
     };
-    let flavour = |number: &i32| match v1::Flavour::try_from(*number) {
-        Ok(v1::Flavour::Psp) => Ok(FlavourWord::Psp),
-        Ok(v1::Flavour::Usp) => Ok(FlavourWord::Usp),
-        Ok(v1::Flavour::Usd) => Ok(FlavourWord::Usd),
-        Ok(v1::Flavour::Unspecified) | Err(_) => Err(unknown(format!(
-            "{number} is no flavour: 1 to 3 are allowed"
-        ))),
-    };
-    let flavours = behaviour.flavours.iter().map(flavour);
+    let flavours = behaviour.flavours.iter();
+    let flavours = flavours.map(|one| flavour_word(*one).map_err(unknown));
     let entry = BehaviourEntry {
         action,
         flavours: flavours.collect::<Result<_>>()?,

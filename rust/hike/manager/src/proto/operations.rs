@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::classes::{class, class_entry, flow, flow_entry};
+use super::kernel::{hook, hook_number, kernel_route, kernel_route_entry};
 use super::objects::{
     behaviour, behaviour_entry, chain, chain_entry, engine, engine_number, monitor, monitor_entry,
     path, path_entry, route, route_entry,
@@ -25,6 +26,7 @@ impl Document {
             .filter(|one| kind.is_none_or(|kind| kind == *one))
         {
             match one {
+                Kind::Hook => all.push(One::Hook(hook_number(self.hook))),
                 Kind::Engine => all.push(One::Engine(engine_number(self.engine))),
                 Kind::Device => all.extend(self.devices.iter().map(of).map(One::Device)),
                 Kind::Port => all.extend(self.ports.iter().map(of).map(One::Port)),
@@ -47,6 +49,10 @@ impl Document {
                 Kind::Route => all.extend(each(&self.routes, route).into_iter().map(One::Route)),
                 Kind::Monitor => {
                     all.extend(each(&self.monitors, monitor).into_iter().map(One::Monitor));
+                }
+                Kind::KernelRoute => {
+                    let routes = each(&self.kernel_routes, kernel_route);
+                    all.extend(routes.into_iter().map(One::KernelRoute));
                 }
             }
         }
@@ -73,6 +79,10 @@ impl Document {
             return Err(Problem::new([], "an object is of one kind"));
         };
         match object {
+            One::Hook(number) => {
+                self.hook = hook(number)?;
+                Ok(())
+            }
             One::Engine(number) => {
                 self.engine = engine(number)?;
                 Ok(())
@@ -97,6 +107,12 @@ impl Document {
                 monitor_entry(one)?,
                 known,
             ),
+            One::KernelRoute(one) => put(
+                &mut self.kernel_routes,
+                Kind::KernelRoute,
+                kernel_route_entry(one)?,
+                known,
+            ),
         }
     }
 
@@ -114,10 +130,11 @@ impl Document {
             Some(Kind::Flow) => self.flows.remove(name).is_some(),
             Some(Kind::Route) => self.routes.remove(name).is_some(),
             Some(Kind::Monitor) => self.monitors.remove(name).is_some(),
-            Some(Kind::Engine) | None => {
+            Some(Kind::KernelRoute) => self.kernel_routes.remove(name).is_some(),
+            Some(Kind::Engine | Kind::Hook) | None => {
                 return Err(Problem::new(
                     [],
-                    "what is removed is of a kind, and no engine",
+                    "what is removed is of a kind, and neither engine nor hook",
                 ));
             }
         };

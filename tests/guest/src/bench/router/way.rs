@@ -10,7 +10,7 @@ use anyhow::{bail, ensure, Context as _, Result};
 use mflow_hike::path::FlowLabel;
 use mflow_hike::{
     Action, Baseline, Behaviour, Chain, Class, Destination, Direction, Engine, Flavours, Flow,
-    Hike, Marking, Monitor, Path, Route, Rule,
+    Hike, Hook, Lanes, Marking, Monitor, Path, Route, Rule,
 };
 use mflow_protocol::bench::{self as protocol, Packets, Router};
 use mflow_protocol::network::{mac_bytes, WIRE_MTU};
@@ -29,6 +29,8 @@ const NEXT_HOP_MAC: &str = "02:00:00:00:61:02";
 const TUNNEL_SOURCE: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x61, 0, 0, 0, 0, 0, 1);
 /// Rules of the access list.
 const RULES: u16 = 200;
+/// Packets that the host sends itself, to learn who is there.
+const OWN_PKTS: u64 = 16;
 /// No block ends while packets are measured, or one.
 const PERIOD: Duration = Duration::from_secs(3_600);
 
@@ -39,6 +41,8 @@ pub(super) struct Way {
     hike: Option<Hike>,
     /// What HIKE counts all packets with.
     reason: &'static str,
+    /// So many it may count otherwise: the host's own.
+    own_pkts: u64,
     /// What is counted of the flow that is looked at, if flows are monitored.
     monitored: Option<(Flow, Direction)>,
     /// The program that sends packets on, and the one behind that drops them.
@@ -67,6 +71,7 @@ impl Way {
             added_bytes: 0,
             hike: None,
             reason: "forwarded",
+            own_pkts: 0,
             monitored: None,
             _baselines: Vec::new(),
             _devices: devices,
@@ -88,22 +93,39 @@ impl Way {
                 let port = if_nametoindex(OUT)?;
                 way._baselines.push(Baseline::pass_through(FEED, port)?);
             }
-            Router::Chain { engine, sids, .. } => {
-                let engine = match engine {
-                    protocol::Engine::Compiled => Engine::Compiled,
-                    protocol::Engine::TailCalls => Engine::TailCalls,
-                };
-                if is_kernel {
+            Router::Chain { hook, .. } => {
+                if is_kernel && *hook == protocol::Hook::Xdp {
                     kernel_end(traffic)?;
                 }
-                way.chain(&chain.context("no chain")?, engine, *sids, traffic)?;
+                way.chain(&chain.context("no chain")?, router, traffic)?;
             }
         }
         Ok(way)
     }
 
-    fn chain(&mut self, chain: &Chain, engine: Engine, sids: u16, traffic: &Traffic) -> Result<()> {
-        let mut hike = hike::instance(engine)?;
+    fn chain(&mut self, chain: &Chain, router: &Router, traffic: &Traffic) -> Result<()> {
+        let Router::Chain {
+            hook,
+            prefixes,
+            others,
+            engine,
+            sids,
+            ..
+        } = *router
+        else {
+            bail!("only a chain is made of programs");
+        };
+        let engine = match engine {
+            protocol::Engine::Compiled => Engine::Compiled,
+            protocol::Engine::TailCalls => Engine::TailCalls,
+        };
+        // At tcx, packets have been forwarded by the kernel when they come there.
+        let (hook, device) = match hook {
+            protocol::Hook::Xdp => (Hook::Xdp, FEED),
+            protocol::Hook::Tcx => (Hook::Tcx, OUT),
+        };
+        let mut hike = hike::instance_at(hook, engine)?;
+        self.own_pkts = if hook == Hook::Tcx { OWN_PKTS } else { 0 };
         let encaps = chain.needs_path().is_some();
         let direction = monitors(chain).filter(|_| traffic.packets != Packets::V4);
         let id = hike.add_chain(chain)?;
@@ -117,7 +139,7 @@ impl Way {
             let class = Class {
                 chain: id,
                 path: encaps.then(|| hike.add_path(&path)).transpose()?,
-                lanes: None,
+                lanes: asks_lanes(chain).then_some(Lanes::Split),
             };
             let to: IpAddr = match traffic.packets {
                 Packets::V4 => DST_V4.into(),
@@ -127,7 +149,10 @@ impl Way {
                     first.context("no SID")?.into()
                 }
             };
-            let to = Destination::Address(to);
+            let to = class_of(to, prefixes)?;
+            if flow == 0 {
+                add_others(&mut hike, others, prefixes, class)?;
+            }
             match behaviour {
                 Some(behaviour) => hike.set_local_sid(to, class, behaviour)?,
                 None => hike.set_class(to, class)?,
@@ -151,7 +176,7 @@ impl Way {
         } else {
             routes(&mut hike)?;
         }
-        hike.attach(FEED)?;
+        hike.attach(device)?;
         if encaps {
             self.added_bytes = outer_bytes(sids);
         }
@@ -168,7 +193,7 @@ impl Way {
         let reasons = hike.reasons()?;
         let others = reasons
             .iter()
-            .filter(|(reason, pkts)| reason.name != self.reason && *pkts > 0);
+            .filter(|(reason, pkts)| reason.name != self.reason && *pkts > self.own_pkts);
         let others: Vec<String> = others
             .map(|(reason, pkts)| format!("{pkts} {}", reason.name))
             .collect();
@@ -251,6 +276,36 @@ fn routes(hike: &mut Hike) -> Result<()> {
 fn leaves_it_to_kernel(chain: &Chain) -> bool {
     let last = chain.programs().last();
     last.is_some_and(|program| program.name == "fw-kernel")
+}
+
+/// Returns the destination whose class packets to an address have.
+fn class_of(to: IpAddr, prefix: bool) -> Result<Destination> {
+    match to {
+        IpAddr::V6(address) if prefix => {
+            let [a, b, c, d, ..] = address.segments();
+            Destination::prefix(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into(), 64)
+        }
+        _ => Ok(Destination::Address(to)),
+    }
+}
+
+/// Adds classes that no packet has, around the one that packets have.
+fn add_others(hike: &mut Hike, count: u32, prefixes: bool, class: Class) -> Result<()> {
+    for number in 0..count {
+        // CAST: two halves.
+        let [high, low] = [(number >> 16) as u16, number as u16];
+        let to = Ipv6Addr::new(0xfd00, 0x70, high + 1, low, 0, 0, 0, 1);
+        hike.set_class(class_of(to.into(), prefixes)?, class)?;
+    }
+    Ok(())
+}
+
+/// Returns whether a chain asks for lanes.
+fn asks_lanes(chain: &Chain) -> bool {
+    chain
+        .programs()
+        .iter()
+        .any(|program| program.name == "lanes")
 }
 
 /// Returns where a chain counts flows, if it does.

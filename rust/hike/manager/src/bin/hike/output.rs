@@ -53,7 +53,7 @@ pub(crate) fn differences_json(differences: &[v1::Difference]) -> Value {
     each.collect()
 }
 
-/// Returns the word for a kind: `KIND_CHAIN` is `chain`.
+/// Returns the word for a kind: `KIND_CHAIN` is `chain`, `KIND_KERNEL_ROUTE` is `kernel-route`.
 fn kind(number: i32) -> String {
     let kind = v1::Kind::try_from(number).unwrap_or_default();
     word(kind.as_str_name(), "KIND_")
@@ -73,7 +73,7 @@ pub(crate) fn fate(number: i32) -> String {
 
 fn word(name: &str, prefix: &str) -> String {
     let word = name.strip_prefix(prefix).unwrap_or(name);
-    word.to_lowercase()
+    word.to_lowercase().replace('_', "-")
 }
 
 /// Serialises a value that is made of strings and numbers.

@@ -1,0 +1,454 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Routes of the kernel's own, over netlink: what there is of ours, and what has to change.
+//!
+//! Ours have a protocol number (`rtm_protocol`, linux/rtnetlink.h), and no other is ever replaced or removed. Each change is one
+//! message, so a packet takes the old route or the new one.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::thread;
+
+use anyhow::{anyhow, bail, ensure, Context as _, Result};
+use futures_util::TryStreamExt as _;
+use mflow_hike::path::Mode;
+use mflow_hike::{Destination, Hook};
+use rtnetlink::packet_core::{DefaultNla, Nla as _, NLA_TYPE_MASK};
+use rtnetlink::packet_route::route::{
+    RouteAddress, RouteAttribute, RouteHeader, RouteLwEnCapType, RouteLwTunnelEncap, RouteMessage,
+    RouteProtocol, RouteScope, RouteSeg6IpTunnel, RouteType, Seg6Header, Seg6Mode,
+};
+use rtnetlink::packet_route::AddressFamily;
+use rtnetlink::sys::AsyncSocket as _;
+use rtnetlink::Handle;
+
+use crate::configuration::kernel::{Does, KernelRoute, RouteKey};
+use crate::devices::Devices;
+
+/// By which our routes are known: numbers that neither rtnetlink.h nor iproute2's list of protocols gives to anyone.
+fn protocol(hook: Hook) -> u8 {
+    match hook {
+        Hook::Xdp => 72,
+        Hook::Tcx => 73,
+    }
+}
+
+/// `SEG6_IPTUN_MODE_ENCAP_RED` of linux/seg6_iptunnel.h.
+const MODE_ENCAP_RED: u32 = 3;
+
+/// Attributes of linux/seg6_local.h.
+mod seg6_local {
+    pub(super) const ACTION: u16 = 1;
+    pub(super) const TABLE: u16 = 3;
+    pub(super) const NH4: u16 = 4;
+    pub(super) const NH6: u16 = 5;
+    pub(super) const VRFTABLE: u16 = 9;
+    pub(super) const FLAVORS: u16 = 11;
+    /// Of those in `FLAVORS`: bits, of which this one is PSP.
+    pub(super) const FLV_OPERATION: u16 = 1;
+    pub(super) const FLV_PSP: u32 = 1 << 1;
+
+    pub(super) const END: u32 = 1;
+    pub(super) const END_X: u32 = 2;
+    pub(super) const END_T: u32 = 3;
+    pub(super) const END_DX6: u32 = 5;
+    pub(super) const END_DX4: u32 = 6;
+    pub(super) const END_DT6: u32 = 7;
+    pub(super) const END_DT4: u32 = 8;
+    pub(super) const END_DT46: u32 = 16;
+}
+
+/// Our routes, as the kernel has them; `None`: nothing that could be configured here.
+pub(crate) type There = BTreeMap<RouteKey, Option<KernelRoute>>;
+
+/// Returns our routes.
+pub(crate) fn there(hook: Hook, devices: &Devices) -> Result<There> {
+    run(|handle| async move { list(&handle, hook, devices).await })
+}
+
+/// Has the kernel have these routes, by their names; others of ours stay for now.
+pub(crate) fn put<'a>(
+    hook: Hook,
+    routes: impl Iterator<Item = (&'a String, &'a KernelRoute)> + Send,
+    devices: &Devices,
+) -> Result<()> {
+    run(|handle| async move {
+        let there = list(&handle, hook, devices).await?;
+        for (name, route) in routes {
+            let old = there.get(&route.key());
+            if old.is_some_and(|old| old.as_ref() == Some(route)) {
+                continue;
+            }
+            let added = add(&handle, hook, route, old.is_some(), devices).await;
+            added.with_context(|| format!("kernel-route {name}"))?;
+        }
+        Ok(())
+    })
+}
+
+/// Removes all of our routes but these.
+pub(crate) fn remove_others<'a>(
+    hook: Hook,
+    routes: impl Iterator<Item = &'a KernelRoute> + Send,
+    devices: &Devices,
+) -> Result<()> {
+    run(|handle| async move {
+        let mut there = list(&handle, hook, devices).await?;
+        for route in routes {
+            there.remove(&route.key());
+        }
+        for key in there.into_keys() {
+            match handle.route().del(removal(hook, &key)).execute().await {
+                // It may have gone with its device.
+                Err(rtnetlink::Error::NetlinkError(error)) if is_not_there(error.raw_code()) => {}
+                removed => removed.with_context(|| {
+                    format!("cannot remove the kernel's route to {}", key.destination)
+                })?,
+            }
+        }
+        Ok(())
+    })
+}
+
+fn is_not_there(code: i32) -> bool {
+    const ESRCH: i32 = 3;
+    code == -ESRCH
+}
+
+/// Runs what asks the kernel, in this thread's network namespace, whether or not the thread runs other tasks.
+fn run<T: Send, F: Future<Output = Result<T>>>(work: impl FnOnce(Handle) -> F + Send) -> Result<T> {
+    let done = thread::scope(|scope| {
+        let thread = scope.spawn(|| -> Result<T> {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()?;
+            runtime.block_on(async {
+                let (mut connection, handle, _) =
+                    rtnetlink::new_connection().context("cannot open a netlink socket")?;
+                // So that the kernel looks at the protocol that a list is asked for.
+                let socket = connection.socket_mut().socket_mut();
+                socket.set_netlink_get_strict_chk(true)?;
+                tokio::spawn(connection);
+                work(handle).await
+            })
+        });
+        thread.join()
+    });
+    done.map_err(|_| anyhow!("a thread that asked the kernel for routes has panicked"))?
+}
+
+async fn list(handle: &Handle, hook: Hook, devices: &Devices) -> Result<There> {
+    let mut there = There::new();
+    for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+        let mut asked = RouteMessage::default();
+        asked.header.address_family = family;
+        asked.header.protocol = RouteProtocol::Other(protocol(hook));
+        let messages = handle.route().get(asked).execute();
+        let messages: Vec<RouteMessage> = messages
+            .try_collect()
+            .await
+            .context("cannot list the kernel's routes")?;
+        for message in messages {
+            // Kernels without that check list all.
+            if u8::from(message.header.protocol) == protocol(hook) {
+                let (key, route) = read(&message, devices)?;
+                there.insert(key, route);
+            }
+        }
+    }
+    Ok(there)
+}
+
+async fn add(
+    handle: &Handle,
+    hook: Hook,
+    route: &KernelRoute,
+    replaces: bool,
+    devices: &Devices,
+) -> Result<()> {
+    const EEXIST: i32 = 17;
+    let request = handle.route().add(message(hook, route, devices)?);
+    let request = if replaces { request.replace() } else { request };
+    let Err(error) = request.execute().await else {
+        return Ok(());
+    };
+    match &error {
+        rtnetlink::Error::NetlinkError(said) if said.raw_code() == -EEXIST => bail!(
+            "{} has a route that is not ours in table {} with metric {}; remove that, or take another metric",
+            route.destination,
+            route.table,
+            route.metric
+        ),
+        rtnetlink::Error::NetlinkError(said) => {
+            let needs = match route.does {
+                Does::Dt4Vrf(_) | Does::Dt46Vrf(_) | Does::Dt6Vrf(_) => {
+                    "; it needs a VRF's device of this table, and net.vrf.strict_mode"
+                }
+                _ => "",
+            };
+            bail!("the kernel refuses it: {}{needs}", said.to_io())
+        }
+        _ => Err(error.into()),
+    }
+}
+
+/// Returns what tells the kernel of a route to remove.
+fn removal(hook: Hook, key: &RouteKey) -> RouteMessage {
+    let mut message = begin(hook, key);
+    // Whatever its scope is.
+    message.header.scope = RouteScope::NoWhere;
+    message
+}
+
+/// Returns what the kernel is told of a route.
+fn message(hook: Hook, route: &KernelRoute, devices: &Devices) -> Result<RouteMessage> {
+    let mut message = begin(hook, &route.key());
+    let is_v4 = message.header.address_family == AddressFamily::Inet;
+    message.header.kind = RouteType::Unicast;
+    message.header.scope = match (is_v4, route.via) {
+        (true, None) => RouteScope::Link,
+        _ => RouteScope::Universe,
+    };
+    let attributes = &mut message.attributes;
+    attributes.push(RouteAttribute::Oif(devices.get(&route.device)?.index));
+    if let Some(via) = route.via {
+        attributes.push(RouteAttribute::Gateway(route_address(via)));
+    }
+    let (kind, encap) = encap(&route.does);
+    attributes.push(RouteAttribute::EncapType(kind));
+    attributes.push(RouteAttribute::Encap(encap));
+    Ok(message)
+}
+
+/// Returns a message about the route of ours with this key.
+fn begin(hook: Hook, key: &RouteKey) -> RouteMessage {
+    let (address, bits) = match key.destination {
+        Destination::Address(address) => (address, if address.is_ipv4() { 32 } else { 128 }),
+        Destination::Prefix(address, bits) => (address, bits),
+        // A configuration has none.
+        Destination::Default => (Ipv6Addr::UNSPECIFIED.into(), 0),
+    };
+    let mut message = RouteMessage::default();
+    let header = &mut message.header;
+    header.address_family = match address {
+        IpAddr::V4(_) => AddressFamily::Inet,
+        IpAddr::V6(_) => AddressFamily::Inet6,
+    };
+    header.destination_prefix_length = bits;
+    header.protocol = RouteProtocol::Other(protocol(hook));
+    // Larger numbers are in the attribute alone.
+    header.table = u8::try_from(key.table).unwrap_or(RouteHeader::RT_TABLE_UNSPEC);
+    let attributes = &mut message.attributes;
+    if bits != 0 {
+        attributes.push(RouteAttribute::Destination(route_address(address)));
+    }
+    attributes.push(RouteAttribute::Table(key.table));
+    if key.metric != 0 {
+        attributes.push(RouteAttribute::Priority(key.metric));
+    }
+    message
+}
+
+fn route_address(address: IpAddr) -> RouteAddress {
+    match address {
+        IpAddr::V4(address) => RouteAddress::Inet(address),
+        IpAddr::V6(address) => RouteAddress::Inet6(address),
+    }
+}
+
+/// Returns which light-weight tunnel does that, and how it is told.
+fn encap(does: &Does) -> (RouteLwEnCapType, Vec<RouteLwTunnelEncap>) {
+    use seg6_local::{
+        END, END_DT4, END_DT46, END_DT6, END_DX4, END_DX6, END_T, END_X, FLAVORS, FLV_OPERATION,
+        FLV_PSP, NH4, NH6, TABLE, VRFTABLE,
+    };
+    let number = |kind, number: u32| DefaultNla::new(kind, number.to_ne_bytes().to_vec());
+    let (action, rest) = match does {
+        Does::Encaps { sids, mode } => {
+            let mut header = Seg6Header::default();
+            header.mode = match mode {
+                Mode::Encaps => Seg6Mode::Encap,
+                Mode::Reduced => Seg6Mode::Other(MODE_ENCAP_RED),
+            };
+            header.segments.clone_from(sids);
+            let header = RouteLwTunnelEncap::Seg6(RouteSeg6IpTunnel::Seg6(header));
+            return (RouteLwEnCapType::Seg6, vec![header]);
+        }
+        Does::End { psp: false } => (END, None),
+        Does::End { psp: true } => {
+            // An attribute inside: its length, its kind, its value.
+            let mut inner = 8u16.to_ne_bytes().to_vec();
+            inner.extend(FLV_OPERATION.to_ne_bytes());
+            inner.extend(FLV_PSP.to_ne_bytes());
+            (END, Some(DefaultNla::new(FLAVORS, inner)))
+        }
+        Does::EndX(hop) => (END_X, Some(DefaultNla::new(NH6, hop.octets().to_vec()))),
+        Does::Dx6(hop) => (END_DX6, Some(DefaultNla::new(NH6, hop.octets().to_vec()))),
+        Does::Dx4(hop) => (END_DX4, Some(DefaultNla::new(NH4, hop.octets().to_vec()))),
+        Does::EndT(table) => (END_T, Some(number(TABLE, *table))),
+        Does::Dt6(table) => (END_DT6, Some(number(TABLE, *table))),
+        Does::Dt6Vrf(table) => (END_DT6, Some(number(VRFTABLE, *table))),
+        Does::Dt4Vrf(table) => (END_DT4, Some(number(VRFTABLE, *table))),
+        Does::Dt46Vrf(table) => (END_DT46, Some(number(VRFTABLE, *table))),
+    };
+    let told = std::iter::once(number(seg6_local::ACTION, action)).chain(rest);
+    (
+        RouteLwEnCapType::Seg6Local,
+        told.map(RouteLwTunnelEncap::Other).collect(),
+    )
+}
+
+/// Returns which route the kernel tells of, and what it is, if it could be configured here.
+fn read(message: &RouteMessage, devices: &Devices) -> Result<(RouteKey, Option<KernelRoute>)> {
+    let header = &message.header;
+    let v4 = header.address_family == AddressFamily::Inet;
+    let mut address = match v4 {
+        true => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        false => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+    };
+    let (mut table, mut metric) = (u32::from(header.table), 0);
+    let (mut device, mut via, mut kind, mut encap) = (None, None, None, None);
+    for attribute in &message.attributes {
+        match attribute {
+            RouteAttribute::Destination(to) => address = ip_address(to).unwrap_or(address),
+            RouteAttribute::Table(number) => table = *number,
+            RouteAttribute::Priority(number) => metric = *number,
+            RouteAttribute::Oif(index) => device = devices.name(*index),
+            RouteAttribute::Gateway(to) => via = ip_address(to),
+            RouteAttribute::EncapType(is) => kind = Some(*is),
+            RouteAttribute::Encap(is) => encap = Some(is),
+            _ => {}
+        }
+    }
+    let key = RouteKey {
+        destination: Destination::prefix(address, header.destination_prefix_length)?,
+        table,
+        metric,
+    };
+    let does = kind.zip(encap).and_then(|(kind, encap)| does(kind, encap));
+    let is_usual = header.kind == RouteType::Unicast && header.tos == 0;
+    let route = device.zip(does).filter(|_| is_usual);
+    let route = route.map(|(device, does)| KernelRoute {
+        destination: key.destination,
+        device: device.to_owned(),
+        via,
+        table,
+        metric,
+        does,
+    });
+    Ok((key, route))
+}
+
+fn ip_address(address: &RouteAddress) -> Option<IpAddr> {
+    match address {
+        RouteAddress::Inet(address) => Some((*address).into()),
+        RouteAddress::Inet6(address) => Some((*address).into()),
+        _ => None,
+    }
+}
+
+/// Returns what a light-weight tunnel does, if it is one of those that can be configured.
+fn does(kind: RouteLwEnCapType, encap: &[RouteLwTunnelEncap]) -> Option<Does> {
+    use seg6_local::{
+        ACTION, END, END_DT4, END_DT46, END_DT6, END_DX4, END_DX6, END_T, END_X, FLAVORS,
+        FLV_OPERATION, FLV_PSP, NH4, NH6, TABLE, VRFTABLE,
+    };
+    match (kind, encap) {
+        (RouteLwEnCapType::Seg6, [RouteLwTunnelEncap::Seg6(RouteSeg6IpTunnel::Seg6(header))]) => {
+            let mode = match header.mode {
+                Seg6Mode::Encap => Mode::Encaps,
+                Seg6Mode::Other(MODE_ENCAP_RED) => Mode::Reduced,
+                _ => return None,
+            };
+            let sids = header.segments.clone();
+            return Some(Does::Encaps { sids, mode });
+        }
+        (RouteLwEnCapType::Seg6Local, _) => {}
+        _ => return None,
+    }
+    let mut values = BTreeMap::new();
+    for attribute in encap {
+        let mut value = vec![0; attribute.value_len()];
+        attribute.emit_value(&mut value);
+        // The kernel says of flavours that they are nested.
+        values.insert(attribute.kind() & NLA_TYPE_MASK, value);
+    }
+    let mut take = |kind: u16| values.remove(&kind);
+    let number = |bytes: Vec<u8>| Some(u32::from_ne_bytes(bytes.try_into().ok()?));
+    let hop6 = |bytes: Vec<u8>| Some(Ipv6Addr::from(<[u8; 16]>::try_from(bytes).ok()?));
+    let does = match take(ACTION).and_then(number)? {
+        END => match take(FLAVORS) {
+            None => Does::End { psp: false },
+            Some(flavours) => {
+                let mut psp = 8u16.to_ne_bytes().to_vec();
+                psp.extend(FLV_OPERATION.to_ne_bytes());
+                psp.extend(FLV_PSP.to_ne_bytes());
+                (flavours == psp).then_some(Does::End { psp: true })?
+            }
+        },
+        END_X => Does::EndX(take(NH6).and_then(hop6)?),
+        END_DX6 => Does::Dx6(take(NH6).and_then(hop6)?),
+        END_DX4 => Does::Dx4(<[u8; 4]>::try_from(take(NH4)?).ok()?.into()),
+        END_T => Does::EndT(take(TABLE).and_then(number)?),
+        END_DT6 => match take(TABLE).and_then(number) {
+            Some(table) => Does::Dt6(table),
+            None => Does::Dt6Vrf(take(VRFTABLE).and_then(number)?),
+        },
+        END_DT4 => Does::Dt4Vrf(take(VRFTABLE).and_then(number)?),
+        END_DT46 => Does::Dt46Vrf(take(VRFTABLE).and_then(number)?),
+        _ => return None,
+    };
+    // What has more than that does more.
+    values.is_empty().then_some(does)
+}
+
+/// Fails unless the devices of routes are there.
+pub(crate) fn check<'a>(
+    routes: impl Iterator<Item = (&'a String, &'a KernelRoute)>,
+    devices: &Devices,
+) -> Result<()> {
+    for (name, route) in routes {
+        let there = devices.get(&route.device);
+        ensure!(
+            there.is_ok(),
+            "kernel-route {name}: {:#}",
+            there.unwrap_err()
+        );
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_is_told_is_read_again() {
+        let address = Ipv6Addr::LOCALHOST;
+        let encaps = |mode| Does::Encaps {
+            sids: vec![address, Ipv6Addr::UNSPECIFIED],
+            mode,
+        };
+        for one in [
+            encaps(Mode::Encaps),
+            encaps(Mode::Reduced),
+            Does::End { psp: false },
+            Does::End { psp: true },
+            Does::EndX(address),
+            Does::EndT(7),
+            Does::Dx6(address),
+            Does::Dx4(Ipv4Addr::LOCALHOST),
+            Does::Dt6(7),
+            Does::Dt6Vrf(7),
+            Does::Dt4Vrf(7),
+            Does::Dt46Vrf(7),
+        ] {
+            let (kind, told) = encap(&one);
+            assert_eq!(does(kind, &told), Some(one));
+        }
+        let mut more = encap(&Does::EndT(7)).1;
+        more.push(RouteLwTunnelEncap::Other(DefaultNla::new(6, vec![0; 4])));
+        assert_eq!(does(RouteLwEnCapType::Seg6Local, &more), None);
+    }
+}

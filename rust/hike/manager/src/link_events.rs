@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Devices that come and go while the daemon runs, as the kernel tells over netlink.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use futures_util::{FutureExt as _, StreamExt as _};
+use rtnetlink::packet_core::{NetlinkMessage, NetlinkPayload};
+use rtnetlink::packet_route::link::LinkFlags;
+use rtnetlink::packet_route::RouteNetlinkMessage;
+use rtnetlink::MulticastGroup;
+use tokio::time::sleep;
+
+use crate::devices::{Device, Devices};
+use crate::service::Service;
+
+/// What comes together, as when a device is made, named and set up, is looked at once.
+const TOGETHER: Duration = Duration::from_millis(50);
+
+/// Has a service do what is configured whenever a device comes, goes or gets another name; until anything is configured, that is to
+/// apply a file. `known` is what there was when that was done last.
+pub async fn watch(service: &Service, file: &Path, mut known: Devices) -> Result<()> {
+    let (connection, _handle, mut messages) =
+        rtnetlink::new_multicast_connection(&[MulticastGroup::Link])
+            .context("cannot listen to the kernel's messages about devices")?;
+    tokio::spawn(connection);
+    let mut lost = false;
+    loop {
+        // The first time, too: devices may have come before this has begun to listen.
+        let devices = Devices::read().await?;
+        // Programs that come and go, and all else that is told of devices, are nothing to act upon.
+        if lost || !devices.are_those_of(&known) {
+            known = devices.clone();
+            for line in service.devices_changed(devices, file.to_owned()).await {
+                eprintln!("hiked: {line}");
+            }
+        }
+        let ended = "the kernel's messages about devices have ended";
+        lost = is_loss(&messages.next().await.context(ended)?.0, &known);
+        sleep(TOGETHER).await;
+        while let Some((message, _)) = messages.next().now_or_never().flatten() {
+            lost |= is_loss(&message, &known);
+        }
+    }
+}
+
+/// Returns whether a device that was up has gone or is down. It may be there again when its turn comes, but routes and numbers in tables are lost.
+fn is_loss(message: &NetlinkMessage<RouteNetlinkMessage>, known: &Devices) -> bool {
+    match &message.payload {
+        NetlinkPayload::InnerMessage(RouteNetlinkMessage::DelLink(_)) => true,
+        NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)) => {
+            let was_up = |device: &Device| device.index == link.header.index && device.is_up;
+            !link.header.flags.contains(LinkFlags::Up) && known.iter().any(|(_, one)| was_up(one))
+        }
+        _ => false,
+    }
+}
