@@ -22,13 +22,22 @@
 
 DEFINE_PER_CPU(struct mflow_carried, mflow_carried);
 
-static void mflow_given(const struct sk_buff *skb)
+/* Returns whether the packet's batch is taken for one of datagrams; the answer is the same for all of a batch. */
+static bool mflow_given(const struct sk_buff *skb)
 {
 	struct mflow_carried *carried = this_cpu_ptr(&mflow_carried);
 	u32 tag = mflow_stock_tag(skb);
+	unsigned int slot = mflow_stock_slot(tag);
 
 	carried->given += mflow_stock_wire_pkts(skb);
-	carried->tags[mflow_stock_slot(tag)] = tag;
+	if (carried->tags[slot] != tag) {
+		carried->tags[slot] = tag;
+		if (test_bit(slot, mflow_datagrams))
+			carried->datagrams |= BIT_ULL(slot);
+		else
+			carried->datagrams &= ~BIT_ULL(slot);
+	}
+	return carried->datagrams & BIT_ULL(slot);
 }
 
 /* True: GRO has joined the packet with one before it. */
@@ -36,8 +45,7 @@ bool mflow_worker_receive(struct mflow_worker *worker, struct sk_buff *skb)
 {
 	gro_result_t result;
 
-	mflow_given(skb);
-	mflow_port_lane_device(skb);
+	mflow_port_lane_device(skb, mflow_given(skb));
 	result = napi_gro_receive(&worker->napi, skb);
 	return result == GRO_MERGED || result == GRO_MERGED_FREE;
 }

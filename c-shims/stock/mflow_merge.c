@@ -69,6 +69,8 @@ struct mflow_udp_end {
 
 static DEFINE_PER_CPU(struct mflow_udp_end, mflow_udp_end);
 
+DECLARE_BITMAP(mflow_datagrams, MFLOW_SLOTS) __read_mostly;
+
 static enum mflow_end mflow_end_of_socket(const struct sock *sk)
 {
 	const struct sock_reuseport *group;
@@ -222,6 +224,18 @@ static bool mflow_probe_has_moved(struct mflow_carried *carried, u32 tag)
 	return moved;
 }
 
+/* Lanes ask what a flow is made of when they begin its next batch. */
+static void mflow_note_end(const struct sk_buff *skb, u32 tag, u8 family)
+{
+	unsigned int slot = mflow_stock_slot(tag);
+	u8 protocol = family == NFPROTO_IPV4 ? ip_hdr(skb)->protocol :
+					       ipv6_hdr(skb)->nexthdr;
+	bool is_datagram = protocol == IPPROTO_UDP;
+
+	if (unlikely(test_bit(slot, mflow_datagrams) != is_datagram))
+		assign_bit(slot, mflow_datagrams, is_datagram);
+}
+
 /* Counts what a lane has given; true: more have come than were given. */
 static bool mflow_arrives(struct mflow_carried *carried, u32 pkts)
 {
@@ -258,6 +272,8 @@ static unsigned int mflow_local_in(void *priv, struct sk_buff *skb,
 		return NF_ACCEPT;
 	}
 
+	if (kind == MFLOW_KIND_SPLIT || kind == MFLOW_KIND_PROBE)
+		mflow_note_end(skb, tag, state->pf);
 	pkts = mflow_stock_wire_pkts(skb);
 	if (kind == MFLOW_KIND_PROBE) {
 		if (mflow_probe_has_moved(carried, tag) && !fault)

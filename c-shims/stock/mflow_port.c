@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Opted-in devices: a netfilter hook at their ingress takes packets, and a device of ours beside each lets lanes
+ * Opted-in devices: a netfilter hook at their ingress takes packets, and devices of ours beside each let lanes
  * have GRO, which is off at the device itself. It stays so while splitting is off: what GRO holds at the moment when it
  * is switched off is overtaken by what comes without.
+ *
+ * Of the two devices of ours one has GRO put datagrams of one size into lists (rx-gro-list of ethtool): all that is
+ * between here and the socket sees such a list as one packet, as it does with segments of TCP, and the socket takes it
+ * apart.
  */
 
 #include <linux/list.h>
@@ -23,6 +27,7 @@
  * @list:	all of them; written under rtnl, read under RCU
  * @dev:	the device, whose reference is the Rust half's
  * @gro_dev:	through which lanes give packets to GRO; nobody sees it
+ * @list_dev:	the same for datagrams
  * @hook:	at the ingress of @dev
  * @port:	the Rust half's
  * @had_gro:	@dev's GRO was on, and is to be so again
@@ -31,6 +36,7 @@ struct mflow_stock_port {
 	struct list_head	list;
 	struct net_device	*dev;
 	struct net_device	*gro_dev;
+	struct net_device	*list_dev;
 	struct nf_hook_ops	hook;
 	void			*port;
 	bool			had_gro;
@@ -93,12 +99,12 @@ static struct mflow_stock_port *mflow_port_find(const struct net_device *dev)
 }
 
 /* In a lane's poll: GRO sees the packet at our device. If the port has just gone, there is no GRO. */
-void mflow_port_lane_device(struct sk_buff *skb)
+void mflow_port_lane_device(struct sk_buff *skb, bool datagrams)
 {
 	const struct mflow_stock_port *port = mflow_port_find(skb->dev);
 
 	if (port)
-		skb->dev = port->gro_dev;
+		skb->dev = datagrams ? port->list_dev : port->gro_dev;
 	else
 		skb->tc_skip_classify = 1;
 }
@@ -130,6 +136,33 @@ static void mflow_port_gro_back(struct mflow_stock_port *port)
 	netdev_unlock_ops(dev);
 }
 
+/* Under rtnl. Returns a device of ours beside @dev, or NULL. */
+static struct net_device *mflow_lane_dev_create(struct net_device *dev,
+						netdev_features_t features)
+{
+	struct net_device *lane_dev = alloc_netdev_dummy(0);
+
+	if (!lane_dev)
+		return NULL;
+	/* GRO looks tunnels' sockets up in the namespace of the device. */
+	dev_net_set(lane_dev, dev_net(dev));
+	lane_dev->features |= features;
+	if (netdev_rx_handler_register(lane_dev, mflow_behind_gro, dev)) {
+		free_netdev(lane_dev);
+		return NULL;
+	}
+	return lane_dev;
+}
+
+/* Under rtnl. */
+static void mflow_lane_dev_destroy(struct net_device *lane_dev)
+{
+	if (!lane_dev)
+		return;
+	netdev_rx_handler_unregister(lane_dev);
+	free_netdev(lane_dev);
+}
+
 static int mflow_port_open(struct net_device *dev, void *rust_port)
 {
 	struct mflow_stock_port *port = kzalloc(sizeof(*port), GFP_KERNEL);
@@ -137,17 +170,13 @@ static int mflow_port_open(struct net_device *dev, void *rust_port)
 
 	if (!port)
 		return -ENOMEM;
-	port->gro_dev = alloc_netdev_dummy(0);
-	if (!port->gro_dev) {
+	port->gro_dev = mflow_lane_dev_create(dev, NETIF_F_GRO);
+	port->list_dev = mflow_lane_dev_create(dev, NETIF_F_GRO |
+						    NETIF_F_GRO_FRAGLIST);
+	if (!port->gro_dev || !port->list_dev) {
 		err = -ENOMEM;
-		goto err_port;
+		goto err_lane_devs;
 	}
-	/* GRO looks tunnels' sockets up in the namespace of the device. */
-	dev_net_set(port->gro_dev, dev_net(dev));
-	port->gro_dev->features |= NETIF_F_GRO;
-	err = netdev_rx_handler_register(port->gro_dev, mflow_behind_gro, dev);
-	if (err)
-		goto err_gro_dev;
 
 	port->dev = dev;
 	port->port = rust_port;
@@ -169,10 +198,9 @@ static int mflow_port_open(struct net_device *dev, void *rust_port)
 err_listed:
 	list_del_rcu(&port->list);
 	synchronize_net();
-	netdev_rx_handler_unregister(port->gro_dev);
-err_gro_dev:
-	free_netdev(port->gro_dev);
-err_port:
+err_lane_devs:
+	mflow_lane_dev_destroy(port->list_dev);
+	mflow_lane_dev_destroy(port->gro_dev);
 	kfree(port);
 	return err;
 }
@@ -185,9 +213,10 @@ static void mflow_port_close(struct mflow_stock_port *port)
 	mflow_port_gro_back(port);
 	list_del_rcu(&port->list);
 	synchronize_net();
+	mflow_run_forget(port->port);
 	mflow_hold_end();
-	netdev_rx_handler_unregister(port->gro_dev);
-	free_netdev(port->gro_dev);
+	mflow_lane_dev_destroy(port->list_dev);
+	mflow_lane_dev_destroy(port->gro_dev);
 	kfree(port);
 }
 

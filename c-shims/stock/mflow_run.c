@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What lanes have brought to the merge point of a CPU is collected there, by the Rust half, and parked a turn of NAPIs
- * later: packets arrive in the polls of tunnels and of the backlog, up to 64 in each.
+ * What is done once for many packets, a turn of NAPIs after the first of them. What lanes have brought to the merge point
+ * of a CPU is collected there, by the Rust half, and parked then: packets arrive in the polls of tunnels and of the
+ * backlog, up to 64 in each. And lanes are woken for what the ingress of a device has given them: packets come in the
+ * polls of its driver.
  */
 
 #include <linux/netdevice.h>
@@ -18,7 +20,8 @@
  * @napi:	parks it; takes turns with the NAPIs that bring packets
  * @csd:	the interrupt that schedules @napi on @cpu
  * @cpu:	where packets are collected
- * @waits:	@napi is scheduled for what is collected
+ * @waits:	@napi is scheduled for what is collected, or for @port
+ * @port:	the Rust half's of a device that packets have come from on this CPU, until lanes are woken for them
  * @collector:	the Rust half's
  */
 struct mflow_run {
@@ -26,6 +29,7 @@ struct mflow_run {
 	call_single_data_t	csd;
 	unsigned int		cpu;
 	bool			waits;
+	void			*port;
 	u64			collector[MFLOW_COLLECTOR_WORDS];
 };
 
@@ -49,6 +53,36 @@ void mflow_run_wait(void)
 	napi_schedule(&run->napi);
 }
 
+/* Softirqs disabled: a packet has come from the device of @port, and its lane is to be woken with those that follow. */
+void mflow_run_flush_later(void *port)
+{
+	struct mflow_run *run = this_cpu_ptr(&mflow_run);
+	void *other;
+
+	if (READ_ONCE(run->port) == port)
+		return;
+	other = xchg(&run->port, port);
+	if (other)
+		mflow_run_flush(other, run->cpu);
+	mflow_run_wait();
+}
+
+/* Process context; nothing comes from the device of @port any more. When it returns, nobody uses @port here. */
+void mflow_run_forget(const void *port)
+{
+	unsigned int cpu;
+
+	for_each_possible_cpu(cpu) {
+		struct mflow_run *run = per_cpu_ptr(&mflow_run, cpu);
+		void *here = READ_ONCE(run->port);
+
+		if (here == port)
+			cmpxchg(&run->port, here, NULL);
+	}
+	/* Whoever has taken it from there is in a softirq. */
+	synchronize_net();
+}
+
 /* Interrupt on the run's CPU. */
 static void mflow_run_schedule(void *data)
 {
@@ -60,6 +94,7 @@ static void mflow_run_schedule(void *data)
 static int mflow_run_poll(struct napi_struct *napi, int budget)
 {
 	struct mflow_run *run = container_of(napi, struct mflow_run, napi);
+	void *port;
 
 	/* Netpoll asks without a budget. */
 	if (!budget)
@@ -73,6 +108,9 @@ static int mflow_run_poll(struct napi_struct *napi, int budget)
 		return 0;
 	}
 	run->waits = false;
+	port = xchg(&run->port, NULL);
+	if (port)
+		mflow_run_flush(port, run->cpu);
 	mflow_run_park(run->collector);
 	return 0;
 }

@@ -34,40 +34,25 @@ void mflow_skb_set_parked(struct sk_buff *skb, u32 amount)
 	skb->hash = amount;
 }
 
-u16 mflow_skb_protocol(const struct sk_buff *skb)
-{
-	return ntohs(skb->protocol);
-}
+#ifndef NET_SKBUFF_DATA_USES_OFFSET
+#error "mflow needs a kernel whose packets end at an offset: for 64 bits"
+#endif
 
-unsigned int mflow_skb_len(const struct sk_buff *skb)
-{
-	return skb->len;
-}
-
-const u8 *mflow_skb_linear(const struct sk_buff *skb, unsigned int *bytes)
-{
-	*bytes = skb_headlen(skb);
-	return skb->data;
-}
-
-u32 mflow_skb_truesize(const struct sk_buff *skb)
-{
-	return skb->truesize;
-}
+const struct mflow_skb_layout mflow_skb_layout = {
+	.len = offsetof(struct sk_buff, len),
+	.data_len = offsetof(struct sk_buff, data_len),
+	.protocol = offsetof(struct sk_buff, protocol),
+	.end = offsetof(struct sk_buff, end),
+	.head = offsetof(struct sk_buff, head),
+	.data = offsetof(struct sk_buff, data),
+	.truesize = offsetof(struct sk_buff, truesize),
+	.gso_size = offsetof(struct skb_shared_info, gso_size),
+	.gso_segs = offsetof(struct skb_shared_info, gso_segs),
+};
 
 u16 mflow_skb_rx_queue(const struct sk_buff *skb)
 {
 	return skb->queue_mapping;
-}
-
-u16 mflow_skb_segments(const struct sk_buff *skb)
-{
-	return skb_shinfo(skb)->gso_segs;
-}
-
-bool mflow_skb_lacks_segments(const struct sk_buff *skb)
-{
-	return skb_shinfo(skb)->gso_size && !skb_shinfo(skb)->gso_segs;
 }
 
 /*

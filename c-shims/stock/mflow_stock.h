@@ -6,6 +6,7 @@
 #ifndef _MFLOW_STOCK_H
 #define _MFLOW_STOCK_H
 
+#include <linux/bitops.h>
 #include <linux/jump_label.h>
 #include <linux/percpu.h>
 #include <linux/skbuff.h>
@@ -27,9 +28,10 @@ void __noreturn mflow_bug(void);
 int mflow_rust_init(void);
 void mflow_rust_exit(void);
 void mflow_run_park(void *collector);
+void mflow_run_flush(void *port, unsigned int cpu);
 
 /* mflow_port.c: devices, and where packets are taken. */
-void mflow_port_lane_device(struct sk_buff *skb);
+void mflow_port_lane_device(struct sk_buff *skb, bool datagrams);
 
 /* mflow_hold.c: the order of the ordinary path around tags. */
 bool mflow_hold_back(struct sk_buff *skb);
@@ -52,6 +54,8 @@ void mflow_frag_exit(void);
 
 void *mflow_run_here(void);
 void mflow_run_wait(void);
+void mflow_run_flush_later(void *port);
+void mflow_run_forget(const void *port);
 int mflow_run_init(void);
 void mflow_run_exit(void);
 
@@ -59,6 +63,10 @@ void mflow_run_exit(void);
 unsigned int mflow_path_fault(const struct sk_buff *skb);
 
 /* mflow_merge.c: where they come back. */
+
+/* The slots whose last packet was a datagram, a probe or a split one. Written where that changes. */
+extern unsigned long mflow_datagrams[BITS_TO_LONGS(MFLOW_SLOTS)];
+
 int mflow_merge_init(void);
 void mflow_merge_exit(void);
 
@@ -71,6 +79,7 @@ void mflow_merge_exit(void);
  * @probed:	where a slot's last probe was sent, a bit for each slot
  * @looked:	in which tick a path was looked at last
  * @tags:	of each slot the tag that a lane has given last
+ * @datagrams:	whether a slot's packets were datagrams when the lane began its batch, a bit for each slot
  */
 struct mflow_carried {
 	u32	given;
@@ -78,6 +87,7 @@ struct mflow_carried {
 	u64	probed;
 	u32	looked;
 	u32	tags[MFLOW_SLOTS];
+	u64	datagrams;
 };
 
 DECLARE_PER_CPU(struct mflow_carried, mflow_carried);
@@ -88,16 +98,36 @@ void mflow_worker_settle(struct mflow_worker *worker);
 bool mflow_worker_has_settled(struct mflow_worker *worker);
 
 /* mflow_skb.c */
+
+/**
+ * struct mflow_skb_layout - where this kernel has the fields of a packet that the Rust half reads for each, in bytes
+ * @len:	in struct sk_buff, as those that follow
+ * @data_len:	see @len
+ * @protocol:	see @len
+ * @end:	see @len
+ * @head:	see @len
+ * @data:	see @len
+ * @truesize:	see @len
+ * @gso_size:	in struct skb_shared_info
+ * @gso_segs:	the same
+ */
+struct mflow_skb_layout {
+	u16	len;
+	u16	data_len;
+	u16	protocol;
+	u16	end;
+	u16	head;
+	u16	data;
+	u16	truesize;
+	u16	gso_size;
+	u16	gso_segs;
+};
+
+extern const struct mflow_skb_layout mflow_skb_layout;
 u32 mflow_skb_tag(const struct sk_buff *skb);
 void mflow_skb_set_tag(struct sk_buff *skb, u32 tag);
 void mflow_skb_set_parked(struct sk_buff *skb, u32 amount);
-u16 mflow_skb_protocol(const struct sk_buff *skb);
-unsigned int mflow_skb_len(const struct sk_buff *skb);
-const u8 *mflow_skb_linear(const struct sk_buff *skb, unsigned int *bytes);
-u32 mflow_skb_truesize(const struct sk_buff *skb);
 u16 mflow_skb_rx_queue(const struct sk_buff *skb);
-u16 mflow_skb_segments(const struct sk_buff *skb);
-bool mflow_skb_lacks_segments(const struct sk_buff *skb);
 bool mflow_skb_metadata(const struct sk_buff *skb, u8 *to, unsigned int bytes);
 
 /*

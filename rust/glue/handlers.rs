@@ -21,6 +21,7 @@ use crate::algo::queue::Packet;
 use crate::algo::slot::PathFault;
 use crate::algo::stage::Stage;
 use crate::algo::tag::{Tag, TagKind};
+use core::ptr;
 use kernel::prelude::*;
 
 /// Packets come as long as it lives. Dropped, it stops all flows before the hooks go.
@@ -118,8 +119,12 @@ impl Handlers for PacketPath {
             }
             Dispatched::Ordinary(packet) => Some(packet),
         };
-        // SAFETY: By the contract softirqs are disabled, and the source is this CPU's. No later call ends these packets.
-        unsafe { source.flush(slots) };
+        // SAFETY: By the contract softirqs are disabled, the port is that of an opted-in device, and the source is this CPU's.
+        unsafe {
+            if !way::flush_later(ptr::from_ref(port).cast_mut().cast()) {
+                source.flush(slots);
+            }
+        }
         goes_on
     }
 
@@ -270,3 +275,22 @@ fn arrived(slots: &Slots, tag: Tag) {
         merge::merge(slots, tag.slot());
     }
 }
+
+/// Wakes the lanes of the source that a port has for a CPU.
+///
+/// # Safety: called by C with the port of a device that is opted in; softirqs are disabled, and packets come to that source on no
+/// other CPU meanwhile.
+#[cfg(mflow_stock)]
+#[no_mangle]
+unsafe extern "C" fn mflow_run_flush(port: *mut kernel::ffi::c_void, cpu: kernel::ffi::c_uint) {
+    // SAFETY: By the contract the port is valid.
+    let port = unsafe { &*port.cast::<Port>() };
+    // CAST: 32 bits into a usize.
+    if let Some(source) = port.source_of_cpu(cpu as usize) {
+        // SAFETY: By the contract we are in the source's context.
+        unsafe { source.flush(pool::slots()) };
+    }
+}
+
+#[cfg(mflow_stock)]
+super::ffi::check_export!(mflow_run_flush);

@@ -64,6 +64,15 @@ impl Port {
         self.source_of(&self.cpu_sources, || self.hands_on())
     }
 
+    /// Returns the source for such packets on `cpu`, if there is one. Softirqs disabled.
+    #[cfg(mflow_stock)]
+    pub(crate) fn source_of_cpu(&self, cpu: usize) -> Option<&Source> {
+        // ORDERING: Acquire pairs with the Release in `device::add_source`.
+        let source = self.cpu_sources.get(cpu)?.load(Ordering::Acquire);
+        // SAFETY: It is freed only after it was taken from here and all softirqs have ended.
+        unsafe { source.as_ref() }
+    }
+
     /// Returns the source that hands on `packet`, which has come to where RPS would choose a CPU: behind GRO that of its NAPI,
     /// whichever CPU polls that; without GRO this CPU's. Softirqs disabled.
     pub(crate) fn stage_source(&self, packet: &SkBuff) -> Option<&Source> {

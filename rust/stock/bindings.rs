@@ -70,6 +70,20 @@ pub struct sk_buff {
     pub dev_scratch: c_ulong,
 }
 
+/// Where the fields of a packet are (`c-shims/stock/mflow_skb.c`).
+#[repr(C)]
+pub struct mflow_skb_layout {
+    pub len: u16,
+    pub data_len: u16,
+    pub protocol: u16,
+    pub end: u16,
+    pub head: u16,
+    pub data: u16,
+    pub truesize: u16,
+    pub gso_size: u16,
+    pub gso_segs: u16,
+}
+
 #[repr(C)]
 pub struct mflow_request_ops {
     _private: [u8; 0],
@@ -137,6 +151,7 @@ pub struct mflow_ops {
 
 extern "C" {
     pub static jiffies: c_ulong;
+    pub static mflow_skb_layout: mflow_skb_layout;
     pub fn ktime_get() -> i64;
     pub fn get_random_u64() -> u64;
 
@@ -148,18 +163,14 @@ extern "C" {
     pub fn mflow_skb_tag(skb: *const sk_buff) -> u32;
     pub fn mflow_skb_set_tag(skb: *mut sk_buff, tag: u32);
     pub fn mflow_skb_set_parked(skb: *mut sk_buff, amount: u32);
-    pub fn mflow_skb_protocol(skb: *const sk_buff) -> u16;
-    pub fn mflow_skb_len(skb: *const sk_buff) -> c_uint;
-    pub fn mflow_skb_linear(skb: *const sk_buff, bytes: *mut c_uint) -> *const u8;
-    pub fn mflow_skb_truesize(skb: *const sk_buff) -> u32;
     pub fn mflow_skb_rx_queue(skb: *const sk_buff) -> u16;
-    pub fn mflow_skb_segments(skb: *const sk_buff) -> u16;
-    pub fn mflow_skb_lacks_segments(skb: *const sk_buff) -> bool;
     pub fn mflow_skb_metadata(skb: *const sk_buff, to: *mut u8, bytes: c_uint) -> bool;
     pub fn mflow_hold_is_clear() -> bool;
     pub fn mflow_hold_begin();
     pub fn mflow_run_here() -> *mut c_void;
+    pub fn mflow_run_flush_later(port: *mut c_void);
     pub fn mflow_run_park(collector: *mut c_void);
+    pub fn mflow_run_flush(port: *mut c_void, cpu: c_uint);
     pub fn mflow_worker_settle(worker: *mut mflow_worker);
     pub fn mflow_worker_has_settled(worker: *mut mflow_worker) -> bool;
 

@@ -48,6 +48,12 @@ pub(crate) unsafe fn collector_here() -> Option<NonNull<c_void>> {
     None
 }
 
+/// Leaves it to the caller to flush a source: few packets come without a NAPI, or behind its GRO, that has a source of its own.
+#[inline]
+pub(crate) unsafe fn flush_later(_port: *mut c_void) -> bool {
+    false
+}
+
 /// Begins to wait until the queues of this CPU are through with what the worker has received: there are none.
 #[inline]
 pub(super) unsafe fn settle(_worker: *mut mflow_worker) {}

@@ -2,7 +2,8 @@
 
 //! The way through what an unpatched kernel offers to modules (`c-shims/stock`): the same names as `way_patched.rs`.
 //!
-//! The tag travels in the packet's hash. C reads all fields but the links, as there is no bindgen that knows where they are.
+//! The tag travels in the packet's hash. There is no bindgen that knows where a packet's fields are: C says so of those that are
+//! read for each packet, and reads the others.
 
 use super::ffi::{mflow_worker, sk_buff, sock};
 use crate::algo::hint::HINT_BYTES;
@@ -65,6 +66,17 @@ pub(crate) unsafe fn collector_here() -> Option<NonNull<c_void>> {
     NonNull::new(unsafe { ffi::mflow_run_here() })
 }
 
+/// Has the port's source on this CPU flushed with what comes next: [`flush`](super::hooks::Handlers) a turn of polls later. Returns
+/// whether that is so; if not, the caller flushes.
+///
+/// # Safety: softirqs are disabled. The port is that of an opted-in device, whose packet has just been dispatched.
+#[inline]
+pub(crate) unsafe fn flush_later(port: *mut c_void) -> bool {
+    // SAFETY: By the contract.
+    unsafe { ffi::mflow_run_flush_later(port) };
+    true
+}
+
 /// Begins to wait until the queues of this CPU are through with what the worker has received. Its poll is called again and again
 /// until [`has_settled`] says so.
 ///
@@ -102,47 +114,84 @@ pub(super) unsafe fn set_parked(skb: NonNull<sk_buff>, _socket: *mut sock, amoun
     unsafe { ffi::mflow_skb_set_parked(skb.as_ptr(), amount) };
 }
 
+/// Where the fields are that are read for each packet: a call of C for each would cost more than all else here.
+#[inline]
+fn layout() -> &'static ffi::mflow_skb_layout {
+    // SAFETY: C never writes it.
+    unsafe { &ffi::mflow_skb_layout }
+}
+
+/// Returns a field of the packet.
+///
+/// # Safety: the packet is valid, and has a field of that type there.
+#[inline]
+unsafe fn field<T: Copy>(skb: NonNull<sk_buff>, offset: u16) -> T {
+    // SAFETY: By the contract.
+    unsafe {
+        skb.as_ptr()
+            .byte_add(usize::from(offset))
+            .cast::<T>()
+            .read()
+    }
+}
+
+/// Returns a field of what the packet shares with its clones: `struct skb_shared_info`, behind the packet's linear part.
+///
+/// # Safety: the packet is valid, and has a field of that type there.
+#[inline]
+unsafe fn shared_field<T: Copy>(skb: NonNull<sk_buff>, offset: u16) -> T {
+    // SAFETY: By the contract; the end is counted from the head. CAST: 32 bits into a usize.
+    unsafe {
+        let head: *const u8 = field(skb, layout().head);
+        let end: u32 = field(skb, layout().end);
+        head.add(end as usize + usize::from(offset))
+            .cast::<T>()
+            .read()
+    }
+}
+
 /// Returns how many packets it was on the wire, if that is known; else 0.
 #[inline]
 pub(super) unsafe fn segments(skb: NonNull<sk_buff>) -> u16 {
     // SAFETY: By the contract.
-    unsafe { ffi::mflow_skb_segments(skb.as_ptr()) }
+    unsafe { shared_field(skb, layout().gso_segs) }
 }
 
 /// Returns whether it was several packets on the wire, and nobody has counted them.
 #[inline]
 pub(super) unsafe fn lacks_segments(skb: NonNull<sk_buff>) -> bool {
     // SAFETY: By the contract.
-    unsafe { ffi::mflow_skb_lacks_segments(skb.as_ptr()) }
+    unsafe { shared_field::<u16>(skb, layout().gso_size) != 0 && segments(skb) == 0 }
 }
 
 /// Returns the Ethernet protocol, in host order.
 #[inline]
 pub(super) unsafe fn protocol(skb: NonNull<sk_buff>) -> u16 {
     // SAFETY: By the contract.
-    unsafe { ffi::mflow_skb_protocol(skb.as_ptr()) }
+    u16::from_be(unsafe { field(skb, layout().protocol) })
 }
 
 #[inline]
 pub(super) unsafe fn len(skb: NonNull<sk_buff>) -> u32 {
     // SAFETY: By the contract.
-    unsafe { ffi::mflow_skb_len(skb.as_ptr()) }
+    unsafe { field(skb, layout().len) }
 }
 
 /// Returns where the packet begins, and how many bytes of it are there in one piece.
 #[inline]
 pub(super) unsafe fn linear(skb: NonNull<sk_buff>) -> (*const u8, u32) {
-    let mut bytes = 0;
     // SAFETY: By the contract.
-    let data = unsafe { ffi::mflow_skb_linear(skb.as_ptr(), &mut bytes) };
-    (data, bytes)
+    unsafe {
+        let paged: u32 = field(skb, layout().data_len);
+        (field(skb, layout().data), len(skb).wrapping_sub(paged))
+    }
 }
 
 /// Returns how much memory it holds.
 #[inline]
 pub(super) unsafe fn truesize(skb: NonNull<sk_buff>) -> u32 {
     // SAFETY: By the contract.
-    unsafe { ffi::mflow_skb_truesize(skb.as_ptr()) }
+    unsafe { field(skb, layout().truesize) }
 }
 
 /// Returns the number of its receive queue, counted from 1; 0 if the driver has noted none.

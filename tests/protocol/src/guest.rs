@@ -34,6 +34,8 @@ pub const CHANNELS: &str = "MFLOW_CHANNELS";
 pub const SEED: &str = "MFLOW_SEED";
 /// The variable of an order that says which core builds packets where a case does not choose it. Without it, that is drawn.
 pub const BUILD: &str = "MFLOW_BUILD";
+/// The variable of an order that has a benchmark say where the kernel's functions are, for a kernel whose packages do not.
+pub const KERNEL_FUNCTIONS: &str = "MFLOW_KERNEL_FUNCTIONS";
 /// The seed of the chaos that is run by default: one that has each kind of step.
 pub const CHAOS_SEED: u64 = 5;
 
@@ -95,6 +97,8 @@ pub enum Message {
     Load(Option<Outside>),
     /// The functions of the guest's modules: names by address, in hexadecimal.
     Symbols(BTreeMap<String, String>),
+    /// Those of its kernel, with [`KERNEL_FUNCTIONS`].
+    KernelSymbols(BTreeMap<String, String>),
     /// A window of a benchmark is over.
     Window(Window),
     /// A case of a benchmark is over.

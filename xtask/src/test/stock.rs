@@ -26,7 +26,7 @@ const STOCK: &str = "stock";
 const SHOWS: &str = "main tcp/main lanes/4 batch/1 batch/1024 size/8192 family/6-in-4/4000 family/4-in-6/4000 family/6-in-6/16 \
                      tcp/family/6-in-6 flows/3/one-socket tcp/flows/one-outer knobs/good knobs/files capture/host-vxlan0 \
                      tcp/nat routes/address hotplug/lane reload/module reload/enabled reload/two-devices tcp/reload/enabled \
-                     teardown/vxlan teardown/container teardown/socket hints/hike hints/metadata";
+                     teardown/vxlan teardown/container teardown/socket hints/hike hints/metadata gro/datagrams";
 
 /// What cannot hold there, by how names begin; `rust/DESIGN.md` says why. With `--full`, and with `--case`, all others can be run, and
 /// these, too, by `--case` of this layer alone.

@@ -42,6 +42,7 @@ pub(crate) struct Options {
 
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let cases: Vec<Case> = serde_json::from_str(&options.cases).context("no list of cases")?;
+    window::kernel_symbols()?;
     topology::up(Family::V4)?;
     Rig::wait_ready(Family::V4)?;
     cpu::pin(cpu::SENDER)?;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{ensure, Context as _, Result};
 use mflow_protocol::bench::{Case, Window};
-use mflow_protocol::guest::Message;
+use mflow_protocol::guest::{Message, KERNEL_FUNCTIONS};
 use mflow_protocol::mark::Mark;
 
 use super::events;
@@ -130,20 +130,32 @@ fn balanced(before: &Counts, counts: impl Fn() -> Result<Counts>) -> Result<Coun
 
 /// Says where the functions of modules are: ours, and the NIC's driver.
 fn symbols() -> Result<()> {
-    let text = fs::read_to_string("/proc/kallsyms").context("/proc/kallsyms")?;
-    let symbols = text
-        .lines()
-        .filter(|line| line.ends_with(']'))
-        .filter_map(|line| {
-            let mut words = line.split_whitespace();
-            let (address, kind, name) = (words.next()?, words.next()?, words.next()?);
-            // The padding in front of a function has a name of its own.
-            let is_function = kind.eq_ignore_ascii_case("t") && !name.starts_with("__pfx_");
-            is_function.then(|| (address.to_owned(), name.to_owned()))
-        })
-        .collect();
-    verdict::say(&Message::Symbols(symbols));
+    let of_modules = functions(|line| line.ends_with(']'))?;
+    verdict::say(&Message::Symbols(of_modules));
     Ok(())
+}
+
+/// Says where those of the kernel are, if that was asked for. They are many, so it is before anything is measured.
+pub(super) fn kernel_symbols() -> Result<()> {
+    if std::env::var_os(KERNEL_FUNCTIONS).is_some() {
+        let of_kernel = functions(|line| !line.ends_with(']'))?;
+        verdict::say(&Message::KernelSymbols(of_kernel));
+    }
+    Ok(())
+}
+
+/// Returns the functions in those lines of the kernel's table that are wanted: names by address.
+fn functions(is_wanted: impl Fn(&str) -> bool) -> Result<BTreeMap<String, String>> {
+    let text = fs::read_to_string("/proc/kallsyms").context("/proc/kallsyms")?;
+    let functions = text.lines().filter(|line| is_wanted(line));
+    let functions = functions.filter_map(|line| {
+        let mut words = line.split_whitespace();
+        let (address, kind, name) = (words.next()?, words.next()?, words.next()?);
+        // The padding in front of a function has a name of its own.
+        let is_function = kind.eq_ignore_ascii_case("t") && !name.starts_with("__pfx_");
+        is_function.then(|| (address.to_owned(), name.to_owned()))
+    });
+    Ok(functions.collect())
 }
 
 /// Returns the part of a window that these ticks are.

@@ -55,6 +55,14 @@ impl Symbols {
         })
     }
 
+    /// Adds the kernel's own functions, by address.
+    pub(super) fn add_kernel(&mut self, functions: &BTreeMap<String, String>) -> Result<()> {
+        for (address, name) in functions {
+            self.functions.insert(hexadecimal(address)?, name.clone());
+        }
+        Ok(())
+    }
+
     /// Adds the functions of modules and BPF programs, by address; those that were there before are forgotten.
     pub(super) fn add_modules(&mut self, functions: &BTreeMap<String, String>) -> Result<()> {
         for address in std::mem::take(&mut self.modules) {
@@ -221,6 +229,23 @@ mod tests {
             .expect("good");
         assert_eq!(symbols.name(0xffff_ffff_a000_0010), "ip_rcv");
         assert_eq!(symbols.name(0xffff_ffff_a000_1010), "two (BPF)");
+    }
+
+    #[test]
+    fn a_kernel_without_a_table_says_where_its_functions_are() {
+        let at =
+            |address: &str, name: &str| BTreeMap::from([(address.to_owned(), name.to_owned())]);
+        let mut symbols = Symbols::default();
+        assert_eq!(symbols.name(0xffff_ffff_8100_0010), KERNEL);
+        symbols
+            .add_kernel(&at("ffffffff81000000", "net_rx"))
+            .expect("good");
+        symbols
+            .add_modules(&at("ffffffffa0000000", "one"))
+            .expect("good");
+        symbols.add_modules(&BTreeMap::new()).expect("good");
+        assert_eq!(symbols.name(0xffff_ffff_8100_0010), "net_rx");
+        assert_eq!(symbols.name(0xffff_ffff_a000_0010), "net_rx");
     }
 
     #[test]

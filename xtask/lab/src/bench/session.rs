@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{bail, Result};
 use mflow_protocol::bench::{Case, End, Load, Server, Window};
 use mflow_protocol::cpus;
-use mflow_protocol::guest::{Message, Order, CHANNELS};
+use mflow_protocol::guest::{Message, Order, CHANNELS, KERNEL_FUNCTIONS};
 
 use super::instructions::{Counts, Symbols};
 use super::plugin;
@@ -73,7 +73,7 @@ impl Boots {
             Self::Distribution => {
                 let (kernel, _) = module::in_distribution()?;
                 let machine = vm::machine_of(hardware, kernel.image, kernel.modules)?;
-                // Its packages do not say where functions are; modules do.
+                // Its packages do not say where functions are; the guest does.
                 Ok((machine, Symbols::default(), kernel.release))
             }
         }
@@ -123,6 +123,11 @@ impl Session {
             programs,
             qemu: plugin::COUNTING,
         };
+        // One queue, as the other NIC has.
+        let mut env = BTreeMap::from([(CHANNELS.to_owned(), "1".to_owned())]);
+        if matches!(boots, Boots::Distribution) {
+            env.insert(KERNEL_FUNCTIONS.to_owned(), "1".to_owned());
+        }
         let order = Order {
             argv: vec![
                 "mflow-guest".to_owned(),
@@ -130,8 +135,7 @@ impl Session {
                 serde_json::to_string(cases)?,
             ],
             interactive: false,
-            // One queue, as the other NIC has.
-            env: BTreeMap::from([(CHANNELS.to_owned(), "1".to_owned())]),
+            env,
         };
         let name = format!("bench-{}-{number}", std::process::id());
         let vm = Vm::boot_with(&machine, &order, &name, Terminal::Log, Some(instruments))?;
@@ -164,6 +168,7 @@ impl Session {
             match self.vm.wait(Some(PATIENCE))? {
                 Event::Said(message) => match message {
                     Message::Load(order) => self.feed.order(order),
+                    Message::KernelSymbols(functions) => self.symbols.add_kernel(&functions)?,
                     Message::Symbols(functions) => {
                         self.symbols.add_modules(&functions)?;
                         // The first window begins: what was lost before it is not its loss.

@@ -13,7 +13,7 @@ use super::row::{Core, Events, Function, Instructions, Latency, Row};
 use super::session::{Measured, Outcome};
 
 /// Functions listed for each core.
-const TOP: usize = 40;
+const TOP: usize = 400;
 /// A core with more idle time than this could have carried more.
 const SATURATED_IDLE: f64 = 0.03;
 /// Bytes of the datagrams that a router forwards.
