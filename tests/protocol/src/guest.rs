@@ -39,6 +39,9 @@ pub const KERNEL_FUNCTIONS: &str = "MFLOW_KERNEL_FUNCTIONS";
 /// The seed of the chaos that is run by default: one that has each kind of step.
 pub const CHAOS_SEED: u64 = 5;
 
+/// How many steps that run has, among which is each kind.
+pub const CHAOS_STEPS: u64 = 180;
+
 /// What the guest's init shall run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -21,9 +21,9 @@ use crate::vm::Nic;
 /// Where a run takes its steps: on which kernel, which way the module comes into the stack, and how many. Each goes on where the one
 /// before has ended.
 const PARTS: [Part; 4] = [
-    part(Flavor::Vm, Way::Patched, 110),
+    part(Flavor::Vm, Way::Patched, 100),
     part(Flavor::Debug, Way::Patched, 40),
-    part(Flavor::Vm, Way::Stock, 30),
+    part(Flavor::Vm, Way::Stock, 20),
     part(Flavor::Debug, Way::Stock, 20),
 ];
 /// How many steps the guest puts into a sequence.
@@ -408,7 +408,17 @@ fn numbered(steps: &[String], only: Option<&[usize]>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use mflow_protocol::guest::CHAOS_STEPS;
+
     use super::*;
+
+    #[test]
+    fn a_run_has_the_steps_of_which_all_kinds_are_asked() {
+        assert_eq!(
+            PARTS.iter().map(|part| part.steps).sum::<u64>(),
+            CHAOS_STEPS
+        );
+    }
 
     #[test]
     fn what_it_takes_to_fail_is_found() {

@@ -193,7 +193,7 @@ const LAYERS: &[Layer] = layers! {
     "stock": stock::run, Needs::Guests(&[]),
         "the same on the distribution's own kernel, without our patches: a short list of cases";
     "chaos": chaos::run, Needs::Guests(&[Flavor::Vm, Flavor::Debug]),
-        "whatever happens to a host under load, and in whatever order, nothing is left behind; on both kernels";
+        "whatever happens to a host under load, and in whatever order, nothing is left behind; on the plain and the checking kernel, both ways";
 };
 
 impl Layer {

@@ -156,7 +156,7 @@ impl Sequence {
 
 #[cfg(test)]
 mod tests {
-    use mflow_protocol::guest::CHAOS_SEED;
+    use mflow_protocol::guest::{CHAOS_SEED, CHAOS_STEPS};
 
     use super::*;
     use crate::chaos::step::{Device, Effect};
@@ -207,7 +207,7 @@ mod tests {
         let kinds = |steps: Vec<Step>| steps.iter().filter_map(kind).collect::<BTreeSet<_>>();
         let all = kinds(Sequence::all(99, 0, 4_000).flat_map(|s| s.steps).collect());
         let default = kinds(
-            Sequence::all(CHAOS_SEED, 0, 200)
+            Sequence::all(CHAOS_SEED, 0, CHAOS_STEPS)
                 .flat_map(|s| s.steps)
                 .collect(),
         );
