@@ -15,16 +15,39 @@
 #include <net/net_namespace.h>
 #include <net/udp.h>
 
+/* The kernel is of this version, or newer. */
+#define MFLOW_SINCE(major, minor)	(KERNEL_VERSION(major, minor, 0) <= LINUX_VERSION_CODE)
+
 /* 6.2: each namespace may have a table of UDP sockets of its own. Without UDP-Lite's, in 7.3, look-ups take none. */
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(7, 0, 0)
-#define MFLOW_UDP_TABLE(net)
-#elif LINUX_VERSION_CODE >= KERNEL_VERSION(6, 2, 0)
-#define MFLOW_UDP_TABLE(net)	(net)->ipv4.udp_table,
+static inline const struct sock *mflow_udp4_look_up(struct net *net, __be32 saddr, __be16 sport,
+						    __be32 daddr, __be16 dport, int dif, int sdif)
+{
+#if MFLOW_SINCE(7, 0)
+	return __udp4_lib_lookup(net, saddr, sport, daddr, dport, dif, sdif, NULL);
+#elif MFLOW_SINCE(6, 2)
+	return __udp4_lib_lookup(net, saddr, sport, daddr, dport, dif, sdif, net->ipv4.udp_table, NULL);
 #else
-#define MFLOW_UDP_TABLE(net)	&udp_table,
+	return __udp4_lib_lookup(net, saddr, sport, daddr, dport, dif, sdif, &udp_table, NULL);
+#endif
+}
+
+#if IS_ENABLED(CONFIG_IPV6)
+static inline const struct sock *mflow_udp6_look_up(struct net *net,
+						    const struct in6_addr *saddr, __be16 sport,
+						    const struct in6_addr *daddr, __be16 dport,
+						    int dif, int sdif)
+{
+#if MFLOW_SINCE(7, 0)
+	return __udp6_lib_lookup(net, saddr, sport, daddr, dport, dif, sdif, NULL);
+#elif MFLOW_SINCE(6, 2)
+	return __udp6_lib_lookup(net, saddr, sport, daddr, dport, dif, sdif, net->ipv4.udp_table, NULL);
+#else
+	return __udp6_lib_lookup(net, saddr, sport, daddr, dport, dif, sdif, &udp_table, NULL);
+#endif
+}
 #endif
 
-#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 10, 0)
+#if !MFLOW_SINCE(6, 10)
 /*
  * 6.10: devices that only NAPIs and GRO see are allocated like others, with the queue that RPS looks at. Before, there was but
  * init_dummy_netdev() for devices within other structures, which have none. free_netdev() frees at once what was never
@@ -43,7 +66,7 @@ static inline struct net_device *alloc_netdev_dummy(int sizeof_priv)
 }
 #endif
 
-#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 12, 0)
+#if !MFLOW_SINCE(6, 12)
 /* Packets of sockets that were closed have no reason of their own in 6.1. */
 #define SKB_DROP_REASON_SOCKET_CLOSE	SKB_DROP_REASON_NOT_SPECIFIED
 
@@ -59,7 +82,7 @@ static inline void mflow_hrtimer_setup(struct hrtimer *timer,
 				       enum hrtimer_restart (*fired)(struct hrtimer *),
 				       clockid_t clock, enum hrtimer_mode mode)
 {
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 13, 0)
+#if MFLOW_SINCE(6, 13)
 	hrtimer_setup(timer, fired, clock, mode);
 #else
 	hrtimer_init(timer, clock, mode);
@@ -70,7 +93,7 @@ static inline void mflow_hrtimer_setup(struct hrtimer *timer,
 /* 6.15: what GRO of a NAPI holds is in a structure of its own. */
 static inline void mflow_napi_pass_list(struct napi_struct *napi)
 {
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 15, 0)
+#if MFLOW_SINCE(6, 15)
 	struct gro_node *gro = &napi->gro;
 #else
 	struct napi_struct *gro = napi;
@@ -84,7 +107,7 @@ static inline void mflow_napi_pass_list(struct napi_struct *napi)
 }
 
 /* 6.15: of some drivers a lock of the device's guards its features, inside rtnl. */
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 15, 0)
+#if MFLOW_SINCE(6, 15)
 #include <net/netdev_lock.h>
 #else
 static inline void netdev_lock_ops(struct net_device *dev)
@@ -97,7 +120,7 @@ static inline void netdev_unlock_ops(struct net_device *dev)
 #endif
 
 /* 6.17: queues for work have names that say where it runs, and the old ones are to go. */
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 17, 0)
+#if MFLOW_SINCE(6, 17)
 #define mflow_percpu_wq		system_percpu_wq
 #define mflow_unbound_wq	system_dfl_wq
 #else

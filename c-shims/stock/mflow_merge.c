@@ -95,15 +95,13 @@ static const struct sock *mflow_udp_look_up(struct net *net,
 					    const struct udphdr *uh, u8 family)
 {
 	if (family == NFPROTO_IPV4)
-		return __udp4_lib_lookup(net, ip_hdr(skb)->saddr, uh->source,
-					 ip_hdr(skb)->daddr, uh->dest,
-					 inet_iif(skb), inet_sdif(skb),
-					 MFLOW_UDP_TABLE(net) NULL);
+		return mflow_udp4_look_up(net, ip_hdr(skb)->saddr, uh->source,
+					  ip_hdr(skb)->daddr, uh->dest,
+					  inet_iif(skb), inet_sdif(skb));
 #if IS_ENABLED(CONFIG_IPV6)
-	return __udp6_lib_lookup(net, &ipv6_hdr(skb)->saddr, uh->source,
-				 &ipv6_hdr(skb)->daddr, uh->dest,
-				 inet6_iif(skb), inet6_sdif(skb),
-				 MFLOW_UDP_TABLE(net) NULL);
+	return mflow_udp6_look_up(net, &ipv6_hdr(skb)->saddr, uh->source,
+				  &ipv6_hdr(skb)->daddr, uh->dest,
+				  inet6_iif(skb), inet6_sdif(skb));
 #else
 	return NULL;
 #endif

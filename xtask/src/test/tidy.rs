@@ -46,6 +46,8 @@ const CHECKPATCH_IGNORED: &[&str] = &[
     "FROM_SIGN_OFF_MISMATCH",
     // BPF programs: constants that are set when they are loaded, and loads that the compiler must not repeat.
     "VOLATILE",
+    // The module is for several versions of the kernel.
+    "LINUX_VERSION_CODE",
 ];
 
 pub(crate) fn run(_ctx: &Ctx) -> Result<Outcome> {
