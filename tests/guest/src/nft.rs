@@ -3,6 +3,7 @@
 //! Rules and counters of a namespace's packet filter.
 
 use anyhow::{Context as _, Result};
+use serde::Deserialize as _;
 use serde_json::Value;
 
 use crate::command;
@@ -23,17 +24,26 @@ pub(crate) fn flush<'a>(namespace: impl Into<Option<&'a str>>) -> Result<()> {
     add(namespace, "flush ruleset")
 }
 
-/// Returns how many packets a named counter of the table `inet mflow` has seen.
-pub(crate) fn counted_pkts<'a>(namespace: impl Into<Option<&'a str>>, name: &str) -> Result<u64> {
-    let words = format!("-j list counter inet mflow {name}");
-    let listing = command::run(&nft(namespace.into(), &words))?;
-    packets(&listing).with_context(|| format!("no counter {name} in {listing}"))
+/// What a counter has seen, from the Internet header on. What GRO has joined is one packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
+pub(crate) struct Counted {
+    #[serde(rename = "packets")]
+    pub(crate) pkts: u64,
+    pub(crate) bytes: u64,
 }
 
-fn packets(listing: &str) -> Option<u64> {
+/// Returns what a named counter of the table `inet mflow` has seen.
+pub(crate) fn counted<'a>(namespace: impl Into<Option<&'a str>>, name: &str) -> Result<Counted> {
+    let words = format!("-j list counter inet mflow {name}");
+    let listing = command::run(&nft(namespace.into(), &words))?;
+    counter(&listing).with_context(|| format!("no counter {name} in {listing}"))
+}
+
+fn counter(listing: &str) -> Option<Counted> {
     let listing: Value = serde_json::from_str(listing).ok()?;
     let mut objects = listing.get("nftables")?.as_array()?.iter();
-    objects.find_map(|object| object.get("counter")?.get("packets")?.as_u64())
+    let found = objects.find_map(|object| object.get("counter"))?;
+    Counted::deserialize(found).ok()
 }
 
 #[cfg(test)]
@@ -41,7 +51,11 @@ mod tests {
     #[test]
     fn a_counter_is_read() {
         let listing = r#"{"nftables": [{"metainfo": {"version": "1.0.6"}}, {"counter": {"family": "inet", "name": "opened", "table": "mflow", "handle": 1, "packets": 7, "bytes": 420}}]}"#;
-        assert_eq!(super::packets(listing), Some(7));
-        assert_eq!(super::packets(r#"{"nftables": []}"#), None);
+        let counted = super::Counted {
+            pkts: 7,
+            bytes: 420,
+        };
+        assert_eq!(super::counter(listing), Some(counted));
+        assert_eq!(super::counter(r#"{"nftables": []}"#), None);
     }
 }

@@ -130,8 +130,8 @@ fn none_lost() -> Result<()> {
         ("answered", CONTAINER, CLIENT),
     ] {
         threads::until_ok(END, || {
-            let sent = nft::counted_pkts(from, name)?;
-            let arrived = nft::counted_pkts(to, name)?;
+            let sent = nft::counted(from, name)?.pkts;
+            let arrived = nft::counted(to, name)?.pkts;
             ensure!(
                 sent == arrived && sent != 0,
                 "of the segments with which connections begin ({name}), {sent} left and {arrived} arrived"
