@@ -14,7 +14,7 @@ use crate::test::vm::{run_each, GuestCases};
 use crate::test::{Ctx, Outcome};
 
 /// What is shown of each by default.
-const SHOWS: &str = "main tcp/main";
+const SHOWS: &str = "main";
 
 /// Runs the layer on the others than this one: on all of them, or on the one that was asked for.
 pub(super) fn run(ctx: &Ctx, own: Option<&Distribution>, outcome: &mut Outcome) -> Result<()> {
