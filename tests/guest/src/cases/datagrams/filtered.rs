@@ -12,7 +12,7 @@ use crate::nft::{self, Counted};
 use crate::outcome::Outcome;
 use crate::rig::Rig;
 use crate::topology::CONTAINER;
-use crate::traffic::Load as _;
+use crate::traffic::{Load as _, Plan};
 
 /// At each hook one packet in so many is dropped, be it one that GRO has made of many.
 const ONE_IN: u64 = 50;
@@ -50,21 +50,35 @@ const fn hook(namespace: Option<&'static str>, name: &'static str, place: &'stat
 }
 
 impl Hook {
-    fn rules(&self) -> String {
+    /// Adds it, without a rule; returns whether this kernel has it: small ones have none at ingress.
+    fn add(&self) -> Result<bool> {
         let Self { name, place, .. } = self;
+        let added = nft::add(
+            self.namespace,
+            &format!(
+                "table inet mflow {{
+                    counter {name} {{ }}
+                    chain {name} {{ type filter hook {place} priority 0; }}
+                }}"
+            ),
+        );
+        if *name != "ingress" {
+            return added.map(|()| true);
+        }
+        Ok(added.is_ok())
+    }
+
+    /// Has it drop packets from now on.
+    fn drop_some(&self) -> Result<()> {
+        let name = self.name;
         // The host sees the load in the overlay.
         let sees = match self.namespace {
             None => format!("udp dport {VXLAN_PORT}"),
             Some(_) => "meta l4proto udp".to_owned(),
         };
-        format!(
-            "table inet mflow {{
-                counter {name} {{ }}
-                chain {name} {{
-                    type filter hook {place} priority 0;
-                    {sees} numgen inc mod {ONE_IN} == 0 counter name \"{name}\" drop
-                }}
-            }}"
+        nft::add(
+            self.namespace,
+            &format!("add rule inet mflow {name} {sees} numgen inc mod {ONE_IN} == 0 counter name \"{name}\" drop"),
         )
     }
 
@@ -76,15 +90,6 @@ impl Hook {
             Some(_) => HEADERS,
         };
         Ok((bytes - pkts * headers) / BYTES as u64)
-    }
-
-    /// Adds its rule; returns whether this kernel has such a hook: small ones have none at ingress.
-    fn add(&self) -> Result<bool> {
-        let added = nft::add(self.namespace, &self.rules());
-        if self.name != "ingress" {
-            return added.map(|()| true);
-        }
-        Ok(added.is_ok())
     }
 }
 
@@ -103,7 +108,7 @@ fn filter(rig: &Rig) -> Result<Outcome> {
     plan.load.send_at_least(LEAST_DATAGRAMS);
     let knobs = Knobs::default();
     rig.prepare(&plan, &knobs)?;
-    let measured = dropped_at_all(|| Datagrams::measure(&plan, |_| Ok(())));
+    let measured = dropped_at_all(&plan);
     // The container's rules go with it; also after a failure.
     nft::flush(None)?;
     let (outcome, dropped) = measured?;
@@ -129,15 +134,19 @@ fn filter(rig: &Rig) -> Result<Outcome> {
     })
 }
 
-/// Does some work while packets are dropped at all hooks that there are; returns how many datagrams were, by hook.
-fn dropped_at_all<T>(work: impl FnOnce() -> Result<T>) -> Result<(T, Vec<u64>)> {
+/// Measures with packets dropped at all hooks that there are, once the flow is split; returns how many datagrams were, by hook.
+fn dropped_at_all(plan: &Plan<Datagrams>) -> Result<(Outcome, Vec<u64>)> {
+    // Before there is traffic: the first use of a hook patches the kernel's code.
     let mut there = Vec::new();
     for hook in HOOKS {
         if hook.add()? {
             there.push(hook);
         }
     }
-    let done = work()?;
+    let outcome = Datagrams::measure(plan, |live| {
+        there.iter().try_for_each(|hook| hook.drop_some())?;
+        live.send_more(plan.load.count)
+    })?;
     let dropped = there.iter().map(|hook| hook.dropped());
-    Ok((done, dropped.collect::<Result<_>>()?))
+    Ok((outcome, dropped.collect::<Result<_>>()?))
 }
