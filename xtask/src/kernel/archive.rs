@@ -6,6 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{bail, Context as _, Result};
 
@@ -16,6 +17,11 @@ use crate::tools;
 
 /// What signs Debian's releases.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+
+/// A file that is as old as the lists beside it.
+const UPDATED: &str = "updated";
+/// A kernel with security updates comes about as often.
+const MOST_AGE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// An archive, or several of one release.
 #[derive(Clone, Debug, Default)]
@@ -73,15 +79,26 @@ impl Archive {
 
     /// Makes the lists of packages anew.
     pub(crate) fn update(&self) -> Result<()> {
-        if self.dir.is_none() {
+        let Some(dir) = &self.dir else {
             return apt::update();
-        }
+        };
         Step::new("update package lists of another release", "apt-update")
             .hint(
                 "check the network and apt's sources: their archive has to have that release, too",
             )
-            .run(self.apt("apt-get").args(["update", "--error-on=any"]))
-            .map(drop)
+            .run(self.apt("apt-get").args(["update", "--error-on=any"]))?;
+        fs::write(dir.join(UPDATED), "")?;
+        Ok(())
+    }
+
+    /// Whether its lists are so old that there may be newer packages. Nobody else updates those in the cache.
+    pub(crate) fn is_old(&self) -> bool {
+        let Some(dir) = &self.dir else {
+            return false;
+        };
+        let made = fs::metadata(dir.join(UPDATED)).and_then(|file| file.modified());
+        let age = made.ok().and_then(|made| made.elapsed().ok());
+        age.is_some_and(|age| age > MOST_AGE)
     }
 
     /// Returns the names of all packages that begin like that.
@@ -106,57 +123,32 @@ impl Archive {
 
     /// Downloads packages into a folder and unpacks them there.
     pub(crate) fn unpack(&self, packages: &[String], dir: &Path) -> Result<()> {
-        let download = || {
-            self.download_step()
-                .run(
-                    self.apt("apt-get")
-                        .arg("download")
-                        .args(packages)
-                        .current_dir(dir),
-                )
-                .map(drop)
-        };
-        self.retry(download)?;
+        let mut apt = self.apt("apt-get");
+        apt.arg("download").args(packages).current_dir(dir);
+        download_step().run(&mut apt)?;
         step::work("unpack them", || unpack(dir, dir))
     }
 
     /// The same for a package and all that it depends on.
     pub(crate) fn unpack_whole(&self, package: &str, dir: &Path) -> Result<()> {
-        let own = self
-            .dir
-            .as_ref()
-            .context("all of a package is there already")?;
-        let archives = own.join("archives");
-        let download = || {
-            self.download_step()
-                .run(self.apt("apt-get").args([
-                    "install",
-                    "--download-only",
-                    "--yes",
-                    "--no-install-recommends",
-                    package,
-                ]))
-                .map(drop)
-        };
-        self.retry(download)?;
+        let own = self.dir.as_ref();
+        let archives = own
+            .context("all of a package is there already")?
+            .join("archives");
+        let mut apt = self.apt("apt-get");
+        apt.args(["install", "--download-only", "--yes"])
+            .args(["--no-install-recommends", package]);
+        download_step().run(&mut apt)?;
         step::work("unpack them", || unpack(&archives, dir))
     }
+}
 
-    fn download_step(&self) -> Step {
-        Step::new(
-            "download packages of the distribution",
-            "distribution-download",
-        )
-        .hint("check the network and apt's sources")
-    }
-
-    fn retry(&self, download: impl Fn() -> Result<()>) -> Result<()> {
-        download().or_else(|_| {
-            // An old list names package files that are no longer on the mirror.
-            self.update()?;
-            download()
-        })
-    }
+fn download_step() -> Step {
+    Step::new(
+        "download packages of the distribution",
+        "distribution-download",
+    )
+    .hint("check the network and apt's sources")
 }
 
 /// Reads the versions of packages in what `apt-cache policy` prints.

@@ -96,6 +96,14 @@ pub(crate) fn reach(shipped: &Shipped) -> Result<Result<Distribution, String>> {
 }
 
 fn unpacked(shipped: &Shipped, archive: &Archive) -> Result<Distribution> {
+    unpacked_as_listed(shipped, archive).or_else(|_| {
+        // Old lists name package files that are no longer on the mirror.
+        archive.update()?;
+        unpacked_as_listed(shipped, archive)
+    })
+}
+
+fn unpacked_as_listed(shipped: &Shipped, archive: &Archive) -> Result<Distribution> {
     let release = offered(shipped, archive)?;
     let home = paths::cache_dir("distribution")?.join(&release);
     let depends = archive.depends(&format!("{HEADERS}{release}"))?;
@@ -127,6 +135,10 @@ fn fresh(home: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
 /// Returns the newest release of a kernel, from a list that is made anew if it has none.
 fn offered(shipped: &Shipped, archive: &Archive) -> Result<String> {
     let begin = format!("{HEADERS}{}.", shipped.series);
+    if archive.is_old() {
+        // Without a network what is there will do.
+        let _ = archive.update();
+    }
     let list = || archive.names(&begin);
     if let Some(release) = newest(&list()?, &begin) {
         return Ok(release);
