@@ -66,6 +66,9 @@ pub(crate) fn add_to(kernel: &Distribution) -> Result<PathBuf> {
 pub(crate) fn stock_for(flavor: Flavor) -> Result<(PathBuf, PathBuf)> {
     static MADE: [OnceLock<(PathBuf, PathBuf)>; Flavor::COUNT] =
         [const { OnceLock::new() }; Flavor::COUNT];
+    // Guests that begin at the same time share it.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     tools::once(&MADE[flavor as usize], || {
         let (image, modules, build_dir, compiler) = if flavor == Flavor::Debug {
             let kernel = kernel::ensure(flavor)?;

@@ -3,6 +3,7 @@
 //! Small helpers to find and ask other programs.
 
 use std::env;
+use std::fs::File;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -79,6 +80,17 @@ pub(crate) fn once<T: Clone>(made: &OnceLock<T>, make: impl FnOnce() -> Result<T
     }
     let new = make()?;
     Ok(made.get_or_init(|| new).clone())
+}
+
+/// Keeps others, in this process and in others, from working in a folder of the cache until the file is dropped.
+pub(crate) fn lock(folder: &Path, work: &str) -> Result<File> {
+    let path = folder.join("lock");
+    let file = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+    if file.try_lock().is_err() {
+        eprintln!("waiting for another {work} to end ({})", path.display());
+        file.lock()?;
+    }
+    Ok(file)
 }
 
 pub(crate) fn is_root() -> bool {

@@ -104,6 +104,8 @@ fn unpacked(shipped: &Shipped, archive: &Archive) -> Result<Distribution> {
 }
 
 fn unpacked_as_listed(shipped: &Shipped, archive: &Archive) -> Result<Distribution> {
+    // Layers that run at the same time want the same ones.
+    let _lock = tools::lock(&paths::cache_dir("distribution")?, "download of kernels")?;
     let release = offered(shipped, archive)?;
     let home = paths::cache_dir("distribution")?.join(&release);
     let depends = archive.depends(&format!("{HEADERS}{release}"))?;

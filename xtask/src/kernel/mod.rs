@@ -296,16 +296,7 @@ fn jobs(options: &Options) -> usize {
 
 /// Keeps a second build out of the same trees until the first has ended.
 fn lock() -> Result<File> {
-    let path = paths::cache_dir("kernel")?.join("lock");
-    let file = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
-    if file.try_lock().is_err() {
-        eprintln!(
-            "waiting for another kernel build to end ({})",
-            path.display()
-        );
-        file.lock()?;
-    }
-    Ok(file)
+    tools::lock(&paths::cache_dir("kernel")?, "kernel build")
 }
 
 fn work_trees() -> Result<Vec<PathBuf>> {
