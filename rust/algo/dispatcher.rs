@@ -126,15 +126,27 @@ impl<P: Packet> Dispatcher<P> {
         key: FlowKey,
         packet: P,
     ) -> Dispatched<P> {
+        self.dispatch_with(counters, host, config.stopping, || config, key, packet)
+    }
+
+    /// The same with a configuration that is only read where more than [`Config::stopping`] matters, which it does for few packets.
+    #[inline]
+    pub fn dispatch_with<H: Host<P>>(
+        &mut self,
+        counters: &Counters,
+        host: &mut H,
+        stopping: bool,
+        config: impl FnOnce() -> Config,
+        key: FlowKey,
+        packet: P,
+    ) -> Dispatched<P> {
         let now_ms = host.now_ms();
         let Some(flow) = self.table.find(key, now_ms) else {
             return Dispatched::Ordinary(packet);
         };
         let wire_pkts = packet.wire_pkts();
         let ended_window = flow.count(now_ms, wire_pkts);
-        if let (FlowState::Split(split), None, false) =
-            (&mut flow.state, ended_window, config.stopping)
-        {
+        if let (FlowState::Split(split), None, false) = (&mut flow.state, ended_window, stopping) {
             if let Some(lane) = split.take_lane_room(wire_pkts) {
                 // All but one in `batch_pkts` packets of a split flow.
                 return push(
@@ -153,7 +165,7 @@ impl<P: Packet> Dispatcher<P> {
             carried: &mut self.carried,
             counters,
             host,
-            config,
+            config: config(),
             now_ms,
             wire_pkts,
             stands_for: self.rest.stands_for(),

@@ -39,7 +39,7 @@ pub struct Source {
     head: SourceHead,
     // Used in the source's context only.
     pub(super) dispatcher: UnsafeCell<Dispatcher<SkBuff>>,
-    // For requests. Used in the source's context only.
+    // Used in the source's context only.
     recent_keys: UnsafeCell<RecentKeys>,
     /// Written in the source's context only; read by all.
     pub(super) counters: Counters,
@@ -342,8 +342,11 @@ impl Source {
     #[inline]
     pub(crate) unsafe fn dispatch(&self, slots: &Slots, mut packet: SkBuff) -> Dispatched<SkBuff> {
         let protocol = packet.protocol();
-        let keys = runtime::flow_keys();
-        let Some(key) = packet.with_header(|header| keys.key(protocol, header)) else {
+        // SAFETY: By the contract nobody else uses the recent keys now.
+        let recent_keys = unsafe { &mut *self.recent_keys.get() };
+        let key =
+            packet.with_header(|header| recent_keys.key(runtime::flow_keys, protocol, header));
+        let Some(key) = key else {
             return Dispatched::Ordinary(packet);
         };
         packet.count_segments();
@@ -353,10 +356,12 @@ impl Source {
             in_context: true,
         };
         // ORDERING: Acquire pairs with the Release in `begin`. `Stop::ask` sets it and waits for all that run then.
-        let config = runtime::config(self.stopping.load(Ordering::Acquire));
+        let stopping = self.stopping.load(Ordering::Acquire);
         // SAFETY: By the contract nobody else uses the dispatcher now.
         let dispatcher = unsafe { &mut *self.dispatcher.get() };
-        let dispatched = dispatcher.dispatch(&self.counters, &mut host, config, key, packet);
+        let config = || runtime::config(stopping);
+        let dispatched =
+            dispatcher.dispatch_with(&self.counters, &mut host, stopping, config, key, packet);
         // Batches open with a packet, and nowhere else.
         self.head
             .set_takes_requests(dispatcher.lanes.takes_requests());
