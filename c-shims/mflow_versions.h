@@ -106,6 +106,27 @@ static inline void mflow_napi_pass_list(struct napi_struct *napi)
 	gro->rx_count = 0;
 }
 
+/* Puts the packet that GRO has let through last behind those that it holds. False: it has left. */
+static inline bool mflow_napi_last_behind_held(struct napi_struct *napi)
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 15, 0)
+	struct gro_node *gro = &napi->gro;
+#else
+	struct napi_struct *gro = napi;
+#endif
+	struct sk_buff *skb;
+
+	if (!gro->rx_count)
+		return false;
+	skb = list_last_entry(&gro->rx_list, struct sk_buff, list);
+	list_del(&skb->list);
+	gro->rx_count--;
+	napi_gro_flush(napi, false);
+	list_add_tail(&skb->list, &gro->rx_list);
+	gro->rx_count++;
+	return true;
+}
+
 /* 6.15: of some drivers a lock of the device's guards its features, inside rtnl. */
 #if MFLOW_SINCE(6, 15)
 #include <net/netdev_lock.h>

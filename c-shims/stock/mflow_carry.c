@@ -22,6 +22,9 @@
 
 DEFINE_PER_CPU(struct mflow_carried, mflow_carried);
 
+/* Set for good where net.core.gro_normal_batch is 1: what GRO lets through is gone at once, before what it holds. */
+static bool mflow_lists_off __read_mostly;
+
 /* Returns whether the packet's batch is taken for one of datagrams; the answer is the same for all of a batch. */
 static bool mflow_given(const struct sk_buff *skb)
 {
@@ -40,13 +43,35 @@ static bool mflow_given(const struct sk_buff *skb)
 	return carried->datagrams & BIT_ULL(slot);
 }
 
-/* True: GRO has joined the packet with one before it. */
-bool mflow_worker_receive(struct mflow_worker *worker, struct sk_buff *skb)
+/*
+ * A datagram that GRO cannot put into a list (its checksum was seen to by others than that of the one before, it is
+ * empty, or padded) is let through, and would overtake the list that GRO holds of its flow.
+ */
+static gro_result_t mflow_receive_datagram(struct napi_struct *napi,
+					   struct sk_buff *skb)
 {
 	gro_result_t result;
 
-	mflow_port_lane_device(skb, mflow_given(skb));
-	result = napi_gro_receive(&worker->napi, skb);
+	mflow_napi_pass_list(napi);
+	result = napi_gro_receive(napi, skb);
+	if (result == GRO_NORMAL && !mflow_napi_last_behind_held(napi))
+		WRITE_ONCE(mflow_lists_off, true);
+	return result;
+}
+
+/* True: GRO has joined the packet with one before it. */
+bool mflow_worker_receive(struct mflow_worker *worker, struct sk_buff *skb)
+{
+	bool datagram = mflow_given(skb) && !READ_ONCE(mflow_lists_off);
+	gro_result_t result;
+
+	/* It must not overtake those of its batch that GRO holds at our device. */
+	if (unlikely(!mflow_port_lane_device(skb, datagram)))
+		mflow_worker_flush(worker);
+	if (datagram)
+		result = mflow_receive_datagram(&worker->napi, skb);
+	else
+		result = napi_gro_receive(&worker->napi, skb);
 	return result == GRO_MERGED || result == GRO_MERGED_FREE;
 }
 

@@ -98,8 +98,8 @@ static struct mflow_stock_port *mflow_port_find(const struct net_device *dev)
 	return NULL;
 }
 
-/* In a lane's poll: GRO sees the packet at our device. If the port has just gone, there is no GRO. */
-void mflow_port_lane_device(struct sk_buff *skb, bool datagrams)
+/* In a lane's poll: GRO sees the packet at our device. False: the port has just gone, and there is no GRO. */
+bool mflow_port_lane_device(struct sk_buff *skb, bool datagrams)
 {
 	const struct mflow_stock_port *port = mflow_port_find(skb->dev);
 
@@ -107,6 +107,7 @@ void mflow_port_lane_device(struct sk_buff *skb, bool datagrams)
 		skb->dev = datagrams ? port->list_dev : port->gro_dev;
 	else
 		skb->tc_skip_classify = 1;
+	return port;
 }
 
 static void mflow_port_gro_off(struct mflow_stock_port *port)

@@ -31,7 +31,7 @@ void mflow_run_park(void *collector);
 void mflow_run_flush(void *port, unsigned int cpu);
 
 /* mflow_port.c: devices, and where packets are taken. */
-void mflow_port_lane_device(struct sk_buff *skb, bool datagrams);
+bool mflow_port_lane_device(struct sk_buff *skb, bool datagrams);
 
 /* mflow_hold.c: the order of the ordinary path around tags. */
 bool mflow_hold_back(struct sk_buff *skb);

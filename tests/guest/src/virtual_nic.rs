@@ -13,7 +13,7 @@ use etherparse::checksum::Sum16BitWords;
 use etherparse::{IpNumber, PacketBuilder, UdpHeader};
 use nix::libc;
 
-use crate::topology;
+use crate::{command, topology};
 
 pub(crate) const NAME: &str = "vnic";
 pub(crate) const ADDRESS: SocketAddr =
@@ -38,6 +38,8 @@ pub(crate) struct VirtualNic(File);
 
 impl VirtualNic {
     pub(crate) fn add() -> Result<Self> {
+        // A module of other kernels than ours.
+        command::run("modprobe tun")?;
         let file = File::options()
             .read(true)
             .write(true)

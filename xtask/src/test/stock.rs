@@ -31,8 +31,8 @@ const SHOWS: &str = "main tcp/main lanes/4 batch/1 batch/1024 size/8192 family/6
 /// What cannot hold there, by how names begin; `rust/DESIGN.md` says why. With `--full`, and with `--case`, all others can be run, and
 /// these, too, by `--case` of this layer alone.
 const CANNOT: &str = "mode/ tcp/mode/ tunnel/ build/ tcp/build/ devices/rps-vxlan devices/cpumap-vxlan/during \
-                      devices/ifb-vxlan auto/follows auto/offline auto/stages tcp/auto/ paths/nfqueue/during forward/beside-local reasons/one-host gro/forwarding/socket \
-                      tcp/scaling/overlay";
+                      devices/ifb-vxlan auto/follows auto/offline auto/stages tcp/auto/ paths/nested paths/nfqueue/during \
+                      tcp/paths/nfqueue/during forward/beside-local reasons/one-host gro/forwarding/socket tcp/scaling/overlay";
 
 /// Why what is about the distribution's kernel is skipped.
 pub(super) const NO_DEBIAN: &str = "this is no Debian system, whose kernel it is about";

@@ -62,7 +62,8 @@ fn several_into_one(rig: &Rig) -> Result<Outcome> {
         one_bytes,
         // Each core that delivers may be about to take back what it has charged for a datagram that finds no room.
         // CAST: at most 16.
-        delivering: if Mode::usual() == Mode::Mflow {
+        // Without our hooks each flow is merged by itself.
+        delivering: if Mode::usual() == Mode::Mflow && (!rig.mflow || mflow::is_patched()?) {
             1
         } else {
             knobs.lanes as u32
