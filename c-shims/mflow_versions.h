@@ -91,13 +91,16 @@ static inline void mflow_hrtimer_setup(struct hrtimer *timer,
 }
 
 /* 6.15: what GRO of a NAPI holds is in a structure of its own. */
+#if MFLOW_SINCE(6, 15)
+#define MFLOW_GRO_OF(napi)	(&(napi)->gro)
+#else
+#define MFLOW_GRO_OF(napi)	(napi)
+#endif
+
+/* Gives the stack what GRO has let through or let go. */
 static inline void mflow_napi_pass_list(struct napi_struct *napi)
 {
-#if MFLOW_SINCE(6, 15)
-	struct gro_node *gro = &napi->gro;
-#else
-	struct napi_struct *gro = napi;
-#endif
+	typeof(MFLOW_GRO_OF(napi)) gro = MFLOW_GRO_OF(napi);
 
 	if (!gro->rx_count)
 		return;
@@ -109,11 +112,7 @@ static inline void mflow_napi_pass_list(struct napi_struct *napi)
 /* Puts the packet that GRO has let through last behind those that it holds. False: it has left. */
 static inline bool mflow_napi_last_behind_held(struct napi_struct *napi)
 {
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 15, 0)
-	struct gro_node *gro = &napi->gro;
-#else
-	struct napi_struct *gro = napi;
-#endif
+	typeof(MFLOW_GRO_OF(napi)) gro = MFLOW_GRO_OF(napi);
 	struct sk_buff *skb;
 
 	if (!gro->rx_count)

@@ -174,12 +174,11 @@ impl GuestKind {
             values.push(transport.to_owned());
             let parts = parts.flat_map(|part| part.split("-in-")).enumerate();
             values.extend(parts.map(|(place, value)| format!("{group}.{place}={value}")));
-            values.push(format!(
-                "{:?} {} {:?}",
-                self.flavor,
-                self.nic.name(),
-                self.way
-            ));
+            let way = match self.way {
+                Way::Patched => "",
+                Way::Stock => " without hooks",
+            };
+            values.push(format!("{:?} {}{way}", self.flavor, self.nic.name()));
         } else if on_card {
             shows.push(format!("{case} on a card"));
             // Each case about the card itself, and each idea of the others, meets both kinds of queues and both numbers of
@@ -361,8 +360,10 @@ mod tests {
                 "udp, batch.0=16",
                 "connectx/link, 1 channels",
                 "tail, mlx5",
-                "tail in vm-debug",
+                "tail checked",
                 "main in vm-debug",
+                "main in vm-debug-stock",
+                "batch.0=16, Debug virtio without hooks",
             ] {
                 assert!(shown_by_draw.contains(pair), "{pair}");
             }
