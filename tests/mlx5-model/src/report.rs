@@ -6,13 +6,20 @@ use crate::bus::Bus;
 use crate::device::Device;
 
 impl Device {
-    /// Returns a line with all queues that are not empty, or that the driver waits for, as numbers of entries.
+    /// Returns a line with the link, the frames that have passed it, and all queues that are not empty or that the driver waits for,
+    /// as numbers of entries.
     ///
     /// `receive 0x101: 12 buffers` is what the driver has posted and the card has not begun; `send 0x102: 3 entries`, with `rung` if
     /// the card knows of them; `completions 0x41: 5` are not read yet, with `armed` if the driver wants an event for the next one;
     /// `events 2 (vector 1): 1` likewise, `armed` for an interrupt.
     pub fn queues(&self, bus: &mut dyn Bus) -> String {
-        let mut all = Vec::new();
+        let (sent, received) = self.traffic();
+        let mut all = vec![format!(
+            "link {}, {} sent, {} received",
+            if self.port.up { "up" } else { "down" },
+            sent.total().frames,
+            received.total().frames
+        )];
         for (number, queue) in self.receive_queues.iter() {
             let state = queue.state;
             let buffers = queue.buffers_left(bus);

@@ -126,13 +126,18 @@ fn the_card_tells_what_waits_for_whom() {
     let queues = |driver: &mut Driver| driver.device.queues(&mut driver.machine);
     let ready = |left: u32| format!("receive {:#x}: Ready, {left} buffers", path.receive.number);
     // What is armed and empty is as it should be.
-    assert_eq!(queues(&mut driver), ready(ENTRIES));
+    let link = |received: u32| format!("link up, 0 sent, {received} received");
+    assert_eq!(
+        queues(&mut driver),
+        format!("{}; {}", link(0), ready(ENTRIES))
+    );
     driver.receive(&frame(60, 1));
     let (completions, events) = (path.completions.number, path.events.number);
     assert_eq!(
         queues(&mut driver),
         format!(
-            "{}; completions {completions:#x} (events {events}): 1; events {events} (vector 1): 1",
+            "{}; {}; completions {completions:#x} (events {events}): 1; events {events} (vector 1): 1",
+            link(1),
             ready(ENTRIES - 1)
         )
     );

@@ -20,8 +20,9 @@ use crate::driver::link;
 use crate::mflow::Knobs;
 use crate::outcome::Outcome;
 use crate::rig::Rig;
+use crate::topology::CLIENT;
 use crate::traffic::{Live as _, Load as _};
-use crate::{devlink, interrupts, page_pool, topology, verdict};
+use crate::{devlink, interrupts, netns, page_pool, topology, verdict};
 
 const ROUNDS: usize = 3;
 const PAUSE: Duration = Duration::from_millis(200);
@@ -285,9 +286,17 @@ fn say_how_it_stands() {
     for card in ["0 queues", "1 queues"] {
         verdict::say(&Message::Card(card.to_owned()));
     }
-    match interrupts::table_of("eth0") {
-        Ok(table) => eprintln!("{table}"),
-        Err(error) => eprintln!("{error:#}"),
+    // And what the sender's part of the stack has done with it.
+    let sender = netns::run(CLIENT, "ip -s -s link").and_then(|links| {
+        let counters = netns::run(CLIENT, "ethtool -S eth1")?;
+        let sending = counters.lines().filter(|line| line.contains("tx"));
+        Ok(format!("{links}{}", sending.collect::<Vec<_>>().join("\n")))
+    });
+    for said in [interrupts::table_of("eth0"), sender] {
+        match said {
+            Ok(table) => eprintln!("{table}"),
+            Err(error) => eprintln!("{error:#}"),
+        }
     }
 }
 
