@@ -18,32 +18,33 @@
 /* The kernel is of this version, or newer. */
 #define MFLOW_SINCE(major, minor)	(KERNEL_VERSION(major, minor, 0) <= LINUX_VERSION_CODE)
 
-/* 6.2: each namespace may have a table of UDP sockets of its own. Without UDP-Lite's, in 7.3, look-ups take none. */
-static inline const struct sock *mflow_udp4_look_up(struct net *net, __be32 saddr, __be16 sport,
-						    __be32 daddr, __be16 dport, int dif, int sdif)
-{
-#if MFLOW_SINCE(7, 0)
-	return __udp4_lib_lookup(net, saddr, sport, daddr, dport, dif, sdif, NULL);
-#elif MFLOW_SINCE(6, 2)
-	return __udp4_lib_lookup(net, saddr, sport, daddr, dport, dif, sdif, net->ipv4.udp_table, NULL);
+/* 6.2: each namespace may have a table of UDP sockets of its own. 7.3: as UDP-Lite has none any more, look-ups ask for no table. */
+#if MFLOW_SINCE(7, 3)
+#define mflow_udp4_look_up	__udp4_lib_lookup
+#define mflow_udp6_look_up	__udp6_lib_lookup
 #else
-	return __udp4_lib_lookup(net, saddr, sport, daddr, dport, dif, sdif, &udp_table, NULL);
+static inline struct udp_table *mflow_udp_table(struct net *net)
+{
+#if MFLOW_SINCE(6, 2)
+	return net->ipv4.udp_table;
+#else
+	return &udp_table;
 #endif
 }
 
-#if IS_ENABLED(CONFIG_IPV6)
+static inline const struct sock *mflow_udp4_look_up(struct net *net, __be32 saddr, __be16 sport,
+						    __be32 daddr, __be16 dport, int dif, int sdif,
+						    struct sk_buff *skb)
+{
+	return __udp4_lib_lookup(net, saddr, sport, daddr, dport, dif, sdif, mflow_udp_table(net), skb);
+}
+
 static inline const struct sock *mflow_udp6_look_up(struct net *net,
 						    const struct in6_addr *saddr, __be16 sport,
 						    const struct in6_addr *daddr, __be16 dport,
-						    int dif, int sdif)
+						    int dif, int sdif, struct sk_buff *skb)
 {
-#if MFLOW_SINCE(7, 0)
-	return __udp6_lib_lookup(net, saddr, sport, daddr, dport, dif, sdif, NULL);
-#elif MFLOW_SINCE(6, 2)
-	return __udp6_lib_lookup(net, saddr, sport, daddr, dport, dif, sdif, net->ipv4.udp_table, NULL);
-#else
-	return __udp6_lib_lookup(net, saddr, sport, daddr, dport, dif, sdif, &udp_table, NULL);
-#endif
+	return __udp6_lib_lookup(net, saddr, sport, daddr, dport, dif, sdif, mflow_udp_table(net), skb);
 }
 #endif
 
@@ -96,35 +97,6 @@ static inline void mflow_hrtimer_setup(struct hrtimer *timer,
 #else
 #define MFLOW_GRO_OF(napi)	(napi)
 #endif
-
-/* Gives the stack what GRO has let through or let go. */
-static inline void mflow_napi_pass_list(struct napi_struct *napi)
-{
-	typeof(MFLOW_GRO_OF(napi)) gro = MFLOW_GRO_OF(napi);
-
-	if (!gro->rx_count)
-		return;
-	netif_receive_skb_list(&gro->rx_list);
-	INIT_LIST_HEAD(&gro->rx_list);
-	gro->rx_count = 0;
-}
-
-/* Puts the packet that GRO has let through last behind those that it holds. False: it has left. */
-static inline bool mflow_napi_last_behind_held(struct napi_struct *napi)
-{
-	typeof(MFLOW_GRO_OF(napi)) gro = MFLOW_GRO_OF(napi);
-	struct sk_buff *skb;
-
-	if (!gro->rx_count)
-		return false;
-	skb = list_last_entry(&gro->rx_list, struct sk_buff, list);
-	list_del(&skb->list);
-	gro->rx_count--;
-	napi_gro_flush(napi, false);
-	list_add_tail(&skb->list, &gro->rx_list);
-	gro->rx_count++;
-	return true;
-}
 
 /* 6.15: of some drivers a lock of the device's guards its features, inside rtnl. */
 #if MFLOW_SINCE(6, 15)

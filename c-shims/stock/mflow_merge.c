@@ -97,11 +97,11 @@ static const struct sock *mflow_udp_look_up(struct net *net,
 	if (family == NFPROTO_IPV4)
 		return mflow_udp4_look_up(net, ip_hdr(skb)->saddr, uh->source,
 					  ip_hdr(skb)->daddr, uh->dest,
-					  inet_iif(skb), inet_sdif(skb));
+					  inet_iif(skb), inet_sdif(skb), NULL);
 #if IS_ENABLED(CONFIG_IPV6)
 	return mflow_udp6_look_up(net, &ipv6_hdr(skb)->saddr, uh->source,
 				  &ipv6_hdr(skb)->daddr, uh->dest,
-				  inet6_iif(skb), inet6_sdif(skb));
+				  inet6_iif(skb), inet6_sdif(skb), NULL);
 #else
 	return NULL;
 #endif

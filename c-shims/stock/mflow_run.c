@@ -61,6 +61,7 @@ void mflow_run_flush_later(void *port)
 
 	if (READ_ONCE(run->port) == port)
 		return;
+	/* Atomic: mflow_run_forget() may take it away, on another CPU. */
 	other = xchg(&run->port, port);
 	if (other)
 		mflow_run_flush(other, run->cpu);
@@ -76,6 +77,7 @@ void mflow_run_forget(const void *port)
 		struct mflow_run *run = per_cpu_ptr(&mflow_run, cpu);
 		void *here = READ_ONCE(run->port);
 
+		/* Atomic: the CPU may have taken it just now, or have another one. */
 		if (here == port)
 			cmpxchg(&run->port, here, NULL);
 	}

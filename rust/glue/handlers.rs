@@ -119,7 +119,8 @@ impl Handlers for PacketPath {
             }
             Dispatched::Ordinary(packet) => Some(packet),
         };
-        // SAFETY: By the contract softirqs are disabled, the port is that of an opted-in device, and the source is this CPU's.
+        // SAFETY: By the contract softirqs are disabled, the port is that of an opted-in device, and the source is this CPU's. No later
+        // call ends these packets.
         unsafe {
             if !way::flush_later(ptr::from_ref(port).cast_mut().cast()) {
                 source.flush(slots);

@@ -20,7 +20,8 @@ rust-features := $(subst $(space),,$(rust-features))
 # Room in front of each function, into which the kernel may write at boot (retbleed=stuff, cfi=fineibt).
 rust-padding := $(CONFIG_FUNCTION_PADDING_BYTES)
 
-# As Makefile and arch/x86/Makefile of such a kernel.
+# As Makefile and arch/x86/Makefile of such a kernel. Accesses to memory are checked where the kernel checks those of its own Rust:
+# only then it has found out what the compiler has to be told for that.
 rust-flags := -Copt-level=2 -Cpanic=abort -Cembed-bitcode=n -Clto=n -Ccodegen-units=1 \
 	-Crelocation-model=static -Ccode-model=kernel -Cno-redzone=y -Cforce-unwind-tables=n -Csymbol-mangling-version=v0 \
 	-Coverflow-checks=n -Cdebug-assertions=n -Ztune-cpu=generic -Zfunction-sections=y \
@@ -31,8 +32,6 @@ rust-flags := -Copt-level=2 -Cpanic=abort -Cembed-bitcode=n -Clto=n -Ccodegen-un
 	$(if $(CONFIG_FRAME_POINTER),-Cforce-frame-pointers=y) \
 	$(if $(CONFIG_RUST),$(if $(CONFIG_KASAN),$(RUSTFLAGS_KASAN))) \
 	--cfg mflow_stock --sysroot=/dev/null -Zunstable-options --target=$(rust-obj)/target.json
-
-# Accesses are checked where the kernel checks those of its own Rust: it has found out then what the compiler has to be told.
 
 # What C calls.
 rust-roots := mflow_rust_init mflow_rust_exit mflow_lane_poll mflow_lane_build mflow_deadline_expired mflow_file_read \

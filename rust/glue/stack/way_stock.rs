@@ -66,13 +66,14 @@ pub(crate) unsafe fn collector_here() -> Option<NonNull<c_void>> {
     NonNull::new(unsafe { ffi::mflow_run_here() })
 }
 
-/// Has the port's source on this CPU flushed with what comes next: [`flush`](super::hooks::Handlers) a turn of polls later. Returns
-/// whether that is so; if not, the caller flushes.
+/// Has the source that the port has for this CPU flushed a turn of polls later, so that lanes are woken once for many packets. Returns
+/// whether that will be done; if not, the caller flushes.
 ///
 /// # Safety: softirqs are disabled. The port is that of an opted-in device, whose packet has just been dispatched.
 #[inline]
 pub(crate) unsafe fn flush_later(port: *mut c_void) -> bool {
-    // SAFETY: By the contract.
+    // SAFETY: By the contract softirqs are disabled, so the run is this CPU's. C forgets the port before it ends
+    // (`mflow_run_forget`).
     unsafe { ffi::mflow_run_flush_later(port) };
     true
 }
@@ -117,7 +118,7 @@ pub(super) unsafe fn set_parked(skb: NonNull<sk_buff>, _socket: *mut sock, amoun
 /// Where the fields are that are read for each packet: a call of C for each would cost more than all else here.
 #[inline]
 fn layout() -> &'static ffi::mflow_skb_layout {
-    // SAFETY: C never writes it.
+    // SAFETY: It is a constant of C's, of which all fields are numbers.
     unsafe { &ffi::mflow_skb_layout }
 }
 
@@ -126,7 +127,7 @@ fn layout() -> &'static ffi::mflow_skb_layout {
 /// # Safety: the packet is valid, and has a field of that type there.
 #[inline]
 unsafe fn field<T: Copy>(skb: NonNull<sk_buff>, offset: u16) -> T {
-    // SAFETY: By the contract.
+    // SAFETY: By the contract the field is within the packet and initialized; the compiler of C has aligned it.
     unsafe {
         skb.as_ptr()
             .byte_add(usize::from(offset))
@@ -140,7 +141,8 @@ unsafe fn field<T: Copy>(skb: NonNull<sk_buff>, offset: u16) -> T {
 /// # Safety: the packet is valid, and has a field of that type there.
 #[inline]
 unsafe fn shared_field<T: Copy>(skb: NonNull<sk_buff>, offset: u16) -> T {
-    // SAFETY: By the contract; the end is counted from the head. CAST: 32 bits into a usize.
+    // SAFETY: The kernel keeps `struct skb_shared_info` at the end of the packet's linear part, which is counted from the head. CAST:
+    // 32 bits into a usize.
     unsafe {
         let head: *const u8 = field(skb, layout().head);
         let end: u32 = field(skb, layout().end);
@@ -153,34 +155,34 @@ unsafe fn shared_field<T: Copy>(skb: NonNull<sk_buff>, offset: u16) -> T {
 /// Returns how many packets it was on the wire, if that is known; else 0.
 #[inline]
 pub(super) unsafe fn segments(skb: NonNull<sk_buff>) -> u16 {
-    // SAFETY: By the contract.
+    // SAFETY: By the contract the packet is valid, and C says where the field is.
     unsafe { shared_field(skb, layout().gso_segs) }
 }
 
 /// Returns whether it was several packets on the wire, and nobody has counted them.
 #[inline]
 pub(super) unsafe fn lacks_segments(skb: NonNull<sk_buff>) -> bool {
-    // SAFETY: By the contract.
+    // SAFETY: By the contract the packet is valid, and C says where the field is.
     unsafe { shared_field::<u16>(skb, layout().gso_size) != 0 && segments(skb) == 0 }
 }
 
 /// Returns the Ethernet protocol, in host order.
 #[inline]
 pub(super) unsafe fn protocol(skb: NonNull<sk_buff>) -> u16 {
-    // SAFETY: By the contract.
+    // SAFETY: By the contract the packet is valid, and C says where the field is.
     u16::from_be(unsafe { field(skb, layout().protocol) })
 }
 
 #[inline]
 pub(super) unsafe fn len(skb: NonNull<sk_buff>) -> u32 {
-    // SAFETY: By the contract.
+    // SAFETY: By the contract the packet is valid, and C says where the field is.
     unsafe { field(skb, layout().len) }
 }
 
 /// Returns where the packet begins, and how many bytes of it are there in one piece.
 #[inline]
 pub(super) unsafe fn linear(skb: NonNull<sk_buff>) -> (*const u8, u32) {
-    // SAFETY: By the contract.
+    // SAFETY: By the contract the packet is valid, and C says where the field is.
     unsafe {
         let paged: u32 = field(skb, layout().data_len);
         (field(skb, layout().data), len(skb).wrapping_sub(paged))
@@ -190,7 +192,7 @@ pub(super) unsafe fn linear(skb: NonNull<sk_buff>) -> (*const u8, u32) {
 /// Returns how much memory it holds.
 #[inline]
 pub(super) unsafe fn truesize(skb: NonNull<sk_buff>) -> u32 {
-    // SAFETY: By the contract.
+    // SAFETY: By the contract the packet is valid, and C says where the field is.
     unsafe { field(skb, layout().truesize) }
 }
 

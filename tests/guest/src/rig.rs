@@ -18,6 +18,8 @@ use crate::traffic::{Load, Plan};
 /// How much of the rate that the vanilla stack carries without loss is offered where nothing may be lost.
 const SHARE: f64 = 0.6;
 const CALIBRATION: u64 = 6_000;
+/// The most packets of the wire that one packet behind GRO can be: for datagrams, the kernel's `UDP_GRO_CNT_MAX`.
+pub(crate) const MOST_JOINED_PKTS: u64 = 64;
 /// Below this rate nothing could be said about a split flow.
 const LEAST_FRAMES_PER_S: f64 = 1_000.0;
 /// How long after the end of the traffic packets may stay parked: the CPU that is to end them may be away for seconds.
@@ -90,6 +92,12 @@ impl Rig {
     /// Returns whether flows are split: the modes of FALCON split none.
     pub(crate) fn splits(&self) -> bool {
         self.mflow && Mode::usual() == Mode::Mflow
+    }
+
+    /// Returns how many datagrams may be one packet behind the lanes: without our hooks, lanes have GRO join them.
+    pub(crate) fn most_joined(&self) -> Result<u64> {
+        let joins = self.splits() && !mflow::is_patched()?;
+        Ok(if joins { MOST_JOINED_PKTS } else { 1 })
     }
 
     pub(crate) fn frames_per_s(&self) -> f64 {

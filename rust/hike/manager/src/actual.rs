@@ -27,9 +27,8 @@ pub(crate) fn objects(
     configuration: &Configuration,
     devices: &Devices,
 ) -> Result<Objects> {
-    let mut objects = configuration.objects();
     let mut actual = Actual {
-        objects: &mut objects,
+        objects: configuration.objects(),
         generation,
         configuration,
         devices,
@@ -45,7 +44,7 @@ pub(crate) fn objects(
     actual.flows(kernel_is_good)?;
     actual.routes()?;
     actual.monitors()?;
-    Ok(objects)
+    Ok(actual.objects)
 }
 
 /// Returns the same, with nothing looked at but what goes and comes with devices.
@@ -54,9 +53,8 @@ pub(crate) fn of_devices(
     configuration: &Configuration,
     devices: &Devices,
 ) -> Result<Objects> {
-    let mut objects = configuration.objects();
     let mut actual = Actual {
-        objects: &mut objects,
+        objects: configuration.objects(),
         generation,
         configuration,
         devices,
@@ -65,11 +63,11 @@ pub(crate) fn of_devices(
     actual.ports()?;
     actual.routes()?;
     actual.kernel_routes()?;
-    Ok(objects)
+    Ok(actual.objects)
 }
 
 struct Actual<'a> {
-    objects: &'a mut Objects,
+    objects: Objects,
     generation: &'a Generation,
     configuration: &'a Configuration,
     devices: &'a Devices,

@@ -426,7 +426,7 @@ fn mirror(rig: &Rig) -> Result<Outcome> {
     topology::ip(None, "link del mirror0")?;
     outcome?.judge(|outcome| {
         ensure!(
-            copies >= outcome.frames / (2 * most_joined(rig)?),
+            copies >= outcome.frames / (2 * rig.most_joined()?),
             "{copies} of {} frames were mirrored",
             outcome.frames
         );
@@ -452,12 +452,6 @@ fn mirrored(plan: &Plan<Datagrams>) -> Result<Outcome> {
     })
 }
 
-/// Returns how many datagrams may be one packet behind the lanes (`UDP_GRO_CNT_MAX`).
-fn most_joined(rig: &Rig) -> Result<u64> {
-    let joins = rig.splits() && !mflow::is_patched()?;
-    Ok(if joins { 64 } else { 1 })
-}
-
 /// The client's datagrams go to the host in IPsec, and from there to the container.
 fn searches(rig: &Rig) -> Result<Outcome> {
     let mut plan = dear(rig);
@@ -473,7 +467,7 @@ fn searches(rig: &Rig) -> Result<Outcome> {
     ipsec::flush_client()?;
     outcome?.judge(|outcome| {
         ensure!(
-            unwrapped >= outcome.sent / most_joined(rig)?,
+            unwrapped >= outcome.sent / rig.most_joined()?,
             "{unwrapped} of {} datagrams came through IPsec",
             outcome.sent
         );

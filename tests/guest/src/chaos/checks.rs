@@ -12,6 +12,7 @@ use anyhow::{ensure, Context as _, Result};
 use super::step::Effect;
 use crate::mflow::{self, Stats};
 use crate::proc_net;
+use crate::rig::MOST_JOINED_PKTS;
 use crate::streams::counters::{noise, Counters};
 use crate::threads;
 use crate::topology::CLIENT;
@@ -21,8 +22,6 @@ const END: Duration = Duration::from_secs(30);
 /// How often in a row all must be the same.
 const SETTLED_LOOKS: usize = 20;
 const LOOK: Duration = Duration::from_millis(50);
-/// The most packets of the wire that one packet behind GRO can be.
-const MOST_JOINED_PKTS: u64 = 64;
 
 /// What TCP counts, over both ends, when segments come out of order or are dropped.
 const NOT_NOTICED: [&str; 4] = [

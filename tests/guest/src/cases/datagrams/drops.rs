@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::cases::{Case, Run};
 use crate::command;
 use crate::datagrams::run::Datagrams;
-use crate::mflow::{self, Knobs, STRICT_TIMEOUT_US};
+use crate::mflow::{Knobs, STRICT_TIMEOUT_US};
 use crate::outcome::Outcome;
 use crate::rig::Rig;
 use crate::topology;
@@ -17,10 +17,8 @@ use crate::traffic::Load as _;
 /// One packet in so many is dropped.
 const ONE_IN: u64 = 100;
 const LEAST_DATAGRAMS: u64 = 5_000;
-/// No more does GRO join (`UDP_GRO_CNT_MAX`).
-const MOST_JOINED: u64 = 64;
 /// Long enough to carry the time of sending.
-const BYTES: usize = 64;
+pub(super) const BYTES: usize = 64;
 /// A wait for one dropped packet until the deadline would be twice as long.
 const LONGEST_WAIT_US: u64 = STRICT_TIMEOUT_US as u64 / 2;
 
@@ -73,16 +71,19 @@ fn dropped() -> Result<u64> {
 fn judge(rig: &Rig, knobs: &Knobs, outcome: &Outcome, dropped: u64) -> Result<()> {
     outcome.require_intact()?;
     outcome.require_order()?;
-    // A packet may be one that GRO has made of datagrams.
-    let joined = outcome.lost > dropped && rig.splits() && !mflow::is_patched()?;
-    let least = outcome.frames / (4 * ONE_IN);
+    let most_joined = rig.most_joined()?;
     ensure!(
-        (outcome.lost == dropped && dropped >= least)
-            || (joined && dropped > 0 && outcome.lost <= dropped * MOST_JOINED),
+        (dropped..=dropped * most_joined).contains(&outcome.lost)
+            && outcome.lost >= outcome.frames / (4 * ONE_IN),
         "{} of {} datagrams lost, and {dropped} were dropped on the way",
         outcome.lost,
         outcome.frames
     );
+    require_no_wait(rig, knobs, outcome)
+}
+
+/// Fails if the merger has waited for a packet that was dropped, or if the flow was not split.
+pub(super) fn require_no_wait(rig: &Rig, knobs: &Knobs, outcome: &Outcome) -> Result<()> {
     ensure!(
         outcome.longest_wait_us <= LONGEST_WAIT_US,
         "a datagram took {} us: the merger waited for a dropped one",

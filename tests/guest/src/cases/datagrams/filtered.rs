@@ -5,9 +5,10 @@
 use anyhow::{ensure, Result};
 use mflow_protocol::network::VXLAN_PORT;
 
+use super::drops::{require_no_wait, BYTES};
 use crate::cases::{Case, Run};
 use crate::datagrams::run::Datagrams;
-use crate::mflow::{Knobs, STRICT_TIMEOUT_US};
+use crate::mflow::Knobs;
 use crate::nft::{self, Counted};
 use crate::outcome::Outcome;
 use crate::rig::Rig;
@@ -17,13 +18,9 @@ use crate::traffic::{Load as _, Plan};
 /// At each hook one packet in so many is dropped, be it one that GRO has made of many.
 const ONE_IN: u64 = 50;
 const LEAST_DATAGRAMS: u64 = 10_000;
-/// Long enough to carry the time of sending.
-const BYTES: usize = 64;
 /// Headers of IPv4 and UDP; and those around a frame in the overlay, with VXLAN's and its own.
 const HEADERS: u64 = 28;
 const OVERLAY_HEADERS: u64 = HEADERS + 8 + 14;
-/// A wait for one dropped packet until the deadline would be twice as long.
-const LONGEST_WAIT_US: u64 = STRICT_TIMEOUT_US as u64 / 2;
 /// Hooks on the way: of the host, and of the container.
 const HOOKS: &[Hook] = &[
     hook(None, "ingress", "ingress device \"eth0\""),
@@ -121,16 +118,7 @@ fn filter(rig: &Rig) -> Result<Outcome> {
             outcome.lost,
             outcome.frames
         );
-        ensure!(
-            outcome.longest_wait_us <= LONGEST_WAIT_US,
-            "a datagram took {} us: the merger waited for a dropped one",
-            outcome.longest_wait_us
-        );
-        if rig.splits() {
-            outcome.require_no_deadline()?;
-            outcome.require_split(&knobs, 1)?;
-        }
-        rig.settle()
+        require_no_wait(rig, &knobs, outcome)
     })
 }
 
