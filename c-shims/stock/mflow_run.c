@@ -68,7 +68,7 @@ void mflow_run_flush_later(void *port)
 	mflow_run_wait();
 }
 
-/* Process context; nothing comes from the device of @port any more. When it returns, nobody uses @port here. */
+/* Process context; nothing comes from the device of @port any more. When it returns, no CPU uses @port here. */
 void mflow_run_forget(const void *port)
 {
 	unsigned int cpu;

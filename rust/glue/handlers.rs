@@ -288,7 +288,7 @@ unsafe extern "C" fn mflow_run_flush(port: *mut kernel::ffi::c_void, cpu: kernel
     let port = unsafe { &*port.cast::<Port>() };
     // CAST: 32 bits into a usize.
     if let Some(source) = port.source_of_cpu(cpu as usize) {
-        // SAFETY: By the contract we are in the source's context.
+        // SAFETY: That is the source's context: by the contract softirqs are disabled, and packets come to it on no other CPU.
         unsafe { source.flush(pool::slots()) };
     }
 }

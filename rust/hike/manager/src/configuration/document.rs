@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A configuration as it is written, in TOML: names and numbers that nobody has looked at yet; its parts are in `entries`.
+//! A configuration as it is written, in TOML: names and numbers that have not been checked yet; its parts are in `entries`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

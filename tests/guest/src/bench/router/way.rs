@@ -29,7 +29,7 @@ const NEXT_HOP_MAC: &str = "02:00:00:00:61:02";
 const TUNNEL_SOURCE: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x61, 0, 0, 0, 0, 0, 1);
 /// Rules of the access list.
 const RULES: u16 = 200;
-/// Packets that the host sends itself, to learn who is there.
+/// Packets that the host may send itself, such as those that look for neighbours.
 const OWN_PKTS: u64 = 16;
 /// No block ends while packets are measured, or one.
 const PERIOD: Duration = Duration::from_secs(3_600);
