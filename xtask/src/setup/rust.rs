@@ -74,16 +74,34 @@ pub(crate) fn ensure_components() -> Result<()> {
             missing.join(", ")
         );
     }
-    Step::new(
-        format!("add Rust components {}", missing.join(", ")),
-        "rustup-component",
-    )
-    .hint("check the network; `rustup component list` shows what this toolchain offers")
-    .run(
-        tools::command("rustup")
-            .args(["component", "add", "--toolchain", &toolchain])
-            .args(&missing),
-    )?;
+    let run = |verb: &str, missing: &[&str]| {
+        Step::new(
+            format!("{verb} Rust components {}", missing.join(", ")),
+            format!("rustup-component-{verb}"),
+        )
+        .hint("check the network; `rustup component list` shows what this toolchain offers")
+        .run(
+            tools::command("rustup")
+                .args(["component", verb, "--toolchain", &toolchain])
+                .args(missing),
+        )
+    };
+    run("add", &missing)?;
+
+    // rustup goes by its own list, so a component whose files are gone is up to date for it.
+    let broken = missing_components()?;
+    if broken.is_empty() {
+        return Ok(());
+    }
+    run("remove", &broken)?;
+    run("add", &broken)?;
+    let missing = missing_components()?;
+    if !missing.is_empty() {
+        bail!(
+            "the Rust components {} are missing and stay so after rustup has added them: reinstall the toolchain with `rustup toolchain uninstall {toolchain}` and `rustup toolchain install {toolchain}`",
+            missing.join(", ")
+        );
+    }
     Ok(())
 }
 
