@@ -286,11 +286,18 @@ fn say_how_it_stands() {
     for card in ["0 queues", "1 queues"] {
         verdict::say(&Message::Card(card.to_owned()));
     }
-    // And what the sender's part of the stack has done with it.
+    // And what the sender's part of the stack has done with it: a datagram that a queue of the sender's has dropped counts as sent.
     let sender = netns::run(CLIENT, "ip -s -s link").and_then(|links| {
         let counters = netns::run(CLIENT, "ethtool -S eth1")?;
-        let sending = counters.lines().filter(|line| line.contains("tx"));
-        Ok(format!("{links}{}", sending.collect::<Vec<_>>().join("\n")))
+        let sending: Vec<_> = counters
+            .lines()
+            .filter(|line| line.contains("tx"))
+            .collect();
+        let queues = netns::run(CLIENT, "tc -s qdisc show dev eth1")?;
+        let protocols = netns::within(CLIENT, || {
+            Ok(fs::read_to_string("/proc/thread-self/net/snmp")?)
+        })?;
+        Ok([links, sending.join("\n"), queues, protocols].join("\n"))
     });
     for said in [interrupts::table_of("eth0"), sender] {
         match said {
