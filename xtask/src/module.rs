@@ -45,9 +45,9 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the distribution's own kernel with the module among its own, and the module's place there.
-pub fn in_distribution() -> Result<(Distribution, PathBuf)> {
-    let kernel = distribution::ensure()?;
+/// Returns a distribution's kernel, one of [`distribution::names`], with the module among its own, and the module's place there.
+pub fn in_distribution(name: &str) -> Result<(Distribution, PathBuf)> {
+    let kernel = distribution::named(name)?;
     let module = add_to(&kernel)?;
     Ok((kernel, module))
 }

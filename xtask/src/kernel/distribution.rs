@@ -75,6 +75,22 @@ pub struct Distribution {
     pub(crate) compiler: Option<PathBuf>,
 }
 
+/// Returns what kernels are called that can be had: the one that apt offers here, and those of other releases.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    [&OWN].into_iter().chain(OTHERS).map(|shipped| shipped.name)
+}
+
+/// Returns the newest kernel of that name; downloads and unpacks what is not there.
+pub(crate) fn named(name: &str) -> Result<Distribution> {
+    let mut all = [&OWN].into_iter().chain(OTHERS);
+    let shipped = all.find(|shipped| shipped.name == name);
+    let shipped = shipped.with_context(|| {
+        let names: Vec<_> = names().collect();
+        format!("there is no kernel {name}; there are: {}", names.join(", "))
+    })?;
+    reach(shipped)?.map_err(anyhow::Error::msg)
+}
+
 /// Returns the newest kernel that apt offers; downloads and unpacks what is not there.
 pub(crate) fn ensure() -> Result<Distribution> {
     unpacked(&OWN, &Archive::default())

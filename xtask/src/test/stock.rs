@@ -53,7 +53,7 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
     let kernel = distribution::ensure()?;
     if let Some(why) = install::refusal() {
         outcome.skip("stock: the package is installed, and removed", why);
-        module::in_distribution()?;
+        module::add_to(&kernel)?;
     } else {
         let place = ctx.places.take();
         let installed = tools::once(&INSTALLED, || installed(&kernel));

@@ -95,10 +95,9 @@ impl<'a> Progress<'a> {
     ) -> Result<&'a [Task<'a>]> {
         let orders: Vec<_> = tasks.iter().map(|task| task.order.clone()).collect();
         self.boots += 1;
-        let kernel = if self.options.distribution {
-            Boots::Distribution
-        } else {
-            Boots::Ours(flavor)
+        let kernel = match self.options.distribution.as_deref() {
+            Some(name) => Boots::Distribution(name),
+            None => Boots::Ours(flavor),
         };
         let mut session = Session::boot(self.boots, kernel, &self.options.hardware, &orders)?;
         session.release().clone_into(&mut self.provenance.kernel);
@@ -168,7 +167,7 @@ fn plan<'a>(options: &Options, cases: &'a [Case]) -> Result<Plan<'a>> {
     for case in cases {
         for mode in &case.modes {
             let name = mode.name_in(case);
-            if options.distribution && !mode.is_without_patches() {
+            if options.distribution.is_some() && !mode.is_without_patches() {
                 continue;
             }
             if options

@@ -39,11 +39,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{bail, ensure, Context as _, Result};
+use clap::builder::PossibleValuesParser;
 
 use self::cases::Suite;
 use self::markdown::Provenance;
 use self::row::Row;
 use crate::sim::modelled::modelled;
+use xtask::kernel::distribution;
 use xtask::step;
 use xtask::vm::{Accel, Hardware};
 
@@ -58,9 +60,10 @@ pub(crate) struct Options {
     /// Only rows with this text in `CASE/MODE LANES`, such as `udp-16/`, `/mflow` or `/mflow 4`
     #[arg(long, value_name = "FILTER")]
     case: Option<String>,
-    /// On the distribution's own kernel, as shipped, with the module for it: native, vanilla, RPS and mflow, on what its packages have
-    #[arg(long)]
-    distribution: bool,
+    /// On a distribution's kernel, as shipped, with the module for it: native, vanilla, RPS and mflow, on what its packages have.
+    /// `own` is the one that apt offers here [default if given without a name]
+    #[arg(long, value_name = "KERNEL", num_args = 0..=1, default_missing_value = "own", value_parser = PossibleValuesParser::new(distribution::names()))]
+    distribution: Option<String>,
     /// Windows per case and mode; 3 in the suite quick, 5 in paper if not given
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
     windows: Option<u32>,

@@ -54,13 +54,13 @@ pub(super) struct Session {
 
 /// What a session boots.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Boots {
+pub(super) enum Boots<'a> {
     Ours(Flavor),
-    /// The distribution's own kernel, with the module for it.
-    Distribution,
+    /// A distribution's kernel of that name, with the module for it.
+    Distribution(&'a str),
 }
 
-impl Boots {
+impl Boots<'_> {
     /// Returns the machine, where the kernel's functions are, and what it calls itself.
     fn machine(self, hardware: &Hardware) -> Result<(Machine, Symbols, String)> {
         match self {
@@ -70,8 +70,8 @@ impl Boots {
                 let symbols = Symbols::read(&kernel.build_dir.join("System.map"))?;
                 Ok((machine, symbols, kernel.release))
             }
-            Self::Distribution => {
-                let (kernel, _) = module::in_distribution()?;
+            Self::Distribution(name) => {
+                let (kernel, _) = module::in_distribution(name)?;
                 let machine = vm::machine_of(hardware, kernel.image, kernel.modules)?;
                 // Its packages do not say where functions are; the guest does.
                 Ok((machine, Symbols::default(), kernel.release))
@@ -92,7 +92,7 @@ impl Session {
     /// is in the names of its logs, which stay if a guest dies.
     pub(super) fn boot(
         number: usize,
-        boots: Boots,
+        boots: Boots<'_>,
         hardware: &Hardware,
         cases: &[Case],
     ) -> Result<Self> {
@@ -125,7 +125,7 @@ impl Session {
         };
         // One queue, as the other NIC has.
         let mut env = BTreeMap::from([(CHANNELS.to_owned(), "1".to_owned())]);
-        if matches!(boots, Boots::Distribution) {
+        if matches!(boots, Boots::Distribution(_)) {
             env.insert(KERNEL_FUNCTIONS.to_owned(), "1".to_owned());
         }
         let order = Order {
