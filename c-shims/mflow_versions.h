@@ -94,8 +94,10 @@ static inline void mflow_hrtimer_setup(struct hrtimer *timer,
 /* 6.15: what GRO of a NAPI holds is in a structure of its own. */
 #if MFLOW_SINCE(6, 15)
 #define MFLOW_GRO_OF(napi)	(&(napi)->gro)
+#define MFLOW_GRO_HOLDS(napi)	READ_ONCE((napi)->gro.bitmask)
 #else
 #define MFLOW_GRO_OF(napi)	(napi)
+#define MFLOW_GRO_HOLDS(napi)	READ_ONCE((napi)->gro_bitmask)
 #endif
 
 /* 6.15: of some drivers a lock of the device's guards its features, inside rtnl. */

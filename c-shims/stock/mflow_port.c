@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Opted-in devices: a netfilter hook at their ingress takes packets, and devices of ours beside each let lanes
- * have GRO, which is off at the device itself. It stays so while splitting is off: what GRO holds at the moment when it
- * is switched off is overtaken by what comes without.
+ * have GRO, which is off at the device itself as long as splitting is on. What GRO holds at the moment when it is switched
+ * off would be overtaken by what comes without, which therefore waits at the hook.
  *
  * Of the two devices of ours one has GRO put datagrams of one size into lists (rx-gro-list of ethtool): all that is
  * between here and the socket sees such a list as one packet, as it does with segments of TCP, and the socket takes it
  * apart.
  */
 
+#include <linux/delay.h>
 #include <linux/list.h>
 #include <linux/netdevice.h>
 #include <linux/netfilter.h>
@@ -31,6 +32,7 @@
  * @hook:	at the ingress of @dev
  * @port:	the Rust half's
  * @had_gro:	@dev's GRO was on, and is to be so again
+ * @gro_ends:	GRO has just been switched off, and may hold packets still
  */
 struct mflow_stock_port {
 	struct list_head	list;
@@ -40,9 +42,39 @@ struct mflow_stock_port {
 	struct nf_hook_ops	hook;
 	void			*port;
 	bool			had_gro;
+	bool			gro_ends;
 };
 
 static LIST_HEAD(mflow_ports);
+
+/* GRO holds packets for a poll or a tick, or as long as the device's gro_flush_timeout says. */
+#define MFLOW_GRO_ENDS_MS	100
+
+/* RCU, or under rtnl. While GRO is off this only falls. */
+static bool mflow_dev_gro_holds(const struct net_device *dev)
+{
+	const struct napi_struct *napi;
+
+	list_for_each_entry_rcu(napi, &dev->napi_list, dev_list, lockdep_rtnl_is_held())
+		if (MFLOW_GRO_HOLDS(napi))
+			return true;
+	return false;
+}
+
+/*
+ * GRO has just been switched off. What it had got before that comes here by itself, at the end of a poll or of a tick; what
+ * has passed it by waits until then. GRO has counted the packets of the one kind, and not looked at those of the other, which
+ * have zeros there unless a driver has used the place: they go on at once then. What is split before this device is put in
+ * order behind it, and must not wait where no lane sees it.
+ */
+static bool mflow_waits_for_gro(const struct mflow_stock_port *port, struct sk_buff *skb)
+{
+	if (NAPI_GRO_CB(skb)->count || mflow_stock_tag(skb))
+		return false;
+	if (mflow_dev_gro_holds(port->dev))
+		mflow_hold_begin();
+	return mflow_hold_back(skb);
+}
 
 /*
  * Packets come behind taps and classifiers of the device; what goes on from a lane passes them by
@@ -55,6 +87,9 @@ static unsigned int mflow_ingress(void *priv, struct sk_buff *skb,
 	const struct mflow_ops *ops;
 	u32 tag;
 
+	if (unlikely(READ_ONCE(port->gro_ends)) && !in_hardirq() && !irqs_disabled() &&
+	    !skb_shared(skb))
+		return mflow_waits_for_gro(port, skb) ? NF_STOLEN : NF_ACCEPT;
 	if (!static_branch_unlikely(&mflow_stock_key))
 		return NF_ACCEPT;
 
@@ -110,25 +145,35 @@ bool mflow_port_lane_device(struct sk_buff *skb, bool datagrams)
 	return port;
 }
 
+/* Under rtnl; no flow is split. */
 static void mflow_port_gro_off(struct mflow_stock_port *port)
 {
 	struct net_device *dev = port->dev;
+	unsigned int ms;
 
 	if (!(dev->wanted_features & NETIF_F_GRO))
 		return;
 	port->had_gro = true;
+	WRITE_ONCE(port->gro_ends, true);
 	netdev_lock_ops(dev);
 	dev->wanted_features &= ~NETIF_F_GRO;
 	netdev_update_features(dev);
 	netdev_unlock_ops(dev);
+	/* Polls that have begun may still give it packets. */
+	synchronize_net();
+	for (ms = 0; mflow_dev_gro_holds(dev) && ms < MFLOW_GRO_ENDS_MS; ms++)
+		usleep_range(1000, 2000);
+	WRITE_ONCE(port->gro_ends, false);
 }
 
+/* Under rtnl; no flow is split. */
 static void mflow_port_gro_back(struct mflow_stock_port *port)
 {
 	struct net_device *dev = port->dev;
 
 	if (!port->had_gro)
 		return;
+	port->had_gro = false;
 	netdev_lock_ops(dev);
 	dev->wanted_features |= NETIF_F_GRO;
 	/* Where the device goes, nobody wants it any more. */
@@ -193,7 +238,8 @@ static int mflow_port_open(struct net_device *dev, void *rust_port)
 	err = nf_register_net_hook(dev_net(dev), &port->hook);
 	if (err)
 		goto err_listed;
-	mflow_port_gro_off(port);
+	if (static_key_enabled(&mflow_stock_key))
+		mflow_port_gro_off(port);
 	return 0;
 
 err_listed:
@@ -219,6 +265,19 @@ static void mflow_port_close(struct mflow_stock_port *port)
 	mflow_lane_dev_destroy(port->list_dev);
 	mflow_lane_dev_destroy(port->gro_dev);
 	kfree(port);
+}
+
+/* Under rtnl; no flow is split. */
+void mflow_port_switch(bool enabled)
+{
+	struct mflow_stock_port *port;
+
+	list_for_each_entry(port, &mflow_ports, list) {
+		if (enabled)
+			mflow_port_gro_off(port);
+		else
+			mflow_port_gro_back(port);
+	}
 }
 
 /* Under rtnl. NULL: the device is opted out, or goes. */

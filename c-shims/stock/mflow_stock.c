@@ -81,6 +81,7 @@ void mflow_set_enabled(bool enabled)
 		mflow_hold_wait();
 		static_branch_disable(&mflow_stock_key);
 	}
+	mflow_port_switch(enabled);
 	mflow_frag_switch(enabled);
 }
 

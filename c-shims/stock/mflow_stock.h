@@ -32,6 +32,7 @@ void mflow_run_flush(void *port, unsigned int cpu);
 
 /* mflow_port.c: devices, and where packets are taken. */
 bool mflow_port_lane_device(struct sk_buff *skb, bool datagrams);
+void mflow_port_switch(bool enabled);
 
 /* mflow_hold.c: the order of the ordinary path around tags. */
 bool mflow_hold_back(struct sk_buff *skb);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use anyhow::{bail, Result};
+use anyhow::{bail, ensure, Result};
 
 use crate::dkms;
 use crate::kernel::distribution::{self, Distribution};
@@ -52,9 +52,40 @@ pub fn in_distribution(name: &str) -> Result<(Distribution, PathBuf)> {
     Ok((kernel, module))
 }
 
+/// What the kernel has beside the name of an imported symbol in the plainer of its two tables of versions (`struct modversion_info`).
+const MOST_VERSIONED_NAME: usize = 64 - size_of::<u64>() - 1;
+
+/// Fails if a kernel that checks versions of symbols (`CONFIG_MODVERSIONS`) could not check this module: names that are too long for
+/// that, or those of Rust, whose versions come from debugging information that a module out of the tree has no part in.
+pub(crate) fn require_versionable(module: &Path) -> Result<()> {
+    let mut nm = tools::command("nm");
+    let listed = tools::output(
+        nm.args(["--format=just-symbols", "--undefined-only"])
+            .arg(module),
+    )?;
+    let wrong = |name: &&str| name.starts_with("_R") || name.len() > MOST_VERSIONED_NAME;
+    if let Some(name) = listed.lines().find(wrong) {
+        bail!(
+            "{} imports {name}, which can have no version",
+            module.display()
+        );
+    }
+    ensure!(!listed.is_empty(), "{} imports nothing", module.display());
+    let mut nm = tools::command("nm");
+    let all = tools::output(nm.arg("--format=just-symbols").arg(module))?;
+    if let Some(name) = all.lines().find(|name| name.starts_with("__ksymtab_")) {
+        bail!(
+            "{} exports {name}, which would need a version",
+            module.display()
+        );
+    }
+    Ok(())
+}
+
 /// Puts the module among those of a distribution's kernel and returns its place there.
 pub(crate) fn add_to(kernel: &Distribution) -> Result<PathBuf> {
     let module = build_with(&kernel.headers, kernel.compiler.as_deref())?;
+    require_versionable(&module)?;
     let module = kernel.add(&module)?;
     // DKMS does the same.
     tools::output(tools::command("strip").arg("--strip-debug").arg(&module))?;

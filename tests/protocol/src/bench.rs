@@ -41,7 +41,9 @@ pub enum Stack {
         /// CPUs to choose from.
         cpus: usize,
     },
-    /// The overlay with the module loaded and switched off.
+    /// The overlay with the module loaded and no device opted in.
+    Loaded,
+    /// The overlay with the module loaded, its device opted in, and splitting switched off.
     Idle,
     /// The overlay with mflow.
     Mflow {
@@ -85,7 +87,7 @@ impl Stack {
     /// Returns how many CPUs it is given beside those of the NIC and the application.
     pub fn cpus(&self) -> usize {
         match *self {
-            Self::Native | Self::Vanilla | Self::Idle | Self::Router(_) => 0,
+            Self::Native | Self::Vanilla | Self::Loaded | Self::Idle | Self::Router(_) => 0,
             Self::Rps { cpus }
             | Self::Busy { cpus, .. }
             | Self::Falcon { cpus, .. }

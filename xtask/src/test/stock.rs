@@ -26,7 +26,7 @@ const STOCK: &str = "stock";
 const SHOWS: &str = "main tcp/main lanes/4 batch/1 batch/1024 size/8192 family/6-in-4/4000 family/4-in-6/4000 family/6-in-6/16 \
                      tcp/family/6-in-6 flows/3/one-socket tcp/flows/one-outer knobs/good knobs/files capture/host-vxlan0 \
                      tcp/nat routes/address hotplug/lane reload/module reload/enabled reload/two-devices tcp/reload/enabled \
-                     teardown/vxlan teardown/container teardown/socket hints/hike hints/metadata gro/datagrams";
+                     teardown/vxlan teardown/container teardown/socket hints/hike hints/metadata gro/datagrams routed/host tcp/routed/tunnel";
 
 /// What cannot hold there, by how names begin; `rust/DESIGN.md` says why. With `--full`, and with `--case`, all others can be run, and
 /// these, too, by `--case` of this layer alone.
@@ -114,6 +114,7 @@ pub(super) fn holds(case: &str) -> bool {
 /// Has DKMS build the module of the package, and puts it among the kernel's. Fails unless the module says that it is for it.
 fn installed(kernel: &Distribution) -> Result<()> {
     let installed = install::install(&dkms::build()?, kernel)?;
+    module::require_versionable(&installed.module)?;
     let module = kernel.add(&installed.module)?;
     println!(
         "stock   DKMS has built {}, signed by {}",

@@ -28,6 +28,7 @@ pub(super) fn prepare(stack: &Stack, device: &'static str) -> Result<()> {
             let mask: u64 = cpu::BENCH_LANES[..cpus].iter().map(|cpu| 1 << cpu).sum();
             fs::write(RPS_CPUS, format!("{mask:x}")).context(RPS_CPUS)
         }
+        Stack::Loaded => command::run("modprobe mflow").map(drop),
         Stack::Idle => {
             mflow::load(&Knobs {
                 device,

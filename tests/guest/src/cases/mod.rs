@@ -24,6 +24,7 @@ mod mode;
 mod paths;
 mod reasons;
 mod reload;
+mod routed;
 mod scaling;
 mod shapes;
 mod stage_load;
@@ -151,6 +152,7 @@ fn all() -> Vec<Case> {
         capture::datagrams(),
         devices::datagrams(),
         below::datagrams(),
+        routed::datagrams(),
         paths::cases(),
         reasons::cases(),
         hints::cases(),
@@ -188,6 +190,7 @@ fn all() -> Vec<Case> {
         streams::jumbo::cases(),
         devices::streams(),
         below::streams(),
+        routed::streams(),
         streams::nat::cases(),
         streams::rehash::cases(),
         scaling::streams(),

@@ -82,6 +82,8 @@ impl Mode {
             What::Stack(
                 Stack::Native
                 | Stack::Vanilla
+                | Stack::Loaded
+                | Stack::Idle
                 | Stack::Rps { .. }
                 | Stack::Mflow {
                     scaling: Scaling::Path,
@@ -351,6 +353,7 @@ fn overhead() -> Case {
                 stack: What::WithoutHooks(Stack::Vanilla),
             },
             mode("off", Stack::Vanilla),
+            mode("loaded", Stack::Loaded),
             mode("idle", Stack::Idle),
             Mode {
                 name: "on",

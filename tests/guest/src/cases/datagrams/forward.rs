@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! One outer flow that holds a stream that ends here and packets that this host forwards: they cannot be told apart
-//! before they are split, and what is forwarded has no merge point.
+//! before they are split, and what is forwarded has no merge point. And a flow that is forwarded as a whole.
 
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,18 +12,20 @@ use anyhow::{ensure, Context as _, Result};
 
 use crate::cases::{Case, Run};
 use crate::datagrams::run::Datagrams;
-use crate::mflow::Knobs;
+use crate::mflow::{self, Knobs};
 use crate::outcome::Outcome;
 use crate::rig::Rig;
 use crate::topology::{self, CLIENT};
 use crate::traffic::{Live as _, Load as _};
-use crate::{command, cpu, netns, proc_net, threads};
+use crate::{command, cpu, flows, netns, proc_net, threads};
 
 /// For how long packets to be forwarded are sent at least, and the time between two of them.
 const TIME: Duration = Duration::from_millis(800);
 const EVERY: Duration = Duration::from_millis(2);
 /// Fewer would prove nothing.
 const LEAST_FORWARDED: u64 = 50;
+/// A busy guest may take long for what a packet decides.
+const SAID: Duration = Duration::from_secs(20);
 /// A lane of an emulated machine can be away for long.
 const DEADLINE_US: u32 = 100_000;
 /// A busy host can keep it away for longer than that, but not each time.
@@ -34,12 +36,52 @@ const MOST_GIVEN_UP: u64 = 8;
 const FAR: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 3, 1));
 
 pub(in crate::cases) fn cases() -> Vec<Case> {
-    vec![Case::of_traffic(
-        "forward/beside-local",
-        "packets to be forwarded turn up in a split outer flow: its stream keeps its order, and is not split any more",
-        Run::Always,
-        beside_local,
-    )]
+    vec![
+        Case::of_traffic(
+            "forward/beside-local",
+            "packets to be forwarded turn up in a split outer flow: its stream keeps its order, and is not split any more",
+            Run::Always,
+            beside_local,
+        ),
+        Case::of_module(
+            "forward/alone",
+            "a flow that the host forwards, and that ends nowhere on it, is not split, and flows says why",
+            Run::Plain,
+            alone,
+        ),
+    ]
+}
+
+/// All of the outer flow leaves the host again by a NIC.
+fn alone(rig: &Rig) -> Result<Option<Outcome>> {
+    rig.prepare(&rig.datagrams(), &Knobs::default().eager())?;
+    route_through_server()?;
+    let before = forwarded()?;
+    let kept = threads::beside(send_far, || {
+        threads::until_ok(SAID, || {
+            // With our hooks the probe meets the queue of the NIC that it leaves by, if that has one.
+            let is_whole = |why| flows::any(&[("state", "whole"), ("reason", why)]);
+            let is_kept = is_whole("probe_unseen")? || is_whole("path_queues")?;
+            ensure!(
+                is_kept,
+                "no flow is said to be whole for its path: {}",
+                mflow::read("flows")?
+            );
+            let pkts = forwarded()? - before;
+            ensure!(pkts >= LEAST_FORWARDED, "only {pkts} packets are forwarded");
+            Ok(())
+        })
+    });
+    // Also after a failure.
+    end_route()?;
+    kept?;
+    let split = mflow::flows_split()?;
+    ensure!(
+        split == 0,
+        "flows that are forwarded were split {split} time(s)"
+    );
+    rig.settle()?;
+    Ok(None)
 }
 
 fn beside_local(rig: &Rig) -> Result<Outcome> {
@@ -77,8 +119,7 @@ fn forward(rig: &Rig) -> Result<Outcome> {
         .map(drop)
     });
     // Also after a failure.
-    topology::sysctl("net/ipv4/ip_forward", "0")?;
-    topology::ip(None, &format!("route del {FAR}/32"))?;
+    end_route()?;
     outcome?.judge(|outcome| {
         outcome.require_whole()?;
         if rig.splits() {
@@ -118,6 +159,11 @@ fn route_through_server() -> Result<()> {
         ),
     )?;
     topology::sysctl("net/ipv4/ip_forward", "1")
+}
+
+fn end_route() -> Result<()> {
+    topology::sysctl("net/ipv4/ip_forward", "0")?;
+    topology::ip(None, &format!("route del {FAR}/32"))
 }
 
 fn forwarded() -> Result<u64> {

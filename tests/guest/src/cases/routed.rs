@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The host has no bridge: it routes what is for the container to the container's veth, as it comes out of the tunnel or as it
+//! comes to the NIC.
+
+use anyhow::Result;
+use mflow_protocol::network::{CLIENT_HOST, CLIENT_MAC, CONTAINER_MAC, SERVER_HOST};
+
+use super::{Case, Run};
+use crate::datagrams::run::Datagrams;
+use crate::mflow::Knobs;
+use crate::outcome::Outcome;
+use crate::rig::Rig;
+use crate::streams::run::Streams;
+use crate::topology::{self, Family, CLIENT, CONTAINER};
+use crate::traffic::Load;
+
+/// How packets reach the host.
+#[derive(Clone, Copy)]
+enum Through {
+    /// The tunnel ends at the host, which routes what was in it.
+    Tunnel,
+    /// The client's machine has a route to the container by way of the host.
+    Host,
+}
+
+pub(super) fn datagrams() -> Vec<Case> {
+    cases::<Datagrams>("no loss, no reordering")
+}
+
+pub(super) fn streams() -> Vec<Case> {
+    cases::<Streams>("TCP does not notice")
+}
+
+fn cases<L: Load>(proves: &str) -> Vec<Case> {
+    let case = |(name, way, through): (&str, &str, Through)| {
+        Case::of_traffic(
+            format!("{}routed/{name}", L::GROUP),
+            format!("the host routes to the container {way}: flows are split, {proves}"),
+            Run::Plain,
+            move |rig| routed::<L>(rig, through),
+        )
+    };
+    [
+        ("tunnel", "what came out of the tunnel", Through::Tunnel),
+        ("host", "what came without a tunnel", Through::Host),
+    ]
+    .map(case)
+    .into()
+}
+
+fn routed<L: Load>(rig: &Rig, through: Through) -> Result<Outcome> {
+    let (plan, knobs) = (rig.plan::<L>(), Knobs::default());
+    rig.prepare(&plan, &knobs)?;
+    let outcome = routes(through).and_then(|()| L::measure(&plan, |_| Ok(())));
+    // Also after a failure; the devices go with the network.
+    topology::sysctl("net/ipv4/ip_forward", "0")?;
+    outcome?.judge(|outcome| rig.require_strict(&plan, &knobs, outcome))
+}
+
+/// Takes the veth from the bridge, and has both machines route between client and container.
+fn routes(through: Through) -> Result<()> {
+    let (client, container) = (Family::V4.client(), Family::V4.container());
+    let veth = topology::mac("veth0")?;
+    topology::ip(
+        None,
+        &format!(
+            "link set veth0 nomaster
+             link set vxlan0 nomaster
+             neigh replace {container} lladdr {CONTAINER_MAC} dev veth0
+             route replace {container}/32 dev veth0"
+        ),
+    )?;
+    topology::ip(
+        Some(CONTAINER),
+        &format!("neigh replace {client} lladdr {veth} dev eth0"),
+    )?;
+    topology::sysctl("net/ipv4/ip_forward", "1")?;
+    match through {
+        Through::Tunnel => {
+            let vxlan = topology::mac("vxlan0")?;
+            topology::ip(
+                None,
+                &format!(
+                    "neigh replace {client} lladdr {CLIENT_MAC} dev vxlan0
+                     route replace {client}/32 dev vxlan0"
+                ),
+            )?;
+            topology::ip(
+                Some(CLIENT),
+                &format!("neigh replace {container} lladdr {vxlan} dev vxlan0"),
+            )
+        }
+        Through::Host => {
+            topology::ip(
+                None,
+                &format!("route replace {client}/32 via {CLIENT_HOST} dev eth0"),
+            )?;
+            topology::ip(
+                Some(CLIENT),
+                &format!("route replace {container}/32 via {SERVER_HOST} dev eth1 src {client} rto_min 5s"),
+            )
+        }
+    }
+}
