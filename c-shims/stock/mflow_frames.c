@@ -224,7 +224,7 @@ void mflow_frames_dispatch(struct net_device *dev, void *port)
 	WRITE_ONCE(frames->port, port);
 }
 
-/* Under rtnl. When it returns, no frame comes; those in lanes' rings hold nothing of our device. */
+/* Under rtnl; no program redirects to it. When it returns, no frame comes; those in lanes' rings hold nothing of our device. */
 void mflow_frames_destroy(struct net_device *dev)
 {
 	mflow_frames_dispatch(dev, NULL);
@@ -233,6 +233,5 @@ void mflow_frames_destroy(struct net_device *dev)
 		return;
 	if (netdev_is_rx_handler_busy(dev))
 		netdev_rx_handler_unregister(dev);
-	/* Takes it from the program's map, and waits for all polls. */
 	unregister_netdevice(dev);
 }

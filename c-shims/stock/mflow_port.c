@@ -245,6 +245,8 @@ static void mflow_port_end_redirect(struct mflow_stock_port *port)
 {
 	if (!port->frames_dev)
 		return;
+	if (port->xdp)
+		mflow_xdp_pass(port->xdp);
 	mflow_frames_destroy(port->frames_dev);
 	port->frames_dev = NULL;
 	WRITE_ONCE(port->early, false);

@@ -37,6 +37,7 @@ struct mflow_source *mflow_port_source(void *port);
 struct mflow_xdp;
 
 struct mflow_xdp *mflow_xdp_begin(struct net_device *nic, const struct net_device *to);
+void mflow_xdp_pass(struct mflow_xdp *xdp);
 void mflow_xdp_end(struct mflow_xdp *xdp);
 void mflow_xdp_wait(void);
 

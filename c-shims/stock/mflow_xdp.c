@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * The program that is attached to an opted-in device, in its driver, where lanes are to build packets: it redirects what could be
- * split to a device of ours (mflow_frames.c), by a map that has nothing but that device. Where our device goes the map is empty,
+ * split to a device of ours (mflow_frames.c), by a map that has nothing but that device. Before our device goes the map is emptied,
  * and everything passes: so what takes the program away later need not be waited for.
  */
 
@@ -12,6 +12,7 @@
 #include <linux/if_link.h>
 #include <linux/module.h>
 #include <linux/netdevice.h>
+#include <linux/rcupdate.h>
 #include <linux/slab.h>
 #include <linux/workqueue.h>
 #include <net/ip.h>
@@ -30,11 +31,13 @@ MFLOW_IMPORT_BPF;
  * @list:	in mflow_xdp_ends, once it has been given up
  * @nic:	where, with a reference
  * @link:	with a reference, the only one
+ * @map:	what the program redirects by, with a reference
  */
 struct mflow_xdp {
 	struct list_head	list;
 	struct net_device	*nic;
 	struct bpf_link		*link;
+	struct bpf_map		*map;
 };
 
 static DEFINE_SPINLOCK(mflow_xdp_lock);
@@ -147,6 +150,23 @@ static int mflow_xdp_link(int program, const struct net_device *nic)
 	return kern_sys_bpf(BPF_LINK_CREATE, &link, sizeof(link));
 }
 
+/* Takes references of what these numbers are of, and gives the numbers back. */
+static int mflow_xdp_keep(struct mflow_xdp *xdp, int map, int link)
+{
+	xdp->map = bpf_map_get(map);
+	close_fd(map);
+	xdp->link = bpf_link_get_from_fd(link);
+	close_fd(link);
+	if (!IS_ERR(xdp->map) && !IS_ERR(xdp->link))
+		return 0;
+	/* Somebody else in this process has closed them. */
+	if (!IS_ERR(xdp->map))
+		bpf_map_put(xdp->map);
+	if (!IS_ERR(xdp->link))
+		bpf_link_put(xdp->link);
+	return -EBADF;
+}
+
 /*
  * Attaches the program to @nic, from where it redirects to @to, both in the namespace of this process. Process context without
  * locks. Returns what mflow_xdp_end() takes, or an error pointer.
@@ -154,7 +174,7 @@ static int mflow_xdp_link(int program, const struct net_device *nic)
 struct mflow_xdp *mflow_xdp_begin(struct net_device *nic, const struct net_device *to)
 {
 	struct mflow_xdp *xdp;
-	int map, program, link;
+	int map, program, link, err;
 
 	xdp = kzalloc(sizeof(*xdp), GFP_KERNEL);
 	if (!xdp)
@@ -162,26 +182,31 @@ struct mflow_xdp *mflow_xdp_begin(struct net_device *nic, const struct net_devic
 	map = mflow_xdp_map(to);
 	program = map < 0 ? map : mflow_xdp_load(map);
 	link = program < 0 ? program : mflow_xdp_link(program, nic);
-	/* Each holds the one before it. */
-	if (map >= 0)
-		close_fd(map);
 	if (program >= 0)
 		close_fd(program);
-	if (link < 0) {
+	if (link < 0 && map >= 0)
+		close_fd(map);
+	err = link < 0 ? link : mflow_xdp_keep(xdp, map, link);
+	if (err) {
 		kfree(xdp);
-		return ERR_PTR(link);
-	}
-	xdp->link = bpf_link_get_from_fd(link);
-	close_fd(link);
-	if (IS_ERR(xdp->link)) {
-		void *err = xdp->link;
-
-		kfree(xdp);
-		return err;
+		return ERR_PTR(err);
 	}
 	dev_hold(nic);
 	xdp->nic = nic;
 	return xdp;
+}
+
+/* Process context; locks may be held. When it returns everything passes, and nothing is on its way to our device. */
+void mflow_xdp_pass(struct mflow_xdp *xdp)
+{
+	u32 key = 0;
+
+	/* Our device is to be there as long as it is in the map: what is redirected to one that is closed is dropped. */
+	rcu_read_lock();
+	xdp->map->ops->map_delete_elem(xdp->map, &key);
+	rcu_read_unlock();
+	/* A poll hands over what it has redirected before it ends. */
+	synchronize_net();
 }
 
 static bool mflow_xdp_is_attached(const struct mflow_xdp *xdp)
@@ -210,6 +235,7 @@ static void mflow_xdp_end_work(struct work_struct *work)
 		for (ms = 0; mflow_xdp_is_attached(xdp) && ms < MFLOW_XDP_WAIT_MS; ms++)
 			usleep_range(1000, 2000);
 		dev_put(xdp->nic);
+		bpf_map_put(xdp->map);
 		kfree(xdp);
 	}
 }
