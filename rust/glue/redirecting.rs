@@ -48,7 +48,12 @@ impl Configuration {
     }
 
     /// Notes what has become of the redirection of a device, which may be gone.
-    fn note_redirection(&mut self, rtnl: &Rtnl, address: usize, result: Result<(), Refusal>) -> Result {
+    fn note_redirection(
+        &mut self,
+        rtnl: &Rtnl,
+        address: usize,
+        result: Result<(), Refusal>,
+    ) -> Result {
         let is_this =
             |device: &super::device::DeviceState| device.dev().address() as usize == address;
         let mut devices = self.devices.iter_mut().flatten();
@@ -88,7 +93,8 @@ pub(crate) fn follow(say: impl Fn(&DeviceName, Refusal)) {
         // A device of that name in another namespace is another one.
         let here = Device::find(&name).filter(|dev| dev.address() as usize == address);
         let result = here.map_or(Err(Refusal::Namespace), |dev| {
-            dev.redirect().map_err(|error| Refusal::of_errno(error.to_errno()))
+            dev.redirect()
+                .map_err(|error| Refusal::of_errno(error.to_errno()))
         });
         if let Err(refusal) = result {
             say(&name, refusal);

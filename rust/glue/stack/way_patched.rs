@@ -11,8 +11,8 @@ use crate::algo::knobs::Knobs;
 use crate::algo::tag::Tag;
 use core::ffi::c_void;
 use core::ptr::NonNull;
-use kernel::error::Result;
 use kernel::bindings::{bpf_xdp_mode_XDP_MODE_DRV, skb_shared_info};
+use kernel::error::Result;
 
 /// What the file `version` calls it.
 pub(crate) const NAME: &str = "patched";
