@@ -46,7 +46,7 @@ MODULE_PARM_DESC(scaling,
 static char *build;
 module_param(build, charp, 0);
 MODULE_PARM_DESC(build,
-		 "which core builds the packets of split flows, with drivers that leave the choice: nic, lane, or for each batch the one that has less to do: auto, nic or lane (default auto)");
+		 "which core builds the packets of split flows, with drivers that leave the choice: nic, lane, or for each batch the one that has less to do; on an unpatched kernel nic, unless it is lane: that attaches an XDP program to the device, which loses offloads: auto, nic or lane (default auto)");
 
 static char *layout;
 module_param(layout, charp, 0);

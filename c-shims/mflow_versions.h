@@ -7,6 +7,7 @@
 #define _MFLOW_VERSIONS_H
 
 #include <linux/hrtimer.h>
+#include <linux/module.h>
 #include <linux/netdevice.h>
 #include <linux/skbuff.h>
 #include <linux/version.h>
@@ -77,6 +78,33 @@ static inline bool skb_frags_readable(const struct sk_buff *skb)
 	return true;
 }
 #endif
+
+/* 6.3: a device says what it does for XDP, and frames are redirected only to one that takes them. */
+static inline void mflow_netdev_takes_frames(struct net_device *dev)
+{
+#if MFLOW_SINCE(6, 3)
+	dev->xdp_features = NETDEV_XDP_ACT_NDO_XMIT;
+#endif
+}
+
+/* 6.12: what stays in its namespace is no feature any more. */
+static inline void mflow_netdev_stays_in_namespace(struct net_device *dev)
+{
+#if MFLOW_SINCE(6, 12)
+	dev->netns_immutable = true;
+#else
+	dev->features |= NETIF_F_NETNS_LOCAL;
+#endif
+}
+
+/* 6.13: namespaces of symbols are strings. 6.1 has none for BPF, whose calls are declared nowhere. */
+#if MFLOW_SINCE(6, 13)
+#define MFLOW_IMPORT_BPF	MODULE_IMPORT_NS("BPF_INTERNAL")
+#else
+#define MFLOW_IMPORT_BPF	MODULE_IMPORT_NS(BPF_INTERNAL)
+#endif
+
+int kern_sys_bpf(int cmd, union bpf_attr *attr, unsigned int size);
 
 /* 6.13: a timer gets its function with its clock, and 6.15 knows no other way. */
 static inline void mflow_hrtimer_setup(struct hrtimer *timer,

@@ -130,8 +130,15 @@ void mflow_worker_flush(struct mflow_worker *worker)
 	mflow_pass_list(&worker->napi);
 }
 
-/* Carries a packet on from where mflow_ingress() has taken it, on this CPU. */
+/* Carries a packet on from where it was dispatched, on this CPU. */
 int mflow_receive_skb(struct sk_buff *skb)
+{
+	skb->tc_skip_classify = !mflow_port_is_early(skb->dev);
+	return netif_receive_skb_core(skb);
+}
+
+/* Carries a packet on from where mflow_ingress() has taken it, on this CPU. */
+int mflow_receive_behind_hook(struct sk_buff *skb)
 {
 	skb->tc_skip_classify = 1;
 	return netif_receive_skb_core(skb);

@@ -111,7 +111,7 @@ static void mflow_hold_let_go(struct mflow_hold *hold)
 		skb = __skb_dequeue(&hold->queue);
 		if (mflow_is_lone(skb))
 			hold->polls = MFLOW_HOLD_POLLS;
-		mflow_receive_skb(skb);
+		mflow_receive_behind_hook(skb);
 		if (hold->polls)
 			return;
 	}

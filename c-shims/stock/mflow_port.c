@@ -7,14 +7,19 @@
  * Of the two devices of ours one has GRO put datagrams of one size into lists (rx-gro-list of ethtool): all that is
  * between here and the socket sees such a list as one packet, as it does with segments of TCP, and the socket takes it
  * apart.
+ *
+ * Where lanes are to build packets there is a third one (mflow_frames.c), and packets are dispatched there.
  */
 
 #include <linux/delay.h>
 #include <linux/list.h>
+#include <linux/mutex.h>
 #include <linux/netdevice.h>
 #include <linux/netfilter.h>
 #include <linux/netfilter_netdev.h>
 #include <linux/rtnetlink.h>
+#include <linux/nsproxy.h>
+#include <linux/sched.h>
 #include <linux/slab.h>
 #include <net/mflow.h>
 #include <net/mflow_module.h>
@@ -30,9 +35,13 @@
  * @gro_dev:	through which lanes give packets to GRO; nobody sees it
  * @list_dev:	the same for datagrams
  * @hook:	at the ingress of @dev
+ * @frames_dev:	what takes packets that lanes build, or NULL
+ * @xdp:	what redirects them there; NULL: not yet
  * @port:	the Rust half's
- * @had_gro:	@dev's GRO was on, and is to be so again
  * @gro_ends:	GRO has just been switched off, and may hold packets still
+ * @had:	features of @dev that were on, and are to be so again
+ * @early:	packets are dispatched at @frames_dev: what is on the way of all of @dev's packets up to @hook has not seen those
+ *		of lanes. Changes while lanes have none
  */
 struct mflow_stock_port {
 	struct list_head	list;
@@ -40,12 +49,20 @@ struct mflow_stock_port {
 	struct net_device	*gro_dev;
 	struct net_device	*list_dev;
 	struct nf_hook_ops	hook;
+	struct net_device	*frames_dev;
+	struct mflow_xdp	*xdp;
 	void			*port;
-	bool			had_gro;
 	bool			gro_ends;
+	netdev_features_t	had;
+	bool			early;
 };
 
 static LIST_HEAD(mflow_ports);
+
+/* One at a time attaches programs, which takes rtnl now and then. Outside of all locks. */
+static DEFINE_MUTEX(mflow_redirect_mutex);
+
+#define MFLOW_VLAN_FEATURES	(NETIF_F_HW_VLAN_CTAG_RX | NETIF_F_HW_VLAN_STAG_RX)
 
 /* GRO holds packets for a poll or a tick, or as long as the device's gro_flush_timeout says. */
 #define MFLOW_GRO_ENDS_MS	100
@@ -92,6 +109,8 @@ static unsigned int mflow_ingress(void *priv, struct sk_buff *skb,
 		return mflow_waits_for_gro(port, skb) ? NF_STOLEN : NF_ACCEPT;
 	if (!static_branch_unlikely(&mflow_stock_key))
 		return NF_ACCEPT;
+	if (mflow_frames_has_dispatched(skb))
+		goto ordinary;
 
 	/* The flow is split at a device before this one. */
 	tag = mflow_stock_tag(skb);
@@ -107,6 +126,7 @@ static unsigned int mflow_ingress(void *priv, struct sk_buff *skb,
 	if (ops->split_backlog(port->port, skb))
 		return NF_STOLEN;
 
+ordinary:
 	tag = mflow_stock_tag(skb);
 	if (tag >> MFLOW_KIND_SHIFT == MFLOW_KIND_PROBE)
 		this_cpu_or(mflow_carried.probed, BIT_ULL(mflow_stock_slot(tag)));
@@ -117,9 +137,10 @@ static unsigned int mflow_ingress(void *priv, struct sk_buff *skb,
 static rx_handler_result_t mflow_behind_gro(struct sk_buff **pskb)
 {
 	struct sk_buff *skb = *pskb;
+	const struct mflow_stock_port *port = rcu_dereference(skb->dev->rx_handler_data);
 
-	skb->dev = rcu_dereference(skb->dev->rx_handler_data);
-	skb->tc_skip_classify = 1;
+	skb->dev = port->dev;
+	skb->tc_skip_classify = !READ_ONCE(port->early);
 	return RX_HANDLER_ANOTHER;
 }
 
@@ -145,45 +166,64 @@ bool mflow_port_lane_device(struct sk_buff *skb, bool datagrams)
 	return port;
 }
 
-/* Under rtnl; no flow is split. */
-static void mflow_port_gro_off(struct mflow_stock_port *port)
+/* RCU, or under rtnl. */
+bool mflow_port_is_early(const struct net_device *dev)
 {
-	struct net_device *dev = port->dev;
-	unsigned int ms;
+	const struct mflow_stock_port *port = mflow_port_find(dev);
 
-	if (!(dev->wanted_features & NETIF_F_GRO))
-		return;
-	port->had_gro = true;
-	WRITE_ONCE(port->gro_ends, true);
-	netdev_lock_ops(dev);
-	dev->wanted_features &= ~NETIF_F_GRO;
-	netdev_update_features(dev);
-	netdev_unlock_ops(dev);
-	/* Polls that have begun may still give it packets. */
-	synchronize_net();
-	for (ms = 0; mflow_dev_gro_holds(dev) && ms < MFLOW_GRO_ENDS_MS; ms++)
-		usleep_range(1000, 2000);
-	WRITE_ONCE(port->gro_ends, false);
+	return port && READ_ONCE(port->early);
 }
 
-/* Under rtnl; no flow is split. */
-static void mflow_port_gro_back(struct mflow_stock_port *port)
+/* Under rtnl. */
+static void mflow_port_features_off(struct mflow_stock_port *port, netdev_features_t off)
 {
 	struct net_device *dev = port->dev;
 
-	if (!port->had_gro)
+	off &= dev->wanted_features;
+	if (!off)
 		return;
-	port->had_gro = false;
+	port->had |= off;
 	netdev_lock_ops(dev);
-	dev->wanted_features |= NETIF_F_GRO;
+	dev->wanted_features &= ~off;
+	netdev_update_features(dev);
+	netdev_unlock_ops(dev);
+}
+
+/* Under rtnl: those of them that were on are so again. */
+static void mflow_port_features_back(struct mflow_stock_port *port, netdev_features_t back)
+{
+	struct net_device *dev = port->dev;
+
+	back &= port->had;
+	if (!back)
+		return;
+	port->had &= ~back;
+	netdev_lock_ops(dev);
+	dev->wanted_features |= back;
 	/* Where the device goes, nobody wants it any more. */
 	if (dev->reg_state == NETREG_REGISTERED)
 		netdev_update_features(dev);
 	netdev_unlock_ops(dev);
 }
 
-/* Under rtnl. Returns a device of ours beside @dev, or NULL. */
-static struct net_device *mflow_lane_dev_create(struct net_device *dev,
+/* Under rtnl; no flow is split. */
+static void mflow_port_gro_off(struct mflow_stock_port *port)
+{
+	unsigned int ms;
+
+	if (!(port->dev->wanted_features & NETIF_F_GRO))
+		return;
+	WRITE_ONCE(port->gro_ends, true);
+	mflow_port_features_off(port, NETIF_F_GRO);
+	/* Polls that have begun may still give it packets. */
+	synchronize_net();
+	for (ms = 0; mflow_dev_gro_holds(port->dev) && ms < MFLOW_GRO_ENDS_MS; ms++)
+		usleep_range(1000, 2000);
+	WRITE_ONCE(port->gro_ends, false);
+}
+
+/* Under rtnl. Returns a device of ours beside the port's, or NULL. */
+static struct net_device *mflow_lane_dev_create(struct mflow_stock_port *port,
 						netdev_features_t features)
 {
 	struct net_device *lane_dev = alloc_netdev_dummy(0);
@@ -191,9 +231,9 @@ static struct net_device *mflow_lane_dev_create(struct net_device *dev,
 	if (!lane_dev)
 		return NULL;
 	/* GRO looks tunnels' sockets up in the namespace of the device. */
-	dev_net_set(lane_dev, dev_net(dev));
+	dev_net_set(lane_dev, dev_net(port->dev));
 	lane_dev->features |= features;
-	if (netdev_rx_handler_register(lane_dev, mflow_behind_gro, dev)) {
+	if (netdev_rx_handler_register(lane_dev, mflow_behind_gro, port)) {
 		free_netdev(lane_dev);
 		return NULL;
 	}
@@ -216,16 +256,16 @@ static int mflow_port_open(struct net_device *dev, void *rust_port)
 
 	if (!port)
 		return -ENOMEM;
-	port->gro_dev = mflow_lane_dev_create(dev, NETIF_F_GRO);
-	port->list_dev = mflow_lane_dev_create(dev, NETIF_F_GRO |
-						    NETIF_F_GRO_FRAGLIST);
+	port->dev = dev;
+	port->port = rust_port;
+	port->gro_dev = mflow_lane_dev_create(port, NETIF_F_GRO);
+	port->list_dev = mflow_lane_dev_create(port, NETIF_F_GRO |
+						     NETIF_F_GRO_FRAGLIST);
 	if (!port->gro_dev || !port->list_dev) {
 		err = -ENOMEM;
 		goto err_lane_devs;
 	}
 
-	port->dev = dev;
-	port->port = rust_port;
 	port->hook = (struct nf_hook_ops){
 		.hook = mflow_ingress,
 		.dev = dev,
@@ -252,12 +292,29 @@ err_lane_devs:
 	return err;
 }
 
+/* Under rtnl; no lane has packets of the device. When it returns, all come by way of the hook. */
+static void mflow_port_end_redirect(struct mflow_stock_port *port)
+{
+	if (!port->frames_dev)
+		return;
+	if (port->xdp)
+		mflow_xdp_pass(port->xdp);
+	mflow_frames_destroy(port->frames_dev);
+	port->frames_dev = NULL;
+	WRITE_ONCE(port->early, false);
+	if (port->xdp)
+		mflow_xdp_end(port->xdp);
+	port->xdp = NULL;
+	mflow_port_features_back(port, MFLOW_VLAN_FEATURES);
+}
+
 /* No lane has packets of the device any more. What waits on its ordinary path goes on first. */
 static void mflow_port_close(struct mflow_stock_port *port)
 {
+	mflow_port_end_redirect(port);
 	mflow_hold_wait();
 	nf_unregister_net_hook(dev_net(port->dev), &port->hook);
-	mflow_port_gro_back(port);
+	mflow_port_features_back(port, NETIF_F_GRO);
 	list_del_rcu(&port->list);
 	synchronize_net();
 	mflow_run_forget(port->port);
@@ -276,7 +333,7 @@ void mflow_port_switch(bool enabled)
 		if (enabled)
 			mflow_port_gro_off(port);
 		else
-			mflow_port_gro_back(port);
+			mflow_port_features_back(port, NETIF_F_GRO);
 	}
 }
 
@@ -295,6 +352,98 @@ int mflow_device_set_port(struct net_device *dev, void *port)
 bool mflow_device_has_port(const struct net_device *dev)
 {
 	return mflow_port_find(dev);
+}
+
+/* Under rtnl. */
+static int mflow_port_begin_redirect(struct net_device *dev)
+{
+	struct mflow_stock_port *port = mflow_port_find(dev);
+	struct net_device *frames_dev;
+
+	if (!port)
+		return -ENODEV;
+	if (port->frames_dev)
+		return -EALREADY;
+	/* A NIC that strips tags does not show them to the program, and frames have no place for them. */
+	mflow_port_features_off(port, MFLOW_VLAN_FEATURES);
+	if (dev->features & MFLOW_VLAN_FEATURES) {
+		mflow_port_features_back(port, MFLOW_VLAN_FEATURES);
+		return -EPROTONOSUPPORT;
+	}
+	frames_dev = mflow_frames_create(dev);
+	if (IS_ERR(frames_dev)) {
+		mflow_port_features_back(port, MFLOW_VLAN_FEATURES);
+		return PTR_ERR(frames_dev);
+	}
+	/* It stays while the program's map is filled. */
+	dev_hold(frames_dev);
+	port->frames_dev = frames_dev;
+	return 0;
+}
+
+/*
+ * Has packets of an opted-in device redirected to one of ours, where nothing is done with them but what the device does without
+ * us. Process context without locks; @dev is in the namespace of this process.
+ */
+int mflow_device_redirect(struct net_device *dev)
+{
+	struct net_device *frames_dev = NULL;
+	struct mflow_stock_port *port;
+	struct mflow_xdp *xdp;
+	int err;
+
+	mutex_lock(&mflow_redirect_mutex);
+	/* Ours, too, if it is on its way out. */
+	mflow_xdp_wait();
+	rtnl_lock();
+	err = mflow_port_begin_redirect(dev);
+	if (!err)
+		frames_dev = mflow_port_find(dev)->frames_dev;
+	rtnl_unlock();
+	if (err)
+		goto unlock;
+
+	xdp = mflow_xdp_begin(dev, frames_dev);
+
+	rtnl_lock();
+	err = PTR_ERR_OR_ZERO(xdp);
+	port = mflow_port_find(dev);
+	if (!port || port->frames_dev != frames_dev) {
+		/* It was opted out meanwhile. */
+		if (!err)
+			mflow_xdp_end(xdp);
+		err = -ENODEV;
+	} else if (err) {
+		mflow_port_end_redirect(port);
+	} else {
+		port->xdp = xdp;
+	}
+	/* rtnl is given up when nobody has our device any more that has ended. */
+	dev_put(frames_dev);
+	rtnl_unlock();
+unlock:
+	mutex_unlock(&mflow_redirect_mutex);
+	return err;
+}
+
+/* Under rtnl; lanes have no packets of the device. What is redirected is dispatched at our device from now on. */
+void mflow_device_dispatch_early(struct net_device *dev)
+{
+	struct mflow_stock_port *port = mflow_port_find(dev);
+
+	if (!port || !port->xdp)
+		return;
+	WRITE_ONCE(port->early, true);
+	mflow_frames_dispatch(port->frames_dev, port->port);
+}
+
+/* Under rtnl; lanes have no packets of the device. The same again is harmless. */
+void mflow_device_end_redirect(struct net_device *dev)
+{
+	struct mflow_stock_port *port = mflow_port_find(dev);
+
+	if (port)
+		mflow_port_end_redirect(port);
 }
 
 /* Packets are taken behind the NAPIs, by CPU. */

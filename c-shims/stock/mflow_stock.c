@@ -138,13 +138,19 @@ void __noreturn mflow_bug(void)
 
 static int __init mflow_init(void)
 {
-	return mflow_rust_init();
+	int err = mflow_rust_init();
+
+	if (err)
+		mflow_xdp_wait();
+	return err;
 }
 module_init(mflow_init);
 
 static void __exit mflow_exit(void)
 {
 	mflow_rust_exit();
+	/* Work of ours that no lock may be held for. */
+	mflow_xdp_wait();
 }
 module_exit(mflow_exit);
 

@@ -13,6 +13,7 @@
 #include <net/mflow.h>
 
 struct net;
+struct net_device;
 
 /* mflow_stock.c */
 DECLARE_STATIC_KEY_FALSE(mflow_stock_key);
@@ -30,9 +31,29 @@ void mflow_rust_exit(void);
 void mflow_run_park(void *collector);
 void mflow_run_flush(void *port, unsigned int cpu);
 
+struct mflow_source *mflow_port_source(void *port);
+
+/* mflow_xdp.c: the program in a device's driver that redirects packets to ours. */
+struct mflow_xdp;
+
+struct mflow_xdp *mflow_xdp_begin(struct net_device *nic, const struct net_device *to);
+void mflow_xdp_pass(struct mflow_xdp *xdp);
+void mflow_xdp_end(struct mflow_xdp *xdp);
+void mflow_xdp_wait(void);
+
+/* mflow_frames.c: packets that lanes build. */
+struct net_device *mflow_frames_create(struct net_device *nic);
+void mflow_frames_dispatch(struct net_device *dev, void *port);
+void mflow_frames_destroy(struct net_device *dev);
+bool mflow_frames_has_dispatched(const struct sk_buff *skb);
+
 /* mflow_port.c: devices, and where packets are taken. */
 bool mflow_port_lane_device(struct sk_buff *skb, bool datagrams);
 void mflow_port_switch(bool enabled);
+bool mflow_port_is_early(const struct net_device *dev);
+int mflow_device_redirect(struct net_device *dev);
+void mflow_device_dispatch_early(struct net_device *dev);
+void mflow_device_end_redirect(struct net_device *dev);
 
 /* mflow_hold.c: the order of the ordinary path around tags. */
 bool mflow_hold_back(struct sk_buff *skb);
@@ -95,6 +116,7 @@ DECLARE_PER_CPU(struct mflow_carried, mflow_carried);
 
 struct mflow_worker;
 
+int mflow_receive_behind_hook(struct sk_buff *skb);
 void mflow_worker_settle(struct mflow_worker *worker);
 bool mflow_worker_has_settled(struct mflow_worker *worker);
 

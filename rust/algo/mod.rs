@@ -7,15 +7,16 @@
 //! simulation, it runs.
 //!
 //! In the order in which a packet meets them: [`flow_key`] (which flow; [`recent_keys`] for requests), [`flow_table`] (how
-//! fast; [`hint`]: what is asked for it), `flow_state` and `splitting` (whether it is split), [`dispatcher`] (which micro-flow,
-//! which lane), [`lane_set`] and [`queue::ring`] (to the lane), [`gro_trial`] (whether GRO is of use), [`overlay_headers`] (what
-//! to pull where it is not), [`collector`] (at the merge point, still on the lane), [`slot`] (back in order). [`ring_bytes`] and
-//! [`amount`] bound the memory of what waits on that way. Where flows are not split but go from CPU to CPU, [`stage`] takes the
-//! place of all that is between [`flow_key`] and the rings. [`backoff`] says when to search for new queues, [`builder`] which
-//! core may build a queue's packets, and [`placement`] which CPUs are to be lanes. [`load`] decides, beside the packets, how many
-//! lanes a flow has and how large its batches are. What people ask about flows is in [`flow_list`], from each one's
-//! [`flow_report`]: its [`flow_name`], and the [`reason`] why it is not split, or what it gains ([`carried`]), [`published`] for
-//! readers. The rest is what these share.
+//! fast; [`hint`]: what is asked for it), `flow_state` and `splitting` (whether it is split), [`dispatcher`] (which
+//! micro-flow, which lane), [`lane_set`] and [`queue::ring`] (to the lane), [`gro_trial`] (whether GRO is of use),
+//! [`overlay_headers`] (what to pull where it is not), [`collector`] (at the merge point, still on the lane), [`slot`]
+//! (back in order). [`ring_bytes`] and [`amount`] bound the memory of what waits on that way. Where flows are not split but
+//! go from CPU to CPU, [`stage`] takes the place of all that is between [`flow_key`] and the rings. [`backoff`] says when
+//! to search for new queues, [`builder`] which core may build a queue's packets ([`redirection`]: without our hooks), and
+//! [`placement`] which CPUs are to be lanes. [`load`] decides, beside the packets, how many lanes a flow has and how large
+//! its batches are. What people ask about flows is in [`flow_list`], from each one's [`flow_report`]: its [`flow_name`],
+//! and the [`reason`] why it is not split, or what it gains ([`carried`]), [`published`] for readers. The rest is what
+//! these share.
 
 pub mod amount;
 pub mod backoff;
@@ -43,6 +44,7 @@ pub mod published;
 pub mod queue;
 pub mod reason;
 pub mod recent_keys;
+pub mod redirection;
 mod reporting;
 pub mod rest;
 pub mod ring_bytes;

@@ -7,7 +7,7 @@ use super::device::DeviceState;
 use super::locks::{synchronize, Rtnl};
 use super::sampling::Sampling;
 use super::stack::device::{Device, Napi};
-use super::stack::hooks;
+use super::stack::{hooks, way};
 use super::stop::STOP_MS;
 use super::{ffi, pool, runtime, stages, watch};
 use crate::algo::builder::Builder;
@@ -31,6 +31,14 @@ impl Configuration {
     /// Writes for each device which core builds the packets of how many of its queues.
     pub(crate) fn write_builders(&self, to: &mut dyn fmt::Write) -> fmt::Result {
         for device in self.devices.iter().flatten() {
+            if way::redirects(&self.knobs) {
+                let (builder, mut sources) = (device.redirection.builder(), 0);
+                device.for_each_source(|_| sources += 1);
+                device
+                    .dev()
+                    .with_name(|name| writeln!(to, "{name} {builder} {sources}"))?;
+                continue;
+            }
             for builder in Builder::ALL {
                 let mut queues = 0;
                 device.for_each_source(|source| {
@@ -102,7 +110,8 @@ impl Configuration {
 
     /// Makes `knobs` the configuration. On an error everything is off.
     pub(crate) fn apply(&mut self, rtnl: &Rtnl, knobs: Knobs) -> Result {
-        let restart = self.knobs.restarts_for(&knobs);
+        let restart = self.knobs.restarts_for(&knobs)
+            || way::redirects(&self.knobs) != way::redirects(&knobs);
         if restart || !Sampling::is_wanted(&knobs) {
             // What it has given out is for the lanes that there have been.
             self.sampling = None;
@@ -113,6 +122,9 @@ impl Configuration {
         }
         self.knobs = knobs;
         let mut result = Ok(());
+        if restart {
+            self.end_redirections(rtnl);
+        }
         if !restart {
             self.start_sampling();
             result = self.follow_orders(rtnl);

@@ -9,6 +9,7 @@ use super::runtime::{self, MAX_CPUS};
 use super::source::{Source, StageContext};
 use super::stack::device::{Device, Napi};
 use crate::algo::knobs::{Knobs, Mode, Scaling};
+use crate::algo::redirection::Redirection;
 use crate::algo::stage::StageSet;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -23,6 +24,7 @@ pub(super) struct DeviceState {
     sources: [Option<KVBox<Source>>; MAX_SOURCES],
     port: KVBox<Port>,
     dev: Device,
+    pub(super) redirection: Redirection,
 }
 
 impl DeviceState {
@@ -31,6 +33,7 @@ impl DeviceState {
             sources: [const { None }; MAX_SOURCES],
             port: KVBox::init(init::zeroed(), GFP_KERNEL)?,
             dev,
+            redirection: Redirection::Off,
         };
         Ok(KBox::new(state, GFP_KERNEL)?)
     }
@@ -68,7 +71,9 @@ impl DeviceState {
 
     /// Returns whether there was one without a source.
     fn start_napis(&mut self, rtnl: &Rtnl, knobs: &Knobs) -> Result<bool> {
-        let Self { sources, port, dev } = self;
+        let Self {
+            sources, port, dev, ..
+        } = self;
         let mut found = Ok(false);
         let behind_gro = is_behind_gro(knobs);
         if behind_gro && knobs.mode == Mode::Mflow {
@@ -87,7 +92,9 @@ impl DeviceState {
 
     /// Returns whether there was one that wants a source and has none.
     fn start_cpus(&mut self, knobs: &Knobs) -> Result<bool> {
-        let Self { sources, port, dev } = self;
+        let Self {
+            sources, port, dev, ..
+        } = self;
         let places = cpu_places(port, knobs);
         let mut found = false;
         for cpu in 0..MAX_CPUS {

@@ -8,7 +8,7 @@ use super::locks::Rtnl;
 use super::pool::{self, Slots};
 use super::runtime::MAX_CPUS;
 use super::stack::way;
-use super::{ffi, flows};
+use super::{ffi, flows, redirecting};
 use crate::algo::amount::Amount;
 use crate::algo::counters::Counter;
 use crate::algo::knobs::{
@@ -192,6 +192,8 @@ pub(crate) fn apply_params() -> Result {
             set_knob(&mut configuration, &rtnl, spec.knob, text)?;
         }
     }
+    drop((configuration, rtnl));
+    follow_redirections();
     Ok(())
 }
 
@@ -273,10 +275,31 @@ unsafe extern "C" fn mflow_file_read(number: c_uint, text: *mut c_char, size: us
 }
 
 fn write(file: File, text: &[u8]) -> Result {
+    let result = write_locked(file, text);
+    follow_redirections();
+    result
+}
+
+/// Has packets redirected, if lanes are to build them and that takes it. Process context, no locks held.
+fn follow_redirections() {
+    redirecting::follow(|name, refusal| {
+        complain(format_args!(
+            "build: packets of {name} are built by the NIC's core: {}",
+            refusal.sentence()
+        ));
+    });
+}
+
+fn write_locked(file: File, text: &[u8]) -> Result {
     let rtnl = Rtnl::lock();
     let mut configuration = Configuration::lock();
     match file {
-        File::Knob(knob) => set_knob(&mut configuration, &rtnl, knob, text),
+        File::Knob(knob) => {
+            if knob == Knob::Build {
+                configuration.retry_redirections();
+            }
+            set_knob(&mut configuration, &rtnl, knob, text)
+        }
         File::Devices => set_devices(&mut configuration, &rtnl, DeviceCommand::parse(text)),
         File::Reset => {
             if text.trim_ascii() != b"1" {

@@ -293,5 +293,21 @@ unsafe extern "C" fn mflow_run_flush(port: *mut kernel::ffi::c_void, cpu: kernel
     }
 }
 
+/// Returns what takes the packets of a port on this CPU, or nothing.
+///
+/// # Safety: called by C with the port of a device that is opted in; softirqs are disabled.
 #[cfg(mflow_stock)]
-super::ffi::check_export!(mflow_run_flush);
+#[no_mangle]
+unsafe extern "C" fn mflow_port_source(
+    port: *mut kernel::ffi::c_void,
+) -> *mut kernel::bindings::mflow_source {
+    // SAFETY: By the contract the port is valid.
+    let port = unsafe { &*port.cast::<Port>() };
+    // A source begins with what C sees of it.
+    port.source_of_this_cpu().map_or(ptr::null_mut(), |source| {
+        ptr::from_ref(source).cast_mut().cast()
+    })
+}
+
+#[cfg(mflow_stock)]
+super::ffi::check_export!(mflow_run_flush, mflow_port_source);

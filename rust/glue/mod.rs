@@ -43,6 +43,8 @@ pub mod totals;
 pub mod balancing;
 pub mod watch;
 
+pub mod redirecting;
+
 pub mod control;
 
 // What calls all that: the stack's hooks, and the operator.

@@ -4,6 +4,7 @@
 
 use super::ffi;
 use super::heads::BeginsWithPortHead;
+use super::way;
 use crate::algo::knobs::{DeviceName, DEVICE_NAME_SIZE};
 use crate::glue::ffi::check_export;
 use crate::glue::locks::Rtnl;
@@ -81,6 +82,25 @@ impl Device {
         // SAFETY: By the invariant the device is valid.
         // To take a port away cannot fail.
         let _ = unsafe { ffi::mflow_device_set_port(self.dev.as_ptr(), ptr::null_mut()) };
+    }
+
+    /// Has its packets redirected to a device of ours before they are built. Process context, no locks held; it is in the namespace
+    /// of this thread.
+    pub(crate) fn redirect(&self) -> Result {
+        // SAFETY: By the invariant the device is valid.
+        unsafe { way::redirect(self.dev.as_ptr()) }
+    }
+
+    /// Has what is redirected dispatched there. It is opted in, and has no source.
+    pub(crate) fn dispatch_early(&self, _rtnl: &Rtnl) {
+        // SAFETY: By the invariant the device is valid.
+        unsafe { way::dispatch_early(self.dev.as_ptr()) };
+    }
+
+    /// Ends the redirection, if there is one. It has no source.
+    pub(crate) fn end_redirect(&self, _rtnl: &Rtnl) {
+        // SAFETY: By the invariant the device is valid.
+        unsafe { way::end_redirect(self.dev.as_ptr()) };
     }
 
     /// Calls `f` with each NAPI of the device. They stay as long as rtnl is held.

@@ -5,13 +5,14 @@
 //!
 //! Tag and links have fields of `struct sk_buff`, which bindgen knows.
 
-use super::ffi::{mflow_worker, sk_buff, sock};
+use super::ffi::{mflow_worker, net_device, sk_buff, sock};
 use crate::algo::hint::HINT_BYTES;
 use crate::algo::knobs::Knobs;
 use crate::algo::tag::Tag;
 use core::ffi::c_void;
 use core::ptr::NonNull;
 use kernel::bindings::{bpf_xdp_mode_XDP_MODE_DRV, skb_shared_info};
+use kernel::error::Result;
 
 /// What the file `version` calls it.
 pub(crate) const NAME: &str = "patched";
@@ -38,6 +39,20 @@ pub(crate) unsafe fn keep_behind_inline() {}
 pub(crate) fn refusal(_knobs: &Knobs) -> Option<&'static str> {
     None
 }
+
+/// Returns whether packets are redirected before they are built: drivers ask by themselves.
+pub(crate) fn redirects(_knobs: &Knobs) -> bool {
+    false
+}
+
+/// Not called, as the two below.
+pub(super) unsafe fn redirect(_dev: *mut net_device) -> Result {
+    Ok(())
+}
+
+pub(super) unsafe fn dispatch_early(_dev: *mut net_device) {}
+
+pub(super) unsafe fn end_redirect(_dev: *mut net_device) {}
 
 /// Nothing is collected by CPU: all is in the poll of a lane, which collects.
 pub(crate) const COLLECTOR_BYTES: usize = usize::MAX;

@@ -5,19 +5,20 @@
 //! The tag travels in the packet's hash. There is no bindgen that knows where a packet's fields are: C says so of those that are
 //! read for each packet, and reads the others.
 
-use super::ffi::{mflow_worker, sk_buff, sock};
+use super::ffi::{mflow_worker, net_device, sk_buff, sock};
 use crate::algo::hint::HINT_BYTES;
-use crate::algo::knobs::{Knobs, Layout, Mode};
+use crate::algo::knobs::{Build, Knobs, Mode, Scaling};
 use crate::algo::tag::Tag;
 use core::ffi::c_void;
 use core::ptr::NonNull;
 use kernel::bindings as ffi;
+use kernel::error::{to_result, Result};
 
 /// What the file `version` calls it.
 pub(crate) const NAME: &str = "stock";
 /// What is missing, for the file `version`.
 pub(crate) const MISSING: &str =
-    "without: mode falcon-dev and falcon-func; layout lane+stage; building of packets by lanes; parallel work in UDP, TCP and sockets";
+    "without: mode falcon-dev and falcon-func; building of packets by lanes but with build lane; parallel work in UDP, TCP and sockets";
 /// Whether all that a lane or [`carry`](super::deliver::carry) gives to the stack has reached its end when the call returns.
 pub(crate) const RUNS_TO_COMPLETION: bool = false;
 
@@ -47,11 +48,39 @@ pub(crate) unsafe fn keep_behind_inline() {
 pub(crate) fn refusal(knobs: &Knobs) -> Option<&'static str> {
     if knobs.mode != Mode::Mflow {
         Some("mode: allowed mflow, as this kernel is without the hooks that stages need")
-    } else if knobs.layout != Layout::Lane {
-        Some("layout: allowed lane, as no driver of this kernel leaves the building of packets to lanes")
     } else {
         None
     }
+}
+
+/// Returns whether packets are to be redirected to a device of ours before they are built, so that lanes can build them. It is not done
+/// unasked: drivers do without some offloads then.
+pub(crate) fn redirects(knobs: &Knobs) -> bool {
+    knobs.build == Build::Lane && knobs.scaling == Scaling::Path
+}
+
+/// Has packets of an opted-in device redirected. Nothing else is done with them until [`dispatch_early`]. Process context, no locks held.
+///
+/// # Safety: the device is valid, and in the namespace of this process.
+pub(super) unsafe fn redirect(dev: *mut net_device) -> Result {
+    // SAFETY: By the contract.
+    to_result(unsafe { ffi::mflow_device_redirect(dev) })
+}
+
+/// Has what is redirected dispatched before it is built.
+///
+/// # Safety: rtnl is held, the device is valid, and has no source.
+pub(super) unsafe fn dispatch_early(dev: *mut net_device) {
+    // SAFETY: By the contract.
+    unsafe { ffi::mflow_device_dispatch_early(dev) };
+}
+
+/// Ends what [`redirect`] has begun, if it has.
+///
+/// # Safety: rtnl is held, the device is valid, and has no source.
+pub(super) unsafe fn end_redirect(dev: *mut net_device) {
+    // SAFETY: By the contract.
+    unsafe { ffi::mflow_device_end_redirect(dev) };
 }
 
 /// How much memory there is where packets are collected. CAST: a small constant.

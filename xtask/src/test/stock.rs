@@ -26,11 +26,13 @@ const STOCK: &str = "stock";
 const SHOWS: &str = "main tcp/main lanes/4 batch/1 batch/1024 size/8192 family/6-in-4/4000 family/4-in-6/4000 family/6-in-6/16 \
                      tcp/family/6-in-6 flows/3/one-socket tcp/flows/one-outer knobs/good knobs/files capture/host-vxlan0 \
                      tcp/nat routes/address hotplug/lane reload/module reload/enabled reload/two-devices tcp/reload/enabled \
-                     teardown/vxlan teardown/container teardown/socket hints/hike hints/metadata gro/datagrams routed/host tcp/routed/tunnel";
+                     teardown/vxlan teardown/container teardown/socket hints/hike hints/metadata gro/datagrams \
+                     build/lane tcp/build/lane build/stage build/xdp build/other-program build/devices drops/filter reload/build \
+                     routed/host tcp/routed/tunnel";
 
 /// What cannot hold there, by how names begin; `rust/DESIGN.md` says why. With `--full`, and with `--case`, all others can be run, and
 /// these, too, by `--case` of this layer alone.
-const CANNOT: &str = "mode/ tcp/mode/ tunnel/ build/ tcp/build/ devices/rps-vxlan devices/cpumap-vxlan/during \
+const CANNOT: &str = "mode/ tcp/mode/ tunnel/ build/freed devices/rps-vxlan devices/cpumap-vxlan/during \
                       devices/ifb-vxlan auto/follows auto/offline auto/stages tcp/auto/ paths/nested paths/nfqueue/during \
                       tcp/paths/nfqueue/during forward/beside-local reasons/one-host gro/forwarding/socket tcp/scaling/overlay";
 
@@ -102,7 +104,7 @@ fn guest_cases(
         patience: if ctx.full { PATIENCE_FULL } else { PATIENCE },
         stream_bytes: 0,
         seed: ctx.seed.clone(),
-        build: None,
+        build: ctx.build.clone(),
     })
 }
 

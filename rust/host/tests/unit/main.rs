@@ -65,6 +65,7 @@ mod placement;
 mod reasons;
 #[cfg(not(miri))]
 mod recent_keys;
+mod redirection;
 mod rest;
 #[cfg(not(miri))]
 mod slot;

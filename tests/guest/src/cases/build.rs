@@ -3,6 +3,7 @@
 //! Which core builds packets: the NIC's, or the lane's. By itself (`auto`) the module chooses, in all other cases.
 
 use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{ensure, Context as _, Result};
@@ -15,7 +16,7 @@ use crate::outcome::Outcome;
 use crate::rig::Rig;
 use crate::streams::run::Streams;
 use crate::traffic::{Live as _, Load};
-use crate::{command, cpu};
+use crate::{command, cpu, netns, topology};
 
 /// Drivers that leave the building of packets to lanes.
 const DRIVERS: [&str; 2] = ["virtio_net", "mlx5_core"];
@@ -23,6 +24,11 @@ const DRIVERS: [&str; 2] = ["virtio_net", "mlx5_core"];
 /// How often an XDP program comes and goes.
 const ROUNDS: usize = 3;
 const PAUSE: Duration = Duration::from_millis(200);
+
+/// A pair of devices whose driver takes programs, and where one of them is moved to.
+const VETH: &str = "taken";
+const PEER: &str = "peer";
+const ELSEWHERE: &str = "elsewhere";
 
 pub(super) fn datagrams() -> Vec<Case> {
     let mut cases = builders::<Datagrams>();
@@ -34,6 +40,22 @@ pub(super) fn datagrams() -> Vec<Case> {
     )
     // The kernel writes a call of the program into its own code.
     .patching_code());
+    cases.push(
+        Case::of_module(
+            "build/other-program",
+            "where the module would need a program of its own on the NIC and finds another one, the NIC's core builds packets, and \
+             `builders` says why; once that is gone lanes do, and nothing is lost or reordered",
+            Run::Always,
+            other_program,
+        )
+        .patching_code(),
+    );
+    cases.push(Case::of_module(
+        "build/devices",
+        "devices whose packets lanes build are opted out, go, and go to another namespace, and nothing of the module stays with them",
+        Run::Always,
+        |_| devices(),
+    ));
     cases.push(Case::of_module(
         "build/freed",
         "what lanes have built they free when it has been read, the last of it too, and nothing is lost or reordered",
@@ -140,7 +162,7 @@ fn xdp(rig: &Rig) -> Result<Outcome> {
         ..Knobs::default()
     };
     rig.unnoticed(&rig.datagrams(), &knobs, |live| {
-        if !leaves_building("eth0")? {
+        if !leaves_building("eth0")? || !mflow::is_patched()? {
             return Ok(());
         }
         for _ in 0..ROUNDS {
@@ -155,11 +177,138 @@ fn xdp(rig: &Rig) -> Result<Outcome> {
     })
 }
 
+/// Without our patches: for the program of the module there must be no other.
+fn other_program(rig: &Rig) -> Result<Outcome> {
+    let knobs = Knobs {
+        build: "nic",
+        ..Knobs::default()
+    };
+    let outcome = rig.unnoticed(&rig.datagrams(), &knobs, |live| {
+        if mflow::is_patched()? {
+            return Ok(());
+        }
+        for _ in 0..ROUNDS {
+            let program = Xdp::attach("eth0", XdpMode::Native)?;
+            mflow::write("build", "lane")?;
+            until_built_by("xdp")?;
+            live.flow_for(PAUSE)?;
+            drop(program);
+            // What was refused is not asked for again by itself.
+            mflow::write("build", "lane")?;
+            until_built_by("lane")?;
+            live.flow_for(PAUSE)?;
+            ensure!(
+                Xdp::attach("eth0", XdpMode::Native).is_err(),
+                "the NIC takes another program beside the module's"
+            );
+            mflow::write("build", "nic")?;
+            live.flow_for(PAUSE)?;
+        }
+        mflow::write("build", "lane")?;
+        until_built_by("lane")?;
+        live.flow_for(PAUSE)
+    })?;
+    outcome.judge(|outcome| {
+        ensure!(
+            mflow::is_patched()? || outcome.counter("request_pkts")? > 0,
+            "lanes have built no packet"
+        );
+        Ok(())
+    })
+}
+
+/// Opts veths in, whose driver takes programs, and takes them away in each way there is.
+fn devices() -> Result<Option<Outcome>> {
+    mflow::unload()?;
+    mflow::load(&Knobs {
+        build: "lane",
+        ..Knobs::default()
+    })?;
+    if mflow::is_patched()? {
+        return Ok(None);
+    }
+    netns::add(ELSEWHERE)?;
+    let lost = [
+        ("is opted out", Loss::OptedOut),
+        ("is deleted", Loss::Deleted),
+        ("goes to another namespace", Loss::Moved),
+        ("is there when lanes build no more", Loss::Knob),
+        ("is there when the module goes", Loss::Unloaded),
+    ];
+    for (what, loss) in lost {
+        lose(loss).with_context(|| format!("a device {what}"))?;
+    }
+    netns::delete(ELSEWHERE)?;
+    Ok(None)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Loss {
+    OptedOut,
+    Deleted,
+    Moved,
+    Knob,
+    Unloaded,
+}
+
+fn lose(loss: Loss) -> Result<()> {
+    topology::ip(
+        None,
+        &format!(
+            "link add {VETH} type veth peer name {PEER}\nlink set {VETH} up\nlink set {PEER} up"
+        ),
+    )?;
+    mflow::write("devices", &format!("+{VETH}"))?;
+    until_builders(&format!("{VETH} lane "))?;
+    let index = fs::read_to_string(format!("/sys/class/net/{VETH}/ifindex"))?;
+    let ours = format!("mflow-{}", index.trim());
+    let ours = Path::new("/sys/class/net").join(ours);
+    ensure!(ours.exists(), "there is no {}", ours.display());
+    ensure!(
+        has_program(None)?,
+        "the device has no program, which `builders` does not say"
+    );
+    match loss {
+        Loss::OptedOut => mflow::write("devices", &format!("-{VETH}"))?,
+        Loss::Deleted => topology::ip(None, &format!("link del {VETH}"))?,
+        Loss::Moved => topology::ip(None, &format!("link set {VETH} netns {ELSEWHERE}"))?,
+        Loss::Knob => mflow::write("build", "nic")?,
+        Loss::Unloaded => mflow::unload()?,
+    }
+    ensure!(!ours.exists(), "{} stays", ours.display());
+    if loss != Loss::Unloaded {
+        let builders = mflow::read("builders")?;
+        ensure!(!builders.contains(VETH), "`builders` says {builders}");
+    }
+    let namespace = (loss == Loss::Moved).then_some(ELSEWHERE);
+    if loss != Loss::Deleted {
+        command::wait_until("its program is taken off", || Ok(!has_program(namespace)?))?;
+        topology::ip(namespace, &format!("link del {VETH}"))?;
+    }
+    if loss == Loss::Knob {
+        mflow::write("build", "lane")?;
+    }
+    Ok(())
+}
+
+/// Tells whether the veth has an XDP program.
+fn has_program(namespace: Option<&str>) -> Result<bool> {
+    let show = format!("ip link show {VETH}");
+    let link = match namespace {
+        None => command::run(&show)?,
+        Some(namespace) => netns::run(namespace, &show)?,
+    };
+    Ok(link.contains("xdp"))
+}
+
 /// Waits until the driver says so of a queue of the NIC.
 fn until_built_by(builder: &str) -> Result<()> {
-    let expected = format!("eth0 {builder} ");
+    until_builders(&format!("eth0 {builder} "))
+}
+
+fn until_builders(expected: &str) -> Result<()> {
     command::wait_until(&format!("`builders` says {expected}"), || {
-        Ok(mflow::read("builders")?.contains(&expected))
+        Ok(mflow::read("builders")?.contains(expected))
     })
 }
 

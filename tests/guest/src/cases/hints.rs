@@ -49,7 +49,10 @@ pub(super) fn cases() -> Vec<Case> {
 fn by_hike(rig: &Rig) -> Result<Outcome> {
     let mut plan = rig.datagrams();
     plan.split = false;
-    let knobs = Knobs::default().eager();
+    let knobs = Knobs {
+        build: "auto",
+        ..Knobs::default().eager()
+    };
     rig.prepare(&plan, &knobs)?;
     let mut hike = hike::instance(Engine::Compiled)?;
     let chain = hike.add_chain(&"lanes,fw-kernel".parse()?)?;
@@ -103,7 +106,12 @@ fn by_hike(rig: &Rig) -> Result<Outcome> {
 fn metadata(rig: &Rig) -> Result<Outcome> {
     let mut plan = rig.datagrams();
     plan.split = false;
-    rig.prepare(&plan, &Knobs::default())?;
+    // A device has one program.
+    let knobs = Knobs {
+        build: "auto",
+        ..Knobs::default()
+    };
+    rig.prepare(&plan, &knobs)?;
     mflow::write("min_flow_pps", UNREACHED_PPS)?;
     let outcome = Datagrams::measure(&plan, |live| {
         for at in 0..SPLIT.len() {

@@ -38,6 +38,7 @@ const GOOD: &[(&str, &str, &str)] = &[
     ("build", "lane\n", "lane"),
     ("build", "nic", "nic"),
     ("build", "auto", "auto"),
+    ("layout", "lane+stage\n", "lane+stage"),
     ("layout", "lane", "lane"),
     ("mode", "mflow", "mflow"),
     ("stages", "nic+veth", "nic+veth"),
@@ -50,7 +51,6 @@ const GOOD: &[(&str, &str, &str)] = &[
 
 /// The same of what takes our patches, without which it is refused; and what it is set back to.
 const GOOD_IF_PATCHED: &[(&str, &str, &str, &str)] = &[
-    ("layout", "lane+stage\n", "lane+stage", "lane"),
     ("mode", "falcon-dev\n", "falcon-dev", "mflow"),
     ("mode", "falcon-func", "falcon-func", "mflow"),
 ];

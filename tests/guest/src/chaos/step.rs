@@ -329,11 +329,8 @@ impl Step {
     /// Tells whether it is about what only our hooks in the kernel make possible.
     pub(super) fn needs_hooks(self) -> bool {
         match self {
-            Self::Knob { name, value } => {
-                matches!(
-                    name,
-                    "build" | "mode" | "scaling" | "stages" | "load_threshold_pct"
-                ) || value == "lane+stage"
+            Self::Knob { name, .. } => {
+                matches!(name, "mode" | "scaling" | "stages" | "load_threshold_pct")
             }
             _ => false,
         }

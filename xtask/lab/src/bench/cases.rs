@@ -87,7 +87,7 @@ impl Mode {
                 | Stack::Rps { .. }
                 | Stack::Mflow {
                     scaling: Scaling::Path,
-                    build: Build::Auto,
+                    build: Build::Auto | Build::Lane,
                     layout: Layout::Lane,
                     load_threshold_pct: 0,
                     ..

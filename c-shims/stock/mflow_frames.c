@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Packets that lanes build: a device of ours beside an opted-in one, to which the program of mflow_xdp.c redirects what could be
+ * split. It gets frames before anything is allocated for them, on the NIC's core, as drivers with our hooks ask before they build.
+ *
+ * Here packets are dispatched before the device's taps, classifiers and ingress hooks, which see them when they come from a lane,
+ * or when they take the ordinary path: all of them, and each once.
+ */
+
+#include <linux/etherdevice.h>
+#include <linux/if_arp.h>
+#include <linux/netdevice.h>
+#include <linux/rtnetlink.h>
+#include <linux/skbuff.h>
+#include <net/mflow.h>
+#include <net/xdp.h>
+
+#include "../mflow_versions.h"
+#include "mflow_stock.h"
+
+/**
+ * struct mflow_frames - what a device of ours is beside
+ * @nic:	whose packets these are; it goes after our device
+ * @port:	the Rust half's, while packets are dispatched here; NULL: they are where they are without us
+ */
+struct mflow_frames {
+	struct net_device	*nic;
+	void			*port;
+};
+
+/* A frame in a request. */
+struct mflow_frame {
+	struct xdp_frame	*frame;
+	struct net_device	*nic;
+};
+
+/* The packet that takes the ordinary path on this CPU, and need not be dispatched at the device's hook any more. */
+static DEFINE_PER_CPU(const struct sk_buff *, mflow_frame_dispatched);
+
+/* Softirqs disabled. True: the packet has been dispatched here. That is said once. */
+bool mflow_frames_has_dispatched(const struct sk_buff *skb)
+{
+	if (likely(this_cpu_read(mflow_frame_dispatched) != skb))
+		return false;
+	this_cpu_write(mflow_frame_dispatched, NULL);
+	return true;
+}
+
+/* NULL: it had to be dropped, and is counted. */
+static struct sk_buff *mflow_frame_build(struct xdp_frame *frame, struct net_device *nic)
+{
+	struct sk_buff *skb = NULL;
+
+	/* The program has looked at longer headers, but anybody's may redirect to our device. */
+	if (likely(frame->len >= ETH_HLEN))
+		skb = xdp_build_skb_from_frame(frame, nic);
+	if (likely(skb))
+		return skb;
+	dev_core_stats_rx_dropped_inc(nic);
+	xdp_return_frame(frame);
+	return NULL;
+}
+
+/* In a lane's poll. */
+static struct sk_buff *mflow_request_build(struct mflow_request *request, struct napi_struct *napi)
+{
+	const struct mflow_frame *frame = (void *)request->driver;
+
+	return mflow_frame_build(frame->frame, frame->nic);
+}
+
+static void mflow_request_give_up(struct mflow_request *request)
+{
+	const struct mflow_frame *frame = (void *)request->driver;
+
+	xdp_return_frame(frame->frame);
+}
+
+static const struct mflow_request_ops mflow_frame_ops = {
+	.build = mflow_request_build,
+	.drop = mflow_request_give_up,
+};
+
+/* True: a lane builds the packet. */
+static bool mflow_frame_request(const struct mflow_ops *ops, struct mflow_source *source,
+				struct xdp_frame *frame, struct net_device *nic)
+{
+	const struct ethhdr *eth = frame->data;
+	struct mflow_request *request;
+	struct mflow_frame *place;
+
+	BUILD_BUG_ON(sizeof(*place) > sizeof(request->driver));
+	if (unlikely(frame->len < ETH_HLEN))
+		return false;
+	request = ops->take_request(source, ntohs(eth->h_proto), eth + 1,
+				    min_t(unsigned int, frame->len - ETH_HLEN, MFLOW_REQUEST_HEADER),
+				    frame->frame_sz);
+	if (!request)
+		return false;
+	request->ops = &mflow_frame_ops;
+	place = (void *)request->driver;
+	place->frame = frame;
+	place->nic = nic;
+	return true;
+}
+
+/* The packet is built here. */
+static void mflow_frame_receive(const struct mflow_ops *ops, void *port, struct xdp_frame *frame,
+				struct net_device *nic)
+{
+	struct sk_buff *skb = mflow_frame_build(frame, nic);
+
+	if (!skb)
+		return;
+	if (port) {
+		if (ops->split_backlog(port, skb))
+			return;
+		this_cpu_write(mflow_frame_dispatched, skb);
+	}
+	netif_receive_skb_core(skb);
+	if (port)
+		this_cpu_write(mflow_frame_dispatched, NULL);
+}
+
+/* In the poll of the NAPI that the frames have come through. */
+static int mflow_frames_xmit(struct net_device *dev, int nr_frames, struct xdp_frame **frames, u32 flags)
+{
+	const struct mflow_frames *here = netdev_priv(dev);
+	const struct mflow_ops *ops = rcu_dereference_bh(mflow_stock_ops);
+	struct mflow_source *source = NULL;
+	void *port = READ_ONCE(here->port);
+	bool requests = false;
+	int i;
+
+	if (!static_branch_unlikely(&mflow_stock_key) || !ops)
+		port = NULL;
+	if (port)
+		source = mflow_port_source(port);
+	for (i = 0; i < nr_frames; i++) {
+		if (source && READ_ONCE(source->takes_requests) &&
+		    mflow_frame_request(ops, source, frames[i], here->nic))
+			requests = true;
+		else
+			mflow_frame_receive(ops, port, frames[i], here->nic);
+	}
+	if (requests)
+		mflow_run_flush_later(port);
+	return nr_frames;
+}
+
+/* Nobody has anything to send here. */
+static netdev_tx_t mflow_frames_start_xmit(struct sk_buff *skb, struct net_device *dev)
+{
+	dev_core_stats_tx_dropped_inc(dev);
+	kfree_skb(skb);
+	return NETDEV_TX_OK;
+}
+
+static const struct net_device_ops mflow_frames_ops = {
+	.ndo_start_xmit = mflow_frames_start_xmit,
+	.ndo_xdp_xmit = mflow_frames_xmit,
+};
+
+/* Not called, as no packet comes from here. While it is there, our device cannot be put below a bridge, a bond or a macvlan. */
+static rx_handler_result_t mflow_frames_receive(struct sk_buff **pskb)
+{
+	return RX_HANDLER_PASS;
+}
+
+static void mflow_frames_setup(struct net_device *dev)
+{
+	dev->netdev_ops = &mflow_frames_ops;
+	dev->needs_free_netdev = true;
+	/* A type that IPv6 gives no address. */
+	dev->type = ARPHRD_VOID;
+	dev->flags = IFF_NOARP;
+	dev->priv_flags |= IFF_NO_QUEUE;
+	dev->tx_queue_len = 0;
+	/* What the NIC can receive passes. */
+	dev->min_mtu = 0;
+	dev->max_mtu = ETH_MAX_MTU;
+	dev->mtu = ETH_MAX_MTU;
+	dev->hard_header_len = ETH_HLEN;
+	mflow_netdev_stays_in_namespace(dev);
+	mflow_netdev_takes_frames(dev);
+}
+
+/* Under rtnl. Returns a device of ours beside @nic, in the same namespace, or an error pointer. */
+struct net_device *mflow_frames_create(struct net_device *nic)
+{
+	struct mflow_frames *frames;
+	struct net_device *dev;
+	char name[IFNAMSIZ];
+	int err;
+
+	snprintf(name, sizeof(name), "mflow-%d", nic->ifindex);
+	dev = alloc_netdev(sizeof(*frames), name, NET_NAME_ENUM, mflow_frames_setup);
+	if (!dev)
+		return ERR_PTR(-ENOMEM);
+	dev_net_set(dev, dev_net(nic));
+	frames = netdev_priv(dev);
+	frames->nic = nic;
+	err = register_netdevice(dev);
+	if (err) {
+		free_netdev(dev);
+		/* Its name is taken: EEXIST is what the kernel says of a program. */
+		return ERR_PTR(err == -EEXIST ? -EINVAL : err);
+	}
+	err = netdev_rx_handler_register(dev, mflow_frames_receive, NULL);
+	if (!err)
+		err = dev_open(dev, NULL);
+	if (err) {
+		mflow_frames_destroy(dev);
+		return ERR_PTR(err);
+	}
+	return dev;
+}
+
+/* Under rtnl: from now on packets are dispatched here for the Rust half's @port, or no longer (NULL). */
+void mflow_frames_dispatch(struct net_device *dev, void *port)
+{
+	struct mflow_frames *frames = netdev_priv(dev);
+
+	WRITE_ONCE(frames->port, port);
+}
+
+/* Under rtnl; no program redirects to it. When it returns, no frame comes; those in lanes' rings hold nothing of our device. */
+void mflow_frames_destroy(struct net_device *dev)
+{
+	mflow_frames_dispatch(dev, NULL);
+	/* Where a namespace ends, the stack has begun that. */
+	if (dev->reg_state != NETREG_REGISTERED)
+		return;
+	if (netdev_is_rx_handler_busy(dev))
+		netdev_rx_handler_unregister(dev);
+	unregister_netdevice(dev);
+}
