@@ -15,6 +15,7 @@ mod manager;
 mod manager_devices;
 mod manager_kernel;
 mod manager_rules;
+mod manager_watch;
 mod model;
 mod model_enc;
 mod model_rules;
@@ -82,6 +83,7 @@ fn all() -> Vec<Case> {
         loss::cases(),
         manager::cases(),
         manager_rules::cases(),
+        manager_watch::cases(),
         manager_kernel::cases(),
         manager_devices::cases(),
     ]
