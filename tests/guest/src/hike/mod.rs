@@ -16,6 +16,7 @@ mod manager_devices;
 mod manager_kernel;
 mod manager_rules;
 mod manager_watch;
+mod mesh;
 mod model;
 mod model_enc;
 mod model_rules;
@@ -26,6 +27,7 @@ mod packet_socket;
 mod refusals;
 mod rules;
 mod seen;
+mod selftests;
 mod sid_peer;
 mod tables;
 mod tables_full;
@@ -79,6 +81,7 @@ fn all() -> Vec<Case> {
         rules::cases(),
         kernel_peer::cases(),
         sid_peer::cases(),
+        selftests::cases(),
         tcx_peer::cases(),
         loss::cases(),
         manager::cases(),
