@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{bail, ensure, Context as _, Result};
@@ -81,6 +81,15 @@ impl Place {
         command.output().context("cannot run hike")
     }
 
+    /// Starts `hike`, whose output and errors are read as it runs.
+    pub(super) fn start_hike(&self, words: &str) -> Result<Child> {
+        let mut command = Command::new("hike");
+        command.arg("--socket").arg(&self.socket);
+        command.args(words.split_whitespace());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().context("cannot run hike")
+    }
+
     /// Returns how many generations there are.
     pub(super) fn generations(&self) -> Result<Vec<u64>> {
         let mut found = Vec::new();
@@ -139,9 +148,14 @@ impl Daemon<'_> {
 
     /// Applies a configuration; returns the revision that it leads to.
     pub(super) fn apply(&self, text: &str) -> Result<u64> {
-        let file = self.write(text)?;
-        let answer = self.ask(&format!("apply {file}"))?;
+        let answer = self.applied(text)?;
         answer["revision"].as_u64().context("no revision")
+    }
+
+    /// Applies a configuration; returns what is answered.
+    pub(super) fn applied(&self, text: &str) -> Result<Value> {
+        let file = self.write(text)?;
+        self.ask(&format!("apply {file}"))
     }
 
     /// Returns the one line with which a configuration is refused.

@@ -15,6 +15,8 @@ mod manager;
 mod manager_devices;
 mod manager_kernel;
 mod manager_rules;
+mod manager_watch;
+mod mesh;
 mod model;
 mod model_enc;
 mod model_rules;
@@ -25,6 +27,7 @@ mod packet_socket;
 mod refusals;
 mod rules;
 mod seen;
+mod selftests;
 mod sid_peer;
 mod tables;
 mod tables_full;
@@ -78,10 +81,12 @@ fn all() -> Vec<Case> {
         rules::cases(),
         kernel_peer::cases(),
         sid_peer::cases(),
+        selftests::cases(),
         tcx_peer::cases(),
         loss::cases(),
         manager::cases(),
         manager_rules::cases(),
+        manager_watch::cases(),
         manager_kernel::cases(),
         manager_devices::cases(),
     ]

@@ -10,30 +10,42 @@ use mflow_hike::{Behaviour, Class, Engine, Flavours, Hike};
 
 use super::kernel_peer::{by_kernel, frame, Shape, ETHERNET_BYTES, HOP_LIMIT, MARK, PORT};
 use super::network::{
-    attach, Network, DST, EGRESS, INGRESS, LEFT, RIGHT, SRC, TUNNEL_SOURCE, WAY1, WAY2,
+    attach, mac, text, Network, DST, EGRESS, INGRESS, LEFT, RIGHT, SRC, TUNNEL_SOURCE, WAY1, WAY2,
 };
 use super::packet_socket::PacketSocket;
 use super::{instance, Case};
 use crate::{netns, topology};
+
+/// A VRF at egress.
+const VRF: &str = "vrf100";
+const VRF_TABLE: u32 = 100;
 
 const IPV6_BYTES: usize = 40;
 /// Where an IPv6 packet has its hop limit, and an IPv4 packet its time to live.
 const HOP_LIMIT_AT: usize = 7;
 
 pub(super) fn cases() -> Vec<Case> {
-    vec![Case {
-        name: "peer/local-sids",
-        proves: "End with its flavours, End.X and End.DT send on what the kernel's own send on, and where the kernel has to answer, it answers the same: byte by byte",
-        run: |_| local_sids(),
-    }]
+    vec![
+        Case {
+            name: "peer/local-sids",
+            proves: "End with its flavours, End.X and End.DT send on what the kernel's own send on, and where the kernel has to answer, it answers the same: byte by byte",
+            run: |_| local_sids(),
+        },
+        Case {
+            name: "peer/vrf",
+            proves: "End.DT4, End.DT6 and End.DT46 by the table of a VRF do what the kernel's own do with the same VRF: byte by byte",
+            run: |_| vrf(),
+        },
+    ]
 }
 
 /// One behaviour at one node, and the kernel's that does the same.
 struct Role {
     node: &'static str,
     sids: &'static str,
-    /// As `ip route` writes it.
+    /// As `ip route` writes it, and the device of its route.
     kernels: &'static str,
+    device: &'static str,
     chain: &'static str,
     behaviour: Behaviour,
     shape: Shape,
@@ -53,6 +65,7 @@ fn roles() -> Vec<Role> {
         node,
         sids,
         kernels,
+        device: RIGHT,
         chain,
         behaviour,
         shape,
@@ -155,6 +168,47 @@ fn roles() -> Vec<Role> {
     roles
 }
 
+/// The same with a VRF at the end, whose table both are told.
+fn vrf_roles() -> Vec<Role> {
+    let table = Some(VRF_TABLE);
+    let dt46 = Behaviour::Dt46 { table };
+    let mut roles = Vec::new();
+    for (v6, sids, kernels, behaviour) in [
+        (
+            true,
+            "fc00:3::6",
+            "End.DT6 vrftable 100",
+            Behaviour::Dt6 { table },
+        ),
+        (
+            false,
+            "fc00:3::4",
+            "End.DT4 vrftable 100",
+            Behaviour::Dt4 { table },
+        ),
+        (true, "fc00:3::6", "End.DT46 vrftable 100", dt46),
+        (false, "fc00:3::4", "End.DT46 vrftable 100", dt46),
+    ] {
+        // Either one takes what has an SRH, and what has none.
+        for (mode, count) in [(Mode::Encaps, 3), (Mode::Reduced, 1)] {
+            roles.push(Role {
+                node: EGRESS,
+                sids,
+                kernels,
+                device: VRF,
+                chain: "mon-out,dec",
+                behaviour,
+                shape: Shape {
+                    v6,
+                    mode,
+                    sids: count,
+                },
+            });
+        }
+    }
+    roles
+}
+
 /// The places where frames are sent and looked at.
 struct Wire {
     src: PacketSocket,
@@ -210,25 +264,58 @@ fn answer(node: &str, frame: &[u8]) -> Result<Vec<u8>> {
 }
 
 fn local_sids() -> Result<()> {
-    let _network = Network::up()?;
-    topology::ip(Some(INGRESS), &format!("sr tunsrc set {TUNNEL_SOURCE}"))?;
-    for node in [WAY1, WAY2, EGRESS] {
-        // Each answer counts.
-        netns::within(node, || {
-            topology::sysctl("net/ipv6/icmp/ratemask", "")?;
-            topology::sysctl("net/ipv4/icmp_ratemask", "0")
-        })?;
-    }
+    let _network = ready()?;
     // Back to the tunnel's source.
     topology::ip(
         Some(WAY2),
         &format!("route add fd00:1::/64 via fd00:2::1 dev {LEFT}"),
     )?;
+    compare_all(&roles())
+}
+
+fn vrf() -> Result<()> {
+    let _network = ready()?;
+    topology::ip(
+        Some(EGRESS),
+        &format!("link add {VRF} type vrf table {VRF_TABLE}\nlink set {VRF} up"),
+    )?;
+    netns::within(EGRESS, || topology::sysctl("net/vrf/strict_mode", "1"))?;
+    // A device that comes to a VRF is down for a moment, and loses what it had. Answers leave the VRF by the way that packets came.
+    let neighbour = text(mac(4, 2));
+    topology::ip(
+        Some(EGRESS),
+        &format!(
+            "link set {RIGHT} master {VRF}
+             address replace fd00:4::1/64 dev {RIGHT} nodad
+             address replace 10.9.4.1/24 dev {RIGHT}
+             neighbour replace fd00:4::2 lladdr {neighbour} dev {RIGHT}
+             neighbour replace 10.9.4.2 lladdr {neighbour} dev {RIGHT}
+             route add fd00::/64 via fd00:3::1 dev {LEFT} table {VRF_TABLE}
+             route add 10.9.0.0/24 via 10.9.3.1 dev {LEFT} onlink table {VRF_TABLE}"
+        ),
+    )?;
+    compare_all(&vrf_roles())
+}
+
+/// Makes the domain, whose nodes answer each packet that they cannot forward.
+fn ready() -> Result<Network> {
+    let network = Network::up()?;
+    topology::ip(Some(INGRESS), &format!("sr tunsrc set {TUNNEL_SOURCE}"))?;
+    for node in [WAY1, WAY2, EGRESS] {
+        netns::within(node, || {
+            topology::sysctl("net/ipv6/icmp/ratemask", "")?;
+            topology::sysctl("net/ipv4/icmp_ratemask", "0")
+        })?;
+    }
+    Ok(network)
+}
+
+fn compare_all(roles: &[Role]) -> Result<()> {
     for engine in [Engine::Compiled, Engine::TailCalls] {
         let mut hike = instance(engine)?;
         // The model says that both do the same.
         let step = if engine == Engine::Compiled { 1 } else { 4 };
-        for role in roles().iter().step_by(step) {
+        for role in roles.iter().step_by(step) {
             compare(role, &mut hike).with_context(|| {
                 format!(
                     "{engine:?}, {} at {}: {}, {:?}",
@@ -249,8 +336,8 @@ fn compare(role: &Role, hike: &mut Hike) -> Result<()> {
         .carry(role.shape, &wire.into)
         .context("into the node")?;
     replace(format!(
-        "{} encap seg6local action {} dev {RIGHT}",
-        role.sids, role.kernels
+        "{} encap seg6local action {} dev {}",
+        role.sids, role.kernels, role.device
     ))?;
     let kernels = wire
         .carry(role.shape, &wire.out_of)

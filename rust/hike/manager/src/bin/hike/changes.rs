@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::Path;
 
-use anyhow::{Context as _, Result};
+use anyhow::{bail, Context as _, Result};
 use mflow_hike_manager::configuration::document::parse;
 use mflow_hike_manager::configuration::objects::Kind;
 use mflow_hike_manager::configuration::Document;
@@ -13,7 +13,7 @@ use mflow_hike_manager::options::{Chain, ChainWords, Cli};
 use mflow_hike_manager::v1;
 use serde_json::json;
 
-use crate::client::{connect, error, said, there};
+use crate::client::{connect, said, there};
 use crate::output::{difference_lines, differences_json, print_json, table, to_json};
 
 pub(crate) async fn apply(cli: &Cli, file: &Path) -> Result<()> {
@@ -139,7 +139,8 @@ async fn list_chains(cli: &Cli) -> Result<()> {
 pub(crate) async fn watch(cli: &Cli) -> Result<()> {
     let answer = connect(&cli.socket).await?.watch(v1::WatchRequest {}).await;
     let mut changes = said(answer)?;
-    while let Some(change) = changes.message().await.map_err(|status| error(&status))? {
+    // The daemon itself never ends it, so what ends it is about the connection.
+    while let Ok(Some(change)) = changes.message().await {
         if cli.json {
             let changes = differences_json(&change.changes);
             print_json(&json!({ "revision": change.revision, "changes": changes }));
@@ -150,7 +151,7 @@ pub(crate) async fn watch(cli: &Cli) -> Result<()> {
             println!("{line}");
         }
     }
-    Ok(())
+    bail!("hiked has ended, or no longer answers; watch again when it runs, and all that there is comes first")
 }
 
 /// Asks what is configured.

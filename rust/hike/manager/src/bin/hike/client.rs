@@ -37,13 +37,9 @@ pub(crate) async fn connect(socket: &Path) -> Result<Client> {
 pub(crate) fn said<T>(answer: Result<Response<T>, Status>) -> Result<T> {
     match answer {
         Ok(response) => Ok(response.into_inner()),
-        Err(status) => Err(error(&status)),
+        // The daemon's sentence.
+        Err(status) => Err(anyhow!("{}", status.message())),
     }
-}
-
-/// Returns the daemon's sentence.
-pub(crate) fn error(status: &Status) -> anyhow::Error {
-    anyhow!("{}", status.message())
 }
 
 /// Returns a part of a message that every daemon sends.
