@@ -395,6 +395,8 @@ int mflow_device_redirect(struct net_device *dev)
 	mutex_lock(&mflow_redirect_mutex);
 	/* Ours, too, if it is on its way out. */
 	mflow_xdp_wait();
+	/* While a program comes drivers poll on another CPU, which would overtake what waits. */
+	mflow_hold_wait();
 	rtnl_lock();
 	err = mflow_port_begin_redirect(dev);
 	if (!err)

@@ -9,8 +9,12 @@ pub enum Redirection {
     /// It has not been asked for, or not yet.
     #[default]
     Off,
+    /// The program is being attached: nothing is split meanwhile, as drivers poll on another CPU while it comes or goes.
+    Coming,
     /// They are redirected.
     On,
+    /// The program is being taken off; see [`Coming`](Self::Coming).
+    Going,
     /// It cannot be had, and why.
     Refused(Refusal),
 }
@@ -79,10 +83,15 @@ impl Refusal {
 }
 
 impl Redirection {
+    /// Tells whether nothing of the device is split for now.
+    pub const fn is_changing(self) -> bool {
+        matches!(self, Self::Coming | Self::Going)
+    }
+
     /// Returns how the file `builders` names what builds packets.
     pub const fn builder(self) -> &'static str {
         match self {
-            Self::Off => "unasked",
+            Self::Off | Self::Coming | Self::Going => "unasked",
             Self::On => "lane",
             Self::Refused(refusal) => refusal.name(),
         }

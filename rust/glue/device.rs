@@ -53,6 +53,11 @@ impl DeviceState {
         if knobs.cpus.is_empty() {
             return Ok(());
         }
+        if self.redirection.is_changing() {
+            // What ends the change starts it. Until then whoever searches does so in vain.
+            self.end_searches([false; 2]);
+            return Ok(());
+        }
         self.set_places(knobs);
         let napis = self.start_napis(rtnl, knobs);
         let cpus = self.start_cpus(knobs);

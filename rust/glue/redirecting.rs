@@ -32,50 +32,63 @@ impl Configuration {
         }
         for device in self.devices.iter_mut().flatten() {
             device.dev().end_redirect(rtnl);
-            device.redirection = Redirection::Off;
+            device.redirection = match device.redirection {
+                Redirection::Off | Redirection::Refused(_) => Redirection::Off,
+                // Whoever attaches the program sees that it is not wanted any more.
+                Redirection::Coming => Redirection::Coming,
+                Redirection::On | Redirection::Going => Redirection::Going,
+            };
         }
     }
 
-    /// Returns the name of a device whose packets are to be redirected and are not yet, and where the device is.
-    fn next_redirection(&self) -> Option<(DeviceName, usize)> {
-        let mut devices = self.devices.iter().flatten();
-        let device = devices
-            .find(|device| way::redirects(&self.knobs) && device.redirection == Redirection::Off)?;
-        let name = device
-            .dev()
-            .with_name(|name| DeviceName::new(name.as_bytes()));
-        Some((name.ok()?, device.dev().address() as usize))
-    }
-
-    /// Notes what has become of the redirection of a device, which may be gone.
-    fn note_redirection(
-        &mut self,
-        rtnl: &Rtnl,
-        address: usize,
-        result: Result<(), Refusal>,
-    ) -> Result {
-        let is_this =
-            |device: &super::device::DeviceState| device.dev().address() as usize == address;
+    /// Begins the next change that there is to be, and returns it. The device has no source from then on.
+    fn begin_change(&mut self) -> Option<Change> {
+        let wanted = way::redirects(&self.knobs);
         let mut devices = self.devices.iter_mut().flatten();
-        let Some(device) = devices.find(|device| is_this(device)) else {
-            return Ok(());
+        let device = devices.find(|device| match device.redirection {
+            Redirection::Off => wanted,
+            Redirection::Going => true,
+            _ => false,
+        })?;
+        let change = Change {
+            name: device
+                .dev()
+                .with_name(|name| DeviceName::new(name.as_bytes()))
+                .ok()?,
+            address: device.dev().address() as usize,
+            comes: device.redirection == Redirection::Off,
         };
-        if let Err(refusal) = result {
-            device.redirection = Redirection::Refused(refusal);
-            return Ok(());
+        if change.comes {
+            device.redirection = Redirection::Coming;
+            let address = change.address;
+            self.stop(pool::slots(), |device, _| {
+                device.dev().address() as usize == address
+            });
         }
-        self.stop(pool::slots(), |device, _| is_this(device));
+        Some(change)
+    }
+
+    /// Ends a change of a device, which may be gone.
+    fn end_change(&mut self, rtnl: &Rtnl, change: &Change, result: Result<(), Refusal>) -> Result {
         let knobs = self.knobs;
         let mut devices = self.devices.iter_mut().flatten();
-        let Some(device) = devices.find(|device| is_this(device)) else {
+        let device = devices
+            .find(|device| device.dev().address() as usize == change.address)
+            .filter(|device| device.redirection.is_changing());
+        let Some(device) = device else {
             return Ok(());
         };
-        if way::redirects(&knobs) {
-            device.dev().dispatch_early(rtnl);
-            device.redirection = Redirection::On;
-        } else {
-            device.dev().end_redirect(rtnl);
-        }
+        device.redirection = match result {
+            Err(refusal) => Redirection::Refused(refusal),
+            Ok(()) if change.comes && way::redirects(&knobs) => {
+                device.dev().dispatch_early(rtnl);
+                Redirection::On
+            }
+            Ok(()) => {
+                device.dev().end_redirect(rtnl);
+                Redirection::Off
+            }
+        };
         if knobs.enabled {
             device.start(rtnl, &knobs)?;
         }
@@ -83,24 +96,46 @@ impl Configuration {
     }
 }
 
-/// Has packets redirected as the knobs want it, where that has not been tried. Process context, no locks held. `say` is given the
-/// devices for which it cannot be had.
-pub(crate) fn follow(say: impl Fn(&DeviceName, Refusal)) {
-    loop {
-        let Some((name, address)) = Configuration::lock().next_redirection() else {
-            return;
-        };
+/// A program comes to a device, or goes.
+struct Change {
+    name: DeviceName,
+    address: usize,
+    comes: bool,
+}
+
+impl Change {
+    /// Carries it out. Process context, no locks held.
+    fn carry_out(&self) -> Result<(), Refusal> {
+        if !self.comes {
+            Device::wait_redirects_ended();
+            return Ok(());
+        }
         // A device of that name in another namespace is another one.
-        let here = Device::find(&name).filter(|dev| dev.address() as usize == address);
-        let result = here.map_or(Err(Refusal::Namespace), |dev| {
+        let here = Device::find(&self.name).filter(|dev| dev.address() as usize == self.address);
+        here.map_or(Err(Refusal::Namespace), |dev| {
             dev.redirect()
                 .map_err(|error| Refusal::of_errno(error.to_errno()))
-        });
+        })
+    }
+}
+
+/// Has packets redirected as the knobs want it, where that has not been tried, and no longer where they do not. Process context, no
+/// locks held. `say` is given the devices for which it cannot be had.
+pub(crate) fn follow(say: impl Fn(&DeviceName, Refusal)) {
+    loop {
+        let change = {
+            let _rtnl = Rtnl::lock();
+            Configuration::lock().begin_change()
+        };
+        let Some(change) = change else {
+            return;
+        };
+        let result = change.carry_out();
         if let Err(refusal) = result {
-            say(&name, refusal);
+            say(&change.name, refusal);
         }
         let rtnl = Rtnl::lock();
-        let started = Configuration::lock().note_redirection(&rtnl, address, result);
+        let started = Configuration::lock().end_change(&rtnl, &change, result);
         if let Err(error) = started {
             pr_warn!("flows stay on one CPU: {error:?}\n");
         }

@@ -173,6 +173,7 @@ extern "C" {
     pub fn mflow_run_flush(port: *mut c_void, cpu: c_uint);
     pub fn mflow_port_source(port: *mut c_void) -> *mut mflow_source;
     pub fn mflow_device_redirect(dev: *mut net_device) -> c_int;
+    pub fn mflow_xdp_wait();
     pub fn mflow_device_dispatch_early(dev: *mut net_device);
     pub fn mflow_device_end_redirect(dev: *mut net_device);
     pub fn mflow_worker_settle(worker: *mut mflow_worker);

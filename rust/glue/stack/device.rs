@@ -103,6 +103,11 @@ impl Device {
         unsafe { way::end_redirect(self.dev.as_ptr()) };
     }
 
+    /// Waits until programs whose redirection has ended are off their devices. Process context, no locks held.
+    pub(crate) fn wait_redirects_ended() {
+        way::wait_redirects_ended();
+    }
+
     /// Calls `f` with each NAPI of the device. They stay as long as rtnl is held.
     pub(crate) fn for_each_napi(&self, _rtnl: &Rtnl, mut f: impl FnMut(Napi)) {
         let mut found: &mut dyn FnMut(Napi) = &mut f;

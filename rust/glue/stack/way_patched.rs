@@ -54,6 +54,8 @@ pub(super) unsafe fn dispatch_early(_dev: *mut net_device) {}
 
 pub(super) unsafe fn end_redirect(_dev: *mut net_device) {}
 
+pub(super) fn wait_redirects_ended() {}
+
 /// Nothing is collected by CPU: all is in the poll of a lane, which collects.
 pub(crate) const COLLECTOR_BYTES: usize = usize::MAX;
 

@@ -83,6 +83,12 @@ pub(super) unsafe fn end_redirect(dev: *mut net_device) {
     unsafe { ffi::mflow_device_end_redirect(dev) };
 }
 
+/// Waits until the programs of what has ended are off their devices. Process context, no locks held.
+pub(super) fn wait_redirects_ended() {
+    // SAFETY: By the contract no lock is held that the work takes.
+    unsafe { ffi::mflow_xdp_wait() };
+}
+
 /// How much memory there is where packets are collected. CAST: a small constant.
 pub(crate) const COLLECTOR_BYTES: usize = 8 * ffi::MFLOW_COLLECTOR_WORDS as usize;
 
