@@ -225,11 +225,6 @@ pub(crate) fn is_patched() -> Result<bool> {
     }
 }
 
-/// Returns whether the module has a program of its own attached to a device, which redirects packets to lanes that build them.
-pub(crate) fn redirects(device: &str) -> Result<bool> {
-    Ok(loaded() && !is_patched()? && read("builders")?.contains(&format!("{device} lane ")))
-}
-
 /// Returns a file for people, or why there is none.
 fn text_of(name: &str) -> String {
     read(name).unwrap_or_else(|error| format!("{error:#}\n"))

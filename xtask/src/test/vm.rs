@@ -140,6 +140,15 @@ impl GuestCases {
         })
     }
 
+    /// Returns which core builds packets where a case does not choose it; none: it is drawn. Without our hooks lanes only do where that
+    /// is asked for, as a program then comes to the NIC and goes, and drivers move their queues for that.
+    fn builder(&self) -> Option<String> {
+        let is_stock = self.kernel.is_some() || self.guest.way == Way::Stock;
+        self.build
+            .clone()
+            .or_else(|| is_stock.then(|| "auto".to_owned()))
+    }
+
     pub(super) fn run(&self, ctx: &Ctx) -> Result<Outcome> {
         let mut results = self.list(ctx.case.as_deref())?;
         if results.cases.is_empty() {
@@ -315,7 +324,7 @@ impl GuestCases {
             env: channels
                 .map(|count| (CHANNELS.to_owned(), count.to_string()))
                 .chain([(SEED.to_owned(), self.seed.clone())])
-                .chain(self.build.clone().map(|build| (BUILD.to_owned(), build)))
+                .chain(self.builder().map(|build| (BUILD.to_owned(), build)))
                 .collect(),
         };
         let mut vm = Vm::boot(machine, &order, &name, Terminal::Log)?;

@@ -15,7 +15,6 @@ use super::switch::{self, Switch};
 use crate::bpf::{Xdp, XdpMode};
 use crate::command::{self, Program};
 use crate::hog::Hog;
-use crate::mflow;
 use crate::streams::connection::{self, Pair};
 use crate::streams::pattern;
 use crate::topology::{self, Family, CLIENT, CONTAINER};
@@ -188,16 +187,9 @@ impl Host<'_> {
         let program = match namespace {
             None => Xdp::attach(name, mode),
             Some(namespace) => netns::within(namespace, || Xdp::attach(name, mode)),
-        };
-        match program {
-            Ok(program) => {
-                self.xdp.insert(device, program);
-                Ok(())
-            }
-            // The module's own program is there.
-            Err(_) if device == Device::Nic && mflow::redirects(name)? => Ok(()),
-            Err(error) => Err(error),
-        }
+        }?;
+        self.xdp.insert(device, program);
+        Ok(())
     }
 
     /// Lets connections be tracked, and then unloads what tracks them: for that, no packet may refer to it any more.

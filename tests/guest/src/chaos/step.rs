@@ -329,8 +329,11 @@ impl Step {
     /// Tells whether it is about what only our hooks in the kernel make possible.
     pub(super) fn needs_hooks(self) -> bool {
         match self {
-            Self::Knob { name, .. } => {
-                matches!(name, "mode" | "scaling" | "stages" | "load_threshold_pct")
+            Self::Knob { name, value } => {
+                matches!(
+                    name,
+                    "build" | "mode" | "scaling" | "stages" | "load_threshold_pct"
+                ) || value == "lane+stage"
             }
             _ => false,
         }
