@@ -40,7 +40,7 @@ pub const KERNEL_FUNCTIONS: &str = "MFLOW_KERNEL_FUNCTIONS";
 pub const CHAOS_SEED: u64 = 5;
 
 /// How many steps that run has, among which is each kind.
-pub const CHAOS_STEPS: u64 = 160;
+pub const CHAOS_STEPS: u64 = 180;
 
 /// What the guest's init shall run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
