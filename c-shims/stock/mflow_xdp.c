@@ -46,6 +46,8 @@ static LIST_HEAD(mflow_xdp_ends);
 /* What is looked at: Ethernet's header and IPv4's without options, behind which IPv6 is longer still. */
 #define MFLOW_XDP_HEADER	(ETH_HLEN + sizeof(struct iphdr))
 #define MFLOW_XDP_FRAGMENT	(IP_MF | IP_OFFSET)
+/* A field of the packet as an operand, which has no byte order. */
+#define MFLOW_XDP_BE16(value)	((__force s32)htons(value))
 /* Where BPF_LD_MAP_FD() begins below, which has two instructions. */
 #define MFLOW_XDP_MAP_AT	13
 
@@ -67,12 +69,12 @@ static const struct bpf_insn mflow_xdp_program[] = {
 	BPF_LDX_MEM(BPF_H, BPF_REG_1, BPF_REG_2, offsetof(struct ethhdr, h_proto)),
 	BPF_LDX_MEM(BPF_B, BPF_REG_0, BPF_REG_2, ETH_HLEN + offsetof(struct ipv6hdr, nexthdr)),
 	/* 7: it does (at 12). */
-	BPF_JMP_IMM(BPF_JEQ, BPF_REG_1, htons(ETH_P_IPV6), 4),
+	BPF_JMP_IMM(BPF_JEQ, BPF_REG_1, MFLOW_XDP_BE16(ETH_P_IPV6), 4),
 	/* 8: if IPv4's does not follow either, the packet passes (at 19), */
-	BPF_JMP_IMM(BPF_JNE, BPF_REG_1, htons(ETH_P_IP), 10),
+	BPF_JMP_IMM(BPF_JNE, BPF_REG_1, MFLOW_XDP_BE16(ETH_P_IP), 10),
 	/* 9, 10: as a fragment does (at 19). */
 	BPF_LDX_MEM(BPF_H, BPF_REG_0, BPF_REG_2, ETH_HLEN + offsetof(struct iphdr, frag_off)),
-	BPF_JMP_IMM(BPF_JSET, BPF_REG_0, htons(MFLOW_XDP_FRAGMENT), 8),
+	BPF_JMP_IMM(BPF_JSET, BPF_REG_0, MFLOW_XDP_BE16(MFLOW_XDP_FRAGMENT), 8),
 	/* 11: the protocol in IPv4's header. */
 	BPF_LDX_MEM(BPF_B, BPF_REG_0, BPF_REG_2, ETH_HLEN + offsetof(struct iphdr, protocol)),
 	/* 12: anything but UDP passes (at 19). */
