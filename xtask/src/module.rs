@@ -57,7 +57,7 @@ const MOST_VERSIONED_NAME: usize = 64 - size_of::<u64>() - 1;
 
 /// Fails if a kernel that checks versions of symbols (`CONFIG_MODVERSIONS`) could not check this module: names that are too long for
 /// that, or those of Rust, whose versions come from debugging information that a module out of the tree has no part in.
-pub(crate) fn require_versionable(module: &Path) -> Result<()> {
+fn require_versionable(module: &Path) -> Result<()> {
     let mut nm = tools::command("nm");
     let listed = tools::output(
         nm.args(["--format=just-symbols", "--undefined-only"])
