@@ -45,15 +45,18 @@ pub(crate) fn redirects(_knobs: &Knobs) -> bool {
     false
 }
 
-/// Not called, as the two below.
+/// Not called, as nothing is redirected.
 pub(super) unsafe fn redirect(_dev: *mut net_device) -> Result {
     Ok(())
 }
 
+/// Not called, as nothing is redirected.
 pub(super) unsafe fn dispatch_early(_dev: *mut net_device) {}
 
+/// There is nothing to end.
 pub(super) unsafe fn end_redirect(_dev: *mut net_device) {}
 
+/// There is nothing to wait for.
 pub(super) fn wait_redirects_ended() {}
 
 /// Nothing is collected by CPU: all is in the poll of a lane, which collects.

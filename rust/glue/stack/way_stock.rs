@@ -85,7 +85,7 @@ pub(super) unsafe fn end_redirect(dev: *mut net_device) {
 
 /// Waits until the programs of what has ended are off their devices. Process context, no locks held.
 pub(super) fn wait_redirects_ended() {
-    // SAFETY: By the contract no lock is held that the work takes.
+    // SAFETY: It waits for work of the module's own queue, which is there as long as the module is; any process may.
     unsafe { ffi::mflow_xdp_wait() };
 }
 

@@ -30,7 +30,7 @@ const PORT: u16 = 6_001;
 const LOOK: Duration = Duration::from_millis(100);
 /// Connections that may wait for the server.
 const PLACES: i32 = 4096;
-/// So many segments may change places without our hooks.
+/// So many segments may change places on a kernel without our hooks.
 const MOST_MIXED_SEGMENTS: u64 = 4;
 const STUCK: Duration = Duration::from_secs(15);
 /// How long one may take to end: less than the 5 s after which its last segment would be sent again.
