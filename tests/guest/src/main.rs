@@ -19,6 +19,7 @@ mod datagrams;
 mod demo;
 mod devlink;
 mod driver;
+mod drops;
 mod flows;
 mod hike;
 mod hog;

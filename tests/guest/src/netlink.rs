@@ -167,9 +167,25 @@ impl Netlink {
     }
 
     pub(crate) fn index(&self, name: &str) -> Result<u32> {
+        Ok(self.link(name)?.header.index)
+    }
+
+    /// Returns the kind of queueing discipline that a device sends through.
+    pub(crate) fn discipline(&self, name: &str) -> Result<String> {
+        let attributes = self.link(name)?.attributes.into_iter();
+        let found = attributes
+            .into_iter()
+            .find_map(|attribute| match attribute {
+                LinkAttribute::Qdisc(kind) => Some(kind),
+                _ => None,
+            });
+        found.with_context(|| format!("{name} has no queueing discipline"))
+    }
+
+    fn link(&self, name: &str) -> Result<LinkMessage> {
         let answer = self.ask(RouteNetlinkMessage::GetLink(named(name)), 0);
         match answer.with_context(|| format!("no device {name}"))? {
-            Some(RouteNetlinkMessage::NewLink(link)) => Ok(link.header.index),
+            Some(RouteNetlinkMessage::NewLink(link)) => Ok(link),
             other => anyhow::bail!("asked for {name}, the kernel says {other:?}"),
         }
     }

@@ -42,6 +42,9 @@ pub(crate) struct Outcome {
     pub(crate) softnet_pkts: BTreeMap<usize, u64>,
     /// What was added to the module's counters; empty without the module.
     pub(crate) mflow: BTreeMap<String, i64>,
+    /// What the kernel says to have dropped, by place; empty if it was not about datagrams.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) drops: BTreeMap<String, u64>,
     /// Bytes of streams that arrived, each of them the right one; 0 if it was not about streams.
     pub(crate) stream_bytes: u64,
     /// What was added to TCP's counters, over both ends; empty if it was not about TCP.
@@ -72,7 +75,9 @@ impl Outcome {
                 .tcp
                 .iter()
                 .map(|(name, added)| format!("{name} +{added}"));
-            let counters: Vec<String> = mflow.chain(tcp).collect();
+            let drops = self.drops.iter();
+            let drops = drops.map(|(name, added)| format!("{name} +{added}"));
+            let counters: Vec<String> = mflow.chain(tcp).chain(drops).collect();
             format!(
                 "{} sent, {} delivered, {} reordered; counters: {}",
                 self.sent,

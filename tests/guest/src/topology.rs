@@ -28,7 +28,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{bail, Context as _, Result};
+use anyhow::{bail, ensure, Context as _, Result};
 use mflow_protocol::guest::CHANNELS;
 use mflow_protocol::network::{
     CLIENT_HOST, CLIENT_HOST_MAC, CLIENT_MAC, CONTAINER_MAC, SERVER_HOST, VNI, VXLAN_PORT, WIRE_MTU,
@@ -46,6 +46,8 @@ pub(crate) const CONTAINER: &str = "container";
 /// The NIC that frames from outside the guest come in on.
 pub(crate) const FEED: &str = "eth2";
 
+/// What kernels have a NIC send through when nobody has chosen.
+const USUAL_DISCIPLINES: [&str; 3] = ["mq", "pfifo_fast", "fq_codel"];
 /// What the server's NIC may be put below.
 const ABOVE_NIC: &str = "above0";
 const JUMBO_MTU: usize = 9000;
@@ -155,6 +157,7 @@ pub(crate) fn up(outer: Family) -> Result<()> {
     };
     expedite("1")?;
     let built = underlay_up()
+        .and_then(|()| require_usual_discipline())
         .and_then(|()| overlay_down())
         .and_then(|()| overlay_up(outer));
     // Also after a failure.
@@ -233,6 +236,16 @@ fn underlay_up() -> Result<()> {
              neigh replace fd00:50::2 lladdr {eth0} dev eth1"
         ),
     )
+}
+
+/// Fails if an earlier case has left a discipline on the client's NIC: it may drop what a sender sends in a burst.
+fn require_usual_discipline() -> Result<()> {
+    let kind = Netlink::open(Some(CLIENT))?.discipline("eth1")?;
+    ensure!(
+        USUAL_DISCIPLINES.contains(&kind.as_str()),
+        "an earlier case has left the queueing discipline {kind} on the client's NIC"
+    );
+    Ok(())
 }
 
 /// Gives the server's NIC its part of the network; the client's is in its namespace.

@@ -171,7 +171,7 @@ fn batches_for_gro(rig: &Rig) -> Result<Outcome> {
     rig.prepare(&plan, &knobs)?;
     // Before there is anything to send: a discipline that goes drops what it has.
     pace(rate_bits)?;
-    Streams::measure(&plan, |live| {
+    let measured = Streams::measure(&plan, |live| {
         wait(live, "batches are as small as GRO may have them", 32..=32)?;
         command::run("ethtool -K eth0 gro off")?;
         wait(
@@ -181,8 +181,12 @@ fn batches_for_gro(rig: &Rig) -> Result<Outcome> {
         )?;
         // What is left is sent at full speed.
         pace(TOP_SPEED_BITS)
-    })?
-    .judge(|outcome| rig.require_unnoticed::<Streams>(outcome))
+    });
+    // Also after a failure: it would drop what a sender of datagrams has sent in a burst.
+    let gone = topology::client_tc("qdisc del dev eth1 root");
+    let outcome = measured?;
+    gone?;
+    outcome.judge(|outcome| rig.require_unnoticed::<Streams>(outcome))
 }
 
 /// Returns a case that switches the controller on and off, also with a threshold that any load reaches.

@@ -11,6 +11,7 @@ use mflow_protocol::datagram::MIN_BYTES;
 
 use super::receiver::{Received, Receiver};
 use super::sender::{now_ns, SendOrder, Sender};
+use crate::drops::Drops;
 use crate::mflow;
 use crate::outcome::Outcome;
 use crate::rig::Scale;
@@ -74,7 +75,7 @@ impl Datagrams {
         receiver: Receiver,
         during: impl FnOnce(&mut LiveDatagrams) -> Result<()>,
     ) -> Result<Outcome> {
-        let split_before = mflow::flows_split()?;
+        let (split_before, drops_before) = (mflow::flows_split()?, Drops::read());
         let mut live = LiveDatagrams::start_at(plan, to, receiver);
         let measured = live.run(split_before, during);
         // Also after a failure: no thread may outlive the run.
@@ -86,6 +87,7 @@ impl Datagrams {
             tail_wait_us: measured.tail_wait_us,
             softnet_pkts: measured.softnet_pkts,
             mflow: measured.mflow,
+            drops: Drops::read().since(&drops_before),
             ..arrived
         })
     }

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Where the kernel says that it has dropped packets, in all namespaces of the network under test: what a case that has lost some
+//! tells beside the module's counters.
+
+use std::collections::BTreeMap;
+
+use crate::proc_net;
+use crate::topology::{CLIENT, CONTAINER};
+
+/// Counters of `/proc/net/snmp` that grow where something is dropped.
+const PROTOCOLS: [(&str, &[&str]); 2] = [
+    (
+        "Ip",
+        &[
+            "InHdrErrors",
+            "InAddrErrors",
+            "InUnknownProtos",
+            "InDiscards",
+            "OutDiscards",
+            "OutNoRoutes",
+            "ReasmTimeout",
+            "ReasmFails",
+            "FragFails",
+        ],
+    ),
+    (
+        "Udp",
+        &[
+            "NoPorts",
+            "InErrors",
+            "RcvbufErrors",
+            "SndbufErrors",
+            "InCsumErrors",
+            "MemErrors",
+        ],
+    ),
+];
+/// Those of `/proc/net/snmp6`.
+const SECOND_FAMILY: [&str; 6] = [
+    "Ip6InDiscards",
+    "Ip6OutDiscards",
+    "Ip6ReasmTimeout",
+    "Ip6ReasmFails",
+    "Ip6FragFails",
+    "Udp6InErrors",
+];
+/// Columns of `/proc/net/dev`, which do not count what a queueing discipline drops: the device that sends through it does.
+const DEVICE: [(usize, &str); 6] = [
+    (2, "rx_errors"),
+    (3, "rx_dropped"),
+    (4, "rx_fifo"),
+    (10, "tx_errors"),
+    (11, "tx_dropped"),
+    (14, "tx_carrier"),
+];
+
+/// Counters by namespace and name.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Drops(BTreeMap<String, u64>);
+
+impl Drops {
+    /// Reads all there are; a namespace that a case has taken away has none.
+    pub(crate) fn read() -> Self {
+        let mut counts = BTreeMap::new();
+        for (namespace, called) in [
+            (None, "host"),
+            (Some(CLIENT), CLIENT),
+            (Some(CONTAINER), CONTAINER),
+        ] {
+            let read = |file| proc_net::read(namespace, file).unwrap_or_default();
+            let found = of_protocols(&read("snmp"))
+                .chain(of_second_family(&read("snmp6")))
+                .chain(of_devices(&read("dev")))
+                .map(|(name, count)| (format!("{called} {name}"), count))
+                .collect::<Vec<_>>();
+            counts.extend(found);
+        }
+        Self(counts)
+    }
+
+    /// Returns what was added since `earlier`, without what did not change.
+    pub(crate) fn since(&self, earlier: &Self) -> BTreeMap<String, u64> {
+        let added = self.0.iter().map(|(name, &now)| {
+            let before = earlier.0.get(name).copied().unwrap_or(0);
+            (name.clone(), now.saturating_sub(before))
+        });
+        added.filter(|(_, added)| *added > 0).collect()
+    }
+}
+
+fn of_protocols(text: &str) -> impl Iterator<Item = (String, u64)> + '_ {
+    PROTOCOLS.iter().flat_map(move |(protocol, wanted)| {
+        let counters = proc_net::counters(text, protocol).into_iter().flatten();
+        counters
+            .filter(|(name, _)| wanted.contains(name))
+            .map(move |(name, count)| (format!("{protocol}{name}"), count))
+    })
+}
+
+fn of_second_family(text: &str) -> impl Iterator<Item = (String, u64)> + '_ {
+    text.lines().filter_map(|line| {
+        let (name, count) = line.split_once(char::is_whitespace)?;
+        let wanted = SECOND_FAMILY.contains(&name);
+        wanted.then_some((name.to_owned(), count.trim().parse().ok()?))
+    })
+}
+
+fn of_devices(text: &str) -> impl Iterator<Item = (String, u64)> + '_ {
+    let lines = text.lines().filter_map(|line| line.split_once(':'));
+    lines.flat_map(|(device, counts)| {
+        let counts: Vec<&str> = counts.split_whitespace().collect();
+        let pairs = DEVICE.iter().filter_map(|(column, name)| {
+            let count = counts.get(*column)?.parse().ok()?;
+            Some((format!("{} {name}", device.trim()), count))
+        });
+        pairs.collect::<Vec<_>>()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_dropped_is_found_by_its_name() {
+        let snmp = "Ip: Forwarding InDiscards ReasmFails\nIp: 1 0 4\nUdp: InDatagrams InErrors\nUdp: 9 2\n";
+        let found: Vec<_> = of_protocols(snmp).collect();
+        assert_eq!(
+            found,
+            [
+                ("IpInDiscards".to_owned(), 0),
+                ("IpReasmFails".to_owned(), 4),
+                ("UdpInErrors".to_owned(), 2)
+            ]
+        );
+        let second = "Ip6InReceives   \t7\nIp6ReasmFails   \t3\n";
+        let found: Vec<_> = of_second_family(second).collect();
+        assert_eq!(found, [("Ip6ReasmFails".to_owned(), 3)]);
+        let dev = " face |bytes packets\n vxlan0: 1 2 0 3 0 0 0 0 11 12 0 13 0 0 0 0\n";
+        let dropped: Vec<_> = of_devices(dev).filter(|(_, count)| *count > 0).collect();
+        assert_eq!(
+            dropped,
+            [
+                ("vxlan0 rx_dropped".to_owned(), 3),
+                ("vxlan0 tx_dropped".to_owned(), 13)
+            ]
+        );
+    }
+
+    #[test]
+    fn only_what_has_grown_is_told() {
+        let at = |count| {
+            Drops(BTreeMap::from([(
+                "client eth1 tx_dropped".to_owned(),
+                count,
+            )]))
+        };
+        assert!(at(5).since(&at(5)).is_empty());
+        assert_eq!(at(7).since(&at(5)).values().sum::<u64>(), 2);
+    }
+}
