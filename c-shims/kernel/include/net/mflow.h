@@ -48,8 +48,9 @@ struct sock;
 
 /*
  * Fragments of a datagram may come from several CPUs, which run apart by more
- * than ipfrag_max_dist. Identifiers come again after 65536 datagrams of two
- * fragments at least, before which an old queue has to be gone, with its tag.
+ * than ipfrag_max_dist; so may those without a tag, beside which lanes count
+ * theirs. Identifiers come again after 65536 datagrams of two fragments at
+ * least, before which an old queue has to be gone, with its tag.
  */
 #define MFLOW_FRAG_DIST		32768U
 
@@ -368,8 +369,10 @@ static inline u32 mflow_frag_result(u32 kept, u32 tag)
 	((head)->mflow = mflow_frag_result((q)->mflow, tag))
 
 #define mflow_frag_forget(q)		((q)->mflow = 0)
-#define mflow_frag_dist(q, skb, dist)					\
-	((dist) && ((skb)->mflow || (q)->mflow) ?			\
+
+/* What applies as ipfrag_max_dist; 0 is no limit. */
+#define mflow_frag_dist(q, dist)					\
+	((dist) && (mflow_is_on() || (q)->mflow) ?			\
 	 max_t(unsigned int, dist, MFLOW_FRAG_DIST) : (dist))
 
 #else /* !CONFIG_MFLOW_HOOKS */
@@ -401,7 +404,7 @@ static inline void mflow_tag_copy(struct sk_buff *to,
 #define mflow_frag_reassembled(q, head, tag)				\
 	((void)(q), (void)(head), (void)(tag))
 #define mflow_frag_forget(q)		((void)(q))
-#define mflow_frag_dist(q, skb, dist)	((void)(q), (void)(skb), dist)
+#define mflow_frag_dist(q, dist)	((void)(q), dist)
 
 #endif /* CONFIG_MFLOW_HOOKS */
 

@@ -14,10 +14,13 @@ use crate::outcome::Outcome;
 use crate::rig::Rig;
 use crate::streams::run::Streams;
 use crate::traffic::{Live, Load};
+use crate::{netns, topology};
 
 const ROUNDS: usize = 6;
 /// How long traffic flows with the switch in either position.
 const PAUSE: Duration = Duration::from_millis(150);
+/// Six fragments each.
+const FRAGMENTED_BYTES: usize = 8192;
 const TWO_DEVICES_ROUNDS: usize = 24;
 /// Long enough to see that a flow is fast, and to probe its path.
 const UNTIL_PROBED: Duration = Duration::from_millis(450);
@@ -28,6 +31,7 @@ pub(super) fn datagrams() -> Vec<Case> {
     vec![
         module::<Datagrams>("rmmod and modprobe under load lose, reorder and leak nothing"),
         knob("enabled", "1", "0").patching_code(),
+        fragments().patching_code(),
         knob("devices", "+eth0", "-eth0").patching_code(),
         two_devices(),
         device_before("path"),
@@ -94,6 +98,30 @@ fn knob(knob: &'static str, split: &'static str, other: &'static str) -> Case {
     );
     let when = Run::always_if(["enabled", "scaling"].contains(&knob));
     toggle::<Datagrams>(knob, proves, when, (split, other))
+}
+
+/// Returns a case in which a flow of fragments is split and made whole where the kernel wants those of a datagram one after the
+/// other: lanes take some between them, also while the first packets of the flow are still on the ordinary path.
+fn fragments() -> Case {
+    let proves = format!(
+        "splitting is switched off and on under datagrams of several fragments, with the shortest ipfrag_max_dist{}",
+        Datagrams::UNNOTICED
+    );
+    Case::of_module("reload/fragments", proves, Run::Plain, |rig| {
+        let mut plan = rig.datagrams();
+        plan.load = plan.load.sized(FRAGMENTED_BYTES);
+        rig.prepare(&plan, &Knobs::default())?;
+        netns::within(topology::CONTAINER, || {
+            topology::sysctl("net/ipv4/ipfrag_max_dist", "1")
+        })?;
+        Datagrams::measure(&plan, |live| {
+            for _ in 0..rig.scale.rounds(ROUNDS) {
+                switch(live, "enabled", "1", "0", PAUSE)?;
+            }
+            Ok(())
+        })?
+        .judge(|outcome| rig.require_unnoticed::<Datagrams>(outcome))
+    })
 }
 
 /// Returns a case in which the sources of two devices on the way come and go at once.
