@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The merge point: the last hook at LOCAL_IN, in every namespace. What is parked there goes on through the hook's
- * own continuation when it is its turn; protocols and sockets are behind it, and serial.
+ * The merge point: the last hook at LOCAL_IN, in every namespace, while splitting is on. What is parked there goes on through the
+ * hook's own continuation when it is its turn; protocols and sockets are behind it, and serial.
  */
 
 #include <linux/ipv6.h>
@@ -244,19 +244,17 @@ static bool mflow_arrives(struct mflow_carried *carried, u32 pkts)
 	return true;
 }
 
-static unsigned int mflow_local_in(void *priv, struct sk_buff *skb,
-				   const struct nf_hook_state *state)
+/* Out of line: all that has no tag comes to the hook, too, and passes with a handful of instructions. */
+static noinline unsigned int mflow_local_in_tagged(struct sk_buff *skb,
+						   const struct nf_hook_state *state, u32 tag)
 {
 	struct mflow_carried *carried = this_cpu_ptr(&mflow_carried);
-	const u32 tag = mflow_stock_tag(skb);
 	const unsigned int kind = tag >> MFLOW_KIND_SHIFT;
 	const struct mflow_ops *ops;
 	unsigned int fault = 0;
 	enum mflow_end end;
 	u32 pkts;
 
-	if (!tag)
-		return NF_ACCEPT;
 	ops = rcu_dereference_bh(mflow_stock_ops);
 	if (!ops)
 		return NF_ACCEPT;
@@ -316,6 +314,14 @@ static unsigned int mflow_local_in(void *priv, struct sk_buff *skb,
 	return NF_ACCEPT;
 }
 
+static unsigned int mflow_local_in(void *priv, struct sk_buff *skb,
+				   const struct nf_hook_state *state)
+{
+	const u32 tag = mflow_stock_tag(skb);
+
+	return tag ? mflow_local_in_tagged(skb, state, tag) : NF_ACCEPT;
+}
+
 static const struct nf_hook_ops mflow_local_in_ops[] = {
 	{
 		.hook = mflow_local_in,
@@ -333,31 +339,18 @@ static const struct nf_hook_ops mflow_local_in_ops[] = {
 #endif
 };
 
-static int __net_init mflow_net_init(struct net *net)
+/* Process context: packets of the namespace come to the merge point from now on. */
+int mflow_merge_begin(struct net *net)
 {
 	return nf_register_net_hooks(net, mflow_local_in_ops,
 				     ARRAY_SIZE(mflow_local_in_ops));
 }
 
-static void __net_exit mflow_net_exit(struct net *net)
+/* Process context. What is in a hook now may be there a grace period longer. */
+void mflow_merge_end(struct net *net)
 {
 	nf_unregister_net_hooks(net, mflow_local_in_ops,
 				ARRAY_SIZE(mflow_local_in_ops));
-}
-
-static struct pernet_operations mflow_net_ops = {
-	.init = mflow_net_init,
-	.exit = mflow_net_exit,
-};
-
-int mflow_merge_init(void)
-{
-	return register_pernet_subsys(&mflow_net_ops);
-}
-
-void mflow_merge_exit(void)
-{
-	unregister_pernet_subsys(&mflow_net_ops);
 }
 
 /* Lanes stamp packets as they come to them, and readers rely on stamps that only grow. */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Opted-in devices: a netfilter hook at their ingress takes packets, and devices of ours beside each let lanes
- * have GRO, which is off at the device itself as long as splitting is on. What GRO holds at the moment when it is switched
+ * Opted-in devices: while splitting is on, a netfilter hook at their ingress takes packets, and devices of ours beside each let
+ * lanes have GRO, which is off at the device itself. What GRO holds at the moment when it is switched
  * off would be overtaken by what comes without, which therefore waits at the hook.
  *
  * Of the two devices of ours one has GRO put datagrams of one size into lists (rx-gro-list of ethtool): all that is
@@ -35,6 +35,7 @@
  * @gro_dev:	through which lanes give packets to GRO; nobody sees it
  * @list_dev:	the same for datagrams
  * @hook:	at the ingress of @dev
+ * @hooked:	@hook is registered
  * @frames_dev:	what takes packets that lanes build, or NULL
  * @xdp:	what redirects them there; NULL: not yet
  * @port:	the Rust half's
@@ -49,6 +50,7 @@ struct mflow_stock_port {
 	struct net_device	*gro_dev;
 	struct net_device	*list_dev;
 	struct nf_hook_ops	hook;
+	bool			hooked;
 	struct net_device	*frames_dev;
 	struct mflow_xdp	*xdp;
 	void			*port;
@@ -222,6 +224,27 @@ static void mflow_port_gro_off(struct mflow_stock_port *port)
 	WRITE_ONCE(port->gro_ends, false);
 }
 
+/* Under rtnl; the port is listed. The same again is harmless. */
+static int mflow_port_hook(struct mflow_stock_port *port)
+{
+	int err;
+
+	if (port->hooked)
+		return 0;
+	err = nf_register_net_hook(dev_net(port->dev), &port->hook);
+	port->hooked = !err;
+	return err;
+}
+
+/* Under rtnl. What is in the hook now may be there a grace period longer. */
+static void mflow_port_unhook(struct mflow_stock_port *port)
+{
+	if (port->hooked)
+		nf_unregister_net_hook(dev_net(port->dev), &port->hook);
+	port->hooked = false;
+	mflow_port_features_back(port, NETIF_F_GRO);
+}
+
 /* Under rtnl. Returns a device of ours beside the port's, or NULL. */
 static struct net_device *mflow_lane_dev_create(struct mflow_stock_port *port,
 						netdev_features_t features)
@@ -275,11 +298,12 @@ static int mflow_port_open(struct net_device *dev, void *rust_port)
 		.priority = INT_MAX,
 	};
 	list_add_rcu(&port->list, &mflow_ports);
-	err = nf_register_net_hook(dev_net(dev), &port->hook);
-	if (err)
-		goto err_listed;
-	if (static_key_enabled(&mflow_stock_key))
+	if (static_key_enabled(&mflow_stock_key)) {
+		err = mflow_port_hook(port);
+		if (err)
+			goto err_listed;
 		mflow_port_gro_off(port);
+	}
 	return 0;
 
 err_listed:
@@ -313,8 +337,7 @@ static void mflow_port_close(struct mflow_stock_port *port)
 {
 	mflow_port_end_redirect(port);
 	mflow_hold_wait();
-	nf_unregister_net_hook(dev_net(port->dev), &port->hook);
-	mflow_port_features_back(port, NETIF_F_GRO);
+	mflow_port_unhook(port);
 	list_del_rcu(&port->list);
 	synchronize_net();
 	mflow_run_forget(port->port);
@@ -324,17 +347,36 @@ static void mflow_port_close(struct mflow_stock_port *port)
 	kfree(port);
 }
 
-/* Under rtnl; no flow is split. */
-void mflow_port_switch(bool enabled)
+/* Under rtnl. The same again is harmless. On an error some have their hooks, and some do not. */
+int mflow_ports_hook(void)
+{
+	struct mflow_stock_port *port;
+	int err;
+
+	list_for_each_entry(port, &mflow_ports, list) {
+		err = mflow_port_hook(port);
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+/* Under rtnl; no flow is split. The hooks are there, as what GRO still holds has others wait. */
+void mflow_ports_gro_off(void)
 {
 	struct mflow_stock_port *port;
 
-	list_for_each_entry(port, &mflow_ports, list) {
-		if (enabled)
-			mflow_port_gro_off(port);
-		else
-			mflow_port_features_back(port, NETIF_F_GRO);
-	}
+	list_for_each_entry(port, &mflow_ports, list)
+		mflow_port_gro_off(port);
+}
+
+/* Under rtnl; no flow is split. The same again is harmless. */
+void mflow_ports_unhook(void)
+{
+	struct mflow_stock_port *port;
+
+	list_for_each_entry(port, &mflow_ports, list)
+		mflow_port_unhook(port);
 }
 
 /* Under rtnl. NULL: the device is opted out, or goes. */

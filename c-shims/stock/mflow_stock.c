@@ -40,18 +40,12 @@ int mflow_register(const struct mflow_ops *ops)
 	err = mflow_run_init();
 	if (err)
 		goto err_hold;
-	err = mflow_frag_init();
+	err = mflow_nets_init();
 	if (err)
 		goto err_run;
 	rcu_assign_pointer(mflow_stock_ops, ops);
-	err = mflow_merge_init();
-	if (err)
-		goto err_frag;
 	return 0;
 
-err_frag:
-	RCU_INIT_POINTER(mflow_stock_ops, NULL);
-	mflow_frag_exit();
 err_run:
 	mflow_run_exit();
 err_hold:
@@ -62,8 +56,7 @@ err_hold:
 /* When it returns, nothing runs in the operations. */
 void mflow_unregister(void)
 {
-	mflow_merge_exit();
-	mflow_frag_exit();
+	mflow_nets_exit();
 	RCU_INIT_POINTER(mflow_stock_ops, NULL);
 	synchronize_net();
 	mflow_run_exit();
@@ -71,18 +64,38 @@ void mflow_unregister(void)
 	mflow_hold_exit();
 }
 
-/* Under rtnl. The same value twice is harmless. */
-void mflow_set_enabled(bool enabled)
+/* Under rtnl; no flow is split. The same again is harmless. On an error all is off. */
+int mflow_switch_on(void)
 {
-	if (enabled) {
-		static_branch_enable(&mflow_stock_key);
-	} else {
-		/* Flows have ended; packets no longer wait for others afterwards. */
-		mflow_hold_wait();
-		static_branch_disable(&mflow_stock_key);
+	int err;
+
+	/* From its end to its beginning: what is tagged has to be merged. */
+	err = mflow_nets_begin();
+	if (err)
+		return err;
+	err = mflow_ports_hook();
+	if (err) {
+		mflow_ports_unhook();
+		mflow_nets_end();
+		return err;
 	}
-	mflow_port_switch(enabled);
-	mflow_frag_switch(enabled);
+	static_branch_enable(&mflow_stock_key);
+	mflow_ports_gro_off();
+	return 0;
+}
+
+/*
+ * Under rtnl; flows have ended. The same again is harmless. @drained: none of them has left anything on its way or parked. If one
+ * has, the merge point stays for that, until this is called again, or the module goes.
+ */
+void mflow_switch_off(bool drained)
+{
+	/* Probes have come through afterwards, and packets no longer wait for others. */
+	mflow_hold_wait();
+	static_branch_disable(&mflow_stock_key);
+	mflow_ports_unhook();
+	if (drained)
+		mflow_nets_end();
 }
 
 /* Lanes remember no routes: what they carry is looked up in other polls. */

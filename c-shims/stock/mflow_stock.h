@@ -23,6 +23,8 @@ extern u32 mflow_tag_magic;
 void *mflow_alloc(size_t size);
 void mflow_free(void *memory);
 void mflow_print(unsigned int level, const char *text, unsigned int len);
+int mflow_switch_on(void);
+void mflow_switch_off(bool drained);
 void __noreturn mflow_bug(void);
 
 /* The Rust half. */
@@ -49,7 +51,9 @@ bool mflow_frames_has_dispatched(const struct sk_buff *skb);
 
 /* mflow_port.c: devices, and where packets are taken. */
 bool mflow_port_lane_device(struct sk_buff *skb, bool datagrams);
-void mflow_port_switch(bool enabled);
+int mflow_ports_hook(void);
+void mflow_ports_gro_off(void);
+void mflow_ports_unhook(void);
 bool mflow_port_is_early(const struct net_device *dev);
 int mflow_device_redirect(struct net_device *dev);
 void mflow_device_dispatch_early(struct net_device *dev);
@@ -64,10 +68,15 @@ void mflow_hold_end(void);
 int mflow_hold_init(void);
 void mflow_hold_exit(void);
 
+/* mflow_nets.c: what namespaces have while splitting is on. */
+int mflow_nets_begin(void);
+void mflow_nets_end(void);
+int mflow_nets_init(void);
+void mflow_nets_exit(void);
+
 /* mflow_frag.c: fragments of a datagram on several lanes. */
-void mflow_frag_switch(bool enabled);
-int mflow_frag_init(void);
-void mflow_frag_exit(void);
+int mflow_frag_widen(struct net *net);
+void mflow_frag_narrow(struct net *net, int was);
 
 /* mflow_run.c: what is there, until it is parked. */
 
@@ -89,8 +98,8 @@ unsigned int mflow_path_fault(const struct sk_buff *skb);
 /* The slots whose last packet was a datagram, a probe or a split one. Written where that changes. */
 extern unsigned long mflow_datagrams[BITS_TO_LONGS(MFLOW_SLOTS)];
 
-int mflow_merge_init(void);
-void mflow_merge_exit(void);
+int mflow_merge_begin(struct net *net);
+void mflow_merge_end(struct net *net);
 
 /* mflow_carry.c: between the two. */
 

@@ -133,8 +133,10 @@ impl Configuration {
             runtime::set_staged(knobs.enabled && knobs.mode != Mode::Mflow);
             if knobs.enabled {
                 // The hooks are switched one by one: no packet may have a tag before GRO looks at tags.
-                hooks::switch(true);
-                result = self.start_all(rtnl);
+                result = hooks::switch_on(rtnl).inspect_err(|error| {
+                    pr_err!("enabled: the kernel has not taken the module's hooks ({error:?}), so no flow is split\n");
+                });
+                result = result.and_then(|()| self.start_all(rtnl));
             }
         }
         if result.is_err() {
@@ -144,7 +146,8 @@ impl Configuration {
             runtime::set_staged(false);
         }
         if !self.knobs.enabled {
-            hooks::switch(false);
+            let are_drained = pool::slots().taken().next().is_none();
+            hooks::switch_off(rtnl, are_drained);
         }
         self.start_sampling();
         watch::begin(&self.knobs);

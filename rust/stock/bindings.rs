@@ -159,6 +159,8 @@ extern "C" {
     pub fn mflow_alloc(size: usize) -> *mut c_void;
     pub fn mflow_free(memory: *mut c_void);
     pub fn mflow_print(level: c_uint, text: *const c_char, len: c_uint);
+    pub fn mflow_switch_on() -> c_int;
+    pub fn mflow_switch_off(drained: bool);
     pub fn mflow_bug() -> !;
     pub fn mflow_skb_tag(skb: *const sk_buff) -> u32;
     pub fn mflow_skb_set_tag(skb: *mut sk_buff, tag: u32);
@@ -183,7 +185,6 @@ extern "C" {
     pub fn mflow_receive_skb(skb: *mut sk_buff) -> c_int;
     pub fn mflow_register(ops: *const mflow_ops) -> c_int;
     pub fn mflow_unregister();
-    pub fn mflow_set_enabled(enabled: bool);
     pub fn mflow_napi_gro_flush(napi: *mut napi_struct);
     pub fn mflow_watch_readers(watch: bool);
     pub fn mflow_cpus_share_cache(cpu: c_uint, other: c_uint) -> bool;

@@ -14,7 +14,7 @@ pub(super) use kernel::bindings::{
     mflow_device_index, mflow_device_name, mflow_device_node, mflow_device_put,
     mflow_device_set_port, mflow_device_walk_napis, mflow_napi_gro_flush, mflow_napi_id,
     mflow_napi_set_source, mflow_napi_source, mflow_ops, mflow_port, mflow_receive_skb,
-    mflow_register, mflow_request, mflow_request_drop, mflow_set_enabled, mflow_skb_copy_header,
+    mflow_register, mflow_request, mflow_request_drop, mflow_skb_copy_header,
     mflow_skb_count_segments, mflow_skb_device_index, mflow_skb_drop, mflow_skb_frag_header,
     mflow_skb_hold_socket, mflow_skb_napi_id, mflow_skb_pull_headers, mflow_sock_is_by_cpu,
     mflow_sock_is_staged, mflow_source, mflow_unregister, mflow_watch_readers, mflow_worker,

@@ -8,9 +8,11 @@ use super::heads::{BeginsWithHead, BeginsWithPortHead};
 use super::request::Request;
 use super::skb::{BorrowedSkb, SkBuff};
 use super::socket::Socket;
+use super::way;
 use crate::algo::builder::Builder;
 use crate::algo::slot::PathFault;
 use crate::algo::stage::Stage;
+use crate::glue::locks::Rtnl;
 use core::ffi::{c_uint, c_void};
 use core::marker::PhantomData;
 use core::ptr::{self, NonNull};
@@ -128,10 +130,18 @@ impl<H: Handlers> Drop for Registration<H> {
     }
 }
 
-/// Switches the hooks. While they are on, packets have tags only where there are sources. Process context.
-pub(crate) fn switch(on: bool) {
-    // SAFETY: Process context.
-    unsafe { ffi::mflow_set_enabled(on) };
+/// Switches the hooks on, where there are no sources; harmless if they are. While they are on, packets have tags only where there are
+/// sources. On an error they are off.
+pub(crate) fn switch_on(_rtnl: &Rtnl) -> Result {
+    // SAFETY: Process context, under rtnl.
+    unsafe { way::switch_on() }
+}
+
+/// Switches them off, where there are no sources any more; harmless if they are. If flows are not drained, what is left of them may
+/// still come to the merge point.
+pub(crate) fn switch_off(_rtnl: &Rtnl, are_drained: bool) {
+    // SAFETY: Process context, under rtnl.
+    unsafe { way::switch_off(are_drained) };
 }
 
 /// Has it counted on which CPUs the readers of split flows run, or not any longer. Any context.

@@ -11,7 +11,7 @@ use crate::algo::knobs::Knobs;
 use crate::algo::tag::Tag;
 use core::ffi::c_void;
 use core::ptr::NonNull;
-use kernel::bindings::{bpf_xdp_mode_XDP_MODE_DRV, skb_shared_info};
+use kernel::bindings::{bpf_xdp_mode_XDP_MODE_DRV, mflow_set_enabled, skb_shared_info};
 use kernel::error::Result;
 
 /// What the file `version` calls it.
@@ -33,6 +33,23 @@ pub(crate) unsafe fn is_clear() -> bool {
 /// Has what takes the ordinary path of this CPU stay behind what was carried inline, which has come through already.
 #[inline]
 pub(crate) unsafe fn keep_behind_inline() {}
+
+/// Begins to split: switches the hooks on, which are in the kernel. That cannot fail.
+///
+/// # Safety: process context.
+pub(super) unsafe fn switch_on() -> Result {
+    // SAFETY: By the contract.
+    unsafe { mflow_set_enabled(true) };
+    Ok(())
+}
+
+/// Ends that, whether or not flows are drained.
+///
+/// # Safety: process context.
+pub(super) unsafe fn switch_off(_is_drained: bool) {
+    // SAFETY: By the contract.
+    unsafe { mflow_set_enabled(false) };
+}
 
 /// Returns why knobs cannot be had on this kernel, if so.
 #[inline]

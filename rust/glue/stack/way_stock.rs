@@ -44,6 +44,22 @@ pub(crate) unsafe fn keep_behind_inline() {
     unsafe { ffi::mflow_hold_begin() };
 }
 
+/// Begins to split: registers the hooks, which nobody but us has. On an error there is none.
+///
+/// # Safety: rtnl is held, and there is no source.
+pub(super) unsafe fn switch_on() -> Result {
+    // SAFETY: By the contract.
+    to_result(unsafe { ffi::mflow_switch_on() })
+}
+
+/// Ends that. What is not drained keeps the hooks that merge.
+///
+/// # Safety: rtnl is held, and there is no source.
+pub(super) unsafe fn switch_off(is_drained: bool) {
+    // SAFETY: By the contract.
+    unsafe { ffi::mflow_switch_off(is_drained) };
+}
+
 /// Returns why knobs cannot be had on this kernel, if so.
 pub(crate) fn refusal(knobs: &Knobs) -> Option<&'static str> {
     if knobs.mode != Mode::Mflow {

@@ -24,6 +24,15 @@ pub(crate) fn flush<'a>(namespace: impl Into<Option<&'a str>>) -> Result<()> {
     add(namespace, "flush ruleset")
 }
 
+/// Returns what is registered at the hooks of a namespace, or of the first one, and of a device if one is named.
+pub(crate) fn hooks<'a>(
+    namespace: impl Into<Option<&'a str>>,
+    device: Option<&str>,
+) -> Result<String> {
+    let of_device = device.map_or_else(String::new, |device| format!(" netdev device {device}"));
+    command::run(&nft(namespace.into(), &format!("list hooks{of_device}")))
+}
+
 /// What a counter has seen, from the Internet header on. What GRO has joined is one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
 pub(crate) struct Counted {

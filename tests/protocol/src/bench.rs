@@ -45,6 +45,8 @@ pub enum Stack {
     Loaded,
     /// The overlay with the module loaded, its device opted in, and splitting switched off.
     Idle,
+    /// The overlay with the module loaded, its device opted in, and splitting switched on, where no flow is fast enough to be split.
+    Whole,
     /// The overlay with mflow.
     Mflow {
         /// Lanes, each on a CPU of its own or, as `layout` says, on two.
@@ -87,7 +89,12 @@ impl Stack {
     /// Returns how many CPUs it is given beside those of the NIC and the application.
     pub fn cpus(&self) -> usize {
         match *self {
-            Self::Native | Self::Vanilla | Self::Loaded | Self::Idle | Self::Router(_) => 0,
+            Self::Native
+            | Self::Vanilla
+            | Self::Loaded
+            | Self::Idle
+            | Self::Whole
+            | Self::Router(_) => 0,
             Self::Rps { cpus }
             | Self::Busy { cpus, .. }
             | Self::Falcon { cpus, .. }

@@ -133,7 +133,11 @@ impl GuestKind {
         if self.nic != Nic::VirtioSmall && is_one_of(ISOLATED_CPUS) {
             return false;
         }
-        if self.way == Way::Stock && !stock::holds(&case.name) {
+        let holds = match self.way {
+            Way::Patched => !stock::is_own(&case.name),
+            Way::Stock => stock::holds(&case.name),
+        };
+        if !holds {
             return false;
         }
         match self.nic {

@@ -28,13 +28,16 @@ const SHOWS: &str = "main tcp/main lanes/4 batch/1 batch/1024 size/8192 family/6
                      tcp/nat routes/address hotplug/lane reload/module reload/enabled reload/two-devices tcp/reload/enabled \
                      teardown/vxlan teardown/container teardown/socket hints/hike hints/metadata gro/datagrams \
                      build/lane tcp/build/lane build/stage build/xdp build/other-program build/devices drops/filter \
-                     routed/host tcp/routed/tunnel";
+                     routed/host tcp/routed/tunnel hooks/enabled hooks/full";
 
 /// What cannot hold there, by how names begin; `rust/DESIGN.md` says why. With `--full`, and with `--case`, all others can be run, and
 /// these, too, by `--case` of this layer alone.
 const CANNOT: &str = "mode/ tcp/mode/ tunnel/ build/freed reload/build devices/rps-vxlan devices/cpumap-vxlan/during \
                       devices/ifb-vxlan auto/follows auto/offline auto/stages tcp/auto/ paths/nested paths/nfqueue/during \
                       tcp/paths/nfqueue/during forward/beside-local reasons/one-host gro/forwarding/socket tcp/scaling/overlay";
+
+/// What is about this way alone, by how names begin.
+const OWN: &str = "hooks/";
 
 /// Why what is about the distribution's kernel is skipped.
 pub(super) const NO_DEBIAN: &str = "this is no Debian system, whose kernel it is about";
@@ -106,6 +109,11 @@ fn guest_cases(
         seed: ctx.seed.clone(),
         build: ctx.build.clone(),
     })
+}
+
+/// Tells whether a case says nothing with our hooks.
+pub(super) fn is_own(case: &str) -> bool {
+    case.starts_with(OWN)
 }
 
 /// Tells whether a case can hold without our hooks.

@@ -16,6 +16,7 @@ mod deadline;
 mod devices;
 mod gro;
 mod hints;
+mod hooks;
 mod interrupts;
 mod knobs;
 mod leaks;
@@ -156,6 +157,7 @@ fn all() -> Vec<Case> {
         paths::cases(),
         reasons::cases(),
         hints::cases(),
+        hooks::cases(),
         datagrams::forward::cases(),
         gro::cases(),
         datagrams::refragmented::cases(),

@@ -302,7 +302,7 @@ mod tests {
             plan(&options(&["--case", "overhead", "--windows", "4"]), &cases).expect("a plan");
         assert_eq!(plan.boots.len(), 8);
         for (flavor, tasks) in &plan.boots {
-            assert_eq!(tasks.len(), if *flavor == Flavor::Vm { 4 } else { 1 });
+            assert_eq!(tasks.len(), if *flavor == Flavor::Vm { 5 } else { 1 });
             assert!(tasks.iter().all(|task| task.order.windows == 1));
         }
         // Other cases take one boot for all of their windows.

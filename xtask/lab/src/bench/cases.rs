@@ -84,6 +84,7 @@ impl Mode {
                 | Stack::Vanilla
                 | Stack::Loaded
                 | Stack::Idle
+                | Stack::Whole
                 | Stack::Rps { .. }
                 | Stack::Mflow {
                     scaling: Scaling::Path,
@@ -355,6 +356,7 @@ fn overhead() -> Case {
             mode("off", Stack::Vanilla),
             mode("loaded", Stack::Loaded),
             mode("idle", Stack::Idle),
+            mode("whole", Stack::Whole),
             Mode {
                 name: "on",
                 ..mflow(2, BATCH_PKTS)

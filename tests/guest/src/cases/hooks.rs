@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the module registers in the kernel's packet filter, where it goes that way: it is there while splitting is on, and only then.
+
+use anyhow::{ensure, Result};
+
+use super::{Case, Run};
+use crate::mflow::{self, Knobs};
+use crate::outcome::Outcome;
+use crate::rig::Rig;
+use crate::topology::CONTAINER;
+use crate::traffic::Live as _;
+use crate::{command, netns, nft};
+
+/// The hook where packets are taken, and that where they are merged.
+const TAKES: &str = "mflow_ingress";
+const MERGES: &str = "mflow_local_in";
+/// One for IPv4, one for IPv6.
+const FAMILIES: usize = 2;
+
+/// Namespaces that begin while splitting is off, and while it is on.
+const BEFORE: &str = "before";
+const MEANWHILE: &str = "meanwhile";
+
+/// The kernel has no more hooks in one place: `MAX_HOOK_COUNT` in net/netfilter/core.c.
+const MOST_HOOKS: usize = 1024;
+/// A namespace and a device that have so many, and a namespace that begins later, and so is given hooks first.
+const FULL: &str = "full";
+const FULL_DEVICE: &str = "full0";
+const LATER: &str = "later";
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        Case::of_module(
+            "hooks/enabled",
+            "hooks are there while splitting is on, in each namespace and at each device: no loss, no reordering",
+            Run::Plain,
+            enabled,
+        )
+        .patching_code(),
+        Case::of_module(
+            "hooks/full",
+            "where the kernel takes no more hooks, splitting stays off, and there is none anywhere",
+            Run::Plain,
+            full,
+        ),
+    ]
+}
+
+fn enabled(rig: &Rig) -> Result<Outcome> {
+    let outcome = rig.unnoticed(&rig.datagrams(), &Knobs::default(), |live| {
+        live.wait_split_since(0)?;
+        require(&["eth0"], &[CONTAINER], true)?;
+        mflow::write("devices", "+vxlan0")?;
+        require(&["eth0", "vxlan0"], &[CONTAINER], true)?;
+
+        mflow::write("enabled", "0")?;
+        netns::add(BEFORE)?;
+        require(&["eth0", "vxlan0"], &[CONTAINER, BEFORE], false)?;
+        mflow::write("devices", "-vxlan0")?;
+
+        let before = mflow::flows_split()?;
+        mflow::write("enabled", "1")?;
+        netns::add(MEANWHILE)?;
+        require(&["eth0"], &[CONTAINER, BEFORE, MEANWHILE], true)?;
+        require_hooks(Some("vxlan0"), None, TAKES, 0)?;
+        live.wait_split_since(before)?;
+
+        mflow::write("enabled", "0")?;
+        require(&["eth0"], &[CONTAINER, BEFORE, MEANWHILE], false)
+    });
+    [BEFORE, MEANWHILE].into_iter().try_for_each(remove)?;
+    outcome
+}
+
+/// Fails unless all of these have hooks of the module, or none of them has.
+fn require(devices: &[&str], namespaces: &[&str], hooked: bool) -> Result<()> {
+    for device in devices {
+        require_hooks(Some(device), None, TAKES, usize::from(hooked))?;
+    }
+    let merging = if hooked { FAMILIES } else { 0 };
+    require_hooks(None, None, MERGES, merging)?;
+    for namespace in namespaces {
+        require_hooks(None, Some(namespace), MERGES, merging)?;
+    }
+    Ok(())
+}
+
+fn require_hooks(
+    device: Option<&str>,
+    namespace: Option<&str>,
+    function: &str,
+    wanted: usize,
+) -> Result<()> {
+    let hooks = nft::hooks(namespace, device)?;
+    let found = hooks.matches(function).count();
+    ensure!(
+        found == wanted,
+        "{function} is {found} hook(s) and not {wanted}, in the namespace {namespace:?} with the device {device:?}:\n{hooks}"
+    );
+    Ok(())
+}
+
+fn remove(namespace: &str) -> Result<()> {
+    if netns::exists(namespace) {
+        netns::delete(namespace)?;
+    }
+    Ok(())
+}
+
+fn full(rig: &Rig) -> Result<Outcome> {
+    let (plan, knobs) = (rig.datagrams(), Knobs::default());
+    rig.prepare(&plan, &knobs)?;
+    let refused = refused();
+    // Also after a failure.
+    [FULL, LATER].into_iter().try_for_each(remove)?;
+    command::run(&format!("ip link delete {FULL_DEVICE}"))?;
+    refused?;
+
+    mflow::write("enabled", "1")?;
+    rig.settle()?;
+    rig.strict(&plan, &knobs, |live| live.wait_split_since(0))
+}
+
+/// Has splitting switched on where it cannot be.
+fn refused() -> Result<()> {
+    mflow::write("enabled", "0")?;
+    command::run(&format!("ip link add {FULL_DEVICE} type dummy"))?;
+    netns::add(FULL)?;
+    netns::add(LATER)?;
+
+    nft::add(FULL, &chains("ip", "input"))?;
+    require_refusal()?;
+    nft::flush(FULL)?;
+
+    nft::add(
+        None,
+        &chains("netdev", &format!("ingress device {FULL_DEVICE}")),
+    )?;
+    mflow::write("devices", &format!("+{FULL_DEVICE}"))?;
+    require_refusal()?;
+    mflow::write("devices", &format!("-{FULL_DEVICE}"))?;
+    nft::flush(None)
+}
+
+fn require_refusal() -> Result<()> {
+    let error = mflow::try_write("enabled", "1").err();
+    let code = error.as_ref().and_then(std::io::Error::raw_os_error);
+    ensure!(
+        code == Some(nix::libc::E2BIG),
+        "enabled can be switched on where it cannot be, or fails otherwise: {error:?}"
+    );
+    let enabled = mflow::read("enabled")?;
+    ensure!(enabled.trim() == "0", "enabled is {enabled:?} then");
+    let features = command::run("ethtool --show-features eth0")?;
+    ensure!(
+        features.contains("generic-receive-offload: on"),
+        "the NIC is without GRO then:\n{features}"
+    );
+    require(&["eth0"], &[CONTAINER, LATER], false)
+}
+
+/// Returns rules that take all of a hook's places.
+fn chains(family: &str, hook: &str) -> String {
+    let chain = |index| {
+        format!("add chain {family} full c{index} {{ type filter hook {hook} priority 0; }}\n")
+    };
+    let chains: String = (0..MOST_HOOKS).map(chain).collect();
+    format!("add table {family} full\n{chains}")
+}
