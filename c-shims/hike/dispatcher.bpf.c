@@ -18,7 +18,7 @@ static __always_inline int hike_parse(struct hike_context *context, struct hike_
 		return HIKE_NOT_IP;
 	if (start + ETH_HLEN > end)
 		return HIKE_MALFORMED;
-	protocol = ((struct ethhdr *)start)->h_proto;
+	protocol = *(__be16 *)(start + ETH_HLEN - sizeof(protocol));
 	for (int tags = 0; tags < HIKE_VLAN_TAGS; tags++) {
 		if (protocol != bpf_htons(ETH_P_8021Q) && protocol != bpf_htons(ETH_P_8021AD))
 			break;

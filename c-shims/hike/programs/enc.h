@@ -7,6 +7,9 @@
  */
 #include "../context.h"
 
+/* The bits of an IPv6 header's first word that are the flow label. */
+#define HIKE_FLOW_LABEL 0xfffff
+
 /* Mixes two words into what stands for the flow so far; any good enough hash would do, but both engines need the same. */
 static __always_inline __u64 hike_mix(__u64 hash, __u32 one, __u32 two)
 {
@@ -34,6 +37,34 @@ static __always_inline __u32 hike_ports(const void *transport, const void *end, 
 	if ((void *)(ports + 1) > end)
 		return 0;
 	return bpf_ntohl(*ports);
+}
+
+/*
+ * Copies a path's headers, of so many bytes, to where there is room for them: an IPv6 header, and behind it 16 bytes at a time, for which
+ * one look at their number and at the packet's end is enough; then 8, if there are options or an SRH, but not both.
+ */
+static __always_inline void hike_copy_headers(struct ipv6hdr *outer, const struct hike_path *path, __u32 bytes,
+					      const void *end)
+{
+	const __u32 words = HIKE_PATH_BYTES / sizeof(__u64), of_ip6 = sizeof(*outer) / sizeof(__u64);
+	const __u64 *from = (const void *)path->header;
+	__u32 last = bytes - sizeof(__u64);
+	__u64 *to = (void *)outer;
+
+#pragma unroll
+	for (__u32 i = 0; i < of_ip6; i++)
+		to[i] = from[i];
+	for (__u32 i = of_ip6; i + 2 <= words; i += 2) {
+		if ((i + 2) * sizeof(*to) > bytes || (void *)(to + i + 2) > end)
+			break;
+		to[i] = from[i];
+		to[i + 1] = from[i + 1];
+	}
+	if ((bytes - sizeof(*outer)) % (2 * sizeof(*to)) && last <= HIKE_PATH_BYTES - sizeof(*to)) {
+		to = (void *)outer + last;
+		if ((void *)(to + 1) <= end)
+			*to = *(const __u64 *)((const void *)from + last);
+	}
 }
 
 static __always_inline int hike_enc(struct hike_context *context, struct hike_packet *packet)
@@ -64,7 +95,7 @@ static __always_inline int hike_enc(struct hike_context *context, struct hike_pa
 		class = hike_traffic_class(ip6);
 		protocol = IPPROTO_IPV6;
 		if (flows) {
-			__u64 hash = bpf_ntohl(*(__be32 *)ip6) & 0xfffff;
+			__u64 hash = bpf_ntohl(*(__be32 *)ip6) & HIKE_FLOW_LABEL;
 
 			for (int i = 0; i < 4; i++)
 				hash = hike_mix(hash, ip6->saddr.s6_addr32[i],
@@ -108,21 +139,12 @@ static __always_inline int hike_enc(struct hike_context *context, struct hike_pa
 	outer = start + ip_at;
 	if ((void *)(outer + 1) > end)
 		return HIKE_MALFORMED;
-	for (__u32 i = 0; i < HIKE_PATH_BYTES / 8; i++) {
-		__u64 *word = (__u64 *)outer + i;
-
-		if (i * 8 >= bytes || (void *)(word + 1) > end)
-			break;
-		*word = ((const __u64 *)path->header)[i];
-	}
+	hike_copy_headers(outer, path, bytes, end);
 	if (!(path->flags & HIKE_PATH_COPIES_DSCP))
 		class = (hike_traffic_class(outer) & ~HIKE_ECN) | (class & HIKE_ECN);
-	if (flows) {
-		outer->flow_lbl[0] = label >> 16;
-		outer->flow_lbl[1] = label >> 8;
-		outer->flow_lbl[2] = label;
-	}
-	hike_set_traffic_class(outer, class);
+	if (!flows)
+		label = bpf_ntohl(*(__be32 *)outer) & HIKE_FLOW_LABEL;
+	*(__be32 *)outer = bpf_htonl(6U << 28 | (__u32)class << 20 | label);
 	outer->payload_len = bpf_htons(inner_bytes + bytes - sizeof(*outer));
 	next_header = (void *)outer + path->next_header_at;
 	if ((void *)(next_header + 1) > end)
