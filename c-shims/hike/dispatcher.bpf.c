@@ -29,6 +29,7 @@ static __always_inline int hike_parse(struct hike_context *context, struct hike_
 		protocol = *(__be16 *)(start + ip_at - 2);
 	}
 	packet->ip_at = ip_at;
+	packet->is_on_path = 0;
 	if (protocol == bpf_htons(ETH_P_IPV6)) {
 		struct ipv6hdr *ip6 = start + ip_at;
 

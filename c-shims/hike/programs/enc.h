@@ -167,5 +167,6 @@ static __always_inline int hike_enc(struct hike_context *context, struct hike_pa
 		hike_decrease_ttl(ip4);
 	}
 	packet->version = 6;
+	packet->is_on_path = 1;
 	return HIKE_NEXT;
 }

@@ -238,7 +238,7 @@ pub(crate) struct Block {
 pub(crate) struct Counters {
     pub(crate) period_ns: u64,
     pub(crate) colour_bit: u32,
-    pub(crate) zero: u32,
+    pub(crate) number: u32,
     pub(crate) blocks: [Block; FLOW_BLOCKS],
 }
 
