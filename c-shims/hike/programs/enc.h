@@ -7,9 +7,6 @@
  */
 #include "../context.h"
 
-/* The bits of an IPv6 header's first word that are the flow label. */
-#define HIKE_FLOW_LABEL 0xfffff
-
 /* Mixes two words into what stands for the flow so far; any good enough hash would do, but both engines need the same. */
 static __always_inline __u64 hike_mix(__u64 hash, __u32 one, __u32 two)
 {
@@ -39,32 +36,44 @@ static __always_inline __u32 hike_ports(const void *transport, const void *end, 
 	return bpf_ntohl(*ports);
 }
 
+/* Headers are copied in words, and behind the IPv6 header by twos. */
+#define HIKE_IP6_WORDS (sizeof(struct ipv6hdr) / sizeof(__u64))
+#define HIKE_TWO_WORDS (2 * sizeof(__u64))
+
 /*
  * Copies a path's headers, of so many bytes, to where there is room for them: an IPv6 header, and behind it 16 bytes at a time, for which
- * one look at their number and at the packet's end is enough; then 8, if there are options or an SRH, but not both.
+ * one look at their number and at the packet's end is enough; then 8, if there are options or an SRH, but not both. A function of its own,
+ * as chains may have several.
  */
-static __always_inline void hike_copy_headers(struct ipv6hdr *outer, const struct hike_path *path, __u32 bytes,
-					      const void *end)
+static __noinline int hike_copy_headers(struct ipv6hdr *outer, const struct hike_path *path, __u32 bytes,
+					const void *end)
 {
-	const __u32 words = HIKE_PATH_BYTES / sizeof(__u64), of_ip6 = sizeof(*outer) / sizeof(__u64);
 	const __u64 *from = (const void *)path->header;
-	__u32 last = bytes - sizeof(__u64);
 	__u64 *to = (void *)outer;
+	__u32 last = bytes - sizeof(*to);
 
+	if ((void *)(outer + 1) > end)
+		return 0;
 #pragma unroll
-	for (__u32 i = 0; i < of_ip6; i++)
+	for (__u32 i = 0; i < HIKE_IP6_WORDS; i++)
 		to[i] = from[i];
-	for (__u32 i = of_ip6; i + 2 <= words; i += 2) {
-		if ((i + 2) * sizeof(*to) > bytes || (void *)(to + i + 2) > end)
+#pragma unroll
+	for (__u32 two = 0; two < (HIKE_PATH_BYTES - sizeof(*outer)) / HIKE_TWO_WORDS; two++) {
+		__u32 i = HIKE_IP6_WORDS + 2 * two;
+
+		if (bytes < sizeof(*outer) + (two + 1) * HIKE_TWO_WORDS)
+			break;
+		if ((void *)(to + i + 2) > end)
 			break;
 		to[i] = from[i];
 		to[i + 1] = from[i + 1];
 	}
-	if ((bytes - sizeof(*outer)) % (2 * sizeof(*to)) && last <= HIKE_PATH_BYTES - sizeof(*to)) {
+	if ((bytes - sizeof(*outer)) % HIKE_TWO_WORDS && last <= HIKE_PATH_BYTES - sizeof(*to)) {
 		to = (void *)outer + last;
 		if ((void *)(to + 1) <= end)
 			*to = *(const __u64 *)((const void *)from + last);
 	}
+	return 0;
 }
 
 static __always_inline int hike_enc(struct hike_context *context, struct hike_packet *packet)
@@ -144,7 +153,7 @@ static __always_inline int hike_enc(struct hike_context *context, struct hike_pa
 		class = (hike_traffic_class(outer) & ~HIKE_ECN) | (class & HIKE_ECN);
 	if (!flows)
 		label = bpf_ntohl(*(__be32 *)outer) & HIKE_FLOW_LABEL;
-	*(__be32 *)outer = bpf_htonl(6U << 28 | (__u32)class << 20 | label);
+	*(__be32 *)outer = bpf_htonl(6U << 28 | (__u32)class << HIKE_CLASS_SHIFT | label);
 	outer->payload_len = bpf_htons(inner_bytes + bytes - sizeof(*outer));
 	next_header = (void *)outer + path->next_header_at;
 	if ((void *)(next_header + 1) > end)
