@@ -53,7 +53,7 @@ static __always_inline int hike_parse(struct hike_context *context, struct hike_
 
 static __always_inline const struct hike_class *hike_class_of(const struct hike_prefix *destination)
 {
-	const struct hike_class *class = bpf_map_lookup_elem(&classes, &destination->version);
+	const struct hike_class *class = bpf_map_lookup_elem(&classes, destination);
 
 	return class ? class : bpf_map_lookup_elem(&prefixes, destination);
 }

@@ -13,7 +13,7 @@
 #include "limits.h"
 #include "reasons.gen.h"
 
-/* A destination, or a prefix of some; the key of the trie, and without its first member of the hash table. */
+/* A destination, or a prefix of some: the key of the trie, and of the hash table, where all bits count. */
 struct hike_prefix {
 	/* How many of the bits behind this member count. */
 	__u32 bits;
@@ -192,7 +192,7 @@ struct hike_counters {
  *
  * Both maps replace entries, where an array would write over the one that a packet reads.
  */
-HIKE_MAP(classes, BPF_MAP_TYPE_HASH, HIKE_CLASSES, sizeof(struct hike_prefix) - sizeof(__u32),
+HIKE_MAP(classes, BPF_MAP_TYPE_HASH, HIKE_CLASSES, sizeof(struct hike_prefix),
 	 sizeof(struct hike_class), BPF_F_NO_PREALLOC);
 HIKE_MAP(prefixes, BPF_MAP_TYPE_LPM_TRIE, HIKE_CLASSES, sizeof(struct hike_prefix),
 	 sizeof(struct hike_class), BPF_F_NO_PREALLOC);

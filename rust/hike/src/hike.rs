@@ -130,7 +130,7 @@ pub struct Hike {
 
 /// The maps that are written here, opened once.
 struct Tables {
-    classes: HashMap<MapData, Address, layout::Class>,
+    classes: HashMap<MapData, Key<Address>, layout::Class>,
     prefixes: LpmTrie<MapData, Address, layout::Class>,
     exact_flows: HashMap<MapData, layout::ExactFlow, layout::Class>,
     chains: ProgramArray<MapData>,
