@@ -85,7 +85,7 @@ struct hike_packet {
 /* Set: packets that cannot be encapsulated go to the kernel as they are, else they are dropped. */
 #define HIKE_PATH_LEAVES_EXCEPTIONS 4
 
-/* The outer headers of a path, ready but for what depends on the packet; aligned, so that they are copied in large pieces. */
+/* The outer headers of a path, ready but for what depends on the packet. */
 struct hike_path {
 	/* Of the headers; 0 if there is no such path. A multiple of 8. */
 	__u16 bytes;
@@ -95,8 +95,9 @@ struct hike_path {
 	__u8 next_header_at;
 	__u8 flags;
 	__u8 zero[2];
-	__u8 header[HIKE_PATH_BYTES];
-} __attribute__((aligned(8)));
+	/* In words, as they are copied. */
+	__u64 header[HIKE_PATH_BYTES / sizeof(__u64)];
+};
 
 /* What a local SID does; none of these: the slot is free. */
 #define HIKE_BEHAVIOUR_END 1

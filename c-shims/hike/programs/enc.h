@@ -48,7 +48,7 @@ static __always_inline __u32 hike_ports(const void *transport, const void *end, 
 static __noinline int hike_copy_headers(struct ipv6hdr *outer, const struct hike_path *path, __u32 bytes,
 					const void *end)
 {
-	const __u64 *from = (const void *)path->header;
+	const __u64 *from = path->header;
 	__u64 *to = (void *)outer;
 	__u32 last = bytes - sizeof(*to);
 
