@@ -18,7 +18,7 @@ static __always_inline int hike_parse(struct hike_context *context, struct hike_
 		return HIKE_NOT_IP;
 	if (start + ETH_HLEN > end)
 		return HIKE_MALFORMED;
-	protocol = ((struct ethhdr *)start)->h_proto;
+	protocol = *(__be16 *)(start + ETH_HLEN - sizeof(protocol));
 	for (int tags = 0; tags < HIKE_VLAN_TAGS; tags++) {
 		if (protocol != bpf_htons(ETH_P_8021Q) && protocol != bpf_htons(ETH_P_8021AD))
 			break;
@@ -29,6 +29,7 @@ static __always_inline int hike_parse(struct hike_context *context, struct hike_
 		protocol = *(__be16 *)(start + ip_at - 2);
 	}
 	packet->ip_at = ip_at;
+	packet->is_on_path = 0;
 	if (protocol == bpf_htons(ETH_P_IPV6)) {
 		struct ipv6hdr *ip6 = start + ip_at;
 
@@ -52,7 +53,7 @@ static __always_inline int hike_parse(struct hike_context *context, struct hike_
 
 static __always_inline const struct hike_class *hike_class_of(const struct hike_prefix *destination)
 {
-	const struct hike_class *class = bpf_map_lookup_elem(&classes, &destination->version);
+	const struct hike_class *class = bpf_map_lookup_elem(&classes, destination);
 
 	return class ? class : bpf_map_lookup_elem(&prefixes, destination);
 }

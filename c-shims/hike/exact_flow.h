@@ -43,7 +43,7 @@ static __always_inline bool hike_exact_flow(struct hike_context *context, struct
 		hike_copy_address(flow.source, &ip6->saddr);
 		flow.protocol = ip6->nexthdr;
 		flow.ports_or_label = hike_ports_of(ip6 + 1, end, ip6->nexthdr);
-		label = *(__be32 *)ip6 & bpf_htonl(0x000fffff);
+		label = *(__be32 *)ip6 & bpf_htonl(HIKE_FLOW_LABEL);
 	} else {
 		const struct iphdr *ip4 = ip;
 

@@ -21,8 +21,8 @@ static __always_inline int hike_ask6(struct bpf_fib_lookup *fib, const struct ip
 	fib->l4_protocol = ip6->nexthdr;
 	fib->flowinfo = *(__be32 *)ip6 & bpf_htonl(0x0fffffff);
 	fib->tot_len = bytes;
-	__builtin_memcpy(fib->ipv6_src, &ip6->saddr, sizeof(fib->ipv6_src));
-	__builtin_memcpy(fib->ipv6_dst, &ip6->daddr, sizeof(fib->ipv6_dst));
+	hike_copy_address(fib->ipv6_src, &ip6->saddr);
+	hike_copy_address(fib->ipv6_dst, &ip6->daddr);
 	return HIKE_NEXT;
 }
 

@@ -88,6 +88,70 @@ static __always_inline struct hike_counters *hike_counters_of(const struct hike_
 	return NULL;
 }
 
+/* Returns the counters of the flow that packets of a path are of, if that is known. */
+static __always_inline struct hike_counters *hike_counters_of_path(__u32 path)
+{
+	const __u64 *number;
+
+	if (path >= HIKE_PATHS)
+		return NULL;
+	number = bpf_map_lookup_elem(&path_flows, &path);
+	return number && *number ? bpf_map_lookup_elem(&numbered_flows, number) : NULL;
+}
+
+/* Returns the counters of the flow whose headers these are; the IPv6 header is there. */
+static __always_inline struct hike_counters *hike_counters_of_headers(const struct ipv6hdr *ip6, const void *end,
+								      enum hike_direction direction)
+{
+	const struct hike_marking *options = (const void *)(ip6 + 1);
+	const struct hike_srh *srh = (const void *)(ip6 + 1);
+	struct hike_flow *flow = hike_this_flow();
+	__u8 next_header = ip6->nexthdr;
+	__u32 sids = 1;
+
+	if (!flow)
+		return NULL;
+	flow->direction = direction;
+	hike_copy_address(flow->source, &ip6->saddr);
+	if (next_header == IPPROTO_DSTOPTS) {
+		if ((const void *)(options + 1) > end)
+			return NULL;
+		next_header = options->next_header;
+		srh = (const void *)options + (options->words + 1) * 8;
+	}
+	if (next_header == IPPROTO_ROUTING) {
+		const struct in6_addr *sid = (const void *)(srh + 1);
+
+		if ((const void *)(srh + 1) > end || srh->type != HIKE_ROUTING_SEGMENTS)
+			return NULL;
+		sids = srh->last_entry + 1;
+		if (sids > HIKE_FLOW_SIDS || sids * 2 > srh->words)
+			return NULL;
+		for (__u32 i = 0; i < HIKE_FLOW_SIDS; i++) {
+			if (i >= sids)
+				break;
+			if ((const void *)(sid + i + 1) > end)
+				return NULL;
+			hike_copy_address(flow->sids[i], sid + i);
+		}
+	} else {
+		hike_copy_address(flow->sids[0], &ip6->daddr);
+	}
+	return hike_counters_of(flow, sids);
+}
+
+/* Returns the byte of the option that has the colour, if the packet has the option at its place. */
+static __always_inline __u8 *hike_colour_byte(struct ipv6hdr *ip6, const void *end)
+{
+	struct hike_marking *marking = (void *)(ip6 + 1);
+
+	if (ip6->nexthdr != IPPROTO_DSTOPTS || (void *)(marking + 1) > end)
+		return NULL;
+	if (marking->option != HIKE_MARKING_OPTION || marking->option_bytes != HIKE_MARKING_BYTES)
+		return NULL;
+	return &marking->flow_and_colour[HIKE_MARKING_AT];
+}
+
 /* Returns the block that a packet of this colour belongs to: the one now or, of its neighbours, the one that is nearer in time. */
 static __always_inline __u64 hike_block_of(__u64 now_ns, __u64 period_ns, bool colour)
 {
@@ -111,82 +175,46 @@ static __always_inline void hike_count(struct hike_counters *counters, __u64 num
 
 /*
  * Colours (HIKE_IN) and counts the packet, or the segments that it becomes, if it is one of a monitored flow; a function of its own, as
- * chains may have several.
+ * chains may have several. The path is the one whose headers are the outermost; HIKE_PATHS: it is not known.
  */
 static __noinline int hike_monitor(struct hike_context *context, __u32 ip_at, __u32 segments,
-				   enum hike_direction direction)
+				   enum hike_direction direction, __u32 path)
 {
 	struct ipv6hdr *ip6 = hike_data(context) + (ip_at & 31);
 	const void *end = hike_data_end(context);
-	struct hike_marking *marking = (void *)(ip6 + 1);
-	struct hike_flow *flow = hike_this_flow();
 	struct hike_counters *counters;
-	struct hike_srh *srh;
-	__u32 sids = 1;
-	bool has_option = false, colour;
-	__u8 next_header, *byte, bit;
+	__u8 *byte = NULL, bit;
 	__u64 now_ns, block;
+	bool colour;
 
-	if (!flow || (void *)(ip6 + 1) > end)
+	if ((void *)(ip6 + 1) > end)
 		return 0;
-	flow->direction = direction;
-	srh = (void *)(ip6 + 1);
-	next_header = ip6->nexthdr;
-	if (next_header == IPPROTO_DSTOPTS) {
-		if ((void *)(marking + 1) > end)
-			return 0;
-		has_option = marking->option == HIKE_MARKING_OPTION &&
-			     marking->option_bytes == HIKE_MARKING_BYTES;
-		next_header = marking->next_header;
-		srh = (void *)marking + (marking->words + 1) * 8;
-	}
-	hike_copy_address(flow->source, &ip6->saddr);
-	if (next_header == IPPROTO_ROUTING) {
-		struct in6_addr *sid = (void *)(srh + 1);
-
-		if ((void *)(srh + 1) > end || srh->type != HIKE_ROUTING_SEGMENTS)
-			return 0;
-		sids = srh->last_entry + 1;
-		if (sids > HIKE_FLOW_SIDS || sids * 2 > srh->words)
-			return 0;
-		for (__u32 i = 0; i < HIKE_FLOW_SIDS; i++) {
-			if (i >= sids)
-				break;
-			if ((void *)(sid + i + 1) > end)
-				return 0;
-			hike_copy_address(flow->sids[i], sid + i);
-		}
-	} else {
-		hike_copy_address(flow->sids[0], &ip6->daddr);
-	}
-	counters = hike_counters_of(flow, sids);
+	counters = hike_counters_of_path(path);
+	if (!counters)
+		counters = hike_counters_of_headers(ip6, end, direction);
 	/* User space refuses a period of 0. */
 	if (!counters || !counters->period_ns)
 		return 0;
 
 	bit = counters->colour_bit;
 	if (!bit) {
-		if (!has_option)
+		byte = hike_colour_byte(ip6, end);
+		if (!byte)
 			return 0;
-		byte = &marking->flow_and_colour[HIKE_MARKING_AT];
-		if ((void *)(byte + 1) > end)
-			return 0;
-		colour = *byte & HIKE_MARKING_L;
-	} else {
-		colour = hike_traffic_class(ip6) & bit;
 	}
 	now_ns = bpf_ktime_get_tai_ns();
 	if (direction == HIKE_OUT) {
+		colour = byte ? *byte & HIKE_MARKING_L : hike_traffic_class(ip6) & bit;
 		block = hike_block_of(now_ns, counters->period_ns, colour);
 	} else {
 		block = now_ns / counters->period_ns;
 		colour = block & 1;
-		if (bit) {
-			__u8 class = hike_traffic_class(ip6) & ~bit;
-
-			hike_set_traffic_class(ip6, class | (colour ? bit : 0));
-		} else {
+		if (byte) {
 			*byte = (*byte & ~HIKE_MARKING_L) | (colour ? HIKE_MARKING_L : 0);
+		} else {
+			__be32 *first = (__be32 *)ip6, mask = bpf_htonl((__u32)bit << HIKE_CLASS_SHIFT);
+
+			*first = (*first & ~mask) | (colour ? mask : 0);
 		}
 	}
 	hike_count(counters, block, segments);

@@ -104,6 +104,10 @@ static __always_inline __u32 hike_bytes4(const struct iphdr *ip4, const void *en
 	return bytes >= ip4->ihl * 4 && hike_fits(ip4, bytes, end) ? bytes : 0;
 }
 
+/* Where the traffic class is in the first word of an IPv6 header, in host byte order; and the bits below it, which are the flow label. */
+#define HIKE_CLASS_SHIFT 20
+#define HIKE_FLOW_LABEL 0xfffff
+
 /* Returns the traffic class. */
 static __always_inline __u8 hike_traffic_class(const struct ipv6hdr *ip6)
 {

@@ -13,7 +13,7 @@
 #include "limits.h"
 #include "reasons.gen.h"
 
-/* A destination, or a prefix of some; the key of the trie, and without its first member of the hash table. */
+/* A destination, or a prefix of some: the key of the trie, and of the hash table, where all bits count. */
 struct hike_prefix {
 	/* How many of the bits behind this member count. */
 	__u32 bits;
@@ -60,10 +60,12 @@ struct hike_exact_flow {
 /* What the dispatcher and the programs of a chain know of the packet that their CPU has. */
 struct hike_packet {
 	/* Offset of the IP header. */
-	__u16 ip_at;
+	__u8 ip_at;
 	/* 4 or 6. */
 	__u8 version;
-	/* Which program of the chain has its turn; only the engine that tail-calls uses this and what follows. */
+	/* Set: the outermost headers are those that `enc` has put there, of the class's path. */
+	__u8 is_on_path;
+	/* Which program of the chain has its turn; only the engine that tail-calls uses this and the chain. */
 	__u8 position;
 	/* Of a packet that is several on the wire, at tcx: how many, and the length of the longest, or 0 if it is not known. */
 	__u16 segments;
@@ -93,7 +95,8 @@ struct hike_path {
 	__u8 next_header_at;
 	__u8 flags;
 	__u8 zero[2];
-	__u8 header[HIKE_PATH_BYTES];
+	/* In words, as they are copied. */
+	__u64 header[HIKE_PATH_BYTES / sizeof(__u64)];
 };
 
 /* What a local SID does; none of these: the slot is free. */
@@ -169,7 +172,8 @@ struct hike_counters {
 	__u64 period_ns;
 	/* The bit of the traffic class that is the colour; 0: it is the L bit of the option of RFC 9343. */
 	__u32 colour_bit;
-	__u32 zero;
+	/* The flow's number; 0: it has none, as it is not counted where it enters. */
+	__u32 number;
 	/* Block n is in place n % HIKE_FLOW_BLOCKS. */
 	struct hike_block blocks[HIKE_FLOW_BLOCKS];
 };
@@ -189,7 +193,7 @@ struct hike_counters {
  *
  * Both maps replace entries, where an array would write over the one that a packet reads.
  */
-HIKE_MAP(classes, BPF_MAP_TYPE_HASH, HIKE_CLASSES, sizeof(struct hike_prefix) - sizeof(__u32),
+HIKE_MAP(classes, BPF_MAP_TYPE_HASH, HIKE_CLASSES, sizeof(struct hike_prefix),
 	 sizeof(struct hike_class), BPF_F_NO_PREALLOC);
 HIKE_MAP(prefixes, BPF_MAP_TYPE_LPM_TRIE, HIKE_CLASSES, sizeof(struct hike_prefix),
 	 sizeof(struct hike_class), BPF_F_NO_PREALLOC);
@@ -204,6 +208,13 @@ HIKE_MAP(programs, BPF_MAP_TYPE_PROG_ARRAY, 256, sizeof(__u32), sizeof(__u32), 0
 
 HIKE_MAP(packets, BPF_MAP_TYPE_PERCPU_ARRAY, 1, sizeof(__u32), sizeof(struct hike_packet), 0);
 HIKE_MAP(paths, BPF_MAP_TYPE_ARRAY, HIKE_PATHS, sizeof(__u32), sizeof(struct hike_path), 0);
+/*
+ * What is counted of flows that packets enter by `enc`: their path says which flow it is, so the addresses need not be looked up. Flows have
+ * numbers for that; 0: of this path none is known. Of eight bytes, a number is compared faster than of four.
+ */
+HIKE_MAP(path_flows, BPF_MAP_TYPE_ARRAY, HIKE_PATHS, sizeof(__u32), sizeof(__u64), 0);
+HIKE_MAP(numbered_flows, BPF_MAP_TYPE_PERCPU_HASH, HIKE_FLOWS, sizeof(__u64),
+	 sizeof(struct hike_counters), BPF_F_NO_PREALLOC);
 HIKE_MAP(behaviours, BPF_MAP_TYPE_ARRAY, HIKE_BEHAVIOURS, sizeof(__u32),
 	 sizeof(struct hike_behaviour), 0);
 HIKE_MAP(routes, BPF_MAP_TYPE_LPM_TRIE, HIKE_ROUTES, sizeof(struct hike_prefix),

@@ -36,6 +36,46 @@ static __always_inline __u32 hike_ports(const void *transport, const void *end, 
 	return bpf_ntohl(*ports);
 }
 
+/* Headers are copied in words, and behind the IPv6 header by twos. */
+#define HIKE_IP6_WORDS (sizeof(struct ipv6hdr) / sizeof(__u64))
+#define HIKE_TWO_WORDS (2 * sizeof(__u64))
+
+/*
+ * Copies a path's headers, of so many bytes, to where there is room for them: an IPv6 header, and behind it 16 bytes at a time, for which
+ * one look at their number and at the packet's end is enough; then 8, if there are options or an SRH, but not both. A function of its own,
+ * as chains may have several.
+ */
+static __noinline int hike_copy_headers(struct ipv6hdr *outer, const struct hike_path *path, __u32 bytes,
+					const void *end)
+{
+	const __u64 *from = path->header;
+	__u64 *to = (void *)outer;
+	__u32 last = bytes - sizeof(*to);
+
+	if ((void *)(outer + 1) > end)
+		return 0;
+#pragma unroll
+	for (__u32 i = 0; i < HIKE_IP6_WORDS; i++)
+		to[i] = from[i];
+#pragma unroll
+	for (__u32 two = 0; two < (HIKE_PATH_BYTES - sizeof(*outer)) / HIKE_TWO_WORDS; two++) {
+		__u32 i = HIKE_IP6_WORDS + 2 * two;
+
+		if (bytes < sizeof(*outer) + (two + 1) * HIKE_TWO_WORDS)
+			break;
+		if ((void *)(to + i + 2) > end)
+			break;
+		to[i] = from[i];
+		to[i + 1] = from[i + 1];
+	}
+	if ((bytes - sizeof(*outer)) % HIKE_TWO_WORDS && last <= HIKE_PATH_BYTES - sizeof(*to)) {
+		to = (void *)outer + last;
+		if ((void *)(to + 1) <= end)
+			*to = *(const __u64 *)((const void *)from + last);
+	}
+	return 0;
+}
+
 static __always_inline int hike_enc(struct hike_context *context, struct hike_packet *packet)
 {
 	const struct hike_path *path = bpf_map_lookup_elem(&paths, &packet->class.path);
@@ -64,7 +104,7 @@ static __always_inline int hike_enc(struct hike_context *context, struct hike_pa
 		class = hike_traffic_class(ip6);
 		protocol = IPPROTO_IPV6;
 		if (flows) {
-			__u64 hash = bpf_ntohl(*(__be32 *)ip6) & 0xfffff;
+			__u64 hash = bpf_ntohl(*(__be32 *)ip6) & HIKE_FLOW_LABEL;
 
 			for (int i = 0; i < 4; i++)
 				hash = hike_mix(hash, ip6->saddr.s6_addr32[i],
@@ -108,21 +148,12 @@ static __always_inline int hike_enc(struct hike_context *context, struct hike_pa
 	outer = start + ip_at;
 	if ((void *)(outer + 1) > end)
 		return HIKE_MALFORMED;
-	for (__u32 i = 0; i < HIKE_PATH_BYTES / 8; i++) {
-		__u64 *word = (__u64 *)outer + i;
-
-		if (i * 8 >= bytes || (void *)(word + 1) > end)
-			break;
-		*word = ((const __u64 *)path->header)[i];
-	}
+	hike_copy_headers(outer, path, bytes, end);
 	if (!(path->flags & HIKE_PATH_COPIES_DSCP))
 		class = (hike_traffic_class(outer) & ~HIKE_ECN) | (class & HIKE_ECN);
-	if (flows) {
-		outer->flow_lbl[0] = label >> 16;
-		outer->flow_lbl[1] = label >> 8;
-		outer->flow_lbl[2] = label;
-	}
-	hike_set_traffic_class(outer, class);
+	if (!flows)
+		label = bpf_ntohl(*(__be32 *)outer) & HIKE_FLOW_LABEL;
+	*(__be32 *)outer = bpf_htonl(6U << 28 | (__u32)class << HIKE_CLASS_SHIFT | label);
 	outer->payload_len = bpf_htons(inner_bytes + bytes - sizeof(*outer));
 	next_header = (void *)outer + path->next_header_at;
 	if ((void *)(next_header + 1) > end)
@@ -145,5 +176,6 @@ static __always_inline int hike_enc(struct hike_context *context, struct hike_pa
 		hike_decrease_ttl(ip4);
 	}
 	packet->version = 6;
+	packet->is_on_path = 1;
 	return HIKE_NEXT;
 }

@@ -19,6 +19,7 @@ static __noinline int hike_end(struct xdp_md *xdp, struct hike_packet *packet)
 	reason = hike_begin_sid(packet, ip6, end, behaviour, &headers);
 	if (reason != HIKE_NEXT)
 		return reason;
+	packet->is_on_path = 0;
 	if (headers.segments_left) {
 		if (!hike_next_segment(ip6, end, &headers))
 			return HIKE_MALFORMED;

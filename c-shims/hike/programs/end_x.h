@@ -34,7 +34,7 @@ static __noinline int hike_end_x(struct xdp_md *xdp, struct hike_packet *packet)
 	const struct hike_behaviour *behaviour = hike_behaviour_of(packet);
 	struct ipv6hdr *ip6 = hike_ip(xdp, packet);
 	const void *end = hike_data_end(xdp);
-	struct bpf_fib_lookup fib = {};
+	_Alignas(__u64) struct bpf_fib_lookup fib = {};
 	struct hike_headers headers = {};
 	struct hike_inner inner = {};
 	struct hike_hop hop;

@@ -4,7 +4,7 @@
 
 static __always_inline int hike_fw_fib(struct hike_context *context, struct hike_packet *packet)
 {
-	struct bpf_fib_lookup fib = {};
+	_Alignas(__u64) struct bpf_fib_lookup fib = {};
 	struct hike_hop hop;
 	__u32 bytes;
 	int reason;

@@ -5,6 +5,6 @@
 static __always_inline int hike_mon_out(struct hike_context *context, struct hike_packet *packet)
 {
 	if (packet->version == 6)
-		hike_monitor(context, packet->ip_at, hike_segments(packet), HIKE_OUT);
+		hike_monitor(context, packet->ip_at, hike_segments(packet), HIKE_OUT, HIKE_PATHS);
 	return HIKE_NEXT;
 }

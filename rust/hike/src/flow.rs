@@ -150,7 +150,7 @@ impl Monitor {
             // CAST: a day at most.
             period_ns: self.period.as_nanos() as u64,
             colour_bit,
-            zero: 0,
+            number: 0,
             blocks: [Block::default(); FLOW_BLOCKS],
         })
     }
@@ -234,7 +234,7 @@ mod tests {
         let counters = |blocks| Counters {
             period_ns: 1,
             colour_bit: 0,
-            zero: 0,
+            number: 0,
             blocks,
         };
         let block = |number, pkts| Block { number, pkts };

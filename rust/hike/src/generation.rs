@@ -19,9 +19,10 @@ use crate::flow::{Counts, Direction, Flow, Monitor};
 use crate::hike::{remove, Engine, Hike};
 use crate::hook::Hook;
 use crate::loader::open;
+use crate::path::Path;
 use crate::reason::{self, Reason};
 use crate::rule::Rule;
-use crate::{links, monitors, packets};
+use crate::{links, monitors, packets, path_flows};
 
 /// The pins that a generation has beside its maps; the entry says by its name which hook it is for.
 const ENTRY_XDP: &str = "entry";
@@ -160,9 +161,14 @@ impl Generation {
         monitors::list(&self.folder)
     }
 
-    /// Begins to count a flow that is not counted yet, from 0.
+    /// Begins to count a flow that is not counted yet, from 0. When that has been done of all, [tell its paths](Self::tell_paths).
     pub fn add_monitor(&self, flow: &Flow, direction: Direction, monitor: &Monitor) -> Result<()> {
-        monitors::add(&self.folder, flow, direction, monitor.counters()?)
+        monitors::add(&self.folder, flow, direction, monitor.counters()?).map(drop)
+    }
+
+    /// Has packets that are put on these paths, by their places, be counted by the numbers of their flows, which costs less.
+    pub fn tell_paths<'a>(&self, paths: impl IntoIterator<Item = (u32, &'a Path)>) -> Result<()> {
+        path_flows::tell(&self.folder, paths)
     }
 
     /// Counts a flow no more.

@@ -45,6 +45,7 @@ use crate::manifest;
 use crate::monitors;
 use crate::packets;
 use crate::path::Path;
+use crate::path_flows::PathFlows;
 use crate::reason::{self, Reason};
 use crate::rule::Rule;
 use crate::slots::Slots;
@@ -117,6 +118,7 @@ pub struct Hike {
     /// The program of each distinct chain, and how many chains have it.
     loaded: Vec<Loaded>,
     paths: Slots<Path>,
+    path_flows: PathFlows,
     /// The first stands for none, and is never free.
     behaviours: Slots<Option<Behaviour>>,
     classes: BTreeMap<Destination, Entry>,
@@ -128,7 +130,7 @@ pub struct Hike {
 
 /// The maps that are written here, opened once.
 struct Tables {
-    classes: HashMap<MapData, Address, layout::Class>,
+    classes: HashMap<MapData, Key<Address>, layout::Class>,
     prefixes: LpmTrie<MapData, Address, layout::Class>,
     exact_flows: HashMap<MapData, layout::ExactFlow, layout::Class>,
     chains: ProgramArray<MapData>,
@@ -201,6 +203,7 @@ impl Hike {
             chains: Slots::new(CHAINS),
             loaded: Vec::new(),
             paths: Slots::new(PATHS),
+            path_flows: PathFlows::open(folder)?,
             behaviours: Slots::new(BEHAVIOURS),
             classes: BTreeMap::new(),
             exact_flows: FlowClasses::default(),
@@ -229,6 +232,7 @@ impl Hike {
         let layout = path.layout()?;
         let number = self.paths.free().context("no path is free")?;
         self.tables.paths.set(number, layout, 0)?;
+        self.path_flows.add(&self.folder, number, path)?;
         self.paths.put(number, path.clone());
         Ok(PathId(number))
     }
@@ -241,7 +245,9 @@ impl Hike {
         }
         packets::wait()?;
         self.tables.paths.set(id.0, layout::Path::NONE, 0)?;
-        self.paths.take(id.0);
+        if let Some(path) = self.paths.take(id.0) {
+            self.path_flows.remove(id.0, &path)?;
+        }
         Ok(())
     }
 
@@ -333,12 +339,20 @@ impl Hike {
         direction: Direction,
         monitor: &Monitor,
     ) -> Result<()> {
-        monitors::add(&self.folder, flow, direction, monitor.counters()?)
+        let number = monitors::add(&self.folder, flow, direction, monitor.counters()?)?;
+        match direction {
+            Direction::In => self.path_flows.tell(flow, number),
+            Direction::Out => Ok(()),
+        }
     }
 
     /// Counts a flow no more.
     pub fn remove_monitor(&mut self, flow: &Flow, direction: Direction) -> Result<()> {
-        monitors::remove(&self.folder, flow, direction)
+        monitors::remove(&self.folder, flow, direction)?;
+        match direction {
+            Direction::In => self.path_flows.tell(flow, 0),
+            Direction::Out => Ok(()),
+        }
     }
 
     /// Returns what was counted of a flow.

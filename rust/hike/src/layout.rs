@@ -15,7 +15,7 @@ use crate::limits::{FLOW_BLOCKS, PATH_BYTES, RULES};
 /// Bits of the version in front of an address.
 const VERSION_BITS: u32 = 32;
 
-/// `struct hike_prefix` without its first member.
+/// `struct hike_prefix` without its first member, which [`Key`] has.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Address {
@@ -52,9 +52,14 @@ impl Address {
         Key::new(bits, Self::of(address))
     }
 
-    /// Returns what has this as its key: with so many bits in a trie, without in a hash table.
-    pub(crate) fn destination(&self, bits: Option<u32>) -> Result<Destination> {
-        if bits == Some(0) {
+    /// Returns the key of an address, of which all bits count.
+    pub(crate) fn whole(address: IpAddr) -> Key<Self> {
+        Self::prefix(Destination::Address(address))
+    }
+
+    /// Returns what has this with so many bits as its key.
+    pub(crate) fn destination(&self, bits: u32) -> Result<Destination> {
+        if bits == 0 {
             return Ok(Destination::Default);
         }
         let [a, b, c, d, ..] = self.address;
@@ -63,7 +68,6 @@ impl Address {
             [0, 0, 0, 6] => IpAddr::V6(self.address.into()),
             version => bail!("{version:?} is no IP version"),
         };
-        let bits = bits.unwrap_or(VERSION_BITS + u32::from(width(address)));
         let bits = bits.checked_sub(VERSION_BITS).context("half a version")?;
         Destination::prefix(address, u8::try_from(bits)?)
     }
@@ -238,7 +242,7 @@ pub(crate) struct Block {
 pub(crate) struct Counters {
     pub(crate) period_ns: u64,
     pub(crate) colour_bit: u32,
-    pub(crate) zero: u32,
+    pub(crate) number: u32,
     pub(crate) blocks: [Block; FLOW_BLOCKS],
 }
 
@@ -297,12 +301,13 @@ mod tests {
         ] {
             let destination: Destination = text.parse().expect(text);
             let key = Address::prefix(destination);
-            let back = key.data().destination(Some(key.prefix_len()));
+            let back = key.data().destination(key.prefix_len());
             assert_eq!(back.expect(text), destination);
         }
         for text in ["10.0.0.1", "2001:db8::1"] {
             let address: IpAddr = text.parse().expect(text);
-            let back = Address::of(address).destination(None).expect(text);
+            let key = Address::whole(address);
+            let back = key.data().destination(key.prefix_len()).expect(text);
             assert_eq!(back, Destination::Address(address));
         }
     }

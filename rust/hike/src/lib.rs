@@ -32,6 +32,7 @@ pub mod manifest;
 mod monitors;
 mod packets;
 pub mod path;
+mod path_flows;
 mod readback;
 pub mod reason;
 pub mod rule;

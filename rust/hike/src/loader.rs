@@ -113,19 +113,23 @@ pub(crate) fn or_full(
     what: &'static str,
     most: usize,
 ) -> Result<()> {
-    // A trie says the one, all others the other.
-    const FULL: [i32; 2] = [libc::ENOSPC, libc::E2BIG];
     match written {
-        Err(MapError::SyscallError(error))
-            if error
-                .io_error
-                .raw_os_error()
-                .is_some_and(|code| FULL.contains(&code)) =>
-        {
+        Err(error) if is_full(&error) => {
             bail!("there are {most} {what} already, and no more are allowed")
         }
         written => Ok(written?),
     }
+}
+
+/// Whether a map has refused because it is full.
+pub(crate) fn is_full(error: &MapError) -> bool {
+    // A trie says the one, all others the other.
+    const FULL: [i32; 2] = [libc::ENOSPC, libc::E2BIG];
+    let MapError::SyscallError(error) = error else {
+        return false;
+    };
+    let code = error.io_error.raw_os_error();
+    code.is_some_and(|code| FULL.contains(&code))
 }
 
 /// Returns a number that tells the programs of this crate from those of another version.

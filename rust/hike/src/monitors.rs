@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is counted of flows: one map for each number of SIDs, as all keys of a map have the same size.
+//! What is counted of flows: one map for each number of SIDs, as all keys of a map have the same size; and one more by numbers of flows,
+//! for packets that `enc` has put on a path, whose headers need not be looked at for that. What is counted of a flow is the sum of both.
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::path::Path;
 
 use anyhow::{anyhow, bail, ensure, Context as _, Result};
@@ -11,7 +13,17 @@ use aya::util::nr_cpus;
 use crate::flow::{Direction, Flow, Monitor};
 use crate::layout::Counters;
 use crate::limits::{FLOWS, FLOW_SIDS};
-use crate::loader::{open, or_full};
+use crate::loader::{is_full, is_not_there, open, or_full};
+
+/// The map of what is counted by numbers of flows.
+const NUMBERED: &str = "numbered_flows";
+type Numbered = PerCpuHashMap<MapData, u64, Counters>;
+
+/// Of so many numbers one is free, as good as certainly: some ten thousand of four billion are taken.
+const MOST_DRAWS: u32 = 16;
+
+/// The kernel's `BPF_NOEXIST`: only what is not there yet is written.
+const NEW: u64 = 1;
 
 /// What is done with the entry of a flow.
 enum Action {
@@ -33,23 +45,98 @@ macro_rules! by_sids {
     };
 }
 
-/// Has a flow counted from these counters on, by all CPUs; fails if it is counted already.
+/// Has a flow counted from these counters on, by all CPUs; fails if it is counted already. Returns its number, or 0 if it has none.
 pub(crate) fn add(
     folder: &Path,
     flow: &Flow,
     direction: Direction,
     counters: Counters,
-) -> Result<()> {
-    with_entry(folder, flow, direction, Action::Add(counters)).map(drop)
+) -> Result<u64> {
+    let mut table = match direction {
+        Direction::In => numbered(folder)?,
+        Direction::Out => None,
+    };
+    let number = table.as_ref().map_or(Ok(0), free_number)?;
+    let counters = Counters { number, ..counters };
+    with_entry(folder, flow, direction, Action::Add(counters))?;
+    let (Some(table), number @ 1..) = (&mut table, u64::from(number)) else {
+        return Ok(0);
+    };
+    // If the process is killed in between, nothing is found by this number, and packets are counted by their headers.
+    match table.insert(number, of_cpus(counters)?, NEW) {
+        Err(error) if is_full(&error) => Ok(0),
+        Err(error) => {
+            with_entry(folder, flow, direction, Action::Remove)?;
+            Err(error.into())
+        }
+        Ok(()) => Ok(number),
+    }
 }
 
 pub(crate) fn remove(folder: &Path, flow: &Flow, direction: Direction) -> Result<()> {
+    let number = number_of(&with_entry(folder, flow, direction, Action::Read)?);
+    if let (Some(mut table), 1..) = (numbered(folder)?, number) {
+        match table.remove(&number) {
+            Err(error) if !is_not_there(&error) => return Err(error.into()),
+            _ => {}
+        }
+    }
     with_entry(folder, flow, direction, Action::Remove).map(drop)
 }
 
-/// Returns what each CPU has counted.
+/// Returns what each CPU has counted: by headers and, if the flow has a number, by that.
 pub(crate) fn read(folder: &Path, flow: &Flow, direction: Direction) -> Result<Vec<Counters>> {
-    with_entry(folder, flow, direction, Action::Read)
+    let mut counted = with_entry(folder, flow, direction, Action::Read)?;
+    if let (Some(table), number @ 1..) = (numbered(folder)?, number_of(&counted)) {
+        match table.get(&number, 0) {
+            Ok(of_cpus) => counted.extend(of_cpus.iter()),
+            Err(MapError::KeyNotFound) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(counted)
+}
+
+/// Returns the number of a flow where it enters what is monitored; 0: it has none, or is not monitored.
+pub(crate) fn number(folder: &Path, flow: &Flow) -> Result<u64> {
+    let sids = flow.sids().len();
+    let key = flow.key(Direction::In);
+    let known = by_sids!(sids, known(open(folder, &name(sids))?, &key))?;
+    Ok(known.map_or(0, |counters| number_of(&counters)))
+}
+
+fn number_of(counters: &[Counters]) -> u64 {
+    counters
+        .first()
+        .map_or(0, |counters| counters.number.into())
+}
+
+/// Returns a number that no flow has; it is random, so that one that has gone is not soon given to another flow.
+fn free_number(table: &Numbered) -> Result<u32> {
+    for _ in 0..MOST_DRAWS {
+        // CAST: half of the bits are as random.
+        let number = RandomState::new().hash_one(()) as u32;
+        match table.get(&number.into(), 0) {
+            Err(MapError::KeyNotFound) if number != 0 => return Ok(number),
+            Err(MapError::KeyNotFound) | Ok(_) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(0)
+}
+
+/// Opens the map of what is counted by numbers; `None`: the programs there are of a version that has none.
+fn numbered(folder: &Path) -> Result<Option<Numbered>> {
+    match folder.join(NUMBERED).exists() {
+        true => Ok(Some(open(folder, NUMBERED)?.try_into()?)),
+        false => Ok(None),
+    }
+}
+
+/// Returns the same counters for each CPU.
+fn of_cpus(counters: Counters) -> Result<PerCpuValues<Counters>> {
+    let cpus = nr_cpus().map_err(|(what, error)| anyhow!("{what}: {error}"))?;
+    Ok(PerCpuValues::try_from(vec![counters; cpus])?)
 }
 
 fn with_entry(
@@ -82,7 +169,12 @@ pub(crate) fn maps_alike(folder: &Path) -> Vec<String> {
         by_sids!(sids, is_alike(map))
     };
     let sids = (1..=FLOW_SIDS).filter(|sids| alike(sids).unwrap_or(false));
-    sids.map(name).collect()
+    let mut names: Vec<String> = sids.map(name).collect();
+    let numbered = open(folder, NUMBERED).and_then(is_alike::<{ size_of::<u64>() }>);
+    if numbered.unwrap_or(false) {
+        names.push(NUMBERED.to_owned());
+    }
+    names
 }
 
 fn name(sids: usize) -> String {
@@ -116,11 +208,7 @@ fn list_map<const BYTES: usize>(
 fn in_map<const BYTES: usize>(map: Map, key: &[u8], action: Action) -> Result<Vec<Counters>> {
     let mut table: PerCpuHashMap<MapData, [u8; BYTES], Counters> = map.try_into()?;
     let key: [u8; BYTES] = key.try_into()?;
-    let known = match table.get(&key, 0) {
-        Ok(counters) => Some(counters.to_vec()),
-        Err(MapError::KeyNotFound) => None,
-        Err(error) => return Err(error.into()),
-    };
+    let known = known_in(&table, &key)?;
     match action {
         Action::Add(counters) => {
             // The kernel would write over counters that packets are counted with just then.
@@ -128,10 +216,8 @@ fn in_map<const BYTES: usize>(map: Map, key: &[u8], action: Action) -> Result<Ve
                 known.is_none(),
                 "this flow is monitored already; remove its monitor first to count from 0 again"
             );
-            let cpus = nr_cpus().map_err(|(what, error)| anyhow!("{what}: {error}"))?;
-            let values = PerCpuValues::try_from(vec![counters; cpus])?;
             or_full(
-                table.insert(key, values, 0),
+                table.insert(key, of_cpus(counters)?, 0),
                 "monitored flows with as many SIDs",
                 FLOWS,
             )?;
@@ -141,4 +227,20 @@ fn in_map<const BYTES: usize>(map: Map, key: &[u8], action: Action) -> Result<Ve
         Action::Remove | Action::Read => {}
     }
     known.context("this flow is not monitored")
+}
+
+/// Returns what a map has of a flow; `None`: it is not counted.
+fn known<const BYTES: usize>(map: Map, key: &[u8]) -> Result<Option<Vec<Counters>>> {
+    known_in::<BYTES>(&map.try_into()?, &key.try_into()?)
+}
+
+fn known_in<const BYTES: usize>(
+    table: &PerCpuHashMap<MapData, [u8; BYTES], Counters>,
+    key: &[u8; BYTES],
+) -> Result<Option<Vec<Counters>>> {
+    match table.get(key, 0) {
+        Ok(counters) => Ok(Some(counters.to_vec())),
+        Err(MapError::KeyNotFound) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path as FilePath;
 
 use anyhow::{Context as _, Result};
+use aya::maps::lpm_trie::Key;
 use aya::maps::{Array, DevMapHash, HashMap, LpmTrie, MapData, MapError};
 
 use crate::behaviour::Behaviour;
@@ -37,20 +38,21 @@ impl Generation {
     /// Returns the classes.
     pub fn classes(&self) -> Result<BTreeMap<Destination, Places>> {
         let mut classes = BTreeMap::new();
-        let exact: HashMap<MapData, Address, layout::Class> =
+        let exact: HashMap<MapData, Key<Address>, layout::Class> =
             open(self.folder(), "classes")?.try_into()?;
         for entry in exact.iter() {
-            let (address, class) = entry?;
+            let (key, class) = entry?;
             if class.chain_place() == layout::Class::OF_FLOWS.chain {
                 continue;
             }
-            classes.insert(address.destination(None)?, places(class));
+            let destination = key.data().destination(key.prefix_len())?;
+            classes.insert(destination, places(class));
         }
         let prefixes: LpmTrie<MapData, Address, layout::Class> =
             open(self.folder(), "prefixes")?.try_into()?;
         for entry in prefixes.iter() {
             let (key, class) = entry?;
-            let destination = key.data().destination(Some(key.prefix_len()))?;
+            let destination = key.data().destination(key.prefix_len())?;
             classes.insert(destination, places(class));
         }
         Ok(classes)
@@ -58,7 +60,7 @@ impl Generation {
 
     /// Returns the flows that have classes of their own, as far as packets find them: the class of their destination has to tell.
     pub fn flow_classes(&self) -> Result<BTreeMap<ExactFlow, Places>> {
-        let of_destinations: HashMap<MapData, Address, layout::Class> =
+        let of_destinations: HashMap<MapData, Key<Address>, layout::Class> =
             open(self.folder(), "classes")?.try_into()?;
         let of_flows: HashMap<MapData, layout::ExactFlow, layout::Class> =
             open(self.folder(), "exact_flows")?.try_into()?;
@@ -68,7 +70,7 @@ impl Generation {
             let Some(flow) = ExactFlow::of_layout(&key) else {
                 continue;
             };
-            let told = of_destinations.get(&Address::of(flow.destination()), 0);
+            let told = of_destinations.get(&Address::whole(flow.destination()), 0);
             if told.is_ok_and(|told| told.chain & flow.bit() != 0) {
                 classes.insert(flow, places(class));
             }
@@ -114,7 +116,7 @@ impl Generation {
         let mut routes = BTreeMap::new();
         for entry in table.iter() {
             let (key, route) = entry?;
-            let destination = key.data().destination(Some(key.prefix_len()))?;
+            let destination = key.data().destination(key.prefix_len())?;
             let route = Route {
                 port: route.port,
                 mtu: route.mtu,

@@ -287,11 +287,7 @@ impl Manager {
         for (flow, direction, _) in next.generation.monitors()? {
             missing.remove(&(flow, direction));
         }
-        for ((flow, direction), (name, monitor)) in missing {
-            next.generation
-                .add_monitor(&flow, direction, &monitor)
-                .with_context(|| format!("monitor {name}"))?;
-        }
+        add_monitors(&next.generation, wanted, missing)?;
         step("monitored")?;
         kernel_routes::put(wanted.hook, wanted.kernel_routes.iter(), devices)?;
         step("routed")?;
@@ -421,12 +417,25 @@ fn settle_monitors(generation: &Generation, configuration: &Configuration) -> Re
             generation.remove_monitor(&key.0, direction)?;
         }
     }
-    for ((flow, direction), (name, monitor)) in missing {
+    add_monitors(generation, configuration, missing)
+}
+
+/// Has a generation count more.
+fn add_monitors(
+    generation: &Generation,
+    configuration: &Configuration,
+    monitors: actual::Monitors<'_>,
+) -> Result<()> {
+    if monitors.is_empty() {
+        return Ok(());
+    }
+    for ((flow, direction), (name, monitor)) in monitors {
         generation
             .add_monitor(&flow, direction, &monitor)
             .with_context(|| format!("monitor {name}"))?;
     }
-    Ok(())
+    // Where fill() has put them.
+    generation.tell_paths((0..).zip(configuration.paths.values()))
 }
 
 /// Returns the name of the device that an object is about.

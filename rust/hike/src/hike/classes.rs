@@ -59,7 +59,10 @@ impl Hike {
         let mut value = self.value_of(&destination, &entry)?;
         if let Destination::Address(address) = destination {
             value.chain |= self.exact_flows.bits(address);
-            let written = self.tables.classes.insert(Address::of(address), value, 0);
+            let written = self
+                .tables
+                .classes
+                .insert(Address::whole(address), value, 0);
             or_full(written, "addresses with a class", CLASSES)?;
         } else {
             let key = Address::prefix(destination);

@@ -107,7 +107,7 @@ impl Hike {
         address: IpAddr,
         value: Option<layout::Class>,
     ) -> Result<()> {
-        let (key, bits) = (Address::of(address), self.exact_flows.bits(address));
+        let (key, bits) = (Address::whole(address), self.exact_flows.bits(address));
         if value.is_none() && bits == 0 {
             return match self.tables.classes.remove(&key) {
                 Err(error) if !is_not_there(&error) => Err(error.into()),

@@ -422,8 +422,8 @@ fn diff() -> Result<()> {
     ensure!(daemon.diff(&wanted)?.is_empty(), "it differs at once");
     // A class is removed from its table, and the device from XDP.
     let classes = MapData::from_pin(place.pins.join(format!("{revision}/classes")))?;
-    let mut classes: HashMap<MapData, [u8; 20], u64> = Map::from_map_data(classes)?.try_into()?;
-    let keys: Vec<[u8; 20]> = classes.keys().collect::<Result<_, _>>()?;
+    let mut classes: HashMap<MapData, [u8; 24], u64> = Map::from_map_data(classes)?.try_into()?;
+    let keys: Vec<[u8; 24]> = classes.keys().collect::<Result<_, _>>()?;
     for key in keys {
         classes.remove(&key)?;
     }

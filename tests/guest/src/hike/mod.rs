@@ -24,6 +24,7 @@ mod model_sid;
 mod model_tcx;
 mod network;
 mod packet_socket;
+mod path_flows;
 mod refusals;
 mod rules;
 mod seen;
@@ -77,6 +78,7 @@ fn all() -> Vec<Case> {
         tables::cases(),
         tables_full::cases(),
         exact_flows::cases(),
+        path_flows::cases(),
         refusals::cases(),
         rules::cases(),
         kernel_peer::cases(),
