@@ -11,10 +11,10 @@
 
 static __noinline int hike_dec(struct xdp_md *xdp, struct hike_packet *packet)
 {
+	_Alignas(__u64) struct bpf_fib_lookup fib = {};
 	const struct hike_behaviour *behaviour = hike_behaviour_of(packet);
 	struct ipv6hdr *ip6 = hike_ip(xdp, packet);
 	const void *end = hike_data_end(xdp);
-	_Alignas(__u64) struct bpf_fib_lookup fib = {};
 	struct hike_headers headers = {};
 	struct hike_inner inner = {};
 	__u32 flags = 0, takes;

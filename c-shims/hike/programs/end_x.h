@@ -31,10 +31,10 @@ static __always_inline int hike_end_x_send(struct xdp_md *xdp, struct hike_packe
 
 static __noinline int hike_end_x(struct xdp_md *xdp, struct hike_packet *packet)
 {
+	_Alignas(__u64) struct bpf_fib_lookup fib = {};
 	const struct hike_behaviour *behaviour = hike_behaviour_of(packet);
 	struct ipv6hdr *ip6 = hike_ip(xdp, packet);
 	const void *end = hike_data_end(xdp);
-	_Alignas(__u64) struct bpf_fib_lookup fib = {};
 	struct hike_headers headers = {};
 	struct hike_inner inner = {};
 	struct hike_hop hop;
