@@ -13,7 +13,7 @@ use socket2::SockRef;
 
 use crate::cases::reload::switch;
 use crate::cases::{Case, Run};
-use crate::mflow::{self, Knobs};
+use crate::mflow::Knobs;
 use crate::outcome::Outcome;
 use crate::rig::Rig;
 use crate::streams::counters::{noise, Counters};
@@ -30,8 +30,6 @@ const PORT: u16 = 6_001;
 const LOOK: Duration = Duration::from_millis(100);
 /// Connections that may wait for the server.
 const PLACES: i32 = 4096;
-/// So many segments may change places on a kernel without our hooks.
-const MOST_MIXED_SEGMENTS: u64 = 4;
 const STUCK: Duration = Duration::from_secs(15);
 /// How long one may take to end: less than the 5 s after which its last segment would be sent again.
 const END: Duration = Duration::from_secs(4);
@@ -108,14 +106,7 @@ fn beside_connections(rig: &Rig, plan: &Plan<Streams>) -> Result<Outcome> {
         connections > 4 * rig.scale.rounds(ROUNDS) as u64,
         "only {connections} connections came and went"
     );
-    outcome.judge(|outcome| {
-        // One segment of 2,237 came out of order once in eight runs on the checking kernel; rust/DESIGN.md has it among what is worse.
-        if mflow::is_patched()? || outcome.reordered > MOST_MIXED_SEGMENTS {
-            return rig.require_unnoticed::<Streams>(outcome);
-        }
-        Streams::require_whole(outcome)?;
-        rig.settle()
-    })
+    outcome.judge(|outcome| rig.require_unnoticed::<Streams>(outcome))
 }
 
 /// The stream whose flow begins to be split again and again.
