@@ -172,7 +172,7 @@ impl Netlink {
 
     /// Returns the kind of queueing discipline that a device sends through.
     pub(crate) fn discipline(&self, name: &str) -> Result<String> {
-        let attributes = self.link(name)?.attributes.into_iter();
+        let attributes = self.link(name)?.attributes;
         let found = attributes
             .into_iter()
             .find_map(|attribute| match attribute {
