@@ -79,7 +79,7 @@ const ANY_CARD: &str = "control/ knobs/ capture/host-vxlan0 capture/host-br0 cap
                         reasons/ request/ programs/ half-close/ reset close disconnect listener handshake/ paths/ multicast/ \
                          timestamps receive-buffer routes/ sockmap by-cpu refragmented mode/cpus mode/stages mode/geneve mode/gre \
                          mode/ipip mode/full mode/refusals mode/teardown mode/load/busy-cpu mode/load/all-busy mode/native \
-                         tunnel/ auto/";
+                         tunnel/ auto/ load/ virtual-nic/";
 
 /// What differs where each receive buffer holds one frame of 1500 bytes, with or without `tcp/` in front: which core builds packets,
 /// and how.

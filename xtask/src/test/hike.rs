@@ -18,13 +18,14 @@ const FRAMES_FULL: &str = "1000000";
 const CHANGES_FULL: &str = "10000";
 
 pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
-    let options = if ctx.full {
-        ["--frames", FRAMES_FULL, "--changes", CHANGES_FULL]
-            .map(str::to_owned)
-            .to_vec()
-    } else {
-        Vec::new()
-    };
+    let mut options = Vec::new();
+    if ctx.full {
+        options.extend(["--frames", FRAMES_FULL, "--changes", CHANGES_FULL]);
+    }
+    if !ctx.is_default() {
+        options.push("--whole");
+    }
+    let options: Vec<String> = options.into_iter().map(str::to_owned).collect();
     let cases = draw::listed(HIKE, &options)?.into_iter();
     let guest = GuestCases {
         guest: draw::guest(HIKE, Flavor::Vm, Nic::Virtio, None),

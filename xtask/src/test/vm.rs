@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::path::Path;
 use std::process;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure, Context as _, Result};
 use mflow_protocol::guest::{CaseResult, Message, Order, BUILD, CHANNELS, SEED};
@@ -27,6 +27,10 @@ const MOST_DEATHS: usize = 8;
 
 /// How many cases of a layer may fail while a CPU of the guest is away, and be run once more.
 const MOST_AGAIN: usize = 3;
+
+/// How long a guest may take to say its first word, before it is known that guests stand still here at times: the checking kernel on a
+/// busy host needs half a minute.
+const FIRST_WORD: Duration = Duration::from_secs(90);
 
 /// How long a case may take.
 pub(super) const PATIENCE: Duration = Duration::from_secs(300);
@@ -116,8 +120,8 @@ struct CaseResults {
     stream_bytes: u64,
     boots: usize,
     deaths: usize,
-    /// Whether a guest has stood still while it booted.
-    stood_still: bool,
+    /// How long a guest has stood still before its first case, if one has.
+    stood_still: Option<Duration>,
     /// Cases that failed while a CPU was away, and were run once more.
     again: usize,
 }
@@ -180,7 +184,8 @@ impl GuestCases {
         }
         let mut outcome = Outcome {
             boots: results.boots,
-            held: place.held(),
+            // An emulated CPU that loses a timer says nothing about the layer.
+            held: place.held() - results.stood_still.unwrap_or_default(),
             ..Outcome::default()
         };
         drop(place);
@@ -228,9 +233,10 @@ impl GuestCases {
             // Most cases run in the guest with many threads, which would take more than twice as long.
             machine.finds_leaks = finds_leaks && (threads == Threads::One || self.program != CASES);
             while !results.todo(threads).is_empty() && results.deaths < MOST_DEATHS {
+                let begin = Instant::now();
                 let end = self.boot(machine, results)?;
                 let done = matches!(end, BootEnd::Done);
-                self.digest(end, results)?;
+                self.digest(end, begin.elapsed(), results)?;
                 let left = results.todo(threads);
                 ensure!(
                     !done || left.is_empty(),
@@ -260,8 +266,8 @@ impl GuestCases {
         Ok(results)
     }
 
-    /// Makes of a boot's end what it means for the cases.
-    fn digest(&self, end: BootEnd, results: &mut CaseResults) -> Result<()> {
+    /// Makes of a boot's end, after this time, what it means for the cases.
+    fn digest(&self, end: BootEnd, took: Duration, results: &mut CaseResults) -> Result<()> {
         let BootEnd::Died { case, trouble } = end else {
             return Ok(());
         };
@@ -283,8 +289,8 @@ impl GuestCases {
             // No case had begun; the next boot may get further.
             None if stale => {}
             // Nor was the module loaded. An emulated CPU can lose a timer for good; it does not do so twice.
-            None if trouble.is_standstill() && !results.stood_still => {
-                results.stood_still = true;
+            None if trouble.is_standstill() && results.stood_still.is_none() => {
+                results.stood_still = Some(took);
                 self.say(format!(
                     "again   the guest stood still before its first case: {}",
                     trouble.what
@@ -331,9 +337,15 @@ impl GuestCases {
         let mut current: Option<String> = None;
         let mut culprit: Option<String> = None;
         let mut failed = false;
+        let mut patience = if results.stood_still.is_none() {
+            FIRST_WORD.min(self.patience)
+        } else {
+            self.patience
+        };
         loop {
-            match vm.wait(Some(self.patience))? {
+            match vm.wait(Some(patience))? {
                 Event::Said(message) => {
+                    patience = self.patience;
                     match message {
                         Message::Start(case) => current = Some(case),
                         Message::Result(result) => {

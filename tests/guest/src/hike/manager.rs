@@ -12,7 +12,7 @@ use nix::net::if_::if_nametoindex;
 use super::daemon::{Daemon, Place};
 use super::network::{mac, sids, text, Network, DST_V6, INGRESS, LEFT, RIGHT, TUNNEL_SOURCE};
 use super::seen::{under_traffic, Look, Seen};
-use super::Case;
+use super::{Case, Scale};
 use crate::command::wait_until;
 use crate::{netns, topology};
 
@@ -26,12 +26,12 @@ pub(super) fn cases() -> Vec<Case> {
         Case {
             name: "manager/killed",
             proves: "hiked is killed at each step of a transaction: no packet is lost or takes a mixture, and the next one finishes or undoes it",
-            run: |_| killed(Hook::Xdp),
+            run: |_| killed(Hook::Xdp, &STEPS),
         },
         Case {
             name: "manager/failed",
-            proves: "each step of a transaction fails: all is as before, for each packet, too",
-            run: |_| failed(),
+            proves: "steps of a transaction fail: all is as before, for each packet, too",
+            run: failed,
         },
         Case {
             name: "manager/restart",
@@ -45,8 +45,8 @@ pub(super) fn cases() -> Vec<Case> {
         },
         Case {
             name: "manager/tcx-killed",
-            proves: "at tcx, hiked is killed at each step of a transaction: no packet is lost or takes a mixture, and the next one finishes or undoes it",
-            run: |_| killed(Hook::Tcx),
+            proves: "at tcx, hiked is killed at steps of a transaction: no packet is lost or takes a mixture, and the next one finishes or undoes it",
+            run: |scale| killed(Hook::Tcx, &scale.drawn(STEPS, 3)),
         },
         Case {
             name: "manager/tcx-restart",
@@ -71,9 +71,21 @@ const OTHER: Look = Look {
 };
 const LOOKS: [Look; 2] = [ONE, OTHER];
 
-/// The steps before a transaction is committed, and those after it.
-const BEFORE: [&str; 6] = ["begun", "filled", "made", "monitored", "routed", "switched"];
-const AFTER: [&str; 3] = ["committed", "counted", "settled"];
+/// The steps of a transaction.
+const STEPS: [&str; 9] = [
+    "begun",
+    "filled",
+    "made",
+    "monitored",
+    "routed",
+    "switched",
+    "committed",
+    "counted",
+    "settled",
+];
+/// Those before it is committed, and those after it.
+const BEFORE: &[&str] = STEPS.split_at(6).0;
+const AFTER: &[&str] = STEPS.split_at(6).1;
 
 /// The same of what leaves on the right: programs of local SIDs do not run there.
 fn configuration_at(hook: Hook, look: Look) -> String {
@@ -278,18 +290,14 @@ fn objects(daemon: &Daemon<'_>) -> Result<()> {
     Ok(())
 }
 
-fn killed(hook: Hook) -> Result<()> {
+fn killed(hook: Hook, steps: &[&str]) -> Result<()> {
     managed(hook, |under| {
         let mut now = ONE;
-        for (step, commits) in BEFORE
-            .map(|step| (step, false))
-            .into_iter()
-            .chain(AFTER.map(|step| (step, true)))
-        {
+        for &step in steps {
             let to = if now == ONE { OTHER } else { ONE };
             kill_at(under, step, to).with_context(|| format!("killed at {step}"))?;
             // While there is no daemon, packets take what the devices have, whole; that is watched all the time.
-            if commits {
+            if AFTER.contains(&step) {
                 now = to;
             }
             let daemon = under.place.start()?;
@@ -318,10 +326,10 @@ fn kill_at(under: &Under<'_>, step: &str, to: Look) -> Result<()> {
     daemon.killed()
 }
 
-fn failed() -> Result<()> {
+fn failed(scale: &Scale) -> Result<()> {
     managed(Hook::Xdp, |under| {
         let place = under.place;
-        for step in BEFORE {
+        for step in scale.drawn(BEFORE.iter().copied(), 2) {
             let daemon = place.start_with(&format!("{step}=1*return->off"))?;
             let said = daemon.apply_refused(&configuration(OTHER))?;
             let expected = format!("hike: made to fail at `{step}`");

@@ -60,14 +60,30 @@ pub(crate) struct Options {
     /// How often chains and classes are replaced under packets.
     #[arg(long, default_value_t = 500)]
     changes: u32,
+    /// Run all variants of a case, some of which are drawn otherwise.
+    #[arg(long)]
+    whole: bool,
 }
 
 /// How much a case does.
 struct Scale {
     frames: u64,
     changes: u32,
+    whole: bool,
     /// What is drawn depends on it.
     seed: u64,
+}
+
+impl Scale {
+    /// Returns every so many-th of these, the first of which is drawn; the whole run has all.
+    fn drawn<T>(&self, all: impl IntoIterator<Item = T>, every: usize) -> Vec<T> {
+        if self.whole {
+            return all.into_iter().collect();
+        }
+        // CAST: the low bits of what is drawn.
+        let first = self.seed as usize % every;
+        all.into_iter().skip(first).step_by(every).collect()
+    }
 }
 
 type Case = runner::Case<fn(&Scale) -> Result<()>>;
@@ -103,6 +119,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let scale = Scale {
         frames: options.frames,
         changes: options.changes,
+        whole: options.whole,
         seed: hasher.finish(),
     };
     runner::run_selected("hike", &options.selection, all(), |run| run(&scale))
@@ -124,6 +141,23 @@ pub(crate) fn instance_at(hook: Hook, engine: Engine) -> Result<Hike> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn seeds_share_out_what_is_drawn() {
+        let drawn = |seed, whole| {
+            let scale = Scale {
+                frames: 0,
+                changes: 0,
+                whole,
+                seed,
+            };
+            scale.drawn(0..7, 3)
+        };
+        assert_eq!(drawn(9, false), [0, 3, 6]);
+        assert_eq!(drawn(10, false), [1, 4]);
+        assert_eq!(drawn(11, false), [2, 5]);
+        assert_eq!(drawn(11, true).len(), 7);
+    }
 
     #[test]
     fn names_are_unique_and_can_be_listed() {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The topologies of the kernel's selftests of segment routing (`tools/testing/selftests/net/srv6_*.sh`), with HIKE at every other
-//! router, at those in between, and at all of them.
+//! router, or at those in between, and at all of them.
 //!
 //! The kernel of each router is set up as in its selftest, and HIKE is in front of it: packets that it takes never come to the kernel.
 //! So that hosts reach each other does not show who has done it; that is counted.
@@ -15,7 +15,7 @@ use mflow_hike::{Behaviour, Class, Destination, Engine, Flavours, Hike, Path};
 use nix::net::if_::if_nametoindex;
 
 use super::mesh::{router_name, sid, tunnel_source, Function, Host, Mesh, Policy, Sid};
-use super::{instance, Case};
+use super::{instance, Case, Scale};
 use crate::{command, netns, threads};
 
 /// Packets from each host to the other one, after the first ones have taught routers who their neighbours are.
@@ -26,17 +26,17 @@ pub(super) fn cases() -> Vec<Case> {
         Case {
             name: "selftests/l3vpn",
             proves: "srv6_end_dt4, dt6 and dt46_l3vpn_test: hosts of a tenant reach each other, and none of another one",
-            run: |_| l3vpn(),
+            run: l3vpn,
         },
         Case {
             name: "selftests/hencap-red",
             proves: "srv6_hencap_red_l3vpn_test: the same by H.Encaps.Red, on other ways there than back, by up to two waypoints",
-            run: |_| encaps_red(),
+            run: encaps_red,
         },
         Case {
             name: "selftests/flavours",
             proves: "srv6_end_flavors_test: End with PSP takes out the SRH that the kernel has inserted where one segment is left, and nowhere else",
-            run: |_| flavours(),
+            run: flavours,
         },
     ]
 }
@@ -63,7 +63,7 @@ fn host(id: u16, router: u16, tenant: u16) -> Host {
     }
 }
 
-fn l3vpn() -> Result<()> {
+fn l3vpn(scale: &Scale) -> Result<()> {
     let hosts = [
         host(1, 1, 100),
         host(2, 2, 100),
@@ -76,7 +76,7 @@ fn l3vpn() -> Result<()> {
         [Function::Dt4, Function::Dt6],
         [Function::Dt46, Function::Dt46],
     ];
-    for kinds in kinds {
+    for kinds in scale.drawn(kinds, 2) {
         let ways = [false, true].into_iter().zip(kinds);
         let ways = ways.flat_map(|(v6, kind)| {
             [(hs1, hs2), (hs3, hs4)]
@@ -85,12 +85,13 @@ fn l3vpn() -> Result<()> {
         });
         let mesh = Mesh::up(2, &hosts, ways.collect())?;
         let isolated = [(hs1, hs3), (hs1, hs4), (hs2, hs3), (hs2, hs4)];
-        everywhere(&mesh, &isolated).with_context(|| format!("{:?}", mesh.policies[0].sids))?;
+        everywhere(scale, &mesh, &isolated)
+            .with_context(|| format!("{:?}", mesh.policies[0].sids))?;
     }
     Ok(())
 }
 
-fn encaps_red() -> Result<()> {
+fn encaps_red(scale: &Scale) -> Result<()> {
     const TENANT: u16 = 100;
     let hosts = [1, 2, 3, 4].map(|id| host(id, id, TENANT));
     let [hs1, hs2, hs3, hs4] = hosts;
@@ -114,10 +115,14 @@ fn encaps_red() -> Result<()> {
         policy(hs4, hs3, true, &[1]),
     ];
     let mesh = Mesh::up(4, &hosts, policies)?;
-    everywhere(&mesh, &[(hs1, hs3), (hs1, hs4), (hs2, hs3), (hs2, hs4)])
+    everywhere(
+        scale,
+        &mesh,
+        &[(hs1, hs3), (hs1, hs4), (hs2, hs3), (hs2, hs4)],
+    )
 }
 
-fn flavours() -> Result<()> {
+fn flavours(scale: &Scale) -> Result<()> {
     let hosts = [1, 2].map(|id| Host {
         id,
         router: id,
@@ -144,16 +149,16 @@ fn flavours() -> Result<()> {
         policy(hs2, hs1, &[(1, Function::EndPsp)]),
     ];
     let mesh = Mesh::up(4, &hosts, policies)?;
-    everywhere(&mesh, &[])
+    everywhere(scale, &mesh, &[])
 }
 
 /// Holds that hosts reach each other as the policies say, and those that are isolated do not, with HIKE at some routers and at all.
-fn everywhere(mesh: &Mesh, isolated: &[(Host, Host)]) -> Result<()> {
+fn everywhere(scale: &Scale, mesh: &Mesh, isolated: &[(Host, Host)]) -> Result<()> {
     // The kernel alone: the selftest itself.
     reach_each_other(mesh)?;
     let all: Vec<u16> = (1..=mesh.routers).collect();
     let (odd, even): (Vec<u16>, Vec<u16>) = all.iter().partition(|router| *router % 2 == 1);
-    for some in [odd, even] {
+    for some in scale.drawn([odd, even], 2) {
         with_hike(mesh, Engine::Compiled, &some, &[])
             .with_context(|| format!("HIKE at routers {some:?}"))?;
     }
