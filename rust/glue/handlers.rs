@@ -173,7 +173,7 @@ impl Handlers for PacketPath {
             }
             TagKind::Queued | TagKind::Fence => {
                 merge::park_one(slots, packet, socket, pkts);
-                arrived(slots, tag);
+                arrived(slots, tag, pkts);
                 None
             }
             TagKind::Probe => {
@@ -186,7 +186,7 @@ impl Handlers for PacketPath {
 
     #[inline]
     fn passed(packet: BorrowedSkb<'_>) {
-        arrived(pool::slots(), packet.tag());
+        arrived(pool::slots(), packet.tag(), packet.wire_pkts());
     }
 
     #[inline]
@@ -258,17 +258,17 @@ impl Handlers for PacketPath {
 fn expect(slots: &Slots, mut packet: BorrowedSkb<'_>) {
     let tag = packet.tag();
     let slot = slots.slot(tag.slot());
-    slot.note_queued(tag.batch_near(slot.next()));
+    slot.note_queued(tag.batch_near(slot.next()), packet.wire_pkts());
     packet.set_tag(Tag::new(TagKind::Queued, tag.slot(), tag.batch_bits()));
 }
 
-/// Notes that a packet has arrived that others may wait for. It is rare, so out of line: `merge` stays short.
+/// Notes that a packet, `pkts` on the wire, has arrived that others may wait for. It is rare, so out of line: `merge` stays short.
 #[inline(never)]
-fn arrived(slots: &Slots, tag: Tag) {
+fn arrived(slots: &Slots, tag: Tag, pkts: u32) {
     let slot = slots.slot(tag.slot());
     let batch = tag.batch_near(slot.next());
     let its_turn = match tag.kind() {
-        TagKind::Queued => slot.note_arrived(batch),
+        TagKind::Queued => slot.note_arrived(batch, pkts),
         TagKind::Fence => slot.complete(batch),
         TagKind::Split | TagKind::Probe | TagKind::None => false,
     };

@@ -339,26 +339,27 @@ impl<P: Packet> Slot<P> {
         place.queued_pkts.store(0, Ordering::Relaxed);
     }
 
-    /// Notes that one more packet of `batch` arrives by itself, as it is queued or a copy: the batch is not complete before.
-    pub fn note_queued(&self, batch: u32) {
+    /// Notes that one more packet of `batch`, `pkts` on the wire, arrives by itself, as it is queued or a copy: the batch is not complete
+    /// before. It may be joined with others on its way, or taken apart.
+    pub fn note_queued(&self, batch: u32, pkts: u32) {
         // ORDERING: Relaxed: `complete`, which this core calls later, publishes the count, or the arrival of another that
         // is counted already.
         if !is_before(batch, self.next()) {
             self.place(batch)
                 .queued_pkts
-                .fetch_add(1, Ordering::Relaxed);
+                .fetch_add(pkts, Ordering::Relaxed);
         }
     }
 
-    /// Notes that such a packet has arrived, and is parked; true if the caller shall merge.
+    /// Notes that such a packet, `pkts` on the wire, has arrived, and is parked; true if the caller shall merge.
     #[must_use]
-    pub fn note_arrived(&self, batch: u32) -> bool {
+    pub fn note_arrived(&self, batch: u32, pkts: u32) -> bool {
         if !is_before(batch, self.next()) {
             // ORDERING: Release pairs with the Acquire in `is_complete`: what was parked is visible with it.
             let _ = self.place(batch).queued_pkts.fetch_update(
                 Ordering::Release,
                 Ordering::Relaxed,
-                |pkts| pkts.checked_sub(1),
+                |left| (left > 0).then(|| left.saturating_sub(pkts)),
             );
         }
         // ORDERING: pairs with the fence in `advance`; see "Lost wake-ups".

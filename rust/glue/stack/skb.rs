@@ -283,6 +283,12 @@ impl BorrowedSkb<'_> {
         self.packet.tag()
     }
 
+    /// Returns how many packets of the wire it is.
+    #[inline]
+    pub(crate) fn wire_pkts(&self) -> u32 {
+        self.packet.wire_pkts()
+    }
+
     #[inline]
     pub(crate) fn set_tag(&mut self, tag: Tag) {
         self.packet.set_tag(tag);

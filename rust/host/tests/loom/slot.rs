@@ -209,11 +209,11 @@ fn queued_packets_are_waited_for() {
         let (socket, slot) = (Socket::new(), Arc::new(Slot::new()));
         park(&socket, &slot, 1, &[1]);
         socket.complete(&slot, 1);
-        slot.note_queued(0);
+        slot.note_queued(0, 1);
         let lane = spawn(&socket, &slot, |socket, slot| socket.complete(slot, 0));
         let queue = spawn(&socket, &slot, |socket, slot| {
             park(socket, slot, 0, &[0]);
-            if slot.note_arrived(0) {
+            if slot.note_arrived(0, 1) {
                 socket.merge(slot);
             }
         });
@@ -230,14 +230,14 @@ fn turn_comes_while_a_queued_packet_does() {
     for arrives in [true, false] {
         loom::model(move || {
             let (socket, slot) = (Socket::new(), Arc::new(Slot::new()));
-            slot.note_queued(1);
+            slot.note_queued(1, 1);
             socket.complete(&slot, 1);
             if arrives {
                 park(&socket, &slot, 1, &[1]);
             }
             let lane = spawn(&socket, &slot, |socket, slot| socket.complete(slot, 0));
             let shall_merge = if arrives {
-                slot.note_arrived(1)
+                slot.note_arrived(1, 1)
             } else {
                 slot.forget_queued(1)
             };
@@ -256,11 +256,11 @@ fn turn_comes_while_a_queued_packet_does() {
 fn queued_packet_against_giving_it_up() {
     loom::model(|| {
         let (socket, slot) = (Socket::new(), Arc::new(Slot::new()));
-        slot.note_queued(0);
+        slot.note_queued(0, 1);
         socket.complete(&slot, 0);
         let queue = spawn(&socket, &slot, |socket, slot| {
             park(socket, slot, 0, &[0]);
-            if slot.note_arrived(0) {
+            if slot.note_arrived(0, 1) {
                 socket.merge(slot);
             }
         });

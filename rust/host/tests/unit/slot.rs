@@ -455,29 +455,52 @@ fn queued_packets_keep_their_batch_open() {
     m.park(1, &[9]);
     m.complete(1);
     m.park(0, &[0]);
-    m.slot.note_queued(0);
-    m.slot.note_queued(0);
+    m.slot.note_queued(0, 1);
+    m.slot.note_queued(0, 1);
     m.complete(0);
     assert_eq!(m.socket.delivered, [0]);
 
     assert!(m.park(0, &[1]));
-    assert!(m.slot.note_arrived(0));
+    assert!(m.slot.note_arrived(0, 1));
     m.merge();
     assert_eq!(m.socket.delivered, [0, 1]);
     assert!(m.park(0, &[2]));
-    assert!(m.slot.note_arrived(0));
+    assert!(m.slot.note_arrived(0, 1));
     m.merge();
     assert_eq!(m.socket.delivered, [0, 1, 2, 9]);
     assert_eq!(m.count(Counter::LatePkts), 0);
 
     // One that is late, and one too many, change nothing.
-    m.slot.note_queued(1);
-    assert!(!m.slot.note_arrived(1));
-    assert!(m.slot.note_arrived(2));
+    m.slot.note_queued(1, 1);
+    assert!(!m.slot.note_arrived(1, 1));
+    assert!(m.slot.note_arrived(2, 1));
     m.merge();
     m.park(2, &[10]);
     m.complete(2);
     assert!(m.slot.is_drained_up_to(3));
+}
+
+/// GRO joins queued packets, and devices take them apart.
+#[test]
+fn queued_packets_are_counted_as_on_the_wire() {
+    let mut m = Merger::new();
+    m.park(1, &[9]);
+    m.complete(1);
+    (0..3).for_each(|_| m.slot.note_queued(0, 1));
+    m.slot.note_queued(0, 2);
+    m.complete(0);
+    let mut arrive = |ids: &[u64], pkts| {
+        m.park(0, ids);
+        assert!(m.slot.note_arrived(0, pkts));
+        m.merge();
+        m.socket.delivered.len()
+    };
+    assert_eq!(arrive(&[0, 1], 2), 2);
+    assert_eq!(arrive(&[2], 1), 3);
+    assert_eq!(arrive(&[3], 1), 4);
+    // What comes with it, the next batch has waited for.
+    assert_eq!(arrive(&[4], 1), 6);
+    assert_eq!(m.count(Counter::DeadlineBatches), 0);
 }
 
 #[test]
@@ -499,13 +522,13 @@ fn fence_is_complete_with_its_last_copy() {
     for copy_is_last in [false, true] {
         let mut m = Merger::new();
         m.slot.open(0, ORDINARY_PATH);
-        m.slot.note_queued(0);
+        m.slot.note_queued(0, 1);
         m.park(1, &[9]);
         m.complete(1);
         let arrive = |m: &mut Merger, is_copy: bool, id: u64| {
             m.park(0, &[id]);
             if is_copy {
-                assert!(m.slot.note_arrived(0));
+                assert!(m.slot.note_arrived(0, 1));
             } else {
                 m.complete(0);
             }
@@ -523,7 +546,7 @@ fn fence_is_complete_with_its_last_copy() {
 fn queued_packets_that_never_arrive_are_given_up() {
     for by_deadline in [false, true] {
         let mut m = Merger::new();
-        m.slot.note_queued(0);
+        m.slot.note_queued(0, 1);
         m.complete(0);
         m.park(1, &[1]);
         m.complete(1);
@@ -553,7 +576,7 @@ fn queued_packets_that_never_arrive_are_given_up() {
 fn lane_that_works_for_others_prolongs_nothing() {
     let mut m = Merger::new();
     m.slot.open(0, 1);
-    m.slot.note_queued(0);
+    m.slot.note_queued(0, 1);
     m.complete(0);
     m.park(1, &[1]);
     for _ in 0..25 {

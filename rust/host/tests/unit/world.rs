@@ -199,7 +199,7 @@ impl Surroundings {
             (TagKind::Queued, _) => {
                 self.park_one(packet);
                 let slot = self.slot(tag.slot());
-                if slot.note_arrived(tag.batch_near(slot.next())) {
+                if slot.note_arrived(tag.batch_near(slot.next()), 1) {
                     self.merge_slot(tag.slot());
                 }
             }
@@ -233,7 +233,7 @@ impl Surroundings {
         }
         let slot = self.slot(tag.slot());
         slot.note_path_fault(self.fault);
-        slot.note_queued(tag.batch_near(slot.next()));
+        slot.note_queued(tag.batch_near(slot.next()), 1);
         packet.set_tag(Tag::new(TagKind::Queued, tag.slot(), tag.batch_bits()));
         match lane {
             _ if is_dropped => drop(packet),
