@@ -36,7 +36,7 @@ static int mflow_worker_poll(struct napi_struct *napi, int budget)
 		container_of(napi, struct mflow_worker, napi);
 	int work;
 
-	mflow_routes_forget();
+	mflow_lookups_forget();
 	this_cpu_write(mflow_cpu.lane_stack,
 		       (unsigned long)__builtin_frame_address(0));
 	this_cpu_write(mflow_cpu.lane, worker->lane);

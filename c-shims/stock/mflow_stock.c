@@ -98,8 +98,8 @@ void mflow_switch_off(bool drained)
 		mflow_nets_end();
 }
 
-/* Lanes remember no routes: what they carry is looked up in other polls. */
-void mflow_routes_forget(void)
+/* Lanes remember neither routes nor sockets: what they carry is looked up in other polls. */
+void mflow_lookups_forget(void)
 {
 }
 

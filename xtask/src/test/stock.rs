@@ -35,8 +35,7 @@ const SHOWS: &str = "main tcp/main lanes/4 batch/1 batch/1024 size/8192 family/6
 const CANNOT: &str = "mode/ tcp/mode/ tunnel/ build/freed reload/build devices/rps-vxlan devices/cpumap-vxlan/during \
                       devices/ifb-vxlan auto/follows auto/offline auto/stages tcp/auto/ paths/nested paths/nfqueue/during \
                       tcp/paths/nfqueue/during forward/beside-local reasons/one-host gro/forwarding/socket tcp/scaling/overlay \
-                      tcp/flows/churn tcp/load/gro tcp/load/switched \
-                      tcp/handshake/cookies-2/batch-1 teardown/nic-down";
+                      tcp/load/gro teardown/nic-down";
 
 /// What is about this way alone, by how names begin.
 const OWN: &str = "hooks/";

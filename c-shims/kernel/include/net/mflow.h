@@ -25,11 +25,13 @@
 struct dst_entry;
 struct mflow_request;
 struct napi_struct;
+struct net;
 struct net_device;
 struct sock;
+struct udp_table;
 
 /* Version of everything between the hooks and the module. */
-#define MFLOW_ABI		11
+#define MFLOW_ABI		12
 
 #define MFLOW_SLOT_SHIFT	23
 #define MFLOW_KIND_SHIFT	29
@@ -198,6 +200,34 @@ struct mflow_route6 {
 };
 
 /**
+ * struct mflow_receiver - the socket that the last datagram of IPv4 found at one point of a path
+ * @sk:	the socket, without a reference: it is valid until the end of the lane's poll. NULL: none
+ * @net:	with the rest, what it was looked up by
+ */
+struct mflow_receiver {
+	struct sock		*sk;
+	const struct net	*net;
+	__be32			saddr;
+	__be32			daddr;
+	__be16			sport;
+	__be16			dport;
+	int			dif;
+	int			sdif;
+};
+
+/* The same of IPv6. */
+struct mflow_receiver6 {
+	struct sock		*sk;
+	const struct net	*net;
+	struct in6_addr		saddr;
+	struct in6_addr		daddr;
+	__be16			sport;
+	__be16			dport;
+	int			dif;
+	int			sdif;
+};
+
+/**
  * struct mflow_cpu - what the hooks need to know on this CPU
  * @lane:	the lane that is polling right now, or NULL
  * @lane_stack:	a stack address at the start of that poll
@@ -212,6 +242,8 @@ struct mflow_route6 {
  * @lane_sums:	@lane sums the checksums of datagrams in fragments, which readers sum otherwise
  * @routes:	routes that @lane's packets have found in this poll, by @depth
  * @routes6:	the same of IPv6
+ * @receivers:	sockets that @lane's datagrams have found in this poll, by @depth
+ * @receivers6:	the same of IPv6
  */
 struct mflow_cpu {
 	void		*lane;
@@ -227,6 +259,8 @@ struct mflow_cpu {
 	u32		reader_ticks;
 	struct mflow_route routes[MFLOW_DEPTH_MAX + 1];
 	struct mflow_route6 routes6[MFLOW_DEPTH_MAX + 1];
+	struct mflow_receiver receivers[MFLOW_DEPTH_MAX + 1];
+	struct mflow_receiver6 receivers6[MFLOW_DEPTH_MAX + 1];
 };
 
 /* Memory of the packets that wait to be freed on one CPU; each reader may add one more. */
@@ -278,6 +312,23 @@ void __mflow_route_note(const struct sk_buff *skb,
 			const struct net_device *dev);
 void __mflow_route6_use(struct sk_buff *skb);
 void __mflow_route6_note(const struct sk_buff *skb);
+struct sock *__mflow_receiver_use(const struct net *net, __be32 saddr,
+				  __be16 sport, __be32 daddr, __be16 dport,
+				  int dif, int sdif,
+				  const struct udp_table *table);
+void __mflow_receiver_note(struct sock *sk, const struct net *net,
+			   __be32 saddr, __be16 sport, __be32 daddr,
+			   __be16 dport, int dif, int sdif,
+			   const struct udp_table *table);
+struct sock *__mflow_receiver6_use(const struct net *net,
+				   const struct in6_addr *saddr, __be16 sport,
+				   const struct in6_addr *daddr, __be16 dport,
+				   int dif, int sdif,
+				   const struct udp_table *table);
+void __mflow_receiver6_note(struct sock *sk, const struct net *net,
+			    const struct in6_addr *saddr, __be16 sport,
+			    const struct in6_addr *daddr, __be16 dport,
+			    int dif, int sdif, const struct udp_table *table);
 bool __mflow_drain(struct sock *sk);
 void __mflow_note_reader(struct sock *sk);
 bool __mflow_ready_later(struct sock *sk);
@@ -292,7 +343,7 @@ int mflow_register(const struct mflow_ops *ops);
 void mflow_unregister(void);
 void mflow_set_enabled(bool enabled);
 void mflow_napi_gro_flush(struct napi_struct *napi);
-void mflow_routes_forget(void);
+void mflow_lookups_forget(void);
 void mflow_free_returned(void);
 void mflow_watch_readers(bool watch);
 bool mflow_cpus_share_cache(unsigned int cpu, unsigned int other);
@@ -532,6 +583,59 @@ static inline void mflow_route6_note(const struct sk_buff *skb)
 {
 	if (mflow_is_split(skb))
 		__mflow_route6_note(skb);
+}
+
+/* A lane polls on this CPU. Process context sees none: it goes on when the poll has ended. */
+static inline bool mflow_is_lane(void)
+{
+	return mflow_is_on() && this_cpu_read(mflow_cpu.lane);
+}
+
+/* Before a look-up: the socket that the datagram before it has found in the lane's poll, or NULL. */
+static inline struct sock *mflow_receiver_use(const struct net *net,
+					      __be32 saddr, __be16 sport,
+					      __be32 daddr, __be16 dport,
+					      int dif, int sdif,
+					      const struct udp_table *table)
+{
+	return mflow_is_lane() ? __mflow_receiver_use(net, saddr, sport, daddr,
+						      dport, dif, sdif, table) :
+				 NULL;
+}
+
+/* Behind a look-up. */
+static inline void mflow_receiver_note(struct sock *sk, const struct net *net,
+				       __be32 saddr, __be16 sport,
+				       __be32 daddr, __be16 dport, int dif,
+				       int sdif, const struct udp_table *table)
+{
+	if (mflow_is_lane())
+		__mflow_receiver_note(sk, net, saddr, sport, daddr, dport, dif,
+				      sdif, table);
+}
+
+static inline struct sock *mflow_receiver6_use(const struct net *net,
+					       const struct in6_addr *saddr,
+					       __be16 sport,
+					       const struct in6_addr *daddr,
+					       __be16 dport, int dif, int sdif,
+					       const struct udp_table *table)
+{
+	return mflow_is_lane() ? __mflow_receiver6_use(net, saddr, sport, daddr,
+						       dport, dif, sdif, table) :
+				 NULL;
+}
+
+static inline void mflow_receiver6_note(struct sock *sk, const struct net *net,
+					const struct in6_addr *saddr,
+					__be16 sport,
+					const struct in6_addr *daddr,
+					__be16 dport, int dif, int sdif,
+					const struct udp_table *table)
+{
+	if (mflow_is_lane())
+		__mflow_receiver6_note(sk, net, saddr, sport, daddr, dport, dif,
+				       sdif, table);
 }
 
 static inline bool mflow_is_probe(const struct sk_buff *skb)

@@ -5,6 +5,7 @@
  */
 
 #include <linux/export.h>
+#include <linux/filter.h>
 #include <linux/mutex.h>
 #include <linux/netdevice.h>
 #include <linux/percpu.h>
@@ -270,7 +271,7 @@ EXPORT_SYMBOL_GPL(mflow_receive_skb);
  * A route is remembered by how deep receive calls are nested: once for the outer packets, and for each
  * queue that they pass by.
  */
-static unsigned int mflow_route_place(void)
+static unsigned int mflow_lookup_place(void)
 {
 	return min_t(unsigned int, this_cpu_read(mflow_cpu.depth),
 		     MFLOW_DEPTH_MAX);
@@ -285,7 +286,7 @@ static bool mflow_may_keep_route(const struct sk_buff *skb)
 void __mflow_route_use(struct sk_buff *skb, const struct net_device *dev)
 {
 	const struct mflow_route *route =
-		this_cpu_ptr(&mflow_cpu.routes[mflow_route_place()]);
+		this_cpu_ptr(&mflow_cpu.routes[mflow_lookup_place()]);
 	const struct iphdr *iph = ip_hdr(skb);
 
 	if (this_cpu_read(mflow_cpu.lane) && route->dst && route->dev == dev &&
@@ -304,7 +305,7 @@ void __mflow_route_note(const struct sk_buff *skb, const struct net_device *dev)
 	    skb_rtable(skb)->rt_type != RTN_LOCAL ||
 	    fib4_has_custom_rules(dev_net(dev)))
 		return;
-	route = this_cpu_ptr(&mflow_cpu.routes[mflow_route_place()]);
+	route = this_cpu_ptr(&mflow_cpu.routes[mflow_lookup_place()]);
 	*route = (struct mflow_route){
 		.dst = skb_dst(skb),
 		.dev = dev,
@@ -319,7 +320,7 @@ void __mflow_route_note(const struct sk_buff *skb, const struct net_device *dev)
 void __mflow_route6_use(struct sk_buff *skb)
 {
 	const struct mflow_route6 *route =
-		this_cpu_ptr(&mflow_cpu.routes6[mflow_route_place()]);
+		this_cpu_ptr(&mflow_cpu.routes6[mflow_lookup_place()]);
 	const struct ipv6hdr *hdr = ipv6_hdr(skb);
 
 	if (this_cpu_read(mflow_cpu.lane) && route->dst &&
@@ -339,7 +340,7 @@ void __mflow_route6_note(const struct sk_buff *skb)
 	    !ipv6_unicast_destination(skb) ||
 	    fib6_has_custom_rules(dev_net(skb->dev)))
 		return;
-	route = this_cpu_ptr(&mflow_cpu.routes6[mflow_route_place()]);
+	route = this_cpu_ptr(&mflow_cpu.routes6[mflow_lookup_place()]);
 	*route = (struct mflow_route6){
 		.dst = skb_dst(skb),
 		.dev = skb->dev,
@@ -350,8 +351,96 @@ void __mflow_route6_note(const struct sk_buff *skb)
 }
 #endif
 
+/*
+ * So it is with the socket of a datagram, which GRO looks up for each packet of a tunnel, and which
+ * is looked up once more where the packet is received. RCU keeps a socket that closes until the poll
+ * is over; what it still gets goes with it. The answer has to depend on addresses and ports alone:
+ * that of a group of sockets may not, nor that of a program.
+ */
+static bool mflow_may_keep_receiver(const struct sock *sk, const struct net *net,
+				    const struct udp_table *table)
+{
+	return sk && !sk->sk_reuseport && table == net->ipv4.udp_table &&
+	       !static_branch_unlikely(&bpf_sk_lookup_enabled);
+}
+
+struct sock *__mflow_receiver_use(const struct net *net, __be32 saddr,
+				  __be16 sport, __be32 daddr, __be16 dport,
+				  int dif, int sdif,
+				  const struct udp_table *table)
+{
+	const struct mflow_receiver *last =
+		this_cpu_ptr(&mflow_cpu.receivers[mflow_lookup_place()]);
+
+	return last->net == net && last->saddr == saddr &&
+	       last->daddr == daddr && last->sport == sport &&
+	       last->dport == dport && last->dif == dif &&
+	       last->sdif == sdif && table == net->ipv4.udp_table ?
+		       last->sk :
+		       NULL;
+}
+
+void __mflow_receiver_note(struct sock *sk, const struct net *net,
+			   __be32 saddr, __be16 sport, __be32 daddr,
+			   __be16 dport, int dif, int sdif,
+			   const struct udp_table *table)
+{
+	if (!mflow_may_keep_receiver(sk, net, table))
+		return;
+	*this_cpu_ptr(&mflow_cpu.receivers[mflow_lookup_place()]) =
+		(struct mflow_receiver){
+			.sk = sk,
+			.net = net,
+			.saddr = saddr,
+			.daddr = daddr,
+			.sport = sport,
+			.dport = dport,
+			.dif = dif,
+			.sdif = sdif,
+		};
+}
+
+#if IS_ENABLED(CONFIG_IPV6)
+struct sock *__mflow_receiver6_use(const struct net *net,
+				   const struct in6_addr *saddr, __be16 sport,
+				   const struct in6_addr *daddr, __be16 dport,
+				   int dif, int sdif,
+				   const struct udp_table *table)
+{
+	const struct mflow_receiver6 *last =
+		this_cpu_ptr(&mflow_cpu.receivers6[mflow_lookup_place()]);
+
+	return last->net == net && ipv6_addr_equal(&last->saddr, saddr) &&
+	       ipv6_addr_equal(&last->daddr, daddr) && last->sport == sport &&
+	       last->dport == dport && last->dif == dif &&
+	       last->sdif == sdif && table == net->ipv4.udp_table ?
+		       last->sk :
+		       NULL;
+}
+
+void __mflow_receiver6_note(struct sock *sk, const struct net *net,
+			    const struct in6_addr *saddr, __be16 sport,
+			    const struct in6_addr *daddr, __be16 dport,
+			    int dif, int sdif, const struct udp_table *table)
+{
+	if (!mflow_may_keep_receiver(sk, net, table))
+		return;
+	*this_cpu_ptr(&mflow_cpu.receivers6[mflow_lookup_place()]) =
+		(struct mflow_receiver6){
+			.sk = sk,
+			.net = net,
+			.saddr = *saddr,
+			.daddr = *daddr,
+			.sport = sport,
+			.dport = dport,
+			.dif = dif,
+			.sdif = sdif,
+		};
+}
+#endif
+
 /* When a lane's poll begins. */
-void mflow_routes_forget(void)
+void mflow_lookups_forget(void)
 {
 	struct mflow_cpu *cpu = this_cpu_ptr(&mflow_cpu);
 	int i;
@@ -359,9 +448,11 @@ void mflow_routes_forget(void)
 	for (i = 0; i <= MFLOW_DEPTH_MAX; i++) {
 		cpu->routes[i].dst = NULL;
 		cpu->routes6[i].dst = NULL;
+		cpu->receivers[i].sk = NULL;
+		cpu->receivers6[i].sk = NULL;
 	}
 }
-EXPORT_SYMBOL_GPL(mflow_routes_forget);
+EXPORT_SYMBOL_GPL(mflow_lookups_forget);
 
 bool __mflow_hand_on(struct sk_buff *skb, unsigned int stage)
 {

@@ -167,6 +167,7 @@ fn all() -> Vec<Case> {
         datagrams::timestamps::cases(),
         datagrams::sockmap::cases(),
         datagrams::by_cpu::cases(),
+        datagrams::takeover::cases(),
         datagrams::virtual_nic::cases(),
         scaling::datagrams(),
         build::datagrams(),

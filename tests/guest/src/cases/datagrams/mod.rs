@@ -14,6 +14,7 @@ pub(super) mod refragmented;
 pub(super) mod routes;
 pub(super) mod sockmap;
 pub(super) mod tail;
+pub(super) mod takeover;
 pub(super) mod teardown;
 pub(super) mod timestamps;
 pub(super) mod virtual_nic;
