@@ -713,18 +713,22 @@ static inline void mflow_note_passed(struct sk_buff *skb)
 		__mflow_note_passed(skb);
 }
 
-/* The last segment stands for the packet that they were, the others are copies. */
+/*
+ * A queued packet is waited for as what it was on the wire, which its segments are. Of a fence the
+ * last segment stands for the packet that they were, the others are copies.
+ */
 static inline void mflow_note_segments(struct sk_buff *segs)
 {
-	if (!mflow_is_on() || IS_ERR_OR_NULL(segs))
+	if (!mflow_is_on() || IS_ERR_OR_NULL(segs) ||
+	    mflow_kind(segs) != MFLOW_KIND_FENCE)
 		return;
 	for (; segs->next; segs = segs->next)
 		mflow_note_copied(segs);
 }
 
 /*
- * Fences, probes and queued packets are counted one by one: GRO does not join
- * them with others, and they do not overtake what it holds.
+ * GRO does not join fences, probes and queued packets with others, and they do
+ * not overtake what it holds.
  */
 static inline bool mflow_gro_alone(struct napi_struct *napi,
 				   struct sk_buff *skb)
