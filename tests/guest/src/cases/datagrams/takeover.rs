@@ -31,7 +31,7 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
     vec![Case::of_traffic(
         "takeover",
         "a socket at the very address that a split flow goes to gets what comes then, and when it has closed, that at any address does again",
-        Run::Plain,
+        Run::Always,
         takeover,
     )
     .about_splitting()]
