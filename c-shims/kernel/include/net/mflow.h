@@ -200,34 +200,6 @@ struct mflow_route6 {
 };
 
 /**
- * struct mflow_receiver - the socket that the last datagram of IPv4 found at one point of a path
- * @sk:	the socket, without a reference: it is valid until the end of the lane's poll. NULL: none
- * @net:	with the rest, what it was looked up by
- */
-struct mflow_receiver {
-	struct sock		*sk;
-	const struct net	*net;
-	__be32			saddr;
-	__be32			daddr;
-	__be16			sport;
-	__be16			dport;
-	int			dif;
-	int			sdif;
-};
-
-/* The same of IPv6. */
-struct mflow_receiver6 {
-	struct sock		*sk;
-	const struct net	*net;
-	struct in6_addr		saddr;
-	struct in6_addr		daddr;
-	__be16			sport;
-	__be16			dport;
-	int			dif;
-	int			sdif;
-};
-
-/**
  * struct mflow_cpu - what the hooks need to know on this CPU
  * @lane:	the lane that is polling right now, or NULL
  * @lane_stack:	a stack address at the start of that poll
@@ -242,8 +214,6 @@ struct mflow_receiver6 {
  * @lane_sums:	@lane sums the checksums of datagrams in fragments, which readers sum otherwise
  * @routes:	routes that @lane's packets have found in this poll, by @depth
  * @routes6:	the same of IPv6
- * @receivers:	sockets that @lane's datagrams have found in this poll, by @depth
- * @receivers6:	the same of IPv6
  */
 struct mflow_cpu {
 	void		*lane;
@@ -259,8 +229,6 @@ struct mflow_cpu {
 	u32		reader_ticks;
 	struct mflow_route routes[MFLOW_DEPTH_MAX + 1];
 	struct mflow_route6 routes6[MFLOW_DEPTH_MAX + 1];
-	struct mflow_receiver receivers[MFLOW_DEPTH_MAX + 1];
-	struct mflow_receiver6 receivers6[MFLOW_DEPTH_MAX + 1];
 };
 
 /* Memory of the packets that wait to be freed on one CPU; each reader may add one more. */

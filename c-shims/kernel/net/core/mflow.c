@@ -351,12 +351,66 @@ void __mflow_route6_note(const struct sk_buff *skb)
 }
 #endif
 
+/* Datagrams of so many flows may come in turn. */
+#define MFLOW_RECEIVERS		16
+
+/**
+ * struct mflow_receiver - the socket that a datagram of IPv4 found at one point of a path
+ * @sk:	the socket, without a reference: it is valid until the end of the lane's poll
+ * @poll:	in which poll that was
+ * @net:	with the rest, what it was looked up by
+ */
+struct mflow_receiver {
+	struct sock		*sk;
+	u64			poll;
+	const struct net	*net;
+	__be32			saddr;
+	__be32			daddr;
+	__be16			sport;
+	__be16			dport;
+	int			dif;
+	int			sdif;
+};
+
+/* The same of IPv6. */
+struct mflow_receiver6 {
+	struct sock		*sk;
+	u64			poll;
+	const struct net	*net;
+	struct in6_addr		saddr;
+	struct in6_addr		daddr;
+	__be16			sport;
+	__be16			dport;
+	int			dif;
+	int			sdif;
+};
+
+/**
+ * struct mflow_receivers - the same of a CPU
+ * @poll:	the number of a lane's poll, over all lanes here; begins with 1
+ * @v4:	by how deep receive calls are nested, and by source port
+ * @v6:	the same of IPv6
+ */
+struct mflow_receivers {
+	u64			poll;
+	struct mflow_receiver	v4[MFLOW_DEPTH_MAX + 1][MFLOW_RECEIVERS];
+	struct mflow_receiver6	v6[MFLOW_DEPTH_MAX + 1][MFLOW_RECEIVERS];
+};
+
+static DEFINE_PER_CPU(struct mflow_receivers, mflow_receivers);
+
 /*
  * So it is with the socket of a datagram, which GRO looks up for each packet of a tunnel, and which
  * is looked up once more where the packet is received. RCU keeps a socket that closes until the poll
  * is over; what it still gets goes with it. The answer has to depend on addresses and ports alone:
- * that of a group of sockets may not, nor that of a program.
+ * that of a group of sockets may not, nor that of a program. Flows that come in turn differ in their
+ * source ports, those of one host often by one.
  */
+static unsigned int mflow_receiver_place(__be16 sport)
+{
+	return ((__force u16)sport ^ (__force u16)sport >> 8) % MFLOW_RECEIVERS;
+}
+
 static bool mflow_may_keep_receiver(const struct sock *sk, const struct net *net,
 				    const struct udp_table *table)
 {
@@ -369,10 +423,11 @@ struct sock *__mflow_receiver_use(const struct net *net, __be32 saddr,
 				  int dif, int sdif,
 				  const struct udp_table *table)
 {
+	const struct mflow_receivers *receivers = this_cpu_ptr(&mflow_receivers);
 	const struct mflow_receiver *last =
-		this_cpu_ptr(&mflow_cpu.receivers[mflow_lookup_place()]);
+		&receivers->v4[mflow_lookup_place()][mflow_receiver_place(sport)];
 
-	return last->net == net && last->saddr == saddr &&
+	return last->poll == receivers->poll && last->net == net && last->saddr == saddr &&
 	       last->daddr == daddr && last->sport == sport &&
 	       last->dport == dport && last->dif == dif &&
 	       last->sdif == sdif && table == net->ipv4.udp_table ?
@@ -385,11 +440,14 @@ void __mflow_receiver_note(struct sock *sk, const struct net *net,
 			   __be16 dport, int dif, int sdif,
 			   const struct udp_table *table)
 {
+	struct mflow_receivers *receivers = this_cpu_ptr(&mflow_receivers);
+
 	if (!mflow_may_keep_receiver(sk, net, table))
 		return;
-	*this_cpu_ptr(&mflow_cpu.receivers[mflow_lookup_place()]) =
+	receivers->v4[mflow_lookup_place()][mflow_receiver_place(sport)] =
 		(struct mflow_receiver){
 			.sk = sk,
+			.poll = receivers->poll,
 			.net = net,
 			.saddr = saddr,
 			.daddr = daddr,
@@ -407,10 +465,11 @@ struct sock *__mflow_receiver6_use(const struct net *net,
 				   int dif, int sdif,
 				   const struct udp_table *table)
 {
+	const struct mflow_receivers *receivers = this_cpu_ptr(&mflow_receivers);
 	const struct mflow_receiver6 *last =
-		this_cpu_ptr(&mflow_cpu.receivers6[mflow_lookup_place()]);
+		&receivers->v6[mflow_lookup_place()][mflow_receiver_place(sport)];
 
-	return last->net == net && ipv6_addr_equal(&last->saddr, saddr) &&
+	return last->poll == receivers->poll && last->net == net && ipv6_addr_equal(&last->saddr, saddr) &&
 	       ipv6_addr_equal(&last->daddr, daddr) && last->sport == sport &&
 	       last->dport == dport && last->dif == dif &&
 	       last->sdif == sdif && table == net->ipv4.udp_table ?
@@ -423,11 +482,14 @@ void __mflow_receiver6_note(struct sock *sk, const struct net *net,
 			    const struct in6_addr *daddr, __be16 dport,
 			    int dif, int sdif, const struct udp_table *table)
 {
+	struct mflow_receivers *receivers = this_cpu_ptr(&mflow_receivers);
+
 	if (!mflow_may_keep_receiver(sk, net, table))
 		return;
-	*this_cpu_ptr(&mflow_cpu.receivers6[mflow_lookup_place()]) =
+	receivers->v6[mflow_lookup_place()][mflow_receiver_place(sport)] =
 		(struct mflow_receiver6){
 			.sk = sk,
+			.poll = receivers->poll,
 			.net = net,
 			.saddr = *saddr,
 			.daddr = *daddr,
@@ -445,11 +507,10 @@ void mflow_lookups_forget(void)
 	struct mflow_cpu *cpu = this_cpu_ptr(&mflow_cpu);
 	int i;
 
+	this_cpu_inc(mflow_receivers.poll);
 	for (i = 0; i <= MFLOW_DEPTH_MAX; i++) {
 		cpu->routes[i].dst = NULL;
 		cpu->routes6[i].dst = NULL;
-		cpu->receivers[i].sk = NULL;
-		cpu->receivers6[i].sk = NULL;
 	}
 }
 EXPORT_SYMBOL_GPL(mflow_lookups_forget);
