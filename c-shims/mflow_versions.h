@@ -49,6 +49,17 @@ static inline const struct sock *mflow_udp6_look_up(struct net *net,
 }
 #endif
 
+/* 6.18: look-ups of TCP find the table in the namespace. */
+#if MFLOW_SINCE(6, 18)
+#define mflow_tcp4_established(net, ...)	__inet_lookup_established(net, __VA_ARGS__)
+#define mflow_tcp6_established(net, ...)	__inet6_lookup_established(net, __VA_ARGS__)
+#else
+#define mflow_tcp4_established(net, ...)	\
+	__inet_lookup_established(net, (net)->ipv4.tcp_death_row.hashinfo, __VA_ARGS__)
+#define mflow_tcp6_established(net, ...)	\
+	__inet6_lookup_established(net, (net)->ipv4.tcp_death_row.hashinfo, __VA_ARGS__)
+#endif
+
 #if !MFLOW_SINCE(6, 10)
 /*
  * 6.10: devices that only NAPIs and GRO see are allocated like others, with the queue that RPS looks at. Before, there was but

@@ -57,6 +57,7 @@ err_hold:
 void mflow_unregister(void)
 {
 	mflow_nets_exit();
+	mflow_readers_exit();
 	RCU_INIT_POINTER(mflow_stock_ops, NULL);
 	synchronize_net();
 	mflow_run_exit();
@@ -105,11 +106,6 @@ void mflow_lookups_forget(void)
 
 /* Readers free what they have read. */
 void mflow_free_returned(void)
-{
-}
-
-/* Nobody tells where readers run. */
-void mflow_watch_readers(bool watch)
 {
 }
 

@@ -78,6 +78,10 @@ void mflow_nets_exit(void);
 int mflow_frag_widen(struct net *net);
 void mflow_frag_narrow(struct net *net, int was);
 
+/* mflow_readers.c: where readers run. mflow_readers_watched: somebody wants to know. */
+void mflow_note_receiver(struct net *net, struct sk_buff *skb, unsigned int slot, u8 family);
+void mflow_readers_exit(void);
+
 /* mflow_run.c: what is there, until it is parked. */
 
 /* The size of a collector (rust/algo/collector.rs), of which zeros are an empty one. */

@@ -28,12 +28,12 @@ const SHOWS: &str = "main tcp/main lanes/4 batch/1 batch/1024 size/8192 family/6
                      tcp/nat routes/address hotplug/lane reload/module reload/enabled reload/two-devices tcp/reload/enabled \
                      teardown/vxlan teardown/container teardown/socket hints/hike hints/metadata gro/datagrams \
                      build/lane tcp/build/lane build/stage build/xdp build/other-program build/devices drops/filter \
-                     routed/host tcp/routed/tunnel hooks/enabled hooks/full";
+                     routed/host tcp/routed/tunnel auto/follows hooks/enabled hooks/full";
 
 /// What cannot hold there, by how names begin; `rust/DESIGN.md` says why. With `--full`, and with `--case`, all others can be run, and
 /// these, too, by `--case` of this layer alone.
 const CANNOT: &str = "mode/ tcp/mode/ tunnel/ build/freed reload/build devices/rps-vxlan devices/cpumap-vxlan/during \
-                      devices/ifb-vxlan auto/follows auto/offline auto/stages tcp/auto/ paths/nested paths/nfqueue/during \
+                      devices/ifb-vxlan auto/stages tcp/auto/stages paths/nested paths/nfqueue/during \
                       tcp/paths/nfqueue/during forward/beside-local reasons/one-host gro/forwarding/socket tcp/scaling/overlay \
                       tcp/load/gro teardown/nic-down";
 
