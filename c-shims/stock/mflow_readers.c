@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Where readers of split flows run, for `cpus` `auto`. Since 6.3 the kernel says in a tracepoint what a process has received
+ * Where readers of split flows run, for `cpus` `auto`. Since 6.3 a kernel with tracepoints says in one what a process has received
  * from a socket, and on which CPU. Which sockets are those of split flows, the merge point finds out: it looks one up for each slot
  * once in a tick. Nothing of that is there while nobody wants to know.
  */
@@ -42,6 +42,7 @@ static struct mflow_receiver_seen mflow_receivers[MFLOW_SLOTS];
 
 bool mflow_readers_watched __read_mostly;
 
+#ifdef CONFIG_TRACEPOINTS
 static bool mflow_is_receiver(const struct sock *sk, u32 tick)
 {
 	unsigned int slot;
@@ -70,6 +71,37 @@ static void mflow_reader_seen(void *unused, struct sock *sk, int result, int fla
 	if (mflow_is_receiver(sk, tick))
 		this_cpu_inc(mflow_cpu.reader_ticks);
 }
+
+static void mflow_find_tracepoint(struct tracepoint *tracepoint, void *found)
+{
+	if (!strcmp(tracepoint->name, MFLOW_TRACEPOINT))
+		*(struct tracepoint **)found = tracepoint;
+}
+
+/* Process context, one at a time. */
+void mflow_watch_readers(bool watch)
+{
+	struct tracepoint *tracepoint = NULL;
+
+	if (watch == READ_ONCE(mflow_readers_watched))
+		return;
+	for_each_kernel_tracepoint(mflow_find_tracepoint, &tracepoint);
+	if (!tracepoint)
+		return;
+	if (!watch) {
+		WRITE_ONCE(mflow_readers_watched, false);
+		tracepoint_probe_unregister(tracepoint, mflow_reader_seen, NULL);
+		return;
+	}
+	if (!tracepoint_probe_register(tracepoint, mflow_reader_seen, NULL))
+		WRITE_ONCE(mflow_readers_watched, true);
+}
+#else
+/* Nobody tells where readers run. */
+void mflow_watch_readers(bool watch)
+{
+}
+#endif
 
 /* The reference of a look-up is given back. */
 static const struct sock *mflow_put(struct sock *sk)
@@ -146,31 +178,6 @@ void mflow_note_receiver(struct net *net, struct sk_buff *skb, unsigned int slot
 				      mflow_receiver6(net, skb);
 	if (sk)
 		WRITE_ONCE(seen->sk, sk);
-}
-
-static void mflow_find_tracepoint(struct tracepoint *tracepoint, void *found)
-{
-	if (!strcmp(tracepoint->name, MFLOW_TRACEPOINT))
-		*(struct tracepoint **)found = tracepoint;
-}
-
-/* Process context, one at a time. Before 6.3 nobody tells where readers run. */
-void mflow_watch_readers(bool watch)
-{
-	struct tracepoint *tracepoint = NULL;
-
-	if (watch == READ_ONCE(mflow_readers_watched))
-		return;
-	for_each_kernel_tracepoint(mflow_find_tracepoint, &tracepoint);
-	if (!tracepoint)
-		return;
-	if (!watch) {
-		WRITE_ONCE(mflow_readers_watched, false);
-		tracepoint_probe_unregister(tracepoint, mflow_reader_seen, NULL);
-		return;
-	}
-	if (!tracepoint_probe_register(tracepoint, mflow_reader_seen, NULL))
-		WRITE_ONCE(mflow_readers_watched, true);
 }
 
 /* Process context. When it returns, no reader is in the probe. */

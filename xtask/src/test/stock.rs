@@ -37,6 +37,9 @@ const CANNOT: &str = "mode/ tcp/mode/ tunnel/ build/freed reload/build devices/r
                       tcp/paths/nfqueue/during forward/beside-local reasons/one-host gro/forwarding/socket tcp/scaling/overlay \
                       tcp/load/gro teardown/nic-down";
 
+/// What cannot hold there on kernels of ours either, which have no tracepoints, by how names begin.
+const CANNOT_ON_OURS: &str = "auto/ tcp/auto/";
+
 /// What is about this way alone, by how names begin.
 const OWN: &str = "hooks/";
 
@@ -117,9 +120,18 @@ pub(super) fn is_own(case: &str) -> bool {
     case.starts_with(OWN)
 }
 
-/// Tells whether a case can hold without our hooks.
+/// Tells whether a case can hold without our hooks on a distribution's kernel.
 pub(super) fn holds(case: &str) -> bool {
-    !CANNOT.split(' ').any(|begin| case.starts_with(begin))
+    !begins_like_one_of(CANNOT, case)
+}
+
+/// The same on a kernel of ours.
+pub(super) fn holds_on_ours(case: &str) -> bool {
+    holds(case) && !begins_like_one_of(CANNOT_ON_OURS, case)
+}
+
+fn begins_like_one_of(list: &str, case: &str) -> bool {
+    list.split_whitespace().any(|begin| case.starts_with(begin))
 }
 
 /// Has DKMS build the module of the package, and puts it among the kernel's. Fails unless the module says that it is for it.
