@@ -57,7 +57,7 @@ fn explained(error: Error, chain: &Chain) -> Error {
             if io_error.raw_os_error() == Some(libc::E2BIG) =>
         {
             anyhow!(
-                "chain {chain} is more than this kernel's verifier takes in one program; take programs out of it, or have chains run by \
+                "{chain} is more than this kernel's verifier takes in one program; take programs out of it, or have chains run by \
                  tail calls (engine = \"tail-calls\")"
             )
         }
@@ -199,7 +199,7 @@ mod tests {
         let text = refused(libc::E2BIG)?;
         assert_eq!(
             text,
-            "chain mon-in,fw-fib is more than this kernel's verifier takes in one program; take programs out of it, or have chains \
+            "mon-in,fw-fib is more than this kernel's verifier takes in one program; take programs out of it, or have chains \
              run by tail calls (engine = \"tail-calls\")"
         );
         // Whatever else the verifier does not like, its log says what.
