@@ -317,7 +317,9 @@ fn watch(
 }
 
 fn longest_chains(hook: Hook, engine: Engine, scale: &Scale) -> Result<()> {
-    let before = newest_program()?;
+    let mut verified = Verified {
+        until: newest_program(),
+    };
     let mut hike = instance_at(hook, engine)?;
     let path = hike.add_path(&path(1))?;
     let here = |one: &&Program| hook == Hook::Xdp || one.at_tcx;
@@ -344,7 +346,6 @@ fn longest_chains(hook: Hook, engine: Engine, scale: &Scale) -> Result<()> {
     let behaviour = hike.add_behaviour(&Behaviour::End(flavours))?;
     hike.set_rules(&[Rule::all(Action::Allow)])?;
     let sent = with_segments(&frame(to.into()), 16);
-    let mut dearest = Dearest::default();
     for names in alone.chain([mixed]) {
         let text = format!("{},fw-fib", names.join(","));
         let class = Class {
@@ -352,7 +353,10 @@ fn longest_chains(hook: Hook, engine: Engine, scale: &Scale) -> Result<()> {
             path: Some(path),
             lanes: None,
         };
-        dearest.look(before, &text)?;
+        let instructions = verified.since(&text)?;
+        println!(
+            "{hook}, {engine:?}: the verifier looked at {instructions} instructions for {text}"
+        );
         hike.set_local_sid(Destination::Default, class, behaviour)?;
         let before = hike.reasons()?;
         match hook {
@@ -377,13 +381,9 @@ fn longest_chains(hook: Hook, engine: Engine, scale: &Scale) -> Result<()> {
     for _ in 0..DRAWN_CHAINS {
         let text = draw_chain(&mut rng, &between, &last)?;
         let chain = hike.add_chain(&text.parse()?)?;
-        dearest.look(before, &text)?;
+        verified.since(&text)?;
         hike.remove_chain(chain)?;
     }
-    println!(
-        "{hook}, {engine:?}: the verifier looked at {} instructions of {}, loaded for {}",
-        dearest.verified, dearest.program, dearest.chain
-    );
     Ok(())
 }
 
@@ -409,48 +409,39 @@ fn draw_chain(
     Ok(names.join(","))
 }
 
-/// What the verifier has looked at most of.
-#[derive(Default)]
-struct Dearest {
-    verified: u32,
-    program: String,
-    chain: String,
+/// What the verifier has looked at, of one chain after the other.
+struct Verified {
+    /// The last program that was there when it was asked for.
+    until: u32,
 }
 
-impl Dearest {
-    /// Looks at all programs of this crate that were loaded after that one; fails if one is too dear.
-    fn look(&mut self, before: u32, chain: &str) -> Result<()> {
-        let mut seen = 0;
-        for program in loaded_programs() {
-            // One that goes away meanwhile is none of ours.
-            let Ok(program) = program else { continue };
-            if program.id() <= before || !program.name().starts_with(b"hike_") {
+impl Verified {
+    /// Returns the most that it has looked at for one program of this crate that was loaded since; fails if that is too much.
+    fn since(&mut self, chain: &str) -> Result<u32> {
+        let newest = newest_program();
+        let mut most = 0;
+        // One that goes away meanwhile is none of ours.
+        for program in loaded_programs().flatten() {
+            if program.id() <= self.until || !program.name().starts_with(b"hike_") {
                 continue;
             }
-            seen += 1;
-            let verified = program
-                .verified_instruction_count()
-                .context("the kernel does not say what the verifier looked at: Linux 5.16 does")?;
-            ensure!(
-                verified <= MOST_VERIFIED,
-                "{chain}: the verifier looked at {verified} instructions, and {MOST_VERIFIED} are allowed"
-            );
-            if verified > self.verified {
-                self.verified = verified;
-                self.program = String::from_utf8_lossy(program.name()).into_owned();
-                self.chain = chain.to_owned();
-            }
+            let instructions = program.verified_instruction_count();
+            let instructions = instructions
+                .context("the kernel does not say what its verifier looked at: 5.16 does")?;
+            most = most.max(instructions);
         }
-        ensure!(seen > 0, "{chain}: no program of it is there");
-        Ok(())
+        self.until = newest;
+        ensure!(most > 0, "{chain}: no program of it was loaded");
+        ensure!(
+            most <= MOST_VERIFIED,
+            "{chain}: the verifier looked at {most} instructions, and {MOST_VERIFIED} are allowed"
+        );
+        Ok(most)
     }
 }
 
-/// Returns the number of the program that was loaded last, of which numbers grow.
-fn newest_program() -> Result<u32> {
-    let mut newest = 0;
-    for program in loaded_programs().flatten() {
-        newest = newest.max(program.id());
-    }
-    Ok(newest)
+/// Returns the number of the program that was loaded last: numbers grow.
+fn newest_program() -> u32 {
+    let programs = loaded_programs().flatten();
+    programs.map(|program| program.id()).max().unwrap_or(0)
 }
