@@ -41,22 +41,21 @@ static __always_inline __u32 hike_ports(const void *transport, const void *end, 
 #define HIKE_TWO_WORDS (2 * sizeof(__u64))
 
 /*
- * Copies a path's headers, of so many bytes, to where there is room for them: an IPv6 header, and behind it 16 bytes at a time, for which
- * one look at their number and at the packet's end is enough; then 8, if there are options or an SRH, but not both. A function of its own,
- * as chains may have several.
+ * Copies what a path has behind its IPv6 header, to where there is room for all its headers, of so many bytes: 16 bytes at a time, for
+ * which one look at their number and at the packet's end is enough; then 8, if there are options or an SRH, but not both. The last of the
+ * headers then names what is inside. A function of its own, as chains may have several.
+ *
+ * Whoever calls it does nothing more with the packet's pointers, nor with the number of bytes: for the verifier, each way out of here
+ * is one on which they are something else, and it would look at all that follows once for each.
  */
 static __noinline int hike_copy_headers(struct ipv6hdr *outer, const struct hike_path *path, __u32 bytes,
-					const void *end)
+					const void *end, __u8 protocol)
 {
 	const __u64 *from = path->header;
 	__u64 *to = (void *)outer;
 	__u32 last = bytes - sizeof(*to);
+	__u8 *next_header;
 
-	if ((void *)(outer + 1) > end)
-		return 0;
-#pragma unroll
-	for (__u32 i = 0; i < HIKE_IP6_WORDS; i++)
-		to[i] = from[i];
 #pragma unroll
 	for (__u32 two = 0; two < (HIKE_PATH_BYTES - sizeof(*outer)) / HIKE_TWO_WORDS; two++) {
 		__u32 i = HIKE_IP6_WORDS + 2 * two;
@@ -73,6 +72,9 @@ static __noinline int hike_copy_headers(struct ipv6hdr *outer, const struct hike
 		if ((void *)(to + 1) <= end)
 			*to = *(const __u64 *)((const void *)from + last);
 	}
+	next_header = (void *)outer + path->next_header_at;
+	if ((void *)(next_header + 1) <= end)
+		*next_header = protocol;
 	return 0;
 }
 
@@ -83,7 +85,7 @@ static __always_inline int hike_enc(struct hike_context *context, struct hike_pa
 	__u32 inner_bytes, bytes, label = 0;
 	void *start = hike_data(context), *end = hike_data_end(context);
 	void *ip = start + ip_at;
-	__u8 class, hop_limit, protocol, *next_header;
+	__u8 class, hop_limit, protocol;
 	struct ipv6hdr *outer;
 	bool flows;
 	int reason;
@@ -148,17 +150,15 @@ static __always_inline int hike_enc(struct hike_context *context, struct hike_pa
 	outer = start + ip_at;
 	if ((void *)(outer + 1) > end)
 		return HIKE_MALFORMED;
-	hike_copy_headers(outer, path, bytes, end);
+#pragma unroll
+	for (__u32 i = 0; i < HIKE_IP6_WORDS; i++)
+		HIKE_COPY(__u64, (__u64 *)outer + i, path->header + i);
 	if (!(path->flags & HIKE_PATH_COPIES_DSCP))
 		class = (hike_traffic_class(outer) & ~HIKE_ECN) | (class & HIKE_ECN);
 	if (!flows)
 		label = bpf_ntohl(*(__be32 *)outer) & HIKE_FLOW_LABEL;
 	*(__be32 *)outer = bpf_htonl(6U << 28 | (__u32)class << HIKE_CLASS_SHIFT | label);
 	outer->payload_len = bpf_htons(inner_bytes + bytes - sizeof(*outer));
-	next_header = (void *)outer + path->next_header_at;
-	if ((void *)(next_header + 1) > end)
-		return HIKE_MALFORMED;
-	*next_header = protocol;
 
 	/* Inside, the hop limit is one less. */
 	ip = (void *)outer + bytes;
@@ -175,6 +175,7 @@ static __always_inline int hike_enc(struct hike_context *context, struct hike_pa
 			return HIKE_MALFORMED;
 		hike_decrease_ttl(ip4);
 	}
+	hike_copy_headers(outer, path, bytes, end, protocol);
 	packet->version = 6;
 	packet->is_on_path = 1;
 	return HIKE_NEXT;

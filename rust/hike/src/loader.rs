@@ -6,9 +6,9 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::ErrorKind;
 use std::path::Path;
 
-use anyhow::{bail, Context as _, Result};
+use anyhow::{anyhow, bail, Context as _, Error, Result};
 use aya::maps::{Map, MapData, MapError};
-use aya::programs::{Program, ProgramFd};
+use aya::programs::{Program, ProgramError, ProgramFd};
 use aya::{include_bytes_aligned, Ebpf, EbpfLoader};
 
 use crate::chain::Chain;
@@ -46,7 +46,23 @@ pub(crate) fn compiled(hook: Hook, folder: &Path, chain: &Chain) -> Result<Progr
         Hook::Xdp => COMPILED,
         Hook::Tcx => COMPILED_TCX,
     };
-    of_chain(folder, bytes, chain, "hike_compiled")
+    let loaded = of_chain(folder, bytes, chain, "hike_compiled");
+    loaded.map_err(|error| explained(error, chain))
+}
+
+/// Says of a chain that is too much for the verifier in one piece what else can be done: its log, of many lines, tells nobody.
+fn explained(error: Error, chain: &Chain) -> Error {
+    match error.downcast_ref() {
+        Some(ProgramError::LoadError { io_error, .. })
+            if io_error.raw_os_error() == Some(libc::E2BIG) =>
+        {
+            anyhow!(
+                "{chain} is more than this kernel's verifier takes in one program; take programs out of it, or have chains run by \
+                 tail calls (engine = \"tail-calls\")"
+            )
+        }
+        _ => error,
+    }
 }
 
 /// Loads the program that begins a chain of tail calls.
@@ -157,4 +173,42 @@ fn object(folder: &Path, bytes: &[u8], chain: Option<&Chain>) -> Result<Ebpf> {
     loader
         .load(bytes)
         .with_context(|| format!("cannot make the maps in {}", folder.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use aya_obj::VerifierLog;
+
+    use super::*;
+
+    fn refused(code: i32) -> Result<String> {
+        let refused = ProgramError::LoadError {
+            io_error: io::Error::from_raw_os_error(code),
+            verifier_log: VerifierLog::new("0: R1=ctx()\n1: R1=ctx()".to_owned()),
+        };
+        let chain = "mon-in,fw-fib".parse()?;
+        let error = Error::new(refused).context("the kernel refuses hike_compiled");
+        let error = error.context("cannot load chain mon-in,fw-fib");
+        Ok(format!("{:#}", explained(error, &chain)))
+    }
+
+    #[test]
+    fn chains_that_are_too_much_for_the_verifier_are_refused_with_what_to_try() -> Result<()> {
+        let text = refused(libc::E2BIG)?;
+        assert_eq!(
+            text,
+            "mon-in,fw-fib is more than this kernel's verifier takes in one program; take programs out of it, or have chains \
+             run by tail calls (engine = \"tail-calls\")"
+        );
+        // Whatever else the verifier does not like, its log says what.
+        let text = refused(libc::EACCES)?;
+        assert!(
+            text.starts_with("cannot load chain mon-in,fw-fib: the kernel refuses"),
+            "{text}"
+        );
+        assert!(text.contains("R1=ctx()"), "{text}");
+        Ok(())
+    }
 }

@@ -12,7 +12,8 @@ use std::time::Instant;
 
 use anyhow::{ensure, Context as _, Result};
 
-use aya::programs::{TestRun, TestRunOptions, TestRunResult, Xdp};
+use aya::programs::{loaded_programs, TestRun, TestRunOptions, TestRunResult, Xdp};
+use aya_obj::generated::bpf_prog_type::{BPF_PROG_TYPE_SCHED_CLS, BPF_PROG_TYPE_XDP};
 use aya_obj::programs::XdpAttachType;
 use mflow_hike::manifest::Program;
 use mflow_hike::path::FlowLabel;
@@ -34,6 +35,10 @@ const ETHERNET_BYTES: usize = 14;
 const IPV6_BYTES: usize = 40;
 /// The only program that a chain has once, if it has it.
 const ONCE: &str = "lanes";
+/// What the verifier may look at of one program: a fifth of its limit, as it differs between kernels by more than twice.
+const MOST_VERIFIED: u32 = 1_000_000 / 5;
+/// Chains that are drawn, and loaded alone, in a run of all variants; else one.
+const DRAWN_CHAINS: usize = 8;
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
@@ -52,11 +57,11 @@ pub(super) fn cases() -> Vec<Case> {
         },
         Case {
             name: "tables/longest-chains",
-            proves: "the kernel's verifier takes chains of 16 programs, the dearest there are, and a packet gets to their end",
-            run: |_| {
+            proves: "the kernel's verifier takes chains of 16 programs, the dearest there are, far below its limit, and a packet gets to their end",
+            run: |scale| {
                 for hook in [Hook::Xdp, Hook::Tcx] {
-                    longest_chains(hook, Engine::Compiled)?;
-                    longest_chains(hook, Engine::TailCalls)?;
+                    longest_chains(hook, Engine::Compiled, scale)?;
+                    longest_chains(hook, Engine::TailCalls, scale)?;
                 }
                 Ok(())
             },
@@ -312,26 +317,27 @@ fn watch(
     Ok(())
 }
 
-fn longest_chains(hook: Hook, engine: Engine) -> Result<()> {
+fn longest_chains(hook: Hook, engine: Engine, scale: &Scale) -> Result<()> {
+    let mut verified = Verified {
+        until: newest_program(),
+    };
     let mut hike = instance_at(hook, engine)?;
     let path = hike.add_path(&path(1))?;
     let here = |one: &&Program| hook == Hook::Xdp || one.at_tcx;
-    let ends = |ends| {
+    let of = |ends| {
         let programs = manifest::programs().iter().filter(here);
-        programs.filter(move |one| one.ends == ends && one.name != ONCE)
+        let programs = programs.filter(move |one| one.ends == ends && one.name != ONCE);
+        programs.map(|program| program.name).collect::<Vec<_>>()
     };
     let once = manifest::programs().iter().filter(here);
     let once: Vec<&str> = once
         .map(|one| one.name)
         .filter(|name| *name == ONCE)
         .collect();
-    let mixed: Vec<&str> = ends(false)
-        .map(|program| program.name)
-        .cycle()
-        .take(15 - once.len())
-        .chain(once)
-        .collect();
-    let alone = ends(false).map(|program| vec![program.name; 15]);
+    let (between, last) = (of(false), of(true));
+    let mixed = between.iter().copied().cycle().take(15 - once.len());
+    let mixed: Vec<&str> = mixed.chain(once).collect();
+    let alone = between.iter().map(|name| vec![*name; 15]);
     let to = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
     // What `enc` has put on, the next `end` takes off again.
     let flavours = Flavours {
@@ -348,6 +354,10 @@ fn longest_chains(hook: Hook, engine: Engine) -> Result<()> {
             path: Some(path),
             lanes: None,
         };
+        let instructions = verified.since(&text)?;
+        println!(
+            "{hook}, {engine:?}: the verifier looked at {instructions} instructions for {text}"
+        );
         hike.set_local_sid(Destination::Default, class, behaviour)?;
         let before = hike.reasons()?;
         match hook {
@@ -368,5 +378,79 @@ fn longest_chains(hook: Hook, engine: Engine) -> Result<()> {
         };
         ensure!(reason == expected, "{text}: {reason}, and not {expected}");
     }
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(scale.seed);
+    let drawn = match engine {
+        Engine::Compiled if scale.whole => DRAWN_CHAINS,
+        Engine::Compiled => 1,
+        // All its programs are loaded by now.
+        Engine::TailCalls => 0,
+    };
+    for _ in 0..drawn {
+        let text = draw_chain(&mut rng, &between, &last)?;
+        let chain = hike.add_chain(&text.parse()?)?;
+        verified.since(&text)?;
+        hike.remove_chain(chain)?;
+    }
     Ok(())
+}
+
+/// Draws a chain of 16 programs; only one kind of them needs a behaviour, as a class has one.
+fn draw_chain(
+    rng: &mut Xoshiro256PlusPlus,
+    between: &[&'static str],
+    last: &[&'static str],
+) -> Result<String> {
+    let needs = |name: &str| manifest::find(name).is_some_and(|program| program.needs_behaviour);
+    let draw = |rng: &mut Xoshiro256PlusPlus, names: &[&'static str]| {
+        names.get(rng.random_range(0..names.len())).copied()
+    };
+    let end = draw(rng, last).context("no program ends chains")?;
+    let mut names = Vec::new();
+    while names.len() < 15 {
+        let name = draw(rng, between).context("no program goes on")?;
+        if !(needs(end) && needs(name)) {
+            names.push(name);
+        }
+    }
+    names.push(end);
+    Ok(names.join(","))
+}
+
+/// What the verifier has looked at, of one chain after the other.
+struct Verified {
+    /// The last program that was there when it was asked for.
+    until: u32,
+}
+
+impl Verified {
+    /// Returns the most that it has looked at for one program of either hook that was loaded since; fails if that is too much.
+    fn since(&mut self, chain: &str) -> Result<u32> {
+        let newest = newest_program();
+        let mut most = 0;
+        // One that goes away meanwhile is none of ours.
+        for program in loaded_programs().flatten() {
+            let kind = program.program_type();
+            let is_of_hook = matches!(kind, BPF_PROG_TYPE_XDP | BPF_PROG_TYPE_SCHED_CLS);
+            if program.id() <= self.until || !is_of_hook {
+                continue;
+            }
+            let instructions = program.verified_instruction_count();
+            let instructions = instructions
+                .context("the kernel does not say what its verifier looked at: 5.16 does")?;
+            most = most.max(instructions);
+        }
+        self.until = newest;
+        ensure!(most > 0, "{chain}: no program of it was loaded");
+        ensure!(
+            most <= MOST_VERIFIED,
+            "{chain}: the verifier looked at {most} instructions, and {MOST_VERIFIED} are allowed"
+        );
+        Ok(most)
+    }
+}
+
+/// Returns the number of the program that was loaded last: numbers grow.
+fn newest_program() -> u32 {
+    let programs = loaded_programs().flatten();
+    programs.map(|program| program.id()).max().unwrap_or(0)
 }
