@@ -45,8 +45,8 @@ static __always_inline __u32 hike_ports(const void *transport, const void *end, 
  * which one look at their number and at the packet's end is enough; then 8, if there are options or an SRH, but not both. The last of the
  * headers then names what is inside. A function of its own, as chains may have several.
  *
- * Whoever calls it does nothing more with the packet's pointers, nor with the number of bytes: for the verifier, each way out of here
- * is one on which they are something else, and it would look at all that follows once for each.
+ * The caller does nothing more with the packet's pointers, nor with the number of bytes: for the verifier, each way out of here is one
+ * on which they are something else, and it would look at all that follows once for each.
  */
 static __noinline int hike_copy_headers(struct ipv6hdr *outer, const struct hike_path *path, __u32 bytes,
 					const void *end, __u8 protocol)
