@@ -31,7 +31,7 @@
 /**
  * struct mflow_receiver_seen - to which socket a slot's packets go
  * @sk:		compared only: it may be gone
- * @tick:	when it was looked up
+ * @tick:	when it was looked up last. It is written before @sk, so a reader of the socket before may count for one tick more
  */
 struct mflow_receiver_seen {
 	const struct sock	*sk;

@@ -53,6 +53,14 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
+    /// Adds what another receiver of the same flow has got.
+    pub(crate) fn add_received(&mut self, other: &Self) {
+        self.delivered += other.delivered;
+        self.reordered += other.reordered;
+        self.duplicate += other.duplicate;
+        self.corrupt += other.corrupt;
+    }
+
     pub(crate) fn measured(&self) -> Measured {
         Measured {
             sent: self.sent,

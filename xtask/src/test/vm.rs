@@ -28,8 +28,8 @@ const MOST_DEATHS: usize = 8;
 /// How many cases of a layer may fail while a CPU of the guest is away, and be run once more.
 const MOST_AGAIN: usize = 3;
 
-/// How long a guest may take to say its first word, before it is known that guests stand still here at times: the checking kernel on a
-/// busy host needs half a minute.
+/// How long a guest may take until its first word: the checking kernel on a busy host needs half a minute. One that is booted because
+/// another has stood still has the time of a case, so this alone fails nothing.
 const FIRST_WORD: Duration = Duration::from_secs(90);
 
 /// How long a case may take.

@@ -351,6 +351,13 @@ void __mflow_route6_note(const struct sk_buff *skb)
 }
 #endif
 
+/*
+ * The socket of a datagram is remembered as routes are, and with the same right: GRO looks it up for
+ * each packet of a tunnel, and the receive path once more. RCU keeps a socket that closes until the
+ * poll is over; what it still gets goes with it. The answer has to depend on addresses and ports
+ * alone: that of a group of sockets may not, nor that of a program.
+ */
+
 /* Datagrams of so many flows may come in turn. */
 #define MFLOW_RECEIVERS		16
 
@@ -386,7 +393,7 @@ struct mflow_receiver6 {
 };
 
 /**
- * struct mflow_receivers - the same of a CPU
+ * struct mflow_receivers - all sockets that a CPU remembers
  * @poll:	the number of a lane's poll, over all lanes here; begins with 1
  * @v4:	by how deep receive calls are nested, and by source port
  * @v6:	the same of IPv6
@@ -399,13 +406,7 @@ struct mflow_receivers {
 
 static DEFINE_PER_CPU(struct mflow_receivers, mflow_receivers);
 
-/*
- * So it is with the socket of a datagram, which GRO looks up for each packet of a tunnel, and which
- * is looked up once more where the packet is received. RCU keeps a socket that closes until the poll
- * is over; what it still gets goes with it. The answer has to depend on addresses and ports alone:
- * that of a group of sockets may not, nor that of a program. Flows that come in turn differ in their
- * source ports, those of one host often by one.
- */
+/* Flows that come in turn differ in their source ports, those of one host often by one. */
 static unsigned int mflow_receiver_place(__be16 sport)
 {
 	return ((__force u16)sport ^ (__force u16)sport >> 8) % MFLOW_RECEIVERS;

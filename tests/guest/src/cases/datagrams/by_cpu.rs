@@ -78,11 +78,7 @@ fn one_gets_all(rig: &Rig, later: bool) -> Result<Outcome> {
         ..Outcome::default()
     };
     for receiver in receivers {
-        let one = receiver.stop()?.outcome(0);
-        total.delivered += one.delivered;
-        total.reordered += one.reordered;
-        total.duplicate += one.duplicate;
-        total.corrupt += one.corrupt;
+        total.add_received(&receiver.stop()?.outcome(0));
     }
     total.lost = sent - total.delivered.min(sent);
     total.judge(|outcome| {

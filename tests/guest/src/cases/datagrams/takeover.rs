@@ -62,7 +62,7 @@ fn takeover(rig: &Rig) -> Result<Outcome> {
         }
         for round in 1..=ROUNDS {
             let one = round_trip(to[0], &usual, (plan.flows, plan.load.bytes));
-            add(&mut total, &one.with_context(|| format!("round {round}"))?);
+            total.add_received(&one.with_context(|| format!("round {round}"))?);
         }
         Ok(())
     });
@@ -70,7 +70,7 @@ fn takeover(rig: &Rig) -> Result<Outcome> {
     sender.stop_at(0);
     total.sent = sender.join()?.iter().sum();
     wait_quiet(|| usual.arrivals(), total.sent);
-    add(&mut total, &usual.stop()?.outcome(0));
+    total.add_received(&usual.stop()?.outcome(0));
     total.lost = total.sent - total.delivered.min(total.sent);
     total.mflow = mark.outcome()?.mflow;
     total.judge(|outcome| {
@@ -100,13 +100,6 @@ fn round_trip(to: SocketAddr, usual: &Receiver, (flows, bytes): (u16, usize)) ->
         Ok(usual.arrivals() > before)
     })?;
     Ok(got)
-}
-
-fn add(total: &mut Outcome, one: &Outcome) {
-    total.delivered += one.delivered;
-    total.reordered += one.reordered;
-    total.duplicate += one.duplicate;
-    total.corrupt += one.corrupt;
 }
 
 fn open(address: SocketAddr) -> Result<UdpSocket> {
