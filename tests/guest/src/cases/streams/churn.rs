@@ -34,22 +34,29 @@ const STUCK: Duration = Duration::from_secs(15);
 /// How long one may take to end: less than the 5 s after which its last segment would be sent again.
 const END: Duration = Duration::from_secs(4);
 
-/// Both ends count the segments of handshakes that leave, before mflow sees them, and those that arrive.
+/// Both ends count the segments with which connections begin and end, those that leave before mflow sees them, and those that
+/// arrive.
 ///
 /// What arrives is counted just before TCP gets it, so that one which mflow or the overlay lost would be missing.
-const HANDSHAKES: &str = "
+const SEGMENTS: &str = "
 table inet mflow {
     counter asked {}
     counter answered {}
+    counter ended {}
+    counter closed {}
     chain out {
         type filter hook output priority 0;
         tcp dport 6001 tcp flags & (syn | ack) == syn counter name asked;
         tcp sport 6001 tcp flags & (syn | ack) == (syn | ack) counter name answered;
+        tcp dport 6001 tcp flags & fin == fin counter name ended;
+        tcp sport 6001 tcp flags & fin == fin counter name closed;
     }
     chain in {
         type filter hook input priority 0;
         tcp dport 6001 tcp flags & (syn | ack) == syn counter name asked;
         tcp sport 6001 tcp flags & (syn | ack) == (syn | ack) counter name answered;
+        tcp dport 6001 tcp flags & fin == fin counter name ended;
+        tcp sport 6001 tcp flags & fin == fin counter name closed;
     }
 }
 ";
@@ -73,7 +80,7 @@ fn churn(rig: &Rig, inner: Family) -> Result<Outcome> {
     (plan.inner, plan.one_outer) = (inner, true);
     rig.prepare(&plan, &Knobs::default())?;
     for namespace in [CLIENT, CONTAINER] {
-        nft::add(namespace, HANDSHAKES)?;
+        nft::add(namespace, SEGMENTS)?;
     }
     let outcome = beside_connections(rig, &plan);
     // Also after a failure; those of the container go with it.
@@ -89,16 +96,18 @@ fn beside_connections(rig: &Rig, plan: &Plan<Streams>) -> Result<Outcome> {
     SockRef::from(&listener).listen(PLACES)?;
     let serve = |stop: &AtomicBool| accept(&listener, stop, |_closed_at_once| Ok(()));
     // The client stops first, so that the server accepts, and closes, all connections.
-    let ((), (connections, outcome)) = threads::beside(serve, || {
+    let ((), (connections, mut outcome)) = threads::beside(serve, || {
         threads::beside(|stop| connect(address, stop), || stream(rig, plan))
     })?;
     all_end(PORT)?;
-    none_lost()?;
+    let ends_sent = none_lost()?;
+    // A segment that arrives is sent again all the same if an emulated CPU is away for longer than TCP waits, 200 ms.
+    let sent_again = ends_sent.saturating_sub(2 * connections);
     let counted = Counters::read()?.since(&counters);
-    for name in ["RetransSegs", "ListenDrops"] {
+    for (name, allowed) in [("RetransSegs", sent_again), ("ListenDrops", 0)] {
         ensure!(
-            noise(&counted, name) == 0,
-            "segments of the connections were sent again or not taken: {counted:?}"
+            noise(&counted, name) == allowed,
+            "segments were sent again or not taken, {sent_again} of those with which connections end: {counted:?}"
         );
     }
     ensure!(
@@ -106,6 +115,10 @@ fn beside_connections(rig: &Rig, plan: &Plan<Streams>) -> Result<Outcome> {
         connections > 4 * rig.scale.rounds(ROUNDS) as u64,
         "only {connections} connections came and went"
     );
+    // Which of the stream's have come again is judged above: it has the same counters.
+    outcome
+        .tcp
+        .retain(|name, _| sent_again == 0 || name != "RetransSegs");
     outcome.judge(|outcome| rig.require_unnoticed::<Streams>(outcome))
 }
 
@@ -123,23 +136,30 @@ fn stream(rig: &Rig, plan: &Plan<Streams>) -> Result<Outcome> {
     })
 }
 
-/// Fails unless every segment of a handshake that was sent arrives.
-fn none_lost() -> Result<()> {
-    for (name, from, to) in [
-        ("asked", CLIENT, CONTAINER),
-        ("answered", CONTAINER, CLIENT),
+/// Fails unless every segment arrives with which a connection begins or ends. Returns how many of the latter were sent.
+fn none_lost() -> Result<u64> {
+    let mut ends_sent = 0;
+    for (name, from, to, what) in [
+        ("asked", CLIENT, CONTAINER, "begin"),
+        ("answered", CONTAINER, CLIENT, "begin"),
+        ("ended", CLIENT, CONTAINER, "end"),
+        ("closed", CONTAINER, CLIENT, "end"),
     ] {
+        let mut sent = 0;
         threads::until_ok(END, || {
-            let sent = nft::counted(from, name)?.pkts;
+            sent = nft::counted(from, name)?.pkts;
             let arrived = nft::counted(to, name)?.pkts;
             ensure!(
                 sent == arrived && sent != 0,
-                "of the segments with which connections begin ({name}), {sent} left and {arrived} arrived"
+                "of the segments with which connections {what} ({name}), {sent} left and {arrived} arrived"
             );
             Ok(())
         })?;
+        if what == "end" {
+            ends_sent += sent;
+        }
     }
-    Ok(())
+    Ok(ends_sent)
 }
 
 fn connect(address: SocketAddr, stop: &AtomicBool) -> Result<u64> {
