@@ -9,9 +9,11 @@
 
 #include <linux/etherdevice.h>
 #include <linux/if_arp.h>
+#include <linux/ip.h>
 #include <linux/netdevice.h>
 #include <linux/rtnetlink.h>
 #include <linux/skbuff.h>
+#include <net/ip.h>
 #include <net/mflow.h>
 #include <net/xdp.h>
 
@@ -81,27 +83,77 @@ static const struct mflow_request_ops mflow_frame_ops = {
 	.drop = mflow_request_give_up,
 };
 
-/* True: a lane builds the packet. */
-static bool mflow_frame_request(const struct mflow_ops *ops, struct mflow_source *source,
-				struct xdp_frame *frame, struct net_device *nic)
-{
-	const struct ethhdr *eth = frame->data;
-	struct mflow_request *request;
-	struct mflow_frame *place;
+/**
+ * struct mflow_frame_words - a frame of UDP in IPv4 without options, in words that are equal in all of its flow, but for two
+ * @macs:	Ethernet's addresses, of no interest
+ * @start:	Ethernet's type; of IPv4, version, size of the header, class of traffic
+ * @length_id:	differs
+ * @middle:	fragment, hop limit, protocol
+ * @check:	differs
+ * @addresses:	of both ends
+ * @ports:	of both ends
+ */
+struct mflow_frame_words {
+	u8	macs[2 * ETH_ALEN];
+	__be32	start;
+	__be32	length_id;
+	__be32	middle;
+	__sum16	check;
+	__be64	addresses;
+	__be32	ports;
+} __packed;
 
-	BUILD_BUG_ON(sizeof(*place) > sizeof(request->driver));
-	if (unlikely(frame->len < ETH_HLEN))
-		return false;
-	request = ops->take_request(source, ntohs(eth->h_proto), eth + 1,
-				    min_t(unsigned int, frame->len - ETH_HLEN, MFLOW_REQUEST_HEADER),
-				    frame->frame_sz);
-	if (!request)
-		return false;
-	request->ops = &mflow_frame_ops;
-	place = (void *)request->driver;
-	place->frame = frame;
-	place->nic = nic;
-	return true;
+/* No options, any class. */
+#define MFLOW_FRAME_START	((ETH_P_IP << 16) | 0x4500)
+#define MFLOW_FRAME_START_MASK	0xffffff00
+/* No fragment, any hop limit. */
+#define MFLOW_FRAME_MIDDLE	IPPROTO_UDP
+#define MFLOW_FRAME_MIDDLE_MASK	(((IP_MF | IP_OFFSET) << 16) | 0xff)
+
+/* Returns how many of the frames, from the first one on, are of its flow and hold as much memory; 1 if it is not of such a one. */
+static unsigned int mflow_frames_alike(struct xdp_frame **frames, unsigned int nr_frames)
+{
+	const struct mflow_frame_words *first = frames[0]->data, *other;
+	unsigned int i;
+
+	BUILD_BUG_ON(sizeof(*first) != ETH_HLEN + sizeof(struct iphdr) + sizeof(__be32));
+	if (frames[0]->len < sizeof(*first) ||
+	    (first->start & htonl(MFLOW_FRAME_START_MASK)) != htonl(MFLOW_FRAME_START) ||
+	    (first->middle & htonl(MFLOW_FRAME_MIDDLE_MASK)) != htonl(MFLOW_FRAME_MIDDLE))
+		return 1;
+	for (i = 1; i < nr_frames; i++) {
+		other = frames[i]->data;
+		if (frames[i]->len < sizeof(*other) || frames[i]->frame_sz != frames[0]->frame_sz ||
+		    other->start != first->start || other->middle != first->middle ||
+		    other->addresses != first->addresses || other->ports != first->ports)
+			break;
+	}
+	return i;
+}
+
+/* Returns how many of the frames a lane builds, from the first one on; 0: the first one is built here. */
+static unsigned int mflow_frame_requests(struct mflow_source *source, struct xdp_frame **frames,
+					 unsigned int nr_frames, struct net_device *nic)
+{
+	const struct ethhdr *eth = frames[0]->data;
+	struct mflow_request *requests;
+	struct mflow_frame *place;
+	unsigned int pkts, i;
+
+	BUILD_BUG_ON(sizeof(*place) > sizeof(requests->driver));
+	if (unlikely(frames[0]->len < ETH_HLEN))
+		return 0;
+	pkts = mflow_frames_alike(frames, nr_frames);
+	requests = mflow_take_requests(source, ntohs(eth->h_proto), eth + 1,
+				       min_t(unsigned int, frames[0]->len - ETH_HLEN, MFLOW_REQUEST_HEADER),
+				       frames[0]->frame_sz, &pkts);
+	for (i = 0; i < pkts; i++) {
+		requests[i].ops = &mflow_frame_ops;
+		place = (void *)requests[i].driver;
+		place->frame = frames[i];
+		place->nic = nic;
+	}
+	return pkts;
 }
 
 /* The packet is built here. */
@@ -130,18 +182,23 @@ static int mflow_frames_xmit(struct net_device *dev, int nr_frames, struct xdp_f
 	struct mflow_source *source = NULL;
 	void *port = READ_ONCE(here->port);
 	bool requests = false;
-	int i;
+	unsigned int pkts;
+	int i = 0;
 
 	if (!static_branch_unlikely(&mflow_stock_key) || !ops)
 		port = NULL;
 	if (port)
 		source = mflow_port_source(port);
-	for (i = 0; i < nr_frames; i++) {
-		if (source && READ_ONCE(source->takes_requests) &&
-		    mflow_frame_request(ops, source, frames[i], here->nic))
+	while (i < nr_frames) {
+		pkts = 0;
+		if (source && READ_ONCE(source->takes_requests))
+			pkts = mflow_frame_requests(source, frames + i, nr_frames - i, here->nic);
+		if (pkts) {
 			requests = true;
-		else
-			mflow_frame_receive(ops, port, frames[i], here->nic);
+			i += pkts;
+		} else {
+			mflow_frame_receive(ops, port, frames[i++], here->nic);
+		}
 	}
 	if (requests)
 		mflow_run_flush_later(port);

@@ -34,6 +34,8 @@ void mflow_run_park(void *collector);
 void mflow_run_flush(void *port, unsigned int cpu);
 
 struct mflow_source *mflow_port_source(void *port);
+struct mflow_request *mflow_take_requests(struct mflow_source *source, u16 protocol, const void *header,
+					  unsigned int header_bytes, unsigned int memory_bytes, unsigned int *pkts);
 
 /* mflow_xdp.c: the program in a device's driver that redirects packets to ours. */
 struct mflow_xdp;

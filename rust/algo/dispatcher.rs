@@ -176,33 +176,45 @@ impl<P: Packet> Dispatcher<P> {
         step.on_packet(flow, packet)
     }
 
-    /// Takes a packet that is not built yet, was one on the wire, and will hold `bytes` of memory. Returns the place to
-    /// describe it in, which the caller does before it calls the dispatcher or its lanes again. Or returns nothing, has counted
-    /// nothing, and the packet is to be built and dispatched: only what just goes into a lane's open batch can come this way,
-    /// so where a flow stands is always decided with a packet. `stopping` is [`Config::stopping`].
+    /// Takes packets of a flow that are not built yet, `most` at most, each of which was one on the wire, and will hold `bytes` of
+    /// memory. Returns the places to describe the first of them in, which the caller does before it calls the dispatcher or its
+    /// lanes again. What there is no place for is not counted, and may be asked for again; if there is none at all, the next
+    /// packet is to be built and dispatched: only what just goes into a lane's open batch can come this way, so where a flow stands
+    /// is always decided with a packet. `stopping` is [`Config::stopping`].
     #[inline]
-    pub fn take_request(
+    pub fn take_requests(
         &mut self,
         counters: &Counters,
         now_ms: u32,
         stopping: bool,
         key: FlowKey,
         bytes: u32,
-    ) -> Option<&P::Request> {
-        let flow = self.table.get(key)?;
+        most: u32,
+    ) -> &[P::Request] {
+        let Some(flow) = self.table.get(key) else {
+            return &[];
+        };
         if stopping || flow.has_window_ended(now_ms) {
-            return None;
+            return &[];
         }
         let FlowState::Split(split) = &mut flow.state else {
-            return None;
+            return &[];
         };
-        let lane = split.take_request_room()?;
-        let place = self.lanes.take_request(lane, split.tag(), bytes)?;
+        let Some((lane, most)) = split.request_room(most) else {
+            return &[];
+        };
+        let places = self.lanes.take_requests(lane, split.tag(), most, bytes);
+        if places.is_empty() {
+            return places;
+        }
+        // CAST: `most` at most.
+        let pkts = places.len() as u32;
+        split.take_request_room(pkts);
         // No window has so many packets that this wraps.
-        flow.pkts = flow.pkts.wrapping_add(1);
-        counters.add_owned(Counter::LanePkts, 1);
-        counters.add_owned(Counter::RequestPkts, 1);
-        Some(place)
+        flow.pkts = flow.pkts.wrapping_add(pkts);
+        counters.add_owned(Counter::LanePkts, u64::from(pkts));
+        counters.add_owned(Counter::RequestPkts, u64::from(pkts));
+        places
     }
 
     /// Gives back the slots of flows that have gone quiet. Called about once a second, or when the source ends.

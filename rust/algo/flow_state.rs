@@ -145,25 +145,37 @@ impl Split {
         Some(*lane)
     }
 
-    /// Takes room for a packet that its lane builds, which was one on the wire, and returns the lane; none if the batch has
-    /// no room for one.
+    /// Returns the lane that builds packets of the open batch, and for how many of them there is room, `most` at most: each was
+    /// one on the wire. Nothing if there is no such lane.
     #[inline]
-    pub(super) fn take_request_room(&mut self) -> Option<u8> {
-        let Some(Carrier::Lane {
-            lane,
+    pub(super) fn request_room(&self, most: u32) -> Option<(u8, u32)> {
+        match self.carrier {
+            Some(Carrier::Lane {
+                lane,
+                reserved_requests,
+                ..
+            }) => {
+                let room = self.left_pkts.min(u32::from(reserved_requests));
+                Some((lane, most.min(room)))
+            }
+            _ => None,
+        }
+    }
+
+    /// Takes so much of that.
+    #[inline]
+    pub(super) fn take_request_room(&mut self, pkts: u32) {
+        if let Some(Carrier::Lane {
             reserved_requests,
             reserved_items,
+            ..
         }) = &mut self.carrier
-        else {
-            return None;
-        };
-        if *reserved_requests == 0 || self.left_pkts == 0 {
-            return None;
+        {
+            // CAST: no more than there is room for, which is a u16.
+            *reserved_requests = reserved_requests.saturating_sub(pkts as u16);
+            *reserved_items = reserved_items.saturating_sub(pkts);
         }
-        *reserved_requests -= 1;
-        self.left_pkts -= 1;
-        *reserved_items = reserved_items.saturating_sub(1);
-        Some(*lane)
+        self.left_pkts = self.left_pkts.saturating_sub(pkts);
     }
 }
 

@@ -275,15 +275,27 @@ impl<P: Packet> LaneSet<P> {
         self.open_for_requests != 0
     }
 
-    /// Returns the place for a request that a lane gets; nothing if no room was reserved. The caller fills it before it calls
-    /// anything else of this set: the lane sees it then, and after [`take_touched`](Self::take_touched) at the latest.
+    /// Returns the places for requests that a lane gets, `most` at most, of so many bytes each; none if no room was reserved. The
+    /// caller fills them before it calls anything else of this set: the lane sees them then, and after
+    /// [`take_touched`](Self::take_touched) at the latest.
     #[inline]
-    pub(super) fn take_request(&mut self, lane: u8, tag: Tag, bytes: u32) -> Option<&P::Request> {
-        let end = self.lanes.get_mut(usize::from(lane))?.as_mut()?;
-        let place = end.producer.take_request(tag)?;
-        end.uncharged_bytes = end.uncharged_bytes.wrapping_add(u64::from(bytes));
+    pub(super) fn take_requests(
+        &mut self,
+        lane: u8,
+        tag: Tag,
+        most: u32,
+        bytes: u32,
+    ) -> &[P::Request] {
+        let lanes = &mut self.lanes;
+        let Some(Some(end)) = lanes.get_mut(usize::from(lane)) else {
+            return &[];
+        };
+        let places = end.producer.take_requests(tag, most);
+        // CAST: a usize into 64 bits.
+        let bytes = u64::from(bytes).wrapping_mul(places.len() as u64);
+        end.uncharged_bytes = end.uncharged_bytes.wrapping_add(bytes);
         self.touched |= 1 << lane;
-        Some(place)
+        places
     }
 
     /// Ends a batch that has used all but `unused_items` and `unused_requests` of its room.

@@ -80,7 +80,7 @@ impl Handlers for PacketPath {
         bytes: u32,
     ) -> Option<&'a Request> {
         // SAFETY: By the contract we are in the poll of the source's NAPI.
-        unsafe { source.take_request(protocol, header, bytes) }
+        unsafe { source.take_requests(protocol, header, bytes, 1) }.first()
     }
 
     #[inline]
@@ -309,5 +309,31 @@ unsafe extern "C" fn mflow_port_source(
     })
 }
 
+/// Takes `pkts` packets of one flow that are not built: the next of the source's NAPI, for which a lane may have room. `header` and
+/// `memory_bytes` are each one's, as for `take_request` in `struct mflow_ops`. Returns the first of so many places as it writes to
+/// `pkts`, which follow each other and are filled before the next call for the source, or nothing: the next packet is to be built.
+///
+/// # Safety: called by C in the poll of the source's NAPI, with a valid source, and shows so much of the packet.
 #[cfg(mflow_stock)]
-super::ffi::check_export!(mflow_run_flush, mflow_port_source);
+#[no_mangle]
+unsafe extern "C" fn mflow_take_requests(
+    source: *mut kernel::bindings::mflow_source,
+    protocol: u16,
+    header: *const kernel::ffi::c_void,
+    header_bytes: kernel::ffi::c_uint,
+    memory_bytes: kernel::ffi::c_uint,
+    pkts: *mut kernel::ffi::c_uint,
+) -> *mut kernel::bindings::mflow_request {
+    // SAFETY: By the contract. CAST: 32 bits into a usize.
+    let requests = unsafe {
+        let header = core::slice::from_raw_parts(header.cast(), header_bytes as usize);
+        let source = &*source.cast::<Source>();
+        source.take_requests(protocol, header, memory_bytes, *pkts)
+    };
+    // SAFETY: By the contract. CAST: no more than was asked for.
+    unsafe { *pkts = requests.len() as kernel::ffi::c_uint };
+    requests.first().map_or(ptr::null_mut(), Request::as_raw)
+}
+
+#[cfg(mflow_stock)]
+super::ffi::check_export!(mflow_run_flush, mflow_port_source, mflow_take_requests);

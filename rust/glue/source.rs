@@ -368,30 +368,35 @@ impl Source {
         dispatched
     }
 
-    /// Returns the place for a packet that its driver has not built, if a lane is to build it. It is filled when the source is
-    /// used again.
+    /// Returns places for packets that their driver has not built, `most` at most, if a lane is to build them. They are of one flow,
+    /// of which `header` is one's, and hold so many bytes each. The places are filled when the source is used again.
     ///
     /// # Safety: called in the source's context (see the head of this file).
     #[inline]
-    pub(crate) unsafe fn take_request(
+    pub(crate) unsafe fn take_requests(
         &self,
         protocol: u16,
         header: &[u8],
         bytes: u32,
-    ) -> Option<&Request> {
+        most: u32,
+    ) -> &[Request] {
         // SAFETY: By the contract nobody else uses the dispatcher or the recent keys now.
         let (dispatcher, recent_keys) =
             unsafe { (&mut *self.dispatcher.get(), &mut *self.recent_keys.get()) };
-        let key = recent_keys.key(runtime::flow_keys, protocol, header)?;
+        let Some(key) = recent_keys.key(runtime::flow_keys, protocol, header) else {
+            return &[];
+        };
         // CAST: a small constant.
         let bytes = bytes.wrapping_add(size_of::<Request>() as u32);
         // ORDERING: Relaxed: `Stop::ask` sets it and waits for all that run then.
         let stopping = self.stopping.load(Ordering::Relaxed);
-        let request =
-            dispatcher.take_request(&self.counters, runtime::now_ms(), stopping, key, bytes)?;
-        // SAFETY: The place has just been given to us.
-        unsafe { request.set_memory_bytes(bytes) };
-        Some(request)
+        let (counters, now_ms) = (&self.counters, runtime::now_ms());
+        let requests = dispatcher.take_requests(counters, now_ms, stopping, key, bytes, most);
+        for request in requests {
+            // SAFETY: The place has just been given to us.
+            unsafe { request.set_memory_bytes(bytes) };
+        }
+        requests
     }
 
     /// Wakes the lanes that got packets, and does what is due now and then.

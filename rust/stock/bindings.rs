@@ -174,6 +174,14 @@ extern "C" {
     pub fn mflow_run_park(collector: *mut c_void);
     pub fn mflow_run_flush(port: *mut c_void, cpu: c_uint);
     pub fn mflow_port_source(port: *mut c_void) -> *mut mflow_source;
+    pub fn mflow_take_requests(
+        source: *mut mflow_source,
+        protocol: u16,
+        header: *const c_void,
+        header_bytes: c_uint,
+        memory_bytes: c_uint,
+        pkts: *mut c_uint,
+    ) -> *mut mflow_request;
     pub fn mflow_device_redirect(dev: *mut net_device) -> c_int;
     pub fn mflow_xdp_wait();
     pub fn mflow_device_dispatch_early(dev: *mut net_device);

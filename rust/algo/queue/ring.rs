@@ -322,19 +322,28 @@ impl<P: Packet> Producer<P> {
         (RING_REQUESTS as u32).wrapping_sub(self.requests.wrapping_sub(self.freed_seen))
     }
 
-    /// Takes the next place for a request, and the next item for it; nothing if none was reserved. The caller fills the place
-    /// before it calls anything else of this producer, which publishes it.
+    /// Takes the next places for requests, and the next items for them: `most` at most, as many as were reserved, and no further
+    /// than to the last place. The caller fills them before it calls anything else of this producer, which publishes them.
     #[inline]
-    pub fn take_request(&mut self, tag: Tag) -> Option<&P::Request> {
-        if self.reserved == 0 || self.reserved_requests == 0 {
-            return None;
+    pub fn take_requests(&mut self, tag: Tag, most: u32) -> &[P::Request] {
+        // CAST: the index is below the length, a small constant.
+        let first = (self.requests & REQUEST_MASK) as usize;
+        let to_last = (RING_REQUESTS - first) as u32;
+        let room = self.reserved.min(self.reserved_requests).min(to_last);
+        let requests = most.min(room);
+        if requests == 0 {
+            return &[];
         }
         self.publish();
-        self.put(word(tag, FORM_REQUEST));
-        let place = self.requests & REQUEST_MASK;
-        self.requests = self.requests.wrapping_add(1);
-        self.reserved_requests -= 1;
-        self.ring().requests.get(place as usize)
+        for _ in 0..requests {
+            self.put(word(tag, FORM_REQUEST));
+        }
+        self.requests = self.requests.wrapping_add(requests);
+        self.reserved_requests -= requests;
+        let places = self.ring().requests.get(first..);
+        // CAST: 32 bits into a usize.
+        let places = places.and_then(|places| places.get(..requests as usize));
+        places.unwrap_or_default()
     }
 
     /// Has the consumer see all items, and requests as they are filled now.

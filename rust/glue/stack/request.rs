@@ -26,7 +26,7 @@ impl Default for Request {
 
 impl Request {
     #[inline]
-    pub(super) fn as_raw(&self) -> *mut ffi::mflow_request {
+    pub(crate) fn as_raw(&self) -> *mut ffi::mflow_request {
         self.0.get()
     }
 

@@ -86,7 +86,7 @@ fn places_of_requests_are_used_in_turn() {
             return false;
         }
         let tag = Tag::new(TagKind::Split, 1, number as u32);
-        let request = producer.take_request(tag).unwrap();
+        let request = producer.take_requests(tag, 1).first().unwrap();
         request.fill(packets.packet(number));
         true
     });
@@ -110,7 +110,7 @@ fn packets_are_built_between_the_ends() {
             let mut pushed = 0;
             while pushed < NR_ITEMS && producer.reserve(1) && producer.reserve_requests(1) {
                 let tag = Tag::new(TagKind::Split, 1, pushed as u32);
-                let request = producer.take_request(tag).unwrap();
+                let request = producer.take_requests(tag, 1).first().unwrap();
                 request.fill(packets.packet(pushed));
                 pushed += 1;
             }

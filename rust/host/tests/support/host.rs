@@ -222,10 +222,11 @@ impl Nic {
             if self.driver_asks {
                 let now_ms = host.now_ms();
                 let (counters, config) = (&self.counters, self.config);
-                if let Some(request) =
-                    self.dispatcher
-                        .take_request(counters, now_ms, config.stopping, self.key, 0)
-                {
+                let (stopping, key) = (config.stopping, self.key);
+                let requests = self
+                    .dispatcher
+                    .take_requests(counters, now_ms, stopping, key, 0, 1);
+                if let Some(request) = requests.first() {
                     request.fill(packet);
                     continue;
                 }

@@ -91,7 +91,7 @@ fn requests_are_discarded() {
         let (ring, mut producer, mut consumer) = OwnedRing::new(zeroed());
         assert!(producer.reserve(3) && producer.reserve_requests(3));
         for id in 0..3 {
-            let request = producer.take_request(Tag::NONE).unwrap();
+            let request = producer.take_requests(Tag::NONE, 1).first().unwrap();
             request.fill(factory.packet(id));
         }
         producer.publish();
@@ -112,7 +112,7 @@ fn a_request_is_seen_once_the_producer_goes_on() {
         |producer, _| assert!(producer.push_end(Tag::NONE)),
         |producer, factory| assert!(producer.push(factory.packet(1)).is_ok()),
         |producer, factory| {
-            let request = producer.take_request(Tag::NONE).unwrap();
+            let request = producer.take_requests(Tag::NONE, 1).first().unwrap();
             request.fill(factory.packet(1));
         },
     ];
@@ -120,7 +120,7 @@ fn a_request_is_seen_once_the_producer_goes_on() {
         let factory = Factory::default();
         let (_ring, mut producer, mut consumer) = OwnedRing::new(zeroed());
         assert!(producer.reserve(2) && producer.reserve_requests(2));
-        let request = producer.take_request(Tag::NONE).unwrap();
+        let request = producer.take_requests(Tag::NONE, 1).first().unwrap();
         assert!(consumer.pop(TestRequest::build).is_none());
         request.fill(factory.packet(0));
         go_on(&mut producer, &factory);
@@ -251,7 +251,7 @@ fn all_places_can_be_reserved_and_no_more() {
     assert!(!producer.reserve_requests(1));
     // All again, once the only one that was filled is free.
     assert!(producer.reserve(1));
-    let request = producer.take_request(Tag::NONE).unwrap();
+    let request = producer.take_requests(Tag::NONE, 1).first().unwrap();
     request.fill(factory.packet(0));
     producer.publish();
     producer.unreserve_requests(places - 1);
@@ -280,6 +280,7 @@ proptest! {
         let mut built = 0;
         let (mut reserved, mut reserved_requests) = (0u32, 0u32);
         let mut next_id = 0;
+        let mut nr_requests = 0u32;
         let requests = |model: &VecDeque<ModelItem>| {
             model.iter().filter(|item| matches!(item, ModelItem::Request(..))).count()
         };
@@ -326,18 +327,27 @@ proptest! {
                     reserved_requests = reserved_requests.saturating_sub(unused);
                 }
                 RingOp::PushRequests(wanted, tag) => {
-                    for _ in 0..wanted {
-                        let has_room = reserved > 0 && reserved_requests > 0;
-                        let Some(request) = producer.take_request(tag) else {
-                            prop_assert!(!has_room);
+                    let mut wanted = wanted;
+                    loop {
+                        let most = wanted.min(reserved).min(reserved_requests);
+                        let requests = producer.take_requests(tag, wanted);
+                        // CAST: `wanted` at most.
+                        let taken = requests.len() as u32;
+                        prop_assert!(taken <= most && (taken > 0) == (most > 0));
+                        if taken == 0 {
                             break;
-                        };
-                        prop_assert!(has_room);
-                        request.fill(factory.packet(next_id));
-                        reserved -= 1;
-                        reserved_requests -= 1;
-                        model.push_back(ModelItem::Request(tag, next_id));
-                        next_id += 1;
+                        }
+                        for request in requests {
+                            request.fill(factory.packet(next_id));
+                            model.push_back(ModelItem::Request(tag, next_id));
+                            next_id += 1;
+                        }
+                        // Less than that only where the places begin anew.
+                        nr_requests += taken;
+                        prop_assert!(taken == most || nr_requests % RING_REQUESTS as u32 == 0);
+                        reserved -= taken;
+                        reserved_requests -= taken;
+                        wanted -= taken;
                     }
                     // Otherwise the last one is seen after the next item.
                     producer.publish();

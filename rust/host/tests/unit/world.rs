@@ -513,31 +513,18 @@ impl World {
         if self.nr_sent.len() <= usize::from(flow) {
             self.nr_sent.resize(usize::from(flow) + 1, 0);
         }
-        for _ in 0..pkts {
-            let number = &mut self.nr_sent[usize::from(flow)];
-            let id = u64::from(flow) << FLOW_SHIFT | *number;
-            *number += 1;
-            let packet = self.around.packets.packet(id);
+        let mut left = pkts;
+        while left > 0 {
+            let taken = self.leave_to_lane(flow, key, left);
+            if taken > 0 {
+                left -= taken;
+                continue;
+            }
+            left -= 1;
+            let packet = self.around.packets.packet(next_id(&mut self.nr_sent, flow));
             if self.rests {
                 self.around.ordinary.push_back(packet);
                 continue;
-            }
-            if self.driver_asks && packet.wire_pkts() == 1 {
-                let now_ms = self.around.now_ms();
-                let bytes = packet.memory_bytes();
-                let (counters, config) = (&self.counters, self.config);
-                let may_take = self.dispatcher.lanes.takes_requests();
-                if let Some(request) =
-                    self.dispatcher
-                        .take_request(counters, now_ms, config.stopping, key, bytes)
-                {
-                    assert!(
-                        may_take,
-                        "a quick look is enough to know that none is taken"
-                    );
-                    request.fill(packet);
-                    continue;
-                }
             }
             match self.dispatcher.dispatch(
                 &self.counters,
@@ -552,6 +539,28 @@ impl World {
             }
         }
         self.dispatcher.lanes.take_touched(&self.around.ring_bytes)
+    }
+
+    /// Has a lane build the next packets of a flow, `most` at most, and returns how many.
+    fn leave_to_lane(&mut self, flow: u16, key: FlowKey, most: u32) -> u32 {
+        let now_ms = self.around.now_ms();
+        let packets = &self.around.packets;
+        if !self.driver_asks || self.rests || packets.joined_pkts > 1 {
+            return 0;
+        }
+        let (counters, stopping, bytes) = (&self.counters, self.config.stopping, packets.bytes);
+        let may_take = self.dispatcher.lanes.takes_requests();
+        let requests = self
+            .dispatcher
+            .take_requests(counters, now_ms, stopping, key, bytes, most);
+        assert!(
+            may_take || requests.is_empty(),
+            "a quick look is enough to know that none is taken"
+        );
+        for request in requests {
+            request.fill(packets.packet(next_id(&mut self.nr_sent, flow)));
+        }
+        requests.len() as u32
     }
 
     /// Returns what a reader of the board finds of a flow: nothing if that is not listed.
@@ -659,6 +668,14 @@ pub(crate) fn nr_overtaken(delivered: &[u64]) -> u64 {
         largest = largest.max(*id);
     }
     overtaken
+}
+
+/// Returns what the next packet of a flow is known by, and counts it.
+fn next_id(nr_sent: &mut [u64], flow: u16) -> u64 {
+    let number = &mut nr_sent[usize::from(flow)];
+    let id = u64::from(flow) << FLOW_SHIFT | *number;
+    *number += 1;
+    id
 }
 
 /// Returns the numbers from `range` that arrive, in the order in which they were sent: the oracle of all order tests.
