@@ -110,40 +110,57 @@ struct mflow_frame_words {
 #define MFLOW_FRAME_MIDDLE	IPPROTO_UDP
 #define MFLOW_FRAME_MIDDLE_MASK	(((IP_MF | IP_OFFSET) << 16) | 0xff)
 
-/* Returns how many of the frames, from the first one on, are of its flow and hold as much memory; 1 if it is not of such a one. */
-static unsigned int mflow_frames_alike(struct xdp_frame **frames, unsigned int nr_frames)
-{
-	const struct mflow_frame_words *first = frames[0]->data, *other;
-	unsigned int i;
+/* As many the kernel hands over at a time. */
+#define MFLOW_FRAMES_MOST	16
 
-	BUILD_BUG_ON(sizeof(*first) != ETH_HLEN + sizeof(struct iphdr) + sizeof(__be32));
-	if (frames[0]->len < sizeof(*first) ||
-	    (first->start & htonl(MFLOW_FRAME_START_MASK)) != htonl(MFLOW_FRAME_START) ||
-	    (first->middle & htonl(MFLOW_FRAME_MIDDLE_MASK)) != htonl(MFLOW_FRAME_MIDDLE))
-		return 1;
-	for (i = 1; i < nr_frames; i++) {
-		other = frames[i]->data;
-		if (frames[i]->len < sizeof(*other) || frames[i]->frame_sz != frames[0]->frame_sz ||
-		    other->start != first->start || other->middle != first->middle ||
-		    other->addresses != first->addresses || other->ports != first->ports)
-			break;
-	}
-	return i;
+static bool mflow_frame_has_words(const struct xdp_frame *frame)
+{
+	const struct mflow_frame_words *words = frame->data;
+
+	return frame->len >= sizeof(*words) &&
+	       (words->start & htonl(MFLOW_FRAME_START_MASK)) == htonl(MFLOW_FRAME_START) &&
+	       (words->middle & htonl(MFLOW_FRAME_MIDDLE_MASK)) == htonl(MFLOW_FRAME_MIDDLE);
 }
 
-/* Returns how many of the frames a lane builds, from the first one on; 0: the first one is built here. */
-static unsigned int mflow_frame_requests(struct mflow_source *source, struct xdp_frame **frames,
+/*
+ * Divides frames, of which the first one has such words, into those of its flow, which hold as much memory, and the others. Both keep
+ * their order. Returns how many are of the flow. @others may be where the frames are.
+ */
+static unsigned int mflow_frames_divide(struct xdp_frame *const *frames, unsigned int nr_frames,
+					struct xdp_frame **flow, struct xdp_frame **others)
+{
+	struct xdp_frame *const first = frames[0];
+	const struct mflow_frame_words *words = first->data, *other;
+	unsigned int i, pkts = 1;
+
+	BUILD_BUG_ON(sizeof(*words) != ETH_HLEN + sizeof(struct iphdr) + sizeof(__be32));
+	flow[0] = first;
+	for (i = 1; i < nr_frames; i++) {
+		struct xdp_frame *frame = frames[i];
+
+		other = frame->data;
+		if (frame->len >= sizeof(*other) && other->ports == words->ports &&
+		    other->addresses == words->addresses && other->start == words->start &&
+		    other->middle == words->middle && frame->frame_sz == first->frame_sz)
+			flow[pkts++] = frame;
+		else
+			others[i - pkts] = frame;
+	}
+	return pkts;
+}
+
+/* Frames of one flow that hold as much memory each. Returns how many of them a lane builds; 0: the first one is built here. */
+static unsigned int mflow_frame_requests(struct mflow_source *source, struct xdp_frame *const *frames,
 					 unsigned int nr_frames, struct net_device *nic)
 {
 	const struct ethhdr *eth = frames[0]->data;
 	struct mflow_request *requests;
 	struct mflow_frame *place;
-	unsigned int pkts, i;
+	unsigned int pkts = nr_frames, i;
 
 	BUILD_BUG_ON(sizeof(*place) > sizeof(requests->driver));
 	if (unlikely(frames[0]->len < ETH_HLEN))
 		return 0;
-	pkts = mflow_frames_alike(frames, nr_frames);
 	requests = mflow_take_requests(source, ntohs(eth->h_proto), eth + 1,
 				       min_t(unsigned int, frames[0]->len - ETH_HLEN, MFLOW_REQUEST_HEADER),
 				       frames[0]->frame_sz, &pkts);
@@ -174,30 +191,56 @@ static void mflow_frame_receive(const struct mflow_ops *ops, void *port, struct 
 		this_cpu_write(mflow_frame_dispatched, NULL);
 }
 
-/* In the poll of the NAPI that the frames have come through. */
+/* Frames of one flow that hold as much memory each. Returns whether lanes build some of them. */
+static bool mflow_frames_give(const struct mflow_ops *ops, void *port, struct mflow_source *source,
+			      struct xdp_frame *const *frames, unsigned int nr_frames, struct net_device *nic)
+{
+	unsigned int i = 0, pkts;
+	bool requests = false;
+
+	while (i < nr_frames) {
+		pkts = 0;
+		if (source && READ_ONCE(source->takes_requests))
+			pkts = mflow_frame_requests(source, frames + i, nr_frames - i, nic);
+		if (pkts) {
+			requests = true;
+			i += pkts;
+		} else {
+			mflow_frame_receive(ops, port, frames[i++], nic);
+		}
+	}
+	return requests;
+}
+
+/*
+ * In the poll of the NAPI that the frames have come through. Where lanes build packets, those of a flow are dispatched together, as
+ * what they cost here is the look-up of their flow. Flows may overtake one another.
+ */
 static int mflow_frames_xmit(struct net_device *dev, int nr_frames, struct xdp_frame **frames, u32 flags)
 {
+	struct xdp_frame *flow[MFLOW_FRAMES_MOST], *others[MFLOW_FRAMES_MOST];
 	const struct mflow_frames *here = netdev_priv(dev);
 	const struct mflow_ops *ops = rcu_dereference_bh(mflow_stock_ops);
+	struct xdp_frame *const *left = frames;
 	struct mflow_source *source = NULL;
 	void *port = READ_ONCE(here->port);
+	unsigned int nr_left, pkts;
 	bool requests = false;
-	unsigned int pkts;
-	int i = 0;
 
 	if (!static_branch_unlikely(&mflow_stock_key) || !ops)
 		port = NULL;
 	if (port)
 		source = mflow_port_source(port);
-	while (i < nr_frames) {
-		pkts = 0;
-		if (source && READ_ONCE(source->takes_requests))
-			pkts = mflow_frame_requests(source, frames + i, nr_frames - i, here->nic);
-		if (pkts) {
-			requests = true;
-			i += pkts;
+	for (nr_left = nr_frames; nr_left; nr_left -= pkts) {
+		if (source && READ_ONCE(source->takes_requests) && nr_left <= MFLOW_FRAMES_MOST &&
+		    mflow_frame_has_words(left[0])) {
+			pkts = mflow_frames_divide(left, nr_left, flow, others);
+			requests |= mflow_frames_give(ops, port, source, flow, pkts, here->nic);
+			left = others;
 		} else {
-			mflow_frame_receive(ops, port, frames[i++], here->nic);
+			pkts = 1;
+			requests |= mflow_frames_give(ops, port, source, left, 1, here->nic);
+			left++;
 		}
 	}
 	if (requests)
