@@ -200,16 +200,18 @@ impl<P: Packet> Dispatcher<P> {
         let FlowState::Split(split) = &mut flow.state else {
             return &[];
         };
-        let Some((lane, most)) = split.request_room(most) else {
+        let Some((lane, room)) = split.take_request_room(most) else {
             return &[];
         };
-        let places = self.lanes.take_requests(lane, split.tag(), most, bytes);
-        if places.is_empty() {
+        let places = self.lanes.take_requests(lane, split.tag(), room, bytes);
+        // CAST: `room` at most.
+        let pkts = places.len() as u32;
+        if pkts < room {
+            split.give_back_request_room(room - pkts);
+        }
+        if pkts == 0 {
             return places;
         }
-        // CAST: `most` at most.
-        let pkts = places.len() as u32;
-        split.take_request_room(pkts);
         // No window has so many packets that this wraps.
         flow.pkts = flow.pkts.wrapping_add(pkts);
         counters.add_owned(Counter::LanePkts, u64::from(pkts));

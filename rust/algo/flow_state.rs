@@ -145,37 +145,48 @@ impl Split {
         Some(*lane)
     }
 
-    /// Returns the lane that builds packets of the open batch, and for how many of them there is room, `most` at most: each was
-    /// one on the wire. Nothing if there is no such lane.
+    /// Takes room for packets that their lane builds, `most` at most, each of which was one on the wire. Returns the lane, and for
+    /// how many there is room; none if the batch has no room for one.
     #[inline]
-    pub(super) fn request_room(&self, most: u32) -> Option<(u8, u32)> {
-        match self.carrier {
-            Some(Carrier::Lane {
-                lane,
-                reserved_requests,
-                ..
-            }) => {
-                let room = self.left_pkts.min(u32::from(reserved_requests));
-                Some((lane, most.min(room)))
-            }
-            _ => None,
+    pub(super) fn take_request_room(&mut self, most: u32) -> Option<(u8, u32)> {
+        let Some(Carrier::Lane {
+            lane,
+            reserved_requests,
+            reserved_items,
+        }) = &mut self.carrier
+        else {
+            return None;
+        };
+        if *reserved_requests == 0 || self.left_pkts == 0 {
+            return None;
         }
+        let pkts = if most == 1 {
+            1
+        } else {
+            let room = self.left_pkts.min(u32::from(*reserved_requests));
+            most.min(room)
+        };
+        // CAST: no more than the room, which is a u16.
+        *reserved_requests -= pkts as u16;
+        self.left_pkts -= pkts;
+        *reserved_items = reserved_items.saturating_sub(pkts);
+        Some((*lane, pkts))
     }
 
-    /// Takes so much of that.
+    /// Gives so much of that back.
     #[inline]
-    pub(super) fn take_request_room(&mut self, pkts: u32) {
+    pub(super) fn give_back_request_room(&mut self, pkts: u32) {
         if let Some(Carrier::Lane {
             reserved_requests,
             reserved_items,
             ..
         }) = &mut self.carrier
         {
-            // CAST: no more than there is room for, which is a u16.
-            *reserved_requests = reserved_requests.saturating_sub(pkts as u16);
-            *reserved_items = reserved_items.saturating_sub(pkts);
+            // CAST: no more than was taken, a u16.
+            *reserved_requests += pkts as u16;
+            *reserved_items += pkts;
         }
-        self.left_pkts = self.left_pkts.saturating_sub(pkts);
+        self.left_pkts += pkts;
     }
 }
 

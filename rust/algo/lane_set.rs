@@ -291,6 +291,9 @@ impl<P: Packet> LaneSet<P> {
             return &[];
         };
         let places = end.producer.take_requests(tag, most);
+        if places.is_empty() {
+            return places;
+        }
         // CAST: a usize into 64 bits.
         let bytes = u64::from(bytes).wrapping_mul(places.len() as u64);
         end.uncharged_bytes = end.uncharged_bytes.wrapping_add(bytes);

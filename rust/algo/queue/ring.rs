@@ -326,24 +326,28 @@ impl<P: Packet> Producer<P> {
     /// than to the last place. The caller fills them before it calls anything else of this producer, which publishes them.
     #[inline]
     pub fn take_requests(&mut self, tag: Tag, most: u32) -> &[P::Request] {
-        // CAST: the index is below the length, a small constant.
-        let first = (self.requests & REQUEST_MASK) as usize;
-        let to_last = (RING_REQUESTS - first) as u32;
-        let room = self.reserved.min(self.reserved_requests).min(to_last);
-        let requests = most.min(room);
-        if requests == 0 {
+        if self.reserved == 0 || self.reserved_requests == 0 {
             return &[];
         }
+        // CAST: the index is below the length, a small constant.
+        let first = (self.requests & REQUEST_MASK) as usize;
+        // Where one is asked for, which is known where this is compiled, nothing of the rest is left.
+        let requests = if most == 1 {
+            1
+        } else {
+            let to_last = (RING_REQUESTS - first) as u32;
+            let room = self.reserved.min(self.reserved_requests).min(to_last);
+            most.min(room)
+        };
         self.publish();
         for _ in 0..requests {
             self.put(word(tag, FORM_REQUEST));
         }
         self.requests = self.requests.wrapping_add(requests);
         self.reserved_requests -= requests;
-        let places = self.ring().requests.get(first..);
         // CAST: 32 bits into a usize.
-        let places = places.and_then(|places| places.get(..requests as usize));
-        places.unwrap_or_default()
+        let places = first..first + requests as usize;
+        self.ring().requests.get(places).unwrap_or_default()
     }
 
     /// Has the consumer see all items, and requests as they are filled now.
