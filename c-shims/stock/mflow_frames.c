@@ -123,11 +123,11 @@ static bool mflow_frame_has_words(const struct xdp_frame *frame)
 }
 
 /*
- * Divides frames, of which the first one has such words, into those of its flow, which hold as much memory, and the others. Both keep
- * their order. Returns how many are of the flow. @others may be where the frames are.
+ * Moves those frames to @flow that are of the first one's flow, which has such words, and hold as much memory. The others move up in
+ * @frames; both keep their order. Returns how many are of the flow.
  */
-static unsigned int mflow_frames_divide(struct xdp_frame *const *frames, unsigned int nr_frames,
-					struct xdp_frame **flow, struct xdp_frame **others)
+static unsigned int mflow_frames_divide(struct xdp_frame **frames, unsigned int nr_frames,
+					struct xdp_frame **flow)
 {
 	struct xdp_frame *const first = frames[0];
 	const struct mflow_frame_words *words = first->data, *other;
@@ -144,7 +144,7 @@ static unsigned int mflow_frames_divide(struct xdp_frame *const *frames, unsigne
 		    other->middle == words->middle && frame->frame_sz == first->frame_sz)
 			flow[pkts++] = frame;
 		else
-			others[i - pkts] = frame;
+			frames[i - pkts] = frame;
 	}
 	return pkts;
 }
@@ -153,6 +153,7 @@ static unsigned int mflow_frames_divide(struct xdp_frame *const *frames, unsigne
 static unsigned int mflow_frame_requests(struct mflow_source *source, struct xdp_frame *const *frames,
 					 unsigned int nr_frames, struct net_device *nic)
 {
+	unsigned int memory_bytes = frames[0]->frame_sz + sizeof(struct mflow_request);
 	const struct ethhdr *eth = frames[0]->data;
 	struct mflow_request *requests;
 	struct mflow_frame *place;
@@ -163,9 +164,10 @@ static unsigned int mflow_frame_requests(struct mflow_source *source, struct xdp
 		return 0;
 	requests = mflow_take_requests(source, ntohs(eth->h_proto), eth + 1,
 				       min_t(unsigned int, frames[0]->len - ETH_HLEN, MFLOW_REQUEST_HEADER),
-				       frames[0]->frame_sz, &pkts);
+				       memory_bytes, &pkts);
 	for (i = 0; i < pkts; i++) {
 		requests[i].ops = &mflow_frame_ops;
+		requests[i].memory_bytes = memory_bytes;
 		place = (void *)requests[i].driver;
 		place->frame = frames[i];
 		place->nic = nic;
@@ -214,14 +216,14 @@ static bool mflow_frames_give(const struct mflow_ops *ops, void *port, struct mf
 
 /*
  * In the poll of the NAPI that the frames have come through. Where lanes build packets, those of a flow are dispatched together, as
- * what they cost here is the look-up of their flow. Flows may overtake one another.
+ * what they cost here is the look-up of their flow. Flows may overtake one another. The caller forgets what it has in @frames, as
+ * all of them are taken.
  */
 static int mflow_frames_xmit(struct net_device *dev, int nr_frames, struct xdp_frame **frames, u32 flags)
 {
-	struct xdp_frame *flow[MFLOW_FRAMES_MOST], *others[MFLOW_FRAMES_MOST];
+	struct xdp_frame *flow[MFLOW_FRAMES_MOST];
 	const struct mflow_frames *here = netdev_priv(dev);
 	const struct mflow_ops *ops = rcu_dereference_bh(mflow_stock_ops);
-	struct xdp_frame *const *left = frames;
 	struct mflow_source *source = NULL;
 	void *port = READ_ONCE(here->port);
 	unsigned int nr_left, pkts;
@@ -233,14 +235,12 @@ static int mflow_frames_xmit(struct net_device *dev, int nr_frames, struct xdp_f
 		source = mflow_port_source(port);
 	for (nr_left = nr_frames; nr_left; nr_left -= pkts) {
 		if (source && READ_ONCE(source->takes_requests) && nr_left <= MFLOW_FRAMES_MOST &&
-		    mflow_frame_has_words(left[0])) {
-			pkts = mflow_frames_divide(left, nr_left, flow, others);
+		    mflow_frame_has_words(frames[0])) {
+			pkts = mflow_frames_divide(frames, nr_left, flow);
 			requests |= mflow_frames_give(ops, port, source, flow, pkts, here->nic);
-			left = others;
 		} else {
 			pkts = 1;
-			requests |= mflow_frames_give(ops, port, source, left, 1, here->nic);
-			left++;
+			requests |= mflow_frames_give(ops, port, source, frames++, 1, here->nic);
 		}
 	}
 	if (requests)

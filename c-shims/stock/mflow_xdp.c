@@ -45,11 +45,13 @@ static LIST_HEAD(mflow_xdp_ends);
 
 /* What is looked at: Ethernet's header and IPv4's without options, behind which IPv6 is longer still. */
 #define MFLOW_XDP_HEADER	(ETH_HLEN + sizeof(struct iphdr))
-#define MFLOW_XDP_FRAGMENT	(IP_MF | IP_OFFSET)
-/* A field of the packet as an operand, which has no byte order. */
+/* Fields of the packet as operands, which have no byte order. */
 #define MFLOW_XDP_BE16(value)	((__force s32)htons(value))
+#define MFLOW_XDP_BE32(value)	((__force s32)htonl(value))
+/* Of IPv4, the word that has fragment, hop limit and protocol: which of its bits are looked at, hop limits not among them. */
+#define MFLOW_XDP_FRAGMENT	(((IP_MF | IP_OFFSET) << 16) | 0xff)
 /* Where BPF_LD_MAP_FD() begins below, which has two instructions. */
-#define MFLOW_XDP_MAP_AT	13
+#define MFLOW_XDP_MAP_AT	14
 
 /*
  * UDP in IPv4 or IPv6 that is no fragment is redirected; all else passes, and so does that where our device has gone. r0 is the
@@ -63,32 +65,32 @@ static const struct bpf_insn mflow_xdp_program[] = {
 	/* 2, 3: the end of what is looked at. */
 	BPF_MOV64_REG(BPF_REG_1, BPF_REG_2),
 	BPF_ALU64_IMM(BPF_ADD, BPF_REG_1, MFLOW_XDP_HEADER),
-	/* 4: a packet that is shorter passes (at 19). */
-	BPF_JMP_REG(BPF_JGT, BPF_REG_1, BPF_REG_3, 14),
-	/* 5, 6: the protocol in Ethernet's header, and the one that IPv6's has if that follows. */
+	/* 4: a packet that is shorter passes (at 20). */
+	BPF_JMP_REG(BPF_JGT, BPF_REG_1, BPF_REG_3, 15),
+	/* 5, 6: IPv4 follows, or something else (at 11). */
 	BPF_LDX_MEM(BPF_H, BPF_REG_1, BPF_REG_2, offsetof(struct ethhdr, h_proto)),
+	BPF_JMP_IMM(BPF_JNE, BPF_REG_1, MFLOW_XDP_BE16(ETH_P_IP), 4),
+	/* 7, 8, 9: UDP that is no fragment is redirected (at 14). */
+	BPF_LDX_MEM(BPF_W, BPF_REG_0, BPF_REG_2, ETH_HLEN + offsetof(struct iphdr, frag_off)),
+	BPF_ALU64_IMM(BPF_AND, BPF_REG_0, MFLOW_XDP_BE32(MFLOW_XDP_FRAGMENT)),
+	BPF_JMP_IMM(BPF_JEQ, BPF_REG_0, MFLOW_XDP_BE32(IPPROTO_UDP), 4),
+	/* 10: anything else passes (at 20). */
+	BPF_JMP_A(9),
+	/* 11: if IPv6 does not follow either, the packet passes (at 20), */
+	BPF_JMP_IMM(BPF_JNE, BPF_REG_1, MFLOW_XDP_BE16(ETH_P_IPV6), 8),
+	/* 12, 13: as anything but UDP does (at 20). */
 	BPF_LDX_MEM(BPF_B, BPF_REG_0, BPF_REG_2, ETH_HLEN + offsetof(struct ipv6hdr, nexthdr)),
-	/* 7: it does (at 12). */
-	BPF_JMP_IMM(BPF_JEQ, BPF_REG_1, MFLOW_XDP_BE16(ETH_P_IPV6), 4),
-	/* 8: if IPv4's does not follow either, the packet passes (at 19), */
-	BPF_JMP_IMM(BPF_JNE, BPF_REG_1, MFLOW_XDP_BE16(ETH_P_IP), 10),
-	/* 9, 10: as a fragment does (at 19). */
-	BPF_LDX_MEM(BPF_H, BPF_REG_0, BPF_REG_2, ETH_HLEN + offsetof(struct iphdr, frag_off)),
-	BPF_JMP_IMM(BPF_JSET, BPF_REG_0, MFLOW_XDP_BE16(MFLOW_XDP_FRAGMENT), 8),
-	/* 11: the protocol in IPv4's header. */
-	BPF_LDX_MEM(BPF_B, BPF_REG_0, BPF_REG_2, ETH_HLEN + offsetof(struct iphdr, protocol)),
-	/* 12: anything but UDP passes (at 19). */
 	BPF_JMP_IMM(BPF_JNE, BPF_REG_0, IPPROTO_UDP, 6),
-	/* 13, 14: the map, whose number is filled in; */
+	/* 14, 15: the map, whose number is filled in; */
 	BPF_LD_MAP_FD(BPF_REG_1, 0),
-	/* 15: its only entry; */
+	/* 16: its only entry; */
 	BPF_MOV64_IMM(BPF_REG_2, 0),
-	/* 16: the verdict if there is none. */
+	/* 17: the verdict if there is none. */
 	BPF_MOV64_IMM(BPF_REG_3, XDP_PASS),
-	/* 17, 18: its device gets the packet when the driver ends this poll, or has 16 of them. */
+	/* 18, 19: its device gets the packet when the driver ends this poll, or has 16 of them. */
 	BPF_RAW_INSN(BPF_JMP | BPF_CALL, 0, 0, 0, BPF_FUNC_redirect_map),
 	BPF_EXIT_INSN(),
-	/* 19, 20 */
+	/* 20, 21 */
 	BPF_MOV64_IMM(BPF_REG_0, XDP_PASS),
 	BPF_EXIT_INSN(),
 };

@@ -79,8 +79,13 @@ impl Handlers for PacketPath {
         header: &[u8],
         bytes: u32,
     ) -> Option<&'a Request> {
+        // CAST: a small constant.
+        let bytes = bytes.wrapping_add(size_of::<Request>() as u32);
         // SAFETY: By the contract we are in the poll of the source's NAPI.
-        unsafe { source.take_requests(protocol, header, bytes, 1) }.first()
+        let request = unsafe { source.take_requests(protocol, header, bytes, 1) }.first()?;
+        // SAFETY: The place has just been given to us.
+        unsafe { request.set_memory_bytes(bytes) };
+        Some(request)
     }
 
     #[inline]
@@ -309,9 +314,10 @@ unsafe extern "C" fn mflow_port_source(
     })
 }
 
-/// Takes `pkts` packets of one flow that are not built: the next of the source's NAPI, for which a lane may have room. `header` and
-/// `memory_bytes` are each one's, as for `take_request` in `struct mflow_ops`. Returns the first of so many places as it writes to
-/// `pkts`, which follow each other and are filled before the next call for the source, or nothing: the next packet is to be built.
+/// Takes `pkts` packets of one flow that are not built: the next of the source's NAPI, for which a lane may have room. `header` is
+/// one's, as for `take_request` in `struct mflow_ops`, and `memory_bytes` what each holds with its place. Returns the first of so many
+/// places as it writes to `pkts`, which follow each other and are filled, `memory_bytes`, too, before the next call for the source;
+/// or nothing: the next packet is to be built.
 ///
 /// # Safety: called by C in the poll of the source's NAPI, with a valid source, and shows so much of the packet.
 #[cfg(mflow_stock)]

@@ -25,7 +25,7 @@ use crate::algo::recent_keys::RecentKeys;
 use crate::algo::ring_bytes::RingBytes;
 use crate::algo::stage::{HeldByGro, Route, Stage, StageSet};
 use core::cell::UnsafeCell;
-use core::mem::{offset_of, size_of};
+use core::mem::offset_of;
 use core::num::NonZeroU32;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicU8, Ordering};
@@ -369,7 +369,7 @@ impl Source {
     }
 
     /// Returns places for packets that their driver has not built, `most` at most, if a lane is to build them. They are of one flow,
-    /// of which `header` is one's, and hold so many bytes each. The places are filled when the source is used again.
+    /// of which `header` is one's, and hold so many bytes each, with their places. These are filled when the source is used again.
     ///
     /// # Safety: called in the source's context (see the head of this file).
     #[inline]
@@ -386,17 +386,10 @@ impl Source {
         let Some(key) = recent_keys.key(runtime::flow_keys, protocol, header) else {
             return &[];
         };
-        // CAST: a small constant.
-        let bytes = bytes.wrapping_add(size_of::<Request>() as u32);
         // ORDERING: Relaxed: `Stop::ask` sets it and waits for all that run then.
         let stopping = self.stopping.load(Ordering::Relaxed);
         let (counters, now_ms) = (&self.counters, runtime::now_ms());
-        let requests = dispatcher.take_requests(counters, now_ms, stopping, key, bytes, most);
-        for request in requests {
-            // SAFETY: The place has just been given to us.
-            unsafe { request.set_memory_bytes(bytes) };
-        }
-        requests
+        dispatcher.take_requests(counters, now_ms, stopping, key, bytes, most)
     }
 
     /// Wakes the lanes that got packets, and does what is due now and then.
