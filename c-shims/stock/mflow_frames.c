@@ -84,14 +84,16 @@ static const struct mflow_request_ops mflow_frame_ops = {
 };
 
 /**
- * struct mflow_frame_words - a frame of UDP in IPv4 without options, in words that are equal in all of its flow, but for two
- * @macs:	Ethernet's addresses, of no interest
+ * struct mflow_frame_words - a frame of UDP in IPv4 without options, in words
+ * @macs:	Ethernet's addresses
  * @start:	Ethernet's type; of IPv4, version, size of the header, class of traffic
- * @length_id:	differs
+ * @length_id:	length, identification
  * @middle:	fragment, hop limit, protocol
- * @check:	differs
+ * @check:	sum of the header
  * @addresses:	of both ends
  * @ports:	of both ends
+ *
+ * Addresses and ports are its flow. All else may differ within that.
  */
 struct mflow_frame_words {
 	u8	macs[2 * ETH_ALEN];
@@ -123,37 +125,40 @@ static bool mflow_frame_has_words(const struct xdp_frame *frame)
 }
 
 /*
- * Moves those frames to @flow that are of the first one's flow, which has such words, and hold as much memory. The others move up in
- * @frames; both keep their order. Returns how many are of the flow.
+ * Moves those frames to @flow that are of the first one's flow, which has such words; at a frame that has none that ends, as it may be
+ * of any flow. The others move up in @frames, and all keep their order. Returns how many are of the flow; @bytes is what the largest
+ * of them holds.
  */
 static unsigned int mflow_frames_divide(struct xdp_frame **frames, unsigned int nr_frames,
-					struct xdp_frame **flow)
+					struct xdp_frame **flow, unsigned int *bytes)
 {
-	struct xdp_frame *const first = frames[0];
-	const struct mflow_frame_words *words = first->data, *other;
-	unsigned int i, pkts = 1;
+	const struct mflow_frame_words *first = frames[0]->data, *other;
+	unsigned int most = frames[0]->frame_sz, pkts = 1, i;
 
-	BUILD_BUG_ON(sizeof(*words) != ETH_HLEN + sizeof(struct iphdr) + sizeof(__be32));
-	flow[0] = first;
-	for (i = 1; i < nr_frames; i++) {
-		struct xdp_frame *frame = frames[i];
-
-		other = frame->data;
-		if (frame->len >= sizeof(*other) && other->ports == words->ports &&
-		    other->addresses == words->addresses && other->start == words->start &&
-		    other->middle == words->middle && frame->frame_sz == first->frame_sz)
-			flow[pkts++] = frame;
-		else
-			frames[i - pkts] = frame;
+	BUILD_BUG_ON(sizeof(*first) != ETH_HLEN + sizeof(struct iphdr) + sizeof(__be32));
+	flow[0] = frames[0];
+	for (i = 1; i < nr_frames && mflow_frame_has_words(frames[i]); i++) {
+		other = frames[i]->data;
+		if (other->ports == first->ports && other->addresses == first->addresses) {
+			flow[pkts++] = frames[i];
+			most = max(most, frames[i]->frame_sz);
+		} else {
+			frames[i - pkts] = frames[i];
+		}
 	}
+	for (; i < nr_frames; i++)
+		frames[i - pkts] = frames[i];
+	*bytes = most;
 	return pkts;
 }
 
-/* Frames of one flow that hold as much memory each. Returns how many of them a lane builds; 0: the first one is built here. */
+/*
+ * Frames of one flow that hold so many bytes each at most. Returns how many of them a lane builds; 0: the first one is built here.
+ */
 static unsigned int mflow_frame_requests(struct mflow_source *source, struct xdp_frame *const *frames,
-					 unsigned int nr_frames, struct net_device *nic)
+					 unsigned int nr_frames, unsigned int bytes, struct net_device *nic)
 {
-	unsigned int memory_bytes = frames[0]->frame_sz + sizeof(struct mflow_request);
+	unsigned int memory_bytes = bytes + sizeof(struct mflow_request);
 	const struct ethhdr *eth = frames[0]->data;
 	struct mflow_request *requests;
 	struct mflow_frame *place;
@@ -193,9 +198,10 @@ static void mflow_frame_receive(const struct mflow_ops *ops, void *port, struct 
 		this_cpu_write(mflow_frame_dispatched, NULL);
 }
 
-/* Frames of one flow that hold as much memory each. Returns whether lanes build some of them. */
+/* Frames of one flow that hold so many bytes each at most. Returns whether lanes build some of them. */
 static bool mflow_frames_give(const struct mflow_ops *ops, void *port, struct mflow_source *source,
-			      struct xdp_frame *const *frames, unsigned int nr_frames, struct net_device *nic)
+			      struct xdp_frame *const *frames, unsigned int nr_frames, unsigned int bytes,
+			      struct net_device *nic)
 {
 	unsigned int i = 0, pkts;
 	bool requests = false;
@@ -203,7 +209,7 @@ static bool mflow_frames_give(const struct mflow_ops *ops, void *port, struct mf
 	while (i < nr_frames) {
 		pkts = 0;
 		if (source && READ_ONCE(source->takes_requests))
-			pkts = mflow_frame_requests(source, frames + i, nr_frames - i, nic);
+			pkts = mflow_frame_requests(source, frames + i, nr_frames - i, bytes, nic);
 		if (pkts) {
 			requests = true;
 			i += pkts;
@@ -226,7 +232,7 @@ static int mflow_frames_xmit(struct net_device *dev, int nr_frames, struct xdp_f
 	const struct mflow_ops *ops = rcu_dereference_bh(mflow_stock_ops);
 	struct mflow_source *source = NULL;
 	void *port = READ_ONCE(here->port);
-	unsigned int nr_left, pkts;
+	unsigned int nr_left, pkts, bytes;
 	bool requests = false;
 
 	if (!static_branch_unlikely(&mflow_stock_key) || !ops)
@@ -236,11 +242,12 @@ static int mflow_frames_xmit(struct net_device *dev, int nr_frames, struct xdp_f
 	for (nr_left = nr_frames; nr_left; nr_left -= pkts) {
 		if (source && READ_ONCE(source->takes_requests) && nr_left <= MFLOW_FRAMES_MOST &&
 		    mflow_frame_has_words(frames[0])) {
-			pkts = mflow_frames_divide(frames, nr_left, flow);
-			requests |= mflow_frames_give(ops, port, source, flow, pkts, here->nic);
+			pkts = mflow_frames_divide(frames, nr_left, flow, &bytes);
+			requests |= mflow_frames_give(ops, port, source, flow, pkts, bytes, here->nic);
 		} else {
 			pkts = 1;
-			requests |= mflow_frames_give(ops, port, source, frames++, 1, here->nic);
+			bytes = frames[0]->frame_sz;
+			requests |= mflow_frames_give(ops, port, source, frames++, 1, bytes, here->nic);
 		}
 	}
 	if (requests)

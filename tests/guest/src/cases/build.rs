@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use anyhow::{ensure, Context as _, Result};
 
+use mflow_protocol::network::VXLAN_PORT;
+
 use super::devices::MIXED_PKTS;
 use super::{Case, Run};
 use crate::bpf::{Xdp, XdpMode};
@@ -16,8 +18,9 @@ use crate::mflow::{self, Knobs};
 use crate::outcome::Outcome;
 use crate::rig::Rig;
 use crate::streams::run::Streams;
+use crate::topology::CLIENT;
 use crate::traffic::{Live as _, Load};
-use crate::{command, cpu, netns, topology};
+use crate::{command, cpu, netns, nft, topology};
 
 /// Drivers that leave the building of packets to lanes.
 const DRIVERS: [&str; 2] = ["virtio_net", "mlx5_core"];
@@ -58,6 +61,12 @@ pub(super) fn datagrams() -> Vec<Case> {
         |_| devices(),
     ));
     cases.push(Case::of_module(
+        "build/classes",
+        "lanes build packets of three flows whose class of traffic and hop limit change from packet to packet, and each keeps its order",
+        Run::Plain,
+        classes,
+    ));
+    cases.push(Case::of_module(
         "build/freed",
         "what lanes have built they free when it has been read, the last of it too, and nothing is lost or reordered",
         Run::Always,
@@ -83,15 +92,7 @@ fn builders<L: Load>() -> Vec<Case> {
                 ..Knobs::of(4, 64)
             };
             let outcome = rig.strict(&rig.plan::<L>(), &knobs, |_| Ok(()))?;
-            outcome.judge(|outcome| {
-                let requests = outcome.counter("request_pkts")?;
-                let lane_builds = build == "lane" && leaves_building("eth0")?;
-                ensure!(
-                    (requests > 0) == lane_builds,
-                    "lanes were to build {requests} packets"
-                );
-                Ok(())
-            })
+            outcome.judge(|outcome| require_lanes_build(outcome, build == "lane"))
         })
     };
     let mut cases: Vec<Case> = [("nic", "the NIC's core"), ("lane", "the lane's core")]
@@ -135,6 +136,45 @@ fn stage<L: Load>(rig: &Rig) -> Result<Outcome> {
         }
         Ok(())
     })
+}
+
+fn classes(rig: &Rig) -> Result<Outcome> {
+    let mut plan = rig.datagrams();
+    plan.flows = 3;
+    let knobs = Knobs {
+        build: "lane",
+        ..Knobs::of(4, 64)
+    };
+    rig.prepare(&plan, &knobs)?;
+    nft::add(
+        CLIENT,
+        &format!(
+            "table inet mflow {{
+                chain out {{
+                    type filter hook output priority 0;
+                    udp dport {VXLAN_PORT} numgen inc mod 3 == 0 ip dscp set cs1
+                    udp dport {VXLAN_PORT} numgen inc mod 5 == 0 ip ttl set 9
+                }}
+            }}"
+        ),
+    )?;
+    let outcome = Datagrams::measure(&plan, |_| Ok(()));
+    // Also after a failure.
+    nft::flush(CLIENT)?;
+    outcome?.judge(|outcome| {
+        rig.require_strict(&plan, &knobs, outcome)?;
+        require_lanes_build(outcome, knobs.build == "lane")
+    })
+}
+
+/// Fails unless lanes have built packets just where they are to, and the driver leaves it to them.
+fn require_lanes_build(outcome: &Outcome, are_to: bool) -> Result<()> {
+    let requests = outcome.counter("request_pkts")?;
+    ensure!(
+        (requests > 0) == (are_to && leaves_building("eth0")?),
+        "lanes were to build {requests} packets"
+    );
+    Ok(())
 }
 
 fn freed(rig: &Rig) -> Result<Outcome> {
