@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Random frames through the loaded programs, one by one, and through the model: the same bytes, the same fate, the same counters,
-//! with both engines.
+//! The programs of both engines and the model with the same configuration, which is drawn, and held against each other.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{ensure, Result};
@@ -18,18 +18,21 @@ use nix::net::if_::if_nametoindex;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt as _, SeedableRng as _};
 
+use super::comparison::Comparison;
 use super::frames::{self, SOURCES};
 use super::fuzz_network::{
     self, CLOSED, CLOSED_MAC, MAIN_TABLE, MTU, NAMESPACE, OTHER_TABLE, PORT, PORT_MAC, TABLE_MAC,
 };
 use super::local_sids;
 use super::model::{self, Colour, Model};
-use super::test_runs::{action_of, draw_leaving, is_sent, occurs, test_run};
+use super::test_runs::{occurs, TestRuns};
 use super::{instance_at, Case, Scale};
 use crate::netns;
 
 /// The source of all tunnels.
 const SOURCE: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xe, 0, 0, 0, 0, 1);
+/// What no case takes longer than, so that the colour of packets stays the same for all of it.
+const LONGEST: Duration = Duration::from_secs(2 * 3_600);
 /// Classes of a run whose chains and paths are drawn.
 const DRAWN: u16 = 12;
 /// Chains that are in every run, with how many SIDs of which block, and what becomes of exceptions: so that each reason has its
@@ -102,30 +105,22 @@ fn run(hook: Hook, scale: &Scale) -> Result<()> {
     let configuration = configure(hook, &mut rng, &mut model)?;
     let mut engines = Vec::new();
     for engine in [Engine::Compiled, Engine::TailCalls] {
-        engines.push(set_up(hook, engine, &configuration)?);
+        engines.push((engine, set_up(hook, engine, &configuration)?));
     }
-    for number in 0..scale.frames {
-        let frame = frames::draw(&mut rng, &configuration.destinations);
-        let leaving = (hook == Hook::Tcx).then(|| draw_leaving(&mut rng));
-        if leaving.is_some() && !is_sent(&frame) {
-            continue;
-        }
-        let done = model.run(&frame, leaving);
-        for hike in &mut engines {
-            let (action, bytes) = test_run(hike, &frame, leaving)?;
-            ensure!(
-                action == action_of(hook, &done)? && bytes == done.frame,
-                "seed {seed}, frame {number}, {leaving:?}:\n{}\nthe model says {}:\n{}\nthe programs say {action}:\n{}",
-                hex(&frame),
-                done.reason,
-                hex(&done.frame),
-                hex(&bytes)
-            );
-        }
-    }
-    for hike in &engines {
-        compare_counters(hike, &model, &configuration)?;
-    }
+    let flows = configuration.flows.into_iter();
+    let mut comparison = Comparison {
+        hook,
+        seed,
+        engines,
+        model,
+        destinations: configuration.destinations,
+        flows: flows
+            .map(|(flow, direction, _)| (flow, direction))
+            .collect(),
+        test_runs: TestRuns::new()?,
+    };
+    comparison.run(&mut rng, scale.frames)?;
+    let model = comparison.model;
     // A run in which some reason or direction does not occur proves nothing of it.
     let missing = mflow_hike::reason::reasons()
         .iter()
@@ -230,13 +225,15 @@ fn configure(hook: Hook, rng: &mut Xoshiro256PlusPlus, model: &mut Model) -> Res
             flows.insert(Flow::new(SOURCES[1], [destination])?);
         }
     }
+    // How often a length of blocks is drawn depends on the time, on which nothing else shall.
+    let mut periods = Xoshiro256PlusPlus::seed_from_u64(rng.random());
     for flow in flows {
         let marking = match rng.random_range(0..4) {
             0 => Marking::Option,
             _ => Marking::DscpBit(rng.random_range(0..6)),
         };
         for direction in [Direction::In, Direction::Out] {
-            let (monitor, now) = draw_monitor(rng, marking);
+            let (monitor, now) = draw_monitor(&mut periods, marking);
             let class_bit = match marking {
                 Marking::Option => 0,
                 Marking::DscpBit(bit) => 4 << bit,
@@ -291,9 +288,13 @@ fn add_exact_flows(hook: Hook, model: &mut Model, configuration: &mut Configurat
         // One that no other has, which none of the monitored flows is.
         let path = Path::new(SOURCE, sids_of(1, 1_000 + number, 2));
         let names = chain.programs().iter().map(|program| program.name);
-        model
-            .exact
-            .insert(flow, (names.collect(), path.clone(), lanes));
+        let class = model::Class {
+            chain: names.collect(),
+            path: Some(path.clone()),
+            behaviour: None,
+            lanes,
+        };
+        model.exact.insert(flow, Rc::new(class));
         configuration.exact.push((flow, chain, path, lanes));
     }
     Ok(())
@@ -315,13 +316,13 @@ fn add_class(
     };
     let names = chain.programs().iter().map(|program| program.name);
     let lanes = LANES[model.classes.len() % LANES.len()];
-    model.classes.push(model::Class {
-        prefix,
+    let class = model::Class {
         chain: names.collect(),
         path: path.clone(),
         behaviour,
         lanes,
-    });
+    };
+    model.classes.push((prefix, Rc::new(class)));
     // The network's own address has a host's bits of 0, and is as good as any.
     configuration.destinations.push(prefix.0);
     configuration.classes.push(Classified {
@@ -390,7 +391,7 @@ fn draw_monitor(rng: &mut Xoshiro256PlusPlus, marking: Marking) -> (Monitor, boo
         let period = Duration::from_secs(rng.random_range(40_000..80_000));
         let monitor = Monitor { period, marking };
         let block = |time| monitor.block_at(time);
-        if block(now) == block(now + Duration::from_secs(1_800)) {
+        if block(now) == block(now + LONGEST) {
             return (monitor, block(now) % 2 == 1);
         }
     }
@@ -445,45 +446,4 @@ fn set_up(hook: Hook, engine: Engine, configuration: &Configuration) -> Result<H
         hike.add_monitor(flow, *direction, monitor)?;
     }
     Ok(hike)
-}
-
-fn compare_counters(hike: &Hike, model: &Model, configuration: &Configuration) -> Result<()> {
-    let mut differ = String::new();
-    for (reason, count) in hike.reasons()? {
-        let expected = model.reasons.get(reason.name).copied().unwrap_or(0);
-        if count != expected {
-            differ += &format!(
-                "{} counts {count} packets, and the model {expected}; ",
-                reason.name
-            );
-        }
-    }
-    ensure!(differ.is_empty(), "{differ}");
-    for ((rule, hits), (_, expected)) in hike.rules()?.into_iter().zip(&model.rules) {
-        ensure!(
-            hits == *expected,
-            "{rule:?} counts {hits} packets, and the model {expected}"
-        );
-    }
-    for (flow, direction, _) in &configuration.flows {
-        let mut by_colour = BTreeMap::new();
-        for (block, pkts) in hike.counts(flow, *direction)?.blocks() {
-            *by_colour.entry(block % 2 == 1).or_insert(0) += pkts;
-        }
-        for colour in [false, true] {
-            let sids = flow.sids().iter().rev().copied().collect();
-            let key = (*direction, flow.source(), sids, colour);
-            let expected = model.counted.get(&key).copied().unwrap_or(0);
-            let counted = by_colour.get(&colour).copied().unwrap_or(0);
-            ensure!(
-                counted == expected,
-                "of {flow:?}, {direction:?}, colour {colour}: {counted} packets, and the model {expected}"
-            );
-        }
-    }
-    Ok(())
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

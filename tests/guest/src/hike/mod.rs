@@ -2,6 +2,7 @@
 
 //! HIKE: chains of BPF programs at XDP and tcx, against a model of each program and with the kernel's own segment routing as the peer.
 
+mod comparison;
 mod daemon;
 pub(crate) mod demo;
 mod differential;

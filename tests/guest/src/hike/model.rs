@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::rc::Rc;
 
 use mflow_hike::{Behaviour, Direction, ExactFlow, Lanes, Path, Rule};
 
@@ -41,10 +42,9 @@ pub(crate) struct Colour {
 /// A prefix: address and bits.
 pub(crate) type Prefix = (IpAddr, u8);
 
-/// What is done with packets of a prefix.
-#[derive(Clone, Debug)]
+/// What is done with packets of a prefix, or of a flow.
+#[derive(Debug)]
 pub(crate) struct Class {
-    pub(crate) prefix: Prefix,
     /// Names of the chain's programs.
     pub(crate) chain: Vec<&'static str>,
     pub(crate) path: Option<Path>,
@@ -56,9 +56,9 @@ pub(crate) struct Class {
 #[derive(Debug, Default)]
 pub(crate) struct Model {
     /// The longest prefix counts.
-    pub(crate) classes: Vec<Class>,
-    /// Flows that have a class of their own, and their chains.
-    pub(crate) exact: BTreeMap<ExactFlow, (Vec<&'static str>, Path, Option<Lanes>)>,
+    pub(crate) classes: Vec<(Prefix, Rc<Class>)>,
+    /// Flows that have a class of their own.
+    pub(crate) exact: BTreeMap<ExactFlow, Rc<Class>>,
     pub(crate) table: Vec<(Prefix, Hop)>,
     /// Where the kernel's rules lead.
     pub(crate) fib: Vec<(Prefix, Hop)>,
@@ -127,23 +127,13 @@ impl Model {
             Err(reason) => return reason,
         };
         packet.segments = packet.segments();
-        let exact = packet.exact_flows();
-        let exact = exact.iter().find_map(|flow| self.exact.get(flow));
-        let of_destination = || longest(&self.classes, destination, |class| class.prefix).cloned();
-        let class = match exact.cloned() {
-            Some((chain, path, lanes)) => Some(Class {
-                prefix: (destination, 0),
-                chain,
-                path: Some(path),
-                behaviour: None,
-                lanes,
-            }),
-            None => of_destination(),
-        };
-        let Some(class) = class else {
+        let flows = packet.exact_flows();
+        let exact = flows.iter().find_map(|flow| self.exact.get(flow));
+        let Some(class) = exact.or_else(|| longest(&self.classes, destination)) else {
             return "no-class";
         };
-        for name in class.chain {
+        let class = Rc::clone(class);
+        for &name in &class.chain {
             let done = match (name, &class.path, &class.behaviour) {
                 ("enc", Some(path), _) => packet.encapsulate(path),
                 ("mon-in", ..) => self.monitor(packet, Direction::In),
@@ -210,7 +200,11 @@ impl Packet {
         }
     }
 
-    pub(super) fn ip(&mut self) -> &mut [u8] {
+    pub(super) fn ip(&self) -> &[u8] {
+        &self.frame[self.ip_at..]
+    }
+
+    pub(super) fn ip_mut(&mut self) -> &mut [u8] {
         &mut self.frame[self.ip_at..]
     }
 
@@ -251,9 +245,9 @@ impl Packet {
     }
 
     /// Returns the flows that it may be of, the one that counts most first.
-    fn exact_flows(&mut self) -> Vec<ExactFlow> {
+    fn exact_flows(&self) -> Vec<ExactFlow> {
         let v6 = self.is_v6();
-        let ip = self.ip().to_vec();
+        let ip = self.ip();
         let (protocol, transport_at, fragment) = if v6 {
             (ip[6], 40, false)
         } else {
@@ -291,12 +285,12 @@ impl Packet {
         self.leaving.is_none()
     }
 
-    pub(super) fn is_v6(&mut self) -> bool {
+    pub(super) fn is_v6(&self) -> bool {
         self.ip()[0] >> 4 == 6
     }
 
     /// Returns the length in the IP header, if it can be true.
-    pub(super) fn ip_bytes(&mut self) -> Result<usize, &'static str> {
+    pub(super) fn ip_bytes(&self) -> Result<usize, &'static str> {
         let at = self.ip_at;
         let (field_at, beyond, header_bytes) = if self.is_v6() {
             (at + 4, 40, 40)
@@ -310,16 +304,20 @@ impl Packet {
         Ok(bytes)
     }
 
-    pub(super) fn hop_limit(&mut self) -> &mut u8 {
-        let at = if self.is_v6() { 7 } else { 8 };
-        &mut self.ip()[at]
+    fn hop_limit_at(&self) -> usize {
+        self.ip_at + if self.is_v6() { 7 } else { 8 }
+    }
+
+    pub(super) fn hop_limit(&self) -> u8 {
+        self.frame[self.hop_limit_at()]
     }
 
     /// Takes one from the hop limit; a checksum that was wrong stays wrong by as much.
     pub(super) fn decrease_hop_limit(&mut self) {
-        *self.hop_limit() -= 1;
+        let at = self.hop_limit_at();
+        self.frame[at] -= 1;
         if !self.is_v6() {
-            let ip = self.ip();
+            let ip = self.ip_mut();
             let check = u32::from(u16::from_be_bytes([ip[10], ip[11]])) + 0x100;
             // CAST: the carry is added, so 16 bits are left; all ones stand for zero as well.
             let check = (check + u32::from(check >= 0xffff)) as u16;
@@ -328,7 +326,7 @@ impl Packet {
     }
 
     /// Returns what a flow is told by: the source, and the SIDs as they stand there.
-    fn flow(&mut self) -> Option<(Ipv6Addr, Vec<Ipv6Addr>)> {
+    fn flow(&self) -> Option<(Ipv6Addr, Vec<Ipv6Addr>)> {
         let at = self.ip_at;
         if !self.is_v6() {
             return None;
@@ -355,7 +353,7 @@ impl Packet {
     }
 
     /// Returns the byte and the bit in it that is the colour.
-    fn colour_at(&mut self, class_bit: u8) -> Option<(usize, u8)> {
+    fn colour_at(&self, class_bit: u8) -> Option<(usize, u8)> {
         let at = self.ip_at;
         match class_bit {
             // The upper half of the class is in the first byte, the lower half in the second.
@@ -375,14 +373,14 @@ impl Packet {
     }
 
     /// Returns the destination if routers forward such a packet.
-    pub(super) fn forwardable(&mut self) -> Result<IpAddr, &'static str> {
+    pub(super) fn forwardable(&self) -> Result<IpAddr, &'static str> {
         let v6 = self.is_v6();
         self.ip_bytes()?;
-        let ip = self.ip().to_vec();
+        let ip = self.ip();
         if (v6 && ip[6] == 0) || (!v6 && ip[0] & 15 != 5) {
             return Err("fw-options");
         }
-        if self.is_hop() && *self.hop_limit() <= 1 {
+        if self.is_hop() && self.hop_limit() <= 1 {
             return Err("fw-hop-limit");
         }
         // What the path has put in front has addresses of its own.
@@ -431,17 +429,17 @@ fn routable(address: IpAddr) -> bool {
 
 /// Returns the next hop for an address.
 pub(super) fn route_to(routes: &[(Prefix, Hop)], address: IpAddr) -> Result<&Hop, &'static str> {
-    let longest = longest(routes, address, |route| route.0);
-    let hop = longest.map(|(_, hop)| hop).filter(|hop| hop.forwards);
+    let hop = longest(routes, address).filter(|hop| hop.forwards);
     hop.ok_or("fw-no-route")
 }
 
 /// Returns the entry with the longest prefix of an address.
-fn longest<T>(entries: &[T], address: IpAddr, prefix: impl Fn(&T) -> Prefix) -> Option<&T> {
+fn longest<T>(entries: &[(Prefix, T)], address: IpAddr) -> Option<&T> {
     let matching = entries
         .iter()
-        .filter(|entry| matches(prefix(entry), address));
-    matching.max_by_key(|entry| prefix(entry).1)
+        .filter(|(prefix, _)| matches(*prefix, address));
+    let longest = matching.max_by_key(|((_, bits), _)| *bits);
+    longest.map(|(_, entry)| entry)
 }
 
 /// Whether an address is in a prefix.
@@ -468,7 +466,7 @@ mod tests {
         ];
         let of = |text: &str| {
             let address = text.parse().expect(text);
-            longest(&entries, address, |entry| entry.0).map(|entry| entry.1)
+            longest(&entries, address).copied()
         };
         assert_eq!(
             (of("10.1.2.3"), of("10.2.2.3"), of("11.0.0.0")),

@@ -11,7 +11,7 @@ impl Packet {
     pub(super) fn encapsulate(&mut self, path: &Path) -> Result<(), &'static str> {
         let inner_bytes = self.ip_bytes()?;
         let left = path.exceptions == Exceptions::Left;
-        if self.is_hop() && *self.hop_limit() <= 1 {
+        if self.is_hop() && self.hop_limit() <= 1 {
             return Err(if left {
                 "enc-hop-limit"
             } else {
@@ -49,7 +49,7 @@ impl Packet {
         Ok(())
     }
 
-    fn outer(&mut self, path: &Path, inner_bytes: usize) -> Vec<u8> {
+    fn outer(&self, path: &Path, inner_bytes: usize) -> Vec<u8> {
         let v6 = self.is_v6();
         let ip = self.ip();
         let class = if v6 { ip[0] << 4 | ip[1] >> 4 } else { ip[1] };
@@ -105,14 +105,14 @@ impl Packet {
     }
 
     /// Returns the flow label of what is inside: any good enough hash would do, and this is the one of `enc.h`.
-    fn label(&mut self) -> u32 {
+    fn label(&self) -> u32 {
         let mix = |hash: u64, one: u32, two: u32| {
             let hash = (hash ^ (u64::from(one) << 32 | u64::from(two)))
                 .wrapping_mul(0x9e37_79b9_7f4a_7c15);
             hash ^ hash >> 32
         };
         let v6 = self.is_v6();
-        let ip = self.ip().to_vec();
+        let ip = self.ip();
         let native = |at: usize| u32::from_ne_bytes([ip[at], ip[at + 1], ip[at + 2], ip[at + 3]]);
         let ports = |at: usize, protocol: u8| match ip.get(at..at + 4) {
             Some(ports) if protocol == UDP || protocol == TCP => {

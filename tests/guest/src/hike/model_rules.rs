@@ -41,7 +41,7 @@ impl<T> Field<T> {
 
 impl Packet {
     /// The first rule that is met counts.
-    pub(super) fn hold_against(&mut self, rules: &mut [(Rule, u64)]) -> Result<(), &'static str> {
+    pub(super) fn hold_against(&self, rules: &mut [(Rule, u64)]) -> Result<(), &'static str> {
         let (source, destination) = self.ends();
         let (protocol, ports) = self.transport();
         let port = |place: usize| match ports {
@@ -71,7 +71,7 @@ impl Packet {
     }
 
     /// Returns source and destination.
-    pub(super) fn ends(&mut self) -> (IpAddr, IpAddr) {
+    pub(super) fn ends(&self) -> (IpAddr, IpAddr) {
         let at = self.ip_at;
         if self.is_v6() {
             let address = |at| self.address(at).map_or(IpAddr::from([0; 16]), IpAddr::V6);
@@ -84,7 +84,7 @@ impl Packet {
     }
 
     /// Returns the protocol, and where in the frame the ports are.
-    fn transport(&mut self) -> (Field<u8>, Field<usize>) {
+    fn transport(&self) -> (Field<u8>, Field<usize>) {
         let at = self.ip_at;
         let (mut protocol, mut header, mut later) = if self.is_v6() {
             (self.frame[at + 6], at + 40, false)

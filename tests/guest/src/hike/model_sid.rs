@@ -28,7 +28,7 @@ struct Headers {
 
 impl Packet {
     /// Reads the headers, which are destination options of eight bytes and an SRH without TLVs, or one of the two, or none.
-    fn headers(&mut self) -> Result<Headers, &'static str> {
+    fn headers(&self) -> Result<Headers, &'static str> {
         if !self.is_v6() {
             return Err("sid-headers");
         }
@@ -97,8 +97,7 @@ impl Packet {
 
     /// Returns the packet without its outer headers; the reason is why it cannot be.
     fn inside(&self, headers: &Headers) -> Result<Self, &'static str> {
-        let mut outer = self.clone();
-        let outer_end = self.ip_at + outer.ip_bytes()?;
+        let outer_end = self.ip_at + self.ip_bytes()?;
         let at = headers.srh_at + headers.srh_bytes;
         let (version, least_bytes, kind) = match headers.carries {
             INSIDE_V6 => (6, IPV6_BYTES, IPV6),
@@ -108,7 +107,7 @@ impl Packet {
         if header[0] >> 4 != version || (version == 4 && header[0] & 15 < 5) {
             return Err("malformed");
         }
-        let outer_ecn = outer.traffic_class() & 3;
+        let outer_ecn = self.traffic_class() & 3;
         let mut inner = self.clone();
         inner.frame.drain(self.ip_at..at);
         inner.headroom += at - self.ip_at;
@@ -129,7 +128,7 @@ impl Packet {
         Ok(inner)
     }
 
-    fn traffic_class(&mut self) -> u8 {
+    fn traffic_class(&self) -> u8 {
         let v6 = self.is_v6();
         let ip = self.ip();
         match v6 {
@@ -141,7 +140,7 @@ impl Packet {
     /// An IPv4 header's checksum follows: RFC 1624, equation 3.
     fn set_traffic_class(&mut self, class: u8) {
         let v6 = self.is_v6();
-        let ip = self.ip();
+        let ip = self.ip_mut();
         if v6 {
             ip[0] = 0x60 | class >> 4;
             ip[1] = ip[1] & 15 | class << 4;
@@ -219,7 +218,7 @@ impl Packet {
         if !takes.contains(&headers.carries) {
             return Err("sid-upper-layer");
         }
-        let mut inner = self.inside(&headers)?;
+        let inner = self.inside(&headers)?;
         let destination = inner.forwardable()?;
         let routes = match table {
             Some(table) => tables.get(table).ok_or("fw-no-route")?,

@@ -29,7 +29,7 @@ pub(super) struct Segments {
 
 impl Packet {
     /// Finds out what it becomes on the wire: only of TCP and UDP right behind the IP header is that known to the byte.
-    pub(super) fn segments(&mut self) -> Segments {
+    pub(super) fn segments(&self) -> Segments {
         let uncut = Segments {
             count: 1,
             longest: None,
@@ -58,7 +58,7 @@ impl Packet {
     }
 
     /// Returns the length of the headers that each segment has.
-    fn header_bytes(&mut self) -> Option<usize> {
+    fn header_bytes(&self) -> Option<usize> {
         let v6 = self.is_v6();
         let ip = self.ip();
         let (protocol, bytes) = match v6 {

@@ -79,44 +79,64 @@ pub(super) fn draw_leaving(rng: &mut Xoshiro256PlusPlus) -> Leaving {
     }
 }
 
-/// Runs a frame through an instance: one that leaves if that is said. Returns what is done with it, and what is left of it.
-pub(super) fn test_run(
-    hike: &mut Hike,
-    frame: &[u8],
-    leaving: Option<Leaving>,
-) -> Result<(u32, Vec<u8>)> {
-    let mut out = vec![0; MOST_BYTES];
-    let skb = leaving.map(skb).transpose()?;
-    let options = TestRunOptions {
-        data_in: Some(frame),
-        data_out: Some(&mut out),
-        ctx_in: skb.as_deref(),
-        ..TestRunOptions::default()
-    };
-    let result = match leaving {
-        None => hike.dispatcher()?.test_run(options)?,
-        Some(_) => hike.classifier()?.test_run(options)?,
-    };
-    out.truncate(result.data_size_out as usize);
-    Ok((result.return_value, out))
+/// What all test runs of a case need.
+pub(super) struct TestRuns {
+    port: u32,
+    closed: u32,
+    /// What is left of the last frame is in front.
+    out: Vec<u8>,
 }
 
-/// Returns what the kernel knows as a test run is told.
-fn skb(leaving: Leaving) -> Result<Vec<u8>> {
-    let device = match leaving.device {
-        None => 0,
-        Some(PORT_MAC) => if_nametoindex(PORT)?,
-        Some(_) => if_nametoindex(CLOSED)?,
-    };
-    let mut skb = vec![0; SKB_BYTES];
-    for (at, value) in [
-        (SKB_IFINDEX_AT, device),
-        (SKB_GSO_SEGS_AT, leaving.gso_segs.into()),
-        (SKB_GSO_SIZE_AT, leaving.gso_size.into()),
-    ] {
-        skb[at..at + 4].copy_from_slice(&value.to_ne_bytes());
+impl TestRuns {
+    /// Looks for the devices once: that takes as long as a test run.
+    pub(super) fn new() -> Result<Self> {
+        Ok(Self {
+            port: if_nametoindex(PORT)?,
+            closed: if_nametoindex(CLOSED)?,
+            out: vec![0; MOST_BYTES],
+        })
     }
-    Ok(skb)
+
+    /// Runs a frame through an instance: one that leaves if that is said. Returns what is done with it, and what is left of it.
+    pub(super) fn run(
+        &mut self,
+        hike: &mut Hike,
+        frame: &[u8],
+        leaving: Option<Leaving>,
+    ) -> Result<(u32, &[u8])> {
+        let skb = leaving.map(|leaving| self.skb(leaving));
+        let options = TestRunOptions {
+            data_in: Some(frame),
+            data_out: Some(&mut self.out),
+            ctx_in: skb.as_ref().map(|skb| &skb[..]),
+            ..TestRunOptions::default()
+        };
+        let result = match leaving {
+            None => hike.dispatcher()?.test_run(options)?,
+            Some(_) => hike.classifier()?.test_run(options)?,
+        };
+        // CAST: no longer than what it is written into.
+        let bytes = result.data_size_out as usize;
+        Ok((result.return_value, &self.out[..bytes]))
+    }
+
+    /// Returns what the kernel knows as a test run is told.
+    fn skb(&self, leaving: Leaving) -> [u8; SKB_BYTES] {
+        let device = match leaving.device {
+            None => 0,
+            Some(PORT_MAC) => self.port,
+            Some(_) => self.closed,
+        };
+        let mut skb = [0; SKB_BYTES];
+        for (at, value) in [
+            (SKB_IFINDEX_AT, device),
+            (SKB_GSO_SEGS_AT, leaving.gso_segs.into()),
+            (SKB_GSO_SIZE_AT, leaving.gso_size.into()),
+        ] {
+            skb[at..at + 4].copy_from_slice(&value.to_ne_bytes());
+        }
+        skb
+    }
 }
 
 /// Returns what the hook does with a packet of which the model says this.
