@@ -1,19 +1,30 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! HIKE in a guest: its programs against a model of each, and the kernel's segment routing as the peer.
+//! HIKE in a guest: its programs against a model of each, and the kernel's segment routing as the peer. The model again with many
+//! more frames, on this machine's own kernel: that needs no network, and takes seconds there.
 
-use anyhow::Result;
+use std::fs;
+use std::process::Command;
+
+use anyhow::{ensure, Result};
+use mflow_protocol::guest::SEED;
 
 use super::draw;
 use super::vm::{run_each, GuestCases, PATIENCE, PATIENCE_FULL};
 use super::{Ctx, Outcome};
 use crate::kernel::Flavor;
-use crate::vm::Nic;
+use crate::step::Step;
+use crate::tools;
+use crate::vm::{guest_program, Nic};
 
 /// The part of the guest program that has the cases.
 const HIKE: &str = "hike";
-/// Random frames of a full run; the default is the guest program's.
+/// The case that runs on this machine.
+const HERE: &str = "hike: a million frames on this machine's kernel";
+/// Random frames of a full run, and of one on this machine; the default is the guest program's.
 const FRAMES_FULL: &str = "1000000";
+/// Since when kernels have tcx, where frames of half of the cases are held against the model.
+const TCX_SINCE: (u32, u32) = (6, 6);
 /// And changes under packets.
 const CHANGES_FULL: &str = "10000";
 
@@ -38,5 +49,78 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
         seed: ctx.seed.clone(),
         build: None,
     };
-    run_each(ctx, &[guest])
+    let mut outcome = run_each(ctx, &[guest])?;
+    if ctx.case.is_none() {
+        match refusal()? {
+            Some(reason) => outcome.skip(HERE, reason),
+            None => outcome.record(HERE, run_here(&ctx.seed)),
+        }
+    }
+    Ok(outcome)
+}
+
+/// Returns why this machine cannot run the model's cases, if so.
+fn refusal() -> Result<Option<&'static str>> {
+    if !tools::is_root() {
+        return Ok(Some("it takes root"));
+    }
+    let release = tools::output(tools::command("uname").arg("-r"))?;
+    if !version_of(&release).is_some_and(|version| version >= TCX_SINCE) {
+        return Ok(Some("this machine's kernel is older than Linux 6.6"));
+    }
+    let trial = tools::output(&mut in_namespaces("true"));
+    Ok(trial
+        .is_err()
+        .then_some("this machine allows no namespaces of network and mounts, or no BPF"))
+}
+
+/// Returns the first two numbers of a kernel's release.
+fn version_of(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|end: char| !end.is_ascii_digit());
+    let mut next = || numbers.next()?.parse().ok();
+    Some((next()?, next()?))
+}
+
+/// Returns what runs a command in namespaces of its own, with which all ends that it has made.
+fn in_namespaces(command: &str) -> Command {
+    let mut unshare = tools::command("unshare");
+    let script = format!("{SCRIPT}\n{command}");
+    unshare.args(["--mount", "--net", "sh", "-euc", &script, "sh"]);
+    unshare
+}
+
+/// What the guest program finds in a guest.
+const SCRIPT: &str = "\
+mount --make-rprivate /
+mount -t tmpfs mflow /run
+mkdir /run/netns
+mount -t bpf mflow /sys/fs/bpf
+ip link set lo up";
+
+fn run_here(seed: &str) -> Result<()> {
+    let mut command = in_namespaces("exec \"$@\"");
+    command.env(SEED, seed).arg(guest_program()?);
+    command.args([HIKE, "--filter", "model", "--frames", FRAMES_FULL]);
+    let log = Step::new("hold a million frames against HIKE's model, at each hook, on this machine's kernel", "hike-model")
+        .hint("the log has the frame that came out wrong, and what `mflow-guest` has to be told to come to it again")
+        .run(&mut command)?;
+    let held = fs::read_to_string(&log)?.matches("\"error\":null").count();
+    ensure!(
+        held == 2,
+        "{held} cases were held against the model instead of one for each hook; see {}",
+        log.display()
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_s_version_is_read() {
+        assert_eq!(version_of("6.18.5-cloud-amd64\n"), Some((6, 18)));
+        assert_eq!(version_of("7.0"), Some((7, 0)));
+        assert_eq!(version_of("unknown"), None);
+    }
 }
