@@ -11,6 +11,7 @@ mod fuzz_network;
 mod kernel_peer;
 mod local_sids;
 mod loss;
+mod loss_full_rate;
 mod manager;
 mod manager_devices;
 mod manager_kernel;
@@ -102,6 +103,7 @@ fn all() -> Vec<Case> {
         selftests::cases(),
         tcx_peer::cases(),
         loss::cases(),
+        loss_full_rate::cases(),
         manager::cases(),
         manager_rules::cases(),
         manager_watch::cases(),
