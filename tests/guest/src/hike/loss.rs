@@ -27,7 +27,7 @@ use crate::{netns, threads};
 pub(super) const PERIOD: Duration = Duration::from_secs(1);
 const BLOCKS: u64 = 2;
 /// So many times as long as it should take to read them all: a busy host is late at times.
-const MOST_TRIES: u64 = 4;
+const MOST_TRIES: u64 = 5;
 pub(super) const PORT: u16 = 9_000;
 /// How long the sender rests after each few datagrams.
 const REST: Duration = Duration::from_millis(5);
