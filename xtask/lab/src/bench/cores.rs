@@ -263,6 +263,32 @@ mod tests {
     }
 
     #[test]
+    fn what_is_behind_hike_stands_beside_what_is_not() {
+        let rows = [
+            ("vanilla", 0),
+            ("vanilla+hike", 0),
+            ("mflow", 2),
+            ("mflow+hike", 4),
+            ("mflow+hike", 2),
+        ]
+        .map(|(mode, lanes)| {
+            fixture::with(fixture::row("hike-stream", mode, lanes), &[("nic", 1000.0)])
+        });
+        let text = functions(&group(&rows)[0].cases[0]).text();
+        for mode in [
+            "vanilla: app 6",
+            "vanilla+hike: nic 1",
+            "mflow 2: app 6",
+            "mflow+hike 2: nic 1",
+        ] {
+            assert!(text.contains(mode), "{text}");
+        }
+        for mode in ["vanilla+hike: app", "mflow+hike 2: app", "mflow+hike 4"] {
+            assert!(!text.contains(mode), "{text}");
+        }
+    }
+
+    #[test]
     fn long_names_keep_their_end() {
         assert_eq!(short("udp_rcv"), "udp_rcv");
         let long = short(&format!("{}_split", "x".repeat(NAME)));
