@@ -25,7 +25,7 @@ use crate::{cpu, netns};
 /// Over one of each kind: from odd to even, and back.
 const BORDERS: usize = 2;
 /// On each side of a border, at least.
-const PKTS: u64 = 500;
+const PKTS: u64 = 250;
 /// A monitor has the last four: one more may begin while packets are on their way.
 const MOST_BLOCKS: u64 = 3;
 const MOST_TRIES: usize = 4 * BORDERS;
