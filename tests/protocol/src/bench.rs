@@ -139,6 +139,16 @@ pub enum Router {
     },
 }
 
+/// An instance of HIKE on the NIC, in front of a stack that receives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Front {
+    /// It has a class, which no packet of the load has.
+    NoClass,
+    /// All packets of the load take the chain `lanes,fw-kernel`, which asks for their flow to be split.
+    Lanes,
+}
+
 /// Where packets take a chain of HIKE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -296,6 +306,8 @@ pub enum Server {
 pub struct Case {
     /// The stack.
     pub stack: Stack,
+    /// What is on the NIC in front of it; only of a stream.
+    pub front: Option<Front>,
     /// The load.
     pub load: Load,
     /// How often it is measured.

@@ -5,6 +5,7 @@
 mod counters;
 mod events;
 mod frames;
+mod front;
 mod iperf3;
 mod latency;
 mod requests;
@@ -18,7 +19,7 @@ use std::net::Ipv4Addr;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{ensure, Context as _, Result};
 use mflow_protocol::bench::{Case, End, Load, Stack};
 use mflow_protocol::guest::Message;
 use mflow_protocol::network;
@@ -61,6 +62,11 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 }
 
 fn measure(case: &Case) -> Result<End> {
+    ensure!(
+        case.front.is_none() || matches!(case.load, Load::Stream { .. }),
+        "only a stream comes to a NIC with HIKE in front of a stack, and no {:?}",
+        case.load
+    );
     mflow::unload()?;
     topology::up(Family::V4)?;
     let tasks = stack::Tasks::start(&case.stack);

@@ -17,6 +17,7 @@ use mflow_protocol::network::TCP_HEADS;
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::sys::time::{TimeVal, TimeValLike as _};
 
+use super::front::Front;
 use super::window::Counts;
 use super::{frames, stack, window, AppEndpoint, SETTLE};
 use crate::streams::readers;
@@ -30,6 +31,7 @@ const SILENCE: Duration = Duration::from_secs(20);
 
 pub(super) fn measure(case: &Case, bytes: usize) -> Result<End> {
     let nic_mac = topology::feed_up()?;
+    let front = case.front.map(Front::up).transpose()?;
     let overlay = case.stack.has_overlay();
     let few = Outside::Frames(Frames {
         nic_mac: nic_mac.clone(),
@@ -75,7 +77,8 @@ pub(super) fn measure(case: &Case, bytes: usize) -> Result<End> {
         // The sink's error goes first: what is waited for does not happen because of it.
         sink.wait().and(measured)
     })
-    .with_context(|| format!("{:?}, reads of {bytes} bytes", case.stack))?;
+    .and_then(|()| front.as_ref().map_or(Ok(()), Front::check))
+    .with_context(|| format!("{:?}, {:?}, reads of {bytes} bytes", case.stack, case.front))?;
     Ok(End::default())
 }
 

@@ -24,14 +24,16 @@ use super::{instance, instance_at, Case};
 use crate::{netns, threads};
 
 /// Blocks long enough for an emulated CPU that is away for a moment.
-const PERIOD: Duration = Duration::from_secs(1);
-const BLOCKS: u64 = 3;
+pub(super) const PERIOD: Duration = Duration::from_secs(1);
+const BLOCKS: u64 = 2;
 /// So many times as long as it should take to read them all: a busy host is late at times.
-const MOST_TRIES: u64 = 4;
-const PORT: u16 = 9_000;
+const MOST_TRIES: u64 = 5;
+pub(super) const PORT: u16 = 9_000;
 /// How long the sender rests after each few datagrams.
 const REST: Duration = Duration::from_millis(5);
 const TOGETHER: usize = 8;
+/// More than are sent in as long, however fast: what reorders drops nothing.
+const MOST_DELAYED_PKTS: u32 = 100_000;
 const PAYLOAD: [u8; 64] = [0; 64];
 
 pub(super) fn cases() -> Vec<Case> {
@@ -139,7 +141,12 @@ pub(super) fn measure(
     threads::beside(send, watch).map(|((), ())| ())
 }
 
-fn ingress(setting: Setting, path: &Path, flow: &Flow, monitor: &Monitor) -> Result<Hike> {
+pub(super) fn ingress(
+    setting: Setting,
+    path: &Path,
+    flow: &Flow,
+    monitor: &Monitor,
+) -> Result<Hike> {
     let mut hike = instance_at(setting.hook, setting.engine)?;
     let class = Class {
         chain: hike.add_chain(&"enc,mon-in,fw-fib".parse()?)?,
@@ -162,7 +169,7 @@ fn ingress(setting: Setting, path: &Path, flow: &Flow, monitor: &Monitor) -> Res
     Ok(hike)
 }
 
-fn egress(engine: Engine, flow: &Flow, monitor: &Monitor) -> Result<Hike> {
+pub(super) fn egress(engine: Engine, flow: &Flow, monitor: &Monitor) -> Result<Hike> {
     let mut hike = instance(engine)?;
     let class = Class {
         chain: hike.add_chain(&"mon-out,fw-kernel".parse()?)?,
@@ -176,7 +183,7 @@ fn egress(engine: Engine, flow: &Flow, monitor: &Monitor) -> Result<Hike> {
 }
 
 /// Has the first waypoint drop every fifth packet of one colour, every seventh of the other.
-fn filter(setting: Setting) -> Result<()> {
+pub(super) fn filter(setting: Setting) -> Result<()> {
     // Where the colour is, from the IPv6 header on: the L bit, or the lowest bit of DSCP.
     let colour = match setting.marking {
         Marking::Option => "match u8 0x08 0x08 at 46",
@@ -194,14 +201,14 @@ fn filter(setting: Setting) -> Result<()> {
     if setting.reordered {
         netns::run(
             WAY2,
-            &format!("tc qdisc add dev {RIGHT} root netem delay 8ms 6ms"),
+            &format!("tc qdisc add dev {RIGHT} root netem limit {MOST_DELAYED_PKTS} delay 8ms 6ms"),
         )?;
     }
     Ok(())
 }
 
 /// Returns how many packets of odd and of even blocks the filter has dropped.
-fn dropped() -> Result<[u64; 2]> {
+pub(super) fn dropped() -> Result<[u64; 2]> {
     let said = netns::run(WAY1, &format!("tc -s filter show dev {RIGHT} egress"))?;
     let counts = said.split("(dropped ").skip(1).map(|rest| {
         let count = rest.split(',').next().unwrap_or_default();

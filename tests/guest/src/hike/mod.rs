@@ -12,6 +12,7 @@ mod fuzz_network;
 mod kernel_peer;
 mod local_sids;
 mod loss;
+mod loss_full_rate;
 mod manager;
 mod manager_devices;
 mod manager_kernel;
@@ -103,6 +104,7 @@ fn all() -> Vec<Case> {
         selftests::cases(),
         tcx_peer::cases(),
         loss::cases(),
+        loss_full_rate::cases(),
         manager::cases(),
         manager_rules::cases(),
         manager_watch::cases(),

@@ -193,6 +193,7 @@ fn plan<'a>(options: &Options, cases: &'a [Case]) -> Result<Plan<'a>> {
                     mode,
                     order: protocol::Case {
                         stack: stack.clone(),
+                        front: mode.front,
                         load: case.load.clone(),
                         windows: if case.every_boot { 1 } else { windows },
                         window_ms: options.window_ms,

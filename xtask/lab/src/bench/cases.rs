@@ -3,12 +3,12 @@
 //! What is measured: each case with every stack that a user could pick instead.
 
 use mflow_protocol::bench::{
-    Build, Falcon, Layout, Load, Scaling, Server, Stack, Transport, LOAD_THRESHOLD_PCT,
+    Build, Falcon, Front, Layout, Load, Scaling, Server, Stack, Transport, LOAD_THRESHOLD_PCT,
 };
 
 use super::hike_cases;
 
-const BATCH_PKTS: u32 = 256;
+pub(super) const BATCH_PKTS: u32 = 256;
 /// Clients of a single-flow UDP case, as in the papers: they share one socket.
 const UDP_CLIENTS: u16 = 3;
 /// What a reader asks for at once that uses `recvmmsg`, as DNS servers and QUIC libraries do.
@@ -54,6 +54,8 @@ impl Suite {
 pub(super) struct Mode {
     pub(super) name: &'static str,
     pub(super) stack: What,
+    /// What is on the NIC in front of the stack.
+    pub(super) front: Option<Front>,
 }
 
 #[derive(Clone, Debug)]
@@ -78,6 +80,9 @@ pub(super) struct Case {
 impl Mode {
     /// Whether it is something for a kernel without our patches.
     pub(super) fn is_without_patches(&self) -> bool {
+        if self.front.is_some() {
+            return false;
+        }
         match &self.stack {
             What::Stack(
                 Stack::Native
@@ -114,10 +119,11 @@ impl Mode {
     }
 }
 
-fn mode(name: &'static str, stack: Stack) -> Mode {
+pub(super) fn mode(name: &'static str, stack: Stack) -> Mode {
     Mode {
         name,
         stack: What::Stack(stack),
+        front: None,
     }
 }
 
@@ -129,7 +135,7 @@ fn mflow(lanes: usize, batch_pkts: u32) -> Mode {
     built("mflow", lanes, batch_pkts, Build::Auto)
 }
 
-fn built(name: &'static str, lanes: usize, batch_pkts: u32, build: Build) -> Mode {
+pub(super) fn built(name: &'static str, lanes: usize, batch_pkts: u32, build: Build) -> Mode {
     let stack = Stack::Mflow {
         lanes,
         batch_pkts,
@@ -352,6 +358,7 @@ fn overhead() -> Case {
             Mode {
                 name: "compiled-out",
                 stack: What::WithoutHooks(Stack::Vanilla),
+                front: None,
             },
             mode("off", Stack::Vanilla),
             mode("loaded", Stack::Loaded),

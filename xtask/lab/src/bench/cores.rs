@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use super::figure::{label, Case, Kind};
+use super::figure::{label, Case};
 use super::grid::Grid;
 use super::row::{Core, Instructions, Row};
 
@@ -162,7 +162,16 @@ fn shown<'a>(case: &Case<'a>) -> Vec<((&'a Row, &'a Instructions), Option<&'stat
     };
     let falcon = measured(case, |row| row.mode == "falcon-dev");
     let falcon = falcon.map(|falcon| (falcon, nic));
-    [Some((before, None)), falcon, Some((after, None))]
+    // Behind HIKE, the NIC's core is the one that does something else.
+    let behind = |name: &str, lanes| {
+        let row = measured(case, |row| row.mode == name && row.lanes == lanes);
+        row.map(|row| (row, nic))
+    };
+    let vanilla_behind = behind("vanilla+hike", before.0.lanes);
+    let mflow_behind = behind("mflow+hike", after.0.lanes);
+    let before = Some((before, None));
+    let after = Some((after, None));
+    [before, vanilla_behind, falcon, after, mflow_behind]
         .into_iter()
         .flatten()
         .collect()
@@ -170,7 +179,7 @@ fn shown<'a>(case: &Case<'a>) -> Vec<((&'a Row, &'a Instructions), Option<&'stat
 
 /// Whether a router is measured: all modes differ in what its one core does.
 fn is_router(case: &Case<'_>) -> bool {
-    Kind::of(case.name) == Kind::Hike
+    case.rows.iter().any(|row| row.load == "forwarded")
 }
 
 /// The two rows whose difference matters most, as far as they were measured.
@@ -251,6 +260,32 @@ mod tests {
             assert!(head.contains(mode), "{text}");
         }
         assert!(!head.contains("app"), "{text}");
+    }
+
+    #[test]
+    fn what_is_behind_hike_stands_beside_what_is_not() {
+        let rows = [
+            ("vanilla", 0),
+            ("vanilla+hike", 0),
+            ("mflow", 2),
+            ("mflow+hike", 4),
+            ("mflow+hike", 2),
+        ]
+        .map(|(mode, lanes)| {
+            fixture::with(fixture::row("hike-stream", mode, lanes), &[("nic", 1000.0)])
+        });
+        let text = functions(&group(&rows)[0].cases[0]).text();
+        for mode in [
+            "vanilla: app 6",
+            "vanilla+hike: nic 1",
+            "mflow 2: app 6",
+            "mflow+hike 2: nic 1",
+        ] {
+            assert!(text.contains(mode), "{text}");
+        }
+        for mode in ["vanilla+hike: app", "mflow+hike 2: app", "mflow+hike 4"] {
+            assert!(!text.contains(mode), "{text}");
+        }
     }
 
     #[test]

@@ -27,13 +27,16 @@ const EARLY: &str = "early/1000: of 1000 packets, those that reached the merge b
 const DEADLINE: &str = "mflow is measured with merge_timeout_us at its most, 1 s: an emulated lane may be away for tens of \
                         milliseconds, which a real one is not. A lane that is away shows in latency, not in instructions.";
 
-const HIKE: [&str; 3] = [
+const HIKE: [&str; 4] = [
     "speed-up: how many times less the core does than in the kernel's path that forwards the same way, but monitors nothing: \
      kernel-enc for what encapsulates, kernel-end for what the kernel sends on to the next SID, else kernel-fw. above pass: \
      instructions more than with a program that sends all packets out as they are.",
     "Packets leave by a device with the least behind it: a dummy for the kernel's, which takes no frames from XDP; for those, a veth \
      whose other end drops them at XDP, on the same core.",
     "lost: packets that came in and did not leave, if more than a ring has room for; fewer are an error.",
+    "hike-stream is no router: TCP ends here, and speed-up is to vanilla. +hike: an instance on the NIC has one class, which no packet \
+     has; +lanes: all packets take the chain lanes,fw-kernel. mflow-nic builds packets on the NIC's core without an XDP program, as \
+     mflow has to with one.",
 ];
 
 #[derive(Debug)]

@@ -100,7 +100,12 @@ pub(crate) fn row(case: &str, mode: &str, lanes: u32) -> Row {
         lanes,
         batch_pkts: if lanes > 0 { 256 } else { 0 },
         nic: "virtio".to_owned(),
-        load: "frames".to_owned(),
+        load: if case == "hike-edge" {
+            "forwarded"
+        } else {
+            "frames"
+        }
+        .to_owned(),
         packets: 100_000,
         saturated: true,
         paper: paper::of(case, mode, lanes),

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! HIKE's cases: what chains cost a router, beside the kernel's path that does the same, and beside a program that does nothing.
+//! HIKE's cases: what chains cost a router, beside the kernel's path that does the same, and beside a program that does nothing;
+//! and what the hook costs a stream that ends here.
 
-use mflow_protocol::bench::{Engine, Hook, Load, Packets, Router, Stack};
+use mflow_protocol::bench::{Build, Engine, Front, Hook, Load, Packets, Router, Stack};
 
-use super::cases::{Case, Mode, What};
+use super::cases::{self, Case, Mode, BATCH_PKTS};
 
 /// Case names begin with it.
 pub(super) const PREFIX: &str = "hike-";
 /// SIDs of a path where their number is not what differs.
 const SIDS: u16 = 2;
+/// Bytes per read of a stream, as in the papers.
+const STREAM_BYTES: usize = 65_536;
 const ENC_MON_FW: &str = "enc,mon-in,fw-fib";
 
 fn case(name: String, packets: Packets, flows: u16, modes: Vec<Mode>) -> Case {
@@ -22,10 +25,7 @@ fn case(name: String, packets: Packets, flows: u16, modes: Vec<Mode>) -> Case {
 }
 
 fn mode(name: &'static str, router: Router) -> Mode {
-    Mode {
-        name,
-        stack: What::Stack(Stack::Router(router)),
-    }
+    cases::mode(name, Stack::Router(router))
 }
 
 fn compiled(name: &'static str, programs: &str, sids: u16) -> Mode {
@@ -168,6 +168,37 @@ fn classes() -> Case {
     case("classes".to_owned(), Packets::V6, 1, modes)
 }
 
+/// A TCP stream that ends here, behind a NIC with HIKE and without it. With an XDP program there, the NIC's core builds all packets:
+/// `mflow-nic` has that without the program.
+fn stream() -> Case {
+    let behind = |front, mode| Mode {
+        front: Some(front),
+        ..mode
+    };
+    let mflow = |name, lanes, build| cases::built(name, lanes, BATCH_PKTS, build);
+    let mut modes = vec![
+        cases::mode("vanilla", Stack::Vanilla),
+        behind(Front::NoClass, cases::mode("vanilla+hike", Stack::Vanilla)),
+        behind(Front::Lanes, cases::mode("vanilla+lanes", Stack::Vanilla)),
+    ];
+    for lanes in [2, 4] {
+        modes.extend([
+            mflow("mflow", lanes, Build::Auto),
+            mflow("mflow-nic", lanes, Build::Nic),
+            behind(Front::NoClass, mflow("mflow+hike", lanes, Build::Auto)),
+            behind(Front::Lanes, mflow("mflow+lanes", lanes, Build::Auto)),
+        ]);
+    }
+    Case {
+        name: format!("{PREFIX}stream"),
+        load: Load::Stream {
+            bytes: STREAM_BYTES,
+        },
+        modes,
+        every_boot: false,
+    }
+}
+
 pub(super) fn all() -> Vec<Case> {
     let mut cases = vec![edge()];
     cases.extend([1, 2, 4, 8].map(programs));
@@ -175,12 +206,13 @@ pub(super) fn all() -> Vec<Case> {
     // The paper has 1 to 4; a path has 10 at most.
     cases.extend([1, 2, 4, 10].map(sids));
     cases.extend([1, 2, 4, 10].map(waypoint));
-    cases.extend([tcx(), tcx_egress(), classes()]);
+    cases.extend([tcx(), tcx_egress(), classes(), stream()]);
     cases
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::cases::What;
     use super::*;
 
     #[test]
@@ -199,6 +231,21 @@ mod tests {
     }
 
     #[test]
+    fn each_stack_behind_hike_stands_beside_the_same_without_it() {
+        let case = stream();
+        let without = |mode: &Mode| {
+            let bare = mode.name.split('+').next().unwrap_or_default();
+            let mut others = case.modes.iter().filter(|other| other.front.is_none());
+            let stack = |mode: &Mode| format!("{:?}", mode.stack);
+            others.any(|other| other.name == bare && stack(other) == stack(mode))
+        };
+        for mode in &case.modes {
+            assert_eq!(mode.front.is_some(), mode.name.contains('+'), "{mode:?}");
+            assert!(without(mode), "{mode:?}");
+        }
+    }
+
+    #[test]
     fn the_same_chain_stands_beside_the_kernel_s_path_in_each_case() {
         for case in all() {
             let kernels = case
@@ -208,7 +255,7 @@ mod tests {
             let expected = match case.name.as_str() {
                 "hike-edge" | "hike-tcx" => 2,
                 "hike-tcx-egress" => 1,
-                "hike-classes" => 0,
+                "hike-classes" | "hike-stream" => 0,
                 name if name.starts_with("hike-flows-") => 2,
                 name if name.starts_with("hike-chain-") => 0,
                 name if name.starts_with("hike-sids-") => 1,

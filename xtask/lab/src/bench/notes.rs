@@ -113,6 +113,7 @@ mod tests {
     fn order(load: Load) -> protocol::Case {
         protocol::Case {
             stack: Stack::Vanilla,
+            front: None,
             load,
             windows: 3,
             window_ms: 2000,

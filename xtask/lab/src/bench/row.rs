@@ -13,7 +13,7 @@ pub(crate) struct Row {
     pub(crate) suite: String,
     /// What is compared across modes, such as `udp-16`; overhead cases start with `overhead`.
     pub(crate) case: String,
-    /// `native`, `vanilla`, `rps`, `mflow`, ...; overhead cases have `compiled-out`, `off`, `loaded`, `idle`, `whole`, `on`.
+    /// `native`, `vanilla`, `rps`, `mflow`, ..., behind HIKE with `+hike` or `+lanes`; overhead cases have `compiled-out`, `off`, `loaded`, `idle`, `whole`, `on`.
     pub(crate) mode: String,
     /// How mflow splits: `flow` (the NIC's core builds packets), `irq` (lanes do) or `auto`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

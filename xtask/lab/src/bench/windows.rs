@@ -289,6 +289,7 @@ mod tests {
         let mode = &case.modes[1];
         let order = protocol::Case {
             stack: Stack::Vanilla,
+            front: None,
             load: case.load.clone(),
             windows: 3,
             window_ms: 2000,

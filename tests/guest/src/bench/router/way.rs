@@ -289,12 +289,13 @@ fn class_of(to: IpAddr, prefix: bool) -> Result<Destination> {
     }
 }
 
-/// Adds classes that no packet has, around the one that packets have.
+/// Adds classes that no packet has: their prefixes have the numbers behind that of the packets', so that a trie of all of them is
+/// as deep there as anywhere.
 fn add_others(hike: &mut Hike, count: u32, prefixes: bool, class: Class) -> Result<()> {
-    for number in 0..count {
+    for number in 1..=count {
         // CAST: two halves.
         let [high, low] = [(number >> 16) as u16, number as u16];
-        let to = Ipv6Addr::new(0xfd00, 0x70, high + 1, low, 0, 0, 0, 1);
+        let to = Ipv6Addr::new(0xfd00, 0x70, high, low, 0, 0, 0, 1);
         hike.set_class(class_of(to.into(), prefixes)?, class)?;
     }
     Ok(())
