@@ -65,7 +65,7 @@ fn refusal() -> Result<Option<&'static str>> {
         return Ok(Some("it takes root"));
     }
     let release = tools::output(tools::command("uname").arg("-r"))?;
-    if !version_of(&release).is_some_and(|version| version >= TCX_SINCE) {
+    if version_of(&release).is_none_or(|version| version < TCX_SINCE) {
         return Ok(Some("this machine's kernel is older than Linux 6.6"));
     }
     let trial = tools::output(&mut in_namespaces("true"));
