@@ -112,9 +112,6 @@ struct mflow_frame_words {
 #define MFLOW_FRAME_MIDDLE	IPPROTO_UDP
 #define MFLOW_FRAME_MIDDLE_MASK	(((IP_MF | IP_OFFSET) << 16) | 0xff)
 
-/* As many the kernel hands over at a time. */
-#define MFLOW_FRAMES_MOST	16
-
 static bool mflow_frame_has_words(const struct xdp_frame *frame)
 {
 	const struct mflow_frame_words *words = frame->data;
@@ -227,7 +224,7 @@ static bool mflow_frames_give(const struct mflow_ops *ops, void *port, struct mf
  */
 static int mflow_frames_xmit(struct net_device *dev, int nr_frames, struct xdp_frame **frames, u32 flags)
 {
-	struct xdp_frame *flow[MFLOW_FRAMES_MOST];
+	struct xdp_frame *flow[XDP_BULK_QUEUE_SIZE];
 	const struct mflow_frames *here = netdev_priv(dev);
 	const struct mflow_ops *ops = rcu_dereference_bh(mflow_stock_ops);
 	struct mflow_source *source = NULL;
@@ -240,7 +237,7 @@ static int mflow_frames_xmit(struct net_device *dev, int nr_frames, struct xdp_f
 	if (port)
 		source = mflow_port_source(port);
 	for (nr_left = nr_frames; nr_left; nr_left -= pkts) {
-		if (source && READ_ONCE(source->takes_requests) && nr_left <= MFLOW_FRAMES_MOST &&
+		if (source && READ_ONCE(source->takes_requests) && nr_left <= ARRAY_SIZE(flow) &&
 		    mflow_frame_has_words(frames[0])) {
 			pkts = mflow_frames_divide(frames, nr_left, flow, &bytes);
 			requests |= mflow_frames_give(ops, port, source, flow, pkts, bytes, here->nic);
