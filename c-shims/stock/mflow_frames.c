@@ -108,23 +108,19 @@ struct mflow_frame_words {
 /* No options, any class. */
 #define MFLOW_FRAME_START	((ETH_P_IP << 16) | 0x4500)
 #define MFLOW_FRAME_START_MASK	0xffffff00
-/* No fragment, any hop limit. */
-#define MFLOW_FRAME_MIDDLE	IPPROTO_UDP
-#define MFLOW_FRAME_MIDDLE_MASK	(((IP_MF | IP_OFFSET) << 16) | 0xff)
-
 static bool mflow_frame_has_words(const struct xdp_frame *frame)
 {
 	const struct mflow_frame_words *words = frame->data;
 
 	return frame->len >= sizeof(*words) &&
 	       (words->start & htonl(MFLOW_FRAME_START_MASK)) == htonl(MFLOW_FRAME_START) &&
-	       (words->middle & htonl(MFLOW_FRAME_MIDDLE_MASK)) == htonl(MFLOW_FRAME_MIDDLE);
+	       (words->middle & htonl(MFLOW_IPV4_WHOLE_MASK)) == htonl(IPPROTO_UDP);
 }
 
 /*
- * Moves those frames to @flow that are of the first one's flow, which has such words; at a frame that has none that ends, as it may be
- * of any flow. The others move up in @frames, and all keep their order. Returns how many are of the flow; @bytes is what the largest
- * of them holds.
+ * Moves the frames of the first one's flow to @flow. The first one has such words. The search ends at a frame that has none, as that
+ * may be of any flow. The other frames move up in @frames, and all keep their order. Returns how many are of the flow; @bytes is what
+ * the largest of them holds.
  */
 static unsigned int mflow_frames_divide(struct xdp_frame **frames, unsigned int nr_frames,
 					struct xdp_frame **flow, unsigned int *bytes)
@@ -149,9 +145,7 @@ static unsigned int mflow_frames_divide(struct xdp_frame **frames, unsigned int 
 	return pkts;
 }
 
-/*
- * Frames of one flow that hold so many bytes each at most. Returns how many of them a lane builds; 0: the first one is built here.
- */
+/* Frames of one flow, which hold @bytes each at most. Returns how many of them a lane builds; 0: the first one is built here. */
 static unsigned int mflow_frame_requests(struct mflow_source *source, struct xdp_frame *const *frames,
 					 unsigned int nr_frames, unsigned int bytes, struct net_device *nic)
 {
@@ -195,7 +189,7 @@ static void mflow_frame_receive(const struct mflow_ops *ops, void *port, struct 
 		this_cpu_write(mflow_frame_dispatched, NULL);
 }
 
-/* Frames of one flow that hold so many bytes each at most. Returns whether lanes build some of them. */
+/* Frames of one flow, which hold @bytes each at most. Returns whether lanes build some of them. */
 static bool mflow_frames_give(const struct mflow_ops *ops, void *port, struct mflow_source *source,
 			      struct xdp_frame *const *frames, unsigned int nr_frames, unsigned int bytes,
 			      struct net_device *nic)
@@ -218,9 +212,9 @@ static bool mflow_frames_give(const struct mflow_ops *ops, void *port, struct mf
 }
 
 /*
- * In the poll of the NAPI that the frames have come through. Where lanes build packets, those of a flow are dispatched together, as
- * what they cost here is the look-up of their flow. Flows may overtake one another. The caller forgets what it has in @frames, as
- * all of them are taken.
+ * In the poll of the NAPI that the frames have come through. Where lanes build packets, those of a flow are dispatched together:
+ * most of what a packet costs here is the look-up of its flow. Flows may overtake one another. All frames are taken, so that the
+ * caller looks at @frames no more, and they may change places in it.
  */
 static int mflow_frames_xmit(struct net_device *dev, int nr_frames, struct xdp_frame **frames, u32 flags)
 {

@@ -37,6 +37,12 @@ struct mflow_source *mflow_port_source(void *port);
 struct mflow_request *mflow_take_requests(struct mflow_source *source, u16 protocol, const void *header,
 					  unsigned int header_bytes, unsigned int memory_bytes, unsigned int *pkts);
 
+/*
+ * Of the word in IPv4's header that has fragment, hop limit and protocol: all but the hop limit. What is left is the protocol alone
+ * if the packet is whole. <net/ip.h> has the flags.
+ */
+#define MFLOW_IPV4_WHOLE_MASK	(((IP_MF | IP_OFFSET) << 16) | 0xff)
+
 /* mflow_xdp.c: the program in a device's driver that redirects packets to ours. */
 struct mflow_xdp;
 

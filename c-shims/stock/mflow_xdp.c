@@ -48,8 +48,6 @@ static LIST_HEAD(mflow_xdp_ends);
 /* Fields of the packet as operands, which have no byte order. */
 #define MFLOW_XDP_BE16(value)	((__force s32)htons(value))
 #define MFLOW_XDP_BE32(value)	((__force s32)htonl(value))
-/* Of IPv4, the word that has fragment, hop limit and protocol: which of its bits are looked at, hop limits not among them. */
-#define MFLOW_XDP_FRAGMENT	(((IP_MF | IP_OFFSET) << 16) | 0xff)
 /* Where BPF_LD_MAP_FD() begins below, which has two instructions. */
 #define MFLOW_XDP_MAP_AT	14
 
@@ -72,7 +70,7 @@ static const struct bpf_insn mflow_xdp_program[] = {
 	BPF_JMP_IMM(BPF_JNE, BPF_REG_1, MFLOW_XDP_BE16(ETH_P_IP), 4),
 	/* 7, 8, 9: UDP that is no fragment is redirected (at 14). */
 	BPF_LDX_MEM(BPF_W, BPF_REG_0, BPF_REG_2, ETH_HLEN + offsetof(struct iphdr, frag_off)),
-	BPF_ALU64_IMM(BPF_AND, BPF_REG_0, MFLOW_XDP_BE32(MFLOW_XDP_FRAGMENT)),
+	BPF_ALU64_IMM(BPF_AND, BPF_REG_0, MFLOW_XDP_BE32(MFLOW_IPV4_WHOLE_MASK)),
 	BPF_JMP_IMM(BPF_JEQ, BPF_REG_0, MFLOW_XDP_BE32(IPPROTO_UDP), 4),
 	/* 10: anything else passes (at 20). */
 	BPF_JMP_A(9),

@@ -319,7 +319,8 @@ unsafe extern "C" fn mflow_port_source(
 /// places as it writes to `pkts`, which follow each other and are filled, `memory_bytes`, too, before the next call for the source;
 /// or nothing: the next packet is to be built.
 ///
-/// # Safety: called by C in the poll of the source's NAPI, with a valid source, and shows so much of the packet.
+/// # Safety: called by C in the poll of the source's NAPI, with a valid source; so much of the packet can be read, and `pkts` is the
+/// caller's own variable.
 #[cfg(mflow_stock)]
 #[no_mangle]
 unsafe extern "C" fn mflow_take_requests(
@@ -330,13 +331,14 @@ unsafe extern "C" fn mflow_take_requests(
     memory_bytes: kernel::ffi::c_uint,
     pkts: *mut kernel::ffi::c_uint,
 ) -> *mut kernel::bindings::mflow_request {
-    // SAFETY: By the contract. CAST: 32 bits into a usize.
+    // SAFETY: By the contract the header can be read, the source is valid, and this is its context.
+    // CAST: 32 bits into a usize.
     let requests = unsafe {
         let header = core::slice::from_raw_parts(header.cast(), header_bytes as usize);
         let source = &*source.cast::<Source>();
         source.take_requests(protocol, header, memory_bytes, *pkts)
     };
-    // SAFETY: By the contract. CAST: no more than was asked for.
+    // SAFETY: By the contract nobody else uses the variable. CAST: no more than was asked for.
     unsafe { *pkts = requests.len() as kernel::ffi::c_uint };
     requests.first().map_or(ptr::null_mut(), Request::as_raw)
 }
