@@ -20,7 +20,7 @@ use crate::vm::{guest_program, Nic};
 /// The part of the guest program that has the cases.
 const HIKE: &str = "hike";
 /// The case that runs on this machine.
-const HERE: &str = "hike: a million frames on this machine's kernel";
+const HERE: &str = "hike: the model on this machine's kernel";
 /// Random frames of a full run, and of one on this machine; the default is the guest program's.
 const FRAMES_FULL: &str = "1000000";
 /// Since when kernels have tcx, where frames of half of the cases are held against the model.
@@ -60,18 +60,21 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
 }
 
 /// Returns why this machine cannot run the model's cases, if so.
-fn refusal() -> Result<Option<&'static str>> {
+fn refusal() -> Result<Option<String>> {
     if !tools::is_root() {
-        return Ok(Some("it takes root"));
+        return Ok(Some("it takes root".to_owned()));
     }
     let release = tools::output(tools::command("uname").arg("-r"))?;
     if version_of(&release).is_none_or(|version| version < TCX_SINCE) {
-        return Ok(Some("this machine's kernel is older than Linux 6.6"));
+        let (major, minor) = TCX_SINCE;
+        return Ok(Some(format!(
+            "this machine's kernel is older than Linux {major}.{minor}"
+        )));
     }
     let trial = tools::output(&mut in_namespaces("true"));
     Ok(trial
         .is_err()
-        .then_some("this machine allows no namespaces of network and mounts, or no BPF"))
+        .then(|| "this machine allows no namespaces of network and mounts, or no BPF".to_owned()))
 }
 
 /// Returns the first two numbers of a kernel's release.
@@ -101,7 +104,10 @@ fn run_here(seed: &str) -> Result<()> {
     let mut command = in_namespaces("exec \"$@\"");
     command.env(SEED, seed).arg(guest_program()?);
     command.args([HIKE, "--filter", "model", "--frames", FRAMES_FULL]);
-    let log = Step::new("hold a million frames against HIKE's model, at each hook, on this machine's kernel", "hike-model")
+    let title = format!(
+        "hold {FRAMES_FULL} frames against HIKE's model, at each hook, on this machine's kernel"
+    );
+    let log = Step::new(title, "hike-model")
         .hint("the log has the frame that came out wrong, and what `mflow-guest` has to be told to come to it again")
         .run(&mut command)?;
     let held = fs::read_to_string(&log)?.matches("\"error\":null").count();

@@ -61,6 +61,17 @@ table inet mflow {
 }
 ";
 
+/// A counter of [`SEGMENTS`], where its segments leave, and where they arrive.
+type Counter = (&'static str, &'static str, &'static str);
+
+/// Of connections that the client opens.
+const BEGINNINGS: [Counter; 2] = [
+    ("asked", CLIENT, CONTAINER),
+    ("answered", CONTAINER, CLIENT),
+];
+/// Of both their ends.
+const ENDS: [Counter; 2] = [("ended", CLIENT, CONTAINER), ("closed", CONTAINER, CLIENT)];
+
 pub(in crate::cases) fn cases() -> Vec<Case> {
     let case = |inner: Family, when| {
         Case::of_traffic(
@@ -100,7 +111,8 @@ fn beside_connections(rig: &Rig, plan: &Plan<Streams>) -> Result<Outcome> {
         threads::beside(|stop| connect(address, stop), || stream(rig, plan))
     })?;
     all_end(PORT)?;
-    let ends_sent = none_lost()?;
+    none_lost(&BEGINNINGS)?;
+    let ends_sent = none_lost(&ENDS)?;
     // A segment that arrives is sent again all the same if an emulated CPU is away for longer than TCP waits, 200 ms.
     let sent_again = ends_sent.saturating_sub(2 * connections);
     let counted = Counters::read()?.since(&counters);
@@ -136,30 +148,22 @@ fn stream(rig: &Rig, plan: &Plan<Streams>) -> Result<Outcome> {
     })
 }
 
-/// Fails unless every segment arrives with which a connection begins or ends. Returns how many of the latter were sent.
-fn none_lost() -> Result<u64> {
-    let mut ends_sent = 0;
-    for (name, from, to, what) in [
-        ("asked", CLIENT, CONTAINER, "begin"),
-        ("answered", CONTAINER, CLIENT, "begin"),
-        ("ended", CLIENT, CONTAINER, "end"),
-        ("closed", CONTAINER, CLIENT, "end"),
-    ] {
-        let mut sent = 0;
+/// Fails unless every segment arrives that these have counted. Returns how many were sent.
+fn none_lost(counters: &[Counter]) -> Result<u64> {
+    let mut all = 0;
+    for (name, from, to) in counters {
         threads::until_ok(END, || {
-            sent = nft::counted(from, name)?.pkts;
-            let arrived = nft::counted(to, name)?.pkts;
+            let sent = nft::counted(*from, name)?.pkts;
+            let arrived = nft::counted(*to, name)?.pkts;
             ensure!(
                 sent == arrived && sent != 0,
-                "of the segments with which connections {what} ({name}), {sent} left and {arrived} arrived"
+                "of the segments with which connections begin or end ({name}), {sent} left and {arrived} arrived"
             );
             Ok(())
         })?;
-        if what == "end" {
-            ends_sent += sent;
-        }
+        all += nft::counted(*from, name)?.pkts;
     }
-    Ok(ends_sent)
+    Ok(all)
 }
 
 fn connect(address: SocketAddr, stop: &AtomicBool) -> Result<u64> {
