@@ -11,6 +11,8 @@ use rand::RngExt as _;
 
 /// Rules of the list: more than a word has bits.
 const RULES: usize = 80;
+/// Holds most of the sources that frames have.
+const SOURCES_OF_FIRST_RULE: &str = "2001:db8:a::/64";
 /// Next hops of `End.X`: a neighbour, one that was never heard of, one behind a device that is no port, and nobody.
 const NEXT_HOPS: [Ipv6Addr; 4] = [
     Ipv6Addr::new(0xfd00, 0xf, 0, 0, 0, 0, 0, 2),
@@ -79,15 +81,26 @@ pub(super) fn draw(rng: &mut Xoshiro256PlusPlus, program: &str) -> Behaviour {
     }
 }
 
-/// Draws an access list that many packets meet, and few are denied by.
+/// Draws an access list that many packets meet, and few are denied by: some always, as the first rule is not drawn.
 pub(super) fn draw_rules(rng: &mut Xoshiro256PlusPlus) -> Vec<Rule> {
-    let mut rules: Vec<Rule> = (0..RULES).map(|_| draw_rule(rng)).collect();
+    let first = Rule {
+        source: parsed(SOURCES_OF_FIRST_RULE),
+        protocol: Some(132),
+        ..Rule::all(Action::Deny)
+    };
+    let mut rules = vec![first];
+    rules.extend((1..RULES).map(|_| draw_rule(rng)));
     let last = Rule {
         protocol: Some(58),
         ..Rule::all(Action::Allow)
     };
     rules.push(last);
     rules
+}
+
+fn parsed(text: &str) -> Destination {
+    text.parse()
+        .unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
 fn draw_rule(rng: &mut Xoshiro256PlusPlus) -> Rule {
@@ -105,11 +118,8 @@ fn draw_rule(rng: &mut Xoshiro256PlusPlus) -> Rule {
         true => ["10.1.0.0/16", "10.1.4.0/22", "10.15.0.9", "default"],
         false => ["2001:db8:1::/49", "fc00:5::/32", "fc00::/15", "default"],
     };
-    let mut draw = |texts: [&str; 4]| -> Destination {
-        let text = texts[rng.random_range(0..texts.len())];
-        text.parse()
-            .unwrap_or_else(|error| panic!("{text}: {error}"))
-    };
+    let mut draw =
+        |texts: [&str; 4]| -> Destination { parsed(texts[rng.random_range(0..texts.len())]) };
     let (source, destination) = (draw(sources), draw(destinations));
     let protocol = [None, Some(17), Some(6), Some(132), Some(58)][rng.random_range(0..5)];
     let ports = |rng: &mut Xoshiro256PlusPlus| -> Option<RangeInclusive<u16>> {
