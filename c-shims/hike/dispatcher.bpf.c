@@ -4,7 +4,7 @@
  *
  * That is the only indirect jump of a packet with a compiled chain. What has no class goes to the kernel untouched.
  */
-#include "exact_flow.h"
+#include "destination.h"
 
 /* Fills in what the packet is and its destination; returns HIKE_NEXT, or why the kernel must see it. */
 static __always_inline int hike_parse(struct hike_context *context, struct hike_packet *packet,
@@ -51,19 +51,11 @@ static __always_inline int hike_parse(struct hike_context *context, struct hike_
 	return HIKE_NOT_IP;
 }
 
-static __always_inline const struct hike_class *hike_class_of(const struct hike_prefix *destination)
-{
-	const struct hike_class *class = bpf_map_lookup_elem(&classes, destination);
-
-	return class ? class : bpf_map_lookup_elem(&prefixes, destination);
-}
-
 SEC(HIKE_SECTION)
 int hike_dispatcher(struct hike_context *context)
 {
 	struct hike_packet *packet = hike_this_packet();
 	struct hike_prefix destination = {};
-	const struct hike_class *found;
 	int reason;
 
 	if (!packet || hike_has_been_here(context))
@@ -74,13 +66,7 @@ int hike_dispatcher(struct hike_context *context)
 		return hike_finish(reason);
 	hike_find_segments(context, packet);
 	hike_whole(&destination, packet->version);
-	found = hike_class_of(&destination);
-	if (!found)
-		return hike_finish(HIKE_NO_CLASS);
-	/* All members at once: user space may replace the class meanwhile. */
-	packet->whole_class = *(volatile __u64 *)found;
-	if (packet->class.chain & (HIKE_CLASS_HAS_PORTS | HIKE_CLASS_HAS_LABELS) &&
-	    !hike_exact_flow(context, packet, &destination))
+	if (!hike_find_class(context, packet, &destination))
 		return hike_finish(HIKE_NO_CLASS);
 	bpf_tail_call(context, &chains, packet->class.chain);
 	return hike_finish(HIKE_NO_CHAIN_THERE);

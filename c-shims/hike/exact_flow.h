@@ -24,15 +24,28 @@ static __always_inline __be32 hike_ports_of(const void *transport, const void *e
 	return ports;
 }
 
-/* Replaces the class of the packet's destination by that of its flow, if it has one; returns whether it has a class now. */
+/* All members at once: user space may replace the class meanwhile. */
+static __always_inline void hike_take_class(struct hike_packet *packet, const struct hike_class *class)
+{
+	packet->whole_class = *(volatile __u64 *)class;
+}
+
+/*
+ * Gives the packet the class of its flow, if it has one, else that of its destination, which is this one; returns whether it has one now: a
+ * class of a destination may be there for flows alone.
+ */
 static __always_inline bool hike_exact_flow(struct hike_context *context, struct hike_packet *packet,
-					    const struct hike_prefix *destination)
+					    const struct hike_prefix *destination,
+					    const struct hike_class *of_destination)
 {
 	void *ip = hike_ip(context, packet), *end = hike_data_end(context);
 	struct hike_exact_flow flow = { .version = packet->version };
 	const struct hike_class *found = NULL;
 	__be32 label = 0;
 
+	hike_take_class(packet, of_destination);
+	if (!(packet->class.chain & (HIKE_CLASS_HAS_PORTS | HIKE_CLASS_HAS_LABELS)))
+		return true;
 	HIKE_COPY(__u64, &flow.destination[0], &destination->address[0]);
 	HIKE_COPY(__u64, &flow.destination[1], &destination->address[1]);
 	if (packet->version == 6) {
@@ -63,16 +76,12 @@ static __always_inline bool hike_exact_flow(struct hike_context *context, struct
 		flow.ports_or_label = label;
 		found = bpf_map_lookup_elem(&exact_flows, &flow);
 	}
-	if (!found) {
-		packet->class.chain &= ~(HIKE_CLASS_HAS_PORTS | HIKE_CLASS_HAS_LABELS);
-		if (packet->class.chain != HIKE_CLASS_OF_FLOWS)
-			return true;
-		found = bpf_map_lookup_elem(&prefixes, destination);
+	if (found) {
+		hike_take_class(packet, found);
+		return true;
 	}
-	if (!found)
-		return false;
-	packet->whole_class = *(volatile __u64 *)found;
-	return true;
+	packet->class.chain &= ~(HIKE_CLASS_HAS_PORTS | HIKE_CLASS_HAS_LABELS);
+	return packet->class.chain != HIKE_CLASS_OF_FLOWS;
 }
 
 #endif

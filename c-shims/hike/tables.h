@@ -13,14 +13,37 @@
 #include "limits.h"
 #include "reasons.gen.h"
 
-/* A destination, or a prefix of some: the key of the trie, and of the hash table, where all bits count. */
+/* A destination, or a prefix of some: the key of tries, and of hash tables, where bits that do not count are 0. */
 struct hike_prefix {
-	/* How many of the bits behind this member count. */
+	/* How many of the bits behind this member count; the default has none. */
 	__u32 bits;
 	/* 4 or 6, in network byte order; it is part of each prefix. */
 	__be32 version;
 	/* In network byte order; an IPv4 address has the first four bytes. */
 	__u64 address[2];
+};
+
+/* Stands for no length of a key, and behind the greatest, which is 160. */
+#define HIKE_NO_LENGTH 161
+
+/* A length that keys of classes can have, which is their `bits`. */
+struct hike_length {
+	/* What keys of this length begin with. */
+	__u32 bits;
+	__be32 version;
+	/* Which bits of an address count. */
+	__u64 mask[2];
+	/* The next shorter length that some class has; HIKE_NO_LENGTH: there is none. */
+	__u64 shorter;
+};
+
+/*
+ * By version, 4 and 6, and by length; behind them, at HIKE_NO_LENGTH, `shorter` is the longest of all.
+ *
+ * Lengths that no class has lead on, too: a packet gets on wherever it is when user space changes this.
+ */
+struct hike_lengths {
+	struct hike_length of_version[2][HIKE_NO_LENGTH + 1];
 };
 
 /* Set in a class of a destination: some of the flows to it have classes of their own, by ports or by flow label. */
@@ -189,14 +212,15 @@ struct hike_counters {
 	} NAME SEC(".maps")
 
 /*
- * The ingress table: exact destinations, then prefixes. The default is the prefix of 0 bits, which all versions have.
+ * The ingress table: destinations, then prefixes of each length in use. The default is the prefix of 0 bits, which both versions have.
  *
  * Both maps replace entries, where an array would write over the one that a packet reads.
  */
 HIKE_MAP(classes, BPF_MAP_TYPE_HASH, HIKE_CLASSES, sizeof(struct hike_prefix),
 	 sizeof(struct hike_class), BPF_F_NO_PREALLOC);
-HIKE_MAP(prefixes, BPF_MAP_TYPE_LPM_TRIE, HIKE_CLASSES, sizeof(struct hike_prefix),
+HIKE_MAP(prefixes, BPF_MAP_TYPE_HASH, HIKE_CLASSES, sizeof(struct hike_prefix),
 	 sizeof(struct hike_class), BPF_F_NO_PREALLOC);
+HIKE_MAP(lengths_in_use, BPF_MAP_TYPE_ARRAY, 1, sizeof(__u32), sizeof(struct hike_lengths), 0);
 
 /* Flows that have classes of their own: only looked for if the class of their destination says so. */
 HIKE_MAP(exact_flows, BPF_MAP_TYPE_HASH, HIKE_CLASSES, sizeof(struct hike_exact_flow),

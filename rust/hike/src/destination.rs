@@ -37,6 +37,23 @@ impl Destination {
         );
         Ok(Self::Prefix(address, bits))
     }
+
+    /// Returns the same as [`Destination::prefix`] and reading a text make it: equal ones are of the same packets.
+    pub(crate) fn checked(self) -> Result<Self> {
+        match self {
+            Self::Prefix(address, bits) => Self::prefix(address, bits),
+            Self::Address(_) | Self::Default => Ok(self),
+        }
+    }
+
+    /// Returns the IP version; `None`: both.
+    pub(crate) const fn version(self) -> Option<u8> {
+        match self {
+            Self::Address(IpAddr::V4(_)) | Self::Prefix(IpAddr::V4(_), _) => Some(4),
+            Self::Address(IpAddr::V6(_)) | Self::Prefix(IpAddr::V6(_), _) => Some(6),
+            Self::Default => None,
+        }
+    }
 }
 
 impl FromStr for Destination {

@@ -15,6 +15,7 @@ mod chains;
 mod classes;
 mod entry;
 mod flow_classes;
+mod lengths;
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder};
@@ -31,6 +32,7 @@ use aya::Ebpf;
 use self::chains::Loaded;
 use self::classes::Entry;
 use self::flow_classes::FlowClasses;
+use self::lengths::Lengths;
 use crate::access_list::AccessList;
 use crate::behaviour::Behaviour;
 use crate::chain::Chain;
@@ -123,6 +125,7 @@ pub struct Hike {
     behaviours: Slots<Option<Behaviour>>,
     classes: BTreeMap<Destination, Entry>,
     exact_flows: FlowClasses,
+    lengths: Lengths,
     access_list: AccessList,
     /// Whether all of it stays in the kernel when this is dropped.
     stays: bool,
@@ -131,7 +134,7 @@ pub struct Hike {
 /// The maps that are written here, opened once.
 struct Tables {
     classes: HashMap<MapData, Key<Address>, layout::Class>,
-    prefixes: LpmTrie<MapData, Address, layout::Class>,
+    prefixes: HashMap<MapData, Key<Address>, layout::Class>,
     exact_flows: HashMap<MapData, layout::ExactFlow, layout::Class>,
     chains: ProgramArray<MapData>,
     programs: ProgramArray<MapData>,
@@ -207,6 +210,7 @@ impl Hike {
             behaviours: Slots::new(BEHAVIOURS),
             classes: BTreeMap::new(),
             exact_flows: FlowClasses::default(),
+            lengths: Lengths::open(folder)?,
             access_list: AccessList::open(folder)?,
             stays: false,
         };

@@ -3,7 +3,9 @@
 //! What the programs read and write, as `c-shims/hike/tables.h` has it: the same names, members and sizes.
 #![allow(unsafe_code, reason = "aya::Pod says that a type is plain bytes")]
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::array;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use anyhow::{bail, Context as _, Result};
 use aya::maps::lpm_trie::Key;
@@ -24,6 +26,11 @@ pub(crate) struct Address {
 }
 
 impl Address {
+    const NONE: Self = Self {
+        version: [0; 4],
+        address: [0; 16],
+    };
+
     pub(crate) fn of(address: IpAddr) -> Self {
         Self {
             version: [0, 0, 0, if address.is_ipv4() { 4 } else { 6 }],
@@ -42,14 +49,20 @@ impl Address {
         self.version[2]
     }
 
-    /// Returns the key of a destination in a trie; the default is the prefix of 0 bits, of which not even the version counts.
+    /// Returns the key of a destination; the default is the prefix of 0 bits, which has no version.
     pub(crate) fn prefix(destination: Destination) -> Key<Self> {
         let (bits, address) = match destination {
-            Destination::Address(address) => (VERSION_BITS + u32::from(width(address)), address),
-            Destination::Prefix(address, bits) => (VERSION_BITS + u32::from(bits), address),
-            Destination::Default => (0, Ipv6Addr::UNSPECIFIED.into()),
+            Destination::Address(address) => (u32::from(width(address)), address),
+            Destination::Prefix(address, bits) => (u32::from(bits), address),
+            Destination::Default => return Key::new(0, Self::NONE),
         };
-        Key::new(bits, Self::of(address))
+        Key::new(VERSION_BITS + bits, Self::of(address))
+    }
+
+    /// Returns how many bits the key of a destination has.
+    pub(crate) fn length(destination: Destination) -> u8 {
+        // CAST: 160 at most.
+        Self::prefix(destination).prefix_len() as u8
     }
 
     /// Returns the key of an address, of which all bits count.
@@ -70,6 +83,55 @@ impl Address {
         };
         let bits = bits.checked_sub(VERSION_BITS).context("half a version")?;
         Destination::prefix(address, u8::try_from(bits)?)
+    }
+}
+
+/// Stands for no length of a key, and behind the greatest: `HIKE_NO_LENGTH`.
+const NO_LENGTH: u8 = 161;
+
+/// `struct hike_length`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Length {
+    bits: u32,
+    version: [u8; 4],
+    mask: [u8; 16],
+    shorter: u64,
+}
+
+impl Length {
+    /// Returns so many bits of keys of a version, and which one is shorter; the default is for both versions, and has none.
+    fn of(bits: u8, version: u8, shorter: u8) -> Self {
+        let address = u32::from(bits).checked_sub(VERSION_BITS);
+        let mask = address.and_then(|bits| u128::MAX.checked_shl(128_u32.saturating_sub(bits)));
+        Self {
+            bits: bits.into(),
+            version: [0, 0, 0, address.map_or(0, |_| version)],
+            mask: mask.unwrap_or(0).to_be_bytes(),
+            shorter: shorter.into(),
+        }
+    }
+}
+
+/// `struct hike_lengths`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lengths {
+    of_version: [[Length; NO_LENGTH as usize + 1]; 2],
+}
+
+impl Lengths {
+    /// Returns what leads packets of IPv4 and of IPv6 from each length to the next shorter one of these.
+    pub(crate) fn of<T>(lengths: &[BTreeMap<u8, T>; 2]) -> Self {
+        let of_version = [(4, &lengths[0]), (6, &lengths[1])].map(|(version, lengths)| {
+            array::from_fn(|bits| {
+                // CAST: 161 at most.
+                let bits = bits as u8;
+                let shorter = lengths.range(..bits).next_back();
+                Length::of(bits, version, shorter.map_or(NO_LENGTH, |(&bits, _)| bits))
+            })
+        });
+        Self { of_version }
     }
 }
 
@@ -257,7 +319,7 @@ macro_rules! plain {
     };
 }
 
-plain!(Address Class ExactFlow Behaviour Rules RulePort Path Route Block Counters);
+plain!(Address Length Lengths Class ExactFlow Behaviour Rules RulePort Path Route Block Counters);
 
 #[cfg(test)]
 mod tests {
@@ -266,6 +328,8 @@ mod tests {
     #[test]
     fn there_is_no_padding() {
         assert_eq!(size_of::<Address>(), 20);
+        assert_eq!(size_of::<Length>(), 32);
+        assert_eq!(size_of::<Lengths>(), 2 * 162 * 32);
         assert_eq!(size_of::<Class>(), 8);
         assert_eq!(size_of::<ExactFlow>(), 48);
         assert_eq!(size_of::<Behaviour>(), 24);
@@ -288,6 +352,49 @@ mod tests {
         assert_eq!(prefix("2001:db8::1").prefix_len(), 160);
         assert_eq!(prefix("0.0.0.0/0").prefix_len(), 32);
         assert_eq!(prefix("default").prefix_len(), 0);
+    }
+
+    #[test]
+    fn each_length_leads_to_the_next_shorter_one() {
+        let of = |texts: &[&str]| {
+            let destinations = texts.iter().map(|text| text.parse().expect(text));
+            destinations
+                .map(|destination| (Address::length(destination), ()))
+                .collect()
+        };
+        let lengths = Lengths::of(&[of(&[]), of(&["2001:db8::/64", "::1", "default"])]);
+        let [v4, v6] = lengths
+            .of_version
+            .map(|lengths| lengths.map(|length| length.shorter));
+        assert_eq!(v4, [161; 162]);
+        let led = [161, 160, 159, 97, 96, 95, 1, 0].map(|length| v6[length]);
+        assert_eq!(led, [160, 96, 96, 96, 0, 0, 0, 161]);
+    }
+
+    #[test]
+    fn an_address_with_the_mask_of_a_length_is_the_key_of_its_prefix() {
+        let [v4, v6] = Lengths::of::<()>(&[BTreeMap::new(), BTreeMap::new()]).of_version;
+        for (lengths, whole, text) in [
+            (v4, "255.255.255.255", "255.255.0.0/16"),
+            (v4, "255.255.255.255", "0.0.0.0/0"),
+            (v4, "255.255.255.255", "255.255.255.255"),
+            (v4, "255.255.255.255", "default"),
+            (v6, "ffff:ffff::1", "ffff:ffff::/33"),
+            (v6, "ffff:ffff::1", "::/0"),
+            (v6, "ffff:ffff::1", "ffff:ffff::1"),
+            (v6, "ffff:ffff::1", "default"),
+        ] {
+            let key = Address::prefix(text.parse().expect(text));
+            let length = lengths[key.prefix_len() as usize];
+            let bytes = bytes(whole.parse().expect(whole));
+            let masked = array::from_fn(|byte| bytes[byte] & length.mask[byte]);
+            let own = Address {
+                version: length.version,
+                address: masked,
+            };
+            let own = (length.bits, own);
+            assert_eq!(own, (key.prefix_len(), key.data()), "{text}");
+        }
     }
 
     #[test]

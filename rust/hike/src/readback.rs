@@ -38,22 +38,17 @@ impl Generation {
     /// Returns the classes.
     pub fn classes(&self) -> Result<BTreeMap<Destination, Places>> {
         let mut classes = BTreeMap::new();
-        let exact: HashMap<MapData, Key<Address>, layout::Class> =
-            open(self.folder(), "classes")?.try_into()?;
-        for entry in exact.iter() {
-            let (key, class) = entry?;
-            if class.chain_place() == layout::Class::OF_FLOWS.chain {
-                continue;
+        for table in ["classes", "prefixes"] {
+            let table: HashMap<MapData, Key<Address>, layout::Class> =
+                open(self.folder(), table)?.try_into()?;
+            for entry in table.iter() {
+                let (key, class) = entry?;
+                if class.chain_place() == layout::Class::OF_FLOWS.chain {
+                    continue;
+                }
+                let destination = key.data().destination(key.prefix_len())?;
+                classes.insert(destination, places(class));
             }
-            let destination = key.data().destination(key.prefix_len())?;
-            classes.insert(destination, places(class));
-        }
-        let prefixes: LpmTrie<MapData, Address, layout::Class> =
-            open(self.folder(), "prefixes")?.try_into()?;
-        for entry in prefixes.iter() {
-            let (key, class) = entry?;
-            let destination = key.data().destination(key.prefix_len())?;
-            classes.insert(destination, places(class));
         }
         Ok(classes)
     }

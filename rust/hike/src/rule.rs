@@ -2,7 +2,6 @@
 
 //! Rules of the access list: what `acl` lets through, and what it drops.
 
-use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
 use anyhow::{bail, ensure, Result};
@@ -57,7 +56,8 @@ impl Rule {
 
     /// Fails if no packet could ever meet it.
     pub fn check(&self) -> Result<()> {
-        if let (Some(source), Some(destination)) = (version(self.source), version(self.destination))
+        if let (Some(source), Some(destination)) =
+            (self.source.version(), self.destination.version())
         {
             ensure!(
                 source == destination,
@@ -97,15 +97,6 @@ pub(crate) fn check(rules: &[Rule]) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Returns the IP version of a destination; `None`: both.
-pub(crate) fn version(destination: Destination) -> Option<u8> {
-    match destination {
-        Destination::Address(IpAddr::V4(_)) | Destination::Prefix(IpAddr::V4(_), _) => Some(4),
-        Destination::Address(IpAddr::V6(_)) | Destination::Prefix(IpAddr::V6(_), _) => Some(6),
-        Destination::Default => None,
-    }
 }
 
 #[cfg(test)]

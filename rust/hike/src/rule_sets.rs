@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 
 use crate::destination::{mask, width, Destination};
 use crate::layout::{rule_sets, Rules};
-use crate::rule::{version, Action, Rule};
+use crate::rule::{Action, Rule};
 
 /// Ports there are.
 const PORTS: usize = 1 << 16;
@@ -85,7 +85,7 @@ fn prefix_sets(rules: &[Rule], of: impl Fn(&Rule) -> Destination) -> BTreeMap<De
 
 /// Whether all addresses of the one are among those of the other.
 fn contains(outer: Destination, inner: Destination) -> bool {
-    if version(outer) != version(inner) {
+    if outer.version() != inner.version() {
         return outer == Destination::Default;
     }
     match (parts(outer), parts(inner)) {

@@ -128,8 +128,9 @@ pub enum Router {
         programs: String,
         /// Where packets take it.
         hook: Hook,
-        /// Whether classes are of prefixes of 64 bits, and not of addresses.
-        prefixes: bool,
+        /// How many lengths the prefixes have that classes are of, from 64 bits on, which those of packets have; 0: classes are of
+        /// addresses.
+        lengths: u8,
         /// Classes of the same kind that no packet has.
         others: u32,
         /// How the chain is run.

@@ -56,6 +56,7 @@ impl Hike {
     }
 
     pub(super) fn set_entry(&mut self, destination: Destination, entry: Entry) -> Result<()> {
+        let destination = destination.checked()?;
         let mut value = self.value_of(&destination, &entry)?;
         if let Destination::Address(address) = destination {
             value.chain |= self.exact_flows.bits(address);
@@ -66,8 +67,11 @@ impl Hike {
             or_full(written, "addresses with a class", CLASSES)?;
         } else {
             let key = Address::prefix(destination);
-            let written = self.tables.prefixes.insert(&key, value, 0);
+            let written = self.tables.prefixes.insert(key, value, 0);
             or_full(written, "prefixes with a class", CLASSES)?;
+        }
+        if !self.classes.contains_key(&destination) {
+            self.lengths.add(destination)?;
         }
         self.classes.insert(destination, entry);
         Ok(())
@@ -96,6 +100,7 @@ impl Hike {
 
     /// Has packets of a destination take what a shorter prefix or the default says, or else the kernel's path.
     pub fn remove_class(&mut self, destination: Destination) -> Result<()> {
+        let destination = destination.checked()?;
         ensure!(
             self.classes.contains_key(&destination),
             "{destination} has no class"
@@ -107,7 +112,7 @@ impl Hike {
             self.tables.prefixes.remove(&key)?;
         }
         self.classes.remove(&destination);
-        Ok(())
+        self.lengths.remove(destination)
     }
 
     /// Returns what has a class like this, if there is one.

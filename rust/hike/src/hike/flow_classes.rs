@@ -76,11 +76,15 @@ impl Hike {
         let old = self.exact_flows.insert(*flow, entry);
         // Only now packets look for it.
         let told = self.tell_of_flows(flow.destination());
-        if told.is_err() && old.is_none() {
+        if old.is_some() {
+            return told;
+        }
+        if told.is_err() {
             self.exact_flows.remove(flow);
             let _gone = self.tables.exact_flows.remove(&key);
+            return told;
         }
-        told
+        self.lengths.add(Destination::Address(flow.destination()))
     }
 
     /// Has packets of a flow take the class of their destination again.
@@ -88,7 +92,9 @@ impl Hike {
         ensure!(self.exact_flows.has(flow), "{flow} has no class of its own");
         self.tables.exact_flows.remove(&flow.layout()?)?;
         self.exact_flows.remove(flow);
-        self.tell_of_flows(flow.destination())
+        self.tell_of_flows(flow.destination())?;
+        self.lengths
+            .remove(Destination::Address(flow.destination()))
     }
 
     /// Has the class of an address say which exact flows there are.

@@ -2,7 +2,7 @@
 
 //! What cannot work is refused with the reason, and changes nothing.
 
-use std::net::Ipv6Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use anyhow::{ensure, Result};
@@ -72,6 +72,11 @@ fn refusals() -> Result<()> {
     refused(
         hike.remove_class(Destination::Default),
         "default has no class",
+    )?;
+    let by_hand = Destination::Prefix(Ipv4Addr::new(10, 0, 0, 1).into(), 8);
+    refused(
+        hike.set_class(by_hand, Class::of(drop_all)),
+        "10.0.0.1/8 has bits beyond its prefix; 10.0.0.0/8 has not",
     )?;
     refuse_behaviours(&mut hike, drop_all)?;
     refused(hike.detach("eth0"), "packets of eth0 do not come here")?;

@@ -112,13 +112,20 @@ fn longest_prefix(scale: &Scale) -> Result<()> {
     // That has all of IPv4, and IPv6 keeps the default.
     add(&mut hike, &mut entries, "0.0.0.0/0".parse()?, 0x12345)?;
     check(&mut hike, &entries, Some(0xabcde), &mut rng)?;
-    let gone: Vec<Destination> = entries.keys().copied().step_by(2).collect();
-    for destination in gone {
-        hike.remove_class(destination)?;
-        entries.remove(&destination);
+    let some: Vec<Destination> = entries.keys().copied().step_by(2).collect();
+    // Then all of half of the lengths.
+    let is_even = |one: &Destination| !matches!(one, Destination::Prefix(_, bits) if bits % 2 == 1);
+    let of_lengths: Vec<Destination> = entries.keys().copied().filter(is_even).collect();
+    for gone in [some, of_lengths] {
+        for destination in gone {
+            if entries.remove(&destination).is_some() {
+                hike.remove_class(destination)?;
+            }
+        }
+        let default = entries.get(&Destination::Default).copied();
+        check(&mut hike, &entries, default, &mut rng)?;
     }
-    let default = entries.get(&Destination::Default).copied();
-    check(&mut hike, &entries, default, &mut rng)
+    Ok(())
 }
 
 /// Draws an address out of few enough that many are in many prefixes.

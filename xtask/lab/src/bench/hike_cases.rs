@@ -40,7 +40,7 @@ fn router(programs: &str, engine: Engine, sids: u16) -> Router {
     Router::Chain {
         programs: programs.to_owned(),
         hook: Hook::Xdp,
-        prefixes: false,
+        lengths: 0,
         others: 0,
         engine,
         sids,
@@ -55,14 +55,14 @@ fn at_tcx(name: &'static str, programs: &str, engine: Engine) -> Mode {
     mode(name, router)
 }
 
-/// Where packets have one of so many classes, which are of prefixes or of addresses.
-fn among(name: &'static str, of_prefixes: bool, classes: u32) -> Mode {
+/// Where packets have one of so many classes, which are of prefixes of so many lengths, or of addresses.
+fn among(name: &'static str, of_lengths: u8, classes: u32) -> Mode {
     let mut router = router("fw-table", Engine::Compiled, SIDS);
     if let Router::Chain {
-        prefixes, others, ..
+        lengths, others, ..
     } = &mut router
     {
-        (*prefixes, *others) = (of_prefixes, classes - 1);
+        (*lengths, *others) = (of_lengths, classes - 1);
     }
     mode(name, router)
 }
@@ -156,14 +156,16 @@ fn tcx_egress() -> Case {
     case("tcx-egress".to_owned(), packets, 1, modes)
 }
 
-/// One class, and 100,000 of the same kind.
+/// One class, and 100,000 of the same kind; then prefixes of more lengths, of which the packets' is the last that is looked for.
 fn classes() -> Case {
     const MANY: u32 = 100_000;
     let modes = vec![
-        among("address-1", false, 1),
-        among("address-100000", false, MANY),
-        among("prefix-1", true, 1),
-        among("prefix-100000", true, MANY),
+        among("address-1", 0, 1),
+        among("address-100000", 0, MANY),
+        among("prefix-1", 1, 1),
+        among("prefix-100000", 1, MANY),
+        among("prefix-100000-of-4-lengths", 4, MANY),
+        among("prefix-100000-of-16-lengths", 16, MANY),
     ];
     case("classes".to_owned(), Packets::V6, 1, modes)
 }

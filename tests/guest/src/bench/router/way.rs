@@ -29,6 +29,8 @@ const NEXT_HOP_MAC: &str = "02:00:00:00:61:02";
 const TUNNEL_SOURCE: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x61, 0, 0, 0, 0, 0, 1);
 /// Rules of the access list.
 const RULES: u16 = 200;
+/// Bits of the prefixes that packets have a class of.
+const PREFIX_BITS: u8 = 64;
 /// Packets that the host may send itself, such as those that look for neighbours.
 const OWN_PKTS: u64 = 16;
 /// No block ends while packets are measured, or one.
@@ -106,7 +108,7 @@ impl Way {
     fn chain(&mut self, chain: &Chain, router: &Router, traffic: &Traffic) -> Result<()> {
         let Router::Chain {
             hook,
-            prefixes,
+            lengths,
             others,
             engine,
             sids,
@@ -149,9 +151,9 @@ impl Way {
                     first.context("no SID")?.into()
                 }
             };
-            let to = class_of(to, prefixes)?;
+            let to = class_of(to, (lengths > 0).then_some(PREFIX_BITS))?;
             if flow == 0 {
-                add_others(&mut hike, others, prefixes, class)?;
+                add_others(&mut hike, others, lengths, class)?;
             }
             match behaviour {
                 Some(behaviour) => hike.set_local_sid(to, class, behaviour)?,
@@ -278,25 +280,29 @@ fn leaves_it_to_kernel(chain: &Chain) -> bool {
     last.is_some_and(|program| program.name == "fw-kernel")
 }
 
-/// Returns the destination whose class packets to an address have.
-fn class_of(to: IpAddr, prefix: bool) -> Result<Destination> {
-    match to {
-        IpAddr::V6(address) if prefix => {
+/// Returns what has a class: an address, or the network that it is in, as a prefix of 64 bits or more.
+fn class_of(to: IpAddr, bits: Option<u8>) -> Result<Destination> {
+    match (to, bits) {
+        (IpAddr::V6(address), Some(bits)) => {
             let [a, b, c, d, ..] = address.segments();
-            Destination::prefix(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into(), 64)
+            Destination::prefix(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into(), bits)
         }
         _ => Ok(Destination::Address(to)),
     }
 }
 
-/// Adds classes that no packet has: their prefixes have the numbers behind that of the packets', so that a trie of all of them is
-/// as deep there as anywhere.
-fn add_others(hike: &mut Hike, count: u32, prefixes: bool, class: Class) -> Result<()> {
+/// Adds classes that no packet has: addresses, or prefixes of so many lengths.
+fn add_others(hike: &mut Hike, count: u32, lengths: u8, class: Class) -> Result<()> {
     for number in 1..=count {
         // CAST: two halves.
         let [high, low] = [(number >> 16) as u16, number as u16];
         let to = Ipv6Addr::new(0xfd00, 0x70, high, low, 0, 0, 0, 1);
-        hike.set_class(class_of(to.into(), prefixes)?, class)?;
+        // CAST: less than there are lengths.
+        let longer = number
+            .checked_rem(lengths.into())
+            .map(|longer| longer as u8);
+        let bits = longer.map(|longer| PREFIX_BITS + longer);
+        hike.set_class(class_of(to.into(), bits)?, class)?;
     }
     Ok(())
 }
