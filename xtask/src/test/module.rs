@@ -29,14 +29,18 @@ pub(crate) fn run(_ctx: &Ctx) -> Result<Outcome> {
 
 fn fits(kernel: &Kernel) -> Result<()> {
     let module = module::build(&kernel.build_dir)?;
+    is_made_for(&module, &kernel.release)
+}
+
+/// Holds that a module says that it is made for this release of the kernel.
+pub(super) fn is_made_for(module: &Path, release: &str) -> Result<()> {
     let mut modinfo = tools::command("modinfo");
-    let magic = tools::output(modinfo.args(["--field", "vermagic"]).arg(&module))?;
+    let magic = tools::output(modinfo.args(["--field", "vermagic"]).arg(module))?;
     ensure!(
-        magic.split(' ').next() == Some(kernel.release.as_str()),
-        "{} is made for `{}`, the kernel is {}",
+        magic.split(' ').next() == Some(release),
+        "{} is made for `{}`, the kernel is {release}",
         module.display(),
-        magic.trim(),
-        kernel.release
+        magic.trim()
     );
     Ok(())
 }

@@ -7,9 +7,10 @@ mod others;
 
 use std::sync::OnceLock;
 
-use anyhow::{ensure, Result};
+use anyhow::Result;
 
 use super::draw;
+use super::module::is_made_for;
 use super::vm::{run_each, GuestCases, CASES, PATIENCE, PATIENCE_FULL};
 use super::{Ctx, Outcome};
 use crate::dkms::{self, install};
@@ -143,14 +144,5 @@ fn installed(kernel: &Distribution) -> Result<()> {
         module.display(),
         installed.signer
     );
-    let mut modinfo = tools::command("modinfo");
-    let magic = tools::output(modinfo.args(["--field", "vermagic"]).arg(&module))?;
-    ensure!(
-        magic.split(' ').next() == Some(kernel.release.as_str()),
-        "{} is made for `{}`, the kernel is {}",
-        module.display(),
-        magic.trim(),
-        kernel.release
-    );
-    Ok(())
+    is_made_for(&module, &kernel.release)
 }

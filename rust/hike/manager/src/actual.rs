@@ -27,12 +27,7 @@ pub(crate) fn objects(
     configuration: &Configuration,
     devices: &Devices,
 ) -> Result<Objects> {
-    let mut actual = Actual {
-        objects: configuration.objects(),
-        generation,
-        configuration,
-        devices,
-    };
+    let mut actual = Actual::configured(generation, configuration, devices);
     actual.devices()?;
     actual.ports()?;
     actual.kernel_routes()?;
@@ -53,12 +48,7 @@ pub(crate) fn of_devices(
     configuration: &Configuration,
     devices: &Devices,
 ) -> Result<Objects> {
-    let mut actual = Actual {
-        objects: configuration.objects(),
-        generation,
-        configuration,
-        devices,
-    };
+    let mut actual = Actual::configured(generation, configuration, devices);
     actual.devices()?;
     actual.ports()?;
     actual.routes()?;
@@ -73,7 +63,21 @@ struct Actual<'a> {
     devices: &'a Devices,
 }
 
-impl Actual<'_> {
+impl<'a> Actual<'a> {
+    /// Begins with all objects as they are configured.
+    fn configured(
+        generation: &'a Generation,
+        configuration: &'a Configuration,
+        devices: &'a Devices,
+    ) -> Self {
+        Self {
+            objects: configuration.objects(),
+            generation,
+            configuration,
+            devices,
+        }
+    }
+
     /// Says what an object is now; `None`: it is not there.
     fn set(&mut self, kind: Kind, name: &str, text: Option<String>) {
         let key = Key::new(kind, name);
