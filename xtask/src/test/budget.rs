@@ -13,8 +13,8 @@ use anyhow::{ensure, Context as _, Result};
 use crate::paths;
 use crate::tools;
 
-/// By how much a layer may exceed its row.
-const TOLERANCE: f64 = 1.5;
+/// How many times its row a layer may take: guests slow down by more than the reference loop, on the checking kernel most of all.
+const TOLERANCE: f64 = 2.0;
 
 /// The steps of the reference loop, and how long they take on the machine on which the table was measured, while nothing else
 /// runs: in a release build, for which the workspace's Cargo.toml asks not to optimise this crate.
@@ -149,16 +149,16 @@ mod tests {
     }
 
     #[test]
-    fn a_layer_may_exceed_its_row_by_half_and_a_slow_machine_by_more() {
+    fn a_layer_may_take_twice_its_row_and_on_a_slow_machine_more() {
         let text = "| layer | warm | cold |\n|---|---|---|\n| `vm` | 80 | 100 | why |\n";
         let row = Budget::parse(text).unwrap().row("vm").unwrap();
         let check = |seconds, slower| row.check("vm", Duration::from_secs(seconds), slower);
-        assert!(check(150, 1.0).is_ok());
-        assert!(check(299, 2.0).is_ok());
-        let error = check(151, 1.0).unwrap_err().to_string();
+        assert!(check(200, 1.0).is_ok());
+        assert!(check(399, 2.0).is_ok());
+        let error = check(201, 1.0).unwrap_err().to_string();
         assert_eq!(
             error,
-            "layer vm took 151 s; its row in tests/README.md says 100 s, and 150 s are allowed on this machine \
+            "layer vm took 201 s; its row in tests/README.md says 100 s, and 200 s are allowed on this machine \
              (1.0 times as slow as the table's)"
         );
         assert!(Budget::parse("| vm | 1 s | 2 s |\n").is_err());
