@@ -40,8 +40,11 @@ static __always_inline bool hike_find_class(struct hike_context *context, struct
 	next = of_version[HIKE_NO_LENGTH].shorter;
 	if (next == key->bits) {
 		found = bpf_map_lookup_elem(&classes, key);
-		if (found && hike_exact_flow(context, packet, key, found))
-			return true;
+		if (found) {
+			hike_take_class(packet, found);
+			if (!hike_has_exact_flows(packet) || hike_exact_flow(context, packet, key))
+				return true;
+		}
 		next = of_version[next].shorter;
 	}
 	for (int step = 0; step < HIKE_NO_LENGTH && next < HIKE_NO_LENGTH; step++) {

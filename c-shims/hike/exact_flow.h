@@ -30,22 +30,24 @@ static __always_inline void hike_take_class(struct hike_packet *packet, const st
 	packet->whole_class = *(volatile __u64 *)class;
 }
 
+/* Whether the class of the packet's destination says that some of the flows there have others. */
+static __always_inline bool hike_has_exact_flows(const struct hike_packet *packet)
+{
+	return packet->class.chain & (HIKE_CLASS_HAS_PORTS | HIKE_CLASS_HAS_LABELS);
+}
+
 /*
- * Gives the packet the class of its flow, if it has one, else that of its destination, which is this one; returns whether it has one now: a
+ * Where that is so, replaces the class of the packet's destination by that of its flow, if it has one; returns whether it has one now: a
  * class of a destination may be there for flows alone.
  */
 static __always_inline bool hike_exact_flow(struct hike_context *context, struct hike_packet *packet,
-					    const struct hike_prefix *destination,
-					    const struct hike_class *of_destination)
+					    const struct hike_prefix *destination)
 {
 	void *ip = hike_ip(context, packet), *end = hike_data_end(context);
 	struct hike_exact_flow flow = { .version = packet->version };
 	const struct hike_class *found = NULL;
 	__be32 label = 0;
 
-	hike_take_class(packet, of_destination);
-	if (!(packet->class.chain & (HIKE_CLASS_HAS_PORTS | HIKE_CLASS_HAS_LABELS)))
-		return true;
 	HIKE_COPY(__u64, &flow.destination[0], &destination->address[0]);
 	HIKE_COPY(__u64, &flow.destination[1], &destination->address[1]);
 	if (packet->version == 6) {
