@@ -37,8 +37,8 @@ static __always_inline bool hike_has_exact_flows(const struct hike_packet *packe
 }
 
 /*
- * Where that is so, replaces the class of the packet's destination by that of its flow, if it has one; returns whether it has one now: a
- * class of a destination may be there for flows alone.
+ * Replaces the class of the packet's destination, which has exact flows, by that of the packet's flow, if that has one. Returns whether
+ * the packet has a class now: that of a destination may be there for flows alone.
  */
 static __always_inline bool hike_exact_flow(struct hike_context *context, struct hike_packet *packet,
 					    const struct hike_prefix *destination)

@@ -22,6 +22,8 @@
 #define HIKE_RULE_PORT_SETS 514
 /* Destinations that have a class, and as many prefixes, and as many exact flows. */
 #define HIKE_CLASSES 131072
+/* Stands for no length of the key of a class, and behind the greatest: version and address of IPv6 have 160 bits. */
+#define HIKE_NO_LENGTH 161
 /* Entries of the table of fw-table. */
 #define HIKE_ROUTES 131072
 /* Devices that packets leave through. */

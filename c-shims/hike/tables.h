@@ -23,9 +23,6 @@ struct hike_prefix {
 	__u64 address[2];
 };
 
-/* Stands for no length of a key, and behind the greatest, which is 160. */
-#define HIKE_NO_LENGTH 161
-
 /* A length that keys of classes can have, which is their `bits`. */
 struct hike_length {
 	/* What keys of this length begin with. */

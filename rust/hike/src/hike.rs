@@ -8,6 +8,7 @@
 //! | a class is replaced | its entry is, by another one; chain and path are one word, which the dispatcher reads once |
 //! | a path or a behaviour is made | its slot is written before a class refers to it |
 //! | a path, a behaviour or a chain is removed | no class refers to it, and no packet that had such a class is still on its way |
+//! | a length of prefixes is used first, or no more | its prefix is there before packets look for that length; one without prefixes leads on |
 //! | a flow has a class of its own | its entry is there before the class of its destination says so |
 //! | the rules are replaced | packets see the tables that one word names, and it names the new ones when they are complete |
 

@@ -12,7 +12,7 @@ use aya::maps::lpm_trie::Key;
 use aya::Pod;
 
 use crate::destination::{width, Destination};
-use crate::limits::{FLOW_BLOCKS, PATH_BYTES, RULES};
+use crate::limits::{FLOW_BLOCKS, NO_LENGTH, PATH_BYTES, RULES};
 
 /// Bits of the version in front of an address.
 const VERSION_BITS: u32 = 32;
@@ -86,9 +86,6 @@ impl Address {
     }
 }
 
-/// Stands for no length of a key, and behind the greatest: `HIKE_NO_LENGTH`.
-const NO_LENGTH: u8 = 161;
-
 /// `struct hike_length`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,15 +97,16 @@ pub(crate) struct Length {
 }
 
 impl Length {
-    /// Returns so many bits of keys of a version, and which one is shorter; the default is for both versions, and has none.
-    fn of(bits: u8, version: u8, shorter: u8) -> Self {
+    /// Returns the length of so many bits, for packets of a version, and the next shorter one. The default's length has no version.
+    fn of(bits: u8, version: u8, shorter: usize) -> Self {
         let address = u32::from(bits).checked_sub(VERSION_BITS);
         let mask = address.and_then(|bits| u128::MAX.checked_shl(128_u32.saturating_sub(bits)));
         Self {
             bits: bits.into(),
             version: [0, 0, 0, address.map_or(0, |_| version)],
             mask: mask.unwrap_or(0).to_be_bytes(),
-            shorter: shorter.into(),
+            // CAST: as wide.
+            shorter: shorter as u64,
         }
     }
 }
@@ -117,7 +115,7 @@ impl Length {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lengths {
-    of_version: [[Length; NO_LENGTH as usize + 1]; 2],
+    of_version: [[Length; NO_LENGTH + 1]; 2],
 }
 
 impl Lengths {
@@ -128,7 +126,8 @@ impl Lengths {
                 // CAST: 161 at most.
                 let bits = bits as u8;
                 let shorter = lengths.range(..bits).next_back();
-                Length::of(bits, version, shorter.map_or(NO_LENGTH, |(&bits, _)| bits))
+                let shorter = shorter.map_or(NO_LENGTH, |(&bits, _)| bits.into());
+                Length::of(bits, version, shorter)
             })
         });
         Self { of_version }
@@ -329,7 +328,8 @@ mod tests {
     fn there_is_no_padding() {
         assert_eq!(size_of::<Address>(), 20);
         assert_eq!(size_of::<Length>(), 32);
-        assert_eq!(size_of::<Lengths>(), 2 * 162 * 32);
+        assert_eq!(size_of::<Lengths>(), 2 * (NO_LENGTH + 1) * 32);
+        assert_eq!(NO_LENGTH, VERSION_BITS as usize + 128 + 1);
         assert_eq!(size_of::<Class>(), 8);
         assert_eq!(size_of::<ExactFlow>(), 48);
         assert_eq!(size_of::<Behaviour>(), 24);
