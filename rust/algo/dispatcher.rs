@@ -25,7 +25,7 @@ use super::load::orders::{Order, Orders};
 use super::queue::Packet;
 use super::rest::Rest;
 use super::ring_bytes::RingBytes;
-use super::slot::{LaneId, Slot, INLINE, WINDOW_BATCHES};
+use super::slot::{LaneId, Slot, INLINE};
 use super::slot_pool::{SlotPool, NR_SLOTS};
 use super::tag::Tag;
 
@@ -386,12 +386,9 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         split.left_pkts = batch_pkts;
     }
 
-    /// Returns how many more batches may be opened now. One place of the window stays free: the merger gives the turn away
-    /// before it has looked at that batch's place for the last time.
+    /// Returns how many more batches may be opened now: none, one or more.
     fn window_left(&self, split: &Split) -> u32 {
-        let ahead = split.batch.wrapping_sub(self.slot(split.slot).next());
-        // A flow whose batches have all been delivered is one behind: `ahead` is -1.
-        (WINDOW_BATCHES - 1).saturating_sub(ahead.wrapping_add(1))
+        self.slot(split.slot).room(split.batch.wrapping_add(1), 2)
     }
 
     /// Opens the batch that follows `last`, and returns its number.
