@@ -482,6 +482,28 @@ fn lane_that_comes_back_after_several_windows_is_late() {
     assert_eq!(world.count(Counter::DeadlineBatches), given_up);
 }
 
+/// Wherever numbers begin, and across the wrap of those in tags and of all.
+#[test]
+fn numbers_may_begin_anywhere() {
+    for first in [0, 1 << 31, (1 << BATCH_BITS) - 9, u32::MAX - 9] {
+        let mut world = World::new(2, 4);
+        world.around.slots.start(|| first);
+        for _ in 0..2 {
+            world.start_split(0);
+            for _ in 0..40 {
+                world.receive(0, 5);
+                world.end_nic_poll();
+                world.settle();
+            }
+            assert_in_order(&world, 0);
+            world.finish();
+        }
+        assert_eq!(world.count(Counter::LatePkts), 0);
+        assert_eq!(world.count(Counter::DeadlineBatches), 0);
+        assert!(world.around.slot(0).next().wrapping_sub(first) > 80);
+    }
+}
+
 /// A stopping flow whose lanes are stuck is looked at again and again: it must not run out of its window.
 #[test]
 fn reaping_keeps_within_the_window() {
