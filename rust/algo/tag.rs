@@ -3,14 +3,14 @@
 //! The 32-bit tag that a packet of a split flow carries through the stack.
 //!
 //! The layout is that of `include/net/mflow.h`: kind (3 bits), slot of the flow (6 bits), micro-flow number (23 bits). Inside
-//! the algorithm batch numbers are 32 bits wide; a tag keeps the low 23, enough to tell batches of one window apart.
+//! the algorithm batch numbers are 32 bits wide; a tag keeps the low 23, enough to tell batches of one window apart. A packet may be
+//! held for so long that its number has come round: a slot takes it for late unless a batch of that number is open.
 
 const SLOT_BITS: u32 = 6;
 /// Number of flows that can be split at once.
 pub const MAX_SLOTS: usize = 1 << SLOT_BITS;
-/// Number of bits of a batch number that a tag carries. Where it travels in a packet's hash, the other bits of it say that the
-/// hash is a tag; two windows of batches can be told apart either way.
-pub const BATCH_BITS: u32 = if cfg!(mflow_stock) { 12 } else { SLOT_SHIFT };
+/// Number of bits of a batch number that a tag carries.
+pub const BATCH_BITS: u32 = SLOT_SHIFT;
 
 const SLOT_SHIFT: u32 = 23;
 const KIND_SHIFT: u32 = 29;
