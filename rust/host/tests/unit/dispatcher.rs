@@ -260,8 +260,11 @@ fn batch_size_follows_the_knob() {
         }
         world.settle();
         let before = world.count(Counter::Batches);
-        world.receive(0, batch_pkts * 3);
-        world.settle();
+        for _ in 0..3 {
+            // So that a lane has room for the next one.
+            world.receive(0, batch_pkts);
+            world.settle();
+        }
         assert_eq!(world.count(Counter::Batches), before + 3, "{batch_pkts}");
     }
     assert_in_order(&world, 0);
@@ -393,6 +396,37 @@ fn full_window_grows_an_inline_batch() {
     let before = world.count(Counter::LanePkts);
     world.receive(0, 10);
     assert!(world.count(Counter::LanePkts) > before);
+}
+
+/// What GRO may join of an inline flow has one number.
+#[test]
+fn inline_batch_goes_on_while_no_lane_can_have_one() {
+    let mut world = World::new(2, 4);
+    world.start_split(0);
+    world.receive(0, 4);
+    world.settle();
+    world.dispatcher.lanes.set_offline(0b11);
+    let before = world.count(Counter::Batches);
+    let mut tags = std::collections::BTreeSet::new();
+    for _ in 0..10 {
+        world.around.carried.clear();
+        world.receive(0, 7);
+        world.settle();
+        tags.extend(world.around.carried.iter().map(|(_, tag)| tag.word()));
+    }
+    assert_eq!((tags.len(), world.count(Counter::Batches) - before), (1, 1));
+    assert_eq!(world.count(Counter::InlinePkts), 70);
+    assert_in_order(&world, 0);
+
+    // It ends with the first lane that can have the next one.
+    world.dispatcher.lanes.set_offline(0b01);
+    world.receive(0, 2 + 4);
+    assert_eq!(world.count(Counter::Batches) - before, 2);
+    assert_eq!(world.count(Counter::InlinePkts), 72);
+    world.settle();
+    assert_in_order(&world, 0);
+    world.finish();
+    assert_eq!(world.count(Counter::LatePkts), 0);
 }
 
 /// Ends the flow, of which no packet comes any more.
