@@ -32,6 +32,7 @@ void mflow_rust_exit(void);
 void mflow_run_park(void *collector);
 void mflow_run_flush(void *port, unsigned int cpu);
 void mflow_note_path_fault(unsigned int slot, unsigned int fault);
+void mflow_note_receive_pkts(unsigned int slot, unsigned int pkts);
 
 struct mflow_source *mflow_port_source(void *port);
 struct mflow_request *mflow_take_requests(struct mflow_source *source, u16 protocol, const void *header,

@@ -60,6 +60,16 @@ impl Amount {
         // CAST: wider.
         (self.0 >> 32) * BLOCK_BYTES as u64
     }
+
+    /// Returns how many packets like these fit into so much memory.
+    #[inline]
+    pub const fn fit_into(self, bytes: u32) -> u32 {
+        // CAST: 32 bits into 64, and back: there are no fewer bytes than packets.
+        match self.bytes() {
+            0 => 0,
+            all => (bytes as u64 * self.pkts() as u64 / all) as u32,
+        }
+    }
 }
 
 impl AddAssign for Amount {

@@ -338,11 +338,19 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         self.inline(packet)
     }
 
-    /// Returns how many packets a batch of a flow with this order has.
+    /// Returns how many packets a batch of the slot's flow has, whose order this is. What the other lanes carry while one has its turn
+    /// comes to the receiver in one go.
     #[inline]
-    pub(super) fn batch_pkts(&self, order: Order) -> u32 {
+    pub(super) fn batch_pkts(&self, slot: u8, order: Order) -> u32 {
+        let others = self
+            .lanes
+            .usable(order.lanes)
+            .count_ones()
+            .saturating_sub(1);
+        let burst_pkts = self.slot(slot).burst_pkts();
         u32::from(order.batch_pkts)
             .min(self.config.batch_pkts)
+            .min(burst_pkts / others.max(1))
             .max(1)
     }
 
@@ -353,7 +361,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
     /// other, so another number would keep nothing in order; and where GRO does not look at tags, it could join packets of two.
     fn next_batch(&mut self, split: &mut Split) {
         let order = self.host.orders().order(usize::from(split.slot));
-        let batch_pkts = self.batch_pkts(order);
+        let batch_pkts = self.batch_pkts(split.slot, order);
         let window_left = self.window_left(split);
         if window_left == 0 && split.carrier.is_some() {
             self.counters.add_owned(Counter::BatchesGrown, 1);

@@ -84,7 +84,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
                 // CAST: a mask of MAX_LANES, and at most MAX_BATCH_PKTS.
                 (
                     self.lanes.usable(order.lanes) as u16,
-                    self.batch_pkts(order) as u16,
+                    self.batch_pkts(slot, order) as u16,
                 )
             }
             _ => (0, 0),

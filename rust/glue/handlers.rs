@@ -356,10 +356,21 @@ unsafe extern "C" fn mflow_note_path_fault(slot: kernel::ffi::c_uint, fault: ker
     slot.note_path_fault(PathFault::of_number(fault));
 }
 
+/// Notes how many packets fit into the buffer of the socket to which a slot's packets go; 0 if that is not known.
+///
+/// # Safety: called by C, in any context.
+#[cfg(mflow_stock)]
+#[no_mangle]
+unsafe extern "C" fn mflow_note_receive_pkts(slot: kernel::ffi::c_uint, pkts: kernel::ffi::c_uint) {
+    // CAST: 32 bits into a usize.
+    pool::slots().slot(slot as usize).note_receive_pkts(pkts);
+}
+
 #[cfg(mflow_stock)]
 super::ffi::check_export!(
     mflow_run_flush,
     mflow_port_source,
     mflow_take_requests,
-    mflow_note_path_fault
+    mflow_note_path_fault,
+    mflow_note_receive_pkts
 );

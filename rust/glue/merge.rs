@@ -8,6 +8,7 @@ use super::progress::LaneProgress;
 use super::stack::deliver;
 use super::stack::skb::SkBuff;
 use super::stack::socket::Socket;
+use super::stack::way;
 use super::{ffi, runtime};
 use crate::algo::amount::Amount;
 use crate::algo::collector::Run;
@@ -96,6 +97,11 @@ pub(crate) fn park_without_merging(slots: &Slots, run: Run<SkBuff>) -> bool {
     // SAFETY: The socket is the one that the packets' look-up has found in this softirq.
     if unsafe { deliver::is_by_cpu(socket) } {
         slot.note_path_fault(PathFault::Ordered);
+    }
+    if way::RUNS_TO_COMPLETION {
+        // SAFETY: The socket is the one that the packets' look-up has found in this softirq.
+        let bytes = unsafe { deliver::receive_bytes(socket) };
+        slot.note_receive_pkts(amount.fit_into(bytes));
     }
     slot.note_socket(socket as u64);
     slot.park(tag.batch_near(slot.next()), chain, amount)

@@ -174,6 +174,7 @@ extern "C" {
     pub fn mflow_run_park(collector: *mut c_void);
     pub fn mflow_run_flush(port: *mut c_void, cpu: c_uint);
     pub fn mflow_note_path_fault(slot: c_uint, fault: c_uint);
+    pub fn mflow_note_receive_pkts(slot: c_uint, pkts: c_uint);
     pub fn mflow_port_source(port: *mut c_void) -> *mut mflow_source;
     pub fn mflow_take_requests(
         source: *mut mflow_source,
@@ -198,6 +199,7 @@ extern "C" {
     pub fn mflow_watch_readers(watch: bool);
     pub fn mflow_cpus_share_cache(cpu: c_uint, other: c_uint) -> bool;
     pub fn mflow_sock_is_by_cpu(sk: *const sock) -> bool;
+    pub fn mflow_sock_receive_bytes(sk: *const sock) -> u32;
     pub fn mflow_deliver(first: *mut sk_buff, stamp_ns: *mut u64) -> u64;
 
     // net/mflow_module.h

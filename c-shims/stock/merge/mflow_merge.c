@@ -155,7 +155,7 @@ static noinline unsigned int mflow_local_in_tagged(struct sk_buff *skb,
 		return NF_ACCEPT;
 	}
 
-	if (kind == MFLOW_KIND_SPLIT && READ_ONCE(mflow_readers_watched))
+	if (kind == MFLOW_KIND_SPLIT)
 		mflow_note_receiver(state->net, skb, mflow_stock_slot(tag), state->pf);
 	if (kind == MFLOW_KIND_SPLIT && skb->pkt_type != PACKET_MULTICAST) {
 		/* Another CPU's, or given up before: something queues packets where no lane sees it. */

@@ -34,9 +34,7 @@ void mflow_unpark(struct sk_buff *skb);
 /* mflow_merge.c: our hook, which tells from where a parked packet goes on. */
 unsigned int mflow_local_in(void *priv, struct sk_buff *skb, const struct nf_hook_state *state);
 
-/* mflow_readers.c: where readers run. mflow_readers_watched: somebody wants to know. */
-extern bool mflow_readers_watched;
-
+/* mflow_readers.c: who receives a slot's packets. */
 void mflow_note_receiver(struct net *net, struct sk_buff *skb, unsigned int slot, u8 family);
 
 #endif /* _MFLOW_MERGE_H */

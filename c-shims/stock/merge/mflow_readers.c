@@ -164,7 +164,20 @@ static const struct sock *mflow_receiver6(struct net *net, struct sk_buff *skb)
 }
 #endif
 
-/* Softirqs disabled, at the merge point; the packet is a datagram or a segment that ends here. */
+/* How many packets like this one fit into the socket's buffer. 0: that is not known, or the sender looks after it, as TCP's does. */
+static u32 mflow_receive_pkts(const struct sock *sk, const struct sk_buff *skb, u8 family)
+{
+	u8 protocol = family == NFPROTO_IPV4 ? ip_hdr(skb)->protocol : ipv6_hdr(skb)->nexthdr;
+
+	if (!sk || protocol != IPPROTO_UDP)
+		return 0;
+	return (u64)READ_ONCE(sk->sk_rcvbuf) * mflow_stock_wire_pkts(skb) / skb->truesize;
+}
+
+/*
+ * Softirqs disabled, at the merge point; the packet is a datagram or a segment that ends here. Of TCP the socket is but compared, and may
+ * be gone.
+ */
 void mflow_note_receiver(struct net *net, struct sk_buff *skb, unsigned int slot, u8 family)
 {
 	struct mflow_receiver_seen *seen = &mflow_receivers[slot];
@@ -175,8 +188,13 @@ void mflow_note_receiver(struct net *net, struct sk_buff *skb, unsigned int slot
 		return;
 	/* Lanes may do that at the same time, and find the same. */
 	WRITE_ONCE(seen->tick, tick);
-	sk = family == NFPROTO_IPV4 ? mflow_receiver4(net, skb) :
-				      mflow_receiver6(net, skb);
+	if (skb->sk)
+		sk = sk_fullsock(skb->sk) ? skb->sk : NULL;
+	else if (family == NFPROTO_IPV4)
+		sk = mflow_receiver4(net, skb);
+	else
+		sk = mflow_receiver6(net, skb);
+	mflow_note_receive_pkts(slot, mflow_receive_pkts(sk, skb, family));
 	if (sk)
 		WRITE_ONCE(seen->sk, sk);
 }

@@ -129,6 +129,8 @@ pub struct Slot<P: Packet> {
     blocked_progress: AtomicU32,
     // The socket of the packets parked last. Only compared.
     socket: AtomicU64,
+    // How many of the flow's packets fit into the receiver's buffer; 0: not known, or it is the sender that looks after it.
+    receive_pkts: AtomicU32,
     // The probe (plus one) that has arrived last.
     probe_seen: AtomicU32,
     places: [Place<P>; WINDOW_BATCHES as usize],
@@ -157,6 +159,7 @@ impl<P: Packet> Slot<P> {
             blocked_on: AtomicU32::new(0),
             blocked_progress: AtomicU32::new(0),
             socket: AtomicU64::new(0),
+            receive_pkts: AtomicU32::new(0),
             probe_seen: AtomicU32::new(0),
             places: core::array::from_fn(|_| Place::new()),
             counters: Counters::new(),
@@ -270,6 +273,24 @@ impl<P: Packet> Slot<P> {
     pub fn note_socket(&self, socket: u64) {
         // ORDERING: Relaxed: a hint.
         self.socket.store(socket, Ordering::Relaxed);
+    }
+
+    /// Notes how many packets fit into the receiver's buffer; 0 if that is not known.
+    pub fn note_receive_pkts(&self, pkts: u32) {
+        // ORDERING: Relaxed, both: a hint, and the last one counts.
+        if self.receive_pkts.load(Ordering::Relaxed) != pkts {
+            self.receive_pkts.store(pkts, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns how many packets may come to the receiver at once: half of what fits into its buffer, if that is known.
+    #[inline]
+    pub fn burst_pkts(&self) -> u32 {
+        // ORDERING: Relaxed: a hint.
+        match self.receive_pkts.load(Ordering::Relaxed) {
+            0 => u32::MAX,
+            pkts => (pkts / 2).max(1),
+        }
     }
 
     /// Returns whether the packets parked last were for this socket.

@@ -28,6 +28,15 @@ pub(crate) unsafe fn is_by_cpu(socket: usize) -> bool {
     unsafe { ffi::mflow_sock_is_by_cpu(core::ptr::with_exposed_provenance(socket)) }
 }
 
+/// Returns how much memory of packets the buffer of a socket takes; 0 if its sender looks after that.
+///
+/// # Safety: as for [`is_by_cpu`].
+#[inline]
+pub(crate) unsafe fn receive_bytes(socket: usize) -> u32 {
+    // SAFETY: The socket is valid by the contract.
+    unsafe { ffi::mflow_sock_receive_bytes(core::ptr::with_exposed_provenance(socket)) }
+}
+
 /// Gives packets to their sockets, in order; returns how much they were when they were parked. None has a time
 /// stamp before `stamp_ns`, which becomes the latest of them.
 ///

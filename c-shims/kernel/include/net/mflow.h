@@ -316,6 +316,7 @@ void mflow_free_returned(void);
 void mflow_watch_readers(bool watch);
 bool mflow_cpus_share_cache(unsigned int cpu, unsigned int other);
 bool mflow_sock_is_by_cpu(const struct sock *sk);
+u32 mflow_sock_receive_bytes(const struct sock *sk);
 u64 mflow_deliver(struct sk_buff *first, u64 *stamp_ns);
 
 #ifdef CONFIG_MFLOW_HOOKS

@@ -653,6 +653,18 @@ bool mflow_sock_is_by_cpu(const struct sock *sk)
 }
 EXPORT_SYMBOL_GPL(mflow_sock_is_by_cpu);
 
+/**
+ * mflow_sock_receive_bytes - how much memory of packets a socket takes before it drops some
+ * @sk: what a look-up has found
+ *
+ * Return: 0 if the sender sees to it that it is not too much, as TCP's does.
+ */
+u32 mflow_sock_receive_bytes(const struct sock *sk)
+{
+	return sk->sk_protocol == IPPROTO_TCP ? 0 : READ_ONCE(sk->sk_rcvbuf);
+}
+EXPORT_SYMBOL_GPL(mflow_sock_receive_bytes);
+
 bool __mflow_merge(struct sock *sk, struct sk_buff *skb)
 {
 	/*

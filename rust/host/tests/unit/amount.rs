@@ -35,3 +35,13 @@ proptest! {
         prop_assert_eq!(parked.bytes(), bytes.sum::<u64>());
     }
 }
+
+#[test]
+fn packets_fit_into_memory() {
+    let some = Amount::of(4, 4 * 2_304);
+    assert_eq!(some.fit_into(212_992), 92);
+    assert_eq!(some.fit_into(1_000), 0);
+    assert_eq!(some.fit_into(0), 0);
+    assert_eq!(Amount::default().fit_into(212_992), 0);
+    assert_eq!(Amount::of(1, 768).fit_into(u32::MAX), 5_592_405);
+}

@@ -429,6 +429,31 @@ fn inline_batch_goes_on_while_no_lane_can_have_one() {
     assert_eq!(world.count(Counter::LatePkts), 0);
 }
 
+/// What other lanes carry while one has its turn comes to the socket at once, and finds room there.
+#[test]
+fn batches_are_no_larger_than_the_receivers_buffer_takes() {
+    let batches_of = |lanes, receive_pkts| {
+        let mut world = World::new(lanes, 64);
+        world.start_split(0);
+        world.around.slot(0).note_receive_pkts(receive_pkts);
+        // The batch that is open ends.
+        world.receive(0, 64);
+        world.settle();
+        let before = world.count(Counter::Batches);
+        world.receive(0, 640);
+        world.settle();
+        assert_in_order(&world, 0);
+        world.count(Counter::Batches) - before
+    };
+    assert_eq!(batches_of(4, 0), 10);
+    assert_eq!(batches_of(4, 1_000), 10);
+    // Of 96 packets half may come from the three other lanes: batches of 16.
+    assert_eq!(batches_of(4, 96), 40);
+    assert_eq!(batches_of(2, 64), 20);
+    assert_eq!(batches_of(1, 64), 20);
+    assert_eq!(batches_of(4, 1), 640);
+}
+
 /// Ends the flow, of which no packet comes any more.
 fn end_silent_flow(world: &mut World) {
     for _ in 0..2 {

@@ -13,15 +13,21 @@ use nix::sys::socket::{setsockopt, sockopt};
 use crate::cases::{Case, Run};
 use crate::datagrams::ledger::Ledger;
 use crate::datagrams::sender::{SendOrder, Sender};
-use crate::mflow::{self, Knobs, Mode};
+use crate::mflow::{self, Knobs, Mode, Stats};
 use crate::outcome::Outcome;
 use crate::rig::Rig;
 use crate::sockopt::receive_memory;
-use crate::topology::{CLIENT, CONTAINER};
-use crate::traffic::Mark;
+use crate::topology::{self, CLIENT, CONTAINER};
+use crate::traffic::{Live as _, Mark};
 use crate::{command, cpu, netns, threads};
 
 const FLOWS: u16 = 4;
+/// What distributions give a socket. Of such datagrams less than a hundred find room there.
+const DEFAULT_BUFFER_BYTES: &str = "212992";
+const DEFAULT_BUFFER_DATAGRAM_BYTES: usize = 1_400;
+/// Half of the room, for three lanes, with some for what a datagram's memory is.
+const DEFAULT_BUFFER_BATCH_PKTS: u64 = 24;
+const LOOKED_AT_DATAGRAMS: u64 = 2_000;
 /// Room for some tens of packets, so that it is full in no time; the kernel doubles it.
 const BUFFER_BYTES: usize = 16 << 10;
 /// How long nobody reads, each time, and how often.
@@ -35,13 +41,53 @@ const LOOK: Duration = Duration::from_millis(1);
 const END: Duration = Duration::from_secs(5);
 
 pub(in crate::cases) fn cases() -> Vec<Case> {
-    vec![Case::of_traffic(
-        "receive-buffer",
-        "several split flows put no more into one socket than it has room for; what it has no room for is counted, and what it \
-         takes is in order",
-        Run::Plain,
-        several_into_one,
-    )]
+    vec![
+        Case::of_traffic(
+            "receive-buffer",
+            "several split flows put no more into one socket than it has room for; what it has no room for is counted, and what it \
+             takes is in order",
+            Run::Plain,
+            several_into_one,
+        ),
+        Case::of_traffic(
+            "receive-buffer/default",
+            "what lanes have carried meanwhile does not come to a socket with a default buffer in one go: batches are as small as that takes",
+            Run::Plain,
+            default_buffer,
+        )
+        .about_splitting(),
+    ]
+}
+
+fn default_buffer(rig: &Rig) -> Result<Outcome> {
+    let mut plan = rig.datagrams();
+    plan.load = plan.load.sized(DEFAULT_BUFFER_DATAGRAM_BYTES);
+    let knobs = Knobs::of(4, 256);
+    let receive_bytes = |bytes: &str| topology::sysctl("net/core/rmem_default", bytes);
+    receive_bytes(DEFAULT_BUFFER_BYTES)?;
+    let mut mean_pkts = 0;
+    let measured = rig.measure(&plan, &knobs, |live| {
+        live.wait_split_since(0)?;
+        live.send_more(LOOKED_AT_DATAGRAMS)?;
+        let before = Stats::read()?.get("batches")?;
+        live.send_more(LOOKED_AT_DATAGRAMS)?;
+        let batches = Stats::read()?.get("batches")? - before;
+        mean_pkts = LOOKED_AT_DATAGRAMS / batches.max(1);
+        Ok(())
+    });
+    // Also after a failure.
+    receive_bytes(topology::RMEM_DEFAULT)?;
+    measured?.judge(|outcome| {
+        // A CPU that is away for long loses some, as without a split.
+        outcome.require_intact()?;
+        outcome.require_order()?;
+        outcome.require_no_deadline()?;
+        ensure!(
+            !rig.splits() || mean_pkts <= DEFAULT_BUFFER_BATCH_PKTS,
+            "batches have {mean_pkts} packets, and {DEFAULT_BUFFER_BATCH_PKTS} is what such a buffer takes of three lanes at once"
+        );
+        rig.settle()
+    })
 }
 
 fn several_into_one(rig: &Rig) -> Result<Outcome> {
