@@ -167,17 +167,6 @@ unsigned int mflow_napi_id(const struct napi_struct *napi)
 	return napi->napi_id;
 }
 
-/* The number of the NAPI whose GRO it came through last; 0 if that is not known. */
-unsigned int mflow_skb_napi_id(const struct sk_buff *skb)
-{
-#ifdef CONFIG_NET_RX_BUSY_POLL
-	/* Below, it is a CPU that has sent the packet. */
-	return skb->napi_id >= MIN_NAPI_ID ? skb->napi_id : 0;
-#else
-	return 0;
-#endif
-}
-
 unsigned int mflow_this_cpu(void)
 {
 	return smp_processor_id();

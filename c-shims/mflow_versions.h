@@ -130,6 +130,14 @@ static inline void mflow_hrtimer_setup(struct hrtimer *timer,
 #endif
 }
 
+/* 6.6: receive queues have a header of their own. 6.9: RPS, too. */
+#if MFLOW_SINCE(6, 6)
+#include <net/netdev_rx_queue.h>
+#endif
+#if MFLOW_SINCE(6, 9)
+#include <net/rps.h>
+#endif
+
 /* 6.15: what GRO of a NAPI holds is in a structure of its own. */
 #if MFLOW_SINCE(6, 15)
 #define MFLOW_GRO_OF(napi)	(&(napi)->gro)

@@ -6,6 +6,7 @@
 #include <linux/netdevice.h>
 #include <linux/rtnetlink.h>
 #include <linux/skbuff.h>
+#include <net/busy_poll.h>
 #include <net/mflow.h>
 #include <net/mflow_module.h>
 #include <net/sock.h>
@@ -46,6 +47,17 @@ void mflow_napi_set_source(struct napi_struct *napi, void *source)
 {
 	/* Pairs with the READ_ONCE() in __mflow_split_napi(): filled in first. */
 	smp_store_release(&napi->mflow_source, source);
+}
+
+/* The number of the NAPI whose GRO it came through last; 0 if that is not known. */
+unsigned int mflow_skb_napi_id(const struct sk_buff *skb)
+{
+#ifdef CONFIG_NET_RX_BUSY_POLL
+	/* Below, it is a CPU that has sent the packet. */
+	return skb->napi_id >= MIN_NAPI_ID ? skb->napi_id : 0;
+#else
+	return 0;
+#endif
 }
 
 /*

@@ -242,7 +242,7 @@ static int mflow_frames_xmit(struct net_device *dev, int nr_frames, struct xdp_f
 		}
 	}
 	if (requests)
-		mflow_run_flush_later(port);
+		mflow_run_flush_later(source);
 	return nr_frames;
 }
 

@@ -4,6 +4,9 @@
  * such a packet with those around it. So it waits here until the queues of this CPU are through with what was before it, and what follows
  * it on the ordinary path waits until they are through with the packet. That is twice or three times for each flow that begins to be
  * split, and once where it ends: its last packets with tags are on this CPU's queues, and would be joined with those without.
+ *
+ * A NAPI may move to another CPU meanwhile. What it receives there waits behind those that it has
+ * received here.
  */
 
 #include <linux/delay.h>
@@ -29,9 +32,9 @@
 /**
  * struct mflow_hold - what waits on a CPU
  * @napi:	takes turns with the NAPIs that empty the CPU's queues
- * @queue:	the packets, in order
+ * @queue:	the packets, in order. Its lock is for all fields; others put packets here, too
  * @polls:	so many more turns they wait
- * @active:	something waits, or would have to
+ * @active:	something waits, or would have to. It begins on this CPU alone
  */
 struct mflow_hold {
 	struct napi_struct	napi;
@@ -59,16 +62,32 @@ bool mflow_hold_is_clear(void)
 	return !this_cpu_read(mflow_hold.active);
 }
 
+/* Under the lock; on the hold's CPU. */
+static void mflow_hold_begin_locked(struct mflow_hold *hold)
+{
+	hold->polls = MFLOW_HOLD_POLLS;
+	if (hold->active)
+		return;
+	WRITE_ONCE(hold->active, true);
+	napi_schedule(&hold->napi);
+}
+
+/* Under the lock, while the hold is active. */
+static void mflow_hold_queue_locked(struct mflow_hold *hold, struct sk_buff *skb)
+{
+	if (hold->queue.qlen >= MFLOW_HOLD_PKTS)
+		hold->polls = 0;
+	__skb_queue_tail(&hold->queue, skb);
+}
+
 /* Softirqs disabled: what takes the ordinary path on this CPU from now on waits until the queues are through. */
 void mflow_hold_begin(void)
 {
 	struct mflow_hold *hold = this_cpu_ptr(&mflow_hold);
 
-	hold->polls = MFLOW_HOLD_POLLS;
-	if (hold->active)
-		return;
-	hold->active = true;
-	napi_schedule(&hold->napi);
+	spin_lock(&hold->queue.lock);
+	mflow_hold_begin_locked(hold);
+	spin_unlock(&hold->queue.lock);
 }
 
 /*
@@ -79,39 +98,74 @@ bool mflow_hold_back(struct sk_buff *skb)
 {
 	struct mflow_hold *hold = this_cpu_ptr(&mflow_hold);
 
-	if (likely(!hold->active)) {
-		if (!mflow_is_lone(skb))
-			return false;
-		mflow_hold_begin();
-	}
-	if (hold->queue.qlen >= MFLOW_HOLD_PKTS)
-		hold->polls = 0;
-	__skb_queue_tail(&hold->queue, skb);
+	/* It begins and ends on this CPU alone. */
+	if (likely(!READ_ONCE(hold->active)) && !mflow_is_lone(skb))
+		return false;
+	spin_lock(&hold->queue.lock);
+	if (!hold->active)
+		mflow_hold_begin_locked(hold);
+	mflow_hold_queue_locked(hold, skb);
+	spin_unlock(&hold->queue.lock);
 	return true;
+}
+
+/*
+ * Softirqs disabled, for a packet that is about to take the ordinary path, and comes after others
+ * that have taken that of @cpu. True: it waits there, as they do, and goes on by itself.
+ */
+bool mflow_hold_back_on(unsigned int cpu, struct sk_buff *skb)
+{
+	struct mflow_hold *hold = per_cpu_ptr(&mflow_hold, cpu);
+	bool waits;
+
+	if (!READ_ONCE(hold->active))
+		return false;
+	spin_lock(&hold->queue.lock);
+	waits = hold->active;
+	if (waits)
+		mflow_hold_queue_locked(hold, skb);
+	spin_unlock(&hold->queue.lock);
+	return waits;
+}
+
+/* Returns the packet whose turn it is, or NULL. @is_first: none has gone in this poll. */
+static struct sk_buff *mflow_hold_next(struct mflow_hold *hold, bool is_first)
+{
+	struct sk_buff *skb;
+
+	spin_lock(&hold->queue.lock);
+	skb = skb_peek(&hold->queue);
+	if (!skb) {
+		WRITE_ONCE(hold->active, false);
+	} else if (!mflow_is_lone(skb)) {
+		__skb_unlink(skb, &hold->queue);
+	} else {
+		/* What has just gone is before it, and the others behind it. */
+		hold->polls = MFLOW_HOLD_POLLS;
+		if (is_first)
+			__skb_unlink(skb, &hold->queue);
+		else
+			skb = NULL;
+	}
+	spin_unlock(&hold->queue.lock);
+	return skb;
 }
 
 static void mflow_hold_let_go(struct mflow_hold *hold)
 {
 	struct sk_buff *skb;
 	int pkts;
+	u32 tag;
 
 	for (pkts = 0; pkts < MFLOW_HOLD_TURN; pkts++) {
-		const struct sk_buff *next = skb_peek(&hold->queue);
-
-		if (!next) {
-			hold->active = false;
+		skb = mflow_hold_next(hold, !pkts);
+		if (!skb)
 			return;
-		}
-		/* What has just gone is before it. */
-		if (pkts && mflow_is_lone(next)) {
-			hold->polls = MFLOW_HOLD_POLLS;
-			return;
-		}
-		skb = __skb_dequeue(&hold->queue);
-		if (mflow_is_lone(skb))
-			hold->polls = MFLOW_HOLD_POLLS;
+		tag = mflow_stock_tag(skb);
+		if (tag >> MFLOW_KIND_SHIFT == MFLOW_KIND_PROBE)
+			this_cpu_or(mflow_carried.probed, BIT_ULL(mflow_stock_slot(tag)));
 		mflow_receive_behind_hook(skb);
-		if (hold->polls)
+		if (READ_ONCE(hold->polls))
 			return;
 	}
 }
@@ -119,17 +173,21 @@ static void mflow_hold_let_go(struct mflow_hold *hold)
 static int mflow_hold_poll(struct napi_struct *napi, int budget)
 {
 	struct mflow_hold *hold = container_of(napi, struct mflow_hold, napi);
+	unsigned int polls;
 
 	/* Netpoll asks without a budget. */
 	if (!budget)
 		return 0;
+	spin_lock(&hold->queue.lock);
 	if (hold->polls)
 		hold->polls--;
-	if (!hold->polls)
+	polls = hold->polls;
+	spin_unlock(&hold->queue.lock);
+	if (!polls)
 		mflow_hold_let_go(hold);
 	napi_complete_done(napi, 0);
 	/* Behind those that what has gone on has woken. */
-	if (hold->active)
+	if (READ_ONCE(hold->active))
 		napi_schedule(napi);
 	return 0;
 }
@@ -162,9 +220,13 @@ void mflow_hold_end(void)
 		if (!READ_ONCE(hold->active))
 			continue;
 		napi_disable(&hold->napi);
+		local_bh_disable();
+		spin_lock(&hold->queue.lock);
 		__skb_queue_purge(&hold->queue);
 		hold->polls = 0;
-		hold->active = false;
+		WRITE_ONCE(hold->active, false);
+		spin_unlock(&hold->queue.lock);
+		local_bh_enable();
 		napi_enable(&hold->napi);
 	}
 }
@@ -179,7 +241,7 @@ int mflow_hold_init(void)
 	for_each_possible_cpu(cpu) {
 		struct mflow_hold *hold = per_cpu_ptr(&mflow_hold, cpu);
 
-		__skb_queue_head_init(&hold->queue);
+		skb_queue_head_init(&hold->queue);
 		set_bit(NAPI_STATE_NO_BUSY_POLL, &hold->napi.state);
 		netif_napi_add(mflow_hold_dev, &hold->napi, mflow_hold_poll);
 		napi_enable(&hold->napi);

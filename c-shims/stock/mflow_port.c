@@ -21,8 +21,10 @@
 #include <linux/nsproxy.h>
 #include <linux/sched.h>
 #include <linux/slab.h>
+#include <net/busy_poll.h>
 #include <net/mflow.h>
 #include <net/mflow_module.h>
+#include <net/net_namespace.h>
 
 #include "../mflow_shim.h"
 #include "../mflow_versions.h"
@@ -96,8 +98,8 @@ static bool mflow_waits_for_gro(const struct mflow_stock_port *port, struct sk_b
 }
 
 /*
- * Generic XDP runs before taps, and so once more for what goes on from a lane. Flows of a device that has such a program stay whole, or
- * are about to be so again.
+ * Generic XDP runs before taps, and so once more for what goes on from a lane, or has waited here. Flows of a device that has such a
+ * program stay whole, or are about to be so again, and nothing waits. The kernel's GRO passes such a device by.
  */
 static bool mflow_runs_xdp(const struct net_device *dev)
 {
@@ -116,7 +118,7 @@ static unsigned int mflow_ingress(void *priv, struct sk_buff *skb,
 	u32 tag;
 
 	if (unlikely(READ_ONCE(port->gro_ends)) && !in_hardirq() && !irqs_disabled() &&
-	    !skb_shared(skb))
+	    !skb_shared(skb) && !mflow_runs_xdp(skb->dev))
 		return mflow_waits_for_gro(port, skb) ? NF_STOLEN : NF_ACCEPT;
 	if (!static_branch_unlikely(&mflow_stock_key))
 		return NF_ACCEPT;
@@ -138,13 +140,46 @@ static unsigned int mflow_ingress(void *priv, struct sk_buff *skb,
 		return NF_STOLEN;
 
 ordinary:
-	tag = mflow_stock_tag(skb);
-	if (tag >> MFLOW_KIND_SHIFT == MFLOW_KIND_PROBE) {
-		if (unlikely(mflow_runs_xdp(skb->dev)))
+	if (unlikely(mflow_runs_xdp(skb->dev))) {
+		tag = mflow_stock_tag(skb);
+		if (tag >> MFLOW_KIND_SHIFT == MFLOW_KIND_PROBE) {
 			mflow_note_path_fault(mflow_stock_slot(tag), MFLOW_PATH_QUEUES);
-		this_cpu_or(mflow_carried.probed, BIT_ULL(mflow_stock_slot(tag)));
+			mflow_skb_set_tag(skb, 0);
+		}
+		return NF_ACCEPT;
 	}
 	return mflow_hold_back(skb) ? NF_STOLEN : NF_ACCEPT;
+}
+
+/* Whether RPS chooses a CPU for packets of this one's queue, which come here after that. */
+static bool mflow_rps_acts(const struct sk_buff *skb)
+{
+#ifdef CONFIG_RPS
+	const struct netdev_rx_queue *queue;
+
+	if (!static_branch_unlikely(&rps_needed))
+		return false;
+	queue = skb->dev->_rx;
+	if (skb_rx_queue_recorded(skb) && skb_get_rx_queue(skb) < skb->dev->real_num_rx_queues)
+		queue += skb_get_rx_queue(skb);
+	return rcu_access_pointer(queue->rps_map) || READ_ONCE(queue->rps_flow_table);
+#else
+	return false;
+#endif
+}
+
+/*
+ * The number of the NAPI whose GRO it came through last; 0 if that is not known, or if RPS has
+ * taken it to another CPU since.
+ */
+unsigned int mflow_skb_napi_id(const struct sk_buff *skb)
+{
+#ifdef CONFIG_NET_RX_BUSY_POLL
+	/* Below, it is a CPU that has sent the packet. */
+	return skb->napi_id >= MIN_NAPI_ID && !mflow_rps_acts(skb) ? skb->napi_id : 0;
+#else
+	return 0;
+#endif
 }
 
 /*
@@ -157,7 +192,7 @@ static void mflow_list_is_verified(struct sk_buff *skb)
 	    !(skb_shinfo(skb)->gso_type & SKB_GSO_FRAGLIST))
 		return;
 	skb->ip_summed = CHECKSUM_UNNECESSARY;
-	skb->csum_level = NAPI_GRO_CB(skb)->encap_mark;
+	skb->csum_level = skb->encapsulation;
 }
 
 /* Behind GRO: the packet is the opted-in device's again. */
@@ -390,7 +425,6 @@ static void mflow_port_close(struct mflow_stock_port *port)
 	mflow_port_unhook(port);
 	list_del_rcu(&port->list);
 	synchronize_net();
-	mflow_run_forget(port->port);
 	mflow_hold_end();
 	mflow_lane_dev_destroy(port->list_dev);
 	mflow_lane_dev_destroy(port->gro_dev);
@@ -552,7 +586,60 @@ void mflow_device_end_redirect(struct net_device *dev)
 		mflow_port_end_redirect(port);
 }
 
-/* Packets are taken behind the NAPIs, by CPU. */
+/* RCU. */
+static bool mflow_dev_has_napi(const struct net_device *dev, unsigned int first_id,
+			       unsigned int last_id)
+{
+	const struct napi_struct *napi;
+	unsigned int id;
+
+	list_for_each_entry_rcu(napi, &dev->napi_list, dev_list) {
+		id = READ_ONCE(napi->napi_id);
+		if (first_id <= id && id <= last_id)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Process context: whether packets may still come through the GRO of a NAPI with this number. It is
+ * looked for at all devices, as a tunnel's packets have that of the NIC. The kernel has a table of
+ * them, which not all of its versions show to modules.
+ */
+bool mflow_napi_is_there(unsigned int napi_id)
+{
+	const struct net_device *dev;
+	const struct net *net;
+	bool there = false;
+
+	rcu_read_lock();
+	for_each_net_rcu(net) {
+		for_each_netdev_rcu(net, dev) {
+			there = mflow_dev_has_napi(dev, napi_id, napi_id);
+			if (there)
+				goto unlock;
+		}
+	}
+unlock:
+	rcu_read_unlock();
+	return there;
+}
+
+/*
+ * Process context: whether the device has NAPIs that say which they are. Those of tunnels and of
+ * WireGuard do not.
+ */
+bool mflow_device_has_napi_id(const struct net_device *dev)
+{
+	bool has_id;
+
+	rcu_read_lock();
+	has_id = mflow_dev_has_napi(dev, MIN_NAPI_ID, UINT_MAX);
+	rcu_read_unlock();
+	return has_id;
+}
+
+/* Packets are taken behind the GRO of NAPIs, which they name. */
 void mflow_device_walk_napis(struct net_device *dev, void *found)
 {
 }

@@ -2,8 +2,8 @@
 /*
  * What is done once for many packets, a turn of NAPIs after the first of them. What lanes have brought to the merge point
  * of a CPU is collected there, by the Rust half, and parked then: packets arrive in the polls of tunnels and of the
- * backlog, up to 64 in each. And lanes are woken for what the ingress of a device has given them: packets come in the
- * polls of its driver.
+ * backlog, up to 64 in each. And lanes are woken for what a source has given them at the ingress of a device: packets come
+ * in the polls of its driver.
  */
 
 #include <linux/netdevice.h>
@@ -20,8 +20,8 @@
  * @napi:	parks it; takes turns with the NAPIs that bring packets
  * @csd:	the interrupt that schedules @napi on @cpu
  * @cpu:	where packets are collected
- * @waits:	@napi is scheduled for what is collected, or for @port
- * @port:	the Rust half's of a device that packets have come from on this CPU, until lanes are woken for them
+ * @waits:	@napi is scheduled for what is collected, or for @source
+ * @source:	the Rust half's that packets have come to on this CPU, until lanes are woken for them
  * @collector:	the Rust half's
  */
 struct mflow_run {
@@ -29,7 +29,7 @@ struct mflow_run {
 	call_single_data_t	csd;
 	unsigned int		cpu;
 	bool			waits;
-	void			*port;
+	struct mflow_source	*source;
 	u64			collector[MFLOW_COLLECTOR_WORDS];
 };
 
@@ -53,36 +53,39 @@ void mflow_run_wait(void)
 	napi_schedule(&run->napi);
 }
 
-/* Softirqs disabled: a packet has come from the device of @port, and its lane is to be woken with those that follow. */
-void mflow_run_flush_later(void *port)
+/*
+ * Softirqs disabled: a packet has come to @source, which nobody has in use here, and its lane is to
+ * be woken with those that follow.
+ */
+void mflow_run_flush_later(struct mflow_source *source)
 {
 	struct mflow_run *run = this_cpu_ptr(&mflow_run);
-	void *other;
+	struct mflow_source *other;
 
-	if (READ_ONCE(run->port) == port)
+	if (READ_ONCE(run->source) == source)
 		return;
 	/* Atomic: mflow_run_forget() may take it away, on another CPU. */
-	other = xchg(&run->port, port);
+	other = xchg(&run->source, source);
 	if (other)
-		mflow_run_flush(other, run->cpu);
+		mflow_run_flush(other);
 	mflow_run_wait();
 }
 
-/* Process context; nothing comes from the device of @port any more. When it returns, no CPU uses @port here. */
-void mflow_run_forget(const void *port)
+/*
+ * Process context; no packet comes to @source any more. When softirqs that run now have ended, no
+ * CPU uses @source here.
+ */
+void mflow_run_forget(struct mflow_source *source)
 {
 	unsigned int cpu;
 
 	for_each_possible_cpu(cpu) {
 		struct mflow_run *run = per_cpu_ptr(&mflow_run, cpu);
-		void *here = READ_ONCE(run->port);
 
 		/* Atomic: the CPU may have taken it just now, or have another one. */
-		if (here == port)
-			cmpxchg(&run->port, here, NULL);
+		if (READ_ONCE(run->source) == source)
+			cmpxchg(&run->source, source, NULL);
 	}
-	/* Whoever has taken it from there is in a softirq. */
-	synchronize_net();
 }
 
 /* Interrupt on the run's CPU. */
@@ -96,7 +99,7 @@ static void mflow_run_schedule(void *data)
 static int mflow_run_poll(struct napi_struct *napi, int budget)
 {
 	struct mflow_run *run = container_of(napi, struct mflow_run, napi);
-	void *port;
+	struct mflow_source *source;
 
 	/* Netpoll asks without a budget. */
 	if (!budget)
@@ -110,9 +113,9 @@ static int mflow_run_poll(struct napi_struct *napi, int budget)
 		return 0;
 	}
 	run->waits = false;
-	port = xchg(&run->port, NULL);
-	if (port)
-		mflow_run_flush(port, run->cpu);
+	source = xchg(&run->source, NULL);
+	if (source)
+		mflow_run_flush(source);
 	mflow_run_park(run->collector);
 	return 0;
 }

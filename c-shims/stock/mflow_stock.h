@@ -30,7 +30,7 @@ void __noreturn mflow_bug(void);
 int mflow_rust_init(void);
 void mflow_rust_exit(void);
 void mflow_run_park(void *collector);
-void mflow_run_flush(void *port, unsigned int cpu);
+void mflow_run_flush(struct mflow_source *source);
 void mflow_note_path_fault(unsigned int slot, unsigned int fault);
 void mflow_note_receive_pkts(unsigned int slot, unsigned int pkts);
 
@@ -64,12 +64,15 @@ int mflow_ports_hook(void);
 void mflow_ports_gro_off(void);
 void mflow_ports_unhook(void);
 bool mflow_port_is_early(const struct net_device *dev);
+bool mflow_napi_is_there(unsigned int napi_id);
+bool mflow_device_has_napi_id(const struct net_device *dev);
 int mflow_device_redirect(struct net_device *dev);
 void mflow_device_dispatch_early(struct net_device *dev);
 void mflow_device_end_redirect(struct net_device *dev);
 
 /* mflow_hold.c: the order of the ordinary path around tags. */
 bool mflow_hold_back(struct sk_buff *skb);
+bool mflow_hold_back_on(unsigned int cpu, struct sk_buff *skb);
 bool mflow_hold_is_clear(void);
 void mflow_hold_begin(void);
 void mflow_hold_wait(void);
@@ -97,8 +100,8 @@ void mflow_readers_exit(void);
 
 void *mflow_run_here(void);
 void mflow_run_wait(void);
-void mflow_run_flush_later(void *port);
-void mflow_run_forget(const void *port);
+void mflow_run_flush_later(struct mflow_source *source);
+void mflow_run_forget(struct mflow_source *source);
 int mflow_run_init(void);
 void mflow_run_exit(void);
 

@@ -33,7 +33,8 @@ impl Configuration {
         for device in self.devices.iter().flatten() {
             if way::redirects(&self.knobs) {
                 let (builder, mut sources) = (device.redirection.builder(), 0);
-                device.for_each_source(|_| sources += 1);
+                // What else is received comes through NAPIs.
+                device.for_each_source(|source| sources += u32::from(!source.is_shared()));
                 device
                     .dev()
                     .with_name(|name| writeln!(to, "{name} {builder} {sources}"))?;
@@ -227,6 +228,15 @@ impl Configuration {
         self.restart(rtnl)
     }
 
+    /// Ends the sources of NAPIs that are gone without a word.
+    fn end_gone(&mut self) {
+        let mut any = false;
+        self.for_each_source(|_, source| any |= source.note_gone());
+        if any {
+            self.stop(pool::slots(), |_, source| source.is_gone());
+        }
+    }
+
     fn restart(&mut self, rtnl: &Rtnl) -> Result {
         self.end_all();
         // What it wants is about the CPUs that there have been.
@@ -343,6 +353,9 @@ unsafe extern "C" fn mflow_rescan_devices() {
         return;
     }
     configuration.count_one(Counter::DeviceSearches);
+    if way::FINDS_SOURCES_BY_NUMBER {
+        configuration.end_gone();
+    }
     let started = configuration.follow_cpus(&rtnl);
     if let Err(error) = started.and_then(|()| configuration.start_all(&rtnl)) {
         pr_warn!("new queues of a device stay on one CPU: {error:?}\n");

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! An opted-in device and its sources, one for each NAPI or CPU. Process context, under the configuration lock.
+//! An opted-in device and its sources, one for each NAPI or CPU, or one for all CPUs. Process context, under the configuration lock.
 
 use super::locks::Rtnl;
 use super::pool;
 use super::port::Port;
 use super::runtime::{self, MAX_CPUS};
-use super::source::{Source, StageContext};
-use super::stack::device::{Device, Napi};
+use super::source::{Source, StageContext, Takes};
+use super::stack::device::Device;
+use super::stack::way;
 use crate::algo::knobs::{Knobs, Mode, Scaling};
 use crate::algo::redirection::Redirection;
 use crate::algo::stage::StageSet;
-use core::ptr;
+use core::num::NonZeroU32;
 use core::sync::atomic::{AtomicPtr, Ordering};
+use core::{ptr, slice};
 use kernel::init;
 use kernel::prelude::*;
 
@@ -81,6 +83,9 @@ impl DeviceState {
         } = self;
         let mut found = Ok(false);
         let behind_gro = is_behind_gro(knobs);
+        if way::FINDS_SOURCES_BY_NUMBER {
+            return start_numbers(sources, port, dev, knobs);
+        }
         if behind_gro && knobs.mode == Mode::Mflow {
             return found;
         }
@@ -89,7 +94,7 @@ impl DeviceState {
             let (has_source, number) = unsafe { (napi.has_source(), napi.number()) };
             // Behind GRO, packets of a NAPI without a number come as if there were none.
             if found.is_ok() && !has_source && (number.is_some() || !behind_gro) {
-                found = add_source(sources, port, dev, (Some(napi), None), knobs).map(|()| true);
+                found = add_source(sources, port, dev, Takes::OfNapi(napi), knobs).map(|()| true);
             }
         });
         found
@@ -101,6 +106,8 @@ impl DeviceState {
             sources, port, dev, ..
         } = self;
         let places = cpu_places(port, knobs);
+        // Where no NAPI says which it is, each may come to any CPU, so all CPUs have one source.
+        let takes_any = way::FINDS_SOURCES_BY_NUMBER && !dev.has_numbers();
         let mut found = false;
         for cpu in 0..MAX_CPUS {
             let wanted = port.wanted_cpus.get(cpu / 64);
@@ -110,7 +117,12 @@ impl DeviceState {
             }
             let has_one = places.get(cpu);
             if has_one.is_some_and(|place| place.load(Ordering::Relaxed).is_null()) {
-                add_source(sources, port, dev, (None, Some(cpu)), knobs)?;
+                let takes = if takes_any {
+                    Takes::OfAnyCpu
+                } else {
+                    Takes::OfCpu(cpu)
+                };
+                add_source(sources, port, dev, takes, knobs)?;
                 found = true;
             }
         }
@@ -179,46 +191,75 @@ fn cpu_places<'a>(port: &'a Port, knobs: &Knobs) -> &'a [AtomicPtr<Source>; MAX_
     }
 }
 
-/// Makes a source of a NAPI or a CPU and makes it known there.
+/// Makes a source for each NAPI that packets have come through and that has none; returns whether there was one.
+fn start_numbers(
+    sources: &mut [Option<KVBox<Source>>],
+    port: &Port,
+    dev: &Device,
+    knobs: &Knobs,
+) -> Result<bool> {
+    let mut found = false;
+    for wanted in &port.wanted_numbers {
+        // ORDERING: Relaxed, all: hints, and places that only we write.
+        let Some(number) = NonZeroU32::new(wanted.load(Ordering::Relaxed)) else {
+            continue;
+        };
+        if !way::napi_is_there(number) {
+            wanted.store(0, Ordering::Relaxed);
+        } else if port.napi_place(number).load(Ordering::Relaxed).is_null() {
+            add_source(sources, port, dev, Takes::OfNumber(number), knobs)?;
+            found = true;
+        }
+    }
+    Ok(found)
+}
+
+/// Makes a source and makes it known where its packets come.
 fn add_source(
     sources: &mut [Option<KVBox<Source>>],
     port: &Port,
     dev: &Device,
-    (napi, cpu): (Option<Napi>, Option<usize>),
+    takes: Takes,
     knobs: &Knobs,
 ) -> Result {
     let stages = StageSet::of(knobs);
     let source = if stages.is_empty() {
         // SAFETY: The port is freed after the sources.
-        unsafe { Source::new(&port.head, napi, knobs)? }
+        unsafe { Source::new(&port.head, takes, knobs)? }
     } else {
+        let cpu = match takes {
+            // CAST: below MAX_CPUS.
+            Takes::OfCpu(cpu) => Some(cpu as u32),
+            _ => None,
+        };
         let context = StageContext {
             stages,
             device: dev.index(),
-            // CAST: below MAX_CPUS.
-            cpu: cpu.map(|cpu| cpu as u32),
+            cpu,
             is_first: true,
         };
         // SAFETY: The port is freed after the sources, and the NAPI has just been found under rtnl.
-        unsafe { Source::of_stages(Some(&port.head), napi, &knobs.cpus, context)? }
+        unsafe { Source::of_stages(Some(&port.head), takes.napi(), &knobs.cpus, context)? }
     };
     let place = sources.iter_mut().find(|place| place.is_none());
     let source: &Source = place.ok_or(ENOSPC)?.insert(source);
-    if let Some(napi) = napi {
+    if let Some(napi) = takes.napi() {
         // SAFETY: The NAPI has just been found under rtnl; `detach` takes the source away before it is freed.
         unsafe { napi.set_source(Some(source)) };
-        if let Some(number) = source.number_behind_gro() {
-            let place = port.napi_place(number);
-            // ORDERING: Relaxed: only we write it. Release pairs with the Acquire in `Port::source_of_napi`.
-            if place.load(Ordering::Relaxed).is_null() {
-                place.store(ptr::from_ref(source).cast_mut(), Ordering::Release);
-            }
-        }
     }
-    if let Some(cpu) = cpu {
-        let place = cpu_places(port, knobs).get(cpu).ok_or(ERANGE)?;
-        // ORDERING: Release pairs with the Acquire in `Port::source_of`.
-        place.store(ptr::from_ref(source).cast_mut(), Ordering::Release);
+    let places = match takes {
+        Takes::OfCpu(cpu) => cpu_places(port, knobs).get(cpu..=cpu).ok_or(ERANGE)?,
+        Takes::OfAnyCpu => cpu_places(port, knobs).as_slice(),
+        Takes::OfNapi(_) | Takes::OfNumber(_) => match source.number_behind_gro() {
+            Some(number) => slice::from_ref(port.napi_place(number)),
+            None => &[],
+        },
+    };
+    for place in places {
+        // ORDERING: Relaxed: only we write it. Release pairs with the Acquire in `Port::source_of` and `Port::source_of_napi`.
+        if place.load(Ordering::Relaxed).is_null() {
+            place.store(ptr::from_ref(source).cast_mut(), Ordering::Release);
+        }
     }
     source.begin(pool::slots());
     Ok(())

@@ -13,21 +13,7 @@ use crate::algo::lane_set::LaneSet;
 use crate::algo::queue::Packet as _;
 use crate::algo::stage::{choose, Route, Stage, StageKey, Way};
 use core::ffi::{c_int, c_void};
-use core::num::NonZeroU32;
-use core::sync::atomic::{AtomicBool, Ordering};
-
-/// Has a source in use that may be found outside of its context.
-pub(crate) struct InUse<'a>(Option<&'a AtomicBool>);
-
-impl Drop for InUse<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        if let Some(in_use) = self.0 {
-            // ORDERING: Release pairs with the Acquire in `Source::enter`.
-            in_use.store(false, Ordering::Release);
-        }
-    }
-}
+use core::sync::atomic::Ordering;
 
 impl Source {
     #[inline]
@@ -40,30 +26,6 @@ impl Source {
     pub(super) fn set_route(&self, route: Route) {
         // ORDERING: Relaxed: see `route`.
         self.handing_on.route.store(route as u8, Ordering::Relaxed);
-    }
-
-    /// Returns the number of the source's NAPI if it hands on what that NAPI's GRO lets go.
-    pub(super) fn number_behind_gro(&self) -> Option<NonZeroU32> {
-        self.handing_on.number_behind_gro
-    }
-
-    /// Returns whether packets with this number are the source's.
-    #[inline]
-    pub(super) fn is_of(&self, number: NonZeroU32) -> bool {
-        self.handing_on.number_behind_gro == Some(number)
-    }
-
-    /// Returns what has the source in use as long as it lives, or `None` if it is in use. Softirqs disabled; in the source's
-    /// context, except that a NAPI's number may have come along with a packet on a roundabout way.
-    #[inline]
-    pub(crate) fn enter(&self) -> Option<InUse<'_>> {
-        let in_use = &self.handing_on.in_use;
-        if self.handing_on.number_behind_gro.is_none() {
-            return Some(InUse(None));
-        }
-        // ORDERING: Acquire pairs with the Release in `InUse::drop`: what was done then is visible.
-        let was_in_use = in_use.swap(true, Ordering::Acquire);
-        (!was_in_use).then_some(InUse(Some(in_use)))
     }
 
     /// Hands a packet to the CPU of the next stage. Returns it if it is to go on here.

@@ -21,6 +21,7 @@ use crate::algo::queue::Packet;
 use crate::algo::slot::PathFault;
 use crate::algo::stage::Stage;
 use crate::algo::tag::{Tag, TagKind};
+#[cfg(mflow_stock)]
 use core::ptr;
 use kernel::prelude::*;
 
@@ -92,7 +93,7 @@ impl Handlers for PacketPath {
 
     #[inline]
     unsafe fn split_backlog(port: &Port, mut packet: SkBuff) -> Option<SkBuff> {
-        let Some(source) = port.source_of_this_cpu() else {
+        let Some(source) = port.split_source(&packet) else {
             let Some(source) = port.stage_source(&packet) else {
                 return Some(packet);
             };
@@ -111,8 +112,14 @@ impl Handlers for PacketPath {
         // overtake what waits in our lanes.
         packet.set_tag(Tag::NONE);
         let slots = pool::slots();
-        // SAFETY: By the contract softirqs are disabled, and the source is this CPU's.
-        let goes_on = match unsafe { source.dispatch(slots, packet) } {
+        let dispatched = {
+            let Some(_in_use) = source.enter_in_turn() else {
+                return Some(packet);
+            };
+            // SAFETY: By the contract softirqs are disabled, and the source is this CPU's, or in use by us alone.
+            unsafe { source.dispatch(slots, packet) }
+        };
+        let goes_on = match dispatched {
             Dispatched::ToLane => None,
             Dispatched::Inline(mut packet) => {
                 if !way::RUNS_TO_COMPLETION {
@@ -124,12 +131,13 @@ impl Handlers for PacketPath {
                 unsafe { deliver::carry(packet) };
                 None
             }
-            Dispatched::Ordinary(packet) => Some(packet),
+            // SAFETY: By the contract softirqs are disabled, and this is where the source's packets come.
+            Dispatched::Ordinary(packet) => unsafe { source.pass_on(packet) },
         };
-        // SAFETY: By the contract softirqs are disabled, the port is that of an opted-in device, and the source is this CPU's. No later
-        // call ends these packets.
+        // SAFETY: By the contract softirqs are disabled, and the source has just dispatched a packet. No later call ends these packets.
+        // If it is flushed here, it is this CPU's.
         unsafe {
-            if !way::flush_later(ptr::from_ref(port).cast_mut().cast()) {
+            if !way::flush_later(source) {
                 source.flush(slots);
             }
         }
@@ -284,23 +292,22 @@ fn arrived(slots: &Slots, tag: Tag, pkts: u32) {
     }
 }
 
-/// Wakes the lanes of the source that a port has for a CPU.
+/// Wakes the lanes of a source.
 ///
-/// # Safety: called by C with the port of a device that is opted in; softirqs are disabled, and packets come to that source on no
-/// other CPU meanwhile.
+/// # Safety: called by C with a source that [`way::flush_later`] was given on the same CPU, or on one that is gone; softirqs are disabled.
 #[cfg(mflow_stock)]
 #[no_mangle]
-unsafe extern "C" fn mflow_run_flush(port: *mut kernel::ffi::c_void, cpu: kernel::ffi::c_uint) {
-    // SAFETY: By the contract the port is valid.
-    let port = unsafe { &*port.cast::<Port>() };
-    // CAST: 32 bits into a usize.
-    if let Some(source) = port.source_of_cpu(cpu as usize) {
-        // SAFETY: That is the source's context: by the contract softirqs are disabled, and packets come to it on no other CPU.
+unsafe extern "C" fn mflow_run_flush(source: *mut kernel::bindings::mflow_source) {
+    // SAFETY: By the contract the source is valid: it does not end before C has forgotten it.
+    let source = unsafe { &*source.cast::<Source>() };
+    // Whoever has it in use has it flushed afterwards.
+    if let Some(_in_use) = source.enter() {
+        // SAFETY: It is in use by us alone, or it is that of the CPU, where no packets come meanwhile.
         unsafe { source.flush(pool::slots()) };
     }
 }
 
-/// Returns what takes the packets of a port on this CPU, or nothing.
+/// Returns what takes the packets of a port that come on this CPU and on no other, or nothing.
 ///
 /// # Safety: called by C with the port of a device that is opted in; softirqs are disabled.
 #[cfg(mflow_stock)]
@@ -311,7 +318,10 @@ unsafe extern "C" fn mflow_port_source(
     // SAFETY: By the contract the port is valid.
     let port = unsafe { &*port.cast::<Port>() };
     // A source begins with what C sees of it.
-    port.source_of_this_cpu().map_or(ptr::null_mut(), |source| {
+    let source = port
+        .source_of_this_cpu()
+        .filter(|source| !source.is_shared());
+    source.map_or(ptr::null_mut(), |source| {
         ptr::from_ref(source).cast_mut().cast()
     })
 }

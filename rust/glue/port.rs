@@ -7,11 +7,12 @@ use super::runtime::{self, MAX_CPUS};
 use super::source::Source;
 use super::stack::heads::{BeginsWithPortHead, PortHead};
 use super::stack::skb::SkBuff;
+use super::stack::way;
 use crate::algo::backoff::Backoff;
 use core::mem::offset_of;
 use core::num::NonZeroU32;
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use kernel::init::Zeroable;
 
 /// What the packet path knows of an opted-in device.
@@ -29,12 +30,14 @@ pub struct Port {
     pub(super) cpu_sources: [AtomicPtr<Source>; MAX_CPUS],
     // The same for sources that hand flows on. Apart, so that those that split have nothing to ask for each packet.
     pub(super) stage_sources: [AtomicPtr<Source>; MAX_CPUS],
-    // Those of NAPIs that hand flows on behind GRO, by the NAPI's number. Where two have the same place, the second one has none.
+    // Those of NAPIs behind GRO, by the NAPI's number. Where two have the same place, the second one has none.
     napi_sources: [AtomicPtr<Source>; NAPI_PLACES],
+    // The numbers of NAPIs that packets have come through, in the places of their sources.
+    pub(super) wanted_numbers: [AtomicU32; NAPI_PLACES],
 }
 
 /// So many NAPIs in a row have places of their own.
-const NAPI_PLACES: usize = 256;
+pub(super) const NAPI_PLACES: usize = 256;
 
 const _: () = assert!(offset_of!(Port, head) == 0);
 // SAFETY: Its first field is one, as the line above checks.
@@ -64,13 +67,36 @@ impl Port {
         self.source_of(&self.cpu_sources, || self.hands_on())
     }
 
-    /// Returns the source for such packets on `cpu`, if there is one. Softirqs disabled.
-    #[cfg(mflow_stock)]
-    pub(crate) fn source_of_cpu(&self, cpu: usize) -> Option<&Source> {
-        // ORDERING: Acquire pairs with the Release in `device::add_source`.
-        let source = self.cpu_sources.get(cpu)?.load(Ordering::Acquire);
-        // SAFETY: It is freed only after it was taken from here and all softirqs have ended.
-        unsafe { source.as_ref() }
+    /// Returns the source that splits the flow of `packet`, which has come to where RPS would choose a CPU: that of its NAPI, if it
+    /// says which that is, whichever CPU polls it; else this CPU's. Softirqs disabled.
+    #[inline]
+    pub(crate) fn split_source(&self, packet: &SkBuff) -> Option<&Source> {
+        if !way::FINDS_SOURCES_BY_NUMBER {
+            return self.source_of_this_cpu();
+        }
+        let Some(number) = packet.napi_number() else {
+            return self.source_of_this_cpu();
+        };
+        let source = self.source_of_napi(number);
+        match source {
+            Some(found) if found.is_of(number) => source,
+            _ => {
+                self.want_number(number);
+                None
+            }
+        }
+    }
+
+    /// Notes that packets come through a NAPI that has no source.
+    #[cold]
+    fn want_number(&self, number: NonZeroU32) {
+        // CAST: 32 bits into a usize. PANIC: the remainder is below the length.
+        let wanted = &self.wanted_numbers[number.get() as usize % NAPI_PLACES];
+        // ORDERING: Relaxed, both: a hint for the search.
+        if wanted.load(Ordering::Relaxed) != number.get() {
+            wanted.store(number.get(), Ordering::Relaxed);
+        }
+        search(&self.napi_search);
     }
 
     /// Returns the source that hands on `packet`, which has come to where RPS would choose a CPU: behind GRO that of its NAPI,

@@ -2,11 +2,13 @@
 
 //! A source: what receives packets of an opted-in device in one context, with its dispatcher and its lanes. The context
 //! is the poll of a NAPI (which runs on one CPU at a time, wherever it runs), or, for packets that enter the stack
-//! without one or are split behind its GRO, a CPU with softirqs disabled.
+//! without one or are split behind its GRO, a CPU with softirqs disabled. A source that is found by what a packet says may
+//! be found outside of its context: whoever uses it [enters](Source::enter) it before.
 
 use super::lane::{Carries, Lane};
 use super::locks::SoftirqsOff;
 use super::pool::{self, Slots};
+use super::stack::deliver;
 use super::stack::device::Napi;
 use super::stack::heads::{BeginsWithHead, PortHead, SourceHead};
 use super::stack::request::Request;
@@ -25,6 +27,7 @@ use crate::algo::recent_keys::RecentKeys;
 use crate::algo::ring_bytes::RingBytes;
 use crate::algo::stage::{HeldByGro, Route, Stage, StageSet};
 use core::cell::UnsafeCell;
+use core::hint::spin_loop;
 use core::mem::offset_of;
 use core::num::NonZeroU32;
 use core::ptr::NonNull;
@@ -48,6 +51,15 @@ pub struct Source {
     cpu_changes_seen: AtomicU32,
     // None if it is a source of a CPU.
     napi: Option<Napi>,
+    // The number of the NAPI whose packets are taken behind its GRO.
+    number_behind_gro: Option<NonZeroU32>,
+    // Whether it may be found outside of its context, and is in use.
+    is_shared: bool,
+    in_use: AtomicBool,
+    // One more than the CPU whose ordinary path its packets took last, or 0.
+    ordinary_cpu: AtomicU32,
+    // Its NAPI is gone without a word.
+    is_gone: AtomicBool,
     // Flows that have a slot.
     active_flows: AtomicU32,
     // No flow may be split: not yet (see `begin`), or not any more.
@@ -80,10 +92,45 @@ pub(super) struct HandingOn {
     /// Where packets wait while the stages end. Its other end is used in the source's context only.
     pub(super) home: Option<KVBox<Lane>>,
     pub(super) home_end: UnsafeCell<LaneSet<SkBuff>>,
-    /// Of a NAPI whose packets are handed on behind its GRO: its number, and whether the source is in use.
-    pub(super) number_behind_gro: Option<NonZeroU32>,
-    pub(super) in_use: AtomicBool,
 }
+
+/// Which packets a source takes.
+#[derive(Clone, Copy)]
+pub(super) enum Takes {
+    /// Those of a NAPI.
+    OfNapi(Napi),
+    /// Those that carry the number of a NAPI, behind its GRO.
+    OfNumber(NonZeroU32),
+    /// Those that come on a CPU.
+    OfCpu(usize),
+    /// Those that come on any CPU, and carry no number. Whoever has them does so on one CPU at a time, which nobody says.
+    OfAnyCpu,
+}
+
+impl Takes {
+    pub(super) fn napi(self) -> Option<Napi> {
+        match self {
+            Self::OfNapi(napi) => Some(napi),
+            Self::OfNumber(_) | Self::OfCpu(_) | Self::OfAnyCpu => None,
+        }
+    }
+}
+
+/// Has a source in use that may be found outside of its context.
+pub(crate) struct InUse<'a>(Option<&'a AtomicBool>);
+
+impl Drop for InUse<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(in_use) = self.0 {
+            // ORDERING: Release pairs with the Acquire in `Source::enter`.
+            in_use.store(false, Ordering::Release);
+        }
+    }
+}
+
+/// So often a source that is in use is looked at: for about as long as a virtual CPU may be away that uses it.
+const MOST_LOOKS: u32 = 1 << 24;
 
 /// Not one of the stages' CPUs.
 pub(super) const NOWHERE: u8 = u8::MAX;
@@ -152,6 +199,7 @@ impl Host<SkBuff> for KernelHost<'_> {
     fn keep_behind_inline(&mut self) {
         // SAFETY: Softirqs are disabled wherever a dispatcher is used.
         unsafe { way::keep_behind_inline() };
+        self.source.note_ordinary();
     }
 
     fn flush_inline(&mut self) {
@@ -180,17 +228,22 @@ impl Host<SkBuff> for KernelHost<'_> {
 }
 
 impl Source {
-    /// Makes a source of `napi` (none: of a CPU) with the lanes of `knobs`. It splits nothing before [`Source::begin`].
-    /// Process context.
+    /// Makes a source with the lanes of `knobs`. It splits nothing before [`Source::begin`]. Process context.
     ///
     /// # Safety: `port` is valid as long as the source.
-    pub(crate) unsafe fn new(
+    pub(super) unsafe fn new(
         port: &PortHead,
-        napi: Option<Napi>,
+        takes: Takes,
         knobs: &Knobs,
     ) -> Result<KVBox<Source>> {
         // SAFETY: By the contract.
-        unsafe { Self::with_lanes(Some(port), napi, knobs.lanes(), Carries::Batches) }
+        let mut source =
+            unsafe { Self::with_lanes(Some(port), takes.napi(), knobs.lanes(), Carries::Batches)? };
+        if let Takes::OfNumber(number) = takes {
+            source.number_behind_gro = Some(number);
+        }
+        source.is_shared = matches!(takes, Takes::OfNumber(_) | Takes::OfAnyCpu);
+        Ok(source)
     }
 
     /// Makes a source that hands flows on to lanes on `cpus`. Process context.
@@ -215,7 +268,8 @@ impl Source {
         *handing_on.cpu.get_mut() = context.cpu.unwrap_or(NO_CPU);
         if let (Some(napi), false) = (napi, context.stages.contains(Stage::Gro)) {
             // SAFETY: By the contract.
-            handing_on.number_behind_gro = unsafe { napi.number() };
+            source.number_behind_gro = unsafe { napi.number() };
+            source.is_shared = source.number_behind_gro.is_some();
             // Before GRO there is nothing to do.
             source.head.set_rests(true);
         }
@@ -309,7 +363,111 @@ impl Source {
 
     /// Returns whether it takes the packets of a NAPI before GRO.
     pub(crate) fn is_before_gro(&self) -> bool {
-        self.napi.is_some() && self.handing_on.number_behind_gro.is_none()
+        self.napi.is_some() && self.number_behind_gro.is_none()
+    }
+
+    /// Returns the number of the NAPI whose packets it takes behind GRO.
+    pub(super) fn number_behind_gro(&self) -> Option<NonZeroU32> {
+        self.number_behind_gro
+    }
+
+    /// Returns whether packets with this number are the source's.
+    #[inline]
+    pub(super) fn is_of(&self, number: NonZeroU32) -> bool {
+        self.number_behind_gro == Some(number)
+    }
+
+    /// Returns whether it may be found outside of its context.
+    #[inline]
+    pub(super) fn is_shared(&self) -> bool {
+        self.is_shared
+    }
+
+    /// Returns what has the source in use as long as it lives, or `None` if it is in use. Softirqs disabled; in the source's
+    /// context, unless it is [shared](Source::is_shared).
+    #[inline]
+    pub(crate) fn enter(&self) -> Option<InUse<'_>> {
+        if !self.is_shared {
+            return Some(InUse(None));
+        }
+        // ORDERING: Acquire pairs with the Release in `InUse::drop`: what was done then is visible.
+        let was_in_use = self.in_use.swap(true, Ordering::Acquire);
+        (!was_in_use).then_some(InUse(Some(&self.in_use)))
+    }
+
+    /// Does the same, and waits if it is in use; `None` if that lasts too long.
+    #[inline]
+    pub(crate) fn enter_in_turn(&self) -> Option<InUse<'_>> {
+        if !way::FINDS_SOURCES_BY_NUMBER {
+            return Some(InUse(None));
+        }
+        self.enter().or_else(|| self.wait())
+    }
+
+    #[cold]
+    fn wait(&self) -> Option<InUse<'_>> {
+        for _ in 0..MOST_LOOKS {
+            spin_loop();
+            // ORDERING: Relaxed: a hint, `enter` orders.
+            if !self.in_use.load(Ordering::Relaxed) {
+                if let Some(in_use) = self.enter() {
+                    return Some(in_use);
+                }
+            }
+        }
+        None
+    }
+
+    /// Returns a packet that is to take the ordinary path of this CPU. If others of the source wait on that of another CPU, on which
+    /// they came before, it waits behind them.
+    ///
+    /// # Safety: called where the source's packets come, at a device's ingress; softirqs are disabled.
+    #[inline]
+    pub(crate) unsafe fn pass_on(&self, packet: SkBuff) -> Option<SkBuff> {
+        if !way::FINDS_SOURCES_BY_NUMBER || !self.is_shared {
+            return Some(packet);
+        }
+        // SAFETY: Softirqs are disabled, so the CPU stays the same.
+        let here = unsafe { ffi::mflow_this_cpu() };
+        // ORDERING: Relaxed: the source's packets come in one context at a time. Where that is not so, neither is there an order.
+        match self.ordinary_cpu.load(Ordering::Relaxed).checked_sub(1) {
+            Some(cpu) if cpu == here => Some(packet),
+            before => {
+                let packet = match before {
+                    // SAFETY: By the contract; packets have come on that CPU.
+                    Some(cpu) => unsafe { deliver::keep_behind(packet, cpu)? },
+                    None => packet,
+                };
+                self.note_ordinary();
+                Some(packet)
+            }
+        }
+    }
+
+    /// Notes that the ordinary path of this CPU is that of its packets from now on. Softirqs disabled.
+    fn note_ordinary(&self) {
+        if way::FINDS_SOURCES_BY_NUMBER && self.is_shared {
+            // SAFETY: Softirqs are disabled.
+            let here = unsafe { ffi::mflow_this_cpu() };
+            // ORDERING: Relaxed: see `pass_on`.
+            self.ordinary_cpu
+                .store(here.wrapping_add(1), Ordering::Relaxed);
+        }
+    }
+
+    /// Notes that no packet comes any more if its NAPI is gone; returns whether that is so. Process context.
+    pub(super) fn note_gone(&self) -> bool {
+        let number = self.number_behind_gro;
+        let is_gone = number.is_some_and(|number| !way::napi_is_there(number));
+        // ORDERING: Relaxed: used under the configuration lock.
+        self.is_gone.store(is_gone, Ordering::Relaxed);
+        is_gone
+    }
+
+    /// Returns whether that has been noted.
+    pub(super) fn is_gone(&self) -> bool {
+        // ORDERING: Relaxed: see `note_gone`.
+        self.is_gone.load(Ordering::Relaxed)
     }
 
     pub(crate) fn lanes(&self) -> impl Iterator<Item = &Lane> {

@@ -13,6 +13,7 @@ use super::locks::{sleep_ms, synchronize};
 use super::pool::Slots;
 use super::runtime::now_ms;
 use super::source::Source;
+use super::stack::way;
 use super::stages;
 use crate::algo::counters::Counter;
 use kernel::prelude::*;
@@ -84,10 +85,16 @@ impl<W: Fn(&DeviceState, &Source) -> bool> Stop<'_, W> {
         });
     }
 
-    /// Ends the reference of the NAPI, or of the device's port: when it returns, no hook is in a source and none will be.
+    /// Ends the reference of the NAPI, or of the device's port: when it returns, no hook is in a source and none will be. Ends
+    /// those of CPUs that were to flush it later.
     fn detach(&self) {
         self.each(DeviceState::detach);
         synchronize();
+        if way::FINDS_SOURCES_BY_NUMBER {
+            self.each(|_, source| way::forget_flushes(source));
+            // Whoever has taken it from there is in a softirq.
+            synchronize();
+        }
     }
 
     /// Ends the references of the flows that are left: their slots are drained and given back. Waits until lanes have

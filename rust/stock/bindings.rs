@@ -169,10 +169,14 @@ extern "C" {
     pub fn mflow_skb_metadata(skb: *const sk_buff, to: *mut u8, bytes: c_uint) -> bool;
     pub fn mflow_hold_is_clear() -> bool;
     pub fn mflow_hold_begin();
+    pub fn mflow_hold_back_on(cpu: c_uint, skb: *mut sk_buff) -> bool;
+    pub fn mflow_napi_is_there(napi_id: c_uint) -> bool;
+    pub fn mflow_device_has_napi_id(dev: *const net_device) -> bool;
     pub fn mflow_run_here() -> *mut c_void;
-    pub fn mflow_run_flush_later(port: *mut c_void);
+    pub fn mflow_run_flush_later(source: *mut mflow_source);
+    pub fn mflow_run_forget(source: *mut mflow_source);
     pub fn mflow_run_park(collector: *mut c_void);
-    pub fn mflow_run_flush(port: *mut c_void, cpu: c_uint);
+    pub fn mflow_run_flush(source: *mut mflow_source);
     pub fn mflow_note_path_fault(slot: c_uint, fault: c_uint);
     pub fn mflow_note_receive_pkts(slot: c_uint, pkts: c_uint);
     pub fn mflow_port_source(port: *mut c_void) -> *mut mflow_source;

@@ -143,18 +143,22 @@ enum mflow_end mflow_end_of(struct net *net, const struct sk_buff *skb, u8 famil
 	switch (protocol) {
 	case IPPROTO_UDP:
 		return mflow_end_of_udp(net, skb, offset, family);
-	case IPPROTO_TCP:
-		return MFLOW_END_DATA;
 	case IPPROTO_ESP:
 	case IPPROTO_AH:
+	case IPPROTO_COMP:
+	case IPPROTO_L2TP:
 		return MFLOW_END_ORDERED;
+	case IPPROTO_IPIP:
+	case IPPROTO_IPV6:
+	case IPPROTO_MPLS:
+		return MFLOW_END_TUNNEL;
 	case IPPROTO_GRE:
 		gre = skb_header_pointer(skb, offset, sizeof(buffer), &buffer);
 		return gre && gre->flags & GRE_SEQ ? MFLOW_END_ORDERED :
 						     MFLOW_END_TUNNEL;
 	default:
-		/* A tunnel, or nothing whose order anybody sees. */
-		return MFLOW_END_TUNNEL;
+		/* TCP, and all that a socket may see the order of. */
+		return MFLOW_END_DATA;
 	}
 }
 

@@ -22,7 +22,7 @@ static bool mflow_is_list(const struct sk_buff *skb)
 {
 	const unsigned int type = SKB_GSO_FRAGLIST | SKB_GSO_UDP_L4;
 
-	return skb_is_gso(skb) && (skb_shinfo(skb)->gso_type & type) == type;
+	return skb_is_gso(skb) && (skb_shinfo(skb)->gso_type & type) == type && skb_has_frag_list(skb);
 }
 
 /*
@@ -118,37 +118,67 @@ static void mflow_follow_v6(struct sk_buff *member, struct ipv6hdr *ip, struct u
 	mflow_follow_v6_address(member, udp, &ip->daddr, &head->daddr);
 }
 
+/* Returns whether what was written to the head of the list, which is @bytes long, is not in @member. All members are alike. */
+static bool mflow_has_changed(const struct sk_buff *skb, const struct sk_buff *member, int bytes, u8 family)
+{
+	const struct udphdr *udp = (const struct udphdr *)member->data - 1;
+	const void *ip = (const void *)udp - bytes, *head = skb_network_header(skb);
+	const struct udphdr *head_udp = head + bytes;
+
+	if (udp->source != head_udp->source || udp->dest != head_udp->dest)
+		return true;
+	return family == NFPROTO_IPV4 ? !mflow_is_like_v4(ip, head) : !mflow_is_like_v6(ip, head);
+}
+
+/* Makes the memory of all members the list's alone: taps and mirrors may have clones. Returns whether there was memory for that. */
+static bool mflow_list_unshare(struct sk_buff *skb)
+{
+	struct sk_buff **link, *member, *copy;
+
+	if (skb_unclone(skb, GFP_ATOMIC))
+		return false;
+	for (link = &skb_shinfo(skb)->frag_list; *link; link = &(*link)->next) {
+		member = *link;
+		if (skb_shared(member)) {
+			copy = skb_clone(member, GFP_ATOMIC);
+			if (!copy)
+				return false;
+			copy->next = member->next;
+			*link = copy;
+			consume_skb(member);
+			member = copy;
+		}
+		if (skb_unclone(member, GFP_ATOMIC))
+			return false;
+	}
+	return true;
+}
+
 /*
  * Softirqs disabled; @skb begins at IP's header. Where it is a list of datagrams of this header, gives to each what has been written to
  * the first. In front of each member's data are its own headers, which are as long.
  */
 void mflow_list_follow(struct sk_buff *skb, u8 family)
 {
-	const struct udphdr *head_udp;
-	const void *head = skb_network_header(skb);
 	struct sk_buff *member;
+	const void *head;
 	int bytes;
 
 	if (likely(!mflow_is_list(skb)))
 		return;
 	bytes = mflow_list_network_bytes(skb, family);
-	if (bytes <= 0)
+	if (bytes <= 0 || likely(!mflow_has_changed(skb, skb_shinfo(skb)->frag_list, bytes, family)) ||
+	    !mflow_list_unshare(skb))
 		return;
-	head_udp = head + bytes;
+	head = skb_network_header(skb);
 	skb_walk_frags(skb, member) {
 		struct udphdr *udp = (struct udphdr *)member->data - 1;
 		void *ip = (void *)udp - bytes;
-		bool ports = udp->source == head_udp->source && udp->dest == head_udp->dest;
-		bool addresses = family == NFPROTO_IPV4 ? mflow_is_like_v4(ip, head) :
-							  mflow_is_like_v6(ip, head);
 
-		/* All are alike: where the first is as the head, nothing was written. */
-		if (likely(ports && addresses))
-			return;
-		if (!addresses && family == NFPROTO_IPV4)
+		if (family == NFPROTO_IPV4)
 			mflow_follow_v4(member, ip, udp, head);
-		else if (!addresses)
+		else
 			mflow_follow_v6(member, ip, udp, head);
-		mflow_follow_ports(member, udp, head_udp);
+		mflow_follow_ports(member, udp, head + bytes);
 	}
 }

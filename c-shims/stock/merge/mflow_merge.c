@@ -8,6 +8,7 @@
 #include <linux/ipv6.h>
 #include <linux/netdevice.h>
 #include <linux/netfilter.h>
+#include <linux/netfilter_bridge.h>
 #include <linux/netfilter_ipv4.h>
 #include <linux/netfilter_ipv6.h>
 #include <net/ip.h>
@@ -18,8 +19,11 @@
 #include "../mflow_stock.h"
 #include "mflow_merge.h"
 
-/* What is of the last priority confirms connections, or wants to be as late. */
-#define MFLOW_MERGE_PRIORITY	(NF_IP_PRI_LAST - 1)
+/*
+ * Behind are SYNPROXY and what confirms connections, which has the last priority with IPv4 and the last but one with IPv6, and whatever
+ * wants to be as late.
+ */
+#define MFLOW_MERGE_PRIORITY	(NF_IP_PRI_LAST - 2)
 
 static_assert(MFLOW_MERGE_PRIORITY < NF_IP_PRI_CONNTRACK_CONFIRM);
 
@@ -162,14 +166,15 @@ static noinline unsigned int mflow_local_in_tagged(struct sk_buff *skb,
 		if (mflow_arrives(carried, pkts) && !fault)
 			fault = MFLOW_PATH_QUEUES;
 	}
+	/* Before anything waits for it: it may go with its route. */
+	if (!mflow_park(skb, state))
+		return NF_DROP;
 	if (fault)
 		ops->unsuited(skb, NULL, fault);
 	else if (kind == MFLOW_KIND_SPLIT && state->pf == NFPROTO_IPV4 &&
 		 IPCB(skb)->frag_max_size)
 		mflow_tag_datagram(skb, carried);
 
-	if (!mflow_park(skb, state))
-		return NF_DROP;
 	if (ops->merge(NULL, skb, NULL, pkts)) {
 		if (kind == MFLOW_KIND_SPLIT)
 			mflow_run_wait();
@@ -204,10 +209,10 @@ static noinline void mflow_forward_tagged(struct sk_buff *skb, const struct nf_h
 	struct mflow_carried *carried;
 
 	mflow_list_follow(skb, state->pf);
-	/* What goes to a container by a device without a queue comes to the merge point there. */
-	if (tag >> MFLOW_KIND_SHIFT != MFLOW_KIND_SPLIT || !mflow_dev_queues(state->out))
+	if (tag >> MFLOW_KIND_SHIFT != MFLOW_KIND_SPLIT ||
+	    mflow_dev_leads_inside(nf_bridge_get_physoutdev(skb) ?: state->out))
 		return;
-	/* It leaves this host, or waits in a queue: nobody puts it in order again, and no lane waits for it. */
+	/* It leaves this host, or may: nobody puts it in order again, and no lane waits for it. */
 	local_bh_disable();
 	carried = this_cpu_ptr(&mflow_carried);
 	mflow_arrives(carried, mflow_stock_wire_pkts(skb));

@@ -24,7 +24,7 @@ void mflow_list_follow(struct sk_buff *skb, u8 family);
 
 /* mflow_path.c: what devices say about the way. */
 unsigned int mflow_path_fault(const struct sk_buff *skb);
-bool mflow_dev_queues(const struct net_device *dev);
+bool mflow_dev_leads_inside(const struct net_device *dev);
 bool mflow_dev_takes_lists(struct net_device *dev);
 
 /* mflow_parked.c */

@@ -11,6 +11,8 @@
 #include <net/mflow.h>
 #include <net/mflow_module.h>
 #include <net/net_namespace.h>
+#include <net/netns/hash.h>
+#include <net/request_sock.h>
 #include <net/sock.h>
 #include <net/tcp.h>
 
@@ -21,13 +23,15 @@
  * struct mflow_parked - what a parked packet needs to go on, behind IP's own control block
  * @dev:	where it came in, with a reference; the field in the packet is a link meanwhile
  * @okfn:	what goes on behind all hooks
+ * @net_mix:	tells the namespace of @dev from others
  * @family:	NFPROTO_IPV4 or NFPROTO_IPV6
- * @holds_socket: its socket is one that it would have had no reference to
+ * @holds_socket: there is a reference to a socket that the packet would have had none to
  */
 struct mflow_parked {
 	struct net_device	*dev;
 	int			(*okfn)(struct net *net, struct sock *sk,
 					struct sk_buff *skb);
+	u32			net_mix;
 	u8			family;
 	bool			holds_socket;
 };
@@ -43,8 +47,8 @@ static struct mflow_parked *mflow_parked(struct sk_buff *skb)
 }
 
 /*
- * Returns whether the packet's socket is another one than a look-up would find: a BPF program has assigned it, or TPROXY. Of these, a
- * connection's is found by its addresses.
+ * Returns whether the packet's socket may be another one than a look-up would find: a BPF program has assigned it, or TPROXY. One that is
+ * connected is found by its addresses, and may be what early demultiplexing has found.
  */
 static bool mflow_has_assigned_socket(struct sk_buff *skb)
 {
@@ -52,10 +56,26 @@ static bool mflow_has_assigned_socket(struct sk_buff *skb)
 
 	if (!sk)
 		return false;
-	if (skb_sk_is_prefetched(skb))
-		return true;
-	return sk_fullsock(sk) && inet_sk_transparent(sk) &&
-	       (sk->sk_protocol != IPPROTO_TCP || sk->sk_state == TCP_LISTEN);
+	if (!sk_fullsock(sk))
+		return skb_sk_is_prefetched(skb);
+	if (inet_sk_transparent(sk))
+		return sk->sk_protocol != IPPROTO_TCP || sk->sk_state == TCP_LISTEN;
+	return skb_sk_is_prefetched(skb) && sk->sk_state != TCP_ESTABLISHED;
+}
+
+/*
+ * Returns the socket that the packet relies on without a reference, as long as RCU keeps it, or NULL: the packet's own, or the listener of
+ * a request that a BPF program has made of a SYN cookie.
+ */
+static struct sock *mflow_socket_of_rcu(struct sk_buff *skb)
+{
+	struct sock *sk = skb->sk;
+
+	if (!skb_sk_is_prefetched(skb))
+		return NULL;
+	if (sk->sk_state == TCP_NEW_SYN_RECV)
+		return inet_reqsk(sk)->syncookie ? inet_reqsk(sk)->rsk_listener : NULL;
+	return sk_is_refcounted(sk) ? NULL : sk;
 }
 
 /*
@@ -64,10 +84,13 @@ static bool mflow_has_assigned_socket(struct sk_buff *skb)
  */
 static bool mflow_hold_assigned_socket(struct sk_buff *skb)
 {
+	struct sock *sk;
+
 	if (mflow_has_assigned_socket(skb)) {
-		if (!skb_sk_is_prefetched(skb) || sk_is_refcounted(skb->sk))
+		sk = mflow_socket_of_rcu(skb);
+		if (!sk)
 			return false;
-		if (refcount_inc_not_zero(&skb->sk->sk_refcnt))
+		if (refcount_inc_not_zero(&sk->sk_refcnt))
 			return true;
 	}
 	skb_orphan(skb);
@@ -85,6 +108,7 @@ bool mflow_park(struct sk_buff *skb, const struct nf_hook_state *state)
 	*mflow_parked(skb) = (struct mflow_parked){
 		.dev = skb->dev,
 		.okfn = state->okfn,
+		.net_mix = net_hash_mix(state->net),
 		.family = state->pf,
 		.holds_socket = mflow_hold_assigned_socket(skb),
 	};
@@ -98,7 +122,7 @@ void mflow_unpark(struct sk_buff *skb)
 	const struct mflow_parked *parked = mflow_parked(skb);
 
 	if (parked->holds_socket)
-		sock_put(skb->sk);
+		sock_put(mflow_socket_of_rcu(skb));
 	dev_put(skb->dev);
 }
 
@@ -124,6 +148,11 @@ static void mflow_go_on(struct sk_buff *skb, const struct mflow_parked *parked)
 	struct nf_hook_state state;
 	unsigned int next;
 
+	/* The device has gone to another namespace, whose sockets are not meant. */
+	if (unlikely(net_hash_mix(net) != parked->net_mix)) {
+		kfree_skb(skb);
+		return;
+	}
 	hooks = parked->family == NFPROTO_IPV4 ?
 			rcu_dereference(net->nf.hooks_ipv4[NF_INET_LOCAL_IN]) :
 			rcu_dereference(net->nf.hooks_ipv6[NF_INET_LOCAL_IN]);
@@ -162,7 +191,7 @@ u64 mflow_deliver(struct sk_buff *first, u64 *stamp_ns)
 	rcu_read_lock();
 	for (skb = first; skb; skb = next) {
 		const struct mflow_parked parked = *mflow_parked(skb);
-		struct sock *held = parked.holds_socket ? skb->sk : NULL;
+		struct sock *held = parked.holds_socket ? mflow_socket_of_rcu(skb) : NULL;
 		u32 amount = mflow_skb_take_parked(skb);
 
 		next = skb->next;

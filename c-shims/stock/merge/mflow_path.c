@@ -14,7 +14,7 @@
 #include "mflow_merge.h"
 
 /* RCU. Whether what is sent to @dev waits in a queueing discipline, or may. */
-bool mflow_dev_queues(const struct net_device *dev)
+static bool mflow_dev_queues(const struct net_device *dev)
 {
 	unsigned int i, nr = READ_ONCE(dev->real_num_tx_queues);
 
@@ -26,6 +26,19 @@ bool mflow_dev_queues(const struct net_device *dev)
 			return true;
 	}
 	return false;
+}
+
+/*
+ * RCU. Whether what is sent to @dev comes to a namespace of this host, at once. What is not known to lead there may leave the host, as
+ * from a NIC, or from a device above or behind which there is one.
+ */
+bool mflow_dev_leads_inside(const struct net_device *dev)
+{
+	const struct net_device_ops *ops = dev->netdev_ops;
+
+	return ((ops && ops->ndo_get_peer_dev) || netif_is_bridge_master(dev) ||
+		netif_is_l3_master(dev)) &&
+	       !mflow_dev_queues(dev);
 }
 
 /*

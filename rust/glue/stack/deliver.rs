@@ -4,8 +4,10 @@
 
 use super::ffi;
 use super::skb::SkBuff;
+use super::way;
 use crate::algo::amount::Amount;
 use crate::algo::queue::chain::Chain;
+use crate::algo::queue::Packet;
 
 /// Has the last packet of a run hold the run's socket; false if the socket is being destroyed.
 ///
@@ -53,4 +55,17 @@ pub(crate) unsafe fn deliver(chain: Chain<SkBuff>, stamp_ns: &mut u64) -> Amount
 pub(crate) unsafe fn carry(packet: SkBuff) {
     // SAFETY: By the contract; the packet is ours to give.
     unsafe { ffi::mflow_receive_skb(packet.into_raw()) };
+}
+
+/// Has a packet wait behind those that wait on the ordinary path of another CPU; returns it if none do.
+///
+/// # Safety: softirqs are disabled, it is a possible CPU, and the packet comes from a hook at the device's ingress.
+pub(crate) unsafe fn keep_behind(packet: SkBuff, cpu: u32) -> Option<SkBuff> {
+    let skb = packet.into_node();
+    // SAFETY: By the contract; the packet is ours to give.
+    if unsafe { way::keep_behind(skb, cpu) } {
+        return None;
+    }
+    // SAFETY: It was not taken.
+    Some(unsafe { SkBuff::from_node(skb) })
 }

@@ -108,6 +108,12 @@ impl Device {
         way::wait_redirects_ended();
     }
 
+    /// Returns whether some NAPI of the device has a number that its packets carry. Those of tunnels and of WireGuard have none.
+    pub(crate) fn has_numbers(&self) -> bool {
+        // SAFETY: By the invariant the device is valid.
+        unsafe { way::has_numbers(self.dev.as_ptr()) }
+    }
+
     /// Calls `f` with each NAPI of the device. They stay as long as rtnl is held.
     pub(crate) fn for_each_napi(&self, _rtnl: &Rtnl, mut f: impl FnMut(Napi)) {
         let mut found: &mut dyn FnMut(Napi) = &mut f;

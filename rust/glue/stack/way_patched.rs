@@ -10,6 +10,7 @@ use crate::algo::hint::HINT_BYTES;
 use crate::algo::knobs::Knobs;
 use crate::algo::tag::Tag;
 use core::ffi::c_void;
+use core::num::NonZeroU32;
 use core::ptr::NonNull;
 use kernel::bindings::{bpf_xdp_mode_XDP_MODE_DRV, mflow_set_enabled, skb_shared_info};
 use kernel::error::Result;
@@ -20,6 +21,8 @@ pub(crate) const NAME: &str = "patched";
 pub(crate) const MISSING: &str = "";
 /// Whether all that a lane or [`carry`](super::deliver::carry) gives to the stack has reached its end when the call returns.
 pub(crate) const RUNS_TO_COMPLETION: bool = true;
+/// Whether sources of NAPIs that split flows are found by the number in a packet: NAPIs have them.
+pub(crate) const FINDS_SOURCES_BY_NUMBER: bool = false;
 
 /// How long a probe may take, in milliseconds: it passes what is queued on one CPU.
 pub(crate) const PROBE_TIMEOUT_MS: u32 = 200;
@@ -87,8 +90,28 @@ pub(crate) unsafe fn collector_here() -> Option<NonNull<c_void>> {
 
 /// Leaves it to the caller to flush a source: few packets come without a NAPI, or behind its GRO, that has a source of its own.
 #[inline]
-pub(crate) unsafe fn flush_later(_port: *mut c_void) -> bool {
+pub(crate) unsafe fn flush_later<S>(_source: &S) -> bool {
     false
+}
+
+/// There are none.
+#[inline]
+pub(crate) fn forget_flushes<S>(_source: &S) {}
+
+/// Has a packet wait on another CPU: none do.
+#[inline]
+pub(super) unsafe fn keep_behind(_skb: NonNull<sk_buff>, _cpu: u32) -> bool {
+    false
+}
+
+/// Not called, as NAPIs say when they go.
+pub(crate) fn napi_is_there(_number: NonZeroU32) -> bool {
+    true
+}
+
+/// Not called, as NAPIs are found by the device's list.
+pub(super) unsafe fn has_numbers(_dev: *const net_device) -> bool {
+    true
 }
 
 /// Begins to wait until the queues of this CPU are through with what the worker has received: there are none.

@@ -6,11 +6,13 @@
 //! read for each packet, and reads the others.
 
 use super::ffi::{mflow_worker, net_device, sk_buff, sock};
+use super::heads::BeginsWithHead;
 use crate::algo::hint::HINT_BYTES;
 use crate::algo::knobs::{Build, Knobs, Mode, Scaling};
 use crate::algo::tag::Tag;
 use core::ffi::c_void;
-use core::ptr::NonNull;
+use core::num::NonZeroU32;
+use core::ptr::{self, NonNull};
 use kernel::bindings as ffi;
 use kernel::error::{to_result, Result};
 
@@ -21,6 +23,9 @@ pub(crate) const MISSING: &str =
     "without: mode falcon-dev and falcon-func; building of packets by lanes but with build lane; parallel work in UDP, TCP and sockets";
 /// Whether all that a lane or [`carry`](super::deliver::carry) gives to the stack has reached its end when the call returns.
 pub(crate) const RUNS_TO_COMPLETION: bool = false;
+/// Whether sources of NAPIs are found by the number in a packet, behind GRO, which may have come along on a roundabout way: so they
+/// are taken before they are used.
+pub(crate) const FINDS_SOURCES_BY_NUMBER: bool = true;
 
 /// How long a probe may take, in milliseconds: it waits until the CPU's queues are through, for as many polls as the longest could
 /// take, and packets of a busy NIC are received in each of them.
@@ -117,16 +122,44 @@ pub(crate) unsafe fn collector_here() -> Option<NonNull<c_void>> {
     NonNull::new(unsafe { ffi::mflow_run_here() })
 }
 
-/// Has the source that the port has for this CPU flushed a turn of polls later, so that lanes are woken once for many packets. Returns
-/// whether that will be done; if not, the caller flushes.
+/// Has a source flushed a turn of polls later, so that lanes are woken once for many packets. Returns whether that will be done; if
+/// not, the caller flushes.
 ///
-/// # Safety: softirqs are disabled. The port is that of an opted-in device, whose packet has just been dispatched.
+/// # Safety: softirqs are disabled. The source has just dispatched a packet, and is not in use here.
 #[inline]
-pub(crate) unsafe fn flush_later(port: *mut c_void) -> bool {
-    // SAFETY: By the contract softirqs are disabled, so the run is this CPU's. C forgets the port before it ends
-    // (`mflow_run_forget`).
-    unsafe { ffi::mflow_run_flush_later(port) };
+pub(crate) unsafe fn flush_later<S: BeginsWithHead>(source: &S) -> bool {
+    // SAFETY: By the contract softirqs are disabled, so the run is this CPU's. It forgets the source before that ends
+    // (`forget_flushes`).
+    unsafe { ffi::mflow_run_flush_later(ptr::from_ref(source).cast_mut().cast()) };
     true
+}
+
+/// Has no CPU flush a source later that it has not begun to flush by now. Process context.
+pub(crate) fn forget_flushes<S: BeginsWithHead>(source: &S) {
+    // SAFETY: Its address is only compared.
+    unsafe { ffi::mflow_run_forget(ptr::from_ref(source).cast_mut().cast()) };
+}
+
+/// Has a packet wait behind those that wait on the ordinary path of another CPU. Returns whether it does, and is given away with that.
+///
+/// # Safety: softirqs are disabled, it is a possible CPU, and the packet comes from a hook at the device's ingress.
+pub(super) unsafe fn keep_behind(skb: NonNull<sk_buff>, cpu: u32) -> bool {
+    // SAFETY: By the contract.
+    unsafe { ffi::mflow_hold_back_on(cpu, skb.as_ptr()) }
+}
+
+/// Returns whether packets may still come through the GRO of the NAPI with this number. Process context.
+pub(crate) fn napi_is_there(number: NonZeroU32) -> bool {
+    // SAFETY: Process context.
+    unsafe { ffi::mflow_napi_is_there(number.get()) }
+}
+
+/// Returns whether some NAPI of the device has a number, which its packets carry.
+///
+/// # Safety: process context; the device is valid.
+pub(super) unsafe fn has_numbers(dev: *const net_device) -> bool {
+    // SAFETY: By the contract.
+    unsafe { ffi::mflow_device_has_napi_id(dev) }
 }
 
 /// Begins to wait until the queues of this CPU are through with what the worker has received. Its poll is called again and again

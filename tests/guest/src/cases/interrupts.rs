@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The NIC's interrupts move to another CPU under a flow in stages, as irqbalance has it, while a CPU of the stages does not run
-//! and packets wait for it.
+//! The NIC's interrupts move to another CPU, as irqbalance has it: under a split flow, and under a flow in stages while a CPU of
+//! these does not run and packets wait for it.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::mode::{knobs, plan, STAGES};
 use super::{Case, Run};
 use crate::datagrams::run::Datagrams;
 use crate::hog::Hog;
-use crate::mflow::Mode;
+use crate::mflow::{Knobs, Mode};
 use crate::outcome::Outcome;
 use crate::rig::Rig;
 use crate::traffic::{Live, Load as _};
@@ -26,10 +26,24 @@ const SHARE: f64 = 0.25;
 /// How long interrupts may take to come to the other CPU, and how many show that they do.
 const LIMIT: Duration = Duration::from_secs(20);
 const MOVED_INTERRUPTS: u64 = 3;
-/// Neither the NIC's, nor a stage's.
+/// How often they move under a split flow, and come back.
+const SPLIT_ROUNDS: usize = 20;
+/// Neither the NIC's, nor a lane's, nor a stage's.
 const ELSEWHERE: usize = cpu::LANES[STAGES.len()];
 
 pub(super) fn cases() -> Vec<Case> {
+    let mut cases = vec![Case::of_traffic(
+        "interrupts/move",
+        "interrupts move to and fro under a split flow, which stays split: no loss, no reordering",
+        Run::Plain,
+        moved_while_split,
+    )
+    .about_splitting()];
+    cases.extend(in_stages());
+    cases
+}
+
+fn in_stages() -> [Case; 2] {
     [Mode::FalconDev, Mode::FalconFunc]
         .map(|mode| {
             Case::of_module(
@@ -42,7 +56,33 @@ pub(super) fn cases() -> Vec<Case> {
                 move |rig| moved(rig, mode),
             )
         })
-        .into()
+}
+
+fn moved_while_split(rig: &Rig) -> Result<Outcome> {
+    let plan = rig.datagrams();
+    // Where a program redirects packets to lanes, nothing says which queue they have come through.
+    let knobs = Knobs {
+        build: "auto",
+        ..Knobs::default()
+    };
+    rig.prepare_pinned(&plan, &knobs)?;
+    let outcome = Datagrams::measure(&plan, |live| {
+        (0..rig.scale.rounds(SPLIT_ROUNDS)).try_for_each(|_| {
+            move_to(live, ELSEWHERE)?;
+            move_to(live, cpu::NIC)
+        })
+    });
+    // Also after a failure.
+    topology::pin_server_nic()?;
+    outcome?.judge(|outcome| {
+        rig.require_strict(&plan, &knobs, outcome)?;
+        if !rig.mflow {
+            return Ok(());
+        }
+        let anew = outcome.counter("flows_split")?;
+        ensure!(anew == 0, "the flow was split anew {anew} time(s)");
+        Ok(())
+    })
 }
 
 fn moved(rig: &Rig, mode: Mode) -> Result<Outcome> {
