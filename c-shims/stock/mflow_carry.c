@@ -91,9 +91,16 @@ static gro_result_t mflow_receive_datagram(struct napi_struct *napi,
 /* True: GRO has joined the packet with one before it. */
 bool mflow_worker_receive(struct mflow_worker *worker, struct sk_buff *skb)
 {
-	bool datagram = mflow_given(skb) && !READ_ONCE(mflow_lists_off);
 	gro_result_t result;
+	bool datagram;
 
+	/* GRO would take the memory of a packet that others (taps, mirrors) have, too. It must not overtake what GRO holds. */
+	if (unlikely(skb_cloned(skb))) {
+		mflow_worker_flush(worker);
+		mflow_worker_receive_past_gro(worker, skb);
+		return false;
+	}
+	datagram = mflow_given(skb) && !READ_ONCE(mflow_lists_off);
 	/* It must not overtake those of its batch that GRO holds at our device. */
 	if (unlikely(!mflow_port_lane_device(skb, datagram)))
 		mflow_worker_flush(worker);

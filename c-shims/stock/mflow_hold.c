@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Packets with a tag of their own on the ordinary path: probes and fences. GRO behind a tunnel holds packets by their
- * hash, and so does not keep the order between one with a tag and those around it. So such a packet waits here until
- * the queues of this CPU are through with what was before it, and what follows it on the ordinary path waits until they
- * are through with the packet. That is twice or three times for each flow that begins to be split, and once where it
- * ends: its last packets with tags are on this CPU's queues, and those without would pass them in GRO.
+ * Packets with a tag of their own on the ordinary path: probes and fences. GRO behind a tunnel does not look at tags, and would join
+ * such a packet with those around it. So it waits here until the queues of this CPU are through with what was before it, and what follows
+ * it on the ordinary path waits until they are through with the packet. That is twice or three times for each flow that begins to be
+ * split, and once where it ends: its last packets with tags are on this CPU's queues, and would be joined with those without.
  */
 
 #include <linux/delay.h>

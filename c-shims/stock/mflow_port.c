@@ -96,6 +96,15 @@ static bool mflow_waits_for_gro(const struct mflow_stock_port *port, struct sk_b
 }
 
 /*
+ * Generic XDP runs before taps, and so once more for what goes on from a lane. Flows of a device that has such a program stay whole, or
+ * are about to be so again.
+ */
+static bool mflow_runs_xdp(const struct net_device *dev)
+{
+	return rcu_access_pointer(dev->xdp_prog);
+}
+
+/*
  * Packets come behind taps and classifiers of the device; what goes on from a lane passes them by
  * (tc_skip_classify), and this hook with them.
  */
@@ -130,9 +139,25 @@ static unsigned int mflow_ingress(void *priv, struct sk_buff *skb,
 
 ordinary:
 	tag = mflow_stock_tag(skb);
-	if (tag >> MFLOW_KIND_SHIFT == MFLOW_KIND_PROBE)
+	if (tag >> MFLOW_KIND_SHIFT == MFLOW_KIND_PROBE) {
+		if (unlikely(mflow_runs_xdp(skb->dev)))
+			mflow_note_path_fault(mflow_stock_slot(tag), MFLOW_PATH_QUEUES);
 		this_cpu_or(mflow_carried.probed, BIT_ULL(mflow_stock_slot(tag)));
+	}
 	return mflow_hold_back(skb) ? NF_STOLEN : NF_ACCEPT;
+}
+
+/*
+ * A NIC's sum over all of a packet is that of a list's head alone. GRO has verified the sum of each datagram. In front of it there may be
+ * one of a tunnel, or the sign that there is none.
+ */
+static void mflow_list_is_verified(struct sk_buff *skb)
+{
+	if (likely(skb->ip_summed != CHECKSUM_COMPLETE) || !skb_is_gso(skb) ||
+	    !(skb_shinfo(skb)->gso_type & SKB_GSO_FRAGLIST))
+		return;
+	skb->ip_summed = CHECKSUM_UNNECESSARY;
+	skb->csum_level = NAPI_GRO_CB(skb)->encap_mark;
 }
 
 /* Behind GRO: the packet is the opted-in device's again. */
@@ -141,6 +166,9 @@ static rx_handler_result_t mflow_behind_gro(struct sk_buff **pskb)
 	struct sk_buff *skb = *pskb;
 	const struct mflow_stock_port *port = rcu_dereference(skb->dev->rx_handler_data);
 
+	mflow_list_is_verified(skb);
+	if (unlikely(mflow_runs_xdp(port->dev)))
+		mflow_note_path_fault(mflow_stock_slot(mflow_stock_tag(skb)), MFLOW_PATH_QUEUES);
 	skb->dev = port->dev;
 	skb->tc_skip_classify = !READ_ONCE(port->early);
 	return RX_HANDLER_ANOTHER;
@@ -163,8 +191,8 @@ bool mflow_port_lane_device(struct sk_buff *skb, bool datagrams)
 
 	if (port)
 		skb->dev = datagrams ? port->list_dev : port->gro_dev;
-	else
-		skb->tc_skip_classify = 1;
+	/* Taps that look at all devices have seen it, and do not know ours. */
+	skb->tc_skip_classify = 1;
 	return port;
 }
 

@@ -22,16 +22,23 @@ u32 mflow_skb_tag(const struct sk_buff *skb)
 
 void mflow_skb_set_tag(struct sk_buff *skb, u32 tag)
 {
-	if (tag)
-		__skb_set_sw_hash(skb, tag ^ mflow_tag_magic, true);
-	else if (mflow_stock_tag(skb))
-		skb_clear_hash(skb);
+	if (tag || mflow_stock_tag(skb))
+		skb->secmark = tag;
 }
 
-/* The amount is kept where the tag was; mflow_deliver() gives it back, and the packet has no hash then. */
+/* The amount is kept where the tag was. */
 void mflow_skb_set_parked(struct sk_buff *skb, u32 amount)
 {
-	skb->hash = amount;
+	skb->secmark = amount;
+}
+
+/* Gives the amount back; the packet has no mark then. */
+u32 mflow_skb_take_parked(struct sk_buff *skb)
+{
+	u32 amount = skb->secmark;
+
+	skb->secmark = 0;
+	return amount;
 }
 
 #ifndef NET_SKBUFF_DATA_USES_OFFSET

@@ -7,9 +7,10 @@
 
 #include <linux/bug.h>
 #include <linux/module.h>
+#include <linux/namei.h>
 #include <linux/netdevice.h>
+#include <linux/path.h>
 #include <linux/printk.h>
-#include <linux/random.h>
 #include <linux/rtnetlink.h>
 #include <linux/slab.h>
 #include <linux/topology.h>
@@ -27,13 +28,10 @@ DEFINE_PER_CPU(struct mflow_returned, mflow_returned);
 /* Readers: softirqs disabled. Written while no packet comes. */
 const struct mflow_ops __rcu *mflow_stock_ops;
 
-u32 mflow_tag_magic __read_mostly;
-
 int mflow_register(const struct mflow_ops *ops)
 {
 	int err;
 
-	mflow_tag_magic = get_random_u32() & MFLOW_MAGIC_MASK;
 	err = mflow_hold_init();
 	if (err)
 		return err;
@@ -145,10 +143,26 @@ void __noreturn mflow_bug(void)
 	BUG();
 }
 
+/* Whether rules may label packets where our tags are. The folder is there as long as SELinux is on, from the boot on. */
+static bool __init mflow_marks_are_labels(void)
+{
+	struct path path;
+
+	if (kern_path("/sys/fs/selinux", LOOKUP_DIRECTORY, &path))
+		return false;
+	path_put(&path);
+	return true;
+}
+
 static int __init mflow_init(void)
 {
-	int err = mflow_rust_init();
+	int err;
 
+	if (mflow_marks_are_labels()) {
+		pr_err("mflow: SELinux has the packets' marks that this module needs: boot with selinux=0, or a kernel with mflow's hooks\n");
+		return -EOPNOTSUPP;
+	}
+	err = mflow_rust_init();
 	if (err)
 		mflow_xdp_wait();
 	return err;

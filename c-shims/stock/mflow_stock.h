@@ -18,7 +18,6 @@ struct net_device;
 /* mflow_stock.c */
 DECLARE_STATIC_KEY_FALSE(mflow_stock_key);
 extern const struct mflow_ops __rcu *mflow_stock_ops;
-extern u32 mflow_tag_magic;
 
 void *mflow_alloc(size_t size);
 void mflow_free(void *memory);
@@ -32,6 +31,7 @@ int mflow_rust_init(void);
 void mflow_rust_exit(void);
 void mflow_run_park(void *collector);
 void mflow_run_flush(void *port, unsigned int cpu);
+void mflow_note_path_fault(unsigned int slot, unsigned int fault);
 
 struct mflow_source *mflow_port_source(void *port);
 struct mflow_request *mflow_take_requests(struct mflow_source *source, u16 protocol, const void *header,
@@ -82,12 +82,11 @@ void mflow_nets_end(void);
 int mflow_nets_init(void);
 void mflow_nets_exit(void);
 
-/* mflow_frag.c: fragments of a datagram on several lanes. */
+/* merge/mflow_frag.c: fragments of a datagram on several lanes. */
 int mflow_frag_widen(struct net *net);
 void mflow_frag_narrow(struct net *net, int was);
 
-/* mflow_readers.c: where readers run. mflow_readers_watched: somebody wants to know. */
-void mflow_note_receiver(struct net *net, struct sk_buff *skb, unsigned int slot, u8 family);
+/* merge/mflow_readers.c: where readers run. */
 void mflow_readers_exit(void);
 
 /* mflow_run.c: what is there, until it is parked. */
@@ -102,10 +101,7 @@ void mflow_run_forget(const void *port);
 int mflow_run_init(void);
 void mflow_run_exit(void);
 
-/* mflow_path.c: what a packet's device says about the way. */
-unsigned int mflow_path_fault(const struct sk_buff *skb);
-
-/* mflow_merge.c: where they come back. */
+/* merge/mflow_merge.c: where they come back. */
 
 /* The slots whose last packet was a datagram, a probe or a split one. Written where that changes. */
 extern unsigned long mflow_datagrams[BITS_TO_LONGS(MFLOW_SLOTS)];
@@ -120,7 +116,8 @@ void mflow_merge_end(struct net *net);
  * @given:	packets on the wire; wraps
  * @arrived:	the same
  * @probed:	where a slot's last probe was sent, a bit for each slot
- * @looked:	in which tick a path was looked at last
+ * @tick:	in which tick paths were looked at last
+ * @looked:	of which slots that was, a bit for each
  * @tags:	of each slot the tag that a lane has given last
  * @datagrams:	whether a slot's packets were datagrams when the lane began its batch, a bit for each slot
  */
@@ -128,7 +125,8 @@ struct mflow_carried {
 	u32	given;
 	u32	arrived;
 	u64	probed;
-	u32	looked;
+	u32	tick;
+	u64	looked;
 	u32	tags[MFLOW_SLOTS];
 	u64	datagrams;
 };
@@ -171,25 +169,22 @@ extern const struct mflow_skb_layout mflow_skb_layout;
 u32 mflow_skb_tag(const struct sk_buff *skb);
 void mflow_skb_set_tag(struct sk_buff *skb, u32 tag);
 void mflow_skb_set_parked(struct sk_buff *skb, u32 amount);
+u32 mflow_skb_take_parked(struct sk_buff *skb);
 u16 mflow_skb_rx_queue(const struct sk_buff *skb);
 bool mflow_skb_metadata(const struct sk_buff *skb, u8 *to, unsigned int bytes);
 
-/*
- * A tag in a packet's hash, which goes along through tunnels, GRO, bridges and veths. The bits of a tag
- * between a batch's number (BATCH_BITS in rust/algo/tag.rs) and the slot are zero; in a hash they are mflow_tag_magic. A hash is a tag
- * only if it looks like one that the kernel itself has made of addresses and ports: those of NICs and
- * of sockets do not.
- */
-#define MFLOW_STOCK_BATCH_BITS	12
-#define MFLOW_MAGIC_MASK	GENMASK(MFLOW_SLOT_SHIFT - 1, MFLOW_STOCK_BATCH_BITS)
+#ifndef CONFIG_NETWORK_SECMARK
+#error "mflow needs a kernel whose packets have security marks (CONFIG_NETWORK_SECMARK)"
+#endif
 
-/* 0: none. */
+/*
+ * A tag is in a packet's security mark, which goes along through tunnels, GRO, bridges and veths, to clones and segments, and which
+ * nothing on the way looks at or chooses anything by. Rules that label packets for SELinux write there: such a flow loses its probe, and
+ * stays whole. Their labels are small numbers, and no tags. 0: none.
+ */
 static inline u32 mflow_stock_tag(const struct sk_buff *skb)
 {
-	if (!skb->l4_hash || !skb->sw_hash ||
-	    (skb->hash & MFLOW_MAGIC_MASK) != mflow_tag_magic)
-		return 0;
-	return skb->hash ^ mflow_tag_magic;
+	return skb->secmark >> MFLOW_KIND_SHIFT ? skb->secmark : 0;
 }
 
 static inline unsigned int mflow_stock_slot(u32 tag)
@@ -200,7 +195,7 @@ static inline unsigned int mflow_stock_slot(u32 tag)
 /* Of two tags of one kind and slot: whether @tag's batch comes after @other's. */
 static inline bool mflow_stock_is_after(u32 tag, u32 other)
 {
-	return (s32)((tag - other) << (32 - MFLOW_STOCK_BATCH_BITS)) > 0;
+	return (s32)((tag - other) << (32 - MFLOW_SLOT_SHIFT)) > 0;
 }
 
 static inline u32 mflow_stock_wire_pkts(const struct sk_buff *skb)

@@ -8,9 +8,8 @@
 const SLOT_BITS: u32 = 6;
 /// Number of flows that can be split at once.
 pub const MAX_SLOTS: usize = 1 << SLOT_BITS;
-/// Number of bits of a batch number that a tag carries. Where it travels in a packet's hash, the other bits of it say that the
-/// hash is a tag; two windows of batches can be told apart either way.
-pub const BATCH_BITS: u32 = if cfg!(mflow_stock) { 12 } else { SLOT_SHIFT };
+/// Number of bits of a batch number that a tag carries.
+pub const BATCH_BITS: u32 = SLOT_SHIFT;
 
 const SLOT_SHIFT: u32 = 23;
 const KIND_SHIFT: u32 = 29;

@@ -343,5 +343,21 @@ unsafe extern "C" fn mflow_take_requests(
     requests.first().map_or(ptr::null_mut(), Request::as_raw)
 }
 
+/// Notes that the path of a slot's packets does not suit: `fault` is one of `MFLOW_PATH_*`. Nothing waits for a packet on that account.
+///
+/// # Safety: called by C, in any context.
 #[cfg(mflow_stock)]
-super::ffi::check_export!(mflow_run_flush, mflow_port_source, mflow_take_requests);
+#[no_mangle]
+unsafe extern "C" fn mflow_note_path_fault(slot: kernel::ffi::c_uint, fault: kernel::ffi::c_uint) {
+    // CAST: 32 bits into a usize.
+    let slot = pool::slots().slot(slot as usize);
+    slot.note_path_fault(PathFault::of_number(fault));
+}
+
+#[cfg(mflow_stock)]
+super::ffi::check_export!(
+    mflow_run_flush,
+    mflow_port_source,
+    mflow_take_requests,
+    mflow_note_path_fault
+);

@@ -173,6 +173,7 @@ extern "C" {
     pub fn mflow_run_flush_later(port: *mut c_void);
     pub fn mflow_run_park(collector: *mut c_void);
     pub fn mflow_run_flush(port: *mut c_void, cpu: c_uint);
+    pub fn mflow_note_path_fault(slot: c_uint, fault: c_uint);
     pub fn mflow_port_source(port: *mut c_void) -> *mut mflow_source;
     pub fn mflow_take_requests(
         source: *mut mflow_source,

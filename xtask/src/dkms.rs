@@ -145,6 +145,7 @@ mod tests {
         assert_eq!(options.len(), STOCK_NEEDS.len() + STOCK_LACKS.len());
         assert!(options.contains(&"CONFIG_NETFILTER_INGRESS"));
         assert!(options.contains(&"!CONFIG_CFI_CLANG"));
+        assert!(options.contains(&"!CONFIG_PREEMPT_RT"));
         assert_eq!(line("BUILD_EXCLUSIVE_KERNEL"), r"^(6\.1|6\.12|7\.3)\.");
         assert!(line("MAKE[0]").contains("${kernel_source_dir}"));
     }

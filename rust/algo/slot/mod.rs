@@ -82,6 +82,17 @@ pub enum PathFault {
     Ordered = 2,
 }
 
+impl PathFault {
+    /// Returns the fault with this number; others stand for [`Queues`](Self::Queues).
+    pub fn of_number(number: u32) -> Self {
+        if number == Self::Ordered as u32 {
+            Self::Ordered
+        } else {
+            Self::Queues
+        }
+    }
+}
+
 struct BatchPlace<P: Packet> {
     parked: ParkedChains<P>,
     // The number, plus one, of the batch that was completed here last. (Plus one: zeros mean "none yet".)

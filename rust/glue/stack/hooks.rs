@@ -262,11 +262,7 @@ impl<H: Handlers> Hooks<H> {
     }
 
     unsafe extern "C" fn unsuited(skb: *mut ffi::sk_buff, lane: *mut c_void, path: c_uint) {
-        let fault = if path == PathFault::Ordered as c_uint {
-            PathFault::Ordered
-        } else {
-            PathFault::Queues
-        };
+        let fault = PathFault::of_number(path);
         // SAFETY: C lends us the packet for this call, and gives a lane only in that lane's poll.
         unsafe {
             H::unsuited(

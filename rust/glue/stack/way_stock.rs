@@ -2,7 +2,7 @@
 
 //! The way through what an unpatched kernel offers to modules (`c-shims/stock`): the same names as `way_patched.rs`.
 //!
-//! The tag travels in the packet's hash. There is no bindgen that knows where a packet's fields are: C says so of those that are
+//! The tag travels in the packet's security mark. There is no bindgen that knows where a packet's fields are: C says so of those that are
 //! read for each packet, and reads the others.
 
 use super::ffi::{mflow_worker, net_device, sk_buff, sock};
@@ -159,7 +159,7 @@ pub(super) unsafe fn set_tag(skb: NonNull<sk_buff>, tag: Tag) {
     unsafe { ffi::mflow_skb_set_tag(skb.as_ptr(), tag.word()) };
 }
 
-/// Notes the amount of a packet that is parked, in the place of the tag. There is no socket yet.
+/// Notes the amount of a packet that is parked, in the place of the tag. No socket is known yet.
 #[inline]
 pub(super) unsafe fn set_parked(skb: NonNull<sk_buff>, _socket: *mut sock, amount: u32) {
     // SAFETY: By the contract.

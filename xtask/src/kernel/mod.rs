@@ -326,6 +326,7 @@ pub(crate) const STOCK_NEEDS: &[(&str, &str)] = &[
     ("CONFIG_MODULES=y", "loadable modules"),
     ("CONFIG_NETFILTER_INGRESS=y", "netfilter hooks at ingress"),
     ("CONFIG_NET_CLS_ACT=y", "actions of traffic control"),
+    ("CONFIG_NETWORK_SECMARK=y", "security marks of packets"),
     ("CONFIG_INET=y", "IPv4"),
     ("CONFIG_DEBUG_FS=y", "debugfs, which has the knobs"),
 ];
@@ -335,6 +336,10 @@ pub(crate) const STOCK_LACKS: &[(&str, &str)] = &[
     ("CONFIG_CFI_CLANG=y", CFI),
     // The same since 6.18.
     ("CONFIG_CFI=y", CFI),
+    (
+        "CONFIG_PREEMPT_RT=y",
+        "real-time preemption, with which softirqs of one CPU do not exclude each other",
+    ),
 ];
 
 const CFI: &str =
@@ -398,7 +403,7 @@ mod tests {
     use super::*;
 
     const STOCK: &str = "CONFIG_X86_64=y\nCONFIG_MODULES=y\nCONFIG_NETFILTER_INGRESS=y\nCONFIG_NET_CLS_ACT=y\nCONFIG_INET=y\n\
-                         CONFIG_DEBUG_FS=y\n";
+                         CONFIG_NETWORK_SECMARK=y\nCONFIG_DEBUG_FS=y\n";
 
     #[test]
     fn hooks_are_preferred_and_need_rust() {
@@ -432,6 +437,11 @@ mod tests {
                 &*format!("{STOCK}CONFIG_CFI_CLANG=y\n"),
                 "6.12.1",
                 "CONFIG_CFI_CLANG",
+            ),
+            (
+                &*format!("{STOCK}CONFIG_PREEMPT_RT=y\n"),
+                "6.12.1",
+                "CONFIG_PREEMPT_RT",
             ),
         ] {
             let error = format!("{:#}", way_of_config(config, release).unwrap_err());

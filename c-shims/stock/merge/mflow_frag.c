@@ -9,7 +9,7 @@
 #include <net/mflow.h>
 #include <net/net_namespace.h>
 
-#include "mflow_stock.h"
+#include "../mflow_stock.h"
 
 /* Returns what is to be given to mflow_frag_narrow(). 0 stands for no check at all, and a distance beyond ours is as good. */
 int mflow_frag_widen(struct net *net)

@@ -10,10 +10,11 @@
 #include <net/mflow.h>
 #include <net/sch_generic.h>
 
-#include "mflow_stock.h"
+#include "../mflow_stock.h"
+#include "mflow_merge.h"
 
 /* RCU. Whether what is sent to @dev waits in a queueing discipline, or may. */
-static bool mflow_dev_queues(const struct net_device *dev)
+bool mflow_dev_queues(const struct net_device *dev)
 {
 	unsigned int i, nr = READ_ONCE(dev->real_num_tx_queues);
 
@@ -25,6 +26,23 @@ static bool mflow_dev_queues(const struct net_device *dev)
 			return true;
 	}
 	return false;
+}
+
+/*
+ * RCU. Whether @dev gets lists of datagrams as they are: where it is the end of a veth, they were sent at the other, perhaps by a bridge.
+ * A device that does not take them has the stack take them apart, and the members do not get then what was written to the head.
+ */
+bool mflow_dev_takes_lists(struct net_device *dev)
+{
+	const struct net_device_ops *ops = dev->netdev_ops;
+	struct net_device *peer, *bridge;
+
+	peer = ops && ops->ndo_get_peer_dev ? ops->ndo_get_peer_dev(dev) : NULL;
+	if (!peer)
+		return true;
+	bridge = netdev_master_upper_dev_get_rcu(peer);
+	return peer->features & NETIF_F_GSO_FRAGLIST &&
+	       (!bridge || bridge->features & NETIF_F_GSO_FRAGLIST);
 }
 
 static int mflow_is_macsec(struct net_device *lower,

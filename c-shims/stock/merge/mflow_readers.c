@@ -19,8 +19,9 @@
 #include <net/mflow.h>
 #include <net/mflow_module.h>
 
-#include "../mflow_versions.h"
-#include "mflow_stock.h"
+#include "../../mflow_versions.h"
+#include "../mflow_stock.h"
+#include "mflow_merge.h"
 
 /* What processes receive, by how many bytes. */
 #define MFLOW_TRACEPOINT	"sock_recv_length"

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The merge point: a hook at LOCAL_IN, in every namespace, while splitting is on. It is behind all that looks at packets, and in front of
+ * what remembers that they have passed (connection tracking's confirmation). What is parked there goes on when it is its turn
+ * (mflow_parked.c); what is behind is serial. Beside it a hook for packets that go on to other hosts, which never come here.
+ */
+
+#include <linux/ipv6.h>
+#include <linux/netdevice.h>
+#include <linux/netfilter.h>
+#include <linux/netfilter_ipv4.h>
+#include <linux/netfilter_ipv6.h>
+#include <net/ip.h>
+#include <net/ipv6.h>
+#include <net/mflow.h>
+#include <net/mflow_module.h>
+
+#include "../mflow_stock.h"
+#include "mflow_merge.h"
+
+/* What is of the last priority confirms connections, or wants to be as late. */
+#define MFLOW_MERGE_PRIORITY	(NF_IP_PRI_LAST - 1)
+
+static_assert(MFLOW_MERGE_PRIORITY < NF_IP_PRI_CONNTRACK_CONFIRM);
+
+DECLARE_BITMAP(mflow_datagrams, MFLOW_SLOTS) __read_mostly;
+
+/* The slots on whose way something does not take lists of datagrams. Written where that changes. */
+static DECLARE_BITMAP(mflow_listless, MFLOW_SLOTS) __read_mostly;
+
+static void mflow_note_slot(unsigned long *slots, unsigned int slot, bool is_one)
+{
+	if (unlikely(test_bit(slot, slots) != is_one))
+		assign_bit(slot, slots, is_one);
+}
+
+/*
+ * A datagram has been put together here, and has its first fragment's tag. Its place is that of the fragment that has
+ * completed it: this CPU's lane has given no later one.
+ */
+static void mflow_tag_datagram(struct sk_buff *skb,
+			       const struct mflow_carried *carried)
+{
+	u32 first = mflow_stock_tag(skb);
+	u32 last = carried->tags[mflow_stock_slot(first)];
+
+	if (last && mflow_stock_is_after(last, first))
+		mflow_skb_set_tag(skb, last);
+}
+
+/* Returns whether the path of the slot's packets has been looked at on this CPU in this tick; it is looked at now. */
+static bool mflow_has_looked(struct mflow_carried *carried, unsigned int slot)
+{
+	const u32 tick = jiffies;
+	bool looked;
+
+	if (carried->tick != tick) {
+		carried->tick = tick;
+		carried->looked = 0;
+	}
+	looked = carried->looked & BIT_ULL(slot);
+	carried->looked |= BIT_ULL(slot);
+	return looked;
+}
+
+/* What is wrong with the path of a split packet or a probe, if anything is. */
+static unsigned int mflow_fault(const struct sk_buff *skb, enum mflow_end end, u32 tag,
+				struct mflow_carried *carried)
+{
+	unsigned int slot;
+
+	switch (end) {
+	case MFLOW_END_ORDERED:
+	case MFLOW_END_BY_CPU:
+		return MFLOW_PATH_ORDERED;
+	case MFLOW_END_TUNNEL:
+		return 0;
+	case MFLOW_END_DATA:
+		break;
+	}
+	slot = mflow_stock_slot(tag);
+	if (mflow_has_looked(carried, slot) && tag >> MFLOW_KIND_SHIFT == MFLOW_KIND_SPLIT)
+		return 0;
+	mflow_note_slot(mflow_listless, slot, !mflow_dev_takes_lists(skb->dev));
+	return mflow_path_fault(skb);
+}
+
+/* Something has taken the probe to another CPU: lanes would not know when their packets arrive. */
+static bool mflow_probe_has_moved(struct mflow_carried *carried, u32 tag)
+{
+	u64 slot = BIT_ULL(mflow_stock_slot(tag));
+	bool moved = !(carried->probed & slot);
+
+	carried->probed &= ~slot;
+	return moved;
+}
+
+/* Lanes ask whether a flow is one of datagrams, which may be in lists, when they begin its next batch. */
+static void mflow_note_end(const struct sk_buff *skb, u32 tag, u8 family)
+{
+	unsigned int slot = mflow_stock_slot(tag);
+	u8 protocol = family == NFPROTO_IPV4 ? ip_hdr(skb)->protocol :
+					       ipv6_hdr(skb)->nexthdr;
+
+	mflow_note_slot(mflow_datagrams, slot,
+			protocol == IPPROTO_UDP && !test_bit(slot, mflow_listless));
+}
+
+/* Counts what a lane has given; true: more have come than were given. */
+static bool mflow_arrives(struct mflow_carried *carried, u32 pkts)
+{
+	carried->arrived += pkts;
+	if ((s32)(carried->arrived - carried->given) <= 0)
+		return false;
+	carried->arrived = carried->given;
+	return true;
+}
+
+/* Out of line: all that has no tag comes to the hook, too, and passes with a handful of instructions. */
+static noinline unsigned int mflow_local_in_tagged(struct sk_buff *skb,
+						   const struct nf_hook_state *state, u32 tag)
+{
+	struct mflow_carried *carried = this_cpu_ptr(&mflow_carried);
+	const unsigned int kind = tag >> MFLOW_KIND_SHIFT;
+	const struct mflow_ops *ops;
+	unsigned int fault = 0;
+	enum mflow_end end;
+	u32 pkts;
+
+	ops = rcu_dereference_bh(mflow_stock_ops);
+	if (!ops)
+		return NF_ACCEPT;
+
+	end = mflow_end_of(state->net, skb, state->pf);
+	if (kind == MFLOW_KIND_SPLIT || kind == MFLOW_KIND_PROBE)
+		fault = mflow_fault(skb, end, tag, carried);
+	mflow_list_follow(skb, state->pf);
+	if (end == MFLOW_END_TUNNEL || end == MFLOW_END_ORDERED) {
+		if (fault)
+			ops->unsuited(skb, NULL, fault);
+		return NF_ACCEPT;
+	}
+
+	if (kind == MFLOW_KIND_SPLIT || kind == MFLOW_KIND_PROBE)
+		mflow_note_end(skb, tag, state->pf);
+	pkts = mflow_stock_wire_pkts(skb);
+	if (kind == MFLOW_KIND_PROBE) {
+		if (mflow_probe_has_moved(carried, tag) && !fault)
+			fault = MFLOW_PATH_QUEUES;
+		if (fault)
+			ops->unsuited(skb, NULL, fault);
+		else
+			ops->merge(NULL, skb, NULL, pkts);
+		mflow_skb_set_tag(skb, 0);
+		return NF_ACCEPT;
+	}
+
+	if (kind == MFLOW_KIND_SPLIT && READ_ONCE(mflow_readers_watched))
+		mflow_note_receiver(state->net, skb, mflow_stock_slot(tag), state->pf);
+	if (kind == MFLOW_KIND_SPLIT && skb->pkt_type != PACKET_MULTICAST) {
+		/* Another CPU's, or given up before: something queues packets where no lane sees it. */
+		if (mflow_arrives(carried, pkts) && !fault)
+			fault = MFLOW_PATH_QUEUES;
+	}
+	if (fault)
+		ops->unsuited(skb, NULL, fault);
+	else if (kind == MFLOW_KIND_SPLIT && state->pf == NFPROTO_IPV4 &&
+		 IPCB(skb)->frag_max_size)
+		mflow_tag_datagram(skb, carried);
+
+	if (!mflow_park(skb, state))
+		return NF_DROP;
+	if (ops->merge(NULL, skb, NULL, pkts)) {
+		if (kind == MFLOW_KIND_SPLIT)
+			mflow_run_wait();
+		return NF_STOLEN;
+	}
+
+	mflow_unpark(skb);
+	mflow_skb_set_tag(skb, 0);
+	return NF_ACCEPT;
+}
+
+unsigned int mflow_local_in(void *priv, struct sk_buff *skb, const struct nf_hook_state *state)
+{
+	const u32 tag = mflow_stock_tag(skb);
+	unsigned int verdict;
+
+	if (!tag)
+		return NF_ACCEPT;
+	if (likely(in_softirq()))
+		return mflow_local_in_tagged(skb, state, tag);
+	/* Packets that a program was asked about (NFQUEUE) go on in its context. */
+	local_bh_disable();
+	verdict = mflow_local_in_tagged(skb, state, tag);
+	local_bh_enable();
+	return verdict;
+}
+
+/* Out of line, as above. */
+static noinline void mflow_forward_tagged(struct sk_buff *skb, const struct nf_hook_state *state,
+					  u32 tag)
+{
+	struct mflow_carried *carried;
+
+	mflow_list_follow(skb, state->pf);
+	/* What goes to a container by a device without a queue comes to the merge point there. */
+	if (tag >> MFLOW_KIND_SHIFT != MFLOW_KIND_SPLIT || !mflow_dev_queues(state->out))
+		return;
+	/* It leaves this host, or waits in a queue: nobody puts it in order again, and no lane waits for it. */
+	local_bh_disable();
+	carried = this_cpu_ptr(&mflow_carried);
+	mflow_arrives(carried, mflow_stock_wire_pkts(skb));
+	mflow_note_path_fault(mflow_stock_slot(tag), MFLOW_PATH_QUEUES);
+	local_bh_enable();
+}
+
+/* Packets that are routed on. Their flows have no probe that arrives, but may share the outer header with one that ends here. */
+static unsigned int mflow_forward(void *priv, struct sk_buff *skb,
+				  const struct nf_hook_state *state)
+{
+	const u32 tag = mflow_stock_tag(skb);
+
+	if (tag)
+		mflow_forward_tagged(skb, state, tag);
+	return NF_ACCEPT;
+}
+
+static const struct nf_hook_ops mflow_merge_ops[] = {
+	{
+		.hook = mflow_local_in,
+		.pf = NFPROTO_IPV4,
+		.hooknum = NF_INET_LOCAL_IN,
+		.priority = MFLOW_MERGE_PRIORITY,
+	},
+	{
+		.hook = mflow_forward,
+		.pf = NFPROTO_IPV4,
+		.hooknum = NF_INET_FORWARD,
+		.priority = NF_IP_PRI_LAST,
+	},
+#if IS_ENABLED(CONFIG_IPV6)
+	{
+		.hook = mflow_local_in,
+		.pf = NFPROTO_IPV6,
+		.hooknum = NF_INET_LOCAL_IN,
+		.priority = MFLOW_MERGE_PRIORITY,
+	},
+	{
+		.hook = mflow_forward,
+		.pf = NFPROTO_IPV6,
+		.hooknum = NF_INET_FORWARD,
+		.priority = NF_IP6_PRI_LAST,
+	},
+#endif
+};
+
+/* Process context: packets of the namespace come to the merge point from now on. */
+int mflow_merge_begin(struct net *net)
+{
+	return nf_register_net_hooks(net, mflow_merge_ops,
+				     ARRAY_SIZE(mflow_merge_ops));
+}
+
+/* Process context. What is in a hook now may be there a grace period longer. */
+void mflow_merge_end(struct net *net)
+{
+	nf_unregister_net_hooks(net, mflow_merge_ops,
+				ARRAY_SIZE(mflow_merge_ops));
+}

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Packets that are parked at the merge point, and how they go on when it is their turn: through the hooks behind ours, as they would
+ * have, then to protocol and socket. What was assigned to them on their way they keep: route, connection, marks, and a socket.
+ */
+
+#include <linux/netdevice.h>
+#include <linux/netfilter.h>
+#include <linux/skbuff.h>
+#include <net/ip.h>
+#include <net/mflow.h>
+#include <net/mflow_module.h>
+#include <net/net_namespace.h>
+#include <net/sock.h>
+#include <net/tcp.h>
+
+#include "../mflow_stock.h"
+#include "mflow_merge.h"
+
+/**
+ * struct mflow_parked - what a parked packet needs to go on, behind IP's own control block
+ * @dev:	where it came in, with a reference; the field in the packet is a link meanwhile
+ * @okfn:	what goes on behind all hooks
+ * @family:	NFPROTO_IPV4 or NFPROTO_IPV6
+ * @holds_socket: its socket is one that it would have had no reference to
+ */
+struct mflow_parked {
+	struct net_device	*dev;
+	int			(*okfn)(struct net *net, struct sock *sk,
+					struct sk_buff *skb);
+	u8			family;
+	bool			holds_socket;
+};
+
+#define MFLOW_PARKED_OFFSET	(sizeof_field(struct sk_buff, cb) - sizeof(struct mflow_parked))
+
+static_assert(sizeof(struct inet_skb_parm) <= MFLOW_PARKED_OFFSET);
+static_assert(sizeof(struct inet6_skb_parm) <= MFLOW_PARKED_OFFSET);
+
+static struct mflow_parked *mflow_parked(struct sk_buff *skb)
+{
+	return (struct mflow_parked *)(skb->cb + MFLOW_PARKED_OFFSET);
+}
+
+/*
+ * Returns whether the packet's socket is another one than a look-up would find: a BPF program has assigned it, or TPROXY. Of these, a
+ * connection's is found by its addresses.
+ */
+static bool mflow_has_assigned_socket(struct sk_buff *skb)
+{
+	const struct sock *sk = skb->sk;
+
+	if (!sk)
+		return false;
+	if (skb_sk_is_prefetched(skb))
+		return true;
+	return sk_fullsock(sk) && inet_sk_transparent(sk) &&
+	       (sk->sk_protocol != IPPROTO_TCP || sk->sk_state == TCP_LISTEN);
+}
+
+/*
+ * Gives up a socket that early demultiplexing has found: it may close meanwhile, and is looked up in turn. One that was assigned stays;
+ * without a reference it would last as long as this softirq. Returns whether there is one more reference now.
+ */
+static bool mflow_hold_assigned_socket(struct sk_buff *skb)
+{
+	if (mflow_has_assigned_socket(skb)) {
+		if (!skb_sk_is_prefetched(skb) || sk_is_refcounted(skb->sk))
+			return false;
+		if (refcount_inc_not_zero(&skb->sk->sk_refcnt))
+			return true;
+	}
+	skb_orphan(skb);
+	return false;
+}
+
+/*
+ * Softirqs disabled, in a hook at LOCAL_IN. Has the packet keep what it needs to go on later. False: its route is going away, and takes
+ * the packet with it, as in nf_queue().
+ */
+bool mflow_park(struct sk_buff *skb, const struct nf_hook_state *state)
+{
+	if (!skb_dst_force(skb))
+		return false;
+	*mflow_parked(skb) = (struct mflow_parked){
+		.dev = skb->dev,
+		.okfn = state->okfn,
+		.family = state->pf,
+		.holds_socket = mflow_hold_assigned_socket(skb),
+	};
+	dev_hold(skb->dev);
+	return true;
+}
+
+/* In the same hook: the packet goes on at once. */
+void mflow_unpark(struct sk_buff *skb)
+{
+	const struct mflow_parked *parked = mflow_parked(skb);
+
+	if (parked->holds_socket)
+		sock_put(skb->sk);
+	dev_put(skb->dev);
+}
+
+/*
+ * RCU. Returns from which of the hooks a packet goes on that has passed ours. Where ours has just gone, with a flow that could not be
+ * drained, none is known to be behind it.
+ */
+static unsigned int mflow_next_hook(const struct nf_hook_entries *hooks)
+{
+	unsigned int i;
+
+	for (i = 0; i < hooks->num_hook_entries; i++)
+		if (hooks->hooks[i].hook == mflow_local_in)
+			return i + 1;
+	return i;
+}
+
+/* RCU, softirqs disabled. */
+static void mflow_go_on(struct sk_buff *skb, const struct mflow_parked *parked)
+{
+	struct net *net = dev_net(skb->dev);
+	const struct nf_hook_entries *hooks;
+	struct nf_hook_state state;
+	unsigned int next;
+
+	hooks = parked->family == NFPROTO_IPV4 ?
+			rcu_dereference(net->nf.hooks_ipv4[NF_INET_LOCAL_IN]) :
+			rcu_dereference(net->nf.hooks_ipv6[NF_INET_LOCAL_IN]);
+	if (hooks) {
+		next = mflow_next_hook(hooks);
+		if (next < hooks->num_hook_entries) {
+			nf_hook_state_init(&state, NF_INET_LOCAL_IN, parked->family, skb->dev, NULL,
+					   NULL, net, parked->okfn);
+			if (nf_hook_slow(skb, &state, hooks, next) != 1)
+				return;
+		}
+	}
+	parked->okfn(net, NULL, skb);
+}
+
+/* Lanes stamp packets as they come to them, and readers rely on stamps that only grow. */
+static void mflow_stamp_in_order(struct sk_buff *skb, u64 *stamp_ns)
+{
+	u64 stamp = skb->tstamp;
+
+	if (likely(!stamp))
+		return;
+	/* A clock that was set back by more than that stays so. */
+	if (*stamp_ns - stamp < NSEC_PER_SEC)
+		skb->tstamp = *stamp_ns;
+	else
+		*stamp_ns = stamp;
+}
+
+/* Softirqs disabled. Packets are linked, and parked for this. */
+u64 mflow_deliver(struct sk_buff *first, u64 *stamp_ns)
+{
+	struct sk_buff *skb, *next;
+	u64 sum = 0;
+
+	rcu_read_lock();
+	for (skb = first; skb; skb = next) {
+		const struct mflow_parked parked = *mflow_parked(skb);
+		struct sock *held = parked.holds_socket ? skb->sk : NULL;
+		u32 amount = mflow_skb_take_parked(skb);
+
+		next = skb->next;
+		skb_mark_not_on_list(skb);
+		skb->prev = NULL;
+		skb->dev = parked.dev;
+		mflow_stamp_in_order(skb, stamp_ns);
+		sum += (u64)(amount >> 16) << 32 | (u16)amount;
+		mflow_go_on(skb, &parked);
+		if (held)
+			sock_put(held);
+		dev_put(parked.dev);
+	}
+	rcu_read_unlock();
+	return sum;
+}
+
+/* Packets hold no sockets but those that were assigned. */
+bool mflow_skb_hold_socket(struct sk_buff *skb, struct sock *sk)
+{
+	return true;
+}
+
+/* Which socket it will be is not known yet. */
+bool mflow_sock_is_by_cpu(const struct sock *sk)
+{
+	return false;
+}
