@@ -7,7 +7,8 @@ use std::net::{SocketAddr, UdpSocket};
 
 use anyhow::Result;
 
-use super::elephant::{seeing, Elephant, Fate, PORT};
+use super::arrivals::seeing;
+use super::elephant::{unspecified, Elephant, Fate, PORT};
 use super::host::{Host, Rules};
 use super::Case;
 use crate::netns;
@@ -56,7 +57,9 @@ pub(super) fn cases() -> Vec<Case> {
 
 fn through(host: &Host, to: &'static str, fate: Fate, set_up: fn() -> Result<()>) -> Result<()> {
     let compared = host.compare(Family::V4, Rules::First, set_up, |host| {
-        let bound = netns::within(CONTAINER, || seeing(UdpSocket::bind((to, PORT))?))?;
+        let bound = netns::within(CONTAINER, || {
+            seeing(UdpSocket::bind((unspecified(Family::V4), PORT))?)
+        })?;
         let from = if to == IN_VLAN {
             "10.0.100.1".parse()?
         } else {

@@ -8,7 +8,8 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 use anyhow::{bail, ensure, Result};
 
-use super::elephant::{seeing, unspecified, Elephant, Fate, Look, PORT};
+use super::arrivals::{seeing, Look};
+use super::elephant::{unspecified, Elephant, Fate, PORT};
 use super::host::{Host, CONTAINER2};
 use super::{router, Case};
 use crate::topology::{self, Family, CONTAINER};

@@ -16,7 +16,8 @@ use mflow_protocol::network::{
 };
 use socket2::{Domain, Socket, Type};
 
-use super::elephant::{seeing, Elephant, Fate, PORT};
+use super::arrivals::seeing;
+use super::elephant::{Elephant, Fate, PORT};
 use super::host::{Host, Rules};
 use super::Case;
 use crate::topology::{self, Family};
@@ -25,7 +26,7 @@ use crate::{bpf, cpu, netns, sockopt, threads};
 const SWEPT_PORT: u16 = 5_012;
 /// Source ports of the tunnel that come beside the elephant, each once: each has another hash.
 const FIRST_SWEPT: u16 = 10_000;
-const SWEPT: u16 = 24_000;
+const SWEPT: u16 = 6_000;
 /// How many come in a millisecond.
 const BURST: u16 = 4;
 const TICK: Duration = Duration::from_millis(1);

@@ -7,7 +7,8 @@ use std::net::SocketAddr;
 
 use anyhow::{ensure, Result};
 
-use super::elephant::{Arrived, Elephant, Look, PORT};
+use super::arrivals::{Arrived, Look};
+use super::elephant::{Elephant, PORT};
 use super::host::{Host, Rules};
 use super::{router, Case};
 use crate::nft;

@@ -119,6 +119,8 @@ impl Host {
         nft::flush(None)?;
         nft::flush(CLIENT)?;
         policy::clear()?;
+        // Most have set up none.
+        let _ = topology::tc("qdisc del dev eth0 clsact");
         for (name, value) in [
             ("net/ipv4/ip_forward", "0"),
             ("net/ipv6/conf/all/forwarding", "0"),

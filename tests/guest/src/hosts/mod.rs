@@ -5,6 +5,7 @@
 //!
 //! The receiver has the distribution's default socket buffers, so elephants are paced: see [`elephant`].
 
+mod arrivals;
 mod beside;
 mod devices;
 mod ecmp;
@@ -15,7 +16,6 @@ mod host;
 mod policy;
 mod router;
 mod tproxy;
-mod tracked;
 mod translation;
 mod watchers;
 mod wireguard;
@@ -39,13 +39,16 @@ pub(crate) struct Options {
     selection: Selection,
 }
 
+/// What a case does with a host; the first thing that is not as it must be is its error.
+type Body = Box<dyn Fn(&Host) -> Result<()>>;
+
 struct Case {
     name: String,
     /// The statement that holds if the case passes.
     proves: &'static str,
     /// Whether splitting begins under load.
     patches_code: bool,
-    run: Box<dyn Fn(&Host) -> Result<()>>,
+    run: Body,
 }
 
 impl Case {

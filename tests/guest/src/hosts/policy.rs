@@ -8,8 +8,9 @@ use std::path::Path;
 
 use anyhow::{ensure, Context as _, Result};
 
+use super::arrivals::Arrived;
 use super::beside::{Made, Services, CONNECTIONS, FLOWS};
-use super::elephant::{unspecified, Arrived, Elephant};
+use super::elephant::{unspecified, Elephant};
 use super::host::{Host, Rules};
 use super::{router, Case};
 use crate::datagrams::run::Datagrams;
@@ -34,12 +35,12 @@ table inet mflow {
         udp dport 5001 counter name elephant
         ct state established,related accept
         meta l4proto { tcp, udp } meta mark set meta mark or 0x4000 jump container
-        counter name refused
     }
     chain container {
         udp dport 5001 accept
         tcp dport 6301 counter name opened accept
         udp dport 6302 counter name opened accept
+        counter name refused
     }
 }
 ";
@@ -61,6 +62,8 @@ table inet mflow {
     }
 }
 ";
+/// One in so many packets may be counted more or less.
+const MOST_ODD: u64 = 50;
 const HEADERS: u64 = 28;
 const HEADERS6: u64 = 48;
 
@@ -81,17 +84,17 @@ struct Seen {
     arrived: Arrived,
     made: Made,
     counters: Counters,
-    /// A rule for addresses is asked once for each connection, or a little more often.
+    /// First packets of connections, and those for which a rule for addresses was asked.
+    opened: u64,
     masqueraded: u64,
     elephant: Counted,
 }
 
 /// What rules have counted, in packets of which none is joined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counters {
     invalid: u64,
     invalid_in_container: u64,
-    opened: u64,
     refused: u64,
 }
 
@@ -112,28 +115,25 @@ fn chains(host: &Host, inner: Family, routes: bool) -> Result<()> {
     };
     let compared = host.compare(inner, Rules::First, set_up, |host| seen(host, inner))?;
     let all = CONNECTIONS + FLOWS as u64;
-    let expected = Counters {
-        invalid: 0,
-        invalid_in_container: 0,
-        opened: all,
-        refused: 0,
-    };
-    // The elephant is one connection more.
-    let least_masqueraded = if routes { all + 1 } else { 0 };
+    // Beyond these the elephant is one connection more. Rules see one or two packets more or less than that, whoever splits.
+    let is_about = |count: u64, all: u64| count.abs_diff(all) <= all / MOST_ODD;
+    let masqueraded = if routes { all + 1 } else { 0 };
     for (enabled, seen) in [&compared.off, &compared.on].into_iter().enumerate() {
         let counted = elephant_datagrams(seen, inner);
         seen.made
             .require_all()
             .with_context(|| format!("with enabled {enabled}, rules count {:?}", seen.counters))?;
         ensure!(
-            seen.counters == expected
-                && counted == seen.arrived.sent()
-                && seen.masqueraded >= least_masqueraded,
-            "with enabled {enabled} rules count {:?}, {} masqueraded, and {counted} of {} datagrams of the elephant; it has to be \
-             {expected:?} and {least_masqueraded}",
+            seen.counters == Counters::default()
+                && counted == seen.arrived.sent
+                && is_about(seen.opened, all)
+                && is_about(seen.masqueraded, masqueraded),
+            "with enabled {enabled} rules count {:?}, {} of {all} connections, {} of {masqueraded} masqueraded, and {counted} of {} \
+             datagrams of the elephant",
             seen.counters,
+            seen.opened,
             seen.masqueraded,
-            seen.arrived.sent()
+            seen.arrived.sent
         );
         seen.arrived.require_whole()?;
     }
@@ -179,9 +179,9 @@ fn seen(host: &Host, inner: Family) -> Result<Seen> {
         counters: Counters {
             invalid: pkts(None, "invalid")?,
             invalid_in_container: pkts(Some(CONTAINER), "invalid")?,
-            opened: pkts(None, "opened")?,
             refused: pkts(None, "refused")?,
         },
+        opened: pkts(None, "opened")?,
         masqueraded: pkts(None, "masqueraded")?,
         elephant: nft::counted(None, "elephant")?,
     })

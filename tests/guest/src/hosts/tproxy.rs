@@ -9,8 +9,9 @@ use anyhow::{ensure, Result};
 use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Domain, Protocol, Socket, Type};
 
+use super::arrivals::{seeing, Arrived};
 use super::beside::{Made, Services, CONNECTIONS};
-use super::elephant::{seeing, unspecified, Arrived, Elephant, Fate};
+use super::elephant::{unspecified, Elephant, Fate};
 use super::host::{Host, Rules};
 use super::Case;
 use crate::topology::{self, Family, CLIENT, CONTAINER};
@@ -92,10 +93,10 @@ fn proxied(host: &Host, inner: Family) -> Result<()> {
         ensure!(
             connections == CONNECTIONS
                 && syns_again == 0
-                && proxied + seen.arrived.refused == seen.arrived.sent(),
+                && proxied + seen.arrived.refused == seen.arrived.sent,
             "with enabled {enabled} {connections} of {CONNECTIONS} connections to the proxy were made, {syns_again} SYNs sent again, \
              and {proxied} of {} datagrams had their own address; counters: {}",
-            seen.arrived.sent(),
+            seen.arrived.sent,
             seen.arrived.counters()
         );
         seen.arrived.require_whole()?;

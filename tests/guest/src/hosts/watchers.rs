@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{ensure, Result};
+use anyhow::{ensure, Context as _, Result};
 use etherparse::{IpNumber, NetSlice, SlicedPacket};
 use mflow_protocol::datagram::{self, MIN_BYTES};
 
-use super::elephant::Elephant;
+use super::elephant::{Elephant, Fate};
 use super::host::{Host, Rules};
 use super::Case;
 use crate::bpf::{self, Xdp, XdpMode};
@@ -61,7 +61,7 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         Case::new(
             "watchers/xdp",
-            "a generic XDP program on the NIC runs once for each packet of a split flow",
+            "a generic XDP program on the NIC runs once for each packet, split or not",
             generic_xdp,
         ),
     ]
@@ -115,7 +115,7 @@ fn watched(host: &Host, sockets: u16) -> Result<()> {
         },
     )?;
     for (enabled, (arrived, copies)) in [&compared.off, &compared.on].into_iter().enumerate() {
-        let sent = arrived.sent();
+        let sent = arrived.sent;
         let whole = |copies: &&Ledger| {
             copies.delivered() == sent && copies.reordered() + copies.duplicate() == 0
         };
@@ -181,7 +181,7 @@ fn segments(watcher: &PacketSocket, stop: &AtomicBool) -> Result<(u64, u64)> {
     loop {
         let last = stop.load(Ordering::Relaxed);
         thread::sleep(QUIET);
-        while let Some(frame) = watcher.next()? {
+        while let Some(frame) = watcher.next().context("a copy cannot be read")? {
             match has_good_checksum(&frame) {
                 Some(true) => good += 1,
                 Some(false) => bad += 1,
@@ -237,11 +237,7 @@ fn mirror(host: &Host) -> Result<()> {
             topology::sent_pkts("queue0")?,
         );
         Ok((arrived, received - before.0, copied - before.1))
-    });
-    // Also after a failure: the NIC stays.
-    let gone = topology::tc("qdisc del dev eth0 clsact");
-    let compared = compared?;
-    gone?;
+    })?;
     for (enabled, (arrived, received, copied)) in
         [&compared.off, &compared.on].into_iter().enumerate()
     {
@@ -261,11 +257,11 @@ fn generic_xdp(host: &Host) -> Result<()> {
         Rules::First,
         || Ok(()),
         |host| {
-            // It comes after splitting began in the second run, as each run has its own; that is where it is attached that counts.
             let program = Xdp::attach("eth0", XdpMode::Generic)?;
             let before = (topology::received_pkts("eth0")?, program.runs()?);
-            let (arrived, ()) =
-                Elephant::plain(host, Family::V4)?.run(host.datagrams, |_| Ok(()))?;
+            let mut elephant = Elephant::plain(host, Family::V4)?;
+            elephant.fate = Fate::Either;
+            let (arrived, ()) = elephant.run(host.datagrams, |_| Ok(()))?;
             Ok((
                 arrived,
                 topology::received_pkts("eth0")? - before.0,
@@ -285,5 +281,5 @@ fn generic_xdp(host: &Host) -> Result<()> {
         );
         arrived.require_whole()?;
     }
-    compared.on.0.require_split()
+    Ok(())
 }

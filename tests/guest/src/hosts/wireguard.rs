@@ -7,7 +7,8 @@ use std::net::{SocketAddr, UdpSocket};
 
 use anyhow::Result;
 
-use super::elephant::{seeing, Elephant, Fate, PORT};
+use super::arrivals::seeing;
+use super::elephant::{Elephant, Fate, PORT};
 use super::host::{Host, Rules};
 use super::Case;
 use crate::topology::{self, Family, CLIENT};
