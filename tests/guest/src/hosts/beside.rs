@@ -16,10 +16,10 @@ use crate::{cpu, netns, proc_net, threads};
 
 /// How many clients connect at the same time, and how often each does.
 const CLIENTS: usize = 4;
-const CONNECTIONS_EACH: u64 = 50;
+const CONNECTIONS_EACH: u64 = 40;
 pub(super) const CONNECTIONS: u64 = CLIENTS as u64 * CONNECTIONS_EACH;
 /// How many flows of one datagram and its answer there are.
-pub(super) const FLOWS: usize = 200;
+pub(super) const FLOWS: usize = 150;
 /// A SYN is sent again after a second.
 const CONNECT: Duration = Duration::from_millis(2_500);
 /// After so many failures in a row a client sees that it is in vain.

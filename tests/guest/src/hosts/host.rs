@@ -24,7 +24,7 @@ const MOST_PPS: f64 = 4_000.0;
 /// Packets of a micro-flow: fewer than fit into a default socket buffer.
 const BATCH_PKTS: u32 = 64;
 /// Datagrams of an elephant, and with `--full`.
-const DATAGRAMS: u64 = 4_000;
+const DATAGRAMS: u64 = 3_000;
 const DATAGRAMS_FULL: u64 = 48_000;
 const STREAM_BYTES: u64 = 6 << 20;
 /// Another container of the host, and the host's end of its veth.

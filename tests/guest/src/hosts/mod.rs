@@ -32,7 +32,7 @@ use crate::{kmemleak, mflow, verdict};
 /// Options of `hosts`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Send eight times the datagrams.
+    /// Send sixteen times the datagrams.
     #[arg(long)]
     full: bool,
     #[command(flatten)]

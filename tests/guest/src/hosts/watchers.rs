@@ -3,6 +3,7 @@
 //! Who watches a NIC: captures with and without a ring, a mirror to another device, sockets that share packets out, a generic XDP
 //! program. Each sees every packet of the wire once, as it came, and the flow does not notice.
 
+use std::cell::RefCell;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -62,7 +63,12 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new(
             "watchers/xdp",
             "a generic XDP program on the NIC runs once for each packet, split or not",
-            generic_xdp,
+            |host| generic_xdp(host, Rules::First),
+        ),
+        Case::new(
+            "watchers/xdp/later",
+            "the same of one that comes when splitting is on already",
+            |host| generic_xdp(host, Rules::Later),
         ),
     ]
 }
@@ -148,16 +154,26 @@ fn datagrams(watcher: &PacketSocket) -> Result<Ledger> {
 
 /// The late reader has what a lane's GRO has long since taken apart.
 fn copies_of_stream(host: &Host) -> Result<()> {
-    host.fresh(Family::V4)?;
-    let watcher = PacketSocket::open_here("eth0")?;
-    watcher.make_room(ROOM)?;
-    mflow::write("enabled", "1")?;
+    for enabled in [false, true] {
+        host.fresh(Family::V4)?;
+        let watcher = PacketSocket::open_here("eth0")?;
+        watcher.make_room(ROOM)?;
+        if enabled {
+            mflow::write("enabled", "1")?;
+        }
+        beside_stream(host, &watcher, enabled)
+            .with_context(|| format!("with enabled {}", u8::from(enabled)))?;
+    }
+    Ok(())
+}
+
+fn beside_stream(host: &Host, watcher: &PacketSocket, split: bool) -> Result<()> {
     let mut plan = host.rig.streams();
-    plan.one_outer = true;
+    (plan.one_outer, plan.split) = (true, split);
     plan.load.prepare_ends()?;
     let stop = AtomicBool::new(false);
     let (outcome, (good, bad)) = thread::scope(|scope| {
-        let reader = scope.spawn(|| segments(&watcher, &stop));
+        let reader = scope.spawn(|| segments(watcher, &stop));
         let outcome = Streams::measure(&plan, |_| Ok(()));
         stop.store(true, Ordering::Relaxed);
         Ok::<_, anyhow::Error>((outcome, threads::result(reader.join())?))
@@ -169,7 +185,10 @@ fn copies_of_stream(host: &Host) -> Result<()> {
             good + bad
         );
         Streams::require_order(outcome)?;
-        outcome.require_no_deadline()
+        if split {
+            outcome.require_no_deadline()?;
+        }
+        Ok(())
     })?;
     Ok(())
 }
@@ -250,34 +269,34 @@ fn mirror(host: &Host) -> Result<()> {
     compared.on.0.require_split()
 }
 
-fn generic_xdp(host: &Host) -> Result<()> {
+fn generic_xdp(host: &Host, rules: Rules) -> Result<()> {
     bpf::count_runs(true)?;
-    let compared = host.compare(
-        Family::V4,
-        Rules::First,
-        || Ok(()),
-        |host| {
-            let program = Xdp::attach("eth0", XdpMode::Generic)?;
-            let before = (topology::received_pkts("eth0")?, program.runs()?);
-            let mut elephant = Elephant::plain(host, Family::V4)?;
-            elephant.fate = Fate::Either;
-            let (arrived, ()) = elephant.run(host.datagrams, |_| Ok(()))?;
-            Ok((
-                arrived,
-                topology::received_pkts("eth0")? - before.0,
-                program.runs()? - before.1,
-            ))
-        },
-    );
+    let program = RefCell::new(None);
+    let set_up = || {
+        *program.borrow_mut() = None;
+        *program.borrow_mut() = Some(Xdp::attach("eth0", XdpMode::Generic)?);
+        Ok(())
+    };
+    let runs = || program.borrow().as_ref().map_or(Ok(0), Xdp::runs);
+    let compared = host.compare(Family::V4, rules, set_up, |host| {
+        let before = (topology::received_pkts("eth0")?, runs()?);
+        let mut elephant = Elephant::plain(host, Family::V4)?;
+        elephant.fate = Fate::Either;
+        let (arrived, ()) = elephant.run(host.datagrams, |_| Ok(()))?;
+        let (received, runs) = (topology::received_pkts("eth0")?, runs()?);
+        Ok((arrived, received - before.0, runs - before.1))
+    });
     // Also after a failure.
     bpf::count_runs(false)?;
+    drop(program);
     let compared = compared?;
     for (enabled, (arrived, received, runs)) in
         [&compared.off, &compared.on].into_iter().enumerate()
     {
         ensure!(
             runs == received,
-            "with enabled {enabled} the program ran {runs} times for {received} packets"
+            "with enabled {enabled} the program ran {runs} times for {received} packets: {}",
+            arrived.counters()
         );
         arrived.require_whole()?;
     }

@@ -49,14 +49,21 @@ fn between_hosts(host: &Host) -> Result<()> {
     });
     // Also after a failure.
     mflow::unload()?;
-    let gone = [None, Some(CLIENT)].map(|namespace| topology::ip(namespace, "link del wg0"));
+    take_away();
     let compared = compared?;
-    gone.into_iter().collect::<Result<()>>()?;
     compared.off.require_whole()?;
     compared.on.require_whole()
 }
 
+/// Removes both ends, if they are there.
+fn take_away() {
+    for namespace in [None, Some(CLIENT)] {
+        let _ = topology::ip(namespace, "link del wg0");
+    }
+}
+
 fn set_up() -> Result<()> {
+    take_away();
     let [server, client] = KEYS;
     let ends = [
         (None, server, client, SERVER, FROM, "192.168.50.1:51820"),
