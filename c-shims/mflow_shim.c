@@ -330,6 +330,8 @@ static int mflow_netdev_event(struct notifier_block *block,
 
 	if (event == NETDEV_UNREGISTER)
 		mflow_device_gone(dev, mflow_device_has_port(dev));
+	else if (event == NETDEV_FEAT_CHANGE)
+		mflow_device_features_changed(dev);
 	return NOTIFY_DONE;
 }
 

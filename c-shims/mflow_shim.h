@@ -8,6 +8,7 @@ struct net_device;
 
 /* patched/mflow_hooked.c or stock/mflow_port.c; under rtnl. */
 bool mflow_device_has_port(const struct net_device *dev);
+void mflow_device_features_changed(struct net_device *dev);
 
 /* mflow_worker.c */
 int mflow_worker_init(void);

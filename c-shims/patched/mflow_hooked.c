@@ -23,6 +23,11 @@ bool mflow_device_has_port(const struct net_device *dev)
 	return dev->mflow_port;
 }
 
+/* GRO stays on. */
+void mflow_device_features_changed(struct net_device *dev)
+{
+}
+
 void mflow_device_walk_napis(struct net_device *dev, void *found)
 {
 	struct napi_struct *napi;

@@ -236,15 +236,36 @@ static void mflow_port_features_back(struct mflow_stock_port *port, netdev_featu
 	netdev_unlock_ops(dev);
 }
 
+/* Under rtnl. What the operator wants is left alone: he still sees it, may change it, and gets it back. */
+static bool mflow_dev_gro_off(struct net_device *dev)
+{
+	if (!(dev->features & NETIF_F_GRO))
+		return false;
+	dev->features &= ~NETIF_F_GRO;
+	netdev_features_change(dev);
+	return true;
+}
+
+/* Under rtnl: the device has GRO as the operator wants it. */
+static void mflow_dev_gro_back(struct net_device *dev)
+{
+	netdev_lock_ops(dev);
+	/* Where the device goes, nobody wants it any more. */
+	if (dev->reg_state == NETREG_REGISTERED)
+		netdev_update_features(dev);
+	netdev_unlock_ops(dev);
+}
+
 /* Under rtnl; no flow is split. */
 static void mflow_port_gro_off(struct mflow_stock_port *port)
 {
 	unsigned int ms;
 
-	if (!(port->dev->wanted_features & NETIF_F_GRO))
-		return;
 	WRITE_ONCE(port->gro_ends, true);
-	mflow_port_features_off(port, NETIF_F_GRO);
+	if (!mflow_dev_gro_off(port->dev)) {
+		WRITE_ONCE(port->gro_ends, false);
+		return;
+	}
 	/* Polls that have begun may still give it packets. */
 	synchronize_net();
 	for (ms = 0; mflow_dev_gro_holds(port->dev) && ms < MFLOW_GRO_ENDS_MS; ms++)
@@ -267,10 +288,11 @@ static int mflow_port_hook(struct mflow_stock_port *port)
 /* Under rtnl. What is in the hook now may be there a grace period longer. */
 static void mflow_port_unhook(struct mflow_stock_port *port)
 {
-	if (port->hooked)
-		nf_unregister_net_hook(dev_net(port->dev), &port->hook);
+	if (!port->hooked)
+		return;
+	nf_unregister_net_hook(dev_net(port->dev), &port->hook);
 	port->hooked = false;
-	mflow_port_features_back(port, NETIF_F_GRO);
+	mflow_dev_gro_back(port->dev);
 }
 
 /* Under rtnl. Returns a device of ours beside the port's, or NULL. */
@@ -417,6 +439,18 @@ int mflow_device_set_port(struct net_device *dev, void *port)
 	if (old)
 		mflow_port_close(old);
 	return 0;
+}
+
+/*
+ * Under rtnl. Whatever has the kernel work out the features of a device switches GRO on again, if it is wanted. What comes in this moment
+ * may change places with what follows.
+ */
+void mflow_device_features_changed(struct net_device *dev)
+{
+	const struct mflow_stock_port *port = mflow_port_find(dev);
+
+	if (port && port->hooked)
+		mflow_dev_gro_off(dev);
 }
 
 bool mflow_device_has_port(const struct net_device *dev)

@@ -25,7 +25,7 @@ use super::load::orders::{Order, Orders};
 use super::queue::Packet;
 use super::rest::Rest;
 use super::ring_bytes::RingBytes;
-use super::slot::{LaneId, Slot, INLINE, WINDOW_BATCHES};
+use super::slot::{LaneId, Slot, INLINE};
 use super::slot_pool::{SlotPool, NR_SLOTS};
 use super::tag::Tag;
 
@@ -348,14 +348,21 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
 
     /// Ends the open batch and opens another. The last number of the window always goes to an inline batch: that one can
     /// grow for as long as the window is full, in order, and slows this core down to the pace of the lanes.
+    ///
+    /// An inline batch also goes on where no lane can have the next one. This core carries the packets of both one after the
+    /// other, so another number would keep nothing in order; and where GRO does not look at tags, it could join packets of two.
     fn next_batch(&mut self, split: &mut Split) {
         let order = self.host.orders().order(usize::from(split.slot));
         let batch_pkts = self.batch_pkts(order);
-        if self.window_left(split) == 0 && split.carrier.is_some() {
+        let window_left = self.window_left(split);
+        if window_left == 0 && split.carrier.is_some() {
             self.counters.add_owned(Counter::BatchesGrown, 1);
         } else {
-            self.end_batch(split);
-            let reserved = match self.window_left(split) {
+            if split.carrier != Some(Carrier::Inline) {
+                // Its lane gets back what the batch has not used of the ring.
+                self.end_batch(split);
+            }
+            let reserved = match window_left {
                 0 | 1 => Err(NoRoom::Rings),
                 _ => self.lanes.reserve_batch(
                     batch_pkts,
@@ -367,41 +374,48 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
             if reserved == Err(NoRoom::Memory) {
                 self.counters.add_owned(Counter::MemoryBatches, 1);
             }
-            let (carrier, id) = match reserved {
-                Err(_) => (Carrier::Inline, INLINE),
-                Ok(Reserved { lane, id, requests }) => {
-                    let carrier = Carrier::Lane {
+            match (reserved, split.carrier) {
+                (Err(_), Some(_)) => self.note_cpu(split.slot),
+                (Err(_), None) => {
+                    split.carrier = Some(Carrier::Inline);
+                    split.batch = self.open_batch(split.slot, split.batch, INLINE);
+                }
+                (Ok(Reserved { lane, id, requests }), inline) => {
+                    if inline.is_some() {
+                        self.end_inline_batch(split.slot, split.batch);
+                    }
+                    split.carrier = Some(Carrier::Lane {
                         lane,
                         reserved_requests: requests,
                         reserved_items: batch_pkts,
-                    };
-                    (carrier, id)
+                    });
+                    split.batch = self.open_batch(split.slot, split.batch, id);
                 }
-            };
-            split.carrier = Some(carrier);
-            split.batch = self.open_batch(split.slot, split.batch, id);
+            }
         }
         self.carried(split.slot)
             .add_batch(split.carrier, batch_pkts);
         split.left_pkts = batch_pkts;
     }
 
-    /// Returns how many more batches may be opened now. One place of the window stays free: the merger gives the turn away
-    /// before it has looked at that batch's place for the last time.
+    /// Returns how many more batches may be opened now: none, one or more.
     fn window_left(&self, split: &Split) -> u32 {
-        let ahead = split.batch.wrapping_sub(self.slot(split.slot).next());
-        // A flow whose batches have all been delivered is one behind: `ahead` is -1.
-        (WINDOW_BATCHES - 1).saturating_sub(ahead.wrapping_add(1))
+        self.slot(split.slot).room(split.batch.wrapping_add(1), 2)
     }
 
     /// Opens the batch that follows `last`, and returns its number.
     pub(super) fn open_batch(&mut self, slot: u8, last: u32, carrier: LaneId) -> u32 {
         let batch = last.wrapping_add(1);
         self.slot(slot).open(batch, carrier);
-        let cpu = self.host.cpu();
-        self.host.orders().note_cpu(usize::from(slot), cpu);
+        self.note_cpu(slot);
         self.counters.add_owned(Counter::Batches, 1);
         batch
+    }
+
+    /// Has the load controller know where batches of the slot's flow are handed out.
+    fn note_cpu(&self, slot: u8) {
+        let cpu = self.host.cpu();
+        self.host.orders().note_cpu(usize::from(slot), cpu);
     }
 
     /// Ends the open batch, if there is one.

@@ -2,7 +2,8 @@
 
 //! The slots of all flows that are split now, shared by all sources.
 //!
-//! A slot's batch numbers go on from one flow to the next, so a straggler of an earlier flow is late, never early.
+//! A slot's batch numbers go on from one flow to the next, so a straggler of an earlier flow is late, never early. They begin at
+//! random, as those of probes: what is still on its way when the module goes and comes back is late as well, but for chance.
 
 use super::queue::Packet;
 use super::slot::Slot;
@@ -29,6 +30,15 @@ impl<P: Packet> SlotPool<P> {
             probes: AtomicU32::new(0),
             sources: AtomicU32::new(0),
             slots: core::array::from_fn(|_| Slot::new()),
+        }
+    }
+
+    /// Has the numbers of batches and probes begin at random ones. Called once, before anything uses the pool.
+    pub fn start(&self, mut random: impl FnMut() -> u32) {
+        // ORDERING: Relaxed: the caller publishes the pool.
+        self.probes.store(random(), Ordering::Relaxed);
+        for slot in &self.slots {
+            slot.start_at(random());
         }
     }
 

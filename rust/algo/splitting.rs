@@ -9,8 +9,8 @@ use super::flow_table::{Flow, Window};
 use super::hint::Hint;
 use super::queue::Packet;
 use super::reason::{Hold, Reason};
-use super::slot::{PathFault, Slot, INLINE, ORDINARY_PATH};
-use super::tag::{Tag, TagKind};
+use super::slot::{PathFault, Slot, INLINE, ORDINARY_PATH, WINDOW_BATCHES};
+use super::tag::{is_before, Tag, TagKind};
 
 /// Of this many unlikely packets in a row, the last may be a probe or a fence, too.
 const ANY_KIND_AFTER_PKTS: u16 = 256;
@@ -208,7 +208,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         }
         let tag = Tag::new(TagKind::Probe, usize::from(slot), probing.probe);
         if self.slot(slot).has_seen_probe(tag.batch_bits()) {
-            if self.host.is_clear() && flow.suits(&packet) {
+            if self.host.is_clear() && self.may_begin(slot) && flow.suits(&packet) {
                 let split = self.begin_split(slot);
                 flow.state = FlowState::Split(split);
                 self.report_change(flow);
@@ -219,6 +219,14 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
             self.release(flow, slot);
         }
         Dispatched::Ordinary(packet)
+    }
+
+    /// Returns whether a slot has room to begin with: for the fence, a lane's batch and the inline one that may have to follow.
+    /// It is refused if a core still parks what is left of an earlier flow.
+    fn may_begin(&self, slot: u8) -> bool {
+        const NR_BATCHES: u32 = 3;
+        let merge_point = self.slot(slot);
+        merge_point.room(merge_point.next(), NR_BATCHES) == NR_BATCHES
     }
 
     /// Starts splitting behind a fence, which is the packet that is being carried.
@@ -353,14 +361,18 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
     }
 
     fn on_silent_stopping(&mut self, flow: &mut Flow, mut stopping: Stopping) {
-        // The batch does not end before its turn: the next packet would open another, and the window could be full.
-        if stopping.is_open && self.slot(stopping.slot).next() == stopping.batch {
-            self.end_inline_batch(stopping.slot, stopping.batch);
+        let Stopping { slot, batch, .. } = stopping;
+        let merge_point = self.slot(slot);
+        // The batch does not end before its turn, nor before there is room for another, which the next packet would open.
+        let may_end =
+            merge_point.next() == batch && merge_point.room(batch.wrapping_add(1), 1) == 1;
+        if stopping.is_open && may_end {
+            self.end_inline_batch(slot, batch);
             stopping.is_open = false;
             flow.state = FlowState::Stopping(stopping);
         }
         self.give_up_missing(stopping);
-        self.release_if_drained(flow, stopping.slot, stopping.batch);
+        self.release_if_drained(flow, slot, batch);
     }
 
     /// Passes a packet on, and gives the slot back once nothing is missing.
@@ -382,14 +394,14 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         self.forget_queued(slot, stopping.batch);
     }
 
-    /// Gives up what something on the path has queued of all batches up to `last`.
+    /// Gives up what something on the path has queued of all batches up to `last`. No more than a window of them are open.
     fn forget_queued(&mut self, slot: u8, last: u32) {
-        let mut batch = self.slot(slot).next();
-        while batch != last.wrapping_add(1) {
+        let next = self.slot(slot).next();
+        let batches = (0..WINDOW_BATCHES).map(|ahead| next.wrapping_add(ahead));
+        for batch in batches.take_while(|batch| !is_before(last, *batch)) {
             if self.slot(slot).forget_queued(batch) {
                 self.host.merge(usize::from(slot));
             }
-            batch = batch.wrapping_add(1);
         }
     }
 

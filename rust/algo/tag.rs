@@ -3,7 +3,8 @@
 //! The 32-bit tag that a packet of a split flow carries through the stack.
 //!
 //! The layout is that of `include/net/mflow.h`: kind (3 bits), slot of the flow (6 bits), micro-flow number (23 bits). Inside
-//! the algorithm batch numbers are 32 bits wide; a tag keeps the low 23, enough to tell batches of one window apart.
+//! the algorithm batch numbers are 32 bits wide; a tag keeps the low 23, enough to tell batches of one window apart. A packet may be
+//! held for so long that its number has come round: a slot takes it for late unless a batch of that number is open.
 
 const SLOT_BITS: u32 = 6;
 /// Number of flows that can be split at once.

@@ -32,6 +32,8 @@ pub(crate) struct PacketPath {
 impl PacketPath {
     pub(crate) fn new() -> Result<Self> {
         runtime::seed_flow_keys();
+        // CAST: any half of it will do.
+        pool::slots().start(|| runtime::random() as u32);
         Ok(Self {
             _hooks: Registration::new()?,
         })

@@ -64,12 +64,16 @@ pub(crate) fn merge_timeout_us() -> u32 {
     MERGE_TIMEOUT_US.load(Ordering::Relaxed)
 }
 
+/// Returns a random number.
+pub(crate) fn random() -> u64 {
+    // SAFETY: May be called in any context.
+    unsafe { kernel::bindings::get_random_u64() }
+}
+
 /// Chooses the seed of the flow keys; once, before any packet.
 pub(crate) fn seed_flow_keys() {
-    // SAFETY: May be called in any context.
-    let seed = unsafe { kernel::bindings::get_random_u64() };
     // ORDERING: Relaxed: hooks are registered afterwards.
-    FLOW_SEED.store(seed, Ordering::Relaxed);
+    FLOW_SEED.store(random(), Ordering::Relaxed);
 }
 
 #[inline]

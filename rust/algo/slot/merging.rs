@@ -51,7 +51,7 @@ impl<P: Packet> Slot<P> {
         let next = self.next();
         for ahead in 0..WINDOW_BATCHES {
             let place = self.place(next.wrapping_add(ahead));
-            let chain = place.parked.take_all();
+            let chain = place.take_all();
             token.deliver(sink, chain, Counter::MergedPkts, &mut budget);
         }
     }
@@ -97,8 +97,12 @@ impl<'a, P: Packet> MergeToken<'a, P> {
             let batch = slot.next.load(Ordering::Relaxed);
             let place = slot.place(batch);
             // This comes before the chains are taken: if the batch is complete, they are all there.
-            let complete = slot.is_complete(batch);
-            let parked = place.parked.take_all();
+            let Some(complete) = place.is_complete(batch) else {
+                // It is not open yet, so none is: the turn waits here.
+                self.note_unblocked();
+                return;
+            };
+            let parked = place.take_all();
             self.deliver(sink, parked, Counter::MergedPkts, budget);
             // What is left of this batch comes before its turn ends.
             if *budget == 0 || (!complete && !self.may_skip(batch, sink)) {
@@ -116,8 +120,7 @@ impl<'a, P: Packet> MergeToken<'a, P> {
         let parked = slot.parked();
         if parked.pkts() == 0 || !is_before(batch, slot.furthest.load(Ordering::Relaxed)) {
             // No packet is held up. (What is parked is on its way into the place of `batch` itself.)
-            slot.overflowed.store(false, Ordering::Relaxed);
-            slot.blocked_since_us.store(0, Ordering::Relaxed);
+            self.note_unblocked();
             return false;
         }
         if slot.overflowed.swap(false, Ordering::Relaxed) && slot.exceeds_share(slot.parked()) {
@@ -127,13 +130,11 @@ impl<'a, P: Packet> MergeToken<'a, P> {
 
         let now = sink.now_us();
         let place = slot.place(batch);
-        // ORDERING: Relaxed: only the number is of interest; if we miss the store in `complete`, its caller merges.
-        let carried = place.done.load(Ordering::Relaxed) == batch.wrapping_add(1);
-        let (progress, timeout_us) = match place.lane.load(Ordering::Relaxed) {
+        let (progress, timeout_us) = match place.lane() {
             INLINE => (0, sink.timeout_us()),
             ORDINARY_PATH => (0, sink.timeout_us().max(FENCE_TIMEOUT_US)),
             // What is missing was queued behind the lane, which works for others now.
-            _ if carried => (0, sink.timeout_us()),
+            _ if place.is_carried(batch) => (0, sink.timeout_us()),
             lane => (sink.lane_progress(lane), sink.timeout_us()),
         };
         let since = slot.blocked_since_us.load(Ordering::Relaxed);
@@ -161,14 +162,24 @@ impl<'a, P: Packet> MergeToken<'a, P> {
         false
     }
 
-    /// Gives the turn to the batch after `batch`.
+    /// Notes that no packet is held up.
+    fn note_unblocked(&self) {
+        let slot = self.slot;
+        // ORDERING: Relaxed, both: written under the token, or published by it.
+        slot.overflowed.store(false, Ordering::Relaxed);
+        slot.blocked_since_us.store(0, Ordering::Relaxed);
+    }
+
+    /// Gives the turn to the batch after `batch`, which has been opened.
     fn advance<S: Sink<P>>(&self, batch: u32, sink: &mut S, budget: &mut u32) {
         let slot = self.slot;
+        let place = slot.place(batch);
+        place.close();
         // ORDERING: Release pairs with the Acquire in `next`: what was delivered before is visible as delivered.
         slot.next.store(batch.wrapping_add(1), Ordering::Release);
-        // ORDERING: pairs with the fences in `park`, `complete`, `note_arrived` and `forget_queued`; see "Lost wake-ups".
+        // ORDERING: pairs with the fences in `park` and `is_turn_of`; see "Lost wake-ups".
         fence(Ordering::SeqCst);
-        let stranded = slot.place(batch).parked.take_all();
+        let stranded = place.take_all();
         self.deliver(sink, stranded, Counter::LatePkts, budget);
     }
 

@@ -10,11 +10,16 @@
 //! `token` decides which core merges: the first that adds to it merges for all that add while it does (`merging.rs`). The
 //! merger has no thread of its own and no core waits for it: one that finds the token taken goes on with its packets.
 //!
+//! Each batch has a place in the window (`place.rs`), which is open for it from [`Slot::open`] until its turn has passed. A
+//! number whose place is not open for it is late, whether its turn has passed or nobody has opened it: its packets are delivered
+//! at once and counted, and all else that is said of it changes nothing. A tag can be that old where a packet was held for long.
+//!
 //! Lost wake-ups. A lane that parks or completes batch `b` merges only if it is `b`'s turn; the merger looks at `b` only
 //! when it is `b`'s turn. Both write, then fence, then read the other's word, so at least one of them sees the other (the
 //! store-buffering pattern). `park` also merges when nothing was parked before, so that the deadline is started.
 
 mod merging;
+mod place;
 
 use super::amount::Amount;
 use super::counters::{Counter, Counters};
@@ -22,6 +27,7 @@ use super::queue::chain::{Chain, ParkedChains};
 use super::queue::Packet;
 use super::sync::{fence, AtomicBool, AtomicU32, AtomicU64, Ordering};
 use super::tag::is_before;
+use place::Place;
 
 /// Batches that can be under way at once; a power of two.
 pub const WINDOW_BATCHES: u32 = if cfg!(loom) { 4 } else { 1024 };
@@ -93,16 +99,6 @@ impl PathFault {
     }
 }
 
-struct BatchPlace<P: Packet> {
-    parked: ParkedChains<P>,
-    // The number, plus one, of the batch that was completed here last. (Plus one: zeros mean "none yet".)
-    done: AtomicU32,
-    // The lane of the batch opened here last. A hint for the deadline.
-    lane: AtomicU32,
-    // Packets of the batch that something on the path has queued, and that have not arrived yet.
-    queued_pkts: AtomicU32,
-}
-
 /// The merge point of one split flow. See the head of this file. Memory of zeros is a new one.
 pub struct Slot<P: Packet> {
     // The batch whose turn it is. Written by the token's holder.
@@ -110,7 +106,7 @@ pub struct Slot<P: Packet> {
     token: AtomicU32,
     // Bits of the `Amount` that is parked and not yet delivered.
     parked: AtomicU64,
-    // The furthest batch of which packets have been parked: those before it can hold it up.
+    // The furthest batch of which packets have been parked: those before it can hold it up. It has been opened, or none has.
     furthest: AtomicU32,
     // Packets that have reached the merge point, ever; the dispatcher watches it.
     arrived_pkts: AtomicU32,
@@ -135,7 +131,7 @@ pub struct Slot<P: Packet> {
     socket: AtomicU64,
     // The probe (plus one) that has arrived last.
     probe_seen: AtomicU32,
-    places: [BatchPlace<P>; WINDOW_BATCHES as usize],
+    places: [Place<P>; WINDOW_BATCHES as usize],
     /// What has happened here. Written under the token, but for what `park` counts.
     pub counters: Counters,
 }
@@ -143,16 +139,11 @@ pub struct Slot<P: Packet> {
 impl<P: Packet> Slot<P> {
     /// Returns a new slot.
     pub fn new() -> Self {
-        Self::starting_at(0)
-    }
-
-    /// Returns a new slot whose first batch is `batch`.
-    pub fn starting_at(batch: u32) -> Self {
         Self {
-            next: AtomicU32::new(batch),
+            next: AtomicU32::new(0),
             token: AtomicU32::new(0),
             parked: AtomicU64::new(0),
-            furthest: AtomicU32::new(batch),
+            furthest: AtomicU32::new(0),
             arrived_pkts: AtomicU32::new(0),
             gro_joins: AtomicBool::new(false),
             late: ParkedChains::new(),
@@ -167,18 +158,27 @@ impl<P: Packet> Slot<P> {
             blocked_progress: AtomicU32::new(0),
             socket: AtomicU64::new(0),
             probe_seen: AtomicU32::new(0),
-            places: core::array::from_fn(|_| BatchPlace {
-                parked: ParkedChains::new(),
-                done: AtomicU32::new(batch),
-                lane: AtomicU32::new(0),
-                queued_pkts: AtomicU32::new(0),
-            }),
+            places: core::array::from_fn(|_| Place::new()),
             counters: Counters::new(),
         }
     }
 
+    /// Returns a new slot whose first batch is `batch`.
+    pub fn starting_at(batch: u32) -> Self {
+        let slot = Self::new();
+        slot.start_at(batch);
+        slot
+    }
+
+    /// Has the first batch be `batch`. Nothing has used the slot before.
+    pub fn start_at(&self, batch: u32) {
+        // ORDERING: Relaxed, both: the caller publishes the slot.
+        self.next.store(batch, Ordering::Relaxed);
+        self.furthest.store(batch, Ordering::Relaxed);
+    }
+
     #[inline]
-    fn place(&self, batch: u32) -> &BatchPlace<P> {
+    fn place(&self, batch: u32) -> &Place<P> {
         // PANIC: masked to below the length.
         &self.places[(batch & (WINDOW_BATCHES - 1)) as usize]
     }
@@ -262,7 +262,8 @@ impl<P: Packet> Slot<P> {
             return false;
         }
         let batch = self.next();
-        !self.place(batch).parked.is_empty() || !self.rest.is_empty() || self.is_complete(batch)
+        let place = self.place(batch);
+        !place.is_empty() || !self.rest.is_empty() || place.is_complete(batch) == Some(true)
     }
 
     /// Notes for which socket packets are parked here.
@@ -291,15 +292,16 @@ impl<P: Packet> Slot<P> {
         self.probe_seen.load(Ordering::Relaxed) == probe.wrapping_add(1)
     }
 
-    /// Parks packets of `batch`; true if the caller shall merge. If the batch has had its turn, they are late: the merger
-    /// delivers them next.
+    /// Parks packets of `batch`; true if the caller shall merge. If the batch has had its turn, or was never opened, they are
+    /// late: the merger delivers them next.
     #[must_use]
     pub fn park(&self, batch: u32, chain: Chain<P>, amount: Amount) -> bool {
         let pkts = amount.pkts();
         // ORDERING: Relaxed: a statistic.
         self.arrived_pkts.fetch_add(pkts, Ordering::Relaxed);
+        let parking = self.place(batch).enter(batch);
         // ORDERING: Relaxed, and the update: published by the addition that follows.
-        if is_before(self.furthest.load(Ordering::Relaxed), batch) {
+        if parking.is_some() && is_before(self.furthest.load(Ordering::Relaxed), batch) {
             let further = |seen| is_before(seen, batch).then_some(batch);
             let _ = self
                 .furthest
@@ -316,20 +318,18 @@ impl<P: Packet> Slot<P> {
             self.overflowed.store(true, Ordering::Relaxed);
         }
 
-        if is_before(batch, self.next()) {
+        let Some(parking) = parking else {
             self.late.park(chain);
             return true;
-        }
-
-        let place = self.place(batch);
-        place.parked.park(chain);
+        };
+        parking.park(chain);
         // ORDERING: pairs with the fence in `advance`; see "Lost wake-ups".
         fence(Ordering::SeqCst);
         // ORDERING: Relaxed: ordered by the fence.
         let next = self.next.load(Ordering::Relaxed);
         if is_before(batch, next) {
             // The turn passed while we parked: the merger may have looked here for the last time.
-            self.late.park(place.parked.take_all());
+            self.late.park(parking.take_all());
             return true;
         }
         if batch != next {
@@ -342,48 +342,46 @@ impl<P: Packet> Slot<P> {
         batch == next || before.pkts() == 0 || held_up || overflows
     }
 
-    /// Opens `batch`, to be carried by `lane`, before any of its packets is handed out.
+    /// Returns how many batches the dispatcher may open from `batch` on, which is the next one to be opened; `most` at most. They
+    /// can be had as long as it opens no others. One place of the window stays free: the merger gives the turn away before it has
+    /// looked at that batch's place for the last time. And no batch gets a place where a core still parks for an earlier one.
+    #[inline]
+    pub fn room(&self, batch: u32, most: u32) -> u32 {
+        let ahead = batch.wrapping_sub(self.next());
+        let left = (WINDOW_BATCHES - 1).saturating_sub(ahead).min(most);
+        for nr in 0..left {
+            if !self.place(batch.wrapping_add(nr)).is_free() {
+                return nr;
+            }
+        }
+        left
+    }
+
+    /// Opens `batch`, for which there is [`room`](Self::room), to be carried by `lane`, before any of its packets is handed out.
     pub fn open(&self, batch: u32, lane: LaneId) {
-        let place = self.place(batch);
-        // ORDERING: Relaxed, both: the ring, or this core's own order, publishes them with the first packet.
-        place.lane.store(lane, Ordering::Relaxed);
-        place.queued_pkts.store(0, Ordering::Relaxed);
+        self.place(batch).open(batch, lane);
     }
 
     /// Notes that one more packet of `batch`, `pkts` on the wire, arrives by itself, as it is queued or a copy: the batch is not complete
     /// before. It may be joined with others on its way, or taken apart.
     pub fn note_queued(&self, batch: u32, pkts: u32) {
-        // ORDERING: Relaxed: `complete`, which this core calls later, publishes the count, or the arrival of another that
-        // is counted already.
-        if !is_before(batch, self.next()) {
-            self.place(batch)
-                .queued_pkts
-                .fetch_add(pkts, Ordering::Relaxed);
-        }
+        self.place(batch).note_queued(batch, pkts);
     }
 
     /// Notes that such a packet, `pkts` on the wire, has arrived, and is parked; true if the caller shall merge.
     #[must_use]
     pub fn note_arrived(&self, batch: u32, pkts: u32) -> bool {
-        if !is_before(batch, self.next()) {
-            // ORDERING: Release pairs with the Acquire in `is_complete`: what was parked is visible with it.
-            let _ = self.place(batch).queued_pkts.fetch_update(
-                Ordering::Release,
-                Ordering::Relaxed,
-                |left| (left > 0).then(|| left.saturating_sub(pkts)),
-            );
-        }
-        // ORDERING: pairs with the fence in `advance`; see "Lost wake-ups".
-        fence(Ordering::SeqCst);
-        // ORDERING: Relaxed: ordered by the fence.
-        self.next.load(Ordering::Relaxed) == batch
+        self.place(batch).note_arrived(batch, pkts) && self.is_turn_of(batch)
     }
 
     /// Gives up packets of `batch` that were queued and never arrived; true if the caller shall merge.
     #[must_use]
     pub fn forget_queued(&self, batch: u32) -> bool {
-        // ORDERING: Release pairs with the Acquire in `is_complete`: what was parked is visible with it.
-        self.place(batch).queued_pkts.store(0, Ordering::Release);
+        self.place(batch).forget_queued(batch) && self.is_turn_of(batch)
+    }
+
+    /// Returns whether it is the turn of `batch`, behind a change of its place.
+    fn is_turn_of(&self, batch: u32) -> bool {
         // ORDERING: pairs with the fence in `advance`; see "Lost wake-ups".
         fence(Ordering::SeqCst);
         // ORDERING: Relaxed: ordered by the fence.
@@ -410,38 +408,18 @@ impl<P: Packet> Slot<P> {
         has(PathFault::Ordered).or(has(PathFault::Queues))
     }
 
-    /// Returns whether the next turn is that of a fence, which has not arrived. Of a batch that is not open yet, this may be
-    /// said of the one that had its place before.
+    /// Returns whether the next turn is that of a fence, which has not arrived.
     pub(super) fn awaits_fence(&self) -> bool {
         let batch = self.next();
-        // ORDERING: Relaxed: a device further on receives on the core that has opened the fence, and so sees it open.
-        self.place(batch).lane.load(Ordering::Relaxed) == ORDINARY_PATH && !self.is_complete(batch)
-    }
-
-    /// Returns whether all packets of `batch` that will come have been parked.
-    fn is_complete(&self, batch: u32) -> bool {
         let place = self.place(batch);
-        // ORDERING: Acquire, both: pair with the Release in `complete`, and with those in `note_arrived` and
-        // `forget_queued`. In this order: a lane counts what is queued before it completes the batch.
-        place.done.load(Ordering::Acquire) == batch.wrapping_add(1)
-            && place.queued_pkts.load(Ordering::Acquire) == 0
+        // A device further on receives on the core that has opened the fence, and so sees it open.
+        place.is_complete(batch) == Some(false) && place.lane() == ORDINARY_PATH
     }
 
     /// Notes that no more packets of `batch` will come; true if the caller shall merge.
     #[must_use]
     pub fn complete(&self, batch: u32) -> bool {
-        if is_before(batch, self.next()) {
-            // It was given up long ago, and its place may be another batch's by now.
-            return false;
-        }
-        // ORDERING: Release pairs with the Acquire in `is_complete`: all that was parked before is visible with it.
-        self.place(batch)
-            .done
-            .store(batch.wrapping_add(1), Ordering::Release);
-        // ORDERING: pairs with the fence in `advance`; see "Lost wake-ups".
-        fence(Ordering::SeqCst);
-        // ORDERING: Relaxed: ordered by the fence.
-        self.next.load(Ordering::Relaxed) == batch
+        self.place(batch).complete(batch) && self.is_turn_of(batch)
     }
 
     /// Notes that the deadline's timer has fired. The caller shall merge.

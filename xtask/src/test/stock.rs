@@ -29,7 +29,7 @@ const SHOWS: &str = "main tcp/main lanes/4 batch/1 batch/1024 size/8192 family/6
                      tcp/nat routes/address hotplug/lane reload/module reload/enabled reload/two-devices tcp/reload/enabled \
                      teardown/vxlan teardown/container teardown/socket hints/hike hints/metadata gro/datagrams \
                      build/lane tcp/build/lane build/classes build/stage build/xdp build/other-program build/devices drops/filter \
-                     routed/host tcp/routed/tunnel auto/follows hooks/enabled hooks/full";
+                     routed/host tcp/routed/tunnel auto/follows hooks/enabled hooks/full hooks/gro";
 
 /// What cannot hold there, by how names begin; `rust/DESIGN.md` says why (`auto/isolated` wants a guest of its own). With `--full`,
 /// and with `--case`, all others can be run, and these, too, by `--case` of this layer alone.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use loom::thread;
 use mflow_algo::algo::counters::Counter;
-use mflow_algo::algo::slot::{Merged, Slot};
+use mflow_algo::algo::slot::{Merged, Slot, INLINE, WINDOW_BATCHES};
 
 use crate::support::packet::TestPacket;
 use crate::support::socket::{Socket, TIMEOUT_US};
@@ -21,6 +21,13 @@ where
 {
     let (socket, slot) = (socket.clone(), slot.clone());
     thread::spawn(move || lane(&socket, &slot))
+}
+
+/// Returns a slot in which a window of batches is open.
+fn opened() -> Arc<Slot<TestPacket>> {
+    let slot = Slot::new();
+    (0..WINDOW_BATCHES).for_each(|batch| slot.open(batch, INLINE));
+    Arc::new(slot)
 }
 
 fn park(socket: &Socket, slot: &Slot<TestPacket>, batch: u32, ids: &[u64]) {
@@ -40,7 +47,7 @@ fn counts(slot: &Slot<TestPacket>) -> (u64, u64, u64) {
 #[test]
 fn two_lanes_in_order() {
     loom::model(|| {
-        let (socket, slot) = (Socket::new(), Arc::new(Slot::new()));
+        let (socket, slot) = (Socket::new(), opened());
         let first = spawn(&socket, &slot, |socket, slot| {
             park(socket, slot, 0, &[0, 1]);
             socket.complete(slot, 0);
@@ -63,7 +70,7 @@ fn two_lanes_in_order() {
 #[test]
 fn batch_in_two_polls() {
     loom::model(|| {
-        let (socket, slot) = (Socket::new(), Arc::new(Slot::new()));
+        let (socket, slot) = (Socket::new(), opened());
         let first = spawn(&socket, &slot, |socket, slot| {
             park(socket, slot, 0, &[0]);
             park(socket, slot, 0, &[1]);
@@ -81,7 +88,7 @@ fn batch_in_two_polls() {
 #[test]
 fn empty_batch_in_the_middle() {
     loom::model(|| {
-        let (socket, slot) = (Socket::new(), Arc::new(Slot::new()));
+        let (socket, slot) = (Socket::new(), opened());
         let middle = spawn(&socket, &slot, |socket, slot| socket.complete(slot, 1));
         let last = spawn(&socket, &slot, |socket, slot| park(socket, slot, 2, &[2]));
         park(&socket, &slot, 0, &[0]);
@@ -97,7 +104,7 @@ fn empty_batch_in_the_middle() {
 #[test]
 fn missing_batch_has_a_deadline() {
     loom::model(|| {
-        let (socket, slot) = (Socket::new(), Arc::new(Slot::new()));
+        let (socket, slot) = (Socket::new(), opened());
         let lanes = [1, 2].map(|batch| {
             spawn(&socket, &slot, move |socket, slot| {
                 park(socket, slot, batch, &[u64::from(batch)]);
@@ -122,7 +129,7 @@ fn missing_batch_has_a_deadline() {
 #[test]
 fn no_wait_without_a_timer() {
     loom::model(|| {
-        let (socket, slot) = (Socket::new(), Arc::new(Slot::new()));
+        let (socket, slot) = (Socket::new(), opened());
         park(&socket, &slot, 1, &[1]);
         assert_eq!(socket.armed.load(Relaxed), 1);
 
@@ -153,7 +160,7 @@ fn no_wait_without_a_timer() {
 #[test]
 fn deadline_against_its_own_lane() {
     loom::model(|| {
-        let (socket, slot) = (Socket::new(), Arc::new(Slot::new()));
+        let (socket, slot) = (Socket::new(), opened());
         park(&socket, &slot, 1, &[2]);
         socket.complete(&slot, 1);
         socket.pass_time(TIMEOUT_US);
@@ -187,7 +194,7 @@ fn deadline_against_its_own_lane() {
 #[test]
 fn stragglers_are_delivered() {
     loom::model(|| {
-        let (socket, slot) = (Socket::new(), Arc::new(Slot::new()));
+        let (socket, slot) = (Socket::new(), opened());
         let lane = spawn(&socket, &slot, |socket, slot| {
             park(socket, slot, 0, &[0]);
             socket.complete(slot, 0);
@@ -206,7 +213,7 @@ fn stragglers_are_delivered() {
 #[test]
 fn queued_packets_are_waited_for() {
     loom::model(|| {
-        let (socket, slot) = (Socket::new(), Arc::new(Slot::new()));
+        let (socket, slot) = (Socket::new(), opened());
         park(&socket, &slot, 1, &[1]);
         socket.complete(&slot, 1);
         slot.note_queued(0, 1);
@@ -229,7 +236,7 @@ fn queued_packets_are_waited_for() {
 fn turn_comes_while_a_queued_packet_does() {
     for arrives in [true, false] {
         loom::model(move || {
-            let (socket, slot) = (Socket::new(), Arc::new(Slot::new()));
+            let (socket, slot) = (Socket::new(), opened());
             slot.note_queued(1, 1);
             socket.complete(&slot, 1);
             if arrives {
@@ -255,7 +262,7 @@ fn turn_comes_while_a_queued_packet_does() {
 #[test]
 fn queued_packet_against_giving_it_up() {
     loom::model(|| {
-        let (socket, slot) = (Socket::new(), Arc::new(Slot::new()));
+        let (socket, slot) = (Socket::new(), opened());
         slot.note_queued(0, 1);
         socket.complete(&slot, 0);
         let queue = spawn(&socket, &slot, |socket, slot| {
@@ -277,7 +284,7 @@ fn queued_packet_against_giving_it_up() {
 #[test]
 fn budget_hands_the_rest_on() {
     loom::model(|| {
-        let (socket, slot) = (Socket::new(), Arc::new(Slot::new()));
+        let (socket, slot) = (Socket::new(), opened());
         let lane = spawn(&socket, &slot, |socket, slot| {
             park(socket, slot, 1, &[2]);
             socket.complete(slot, 1);
@@ -301,7 +308,7 @@ fn budget_hands_the_rest_on() {
 #[test]
 fn drained_means_delivered() {
     loom::model(|| {
-        let (socket, slot) = (Socket::new(), Arc::new(Slot::new()));
+        let (socket, slot) = (Socket::new(), opened());
         let lane = spawn(&socket, &slot, |socket, slot| {
             park(socket, slot, 0, &[0]);
             socket.complete(slot, 0);
@@ -334,5 +341,114 @@ fn probe_is_seen() {
         assert!(slot.has_seen_probe(0));
         assert!(!slot.has_seen_probe(1));
         assert!(!early || slot.counters.get(Counter::ProbesSeen) <= 1);
+    });
+}
+
+/// The batch that has the place of batch 0 next.
+const NEXT_ONE: u32 = WINDOW_BATCHES;
+
+/// Gives batch 0 up while `lane` is at it, and completes all others but the last of the window. Then opens the batch that has its
+/// place next, once the slot has room for that. Returns what waits for the lane.
+fn come_round(
+    socket: &Arc<Socket>,
+    slot: &Arc<Slot<TestPacket>>,
+    lane: fn(&Socket, &Slot<TestPacket>),
+) -> impl FnOnce() {
+    let mut lane = Some(spawn(socket, slot, lane));
+    park(socket, slot, 1, &[1]);
+    socket.complete(slot, 1);
+    socket.pass_time(TIMEOUT_US);
+    socket.fire(slot);
+    socket.complete(slot, 2);
+    if slot.room(NEXT_ONE, 1) == 0 {
+        // The lane is where it may yet park, or merges.
+        lane.take().map(thread::JoinHandle::join);
+        socket.pass_time(TIMEOUT_US);
+        socket.fire(slot);
+    }
+    assert_eq!(slot.room(NEXT_ONE, 1), 1);
+    slot.open(NEXT_ONE, INLINE);
+    move || drop(lane.map(|lane| lane.join().unwrap()))
+}
+
+/// A lane stands still in the middle of completing a batch: the one that has its place next is complete nevertheless.
+#[test]
+fn completion_stands_still_for_a_window() {
+    loom::model(|| {
+        let (socket, slot) = (Socket::new(), opened());
+        let wait = come_round(&socket, &slot, |socket, slot| socket.complete(slot, 0));
+        socket.complete(&slot, NEXT_ONE);
+        wait();
+        socket.complete(&slot, 3);
+        assert!(slot.is_drained_up_to(NEXT_ONE + 1));
+        assert_eq!(socket.delivered(), [1]);
+    });
+}
+
+/// The same while it parks: its packets are late, and no others.
+#[test]
+fn packets_stand_still_for_a_window() {
+    loom::model(|| {
+        let (socket, slot) = (Socket::new(), opened());
+        let wait = come_round(&socket, &slot, |socket, slot| park(socket, slot, 0, &[0]));
+        park(&socket, &slot, NEXT_ONE, &[4]);
+        wait();
+        park(&socket, &slot, 3, &[3]);
+        socket.complete(&slot, 3);
+        socket.complete(&slot, NEXT_ONE);
+        assert!(slot.is_drained_up_to(NEXT_ONE + 1));
+        let delivered = socket.delivered();
+        let others: Vec<_> = delivered.iter().filter(|id| **id > 0).collect();
+        assert_eq!(others, [&1, &3, &4], "{delivered:?}");
+        let (merged, late, given_up) = counts(&slot);
+        assert!(late <= 1);
+        assert_eq!((merged + late, given_up), (4, 1));
+    });
+}
+
+/// The same with a queued packet that has arrived: another is still waited for.
+#[test]
+fn arrival_stands_still_for_a_window() {
+    loom::model(|| {
+        let (socket, slot) = (Socket::new(), opened());
+        slot.note_queued(0, 1);
+        let wait = come_round(&socket, &slot, |socket, slot| {
+            if slot.note_arrived(0, 1) {
+                socket.merge(slot);
+            }
+        });
+        slot.note_queued(NEXT_ONE, 1);
+        socket.complete(&slot, NEXT_ONE);
+        wait();
+        socket.complete(&slot, 3);
+        assert_eq!(slot.next(), NEXT_ONE);
+        assert!(slot.note_arrived(NEXT_ONE, 1));
+        socket.merge(&slot);
+        assert!(slot.is_drained_up_to(NEXT_ONE + 1));
+    });
+}
+
+/// A packet of a number that nobody has opened arrives as that is opened: it is delivered, in time or late, and nothing waits.
+#[test]
+fn number_is_opened_while_an_old_packet_has_it() {
+    loom::model(|| {
+        let (socket, slot) = (Socket::new(), Arc::new(Slot::new()));
+        slot.open(0, INLINE);
+        let straggler = spawn(&socket, &slot, |socket, slot| {
+            park(socket, slot, 1, &[9]);
+            socket.complete(slot, 2);
+        });
+        slot.open(1, INLINE);
+        park(&socket, &slot, 1, &[1]);
+        socket.complete(&slot, 1);
+        park(&socket, &slot, 0, &[0]);
+        socket.complete(&slot, 0);
+        straggler.join().unwrap();
+        assert!(slot.is_drained_up_to(2));
+        let mut delivered = socket.delivered();
+        delivered.retain(|id| *id != 9);
+        assert_eq!(delivered, [0, 1]);
+        let (merged, late, given_up) = counts(&slot);
+        assert_eq!((merged + late, given_up), (3, 0));
     });
 }

@@ -6,14 +6,16 @@ use mflow_algo::algo::counters::Counter;
 use mflow_algo::algo::flow_table::RATE_WINDOW_MS;
 use mflow_algo::algo::knobs::Build;
 use mflow_algo::algo::lane_set::{MAX_BATCH_PKTS, MAX_LANES};
+use mflow_algo::algo::load::orders::Order;
 use mflow_algo::algo::queue::ring::{RING_ITEMS, RING_REQUESTS};
+use mflow_algo::algo::queue::Packet;
 use mflow_algo::algo::ring_bytes::{MAX_CPU_RING_BYTES, MAX_RING_BYTES};
 use mflow_algo::algo::slot::{PathFault, ORDINARY_PATH, WINDOW_BATCHES};
 use mflow_algo::algo::slot_pool::NR_SLOTS;
-use mflow_algo::algo::tag::TagKind;
+use mflow_algo::algo::tag::{Tag, TagKind, BATCH_BITS};
 
 use crate::support::host::OwnedRing;
-use crate::world::{Fate, World};
+use crate::world::{nr_overtaken, Fate, World};
 use crate::zeroed::zeroed;
 
 const MS: u64 = 1000;
@@ -258,8 +260,11 @@ fn batch_size_follows_the_knob() {
         }
         world.settle();
         let before = world.count(Counter::Batches);
-        world.receive(0, batch_pkts * 3);
-        world.settle();
+        for _ in 0..3 {
+            // So that a lane has room for the next one.
+            world.receive(0, batch_pkts);
+            world.settle();
+        }
         assert_eq!(world.count(Counter::Batches), before + 3, "{batch_pkts}");
     }
     assert_in_order(&world, 0);
@@ -391,6 +396,146 @@ fn full_window_grows_an_inline_batch() {
     let before = world.count(Counter::LanePkts);
     world.receive(0, 10);
     assert!(world.count(Counter::LanePkts) > before);
+}
+
+/// What GRO may join of an inline flow has one number.
+#[test]
+fn inline_batch_goes_on_while_no_lane_can_have_one() {
+    let mut world = World::new(2, 4);
+    world.start_split(0);
+    world.receive(0, 4);
+    world.settle();
+    world.dispatcher.lanes.set_offline(0b11);
+    let before = world.count(Counter::Batches);
+    let mut tags = std::collections::BTreeSet::new();
+    for _ in 0..10 {
+        world.around.carried.clear();
+        world.receive(0, 7);
+        world.settle();
+        tags.extend(world.around.carried.iter().map(|(_, tag)| tag.word()));
+    }
+    assert_eq!((tags.len(), world.count(Counter::Batches) - before), (1, 1));
+    assert_eq!(world.count(Counter::InlinePkts), 70);
+    assert_in_order(&world, 0);
+
+    // It ends with the first lane that can have the next one.
+    world.dispatcher.lanes.set_offline(0b01);
+    world.receive(0, 2 + 4);
+    assert_eq!(world.count(Counter::Batches) - before, 2);
+    assert_eq!(world.count(Counter::InlinePkts), 72);
+    world.settle();
+    assert_in_order(&world, 0);
+    world.finish();
+    assert_eq!(world.count(Counter::LatePkts), 0);
+}
+
+/// Ends the flow, of which no packet comes any more.
+fn end_silent_flow(world: &mut World) {
+    for _ in 0..2 {
+        world.around.wait(1_100 * MS);
+        world.end_nic_poll();
+        world.settle();
+    }
+    assert_eq!(world.around.slots.taken().count(), 0);
+}
+
+/// A packet is held until numbers have come round, so that its own is one that the flow has not come to. It is late; the flow
+/// ends when it pauses.
+#[test]
+fn number_that_nobody_has_opened_is_late() {
+    for kind in [TagKind::Fence, TagKind::Split, TagKind::Queued] {
+        for ahead in [1, 2, WINDOW_BATCHES, 5_000, (1 << (BATCH_BITS - 1)) - 2] {
+            let mut world = World::new(2, 1);
+            world.start_split(0);
+            world.receive(0, 10);
+            world.settle();
+            let mut held = world.around.packets.packet(0);
+            // The flow's first batch was number 0, its fence.
+            let opened = world.count(Counter::Batches) as u32;
+            assert_eq!(world.around.slot(0).next(), opened);
+            held.set_tag(Tag::new(kind, 0, opened + ahead));
+            world.around.ordinary.push_back(held);
+            let before = world.around.socket.delivered.len();
+            world.around.run_ordinary(1);
+            assert_eq!(world.around.socket.delivered.len(), before + 1);
+            assert_eq!(world.count(Counter::LatePkts), 1);
+
+            world.around.wait(1_100 * MS);
+            assert_eq!(world.count(Counter::DeadlineBatches), 0);
+            assert_eq!(world.around.slot(0).next(), opened);
+            end_silent_flow(&mut world);
+            assert_eq!(world.around.slot(0).next(), opened + 1);
+            assert_eq!(world.around.packets.alive(), 0);
+        }
+    }
+}
+
+/// A lane is silent while more batches pass than there are numbers in a window, and then carries all that it has.
+#[test]
+fn lane_that_comes_back_after_several_windows_is_late() {
+    let mut world = World::new(2, 1);
+    world.start_split(0);
+    // This core carries what the lane that is silent would have got.
+    let orders = &world.around.orders;
+    let helps = Order {
+        helps: true,
+        ..Order::NONE
+    };
+    orders.give(0, orders.generation(0), helps);
+    for number in 0..6_000 {
+        world.receive(0, 1);
+        world.end_nic_poll();
+        world.around.wait(10);
+        world.around.poll(1, 100);
+        if !(1_000..4_000).contains(&number) {
+            world.around.poll(0, 10_000);
+        }
+    }
+    world.settle();
+    let opened = world.count(Counter::Batches) as u32;
+    assert!(opened > 4 * WINDOW_BATCHES);
+    // What is missing of the open batch alone.
+    assert_eq!(world.around.slot(0).next(), opened);
+    assert_eq!(world.around.slot(0).parked_pkts(), 0);
+    let sent = world.nr_sent()[0];
+    let delivered = world.delivered(0);
+    let split = world.count(Counter::LanePkts) + world.count(Counter::InlinePkts);
+    // The fence is merged, too.
+    assert_eq!(
+        world.count(Counter::MergedPkts) + world.count(Counter::LatePkts),
+        split + 1
+    );
+    assert!(world.count(Counter::LatePkts) > 0);
+    assert!(nr_overtaken(&delivered) <= world.count(Counter::LatePkts));
+    let mut sorted = delivered;
+    sorted.sort_unstable();
+    assert!(sorted.into_iter().eq(0..sent));
+
+    let given_up = world.count(Counter::DeadlineBatches);
+    end_silent_flow(&mut world);
+    assert_eq!(world.count(Counter::DeadlineBatches), given_up);
+}
+
+/// Wherever numbers begin, and across the wrap of those in tags and of all.
+#[test]
+fn numbers_may_begin_anywhere() {
+    for first in [0, 1 << 31, (1 << BATCH_BITS) - 9, u32::MAX - 9] {
+        let mut world = World::new(2, 4);
+        world.around.slots.start(|| first);
+        for _ in 0..2 {
+            world.start_split(0);
+            for _ in 0..40 {
+                world.receive(0, 5);
+                world.end_nic_poll();
+                world.settle();
+            }
+            assert_in_order(&world, 0);
+            world.finish();
+        }
+        assert_eq!(world.count(Counter::LatePkts), 0);
+        assert_eq!(world.count(Counter::DeadlineBatches), 0);
+        assert!(world.around.slot(0).next().wrapping_sub(first) > 80);
+    }
 }
 
 /// A stopping flow whose lanes are stuck is looked at again and again: it must not run out of its window.

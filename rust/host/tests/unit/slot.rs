@@ -6,9 +6,10 @@ use mflow_algo::algo::amount::Amount;
 use mflow_algo::algo::counters::Counter;
 use mflow_algo::algo::queue::chain::Chain;
 use mflow_algo::algo::slot::{
-    Merged, PathFault, Slot, MAX_PARKED_BYTES, MAX_PARKED_PKTS, ORDINARY_PATH, WINDOW_BATCHES,
+    LaneId, Merged, PathFault, Slot, INLINE, MAX_PARKED_BYTES, MAX_PARKED_PKTS, ORDINARY_PATH,
+    WINDOW_BATCHES,
 };
-use mflow_algo::algo::tag::BATCH_BITS;
+use mflow_algo::algo::tag::{is_before, BATCH_BITS};
 use proptest::prelude::*;
 
 use crate::common::cases;
@@ -18,6 +19,8 @@ use crate::world::Socket;
 /// A slot with a socket behind it. Lane 1 is the only one.
 struct Merger {
     slot: Slot<TestPacket>,
+    /// The batch that is opened next.
+    unopened: u32,
     socket: Socket,
     packets: Factory,
 }
@@ -26,6 +29,7 @@ impl Merger {
     fn starting_at(batch: u32) -> Self {
         Self {
             slot: Slot::starting_at(batch),
+            unopened: batch,
             socket: Socket::new(1),
             packets: Factory::default(),
         }
@@ -42,8 +46,26 @@ impl Merger {
         );
     }
 
+    /// Opens a batch, and those before it that are not open yet.
+    fn open(&mut self, batch: u32, lane: LaneId) {
+        self.open_up_to(batch.wrapping_sub(1));
+        assert_eq!(self.unopened, batch, "it is open already");
+        self.slot.open(batch, lane);
+        self.unopened = batch.wrapping_add(1);
+    }
+
+    /// Opens batches up to this one, as the dispatcher has before any of it comes.
+    fn open_up_to(&mut self, last: u32) {
+        while !is_before(last, self.unopened) {
+            assert_eq!(self.slot.room(self.unopened, 1), 1);
+            self.slot.open(self.unopened, INLINE);
+            self.unopened = self.unopened.wrapping_add(1);
+        }
+    }
+
     /// Parks packets; returns whether the slot wanted to be merged, which has then been done.
     fn park(&mut self, batch: u32, ids: &[u64]) -> bool {
+        self.open_up_to(batch);
         let chain = self.packets.chain(ids.iter().copied());
         let amount = self.packets.amount(ids.len());
         let shall_merge = self.slot.park(batch, chain, amount);
@@ -54,6 +76,7 @@ impl Merger {
     }
 
     fn complete(&mut self, batch: u32) -> bool {
+        self.open_up_to(batch);
         let shall_merge = self.slot.complete(batch);
         if shall_merge {
             self.merge();
@@ -104,6 +127,7 @@ fn turn_goes_from_batch_to_batch() {
 #[test]
 fn packets_on_the_way_into_their_place_arm_no_timer() {
     let mut m = Merger::new();
+    m.open_up_to(0);
     assert!(m.slot.park(0, Chain::new(), m.packets.amount(1)));
     m.merge();
     assert_eq!(m.timer_us(), None);
@@ -188,7 +212,7 @@ fn each_missing_batch_has_a_deadline_of_its_own() {
 #[test]
 fn batch_whose_lane_works_is_waited_for() {
     let mut m = Merger::new();
-    m.slot.open(0, 1);
+    m.open(0, 1);
     m.park(1, &[100]);
     m.complete(1);
     for step in 0..50u32 {
@@ -209,7 +233,7 @@ fn batch_whose_lane_works_is_waited_for() {
 #[test]
 fn batch_whose_lane_stops_is_given_up() {
     let mut m = Merger::new();
-    m.slot.open(0, 1);
+    m.open(0, 1);
     m.park(1, &[1]);
     m.socket.progress[0] += 5;
     assert!(m.wait(200));
@@ -310,6 +334,7 @@ fn too_many_parked_bytes_end_the_wait() {
 #[test]
 fn budget_bounds_one_call() {
     let mut m = Merger::new();
+    m.open_up_to(3);
     let packets = m.packets.clone();
     for batch in 1..4 {
         let first = u64::from(batch) * 10;
@@ -340,6 +365,7 @@ fn budget_bounds_what_is_delivered_of_a_batch() {
         (0..first).for_each(|batch| {
             m.complete(batch);
         });
+        m.open_up_to(0);
         let packets = m.packets.clone();
         assert!(m.slot.park(0, packets.chain(0..35), packets.amount(35)));
         let merge = |m: &mut Merger| {
@@ -368,6 +394,7 @@ fn budget_bounds_what_is_delivered_of_a_batch() {
 fn late_packet_makes_nothing_else_late() {
     let mut m = Merger::new();
     m.complete(0);
+    m.open_up_to(1);
     let packets = m.packets.clone();
     let _ = m.slot.park(1, packets.chain(0..35), packets.amount(35));
     let mut merge = || m.slot.merge(&mut m.socket.sink(0), 10);
@@ -402,6 +429,7 @@ fn completion_of_a_batch_given_up_does_not_undo_another() {
 fn slot_that_is_ready_says_so() {
     let mut m = Merger::new();
     assert!(!m.slot.is_ready());
+    m.open_up_to(1);
     let packets = m.packets.clone();
     let _ = m.slot.park(1, packets.chain([1]), packets.amount(1));
     assert!(!m.slot.is_ready());
@@ -429,7 +457,8 @@ fn everything_leaves_in_order_in_the_end() {
 
 #[test]
 fn dropped_slot_frees_its_packets() {
-    let m = Merger::new();
+    let mut m = Merger::new();
+    m.open_up_to(5);
     let packets = m.packets.clone();
     let _ = m.slot.park(1, packets.chain([1, 2]), packets.amount(2));
     let _ = m.slot.park(5, packets.chain([3]), packets.amount(1));
@@ -470,9 +499,12 @@ fn queued_packets_keep_their_batch_open() {
     assert_eq!(m.socket.delivered, [0, 1, 2, 9]);
     assert_eq!(m.count(Counter::LatePkts), 0);
 
-    // One that is late, and one too many, change nothing.
+    // One that is late, one too many, and one of a batch that is not open change nothing.
     m.slot.note_queued(1, 1);
     assert!(!m.slot.note_arrived(1, 1));
+    m.slot.note_queued(2, 1);
+    assert!(!m.slot.note_arrived(2, 1));
+    m.open_up_to(2);
     assert!(m.slot.note_arrived(2, 1));
     m.merge();
     m.park(2, &[10]);
@@ -521,7 +553,7 @@ fn path_fault_is_told_once_and_the_worst_first() {
 fn fence_is_complete_with_its_last_copy() {
     for copy_is_last in [false, true] {
         let mut m = Merger::new();
-        m.slot.open(0, ORDINARY_PATH);
+        m.open(0, ORDINARY_PATH);
         m.slot.note_queued(0, 1);
         m.park(1, &[9]);
         m.complete(1);
@@ -546,6 +578,7 @@ fn fence_is_complete_with_its_last_copy() {
 fn queued_packets_that_never_arrive_are_given_up() {
     for by_deadline in [false, true] {
         let mut m = Merger::new();
+        m.open_up_to(0);
         m.slot.note_queued(0, 1);
         m.complete(0);
         m.park(1, &[1]);
@@ -554,6 +587,7 @@ fn queued_packets_that_never_arrive_are_given_up() {
         if by_deadline {
             assert!(m.wait(200));
         } else {
+            assert!(!m.slot.forget_queued(1));
             assert!(m.slot.forget_queued(0));
             m.merge();
         }
@@ -564,7 +598,7 @@ fn queued_packets_that_never_arrive_are_given_up() {
         (2..sharing).for_each(|batch| {
             m.complete(batch);
         });
-        m.slot.open(sharing, 1);
+        m.open(sharing, 1);
         m.park(sharing, &[2]);
         m.complete(sharing);
         assert_eq!(m.slot.next(), sharing + 1);
@@ -575,7 +609,7 @@ fn queued_packets_that_never_arrive_are_given_up() {
 #[test]
 fn lane_that_works_for_others_prolongs_nothing() {
     let mut m = Merger::new();
-    m.slot.open(0, 1);
+    m.open(0, 1);
     m.slot.note_queued(0, 1);
     m.complete(0);
     m.park(1, &[1]);
@@ -590,7 +624,7 @@ fn lane_that_works_for_others_prolongs_nothing() {
 #[test]
 fn fence_has_more_time() {
     let mut m = Merger::new();
-    m.slot.open(0, ORDINARY_PATH);
+    m.open(0, ORDINARY_PATH);
     m.park(1, &[1]);
     let mut waited_us = 0;
     while m.socket.delivered.is_empty() {
@@ -601,7 +635,7 @@ fn fence_has_more_time() {
     // Unless the deadline of a batch is longer still.
     let mut m = Merger::new();
     m.socket.timeout_us = 1_000_000;
-    m.slot.open(0, ORDINARY_PATH);
+    m.open(0, ORDINARY_PATH);
     m.park(1, &[1]);
     assert_eq!(m.timer_us(), Some(1_000_000));
 }
@@ -630,6 +664,46 @@ fn batch_numbers_of_tags_come_round() {
 #[derive(Clone, Debug)]
 struct BatchPlan {
     parts: Vec<u64>,
+}
+
+/// What is said of a batch, of whatever number; numbers are counted from the one whose turn it is.
+#[derive(Clone, Debug)]
+enum Call {
+    /// The dispatcher opens so many batches, if there is room.
+    Open(u32),
+    Park(i32, u64),
+    Complete(i32),
+    NoteQueued(i32, u32),
+    NoteArrived(i32, u32),
+    ForgetQueued(i32),
+    Wait(u64),
+}
+
+fn number() -> impl Strategy<Value = i32> {
+    const WINDOW: i32 = WINDOW_BATCHES as i32;
+    const HALF_ROUND: i32 = 1 << (BATCH_BITS - 1);
+    prop_oneof![
+        8 => 0..4,
+        6 => -3..30,
+        3 => -2 * WINDOW..2 * WINDOW,
+        1 => (0..4).prop_map(|more| more * WINDOW),
+        1 => HALF_ROUND - 3..=HALF_ROUND,
+        1 => -HALF_ROUND..=3 - HALF_ROUND,
+        1 => any::<i32>(),
+    ]
+}
+
+fn call() -> impl Strategy<Value = Call> {
+    prop_oneof![
+        4 => (1..20u32).prop_map(Call::Open),
+        1 => Just(Call::Open(WINDOW_BATCHES)),
+        12 => (number(), 1..5u64).prop_map(|(number, pkts)| Call::Park(number, pkts)),
+        12 => number().prop_map(Call::Complete),
+        3 => (number(), 1..4u32).prop_map(|(number, pkts)| Call::NoteQueued(number, pkts)),
+        3 => (number(), 1..4u32).prop_map(|(number, pkts)| Call::NoteArrived(number, pkts)),
+        1 => number().prop_map(Call::ForgetQueued),
+        3 => (1..300u64).prop_map(Call::Wait),
+    ]
 }
 
 fn batch_plan() -> impl Strategy<Value = BatchPlan> {
@@ -685,5 +759,78 @@ proptest! {
         prop_assert!(m.slot.is_drained_up_to(first.wrapping_add(nr_batches)));
         prop_assert_eq!(m.count(Counter::LatePkts), 0);
         prop_assert_eq!(m.count(Counter::MergedPkts), next_id);
+    }
+
+    /// Calls with any number, whether a batch of it is open or not: each packet is delivered once, in order if its batch was
+    /// open, and counted as late if not. The turn never goes further than to the batch that is opened next, and nothing hangs.
+    #[test]
+    fn any_number_at_any_time(
+        first in prop_oneof![any::<u32>(), Just(0u32), (0..40u32).prop_map(|ahead| u32::MAX - ahead)],
+        calls in prop::collection::vec(call(), 1..200),
+    ) {
+        let mut m = Merger::starting_at(first);
+        let (mut nr_sent, mut nr_late, mut nr_opened) = (0, 0, 0);
+        // What was parked in time: batches, counted from the first, and packets.
+        let mut in_time = Vec::new();
+        for call in calls {
+            let next = m.slot.next();
+            let batch_of = |number: i32| next.wrapping_add_signed(number);
+            let shall_merge = match call {
+                Call::Open(batches) => {
+                    let room = m.slot.room(m.unopened, batches);
+                    nr_opened += room;
+                    m.open_up_to(m.unopened.wrapping_add(room).wrapping_sub(1));
+                    false
+                }
+                Call::Park(number, pkts) => {
+                    let batch = batch_of(number);
+                    let ids = nr_sent..nr_sent + pkts;
+                    nr_sent += pkts;
+                    if batch.wrapping_sub(next) < m.unopened.wrapping_sub(next) {
+                        in_time.extend(ids.clone().map(|id| (batch.wrapping_sub(first), id)));
+                    } else {
+                        nr_late += pkts;
+                    }
+                    let amount = m.packets.amount(pkts as usize);
+                    m.slot.park(batch, m.packets.chain(ids), amount)
+                }
+                Call::Complete(number) => m.slot.complete(batch_of(number)),
+                Call::NoteQueued(number, pkts) => {
+                    m.slot.note_queued(batch_of(number), pkts);
+                    false
+                }
+                Call::NoteArrived(number, pkts) => m.slot.note_arrived(batch_of(number), pkts),
+                Call::ForgetQueued(number) => m.slot.forget_queued(batch_of(number)),
+                Call::Wait(us) => {
+                    m.wait(us);
+                    false
+                }
+            };
+            if shall_merge {
+                m.merge();
+            }
+            prop_assert!(m.slot.next().wrapping_sub(first) <= nr_opened);
+            prop_assert!(m.unopened.wrapping_sub(m.slot.next()) < WINDOW_BATCHES);
+            let parked = u64::from(m.slot.parked_pkts());
+            prop_assert_eq!(m.socket.delivered.len() as u64 + parked, nr_sent);
+            prop_assert!(parked == 0 || m.timer_us().is_some() || m.slot.next().wrapping_sub(first) < nr_opened);
+        }
+        while m.slot.next() != m.unopened {
+            let batch = m.slot.next();
+            let _ = m.slot.forget_queued(batch);
+            prop_assert!(m.slot.complete(batch));
+            m.merge();
+        }
+        prop_assert!(m.slot.is_drained_up_to(first.wrapping_add(nr_opened)));
+        prop_assert_eq!(m.count(Counter::LatePkts), nr_late);
+        prop_assert_eq!(m.count(Counter::MergedPkts), in_time.len() as u64);
+        in_time.sort_unstable();
+        let in_turn: std::collections::HashSet<_> = in_time.iter().map(|(_, id)| *id).collect();
+        let delivered = m.socket.delivered.iter().filter(|id| in_turn.contains(id));
+        prop_assert!(delivered.eq(in_time.iter().map(|(_, id)| id)));
+        let mut all = m.socket.delivered.clone();
+        all.sort_unstable();
+        prop_assert!(all.into_iter().eq(0..nr_sent));
+        prop_assert_eq!(m.packets.alive(), 0);
     }
 }

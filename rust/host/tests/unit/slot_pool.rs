@@ -44,6 +44,18 @@ fn probes_have_different_numbers() {
     assert_eq!(probes.len(), NR_SLOTS);
 }
 
+#[test]
+fn numbers_begin_where_they_are_told_to() {
+    let pool: Box<SlotPool<TestPacket>> = zeroed();
+    let mut numbers = 7..;
+    pool.start(|| numbers.next().unwrap());
+    assert_eq!(pool.next_probe(), 7);
+    assert!(pool
+        .iter()
+        .map(|slot| slot.next())
+        .eq(8..8 + NR_SLOTS as u32));
+}
+
 proptest! {
     #![proptest_config(cases(64))]
 

@@ -12,9 +12,10 @@ use crate::topology::CONTAINER;
 use crate::traffic::Live as _;
 use crate::{command, netns, nft};
 
-/// The hook where packets are taken, and that where they are merged.
+/// The hook where packets are taken, that where they are merged, and that where those pass that are routed on.
 const TAKES: &str = "mflow_ingress";
 const MERGES: &str = "mflow_local_in";
+const FORWARDS: &str = "mflow_forward";
 /// One for IPv4, one for IPv6.
 const FAMILIES: usize = 2;
 
@@ -44,6 +45,13 @@ pub(super) fn cases() -> Vec<Case> {
             Run::Plain,
             full,
         ),
+        Case::of_module(
+            "hooks/gro",
+            "GRO of the NIC is off while splitting is on, and afterwards as the operator has wanted it last",
+            Run::Plain,
+            gro,
+        )
+        .patching_code(),
     ]
 }
 
@@ -79,9 +87,11 @@ fn require(devices: &[&str], namespaces: &[&str], hooked: bool) -> Result<()> {
         require_hooks(Some(device), None, TAKES, usize::from(hooked))?;
     }
     let merging = if hooked { FAMILIES } else { 0 };
-    require_hooks(None, None, MERGES, merging)?;
-    for namespace in namespaces {
-        require_hooks(None, Some(namespace), MERGES, merging)?;
+    for function in [MERGES, FORWARDS] {
+        require_hooks(None, None, function, merging)?;
+        for namespace in namespaces {
+            require_hooks(None, Some(namespace), function, merging)?;
+        }
     }
     Ok(())
 }
@@ -152,11 +162,7 @@ fn require_refusal() -> Result<()> {
     );
     let enabled = mflow::read("enabled")?;
     ensure!(enabled.trim() == "0", "enabled is {enabled:?} then");
-    let features = command::run("ethtool --show-features eth0")?;
-    ensure!(
-        features.contains("generic-receive-offload: on"),
-        "the NIC is without GRO then:\n{features}"
-    );
+    require_gro("on")?;
     require(&["eth0"], &[CONTAINER, LATER], false)
 }
 
@@ -167,4 +173,43 @@ fn chains(family: &str, hook: &str) -> String {
     };
     let chains: String = (0..MOST_HOOKS).map(chain).collect();
     format!("add table {family} full\n{chains}")
+}
+
+fn gro(rig: &Rig) -> Result<Outcome> {
+    let measured = rig.measure(&rig.datagrams(), &Knobs::default(), |live| {
+        live.wait_split_since(0)?;
+        require_gro("off [requested on]")?;
+        want_gro("off")?;
+        require_gro("off")?;
+        mflow::write("enabled", "0")?;
+        require_gro("off")?;
+
+        let before = mflow::flows_split()?;
+        mflow::write("enabled", "1")?;
+        live.wait_split_since(before)?;
+        want_gro("on")?;
+        require_gro("off [requested on]")?;
+        mflow::write("enabled", "0")?;
+        require_gro("on")
+    });
+    // Also after a failure.
+    want_gro("on")?;
+    measured?.judge(|outcome| {
+        outcome.require_whole()?;
+        rig.settle()
+    })
+}
+
+fn want_gro(state: &str) -> Result<()> {
+    command::run(&format!("ethtool -K eth0 gro {state}")).map(drop)
+}
+
+fn require_gro(state: &str) -> Result<()> {
+    let features = command::run("ethtool --show-features eth0")?;
+    let line = format!("generic-receive-offload: {state}");
+    ensure!(
+        features.lines().any(|one| one == line),
+        "the NIC has no {line:?}:\n{features}"
+    );
+    Ok(())
 }
