@@ -50,6 +50,8 @@ const COUNT_DOWN_MARK: [u64; 6] = [
     0xb7,                  // end: r0 = 0
     0x95,                  // exit
 ];
+/// `r0 = skb->hash & 1; exit`.
+const LOWEST_BIT_OF_HASH: [u64; 3] = [0x0044_1061, 0x0000_0001_0000_0057, 0x95];
 /// The most iterations that the kernel lets such a loop have (`BPF_MAX_LOOPS`).
 pub(crate) const MOST_COUNTED: u32 = 8 << 20;
 const LICENSE: &[u8; 4] = b"GPL\0";
@@ -109,15 +111,16 @@ impl Sockmap {
 
     /// Returns how often its programs have run while the kernel counted that ([`count_runs`]).
     pub(crate) fn runs(&self) -> Result<u64> {
-        let runs = |program: &OwnedFd| {
-            let path = format!("/proc/self/fdinfo/{}", program.as_raw_fd());
-            let said = fs::read_to_string(&path)?;
-            let count = said.lines().find_map(|line| line.strip_prefix("run_cnt:"));
-            let count = count.with_context(|| format!("{path} has no run_cnt: {said}"))?;
-            Ok(count.trim().parse::<u64>()?)
-        };
         self.programs.iter().map(runs).sum()
     }
+}
+
+fn runs(program: &OwnedFd) -> Result<u64> {
+    let path = format!("/proc/self/fdinfo/{}", program.as_raw_fd());
+    let said = fs::read_to_string(&path)?;
+    let count = said.lines().find_map(|line| line.strip_prefix("run_cnt:"));
+    let count = count.with_context(|| format!("{path} has no run_cnt: {said}"))?;
+    Ok(count.trim().parse()?)
 }
 
 /// Has the kernel count how often each program runs, or not.
@@ -127,6 +130,7 @@ pub(crate) fn count_runs(on: bool) -> Result<()> {
 
 /// A program in a driver's receive path, until the end of the scope.
 pub(crate) struct Xdp {
+    program: OwnedFd,
     _link: OwnedFd,
     _map: Option<OwnedFd>,
 }
@@ -214,10 +218,22 @@ impl Xdp {
         )
         .with_context(|| format!("{device} takes no XDP program ({mode:?})"))?;
         Ok(Self {
+            program,
             _link: link,
             _map: map,
         })
     }
+
+    /// Returns how often it has run while the kernel counted that ([`count_runs`]).
+    pub(crate) fn runs(&self) -> Result<u64> {
+        runs(&self.program)
+    }
+}
+
+/// Has the sockets of a group with `SO_REUSEPORT` be chosen by the hash that a packet brings: one of the first two.
+pub(crate) fn choose_by_hash(socket: &impl AsRawFd) -> Result<()> {
+    let program = load(KIND_SOCKET_FILTER, &LOWEST_BIT_OF_HASH)?;
+    sockopt::choose_by_program(socket, &program)
 }
 
 /// Makes a socket spend time on each packet it is shown, as much as the packet's mark says, and take none.

@@ -23,6 +23,7 @@ mod drops;
 mod flows;
 mod hike;
 mod hog;
+mod hosts;
 mod init;
 mod interrupts;
 mod ipsec;
@@ -35,6 +36,7 @@ mod nfqueue;
 mod nft;
 mod nginx;
 mod outcome;
+mod packet_socket;
 mod page_pool;
 mod proc_net;
 mod rig;
@@ -76,6 +78,8 @@ enum Subcommand {
     Driver(driver::Options),
     /// Test chains of BPF programs at XDP; one JSON line per case on the verdict port.
     Hike(hike::Options),
+    /// Test hosts as their operators set them up; one JSON line per case on the verdict port.
+    Hosts(hosts::Options),
     /// Measure the loss of a flow through an SRv6 domain block by block, beside the true one.
     HikeDemo(hike::demo::Options),
     /// Send one stream of numbered datagrams through the overlay and say what arrived.
@@ -95,6 +99,7 @@ fn main() -> ExitCode {
         Subcommand::Demo(options) => demo::run(&options),
         Subcommand::Driver(options) => driver::run(&options),
         Subcommand::Hike(options) => hike::run(&options),
+        Subcommand::Hosts(options) => hosts::run(&options),
         Subcommand::HikeDemo(options) => hike::demo::run(&options),
         Subcommand::Stream(options) => datagrams::command::run(&options),
         Subcommand::Topology(options) => topology::run(&options),

@@ -143,9 +143,9 @@ impl Knobs {
         }
     }
 
-    pub(crate) fn parameters(&self) -> String {
+    fn parameters(&self, enabled: &str) -> String {
         format!(
-            "cpus={} batch_pkts={} merge_timeout_us={} min_flow_pps={} scaling={} build={} layout={} mode={} stages={} load_threshold_pct={} devices={} enabled=1",
+            "cpus={} batch_pkts={} merge_timeout_us={} min_flow_pps={} scaling={} build={} layout={} mode={} stages={} load_threshold_pct={} devices={} enabled={enabled}",
             cpu::lane_list(self.lanes),
             self.batch_pkts,
             self.merge_timeout_us,
@@ -163,9 +163,18 @@ impl Knobs {
 
 /// Loads the module with these knobs and checks that it took them.
 pub(crate) fn load(knobs: &Knobs) -> Result<()> {
-    command::run(&format!("modprobe mflow {}", knobs.parameters()))?;
+    load_as(knobs, "1")
+}
+
+/// Does the same, and splits nothing until `enabled` is written.
+pub(crate) fn load_idle(knobs: &Knobs) -> Result<()> {
+    load_as(knobs, "0")
+}
+
+fn load_as(knobs: &Knobs, enabled: &str) -> Result<()> {
+    command::run(&format!("modprobe mflow {}", knobs.parameters(enabled)))?;
     for (name, expected) in [
-        ("enabled", "1".to_owned()),
+        ("enabled", enabled.to_owned()),
         ("cpus", cpu::lane_list(knobs.lanes)),
         ("batch_pkts", knobs.batch_pkts.to_string()),
         ("merge_timeout_us", knobs.merge_timeout_us.to_string()),

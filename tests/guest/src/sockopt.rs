@@ -44,6 +44,17 @@ pub(crate) fn attach_program(socket: &impl AsRawFd, program: &impl AsRawFd) -> R
     set(socket, libc::SOL_SOCKET, libc::SO_ATTACH_BPF, program).context("SO_ATTACH_BPF")
 }
 
+/// Has a BPF program choose among the sockets of a group with `SO_REUSEPORT`: it returns the place of one.
+pub(crate) fn choose_by_program(socket: &impl AsRawFd, program: &impl AsRawFd) -> Result<()> {
+    let (option, program) = (libc::SO_ATTACH_REUSEPORT_EBPF, program.as_raw_fd());
+    set(socket, libc::SOL_SOCKET, option, program).context("SO_ATTACH_REUSEPORT_EBPF")
+}
+
+/// Has a packet socket join a group that shares out packets by flow (`PACKET_FANOUT_HASH`, which is 0).
+pub(crate) fn share_packets(socket: &impl AsRawFd, group: u16) -> Result<()> {
+    set(socket, libc::SOL_PACKET, libc::PACKET_FANOUT, group.into()).context("PACKET_FANOUT")
+}
+
 pub(crate) fn receive_memory(socket: &UdpSocket) -> Result<ReceiveMemory> {
     let mut numbers = [0_u32; MEMORY_NUMBERS];
     let mut length = size_of_val(&numbers) as libc::socklen_t;

@@ -81,6 +81,7 @@ pub(crate) const PACKAGES: &[Package] = packages! {
     Vm "ethtool": Program("ethtool"), "offload switches in the guest";
     Vm "nftables": Program("nft"), "address translation in the guest";
     Vm "iputils-ping": Program("ping"), "echoes in the guest";
+    Vm "wireguard-tools": Program("wg"), "a tunnel between hosts in the guest";
     Vm "util-linux": Program("taskset"), "pinning programs to processors";
     Checks "sparse": Program("sparse"), "address space and lock checks of the C files";
     Checks "g++": Program("c++"), "libFuzzer, which is in C++";

@@ -10,6 +10,7 @@ mod docs;
 mod draw;
 mod fuzz;
 mod hike;
+mod hosts;
 mod imports;
 mod mlx5;
 mod module;
@@ -192,6 +193,8 @@ const LAYERS: &[Layer] = layers! {
         "the driver of ConnectX cards, on a model of one: its own life, and order and integrity with it";
     "stock": stock::run, Needs::Guests(&[]),
         "the same on the distribution's own kernel, without our patches: a short list of cases";
+    "hosts": hosts::run, Needs::Guests(&[]),
+        "hosts as operators set them up, beside enabled 0: on the distribution's own kernel, without our patches";
     "chaos": chaos::run, Needs::Guests(&[Flavor::Vm, Flavor::Debug]),
         "whatever happens to a host under load, and in whatever order, nothing is left behind; on the plain and the checking kernel, both ways";
 };

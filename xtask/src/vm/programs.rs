@@ -18,7 +18,7 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// What the guest program runs.
 const NEEDED: &[&str] = &[
     "bash", "bridge", "devlink", "ethtool", "ip", "iperf3", "modinfo", "modprobe", "nft", "ping",
-    "rmmod", "setsid", "sockperf", "taskset", "tc", "tcpdump",
+    "rmmod", "setsid", "sockperf", "taskset", "tc", "tcpdump", "wg",
 ];
 
 /// What a person at the guest's shell expects, and what cases use if it is there.

@@ -16,8 +16,8 @@ use super::network::{
     attach, mac, sids, Network, DST, DST_V4, DST_V6, EGRESS, INGRESS, LEFT, RIGHT, SRC, SRC_V4,
     SRC_V6, TUNNEL_SOURCE, WAY1,
 };
-use super::packet_socket::PacketSocket;
 use super::{instance, Case};
+use crate::packet_socket::PacketSocket;
 use crate::{command, netns, topology};
 
 pub(super) const HOP_LIMIT: u8 = 64;

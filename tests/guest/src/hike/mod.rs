@@ -25,7 +25,6 @@ mod model_rules;
 mod model_sid;
 mod model_tcx;
 mod network;
-mod packet_socket;
 mod path_flows;
 mod refusals;
 mod rules;

@@ -13,8 +13,8 @@ use anyhow::{bail, ensure, Result};
 use nix::sys::socket::{setsockopt, sockopt};
 
 use super::network::{DST, DST_V6, LEFT, SRC, TUNNEL_SOURCE, WAY1};
-use super::packet_socket::PacketSocket;
 use crate::command::wait_until;
+use crate::packet_socket::PacketSocket;
 use crate::{netns, threads};
 
 const PORT: u16 = 9_001;

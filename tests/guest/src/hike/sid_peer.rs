@@ -12,8 +12,8 @@ use super::kernel_peer::{by_kernel, frame, Shape, ETHERNET_BYTES, HOP_LIMIT, MAR
 use super::network::{
     attach, mac, text, Network, DST, EGRESS, INGRESS, LEFT, RIGHT, SRC, TUNNEL_SOURCE, WAY1, WAY2,
 };
-use super::packet_socket::PacketSocket;
 use super::{instance, Case};
+use crate::packet_socket::PacketSocket;
 use crate::{netns, topology};
 
 /// A VRF at egress.

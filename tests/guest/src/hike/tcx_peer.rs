@@ -22,8 +22,8 @@ use super::kernel_peer::{
 use super::network::{
     mac, sids, text, Network, DST, DST_V4, DST_V6, INGRESS, LEFT, RIGHT, TUNNEL_SOURCE, WAY1,
 };
-use super::packet_socket::PacketSocket;
 use super::{instance_at, Case};
+use crate::packet_socket::PacketSocket;
 use crate::{netns, threads, topology};
 
 /// An address of ingress, on the link that packets leave by.

@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the receiver of an elephant sees of each datagram: which socket got it, from whom, for whom, and the marks in its header.
+
+use std::collections::BTreeMap;
+use std::io::IoSliceMut;
+use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use anyhow::{ensure, Context as _, Result};
+use mflow_protocol::datagram::{self, MIN_BYTES};
+use nix::cmsg_space;
+use nix::errno::Errno;
+use nix::libc::{sockaddr_in, sockaddr_in6};
+use nix::poll::{poll, PollFd, PollFlags};
+use nix::sys::socket::{
+    recvmmsg, setsockopt, sockopt, ControlMessageOwned, MsgFlags, MultiHeaders, RecvMsg,
+    SockaddrIn, SockaddrIn6, SockaddrStorage,
+};
+
+use crate::datagrams::ledger::Ledger;
+use crate::{cpu, sockopt as more_sockopt, threads};
+
+const BATCH: usize = 64;
+const POLL_MS: u16 = 20;
+/// One in so many datagrams may find no room in its socket.
+const MOST_REFUSED: u64 = 20;
+/// Ports from here on are the kernel's choice, another one each time.
+const FIRST_EPHEMERAL: u16 = 32_768;
+
+/// What a receiver sees of a datagram beside its bytes. All datagrams of a flow that look alike are counted together.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Look {
+    /// The place of the socket that got it.
+    pub(super) socket: usize,
+    pub(super) flow: u16,
+    pub(super) from: IpAddr,
+    /// 0: one that the kernel has chosen.
+    pub(super) from_port: u16,
+    pub(super) to: Option<SocketAddr>,
+    /// DSCP and ECN.
+    pub(super) tos: Option<u8>,
+    /// TTL or hop limit.
+    pub(super) hops: Option<u8>,
+}
+
+/// What has come of all flows.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Arrived {
+    pub(super) looks: BTreeMap<Look, u64>,
+    flows: Vec<Ledger>,
+    corrupt: u64,
+    /// Datagrams for which a socket had no room: an emulated CPU is away for longer than a default buffer lasts.
+    pub(super) refused: u64,
+    pub(super) sent: u64,
+    /// What was added to the module's counters since the flow was split, and how many datagrams were sent meanwhile.
+    pub(super) counters: BTreeMap<String, i64>,
+    pub(super) counted: u64,
+}
+
+impl Arrived {
+    fn sum(&self, count: fn(&Ledger) -> u64) -> u64 {
+        self.flows.iter().map(count).sum()
+    }
+
+    /// Returns how many datagrams look like this.
+    pub(super) fn count(&self, is_it: impl Fn(&Look) -> bool) -> u64 {
+        let looks = self.looks.iter().filter(|(look, _)| is_it(look));
+        looks.map(|(_, count)| count).sum()
+    }
+
+    /// Fails unless every datagram has come once, as it was sent and in order, but for some that found no room.
+    pub(super) fn require_whole(&self) -> Result<()> {
+        let (delivered, reordered) = (self.sum(Ledger::delivered), self.sum(Ledger::reordered));
+        ensure!(
+            delivered + self.refused == self.sent
+                && self.refused <= self.sent / MOST_REFUSED
+                && reordered == 0
+                && self.sum(Ledger::duplicate) == 0
+                && self.corrupt == 0,
+            "of {} datagrams {delivered} arrived, {reordered} out of order, {} twice, {} not as sent; sockets had no room for {}; \
+             they look like {:?}; counters: {}",
+            self.sent,
+            self.sum(Ledger::duplicate),
+            self.corrupt,
+            self.refused,
+            self.looks,
+            self.counters()
+        );
+        Ok(())
+    }
+
+    /// Fails unless lanes carried the flow from when it was split to its end: one that stays whole, or is given up, shows nothing.
+    pub(super) fn require_split(&self) -> Result<()> {
+        let lanes = self.counters.iter().filter(|(name, _)| is_of_lane(name));
+        let carried: i64 = lanes.map(|(_, pkts)| pkts).sum();
+        ensure!(
+            // CAST: some thousand.
+            carried as u64 >= self.counted / 2,
+            "lanes carried {carried} of {} datagrams: {}",
+            self.counted,
+            self.counters()
+        );
+        Ok(())
+    }
+
+    /// Fails if the flow was split.
+    pub(super) fn require_kept(&self) -> Result<()> {
+        let split = self.counters.get("flows_split").copied();
+        ensure!(split == Some(0), "the flow was split: {}", self.counters());
+        Ok(())
+    }
+
+    /// Fails if the merger preferred delivery to order.
+    pub(super) fn require_nothing_given_up(&self) -> Result<()> {
+        let counts = ["deadline_batches", "overflow_batches", "late_pkts"]
+            .map(|name| self.counters.get(name).copied().unwrap_or(0));
+        ensure!(
+            counts == [0; 3],
+            "batches were given up: {}",
+            self.counters()
+        );
+        Ok(())
+    }
+
+    pub(super) fn counters(&self) -> String {
+        let changed = self.counters.iter().filter(|(_, &added)| added != 0);
+        let changed: Vec<_> = changed
+            .map(|(name, added)| format!("{name} {added:+}"))
+            .collect();
+        changed.join(", ")
+    }
+
+    /// Fails unless all datagrams look as those of the other run do, in whatever numbers.
+    pub(super) fn require_looks_of(&self, other: &Self) -> Result<()> {
+        let (own, others): (Vec<_>, Vec<_>) =
+            (self.looks.keys().collect(), other.looks.keys().collect());
+        ensure!(
+            own == others,
+            "the receiver sees {:?}, and with enabled 0 it is {others:?}",
+            self.looks
+        );
+        Ok(())
+    }
+}
+
+fn is_of_lane(counter: &str) -> bool {
+    counter.starts_with("lane_cpu") && counter.ends_with("_pkts")
+}
+
+/// Has a socket tell what [`Look`] has.
+pub(super) fn seeing(socket: UdpSocket) -> Result<UdpSocket> {
+    if socket.local_addr()?.is_ipv4() {
+        setsockopt(&socket, sockopt::IpRecvTos, &true)?;
+        setsockopt(&socket, sockopt::Ipv4RecvTtl, &true)?;
+        setsockopt(&socket, sockopt::Ipv4OrigDstAddr, &true)?;
+    } else {
+        setsockopt(&socket, sockopt::Ipv6RecvTClass, &true)?;
+        setsockopt(&socket, sockopt::Ipv6RecvHopLimit, &true)?;
+        setsockopt(&socket, sockopt::Ipv6OrigDstAddr, &true)?;
+    }
+    Ok(socket)
+}
+
+#[derive(Default)]
+struct Shared {
+    stop: AtomicBool,
+    arrivals: AtomicU64,
+    arrived: Mutex<Arrived>,
+}
+
+impl Shared {
+    fn arrived(&self) -> MutexGuard<'_, Arrived> {
+        self.arrived.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+pub(super) struct Receiver {
+    shared: Arc<Shared>,
+    thread: JoinHandle<Result<()>>,
+}
+
+impl Receiver {
+    /// Starts to read so many flows from these sockets.
+    pub(super) fn start(sockets: Vec<UdpSocket>, flows: usize) -> Self {
+        let shared = Arc::new(Shared::default());
+        shared.arrived().flows = vec![Ledger::default(); flows];
+        let thread = thread::spawn({
+            let shared = Arc::clone(&shared);
+            move || read(&sockets, &shared)
+        });
+        Self { shared, thread }
+    }
+
+    pub(super) fn arrivals(&self) -> u64 {
+        self.shared.arrivals.load(Ordering::Relaxed)
+    }
+
+    /// Returns how all datagrams look that have come so far.
+    pub(super) fn looks(&self) -> BTreeMap<Look, u64> {
+        self.shared.arrived().looks.clone()
+    }
+
+    /// Closes the sockets, and returns what has come.
+    pub(super) fn stop(self) -> Result<Arrived> {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        threads::result(self.thread.join())?;
+        let arrived = self.shared.arrived().clone();
+        Ok(arrived)
+    }
+}
+
+fn read(sockets: &[UdpSocket], shared: &Shared) -> Result<()> {
+    cpu::pin(cpu::READER)?;
+    let mut buffers = vec![vec![0; MIN_BYTES]; BATCH];
+    let space = cmsg_space!(u8, i32, i32, sockaddr_in, sockaddr_in6);
+    let mut headers = MultiHeaders::<SockaddrStorage>::preallocate(BATCH, Some(space));
+    while !shared.stop.load(Ordering::Relaxed) {
+        let entries = sockets.iter();
+        let mut ready: Vec<_> = entries
+            .map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN))
+            .collect();
+        if poll(&mut ready, POLL_MS)? == 0 {
+            continue;
+        }
+        for (place, socket) in sockets.iter().enumerate() {
+            take(place, socket, &mut headers, &mut buffers, shared)?;
+        }
+    }
+    for socket in sockets {
+        shared.arrived().refused += u64::from(more_sockopt::receive_memory(socket)?.drops);
+    }
+    Ok(())
+}
+
+fn take(
+    place: usize,
+    socket: &UdpSocket,
+    headers: &mut MultiHeaders<SockaddrStorage>,
+    buffers: &mut [Vec<u8>],
+    shared: &Shared,
+) -> Result<()> {
+    let slices = buffers.iter_mut();
+    let mut slices: Vec<_> = slices.map(|buffer| [IoSliceMut::new(buffer)]).collect();
+    let dont_wait = MsgFlags::MSG_DONTWAIT;
+    let messages = match recvmmsg(
+        socket.as_raw_fd(),
+        headers,
+        slices.iter_mut(),
+        dont_wait,
+        None,
+    ) {
+        Ok(messages) => messages,
+        Err(Errno::EAGAIN | Errno::EINTR) => return Ok(()),
+        Err(error) => return Err(error).context("cannot receive"),
+    };
+    let mut arrived = shared.arrived();
+    for message in messages {
+        let is_whole = !message.flags.contains(MsgFlags::MSG_TRUNC);
+        let bytes = message.iovs().next().filter(|_| is_whole);
+        let head = bytes.and_then(datagram::decode);
+        let head = head.filter(|head| usize::from(head.flow) < arrived.flows.len());
+        match head {
+            Some(head) => {
+                arrived.flows[usize::from(head.flow)].record(head.sequence);
+                let look = look(place, head.flow, &message)?;
+                *arrived.looks.entry(look).or_default() += 1;
+            }
+            None => arrived.corrupt += 1,
+        }
+        shared.arrivals.fetch_add(1, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+fn look(socket: usize, flow: u16, message: &RecvMsg<'_, '_, SockaddrStorage>) -> Result<Look> {
+    let from = message.address.as_ref().and_then(address);
+    let from = from.context("a datagram has no sender")?;
+    let mut look = Look {
+        socket,
+        flow,
+        from: from.ip(),
+        from_port: Some(from.port())
+            .filter(|&port| port < FIRST_EPHEMERAL)
+            .unwrap_or(0),
+        to: None,
+        tos: None,
+        hops: None,
+    };
+    for control in message.cmsgs()? {
+        // CAST: the kernel's numbers are bytes of the header.
+        match control {
+            ControlMessageOwned::Ipv4Tos(tos) => look.tos = Some(tos),
+            ControlMessageOwned::Ipv6TClass(class) => look.tos = Some(class as u8),
+            ControlMessageOwned::Ipv4Ttl(ttl) => look.hops = Some(ttl as u8),
+            ControlMessageOwned::Ipv6HopLimit(limit) => look.hops = Some(limit as u8),
+            ControlMessageOwned::Ipv4OrigDstAddr(to) => {
+                look.to = Some(SocketAddrV4::from(SockaddrIn::from(to)).into());
+            }
+            ControlMessageOwned::Ipv6OrigDstAddr(to) => {
+                look.to = Some(SocketAddrV6::from(SockaddrIn6::from(to)).into());
+            }
+            _ => {}
+        }
+    }
+    Ok(look)
+}
+
+fn address(storage: &SockaddrStorage) -> Option<SocketAddr> {
+    let v4 = storage
+        .as_sockaddr_in()
+        .map(|v4| SocketAddrV4::from(*v4).into());
+    v4.or_else(|| {
+        storage
+            .as_sockaddr_in6()
+            .map(|v6| SocketAddrV6::from(*v6).into())
+    })
+}

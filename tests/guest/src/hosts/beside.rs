@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! New connections and new flows of datagrams beside an elephant: how many the client makes, and whether each is answered.
+
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{ensure, Context as _, Result};
+use socket2::SockRef;
+
+use crate::topology::{CLIENT, CONTAINER};
+use crate::{cpu, netns, proc_net, threads};
+
+/// How many clients connect at the same time, and how often each does.
+const CLIENTS: usize = 4;
+const CONNECTIONS_EACH: u64 = 40;
+pub(super) const CONNECTIONS: u64 = CLIENTS as u64 * CONNECTIONS_EACH;
+/// How many flows of one datagram and its answer there are.
+pub(super) const FLOWS: usize = 150;
+/// A SYN is sent again after a second.
+const CONNECT: Duration = Duration::from_millis(2_500);
+/// After so many failures in a row a client sees that it is in vain.
+const MOST_FAILURES: u64 = 3;
+/// How long the answer to a datagram may take.
+const ANSWER: Duration = Duration::from_secs(1);
+const LOOK: Duration = Duration::from_millis(50);
+/// Between two new flows of datagrams.
+const EVERY: Duration = Duration::from_millis(3);
+/// Connections that may wait for the server.
+const PLACES: i32 = 1024;
+
+/// What has come of connections and flows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Made {
+    /// Connections over which the server has said to which address and port it was spoken.
+    pub(super) connections: u64,
+    /// SYNs that were sent again.
+    pub(super) syns_again: u64,
+    /// Datagrams that were answered from where they were sent to.
+    pub(super) answers: u64,
+    /// Datagrams of the container for a port that has no socket.
+    pub(super) no_port: u64,
+}
+
+impl Made {
+    /// Fails unless everything has come about, as it has to with `enabled` 0.
+    pub(super) fn require_all(&self) -> Result<()> {
+        let all = Self {
+            connections: CONNECTIONS,
+            syns_again: 0,
+            // CAST: some hundred.
+            answers: FLOWS as u64,
+            no_port: 0,
+        };
+        ensure!(*self == all, "{self:?}, and it has to be {all:?}");
+        Ok(())
+    }
+}
+
+/// Where new connections and datagrams go, and who takes them there.
+pub(super) struct Services {
+    pub(super) client: IpAddr,
+    /// Where connections go, the container's socket for them, and where that is told to have been spoken to.
+    pub(super) connect: SocketAddr,
+    pub(super) listener: TcpListener,
+    pub(super) told: SocketAddr,
+    /// Where datagrams go, and the container's socket for them.
+    pub(super) send: SocketAddr,
+    pub(super) echo: UdpSocket,
+}
+
+impl Services {
+    /// Makes all connections and flows, one after the other, and says what has come of them.
+    pub(super) fn make(&self) -> Result<Made> {
+        SockRef::from(&self.listener).listen(PLACES)?;
+        let (again, no_port) = (syns_again()?, no_port()?);
+        let serve = |stop: &AtomicBool| self.serve(stop);
+        let ((), (connections, answers)) = threads::beside(serve, || {
+            Ok((
+                self.connect_all()?,
+                netns::within(CLIENT, || self.ask_all())?,
+            ))
+        })?;
+        Ok(Made {
+            connections,
+            syns_again: syns_again()? - again,
+            answers,
+            no_port: self::no_port()? - no_port,
+        })
+    }
+
+    fn serve(&self, stop: &AtomicBool) -> Result<()> {
+        thread::scope(|scope| {
+            let echo = scope.spawn(|| self.echo(stop));
+            let accept = scope.spawn(|| self.accept(stop));
+            threads::results([echo.join(), accept.join()]).map(drop)
+        })
+    }
+
+    fn accept(&self, stop: &AtomicBool) -> Result<()> {
+        cpu::pin(cpu::READER)?;
+        SockRef::from(&self.listener).set_read_timeout(Some(LOOK))?;
+        while !stop.load(Ordering::Relaxed) {
+            match self.listener.accept() {
+                Ok((mut socket, _)) => {
+                    let told = socket.local_addr()?.to_string();
+                    // A client that has given up hears nothing.
+                    let _ = socket.write_all(told.as_bytes());
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error).context("cannot accept"),
+            }
+        }
+        Ok(())
+    }
+
+    fn echo(&self, stop: &AtomicBool) -> Result<()> {
+        cpu::pin(cpu::READER)?;
+        self.echo.set_read_timeout(Some(LOOK))?;
+        let mut buffer = [0; 64];
+        while !stop.load(Ordering::Relaxed) {
+            match self.echo.recv_from(&mut buffer) {
+                Ok((count, from)) => drop(self.echo.send_to(&buffer[..count], from)?),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error).context("cannot take a datagram"),
+            }
+        }
+        Ok(())
+    }
+
+    fn connect_all(&self) -> Result<u64> {
+        thread::scope(|scope| {
+            let clients: Vec<_> = (0..CLIENTS)
+                .map(|_| scope.spawn(|| self.connect_some()))
+                .collect();
+            let joined = clients.into_iter().map(|client| client.join());
+            Ok(threads::results(joined)?.into_iter().sum())
+        })
+    }
+
+    fn connect_some(&self) -> Result<u64> {
+        netns::enter(CLIENT)?;
+        cpu::pin(cpu::SENDER)?;
+        let (mut made, mut failed) = (0, 0);
+        for _ in 0..CONNECTIONS_EACH {
+            if self.connect_once()? {
+                (made, failed) = (made + 1, 0);
+            } else {
+                failed += 1;
+            }
+            if failed == MOST_FAILURES {
+                break;
+            }
+        }
+        Ok(made)
+    }
+
+    /// Returns whether a connection was made over which the server has said what it is to say.
+    fn connect_once(&self) -> Result<bool> {
+        let Ok(mut socket) = TcpStream::connect_timeout(&self.connect, CONNECT) else {
+            return Ok(false);
+        };
+        socket.set_read_timeout(Some(CONNECT))?;
+        let mut told = String::new();
+        let heard = socket.read_to_string(&mut told).is_ok();
+        Ok(heard && told == self.told.to_string())
+    }
+
+    fn ask_all(&self) -> Result<u64> {
+        cpu::pin(cpu::SENDER)?;
+        let mut sockets = Vec::new();
+        for _ in 0..FLOWS {
+            let socket = UdpSocket::bind((self.client, 0))?;
+            // What comes from elsewhere is not heard.
+            socket.connect(self.send)?;
+            let _refused = socket.send(&[0; 16]);
+            sockets.push(socket);
+            thread::sleep(EVERY);
+        }
+        let (mut answers, mut silent) = (0, 0);
+        for socket in sockets {
+            let patience = if silent < MOST_FAILURES {
+                ANSWER
+            } else {
+                EVERY
+            };
+            socket.set_read_timeout(Some(patience))?;
+            if socket.recv(&mut [0; 16]).is_ok() {
+                answers += 1;
+            } else {
+                silent += 1;
+            }
+        }
+        Ok(answers)
+    }
+}
+
+fn syns_again() -> Result<u64> {
+    let text = proc_net::read(Some(CLIENT), "netstat")?;
+    let mut counters = proc_net::counters(&text, "TcpExt")?;
+    let found = counters.find(|(name, _)| *name == "TCPSynRetrans");
+    Ok(found.context("TCPSynRetrans is not counted")?.1)
+}
+
+fn no_port() -> Result<u64> {
+    let v6 = proc_net::read(Some(CONTAINER), "snmp6")?;
+    let v6 = v6.lines().find_map(|line| line.strip_prefix("Udp6NoPorts"));
+    let v6: u64 = v6.context("no line Udp6NoPorts")?.trim().parse()?;
+    Ok(v6 + proc_net::counter(Some(CONTAINER), "Udp", "NoPorts")?)
+}

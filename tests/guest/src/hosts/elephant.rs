@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A fast flow of numbered datagrams, or several in one outer flow.
+//!
+//! Its sockets have default buffers. The rate leaves room for the times for which an emulated CPU is away.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use anyhow::{ensure, Context as _, Result};
+use mflow_protocol::datagram::MIN_BYTES;
+
+use super::arrivals::{seeing, Arrived, Look, Receiver};
+use super::host::Host;
+use crate::datagrams::run::wait_quiet;
+use crate::datagrams::sender::{SendOrder, Sender};
+use crate::mflow::Stats;
+use crate::topology::{Family, CONTAINER};
+use crate::{command, flows, mflow, netns, threads};
+
+/// The port at which the container reads an elephant.
+pub(super) const PORT: u16 = 5_001;
+/// How long an elephant may take to send what is wanted.
+const STUCK: Duration = Duration::from_secs(60);
+
+/// What is to become of an elephant's flow once `enabled` is 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    Split,
+    /// It stays whole, for this reason of the file `flows`.
+    Kept(&'static str),
+    /// It may be split or not.
+    Either,
+}
+
+/// What an elephant is.
+pub(super) struct Elephant {
+    pub(super) from: IpAddr,
+    /// One flow for each.
+    pub(super) to: Vec<SocketAddr>,
+    pub(super) sockets: Vec<UdpSocket>,
+    pub(super) pps: f64,
+    pub(super) fate: Fate,
+}
+
+impl Elephant {
+    /// Returns one that goes to the container's own address and port.
+    pub(super) fn plain(host: &Host, inner: Family) -> Result<Self> {
+        let to = SocketAddr::from((inner.container(), PORT));
+        let socket = netns::within(CONTAINER, || {
+            let any = SocketAddr::from((unspecified(inner), PORT));
+            seeing(UdpSocket::bind(any)?)
+        })?;
+        Ok(Self {
+            from: inner.client(),
+            to: vec![to],
+            sockets: vec![socket],
+            pps: host.elephant_pps,
+            fate: Fate::Split,
+        })
+    }
+
+    /// Sends until `count` datagrams have been sent since the outer flow was split, if flows are split at all, and `during` has
+    /// returned.
+    pub(super) fn run<T>(
+        self,
+        count: u64,
+        during: impl FnOnce(&Live) -> Result<T>,
+    ) -> Result<(Arrived, T)> {
+        let split_before = mflow::flows_split()?;
+        let fate = is_enabled()?.then_some(self.fate);
+        let receiver = Receiver::start(self.sockets, self.to.len());
+        let sender = Sender::start(SendOrder {
+            from: self.from,
+            to: self.to,
+            bytes: MIN_BYTES,
+            rate: Some(self.pps),
+        });
+        let live = Live { sender, receiver };
+        let seen = live.sent_for(split_before, fate, count, during);
+        // Also after a failure: no thread may outlive the run.
+        live.sender.stop_at(0);
+        let sent = live.sender.join().map(|sent| sent.iter().sum());
+        let all = sent.as_ref().map_or(0, |sent| *sent);
+        wait_quiet(|| live.receiver.arrivals(), all);
+        let arrived = live.receiver.stop();
+        let (mark, seen) = seen?;
+        let mut arrived = arrived?;
+        arrived.sent = sent?;
+        arrived.counters = mflow::added_since(mark.stats.as_ref())?;
+        arrived.counted = all - mark.sent;
+        Ok((arrived, seen))
+    }
+}
+
+/// Tells whether flows may be split.
+fn is_enabled() -> Result<bool> {
+    Ok(mflow::loaded() && mflow::read("enabled")?.trim() == "1")
+}
+
+/// Returns the address that stands for all of a host's.
+pub(super) fn unspecified(family: Family) -> IpAddr {
+    match family {
+        Family::V4 => IpAddr::from([0; 4]),
+        Family::V6 => IpAddr::from([0; 16]),
+    }
+}
+
+/// What had been sent, and counted, when the flow was split.
+struct Mark {
+    sent: u64,
+    stats: Option<Stats>,
+}
+
+/// One that runs.
+pub(super) struct Live {
+    sender: Sender,
+    receiver: Receiver,
+}
+
+impl Live {
+    fn sent_for<T>(
+        &self,
+        split_before: u64,
+        fate: Option<Fate>,
+        count: u64,
+        during: impl FnOnce(&Self) -> Result<T>,
+    ) -> Result<(Mark, T)> {
+        command::wait_until("datagrams are sent", || Ok(self.sender.sent() > 0))?;
+        match fate {
+            // A flow that stays whole would show nothing.
+            Some(Fate::Split) => mflow::wait_split_since(split_before, 1)?,
+            Some(Fate::Kept(reason)) => command::wait_until("the flow is said to be whole", || {
+                flows::any(&[("state", "whole"), ("reason", reason)])
+            })
+            .with_context(|| mflow::read("flows").unwrap_or_default())?,
+            Some(Fate::Either) | None => {}
+        }
+        let mark = Mark {
+            sent: self.sender.sent(),
+            stats: Stats::read_if_loaded()?,
+        };
+        let seen = during(self)?;
+        self.until_sent(mark.sent + count)?;
+        Ok((mark, seen))
+    }
+
+    /// Sends so many more.
+    pub(super) fn send_more(&self, count: u64) -> Result<()> {
+        self.until_sent(self.sender.sent() + count)
+    }
+
+    fn until_sent(&self, wanted: u64) -> Result<()> {
+        threads::until_ok(STUCK, || {
+            let sent = self.sender.sent();
+            ensure!(!self.sender.ended(), "the sender ended");
+            ensure!(sent >= wanted, "only {sent} of {wanted} datagrams are sent");
+            Ok(())
+        })
+    }
+
+    /// Returns how all datagrams look that have come so far.
+    pub(super) fn looks(&self) -> BTreeMap<Look, u64> {
+        self.receiver.looks()
+    }
+}

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What is written into headers on the way: a congestion mark on the tunnel, a filter's DSCP, a router's TTL, addresses and ports that
+//! a rule rewrites without a state. Each datagram has to show it at the receiver, also where lanes have joined several.
+
+use std::net::SocketAddr;
+
+use anyhow::{ensure, Result};
+
+use super::arrivals::{Arrived, Look};
+use super::elephant::{Elephant, PORT};
+use super::host::{Host, Rules};
+use super::{router, Case};
+use crate::nft;
+use crate::topology::{Family, CLIENT, CONTAINER};
+
+const ECT0: u8 = 2;
+const CE: u8 = 3;
+/// What a sender sets, and a router leaves of it.
+const HOPS: u8 = 64;
+/// AF11, CS1 and CS2 as a byte of the header.
+const AF11: u8 = 10 << 2;
+const CS1: u8 = 8 << 2;
+const CS2: u8 = 16 << 2;
+const REWRITTEN_PORT: u16 = 5_011;
+const NEW_PORT: u16 = 1_234;
+
+/// The sender knows congestion marks, and on its network eight of sixteen packets of the tunnel get one.
+const CONGESTED: &str = "
+table inet mflow {
+    counter marked { }
+    chain out {
+        type filter hook output priority 0;
+        udp dport 5001 ip ecn set ect0
+        udp dport 5001 ip6 ecn set ect0
+        ip ecn ect0 udp dport 4789 numgen inc mod 16 < 8 counter name marked ip ecn set ce
+        ip6 ecn ect0 udp dport 4789 numgen inc mod 16 < 8 counter name marked ip6 ecn set ce
+    }
+}
+";
+
+const IN_CONTAINER: &str = "
+table inet mflow {
+    chain before {
+        type filter hook prerouting priority mangle;
+        udp dport 5001 ip dscp set af11
+        udp dport 5001 ip6 dscp set af11
+    }
+}
+";
+
+const ON_BRIDGE: &str = "
+table bridge mflow {
+    chain forward {
+        type filter hook forward priority 0;
+        ether type ip udp dport 5001 ip dscp set cs1
+        ether type ip6 udp dport 5001 ip6 dscp set cs1
+    }
+}
+";
+
+const ON_ROUTER: &str = "
+table inet mflow {
+    chain forward {
+        type filter hook forward priority 0;
+        udp dport 5001 ip dscp set cs2
+        udp dport 5001 ip6 dscp set cs2
+    }
+}
+";
+
+const REWRITE: &str = "
+table inet mflow {
+    chain before {
+        type filter hook prerouting priority raw;
+        udp dport 5011 ip saddr 10.0.1.1 ip saddr set 10.0.1.77 udp sport set 1234 udp dport set 5001
+        udp dport 5011 ip6 saddr fd00:1::1 ip6 saddr set fd00:1::77 udp sport set 1234 udp dport set 5001
+    }
+}
+";
+
+pub(super) fn cases() -> Vec<Case> {
+    let both = [(Family::V4, "v4"), (Family::V6, "v6")];
+    let mut cases = Vec::new();
+    for (inner, name) in both {
+        cases.push(Case::new(
+            format!("header/congestion/{name}"),
+            "as many datagrams of a split flow bring a congestion mark as packets of the tunnel were marked",
+            move |host| congestion(host, inner),
+        ));
+        let case = |what, proves, set_up, shows| {
+            Case::new(format!("header/{what}/{name}"), proves, move |host| {
+                written(host, inner, set_up, PORT, shows)
+            })
+        };
+        cases.push(case(
+            "container",
+            "each datagram of a split flow has the DSCP that the container's filter writes",
+            || nft::add(CONTAINER, IN_CONTAINER),
+            |look| look.tos == Some(AF11) && look.hops == Some(HOPS),
+        ));
+        cases.push(case(
+            "bridge",
+            "each datagram of a split flow has the DSCP that the bridge's filter writes",
+            || nft::add(None, ON_BRIDGE),
+            |look| look.tos == Some(CS1) && look.hops == Some(HOPS),
+        ));
+        cases.push(case(
+            "router",
+            "each datagram of a split flow has the hop limit that the host's routing leaves, and the DSCP that its filter writes",
+            || router::set_up().and_then(|()| nft::add(None, ON_ROUTER)),
+            |look| look.tos == Some(CS2) && look.hops == Some(HOPS - 1),
+        ));
+        cases.push(Case::new(
+            format!("header/rewritten/{name}"),
+            "each datagram of a split flow has the addresses and ports that a rule without a state writes",
+            move |host| {
+                written(
+                    host,
+                    inner,
+                    || nft::add(CONTAINER, REWRITE),
+                    REWRITTEN_PORT,
+                    |look| look.from_port == NEW_PORT && look.from.to_string().ends_with("77"),
+                )
+            },
+        ));
+    }
+    cases
+}
+
+fn congestion(host: &Host, inner: Family) -> Result<()> {
+    let set_up = || nft::add(CLIENT, CONGESTED);
+    let compared = host.compare(inner, Rules::First, set_up, |host| {
+        let (arrived, ()) = Elephant::plain(host, inner)?.run(host.datagrams, |_| Ok(()))?;
+        Ok((arrived, nft::counted(CLIENT, "marked")?.pkts))
+    })?;
+    for (enabled, (arrived, marked)) in [&compared.off, &compared.on].into_iter().enumerate() {
+        let ecn = |mark| arrived.count(|look| look.tos.is_some_and(|tos| tos & 3 == mark));
+        let (congested, others) = (ecn(CE), ecn(ECT0));
+        ensure!(
+            congested <= *marked
+                && congested + arrived.refused >= *marked
+                && *marked > 0
+                && others > 0,
+            "with enabled {enabled} {marked} packets of the tunnel got a congestion mark, which {congested} datagrams have, and \
+             {others} have none"
+        );
+        arrived.require_whole()?;
+    }
+    compared.on.0.require_split()
+}
+
+/// Demands that all datagrams to a port of the container show what was written.
+fn written(
+    host: &Host,
+    inner: Family,
+    set_up: fn() -> Result<()>,
+    port: u16,
+    shows: fn(&Look) -> bool,
+) -> Result<()> {
+    let compared = host.compare(inner, Rules::First, set_up, |host| {
+        let mut elephant = Elephant::plain(host, inner)?;
+        elephant.to = vec![SocketAddr::from((inner.container(), port))];
+        Ok(elephant.run(host.datagrams, |_| Ok(()))?.0)
+    })?;
+    for (enabled, arrived) in [&compared.off, &compared.on].into_iter().enumerate() {
+        require_shown(arrived, shows)
+            .map_err(|error| error.context(format!("with enabled {enabled}")))?;
+    }
+    compared.on.require_looks_of(&compared.off)?;
+    compared.on.require_split()
+}
+
+fn require_shown(arrived: &Arrived, shows: fn(&Look) -> bool) -> Result<()> {
+    let (shown, all) = (arrived.count(shows), arrived.count(|_| true));
+    ensure!(
+        shown == all,
+        "{shown} of {all} datagrams have what was written into their headers: {:?}",
+        arrived.looks
+    );
+    arrived.require_whole()
+}

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The host under test: built anew for each half of a case, once with `enabled` 0 and once with 1.
+
+use std::fmt::Debug;
+
+use anyhow::{Context as _, Result};
+
+use super::policy;
+use crate::mflow::{self, Knobs};
+use crate::netlink::Netlink;
+use crate::rig::{Rig, Scale};
+use crate::topology::{self, Family, CLIENT};
+use crate::{netns, nft};
+
+/// What the distribution has, and all sockets of these cases: the rig's own cases have forty times as much.
+const RMEM_DEFAULT: &str = "212992";
+/// Datagrams of the calibration: little is offered afterwards.
+const CALIBRATION: u64 = 2_000;
+/// How much of what the vanilla stack carries an elephant may be, and how much it is at most: more than some hundred datagrams that
+/// wait for their reader do not fit into a default socket buffer, and an emulated CPU is away for many milliseconds.
+const SHARE: f64 = 0.4;
+const MOST_PPS: f64 = 4_000.0;
+/// Packets of a micro-flow: fewer than fit into a default socket buffer.
+const BATCH_PKTS: u32 = 64;
+/// Datagrams of an elephant, and with `--full`.
+const DATAGRAMS: u64 = 3_000;
+const DATAGRAMS_FULL: u64 = 48_000;
+const STREAM_BYTES: u64 = 6 << 20;
+/// Another container of the host, and the host's end of its veth.
+pub(super) const CONTAINER2: &str = "container2";
+pub(super) const VETH2: &str = "veth1";
+
+/// When rules are made, seen from the moment when splitting is switched on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rules {
+    /// As on a host whose firewall, CNI or service mesh is there when the module is loaded.
+    First,
+    Later,
+}
+
+pub(super) struct Host {
+    pub(super) datagrams: u64,
+    /// What an elephant sends in a second.
+    pub(super) elephant_pps: f64,
+    pub(super) rig: Rig,
+}
+
+/// What was seen with `enabled` 0 and with 1.
+#[derive(Debug)]
+pub(super) struct Compared<T> {
+    pub(super) off: T,
+    pub(super) on: T,
+}
+
+impl Host {
+    pub(super) fn new(full: bool) -> Result<Self> {
+        let datagrams = if full { DATAGRAMS_FULL } else { DATAGRAMS };
+        let scale = Scale {
+            main: datagrams,
+            other: datagrams,
+            tcp_main_bytes: 0,
+            tcp_bytes: STREAM_BYTES,
+            brief: !full,
+        };
+        let rig = Rig::calibrated(true, scale, CALIBRATION)?;
+        topology::sysctl("net/core/rmem_default", RMEM_DEFAULT)?;
+        Ok(Self {
+            datagrams,
+            elephant_pps: (rig.frames_per_s() * SHARE).min(MOST_PPS),
+            rig,
+        })
+    }
+
+    /// Measures on a host that is set up twice, with `enabled` 0 and with 1. Everything that the client sends has the same outer ports.
+    pub(super) fn compare<T: Debug>(
+        &self,
+        outer: Family,
+        rules: Rules,
+        set_up: impl Fn() -> Result<()>,
+        measure: impl Fn(&Self) -> Result<T>,
+    ) -> Result<Compared<T>> {
+        let half = |enabled: bool| {
+            self.fresh(outer)?;
+            let enable = || {
+                if enabled {
+                    mflow::write("enabled", "1")
+                } else {
+                    Ok(())
+                }
+            };
+            match rules {
+                Rules::First => set_up().and_then(|()| enable())?,
+                Rules::Later => enable().and_then(|()| set_up())?,
+            }
+            measure(self).with_context(|| format!("with enabled {}", u8::from(enabled)))
+        };
+        Ok(Compared {
+            off: half(false)?,
+            on: half(true)?,
+        })
+    }
+
+    /// Builds the network anew, with the module loaded and `enabled` 0.
+    pub(super) fn fresh(&self, outer: Family) -> Result<()> {
+        self.clear()?;
+        topology::up(outer)?;
+        topology::one_outer_flow(outer)?;
+        Rig::wait_ready(outer)?;
+        mflow::load_idle(&Knobs {
+            batch_pkts: BATCH_PKTS,
+            ..Knobs::default()
+        })
+    }
+
+    /// Takes away what cases leave behind on the host and at the client; what they have in the container goes with it.
+    pub(super) fn clear(&self) -> Result<()> {
+        mflow::unload()?;
+        nft::flush(None)?;
+        nft::flush(CLIENT)?;
+        policy::clear()?;
+        // Most have set up none.
+        let _ = topology::tc("qdisc del dev eth0 clsact");
+        for (name, value) in [
+            ("net/ipv4/ip_forward", "0"),
+            ("net/ipv6/conf/all/forwarding", "0"),
+            ("net/ipv4/fib_multipath_hash_policy", "0"),
+            ("net/ipv6/fib_multipath_hash_policy", "0"),
+        ] {
+            topology::sysctl(name, value)?;
+        }
+        let host = Netlink::open(None)?;
+        if host.exists(VETH2) {
+            host.delete(VETH2)?;
+        }
+        if netns::exists(CONTAINER2) {
+            netns::delete(CONTAINER2)?;
+        }
+        Ok(())
+    }
+}

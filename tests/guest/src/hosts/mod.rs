@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Hosts as their operators set them up: rules, routes, programs and devices that newcomers have before they load the module. Each
+//! case has an elephant that is split, beside what else such a host does in the same outer flow, and is compared with `enabled` 0.
+//!
+//! The receiver has the distribution's default socket buffers, so elephants are paced: see [`elephant`].
+
+mod arrivals;
+mod beside;
+mod devices;
+mod ecmp;
+mod elephant;
+mod hashes;
+mod header;
+mod host;
+mod policy;
+mod router;
+mod tproxy;
+mod translation;
+mod watchers;
+mod wireguard;
+
+use std::process::ExitCode;
+
+use anyhow::{ensure, Result};
+use mflow_protocol::guest::{ListedCase, Message};
+
+use self::host::Host;
+use crate::runner::{self, Selection};
+use crate::{kmemleak, mflow, verdict};
+
+/// Options of `hosts`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Send sixteen times the datagrams.
+    #[arg(long)]
+    full: bool,
+    #[command(flatten)]
+    selection: Selection,
+}
+
+/// What a case does with a host; the first thing that is not as it must be is its error.
+type Body = Box<dyn Fn(&Host) -> Result<()>>;
+
+struct Case {
+    name: String,
+    /// The statement that holds if the case passes.
+    proves: &'static str,
+    /// Whether splitting begins under load.
+    patches_code: bool,
+    run: Body,
+}
+
+impl Case {
+    fn new(
+        name: impl Into<String>,
+        proves: &'static str,
+        run: impl Fn(&Host) -> Result<()> + 'static,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            proves,
+            patches_code: false,
+            run: Box::new(run),
+        }
+    }
+
+    /// Marks a case in which splitting begins under load: the kernel patches its own code then.
+    fn patching_code(self) -> Self {
+        Self {
+            patches_code: true,
+            ..self
+        }
+    }
+}
+
+fn all() -> Vec<Case> {
+    [
+        translation::cases(),
+        tproxy::cases(),
+        header::cases(),
+        ecmp::cases(),
+        policy::cases(),
+        devices::cases(),
+        watchers::cases(),
+        hashes::cases(),
+        wireguard::cases(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    let mut cases = all();
+    cases.retain(|case| options.selection.takes(&case.name));
+    if options.selection.list {
+        return runner::list(cases.into_iter().map(|case| ListedCase {
+            name: case.name,
+            patches_code: case.patches_code,
+            proves: case.proves.to_owned(),
+            steps: Vec::new(),
+        }));
+    }
+    ensure!(
+        !cases.is_empty(),
+        "no case is selected; `mflow-guest hosts --list` shows all"
+    );
+    kmemleak::begin()?;
+    let host = Host::new(options.full)?;
+    verdict::say(&Message::Rate(host.rig.frames_per_s()));
+    let code = runner::run_each(
+        &cases,
+        |case| case.name.clone(),
+        |case| {
+            let ran = (case.run)(&host);
+            // Also after a failure.
+            host.clear()?;
+            ran.map(|()| None)
+        },
+    );
+    mflow::unload()?;
+    Ok(code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_can_be_listed() {
+        let cases = all();
+        runner::require_good_names(cases.iter().map(|case| case.name.as_str()));
+    }
+}

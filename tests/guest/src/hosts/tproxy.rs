@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A transparent proxy in the container: a rule gives packets for addresses that are not its own to sockets of the proxy, which see
+//! where the packets were for.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
+
+use anyhow::{ensure, Result};
+use nix::sys::socket::{setsockopt, sockopt};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::arrivals::{seeing, Arrived};
+use super::beside::{Made, Services, CONNECTIONS};
+use super::elephant::{unspecified, Elephant, Fate};
+use super::host::{Host, Rules};
+use super::Case;
+use crate::topology::{self, Family, CLIENT, CONTAINER};
+use crate::{netns, nft};
+
+const TCP: u16 = 6_201;
+const UDP: u16 = 6_202;
+/// Nobody comes between.
+const ECHO: u16 = 6_203;
+/// The proxy's own ports.
+const TCP_PROXY: u16 = 7_201;
+const UDP_PROXY: u16 = 7_202;
+
+const RULES: &str = "
+table inet mflow {
+    chain before {
+        type filter hook prerouting priority mangle;
+        meta l4proto tcp tcp dport 6201 tproxy to :7201 meta mark set 1 accept
+        meta l4proto udp udp dport 6202 tproxy to :7202 meta mark set 1 accept
+    }
+}
+";
+
+pub(super) fn cases() -> Vec<Case> {
+    let case = |name, inner: Family| {
+        Case::new(
+            name,
+            "a transparent proxy gets all datagrams of a split flow and all new connections, and sees where they were for",
+            move |host| proxied(host, inner),
+        )
+    };
+    vec![case("tproxy/v4", Family::V4), case("tproxy/v6", Family::V6)]
+}
+
+/// Returns an address that no host has.
+fn far(family: Family) -> IpAddr {
+    match family {
+        Family::V4 => Ipv4Addr::new(10, 0, 9, 9).into(),
+        Family::V6 => Ipv6Addr::new(0xfd00, 9, 0, 0, 0, 0, 0, 9).into(),
+    }
+}
+
+fn set_up() -> Result<()> {
+    nft::add(CONTAINER, RULES)?;
+    for family in ["-4", "-6"] {
+        netns::run(
+            CONTAINER,
+            &format!("ip {family} rule add fwmark 1 lookup 100"),
+        )?;
+    }
+    topology::ip(
+        Some(CONTAINER),
+        "route add local 0.0.0.0/0 dev lo table 100
+         route add local ::/0 dev lo table 100",
+    )?;
+    topology::ip(
+        Some(CLIENT),
+        "route add 10.0.9.0/24 via 10.0.1.2 dev vxlan0
+         route add fd00:9::/64 via fd00:1::2 dev vxlan0",
+    )
+}
+
+#[derive(Debug)]
+struct Seen {
+    arrived: Arrived,
+    made: Made,
+}
+
+fn proxied(host: &Host, inner: Family) -> Result<()> {
+    let compared = host.compare(inner, Rules::First, set_up, |host| seen(host, inner))?;
+    let to = SocketAddr::from((far(inner), UDP));
+    for (enabled, seen) in [&compared.off, &compared.on].into_iter().enumerate() {
+        let proxied = seen.arrived.count(|look| look.to == Some(to));
+        let Made {
+            connections,
+            syns_again,
+            ..
+        } = seen.made;
+        ensure!(
+            connections == CONNECTIONS
+                && syns_again == 0
+                && proxied + seen.arrived.refused == seen.arrived.sent,
+            "with enabled {enabled} {connections} of {CONNECTIONS} connections to the proxy were made, {syns_again} SYNs sent again, \
+             and {proxied} of {} datagrams had their own address; counters: {}",
+            seen.arrived.sent,
+            seen.arrived.counters()
+        );
+        seen.arrived.require_whole()?;
+    }
+    compared.on.arrived.require_split()
+}
+
+fn seen(host: &Host, inner: Family) -> Result<Seen> {
+    let any = unspecified(inner);
+    let (listener, proxy, echo) = netns::within(CONTAINER, || {
+        let listener: TcpListener = transparent(Type::STREAM, (any, TCP_PROXY).into())?.into();
+        let proxy: UdpSocket = transparent(Type::DGRAM, (any, UDP_PROXY).into())?.into();
+        Ok((listener, seeing(proxy)?, UdpSocket::bind((any, ECHO))?))
+    })?;
+    let at = |port| SocketAddr::from((far(inner), port));
+    let services = Services {
+        client: inner.client(),
+        connect: at(TCP),
+        listener,
+        told: at(TCP),
+        // Flows without a proxy, beside it.
+        send: (inner.container(), ECHO).into(),
+        echo,
+    };
+    let elephant = Elephant {
+        from: inner.client(),
+        to: vec![at(UDP)],
+        sockets: vec![proxy],
+        pps: host.elephant_pps,
+        fate: Fate::Split,
+    };
+    let (arrived, made) = elephant.run(host.datagrams, |_| services.make())?;
+    Ok(Seen { arrived, made })
+}
+
+/// Returns a socket that may have what is for others' addresses.
+fn transparent(kind: Type, address: SocketAddr) -> Result<Socket> {
+    let protocol = if kind == Type::STREAM {
+        Protocol::TCP
+    } else {
+        Protocol::UDP
+    };
+    let socket = Socket::new(Domain::for_address(address), kind, Some(protocol))?;
+    if address.is_ipv4() {
+        setsockopt(&socket, sockopt::IpTransparent, &true)?;
+    } else {
+        socket.set_ip_transparent_v6(true)?;
+        socket.set_only_v6(true)?;
+    }
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())?;
+    if kind == Type::STREAM {
+        socket.listen(1024)?;
+    }
+    Ok(socket)
+}

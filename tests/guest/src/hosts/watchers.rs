@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Who watches a NIC: captures with and without a ring, a mirror to another device, sockets that share packets out, a generic XDP
+//! program. Each sees every packet of the wire once, as it came, and the flow does not notice.
+
+use std::cell::RefCell;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{ensure, Context as _, Result};
+use etherparse::{IpNumber, NetSlice, SlicedPacket};
+use mflow_protocol::datagram::{self, MIN_BYTES};
+
+use super::elephant::{Elephant, Fate};
+use super::host::{Host, Rules};
+use super::Case;
+use crate::bpf::{self, Xdp, XdpMode};
+use crate::datagrams::ledger::Ledger;
+use crate::packet_socket::PacketSocket;
+use crate::streams::run::Streams;
+use crate::topology::{self, Family};
+use crate::traffic::Load as _;
+use crate::{cpu, mflow, tcpdump, threads};
+
+/// Room for all that a case sends: the kernel keeps the frames until the reader comes.
+const ROOM: usize = 64 << 20;
+/// The headers of the tunnel and of Ethernet before it: 14, 20, 8 and 8 bytes.
+const OUTER_BYTES: usize = 50;
+const GROUP: u16 = 7;
+const QUIET: Duration = Duration::from_millis(300);
+/// Fewer segments prove nothing.
+const LEAST_SEGMENTS: u64 = 500;
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        Case::new(
+            "watchers/ring",
+            "a capture with a ring on the NIC, begun before splitting: the flow is split, and does not notice",
+            ring,
+        ),
+        Case::new(
+            "watchers/copies",
+            "a capture without a ring, which gets a copy of each packet, has all datagrams of a split flow in order and as sent",
+            copies,
+        ),
+        Case::new(
+            "watchers/copies/tcp",
+            "the same of a stream: what a late reader gets has the checksum that was sent, and the stream does not notice",
+            copies_of_stream,
+        ),
+        Case::new(
+            "watchers/mirror",
+            "a mirror at the NIC's ingress copies every packet of a split flow once",
+            mirror,
+        ),
+        Case::new(
+            "watchers/shared",
+            "of the sockets that share out the NIC's packets one gets a split flow, whole and in order",
+            shared,
+        ),
+        Case::new(
+            "watchers/xdp",
+            "a generic XDP program on the NIC runs once for each packet, split or not",
+            |host| generic_xdp(host, Rules::First),
+        ),
+        Case::new(
+            "watchers/xdp/later",
+            "the same of one that comes when splitting is on already",
+            |host| generic_xdp(host, Rules::Later),
+        ),
+    ]
+}
+
+fn ring(host: &Host) -> Result<()> {
+    let compared = host.compare(
+        Family::V4,
+        Rules::First,
+        || Ok(()),
+        |host| {
+            let _capture = tcpdump::start(None, "eth0", cpu::READER)?;
+            Ok(Elephant::plain(host, Family::V4)?
+                .run(host.datagrams, |_| Ok(()))?
+                .0)
+        },
+    )?;
+    compared.off.require_whole()?;
+    compared.on.require_whole()?;
+    compared.on.require_split()
+}
+
+fn copies(host: &Host) -> Result<()> {
+    watched(host, 1)
+}
+
+fn shared(host: &Host) -> Result<()> {
+    watched(host, 2)
+}
+
+/// Demands that one of so many sockets at the NIC has got everything.
+fn watched(host: &Host, sockets: u16) -> Result<()> {
+    let compared = host.compare(
+        Family::V4,
+        Rules::First,
+        || Ok(()),
+        |host| {
+            let mut watchers = Vec::new();
+            for _ in 0..sockets {
+                let watcher = PacketSocket::open_here("eth0")?;
+                watcher.make_room(ROOM)?;
+                if sockets > 1 {
+                    watcher.share(GROUP)?;
+                }
+                watchers.push(watcher);
+            }
+            let (arrived, ()) =
+                Elephant::plain(host, Family::V4)?.run(host.datagrams, |_| Ok(()))?;
+            let copies = watchers.iter().map(datagrams).collect::<Result<Vec<_>>>()?;
+            Ok((arrived, copies))
+        },
+    )?;
+    for (enabled, (arrived, copies)) in [&compared.off, &compared.on].into_iter().enumerate() {
+        let sent = arrived.sent;
+        let whole = |copies: &&Ledger| {
+            copies.delivered() == sent && copies.reordered() + copies.duplicate() == 0
+        };
+        let none = |copies: &&Ledger| copies.delivered() == 0;
+        ensure!(
+            copies.iter().filter(whole).count() == 1 && copies.iter().filter(none).count() == copies.len() - 1,
+            "with enabled {enabled} one watcher has to get all {sent} datagrams, and they got {:?}, of which out of order and twice {:?}",
+            copies.iter().map(Ledger::delivered).collect::<Vec<_>>(),
+            copies.iter().map(|copies| (copies.reordered(), copies.duplicate())).collect::<Vec<_>>()
+        );
+        arrived.require_whole()?;
+    }
+    compared.on.0.require_split()
+}
+
+/// Returns which datagrams of an elephant a socket has got in the overlay's packets.
+fn datagrams(watcher: &PacketSocket) -> Result<Ledger> {
+    let mut ledger = Ledger::default();
+    while let Some(frame) = watcher.next()? {
+        let bytes = frame
+            .len()
+            .checked_sub(MIN_BYTES)
+            .map(|start| &frame[start..]);
+        if let Some(head) = bytes.and_then(datagram::decode) {
+            ledger.record(head.sequence);
+        }
+    }
+    Ok(ledger)
+}
+
+/// The late reader has what a lane's GRO has long since taken apart.
+fn copies_of_stream(host: &Host) -> Result<()> {
+    for enabled in [false, true] {
+        host.fresh(Family::V4)?;
+        let watcher = PacketSocket::open_here("eth0")?;
+        watcher.make_room(ROOM)?;
+        if enabled {
+            mflow::write("enabled", "1")?;
+        }
+        beside_stream(host, &watcher, enabled)
+            .with_context(|| format!("with enabled {}", u8::from(enabled)))?;
+    }
+    Ok(())
+}
+
+fn beside_stream(host: &Host, watcher: &PacketSocket, split: bool) -> Result<()> {
+    let mut plan = host.rig.streams();
+    (plan.one_outer, plan.split) = (true, split);
+    plan.load.prepare_ends()?;
+    let stop = AtomicBool::new(false);
+    let (outcome, (good, bad)) = thread::scope(|scope| {
+        let reader = scope.spawn(|| segments(watcher, &stop));
+        let outcome = Streams::measure(&plan, |_| Ok(()));
+        stop.store(true, Ordering::Relaxed);
+        Ok::<_, anyhow::Error>((outcome, threads::result(reader.join())?))
+    })?;
+    outcome?.judge(|outcome| {
+        Streams::require_order(outcome)?;
+        if !split {
+            // What the NIC's GRO has joined has no checksum yet.
+            return Ok(());
+        }
+        ensure!(
+            bad == 0 && good >= LEAST_SEGMENTS,
+            "{bad} of {} segments that the watcher got have a wrong checksum",
+            good + bad
+        );
+        outcome.require_no_deadline()
+    })?;
+    Ok(())
+}
+
+/// Reads one burst after the other, and counts segments with a right and with a wrong checksum.
+fn segments(watcher: &PacketSocket, stop: &AtomicBool) -> Result<(u64, u64)> {
+    cpu::pin(cpu::READER)?;
+    let (mut good, mut bad) = (0, 0);
+    loop {
+        let last = stop.load(Ordering::Relaxed);
+        thread::sleep(QUIET);
+        while let Some(frame) = watcher.next().context("a copy cannot be read")? {
+            match has_good_checksum(&frame) {
+                Some(true) => good += 1,
+                Some(false) => bad += 1,
+                None => {}
+            }
+        }
+        if last {
+            return Ok((good, bad));
+        }
+    }
+}
+
+/// Returns nothing of what is no segment to the container.
+fn has_good_checksum(frame: &[u8]) -> Option<bool> {
+    let packet = SlicedPacket::from_ethernet(frame.get(OUTER_BYTES..)?).ok()?;
+    let Some(NetSlice::Ipv4(ip)) = packet.net else {
+        return None;
+    };
+    let header = ip.header();
+    if header.protocol() != IpNumber::TCP
+        || IpAddr::from(header.destination_addr()) != Family::V4.container()
+    {
+        return None;
+    }
+    let payload = ip.payload().payload;
+    let (segment, mut sum) = (payload.chunks(2), 6 + payload.len() as u64);
+    let addresses = [header.source(), header.destination()];
+    for pair in segment.chain(addresses.iter().flat_map(|address| address.chunks(2))) {
+        sum += u64::from(pair[0]) << 8 | u64::from(pair.get(1).copied().unwrap_or(0));
+    }
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    Some(sum == 0xffff)
+}
+
+fn mirror(host: &Host) -> Result<()> {
+    let set_up = || {
+        topology::ip(None, "link add queue0 type dummy\nlink set queue0 up")?;
+        topology::tc(
+            "qdisc add dev eth0 clsact
+             filter add dev eth0 ingress matchall action mirred egress mirror dev queue0",
+        )
+    };
+    let compared = host.compare(Family::V4, Rules::First, set_up, |host| {
+        let before = (
+            topology::received_pkts("eth0")?,
+            topology::sent_pkts("queue0")?,
+        );
+        let (arrived, ()) = Elephant::plain(host, Family::V4)?.run(host.datagrams, |_| Ok(()))?;
+        let (received, copied) = (
+            topology::received_pkts("eth0")?,
+            topology::sent_pkts("queue0")?,
+        );
+        Ok((arrived, received - before.0, copied - before.1))
+    })?;
+    for (enabled, (arrived, received, copied)) in
+        [&compared.off, &compared.on].into_iter().enumerate()
+    {
+        ensure!(
+            copied == received,
+            "with enabled {enabled} {copied} of {received} packets were mirrored"
+        );
+        arrived.require_whole()?;
+    }
+    compared.on.0.require_split()
+}
+
+fn generic_xdp(host: &Host, rules: Rules) -> Result<()> {
+    bpf::count_runs(true)?;
+    let program = RefCell::new(None);
+    let set_up = || {
+        *program.borrow_mut() = None;
+        *program.borrow_mut() = Some(Xdp::attach("eth0", XdpMode::Generic)?);
+        Ok(())
+    };
+    let runs = || program.borrow().as_ref().map_or(Ok(0), Xdp::runs);
+    let compared = host.compare(Family::V4, rules, set_up, |host| {
+        let before = (topology::received_pkts("eth0")?, runs()?);
+        let mut elephant = Elephant::plain(host, Family::V4)?;
+        elephant.fate = Fate::Either;
+        let (arrived, ()) = elephant.run(host.datagrams, |_| Ok(()))?;
+        let (received, runs) = (topology::received_pkts("eth0")?, runs()?);
+        Ok((arrived, received - before.0, runs - before.1))
+    });
+    // Also after a failure.
+    bpf::count_runs(false)?;
+    drop(program);
+    let compared = compared?;
+    for (enabled, (arrived, received, runs)) in
+        [&compared.off, &compared.on].into_iter().enumerate()
+    {
+        ensure!(
+            runs == received,
+            "with enabled {enabled} the program ran {runs} times for {received} packets: {}",
+            arrived.counters()
+        );
+        arrived.require_whole()?;
+    }
+    Ok(())
+}
