@@ -94,8 +94,11 @@ bool mflow_worker_receive(struct mflow_worker *worker, struct sk_buff *skb)
 	gro_result_t result;
 	bool datagram;
 
-	/* GRO would take the memory of a packet that others (taps, mirrors) have, too. It must not overtake what GRO holds. */
-	if (unlikely(skb_cloned(skb))) {
+	/*
+	 * GRO would take the memory of a packet that others (taps, mirrors) have, too, and a tunnel would queue it elsewhere than those of
+	 * its flow that nobody has. So it gets its own, or goes behind what GRO holds.
+	 */
+	if (unlikely(skb_cloned(skb)) && skb_unclone(skb, GFP_ATOMIC)) {
 		mflow_worker_flush(worker);
 		mflow_worker_receive_past_gro(worker, skb);
 		return false;

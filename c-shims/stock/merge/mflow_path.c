@@ -73,23 +73,44 @@ static bool mflow_dev_needs_order(struct net_device *dev)
 	       netdev_walk_all_lower_dev_rcu(dev, mflow_is_macsec, &priv);
 }
 
-/* Softirqs disabled. Returns a fault (MFLOW_PATH_QUEUES, ...), or 0. */
-unsigned int mflow_path_fault(const struct sk_buff *skb)
+/* RCU. Returns what is wrong with the way to @dev, if it is one end of a veth, or of what is like it: packets were sent at the other. */
+static unsigned int mflow_peer_fault(struct net_device *dev)
 {
-	const struct net_device_ops *ops = skb->dev->netdev_ops;
+	const struct net_device_ops *ops = dev->netdev_ops;
 	struct net_device *peer, *bridge;
 
-	if (mflow_dev_needs_order(skb->dev))
-		return MFLOW_PATH_ORDERED;
-	/* One end of a veth, or of what is like it: packets were sent at the other. */
-	peer = ops && ops->ndo_get_peer_dev ? ops->ndo_get_peer_dev(skb->dev) :
-					      NULL;
+	peer = ops && ops->ndo_get_peer_dev ? ops->ndo_get_peer_dev(dev) : NULL;
 	if (!peer)
 		return 0;
-	if (mflow_dev_queues(peer) || dev_xdp_prog_count(skb->dev))
+	if (mflow_dev_queues(peer) || dev_xdp_prog_count(dev))
 		return MFLOW_PATH_QUEUES;
 	bridge = netdev_master_upper_dev_get_rcu(peer);
 	if (bridge && mflow_dev_needs_order(bridge))
 		return MFLOW_PATH_ORDERED;
 	return 0;
+}
+
+static int mflow_lower_fault(struct net_device *lower, struct netdev_nested_priv *priv)
+{
+	unsigned int *fault = priv->data;
+
+	*fault = mflow_peer_fault(lower);
+	return *fault;
+}
+
+/*
+ * Softirqs disabled. Returns a fault (MFLOW_PATH_QUEUES, ...), or 0. The packet's last device may be above the one it came in by: a VLAN's,
+ * or a VRF, of whose devices each is looked at.
+ */
+unsigned int mflow_path_fault(const struct sk_buff *skb)
+{
+	unsigned int fault = mflow_peer_fault(skb->dev);
+	struct netdev_nested_priv priv = { .data = &fault };
+
+	if (fault)
+		return fault;
+	if (mflow_dev_needs_order(skb->dev))
+		return MFLOW_PATH_ORDERED;
+	netdev_walk_all_lower_dev_rcu(skb->dev, mflow_lower_fault, &priv);
+	return fault;
 }
