@@ -27,6 +27,8 @@ const ROOM: usize = 64 << 20;
 const OUTER_BYTES: usize = 50;
 const GROUP: u16 = 7;
 /// Fewer segments prove nothing.
+/// So many segments may pass others before the flow is split: with `enabled` 0 some do all the time.
+const MOST_PASSED: u64 = 8;
 const LEAST_SEGMENTS: u64 = 500;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -176,7 +178,11 @@ fn beside_stream(host: &Host, watcher: &PacketSocket, split: bool) -> Result<()>
         if !split {
             return Ok(());
         }
-        Streams::require_order(outcome)?;
+        ensure!(
+            outcome.reordered <= MOST_PASSED,
+            "{} segments out of order: the tunnel queues those with a copy elsewhere than those without",
+            outcome.reordered
+        );
         ensure!(
             bad == 0 && good >= LEAST_SEGMENTS,
             "{bad} of {} segments that the watcher got have a wrong checksum",
