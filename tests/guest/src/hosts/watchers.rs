@@ -27,9 +27,9 @@ const ROOM: usize = 64 << 20;
 const OUTER_BYTES: usize = 50;
 const GROUP: u16 = 7;
 /// Fewer segments prove nothing.
+const LEAST_SEGMENTS: u64 = 500;
 /// So many segments may pass others before the flow is split: with `enabled` 0 some do all the time.
 const MOST_PASSED: u64 = 8;
-const LEAST_SEGMENTS: u64 = 500;
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
