@@ -161,7 +161,7 @@ extern "C" {
     pub fn mflow_print(level: c_uint, text: *const c_char, len: c_uint);
     pub fn mflow_switch_on() -> c_int;
     pub fn mflow_switch_off(drained: bool);
-    pub fn mflow_bug() -> !;
+    pub fn mflow_bug();
     pub fn mflow_skb_tag(skb: *const sk_buff) -> u32;
     pub fn mflow_skb_set_tag(skb: *mut sk_buff, tag: u32);
     pub fn mflow_skb_set_parked(skb: *mut sk_buff, amount: u32);

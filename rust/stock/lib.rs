@@ -79,6 +79,9 @@ macro_rules! module {
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
     print::line(print::Level::Error, format_args!("{info}\n"));
-    // SAFETY: It does not return.
-    unsafe { bindings::mflow_bug() }
+    // SAFETY: It does not return. objtool may not know that, and would miss the function's end; an instruction that traps is one.
+    unsafe {
+        bindings::mflow_bug();
+        core::arch::asm!("ud2", options(noreturn));
+    }
 }

@@ -76,8 +76,19 @@ $(rust-obj)/mflow.o: private rust-crate-flags := --edition=2021 -Zcrate-attr=no_
 $(rust-obj)/mflow.o: $(rust-src)/mflow_main.rs $(rust-obj)/kernel.o FORCE
 	+$(call if_changed_dep,rust_crate)
 
+# As for each object that kbuild makes: where objtool does not wait for the whole module, it lists returns and retpolines for the
+# kernel to patch, and makes data for the unwinder. Three crates are a linked object to it. The variable was objtool_args up to 6.2.
+$(rust-obj)/rust.o: private objtool-args += --link
+$(rust-obj)/rust.o: private objtool_args += --link
+
+# objtool itself becomes a prerequisite.
 quiet_cmd_rust_link = LD $(if $(KBUILD_EXTMOD),[M]) $@
-      cmd_rust_link = $(LD) $(KBUILD_LDFLAGS) -r --gc-sections $(addprefix -u ,$(rust-roots)) -o $@ $(real-prereqs)
+      cmd_rust_link = $(LD) $(KBUILD_LDFLAGS) -r --gc-sections $(addprefix -u ,$(rust-roots)) -o $@ $(filter %.o,$^) $(cmd_objtool)
+
+define rule_rust_link
+	$(call cmd_and_savecmd,rust_link)
+	$(call cmd,gen_objtooldep)
+endef
 
 $(rust-obj)/rust.o: $(rust-obj)/mflow.o $(rust-obj)/kernel.o $(rust-obj)/core.o FORCE
-	$(call if_changed,rust_link)
+	$(call if_changed_rule,rust_link)

@@ -2,6 +2,8 @@
 
 //! The module alone, built out of the kernel tree.
 
+pub(crate) mod objtool;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -86,6 +88,7 @@ fn require_versionable(module: &Path) -> Result<()> {
 pub(crate) fn add_to(kernel: &Distribution) -> Result<PathBuf> {
     let module = build_with(&kernel.headers, kernel.compiler.as_deref())?;
     require_versionable(&module)?;
+    objtool::require_seen(&module, &kernel.headers)?;
     let module = kernel.add(&module)?;
     // DKMS does the same.
     tools::output(tools::command("strip").arg("--strip-debug").arg(&module))?;

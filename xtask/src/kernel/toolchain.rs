@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context as _, Result};
+use anyhow::{ensure, Context as _, Result};
 
 use crate::setup::llvm::Llvm;
 use crate::setup::rust;
@@ -49,6 +49,8 @@ impl Toolchain {
 
 /// Returns `make` for a kernel that names its C compiler itself.
 pub(crate) fn plain_make(dir: &Path, jobs: usize) -> Result<Command> {
+    let found = tools::find("make").is_some();
+    ensure!(found, "make is not installed; try: apt install make");
     Ok(make(&rust::pinned_toolchain()?, dir, jobs))
 }
 

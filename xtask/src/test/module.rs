@@ -9,7 +9,7 @@ use anyhow::{ensure, Result};
 
 use super::{Ctx, Outcome};
 use crate::kernel::{self, Flavor, Kernel};
-use crate::module;
+use crate::module::{self, objtool};
 use crate::tools;
 
 pub(crate) fn run(_ctx: &Ctx) -> Result<Outcome> {
@@ -29,6 +29,7 @@ pub(crate) fn run(_ctx: &Ctx) -> Result<Outcome> {
 
 fn fits(kernel: &Kernel) -> Result<()> {
     let module = module::build(&kernel.build_dir)?;
+    objtool::require_seen(&module, &kernel.build_dir)?;
     is_made_for(&module, &kernel.release)
 }
 

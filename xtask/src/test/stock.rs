@@ -16,7 +16,7 @@ use super::{Ctx, Outcome};
 use crate::dkms::{self, install};
 use crate::kernel::distribution::{self, Distribution};
 use crate::kernel::Flavor;
-use crate::module;
+use crate::module::{self, objtool};
 use crate::tools;
 use crate::vm::Nic;
 
@@ -144,5 +144,6 @@ fn installed(kernel: &Distribution) -> Result<()> {
         module.display(),
         installed.signer
     );
+    objtool::require_seen(&module, &kernel.headers)?;
     is_made_for(&module, &kernel.release)
 }
