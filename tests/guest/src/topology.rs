@@ -43,8 +43,6 @@ use crate::{command, cpu, interrupts, netns};
 
 pub(crate) const CLIENT: &str = "client";
 pub(crate) const CONTAINER: &str = "container";
-/// The receive buffer of a socket where a case does not choose: a CPU that is away for long, as virtual ones are, loses nothing.
-pub(crate) const RMEM_DEFAULT: &str = "8388608";
 /// The NIC that frames from outside the guest come in on.
 pub(crate) const FEED: &str = "eth2";
 
@@ -213,7 +211,7 @@ fn underlay_up() -> Result<()> {
         // A CPU that is away for some milliseconds, as virtual ones are, must not lose what a real one would keep.
         ("net/core/netdev_max_backlog", "20000"),
         ("net/core/rmem_max", "67108864"),
-        ("net/core/rmem_default", RMEM_DEFAULT),
+        ("net/core/rmem_default", "8388608"),
     ] {
         sysctl(name, value)?;
     }

@@ -212,6 +212,13 @@ impl Step {
                 ..none
             },
             Self::Mtu { bytes, .. } if bytes >= 1_500 => none,
+            // With GRO on there, packets pass the link's own queue again from a moment after it has come up: a flow may begin to be split
+            // just before.
+            Self::Flap(Device::Veth | Device::Container) => Effect {
+                loses: true,
+                gives_up: true,
+                ..mixes
+            },
             Self::Flap(_)
             | Self::CloseSocket
             | Self::CloseStream

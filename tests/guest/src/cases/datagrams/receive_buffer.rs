@@ -12,18 +12,20 @@ use nix::sys::socket::{setsockopt, sockopt};
 
 use crate::cases::{Case, Run};
 use crate::datagrams::ledger::Ledger;
+use crate::datagrams::receiver::Receiver;
+use crate::datagrams::run::Datagrams;
 use crate::datagrams::sender::{SendOrder, Sender};
 use crate::mflow::{self, Knobs, Mode, Stats};
 use crate::outcome::Outcome;
 use crate::rig::Rig;
 use crate::sockopt::receive_memory;
-use crate::topology::{self, CLIENT, CONTAINER};
-use crate::traffic::{Live as _, Mark};
+use crate::topology::{CLIENT, CONTAINER};
+use crate::traffic::Mark;
 use crate::{command, cpu, netns, threads};
 
 const FLOWS: u16 = 4;
 /// What distributions give a socket. Of such datagrams less than a hundred find room there.
-const DEFAULT_BUFFER_BYTES: &str = "212992";
+const DEFAULT_BUFFER_BYTES: usize = 212_992;
 const DEFAULT_BUFFER_DATAGRAM_BYTES: usize = 1_400;
 /// Half of the room, for three lanes, with some for what a datagram's memory is.
 const DEFAULT_BUFFER_BATCH_PKTS: u64 = 24;
@@ -63,11 +65,14 @@ fn default_buffer(rig: &Rig) -> Result<Outcome> {
     let mut plan = rig.datagrams();
     plan.load = plan.load.sized(DEFAULT_BUFFER_DATAGRAM_BYTES);
     let knobs = Knobs::of(4, 256);
-    let receive_bytes = |bytes: &str| topology::sysctl("net/core/rmem_default", bytes);
-    receive_bytes(DEFAULT_BUFFER_BYTES)?;
+    rig.prepare(&plan, &knobs)?;
+    let to = plan.addresses();
+    let socket = netns::within(CONTAINER, || Ok(UdpSocket::bind(to[0])?))?;
+    // The kernel doubles it.
+    setsockopt(&socket, sockopt::RcvBuf, &(DEFAULT_BUFFER_BYTES / 2)).context("SO_RCVBUF")?;
+    let receiver = Receiver::of(vec![socket], plan.flows, plan.load.bytes);
     let mut mean_pkts = 0;
-    let measured = rig.measure(&plan, &knobs, |live| {
-        live.wait_split_since(0)?;
+    let measured = Datagrams::measure_at(&plan, to, receiver, |live| {
         live.send_more(LOOKED_AT_DATAGRAMS)?;
         let before = Stats::read()?.get("batches")?;
         live.send_more(LOOKED_AT_DATAGRAMS)?;
@@ -75,8 +80,6 @@ fn default_buffer(rig: &Rig) -> Result<Outcome> {
         mean_pkts = LOOKED_AT_DATAGRAMS / batches.max(1);
         Ok(())
     });
-    // Also after a failure.
-    receive_bytes(topology::RMEM_DEFAULT)?;
     measured?.judge(|outcome| {
         // A CPU that is away for long loses some, as without a split.
         outcome.require_intact()?;
