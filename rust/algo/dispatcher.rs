@@ -420,7 +420,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         batch
     }
 
-    /// Has the load controller know where batches of the slot's flow are handed out.
+    /// Tells the load controller on which CPU batches of the slot's flow are handed out.
     fn note_cpu(&self, slot: u8) {
         let cpu = self.host.cpu();
         self.host.orders().note_cpu(usize::from(slot), cpu);

@@ -3,7 +3,7 @@
 //! The slots of all flows that are split now, shared by all sources.
 //!
 //! A slot's batch numbers go on from one flow to the next, so a straggler of an earlier flow is late, never early. They begin at
-//! random, as those of probes: what is still on its way when the module goes and comes back is late as well, but for chance.
+//! random, as those of probes: a packet that is in a queue while the module goes and comes back is late as well, but for chance.
 
 use super::queue::Packet;
 use super::slot::Slot;
@@ -33,7 +33,7 @@ impl<P: Packet> SlotPool<P> {
         }
     }
 
-    /// Has the numbers of batches and probes begin at random ones. Called once, before anything uses the pool.
+    /// Sets the first numbers of batches and probes at random. Called once, before anything uses the pool.
     pub fn start(&self, mut random: impl FnMut() -> u32) {
         // ORDERING: Relaxed: the caller publishes the pool.
         self.probes.store(random(), Ordering::Relaxed);

@@ -116,7 +116,7 @@ impl Takes {
     }
 }
 
-/// Has a source in use that may be found outside of its context.
+/// A guard: a source that may be found outside of its context is in use as long as it lives.
 pub(crate) struct InUse<'a>(Option<&'a AtomicBool>);
 
 impl Drop for InUse<'_> {

@@ -173,7 +173,7 @@ impl<P: Packet> Slot<P> {
         slot
     }
 
-    /// Has the first batch be `batch`. Nothing has used the slot before.
+    /// Sets the number of the first batch. Nothing has used the slot before.
     pub fn start_at(&self, batch: u32) {
         // ORDERING: Relaxed, both: the caller publishes the slot.
         self.next.store(batch, Ordering::Relaxed);

@@ -29,7 +29,7 @@ const CORES: u64 = 0xffff << 24;
 const CARRIED: u64 = 1 << 40;
 const OPEN: u64 = 1 << 41;
 const NUMBER_SHIFT: u32 = 42;
-/// What says whether the place is open, and for which batch.
+/// The bits that say whether the place is open, and for which batch.
 const NAME: u64 = !0 << 41;
 
 /// Returns what the word of an open place has of `NAME`.

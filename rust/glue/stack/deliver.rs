@@ -57,7 +57,7 @@ pub(crate) unsafe fn carry(packet: SkBuff) {
     unsafe { ffi::mflow_receive_skb(packet.into_raw()) };
 }
 
-/// Has a packet wait behind those that wait on the ordinary path of another CPU; returns it if none do.
+/// Queues a packet behind those that wait on the ordinary path of another CPU; returns it if none do.
 ///
 /// # Safety: softirqs are disabled, it is a possible CPU, and the packet comes from a hook at the device's ingress.
 pub(crate) unsafe fn keep_behind(packet: SkBuff, cpu: u32) -> Option<SkBuff> {

@@ -122,7 +122,7 @@ pub(crate) unsafe fn collector_here() -> Option<NonNull<c_void>> {
     NonNull::new(unsafe { ffi::mflow_run_here() })
 }
 
-/// Has a source flushed a turn of polls later, so that lanes are woken once for many packets. Returns whether that will be done; if
+/// Schedules a source to be flushed a turn of polls later, so that lanes are woken once for many packets. Returns whether that will be done; if
 /// not, the caller flushes.
 ///
 /// # Safety: softirqs are disabled. The source has just dispatched a packet, and is not in use here.
@@ -134,13 +134,13 @@ pub(crate) unsafe fn flush_later<S: BeginsWithHead>(source: &S) -> bool {
     true
 }
 
-/// Has no CPU flush a source later that it has not begun to flush by now. Process context.
+/// Forgets a source that CPUs were to flush and have not begun to flush. Process context.
 pub(crate) fn forget_flushes<S: BeginsWithHead>(source: &S) {
     // SAFETY: Its address is only compared.
     unsafe { ffi::mflow_run_forget(ptr::from_ref(source).cast_mut().cast()) };
 }
 
-/// Has a packet wait behind those that wait on the ordinary path of another CPU. Returns whether it does, and is given away with that.
+/// Queues a packet behind those that wait on the ordinary path of another CPU. Returns whether it does, and is given away with that.
 ///
 /// # Safety: softirqs are disabled, it is a possible CPU, and the packet comes from a hook at the device's ingress.
 pub(super) unsafe fn keep_behind(skb: NonNull<sk_buff>, cpu: u32) -> bool {

@@ -398,7 +398,7 @@ fn full_window_grows_an_inline_batch() {
     assert!(world.count(Counter::LanePkts) > before);
 }
 
-/// What GRO may join of an inline flow has one number.
+/// Packets of an inline flow, which GRO may join, have one number.
 #[test]
 fn inline_batch_goes_on_while_no_lane_can_have_one() {
     let mut world = World::new(2, 4);
@@ -429,7 +429,7 @@ fn inline_batch_goes_on_while_no_lane_can_have_one() {
     assert_eq!(world.count(Counter::LatePkts), 0);
 }
 
-/// What other lanes carry while one has its turn comes to the socket at once, and finds room there.
+/// Packets that other lanes carry while one has its turn come to the socket at once, and find room there.
 #[test]
 fn batches_are_no_larger_than_the_receivers_buffer_takes() {
     let batches_of = |lanes, receive_pkts| {

@@ -24,7 +24,7 @@ use crate::traffic::Mark;
 use crate::{command, cpu, netns, threads};
 
 const FLOWS: u16 = 4;
-/// What distributions give a socket. Of such datagrams less than a hundred find room there.
+/// The buffer that distributions give to a socket. Less than a hundred of these datagrams find room there.
 const DEFAULT_BUFFER_BYTES: usize = 212_992;
 const DEFAULT_BUFFER_DATAGRAM_BYTES: usize = 1_400;
 /// Half of the room, for three lanes, with some for what a datagram's memory is.
