@@ -63,7 +63,7 @@ table inet mflow {
 }
 ";
 /// One in so many packets may be counted more or less.
-const MOST_ODD: u64 = 50;
+const MOST_ODD: u64 = 20;
 const HEADERS: u64 = 28;
 const HEADERS6: u64 = 48;
 
