@@ -141,10 +141,10 @@ void mflow_worker_flush(struct mflow_worker *worker)
 }
 
 /* Carries a packet on from where it was dispatched, on this CPU. */
-int mflow_receive_skb(struct sk_buff *skb)
+void mflow_receive_skb(struct sk_buff *skb)
 {
 	skb->tc_skip_classify = !mflow_port_is_early(skb->dev);
-	return netif_receive_skb_core(skb);
+	netif_receive_skb_core(skb);
 }
 
 /* Carries a packet on from where mflow_ingress() has taken it, on this CPU. */

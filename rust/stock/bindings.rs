@@ -14,7 +14,7 @@ use core::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 pub const EINVAL: c_uint = 22;
 pub const IFNAMSIZ: c_uint = 16;
 
-pub const MFLOW_ABI: c_uint = 12;
+pub const MFLOW_ABI: c_uint = 13;
 pub const MFLOW_SLOT_SHIFT: c_uint = 23;
 pub const MFLOW_KIND_SHIFT: c_uint = 29;
 pub const MFLOW_SLOTS: c_uint = 64;
@@ -196,7 +196,7 @@ extern "C" {
     pub fn mflow_worker_has_settled(worker: *mut mflow_worker) -> bool;
 
     // net/mflow.h
-    pub fn mflow_receive_skb(skb: *mut sk_buff) -> c_int;
+    pub fn mflow_receive_skb(skb: *mut sk_buff);
     pub fn mflow_register(ops: *const mflow_ops) -> c_int;
     pub fn mflow_unregister();
     pub fn mflow_napi_gro_flush(napi: *mut napi_struct);

@@ -31,7 +31,7 @@ struct sock;
 struct udp_table;
 
 /* Version of everything between the hooks and the module. */
-#define MFLOW_ABI		12
+#define MFLOW_ABI		13
 
 #define MFLOW_SLOT_SHIFT	23
 #define MFLOW_KIND_SHIFT	29
@@ -173,8 +173,11 @@ struct mflow_ops {
 	bool (*is_merged)(struct sock *sk);
 };
 
-/* Bound on nested receive calls; deeper packets take the queued path. */
+/* So many queues a packet of a lane passes by. At the next one it waits like any other. */
 #define MFLOW_DEPTH_MAX		3
+
+/* So many packets may wait to go on. Those that find no room take the queue. */
+#define MFLOW_ONWARD_MAX	1000
 
 /**
  * struct mflow_route - the route to this host that the last packet of IPv4 found at one point of a path
@@ -203,7 +206,8 @@ struct mflow_route6 {
  * struct mflow_cpu - what the hooks need to know on this CPU
  * @lane:	the lane that is polling right now, or NULL
  * @lane_stack:	a stack address at the start of that poll
- * @depth:	nested run-to-completion receive calls
+ * @onward:	split packets that go on as soon as the stack has returned, or NULL: nobody carries any
+ * @depth:	queues that the packets which are carried now have passed by
  * @stack_max_bytes: deepest stack seen at a merge point, from @lane_stack on
  * @run_sk:	the socket to which a run of segments is being delivered, or NULL
  * @run_ready:	its reader is to be told at the end of the run that there is data
@@ -218,6 +222,7 @@ struct mflow_route6 {
 struct mflow_cpu {
 	void		*lane;
 	unsigned long	lane_stack;
+	struct sk_buff_head *onward;
 	unsigned int	depth;
 	unsigned int	stack_max_bytes;
 	void		*stages;
@@ -303,7 +308,7 @@ bool __mflow_ready_later(struct sock *sk);
 bool __mflow_gro_alone(struct napi_struct *napi, struct sk_buff *skb);
 bool __mflow_hand_on(struct sk_buff *skb, unsigned int stage);
 bool __mflow_return(struct sk_buff *skb);
-int mflow_receive_skb(struct sk_buff *skb);
+int mflow_put_onward(struct sk_buff *skb);
 void udp_queue_rcv_run(struct sock *sk, struct sk_buff_head *run);
 
 /* For the module. */
@@ -311,6 +316,8 @@ int mflow_register(const struct mflow_ops *ops);
 void mflow_unregister(void);
 void mflow_set_enabled(bool enabled);
 void mflow_napi_gro_flush(struct napi_struct *napi);
+void mflow_carry_onward(void);
+void mflow_receive_skb(struct sk_buff *skb);
 void mflow_lookups_forget(void);
 void mflow_free_returned(void);
 void mflow_watch_readers(bool watch);
@@ -612,10 +619,18 @@ static inline bool mflow_is_probe(const struct sk_buff *skb)
 	return mflow_is_on() && mflow_kind(skb) == MFLOW_KIND_PROBE;
 }
 
-/* True: hand @skb to mflow_receive_skb() instead of a per-CPU queue. */
+/*
+ * True: hand @skb to mflow_put_onward() instead of a per-CPU queue. In process context nobody carries
+ * packets: who does has softirqs disabled until all have reached their ends.
+ */
 static inline bool mflow_is_direct(const struct sk_buff *skb)
 {
-	return mflow_is_split(skb) &&
+	const struct sk_buff_head *onward;
+
+	if (!mflow_is_split(skb))
+		return false;
+	onward = this_cpu_read(mflow_cpu.onward);
+	return onward && skb_queue_len(onward) < MFLOW_ONWARD_MAX &&
 	       this_cpu_read(mflow_cpu.depth) < MFLOW_DEPTH_MAX;
 }
 

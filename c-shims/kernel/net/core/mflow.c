@@ -247,18 +247,68 @@ bool __mflow_gro_alone(struct napi_struct *napi, struct sk_buff *skb)
 	return true;
 }
 
+/*
+ * A packet that runs to completion is not received inside of the call that would have queued it. That call
+ * may hold a driver's lock (HSR's), be an action of Open vSwitch or use other data of this CPU, and a
+ * packet that is received there may come back to the same place. So the packet waits until the stack has
+ * returned, as in a queue; but this queue is emptied by the one who carries the packet, and before its
+ * next packet.
+ */
+
 /**
- * mflow_receive_skb - run a packet to completion on this CPU
+ * mflow_put_onward - have a packet received on this CPU, once the stack has returned
  * @skb: a packet for which mflow_is_direct() was true
  *
  * Return: NET_RX_SUCCESS, as a queue that has room: what becomes of the packet is not reported.
  */
-int mflow_receive_skb(struct sk_buff *skb)
+int mflow_put_onward(struct sk_buff *skb)
 {
-	this_cpu_inc(mflow_cpu.depth);
-	netif_receive_skb(skb);
-	this_cpu_dec(mflow_cpu.depth);
+	__skb_queue_tail(this_cpu_read(mflow_cpu.onward), skb);
 	return NET_RX_SUCCESS;
+}
+EXPORT_SYMBOL_GPL(mflow_put_onward);
+
+/**
+ * mflow_carry_onward - receive the packets that go on, until all have reached their ends
+ *
+ * Called by who has set the CPU's field @onward, in softirq context, after each call of the stack. Packets
+ * go from queue to queue together, so those of one flow keep their order; a packet that would pass by one
+ * queue too many takes that queue. So this ends.
+ */
+void mflow_carry_onward(void)
+{
+	struct sk_buff_head *onward = this_cpu_read(mflow_cpu.onward);
+	unsigned int depth = this_cpu_read(mflow_cpu.depth);
+	struct sk_buff_head together;
+	struct sk_buff *skb;
+
+	while (!skb_queue_empty(onward)) {
+		__skb_queue_head_init(&together);
+		skb_queue_splice_init(onward, &together);
+		this_cpu_inc(mflow_cpu.depth);
+		while ((skb = __skb_dequeue(&together)))
+			netif_receive_skb(skb);
+	}
+	this_cpu_write(mflow_cpu.depth, depth);
+}
+EXPORT_SYMBOL_GPL(mflow_carry_onward);
+
+/**
+ * mflow_receive_skb - run a packet to completion on this CPU
+ * @skb: a split packet that no lane carries
+ *
+ * Softirqs disabled. A lane that carries a flow from stage to stage may have brought it here.
+ */
+void mflow_receive_skb(struct sk_buff *skb)
+{
+	struct sk_buff_head *outer = this_cpu_read(mflow_cpu.onward);
+	struct sk_buff_head onward;
+
+	__skb_queue_head_init(&onward);
+	this_cpu_write(mflow_cpu.onward, &onward);
+	netif_receive_skb(skb);
+	mflow_carry_onward();
+	this_cpu_write(mflow_cpu.onward, outer);
 }
 EXPORT_SYMBOL_GPL(mflow_receive_skb);
 
@@ -268,8 +318,8 @@ EXPORT_SYMBOL_GPL(mflow_receive_skb);
  * ip_list_rcv(); but without a reference, as all lanes would count references in one place. With the
  * look-up of a route, early demux is left out: the socket is looked up later anyway.
  *
- * A route is remembered by how deep receive calls are nested: once for the outer packets, and for each
- * queue that they pass by.
+ * A route is remembered by how many queues its packets have passed by: once for the outer packets, and
+ * once behind each queue.
  */
 static unsigned int mflow_lookup_place(void)
 {
@@ -395,7 +445,7 @@ struct mflow_receiver6 {
 /**
  * struct mflow_receivers - all sockets that a CPU remembers
  * @poll:	the number of a lane's poll, over all lanes here; begins with 1
- * @v4:	by how deep receive calls are nested, and by source port
+ * @v4:	by how many queues the datagram has passed by, and by source port
  * @v6:	the same of IPv6
  */
 struct mflow_receivers {

@@ -81,7 +81,7 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         Case::of_traffic(
             "paths/l2tp",
-            "a flow that goes on to its container through L2TP is not split: nothing is received under the tunnel's lock",
+            "a flow that goes on to its container through L2TP is not split: the device that takes it out queues it",
             Run::Always,
             l2tp,
         ),
@@ -114,6 +114,12 @@ pub(super) fn cases() -> Vec<Case> {
             "copies of a split flow's packets go to a queue elsewhere: the flow stays split, and waits for none of them",
             Run::Plain,
             mirror,
+        ),
+        Case::of_traffic(
+            "paths/redirects",
+            "a split flow is sent from device to device by more rules than a packet may meet before it waits in a queue: it loses nothing",
+            Run::Plain,
+            redirects,
         ),
         Case::of_traffic(
             "paths/searches",
@@ -261,7 +267,7 @@ fn l2tp(rig: &Rig) -> Result<Outcome> {
             "{received} of {} datagrams came through L2TP",
             outcome.sent
         );
-        // Without our hooks the tunnel is told by its socket, where packets would be merged; with them, by its lock.
+        // Without our hooks the tunnel is told by its socket, where packets would be merged; with them, where it sends.
         let hooked = !rig.mflow || mflow::is_patched()?;
         require_held(
             rig,
@@ -450,6 +456,56 @@ fn mirrored(plan: &Plan<Datagrams>) -> Result<Outcome> {
         )?;
         live.send_more(plan.load.count)
     })
+}
+
+/// Two rules send each packet on before it passes a veth pair, and three behind that: the kernel drops what meets five without a queue
+/// in between.
+fn redirects(rig: &Rig) -> Result<Outcome> {
+    let (plan, knobs) = (rig.datagrams(), Knobs::default());
+    rig.prepare(&plan, &knobs)?;
+    let outcome = redirected(&plan);
+    // Also after a failure. Each pair goes with its first end.
+    topology::ip(
+        None,
+        "link del r1\nlink del r2\nlink del r3\nlink del r4\nlink del r5",
+    )?;
+    outcome?.judge(|outcome| rig.require_strict(&plan, &knobs, outcome))
+}
+
+fn redirected(plan: &Plan<Datagrams>) -> Result<Outcome> {
+    topology::ip(
+        None,
+        &format!(
+            "link add r1 type veth peer name s1
+             link add r2 type veth peer name s2
+             link add r3 type veth peer name s3
+             link add r4 type veth peer name s4
+             link add r5 type veth peer name eth1 address {CONTAINER_MAC} netns {CONTAINER}
+             link set r1 up
+             link set s1 up
+             link set r2 up
+             link set s2 up
+             link set r3 up
+             link set s3 up
+             link set r4 up
+             link set s4 up
+             link set r5 up"
+        ),
+    )?;
+    topology::ip(Some(CONTAINER), "link set eth1 up")?;
+    for (from, at, to) in [
+        ("veth0", "egress", "r1"),
+        ("r1", "egress", "r2"),
+        ("s2", "ingress", "r3"),
+        ("r3", "egress", "r4"),
+        ("r4", "egress", "r5"),
+    ] {
+        topology::tc(&format!(
+            "qdisc add dev {from} clsact
+             filter add dev {from} {at} matchall action mirred egress redirect dev {to}"
+        ))?;
+    }
+    Datagrams::measure(plan, |_| Ok(()))
 }
 
 /// The client's datagrams go to the host in IPsec, and from there to the container.

@@ -53,9 +53,29 @@ const CHANGES: &[Change] = &[
             topology::ip(Some(CONTAINER), "route del 10.0.1.1/32 dev lo")
         },
     },
+    Change {
+        name: "ring",
+        what: "the container routes to a ring of HSR, which sends under a lock and, over a bridge, to itself",
+        inner: V4,
+        close: close_ring,
+        open: || {
+            forwarding("0")?;
+            topology::ip(
+                Some(CONTAINER),
+                "link del hsr0
+                 link del br1
+                 link del a1
+                 link del a2
+                 route del 10.0.1.1/32 dev eth0
+                 addr add 10.0.1.2/24 dev eth0",
+            )
+        },
+    },
 ];
 
 const ROUNDS: usize = 3;
+/// An address that a bridge has not seen, so it floods.
+const NOBODYS_MAC: &str = "02:00:00:00:08:02";
 
 pub(in crate::cases) fn cases() -> Vec<Case> {
     let case = |change: &'static Change| {
@@ -76,6 +96,36 @@ fn reverse_path_filter(value: &str) -> Result<()> {
     netns::within(CONTAINER, || {
         topology::sysctl("net/ipv4/conf/eth0/rp_filter", value)
     })
+}
+
+fn forwarding(value: &str) -> Result<()> {
+    netns::within(CONTAINER, || topology::sysctl("net/ipv4/ip_forward", value))
+}
+
+/// Makes the container a node of a ring, and routes into the ring. One neighbour is a bridge that sends all into the ring again.
+fn close_ring() -> Result<()> {
+    forwarding("1")?;
+    topology::ip(
+        Some(CONTAINER),
+        &format!(
+            "link add a1 type veth peer name b1
+             link add a2 type veth peer name b2
+             link set a1 up
+             link set b1 up
+             link set a2 up
+             link set b2 up
+             link add hsr0 type hsr slave1 a1 slave2 a2
+             link add br1 type bridge
+             link set b1 master br1
+             link set hsr0 master br1
+             link set hsr0 up
+             link set br1 up
+             addr del 10.0.1.2/24 dev eth0
+             route add 10.0.1.1/32 dev eth0
+             route add 10.0.1.2/32 dev hsr0
+             neigh replace 10.0.1.2 lladdr {NOBODYS_MAC} dev hsr0"
+        ),
+    )
 }
 
 fn run(rig: &Rig, change: &Change) -> Result<Outcome> {
