@@ -84,7 +84,7 @@ pub(crate) fn run_each<C>(
     for case in cases {
         let name = name(case);
         verdict::say(&Message::Start(name.clone()));
-        let start = Instant::now();
+        let mut start = Instant::now();
         watch.longest();
         let mut result = run(case);
         let away = watch.longest();
@@ -94,7 +94,9 @@ pub(crate) fn run_each<C>(
                 // CAST: far from 2^64 ms.
                 away_ms: away.as_millis() as u64,
                 error: format!("{error:#}"),
+                seconds: start.elapsed().as_secs_f64(),
             }));
+            start = Instant::now();
             result = run(case);
         }
         let seconds = start.elapsed().as_secs_f64();

@@ -21,10 +21,10 @@ use crate::vm::Nic;
 /// Where a run takes its steps: on which kernel, which way the module comes into the stack, and how many. Each goes on where the one
 /// before has ended.
 const PARTS: [Part; 4] = [
-    part(Flavor::Vm, Way::Patched, 100),
-    part(Flavor::Debug, Way::Patched, 40),
+    part(Flavor::Vm, Way::Patched, 60),
+    part(Flavor::Debug, Way::Patched, 30),
     part(Flavor::Vm, Way::Stock, 20),
-    part(Flavor::Debug, Way::Stock, 20),
+    part(Flavor::Debug, Way::Stock, 10),
 ];
 /// How many steps the guest puts into a sequence.
 const STEPS_A_SEQUENCE: u64 = 10;

@@ -3,10 +3,10 @@
 //! Which cases run in which guests.
 //!
 //! Each case runs where it can fail differently. Of those that differ only in parameters (their own, UDP or TCP, the guest's
-//! NIC and channels), the default run draws so many that every two values of two parameters meet in one of them. The draw
-//! depends on a seed, which is the commit, so that other combinations run with other commits, and a run can be repeated. Of the
-//! four kinds of ConnectX two are drawn, which have both kinds of queues and both numbers of channels. On the checking kernel,
-//! which is slow, one case of each group runs.
+//! NIC and channels), the default run draws so many that every two values of two parameters meet in one of them. Of all others it
+//! draws half of each group, so a group is never left out. The draw depends on a seed, which is the commit, so that other cases
+//! run with other commits, and a run can be repeated. Of the four kinds of ConnectX two are drawn, which have both kinds of queues
+//! and both numbers of channels. On the checking kernel, which is slow, one case of every other group runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -175,8 +175,8 @@ impl GuestKind {
         if has_word(CORE, case) {
             shows.push(format!("{case} in {}", self.name));
         }
-        if has_word(PARAMETRIC, group) {
-            shows.push(case.to_owned());
+        let is_checked = self.flavor == Flavor::Debug;
+        if has_word(PARAMETRIC, group) && !is_checked {
             values.push(transport.to_owned());
             let parts = parts.flat_map(|part| part.split("-in-")).enumerate();
             values.extend(parts.map(|(place, value)| format!("{group}.{place}={value}")));
@@ -191,8 +191,8 @@ impl GuestKind {
             // channels.
             let one = if group == "connectx" { case } else { group };
             values.extend([one.to_owned(), self.nic.name().to_owned()]);
-        } else if self.flavor == Flavor::Debug {
-            // The plain kernel runs all of a group; which of them are checked for memory and locks, and on which way, is drawn.
+        } else if is_checked {
+            // Which case of a group is checked for memory and locks, and on which way, is drawn.
             shows.push(format!("{group} checked"));
         } else {
             shows.push(format!("{case} in {}", self.name));
@@ -255,7 +255,7 @@ pub(super) fn cases(ctx: &Ctx) -> Result<Cases> {
     }
     let all = candidates.len();
     if ctx.is_default() {
-        candidates = drawn(candidates, &ctx.seed);
+        candidates = drawn(thinned(candidates, &ctx.seed), &ctx.seed);
         println!(
             "{} of {all} cases in guests are drawn by {seed}; again: cargo xtask test --seed {seed}",
             candidates.len(),
@@ -281,6 +281,54 @@ pub(super) fn is_odd(seed: &str, case: &str) -> bool {
 
 fn number(seed: &str) -> usize {
     short_hash(seed.as_bytes()).bytes().map(usize::from).sum()
+}
+
+/// Returns the group of a case: what it is about, with or without `tcp/` in front.
+fn group_of(case: &str) -> &str {
+    let idea = without_transport(case).0;
+    idea.split('/').next().unwrap_or_default()
+}
+
+/// Returns half of the cases of each group, and one at least, of those that a layer of its own draws.
+pub(super) fn half_of_groups(seed: &str, cases: BTreeSet<String>) -> BTreeSet<String> {
+    let is_core = |case: &String| has_word(CORE, case);
+    let (core, others): (BTreeSet<_>, BTreeSet<_>) = cases.into_iter().partition(is_core);
+    let half = half_of_each(seed, others, |case| group_of(case).to_owned());
+    core.into_iter().chain(half).collect()
+}
+
+/// Returns half of each set of names that are in the same group, and one at least.
+pub(super) fn half_of_each(
+    seed: &str,
+    names: BTreeSet<String>,
+    group: impl Fn(&str) -> String,
+) -> BTreeSet<String> {
+    let mut groups = BTreeMap::<_, Vec<_>>::new();
+    for name in names {
+        groups.entry(group(&name)).or_default().push(name);
+    }
+    let half = groups.into_values().flat_map(|mut names| {
+        names.sort_by_cached_key(|name| short_hash(format!("{seed} {name}").as_bytes()));
+        names.truncate(names.len().div_ceil(2));
+        names
+    });
+    half.collect()
+}
+
+/// Returns the candidates without half of each group whose cases do not differ in parameters alone, and without half of the groups
+/// on the checking kernel.
+fn thinned(mut candidates: Vec<(GuestKind, String)>, seed: &str) -> Vec<(GuestKind, String)> {
+    let names = candidates.iter().map(|(_, case)| case);
+    let names = names.filter(|case| !has_word(PARAMETRIC, group_of(case)));
+    let kept = half_of_groups(seed, names.cloned().collect());
+    let groups = candidates.iter().map(|(_, case)| group_of(case).to_owned());
+    let checked = half_of_each(seed, groups.collect(), |_| String::new());
+    candidates.retain(|(guest, case)| {
+        let is_checked = guest.flavor != Flavor::Debug || checked.contains(group_of(case));
+        let is_kept = has_word(PARAMETRIC, group_of(case)) || kept.contains(case);
+        has_word(CORE, case) || (is_checked && is_kept)
+    });
+    candidates
 }
 
 /// Returns so many of the candidates that they show all that all of them show: each time one that adds most.
@@ -367,9 +415,9 @@ mod tests {
                 "connectx/link, 1 channels",
                 "tail, mlx5",
                 "tail checked",
+                "batch checked",
                 "main in vm-debug",
                 "main in vm-debug-stock",
-                "batch.0=16, Debug virtio without hooks",
             ] {
                 assert!(shown_by_draw.contains(pair), "{pair}");
             }
@@ -379,13 +427,33 @@ mod tests {
                 .any(|name| name.contains("mlx5") && name.contains("reset")));
             let isolated = names.iter().filter(|name| name.ends_with("isolated"));
             assert_eq!(isolated.collect::<Vec<_>>(), ["vm-small auto/isolated"]);
-            for case in NAMES.split_whitespace() {
-                let end = format!(" {case}");
-                assert!(names.iter().any(|name| name.ends_with(&end)), "{case}");
-            }
             assert_eq!(names, self::names(seed));
         }
         assert_ne!(names("one"), names("other"));
+    }
+
+    #[test]
+    fn no_group_and_nothing_of_the_core_is_left_out() {
+        let mut runs = BTreeSet::new();
+        for seed in 0..32 {
+            let kept = thinned(candidates("one"), &seed.to_string());
+            let has = |name: &str| kept.iter().any(|(_, case)| case == name);
+            for name in ["main", "batch/1", "tail/lanes-2", "tcp/reset"] {
+                assert!(has(name), "{name}");
+            }
+            let connectx = ["connectx/link", "connectx/death"];
+            assert_eq!(connectx.iter().filter(|name| has(name)).count(), 1);
+            let plain = kept
+                .iter()
+                .filter(|(guest, _)| guest.flavor != Flavor::Debug);
+            let checked = kept
+                .iter()
+                .filter(|(guest, _)| guest.flavor == Flavor::Debug);
+            assert!(checked.count() < plain.count());
+            runs.extend(kept.into_iter().map(|(_, case)| case));
+        }
+        let all: BTreeSet<String> = NAMES.split_whitespace().map(str::to_owned).collect();
+        assert_eq!(runs, all);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! HIKE in a guest: its programs against a model of each, and the kernel's segment routing as the peer. The model again with many
 //! more frames, on this machine's own kernel: that needs no network, and takes seconds there.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::process::Command;
 
@@ -21,8 +22,9 @@ use crate::vm::{guest_program, Nic};
 const HIKE: &str = "hike";
 /// The case that runs on this machine.
 const HERE: &str = "hike: the model on this machine's kernel";
-/// Random frames of a full run, and of one on this machine; the default is the guest program's.
+/// Random frames of a full run, and of another one on this machine; in the guest the default is the guest program's.
 const FRAMES_FULL: &str = "1000000";
+const FRAMES_HERE: &str = "100000";
 /// Since when kernels have tcx, where frames of half of the cases are held against the model.
 const TCX_SINCE: (u32, u32) = (6, 6);
 /// And changes under packets.
@@ -37,13 +39,19 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
         options.push("--whole");
     }
     let options: Vec<String> = options.into_iter().map(str::to_owned).collect();
-    let cases = draw::listed(HIKE, &options)?.into_iter();
+    let mut takes: BTreeSet<String> = draw::listed(HIKE, &options)?
+        .into_iter()
+        .map(|case| case.name)
+        .collect();
+    if ctx.is_default() {
+        takes = draw::half_of_groups(&ctx.seed, takes);
+    }
     let guest = GuestCases {
         guest: draw::guest(HIKE, Flavor::Vm, Nic::Virtio, None),
         kernel: None,
         program: HIKE,
         options,
-        takes: cases.map(|case| case.name).collect(),
+        takes,
         patience: if ctx.full { PATIENCE_FULL } else { PATIENCE },
         stream_bytes: 0,
         seed: ctx.seed.clone(),
@@ -53,7 +61,7 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
     if ctx.case.is_none() {
         match refusal()? {
             Some(reason) => outcome.skip(HERE, reason),
-            None => outcome.record(HERE, run_here(&ctx.seed)),
+            None => outcome.record(HERE, run_here(ctx)),
         }
     }
     Ok(outcome)
@@ -100,12 +108,13 @@ mkdir /run/netns
 mount -t bpf mflow /sys/fs/bpf
 ip link set lo up";
 
-fn run_here(seed: &str) -> Result<()> {
+fn run_here(ctx: &Ctx) -> Result<()> {
+    let frames = if ctx.full { FRAMES_FULL } else { FRAMES_HERE };
     let mut command = in_namespaces("exec \"$@\"");
-    command.env(SEED, seed).arg(guest_program()?);
-    command.args([HIKE, "--filter", "model", "--frames", FRAMES_FULL]);
+    command.env(SEED, &ctx.seed).arg(guest_program()?);
+    command.args([HIKE, "--filter", "model", "--frames", frames]);
     let title = format!(
-        "hold {FRAMES_FULL} frames against HIKE's model, at each hook, on this machine's kernel"
+        "hold {frames} frames against HIKE's model, at each hook, on this machine's kernel"
     );
     let log = Step::new(title, "hike-model")
         .hint("the log has the frame that came out wrong, and what `mflow-guest` has to be told to come to it again")

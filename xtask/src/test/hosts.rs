@@ -2,6 +2,8 @@
 
 //! Hosts as their operators set them up, on the distribution's own kernel: what a newcomer has before the module comes.
 
+use std::collections::BTreeSet;
+
 use anyhow::Result;
 
 use super::draw::{self, GuestKind};
@@ -23,7 +25,13 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
     }
     let options: &[&str] = if ctx.full { &["--full"] } else { &[] };
     let options: Vec<String> = options.iter().map(ToString::to_string).collect();
-    let cases = draw::listed(HOSTS, &options)?.into_iter();
+    let mut takes: BTreeSet<String> = draw::listed(HOSTS, &options)?
+        .into_iter()
+        .map(|case| case.name)
+        .collect();
+    if ctx.is_default() {
+        takes = draw::half_of_groups(&ctx.seed, takes);
+    }
     let guest = GuestCases {
         guest: GuestKind {
             way: Way::Stock,
@@ -31,7 +39,7 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
         },
         kernel: None,
         program: HOSTS,
-        takes: cases.map(|case| case.name).collect(),
+        takes,
         options,
         patience: if ctx.full { PATIENCE_FULL } else { PATIENCE },
         stream_bytes: 0,

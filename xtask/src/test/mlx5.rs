@@ -2,6 +2,7 @@
 
 //! The real driver of ConnectX cards on a model of one: first its own life, as it comes, then our cases with it.
 
+use std::collections::BTreeSet;
 use std::thread;
 
 use anyhow::{ensure, Result};
@@ -56,7 +57,16 @@ fn run_guests(ctx: &Ctx) -> Result<Outcome> {
         ("mlx5-driver", Nic::Mlx5),
         ("mlx5-striding-driver", Nic::Mlx5Striding),
     ] {
-        let cases = draw::listed("driver", &[""; 0])?.into_iter();
+        let mut cases: BTreeSet<String> = draw::listed("driver", &[""; 0])?
+            .into_iter()
+            .map(|case| case.name)
+            .collect();
+        if ctx.is_default() {
+            // Its life in a word each, and faults.
+            cases = draw::half_of_each(&ctx.seed, cases, |name| {
+                name.split('-').next().unwrap_or_default().to_owned()
+            });
+        }
         let takes = |name: &String| {
             let queues = if draw::has_word(CYCLIC_ONLY, name) {
                 nic == Nic::Mlx5
@@ -70,7 +80,7 @@ fn run_guests(ctx: &Ctx) -> Result<Outcome> {
             kernel: None,
             program: "driver",
             options: Vec::new(),
-            takes: cases.map(|case| case.name).filter(takes).collect(),
+            takes: cases.into_iter().filter(takes).collect(),
             patience: PATIENCE,
             stream_bytes: 0,
             seed: ctx.seed.clone(),

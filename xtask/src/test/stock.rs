@@ -5,6 +5,7 @@
 
 mod others;
 
+use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
 use anyhow::Result;
@@ -99,15 +100,19 @@ fn guest_cases(
         (None, Some(_), _) if ctx.layers.len() == 1 => true,
         _ => holds(name),
     };
-    let cases = draw::listed(CASES, &options)?.into_iter();
+    let mut takes: BTreeSet<String> = draw::listed(CASES, &options)?
+        .into_iter()
+        .map(|case| case.name)
+        .filter(|name| is_shown(name))
+        .collect();
+    if ctx.is_default() {
+        takes = draw::half_of_groups(&ctx.seed, takes);
+    }
     Ok(GuestCases {
         guest: draw::guest(name, Flavor::Vm, Nic::Virtio, None),
         kernel: Some(kernel),
         program: CASES,
-        takes: cases
-            .map(|case| case.name)
-            .filter(|name| is_shown(name))
-            .collect(),
+        takes,
         options,
         patience: if ctx.full { PATIENCE_FULL } else { PATIENCE },
         stream_bytes: 0,

@@ -124,6 +124,8 @@ struct CaseResults {
     stood_still: Option<Duration>,
     /// Cases that failed while a CPU was away, and were run once more.
     again: usize,
+    /// How long their first runs took, which the layer is not charged with.
+    first_runs: Duration,
 }
 
 impl GuestCases {
@@ -184,8 +186,10 @@ impl GuestCases {
         }
         let mut outcome = Outcome {
             boots: results.boots,
-            // An emulated CPU that loses a timer says nothing about the layer.
-            held: place.held() - results.stood_still.unwrap_or_default(),
+            // An emulated CPU that loses a timer, or is away, says nothing about the layer.
+            held: place
+                .held()
+                .saturating_sub(results.stood_still.unwrap_or_default() + results.first_runs),
             ..Outcome::default()
         };
         drop(place);
@@ -363,6 +367,7 @@ impl GuestCases {
                         }
                         Message::Again(again) => {
                             results.again += 1;
+                            results.first_runs += Duration::from_secs_f64(again.seconds);
                             self.say(format!(
                                 "again   {}: a CPU was away for {} ms, and then: {}",
                                 again.case, again.away_ms, again.error

@@ -49,6 +49,7 @@ table ip mflow_nat {
 ";
 /// Modules that track connections and translate addresses, each before those that it needs.
 const TRACKING: &[&str] = &[
+    "nf_conntrack_ftp",
     "nft_masq",
     "nft_nat",
     "nft_chain_nat",
@@ -96,6 +97,12 @@ impl Host<'_> {
             }
             Step::Drops { on } if self.switched.contains(&Switch::Drops) == on => Ok(()),
             Step::Drops { on } => self.switch(Switch::Drops, on, switch::add_drops),
+            Step::Rules { on } if self.switched.contains(&Switch::Rules) == on => Ok(()),
+            Step::Rules { on } => self.switch(Switch::Rules, on, switch::add_rules),
+            Step::Tracking { on } if self.switched.contains(&Switch::Tracking) == on => Ok(()),
+            Step::Tracking { on } => self.switch(Switch::Tracking, on, switch::add_tracking),
+            // Who uses the modules has to go before them.
+            Step::ForgetTracked if self.switched.contains(&Switch::Tracking) => Ok(()),
             Step::ForgetTracked => self.forget_tracked(),
             Step::Nat => translated(),
             Step::Capture(device) => self.capture(device),

@@ -69,6 +69,7 @@ const DISCIPLINES: &[Discipline] = &[
     Discipline::TokenBucket,
     Discipline::FairQueue,
     Discipline::Delay,
+    Discipline::Hold,
 ];
 
 /// What there is, and how often each is drawn.
@@ -85,6 +86,8 @@ pub(super) const KINDS: &[Kind] = &[
     }),
     kind(Gentle, 1, |_| Step::ForgetTracked),
     kind(Gentle, 1, |_| Step::Nat),
+    kind(Gentle, 2, |_| Step::Rules { on: true }),
+    kind(Gentle, 1, |_| Step::Tracking { on: true }),
     kind(Gentle, 2, |random| Step::Capture(pick(random, ALL))),
     kind(Gentle, 2, |random| {
         Step::Connections(random.random_range(5..=20))

@@ -244,6 +244,6 @@ mod tests {
     const FIRST_STEPS: [&str; 3] = [
         "flows: all end, and others begin",
         "knob devices: +vxlan0",
-        "knob batch_pkts: 16",
+        "knob build: nic",
     ];
 }

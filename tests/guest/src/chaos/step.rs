@@ -56,6 +56,8 @@ pub(super) enum Discipline {
     TokenBucket,
     FairQueue,
     Delay,
+    /// Packets wait for so long that the module may have gone and come again.
+    Hold,
 }
 
 impl Discipline {
@@ -65,6 +67,7 @@ impl Discipline {
             Self::TokenBucket => "tbf rate 10gbit burst 10mb limit 100mb",
             Self::FairQueue => "fq limit 100000 flow_limit 100000",
             Self::Delay => "netem delay 1ms limit 100000",
+            Self::Hold => "netem delay 1s limit 100000",
         }
     }
 }
@@ -129,6 +132,14 @@ pub(super) enum Step {
     },
     /// A packet filter in the container drops some of the datagrams.
     Drops {
+        on: bool,
+    },
+    /// Rules in the container rewrite headers, set marks and count.
+    Rules {
+        on: bool,
+    },
+    /// Rules in the container look up the state of each connection, and have a helper for some.
+    Tracking {
         on: bool,
     },
     /// Connections are tracked for a while, and all that is known of them is forgotten under load.
@@ -239,13 +250,14 @@ impl Step {
                 gives_up: true,
                 ..mixes
             },
-            Self::ForgetTracked | Self::Nat => Effect {
+            Self::ForgetTracked | Self::Nat | Self::Tracking { .. } => Effect {
                 tracks: true,
                 ..none
             },
             Self::Cpu { .. }
             | Self::Knob { .. }
             | Self::Module
+            | Self::Rules { .. }
             | Self::Kill
             | Self::Capture(_)
             | Self::Connections(_)
@@ -268,6 +280,8 @@ impl Step {
                 on: !on,
             },
             Self::Drops { on } => Self::Drops { on: !on },
+            Self::Rules { on } => Self::Rules { on: !on },
+            Self::Tracking { on } => Self::Tracking { on: !on },
             Self::Knob { name, value } => {
                 let (_, [initial, other]) = PAIRS
                     .iter()
@@ -283,7 +297,11 @@ impl Step {
     fn is_initial(self) -> bool {
         match self {
             Self::Cpu { online, .. } => online,
-            Self::Rps { on, .. } | Self::Qdisc { on, .. } | Self::Drops { on } => !on,
+            Self::Rps { on, .. }
+            | Self::Qdisc { on, .. }
+            | Self::Drops { on }
+            | Self::Rules { on }
+            | Self::Tracking { on } => !on,
             Self::Gro { device, on } => on != (device == Device::Container),
             Self::Knob { name, value } => PAIRS
                 .iter()
@@ -395,6 +413,8 @@ impl fmt::Display for Step {
                 write!(f, "qdisc: {discipline} on veth0 {}", switched(on))
             }
             Self::Drops { on } => write!(f, "drops: in the container {}", switched(on)),
+            Self::Rules { on } => write!(f, "rules: marks in the container {}", switched(on)),
+            Self::Tracking { on } => write!(f, "tracking: in the container {}", switched(on)),
             Self::ForgetTracked => f.write_str("conntrack: on, and all forgotten"),
             Self::Nat => f.write_str("nat: a connection through it"),
             Self::Capture(device) => write!(f, "capture: {device}"),

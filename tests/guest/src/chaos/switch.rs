@@ -22,6 +22,8 @@ pub(super) enum Switch {
     Gro(Device),
     Qdisc,
     Drops,
+    Rules,
+    Tracking,
     Interrupts,
 }
 
@@ -32,13 +34,41 @@ table inet mflow_drops {
 }
 ";
 
+/// Another DSCP for datagrams and another hop limit for all, as firewalls and meshes set them, and a mark, by which nothing is routed.
+const RULES: &str = "
+table inet mflow_rules {
+    counter seen { }
+    chain before {
+        type filter hook prerouting priority mangle;
+        meta l4proto udp ip dscp set cs1
+        meta l4proto udp ip6 dscp set cs1
+        ip ttl set 42
+        meta mark set 0x7
+    }
+    chain in { type filter hook input priority 10; meta mark 0x7 counter name seen; }
+}
+";
+
+/// The state of each packet is looked up, and connections to FTP have a helper.
+const TRACKING: &str = "
+table inet mflow_tracking {
+    ct helper ftp { type \"ftp\" protocol tcp; }
+    chain in {
+        type filter hook input priority 0;
+        ct state invalid counter
+        ct state new tcp dport 21 ct helper set \"ftp\"
+    }
+    chain out { type filter hook output priority 0; ct state established counter; }
+}
+";
+
 impl Switch {
     /// Tells whether it is about a device that stays when the overlay is built anew.
     pub(super) fn stays(self) -> bool {
         match self {
             Self::Rings | Self::Interrupts => true,
             Self::Rps(device) | Self::Gro(device) => device == Device::Nic,
-            Self::Channels | Self::Qdisc | Self::Drops => false,
+            Self::Channels | Self::Qdisc | Self::Drops | Self::Rules | Self::Tracking => false,
         }
     }
 
@@ -51,6 +81,8 @@ impl Switch {
             Self::Gro(device) => set_gro(device, device != Device::Container),
             Self::Qdisc => topology::tc("qdisc del dev veth0 root"),
             Self::Drops => nft::add(CONTAINER, "delete table inet mflow_drops"),
+            Self::Rules => nft::add(CONTAINER, "delete table inet mflow_rules"),
+            Self::Tracking => nft::add(CONTAINER, "delete table inet mflow_tracking"),
             Self::Interrupts => topology::pin_server_nic(),
         }
     }
@@ -81,6 +113,14 @@ pub(super) fn add_qdisc(discipline: Discipline) -> Result<()> {
 
 pub(super) fn add_drops() -> Result<()> {
     nft::add(CONTAINER, DROPS)
+}
+
+pub(super) fn add_rules() -> Result<()> {
+    nft::add(CONTAINER, RULES)
+}
+
+pub(super) fn add_tracking() -> Result<()> {
+    nft::add(CONTAINER, TRACKING)
 }
 
 fn ethtool(device: Device, words: &str) -> Result<()> {
