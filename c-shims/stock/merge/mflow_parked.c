@@ -168,20 +168,6 @@ static void mflow_go_on(struct sk_buff *skb, const struct mflow_parked *parked)
 	parked->okfn(net, NULL, skb);
 }
 
-/* Lanes stamp packets as they come to them, and readers rely on stamps that only grow. */
-static void mflow_stamp_in_order(struct sk_buff *skb, u64 *stamp_ns)
-{
-	u64 stamp = skb->tstamp;
-
-	if (likely(!stamp))
-		return;
-	/* A clock that was set back by more than that stays so. */
-	if (*stamp_ns - stamp < NSEC_PER_SEC)
-		skb->tstamp = *stamp_ns;
-	else
-		*stamp_ns = stamp;
-}
-
 /* Softirqs disabled. Packets are linked, and parked for this. */
 u64 mflow_deliver(struct sk_buff *first, u64 *stamp_ns)
 {

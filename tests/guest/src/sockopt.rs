@@ -38,6 +38,16 @@ pub(crate) fn defer_accept(listener: &TcpListener, seconds: libc::c_int) -> Resu
     set(listener, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, seconds).context("TCP_DEFER_ACCEPT")
 }
 
+/// Lets a listener take data with the first segment of so many connections at a time (TCP Fast Open).
+pub(crate) fn take_fast_open(listener: &TcpListener, places: libc::c_int) -> Result<()> {
+    set(listener, libc::IPPROTO_TCP, libc::TCP_FASTOPEN, places).context("TCP_FASTOPEN")
+}
+
+/// Leaves the first segment of a connection to the first data.
+pub(crate) fn connect_with_data(socket: &impl AsRawFd) -> Result<()> {
+    set(socket, libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT, 1).context("TCP_FASTOPEN_CONNECT")
+}
+
 /// Lets a BPF program see each packet of a socket first.
 pub(crate) fn attach_program(socket: &impl AsRawFd, program: &impl AsRawFd) -> Result<()> {
     let program = program.as_raw_fd();

@@ -19,6 +19,7 @@
 #include <linux/netdevice.h>
 #include <linux/percpu.h>
 #include <linux/skbuff.h>
+#include <linux/time64.h>
 #include <linux/timer.h>
 #include <linux/types.h>
 
@@ -708,6 +709,23 @@ static inline void mflow_note_segments(struct sk_buff *segs)
 		return;
 	for (; segs->next; segs = segs->next)
 		mflow_note_copied(segs);
+}
+
+/*
+ * Lanes stamp packets as they come to them, and readers rely on stamps that only grow. A packet that is to
+ * be delivered has no stamp before @stamp_ns, which becomes the latest of all. What is back by more than
+ * lanes wait for each other is a clock that was set.
+ */
+static inline void mflow_stamp_in_order(struct sk_buff *skb, u64 *stamp_ns)
+{
+	u64 stamp = skb->tstamp;
+
+	if (likely(!stamp))
+		return;
+	if (*stamp_ns - stamp < NSEC_PER_SEC)
+		skb->tstamp = *stamp_ns;
+	else
+		*stamp_ns = stamp;
 }
 
 /*

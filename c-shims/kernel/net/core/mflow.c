@@ -743,8 +743,12 @@ static void mflow_pass(struct sk_buff *skb)
 	mflow_tag_clear(skb);
 }
 
-/* In other states a segment carries no data, and TCP takes it at once. */
+/*
+ * In other states a segment carries no data, and TCP takes it at once. What answers data in the first
+ * segment of all may come right behind the answer to that.
+ */
 #define MFLOW_TCP_STATES (TCPF_ESTABLISHED | TCPF_SYN_RECV |		\
+			  TCPF_SYN_SENT |				\
 			  TCPF_FIN_WAIT1 | TCPF_FIN_WAIT2 |		\
 			  TCPF_CLOSE_WAIT | TCPF_CLOSING |		\
 			  TCPF_LAST_ACK)
@@ -974,6 +978,8 @@ static void mflow_tcp_again(struct sock *sk, struct sk_buff *skb)
 		kfree_skb_reason(skb, SKB_DROP_REASON_TCP_CLOSE);
 		return;
 	}
+	/* It has been counted when it came. */
+	TCP_DEC_STATS(sock_net(sk), TCP_MIB_INSEGS);
 	if (skb->protocol == htons(ETH_P_IP))
 		tcp_v4_rcv(skb);
 #if IS_ENABLED(CONFIG_IPV6)
@@ -1021,20 +1027,6 @@ static void mflow_tcp_run(struct sock *sk, struct sk_buff_head *run)
 	bh_unlock_sock(sk);
 	while ((skb = __skb_dequeue(&again)))
 		mflow_tcp_again(sk, skb);
-}
-
-/* Lanes stamp packets as they come to them, and readers rely on stamps that only grow. */
-static void mflow_stamp_in_order(struct sk_buff *skb, u64 *stamp_ns)
-{
-	u64 stamp = skb->tstamp;
-
-	if (likely(!stamp))
-		return;
-	/* Further back is a clock that was set. */
-	if (*stamp_ns - stamp < NSEC_PER_SEC)
-		skb->tstamp = *stamp_ns;
-	else
-		*stamp_ns = stamp;
 }
 
 /**

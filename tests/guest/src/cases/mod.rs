@@ -186,6 +186,7 @@ fn all() -> Vec<Case> {
         streams::readers::cases(),
         streams::request::cases(),
         streams::churn::cases(),
+        streams::fast_open::cases(),
         streams::handshake::cases(),
         streams::closing::cases(),
         control::streams(),

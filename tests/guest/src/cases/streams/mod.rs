@@ -4,6 +4,7 @@
 
 pub(super) mod churn;
 pub(super) mod closing;
+pub(super) mod fast_open;
 pub(super) mod handshake;
 pub(super) mod jumbo;
 pub(super) mod nat;
