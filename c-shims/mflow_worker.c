@@ -40,9 +40,7 @@ static int mflow_worker_poll(struct napi_struct *napi, int budget)
 	this_cpu_write(mflow_cpu.lane_stack,
 		       (unsigned long)__builtin_frame_address(0));
 	this_cpu_write(mflow_cpu.lane, worker->lane);
-	mflow_way_begin(&worker->way);
 	work = mflow_lane_poll(worker->lane, budget);
-	mflow_way_end();
 	this_cpu_write(mflow_cpu.lane, NULL);
 	this_cpu_write(mflow_cpu.lane_sums, false);
 	this_cpu_write(mflow_cpu.lane_stack, 0);

@@ -13,19 +13,11 @@
 /* Packets that go on together past GRO: as many as GRO hands on at once. */
 #define MFLOW_PAST_GRO	8
 
-/* After each call of the stack. */
-static void mflow_worker_carry_onward(struct mflow_worker *worker)
-{
-	if (!skb_queue_empty(&worker->way.onward))
-		mflow_carry_onward();
-}
-
 /* True: GRO has joined the packet with one before it. */
 bool mflow_worker_receive(struct mflow_worker *worker, struct sk_buff *skb)
 {
 	gro_result_t result = napi_gro_receive(&worker->napi, skb);
 
-	mflow_worker_carry_onward(worker);
 	return result == GRO_MERGED || result == GRO_MERGED_FREE;
 }
 
@@ -34,7 +26,6 @@ static void mflow_worker_hand_on(struct mflow_worker *worker)
 	netif_receive_skb_list(&worker->way.past_gro);
 	INIT_LIST_HEAD(&worker->way.past_gro);
 	worker->way.nr_past_gro = 0;
-	mflow_worker_carry_onward(worker);
 }
 
 void mflow_worker_receive_past_gro(struct mflow_worker *worker,
@@ -70,5 +61,4 @@ void mflow_worker_flush(struct mflow_worker *worker)
 	if (worker->way.nr_past_gro)
 		mflow_worker_hand_on(worker);
 	mflow_napi_gro_flush(&worker->napi);
-	mflow_worker_carry_onward(worker);
 }

@@ -30,15 +30,6 @@ static inline void mflow_way_init(struct mflow_way *way)
 {
 }
 
-/* Around the poll of a lane: the stack's own queues take what it gives them. */
-static inline void mflow_way_begin(struct mflow_way *way)
-{
-}
-
-static inline void mflow_way_end(void)
-{
-}
-
 static inline bool mflow_way_polls_again(const struct mflow_way *way)
 {
 	return way->settles;

@@ -18,6 +18,7 @@
 #include <linux/llist.h>
 #include <linux/netdevice.h>
 #include <linux/percpu.h>
+#include <linux/preempt.h>
 #include <linux/skbuff.h>
 #include <linux/time64.h>
 #include <linux/timer.h>
@@ -207,7 +208,7 @@ struct mflow_route6 {
  * struct mflow_cpu - what the hooks need to know on this CPU
  * @lane:	the lane that is polling right now, or NULL
  * @lane_stack:	a stack address at the start of that poll
- * @onward:	split packets that go on as soon as the stack has returned, or NULL: nobody carries any
+ * @onward:	split packets that go on as soon as the stack has returned, or NULL: it has not been called
  * @depth:	queues that the packets which are carried now have passed by
  * @stack_max_bytes: deepest stack seen at a merge point, from @lane_stack on
  * @run_sk:	the socket to which a run of segments is being delivered, or NULL
@@ -310,6 +311,7 @@ bool __mflow_gro_alone(struct napi_struct *napi, struct sk_buff *skb);
 bool __mflow_hand_on(struct sk_buff *skb, unsigned int stage);
 bool __mflow_return(struct sk_buff *skb);
 int mflow_put_onward(struct sk_buff *skb);
+void __mflow_leave_stack(void);
 void udp_queue_rcv_run(struct sock *sk, struct sk_buff_head *run);
 
 /* For the module. */
@@ -317,7 +319,6 @@ int mflow_register(const struct mflow_ops *ops);
 void mflow_unregister(void);
 void mflow_set_enabled(bool enabled);
 void mflow_napi_gro_flush(struct napi_struct *napi);
-void mflow_carry_onward(void);
 void mflow_receive_skb(struct sk_buff *skb);
 void mflow_lookups_forget(void);
 void mflow_free_returned(void);
@@ -621,9 +622,25 @@ static inline bool mflow_is_probe(const struct sk_buff *skb)
 }
 
 /*
- * True: hand @skb to mflow_put_onward() instead of a per-CPU queue. In process context nobody carries
- * packets: who does has softirqs disabled until all have reached their ends.
+ * Around the outermost call of the stack. True: mflow_leave_stack() is to receive what has been put onward.
+ * Softirqs stay disabled in between, so process context is never in there.
  */
+static inline bool mflow_enter_stack(struct sk_buff_head *onward)
+{
+	if (!mflow_is_on() || this_cpu_read(mflow_cpu.onward) || !in_softirq())
+		return false;
+	__skb_queue_head_init(onward);
+	this_cpu_write(mflow_cpu.onward, onward);
+	return true;
+}
+
+static inline void mflow_leave_stack(bool entered)
+{
+	if (entered)
+		__mflow_leave_stack();
+}
+
+/* True: hand @skb to mflow_put_onward() instead of a per-CPU queue. */
 static inline bool mflow_is_direct(const struct sk_buff *skb)
 {
 	const struct sk_buff_head *onward;

@@ -251,8 +251,7 @@ bool __mflow_gro_alone(struct napi_struct *napi, struct sk_buff *skb)
  * A packet that runs to completion is not received inside of the call that would have queued it. That call
  * may hold a driver's lock (HSR's), be an action of Open vSwitch or use other data of this CPU, and a
  * packet that is received there may come back to the same place. So the packet waits until the stack has
- * returned, as in a queue; but this queue is emptied by the one who carries the packet, and before its
- * next packet.
+ * returned, as in a queue; but this queue is emptied where the stack was called, before that call returns.
  */
 
 /**
@@ -268,14 +267,11 @@ int mflow_put_onward(struct sk_buff *skb)
 }
 EXPORT_SYMBOL_GPL(mflow_put_onward);
 
-/**
- * mflow_carry_onward - receive the packets that go on, until all have reached their ends
- *
- * Called by who has set the CPU's field @onward, in softirq context, after each call of the stack. Packets
- * go from queue to queue together, so those of one flow keep their order; a packet that would pass by one
- * queue too many takes that queue. So this ends.
+/*
+ * Packets go from queue to queue together, so those of one flow keep their order. A packet that would pass
+ * by one queue too many takes that queue, so this ends.
  */
-void mflow_carry_onward(void)
+static void mflow_carry_onward(void)
 {
 	struct sk_buff_head *onward = this_cpu_read(mflow_cpu.onward);
 	unsigned int depth = this_cpu_read(mflow_cpu.depth);
@@ -291,13 +287,18 @@ void mflow_carry_onward(void)
 	}
 	this_cpu_write(mflow_cpu.depth, depth);
 }
-EXPORT_SYMBOL_GPL(mflow_carry_onward);
+
+void __mflow_leave_stack(void)
+{
+	mflow_carry_onward();
+	this_cpu_write(mflow_cpu.onward, NULL);
+}
 
 /**
  * mflow_receive_skb - run a packet to completion on this CPU
  * @skb: a split packet that no lane carries
  *
- * Softirqs disabled. A lane that carries a flow from stage to stage may have brought it here.
+ * Softirqs disabled. The stack may have brought it here, which goes on with it only when it has returned.
  */
 void mflow_receive_skb(struct sk_buff *skb)
 {
