@@ -6,6 +6,7 @@
 
 #include <linux/hrtimer.h>
 #include <linux/netdevice.h>
+#include <linux/rcupdate.h>
 #include <linux/slab.h>
 #include <linux/smp.h>
 #include <net/busy_poll.h>
@@ -100,8 +101,12 @@ void mflow_worker_destroy(struct mflow_worker *worker)
 	mflow_worker_count(worker, -1);
 	/* Waits for SCHED to clear, and with it for the interrupt. */
 	napi_disable(&worker->napi);
-	netif_napi_del(&worker->napi);
-	kfree(worker);
+	/*
+	 * Who walks the NAPIs of the device may be at this one still, and touches no lane. A source has many, and their
+	 * callers hold rtnl: none waits for a grace period of its own.
+	 */
+	__netif_napi_del(&worker->napi);
+	kfree_rcu(worker, rcu);
 }
 
 /* Softirqs disabled. */

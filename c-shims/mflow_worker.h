@@ -3,6 +3,7 @@
 #define _MFLOW_WORKER_H
 
 #include <linux/netdevice.h>
+#include <linux/rcupdate.h>
 #include <linux/smp.h>
 
 /* Of the way into the stack that the build has chosen: patched/ or stock/. */
@@ -15,6 +16,7 @@
  * @way:	what the way into the stack needs
  * @lane:	the Rust half's lane
  * @cpu:	where it runs, unless that CPU is offline
+ * @rcu:	frees it
  */
 struct mflow_worker {
 	struct napi_struct	napi;
@@ -22,6 +24,7 @@ struct mflow_worker {
 	struct mflow_way	way;
 	void			*lane;
 	unsigned int		cpu;
+	struct rcu_head		rcu;
 };
 
 #endif /* _MFLOW_WORKER_H */

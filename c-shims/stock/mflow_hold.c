@@ -257,7 +257,9 @@ void mflow_hold_exit(void)
 		struct mflow_hold *hold = per_cpu_ptr(&mflow_hold, cpu);
 
 		napi_disable(&hold->napi);
-		netif_napi_del(&hold->napi);
+		__netif_napi_del(&hold->napi);
 	}
+	/* Once for the NAPIs of all CPUs, which are the module's memory. */
+	synchronize_net();
 	free_netdev(mflow_hold_dev);
 }

@@ -148,10 +148,12 @@ void mflow_run_exit(void)
 		struct mflow_run *run = per_cpu_ptr(&mflow_run, cpu);
 
 		napi_disable(&run->napi);
-		netif_napi_del(&run->napi);
+		__netif_napi_del(&run->napi);
 		local_bh_disable();
 		mflow_run_park(run->collector);
 		local_bh_enable();
 	}
+	/* Once for the NAPIs of all CPUs, which are the module's memory. */
+	synchronize_net();
 	free_netdev(mflow_run_dev);
 }

@@ -14,6 +14,7 @@
 #include <linux/rtnetlink.h>
 #include <linux/slab.h>
 #include <linux/topology.h>
+#include <linux/vmalloc.h>
 #include <net/mflow.h>
 #include <net/mflow_module.h>
 
@@ -114,9 +115,9 @@ bool mflow_cpus_share_cache(unsigned int cpu, unsigned int other)
 }
 
 /* In process context; zeros. */
-void *mflow_alloc(size_t size)
+void *mflow_alloc(size_t size, bool by_pages)
 {
-	return kvzalloc(size, GFP_KERNEL);
+	return by_pages ? vzalloc(size) : kvzalloc(size, GFP_KERNEL);
 }
 
 void mflow_free(void *memory)

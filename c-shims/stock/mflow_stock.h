@@ -19,7 +19,7 @@ struct net_device;
 DECLARE_STATIC_KEY_FALSE(mflow_stock_key);
 extern const struct mflow_ops __rcu *mflow_stock_ops;
 
-void *mflow_alloc(size_t size);
+void *mflow_alloc(size_t size, bool by_pages);
 void mflow_free(void *memory);
 void mflow_print(unsigned int level, const char *text, unsigned int len);
 int mflow_switch_on(void);

@@ -40,6 +40,12 @@ impl Backoff {
             && !self.asked.swap(true, Ordering::Relaxed)
     }
 
+    /// Returns whether a search has been asked for and has not ended.
+    pub fn is_asked(&self) -> bool {
+        // ORDERING: Relaxed: a hint, as in `ask`.
+        self.asked.load(Ordering::Relaxed)
+    }
+
     /// Notes that a search has ended, asked for or not, and whether it was of any use.
     pub fn end(&self, now_ms: u32, has_found: bool) {
         // ORDERING: Relaxed, all: hints; only one search runs at a time.

@@ -27,6 +27,8 @@ pub(super) struct DeviceState {
     port: KVBox<Port>,
     dev: Device,
     pub(super) redirection: Redirection,
+    // Each NAPI has a source, whether or not it seems to send only.
+    takes_all_napis: bool,
 }
 
 impl DeviceState {
@@ -36,6 +38,7 @@ impl DeviceState {
             port: KVBox::init(init::zeroed(), GFP_KERNEL)?,
             dev,
             redirection: Redirection::Off,
+            takes_all_napis: false,
         };
         Ok(KBox::new(state, GFP_KERNEL)?)
     }
@@ -50,7 +53,7 @@ impl DeviceState {
         unsafe { self.dev.opt_in::<Port>(rtnl, &self.port) }
     }
 
-    /// Gives a source to each NAPI and CPU that has none.
+    /// Gives a source to each NAPI and CPU that has none, unless it only sends.
     pub(super) fn start(&mut self, rtnl: &Rtnl, knobs: &Knobs) -> Result {
         if knobs.cpus.is_empty() {
             return Ok(());
@@ -78,22 +81,41 @@ impl DeviceState {
 
     /// Returns whether there was one without a source.
     fn start_napis(&mut self, rtnl: &Rtnl, knobs: &Knobs) -> Result<bool> {
+        if way::FINDS_SOURCES_BY_NUMBER {
+            return start_numbers(&mut self.sources, &self.port, &self.dev, knobs);
+        }
+        let behind_gro = is_behind_gro(knobs);
+        if behind_gro && knobs.mode == Mode::Mflow {
+            return Ok(false);
+        }
+        let found = self.start_listed(rtnl, knobs, behind_gro)?;
+        if found || behind_gro || self.takes_all_napis || !self.port.napi_search.is_asked() {
+            return Ok(found);
+        }
+        // Packets have come through a NAPI that was passed over.
+        self.takes_all_napis = true;
+        self.start_listed(rtnl, knobs, behind_gro)
+    }
+
+    /// Gives a source to each NAPI of the device's list that has none, but for those that seem to send only; returns whether there
+    /// was one.
+    fn start_listed(&mut self, rtnl: &Rtnl, knobs: &Knobs, behind_gro: bool) -> Result<bool> {
         let Self {
             sources, port, dev, ..
         } = self;
+        let mut has_numbers = false;
+        // SAFETY: The NAPI is in the list that is being walked.
+        dev.for_each_napi(rtnl, |napi| {
+            has_numbers |= unsafe { napi.number() }.is_some()
+        });
+        // Of a device whose NAPIs have numbers, those for sending alone have none (`netif_napi_add_tx()`). Behind GRO, packets of a
+        // NAPI without a number come as if there were none.
+        let wants_number = behind_gro || has_numbers && !self.takes_all_napis;
         let mut found = Ok(false);
-        let behind_gro = is_behind_gro(knobs);
-        if way::FINDS_SOURCES_BY_NUMBER {
-            return start_numbers(sources, port, dev, knobs);
-        }
-        if behind_gro && knobs.mode == Mode::Mflow {
-            return found;
-        }
         dev.for_each_napi(rtnl, |napi| {
             // SAFETY: The NAPI is in the list that is being walked, both.
             let (has_source, number) = unsafe { (napi.has_source(), napi.number()) };
-            // Behind GRO, packets of a NAPI without a number come as if there were none.
-            if found.is_ok() && !has_source && (number.is_some() || !behind_gro) {
+            if found.is_ok() && !has_source && (number.is_some() || !wants_number) {
                 found = add_source(sources, port, dev, Takes::OfNapi(napi), knobs).map(|()| true);
             }
         });

@@ -95,8 +95,9 @@ impl Lane {
     pub(crate) unsafe fn start(
         cpus: LaneCpus,
         carries: Carries,
-    ) -> Result<(KVBox<Lane>, Producer<SkBuff>)> {
-        let mut lane: KVBox<Lane> = KVBox::init(init::zeroed(), GFP_KERNEL)?;
+    ) -> Result<(VBox<Lane>, Producer<SkBuff>)> {
+        // By pages: kmalloc() rounds up to a power of two, and the ring alone has one.
+        let mut lane: VBox<Lane> = VBox::init(init::zeroed(), GFP_KERNEL)?;
         lane.cpu = cpus.carries;
         lane.carries = carries;
         // ORDERING: Relaxed: unique enough. Never `INLINE` or `ORDINARY_PATH`.

@@ -10,8 +10,9 @@ use crate::algo::counters::Counter;
 use crate::algo::cpulist::{self, CpuSet};
 use crate::algo::flow_report::Found;
 use crate::algo::knobs::Knobs;
-use crate::algo::placement::occupancy::{is_at_home, Occupancy};
-use crate::algo::placement::{choose, Nearness, LOOK_PERIOD_MS};
+use crate::algo::placement::changes::Changes;
+use crate::algo::placement::occupancy::{is_at_home, mean_use, Occupancy};
+use crate::algo::placement::{choose, Candidate, Nearness, LOOK_PERIOD_MS};
 use core::ffi::c_int;
 
 /// What looks have shown so far.
@@ -20,7 +21,19 @@ pub(super) struct Placing {
     reading: Occupancy,
     /// What each CPU had counted at the last look.
     reader_ticks: [u32; MAX_CPUS],
+    /// How much of each CPU's time readers have.
+    reading_means: [u8; MAX_CPUS],
     looked_ms: u32,
+    /// What of all that lanes are placed by.
+    placed_by: Seen,
+    changes: Changes,
+}
+
+/// What has been seen of the CPUs.
+struct Seen {
+    dispatching: CpuSet,
+    reading: CpuSet,
+    reading_means: [u8; MAX_CPUS],
 }
 
 fn place(cpu: u32) -> ffi::mflow_cpu_place {
@@ -35,7 +48,14 @@ impl Placing {
         dispatching: Occupancy::NONE,
         reading: Occupancy::NONE,
         reader_ticks: [0; MAX_CPUS],
+        reading_means: [0; MAX_CPUS],
         looked_ms: 0,
+        placed_by: Seen {
+            dispatching: CpuSet::EMPTY,
+            reading: CpuSet::EMPTY,
+            reading_means: [0; MAX_CPUS],
+        },
+        changes: Changes::ALL,
     };
 
     /// Looks what has happened since the last look, which should be about [`LOOK_PERIOD_MS`] ago. `for_each_source` calls with the
@@ -65,17 +85,40 @@ impl Placing {
                 occupancy.look(seen);
             }
         }
+        self.changes.look();
+    }
+
+    /// Has lanes placed by what looks have shown so far. Where that means other CPUs, it waits until there may be a change.
+    pub(super) fn take_up(&mut self, knobs: &Knobs, devices: impl Iterator<Item = c_int> + Clone) {
+        let (dispatching, reading) = (self.dispatching.taken(), self.reading.taken());
+        let seen = choice(
+            knobs,
+            devices.clone(),
+            dispatching,
+            reading,
+            &self.reading_means,
+        );
+        if seen != self.lanes(knobs, devices) && !self.changes.take() {
+            return;
+        }
+        let placed_by = &mut self.placed_by;
+        placed_by.dispatching = *dispatching;
+        placed_by.reading = *reading;
+        placed_by.reading_means.copy_from_slice(&self.reading_means);
     }
 
     fn readers_since(&mut self, elapsed_ms: u32) -> CpuSet {
         let elapsed_ticks = u64::from(elapsed_ms) * u64::from(ffi::MFLOW_HZ) / 1000;
         let elapsed_ticks = u32::try_from(elapsed_ticks).unwrap_or(u32::MAX);
         let mut cpus = CpuSet::EMPTY;
-        for (cpu, before) in (0..cpulist::MAX_CPUS).zip(&mut self.reader_ticks) {
+        let counts = self.reader_ticks.iter_mut().zip(&mut self.reading_means);
+        for (cpu, (before, mean)) in (0..cpulist::MAX_CPUS).zip(counts) {
             let ticks = place(cpu).reader_ticks;
-            if is_at_home(ticks.wrapping_sub(*before), elapsed_ticks) {
+            let seen = ticks.wrapping_sub(*before);
+            if is_at_home(seen, elapsed_ticks) {
                 cpus.insert(cpu);
             }
+            *mean = mean_use(*mean, seen, elapsed_ticks);
             *before = ticks;
         }
         cpus
@@ -87,36 +130,62 @@ impl Placing {
         knobs: &Knobs,
         devices: impl Iterator<Item = c_int> + Clone,
     ) -> CpuSet {
-        let (dispatching, reading) = (self.dispatching.taken(), self.reading.taken());
-        let nodes = Iterator::chain(devices, dispatching.iter().map(|cpu| place(cpu).node));
-        let nodes = nodes.filter(|node| *node != ffi::MFLOW_NO_NODE);
-        let knows_nodes = nodes.clone().next().is_some();
-        let mut ranks = [None; MAX_CPUS];
-        for (cpu, rank) in (0..cpulist::MAX_CPUS).zip(&mut ranks) {
-            let place = place(cpu);
-            if !place.usable || dispatching.contains(cpu) || reading.contains(cpu) {
-                continue;
-            }
-            // SAFETY: It is online, and so were those that have been seen: all are possible CPUs.
-            let is_sibling = |taken| unsafe { ffi::mflow_cpus_are_one_core(cpu, taken) };
-            *rank = Some(
-                if Iterator::chain(dispatching.iter(), reading.iter()).any(is_sibling) {
-                    Nearness::Sibling
-                } else if dispatching
-                    .iter()
-                    .any(|dispatches| stack::device::share_cache(cpu, dispatches))
-                {
-                    Nearness::Cache
-                } else if !knows_nodes || nodes.clone().any(|node| node == place.node) {
-                    Nearness::Node
-                } else {
-                    Nearness::Far
-                },
-            );
-        }
-        let rank = |cpu: u32| ranks.get(cpu as usize).copied().flatten();
-        choose(rank, &knobs.cpus, knobs.layout)
+        let Seen {
+            dispatching,
+            reading,
+            reading_means,
+        } = &self.placed_by;
+        choice(knobs, devices, dispatching, reading, reading_means)
     }
+}
+
+/// Returns the CPUs that are best as the lanes of `knobs`, for devices on these nodes, by what has been seen.
+fn choice(
+    knobs: &Knobs,
+    devices: impl Iterator<Item = c_int> + Clone,
+    dispatching: &CpuSet,
+    reading: &CpuSet,
+    reading_means: &[u8; MAX_CPUS],
+) -> CpuSet {
+    let nodes = Iterator::chain(devices, dispatching.iter().map(|cpu| place(cpu).node));
+    let nodes = nodes.filter(|node| *node != ffi::MFLOW_NO_NODE);
+    let knows_nodes = nodes.clone().next().is_some();
+    let mut ranks = [None; MAX_CPUS];
+    for (cpu, rank) in (0..cpulist::MAX_CPUS).zip(&mut ranks) {
+        let place = place(cpu);
+        if !place.usable || dispatching.contains(cpu) {
+            continue;
+        }
+        // SAFETY: It is online, and so were those that have been seen: all are possible CPUs.
+        let is_sibling = |other| unsafe { ffi::mflow_cpus_are_one_core(cpu, other) };
+        // A reader's CPU is one core with itself.
+        let others_reading = reading.iter().filter(|other| *other != cpu);
+        *rank = Some(
+            if Iterator::chain(dispatching.iter(), others_reading).any(is_sibling) {
+                Nearness::Sibling
+            } else if dispatching
+                .iter()
+                .any(|dispatches| stack::device::share_cache(cpu, dispatches))
+            {
+                Nearness::Cache
+            } else if !knows_nodes || nodes.clone().any(|node| node == place.node) {
+                Nearness::Node
+            } else {
+                Nearness::Far
+            },
+        );
+    }
+    let candidate = |cpu: u32| {
+        // CAST: 32 bits into a usize.
+        let nearness = (*ranks.get(cpu as usize)?)?;
+        let is_reading = reading.contains(cpu);
+        let mean = reading_means.get(cpu as usize).copied();
+        Some(Candidate {
+            nearness,
+            reading: mean.filter(|_| is_reading),
+        })
+    };
+    choose(candidate, &knobs.cpus, knobs.layout)
 }
 
 /// Returns the CPUs that have dispatched fast flows of late.

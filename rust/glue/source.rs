@@ -64,7 +64,7 @@ pub struct Source {
     active_flows: AtomicU32,
     // No flow may be split: not yet (see `begin`), or not any more.
     stopping: AtomicBool,
-    lanes: [Option<KVBox<Lane>>; MAX_LANES],
+    lanes: [Option<VBox<Lane>>; MAX_LANES],
     // Where to note that the device's driver calls GRO, and whether that is done.
     port: Option<NonNull<PortHead>>,
     gro_noted: AtomicBool,
@@ -90,7 +90,7 @@ pub(super) struct HandingOn {
     /// The CPU on which packets came, or [`NO_CPU`].
     pub(super) cpu: AtomicU32,
     /// Where packets wait while the stages end. Its other end is used in the source's context only.
-    pub(super) home: Option<KVBox<Lane>>,
+    pub(super) home: Option<VBox<Lane>>,
     pub(super) home_end: UnsafeCell<LaneSet<SkBuff>>,
 }
 

@@ -48,6 +48,8 @@ impl Configuration {
                 device.for_each_source(&mut *f);
             }
         });
+        let devices = devices.iter().flatten();
+        placing.take_up(knobs, devices.map(|device| device.dev().node()));
     }
 }
 

@@ -156,7 +156,7 @@ extern "C" {
     pub fn get_random_u64() -> u64;
 
     // Of the stock way alone (`c-shims/stock/mflow_stock.h`).
-    pub fn mflow_alloc(size: usize) -> *mut c_void;
+    pub fn mflow_alloc(size: usize, by_pages: bool) -> *mut c_void;
     pub fn mflow_free(memory: *mut c_void);
     pub fn mflow_print(level: c_uint, text: *const c_char, len: c_uint);
     pub fn mflow_switch_on() -> c_int;

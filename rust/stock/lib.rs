@@ -21,7 +21,7 @@ pub mod ffi {
 pub mod prelude {
     pub use crate::error::codes::*;
     pub use crate::error::{Error, Result};
-    pub use crate::memory::{KBox, KVBox, GFP_KERNEL};
+    pub use crate::memory::{KBox, KVBox, VBox, GFP_KERNEL};
     pub use crate::{module, pr_err, pr_info, pr_warn, Module, ThisModule};
 }
 

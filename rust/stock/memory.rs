@@ -20,8 +20,8 @@ pub const GFP_KERNEL: Flags = Flags(());
 /// and 192.
 const MOST_ALIGN: usize = 128;
 
-/// A value in memory of its own, contiguous or not.
-pub struct KVBox<T> {
+/// A value in memory of its own: with `BY_PAGES` in so many pages, else in what has as many bytes, contiguous or not.
+pub struct KVBox<T, const BY_PAGES: bool = false> {
     // INVARIANT: valid, and ours alone.
     value: NonNull<T>,
 }
@@ -29,17 +29,20 @@ pub struct KVBox<T> {
 /// The same: what the kernel's crate tells apart is where the memory comes from.
 pub type KBox<T> = KVBox<T>;
 
-// SAFETY: It owns its value.
-unsafe impl<T: Send> Send for KVBox<T> {}
-// SAFETY: A shared box gives shared references only.
-unsafe impl<T: Sync> Sync for KVBox<T> {}
+/// A value in pages of its own.
+pub type VBox<T> = KVBox<T, true>;
 
-impl<T> KVBox<T> {
+// SAFETY: It owns its value.
+unsafe impl<T: Send, const BY_PAGES: bool> Send for KVBox<T, BY_PAGES> {}
+// SAFETY: A shared box gives shared references only.
+unsafe impl<T: Sync, const BY_PAGES: bool> Sync for KVBox<T, BY_PAGES> {}
+
+impl<T, const BY_PAGES: bool> KVBox<T, BY_PAGES> {
     /// Returns memory of zeros.
     fn allocate() -> Result<NonNull<T>> {
         const { assert!(align_of::<T>() <= MOST_ALIGN && size_of::<T>() > 0) };
         // SAFETY: Process context, which `GFP_KERNEL` says.
-        let memory = unsafe { bindings::mflow_alloc(size_of::<T>()) };
+        let memory = unsafe { bindings::mflow_alloc(size_of::<T>(), BY_PAGES) };
         NonNull::new(memory.cast()).ok_or(ENOMEM)
     }
 
@@ -69,7 +72,7 @@ impl<T> KVBox<T> {
     }
 }
 
-impl<T> Deref for KVBox<T> {
+impl<T, const BY_PAGES: bool> Deref for KVBox<T, BY_PAGES> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -78,14 +81,14 @@ impl<T> Deref for KVBox<T> {
     }
 }
 
-impl<T> DerefMut for KVBox<T> {
+impl<T, const BY_PAGES: bool> DerefMut for KVBox<T, BY_PAGES> {
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: By the invariant.
         unsafe { self.value.as_mut() }
     }
 }
 
-impl<T> Drop for KVBox<T> {
+impl<T, const BY_PAGES: bool> Drop for KVBox<T, BY_PAGES> {
     fn drop(&mut self) {
         // SAFETY: By the invariant the value is ours, and the memory is from `allocate`.
         unsafe {

@@ -4,8 +4,9 @@
 //!
 //! Twice a second something outside looks which CPUs dispatch fast flows and on which their readers run. [`occupancy`] makes of
 //! these looks which CPUs are somebody's, and [`choose`] which of the others are to be lanes. A choice that differs from the one
-//! before costs each flow a stop and a start, so both hold on to what there is.
+//! before costs each flow a stop and a start, so both hold on to what there is, and [`changes`] bounds how often there is another.
 
+pub mod changes;
 pub mod occupancy;
 
 use super::cpulist::{CpuSet, MAX_CPUS};
@@ -19,6 +20,10 @@ pub const LOOK_PERIOD_MS: u32 = 500;
 /// what it does without a split (the README's table); eight do little better.
 pub const ENOUGH_LANES: usize = 4;
 
+/// Readers' CPUs are left free as long as so many others are there. With one lane a flow has only moved: that lane is then the busiest
+/// core. And whoever reads on all CPUs is to leave the flows of others split.
+pub const LEAST_LANES: usize = 2;
+
 /// How near a CPU is to where flows are dispatched, and so to their packets: the nearest is the least.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Nearness {
@@ -28,7 +33,7 @@ pub enum Nearness {
     Node,
     /// Neither.
     Far,
-    /// It is one core with a CPU that dispatches or a reader's, and takes from what that has.
+    /// It is one core with a CPU that dispatches or another one of a reader, and takes from what that has.
     Sibling,
 }
 
@@ -36,39 +41,108 @@ impl Nearness {
     const ALL: [Self; 4] = [Self::Cache, Self::Node, Self::Far, Self::Sibling];
 }
 
-/// Returns the CPUs that are to be lanes with `layout`: at most [`MAX_LANES`], the nearest. `nearness` says of each how near it
-/// is, and nothing of those that cannot be lanes: offline or isolated ones, and those that dispatch or are a reader's. Of CPUs that
-/// are as near, those in `previous` stay.
-pub fn choose(
-    nearness: impl Fn(u32) -> Option<Nearness>,
-    previous: &CpuSet,
-    layout: Layout,
-) -> CpuSet {
-    let mut lanes = CpuSet::EMPTY;
-    let mut nr_lanes = 0;
-    let mut last = None;
-    for rank in Nearness::ALL {
-        let has_enough = match rank {
-            Nearness::Cache => false,
-            Nearness::Node => nr_lanes >= ENOUGH_LANES,
-            Nearness::Far | Nearness::Sibling => nr_lanes > 0,
-        };
-        if has_enough {
-            break;
+/// A CPU that can be a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// How near it is to where flows are dispatched.
+    pub nearness: Nearness,
+    /// How much time readers have of it, if it is one of theirs.
+    pub reading: Option<u8>,
+}
+
+/// Lanes that are being chosen.
+struct Choice<'a, F> {
+    candidate: F,
+    previous: &'a CpuSet,
+    lanes: CpuSet,
+    nr_lanes: usize,
+    last: Option<u32>,
+}
+
+impl<'a, F: Fn(u32) -> Option<Candidate>> Choice<'a, F> {
+    fn new(candidate: F, previous: &'a CpuSet) -> Self {
+        Self {
+            candidate,
+            previous,
+            lanes: CpuSet::EMPTY,
+            nr_lanes: 0,
+            last: None,
         }
-        for stays in [true, false] {
-            let as_near = (0..MAX_CPUS).filter(|cpu| previous.contains(*cpu) == stays);
-            for cpu in as_near.filter(|cpu| nearness(*cpu) == Some(rank)) {
-                if nr_lanes < MAX_LANES {
-                    lanes.insert(cpu);
-                    nr_lanes += 1;
-                    last = Some(cpu);
+    }
+
+    fn add(&mut self, cpu: u32) {
+        self.lanes.insert(cpu);
+        self.nr_lanes += 1;
+        self.last = Some(cpu);
+    }
+
+    /// Adds CPUs that are nobody's, `most` lanes in all, and then, with `takes_readers`, those of readers. The nearest come first, and
+    /// nothing that is further away if those are enough.
+    fn fill(&mut self, most: usize, takes_readers: bool) {
+        for rank in Nearness::ALL {
+            let has_enough = match rank {
+                Nearness::Cache => false,
+                Nearness::Node => self.nr_lanes >= ENOUGH_LANES,
+                Nearness::Far | Nearness::Sibling => self.nr_lanes > 0,
+            };
+            if has_enough {
+                break;
+            }
+            for stays in [true, false] {
+                for cpu in 0..MAX_CPUS {
+                    let free = Candidate {
+                        nearness: rank,
+                        reading: None,
+                    };
+                    let is_next =
+                        self.previous.contains(cpu) == stays && (self.candidate)(cpu) == Some(free);
+                    if is_next && self.nr_lanes < most {
+                        self.add(cpu);
+                    }
                 }
+            }
+            while takes_readers && self.nr_lanes < most {
+                let Some(cpu) = self.least_read(rank) else {
+                    break;
+                };
+                self.add(cpu);
             }
         }
     }
-    if let (Layout::LaneStage, 1, Some(cpu)) = (layout, nr_lanes % 2, last) {
-        lanes.remove(cpu);
+
+    /// Returns the readers' CPU of this rank that is next: of those that have been lanes, or else of all, that with the least reading.
+    fn least_read(&self, rank: Nearness) -> Option<u32> {
+        let readings = (0..MAX_CPUS).filter_map(|cpu| {
+            let candidate = (self.candidate)(cpu)?;
+            let is_left = candidate.nearness == rank && !self.lanes.contains(cpu);
+            let reading = candidate.reading.filter(|_| is_left)?;
+            Some((!self.previous.contains(cpu), reading, cpu))
+        });
+        readings.min().map(|(.., cpu)| cpu)
     }
-    lanes
+}
+
+/// Returns the CPUs that are to be lanes with `layout`: at most [`MAX_LANES`], the nearest. `candidate` says of each what it is, and
+/// nothing of those that cannot be lanes: offline or isolated ones, and those that dispatch. Of CPUs that are as near, those in
+/// `previous` stay.
+///
+/// Readers' CPUs are left free, unless fewer than [`LEAST_LANES`] are left then: so many are taken, if there are so many in reach.
+pub fn choose(
+    candidate: impl Fn(u32) -> Option<Candidate>,
+    previous: &CpuSet,
+    layout: Layout,
+) -> CpuSet {
+    let mut choice = Choice::new(&candidate, previous);
+    choice.fill(MAX_LANES, false);
+    if choice.nr_lanes < LEAST_LANES {
+        let mut with_readers = Choice::new(&candidate, previous);
+        with_readers.fill(LEAST_LANES, true);
+        if with_readers.nr_lanes == LEAST_LANES {
+            choice = with_readers;
+        }
+    }
+    if let (Layout::LaneStage, 1, Some(cpu)) = (layout, choice.nr_lanes % 2, choice.last) {
+        choice.lanes.remove(cpu);
+    }
+    choice.lanes
 }

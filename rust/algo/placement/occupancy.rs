@@ -19,6 +19,15 @@ pub fn is_at_home(seen: u32, ticks: u32) -> bool {
     seen > 0 && u64::from(seen) * 4 >= u64::from(ticks)
 }
 
+/// Returns the mean of how much of a CPU's time is used, as a part of 255: it has been `mean`, and in the last `ticks` there was some
+/// use in `seen` of them.
+pub fn mean_use(mean: u8, seen: u32, ticks: u32) -> u8 {
+    const OLD: u64 = 7;
+    let now = u64::from(seen.min(ticks)) * 255 / u64::from(ticks.max(1));
+    // CAST: the mean of two parts of 255.
+    ((u64::from(mean) * OLD + now) / (OLD + 1)) as u8
+}
+
 /// The CPUs that are taken by one kind of use.
 pub struct Occupancy {
     cpus: [Cpu; MAX_CPUS as usize],

@@ -11,6 +11,17 @@ use anyhow::{ensure, Context as _, Result};
 /// function into the other), and areas it frees late.
 const KEPT: [&str; 3] = ["copy_process", "kernel_clone", "unpurged"];
 
+/// The pages of a lane with that which the kernel leaves free behind them: little else is of that size.
+const LANE_BYTES: std::ops::RangeInclusive<i64> = (132 << 10)..=(144 << 10);
+
+/// Returns how many lanes there are, and other things of their size.
+pub(crate) fn lanes() -> Result<usize> {
+    let areas = fs::read_to_string("/proc/vmallocinfo")?;
+    let areas: Vec<_> = areas.lines().map(area).collect::<Result<_>>()?;
+    let is_lane = |&(bytes, caller): &(i64, &str)| LANE_BYTES.contains(&bytes) && !is_kept(caller);
+    Ok(areas.into_iter().filter(|area| is_lane(area)).count())
+}
+
 /// Fails if each round has cost memory; the samples are of the same moment of every round.
 ///
 /// Packets and other small things are the leak detector's business, on the checking kernel.
@@ -46,6 +57,20 @@ fn grown(samples: &[Memory]) -> String {
     grown.collect::<Vec<_>>().join(", ")
 }
 
+/// Returns the bytes of an area, and the function that has allocated it.
+fn area(line: &str) -> Result<(i64, &str)> {
+    let mut words = line.split_whitespace().skip(1);
+    let (bytes, caller) = (words.next(), words.next().unwrap_or_default());
+    let bytes = bytes
+        .and_then(|bytes| bytes.parse().ok())
+        .with_context(|| format!("/proc/vmallocinfo: {line:?}"))?;
+    Ok((bytes, caller))
+}
+
+fn is_kept(caller: &str) -> bool {
+    KEPT.iter().any(|kept| caller.starts_with(kept))
+}
+
 /// The memory of lanes, rings and slots is of these kinds.
 #[derive(Clone, Debug)]
 pub(crate) struct Memory {
@@ -69,14 +94,11 @@ impl Memory {
     fn parse(vmallocinfo: &str, meminfo: &str) -> Result<Self> {
         let mut vmalloc_bytes = BTreeMap::new();
         for line in vmallocinfo.lines() {
-            let mut words = line.split_whitespace().skip(1);
-            let (bytes, caller) = (words.next(), words.next().unwrap_or_default());
-            if KEPT.iter().any(|kept| caller.starts_with(kept)) {
+            let (bytes, caller) = area(line)?;
+            if is_kept(caller) {
                 continue;
             }
-            *vmalloc_bytes.entry(caller.to_owned()).or_insert(0) += bytes
-                .and_then(|bytes| bytes.parse::<i64>().ok())
-                .with_context(|| format!("/proc/vmallocinfo: {line:?}"))?;
+            *vmalloc_bytes.entry(caller.to_owned()).or_insert(0) += bytes;
         }
         let percpu = meminfo
             .lines()

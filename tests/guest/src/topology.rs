@@ -536,6 +536,16 @@ fn quiet_ipv6() -> Result<()> {
     Ok(())
 }
 
+/// Returns how many queues a device of this thread's namespace receives through.
+pub(crate) fn receive_queues(device: &str) -> Result<usize> {
+    let path = format!("/sys/class/net/{device}/queues");
+    let queues = fs::read_dir(&path).with_context(|| path.clone())?;
+    let is_receiving =
+        |queue: &fs::DirEntry| queue.file_name().to_string_lossy().starts_with("rx-");
+    let queues = queues.collect::<std::io::Result<Vec<_>>>()?;
+    Ok(queues.iter().filter(|queue| is_receiving(queue)).count())
+}
+
 /// Lets RPS choose among these CPUs, a mask in hexadecimal, for what a device of this thread's namespace receives.
 pub(crate) fn rps(device: &str, cpus: &str) -> Result<()> {
     let path = format!("/sys/class/net/{device}/queues/rx-0/rps_cpus");

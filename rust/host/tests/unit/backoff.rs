@@ -61,3 +61,14 @@ fn search_that_nobody_asked_for_delays_nobody() {
     assert!(!backoff.ask(2_050));
     assert!(backoff.ask(2_100));
 }
+
+#[test]
+fn search_is_asked_for_until_it_ends() {
+    let backoff = Backoff::new();
+    assert!(!backoff.is_asked());
+    assert!(backoff.ask(5));
+    assert!(backoff.is_asked());
+    backoff.end(6, false);
+    // In vain: the next one has to wait, and asks for nothing.
+    assert!(!backoff.ask(7) && !backoff.is_asked());
+}

@@ -5,22 +5,39 @@
 use mflow_algo::algo::cpulist::CpuSet;
 use mflow_algo::algo::knobs::Layout;
 use mflow_algo::algo::lane_set::MAX_LANES;
-use mflow_algo::algo::placement::occupancy::{is_at_home, Occupancy, FREE_LOOKS, TAKEN_LOOKS};
+use mflow_algo::algo::placement::changes::{Changes, CHANGE_LOOKS, MOST_CHANGES};
+use mflow_algo::algo::placement::occupancy::{
+    is_at_home, mean_use, Occupancy, FREE_LOOKS, TAKEN_LOOKS,
+};
 use mflow_algo::algo::placement::Nearness::{self, Cache, Far, Node, Sibling};
-use mflow_algo::algo::placement::{choose, ENOUGH_LANES};
+use mflow_algo::algo::placement::{choose, Candidate, ENOUGH_LANES, LEAST_LANES};
 use proptest::prelude::*;
 
 use crate::common::cases;
 
-type Ranks = Vec<Option<Nearness>>;
+type Candidates = Vec<Option<Candidate>>;
 
 fn set(list: &str) -> CpuSet {
     CpuSet::parse(list.as_bytes()).expect("a list")
 }
 
-fn chosen(ranks: &Ranks, previous: &CpuSet, layout: Layout) -> CpuSet {
-    let rank = |cpu: u32| ranks.get(cpu as usize).copied().flatten();
-    choose(rank, previous, layout)
+fn free(nearness: Nearness) -> Option<Candidate> {
+    Some(Candidate {
+        nearness,
+        reading: None,
+    })
+}
+
+fn read(nearness: Nearness, reading: u8) -> Option<Candidate> {
+    Some(Candidate {
+        nearness,
+        reading: Some(reading),
+    })
+}
+
+fn chosen(candidates: &Candidates, previous: &CpuSet, layout: Layout) -> CpuSet {
+    let candidate = |cpu: u32| candidates.get(cpu as usize).copied().flatten();
+    choose(candidate, previous, layout)
 }
 
 #[test]
@@ -52,7 +69,7 @@ fn nearest_first() {
         for (rank, cpus) in *there {
             set(cpus)
                 .iter()
-                .for_each(|cpu| ranks[cpu as usize] = Some(*rank));
+                .for_each(|cpu| ranks[cpu as usize] = free(*rank));
         }
         let lanes = chosen(&ranks, &set(previous), Layout::Lane);
         assert_eq!(lanes, set(expected), "row {row}");
@@ -61,25 +78,59 @@ fn nearest_first() {
 
 #[test]
 fn pairs_leave_the_last_one_out() {
-    let mut ranks = vec![None, Some(Node), Some(Node), Some(Node), Some(Cache)];
-    let pairs = |ranks: &Ranks, previous: &str| chosen(ranks, &set(previous), Layout::LaneStage);
+    let mut ranks = vec![None, free(Node), free(Node), free(Node), free(Cache)];
+    let pairs =
+        |ranks: &Candidates, previous: &str| chosen(ranks, &set(previous), Layout::LaneStage);
     assert_eq!(pairs(&ranks, ""), set("1-4"));
     ranks[4] = None;
     assert_eq!(pairs(&ranks, ""), set("1-2"));
     assert_eq!(pairs(&ranks, "2-3"), set("2-3"));
-    ranks = vec![None, Some(Cache)];
+    ranks = vec![None, free(Cache)];
     assert_eq!(pairs(&ranks, "1"), set(""));
     assert_eq!(chosen(&ranks, &set(""), Layout::Lane), set("1"));
 }
 
-/// Chooses by sorting all CPUs: what is nearer, then what was there before, then the lower number.
-fn oracle(ranks: &Ranks, previous: &CpuSet, layout: Layout) -> CpuSet {
-    let mut all: Vec<_> = ranks
-        .iter()
-        .enumerate()
-        .filter_map(|(cpu, rank)| {
-            let cpu = cpu as u32;
-            rank.map(|rank| (rank, !previous.contains(cpu), cpu))
+#[test]
+fn readers_cpus_are_taken_where_too_few_others_are_left() {
+    // What each CPU is, from 0 on; the lanes before; and what is chosen.
+    type Row<'a> = (&'a [Option<Candidate>], &'a str, &'a str);
+    let table: &[Row<'_>] = &[
+        // Two others are enough.
+        (&[read(Cache, 9), free(Node), free(Node)], "", "1-2"),
+        (&[read(Cache, 9), free(Far), free(Far)], "", "1-2"),
+        // The least read, but those that have been lanes stay.
+        (&[read(Node, 9), read(Node, 7), read(Node, 8)], "", "1-2"),
+        (&[read(Node, 9), read(Node, 7), read(Node, 8)], "0", "0-1"),
+        (&[read(Node, 9), read(Node, 7), read(Node, 8)], "0-2", "1-2"),
+        (&[read(Far, 0), read(Node, 9), read(Cache, 9)], "", "1-2"),
+        // One that is nobody's comes first.
+        (&[read(Node, 9), read(Node, 7), free(Node)], "0-1", "1-2"),
+        (&[free(Cache), read(Node, 9)], "", "0-1"),
+        // Where there are not so many in reach, they are left to readers.
+        (&[None, read(Node, 9)], "1", ""),
+        (&[free(Node), read(Far, 9), read(Sibling, 9)], "", "0"),
+        (&[read(Node, 9), read(Far, 9)], "", ""),
+    ];
+    for (row, (candidates, previous, expected)) in table.iter().enumerate() {
+        let lanes = chosen(&candidates.to_vec(), &set(previous), Layout::Lane);
+        assert_eq!(lanes, set(expected), "row {row}");
+    }
+}
+
+/// Chooses by sorting: what is nearer, then what is nobody's, then what was there before, then where less is read, then the lower
+/// number.
+fn sorted(candidates: &Candidates, previous: &CpuSet, most: usize) -> Vec<u32> {
+    let numbered = (0u32..).zip(candidates);
+    let mut all: Vec<_> = numbered
+        .filter_map(|(cpu, candidate)| {
+            let Candidate { nearness, reading } = (*candidate)?;
+            Some((
+                nearness,
+                reading.is_some(),
+                !previous.contains(cpu),
+                reading,
+                cpu,
+            ))
         })
         .collect();
     all.sort();
@@ -87,21 +138,35 @@ fn oracle(ranks: &Ranks, previous: &CpuSet, layout: Layout) -> CpuSet {
     let furthest = match all.first() {
         Some((Cache, ..)) if near < ENOUGH_LANES => Node,
         Some((rank, ..)) => *rank,
-        None => return CpuSet::EMPTY,
+        None => return Vec::new(),
     };
     all.retain(|(rank, ..)| *rank <= furthest);
-    all.truncate(MAX_LANES);
-    if layout == Layout::LaneStage && all.len() % 2 == 1 {
-        all.pop();
-    }
-    let mut lanes = CpuSet::EMPTY;
-    all.iter().for_each(|(.., cpu)| {
-        lanes.insert(*cpu);
-    });
-    lanes
+    all.truncate(most);
+    all.iter().map(|(.., cpu)| *cpu).collect()
 }
 
-fn ranks() -> impl Strategy<Value = Ranks> {
+fn oracle(candidates: &Candidates, previous: &CpuSet, layout: Layout) -> CpuSet {
+    let is_free = |candidate: &Candidate| candidate.reading.is_none();
+    let free = candidates
+        .iter()
+        .map(|candidate| candidate.filter(is_free))
+        .collect();
+    let mut lanes = sorted(&free, previous, MAX_LANES);
+    let with_readers = sorted(candidates, previous, LEAST_LANES);
+    if lanes.len() < LEAST_LANES && with_readers.len() == LEAST_LANES {
+        lanes = with_readers;
+    }
+    if layout == Layout::LaneStage && lanes.len() % 2 == 1 {
+        lanes.pop();
+    }
+    let mut set = CpuSet::EMPTY;
+    lanes.iter().for_each(|cpu| {
+        set.insert(*cpu);
+    });
+    set
+}
+
+fn candidates() -> impl Strategy<Value = Candidates> {
     let rank = prop_oneof![
         3 => Just(None),
         1 => Just(Some(Cache)),
@@ -109,13 +174,26 @@ fn ranks() -> impl Strategy<Value = Ranks> {
         1 => Just(Some(Far)),
         1 => Just(Some(Sibling)),
     ];
-    // Where some ranks are missing others have their turn.
-    (prop::collection::vec(rank, 0..80), any::<[bool; 4]>()).prop_map(|(mut ranks, has)| {
-        for rank in &mut ranks {
-            *rank = rank.filter(|rank| has[*rank as usize]);
-        }
-        ranks
-    })
+    let reading = prop::option::of(0u8..4);
+    let cpu = (rank, reading);
+    // Where some ranks or all that is nobody's are missing, others have their turn.
+    (
+        prop::collection::vec(cpu, 0..80),
+        any::<[bool; 4]>(),
+        0usize..40,
+    )
+        .prop_map(|(cpus, has, most_free)| {
+            let mut left_free = most_free;
+            let candidate = |(rank, reading): (Option<Nearness>, Option<u8>)| {
+                let nearness = rank.filter(|rank| has[*rank as usize])?;
+                if reading.is_none() && left_free == 0 {
+                    return None;
+                }
+                left_free -= usize::from(reading.is_none());
+                Some(Candidate { nearness, reading })
+            };
+            cpus.into_iter().map(candidate).collect()
+        })
 }
 
 fn cpus() -> impl Strategy<Value = CpuSet> {
@@ -158,6 +236,32 @@ fn taken_after_two_looks_and_free_after_sixteen() {
 }
 
 #[test]
+fn mean_of_use_follows_slowly_and_is_bounded() {
+    assert_eq!(mean_use(0, 250, 250), 31);
+    assert_eq!(mean_use(255, 0, 250), 223);
+    assert_eq!(mean_use(255, 250, 250), 255);
+    // Ticks may have been counted late, or there were none.
+    assert_eq!(mean_use(255, u32::MAX, 1), 255);
+    assert_eq!(mean_use(8, u32::MAX, 0), 7);
+    let after = |looks| (0..looks).fold(0, |mean, _| mean_use(mean, 250, 250));
+    assert!(after(8) > 127 && after(64) > 240);
+}
+
+#[test]
+fn changes_are_few_at_once_and_one_in_a_minute() {
+    let mut changes = Changes::ALL;
+    let taken = |changes: &mut Changes| (0..100).filter(|_| changes.take()).count();
+    assert_eq!(taken(&mut changes), usize::from(MOST_CHANGES));
+    let looks = |changes: &mut Changes, looks: u32| (0..looks).for_each(|_| changes.look());
+    looks(&mut changes, u32::from(CHANGE_LOOKS) - 1);
+    assert_eq!(taken(&mut changes), 0);
+    looks(&mut changes, 1);
+    assert_eq!(taken(&mut changes), 1);
+    looks(&mut changes, 100 * u32::from(CHANGE_LOOKS));
+    assert_eq!(taken(&mut changes), usize::from(MOST_CHANGES));
+}
+
+#[test]
 fn at_home_is_a_quarter_of_the_ticks() {
     for (seen, ticks, expected) in [
         (0, 0, false),
@@ -177,7 +281,7 @@ proptest! {
     #![proptest_config(cases(512))]
 
     #[test]
-    fn choice_is_that_of_a_sort(ranks in ranks(), previous in cpus(), layout in layout()) {
+    fn choice_is_that_of_a_sort(ranks in candidates(), previous in cpus(), layout in layout()) {
         let lanes = chosen(&ranks, &previous, layout);
         prop_assert_eq!(lanes, oracle(&ranks, &previous, layout));
         // What has been chosen is chosen again.
@@ -186,17 +290,38 @@ proptest! {
 
     /// A CPU that goes, or becomes somebody's, moves no other lane as long as its place can be taken by one that is as near.
     #[test]
-    fn only_what_has_to_change_does(ranks in ranks(), previous in cpus(), gone in 0usize..80) {
+    fn only_what_has_to_change_does(ranks in candidates(), previous in cpus(), gone in 0usize..80) {
         let lanes = chosen(&ranks, &previous, Layout::Lane);
         let mut left = ranks;
         if let Some(rank) = left.get_mut(gone) {
             *rank = None;
         }
         let after = chosen(&left, &lanes, Layout::Lane);
+        if after.len() < LEAST_LANES {
+            // Fewer are left than any flow is split over: they are nobody's.
+            return Ok(());
+        }
         for cpu in lanes.iter().filter(|cpu| *cpu as usize != gone) {
             prop_assert!(after.contains(cpu), "{lanes} became {after} without {gone}");
         }
         prop_assert!(!after.contains(gone as u32));
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(512))]
+
+    /// Whoever reads, and wherever: as long as there are two CPUs in reach there are two lanes.
+    #[test]
+    fn readers_leave_two_lanes(all in candidates(), reads in any::<u128>(), previous in cpus()) {
+        let nobody_reads = all.iter().map(|cpu| cpu.and_then(|cpu| free(cpu.nearness))).collect();
+        let read = all.iter().enumerate().map(|(cpu, candidate)| {
+            let reading = (reads >> cpu & 1 == 1).then_some(cpu as u8);
+            candidate.map(|candidate| Candidate { reading, ..candidate })
+        });
+        let with_readers = chosen(&read.collect(), &previous, Layout::Lane);
+        let without = chosen(&nobody_reads, &previous, Layout::Lane);
+        prop_assert!(without.len() < LEAST_LANES || with_readers.len() >= LEAST_LANES);
     }
 }
 

@@ -6,11 +6,18 @@
 //! do not ask how soon.
 
 use std::fs;
+use std::net::UdpSocket;
+use std::os::fd::AsRawFd as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{ensure, Context as _, Result};
+use nix::errno::Errno;
+use nix::sys::socket::{recv, MsgFlags};
 
 use super::{Case, Run};
+use crate::datagrams::receiver::{self, Receiver};
 use crate::datagrams::run::Datagrams;
 use crate::flows;
 use crate::mflow::{self, Knobs};
@@ -19,7 +26,7 @@ use crate::rig::Rig;
 use crate::streams::run::Streams;
 use crate::topology;
 use crate::traffic::{Live, Load, Plan};
-use crate::{command, cpu};
+use crate::{command, cpu, netns, threads};
 
 const LIMIT: Duration = Duration::from_secs(30);
 /// The part of the usual rate that is sent: what is asked takes longer than other cases do.
@@ -28,6 +35,12 @@ const SHARE: f64 = 0.25;
 const LEAST_FRAMES_PER_S: f64 = 1_000.0;
 /// All CPUs but those of the NIC and the reader.
 const OTHERS: std::ops::Range<usize> = 2..cpu::NEEDED;
+/// So many CPUs are lanes where readers have all.
+const LEFT_TO_LANES: usize = 2;
+/// Half of a tick. A reader is looked for once in each.
+const BETWEEN_PEEKS: Duration = Duration::from_millis(2);
+/// The time of a few looks at where readers are.
+const LOOKS: Duration = Duration::from_secs(3);
 
 pub(super) fn datagrams() -> Vec<Case> {
     vec![
@@ -36,6 +49,12 @@ pub(super) fn datagrams() -> Vec<Case> {
             "lanes leave the CPU to which the reader moves, and that to which the interrupt moves: no loss, no reordering",
             Run::Always,
             follows,
+        ),
+        Case::of_module(
+            "auto/readers-everywhere",
+            "a program reads on every CPU, as any container may: flows stay split, on two of these CPUs, without loss or reordering",
+            Run::Plain,
+            readers_everywhere,
         ),
         Case::of_module(
             "auto/offline",
@@ -129,6 +148,63 @@ fn follows(rig: &Rig) -> Result<Outcome> {
     // Also after a failure.
     topology::move_server_nic(cpu::NIC)?;
     moved?.judge(|outcome| rig.require_unnoticed::<Datagrams>(outcome))
+}
+
+fn readers_everywhere(rig: &Rig) -> Result<Outcome> {
+    let plan = slow(rig);
+    rig.prepare_pinned(&plan, &Knobs::default())?;
+    let to = plan.addresses();
+    let socket = netns::within(topology::CONTAINER, || receiver::bind(&to[0]))?;
+    let also_read = socket.try_clone().context("cannot share a socket")?;
+    let receiver = Receiver::of(vec![socket], plan.flows, plan.load.bytes);
+    let outcome = Datagrams::measure_at(&plan, to, receiver, |live| {
+        mflow::write("cpus", "auto")?;
+        let usual = all_but(&[cpu::READER, cpu::NIC]);
+        wait_for_lanes(live, &usual)?;
+        let peek = |stop: &AtomicBool| peek_everywhere(&also_read, stop);
+        threads::beside(peek, || {
+            live.wait_for("lanes leave the readers' CPUs", LIMIT, || {
+                let lanes = lanes()?;
+                ensure!(!lanes.is_empty(), "a reader on each CPU has left no lane");
+                Ok(lanes.len() == LEFT_TO_LANES)
+            })?;
+            let left = lanes()?;
+            wait_for_lanes(live, &left)?;
+            live.flow_for(LOOKS)?;
+            ensure!(
+                lanes()? == left,
+                "lanes on {left:?} have gone to {:?}",
+                lanes()
+            );
+            Ok(())
+        })?;
+        wait_for_lanes(live, &usual)
+    });
+    outcome?.judge(|outcome| rig.require_unnoticed::<Datagrams>(outcome))
+}
+
+/// Looks on each CPU, in each tick or nearly, whether the socket has a datagram, and takes none.
+fn peek_everywhere(socket: &UdpSocket, stop: &AtomicBool) -> Result<()> {
+    thread::scope(|scope| {
+        let peek = |cpu: usize| {
+            cpu::pin(cpu)?;
+            while !stop.load(Ordering::Relaxed) {
+                match recv(
+                    socket.as_raw_fd(),
+                    &mut [0; 1],
+                    MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK,
+                ) {
+                    Ok(_) | Err(Errno::EAGAIN | Errno::EINTR) => thread::sleep(BETWEEN_PEEKS),
+                    Err(error) => return Err(error).context("cannot peek"),
+                }
+            }
+            Ok(())
+        };
+        let peeking: Vec<_> = (0..cpu::NEEDED)
+            .map(|cpu| scope.spawn(move || peek(cpu)))
+            .collect();
+        threads::results(peeking.into_iter().map(|thread| thread.join())).map(drop)
+    })
 }
 
 fn offline(rig: &Rig) -> Result<Outcome> {

@@ -28,6 +28,7 @@ mod reload;
 mod routed;
 mod scaling;
 mod shapes;
+mod sources;
 mod stage_load;
 mod streams;
 mod tunnels;
@@ -170,6 +171,7 @@ fn all() -> Vec<Case> {
         datagrams::takeover::cases(),
         datagrams::virtual_nic::cases(),
         scaling::datagrams(),
+        sources::cases(),
         build::datagrams(),
         mode::datagrams(),
         stage_load::datagrams(),
