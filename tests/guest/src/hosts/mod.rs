@@ -15,8 +15,8 @@ mod header;
 mod host;
 mod policy;
 mod router;
+mod services;
 mod tproxy;
-mod translation;
 mod watchers;
 mod wireguard;
 
@@ -76,7 +76,7 @@ impl Case {
 
 fn all() -> Vec<Case> {
     [
-        translation::cases(),
+        services::cases(),
         tproxy::cases(),
         header::cases(),
         ecmp::cases(),

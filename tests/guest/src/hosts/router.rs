@@ -88,6 +88,20 @@ pub(super) fn set_up_shared() -> Result<()> {
     )
 }
 
+/// Has a container send all to the host, as Calico does: what is masqueraded comes from addresses that it has no route to.
+pub(super) fn answer_by_host(container: &str, veth: &str) -> Result<()> {
+    let mac = topology::mac(veth)?;
+    topology::ip(
+        Some(container),
+        &format!(
+            "neigh replace 169.254.1.1 lladdr {mac} dev eth0
+             route add default via 169.254.1.1 dev eth0 onlink
+             neigh replace fe80::1 lladdr {mac} dev eth0
+             route add ::/0 via fe80::1 dev eth0"
+        ),
+    )
+}
+
 fn bits(family: Family) -> u8 {
     match family {
         Family::V4 => 32,
