@@ -19,7 +19,8 @@ use crate::{cpu, netns, proc_net, threads};
 /// How many clients connect at the same time, and how often each does.
 const CLIENTS: usize = 4;
 const CONNECTIONS_EACH: u64 = 40;
-pub(super) const CONNECTIONS: u64 = CLIENTS as u64 * CONNECTIONS_EACH;
+/// One more is made before all others: rules that remember a client know it then.
+pub(super) const CONNECTIONS: u64 = CLIENTS as u64 * CONNECTIONS_EACH + 1;
 /// How many flows of some datagrams and their answers there are.
 pub(super) const FLOWS: usize = 150;
 /// A SYN is sent again after a second.
@@ -209,12 +210,14 @@ impl Services {
     }
 
     fn connect_all(&self) -> Result<u64> {
+        let first = netns::within(CLIENT, || self.connect_once())?;
         thread::scope(|scope| {
             let clients: Vec<_> = (0..CLIENTS)
                 .map(|_| scope.spawn(|| self.connect_some()))
                 .collect();
             let joined = clients.into_iter().map(|client| client.join());
-            Ok(threads::results(joined)?.into_iter().sum())
+            let others: u64 = threads::results(joined)?.into_iter().sum();
+            Ok(u64::from(first) + others)
         })
     }
 
@@ -259,8 +262,13 @@ impl Services {
         }
         let (mut answers, mut silent) = (0, 0);
         for _ in 0..self.rounds {
-            for (socket, _) in &sockets {
+            for (place, (socket, _)) in sockets.iter().enumerate() {
                 let _refused = socket.send(&[0; 16]);
+                if place == 0 {
+                    // As with connections; the answer stays there.
+                    socket.set_read_timeout(Some(ANSWER))?;
+                    let _silent = socket.peek(&mut [0; 16]);
+                }
                 thread::sleep(EVERY);
             }
             for (socket, places) in &mut sockets {

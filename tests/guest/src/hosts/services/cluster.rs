@@ -3,7 +3,7 @@
 //! A node of a cluster: it routes between a pod of another node, which is the client, and two pods of its own, which are the endpoints
 //! of services. Each service has an address of the cluster, and a port of the node.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 
 use anyhow::Result;
 
@@ -68,12 +68,11 @@ pub(super) enum Front {
 }
 
 impl Front {
-    pub(super) fn address(self) -> IpAddr {
+    pub(super) fn address(self) -> Ipv4Addr {
         match self {
             Self::ClusterIp => CLUSTER_IP,
             Self::NodePort => NODE,
         }
-        .into()
     }
 
     pub(super) fn port(self, port: Port) -> u16 {
@@ -85,11 +84,6 @@ impl Front {
 
     pub(super) fn of(self, port: Port) -> SocketAddr {
         (self.address(), self.port(port)).into()
-    }
-
-    /// Returns the ports of all services.
-    pub(super) fn ports(self) -> [u16; 3] {
-        PORTS.map(|port| self.port(port))
     }
 }
 

@@ -10,7 +10,7 @@ use super::cluster::{Port, AFFINITY_S, CLUSTER_IP, ENDPOINTS, PODS, PORTS};
 use crate::command;
 
 /// The program that makes of them what the kernel's nf_tables runs, as distributions have it by default.
-const RESTORE: &str = "iptables-nft-restore --noflush";
+pub(super) const RESTORE: &str = "iptables-nft-restore --noflush";
 
 /// Rules that are there without services. The load balancer's chains and those of external addresses are empty.
 const FILTER: &str = "\

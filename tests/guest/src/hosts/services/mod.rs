@@ -2,11 +2,14 @@
 
 //! Services: what is sent to an address or a port that stands for containers is translated to theirs.
 
+mod balancer;
 mod cluster;
+mod docker;
 mod ipvs;
 mod kube;
 mod kube_iptables;
 mod kube_nftables;
+mod swarm;
 mod tracked;
 pub(super) mod translation;
 
@@ -17,6 +20,8 @@ use super::Case;
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = translation::cases();
     cases.extend(kube::cases());
+    cases.extend(docker::cases());
+    cases.extend(swarm::cases());
     cases
 }
 

@@ -24,8 +24,8 @@ pub(super) struct Tracked {
     pub(super) dropped: u64,
 }
 
-/// Who answers, and in how many entries.
-pub(super) type Endpoints = BTreeMap<IpAddr, u64>;
+/// In how many entries who answers what is sent to which port.
+pub(super) type Endpoints = BTreeMap<(u16, IpAddr), u64>;
 
 impl Tracked {
     /// Reads them for connections to these ports.
@@ -96,7 +96,8 @@ fn entries(table: &str, ports: &[u16]) -> (Tracked, Endpoints) {
         tracked.entries += 1;
         tracked.unreplied += u64::from(entry.is_unreplied);
         tracked.masqueraded += u64::from(entry.answers_to != entry.from);
-        *endpoints.entry(entry.answers_from).or_default() += 1;
+        let endpoint = (entry.to_port, entry.answers_from);
+        *endpoints.entry(endpoint).or_default() += 1;
     }
     (tracked, endpoints)
 }
@@ -127,7 +128,10 @@ mod tests {
         let (found, endpoints) = entries(table, &[6101, 6102]);
         assert_eq!((found.entries, found.unreplied), (2, 1));
         let container = IpAddr::from([10, 0, 1, 2]);
-        assert_eq!(endpoints, BTreeMap::from([(container, 2)]));
+        assert_eq!(
+            endpoints,
+            BTreeMap::from([((6101, container), 1), ((6102, container), 1)])
+        );
     }
 
     #[test]
