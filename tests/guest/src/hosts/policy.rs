@@ -69,7 +69,13 @@ const HEADERS6: u64 = 48;
 pub(super) fn cases() -> Vec<Case> {
     let proves = "chains that go by the state of connections see none that is invalid beside a split flow, and count all that passes";
     let case = |name, inner: Family, routes: bool| {
-        Case::new(name, proves, move |host| chains(host, inner, routes))
+        let has = if routes {
+            "a network plugin's chains on a router: by state, with marks, masquerading"
+        } else {
+            "a network plugin's chains, and a bridge that shows packets to IP's filter"
+        };
+        Case::new(name, has, proves, move |host| chains(host, inner, routes))
+            .but("rules count datagrams that lanes have joined as one packet")
     };
     vec![
         case("policy/bridge", Family::V4, false),

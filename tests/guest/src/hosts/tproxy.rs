@@ -39,6 +39,7 @@ pub(super) fn cases() -> Vec<Case> {
     let case = |name, inner: Family| {
         Case::new(
             name,
+            "a transparent proxy in the container",
             "a transparent proxy gets all datagrams of a split flow and all new connections, and sees where they were for",
             move |host| proxied(host, inner),
         )

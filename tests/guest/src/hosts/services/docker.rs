@@ -26,6 +26,7 @@ const ANSWER: Duration = Duration::from_secs(2);
 pub(super) fn cases() -> Vec<Case> {
     vec![Case::new(
         "docker/published",
+        "ports that Docker publishes for a container behind its bridge, and Docker's resolver in the container",
         "what goes to ports that Docker publishes comes to the container beside a split flow as with enabled 0, and the container's \
          resolver answers",
         published,

@@ -26,6 +26,7 @@ const MARK: u32 = 0x100;
 pub(super) fn cases() -> Vec<Case> {
     vec![Case::new(
         "docker/swarm",
+        "the sandbox of Docker Swarm's ingress network, which balances by marks and IPVS",
         "what Swarm's sandbox balances by IPVS comes to the task beside a split flow as with enabled 0",
         ingress,
     )]

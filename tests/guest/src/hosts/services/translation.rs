@@ -31,7 +31,15 @@ table inet mflow {
 
 pub(in crate::hosts) fn cases() -> Vec<Case> {
     let case = |name, proves, inner: Family, rules| {
-        Case::new(name, proves, move |host| translated(host, inner, rules))
+        let redirects = match rules {
+            Rules::First => {
+                "rules in the container that redirect to ports of its own, as a service mesh has"
+            }
+            Rules::Later => "such rules, made when flows are split already",
+        };
+        Case::new(name, redirects, proves, move |host| {
+            translated(host, inner, rules)
+        })
     };
     let first = "rules that redirect are there before splitting is: new connections and datagrams beside a split flow are translated, \
                  and so are their answers";
