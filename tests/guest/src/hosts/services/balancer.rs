@@ -12,7 +12,7 @@ use crate::hosts::arrivals::{seeing, Arrived};
 use crate::hosts::beside::{Made, Server, Services, CONNECTIONS, FLOWS};
 use crate::hosts::elephant::{Elephant, Fate};
 use crate::hosts::host::{Host, Rules};
-use crate::topology::Family;
+use crate::topology::{self, Family};
 use crate::{conntrack, netns, nft};
 
 /// Datagrams of each new flow: those behind the first have to find its endpoint.
@@ -34,6 +34,14 @@ table inet mflow {
 }
 ";
 
+/// IPVS makes an entry for the first packet of a connection, and has to see packets in order for that.
+pub(super) const IN_ORDER: Fate = Fate::Kept("path_ordered");
+
+/// Has connection tracking of the caller's namespace remember flows of datagrams for longer than a case takes.
+fn remember() -> Result<()> {
+    topology::sysctl("net/netfilter/nf_conntrack_udp_timeout", "300")
+}
+
 /// How endpoints are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Choice {
@@ -54,6 +62,8 @@ pub(super) struct Balancer {
     pub(super) choice: Choice,
     /// Whether endpoints see another address than the client's.
     pub(super) is_masquerading: bool,
+    /// What becomes of the elephant once `enabled` is 1.
+    pub(super) fate: Fate,
     /// What is asked meanwhile: how often there was an answer.
     pub(super) ask: fn() -> Result<u64>,
 }
@@ -68,6 +78,10 @@ impl Balancer {
         let set_up = || {
             set_up()?;
             nft::add(self.namespace, WATCH)?;
+            match self.namespace {
+                Some(namespace) => netns::within(namespace, remember)?,
+                None => remember()?,
+            }
             conntrack::forget()
         };
         let compared = host.compare(Family::V4, Rules::First, set_up, |host| self.seen(host))?;
@@ -83,7 +97,11 @@ impl Balancer {
             compared.on.answers,
             compared.off.answers
         );
-        compared.on.arrived.require_split()
+        match self.fate {
+            Fate::Split => compared.on.arrived.require_split(),
+            Fate::Kept(_) => compared.on.arrived.require_kept(),
+            Fate::Either => Ok(()),
+        }
     }
 
     /// Demands what has to be, whether `enabled` is 0 or 1.
@@ -155,7 +173,7 @@ impl Balancer {
             to: vec![self.of(LOGS)],
             sockets,
             pps: host.elephant_pps,
-            fate: Fate::Split,
+            fate: self.fate,
         };
         let ports = PORTS.map(|port| self.front.port(port));
         let earlier = Tracked::read(self.namespace, &ports)?;

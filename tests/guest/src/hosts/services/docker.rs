@@ -11,6 +11,7 @@ use anyhow::Result;
 use super::balancer::{Balancer, Choice};
 use super::cluster::{Front, ENDPOINTS, NODE, PORTS};
 use super::kube_iptables;
+use crate::hosts::elephant::Fate;
 use crate::hosts::host::Host;
 use crate::hosts::{router, Case};
 use crate::topology::{self, CLIENT, CONTAINER};
@@ -41,6 +42,7 @@ fn published(host: &Host) -> Result<()> {
         endpoints: vec![(CONTAINER, ENDPOINTS[0])],
         choice: Choice::Any,
         is_masquerading: false,
+        fate: Fate::Split,
         ask: resolve,
     };
     balancer.compare(host, set_up)

@@ -4,16 +4,16 @@
 
 use anyhow::Result;
 
-use super::balancer::{Balancer, Choice};
+use super::balancer::{Balancer, Choice, IN_ORDER};
 use super::cluster::{self, Front, ENDPOINTS, NAMESPACES};
 use super::{ipvs, kube_iptables, kube_nftables};
+use crate::hosts::elephant::Fate;
 use crate::hosts::host::Host;
 use crate::hosts::Case;
 
-/// What IPVS does with datagrams of a flow that it does not know yet. No case has such flows: they are rare, and the rules of other
-/// modes do that with nothing split, too.
-const TWO_ENDPOINTS: &str =
-    "a new flow whose first datagrams meet IPVS on two cores at the same time can get two endpoints";
+const PROVES: &str =
+    "kube-proxy's rules give each new connection and each flow beside a fast one to one endpoint, with the addresses and marks that \
+     they have with enabled 0";
 
 /// Who translates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +32,13 @@ struct Kube {
 }
 
 impl Kube {
+    fn fate(self) -> Fate {
+        match self.mode {
+            Mode::Iptables | Mode::Nftables => Fate::Split,
+            Mode::Ipvs => IN_ORDER,
+        }
+    }
+
     fn host(self) -> &'static str {
         match self.mode {
             Mode::Iptables => "kube-proxy in mode `iptables`: services by address and by a port of the node, with and without affinity",
@@ -58,18 +65,9 @@ pub(super) fn cases() -> Vec<Case> {
                 front,
                 has_affinity,
             };
-            let case = Case::new(
-                format!("kube/{name}/{what}"),
-                kube.host(),
-                "kube-proxy's rules give each new connection and each flow beside a split one to one endpoint, with the addresses and \
-                 marks that they have with enabled 0",
-                move |host| balanced(host, kube),
-            );
-            cases.push(if mode == Mode::Ipvs {
-                case.but(TWO_ENDPOINTS)
-            } else {
-                case
-            });
+            let name = format!("kube/{name}/{what}");
+            let case = Case::new(name, kube.host(), PROVES, move |host| balanced(host, kube));
+            cases.push(case.with_fate(kube.fate()));
         }
     }
     cases
@@ -96,6 +94,7 @@ fn balanced(host: &Host, kube: Kube) -> Result<()> {
         endpoints: NAMESPACES.into_iter().zip(ENDPOINTS).collect(),
         choice,
         is_masquerading: kube.front == Front::NodePort,
+        fate: kube.fate(),
         ask: || Ok(0),
     };
     balancer.compare(host, set_up)

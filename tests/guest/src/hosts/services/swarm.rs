@@ -9,7 +9,7 @@ use std::net::Ipv4Addr;
 use anyhow::Result;
 use mflow_protocol::network::CONTAINER_MAC;
 
-use super::balancer::{Balancer, Choice};
+use super::balancer::{Balancer, Choice, IN_ORDER};
 use super::cluster::{Front, PORTS};
 use super::kube_iptables;
 use crate::hosts::host::{Host, CONTAINER2, VETH2};
@@ -27,9 +27,10 @@ pub(super) fn cases() -> Vec<Case> {
     vec![Case::new(
         "docker/swarm",
         "the sandbox of Docker Swarm's ingress network, which balances by marks and IPVS",
-        "what Swarm's sandbox balances by IPVS comes to the task beside a split flow as with enabled 0",
+        "what Swarm's sandbox balances by IPVS comes to the task beside a fast flow as with enabled 0",
         ingress,
-    )]
+    )
+    .with_fate(IN_ORDER)]
 }
 
 fn ingress(host: &Host) -> Result<()> {
@@ -40,6 +41,7 @@ fn ingress(host: &Host) -> Result<()> {
         endpoints: vec![(CONTAINER2, TASK)],
         choice: Choice::Any,
         is_masquerading: true,
+        fate: IN_ORDER,
         ask: || Ok(0),
     };
     balancer.compare(host, set_up)
