@@ -2,7 +2,8 @@
 /*
  * The merge point: a hook at LOCAL_IN, in every namespace, while splitting is on. It is behind all that looks at packets, and in front of
  * what remembers that they have passed (connection tracking's confirmation). What is parked there goes on when it is its turn
- * (mflow_parked.c); what is behind is serial. Beside it a hook for packets that go on to other hosts, which never come here.
+ * (mflow_parked.c); what is behind is serial. Beside it hooks for packets that go on to other hosts, or are sent on by IPVS, which never
+ * come here.
  */
 
 #include <linux/ipv6.h>
@@ -67,6 +68,16 @@ static bool mflow_has_looked(struct mflow_carried *carried, unsigned int slot)
 	return looked;
 }
 
+/* IPVS has chosen where the packet goes. */
+static bool mflow_is_balanced(const struct sk_buff *skb)
+{
+#if IS_ENABLED(CONFIG_IP_VS)
+	return skb->ipvs_property;
+#else
+	return false;
+#endif
+}
+
 /* What is wrong with the path of a split packet or a probe, if anything is. */
 static unsigned int mflow_fault(const struct sk_buff *skb, enum mflow_end end, u32 tag,
 				struct mflow_carried *carried)
@@ -82,6 +93,9 @@ static unsigned int mflow_fault(const struct sk_buff *skb, enum mflow_end end, u
 	case MFLOW_END_DATA:
 		break;
 	}
+	/* Its endpoint is on this host. */
+	if (unlikely(mflow_is_balanced(skb)))
+		return MFLOW_PATH_ORDERED;
 	slot = mflow_stock_slot(tag);
 	if (mflow_has_looked(carried, slot) && tag >> MFLOW_KIND_SHIFT == MFLOW_KIND_SPLIT)
 		return 0;
@@ -231,6 +245,21 @@ static unsigned int mflow_forward(void *priv, struct sk_buff *skb,
 	return NF_ACCEPT;
 }
 
+/*
+ * What IPVS has taken at LOCAL_IN, in front of the merge point, and sends to an endpoint. It makes its entry for the first packet of a
+ * connection, and two lanes would make one each, with endpoints of their own. The packet may be of another flow than the fast one, with
+ * the same outer header.
+ */
+static unsigned int mflow_local_out(void *priv, struct sk_buff *skb,
+				    const struct nf_hook_state *state)
+{
+	const u32 tag = mflow_stock_tag(skb);
+
+	if (unlikely(tag) && mflow_is_balanced(skb))
+		mflow_note_path_fault(mflow_stock_slot(tag), MFLOW_PATH_ORDERED);
+	return NF_ACCEPT;
+}
+
 static const struct nf_hook_ops mflow_merge_ops[] = {
 	{
 		.hook = mflow_local_in,
@@ -244,6 +273,12 @@ static const struct nf_hook_ops mflow_merge_ops[] = {
 		.hooknum = NF_INET_FORWARD,
 		.priority = NF_IP_PRI_LAST,
 	},
+	{
+		.hook = mflow_local_out,
+		.pf = NFPROTO_IPV4,
+		.hooknum = NF_INET_LOCAL_OUT,
+		.priority = NF_IP_PRI_LAST,
+	},
 #if IS_ENABLED(CONFIG_IPV6)
 	{
 		.hook = mflow_local_in,
@@ -255,6 +290,12 @@ static const struct nf_hook_ops mflow_merge_ops[] = {
 		.hook = mflow_forward,
 		.pf = NFPROTO_IPV6,
 		.hooknum = NF_INET_FORWARD,
+		.priority = NF_IP6_PRI_LAST,
+	},
+	{
+		.hook = mflow_local_out,
+		.pf = NFPROTO_IPV6,
+		.hooknum = NF_INET_LOCAL_OUT,
 		.priority = NF_IP6_PRI_LAST,
 	},
 #endif

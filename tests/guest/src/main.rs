@@ -14,6 +14,7 @@ mod bpf;
 mod cases;
 mod chaos;
 mod command;
+mod conntrack;
 mod cpu;
 mod datagrams;
 mod demo;

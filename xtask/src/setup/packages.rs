@@ -80,6 +80,9 @@ pub(crate) const PACKAGES: &[Package] = packages! {
     Vm "tcpdump": Program("tcpdump"), "capture during a test";
     Vm "ethtool": Program("ethtool"), "offload switches in the guest";
     Vm "nftables": Program("nft"), "address translation in the guest";
+    Vm "iptables": Program("iptables-nft-restore"), "rules of kube-proxy and Docker in the guest";
+    Vm "ipset": Program("ipset"), "sets of addresses in the guest";
+    Vm "ipvsadm": Program("ipvsadm"), "the kernel's load balancer in the guest";
     Vm "iputils-ping": Program("ping"), "echoes in the guest";
     Vm "wireguard-tools": Program("wg"), "a tunnel between hosts in the guest";
     Vm "util-linux": Program("taskset"), "pinning programs to processors";

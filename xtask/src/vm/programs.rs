@@ -3,10 +3,11 @@
 //! Programs that go into the guest: our own, and the host's with the shared libraries they need.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use anyhow::{bail, Result};
+use anyhow::{bail, Context as _, Result};
 
 use crate::paths;
 use crate::setup::rust;
@@ -17,9 +18,30 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// What the guest program runs.
 const NEEDED: &[&str] = &[
-    "bash", "bridge", "devlink", "ethtool", "ip", "iperf3", "modinfo", "modprobe", "nft", "ping",
-    "rmmod", "setsid", "sockperf", "taskset", "tc", "tcpdump", "wg",
+    "bash",
+    "bridge",
+    "devlink",
+    "ethtool",
+    "ip",
+    "iperf3",
+    "ipset",
+    "iptables-nft-restore",
+    "ipvsadm",
+    "modinfo",
+    "modprobe",
+    "nft",
+    "ping",
+    "rmmod",
+    "setsid",
+    "sockperf",
+    "taskset",
+    "tc",
+    "tcpdump",
+    "wg",
 ];
+
+/// What `iptables` loads by the names of matches and targets.
+const EXTENSIONS: &str = "/usr/lib/x86_64-linux-gnu/xtables";
 
 /// What a person at the guest's shell expects, and what cases use if it is there.
 const WELCOME: &[&str] = &[
@@ -81,6 +103,11 @@ pub(crate) fn files(more: &[&str]) -> Result<BTreeSet<PathBuf>> {
         );
     }
     files.extend(WELCOME.iter().filter_map(|name| tools::find(name)));
+    for extension in
+        fs::read_dir(EXTENSIONS).with_context(|| format!("cannot list {EXTENSIONS}"))?
+    {
+        files.insert(extension?.path());
+    }
     let libraries = libraries(&files)?;
     files.extend(libraries);
     Ok(files)

@@ -12,10 +12,11 @@ use crate::topology::CONTAINER;
 use crate::traffic::Live as _;
 use crate::{command, netns, nft};
 
-/// The hook where packets are taken, that where they are merged, and that where those pass that are routed on.
+/// The hook where packets are taken, that where they are merged, and those where such pass as are routed on, or sent on by IPVS.
 const TAKES: &str = "mflow_ingress";
 const MERGES: &str = "mflow_local_in";
 const FORWARDS: &str = "mflow_forward";
+const SENDS: &str = "mflow_local_out";
 /// One for IPv4, one for IPv6.
 const FAMILIES: usize = 2;
 
@@ -87,7 +88,7 @@ fn require(devices: &[&str], namespaces: &[&str], hooked: bool) -> Result<()> {
         require_hooks(Some(device), None, TAKES, usize::from(hooked))?;
     }
     let merging = if hooked { FAMILIES } else { 0 };
-    for function in [MERGES, FORWARDS] {
+    for function in [MERGES, FORWARDS, SENDS] {
         require_hooks(None, None, function, merging)?;
         for namespace in namespaces {
             require_hooks(None, Some(namespace), function, merging)?;

@@ -5,7 +5,7 @@
 use std::io::IoSlice;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd as _;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -37,6 +37,8 @@ pub(crate) struct SendOrder {
 struct Shared {
     /// Where every flow stops; may be lowered while the sender runs.
     limit: AtomicU64,
+    /// Whether each flow stops after its first datagram until it is released.
+    held: AtomicBool,
     sent: Vec<AtomicU64>,
     last_send_ns: AtomicU64,
 }
@@ -48,8 +50,22 @@ pub(crate) struct Sender {
 
 impl Sender {
     pub(crate) fn start(order: SendOrder) -> Self {
+        Self::begin(order, false)
+    }
+
+    /// Starts with one datagram of each flow, and sends no more until [`Sender::release`].
+    pub(crate) fn start_held(order: SendOrder) -> Self {
+        Self::begin(order, true)
+    }
+
+    pub(crate) fn release(&self) {
+        self.shared.held.store(false, Ordering::Relaxed);
+    }
+
+    fn begin(order: SendOrder, held: bool) -> Self {
         let shared = Arc::new(Shared {
             limit: AtomicU64::new(u64::MAX),
+            held: AtomicBool::new(held),
             sent: order.to.iter().map(|_| AtomicU64::new(0)).collect(),
             last_send_ns: AtomicU64::new(0),
         });
@@ -115,11 +131,17 @@ fn send(order: &SendOrder, shared: &Shared) -> Result<()> {
     let mut pace = Pace::start(order.rate);
     loop {
         let mut all_done = true;
+        let is_held = shared.held.load(Ordering::Relaxed);
         let share = pace.due().div_ceil(sockets.len());
         for (flow, socket) in sockets.iter().enumerate() {
             let first = shared.sent[flow].load(Ordering::Relaxed);
             let left = shared.limit.load(Ordering::Relaxed).saturating_sub(first);
             all_done &= left == 0;
+            let share = match (is_held, first) {
+                (true, 0) => 1,
+                (true, _) => 0,
+                (false, _) => share,
+            };
             let count = share.min(usize::try_from(left).unwrap_or(usize::MAX));
             if count == 0 {
                 continue;

@@ -2,6 +2,7 @@
 
 //! New connections and new flows of datagrams beside an elephant: how many the client makes, and whether each is answered.
 
+use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,14 +12,16 @@ use std::time::Duration;
 use anyhow::{ensure, Context as _, Result};
 use socket2::SockRef;
 
-use crate::topology::{CLIENT, CONTAINER};
+use super::elephant::unspecified;
+use crate::topology::{Family, CLIENT, CONTAINER};
 use crate::{cpu, netns, proc_net, threads};
 
 /// How many clients connect at the same time, and how often each does.
 const CLIENTS: usize = 4;
 const CONNECTIONS_EACH: u64 = 40;
-pub(super) const CONNECTIONS: u64 = CLIENTS as u64 * CONNECTIONS_EACH;
-/// How many flows of one datagram and its answer there are.
+/// One more is made before all others: rules that remember a client know it then.
+pub(super) const CONNECTIONS: u64 = CLIENTS as u64 * CONNECTIONS_EACH + 1;
+/// How many flows of some datagrams and their answers there are.
 pub(super) const FLOWS: usize = 150;
 /// A SYN is sent again after a second.
 const CONNECT: Duration = Duration::from_millis(2_500);
@@ -41,18 +44,26 @@ pub(super) struct Made {
     pub(super) syns_again: u64,
     /// Datagrams that were answered from where they were sent to.
     pub(super) answers: u64,
-    /// Datagrams of the container for a port that has no socket.
+    /// Flows of datagrams that more than one server has answered.
+    pub(super) torn: u64,
+    /// Datagrams of the servers' namespaces for a port that has no socket.
     pub(super) no_port: u64,
 }
 
 impl Made {
     /// Fails unless everything has come about, as it has to with `enabled` 0.
     pub(super) fn require_all(&self) -> Result<()> {
+        self.require_all_of(1)
+    }
+
+    /// Does the same where each flow has so many datagrams.
+    pub(super) fn require_all_of(&self, rounds: usize) -> Result<()> {
         let all = Self {
             connections: CONNECTIONS,
             syns_again: 0,
             // CAST: some hundred.
-            answers: FLOWS as u64,
+            answers: (FLOWS * rounds) as u64,
+            torn: 0,
             no_port: 0,
         };
         ensure!(*self == all, "{self:?}, and it has to be {all:?}");
@@ -60,43 +71,35 @@ impl Made {
     }
 }
 
-/// Where new connections and datagrams go, and who takes them there.
-pub(super) struct Services {
-    pub(super) client: IpAddr,
-    /// Where connections go, the container's socket for them, and where that is told to have been spoken to.
-    pub(super) connect: SocketAddr,
+/// Who takes connections and datagrams.
+pub(super) struct Server {
+    pub(super) namespace: &'static str,
     pub(super) listener: TcpListener,
+    /// Where the listener is told to have been spoken to.
     pub(super) told: SocketAddr,
-    /// Where datagrams go, and the container's socket for them.
-    pub(super) send: SocketAddr,
     pub(super) echo: UdpSocket,
 }
 
-impl Services {
-    /// Makes all connections and flows, one after the other, and says what has come of them.
-    pub(super) fn make(&self) -> Result<Made> {
-        SockRef::from(&self.listener).listen(PLACES)?;
-        let (again, no_port) = (syns_again()?, no_port()?);
-        let serve = |stop: &AtomicBool| self.serve(stop);
-        let ((), (connections, answers)) = threads::beside(serve, || {
-            Ok((
-                self.connect_all()?,
-                netns::within(CLIENT, || self.ask_all())?,
-            ))
+impl Server {
+    /// Returns one at two ports of any address of a namespace, which is told to be spoken to at this one.
+    pub(super) fn bind(
+        namespace: &'static str,
+        address: IpAddr,
+        tcp: u16,
+        udp: u16,
+    ) -> Result<Self> {
+        let any = match address {
+            IpAddr::V4(_) => unspecified(Family::V4),
+            IpAddr::V6(_) => unspecified(Family::V6),
+        };
+        let (listener, echo) = netns::within(namespace, || {
+            Ok((TcpListener::bind((any, tcp))?, UdpSocket::bind((any, udp))?))
         })?;
-        Ok(Made {
-            connections,
-            syns_again: syns_again()? - again,
-            answers,
-            no_port: self::no_port()? - no_port,
-        })
-    }
-
-    fn serve(&self, stop: &AtomicBool) -> Result<()> {
-        thread::scope(|scope| {
-            let echo = scope.spawn(|| self.echo(stop));
-            let accept = scope.spawn(|| self.accept(stop));
-            threads::results([echo.join(), accept.join()]).map(drop)
+        Ok(Self {
+            namespace,
+            listener,
+            told: (address, tcp).into(),
+            echo,
         })
     }
 
@@ -117,27 +120,104 @@ impl Services {
         Ok(())
     }
 
-    fn echo(&self, stop: &AtomicBool) -> Result<()> {
+    /// Answers each datagram with one that begins with the server's place among all.
+    fn answer(&self, place: u8, stop: &AtomicBool) -> Result<()> {
         cpu::pin(cpu::READER)?;
         self.echo.set_read_timeout(Some(LOOK))?;
         let mut buffer = [0; 64];
         while !stop.load(Ordering::Relaxed) {
             match self.echo.recv_from(&mut buffer) {
-                Ok((count, from)) => drop(self.echo.send_to(&buffer[..count], from)?),
+                Ok((count, from)) => {
+                    buffer[0] = place;
+                    self.echo.send_to(&buffer[..count], from)?;
+                }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error).context("cannot take a datagram"),
             }
         }
         Ok(())
     }
+}
+
+/// Where new connections and datagrams go, and who may take them there.
+pub(super) struct Services {
+    pub(super) client: IpAddr,
+    pub(super) connect: SocketAddr,
+    pub(super) send: SocketAddr,
+    /// How many datagrams each flow has; the next one is sent when the one before has been answered.
+    pub(super) rounds: usize,
+    pub(super) servers: Vec<Server>,
+}
+
+impl Services {
+    /// Returns those that the client sees at two ports of the container's own address, while the server is at these ports.
+    pub(super) fn of_container(
+        inner: Family,
+        [tcp, udp]: [u16; 2],
+        [server_tcp, server_udp]: [u16; 2],
+    ) -> Result<Self> {
+        let address = inner.container();
+        Ok(Self {
+            client: inner.client(),
+            connect: (address, tcp).into(),
+            send: (address, udp).into(),
+            rounds: 1,
+            servers: vec![Server::bind(CONTAINER, address, server_tcp, server_udp)?],
+        })
+    }
+
+    /// Makes all connections and flows, one after the other, and says what has come of them.
+    pub(super) fn make(&self) -> Result<Made> {
+        for server in &self.servers {
+            SockRef::from(&server.listener).listen(PLACES)?;
+        }
+        let (again, no_port) = (syns_again()?, self.no_port()?);
+        let serve = |stop: &AtomicBool| self.serve(stop);
+        let ((), (connections, (answers, torn))) = threads::beside(serve, || {
+            Ok((
+                self.connect_all()?,
+                netns::within(CLIENT, || self.ask_all())?,
+            ))
+        })?;
+        Ok(Made {
+            connections,
+            syns_again: syns_again()? - again,
+            answers,
+            torn,
+            no_port: self.no_port()? - no_port,
+        })
+    }
+
+    fn serve(&self, stop: &AtomicBool) -> Result<()> {
+        thread::scope(|scope| {
+            let servers = (0_u8..).zip(&self.servers);
+            let running: Vec<_> = servers
+                .flat_map(|(place, server)| {
+                    [
+                        scope.spawn(move || server.answer(place, stop)),
+                        scope.spawn(|| server.accept(stop)),
+                    ]
+                })
+                .collect();
+            let joined = running.into_iter().map(|thread| thread.join());
+            threads::results(joined).map(drop)
+        })
+    }
+
+    fn no_port(&self) -> Result<u64> {
+        let servers = self.servers.iter();
+        servers.map(|server| no_port(server.namespace)).sum()
+    }
 
     fn connect_all(&self) -> Result<u64> {
+        let first = netns::within(CLIENT, || self.connect_once())?;
         thread::scope(|scope| {
             let clients: Vec<_> = (0..CLIENTS)
                 .map(|_| scope.spawn(|| self.connect_some()))
                 .collect();
             let joined = clients.into_iter().map(|client| client.join());
-            Ok(threads::results(joined)?.into_iter().sum())
+            let others: u64 = threads::results(joined)?.into_iter().sum();
+            Ok(u64::from(first) + others)
         })
     }
 
@@ -166,35 +246,50 @@ impl Services {
         socket.set_read_timeout(Some(CONNECT))?;
         let mut told = String::new();
         let heard = socket.read_to_string(&mut told).is_ok();
-        Ok(heard && told == self.told.to_string())
+        let mut servers = self.servers.iter();
+        Ok(heard && servers.any(|server| told == server.told.to_string()))
     }
 
-    fn ask_all(&self) -> Result<u64> {
+    /// Returns how many datagrams were answered, and how many flows more than one server has answered.
+    fn ask_all(&self) -> Result<(u64, u64)> {
         cpu::pin(cpu::SENDER)?;
         let mut sockets = Vec::new();
         for _ in 0..FLOWS {
             let socket = UdpSocket::bind((self.client, 0))?;
             // What comes from elsewhere is not heard.
             socket.connect(self.send)?;
-            let _refused = socket.send(&[0; 16]);
-            sockets.push(socket);
-            thread::sleep(EVERY);
+            sockets.push((socket, BTreeSet::new()));
         }
         let (mut answers, mut silent) = (0, 0);
-        for socket in sockets {
-            let patience = if silent < MOST_FAILURES {
-                ANSWER
-            } else {
-                EVERY
-            };
-            socket.set_read_timeout(Some(patience))?;
-            if socket.recv(&mut [0; 16]).is_ok() {
-                answers += 1;
-            } else {
-                silent += 1;
+        for _ in 0..self.rounds {
+            for (place, (socket, _)) in sockets.iter().enumerate() {
+                let _refused = socket.send(&[0; 16]);
+                if place == 0 {
+                    // As with connections; the answer stays there.
+                    socket.set_read_timeout(Some(ANSWER))?;
+                    let _silent = socket.peek(&mut [0; 16]);
+                }
+                thread::sleep(EVERY);
+            }
+            for (socket, places) in &mut sockets {
+                let patience = if silent < MOST_FAILURES {
+                    ANSWER
+                } else {
+                    EVERY
+                };
+                socket.set_read_timeout(Some(patience))?;
+                let mut answer = [0; 16];
+                if socket.recv(&mut answer).is_ok() {
+                    answers += 1;
+                    places.insert(answer[0]);
+                } else {
+                    silent += 1;
+                }
             }
         }
-        Ok(answers)
+        let torn = sockets.iter().filter(|(_, places)| places.len() > 1);
+        // CAST: some hundred.
+        Ok((answers, torn.count() as u64))
     }
 }
 
@@ -205,9 +300,9 @@ fn syns_again() -> Result<u64> {
     Ok(found.context("TCPSynRetrans is not counted")?.1)
 }
 
-fn no_port() -> Result<u64> {
-    let v6 = proc_net::read(Some(CONTAINER), "snmp6")?;
+fn no_port(namespace: &str) -> Result<u64> {
+    let v6 = proc_net::read(Some(namespace), "snmp6")?;
     let v6 = v6.lines().find_map(|line| line.strip_prefix("Udp6NoPorts"));
     let v6: u64 = v6.context("no line Udp6NoPorts")?.trim().parse()?;
-    Ok(v6 + proc_net::counter(Some(CONTAINER), "Udp", "NoPorts")?)
+    Ok(v6 + proc_net::counter(Some(namespace), "Udp", "NoPorts")?)
 }

@@ -21,8 +21,11 @@ const SHAPED: Fate = Fate::Kept("path_queues");
 const TBF: &str = "qdisc add dev veth0 root tbf rate 1gbit burst 1mb latency 25ms";
 
 pub(super) fn cases() -> Vec<Case> {
-    let case = |name, proves, to: &'static str, fate, set_up: fn() -> Result<()>| {
-        Case::new(name, proves, move |host| through(host, to, fate, set_up))
+    let case = |name, has, proves, to: &'static str, fate, set_up: fn() -> Result<()>| {
+        Case::new(name, has, proves, move |host| {
+            through(host, to, fate, set_up)
+        })
+        .with_fate(fate)
     };
     let shaped =
         "a flow to a container whose veth has a discipline stays whole, and flows says why";
@@ -30,6 +33,7 @@ pub(super) fn cases() -> Vec<Case> {
     vec![
         case(
             "devices/vlan",
+            "a VLAN device in the container",
             "a flow to a VLAN device in the container is split, and keeps its order",
             IN_VLAN,
             Fate::Split,
@@ -37,21 +41,44 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         case(
             "devices/vrf",
+            "a VRF in the container",
             "a flow to a VRF in the container is split, and keeps its order",
             "10.0.1.2",
             Fate::Split,
             vrf,
         ),
-        case("devices/bandwidth", shaped, "10.0.1.2", SHAPED, bandwidth),
-        case("devices/fq", shaped, "10.0.1.2", SHAPED, || {
-            topology::tc("qdisc add dev veth0 root fq")
-        }),
-        case("devices/vlan-shaped", hidden, IN_VLAN, SHAPED, || {
-            vlan().and_then(|()| topology::tc(TBF))
-        }),
-        case("devices/vrf-shaped", hidden, "10.0.1.2", SHAPED, || {
-            vrf().and_then(|()| topology::tc(TBF))
-        }),
+        case(
+            "devices/bandwidth",
+            "shapers for both ways at the container's veth, as the plugin `bandwidth` has them",
+            shaped,
+            "10.0.1.2",
+            SHAPED,
+            bandwidth,
+        ),
+        case(
+            "devices/fq",
+            "`fq` at the container's veth",
+            shaped,
+            "10.0.1.2",
+            SHAPED,
+            || topology::tc("qdisc add dev veth0 root fq"),
+        ),
+        case(
+            "devices/vlan-shaped",
+            "a shaper at the veth of a container with a VLAN device",
+            hidden,
+            IN_VLAN,
+            SHAPED,
+            || vlan().and_then(|()| topology::tc(TBF)),
+        ),
+        case(
+            "devices/vrf-shaped",
+            "a shaper at the veth of a container with a VRF",
+            hidden,
+            "10.0.1.2",
+            SHAPED,
+            || vrf().and_then(|()| topology::tc(TBF)),
+        ),
     ]
 }
 

@@ -26,6 +26,7 @@ pub(super) fn cases() -> Vec<Case> {
         .map(|(inner, name)| {
             Case::new(
                 name,
+                "two containers as next hops of one address, chosen by each policy",
                 "each of seventeen flows to two next hops stays with the one it has when splitting begins, whatever chooses it",
                 move |host| every_policy(host, inner),
             )

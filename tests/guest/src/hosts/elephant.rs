@@ -2,6 +2,9 @@
 
 //! A fast flow of numbered datagrams, or several in one outer flow.
 //!
+//! It begins with one datagram of each flow, and goes on when these have come. The kernel lets datagrams of one poll into rules
+//! together, before the first has made an entry: rules that choose among endpoints would choose for each of them.
+//!
 //! Its sockets have default buffers. The rate leaves room for the times for which an emulated CPU is away.
 
 use std::collections::BTreeMap;
@@ -70,14 +73,20 @@ impl Elephant {
     ) -> Result<(Arrived, T)> {
         let split_before = mflow::flows_split()?;
         let fate = is_enabled()?.then_some(self.fate);
-        let receiver = Receiver::start(self.sockets, self.to.len());
-        let sender = Sender::start(SendOrder {
+        let flows = self.to.len();
+        let receiver = Receiver::start(self.sockets, flows);
+        let sender = Sender::start_held(SendOrder {
             from: self.from,
             to: self.to,
             bytes: MIN_BYTES,
             rate: Some(self.pps),
         });
-        let live = Live { sender, receiver };
+        let live = Live {
+            sender,
+            receiver,
+            // CAST: a handful.
+            flows: flows as u64,
+        };
         let seen = live.sent_for(split_before, fate, count, during);
         // Also after a failure: no thread may outlive the run.
         live.sender.stop_at(0);
@@ -117,6 +126,7 @@ struct Mark {
 pub(super) struct Live {
     sender: Sender,
     receiver: Receiver,
+    flows: u64,
 }
 
 impl Live {
@@ -127,7 +137,10 @@ impl Live {
         count: u64,
         during: impl FnOnce(&Self) -> Result<T>,
     ) -> Result<(Mark, T)> {
-        command::wait_until("datagrams are sent", || Ok(self.sender.sent() > 0))?;
+        command::wait_until("the first datagrams come", || {
+            Ok(self.receiver.arrivals() >= self.flows)
+        })?;
+        self.sender.release();
         match fate {
             // A flow that stays whole would show nothing.
             Some(Fate::Split) => mflow::wait_split_since(split_before, 1)?,

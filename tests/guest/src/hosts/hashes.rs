@@ -36,11 +36,13 @@ pub(super) fn cases() -> Vec<Case> {
     vec![
         Case::new(
             "hashes/sockets",
+            "a BPF program that chooses among sockets by hash",
             "a program that chooses among sockets by hash gives a split flow to the one that it gives it to with enabled 0",
             chosen_by_hash,
         ),
         Case::new(
             "hashes/sweep",
+            "RPS on the NIC, and thousands of other flows",
             "RPS on the NIC makes hashes for thousands of other flows: a split flow does not notice, and each of them arrives",
             swept,
         ),

@@ -85,34 +85,39 @@ pub(super) fn cases() -> Vec<Case> {
     for (inner, name) in both {
         cases.push(Case::new(
             format!("header/congestion/{name}"),
+            "congestion marks on packets of the tunnel",
             "as many datagrams of a split flow bring a congestion mark as packets of the tunnel were marked",
             move |host| congestion(host, inner),
         ));
-        let case = |what, proves, set_up, shows| {
-            Case::new(format!("header/{what}/{name}"), proves, move |host| {
+        let case = |what, has, proves, set_up, shows| {
+            Case::new(format!("header/{what}/{name}"), has, proves, move |host| {
                 written(host, inner, set_up, PORT, shows)
             })
         };
         cases.push(case(
             "container",
+            "a filter in the container that writes DSCP",
             "each datagram of a split flow has the DSCP that the container's filter writes",
             || nft::add(CONTAINER, IN_CONTAINER),
             |look| look.tos == Some(AF11) && look.hops == Some(HOPS),
         ));
         cases.push(case(
             "bridge",
+            "a filter at the bridge that writes DSCP",
             "each datagram of a split flow has the DSCP that the bridge's filter writes",
             || nft::add(None, ON_BRIDGE),
             |look| look.tos == Some(CS1) && look.hops == Some(HOPS),
         ));
         cases.push(case(
             "router",
+            "a route to the container instead of a bridge, and a filter that writes DSCP",
             "each datagram of a split flow has the hop limit that the host's routing leaves, and the DSCP that its filter writes",
             || router::set_up().and_then(|()| nft::add(None, ON_ROUTER)),
             |look| look.tos == Some(CS2) && look.hops == Some(HOPS - 1),
         ));
         cases.push(Case::new(
             format!("header/rewritten/{name}"),
+            "a rule without a state that writes addresses and ports",
             "each datagram of a split flow has the addresses and ports that a rule without a state writes",
             move |host| {
                 written(

@@ -15,8 +15,9 @@ mod header;
 mod host;
 mod policy;
 mod router;
+mod services;
+mod table;
 mod tproxy;
-mod translation;
 mod watchers;
 mod wireguard;
 
@@ -25,6 +26,7 @@ use std::process::ExitCode;
 use anyhow::{ensure, Result};
 use mflow_protocol::guest::{ListedCase, Message};
 
+use self::elephant::Fate;
 use self::host::Host;
 use crate::runner::{self, Selection};
 use crate::{kmemleak, mflow, verdict};
@@ -35,6 +37,9 @@ pub(crate) struct Options {
     /// Send sixteen times the datagrams.
     #[arg(long)]
     full: bool,
+    /// Print the table of hosts in tests/README.md, and run nothing.
+    #[arg(long)]
+    table: bool,
     #[command(flatten)]
     selection: Selection,
 }
@@ -44,6 +49,12 @@ type Body = Box<dyn Fn(&Host) -> Result<()>>;
 
 struct Case {
     name: String,
+    /// What the host has: what comes behind "a host with".
+    host: &'static str,
+    /// What becomes of the flow once `enabled` is 1.
+    fate: Fate,
+    /// What is another there than with `enabled` 0, if anything is.
+    differs: Option<&'static str>,
     /// The statement that holds if the case passes.
     proves: &'static str,
     /// Whether splitting begins under load.
@@ -54,14 +65,31 @@ struct Case {
 impl Case {
     fn new(
         name: impl Into<String>,
+        host: &'static str,
         proves: &'static str,
         run: impl Fn(&Host) -> Result<()> + 'static,
     ) -> Self {
         Self {
             name: name.into(),
+            host,
+            fate: Fate::Split,
+            differs: None,
             proves,
             patches_code: false,
             run: Box::new(run),
+        }
+    }
+
+    /// Says what becomes of the flow, if it is not split.
+    fn with_fate(self, fate: Fate) -> Self {
+        Self { fate, ..self }
+    }
+
+    /// Says what is another there than with `enabled` 0.
+    fn but(self, differs: &'static str) -> Self {
+        Self {
+            differs: Some(differs),
+            ..self
         }
     }
 
@@ -76,7 +104,7 @@ impl Case {
 
 fn all() -> Vec<Case> {
     [
-        translation::cases(),
+        services::cases(),
         tproxy::cases(),
         header::cases(),
         ecmp::cases(),
@@ -93,6 +121,10 @@ fn all() -> Vec<Case> {
 
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let mut cases = all();
+    if options.table {
+        print!("{}", table::table(&cases));
+        return Ok(ExitCode::SUCCESS);
+    }
     cases.retain(|case| options.selection.takes(&case.name));
     if options.selection.list {
         return runner::list(cases.into_iter().map(|case| ListedCase {

@@ -3,20 +3,19 @@
 //! Chains of rules as network plugins have them: state decides, what fits to no connection is dropped, a mark has addresses translated,
 //! and each rule counts. On a host that routes, and on one whose bridge shows packets to the filter of IP.
 
-use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::path::Path;
 
 use anyhow::{ensure, Context as _, Result};
 
 use super::arrivals::Arrived;
 use super::beside::{Made, Services, CONNECTIONS, FLOWS};
-use super::elephant::{unspecified, Elephant};
+use super::elephant::Elephant;
 use super::host::{Host, Rules};
 use super::{router, Case};
+use crate::command;
 use crate::datagrams::run::Datagrams;
 use crate::nft::{self, Counted};
 use crate::topology::{self, Family, CONTAINER};
-use crate::{command, netns};
 
 const TCP: u16 = 6_301;
 const UDP: u16 = 6_302;
@@ -70,7 +69,13 @@ const HEADERS6: u64 = 48;
 pub(super) fn cases() -> Vec<Case> {
     let proves = "chains that go by the state of connections see none that is invalid beside a split flow, and count all that passes";
     let case = |name, inner: Family, routes: bool| {
-        Case::new(name, proves, move |host| chains(host, inner, routes))
+        let has = if routes {
+            "a network plugin's chains on a router: by state, with marks, masquerading"
+        } else {
+            "a network plugin's chains, and a bridge that shows packets to IP's filter"
+        };
+        Case::new(name, has, proves, move |host| chains(host, inner, routes))
+            .but("rules count datagrams that lanes have joined as one packet")
     };
     vec![
         case("policy/bridge", Family::V4, false),
@@ -102,7 +107,7 @@ fn chains(host: &Host, inner: Family, routes: bool) -> Result<()> {
     let set_up = || {
         if routes {
             router::set_up()?;
-            answer_by_host()?;
+            router::answer_by_host(CONTAINER, "veth0")?;
             nft::add(None, ON_HOST)?;
             nft::add(None, MASQUERADE)?;
         } else {
@@ -155,19 +160,7 @@ fn elephant_datagrams(seen: &Seen, inner: Family) -> u64 {
 }
 
 fn seen(host: &Host, inner: Family) -> Result<Seen> {
-    let any = unspecified(inner);
-    let (listener, echo) = netns::within(CONTAINER, || {
-        Ok((TcpListener::bind((any, TCP))?, UdpSocket::bind((any, UDP))?))
-    })?;
-    let at = |port| SocketAddr::from((inner.container(), port));
-    let services = Services {
-        client: inner.client(),
-        connect: at(TCP),
-        listener,
-        told: at(TCP),
-        send: at(UDP),
-        echo,
-    };
+    let services = Services::of_container(inner, [TCP, UDP], [TCP, UDP])?;
     let (arrived, made) =
         Elephant::plain(host, inner)?.run(host.datagrams / 4, |_| services.make())?;
     let pkts = |namespace: Option<&'static str>, name| -> Result<u64> {
@@ -185,20 +178,6 @@ fn seen(host: &Host, inner: Family) -> Result<Seen> {
         masqueraded: pkts(None, "masqueraded")?,
         elephant: nft::counted(None, "elephant")?,
     })
-}
-
-/// Has the container send all to the host, as Calico does: what is masqueraded comes from addresses that it has no route to.
-fn answer_by_host() -> Result<()> {
-    let veth = topology::mac("veth0")?;
-    topology::ip(
-        Some(CONTAINER),
-        &format!(
-            "neigh replace 169.254.1.1 lladdr {veth} dev eth0
-             route add default via 169.254.1.1 dev eth0 onlink
-             neigh replace fe80::1 lladdr {veth} dev eth0
-             route add ::/0 via fe80::1 dev eth0"
-        ),
-    )
 }
 
 /// Takes the filter off the host's bridges again; rules have gone before.

@@ -9,29 +9,36 @@ use super::host::{CONTAINER2, VETH2};
 use crate::netns;
 use crate::topology::{self, Family, CLIENT, CONTAINER};
 
-const CONTAINER2_MAC: &str = "02:00:00:00:07:02";
+pub(super) const CONTAINER2_MAC: &str = "02:00:00:00:07:02";
 /// An address that both containers have, and the route to it: by both.
 pub(super) const SHARED: [&str; 2] = ["10.0.8.8", "fd00:8::8"];
 
 /// Has the host route between the client and the container, and not bridge.
 pub(super) fn set_up() -> Result<()> {
-    let veth = topology::mac("veth0")?;
+    topology::ip(None, "link set veth0 nomaster")?;
+    set_up_before("veth0")
+}
+
+/// Does the same with the container behind this device.
+pub(super) fn set_up_before(device: &str) -> Result<()> {
+    // A bridge has the address of one of its ports.
+    topology::ip(None, "link set vxlan0 nomaster")?;
+    let own = topology::mac(device)?;
     let vxlan = topology::mac("vxlan0")?;
-    topology::ip(None, "link set veth0 nomaster\nlink set vxlan0 nomaster")?;
     for family in [Family::V4, Family::V6] {
         let (client, container, bits) = (family.client(), family.container(), bits(family));
         topology::ip(
             None,
             &format!(
-                "neigh replace {container} lladdr {CONTAINER_MAC} dev veth0
-                 route replace {container}/{bits} dev veth0
+                "neigh replace {container} lladdr {CONTAINER_MAC} dev {device}
+                 route replace {container}/{bits} dev {device}
                  neigh replace {client} lladdr {CLIENT_MAC} dev vxlan0
                  route replace {client}/{bits} dev vxlan0"
             ),
         )?;
         topology::ip(
             Some(CONTAINER),
-            &format!("neigh replace {client} lladdr {veth} dev eth0"),
+            &format!("neigh replace {client} lladdr {own} dev eth0"),
         )?;
         topology::ip(
             Some(CLIENT),
@@ -84,6 +91,20 @@ pub(super) fn set_up_shared() -> Result<()> {
         &format!(
             "route replace {shared}/32 via 10.0.1.2 dev vxlan0
              route replace {shared6}/128 via fd00:1::2 dev vxlan0"
+        ),
+    )
+}
+
+/// Has a container send all to the host, as Calico does: what is masqueraded comes from addresses that it has no route to.
+pub(super) fn answer_by_host(container: &str, device: &str) -> Result<()> {
+    let mac = topology::mac(device)?;
+    topology::ip(
+        Some(container),
+        &format!(
+            "neigh replace 169.254.1.1 lladdr {mac} dev eth0
+             route add default via 169.254.1.1 dev eth0 onlink
+             neigh replace fe80::1 lladdr {mac} dev eth0
+             route add ::/0 via fe80::1 dev eth0"
         ),
     )
 }

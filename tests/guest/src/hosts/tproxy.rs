@@ -10,7 +10,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::arrivals::{seeing, Arrived};
-use super::beside::{Made, Services, CONNECTIONS};
+use super::beside::{Made, Server, Services, CONNECTIONS};
 use super::elephant::{unspecified, Elephant, Fate};
 use super::host::{Host, Rules};
 use super::Case;
@@ -39,6 +39,7 @@ pub(super) fn cases() -> Vec<Case> {
     let case = |name, inner: Family| {
         Case::new(
             name,
+            "a transparent proxy in the container",
             "a transparent proxy gets all datagrams of a split flow and all new connections, and sees where they were for",
             move |host| proxied(host, inner),
         )
@@ -115,11 +116,15 @@ fn seen(host: &Host, inner: Family) -> Result<Seen> {
     let services = Services {
         client: inner.client(),
         connect: at(TCP),
-        listener,
-        told: at(TCP),
         // Flows without a proxy, beside it.
         send: (inner.container(), ECHO).into(),
-        echo,
+        rounds: 1,
+        servers: vec![Server {
+            namespace: CONTAINER,
+            listener,
+            told: at(TCP),
+            echo,
+        }],
     };
     let elephant = Elephant {
         from: inner.client(),

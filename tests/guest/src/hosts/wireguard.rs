@@ -28,9 +28,11 @@ const SHARE: f64 = 0.5;
 pub(super) fn cases() -> Vec<Case> {
     vec![Case::new(
         "wireguard",
+        "WireGuard to another host, its device opted in",
         "a flow in WireGuard, whose device is opted in, keeps its order, split or whole",
         between_hosts,
-    )]
+    )
+    .with_fate(Fate::Either)]
 }
 
 fn between_hosts(host: &Host) -> Result<()> {

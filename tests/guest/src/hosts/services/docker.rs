@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Docker: ports of the host that are published for a container behind a bridge, and the resolver that Docker has in each container.
+
+use std::fmt::Write as _;
+use std::net::UdpSocket;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::balancer::{Balancer, Choice};
+use super::cluster::{Front, ENDPOINTS, NODE, PORTS};
+use super::kube_iptables;
+use crate::hosts::elephant::Fate;
+use crate::hosts::host::Host;
+use crate::hosts::{router, Case};
+use crate::topology::{self, CLIENT, CONTAINER};
+use crate::{command, netns};
+
+const BRIDGE: &str = "br0";
+/// Where containers take their resolver to be, and where it is.
+const RESOLVER: (&str, u16) = ("127.0.0.11", 53);
+const RESOLVER_OWN: (&str, u16) = ("127.0.0.11", 40_002);
+const QUESTIONS: usize = 50;
+const ANSWER: Duration = Duration::from_secs(2);
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![Case::new(
+        "docker/published",
+        "ports that Docker publishes for a container behind its bridge, and Docker's resolver in the container",
+        "what goes to ports that Docker publishes comes to the container beside a split flow as with enabled 0, and the container's \
+         resolver answers",
+        published,
+    )]
+}
+
+fn published(host: &Host) -> Result<()> {
+    let balancer = Balancer {
+        address: NODE,
+        front: Front::NodePort,
+        namespace: None,
+        endpoints: vec![(CONTAINER, ENDPOINTS[0])],
+        choice: Choice::Any,
+        is_masquerading: false,
+        fate: Fate::Split,
+        ask: resolve,
+    };
+    balancer.compare(host, set_up)
+}
+
+fn set_up() -> Result<()> {
+    router::set_up_before(BRIDGE)?;
+    router::answer_by_host(CONTAINER, BRIDGE)?;
+    topology::ip(None, &format!("addr add {NODE}/32 dev vxlan0"))?;
+    topology::ip(
+        Some(CLIENT),
+        &format!("route replace {NODE}/32 via 10.0.1.2 dev vxlan0"),
+    )?;
+    kube_iptables::restore(&rules()?)?;
+    command::run_with_input(
+        &format!("ip netns exec {CONTAINER} {}", kube_iptables::RESTORE),
+        OF_CONTAINER,
+    )
+    .map(drop)
+}
+
+/// Returns the host's rules.
+fn rules() -> Result<String> {
+    let address = ENDPOINTS[0];
+    let (mut accepted, mut translated) = (String::new(), String::new());
+    for port in PORTS {
+        let (protocol, target) = (port.protocol, port.target);
+        let matches = format!("-p {protocol} -m {protocol}");
+        writeln!(
+            accepted,
+            "-A DOCKER -d {address}/32 ! -i {BRIDGE} -o {BRIDGE} {matches} --dport {target} -j ACCEPT"
+        )?;
+        writeln!(
+            translated,
+            "-A DOCKER ! -i {BRIDGE} {matches} --dport {} -j DNAT --to-destination {address}:{target}",
+            port.node
+        )?;
+    }
+    Ok(format!(
+        "\
+*raw
+-A PREROUTING -d {address}/32 ! -i {BRIDGE} -j DROP
+COMMIT
+*filter
+:DOCKER - [0:0]
+:DOCKER-BRIDGE - [0:0]
+:DOCKER-CT - [0:0]
+:DOCKER-FORWARD - [0:0]
+:DOCKER-ISOLATION-STAGE-1 - [0:0]
+:DOCKER-ISOLATION-STAGE-2 - [0:0]
+:DOCKER-USER - [0:0]
+:FORWARD DROP [0:0]
+-A FORWARD -j DOCKER-USER
+-A FORWARD -j DOCKER-FORWARD
+{accepted}-A DOCKER ! -i {BRIDGE} -o {BRIDGE} -j DROP
+-A DOCKER-BRIDGE -o {BRIDGE} -j DOCKER
+-A DOCKER-CT -o {BRIDGE} -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+-A DOCKER-FORWARD -j DOCKER-CT
+-A DOCKER-FORWARD -j DOCKER-ISOLATION-STAGE-1
+-A DOCKER-FORWARD -j DOCKER-BRIDGE
+-A DOCKER-FORWARD -i {BRIDGE} -j ACCEPT
+-A DOCKER-ISOLATION-STAGE-1 -i {BRIDGE} ! -o {BRIDGE} -j DOCKER-ISOLATION-STAGE-2
+-A DOCKER-ISOLATION-STAGE-2 -o {BRIDGE} -j DROP
+COMMIT
+*nat
+:DOCKER - [0:0]
+-A PREROUTING -m addrtype --dst-type LOCAL -j DOCKER
+-A OUTPUT ! -d 127.0.0.0/8 -m addrtype --dst-type LOCAL -j DOCKER
+-A POSTROUTING -s 10.0.1.0/24 ! -o {BRIDGE} -j MASQUERADE
+{translated}COMMIT
+"
+    ))
+}
+
+const OF_CONTAINER: &str = "\
+*nat
+:DOCKER_OUTPUT - [0:0]
+:DOCKER_POSTROUTING - [0:0]
+-A OUTPUT -d 127.0.0.11/32 -j DOCKER_OUTPUT
+-A POSTROUTING -d 127.0.0.11/32 -j DOCKER_POSTROUTING
+-A DOCKER_OUTPUT -d 127.0.0.11/32 -p tcp -m tcp --dport 53 -j DNAT --to-destination 127.0.0.11:40001
+-A DOCKER_OUTPUT -d 127.0.0.11/32 -p udp -m udp --dport 53 -j DNAT --to-destination 127.0.0.11:40002
+-A DOCKER_POSTROUTING -s 127.0.0.11/32 -p tcp -m tcp --sport 40001 -j SNAT --to-source :53
+-A DOCKER_POSTROUTING -s 127.0.0.11/32 -p udp -m udp --sport 40002 -j SNAT --to-source :53
+COMMIT
+";
+
+/// Returns how many questions of the container's to its resolver are answered from where they were sent to.
+fn resolve() -> Result<u64> {
+    netns::within(CONTAINER, || {
+        let resolver = UdpSocket::bind(RESOLVER_OWN)?;
+        resolver.set_read_timeout(Some(ANSWER))?;
+        let mut answered = 0;
+        for _ in 0..QUESTIONS {
+            let asking = UdpSocket::bind("127.0.0.1:0")?;
+            asking.connect(RESOLVER)?;
+            asking.set_read_timeout(Some(ANSWER))?;
+            asking.send(&[0; 16])?;
+            let (count, from) = resolver.recv_from(&mut [0; 16])?;
+            resolver.send_to(&[0; 16][..count], from)?;
+            answered += u64::from(asking.recv(&mut [0; 16]).is_ok());
+        }
+        Ok(answered)
+    })
+}

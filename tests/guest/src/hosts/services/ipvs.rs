@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The services and rules of kube-proxy's mode `ipvs`.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::cluster::{Front, AFFINITY_S, CLUSTER_IP, ENDPOINTS, PODS, PORTS};
+use super::kube_iptables::{self, MASQUERADE, SERVICES};
+use crate::netlink::Netlink;
+use crate::{command, topology};
+
+/// The device that has the services' addresses.
+const DEVICE: &str = "kube-ipvs0";
+const SYSCTLS: [(&str, &str); 4] = [
+    ("net/ipv4/vs/conntrack", "1"),
+    ("net/ipv4/vs/conn_reuse_mode", "0"),
+    ("net/ipv4/vs/expire_nodest_conn", "1"),
+    ("net/ipv4/vs/expire_quiescent_template", "1"),
+];
+
+pub(super) fn set_up(has_affinity: bool) -> Result<()> {
+    command::run("modprobe ip_vs")?;
+    for (name, value) in SYSCTLS {
+        topology::sysctl(name, value)?;
+    }
+    topology::ip(
+        None,
+        &format!("link add {DEVICE} type dummy\naddr add {CLUSTER_IP}/32 dev {DEVICE}"),
+    )?;
+    command::run_with_input("ipset restore", &sets()?)?;
+    kube_iptables::restore(MASQUERADE)?;
+    kube_iptables::restore(SERVICES)?;
+    kube_iptables::restore(&rules())?;
+    command::run_with_input("ipvsadm --restore", &services(has_affinity)?).map(drop)
+}
+
+fn sets() -> Result<String> {
+    let mut sets = "\
+create KUBE-CLUSTER-IP hash:ip,port family inet hashsize 1024 maxelem 65536
+create KUBE-LOOP-BACK hash:ip,port,ip family inet hashsize 1024 maxelem 65536
+create KUBE-NODE-PORT-TCP bitmap:port range 0-65535
+create KUBE-NODE-PORT-UDP bitmap:port range 0-65535
+"
+    .to_owned();
+    for port in PORTS {
+        let (protocol, cluster, target) = (port.protocol, port.cluster, port.target);
+        writeln!(
+            sets,
+            "add KUBE-CLUSTER-IP {CLUSTER_IP},{protocol}:{cluster}
+add KUBE-NODE-PORT-{} {}",
+            protocol.to_uppercase(),
+            port.node
+        )?;
+        for endpoint in ENDPOINTS {
+            writeln!(
+                sets,
+                "add KUBE-LOOP-BACK {endpoint},{protocol}:{target},{endpoint}"
+            )?;
+        }
+    }
+    Ok(sets)
+}
+
+fn rules() -> String {
+    format!(
+        "\
+*nat
+:KUBE-NODE-PORT - [0:0]
+-A KUBE-SERVICES -s 127.0.0.0/8 -j RETURN
+-A KUBE-SERVICES -m comment --comment \"Kubernetes service cluster ip + port for masquerade purpose\" -m set \
+--match-set KUBE-CLUSTER-IP dst,dst ! -s {PODS} -j KUBE-MARK-MASQ
+-A KUBE-SERVICES -m addrtype --dst-type LOCAL -j KUBE-NODE-PORT
+-A KUBE-SERVICES -m set --match-set KUBE-CLUSTER-IP dst,dst -j ACCEPT
+-A KUBE-NODE-PORT -p tcp -m comment --comment \"Kubernetes nodeport TCP port for masquerade purpose\" -m set \
+--match-set KUBE-NODE-PORT-TCP dst -j KUBE-MARK-MASQ
+-A KUBE-NODE-PORT -p udp -m comment --comment \"Kubernetes nodeport UDP port for masquerade purpose\" -m set \
+--match-set KUBE-NODE-PORT-UDP dst -j KUBE-MARK-MASQ
+-I KUBE-POSTROUTING -m comment --comment \"Kubernetes endpoints dst ip:port, source ip for solving hairpin purpose\" -m set \
+--match-set KUBE-LOOP-BACK dst,dst,src -j MASQUERADE
+COMMIT
+*filter
+:KUBE-FORWARD - [0:0]
+-A FORWARD -m comment --comment \"kubernetes forwarding rules\" -j KUBE-FORWARD
+-A KUBE-FORWARD -m comment --comment \"kubernetes forwarding rules\" -m mark --mark 0x4000/0x4000 -j ACCEPT
+-A KUBE-FORWARD -m comment --comment \"kubernetes forwarding conntrack rule\" -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+COMMIT
+"
+    )
+}
+
+fn services(has_affinity: bool) -> Result<String> {
+    let mut services = String::new();
+    let persistent = if has_affinity {
+        format!(" -p {AFFINITY_S}")
+    } else {
+        String::new()
+    };
+    for port in PORTS {
+        for front in [Front::ClusterIp, Front::NodePort] {
+            let option = if port.protocol == "tcp" { "-t" } else { "-u" };
+            let at = format!("{option} {}", front.of(port));
+            writeln!(services, "-A {at} -s rr{persistent}")?;
+            for endpoint in ENDPOINTS {
+                writeln!(services, "-a {at} -r {endpoint}:{} -m -w 1", port.target)?;
+            }
+        }
+    }
+    Ok(services)
+}
+
+/// Takes away what is there of it, rules excepted.
+pub(super) fn clear() -> Result<()> {
+    if Path::new("/proc/net/ip_vs").exists() {
+        command::run("ipvsadm --clear")?;
+        command::run("ipset destroy")?;
+    }
+    let host = Netlink::open(None)?;
+    if host.exists(DEVICE) {
+        host.delete(DEVICE)?;
+    }
+    Ok(())
+}

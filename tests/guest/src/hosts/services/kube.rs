@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! kube-proxy in its three modes, with rules as kube-proxy itself writes them.
+
+use anyhow::Result;
+
+use super::balancer::{Balancer, Choice, IN_ORDER};
+use super::cluster::{self, Front, ENDPOINTS, NAMESPACES};
+use super::{ipvs, kube_iptables, kube_nftables};
+use crate::hosts::elephant::Fate;
+use crate::hosts::host::Host;
+use crate::hosts::Case;
+
+const PROVES: &str =
+    "kube-proxy's rules give each new connection and each flow beside a fast one to one endpoint, with the addresses and marks that \
+     they have with enabled 0";
+
+/// Who translates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    Iptables,
+    Nftables,
+    Ipvs,
+}
+
+/// What kube-proxy is told of the services.
+#[derive(Clone, Copy, Debug)]
+struct Kube {
+    mode: Mode,
+    front: Front,
+    has_affinity: bool,
+}
+
+impl Kube {
+    fn fate(self) -> Fate {
+        match self.mode {
+            Mode::Iptables | Mode::Nftables => Fate::Split,
+            Mode::Ipvs => IN_ORDER,
+        }
+    }
+
+    fn host(self) -> &'static str {
+        match self.mode {
+            Mode::Iptables => "kube-proxy in mode `iptables`: services by address and by a port of the node, with and without affinity",
+            Mode::Nftables => "the same in mode `nftables`",
+            Mode::Ipvs => "the same in mode `ipvs`",
+        }
+    }
+}
+
+pub(super) fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (name, mode) in [
+        ("iptables", Mode::Iptables),
+        ("nftables", Mode::Nftables),
+        ("ipvs", Mode::Ipvs),
+    ] {
+        for (what, front, has_affinity) in [
+            ("cluster-ip", Front::ClusterIp, false),
+            ("node-port", Front::NodePort, false),
+            ("affinity", Front::ClusterIp, true),
+        ] {
+            let kube = Kube {
+                mode,
+                front,
+                has_affinity,
+            };
+            let name = format!("kube/{name}/{what}");
+            let case = Case::new(name, kube.host(), PROVES, move |host| balanced(host, kube));
+            cases.push(case.with_fate(kube.fate()));
+        }
+    }
+    cases
+}
+
+fn balanced(host: &Host, kube: Kube) -> Result<()> {
+    let set_up = || {
+        cluster::set_up()?;
+        match kube.mode {
+            Mode::Iptables => kube_iptables::set_up(kube.has_affinity),
+            Mode::Nftables => kube_nftables::set_up(kube.has_affinity),
+            Mode::Ipvs => ipvs::set_up(kube.has_affinity),
+        }
+    };
+    let choice = if kube.has_affinity {
+        Choice::ByClient
+    } else {
+        Choice::Any
+    };
+    let balancer = Balancer {
+        address: kube.front.address(),
+        front: kube.front,
+        namespace: None,
+        endpoints: NAMESPACES.into_iter().zip(ENDPOINTS).collect(),
+        choice,
+        is_masquerading: kube.front == Front::NodePort,
+        fate: kube.fate(),
+        ask: || Ok(0),
+    };
+    balancer.compare(host, set_up)
+}

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What connection tracking knows of some ports.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use anyhow::Result;
+
+use crate::proc_net;
+
+/// What a namespace's connection tracking knows of some ports, as `conntrack -L` tells it, and what went wrong with packets, as
+/// `conntrack -S` does.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tracked {
+    /// Only what is confirmed is listed.
+    pub(super) entries: u64,
+    pub(super) unreplied: u64,
+    /// Entries whose answers do not go to who has sent the first packet.
+    pub(super) masqueraded: u64,
+    /// Packets that fit to no connection, entries that could not be made, and packets dropped for that.
+    pub(super) invalid: u64,
+    pub(super) insert_failed: u64,
+    pub(super) dropped: u64,
+}
+
+/// In how many entries who answers what is sent to which port.
+pub(super) type Endpoints = BTreeMap<(u16, IpAddr), u64>;
+
+impl Tracked {
+    /// Reads them for connections to these ports.
+    pub(super) fn read(namespace: Option<&str>, ports: &[u16]) -> Result<Self> {
+        Ok(Self::read_with_endpoints(namespace, ports)?.0)
+    }
+
+    /// Does the same, and says who answers.
+    pub(super) fn read_with_endpoints(
+        namespace: Option<&str>,
+        ports: &[u16],
+    ) -> Result<(Self, Endpoints)> {
+        let table = proc_net::read(namespace, "nf_conntrack")?;
+        let statistics = proc_net::read(namespace, "stat/nf_conntrack")?;
+        let (entries, endpoints) = entries(&table, ports);
+        let tracked = Self {
+            invalid: statistic(&statistics, "invalid"),
+            insert_failed: statistic(&statistics, "insert_failed"),
+            dropped: statistic(&statistics, "drop"),
+            ..entries
+        };
+        Ok((tracked, endpoints))
+    }
+
+    /// Returns the same without what went wrong before `earlier` was read: it is counted from the namespace's beginning.
+    pub(super) fn since(self, earlier: &Self) -> Self {
+        Self {
+            invalid: self.invalid - earlier.invalid,
+            insert_failed: self.insert_failed - earlier.insert_failed,
+            dropped: self.dropped - earlier.dropped,
+            ..self
+        }
+    }
+}
+
+/// One line: where the first packet came from and went to, and where answers do.
+struct Entry {
+    from: IpAddr,
+    to_port: u16,
+    answers_from: IpAddr,
+    answers_to: IpAddr,
+    is_unreplied: bool,
+}
+
+impl Entry {
+    fn parse(line: &str) -> Option<Self> {
+        let mut values = ["src=", "dst=", "dport="].map(|key| {
+            line.split_whitespace()
+                .filter_map(move |word| word.strip_prefix(key))
+        });
+        let [src, dst, dport] = &mut values;
+        let (from, _) = (src.next()?, dst.next()?);
+        Some(Self {
+            from: from.parse().ok()?,
+            to_port: dport.next()?.parse().ok()?,
+            answers_from: src.next()?.parse().ok()?,
+            answers_to: dst.next()?.parse().ok()?,
+            is_unreplied: line.contains("[UNREPLIED]"),
+        })
+    }
+}
+
+/// Counts the entries whose first direction goes to one of these ports.
+fn entries(table: &str, ports: &[u16]) -> (Tracked, Endpoints) {
+    let (mut tracked, mut endpoints) = (Tracked::default(), Endpoints::new());
+    let entries = table.lines().filter_map(Entry::parse);
+    for entry in entries.filter(|entry| ports.contains(&entry.to_port)) {
+        tracked.entries += 1;
+        tracked.unreplied += u64::from(entry.is_unreplied);
+        tracked.masqueraded += u64::from(entry.answers_to != entry.from);
+        let endpoint = (entry.to_port, entry.answers_from);
+        *endpoints.entry(endpoint).or_default() += 1;
+    }
+    (tracked, endpoints)
+}
+
+/// Adds up a column of hexadecimal numbers, one line for each CPU.
+fn statistic(text: &str, name: &str) -> u64 {
+    let mut lines = text.lines();
+    let names = lines.next().unwrap_or_default();
+    let Some(place) = names.split_whitespace().position(|one| one == name) else {
+        return 0;
+    };
+    let value = |line: &str| u64::from_str_radix(line.split_whitespace().nth(place)?, 16).ok();
+    lines.filter_map(value).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_counted_by_port() {
+        let table = "ipv4 2 udp 17 26 src=10.0.1.1 dst=10.0.1.2 sport=4000 dport=6102 [UNREPLIED] src=10.0.1.2 dst=10.0.1.1 \
+                     sport=7003 dport=4000 mark=0 use=2\n\
+                     ipv4 2 tcp 6 119 TIME_WAIT src=10.0.1.1 dst=10.0.1.2 sport=5000 dport=6101 src=10.0.1.2 dst=10.0.1.1 \
+                     sport=7002 dport=5000 [ASSURED] mark=0 use=1\n\
+                     ipv4 2 udp 17 26 src=10.0.1.1 dst=10.0.1.2 sport=6101 dport=53 src=10.0.1.2 dst=10.0.1.1 sport=53 \
+                     dport=6101 mark=0 use=2\n";
+        let (found, endpoints) = entries(table, &[6101, 6102]);
+        assert_eq!((found.entries, found.unreplied), (2, 1));
+        let container = IpAddr::from([10, 0, 1, 2]);
+        assert_eq!(
+            endpoints,
+            BTreeMap::from([((6101, container), 1), ((6102, container), 1)])
+        );
+    }
+
+    #[test]
+    fn a_masqueraded_entry_is_told_by_where_answers_go() {
+        let table = "ipv4 2 udp 17 26 src=10.0.1.1 dst=10.96.0.10 sport=4000 dport=53 packets=1 bytes=44 src=10.0.7.2 \
+                     dst=192.168.50.2 sport=5353 dport=4100 packets=1 bytes=44 mark=0 use=2\n";
+        assert_eq!(entries(table, &[53]).0.masqueraded, 1);
+    }
+
+    #[test]
+    fn statistics_of_all_cpus_are_added_up() {
+        let text =
+            "entries  invalid drop\n0000000a 00000001 00000000\n0000000a 0000000f 00000000\n";
+        assert_eq!(statistic(text, "invalid"), 16);
+        assert_eq!(statistic(text, "early_drop"), 0);
+    }
+}
