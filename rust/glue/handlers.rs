@@ -214,7 +214,8 @@ impl Handlers for PacketPath {
             packet.set_tag(Tag::NONE);
             return;
         }
-        // What came before it in the batch must not be parked after it. (Where it is collected by CPU, no locks are held.)
+        // What was collected before it must not be parked after it. (Where it is collected by CPU, no locks are held.) Packets of
+        // the same call of the stack may still wait to go on: what queues some packets alone changes their order without us, too.
         match lane {
             // SAFETY: By the contract we are in the lane's poll.
             Some(lane) => unsafe { lane.park_collected_without_merging(slots) },

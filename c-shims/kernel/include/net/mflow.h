@@ -178,8 +178,11 @@ struct mflow_ops {
 /* So many queues a packet of a lane passes by. At the next one it waits like any other. */
 #define MFLOW_DEPTH_MAX		3
 
-/* So many packets may wait to go on. Those that find no room take the queue. */
-#define MFLOW_ONWARD_MAX	1000
+/*
+ * So many packets may wait to go on, which are some of a driver's, and a copy of each for every port of a
+ * bridge that floods. Those that find no room take the queue.
+ */
+#define MFLOW_ONWARD_MAX	8192
 
 /**
  * struct mflow_route - the route to this host that the last packet of IPv4 found at one point of a path

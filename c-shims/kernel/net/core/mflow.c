@@ -252,6 +252,7 @@ bool __mflow_gro_alone(struct napi_struct *napi, struct sk_buff *skb)
  * may hold a driver's lock (HSR's), be an action of Open vSwitch or use other data of this CPU, and a
  * packet that is received there may come back to the same place. So the packet waits until the stack has
  * returned, as in a queue; but this queue is emptied where the stack was called, before that call returns.
+ * (Of a device that splits within such a call, a bridge's own, the call is that of mflow_receive_skb().)
  */
 
 /**
@@ -298,18 +299,25 @@ void __mflow_leave_stack(void)
  * mflow_receive_skb - run a packet to completion on this CPU
  * @skb: a split packet that no lane carries
  *
- * Softirqs disabled. The stack may have brought it here, which goes on with it only when it has returned.
+ * Softirqs disabled. A call of the stack may have brought it here, in the poll of a lane of another flow: so
+ * the packet has queues of its own to pass by, and is no packet of that lane.
  */
 void mflow_receive_skb(struct sk_buff *skb)
 {
-	struct sk_buff_head *outer = this_cpu_read(mflow_cpu.onward);
+	struct sk_buff_head *outer_onward = this_cpu_read(mflow_cpu.onward);
+	unsigned int outer_depth = this_cpu_read(mflow_cpu.depth);
+	void *outer_lane = this_cpu_read(mflow_cpu.lane);
 	struct sk_buff_head onward;
 
 	__skb_queue_head_init(&onward);
 	this_cpu_write(mflow_cpu.onward, &onward);
+	this_cpu_write(mflow_cpu.depth, 0);
+	this_cpu_write(mflow_cpu.lane, NULL);
 	netif_receive_skb(skb);
 	mflow_carry_onward();
-	this_cpu_write(mflow_cpu.onward, outer);
+	this_cpu_write(mflow_cpu.lane, outer_lane);
+	this_cpu_write(mflow_cpu.depth, outer_depth);
+	this_cpu_write(mflow_cpu.onward, outer_onward);
 }
 EXPORT_SYMBOL_GPL(mflow_receive_skb);
 
@@ -744,15 +752,25 @@ static void mflow_pass(struct sk_buff *skb)
 	mflow_tag_clear(skb);
 }
 
-/*
- * In other states a segment carries no data, and TCP takes it at once. What answers data in the first
- * segment of all may come right behind the answer to that.
- */
+/* In other states a segment carries no data, and TCP takes it at once. */
 #define MFLOW_TCP_STATES (TCPF_ESTABLISHED | TCPF_SYN_RECV |		\
 			  TCPF_SYN_SENT |				\
 			  TCPF_FIN_WAIT1 | TCPF_FIN_WAIT2 |		\
 			  TCPF_CLOSE_WAIT | TCPF_CLOSING |		\
 			  TCPF_LAST_ACK)
+
+/*
+ * Whether order matters to a connection. One that is being opened gets nothing but the answer to its first
+ * segment, which is not to wait for a batch; but where that had data, their answer may come right behind.
+ */
+static bool mflow_needs_order(const struct sock *sk)
+{
+	int state = READ_ONCE(sk->sk_state);
+
+	if (state == TCP_SYN_SENT)
+		return tcp_sk(sk)->syn_data || tcp_sk(sk)->syn_fastopen;
+	return 1 << state & MFLOW_TCP_STATES;
+}
 
 /* The packet keeps the caller's reference to @sk. */
 static bool mflow_park_tcp(struct sock *sk, struct sk_buff *skb)
@@ -790,13 +808,11 @@ bool __mflow_merge_handshake(struct sock *listener, struct sk_buff *skb)
 
 bool __mflow_merge_tcp(struct sock *sk, struct sk_buff *skb, bool refcounted)
 {
-	int state = READ_ONCE(sk->sk_state);
-
-	if (state == TCP_LISTEN)
+	if (READ_ONCE(sk->sk_state) == TCP_LISTEN)
 		return __mflow_merge_handshake(sk, skb);
 
 	/* Here the checksum is parallel work. TCP drops and counts a bad one. */
-	if (!refcounted || !(1 << state & MFLOW_TCP_STATES) ||
+	if (!refcounted || !mflow_needs_order(sk) ||
 	    tcp_checksum_complete(skb)) {
 		mflow_pass(skb);
 		return false;

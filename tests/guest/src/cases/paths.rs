@@ -17,7 +17,7 @@ use crate::outcome::Outcome;
 use crate::rig::Rig;
 use crate::topology::{self, CLIENT, CONTAINER};
 use crate::traffic::{Live, Load, Plan};
-use crate::{flows, nft, proc_net, threads};
+use crate::{flows, netns, nft, proc_net, threads};
 
 /// How much of the usual rate is offered where each packet costs more: a hash, or two system calls.
 const DEAR_SHARE: f64 = 0.3;
@@ -114,6 +114,12 @@ pub(super) fn cases() -> Vec<Case> {
             "copies of a split flow's packets go to a queue elsewhere: the flow stays split, and waits for none of them",
             Run::Plain,
             mirror,
+        ),
+        Case::of_traffic(
+            "paths/ipvs",
+            "a flow for which IPVS chooses an endpoint is not split: one entry of each connection is made",
+            Run::Plain,
+            balanced,
         ),
         Case::of_traffic(
             "paths/redirects",
@@ -455,6 +461,27 @@ fn mirrored(plan: &Plan<Datagrams>) -> Result<Outcome> {
             "filter add dev vxlan0 ingress matchall action mirred egress mirror dev mirror0",
         )?;
         live.send_more(plan.load.count)
+    })
+}
+
+/// The container is the only endpoint of a service of its own.
+fn balanced(rig: &Rig) -> Result<Outcome> {
+    let mut plan = dear(rig);
+    plan.split = false;
+    rig.prepare(&plan, &Knobs::default().eager())?;
+    for line in [
+        "ipvsadm -A -u 10.0.1.2:5001 -s rr",
+        "ipvsadm -a -u 10.0.1.2:5001 -r 10.0.1.2:5001 -m",
+    ] {
+        netns::run(CONTAINER, line)?;
+    }
+    Datagrams::measure(&plan, |_| Ok(()))?.judge(|outcome| {
+        let said = netns::run(CONTAINER, "ipvsadm -L -n --stats --exact")?;
+        ensure!(
+            said.contains("10.0.1.2:5001"),
+            "IPVS has no service: {said}"
+        );
+        require_held(rig, outcome, "paths_ordered")
     })
 }
 
