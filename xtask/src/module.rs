@@ -95,6 +95,14 @@ pub(crate) fn add_to(kernel: &Distribution) -> Result<PathBuf> {
     Ok(module)
 }
 
+/// Returns a distribution's kernel with the module in a copy of its modules: another layer may put the package's module among its own.
+pub(crate) fn beside(kernel: Distribution) -> Result<Distribution> {
+    let home = paths::cache_dir("module")?.join(format!("stock-{}", kernel.release));
+    let module = build_with(&kernel.headers, kernel.compiler.as_deref())?;
+    let modules = copy_with(&module, &kernel.modules, &home)?;
+    Ok(Distribution { modules, ..kernel })
+}
+
 /// Returns what a guest boots with the module that needs no hooks of ours, image and modules: the distribution's kernel, or our
 /// checking one, whose hooks then stay off.
 pub(crate) fn stock_for(flavor: Flavor) -> Result<(PathBuf, PathBuf)> {

@@ -271,12 +271,17 @@ pub(super) fn cases(ctx: &Ctx) -> Result<Cases> {
 
 /// Returns the guests with a ConnectX of this seed.
 fn drawn_cards(seed: &str) -> [&'static str; 2] {
-    CARDS[number(seed) % CARDS.len()]
+    one_of(seed, &CARDS)
 }
 
 /// Draws between two ways to run a case.
 pub(super) fn is_odd(seed: &str, case: &str) -> bool {
     number(&format!("{seed} {case}")) % 2 == 1
+}
+
+/// Draws one of these.
+pub(super) fn one_of<T: Copy>(seed: &str, all: &[T]) -> T {
+    all[number(seed) % all.len()]
 }
 
 fn number(seed: &str) -> usize {

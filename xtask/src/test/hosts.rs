@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Hosts as their operators set them up, on the distribution's own kernel: what a newcomer has before the module comes.
+//! Hosts as their operators set them up, on kernels that Debian ships: what a newcomer has before the module comes.
 
 use std::collections::BTreeSet;
+use std::iter;
 
 use anyhow::Result;
 
 use super::draw::{self, GuestKind};
-use super::stock::NO_DEBIAN;
+use super::stock::{others, NO_DEBIAN};
 use super::vm::{run_each, GuestCases, PATIENCE, PATIENCE_FULL};
 use super::{Ctx, Outcome};
+use crate::kernel::distribution::{Distribution, Shipped, OTHERS};
 use crate::kernel::{Flavor, Way};
+use crate::module;
 use crate::tools;
 use crate::vm::Nic;
 
@@ -18,11 +21,70 @@ use crate::vm::Nic;
 const HOSTS: &str = "hosts";
 
 pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
+    let mut outcome = Outcome::default();
     if tools::find("apt-cache").is_none() {
-        let mut outcome = Outcome::default();
         outcome.skip(HOSTS, NO_DEBIAN);
         return Ok(outcome);
     }
+    let mut guests = Vec::new();
+    let mut takes_own = false;
+    for shipped in kernels(ctx) {
+        let Some(shipped) = shipped else {
+            takes_own = true;
+            continue;
+        };
+        let about = format!("{HOSTS} on {}", shipped.name);
+        if let Some(kernel) = others::reach(shipped, about, &mut outcome)? {
+            guests.extend(guest(ctx, shipped, kernel, &mut outcome)?);
+        } else {
+            // One that was asked for has no other in its place.
+            takes_own |= ctx.kernel.is_none();
+        }
+    }
+    if takes_own {
+        guests.push(guest_cases(ctx, HOSTS, None)?);
+    }
+    outcome.add(run_each(ctx, &guests)?);
+    Ok(outcome)
+}
+
+/// Returns the kernels that the run is about; none: the distribution's own.
+fn kernels(ctx: &Ctx) -> Vec<Option<&'static Shipped>> {
+    let mut all: Vec<_> = iter::once(None).chain(OTHERS.iter().map(Some)).collect();
+    if let Some(name) = &ctx.kernel {
+        all.retain(|one| one.is_some_and(|shipped| shipped.name == name));
+    } else if ctx.is_default() {
+        all = vec![draw::one_of(&format!("{} {HOSTS}", ctx.seed), &all)];
+    } else if !ctx.full {
+        // To work on a case, one kernel is enough.
+        all.truncate(1);
+    }
+    all
+}
+
+/// Returns the cases on another kernel than the distribution's own, if the module can be built for it.
+fn guest(
+    ctx: &Ctx,
+    shipped: &Shipped,
+    kernel: Distribution,
+    outcome: &mut Outcome,
+) -> Result<Option<GuestCases>> {
+    let place = ctx.places.take();
+    let built = module::beside(kernel);
+    outcome.held += place.held();
+    drop(place);
+    // Logs have the guest's name, and the layer `stock` has this kernel's. Constants name the other guests.
+    let name: &'static str = format!("{HOSTS}-{}", shipped.name).leak();
+    match built {
+        Ok(kernel) => guest_cases(ctx, name, Some(kernel)).map(Some),
+        Err(error) => {
+            outcome.record::<()>(&format!("{name}: the module is built"), Err(error));
+            Ok(None)
+        }
+    }
+}
+
+fn guest_cases(ctx: &Ctx, name: &'static str, kernel: Option<Distribution>) -> Result<GuestCases> {
     let options: &[&str] = if ctx.full { &["--full"] } else { &[] };
     let options: Vec<String> = options.iter().map(ToString::to_string).collect();
     let mut takes: BTreeSet<String> = draw::listed(HOSTS, &options)?
@@ -32,12 +94,12 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
     if ctx.is_default() {
         takes = draw::half_of_groups(&ctx.seed, takes);
     }
-    let guest = GuestCases {
+    Ok(GuestCases {
         guest: GuestKind {
             way: Way::Stock,
-            ..draw::guest(HOSTS, Flavor::Vm, Nic::Virtio, None)
+            ..draw::guest(name, Flavor::Vm, Nic::Virtio, None)
         },
-        kernel: None,
+        kernel,
         program: HOSTS,
         takes,
         options,
@@ -45,6 +107,51 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
         stream_bytes: 0,
         seed: ctx.seed.clone(),
         build: ctx.build.clone(),
-    };
-    run_each(ctx, &[guest])
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(ctx: &Ctx) -> Vec<&'static str> {
+        let kernels = kernels(ctx).into_iter();
+        kernels
+            .map(|one| one.map_or("own", |shipped| shipped.name))
+            .collect()
+    }
+
+    #[test]
+    fn all_kernels_are_drawn_and_each_can_be_chosen() {
+        let all = names(&Ctx {
+            full: true,
+            ..Ctx::default()
+        });
+        assert_eq!(all.len(), 1 + OTHERS.len());
+        let mut drawn = BTreeSet::new();
+        for seed in 0..32 {
+            let names = names(&Ctx {
+                seed: seed.to_string(),
+                ..Ctx::default()
+            });
+            assert_eq!(names.len(), 1);
+            drawn.extend(names);
+        }
+        assert!(drawn
+            .into_iter()
+            .eq(all.into_iter().collect::<BTreeSet<_>>()));
+        let case = Some(String::new());
+        let ctx = Ctx {
+            case,
+            ..Ctx::default()
+        };
+        assert_eq!(names(&ctx), ["own"]);
+        for shipped in OTHERS {
+            let ctx = Ctx {
+                kernel: Some(shipped.name.to_owned()),
+                ..Ctx::default()
+            };
+            assert_eq!(names(&ctx), [shipped.name]);
+        }
+    }
 }

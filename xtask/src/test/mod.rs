@@ -68,8 +68,8 @@ pub(crate) struct Options {
     /// need them are not run then.
     #[arg(long, value_enum, conflicts_with_all = ["build", "mode"])]
     way: Option<Way>,
-    /// The only kernel of the layer stock: what a release of Debian ships, or its backports have; with the package, and all cases that
-    /// the distribution's own has
+    /// The only kernel of the layers stock and hosts: what a release of Debian ships, or its backports have; in stock with the package,
+    /// and all cases that the distribution's own has
     #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(OTHERS.iter().map(|kernel| kernel.name)))]
     kernel: Option<String>,
     /// List the layers and what each proves
@@ -95,7 +95,7 @@ pub(crate) struct Ctx {
     pub(crate) mode: Option<String>,
     /// How the module comes into the stack, if not as each guest has it.
     pub(crate) way: Option<Way>,
-    /// The only kernel of the layer `stock`, if not the distribution's own and a look at the others.
+    /// The only kernel of the layers `stock` and `hosts`, if not the distribution's own with a look at the others, and a drawn one.
     pub(crate) kernel: Option<String>,
     pub(crate) chaos: chaos::Options,
     guest_cases: OnceLock<draw::Cases>,
@@ -194,7 +194,7 @@ const LAYERS: &[Layer] = layers! {
     "stock": stock::run, Needs::Guests(&[]),
         "the same on the distribution's own kernel, without our patches: a short list of cases";
     "hosts": hosts::run, Needs::Guests(&[]),
-        "hosts as operators set them up, beside enabled 0: on the distribution's own kernel, without our patches";
+        "hosts as operators set them up, beside enabled 0: on a kernel that Debian ships, without our patches";
     "chaos": chaos::run, Needs::Guests(&[Flavor::Vm, Flavor::Debug]),
         "whatever happens to a host under load, and in whatever order, nothing is left behind; on the plain and the checking kernel, both ways";
 };

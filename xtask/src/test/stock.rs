@@ -3,7 +3,7 @@
 //! The module on the distribution's own kernel, as shipped: DKMS builds it of the package that a user installs, with the headers'
 //! package, and this very module boots in a guest. Beside it the kernels that other releases of Debian ship.
 
-mod others;
+pub(super) mod others;
 
 use std::collections::BTreeSet;
 use std::sync::OnceLock;

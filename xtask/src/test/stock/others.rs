@@ -39,24 +39,17 @@ fn guest(
     own: Option<&Distribution>,
     outcome: &mut Outcome,
 ) -> Result<Option<GuestCases>> {
-    let kernel = match distribution::reach(shipped)? {
-        Ok(kernel) => kernel,
-        Err(why) => {
-            outcome.skip(format!("{}: all cases", shipped.name), why);
-            return Ok(None);
-        }
+    let all = format!("{}: all cases", shipped.name);
+    let Some(kernel) = reach(shipped, all, outcome)? else {
+        return Ok(None);
     };
     if own.is_some_and(|own| own.release == kernel.release) {
         return Ok(None);
     }
     let whole = ctx.full || ctx.kernel.is_some();
     let refusal = install::refusal();
-    if let (Some(why), true) = (refusal, whole || kernel.compiler.is_some()) {
-        let name = format!("{}: the package, or a compiler of its own", shipped.name);
-        outcome.skip(name, why);
-        if kernel.compiler.is_some() {
-            return Ok(None);
-        }
+    if let (Some(why), true) = (refusal, whole) {
+        outcome.skip(format!("{}: the package", shipped.name), why);
     }
     let place = ctx.places.take();
     let (what, built) = if whole && refusal.is_none() {
@@ -73,4 +66,20 @@ fn guest(
     }
     let names = (!whole).then_some(SHOWS);
     guest_cases(ctx, shipped.name, kernel, names).map(Some)
+}
+
+/// Returns one of them, if it can be had here and modules be built for it; else skips what is about it.
+pub(in crate::test) fn reach(
+    shipped: &Shipped,
+    about: String,
+    outcome: &mut Outcome,
+) -> Result<Option<Distribution>> {
+    let why = match (distribution::reach(shipped)?, install::refusal()) {
+        // Its compiler is laid over /usr.
+        (Ok(kernel), Some(why)) if kernel.compiler.is_some() => why.to_owned(),
+        (Ok(kernel), _) => return Ok(Some(kernel)),
+        (Err(why), _) => why,
+    };
+    outcome.skip(about, why);
+    Ok(None)
 }
