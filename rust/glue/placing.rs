@@ -24,12 +24,12 @@ pub(super) struct Placing {
     /// How much of each CPU's time readers have.
     reading_means: [u8; MAX_CPUS],
     looked_ms: u32,
-    /// What of all that lanes are placed by.
+    /// The part of it that lanes are placed by.
     placed_by: Seen,
     changes: Changes,
 }
 
-/// What has been seen of the CPUs.
+/// The state of the CPUs, as far as it has been seen.
 struct Seen {
     dispatching: CpuSet,
     reading: CpuSet,
@@ -88,7 +88,7 @@ impl Placing {
         self.changes.look();
     }
 
-    /// Has lanes placed by what looks have shown so far. Where that means other CPUs, it waits until there may be a change.
+    /// Orders lanes to be placed by what looks have shown so far. Where that means other CPUs, it waits until there may be a change.
     pub(super) fn take_up(&mut self, knobs: &Knobs, devices: impl Iterator<Item = c_int> + Clone) {
         let (dispatching, reading) = (self.dispatching.taken(), self.reading.taken());
         let seen = choice(

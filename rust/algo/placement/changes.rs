@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How often lanes may be placed anew. Each time all flows stop and start, and whoever reads in a container has some say in it: readers
-//! that come and go on many CPUs, each as rarely as [`Occupancy`](super::occupancy::Occupancy) follows one, would have that happen
-//! again and again.
+//! A bound on how often lanes are placed again. Each time all flows stop and start, and whoever reads in a container has some say
+//! in it: readers that come and go on many CPUs, each as rarely as [`Occupancy`](super::occupancy::Occupancy) follows one, would
+//! make that happen again and again.
 
 /// So many changes may follow each other at once.
 pub const MOST_CHANGES: u8 = 8;

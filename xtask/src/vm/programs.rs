@@ -40,7 +40,7 @@ const NEEDED: &[&str] = &[
     "wg",
 ];
 
-/// What `iptables` loads by the names of matches and targets.
+/// The extensions that `iptables` loads by the names of matches and targets.
 const EXTENSIONS: &str = "/usr/lib/x86_64-linux-gnu/xtables";
 
 /// What a person at the guest's shell expects, and what cases use if it is there.

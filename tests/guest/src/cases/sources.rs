@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What lanes cost: each source has some, and there are no more sources than queues that receive.
+//! The cost of lanes: each source has some, and there are no more sources than queues that receive.
 
 use anyhow::{ensure, Result};
 

@@ -49,11 +49,11 @@ type Body = Box<dyn Fn(&Host) -> Result<()>>;
 
 struct Case {
     name: String,
-    /// What the host has: what comes behind "a host with".
+    /// The properties of the host: what comes behind "a host with".
     host: &'static str,
-    /// What becomes of the flow once `enabled` is 1.
+    /// The state of the flow once `enabled` is 1.
     fate: Fate,
-    /// What is another there than with `enabled` 0, if anything is.
+    /// The difference to `enabled` 0, if there is one.
     differs: Option<&'static str>,
     /// The statement that holds if the case passes.
     proves: &'static str,

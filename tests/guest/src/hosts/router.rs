@@ -95,7 +95,7 @@ pub(super) fn set_up_shared() -> Result<()> {
     )
 }
 
-/// Has a container send all to the host, as Calico does: what is masqueraded comes from addresses that it has no route to.
+/// Makes a container send all to the host, as Calico does: what is masqueraded comes from addresses that it has no route to.
 pub(super) fn answer_by_host(container: &str, device: &str) -> Result<()> {
     let mac = topology::mac(device)?;
     topology::ip(

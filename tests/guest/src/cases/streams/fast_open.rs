@@ -23,7 +23,7 @@ use crate::traffic::Load as _;
 use crate::{cpu, netns, sockopt, threads};
 
 const PORT: u16 = 6_004;
-/// What the client answers: as much as a sender may send before the first acknowledgement.
+/// The size of the client's answer: as much as a sender may send before the first acknowledgement.
 const BYTES: usize = 14_000;
 /// For one connection, so many of the datagrams that other cases send.
 const DATAGRAMS_PER_CONNECTION: u64 = 16;

@@ -37,7 +37,7 @@ table inet mflow {
 /// IPVS makes an entry for the first packet of a connection, and has to see packets in order for that.
 pub(super) const IN_ORDER: Fate = Fate::Kept("path_ordered");
 
-/// Has connection tracking of the caller's namespace remember flows of datagrams for longer than a case takes.
+/// Makes connection tracking of the caller's namespace remember flows of datagrams for longer than a case takes.
 fn remember() -> Result<()> {
     topology::sysctl("net/netfilter/nf_conntrack_udp_timeout", "300")
 }
@@ -52,7 +52,7 @@ pub(super) enum Choice {
 }
 
 pub(super) struct Balancer {
-    /// What the client sends to, and with which of the services' ports.
+    /// The address that the client sends to, and which of the services' ports.
     pub(super) address: Ipv4Addr,
     pub(super) front: Front,
     /// The namespace in which it is, unless it is the first one.
@@ -62,9 +62,9 @@ pub(super) struct Balancer {
     pub(super) choice: Choice,
     /// Whether endpoints see another address than the client's.
     pub(super) is_masquerading: bool,
-    /// What becomes of the elephant once `enabled` is 1.
+    /// The state of the elephant once `enabled` is 1.
     pub(super) fate: Fate,
-    /// What is asked meanwhile: how often there was an answer.
+    /// The number of answers to what is asked meanwhile.
     pub(super) ask: fn() -> Result<u64>,
 }
 
@@ -204,5 +204,5 @@ struct Seen {
     marked: u64,
 }
 
-/// What a receiver sees whatever endpoint it is at, and whatever port a masqueraded flow has.
+/// The part of an arrival that a receiver sees whatever endpoint it is at, and whatever port a masqueraded flow has.
 type Alike = (IpAddr, Option<u8>, Option<u8>);

@@ -60,7 +60,7 @@ pub(super) const LOGS: Port = Port {
 };
 pub(super) const PORTS: [Port; 3] = [WEB, DNS, LOGS];
 
-/// What the client takes for the services' address.
+/// The kind of address that the client takes for the services'.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Front {
     ClusterIp,

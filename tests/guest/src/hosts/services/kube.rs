@@ -23,7 +23,7 @@ enum Mode {
     Ipvs,
 }
 
-/// What kube-proxy is told of the services.
+/// The services, as kube-proxy is told of them.
 #[derive(Clone, Copy, Debug)]
 struct Kube {
     mode: Mode,

@@ -9,7 +9,7 @@ use anyhow::Result;
 use super::cluster::{Port, AFFINITY_S, CLUSTER_IP, ENDPOINTS, NODE, PODS, PORTS};
 use crate::nft;
 
-/// What is there without services. No service lacks endpoints, and no source is kept from one.
+/// The rules that are there without services. No service lacks endpoints, and no source is kept from one.
 const BASE: &str = "
 table ip kube-proxy {
     set cluster-ips { type ipv4_addr; }

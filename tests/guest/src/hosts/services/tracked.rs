@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What connection tracking knows of some ports.
+//! The knowledge of connection tracking about some ports.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use anyhow::Result;
 
 use crate::proc_net;
 
-/// What a namespace's connection tracking knows of some ports, as `conntrack -L` tells it, and what went wrong with packets, as
+/// The knowledge of a namespace's connection tracking about some ports, as `conntrack -L` tells it, and what went wrong with packets, as
 /// `conntrack -S` does.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tracked {
