@@ -21,7 +21,7 @@ MODULE_PARM_DESC(enabled, "split flows: 0 (off) or 1 (on) (default 0)");
 static char *cpus;
 module_param(cpus, charp, 0);
 MODULE_PARM_DESC(cpus,
-		 "the lanes: online CPUs; auto chooses them, and anew when interrupts or readers move: auto, or up to 16 CPUs below 1024, written like 2-5,8, or nothing for none (default none)");
+		 "the lanes: online CPUs; auto chooses them, and again when interrupts or readers move: auto, or up to 16 CPUs below 1024, written like 2-5,8, or nothing for none (default none)");
 
 static char *batch_pkts;
 module_param(batch_pkts, charp, 0);

@@ -4,7 +4,7 @@
 //!
 //! [`KNOBS`] is the one place that names them. The debugfs files and the log lines about refused values are made from it;
 //! module parameters are looked up by its names. What has to be written out elsewhere (the parameters' declarations in C,
-//! the table in the README) is compared with it by a test.
+//! the table in `rust/README.md`) is compared with it by a test.
 
 use core::ffi::CStr;
 use core::fmt;

@@ -17,7 +17,7 @@ use super::lane_set::MAX_LANES;
 pub const LOOK_PERIOD_MS: u32 = 500;
 
 /// With so many lanes in reach of the NIC's cache, none is taken from further away. With four, the busiest core does a sixth of
-/// what it does without a split (the README's table); eight do little better.
+/// what it does without a split (the measured figures); eight do little better.
 pub const ENOUGH_LANES: usize = 4;
 
 /// Readers' CPUs are left free as long as so many others are there. With one lane a flow has only moved: that lane is then the busiest

@@ -120,9 +120,9 @@ mod tests {
     use crate::test::{Layer, LAYERS, SET_UP};
 
     /// The whole run, with a cold cache.
-    const MOST_COLD_S: u64 = 52 * 60;
+    const MOST_COLD_S: u64 = 50 * 60;
     /// The same with a warm one.
-    const MOST_WARM_S: u64 = 30 * 60;
+    const MOST_WARM_S: u64 = 27 * 60;
     /// So many layers with guests run at the same time on the machine of the table.
     const GUESTS_AT_ONCE: u64 = 2;
 

@@ -12,7 +12,16 @@ use crate::kernel::inputs::patch_dir;
 use crate::kernel::{series, stock_versions};
 
 /// The operator's text and the reader's: what one of them explains is explained.
-const DOCUMENTS: &[&str] = &["README.md", "rust/DESIGN.md"];
+const DOCUMENTS: &[&str] = &["rust/README.md", "rust/DESIGN.md"];
+/// Those that name the kernels for the way without hooks.
+const KERNELS: &[&str] = &["README.md", "rust/README.md", "c-shims/stock/README.md"];
+/// Those that name files of the module's Rust.
+const DESIGNS: &[&str] = &[
+    "rust/DESIGN.md",
+    "rust/algo/load/README.md",
+    "rust/algo/placement/README.md",
+    "c-shims/stock/README.md",
+];
 
 const CONTRACT: &str = "c-shims/README.md";
 
@@ -64,14 +73,17 @@ fn explained(project: &Path, names: &[String], documents: &[&str]) -> Result<()>
 }
 
 fn files_exist(project: &Path) -> Result<()> {
-    let design = read(project, "rust/DESIGN.md")?;
-    let lost: BTreeSet<&str> = files(&design)
-        .filter(|file| !project.join("rust").join(file).exists())
-        .collect();
-    ensure!(
-        lost.is_empty(),
-        "rust/DESIGN.md names files that are not in rust/: {lost:?}"
-    );
+    for document in DESIGNS {
+        let text = read(project, document)?;
+        let lost: BTreeSet<&str> = files(&text)
+            .filter(|file| !project.join("rust").join(file).exists())
+            .filter(|file| !project.join(file).exists())
+            .collect();
+        ensure!(
+            lost.is_empty(),
+            "{document} names files that are not in rust/: {lost:?}"
+        );
+    }
     Ok(())
 }
 
@@ -88,7 +100,7 @@ fn version(project: &Path) -> Result<()> {
 
 fn kernels(project: &Path) -> Result<()> {
     let words = format!("Linux {} ", stock_versions());
-    for document in DOCUMENTS {
+    for document in KERNELS {
         ensure!(
             read(project, document)?.contains(&words),
             "{document} should name the kernels for the way without hooks: {words}"

@@ -32,7 +32,7 @@ const SHOWS: &str = "main tcp/main lanes/4 batch/1 batch/1024 size/8192 family/6
                      build/lane tcp/build/lane build/classes build/stage build/xdp build/other-program build/devices drops/filter \
                      routed/host tcp/routed/tunnel interrupts/move auto/follows hooks/enabled hooks/full hooks/gro";
 
-/// What cannot hold there, by how names begin; `rust/DESIGN.md` says why (`auto/isolated` wants a guest of its own). With `--full`,
+/// What cannot hold there, by how names begin; `c-shims/stock/README.md` says why (`auto/isolated` wants a guest of its own). With `--full`,
 /// and with `--case`, all others can be run, and these, too, by `--case` of this layer alone.
 const CANNOT: &str = "mode/ tcp/mode/ tunnel/ build/freed reload/build devices/rps-vxlan devices/cpumap-vxlan/during \
                       devices/ifb-vxlan auto/stages auto/isolated tcp/auto/stages paths/nested paths/nfqueue/during \

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the README says about bounds and reasons is what the code has.
+//! What the operator's manual says about bounds and reasons is what the code has.
 
 use mflow_algo::algo::queue::ring::RING_ITEMS;
 use mflow_algo::algo::reason::Reason;
@@ -17,8 +17,8 @@ fn grouped(number: u64) -> String {
 }
 
 #[test]
-fn readme_has_the_bounds_of_the_code() {
-    let readme = include_str!("../../../../README.md");
+fn manual_has_the_bounds_of_the_code() {
+    let manual = include_str!("../../../README.md");
     let mib = |bytes: u64| bytes >> 20;
     let parked = grouped(u64::from(MAX_PARKED_PKTS));
     for row in [
@@ -32,18 +32,18 @@ fn readme_has_the_bounds_of_the_code() {
         format!("split at once | {NR_SLOTS} |"),
         format!("under way | {} |", grouped(u64::from(WINDOW_BATCHES))),
     ] {
-        assert!(readme.contains(&row), "README.md has no {row:?}");
+        assert!(manual.contains(&row), "rust/README.md has no {row:?}");
     }
 }
 
-/// A line of `flows` has the words; what to do about it is in the README.
+/// A line of `flows` has the words; what to do about it is in the operator's manual.
 #[test]
-fn readme_has_all_reasons() {
-    let readme = include_str!("../../../../README.md");
+fn manual_has_all_reasons() {
+    let manual = include_str!("../../../README.md");
     for name in Reason::ALL.iter().map(|reason| reason.name()) {
         assert!(
-            readme.contains(&format!("`{name}`")),
-            "README.md does not say what to do about `{name}`"
+            manual.contains(&format!("`{name}`")),
+            "rust/README.md does not say what to do about `{name}`"
         );
     }
 }

@@ -16,12 +16,12 @@ fn numbers_name_each_in_turn_and_nothing_beyond() {
 }
 
 #[test]
-fn the_readme_explains_each_name() {
-    let readme = include_str!("../../../../README.md");
-    let row = readme.lines().find(|line| line.contains("`builders` |"));
+fn the_manual_explains_each_name() {
+    let manual = include_str!("../../../README.md");
+    let row = manual.lines().find(|line| line.contains("`builders` |"));
     let row = row.expect("a row for `builders`");
     for builder in Builder::ALL {
         let name = format!("`{}`", builder.name());
-        assert!(row.contains(&name), "README.md says nothing of {name}");
+        assert!(row.contains(&name), "rust/README.md says nothing of {name}");
     }
 }

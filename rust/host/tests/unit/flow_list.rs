@@ -144,9 +144,9 @@ fn keys(line: &str) -> Vec<&str> {
 }
 
 #[test]
-fn the_readme_shows_such_lines() {
-    let readme = include_str!("../../../../README.md");
-    let (_, behind) = readme.split_once("### Why is a flow not split?").unwrap();
+fn the_manual_shows_such_lines() {
+    let manual = include_str!("../../../README.md");
+    let (_, behind) = manual.split_once("## Why is a flow not split?").unwrap();
     let shown: Vec<_> = behind.split("```").nth(1).unwrap().trim().lines().collect();
     let held = whole(Reason::PathQueues, Some(NOW_MS));
     let lines = list(&[report(), held, whole(Reason::Slow, None)].map(Found::Flow));

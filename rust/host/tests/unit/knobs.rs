@@ -325,7 +325,7 @@ fn auto_keeps_cpus_until_a_choice() {
 }
 
 #[test]
-fn readme_has_the_table_of_combinations() {
+fn manual_has_the_table_of_combinations() {
     let words = |words: Vec<&str>| match words.split_last() {
         Some((last, [])) => (*last).to_owned(),
         Some((last, others)) => format!("{} or {last}", others.join(", ")),
@@ -339,8 +339,8 @@ fn readme_has_the_table_of_combinations() {
             words(with.scaling.iter().map(|value| value.name()).collect()),
             words(with.build.iter().map(|value| value.name()).collect())
         );
-        let readme = include_str!("../../../../README.md");
-        assert!(readme.contains(&row), "README.md has no {row:?}");
+        let manual = include_str!("../../../README.md");
+        assert!(manual.contains(&row), "rust/README.md has no {row:?}");
     }
 }
 
@@ -351,12 +351,12 @@ fn each_knob_finds_its_own_description() {
     }
 }
 
-/// Returns a knob's row of the README's table: meaning, allowed values, default.
-fn readme_row(name: &str) -> [&'static str; 3] {
+/// Returns a knob's row of the operator's manual: meaning, allowed values, default.
+fn manual_row(name: &str) -> [&'static str; 3] {
     let start = format!("| `{name}` | ");
-    let readme = include_str!("../../../../README.md");
-    let row = readme.lines().find_map(|line| line.strip_prefix(&start));
-    let row = row.unwrap_or_else(|| panic!("README.md has no row for `{name}`"));
+    let manual = include_str!("../../../README.md");
+    let row = manual.lines().find_map(|line| line.strip_prefix(&start));
+    let row = row.unwrap_or_else(|| panic!("rust/README.md has no row for `{name}`"));
     let cells: Vec<_> = row
         .trim_end_matches('|')
         .split(" | ")
@@ -380,7 +380,7 @@ fn parameters() -> Vec<(&'static str, &'static str)> {
 }
 
 #[test]
-fn readme_and_module_parameters_agree_with_the_table() {
+fn manual_and_module_parameters_agree_with_the_table() {
     let specs = KNOBS.iter().map(|spec| {
         let default = Knobs::DEFAULT.get(spec.knob).to_string();
         let default = if default.is_empty() {
@@ -391,7 +391,7 @@ fn readme_and_module_parameters_agree_with_the_table() {
         (spec.name(), spec.limits.to_string(), default)
     });
     let rows = specs.map(|(name, allowed, default)| {
-        let [meaning, row_allowed, row_default] = readme_row(name);
+        let [meaning, row_allowed, row_default] = manual_row(name);
         assert_eq!(
             [row_allowed, row_default],
             [allowed.as_str(), &default],

@@ -29,13 +29,13 @@ fn errors_of_the_kernel_are_reasons() {
 }
 
 #[test]
-fn the_readme_explains_each_reason() {
-    let readme = include_str!("../../../../README.md");
-    let row = readme.lines().find(|line| line.contains("`builders` |"));
+fn the_manual_explains_each_reason() {
+    let manual = include_str!("../../../README.md");
+    let row = manual.lines().find(|line| line.contains("`builders` |"));
     let row = row.expect("a row for `builders`");
     for refusal in Refusal::ALL {
         let name = format!("`{}`", Redirection::Refused(refusal).builder());
-        assert!(row.contains(&name), "README.md says nothing of {name}");
+        assert!(row.contains(&name), "rust/README.md says nothing of {name}");
         assert!(refusal.sentence().is_ascii());
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The table of hosts, and of what becomes of a flow there: made of the cases, and kept in `tests/README.md` between two comments.
+//! The table of hosts, and of what becomes of a flow there: made of the cases, and kept in `rust/README.md` between two comments.
 
 use super::elephant::Fate;
 use super::Case;
@@ -57,13 +57,13 @@ fn outcome(case: &Case) -> String {
 mod tests {
     use super::*;
 
-    const README: &str = include_str!("../../../README.md");
+    const MANUAL: &str = include_str!("../../../../rust/README.md");
     const MARKS: [&str; 2] = ["<!-- mflow-guest hosts --table -->\n", "<!-- end -->"];
 
     #[test]
-    fn the_table_of_the_readme_is_that_of_the_cases() {
+    fn the_table_of_the_manual_is_that_of_the_cases() {
         let [begin, end] = MARKS;
-        let (_, rest) = README.split_once(begin).expect("the table begins");
+        let (_, rest) = MANUAL.split_once(begin).expect("the table begins");
         let (found, _) = rest.split_once(end).expect("the table ends");
         assert_eq!(
             found,

@@ -28,7 +28,7 @@ const BATCH_PKTS: u32 = 64;
 const COUNTED: u64 = 50;
 /// A poll may not have run yet when its frame has been written.
 const UNDER_WAY: u64 = 2;
-/// Bytes that may wait for one CPU (README.md), but for the rest of a batch and what one poll hands over.
+/// Bytes that may wait for one CPU (`rust/README.md`), but for the rest of a batch and what one poll hands over.
 const MOST_WAITING_BYTES: u64 = (16 << 20) + 8 * 65_536;
 /// How long the lane's CPU is held at a time. Sending what fills the memory takes a small part of it.
 const HOLD: Duration = Duration::from_secs(1);
