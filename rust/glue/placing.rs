@@ -21,7 +21,7 @@ pub(super) struct Placing {
     reading: Occupancy,
     /// What each CPU had counted at the last look.
     reader_ticks: [u32; MAX_CPUS],
-    /// How much of each CPU's time readers have.
+    /// The part of each CPU's time that readers have, of 255.
     reading_means: [u8; MAX_CPUS],
     looked_ms: u32,
     /// The part of it that lanes are placed by.

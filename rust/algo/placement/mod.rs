@@ -44,9 +44,9 @@ impl Nearness {
 /// A CPU that can be a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// How near it is to where flows are dispatched.
+    /// Its distance from where flows are dispatched.
     pub nearness: Nearness,
-    /// How much time readers have of it, if it is one of theirs.
+    /// The part of its time that readers have, of 255, if it is a reader's CPU.
     pub reading: Option<u8>,
 }
 

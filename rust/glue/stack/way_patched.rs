@@ -98,7 +98,7 @@ pub(crate) unsafe fn flush_later<S>(_source: &S) -> bool {
 #[inline]
 pub(crate) fn forget_flushes<S>(_source: &S) {}
 
-/// Returns the packet: none wait on another CPU.
+/// Returns false: no packet waits on another CPU.
 #[inline]
 pub(super) unsafe fn keep_behind(_skb: NonNull<sk_buff>, _cpu: u32) -> bool {
     false

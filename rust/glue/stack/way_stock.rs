@@ -122,8 +122,8 @@ pub(crate) unsafe fn collector_here() -> Option<NonNull<c_void>> {
     NonNull::new(unsafe { ffi::mflow_run_here() })
 }
 
-/// Schedules a source to be flushed a turn of polls later, so that lanes are woken once for many packets. Returns whether that will be done; if
-/// not, the caller flushes.
+/// Schedules a source to be flushed a turn of polls later, so that lanes are woken once for many packets. Returns whether that will
+/// be done; if not, the caller flushes.
 ///
 /// # Safety: softirqs are disabled. The source has just dispatched a packet, and is not in use here.
 #[inline]
@@ -140,7 +140,8 @@ pub(crate) fn forget_flushes<S: BeginsWithHead>(source: &S) {
     unsafe { ffi::mflow_run_forget(ptr::from_ref(source).cast_mut().cast()) };
 }
 
-/// Queues a packet behind those that wait on the ordinary path of another CPU. Returns whether it does, and is given away with that.
+/// Queues a packet behind those that wait on the ordinary path of another CPU. Returns whether the packet was queued, and so is
+/// given away.
 ///
 /// # Safety: softirqs are disabled, it is a possible CPU, and the packet comes from a hook at the device's ingress.
 pub(super) unsafe fn keep_behind(skb: NonNull<sk_buff>, cpu: u32) -> bool {

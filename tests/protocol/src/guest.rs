@@ -136,7 +136,7 @@ pub struct CaseAgain {
     pub away_ms: u64,
     /// What was not as it must be.
     pub error: String,
-    /// How long the first run took.
+    /// The time that the first run took.
     pub seconds: f64,
 }
 

@@ -296,8 +296,26 @@ fn group_of(case: &str) -> &str {
     idea.split('/').next().unwrap_or_default()
 }
 
-/// Returns half of the cases of each group, and one at least, of those that a layer of its own draws.
-pub(super) fn half_of_groups(seed: &str, cases: BTreeSet<String>) -> BTreeSet<String> {
+/// Returns the names of the cases that a part of the guest program lists, of those that are shown. The default run has half of each
+/// group.
+pub(super) fn names(
+    ctx: &Ctx,
+    program: &str,
+    options: &[impl AsRef<OsStr>],
+    is_shown: impl Fn(&str) -> bool,
+) -> Result<BTreeSet<String>> {
+    let cases = listed(program, options)?.into_iter();
+    let names = cases.map(|case| case.name).filter(|name| is_shown(name));
+    let names = names.collect();
+    Ok(if ctx.is_default() {
+        half_of_groups(&ctx.seed, names)
+    } else {
+        names
+    })
+}
+
+/// Returns half of the cases of each group, and one at least; all of the core.
+fn half_of_groups(seed: &str, cases: BTreeSet<String>) -> BTreeSet<String> {
     let is_core = |case: &String| has_word(CORE, case);
     let (core, others): (BTreeSet<_>, BTreeSet<_>) = cases.into_iter().partition(is_core);
     let half = half_of_each(seed, others, |case| group_of(case).to_owned());

@@ -3,7 +3,6 @@
 //! HIKE in a guest: its programs against a model of each, and the kernel's segment routing as the peer. The model again with many
 //! more frames, on this machine's own kernel: that needs no network, and takes seconds there.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::process::Command;
 
@@ -39,13 +38,7 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
         options.push("--whole");
     }
     let options: Vec<String> = options.into_iter().map(str::to_owned).collect();
-    let mut takes: BTreeSet<String> = draw::listed(HIKE, &options)?
-        .into_iter()
-        .map(|case| case.name)
-        .collect();
-    if ctx.is_default() {
-        takes = draw::half_of_groups(&ctx.seed, takes);
-    }
+    let takes = draw::names(ctx, HIKE, &options, |_| true)?;
     let guest = GuestCases {
         guest: draw::guest(HIKE, Flavor::Vm, Nic::Virtio, None),
         kernel: None,

@@ -2,7 +2,6 @@
 
 //! Hosts as their operators set them up, on kernels that Debian ships: what a newcomer has before the module comes.
 
-use std::collections::BTreeSet;
 use std::iter;
 
 use anyhow::Result;
@@ -87,13 +86,7 @@ fn guest(
 fn guest_cases(ctx: &Ctx, name: &'static str, kernel: Option<Distribution>) -> Result<GuestCases> {
     let options: &[&str] = if ctx.full { &["--full"] } else { &[] };
     let options: Vec<String> = options.iter().map(ToString::to_string).collect();
-    let mut takes: BTreeSet<String> = draw::listed(HOSTS, &options)?
-        .into_iter()
-        .map(|case| case.name)
-        .collect();
-    if ctx.is_default() {
-        takes = draw::half_of_groups(&ctx.seed, takes);
-    }
+    let takes = draw::names(ctx, HOSTS, &options, |_| true)?;
     Ok(GuestCases {
         guest: GuestKind {
             way: Way::Stock,
@@ -112,6 +105,8 @@ fn guest_cases(ctx: &Ctx, name: &'static str, kernel: Option<Distribution>) -> R
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     fn names(ctx: &Ctx) -> Vec<&'static str> {

@@ -5,7 +5,6 @@
 
 pub(super) mod others;
 
-use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
 use anyhow::Result;
@@ -32,7 +31,7 @@ const SHOWS: &str = "main tcp/main lanes/4 batch/1 batch/1024 size/8192 family/6
                      build/lane tcp/build/lane build/classes build/stage build/xdp build/other-program build/devices drops/filter \
                      routed/host tcp/routed/tunnel interrupts/move auto/follows hooks/enabled hooks/full hooks/gro";
 
-/// What cannot hold there, by how names begin; `c-shims/stock/README.md` says why (`auto/isolated` wants a guest of its own). With `--full`,
+/// The cases that cannot hold there, by how names begin; `c-shims/stock/README.md` says why (`auto/isolated` wants a guest of its own). With `--full`,
 /// and with `--case`, all others can be run, and these, too, by `--case` of this layer alone.
 const CANNOT: &str = "mode/ tcp/mode/ tunnel/ build/freed reload/build devices/rps-vxlan devices/cpumap-vxlan/during \
                       devices/ifb-vxlan auto/stages auto/isolated tcp/auto/stages paths/nested paths/nfqueue/during \
@@ -100,14 +99,7 @@ fn guest_cases(
         (None, Some(_), _) if ctx.layers.len() == 1 => true,
         _ => holds(name),
     };
-    let mut takes: BTreeSet<String> = draw::listed(CASES, &options)?
-        .into_iter()
-        .map(|case| case.name)
-        .filter(|name| is_shown(name))
-        .collect();
-    if ctx.is_default() {
-        takes = draw::half_of_groups(&ctx.seed, takes);
-    }
+    let takes = draw::names(ctx, CASES, &options, is_shown)?;
     Ok(GuestCases {
         guest: draw::guest(name, Flavor::Vm, Nic::Virtio, None),
         kernel: Some(kernel),

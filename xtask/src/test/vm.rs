@@ -124,7 +124,7 @@ struct CaseResults {
     stood_still: Option<Duration>,
     /// Cases that failed while a CPU was away, and were run once more.
     again: usize,
-    /// How long their first runs took, which the layer is not charged with.
+    /// The time of their first runs, which the layer is not charged with.
     first_runs: Duration,
 }
 

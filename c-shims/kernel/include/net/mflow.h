@@ -175,12 +175,12 @@ struct mflow_ops {
 	bool (*is_merged)(struct sock *sk);
 };
 
-/* So many queues a packet of a lane passes by. At the next one it waits like any other. */
+/* The queues that a split packet passes by. At the next one it waits like any other packet. */
 #define MFLOW_DEPTH_MAX		3
 
 /*
- * So many packets may wait to go on, which are some of a driver's, and a copy of each for every port of a
- * bridge that floods. Those that find no room take the queue.
+ * The packets that may wait to go on: some of a driver's, and a copy of each for every port of a bridge that
+ * floods. A packet that finds no room takes the queue.
  */
 #define MFLOW_ONWARD_MAX	8192
 

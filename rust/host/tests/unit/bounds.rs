@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the operator's manual says about bounds and reasons is what the code has.
+//! The operator's manual, held against the bounds and reasons of the code.
 
 use mflow_algo::algo::queue::ring::RING_ITEMS;
 use mflow_algo::algo::reason::Reason;

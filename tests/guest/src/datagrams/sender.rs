@@ -37,7 +37,7 @@ pub(crate) struct SendOrder {
 struct Shared {
     /// Where every flow stops; may be lowered while the sender runs.
     limit: AtomicU64,
-    /// Whether each flow stops after its first datagram until it is released.
+    /// A flag: each flow stops after its first datagram until it is released.
     held: AtomicBool,
     sent: Vec<AtomicU64>,
     last_send_ns: AtomicU64,

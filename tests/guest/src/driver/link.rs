@@ -49,8 +49,8 @@ pub(super) fn up() -> Result<()> {
 
 /// Makes the calling thread's namespace give up a closed connection soon.
 ///
-/// Where both ends close at the same time and the link goes, each keeps the other's last segment, and with it memory of the card,
-/// for as long as it sends its own again: more than a minute.
+/// If both ends close at the same time and the link goes, each end keeps the other's last segment, and with it memory of the card,
+/// for as long as it sends its own segment again: more than a minute.
 fn forget_orphans() -> Result<()> {
     topology::sysctl("net/ipv4/tcp_orphan_retries", "1")
 }

@@ -21,7 +21,7 @@ const CLIENTS: usize = 4;
 const CONNECTIONS_EACH: u64 = 40;
 /// One more is made before all others: rules that remember a client know it then.
 pub(super) const CONNECTIONS: u64 = CLIENTS as u64 * CONNECTIONS_EACH + 1;
-/// How many flows of some datagrams and their answers there are.
+/// The number of flows of some datagrams and their answers.
 pub(super) const FLOWS: usize = 150;
 /// A SYN is sent again after a second.
 const CONNECT: Duration = Duration::from_millis(2_500);
@@ -75,7 +75,7 @@ impl Made {
 pub(super) struct Server {
     pub(super) namespace: &'static str,
     pub(super) listener: TcpListener,
-    /// Where the listener is told to have been spoken to.
+    /// The address that the listener has to say it was spoken to at.
     pub(super) told: SocketAddr,
     pub(super) echo: UdpSocket,
 }
@@ -139,12 +139,12 @@ impl Server {
     }
 }
 
-/// Where new connections and datagrams go, and who may take them there.
+/// The services that new connections and datagrams are for, and the servers that may take them.
 pub(super) struct Services {
     pub(super) client: IpAddr,
     pub(super) connect: SocketAddr,
     pub(super) send: SocketAddr,
-    /// How many datagrams each flow has; the next one is sent when the one before has been answered.
+    /// The number of datagrams of each flow. The next one is sent when the one before has been answered.
     pub(super) rounds: usize,
     pub(super) servers: Vec<Server>,
 }

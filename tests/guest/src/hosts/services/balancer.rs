@@ -42,7 +42,7 @@ fn remember() -> Result<()> {
     topology::sysctl("net/netfilter/nf_conntrack_udp_timeout", "300")
 }
 
-/// How endpoints are chosen.
+/// A rule by which endpoints are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Choice {
     /// Any for each connection; all come to be used.
@@ -60,7 +60,7 @@ pub(super) struct Balancer {
     /// Namespaces and addresses.
     pub(super) endpoints: Vec<(&'static str, Ipv4Addr)>,
     pub(super) choice: Choice,
-    /// Whether endpoints see another address than the client's.
+    /// A flag: endpoints see another address than the client's.
     pub(super) is_masquerading: bool,
     /// The state of the elephant once `enabled` is 1.
     pub(super) fate: Fate,

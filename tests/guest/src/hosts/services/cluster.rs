@@ -21,7 +21,7 @@ pub(super) const NODE: Ipv4Addr = Ipv4Addr::new(10, 97, 0, 2);
 pub(super) const ENDPOINTS: [Ipv4Addr; 2] =
     [Ipv4Addr::new(10, 0, 1, 2), Ipv4Addr::new(10, 0, 7, 2)];
 pub(super) const NAMESPACES: [&str; 2] = [CONTAINER, CONTAINER2];
-/// How long a client of a service with affinity stays with an endpoint.
+/// The time for which a client of a service with affinity stays with an endpoint.
 pub(super) const AFFINITY_S: u32 = 10_800;
 
 /// A port of a service.
@@ -50,7 +50,7 @@ pub(super) const DNS: Port = Port {
     node: 30_053,
     target: 5_353,
 };
-/// Where the elephant goes.
+/// The port that the elephant goes to.
 pub(super) const LOGS: Port = Port {
     name: "logs",
     protocol: "udp",

@@ -18,7 +18,7 @@ use crate::topology::{self, CLIENT, CONTAINER};
 use crate::{command, netns};
 
 const BRIDGE: &str = "br0";
-/// Where containers take their resolver to be, and where it is.
+/// The address at which containers take their resolver to be, and the ports that it really has.
 const RESOLVER: (&str, u16) = ("127.0.0.11", 53);
 const RESOLVER_OWN: (&str, u16) = ("127.0.0.11", 40_002);
 const QUESTIONS: usize = 50;
