@@ -224,7 +224,7 @@ fn taken_after_two_looks_and_free_after_sixteen() {
         assert_eq!(looks("3", TAKEN_LOOKS - 1), set(""));
     }
     assert_eq!(looks("3-4", TAKEN_LOOKS), set("3-4"));
-    // One look that shows it again, and the time begins anew.
+    // One look that shows it again, and the time begins again.
     assert_eq!(looks("4", FREE_LOOKS - 1), set("3-4"));
     assert_eq!(looks("3-4", 1), set("3-4"));
     assert_eq!(looks("4", FREE_LOOKS - 1), set("3-4"));
@@ -288,17 +288,20 @@ proptest! {
         prop_assert_eq!(chosen(&ranks, &lanes, layout), lanes);
     }
 
-    /// A CPU that goes, or becomes somebody's, moves no other lane as long as its place can be taken by one that is as near.
+    /// A CPU that goes, or becomes somebody's, moves no other lane as long as lanes are on CPUs that are nobody's.
     #[test]
     fn only_what_has_to_change_does(ranks in candidates(), previous in cpus(), gone in 0usize..80) {
         let lanes = chosen(&ranks, &previous, Layout::Lane);
-        let mut left = ranks;
+        let mut left = ranks.clone();
         if let Some(rank) = left.get_mut(gone) {
             *rank = None;
         }
         let after = chosen(&left, &lanes, Layout::Lane);
-        if after.len() < LEAST_LANES {
-            // Fewer are left than any flow is split over: they are nobody's.
+        // Readers get their CPUs back, both, as soon as two others are in reach; and lend both as soon as there are not.
+        let has_readers = |lanes: &CpuSet| {
+            lanes.iter().any(|cpu| ranks[cpu as usize].is_some_and(|candidate| candidate.reading.is_some()))
+        };
+        if has_readers(&lanes) || has_readers(&after) || after.len() < LEAST_LANES {
             return Ok(());
         }
         for cpu in lanes.iter().filter(|cpu| *cpu as usize != gone) {
