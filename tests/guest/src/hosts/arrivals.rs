@@ -74,15 +74,27 @@ impl Arrived {
 
     /// Fails unless every datagram has come once, as it was sent and in order, but for some that found no room.
     pub(super) fn require_whole(&self) -> Result<()> {
-        let (delivered, reordered) = (self.sum(Ledger::delivered), self.sum(Ledger::reordered));
+        self.require_all()?;
+        let reordered = self.sum(Ledger::reordered);
+        ensure!(
+            reordered == 0,
+            "of {} datagrams {reordered} arrived out of order; they look like {:?}; counters: {}",
+            self.sent,
+            self.looks,
+            self.counters()
+        );
+        Ok(())
+    }
+
+    /// Fails unless every datagram has come once and as it was sent, in whatever order, but for some that found no room.
+    pub(super) fn require_all(&self) -> Result<()> {
+        let delivered = self.sum(Ledger::delivered);
         ensure!(
             delivered + self.refused == self.sent
                 && self.refused <= self.sent / MOST_REFUSED
-                && reordered == 0
                 && self.sum(Ledger::duplicate) == 0
                 && self.corrupt == 0,
-            "of {} datagrams {delivered} arrived, {reordered} out of order, {} twice, {} not as sent; sockets had no room for {}; \
-             they look like {:?}; counters: {}",
+            "of {} datagrams {delivered} arrived, {} twice, {} not as sent; sockets had no room for {}; they look like {:?}; counters: {}",
             self.sent,
             self.sum(Ledger::duplicate),
             self.corrupt,
