@@ -4,7 +4,7 @@
 //!
 //! A flow is split once it is fast, and only after a probe of it has reached a merge point on this host. It starts behind a
 //! *fence*: the last packet on the ordinary path is a micro-flow of its own that is complete when it arrives, so nothing
-//! that is split overtakes what was on its way. It stops by carrying its packets on this core (*inline*) as the last
+//! that is split overtakes what was on its way. Each inner flow of an outer one has a fence (`fenced.rs`). It stops by carrying its packets on this core (*inline*) as the last
 //! micro-flow until all others have been delivered; what follows untagged is behind them. `flow_state.rs` has a picture of
 //! this, `splitting.rs` the starts and stops; here are the way of most packets, and the choice of batches.
 //!
@@ -15,6 +15,7 @@
 
 use super::carried::Carried;
 use super::counters::{Counter, Counters};
+use super::fenced::Fenced;
 use super::flow_key::FlowKey;
 use super::flow_report::FlowNews;
 use super::flow_state::{Carrier, FlowState, Split};
@@ -51,6 +52,10 @@ pub trait Host<P: Packet> {
     /// after the other where each waits for what is before it.
     fn is_clear(&self) -> bool {
         true
+    }
+    /// Returns whether each inner flow has a fence of its own, as they may wait in different queues on the ordinary path.
+    fn fences_inner_flows(&self) -> bool {
+        false
     }
     /// A flow goes back to the ordinary path: what takes it from now on must not overtake what was carried inline, whose tags make
     /// it other packets to whatever is on the way.
@@ -100,6 +105,7 @@ pub struct Dispatcher<P: Packet> {
     settled: bool,
     // Of this source's flows, by their slots.
     carried: [Carried; NR_SLOTS],
+    fenced: [Fenced; NR_SLOTS],
     rest: Rest,
 }
 
@@ -112,6 +118,7 @@ impl<P: Packet> Dispatcher<P> {
             reaped_ms: 0,
             settled: false,
             carried: [Carried::NONE; NR_SLOTS],
+            fenced: [Fenced::NONE; NR_SLOTS],
             rest: Rest::default(),
         }
     }
@@ -163,6 +170,7 @@ impl<P: Packet> Dispatcher<P> {
             lanes: &mut self.lanes,
             settled: &mut self.settled,
             carried: &mut self.carried,
+            fenced: &mut self.fenced,
             counters,
             host,
             config: config(),
@@ -233,6 +241,7 @@ impl<P: Packet> Dispatcher<P> {
             lanes: &mut self.lanes,
             settled: &mut self.settled,
             carried: &mut self.carried,
+            fenced: &mut self.fenced,
             counters,
             host,
             config,
@@ -299,6 +308,7 @@ pub(super) struct Step<'a, P: Packet, H> {
     pub(super) lanes: &'a mut LaneSet<P>,
     pub(super) settled: &'a mut bool,
     pub(super) carried: &'a mut [Carried; NR_SLOTS],
+    pub(super) fenced: &'a mut [Fenced; NR_SLOTS],
     pub(super) counters: &'a Counters,
     pub(super) host: &'a mut H,
     pub(super) config: Config,
@@ -319,6 +329,11 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
     pub(super) fn carried(&mut self, slot: u8) -> &mut Carried {
         // PANIC: the remainder is below the length.
         &mut self.carried[usize::from(slot) % NR_SLOTS]
+    }
+
+    pub(super) fn fenced(&mut self, slot: u8) -> &mut Fenced {
+        // PANIC: the remainder is below the length.
+        &mut self.fenced[usize::from(slot) % NR_SLOTS]
     }
 
     pub(super) fn inline(&mut self, packet: P) -> Dispatched<P> {
@@ -407,7 +422,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
     }
 
     /// Returns how many more batches may be opened now: none, one or more.
-    fn window_left(&self, split: &Split) -> u32 {
+    pub(super) fn window_left(&self, split: &Split) -> u32 {
         self.slot(split.slot).room(split.batch.wrapping_add(1), 2)
     }
 

@@ -225,7 +225,7 @@ const MIX_B: u64 = 0xbb67_ae85_84ca_a73b;
 
 /// Multiplies into 128 bits and folds the halves together, so that every input bit reaches most output bits.
 #[inline(always)]
-const fn fold(a: u64, b: u64) -> u64 {
+pub(super) const fn fold(a: u64, b: u64) -> u64 {
     // CAST: a product of two 64-bit numbers fits into 128 bits; its halves are what is wanted.
     let product = (a as u128).wrapping_mul(b as u128);
     (product as u64) ^ ((product >> 64) as u64)

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The five states of a flow, and what each of them knows.
+//! The six states of a flow, and what each of them knows.
 //!
 //! ```text
 //!            fast: takes a slot,         probe seen:
 //!            sends a probe               sends the fence
-//!  Counting -------------------> Probing --------------> Split
+//!  Counting -------------------> Probing --------------> Starting, then Split
 //!   ^ ^ ^                           |                      |
 //!   | | +---------------------------+                      | slow, silent or told to;
 //!   | |   probe not seen*, path unsuited*,                 | path lost*
@@ -18,7 +18,7 @@
 //!   +----------------------------- Draining <--------------+
 //! ```
 //!
-//! "Told to" is [`Config::stopping`](super::dispatcher::Config::stopping); after a cause with `*` the flow is held in
+//! In `Starting`, inner flows get their fences, one after the other; it ends by itself, and is left as `Split` is. "Told to" is [`Config::stopping`](super::dispatcher::Config::stopping); after a cause with `*` the flow is held in
 //! `Counting` for a while. The transitions are in `splitting.rs`.
 
 use super::flow_report::Standing;
@@ -34,6 +34,8 @@ pub(super) enum FlowState {
     Counting = 0,
     /// On the ordinary path, with a slot; a probe is under way.
     Probing(Probing),
+    /// The packets of inner flows that have had a fence go into batches.
+    Starting(Split),
     /// Its packets go into batches.
     Split(Split),
     /// Its packets are carried inline, as one last batch, until all that was split has been delivered.
@@ -60,8 +62,6 @@ pub(super) struct Split {
     pub(super) batch: u32,
     /// Packets that still go into the open batch, as they were on the wire.
     pub(super) left_pkts: u32,
-    /// The batch that the fence is.
-    pub(super) fence: u32,
     /// When a packet was last known to reach the merge point.
     pub(super) arrived_ms: u32,
     /// The slot's counts when they were last looked at.
@@ -95,7 +95,6 @@ pub(super) struct Stopping {
     /// Whether `batch` is that inline batch, and open. If not, the next packet opens it.
     pub(super) is_open: bool,
     pub(super) batch: u32,
-    pub(super) fence: u32,
     pub(super) since_ms: u32,
 }
 
@@ -112,7 +111,7 @@ impl FlowState {
         match self {
             Self::Counting => (Standing::Whole, 0),
             Self::Probing(probing) => (Standing::Probing, probing.slot),
-            Self::Split(split) => (Standing::Split, split.slot),
+            Self::Starting(split) | Self::Split(split) => (Standing::Split, split.slot),
             Self::Stopping(stopping) => (Standing::Stopping, stopping.slot),
             Self::Draining(draining) => (Standing::Draining, draining.slot),
         }

@@ -7,7 +7,7 @@
 //! simulation, it runs.
 //!
 //! In the order in which a packet meets them: [`flow_key`] (which flow; [`recent_keys`] for requests), [`flow_table`] (how
-//! fast; [`hint`]: what is asked for it), `flow_state` and `splitting` (whether it is split), [`dispatcher`] (which
+//! fast; [`hint`]: what is asked for it), `flow_state` and `splitting` (whether it is split; `fenced`: from which packet on), [`dispatcher`] (which
 //! micro-flow, which lane), [`lane_set`] and [`queue::ring`] (to the lane), [`gro_trial`] (whether GRO is of use),
 //! [`overlay_headers`] (what to pull where it is not), [`collector`] (at the merge point, still on the lane), [`slot`]
 //! (back in order). [`ring_bytes`] and [`amount`] bound the memory of what waits on that way. Where flows are not split but
@@ -27,6 +27,7 @@ pub mod combinations;
 pub mod counters;
 pub mod cpulist;
 pub mod dispatcher;
+mod fenced;
 pub mod flow_key;
 pub mod flow_list;
 pub mod flow_name;

@@ -9,8 +9,8 @@
 //! The answer is a guess from the packet's bytes. A wrong one costs time and changes nothing else.
 
 use super::flow_key::{
-    ETH_P_IP, ETH_P_IPV6, IPPROTO_TCP, IPPROTO_UDP, IPV4_HEADER_SIZE, TCP_FLAGS_AT,
-    TCP_HEADER_SIZE, TCP_SYN, UDP_HEADER_SIZE,
+    fold, FlowHasher, ETH_P_IP, ETH_P_IPV6, IPPROTO_TCP, IPPROTO_UDP, IPV4_HEADER_SIZE,
+    TCP_FLAGS_AT, TCP_HEADER_SIZE, TCP_SYN, UDP_HEADER_SIZE,
 };
 
 const IPV4_FRAGMENT_OFFSET: u16 = 0x1fff;
@@ -25,6 +25,9 @@ const TCP_DATA_OFFSET_AT: usize = 12;
 /// Flags that say that there is a network identifier, and zeros (RFC 7348, section 5).
 const VXLAN_START: [u8; 4] = [0x08, 0, 0, 0];
 const VXLAN_SIZE: usize = 8;
+
+/// The one that makes numbers of inner flows: who finds two with the same number loses their order for a moment, and nothing else.
+const INNER_HASHER: FlowHasher = FlowHasher::new(0x243f_6a88_85a3_08d3);
 
 /// Bytes that hold all headers, those with few options too.
 pub const OVERLAY_HEADER_BYTES: usize = 192;
@@ -50,6 +53,21 @@ pub fn may_be_data(eth_proto: u16, packet: &[u8], len: usize) -> bool {
         (_, Some(flags)) => flags & TCP_SYN == 0 && len > headers.bytes,
         (protocol, None) => protocol == Some(IPPROTO_UDP),
     }
+}
+
+/// Returns a number of the flow that a VXLAN packet carries, by its frame's receiver, addresses and ports; 0 for any other packet.
+///
+/// Fragments have no ports, so those of one datagram have one number. Two flows may have the same.
+pub fn inner_flow(eth_proto: u16, packet: &[u8]) -> u64 {
+    let flow = || {
+        let (receiver, frame) =
+            vxlan_frame(eth_proto, packet)?.split_first_chunk::<ETHERNET_TYPE_AT>()?;
+        let (eth_proto, inner) = frame.split_first_chunk()?;
+        let [receiver @ .., _, _, _, _] = receiver;
+        let flow = INNER_HASHER.stage_key(u16::from_be_bytes(*eth_proto), inner)?;
+        Some(fold(u64::from_ne_bytes(*receiver), flow))
+    };
+    flow().unwrap_or(0)
 }
 
 /// What a VXLAN packet begins with.

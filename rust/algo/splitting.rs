@@ -9,7 +9,7 @@ use super::flow_table::{Flow, Window};
 use super::hint::Hint;
 use super::queue::Packet;
 use super::reason::{Hold, Reason};
-use super::slot::{PathFault, Slot, INLINE, ORDINARY_PATH, WINDOW_BATCHES};
+use super::slot::{PathFault, Slot, INLINE, WINDOW_BATCHES};
 use super::tag::{is_before, Tag, TagKind};
 
 /// Of this many unlikely packets in a row, the last may be a probe or a fence, too.
@@ -65,6 +65,13 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         match flow.state {
             FlowState::Counting => self.on_counting(flow, packet),
             FlowState::Probing(probing) => self.on_probing(flow, probing, packet),
+            FlowState::Starting(split) => match self.cause_to_stop(&split) {
+                None => self.on_starting(flow, split, packet),
+                Some(reason) => {
+                    let stopping = self.begin_stop(flow, split, reason);
+                    self.on_stopping(flow, stopping, packet)
+                }
+            },
             FlowState::Split(ref mut split) => match self.cause_to_stop(split) {
                 None => self.on_split(split, packet),
                 Some(reason) => {
@@ -82,7 +89,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
     /// `packet` is the one that has ended the window.
     #[cold]
     pub(super) fn on_window_end(&mut self, flow: &mut Flow, window: Window, packet: &P) {
-        if let FlowState::Split(ref mut split) = flow.state {
+        if let FlowState::Starting(ref mut split) | FlowState::Split(ref mut split) = flow.state {
             flow.hint = packet.hint();
             let reason = self.judge_window(split, window.pkts, flow.hint);
             if let Some(reason) = reason {
@@ -101,7 +108,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
                 flow.reason = Reason::Silent;
                 self.release(flow, probing.slot);
             }
-            FlowState::Split(split) => {
+            FlowState::Starting(split) | FlowState::Split(split) => {
                 let stopping = self.begin_stop(flow, split, Reason::Silent);
                 self.on_silent_stopping(flow, stopping);
             }
@@ -210,9 +217,14 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         if self.slot(slot).has_seen_probe(tag.batch_bits()) {
             if self.host.is_clear() && self.may_begin(slot) && flow.suits(&packet) {
                 let split = self.begin_split(slot);
-                flow.state = FlowState::Split(split);
+                flow.state = if self.host.fences_inner_flows() {
+                    self.fenced(slot).add(packet.inner_flow());
+                    FlowState::Starting(split)
+                } else {
+                    FlowState::Split(split)
+                };
                 self.report_change(flow);
-                packet.set_tag(Tag::new(TagKind::Fence, usize::from(slot), split.fence));
+                packet.set_tag(Tag::new(TagKind::Fence, usize::from(slot), split.batch));
             }
         } else if self.now_ms.wrapping_sub(probing.since_ms) >= H::PROBE_TIMEOUT_MS {
             self.keep_whole(flow, Reason::ProbeUnseen);
@@ -233,10 +245,12 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
     fn begin_split(&mut self, slot: u8) -> Split {
         let merge_point = self.slot(slot);
         let fence = merge_point.next();
-        merge_point.open(fence, ORDINARY_PATH);
+        merge_point.begin_start();
+        merge_point.open_fence(fence);
         let seen = SlotCounts::of(merge_point);
-        let now_ms = self.now_ms;
+        let (now_ms, nr_sources) = (self.now_ms, self.host.slots().nr_sources());
         self.carried(slot).start(now_ms);
+        self.fenced(slot).start(now_ms, nr_sources);
         self.host.orders().begin_flow(usize::from(slot));
         self.counters.add_owned(Counter::FlowsSplit, 1);
         Split {
@@ -244,10 +258,37 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
             carrier: None,
             batch: fence,
             left_pkts: 0,
-            fence,
             arrived_ms: self.now_ms,
             seen,
         }
+    }
+
+    /// Splits a packet whose inner flow has had its fence; makes a fence of one whose inner flow has had none, or leaves it behind
+    /// the packets of that flow, on the ordinary path.
+    fn on_starting(&mut self, flow: &mut Flow, mut split: Split, mut packet: P) -> Dispatched<P> {
+        // The last number of the window is an inline batch's.
+        const NR_BATCHES: u32 = 2;
+        let slot = split.slot;
+        let (now_ms, nr_sources) = (self.now_ms, self.host.slots().nr_sources());
+        let has_ended = self.fenced(slot).has_ended(now_ms, nr_sources);
+        let inner_flow = packet.inner_flow();
+        if has_ended || self.fenced(slot).has(inner_flow) {
+            let dispatched = self.on_split(&mut split, packet);
+            flow.state = match has_ended {
+                true => FlowState::Split(split),
+                false => FlowState::Starting(split),
+            };
+            return dispatched;
+        }
+        if self.window_left(&split) == NR_BATCHES && flow.suits(&packet) {
+            self.end_batch(&mut split);
+            split.batch = split.batch.wrapping_add(1);
+            self.slot(slot).open_fence(split.batch);
+            self.fenced(slot).add(inner_flow);
+            flow.state = FlowState::Starting(split);
+            packet.set_tag(Tag::new(TagKind::Fence, usize::from(slot), split.batch));
+        }
+        Dispatched::Ordinary(packet)
     }
 
     /// Returns why the flow is not to be split any more, before its next packet is carried.
@@ -314,7 +355,6 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
             slot: split.slot,
             is_open: is_inline,
             batch: split.batch,
-            fence: split.fence,
             since_ms: self.now_ms,
         };
         flow.state = FlowState::Stopping(stopping);
@@ -386,12 +426,15 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
 
     /// Gives up what was sent towards the merge point long ago and has not come.
     fn give_up_missing(&mut self, stopping: Stopping) {
-        let Stopping { slot, fence, .. } = stopping;
-        // The fence itself may have been dropped, with nothing behind it to start the deadline.
-        if self.slot(slot).next() == fence && self.slot(slot).parked_pkts() == 0 {
+        let Stopping { slot, batch, .. } = stopping;
+        // Fences may have been dropped, with nothing behind them to start the deadline.
+        for _ in 0..WINDOW_BATCHES {
+            let Some(fence) = self.slot(slot).lonely_fence() else {
+                break;
+            };
             self.complete(slot, fence);
         }
-        self.forget_queued(slot, stopping.batch);
+        self.forget_queued(slot, batch);
     }
 
     /// Gives up what something on the path has queued of all batches up to `last`. No more than a window of them are open.

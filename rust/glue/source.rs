@@ -196,6 +196,10 @@ impl Host<SkBuff> for KernelHost<'_> {
         unsafe { way::is_clear() }
     }
 
+    fn fences_inner_flows(&self) -> bool {
+        !way::FENCES_WAIT
+    }
+
     fn keep_behind_inline(&mut self) {
         // SAFETY: Softirqs are disabled wherever a dispatcher is used.
         unsafe { way::keep_behind_inline() };

@@ -79,6 +79,11 @@ pub unsafe trait Packet: Sized {
         true
     }
 
+    /// Returns a number of the flow that the packet is of inside of its tunnel; 0 where that is not known. Asked of few packets.
+    fn inner_flow(&self) -> u64 {
+        0
+    }
+
     /// Returns what an XDP program asks for its flow. Asked once for each flow and window.
     fn hint(&self) -> Hint {
         Hint::None

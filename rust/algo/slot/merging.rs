@@ -7,7 +7,9 @@ use super::super::queue::chain::Chain;
 use super::super::queue::Packet;
 use super::super::sync::{fence, Ordering};
 use super::super::tag::is_before;
-use super::{Merged, Sink, Slot, FENCE_TIMEOUT_US, INLINE, ORDINARY_PATH, WINDOW_BATCHES};
+use super::{
+    Merged, Sink, Slot, FENCE_TIMEOUT_US, INLINE, ORDINARY_PATH, START_TIMEOUT_US, WINDOW_BATCHES,
+};
 
 /// The token of a slot, taken: only its holder gives turns and delivers.
 #[must_use = "nothing is merged any more before it is given back"]
@@ -132,7 +134,7 @@ impl<'a, P: Packet> MergeToken<'a, P> {
         let place = slot.place(batch);
         let (progress, timeout_us) = match place.lane() {
             INLINE => (0, sink.timeout_us()),
-            ORDINARY_PATH => (0, sink.timeout_us().max(FENCE_TIMEOUT_US)),
+            ORDINARY_PATH => (0, self.fence_timeout_us(sink)),
             // What is missing was queued behind the lane, which works for others now.
             _ if place.is_carried(batch) => (0, sink.timeout_us()),
             lane => (sink.lane_progress(lane), sink.timeout_us()),
@@ -149,6 +151,10 @@ impl<'a, P: Packet> MergeToken<'a, P> {
                 .store(now.wrapping_add(1), Ordering::Relaxed);
         } else if now.wrapping_add(1).wrapping_sub(since) >= u64::from(timeout_us) {
             slot.counters.add_owned(Counter::DeadlineBatches, 1);
+            if place.lane() == ORDINARY_PATH {
+                slot.fences_waited_us
+                    .fetch_add(timeout_us, Ordering::Relaxed);
+            }
             return true;
         }
 
@@ -160,6 +166,14 @@ impl<'a, P: Packet> MergeToken<'a, P> {
             sink.arm_deadline(left as u32);
         }
         false
+    }
+
+    /// Returns how long a fence may hold others up. Those of one start that do not arrive share what there is.
+    fn fence_timeout_us<S: Sink<P>>(&self, sink: &mut S) -> u32 {
+        // ORDERING: Relaxed: written under the token, or at a start.
+        let waited_us = self.slot.fences_waited_us.load(Ordering::Relaxed);
+        let left_us = START_TIMEOUT_US.saturating_sub(waited_us);
+        sink.timeout_us().max(left_us.min(FENCE_TIMEOUT_US))
     }
 
     /// Notes that no packet is held up.

@@ -66,8 +66,11 @@ pub const INLINE: LaneId = 0;
 /// Stands for the ordinary path, which carries the fence.
 pub const ORDINARY_PATH: LaneId = LaneId::MAX;
 
-/// Least time that the fence gets: the ordinary path may be some thousand packets long.
+/// Least time that a fence gets: the ordinary path may be some thousand packets long.
 const FENCE_TIMEOUT_US: u32 = 50_000;
+
+/// How long the fences of one start may hold others up together, if they do not arrive.
+const START_TIMEOUT_US: u32 = 2 * FENCE_TIMEOUT_US;
 
 /// What a call of [`Slot::merge`] has come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,6 +111,10 @@ pub struct Slot<P: Packet> {
     parked: AtomicU64,
     // The furthest batch of which packets have been parked: those before it can hold it up. It has been opened, or none has.
     furthest: AtomicU32,
+    // The number after that of the last fence; the dispatcher writes it.
+    fences_end: AtomicU32,
+    // How long fences of this start have held others up before they were given up. Written under the token, but where a start begins.
+    fences_waited_us: AtomicU32,
     // Packets that have reached the merge point, ever; the dispatcher watches it.
     arrived_pkts: AtomicU32,
     // Whether GRO joins the flow's packets, as lanes have found last.
@@ -146,6 +153,8 @@ impl<P: Packet> Slot<P> {
             token: AtomicU32::new(0),
             parked: AtomicU64::new(0),
             furthest: AtomicU32::new(0),
+            fences_end: AtomicU32::new(0),
+            fences_waited_us: AtomicU32::new(0),
             arrived_pkts: AtomicU32::new(0),
             gro_joins: AtomicBool::new(false),
             late: ParkedChains::new(),
@@ -175,8 +184,9 @@ impl<P: Packet> Slot<P> {
 
     /// Sets the number of the first batch. Nothing has used the slot before.
     pub fn start_at(&self, batch: u32) {
-        // ORDERING: Relaxed, both: the caller publishes the slot.
+        // ORDERING: Relaxed, all: the caller publishes the slot.
         self.next.store(batch, Ordering::Relaxed);
+        self.fences_end.store(batch, Ordering::Relaxed);
         self.furthest.store(batch, Ordering::Relaxed);
     }
 
@@ -383,6 +393,20 @@ impl<P: Packet> Slot<P> {
         self.place(batch).open(batch, lane);
     }
 
+    /// Opens `batch`, for which there is [`room`](Self::room), for a fence.
+    pub fn open_fence(&self, batch: u32) {
+        // ORDERING: Relaxed: who asks runs on this core.
+        self.fences_end
+            .store(batch.wrapping_add(1), Ordering::Relaxed);
+        self.open(batch, ORDINARY_PATH);
+    }
+
+    /// Notes that a flow begins to be split: its fences have all of their time.
+    pub(super) fn begin_start(&self) {
+        // ORDERING: Relaxed: a hint for the deadline.
+        self.fences_waited_us.store(0, Ordering::Relaxed);
+    }
+
     /// Notes that one more packet of `batch`, `pkts` on the wire, arrives by itself, as it is queued or a copy: the batch is not complete
     /// before. It may be joined with others on its way, or taken apart.
     pub fn note_queued(&self, batch: u32, pkts: u32) {
@@ -429,12 +453,20 @@ impl<P: Packet> Slot<P> {
         has(PathFault::Ordered).or(has(PathFault::Queues))
     }
 
-    /// Returns whether the next turn is that of a fence, which has not arrived.
+    /// Returns whether there is a fence whose turn has not passed.
     pub(super) fn awaits_fence(&self) -> bool {
+        // ORDERING: Relaxed: a device further on receives on the core that has opened the fence, and so sees it.
+        let end = self.fences_end.load(Ordering::Relaxed);
+        // Numbers come round: one that is further ahead than the window is an old one.
+        end.wrapping_sub(self.next()).wrapping_sub(1) < WINDOW_BATCHES
+    }
+
+    /// Returns the batch whose turn it is, if that is a fence, which has not arrived, and nothing waits behind it.
+    pub(super) fn lonely_fence(&self) -> Option<u32> {
         let batch = self.next();
         let place = self.place(batch);
-        // A device further on receives on the core that has opened the fence, and so sees it open.
-        place.is_complete(batch) == Some(false) && place.lane() == ORDINARY_PATH
+        let is_missing = place.is_complete(batch) == Some(false) && place.lane() == ORDINARY_PATH;
+        (is_missing && self.parked_pkts() == 0).then_some(batch)
     }
 
     /// Notes that no more packets of `batch` will come; true if the caller shall merge.

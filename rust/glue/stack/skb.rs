@@ -9,7 +9,9 @@ use super::way;
 use crate::algo::amount::Amount;
 use crate::algo::flow_name::{FlowName, WireName};
 use crate::algo::hint::Hint;
-use crate::algo::overlay_headers::{may_be_data, overlay_header_bytes, OVERLAY_HEADER_BYTES};
+use crate::algo::overlay_headers::{
+    inner_flow, may_be_data, overlay_header_bytes, OVERLAY_HEADER_BYTES,
+};
 use crate::algo::queue::Packet;
 use crate::algo::tag::Tag;
 use core::marker::PhantomData;
@@ -240,6 +242,11 @@ unsafe impl Packet for SkBuff {
         self.with_copy::<OVERLAY_HEADER_BYTES, _>(|header| {
             may_be_data(self.protocol(), header, self.len())
         })
+    }
+
+    #[cold]
+    fn inner_flow(&self) -> u64 {
+        self.with_copy::<OVERLAY_HEADER_BYTES, _>(|header| inner_flow(self.protocol(), header))
     }
 
     #[cold]

@@ -27,6 +27,9 @@ pub(crate) const RUNS_TO_COMPLETION: bool = false;
 /// are taken before they are used.
 pub(crate) const FINDS_SOURCES_BY_NUMBER: bool = true;
 
+/// Whether a fence waits until all queues of its CPU are through, and a path with queues on other CPUs has none.
+pub(crate) const FENCES_WAIT: bool = true;
+
 /// How long a probe may take, in milliseconds: it waits until the CPU's queues are through, for as many polls as the longest could
 /// take, and packets of a busy NIC are received in each of them.
 pub(crate) const PROBE_TIMEOUT_MS: u32 = 1_000;

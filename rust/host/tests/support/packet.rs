@@ -29,6 +29,7 @@ pub(crate) struct Node {
     wire_pkts: u32,
     bytes: u32,
     may_merge: bool,
+    inner_flows: u64,
     hint: Hint,
     alive: Arc<AtomicUsize>,
     #[cfg(loom)]
@@ -141,6 +142,10 @@ unsafe impl Packet for TestPacket {
         self.node().may_merge
     }
 
+    fn inner_flow(&self) -> u64 {
+        self.id() % self.node().inner_flows
+    }
+
     fn hint(&self) -> Hint {
         self.node().hint
     }
@@ -209,6 +214,8 @@ pub(crate) struct Factory {
     pub(crate) bytes: u32,
     /// Whether those that are made look as if they never reached the merge point.
     pub(crate) strays: bool,
+    /// How many inner flows those that are made belong to, in turn; 0 as 1.
+    pub(crate) inner_flows: u64,
     /// What an XDP program asks for the flows of those that are made.
     pub(crate) hint: Hint,
 }
@@ -234,6 +241,7 @@ impl Factory {
             wire_pkts: self.joined_pkts.max(1),
             bytes: self.bytes,
             may_merge: !self.strays,
+            inner_flows: self.inner_flows.max(1),
             hint: self.hint,
             alive: self.alive.clone(),
             #[cfg(loom)]

@@ -3,6 +3,7 @@
 //! The dispatcher, rule by rule, with a whole host around it.
 
 use mflow_algo::algo::counters::Counter;
+use mflow_algo::algo::dispatcher::Host as _;
 use mflow_algo::algo::flow_table::RATE_WINDOW_MS;
 use mflow_algo::algo::knobs::Build;
 use mflow_algo::algo::lane_set::{MAX_BATCH_PKTS, MAX_LANES};
@@ -10,7 +11,7 @@ use mflow_algo::algo::load::orders::Order;
 use mflow_algo::algo::queue::ring::{RING_ITEMS, RING_REQUESTS};
 use mflow_algo::algo::queue::Packet;
 use mflow_algo::algo::ring_bytes::{MAX_CPU_RING_BYTES, MAX_RING_BYTES};
-use mflow_algo::algo::slot::{PathFault, ORDINARY_PATH, WINDOW_BATCHES};
+use mflow_algo::algo::slot::{PathFault, WINDOW_BATCHES};
 use mflow_algo::algo::slot_pool::NR_SLOTS;
 use mflow_algo::algo::tag::{Tag, TagKind, BATCH_BITS};
 
@@ -134,18 +135,18 @@ fn new_source_waits_for_the_fences_of_others() {
     let slots = &world.around.slots;
     let others = slots.claim().unwrap();
     let fence = slots.slot(others).next();
-    slots.slot(others).open(fence, ORDINARY_PATH);
+    slots.slot(others).open_fence(fence);
     world.receive(0, 8);
     assert_eq!(world.count(Counter::ProbesSent), 0);
 
-    let other = world.around.slots.slot(others);
-    assert!(other.complete(fence));
+    assert!(world.around.slots.slot(others).complete(fence));
+    world.around.merge(others);
     world.receive(0, 1);
     assert_eq!(world.count(Counter::ProbesSent), 1);
 
     // Those sent later belong to flows that do not come this way.
     let other = world.around.slots.slot(others);
-    other.open(fence + 1, ORDINARY_PATH);
+    other.open_fence(fence + 1);
     world.receive(1, 8);
     assert_eq!(world.count(Counter::ProbesSent), 2);
 }

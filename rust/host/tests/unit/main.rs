@@ -48,6 +48,8 @@ mod gro_trial;
 #[cfg(not(miri))]
 mod hint;
 #[cfg(not(miri))]
+mod inner_flows;
+#[cfg(not(miri))]
 mod knobs;
 #[cfg(not(miri))]
 mod load;

@@ -7,7 +7,7 @@ use etherparse::{
     TcpHeader, TcpOptionElement, UdpHeader,
 };
 use mflow_algo::algo::flow_key::{ETH_P_IP, ETH_P_IPV6};
-use mflow_algo::algo::overlay_headers::{may_be_data, overlay_header_bytes};
+use mflow_algo::algo::overlay_headers::{inner_flow, may_be_data, overlay_header_bytes};
 use proptest::prelude::*;
 
 use crate::common::cases;
@@ -186,6 +186,7 @@ proptest! {
         if let Some(bytes) = overlay_header_bytes(eth_proto, &packet) {
             prop_assert!(bytes <= packet.len());
         }
+        let _ = inner_flow(eth_proto, &packet);
     }
 }
 
@@ -220,6 +221,56 @@ fn what_is_neither_udp_nor_tcp_is_no_data() {
         let mut plain = packet;
         plain[20 + 8] = 0;
         assert!(may_be_data(eth_proto, &plain, plain.len()));
+    }
+}
+
+/// All that tells one inner flow from another is in its number, and nothing that changes from packet to packet.
+#[test]
+fn inner_flows_have_numbers() {
+    const MAC_AT: usize = 20 + 8 + 8;
+    const INNER_AT: usize = MAC_AT + 14;
+    for (is_ipv6, is_tcp, addresses_at, ports_at) in [
+        (false, false, 12, 20),
+        (false, true, 12, 20),
+        (true, false, 8, 40),
+        (true, true, 8, 40),
+    ] {
+        let inner = Inner {
+            is_ipv6,
+            is_tcp,
+            ..PLAIN
+        };
+        let (eth_proto, packet, headers) = overlay(false, inner);
+        let number = inner_flow(eth_proto, &packet);
+        assert_ne!(number, 0);
+        let number_with = |at: usize| {
+            let mut other = packet.clone();
+            other[at] ^= 1;
+            inner_flow(eth_proto, &other)
+        };
+        for at in [
+            MAC_AT,
+            INNER_AT + addresses_at,
+            INNER_AT + ports_at - 1,
+            INNER_AT + ports_at,
+            INNER_AT + ports_at + 3,
+        ] {
+            assert_ne!(number_with(at), number, "{inner:?}: byte {at}");
+        }
+        // What outer and inner headers have of a packet alone, and payload.
+        let of_packet = [5, 20 + 6, INNER_AT + ports_at + 6, headers];
+        for at in of_packet {
+            assert_eq!(number_with(at), number, "{inner:?}: byte {at}");
+        }
+        let fragments = [0, 100].map(|offset| {
+            let fragment = Some(offset);
+            let (eth_proto, packet, _) = overlay(false, Inner { fragment, ..inner });
+            inner_flow(eth_proto, &packet)
+        });
+        assert_eq!(fragments[0], fragments[1], "{inner:?}");
+        let mut plain = packet;
+        plain[20 + 8] = 0;
+        assert_eq!(inner_flow(eth_proto, &plain), 0);
     }
 }
 

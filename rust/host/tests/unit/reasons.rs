@@ -8,7 +8,7 @@ use mflow_algo::algo::flow_table::{FLOW_PLACES, RATE_WINDOW_MS};
 use mflow_algo::algo::knobs::{Knob, Knobs};
 use mflow_algo::algo::load::orders::Order;
 use mflow_algo::algo::reason::Reason;
-use mflow_algo::algo::slot::{PathFault, ORDINARY_PATH};
+use mflow_algo::algo::slot::PathFault;
 use mflow_algo::algo::slot_pool::NR_SLOTS;
 
 use crate::support::packet::name_of_flow;
@@ -243,7 +243,7 @@ fn a_fence_of_another_source() {
     let slots = &world.around.slots;
     let others = slots.claim().unwrap();
     let fence = slots.slot(others).next();
-    slots.slot(others).open(fence, ORDINARY_PATH);
+    slots.slot(others).open_fence(fence);
     world.receive(0, 8);
     end_window(&mut world, 0);
     assert_why(&mut world, Standing::Whole, Reason::OtherStarts, 0);

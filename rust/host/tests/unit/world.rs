@@ -135,6 +135,8 @@ pub(crate) struct Surroundings {
     pub(crate) merge_budget_pkts: u32,
     /// Whether a probe or a fence waits for no other.
     pub(crate) is_clear: bool,
+    /// Whether each inner flow has a fence.
+    pub(crate) fences_inner_flows: bool,
     /// How often the ordinary path was told to stay behind what was carried inline.
     pub(crate) kept_behind: usize,
     pub(crate) nr_active: i32,
@@ -330,6 +332,19 @@ impl Surroundings {
         pkts > 0
     }
 
+    /// Brings at most so many packets of an inner flow to the end of the ordinary path, past those of others.
+    pub(crate) fn run_ordinary_of(&mut self, inner_flow: u64, pkts: usize) {
+        for _ in 0..pkts {
+            let mut waiting = self.ordinary.iter();
+            let Some(place) = waiting.position(|packet| packet.inner_flow() == inner_flow) else {
+                return;
+            };
+            if let Some(packet) = self.ordinary.remove(place) {
+                self.travel(packet, None);
+            }
+        }
+    }
+
     /// Brings at most so many packets out of the queue on a lane's core.
     pub(crate) fn run_queue(&mut self, lane: usize, pkts: usize) -> bool {
         let pkts = pkts.min(self.lanes[lane].queue.len());
@@ -409,6 +424,10 @@ impl Host<TestPacket> for Surroundings {
         self.is_clear
     }
 
+    fn fences_inner_flows(&self) -> bool {
+        self.fences_inner_flows
+    }
+
     fn keep_behind_inline(&mut self) {
         self.kept_behind += 1;
     }
@@ -481,6 +500,7 @@ impl World {
                 fault: PathFault::Queues,
                 merge_budget_pkts: u32::MAX,
                 is_clear: true,
+                fences_inner_flows: false,
                 kept_behind: 0,
                 nr_active: 0,
                 packets: Factory::of_bytes(2_304),

@@ -3,6 +3,7 @@
 //! Other features of the stack that move packets between CPUs on the way from split to merge.
 
 use std::fs;
+use std::time::Duration;
 
 use anyhow::{ensure, Context as _, Result};
 
@@ -11,13 +12,21 @@ use crate::bpf::{Xdp, XdpMode};
 use crate::command;
 use crate::cpu::{LANES, LANE_MASK, READER};
 use crate::datagrams::run::Datagrams;
-use crate::mflow::Knobs;
+use crate::hog::Hog;
+use crate::mflow::{self, Knobs, Stats};
 use crate::netns;
 use crate::outcome::Outcome;
 use crate::rig::Rig;
 use crate::streams::run::Streams;
 use crate::topology::{self, CONTAINER};
-use crate::traffic::Load;
+use crate::traffic::{Live as _, Load, Plan};
+
+/// How long a CPU of RPS is held, and how often the flow begins to be split meanwhile.
+const HOLD: Duration = Duration::from_millis(10);
+const STARTS: usize = 10;
+const LIMIT: Duration = Duration::from_secs(30);
+/// So many that some are on either CPU.
+const SPREAD_FLOWS: u16 = 8;
 
 /// A feature, and how it is switched on.
 struct Feature {
@@ -173,7 +182,14 @@ pub(super) fn datagrams() -> Vec<Case> {
             case
         }
     };
-    both.chain(early).map(case).collect()
+    let mut cases: Vec<_> = both.chain(early).map(case).collect();
+    cases.push(Case::of_module(
+        "devices/rps-vxlan/one-outer",
+        "flows in one outer flow, which RPS on the VXLAN device spreads, begin to be split while one of its CPUs is held: no loss, no reordering",
+        Run::Plain,
+        spread_one_outer,
+    ));
+    cases
 }
 
 pub(super) fn streams() -> Vec<Case> {
@@ -255,6 +271,39 @@ fn with_feature<L: Load>(rig: &Rig, feature: &Feature, early: bool) -> Result<Ou
         }
         rig.settle()
     })
+}
+
+/// What has been received before the outer flow begins to be split waits on a CPU that is held, and what comes first may be of others
+/// of its flows.
+fn spread_one_outer(rig: &Rig) -> Result<Outcome> {
+    let plan = Plan {
+        flows: SPREAD_FLOWS,
+        one_outer: true,
+        // What has made the network ready may have begun it.
+        split: false,
+        ..rig.datagrams()
+    };
+    let knobs = Knobs::default();
+    rig.prepare_pinned(&plan, &knobs)?;
+    let [_, _, free, held] = LANES;
+    topology::rps("vxlan0", &format!("{:x}", 1 << free | 1 << held))?;
+    let outcome = Datagrams::measure(&plan, |live| {
+        let hog = Hog::start(held, HOLD)?;
+        let split = (0..STARTS).try_for_each(|_| {
+            let stops = || Stats::read()?.get("flows_stopped");
+            let stopped_before = stops()?;
+            mflow::write("min_flow_pps", "10000000")?;
+            live.wait_for("the flow stops being split", LIMIT, || {
+                Ok(stops()? > stopped_before)
+            })?;
+            let before = mflow::flows_split()?;
+            mflow::write("min_flow_pps", &knobs.min_flow_pps.to_string())?;
+            live.wait_split_since(before)
+        });
+        hog.stop()?;
+        split
+    });
+    outcome?.judge(|outcome| rig.require_unnoticed::<Datagrams>(outcome))
 }
 
 fn tc(lines: &str) -> Result<Option<Xdp>> {

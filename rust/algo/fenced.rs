@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The inner flows of an outer flow that have had their fence.
+//!
+//! On the ordinary path, inner flows of one outer flow may wait in queues of their own: RPS on the overlay's device spreads them over
+//! CPUs, and each network of a tunnel has a queue of its own. A fence covers what is before it in its own queue. So as an outer flow
+//! begins to be split, the first packet of each inner flow is a fence, too, and what follows it of the same inner flow is split. An
+//! inner flow that sends nothing for [`START_MS`] has nothing in such a queue any more.
+
+use super::flow_key::fold;
+
+/// How long a flow starts: for as long as a packet may wait on the ordinary path.
+pub(super) const START_MS: u32 = 50;
+
+const WORDS: usize = 8;
+const BUCKET_BITS: u32 = 9;
+
+/// Inner flows by a hash, and since when. Two with the same bucket have one fence. Memory of zeros is one that has to be started.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fenced {
+    buckets: [u64; WORDS],
+    since_ms: u32,
+    // How many sources there were: one that begins takes fences for packets of its own.
+    nr_sources: u32,
+}
+
+impl Fenced {
+    pub(super) const NONE: Self = Self {
+        buckets: [0; WORDS],
+        since_ms: 0,
+        nr_sources: 0,
+    };
+
+    /// Starts with a flow that begins to be split.
+    pub(super) fn start(&mut self, now_ms: u32, nr_sources: u32) {
+        *self = Self {
+            since_ms: now_ms,
+            nr_sources,
+            ..Self::NONE
+        };
+    }
+
+    /// Returns whether no inner flow needs a fence any more, or none may have one.
+    pub(super) fn has_ended(&self, now_ms: u32, nr_sources: u32) -> bool {
+        now_ms.wrapping_sub(self.since_ms) >= START_MS || self.nr_sources != nr_sources
+    }
+
+    /// Returns whether this inner flow has had its fence.
+    pub(super) fn has(&self, inner_flow: u64) -> bool {
+        let (word, bit) = place(inner_flow);
+        // PANIC: the place is in the array.
+        self.buckets[word] & bit != 0
+    }
+
+    /// Notes that a packet of this inner flow is a fence.
+    pub(super) fn add(&mut self, inner_flow: u64) {
+        let (word, bit) = place(inner_flow);
+        // PANIC: the place is in the array.
+        self.buckets[word] |= bit;
+    }
+}
+
+/// Returns the word and the bit in it of an inner flow's bucket.
+fn place(inner_flow: u64) -> (usize, u64) {
+    // CAST: nine bits.
+    let bucket = (fold(inner_flow, 0x9e37_79b9_7f4a_7c15) >> (u64::BITS - BUCKET_BITS)) as usize;
+    (bucket / 64 % WORDS, 1 << (bucket % 64))
+}
