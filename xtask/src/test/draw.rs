@@ -67,6 +67,9 @@ pub(super) const fn guest(
 const CORE: &str =
     "main lanes/4 batch/1 flows/3/one-socket tcp/main connectx/channels connectx/probe";
 
+/// What no other kernel would notice, on the checking one, by whichever way it holds there.
+const CHECKED: &str = "hooks/verdict tcp/hooks/clones";
+
 /// Cases of one idea each, with or without `tcp/` in front, whose names go on with the values of its parameters.
 const PARAMETRIC: &str = "batch capture family flows lanes scaling size";
 
@@ -166,6 +169,11 @@ impl GuestKind {
         suitable.map(move |case| (self, case.name))
     }
 
+    /// Tells whether each run has this case here.
+    fn always_checks(self, case: &str) -> bool {
+        self.flavor == Flavor::Debug && has_word(CHECKED, case)
+    }
+
     /// Returns what a case shows in this guest that some run has to show.
     fn shows(self, case: &str) -> Vec<String> {
         let (idea, transport) = without_transport(case);
@@ -174,10 +182,10 @@ impl GuestKind {
         let on_card = self.nic.is_connectx();
         let mut values = Vec::new();
         let mut shows = Vec::new();
-        if has_word(CORE, case) {
+        let is_checked = self.flavor == Flavor::Debug;
+        if has_word(CORE, case) || self.always_checks(case) {
             shows.push(format!("{case} in {}", self.name));
         }
-        let is_checked = self.flavor == Flavor::Debug;
         if has_word(PARAMETRIC, group) && !is_checked {
             values.push(transport.to_owned());
             let parts = parts.flat_map(|part| part.split("-in-")).enumerate();
@@ -351,7 +359,7 @@ fn thinned(mut candidates: Vec<(GuestKind, String)>, seed: &str) -> Vec<(GuestKi
     candidates.retain(|(guest, case)| {
         let is_checked = guest.flavor != Flavor::Debug || checked.contains(group_of(case));
         let is_kept = has_word(PARAMETRIC, group_of(case)) || kept.contains(case);
-        has_word(CORE, case) || (is_checked && is_kept)
+        has_word(CORE, case) || guest.always_checks(case) || (is_checked && is_kept)
     });
     candidates
 }
@@ -396,7 +404,7 @@ mod tests {
     const NAMES: &str = "main tail/lanes-2 hotplug/lane batch/1 batch/16 batch/256 tcp/batch/16 tcp/batch/256 \
                          family/4-in-4/16 family/6-in-4/16 family/4-in-6/16 family/6-in-6/16 family/4-in-4/4000 \
                          family/6-in-6/4000 tcp/family/6-in-4 tcp/reset connectx/link connectx/death tcp/flows/churn/v4 \
-                         auto/isolated auto/follows";
+                         auto/isolated auto/follows hooks/enabled hooks/full hooks/verdict tcp/hooks/clones";
 
     fn candidates(seed: &str) -> Vec<(GuestKind, String)> {
         let mut candidates = Vec::new();
@@ -474,6 +482,9 @@ mod tests {
             let checked = kept
                 .iter()
                 .filter(|(guest, _)| guest.flavor == Flavor::Debug);
+            for name in CHECKED.split_whitespace() {
+                assert!(checked.clone().any(|(_, case)| case == name), "{name}");
+            }
             assert!(checked.count() < plain.count());
             runs.extend(kept.into_iter().map(|(_, case)| case));
         }

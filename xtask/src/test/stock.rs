@@ -42,7 +42,7 @@ const CANNOT: &str = "mode/ tcp/mode/ tunnel/ build/freed reload/build devices/r
 const CANNOT_ON_OURS: &str = "auto/ tcp/auto/";
 
 /// What is about this way alone, by how names begin.
-const OWN: &str = "hooks/";
+const OWN: &str = "hooks/ tcp/hooks/";
 
 /// Why what is about the distribution's kernel is skipped.
 pub(super) const NO_DEBIAN: &str = "this is no Debian system, whose kernel it is about";
@@ -115,7 +115,7 @@ fn guest_cases(
 
 /// Tells whether a case says nothing with our hooks.
 pub(super) fn is_own(case: &str) -> bool {
-    case.starts_with(OWN)
+    begins_like_one_of(OWN, case)
 }
 
 /// Tells whether a case can hold without our hooks on a distribution's kernel.

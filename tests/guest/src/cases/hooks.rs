@@ -1,16 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! What the module registers in the kernel's packet filter, where it goes that way: it is there while splitting is on, and only then.
+//! And what comes to it there that the module's own devices never bring: packets after a program's verdict, and packets that others
+//! have, too.
+
+use std::time::Duration;
 
 use anyhow::{ensure, Result};
 
 use super::{Case, Run};
+use crate::datagrams::run::Datagrams;
 use crate::mflow::{self, Knobs};
+use crate::nfqueue::Judge;
 use crate::outcome::Outcome;
+use crate::packet_socket::PacketSocket;
 use crate::rig::Rig;
-use crate::topology::CONTAINER;
-use crate::traffic::Live as _;
-use crate::{command, netns, nft};
+use crate::streams::run::Streams;
+use crate::topology::{self, CLIENT, CONTAINER};
+use crate::traffic::{Live as _, Load as _};
+use crate::{command, netns, nft, threads};
 
 /// The hook where packets are taken, that where they are merged, and those where such pass as are routed on, or sent on by IPVS.
 const TAKES: &str = "mflow_ingress";
@@ -30,6 +38,22 @@ const MOST_HOOKS: usize = 1024;
 const FULL: &str = "full";
 const FULL_DEVICE: &str = "full0";
 const LATER: &str = "later";
+
+/// The container asks a program about every second packet when it comes to its end, so that some come from the program, and some from
+/// lanes, to one socket at the same time.
+const AT_END: &str = "
+table ip mflow {
+    chain end { type filter hook input priority 0; }
+}
+";
+const ASKED: &str = "add rule ip mflow end udp dport 5001 numgen inc mod 2 == 0 queue num 0";
+/// How much of the usual rate is offered where each packet costs two system calls, and for how long.
+const ASKED_SHARE: f64 = 0.3;
+const ASKED_FOR: Duration = Duration::from_millis(300);
+
+/// With frames of this size virtio has whole ones in memory that GRO can take over.
+const TAKEN_MTU: usize = 1_100;
+const TAP_BYTES: usize = 64 << 20;
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
@@ -53,6 +77,20 @@ pub(super) fn cases() -> Vec<Case> {
             gro,
         )
         .patching_code(),
+        Case::of_module(
+            "hooks/verdict",
+            "packets of split flows come to the merge point from a program that was asked about them, while others of the same socket \
+             come from lanes: none is lost, and the kernel finds no fault",
+            Run::Always,
+            verdict,
+        ),
+        Case::of_module(
+            "tcp/hooks/clones",
+            "a capture has packets of a split stream, and reads them when the stream has ended: it gets all, and the kernel finds no \
+             memory that is used after it was freed",
+            Run::Always,
+            clones,
+        ),
     ]
 }
 
@@ -213,4 +251,55 @@ fn require_gro(state: &str) -> Result<()> {
         "the NIC has no {line:?}:\n{features}"
     );
     Ok(())
+}
+
+fn verdict(rig: &Rig) -> Result<Outcome> {
+    let mut plan = rig.datagrams();
+    plan.load.frames_per_s = plan.load.frames_per_s.map(|rate| rate * ASKED_SHARE);
+    plan.load.one_socket = true;
+    plan.flows = 2;
+    // The program runs on the CPU of one of the lanes.
+    rig.prepare(&plan, &Knobs::of(4, 16).eager())?;
+    nft::add(CONTAINER, AT_END)?;
+    let judge = Judge::open()?;
+    let (accepted, outcome) = threads::beside(
+        |stop| judge.accept_all(stop),
+        || {
+            Datagrams::measure(&plan, |live| {
+                nft::add(CONTAINER, ASKED)?;
+                live.flow_for(ASKED_FOR)
+            })
+        },
+    )?;
+    outcome.judge(|outcome| {
+        ensure!(accepted > 0, "the program was asked about no packet");
+        let queued = outcome.counter("paths_async")?;
+        ensure!(
+            queued > 0,
+            "no split packet came later than its lane had expected it: the program was asked about none"
+        );
+        outcome.require_whole()?;
+        rig.settle()
+    })
+}
+
+fn clones(rig: &Rig) -> Result<Outcome> {
+    let (plan, knobs) = (rig.streams(), Knobs::default());
+    rig.prepare(&plan, &knobs)?;
+    topology::ip(Some(CLIENT), &format!("link set vxlan0 mtu {TAKEN_MTU}"))?;
+    let tap = PacketSocket::open_here("eth0")?;
+    tap.make_room(TAP_BYTES)?;
+    let outcome = Streams::measure(&plan, |_| Ok(()))?;
+    let mut read = 0;
+    while tap.next()?.is_some() {
+        read += 1;
+    }
+    outcome.judge(|outcome| {
+        ensure!(
+            read >= outcome.frames,
+            "the capture has {read} frames of {}",
+            outcome.frames
+        );
+        rig.require_strict(&plan, &knobs, outcome)
+    })
 }
