@@ -34,7 +34,7 @@ pub(super) struct GuestKind {
 }
 
 /// The guests of the layers `vm`, `vm-debug` and `mlx5`.
-pub(super) const GUESTS: [GuestKind; 8] = [
+pub(super) const GUESTS: [GuestKind; 9] = [
     guest("vm", Flavor::Vm, Nic::Virtio, None),
     guest("vm-debug", Flavor::Debug, Nic::Virtio, None),
     guest("mlx5-1", Flavor::Vm, Nic::Mlx5, Some(1)),
@@ -45,6 +45,10 @@ pub(super) const GUESTS: [GuestKind; 8] = [
     GuestKind {
         way: Way::Stock,
         ..guest("vm-debug-stock", Flavor::Debug, Nic::Virtio, None)
+    },
+    GuestKind {
+        way: Way::Stock,
+        ..guest("mlx5-stock", Flavor::Vm, Nic::Mlx5, None)
     },
 ];
 
@@ -69,6 +73,9 @@ const CORE: &str =
 
 /// What no other kernel would notice, on the checking one, by whichever way it holds there.
 const CHECKED: &str = "hooks/verdict tcp/hooks/clones";
+
+/// What a ConnectX does to packets on the distribution's own kernel, whose driver is the distribution's, too: all that the guest has.
+const STOCK_CARD: &str = "main tcp/main sums/own sums/routed";
 
 /// Cases of one idea each, with or without `tcp/` in front, whose names go on with the values of its parameters.
 const PARAMETRIC: &str = "batch capture family flows lanes scaling size";
@@ -147,6 +154,7 @@ impl GuestKind {
             return false;
         }
         match self.nic {
+            _ if self.is_stock_card() => has_word(STOCK_CARD, &case.name),
             Nic::Virtio => true,
             Nic::VirtioSmall => {
                 has_word(CORE, &case.name) || is_one_of(SMALL_BUFFERS) || is_one_of(ISOLATED_CPUS)
@@ -169,9 +177,16 @@ impl GuestKind {
         suitable.map(move |case| (self, case.name))
     }
 
+    /// Tells whether it is the one with a card and without hooks.
+    fn is_stock_card(self) -> bool {
+        self.nic.is_connectx() && self.way == Way::Stock
+    }
+
     /// Tells whether each run has this case here.
-    fn always_checks(self, case: &str) -> bool {
-        self.flavor == Flavor::Debug && has_word(CHECKED, case)
+    fn always_has(self, case: &str) -> bool {
+        has_word(CORE, case)
+            || self.is_stock_card()
+            || self.flavor == Flavor::Debug && has_word(CHECKED, case)
     }
 
     /// Returns what a case shows in this guest that some run has to show.
@@ -183,7 +198,7 @@ impl GuestKind {
         let mut values = Vec::new();
         let mut shows = Vec::new();
         let is_checked = self.flavor == Flavor::Debug;
-        if has_word(CORE, case) || self.always_checks(case) {
+        if self.always_has(case) {
             shows.push(format!("{case} in {}", self.name));
         }
         if has_word(PARAMETRIC, group) && !is_checked {
@@ -250,8 +265,9 @@ pub(super) fn cases(ctx: &Ctx) -> Result<Cases> {
     let mut candidates = Vec::new();
     // Without cards, all cases are drawn for the other guests.
     let cards = qemu::suits(&qemu::VFIO_USER);
-    let has_card =
-        |guest: &GuestKind| !ctx.is_default() || drawn_cards(&ctx.seed).contains(&guest.name);
+    let has_card = |guest: &GuestKind| {
+        !ctx.is_default() || guest.is_stock_card() || drawn_cards(&ctx.seed).contains(&guest.name)
+    };
     let guests = GUESTS
         .into_iter()
         .filter(|guest| !guest.nic.is_connectx() || (cards && has_card(guest)))
@@ -359,7 +375,7 @@ fn thinned(mut candidates: Vec<(GuestKind, String)>, seed: &str) -> Vec<(GuestKi
     candidates.retain(|(guest, case)| {
         let is_checked = guest.flavor != Flavor::Debug || checked.contains(group_of(case));
         let is_kept = has_word(PARAMETRIC, group_of(case)) || kept.contains(case);
-        has_word(CORE, case) || guest.always_checks(case) || (is_checked && is_kept)
+        guest.always_has(case) || (is_checked && is_kept)
     });
     candidates
 }
@@ -404,12 +420,15 @@ mod tests {
     const NAMES: &str = "main tail/lanes-2 hotplug/lane batch/1 batch/16 batch/256 tcp/batch/16 tcp/batch/256 \
                          family/4-in-4/16 family/6-in-4/16 family/4-in-6/16 family/6-in-6/16 family/4-in-4/4000 \
                          family/6-in-6/4000 tcp/family/6-in-4 tcp/reset connectx/link connectx/death tcp/flows/churn/v4 \
-                         auto/isolated auto/follows hooks/enabled hooks/full hooks/verdict tcp/hooks/clones";
+                         auto/isolated auto/follows hooks/enabled hooks/full hooks/verdict tcp/hooks/clones \
+                         sums/own sums/routed";
 
     fn candidates(seed: &str) -> Vec<(GuestKind, String)> {
         let mut candidates = Vec::new();
         let cards = drawn_cards(seed);
-        let runs = |guest: &GuestKind| !guest.nic.is_connectx() || cards.contains(&guest.name);
+        let runs = |guest: &GuestKind| {
+            !guest.nic.is_connectx() || guest.is_stock_card() || cards.contains(&guest.name)
+        };
         for guest in GUESTS.into_iter().filter(runs) {
             let cases = NAMES.split_whitespace().map(|name| ListedCase {
                 name: name.to_owned(),
@@ -451,6 +470,7 @@ mod tests {
                 "batch checked",
                 "main in vm-debug",
                 "main in vm-debug-stock",
+                "sums/own in mlx5-stock",
             ] {
                 assert!(shown_by_draw.contains(pair), "{pair}");
             }

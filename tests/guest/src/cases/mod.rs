@@ -210,6 +210,7 @@ fn all() -> Vec<Case> {
         streams::programs::cases(),
         connectx::source::cases(),
         connectx::events::cases(),
+        connectx::sums::cases(),
         leaks::cases(),
     ]
     .into_iter()

@@ -17,7 +17,7 @@ use crate::traffic::Load;
 
 /// How packets reach the host.
 #[derive(Clone, Copy)]
-enum Through {
+pub(super) enum Through {
     /// The tunnel ends at the host, which routes what was in it.
     Tunnel,
     /// The client's machine has a route to the container by way of the host.
@@ -59,7 +59,7 @@ fn routed<L: Load>(rig: &Rig, through: Through) -> Result<Outcome> {
 }
 
 /// Takes the veth from the bridge, and has both machines route between client and container.
-fn routes(through: Through) -> Result<()> {
+pub(super) fn routes(through: Through) -> Result<()> {
     let (client, container) = (Family::V4.client(), Family::V4.container());
     let veth = topology::mac("veth0")?;
     topology::ip(

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Cases that need a ConnectX: frames without a sender, and a card that misbehaves.
+//! Cases that need a ConnectX: frames without a sender, a card that misbehaves, and what it sums.
 
 pub(super) mod events;
 pub(super) mod source;
+pub(super) mod sums;

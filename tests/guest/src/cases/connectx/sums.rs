@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A ConnectX sums the whole of each frame, and who verifies a checksum on the way takes that sum: sockets, and connection tracking.
+//! What lanes have joined has more bytes than the card has summed.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use anyhow::{ensure, Result};
+use mflow_protocol::network::CLIENT_MAC;
+
+use crate::cases::routed::{self, Through};
+use crate::cases::{Case, Run};
+use crate::datagrams::receiver::{self, Receiver};
+use crate::datagrams::run::Datagrams;
+use crate::mflow::Knobs;
+use crate::outcome::Outcome;
+use crate::rig::Rig;
+use crate::topology::{self, Family, CLIENT, CONTAINER};
+use crate::traffic::{Load as _, Plan};
+use crate::{nft, proc_net};
+
+/// The address of the tunnel's own end on the host.
+const OWN: Ipv4Addr = Ipv4Addr::new(10, 0, 9, 2);
+const OWN_PORT: u16 = 5_001;
+
+const TRACKED: &str = "
+table inet mflow {
+    counter invalid { }
+    counter tracked { }
+    chain before {
+        type filter hook prerouting priority 0;
+        udp dport 5001 ct state invalid counter name invalid
+        udp dport 5001 ct state new,established counter name tracked
+    }
+}
+";
+
+pub(in crate::cases) fn cases() -> Vec<Case> {
+    vec![
+        Case::of_module(
+            "sums/own",
+            "small datagrams to the address of the tunnel's own end, whose frames the card has summed: no checksum is found wrong",
+            Run::ConnectX,
+            own,
+        ),
+        Case::of_module(
+            "sums/routed",
+            "the same to a container behind a route, with connection tracking on the host and in the container: none is invalid",
+            Run::ConnectX,
+            tracked,
+        ),
+    ]
+}
+
+fn own(rig: &Rig) -> Result<Outcome> {
+    let (plan, knobs) = (rig.datagrams(), Knobs::default());
+    rig.prepare(&plan, &knobs)?;
+    let (client, vxlan) = (Family::V4.client(), topology::mac("vxlan0")?);
+    topology::ip(
+        None,
+        &format!(
+            "link set vxlan0 nomaster
+             addr add {OWN}/32 dev vxlan0
+             neigh replace {client} lladdr {CLIENT_MAC} dev vxlan0
+             route replace {client}/32 dev vxlan0"
+        ),
+    )?;
+    topology::ip(
+        Some(CLIENT),
+        &format!(
+            "neigh replace {OWN} lladdr {vxlan} dev vxlan0
+             route replace {OWN}/32 dev vxlan0 src {client}"
+        ),
+    )?;
+    summed(rig, &plan, &knobs, || {
+        let address = SocketAddr::from((OWN, OWN_PORT));
+        let receiver = Receiver::of(vec![receiver::bind(&address)?], 1, plan.load.bytes);
+        Datagrams::measure_at(&plan, vec![address], receiver, |_| Ok(()))
+    })
+}
+
+fn tracked(rig: &Rig) -> Result<Outcome> {
+    let (plan, knobs) = (rig.datagrams(), Knobs::default());
+    rig.prepare(&plan, &knobs)?;
+    let outcome = routed::routes(Through::Tunnel).and_then(|()| {
+        nft::add(None, TRACKED)?;
+        nft::add(CONTAINER, TRACKED)?;
+        summed(rig, &plan, &knobs, || {
+            let outcome = Datagrams::measure(&plan, |_| Ok(()))?;
+            for namespace in [None, Some(CONTAINER)] {
+                let invalid = nft::counted(namespace, "invalid")?.pkts;
+                let tracked = nft::counted(namespace, "tracked")?.pkts;
+                ensure!(
+                    invalid == 0 && tracked > 0,
+                    "connection tracking in the namespace {namespace:?} takes {invalid} packets for invalid, and not {tracked}"
+                );
+            }
+            Ok(outcome)
+        })
+    });
+    // Also after a failure; the devices go with the network.
+    nft::flush(None)?;
+    topology::sysctl("net/ipv4/ip_forward", "0")?;
+    outcome
+}
+
+/// Demands that all arrives in order through lanes, and that no socket finds a checksum wrong.
+fn summed(
+    rig: &Rig,
+    plan: &Plan<Datagrams>,
+    knobs: &Knobs,
+    measure: impl FnOnce() -> Result<Outcome>,
+) -> Result<Outcome> {
+    let wrong = || -> Result<u64> {
+        Ok(proc_net::counter(None, "Udp", "InCsumErrors")?
+            + proc_net::counter(Some(CONTAINER), "Udp", "InCsumErrors")?)
+    };
+    let before = wrong()?;
+    let outcome = measure()?;
+    let wrong = wrong()? - before;
+    outcome.judge(|outcome| {
+        ensure!(
+            wrong == 0,
+            "sockets found {wrong} datagrams with a wrong checksum"
+        );
+        rig.require_strict(plan, knobs, outcome)
+    })
+}
