@@ -3,9 +3,10 @@
 //! Devices that a container or its plugin adds: a VLAN or a VRF inside, and disciplines at its veth that shape what it is sent, also
 //! where such a device hides the veth.
 
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 use anyhow::{ensure, Context as _, Result};
+use mflow_protocol::network::{CLIENT_MAC, CONTAINER_MAC};
 
 use super::arrivals::seeing;
 use super::elephant::{unspecified, Elephant, Fate, PORT};
@@ -14,18 +15,33 @@ use super::Case;
 use crate::topology::{self, Family, CLIENT, CONTAINER};
 use crate::{mflow, netns};
 
-/// Where the container is behind a VLAN.
-const IN_VLAN: &str = "10.0.100.2";
+/// The client's address and the container's behind a VLAN, and how long their prefixes are.
+const IN_VLAN: [&str; 2] = ["10.0.100.1", "10.0.100.2"];
+const IN_VLAN6: [&str; 2] = ["fd00:100::1", "fd00:100::2"];
+const BITS: u8 = 24;
+const BITS6: u8 = 64;
 const SHAPED: Fate = Fate::Kept("path_queues");
 /// As the plugin `bandwidth` has it for a limit that the flow does not come to.
 const TBF: &str = "qdisc add dev veth0 root tbf rate 1gbit burst 1mb latency 25ms";
 
 pub(super) fn cases() -> Vec<Case> {
-    let case = |name, has, proves, to: &'static str, fate, set_up: fn() -> Result<()>| {
+    let case = |name, has, proves, to: To, fate, set_up: fn() -> Result<()>| {
         Case::new(name, has, proves, move |host| {
             through(host, to, fate, set_up)
         })
         .with_fate(fate)
+    };
+    let own = To {
+        family: Family::V4,
+        is_in_vlan: false,
+    };
+    let in_vlan = To {
+        is_in_vlan: true,
+        ..own
+    };
+    let v6 = |to: To| To {
+        family: Family::V6,
+        ..to
     };
     let shaped =
         "a flow to a container whose veth has a discipline stays whole, and flows says why";
@@ -35,7 +51,7 @@ pub(super) fn cases() -> Vec<Case> {
             "devices/vlan",
             "a VLAN device in the container",
             "a flow to a VLAN device in the container is split, and keeps its order",
-            IN_VLAN,
+            in_vlan,
             Fate::Split,
             vlan,
         ),
@@ -43,7 +59,7 @@ pub(super) fn cases() -> Vec<Case> {
             "devices/vrf",
             "a VRF in the container",
             "a flow to a VRF in the container is split, and keeps its order",
-            "10.0.1.2",
+            own,
             Fate::Split,
             vrf,
         ),
@@ -51,7 +67,7 @@ pub(super) fn cases() -> Vec<Case> {
             "devices/bandwidth",
             "shapers for both ways at the container's veth, as the plugin `bandwidth` has them",
             shaped,
-            "10.0.1.2",
+            own,
             SHAPED,
             bandwidth,
         ),
@@ -59,7 +75,7 @@ pub(super) fn cases() -> Vec<Case> {
             "devices/fq",
             "`fq` at the container's veth",
             shaped,
-            "10.0.1.2",
+            own,
             SHAPED,
             || topology::tc("qdisc add dev veth0 root fq"),
         ),
@@ -67,7 +83,7 @@ pub(super) fn cases() -> Vec<Case> {
             "devices/vlan-shaped",
             "a shaper at the veth of a container with a VLAN device",
             hidden,
-            IN_VLAN,
+            in_vlan,
             SHAPED,
             || vlan().and_then(|()| topology::tc(TBF)),
         ),
@@ -75,26 +91,73 @@ pub(super) fn cases() -> Vec<Case> {
             "devices/vrf-shaped",
             "a shaper at the veth of a container with a VRF",
             hidden,
-            "10.0.1.2",
+            own,
             SHAPED,
             || vrf().and_then(|()| topology::tc(TBF)),
+        ),
+        case(
+            "devices/vlan/v6",
+            "a VLAN device in the container",
+            "the same over IPv6",
+            v6(in_vlan),
+            Fate::Split,
+            vlan,
+        ),
+        case(
+            "devices/vrf/v6",
+            "a VRF in the container",
+            "the same over IPv6",
+            v6(own),
+            Fate::Split,
+            vrf,
+        ),
+        case(
+            "devices/fq/v6",
+            "`fq` at the container's veth",
+            "the same over IPv6",
+            v6(own),
+            SHAPED,
+            || topology::tc("qdisc add dev veth0 root fq"),
+        ),
+        case(
+            "devices/vlan-shaped/v6",
+            "a shaper at the veth of a container with a VLAN device",
+            "the same over IPv6",
+            v6(in_vlan),
+            SHAPED,
+            || vlan().and_then(|()| topology::tc(TBF)),
         ),
     ]
 }
 
-fn through(host: &Host, to: &'static str, fate: Fate, set_up: fn() -> Result<()>) -> Result<()> {
-    let compared = host.compare(Family::V4, Rules::First, set_up, |host| {
-        let bound = netns::within(CONTAINER, || {
-            seeing(UdpSocket::bind((unspecified(Family::V4), PORT))?)
-        })?;
-        let from = if to == IN_VLAN {
-            "10.0.100.1".parse()?
-        } else {
-            Family::V4.client()
+/// The container's address that a flow is for.
+#[derive(Clone, Copy, Debug)]
+struct To {
+    family: Family,
+    is_in_vlan: bool,
+}
+
+impl To {
+    /// Returns the addresses of the client and the container.
+    fn ends(self) -> Result<[IpAddr; 2]> {
+        let [client, container] = match (self.is_in_vlan, self.family) {
+            (false, family) => return Ok([family.client(), family.container()]),
+            (true, Family::V4) => IN_VLAN,
+            (true, Family::V6) => IN_VLAN6,
         };
+        Ok([client.parse()?, container.parse()?])
+    }
+}
+
+fn through(host: &Host, to: To, fate: Fate, set_up: fn() -> Result<()>) -> Result<()> {
+    let [from, container] = to.ends()?;
+    let compared = host.compare(to.family, Rules::First, set_up, |host| {
+        let bound = netns::within(CONTAINER, || {
+            seeing(UdpSocket::bind((unspecified(to.family), PORT))?)
+        })?;
         let elephant = Elephant {
             from,
-            to: vec![SocketAddr::new(to.parse()?, PORT)],
+            to: vec![SocketAddr::new(container, PORT)],
             sockets: vec![bound],
             pps: host.elephant_pps,
             fate,
@@ -128,24 +191,25 @@ fn through(host: &Host, to: &'static str, fate: Fate, set_up: fn() -> Result<()>
 }
 
 fn vlan() -> Result<()> {
-    for (namespace, lower, address) in [
-        (CONTAINER, "eth0", "10.0.100.2"),
-        (CLIENT, "vxlan0", "10.0.100.1"),
-    ] {
+    for (place, namespace, lower) in [(0, CLIENT, "vxlan0"), (1, CONTAINER, "eth0")] {
+        let (v4, v6) = (IN_VLAN[place], IN_VLAN6[place]);
         topology::ip(
             Some(namespace),
             &format!(
                 "link add link {lower} name vlan100 type vlan id 100
                  link set vlan100 up
-                 addr add {address}/24 dev vlan100"
+                 addr add {v4}/{BITS} dev vlan100
+                 addr add {v6}/{BITS6} dev vlan100 nodad"
             ),
         )?;
     }
-    let mac = mflow_protocol::network::CONTAINER_MAC;
-    topology::ip(
-        Some(CLIENT),
-        &format!("neigh replace {IN_VLAN} lladdr {mac} dev vlan100"),
-    )
+    for container in [IN_VLAN[1], IN_VLAN6[1]] {
+        topology::ip(
+            Some(CLIENT),
+            &format!("neigh replace {container} lladdr {CONTAINER_MAC} dev vlan100"),
+        )?;
+    }
+    Ok(())
 }
 
 /// Puts the container's device into a VRF; sockets of no VRF take what comes there.
@@ -159,9 +223,14 @@ fn vrf() -> Result<()> {
     netns::within(CONTAINER, || {
         topology::sysctl("net/ipv4/udp_l3mdev_accept", "1")
     })?;
+    // Addresses of IPv6 go when a device is put somewhere.
     topology::ip(
         Some(CONTAINER),
-        "neigh replace 10.0.1.1 lladdr 02:00:00:00:01:01 dev eth0",
+        &format!(
+            "addr replace fd00:1::2/64 dev eth0 nodad
+             neigh replace 10.0.1.1 lladdr {CLIENT_MAC} dev eth0
+             neigh replace fd00:1::1 lladdr {CLIENT_MAC} dev eth0"
+        ),
     )
 }
 

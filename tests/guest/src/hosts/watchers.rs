@@ -31,62 +31,73 @@ const GROUP: u16 = 7;
 const LEAST_SEGMENTS: u64 = 500;
 
 pub(super) fn cases() -> Vec<Case> {
-    vec![
-        Case::new(
-            "watchers/ring",
-            "a capture with a ring on the NIC",
-            "a capture with a ring on the NIC, begun before splitting: the flow is split, and does not notice",
-            ring,
-        ),
-        Case::new(
-            "watchers/copies",
-            "a capture without a ring",
-            "a capture without a ring, which gets a copy of each packet, has all datagrams of a split flow in order and as sent",
-            copies,
-        ),
-        Case::new(
-            "watchers/copies/tcp",
-            "a capture without a ring",
-            "the same of a stream: what a late reader gets has the checksum that was sent, and no byte of the stream is wrong",
-            copies_of_stream,
-        ),
-        Case::new(
-            "watchers/mirror",
-            "a mirror at the NIC's ingress",
-            "a mirror at the NIC's ingress copies every packet of a split flow once",
-            mirror,
-        ),
-        Case::new(
-            "watchers/shared",
-            "sockets that share out the NIC's packets",
-            "of the sockets that share out the NIC's packets one gets a split flow, whole and in order",
-            shared,
-        ),
-        Case::new(
-            "watchers/xdp",
-            "a generic XDP program on the NIC",
-            "a generic XDP program on the NIC runs once for each packet, split or not",
-            |host| generic_xdp(host, Rules::First),
-        )
-        .with_fate(Fate::Either),
-        Case::new(
-            "watchers/xdp/later",
-            "a generic XDP program on the NIC",
-            "the same of one that comes when splitting is on already",
-            |host| generic_xdp(host, Rules::Later),
-        )
-        .with_fate(Fate::Either),
-    ]
+    let mut cases = vec![Case::new(
+        "watchers/copies/tcp",
+        "a capture without a ring",
+        "what a late reader gets of a stream has the checksum that was sent, and no byte of the stream is wrong",
+        copies_of_stream,
+    )];
+    for (inner, of_family) in [(Family::V4, ""), (Family::V6, "/v6")] {
+        let case = |name: &str, has, proves, run: fn(&Host, Family) -> Result<()>| {
+            Case::new(
+                format!("watchers/{name}{of_family}"),
+                has,
+                proves,
+                move |host| run(host, inner),
+            )
+        };
+        cases.extend([
+            case(
+                "ring",
+                "a capture with a ring on the NIC",
+                "a capture with a ring on the NIC, begun before splitting: the flow is split, and does not notice",
+                ring,
+            ),
+            case(
+                "copies",
+                "a capture without a ring",
+                "a capture without a ring, which gets a copy of each packet, has all datagrams of a split flow in order and as sent",
+                |host, inner| watched(host, inner, 1),
+            ),
+            case(
+                "mirror",
+                "a mirror at the NIC's ingress",
+                "a mirror at the NIC's ingress copies every packet of a split flow once",
+                mirror,
+            ),
+            case(
+                "shared",
+                "sockets that share out the NIC's packets",
+                "of the sockets that share out the NIC's packets one gets a split flow, whole and in order",
+                |host, inner| watched(host, inner, 2),
+            ),
+            case(
+                "xdp",
+                "a generic XDP program on the NIC",
+                "a generic XDP program on the NIC runs once for each packet, split or not",
+                |host, inner| generic_xdp(host, inner, Rules::First),
+            )
+            .with_fate(Fate::Either),
+            case(
+                "xdp/later",
+                "a generic XDP program on the NIC",
+                "the same of one that comes when splitting is on already",
+                |host, inner| generic_xdp(host, inner, Rules::Later),
+            )
+            .with_fate(Fate::Either),
+        ]);
+    }
+    cases
 }
 
-fn ring(host: &Host) -> Result<()> {
+fn ring(host: &Host, inner: Family) -> Result<()> {
     let compared = host.compare(
-        Family::V4,
+        inner,
         Rules::First,
         || Ok(()),
         |host| {
             let _capture = tcpdump::start(None, "eth0", cpu::READER)?;
-            Ok(Elephant::plain(host, Family::V4)?
+            Ok(Elephant::plain(host, inner)?
                 .run(host.datagrams, |_| Ok(()))?
                 .0)
         },
@@ -96,18 +107,10 @@ fn ring(host: &Host) -> Result<()> {
     compared.on.require_split()
 }
 
-fn copies(host: &Host) -> Result<()> {
-    watched(host, 1)
-}
-
-fn shared(host: &Host) -> Result<()> {
-    watched(host, 2)
-}
-
 /// Demands that one of so many sockets at the NIC has got everything.
-fn watched(host: &Host, sockets: u16) -> Result<()> {
+fn watched(host: &Host, inner: Family, sockets: u16) -> Result<()> {
     let compared = host.compare(
-        Family::V4,
+        inner,
         Rules::First,
         || Ok(()),
         |host| {
@@ -120,8 +123,7 @@ fn watched(host: &Host, sockets: u16) -> Result<()> {
                 }
                 watchers.push(watcher);
             }
-            let (arrived, ()) =
-                Elephant::plain(host, Family::V4)?.run(host.datagrams, |_| Ok(()))?;
+            let (arrived, ()) = Elephant::plain(host, inner)?.run(host.datagrams, |_| Ok(()))?;
             let copies = watchers.iter().map(datagrams).collect::<Result<Vec<_>>>()?;
             Ok((arrived, copies))
         },
@@ -242,7 +244,7 @@ fn has_good_checksum(frame: &[u8]) -> Option<bool> {
     Some(sum == 0xffff)
 }
 
-fn mirror(host: &Host) -> Result<()> {
+fn mirror(host: &Host, inner: Family) -> Result<()> {
     let set_up = || {
         topology::ip(None, "link add queue0 type dummy\nlink set queue0 up")?;
         topology::tc(
@@ -250,12 +252,12 @@ fn mirror(host: &Host) -> Result<()> {
              filter add dev eth0 ingress matchall action mirred egress mirror dev queue0",
         )
     };
-    let compared = host.compare(Family::V4, Rules::First, set_up, |host| {
+    let compared = host.compare(inner, Rules::First, set_up, |host| {
         let before = (
             topology::received_pkts("eth0")?,
             topology::sent_pkts("queue0")?,
         );
-        let (arrived, ()) = Elephant::plain(host, Family::V4)?.run(host.datagrams, |_| Ok(()))?;
+        let (arrived, ()) = Elephant::plain(host, inner)?.run(host.datagrams, |_| Ok(()))?;
         let (received, copied) = (
             topology::received_pkts("eth0")?,
             topology::sent_pkts("queue0")?,
@@ -274,7 +276,7 @@ fn mirror(host: &Host) -> Result<()> {
     compared.on.0.require_split()
 }
 
-fn generic_xdp(host: &Host, rules: Rules) -> Result<()> {
+fn generic_xdp(host: &Host, inner: Family, rules: Rules) -> Result<()> {
     bpf::count_runs(true)?;
     let program = RefCell::new(None);
     let set_up = || {
@@ -283,9 +285,9 @@ fn generic_xdp(host: &Host, rules: Rules) -> Result<()> {
         Ok(())
     };
     let runs = || program.borrow().as_ref().map_or(Ok(0), Xdp::runs);
-    let compared = host.compare(Family::V4, rules, set_up, |host| {
+    let compared = host.compare(inner, rules, set_up, |host| {
         let before = (topology::received_pkts("eth0")?, runs()?);
-        let mut elephant = Elephant::plain(host, Family::V4)?;
+        let mut elephant = Elephant::plain(host, inner)?;
         elephant.fate = Fate::Either;
         let (arrived, ()) = elephant.run(host.datagrams, |_| Ok(()))?;
         let (received, runs) = (topology::received_pkts("eth0")?, runs()?);
