@@ -7,8 +7,10 @@
     reason = "bpf(2) takes addresses of the caller's, and there is no small safe wrapper"
 )]
 
+use std::ffi::{CString, OsStr};
 use std::fs;
 use std::os::fd::{AsRawFd, FromRawFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 
 use anyhow::{Context as _, Result};
 use nix::errno::Errno;
@@ -21,11 +23,13 @@ use crate::{sockopt, topology};
 const MAP_CREATE: libc::c_int = 0;
 const MAP_UPDATE: libc::c_int = 2;
 const PROGRAM_LOAD: libc::c_int = 5;
+const OBJECT_PIN: libc::c_int = 6;
 const PROGRAM_ATTACH: libc::c_int = 8;
 const LINK_CREATE: libc::c_int = 28;
 const SOCKMAP: u32 = 15;
 const CPUMAP: u32 = 16;
 const KIND_SOCKET_FILTER: u32 = 1;
+const KIND_CLASSIFIER: u32 = 3;
 const KIND_XDP: u32 = 6;
 const KIND_SK_SKB: u32 = 14;
 const AT_SK_SKB_STREAM_PARSER: u32 = 4;
@@ -240,6 +244,30 @@ pub(crate) fn choose_by_hash(socket: &impl AsRawFd) -> Result<()> {
 pub(crate) fn count_down_marks(socket: &impl AsRawFd) -> Result<()> {
     let program = load(KIND_SOCKET_FILTER, &COUNT_DOWN_MARK)?;
     sockopt::attach_program(socket, &program)
+}
+
+/// A classifier that programs find by a path, until the end of the scope.
+pub(crate) struct Pinned {
+    _program: OwnedFd,
+    path: CString,
+}
+
+/// Loads a program that decides about packets at a device's traffic control, and gives it a path of a file system of such objects.
+pub(crate) fn pin_classifier(code: &[u64], path: &str) -> Result<Pinned> {
+    let program = load(KIND_CLASSIFIER, code)?;
+    let path = CString::new(path)?;
+    let mut pin = [address(path.as_ptr()), pair(number(&program), 0)];
+    call(OBJECT_PIN, &mut pin).with_context(|| format!("cannot pin a program as {path:?}"))?;
+    Ok(Pinned {
+        _program: program,
+        path,
+    })
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        let _may_be_gone = fs::remove_file(OsStr::from_bytes(self.path.as_bytes()));
+    }
 }
 
 fn load(kind: u32, code: &[u64]) -> Result<OwnedFd> {

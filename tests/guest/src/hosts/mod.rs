@@ -14,6 +14,7 @@ mod hashes;
 mod header;
 mod host;
 mod policy;
+mod programs;
 mod router;
 mod services;
 mod table;
@@ -106,6 +107,7 @@ fn all() -> Vec<Case> {
     [
         services::cases(),
         tproxy::cases(),
+        programs::cases(),
         header::cases(),
         ecmp::cases(),
         policy::cases(),
