@@ -27,7 +27,10 @@ const FOLDERS: &[&str] = &[
 const FILES: &[(&str, &str)] = &[
     ("/etc/passwd", "root:x:0:0:root:/root:/bin/bash\n"),
     ("/etc/group", "root:x:0:\n"),
-    ("/etc/protocols", "tcp 6 TCP\nudp 17 UDP\n"),
+    (
+        "/etc/protocols",
+        "icmp 1 ICMP\ntcp 6 TCP\nudp 17 UDP\nipv6-icmp 58 IPv6-ICMP\n",
+    ),
     ("/etc/hosts", "127.0.0.1 localhost\n::1 localhost\n"),
     (
         "/root/.bashrc",

@@ -6,7 +6,7 @@ use std::fmt::Debug;
 
 use anyhow::{Context as _, Result};
 
-use super::{policy, services};
+use super::{firewalls, policy, services};
 use crate::mflow::{self, Knobs};
 use crate::netlink::Netlink;
 use crate::rig::{Rig, Scale};
@@ -119,6 +119,7 @@ impl Host {
         nft::flush(None)?;
         nft::flush(CLIENT)?;
         policy::clear()?;
+        firewalls::clear()?;
         services::clear()?;
         // Most have set up none.
         let _ = topology::tc("qdisc del dev eth0 clsact");

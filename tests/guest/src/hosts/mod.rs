@@ -10,6 +10,7 @@ mod beside;
 mod devices;
 mod ecmp;
 mod elephant;
+mod firewalls;
 mod hashes;
 mod header;
 mod host;
@@ -108,6 +109,7 @@ fn all() -> Vec<Case> {
         services::cases(),
         tproxy::cases(),
         programs::cases(),
+        firewalls::cases(),
         header::cases(),
         ecmp::cases(),
         policy::cases(),

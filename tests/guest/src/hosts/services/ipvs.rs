@@ -111,11 +111,10 @@ fn services(has_affinity: bool) -> Result<String> {
     Ok(services)
 }
 
-/// Takes away what is there of it, rules excepted.
+/// Takes away what is there of it, rules and sets excepted.
 pub(super) fn clear() -> Result<()> {
     if Path::new("/proc/net/ip_vs").exists() {
         command::run("ipvsadm --clear")?;
-        command::run("ipset destroy")?;
     }
     let host = Netlink::open(None)?;
     if host.exists(DEVICE) {

@@ -10,7 +10,7 @@ mod kube;
 mod kube_iptables;
 mod kube_nftables;
 mod swarm;
-mod tracked;
+pub(super) mod tracked;
 pub(super) mod translation;
 
 use anyhow::Result;

@@ -12,29 +12,29 @@ use crate::proc_net;
 /// The knowledge of a namespace's connection tracking about some ports, as `conntrack -L` tells it, and what went wrong with packets, as
 /// `conntrack -S` does.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Tracked {
+pub(in crate::hosts) struct Tracked {
     /// Only what is confirmed is listed.
-    pub(super) entries: u64,
-    pub(super) unreplied: u64,
+    pub(in crate::hosts) entries: u64,
+    pub(in crate::hosts) unreplied: u64,
     /// Entries whose answers do not go to who has sent the first packet.
-    pub(super) masqueraded: u64,
+    pub(in crate::hosts) masqueraded: u64,
     /// Packets that fit to no connection, entries that could not be made, and packets dropped for that.
-    pub(super) invalid: u64,
-    pub(super) insert_failed: u64,
-    pub(super) dropped: u64,
+    pub(in crate::hosts) invalid: u64,
+    pub(in crate::hosts) insert_failed: u64,
+    pub(in crate::hosts) dropped: u64,
 }
 
 /// In how many entries who answers what is sent to which port.
-pub(super) type Endpoints = BTreeMap<(u16, IpAddr), u64>;
+pub(in crate::hosts) type Endpoints = BTreeMap<(u16, IpAddr), u64>;
 
 impl Tracked {
     /// Reads them for connections to these ports.
-    pub(super) fn read(namespace: Option<&str>, ports: &[u16]) -> Result<Self> {
+    pub(in crate::hosts) fn read(namespace: Option<&str>, ports: &[u16]) -> Result<Self> {
         Ok(Self::read_with_endpoints(namespace, ports)?.0)
     }
 
     /// Does the same, and says who answers.
-    pub(super) fn read_with_endpoints(
+    pub(in crate::hosts) fn read_with_endpoints(
         namespace: Option<&str>,
         ports: &[u16],
     ) -> Result<(Self, Endpoints)> {
@@ -51,7 +51,7 @@ impl Tracked {
     }
 
     /// Returns the same without what went wrong before `earlier` was read: it is counted from the namespace's beginning.
-    pub(super) fn since(self, earlier: &Self) -> Self {
+    pub(in crate::hosts) fn since(self, earlier: &Self) -> Self {
         Self {
             invalid: self.invalid - earlier.invalid,
             insert_failed: self.insert_failed - earlier.insert_failed,
@@ -86,6 +86,12 @@ impl Entry {
             is_unreplied: line.contains("[UNREPLIED]"),
         })
     }
+}
+
+/// Returns how many connections helpers have announced in a namespace.
+pub(in crate::hosts) fn announced(namespace: &str) -> Result<u64> {
+    let statistics = proc_net::read(Some(namespace), "stat/nf_conntrack")?;
+    Ok(statistic(&statistics, "expect_create"))
 }
 
 /// Counts the entries whose first direction goes to one of these ports.
