@@ -22,6 +22,7 @@ const NEEDED: &[&str] = &[
     "bridge",
     "devlink",
     "ethtool",
+    "haproxy",
     "ip",
     "ip6tables-nft-restore",
     "ip6tables-nft-save",

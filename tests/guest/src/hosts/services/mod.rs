@@ -4,11 +4,14 @@
 
 mod balancer;
 mod cluster;
+mod dialogue;
 mod docker;
 mod ipvs;
 mod kube;
 mod kube_iptables;
 mod kube_nftables;
+mod mesh;
+mod mesh_rules;
 mod swarm;
 pub(super) mod tracked;
 pub(super) mod translation;
@@ -22,6 +25,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases.extend(kube::cases());
     cases.extend(docker::cases());
     cases.extend(swarm::cases());
+    cases.extend(mesh::cases());
     cases
 }
 

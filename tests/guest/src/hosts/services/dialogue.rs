@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Connections with data in both directions: clients ask an application in the container, and each answer says whom the application
+//! has talked to.
+
+use std::collections::BTreeMap;
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use socket2::SockRef;
+
+use crate::topology::CLIENT;
+use crate::{cpu, netns, threads};
+
+const CLIENTS: usize = 4;
+const EACH: usize = 15;
+/// The number of connections that are made.
+pub(super) const DIALOGUES: u64 = (CLIENTS * EACH) as u64;
+/// A question is several segments, and so is its answer.
+const QUESTION_BYTES: usize = 6_000;
+/// The part of an answer that says whom the application has talked to, padded with spaces.
+const HEAD_BYTES: usize = 96;
+const PATIENCE: Duration = Duration::from_millis(2_500);
+const LOOK: Duration = Duration::from_millis(50);
+const PLACES: i32 = 1024;
+
+/// The answers that were right, by what the application says of them.
+pub(super) type Answers = BTreeMap<String, u64>;
+
+/// An application, and the address at which clients take it to be.
+pub(super) struct Dialogues {
+    pub(super) at: SocketAddr,
+    pub(super) application: TcpListener,
+}
+
+/// Returns what the application says of a connection from one address to another.
+pub(super) fn head(from: IpAddr, to: SocketAddr) -> String {
+    format!("from {from} to {to}")
+}
+
+impl Dialogues {
+    /// Makes all connections, and returns the right answers.
+    pub(super) fn hold(&self) -> Result<Answers> {
+        SockRef::from(&self.application).listen(PLACES)?;
+        let ((), answers) = threads::beside(|stop| self.answer_all(stop), || self.ask_all())?;
+        Ok(answers)
+    }
+
+    fn ask_all(&self) -> Result<Answers> {
+        thread::scope(|scope| {
+            let clients: Vec<_> = (0..CLIENTS)
+                .map(|place| scope.spawn(move || self.ask_some(place)))
+                .collect();
+            let joined = clients.into_iter().map(|client| client.join());
+            let mut all = Answers::new();
+            for answers in threads::results(joined)? {
+                for (head, count) in answers {
+                    *all.entry(head).or_default() += count;
+                }
+            }
+            Ok(all)
+        })
+    }
+
+    fn ask_some(&self, place: usize) -> Result<Answers> {
+        netns::enter(CLIENT)?;
+        cpu::pin(cpu::SENDER)?;
+        let mut answers = Answers::new();
+        for number in 0..EACH {
+            // An answer that does not come, or is wrong, is missing.
+            if let Ok(Some(head)) = self.ask(place * EACH + number) {
+                *answers.entry(head).or_default() += 1;
+            }
+        }
+        Ok(answers)
+    }
+
+    /// Returns what the application says, unless the rest of the answer is not that to this question.
+    fn ask(&self, number: usize) -> Result<Option<String>> {
+        let mut socket = TcpStream::connect_timeout(&self.at, PATIENCE)?;
+        socket.set_read_timeout(Some(PATIENCE))?;
+        let question = question(number);
+        socket.write_all(&question)?;
+        let mut answer = vec![0; HEAD_BYTES + QUESTION_BYTES];
+        socket.read_exact(&mut answer)?;
+        let (head, rest) = answer.split_at(HEAD_BYTES);
+        let head = String::from_utf8_lossy(head).trim_end().to_owned();
+        Ok((rest == reversed(&question)).then_some(head))
+    }
+
+    fn answer_all(&self, stop: &AtomicBool) -> Result<()> {
+        cpu::pin(cpu::READER)?;
+        SockRef::from(&self.application).set_read_timeout(Some(LOOK))?;
+        thread::scope(|scope| {
+            while !stop.load(Ordering::Relaxed) {
+                match self.application.accept() {
+                    Ok((socket, from)) => {
+                        // A client that has given up is not waited for, and asks nothing more.
+                        scope.spawn(move || drop(answer(socket, from.ip())));
+                    }
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                    Err(error) => return Err(error).context("cannot accept"),
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+fn answer(mut socket: TcpStream, from: IpAddr) -> Result<()> {
+    socket.set_read_timeout(Some(PATIENCE))?;
+    let mut question = vec![0; QUESTION_BYTES];
+    socket.read_exact(&mut question)?;
+    let head = head(from, socket.local_addr()?);
+    let mut answer = format!("{head:HEAD_BYTES$}").into_bytes();
+    answer.extend(reversed(&question));
+    Ok(socket.write_all(&answer)?)
+}
+
+/// Returns bytes that no other question has.
+fn question(number: usize) -> Vec<u8> {
+    // CAST: the lowest byte is what counts.
+    let byte = |place: usize| (place.wrapping_mul(number * 2 + 1) >> 3) as u8;
+    (0..QUESTION_BYTES).map(byte).collect()
+}
+
+fn reversed(bytes: &[u8]) -> Vec<u8> {
+    bytes.iter().rev().copied().collect()
+}
