@@ -162,8 +162,10 @@ static void mflow_hold_let_go(struct mflow_hold *hold)
 		if (!skb)
 			return;
 		tag = mflow_stock_tag(skb);
-		if (tag >> MFLOW_KIND_SHIFT == MFLOW_KIND_PROBE)
+		if (tag >> MFLOW_KIND_SHIFT == MFLOW_KIND_PROBE) {
 			this_cpu_or(mflow_carried.probed, BIT_ULL(mflow_stock_slot(tag)));
+			mflow_probe_note(skb, mflow_stock_slot(tag));
+		}
 		mflow_receive_behind_hook(skb);
 		if (READ_ONCE(hold->polls))
 			return;

@@ -3,6 +3,9 @@
  * Lists of datagrams, which pass the stack as one packet. What the way writes into the headers of a packet, it writes to the head of
  * a list alone: marks of congestion and of class, hop limits, addresses and ports. GRO has put datagrams into one list only if they had
  * the same there, so each member gets what its head has.
+ *
+ * What is written behind the headers cannot be given to the members, whose bytes are their own. So a flow gets no lists where that
+ * happens: its probe, which is alone, has other bytes at its end then than where it began, and so has a list whose way has changed since.
  */
 
 #include <linux/ip.h>
@@ -17,12 +20,17 @@
 #include "../mflow_stock.h"
 #include "mflow_merge.h"
 
-/* Returns whether @skb is a list of datagrams. */
-static bool mflow_is_list(const struct sk_buff *skb)
+/* Returns whether @skb is a list of datagrams, or was one until something on its way has put the datagrams together. */
+static bool mflow_was_list(const struct sk_buff *skb)
 {
 	const unsigned int type = SKB_GSO_FRAGLIST | SKB_GSO_UDP_L4;
 
-	return skb_is_gso(skb) && (skb_shinfo(skb)->gso_type & type) == type && skb_has_frag_list(skb);
+	return skb_is_gso(skb) && (skb_shinfo(skb)->gso_type & type) == type;
+}
+
+static bool mflow_is_list(const struct sk_buff *skb)
+{
+	return mflow_was_list(skb) && skb_has_frag_list(skb);
 }
 
 /*
@@ -43,6 +51,103 @@ static int mflow_list_network_bytes(const struct sk_buff *skb, u8 family)
 	    offset + bytes)
 		return 0;
 	return protocol == IPPROTO_UDP ? bytes : 0;
+}
+
+/* A sum of the head's own datagram, without headers. */
+static __wsum mflow_list_sum(const struct sk_buff *skb)
+{
+	unsigned int bytes = skb_shinfo(skb)->gso_size;
+
+	return skb_checksum(skb, skb_pagelen(skb) - bytes, bytes, 0);
+}
+
+/* Where a list begins its way: notes what its head has. Nobody looks at the mark of a member, and it goes where the list is taken apart. */
+void mflow_list_note(struct sk_buff *skb)
+{
+	if (mflow_is_list(skb))
+		skb_shinfo(skb)->frag_list->secmark = (__force u32)mflow_list_sum(skb);
+}
+
+/* At the end of a list's way: returns whether its datagrams have been written to behind their headers, or put together. */
+bool mflow_list_is_written(const struct sk_buff *skb, u8 family)
+{
+	__wsum noted;
+
+	if (likely(!mflow_was_list(skb)))
+		return false;
+	/* What needs all bytes of a packet in one place has found those of all datagrams. */
+	if (!skb_has_frag_list(skb) || mflow_list_network_bytes(skb, family) <= 0)
+		return true;
+	noted = (__force __wsum)skb_shinfo(skb)->frag_list->secmark;
+	return csum_fold(mflow_list_sum(skb)) != csum_fold(noted);
+}
+
+/* So much of a packet may be headers. */
+#define MFLOW_PROBE_HEADERS	128
+
+/**
+ * struct mflow_probe - a slot's last probe, as it was where it began its way
+ * @bytes:	of the packet, from its outer network header on
+ * @sum:	of all of them
+ * @header:	the first ones
+ */
+struct mflow_probe {
+	unsigned int	bytes;
+	__wsum		sum;
+	u8		header[MFLOW_PROBE_HEADERS];
+};
+
+/* A slot's probe is on its way once at a time, and ends on the CPU where it began. */
+static struct mflow_probe mflow_probes[MFLOW_SLOTS];
+
+/* Returns how long the packet is without what short frames are filled up with. */
+static unsigned int mflow_bytes_of_ip(const struct sk_buff *skb)
+{
+	unsigned int bytes = skb->len;
+	const struct ipv6hdr *v6;
+	const struct iphdr *v4;
+	union {
+		struct iphdr v4;
+		struct ipv6hdr v6;
+	} copy;
+
+	if (skb->protocol == htons(ETH_P_IP)) {
+		v4 = skb_header_pointer(skb, 0, sizeof(copy.v4), &copy.v4);
+		if (v4)
+			bytes = ntohs(v4->tot_len);
+	} else if (skb->protocol == htons(ETH_P_IPV6)) {
+		v6 = skb_header_pointer(skb, 0, sizeof(copy.v6), &copy.v6);
+		if (v6)
+			bytes = sizeof(*v6) + ntohs(v6->payload_len);
+	}
+	return min(bytes, skb->len);
+}
+
+/* Softirqs disabled, where a probe begins its way; it begins at its network header. */
+void mflow_probe_note(const struct sk_buff *skb, unsigned int slot)
+{
+	struct mflow_probe *probe = &mflow_probes[slot];
+
+	probe->bytes = mflow_bytes_of_ip(skb);
+	probe->sum = skb_checksum(skb, 0, probe->bytes, 0);
+	skb_copy_bits(skb, 0, probe->header, min(probe->bytes, sizeof(probe->header)));
+}
+
+/* At its end: returns whether the probe, a datagram, has been written to behind its headers. */
+bool mflow_probe_is_written(const struct sk_buff *skb, unsigned int slot, u8 family)
+{
+	const struct mflow_probe *probe = &mflow_probes[slot];
+	unsigned int headers = sizeof(struct udphdr) +
+			       (family == NFPROTO_IPV4 ? ip_hdrlen(skb) : sizeof(struct ipv6hdr));
+	unsigned int data = skb->len - headers, before = probe->bytes - data;
+	__wsum sum;
+
+	/* It is longer than it was, or so deep in tunnels that nobody knows. */
+	if (headers > skb->len || data > probe->bytes || before > sizeof(probe->header))
+		return true;
+	sum = csum_block_add(csum_partial(probe->header, before, 0),
+			     skb_checksum(skb, headers, data, 0), before);
+	return csum_fold(sum) != csum_fold(probe->sum);
 }
 
 /* Of UDP, a sum of 0 stands for none. */

@@ -33,6 +33,9 @@ DECLARE_BITMAP(mflow_datagrams, MFLOW_SLOTS) __read_mostly;
 /* The slots on whose way something does not take lists of datagrams. Written where that changes. */
 static DECLARE_BITMAP(mflow_listless, MFLOW_SLOTS) __read_mostly;
 
+/* The slots on whose way something writes into datagrams behind their headers. Written where that changes. */
+static DECLARE_BITMAP(mflow_written, MFLOW_SLOTS) __read_mostly;
+
 static void mflow_note_slot(unsigned long *slots, unsigned int slot, bool is_one)
 {
 	if (unlikely(test_bit(slot, slots) != is_one))
@@ -119,9 +122,15 @@ static void mflow_note_end(const struct sk_buff *skb, u32 tag, u8 family)
 	unsigned int slot = mflow_stock_slot(tag);
 	u8 protocol = family == NFPROTO_IPV4 ? ip_hdr(skb)->protocol :
 					       ipv6_hdr(skb)->nexthdr;
+	bool is_datagram = protocol == IPPROTO_UDP;
 
+	if (is_datagram && tag >> MFLOW_KIND_SHIFT == MFLOW_KIND_PROBE)
+		mflow_note_slot(mflow_written, slot, mflow_probe_is_written(skb, slot, family));
+	else if (is_datagram && unlikely(mflow_list_is_written(skb, family)))
+		mflow_note_slot(mflow_written, slot, true);
 	mflow_note_slot(mflow_datagrams, slot,
-			protocol == IPPROTO_UDP && !test_bit(slot, mflow_listless));
+			is_datagram && !test_bit(slot, mflow_listless) &&
+			!test_bit(slot, mflow_written));
 }
 
 /* Counts what a lane has given; true: more have come than were given. */
@@ -222,6 +231,8 @@ static noinline void mflow_forward_tagged(struct sk_buff *skb, const struct nf_h
 {
 	struct mflow_carried *carried;
 
+	if (unlikely(mflow_list_is_written(skb, state->pf)))
+		mflow_note_slot(mflow_written, mflow_stock_slot(tag), true);
 	mflow_list_follow(skb, state->pf);
 	if (tag >> MFLOW_KIND_SHIFT != MFLOW_KIND_SPLIT ||
 	    mflow_dev_leads_inside(nf_bridge_get_physoutdev(skb) ?: state->out))

@@ -21,6 +21,8 @@ enum mflow_end mflow_end_of(struct net *net, const struct sk_buff *skb, u8 famil
 
 /* mflow_list.c */
 void mflow_list_follow(struct sk_buff *skb, u8 family);
+bool mflow_list_is_written(const struct sk_buff *skb, u8 family);
+bool mflow_probe_is_written(const struct sk_buff *skb, unsigned int slot, u8 family);
 
 /* mflow_path.c: what devices say about the way. */
 unsigned int mflow_path_fault(const struct sk_buff *skb);

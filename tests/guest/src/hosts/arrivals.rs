@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use anyhow::{ensure, Context as _, Result};
-use mflow_protocol::datagram::{self, MIN_BYTES};
+use mflow_protocol::datagram::{self, Head, MIN_BYTES};
 use nix::cmsg_space;
 use nix::errno::Errno;
 use nix::libc::{sockaddr_in, sockaddr_in6};
@@ -31,6 +31,9 @@ const MOST_REFUSED: u64 = 20;
 /// Ports from here on are the kernel's choice, another one each time.
 const FIRST_EPHEMERAL: u16 = 32_768;
 
+/// What rules write into datagrams of the first flow. No case has so many flows.
+pub(super) const WRITTEN: u16 = 0xabcd;
+
 /// What a receiver sees of a datagram beside its bytes. All datagrams of a flow that look alike are counted together.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Look {
@@ -45,6 +48,8 @@ pub(super) struct Look {
     pub(super) tos: Option<u8>,
     /// TTL or hop limit.
     pub(super) hops: Option<u8>,
+    /// Whether a rule has written [`WRITTEN`] to where a datagram begins, which is its flow's number otherwise.
+    pub(super) written: bool,
 }
 
 /// What has come of all flows.
@@ -273,12 +278,13 @@ fn take(
     for message in messages {
         let is_whole = !message.flags.contains(MsgFlags::MSG_TRUNC);
         let bytes = message.iovs().next().filter(|_| is_whole);
-        let head = bytes.and_then(datagram::decode);
-        let head = head.filter(|head| usize::from(head.flow) < arrived.flows.len());
-        match head {
-            Some(head) => {
+        let read = bytes.and_then(decode);
+        let read = read.filter(|(head, _)| usize::from(head.flow) < arrived.flows.len());
+        match read {
+            Some((head, written)) => {
                 arrived.flows[usize::from(head.flow)].record(head.sequence);
                 let look = look(place, head.flow, &message)?;
+                let look = Look { written, ..look };
                 *arrived.looks.entry(look).or_default() += 1;
             }
             None => arrived.corrupt += 1,
@@ -286,6 +292,15 @@ fn take(
         shared.arrivals.fetch_add(1, Ordering::Relaxed);
     }
     Ok(())
+}
+
+/// Returns what a datagram says, and whether a rule has written to it.
+fn decode(bytes: &[u8]) -> Option<(Head, bool)> {
+    let Some(rest) = bytes.strip_prefix(&WRITTEN.to_be_bytes()) else {
+        return Some((datagram::decode(bytes)?, false));
+    };
+    let as_sent = [&[0; size_of::<u16>()], rest].concat();
+    Some((datagram::decode(&as_sent)?, true))
 }
 
 fn look(socket: usize, flow: u16, message: &RecvMsg<'_, '_, SockaddrStorage>) -> Result<Look> {
@@ -301,6 +316,7 @@ fn look(socket: usize, flow: u16, message: &RecvMsg<'_, '_, SockaddrStorage>) ->
         to: None,
         tos: None,
         hops: None,
+        written: false,
     };
     for control in message.cmsgs()? {
         // CAST: the kernel's numbers are bytes of the header.

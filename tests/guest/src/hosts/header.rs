@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is written into headers on the way: a congestion mark on the tunnel, a filter's DSCP, a router's TTL, addresses and ports that
-//! a rule rewrites without a state. Each datagram has to show it at the receiver, also where lanes have joined several.
+//! What is written into packets on the way: a congestion mark on the tunnel, a filter's DSCP, a router's TTL, addresses and ports that
+//! a rule rewrites without a state, and bytes of datagrams. Each datagram has to show it at the receiver, also where lanes have joined
+//! several.
 
 use std::net::SocketAddr;
 
@@ -11,8 +12,8 @@ use super::arrivals::{Arrived, Look};
 use super::elephant::{Elephant, PORT};
 use super::host::{Host, Rules};
 use super::{router, Case};
-use crate::nft;
 use crate::topology::{Family, CLIENT, CONTAINER};
+use crate::{command, netns, nft};
 
 const ECT0: u8 = 2;
 const CE: u8 = 3;
@@ -80,6 +81,28 @@ table inet mflow {
 }
 ";
 
+/// A datagram without a checksum may be written to by whoever does not know of checksums.
+const BYTES_IN_CONTAINER: &str = "
+table inet mflow {
+    chain before {
+        type filter hook prerouting priority mangle;
+        udp dport 5001 @th,48,16 set 0 @th,64,16 set 0xabcd
+    }
+}
+";
+
+const BYTES_ON_BRIDGE: &str = "
+table bridge mflow {
+    chain forward {
+        type filter hook forward priority 0;
+        ether type ip udp dport 5001 @th,48,16 set 0 @th,64,16 set 0xabcd
+    }
+}
+";
+
+/// Writes the same as the rules do, behind 20 and 8 bytes of headers.
+const EDIT: &str = "matchall action pedit munge offset 28 u16 set 0xabcd";
+
 pub(super) fn cases() -> Vec<Case> {
     let both = [(Family::V4, "v4"), (Family::V6, "v6")];
     let mut cases = Vec::new();
@@ -131,7 +154,58 @@ pub(super) fn cases() -> Vec<Case> {
             },
         ));
     }
+    let case = |what, has, set_up: fn() -> Result<()>| {
+        Case::new(
+            format!("header/bytes/{what}"),
+            has,
+            "each datagram of a split flow has the bytes that are written into it, behind its header",
+            move |host| written(host, Family::V4, set_up, PORT, |look| look.written),
+        )
+    };
+    cases.extend([
+        case(
+            "container",
+            "a rule in the container that writes into datagrams",
+            || nft::add(CONTAINER, BYTES_IN_CONTAINER),
+        ),
+        case(
+            "bridge",
+            "a rule at the bridge that writes into datagrams",
+            || nft::add(None, BYTES_ON_BRIDGE),
+        ),
+        case(
+            "tunnel",
+            "a filter at the tunnel's end that edits datagrams and their checksums (tc pedit and csum)",
+            || {
+                edit(None, "vxlan0", "ingress")
+            },
+        ),
+        case(
+            "veth",
+            "the same at the container's veth",
+            || edit(None, "veth0", "egress"),
+        ),
+        case(
+            "inside",
+            "the same in the container",
+            || edit(Some(CONTAINER), "eth0", "ingress"),
+        ),
+    ]);
     cases
+}
+
+/// Has a classifier edit all datagrams that pass a device.
+fn edit(namespace: Option<&str>, device: &str, at: &str) -> Result<()> {
+    for line in [
+        format!("tc qdisc add dev {device} clsact"),
+        format!("tc filter add dev {device} {at} protocol ip {EDIT} pipe action csum ip and udp"),
+    ] {
+        match namespace {
+            None => command::run(&line)?,
+            Some(namespace) => netns::run(namespace, &line)?,
+        };
+    }
+    Ok(())
 }
 
 fn congestion(host: &Host, inner: Family) -> Result<()> {
