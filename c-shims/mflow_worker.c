@@ -96,6 +96,15 @@ struct mflow_worker *mflow_worker_create(unsigned int cpu, void *lane,
 	return worker;
 }
 
+/*
+ * Before the first poll: packets that the worker receives get this number, if they have none, as the NAPI that has it would have given them.
+ * Readers ask for it (SO_INCOMING_NAPI_ID), and poll that NAPI. The worker itself is not found by it.
+ */
+void mflow_worker_set_napi_id(struct mflow_worker *worker, unsigned int napi_id)
+{
+	worker->napi.napi_id = napi_id;
+}
+
 void mflow_worker_destroy(struct mflow_worker *worker)
 {
 	mflow_worker_count(worker, -1);

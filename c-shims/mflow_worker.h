@@ -27,4 +27,6 @@ struct mflow_worker {
 	struct rcu_head		rcu;
 };
 
+void mflow_worker_set_napi_id(struct mflow_worker *worker, unsigned int napi_id);
+
 #endif /* _MFLOW_WORKER_H */

@@ -55,7 +55,7 @@ impl Building {
         self.cpu = cpu;
         *self.end.get_mut() = Some(end);
         // SAFETY: By the contract.
-        unsafe { self.worker.start(cpu, lane, Work::Build) }
+        unsafe { self.worker.start(cpu, lane, Work::Build, None) }
     }
 
     /// Stops building, and drops what has not been built for the lane on `lane_cpu`. Process context.

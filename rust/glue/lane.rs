@@ -28,6 +28,7 @@ use crate::algo::stage::Stage;
 use crate::algo::tag::{Tag, MAX_SLOTS};
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
+use core::num::NonZeroU32;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use kernel::init::{self, Zeroable};
@@ -89,12 +90,14 @@ unsafe impl Sync for Lane {}
 unsafe impl Send for Lane {}
 
 impl Lane {
-    /// Starts a lane on `cpus` and returns it with the producing end of its ring. Process context.
+    /// Starts a lane on `cpus`, for packets of the NAPI with this number, and returns it with the producing end of its ring.
+    /// Process context.
     ///
     /// # Safety: the lane is stopped before it is dropped, and the producer is not used after that.
     pub(crate) unsafe fn start(
         cpus: LaneCpus,
         carries: Carries,
+        number: Option<NonZeroU32>,
     ) -> Result<(VBox<Lane>, Producer<SkBuff>)> {
         // By pages: kmalloc() rounds up to a power of two, and the ring alone has one.
         let mut lane: VBox<Lane> = VBox::init(init::zeroed(), GFP_KERNEL)?;
@@ -117,7 +120,7 @@ impl Lane {
         };
         *lane.consumer.get_mut() = Some(consumer);
         // SAFETY: The lane is ready to be polled, and stays until it is stopped.
-        let started = unsafe { lane.worker.start(lane.cpu, address, Work::Carry) };
+        let started = unsafe { lane.worker.start(lane.cpu, address, Work::Carry, number) };
         started.inspect_err(|_| {
             // SAFETY: Nobody knows the lane.
             unsafe { lane.building.stop(lane.cpu) }

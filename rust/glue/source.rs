@@ -234,7 +234,7 @@ impl Host<SkBuff> for KernelHost<'_> {
 impl Source {
     /// Makes a source with the lanes of `knobs`. It splits nothing before [`Source::begin`]. Process context.
     ///
-    /// # Safety: `port` is valid as long as the source.
+    /// # Safety: `port` is valid as long as the source, and the NAPI, if it takes one's packets, is there.
     pub(super) unsafe fn new(
         port: &PortHead,
         takes: Takes,
@@ -284,7 +284,7 @@ impl Source {
             }
             let cpu = context.cpu.or(cpus.iter().next()).unwrap_or(0);
             // SAFETY: As for the other lanes.
-            let (lane, producer) = unsafe { Lane::start(LaneCpus::one(cpu), Carries::Held)? };
+            let (lane, producer) = unsafe { Lane::start(LaneCpus::one(cpu), Carries::Held, None)? };
             let id = lane.id();
             handing_on.home = Some(lane);
             let home_end = handing_on.home_end.get_mut();
@@ -293,7 +293,7 @@ impl Source {
         Ok(source)
     }
 
-    /// # Safety: `port` is valid as long as the source.
+    /// # Safety: `port` is valid as long as the source, and the NAPI is there.
     unsafe fn with_lanes(
         port: Option<&PortHead>,
         napi: Option<Napi>,
@@ -307,11 +307,13 @@ impl Source {
         fresh.port = port.map(NonNull::from);
         // One change behind, so that the first packet looks at the CPUs.
         *fresh.cpu_changes_seen.get_mut() = runtime::cpu_changes().wrapping_sub(1);
+        // SAFETY: By the contract.
+        let number = napi.and_then(|napi| unsafe { napi.number() });
         let dispatcher = fresh.dispatcher.get_mut();
         for (place, cpus) in fresh.lanes.iter_mut().zip(lanes) {
             // SAFETY: The source stops the lane before it drops it, and its dispatcher, which gets the producer, is not
             // used then.
-            let (lane, producer) = unsafe { Lane::start(cpus, carries)? };
+            let (lane, producer) = unsafe { Lane::start(cpus, carries, number)? };
             let (id, cpu) = (lane.id(), lane.cpu());
             // First of all in its place: it is stopped from there.
             *place = Some(lane);

@@ -8,9 +8,15 @@ use super::skb::SkBuff;
 use super::way;
 use core::ffi::c_void;
 use core::marker::PhantomData;
+use core::num::NonZeroU32;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 use kernel::prelude::*;
+
+extern "C" {
+    /// Declared in `c-shims/mflow_worker.h`, which is no header of the kernel.
+    fn mflow_worker_set_napi_id(worker: *mut ffi::mflow_worker, napi_id: kernel::ffi::c_uint);
+}
 
 /// What a worker does for its lane.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -25,14 +31,25 @@ pub(crate) enum Work {
 pub(crate) struct Worker(AtomicPtr<ffi::mflow_worker>);
 
 impl Worker {
-    /// Starts the worker: its poll may be called with `lane` from now on. Process context.
+    /// Starts the worker: its poll may be called with `lane` from now on. What it receives without the number of a NAPI gets
+    /// `number`. Process context.
     ///
     /// # Safety: `lane` is what that poll takes, until [`stop`](Self::stop) has returned. Called once.
-    pub(crate) unsafe fn start(&self, cpu: u32, lane: *mut c_void, work: Work) -> Result {
+    pub(crate) unsafe fn start(
+        &self,
+        cpu: u32,
+        lane: *mut c_void,
+        work: Work,
+        number: Option<NonZeroU32>,
+    ) -> Result {
         // SAFETY: By the contract the lane may be polled.
         let worker = unsafe { ffi::mflow_worker_create(cpu, lane, work == Work::Build) };
         if worker.is_null() {
             return Err(ENOMEM);
+        }
+        if let Some(number) = number {
+            // SAFETY: Nobody kicks it before it is stored below.
+            unsafe { mflow_worker_set_napi_id(worker, number.get()) };
         }
         // ORDERING: Release pairs with the Acquire in `get`.
         self.0.store(worker, Ordering::Release);

@@ -91,6 +91,24 @@ pub(crate) fn receive_memory(socket: &UdpSocket) -> Result<ReceiveMemory> {
     })
 }
 
+/// Returns the number of the NAPI by which a socket has got its last packet; 0: not known.
+pub(crate) fn napi_number(socket: &UdpSocket) -> Result<u32> {
+    let mut number: u32 = 0;
+    let mut length = size_of_val(&number) as libc::socklen_t;
+    // SAFETY: The kernel writes at most the four bytes of `number`, which outlives the call.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_INCOMING_NAPI_ID,
+            (&raw mut number).cast(),
+            &raw mut length,
+        )
+    };
+    Errno::result(result).context("SO_INCOMING_NAPI_ID")?;
+    Ok(number)
+}
+
 fn set(
     socket: &impl AsRawFd,
     level: libc::c_int,

@@ -433,6 +433,29 @@ pub(crate) fn one_outer_flow(outer: Family) -> Result<()> {
     client_overlay_up(outer, Some(InfoVxlan::PortRange((50_000, 50_001))))
 }
 
+/// Has the tunnel end at the host itself, without the bridge; returns the host's address there.
+pub(crate) fn end_of_tunnel() -> Result<IpAddr> {
+    let own = IpAddr::V4(Ipv4Addr::new(10, 0, 9, 2));
+    let (client, vxlan) = (Family::V4.client(), mac("vxlan0")?);
+    ip(
+        None,
+        &format!(
+            "link set vxlan0 nomaster
+             addr add {own}/32 dev vxlan0
+             neigh replace {client} lladdr {CLIENT_MAC} dev vxlan0
+             route replace {client}/32 dev vxlan0"
+        ),
+    )?;
+    ip(
+        Some(CLIENT),
+        &format!(
+            "neigh replace {own} lladdr {vxlan} dev vxlan0
+             route replace {own}/32 dev vxlan0 src {client}"
+        ),
+    )?;
+    Ok(own)
+}
+
 /// Makes all devices take jumbo frames; the overlay's end where the outer headers begin.
 pub(crate) fn jumbo(outer: Family) -> Result<()> {
     let mtu = JUMBO_MTU - (WIRE_MTU - outer.overlay_mtu());

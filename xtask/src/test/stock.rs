@@ -33,7 +33,7 @@ const SHOWS: &str = "main tcp/main lanes/4 batch/1 batch/1024 size/8192 family/6
 
 /// The cases that cannot hold there, by how names begin; `c-shims/stock/README.md` says why (`auto/isolated` wants a guest of its own). With `--full`,
 /// and with `--case`, all others can be run, and these, too, by `--case` of this layer alone.
-const CANNOT: &str = "mode/ tcp/mode/ tunnel/ build/freed reload/build devices/rps-vxlan devices/cpumap-vxlan/during \
+const CANNOT: &str = "mode/ tcp/mode/ tunnel/ build/freed build/napi reload/build devices/rps-vxlan devices/cpumap-vxlan/during \
                       devices/ifb-vxlan auto/stages auto/isolated tcp/auto/stages paths/nested paths/nfqueue/during \
                       tcp/paths/nfqueue/during forward/beside-local reasons/one-host gro/forwarding/socket tcp/scaling/overlay \
                       tcp/flows/churn tcp/load/gro";

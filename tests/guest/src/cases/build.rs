@@ -2,7 +2,9 @@
 
 //! Which core builds packets: the NIC's, or the lane's. By itself (`auto`) the module chooses, in all other cases.
 
+use std::collections::BTreeSet;
 use std::fs;
+use std::net::{SocketAddr, UdpSocket};
 use std::path::Path;
 use std::time::Duration;
 
@@ -17,8 +19,9 @@ use crate::datagrams::run::Datagrams;
 use crate::mflow::{self, Knobs};
 use crate::outcome::Outcome;
 use crate::rig::Rig;
+use crate::sockopt;
 use crate::streams::run::Streams;
-use crate::topology::CLIENT;
+use crate::topology::{Family, CLIENT};
 use crate::traffic::{Live as _, Load};
 use crate::{command, cpu, netns, nft, topology};
 
@@ -28,6 +31,12 @@ const DRIVERS: [&str; 2] = ["virtio_net", "mlx5_core"];
 /// How often an XDP program comes and goes.
 const ROUNDS: usize = 3;
 const PAUSE: Duration = Duration::from_millis(200);
+
+/// A port of both ends, datagrams that are read one after the other before the next are sent, and how many make a flow that is split.
+const NAPI_PORT: u16 = 5_009;
+const NAPI_BURST: usize = 16;
+const NAPI_PKTS: usize = 1_024;
+const NAPI_WAIT: Duration = Duration::from_secs(20);
 
 /// A pair of devices whose driver takes programs, and where one of them is moved to.
 const VETH: &str = "taken";
@@ -44,6 +53,12 @@ pub(super) fn datagrams() -> Vec<Case> {
     )
     // The kernel writes a call of the program into its own code.
     .patching_code());
+    cases.push(Case::of_module(
+        "build/napi",
+        "a reader learns from packets that lanes have built which NAPI of the NIC they have come by, as with enabled 0",
+        Run::Plain,
+        napi,
+    ));
     cases.push(
         Case::of_module(
             "build/other-program",
@@ -366,4 +381,63 @@ fn leaves_building(device: &str) -> Result<bool> {
     let driver = fs::read_link(&link).context(link)?;
     let name = driver.file_name().and_then(|name| name.to_str());
     Ok(name.is_some_and(|name| DRIVERS.contains(&name)))
+}
+
+fn napi(rig: &Rig) -> Result<Option<Outcome>> {
+    let knobs = Knobs {
+        build: "lane",
+        ..Knobs::of(2, 16).eager()
+    };
+    rig.prepare(&rig.datagrams(), &knobs)?;
+    let client = SocketAddr::from((Family::V4.client(), NAPI_PORT));
+    // A bridge, and a veth, write something else to where packets have the number.
+    let host = SocketAddr::from((topology::end_of_tunnel()?, NAPI_PORT));
+    // Of a socket that is connected the last packet counts, else the first.
+    let reader = connected(host, client)?;
+    let sender = netns::within(CLIENT, || connected(client, host))?;
+    reader.set_read_timeout(Some(NAPI_WAIT))?;
+    mflow::write("enabled", "0")?;
+    let whole = numbers(&sender, &reader)?;
+    mflow::write("enabled", "1")?;
+    let before = mflow::flows_split()?;
+    command::wait_until("the flow is split", || {
+        numbers(&sender, &reader)?;
+        Ok(mflow::flows_split()? > before)
+    })?;
+    let carried = || -> Result<u64> { mflow::Stats::read()?.get("lane_pkts") };
+    let carried_before = carried()?;
+    let split = numbers(&sender, &reader)?;
+    let carried = carried()? - carried_before;
+    ensure!(
+        carried >= NAPI_PKTS as u64 / 2,
+        "lanes carried {carried} of {NAPI_PKTS} datagrams"
+    );
+    ensure!(
+        whole == split && whole.len() == 1 && !whole.contains(&0),
+        "a socket learns of the NAPIs {split:?}, and of {whole:?} with enabled 0"
+    );
+    rig.settle()?;
+    Ok(None)
+}
+
+fn connected(own: SocketAddr, peer: SocketAddr) -> Result<UdpSocket> {
+    let socket = UdpSocket::bind(own)?;
+    socket.connect(peer)?;
+    Ok(socket)
+}
+
+/// Sends datagrams, and returns of which NAPIs their reader learns.
+fn numbers(sender: &UdpSocket, reader: &UdpSocket) -> Result<BTreeSet<u32>> {
+    let mut numbers = BTreeSet::new();
+    let mut bytes = [0; 16];
+    for _ in 0..NAPI_PKTS / NAPI_BURST {
+        for _ in 0..NAPI_BURST {
+            sender.send(&bytes)?;
+        }
+        for _ in 0..NAPI_BURST {
+            reader.recv(&mut bytes).context("a datagram is missing")?;
+            numbers.insert(sockopt::napi_number(reader)?);
+        }
+    }
+    Ok(numbers)
 }

@@ -3,10 +3,9 @@
 //! A ConnectX sums the whole of each frame, and who verifies a checksum on the way takes that sum: sockets, and connection tracking.
 //! What lanes have joined has more bytes than the card has summed.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 
 use anyhow::{ensure, Result};
-use mflow_protocol::network::CLIENT_MAC;
 
 use crate::cases::routed::{self, Through};
 use crate::cases::{Case, Run};
@@ -15,12 +14,10 @@ use crate::datagrams::run::Datagrams;
 use crate::mflow::Knobs;
 use crate::outcome::Outcome;
 use crate::rig::Rig;
-use crate::topology::{self, Family, CLIENT, CONTAINER};
+use crate::topology::{self, CONTAINER};
 use crate::traffic::{Load as _, Plan};
 use crate::{nft, proc_net};
 
-/// The address of the tunnel's own end on the host.
-const OWN: Ipv4Addr = Ipv4Addr::new(10, 0, 9, 2);
 const OWN_PORT: u16 = 5_001;
 
 const TRACKED: &str = "
@@ -55,25 +52,9 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
 fn own(rig: &Rig) -> Result<Outcome> {
     let (plan, knobs) = (rig.datagrams(), Knobs::default());
     rig.prepare(&plan, &knobs)?;
-    let (client, vxlan) = (Family::V4.client(), topology::mac("vxlan0")?);
-    topology::ip(
-        None,
-        &format!(
-            "link set vxlan0 nomaster
-             addr add {OWN}/32 dev vxlan0
-             neigh replace {client} lladdr {CLIENT_MAC} dev vxlan0
-             route replace {client}/32 dev vxlan0"
-        ),
-    )?;
-    topology::ip(
-        Some(CLIENT),
-        &format!(
-            "neigh replace {OWN} lladdr {vxlan} dev vxlan0
-             route replace {OWN}/32 dev vxlan0 src {client}"
-        ),
-    )?;
+    let own = topology::end_of_tunnel()?;
     summed(rig, &plan, &knobs, || {
-        let address = SocketAddr::from((OWN, OWN_PORT));
+        let address = SocketAddr::from((own, OWN_PORT));
         let receiver = Receiver::of(vec![receiver::bind(&address)?], 1, plan.load.bytes);
         Datagrams::measure_at(&plan, vec![address], receiver, |_| Ok(()))
     })
