@@ -7,15 +7,16 @@
 //! begins to be split, the first packet of each inner flow is a fence, too, and what follows it of the same inner flow is split. An
 //! inner flow that sends nothing for [`START_MS`] has nothing in such a queue any more.
 
-use super::flow_key::fold;
+use super::flow_key::{fold, MIX_A};
+use super::slot::FENCE_TIMEOUT_US;
 
-/// How long a flow starts: for as long as a packet may wait on the ordinary path.
-pub(super) const START_MS: u32 = 50;
+/// The time for which a flow starts: a packet may wait on the ordinary path for as long.
+pub(super) const START_MS: u32 = FENCE_TIMEOUT_US / 1_000;
 
 const WORDS: usize = 8;
 const BUCKET_BITS: u32 = 9;
 
-/// Inner flows by a hash, and since when. Two with the same bucket have one fence. Memory of zeros is one that has to be started.
+/// A set of inner flows, by a hash: two in the same bucket have one fence. Memory of zeros is a set that has to be started.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fenced {
     buckets: [u64; WORDS],
@@ -60,9 +61,9 @@ impl Fenced {
     }
 }
 
-/// Returns the word and the bit in it of an inner flow's bucket.
+/// Returns the word and the bit in that word of an inner flow's bucket.
 fn place(inner_flow: u64) -> (usize, u64) {
     // CAST: nine bits.
-    let bucket = (fold(inner_flow, 0x9e37_79b9_7f4a_7c15) >> (u64::BITS - BUCKET_BITS)) as usize;
+    let bucket = (fold(inner_flow, MIX_A) >> (u64::BITS - BUCKET_BITS)) as usize;
     (bucket / 64 % WORDS, 1 << (bucket % 64))
 }

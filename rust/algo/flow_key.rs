@@ -220,7 +220,7 @@ impl Ipv4Flow {
 }
 
 /// Odd numbers with an even mix of set and clear bits: digits of the golden ratio and of the square root of three.
-const MIX_A: u64 = 0x9e37_79b9_7f4a_7c15;
+pub(super) const MIX_A: u64 = 0x9e37_79b9_7f4a_7c15;
 const MIX_B: u64 = 0xbb67_ae85_84ca_a73b;
 
 /// Multiplies into 128 bits and folds the halves together, so that every input bit reaches most output bits.

@@ -62,24 +62,18 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
     /// Carries a packet that does not just go into a lane's open batch. Not inlined: the way of most packets stays short.
     #[inline(never)]
     pub(super) fn on_packet(&mut self, flow: &mut Flow, packet: P) -> Dispatched<P> {
+        if let FlowState::Starting(ref split) | FlowState::Split(ref split) = flow.state {
+            if let Some(reason) = self.cause_to_stop(split) {
+                let split = *split;
+                let stopping = self.begin_stop(flow, split, reason);
+                return self.on_stopping(flow, stopping, packet);
+            }
+        }
         match flow.state {
             FlowState::Counting => self.on_counting(flow, packet),
             FlowState::Probing(probing) => self.on_probing(flow, probing, packet),
-            FlowState::Starting(split) => match self.cause_to_stop(&split) {
-                None => self.on_starting(flow, split, packet),
-                Some(reason) => {
-                    let stopping = self.begin_stop(flow, split, reason);
-                    self.on_stopping(flow, stopping, packet)
-                }
-            },
-            FlowState::Split(ref mut split) => match self.cause_to_stop(split) {
-                None => self.on_split(split, packet),
-                Some(reason) => {
-                    let split = *split;
-                    let stopping = self.begin_stop(flow, split, reason);
-                    self.on_stopping(flow, stopping, packet)
-                }
-            },
+            FlowState::Starting(split) => self.on_starting(flow, split, packet),
+            FlowState::Split(ref mut split) => self.on_split(split, packet),
             FlowState::Stopping(stopping) => self.on_stopping(flow, stopping, packet),
             FlowState::Draining(draining) => self.on_draining(flow, draining, packet),
         }
@@ -263,8 +257,8 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         }
     }
 
-    /// Splits a packet whose inner flow has had its fence; makes a fence of one whose inner flow has had none, or leaves it behind
-    /// the packets of that flow, on the ordinary path.
+    /// Splits a packet whose inner flow has had its fence. Passes any other on, behind what its inner flow has on the ordinary path:
+    /// as the fence, if it suits.
     fn on_starting(&mut self, flow: &mut Flow, mut split: Split, mut packet: P) -> Dispatched<P> {
         // The last number of the window is an inline batch's.
         const NR_BATCHES: u32 = 2;

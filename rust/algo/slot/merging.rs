@@ -170,7 +170,7 @@ impl<'a, P: Packet> MergeToken<'a, P> {
 
     /// Returns how long a fence may hold others up. Those of one start that do not arrive share what there is.
     fn fence_timeout_us<S: Sink<P>>(&self, sink: &mut S) -> u32 {
-        // ORDERING: Relaxed: written under the token, or at a start.
+        // ORDERING: Relaxed pairs with the addition in `may_skip`, under the token, and the store in `begin_start`.
         let waited_us = self.slot.fences_waited_us.load(Ordering::Relaxed);
         let left_us = START_TIMEOUT_US.saturating_sub(waited_us);
         sink.timeout_us().max(left_us.min(FENCE_TIMEOUT_US))

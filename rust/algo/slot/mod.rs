@@ -67,9 +67,9 @@ pub const INLINE: LaneId = 0;
 pub const ORDINARY_PATH: LaneId = LaneId::MAX;
 
 /// Least time that a fence gets: the ordinary path may be some thousand packets long.
-const FENCE_TIMEOUT_US: u32 = 50_000;
+pub(super) const FENCE_TIMEOUT_US: u32 = 50_000;
 
-/// How long the fences of one start may hold others up together, if they do not arrive.
+/// The time for which the fences of one start may hold others up together, if they do not arrive.
 const START_TIMEOUT_US: u32 = 2 * FENCE_TIMEOUT_US;
 
 /// What a call of [`Slot::merge`] has come to.
@@ -395,7 +395,7 @@ impl<P: Packet> Slot<P> {
 
     /// Opens `batch`, for which there is [`room`](Self::room), for a fence.
     pub fn open_fence(&self, batch: u32) {
-        // ORDERING: Relaxed: who asks runs on this core.
+        // ORDERING: Relaxed pairs with the load in `awaits_fence`, on this core.
         self.fences_end
             .store(batch.wrapping_add(1), Ordering::Relaxed);
         self.open(batch, ORDINARY_PATH);
@@ -403,7 +403,7 @@ impl<P: Packet> Slot<P> {
 
     /// Notes that a flow begins to be split: its fences have all of their time.
     pub(super) fn begin_start(&self) {
-        // ORDERING: Relaxed: a hint for the deadline.
+        // ORDERING: Relaxed pairs with the load in `fence_timeout_us`: it bounds a time, and orders nothing.
         self.fences_waited_us.store(0, Ordering::Relaxed);
     }
 
@@ -455,7 +455,7 @@ impl<P: Packet> Slot<P> {
 
     /// Returns whether there is a fence whose turn has not passed.
     pub(super) fn awaits_fence(&self) -> bool {
-        // ORDERING: Relaxed: a device further on receives on the core that has opened the fence, and so sees it.
+        // ORDERING: Relaxed pairs with the store in `open_fence`: a device further on receives on the core that has opened the fence.
         let end = self.fences_end.load(Ordering::Relaxed);
         // Numbers come round: one that is further ahead than the window is an old one.
         end.wrapping_sub(self.next()).wrapping_sub(1) < WINDOW_BATCHES

@@ -23,7 +23,7 @@ pub(crate) const MISSING: &str = "";
 pub(crate) const RUNS_TO_COMPLETION: bool = true;
 /// Whether sources of NAPIs that split flows are found by the number in a packet: NAPIs have them.
 pub(crate) const FINDS_SOURCES_BY_NUMBER: bool = false;
-/// Whether a fence waits until all queues of its CPU are through, and a path with queues on other CPUs has none.
+/// The promise that a fence waits until all queues of its CPU are through, and that a path with queues on other CPUs has no fence.
 pub(crate) const FENCES_WAIT: bool = false;
 
 /// How long a probe may take, in milliseconds: it passes what is queued on one CPU.

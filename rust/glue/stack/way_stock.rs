@@ -27,7 +27,7 @@ pub(crate) const RUNS_TO_COMPLETION: bool = false;
 /// are taken before they are used.
 pub(crate) const FINDS_SOURCES_BY_NUMBER: bool = true;
 
-/// Whether a fence waits until all queues of its CPU are through, and a path with queues on other CPUs has none.
+/// The promise that a fence waits until all queues of its CPU are through, and that a path with queues on other CPUs has no fence.
 pub(crate) const FENCES_WAIT: bool = true;
 
 /// How long a probe may take, in milliseconds: it waits until the CPU's queues are through, for as many polls as the longest could

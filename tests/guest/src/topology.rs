@@ -433,7 +433,7 @@ pub(crate) fn one_outer_flow(outer: Family) -> Result<()> {
     client_overlay_up(outer, Some(InfoVxlan::PortRange((50_000, 50_001))))
 }
 
-/// Has the tunnel end at the host itself, without the bridge; returns the host's address there.
+/// Ends the tunnel at the host itself, without the bridge; returns the host's address there.
 pub(crate) fn end_of_tunnel() -> Result<IpAddr> {
     let own = IpAddr::V4(Ipv4Addr::new(10, 0, 9, 2));
     let (client, vxlan) = (Family::V4.client(), mac("vxlan0")?);

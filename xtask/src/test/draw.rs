@@ -71,10 +71,10 @@ pub(super) const fn guest(
 const CORE: &str =
     "main lanes/4 batch/1 flows/3/one-socket tcp/main connectx/channels connectx/probe";
 
-/// What no other kernel would notice, on the checking one, by whichever way it holds there.
+/// The cases of which no kernel but the checking one would notice a failure, by whichever way they hold there.
 const CHECKED: &str = "hooks/verdict tcp/hooks/clones";
 
-/// What a ConnectX does to packets on the distribution's own kernel, whose driver is the distribution's, too: all that the guest has.
+/// The cases about what a ConnectX does to packets under the distribution's own driver: all that this guest has.
 const STOCK_CARD: &str = "main tcp/main sums/own sums/routed";
 
 /// Cases of one idea each, with or without `tcp/` in front, whose names go on with the values of its parameters.

@@ -214,7 +214,7 @@ pub(crate) struct Factory {
     pub(crate) bytes: u32,
     /// Whether those that are made look as if they never reached the merge point.
     pub(crate) strays: bool,
-    /// How many inner flows those that are made belong to, in turn; 0 as 1.
+    /// The number of inner flows to which those that are made belong in turn; 0 as 1.
     pub(crate) inner_flows: u64,
     /// What an XDP program asks for the flows of those that are made.
     pub(crate) hint: Hint,

@@ -37,7 +37,7 @@ fn spread() -> World {
     let mut world = World::new(NR_LANES, 2);
     world.around.fences_inner_flows = true;
     world.around.packets.inner_flows = INNER_FLOWS;
-    // Lanes are not polled while they have nothing to do, which is not about them here.
+    // Steps leave lanes alone for long: no batch is to be given up for that.
     world.around.socket.timeout_us = 10_000_000;
     world
 }

@@ -135,7 +135,7 @@ pub(crate) struct Surroundings {
     pub(crate) merge_budget_pkts: u32,
     /// Whether a probe or a fence waits for no other.
     pub(crate) is_clear: bool,
-    /// Whether each inner flow has a fence.
+    /// The choice that each inner flow has a fence.
     pub(crate) fences_inner_flows: bool,
     /// How often the ordinary path was told to stay behind what was carried inline.
     pub(crate) kept_behind: usize,

@@ -21,7 +21,7 @@ use crate::streams::run::Streams;
 use crate::topology::{self, CONTAINER};
 use crate::traffic::{Live as _, Load, Plan};
 
-/// How long a CPU of RPS is held, and how often the flow begins to be split meanwhile.
+/// The time for which a CPU of RPS is held at once, and the number of times that the flow begins to be split meanwhile.
 const HOLD: Duration = Duration::from_millis(10);
 const STARTS: usize = 10;
 const LIMIT: Duration = Duration::from_secs(30);
@@ -273,8 +273,7 @@ fn with_feature<L: Load>(rig: &Rig, feature: &Feature, early: bool) -> Result<Ou
     })
 }
 
-/// What has been received before the outer flow begins to be split waits on a CPU that is held, and what comes first may be of others
-/// of its flows.
+/// Splits an outer flow again and again while packets of some of its flows wait on a CPU that is held.
 fn spread_one_outer(rig: &Rig) -> Result<Outcome> {
     let plan = Plan {
         flows: SPREAD_FLOWS,

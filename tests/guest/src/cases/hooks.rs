@@ -47,7 +47,7 @@ table ip mflow {
 }
 ";
 const ASKED: &str = "add rule ip mflow end udp dport 5001 numgen inc mod 2 == 0 queue num 0";
-/// How much of the usual rate is offered where each packet costs two system calls, and for how long.
+/// The share of the usual rate that is offered where each packet costs two system calls, and the time for which it is.
 const ASKED_SHARE: f64 = 0.3;
 const ASKED_FOR: Duration = Duration::from_millis(300);
 

@@ -31,7 +31,7 @@ const MOST_REFUSED: u64 = 20;
 /// Ports from here on are the kernel's choice, another one each time.
 const FIRST_EPHEMERAL: u16 = 32_768;
 
-/// What rules write into datagrams of the first flow. No case has so many flows.
+/// The number that rules write into datagrams of the first flow. No case has so many flows.
 pub(super) const WRITTEN: u16 = 0xabcd;
 
 /// What a receiver sees of a datagram beside its bytes. All datagrams of a flow that look alike are counted together.
@@ -48,7 +48,7 @@ pub(super) struct Look {
     pub(super) tos: Option<u8>,
     /// TTL or hop limit.
     pub(super) hops: Option<u8>,
-    /// Whether a rule has written [`WRITTEN`] to where a datagram begins, which is its flow's number otherwise.
+    /// The mark that a rule has written [`WRITTEN`] to where a datagram begins; else the number of its flow is there.
     pub(super) written: bool,
 }
 

@@ -5,7 +5,7 @@
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
-use anyhow::{ensure, Context as _, Result};
+use anyhow::{ensure, Result};
 use mflow_protocol::network::{CLIENT_MAC, CONTAINER_MAC};
 
 use super::arrivals::seeing;
@@ -164,17 +164,11 @@ fn through(host: &Host, to: To, fate: Fate, set_up: fn() -> Result<()>) -> Resul
         };
         Ok(elephant.run(host.datagrams, |_| Ok(()))?.0)
     })?;
-    for (arrived, half) in [
-        (&compared.off, "with enabled 0"),
-        (&compared.on, "with enabled 1"),
-    ] {
-        match fate {
-            // Any CPU that sends may empty a discipline, into a backlog of its own: the kernel keeps no order behind one.
-            Fate::Kept(_) => arrived.require_all(),
-            Fate::Split | Fate::Either => arrived.require_whole(),
-        }
-        .context(half)?;
-    }
+    compared.each(|arrived| match fate {
+        // Any CPU that sends may empty a discipline, into a backlog of its own: the kernel keeps no order behind one.
+        Fate::Kept(_) => arrived.require_all(),
+        Fate::Split | Fate::Either => arrived.require_whole(),
+    })?;
     compared.on.require_looks_of(&compared.off)?;
     match fate {
         Fate::Split => compared.on.require_split(),

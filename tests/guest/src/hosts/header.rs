@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is written into packets on the way: a congestion mark on the tunnel, a filter's DSCP, a router's TTL, addresses and ports that
+//! Marks and bytes that are written into packets between NIC and socket: a congestion mark on the tunnel, a filter's DSCP, a router's TTL, addresses and ports that
 //! a rule rewrites without a state, and bytes of datagrams. Each datagram has to show it at the receiver, also where lanes have joined
 //! several.
 
@@ -194,7 +194,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Has a classifier edit all datagrams that pass a device.
+/// Attaches a classifier that edits all datagrams that pass a device.
 fn edit(namespace: Option<&str>, device: &str, at: &str) -> Result<()> {
     for line in [
         format!("tc qdisc add dev {device} clsact"),

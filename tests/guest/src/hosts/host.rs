@@ -4,7 +4,7 @@
 
 use std::fmt::Debug;
 
-use anyhow::{Context as _, Result};
+use anyhow::{ensure, Context as _, Result};
 
 use super::{firewalls, policy, services};
 use crate::mflow::{self, Knobs};
@@ -51,6 +51,21 @@ pub(super) struct Host {
 pub(super) struct Compared<T> {
     pub(super) off: T,
     pub(super) on: T,
+}
+
+impl<T: Debug> Compared<T> {
+    /// Fails where a half is not as it has to be, and says which.
+    pub(super) fn each(&self, check: impl Fn(&T) -> Result<()>) -> Result<()> {
+        check(&self.off).context("with enabled 0")?;
+        check(&self.on).context("with enabled 1")
+    }
+
+    /// Fails unless both halves have the same of this.
+    pub(super) fn require_same<U: Debug + PartialEq>(&self, of: impl Fn(&T) -> &U) -> Result<()> {
+        let (on, off) = (of(&self.on), of(&self.off));
+        ensure!(on == off, "with enabled 1 {on:?}, with 0 {off:?}");
+        Ok(())
+    }
 }
 
 impl Host {

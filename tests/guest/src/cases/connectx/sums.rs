@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A ConnectX sums the whole of each frame, and who verifies a checksum on the way takes that sum: sockets, and connection tracking.
-//! What lanes have joined has more bytes than the card has summed.
+//! Checksums of frames that a ConnectX has summed as a whole. Sockets and connection tracking verify with that sum, which is not that
+//! of what lanes have joined.
 
 use std::net::SocketAddr;
 

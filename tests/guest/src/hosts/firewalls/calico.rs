@@ -184,35 +184,22 @@ fn policed(host: &Host, inner: Family, when: Rules) -> Result<()> {
     let compared = host.compare(inner, when, set_up, |host| seen(host, inner))?;
     // CAST: some hundred.
     let all = CONNECTIONS + FLOWS as u64;
-    for (enabled, seen) in [&compared.off, &compared.on].into_iter().enumerate() {
-        seen.made.require_all().with_context(|| {
-            format!(
-                "with enabled {enabled}; rules: {:?}; counters: {}",
-                seen.rules,
-                seen.arrived.counters()
-            )
-        })?;
+    compared.each(|seen| {
+        let counters = || format!("{:?}; counters: {}", seen.rules, seen.arrived.counters());
+        seen.made.require_all().with_context(counters)?;
         let accepted: u64 = counts(&seen.rules, "--dports");
         let dropped: u64 = counts(&seen.rules, "-j DROP");
         ensure!(
             accepted == all && dropped == 0 && seen.tracked.entries == all,
-            "with enabled {enabled} policies accept {accepted} of {all}, and rules drop {dropped}; {:?}; {:?}",
+            "policies accept {accepted} of {all}, and rules drop {dropped}; {:?}; {:?}",
             seen.tracked,
             seen.rules
         );
-        seen.arrived
-            .require_whole()
-            .with_context(|| format!("with enabled {enabled}"))?;
-    }
+        seen.arrived.require_whole()
+    })?;
+    compared.require_same(|seen| &seen.rules)?;
+    compared.require_same(|seen| &seen.tracked)?;
     let (on, off) = (&compared.on, &compared.off);
-    ensure!(
-        on.rules == off.rules && on.tracked == off.tracked,
-        "with enabled 1 {:?} and {:?}, with 0 {:?} and {:?}",
-        on.rules,
-        on.tracked,
-        off.rules,
-        off.tracked
-    );
     on.arrived.require_looks_of(&off.arrived)?;
     on.arrived.require_split()
 }

@@ -68,32 +68,21 @@ fn walled(host: &Host, inner: Family, rules: Rules) -> Result<()> {
         nft::add(CONTAINER, WATCH)
     };
     let compared = host.compare(inner, rules, set_up, |host| seen(host, inner))?;
-    for (enabled, seen) in [&compared.off, &compared.on].into_iter().enumerate() {
-        seen.made.require_all().with_context(|| {
-            format!(
-                "with enabled {enabled}; counters: {}",
-                seen.arrived.counters()
-            )
-        })?;
+    compared.each(|seen| {
+        let counters = || format!("counters: {}", seen.arrived.counters());
+        seen.made.require_all().with_context(counters)?;
         ensure!(
             seen.files == SESSIONS && seen.announced == SESSIONS && seen.invalid == 0,
-            "with enabled {enabled} {} of {SESSIONS} files came, {} connections were announced, and {} packets were invalid; {:?}",
+            "{} of {SESSIONS} files came, {} connections were announced, and {} packets were invalid; {:?}",
             seen.files,
             seen.announced,
             seen.invalid,
             seen.tracked
         );
-        seen.arrived
-            .require_whole()
-            .with_context(|| format!("with enabled {enabled}"))?;
-    }
+        seen.arrived.require_whole()
+    })?;
+    compared.require_same(|seen| &seen.tracked)?;
     let (on, off) = (&compared.on, &compared.off);
-    ensure!(
-        on.tracked == off.tracked,
-        "with enabled 1 {:?}, with 0 {:?}",
-        on.tracked,
-        off.tracked
-    );
     on.arrived.require_looks_of(&off.arrived)?;
     on.arrived.require_split()
 }

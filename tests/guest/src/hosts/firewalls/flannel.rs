@@ -69,14 +69,9 @@ fn forwarded(host: &Host) -> Result<()> {
     let compared = host.compare(Family::V4, Rules::First, set_up, seen)?;
     // CAST: some hundred.
     let all = CONNECTIONS + FLOWS as u64;
-    for (enabled, seen) in [&compared.off, &compared.on].into_iter().enumerate() {
-        seen.made.require_all().with_context(|| {
-            format!(
-                "with enabled {enabled}; rules: {:?}; counters: {}",
-                seen.rules,
-                seen.arrived.counters()
-            )
-        })?;
+    compared.each(|seen| {
+        let counters = || format!("{:?}; counters: {}", seen.rules, seen.arrived.counters());
+        seen.made.require_all().with_context(counters)?;
         let matched = |rule: &str| rule.starts_with(POD_TO_POD);
         let others: u64 = seen
             .rules
@@ -91,21 +86,14 @@ fn forwarded(host: &Host) -> Result<()> {
                 && pkts == all + 1
                 && seen.tracked.entries == all
                 && seen.tracked.masqueraded == 0,
-            "with enabled {enabled} rules see {:?} of {all} connections and flows; {:?}",
+            "rules see {:?} of {all} connections and flows; {:?}",
             seen.rules,
             seen.tracked
         );
-        seen.arrived
-            .require_whole()
-            .with_context(|| format!("with enabled {enabled}"))?;
-    }
+        seen.arrived.require_whole()
+    })?;
+    compared.require_same(|seen| &seen.tracked)?;
     let (on, off) = (&compared.on, &compared.off);
-    ensure!(
-        on.tracked == off.tracked,
-        "with enabled 1 {:?}, with 0 {:?}",
-        on.tracked,
-        off.tracked
-    );
     on.arrived.require_looks_of(&off.arrived)?;
     on.arrived.require_split()
 }

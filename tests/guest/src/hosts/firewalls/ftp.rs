@@ -40,7 +40,7 @@ impl Server {
         Ok(Self { family, listener })
     }
 
-    /// Has clients fetch files, and returns how many came as they have to.
+    /// Serves clients that fetch files, and returns how many files came as they have to.
     pub(super) fn serve(&self) -> Result<u64> {
         let ((), files) = threads::beside(|stop| self.answer_all(stop), || self.fetch_all())?;
         Ok(files)

@@ -171,22 +171,18 @@ fn assigned(host: &Host, inner: Family) -> Result<()> {
     };
     let compared = host.compare(inner, Rules::First, set_up, |host| seen(host, inner))?;
     let to = SocketAddr::from((inner.container(), UDP));
-    for (enabled, seen) in [&compared.off, &compared.on].into_iter().enumerate() {
-        seen.made.require_all().with_context(|| {
-            format!(
-                "with enabled {enabled}; counters: {}",
-                seen.arrived.counters()
-            )
-        })?;
+    compared.each(|seen| {
+        let counters = || format!("counters: {}", seen.arrived.counters());
+        seen.made.require_all().with_context(counters)?;
         let assigned = seen.arrived.count(|look| look.to == Some(to));
         ensure!(
             assigned + seen.arrived.refused == seen.arrived.sent,
-            "with enabled {enabled} the proxy got {assigned} of {} datagrams: {:?}",
+            "the proxy got {assigned} of {} datagrams: {:?}",
             seen.arrived.sent,
             seen.arrived.looks
         );
-        seen.arrived.require_whole()?;
-    }
+        seen.arrived.require_whole()
+    })?;
     let (on, off) = (&compared.on.arrived, &compared.off.arrived);
     on.require_looks_of(off)?;
     on.require_split()

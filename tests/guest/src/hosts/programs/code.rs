@@ -15,7 +15,7 @@ use crate::{command, netns};
 /// Another folder than the usual one, which `ip netns exec` hides.
 const FOLDER: &str = "/run/programs";
 
-/// What a program answers: the packet goes on, or is dropped.
+/// The answers of a program: the packet goes on, or is dropped.
 pub(super) const OK: u32 = 0;
 pub(super) const SHOT: u32 = 2;
 
@@ -121,7 +121,7 @@ impl Code {
         Ok(self.instructions)
     }
 
-    /// Has a program run for what comes in at a device of a namespace, or goes out there, until the device goes.
+    /// Attaches a program to what comes in at a device of a namespace, or goes out there, until the device goes.
     pub(super) fn attach(self, namespace: Option<&str>, device: &str, way: &str) -> Result<Pinned> {
         if !Path::new(FOLDER).exists() {
             fs::create_dir(FOLDER)?;

@@ -93,10 +93,10 @@ fn through_sidecar(
     };
     let head = dialogue::head(from, (inner.container(), WEB).into());
     let wanted = Answers::from([(head, DIALOGUES)]);
-    for (enabled, seen) in [&compared.off, &compared.on].into_iter().enumerate() {
+    compared.each(|seen| {
         ensure!(
             seen.answers == wanted,
-            "with enabled {enabled} answers are {:?}, and not {wanted:?}; {:?}; rules: {:?}; counters: {}",
+            "answers are {:?}, and not {wanted:?}; {:?}; rules: {:?}; counters: {}",
             seen.answers,
             seen.tracked,
             seen.rules,
@@ -105,22 +105,14 @@ fn through_sidecar(
         // One entry of the client's connection, and one of the proxy's.
         ensure!(
             seen.tracked.entries == 2 * DIALOGUES && seen.tracked.unreplied == 0,
-            "with enabled {enabled} {:?} is tracked of {DIALOGUES} connections",
+            "{:?} is tracked of {DIALOGUES} connections",
             seen.tracked
         );
-        seen.arrived
-            .require_whole()
-            .with_context(|| format!("with enabled {enabled}"))?;
-    }
+        seen.arrived.require_whole()
+    })?;
+    compared.require_same(|seen| &seen.tracked)?;
+    compared.require_same(|seen| &seen.rules)?;
     let (on, off) = (&compared.on, &compared.off);
-    ensure!(
-        on.tracked == off.tracked && on.rules == off.rules,
-        "with enabled 1 {:?} and rules {:?}, with 0 {:?} and {:?}",
-        on.tracked,
-        on.rules,
-        off.tracked,
-        off.rules
-    );
     on.arrived.require_looks_of(&off.arrived)?;
     on.arrived.require_split()
 }
