@@ -5,9 +5,12 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use anyhow::Result;
+use anyhow::{bail, Result};
 
 use crate::proc_net;
+
+/// Readings of a table, at most.
+const MOST_READINGS: usize = 10;
 
 /// The knowledge of a namespace's connection tracking about some ports, as `conntrack -L` tells it, and what went wrong with packets, as
 /// `conntrack -S` does.
@@ -38,9 +41,11 @@ impl Tracked {
         namespace: Option<&str>,
         ports: &[u16],
     ) -> Result<(Self, Endpoints)> {
-        let table = proc_net::read(namespace, "nf_conntrack")?;
+        let (entries, endpoints) = settled(|| {
+            let table = proc_net::read(namespace, "nf_conntrack")?;
+            Ok(entries(&table, ports))
+        })?;
         let statistics = proc_net::read(namespace, "stat/nf_conntrack")?;
-        let (entries, endpoints) = entries(&table, ports);
         let tracked = Self {
             invalid: statistic(&statistics, "invalid"),
             insert_failed: statistic(&statistics, "insert_failed"),
@@ -59,6 +64,20 @@ impl Tracked {
             ..self
         }
     }
+}
+
+/// Reads until two readings agree. The kernel counts from the table's beginning for each page of the file, so it passes over an entry
+/// for each one that another namespace loses meanwhile.
+fn settled<T: PartialEq>(read: impl Fn() -> Result<T>) -> Result<T> {
+    let mut last = read()?;
+    for _ in 0..MOST_READINGS {
+        let now = read()?;
+        if now == last {
+            return Ok(now);
+        }
+        last = now;
+    }
+    bail!("connection tracking's table changes all the time");
 }
 
 /// One line: where the first packet came from and went to, and where answers do.
@@ -138,6 +157,16 @@ mod tests {
             endpoints,
             BTreeMap::from([((6101, container), 1), ((6102, container), 1)])
         );
+    }
+
+    #[test]
+    fn a_reading_that_stands_alone_does_not_count() {
+        let mut readings = [300, 311, 311].into_iter();
+        let readings = std::cell::RefCell::new(&mut readings);
+        let read = || Ok(readings.borrow_mut().next().unwrap_or_default());
+        assert_eq!(settled(read).unwrap(), 311);
+        let changing = std::cell::Cell::new(0);
+        assert!(settled(|| Ok(changing.replace(changing.get() + 1))).is_err());
     }
 
     #[test]
