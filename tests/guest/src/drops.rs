@@ -37,14 +37,17 @@ const PROTOCOLS: [(&str, &[&str]); 2] = [
     ),
 ];
 /// Those of `/proc/net/snmp6`.
-const SECOND_FAMILY: [&str; 6] = [
+const SECOND_FAMILY: [&str; 7] = [
     "Ip6InDiscards",
     "Ip6OutDiscards",
     "Ip6ReasmTimeout",
     "Ip6ReasmFails",
     "Ip6FragFails",
     "Udp6InErrors",
+    "Udp6InCsumErrors",
 ];
+/// Columns of `/proc/net/stat/nf_conntrack`: what connection tracking refuses or drops.
+const TRACKING: [&str; 4] = ["insert_failed", "drop", "early_drop", "error"];
 /// Columns of `/proc/net/dev`, which do not count what a queueing discipline drops: the device that sends through it does.
 const DEVICE: [(usize, &str); 6] = [
     (2, "rx_errors"),
@@ -72,6 +75,7 @@ impl Drops {
             let found = of_protocols(&read("snmp"))
                 .chain(of_second_family(&read("snmp6")))
                 .chain(of_devices(&read("dev")))
+                .chain(of_tracking(&read("stat/nf_conntrack")))
                 .map(|(name, count)| (format!("{called} {name}"), count))
                 .collect::<Vec<_>>();
             counts.extend(found);
@@ -118,6 +122,19 @@ fn of_devices(text: &str) -> impl Iterator<Item = (String, u64)> + '_ {
     })
 }
 
+/// Sums up columns of hexadecimal numbers that have a row for each CPU.
+fn of_tracking(text: &str) -> impl Iterator<Item = (String, u64)> + '_ {
+    let mut lines = text.lines().map(str::split_whitespace);
+    let names: Vec<&str> = lines.next().into_iter().flatten().collect();
+    let rows: Vec<Vec<&str>> = lines.map(Iterator::collect).collect();
+    TRACKING.iter().filter_map(move |wanted| {
+        let column = names.iter().position(|name| name == wanted)?;
+        let counts = rows.iter().filter_map(|row| row.get(column));
+        let counts = counts.filter_map(|count| u64::from_str_radix(count, 16).ok());
+        Some((format!("conntrack {wanted}"), counts.sum()))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -137,6 +154,15 @@ mod tests {
         let second = "Ip6InReceives   \t7\nIp6ReasmFails   \t3\n";
         let found: Vec<_> = of_second_family(second).collect();
         assert_eq!(found, [("Ip6ReasmFails".to_owned(), 3)]);
+        let tracking = "entries found drop insert_failed\n 5 1 a 2\n 5 1 1f 0\n";
+        let found: Vec<_> = of_tracking(tracking).collect();
+        assert_eq!(
+            found,
+            [
+                ("conntrack insert_failed".to_owned(), 2),
+                ("conntrack drop".to_owned(), 41)
+            ]
+        );
         let dev = " face |bytes packets\n vxlan0: 1 2 0 3 0 0 0 0 11 12 0 13 0 0 0 0\n";
         let dropped: Vec<_> = of_devices(dev).filter(|(_, count)| *count > 0).collect();
         assert_eq!(

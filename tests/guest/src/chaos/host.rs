@@ -12,6 +12,7 @@ use super::sequence::Setting;
 use super::step::{Device, Effect, Step};
 use super::switch::Switch;
 use crate::bpf::Xdp;
+use crate::drops::Drops;
 use crate::mflow::{self, Knobs, Stats};
 use crate::outcome::Outcome;
 use crate::rig::Rig;
@@ -30,6 +31,8 @@ pub(super) struct Host<'a> {
     allowed: Allowed,
     /// What the module had counted as late each time before its counters began anew.
     late_before: u64,
+    /// What the kernel had dropped before.
+    drops_before: Drops,
 }
 
 impl<'a> Host<'a> {
@@ -44,6 +47,7 @@ impl<'a> Host<'a> {
             xdp: BTreeMap::new(),
             allowed: Allowed::default(),
             late_before: 0,
+            drops_before: Drops::read(),
         };
         mflow::unload()?;
         if new.is_none() {
@@ -240,7 +244,18 @@ impl<'a> Host<'a> {
     /// Fails if what arrived is not what the steps allow. All of it has arrived, so that all late packets are counted.
     fn judge(&mut self, outcome: &Outcome, loses: bool) -> Result<()> {
         self.note_late()?;
-        self.allowed.judge(outcome, loses)
+        self.allowed
+            .judge(outcome, loses)
+            .with_context(|| self.told())
+    }
+
+    /// Returns what the kernel and the module have counted since the sequence began.
+    fn told(&self) -> String {
+        let drops = Drops::read().since(&self.drops_before);
+        format!(
+            "the kernel dropped {drops:?}, the module has {:?}",
+            Stats::read()
+        )
     }
 
     /// Notes what the module has counted as late up to now.
@@ -265,7 +280,8 @@ impl<'a> Host<'a> {
             let count = stats.get(name)?;
             ensure!(
                 count == 0,
-                "{name} is {count}, and no step allows to give anything up: {stats:?}"
+                "{name} is {count}, and no step allows to give anything up: {}",
+                self.told()
             );
         }
         Ok(())
