@@ -7,7 +7,9 @@
 #include <linux/netdevice.h>
 #include <linux/rtnetlink.h>
 #include <linux/skbuff.h>
+#include <linux/string.h>
 #include <net/mflow.h>
+#include <net/rtnetlink.h>
 #include <net/sch_generic.h>
 
 #include "../mflow_stock.h"
@@ -90,6 +92,19 @@ static unsigned int mflow_peer_fault(struct net_device *dev)
 	return 0;
 }
 
+/*
+ * RCU. Whether the packet is for a group, or for all, and its device is one of several that share another one: these have a queue for
+ * such packets, which a kernel thread empties on any CPU. (macvlan has it where several have joined; before 6.3 always.)
+ */
+static bool mflow_dev_copies_later(const struct sk_buff *skb)
+{
+	const struct rtnl_link_ops *kind = skb->dev->rtnl_link_ops;
+
+	if (skb->pkt_type != PACKET_MULTICAST && skb->pkt_type != PACKET_BROADCAST)
+		return false;
+	return netif_is_macvlan(skb->dev) || (kind && !strcmp(kind->kind, "ipvlan"));
+}
+
 static int mflow_lower_fault(struct net_device *lower, struct netdev_nested_priv *priv)
 {
 	unsigned int *fault = priv->data;
@@ -109,6 +124,8 @@ unsigned int mflow_path_fault(const struct sk_buff *skb)
 
 	if (fault)
 		return fault;
+	if (mflow_dev_copies_later(skb))
+		return MFLOW_PATH_QUEUES;
 	if (mflow_dev_needs_order(skb->dev))
 		return MFLOW_PATH_ORDERED;
 	netdev_walk_all_lower_dev_rcu(skb->dev, mflow_lower_fault, &priv);

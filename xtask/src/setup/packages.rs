@@ -55,7 +55,7 @@ macro_rules! packages {
 
 /// Every package but the compilers, whose version is part of their name (see `llvm.rs`).
 ///
-/// The distribution starts servers and haproxy when it installs them; guests run their own.
+/// The distribution starts servers, haproxy and Open vSwitch when it installs them; guests run their own.
 pub(crate) const PACKAGES: &[Package] = packages! {
     Kernel "linux-source-6.12": File(super::KERNEL_TARBALL), "kernel source";
     Kernel "gcc": Program("cc"), "linker driver of Rust host programs";
@@ -84,6 +84,7 @@ pub(crate) const PACKAGES: &[Package] = packages! {
     Vm "ipset": Program("ipset"), "sets of addresses in the guest";
     Vm "ipvsadm": Program("ipvsadm"), "the kernel's load balancer in the guest";
     Vm "haproxy": Program("haproxy"), "a service mesh's proxy in the guest";
+    Vm "openvswitch-switch": Program("ovs-dpctl"), "Open vSwitch in the guest";
     Vm "iputils-ping": Program("ping"), "echoes in the guest";
     Vm "wireguard-tools": Program("wg"), "a tunnel between hosts in the guest";
     Vm "util-linux": Program("taskset"), "pinning programs to processors";

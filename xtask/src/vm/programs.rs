@@ -34,6 +34,7 @@ const NEEDED: &[&str] = &[
     "modinfo",
     "modprobe",
     "nft",
+    "ovs-dpctl",
     "ping",
     "rmmod",
     "setsid",

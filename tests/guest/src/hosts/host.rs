@@ -6,7 +6,7 @@ use std::fmt::Debug;
 
 use anyhow::{ensure, Context as _, Result};
 
-use super::{firewalls, policy, services};
+use super::{firewalls, networks, policy, services};
 use crate::mflow::{self, Knobs};
 use crate::netlink::Netlink;
 use crate::rig::{Rig, Scale};
@@ -136,6 +136,7 @@ impl Host {
         policy::clear()?;
         firewalls::clear()?;
         services::clear()?;
+        networks::clear();
         // Most have set up none.
         let _ = topology::tc("qdisc del dev eth0 clsact");
         for (name, value) in [

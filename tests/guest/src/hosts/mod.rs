@@ -14,6 +14,7 @@ mod firewalls;
 mod hashes;
 mod header;
 mod host;
+mod networks;
 mod policy;
 mod programs;
 mod router;
@@ -114,6 +115,7 @@ fn all() -> Vec<Case> {
         ecmp::cases(),
         policy::cases(),
         devices::cases(),
+        networks::cases(),
         watchers::cases(),
         hashes::cases(),
         wireguard::cases(),
