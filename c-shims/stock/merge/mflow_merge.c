@@ -256,6 +256,25 @@ static unsigned int mflow_forward(void *priv, struct sk_buff *skb,
 	return NF_ACCEPT;
 }
 
+#if IS_ENABLED(CONFIG_NETFILTER_FAMILY_BRIDGE)
+
+/*
+ * Packets that a bridge sends on, which may leave this host, as above: to a NIC, to a tunnel, to a virtual machine's tap, which keep no order of lanes.
+ * What the bridge shows to IP's filters is seen there. A batch need not count these packets: its lane sees that they do not arrive.
+ */
+static unsigned int mflow_bridged(void *priv, struct sk_buff *skb,
+				  const struct nf_hook_state *state)
+{
+	const u32 tag = mflow_stock_tag(skb);
+
+	if (tag >> MFLOW_KIND_SHIFT == MFLOW_KIND_SPLIT && !nf_bridge_get_physoutdev(skb) &&
+	    !mflow_dev_leads_inside(state->out))
+		mflow_note_path_fault(mflow_stock_slot(tag), MFLOW_PATH_QUEUES);
+	return NF_ACCEPT;
+}
+
+#endif
+
 /*
  * What IPVS has taken at LOCAL_IN, in front of the merge point, and sends to an endpoint. It makes its entry for the first packet of a
  * connection, and two lanes would make one each, with endpoints of their own. The packet may be of another flow than the fast one, with
@@ -308,6 +327,14 @@ static const struct nf_hook_ops mflow_merge_ops[] = {
 		.pf = NFPROTO_IPV6,
 		.hooknum = NF_INET_LOCAL_OUT,
 		.priority = NF_IP6_PRI_LAST,
+	},
+#endif
+#if IS_ENABLED(CONFIG_NETFILTER_FAMILY_BRIDGE)
+	{
+		.hook = mflow_bridged,
+		.pf = NFPROTO_BRIDGE,
+		.hooknum = NF_BR_FORWARD,
+		.priority = NF_BR_PRI_LAST,
 	},
 #endif
 };

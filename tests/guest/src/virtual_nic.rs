@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A virtual NIC that hands over many datagrams in one piece, as those of virtual machines do: a TAP device with NAPI.
+//! A virtual NIC that hands over many datagrams in one piece, as those of virtual machines do: a TAP device with NAPI. And the host's end
+//! of a virtual machine's: a TAP device.
 #![allow(unsafe_code, reason = "no crate sets up a TAP device with NAPI")]
 
 use std::fs::File;
@@ -38,24 +39,10 @@ pub(crate) struct VirtualNic(File);
 
 impl VirtualNic {
     pub(crate) fn add() -> Result<Self> {
-        // A module of other kernels than ours.
-        command::run("modprobe tun")?;
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .open("/dev/net/tun")
-            .context("/dev/net/tun")?;
-        // SAFETY: An `ifreq` is numbers and unions of numbers and pointers; zeros are a valid one.
-        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-        for (to, from) in request.ifr_name.iter_mut().zip(NAME.bytes()) {
-            // CAST: ASCII.
-            *to = from as libc::c_char;
-        }
-        let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR | libc::IFF_NAPI;
-        // CAST: the flags are 16 bits.
-        request.ifr_ifru.ifru_flags = flags as libc::c_short;
-        // SAFETY: The kernel reads the request, which outlives the call.
-        unsafe { set_interface(file.as_raw_fd(), &raw const request) }.context("TUNSETIFF")?;
+        let file = open(
+            NAME,
+            libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR | libc::IFF_NAPI,
+        )?;
         let mac = MAC.map(|byte| format!("{byte:02x}")).join(":");
         topology::ip(
             None,
@@ -73,6 +60,33 @@ impl VirtualNic {
             .write_all(frame)
             .context("the virtual NIC takes no frame")
     }
+}
+
+/// Returns a TAP device as that of a virtual machine is, which goes with this file: it gives what the device is sent, frame by frame.
+pub(crate) fn tap(name: &str) -> Result<File> {
+    open(name, libc::IFF_TAP | libc::IFF_NO_PI)
+}
+
+/// Makes a device of this kind.
+fn open(name: &str, flags: i32) -> Result<File> {
+    // A module of other kernels than ours.
+    command::run("modprobe tun")?;
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/net/tun")
+        .context("/dev/net/tun")?;
+    // SAFETY: An `ifreq` is numbers and unions of numbers and pointers; zeros are a valid one.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        // CAST: ASCII.
+        *to = from as libc::c_char;
+    }
+    // CAST: the flags are 16 bits.
+    request.ifr_ifru.ifru_flags = flags as libc::c_short;
+    // SAFETY: The kernel reads the request, which outlives the call.
+    unsafe { set_interface(file.as_raw_fd(), &raw const request) }.context("TUNSETIFF")?;
+    Ok(file)
 }
 
 /// Returns a frame of datagrams of `bytes` each, all of which `payload` holds.

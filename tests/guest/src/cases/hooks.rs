@@ -20,11 +20,13 @@ use crate::topology::{self, CLIENT, CONTAINER};
 use crate::traffic::{Live as _, Load as _};
 use crate::{command, netns, nft, threads};
 
-/// The hook where packets are taken, that where they are merged, and those where such pass as are routed on, or sent on by IPVS.
+/// The hook where packets are taken, that where they are merged, and those where such pass as are routed on, sent on by IPVS, or sent on
+/// by a bridge.
 const TAKES: &str = "mflow_ingress";
 const MERGES: &str = "mflow_local_in";
 const FORWARDS: &str = "mflow_forward";
 const SENDS: &str = "mflow_local_out";
+const BRIDGES: &str = "mflow_bridged";
 /// One for IPv4, one for IPv6.
 const FAMILIES: usize = 2;
 
@@ -126,10 +128,16 @@ fn require(devices: &[&str], namespaces: &[&str], hooked: bool) -> Result<()> {
         require_hooks(Some(device), None, TAKES, usize::from(hooked))?;
     }
     let merging = if hooked { FAMILIES } else { 0 };
-    for function in [MERGES, FORWARDS, SENDS] {
-        require_hooks(None, None, function, merging)?;
+    let bridging = usize::from(hooked);
+    for (function, wanted) in [
+        (MERGES, merging),
+        (FORWARDS, merging),
+        (SENDS, merging),
+        (BRIDGES, bridging),
+    ] {
+        require_hooks(None, None, function, wanted)?;
         for namespace in namespaces {
-            require_hooks(None, Some(namespace), function, merging)?;
+            require_hooks(None, Some(namespace), function, wanted)?;
         }
     }
     Ok(())

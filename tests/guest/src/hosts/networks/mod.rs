@@ -2,6 +2,7 @@
 
 //! Networks of containers that are not a bridge and a veth, and what else than a container a host's network leads to.
 
+mod mixed;
 mod openvswitch;
 mod sharing;
 
@@ -20,6 +21,7 @@ const UDP: u16 = 6_102;
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = openvswitch::cases();
     cases.extend(sharing::cases());
+    cases.extend(mixed::cases());
     cases
 }
 
