@@ -14,12 +14,14 @@ use anyhow::{ensure, Context as _, Result};
 use mflow_protocol::datagram::{self, Head, MIN_BYTES};
 use nix::cmsg_space;
 use nix::errno::Errno;
-use nix::libc::{sockaddr_in, sockaddr_in6};
+use nix::libc::{sockaddr_in, sockaddr_in6, timespec};
 use nix::poll::{poll, PollFd, PollFlags};
 use nix::sys::socket::{
     recvmmsg, setsockopt, sockopt, ControlMessageOwned, MsgFlags, MultiHeaders, RecvMsg,
     SockaddrIn, SockaddrIn6, SockaddrStorage,
 };
+use nix::sys::time::TimeSpec;
+use nix::time::{clock_gettime, ClockId};
 
 use crate::datagrams::ledger::Ledger;
 use crate::{cpu, sockopt as more_sockopt, threads};
@@ -60,6 +62,8 @@ pub(super) struct Arrived {
     corrupt: u64,
     /// Datagrams for which a socket had no room: an emulated CPU is away for longer than a default buffer lasts.
     pub(super) refused: u64,
+    /// Datagrams whose time stamp is later than the clock when they are read. Few sockets ask for stamps.
+    pub(super) ahead: u64,
     pub(super) sent: u64,
     /// What was added to the module's counters since the flow was split, and how many datagrams were sent meanwhile.
     pub(super) counters: BTreeMap<String, i64>,
@@ -233,7 +237,7 @@ impl Receiver {
 fn read(sockets: &[UdpSocket], shared: &Shared) -> Result<()> {
     cpu::pin(cpu::READER)?;
     let mut buffers = vec![vec![0; MIN_BYTES]; BATCH];
-    let space = cmsg_space!(u8, i32, i32, sockaddr_in, sockaddr_in6);
+    let space = cmsg_space!(u8, i32, i32, sockaddr_in, sockaddr_in6, timespec);
     let mut headers = MultiHeaders::<SockaddrStorage>::preallocate(BATCH, Some(space));
     while !shared.stop.load(Ordering::Relaxed) {
         let entries = sockets.iter();
@@ -274,6 +278,7 @@ fn take(
         Err(Errno::EAGAIN | Errno::EINTR) => return Ok(()),
         Err(error) => return Err(error).context("cannot receive"),
     };
+    let now = clock_gettime(ClockId::CLOCK_REALTIME)?;
     let mut arrived = shared.arrived();
     for message in messages {
         let is_whole = !message.flags.contains(MsgFlags::MSG_TRUNC);
@@ -283,6 +288,9 @@ fn take(
         match read {
             Some((head, written)) => {
                 arrived.flows[usize::from(head.flow)].record(head.sequence);
+                if is_ahead(&message, now)? {
+                    arrived.ahead += 1;
+                }
                 let look = look(place, head.flow, &message)?;
                 let look = Look { written, ..look };
                 *arrived.looks.entry(look).or_default() += 1;
@@ -301,6 +309,13 @@ fn decode(bytes: &[u8]) -> Option<(Head, bool)> {
     };
     let as_sent = [&[0; size_of::<u16>()], rest].concat();
     Some((datagram::decode(&as_sent)?, true))
+}
+
+/// Returns whether a datagram has a time stamp that is later.
+fn is_ahead(message: &RecvMsg<'_, '_, SockaddrStorage>, now: TimeSpec) -> Result<bool> {
+    Ok(message.cmsgs()?.any(
+        |control| matches!(control, ControlMessageOwned::ScmTimestampns(stamp) if stamp > now),
+    ))
 }
 
 fn look(socket: usize, flow: u16, message: &RecvMsg<'_, '_, SockaddrStorage>) -> Result<Look> {

@@ -5,10 +5,14 @@
 
 use std::cell::RefCell;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use anyhow::{ensure, Context as _, Result};
 use etherparse::{IpNumber, NetSlice, SlicedPacket};
 use mflow_protocol::datagram::{self, MIN_BYTES};
+use nix::sys::socket::{setsockopt, sockopt};
+use nix::sys::time::TimeSpec;
+use nix::time::{clock_gettime, clock_settime, ClockId};
 
 use super::elephant::{Elephant, Fate};
 use super::host::{Host, Rules};
@@ -27,6 +31,11 @@ const ROOM: usize = 64 << 20;
 /// The headers of the tunnel and of Ethernet before it: 14, 20, 8 and 8 bytes.
 const OUTER_BYTES: usize = 50;
 const GROUP: u16 = 7;
+/// How far the clock is set back: by less than a second.
+const SET_BACK: TimeSpec = TimeSpec::from_duration(Duration::from_millis(500));
+/// What is sent before that, and what may be under way when it happens, of some 2,000 datagrams in that time.
+const FEW: u64 = 200;
+const MOST_AHEAD: u64 = 500;
 /// Fewer segments prove nothing.
 const LEAST_SEGMENTS: u64 = 500;
 
@@ -37,6 +46,12 @@ pub(super) fn cases() -> Vec<Case> {
         "what a late reader gets of a stream has the checksum that was sent, and no byte of the stream is wrong",
         copies_of_stream,
     )];
+    cases.push(Case::new(
+        "watchers/stamps",
+        "a reader that wants time stamps, and a clock that is set back",
+        "when the clock is set back by half a second, the time stamps of a split flow follow it",
+        stamps,
+    ));
     for (inner, of_family) in [(Family::V4, ""), (Family::V6, "/v6")] {
         let case = |name: &str, has, proves, run: fn(&Host, Family) -> Result<()>| {
             Case::new(
@@ -242,6 +257,44 @@ fn has_good_checksum(frame: &[u8]) -> Option<bool> {
         sum = (sum & 0xffff) + (sum >> 16);
     }
     Some(sum == 0xffff)
+}
+
+fn stamps(host: &Host) -> Result<()> {
+    let compared = host.compare(
+        Family::V4,
+        Rules::First,
+        || Ok(()),
+        |host| {
+            let elephant = Elephant::plain(host, Family::V4)?;
+            for socket in &elephant.sockets {
+                setsockopt(socket, sockopt::ReceiveTimestampns, &true)?;
+            }
+            let ran = elephant.run(host.datagrams, |live| {
+                live.send_more(FEW)?;
+                move_clock(-SET_BACK)
+            });
+            // Also after a failure.
+            move_clock(SET_BACK)?;
+            Ok(ran?.0)
+        },
+    )?;
+    compared.each(|arrived| {
+        ensure!(
+            arrived.ahead <= MOST_AHEAD,
+            "of {} datagrams {} have a time stamp that is later than the clock: {}",
+            arrived.sent,
+            arrived.ahead,
+            arrived.counters()
+        );
+        arrived.require_whole()
+    })?;
+    compared.on.require_split()
+}
+
+/// Sets the clock of the day by so much.
+fn move_clock(by: TimeSpec) -> Result<()> {
+    let clock = ClockId::CLOCK_REALTIME;
+    clock_settime(clock, clock_gettime(clock)? + by).context("cannot set the clock")
 }
 
 fn mirror(host: &Host, inner: Family) -> Result<()> {
