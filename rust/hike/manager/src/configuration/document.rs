@@ -227,7 +227,7 @@ berlin = { direction = "in", path = "berlin" }
 
     #[test]
     fn the_example_of_the_readme_is_good() {
-        let readme = include_str!("../../../README.md");
+        let readme = include_str!("../../README.md");
         let (_, rest) = readme.split_once("```toml\n").expect("an example");
         let (example, _) = rest.split_once("```").expect("its end");
         let configuration = read(example).expect("good");
