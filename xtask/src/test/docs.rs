@@ -7,6 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{ensure, Context as _, Result};
+use walkdir::WalkDir;
 
 use crate::kernel::inputs::patch_dir;
 use crate::kernel::{series, stock_versions};
@@ -18,21 +19,38 @@ const KERNELS: &[&str] = &["README.md", "rust/README.md", "c-shims/stock/README.
 /// Those that name files of the module's Rust.
 const DESIGNS: &[&str] = &[
     "rust/DESIGN.md",
+    "rust/algo/README.md",
     "rust/algo/load/README.md",
     "rust/algo/placement/README.md",
+    "rust/glue/README.md",
     "c-shims/stock/README.md",
+    "c-shims/stock/merge/README.md",
 ];
+/// Documents, and the words that each may have: one that grows is split, or loses its history.
+const MOST_WORDS: &[(&str, usize)] = &[
+    ("README.md", 1_200),
+    ("rust/DESIGN.md", 3_500),
+    ("tests/README.md", 2_500),
+    ("rust/hike/README.md", 3_500),
+    ("c-shims/stock/README.md", 3_500),
+];
+/// The lines of the first page.
+const MOST_LINES: (&str, usize) = ("README.md", 150);
+/// Those that may name commits, as figures and trials have one.
+const HISTORIES: &[&str] = &["rust/DECISIONS.md", "xtask/lab/RESULTS.md"];
 
 const CONTRACT: &str = "c-shims/README.md";
 
 pub(crate) fn checks(project: &Path) -> Vec<(&'static str, Result<()>)> {
     type Check = fn(&Path) -> Result<()>;
-    let checks: [(_, Check); 5] = [
+    let checks: [(_, Check); 7] = [
         ("every counter is explained", counters_are_explained),
         ("every hook is in the contract table", hooks_are_explained),
         ("every file named in the design text exists", files_exist),
         ("the module's version is the project's", version),
         ("kernels that will do without our hooks are named", kernels),
+        ("no document is too long", lengths),
+        ("commits are named where figures are", commits),
     ];
     Vec::from(checks.map(|(name, check)| (name, check(project))))
 }
@@ -109,6 +127,50 @@ fn kernels(project: &Path) -> Result<()> {
     Ok(())
 }
 
+fn lengths(project: &Path) -> Result<()> {
+    for (document, most) in MOST_WORDS {
+        let words = read(project, document)?.split_whitespace().count();
+        ensure!(
+            words <= *most,
+            "{document} has {words} words, and {most} are allowed"
+        );
+    }
+    let (document, most) = MOST_LINES;
+    let lines = read(project, document)?.lines().count();
+    ensure!(
+        lines <= most,
+        "{document} has {lines} lines, and {most} are allowed"
+    );
+    Ok(())
+}
+
+fn commits(project: &Path) -> Result<()> {
+    let documents = WalkDir::new(project)
+        .into_iter()
+        .filter_entry(|entry| {
+            let name = entry.file_name();
+            !name.as_encoded_bytes().starts_with(b".") && name != "target"
+        })
+        .filter_map(Result::ok)
+        .filter(|entry| entry.path().extension().is_some_and(|end| end == "md"));
+    let mut named = Vec::new();
+    for entry in documents {
+        let path = entry.path().strip_prefix(project)?.to_string_lossy();
+        if HISTORIES.contains(&&*path) {
+            continue;
+        }
+        let text = read(project, &path)?;
+        named.extend(commit_ids(&text).map(|id| format!("{path}: {id}")));
+    }
+    ensure!(
+        named.is_empty(),
+        "these belong to {}:\n  {}",
+        HISTORIES.join(" or "),
+        named.join("\n  ")
+    );
+    Ok(())
+}
+
 fn read(project: &Path, path: &str) -> Result<String> {
     fs::read_to_string(project.join(path)).with_context(|| format!("cannot read {path}"))
 }
@@ -150,6 +212,18 @@ fn files(design: &str) -> impl Iterator<Item = &str> {
         .filter(|word| word.contains('/') && word.ends_with(".rs"))
 }
 
+/// Reads words of seven hexadecimal digits, a letter and a decimal digit among them.
+fn commit_ids(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !c.is_ascii_alphanumeric())
+        .filter(|word| {
+            let is_digit = |c: char| matches!(c, '0'..='9' | 'a'..='f');
+            word.len() == 7
+                && word.chars().all(is_digit)
+                && word.contains(|c: char| c.is_ascii_digit())
+                && word.contains(|c: char| c.is_ascii_alphabetic())
+        })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -160,6 +234,8 @@ mod tests {
         assert_eq!(counters(table), ["lane_pkts"]);
         let patch = "+++ b/net/core/gro.c\n+\tif (mflow_split_napi(napi, skb))\n \told_call(mflow_x);\n-\tmflow_gone(skb);\n";
         assert_eq!(hooks(patch), ["mflow_split_napi"]);
+        let ids = "at 0be4b1c, 1048576 of defaced, 069a40995cb0 and (f7b1f2d)";
+        assert!(commit_ids(ids).eq(["0be4b1c", "f7b1f2d"]));
         let design = "1. `glue/hooks.rs: split_napi`, `algo/slot.rs` and `mod.rs`, not glue/x.rs.";
         assert!(files(design).eq(["glue/hooks.rs", "algo/slot.rs"]));
     }
