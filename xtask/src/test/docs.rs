@@ -38,12 +38,22 @@ const MOST_WORDS: &[(&str, usize)] = &[
 const MOST_LINES: (&str, usize) = ("README.md", 150);
 /// Those that may name commits, as figures and trials have one.
 const HISTORIES: &[&str] = &["rust/DECISIONS.md", "xtask/lab/RESULTS.md"];
+/// Words that make a reader read a sentence twice.
+const WORST_WORDS: &[&str] = &[
+    "anew",
+    "so many",
+    "stand once",
+    "stands once",
+    "what is on its way",
+    "what was on its way",
+    "whoever",
+];
 
 const CONTRACT: &str = "c-shims/README.md";
 
 pub(crate) fn checks(project: &Path) -> Vec<(&'static str, Result<()>)> {
     type Check = fn(&Path) -> Result<()>;
-    let checks: [(_, Check); 7] = [
+    let checks: [(_, Check); 8] = [
         ("every counter is explained", counters_are_explained),
         ("every hook is in the contract table", hooks_are_explained),
         ("every file named in the design text exists", files_exist),
@@ -51,6 +61,7 @@ pub(crate) fn checks(project: &Path) -> Vec<(&'static str, Result<()>)> {
         ("kernels that will do without our hooks are named", kernels),
         ("no document is too long", lengths),
         ("commits are named where figures are", commits),
+        ("documents have plain words", plain_words),
     ];
     Vec::from(checks.map(|(name, check)| (name, check(project))))
 }
@@ -145,22 +156,12 @@ fn lengths(project: &Path) -> Result<()> {
 }
 
 fn commits(project: &Path) -> Result<()> {
-    let documents = WalkDir::new(project)
-        .into_iter()
-        .filter_entry(|entry| {
-            let name = entry.file_name();
-            !name.as_encoded_bytes().starts_with(b".") && name != "target"
-        })
-        .filter_map(Result::ok)
-        .filter(|entry| entry.path().extension().is_some_and(|end| end == "md"));
     let mut named = Vec::new();
-    for entry in documents {
-        let path = entry.path().strip_prefix(project)?.to_string_lossy();
-        if HISTORIES.contains(&&*path) {
-            continue;
+    for path in documents(project) {
+        if !HISTORIES.contains(&path.as_str()) {
+            let text = read(project, &path)?;
+            named.extend(commit_ids(&text).map(|id| format!("{path}: {id}")));
         }
-        let text = read(project, &path)?;
-        named.extend(commit_ids(&text).map(|id| format!("{path}: {id}")));
     }
     ensure!(
         named.is_empty(),
@@ -169,6 +170,38 @@ fn commits(project: &Path) -> Result<()> {
         named.join("\n  ")
     );
     Ok(())
+}
+
+fn plain_words(project: &Path) -> Result<()> {
+    let mut bad = Vec::new();
+    for path in documents(project) {
+        let text = read(project, &path)?;
+        bad.extend(worst_words(&text).map(|words| format!("{path}: {words}")));
+    }
+    ensure!(
+        bad.is_empty(),
+        "readers stumble over these words:\n  {}",
+        bad.join("\n  ")
+    );
+    Ok(())
+}
+
+/// Returns the paths of all documents of the project.
+fn documents(project: &Path) -> Vec<String> {
+    WalkDir::new(project)
+        .sort_by_file_name()
+        .into_iter()
+        .filter_entry(|entry| {
+            let name = entry.file_name();
+            entry.depth() == 0 || !name.as_encoded_bytes().starts_with(b".") && name != "target"
+        })
+        .filter_map(Result::ok)
+        .filter_map(|entry| {
+            let path = entry.path().strip_prefix(project).ok()?;
+            let is_text = path.extension().is_some_and(|end| end == "md");
+            is_text.then(|| path.to_string_lossy().into_owned())
+        })
+        .collect()
 }
 
 fn read(project: &Path, path: &str) -> Result<String> {
@@ -212,6 +245,20 @@ fn files(design: &str) -> impl Iterator<Item = &str> {
         .filter(|word| word.contains('/') && word.ends_with(".rs"))
 }
 
+/// Returns the worst words of a text, across its lines.
+fn worst_words(text: &str) -> impl Iterator<Item = &'static str> {
+    let words: Vec<String> = text
+        .split(|c: char| !c.is_alphanumeric())
+        .filter(|word| !word.is_empty())
+        .map(str::to_lowercase)
+        .collect();
+    let text = format!(" {} ", words.join(" "));
+    WORST_WORDS
+        .iter()
+        .copied()
+        .filter(move |words| text.contains(&format!(" {words} ")))
+}
+
 /// Reads words of seven hexadecimal digits, a letter and a decimal digit among them.
 fn commit_ids(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_ascii_alphanumeric())
@@ -236,6 +283,8 @@ mod tests {
         assert_eq!(hooks(patch), ["mflow_split_napi"]);
         let ids = "at 0be4b1c, 1048576 of defaced, 069a40995cb0 and (f7b1f2d)";
         assert!(commit_ids(ids).eq(["0be4b1c", "f7b1f2d"]));
+        let found: Vec<_> = worst_words("So\nmany flows, begun anew; a renewal.").collect();
+        assert_eq!(found, ["anew", "so many"]);
         let design = "1. `glue/hooks.rs: split_napi`, `algo/slot.rs` and `mod.rs`, not glue/x.rs.";
         assert!(files(design).eq(["glue/hooks.rs", "algo/slot.rs"]));
     }
