@@ -297,14 +297,18 @@ impl Lane {
     unsafe fn receive(&self, worker: Polling<'_>, mut packet: SkBuff) -> bool {
         let slot = packet.tag().slot();
         // SAFETY: By the contract we are in the poll.
-        let goes_past = unsafe { (*self.gro.get()).goes_past(slot) };
+        let joins_nothing = unsafe { (*self.gro.get()).goes_past(slot) };
+        // All packets of an inner flow go the same way, so they cannot overtake each other.
+        let goes_past = joins_nothing && !packet.may_have_ipv6();
         if goes_past {
             packet.pull_overlay_headers();
             worker.receive_past_gro(packet);
         } else {
             let joined = worker.receive(packet);
-            // SAFETY: By the contract we are in the poll, and the call of the stack has returned.
-            unsafe { (*self.gro.get()).note(slot, joined) };
+            if !joins_nothing {
+                // SAFETY: By the contract we are in the poll, and the call of the stack has returned.
+                unsafe { (*self.gro.get()).note(slot, joined) };
+            }
         }
         goes_past
     }

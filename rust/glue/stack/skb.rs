@@ -10,7 +10,7 @@ use crate::algo::amount::Amount;
 use crate::algo::flow_name::{FlowName, WireName};
 use crate::algo::hint::Hint;
 use crate::algo::overlay_headers::{
-    inner_flow, may_be_data, overlay_header_bytes, OVERLAY_HEADER_BYTES,
+    inner_flow, may_be_data, may_have_ipv6, overlay_header_bytes, OVERLAY_HEADER_BYTES,
 };
 use crate::algo::queue::Packet;
 use crate::algo::tag::Tag;
@@ -152,6 +152,12 @@ impl SkBuff {
         // SAFETY: The fragment has so many bytes, is the packet's, and nobody writes it while the packet is ours.
         // CAST: 32 bits into a usize.
         Some(unsafe { core::slice::from_raw_parts(paged.cast(), bytes as usize) })
+    }
+
+    /// Returns whether the packet may have a header of IPv6, outside or in a tunnel.
+    #[inline]
+    pub(crate) fn may_have_ipv6(&self) -> bool {
+        self.with_header(|header| may_have_ipv6(self.protocol(), header))
     }
 
     /// Pulls an overlay packet's headers out of its pages, all at once.
