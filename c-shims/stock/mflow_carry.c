@@ -17,7 +17,7 @@
 
 /* Packets that a NAPI takes in one turn. */
 #define MFLOW_TURN_PKTS		64
-/* So many queues behind each other: tunnels in tunnels, veths behind veths. */
+/* This many queues behind each other: tunnels in tunnels, veths behind veths. */
 #define MFLOW_MOST_QUEUES	3
 
 DEFINE_PER_CPU(struct mflow_carried, mflow_carried);
@@ -32,7 +32,7 @@ static bool mflow_given(const struct sk_buff *skb)
 	u32 tag = mflow_stock_tag(skb);
 	unsigned int slot = mflow_stock_slot(tag);
 
-	carried->given += mflow_stock_wire_pkts(skb);
+	WRITE_ONCE(carried->given, carried->given + mflow_stock_wire_pkts(skb));
 	if (carried->tags[slot] != tag) {
 		carried->tags[slot] = tag;
 		if (test_bit(slot, mflow_datagrams))
@@ -197,7 +197,7 @@ bool mflow_worker_has_settled(struct mflow_worker *worker)
 	struct mflow_carried *carried = this_cpu_ptr(&mflow_carried);
 	struct mflow_way *way = &worker->way;
 
-	/* The queues of a CPU that is gone are others' now. */
+	/* Since then the worker has moved, and has followed its packets. */
 	if (!way->settles || way->cpu != smp_processor_id())
 		goto settled;
 	if ((s32)(carried->arrived - way->given) >= 0)
@@ -215,7 +215,7 @@ bool mflow_worker_has_settled(struct mflow_worker *worker)
 	}
 	/* What is missing does not come any more. */
 	if ((s32)(carried->arrived - way->given) < 0)
-		carried->arrived = way->given;
+		WRITE_ONCE(carried->arrived, way->given);
 settled:
 	way->settles = false;
 	return true;

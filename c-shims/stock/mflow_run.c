@@ -21,6 +21,7 @@
  * @csd:	the interrupt that schedules @napi on @cpu
  * @cpu:	where packets are collected
  * @waits:	@napi is scheduled for what is collected, or for @source
+ * @parks:	@napi is at it
  * @source:	the Rust half's that packets have come to on this CPU, until lanes are woken for them
  * @collector:	the Rust half's
  */
@@ -29,6 +30,7 @@ struct mflow_run {
 	call_single_data_t	csd;
 	unsigned int		cpu;
 	bool			waits;
+	bool			parks;
 	struct mflow_source	*source;
 	u64			collector[MFLOW_COLLECTOR_WORDS];
 };
@@ -49,8 +51,17 @@ void mflow_run_wait(void)
 
 	if (run->waits)
 		return;
-	run->waits = true;
+	WRITE_ONCE(run->waits, true);
 	napi_schedule(&run->napi);
+}
+
+/* Returns whether all that was collected on the CPU so far has been parked. Any context. */
+bool mflow_run_is_empty(unsigned int cpu)
+{
+	const struct mflow_run *run = per_cpu_ptr(&mflow_run, cpu);
+
+	/* Both pair with the releases in mflow_run_poll(): what does not wait any more is being parked, or is parked. */
+	return !smp_load_acquire(&run->waits) && !smp_load_acquire(&run->parks);
 }
 
 /*
@@ -112,11 +123,14 @@ static int mflow_run_poll(struct napi_struct *napi, int budget)
 			__napi_schedule(napi);
 		return 0;
 	}
-	run->waits = false;
+	WRITE_ONCE(run->parks, true);
+	/* Both pair with the acquires in mflow_run_is_empty(). */
+	smp_store_release(&run->waits, false);
 	source = xchg(&run->source, NULL);
 	if (source)
 		mflow_run_flush(source);
 	mflow_run_park(run->collector);
+	smp_store_release(&run->parks, false);
 	return 0;
 }
 

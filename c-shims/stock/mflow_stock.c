@@ -39,12 +39,17 @@ int mflow_register(const struct mflow_ops *ops)
 	err = mflow_run_init();
 	if (err)
 		goto err_hold;
-	err = mflow_nets_init();
+	err = mflow_follow_init();
 	if (err)
 		goto err_run;
+	err = mflow_nets_init();
+	if (err)
+		goto err_follow;
 	rcu_assign_pointer(mflow_stock_ops, ops);
 	return 0;
 
+err_follow:
+	mflow_follow_exit();
 err_run:
 	mflow_run_exit();
 err_hold:
@@ -59,6 +64,7 @@ void mflow_unregister(void)
 	mflow_readers_exit();
 	RCU_INIT_POINTER(mflow_stock_ops, NULL);
 	synchronize_net();
+	mflow_follow_exit();
 	mflow_run_exit();
 	mflow_hold_end();
 	mflow_hold_exit();

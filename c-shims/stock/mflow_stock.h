@@ -102,6 +102,7 @@ void *mflow_run_here(void);
 void mflow_run_wait(void);
 void mflow_run_flush_later(struct mflow_source *source);
 void mflow_run_forget(struct mflow_source *source);
+bool mflow_run_is_empty(unsigned int cpu);
 int mflow_run_init(void);
 void mflow_run_exit(void);
 
@@ -128,6 +129,7 @@ void mflow_merge_end(struct net *net);
  * @looked:	of which slots that was, a bit for each
  * @tags:	of each slot the tag that a lane has given last
  * @datagrams:	whether a slot's packets were datagrams when the lane began its batch, a bit for each slot
+ * @heir:	the CPU to which the kernel has moved this one's packets, as it is gone; MFLOW_NO_CPU: it is there, or about to go
  */
 struct mflow_carried {
 	u32	given;
@@ -137,6 +139,7 @@ struct mflow_carried {
 	u64	looked;
 	u32	tags[MFLOW_SLOTS];
 	u64	datagrams;
+	u32	heir;
 };
 
 DECLARE_PER_CPU(struct mflow_carried, mflow_carried);
@@ -146,6 +149,11 @@ struct mflow_worker;
 int mflow_receive_behind_hook(struct sk_buff *skb);
 void mflow_worker_settle(struct mflow_worker *worker);
 bool mflow_worker_has_settled(struct mflow_worker *worker);
+
+/* mflow_follow.c: where a worker has moved */
+bool mflow_worker_follows(struct mflow_worker *worker);
+int mflow_follow_init(void);
+void mflow_follow_exit(void);
 
 /* mflow_skb.c */
 

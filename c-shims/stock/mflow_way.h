@@ -7,6 +7,8 @@
 
 #include <linux/types.h>
 
+#define MFLOW_NO_CPU	(~0u)
+
 /**
  * struct mflow_way - waits until the stack's queues on this CPU are through with what the worker has given
  * @settles:	it waits
@@ -15,6 +17,11 @@
  * @polls:	how often it has to be polled until queues of devices are through
  * @passes:	how often the backlog has to be through after that
  * @tail:	up to where the backlog has to be through next
+ * @polled_on:	the CPU of its last poll
+ * @follows:	it waits for what it has given to the stack on another CPU
+ * @from:	on which CPU that is
+ * @from_given:	how many packets had been given to the stack there
+ * @until:	when it is not waited for any longer, in jiffies
  */
 struct mflow_way {
 	bool		settles;
@@ -23,16 +30,22 @@ struct mflow_way {
 	unsigned int	polls;
 	unsigned int	passes;
 	unsigned int	tail;
+	unsigned int	polled_on;
+	bool		follows;
+	unsigned int	from;
+	u32		from_given;
+	unsigned long	until;
 };
 
-/* What a worker begins with is zeros. */
+/* All else is zeros. */
 static inline void mflow_way_init(struct mflow_way *way)
 {
+	way->polled_on = MFLOW_NO_CPU;
 }
 
 static inline bool mflow_way_polls_again(const struct mflow_way *way)
 {
-	return way->settles;
+	return way->settles || way->follows;
 }
 
 #endif /* _MFLOW_WAY_H */

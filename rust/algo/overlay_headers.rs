@@ -9,7 +9,7 @@
 //! The answer is a guess from the packet's bytes. A wrong one costs time and changes nothing else.
 
 use super::flow_key::{
-    fold, FlowHasher, ETH_P_IP, ETH_P_IPV6, IPPROTO_TCP, IPPROTO_UDP, IPV4_HEADER_SIZE,
+    fold, FlowHasher, ETH_P_IP, ETH_P_IPV6, IPPROTO_TCP, IPPROTO_UDP, IPV4_HEADER_SIZE, MIX_A,
     TCP_FLAGS_AT, TCP_HEADER_SIZE, TCP_SYN, UDP_HEADER_SIZE,
 };
 
@@ -51,7 +51,7 @@ pub fn overlay_header_bytes(eth_proto: u16, packet: &[u8]) -> Option<usize> {
 /// may not be that of the datagram. Other packets may be data.
 pub fn may_be_data(eth_proto: u16, packet: &[u8], len: usize) -> bool {
     let Some(headers) = overlay(eth_proto, packet) else {
-        return vxlan_frame(eth_proto, packet).is_none();
+        return vxlan(eth_proto, packet).is_none();
     };
     match (headers.protocol, headers.tcp_flags) {
         (_, Some(flags)) => flags & TCP_SYN == 0 && len > headers.bytes,
@@ -59,16 +59,30 @@ pub fn may_be_data(eth_proto: u16, packet: &[u8], len: usize) -> bool {
     }
 }
 
-/// Returns a number of the flow that a VXLAN packet carries, by its frame's receiver, addresses and ports; 0 for any other packet.
+/// Returns whether a packet may come to a socket. What an overlay carries besides UDP and TCP does not: ARP, reports of groups, pings.
+/// A fragment may, as it does not say what it holds.
+pub fn may_reach_socket(eth_proto: u16, packet: &[u8]) -> bool {
+    match overlay(eth_proto, packet) {
+        Some(Headers { protocol, .. }) => {
+            protocol.is_none_or(|protocol| matches!(protocol, IPPROTO_UDP | IPPROTO_TCP))
+        }
+        None => vxlan(eth_proto, packet).is_none(),
+    }
+}
+
+/// Returns a number of the flow that a VXLAN packet carries, by its network and its frame's receiver, addresses and ports; 0 for any
+/// other packet.
 ///
 /// Fragments have no ports, so those of one datagram have one number. Two flows may have the same.
 pub fn inner_flow(eth_proto: u16, packet: &[u8]) -> u64 {
     let flow = || {
-        let (receiver, frame) =
-            vxlan_frame(eth_proto, packet)?.split_first_chunk::<ETHERNET_TYPE_AT>()?;
+        let (network, frame) = vxlan(eth_proto, packet)?;
+        let (receiver, frame) = frame.split_first_chunk::<ETHERNET_TYPE_AT>()?;
         let (eth_proto, inner) = frame.split_first_chunk()?;
         let [receiver @ .., _, _, _, _] = receiver;
         let flow = INNER_HASHER.stage_key(u16::from_be_bytes(*eth_proto), inner)?;
+        // Each network may have the same addresses.
+        let flow = fold(flow, MIX_A ^ u64::from(network));
         Some(fold(u64::from_ne_bytes(*receiver), flow))
     };
     flow().unwrap_or(0)
@@ -112,23 +126,22 @@ struct Headers {
     tcp_flags: Option<u8>,
 }
 
-/// Returns the Ethernet frame that a VXLAN packet carries.
+/// Returns the number of the network to which a VXLAN packet belongs, and the Ethernet frame that it carries.
 #[inline]
-fn vxlan_frame(eth_proto: u16, packet: &[u8]) -> Option<&[u8]> {
+fn vxlan(eth_proto: u16, packet: &[u8]) -> Option<(u32, &[u8])> {
     let (outer, protocol) = ip(eth_proto, packet)?;
     if protocol != Some(IPPROTO_UDP) {
         return None;
     }
     let vxlan = packet.get(outer.checked_add(UDP_HEADER_SIZE)?..)?;
-    if vxlan.first_chunk()? != &VXLAN_START {
-        return None;
-    }
-    vxlan.get(VXLAN_SIZE..)
+    let (header, frame) = vxlan.split_first_chunk::<VXLAN_SIZE>()?;
+    let [start @ .., high, middle, low, _] = header;
+    (start == &VXLAN_START).then_some((u32::from_be_bytes([0, *high, *middle, *low]), frame))
 }
 
 #[inline]
 fn overlay(eth_proto: u16, packet: &[u8]) -> Option<Headers> {
-    let frame = vxlan_frame(eth_proto, packet)?;
+    let (_, frame) = vxlan(eth_proto, packet)?;
     let eth_proto = u16::from_be_bytes(*frame.get(ETHERNET_TYPE_AT..)?.first_chunk()?);
     let inner = frame.get(ETHERNET_SIZE..)?;
     let (bytes, protocol) = ip(eth_proto, inner)?;

@@ -122,7 +122,7 @@ impl Handlers for PacketPath {
         let goes_on = match dispatched {
             Dispatched::ToLane => None,
             Dispatched::Inline(mut packet) => {
-                if !way::RUNS_TO_COMPLETION {
+                if !way::RUNS_TO_COMPLETION && packet.may_reach_socket() {
                     // It goes through queues, so the batch waits for it.
                     expect(slots, packet.borrow());
                 }
@@ -301,7 +301,7 @@ fn arrived(slots: &Slots, tag: Tag, pkts: u32) {
 unsafe extern "C" fn mflow_run_flush(source: *mut kernel::bindings::mflow_source) {
     // SAFETY: By the contract the source is valid: it does not end before C has forgotten it.
     let source = unsafe { &*source.cast::<Source>() };
-    // Whoever has it in use has it flushed afterwards.
+    // Its user has it flushed afterwards.
     if let Some(_in_use) = source.enter() {
         // SAFETY: It is in use by us alone, or it is that of the CPU, where no packets come meanwhile.
         unsafe { source.flush(pool::slots()) };
@@ -328,7 +328,7 @@ unsafe extern "C" fn mflow_port_source(
 }
 
 /// Takes `pkts` packets of one flow that are not built: the next of the source's NAPI, for which a lane may have room. `header` is
-/// one's, as for `take_request` in `struct mflow_ops`, and `memory_bytes` what each holds with its place. Returns the first of so many
+/// one's, as for `take_request` in `struct mflow_ops`, and `memory_bytes` what each holds with its place. Returns the first of this many
 /// places as it writes to `pkts`, which follow each other and are filled, `memory_bytes`, too, before the next call for the source;
 /// or nothing: the next packet is to be built.
 ///

@@ -50,7 +50,7 @@ pub(crate) enum Carries {
     Held = 2,
 }
 
-/// A poll carries so many budgets of what is held, and a NIC's poll brings one: so the ring at home gets empty.
+/// A poll carries this many budgets of what is held, and a NIC's poll brings one: so the ring at home gets empty.
 const HELD_BUDGETS: u32 = 4;
 
 static LANES_STARTED: AtomicU32 = AtomicU32::new(0);
@@ -324,7 +324,9 @@ impl Lane {
         let mut unflushed = false;
         let progress = LaneProgress::of(self.id);
         // SAFETY: By the contract we are in the poll.
-        if !way::RUNS_TO_COMPLETION && !unsafe { self.end_settled(slots, worker) } {
+        if !way::RUNS_TO_COMPLETION
+            && (worker.follows() || !unsafe { self.end_settled(slots, worker) })
+        {
             // It goes on, at the pace of its CPU's queues.
             progress.advance();
             return 0;

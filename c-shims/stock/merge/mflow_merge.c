@@ -136,11 +136,11 @@ static void mflow_note_end(const struct sk_buff *skb, u32 tag, u8 family)
 /* Counts what a lane has given; true: more have come than were given. */
 static bool mflow_arrives(struct mflow_carried *carried, u32 pkts)
 {
-	carried->arrived += pkts;
-	if ((s32)(carried->arrived - carried->given) <= 0)
-		return false;
-	carried->arrived = carried->given;
-	return true;
+	u32 arrived = carried->arrived + pkts;
+	bool more = (s32)(arrived - carried->given) > 0;
+
+	WRITE_ONCE(carried->arrived, more ? carried->given : arrived);
+	return more;
 }
 
 /* Out of line: all that has no tag comes to the hook, too, and passes with a handful of instructions. */

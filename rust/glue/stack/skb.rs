@@ -10,7 +10,8 @@ use crate::algo::amount::Amount;
 use crate::algo::flow_name::{FlowName, WireName};
 use crate::algo::hint::Hint;
 use crate::algo::overlay_headers::{
-    inner_flow, may_be_data, may_have_ipv6, overlay_header_bytes, OVERLAY_HEADER_BYTES,
+    inner_flow, may_be_data, may_have_ipv6, may_reach_socket, overlay_header_bytes,
+    OVERLAY_HEADER_BYTES,
 };
 use crate::algo::queue::Packet;
 use crate::algo::tag::Tag;
@@ -113,7 +114,7 @@ impl SkBuff {
         // SAFETY: By the invariant the packet is valid.
         let (data, linear) = unsafe { way::linear(self.skb) };
         if linear as usize >= BYTES {
-            // SAFETY: There are so many bytes, and nobody writes headers while the packet is ours.
+            // SAFETY: There are this many bytes, and nobody writes headers while the packet is ours.
             return f(unsafe { core::slice::from_raw_parts(data, BYTES) });
         }
         if let Some(paged) = self.paged() {
@@ -125,7 +126,7 @@ impl SkBuff {
     /// Calls `f` with a copy of the first bytes of the packet, wherever they are.
     fn with_copy<const BYTES: usize, R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
         let mut copy = [0; BYTES];
-        // SAFETY: By the invariant the packet is valid, and the copy has room for so many bytes.
+        // SAFETY: By the invariant the packet is valid, and the copy has room for this many bytes.
         // CAST: a constant.
         unsafe {
             ffi::mflow_skb_copy_header(self.skb.as_ptr(), copy.as_mut_ptr().cast(), BYTES as u32)
@@ -149,9 +150,16 @@ impl SkBuff {
         if paged.is_null() {
             return None;
         }
-        // SAFETY: The fragment has so many bytes, is the packet's, and nobody writes it while the packet is ours.
+        // SAFETY: The fragment has this many bytes, is the packet's, and nobody writes it while the packet is ours.
         // CAST: 32 bits into a usize.
         Some(unsafe { core::slice::from_raw_parts(paged.cast(), bytes as usize) })
+    }
+
+    /// Returns whether the packet may come to a socket.
+    pub(crate) fn may_reach_socket(&self) -> bool {
+        self.with_copy::<OVERLAY_HEADER_BYTES, _>(|header| {
+            may_reach_socket(self.protocol(), header)
+        })
     }
 
     /// Returns whether the packet may have a header of IPv6, outside or in a tunnel.

@@ -126,6 +126,12 @@ pub(super) unsafe fn has_settled(_worker: *mut mflow_worker) -> bool {
     true
 }
 
+/// Returns whether the worker is to wait for what it has given to the stack on another CPU: nothing stays there.
+#[inline]
+pub(super) unsafe fn follows(_worker: *mut mflow_worker) -> bool {
+    false
+}
+
 /// # Safety: the packet is valid, and the caller's; so for all functions here.
 #[inline]
 pub(super) unsafe fn tag(skb: NonNull<sk_buff>) -> Tag {

@@ -183,6 +183,15 @@ pub(super) unsafe fn has_settled(worker: *mut mflow_worker) -> bool {
     unsafe { ffi::mflow_worker_has_settled(worker) }
 }
 
+/// Returns whether the worker is to wait for what it has given to the stack on another CPU, before it carries anything on this one.
+/// Its poll is called again and again until this says no.
+///
+/// # Safety: called in the worker's poll.
+pub(super) unsafe fn follows(worker: *mut mflow_worker) -> bool {
+    // SAFETY: By the contract.
+    unsafe { ffi::mflow_worker_follows(worker) }
+}
+
 /// # Safety: the packet is valid, and the caller's; so for all functions here.
 #[inline]
 pub(super) unsafe fn tag(skb: NonNull<sk_buff>) -> Tag {
@@ -294,7 +303,7 @@ pub(super) unsafe fn rx_queue(skb: NonNull<sk_buff>) -> u16 {
 /// Returns the first bytes of what an XDP program of the device's driver has left in front of the packet, if that is so much.
 pub(super) unsafe fn metadata(skb: NonNull<sk_buff>) -> Option<[u8; HINT_BYTES]> {
     let mut metadata = [0; HINT_BYTES];
-    // SAFETY: By the contract; there is room for so many bytes. CAST: a small constant.
+    // SAFETY: By the contract; there is room for this many bytes. CAST: a small constant.
     let has_so_much =
         unsafe { ffi::mflow_skb_metadata(skb.as_ptr(), metadata.as_mut_ptr(), HINT_BYTES as u32) };
     has_so_much.then_some(metadata)

@@ -170,6 +170,13 @@ impl Polling<'_> {
         unsafe { ffi::mflow_worker_flush(self.worker) };
     }
 
+    /// Returns whether packets that the worker has received on another CPU are to come through first. Its poll is called again.
+    #[inline]
+    pub(crate) fn follows(self) -> bool {
+        // SAFETY: By the invariant we are in the worker's poll.
+        unsafe { way::follows(self.worker) }
+    }
+
     /// Has the poll called again and again until what was received has [left the queues](Self::has_settled).
     #[inline]
     pub(crate) fn settle(self) {

@@ -8,7 +8,7 @@ use etherparse::{
 };
 use mflow_algo::algo::flow_key::{ETH_P_IP, ETH_P_IPV6};
 use mflow_algo::algo::overlay_headers::{
-    inner_flow, may_be_data, may_have_ipv6, overlay_header_bytes,
+    inner_flow, may_be_data, may_have_ipv6, may_reach_socket, overlay_header_bytes,
 };
 use proptest::prelude::*;
 
@@ -197,6 +197,7 @@ proptest! {
             prop_assert!(bytes <= packet.len());
         }
         let _ = inner_flow(eth_proto, &packet);
+        let _ = may_reach_socket(eth_proto, &packet);
         let _ = may_have_ipv6(eth_proto, &packet);
     }
 }
@@ -235,6 +236,37 @@ fn what_is_neither_udp_nor_tcp_is_no_data() {
     }
 }
 
+/// A batch waits only for what comes to a socket.
+#[test]
+fn only_udp_and_tcp_reach_sockets() {
+    const INNER_AT: usize = 20 + 8 + 8 + 14;
+    for is_ipv6 in [false, true] {
+        for is_tcp in [false, true] {
+            let inner = Inner {
+                is_ipv6,
+                is_tcp,
+                ..PLAIN
+            };
+            let (eth_proto, mut packet, _) = overlay(false, inner);
+            assert!(may_reach_socket(eth_proto, &packet));
+            let (protocol_at, group_report) = if is_ipv6 { (6, 0) } else { (9, 2) };
+            packet[INNER_AT + protocol_at] = group_report;
+            assert!(!may_reach_socket(eth_proto, &packet));
+            // ARP.
+            packet[INNER_AT - 2..INNER_AT].copy_from_slice(&[8, 6]);
+            assert!(!may_reach_socket(eth_proto, &packet));
+            let fragment = Some(100);
+            let (eth_proto, packet, _) = overlay(false, Inner { fragment, ..inner });
+            assert!(may_reach_socket(eth_proto, &packet));
+        }
+    }
+    // Outside a tunnel a flow is of UDP or TCP.
+    assert!(may_reach_socket(
+        ETH_P_IP,
+        &ip(false, IpNumber::TCP, None, 40)
+    ));
+}
+
 /// Geneve has its frame behind options; beyond the bytes that are there nothing is known.
 #[test]
 fn ipv6_is_found_in_geneve() {
@@ -269,6 +301,7 @@ fn ipv6_is_found_in_geneve() {
 #[test]
 fn inner_flows_have_numbers() {
     const MAC_AT: usize = 20 + 8 + 8;
+    const NETWORK_AT: usize = MAC_AT - 4;
     const INNER_AT: usize = MAC_AT + 14;
     for (is_ipv6, is_tcp, addresses_at, ports_at) in [
         (false, false, 12, 20),
@@ -290,6 +323,8 @@ fn inner_flows_have_numbers() {
             inner_flow(eth_proto, &other)
         };
         for at in [
+            NETWORK_AT,
+            NETWORK_AT + 2,
             MAC_AT,
             INNER_AT + addresses_at,
             INNER_AT + ports_at - 1,
@@ -299,7 +334,7 @@ fn inner_flows_have_numbers() {
             assert_ne!(number_with(at), number, "{inner:?}: byte {at}");
         }
         // What outer and inner headers have of a packet alone, and payload.
-        let of_packet = [5, 20 + 6, INNER_AT + ports_at + 6, headers];
+        let of_packet = [5, 20 + 6, NETWORK_AT + 3, INNER_AT + ports_at + 6, headers];
         for at in of_packet {
             assert_eq!(number_with(at), number, "{inner:?}: byte {at}");
         }

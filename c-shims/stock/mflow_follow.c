@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Packets that a worker has given to the stack on a CPU that it has left: the CPU has gone, and the kernel moves its
+ * NAPIs and its backlog to the CPU that has taken it down; or it has come back. What the worker carries next would
+ * overtake them on another CPU, so it follows them first. Then CPUs come and go, and flows keep their order.
+ */
+
+#include <linux/cpu.h>
+#include <linux/cpuhotplug.h>
+#include <linux/jiffies.h>
+#include <linux/netdevice.h>
+#include <linux/percpu.h>
+#include <linux/skbuff.h>
+#include <linux/smp.h>
+#include <net/mflow.h>
+#include <net/mflow_module.h>
+
+#include "../mflow_worker.h"
+#include "mflow_stock.h"
+
+/* A dropped packet never comes, and on a CPU that is there nobody says so for others. */
+#define MFLOW_FOLLOW_MS		10
+
+static enum cpuhp_state mflow_follow_state;
+
+/* Process context, before the CPU runs. */
+static int mflow_follow_prepare(unsigned int cpu)
+{
+	WRITE_ONCE(per_cpu_ptr(&mflow_carried, cpu)->heir, MFLOW_NO_CPU);
+	return 0;
+}
+
+/*
+ * Process context; the CPU does not run any more, and its packets are about to be moved here (dev_cpu_dead()). They
+ * arrive here, so they are counted here.
+ */
+static int mflow_follow_dead(unsigned int cpu)
+{
+	struct mflow_carried *dead = per_cpu_ptr(&mflow_carried, cpu);
+	struct mflow_carried *here;
+
+	local_bh_disable();
+	here = this_cpu_ptr(&mflow_carried);
+	WRITE_ONCE(here->given, here->given + dead->given - dead->arrived);
+	dead->arrived = dead->given;
+	/* Pairs with the acquire in mflow_has_left(): who sees it sees what is counted here. */
+	smp_store_release(&dead->heir, smp_processor_id());
+	local_bh_enable();
+	return 0;
+}
+
+static bool mflow_backlog_is_empty(unsigned int cpu)
+{
+	const struct softnet_data *queues = per_cpu_ptr(&softnet_data, cpu);
+
+	return skb_queue_empty_lockless(&queues->input_pkt_queue) &&
+	       skb_queue_empty_lockless(&queues->process_queue);
+}
+
+/* Returns whether nothing is on its way any more of what the worker has given to the stack on the CPU that it has left. */
+static bool mflow_has_left(struct mflow_way *way)
+{
+	const struct mflow_carried *from = per_cpu_ptr(&mflow_carried, way->from);
+	unsigned int heir;
+
+	if (time_after(jiffies, way->until))
+		return true;
+	if (!cpu_online(way->from)) {
+		/* Pairs with the release in mflow_follow_dead(). */
+		heir = smp_load_acquire(&from->heir);
+		if (heir == MFLOW_NO_CPU || !mflow_backlog_is_empty(way->from) ||
+		    !mflow_run_is_empty(way->from))
+			return false;
+		way->from = heir;
+		from = per_cpu_ptr(&mflow_carried, heir);
+		way->from_given = READ_ONCE(from->given);
+	}
+	return (s32)(READ_ONCE(from->arrived) - way->from_given) >= 0 &&
+	       mflow_run_is_empty(way->from);
+}
+
+/* In the worker's poll. True: it is to be polled again before it carries anything. */
+bool mflow_worker_follows(struct mflow_worker *worker)
+{
+	struct mflow_way *way = &worker->way;
+	unsigned int before = way->polled_on;
+
+	way->polled_on = smp_processor_id();
+	if (likely(before == way->polled_on && !way->follows))
+		return false;
+	if (!way->follows) {
+		if (before == MFLOW_NO_CPU)
+			return false;
+		way->from = before;
+		way->from_given = READ_ONCE(per_cpu_ptr(&mflow_carried, before)->given);
+		way->until = jiffies + msecs_to_jiffies(MFLOW_FOLLOW_MS);
+	}
+	way->follows = !mflow_has_left(way);
+	return way->follows;
+}
+
+int mflow_follow_init(void)
+{
+	unsigned int cpu;
+	int err;
+
+	for_each_possible_cpu(cpu)
+		mflow_follow_prepare(cpu);
+	err = cpuhp_setup_state_nocalls(CPUHP_BP_PREPARE_DYN, "net/mflow:follow", mflow_follow_prepare,
+					mflow_follow_dead);
+	if (err < 0)
+		return err;
+	mflow_follow_state = err;
+	return 0;
+}
+
+void mflow_follow_exit(void)
+{
+	cpuhp_remove_state_nocalls(mflow_follow_state);
+}
