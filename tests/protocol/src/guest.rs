@@ -64,9 +64,19 @@ pub struct ListedCase {
     pub patches_code: bool,
     /// The statement that holds if the case passes.
     pub proves: String,
-    /// What is done one after the other, if that was drawn; the text before a colon names the kind of step.
+    /// What is done one after the other, if that was drawn.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub steps: Vec<String>,
+    pub steps: Vec<ListedStep>,
+}
+
+/// A step of a case that was drawn.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ListedStep {
+    /// Its place among all that were drawn, of which some may be left out.
+    pub place: usize,
+    /// What is done; the text before a colon names the kind of step.
+    pub text: String,
 }
 
 /// What the guest says.

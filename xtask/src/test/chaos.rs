@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result};
-use mflow_protocol::guest::{ListedCase, CHAOS_SEED};
+use mflow_protocol::guest::{ListedCase, ListedStep, CHAOS_SEED};
 
 use super::draw::{self, GuestKind};
 use super::vm::{GuestCases, PATIENCE};
@@ -63,7 +63,7 @@ pub(crate) struct Options {
     /// Take the plain kernel only, which takes ten times as many steps in the same time
     #[arg(long, requires = "long")]
     plain: bool,
-    /// Stop that after so many hours
+    /// Stop that after this many hours
     #[arg(long = "for", value_name = "HOURS", requires = "long")]
     hours: Option<f64>,
 }
@@ -176,7 +176,7 @@ fn long(ctx: &Ctx) -> Result<Outcome> {
         let steps = sequences.iter().flat_map(|sequence| &sequence.steps);
         let kinds: BTreeSet<_> = steps
             .clone()
-            .filter_map(|step| step.split(':').next())
+            .filter_map(|step| step.text.split(':').next())
             .collect();
         println!(
             "seed {} in {}: {} steps of {} kinds in {} sequences, {} boots, {:.0} s, {} failed",
@@ -280,7 +280,7 @@ impl Run {
             let ListedCase { proves, steps, .. } = &sequences[place];
             failure.detail += &format!(
                 "\nwith {proves}; its steps:\n{}again:  {}",
-                numbered(steps, self.only.as_deref()),
+                numbered(steps),
                 self.command(number, self.only.as_deref())
             );
             if !shrunk {
@@ -394,15 +394,10 @@ fn list(places: &[usize]) -> String {
 }
 
 /// Returns a line for each step, with its place in the whole sequence.
-fn numbered(steps: &[String], only: Option<&[usize]>) -> String {
-    let place = |index: usize| {
-        only.and_then(|places| places.get(index))
-            .unwrap_or(&index)
-            .to_owned()
-    };
-    let lines = steps.iter().enumerate();
+fn numbered(steps: &[ListedStep]) -> String {
+    let lines = steps.iter();
     lines
-        .map(|(index, step)| format!("  {:>2}  {step}\n", place(index)))
+        .map(|ListedStep { place, text }| format!("  {place:>2}  {text}\n"))
         .collect()
 }
 
@@ -465,9 +460,10 @@ mod tests {
             run.command(16, Some(&[0, 3])),
             "cargo xtask test chaos --chaos-seed 7 --sequence 16 --only 0,3 --checking --way stock"
         );
-        assert_eq!(
-            numbered(&["a".into(), "b".into()], Some(&[2, 5])),
-            "   2  a\n   5  b\n"
-        );
+        let steps = [(2, "a"), (15, "b")].map(|(place, text)| ListedStep {
+            place,
+            text: text.to_owned(),
+        });
+        assert_eq!(numbered(&steps), "   2  a\n  15  b\n");
     }
 }

@@ -105,7 +105,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
                 "{}: whatever is done meanwhile, and afterwards everything is as before",
                 sequence.setting
             ),
-            steps: sequence.steps.iter().map(ToString::to_string).collect(),
+            steps: sequence.listed_steps(),
         }));
     }
     ensure!(

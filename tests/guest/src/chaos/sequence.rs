@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use mflow_protocol::guest::ListedStep;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt as _, SeedableRng as _};
 
@@ -126,7 +127,7 @@ impl Sequence {
         }
     }
 
-    /// Returns the sequences of a seed, from the first one on, that have so many steps together.
+    /// Returns the sequences of a seed, from the first one on, that have this many steps together.
     pub(super) fn all(seed: u64, first: u64, steps: u64) -> impl Iterator<Item = Self> {
         (0..steps.div_ceil(STEPS)).map(move |place| {
             let left = steps - place * STEPS;
@@ -136,6 +137,17 @@ impl Sequence {
 
     pub(super) fn name(&self) -> String {
         format!("seed-{}/{}", self.seed, self.number)
+    }
+
+    /// Returns its steps as a listing has them.
+    pub(super) fn listed_steps(&self) -> Vec<ListedStep> {
+        let steps = self.places.iter().zip(&self.steps);
+        steps
+            .map(|(&place, step)| ListedStep {
+                place,
+                text: step.to_string(),
+            })
+            .collect()
     }
 
     /// Leaves only the steps at these places.
@@ -191,6 +203,8 @@ mod tests {
         for (kept, whole) in sequences.iter().zip(&whole) {
             let found = kept.places.iter().map(|&place| whole.steps[place]);
             assert!(found.eq(kept.steps.iter().copied()));
+            let mut listed = kept.listed_steps().into_iter();
+            assert!(listed.all(|step| step.text == whole.steps[step.place].to_string()));
             assert!(!kept.steps.iter().any(|step| step.needs_hooks()));
         }
     }
