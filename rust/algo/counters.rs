@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Counters: one for each thing that can happen to a packet, a batch or a flow.
+//!
+//! The comment of each says what it counts, and then what it means if it grows. The operator's manual has both (`cargo xtask docs`).
 
 use super::sync::{AtomicU64, Ordering};
 
@@ -28,66 +30,125 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Probes sent along the ordinary path to see where a flow ends.
+    /// Fast flows that were asked where they end, by a probe on the ordinary path.
+    ///
+    /// More than `probes_seen`: fast flows that are forwarded, or that are neither UDP nor TCP inside.
     ProbesSent = "probes_sent",
-    /// Probes that reached a merge point.
+    /// Probes that reached a merge point: the flow ends in a socket here.
+    ///
+    /// Healthy.
     ProbesSeen = "probes_seen",
     /// Flows that began to be split.
+    ///
+    /// Fast, as `flows_stopped` does: `min_flow_pps` is near the rate of flows.
     FlowsSplit = "flows_split",
-    /// Flows that stopped being split, for whatever reason.
+    /// Flows that stopped being split, for any reason.
+    ///
+    /// See `flows_split`.
     FlowsStopped = "flows_stopped",
     /// Flows that stopped because their packets no longer reached a merge point.
+    ///
+    /// The socket or the route of flows went away.
     PathsLost = "paths_lost",
     /// Flows that stopped, or did not start, because something on their path queues packets.
+    ///
+    /// A queueing discipline, an XDP program, NFQUEUE and their like; `flows` says which flow.
     PathsAsync = "paths_async",
-    /// Flows that stopped, or did not start, because a step on their path needs their order: IPsec, GRE with sequence
-    /// numbers, sockets that are chosen by CPU.
+    /// Flows that stopped, or did not start, because a step on their path needs their order.
+    ///
+    /// IPsec, MACsec, GRE with sequence numbers, IPVS, or sockets that are chosen by CPU.
     PathsOrdered = "paths_ordered",
     /// Fast flows that were not split because all slots were taken.
+    ///
+    /// Raise `min_flow_pps`.
     NoSlot = "no_slot",
     /// Fast flows that were not split, or not any longer, because the lanes' cores were busy.
+    ///
+    /// Give other `cpus`, or none: splitting gains nothing here.
     CpusBusy = "cpus_busy",
     /// Batches started.
+    ///
+    /// Healthy.
     Batches = "batches",
     /// Times a batch was carried on by the NIC's core beyond `batch_pkts` because the merge window was full.
+    ///
+    /// Lanes do not keep up: more of them, or larger batches.
     BatchesGrown = "batches_grown",
     /// Batches carried by the NIC's core because too much memory waited in rings already.
+    ///
+    /// Lanes do not keep up.
     MemoryBatches = "memory_batches",
     /// Packets handed to lanes.
+    ///
+    /// Healthy.
     LanePkts = "lane_pkts",
     /// Packets of those that were handed over before they were built: the lane builds them.
+    ///
+    /// Healthy: the NIC's core has less to do.
     RequestPkts = "request_pkts",
     /// Packets that a lane gave to the stack past GRO, which had joined none of their flow.
+    ///
+    /// Nearly all of UDP over IPv4, none of TCP and IPv6. Without our patches few of any.
     PastGroPkts = "past_gro_pkts",
     /// Packets that the NIC's core carried itself because no lane had room, or while a flow stopped.
+    ///
+    /// A few at stops. Many: the rings of lanes are full.
     InlinePkts = "inline_pkts",
-    /// Packets delivered in order.
+    /// Packets delivered in their turn.
+    ///
+    /// Healthy.
     MergedPkts = "merged_pkts",
     /// Packets that reached the merge point before their batch's turn, and waited.
+    ///
+    /// Healthy; the smaller the batches, the more.
     EarlyPkts = "early_pkts",
     /// Packets that came after their batch's turn; delivered at once.
+    ///
+    /// A lane was silent for too long: another load on its CPU?
     LatePkts = "late_pkts",
     /// Batches given up by the deadline: the next one was delivered without them.
+    ///
+    /// A lane was silent for too long; raise `merge_timeout_us`.
     DeadlineBatches = "deadline_batches",
     /// Batches given up because too many packets were parked behind them.
+    ///
+    /// A lane was silent for too long.
     OverflowBatches = "overflow_batches",
     /// Packets dropped at the merge point because their socket was being destroyed.
+    ///
+    /// Healthy where sockets are closed.
     DroppedDeadSocket = "dropped_dead_socket",
     /// Times a device was searched for queues and CPUs that have no lanes yet.
+    ///
+    /// A NAPI is not on the device's list: at most once a minute.
     DeviceSearches = "device_searches",
-    /// Packets drained by a reader that was about to wait.
+    /// Packets merged by a reader that would have slept otherwise.
+    ///
+    /// Healthy.
     ReaderPkts = "reader_pkts",
     /// Packets that another CPU carried on from the NIC, in the modes of FALCON.
+    ///
+    /// Healthy; about the same as the next two, unless flows take different ways.
     StageNicPkts = "stage_nic_pkts",
     /// Packets that another CPU carried on from the end of a tunnel.
+    ///
+    /// Healthy.
     StageTunnelPkts = "stage_tunnel_pkts",
     /// Packets that another CPU carried on from a veth.
+    ///
+    /// Healthy.
     StageVethPkts = "stage_veth_pkts",
     /// Packets that waited for those before them to leave the stages, while these ended.
+    ///
+    /// A few at changes of `mode`, `cpus` and `devices`.
     HeldPkts = "held_pkts",
     /// Packets dropped because too many waited for the next stage.
+    ///
+    /// The CPU of a stage does not keep up: more `cpus`, fewer `stages`, or `mode` `mflow`.
     DroppedStageFull = "dropped_stage_full",
-    /// Times the stages were laid out anew because loads had changed.
+    /// Times the stages were laid out again because loads had changed.
+    ///
+    /// Loads are about `load_threshold_pct`: another value, or more `cpus`.
     StagesMoved = "stages_moved",
 }
 

@@ -4,6 +4,7 @@
 
 mod demo;
 mod dkms;
+mod docs;
 mod doctor;
 pub mod kernel;
 mod lab;
@@ -48,6 +49,8 @@ enum Subcommand {
     Vm(vm::Options),
     /// Run the test layers
     Test(test::Options),
+    /// Write the parts of documents that are made from code
+    Docs,
 }
 
 /// Runs the command that the command line names.
@@ -62,6 +65,7 @@ pub fn main() -> ExitCode {
         Subcommand::Sim(arguments) => lab::run("sim", arguments),
         Subcommand::Vm(options) => vm::run(options),
         Subcommand::Test(options) => test::run(options),
+        Subcommand::Docs => docs::run(),
     };
     result.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");

@@ -1,71 +1,78 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How long each layer may take: the table in `tests/README.md`, scaled to the machine.
+//! How long each layer may take, scaled to the machine. `cargo xtask docs` writes the table into `tests/README.md`.
 
-use std::collections::BTreeMap;
-use std::fs;
 use std::hint::black_box;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{ensure, Context as _, Result};
+use anyhow::{ensure, Result};
 
-use crate::paths;
 use crate::tools;
 
-/// How many times its row a layer may take: guests slow down by more than the reference loop, on the checking kernel most of all.
-const TOLERANCE: f64 = 2.0;
+/// How many times its row a layer may take.
+const TOLERANCE: f64 = 1.5;
 
-/// The steps of the reference loop, and how long they take on the machine on which the table was measured, while nothing else
+/// The steps of the reference loop, and how long they take on the machine on which the rows were measured, while nothing else
 /// runs: in a release build, for which the workspace's Cargo.toml asks not to optimise this crate.
 const LOOP_STEPS: u64 = 20_000_000;
 const LOOP: Duration = Duration::from_millis(260);
 
-pub(super) struct Budget(BTreeMap<String, Row>);
-
-/// How many seconds a layer takes.
+/// How many seconds a layer takes on two cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Row {
+    pub(super) name: &'static str,
     /// When everything is built.
-    pub(super) warm_s: u64,
+    warm_s: u64,
     /// When nothing is; a run cannot tell how much there is to build, so this is what it may take.
     pub(super) cold_s: u64,
+    /// For what it has them.
+    purpose: &'static str,
 }
 
-impl Budget {
-    pub(super) fn read() -> Result<Self> {
-        let path = paths::project().join("tests/README.md");
-        let text =
-            fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        Self::parse(&text)
+const fn row(name: &'static str, warm_s: u64, cold_s: u64, purpose: &'static str) -> Row {
+    Row {
+        name,
+        warm_s,
+        cold_s,
+        purpose,
     }
+}
 
-    /// Reads the rows `` | `vm` | 300 | 300 | ... |``, and nothing else.
-    fn parse(text: &str) -> Result<Self> {
-        let rows: BTreeMap<String, Row> = text
-            .lines()
-            .filter_map(|line| {
-                let mut cells = line.split('|').map(str::trim).skip(1);
-                let name = cells.next()?.trim_matches('`').to_owned();
-                let (warm_s, cold_s) = (cells.next()?.parse().ok()?, cells.next()?.parse().ok()?);
-                Some((name, Row { warm_s, cold_s }))
-            })
-            .collect();
-        ensure!(
-            !rows.is_empty(),
-            "tests/README.md has no table of seconds: | LAYER | WARM | COLD |"
-        );
-        Ok(Self(rows))
-    }
+/// The rows, in the order in which the layers run.
+const ROWS: &[Row] = &[
+row("set-up", 15, 1270, "both kernels, the guest program and the ConnectX model: once for each content, before the first layer that needs them, and at the same time"),
+row("tidy", 60, 105, "clippy above all, which checks the crates that we use first when the cache is cold"),
+row("host", 230, 255, "`unit`, `loom` and `miri` at the same time, as Miri uses one core"),
+row("module", 30, 35, "the module, and sparse on both ways"),
+row("hike", 65, 70, "a fifth of the cases in one guest, 20,000 random frames at each hook there, and 100,000 on this machine"),
+row("vm", 320, 330, "about 100 cases, in two guests"),
+row("vm-debug", 200, 210, "about 20 cases, in two guests"),
+row("mlx5", 260, 270, "about 70 cases, and 20 seconds of fuzzing"),
+row("hosts", 160, 180, "what hosts have beside the module, each with `enabled` 0 and 1, on one kernel"),
+row("chaos", 400, 410, "120 steps in 12 sequences, on three kernels, two ways into the stack"),
+row("stock", 170, 180, "the package, a short list of cases in two guests, and a case on each other kernel"),
+];
 
-    pub(super) fn row(&self, layer: &str) -> Result<Row> {
-        let row = self.0.get(layer).copied();
-        row.with_context(|| format!("the table of seconds in tests/README.md has no row `{layer}`"))
-    }
+/// Returns the row of this name, if there is one.
+pub(super) fn find(name: &str) -> Option<Row> {
+    ROWS.iter().copied().find(|row| row.name == name)
+}
+
+/// Returns the rows as a table in Markdown.
+pub(crate) fn table() -> String {
+    let lines = ROWS.iter().map(|row| {
+        format!(
+            "| `{}` | {} | {} | {} |\n",
+            row.name, row.warm_s, row.cold_s, row.purpose
+        )
+    });
+    let head = "| layer | warm | cold | what it has them for |\n|---|---|---|---|\n";
+    head.to_owned() + &lines.collect::<String>()
 }
 
 impl Row {
-    /// Returns how long the layer may take on a machine so many times as slow as that of the table.
+    /// Returns how long the layer may take on a machine this many times as slow as that of the rows.
     pub(super) fn allowed(self, slower: f64) -> Duration {
         // CAST: some thousand seconds.
         Duration::from_secs(self.cold_s).mul_f64(TOLERANCE * slower)
@@ -120,47 +127,46 @@ mod tests {
     use crate::test::{Layer, LAYERS, SET_UP};
 
     /// The whole run, with a cold cache.
-    const MOST_COLD_S: u64 = 50 * 60;
+    const MOST_COLD_S: u64 = 42 * 60;
     /// The same with a warm one.
-    const MOST_WARM_S: u64 = 27 * 60;
-    /// So many layers with guests run at the same time on the machine of the table.
+    const MOST_WARM_S: u64 = 20 * 60;
+    /// This many layers with guests run at the same time on the machine of the table.
     const GUESTS_AT_ONCE: u64 = 2;
 
     #[test]
-    fn the_table_has_every_layer_and_fits() {
-        let budget = Budget::read().unwrap();
+    fn every_layer_has_a_row_and_all_fit() {
         let layers = LAYERS.iter().chain([&SET_UP]);
-        let (guests, others): (Vec<&Layer>, Vec<_>) = layers.partition(|layer| layer.in_guests());
-        let rows =
-            |layers: Vec<&Layer>| -> BTreeSet<_> { layers.into_iter().map(Layer::row).collect() };
-        let (guests, others) = (rows(guests), rows(others));
-        let sum = |rows: &BTreeSet<&str>, seconds: fn(Row) -> u64| -> u64 {
-            rows.iter()
-                .map(|row| seconds(budget.row(row).unwrap()))
-                .sum()
+        let rows: BTreeSet<_> = layers.clone().map(Layer::row).collect();
+        assert_eq!(rows, ROWS.iter().map(|row| row.name).collect());
+        let guests: BTreeSet<_> = layers
+            .filter(|layer| layer.in_guests())
+            .map(Layer::row)
+            .collect();
+        let (guests, others): (Vec<Row>, Vec<Row>) = ROWS
+            .iter()
+            .copied()
+            .partition(|row| guests.contains(row.name));
+        let sum = |seconds: fn(&Row) -> u64| {
+            let of = |rows: &[Row]| rows.iter().map(seconds).sum::<u64>();
+            of(&others) + of(&guests) / GUESTS_AT_ONCE
         };
-        let warm = |row: Row| row.warm_s;
-        let warm_s = sum(&others, warm) + sum(&guests, warm) / GUESTS_AT_ONCE;
+        let (warm_s, cold_s) = (sum(|row| row.warm_s), sum(|row| row.cold_s));
         assert!(warm_s <= MOST_WARM_S, "{warm_s}");
-        let cold = |row: Row| row.cold_s;
-        let cold_s = sum(&others, cold) + sum(&guests, cold) / GUESTS_AT_ONCE;
         assert!(cold_s <= MOST_COLD_S, "{cold_s}");
-        assert!(budget.0.values().all(|row| row.warm_s <= row.cold_s));
+        assert!(ROWS.iter().all(|row| row.warm_s <= row.cold_s));
     }
 
     #[test]
-    fn a_layer_may_take_twice_its_row_and_on_a_slow_machine_more() {
-        let text = "| layer | warm | cold |\n|---|---|---|\n| `vm` | 80 | 100 | why |\n";
-        let row = Budget::parse(text).unwrap().row("vm").unwrap();
+    fn a_layer_may_take_half_more_than_its_row_and_on_a_slow_machine_more() {
+        let row = row("vm", 80, 100, "why");
         let check = |seconds, slower| row.check("vm", Duration::from_secs(seconds), slower);
-        assert!(check(200, 1.0).is_ok());
-        assert!(check(399, 2.0).is_ok());
-        let error = check(201, 1.0).unwrap_err().to_string();
+        assert!(check(150, 1.0).is_ok());
+        assert!(check(299, 2.0).is_ok());
+        let error = check(151, 1.0).unwrap_err().to_string();
         assert_eq!(
             error,
-            "layer vm took 201 s; its row in tests/README.md says 100 s, and 200 s are allowed on this machine \
+            "layer vm took 151 s; its row in tests/README.md says 100 s, and 150 s are allowed on this machine \
              (1.0 times as slow as the table's)"
         );
-        assert!(Budget::parse("| vm | 1 s | 2 s |\n").is_err());
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Documents that mirror code: every name an operator or a hook writer meets is explained.
+//! Documents that mirror code: every hook is explained, every file that is named exists, and words are plain.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,8 +12,6 @@ use walkdir::WalkDir;
 use crate::kernel::inputs::patch_dir;
 use crate::kernel::{series, stock_versions};
 
-/// The operator's text and the reader's: what one of them explains is explained.
-const DOCUMENTS: &[&str] = &["rust/README.md", "rust/DESIGN.md"];
 /// Those that name the kernels for the way without hooks.
 const KERNELS: &[&str] = &["README.md", "rust/README.md", "c-shims/stock/README.md"];
 /// Those that name files of the module's Rust.
@@ -49,12 +47,16 @@ const WORST_WORDS: &[&str] = &[
     "whoever",
 ];
 
+/// Sources, whose comments are to do without these words, too.
+const SOURCES: &[&str] = &["rs", "c", "h"];
+/// Of these, what comments may say, as in "so many that".
+const COMMENTS_MAY: &[&str] = &["so many"];
+
 const CONTRACT: &str = "c-shims/README.md";
 
 pub(crate) fn checks(project: &Path) -> Vec<(&'static str, Result<()>)> {
     type Check = fn(&Path) -> Result<()>;
     let checks: [(_, Check); 8] = [
-        ("every counter is explained", counters_are_explained),
         ("every hook is in the contract table", hooks_are_explained),
         ("every file named in the design text exists", files_exist),
         ("the module's version is the project's", version),
@@ -62,13 +64,12 @@ pub(crate) fn checks(project: &Path) -> Vec<(&'static str, Result<()>)> {
         ("no document is too long", lengths),
         ("commits are named where figures are", commits),
         ("documents have plain words", plain_words),
+        (
+            "parts of documents that are made from code are up to date",
+            crate::docs::check,
+        ),
     ];
     Vec::from(checks.map(|(name, check)| (name, check(project))))
-}
-
-fn counters_are_explained(project: &Path) -> Result<()> {
-    let counters = counters(&read(project, "rust/algo/counters.rs")?);
-    explained(project, &counters, DOCUMENTS)
 }
 
 fn hooks_are_explained(project: &Path) -> Result<()> {
@@ -77,26 +78,18 @@ fn hooks_are_explained(project: &Path) -> Result<()> {
         .iter()
         .flat_map(|patch| hooks(&patch.text))
         .collect();
-    explained(project, &Vec::from_iter(names), &[CONTRACT])
-}
-
-fn explained(project: &Path, names: &[String], documents: &[&str]) -> Result<()> {
     ensure!(
         !names.is_empty(),
-        "no name is found: this check no longer understands the code"
+        "no hook is found: this check no longer understands the patches"
     );
-    let mut text = String::new();
-    for document in documents {
-        text.push_str(&read(project, document)?);
-    }
+    let text = read(project, CONTRACT)?;
     let missing: Vec<&String> = names
         .iter()
         .filter(|name| !text.contains(&format!("`{name}`")))
         .collect();
     ensure!(
         missing.is_empty(),
-        "not explained (as `name`) in {}: {missing:?}",
-        documents.join(" or ")
+        "not explained (as `name`) in {CONTRACT}: {missing:?}"
     );
     Ok(())
 }
@@ -178,6 +171,11 @@ fn plain_words(project: &Path) -> Result<()> {
         let text = read(project, &path)?;
         bad.extend(worst_words(&text).map(|words| format!("{path}: {words}")));
     }
+    for path in files_ending_with(project, SOURCES) {
+        let comments = comments(&read(project, &path)?);
+        let words = worst_words(&comments).filter(|words| !COMMENTS_MAY.contains(words));
+        bad.extend(words.map(|words| format!("{path}: {words}")));
+    }
     ensure!(
         bad.is_empty(),
         "readers stumble over these words:\n  {}",
@@ -188,6 +186,10 @@ fn plain_words(project: &Path) -> Result<()> {
 
 /// Returns the paths of all documents of the project.
 fn documents(project: &Path) -> Vec<String> {
+    files_ending_with(project, &["md"])
+}
+
+fn files_ending_with(project: &Path, endings: &[&str]) -> Vec<String> {
     WalkDir::new(project)
         .sort_by_file_name()
         .into_iter()
@@ -198,27 +200,23 @@ fn documents(project: &Path) -> Vec<String> {
         .filter_map(Result::ok)
         .filter_map(|entry| {
             let path = entry.path().strip_prefix(project).ok()?;
-            let is_text = path.extension().is_some_and(|end| end == "md");
-            is_text.then(|| path.to_string_lossy().into_owned())
+            let ending = path.extension()?.to_str()?;
+            endings
+                .contains(&ending)
+                .then(|| path.to_string_lossy().into_owned())
         })
         .collect()
+}
+
+/// Returns the lines of a source that are comments.
+fn comments(code: &str) -> String {
+    let lines = code.lines().map(str::trim);
+    let is_comment = |line: &&str| ["//", "/*", "*"].iter().any(|mark| line.starts_with(mark));
+    lines.filter(is_comment).collect::<Vec<_>>().join("\n")
 }
 
 fn read(project: &Path, path: &str) -> Result<String> {
     fs::read_to_string(project.join(path)).with_context(|| format!("cannot read {path}"))
-}
-
-/// Reads the lines `LanePkts = "lane_pkts",`.
-fn counters(code: &str) -> Vec<String> {
-    code.lines()
-        .filter_map(|line| {
-            let (variant, rest) = line.trim().split_once(" = ")?;
-            let is_variant = variant.starts_with(char::is_uppercase)
-                && variant.chars().all(char::is_alphanumeric);
-            let (name, _) = rest.strip_prefix('"')?.split_once('"')?;
-            is_variant.then(|| name.to_owned())
-        })
-        .collect()
 }
 
 /// Reads the calls of `mflow_...()` that a patch adds.
@@ -277,8 +275,6 @@ mod tests {
 
     #[test]
     fn names_are_read_from_code_and_files_from_code_quotes() {
-        let table = "    /// Doc.\n    LanePkts = \"lane_pkts\",\nlet a = \"b\";\n";
-        assert_eq!(counters(table), ["lane_pkts"]);
         let patch = "+++ b/net/core/gro.c\n+\tif (mflow_split_napi(napi, skb))\n \told_call(mflow_x);\n-\tmflow_gone(skb);\n";
         assert_eq!(hooks(patch), ["mflow_split_napi"]);
         let ids = "at 0be4b1c, 1048576 of defaced, 069a40995cb0 and (f7b1f2d)";

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Names that operators meet, as macros in the module's code list them: a comment of two paragraphs and a line
+//! `Variant = "name", "words";`, where not all have words.
+
+use anyhow::{ensure, Context as _, Result};
+
+/// A name and all that its place in the code says of it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Named {
+    pub(super) name: String,
+    /// The words that files print beside the name.
+    pub(super) words: String,
+    /// The first paragraph of the comment: for what it stands.
+    pub(super) meaning: String,
+    /// The second: what an operator makes of it.
+    pub(super) advice: String,
+}
+
+/// Reads the list that begins with this line, such as `counters! {`.
+pub(super) fn read(code: &str, begin: &str) -> Result<Vec<Named>> {
+    let (_, list) = code
+        .split_once(&format!("\n{begin}\n"))
+        .with_context(|| format!("no line `{begin}`: this no longer understands the code"))?;
+    let mut all = Vec::new();
+    let mut comment = Vec::new();
+    for line in list.lines().map(str::trim).take_while(|line| *line != "}") {
+        if let Some(text) = line.strip_prefix("///") {
+            comment.push(text.trim());
+        } else if let Some((_, values)) = line.split_once(" = ") {
+            let mut strings = values.split('"').skip(1).step_by(2).map(str::to_owned);
+            let (meaning, advice) = paragraphs(&std::mem::take(&mut comment));
+            all.push(Named {
+                name: strings.next().unwrap_or_default(),
+                words: strings.next().unwrap_or_default(),
+                meaning,
+                advice,
+            });
+        }
+    }
+    for one in &all {
+        let is_whole = [&one.name, &one.meaning, &one.advice];
+        ensure!(
+            !is_whole.iter().any(|text| text.is_empty()),
+            "`{}` in `{begin}` needs a comment of two paragraphs: for what it stands, and what an operator makes of it",
+            one.name
+        );
+    }
+    Ok(all)
+}
+
+/// Returns the first paragraph of a comment and the second.
+fn paragraphs(lines: &[&str]) -> (String, String) {
+    let mut paragraphs = lines.split(|line| line.is_empty());
+    let mut next = || paragraphs.next().unwrap_or_default().join(" ");
+    (next(), next())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_with_their_comments_and_words() {
+        let code = "\nreasons! {\n    /// All are\n    /// taken.\n    ///\n    /// Wait.\n    #[default]\n    NoSlot = \"no_slot\", \"it waits\";\n}\nlet a = \"b\";\n";
+        let expected = Named {
+            name: "no_slot".to_owned(),
+            words: "it waits".to_owned(),
+            meaning: "All are taken.".to_owned(),
+            advice: "Wait.".to_owned(),
+        };
+        assert_eq!(read(code, "reasons! {").unwrap(), [expected]);
+        let error = read(code, "counters! {").unwrap_err().to_string();
+        assert!(error.contains("counters! {"), "{error}");
+        let short = "\ncounters! {\n    /// All.\n    Batches = \"batches\",\n}\n";
+        let error = read(short, "counters! {").unwrap_err().to_string();
+        assert!(error.starts_with("`batches`"), "{error}");
+    }
+}
