@@ -23,7 +23,7 @@ static DECLARE_DELAYED_WORK(mflow_sample_item, mflow_sample_work);
 
 static void mflow_sampling_queue(void)
 {
-	/* Unbound: wherever housekeeping runs, not on the CPU of whoever wrote a knob. */
+	/* Unbound: wherever housekeeping runs, not on the CPU of the knob's writer. */
 	queue_delayed_work(mflow_unbound_wq, &mflow_sample_item,
 			   msecs_to_jiffies(mflow_sample_period_ms));
 }

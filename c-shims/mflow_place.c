@@ -22,7 +22,7 @@ static DECLARE_DELAYED_WORK(mflow_place_item, mflow_place_work);
 
 static void mflow_placing_queue(void)
 {
-	/* Unbound: wherever housekeeping runs, not on the CPU of whoever wrote a knob. */
+	/* Unbound: wherever housekeeping runs, not on the CPU of the knob's writer. */
 	queue_delayed_work(mflow_unbound_wq, &mflow_place_item,
 			   msecs_to_jiffies(READ_ONCE(mflow_place_period_ms)));
 }

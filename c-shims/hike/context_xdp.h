@@ -63,7 +63,7 @@ static __always_inline __u32 hike_whole_bytes4(const struct hike_context *contex
 	return hike_bytes4(ip4, end);
 }
 
-/* Returns how long the packet is on the wire with so many bytes in front of it; 0 stays 0. */
+/* Returns how long the packet is on the wire with this many bytes in front of it; 0 stays 0. */
 static __always_inline __u32 hike_wire_bytes(const struct hike_packet *packet, __u32 whole, __u32 more)
 {
 	return whole + more;

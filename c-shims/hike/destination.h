@@ -22,7 +22,7 @@ static __always_inline void hike_shorten(struct hike_prefix *key, const struct h
  * Gives the packet the class of its destination, or of its flow; returns whether it has one. The key is that of the whole address, and
  * shorter afterwards.
  *
- * Each step reads anew which length is next: user space may change that meanwhile, and lengths that are not in use lead on, too.
+ * Each step reads again which length is next: user space may change that meanwhile, and lengths that are not in use lead on, too.
  */
 static __always_inline bool hike_find_class(struct hike_context *context, struct hike_packet *packet,
 					    struct hike_prefix *key)

@@ -81,7 +81,7 @@ static __always_inline void hike_whole(struct hike_prefix *prefix, __u8 version)
 	prefix->version = bpf_htonl(version);
 }
 
-/* Whether so many bytes from here on, at most what an IP header can say, are in front of the end. */
+/* Whether this many bytes from here on, at most what an IP header can say, are in front of the end. */
 static __always_inline bool hike_fits(const void *start, __u64 bytes, const void *end)
 {
 	/* For the verifier, swapped bytes may be any 64 bits; the compiler knows better, and would leave out the mask. */

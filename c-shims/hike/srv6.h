@@ -19,7 +19,7 @@ struct hike_srh {
 };
 
 #define HIKE_SID_BYTES 16
-/* A destination options header in front of the SRH may have so many bytes: room for the option of RFC 9343. */
+/* A destination options header in front of the SRH may have this many bytes: room for the option of RFC 9343. */
 #define HIKE_OPTION_BYTES 8
 
 /* The headers of a packet that came to a local SID; offsets are from the IPv6 header on. */

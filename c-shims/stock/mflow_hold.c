@@ -19,12 +19,12 @@
 #include "../mflow_versions.h"
 #include "mflow_stock.h"
 
-/* A queue of gro_cells has so many packets at most (netdev_max_backlog), of which a poll takes so many. */
+/* A queue of gro_cells has this many packets at most (netdev_max_backlog), and a poll takes 64 of them. */
 #define MFLOW_HOLD_QUEUED	1000
 #define MFLOW_HOLD_POLLS	(MFLOW_HOLD_QUEUED / 64 + 2)
-/* With so many waiting, they go on: better out of order than dropped. */
+/* With this many waiting, they go on: better out of order than dropped. */
 #define MFLOW_HOLD_PKTS		4096
-/* So many go on in one poll: more than come meanwhile. */
+/* This many go on in one poll: more than come meanwhile. */
 #define MFLOW_HOLD_TURN		256
 /* A CPU that does not run is waited for as long. */
 #define MFLOW_HOLD_WAIT_MS	3000
@@ -33,7 +33,7 @@
  * struct mflow_hold - what waits on a CPU
  * @napi:	takes turns with the NAPIs that empty the CPU's queues
  * @queue:	the packets, in order. Its lock is for all fields; others put packets here, too
- * @polls:	so many more turns they wait
+ * @polls:	turns that they still wait
  * @active:	something waits, or would have to. It begins on this CPU alone
  */
 struct mflow_hold {

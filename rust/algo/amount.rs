@@ -5,7 +5,7 @@
 
 use core::ops::AddAssign;
 
-/// Memory is counted in blocks of so many bytes.
+/// Memory is counted in blocks of this many bytes.
 const BLOCK_BYTES: u32 = 256;
 
 /// The half of a word.

@@ -60,7 +60,7 @@ impl Carried {
         };
     }
 
-    /// Counts a batch that was opened, or went on, for so many packets.
+    /// Counts a batch that was opened, or went on, for this many packets.
     #[inline]
     pub(super) fn add_batch(&mut self, carrier: Option<Carrier>, pkts: u32) {
         let sum = match carrier {

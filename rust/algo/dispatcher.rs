@@ -4,7 +4,7 @@
 //!
 //! A flow is split once it is fast, and only after a probe of it has reached a merge point on this host. It starts behind a
 //! *fence*: the last packet on the ordinary path is a micro-flow of its own that is complete when it arrives, so nothing
-//! that is split overtakes what was on its way. Each inner flow of an outer one has a fence (`fenced.rs`). It stops by carrying its packets on this core (*inline*) as the last
+//! that is split overtakes what was under way. Each inner flow of an outer one has a fence (`fenced.rs`). It stops by carrying its packets on this core (*inline*) as the last
 //! micro-flow until all others have been delivered; what follows untagged is behind them. `flow_state.rs` has a picture of
 //! this, `splitting.rs` the starts and stops; here are the way of most packets, and the choice of batches.
 //!
@@ -101,7 +101,7 @@ pub struct Dispatcher<P: Packet> {
     /// The lanes.
     pub lanes: LaneSet<P>,
     reaped_ms: u32,
-    // Whether no fence of another source is on its way that was sent before this one began.
+    // Whether no fence of another source is under way that was sent before this one began.
     settled: bool,
     // Of this source's flows, by their slots.
     carried: [Carried; NR_SLOTS],

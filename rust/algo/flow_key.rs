@@ -31,7 +31,7 @@ const START_MASK: u64 = u64::from_ne_bytes([0xff, 0, 0, 0, 0, 0, 0x3f, 0xff]);
 /// What they are in nearly all packets: no options, and no fragment.
 const PLAIN_START: u64 = u64::from_ne_bytes([0x45, 0, 0, 0, 0, 0, 0, 0]);
 
-/// SYN: its socket does not merge, and nothing of its connection is on its way that it could overtake. FIN and RST keep
+/// SYN: its socket does not merge, and nothing of its connection is under way that it could overtake. FIN and RST keep
 /// their place behind the data.
 pub(super) const TCP_SYN: u8 = 0x02;
 

@@ -74,7 +74,7 @@ pub(super) enum Carrier {
     Inline,
     Lane {
         lane: u8,
-        /// Places still reserved for requests: so many packets the lane may build.
+        /// Places still reserved for requests: this many packets the lane may build.
         reserved_requests: u16,
         /// Places of its ring still reserved for the batch; no fewer than `left_pkts`, as GRO may have joined packets.
         reserved_items: u32,

@@ -89,7 +89,7 @@ impl Flow {
         now_ms.wrapping_sub(self.window_start_ms) >= RATE_WINDOW_MS
     }
 
-    /// Returns whether a window with so many packets makes it one that is to be split.
+    /// Returns whether a window with this many packets makes it one that is to be split.
     #[inline]
     pub(super) fn is_fast(&self, pkts: u32, min_window_pkts: u32) -> bool {
         pkts >= min_window_pkts || self.hint == Hint::Split

@@ -36,7 +36,7 @@ pub struct Knobs {
     pub enabled: bool,
     /// The lanes, as CPUs; with `auto_cpus` those that have been chosen last.
     pub cpus: CpuSet,
-    /// Whether the lanes' CPUs are chosen here (`placement`), and chosen anew when others are better.
+    /// Whether the lanes' CPUs are chosen here (`placement`), and chosen again when others are better.
     pub auto_cpus: bool,
     /// Packets in a batch: consecutive packets of a flow that take the same lane.
     pub batch_pkts: u32,
@@ -174,7 +174,7 @@ impl Knobs {
         load_threshold_pct: LOAD_THRESHOLD_PCT.default,
     };
 
-    /// Sets one knob from text. On an error the old value stays. Where the lanes' CPUs are chosen, they are to be chosen anew.
+    /// Sets one knob from text. On an error the old value stays. Where the lanes' CPUs are chosen, they are to be chosen again.
     pub fn set(&mut self, knob: Knob, text: &[u8]) -> Result<(), KnobError> {
         let mut knobs = *self;
         match knob {

@@ -21,13 +21,13 @@ const _: () = assert!(cfg!(loom) || (MAX_BATCH_PKTS as usize) < RING_ITEMS);
 // Requests are counted in 16 bits where a flow's state has little room.
 const _: () = assert!(RING_REQUESTS <= u16::MAX as usize);
 
-/// A lane is late for a batch if it still has more than so many batches to do when it gets this one.
+/// A lane is late for a batch if it still has more than this many batches to do when it gets this one.
 const IN_TIME_BATCHES: u32 = 1;
 
-/// A lane with so many whole batches to do does not run dry while the core that dispatches carries one.
+/// A lane with this many whole batches to do does not run dry while the core that dispatches carries one.
 const ENOUGH_BATCHES: u32 = 2;
 
-/// Lanes are behind while they have been late for more than so many batches more than they were in time for. A CPU that was
+/// Lanes are behind while they have been late for more than this many batches more than they were in time for. A CPU that was
 /// away for a moment has a backlog, too, and works it off by itself.
 const LATE_BEHIND: u8 = 8;
 
@@ -275,7 +275,7 @@ impl<P: Packet> LaneSet<P> {
         self.open_for_requests != 0
     }
 
-    /// Returns the places for requests that a lane gets, `most` at most, of so many bytes each; none if no room was reserved. The
+    /// Returns the places for requests that a lane gets, `most` at most, of this many bytes each; none if no room was reserved. The
     /// caller fills them before it calls anything else of this set: the lane sees them then, and after
     /// [`take_touched`](Self::take_touched) at the latest.
     #[inline]

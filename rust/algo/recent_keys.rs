@@ -9,7 +9,7 @@ use super::flow_key::{FlowHasher, FlowKey, Ipv4Flow, ETH_P_IP};
 /// Flows that are remembered, each in the place that its source port gives it.
 const PLACES: usize = 8;
 
-/// Keys of IPv4 flows; those of IPv6 are made anew for each packet. Memory of zeros is empty.
+/// Keys of IPv4 flows; those of IPv6 are made again for each packet. Memory of zeros is empty.
 #[derive(Clone, Copy, Debug)]
 pub struct RecentKeys {
     places: [(Ipv4Flow, FlowKey); PLACES],

@@ -3,7 +3,7 @@
 //! When a source lets packets pass unseen: while the load controller refuses flows and none of the source's is split, all that is
 //! to be known of them is how fast they are. One poll in a few tells that.
 
-/// Of so many polls one is looked at. Flows that take turns do so in other numbers, powers of two mostly.
+/// Of this many polls one is looked at. Flows that take turns do so in other numbers, powers of two mostly.
 const POLLS: u8 = 13;
 
 /// Where in these polls a source is. Memory of zeros looks at every poll.

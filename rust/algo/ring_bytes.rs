@@ -86,7 +86,7 @@ impl RingBytes {
         self.all.subtract(bytes);
     }
 
-    /// Returns whether a lane on `cpu` may get a batch from a source that has not charged so many bytes yet.
+    /// Returns whether a lane on `cpu` may get a batch from a source that has not charged this many bytes yet.
     pub fn has_room(&self, cpu: u32, uncharged_bytes: u64) -> bool {
         let with = |bytes: &Bytes| bytes.get().saturating_add(uncharged_bytes);
         with(self.of_cpu(cpu)) < MAX_CPU_RING_BYTES && with(&self.all) < MAX_RING_BYTES

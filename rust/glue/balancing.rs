@@ -67,7 +67,7 @@ impl Configuration {
         let onward = wanted.onward && stages::is_home_empty(for_each);
         runtime::set_stage_orders(StageOrders { onward, ..wanted });
         if onward {
-            // Whoever sees the route sees the orders.
+            // A reader that sees the route sees the orders.
             synchronize();
             for_each(&mut |source| source.set_route(Route::Gathering));
             self.let_go();

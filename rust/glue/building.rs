@@ -17,7 +17,7 @@ use core::ffi::c_void;
 use kernel::init::Zeroable;
 use kernel::prelude::*;
 
-/// So many items are gone over before the CPU that carries sees them: each time costs both CPUs a cache miss.
+/// This many items are gone over before the CPU that carries sees them: each time costs both CPUs a cache miss.
 const ITEMS_AT_ONCE: u32 = 16;
 
 /// What builds for a lane. Zeros are a lane that builds for itself.

@@ -184,7 +184,7 @@ impl Configuration {
         };
         if !self.sampling.as_ref().is_some_and(|it| it.is_of(&lanes)) {
             self.sampling = None;
-            // SAFETY: There is none, and whoever has the configuration holds its lock.
+            // SAFETY: There is none, and the holder of the configuration has its lock.
             self.sampling = Some(unsafe { Sampling::start(self.knobs.mode, &lanes) });
         }
     }

@@ -59,7 +59,7 @@ impl DeviceState {
             return Ok(());
         }
         if self.redirection.is_changing() {
-            // What ends the change starts it. Until then whoever searches does so in vain.
+            // What ends the change starts it. Until then each search is in vain.
             self.end_searches([false; 2]);
             return Ok(());
         }

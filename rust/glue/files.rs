@@ -37,7 +37,7 @@ enum File {
 const FILES: [(&CStr, u16, File); 7] = [
     (DEVICES, 0o600, File::Devices),
     (c"builders", 0o444, File::Builders),
-    // It names the addresses of whoever sends to this host.
+    // It names the addresses of those who send to this host.
     (c"flows", 0o400, File::Flows),
     (c"lanes", 0o444, File::Lanes),
     (c"stats", 0o444, File::Stats),

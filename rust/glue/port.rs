@@ -36,7 +36,7 @@ pub struct Port {
     pub(super) wanted_numbers: [AtomicU32; NAPI_PLACES],
 }
 
-/// So many NAPIs in a row have places of their own.
+/// This many NAPIs in a row have places of their own.
 pub(super) const NAPI_PLACES: usize = 256;
 
 const _: () = assert!(offset_of!(Port, head) == 0);
@@ -107,7 +107,7 @@ impl Port {
         }
         // SAFETY: Softirqs are disabled.
         if unsafe { ffi::mflow_lane_is_here() } {
-            // It comes from a lane, and is on its way already.
+            // It comes from a lane, and is under way already.
             return None;
         }
         if let Some(number) = packet.napi_number() {

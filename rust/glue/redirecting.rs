@@ -34,7 +34,7 @@ impl Configuration {
             device.dev().end_redirect(rtnl);
             device.redirection = match device.redirection {
                 Redirection::Off | Redirection::Refused(_) => Redirection::Off,
-                // Whoever attaches the program sees that it is not wanted any more.
+                // The one that attaches the program sees that it is not wanted any more.
                 Redirection::Coming => Redirection::Coming,
                 Redirection::On | Redirection::Going => Redirection::Going,
             };

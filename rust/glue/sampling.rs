@@ -3,7 +3,7 @@
 //! The load controller at work: a sample now and then, as long as flows are split or go through stages, and
 //! `load_threshold_pct` is set.
 //!
-//! The work takes no lock, so that whoever holds the configuration's can wait for its end: it looks at slots and orders, which
+//! The work takes no lock, so that the holder of the configuration's can wait for its end: it looks at slots and orders, which
 //! are always there, at words of `runtime`, and at the sampler, which is changed only while no work runs. What it wants to change
 //! about stages takes locks, and is another work item's, which is waited for without any (`control.rs`).
 

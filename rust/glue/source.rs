@@ -3,7 +3,7 @@
 //! A source: what receives packets of an opted-in device in one context, with its dispatcher and its lanes. The context
 //! is the poll of a NAPI (which runs on one CPU at a time, wherever it runs), or, for packets that enter the stack
 //! without one or are split behind its GRO, a CPU with softirqs disabled. A source that is found by what a packet says may
-//! be found outside of its context: whoever uses it [enters](Source::enter) it before.
+//! be found outside of its context: each user [enters](Source::enter) it before.
 
 use super::lane::{Carries, Lane};
 use super::locks::SoftirqsOff;
@@ -103,7 +103,7 @@ pub(super) enum Takes {
     OfNumber(NonZeroU32),
     /// Those that come on a CPU.
     OfCpu(usize),
-    /// Those that come on any CPU, and carry no number. Whoever has them does so on one CPU at a time, which nobody says.
+    /// Those that come on any CPU, and carry no number. They come to one CPU at a time, which nobody says.
     OfAnyCpu,
 }
 
@@ -533,7 +533,7 @@ impl Source {
     }
 
     /// Returns places for packets that their driver has not built, `most` at most, if a lane is to build them. They are of one flow,
-    /// of which `header` is one's, and hold so many bytes each, with their places. These are filled when the source is used again.
+    /// of which `header` is one's, and hold this many bytes each, with their places. These are filled when the source is used again.
     ///
     /// # Safety: called in the source's context (see the head of this file).
     #[inline]

@@ -21,7 +21,7 @@ use kernel::prelude::*;
 /// How long the ordinary path of a CPU may take to be empty once. What is kept back meanwhile bounds it, too: half of a ring.
 const QUIET_MS: u32 = 1_000;
 const LOOK_US: u32 = 50;
-/// So many stages a packet may still have before it, with tunnels in tunnels.
+/// This many stages a packet may still have before it, with tunnels in tunnels.
 const MOST_STAGES: u32 = 4;
 
 /// The sources behind the first stage.
@@ -123,7 +123,7 @@ fn has_come(time_ms: u32) -> bool {
     now_ms().wrapping_sub(time_ms) as i32 >= 0
 }
 
-/// Has what is on its way through the stages arrive, as `empty` does, and then what came meanwhile go after it on the ordinary
+/// Has what is under way through the stages arrive, as `empty` does, and then what came meanwhile go after it on the ordinary
 /// path, and waits for either for `most_ms` at most.
 pub(super) fn return_home(
     for_each: impl Fn(&mut dyn FnMut(&Source)),
@@ -214,7 +214,7 @@ fn pass_lanes(
     }
 }
 
-/// Waits until all that is on its way through the stages now has left them, for at most `most_ms`; returns whether it has.
+/// Waits until all that is under way through the stages now has left them, for at most `most_ms`; returns whether it has.
 pub(super) fn empty(
     for_each: impl Fn(&mut dyn FnMut(&Source)),
     cpus: &CpuSet,

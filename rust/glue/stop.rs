@@ -66,7 +66,7 @@ impl<W: Fn(&DeviceState, &Source) -> bool> Stop<'_, W> {
         }
     }
 
-    /// Has what is on its way through the stages arrive, and what came meanwhile go after it on the ordinary path. Ends the
+    /// Has what is under way through the stages arrive, and what came meanwhile go after it on the ordinary path. Ends the
     /// references of flows that are handed on. Waits at most twice [`STOP_MS`].
     fn return_home(&self) {
         let mut any = false;
@@ -92,7 +92,7 @@ impl<W: Fn(&DeviceState, &Source) -> bool> Stop<'_, W> {
         synchronize();
         if way::FINDS_SOURCES_BY_NUMBER {
             self.each(|_, source| way::forget_flushes(source));
-            // Whoever has taken it from there is in a softirq.
+            // A CPU that has taken it from there is in a softirq.
             synchronize();
         }
     }

@@ -85,7 +85,7 @@ unsafe extern "C" fn mflow_place_lanes() -> bool {
     let mut configuration = Configuration::lock();
     if is_wanted(&configuration.knobs) {
         if let Err(error) = configuration.place_lanes(&rtnl) {
-            pr_warn!("switched off, as lanes could not be placed anew: {error:?}\n");
+            pr_warn!("switched off, as lanes could not be placed again: {error:?}\n");
         }
     }
     is_wanted(&configuration.knobs)

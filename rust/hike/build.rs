@@ -48,7 +48,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Returns the words of the lines that are no comments; the last of so many holds the rest of its line.
+/// Returns the words of the lines that are no comments; the last of this many holds the rest of its line.
 fn rows(text: &str, words: usize) -> Result<Vec<Vec<String>>> {
     let mut rows = Vec::new();
     for line in text.lines().filter(|line| !line.starts_with('#')) {

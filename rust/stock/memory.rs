@@ -20,7 +20,7 @@ pub const GFP_KERNEL: Flags = Flags(());
 /// and 192.
 const MOST_ALIGN: usize = 128;
 
-/// A value in memory of its own: with `BY_PAGES` in so many pages, else in what has as many bytes, contiguous or not.
+/// A value in memory of its own: with `BY_PAGES` in this many pages, else in what has as many bytes, contiguous or not.
 pub struct KVBox<T, const BY_PAGES: bool = false> {
     // INVARIANT: valid, and ours alone.
     value: NonNull<T>,

@@ -41,7 +41,7 @@ static __always_inline __u32 hike_ports(const void *transport, const void *end, 
 #define HIKE_TWO_WORDS (2 * sizeof(__u64))
 
 /*
- * Copies what a path has behind its IPv6 header, to where there is room for all its headers, of so many bytes: 16 bytes at a time, for
+ * Copies what a path has behind its IPv6 header, to where there is room for all its headers, of this many bytes: 16 bytes at a time, for
  * which one look at their number and at the packet's end is enough; then 8, if there are options or an SRH, but not both. The last of the
  * headers then names what is inside. A function of its own, as chains may have several.
  *

@@ -97,7 +97,7 @@ struct mflow_probe {
 	u8		header[MFLOW_PROBE_HEADERS];
 };
 
-/* A slot's probe is on its way once at a time, and ends on the CPU where it began. */
+/* A slot's probe is under way once at a time, and ends on the CPU where it began. */
 static struct mflow_probe mflow_probes[MFLOW_SLOTS];
 
 /* Returns how long the packet is without what short frames are filled up with. */

@@ -54,7 +54,7 @@ pub struct FlowCount {
     pub nic: Option<u8>,
 }
 
-/// The controller. Whoever owns it calls it from one context at a time.
+/// The controller. Its owner calls it from one context at a time.
 #[derive(Debug)]
 pub struct Controller {
     cores: [CoreLoad; MAX_SAMPLED],
@@ -210,7 +210,7 @@ fn send_back(flows: &mut [FlowPlan], cores: &[CoreLoad], loads: &Loads<'_>) -> b
     nr > 0
 }
 
-/// Of the flows that can go back, one in so many goes in one sample.
+/// Of the flows that can go back, one in this many goes in one sample.
 const SENT_BACK_PART: usize = 4;
 
 /// What a core may be overcommitted by, as a flow's work is cheaper where it is not split.

@@ -21,7 +21,7 @@ pub struct CpuTimes {
     pub guest_us: u64,
     /// In tasks, of users and of the kernel, guests not included.
     pub task_us: u64,
-    /// Tasks that are running or ready to run now; whoever takes the sample is not counted.
+    /// Tasks that are running or ready to run now; the one that takes the sample is not counted.
     pub runnable_tasks: u32,
 }
 
@@ -29,7 +29,7 @@ pub struct CpuTimes {
 const TAKEN: u32 = FULL / 2;
 /// It is given up again once other work takes less than this.
 const FREE: u32 = FULL / 4;
-/// For so many samples in a row.
+/// For this many samples in a row.
 const FREE_SAMPLES: u16 = 8;
 
 /// A core without time to spare: what is left are gaps between two samples' clocks.
@@ -141,7 +141,7 @@ impl CoreLoad {
             self.free_samples += 1;
             if self.free_samples >= self.patience.samples(FREE_SAMPLES) {
                 self.taken = false;
-                // Whoever comes again has been away for longer next time.
+                // A reader that comes again has been away for longer next time.
                 self.patience.note_failure();
             }
         }

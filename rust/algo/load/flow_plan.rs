@@ -12,15 +12,15 @@ use super::FULL;
 /// How long a batch may take its lane while there is time to spare, in microseconds: what comes meanwhile waits for its turn.
 const SHORT_BATCH_US: u64 = 2;
 
-/// Where GRO joins packets it is given so many at least. It makes one of 46 at most (of 1,398 bytes), and batches of 46 or 64 cost
+/// Where GRO joins packets it is given this many at least. It makes one of 46 at most (of 1,398 bytes), and batches of 46 or 64 cost
 /// no less, but make packets wait longer.
 const LEAST_JOINED_PKTS: u16 = 32;
 
-/// GRO cannot show with single packets that it would join them: in one of so many samples it has pairs.
+/// GRO cannot show with single packets that it would join them: in one of this many samples it has pairs.
 const PAIRS_EVERY_SAMPLES: u16 = 16;
 const PAIR_PKTS: u16 = 2;
 
-/// A flow that has a lane less takes it back when so many samples have not passed: it was needed.
+/// A flow that has a lane less takes it back when this many samples have not passed: it was needed.
 const NEEDED_BACK_SAMPLES: u16 = 32;
 
 /// Samples in a row in which a flow would do with fewer lanes, before it has fewer.

@@ -110,7 +110,7 @@ impl Orders {
     #[inline]
     pub(in super::super) fn note_cpu(&self, slot: usize, cpu: u32) {
         let place = &self.of(slot).cpu;
-        // Not stored anew for each batch: slots of other CPUs are on the same cache line.
+        // Not stored again for each batch: slots of other CPUs are on the same cache line.
         if place.load(Ordering::Relaxed) != cpu + 1 {
             place.store(cpu + 1, Ordering::Relaxed);
         }

@@ -31,7 +31,7 @@ pub struct CpuClocks {
     pub task_us: u64,
 }
 
-/// A CPU that has been idle for less than one part in so many has had no time to spare.
+/// A CPU that has been idle for less than one part in this many has had no time to spare.
 const IDLE_PARTS: u64 = 16;
 
 impl CpuClocks {
@@ -89,7 +89,7 @@ pub struct SplitFlow {
     pub cpu: u32,
 }
 
-/// The controller with the CPUs that it looks at. Whoever owns it calls it from one context at a time.
+/// The controller with the CPUs that it looks at. Its owner calls it from one context at a time.
 #[derive(Debug)]
 pub struct Sampler {
     controller: Controller,

@@ -8,7 +8,7 @@ use super::patience::Patience;
 /// 1.22 times as much, and that alone must not saturate them again.
 const CALM_PERCENT: u32 = 80;
 
-/// For so many samples in a row.
+/// For this many samples in a row.
 const CALM_SAMPLES: u16 = 8;
 
 /// The state.

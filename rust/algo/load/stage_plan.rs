@@ -13,15 +13,15 @@ use super::core_load::{CoreLoad, CpuTimes};
 use super::patience::Patience;
 use super::saturation::Saturation;
 
-/// A core is loaded when it has reached the threshold for so many samples in a row.
+/// A core is loaded when it has reached the threshold for this many samples in a row.
 const LOADED_SAMPLES: u16 = 3;
 /// It is calm when it has been this far below the threshold (in thousandths), but not below half of it,
 const CALM_BELOW: u32 = 200;
-/// for so many samples in a row.
+/// for this many samples in a row.
 const CALM_SAMPLES: u16 = 8;
 /// Samples between two changes: a second's.
 const CHANGE_SAMPLES: u16 = 20;
-/// Where something that has changed within so many samples before comes again, the next change takes twice as long.
+/// Where something that has changed within this many samples before comes again, the next change takes twice as long.
 const REMEMBERED_SAMPLES: u16 = 256;
 
 /// What has been decided for all flows in stages.
@@ -111,7 +111,7 @@ impl Hysteresis {
     }
 }
 
-/// What decides. Whoever owns it calls it from one context at a time.
+/// What decides. Its owner calls it from one context at a time.
 #[derive(Debug)]
 pub struct StagePlan {
     cores: [CoreLoad; MAX_SAMPLED],

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A bound on how often lanes are placed again. Each time all flows stop and start, and whoever reads in a container has some say
+//! A bound on how often lanes are placed again. Each time all flows stop and start, and a reader in a container has some say
 //! in it: readers that come and go on many CPUs, each as rarely as [`Occupancy`](super::occupancy::Occupancy) follows one, would
 //! make that happen again and again.
 
-/// So many changes may follow each other at once.
+/// This many changes may follow each other at once.
 pub const MOST_CHANGES: u8 = 8;
-/// After so many looks there may be one more: a minute.
+/// After this many looks there may be one more: a minute.
 pub const CHANGE_LOOKS: u8 = 120;
 
 /// The changes that there may be now.

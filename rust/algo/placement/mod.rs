@@ -16,12 +16,12 @@ use super::lane_set::MAX_LANES;
 /// How often there is a look.
 pub const LOOK_PERIOD_MS: u32 = 500;
 
-/// With so many lanes in reach of the NIC's cache, none is taken from further away. With four, the busiest core does a sixth of
+/// With this many lanes in reach of the NIC's cache, none is taken from further away. With four, the busiest core does a sixth of
 /// what it does without a split (the measured figures); eight do little better.
 pub const ENOUGH_LANES: usize = 4;
 
-/// Readers' CPUs are left free as long as so many others are there. With one lane a flow has only moved: that lane is then the busiest
-/// core. And whoever reads on all CPUs is to leave the flows of others split.
+/// Readers' CPUs are left free as long as this many others are there. With one lane a flow has only moved: that lane is then the busiest
+/// core. And a program that reads on all CPUs is to leave the flows of others split.
 pub const LEAST_LANES: usize = 2;
 
 /// How near a CPU is to where flows are dispatched, and so to their packets: the nearest is the least.
@@ -126,7 +126,7 @@ impl<'a, F: Fn(u32) -> Option<Candidate>> Choice<'a, F> {
 /// nothing of those that cannot be lanes: offline or isolated ones, and those that dispatch. Of CPUs that are as near, those in
 /// `previous` stay.
 ///
-/// Readers' CPUs are left free, unless fewer than [`LEAST_LANES`] are left then: so many are taken, if there are so many in reach.
+/// Readers' CPUs are left free, unless fewer than [`LEAST_LANES`] are left then: this many are taken, if there are this many in reach.
 pub fn choose(
     candidate: impl Fn(u32) -> Option<Candidate>,
     previous: &CpuSet,

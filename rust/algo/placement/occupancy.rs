@@ -4,7 +4,7 @@
 //!
 //! An interrupt that irqbalance moves, or a reader that the scheduler moves, is at its new place for long. So a CPU is taken once
 //! two looks have shown it, and free again after sixteen that have not; and if it is taken again, after twice as many the next
-//! time, and so on. Whoever goes to and fro between some CPUs soon has all of them, and lanes stay where they are.
+//! time, and so on. A reader that goes to and fro between some CPUs soon has all of them, and lanes stay where they are.
 
 use super::super::cpulist::{CpuSet, MAX_CPUS};
 use super::super::load::patience::Patience;
@@ -14,7 +14,7 @@ pub const TAKEN_LOOKS: u16 = 2;
 /// Looks in a row without it before the CPU is free, the first time.
 pub const FREE_LOOKS: u16 = 16;
 
-/// Whether a thread has run on a CPU that was seen there in `seen` of so many ticks: one that only passes by does not count.
+/// Whether a thread has run on a CPU that was seen there in `seen` of this many ticks: one that only passes by does not count.
 pub fn is_at_home(seen: u32, ticks: u32) -> bool {
     seen > 0 && u64::from(seen) * 4 >= u64::from(ticks)
 }
@@ -72,7 +72,7 @@ impl Occupancy {
             cpu.contrary_looks = 0;
             if is_taken {
                 self.taken.remove(number);
-                // Whoever comes again has to be away for longer the next time.
+                // A reader that comes again has to be away for longer the next time.
                 cpu.patience.note_failure();
             } else {
                 self.taken.insert(number);

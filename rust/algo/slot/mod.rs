@@ -53,7 +53,7 @@ pub trait Sink<P: Packet> {
     fn timeout_us(&mut self) -> u32;
     /// Returns a number that changes whenever this lane takes a packet from its ring.
     fn lane_progress(&mut self, lane: LaneId) -> u32;
-    /// Calls [`Slot::expire`] and merges, after so many microseconds.
+    /// Calls [`Slot::expire`] and merges, after this many microseconds.
     fn arm_deadline(&mut self, after_us: u32);
 }
 

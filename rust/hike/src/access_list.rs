@@ -145,7 +145,7 @@ impl AccessList {
 /// The map of counts, which two instances with the same rules can share: their first lists are in the same bank.
 pub(crate) const HITS: &str = "rule_hits";
 
-/// Returns how many packets each of so many rules has decided on, in the instance in a folder.
+/// Returns how many packets each of this many rules has decided on, in the instance in a folder.
 pub(crate) fn hits_in(folder: &Path, count: usize) -> Result<Vec<u64>> {
     let named: Array<MapData, u32> = open(folder, "rule_bank")?.try_into()?;
     let Some(bank) = named.get(&0, 0)?.checked_sub(1) else {

@@ -27,7 +27,7 @@ impl WholeArray {
         })?))
     }
 
-    /// Returns the values of so many entries, from the first on.
+    /// Returns the values of this many entries, from the first on.
     pub(crate) fn read<T: Pod + Default>(&self, entries: usize) -> Result<Vec<T>> {
         self.check::<T>(entries)?;
         let (mut keys, mut values) = (vec![0u32; entries], vec![T::default(); entries]);
@@ -69,7 +69,7 @@ impl WholeArray {
         Ok(())
     }
 
-    /// Fails unless the map has values of this type, and so many of them.
+    /// Fails unless the map has values of this type, and this many of them.
     fn check<T>(&self, entries: usize) -> Result<()> {
         let info = self.0.info()?;
         let sizes = (info.key_size() as usize, info.value_size() as usize);
@@ -84,7 +84,7 @@ impl WholeArray {
     ///
     /// # Safety
     ///
-    /// There are so many keys of four bytes and values of the map's size, which the kernel reads, or writes if it is told to look up.
+    /// There are this many keys of four bytes and values of the map's size, which the kernel reads, or writes if it is told to look up.
     unsafe fn call<T>(
         &self,
         command: bpf_cmd,

@@ -13,14 +13,14 @@ use anyhow::{ensure, Context as _, Error, Result};
 pub enum Destination {
     /// One address.
     Address(IpAddr),
-    /// All addresses that begin with so many bits of this one; the others are 0.
+    /// All addresses that begin with this many bits of this one; the others are 0.
     Prefix(IpAddr, u8),
     /// All that no address and no prefix is there for.
     Default,
 }
 
 impl Destination {
-    /// Returns the prefix of so many bits of an address; as many as it has make it exact.
+    /// Returns the prefix of this many bits of an address; as many as it has make it exact.
     pub fn prefix(address: IpAddr, bits: u8) -> Result<Self> {
         let most = width(address);
         ensure!(
@@ -104,7 +104,7 @@ pub(crate) fn width(address: IpAddr) -> u8 {
     }
 }
 
-/// Returns the address with only so many of its first bits.
+/// Returns the address with only this many of its first bits.
 pub(crate) fn mask(address: IpAddr, bits: u8) -> IpAddr {
     let keep = |width: u8| u128::MAX.checked_shl(u32::from(width - bits)).unwrap_or(0);
     match address {

@@ -86,7 +86,7 @@ impl Flow {
         Ok((Self::new((*source).into(), sids)?, direction))
     }
 
-    /// Returns `struct hike_flow`, as long as it is for so many SIDs.
+    /// Returns `struct hike_flow`, as long as it is for this many SIDs.
     pub(crate) fn key(&self, direction: Direction) -> Vec<u8> {
         let mut key = (direction as u64).to_ne_bytes().to_vec();
         key.extend(self.source.octets());

@@ -146,7 +146,7 @@ impl Generation {
         counts.collect()
     }
 
-    /// Returns how many packets each rule of its access list, of which there are so many, has decided on.
+    /// Returns how many packets each rule of its access list, of which there are this many, has decided on.
     pub fn rule_hits(&self, rules: usize) -> Result<Vec<u64>> {
         hits_in(&self.folder, rules)
     }
@@ -197,7 +197,7 @@ pub fn remove_all<'a>(folders: impl IntoIterator<Item = &'a FilePath>) -> Result
 
 const REASONS: &str = "reasons";
 
-/// Pins the maps with counters in another folder, too, where the objects find them; those of another shape begin anew.
+/// Pins the maps with counters in another folder, too, where the objects find them; those of another shape begin again.
 fn share_counters(before: Before<'_>, folder: &FilePath) -> Result<()> {
     let old = &before.generation.folder;
     if before.same_reasons {

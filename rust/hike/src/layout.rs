@@ -70,7 +70,7 @@ impl Address {
         Self::prefix(Destination::Address(address))
     }
 
-    /// Returns what has this with so many bits as its key.
+    /// Returns what has this with this many bits as its key.
     pub(crate) fn destination(&self, bits: u32) -> Result<Destination> {
         if bits == 0 {
             return Ok(Destination::Default);
@@ -97,7 +97,7 @@ pub(crate) struct Length {
 }
 
 impl Length {
-    /// Returns the length of so many bits, for packets of a version, and the next shorter one. The default's length has no version.
+    /// Returns the length of this many bits, for packets of a version, and the next shorter one. The default's length has no version.
     fn of(bits: u8, version: u8, shorter: usize) -> Self {
         let address = u32::from(bits).checked_sub(VERSION_BITS);
         let mask = address.and_then(|bits| u128::MAX.checked_shl(128_u32.saturating_sub(bits)));

@@ -19,7 +19,7 @@ use crate::loader::{is_full, is_not_there, open, or_full};
 const NUMBERED: &str = "numbered_flows";
 type Numbered = PerCpuHashMap<MapData, u64, Counters>;
 
-/// Of so many numbers one is free, as good as certainly: some ten thousand of four billion are taken.
+/// Of this many numbers one is free, as good as certainly: some ten thousand of four billion are taken.
 const MOST_DRAWS: u32 = 16;
 
 /// The kernel's `BPF_NOEXIST`: only what is not there yet is written.

@@ -7,7 +7,7 @@ use rustix::thread::{membarrier, MembarrierCommand};
 
 /// Waits until each packet that a program has begun with is through.
 pub(crate) fn wait() -> Result<()> {
-    // The kernel waits for all that runs without sleeping, of which programs at XDP are part. With one CPU, none is on its way now.
+    // The kernel waits for all that runs without sleeping, of which programs at XDP are part. With one CPU, none is under way now.
     membarrier(MembarrierCommand::Global).context(
         "cannot wait for packets under way: this kernel has no global membarrier, as none with nohz_full has",
     )

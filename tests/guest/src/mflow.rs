@@ -255,7 +255,7 @@ pub(crate) fn flows_split() -> Result<u64> {
     Stats::read_if_loaded()?.map_or(Ok(0), |stats| stats.get("flows_split"))
 }
 
-/// Waits until flows have begun to be split so many times since [`flows_split`] was `before`; in the modes of FALCON, until
+/// Waits until flows have begun to be split this many times since [`flows_split`] was `before`; in the modes of FALCON, until
 /// packets go from CPU to CPU.
 pub(crate) fn wait_split_since(before: u64, flows: u64) -> Result<()> {
     match Mode::usual() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Devices, addresses and neighbours over netlink. Each case has its network built anew, and on the checking kernel every
+//! Devices, addresses and neighbours over netlink. Each case has its network built again, and on the checking kernel every
 //! program that is started instead takes a third of a second.
 
 use std::fs::File;

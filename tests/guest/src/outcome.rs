@@ -165,7 +165,7 @@ impl Outcome {
         Ok(())
     }
 
-    /// Fails unless the configured lanes, and all of them evenly, carried so many flows; in the modes of FALCON, unless flows
+    /// Fails unless the configured lanes, and all of them evenly, carried this many flows; in the modes of FALCON, unless flows
     /// went from CPU to CPU.
     pub(crate) fn require_split(&self, knobs: &Knobs, flows: u16) -> Result<()> {
         if knobs.mode != Mode::Mflow.name() {

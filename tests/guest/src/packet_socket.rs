@@ -65,7 +65,7 @@ impl PacketSocket {
         more_sockopt::share_packets(&self.0, group)
     }
 
-    /// Has it keep so many bytes for a reader who is late.
+    /// Has it keep this many bytes for a reader who is late.
     pub(crate) fn make_room(&self, bytes: usize) -> Result<()> {
         Ok(setsockopt(&self.0, sockopt::RcvBufForce, &bytes)?)
     }

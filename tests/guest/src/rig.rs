@@ -69,7 +69,7 @@ impl Rig {
         Self::calibrated(mflow, scale, CALIBRATION)
     }
 
-    /// Does the same with so many datagrams to find the rate: few are enough where little of it is offered.
+    /// Does the same with this many datagrams to find the rate: few are enough where little of it is offered.
     pub(crate) fn calibrated(mflow: bool, scale: Scale, datagrams: u64) -> Result<Self> {
         mflow::unload()?;
         topology::up(Family::V4)?;
@@ -126,7 +126,7 @@ impl Rig {
         self.plan()
     }
 
-    /// Builds a fresh network and loads the module anew, if it is tested.
+    /// Builds a fresh network and loads the module again, if it is tested.
     pub(crate) fn prepare<L: Load>(&self, plan: &Plan<L>, knobs: &Knobs) -> Result<()> {
         mflow::unload()?;
         self.prepared_ms.store(self.age_ms(), Ordering::Relaxed);
@@ -254,7 +254,7 @@ impl Rig {
     }
 }
 
-/// Returns how often a flow whose path does not suit may have been tried in so many seconds.
+/// Returns how often a flow whose path does not suit may have been tried in this many seconds.
 fn most_tries(seconds: u64) -> u64 {
     1 + u64::from((seconds / NEXT_TRY_S + 1).ilog2())
 }

@@ -33,12 +33,12 @@ pub(crate) fn set_low_water_mark(socket: &TcpStream, bytes: libc::c_int) -> Resu
     set(socket, libc::SOL_SOCKET, libc::SO_RCVLOWAT, bytes).context("SO_RCVLOWAT")
 }
 
-/// Lets connections come into being with their first data only, for so many seconds.
+/// Lets connections come into being with their first data only, for this many seconds.
 pub(crate) fn defer_accept(listener: &TcpListener, seconds: libc::c_int) -> Result<()> {
     set(listener, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, seconds).context("TCP_DEFER_ACCEPT")
 }
 
-/// Lets a listener take data with the first segment of so many connections at a time (TCP Fast Open).
+/// Lets a listener take data with the first segment of this many connections at a time (TCP Fast Open).
 pub(crate) fn take_fast_open(listener: &TcpListener, places: libc::c_int) -> Result<()> {
     set(listener, libc::IPPROTO_TCP, libc::TCP_FASTOPEN, places).context("TCP_FASTOPEN")
 }

@@ -164,7 +164,7 @@ pub(crate) fn up(outer: Family) -> Result<()> {
     expedite("0").and(built)
 }
 
-/// Removes what is left of the network when the NICs are gone; [`up`] builds all of it anew.
+/// Removes what is left of the network when the NICs are gone; [`up`] builds all of it again.
 pub(crate) fn nics_are_gone() -> Result<()> {
     overlay_down()?;
     ip(None, &format!("netns del {CLIENT}"))
@@ -475,14 +475,14 @@ pub(crate) fn jumbo(outer: Family) -> Result<()> {
     )
 }
 
-/// The usual frames again; the overlay is built anew for each case.
+/// The usual frames again; the overlay is built again for each case.
 pub(crate) fn no_jumbo() -> Result<()> {
     overlay_down()?;
     ip(None, &format!("link set eth0 mtu {WIRE_MTU}"))?;
     ip(Some(CLIENT), &format!("link set eth1 mtu {WIRE_MTU}"))
 }
 
-/// Removes what [`up`] builds anew each time.
+/// Removes what [`up`] builds again each time.
 pub(crate) fn overlay_down() -> Result<()> {
     let host = Netlink::open(None)?;
     for device in ["vxlan0", "veth0", "br0", "queue0"] {

@@ -80,7 +80,7 @@ unsafe fn arguments(argc: c_int, argv: *const *const c_char) -> Vec<String> {
     let count = usize::try_from(argc).unwrap_or(0);
     (0..count)
         .map(|index| {
-            // SAFETY: `index` is below `argc`, and `argv` points to so many strings, as this function's contract says.
+            // SAFETY: `index` is below `argc`, and `argv` points to this many strings, as this function's contract says.
             let text = unsafe { CStr::from_ptr(*argv.add(index)) };
             text.to_string_lossy().into_owned()
         })

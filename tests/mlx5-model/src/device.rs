@@ -149,7 +149,7 @@ impl Device {
         self.forget_objects();
     }
 
-    /// Forgets all objects, as a card does that begins anew.
+    /// Forgets all objects, as a card does that begins again.
     pub(crate) fn forget_objects(&mut self) {
         let fresh = Self::new(self.config.clone());
         let old = std::mem::replace(self, fresh);

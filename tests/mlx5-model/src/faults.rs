@@ -30,7 +30,7 @@ pub enum Fault {
     Stalled(bool),
     /// The card reports that it is not well: a syndrome, or zero for none.
     Health(u8),
-    /// The card has died, and will not live again until a driver sets it up anew.
+    /// The card has died, and will not live again until a driver sets it up again.
     Fatal,
 }
 

@@ -168,7 +168,7 @@ impl ReceiveQueue {
         matches!(self.kind, BufferKind::Striding { .. })
     }
 
-    /// Changes the state; a queue that leaves the reset state starts anew.
+    /// Changes the state; a queue that leaves the reset state starts again.
     pub(crate) fn set_state(&mut self, state: QueueState) {
         if self.state == QueueState::Reset || state == QueueState::Reset {
             self.counter = 0;

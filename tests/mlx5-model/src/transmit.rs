@@ -88,7 +88,7 @@ impl SendQueue {
         })
     }
 
-    /// Changes the state; a queue that leaves the reset state starts anew.
+    /// Changes the state; a queue that leaves the reset state starts again.
     pub(crate) fn set_state(&mut self, state: QueueState) {
         if self.state == QueueState::Reset || state == QueueState::Reset {
             self.counter = 0;

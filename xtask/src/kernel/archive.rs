@@ -77,7 +77,7 @@ impl Archive {
         command
     }
 
-    /// Makes the lists of packages anew.
+    /// Makes the lists of packages again.
     pub(crate) fn update(&self) -> Result<()> {
         let Some(dir) = &self.dir else {
             return apt::update();

@@ -136,7 +136,7 @@ fn unpacked_as_listed(shipped: &Shipped, archive: &Archive) -> Result<Distributi
     Distribution::of(&home, release, compiler)
 }
 
-/// Has a folder filled anew.
+/// Has a folder filled again.
 fn fresh(home: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let work = home.with_extension("unpacking");
     for dir in [home, &work] {
@@ -150,7 +150,7 @@ fn fresh(home: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     Ok(())
 }
 
-/// Returns the newest release of a kernel, from a list that is made anew if it has none.
+/// Returns the newest release of a kernel, from a list that is made again if it has none.
 fn offered(shipped: &Shipped, archive: &Archive) -> Result<String> {
     let begin = format!("{HEADERS}{}.", shipped.series);
     if archive.is_old() {

@@ -59,7 +59,7 @@ fn fuzz(full: bool) -> Result<()> {
         .current_dir(&folder)
         .arg(folder.join(TARGET).join("release/guest"))
         .arg(format!("-max_total_time={seconds}"))
-        // An input that takes so many seconds counts as a hang.
+        // An input that takes this many seconds counts as a hang.
         .args(["-timeout=10", "-max_len=8192"])
         .args(["-print_final_stats=1", "corpus"]);
     Step::new(

@@ -22,7 +22,7 @@ use crate::module;
 use crate::tools;
 use crate::vm::{self, Event, Excerpt, Machine, Nic, Terminal, Threads, Trouble, Vm};
 
-/// After so many deaths of its guests a layer ends.
+/// After this many deaths of its guests a layer ends.
 const MOST_DEATHS: usize = 8;
 
 /// How many cases of a layer may fail while a CPU of the guest is away, and be run once more.

@@ -146,7 +146,7 @@ impl Server {
         }
     }
 
-    /// Has a card receive the frames of a capture so many times.
+    /// Has a card receive the frames of a capture this many times.
     pub(crate) fn replay(&mut self, card: usize, times: u64, capture: &[u8]) -> Result<()> {
         // The model reads it before it answers.
         let mut file = NamedTempFile::new()?;

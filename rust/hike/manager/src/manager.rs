@@ -70,7 +70,7 @@ impl Manager {
             Some(revision) => {
                 let generation = Generation::open(store.generation(revision));
                 let generation = generation.with_context(|| {
-                    format!("cannot take over revision {revision}; to begin anew: hiked --remove")
+                    format!("cannot take over revision {revision}; to begin again: hiked --remove")
                 })?;
                 let known = read(&generation);
                 let known = known.map_err(|error| {
@@ -255,7 +255,7 @@ impl Manager {
             let hook = current.generation.hook();
             ensure!(
                 hook == wanted.hook,
-                "what is there is at {hook}, and stays there: for the other hook run another hiked, with --pins, --socket and --file of its own, or begin anew: hiked --remove"
+                "what is there is at {hook}, and stays there: for the other hook run another hiked, with --pins, --socket and --file of its own, or begin again: hiked --remove"
             );
         }
         let before = self.current.as_ref().map(|current| Before {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a generation says of itself, to whoever finds it.
+//! What a generation says of itself, to those who find it.
 
 use std::collections::BTreeMap;
 use std::path::Path;

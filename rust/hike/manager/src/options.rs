@@ -97,7 +97,7 @@ pub enum Command {
     Metrics,
     /// Show flows and counters, again and again
     Top(Top),
-    /// Print each change of what is configured, whoever makes it
+    /// Print each change of what is configured, also those that others make
     Watch,
     /// Print a script that completes command lines of hike
     Completion {
@@ -154,7 +154,7 @@ pub struct Top {
     /// Seconds from one table to the next
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
     pub interval: f64,
-    /// End after so many tables
+    /// End after this many tables
     #[arg(long, value_name = "TABLES")]
     pub count: Option<u64>,
 }

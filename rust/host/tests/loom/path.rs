@@ -56,7 +56,7 @@ fn lanes_build_packets() {
     });
 }
 
-/// The fence is on its way while a lane has its first batch already.
+/// The fence is under way while a lane has its first batch already.
 #[test]
 fn split_waits_for_the_fence() {
     model(|| {

@@ -140,7 +140,7 @@ impl Lane {
         }
     }
 
-    /// Carries at most so many packets. Returns how many there were.
+    /// Carries at most this many packets. Returns how many there were.
     pub(crate) fn poll(&mut self, budget: usize) -> usize {
         let mut work = 0;
         while work < budget {
@@ -265,7 +265,7 @@ pub(crate) struct Setup<const N: usize> {
 }
 
 impl<const N: usize> Setup<N> {
-    /// Returns a host that has just sent the fence of a flow, with batches of so many packets.
+    /// Returns a host that has just sent the fence of a flow, with batches of this many packets.
     pub(crate) fn new(slots: Box<SlotPool<TestPacket>>, batch_pkts: u32) -> Self {
         let shared = Arc::new(Shared {
             socket: Socket::new(),

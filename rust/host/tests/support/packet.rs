@@ -250,7 +250,7 @@ impl Factory {
         TestPacket(NonNull::from(Box::leak(node)))
     }
 
-    /// Returns as how much so many of its packets count where they are parked.
+    /// Returns the amount as which some of its packets count where they are parked.
     pub(crate) fn amount(&self, pkts: usize) -> Amount {
         let mut amount = Amount::default();
         (0..pkts).for_each(|_| amount += Amount::of(1, self.bytes));

@@ -290,7 +290,7 @@ fn packets_that_gro_has_joined_count_as_on_the_wire() {
     for (_, tag) in &world.around.carried {
         *batches.entry(tag.batch_bits()).or_insert(0) += 1;
     }
-    // So many are the first to make up 1024 or more.
+    // This many are the first to make up 1024 or more.
     let whole = || batches.values().skip(1).take(batches.len() - 2);
     assert!(whole().count() >= 98 && whole().all(|pkts| *pkts == 103));
 }
@@ -1011,7 +1011,7 @@ fn flood_of_new_flows_leaves_the_fast_one_its_place() {
     assert_in_order(&world, 0);
 }
 
-/// Returns how many of so many packets, which come now, lanes are to build.
+/// Returns how many of this many packets, which come now, lanes are to build.
 fn requests(world: &mut World, pkts: u32) -> u64 {
     requests_of(world, 0, pkts)
 }
@@ -1082,7 +1082,7 @@ fn the_core_with_less_to_do_builds() {
         world.settle();
         assert_eq!(requests(&mut world, 16), if batch < 8 { 0 } else { 15 });
     }
-    // It begins anew: the first is in time.
+    // It begins again: the first is in time.
     world.settle();
     assert_eq!(requests(&mut world, 9 * 16), 9 * 15);
     world.config.build = Build::Nic;

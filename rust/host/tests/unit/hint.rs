@@ -24,7 +24,7 @@ fn new() -> World {
     World::new(2, BATCH_PKTS)
 }
 
-/// Lets a flow have so many packets, each carried to its end at once, and a window end.
+/// Lets a flow have this many packets, each carried to its end at once, and a window end.
 fn window(world: &mut World, flow: u16, pkts: u32) {
     for _ in 0..pkts {
         world.receive(flow, 1);

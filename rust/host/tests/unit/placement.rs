@@ -106,7 +106,7 @@ fn readers_cpus_are_taken_where_too_few_others_are_left() {
         // One that is nobody's comes first.
         (&[read(Node, 9), read(Node, 7), free(Node)], "0-1", "1-2"),
         (&[free(Cache), read(Node, 9)], "", "0-1"),
-        // Where there are not so many in reach, they are left to readers.
+        // Where there are not this many in reach, they are left to readers.
         (&[None, read(Node, 9)], "1", ""),
         (&[free(Node), read(Far, 9), read(Sibling, 9)], "", "0"),
         (&[read(Node, 9), read(Far, 9)], "", ""),
@@ -229,7 +229,7 @@ fn taken_after_two_looks_and_free_after_sixteen() {
     assert_eq!(looks("3-4", 1), set("3-4"));
     assert_eq!(looks("4", FREE_LOOKS - 1), set("3-4"));
     assert_eq!(looks("4", 1), set("4"));
-    // Whoever comes back has to be away twice as long.
+    // A reader that comes back has to be away twice as long.
     assert_eq!(looks("3", TAKEN_LOOKS), set("3-4"));
     assert_eq!(looks("", 2 * FREE_LOOKS - 1), set("3"));
     assert_eq!(looks("", 1), set(""));
@@ -314,7 +314,7 @@ proptest! {
 proptest! {
     #![proptest_config(cases(512))]
 
-    /// Whoever reads, and wherever: as long as there are two CPUs in reach there are two lanes.
+    /// Any readers, anywhere: as long as there are two CPUs in reach there are two lanes.
     #[test]
     fn readers_leave_two_lanes(all in candidates(), reads in any::<u128>(), previous in cpus()) {
         let nobody_reads = all.iter().map(|cpu| cpu.and_then(|cpu| free(cpu.nearness))).collect();

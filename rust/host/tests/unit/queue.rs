@@ -276,7 +276,7 @@ proptest! {
             (ring, producer, None, consumer)
         };
         let mut model: VecDeque<ModelItem> = VecDeque::new();
-        // So many of the first ones the building end has gone over.
+        // This many of the first ones the building end has gone over.
         let mut built = 0;
         let (mut reserved, mut reserved_requests) = (0u32, 0u32);
         let mut next_id = 0;
@@ -342,7 +342,7 @@ proptest! {
                             model.push_back(ModelItem::Request(tag, next_id));
                             next_id += 1;
                         }
-                        // Less than that only where the places begin anew.
+                        // Less than that only where the places begin again.
                         nr_requests += taken;
                         prop_assert!(taken == most || nr_requests % RING_REQUESTS as u32 == 0);
                         reserved -= taken;

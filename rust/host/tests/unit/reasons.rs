@@ -93,7 +93,7 @@ fn a_probe_that_is_not_seen() {
     world.around.fate = |_| Fate::Drop;
     stream(&mut world, 0, 4, 201);
     assert_why(&mut world, Standing::Whole, Reason::ProbeUnseen, 1_000);
-    // The time that is left is told with each window, and does not begin anew.
+    // The time that is left is told with each window, and does not begin again.
     stream(&mut world, 0, 4, 500);
     let after = report(&mut world, 0);
     assert!((400..600).contains(&held_ms(&world, &after)));
@@ -125,7 +125,7 @@ fn a_path_that_does_not_suit() {
     }
 }
 
-/// While what was split is on its way still, the flow has its slot, and the reason stands.
+/// While what was split is under way still, the flow has its slot, and the reason stands.
 #[test]
 fn a_path_that_does_not_suit_any_more() {
     let mut world = new();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Recent keys, against the hasher that makes each key anew.
+//! Recent keys, against the hasher that makes each key again.
 
 use mflow_algo::algo::flow_key::ETH_P_IP;
 use mflow_algo::algo::recent_keys::RecentKeys;

@@ -669,7 +669,7 @@ struct BatchPlan {
 /// What is said of a batch, of whatever number; numbers are counted from the one whose turn it is.
 #[derive(Clone, Debug)]
 enum Call {
-    /// The dispatcher opens so many batches, if there is room.
+    /// The dispatcher opens this many batches, if there is room.
     Open(u32),
     Park(i32, u64),
     Complete(i32),

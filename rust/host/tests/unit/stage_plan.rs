@@ -61,7 +61,7 @@ impl Machine {
         self.sample_at(THRESHOLD, loads)
     }
 
-    /// Returns the orders after so many samples.
+    /// Returns the orders after this many samples.
     fn run(&mut self, samples: usize, loads: &[u32]) -> StageOrders {
         (0..samples)
             .map(|_| self.sample(loads))

@@ -295,7 +295,7 @@ impl Surroundings {
         }
     }
 
-    /// Polls a lane for at most so many packets. Returns whether it had anything to do.
+    /// Polls a lane for at most this many packets. Returns whether it had anything to do.
     pub(crate) fn poll(&mut self, lane: usize, budget: usize) -> bool {
         let mut work = 0;
         let mut items = 0;
@@ -322,7 +322,7 @@ impl Surroundings {
         items > 0
     }
 
-    /// Brings at most so many packets to the end of the ordinary path.
+    /// Brings at most this many packets to the end of the ordinary path.
     pub(crate) fn run_ordinary(&mut self, pkts: usize) -> bool {
         let pkts = pkts.min(self.ordinary.len());
         for _ in 0..pkts {
@@ -332,7 +332,7 @@ impl Surroundings {
         pkts > 0
     }
 
-    /// Brings at most so many packets of an inner flow to the end of the ordinary path, past those of others.
+    /// Brings at most this many packets of an inner flow to the end of the ordinary path, past those of others.
     pub(crate) fn run_ordinary_of(&mut self, inner_flow: u64, pkts: usize) {
         for _ in 0..pkts {
             let mut waiting = self.ordinary.iter();
@@ -345,7 +345,7 @@ impl Surroundings {
         }
     }
 
-    /// Brings at most so many packets out of the queue on a lane's core.
+    /// Brings at most this many packets out of the queue on a lane's core.
     pub(crate) fn run_queue(&mut self, lane: usize, pkts: usize) -> bool {
         let pkts = pkts.min(self.lanes[lane].queue.len());
         for _ in 0..pkts {

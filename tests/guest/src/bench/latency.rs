@@ -12,7 +12,7 @@ use crate::command::{self, Program};
 use crate::topology::{Family, CLIENT};
 use crate::{cpu, mflow, proc_net};
 
-/// Every so many messages of a client one is answered: few enough that the answers are no load of their own, and enough for a
+/// Every this many messages of a client one is answered: few enough that the answers are no load of their own, and enough for a
 /// 99th percentile.
 const REPLY_EVERY_UDP: u32 = 100;
 const REPLY_EVERY_TCP: u32 = 4;

@@ -35,7 +35,7 @@ const SHARE: f64 = 0.25;
 const LEAST_FRAMES_PER_S: f64 = 1_000.0;
 /// All CPUs but those of the NIC and the reader.
 const OTHERS: std::ops::Range<usize> = 2..cpu::NEEDED;
-/// So many CPUs are lanes where readers have all.
+/// This many CPUs are lanes where readers have all.
 const LEFT_TO_LANES: usize = 2;
 /// Half of a tick. A reader is looked for once in each.
 const BETWEEN_PEEKS: Duration = Duration::from_millis(2);

@@ -267,7 +267,7 @@ fn other_program(rig: &Rig) -> Result<Outcome> {
     outcome.judge(|outcome| {
         outcome.require_whole()?;
         // While a program comes or goes the driver polls on another CPU: what its queues hold is passed then, and a flow is split
-        // there anew before it has ended where it was.
+        // there again before it has ended where it was.
         // CAST: a few.
         if outcome.reordered > ROUNDS as u64 * MIXED_PKTS {
             outcome.require_order()?;

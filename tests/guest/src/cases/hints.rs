@@ -138,8 +138,8 @@ fn metadata(rig: &Rig) -> Result<Outcome> {
         })
     })?;
     outcome.judge(|outcome| {
-        // Drivers have whoever attaches a program or takes it off poll a queue once, and what that CPU's queues still hold may be
-        // passed by what comes next, split or not. Without our hooks sources are of CPUs, too, and the flow is split there anew before
+        // Drivers have the CPU that attaches a program or takes it off poll a queue once, and what that CPU's queues still hold may be
+        // passed by what comes next, split or not. Without our hooks sources are of CPUs, too, and the flow is split there again before
         // it has ended where it was.
         let is_patched = mflow::is_patched()?;
         let most = MIXED_PKTS * if is_patched { 1 } else { 2 };

@@ -36,7 +36,7 @@ const MEANWHILE: &str = "meanwhile";
 
 /// The kernel has no more hooks in one place: `MAX_HOOK_COUNT` in net/netfilter/core.c.
 const MOST_HOOKS: usize = 1024;
-/// A namespace and a device that have so many, and a namespace that begins later, and so is given hooks first.
+/// A namespace and a device that have this many, and a namespace that begins later, and so is given hooks first.
 const FULL: &str = "full";
 const FULL_DEVICE: &str = "full0";
 const LATER: &str = "later";

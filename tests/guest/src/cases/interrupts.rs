@@ -79,8 +79,8 @@ fn moved_while_split(rig: &Rig) -> Result<Outcome> {
         if !rig.mflow {
             return Ok(());
         }
-        let anew = outcome.counter("flows_split")?;
-        ensure!(anew == 0, "the flow was split anew {anew} time(s)");
+        let restarts = outcome.counter("flows_split")?;
+        ensure!(restarts == 0, "the flow was split again {restarts} time(s)");
         Ok(())
     })
 }

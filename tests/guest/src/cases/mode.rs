@@ -33,9 +33,9 @@ const START: Duration = Duration::from_secs(20);
 const SHORT_HOLD: Duration = Duration::from_millis(400);
 /// More than waits in rings of stages that run.
 const WAITING_BYTES: u64 = 200_000;
-/// So many packets show whether stages have begun.
+/// This many packets show whether stages have begun.
 const SAMPLE: u64 = 50;
-/// So many packets may come that belong to no flow or after a flow's last byte, or be with the driver when its counter is read.
+/// This many packets may come that belong to no flow or after a flow's last byte, or be with the driver when its counter is read.
 const STRAYS: u64 = 100;
 /// How long a CPU is held at a time: more packets come than its rings hold.
 const HOLD: Duration = Duration::from_secs(2);
@@ -184,7 +184,7 @@ fn several_flows<L: Load>(rig: &Rig) -> Result<Outcome> {
 
 /// A run whose packets have gone from stage to stage.
 struct Staged {
-    /// At least so many packets came since all of them did.
+    /// At least this many packets came since all of them did.
     frames: u64,
     /// How many of these went on at the NIC.
     from_nic: u64,

@@ -24,7 +24,7 @@ const FRAGMENTED_BYTES: usize = 8192;
 const TWO_DEVICES_ROUNDS: usize = 24;
 /// Long enough to see that a flow is fast, and to probe its path.
 const UNTIL_PROBED: Duration = Duration::from_millis(450);
-/// Knobs after which flows are split anew; the others may take effect on a split flow.
+/// Knobs after which flows are split again; the others may take effect on a split flow.
 const RESTARTING: [&str; 5] = ["enabled", "cpus", "devices", "min_flow_pps", "scaling"];
 
 pub(super) fn datagrams() -> Vec<Case> {

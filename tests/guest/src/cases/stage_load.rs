@@ -32,7 +32,7 @@ const WINDOW: Duration = Duration::from_millis(400);
 /// The part of the usual rate that is sent, so that a CPU without a task is not loaded.
 const SHARE: f64 = 0.2;
 const PORT: u16 = 5201;
-/// So many packets may come that belong to no flow.
+/// This many packets may come that belong to no flow.
 const STRAYS: u64 = 100;
 
 pub(super) fn datagrams() -> Vec<Case> {

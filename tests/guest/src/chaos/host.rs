@@ -29,7 +29,7 @@ pub(super) struct Host<'a> {
     pub(super) switched: BTreeSet<Switch>,
     pub(super) xdp: BTreeMap<Device, Xdp>,
     allowed: Allowed,
-    /// What the module had counted as late each time before its counters began anew.
+    /// What the module had counted as late each time before its counters began again.
     late_before: u64,
     /// What the kernel had dropped before.
     drops_before: Drops,
@@ -179,7 +179,7 @@ impl<'a> Host<'a> {
         }
     }
 
-    /// Ends the loads and builds all that may be gone anew; the module stays, and no namespace does.
+    /// Ends the loads and builds all that may be gone again; the module stays, and no namespace does.
     fn rebuild(&mut self) -> Result<()> {
         if let Some(loads) = self.loads.take() {
             let outcome = loads.abandon()?;
@@ -264,7 +264,7 @@ impl<'a> Host<'a> {
         Ok(())
     }
 
-    /// Judges the module's counters, which are about to begin anew.
+    /// Judges the module's counters, which are about to begin again.
     fn end_counting(&mut self) -> Result<()> {
         self.note_late()?;
         self.late_before = self.allowed.late_pkts;

@@ -148,7 +148,7 @@ pub(super) enum Step {
     Nat,
     /// tcpdump comes and goes.
     Capture(Device),
-    /// So many connections begin and end, with a few bytes each.
+    /// This many connections begin and end, with a few bytes each.
     Connections(usize),
     /// What flows ends, and other flows begin.
     Flows,
@@ -167,13 +167,13 @@ pub(super) enum Step {
 pub(super) struct Effect {
     /// Packets may be lost.
     pub(super) loses: bool,
-    /// So many datagrams may arrive out of order.
+    /// This many datagrams may arrive out of order.
     pub(super) reorders_pkts: u64,
     /// The merger may give up waiting: what is late is counted.
     pub(super) gives_up: bool,
-    /// The network is built anew afterwards, and all loads begin anew.
+    /// The network is built again afterwards, and all loads begin again.
     pub(super) rebuilds: bool,
-    /// The module's counters begin anew within its life.
+    /// The module's counters begin again within its life.
     pub(super) resets_counters: bool,
     /// Connections begin to be tracked. Segments of one stream that lanes carry at that moment are tracked at the same time,
     /// and the kernel keeps one: what it knows of both can only be merged for other protocols.

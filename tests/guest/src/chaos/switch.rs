@@ -63,7 +63,7 @@ table inet mflow_tracking {
 ";
 
 impl Switch {
-    /// Tells whether it is about a device that stays when the overlay is built anew.
+    /// Tells whether it is about a device that stays when the overlay is built again.
     pub(super) fn stays(self) -> bool {
         match self {
             Self::Rings | Self::Interrupts => true,

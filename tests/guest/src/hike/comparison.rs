@@ -50,7 +50,7 @@ impl Display for Drawn {
 type Excess = Vec<(String, i64)>;
 
 impl Comparison {
-    /// Draws so many frames, and holds them against the model.
+    /// Draws this many frames, and holds them against the model.
     pub(super) fn run(&mut self, rng: &mut Xoshiro256PlusPlus, frames: u64) -> Result<()> {
         let excess = self.excess()?;
         ensure!(

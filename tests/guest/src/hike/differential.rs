@@ -357,7 +357,7 @@ fn draw_chain(hook: Hook, rng: &mut Xoshiro256PlusPlus) -> String {
     }
 }
 
-/// Returns so many SIDs that are this path's alone.
+/// Returns this many SIDs that are this path's alone.
 fn sids_of(block: u16, path: usize, count: u16) -> Vec<Ipv6Addr> {
     // CAST: a few.
     (0..count)

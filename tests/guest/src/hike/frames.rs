@@ -33,7 +33,7 @@ pub(crate) const LABEL: u32 = 0x1_2345;
 const LEAST_BYTES: usize = 14;
 const LONG_BYTES: usize = 1_500;
 
-/// Returns the SIDs of a packet's SRH, as they stand there: so many, always the same.
+/// Returns the SIDs of a packet's SRH, as they stand there: this many, always the same.
 pub(crate) fn sids(count: u8) -> Vec<Ipv6Addr> {
     (0..count)
         .map(|entry| Ipv6Addr::new(0xfc00, 1, count.into(), entry.into(), 0, 0, 0, 1))

@@ -26,7 +26,7 @@ use crate::{netns, threads};
 /// Blocks long enough for an emulated CPU that is away for a moment.
 pub(super) const PERIOD: Duration = Duration::from_secs(1);
 const BLOCKS: u64 = 2;
-/// So many times as long as it should take to read them all: a busy host is late at times.
+/// This many times as long as it should take to read them all: a busy host is late at times.
 const MOST_TRIES: u64 = 5;
 pub(super) const PORT: u16 = 9_000;
 /// How long the sender rests after each few datagrams.
@@ -85,7 +85,7 @@ fn exact(setting: Setting) -> Result<()> {
     Ok(())
 }
 
-/// Measures so many blocks, and says each.
+/// Measures this many blocks, and says each.
 pub(super) fn measure(
     setting: Setting,
     blocks: u64,

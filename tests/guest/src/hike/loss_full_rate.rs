@@ -3,7 +3,7 @@
 //! The same loss, of packets that come as fast as they can be sent, over the borders of blocks, with reordering in between.
 //!
 //! A machine that sends flat out does not read counters in time. So packets come until some are on both sides of a border, and then
-//! none: when nothing is on its way any more, what the filter's counter of a colour has grown by was dropped of the block of this
+//! none: when nothing is under way any more, what the filter's counter of a colour has grown by was dropped of the block of this
 //! colour. If the sender was kept from running for so long that there are more blocks, it was dropped of two of them together.
 
 use std::fmt::Write as _;

@@ -362,7 +362,7 @@ fn restart(hook: Hook) -> Result<()> {
         let daemon = place.start()?;
         ensure!(
             daemon.counted("forwarded")? >= counted,
-            "counters begin anew"
+            "counters begin again"
         );
         under.is(&daemon, OTHER)?;
         let said = daemon.place_is_taken()?;

@@ -63,7 +63,7 @@ dt6 = {{ destination = "fc00:10::/64", device = "{RIGHT}", action = "End.DT6", l
     )
 }
 
-/// Of these, so many are of IPv4; the kernel has no others with our number.
+/// Of these, this many are of IPv4; the kernel has no others with our number.
 const ROUTES: [usize; 2] = [1, 9];
 
 /// Returns the kernel's routes at ingress, all that are ours, or all that are not: of IPv4, and of IPv6.

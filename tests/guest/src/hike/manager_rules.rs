@@ -72,7 +72,7 @@ fn rules_and_flows() -> Result<()> {
     let next = daemon.apply(&changed)?;
     ensure!(next == revision + 1, "revision {next}");
     send(&daemon, 2)?;
-    // Another list counts anew.
+    // Another list counts again.
     let list = changed.replace(
         "{ action = \"allow\"",
         "{ action = \"allow\", protocol = 17",
@@ -95,7 +95,7 @@ fn rules_and_flows() -> Result<()> {
     daemon.stop()
 }
 
-/// Sends datagrams of each kind, and waits until so many times as many are counted.
+/// Sends datagrams of each kind, and waits until this many times as many are counted.
 fn send(daemon: &Daemon<'_>, times: u64) -> Result<()> {
     netns::within(SRC, || {
         for (from, to) in [

@@ -251,7 +251,7 @@ fn slow_and_quick(daemon: &Daemon<'_>, quick: &mut Watcher, mut slow: Watcher) -
     quick.sees(&answer)
 }
 
-/// Whoever watches does not hold up the daemon's end, and learns of it; the next daemon begins with all that there is.
+/// A watcher does not hold up the daemon's end, and learns of it; the next daemon begins with all that there is.
 fn restarts(place: &Place, daemon: Daemon<'_>, watcher: Watcher) -> Result<()> {
     let revision = watcher.revision;
     daemon.stop()?;

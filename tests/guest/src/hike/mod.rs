@@ -76,7 +76,7 @@ struct Scale {
 }
 
 impl Scale {
-    /// Returns every so many-th of these, the first of which is drawn; the whole run has all.
+    /// Returns one in this many of these, the first of which is drawn; the whole run has all.
     fn drawn<T>(&self, all: impl IntoIterator<Item = T>, every: usize) -> Vec<T> {
         if self.whole {
             return all.into_iter().collect();

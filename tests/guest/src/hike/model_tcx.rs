@@ -75,7 +75,7 @@ impl Packet {
         }
     }
 
-    /// Returns how long it is on the wire with so many bytes in front.
+    /// Returns how long it is on the wire with this many bytes in front.
     pub(super) fn wire_bytes(&self, whole: usize, more: usize) -> usize {
         match self.segments.longest {
             Some(longest) if whole + more <= MOST_BYTES => longest + more,

@@ -115,7 +115,7 @@ impl Drop for Network {
     }
 }
 
-/// Returns so many SIDs of a way through the domain that ends with a decapsulation.
+/// Returns this many SIDs of a way through the domain that ends with a decapsulation.
 pub(super) fn sids(count: u16, v6: bool) -> Vec<Ipv6Addr> {
     let last = Ipv6Addr::new(0xfc00, 3, 0, 0, 0, 0, 0, if v6 { 6 } else { 4 });
     let mut sids: Vec<Ipv6Addr> = (1..count)

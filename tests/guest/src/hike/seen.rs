@@ -26,7 +26,7 @@ const QUIET: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(100);
 /// Room for what comes while an emulated CPU is away.
 const ROOM_BYTES: usize = 16 << 20;
-/// So many packets of a kind, and none of another in between, say that there is no other any more.
+/// This many packets of a kind, and none of another in between, say that there is no other any more.
 const ENOUGH: u64 = 20;
 
 const ETHERNET_BYTES: usize = 14;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Local SIDs beside the kernel's own: what leaves a node is the same, byte by byte, whoever has done it.
+//! Local SIDs beside the kernel's own: what leaves a node is the same, byte by byte, as the kernel makes it.
 
 use std::net::{Ipv6Addr, UdpSocket};
 

@@ -194,7 +194,7 @@ pub(super) fn frame(destination: IpAddr) -> Vec<u8> {
     frame
 }
 
-/// Returns the packet of IPv6 with an SRH of so many segments, which are all left but one.
+/// Returns the packet of IPv6 with an SRH of this many segments, which are all left but one.
 fn with_segments(frame: &[u8], count: u8) -> Vec<u8> {
     let (ethernet, ip) = frame.split_at(ETHERNET_BYTES);
     let (ip, payload) = ip.split_at(IPV6_BYTES);
@@ -377,7 +377,7 @@ fn longest_chains(hook: Hook, engine: Engine, scale: &Scale) -> Result<()> {
             .zip(&before)
             .find(|(after, before)| after.1 > before.1);
         let reason = grown.context("the packet was not counted")?.0 .0.name;
-        // There is no room for so many outer headers (at tcx, the kernel doubles the buffer for each), and no route for the packet.
+        // There is no room for this many outer headers (at tcx, the kernel doubles the buffer for each), and no route for the packet.
         let expected = if names.iter().all(|name| *name == "enc") {
             "no-headroom"
         } else {

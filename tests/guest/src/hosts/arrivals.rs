@@ -28,12 +28,12 @@ use crate::{cpu, sockopt as more_sockopt, threads};
 
 const BATCH: usize = 64;
 const POLL_MS: u16 = 20;
-/// One in so many datagrams may find no room in its socket.
+/// One in this many datagrams may find no room in its socket.
 const MOST_REFUSED: u64 = 20;
 /// Ports from here on are the kernel's choice, another one each time.
 const FIRST_EPHEMERAL: u16 = 32_768;
 
-/// The number that rules write into datagrams of the first flow. No case has so many flows.
+/// The number that rules write into datagrams of the first flow. No case has this many flows.
 pub(super) const WRITTEN: u16 = 0xabcd;
 
 /// What a receiver sees of a datagram beside its bytes. All datagrams of a flow that look alike are counted together.
@@ -205,7 +205,7 @@ pub(super) struct Receiver {
 }
 
 impl Receiver {
-    /// Starts to read so many flows from these sockets.
+    /// Starts to read this many flows from these sockets.
     pub(super) fn start(sockets: Vec<UdpSocket>, flows: usize) -> Self {
         let shared = Arc::new(Shared::default());
         shared.arrived().flows = vec![Ledger::default(); flows];

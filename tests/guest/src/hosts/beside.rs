@@ -25,7 +25,7 @@ pub(super) const CONNECTIONS: u64 = CLIENTS as u64 * CONNECTIONS_EACH + 1;
 pub(super) const FLOWS: usize = 150;
 /// A SYN is sent again after a second.
 const CONNECT: Duration = Duration::from_millis(2_500);
-/// After so many failures in a row a client sees that it is in vain.
+/// After this many failures in a row a client sees that it is in vain.
 const MOST_FAILURES: u64 = 3;
 /// How long the answer to a datagram may take.
 const ANSWER: Duration = Duration::from_secs(1);
@@ -56,7 +56,7 @@ impl Made {
         self.require_all_of(1)
     }
 
-    /// Does the same where each flow has so many datagrams.
+    /// Does the same where each flow has this many datagrams.
     pub(super) fn require_all_of(&self, rounds: usize) -> Result<()> {
         let all = Self {
             connections: CONNECTIONS,

@@ -159,7 +159,7 @@ impl Live {
         Ok((mark, seen))
     }
 
-    /// Sends so many more.
+    /// Sends this many more.
     pub(super) fn send_more(&self, count: u64) -> Result<()> {
         self.until_sent(self.sender.sent() + count)
     }

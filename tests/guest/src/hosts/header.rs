@@ -81,7 +81,7 @@ table inet mflow {
 }
 ";
 
-/// A datagram without a checksum may be written to by whoever does not know of checksums.
+/// A datagram without a checksum may be written to by programs that do not know of checksums.
 const BYTES_IN_CONTAINER: &str = "
 table inet mflow {
     chain before {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The host under test: built anew for each half of a case, once with `enabled` 0 and once with 1.
+//! The host under test: built again for each half of a case, once with `enabled` 0 and once with 1.
 
 use std::fmt::Debug;
 
@@ -116,7 +116,7 @@ impl Host {
         })
     }
 
-    /// Builds the network anew, with the module loaded and `enabled` 0.
+    /// Builds the network again, with the module loaded and `enabled` 0.
     pub(super) fn fresh(&self, outer: Family) -> Result<()> {
         self.clear()?;
         topology::up(outer)?;

@@ -61,7 +61,7 @@ table inet mflow {
     }
 }
 ";
-/// One in so many packets may be counted more or less.
+/// One in this many packets may be counted more or less.
 const MOST_ODD: u64 = 20;
 const HEADERS: u64 = 28;
 const HEADERS6: u64 = 48;
@@ -120,7 +120,7 @@ fn chains(host: &Host, inner: Family, routes: bool) -> Result<()> {
     };
     let compared = host.compare(inner, Rules::First, set_up, |host| seen(host, inner))?;
     let all = CONNECTIONS + FLOWS as u64;
-    // Beyond these the elephant is one connection more. Rules see one or two packets more or less than that, whoever splits.
+    // Beyond these the elephant is one connection more. Rules see one or two packets more or less than that, split or not.
     let is_about = |count: u64, all: u64| count.abs_diff(all) <= all / MOST_ODD;
     let masqueraded = if routes { all + 1 } else { 0 };
     for (enabled, seen) in [&compared.off, &compared.on].into_iter().enumerate() {

@@ -122,7 +122,7 @@ fn ring(host: &Host, inner: Family) -> Result<()> {
     compared.on.require_split()
 }
 
-/// Demands that one of so many sockets at the NIC has got everything.
+/// Demands that one of this many sockets at the NIC has got everything.
 fn watched(host: &Host, inner: Family, sockets: u16) -> Result<()> {
     let compared = host.compare(
         inner,

@@ -66,7 +66,7 @@ pub(crate) fn write_until(socket: &TcpStream, stop: &AtomicBool) -> Result<(u64,
     })
 }
 
-/// Writes a stream from the sender's CPU, each time at most so many bytes as `next` says, which is told how many have been
+/// Writes a stream from the sender's CPU, each time at most this many bytes as `next` says, which is told how many have been
 /// written, until it says none, or the other end is gone; returns how many bytes it has written.
 pub(crate) fn write_while(
     mut socket: &TcpStream,

@@ -25,7 +25,7 @@ pub(crate) const QUIET: [&str; 8] = [
 
 /// Returns how much a counter of [`QUIET`] has grown, without the segments of handshakes that were sent again.
 ///
-/// A handshake begins anew after a second without an answer, and an emulated CPU can be away for longer. Flows are split
+/// A handshake begins again after a second without an answer, and an emulated CPU can be away for longer. Flows are split
 /// when they have sent much, so it is mflow's only in an outer flow with others: `tcp/flows/churn` counts it there.
 pub(crate) fn noise(added: &BTreeMap<String, u64>, name: &str) -> u64 {
     let count = |name: &str| added.get(name).copied().unwrap_or(0);

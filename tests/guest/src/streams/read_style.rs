@@ -35,7 +35,7 @@ pub(crate) const SMALL_BUFFER_BYTES: usize = 8 << 10;
 pub(crate) const SLOW_BUFFER_BYTES: usize = 64 << 10;
 /// A receive buffer that never fills up. When it does, this kernel's stream parser can stop for good, split or not.
 pub(crate) const PARSER_BUFFER_BYTES: usize = 60 << 20;
-/// The slow reader takes a nap after so many bytes.
+/// The slow reader takes a nap after this many bytes.
 const NAP_EVERY_BYTES: u64 = 512 << 10;
 /// A sender that has sent nothing for so long must not.
 const NAP: Duration = Duration::from_millis(80);

@@ -26,7 +26,7 @@ pub(crate) enum WriteStyle {
     Write,
     /// From memory, encrypted by the kernel.
     Tls,
-    /// With `sendfile`, from a file of so many bytes: the stream has no more.
+    /// With `sendfile`, from a file of this many bytes: the stream has no more.
     Sendfile(u64),
 }
 

@@ -110,7 +110,7 @@ impl Engine {
     }
 }
 
-/// Returns the wires between so many cards, from the source, and between the last card and the outside.
+/// Returns the wires between this many cards, from the source, and between the last card and the outside.
 fn wires(cards: usize, outside: bool) -> Vec<Wire> {
     let peer = |card: usize| {
         if outside && card + 1 == cards {

@@ -33,7 +33,7 @@ pub(crate) struct Guest {
 }
 
 impl Guest {
-    /// Returns a machine without memory, with room for so many interrupts.
+    /// Returns a machine without memory, with room for this many interrupts.
     pub(crate) fn new(vectors: u16) -> Self {
         Self {
             pieces: Vec::new(),

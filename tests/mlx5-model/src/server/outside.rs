@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn everything_is_lost_once_the_program_has_gone() {
         let frame = || VecDeque::from([vec![7; 60]]);
-        // It is noticed by whoever uses the wire first.
+        // The first user of the wire notices it.
         let (mut outside, far) = pair();
         drop(far);
         outside.fill(&mut VecDeque::new(), 9);

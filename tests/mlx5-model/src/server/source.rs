@@ -31,7 +31,7 @@ pub(crate) struct Replay {
 pub(crate) struct Source(Mutex<Option<(usize, Content)>>);
 
 impl Replay {
-    /// Reads a capture, to be sent so many times.
+    /// Reads a capture, to be sent this many times.
     pub(crate) fn read(path: &Path, times: u64) -> Result<Self> {
         let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
         let mut reader = PcapReader::new(BufReader::new(file))
@@ -82,7 +82,7 @@ impl Source {
                     more
                 }
                 Some((_, Content::Stream(stream))) => {
-                    // Nobody says how far the receiver is: it gets the credit anew each second.
+                    // Nobody says how far the receiver is: it gets the credit again each second.
                     let made = stream.next(0, |frame| frames.push_back(frame.to_vec()));
                     made.unwrap_or_else(|error| {
                         eprintln!("the source has ended: {error:#}");

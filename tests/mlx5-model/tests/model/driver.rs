@@ -329,7 +329,7 @@ impl Driver {
         put(work, wq::PAS.byte(), &(memory as u64).to_be_bytes());
     }
 
-    /// Creates a key; with translations, for so many pages.
+    /// Creates a key; with translations, for this many pages.
     pub(crate) fn key(&mut self, pages: u64) -> u32 {
         let mut input = vec![0; create_mkey_in::BYTES];
         let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.of_mut(&mut input);

@@ -55,7 +55,7 @@ fn at_tcx(name: &'static str, programs: &str, engine: Engine) -> Mode {
     mode(name, router)
 }
 
-/// Where packets have one of so many classes, which are of prefixes of so many lengths, or of addresses.
+/// Where packets have one of this many classes, which are of prefixes of this many lengths, or of addresses.
 fn among(name: &'static str, of_lengths: u8, classes: u32) -> Mode {
     let mut router = router("fw-table", Engine::Compiled, SIDS);
     if let Router::Chain {
@@ -89,7 +89,7 @@ fn edge() -> Case {
     case("edge".to_owned(), Packets::V6, 1, modes)
 }
 
-/// A chain of so many programs, of which all but the last do nothing: mon-in has nothing to do with IPv4.
+/// A chain of this many programs, of which all but the last do nothing: mon-in has nothing to do with IPv4.
 fn programs(count: usize) -> Case {
     let programs = "mon-in,".repeat(count - 1) + "fw-table";
     let modes = vec![
@@ -99,7 +99,7 @@ fn programs(count: usize) -> Case {
     case(format!("chain-{count}"), Packets::V4, 1, modes)
 }
 
-/// So many flows, each with a class, a path and a monitor of its own.
+/// This many flows, each with a class, a path and a monitor of its own.
 fn flows(count: u16) -> Case {
     let modes = vec![
         kernel_enc(SIDS),
@@ -110,13 +110,13 @@ fn flows(count: u16) -> Case {
     case(format!("flows-{count}"), Packets::V6, count, modes)
 }
 
-/// So many SIDs that an ingress puts in front of packets.
+/// This many SIDs that an ingress puts in front of packets.
 fn sids(count: u16) -> Case {
     let modes = vec![kernel_enc(count), compiled("enc+mon+fw", ENC_MON_FW, count)];
     case(format!("sids-{count}"), Packets::V6, 1, modes)
 }
 
-/// So many SIDs in front of packets that come to a waypoint. The paper names monitoring and forwarding alone, so that is what
+/// This many SIDs in front of packets that come to a waypoint. The paper names monitoring and forwarding alone, so that is what
 /// is compared with its figures. Going on to the next SID (`End`), or leaving that to the kernel, is beside it; the last SID has none.
 fn waypoint(count: u16) -> Case {
     let mut modes = vec![

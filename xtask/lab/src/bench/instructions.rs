@@ -15,7 +15,7 @@ const PLACES: [(u64, &str); 2] = [(0, USER), (1, "[other]")];
 /// What is before all functions that are known: all of the kernel, if none of its own are.
 const KERNEL: &str = "[kernel]";
 
-/// What the kernel puts in front of the names of BPF programs, and a tag of so many characters behind it.
+/// What the kernel puts in front of the names of BPF programs, and a tag of this many characters behind it.
 const BPF: &str = "bpf_prog_";
 const TAG: usize = 16;
 

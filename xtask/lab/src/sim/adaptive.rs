@@ -27,7 +27,7 @@ pub(super) const MOST_BELOW_BEST: f64 = 0.05;
 const SETTLING_SAMPLES: f64 = 40.0;
 const COUNTED_SAMPLES: f64 = 20.0;
 
-/// One flow with so many lanes at most.
+/// One flow with this many lanes at most.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Adaptive {
     pub(super) lanes: usize,
@@ -181,7 +181,7 @@ impl Flow<'_> {
 
 const LINK_GBPS: f64 = 100.0;
 
-/// Has a scene with about so many packets a second settle before it is counted.
+/// Has a scene with about this many packets a second settle before it is counted.
 pub(super) fn settle(scene: &mut Scene, control: &Control, pkts_per_s: f64) {
     let pkts = |samples: f64| {
         // CAST: positive, and far below 2^63.

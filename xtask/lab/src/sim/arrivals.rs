@@ -23,7 +23,7 @@ pub(super) enum Load {
         /// At random (Poisson) or evenly.
         random: bool,
     },
-    /// As TCP sends: at most so many packets on their way.
+    /// As TCP sends: at most this many packets on their way.
     Window { packets: u32, packet_ps: u64 },
 }
 

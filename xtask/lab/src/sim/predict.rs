@@ -63,7 +63,7 @@ pub(super) struct Cell {
 /// Where the copy thread becomes the limit, on a link that is none.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct CopyThread {
-    /// From so many lanes on; `None`: not with the lanes allowed.
+    /// From this many lanes on; `None`: not with the lanes allowed.
     pub(super) from_lanes: Option<u32>,
     /// With all lanes allowed.
     pub(super) most_lanes: u32,

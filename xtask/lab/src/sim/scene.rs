@@ -121,7 +121,7 @@ pub(super) struct Scene {
     pub(super) knobs: Knobs,
     pub(super) stall: Option<Stall>,
     pub(super) control: Option<Control>,
-    /// Each stream ends after so many packets.
+    /// Each stream ends after this many packets.
     pub(super) stream_pkts: u64,
     /// Deliveries before the counting begins.
     pub(super) warm_up_pkts: u64,
@@ -272,7 +272,7 @@ impl Outcome {
         if scene.cores == 1 && (lost || endless) {
             Limit::Core
         } else if let Some(stages) = &stream.stages {
-            // What is on its way is limited, so nothing is lost.
+            // What is under way is limited, so nothing is lost.
             if full(stream.app.core) {
                 Limit::Copy
             } else if full(stream.nic.core) {

@@ -136,7 +136,7 @@ impl Placement {
     }
 }
 
-/// Returns all ways to place so many flows.
+/// Returns all ways to place this many flows.
 fn all(nr_cpus: usize, flows: usize) -> Vec<Vec<usize>> {
     if nr_cpus <= 1 {
         return vec![vec![flows; nr_cpus]];

@@ -13,7 +13,7 @@ pub(super) fn adaptivity(adaptivity: &Adaptivity) -> String {
     let latency = |latency: &Latency| format!("{:.1} / {:.1}", latency.p50_us, latency.p99_us);
     let mut text = format!(
         "\nlanes and batches by load: {}\n\
-         flat out: Mpkt/s with the best fixed number of lanes up to so many, and with lanes by need\n\
+         flat out: Mpkt/s with the best fixed number of lanes up to this many, and with lanes by need\n\
          at {:.0} % of that: median / 99th percentile in us, with all lanes and whole batches, and by load\n\
          lanes  best  Mpkt/s   by need           fixed         by load   vanilla at {:.0} % of its own: {}\n",
         adaptivity.case,

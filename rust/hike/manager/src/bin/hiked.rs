@@ -60,7 +60,7 @@ async fn run(options: &Daemon) -> Result<()> {
     say(&warnings);
     let service = Service::new(manager);
     let file = options.file.clone();
-    // What has just been attached is attached now. Whoever mends the file needs the daemon.
+    // What has just been attached is attached now. The one who mends the file needs the daemon.
     let devices = Devices::read().await?;
     say(&service.devices_changed(devices.clone(), file).await);
     let listener = listen(&options.socket)?;

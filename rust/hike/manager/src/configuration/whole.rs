@@ -93,7 +93,7 @@ impl Configuration {
         Ok(())
     }
 
-    /// A list without rules lets all packets through, which whoever has a chain with it does not want.
+    /// A list without rules lets all packets through, which nobody who has a chain with it wants.
     fn check_rules(&self) -> Result<()> {
         let mut chains = self.chains.iter().filter(|(_, chain)| has(chain, ACL));
         match chains.next() {

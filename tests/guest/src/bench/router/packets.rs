@@ -74,7 +74,7 @@ pub(super) fn sids(count: u16, flow: u16) -> Vec<Ipv6Addr> {
         .collect()
 }
 
-/// Returns the bytes of the outer headers with so many SIDs.
+/// Returns the bytes of the outer headers with this many SIDs.
 pub(super) fn outer_bytes(sids: u16) -> u64 {
     // CAST: forty.
     IPV6_BYTES as u64 + 8 + 16 * u64::from(sids)
@@ -101,7 +101,7 @@ fn frame(packets: Packets, nic_mac: &str) -> Result<Vec<u8>> {
     Ok(frame)
 }
 
-/// Returns the outer headers of a packet that is on its way to the first of its SIDs: IPv6 and an SRH (RFC 8754).
+/// Returns the outer headers of a packet that is under way to the first of its SIDs: IPv6 and an SRH (RFC 8754).
 fn outer(sids: &[Ipv6Addr], inner_bytes: usize) -> Result<Vec<u8>> {
     let first = sids.first().context("a path has one SID at least")?;
     let left = u8::try_from(sids.len() - 1)?;

@@ -43,7 +43,7 @@ pub(super) struct Way {
     hike: Option<Hike>,
     /// What HIKE counts all packets with.
     reason: &'static str,
-    /// So many it may count otherwise: the host's own.
+    /// This many it may count otherwise: the host's own.
     own_pkts: u64,
     /// What is counted of the flow that is looked at, if flows are monitored.
     monitored: Option<(Flow, Direction)>,
@@ -291,7 +291,7 @@ fn class_of(to: IpAddr, bits: Option<u8>) -> Result<Destination> {
     }
 }
 
-/// Adds classes that no packet has: addresses, or prefixes of so many lengths.
+/// Adds classes that no packet has: addresses, or prefixes of this many lengths.
 fn add_others(hike: &mut Hike, count: u32, lengths: u8, class: Class) -> Result<()> {
     for number in 1..=count {
         // CAST: two halves.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What happens to a ConnectX while flows are split: its queues are closed and opened anew, and it misbehaves.
+//! What happens to a ConnectX while flows are split: its queues are closed and opened again, and it misbehaves.
 //!
 //! The counters of the card close the gap between both ends: a datagram may only be lost where the card has received it and
 //! the driver has never seen it, or where a counter says that there was no buffer.

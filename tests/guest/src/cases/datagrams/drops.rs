@@ -14,7 +14,7 @@ use crate::rig::Rig;
 use crate::topology;
 use crate::traffic::Load as _;
 
-/// One packet in so many is dropped.
+/// One packet in this many is dropped.
 const ONE_IN: u64 = 100;
 /// The same where a packet may be many datagrams, so that enough packets are.
 const JOINED_ONE_IN: u64 = 10;

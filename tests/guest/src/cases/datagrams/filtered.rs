@@ -15,7 +15,7 @@ use crate::rig::Rig;
 use crate::topology::CONTAINER;
 use crate::traffic::{Load as _, Plan};
 
-/// At each hook one packet in so many is dropped, be it one that GRO has made of many.
+/// At each hook one packet in this many is dropped, be it one that GRO has made of many.
 const ONE_IN: u64 = 50;
 const LEAST_DATAGRAMS: u64 = 10_000;
 /// Headers of IPv4 and UDP; and those around a frame in the overlay, with VXLAN's and its own.

@@ -90,7 +90,7 @@ fn take_away(rig: &Rig, loss: &Loss) -> Result<Outcome> {
         live.flow_for(Duration::from_millis(300))
     })?;
     outcome.judge(|outcome| judge(rig, outcome))?;
-    // Everything is built anew and must work as if nothing had happened.
+    // Everything is built again and must work as if nothing had happened.
     rig.strict(&plan, &knobs, |_| Ok(()))
 }
 

@@ -35,7 +35,7 @@ const HOLD: Duration = Duration::from_secs(1);
 /// More than fills it. They are made before they are sent, which takes longer than sending them.
 const BURST_FRAMES: usize = 400;
 const FRAMES_BETWEEN_LOOKS: usize = 16;
-/// A burst may end just before a hold begins, or a slow host send it over several: so many holds are tried.
+/// A burst may end just before a hold begins, or a slow host send it over several: this many holds are tried.
 const MOST_HOLDS: u32 = 8;
 
 pub(in crate::cases) fn cases() -> Vec<Case> {

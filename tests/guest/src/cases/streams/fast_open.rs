@@ -25,7 +25,7 @@ use crate::{cpu, netns, sockopt, threads};
 const PORT: u16 = 6_004;
 /// The size of the client's answer: as much as a sender may send before the first acknowledgement.
 const BYTES: usize = 14_000;
-/// For one connection, so many of the datagrams that other cases send.
+/// For one connection, this many of the datagrams that other cases send.
 const DATAGRAMS_PER_CONNECTION: u64 = 16;
 /// Connections that may wait for the client, and those of them that may be unconfirmed.
 const PLACES: i32 = 1024;

@@ -34,7 +34,7 @@ const PORT: u16 = 6_003;
 const CLIENTS: u64 = 4;
 /// What each connection carries: as much as a sender may send before the first answer.
 const BYTES: usize = 14_000;
-/// For one connection, so many of the datagrams that other cases send.
+/// For one connection, this many of the datagrams that other cases send.
 const DATAGRAMS_PER_CONNECTION: u64 = 16;
 /// Connections that may wait for the server.
 const PLACES: i32 = 4096;
@@ -206,7 +206,7 @@ fn listen(address: SocketAddr) -> Result<TcpListener> {
     Ok(listener)
 }
 
-/// Runs so many clients, and waits for all of them.
+/// Runs this many clients, and waits for all of them.
 fn clients(client: impl Fn() -> Result<()> + Sync) -> Result<()> {
     thread::scope(|scope| {
         let clients = [(); CLIENTS as usize].map(|()| {

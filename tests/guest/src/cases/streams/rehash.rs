@@ -37,7 +37,7 @@ table ip mflow {
 pub(in crate::cases) fn cases() -> Vec<Case> {
     vec![Case::of_traffic(
         "tcp/rehash",
-        "a stream whose outer port changes on the way is split anew, and nothing of it is late",
+        "a stream whose outer port changes on the way is split again, and nothing of it is late",
         Run::Always,
         rehash,
     )]

@@ -22,7 +22,7 @@ const SOURCE_PORTS: u16 = 1_000;
 const RECEIVE_BYTES: usize = 2_048;
 /// Every address is on the other end of the tunnel.
 const PREFIX_LEN: u8 = 0;
-/// After so many bytes what is sent begins anew; a prime number, so that no segment looks like the next one.
+/// After this many bytes what is sent begins again; a prime number, so that no segment looks like the next one.
 const PERIOD: usize = 251;
 
 pub(super) struct Endpoint {
@@ -172,7 +172,7 @@ mod tests {
     const BYTES: usize = 3 << 20;
     const STEPS_MAX: i64 = 300_000;
 
-    /// A wire on which frames vanish or change places, one of so many.
+    /// A wire on which frames vanish or change places, one of this many.
     struct Wire {
         lost: u64,
         late: u64,
@@ -295,7 +295,7 @@ mod tests {
             talk.until(|talk| talk.server.read > BYTES);
             assert_eq!(talk.server.odd_segments, 0);
             assert_eq!(talk.endpoint.sent_again(), 0);
-            // All but the last segment, which waits, is on its way at once: windows are scaled.
+            // All but the last segment, which waits, is under way at once: windows are scaled.
             assert_eq!(
                 talk.most_unanswered,
                 (SEGMENTS - 1) * (4 + 14 + network::WIRE_MTU)

@@ -10,7 +10,7 @@ use smoltcp::phy::{self, Device, DeviceCapabilities, Medium};
 use smoltcp::time::Instant;
 use smoltcp::wire::{Ipv4Packet, TcpPacket, TcpSeqNumber};
 
-/// Frames are written to the wire when they have so many bytes: few enough for a socket's usual buffer.
+/// Frames are written to the wire when they have this many bytes: few enough for a socket's usual buffer.
 const BURST_BYTES: usize = 64 << 10;
 
 pub(super) struct Tunnel {

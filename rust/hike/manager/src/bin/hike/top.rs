@@ -58,7 +58,7 @@ impl Rates<'_> {
     /// Returns packets per second.
     fn of(&self, reason: &str, packets: u64) -> String {
         let before = self.counts.get(reason).copied().unwrap_or(0);
-        // Counters begin anew where an upgrade has other reasons.
+        // Counters begin again where an upgrade has other reasons.
         let grown = packets.saturating_sub(before);
         // CAST: a number for people.
         format!("{:.0}", grown as f64 / self.elapsed.as_secs_f64().max(1e-3))
