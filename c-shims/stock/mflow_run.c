@@ -124,12 +124,13 @@ static int mflow_run_poll(struct napi_struct *napi, int budget)
 		return 0;
 	}
 	WRITE_ONCE(run->parks, true);
-	/* Both pair with the acquires in mflow_run_is_empty(). */
+	/* Pairs with the first acquire in mflow_run_is_empty(). */
 	smp_store_release(&run->waits, false);
 	source = xchg(&run->source, NULL);
 	if (source)
 		mflow_run_flush(source);
 	mflow_run_park(run->collector);
+	/* Pairs with the second one there. */
 	smp_store_release(&run->parks, false);
 	return 0;
 }

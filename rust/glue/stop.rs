@@ -44,8 +44,8 @@ struct Stop<'a, W> {
 }
 
 impl<W: Fn(&DeviceState, &Source) -> bool> Stop<'_, W> {
-    /// Asks flows to stop. Ends the references of flows that have packets: each gives its slot back when what is on its
-    /// way has been delivered. Waits at most [`STOP_MS`], and not for flows that have no packets.
+    /// Asks flows to stop. Ends the references of flows that have packets: each gives its slot back when what is
+    /// under way has been delivered. Waits at most [`STOP_MS`], and not for flows that have no packets.
     fn ask(&self) {
         self.each(|_, source| source.begin_stop());
         synchronize();
