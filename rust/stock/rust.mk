@@ -3,13 +3,20 @@
 # The Rust half for a kernel that is built without Rust: rustc makes objects of the three crates (core, the few names of
 # `kernel`, the module), as the kernel's own build does, and the linker keeps of them what the module needs.
 #
-# MFLOW_RUSTC: the compiler [default: rustc]. It has to have its sources (rustup component add rust-src).
-
-MFLOW_RUSTC ?= rustc
+# MFLOW_RUSTC: the compiler [default: what find-rustc.sh finds]. It has to have its sources.
 
 rust-obj := $(obj)/rust/stock
 rust-src := $(src)/rust
-core-src := $(shell MAKEFLAGS= $(MFLOW_RUSTC) --print sysroot 2> /dev/null)/lib/rustlib/src/rust/library/core/src/lib.rs
+
+rust-find := MFLOW_RUSTC='$(MFLOW_RUSTC)' sh $(rust-src)/stock/find-rustc.sh
+rust-found := $(shell $(rust-find) 2> /dev/null)
+rustc-version := $(word 1,$(rust-found))
+core-src := $(or $(word 2,$(rust-found)),$(rust-obj)/no-rustc)
+rustc := $(wordlist 3,$(words $(rust-found)),$(rust-found))
+
+# $(call rust-since,N,WORDS,OTHERS): WORDS with rustc 1.N and newer ones, OTHERS before.
+rustc-since := $(shell seq 1 $(word 2,$(subst ., ,$(rustc-version)) 0))
+rust-since = $(if $(filter $(1),$(rustc-since)),$(2),$(3))
 
 # As scripts/generate_rust_target.rs of a kernel with Rust. The options had other names before 6.9.
 rust-features := -mmx,+soft-float
@@ -26,7 +33,7 @@ rust-flags := -Copt-level=2 -Cpanic=abort -Cembed-bitcode=n -Clto=n -Ccodegen-un
 	-Crelocation-model=static -Ccode-model=kernel -Cno-redzone=y -Cforce-unwind-tables=n -Csymbol-mangling-version=v0 \
 	-Coverflow-checks=n -Cdebug-assertions=n -Ztune-cpu=generic -Zfunction-sections=y \
 	-Ctarget-feature=-sse,-sse2,-sse3,-ssse3,-sse4.1,-sse4.2,-avx,-avx2 \
-	$(if $(CONFIG_X86_KERNEL_IBT),-Zcf-protection=branch -Cjump-tables=n) \
+	$(if $(CONFIG_X86_KERNEL_IBT),-Zcf-protection=branch $(call rust-since,93,-Cjump-tables=n,-Zno-jump-tables)) \
 	$(if $(CONFIG_MITIGATION_RETHUNK)$(CONFIG_RETHUNK),-Zfunction-return=thunk-extern) \
 	$(if $(CONFIG_CALL_PADDING),-Zpatchable-function-entry=$(rust-padding)$(comma)$(rust-padding)) \
 	$(if $(CONFIG_FRAME_POINTER),-Cforce-frame-pointers=y) \
@@ -41,26 +48,31 @@ rust-roots := mflow_rust_init mflow_rust_exit mflow_lane_poll mflow_lane_build m
 
 targets += rust/stock/target.json rust/stock/core.o rust/stock/compiler_builtins.o rust/stock/kernel.o rust/stock/mflow.o rust/stock/rust.o
 
+# As scripts/generate_rust_target.rs of the kernel, which knows the same versions.
+rust-abi := $(call rust-since,86,"rustc-abi": "$(call rust-since,98,softfloat,x86-softfloat)"$(comma))
+rust-width := $(call rust-since,91,64,"64")
+
 quiet_cmd_rust_target = GEN     $@
-      cmd_rust_target = printf '%s\n' '{ "arch": "x86_64", "rustc-abi": "x86-softfloat", \
+      cmd_rust_target = printf '%s\n' '{ "arch": "x86_64", $(rust-abi) \
 	"data-layout": "e-m:e-p270:32:32-p271:32:32-p272:64:64-i64:64-i128:128-f80:128-n8:16:32:64-S128", \
-	"features": "$(rust-features)", "supported-sanitizers": ["kernel-address"], "llvm-target": "x86_64-linux-gnu", "target-pointer-width": 64 }' > $@
+	"features": "$(rust-features)", "supported-sanitizers": ["kernel-address"], "llvm-target": "x86_64-linux-gnu", "target-pointer-width": $(rust-width) }' > $@
 
 $(rust-obj)/target.json: FORCE
 	$(call if_changed,rust_target)
 
-# Comments in lists of dependencies are for rustc; fixdep takes them for names of files before 6.8.
+# Another version in the compiler's place has all built again. Comments in lists of dependencies are for rustc; fixdep takes them
+# for names of files before 6.8.
 quiet_cmd_rust_crate = RUSTC $(if $(KBUILD_EXTMOD),[M]) $@
-      cmd_rust_crate = RUSTC_BOOTSTRAP=1 MFLOW_HZ=$(CONFIG_HZ) $(MFLOW_RUSTC) $(rust-flags) $(rust-crate-flags) \
+      cmd_rust_crate = RUSTC_BOOTSTRAP=1 MFLOW_HZ=$(CONFIG_HZ) RUSTC_VERSION=$(rustc-version) $(rustc) $(rust-flags) $(rust-crate-flags) \
 	--crate-type rlib --crate-name $(basename $(notdir $@)) -L $(rust-obj) -Ztemps-dir=$(rust-obj) \
 	--emit=obj=$@ --emit=metadata=$(rust-obj)/lib$(basename $(notdir $@)).rmeta --emit=dep-info=$(depfile) $< && \
 	sed -i '/^\#/d' $(depfile)
 
-# Where there is no such file, this is said once, and not what follows from it.
-$(core-src):
-	$(error mflow is built with rustc and its sources, and $(MFLOW_RUSTC) has none: install it by rustup (as root for DKMS), with the component rust-src)
+# Says once what is missing, and not what follows from it.
+$(rust-obj)/no-rustc:
+	@$(rust-find)
 
-$(rust-obj)/core.o: private rust-crate-flags := --edition=2024 --cap-lints=allow --cfg no_fp_fmt_parse
+$(rust-obj)/core.o: private rust-crate-flags := --edition=$(call rust-since,87,2024,2021) --cap-lints=allow --cfg no_fp_fmt_parse
 $(rust-obj)/core.o: $(core-src) $(rust-obj)/target.json FORCE
 	+$(call if_changed_dep,rust_crate)
 

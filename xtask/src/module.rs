@@ -86,7 +86,7 @@ fn require_versionable(module: &Path) -> Result<()> {
 
 /// Puts the module among those of a distribution's kernel and returns its place there.
 pub(crate) fn add_to(kernel: &Distribution) -> Result<PathBuf> {
-    let module = build_with(&kernel.headers, kernel.compiler.as_deref())?;
+    let module = build_with(&kernel.headers, kernel.compilers.as_deref())?;
     require_versionable(&module)?;
     objtool::require_seen(&module, &kernel.headers)?;
     let module = kernel.add(&module)?;
@@ -98,7 +98,7 @@ pub(crate) fn add_to(kernel: &Distribution) -> Result<PathBuf> {
 /// Returns a distribution's kernel with the module in a copy of its modules: another layer may put the package's module among its own.
 pub(crate) fn beside(kernel: Distribution) -> Result<Distribution> {
     let home = paths::cache_dir("module")?.join(format!("stock-{}", kernel.release));
-    let module = build_with(&kernel.headers, kernel.compiler.as_deref())?;
+    let module = build_with(&kernel.headers, kernel.compilers.as_deref())?;
     let modules = copy_with(&module, &kernel.modules, &home)?;
     Ok(Distribution { modules, ..kernel })
 }
@@ -112,7 +112,7 @@ pub(crate) fn stock_for(flavor: Flavor) -> Result<(PathBuf, PathBuf)> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     tools::once(&MADE[flavor as usize], || {
-        let (image, modules, build_dir, compiler) = if flavor == Flavor::Debug {
+        let (image, modules, build_dir, compilers) = if flavor == Flavor::Debug {
             let kernel = kernel::ensure(flavor)?;
             (kernel.image, kernel.modules, kernel.build_dir, None)
         } else {
@@ -121,39 +121,45 @@ pub(crate) fn stock_for(flavor: Flavor) -> Result<(PathBuf, PathBuf)> {
                 kernel.image,
                 kernel.modules,
                 kernel.headers,
-                kernel.compiler,
+                kernel.compilers,
             )
         };
         // A copy: another layer may put the package's module among the distribution's.
         let home = paths::cache_dir("module")?.join(format!("stock-{}", flavor.name()));
-        let module = build_way(&build_dir, Way::Stock, compiler.as_deref())?;
+        let module = build_way(&build_dir, Way::Stock, compilers.as_deref())?;
         Ok((image, copy_with(&module, &modules, &home)?))
     })
 }
+
+/// Where distributions have their Rust compiler.
+const RUSTC: &str = "/usr/bin/rustc";
 
 /// Builds `mflow.ko` against a kernel's build folder and returns its path.
 pub(crate) fn build(build_dir: &Path) -> Result<PathBuf> {
     build_with(build_dir, None)
 }
 
-/// The same with a compiler that was unpacked there, and not installed.
-fn build_with(build_dir: &Path, compiler: Option<&Path>) -> Result<PathBuf> {
+/// The same with compilers that were unpacked there, and not installed.
+fn build_with(build_dir: &Path, compilers: Option<&Path>) -> Result<PathBuf> {
     let Ok(build_dir) = build_dir.canonicalize() else {
         bail!("there is no kernel build folder {}", build_dir.display());
     };
-    build_way(&build_dir, kernel::way_of(&build_dir)?, compiler)
+    build_way(&build_dir, kernel::way_of(&build_dir)?, compilers)
 }
 
 /// The same for a way that the kernel has, which need not be its usual one.
-fn build_way(build_dir: &Path, way: Way, compiler: Option<&Path>) -> Result<PathBuf> {
+fn build_way(build_dir: &Path, way: Way, compilers: Option<&Path>) -> Result<PathBuf> {
     // Layers run at the same time, and those of one kernel share a copy of the sources.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let copy = sources(build_dir, way)?;
     let mut make = make(way, build_dir, &copy)?;
     make.arg("modules");
-    if let Some(compiler) = compiler {
-        make = over_usr(compiler, &make);
+    if let Some(compilers) = compilers {
+        if compilers.join(&RUSTC[1..]).exists() {
+            make.env("MFLOW_RUSTC", RUSTC);
+        }
+        make = over_usr(compilers, &make);
     }
     Step::new("module out of tree", "module")
         .hint(

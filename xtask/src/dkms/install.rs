@@ -54,7 +54,7 @@ pub(crate) fn install(package: &Path, kernel: &Distribution) -> Result<Installed
         .arg(&kernel.home)
         .arg(&kernel.modules)
         .arg(&kernel.release)
-        .args(&kernel.compiler);
+        .args(&kernel.compilers);
     Step::new("install the package for DKMS", "dkms-install")
         .hint("the first `error` in the log tells; the end of it is DKMS's own log if the compiler failed")
         .run(&mut script)?;

@@ -129,15 +129,16 @@ impl Archive {
         step::work("unpack them", || unpack(dir, dir))
     }
 
-    /// The same for a package and all that it depends on.
-    pub(crate) fn unpack_whole(&self, package: &str, dir: &Path) -> Result<()> {
+    /// The same for packages and all that they depend on.
+    pub(crate) fn unpack_whole(&self, packages: &[String], dir: &Path) -> Result<()> {
         let own = self.dir.as_ref();
         let archives = own
             .context("all of a package is there already")?
             .join("archives");
         let mut apt = self.apt("apt-get");
         apt.args(["install", "--download-only", "--yes"])
-            .args(["--no-install-recommends", package]);
+            .arg("--no-install-recommends")
+            .args(packages);
         download_step().run(&mut apt)?;
         step::work("unpack them", || unpack(&archives, dir))
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Kernels of distributions as their packages have them: image, modules, headers. They are unpacked into the cache, and nothing
-//! is installed but the compiler that the headers of this machine's own ask for.
+//! is installed but the C compiler that the headers of this machine's own ask for.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,13 +29,20 @@ pub(crate) struct Shipped {
     codename: Option<&'static str>,
     /// The first two numbers of its version: one of [`STOCK_VERSIONS`](super::STOCK_VERSIONS).
     series: &'static str,
+    /// The release's packages of a Rust compiler that the module can be built with, and of its sources; none: the pinned one.
+    rust: &'static [&'static str],
 }
+
+/// Of Debian 12, whose `rustc` is too old, and of Debian 13, whose `rustc` is the oldest that will do.
+const RUST_12: &[&str] = &["rustc-web", "rust-web-src"];
+const RUST_13: &[&str] = &["rustc", "rust-src"];
 
 /// The one that apt offers here.
 const OWN: Shipped = Shipped {
     name: "own",
     codename: None,
     series: "6.12",
+    rust: &[],
 };
 
 /// Those that users of other releases have.
@@ -44,17 +51,20 @@ pub(crate) const OTHERS: &[Shipped] = &[
         name: "debian-12",
         codename: Some("bookworm"),
         series: "6.1",
+        rust: RUST_12,
     },
     Shipped {
         name: "debian-13",
         codename: Some("trixie"),
         series: "6.12",
+        rust: RUST_13,
     },
     // Built with Rust.
     Shipped {
         name: "backports",
         codename: Some("trixie"),
         series: "7.3",
+        rust: RUST_13,
     },
 ];
 
@@ -71,8 +81,9 @@ pub struct Distribution {
     pub(crate) home: PathBuf,
     /// What a module is built with.
     pub(crate) headers: PathBuf,
-    /// Where its compiler was unpacked with all that it needs, if this machine's apt has none of that version.
-    pub(crate) compiler: Option<PathBuf>,
+    /// Where its compilers were unpacked with all that they need: that of C if this machine's apt has none of that version, and the
+    /// release's of Rust.
+    pub(crate) compilers: Option<PathBuf>,
 }
 
 /// Returns what kernels are called that can be had: the one that apt offers here, and those of other releases.
@@ -125,15 +136,15 @@ fn unpacked_as_listed(shipped: &Shipped, archive: &Archive) -> Result<Distributi
     let release = offered(shipped, archive)?;
     let home = paths::cache_dir("distribution")?.join(&release);
     let depends = archive.depends(&format!("{HEADERS}{release}"))?;
-    let compiler = compiler(&depends, archive)?;
+    let compilers = compilers(shipped, &depends, archive)?;
     let packages = packages(&release, &depends, archive)?;
     if fs::read_to_string(home.join(DONE)).is_ok_and(|text| text == packages.join("\n")) {
-        return Distribution::of(&home, release, compiler);
+        return Distribution::of(&home, release, compilers);
     }
     fresh(&home, |work| archive.unpack(&packages, work))?;
     own_common_headers(&home, &release)?;
     fs::write(home.join(DONE), packages.join("\n"))?;
-    Distribution::of(&home, release, compiler)
+    Distribution::of(&home, release, compilers)
 }
 
 /// Has a folder filled again.
@@ -201,20 +212,24 @@ fn packages(release: &str, depends: &[String], archive: &Archive) -> Result<Vec<
         .collect())
 }
 
-/// Has the compiler installed that headers depend on. If apt here has none of its version, it is unpacked with all that it needs, and
-/// its place is returned.
-fn compiler(depends: &[String], archive: &Archive) -> Result<Option<PathBuf>> {
-    let name = compiler_name(depends).context("the headers name no compiler")?;
-    let names = [name.clone()];
+/// Has the C compiler installed that headers depend on. If apt here has none of its version, it is unpacked with all that it needs, as
+/// the release's Rust compiler is, and their place is returned.
+fn compilers(shipped: &Shipped, depends: &[String], archive: &Archive) -> Result<Option<PathBuf>> {
+    let mut names = vec![compiler_name(depends).context("the headers name no compiler")?];
     if Archive::default().versions(&names).is_ok() {
         apt::ensure_installed(&names)?;
+        names.clear();
+    }
+    names.extend(shipped.rust.iter().map(|name| (*name).to_owned()));
+    if names.is_empty() {
         return Ok(None);
     }
-    let version = archive.versions(&names)?.concat();
-    let home = paths::cache_dir("distribution")?.join(&name);
-    if !fs::read_to_string(home.join(DONE)).is_ok_and(|text| text == version) {
-        fresh(&home, |work| archive.unpack_whole(&name, work))?;
-        fs::write(home.join(DONE), version)?;
+    let versions = archive.versions(&names)?.join(" ");
+    let folder = format!("{}-{}", shipped.codename.unwrap_or("own"), names.join("-"));
+    let home = paths::cache_dir("distribution")?.join(folder);
+    if !fs::read_to_string(home.join(DONE)).is_ok_and(|text| text == versions) {
+        fresh(&home, |work| archive.unpack_whole(&names, work))?;
+        fs::write(home.join(DONE), versions)?;
     }
     Ok(Some(home))
 }
@@ -248,7 +263,7 @@ fn own_common_headers(home: &Path, release: &str) -> Result<()> {
 }
 
 impl Distribution {
-    fn of(home: &Path, release: String, compiler: Option<PathBuf>) -> Result<Self> {
+    fn of(home: &Path, release: String, compilers: Option<PathBuf>) -> Result<Self> {
         // Where / and /usr are one, packages have all below /usr.
         let modules = ["usr/lib/modules", "lib/modules"]
             .iter()
@@ -264,7 +279,7 @@ impl Distribution {
         Ok(Self {
             image: image.with_context(|| format!("linux-image-{release} has no image"))?,
             modules,
-            compiler,
+            compilers,
             headers: headers(home, &release),
             home: home.to_path_buf(),
             release,

@@ -73,7 +73,7 @@ pub(crate) fn module_files(project: &Path) -> Result<BTreeMap<String, Wanted>> {
         }
         matches!(
             path.extension().and_then(|end| end.to_str()),
-            Some("rs" | "mk" | "c" | "h")
+            Some("rs" | "mk" | "sh" | "c" | "h")
         )
     };
     let mut files = BTreeMap::new();

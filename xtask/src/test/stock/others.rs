@@ -75,8 +75,8 @@ pub(in crate::test) fn reach(
     outcome: &mut Outcome,
 ) -> Result<Option<Distribution>> {
     let why = match (distribution::reach(shipped)?, install::refusal()) {
-        // Its compiler is laid over /usr.
-        (Ok(kernel), Some(why)) if kernel.compiler.is_some() => why.to_owned(),
+        // Its compilers are laid over /usr.
+        (Ok(kernel), Some(why)) if kernel.compilers.is_some() => why.to_owned(),
         (Ok(kernel), _) => return Ok(Some(kernel)),
         (Err(why), _) => why,
     };
