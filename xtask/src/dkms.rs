@@ -13,32 +13,89 @@ use anyhow::{Context as _, Result};
 use crate::kernel::inputs::{module_files, module_headers};
 use crate::kernel::{stock_versions, STOCK_LACKS, STOCK_NEEDS, STOCK_VERSIONS};
 use crate::paths;
-use crate::setup::rust;
 use crate::tools;
 
 const NAME: &str = "mflow";
 const PACKAGE: &str = "mflow-dkms";
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// Where root's compiler is, in the words of a shell, if rustup has put it there.
-const ROOT_PROGRAMS: &str = "~root/.cargo/bin";
+
+/// What of the package is no source of the module: place, text, mode.
+const FILES: &[(&str, &str, u32)] = &[
+    (
+        "usr/src/@NAME@-@VERSION@/dkms-build",
+        include_str!("dkms/package/build.sh"),
+        0o755,
+    ),
+    (
+        "usr/lib/@PACKAGE@/install-for",
+        include_str!("dkms/package/install-for.sh"),
+        0o755,
+    ),
+    ("etc/kernel/postinst.d/@PACKAGE@", HOOK, 0o755),
+    ("etc/kernel/header_postinst.d/@PACKAGE@", HOOK, 0o755),
+    (
+        "DEBIAN/conffiles",
+        "/etc/kernel/postinst.d/@PACKAGE@\n/etc/kernel/header_postinst.d/@PACKAGE@\n",
+        0o644,
+    ),
+    (
+        "DEBIAN/postinst",
+        include_str!("dkms/package/postinst.sh"),
+        0o755,
+    ),
+    ("DEBIAN/prerm", include_str!("dkms/package/prerm.sh"), 0o755),
+    ("DEBIAN/control", CONTROL, 0o644),
+    ("usr/src/@NAME@-@VERSION@/dkms.conf", CONF, 0o644),
+];
+
+/// What a package of a kernel runs, and one of its headers.
+const HOOK: &str = include_str!("dkms/package/hook.sh");
+
+/// Debian 13's `rustc` is the oldest that will do; Debian 12's is too old, and its `rustc-web` is not.
+const CONTROL: &str = "\
+Package: @PACKAGE@
+Version: @VERSION@
+Architecture: amd64
+Maintainer: The mflow authors <mflow@localhost>
+Section: kernel
+Priority: optional
+Depends: dkms, make, openssl, rustc (>= 1.85) | rustc-web (>= 1.85) | rustup, rust-src (>= 1.85) | rust-web-src (>= 1.85) | rustup
+Recommends: linux-headers-amd64 | linux-headers-cloud-amd64
+Description: splits elephant flows of container overlays over several CPUs
+ The kernel module mflow for Linux @VERSIONS@ as distributions ship it. DKMS builds
+ it with the kernel's headers and the distribution's Rust compiler.
+";
+
+/// What DKMS reads. It takes only kernels that `build-module` takes, too. It builds the module if it is asked for it, and our hooks
+/// ask: with `AUTOINSTALL` a kernel for which that fails would stay half installed.
+const CONF: &str = "\
+# SPDX-License-Identifier: GPL-2.0
+PACKAGE_NAME=\"@NAME@\"
+PACKAGE_VERSION=\"@VERSION@\"
+BUILT_MODULE_NAME[0]=\"@NAME@\"
+DEST_MODULE_LOCATION[0]=\"/updates/dkms\"
+AUTOINSTALL=\"\"
+BUILD_EXCLUSIVE_ARCH=\"x86_64\"
+BUILD_EXCLUSIVE_KERNEL=\"^(@SERIES@)\\.\"
+BUILD_EXCLUSIVE_CONFIG=\"@CONFIG@\"
+MAKE[0]=\"sh ./dkms-build ${kernel_source_dir}\"
+CLEAN=\"true\"
+";
 
 /// Builds the package and returns its path.
 pub(crate) fn build() -> Result<PathBuf> {
     let project = paths::project();
     let dir = tempfile::tempdir()?;
     let root = dir.path().join(PACKAGE);
-    let sources = root.join(format!("usr/src/{NAME}-{VERSION}"));
+    let sources = root.join(filled("usr/src/@NAME@-@VERSION@"));
     let mut files = module_files(project)?;
     files.extend(module_headers(project)?);
     for (path, file) in files {
         write(&sources.join(path), &file.bytes, 0o644)?;
     }
-    write(&sources.join("dkms.conf"), conf()?.as_bytes(), 0o644)?;
-    for (script, text) in [("postinst", POSTINST), ("prerm", PRERM)] {
-        let text = text.replace("NAME", NAME).replace("VERSION", VERSION);
-        write(&root.join("DEBIAN").join(script), text.as_bytes(), 0o755)?;
+    for (path, text, mode) in FILES {
+        write(&root.join(filled(path)), filled(text).as_bytes(), *mode)?;
     }
-    write(&root.join("DEBIAN/control"), control().as_bytes(), 0o644)?;
     let deb = paths::cache_dir("deb")?.join(format!("{PACKAGE}_{VERSION}_amd64.deb"));
     let mut dpkg = tools::command("dpkg-deb");
     dpkg.args(["--root-owner-group", "--build"])
@@ -46,6 +103,41 @@ pub(crate) fn build() -> Result<PathBuf> {
         .arg(&deb);
     tools::output(&mut dpkg)?;
     Ok(deb)
+}
+
+/// Returns a text with the words that stand in it as `@WORD@`.
+fn filled(text: &str) -> String {
+    let patterns: Vec<String> = STOCK_VERSIONS
+        .iter()
+        .map(|version| format!("{version}.*"))
+        .collect();
+    let lines = |verb: &str, options: &[(&str, &str)]| -> String {
+        let line = |(option, meaning): &(_, _)| format!("{verb} {option} \"{meaning}\"\n");
+        options.iter().map(line).collect()
+    };
+    let options = lines("needs", STOCK_NEEDS) + &lines("lacks", STOCK_LACKS);
+    let words = [
+        ("@NAME@", NAME.to_owned()),
+        ("@PACKAGE@", PACKAGE.to_owned()),
+        ("@VERSION@", VERSION.to_owned()),
+        ("@VERSIONS@", stock_versions()),
+        ("@SERIES@", STOCK_VERSIONS.join("|").replace('.', "\\.")),
+        ("@PATTERNS@", patterns.join(" | ")),
+        ("@OPTIONS@", options.trim_end().to_owned()),
+        ("@CONFIG@", config()),
+    ];
+    let fill = |text: String, (word, value): &(&str, String)| text.replace(word, value);
+    words.iter().fold(text.to_owned(), fill)
+}
+
+/// Returns what a kernel's configuration has to have and must not have, as DKMS reads it.
+fn config() -> String {
+    let name = |option: &str| option.trim_end_matches("=y").to_owned();
+    let needs = STOCK_NEEDS.iter().map(|(option, _)| name(option));
+    let lacks = STOCK_LACKS
+        .iter()
+        .map(|(option, _)| format!("!{}", name(option)));
+    needs.chain(lacks).collect::<Vec<_>>().join(" ")
 }
 
 fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
@@ -59,80 +151,13 @@ fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
     Ok(())
 }
 
-/// Registers the sources, and builds and installs the module for the kernels that are there.
-const POSTINST: &str = "\
-#!/bin/sh
-# SPDX-License-Identifier: GPL-2.0
-set -e
-if [ \"$1\" = configure ]; then
-\t/usr/lib/dkms/common.postinst NAME VERSION
-fi
-";
-
-const PRERM: &str = "\
-#!/bin/sh
-# SPDX-License-Identifier: GPL-2.0
-set -e
-if [ -n \"$(dkms status -m NAME -v VERSION)\" ]; then
-\tdkms remove -m NAME -v VERSION --all
-fi
-";
-
-fn control() -> String {
-    format!(
-        "Package: {PACKAGE}\n\
-         Version: {VERSION}\n\
-         Architecture: amd64\n\
-         Maintainer: The mflow authors <mflow@localhost>\n\
-         Section: kernel\n\
-         Priority: optional\n\
-         Depends: dkms\n\
-         Recommends: linux-headers-amd64 | linux-headers-cloud-amd64\n\
-         Description: splits elephant flows of container overlays over several CPUs\n \
-         The kernel module mflow for Linux {} as distributions ship it. It is\n \
-         built with the kernel's headers and with rustc, which has to be there with its sources.\n",
-        stock_versions()
-    )
-}
-
-/// What DKMS reads. It takes only kernels that `build-module` takes, too.
-fn conf() -> Result<String> {
-    let options: Vec<String> = STOCK_NEEDS
-        .iter()
-        .map(|(option, _)| option.trim_end_matches("=y").to_owned())
-        .chain(
-            STOCK_LACKS
-                .iter()
-                .map(|(option, _)| format!("!{}", option.trim_end_matches("=y"))),
-        )
-        .collect();
-    Ok(format!(
-        "# SPDX-License-Identifier: GPL-2.0\n\
-         PACKAGE_NAME=\"{NAME}\"\n\
-         PACKAGE_VERSION=\"{VERSION}\"\n\
-         BUILT_MODULE_NAME[0]=\"{NAME}\"\n\
-         DEST_MODULE_LOCATION[0]=\"/updates/dkms\"\n\
-         AUTOINSTALL=\"yes\"\n\
-         BUILD_EXCLUSIVE_ARCH=\"x86_64\"\n\
-         BUILD_EXCLUSIVE_KERNEL=\"^({})\\.\"\n\
-         BUILD_EXCLUSIVE_CONFIG=\"{}\"\n\
-         # Root's compiler of rustup comes first: distributions' are often too old. Types for tracers need pahole.\n\
-         MAKE[0]=\"PATH={ROOT_PROGRAMS}:$PATH RUSTUP_TOOLCHAIN={} make -C ${{kernel_source_dir}} \
-         M=${{dkms_tree}}/{NAME}/{VERSION}/build $(command -v pahole > /dev/null || echo CONFIG_DEBUG_INFO_BTF_MODULES=) modules\"\n\
-         CLEAN=\"true\"\n",
-        STOCK_VERSIONS.join("|").replace('.', "\\."),
-        options.join(" "),
-        rust::pinned_toolchain()?,
-    ))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn dkms_takes_what_build_module_takes() {
-        let conf = conf().unwrap();
+        let conf = filled(CONF);
         let line = |name: &str| {
             let start = format!("{name}=\"");
             let line = conf.lines().find_map(|line| line.strip_prefix(&start));
@@ -147,6 +172,20 @@ mod tests {
         assert!(options.contains(&"!CONFIG_CFI_CLANG"));
         assert!(options.contains(&"!CONFIG_PREEMPT_RT"));
         assert_eq!(line("BUILD_EXCLUSIVE_KERNEL"), r"^(6\.1|6\.12|7\.3)\.");
-        assert!(line("MAKE[0]").contains("${kernel_source_dir}"));
+    }
+
+    #[test]
+    fn no_word_is_left_to_be_filled_in() {
+        for (path, text, _) in FILES {
+            let file = filled(path) + &filled(text);
+            let is_word =
+                |part: &&str| !part.is_empty() && part.chars().all(|c| c.is_ascii_uppercase());
+            let left = file.split('@').skip(1).find(is_word);
+            assert_eq!(left, None, "{path}");
+        }
+        let build = filled(include_str!("dkms/package/build.sh"));
+        assert!(build.contains("\n6.1.* | 6.12.* | 7.3.*) ;;\n"));
+        assert!(build.contains("\nneeds CONFIG_INET=y \"IPv4\"\n"));
+        assert!(build.contains("\nlacks CONFIG_PREEMPT_RT=y \"real-time preemption"));
     }
 }
