@@ -7,7 +7,6 @@
 #include <linux/netdevice.h>
 #include <linux/netfilter.h>
 #include <linux/skbuff.h>
-#include <linux/timekeeping.h>
 #include <net/ip.h>
 #include <net/mflow.h>
 #include <net/mflow_module.h>
@@ -169,22 +168,6 @@ static void mflow_go_on(struct sk_buff *skb, const struct mflow_parked *parked)
 	parked->okfn(net, NULL, skb);
 }
 
-/*
- * As mflow_stamp_in_order(), but that a time which is still to come is no longer the latest: the clock was set back, by however little, and
- * the packets that follow are not to have that time until it has come.
- */
-static void mflow_stamp_by_clock(struct sk_buff *skb, u64 *stamp_ns)
-{
-	u64 stamp = skb->tstamp;
-
-	if (likely(!stamp))
-		return;
-	if (*stamp_ns - stamp < NSEC_PER_SEC && *stamp_ns <= ktime_get_real_ns())
-		skb->tstamp = *stamp_ns;
-	else
-		*stamp_ns = stamp;
-}
-
 /* Softirqs disabled. Packets are linked, and parked for this. */
 u64 mflow_deliver(struct sk_buff *first, u64 *stamp_ns)
 {
@@ -201,7 +184,7 @@ u64 mflow_deliver(struct sk_buff *first, u64 *stamp_ns)
 		skb_mark_not_on_list(skb);
 		skb->prev = NULL;
 		skb->dev = parked.dev;
-		mflow_stamp_by_clock(skb, stamp_ns);
+		mflow_stamp_in_order(skb, stamp_ns);
 		sum += (u64)(amount >> 16) << 32 | (u16)amount;
 		mflow_go_on(skb, &parked);
 		if (held)

@@ -13,6 +13,7 @@ mod bench;
 mod bpf;
 mod cases;
 mod chaos;
+mod clock;
 mod command;
 mod conntrack;
 mod cpu;

@@ -36,6 +36,10 @@ pub(crate) struct Outcome {
     pub(crate) longest_stall_us: u64,
     /// The longest way of a datagram; 0 if they are too short to say.
     pub(crate) longest_wait_us: u64,
+    /// Datagrams whose time stamp of arrival is before that of one ahead of them. Few sockets ask for stamps.
+    pub(crate) stamps_back: u64,
+    /// Datagrams whose time stamp of arrival is later than the clock when they are read.
+    pub(crate) stamps_ahead: u64,
     /// From the last datagram's sending to the last arrival.
     pub(crate) tail_wait_us: u64,
     /// Packets taken through the stack, by CPU (a packet counts once per device).

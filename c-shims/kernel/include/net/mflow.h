@@ -21,6 +21,7 @@
 #include <linux/preempt.h>
 #include <linux/skbuff.h>
 #include <linux/time64.h>
+#include <linux/timekeeping.h>
 #include <linux/timer.h>
 #include <linux/types.h>
 
@@ -734,7 +735,8 @@ static inline void mflow_note_segments(struct sk_buff *segs)
 /*
  * Lanes stamp packets as they come to them, and readers rely on stamps that only grow. A packet that is to
  * be delivered has no stamp before @stamp_ns, which becomes the latest of all. What is back by more than
- * lanes wait for each other is a clock that was set.
+ * lanes wait for each other is a clock that was set. So is a latest stamp that is still to come: the packets
+ * that follow are not to have that time until it has come.
  */
 static inline void mflow_stamp_in_order(struct sk_buff *skb, u64 *stamp_ns)
 {
@@ -742,7 +744,8 @@ static inline void mflow_stamp_in_order(struct sk_buff *skb, u64 *stamp_ns)
 
 	if (likely(!stamp))
 		return;
-	if (*stamp_ns - stamp < NSEC_PER_SEC)
+	if (*stamp_ns - stamp < NSEC_PER_SEC &&
+	    *stamp_ns <= ktime_get_real_ns())
 		skb->tstamp = *stamp_ns;
 	else
 		*stamp_ns = stamp;

@@ -17,6 +17,7 @@ use nix::sys::socket::{
     getsockopt, recvmmsg, setsockopt, sockopt, ControlMessageOwned, MsgFlags, MultiHeaders, RecvMsg,
 };
 use nix::sys::time::TimeSpec;
+use nix::time::{clock_gettime, ClockId};
 use nix::unistd::{gettid, Pid};
 
 use crate::datagrams::ledger::Ledger;
@@ -39,6 +40,7 @@ pub(crate) struct Received {
     pub(crate) longest_stall_ns: u64,
     /// The longest way from sender to receiver, since the last [`Receiver::mark`]; 0 if the datagrams are too short.
     pub(crate) longest_wait_ns: u64,
+    stamps: Stamps,
 }
 
 #[derive(Default)]
@@ -66,8 +68,7 @@ impl Receiver {
         Ok(Self::of(sockets, flows, bytes))
     }
 
-    /// Does the same with sockets of the caller's. Where one of them asks for time stamps of arrival, they must not go
-    /// backwards.
+    /// Does the same with sockets of the caller's. Where one of them asks for time stamps of arrival, what they are like is counted.
     pub(crate) fn of(sockets: Vec<UdpSocket>, flows: u16, bytes: usize) -> Self {
         let shared = Arc::new(Shared::default());
         let thread = thread::spawn({
@@ -80,10 +81,8 @@ impl Receiver {
                     },
                     shared: &shared,
                     previous_ns: None,
-                    stamps: Stamps::default(),
                 };
                 reader.run(&sockets, bytes)?;
-                reader.stamps.require_order()?;
                 Ok(reader.received)
             }
         });
@@ -121,7 +120,6 @@ struct Reader<'a> {
     received: Received,
     shared: &'a Shared,
     previous_ns: Option<u64>,
-    stamps: Stamps,
 }
 
 impl Reader<'_> {
@@ -173,7 +171,7 @@ impl Reader<'_> {
             Err(Errno::EAGAIN | Errno::EINTR) => return Ok(()),
             Err(error) => return Err(error).context("cannot receive"),
         };
-        let now = now_ns();
+        let (now, clock) = (now_ns(), clock_gettime(ClockId::CLOCK_REALTIME)?);
         if self.shared.marked.swap(false, Ordering::Relaxed) {
             (
                 self.received.longest_stall_ns,
@@ -190,7 +188,7 @@ impl Reader<'_> {
         for message in messages {
             taken += 1;
             if stamped {
-                self.stamps.take(&message)?;
+                self.received.stamps.take(&message, clock)?;
             }
             // A datagram that has grown does not look good.
             let whole = !message.flags.contains(MsgFlags::MSG_TRUNC);
@@ -219,6 +217,8 @@ impl Received {
             corrupt: self.corrupt,
             longest_stall_us: self.longest_stall_ns / 1000,
             longest_wait_us: self.longest_wait_ns / 1000,
+            stamps_back: self.stamps.back,
+            stamps_ahead: self.stamps.ahead,
             ..Outcome::default()
         }
     }
@@ -237,44 +237,29 @@ impl Received {
 }
 
 /// The time stamps of what one socket has received.
-#[derive(Default)]
+#[derive(Clone, Debug, Default)]
 struct Stamps {
     latest: Option<TimeSpec>,
-    stamped: u64,
-    backwards: u64,
-    furthest_back: Option<TimeSpec>,
+    back: u64,
+    ahead: u64,
 }
 
 impl Stamps {
-    fn take(&mut self, message: &RecvMsg<'_, '_, ()>) -> Result<()> {
+    fn take(&mut self, message: &RecvMsg<'_, '_, ()>, clock: TimeSpec) -> Result<()> {
         let stamp = message.cmsgs()?.find_map(|control| match control {
             ControlMessageOwned::ScmTimestampns(stamp) => Some(stamp),
             _ => None,
         });
-        self.note(stamp.context("a datagram has no time stamp")?);
+        self.note(stamp.context("a datagram has no time stamp")?, clock);
         Ok(())
     }
 
-    fn note(&mut self, stamp: TimeSpec) {
-        self.stamped += 1;
+    fn note(&mut self, stamp: TimeSpec, clock: TimeSpec) {
+        self.ahead += u64::from(stamp > clock);
         match self.latest {
-            Some(latest) if stamp < latest => {
-                self.backwards += 1;
-                self.furthest_back = self.furthest_back.max(Some(latest - stamp));
-            }
+            Some(latest) if stamp < latest => self.back += 1,
             _ => self.latest = Some(stamp),
         }
-    }
-
-    fn require_order(&self) -> Result<()> {
-        ensure!(
-            self.backwards == 0,
-            "{} of {} datagrams have a time stamp before that of one ahead of them, by up to {:?}",
-            self.backwards,
-            self.stamped,
-            self.furthest_back
-        );
-        Ok(())
     }
 }
 
@@ -294,14 +279,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_stamp_that_goes_backwards_is_found() {
+    fn time_stamps_that_go_backwards_or_are_still_to_come_are_found() {
         let mut stamps = Stamps::default();
+        let clock = TimeSpec::new(2, 0);
         for (seconds, ns) in [(1, 5), (1, 5), (1, 9), (2, 0)] {
-            stamps.note(TimeSpec::new(seconds, ns));
+            stamps.note(TimeSpec::new(seconds, ns), clock);
         }
-        assert!(stamps.require_order().is_ok());
-        stamps.note(TimeSpec::new(1, 999_999_999));
-        assert!(stamps.require_order().is_err());
-        assert_eq!(stamps.furthest_back, Some(TimeSpec::new(0, 1)));
+        assert_eq!((stamps.back, stamps.ahead), (0, 0));
+        stamps.note(TimeSpec::new(1, 999_999_999), clock);
+        assert_eq!((stamps.back, stamps.ahead), (1, 0));
+        stamps.note(TimeSpec::new(2, 1), clock);
+        assert_eq!((stamps.back, stamps.ahead), (1, 1));
     }
 }

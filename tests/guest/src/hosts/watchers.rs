@@ -12,7 +12,6 @@ use etherparse::{IpNumber, NetSlice, SlicedPacket};
 use mflow_protocol::datagram::{self, MIN_BYTES};
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::sys::time::TimeSpec;
-use nix::time::{clock_gettime, clock_settime, ClockId};
 
 use super::elephant::{Elephant, Fate};
 use super::host::{Host, Rules};
@@ -24,7 +23,7 @@ use crate::streams::counters::{noise, Counters};
 use crate::streams::run::Streams;
 use crate::topology::{self, Family};
 use crate::traffic::Load as _;
-use crate::{cpu, mflow, tcpdump};
+use crate::{clock, cpu, mflow, tcpdump};
 
 /// Room for all that a case sends: the kernel keeps the frames until the reader comes.
 const ROOM: usize = 64 << 20;
@@ -271,10 +270,10 @@ fn stamps(host: &Host) -> Result<()> {
             }
             let ran = elephant.run(host.datagrams, |live| {
                 live.send_more(FEW)?;
-                move_clock(-SET_BACK)
+                clock::move_by(-SET_BACK)
             });
             // Also after a failure.
-            move_clock(SET_BACK)?;
+            clock::move_by(SET_BACK)?;
             Ok(ran?.0)
         },
     )?;
@@ -289,12 +288,6 @@ fn stamps(host: &Host) -> Result<()> {
         arrived.require_whole()
     })?;
     compared.on.require_split()
-}
-
-/// Sets the clock of the day by so much.
-fn move_clock(by: TimeSpec) -> Result<()> {
-    let clock = ClockId::CLOCK_REALTIME;
-    clock_settime(clock, clock_gettime(clock)? + by).context("cannot set the clock")
 }
 
 fn mirror(host: &Host, inner: Family) -> Result<()> {
