@@ -18,6 +18,7 @@
 #include <linux/udp.h>
 #include <linux/workqueue.h>
 #include <net/busy_poll.h>
+#include <net/checksum.h>
 #include <net/mflow.h>
 #include <net/mflow_module.h>
 #include <net/sock.h>
@@ -268,6 +269,37 @@ void mflow_skb_pull_headers(struct sk_buff *skb, unsigned int bytes)
 	if (!skb_cloned(skb) &&
 	    bytes <= skb_end_pointer(skb) - skb_tail_pointer(skb))
 		__pskb_pull_tail(skb, bytes);
+}
+
+/*
+ * How many checksums were verified, from the outermost on; negative if there is a sum of the packet
+ * instead, or is to be one, or if it was several packets with a checksum each.
+ */
+int mflow_skb_verified(const struct sk_buff *skb)
+{
+	if (skb_is_gso(skb))
+		return -1;
+	switch (skb->ip_summed) {
+	case CHECKSUM_NONE:
+		return 0;
+	case CHECKSUM_UNNECESSARY:
+		return skb->csum_level + 1;
+	default:
+		return -1;
+	}
+}
+
+/* True: these bytes, which the packet has, and a pseudo header suit the checksum among them. */
+bool mflow_skb_sums_up(const struct sk_buff *skb, unsigned int at,
+		       unsigned int bytes, u32 pseudo)
+{
+	return !csum_fold(skb_checksum(skb, at, bytes, (__force __wsum)pseudo));
+}
+
+void mflow_skb_set_verified(struct sk_buff *skb, unsigned int count)
+{
+	skb->ip_summed = CHECKSUM_UNNECESSARY;
+	skb->csum_level = count - 1;
 }
 
 /*

@@ -88,7 +88,7 @@ counters! {
     RequestPkts = "request_pkts",
     /// Packets that a lane gave to the stack past GRO, which had joined none of their flow.
     ///
-    /// Nearly all of UDP over IPv4, none of TCP and IPv6. Without our patches few of any.
+    /// Nearly all of UDP, none of TCP. Without our patches few of either.
     PastGroPkts = "past_gro_pkts",
     /// Packets that the NIC's core carried itself because no lane had room, or while a flow stopped.
     ///

@@ -9,7 +9,7 @@
 //! In the order in which a packet meets them: [`flow_key`] (which flow; [`recent_keys`] for requests), [`flow_table`] (how
 //! fast; [`hint`]: what is asked for it), `flow_state` and `splitting` (whether it is split; `fenced`: from which packet on), [`dispatcher`] (which
 //! micro-flow, which lane), [`lane_set`] and [`queue::ring`] (to the lane), [`gro_trial`] (whether GRO is of use),
-//! [`overlay_headers`] (what to pull where it is not), [`collector`] (at the merge point, still on the lane), [`slot`]
+//! [`checksums`] and [`overlay_headers`] (what to verify and to pull where it is not), [`collector`] (at the merge point, still on the lane), [`slot`]
 //! (back in order). [`ring_bytes`] and [`amount`] bound the memory of what waits on that way. Where flows are not split but
 //! go from CPU to CPU, [`stage`] takes the place of all that is between [`flow_key`] and the rings. [`backoff`] says when
 //! to search for new queues, [`builder`] which core may build a queue's packets ([`redirection`]: without our hooks), and
@@ -22,6 +22,7 @@ pub mod amount;
 pub mod backoff;
 pub mod builder;
 pub mod carried;
+pub mod checksums;
 pub mod collector;
 pub mod combinations;
 pub mod counters;

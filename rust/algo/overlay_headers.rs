@@ -14,21 +14,17 @@ use super::flow_key::{
 };
 
 const IPV4_FRAGMENT_OFFSET: u16 = 0x1fff;
-const IPV6_HEADER_SIZE: usize = 40;
-const IPV6_NEXT_HEADER_AT: usize = 6;
+pub(super) const IPV6_HEADER_SIZE: usize = 40;
+pub(super) const IPV6_NEXT_HEADER_AT: usize = 6;
 const IPV6_FRAGMENT_SIZE: usize = 8;
 const IPV6_FRAGMENT_OFFSET: u16 = 0xfff8;
-const IPPROTO_FRAGMENT: u8 = 44;
-const ETHERNET_SIZE: usize = 14;
-const ETHERNET_TYPE_AT: usize = 12;
+pub(super) const IPPROTO_FRAGMENT: u8 = 44;
+pub(super) const ETHERNET_SIZE: usize = 14;
+pub(super) const ETHERNET_TYPE_AT: usize = 12;
 const TCP_DATA_OFFSET_AT: usize = 12;
 /// Flags that say that there is a network identifier, and zeros (RFC 7348, section 5).
-const VXLAN_START: [u8; 4] = [0x08, 0, 0, 0];
-const VXLAN_SIZE: usize = 8;
-/// The protocol of a frame in Geneve's header (RFC 8926, section 3.4), where it is, and the bits that count its options in words.
-const GENEVE_FRAME: [u8; 2] = [0x65, 0x58];
-const GENEVE_PROTOCOL_AT: usize = 2;
-const GENEVE_OPTION_WORDS: u8 = 0x3f;
+pub(super) const VXLAN_START: [u8; 4] = [0x08, 0, 0, 0];
+pub(super) const VXLAN_SIZE: usize = 8;
 
 /// The one that makes numbers of inner flows: who finds two with the same number loses their order for a moment, and nothing else.
 const INNER_HASHER: FlowHasher = FlowHasher::new(0x243f_6a88_85a3_08d3);
@@ -86,36 +82,6 @@ pub fn inner_flow(eth_proto: u16, packet: &[u8]) -> u64 {
         Some(fold(u64::from_ne_bytes(*receiver), flow))
     };
     flow().unwrap_or(0)
-}
-
-/// Returns whether a packet may have a header of IPv6, outside or in a tunnel, as far as its first bytes tell.
-///
-/// GRO verifies what it sees. A packet that goes past it may be verified by connection tracking (`__skb_checksum_complete()`). If a
-/// rule writes into its header of IPv6 afterwards, `udp6_csum_init()` finds that sum wrong, and the packet is dropped: no rule
-/// corrects the sum, as no checksum of IPv6 makes up for the change.
-pub fn may_have_ipv6(eth_proto: u16, packet: &[u8]) -> bool {
-    if eth_proto != ETH_P_IP {
-        return true;
-    }
-    let payload = match ip(eth_proto, packet) {
-        Some((outer, Some(IPPROTO_UDP))) => packet.get(outer.saturating_add(UDP_HEADER_SIZE)..),
-        Some((_, Some(IPPROTO_TCP))) => return false,
-        _ => None,
-    };
-    let Some(tunnel) = payload.and_then(|payload| payload.first_chunk::<VXLAN_SIZE>()) else {
-        return payload.is_none();
-    };
-    let frame_at = if tunnel.starts_with(&VXLAN_START) {
-        VXLAN_SIZE
-    } else if tunnel[GENEVE_PROTOCOL_AT..].starts_with(&GENEVE_FRAME) {
-        VXLAN_SIZE + usize::from(tunnel[0] & GENEVE_OPTION_WORDS) * 4
-    } else {
-        return false;
-    };
-    let eth_proto = payload
-        .and_then(|payload| payload.get(frame_at + ETHERNET_TYPE_AT..))
-        .and_then(|eth_proto| eth_proto.first_chunk());
-    eth_proto.is_none_or(|&eth_proto| u16::from_be_bytes(eth_proto) != ETH_P_IP)
 }
 
 /// What a VXLAN packet begins with.

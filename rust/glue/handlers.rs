@@ -67,7 +67,14 @@ impl Handlers for PacketPath {
         // SAFETY: By the contract we are in the poll of the source's NAPI.
         match unsafe { source.dispatch(pool::slots(), packet) } {
             Dispatched::ToLane => None,
-            Dispatched::Ordinary(packet) | Dispatched::Inline(packet) => Some(packet),
+            Dispatched::Ordinary(mut packet) => {
+                // GRO lets probes and fences pass as they are.
+                if packet.tag() != Tag::NONE {
+                    packet.verify();
+                }
+                Some(packet)
+            }
+            Dispatched::Inline(packet) => Some(packet),
         }
     }
 

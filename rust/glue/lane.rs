@@ -298,8 +298,8 @@ impl Lane {
         let slot = packet.tag().slot();
         // SAFETY: By the contract we are in the poll.
         let joins_nothing = unsafe { (*self.gro.get()).goes_past(slot) };
-        // All packets of an inner flow go the same way, so they cannot overtake each other.
-        let goes_past = joins_nothing && !packet.may_have_ipv6();
+        // What is the same for all packets of an inner flow says so, and they cannot overtake each other.
+        let goes_past = joins_nothing && packet.verify();
         if goes_past {
             packet.pull_overlay_headers();
             worker.receive_past_gro(packet);

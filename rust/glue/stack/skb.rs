@@ -7,11 +7,11 @@ use super::request::Request;
 use super::socket::Socket;
 use super::way;
 use crate::algo::amount::Amount;
+use crate::algo::checksums::{good_checksums, CHECKSUM_HEADER_BYTES};
 use crate::algo::flow_name::{FlowName, WireName};
 use crate::algo::hint::Hint;
 use crate::algo::overlay_headers::{
-    inner_flow, may_be_data, may_have_ipv6, may_reach_socket, overlay_header_bytes,
-    OVERLAY_HEADER_BYTES,
+    inner_flow, may_be_data, may_reach_socket, overlay_header_bytes, OVERLAY_HEADER_BYTES,
 };
 use crate::algo::queue::Packet;
 use crate::algo::tag::Tag;
@@ -110,12 +110,19 @@ impl SkBuff {
     #[inline]
     pub(crate) fn with_header<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
         // IPv6 and the ports behind it, with room for extension headers.
-        const BYTES: usize = 64;
+        self.with_bytes::<64, R>(f)
+    }
+
+    /// Does the same with this many bytes, or all if there are fewer.
+    #[inline]
+    fn with_bytes<const BYTES: usize, R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
         // SAFETY: By the invariant the packet is valid.
         let (data, linear) = unsafe { way::linear(self.skb) };
-        if linear as usize >= BYTES {
+        // CAST: 32 bits into a usize.
+        let linear = linear as usize;
+        if linear >= BYTES || linear == self.len() {
             // SAFETY: There are this many bytes, and nobody writes headers while the packet is ours.
-            return f(unsafe { core::slice::from_raw_parts(data, BYTES) });
+            return f(unsafe { core::slice::from_raw_parts(data, linear.min(BYTES)) });
         }
         if let Some(paged) = self.paged() {
             return f(paged.get(..BYTES).unwrap_or(paged));
@@ -162,10 +169,33 @@ impl SkBuff {
         })
     }
 
-    /// Returns whether the packet may have a header of IPv6, outside or in a tunnel.
+    /// Verifies the checksums that GRO would verify, so that all behind it finds the packet as GRO would leave it. Returns false if only
+    /// GRO can tell which these are.
     #[inline]
-    pub(crate) fn may_have_ipv6(&self) -> bool {
-        self.with_header(|header| may_have_ipv6(self.protocol(), header))
+    pub(crate) fn verify(&mut self) -> bool {
+        // SAFETY: By the invariant the packet is valid.
+        let verified = unsafe { ffi::mflow_skb_verified(self.skb.as_ptr()) };
+        let Ok(verified) = usize::try_from(verified) else {
+            // A sum that somebody else has made, or is to make: GRO leaves it alone, too.
+            return true;
+        };
+        let (eth_proto, len) = (self.protocol(), self.len());
+        let good = self.with_bytes::<CHECKSUM_HEADER_BYTES, _>(|header| {
+            good_checksums(eth_proto, header, len, verified, |covered| {
+                // CAST: within the packet, whose length has 32 bits.
+                let (at, bytes) = (covered.at as u32, covered.bytes as u32);
+                // SAFETY: By the invariant the packet is valid, and these bytes are all behind a header of it.
+                unsafe { ffi::mflow_skb_sums_up(self.skb.as_ptr(), at, bytes, covered.pseudo) }
+            })
+        });
+        let Some(good) = good else {
+            return false;
+        };
+        if good > verified {
+            // SAFETY: By the invariant the packet is valid and ours. CAST: there are two at most.
+            unsafe { ffi::mflow_skb_set_verified(self.skb.as_ptr(), good as u32) };
+        }
+        true
     }
 
     /// Pulls an overlay packet's headers out of its pages, all at once.

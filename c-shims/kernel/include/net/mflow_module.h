@@ -141,6 +141,10 @@ void mflow_skb_copy_header(const struct sk_buff *skb, void *to,
 			   unsigned int bytes);
 void mflow_skb_count_segments(struct sk_buff *skb);
 void mflow_skb_pull_headers(struct sk_buff *skb, unsigned int bytes);
+int mflow_skb_verified(const struct sk_buff *skb);
+bool mflow_skb_sums_up(const struct sk_buff *skb, unsigned int at,
+		       unsigned int bytes, u32 pseudo);
+void mflow_skb_set_verified(struct sk_buff *skb, unsigned int count);
 bool mflow_skb_hold_socket(struct sk_buff *skb, struct sock *sk);
 
 int mflow_shim_init(void);

@@ -32,6 +32,8 @@ mod backoff;
 #[cfg(not(miri))]
 mod builder;
 #[cfg(not(miri))]
+mod checksums;
+#[cfg(not(miri))]
 mod cpulist;
 #[cfg(not(miri))]
 mod dispatcher;

@@ -8,7 +8,7 @@ use etherparse::{
 };
 use mflow_algo::algo::flow_key::{ETH_P_IP, ETH_P_IPV6};
 use mflow_algo::algo::overlay_headers::{
-    inner_flow, may_be_data, may_have_ipv6, may_reach_socket, overlay_header_bytes,
+    inner_flow, may_be_data, may_reach_socket, overlay_header_bytes,
 };
 use proptest::prelude::*;
 
@@ -172,14 +172,6 @@ proptest! {
         prop_assert_eq!(may_be_data(eth_proto, &packet, packet.len()), expected);
     }
 
-    /// The first bytes tell whether a header of IPv6 is there, outside or inside.
-    #[test]
-    fn ipv6_is_found(outer_is_ipv6: bool, inner in any_inner()) {
-        let (eth_proto, packet, _) = overlay(outer_is_ipv6, inner);
-        let expected = outer_is_ipv6 || inner.is_ipv6;
-        prop_assert_eq!(may_have_ipv6(eth_proto, &packet[..64]), expected);
-    }
-
     /// What a sender can change at will changes at most the answer.
     #[test]
     fn survives_any_bytes(
@@ -198,7 +190,6 @@ proptest! {
         }
         let _ = inner_flow(eth_proto, &packet);
         let _ = may_reach_socket(eth_proto, &packet);
-        let _ = may_have_ipv6(eth_proto, &packet);
     }
 }
 
@@ -265,36 +256,6 @@ fn only_udp_and_tcp_reach_sockets() {
         ETH_P_IP,
         &ip(false, IpNumber::TCP, None, 40)
     ));
-}
-
-/// Geneve has its frame behind options; beyond the bytes that are there nothing is known.
-#[test]
-fn ipv6_is_found_in_geneve() {
-    const TUNNEL_AT: usize = 20 + 8;
-    for is_ipv6 in [false, true] {
-        let (eth_proto, packet, _) = overlay(false, Inner { is_ipv6, ..PLAIN });
-        let geneve = |options: u8| {
-            let mut geneve = packet.clone();
-            geneve[TUNNEL_AT..TUNNEL_AT + 4].copy_from_slice(&[options, 0, 0x65, 0x58]);
-            let end = TUNNEL_AT + 8;
-            let zeros = vec![0; usize::from(options) * 4];
-            geneve.splice(end..end, zeros);
-            geneve
-        };
-        for options in [0, 3] {
-            assert_eq!(may_have_ipv6(eth_proto, &geneve(options)[..64]), is_ipv6);
-        }
-        assert!(may_have_ipv6(eth_proto, &geneve(4)[..64]));
-        // Neither of the tunnels; no tunnel; too little of one.
-        let mut plain = packet.clone();
-        plain[TUNNEL_AT] = 0;
-        assert!(!may_have_ipv6(eth_proto, &plain));
-        assert!(!may_have_ipv6(eth_proto, &packet[..TUNNEL_AT + 4]));
-        let tcp = ip(false, IpNumber::TCP, None, 40);
-        assert!(!may_have_ipv6(eth_proto, &tcp));
-        let fragment = ip(false, IpNumber::UDP, Some(8), 40);
-        assert!(may_have_ipv6(eth_proto, &fragment));
-    }
 }
 
 /// All that tells one inner flow from another is in its number, and nothing that changes from packet to packet.

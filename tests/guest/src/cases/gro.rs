@@ -1,19 +1,42 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Lanes give to GRO what it can join, and nothing else for long.
+//! Lanes give to GRO what it can join, and nothing else for long. What goes past it has been verified, as with it.
 
 use anyhow::{ensure, Result};
 
 use super::{Case, Run};
+use crate::datagrams::run::Datagrams;
 use crate::mflow::{self, Knobs};
 use crate::outcome::Outcome;
 use crate::rig::Rig;
-use crate::topology::CONTAINER;
+use crate::topology::{Family, CONTAINER};
 use crate::traffic::{Load, Plan};
-use crate::{command, proc_net};
+use crate::{command, nft, proc_net};
 
 /// Enough for a batch that is tried to be a small part, on each of two lanes.
 const DATAGRAMS: u64 = 6_000;
+/// More than the kernel sums as soon as a datagram has come to UDP (`CHECKSUM_BREAK`).
+const SUMMED_LATE_BYTES: usize = 256;
+
+/// Connection tracking, which sums what nobody has verified; behind it a rule that no checksum of IPv6 makes up for.
+pub(super) const HEADER_RULE: &str = "
+table inet mflow {
+    chain before {
+        type filter hook prerouting priority mangle;
+        udp dport 5001 ct state new,established ip6 dscp set af11
+    }
+}
+";
+
+/// A rule that leaves a wrong checksum, as one does that changes data and does not know of checksums.
+const CHECKSUM_RULE: &str = "
+table inet mflow {
+    chain before {
+        type filter hook prerouting priority mangle;
+        udp dport 5001 @th,48,16 set 0x1234
+    }
+}
+";
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
@@ -47,7 +70,66 @@ pub(super) fn cases() -> Vec<Case> {
             Run::Plain,
             |rig| joined(rig, &rig.streams(), true),
         ),
+        written(
+            "header/v6",
+            "class into headers that connection tracking has summed",
+            Family::V6,
+            HEADER_RULE,
+        ),
+        written(
+            "checksum/v4",
+            "a wrong checksum into datagrams",
+            Family::V4,
+            CHECKSUM_RULE,
+        ),
+        written(
+            "checksum/v6",
+            "a wrong checksum into datagrams of IPv6",
+            Family::V6,
+            CHECKSUM_RULE,
+        ),
     ]
+}
+
+/// Returns the case of what a rule writes.
+fn written(name: &str, what: &str, inner: Family, rule: &'static str) -> Case {
+    Case::of_traffic(
+        format!("gro/{name}"),
+        format!("a rule in the container writes {what}: none is lost, with GRO and past it"),
+        Run::Plain,
+        move |rig| {
+            let (plan, knobs) = (verified_late(rig, inner), Knobs::default());
+            rig.prepare(&plan, &knobs)?;
+            // The rule goes with the container.
+            nft::add(CONTAINER, rule)?;
+            let outcome = Datagrams::measure(&plan, |_| Ok(()))?;
+            outcome.judge(|outcome| {
+                rig.require_strict(&plan, &knobs, outcome)?;
+                require_past(rig, outcome)
+            })
+        },
+    )
+    .about_splitting()
+}
+
+/// Returns a plan of datagrams that UDP sums late.
+pub(super) fn verified_late(rig: &Rig, inner: Family) -> Plan<Datagrams> {
+    let mut plan = rig.datagrams();
+    plan.inner = inner;
+    plan.load = plan.load.sized(SUMMED_LATE_BYTES);
+    plan.load.send_at_least(DATAGRAMS);
+    plan
+}
+
+/// Demands that most datagrams have gone past GRO; without our patches that depends on what writes into them.
+pub(super) fn require_past(rig: &Rig, outcome: &Outcome) -> Result<()> {
+    if !rig.splits() {
+        return Ok(());
+    }
+    let (all, past) = carried(outcome)?;
+    let as_expected = past > all * 3 / 4 || !mflow::is_patched()?;
+    ensure!(as_expected, "{past} of {all} datagrams went past GRO");
+    Ok(())
 }
 
 fn carried(outcome: &Outcome) -> Result<(u64, u64)> {

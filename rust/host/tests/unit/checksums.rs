@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Checksums of packets that an independent library has written.
+
+use std::cell::Cell;
+
+use etherparse::{
+    EtherType, Ethernet2Header, IpFragOffset, IpNumber, Ipv4Header, Ipv6Header, TcpHeader,
+    UdpHeader,
+};
+use mflow_algo::algo::checksums::{good_checksums, Covered, CHECKSUM_HEADER_BYTES};
+use mflow_algo::algo::flow_key::{ETH_P_IP, ETH_P_IPV6};
+use proptest::prelude::*;
+
+use crate::common::cases;
+
+const CLIENT: [u8; 16] = [0xfd, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xab, 1];
+const SERVER: [u8; 16] = [0xfd, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xcd, 2];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Transport {
+    Udp,
+    /// IPv4 alone allows that; the tunnels allow it with either.
+    UdpWithoutChecksum,
+    Tcp,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Tunnel {
+    Vxlan,
+    /// With so many words of options.
+    Geneve(u8),
+}
+
+#[derive(Clone, Debug)]
+struct Packet {
+    eth_proto: u16,
+    bytes: Vec<u8>,
+}
+
+impl Packet {
+    /// Returns what a transport carries between two hosts.
+    fn new(is_ipv6: bool, transport: Transport, payload: &[u8]) -> Self {
+        let protocol = match transport {
+            Transport::Udp | Transport::UdpWithoutChecksum => IpNumber::UDP,
+            Transport::Tcp => IpNumber::TCP,
+        };
+        let bytes = match transport {
+            Transport::Udp | Transport::UdpWithoutChecksum => UdpHeader::LEN + payload.len(),
+            Transport::Tcp => TcpHeader::MIN_LEN + payload.len(),
+        };
+        let (from, to) = ([10, 0, 0xab, 1], [10, 0, 0xcd, 2]);
+        let v4 = Ipv4Header::new(bytes as u16, 64, protocol, from, to).unwrap();
+        let v6 = Ipv6Header {
+            payload_length: bytes as u16,
+            next_header: protocol,
+            hop_limit: 64,
+            source: CLIENT,
+            destination: SERVER,
+            ..Ipv6Header::default()
+        };
+        let mut packet = Vec::new();
+        if is_ipv6 {
+            v6.write(&mut packet).unwrap();
+        } else {
+            v4.write(&mut packet).unwrap();
+        }
+        match transport {
+            Transport::Udp if is_ipv6 => UdpHeader::with_ipv6_checksum(1, 2, &v6, payload),
+            Transport::Udp => UdpHeader::with_ipv4_checksum(1, 2, &v4, payload),
+            Transport::UdpWithoutChecksum => {
+                UdpHeader::without_ipv4_checksum(1, 2, payload.len())
+            }
+            Transport::Tcp => {
+                let mut tcp = TcpHeader::new(1, 2, 3, 4);
+                tcp.checksum = if is_ipv6 {
+                    tcp.calc_checksum_ipv6(&v6, payload)
+                } else {
+                    tcp.calc_checksum_ipv4(&v4, payload)
+                }
+                .unwrap();
+                tcp.write(&mut packet).unwrap();
+                packet.extend(payload);
+                return Self::of(is_ipv6, packet);
+            }
+        }
+        .unwrap()
+        .write(&mut packet)
+        .unwrap();
+        packet.extend(payload);
+        Self::of(is_ipv6, packet)
+    }
+
+    fn of(is_ipv6: bool, bytes: Vec<u8>) -> Self {
+        let eth_proto = if is_ipv6 { ETH_P_IPV6 } else { ETH_P_IP };
+        Self { eth_proto, bytes }
+    }
+
+    /// Puts it into a tunnel.
+    fn into_tunnel(self, tunnel: Tunnel, is_ipv6: bool, transport: Transport) -> Self {
+        let mut payload = match tunnel {
+            Tunnel::Vxlan => vec![0x08, 0, 0, 0, 0, 0, 42, 0],
+            Tunnel::Geneve(words) => {
+                let mut header = vec![words, 0, 0x65, 0x58, 0, 0, 42, 0];
+                header.extend(vec![0; usize::from(words) * 4]);
+                header
+            }
+        };
+        Ethernet2Header {
+            source: [2; 6],
+            destination: [4; 6],
+            ether_type: EtherType(self.eth_proto),
+        }
+        .write(&mut payload)
+        .unwrap();
+        payload.extend(self.bytes);
+        Self::new(is_ipv6, transport, &payload)
+    }
+
+    /// Returns how many checksums are good, of which so many have been verified before.
+    fn good(&self, verified: usize) -> Option<usize> {
+        let first = CHECKSUM_HEADER_BYTES.min(self.bytes.len());
+        good_checksums(
+            self.eth_proto,
+            &self.bytes[..first],
+            self.bytes.len(),
+            verified,
+            |covered| self.sums_up(covered),
+        )
+    }
+
+    fn sums_up(&self, covered: Covered) -> bool {
+        let bytes = &self.bytes[covered.at..][..covered.bytes];
+        let words = bytes.chunks(2).map(|word| match *word {
+            [first, second] => u16::from_ne_bytes([first, second]),
+            ref odd => u16::from_ne_bytes([odd[0], 0]),
+        });
+        let mut sum = u64::from(covered.pseudo) + words.map(u64::from).sum::<u64>();
+        while sum > 0xffff {
+            sum = (sum & 0xffff) + (sum >> 16);
+        }
+        sum == 0xffff
+    }
+}
+
+fn any_transport() -> impl Strategy<Value = Transport> {
+    prop_oneof![
+        Just(Transport::Udp),
+        Just(Transport::UdpWithoutChecksum),
+        Just(Transport::Tcp)
+    ]
+}
+
+fn any_tunnel() -> impl Strategy<Value = Tunnel> {
+    prop_oneof![
+        Just(Tunnel::Vxlan),
+        // More options would take the inner headers out of sight, below IPv6 twice.
+        (0..=4_u8).prop_map(Tunnel::Geneve)
+    ]
+}
+
+/// Returns bytes that are no tunnel's.
+fn any_payload() -> impl Strategy<Value = Vec<u8>> {
+    prop::collection::vec(any::<u8>(), 1..200).prop_map(|mut payload| {
+        payload[0] = 0x01;
+        payload.extend([0; 8]);
+        payload
+    })
+}
+
+proptest! {
+    #![proptest_config(cases(2048))]
+
+    /// What is good is found good, outside and in a tunnel.
+    #[test]
+    fn good_ones_are_found(
+        [outer_is_ipv6, is_ipv6, outer_has_checksum] in any::<[bool; 3]>(),
+        transport in any_transport(),
+        tunnel in prop::option::of(any_tunnel()),
+        payload in any_payload(),
+    ) {
+        let packet = Packet::new(is_ipv6, transport, &payload);
+        prop_assert_eq!(packet.good(0), Some(1));
+        if let Some(tunnel) = tunnel {
+            let packet = packet.into_tunnel(tunnel, outer_is_ipv6, outer(outer_has_checksum));
+            prop_assert_eq!(packet.good(0), Some(2));
+        }
+    }
+
+    /// A bit that has changed on the way is found by the checksums that cover it, and those behind them count no more.
+    #[test]
+    fn bad_ones_are_found(
+        [outer_is_ipv6, is_ipv6, outer_has_checksum, is_tcp] in any::<[bool; 4]>(),
+        tunnel in any_tunnel(),
+        payload in any_payload(),
+        bit in 0..8_u32,
+        verified in 0..=2_usize,
+    ) {
+        let transport = if is_tcp { Transport::Tcp } else { Transport::Udp };
+        let mut packet = Packet::new(is_ipv6, transport, &payload)
+            .into_tunnel(tunnel, outer_is_ipv6, outer(outer_has_checksum));
+        *packet.bytes.last_mut().unwrap() ^= 1 << bit;
+        let expected = match (verified, outer_has_checksum) {
+            (0, true) => 0,
+            (2, _) => 2,
+            _ => 1,
+        };
+        prop_assert_eq!(packet.good(verified), Some(expected));
+    }
+
+    /// What a sender can change at will changes at most the answer, and nothing beyond the packet's end is summed.
+    #[test]
+    fn survives_any_bytes(
+        eth_proto in prop_oneof![Just(ETH_P_IP), Just(ETH_P_IPV6), any::<u16>()],
+        outer_is_ipv6: bool,
+        is_ipv6: bool,
+        changes in prop::collection::vec((0_usize..200, any::<u8>()), 0..8),
+        cut in 0_usize..200,
+    ) {
+        let mut packet = Packet::new(is_ipv6, Transport::Udp, &[0; 40])
+            .into_tunnel(Tunnel::Vxlan, outer_is_ipv6, Transport::Udp);
+        for (at, byte) in changes {
+            if let Some(place) = packet.bytes.get_mut(at) {
+                *place = byte;
+            }
+        }
+        for len in [packet.bytes.len(), cut.min(packet.bytes.len())] {
+            let seen = &packet.bytes[..cut.min(len)];
+            let good = good_checksums(eth_proto, seen, len, 0, |covered| {
+                assert!(covered.at + covered.bytes <= len);
+                true
+            });
+            prop_assert!(good.is_none_or(|good| good <= 2));
+        }
+    }
+}
+
+fn outer(has_checksum: bool) -> Transport {
+    if has_checksum {
+        Transport::Udp
+    } else {
+        Transport::UdpWithoutChecksum
+    }
+}
+
+/// GRO verifies no fragment, nothing behind options of IPv4, and nothing that is padded.
+#[test]
+fn what_gro_leaves_alone_is_left_alone() {
+    let plain = Packet::new(false, Transport::Udp, &[1; 40]);
+    let mut padded = plain.clone();
+    padded.bytes.push(0);
+    assert_eq!(padded.good(0), Some(0));
+    let mut short = plain.clone();
+    short.bytes.pop();
+    assert_eq!(short.good(0), Some(0));
+
+    let mut fragment = plain.clone();
+    let (mut ip, _) = Ipv4Header::from_slice(&fragment.bytes).unwrap();
+    ip.dont_fragment = false;
+    ip.fragment_offset = IpFragOffset::try_new(5).unwrap();
+    fragment.bytes[..Ipv4Header::MIN_LEN].copy_from_slice(&ip.to_bytes());
+    assert_eq!(fragment.good(0), Some(0));
+
+    let mut options = plain.clone();
+    options.bytes[0] = 0x46;
+    assert_eq!(options.good(0), Some(0));
+
+    let mut fragment = Packet::new(true, Transport::Udp, &[1; 40]);
+    fragment.bytes[6] = IpNumber::IPV6_FRAGMENTATION_HEADER.0;
+    assert_eq!(fragment.good(0), Some(0));
+
+    // In a tunnel, whose own datagram has none to verify.
+    let inside = padded.into_tunnel(Tunnel::Vxlan, false, Transport::UdpWithoutChecksum);
+    assert_eq!(inside.good(0), Some(1));
+}
+
+/// Whatever else GRO may know is for GRO.
+#[test]
+fn what_gro_alone_knows_is_not_known() {
+    let mut options = Packet::new(true, Transport::Udp, &[1; 40]);
+    options.bytes[6] = IpNumber::IPV6_DESTINATION_OPTIONS.0;
+    assert_eq!(options.good(0), None);
+    let inside = options.into_tunnel(Tunnel::Vxlan, false, Transport::UdpWithoutChecksum);
+    assert_eq!(inside.good(0), None);
+
+    let mut vlan = Packet::new(false, Transport::Udp, &[1; 40]);
+    vlan.eth_proto = EtherType::VLAN_TAGGED_FRAME.0;
+    assert_eq!(vlan.good(0), None);
+    let inside = vlan.into_tunnel(Tunnel::Geneve(0), true, Transport::Udp);
+    assert_eq!(inside.good(0), None);
+
+    // Options that take the inner headers out of sight.
+    let hidden = Packet::new(true, Transport::Udp, &[1; 40]).into_tunnel(
+        Tunnel::Geneve(63),
+        true,
+        Transport::Udp,
+    );
+    assert_eq!(hidden.good(0), None);
+}
+
+/// What the NIC has verified is not summed once more.
+#[test]
+fn nothing_is_verified_twice() {
+    let packet = Packet::new(true, Transport::Tcp, &[1; 40]).into_tunnel(
+        Tunnel::Vxlan,
+        false,
+        Transport::Udp,
+    );
+    for verified in 0..=2 {
+        let sums = Cell::new(0);
+        let good = good_checksums(
+            packet.eth_proto,
+            &packet.bytes,
+            packet.bytes.len(),
+            verified,
+            |covered| {
+                sums.set(sums.get() + 1);
+                packet.sums_up(covered)
+            },
+        );
+        assert_eq!((good, sums.get()), (Some(2), 2 - verified));
+    }
+}
