@@ -6,12 +6,13 @@ use anyhow::{ensure, Result};
 use mflow_protocol::network::CONTAINER_MAC;
 
 use super::mode::STAGES;
-use super::{Case, Run};
+use super::{gro, Case, Run};
 use crate::datagrams::run::{Datagrams, LiveDatagrams};
 use crate::mflow::{Knobs, Mode};
+use crate::nft;
 use crate::outcome::Outcome;
 use crate::rig::Rig;
-use crate::topology::{self, CLIENT};
+use crate::topology::{self, Family, CLIENT, CONTAINER};
 use crate::traffic::{Live as _, Load as _, Plan};
 
 /// A tunnel between the two hosts, beside VXLAN's.
@@ -53,6 +54,15 @@ pub(super) fn cases() -> Vec<Case> {
             outcome.judge(|outcome| rig.require_strict(&plan, &knobs, outcome))
         },
     )];
+    cases.push(
+        Case::of_traffic(
+            "tunnel/geneve-ip",
+            "a flow of IPv6 in Geneve without Ethernet is split, and a rule in the container writes into its headers: none is lost",
+            Run::Plain,
+            without_ethernet,
+        )
+        .about_splitting(),
+    );
     cases.extend(TUNNELS.iter().map(|tunnel| {
         Case::of_module(
             format!("mode/{}", tunnel.name),
@@ -65,6 +75,44 @@ pub(super) fn cases() -> Vec<Case> {
         )
     }));
     cases
+}
+
+/// The datagrams' checksums are where only the tunnel's own GRO looks for them.
+fn without_ethernet(rig: &Rig) -> Result<Outcome> {
+    let (plan, knobs) = (gro::verified_late(rig, Family::V6), Knobs::default());
+    rig.prepare(&plan, &knobs)?;
+    // The rule goes with the container.
+    nft::add(CONTAINER, gro::HEADER_RULE)?;
+    let outcome = ends_of_geneve_ip().and_then(|()| Datagrams::measure(&plan, |_| Ok(())));
+    // Also after a failure; routes go with their device.
+    topology::sysctl("net/ipv6/conf/all/forwarding", "0")?;
+    topology::ip(Some(CLIENT), "link del tunnel1")?;
+    topology::ip(None, "link del tunnel1")?;
+    outcome?.judge(|outcome| rig.require_strict(&plan, &knobs, outcome))
+}
+
+fn ends_of_geneve_ip() -> Result<()> {
+    let add = |remote: &str| {
+        format!(
+            "link add tunnel1 type geneve id 9 remote {remote} innerprotoinherit
+             link set tunnel1 up"
+        )
+    };
+    let (client, container) = (Family::V6.client(), Family::V6.container());
+    topology::ip(None, &add("192.168.50.1"))?;
+    topology::ip(Some(CLIENT), &add("192.168.50.2"))?;
+    topology::ip(
+        Some(CLIENT),
+        &format!("route add {container}/128 dev tunnel1 src {client}"),
+    )?;
+    topology::sysctl("net/ipv6/conf/all/forwarding", "1")?;
+    topology::ip(
+        None,
+        &format!(
+            "route add {container}/128 dev br0
+             neigh replace {container} lladdr {CONTAINER_MAC} dev br0"
+        ),
+    )
 }
 
 fn in_stages(rig: &Rig, tunnel: &Tunnel) -> Result<Outcome> {
