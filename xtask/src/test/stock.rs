@@ -35,7 +35,7 @@ const SHOWS: &str = "main tcp/main lanes/4 batch/1 batch/1024 size/8192 family/6
 /// and with `--case`, all others can be run, and these, too, by `--case` of this layer alone.
 const CANNOT: &str = "mode/ tcp/mode/ tunnel/ build/freed build/napi reload/build devices/rps-vxlan devices/cpumap-vxlan/during \
                       devices/ifb-vxlan auto/stages auto/isolated tcp/auto/stages paths/nested paths/nfqueue/during \
-                      tcp/paths/nfqueue/during forward/beside-local reasons/one-host gro/forwarding/socket tcp/scaling/overlay \
+                      tcp/paths/nfqueue/during forward/beside reasons/one-host gro/forwarding/socket tcp/scaling/overlay \
                       tcp/flows/churn tcp/load/gro";
 
 /// What cannot hold there on kernels of ours either, which have no tracepoints, by how names begin.

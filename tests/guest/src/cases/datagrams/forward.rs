@@ -1,23 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! One outer flow that holds a stream that ends here and packets that this host forwards: they cannot be told apart
-//! before they are split, and what is forwarded has no merge point. And a flow that is forwarded as a whole.
+//! One outer flow that holds a stream that ends here and packets that this host forwards, to another host or to a virtual machine:
+//! they cannot be told apart before they are split, and what is forwarded has no merge point. And a flow that is forwarded as a whole.
 
+use std::fs::{self, File};
+use std::io::Read as _;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::os::fd::AsFd as _;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{ensure, Context as _, Result};
+use nix::poll::{poll, PollFd, PollFlags};
 
 use crate::cases::{Case, Run};
 use crate::datagrams::run::Datagrams;
 use crate::mflow::{self, Knobs};
+use crate::netlink::{Behind, Netlink};
 use crate::outcome::Outcome;
 use crate::rig::Rig;
 use crate::topology::{self, CLIENT};
-use crate::traffic::{Live as _, Load as _};
-use crate::{command, cpu, flows, netns, proc_net, threads};
+use crate::traffic::{Live as _, Load as _, Plan};
+use crate::{command, cpu, flows, netns, proc_net, threads, virtual_nic};
 
 /// For how long packets to be forwarded are sent at least, and the time between two of them.
 const TIME: Duration = Duration::from_millis(800);
@@ -34,6 +39,23 @@ const TRIES: usize = 3;
 const MOST_GIVEN_UP: u64 = 8;
 /// A host that the client reaches through the server; the server's route to it leads back to the client.
 const FAR: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 3, 1));
+/// A virtual machine on the client's network, and the host's end of its NIC.
+const GUEST: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 1, 9));
+const GUEST_MAC: &str = "02:00:00:00:07:09";
+const TAP: &str = "tap0";
+const MACVTAP: &str = "macvtap0";
+/// What macvtap is on: the end of a veth whose other end is a port of the bridge.
+const PORT: &str = "port0";
+const LOWER: &str = "lower0";
+const POLL_MS: u16 = 20;
+
+/// Where packets go that do not end here.
+#[derive(Clone, Copy)]
+enum Onward {
+    Router,
+    Tap,
+    Macvtap,
+}
 
 pub(in crate::cases) fn cases() -> Vec<Case> {
     vec![
@@ -41,7 +63,19 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
             "forward/beside-local",
             "packets to be forwarded turn up in a split outer flow: its stream keeps its order, and is not split any more",
             Run::Always,
-            beside_local,
+            |rig| beside_local(rig, Onward::Router),
+        ),
+        Case::of_traffic(
+            "forward/beside-tap",
+            "the same of packets for a virtual machine whose tap has no queueing discipline",
+            Run::Plain,
+            |rig| beside_local(rig, Onward::Tap),
+        ),
+        Case::of_traffic(
+            "forward/beside-macvtap",
+            "the same of packets for a virtual machine with a macvtap",
+            Run::Plain,
+            |rig| beside_local(rig, Onward::Macvtap),
         ),
         Case::of_module(
             "forward/alone",
@@ -84,10 +118,10 @@ fn alone(rig: &Rig) -> Result<Option<Outcome>> {
     Ok(None)
 }
 
-fn beside_local(rig: &Rig) -> Result<Outcome> {
+fn beside_local(rig: &Rig, onward: Onward) -> Result<Outcome> {
     let mut tries = 1;
     loop {
-        let outcome = forward(rig)?;
+        let outcome = forward(rig, onward)?;
         // The flow waits for a lane as long as the deadline, and not longer.
         if outcome.reordered == 0 || !rig.splits() || tries == TRIES {
             return outcome.judge(Outcome::require_order);
@@ -96,7 +130,7 @@ fn beside_local(rig: &Rig) -> Result<Outcome> {
     }
 }
 
-fn forward(rig: &Rig) -> Result<Outcome> {
+fn forward(rig: &Rig, onward: Onward) -> Result<Outcome> {
     let mut plan = rig.datagrams();
     plan.one_outer = true;
     // A flow that is stopped because it is slow has not been stopped for its path.
@@ -106,20 +140,23 @@ fn forward(rig: &Rig) -> Result<Outcome> {
     }
     .eager();
     rig.prepare(&plan, &knobs)?;
-    route_through_server()?;
-    let before = forwarded()?;
-    let outcome = Datagrams::measure(&plan, |live| {
-        threads::beside(send_far, || {
-            live.flow_for(TIME)?;
-            // As many as that take longer on a slow kernel.
-            command::wait_until("packets are forwarded", || {
-                Ok(forwarded()? - before >= LEAST_FORWARDED)
-            })
-        })
-        .map(drop)
-    });
-    // Also after a failure.
-    end_route()?;
+    let outcome = match onward {
+        Onward::Router => {
+            route_through_server()?;
+            let before = forwarded()?;
+            let outcome = beside(&plan, send_far, || Ok(forwarded()? - before));
+            // Also after a failure.
+            end_route()?;
+            outcome
+        }
+        Onward::Tap => tap().and_then(|tap| beside_guest(&plan, tap)),
+        Onward::Macvtap => {
+            let outcome = macvtap().and_then(|tap| beside_guest(&plan, tap));
+            // Also after a failure. What is on the veth goes with it.
+            let _ = topology::ip(None, &format!("link del {PORT}"));
+            outcome
+        }
+    };
     outcome?.judge(|outcome| {
         outcome.require_whole()?;
         if rig.splits() {
@@ -141,6 +178,81 @@ fn forward(rig: &Rig) -> Result<Outcome> {
         }
         rig.settle()
     })
+}
+
+/// Measures a flow, in whose outer flow others are sent until enough of them have gone on.
+fn beside(
+    plan: &Plan<Datagrams>,
+    send: impl FnOnce(&AtomicBool) -> Result<()> + Send,
+    gone_on: impl Fn() -> Result<u64>,
+) -> Result<Outcome> {
+    Datagrams::measure(plan, |live| {
+        threads::beside(send, || {
+            live.flow_for(TIME)?;
+            // As many as that take longer on a slow kernel.
+            command::wait_until("packets are forwarded", || {
+                Ok(gone_on()? >= LEAST_FORWARDED)
+            })
+        })
+        .map(drop)
+    })
+}
+
+/// Does the same with packets for a virtual machine, whose end reads them.
+fn beside_guest(plan: &Plan<Datagrams>, mut tap: File) -> Result<Outcome> {
+    topology::ip(
+        Some(CLIENT),
+        &format!("neigh replace {GUEST} lladdr {GUEST_MAC} dev vxlan0"),
+    )?;
+    let read = AtomicU64::new(0);
+    let count = |stop: &AtomicBool| count_frames(&mut tap, &read, stop);
+    let measure = || {
+        let send = |stop: &AtomicBool| send("10.0.1.1:0", GUEST, stop);
+        beside(plan, send, || Ok(read.load(Ordering::Relaxed)))
+    };
+    threads::beside(count, measure).map(|((), outcome)| outcome)
+}
+
+/// Makes a tap a port of the bridge.
+fn tap() -> Result<File> {
+    let tap = virtual_nic::tap(TAP)?;
+    topology::ip(
+        None,
+        &format!("link set {TAP} master br0\nlink set {TAP} up"),
+    )?;
+    topology::tc(&format!("qdisc replace dev {TAP} root noqueue"))?;
+    Netlink::open(None)?.forward(GUEST_MAC, Behind::Port(TAP))?;
+    Ok(tap)
+}
+
+/// Makes a macvtap that the bridge leads to.
+fn macvtap() -> Result<File> {
+    topology::ip(
+        None,
+        &format!(
+            "link add {PORT} type veth peer name {LOWER}
+             link add link {LOWER} {MACVTAP} address {GUEST_MAC} type macvtap mode bridge
+             link set {LOWER} up
+             link set {MACVTAP} up
+             link set {PORT} master br0
+             link set {PORT} up"
+        ),
+    )?;
+    Netlink::open(None)?.forward(GUEST_MAC, Behind::Port(PORT))?;
+    let number = fs::read_to_string(format!("/sys/class/net/{MACVTAP}/ifindex"))?;
+    let path = format!("/dev/tap{}", number.trim());
+    File::open(&path).context(path)
+}
+
+fn count_frames(tap: &mut File, read: &AtomicU64, stop: &AtomicBool) -> Result<()> {
+    let mut frame = [0; 2_048];
+    while !stop.load(Ordering::Relaxed) {
+        if poll(&mut [PollFd::new(tap.as_fd(), PollFlags::POLLIN)], POLL_MS)? > 0 {
+            tap.read(&mut frame).context("cannot read a frame")?;
+            read.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    Ok(())
 }
 
 /// Makes the server the client's router to where the server's route leads back to the client.
@@ -171,11 +283,15 @@ fn forwarded() -> Result<u64> {
 }
 
 fn send_far(stop: &AtomicBool) -> Result<()> {
+    send("10.0.2.2:0", FAR, stop)
+}
+
+fn send(from: &str, to: IpAddr, stop: &AtomicBool) -> Result<()> {
     netns::enter(CLIENT)?;
     cpu::pin(cpu::SENDER)?;
-    let socket = UdpSocket::bind("10.0.2.2:0")?;
+    let socket = UdpSocket::bind(from)?;
     while !stop.load(Ordering::Relaxed) {
-        socket.send_to(&[0; 16], (FAR, 9)).context("cannot send")?;
+        socket.send_to(&[0; 16], (to, 9)).context("cannot send")?;
         thread::sleep(EVERY);
     }
     Ok(())
