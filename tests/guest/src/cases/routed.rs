@@ -3,17 +3,24 @@
 //! The host has no bridge: it routes what is for the container to the container's veth, as it comes out of the tunnel or as it
 //! comes to the NIC.
 
-use anyhow::Result;
+use std::time::Duration;
+
+use anyhow::{ensure, Result};
 use mflow_protocol::network::{CLIENT_HOST, CLIENT_MAC, CONTAINER_MAC, SERVER_HOST};
 
 use super::{Case, Run};
 use crate::datagrams::run::Datagrams;
-use crate::mflow::Knobs;
+use crate::mflow::{self, Knobs};
 use crate::outcome::Outcome;
 use crate::rig::Rig;
 use crate::streams::run::Streams;
 use crate::topology::{self, Family, CLIENT, CONTAINER};
-use crate::traffic::Load;
+use crate::traffic::{Live as _, Load, Plan};
+
+/// Room for the packets that wait for an address.
+const WAITING_BYTES: &str = "67108864";
+/// Traffic before and behind an event.
+const PAUSE: Duration = Duration::from_millis(400);
 
 /// How packets reach the host.
 #[derive(Clone, Copy)]
@@ -25,7 +32,14 @@ pub(super) enum Through {
 }
 
 pub(super) fn datagrams() -> Vec<Case> {
-    cases::<Datagrams>("no loss, no reordering")
+    let mut cases = cases::<Datagrams>("no loss, no reordering");
+    cases.push(Case::of_traffic(
+        "routed/neighbour",
+        "the host forgets the container's Ethernet address under load, and asks for it: what waits for the answer is noticed, and comes in order",
+        Run::Plain,
+        forgotten,
+    ));
+    cases
 }
 
 pub(super) fn streams() -> Vec<Case> {
@@ -56,6 +70,34 @@ fn routed<L: Load>(rig: &Rig, through: Through) -> Result<Outcome> {
     // Also after a failure; the devices go with the network.
     topology::sysctl("net/ipv4/ip_forward", "0")?;
     outcome?.judge(|outcome| rig.require_strict(&plan, &knobs, outcome))
+}
+
+/// Without our hooks nobody says that packets wait for an address.
+fn forgotten(rig: &Rig) -> Result<Outcome> {
+    let (plan, knobs) = (rig.datagrams(), Knobs::default());
+    rig.prepare(&plan, &knobs)?;
+    let outcome = routes(Through::Tunnel).and_then(|()| forget(&plan));
+    // Also after a failure; the devices go with the network.
+    topology::sysctl("net/ipv4/ip_forward", "0")?;
+    outcome?.judge(|outcome| {
+        rig.require_unnoticed::<Datagrams>(outcome)?;
+        if rig.splits() && mflow::is_patched()? {
+            let queued = outcome.counter("paths_async")?;
+            ensure!(queued >= 1, "no packet was seen to wait");
+        }
+        Ok(())
+    })
+}
+
+fn forget(plan: &Plan<Datagrams>) -> Result<Outcome> {
+    let container = Family::V4.container();
+    // An emulated CPU can be away for long.
+    topology::sysctl("net/ipv4/neigh/veth0/unres_qlen_bytes", WAITING_BYTES)?;
+    Datagrams::measure(plan, |live| {
+        live.flow_for(PAUSE)?;
+        topology::ip(None, &format!("neigh del {container} dev veth0"))?;
+        live.flow_for(PAUSE)
+    })
 }
 
 /// Takes the veth from the bridge, and has both machines route between client and container.
