@@ -28,6 +28,7 @@ const PROGRAM_ATTACH: libc::c_int = 8;
 const LINK_CREATE: libc::c_int = 28;
 const SOCKMAP: u32 = 15;
 const CPUMAP: u32 = 16;
+const XSKMAP: u32 = 17;
 const KIND_SOCKET_FILTER: u32 = 1;
 const KIND_CLASSIFIER: u32 = 3;
 const KIND_XDP: u32 = 6;
@@ -206,6 +207,27 @@ impl Xdp {
             0x95,              // exit
         ];
         Self::attach_program(device, XdpMode::Generic, &code, Some(map))
+    }
+
+    /// Attaches a program that may send packets of a device's first queue to this socket (AF_XDP): the number of a map is what its code
+    /// is made of, and the socket is the map's only entry.
+    pub(crate) fn send_to_socket(
+        device: &str,
+        mode: XdpMode,
+        socket: &impl AsRawFd,
+        code: impl FnOnce(u32) -> Result<Vec<u64>>,
+    ) -> Result<Self> {
+        let map = create(MAP_CREATE, &mut [pair(XSKMAP, 4), pair(4, 1)])
+            .context("this kernel has no map of AF_XDP sockets")?;
+        let (queue, value) = (0_u32, number(socket));
+        let mut entry = [
+            pair(number(&map), 0),
+            address(&raw const queue),
+            address(&raw const value),
+            0,
+        ];
+        call(MAP_UPDATE, &mut entry).context("cannot put a socket into a map")?;
+        Self::attach_program(device, mode, &code(number(&map))?, Some(map))
     }
 
     fn attach_program(

@@ -53,6 +53,7 @@ mod topology;
 mod traffic;
 mod verdict;
 mod virtual_nic;
+mod xdp_socket;
 
 use std::process::ExitCode;
 

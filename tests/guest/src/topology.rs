@@ -83,7 +83,7 @@ impl Family {
     }
 
     /// Returns the addresses of the server's and the client's machine.
-    fn ends(self) -> (IpAddr, IpAddr) {
+    pub(crate) fn ends(self) -> (IpAddr, IpAddr) {
         match self {
             Self::V4 => (SERVER_HOST.into(), CLIENT_HOST.into()),
             Self::V6 => {

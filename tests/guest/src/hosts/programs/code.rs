@@ -111,7 +111,14 @@ impl Code {
         self.add(0x95, 0, 0, 0, 0);
     }
 
-    fn finish(mut self) -> Result<Vec<u64>> {
+    /// Sets a register to a map of which this is the number: an instruction of two parts.
+    pub(super) fn map(&mut self, to: u8, number: u32) {
+        self.add(0x18, to, 1, 0, number);
+        self.add(0, 0, 0, 0, 0);
+    }
+
+    /// Returns the instructions.
+    pub(super) fn finish(mut self) -> Result<Vec<u64>> {
         for (place, name) in self.jumps {
             let found = self.names.iter().find(|(known, _)| *known == name);
             let (_, target) = found.with_context(|| format!("no place is named {name}"))?;

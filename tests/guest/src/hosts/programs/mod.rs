@@ -5,11 +5,13 @@
 mod assigning;
 mod code;
 mod rewriting;
+mod sockets;
 
 use super::Case;
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = rewriting::cases();
     cases.extend(assigning::cases());
+    cases.extend(sockets::cases());
     cases
 }
