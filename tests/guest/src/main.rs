@@ -29,6 +29,7 @@ mod hosts;
 mod init;
 mod interrupts;
 mod ipsec;
+mod iptables;
 mod kmemleak;
 mod memory;
 mod mflow;

@@ -15,7 +15,7 @@ use crate::hosts::host::{Host, Rules};
 use crate::hosts::services::tracked::Tracked;
 use crate::hosts::{router, Case};
 use crate::topology::{Family, CONTAINER};
-use crate::{command, conntrack};
+use crate::{command, conntrack, iptables};
 
 const TCP: u16 = 6_701;
 const UDP: u16 = 6_702;
@@ -173,11 +173,7 @@ fn policed(host: &Host, inner: Family, when: Rules) -> Result<()> {
         router::set_up()?;
         router::answer_by_host(CONTAINER, "veth0")?;
         sets(inner)?;
-        let program = match inner {
-            Family::V4 => "iptables-nft-restore --noflush",
-            Family::V6 => "ip6tables-nft-restore --noflush",
-        };
-        command::run_with_input(program, &rules(inner))?;
+        iptables::restore(None, inner, &rules(inner))?;
         // Flows of the other half may have had the same ports.
         conntrack::forget()
     };

@@ -12,7 +12,7 @@ use crate::hosts::host::{Host, Rules};
 use crate::hosts::services::tracked::Tracked;
 use crate::hosts::{router, Case};
 use crate::topology::{Family, CONTAINER};
-use crate::{command, conntrack};
+use crate::{conntrack, iptables};
 
 const TCP: u16 = 6_711;
 const UDP: u16 = 6_712;
@@ -62,7 +62,7 @@ fn forwarded(host: &Host) -> Result<()> {
     let set_up = || {
         router::set_up_before(BRIDGE)?;
         router::answer_by_host(CONTAINER, BRIDGE)?;
-        command::run_with_input("iptables-nft-restore --noflush", RULES)?;
+        iptables::restore(None, Family::V4, RULES)?;
         // Flows of the other half may have had the same ports.
         conntrack::forget()
     };

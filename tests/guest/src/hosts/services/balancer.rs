@@ -2,7 +2,7 @@
 
 //! A balancer: something that gives what is sent to one address to endpoints. An elephant, new connections and new flows go through it.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 use anyhow::{ensure, Context as _, Result};
 
@@ -53,12 +53,12 @@ pub(super) enum Choice {
 
 pub(super) struct Balancer {
     /// The address that the client sends to, and which of the services' ports.
-    pub(super) address: Ipv4Addr,
+    pub(super) address: IpAddr,
     pub(super) front: Front,
     /// The namespace in which it is, unless it is the first one.
     pub(super) namespace: Option<&'static str>,
     /// Namespaces and addresses.
-    pub(super) endpoints: Vec<(&'static str, Ipv4Addr)>,
+    pub(super) endpoints: Vec<(&'static str, IpAddr)>,
     pub(super) choice: Choice,
     /// A flag: endpoints see another address than the client's.
     pub(super) is_masquerading: bool,
@@ -69,6 +69,13 @@ pub(super) struct Balancer {
 }
 
 impl Balancer {
+    fn family(&self) -> Family {
+        match self.address {
+            IpAddr::V4(_) => Family::V4,
+            IpAddr::V6(_) => Family::V6,
+        }
+    }
+
     fn of(&self, port: Port) -> SocketAddr {
         (self.address, self.front.port(port)).into()
     }
@@ -84,7 +91,8 @@ impl Balancer {
             }
             conntrack::forget()
         };
-        let compared = host.compare(Family::V4, Rules::First, set_up, |host| self.seen(host))?;
+        let family = self.family();
+        let compared = host.compare(family, Rules::First, set_up, |host| self.seen(host))?;
         for (enabled, seen) in [&compared.off, &compared.on].into_iter().enumerate() {
             self.require(seen)
                 .with_context(|| format!("with enabled {enabled}"))?;
@@ -155,21 +163,21 @@ impl Balancer {
     fn seen(&self, host: &Host) -> Result<Seen> {
         let (mut servers, mut sockets) = (Vec::new(), Vec::new());
         for &(namespace, address) in &self.endpoints {
-            let server = Server::bind(namespace, address.into(), WEB.target, DNS.target)?;
+            let server = Server::bind(namespace, address, WEB.target, DNS.target)?;
             servers.push(server);
             sockets.push(netns::within(namespace, || {
                 seeing(UdpSocket::bind((address, LOGS.target))?)
             })?);
         }
         let services = Services {
-            client: Family::V4.client(),
+            client: self.family().client(),
             connect: self.of(WEB),
             send: self.of(DNS),
             rounds: ROUNDS,
             servers,
         };
         let elephant = Elephant {
-            from: Family::V4.client(),
+            from: self.family().client(),
             to: vec![self.of(LOGS)],
             sockets,
             pps: host.elephant_pps,

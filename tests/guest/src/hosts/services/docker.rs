@@ -3,19 +3,18 @@
 //! Docker: ports of the host that are published for a container behind a bridge, and the resolver that Docker has in each container.
 
 use std::fmt::Write as _;
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use anyhow::Result;
 
 use super::balancer::{Balancer, Choice};
-use super::cluster::{Front, ENDPOINTS, NODE, PORTS};
-use super::kube_iptables;
+use super::cluster::{self, Addresses, Front, PORTS};
 use crate::hosts::elephant::Fate;
 use crate::hosts::host::Host;
 use crate::hosts::{router, Case};
-use crate::topology::{self, CLIENT, CONTAINER};
-use crate::{command, netns};
+use crate::topology::{Family, CONTAINER};
+use crate::{iptables, netns};
 
 const BRIDGE: &str = "br0";
 /// The address at which containers take their resolver to be, and the ports that it really has.
@@ -25,66 +24,73 @@ const QUESTIONS: usize = 50;
 const ANSWER: Duration = Duration::from_secs(2);
 
 pub(super) fn cases() -> Vec<Case> {
-    vec![Case::new(
-        "docker/published",
-        "ports that Docker publishes for a container behind its bridge, and Docker's resolver in the container",
-        "what goes to ports that Docker publishes comes to the container beside a split flow as with enabled 0, and the container's \
-         resolver answers",
-        published,
-    )]
+    let case = |name, family| {
+        Case::new(
+            name,
+            "ports that Docker publishes for a container behind its bridge, and Docker's resolver in the container",
+            "what goes to ports that Docker publishes comes to the container beside a split flow as with enabled 0, and the container's \
+             resolver answers",
+            move |host| published(host, family),
+        )
+    };
+    vec![
+        case("docker/published", Family::V4),
+        case("docker/published/v6", Family::V6),
+    ]
 }
 
-fn published(host: &Host) -> Result<()> {
+fn published(host: &Host, family: Family) -> Result<()> {
+    let of = Addresses::of(family);
     let balancer = Balancer {
-        address: NODE,
+        address: of.node,
         front: Front::NodePort,
         namespace: None,
-        endpoints: vec![(CONTAINER, ENDPOINTS[0])],
+        endpoints: vec![(CONTAINER, of.endpoints[0])],
         choice: Choice::Any,
         is_masquerading: false,
         fate: Fate::Split,
         ask: resolve,
     };
-    balancer.compare(host, set_up)
+    balancer.compare(host, || set_up(family))
 }
 
-fn set_up() -> Result<()> {
+fn set_up(family: Family) -> Result<()> {
     router::set_up_before(BRIDGE)?;
     router::answer_by_host(CONTAINER, BRIDGE)?;
-    topology::ip(None, &format!("addr add {NODE}/32 dev vxlan0"))?;
-    topology::ip(
-        Some(CLIENT),
-        &format!("route replace {NODE}/32 via 10.0.1.2 dev vxlan0"),
-    )?;
-    kube_iptables::restore(&rules()?)?;
-    command::run_with_input(
-        &format!("ip netns exec {CONTAINER} {}", kube_iptables::RESTORE),
-        OF_CONTAINER,
-    )
-    .map(drop)
+    cluster::reach_node(family)?;
+    // With `"ip6tables": true`, which is the default since Docker 27, rules of both families are there.
+    for both in [Family::V4, Family::V6] {
+        iptables::restore(None, both, &rules(both)?)?;
+    }
+    iptables::restore(CONTAINER, Family::V4, OF_CONTAINER)
 }
 
 /// Returns the host's rules.
-fn rules() -> Result<String> {
-    let address = ENDPOINTS[0];
+fn rules(family: Family) -> Result<String> {
+    let address = Addresses::of(family).endpoints[0];
+    let (loopback, network) = match family {
+        Family::V4 => ("127.0.0.0/8", "10.0.1.0/24"),
+        Family::V6 => ("::1/128", "fd00:1::/64"),
+    };
     let (mut accepted, mut translated) = (String::new(), String::new());
     for port in PORTS {
         let (protocol, target) = (port.protocol, port.target);
         let matches = format!("-p {protocol} -m {protocol}");
         writeln!(
             accepted,
-            "-A DOCKER -d {address}/32 ! -i {BRIDGE} -o {BRIDGE} {matches} --dport {target} -j ACCEPT"
+            "-A DOCKER -d {address} ! -i {BRIDGE} -o {BRIDGE} {matches} --dport {target} -j ACCEPT"
         )?;
         writeln!(
             translated,
-            "-A DOCKER ! -i {BRIDGE} {matches} --dport {} -j DNAT --to-destination {address}:{target}",
-            port.node
+            "-A DOCKER ! -i {BRIDGE} {matches} --dport {} -j DNAT --to-destination {}",
+            port.node,
+            SocketAddr::new(address, target)
         )?;
     }
     Ok(format!(
         "\
 *raw
--A PREROUTING -d {address}/32 ! -i {BRIDGE} -j DROP
+-A PREROUTING -d {address} ! -i {BRIDGE} -j DROP
 COMMIT
 *filter
 :DOCKER - [0:0]
@@ -110,8 +116,8 @@ COMMIT
 *nat
 :DOCKER - [0:0]
 -A PREROUTING -m addrtype --dst-type LOCAL -j DOCKER
--A OUTPUT ! -d 127.0.0.0/8 -m addrtype --dst-type LOCAL -j DOCKER
--A POSTROUTING -s 10.0.1.0/24 ! -o {BRIDGE} -j MASQUERADE
+-A OUTPUT ! -d {loopback} -m addrtype --dst-type LOCAL -j DOCKER
+-A POSTROUTING -s {network} ! -o {BRIDGE} -j MASQUERADE
 {translated}COMMIT
 "
     ))

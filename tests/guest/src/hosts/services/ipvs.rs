@@ -7,13 +7,16 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use super::cluster::{Front, AFFINITY_S, CLUSTER_IP, ENDPOINTS, PODS, PORTS};
-use super::kube_iptables::{self, MASQUERADE, SERVICES};
+use super::cluster::{Addresses, Front, AFFINITY_S, PORTS};
+use super::kube_iptables::{MASQUERADE, SERVICES};
 use crate::netlink::Netlink;
-use crate::{command, topology};
+use crate::topology::{self, Family};
+use crate::{command, iptables};
 
 /// The device that has the services' addresses.
 const DEVICE: &str = "kube-ipvs0";
+/// The family of the services.
+const FAMILY: Family = Family::V4;
 const SYSCTLS: [(&str, &str); 4] = [
     ("net/ipv4/vs/conntrack", "1"),
     ("net/ipv4/vs/conn_reuse_mode", "0"),
@@ -26,14 +29,15 @@ pub(super) fn set_up(has_affinity: bool) -> Result<()> {
     for (name, value) in SYSCTLS {
         topology::sysctl(name, value)?;
     }
+    let cluster = Addresses::of(FAMILY).cluster;
     topology::ip(
         None,
-        &format!("link add {DEVICE} type dummy\naddr add {CLUSTER_IP}/32 dev {DEVICE}"),
+        &format!("link add {DEVICE} type dummy\naddr add {cluster} dev {DEVICE}"),
     )?;
     command::run_with_input("ipset restore", &sets()?)?;
-    kube_iptables::restore(MASQUERADE)?;
-    kube_iptables::restore(SERVICES)?;
-    kube_iptables::restore(&rules())?;
+    for rules in [MASQUERADE, SERVICES, &rules()] {
+        iptables::restore(None, FAMILY, rules)?;
+    }
     command::run_with_input("ipvsadm --restore", &services(has_affinity)?).map(drop)
 }
 
@@ -45,16 +49,18 @@ create KUBE-NODE-PORT-TCP bitmap:port range 0-65535
 create KUBE-NODE-PORT-UDP bitmap:port range 0-65535
 "
     .to_owned();
+    let of = Addresses::of(FAMILY);
     for port in PORTS {
         let (protocol, cluster, target) = (port.protocol, port.cluster, port.target);
         writeln!(
             sets,
-            "add KUBE-CLUSTER-IP {CLUSTER_IP},{protocol}:{cluster}
+            "add KUBE-CLUSTER-IP {},{protocol}:{cluster}
 add KUBE-NODE-PORT-{} {}",
+            of.cluster,
             protocol.to_uppercase(),
             port.node
         )?;
-        for endpoint in ENDPOINTS {
+        for endpoint in of.endpoints {
             writeln!(
                 sets,
                 "add KUBE-LOOP-BACK {endpoint},{protocol}:{target},{endpoint}"
@@ -65,13 +71,14 @@ add KUBE-NODE-PORT-{} {}",
 }
 
 fn rules() -> String {
+    let pods = Addresses::of(FAMILY).pods;
     format!(
         "\
 *nat
 :KUBE-NODE-PORT - [0:0]
 -A KUBE-SERVICES -s 127.0.0.0/8 -j RETURN
 -A KUBE-SERVICES -m comment --comment \"Kubernetes service cluster ip + port for masquerade purpose\" -m set \
---match-set KUBE-CLUSTER-IP dst,dst ! -s {PODS} -j KUBE-MARK-MASQ
+--match-set KUBE-CLUSTER-IP dst,dst ! -s {pods} -j KUBE-MARK-MASQ
 -A KUBE-SERVICES -m addrtype --dst-type LOCAL -j KUBE-NODE-PORT
 -A KUBE-SERVICES -m set --match-set KUBE-CLUSTER-IP dst,dst -j ACCEPT
 -A KUBE-NODE-PORT -p tcp -m comment --comment \"Kubernetes nodeport TCP port for masquerade purpose\" -m set \
@@ -101,9 +108,9 @@ fn services(has_affinity: bool) -> Result<String> {
     for port in PORTS {
         for front in [Front::ClusterIp, Front::NodePort] {
             let option = if port.protocol == "tcp" { "-t" } else { "-u" };
-            let at = format!("{option} {}", front.of(port));
+            let at = format!("{option} {}", front.of(FAMILY, port));
             writeln!(services, "-A {at} -s rr{persistent}")?;
-            for endpoint in ENDPOINTS {
+            for endpoint in Addresses::of(FAMILY).endpoints {
                 writeln!(services, "-a {at} -r {endpoint}:{} -m -w 1", port.target)?;
             }
         }

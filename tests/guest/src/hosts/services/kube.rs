@@ -5,11 +5,12 @@
 use anyhow::Result;
 
 use super::balancer::{Balancer, Choice, IN_ORDER};
-use super::cluster::{self, Front, ENDPOINTS, NAMESPACES};
+use super::cluster::{self, Addresses, Front, NAMESPACES};
 use super::{ipvs, kube_iptables, kube_nftables};
 use crate::hosts::elephant::Fate;
 use crate::hosts::host::Host;
 use crate::hosts::Case;
+use crate::topology::Family;
 
 const PROVES: &str =
     "kube-proxy's rules give each new connection and each flow beside a fast one to one endpoint, with the addresses and marks that \
@@ -26,6 +27,7 @@ enum Mode {
 /// The services, as kube-proxy is told of them.
 #[derive(Clone, Copy, Debug)]
 struct Kube {
+    family: Family,
     mode: Mode,
     front: Front,
     has_affinity: bool,
@@ -50,22 +52,29 @@ impl Kube {
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
-    for (name, mode) in [
-        ("iptables", Mode::Iptables),
-        ("nftables", Mode::Nftables),
-        ("ipvs", Mode::Ipvs),
+    for (name, mode, family) in [
+        ("iptables", Mode::Iptables, Family::V4),
+        ("iptables", Mode::Iptables, Family::V6),
+        ("nftables", Mode::Nftables, Family::V4),
+        ("nftables", Mode::Nftables, Family::V6),
+        ("ipvs", Mode::Ipvs, Family::V4),
     ] {
+        let of_family = match family {
+            Family::V4 => "",
+            Family::V6 => "/v6",
+        };
         for (what, front, has_affinity) in [
             ("cluster-ip", Front::ClusterIp, false),
             ("node-port", Front::NodePort, false),
             ("affinity", Front::ClusterIp, true),
         ] {
             let kube = Kube {
+                family,
                 mode,
                 front,
                 has_affinity,
             };
-            let name = format!("kube/{name}/{what}");
+            let name = format!("kube/{name}/{what}{of_family}");
             let case = Case::new(name, kube.host(), PROVES, move |host| balanced(host, kube));
             cases.push(case.with_fate(kube.fate()));
         }
@@ -77,8 +86,8 @@ fn balanced(host: &Host, kube: Kube) -> Result<()> {
     let set_up = || {
         cluster::set_up()?;
         match kube.mode {
-            Mode::Iptables => kube_iptables::set_up(kube.has_affinity),
-            Mode::Nftables => kube_nftables::set_up(kube.has_affinity),
+            Mode::Iptables => kube_iptables::set_up(kube.family, kube.has_affinity),
+            Mode::Nftables => kube_nftables::set_up(kube.family, kube.has_affinity),
             Mode::Ipvs => ipvs::set_up(kube.has_affinity),
         }
     };
@@ -88,10 +97,13 @@ fn balanced(host: &Host, kube: Kube) -> Result<()> {
         Choice::Any
     };
     let balancer = Balancer {
-        address: kube.front.address(),
+        address: kube.front.address(kube.family),
         front: kube.front,
         namespace: None,
-        endpoints: NAMESPACES.into_iter().zip(ENDPOINTS).collect(),
+        endpoints: NAMESPACES
+            .into_iter()
+            .zip(Addresses::of(kube.family).endpoints)
+            .collect(),
         choice,
         is_masquerading: kube.front == Front::NodePort,
         fate: kube.fate(),

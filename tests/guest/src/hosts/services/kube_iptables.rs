@@ -3,14 +3,13 @@
 //! The rules of kube-proxy's mode `iptables`.
 
 use std::fmt::Write as _;
+use std::net::SocketAddr;
 
 use anyhow::Result;
 
-use super::cluster::{Port, AFFINITY_S, CLUSTER_IP, ENDPOINTS, PODS, PORTS};
-use crate::command;
-
-/// The program that makes of them what the kernel's nf_tables runs, as distributions have it by default.
-pub(super) const RESTORE: &str = "iptables-nft-restore --noflush";
+use super::cluster::{Addresses, Port, AFFINITY_S, PORTS};
+use crate::iptables;
+use crate::topology::Family;
 
 /// Rules that are there without services. The load balancer's chains and those of external addresses are empty.
 const FILTER: &str = "\
@@ -32,11 +31,17 @@ const FILTER: &str = "\
 -A OUTPUT -m conntrack --ctstate NEW -m comment --comment \"kubernetes load balancer firewall\" -j KUBE-PROXY-FIREWALL
 -A OUTPUT -m conntrack --ctstate NEW -m comment --comment \"kubernetes service portals\" -j KUBE-SERVICES
 -A OUTPUT -j KUBE-FIREWALL
--A KUBE-FIREWALL -m comment --comment \"block incoming localnet connections\" -d 127.0.0.0/8 ! -s 127.0.0.0/8 -m conntrack \
-! --ctstate RELATED,ESTABLISHED,DNAT -j DROP
 -A KUBE-FORWARD -m conntrack --ctstate INVALID -j DROP
 -A KUBE-FORWARD -m comment --comment \"kubernetes forwarding rules\" -m mark --mark 0x4000/0x4000 -j ACCEPT
 -A KUBE-FORWARD -m comment --comment \"kubernetes forwarding conntrack rule\" -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+COMMIT
+";
+
+/// The rule that there is over IPv4 alone.
+const LOCALNET: &str = "\
+*filter
+-A KUBE-FIREWALL -m comment --comment \"block incoming localnet connections\" -d 127.0.0.0/8 ! -s 127.0.0.0/8 -m conntrack \
+! --ctstate RELATED,ESTABLISHED,DNAT -j DROP
 COMMIT
 ";
 
@@ -62,16 +67,14 @@ pub(super) const SERVICES: &str = "\
 COMMIT
 ";
 
-pub(super) fn set_up(has_affinity: bool) -> Result<()> {
-    restore(FILTER)?;
-    restore(MASQUERADE)?;
-    restore(SERVICES)?;
-    restore(&services(has_affinity)?)
-}
-
-/// Adds rules to those that are there.
-pub(super) fn restore(rules: &str) -> Result<()> {
-    command::run_with_input(RESTORE, rules).map(drop)
+pub(super) fn set_up(family: Family, has_affinity: bool) -> Result<()> {
+    iptables::restore(None, family, FILTER)?;
+    if family == Family::V4 {
+        iptables::restore(None, family, LOCALNET)?;
+    }
+    iptables::restore(None, family, MASQUERADE)?;
+    iptables::restore(None, family, SERVICES)?;
+    iptables::restore(None, family, &services(family, has_affinity)?)
 }
 
 /// Returns the name of a chain of this kind; kube-proxy has a hash of as many letters there.
@@ -80,24 +83,29 @@ fn chain(kind: &str, port: Port, endpoint: Option<usize>) -> String {
     format!("KUBE-{kind}-{:X<16}", port.name.to_uppercase() + &of)
 }
 
-fn services(has_affinity: bool) -> Result<String> {
+fn services(family: Family, has_affinity: bool) -> Result<String> {
     let mut rules = "*nat\n:KUBE-NODEPORTS - [0:0]\n".to_owned();
     for port in PORTS {
-        service(&mut rules, port, has_affinity)?;
+        service(&mut rules, Addresses::of(family), port, has_affinity)?;
     }
+    // Ports of the node at its loopback address are for IPv4 alone.
+    let but = match family {
+        Family::V4 => "",
+        Family::V6 => " ! -d ::1/128",
+    };
     writeln!(
         rules,
         "-A KUBE-SERVICES -m comment --comment \"kubernetes service nodeports; NOTE: this must be the last rule in this chain\" \
-         -m addrtype --dst-type LOCAL -j KUBE-NODEPORTS\nCOMMIT"
+         -m addrtype --dst-type LOCAL{but} -j KUBE-NODEPORTS\nCOMMIT"
     )?;
     Ok(rules)
 }
 
-fn service(rules: &mut String, port: Port, has_affinity: bool) -> Result<()> {
+fn service(rules: &mut String, of: Addresses, port: Port, has_affinity: bool) -> Result<()> {
     let (protocol, name) = (port.protocol, port.name);
     let [external, service] = ["EXT", "SVC"].map(|kind| chain(kind, port, None));
     let matches = format!("-m {protocol} -p {protocol}");
-    let to_cluster = format!("{matches} -d {CLUSTER_IP} --dport {}", port.cluster);
+    let to_cluster = format!("{matches} -d {} --dport {}", of.cluster, port.cluster);
     writeln!(
         rules,
         ":{external} - [0:0]
@@ -106,8 +114,8 @@ fn service(rules: &mut String, port: Port, has_affinity: bool) -> Result<()> {
 -A KUBE-SERVICES -m comment --comment \"cases/{name} cluster IP\" {to_cluster} -j {service}
 -A {external} -m comment --comment \"masquerade traffic for cases/{name} external destinations\" -j KUBE-MARK-MASQ
 -A {external} -j {service}
--A {service} -m comment --comment \"cases/{name} cluster IP\" {to_cluster} ! -s {PODS} -j KUBE-MARK-MASQ",
-        port.node
+-A {service} -m comment --comment \"cases/{name} cluster IP\" {to_cluster} ! -s {} -j KUBE-MARK-MASQ",
+        port.node, of.pods
     )?;
     let [first, second] = [0, 1].map(|place| chain("SEP", port, Some(place)));
     if has_affinity {
@@ -126,7 +134,7 @@ fn service(rules: &mut String, port: Port, has_affinity: bool) -> Result<()> {
 -A {service} -m comment --comment cases/{name} -m statistic --mode random --probability 0.5000000000 -j {first}
 -A {service} -m comment --comment cases/{name} -j {second}"
     )?;
-    for (endpoint, address) in [first, second].iter().zip(ENDPOINTS) {
+    for (endpoint, address) in [first, second].iter().zip(of.endpoints) {
         let recent = if has_affinity {
             format!("-m recent --name {endpoint} --set ")
         } else {
@@ -135,8 +143,8 @@ fn service(rules: &mut String, port: Port, has_affinity: bool) -> Result<()> {
         writeln!(
             rules,
             "-A {endpoint} -m comment --comment cases/{name} -s {address} -j KUBE-MARK-MASQ
--A {endpoint} -m comment --comment cases/{name} {recent}{matches} -j DNAT --to-destination {address}:{}",
-            port.target
+-A {endpoint} -m comment --comment cases/{name} {recent}{matches} -j DNAT --to-destination {}",
+            SocketAddr::new(address, port.target)
         )?;
     }
     Ok(())

@@ -3,35 +3,38 @@
 //! The rules of kube-proxy's mode `nftables`.
 
 use std::fmt::Write as _;
+use std::net::SocketAddr;
 
 use anyhow::Result;
 
-use super::cluster::{Port, AFFINITY_S, CLUSTER_IP, ENDPOINTS, NODE, PODS, PORTS};
+use super::cluster::{Addresses, Port, AFFINITY_S, PORTS};
 use crate::nft;
+use crate::topology::Family;
 
-/// The rules that are there without services. No service lacks endpoints, and no source is kept from one.
+/// The rules that are there without services, with the words of a [`Dialect`]. No service lacks endpoints, and no source is kept from
+/// one.
 const BASE: &str = "
-table ip kube-proxy {
-    set cluster-ips { type ipv4_addr; }
-    set nodeport-ips { type ipv4_addr; }
-    map firewall-ips { type ipv4_addr . inet_proto . inet_service : verdict; }
+table $ip kube-proxy {
+    set cluster-ips { type $type; }
+    set nodeport-ips { type $type; }
+    map firewall-ips { type $type . inet_proto . inet_service : verdict; }
     map no-endpoint-nodeports { type inet_proto . inet_service : verdict; }
-    map no-endpoint-services { type ipv4_addr . inet_proto . inet_service : verdict; }
-    map service-ips { type ipv4_addr . inet_proto . inet_service : verdict; }
+    map no-endpoint-services { type $type . inet_proto . inet_service : verdict; }
+    map service-ips { type $type . inet_proto . inet_service : verdict; }
     map service-nodeports { type inet_proto . inet_service : verdict; }
 
     chain cluster-ips-check {
-        ip daddr @cluster-ips reject comment \"Reject traffic to invalid ports of ClusterIPs\"
-        ip daddr { 10.96.0.0/16 } drop comment \"Drop traffic to unallocated ClusterIPs\"
+        $ip daddr @cluster-ips reject comment \"Reject traffic to invalid ports of ClusterIPs\"
+        $ip daddr { $services } drop comment \"Drop traffic to unallocated ClusterIPs\"
     }
     chain firewall-check {
-        ip daddr . meta l4proto . th dport vmap @firewall-ips
+        $ip daddr . meta l4proto . th dport vmap @firewall-ips
     }
     chain service-endpoints-check {
-        ip daddr . meta l4proto . th dport vmap @no-endpoint-services
+        $ip daddr . meta l4proto . th dport vmap @no-endpoint-services
     }
     chain nodeport-endpoints-check {
-        ip daddr @nodeport-ips meta l4proto . th dport vmap @no-endpoint-nodeports
+        $ip daddr @nodeport-ips meta l4proto . th dport vmap @no-endpoint-nodeports
     }
     chain mark-for-masquerade {
         mark set mark or 0x4000
@@ -42,8 +45,8 @@ table ip kube-proxy {
         masquerade fully-random
     }
     chain services {
-        ip daddr . meta l4proto . th dport vmap @service-ips
-        ip daddr @nodeport-ips meta l4proto . th dport vmap @service-nodeports
+        $ip daddr . meta l4proto . th dport vmap @service-ips
+        $ip daddr @nodeport-ips meta l4proto . th dport vmap @service-nodeports
     }
     chain filter-prerouting-pre-dnat {
         type filter hook prerouting priority -110;
@@ -83,67 +86,108 @@ table ip kube-proxy {
 }
 ";
 
-pub(super) fn set_up(has_affinity: bool) -> Result<()> {
-    let mut rules = BASE.to_owned();
+/// The words for one family, and its addresses.
+struct Dialect {
+    ip: &'static str,
+    kind: &'static str,
+    of: Addresses,
+}
+
+impl Dialect {
+    fn of(family: Family) -> Self {
+        let (ip, kind) = match family {
+            Family::V4 => ("ip", "ipv4_addr"),
+            Family::V6 => ("ip6", "ipv6_addr"),
+        };
+        Self {
+            ip,
+            kind,
+            of: Addresses::of(family),
+        }
+    }
+
+    fn base(&self) -> String {
+        let words = [
+            ("$ip", self.ip),
+            ("$type", self.kind),
+            ("$services", self.of.services),
+        ];
+        let text = BASE.to_owned();
+        words
+            .iter()
+            .fold(text, |text, (word, meant)| text.replace(word, meant))
+    }
+}
+
+pub(super) fn set_up(family: Family, has_affinity: bool) -> Result<()> {
+    let dialect = Dialect::of(family);
+    let (ip, of) = (dialect.ip, dialect.of);
+    let mut rules = dialect.base();
     writeln!(
         rules,
-        "add element ip kube-proxy nodeport-ips {{ {NODE} }}\nadd element ip kube-proxy cluster-ips {{ {CLUSTER_IP} }}"
+        "add element {ip} kube-proxy nodeport-ips {{ {} }}\nadd element {ip} kube-proxy cluster-ips {{ {} }}",
+        of.node, of.cluster
     )?;
     for port in PORTS {
-        service(&mut rules, port, has_affinity)?;
+        service(&mut rules, &dialect, port, has_affinity)?;
     }
     nft::add(None, &rules)
 }
 
 /// Adds what there is for a port of a service; kube-proxy has hashes in the names of its chains, too.
-fn service(rules: &mut String, port: Port, has_affinity: bool) -> Result<()> {
+fn service(rules: &mut String, dialect: &Dialect, port: Port, has_affinity: bool) -> Result<()> {
+    let (ip, kind, of) = (dialect.ip, dialect.kind, dialect.of);
     let (protocol, cluster) = (port.protocol, port.cluster);
     let name = format!("cases/{}/{protocol}/", port.name);
     let (external, service) = (format!("external-{name}"), format!("service-{name}"));
-    let names = ENDPOINTS.map(|address| format!("{name}__{address}/{}", port.target));
-    for (of, address) in names.iter().zip(ENDPOINTS) {
-        let endpoint = format!("endpoint-{of}");
+    // Names have no colons.
+    let names = of
+        .endpoints
+        .map(|address| format!("{name}__{address}/{}", port.target).replace(':', "."));
+    for (place, address) in names.iter().zip(of.endpoints) {
+        let endpoint = format!("endpoint-{place}");
         writeln!(
             rules,
-            "add chain ip kube-proxy {endpoint}
-add rule ip kube-proxy {endpoint} ip saddr {address} jump mark-for-masquerade"
+            "add chain {ip} kube-proxy {endpoint}
+add rule {ip} kube-proxy {endpoint} {ip} saddr {address} jump mark-for-masquerade"
         )?;
         if has_affinity {
             writeln!(
                 rules,
-                "add set ip kube-proxy affinity-{of} {{ type ipv4_addr ; flags dynamic,timeout ; timeout {AFFINITY_S}s ; }}
-add rule ip kube-proxy {endpoint} update @affinity-{of} {{ ip saddr }}"
+                "add set {ip} kube-proxy affinity-{place} {{ type {kind} ; flags dynamic,timeout ; timeout {AFFINITY_S}s ; }}
+add rule {ip} kube-proxy {endpoint} update @affinity-{place} {{ {ip} saddr }}"
             )?;
         }
         writeln!(
             rules,
-            "add rule ip kube-proxy {endpoint} meta l4proto {protocol} dnat to {address}:{}",
-            port.target
+            "add rule {ip} kube-proxy {endpoint} meta l4proto {protocol} dnat to {}",
+            SocketAddr::new(address, port.target)
         )?;
     }
     writeln!(
         rules,
-        "add chain ip kube-proxy {service}
-add chain ip kube-proxy {external}
-add rule ip kube-proxy {external} jump mark-for-masquerade
-add rule ip kube-proxy {external} goto {service}
-add rule ip kube-proxy {service} ip daddr {CLUSTER_IP} ip saddr != {PODS} jump mark-for-masquerade"
+        "add chain {ip} kube-proxy {service}
+add chain {ip} kube-proxy {external}
+add rule {ip} kube-proxy {external} jump mark-for-masquerade
+add rule {ip} kube-proxy {external} goto {service}
+add rule {ip} kube-proxy {service} {ip} daddr {} {ip} saddr != {} jump mark-for-masquerade",
+        of.cluster, of.pods
     )?;
     if has_affinity {
-        for of in &names {
+        for place in &names {
             writeln!(
                 rules,
-                "add rule ip kube-proxy {service} ip saddr @affinity-{of} goto endpoint-{of}"
+                "add rule {ip} kube-proxy {service} {ip} saddr @affinity-{place} goto endpoint-{place}"
             )?;
         }
     }
     let [first, second] = names;
     writeln!(
         rules,
-        "add rule ip kube-proxy {service} numgen random mod 2 vmap {{ 0 : goto endpoint-{first}, 1 : goto endpoint-{second} }}
-add element ip kube-proxy service-ips {{ {CLUSTER_IP} . {protocol} . {cluster} : goto {service} }}
-add element ip kube-proxy service-nodeports {{ {protocol} . {} : goto {external} }}",
-        port.node
+        "add rule {ip} kube-proxy {service} numgen random mod 2 vmap {{ 0 : goto endpoint-{first}, 1 : goto endpoint-{second} }}
+add element {ip} kube-proxy service-ips {{ {} . {protocol} . {cluster} : goto {service} }}
+add element {ip} kube-proxy service-nodeports {{ {protocol} . {} : goto {external} }}",
+        of.cluster, port.node
     )?;
     Ok(())
 }

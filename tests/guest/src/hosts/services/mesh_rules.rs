@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use super::mesh::{Interception, INBOUND, USER};
 use crate::topology::{self, Family, CONTAINER};
-use crate::{command, netns};
+use crate::{iptables, netns};
 
 /// The mark of what is for the proxy, and the table of routes that such packets have.
 const MARK: u32 = 1_337;
@@ -35,11 +35,7 @@ pub(super) fn set_up(interception: Interception, inner: Family) -> Result<()> {
             &format!("route add local {all} dev lo table {TABLE}"),
         )?;
     }
-    let program = match inner {
-        Family::V4 => "iptables-nft-restore --noflush",
-        Family::V6 => "ip6tables-nft-restore --noflush",
-    };
-    command::run_with_input(&format!("ip netns exec {CONTAINER} {program}"), &rules).map(drop)
+    iptables::restore(CONTAINER, inner, &rules)
 }
 
 /// Returns the address that is this host's, with its length, and the one from which the proxy talks to the application.

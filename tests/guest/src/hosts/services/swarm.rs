@@ -11,12 +11,11 @@ use mflow_protocol::network::CONTAINER_MAC;
 
 use super::balancer::{Balancer, Choice, IN_ORDER};
 use super::cluster::{Front, PORTS};
-use super::kube_iptables;
 use crate::hosts::host::{Host, CONTAINER2, VETH2};
 use crate::hosts::router::CONTAINER2_MAC;
 use crate::hosts::Case;
 use crate::topology::{self, Family, CONTAINER};
-use crate::{command, netns};
+use crate::{command, iptables, netns};
 
 const SANDBOX: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 2);
 const TASK: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 3);
@@ -35,10 +34,10 @@ pub(super) fn cases() -> Vec<Case> {
 
 fn ingress(host: &Host) -> Result<()> {
     let balancer = Balancer {
-        address: SANDBOX,
+        address: SANDBOX.into(),
         front: Front::NodePort,
         namespace: Some(CONTAINER),
-        endpoints: vec![(CONTAINER2, TASK)],
+        endpoints: vec![(CONTAINER2, TASK.into())],
         choice: Choice::Any,
         is_masquerading: true,
         fate: IN_ORDER,
@@ -87,13 +86,11 @@ fn set_up() -> Result<()> {
         Ok(())
     })?;
     let [sandbox, task] = rules()?;
-    let within = |namespace, program, input: &str| {
-        command::run_with_input(&format!("ip netns exec {namespace} {program}"), input).map(drop)
-    };
-    within(CONTAINER, kube_iptables::RESTORE, &sandbox)?;
-    within(CONTAINER2, kube_iptables::RESTORE, &task)?;
+    iptables::restore(CONTAINER, Family::V4, &sandbox)?;
+    iptables::restore(CONTAINER2, Family::V4, &task)?;
     let service = format!("-A -f {MARK} -s rr\n-a -f {MARK} -r {TASK}:0 -m -w 1\n");
-    within(CONTAINER, "ipvsadm --restore", &service)
+    let balance = format!("ip netns exec {CONTAINER} ipvsadm --restore");
+    command::run_with_input(&balance, &service).map(drop)
 }
 
 /// Returns the rules of the sandbox, and of the task.
