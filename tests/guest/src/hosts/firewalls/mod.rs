@@ -7,6 +7,8 @@ mod firewalld;
 mod flannel;
 mod ftp;
 pub(super) mod saved;
+mod ufw;
+mod walled;
 
 use anyhow::Result;
 
@@ -16,6 +18,7 @@ pub(super) fn cases() -> Vec<Case> {
     let mut cases = calico::cases();
     cases.extend(flannel::cases());
     cases.extend(firewalld::cases());
+    cases.extend(ufw::cases());
     cases
 }
 

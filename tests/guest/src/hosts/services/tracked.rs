@@ -108,8 +108,8 @@ impl Entry {
 }
 
 /// Returns how many connections helpers have announced in a namespace.
-pub(in crate::hosts) fn announced(namespace: &str) -> Result<u64> {
-    let statistics = proc_net::read(Some(namespace), "stat/nf_conntrack")?;
+pub(in crate::hosts) fn announced(namespace: Option<&str>) -> Result<u64> {
+    let statistics = proc_net::read(namespace, "stat/nf_conntrack")?;
     Ok(statistic(&statistics, "expect_create"))
 }
 

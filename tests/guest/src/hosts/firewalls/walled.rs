@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A firewall of a host or a container: what is new passes by port, the rest by the state of its connection, and FTP has a helper that
+//! says which connections are to come.
+
+use anyhow::{ensure, Context as _, Result};
+
+use super::ftp::{Server, SESSIONS};
+use super::saved::Counts;
+use crate::hosts::arrivals::Arrived;
+use crate::hosts::beside::{Made, Services};
+use crate::hosts::elephant::Elephant;
+use crate::hosts::host::{Host, Rules};
+use crate::hosts::services::tracked::{self, Tracked};
+use crate::topology::Family;
+use crate::{conntrack, nft};
+
+/// Counts what fits to no connection, before the firewall drops it.
+const WATCH: &str = "
+table inet mflow {
+    counter invalid { }
+    chain before {
+        type filter hook prerouting priority mangle;
+        ct state invalid counter name invalid
+    }
+}
+";
+
+/// A firewall.
+pub(super) struct Wall {
+    /// The namespace in which it is, unless it is the first one.
+    pub(super) namespace: Option<&'static str>,
+    pub(super) inner: Family,
+    pub(super) rules: Rules,
+    /// Ports of the container that it lets in, beside those of FTP and of the elephant.
+    pub(super) tcp: u16,
+    pub(super) udp: u16,
+    /// Returns what its rules for these ports have counted, as far as that is known.
+    pub(super) count: fn(Family) -> Result<Counts>,
+}
+
+/// What has come through, and what the firewall knows of it.
+#[derive(Debug)]
+struct Seen {
+    arrived: Arrived,
+    made: Made,
+    files: u64,
+    tracked: Tracked,
+    announced: u64,
+    invalid: u64,
+    counts: Counts,
+}
+
+impl Wall {
+    /// Compares a host with this firewall with what it does with `enabled` 0. Returns what its rules have counted.
+    pub(super) fn compare(&self, host: &Host, set_up: impl Fn() -> Result<()>) -> Result<Counts> {
+        let set_up = || {
+            set_up()?;
+            nft::add(self.namespace, WATCH)?;
+            match self.namespace {
+                // It is another one in each half.
+                Some(_) => Ok(()),
+                // Flows of the other half may have had the same ports.
+                None => conntrack::forget(),
+            }
+        };
+        let compared = host.compare(self.inner, self.rules, set_up, |host| self.seen(host))?;
+        compared.each(|seen| {
+            let counters = || format!("{:?}; counters: {}", seen.counts, seen.arrived.counters());
+            seen.made.require_all().with_context(counters)?;
+            ensure!(
+                seen.files == SESSIONS && seen.announced == SESSIONS && seen.invalid == 0,
+                "{} of {SESSIONS} files came, {} connections were announced, and {} packets were invalid; {:?}",
+                seen.files,
+                seen.announced,
+                seen.invalid,
+                seen.tracked
+            );
+            seen.arrived.require_whole()
+        })?;
+        compared.require_same(|seen| &seen.tracked)?;
+        compared.require_same(|seen| &seen.counts)?;
+        let (on, off) = (&compared.on, &compared.off);
+        on.arrived.require_looks_of(&off.arrived)?;
+        on.arrived.require_split()?;
+        Ok(compared.on.counts)
+    }
+
+    fn seen(&self, host: &Host) -> Result<Seen> {
+        let ports = [self.tcp, self.udp];
+        let services = Services::of_container(self.inner, ports, ports)?;
+        let server = Server::bind(self.inner)?;
+        let tracked = || Tracked::read(self.namespace, &ports);
+        let announced = || tracked::announced(self.namespace);
+        let earlier = (tracked()?, announced()?);
+        let elephant = Elephant::plain(host, self.inner)?;
+        let (arrived, (files, made)) = elephant.run(host.datagrams / 4, |_| {
+            Ok((server.serve()?, services.make()?))
+        })?;
+        Ok(Seen {
+            arrived,
+            made,
+            files,
+            tracked: tracked()?.since(&earlier.0),
+            announced: announced()? - earlier.1,
+            invalid: nft::counted(self.namespace, "invalid")?.pkts,
+            counts: (self.count)(self.inner)?,
+        })
+    }
+}
