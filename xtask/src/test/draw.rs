@@ -71,9 +71,6 @@ pub(super) const fn guest(
 const CORE: &str =
     "main lanes/4 batch/1 flows/3/one-socket tcp/main connectx/channels connectx/probe";
 
-/// Of the cases of a group that differ in more than parameters the default run has one in this many.
-const ONE_IN: usize = 5;
-
 /// The cases of which no kernel but the checking one would notice a failure, by whichever way they hold there.
 const CHECKED: &str = "hooks/verdict tcp/hooks/clones";
 
@@ -317,7 +314,7 @@ fn number(seed: &str) -> usize {
 }
 
 /// Returns the group of a case: what it is about, with or without `tcp/` in front.
-fn group_of(case: &str) -> &str {
+pub(super) fn group_of(case: &str) -> &str {
     let idea = without_transport(case).0;
     idea.split('/').next().unwrap_or_default()
 }
@@ -344,30 +341,51 @@ pub(super) fn names(
 fn part_of_groups(seed: &str, cases: BTreeSet<String>) -> BTreeSet<String> {
     let is_core = |case: &String| has_word(CORE, case);
     let (core, others): (BTreeSet<_>, BTreeSet<_>) = cases.into_iter().partition(is_core);
-    let part = part_of_each(seed, others, |case| group_of(case).to_owned());
+    let part = part_of_each(seed, others, Part::Fifth, |case| group_of(case).to_owned());
     core.into_iter().chain(part).collect()
 }
 
-/// Returns a fifth of each set of names that are in the same group. Names of groups that are too small for that are in one set.
+/// A part of a group of names, rounded up.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Part {
+    One,
+    Third,
+    Fifth,
+}
+
+impl Part {
+    /// Returns of how many names one is drawn; nothing: of any number.
+    fn one_in(self) -> Option<usize> {
+        match self {
+            Self::One => None,
+            Self::Third => Some(3),
+            Self::Fifth => Some(5),
+        }
+    }
+}
+
+/// Returns a part of each set of names that are in the same group. Names of groups that are too small for that are in one set.
+
+/// Returns a part of each set of names that are in the same group, and one at least.
 pub(super) fn part_of_each(
     seed: &str,
     names: BTreeSet<String>,
+    part: Part,
     group: impl Fn(&str) -> String,
 ) -> BTreeSet<String> {
     let mut groups = BTreeMap::<_, Vec<_>>::new();
     for name in names {
         groups.entry(group(&name)).or_default().push(name);
     }
-    let (large, small): (Vec<_>, Vec<_>) = groups
-        .into_values()
-        .partition(|names| names.len() >= ONE_IN);
+    let is_large = |names: &Vec<String>| part.one_in().is_none_or(|all| names.len() >= all);
+    let (large, small): (Vec<_>, Vec<_>) = groups.into_values().partition(is_large);
     let sets = large.into_iter().chain([small.concat()]);
-    let part = sets.flat_map(|mut names| {
+    let drawn = sets.flat_map(|mut names| {
         names.sort_by_cached_key(|name| short_hash(format!("{seed} {name}").as_bytes()));
-        names.truncate(names.len().div_ceil(ONE_IN));
+        names.truncate(part.one_in().map_or(1, |all| names.len().div_ceil(all)));
         names
     });
-    part.collect()
+    drawn.collect()
 }
 
 /// Returns the candidates with a fifth of each group whose cases do not differ in parameters alone, and with a fifth of the groups
@@ -377,7 +395,7 @@ fn thinned(mut candidates: Vec<(GuestKind, String)>, seed: &str) -> Vec<(GuestKi
     let names = names.filter(|case| !has_word(PARAMETRIC, group_of(case)));
     let kept = part_of_groups(seed, names.cloned().collect());
     let groups = candidates.iter().map(|(_, case)| group_of(case).to_owned());
-    let checked = part_of_each(seed, groups.collect(), |_| String::new());
+    let checked = part_of_each(seed, groups.collect(), Part::Fifth, |_| String::new());
     candidates.retain(|(guest, case)| {
         let is_checked = guest.flavor != Flavor::Debug || checked.contains(group_of(case));
         let is_kept = has_word(PARAMETRIC, group_of(case)) || kept.contains(case);

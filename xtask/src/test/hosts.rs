@@ -2,6 +2,7 @@
 
 //! Hosts as their operators set them up, on kernels that Debian ships: what a newcomer has before the module comes.
 
+use std::collections::BTreeSet;
 use std::iter;
 
 use anyhow::Result;
@@ -86,7 +87,11 @@ fn guest(
 fn guest_cases(ctx: &Ctx, name: &'static str, kernel: Option<Distribution>) -> Result<GuestCases> {
     let options: &[&str] = if ctx.full { &["--full"] } else { &[] };
     let options: Vec<String> = options.iter().map(ToString::to_string).collect();
-    let takes = draw::names(ctx, HOSTS, &options, |_| true)?;
+    let listed = draw::listed(HOSTS, &options)?.into_iter();
+    let mut takes: BTreeSet<String> = listed.map(|case| case.name).collect();
+    if ctx.is_default() {
+        takes = drawn(&ctx.seed, takes);
+    }
     Ok(GuestCases {
         guest: GuestKind {
             way: Way::Stock,
@@ -103,10 +108,20 @@ fn guest_cases(ctx: &Ctx, name: &'static str, kernel: Option<Distribution>) -> R
     })
 }
 
+/// Returns the cases of the default run: of those that differ in the family of addresses alone one, and a third of each group.
+fn drawn(seed: &str, cases: BTreeSet<String>) -> BTreeSet<String> {
+    let one_family = draw::part_of_each(seed, cases, draw::Part::One, |name| {
+        let both = ["/v4", "/v6"].iter();
+        let idea = both.filter_map(|family| name.strip_suffix(family)).next();
+        idea.unwrap_or(name).to_owned()
+    });
+    draw::part_of_each(seed, one_family, draw::Part::Third, |name| {
+        draw::group_of(name).to_owned()
+    })
+}
+
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
 
     fn names(ctx: &Ctx) -> Vec<&'static str> {
@@ -148,5 +163,19 @@ mod tests {
             };
             assert_eq!(names(&ctx), [shipped.name]);
         }
+    }
+
+    #[test]
+    fn one_family_and_a_third_of_each_group_are_drawn_and_all_at_times() {
+        let all = "kube/a kube/a/v6 kube/b/v4 kube/b/v6 kube/c ufw/v4 ufw/v6 flannel";
+        let all: BTreeSet<String> = all.split(' ').map(str::to_owned).collect();
+        let mut ever = BTreeSet::new();
+        for seed in 0..64 {
+            let some = drawn(&seed.to_string(), all.clone());
+            let of = |group| some.iter().filter(|name| name.starts_with(group)).count();
+            assert_eq!((of("kube/"), of("ufw/") + of("flannel")), (1, 1));
+            ever.extend(some);
+        }
+        assert_eq!(ever, all);
     }
 }

@@ -68,9 +68,7 @@ impl Packet {
         match transport {
             Transport::Udp if is_ipv6 => UdpHeader::with_ipv6_checksum(1, 2, &v6, payload),
             Transport::Udp => UdpHeader::with_ipv4_checksum(1, 2, &v4, payload),
-            Transport::UdpWithoutChecksum => {
-                UdpHeader::without_ipv4_checksum(1, 2, payload.len())
-            }
+            Transport::UdpWithoutChecksum => UdpHeader::without_ipv4_checksum(1, 2, payload.len()),
             Transport::Tcp => {
                 let mut tcp = TcpHeader::new(1, 2, 3, 4);
                 tcp.checksum = if is_ipv6 {

@@ -190,9 +190,10 @@ fn beside(
         threads::beside(send, || {
             live.flow_for(TIME)?;
             // As many as that take longer on a slow kernel.
-            command::wait_until("packets are forwarded", || {
-                Ok(gone_on()? >= LEAST_FORWARDED)
-            })
+            command::wait_until(
+                "packets are forwarded",
+                || Ok(gone_on()? >= LEAST_FORWARDED),
+            )
         })
         .map(drop)
     })

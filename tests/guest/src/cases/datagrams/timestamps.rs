@@ -79,10 +79,7 @@ fn set_back(rig: &Rig) -> Result<Outcome> {
 }
 
 /// Measures a flow whose socket wants time stamps.
-fn stamped(
-    rig: &Rig,
-    during: impl FnOnce(&mut LiveDatagrams) -> Result<()>,
-) -> Result<Outcome> {
+fn stamped(rig: &Rig, during: impl FnOnce(&mut LiveDatagrams) -> Result<()>) -> Result<Outcome> {
     let knobs = Knobs::of(2, 16);
     let mut plan = rig.datagrams();
     plan.load.count = rig.scale.main / 2;
