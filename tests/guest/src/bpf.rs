@@ -268,6 +268,30 @@ pub(crate) fn count_down_marks(socket: &impl AsRawFd) -> Result<()> {
     sockopt::attach_program(socket, &program)
 }
 
+/// A side of a device's traffic control where links hold programs; the values are from `linux/bpf.h`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TcxSide {
+    Ingress = 46,
+    Egress = 47,
+}
+
+/// A program at a device's traffic control that a link holds (tcx, since Linux 6.6), until the end of the scope.
+pub(crate) struct Tcx {
+    _link: OwnedFd,
+}
+
+impl Tcx {
+    /// Attaches a program behind those that are there.
+    pub(crate) fn attach(device: &str, side: TcxSide, code: &[u64]) -> Result<Self> {
+        let index = if_nametoindex(device).with_context(|| format!("no device {device}"))?;
+        let program = load(KIND_CLASSIFIER, code)?;
+        let mut link = [pair(number(&program), index), pair(side as u32, 0), 0, 0];
+        let link = create(LINK_CREATE, &mut link)
+            .with_context(|| format!("{device} takes no program at tcx ({side:?})"))?;
+        Ok(Self { _link: link })
+    }
+}
+
 /// A classifier that programs find by a path, until the end of the scope.
 pub(crate) struct Pinned {
     _program: OwnedFd,

@@ -68,6 +68,14 @@ pub(crate) const OTHERS: &[Shipped] = &[
     },
 ];
 
+impl Shipped {
+    /// Returns the first two numbers of its version.
+    pub(crate) fn version(&self) -> [u32; 2] {
+        let mut numbers = self.series.split('.').map_while(|part| part.parse().ok());
+        [(); 2].map(|()| numbers.next().unwrap_or(0))
+    }
+}
+
 /// An unpacked kernel of the distribution.
 #[derive(Clone, Debug)]
 pub struct Distribution {

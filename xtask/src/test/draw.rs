@@ -365,8 +365,6 @@ impl Part {
 }
 
 /// Returns a part of each set of names that are in the same group. Names of groups that are too small for that are in one set.
-
-/// Returns a part of each set of names that are in the same group, and one at least.
 pub(super) fn part_of_each(
     seed: &str,
     names: BTreeSet<String>,

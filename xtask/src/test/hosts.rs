@@ -20,6 +20,44 @@ use crate::vm::Nic;
 /// The layer, its guest, and the part of the guest program that has the cases.
 const HOSTS: &str = "hosts";
 
+/// What kernels lack that Debian ships: how names of cases begin, the first series that has it, and why.
+const LATER: &[(&str, [u32; 2], &str)] = &[(
+    "bpf/tcx/",
+    [6, 6],
+    "links hold programs at traffic control (tcx) since Linux 6.6",
+)];
+
+/// A kernel that the layer runs on.
+#[derive(Clone, Copy, Debug)]
+enum On {
+    /// The distribution's own.
+    Own,
+    /// One that another release of Debian ships.
+    Shipped(&'static Shipped),
+}
+
+impl On {
+    /// Returns those cases that cannot be there, by how their names begin, and why.
+    fn lacks(self) -> Vec<(&'static str, &'static str)> {
+        match self {
+            Self::Own => Vec::new(),
+            Self::Shipped(shipped) => LATER
+                .iter()
+                .filter(|(_, since, _)| shipped.version() < *since)
+                .map(|(begin, _, why)| (*begin, *why))
+                .collect(),
+        }
+    }
+
+    /// Returns the guest's name. Logs have it, and the layer `stock` has the other kernels'. Constants name the other guests.
+    fn guest(self) -> &'static str {
+        match self {
+            Self::Own => HOSTS,
+            Self::Shipped(shipped) => format!("{HOSTS}-{}", shipped.name).leak(),
+        }
+    }
+}
+
 pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     if tools::find("apt-cache").is_none() {
@@ -28,31 +66,33 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
     }
     let mut guests = Vec::new();
     let mut takes_own = false;
-    for shipped in kernels(ctx) {
-        let Some(shipped) = shipped else {
-            takes_own = true;
-            continue;
-        };
-        let about = format!("{HOSTS} on {}", shipped.name);
-        if let Some(kernel) = others::reach(shipped, about, &mut outcome)? {
-            guests.extend(guest(ctx, shipped, kernel, &mut outcome)?);
-        } else {
-            // One that was asked for has no other in its place.
-            takes_own |= ctx.kernel.is_none();
+    for on in kernels(ctx) {
+        match on {
+            On::Own => takes_own = true,
+            On::Shipped(shipped) => {
+                let about = format!("{HOSTS} on {}", shipped.name);
+                if let Some(kernel) = others::reach(shipped, about, &mut outcome)? {
+                    guests.extend(guest(ctx, on, kernel, &mut outcome)?);
+                } else {
+                    // One that was asked for has no other in its place.
+                    takes_own |= ctx.kernel.is_none();
+                }
+            }
         }
     }
     if takes_own {
-        guests.push(guest_cases(ctx, HOSTS, None)?);
+        guests.push(guest_cases(ctx, On::Own, None, &mut outcome)?);
     }
     outcome.add(run_each(ctx, &guests)?);
     Ok(outcome)
 }
 
-/// Returns the kernels that the run is about; none: the distribution's own.
-fn kernels(ctx: &Ctx) -> Vec<Option<&'static Shipped>> {
-    let mut all: Vec<_> = iter::once(None).chain(OTHERS.iter().map(Some)).collect();
+/// Returns the kernels that the run is about.
+fn kernels(ctx: &Ctx) -> Vec<On> {
+    let others = OTHERS.iter().map(On::Shipped);
+    let mut all: Vec<_> = iter::once(On::Own).chain(others).collect();
     if let Some(name) = &ctx.kernel {
-        all.retain(|one| one.is_some_and(|shipped| shipped.name == name));
+        all.retain(|on| matches!(on, On::Shipped(shipped) if shipped.name == name));
     } else if ctx.is_default() {
         all = vec![draw::one_of(&format!("{} {HOSTS}", ctx.seed), &all)];
     } else if !ctx.full {
@@ -65,7 +105,7 @@ fn kernels(ctx: &Ctx) -> Vec<Option<&'static Shipped>> {
 /// Returns the cases on another kernel than the distribution's own, if the module can be built for it.
 fn guest(
     ctx: &Ctx,
-    shipped: &Shipped,
+    on: On,
     kernel: Distribution,
     outcome: &mut Outcome,
 ) -> Result<Option<GuestCases>> {
@@ -73,22 +113,35 @@ fn guest(
     let built = module::beside(kernel);
     outcome.held += place.held();
     drop(place);
-    // Logs have the guest's name, and the layer `stock` has this kernel's. Constants name the other guests.
-    let name: &'static str = format!("{HOSTS}-{}", shipped.name).leak();
     match built {
-        Ok(kernel) => guest_cases(ctx, name, Some(kernel)).map(Some),
+        Ok(kernel) => guest_cases(ctx, on, Some(kernel), outcome).map(Some),
         Err(error) => {
-            outcome.record::<()>(&format!("{name}: the module is built"), Err(error));
+            let name = format!("{}: the module is built", on.guest());
+            outcome.record::<()>(&name, Err(error));
             Ok(None)
         }
     }
 }
 
-fn guest_cases(ctx: &Ctx, name: &'static str, kernel: Option<Distribution>) -> Result<GuestCases> {
+fn guest_cases(
+    ctx: &Ctx,
+    on: On,
+    kernel: Option<Distribution>,
+    outcome: &mut Outcome,
+) -> Result<GuestCases> {
+    let name = on.guest();
     let options: &[&str] = if ctx.full { &["--full"] } else { &[] };
     let options: Vec<String> = options.iter().map(ToString::to_string).collect();
     let listed = draw::listed(HOSTS, &options)?.into_iter();
     let mut takes: BTreeSet<String> = listed.map(|case| case.name).collect();
+    let is_wanted = |name: &str| ctx.case.as_ref().is_none_or(|text| name.contains(text));
+    for (begin, why) in on.lacks() {
+        let there = takes.len();
+        takes.retain(|name| !(name.starts_with(begin) && is_wanted(name)));
+        if takes.len() < there {
+            outcome.skip(format!("{name}: {begin}"), why);
+        }
+    }
     if ctx.is_default() {
         takes = drawn(&ctx.seed, takes);
     }
@@ -127,7 +180,10 @@ mod tests {
     fn names(ctx: &Ctx) -> Vec<&'static str> {
         let kernels = kernels(ctx).into_iter();
         kernels
-            .map(|one| one.map_or("own", |shipped| shipped.name))
+            .map(|on| match on {
+                On::Own => "own",
+                On::Shipped(shipped) => shipped.name,
+            })
             .collect()
     }
 
@@ -162,6 +218,14 @@ mod tests {
                 ..Ctx::default()
             };
             assert_eq!(names(&ctx), [shipped.name]);
+        }
+    }
+
+    #[test]
+    fn what_came_later_is_lacking_before() {
+        for shipped in OTHERS {
+            let lacks = !On::Shipped(shipped).lacks().is_empty();
+            assert_eq!(lacks, shipped.name == "debian-12");
         }
     }
 

@@ -9,15 +9,16 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 use nix::mount::{mount, MsFlags};
 
-use crate::bpf::{self, Pinned};
+use crate::bpf::{self, Pinned, Tcx, TcxSide};
 use crate::{command, netns};
 
 /// Another folder than the usual one, which `ip netns exec` hides.
 const FOLDER: &str = "/run/programs";
 
-/// The answers of a program: the packet goes on, or is dropped.
+/// The answers of a program: the packet goes on, is dropped, or is for the next program at this place (-1).
 pub(super) const OK: u32 = 0;
 pub(super) const SHOT: u32 = 2;
+pub(super) const NEXT: u32 = u32::MAX;
 
 /// Code that is being written.
 #[derive(Default)]
@@ -126,6 +127,11 @@ impl Code {
             self.instructions[place] |= ((target - place - 1) as u64) << 16;
         }
         Ok(self.instructions)
+    }
+
+    /// Attaches a program to one side of a device, behind those that are there.
+    pub(super) fn link(self, device: &str, side: TcxSide) -> Result<Tcx> {
+        Tcx::attach(device, side, &self.finish()?)
     }
 
     /// Attaches a program to what comes in at a device of a namespace, or goes out there, until the device goes.

@@ -3,14 +3,15 @@
 //! Programs that bring packets to the container as Cilium's do: they pull headers, write addresses of Ethernet and hop limits, and send
 //! the packet into the container past the bridge, or let it go on.
 
+use std::any::Any;
 use std::cell::RefCell;
 
 use anyhow::{ensure, Context as _, Result};
 use mflow_protocol::network::CONTAINER_MAC;
 use nix::net::if_::if_nametoindex;
 
-use super::code::{Code, OK};
-use crate::bpf::Pinned;
+use super::code::{Code, NEXT, OK};
+use crate::bpf::TcxSide;
 use crate::hosts::arrivals::Arrived;
 use crate::hosts::beside::{Made, Services};
 use crate::hosts::elephant::Elephant;
@@ -40,22 +41,31 @@ const IPV6: u32 = 0xdd86;
 enum Place {
     /// At the tunnel, from where packets go to the container's own end of the pair.
     ToPeer,
+    /// The same, held by a link.
+    ToPeerByLink,
     /// At the tunnel, from where packets go to the host's end of the pair.
     ToPair,
     /// At the host's end of the pair, behind the bridge.
     BehindBridge,
+    /// The same, behind two programs that links hold there; links hold one for the other direction, too.
+    BehindLinks,
 }
+
+/// Programs that stay attached until the end of the scope, or until their device goes.
+type Attached = Vec<Box<dyn Any>>;
 
 pub(super) fn cases() -> Vec<Case> {
     let case = |name, has, inner, place| {
         Case::new(
             name,
             has,
-            "each datagram of a split flow has passed the program once, all arrive in order, and so do new connections and flows beside it",
+            "each datagram of a split flow has passed each program once, all arrive in order, and so do new connections and flows beside it",
             move |host| rewritten(host, inner, place),
         )
     };
     let to_peer = "a BPF program at the tunnel that rewrites packets and puts them into the container, as Cilium has it";
+    let at_tcx =
+        "several such programs at tcx of the host's end of the veth, in both directions, and one of tc behind them";
     vec![
         case("bpf/to-peer/v4", to_peer, Family::V4, Place::ToPeer),
         case("bpf/to-peer/v6", to_peer, Family::V6, Place::ToPeer),
@@ -71,21 +81,58 @@ pub(super) fn cases() -> Vec<Case> {
             Family::V4,
             Place::BehindBridge,
         ),
+        case(
+            "bpf/tcx/to-peer",
+            "such a program at the tunnel's tcx, as Cilium has it since 1.16",
+            Family::V4,
+            Place::ToPeerByLink,
+        ),
+        case("bpf/tcx/pair/v4", at_tcx, Family::V4, Place::BehindLinks),
+        case("bpf/tcx/pair/v6", at_tcx, Family::V6, Place::BehindLinks),
     ]
 }
 
 impl Place {
-    fn attach(self) -> Result<Pinned> {
-        let code = code(self)?;
+    fn attach(self) -> Result<Attached> {
+        let by_tc = |device, way| -> Result<Box<dyn Any>> {
+            Ok(Box::new(rewriter(self)?.attach(None, device, way)?))
+        };
+        let by_link = |code: Code, device, side| -> Result<Box<dyn Any>> {
+            Ok(Box::new(code.link(device, side)?))
+        };
+        let (pair, tunnel) = ("veth0", "vxlan0");
+        Ok(match self {
+            Self::ToPeer | Self::ToPair => vec![by_tc(tunnel, "ingress")?],
+            Self::ToPeerByLink => vec![by_link(rewriter(self)?, tunnel, TcxSide::Ingress)?],
+            Self::BehindBridge => vec![by_tc(pair, "egress")?],
+            Self::BehindLinks => vec![
+                by_link(in_chain(), pair, TcxSide::Egress)?,
+                by_link(in_chain(), pair, TcxSide::Egress)?,
+                by_link(in_chain(), pair, TcxSide::Ingress)?,
+                by_tc(pair, "egress")?,
+            ],
+        })
+    }
+
+    /// Returns how many programs a packet for the container passes.
+    fn programs(self) -> u8 {
         match self {
-            Self::ToPeer | Self::ToPair => code.attach(None, "vxlan0", "ingress"),
-            Self::BehindBridge => code.attach(None, "veth0", "egress"),
+            Self::ToPeer | Self::ToPeerByLink | Self::ToPair | Self::BehindBridge => 1,
+            Self::BehindLinks => 3,
         }
     }
 }
 
-/// Returns a program that takes one off the hop limit, writes the container's address and another sender's, and sends packets on.
-fn code(place: Place) -> Result<Code> {
+/// Returns a program that takes one off the hop limit, and leaves the packet to the next one.
+fn in_chain() -> Code {
+    let mut code = one_hop_less();
+    code.name("pass");
+    code.end(NEXT);
+    code
+}
+
+/// Begins a program that takes one off the hop limit. What is no packet of IP goes on at `pass`.
+fn one_hop_less() -> Code {
     let mut code = Code::default();
     code.copy(6, 1);
     code.set(2, PULLED);
@@ -116,6 +163,12 @@ fn code(place: Place) -> Result<Code> {
     code.plus(3, -1);
     code.write(1, 7, 21, 3);
     code.name("addresses");
+    code
+}
+
+/// Returns a program that takes one off the hop limit, writes the container's address and another sender's, and sends packets on.
+fn rewriter(place: Place) -> Result<Code> {
+    let mut code = one_hop_less();
     let mac = |text: &str| -> Result<[u32; 2]> {
         let mut bytes = [0; 8];
         for (byte, part) in bytes.iter_mut().zip(text.split(':')) {
@@ -133,9 +186,9 @@ fn code(place: Place) -> Result<Code> {
         code.write_number(2, 7, offset + 4, second);
     }
     let function = match place {
-        Place::ToPeer => Some(REDIRECT_PEER),
+        Place::ToPeer | Place::ToPeerByLink => Some(REDIRECT_PEER),
         Place::ToPair => Some(REDIRECT),
-        Place::BehindBridge => None,
+        Place::BehindBridge | Place::BehindLinks => None,
     };
     if let Some(function) = function {
         // The tunnel has taken the packet for another host's.
@@ -159,12 +212,13 @@ struct Seen {
 }
 
 fn rewritten(host: &Host, inner: Family, place: Place) -> Result<()> {
-    let program = RefCell::new(None);
+    let programs = RefCell::new(Attached::new());
     let set_up = || {
-        *program.borrow_mut() = None;
-        *program.borrow_mut() = Some(place.attach()?);
+        programs.borrow_mut().clear();
+        *programs.borrow_mut() = place.attach()?;
         Ok(())
     };
+    let hops = HOPS - place.programs();
     let compared = host.compare(inner, Rules::First, set_up, |host| {
         let services = Services::of_container(inner, [TCP, UDP], [TCP, UDP])?;
         let (arrived, made) =
@@ -174,10 +228,10 @@ fn rewritten(host: &Host, inner: Family, place: Place) -> Result<()> {
     compared.each(|seen| {
         let counters = || format!("counters: {}", seen.arrived.counters());
         seen.made.require_all().with_context(counters)?;
-        let passed = seen.arrived.count(|look| look.hops == Some(HOPS - 1));
+        let passed = seen.arrived.count(|look| look.hops == Some(hops));
         ensure!(
             passed + seen.arrived.refused == seen.arrived.sent,
-            "{passed} of {} datagrams have passed the program once: {:?}",
+            "{passed} of {} datagrams have passed each program once: {:?}",
             seen.arrived.sent,
             seen.arrived.looks
         );
