@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Hosts as their operators set them up, on kernels that Debian ships: what a newcomer has before the module comes.
+//! Hosts as their operators set them up, on kernels that Debian ships: what a newcomer has before the module comes. And on a kernel with
+//! our patches.
 
 use std::collections::BTreeSet;
 use std::iter;
@@ -27,6 +28,76 @@ const LATER: &[(&str, [u32; 2], &str)] = &[(
     "links hold programs at traffic control (tcx) since Linux 6.6",
 )];
 
+/// What the kernel with our patches lacks, as `kernel-config/` has no more than other layers need, and each module costs each cold run
+/// time: how names of cases begin, and why.
+const LACKING: &[(&str, &str)] = &[
+    ("bpf/assign/", NO_PROGRAMS_OF_TC),
+    ("bpf/behind-bridge", NO_PROGRAMS_OF_TC),
+    (
+        "bpf/socket/",
+        "our kernel has no sockets of AF_XDP (XDP_SOCKETS)",
+    ),
+    ("bpf/tcx/pair/", NO_PROGRAMS_OF_TC),
+    ("bpf/to-p", NO_PROGRAMS_OF_TC),
+    ("calico/", NO_IPTABLES),
+    ("docker/", NO_IPTABLES),
+    (
+        "firewalld/",
+        "our kernel has no rules that refuse and that look for routes (NFT_REJECT, NFT_FIB_INET)",
+    ),
+    ("flannel", NO_IPTABLES),
+    ("header/bridge/", NO_RULES_AT_BRIDGES),
+    ("header/bytes/bridge", NO_RULES_AT_BRIDGES),
+    ("header/bytes/inside", NO_EDITING),
+    ("header/bytes/tunnel", NO_EDITING),
+    ("header/bytes/veth", NO_EDITING),
+    ("kube/iptables/", NO_IPTABLES),
+    (
+        "kube/ipvs/",
+        "our kernel has no rules of iptables, and no sets (NFT_COMPAT, IP_SET)",
+    ),
+    (
+        "kube/nftables/",
+        "our kernel has no rules that refuse, and forgets no connections (NFT_REJECT, NF_CT_NETLINK)",
+    ),
+    ("mesh/", NO_IPTABLES),
+    ("networks/ipvlan/", "our kernel has no IPVLAN"),
+    ("networks/macvlan", "our kernel has no MACVLAN"),
+    ("networks/openvswitch", "our kernel has no OPENVSWITCH"),
+    (
+        "translation/",
+        "our kernel does not list connections in /proc (NF_CONNTRACK_PROCFS)",
+    ),
+    ("ufw/", NO_IPTABLES),
+    ("wireguard", "our kernel has no WIREGUARD"),
+];
+const NO_EDITING: &str =
+    "our kernel has no filters of tc that edit packets (NET_ACT_PEDIT, NET_ACT_CSUM)";
+const NO_IPTABLES: &str =
+    "our kernel has no rules of iptables (NFT_COMPAT, and a module for each match and target)";
+const NO_PROGRAMS_OF_TC: &str = "our kernel has no BPF programs at filters of tc (NET_CLS_BPF)";
+const NO_RULES_AT_BRIDGES: &str = "our kernel has no rules at bridges (NF_TABLES_BRIDGE)";
+
+/// What is not as without our patches, or as with `enabled` 0, on the kernel with them: how names of cases begin, and why.
+const OTHERWISE: &[(&str, &str)] = &[
+    (
+        "networks/mixed/",
+        "with our patches a batch of which nothing ends here is waited for until its deadline, which is a second here",
+    ),
+    (
+        "watchers/copies",
+        "with our patches lanes show packets to captures, each lane its own, and joined by GRO: order and checksums are not the wire's",
+    ),
+    (
+        "watchers/shared",
+        "with our patches lanes show packets to sockets that share them out, each lane its own: order is not the wire's",
+    ),
+    (
+        "watchers/stamps",
+        "with our patches time stamps wait for a clock that is set back to come there again",
+    ),
+];
+
 /// A kernel that the layer runs on.
 #[derive(Clone, Copy, Debug)]
 enum On {
@@ -34,10 +105,12 @@ enum On {
     Own,
     /// One that another release of Debian ships.
     Shipped(&'static Shipped),
+    /// One with our patches.
+    Patched,
 }
 
 impl On {
-    /// Returns those cases that cannot be there, by how their names begin, and why.
+    /// Returns those cases that cannot hold there, by how their names begin, and why.
     fn lacks(self) -> Vec<(&'static str, &'static str)> {
         match self {
             Self::Own => Vec::new(),
@@ -46,6 +119,7 @@ impl On {
                 .filter(|(_, since, _)| shipped.version() < *since)
                 .map(|(begin, _, why)| (*begin, *why))
                 .collect(),
+            Self::Patched => [LACKING, OTHERWISE].concat(),
         }
     }
 
@@ -54,6 +128,7 @@ impl On {
         match self {
             Self::Own => HOSTS,
             Self::Shipped(shipped) => format!("{HOSTS}-{}", shipped.name).leak(),
+            Self::Patched => "hosts-patched",
         }
     }
 }
@@ -69,6 +144,7 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
     for on in kernels(ctx) {
         match on {
             On::Own => takes_own = true,
+            On::Patched => guests.push(guest_cases(ctx, on, None, &mut outcome)?),
             On::Shipped(shipped) => {
                 let about = format!("{HOSTS} on {}", shipped.name);
                 if let Some(kernel) = others::reach(shipped, about, &mut outcome)? {
@@ -93,7 +169,14 @@ fn kernels(ctx: &Ctx) -> Vec<On> {
     let mut all: Vec<_> = iter::once(On::Own).chain(others).collect();
     if let Some(name) = &ctx.kernel {
         all.retain(|on| matches!(on, On::Shipped(shipped) if shipped.name == name));
-    } else if ctx.is_default() {
+        return all;
+    }
+    match ctx.way {
+        Some(Way::Patched) => all = vec![On::Patched],
+        Some(Way::Stock) => {}
+        None => all.push(On::Patched),
+    }
+    if ctx.is_default() {
         all = vec![draw::one_of(&format!("{} {HOSTS}", ctx.seed), &all)];
     } else if !ctx.full {
         // To work on a case, one kernel is enough.
@@ -145,9 +228,13 @@ fn guest_cases(
     if ctx.is_default() {
         takes = drawn(&ctx.seed, takes);
     }
+    let way = match on {
+        On::Own | On::Shipped(_) => Way::Stock,
+        On::Patched => Way::Patched,
+    };
     Ok(GuestCases {
         guest: GuestKind {
-            way: Way::Stock,
+            way,
             ..draw::guest(name, Flavor::Vm, Nic::Virtio, None)
         },
         kernel,
@@ -183,6 +270,7 @@ mod tests {
             .map(|on| match on {
                 On::Own => "own",
                 On::Shipped(shipped) => shipped.name,
+                On::Patched => "patched",
             })
             .collect()
     }
@@ -193,7 +281,7 @@ mod tests {
             full: true,
             ..Ctx::default()
         });
-        assert_eq!(all.len(), 1 + OTHERS.len());
+        assert_eq!(all.len(), 2 + OTHERS.len());
         let mut drawn = BTreeSet::new();
         for seed in 0..32 {
             let names = names(&Ctx {
@@ -218,6 +306,29 @@ mod tests {
                 ..Ctx::default()
             };
             assert_eq!(names(&ctx), [shipped.name]);
+        }
+        let of_way = |way, full| {
+            let way = Some(way);
+            names(&Ctx {
+                way,
+                full,
+                ..Ctx::default()
+            })
+        };
+        assert_eq!(of_way(Way::Patched, false), ["patched"]);
+        assert_eq!(of_way(Way::Patched, true), ["patched"]);
+        assert!(!of_way(Way::Stock, true).contains(&"patched"));
+    }
+
+    #[test]
+    fn nothing_is_said_to_lack_twice() {
+        let all = On::Patched.lacks();
+        for (place, (begin, why)) in all.iter().enumerate() {
+            assert!(!why.is_empty());
+            let others = all.iter().skip(place + 1);
+            let overlaps =
+                others.filter(|(other, _)| other.starts_with(begin) || begin.starts_with(other));
+            assert_eq!(overlaps.count(), 0, "{begin}");
         }
     }
 

@@ -61,7 +61,7 @@ pub(crate) struct Options {
     /// The mode in which cases in guests run that are about any traffic: one of FALCON's [default: mflow]
     #[arg(long, value_name = "MODE", value_parser = ["falcon-dev", "falcon-func"], conflicts_with = "build")]
     mode: Option<String>,
-    /// How the module comes into the stack in the layers vm, vm-debug and chaos [default: as each guest has it]
+    /// How the module comes into the stack in the layers vm, vm-debug, hosts and chaos [default: as each guest has it]
     ///
     /// With `stock` it needs no hooks of ours: on the distribution's kernel, and on our checking one, whose hooks stay off. Cases that
     /// need them are not run then.
@@ -193,7 +193,7 @@ const LAYERS: &[Layer] = layers! {
     "stock": stock::run, Needs::Guests(&[]),
         "the same on the distribution's own kernel, without our patches: a short list of cases";
     "hosts": hosts::run, Needs::Guests(&[]),
-        "hosts as operators set them up, beside enabled 0: on a kernel that Debian ships, without our patches";
+        "hosts as operators set them up, beside enabled 0: on a kernel that Debian ships, without our patches, or on one with them";
     "chaos": chaos::run, Needs::Guests(&[Flavor::Vm, Flavor::Debug]),
         "whatever happens to a host under load, and in whatever order, nothing is left behind; on the plain and the checking kernel, both ways";
 };
