@@ -277,12 +277,7 @@ extern "C" {
     pub fn mflow_skb_count_segments(skb: *mut sk_buff);
     pub fn mflow_skb_pull_headers(skb: *mut sk_buff, bytes: c_uint);
     pub fn mflow_skb_verified(skb: *const sk_buff) -> c_int;
-    pub fn mflow_skb_sums_up(
-        skb: *const sk_buff,
-        at: c_uint,
-        bytes: c_uint,
-        pseudo: u32,
-    ) -> bool;
+    pub fn mflow_skb_sums_up(skb: *const sk_buff, at: c_uint, bytes: c_uint, pseudo: u32) -> bool;
     pub fn mflow_skb_set_verified(skb: *mut sk_buff, count: c_uint);
     pub fn mflow_skb_hold_socket(skb: *mut sk_buff, sk: *mut sock) -> bool;
     pub fn mflow_shim_init() -> c_int;
