@@ -33,11 +33,14 @@ const GENEVE_FRAME: [u8; 2] = [0x65, 0x58];
 const GENEVE_PROTOCOL_AT: usize = 2;
 const GENEVE_OPTION_WORDS: u8 = 0x3f;
 
-/// What a checksum covers: bytes of the packet, and what its pseudo header sums up to, in words as they are in memory.
+/// What a checksum covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Covered {
+    /// Where its bytes begin in the packet, behind a network header.
     pub at: usize,
+    /// How many they are: all to the packet's end.
     pub bytes: usize,
+    /// The sum of its pseudo header, in words as they are in memory.
     pub pseudo: u32,
 }
 
