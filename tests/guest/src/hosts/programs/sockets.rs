@@ -8,6 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use anyhow::{ensure, Context as _, Result};
 use mflow_protocol::datagram::{self, MIN_BYTES};
+use nix::sys::socket::{setsockopt, sockopt};
 
 use super::code::Code;
 use crate::bpf::{Xdp, XdpMode};
@@ -29,6 +30,9 @@ const TAKEN: u16 = 6_603;
 /// How many datagrams it is sent, and in a second: all of them have room in the socket, whose reader comes late.
 const DATAGRAMS: u64 = 1_000;
 const PPS: f64 = 800.0;
+/// Four default buffers: where a program is in its driver, virtio_net takes a page for each packet, and a default buffer has room for
+/// fewer of them than a batch has.
+const ROOM: usize = 4 * 212_992;
 const UDP_NUMBER: u32 = 17;
 const UDP_BYTES: usize = 8;
 
@@ -270,6 +274,11 @@ fn seen(
     elephant.fate = fate;
     // The other flow comes by the same CPUs.
     elephant.pps /= 2.0;
+    if place == Place::Nic {
+        for socket in &elephant.sockets {
+            setsockopt(socket, sockopt::RcvBufForce, &ROOM)?;
+        }
+    }
     let (from, to) = place.ends(inner);
     let order = SendOrder {
         from,
