@@ -56,7 +56,8 @@ enum Layer {
 /// Returns how many checksums of a packet are good, counted from the outermost one; nothing if only GRO can tell where they are.
 ///
 /// `eth_proto` is in host byte order. `packet` has the first bytes from the network header on, of `len`. `good` checksums have been
-/// verified by the NIC. `is_good` sums what one covers. A datagram without a checksum counts, as for those that ask.
+/// verified by the NIC. `is_good` sums what one covers beyond the first bytes. A datagram without a checksum counts, as for those that
+/// ask.
 #[inline]
 pub fn good_checksums(
     eth_proto: u16,
@@ -78,13 +79,21 @@ pub fn good_checksums(
         }
         None => Layer::Opaque,
     };
+    let sums_up = |covered: Covered| {
+        // What is all here, a small datagram, costs a handful of additions.
+        let bytes = packet.get(covered.at..covered.at.saturating_add(covered.bytes));
+        bytes.map_or_else(
+            || is_good(covered),
+            |bytes| suit_checksum(bytes, covered.pseudo),
+        )
+    };
     let mut verified = 0;
     for layer in [outer, inner] {
         let passes = match layer {
             Layer::Opaque => false,
             Layer::Datagram(_, false) => true,
             Layer::Datagram(covered, true) | Layer::Segment(covered) => {
-                verified < good || is_good(covered)
+                verified < good || sums_up(covered)
             }
         };
         if !passes {
@@ -93,6 +102,23 @@ pub fn good_checksums(
         verified += 1;
     }
     Some(verified)
+}
+
+/// Returns whether bytes and the sum of a pseudo header suit the checksum among the bytes (RFC 1071).
+#[inline]
+pub fn suit_checksum(bytes: &[u8], pseudo: u32) -> bool {
+    let words = bytes.chunks_exact(4);
+    let mut last = [0; 4];
+    let rest = words.remainder();
+    // PANIC: what four bytes leave over is less.
+    last[..rest.len()].copy_from_slice(rest);
+    let words = words.filter_map(|word| word.first_chunk());
+    // A packet has too few words for the sum to overflow.
+    let sum = words.chain([&last]).fold(u64::from(pseudo), |sum, word| {
+        sum + u64::from(u32::from_ne_bytes(*word))
+    });
+    let fold = |sum: u64| (sum & 0xffff) + (sum >> 16);
+    fold(fold(fold(fold(sum)))) == 0xffff
 }
 
 /// Returns what the network header at a place of the packet says; nothing if GRO may know more about it.
