@@ -15,9 +15,7 @@
 #include "../mflow_worker.h"
 #include "mflow_stock.h"
 
-/* Packets that a NAPI takes in one turn. */
-#define MFLOW_TURN_PKTS		64
-/* This many queues behind each other: tunnels in tunnels, veths behind veths. */
+/* Queues that may be behind each other: tunnels in tunnels, veths behind veths. */
 #define MFLOW_MOST_QUEUES	3
 
 DEFINE_PER_CPU(struct mflow_carried, mflow_carried);

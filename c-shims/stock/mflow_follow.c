@@ -18,8 +18,10 @@
 #include "../mflow_worker.h"
 #include "mflow_stock.h"
 
-/* A dropped packet never comes, and on a CPU that is there nobody says so for others. */
+/* A dropped packet never comes, and nobody says so on another CPU: the wait for packets that are where they are carried. */
 #define MFLOW_FOLLOW_MS		10
+/* The wait for the kernel to move a CPU's packets: the CPU is gone, and what else has to be told of that comes before. */
+#define MFLOW_MOVE_MS		1000
 
 static enum cpuhp_state mflow_follow_state;
 
@@ -43,7 +45,7 @@ static int mflow_follow_dead(unsigned int cpu)
 	here = this_cpu_ptr(&mflow_carried);
 	WRITE_ONCE(here->given, here->given + dead->given - dead->arrived);
 	dead->arrived = dead->given;
-	/* Pairs with the acquire in mflow_has_left(): who sees it sees what is counted here. */
+	/* Pairs with the acquire in mflow_has_left(): a CPU that sees it sees what is counted here. */
 	smp_store_release(&dead->heir, smp_processor_id());
 	local_bh_enable();
 	return 0;
@@ -57,7 +59,7 @@ static bool mflow_backlog_is_empty(unsigned int cpu)
 	       skb_queue_empty_lockless(&queues->process_queue);
 }
 
-/* Returns whether nothing is on its way any more of what the worker has given to the stack on the CPU that it has left. */
+/* Returns whether all that the worker has given to the stack on the CPU that it has left has arrived, or is waited for no longer. */
 static bool mflow_has_left(struct mflow_way *way)
 {
 	const struct mflow_carried *from = per_cpu_ptr(&mflow_carried, way->from);
@@ -74,6 +76,7 @@ static bool mflow_has_left(struct mflow_way *way)
 		way->from = heir;
 		from = per_cpu_ptr(&mflow_carried, heir);
 		way->from_given = READ_ONCE(from->given);
+		way->until = jiffies + msecs_to_jiffies(MFLOW_FOLLOW_MS);
 	}
 	return (s32)(READ_ONCE(from->arrived) - way->from_given) >= 0 &&
 	       mflow_run_is_empty(way->from);
@@ -93,7 +96,8 @@ bool mflow_worker_follows(struct mflow_worker *worker)
 			return false;
 		way->from = before;
 		way->from_given = READ_ONCE(per_cpu_ptr(&mflow_carried, before)->given);
-		way->until = jiffies + msecs_to_jiffies(MFLOW_FOLLOW_MS);
+		way->until = jiffies + msecs_to_jiffies(cpu_online(before) ? MFLOW_FOLLOW_MS :
+									     MFLOW_MOVE_MS);
 	}
 	way->follows = !mflow_has_left(way);
 	return way->follows;

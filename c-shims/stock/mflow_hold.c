@@ -19,9 +19,9 @@
 #include "../mflow_versions.h"
 #include "mflow_stock.h"
 
-/* A queue of gro_cells has this many packets at most (netdev_max_backlog), and a poll takes 64 of them. */
+/* Packets that a queue of gro_cells has at most (netdev_max_backlog), and polls that empty it. */
 #define MFLOW_HOLD_QUEUED	1000
-#define MFLOW_HOLD_POLLS	(MFLOW_HOLD_QUEUED / 64 + 2)
+#define MFLOW_HOLD_POLLS	(MFLOW_HOLD_QUEUED / MFLOW_TURN_PKTS + 2)
 /* With this many waiting, they go on: better out of order than dropped. */
 #define MFLOW_HOLD_PKTS		4096
 /* This many go on in one poll: more than come meanwhile. */

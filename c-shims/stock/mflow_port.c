@@ -532,7 +532,7 @@ int mflow_device_redirect(struct net_device *dev)
 	int err;
 
 	mutex_lock(&mflow_redirect_mutex);
-	/* Ours, too, if it is under way out. */
+	/* Ours, too, if it is about to leave. */
 	mflow_xdp_wait();
 	/* While a program comes drivers poll on another CPU, which would overtake what waits. */
 	mflow_hold_wait();

@@ -144,6 +144,9 @@ struct mflow_carried {
 
 DECLARE_PER_CPU(struct mflow_carried, mflow_carried);
 
+/* Packets that a NAPI takes in one turn. */
+#define MFLOW_TURN_PKTS		64
+
 struct mflow_worker;
 
 int mflow_receive_behind_hook(struct sk_buff *skb);

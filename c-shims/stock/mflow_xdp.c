@@ -198,7 +198,7 @@ struct mflow_xdp *mflow_xdp_begin(struct net_device *nic, const struct net_devic
 	return xdp;
 }
 
-/* Process context; locks may be held. When it returns everything passes, and nothing is under way to our device. */
+/* Process context; locks may be held. When it returns everything passes, and no packet goes to our device any more. */
 void mflow_xdp_pass(struct mflow_xdp *xdp)
 {
 	u32 key = 0;

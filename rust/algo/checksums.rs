@@ -18,7 +18,7 @@ use super::overlay_headers::{
     VXLAN_SIZE, VXLAN_START,
 };
 
-/// So much of a packet is looked at: two headers of IPv6, those of UDP and of a tunnel with options, Ethernet, and TCP.
+/// Bytes of a packet that are looked at: two headers of IPv6, those of UDP and of a tunnel with options, Ethernet, and TCP.
 pub const CHECKSUM_HEADER_BYTES: usize = 160;
 
 /// Version 4, and a header without options: GRO verifies no others.
@@ -33,12 +33,12 @@ const GENEVE_FRAME: [u8; 2] = [0x65, 0x58];
 const GENEVE_PROTOCOL_AT: usize = 2;
 const GENEVE_OPTION_WORDS: u8 = 0x3f;
 
-/// What a checksum covers.
+/// The bytes of a packet that a checksum covers, and the sum of its pseudo header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Covered {
-    /// Where its bytes begin in the packet, behind a network header.
+    /// The place of the first byte in the packet, behind a network header.
     pub at: usize,
-    /// How many they are: all to the packet's end.
+    /// Their number: all to the packet's end.
     pub bytes: usize,
     /// The sum of its pseudo header, in words as they are in memory.
     pub pseudo: u32,

@@ -36,7 +36,7 @@ pub struct Knobs {
     pub enabled: bool,
     /// The lanes, as CPUs; with `auto_cpus` those that have been chosen last.
     pub cpus: CpuSet,
-    /// Whether the lanes' CPUs are chosen here (`placement`), and chosen again when others are better.
+    /// True: the lanes' CPUs are chosen here (`placement`), and chosen again when others are better.
     pub auto_cpus: bool,
     /// Packets in a batch: consecutive packets of a flow that take the same lane.
     pub batch_pkts: u32,

@@ -91,7 +91,7 @@ impl Configuration {
         }
     }
 
-    /// Waits until all that is under way through the stages now has left them; returns whether it has.
+    /// Waits until all packets that are in the stages now have left them; returns whether it has.
     pub(super) fn empty_stages(&self, most_ms: u32) -> bool {
         stages::empty(
             |f| self.for_each_source_of_all(f),

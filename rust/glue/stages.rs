@@ -123,7 +123,7 @@ fn has_come(time_ms: u32) -> bool {
     now_ms().wrapping_sub(time_ms) as i32 >= 0
 }
 
-/// Has what is under way through the stages arrive, as `empty` does, and then what came meanwhile go after it on the ordinary
+/// Has the packets in the stages arrive, as `empty` does, and then what came meanwhile go after it on the ordinary
 /// path, and waits for either for `most_ms` at most.
 pub(super) fn return_home(
     for_each: impl Fn(&mut dyn FnMut(&Source)),
@@ -214,7 +214,7 @@ fn pass_lanes(
     }
 }
 
-/// Waits until all that is under way through the stages now has left them, for at most `most_ms`; returns whether it has.
+/// Waits until all packets that are in the stages now have left them, for at most `most_ms`; returns whether it has.
 pub(super) fn empty(
     for_each: impl Fn(&mut dyn FnMut(&Source)),
     cpus: &CpuSet,

@@ -66,7 +66,7 @@ impl<W: Fn(&DeviceState, &Source) -> bool> Stop<'_, W> {
         }
     }
 
-    /// Has what is under way through the stages arrive, and what came meanwhile go after it on the ordinary path. Ends the
+    /// Has the packets in the stages arrive, and what came meanwhile go after it on the ordinary path. Ends the
     /// references of flows that are handed on. Waits at most twice [`STOP_MS`].
     fn return_home(&self) {
         let mut any = false;

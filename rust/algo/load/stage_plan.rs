@@ -111,7 +111,7 @@ impl Hysteresis {
     }
 }
 
-/// What decides. Its owner calls it from one context at a time.
+/// The plan of stages, and what it has seen of each core. Its owner calls it from one context at a time.
 #[derive(Debug)]
 pub struct StagePlan {
     cores: [CoreLoad; MAX_SAMPLED],

@@ -14,7 +14,7 @@ pub const TAKEN_LOOKS: u16 = 2;
 /// Looks in a row without it before the CPU is free, the first time.
 pub const FREE_LOOKS: u16 = 16;
 
-/// Whether a thread has run on a CPU that was seen there in `seen` of this many ticks: one that only passes by does not count.
+/// Returns whether a thread that was seen on a CPU in `seen` of `ticks` runs there: one that only passes by does not count.
 pub fn is_at_home(seen: u32, ticks: u32) -> bool {
     seen > 0 && u64::from(seen) * 4 >= u64::from(ticks)
 }

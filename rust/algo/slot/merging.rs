@@ -121,7 +121,7 @@ impl<'a, P: Packet> MergeToken<'a, P> {
         // the token, or published by it.
         let parked = slot.parked();
         if parked.pkts() == 0 || !is_before(batch, slot.furthest.load(Ordering::Relaxed)) {
-            // No packet is held up. (What is parked is under way into the place of `batch` itself.)
+            // No packet is held up. (The parked packets are those of `batch` itself, which are being put into its place.)
             self.note_unblocked();
             return false;
         }

@@ -14,6 +14,7 @@ use etherparse::checksum::Sum16BitWords;
 use etherparse::{IpNumber, PacketBuilder, UdpHeader};
 use nix::libc;
 
+use crate::netlink::{Behind, Netlink};
 use crate::{command, topology};
 
 pub(crate) const NAME: &str = "vnic";
@@ -65,6 +66,18 @@ impl VirtualNic {
 /// Returns a TAP device as that of a virtual machine is, which goes with this file: it gives what the device is sent, frame by frame.
 pub(crate) fn tap(name: &str) -> Result<File> {
     open(name, libc::IFF_TAP | libc::IFF_NO_PI)
+}
+
+/// Does the same with one that is a port of the bridge, as libvirt has it, behind which a machine has this address.
+pub(crate) fn bridged_tap(name: &str, mac: &str) -> Result<File> {
+    let tap = tap(name)?;
+    topology::ip(
+        None,
+        &format!("link set {name} master br0\nlink set {name} up"),
+    )?;
+    topology::tc(&format!("qdisc replace dev {name} root noqueue"))?;
+    Netlink::open(None)?.forward(mac, Behind::Port(name))?;
+    Ok(tap)
 }
 
 /// Makes a device of this kind.

@@ -149,7 +149,9 @@ fn forward(rig: &Rig, onward: Onward) -> Result<Outcome> {
             end_route()?;
             outcome
         }
-        Onward::Tap => tap().and_then(|tap| beside_guest(&plan, tap)),
+        Onward::Tap => {
+            virtual_nic::bridged_tap(TAP, GUEST_MAC).and_then(|tap| beside_guest(&plan, tap))
+        }
         Onward::Macvtap => {
             let outcome = macvtap().and_then(|tap| beside_guest(&plan, tap));
             // Also after a failure. What is on the veth goes with it.
@@ -212,18 +214,6 @@ fn beside_guest(plan: &Plan<Datagrams>, mut tap: File) -> Result<Outcome> {
         beside(plan, send, || Ok(read.load(Ordering::Relaxed)))
     };
     threads::beside(count, measure).map(|((), outcome)| outcome)
-}
-
-/// Makes a tap a port of the bridge.
-fn tap() -> Result<File> {
-    let tap = virtual_nic::tap(TAP)?;
-    topology::ip(
-        None,
-        &format!("link set {TAP} master br0\nlink set {TAP} up"),
-    )?;
-    topology::tc(&format!("qdisc replace dev {TAP} root noqueue"))?;
-    Netlink::open(None)?.forward(GUEST_MAC, Behind::Port(TAP))?;
-    Ok(tap)
 }
 
 /// Makes a macvtap that the bridge leads to.

@@ -22,7 +22,6 @@ use crate::hosts::elephant::{Elephant, PORT};
 use crate::hosts::host::{Host, Rules};
 use crate::hosts::Case;
 use crate::mflow::Stats;
-use crate::netlink::{Behind, Netlink};
 use crate::packet_socket::PacketSocket;
 use crate::topology::{self, Family, CLIENT};
 use crate::{command, cpu, threads, virtual_nic};
@@ -200,13 +199,7 @@ fn at_far_host(host: &Host) -> Result<Seen> {
 }
 
 fn at_guest(host: &Host) -> Result<Seen> {
-    let tap = virtual_nic::tap(TAP)?;
-    topology::ip(
-        None,
-        &format!("link set {TAP} master br0\nlink set {TAP} up"),
-    )?;
-    topology::tc(&format!("qdisc replace dev {TAP} root noqueue"))?;
-    Netlink::open(None)?.forward(GUEST_MAC, Behind::Port(TAP))?;
+    let tap = virtual_nic::bridged_tap(TAP, GUEST_MAC)?;
     topology::ip(
         Some(CLIENT),
         &format!("neigh replace {GUEST} lladdr {GUEST_MAC} dev vxlan0"),

@@ -7,7 +7,7 @@ use std::net::{SocketAddr, UdpSocket};
 
 use anyhow::{ensure, Context as _, Result};
 
-use super::code::{Code, OK, SHOT};
+use super::code::{Code, Offsets, OK, SHOT};
 use crate::hosts::arrivals::{seeing, Arrived};
 use crate::hosts::beside::{Made, Server, Services};
 use crate::hosts::elephant::{unspecified, Elephant, Fate};
@@ -48,38 +48,6 @@ pub(super) fn cases() -> Vec<Case> {
         case("bpf/assign/v4", Family::V4),
         case("bpf/assign/v6", Family::V6),
     ]
-}
-
-/// The places of what a program reads in a packet of a family, from Ethernet's header on.
-struct Offsets {
-    /// The type of Ethernet, as a little-endian CPU reads it.
-    kind: u32,
-    protocol: i16,
-    addresses: i16,
-    /// Bytes of both addresses.
-    address_bytes: i16,
-    ports: i16,
-}
-
-impl Offsets {
-    fn of(family: Family) -> Self {
-        match family {
-            Family::V4 => Self {
-                kind: 0x0008,
-                protocol: 23,
-                addresses: 26,
-                address_bytes: 8,
-                ports: 34,
-            },
-            Family::V6 => Self {
-                kind: 0xdd86,
-                protocol: 20,
-                addresses: 22,
-                address_bytes: 32,
-                ports: 54,
-            },
-        }
-    }
 }
 
 /// Returns a port as a little-endian CPU reads it in a packet.

@@ -10,6 +10,7 @@ use anyhow::{Context as _, Result};
 use nix::mount::{mount, MsFlags};
 
 use crate::bpf::{self, Pinned, Tcx, TcxSide};
+use crate::topology::Family;
 use crate::{command, netns};
 
 /// Another folder than the usual one, which `ip netns exec` hides.
@@ -19,6 +20,38 @@ const FOLDER: &str = "/run/programs";
 pub(super) const OK: u32 = 0;
 pub(super) const SHOT: u32 = 2;
 pub(super) const NEXT: u32 = u32::MAX;
+
+/// The places of what a program reads in a packet of a family, from Ethernet's header on.
+pub(super) struct Offsets {
+    /// The type of Ethernet, as a little-endian CPU reads it.
+    pub(super) kind: u32,
+    pub(super) protocol: i16,
+    pub(super) addresses: i16,
+    /// Bytes of both addresses.
+    pub(super) address_bytes: i16,
+    pub(super) ports: i16,
+}
+
+impl Offsets {
+    pub(super) fn of(family: Family) -> Self {
+        match family {
+            Family::V4 => Self {
+                kind: 0x0008,
+                protocol: 23,
+                addresses: 26,
+                address_bytes: 8,
+                ports: 34,
+            },
+            Family::V6 => Self {
+                kind: 0xdd86,
+                protocol: 20,
+                addresses: 22,
+                address_bytes: 32,
+                ports: 54,
+            },
+        }
+    }
+}
 
 /// Code that is being written.
 #[derive(Default)]

@@ -10,7 +10,7 @@ use anyhow::{ensure, Context as _, Result};
 use mflow_protocol::datagram::{self, MIN_BYTES};
 use nix::sys::socket::{setsockopt, sockopt};
 
-use super::code::Code;
+use super::code::{Code, Offsets};
 use crate::bpf::{Xdp, XdpMode};
 use crate::datagrams::ledger::Ledger;
 use crate::datagrams::sender::{SendOrder, Sender};
@@ -104,34 +104,15 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// What a program compares, and where that is from Ethernet's header on, as a little-endian CPU reads it.
-struct Offsets {
-    kind: u32,
-    protocol: i16,
-    target: i16,
+/// Returns the place of the port to which a packet goes, the second field of its transport header.
+fn target(at: &Offsets) -> i16 {
+    at.ports + 2
 }
 
-impl Offsets {
-    fn of(family: Family) -> Self {
-        match family {
-            Family::V4 => Self {
-                kind: 0x0008,
-                protocol: 23,
-                target: 36,
-            },
-            Family::V6 => Self {
-                kind: 0xdd86,
-                protocol: 20,
-                target: 56,
-            },
-        }
-    }
-
-    /// Returns the place of a datagram's payload.
-    fn payload(&self) -> usize {
-        // CAST: some dozen bytes; the port is the header's second field.
-        self.target as usize - 2 + UDP_BYTES
-    }
+/// Returns the place of a datagram's payload.
+fn payload(at: &Offsets) -> usize {
+    // CAST: some dozen bytes.
+    at.ports as usize + UDP_BYTES
 }
 
 /// Returns a program that gives datagrams for the port to the socket that a map has for their queue.
@@ -142,13 +123,13 @@ fn code(family: Family, map: u32) -> Result<Vec<u64>> {
     code.read(4, 7, 6, 0);
     code.read(4, 8, 6, 4);
     code.copy(2, 7);
-    code.plus(2, i32::from(at.target) + 2);
+    code.plus(2, i32::from(target(&at)) + 2);
     code.go_if_greater(2, 8, "pass");
     code.read(2, 3, 7, 12);
     code.go_if(false, 3, at.kind, "pass");
     code.read(1, 3, 7, at.protocol);
     code.go_if(false, 3, UDP_NUMBER, "pass");
-    code.read(2, 3, 7, at.target);
+    code.read(2, 3, 7, target(&at));
     code.go_if(false, 3, u32::from(TAKEN.to_be()), "pass");
     code.map(1, map);
     // The queue; if there is no socket for it, the packet passes.
@@ -320,8 +301,8 @@ fn seen(
 fn number(frame: &[u8], family: Family) -> Option<u64> {
     let at = Offsets::of(family);
     // CAST: some dozen bytes.
-    let port = frame.get(at.target as usize..)?.first_chunk()?;
-    let payload = frame.get(at.payload()..)?.get(..MIN_BYTES)?;
+    let port = frame.get(target(&at) as usize..)?.first_chunk()?;
+    let payload = frame.get(payload(&at)..)?.get(..MIN_BYTES)?;
     let is_taken = u16::from_be_bytes(*port) == TAKEN;
     let head = datagram::decode(payload).filter(|_| is_taken)?;
     Some(head.sequence)
