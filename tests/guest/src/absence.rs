@@ -3,6 +3,8 @@
 //! How long a CPU of the guest was away: a host with fewer CPUs than the guest lets some of them wait, now and then for
 //! longer than any deadline that a test can set. What fails then says nothing about what was tested.
 
+use std::error;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,6 +20,25 @@ static PROVOKED: AtomicBool = AtomicBool::new(false);
 pub(crate) fn provoke() {
     PROVOKED.store(true, Ordering::Relaxed);
 }
+
+/// Too many datagrams found no room in their socket: its reader was away, or something kept them for too long.
+#[derive(Debug)]
+pub(crate) struct NoRoom {
+    pub(crate) refused: u64,
+    pub(crate) sent: u64,
+}
+
+impl fmt::Display for NoRoom {
+    fn fmt(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { refused, sent } = self;
+        write!(
+            text,
+            "sockets had no room for {refused} of {sent} datagrams"
+        )
+    }
+}
+
+impl error::Error for NoRoom {}
 
 /// Threads that sleep and look at the clock, one on each CPU.
 pub(crate) struct Watch;

@@ -3,15 +3,16 @@
 //! Runs one case after the other, and tells the host of each when it begins and what came out.
 //!
 //! A case that fails while an emulated CPU was away for longer than what cases allow for is run once more, and the host
-//! is told so, which counts. What is wrong with the code under test fails again, or too often.
+//! is told so, which counts. So is one whose reader was away for longer than its socket has room. What is wrong with the
+//! code under test fails again, or too often.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{ensure, Result};
+use anyhow::{ensure, Error, Result};
 use mflow_protocol::guest::{CaseAgain, CaseResult, ListedCase, Message};
 
-use crate::absence::Watch;
+use crate::absence::{NoRoom, Watch};
 use crate::outcome::Outcome;
 use crate::verdict;
 
@@ -88,12 +89,11 @@ pub(crate) fn run_each<C>(
         watch.longest();
         let mut result = run(case);
         let away = watch.longest();
-        if let (Err(error), true) = (&result, away >= AWAY) {
+        if let Some((why, error)) = blame_host(result.as_ref().err(), away) {
             verdict::say(&Message::Again(CaseAgain {
                 case: name.clone(),
-                // CAST: far from 2^64 ms.
-                away_ms: away.as_millis() as u64,
-                error: format!("{error:#}"),
+                why,
+                error,
                 seconds: start.elapsed().as_secs_f64(),
             }));
             start = Instant::now();
@@ -117,6 +117,17 @@ pub(crate) fn run_each<C>(
     code
 }
 
+/// Returns why a failure may be the host's, and the failure.
+fn blame_host(error: Option<&Error>, away: Duration) -> Option<(String, String)> {
+    let error = error?;
+    let why = if away >= AWAY {
+        format!("a CPU was away for {} ms", away.as_millis())
+    } else {
+        error.downcast_ref::<NoRoom>()?.to_string()
+    };
+    Some((why, format!("{error:#}")))
+}
+
 /// Prints the cases for the host, which chooses among them.
 pub(crate) fn list(cases: impl IntoIterator<Item = ListedCase>) -> Result<ExitCode> {
     for case in cases {
@@ -130,5 +141,25 @@ pub(crate) fn require_good_names<'a>(names: impl Iterator<Item = &'a str>) {
     let mut seen = std::collections::BTreeSet::new();
     for name in names {
         assert!(!name.contains([',', ' ']) && seen.insert(name), "{name}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::{anyhow, Context as _};
+
+    use super::*;
+
+    #[test]
+    fn what_a_busy_host_does_is_tried_once_more() {
+        let wrong = anyhow!("wrong");
+        assert_eq!(blame_host(None, AWAY), None);
+        assert_eq!(blame_host(Some(&wrong), Duration::ZERO), None);
+        assert!(blame_host(Some(&wrong), AWAY).is_some());
+        let (refused, sent) = (1, 10);
+        let no_room = Err::<(), _>(NoRoom { refused, sent }).context("with enabled 0");
+        let blamed = blame_host(no_room.as_ref().err(), Duration::ZERO).expect("the host's");
+        assert_eq!(blamed.0, "sockets had no room for 1 of 10 datagrams");
+        assert!(blamed.1.starts_with("with enabled 0"), "{}", blamed.1);
     }
 }

@@ -87,7 +87,7 @@ pub enum Message {
     Start(String),
     /// It has ended.
     Result(CaseResult),
-    /// It has failed while a CPU was away, and is run once more.
+    /// It has failed while the host was too busy, and is run once more.
     Again(CaseAgain),
     /// Frames per second that are offered where nothing may be lost.
     Rate(f64),
@@ -142,8 +142,8 @@ pub struct CaseResult {
 pub struct CaseAgain {
     /// Its name.
     pub case: String,
-    /// How long a CPU was away.
-    pub away_ms: u64,
+    /// Why what came out may be the host's fault.
+    pub why: String,
     /// What was not as it must be.
     pub error: String,
     /// The time that the first run took.
@@ -226,7 +226,7 @@ mod tests {
     fn messages_are_understood_and_unknown_words_are_not() {
         let again = Message::Again(CaseAgain {
             case: "main".to_owned(),
-            away_ms: 700,
+            why: "a CPU was away".to_owned(),
             error: "late".to_owned(),
             seconds: 1.5,
         });
@@ -236,7 +236,7 @@ mod tests {
         }
         for unknown in [
             r#"{"verdict":"main"}"#,
-            r#"{"again":{"case":"main","away_ms":700,"error":"late","seconds":1.5,"more":1}}"#,
+            r#"{"again":{"case":"main","why":"a CPU was away","error":"late","seconds":1.5,"more":1}}"#,
             r#"{"replay":{"card":0,"times":1,"capture":[],"more":1}}"#,
             r#"{"load":{"frames":{"nic_mac":"","overlay":true,"flows":1,"bytes":1,"credit":1,"more":1}}}"#,
             r#"{"load":{"connection":{"nic_mac":"","overlay":true,"segments":1,"more":1}}}"#,

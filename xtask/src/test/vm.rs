@@ -25,7 +25,7 @@ use crate::vm::{self, Event, Excerpt, Machine, Nic, Terminal, Threads, Trouble, 
 /// After this many deaths of its guests a layer ends.
 const MOST_DEATHS: usize = 8;
 
-/// How many cases of a layer may fail while a CPU of the guest is away, and be run once more.
+/// How many cases of a layer may fail while a CPU of the guest, or the reader of a socket, is away, and be run once more.
 const MOST_AGAIN: usize = 3;
 
 /// How long a guest may take until its first word: the checking kernel on a busy host needs half a minute. One that is booted because
@@ -196,7 +196,7 @@ impl GuestCases {
         let mut fail = |what: &str, detail| outcome.failed.push(self.failure(what, detail, None));
         if results.again > MOST_AGAIN {
             let detail = format!(
-                "{} failed while a CPU of the guest was away, and {MOST_AGAIN} may: the host is too busy, or something keeps CPUs",
+                "{} failed while a CPU of the guest or a reader was away, and {MOST_AGAIN} may: the host is too busy, or something keeps CPUs",
                 results.again
             );
             fail("cases that were run once more", detail);
@@ -369,8 +369,8 @@ impl GuestCases {
                             results.again += 1;
                             results.first_runs += Duration::from_secs_f64(again.seconds);
                             self.say(format!(
-                                "again   {}: a CPU was away for {} ms, and then: {}",
-                                again.case, again.away_ms, again.error
+                                "again   {}: {}, and then: {}",
+                                again.case, again.why, again.error
                             ));
                         }
                         Message::Rate(rate) => {

@@ -23,6 +23,7 @@ use nix::sys::socket::{
 use nix::sys::time::TimeSpec;
 use nix::time::{clock_gettime, ClockId};
 
+use crate::absence::NoRoom;
 use crate::datagrams::ledger::Ledger;
 use crate::{cpu, sockopt as more_sockopt, threads};
 
@@ -100,7 +101,6 @@ impl Arrived {
         let delivered = self.sum(Ledger::delivered);
         ensure!(
             delivered + self.refused == self.sent
-                && self.refused <= self.sent / MOST_REFUSED
                 && self.sum(Ledger::duplicate) == 0
                 && self.corrupt == 0,
             "of {} datagrams {delivered} arrived, {} twice, {} not as sent; sockets had no room for {}; they look like {:?}; counters: {}",
@@ -111,6 +111,10 @@ impl Arrived {
             self.looks,
             self.counters()
         );
+        if self.refused > self.sent / MOST_REFUSED {
+            let (refused, sent) = (self.refused, self.sent);
+            return Err(NoRoom { refused, sent }.into());
+        }
         Ok(())
     }
 
