@@ -18,7 +18,8 @@
 //!   +----------------------------- Draining <--------------+
 //! ```
 //!
-//! In `Starting`, inner flows get their fences, one after the other; it ends by itself, and is left as `Split` is. "Told to" is [`Config::stopping`](super::dispatcher::Config::stopping); after a cause with `*` the flow is held in
+//! In `Starting`, inner flows get their fences, one after the other; it ends by itself, and is left as `Split` is, and when another
+//! source begins. "Told to" is [`Config::stopping`](super::dispatcher::Config::stopping); after a cause with `*` the flow is held in
 //! `Counting` for a while. The transitions are in `splitting.rs`.
 
 use super::flow_report::Standing;

@@ -4,6 +4,7 @@
 
 use super::counters::Counter;
 use super::dispatcher::{Dispatched, Host, Step, IDLE_MS};
+use super::fenced::Fenced;
 use super::flow_state::{Carrier, Draining, FlowState, Probing, SlotCounts, Split, Stopping};
 use super::flow_table::{Flow, Window};
 use super::hint::Hint;
@@ -244,7 +245,10 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         let seen = SlotCounts::of(merge_point);
         let (now_ms, nr_sources) = (self.now_ms, self.host.slots().nr_sources());
         self.carried(slot).start(now_ms);
-        self.fenced(slot).start(now_ms, nr_sources);
+        *self.fenced(slot) = Fenced::NONE;
+        if self.host.fences_inner_flows() {
+            self.fenced(slot).start(now_ms, nr_sources);
+        }
         self.host.orders().begin_flow(usize::from(slot));
         self.counters.add_owned(Counter::FlowsSplit, 1);
         Split {
@@ -264,9 +268,13 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         const NR_BATCHES: u32 = 2;
         let slot = split.slot;
         let (now_ms, nr_sources) = (self.now_ms, self.host.slots().nr_sources());
-        let has_ended = self.fenced(slot).has_ended(now_ms, nr_sources);
+        if self.fenced(slot).is_void(nr_sources) {
+            let stopping = self.begin_stop(flow, split, Reason::New);
+            return self.on_stopping(flow, stopping, packet);
+        }
+        let has_ended = self.fenced(slot).has_ended(now_ms);
         let inner_flow = packet.inner_flow();
-        if has_ended || self.fenced(slot).has(inner_flow) {
+        if !self.fenced(slot).lacks(inner_flow) {
             let dispatched = self.on_split(&mut split, packet);
             flow.state = match has_ended {
                 true => FlowState::Split(split),
@@ -274,13 +282,19 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
             };
             return dispatched;
         }
-        if self.window_left(&split) == NR_BATCHES && flow.suits(&packet) {
+        if !flow.suits(&packet) {
+            return Dispatched::Ordinary(packet);
+        }
+        if self.window_left(&split) == NR_BATCHES {
             self.end_batch(&mut split);
             split.batch = split.batch.wrapping_add(1);
             self.slot(slot).open_fence(split.batch);
             self.fenced(slot).add(inner_flow);
             flow.state = FlowState::Starting(split);
             packet.set_tag(Tag::new(TagKind::Fence, usize::from(slot), split.batch));
+        } else {
+            // What follows it must not overtake it. The window has room again when the oldest batch has come, or is given up.
+            self.fenced(slot).extend();
         }
         Dispatched::Ordinary(packet)
     }
@@ -356,7 +370,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         stopping
     }
 
-    /// Carries a packet inline until all before it have been delivered.
+    /// Carries a packet inline until all before it have been delivered; on the ordinary path if its inner flow was never split.
     fn on_stopping(
         &mut self,
         flow: &mut Flow,
@@ -383,6 +397,13 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
                 self.report_change(flow);
                 return self.on_draining(flow, draining, packet);
             }
+        }
+        if self.fenced(slot).lacks(packet.inner_flow()) {
+            // What it has waits on the ordinary path, in front of an inline packet.
+            if !stopping.is_open {
+                self.release_if_drained(flow, slot, stopping.batch);
+            }
+            return Dispatched::Ordinary(packet);
         }
         if !stopping.is_open {
             // There is a number left: lanes never get the last one.

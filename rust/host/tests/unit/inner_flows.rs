@@ -3,7 +3,9 @@
 //! Inner flows of one outer flow that wait in different queues on the ordinary path, while the outer flow begins to be split.
 
 use mflow_algo::algo::counters::Counter;
+use mflow_algo::algo::queue::Packet as _;
 use mflow_algo::algo::slot_pool::NR_SLOTS;
+use mflow_algo::algo::tag::Tag;
 use proptest::prelude::*;
 
 use crate::common::cases;
@@ -17,10 +19,28 @@ const LONGEST_US: u64 = 40_000;
 
 #[derive(Clone, Debug)]
 enum Step {
-    Receive { pkts: u32 },
-    Ordinary { inner_flow: u64, pkts: usize },
-    Poll { lane: usize, pkts: usize },
-    Wait { us: u64 },
+    Receive {
+        pkts: u32,
+    },
+    Ordinary {
+        inner_flow: u64,
+        pkts: usize,
+    },
+    Poll {
+        lane: usize,
+        pkts: usize,
+    },
+    Wait {
+        us: u64,
+    },
+    /// No CPU runs meanwhile.
+    Away {
+        us: u64,
+    },
+    Stop {
+        stopping: bool,
+    },
+    AnotherSource,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -30,6 +50,9 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(inner_flow, pkts)| Step::Ordinary { inner_flow, pkts }),
         10 => (0..NR_LANES, 1..20usize).prop_map(|(lane, pkts)| Step::Poll { lane, pkts }),
         6 => (1..9_000u64).prop_map(|us| Step::Wait { us }),
+        1 => (LONGEST_US..3 * LONGEST_US).prop_map(|us| Step::Away { us }),
+        1 => any::<bool>().prop_map(|stopping| Step::Stop { stopping }),
+        1 => Just(Step::AnotherSource),
     ]
 }
 
@@ -48,13 +71,17 @@ fn until_probe_comes(world: &mut World) -> u64 {
         world.receive(FLOW, 1);
     }
     world.receive(FLOW, 3);
-    for inner_flow in 0..INNER_FLOWS {
-        world.around.run_ordinary_of(inner_flow, usize::MAX);
-        if world.count(Counter::ProbesSeen) == 1 {
-            return inner_flow;
-        }
-    }
-    panic!("the probe does not come");
+    let inner_flow = inner_flow_with_tag(world);
+    world.around.run_ordinary_of(inner_flow, usize::MAX);
+    assert_eq!(world.count(Counter::ProbesSeen), 1);
+    inner_flow
+}
+
+/// Returns the inner flow whose packet is a probe or a fence on the ordinary path.
+fn inner_flow_with_tag(world: &World) -> u64 {
+    let mut waiting = world.around.ordinary.iter();
+    let lone = waiting.find(|packet| packet.tag() != Tag::NONE);
+    lone.expect("a probe or a fence").inner_flow()
 }
 
 fn overtaken_of(world: &World, inner_flow: u64) -> u64 {
@@ -104,6 +131,79 @@ fn fences_that_do_not_arrive_hold_a_start_up_for_a_bounded_time() {
     world.finish();
 }
 
+/// Begins to split a flow of which one inner flow has had its fence, and others have packets on the ordinary path.
+fn starting() -> World {
+    let mut world = spread();
+    until_probe_comes(&mut world);
+    world.receive(FLOW, 1);
+    assert_eq!(world.count(Counter::FlowsSplit), 1);
+    let fence = inner_flow_with_tag(&world);
+    world.around.run_ordinary_of(fence, usize::MAX);
+    assert!(!world.around.ordinary.is_empty());
+    world
+}
+
+/// Receives packets, and lets lanes and inline ones be first.
+fn receive_before_ordinary(world: &mut World) {
+    world.receive(FLOW, 12);
+    world.end_nic_poll();
+    for lane in 0..NR_LANES {
+        world.around.poll(lane, usize::MAX);
+    }
+}
+
+fn finish_in_order(mut world: World) {
+    world.settle();
+    for inner_flow in 0..INNER_FLOWS {
+        assert_eq!(overtaken_of(&world, inner_flow), 0, "{inner_flow}");
+    }
+    world.finish();
+}
+
+#[test]
+fn a_cpu_that_was_away_has_emptied_no_queue() {
+    let mut world = starting();
+    world.around.wait(2 * LONGEST_US);
+    receive_before_ordinary(&mut world);
+    finish_in_order(world);
+}
+
+#[test]
+fn a_flow_that_is_told_to_stop_as_it_starts_keeps_its_order() {
+    let mut world = starting();
+    world.config.stopping = true;
+    receive_before_ordinary(&mut world);
+    assert_eq!(world.count(Counter::FlowsStopped), 1);
+    finish_in_order(world);
+}
+
+#[test]
+fn a_source_that_begins_as_a_flow_starts_ends_the_start() {
+    let mut world = starting();
+    world.around.slots.note_source();
+    receive_before_ordinary(&mut world);
+    assert_eq!(world.count(Counter::FlowsStopped), 1);
+    finish_in_order(world);
+}
+
+#[test]
+fn inner_flows_get_no_fences_for_ever() {
+    let mut world = spread();
+    until_probe_comes(&mut world);
+    for _ in 0..30 {
+        // Always of the same inner flow, which has its fence.
+        world.receive(FLOW, u32::try_from(INNER_FLOWS).expect("a few"));
+        world.around.run_ordinary(usize::MAX);
+        world.end_nic_poll();
+        world.around.wait(LONGEST_US / 20);
+    }
+    world.around.packets.inner_flows = 100;
+    world.receive(FLOW, 100);
+    assert_eq!(world.around.ordinary.len(), 0, "there are fences still");
+    world.settle();
+    world.finish();
+}
+
 proptest! {
     #![proptest_config(cases(256))]
 
@@ -131,6 +231,9 @@ proptest! {
                     }
                     world.around.wait(us);
                 }
+                Step::Away { us } => world.around.wait(us),
+                Step::Stop { stopping } => world.config.stopping = stopping,
+                Step::AnotherSource => world.around.slots.note_source(),
             }
             world.end_nic_poll();
         }
