@@ -2,6 +2,7 @@
 
 //! Builds, checks and runs everything of mflow: the command line, and what the laboratory (`xtask/lab`) needs of it.
 
+pub mod builds;
 mod demo;
 mod dkms;
 mod docs;

@@ -9,13 +9,12 @@ use std::process::Command;
 use anyhow::{ensure, Context as _, Result};
 
 use super::{Ctx, Failure, Outcome};
-use crate::paths;
+use crate::builds;
 use crate::setup::rust;
 use crate::step::{Failed, Step};
-use crate::tools;
 
 pub(crate) fn unit(ctx: &Ctx) -> Result<Outcome> {
-    let mut command = rust::command("cargo")?;
+    let mut command = builds::cargo("target")?;
     command.args(["test", "--workspace"]).args(COMMON);
     if ctx.full {
         // This adds the tests that are marked as too long for every day.
@@ -26,11 +25,9 @@ pub(crate) fn unit(ctx: &Ctx) -> Result<Outcome> {
 
 /// The lock-free parts under loom, which tries every interleaving within bounds.
 pub(crate) fn loom(ctx: &Ctx) -> Result<Outcome> {
-    let mut command = rust::command("cargo")?;
+    let mut command = builds::cargo("target/loom")?;
     command
         .env("RUSTFLAGS", "--cfg loom")
-        // Other flags make other objects: in the same folder the two builds would throw each other's away.
-        .env("CARGO_TARGET_DIR", paths::project().join("target/loom"))
         // How often a thread may be stopped against its will; most errors need two or fewer.
         .env("LOOM_MAX_PREEMPTIONS", if ctx.full { "3" } else { "2" })
         .args(["test", "--package", "mflow-algo"])
@@ -46,11 +43,10 @@ pub(crate) fn miri(_ctx: &Ctx) -> Result<Outcome> {
         outcome.skip("miri", problem);
         return Ok(outcome);
     }
-    let mut command = tools::command("cargo");
+    let mut command = builds::cargo("target/miri")?;
     command
+        // The tests choose smaller sizes for Miri, which is a thousand times slower.
         .env("RUSTUP_TOOLCHAIN", "nightly")
-        // Another compiler makes other objects. The tests choose smaller sizes for Miri, which is a thousand times slower.
-        .env("CARGO_TARGET_DIR", paths::project().join("target/miri"))
         .args(["miri", "test", "--package", "mflow-algo"])
         .args(COMMON);
     run("miri", command)
@@ -60,7 +56,6 @@ const COMMON: [&str; 2] = ["--locked", "--no-fail-fast"];
 
 /// Runs a `cargo test` command; a failed case counts as such, a failed build as one failure.
 fn run(layer: &str, mut command: Command) -> Result<Outcome> {
-    command.current_dir(paths::project());
     let result = Step::new(format!("{layer} tests"), format!("test-{layer}"))
         .hint(format!("cargo xtask test {layer}"))
         .run(&mut command);

@@ -7,12 +7,13 @@ use std::fs;
 use anyhow::{Context as _, Result};
 
 use super::{Ctx, Outcome};
+use crate::builds;
 use crate::paths;
-use crate::setup::rust;
 use crate::step::Step;
 use crate::tools;
 
 const NAME: &str = "mlx5: any guest, under libFuzzer";
+const FOLDER: &str = "target/fuzz";
 const SECONDS: u32 = 20;
 const SECONDS_FULL: u32 = 600;
 /// What libFuzzer needs of the compiler: a counter at each edge, where it is, and what is compared.
@@ -38,15 +39,12 @@ pub(super) fn run(ctx: &Ctx) -> Result<Outcome> {
 }
 
 fn fuzz(full: bool) -> Result<()> {
-    // Other flags make other objects.
-    let folder = paths::project().join("target/fuzz");
+    let folder = paths::project().join(FOLDER);
     Step::new("build the fuzz target", "mlx5-fuzz-build")
         .hint("cargo xtask test mlx5")
         .run(
-            rust::command("cargo")?
-                .current_dir(paths::project())
+            builds::cargo(FOLDER)?
                 .env("RUSTFLAGS", RUSTFLAGS)
-                .env("CARGO_TARGET_DIR", &folder)
                 .args(["build", "--release", "--locked"])
                 .args(["--package", "mlx5-model-fuzz", "--target", TARGET]),
         )?;

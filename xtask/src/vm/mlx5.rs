@@ -14,12 +14,13 @@ use std::time::Duration;
 use anyhow::{bail, Context as _, Result};
 use tempfile::NamedTempFile;
 
+use crate::builds;
 use crate::kernel;
 use crate::paths;
-use crate::setup::rust;
 use crate::step::Step;
 use crate::tools;
 
+const FOLDER: &str = "target/mlx5";
 /// Where the driver's structures are, in the kernel source.
 const HEADER: &str = "include/linux/mlx5/mlx5_ifc.h";
 /// How long the process may take to begin, to carry out an order, and to end after its guest.
@@ -51,17 +52,13 @@ pub(crate) fn model_program() -> Result<PathBuf> {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     tools::once(&BUILT, || {
         let header = kernel::work_tree()?.join(HEADER);
-        // It has a folder of its own, as the layouts may differ from those of every other build.
-        let target_dir = paths::project().join("target/mlx5");
         Step::new("build the ConnectX model", "mlx5-model-build").run(
-            rust::command("cargo")?
-                .current_dir(paths::project())
+            // The layouts may differ from those of every other build.
+            builds::cargo(FOLDER)?
                 .args(["build", "--release", "--locked", "--package", "mlx5-model"])
-                .arg("--target-dir")
-                .arg(&target_dir)
                 .env("MLX5_IFC_H", header),
         )?;
-        Ok(target_dir.join("release/mlx5-model"))
+        Ok(paths::project().join(FOLDER).join("release/mlx5-model"))
     })
 }
 

@@ -9,12 +9,15 @@ use std::sync::OnceLock;
 
 use anyhow::{bail, Context as _, Result};
 
+use crate::builds;
 use crate::paths;
-use crate::setup::rust;
 use crate::step::Step;
 use crate::tools;
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
+const FOLDER: &str = "target/guest";
+/// The workspace's profile for it.
+const PROFILE: &str = "guest";
 
 /// What the guest program runs.
 const NEEDED: &[&str] = &[
@@ -73,21 +76,22 @@ pub(crate) fn own_programs() -> Result<Vec<PathBuf>> {
 pub(crate) fn guest_program() -> Result<PathBuf> {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     tools::once(&BUILT, || {
-        // It has a folder of its own, as the flags differ from those of every other build.
-        let target_dir = paths::project().join("target/guest");
         Step::new("build the guest program", "guest-build").run(
-            rust::command("cargo")?
-                .current_dir(paths::project())
-                .args(["build", "--release", "--locked", "--package", "mflow-guest"])
-                .args(["--package", OWN_PACKAGE, "--features", OWN_FEATURES])
-                .args(["--target", TARGET, "--target-dir"])
-                .arg(&target_dir)
-                .env(
-                    "RUSTFLAGS",
-                    "-C target-feature=+crt-static -C strip=symbols",
-                ),
+            builds::cargo(FOLDER)?
+                .args([
+                    "build",
+                    "--profile",
+                    PROFILE,
+                    "--locked",
+                    "--target",
+                    TARGET,
+                ])
+                .args(["--package", "mflow-guest", "--package", OWN_PACKAGE])
+                .args(["--features", OWN_FEATURES])
+                .env("RUSTFLAGS", "-C target-feature=+crt-static"),
         )?;
-        Ok(target_dir.join(TARGET).join("release/mflow-guest"))
+        let programs = paths::project().join(FOLDER).join(TARGET).join(PROFILE);
+        Ok(programs.join("mflow-guest"))
     })
 }
 

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 
 use anyhow::{bail, Result};
 
+use xtask::builds;
 use xtask::paths;
 use xtask::setup::qemu::{self, Qemu, Wish};
-use xtask::setup::rust;
 use xtask::step::Step;
 use xtask::tools;
 use xtask::vm::Nic;
@@ -29,21 +29,20 @@ pub(super) fn build(nic: Nic) -> Result<PathBuf> {
     let qemu = Qemu::find(wish).map(|qemu| qemu.version);
     check(qemu.as_deref(), wish.least)?;
     let is_new = tools::at_least(&qemu_version(nic), NEW_INTERFACE);
-    let target_dir = paths::project().join(if is_new {
+    let folder = if is_new {
         "target/plugin-7"
     } else {
         "target/plugin"
-    });
+    };
     Step::new("build the counting plug-in", "plugin-build").run(
-        rust::command("cargo")?
-            .current_dir(paths::project())
+        builds::cargo(folder)?
             .args(["build", "--release", "--locked", "--package"])
             .arg("mflow-insn-plugin")
-            .args(is_new.then_some("--features=api-7"))
-            .arg("--target-dir")
-            .arg(&target_dir),
+            .args(is_new.then_some("--features=api-7")),
     )?;
-    Ok(target_dir.join("release/libmflow_insn_plugin.so"))
+    Ok(paths::project()
+        .join(folder)
+        .join("release/libmflow_insn_plugin.so"))
 }
 
 /// Fails if a QEMU of this version cannot count.
