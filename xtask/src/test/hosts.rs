@@ -92,10 +92,6 @@ const OTHERWISE: &[(&str, &str)] = &[
         "watchers/shared",
         "with our patches lanes show packets to sockets that share them out, each lane its own: order is not the wire's",
     ),
-    (
-        "watchers/stamps",
-        "with our patches time stamps wait for a clock that is set back to come there again",
-    ),
 ];
 
 /// A kernel that the layer runs on.
