@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is around an IP packet on the wire between the client's machine and the server's: a frame, and in the overlay the
+//! The envelope of an IP packet on the wire between the client's machine and the server's: a frame, and in the overlay also the
 //! headers of VXLAN and a frame inside.
 
 use std::net::Ipv4Addr;

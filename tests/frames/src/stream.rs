@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which datagram comes next, and whether it may be sent yet.
+//! The choice of the next datagram, and the decision whether it may be sent yet.
 //!
-//! The receiver says how far it is, so that frames queue up in front of its bottleneck, wherever that is, without being lost
-//! there.
+//! The receiver says how far it is, so that frames queue up in front of its bottleneck, wherever that is, and none is lost there.
 
 use std::time::{Duration, Instant};
 
@@ -15,11 +14,11 @@ use super::maker::Maker;
 /// Datagrams on their way count as lost after this time without news.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// Where frames come from.
+/// The source of frames.
 enum Source {
     /// Numbered datagrams.
     Maker(Maker),
-    /// A frame, and where its flow's number is.
+    /// A frame, and the offset of its flow's number.
     Copies {
         frame: Vec<u8>,
         flow_at: Option<usize>,
@@ -47,11 +46,11 @@ impl Source {
 pub struct Stream {
     source: Source,
     flows: u64,
-    /// How many datagrams may be on their way.
+    /// The number of datagrams that may be on their way.
     credit: u64,
     sent: u64,
     given_up: u64,
-    /// How far the receiver was when it was heard of last, and when that was.
+    /// The progress of the receiver when it was last heard of, and the time of that.
     news: (u64, Instant),
 }
 

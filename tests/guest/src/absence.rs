@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How long a CPU of the guest was away: a host with fewer CPUs than the guest lets some of them wait, now and then for
-//! longer than any deadline that a test can set. What fails then says nothing about what was tested.
+//! The time for which a CPU of the guest was away: a host with fewer CPUs than the guest lets some of them wait, now and then for
+//! longer than any deadline that a test can set. A test that fails then says nothing about what it tests.
 
 use std::error;
 use std::fmt;
@@ -13,7 +13,7 @@ use crate::cpu;
 
 const NAP: Duration = Duration::from_millis(50);
 
-/// Whether a case keeps tasks off a CPU itself.
+/// True if a case keeps tasks off a CPU itself.
 static PROVOKED: AtomicBool = AtomicBool::new(false);
 
 /// Notes that the case makes a CPU absent on purpose: nothing can be told until it is over.

@@ -41,7 +41,7 @@ const AT_SK_SKB_VERDICT: u32 = 38;
 const SK_PASS: [u64; 2] = [0x0000_0001_0000_00b7, 0x95];
 /// `r0 = XDP_PASS; exit`.
 const XDP_PASS: [u64; 2] = [0x0000_0002_0000_00b7, 0x95];
-/// How many packets may wait for a CPU of a map.
+/// The number of packets that may wait for a CPU of a map.
 const CPU_QUEUE_PKTS: u32 = 8192;
 /// `r0 = skb->len; exit`: all that has come is one message.
 const WHOLE: [u64; 2] = [0x1061, 0x95];
@@ -128,7 +128,7 @@ fn runs(program: &OwnedFd) -> Result<u64> {
     Ok(count.trim().parse()?)
 }
 
-/// Has the kernel count how often each program runs, or not.
+/// Makes the kernel count how often each program runs, or stop counting.
 pub(crate) fn count_runs(on: bool) -> Result<()> {
     topology::sysctl("kernel/bpf_stats_enabled", if on { "1" } else { "0" })
 }
@@ -140,7 +140,7 @@ pub(crate) struct Xdp {
     _map: Option<OwnedFd>,
 }
 
-/// Where an XDP program runs; the values are flags from `linux/if_link.h`.
+/// The place where an XDP program runs; the values are flags from `linux/if_link.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum XdpMode {
     /// In the driver if it can, else in the stack.
@@ -256,7 +256,7 @@ impl Xdp {
     }
 }
 
-/// Has the sockets of a group with `SO_REUSEPORT` be chosen by the hash that a packet brings: one of the first two.
+/// Makes the hash that a packet brings choose one of the first two sockets of a group with `SO_REUSEPORT`.
 pub(crate) fn choose_by_hash(socket: &impl AsRawFd) -> Result<()> {
     let program = load(KIND_SOCKET_FILTER, &LOWEST_BIT_OF_HASH)?;
     sockopt::choose_by_program(socket, &program)

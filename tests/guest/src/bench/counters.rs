@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What has arrived, for applications that do not count themselves.
+//! The counts of what has arrived, for applications that do not count themselves.
 
 use anyhow::Result;
 

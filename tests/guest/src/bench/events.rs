@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How often each CPU was interrupted, and by what: `/proc/interrupts` and `/proc/softirqs`.
+//! The number of interrupts of each CPU, by cause: `/proc/interrupts` and `/proc/softirqs`.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -20,7 +20,8 @@ use crate::{command, cpu, mflow, verdict};
 /// kept from running by a busy host does not make the NIC core do its work.
 pub(super) const CREDIT_PKTS: u64 = 6_144;
 
-/// How often the NIC's interrupt may take to move, and how long the packets of one such trial are on their way.
+/// The number of trials within which the NIC's interrupt has to move, and the time for which the packets of one trial are on
+/// their way.
 const MOVES_MAX: u32 = 5;
 const STILL: Duration = Duration::from_millis(50);
 
@@ -70,15 +71,15 @@ pub(super) fn measure(case: &Case, flows: u16, bytes: usize, burst: usize) -> Re
     measured.map(|()| End::default())
 }
 
-/// Has the stack ready for a load from outside, and the NIC's interrupts where they shall be; `frames` are so few that nothing
-/// is measured by them. Returns where the application is.
+/// Prepares the stack for a load from outside, after the NIC's interrupts have moved to their CPU. There are so few `frames` that
+/// nothing is measured by them. Returns the application's endpoint.
 pub(super) fn prepare(stack: &Stack, frames: Option<Outside>) -> Result<AppEndpoint> {
     settle_interrupts(frames)?;
     stack::prepare(stack, topology::FEED)?;
     Ok(app_endpoint(stack))
 }
 
-/// Has the NIC interrupt until it does so where it shall: an interrupt moves when the next one comes, and under load, when
+/// Makes the NIC receive until its interrupts come to their CPU: an interrupt moves when the next one comes, and under load, when
 /// the NIC is polled, none comes for long.
 pub(super) fn settle_interrupts(frames: Option<Outside>) -> Result<()> {
     for _ in 0..MOVES_MAX {

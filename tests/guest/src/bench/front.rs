@@ -20,9 +20,9 @@ const OTHER_PKTS: u64 = 16;
 /// The instance, until the end of the scope.
 pub(super) struct Front {
     hike: Hike,
-    /// What it counts the load with.
+    /// The reason by which the instance counts the load.
     reason: &'static str,
-    /// What the NIC had received when it came.
+    /// The number of packets that the NIC had received before the instance was attached.
     received_pkts: u64,
 }
 

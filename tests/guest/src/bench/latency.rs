@@ -20,13 +20,13 @@ const REPLY_EVERY_AT_A_RATE: u32 = 20;
 /// Room for what arrives while the application's CPU is away.
 const SOCKET_BYTES: usize = 16 << 20;
 
-/// What the clients send.
+/// The messages that the clients send.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Messages {
     pub(super) transport: Transport,
     pub(super) clients: u16,
     pub(super) bytes: usize,
-    /// Of each client; none: as fast as it can.
+    /// The rate of each client; none: as fast as it can.
     pub(super) rate_msgs_per_s: Option<u32>,
 }
 

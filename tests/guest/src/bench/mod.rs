@@ -31,13 +31,13 @@ use crate::{cpu, verdict};
 
 /// From the first packet until the first window: caches, the scheduler and the flow table have settled by then.
 const SETTLE: Duration = Duration::from_millis(1500);
-/// How long a load generator and the flows it makes may take to get going.
+/// The time that a load generator and the flows that it makes may take to get going.
 const START: Duration = Duration::from_secs(8);
 
 /// Options of `bench`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// What to measure: a JSON list of cases.
+    /// The cases to measure, as a JSON list.
     cases: String,
 }
 

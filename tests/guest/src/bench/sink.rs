@@ -25,7 +25,7 @@ use crate::datagrams::ledger::Ledger;
 use crate::{cpu, netns, threads};
 
 const TELL: Duration = Duration::from_millis(2);
-/// How often the reader looks whether it shall stop while nothing arrives.
+/// The interval at which the reader looks whether it shall stop while nothing arrives.
 const LOOK: Duration = Duration::from_millis(200);
 /// Room for every datagram that may be on its way.
 const SOCKET_BYTES: usize = 48 << 20;
@@ -151,7 +151,7 @@ fn read_bursts(socket: &UdpSocket, mut ledgers: Ledgers<'_>, room: usize, burst:
     }
 }
 
-/// What has arrived of each flow.
+/// The ledgers of the flows, which record the datagrams that have arrived.
 struct Ledgers<'a> {
     shared: &'a Shared,
     flows: Vec<Ledger>,

@@ -26,7 +26,7 @@ use crate::{command, cpu, mflow, netns, threads, verdict};
 
 /// Room for every segment that may be on its way, with what the kernel adds to each.
 const SOCKET_BYTES: usize = 48 << 20;
-/// How long nothing may arrive. A connection that is to end does so, or is reset, within half of that.
+/// The longest time without arrivals. A connection that is to end does so, or is reset, within half of it.
 const SILENCE: Duration = Duration::from_secs(20);
 
 pub(super) fn measure(case: &Case, bytes: usize) -> Result<End> {
@@ -164,7 +164,7 @@ mod tests {
         (listener, address)
     }
 
-    /// What a reader says, and how many bytes it has read.
+    /// Returns the result of a reader as text, and the number of bytes that it has read.
     fn said_by_reader(listener: &TcpListener, silence: Duration) -> (String, u64) {
         let count = AtomicU64::new(0);
         let read = read(listener, &count, 1_000, silence);

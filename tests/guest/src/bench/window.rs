@@ -22,10 +22,10 @@ use crate::verdict;
 
 /// Packets more or less that make no difference: those of one poll, after which the NIC's counter moves.
 const BALANCED_PKTS: u64 = 64;
-/// How long, and how often, the end of a window waits for no more than that.
+/// The longest time that the end of a window waits until there is no more difference than that, and the time between two looks.
 const BALANCE_MAX: Duration = Duration::from_millis(300);
 const BALANCE_STEP: Duration = Duration::from_micros(300);
-/// How often the begin of a window is marked at most.
+/// The most times that the begin of a window is marked.
 const BEGINS_MAX: usize = 50;
 
 /// Columns of a CPU's line in `/proc/stat` after its name: time doing nothing, and that waiting for a disk.

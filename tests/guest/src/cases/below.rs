@@ -13,7 +13,7 @@ use crate::streams::run::Streams;
 use crate::topology;
 use crate::traffic::Load;
 
-/// What the NIC is below, with its options, and its part there.
+/// The kinds of devices that the NIC is below, each with its options, and the NIC's part there.
 const ABOVE: &[(&str, &str, &str)] = &[
     (
         "bridge",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which core builds packets: the NIC's, or the lane's. By itself (`auto`) the module chooses, in all other cases.
+//! The core that builds packets: the NIC's, or the lane's. In all other cases the module chooses by itself (`auto`).
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -28,7 +28,7 @@ use crate::{command, cpu, netns, nft, topology};
 /// Drivers that leave the building of packets to lanes.
 const DRIVERS: [&str; 2] = ["virtio_net", "mlx5_core"];
 
-/// How often an XDP program comes and goes.
+/// The number of times that an XDP program comes and goes.
 const ROUNDS: usize = 3;
 const PAUSE: Duration = Duration::from_millis(200);
 

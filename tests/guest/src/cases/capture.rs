@@ -15,7 +15,7 @@ use crate::topology::CONTAINER;
 use crate::traffic::{Live, Load};
 use crate::{cpu, tcpdump};
 
-/// Where tcpdump runs: a lane is not spared.
+/// The CPU that tcpdump runs on: a lane is not spared.
 const CPU: usize = cpu::LANES[3];
 
 /// Every device a packet of the flow passes on the server, and the namespace it is in.

@@ -66,7 +66,7 @@ const WITH_STREAMS: &[Misdeed<&str>] = &[
 
 /// Datagrams sent while the wire misbehaves: enough for the rarest misdeed.
 const AT_WORK: u64 = 1_000;
-/// How long the wire misbehaves at least before a stream may end.
+/// The least time for which the wire misbehaves before a stream may end.
 const TIME_AT_WORK: Duration = Duration::from_millis(300);
 /// Enough for each lane to have its turn.
 const LEAST_BYTES: u64 = 2 << 20;

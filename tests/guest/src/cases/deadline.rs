@@ -17,7 +17,7 @@ use crate::rig::Rig;
 use crate::streams::run::Streams;
 use crate::traffic::{Live as _, Load, Plan};
 
-/// How long the lane's CPU is held at a time: many times the deadline.
+/// The length of one hold of the lane's CPU: many times the deadline.
 const HOLD: Duration = Duration::from_millis(240);
 const DEADLINE_US: u32 = 2_000;
 /// A busy host can stop the whole guest for as long as the lane is held, but not each time.

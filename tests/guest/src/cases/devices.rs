@@ -38,7 +38,7 @@ struct Feature {
     stop_reorders: bool,
     /// Packets are queued on the way with it, so that flows cannot be split any more.
     queues: bool,
-    /// Whether that attaches an XDP program: the kernel writes a call of it into its own code.
+    /// True if switching the feature on attaches an XDP program: the kernel writes a call of it into its own code.
     attaches_program: bool,
     switch_on: fn() -> Result<Option<Xdp>>,
 }
@@ -63,7 +63,7 @@ impl Feature {
     }
 }
 
-/// How many packets may change places in a queue that several CPUs empty.
+/// The number of packets that may change places in a queue that several CPUs empty.
 pub(in crate::cases) const MIXED_PKTS: u64 = 64;
 
 const VETH_GRO: Feature = Feature {

@@ -160,8 +160,8 @@ fn stream(rig: &Rig) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Has GRO join datagrams that end at no socket of the NIC's namespace, as the container's; either the veth takes them, and
-/// streams' segments, as they are, or they are taken apart before it.
+/// Makes GRO join datagrams that end at no socket of the NIC's namespace, such as those for the container. The veth takes them,
+/// and streams' segments, as they are; with `apart` they are taken apart before it.
 fn joined<L: Load>(rig: &Rig, plan: &Plan<L>, apart: bool) -> Result<Outcome> {
     let mut plan = plan.clone();
     plan.load.send_at_least(DATAGRAMS);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What XDP programs on the NIC ask for flows: a chain of HIKE, and programs whose metadata is no hint.
+//! Requests for flows by XDP programs on the NIC: a chain of HIKE, and programs whose metadata is no hint.
 
 use std::time::Duration;
 

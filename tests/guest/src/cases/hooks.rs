@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the module registers in the kernel's packet filter, where it goes that way: it is there while splitting is on, and only then.
-//! And what comes to it there that the module's own devices never bring: packets after a program's verdict, and packets that others
-//! have, too.
+//! The hooks that the module registers in the kernel's packet filter, where it goes that way: they are there while splitting is
+//! on, and only then. Packets come to them that the module's own devices never bring: those after a program's verdict, and those
+//! that others have, too.
 
 use std::time::Duration;
 
@@ -179,7 +179,7 @@ fn full(rig: &Rig) -> Result<Outcome> {
     rig.strict(&plan, &knobs, |live| live.wait_split_since(0))
 }
 
-/// Has splitting switched on where it cannot be.
+/// Checks that splitting cannot be switched on where a hook has no place left.
 fn refused() -> Result<()> {
     mflow::write("enabled", "0")?;
     command::run(&format!("ip link add {FULL_DEVICE} type dummy"))?;

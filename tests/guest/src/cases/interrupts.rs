@@ -17,18 +17,18 @@ use crate::rig::Rig;
 use crate::traffic::{Live, Load as _};
 use crate::{cpu, interrupts, topology};
 
-/// For how long a CPU is held at a time.
+/// The time for which a CPU is held at once.
 const HOLD: Duration = Duration::from_millis(400);
-/// How often interrupts move meanwhile, and come back.
+/// The number of times that interrupts move and come back while a CPU is held.
 const ROUNDS: usize = 16;
 /// The part of the usual rate that is sent: while a CPU is held, a ring has to have room for what comes.
 const SHARE: f64 = 0.25;
-/// How long interrupts may take to come to the other CPU, and how many show that they do.
+/// The time that interrupts may take to come to the other CPU, and the number of interrupts that shows that they do.
 const LIMIT: Duration = Duration::from_secs(20);
 const MOVED_INTERRUPTS: u64 = 3;
-/// How often they move under a split flow, and come back.
+/// The number of times that interrupts move under a split flow, and come back.
 const SPLIT_ROUNDS: usize = 20;
-/// Neither the NIC's, nor a lane's, nor a stage's.
+/// A CPU that is neither the NIC's, nor a lane's, nor a stage's.
 const ELSEWHERE: usize = cpu::LANES[STAGES.len()];
 
 pub(super) fn cases() -> Vec<Case> {

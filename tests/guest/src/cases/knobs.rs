@@ -16,7 +16,7 @@ use crate::mflow::{self, Knobs, Stats};
 use crate::rig::Rig;
 use crate::traffic::Load as _;
 
-/// What is written, and what is read back.
+/// Knobs with the text that is written, and the text that is read back.
 const GOOD: &[(&str, &str, &str)] = &[
     ("enabled", "0", "0"),
     ("enabled", "1\n", "1"),
@@ -55,7 +55,7 @@ const GOOD_IF_PATCHED: &[(&str, &str, &str, &str)] = &[
     ("mode", "falcon-func", "falcon-func", "mflow"),
 ];
 
-/// What is written, and the error it must cause.
+/// Knobs with the text that is written, and the error that it must cause.
 const BAD: &[(&str, &str, Errno)] = &[
     ("enabled", "2", Errno::ERANGE),
     ("enabled", "yes", Errno::EINVAL),
@@ -112,7 +112,7 @@ const MODES: &[(&str, u32)] = &[
     ("version", 0o444),
 ];
 
-/// What is written, one after the other, and why no flow is split then.
+/// Knobs with the text that is written, one after the other, and the reason why no flow is split then.
 const WHY_NONE: [(&str, &str, &str); 5] = [
     ("devices", "-eth0", "no_devices"),
     ("cpus", "\n", "no_lanes"),

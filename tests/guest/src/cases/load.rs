@@ -28,9 +28,9 @@ const LIMIT: Duration = Duration::from_secs(30);
 const FREE: Duration = Duration::from_secs(2);
 /// The part of the usual rate that is sent: one lane is enough for it.
 const SHARE: f64 = 0.25;
-/// What a frame carries of a stream, roughly.
+/// The bits of a stream that a frame carries, roughly.
 const SEGMENT_BITS: u64 = 8 * 1_400;
-/// In bits per second, what no guest reaches.
+/// A speed in bits per second that no guest reaches.
 const TOP_SPEED_BITS: u64 = 20_000_000_000;
 const ROUNDS: usize = 6;
 const PAUSE: Duration = Duration::from_millis(300);

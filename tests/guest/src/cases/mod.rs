@@ -68,7 +68,7 @@ impl Run {
     }
 }
 
-/// What a case does; returns what it measured, if it is about traffic.
+/// The body of a case; returns the outcome that it measured, if it is about traffic.
 type Body = Box<dyn Fn(&Rig) -> Result<Option<Outcome>>>;
 
 pub(crate) struct Case {
@@ -77,11 +77,11 @@ pub(crate) struct Case {
     /// The statement that holds if the case passes.
     pub(crate) proves: String,
     pub(crate) when: Run,
-    /// Whether it says anything about the vanilla stack.
+    /// True if the case says anything about the vanilla stack.
     pub(crate) vanilla: bool,
-    /// Whether it says anything about the modes of FALCON.
+    /// True if the case says anything about the modes of FALCON.
     pub(crate) any_mode: bool,
-    /// Whether the kernel patches its own code on the packet path while packets are on it.
+    /// True if the kernel patches its own code on the packet path while packets are on it.
     pub(crate) patches_code: bool,
     pub(crate) run: Body,
 }

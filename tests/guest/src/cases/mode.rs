@@ -23,11 +23,11 @@ use crate::{command, cpu};
 
 const DEV: &str = Mode::FalconDev.name();
 const FUNC: &str = Mode::FalconFunc.name();
-/// What counts the packets of each stage. With as many CPUs as stages, each of a flow's stages has one of its own.
+/// The counters of each stage's packets. With as many CPUs as stages, each stage of a flow has a CPU of its own.
 pub(super) const STAGES: [&str; 3] = ["stage_nic_pkts", "stage_tunnel_pkts", "stage_veth_pkts"];
 const PAUSE: Duration = Duration::from_millis(150);
 const ROUNDS: usize = 4;
-/// How long stages may take to begin.
+/// The time that stages may take to begin.
 const START: Duration = Duration::from_secs(20);
 /// The same for a while that a device takes to be closed.
 const SHORT_HOLD: Duration = Duration::from_millis(400);
@@ -37,7 +37,7 @@ const WAITING_BYTES: u64 = 200_000;
 const SAMPLE: u64 = 50;
 /// This many packets may come that belong to no flow or after a flow's last byte, or be with the driver when its counter is read.
 const STRAYS: u64 = 100;
-/// How long a CPU is held at a time: more packets come than its rings hold.
+/// The time for which a CPU is held at once: more packets come than its rings hold.
 const HOLD: Duration = Duration::from_secs(2);
 
 pub(super) fn datagrams() -> Vec<Case> {
@@ -184,11 +184,11 @@ fn several_flows<L: Load>(rig: &Rig) -> Result<Outcome> {
 
 /// A run whose packets have gone from stage to stage.
 struct Staged {
-    /// At least this many packets came since all of them did.
+    /// The least number of packets that came after the moment from which all went from stage to stage.
     frames: u64,
-    /// How many of these went on at the NIC.
+    /// The number of these packets that went on at the NIC.
     from_nic: u64,
-    /// What was counted since the module was loaded. Nothing is under way any more.
+    /// The counts since the module was loaded. No packet is under way any more.
     stats: Stats,
 }
 

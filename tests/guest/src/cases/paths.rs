@@ -19,7 +19,7 @@ use crate::topology::{self, CLIENT, CONTAINER};
 use crate::traffic::{Live, Load, Plan};
 use crate::{flows, netns, nft, proc_net, threads};
 
-/// How much of the usual rate is offered where each packet costs more: a hash, or two system calls.
+/// The share of the usual rate that is offered where each packet costs more: a hash, or two system calls.
 const DEAR_SHARE: f64 = 0.3;
 /// For how long traffic flows before and after something is switched on.
 const PAUSE: Duration = Duration::from_millis(300);
@@ -29,7 +29,7 @@ const SEARCH: Duration = Duration::from_secs(3);
 const MOST_SEARCHES: u64 = 20;
 const LEAST_PKTS: u64 = 2_000;
 
-/// How long a busy guest may take to say why a flow is not split.
+/// The time that a busy guest may take to say why a flow is not split.
 const SAID: Duration = Duration::from_secs(10);
 
 const MACSEC_KEY: &str = "000102030405060708090a0b0c0d0e0f";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What `flows` says: the gain of a flow that is split, and why others are not.
+//! The text of `flows`: the gain of a flow that is split, and the reasons why others are not.
 
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};

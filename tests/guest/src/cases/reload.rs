@@ -17,7 +17,7 @@ use crate::traffic::{Live, Load};
 use crate::{netns, topology};
 
 const ROUNDS: usize = 6;
-/// How long traffic flows with the switch in either position.
+/// The time for which traffic flows with the switch in either position.
 const PAUSE: Duration = Duration::from_millis(150);
 /// Six fragments each.
 const FRAGMENTED_BYTES: usize = 8192;

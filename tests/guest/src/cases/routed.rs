@@ -22,7 +22,7 @@ const WAITING_BYTES: &str = "67108864";
 /// Traffic before and behind an event.
 const PAUSE: Duration = Duration::from_millis(400);
 
-/// How packets reach the host.
+/// The way by which packets reach the host.
 #[derive(Clone, Copy)]
 pub(super) enum Through {
     /// The tunnel ends at the host, which routes what was in it.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Where flows are split: behind the NIC's GRO instead of before it, and on the overlay's device instead of the NIC.
+//! Places where flows are split: behind the NIC's GRO instead of before it, and on the overlay's device instead of the NIC.
 
 use std::time::Duration;
 
@@ -14,11 +14,11 @@ use crate::rig::Rig;
 use crate::streams::run::Streams;
 use crate::traffic::{Live as _, Load};
 
-/// How often `scaling` changes there and back under a stream.
+/// The number of times that `scaling` changes there and back under a stream.
 const ROUNDS: usize = 5;
 const PAUSE: Duration = Duration::from_millis(150);
 
-/// Where flows are split, other than on the NIC before its GRO.
+/// A place where flows are split, other than on the NIC before its GRO.
 struct SplitPoint {
     name: &'static str,
     place: &'static str,

@@ -170,7 +170,7 @@ fn all_busy(rig: &Rig) -> Result<Outcome> {
     })
 }
 
-/// Has GRO leave the NIC's core and come back, while packets go through stages.
+/// Makes GRO leave the NIC's core and come back while packets go through stages.
 fn move_gro(live: &impl Live) -> Result<()> {
     let is_on_nic = |wanted: u64| move || Ok(stat("gro_on_nic")? == wanted);
     // Where packets are taken before GRO, the driver is asked which core builds them.

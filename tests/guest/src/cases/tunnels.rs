@@ -18,9 +18,9 @@ use crate::traffic::{Live as _, Load as _, Plan};
 /// A tunnel between the two hosts, beside VXLAN's.
 struct Tunnel {
     name: &'static str,
-    /// What `ip link add` is told; the remote end is left out.
+    /// The arguments of `ip link add`, without the remote end.
     kind: &'static str,
-    /// Whether it carries Ethernet frames, so that its end can be a port of the bridge. If not, the host routes.
+    /// True if the tunnel carries Ethernet frames, so that its end can be a port of the bridge. If not, the host routes.
     is_ethernet: bool,
 }
 

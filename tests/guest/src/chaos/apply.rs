@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What each kind of step does to the host.
+//! The actions that each kind of step performs on the host.
 
 use std::io::{Read as _, Write as _};
 use std::path::Path;
@@ -20,16 +20,16 @@ use crate::streams::pattern;
 use crate::topology::{self, Family, CLIENT, CONTAINER};
 use crate::{cpu, netns, nft, proc_net, tcpdump, threads};
 
-/// How long the NIC is down: the wire has flow control, so meanwhile no packet says that time has passed.
+/// The time for which the NIC is down: the wire has flow control, so meanwhile no packet says that time has passed.
 const NIC_DOWN: Duration = Duration::from_millis(50);
-/// How long a softirq spins at a time, and how long packets flow beside it: several times that.
+/// The time for which a softirq spins at once, and the time for which packets flow beside it: several times that.
 const HOLD: Duration = Duration::from_millis(60);
 const BESIDE_HOG: Duration = Duration::from_millis(240);
 const IPERF_PORT: u16 = 5301;
 const NAT_SHIFT: u16 = 1_000;
-/// What a short connection carries.
+/// The number of bytes that a short connection carries.
 const FEW_BYTES: usize = 20_000;
-/// How long packets may hold what connection tracking knows of them.
+/// The time for which packets may hold what connection tracking knows of them.
 const FORGET: Duration = Duration::from_secs(60);
 const JUMBO_OR_MORE: usize = 1_500;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What must be as it was, once a sequence is over.
+//! The state of a host that must be as it was, once a sequence is over.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,13 +17,13 @@ use crate::streams::counters::{noise, Counters};
 use crate::threads;
 use crate::topology::CLIENT;
 
-/// How long sockets and namespaces may take to go.
+/// The time that sockets and namespaces may take to go.
 const END: Duration = Duration::from_secs(30);
-/// How often in a row all must be the same.
+/// The number of times in a row that all must be the same.
 const SETTLED_LOOKS: usize = 20;
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What TCP counts, over both ends, when segments come out of order or are dropped.
+/// The counters of TCP, over both ends, that grow when segments come out of order or are dropped.
 const NOT_NOTICED: [&str; 4] = [
     "TCPOFOQueue",
     "TCPBacklogDrop",
@@ -31,7 +31,7 @@ const NOT_NOTICED: [&str; 4] = [
     "InCsumErrors",
 ];
 
-/// What there is on a host without the overlay and the module.
+/// The namespaces, sockets and devices of a host without the overlay and the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Rest(BTreeMap<String, String>);
 
@@ -132,7 +132,7 @@ pub(super) fn require_accounted(effect: Effect, all: bool) -> Result<()> {
 
 /// Fails if TCP saw a segment out of order, or dropped one, where no step allows that.
 ///
-/// What it sends again because an emulated CPU was away is in order.
+/// Segments that TCP sends again because an emulated CPU was away are in order.
 pub(super) fn require_quiet_tcp(effect: Effect, before: &Counters) -> Result<()> {
     if effect.loses || effect.gives_up || effect.reorders_pkts > 0 || effect.tracks {
         return Ok(());

@@ -19,7 +19,7 @@ use crate::rig::Rig;
 use crate::topology::{self, Family, CONTAINER};
 use crate::{command, cpu, netns};
 
-/// Where devices are moved to.
+/// The namespace that devices are moved to.
 pub(super) const ELSEWHERE: &str = "elsewhere";
 
 pub(super) struct Host<'a> {
@@ -29,9 +29,9 @@ pub(super) struct Host<'a> {
     pub(super) switched: BTreeSet<Switch>,
     pub(super) xdp: BTreeMap<Device, Xdp>,
     allowed: Allowed,
-    /// What the module had counted as late each time before its counters began again.
+    /// The number of packets that the module had counted as late each time before its counters began again, in total.
     late_before: u64,
-    /// What the kernel had dropped before.
+    /// The counters of packets that the kernel had dropped before the sequence began.
     drops_before: Drops,
 }
 

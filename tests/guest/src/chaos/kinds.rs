@@ -11,23 +11,23 @@ use crate::cpu;
 
 use When::{Gentle, Patching, Rough, RoughPatching};
 
-/// In which sequences a kind of step is.
+/// The sequences that a kind of step is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum When {
-    /// In all: the traffic must not notice.
+    /// All of them: the traffic must not notice.
     Gentle,
-    /// Where packets may be lost or reordered.
+    /// Sequences in which packets may be lost or reordered.
     Rough,
-    /// Where the kernel patches its code under load: the traffic must not notice.
+    /// Sequences in which the kernel patches its code under load: the traffic must not notice.
     Patching,
-    /// The same, but where packets may be lost or reordered.
+    /// Sequences in which the kernel patches its code under load, and packets may be lost or reordered.
     RoughPatching,
 }
 
-/// How a step of a kind is drawn.
+/// A kind of step, and the way in which its steps are drawn.
 pub(super) struct Kind {
     pub(super) when: When,
-    /// How often it is drawn, compared with the others.
+    /// The frequency with which the kind is drawn, compared with the others.
     pub(super) weight: u32,
     pub(super) draw: fn(&mut Xoshiro256PlusPlus) -> Step,
 }
@@ -72,7 +72,7 @@ const DISCIPLINES: &[Discipline] = &[
     Discipline::Hold,
 ];
 
-/// What there is, and how often each is drawn.
+/// All kinds of steps, each with the frequency with which it is drawn.
 pub(super) const KINDS: &[Kind] = &[
     kind(Gentle, 3, |random| Step::Cpu {
         cpu: pick(random, &cpu::LANES),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What flows while steps are taken: numbered datagrams, and for most sequences a stream beside them.
+//! The traffic while steps are taken: numbered datagrams, and for most sequences a stream beside them.
 
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +25,7 @@ use crate::traffic::{Live as _, Plan};
 
 /// The part of the rate without loss that each load has: the steps need CPUs, too.
 const SHARE: f64 = 0.25;
-/// How long the loads flow between two steps, at their rate, and how many datagrams that is at least.
+/// The time for which the loads flow between two steps, at their rate, and the least number of datagrams in that time.
 const PAUSE: Duration = Duration::from_millis(30);
 const LEAST_PKTS: u64 = 16;
 /// Bytes of a stream that are written at once.
@@ -125,11 +125,11 @@ impl Loads {
     }
 }
 
-/// What the steps up to now may have done to the loads.
+/// The effects that the steps up to now may have had on the loads.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Allowed {
     pub(super) effect: Effect,
-    /// What the module has counted as late: each may be out of order.
+    /// The number of packets that the module has counted as late: each may be out of order.
     pub(super) late_pkts: u64,
 }
 

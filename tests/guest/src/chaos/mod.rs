@@ -38,12 +38,12 @@ use crate::traffic::Plan;
 use crate::{cpu, kmemleak, mflow, netns, nft, tcpdump, topology, verdict};
 
 const CALIBRATION: u64 = 1_000;
-/// How many datagrams show that splitting works as before, in small batches, so that every lane has many.
+/// The number of datagrams that show that splitting works as before, in small batches, so that every lane has many.
 const AFTERWARDS: u64 = 1_500;
 const AFTERWARDS_BATCH_PKTS: u32 = 16;
 /// Fewer sequences say little about memory: modules that are loaded once stay.
 const TELLING_SAMPLES: usize = 5;
-/// Where the kernel has all of its packet filter's hooks in use.
+/// The namespace in which the kernel has all of its packet filter's hooks in use.
 const FILTERED: &str = "filtered";
 /// One rule at each hook.
 const HOOKS: &str = "
@@ -59,10 +59,10 @@ table inet mflow_hooks {
 /// Options of `chaos`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// What the steps follow from.
+    /// The seed that the steps follow from.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How many steps all sequences have together.
+    /// The number of steps that all sequences have together.
     #[arg(long, default_value_t = 150)]
     steps: u64,
     /// Begin with this sequence of the seed.
@@ -184,7 +184,8 @@ fn note(what: &str) {
     let _best_effort = fs::write("/dev/kmsg", format!("chaos: {what}\n"));
 }
 
-/// What makes the kernel patch its own code when it is first used in the whole system: in use all the time.
+/// The features that make the kernel patch its own code when they are first used in the whole system: they are in use all the
+/// time.
 struct FirstUses {
     _time_stamps: Program,
     _generic_xdp: Xdp,

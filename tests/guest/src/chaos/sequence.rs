@@ -24,14 +24,14 @@ pub(super) struct Sequence {
     seed: u64,
     number: u64,
     pub(super) setting: Setting,
-    /// Whether the kernel patches its code under load.
+    /// True if the kernel patches its code under load.
     pub(super) patches_code: bool,
     pub(super) steps: Vec<Step>,
     /// The place of each step in the whole sequence.
     pub(super) places: Vec<usize>,
 }
 
-/// How the module is loaded, and what flows.
+/// The parameters that the module is loaded with, and the traffic.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Setting {
     pub(super) lanes: usize,
@@ -40,9 +40,9 @@ pub(super) struct Setting {
     /// Of the packets inside, and of those around them.
     pub(super) inner: Family,
     pub(super) outer: Family,
-    /// Whether a stream flows beside the datagrams.
+    /// True if a stream flows beside the datagrams.
     pub(super) stream: bool,
-    /// Whether both look like one flow from outside.
+    /// True if datagrams and stream look like one flow from outside.
     pub(super) one_outer: bool,
 }
 

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What can happen to a host in the middle of its traffic: one step, and what it may do to the traffic.
+//! A step: an event that can happen to a host in the middle of its traffic, and its possible effect on the traffic.
 //!
-//! A new kind of step is a variant here with its text and its [`Effect`], a line in `kinds.rs`, and what it does in `apply.rs`.
+//! A new kind of step is a variant here with its text and its [`Effect`], a line in `kinds.rs`, and its actions in `apply.rs`.
 
 use std::fmt;
 
 use crate::topology::{self, CONTAINER};
 
-/// How many packets may change places in a queue on the path while a flow stops or starts to be split.
+/// The number of packets that may change places in a queue on the path while a flow stops or starts to be split.
 const MIXED_PKTS: u64 = 64;
-/// How many packets may wait for the CPU that the NIC's interrupts leave, also without the module (`netdev_max_backlog`).
+/// The number of packets that may wait for the CPU that the NIC's interrupts leave, also without the module
+/// (`netdev_max_backlog`).
 const LEFT_BEHIND_PKTS: u64 = 1_000;
 
 /// A device that packets pass on the server.
@@ -123,7 +124,7 @@ pub(super) enum Step {
         device: Device,
         native: bool,
     },
-    /// What [`Step::Xdp`] has attached goes.
+    /// The programs that [`Step::Xdp`] has attached go.
     NoXdp,
     /// A queueing discipline on the host's end of the veth pair.
     Qdisc {
@@ -150,7 +151,7 @@ pub(super) enum Step {
     Capture(Device),
     /// This many connections begin and end, with a few bytes each.
     Connections(usize),
-    /// What flows ends, and other flows begin.
+    /// The loads end, and other flows begin.
     Flows,
     /// A softirq spins on a lane's CPU for many milliseconds at a time.
     Hog {
@@ -162,7 +163,7 @@ pub(super) enum Step {
     },
 }
 
-/// What a step may do to the traffic, now or when it is undone.
+/// The possible effect of a step on the traffic, now or when it is undone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Effect {
     /// Packets may be lost.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the router gets: small datagrams of IPv4, IPv6, or IPv6 in SRv6, to as many destinations as there are flows.
+//! The packets that the router receives: small datagrams of IPv4, IPv6, or IPv6 in SRv6, to as many destinations as there are
+//! flows.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -18,7 +19,7 @@ const HOP_LIMIT: u8 = 64;
 const PAYLOAD: [u8; 16] = *b"sixteen of bytes";
 const ETHERNET_BYTES: usize = 14;
 const IPV6_BYTES: usize = 40;
-/// Where in a frame of IPv6 the last two bytes of the destination are.
+/// The offset of the last two bytes of the destination in a frame of IPv6.
 const FLOW_AT: usize = ETHERNET_BYTES + IPV6_BYTES - 2;
 
 const ROUTING: u8 = 43;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What forwards: the kernel's routes, a BPF program, or an instance of HIKE; and the device that packets leave by.
+//! The forwarder of packets: the kernel's routes, a BPF program, or an instance of HIKE; and the device that packets leave by.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv6Addr};
@@ -41,11 +41,11 @@ pub(super) struct Way {
     /// Bytes that it puts in front of packets.
     added_bytes: u64,
     hike: Option<Hike>,
-    /// What HIKE counts all packets with.
+    /// The reason by which HIKE counts all packets.
     reason: &'static str,
-    /// This many it may count otherwise: the host's own.
+    /// The number of packets that HIKE may count by any other reason: the host's own.
     own_pkts: u64,
-    /// What is counted of the flow that is looked at, if flows are monitored.
+    /// The flow whose packets are counted, and their direction, if flows are monitored.
     monitored: Option<(Flow, Direction)>,
     /// The program that sends packets on, and the one behind that drops them.
     _baselines: Vec<Baseline>,
@@ -376,7 +376,7 @@ fn kernel_end(traffic: &Traffic) -> Result<()> {
     topology::ip(None, &format!("route add fc00:1::/32 {action} dev {OUT}"))
 }
 
-/// Has the kernel put each flow into SRv6, as a path of HIKE does.
+/// Makes the kernel put each flow into SRv6, as a path of HIKE does.
 fn kernel_encaps(traffic: &Traffic, count: u16) -> Result<()> {
     let mut routes = String::new();
     for flow in 0..traffic.flows {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What happens to a ConnectX while flows are split: its queues are closed and opened again, and it misbehaves.
+//! Events of a ConnectX while flows are split: its queues are closed and opened again, and it misbehaves.
 //!
 //! The counters of the card close the gap between both ends: a datagram may only be lost where the card has received it and
 //! the driver has never seen it, or where a counter says that there was no buffer.
@@ -281,7 +281,7 @@ fn happen(rig: &Rig, event: &Event) -> Result<Outcome> {
         .and_then(|outcome| page_pool::wait_returned().map(|()| outcome))
 }
 
-/// Has the log say whether the card waits for its driver, the driver for the card, or the card's interrupt has not come.
+/// Logs whether the card waits for its driver, the driver for the card, or the card's interrupt has not come.
 fn say_how_it_stands() {
     for card in ["0 queues", "1 queues"] {
         verdict::say(&Message::Card(card.to_owned()));
@@ -396,7 +396,7 @@ fn nothing_is_lost_behind_the_driver(outcome: &Outcome, counters: &CardCounters)
     Ok(())
 }
 
-/// Has the server's NIC become another interface under load.
+/// Makes the server's NIC another interface under load.
 fn replace(rig: &Rig, how: impl FnOnce(&LiveDatagrams) -> Result<()>) -> Result<Outcome> {
     let (plan, knobs) = (rig.datagrams(), knobs());
     rig.measure(&plan, &knobs, |live| {

@@ -141,7 +141,8 @@ fn replay(rig: &Rig) -> Result<Outcome> {
     })
 }
 
-/// Has the card receive the capture again and again, each time when all has arrived; returns the number of frames.
+/// Makes the card receive the capture again and again until lanes have received all of it, each time after all frames have
+/// arrived. Returns the number of frames.
 fn replay_until_split(receiver: &Receiver, captured: u64, split_before: u64) -> Result<u64> {
     let capture = fs::read(CAPTURE).context(CAPTURE)?;
     let mut replayed = 0;

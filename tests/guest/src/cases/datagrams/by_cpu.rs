@@ -22,9 +22,9 @@ use crate::topology::CONTAINER;
 use crate::traffic::Mark;
 use crate::{cpu, netns};
 
-/// How long datagrams come after the module has found out.
+/// The time for which datagrams come after the module has found out how the sockets are chosen.
 const TIME: Duration = Duration::from_millis(800);
-/// How long a datagram may be on its way.
+/// The time that a datagram may be on its way.
 const WAY: Duration = Duration::from_millis(200);
 
 pub(in crate::cases) fn cases() -> Vec<Case> {

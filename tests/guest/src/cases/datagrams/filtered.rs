@@ -65,7 +65,7 @@ impl Hook {
         Ok(added.is_ok())
     }
 
-    /// Has it drop packets from now on.
+    /// Makes the hook drop some packets from now on.
     fn drop_some(&self) -> Result<()> {
         let name = self.name;
         // The host sees the load in the overlay.

@@ -44,12 +44,12 @@ const GUEST: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 1, 9));
 const GUEST_MAC: &str = "02:00:00:00:07:09";
 const TAP: &str = "tap0";
 const MACVTAP: &str = "macvtap0";
-/// What macvtap is on: the end of a veth whose other end is a port of the bridge.
+/// The device that macvtap is on: the end of a veth whose other end is a port of the bridge.
 const PORT: &str = "port0";
 const LOWER: &str = "lower0";
 const POLL_MS: u16 = 20;
 
-/// Where packets go that do not end here.
+/// The place where packets go that do not end here.
 #[derive(Clone, Copy)]
 enum Onward {
     Router,

@@ -24,9 +24,9 @@ use crate::traffic::Live as _;
 const PORT: u16 = 6_004;
 const GROUP_V4: Ipv4Addr = Ipv4Addr::new(239, 1, 2, 3);
 const GROUP_V6: Ipv6Addr = Ipv6Addr::new(0xff12, 0, 0, 0, 0, 0, 0x1, 0x3);
-/// How often splitting starts again.
+/// The number of times that splitting starts again.
 const STARTS: u64 = 10;
-/// How long traffic flows with splitting and without.
+/// The time for which traffic flows with splitting and without.
 const PAUSE: Duration = Duration::from_millis(150);
 /// The part of the usual rate that is sent: each frame becomes three.
 const SHARE: f64 = 0.5;

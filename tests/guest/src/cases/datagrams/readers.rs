@@ -28,7 +28,8 @@ const BURST: [u8; BYTES * THREADS as usize] = [0; BYTES * THREADS as usize];
 /// Long enough for threads to fall asleep again.
 const PAUSE: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long one sleeps at most: far longer than [`PATIENCE`], because a thread that wakes up by itself finds the datagram.
+/// The longest time that a thread sleeps: far longer than [`PATIENCE`], because a thread that wakes up by itself finds the
+/// datagram.
 const SLEEP: Duration = Duration::from_secs(15);
 
 pub(in crate::cases) fn cases() -> Vec<Case> {

@@ -32,14 +32,14 @@ const DEFAULT_BUFFER_BATCH_PKTS: u64 = 24;
 const LOOKED_AT_DATAGRAMS: u64 = 2_000;
 /// Room for some tens of packets, so that it is full in no time; the kernel doubles it.
 const BUFFER_BYTES: usize = 16 << 10;
-/// How long nobody reads, each time, and how often.
+/// The time for which nobody reads, each time, and the number of times.
 const PAUSE: Duration = Duration::from_millis(8);
 const ROUNDS: u64 = 250;
 /// Far more than there is room for: a reader that is slower than the sender must come to an end, too.
 const MOST_AT_ONCE: usize = 512;
-/// How often what the socket holds is looked at.
+/// The interval at which the test looks at what the socket holds.
 const LOOK: Duration = Duration::from_millis(1);
-/// How long the last packets may take.
+/// The time that the last packets may take.
 const END: Duration = Duration::from_secs(5);
 
 pub(in crate::cases) fn cases() -> Vec<Case> {
@@ -192,7 +192,8 @@ fn bytes_of_one(socket: &UdpSocket, bytes: usize) -> Result<u32> {
 struct Reader {
     socket: UdpSocket,
     flows: Vec<Ledger>,
-    /// What one datagram costs: one more than there is room for is taken, as the room is looked at before.
+    /// The memory that one datagram costs: a socket takes one more datagram than there is room for, as it looks at the room
+    /// before.
     one_bytes: u32,
     /// Cores that deliver at the same time: a merge is one core's at a time, stages of several flows are on several.
     delivering: u32,

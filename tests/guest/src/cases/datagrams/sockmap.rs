@@ -19,7 +19,7 @@ use crate::rig::Rig;
 use crate::topology::CONTAINER;
 use crate::traffic::Mark;
 
-/// How long datagrams come after their flow has been split.
+/// The time for which datagrams come after their flow has been split.
 const TIME: Duration = Duration::from_millis(700);
 /// The most datagrams per second: the socket keeps all of them, as nobody reads meanwhile.
 const MOST_PER_S: f64 = 8_000.0;

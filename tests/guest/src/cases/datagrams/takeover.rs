@@ -22,9 +22,9 @@ use crate::topology::CONTAINER;
 use crate::traffic::Mark;
 
 const ROUNDS: u64 = 8;
-/// How long a datagram may be on its way.
+/// The time that a datagram may be on its way.
 const WAY: Duration = Duration::from_millis(100);
-/// How long nothing may stray after that.
+/// The time for which no datagram may stray after that.
 const TIME: Duration = Duration::from_millis(50);
 
 pub(in crate::cases) fn cases() -> Vec<Case> {
@@ -80,7 +80,7 @@ fn takeover(rig: &Rig) -> Result<Outcome> {
     })
 }
 
-/// Has a socket at the address come and go; returns what it has got.
+/// Opens a socket at the address, and closes it when it has received the flow. Returns what it has received.
 fn round_trip(to: SocketAddr, usual: &Receiver, (flows, bytes): (u16, usize)) -> Result<Outcome> {
     let better = netns::within(CONTAINER, || open(to))?;
     let better = Receiver::of(vec![better], flows, bytes);

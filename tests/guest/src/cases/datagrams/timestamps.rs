@@ -20,11 +20,12 @@ use crate::topology::CONTAINER;
 use crate::traffic::Live as _;
 use crate::{clock, netns};
 
-/// How long the kernel takes at most until it stamps what comes in: it patches its own code for that.
+/// The longest time until the kernel stamps packets that come in: it patches its own code for that.
 const BEGIN: Duration = Duration::from_millis(200);
-/// How far the clock is set back: by less than a second, which is more than lanes run apart.
+/// The time by which the clock is set back: less than a second, which is more than lanes run apart.
 const SET_BACK: Duration = Duration::from_millis(900);
-/// What may be under way when that happens, and wait while an emulated CPU is away, as a part of what is sent in that time.
+/// The share of the datagrams sent in that time that may be under way when the clock is set back, and wait while an emulated CPU
+/// is away.
 const MOST_AHEAD: f64 = 1.0 / 3.0;
 
 pub(in crate::cases) fn cases() -> Vec<Case> {

@@ -30,7 +30,7 @@ const COUNTED: u64 = 50;
 const UNDER_WAY: u64 = 2;
 /// Bytes that may wait for one CPU (`rust/README.md`), but for the rest of a batch and what one poll hands over.
 const MOST_WAITING_BYTES: u64 = (16 << 20) + 8 * 65_536;
-/// How long the lane's CPU is held at a time. Sending what fills the memory takes a small part of it.
+/// The length of one hold of the lane's CPU. Sending enough frames to fill the memory takes a small part of it.
 const HOLD: Duration = Duration::from_secs(1);
 /// More than fills it. They are made before they are sent, which takes longer than sending them.
 const BURST_FRAMES: usize = 400;

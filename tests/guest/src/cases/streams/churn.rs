@@ -23,21 +23,21 @@ use crate::traffic::{Live as _, Load as _, Plan};
 use crate::{cpu, netns, nft, proc_net, threads};
 
 const ROUNDS: usize = 15;
-/// How long traffic flows with the switch in either position.
+/// The time for which traffic flows with the switch in either position.
 const PAUSE: Duration = Duration::from_millis(60);
 const PORT: u16 = 6_001;
-/// How long the server waits for a connection until it looks whether it shall stop.
+/// The time that the server waits for a connection until it looks whether it shall stop.
 const LOOK: Duration = Duration::from_millis(100);
 /// Connections that may wait for the server.
 const PLACES: i32 = 4096;
 const STUCK: Duration = Duration::from_secs(15);
-/// How long one may take to end: less than the 5 s after which its last segment would be sent again.
+/// The time that a connection may take to end: less than the 5 s after which its last segment would be sent again.
 const END: Duration = Duration::from_secs(4);
 
-/// Both ends count the segments with which connections begin and end, those that leave before mflow sees them, and those that
-/// arrive.
+/// The rules by which both ends count the segments that begin and end connections: those that leave, before mflow sees them, and
+/// those that arrive.
 ///
-/// What arrives is counted just before TCP gets it, so that one which mflow or the overlay lost would be missing.
+/// Arriving segments are counted just before TCP gets them, so that a segment that mflow or the overlay lost would be missing.
 const SEGMENTS: &str = "
 table inet mflow {
     counter asked {}

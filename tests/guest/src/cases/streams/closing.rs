@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How connections end while their packets are on the way over several lanes: nothing may stay parked, and the next stream
-//! is as good as new.
+//! Ends of connections while their packets are on the way over several lanes: nothing may stay parked, and the next stream is as
+//! good as new.
 
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,13 +23,13 @@ use crate::streams::verifier::ReadProgress;
 use crate::topology::{self, Family, CLIENT};
 use crate::{cpu, netns, threads};
 
-/// What the container sends back after the client has ended its stream.
+/// The number of bytes that the container sends back after the client has ended its stream.
 const ANSWER_BYTES: u64 = 1 << 20;
-/// How often the listener is started again, or made of a connected socket.
+/// The number of times that the listener is started again, or made of a connected socket.
 const ROUNDS: usize = 3;
 /// A request now and then among the packets that are parked, not a flood on a checking kernel.
 const ASK: Duration = Duration::from_millis(1);
-/// How long a lane is held, so that packets of the others are parked for certain.
+/// The time for which a lane is held, so that packets of the others are parked for certain.
 const HOLD: Duration = Duration::from_millis(240);
 
 pub(in crate::cases) fn cases() -> Vec<Case> {

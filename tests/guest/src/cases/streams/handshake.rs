@@ -32,27 +32,27 @@ use crate::{cpu, netns, sockopt, threads};
 const PORT: u16 = 6_003;
 /// Clients that connect at the same time, each again and again.
 const CLIENTS: u64 = 4;
-/// What each connection carries: as much as a sender may send before the first answer.
+/// The number of bytes that each connection carries: as many as a sender may send before the first answer.
 const BYTES: usize = 14_000;
 /// For one connection, this many of the datagrams that other cases send.
 const DATAGRAMS_PER_CONNECTION: u64 = 16;
 /// Connections that may wait for the server.
 const PLACES: i32 = 4096;
 const STUCK: Duration = Duration::from_secs(15);
-/// How long a listener that waits for data does so.
+/// The time in seconds for which a listener waits for data of a connection.
 const DEFER_S: i32 = 10;
-/// How often the listener is closed, and how many connections it takes before.
+/// The number of times that the listener is closed, and the number of connections that it takes before each time.
 const LISTENERS: usize = 30;
 const TAKEN: usize = 3;
 
-/// How connections begin.
+/// The way in which connections begin.
 #[derive(Clone, Copy)]
 struct Beginning {
     inner: Family,
-    /// Whether the listener remembers nothing of a connection that begins, as when it is flooded.
+    /// True if the listener remembers nothing of a connection that begins, as when it is flooded.
     cookies: bool,
     batch_pkts: u32,
-    /// Whether a connection comes into being with its first data only.
+    /// True if a connection comes into being only with its first data.
     deferred: bool,
 }
 

@@ -15,7 +15,7 @@ use crate::topology::{CLIENT, CONTAINER};
 use crate::traffic::Load as _;
 use crate::{netns, nft};
 
-/// What the client adds to the port of the server, and the container takes off again.
+/// The number that the client adds to the port of the server, and the container takes off again.
 const PORT_SHIFT: u16 = 1_000;
 
 /// The container translates both addresses of what comes in, and drops what does not fit the state of its connection.

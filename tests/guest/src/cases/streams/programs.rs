@@ -23,7 +23,7 @@ const IPERF_PORT: u16 = 5201;
 const NGINX_PORT: u16 = 8080;
 const FETCHED: &str = "/tmp/fetched";
 const WEB: [&str; 2] = ["/usr/sbin/nginx", "/usr/bin/curl"];
-/// How long a program may take; some measure for a few seconds.
+/// The time that a program may take; some measure for a few seconds.
 const LIMIT: Duration = Duration::from_secs(60);
 
 pub(in crate::cases) fn cases() -> Vec<Case> {
@@ -91,7 +91,8 @@ fn on_client(line: &str) -> Result<String> {
     netns::run(CLIENT, &format!("taskset -c {} {line}", cpu::SENDER))
 }
 
-/// How many bytes a program moves: a number instead of a time, as a guest's CPUs may be away for most of any time.
+/// Returns the number of bytes that a program moves: a number instead of a time, as a guest's CPUs may be away for most of any
+/// time.
 fn volume_bytes(rig: &Rig) -> u64 {
     rig.scale.tcp_bytes.min(64 << 20)
 }

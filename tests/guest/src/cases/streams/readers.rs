@@ -18,7 +18,7 @@ const MOST_FILE_BYTES: u64 = 128 << 20;
 
 /// Ciphers in software are slow: this part of the usual bytes is sent.
 const CIPHER_SHARE: u64 = 4;
-/// What fits into the receive buffer that a parser needs.
+/// The number of bytes that fit into the receive buffer that a parser needs.
 const MOST_PARSED_BYTES: u64 = 24 << 20;
 
 pub(in crate::cases) fn cases() -> Vec<Case> {

@@ -18,7 +18,7 @@ use crate::traffic::{Live as _, Load as _};
 use crate::{command, netns, nft};
 
 const ROUNDS: u64 = 3;
-/// How long the wire works as it should between two outages.
+/// The time for which the wire works as it should between two outages.
 const PAUSE: Duration = Duration::from_millis(150);
 /// Segments that a recovering sender sends out of order by itself: with the vanilla stack up to five, in one run of three.
 /// The module's own counters must be exact here.

@@ -23,13 +23,13 @@ const REQUEST: u8 = 1;
 const BULK: u8 = 0;
 const REQUEST_BYTES: usize = 128;
 const REQUESTS: usize = 300;
-/// How often, with and without the module in turn; the best of each is compared, because the host has other work, too.
+/// The number of rounds, each without the module and with it; the best of each is compared, because the host has other work, too.
 const ROUNDS: usize = 3;
 /// Not answered: what makes the flow fast enough to be split.
 const BULK_BYTES: usize = 256 << 10;
 const SPLIT_LIMIT: Duration = Duration::from_secs(20);
-/// How much longer than without the module an answer may take, in the middle of all. A batch or a deadline to wait for
-/// would add up to a second; the rest is what emulated CPUs need to find each other.
+/// The longest time that the median answer may take: this many times what it takes without the module, and this much more. A
+/// batch or a deadline to wait for would add up to a second; the rest is the time that emulated CPUs need to find each other.
 const MOST_TIMES: u32 = 2;
 const MOST_MORE: Duration = Duration::from_millis(2);
 
