@@ -15,7 +15,7 @@ pub(crate) const ADD_U64: c_int = 0;
 /// The number by which QEMU knows the plug-in.
 pub(crate) type PluginId = u64;
 
-/// What a plug-in is told about the machine. Only read in the part that is the same in all versions.
+/// The description of the machine that a plug-in gets. Only the part that is the same in all versions is read.
 #[repr(C)]
 pub(crate) struct Info {
     pub(crate) target_name: *const c_char,

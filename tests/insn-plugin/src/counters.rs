@@ -12,7 +12,7 @@ pub(crate) const OTHER: usize = 1;
 /// Kernel addresses begin here.
 const KERNEL: u64 = 1 << 63;
 
-/// Which place has which number.
+/// The places, and the number of each.
 #[derive(Debug)]
 pub(crate) struct Places {
     numbers: HashMap<u64, usize>,

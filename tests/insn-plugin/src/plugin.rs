@@ -15,7 +15,7 @@ use crate::api::{self, Block, Counter, Info, PluginId, Scoreboard};
 use crate::counters::Places;
 use crate::window;
 
-/// How many places there may be; one guest's kernel has about 60,000 blocks that ever run.
+/// The most places that there may be; one guest's kernel has about 60,000 blocks that ever run.
 const PLACES: usize = 1 << 18;
 /// The longest instruction.
 const MOST_BYTES: usize = 15;

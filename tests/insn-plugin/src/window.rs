@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What was counted in one window, as text.
+//! The counts of one window, as text.
 //!
 //! ```text
 //!   window 0 8                          the window's number, the number of CPUs
