@@ -54,7 +54,7 @@ pub(crate) fn pin(cpu: usize) -> Result<()> {
     pin_thread(Pid::from_raw(0), cpu)
 }
 
-/// Has another thread run there from now on.
+/// Binds another thread to a CPU from now on.
 pub(crate) fn pin_thread(thread: Pid, cpu: usize) -> Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu)?;

@@ -18,9 +18,9 @@ use crate::rig::{Rig, Scale};
 use crate::sockperf;
 use crate::verdict;
 
-/// How often the offered rate is lowered if the vanilla stack loses something after all.
+/// The most runs of the vanilla stack, each at a lower offered rate than the last, if the stack loses something after all.
 const TRIES: usize = 4;
-/// How much more than another lane a lane may carry.
+/// The factor by which a lane may carry more than another lane.
 const MOST_UNEVEN: f64 = 1.3;
 
 /// Options of `demo`.
@@ -29,7 +29,7 @@ pub(crate) struct Options {
     /// Numbered datagrams per stack.
     #[arg(long, default_value_t = 150_000)]
     count: u64,
-    /// How long sockperf is measured, in seconds.
+    /// Time for which sockperf is measured, in seconds.
     #[arg(long, default_value_t = 6)]
     seconds: u64,
 }

@@ -6,7 +6,7 @@ use anyhow::{ensure, Result};
 
 use crate::command;
 
-/// What one reporter of one card has counted.
+/// The counts of one reporter of one card.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Health {
     pub(crate) errors: u64,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Where the kernel says that it has dropped packets, in all namespaces of the network under test: what a case that has lost some
-//! tells beside the module's counters.
+//! The kernel's counters of dropped packets, in all namespaces of the network under test. A case that has lost some packets tells
+//! these counters beside the module's.
 
 use std::collections::BTreeMap;
 

@@ -21,7 +21,7 @@ use crate::{absence, bpf, cpu, netns, threads, topology};
 const NAMESPACE: &str = "hog";
 /// All protocols, in network byte order as packet sockets want it.
 const ALL_PROTOCOLS: i32 = (0x0003_u16).to_be() as i32;
-/// How far the filter counts when its speed is measured.
+/// The number of steps that the filter counts when its speed is measured.
 const SAMPLE_STEPS: u32 = 400;
 const SAMPLES: usize = 3;
 const CALIBRATIONS: usize = 4;
@@ -72,7 +72,7 @@ impl Hog {
         })
     }
 
-    /// How often the CPU has been held from begin to end.
+    /// Returns the number of times that the CPU has been held from begin to end.
     pub(crate) fn holds_ended(&self) -> u32 {
         self.holds_ended.load(Ordering::Relaxed)
     }

@@ -21,10 +21,10 @@ use nix::unistd::Pid;
 
 use crate::{command, verdict};
 
-/// Where the distribution keeps programs; the kernel gives its first process no such list.
+/// The folders in which the distribution keeps programs; the kernel gives its first process no such list.
 const SEARCH_PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// What a shell says when a program cannot be started.
+/// The exit code of a shell when a program cannot be started.
 const CANNOT_RUN: i32 = 127;
 
 pub(crate) fn main() -> ! {

@@ -13,13 +13,13 @@ use nix::sys::socket::sockopt::SetUsize;
 use crate::topology::{self, CLIENT, CONTAINER};
 use crate::{netns, proc_net};
 
-/// Where IPsec in UDP goes to (RFC 3948).
+/// The port that IPsec in UDP goes to (RFC 3948).
 const UDP_PORT: u16 = 4500;
 /// From `linux/udp.h`.
 const UDP_ENCAP_ESPINUDP: usize = 2;
 const KEY: &str = "0x000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
 
-/// How the datagrams are wrapped, and between which addresses.
+/// The way in which the datagrams are wrapped, and the addresses between which they are.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wrap {
     pub(crate) from: &'static str,

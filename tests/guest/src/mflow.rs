@@ -19,7 +19,7 @@ pub(crate) const DEBUGFS: &str = "/sys/kernel/debug/mflow";
 #[derive(Clone, Debug)]
 pub(crate) struct Knobs {
     pub(crate) device: &'static str,
-    /// How many of the lane CPUs to use. Two for each lane with the layout `lane+stage`.
+    /// The number of lane CPUs to use: with the layout `lane+stage`, two for each lane.
     pub(crate) lanes: usize,
     pub(crate) batch_pkts: u32,
     pub(crate) merge_timeout_us: u32,
@@ -32,15 +32,15 @@ pub(crate) struct Knobs {
     pub(crate) load_threshold_pct: u32,
 }
 
-/// What the module makes of flows.
+/// The module's treatment of flows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Mode {
-    /// Splits them.
+    /// Split flows.
     #[default]
     Mflow,
-    /// Has them go from CPU to CPU, from behind the NIC's GRO.
+    /// Move flows from CPU to CPU, from behind the NIC's GRO.
     FalconDev,
-    /// The same from before it.
+    /// Move flows from CPU to CPU, from before the NIC's GRO.
     FalconFunc,
 }
 

@@ -28,7 +28,7 @@ use crate::netns;
 /// Longer than what the kernel says of one device.
 const ANSWER_BYTES: usize = 32 << 10;
 
-/// Where a bridge or a VXLAN device finds an Ethernet address.
+/// The place where a bridge or a VXLAN device finds an Ethernet address.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Behind<'a> {
     /// Behind this port of its bridge.

@@ -33,7 +33,7 @@ pub(crate) fn hooks<'a>(
     command::run(&nft(namespace.into(), &format!("list hooks{of_device}")))
 }
 
-/// What a counter has seen, from the Internet header on. What GRO has joined is one packet.
+/// The packets and bytes that a counter has seen, from the Internet header on. Packets that GRO has joined are one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
 pub(crate) struct Counted {
     #[serde(rename = "packets")]

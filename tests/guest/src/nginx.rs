@@ -7,7 +7,7 @@ use std::fs;
 use anyhow::{Context as _, Result};
 
 const FOLDER: &str = "/tmp/nginx";
-/// What is served as `/file`.
+/// The file that is served as `/file`.
 const FILE: &str = "/tmp/nginx/www/file";
 
 /// Makes a folder with a file to serve, and a configuration that needs nothing else of the distribution's; returns the command

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a run of traffic has shown, and what may be demanded of it.
+//! The outcome of a run of traffic, and the demands that may be made of it.
 //!
-//! For byte streams over TCP, read "packet on the wire" for "datagram"; what is lost is what was sent again, and what is
-//! reordered is what TCP found a hole in front of.
+//! For byte streams over TCP, read "packet on the wire" for "datagram". Lost packets are those that were sent again, and
+//! reordered packets are those that TCP found a hole in front of.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use serde::Serialize;
 use crate::mflow::{Knobs, Mode};
 use crate::streams::counters::{noise, QUIET};
 
-/// What the module counts when it prefers delivery to order.
+/// The counters of the module that grow when it prefers delivery to order.
 const GIVEN_UP: [&str; 3] = ["deadline_batches", "overflow_batches", "late_pkts"];
 
 #[derive(Clone, Debug, Default, Serialize)]
@@ -44,14 +44,14 @@ pub(crate) struct Outcome {
     pub(crate) tail_wait_us: u64,
     /// Packets taken through the stack, by CPU (a packet counts once per device).
     pub(crate) softnet_pkts: BTreeMap<usize, u64>,
-    /// What was added to the module's counters; empty without the module.
+    /// The growth of the module's counters; empty without the module.
     pub(crate) mflow: BTreeMap<String, i64>,
-    /// What the kernel says to have dropped, by place; empty if it was not about datagrams.
+    /// The number of packets that the kernel says to have dropped, by place; empty if the run was not about datagrams.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) drops: BTreeMap<String, u64>,
     /// Bytes of streams that arrived, each of them the right one; 0 if it was not about streams.
     pub(crate) stream_bytes: u64,
-    /// What was added to TCP's counters, over both ends; empty if it was not about TCP.
+    /// The growth of TCP's counters, over both ends; empty if the run was not about TCP.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) tcp: BTreeMap<String, u64>,
 }

@@ -18,7 +18,7 @@ use nix::sys::time::{TimeVal, TimeValLike as _};
 use crate::{netns, sockopt as more_sockopt};
 
 const LONGEST: usize = 4_096;
-/// How long a receiver waits before it looks at the clock.
+/// The time that a receiver waits before it looks at the clock.
 const LOOK_MS: i64 = 100;
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -65,7 +65,7 @@ impl PacketSocket {
         more_sockopt::share_packets(&self.0, group)
     }
 
-    /// Has it keep this many bytes for a reader who is late.
+    /// Makes the socket keep this many bytes for a reader who is late.
     pub(crate) fn make_room(&self, bytes: usize) -> Result<()> {
         Ok(setsockopt(&self.0, sockopt::RcvBufForce, &bytes)?)
     }

@@ -38,7 +38,7 @@ const MOST_BYTES: usize = 64 << 10;
 pub(crate) struct PagePool {
     /// Pages that the pool has given out or keeps for the next time.
     pub(crate) inflight: u64,
-    /// Whether its queue is gone, and it waits for its pages.
+    /// True if the pool's queue is gone, and the pool waits for its pages.
     pub(crate) detached: bool,
 }
 

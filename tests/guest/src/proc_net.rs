@@ -9,9 +9,9 @@ use anyhow::{Context as _, Result};
 use crate::command::{self, Program};
 use crate::netns;
 
-/// How `/proc/net/tcp` spells that a socket listens.
+/// The state in `/proc/net/tcp` of a socket that listens.
 const LISTENS: &str = "0A";
-/// And that its connection has ended, in good order.
+/// The state of a socket whose connection has ended, in good order.
 const HAS_ENDED: &str = "06";
 
 /// Returns a counter such as `Udp` `InDatagrams` of a namespace, or of the caller's.
@@ -55,7 +55,7 @@ pub(crate) fn packet_sockets(namespace: Option<&str>) -> Result<usize> {
     Ok(read(namespace, "packet")?.lines().count())
 }
 
-/// What a device of a namespace has counted.
+/// The counters of a device of a namespace.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Device {
     pub(crate) rx_pkts: u64,

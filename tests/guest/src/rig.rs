@@ -15,30 +15,30 @@ use crate::threads;
 use crate::topology::{self, Family};
 use crate::traffic::{Load, Plan};
 
-/// How much of the rate that the vanilla stack carries without loss is offered where nothing may be lost.
+/// The share of the rate that the vanilla stack carries without loss that is offered where nothing may be lost.
 const SHARE: f64 = 0.6;
 const CALIBRATION: u64 = 6_000;
 /// The most packets of the wire that one packet behind GRO can be: for datagrams, the kernel's `UDP_GRO_CNT_MAX`.
 pub(crate) const MOST_JOINED_PKTS: u64 = 64;
 /// Below this rate nothing could be said about a split flow.
 const LEAST_FRAMES_PER_S: f64 = 1_000.0;
-/// How long after the end of the traffic packets may stay parked: the CPU that is to end them may be away for seconds.
+/// The time after the end of the traffic for which packets may stay parked: the CPU that is to end them may be away for seconds.
 const SETTLE: Duration = Duration::from_secs(20);
-/// After how many seconds a flow whose path queues is tried again; later after twice as many, and so on.
+/// The number of seconds after which a flow whose path queues packets is tried again; later after twice as many, and so on.
 const NEXT_TRY_S: u64 = 5;
 
-/// How many datagrams a case sends after its mark.
+/// The number of datagrams, or of bytes, that a case sends after its mark.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scale {
-    /// In the main case.
+    /// Datagrams in the main case.
     pub(crate) main: u64,
-    /// In every other.
+    /// Datagrams in every other case.
     pub(crate) other: u64,
-    /// Bytes that a stream over TCP has after its mark: in the main case of TCP.
+    /// Bytes of a stream over TCP in the main case of TCP.
     pub(crate) tcp_main_bytes: u64,
-    /// And in every other.
+    /// Bytes of a stream over TCP in every other case.
     pub(crate) tcp_bytes: u64,
-    /// Whether there is not time enough to do everything several times.
+    /// True if there is not time enough to do everything several times.
     pub(crate) brief: bool,
 }
 
@@ -54,12 +54,12 @@ impl Scale {
 }
 
 pub(crate) struct Rig {
-    /// Whether the module is tested, or the vanilla stack with the same traffic.
+    /// True if the module is tested; else the vanilla stack is, with the same traffic.
     pub(crate) mflow: bool,
     pub(crate) scale: Scale,
     /// Frames per second of small datagrams that the vanilla stack carries without loss, less a margin.
     frames_per_s: f64,
-    /// When this was made, and how many milliseconds later the network of this case was begun.
+    /// The time when this rig was made, and the number of milliseconds after which the network of this case was begun.
     made: Instant,
     prepared_ms: AtomicU64,
 }

@@ -19,7 +19,7 @@ use crate::verdict;
 /// Half of the longest deadline there is: what a case that wants order sets, and what it takes to be late twice.
 const AWAY: Duration = Duration::from_millis(500);
 
-/// Which cases of a program are run, or only listed.
+/// The cases of a program that are run, or only listed.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Selection {
     /// Run only those whose name contains this.

@@ -13,13 +13,13 @@ use anyhow::{ensure, Context as _, Result};
 use nix::errno::Errno;
 use nix::libc;
 
-/// How many numbers the kernel says about a socket's memory, and which they are; from `linux/sock_diag.h`.
+/// The number of values that the kernel gives for a socket's memory, and the places of three of them; from `linux/sock_diag.h`.
 const MEMORY_NUMBERS: usize = 9;
 const RECEIVE_BYTES: usize = 0;
 const RECEIVE_LIMIT_BYTES: usize = 1;
 const DROPS: usize = 8;
 
-/// What a socket's receive queue costs.
+/// The memory that a socket's receive queue costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReceiveMemory {
     pub(crate) bytes: u32,
@@ -54,13 +54,13 @@ pub(crate) fn attach_program(socket: &impl AsRawFd, program: &impl AsRawFd) -> R
     set(socket, libc::SOL_SOCKET, libc::SO_ATTACH_BPF, program).context("SO_ATTACH_BPF")
 }
 
-/// Has a BPF program choose among the sockets of a group with `SO_REUSEPORT`: it returns the place of one.
+/// Makes a BPF program choose among the sockets of a group with `SO_REUSEPORT`: the program returns the place of one.
 pub(crate) fn choose_by_program(socket: &impl AsRawFd, program: &impl AsRawFd) -> Result<()> {
     let (option, program) = (libc::SO_ATTACH_REUSEPORT_EBPF, program.as_raw_fd());
     set(socket, libc::SOL_SOCKET, option, program).context("SO_ATTACH_REUSEPORT_EBPF")
 }
 
-/// Has a packet socket join a group that shares out packets by flow (`PACKET_FANOUT_HASH`, which is 0).
+/// Makes a packet socket join a group that shares out packets by flow (`PACKET_FANOUT_HASH`, which is 0).
 pub(crate) fn share_packets(socket: &impl AsRawFd, group: u16) -> Result<()> {
     set(socket, libc::SOL_PACKET, libc::PACKET_FANOUT, group.into()).context("PACKET_FANOUT")
 }

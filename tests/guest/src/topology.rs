@@ -46,9 +46,9 @@ pub(crate) const CONTAINER: &str = "container";
 /// The NIC that frames from outside the guest come in on.
 pub(crate) const FEED: &str = "eth2";
 
-/// What kernels have a NIC send through when nobody has chosen.
+/// The queueing disciplines that kernels give a NIC when nobody has chosen one.
 const USUAL_DISCIPLINES: [&str; 3] = ["mq", "pfifo_fast", "fq_codel"];
-/// What the server's NIC may be put below.
+/// The device that the server's NIC may be put below.
 const ABOVE_NIC: &str = "above0";
 const JUMBO_MTU: usize = 9000;
 

@@ -20,9 +20,9 @@ use crate::rig::Scale;
 use crate::softnet::Softnet;
 use crate::topology::Family;
 
-/// How long the first packet, and the split of all flows, may take.
+/// The time that the first packet, and the split of all flows, may take.
 const START: Duration = Duration::from_secs(20);
-/// How long a run may stand still before it is given up.
+/// The time for which a run may stand still before it is given up.
 pub(crate) const STUCK: Duration = Duration::from_secs(60);
 pub(crate) const LOOK: Duration = Duration::from_millis(5);
 
@@ -31,9 +31,9 @@ pub(crate) struct Plan<L> {
     pub(crate) flows: u16,
     pub(crate) inner: Family,
     pub(crate) outer: Family,
-    /// Whether all flows look like one flow from outside.
+    /// True if all flows look like one flow from outside.
     pub(crate) one_outer: bool,
-    /// Whether the module is loaded and the flows must be split before the mark, or be in stages.
+    /// True if the module is loaded and the flows must be split before the mark, or be in stages.
     pub(crate) split: bool,
     pub(crate) load: L,
 }
@@ -62,13 +62,13 @@ impl<L> Plan<L> {
 }
 
 pub(crate) trait Load: Clone + 'static {
-    /// What a case can do while such a run is under way.
+    /// The handle through which a case acts on such a run while it is under way.
     type Live: Live;
-    /// What the names of its cases begin with.
+    /// The prefix of the names of its cases.
     const GROUP: &'static str;
-    /// What the cases call one of its flows.
+    /// The name that the cases give to one of its flows.
     const FLOW: &'static str;
-    /// How the cases say that nothing happened to it.
+    /// The words with which the cases say that nothing happened to it.
     const UNNOTICED: &'static str;
 
     fn plainest(scale: &Scale, frames_per_s: f64) -> Self;
@@ -160,7 +160,7 @@ pub(crate) trait Live {
     }
 }
 
-/// What the kernel and the module had counted when the mark was set.
+/// The time when the mark was set, and the counters of the kernel and the module at that time.
 pub(crate) struct Mark {
     pub(crate) time: Instant,
     softnet: Softnet,

@@ -55,7 +55,7 @@ impl VirtualNic {
         Ok(Self(file))
     }
 
-    /// Has the kernel receive a frame.
+    /// Makes the kernel receive a frame.
     pub(crate) fn receive(&mut self, frame: &[u8]) -> Result<()> {
         self.0
             .write_all(frame)

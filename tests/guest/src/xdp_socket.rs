@@ -18,7 +18,7 @@ use nix::libc::{self, c_int};
 use nix::net::if_::if_nametoindex;
 use nix::sys::mman::{mmap, mmap_anonymous, munmap, MapFlags, ProtFlags};
 
-/// How many frames may wait for a reader, and how many bytes each has: a power of two, as the kernel wants both.
+/// The number of frames that may wait for a reader, and the bytes of each: powers of two, as the kernel wants both.
 const FRAMES: u32 = 4_096;
 const FRAME_BYTES: u32 = 2_048;
 /// Rings of completion are asked for, and are of no use to who only receives.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The core that builds packets: the NIC's, or the lane's. In all other cases the module chooses by itself (`auto`).
+//! The core that builds packets: the NIC's, or the lane's. In all other cases the module chooses by itself (`auto`), unless
+//! `mflow::choose_build` has chosen.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What steps switch on, and how each is switched off again.
+//! Settings that steps switch on, and the way in which each is switched off again.
 
 use anyhow::Result;
 
@@ -9,7 +9,7 @@ use crate::cpu::LANE_MASK;
 use crate::topology::{self, CONTAINER};
 use crate::{command, netns, nft};
 
-/// How long the NIC's receive ring is by itself, and how many queues the container's device receives from.
+/// The usual length of the NIC's receive ring, and the usual number of queues that the container's device receives from.
 const RING_PKTS: usize = 1024;
 const QUEUES: usize = 1;
 

@@ -35,7 +35,7 @@ pub(crate) struct Options {
     /// Packets per batch.
     #[arg(long, default_value_t = 256)]
     batch_pkts: u32,
-    /// How long the merger waits for a lane, in microseconds.
+    /// Time that the merger waits for a lane, in microseconds.
     #[arg(long, default_value_t = mflow::STRICT_TIMEOUT_US)]
     merge_timeout_us: u32,
     /// Address family inside the overlay.

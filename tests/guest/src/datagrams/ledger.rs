@@ -2,7 +2,7 @@
 
 //! The record of one flow: which numbers arrived, how often, and in what order.
 
-/// What arrived of one flow.
+/// The record of the datagrams of one flow that have arrived.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ledger {
     /// One bit per sequence number that has arrived.

@@ -27,7 +27,7 @@ use crate::{cpu, netns, threads, topology};
 use mflow_protocol::datagram::{self, Head};
 
 const BATCH: usize = 64;
-/// How often the reader looks whether it shall stop.
+/// The interval at which the reader looks whether it shall stop.
 const POLL_MS: u16 = 20;
 /// Memory for datagrams the reader has not taken yet: about a second's worth.
 const SOCKET_BYTES: usize = 48 << 20;
@@ -89,7 +89,7 @@ impl Receiver {
         Self { shared, thread }
     }
 
-    /// Has the reader run on another CPU. It has received something.
+    /// Moves the reader to another CPU; it must have received something before.
     pub(crate) fn move_to(&self, cpu: usize) -> Result<()> {
         let thread = self.shared.thread.load(Ordering::Relaxed);
         ensure!(thread != 0, "the reader does not run yet");

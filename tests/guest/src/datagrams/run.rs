@@ -19,10 +19,10 @@ use crate::traffic::{Live, Load, Mark, Plan, LOOK, STUCK};
 
 /// The first port the container listens on.
 const PORT: u16 = 5001;
-/// How often in a row nothing must have arrived until what is missing counts as lost: two seconds of our own time, whatever
-/// the clock says of a guest that was away.
+/// The number of looks in a row without an arrival after which missing datagrams count as lost: two seconds of our own time,
+/// whatever the clock says of a guest that was away.
 const DRAIN_LOOKS: usize = 400;
-/// The same where packets are lost anyway, and what is late does not matter.
+/// The same where packets are lost anyway, and late ones do not matter.
 const LOSSY_LOOKS: usize = 40;
 /// Datagrams from this size on count as large, and the part of the rate that is offered of them: copying and checking
 /// them costs both ends more than frames alone tell.
@@ -33,7 +33,7 @@ const LARGEST_BYTES: usize = 32_768;
 /// Flows of numbered datagrams over UDP.
 #[derive(Clone, Debug)]
 pub(crate) struct Datagrams {
-    /// Whether all flows go to one socket, or each to its own.
+    /// True if all flows go to one socket; else each goes to its own.
     pub(crate) one_socket: bool,
     pub(crate) bytes: usize,
     /// Datagrams to send after the mark, over all flows.
@@ -152,7 +152,7 @@ impl LiveDatagrams {
         Ok(())
     }
 
-    /// Has the reader run on another CPU from now on.
+    /// Moves the reader to another CPU from now on.
     pub(crate) fn move_reader(&self, cpu: usize) -> Result<()> {
         let receiver = self.receiver.as_ref().context("nobody reads")?;
         receiver.move_to(cpu)

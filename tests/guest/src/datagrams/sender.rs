@@ -20,7 +20,7 @@ use mflow_protocol::datagram::{self, Head, Pattern};
 
 /// The most datagrams handed to the kernel by one system call, so the largest burst on the wire.
 const BURST: usize = 32;
-/// How long one system call may wait for room on the wire.
+/// The time that one system call may wait for room on the wire.
 const STUCK: Duration = Duration::from_secs(5);
 const TICK: Duration = Duration::from_millis(1);
 
@@ -35,7 +35,7 @@ pub(crate) struct SendOrder {
 
 #[derive(Debug)]
 struct Shared {
-    /// Where every flow stops; may be lowered while the sender runs.
+    /// The sequence number at which every flow stops; may be lowered while the sender runs.
     limit: AtomicU64,
     /// A flag: each flow stops after its first datagram until it is released.
     held: AtomicBool,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the driver has to survive.
+//! Faults that the driver has to survive.
 
 use std::collections::BTreeMap;
 use std::thread;

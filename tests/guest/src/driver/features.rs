@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the card does beyond carrying frames.
+//! Features of the card beyond carrying frames.
 
 use std::collections::BTreeMap;
 use std::mem;

@@ -26,9 +26,9 @@ pub(super) struct Comparison {
     pub(super) seed: u64,
     pub(super) engines: Vec<(Engine, Hike)>,
     pub(super) model: Model,
-    /// Where frames go.
+    /// The destinations of frames.
     pub(super) destinations: Vec<IpAddr>,
-    /// What is monitored.
+    /// The flows that are monitored, and their directions.
     pub(super) flows: Vec<(Flow, Direction)>,
     pub(super) test_runs: TestRuns,
 }

@@ -18,7 +18,7 @@ use super::PINS;
 use crate::command::wait_until;
 use crate::netns;
 
-/// Where one daemon after the other finds what the one before has left; at the end of the scope, nothing is left.
+/// The place where each daemon finds the state that the one before it has left; at the end of the scope, nothing is left.
 pub(super) struct Place {
     node: &'static str,
     pub(super) pins: PathBuf,
@@ -208,7 +208,7 @@ impl Daemon<'_> {
         Ok(!other.wait()?.success())
     }
 
-    /// Has it end by itself.
+    /// Asks the daemon to end, and waits until it has done so without an error.
     pub(super) fn stop(mut self) -> Result<()> {
         self.signal(Signal::SIGTERM)?;
         let status = self.child.wait()?;

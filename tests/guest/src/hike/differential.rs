@@ -31,7 +31,7 @@ use crate::netns;
 
 /// The source of all tunnels.
 const SOURCE: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xe, 0, 0, 0, 0, 1);
-/// What no case takes longer than, so that the colour of packets stays the same for all of it.
+/// A time that no case exceeds, so that the colour of packets stays the same for all of it.
 const LONGEST: Duration = Duration::from_secs(2 * 3_600);
 /// Classes of a run whose chains and paths are drawn.
 const DRAWN: u16 = 12;
@@ -54,7 +54,7 @@ const ASKING: [(&str, u16, u16, Exceptions); 3] = [
     ("enc,lanes,mon-in,fw-table", 2, 1, Exceptions::Dropped),
     ("lanes,acl,fw-kernel", 1, 1, Exceptions::Left),
 ];
-/// What classes ask for in turn.
+/// The requests that classes make in turn.
 const LANES: [Option<Lanes>; 3] = [Some(Lanes::Never), Some(Lanes::Split), None];
 
 pub(super) fn cases() -> Vec<Case> {
@@ -79,7 +79,7 @@ fn within_network(hook: Hook, scale: &Scale) -> Result<()> {
     done
 }
 
-/// What is done with packets of a destination.
+/// A destination, and the treatment of its packets.
 struct Classified {
     destination: Destination,
     chain: Chain,
@@ -88,7 +88,7 @@ struct Classified {
     lanes: Option<Lanes>,
 }
 
-/// What the programs are configured with, and the model likewise.
+/// The configuration of the programs, and likewise of the model.
 struct Configuration {
     classes: Vec<Classified>,
     exact: Vec<(ExactFlow, Chain, Path, Option<Lanes>)>,

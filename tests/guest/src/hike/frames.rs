@@ -7,13 +7,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::RngExt as _;
 
-/// Where frames come from, which is part of what tells a flow; more than one, so that not all are monitored.
+/// The sources of frames, which are part of what identifies a flow; more than one, so that not all flows are monitored.
 pub(crate) const SOURCES: [Ipv6Addr; 3] = [
     Ipv6Addr::new(0x2001, 0xdb8, 0xa, 0, 0, 0, 0, 1),
     Ipv6Addr::new(0x2001, 0xdb8, 0xa, 0, 0, 0, 0, 2),
     Ipv6Addr::new(0x2001, 0xdb8, 0xb, 0, 0, 0, 0, 1),
 ];
-/// Where a frame in sixteen comes from: what routers do not forward from.
+/// The sources of one frame in sixteen: addresses from which routers do not forward.
 const BAD_SOURCES_V4: [Ipv4Addr; 4] = [
     Ipv4Addr::UNSPECIFIED,
     Ipv4Addr::LOCALHOST,

@@ -23,7 +23,7 @@ use crate::{command, netns, topology};
 pub(super) const HOP_LIMIT: u8 = 64;
 pub(super) const ETHERNET_BYTES: usize = 14;
 pub(super) const PORT: u16 = 9;
-/// What is at the end of each frame, so that it is found again whatever is in front.
+/// The bytes at the end of each frame, by which it is found again whatever is in front of them.
 pub(super) const MARK: [u8; 24] = *b"a payload that is looked";
 
 pub(super) fn cases() -> Vec<Case> {
@@ -101,7 +101,7 @@ pub(super) struct Wire {
     _sink: UdpSocket,
 }
 
-/// What a packet was at the first waypoint, and where it ends.
+/// The bytes of a packet at the first waypoint, and at its end.
 pub(super) struct Seen {
     pub(super) on_the_way: Vec<u8>,
     pub(super) delivered: Vec<u8>,
@@ -117,12 +117,12 @@ impl Wire {
         })
     }
 
-    /// Has src send a frame.
+    /// Sends a frame from src, and returns what is seen of it.
     pub(super) fn carry(&self, frame: &[u8]) -> Result<Seen> {
         self.see(|| self.src.send(frame))
     }
 
-    /// Sees what becomes of a packet that is sent.
+    /// Runs `send`, and returns what is seen of the packet that it sends.
     pub(super) fn see(&self, send: impl FnOnce() -> Result<()>) -> Result<Seen> {
         send()?;
         Ok(Seen {
@@ -178,7 +178,7 @@ fn compare(hike: &mut Hike, chain: ChainId, wire: &Wire, shape: Shape) -> Result
     Ok(())
 }
 
-/// Has the kernel of ingress encapsulate meanwhile.
+/// Makes the kernel of ingress encapsulate packets while `work` runs.
 pub(super) fn by_kernel<T>(shape: Shape, work: impl FnOnce(()) -> Result<T>) -> Result<T> {
     let mode = match shape.mode {
         Mode::Encaps => "encap",
@@ -203,7 +203,7 @@ pub(super) fn by_kernel<T>(shape: Shape, work: impl FnOnce(()) -> Result<T>) -> 
     done
 }
 
-/// Has an instance at ingress encapsulate one packet.
+/// Makes an instance at ingress encapsulate one packet.
 fn send_with(
     hike: &mut Hike,
     chain: ChainId,

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What monitors say is lost, block by block, against what a filter in between has dropped.
+//! The loss that monitors report, block by block, against the packets that a filter in between has dropped.
 //!
-//! The filter knows the colours, and counts what it drops of each. In the middle of a block nothing of the one before is on its
-//! way any more, so what its counter has grown by since the last block of this colour was dropped of this very block.
+//! The filter knows the colours, and counts the packets that it drops of each. In the middle of a block, no packet of the block
+//! before is on its way any more. So the packets by which that block's counter has grown since the last block of the same colour
+//! were dropped of that very block.
 
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,10 +30,10 @@ const BLOCKS: u64 = 2;
 /// This many times as long as it should take to read them all: a busy host is late at times.
 const MOST_TRIES: u64 = 5;
 pub(super) const PORT: u16 = 9_000;
-/// How long the sender rests after each few datagrams.
+/// The time for which the sender rests after every [`TOGETHER`] datagrams.
 const REST: Duration = Duration::from_millis(5);
 const TOGETHER: usize = 8;
-/// More than are sent in as long, however fast: what reorders drops nothing.
+/// More packets than are sent during the delay, however fast they come: the reordering drops nothing.
 const MOST_DELAYED_PKTS: u32 = 100_000;
 const PAYLOAD: [u8; 64] = [0; 64];
 
@@ -56,10 +57,10 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// How loss is measured.
+/// The way in which loss is measured.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Setting {
-    /// Where packets enter what is monitored.
+    /// The hook at which packets enter the monitored domain.
     pub(super) hook: Hook,
     pub(super) marking: Marking,
     pub(super) reordered: bool,
@@ -182,7 +183,7 @@ pub(super) fn egress(engine: Engine, flow: &Flow, monitor: &Monitor) -> Result<H
     Ok(hike)
 }
 
-/// Has the first waypoint drop every fifth packet of one colour, every seventh of the other.
+/// Makes the first waypoint drop every fifth packet of one colour, and every seventh of the other.
 pub(super) fn filter(setting: Setting) -> Result<()> {
     // Where the colour is, from the IPv6 header on: the L bit, or the lowest bit of DSCP.
     let colour = match setting.marking {

@@ -102,14 +102,14 @@ fn at_full_rate() -> Result<()> {
     )
 }
 
-/// What counts, and what drops.
+/// The instances that count packets where they enter and leave, and the flow of these packets.
 struct Domain {
     ingress: Hike,
     egress: Hike,
     flow: Flow,
 }
 
-/// What was counted and dropped until a moment.
+/// The packets that were counted and dropped until a moment.
 #[derive(PartialEq)]
 struct Seen {
     entered: Counts,
@@ -118,7 +118,7 @@ struct Seen {
     dropped: [u64; 2],
 }
 
-/// What has become of the packets of a colour.
+/// The fate of the packets of a colour.
 #[derive(Debug, Default)]
 struct Fate {
     entered: u64,

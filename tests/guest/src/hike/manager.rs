@@ -154,7 +154,8 @@ other = {{ source = "2001:db8::{label}", destination = "{DST_V6}", protocol = 17
     )
 }
 
-/// What is done under traffic: where the daemon is, what packets look like, and the hook at which they take chains.
+/// The surroundings of a test under traffic: the place of the daemon, the packets as they are seen, and the hook at which they
+/// take chains.
 struct Under<'a> {
     place: &'a Place,
     seen: &'a Seen,
@@ -218,7 +219,7 @@ fn apply() -> Result<()> {
     })
 }
 
-/// What cannot be; each is one sentence.
+/// Checks that configurations that cannot work are refused, each with one sentence.
 fn refusals(daemon: &Daemon<'_>) -> Result<()> {
     let good = configuration(OTHER);
     daemon.refuses(
@@ -250,7 +251,7 @@ fn refusals(daemon: &Daemon<'_>) -> Result<()> {
     Ok(())
 }
 
-/// What the command does with parts of a configuration, and what it prints.
+/// Changes parts of a configuration with the command, and checks what it prints.
 fn objects(daemon: &Daemon<'_>) -> Result<()> {
     daemon.ask("chain add spare mon-out,drop")?;
     daemon.ask("chain replace spare drop")?;
@@ -309,7 +310,7 @@ fn killed(hook: Hook, steps: &[&str]) -> Result<()> {
     })
 }
 
-/// Has a daemon killed at a step of a transaction; those after the commit are steps of each start, too.
+/// Starts a daemon that is killed at a step of a transaction; the steps after the commit are steps of each start, too.
 fn kill_at(under: &Under<'_>, step: &str, to: Look) -> Result<()> {
     let once = if ["counted", "settled"].contains(&step) {
         "1*off->"
@@ -405,7 +406,7 @@ fn link_is_mended() -> Result<()> {
     daemon.stop()
 }
 
-/// Has the note of a generation say that its programs are of another version.
+/// Makes the note of a generation say that its programs are of another version.
 fn pretend_other_version(place: &Place, revision: u64) -> Result<()> {
     let note = MapData::from_pin(place.pins.join(format!("{revision}/note")))?;
     let mut note: Array<MapData, [u8; 4096]> = Map::from_map_data(note)?.try_into()?;

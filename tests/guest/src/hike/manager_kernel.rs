@@ -25,7 +25,8 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// What packets look like that the kernel has put on one of two paths: it copies the label that the sender has been told not to write.
+/// The looks of packets that the kernel has put on one of two paths. The kernel copies the flow label, which the sender has been
+/// told not to write.
 const ONE: Look = look(2);
 const OTHER: Look = look(3);
 

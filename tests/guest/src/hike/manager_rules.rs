@@ -17,7 +17,7 @@ use crate::netns;
 /// The flow with a class of its own comes from this port.
 const FLOW_PORT: u16 = 7_001;
 const OTHER_PORT: u16 = 7_002;
-/// What comes to this port is denied.
+/// The port for which packets are denied.
 const DENIED_PORT: u16 = 9_002;
 const OPEN_PORT: u16 = 9_003;
 /// Datagrams of each kind.
@@ -167,7 +167,7 @@ fn mended(place: &Place, daemon: &Daemon<'_>, wanted: &str) -> Result<()> {
     Ok(())
 }
 
-/// What cannot be; each is one sentence.
+/// Checks that configurations that cannot work are refused, each with one sentence.
 fn refusals(daemon: &Daemon<'_>, good: &str) -> Result<()> {
     daemon.refuses(
         &good.replace("\"allow\"", "\"deny\", source-ports = 70000"),

@@ -52,7 +52,7 @@ fn large(hop_limit: u32) -> String {
     small("drop") + &paths.collect::<String>()
 }
 
-/// What there is: the text of each object, by kind and name.
+/// The objects that there are: the text of each, by kind and name.
 type There = BTreeMap<(String, String), String>;
 
 /// `hike watch`, and what it knows.

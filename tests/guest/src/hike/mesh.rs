@@ -56,7 +56,7 @@ pub(super) fn link_address(router: u16, other: u16) -> Ipv6Addr {
     Ipv6Addr::new(0xfcf0, 0, low, high, 0, 0, 0, router)
 }
 
-/// What a SID does.
+/// The function of a SID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Function {
     End,
@@ -66,7 +66,7 @@ pub(super) enum Function {
     Dt46(u16),
 }
 
-/// A SID: whose it is, and what it does.
+/// A SID: the router that has it, and its function.
 pub(super) type Sid = (u16, Function);
 
 pub(super) fn sid((router, function): Sid) -> Ipv6Addr {
@@ -80,7 +80,7 @@ pub(super) fn sid((router, function): Sid) -> Ipv6Addr {
     Ipv6Addr::new(0xfc00, router, tenant, 0, 0, 0, 0, last)
 }
 
-/// How packets come to a host.
+/// The way by which packets come to a host.
 #[derive(Clone, Debug)]
 pub(super) struct Policy {
     pub(super) from: Host,
@@ -257,7 +257,7 @@ impl Mesh {
         )
     }
 
-    /// Has the kernel of the first router send packets on their way.
+    /// Makes the kernel of the first router send packets on the way of a policy.
     fn steer(&self, policy: &Policy) -> Result<()> {
         let router = policy.from.router;
         let to = policy.to.address(policy.v6);
@@ -284,7 +284,7 @@ pub(super) fn tunnel_source(router: u16) -> Ipv6Addr {
     Ipv6Addr::new(0xfcf0, 0xffff, 0, 0, 0, 0, 0, router)
 }
 
-/// Has a device hand over frames whole, and take what XDP redirects to it.
+/// Makes a device hand over frames whole, and take frames that XDP redirects to it.
 fn for_xdp(node: &str, device: &str) -> Result<()> {
     netns::run(node, &format!("ethtool -K {device} tx off gro on")).map(drop)
 }

@@ -47,7 +47,7 @@ use mflow_protocol::guest::SEED;
 
 use crate::runner::{self, Selection};
 
-/// Where a BPF file system is.
+/// The mount point of a BPF file system.
 const PINS: &str = "/sys/fs/bpf";
 
 /// Options of `hike`.
@@ -58,7 +58,7 @@ pub(crate) struct Options {
     /// Random frames that are held against the model.
     #[arg(long, default_value_t = 20_000)]
     frames: u64,
-    /// How often chains and classes are replaced under packets.
+    /// The number of times that chains and classes are replaced under packets.
     #[arg(long, default_value_t = 500)]
     changes: u32,
     /// Run all variants of a case, some of which are drawn otherwise.
@@ -66,12 +66,12 @@ pub(crate) struct Options {
     whole: bool,
 }
 
-/// How much a case does.
+/// The amount of work that a case does.
 struct Scale {
     frames: u64,
     changes: u32,
     whole: bool,
-    /// What is drawn depends on it.
+    /// The seed of everything that is drawn.
     seed: u64,
 }
 

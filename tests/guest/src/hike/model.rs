@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What each program shall do to a frame, in plain Rust: written from the standards and from `c-shims/hike/REASONS`, with no table,
-//! layout or limit of the implementation.
+//! The effect that each program shall have on a frame, in plain Rust: written from the standards and from `c-shims/hike/REASONS`,
+//! with no table, layout or limit of the implementation.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -17,10 +17,10 @@ pub(super) const IPV6: u16 = 0x86dd;
 pub(super) const UDP: u8 = 17;
 pub(super) const TCP: u8 = 6;
 const SCTP: u8 = 132;
-/// What drivers leave in front of a frame, less what the kernel keeps there.
+/// The room that drivers leave in front of a frame, less the part that the kernel keeps there.
 const HEADROOM: usize = 256 - 40;
 
-/// Where packets of a prefix go.
+/// The next hop of packets of a prefix.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hop {
     pub(crate) source: [u8; 6],
@@ -42,7 +42,7 @@ pub(crate) struct Colour {
 /// A prefix: address and bits.
 pub(crate) type Prefix = (IpAddr, u8);
 
-/// What is done with packets of a prefix, or of a flow.
+/// The treatment of packets of a prefix, or of a flow.
 #[derive(Debug)]
 pub(crate) struct Class {
     /// Names of the chain's programs.
@@ -60,7 +60,7 @@ pub(crate) struct Model {
     /// Flows that have a class of their own.
     pub(crate) exact: BTreeMap<ExactFlow, Rc<Class>>,
     pub(crate) table: Vec<(Prefix, Hop)>,
-    /// Where the kernel's rules lead.
+    /// The routes that the kernel's rules lead to.
     pub(crate) fib: Vec<(Prefix, Hop)>,
     /// The kernel's tables, by number.
     pub(crate) tables: BTreeMap<u32, Vec<(Prefix, Hop)>>,
@@ -68,7 +68,7 @@ pub(crate) struct Model {
     pub(crate) rules: Vec<(Rule, u64)>,
     /// By direction, source and SIDs as an SRH has them, the last one first.
     pub(crate) flows: BTreeMap<(Direction, Ipv6Addr, Vec<Ipv6Addr>), Colour>,
-    /// What was counted: packets by flow and colour.
+    /// The number of packets that were counted, by flow and colour.
     pub(crate) counted: BTreeMap<(Direction, Ipv6Addr, Vec<Ipv6Addr>, bool), u64>,
     pub(crate) reasons: BTreeMap<&'static str, u64>,
 }
@@ -79,21 +79,21 @@ pub(super) struct Packet {
     pub(super) frame: Vec<u8>,
     pub(super) ip_at: usize,
     pub(super) headroom: usize,
-    /// What the chain leaves in front of the frame.
+    /// The metadata that the chain leaves in front of the frame.
     pub(super) metadata: Vec<u8>,
     /// `None`: it was received.
     pub(super) leaving: Option<Leaving>,
     pub(super) segments: Segments,
-    /// Whether it leaves by the device that it is at.
+    /// True if the packet leaves by the device that it is at.
     pub(super) stays: bool,
 }
 
-/// What has become of a frame.
+/// The result of the model for a frame.
 pub(crate) struct Done {
     pub(crate) reason: &'static str,
-    /// Behind its metadata.
+    /// The frame, with its metadata in front.
     pub(crate) frame: Vec<u8>,
-    /// It leaves by the device that it was at.
+    /// True if the frame leaves by the device that it was at.
     pub(crate) stays: bool,
 }
 
@@ -280,7 +280,7 @@ impl Packet {
         flows
     }
 
-    /// Whether this is a hop: where packets leave, the kernel has counted it.
+    /// Returns whether the packet passes a hop here: where packets leave, the kernel has counted the hop.
     pub(super) fn is_hop(&self) -> bool {
         self.leaving.is_none()
     }
@@ -418,7 +418,7 @@ impl Packet {
     }
 }
 
-/// Whether routers forward from and to an address.
+/// Returns whether routers forward packets from and to an address.
 fn routable(address: IpAddr) -> bool {
     let has_scope = match address {
         IpAddr::V4(address) => (1..224).contains(&address.octets()[0]),
@@ -442,7 +442,7 @@ fn longest<T>(entries: &[(Prefix, T)], address: IpAddr) -> Option<&T> {
     longest.map(|(_, entry)| entry)
 }
 
-/// Whether an address is in a prefix.
+/// Returns whether an address is in a prefix.
 pub(super) fn matches((own, bits): Prefix, address: IpAddr) -> bool {
     let bits_of = |address: IpAddr| match address {
         IpAddr::V4(address) => u128::from(u32::from(address)) << 96,

@@ -18,7 +18,7 @@ const DESTINATION_OPTIONS: u8 = 60;
 /// Extension headers behind which a transport header is looked for.
 const MOST_HEADERS: usize = 4;
 
-/// What can be seen of a field.
+/// The value of a field, as far as it can be seen.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Field<T> {
     Is(T),
@@ -28,7 +28,7 @@ enum Field<T> {
 }
 
 impl<T> Field<T> {
-    /// Whether a rule with this condition is met.
+    /// Returns whether the field meets a rule that has this condition.
     fn meets(self, rule: &Rule, condition: Option<impl FnOnce(T) -> bool>) -> bool {
         match (condition, self) {
             (None, _) => true,

@@ -22,7 +22,7 @@ struct Headers {
     srh_at: usize,
     srh_bytes: usize,
     segments_left: usize,
-    /// What is behind them.
+    /// The protocol number of the payload behind these headers.
     carries: u8,
 }
 
@@ -227,7 +227,7 @@ impl Packet {
         self.become_if_forwarded(inner, route_to(routes, destination)?)
     }
 
-    /// Where the changed packet cannot be sent, the kernel gets it as it came.
+    /// Becomes the changed packet if that can be sent. If not, the kernel gets the packet as it came.
     fn become_if_forwarded(&mut self, mut changed: Self, hop: &Hop) -> Result<(), &'static str> {
         let left = changed.leave(hop);
         if left == Err("forwarded") {

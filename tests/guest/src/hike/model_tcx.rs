@@ -8,18 +8,18 @@ use super::model::{Hop, Packet, TCP, UDP};
 const MOST_BYTES: usize = 0xffff;
 const ETHERNET_BYTES: usize = 14;
 
-/// What the kernel knows of a packet that leaves, beside its bytes.
+/// The kernel's knowledge of a packet that leaves, beside the packet's bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Leaving {
     /// The Ethernet address of the device that it leaves by; `None`: the loopback device.
     pub(crate) device: Option<[u8; 6]>,
     /// The payload of the segments that it is to be cut into; 0: it is not cut.
     pub(crate) gso_size: u16,
-    /// How many these are; 0: nobody has counted them.
+    /// The number of these segments; 0: nobody has counted them.
     pub(crate) gso_segs: u16,
 }
 
-/// What a packet is on the wire.
+/// The segments that a packet becomes on the wire.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Segments {
     pub(super) count: u64,
@@ -83,8 +83,8 @@ impl Packet {
         }
     }
 
-    /// Whether something is left to the device that it cannot do behind another outer header; a test run knows of no kind of segments
-    /// that it could.
+    /// Returns whether a task is left to the device that it cannot do behind another outer header. A test run knows no kind of
+    /// segments for which the device could do it.
     pub(super) fn is_offloaded(&self) -> bool {
         self.leaving.is_some_and(|leaving| leaving.gso_size > 0)
     }

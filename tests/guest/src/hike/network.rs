@@ -133,7 +133,8 @@ pub(super) fn sids(count: u16, v6: bool) -> Vec<Ipv6Addr> {
     sids
 }
 
-/// Has an instance take what a node receives on its left, and may let it leave on its right.
+/// Attaches an instance to a node, where it takes the packets that the node receives on its left, and may let them leave on its
+/// right.
 pub(super) fn attach(hike: &mut Hike, node: &str) -> Result<()> {
     netns::within(node, || {
         hike.attach(LEFT)?;

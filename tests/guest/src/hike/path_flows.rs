@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is counted of flows whose path is known, by their numbers, and of the same flows by their headers: nothing is counted twice or lost,
-//! in whatever order paths and monitors come and go.
+//! The counts of flows whose path is known, by their numbers, and of the same flows by their headers: no packet is counted twice
+//! or lost, in whatever order paths and monitors come and go.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;

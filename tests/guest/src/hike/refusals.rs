@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What cannot work is refused with the reason, and changes nothing.
+//! Refusals of changes that cannot work: each gives the reason, and nothing changes.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;

@@ -15,7 +15,7 @@ use super::{instance, Case};
 use crate::command::START;
 use crate::threads;
 
-/// How often the list is replaced, and how many packets see that at least.
+/// The number of times that the list is replaced, and the least number of packets that see that.
 const CHANGES: u32 = 12;
 const LEAST_PKTS: u64 = 1_000;
 /// `enum xdp_action`.

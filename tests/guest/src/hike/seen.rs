@@ -18,7 +18,7 @@ use crate::packet_socket::PacketSocket;
 use crate::{netns, threads};
 
 const PORT: u16 = 9_001;
-/// How long the sender rests after each few datagrams.
+/// The time for which the sender rests after every [`TOGETHER`] datagrams.
 const REST: Duration = Duration::from_millis(8);
 const TOGETHER: u64 = 4;
 /// Receivers end when nothing has come for so long.
@@ -35,8 +35,9 @@ const SRH_LAST_ENTRY: usize = 4;
 const UDP: u8 = 17;
 const ROUTING: u8 = 43;
 
-/// What tells one configuration from another in each packet: its flow label, how many SIDs its SRH has, the last byte of its
-/// Ethernet source, and whether the lowest bit of DSCP may be set. Paths, chains, monitors and routes each have a part in it.
+/// The properties that tell one configuration from another in each packet: its flow label, the number of SIDs in its SRH, the
+/// last byte of its Ethernet source, and whether the lowest bit of DSCP may be set. Paths, chains, monitors and routes each have
+/// a part in them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Look {
     pub(super) label: u32,
@@ -45,7 +46,7 @@ pub(super) struct Look {
     pub(super) coloured: bool,
 }
 
-/// What was seen last, and how often in a row.
+/// The looks that packets may have, the one that was seen last, and the number of times in a row.
 pub(super) struct Seen {
     looks: Vec<Look>,
     run: Mutex<(Option<usize>, u64)>,

@@ -41,7 +41,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// What a tenant's SID does at the end.
+/// The function of a tenant's SID at the end, by tenant.
 type Decapsulation = fn(u16) -> Function;
 
 /// Returns policies both ways, with a decapsulation at the end.
@@ -315,7 +315,7 @@ fn add_sids(mesh: &Mesh, hike: &mut Hike, router: u16) -> Result<()> {
     Ok(())
 }
 
-/// Has each host reach those that it has a policy for.
+/// Checks that each host reaches those that it has a policy for.
 fn reach_each_other(mesh: &Mesh) -> Result<()> {
     thread::scope(|scope| {
         let ping = |policy: &Policy| {

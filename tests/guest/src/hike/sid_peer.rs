@@ -21,7 +21,7 @@ const VRF: &str = "vrf100";
 const VRF_TABLE: u32 = 100;
 
 const IPV6_BYTES: usize = 40;
-/// Where an IPv6 packet has its hop limit, and an IPv4 packet its time to live.
+/// The offset of the hop limit in an IPv6 packet.
 const HOP_LIMIT_AT: usize = 7;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -212,7 +212,7 @@ fn vrf_roles() -> Vec<Role> {
 /// The places where frames are sent and looked at.
 struct Wire {
     src: PacketSocket,
-    /// What a node receives, and what it sends on.
+    /// The frames that a node receives, and those that it sends on.
     into: PacketSocket,
     out_of: PacketSocket,
     /// Without it, dst would answer that nobody listens, and send the packet back for that.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which class a packet has, and changes of all that under packets: each sees the old or the new, and nothing in between.
+//! The class of a packet, and changes of chains and classes under packets: each packet sees the old or the new, and nothing in
+//! between.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -28,14 +29,15 @@ use super::{frames, instance, instance_at, Case, Scale, PINS};
 use crate::command::START;
 use crate::threads;
 
-/// Entries of the ingress table; what is looked up; how often chains and classes are changed.
+/// Entries of the ingress table, and look-ups in it.
 const ENTRIES: usize = 1_000;
 const LOOKUPS: usize = 2_000;
 const ETHERNET_BYTES: usize = 14;
 const IPV6_BYTES: usize = 40;
 /// The only program that a chain has once, if it has it.
 const ONCE: &str = "lanes";
-/// What the verifier may look at of one program: a fifth of its limit, as it differs between kernels by more than twice.
+/// The number of instructions that the verifier may look at of one program: a fifth of its limit, as that number differs between
+/// kernels by more than twice.
 const MOST_VERIFIED: u32 = 1_000_000 / 5;
 /// Chains that are drawn, and loaded alone, in a run of all variants; else one.
 const DRAWN_CHAINS: usize = 8;
@@ -423,7 +425,7 @@ fn draw_chain(
     Ok(names.join(","))
 }
 
-/// What the verifier has looked at, of one chain after the other.
+/// The number of instructions that the verifier has looked at, for one chain after the other.
 struct Verified {
     /// The last program that was there when it was asked for.
     until: u32,

@@ -36,10 +36,10 @@ const UDP_BYTES: usize = 8;
 /// A second link between ingress and the first waypoint.
 const SIDE: &str = "side";
 const STREAM_PORT: u16 = 9_002;
-/// What one stream carries, in pieces that are not a multiple of anything.
+/// The number of bytes that one stream carries, and the size of its pieces, which is not a multiple of anything.
 const STREAM_BYTES: usize = 3_000_000;
 const PIECE_BYTES: usize = 70_001;
-/// The MTU of the links, and what is left of it for what is inside a tunnel: as for any tunnel, a route says so.
+/// The MTU of the links, and the part of it that is left for packets inside a tunnel: as for any tunnel, a route says so.
 const LINK_MTU: u16 = 1_500;
 const INNER_MTU: u16 = 1_400;
 /// Segments that TCP may leave to a device at once: what devices have to begin with.
@@ -275,7 +275,7 @@ fn redirected(engine: Engine) -> Result<()> {
     Ok(())
 }
 
-/// Who cuts a stream into segments.
+/// The part of the system that cuts a stream into segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cuts {
     /// Nobody: a veth hands it over as it is.
@@ -391,11 +391,11 @@ fn one_stream(engine: Engine, to: IpAddr, cuts: Cuts) -> Result<()> {
     Ok(())
 }
 
-/// What came to the first waypoint.
+/// The packets that came to the first waypoint.
 #[derive(Debug, Default)]
 struct Came {
     tunnelled: u64,
-    /// Of the stream, without a tunnel.
+    /// Packets of the stream without a tunnel.
     plain: u64,
     /// The longest IP packet.
     longest: usize,

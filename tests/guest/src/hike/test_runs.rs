@@ -14,7 +14,7 @@ use super::fuzz_network::{CLOSED, CLOSED_MAC, PORT, PORT_MAC};
 use super::model::Done;
 use super::model_tcx::Leaving;
 
-/// What no test run makes longer.
+/// The length beyond which no test run makes a frame longer.
 const MOST_BYTES: usize = 4_096;
 
 /// `enum xdp_action`.
@@ -33,7 +33,7 @@ const SKB_GSO_SEGS_AT: usize = 164;
 const SKB_GSO_SIZE_AT: usize = 176;
 const ETHERNET_BYTES: usize = 14;
 
-/// Whether frames that are drawn here can have this reason.
+/// Returns whether frames that are drawn here can have this reason.
 pub(super) fn occurs(hook: Hook, reason: &str) -> bool {
     let never = ["no-chain-there", "broken-chain", "no-path", "no-behaviour"];
     let at_xdp_alone = [
@@ -55,7 +55,8 @@ pub(super) fn occurs(hook: Hook, reason: &str) -> bool {
     !never.contains(&reason) && !elsewhere.contains(&reason)
 }
 
-/// Whether the kernel would send such a frame, and take it for a test run: one that ends within its IP header it does not.
+/// Returns whether the kernel would send such a frame, and take it for a test run: it does not if the frame ends within its IP
+/// header.
 pub(super) fn is_sent(frame: &[u8]) -> bool {
     let least = match frame.get(12..ETHERNET_BYTES) {
         Some([0x08, 0x00]) => 20,
@@ -79,11 +80,11 @@ pub(super) fn draw_leaving(rng: &mut Xoshiro256PlusPlus) -> Leaving {
     }
 }
 
-/// What all test runs of a case need.
+/// The state that all test runs of a case need.
 pub(super) struct TestRuns {
     port: u32,
     closed: u32,
-    /// What is left of the last frame is in front.
+    /// A buffer that begins with what is left of the last frame.
     out: Vec<u8>,
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the receiver of an elephant sees of each datagram: which socket got it, from whom, for whom, and the marks in its header.
+//! The receiver of an elephant, and its view of each datagram: the socket that got it, the sender, the destination, and the marks
+//! in its header.
 
 use std::collections::BTreeMap;
 use std::io::IoSliceMut;
@@ -37,7 +38,7 @@ const FIRST_EPHEMERAL: u16 = 32_768;
 /// The number that rules write into datagrams of the first flow. No case has this many flows.
 pub(super) const WRITTEN: u16 = 0xabcd;
 
-/// What a receiver sees of a datagram beside its bytes. All datagrams of a flow that look alike are counted together.
+/// The view that a receiver has of a datagram beside its bytes. All datagrams of a flow that look alike are counted together.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Look {
     /// The place of the socket that got it.
@@ -55,7 +56,7 @@ pub(super) struct Look {
     pub(super) written: bool,
 }
 
-/// What has come of all flows.
+/// The datagrams of all flows that have come.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Arrived {
     pub(super) looks: BTreeMap<Look, u64>,
@@ -66,7 +67,7 @@ pub(super) struct Arrived {
     /// Datagrams whose time stamp is later than the clock when they are read. Few sockets ask for stamps.
     pub(super) ahead: u64,
     pub(super) sent: u64,
-    /// What was added to the module's counters since the flow was split, and how many datagrams were sent meanwhile.
+    /// The growth of the module's counters since the flow was split, and the number of datagrams that were sent meanwhile.
     pub(super) counters: BTreeMap<String, i64>,
     pub(super) counted: u64,
 }
@@ -176,7 +177,7 @@ fn is_of_lane(counter: &str) -> bool {
     counter.starts_with("lane_cpu") && counter.ends_with("_pkts")
 }
 
-/// Has a socket tell what [`Look`] has.
+/// Makes a socket report the fields of [`Look`].
 pub(super) fn seeing(socket: UdpSocket) -> Result<UdpSocket> {
     if socket.local_addr()?.is_ipv4() {
         setsockopt(&socket, sockopt::IpRecvTos, &true)?;

@@ -16,7 +16,7 @@ use super::elephant::unspecified;
 use crate::topology::{Family, CLIENT, CONTAINER};
 use crate::{cpu, netns, proc_net, threads};
 
-/// How many clients connect at the same time, and how often each does.
+/// The number of clients that connect at the same time, and the number of connections that each makes.
 const CLIENTS: usize = 4;
 const CONNECTIONS_EACH: u64 = 40;
 /// One more is made before all others: rules that remember a client know it then.
@@ -27,7 +27,7 @@ pub(super) const FLOWS: usize = 150;
 const CONNECT: Duration = Duration::from_millis(2_500);
 /// After this many failures in a row a client sees that it is in vain.
 const MOST_FAILURES: u64 = 3;
-/// How long the answer to a datagram may take.
+/// The time that the answer to a datagram may take.
 const ANSWER: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(50);
 /// Between two new flows of datagrams.
@@ -35,7 +35,7 @@ const EVERY: Duration = Duration::from_millis(3);
 /// Connections that may wait for the server.
 const PLACES: i32 = 1024;
 
-/// What has come of connections and flows.
+/// The results of connections and flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Made {
     /// Connections over which the server has said to which address and port it was spoken.
@@ -71,7 +71,7 @@ impl Made {
     }
 }
 
-/// Who takes connections and datagrams.
+/// A server that takes connections and datagrams.
 pub(super) struct Server {
     pub(super) namespace: &'static str,
     pub(super) listener: TcpListener,

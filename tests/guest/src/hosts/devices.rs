@@ -228,7 +228,7 @@ fn vrf() -> Result<()> {
     )
 }
 
-/// What the plugin sets up for a container that is limited both ways.
+/// Sets up what the plugin `bandwidth` sets up for a container that is limited both ways.
 fn bandwidth() -> Result<()> {
     topology::ip(None, "link add queue0 type ifb\nlink set queue0 up")?;
     topology::tc(&format!(

@@ -24,10 +24,10 @@ use crate::{command, flows, mflow, netns, threads};
 
 /// The port at which the container reads an elephant.
 pub(super) const PORT: u16 = 5_001;
-/// How long an elephant may take to send what is wanted.
+/// The time that an elephant may take to send the wanted datagrams.
 const STUCK: Duration = Duration::from_secs(60);
 
-/// What is to become of an elephant's flow once `enabled` is 1.
+/// The expected state of an elephant's flow once `enabled` is 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     Split,
@@ -37,7 +37,7 @@ pub(super) enum Fate {
     Either,
 }
 
-/// What an elephant is.
+/// An elephant: the ends, the rate and the fate of its flows.
 pub(super) struct Elephant {
     pub(super) from: IpAddr,
     /// One flow for each.
@@ -116,7 +116,7 @@ pub(super) fn unspecified(family: Family) -> IpAddr {
     }
 }
 
-/// What had been sent, and counted, when the flow was split.
+/// The number of sent datagrams, and the module's counters, at the moment when the flow was split.
 struct Mark {
     sent: u64,
     stats: Option<Stats>,

@@ -27,7 +27,7 @@ const SWEPT_PORT: u16 = 5_012;
 /// Source ports of the tunnel that come beside the elephant, each once: each has another hash.
 const FIRST_SWEPT: u16 = 10_000;
 const SWEPT: u16 = 3_000;
-/// How many come in a millisecond.
+/// The number of packets that come in a millisecond.
 const BURST: u16 = 4;
 const TICK: Duration = Duration::from_millis(1);
 const LOOK: Duration = Duration::from_millis(100);

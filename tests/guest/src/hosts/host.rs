@@ -13,12 +13,14 @@ use crate::rig::{Rig, Scale};
 use crate::topology::{self, Family, CLIENT};
 use crate::{netns, nft};
 
-/// What the distribution has, and all sockets of these cases: the rig's own cases have forty times as much.
+/// The default receive buffer of the distribution, in bytes, which all sockets of these cases have: the rig's own cases have
+/// forty times as much.
 const RMEM_DEFAULT: &str = "212992";
 /// Datagrams of the calibration: little is offered afterwards.
 const CALIBRATION: u64 = 2_000;
-/// How much of what the vanilla stack carries an elephant may be, and how much it is at most: more than some hundred datagrams that
-/// wait for their reader do not fit into a default socket buffer, and an emulated CPU is away for many milliseconds.
+/// The share of the vanilla stack's rate that an elephant may have, and the highest rate of an elephant: more than some hundred
+/// datagrams that wait for their reader do not fit into a default socket buffer, and an emulated CPU is away for many
+/// milliseconds.
 const SHARE: f64 = 0.4;
 const MOST_PPS: f64 = 4_000.0;
 /// Packets of a micro-flow: fewer than fit into a default socket buffer.
@@ -31,7 +33,7 @@ const STREAM_BYTES: u64 = 6 << 20;
 pub(super) const CONTAINER2: &str = "container2";
 pub(super) const VETH2: &str = "veth1";
 
-/// When rules are made, seen from the moment when splitting is switched on.
+/// The time at which rules are made, seen from the moment when splitting is switched on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rules {
     /// As on a host whose firewall, CNI or service mesh is there when the module is loaded.
@@ -41,12 +43,12 @@ pub(super) enum Rules {
 
 pub(super) struct Host {
     pub(super) datagrams: u64,
-    /// What an elephant sends in a second.
+    /// The number of datagrams that an elephant sends in a second.
     pub(super) elephant_pps: f64,
     pub(super) rig: Rig,
 }
 
-/// What was seen with `enabled` 0 and with 1.
+/// The results with `enabled` 0 and with 1.
 #[derive(Debug)]
 pub(super) struct Compared<T> {
     pub(super) off: T,

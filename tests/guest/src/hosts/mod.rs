@@ -47,7 +47,7 @@ pub(crate) struct Options {
     selection: Selection,
 }
 
-/// What a case does with a host; the first thing that is not as it must be is its error.
+/// The body of a case, which acts on a host; the first thing that is not as it must be is its error.
 type Body = Box<dyn Fn(&Host) -> Result<()>>;
 
 struct Case {
@@ -60,7 +60,7 @@ struct Case {
     differs: Option<&'static str>,
     /// The statement that holds if the case passes.
     proves: &'static str,
-    /// Whether splitting begins under load.
+    /// True if splitting begins under load.
     patches_code: bool,
     run: Body,
 }

@@ -95,7 +95,7 @@ struct Seen {
     elephant: Counted,
 }
 
-/// What rules have counted, in packets of which none is joined.
+/// The counts of rules, in packets, none of which is joined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counters {
     invalid: u64,

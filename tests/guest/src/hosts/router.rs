@@ -13,7 +13,7 @@ pub(super) const CONTAINER2_MAC: &str = "02:00:00:00:07:02";
 /// An address that both containers have, and the route to it: by both.
 pub(super) const SHARED: [&str; 2] = ["10.0.8.8", "fd00:8::8"];
 
-/// Has the host route between the client and the container, and not bridge.
+/// Makes the host route between the client and the container, and not bridge.
 pub(super) fn set_up() -> Result<()> {
     topology::ip(None, "link set veth0 nomaster")?;
     set_up_before("veth0")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Who watches a NIC: captures with and without a ring, a mirror to another device, sockets that share packets out, a generic XDP
+//! Watchers of a NIC: captures with and without a ring, a mirror to another device, sockets that share packets out, a generic XDP
 //! program. Each sees every packet of the wire once, as it came, and the flow does not notice.
 
 use std::cell::RefCell;
@@ -30,9 +30,10 @@ const ROOM: usize = 64 << 20;
 /// The headers of the tunnel and of Ethernet before it: 14, 20, 8 and 8 bytes.
 const OUTER_BYTES: usize = 50;
 const GROUP: u16 = 7;
-/// How far the clock is set back: by less than a second.
+/// The time by which the clock is set back: less than a second.
 const SET_BACK: TimeSpec = TimeSpec::from_duration(Duration::from_millis(500));
-/// What is sent before that, and what may be under way when it happens, of some 2,000 datagrams in that time.
+/// The number of datagrams that are sent before that, and the most that may be under way when it happens, of some 2,000 datagrams
+/// in that time.
 const FEW: u64 = 200;
 const MOST_AHEAD: u64 = 500;
 /// Fewer segments prove nothing.

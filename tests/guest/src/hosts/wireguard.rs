@@ -22,7 +22,7 @@ const KEYS: [&str; 2] = [
 const KEY_FILE: &str = "/tmp/wireguard-key";
 const SERVER: &str = "10.0.20.2";
 const FROM: &str = "10.0.20.1";
-/// How much of an elephant is sent: each datagram is encrypted, too.
+/// The share of an elephant's rate that is sent: each datagram is encrypted, too.
 const SHARE: f64 = 0.5;
 
 pub(super) fn cases() -> Vec<Case> {

@@ -26,7 +26,7 @@ pub(crate) struct Pair {
     pub(crate) server: TcpStream,
 }
 
-/// How one end of a connection saw the other end go.
+/// The way in which one end of a connection saw the other end go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     /// In good order, or this end stopped itself.

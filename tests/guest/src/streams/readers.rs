@@ -16,7 +16,7 @@ use super::read_style::ReadStyle;
 use super::verifier::{ReadProgress, Verifier};
 use crate::{cpu, netns, threads, topology};
 
-/// How often a thread that waits for a connection looks whether one will still come.
+/// The interval at which a thread that waits for a connection looks whether one will still come.
 const LOOK: Duration = Duration::from_millis(2);
 const STUCK: Duration = Duration::from_secs(15);
 

@@ -30,9 +30,9 @@ pub(crate) struct Streams {
     pub(crate) bytes: u64,
     pub(crate) write_style: WriteStyle,
     pub(crate) read_style: ReadStyle,
-    /// What the client adds to the port of the server, if the packets are translated on the way.
+    /// The number that the client adds to the port of the server, if the packets are translated on the way.
     pub(crate) port_shift: u16,
-    /// Whether both ends wait for long before they send anything again without being asked to.
+    /// True if both ends wait for long before they send anything again without being asked to.
     pub(crate) patient: bool,
 }
 
@@ -171,7 +171,7 @@ impl Load for Streams {
         })
     }
 
-    /// Whether a byte is lost, doubled or damaged is known when the run has been measured.
+    /// Accepts every outcome: a byte that is lost, doubled or damaged is known when the run has been measured.
     fn require_whole(_: &Outcome) -> Result<()> {
         Ok(())
     }

@@ -9,7 +9,7 @@ use nix::libc;
 use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::{TcpTlsRx, TcpTlsTx, TcpUlp, TlsCryptoInfo};
 
-/// What both ends agree on: TLS 1.3 with AES-128 in Galois/Counter Mode, from the first record on.
+/// Returns the parameters that both ends agree on: TLS 1.3 with AES-128 in Galois/Counter Mode, from the first record on.
 fn keys() -> TlsCryptoInfo {
     TlsCryptoInfo::Aes128Gcm(libc::tls12_crypto_info_aes_gcm_128 {
         info: libc::tls_crypto_info {

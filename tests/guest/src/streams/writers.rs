@@ -32,7 +32,7 @@ pub(crate) enum WriteStyle {
 
 #[derive(Debug)]
 struct Shared {
-    /// Where every stream ends; may be lowered while it is written.
+    /// The number of bytes after which every stream ends; may be lowered while it is written.
     limit: AtomicU64,
     written: AtomicU64,
 }

@@ -39,7 +39,7 @@ pub(super) struct Wall {
     pub(super) count: fn(Family) -> Result<Counts>,
 }
 
-/// What has come through, and what the firewall knows of it.
+/// The traffic that has come through, and the firewall's knowledge of it.
 #[derive(Debug)]
 struct Seen {
     arrived: Arrived,

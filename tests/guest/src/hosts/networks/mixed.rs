@@ -34,11 +34,11 @@ const GUEST_MAC: &str = "02:00:00:00:07:09";
 /// The flows that go on. On newer kernels an outer flow has only half of them.
 const FLOWS: u16 = 8;
 const POLL_MS: u16 = 20;
-/// How long a late reader has, at most.
+/// The longest time that a late reader has.
 const AFTERWARDS: Duration = Duration::from_secs(3);
 /// Room for all frames of the far host: the kernel keeps them until the reader comes.
 const ROOM: usize = 64 << 20;
-/// Where a frame has the address that it is for, behind the headers of Ethernet and, but for that, of IPv4.
+/// The bytes of a frame that hold its destination address: the last ones of the IPv4 header, which follows the Ethernet header.
 const TO: std::ops::Range<usize> = 30..34;
 /// Batches of each of two lanes, as they are under way when the first packet of the other flow is met, and as many that wait for them.
 const MOST_OUT_OF_ORDER: u64 = 4 * 64;
@@ -65,7 +65,8 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// What has come of the flow that ends here and of those that go on, and how often splitting has stopped for what the path queues.
+/// The traffic that has come of the flow that ends here and of those that go on, and the number of times that splitting has
+/// stopped because the path queues packets.
 #[derive(Debug)]
 struct Seen {
     arrived: Arrived,
@@ -73,10 +74,10 @@ struct Seen {
     stopped: u64,
 }
 
-/// What has come of each flow that goes on.
+/// The record of each flow that goes on.
 type Ledgers = BTreeMap<u16, Ledger>;
 
-/// What has come where flows go on to, of all of them.
+/// The traffic that has come to where flows go on to, over all of them.
 #[derive(Clone, Copy, Debug)]
 struct Onward {
     sent: u64,

@@ -63,7 +63,7 @@ fn set_up() -> Result<()> {
     conntrack::forget()
 }
 
-/// Has connection tracking look at what comes from a port in one zone after the other; then it leaves.
+/// Makes connection tracking look at packets from a port in one zone after the other; then they leave.
 fn tracked(from: u16, to: &str, first_zone: u16) -> Result<()> {
     // Numbers of a look-up that goes on, from 1; each port has its own.
     let number = |round: u16| from * 10 + round;

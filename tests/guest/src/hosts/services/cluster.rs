@@ -141,7 +141,7 @@ pub(super) fn reach_node(family: Family) -> Result<()> {
     by_node(family, node)
 }
 
-/// Has the client send what is for this address to the node.
+/// Makes the client send packets for this address to the node.
 fn by_node(family: Family, address: IpAddr) -> Result<()> {
     let container = family.container();
     topology::ip(

@@ -16,7 +16,7 @@ const PROVES: &str =
     "kube-proxy's rules give each new connection and each flow beside a fast one to one endpoint, with the addresses and marks that \
      they have with enabled 0";
 
-/// Who translates.
+/// The mode of kube-proxy: the part of the kernel that translates addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     Iptables,
