@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The hooks that the module registers in the kernel's packet filter, where it goes that way: they are there while splitting is
-//! on, and only then. Packets come to them that the module's own devices never bring: those after a program's verdict, and those
-//! that others have, too.
+//! The hooks that the module registers in the kernel's packet filter where the kernel lacks our hooks: they are there while
+//! splitting is on, and only then. Packets come to them that the module's own devices never bring: those after a program's
+//! verdict, and those that others have, too.
 
 use std::time::Duration;
 

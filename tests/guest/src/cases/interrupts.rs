@@ -17,7 +17,7 @@ use crate::rig::Rig;
 use crate::traffic::{Live, Load as _};
 use crate::{cpu, interrupts, topology};
 
-/// The time for which a CPU is held at once.
+/// The length of one hold of a CPU.
 const HOLD: Duration = Duration::from_millis(400);
 /// The number of times that interrupts move and come back while a CPU is held.
 const ROUNDS: usize = 16;

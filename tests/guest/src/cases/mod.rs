@@ -44,16 +44,16 @@ use crate::rig::{Rig, Scale};
 use crate::runner::{self, Selection};
 use crate::{kmemleak, verdict};
 
-/// In which runs a case is.
+/// The runs that a case is part of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Run {
-    /// In all; also in the short one on the checking kernel, where everything is many times slower.
+    /// All runs, also the short one on the checking kernel, where everything is many times slower.
     Always,
-    /// On the plain kernel.
+    /// Runs on the plain kernel.
     Plain,
-    /// On the checking kernel.
+    /// Runs on the checking kernel.
     Checking,
-    /// On the plain kernel with a ConnectX.
+    /// Runs on the plain kernel with a ConnectX.
     ConnectX,
 }
 

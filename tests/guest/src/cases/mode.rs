@@ -37,7 +37,7 @@ const WAITING_BYTES: u64 = 200_000;
 const SAMPLE: u64 = 50;
 /// This many packets may come that belong to no flow or after a flow's last byte, or be with the driver when its counter is read.
 const STRAYS: u64 = 100;
-/// The time for which a CPU is held at once: more packets come than its rings hold.
+/// The length of one hold of a CPU: more packets come than its rings have room for.
 const HOLD: Duration = Duration::from_secs(2);
 
 pub(super) fn datagrams() -> Vec<Case> {

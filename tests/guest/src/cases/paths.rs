@@ -21,10 +21,10 @@ use crate::{flows, netns, nft, proc_net, threads};
 
 /// The share of the usual rate that is offered where each packet costs more: a hash, or two system calls.
 const DEAR_SHARE: f64 = 0.3;
-/// For how long traffic flows before and after something is switched on.
+/// The time for which traffic flows before and after something is switched on.
 const PAUSE: Duration = Duration::from_millis(300);
-/// For how long packets come through a queue that cannot be a source, how many searches for others that may cause, and how
-/// many packets prove something.
+/// The time for which packets come through a queue that cannot be a source, the number of searches for other queues that those
+/// packets may cause, and the number of packets that proves something.
 const SEARCH: Duration = Duration::from_secs(3);
 const MOST_SEARCHES: u64 = 20;
 const LEAST_PKTS: u64 = 2_000;

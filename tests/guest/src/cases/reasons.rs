@@ -26,7 +26,7 @@ pub(super) const LIMIT: Duration = Duration::from_secs(20);
 const LEAST_GAIN: f64 = 1.5;
 /// Between two packets to a port at which nobody listens: fast enough for the module.
 const EVERY: Duration = Duration::from_millis(2);
-/// For how long a flow whose path queues packets is left alone the first time.
+/// The time for which a flow whose path queues packets is left alone the first time.
 const MOST_HOLD_MS: u64 = 5_000;
 
 pub(super) fn cases() -> Vec<Case> {

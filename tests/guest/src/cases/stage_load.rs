@@ -27,7 +27,7 @@ const FUNC: &str = Mode::FalconFunc.name();
 const LIMIT: Duration = Duration::from_secs(40);
 /// Several samples.
 const PAUSE: Duration = Duration::from_millis(250);
-/// In which thousands of packets come.
+/// A time in which thousands of packets come.
 const WINDOW: Duration = Duration::from_millis(400);
 /// The part of the usual rate that is sent, so that a CPU without a task is not loaded.
 const SHARE: f64 = 0.2;

@@ -22,7 +22,7 @@ use crate::{cpu, netns, nft, proc_net, tcpdump, threads};
 
 /// The time for which the NIC is down: the wire has flow control, so meanwhile no packet says that time has passed.
 const NIC_DOWN: Duration = Duration::from_millis(50);
-/// The time for which a softirq spins at once, and the time for which packets flow beside it: several times that.
+/// The time for which a softirq spins without a pause, and the time for which packets flow beside it: several times that.
 const HOLD: Duration = Duration::from_millis(60);
 const BESIDE_HOG: Duration = Duration::from_millis(240);
 const IPERF_PORT: u16 = 5301;

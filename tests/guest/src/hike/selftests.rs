@@ -41,7 +41,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// The function of a tenant's SID at the end, by tenant.
+/// The function that the SID at the end has, by tenant.
 type Decapsulation = fn(u16) -> Function;
 
 /// Returns policies both ways, with a decapsulation at the end.

@@ -36,8 +36,8 @@ const ETHERNET_BYTES: usize = 14;
 const IPV6_BYTES: usize = 40;
 /// The only program that a chain has once, if it has it.
 const ONCE: &str = "lanes";
-/// The number of instructions that the verifier may look at of one program: a fifth of its limit, as that number differs between
-/// kernels by more than twice.
+/// The number of instructions that the verifier may look at of one program: a fifth of its limit, because that number differs
+/// between kernels by a factor of more than two.
 const MOST_VERIFIED: u32 = 1_000_000 / 5;
 /// Chains that are drawn, and loaded alone, in a run of all variants; else one.
 const DRAWN_CHAINS: usize = 8;

@@ -14,7 +14,7 @@ use super::fuzz_network::{CLOSED, CLOSED_MAC, PORT, PORT_MAC};
 use super::model::Done;
 use super::model_tcx::Leaving;
 
-/// The length beyond which no test run makes a frame longer.
+/// The length that no frame exceeds after a test run.
 const MOST_BYTES: usize = 4_096;
 
 /// `enum xdp_action`.

@@ -17,7 +17,7 @@ use crate::{command, netns, nft};
 
 const ECT0: u8 = 2;
 const CE: u8 = 3;
-/// The TTL or hop limit that a sender sets; a router leaves one less of it.
+/// The TTL or hop limit that a sender sets; a router lowers it by one.
 const HOPS: u8 = 64;
 /// AF11, CS1 and CS2 as a byte of the header.
 const AF11: u8 = 10 << 2;

@@ -18,7 +18,7 @@ use crate::{netns, nft};
 const RMEM_DEFAULT: &str = "212992";
 /// Datagrams of the calibration: little is offered afterwards.
 const CALIBRATION: u64 = 2_000;
-/// The share of the vanilla stack's rate that an elephant may have, and the highest rate of an elephant: more than some hundred
+/// The share of the vanilla stack's rate that an elephant may have, and the highest rate of an elephant. More than some hundred
 /// datagrams that wait for their reader do not fit into a default socket buffer, and an emulated CPU is away for many
 /// milliseconds.
 const SHARE: f64 = 0.4;

@@ -95,7 +95,7 @@ struct Seen {
     elephant: Counted,
 }
 
-/// The counts of rules, in packets, none of which is joined.
+/// The number of packets that each rule has counted; none of them is joined from several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counters {
     invalid: u64,

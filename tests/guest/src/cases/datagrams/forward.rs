@@ -24,7 +24,7 @@ use crate::topology::{self, CLIENT};
 use crate::traffic::{Live as _, Load as _, Plan};
 use crate::{command, cpu, flows, netns, proc_net, threads, virtual_nic};
 
-/// For how long packets to be forwarded are sent at least, and the time between two of them.
+/// The least time for which packets to be forwarded are sent, and the time between two of them.
 const TIME: Duration = Duration::from_millis(800);
 const EVERY: Duration = Duration::from_millis(2);
 /// Fewer would prove nothing.

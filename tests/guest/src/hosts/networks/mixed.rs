@@ -65,8 +65,8 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// The traffic that has come of the flow that ends here and of those that go on, and the number of times that splitting has
-/// stopped because the path queues packets.
+/// The arrivals of the flow that ends here and of those that go on, and the number of times that splitting has stopped because
+/// the path queues packets.
 #[derive(Debug)]
 struct Seen {
     arrived: Arrived,
@@ -77,7 +77,7 @@ struct Seen {
 /// The record of each flow that goes on.
 type Ledgers = BTreeMap<u16, Ledger>;
 
-/// The traffic that has come to where flows go on to, over all of them.
+/// The datagrams that were sent and that have come, over all flows that go on.
 #[derive(Clone, Copy, Debug)]
 struct Onward {
     sent: u64,

@@ -27,8 +27,8 @@ const TCP: u16 = 6_601;
 const UDP: u16 = 6_602;
 /// The port whose datagrams are the socket's. Nobody listens there.
 const TAKEN: u16 = 6_603;
-/// The number of datagrams that are sent to the socket, and that in a second: all of them have room in the socket, whose reader
-/// comes late.
+/// The number of datagrams that are sent to the socket, and their rate per second: all of them have room in the socket, whose
+/// reader comes late.
 const DATAGRAMS: u64 = 1_000;
 const PPS: f64 = 800.0;
 /// Four default buffers: where a program is in its driver, virtio_net takes a page for each packet, and a default buffer has room for
