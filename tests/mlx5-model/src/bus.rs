@@ -25,7 +25,7 @@ pub trait Bus {
 pub struct BusError {
     /// Its first byte.
     pub address: u64,
-    /// How many bytes.
+    /// Its length.
     pub bytes: usize,
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the card says it can do: no more than the model does, and no less than the driver needs.
+//! The capabilities that the card reports: no more than the model has, and no fewer than the driver needs.
 
 use crate::device::Config;
 use crate::field::Field;

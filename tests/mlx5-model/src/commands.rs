@@ -12,7 +12,7 @@ pub(crate) const LOG_ENTRY_BYTES: u32 = queue_entry::BYTES.ilog2();
 const INLINE_DATA: usize = 16;
 /// Bytes of data in a mailbox.
 const MAILBOX_DATA: usize = 512;
-/// Where a mailbox names the next one.
+/// The offset in a mailbox of the next mailbox's address.
 const MAILBOX_NEXT: u64 = cmd_if_box::NEXT_POINTER_63_32.byte() as u64;
 /// No command is longer: the largest is a memory key with the translations of a ring of receive buffers.
 const MOST_BYTES: usize = 1 << 21;
@@ -26,7 +26,7 @@ const BAD_POINTER: u64 = 5;
 /// Delivery status: a length is out of range.
 const BAD_LENGTH: u64 = 7;
 
-/// What the first byte of a command's output says.
+/// The status of a command: the first byte of its output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Status {
@@ -54,10 +54,10 @@ pub(crate) struct Command {
     pub(crate) output_bytes: usize,
 }
 
-/// What is in an entry.
+/// The content of an entry.
 pub(crate) enum EntryRead {
     Command(Command),
-    /// Something that cannot be delivered, which the entry says now.
+    /// A command that cannot be delivered; the entry has the reason now.
     Refused,
     /// The machine has no such memory.
     Gone,

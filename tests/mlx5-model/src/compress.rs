@@ -11,7 +11,7 @@ use crate::field::{put, Field};
 use crate::layout::{completion, mini_cqe8};
 use crate::receive::RESPONSE;
 
-/// How many small entries fit into one full one.
+/// The number of small entries that fit into a full one.
 const PER_BLOCK: usize = completion::BYTES / mini_cqe8::BYTES;
 /// A card stops sooner or later; the driver does not depend on when.
 const MOST: usize = 64;
@@ -37,11 +37,11 @@ const COMMON: [Field; 7] = [
 pub(crate) struct Session {
     with_stride: bool,
     entries: Entries,
-    /// Where the next frame of this session must be.
+    /// The counter that the next frame must have to join this session.
     next_counter: u16,
 }
 
-/// What a session has collected.
+/// The completions that a session has collected.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Entries {
     /// The first one as it was, or none.

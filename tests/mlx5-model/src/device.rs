@@ -14,18 +14,18 @@ use crate::rss::{Hash, Hashing};
 use crate::steering::Steering;
 use crate::transmit::SendQueue;
 
-/// What a card is like.
+/// The properties of a card.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Its hardware address.
     pub mac: [u8; 6],
-    /// How many interrupts it has: one, and one more for each channel.
+    /// The number of its interrupts: one, and one more for each channel.
     pub vectors: u16,
-    /// Whether it offers receive buffers that several frames share.
+    /// True if it offers receive buffers that several frames share.
     pub striding: bool,
-    /// Whether it offers compressed completions.
+    /// True if it offers compressed completions.
     pub compression: bool,
-    /// Whether commands that the model does not know fail.
+    /// True if commands that the model does not know fail.
     pub strict: bool,
 }
 
@@ -46,13 +46,13 @@ impl Default for Config {
 pub struct Done {
     /// The command's name, if the model knows it.
     pub name: Option<&'static str>,
-    /// What the driver sent.
+    /// The bytes that the driver sent.
     pub input: Vec<u8>,
-    /// What it got.
+    /// The bytes that the driver got.
     pub output: Vec<u8>,
 }
 
-/// What became of a frame from the wire.
+/// The outcome for a frame from the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Receive {
     /// It is in the machine's memory, or was dropped as a card would.
@@ -61,7 +61,7 @@ pub enum Receive {
     Wait,
 }
 
-/// Where received frames go.
+/// A destination of received frames.
 #[derive(Clone, Debug)]
 pub(crate) struct Tir {
     /// A table of queues; without one, a single queue.
@@ -91,7 +91,7 @@ pub struct Device {
     /// Objects that drivers had not destroyed when they tore the card down.
     left_behind: usize,
     pub(crate) faults: Faults,
-    /// Where the driver keeps its commands.
+    /// The address at which the driver keeps its commands.
     pub(crate) command_queue: u64,
     pub(crate) health_counter: u32,
     /// Commands that came while the card did nothing, one bit each.
@@ -99,7 +99,7 @@ pub struct Device {
     pub(crate) journal: Option<Vec<Done>>,
     /// The send queue to begin with, so that each has its turn.
     turn: u32,
-    /// A frame that the next one shall overtake, and since when it has waited for that.
+    /// A frame that the next one shall overtake, and the time since which it has waited for that.
     overtaken: Option<(Vec<u8>, u64)>,
 }
 

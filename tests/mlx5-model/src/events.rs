@@ -16,16 +16,16 @@ use crate::ring::Ring;
 
 /// The bits of a counter that doorbells and records hold.
 const COUNTER: u32 = 0xff_ffff;
-/// How long a frame or completion that is to be overtaken waits for the next one.
+/// The longest time for which a frame or completion that is to be overtaken waits for the next one.
 pub(crate) const OVERTAKING_NS: u64 = 10_000_000;
 
 /// A completion, as it is in memory.
 pub(crate) type CompletionEntry = [u8; completion::BYTES];
 
-/// What the driver is told.
+/// An event that the driver is told of.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Event {
-    /// This completion queue has something.
+    /// This completion queue has a new completion.
     Completion(u32),
     /// The link of the first and only port is up, or is not.
     Link(bool),
@@ -53,7 +53,7 @@ impl Event {
 pub(crate) struct EventQueue {
     ring: Ring,
     vector: u16,
-    /// Which kinds of events it takes, one bit each.
+    /// The kinds of events that the queue takes, one bit each.
     kinds: u64,
     producer: u32,
     consumer: u32,
@@ -64,11 +64,11 @@ pub(crate) struct EventQueue {
 pub(crate) struct CompletionQueue {
     ring: Ring,
     event_queue: u32,
-    /// Where the driver keeps how far it has read.
+    /// The address at which the driver records how far it has read.
     record: u64,
     producer: u32,
     armed: bool,
-    /// Whether it is among those that have something new in this burst.
+    /// True while the queue is listed in [`Events::fresh`].
     fresh: bool,
     /// Completions that wait for more of their kind, where they are compressed.
     session: Option<Session>,

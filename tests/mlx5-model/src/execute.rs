@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What each command does.
+//! The commands of the card.
 
 use crate::capabilities;
 use crate::commands::{ending, Status};
@@ -25,10 +25,10 @@ const CHANGES_TAGS: u64 = 1 << 1;
 /// The most entries of a table of queues.
 const MOST_TABLE_ENTRIES: u64 = 256;
 
-/// How a command has ended, and the number of what it has created, if anything.
+/// The result of a command: the number of the object that it created, if any, or the status that it failed with.
 type Created = Result<Option<u32>, Status>;
 
-/// Drops what a command returns that creates nothing.
+/// Drops the result of a command that creates nothing.
 fn nothing<T>(_: T) -> Option<u32> {
     None
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What can be made to go wrong.
+//! Faults that tests and operators can order.
 
 use crate::bus::Bus;
 use crate::device::Device;
@@ -34,7 +34,7 @@ pub enum Fault {
     Fatal,
 }
 
-/// What is wrong at the moment, but for what is about events.
+/// The faults that are in force, except those of events.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Faults {
     pub(crate) stalled: bool,
@@ -47,7 +47,7 @@ pub(crate) struct Faults {
     pub(crate) overtakes: u32,
 }
 
-/// What is wrong with events about completions.
+/// The faults that are in force for events about completions.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EventFaults {
     pub(crate) duplicates: u32,

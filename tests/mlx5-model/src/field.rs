@@ -4,7 +4,7 @@
 //!
 //! Bits outside of a buffer read as zero and are not written, so a guest that sends too little does no harm.
 
-/// Where a field is.
+/// The place of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
     bit: u32,

@@ -40,11 +40,11 @@ pub struct Recorded {
     pub card: usize,
     /// Its name.
     pub name: String,
-    /// What the driver sent.
+    /// The bytes that the driver sent.
     pub input: Vec<u8>,
-    /// How many bytes it wanted back.
+    /// The length of the output that the driver asked for.
     pub output_bytes: usize,
-    /// How it ended.
+    /// The status that it ended with.
     pub status: u8,
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Where every field of every command, event, completion and work queue entry is, and the commands' numbers: made by the
-//! build script (see [`crate::ifc`]). Below are the bits of words that the kernel takes apart in code only.
+//! The places of all fields of commands, events, completions and work queue entries, and the commands' numbers. The build script
+//! makes them (see [`crate::ifc`]). Below are the bits of words that the kernel takes apart in code only.
 
 #![allow(
     missing_docs,
@@ -45,14 +45,14 @@ bits_of! {
         SOP_DROP_QPN { 31:24 SEND_OPCODE, 23:0 SEND_QUEUE }
         OP_OWN { 7:4 OPCODE, 3:2 FORMAT, 0:0 OWNER }
     }
-    /// What every entry of a send queue begins with, and the send doorbell: `MLX5_WQE_CTRL_*` in `qp.h`. The length is in
+    /// The first segment of every entry of a send queue, and the send doorbell: `MLX5_WQE_CTRL_*` in `qp.h`. The length is in
     /// units of 16 bytes.
     pub mod control_segment: wqe_ctrl_seg {
         OPMOD_IDX_OPCODE { 7:0 OPCODE }
         QPN_DS { 31:8 QUEUE, 5:0 LENGTH }
         FM_CE_SE { 3:2 COMPLETION_MODE }
     }
-    /// How to finish a frame: `MLX5_ETH_WQE_*` in `qp.h`.
+    /// The segment that says how to finish a frame: `MLX5_ETH_WQE_*` in `qp.h`.
     pub mod ethernet_segment: wqe_eth_seg {
         CS_FLAGS { 7:7 L4_CHECKSUM, 6:6 L3_CHECKSUM }
         INLINE_HDR_SZ { 9:0 HEADER_BYTES }
@@ -65,7 +65,8 @@ bits_of! {
     }
 }
 
-/// Where the doorbells are in their page, and what is written there: arrays of words in `doorbell.h`, `cq.h` and `eq.c`.
+/// The offsets of the doorbells in their page, and the fields of the values written there: arrays of words in `doorbell.h`,
+/// `cq.h` and `eq.c`.
 pub mod doorbell {
     use crate::field::Field;
 
@@ -79,7 +80,8 @@ pub mod doorbell {
     pub const SEND: u64 = 0x800;
 }
 
-/// What the driver keeps in memory about its queues: `MLX5_RCV_DBR` and `MLX5_SND_DBR` in `qp.h`, `set_ci_db` in `cq.h`.
+/// The driver's records in memory of how far it is with its queues: `MLX5_RCV_DBR` and `MLX5_SND_DBR` in `qp.h`, `set_ci_db` in
+/// `cq.h`.
 pub mod doorbell_record {
     use crate::field::Field;
 

@@ -18,7 +18,7 @@ const LOG_PAGE: u64 = 12;
 const PAGE: u64 = 1 << LOG_PAGE;
 /// Low bits of a translation are rights.
 const RIGHTS: u64 = 7;
-/// Where an update of translations has them, behind its other segments (`struct mlx5e_umr_wqe`).
+/// The offset of the translations in an update of translations, behind its other segments (`struct mlx5e_umr_wqe`).
 const TRANSLATIONS_AT: usize = control_segment::BYTES + update_segment::BYTES + mkey_seg::BYTES;
 
 #[derive(Clone, Debug)]

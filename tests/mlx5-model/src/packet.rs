@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the card's parser sees in a frame: the outermost headers, without copying them.
+//! The parser of the card: it finds a frame's outermost headers, without copying them.
 
 use crate::checksum;
 use crate::field::be16;
@@ -39,7 +39,7 @@ pub mod tcp_flag {
 pub struct Tag {
     /// Priority and identifier.
     pub control: u16,
-    /// Whether it is a service tag (802.1ad).
+    /// True if it is a service tag (802.1ad).
     pub service: bool,
 }
 
@@ -48,15 +48,15 @@ pub struct Tag {
 pub struct Ip {
     /// 4 or 6.
     pub version: u8,
-    /// Where its header starts.
+    /// The offset of its header.
     pub at: usize,
-    /// What it carries.
+    /// The protocol number of its payload.
     pub protocol: u8,
-    /// Whether it is a part of a larger packet.
+    /// True if it is a fragment of a larger packet.
     pub fragment: bool,
-    /// Where its payload starts.
+    /// The offset of its payload.
     pub payload: usize,
-    /// Where its payload ends, by its own length field.
+    /// The offset of its payload's end, by its own length field.
     pub end: usize,
 }
 
@@ -69,7 +69,7 @@ pub struct Headers {
     pub tag: Option<Tag>,
     /// The Internet layer, if the frame has a good one.
     pub ip: Option<Ip>,
-    /// Whether a whole TCP or UDP header follows.
+    /// True if a whole TCP or UDP header follows.
     pub ports: bool,
 }
 

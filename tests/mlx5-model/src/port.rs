@@ -20,7 +20,7 @@ mod register {
     pub(super) const PPCNT: u64 = 0x5008;
 }
 
-/// What the check sequence, which the model leaves out, adds to a frame.
+/// The length of a frame's check sequence, which the model leaves out.
 const CHECK_BYTES: u64 = 4;
 /// The largest frame, with its check sequence.
 const MOST_MTU: u16 = 9978;

@@ -70,7 +70,7 @@ impl QueueState {
     }
 }
 
-/// The buffer that frames go into, of a striding queue.
+/// The buffer of a striding queue that frames go into.
 #[derive(Clone, Copy, Debug)]
 struct Current {
     entry: u16,
@@ -79,7 +79,7 @@ struct Current {
     used: u32,
 }
 
-/// What a queue's buffers are like.
+/// The kind of a queue's buffers.
 #[derive(Clone, Debug)]
 enum BufferKind {
     Cyclic,
@@ -99,14 +99,14 @@ pub(crate) struct ReceiveQueue {
     pub(crate) counter_set: u32,
     pub(crate) keeps_tags: bool,
     ring: Ring,
-    /// Where the driver keeps how many buffers it has posted.
+    /// The address at which the driver keeps the number of buffers it has posted.
     record: u64,
-    /// How many have been used.
+    /// The number of buffers that have been used.
     counter: u16,
     kind: BufferKind,
 }
 
-/// What a completion tells about a frame.
+/// The facts that a completion states about a frame.
 #[derive(Clone, Debug)]
 pub(crate) struct Received<'a> {
     pub(crate) frame: &'a [u8],
@@ -115,11 +115,11 @@ pub(crate) struct Received<'a> {
     pub(crate) tag: Option<Tag>,
     pub(crate) hash: Hash,
     pub(crate) flow_tag: u32,
-    /// Whether the next completion shall overtake this one's, which a striding queue allows.
+    /// True if the next completion shall overtake this one's, which a striding queue allows.
     pub(crate) late: bool,
 }
 
-/// What became of a frame.
+/// The outcome of a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Delivery {
     Done,
@@ -375,7 +375,7 @@ impl ReceiveQueue {
     }
 }
 
-/// Where a frame was put.
+/// The place of a received frame.
 #[derive(Clone, Copy, Debug)]
 struct FramePlace {
     entry: u16,

@@ -13,7 +13,7 @@ use crate::receive::QueueState;
 /// Bytes of the card's only region of registers.
 pub const REGION_BYTES: u64 = 1 << 20;
 
-/// Where doorbell pages begin; below are other registers.
+/// The offset of the first doorbell page; other registers are below it.
 pub const FIRST_DOORBELL: u64 = 0x1_0000;
 
 /// Registers: words of the initialization segment.
@@ -36,11 +36,11 @@ mod register {
 const PAGE: u64 = 4096;
 /// The state of a card that takes no commands.
 const NIC_DISABLED: u32 = 1;
-/// What a card that has died says of itself: unrecoverable hardware error.
+/// The health syndrome of a card that has died: unrecoverable hardware error.
 const UNRECOVERABLE: u8 = 8;
 /// The version of the command interface that the driver speaks.
 const COMMAND_INTERFACE: u32 = 5;
-/// What the model calls its firmware: 22.35.1000.
+/// The version of the model's firmware: 22.35.1000.
 const FIRMWARE: [u32; 3] = [22, 35, 1000];
 
 impl Device {

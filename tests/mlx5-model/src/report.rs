@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How a card's queues stand, in words: for a driver that waits for a card that waits for it.
+//! The state of a card's queues, in words: it explains a driver and a card that wait for each other.
 
 use crate::bus::Bus;
 use crate::device::Device;

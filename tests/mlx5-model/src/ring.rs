@@ -18,7 +18,7 @@ const OWNER: usize = ENTRY_BYTES - 1;
 const _: () = assert!(cqe64::OP_OWN.byte() == OWNER);
 const _: () = assert!(eqe::BYTES == ENTRY_BYTES && eqe::OWNER.byte() == OWNER);
 
-/// Where a queue's elements are.
+/// The place of a queue's elements.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ring {
     pages: Vec<u64>,

@@ -8,7 +8,7 @@ use crate::packet::{Headers, TCP};
 /// Bytes of a Toeplitz key.
 pub const KEY_BYTES: usize = 40;
 
-/// How received frames are hashed: part of a TIR.
+/// The hashing of received frames: part of a TIR.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hashing {
     function: u64,

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the card does to a frame on its way out: checksums, tags, and cutting large ones into segments.
+//! Changes that the card makes to a frame before it sends it: checksums, tags, and cutting large frames into segments.
 
 use crate::field::{be16, be32};
 use crate::packet::{tcp_flag, Headers, Ip, LEAST_BYTES, TCP, UDP};
 
-/// What a work queue entry asks for.
+/// The checksums that a work queue entry asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Offloads {
     pub(crate) ip_checksum: bool,

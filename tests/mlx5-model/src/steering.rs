@@ -19,7 +19,7 @@ use crate::packet::{Headers, TCP, UDP};
 
 /// The kind of table that received frames go through.
 const RECEIVE: u64 = 0;
-/// What a table does with a frame that no rule takes.
+/// The action of a table for a frame that no rule takes: on to the next table.
 const MISS_FORWARD: u64 = 1;
 /// Actions of a rule.
 const ACTION_DROP: u64 = 2;
@@ -43,7 +43,7 @@ struct Group {
 #[derive(Clone, Debug)]
 struct Rule {
     group: u32,
-    /// What the group's bits must be.
+    /// The value that the group's bits must have.
     value: Vec<u32>,
     drop: bool,
     flow_tag: u32,
@@ -65,7 +65,7 @@ struct Table {
     rules: BTreeMap<u32, Rule>,
 }
 
-/// Where a frame goes.
+/// The destination of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) tir: u32,

@@ -40,7 +40,7 @@ pub struct Machine {
     pub frames: Vec<Vec<u8>>,
     /// The time.
     pub now_ns: u64,
-    /// Whether addresses beyond the memory start again at its beginning.
+    /// True if addresses beyond the memory start again at its beginning.
     pub repeats: bool,
 }
 

@@ -38,7 +38,7 @@ const MOST_BYTES: usize = 0x4_0000;
 const ASKS_FOR_COMPLETION: u64 = 2;
 /// The unit in which an entry says how long it is; segments begin at multiples of it.
 const UNIT: usize = 16;
-/// Where a frame's inline headers begin, and where data segments do if there are none.
+/// The offset of a frame's inline headers, and of the data segments if there are none.
 const HEADERS_AT: usize = control::BYTES + ethernet::INLINE_HDR_START.byte();
 const DATA_AT: usize = control::BYTES + ethernet::BYTES;
 
@@ -46,15 +46,15 @@ const DATA_AT: usize = control::BYTES + ethernet::BYTES;
 pub(crate) struct SendQueue {
     pub(crate) state: QueueState,
     pub(crate) completion_queue: u32,
-    /// Whether its doorbell has rung and not all is done.
+    /// Set when the doorbell rings or the queue fails, until all entries are worked off.
     pub(crate) rung: bool,
     ring: Ring,
-    /// Where the driver keeps how far it has written.
+    /// The address at which the driver records how far it has written.
     record: u64,
     counter: u16,
 }
 
-/// What to do with an entry.
+/// The work that an entry asks for.
 #[derive(Debug)]
 enum Work {
     Nothing,

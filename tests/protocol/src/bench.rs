@@ -14,7 +14,7 @@
 //!                     ◀── End or Error ─── when the case is over
 //! ```
 //!
-//! What the guest says is a [`Message`](crate::guest::Message).
+//! Each report of the guest is a [`Message`](crate::guest::Message).
 
 use std::collections::BTreeMap;
 
@@ -23,13 +23,13 @@ use serde::{Deserialize, Serialize};
 /// The load of a CPU, in per cent, that lanes by need are not to reach: FALCON's threshold (section 6.1), and ours.
 pub const LOAD_THRESHOLD_PCT: u32 = 85;
 
-/// Which stack carries the packets.
+/// The stack that carries the packets.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Stack {
     /// No overlay: the datagrams go to the host's own address.
     Native,
-    /// No overlay, and GRO is another CPU's than the NIC's: what FALCON calls Host+.
+    /// No overlay, and GRO runs on another CPU than the NIC's: FALCON's Host+.
     HostPlus {
         /// CPUs that stages are on.
         cpus: usize,
@@ -53,27 +53,27 @@ pub enum Stack {
         lanes: usize,
         /// Packets in a batch.
         batch_pkts: u32,
-        /// Where flows are split: the knob `scaling`.
+        /// The place at which flows are split: the knob `scaling`.
         scaling: Scaling,
-        /// Which core builds packets: the knob `build`.
+        /// The core that builds packets: the knob `build`.
         build: Build,
-        /// How many CPUs a lane has: the knob `layout`.
+        /// The number of CPUs of a lane: the knob `layout`.
         layout: Layout,
-        /// From which load of a CPU flows get lanes by need, 0 for all lanes always: the knob `load_threshold_pct`.
+        /// The load of a CPU from which flows get lanes by need, 0 for all lanes always: the knob `load_threshold_pct`.
         load_threshold_pct: u32,
     },
     /// The overlay while tasks take all CPUs that flows could use.
     Busy {
         /// CPUs with a task.
         cpus: usize,
-        /// Whether mflow is loaded, which then splits no flow, or not.
+        /// True if mflow is loaded, which then splits no flow.
         mflow: bool,
     },
     /// The overlay with flows that go from CPU to CPU, as in FALCON.
     Falcon {
         /// CPUs that stages are on.
         cpus: usize,
-        /// Where flows leave the NIC's core: the knob `mode`.
+        /// The place at which flows leave the NIC's core: the knob `mode`.
         mode: Falcon,
     },
     /// No overlay, and no application: a router.
@@ -107,7 +107,7 @@ impl Stack {
     }
 }
 
-/// What a router does with packets before they leave by its only other device.
+/// The work of a router on packets before they leave by its only other device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Router {
@@ -126,14 +126,14 @@ pub enum Router {
     Chain {
         /// As the library reads it, such as `enc,mon-in,fw-fib`.
         programs: String,
-        /// Where packets take it.
+        /// The place at which packets take the chain.
         hook: Hook,
-        /// How many lengths the prefixes have that classes are of, from 64 bits on, which those of packets have; 0: classes are of
-        /// addresses.
+        /// The number of lengths, from 64 bits on, of the prefixes that have classes; those of packets have 64 bits. 0: addresses
+        /// have classes.
         lengths: u8,
         /// Classes of the same kind that no packet has.
         others: u32,
-        /// How the chain is run.
+        /// The way the chain is run.
         engine: Engine,
         /// SIDs of each path, for chains that put packets into SRv6.
         sids: u16,
@@ -150,17 +150,17 @@ pub enum Front {
     Lanes,
 }
 
-/// Where packets take a chain of HIKE.
+/// The place at which packets take a chain of HIKE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Hook {
-    /// Where the NIC receives them.
+    /// On arrival at the NIC.
     Xdp,
-    /// Where they leave, after the kernel has forwarded them.
+    /// On departure, after the kernel has forwarded them.
     Tcx,
 }
 
-/// How HIKE runs chains.
+/// The way HIKE runs chains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Engine {
@@ -170,7 +170,7 @@ pub enum Engine {
     TailCalls,
 }
 
-/// Where a flow leaves the NIC's core.
+/// The place at which a flow leaves the NIC's core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Falcon {
@@ -180,7 +180,7 @@ pub enum Falcon {
     Func,
 }
 
-/// How much of a packet's way the lanes of mflow carry.
+/// The part of a packet's path that the lanes of mflow carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scaling {
@@ -190,11 +190,11 @@ pub enum Scaling {
     Device,
 }
 
-/// Which core builds the packets of split flows.
+/// The core that builds the packets of split flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Build {
-    /// For each batch, the one that has less to do.
+    /// For each batch, the core that has less to do.
     Auto,
     /// The core that the NIC interrupts.
     Nic,
@@ -202,7 +202,7 @@ pub enum Build {
     Lane,
 }
 
-/// How many CPUs a lane has.
+/// The number of CPUs of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Layout {
@@ -212,7 +212,7 @@ pub enum Layout {
     LaneStage,
 }
 
-/// What is sent, and by whom.
+/// The traffic of a case, and its sender.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Load {
@@ -222,12 +222,12 @@ pub enum Load {
         flows: u16,
         /// Bytes per datagram.
         bytes: usize,
-        /// How many datagrams the reader asks for with one system call.
+        /// The number of datagrams that the reader asks for with one system call.
         burst: usize,
     },
     /// Packets in ready-made frames from outside the guest, as fast as they are forwarded.
     Forwarded {
-        /// What they are.
+        /// The kind of packets.
         packets: Packets,
         /// Destinations that take turns.
         flows: u16,
@@ -246,7 +246,7 @@ pub enum Load {
     },
     /// `sockperf` clients in the guest; some messages are answered, which tells the latency.
     Sockperf {
-        /// What carries the messages.
+        /// The protocol that carries the messages.
         transport: Transport,
         /// Clients, each with a flow of its own.
         clients: u16,
@@ -307,17 +307,17 @@ pub enum Server {
 pub struct Case {
     /// The stack.
     pub stack: Stack,
-    /// What is on the NIC in front of it; only of a stream.
+    /// The instance of HIKE on the NIC in front of the stack; only of a stream.
     pub front: Option<Front>,
     /// The load.
     pub load: Load,
-    /// How often it is measured.
+    /// The number of measurements.
     pub windows: u32,
-    /// For how long each time.
+    /// The length of a measurement.
     pub window_ms: u64,
 }
 
-/// What to send from outside.
+/// The traffic that is sent from outside.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Outside {
@@ -335,7 +335,7 @@ pub enum Outside {
 pub struct Connection {
     /// The address of the NIC the frames go to.
     pub nic_mac: String,
-    /// Whether they go through the overlay.
+    /// True if the frames go through the overlay.
     pub overlay: bool,
     /// Full segments that may be on their way at most.
     pub segments: usize,
@@ -347,7 +347,7 @@ pub struct Connection {
 pub struct Frames {
     /// The address of the NIC the frames go to.
     pub nic_mac: String,
-    /// Whether they go through the overlay.
+    /// True if the frames go through the overlay.
     pub overlay: bool,
     /// Flows that take turns.
     pub flows: u16,
@@ -365,13 +365,13 @@ pub struct Copies {
     pub frame: Vec<u8>,
     /// Flows that take turns.
     pub flows: u16,
-    /// Where in the frame the flow's number is, two bytes in network byte order; none: all frames are alike.
+    /// The offset in the frame of the flow's number, two bytes in network byte order; none: all frames are alike.
     pub flow_at: Option<usize>,
     /// Frames that may be on their way.
     pub credit: u64,
 }
 
-/// What the guest knows about a window.
+/// The measurements that the guest makes in a window.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Window {
@@ -387,9 +387,9 @@ pub struct Window {
     pub seconds: f64,
     /// The part of it in which a CPU had nothing to do, by CPU.
     pub idle: BTreeMap<u32, f64>,
-    /// How often a CPU was interrupted, by CPU.
+    /// The number of interrupts, by CPU.
     pub events: BTreeMap<u32, Events>,
-    /// What the module counted, if it is loaded.
+    /// The counts of the module, if it is loaded.
     pub mflow: BTreeMap<String, i64>,
 }
 
@@ -426,7 +426,7 @@ impl Events {
     }
 }
 
-/// What the guest knows when a case is over.
+/// The measurements that the guest has when a case is over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct End {

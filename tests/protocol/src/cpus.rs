@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which CPU of the guest does what, so that no core's work is mistaken for another's.
+//! The uses of the guest's CPUs: each has one, so that no core's work is mistaken for another's.
 //!
 //! ```text
 //!   CPU 0            CPU 1          CPU 2 .. 5              CPU 6                CPU 7                CPU 8, 9       CPU 10 .. 13
@@ -20,16 +20,16 @@ pub const BENCH_LANES: [usize; 8] = [2, 3, 4, 5, 10, 11, 12, 13];
 pub const SENDER: usize = 6;
 /// The CPU that takes the interrupts of the client's NIC.
 pub const CLIENT_NIC: usize = 7;
-/// How many CPUs the guest must have.
+/// The number of CPUs that the guest must have.
 pub const NEEDED: usize = 8;
-/// In guests that have CPUs which nobody is to use unasked: the kernel's scheduler puts no thread here (`isolcpus`).
+/// The CPU on which the kernel's scheduler puts no thread (`isolcpus`), in guests with CPUs that nobody is to use unasked.
 pub const ISOLATED: usize = 8;
-/// And here the kernel has no work of its own done (`nohz_full`).
+/// The CPU on which, in such guests, the kernel does no work of its own (`nohz_full`).
 pub const UNDISTURBED: usize = 9;
-/// How many CPUs such a guest has.
+/// The number of CPUs of such a guest.
 pub const NEEDED_WITH_ISOLATED: usize = 10;
 /// The CPUs that several sending programs take turns on: one such program costs more than the packets it sends cost their
 /// receiver.
 pub const SENDERS: [usize; 3] = [SENDER, 8, 9];
-/// How many CPUs the guest must have for benchmarks.
+/// The number of CPUs that the guest must have for benchmarks.
 pub const NEEDED_TO_BENCH: usize = 14;

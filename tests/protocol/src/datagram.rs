@@ -44,14 +44,14 @@ impl Pattern {
     }
 }
 
-/// What a good datagram says about itself.
+/// The header of a good datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     /// The flow it belongs to.
     pub flow: u16,
     /// Its number within the flow, from 0.
     pub sequence: u64,
-    /// When it was sent, in nanoseconds of the sender's clock; `None` if it is too short to carry that.
+    /// The time at which it was sent, in nanoseconds of the sender's clock; `None` if it is too short to carry that.
     pub sent_ns: Option<u64>,
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the host orders of a guest, and what the guest's programs say.
+//! The host's orders to a guest, and the reports of the guest's programs.
 //!
 //! ```text
 //!   host                                      guest
@@ -24,13 +24,13 @@ pub const TERMINAL_PORT: &str = "/dev/ttyS0";
 pub const VERDICTS_PORT: &str = "/dev/ttyS1";
 /// The serial port of the kernel's log.
 pub const KERNEL_LOG_PORT: &str = "/dev/ttyS2";
-/// What a checking kernel is booted with that shall find memory that nothing points to any more.
+/// The boot parameter with which a checking kernel finds memory that nothing points to any more.
 pub const LEAK_DETECTOR: &str = "kmemleak=on";
 /// The serial port on which the receiver of ready-made frames says how far it is.
 pub const CREDIT_PORT: &str = "/dev/ttyS3";
 /// The variable of an order that says how many channels the NICs shall have, if not as many as they come with.
 pub const CHANNELS: &str = "MFLOW_CHANNELS";
-/// The variable of an order with what is drawn in the guest depends on.
+/// The variable of an order with the seed of all that is drawn in the guest.
 pub const SEED: &str = "MFLOW_SEED";
 /// The variable of an order that says which core builds packets where a case does not choose it. Without it, that is drawn.
 pub const BUILD: &str = "MFLOW_BUILD";
@@ -39,16 +39,16 @@ pub const KERNEL_FUNCTIONS: &str = "MFLOW_KERNEL_FUNCTIONS";
 /// The seed of the chaos that is run by default: one that has each kind of step.
 pub const CHAOS_SEED: u64 = 79;
 
-/// How many steps that run has, among which is each kind.
+/// The number of steps of the chaos that is run by default.
 pub const CHAOS_STEPS: u64 = 120;
 
-/// What the guest's init shall run.
+/// The command that the guest's init shall run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Order {
     /// The program and its arguments.
     pub argv: Vec<String>,
-    /// Whether a person is at the terminal.
+    /// True if a person is at the terminal.
     pub interactive: bool,
     /// Variables of its environment.
     pub env: BTreeMap<String, String>,
@@ -60,11 +60,11 @@ pub struct Order {
 pub struct ListedCase {
     /// Its name.
     pub name: String,
-    /// Whether the kernel patches code of the packet path under load, which takes a guest with one thread.
+    /// True if the kernel patches code of the packet path under load, which takes a guest with one thread.
     pub patches_code: bool,
     /// The statement that holds if the case passes.
     pub proves: String,
-    /// What is done one after the other, if that was drawn.
+    /// The steps of the case in their order, if they were drawn.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<ListedStep>,
 }
@@ -75,11 +75,11 @@ pub struct ListedCase {
 pub struct ListedStep {
     /// Its place among all that were drawn, of which some may be left out.
     pub place: usize,
-    /// What is done; the text before a colon names the kind of step.
+    /// The description of the step; the text before a colon names its kind.
     pub text: String,
 }
 
-/// What the guest says.
+/// A report from the guest.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Message {
@@ -97,7 +97,7 @@ pub enum Message {
     Replay {
         /// The card.
         card: usize,
-        /// How many times.
+        /// The number of times.
         times: u64,
         /// The capture, in pcap's format.
         capture: Vec<u8>,
@@ -106,11 +106,11 @@ pub enum Message {
     Row(DemoRow),
     /// The loss of one block has been measured.
     Loss(LossRow),
-    /// What a benchmark wants to be sent from outside; `None`: nothing any more.
+    /// The traffic that a benchmark wants from outside; `None` ends it.
     Load(Option<Outside>),
     /// The functions of the guest's modules: names by address, in hexadecimal.
     Symbols(BTreeMap<String, String>),
-    /// Those of its kernel, with [`KERNEL_FUNCTIONS`].
+    /// The functions of the guest's kernel, likewise, with [`KERNEL_FUNCTIONS`].
     KernelSymbols(BTreeMap<String, String>),
     /// A window of a benchmark is over.
     Window(Window),
@@ -122,29 +122,29 @@ pub enum Message {
     Exit(i32),
 }
 
-/// How a test case came out.
+/// The result of a test case.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CaseResult {
     /// Its name.
     pub case: String,
-    /// How long it took.
+    /// The time that it took.
     pub seconds: f64,
-    /// What was not as it must be; nothing if it has passed.
+    /// The description of the failure; none if the case has passed.
     pub error: Option<String>,
-    /// What was measured, if it is about traffic.
+    /// The measurements, if the case is about traffic.
     pub measured: Option<Measured>,
 }
 
-/// Why a test case is run once more.
+/// The repetition of a test case.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CaseAgain {
     /// Its name.
     pub case: String,
-    /// Why what came out may be the host's fault.
+    /// The reason for which the failure may be the host's fault.
     pub why: String,
-    /// What was not as it must be.
+    /// The description of the failure.
     pub error: String,
     /// The time that the first run took.
     pub seconds: f64,
@@ -176,13 +176,13 @@ pub struct Measured {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DemoRow {
-    /// How many lanes; 0 is the vanilla stack.
+    /// The number of lanes; 0 is the vanilla stack.
     pub lanes: usize,
     /// The numbered datagrams.
     pub numbered: Measured,
     /// The sockperf clients.
     pub sockperf: Sockperf,
-    /// What must not be, in sentences.
+    /// The results that must not be, in sentences.
     pub errors: Vec<String>,
 }
 
@@ -200,7 +200,7 @@ pub struct LossRow {
     pub dropped: u64,
 }
 
-/// What was measured while sockperf clients streamed.
+/// The measurements while sockperf clients streamed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sockperf {
@@ -210,7 +210,7 @@ pub struct Sockperf {
     pub seconds: f64,
     /// Packets taken through the stack, by CPU (a packet counts once per device).
     pub softnet_pkts: BTreeMap<usize, u64>,
-    /// What was added to the module's counters; empty without the module.
+    /// The increases of the module's counters; empty without the module.
     pub mflow: BTreeMap<String, i64>,
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the host's commands, the test guest and the counting plug-in say to each other.
+//! The messages between the host's commands, the test guest and the counting plug-in.
 
 pub mod bench;
 pub mod cpus;

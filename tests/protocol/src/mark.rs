@@ -12,7 +12,7 @@ const BEGIN: u32 = 0x4d46_0001;
 /// The offset of [`Mark::End`].
 const END: u32 = 0x4d46_0002;
 
-/// What a mark says.
+/// The meaning of a mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
     /// Count from here; a window that is open is forgotten.

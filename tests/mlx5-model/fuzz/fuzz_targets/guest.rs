@@ -25,33 +25,33 @@ mod driver;
 
 use driver::{Driver, Path, Queue, ENTRIES, ENTRY_BYTES, FREE};
 
-/// What Linux's driver did from probe to remove.
+/// The commands that Linux's driver sent from probe to remove, by kind of receive queue.
 const RECORDED: [&str; 2] = [
     include_str!("../../tests/recorded/cyclic.log"),
     include_str!("../../tests/recorded/striding.log"),
 ];
-/// Where the guest keeps its queues.
+/// The number of bytes in which the guest keeps its queues.
 const QUEUES_BYTES: usize = 16 * 4096;
 const ENTRIES_BYTES: usize = ENTRIES as usize * ENTRY_BYTES;
-/// What the guest has in all.
+/// The size of the guest's memory.
 const MEMORY_BYTES: u32 = 1 << 20;
-/// What can be in a send queue: nothing, a change of a memory key, a frame, one to be cut.
+/// The operations of a send queue's entries: nothing, a change of a memory key, a frame, a frame to be cut into segments.
 const OPERATIONS: [u8; 4] = [0x00, 0x25, 0x0a, 0x0e];
 const DOORBELL_BYTES: u64 = 4096;
 /// Segments of a send queue's entry begin at multiples of this.
 const UNIT: usize = 16;
-/// The first send queue's number, and how many of them are rung.
+/// The number of the first send queue, and the number of send queues whose doorbells are rung.
 const FIRST_QUEUE: u32 = 0x100;
 const QUEUES: u32 = 16;
 
-/// What the guest does, and to which card.
+/// The guest's actions, and the kind of its card.
 #[derive(Arbitrary, Debug)]
 struct Guest {
     striding: bool,
     compression: bool,
     /// Its send queue is as large as can be, and all its pages are one page of memory.
     endless: bool,
-    /// Where it begins: with how many of the recorded commands, or with queues of its own.
+    /// The recorded commands that the guest begins with; without them, it begins with queues of its own.
     recorded: Option<Recorded>,
     actions: Vec<Action>,
 }
@@ -77,18 +77,18 @@ enum Action {
         input: Vec<u8>,
         output_bytes: u16,
     },
-    /// To any doorbell.
+    /// A write to any doorbell.
     Doorbell {
         offset: u16,
         data: [u8; 8],
     },
-    /// To the memory of a queue, or of none in particular.
+    /// A write to the memory of a queue, or to memory of no queue in particular.
     Memory {
         queue: Option<Which>,
         offset: u16,
         data: Vec<u8>,
     },
-    /// How far the guest is with a queue.
+    /// A write of the guest's position to the doorbell record of a queue.
     Record {
         queue: Which,
         count: u16,

@@ -17,11 +17,11 @@ use crate::device::Receive;
 
 /// Frames on a wire at the same time.
 const ON_THE_WIRE: usize = 256;
-/// How often a card without buffers is looked at, and the wire to the outside, which wakes nobody.
+/// The interval at which cards without buffers are checked, and the wire to the outside, which wakes nobody.
 const RETRY: Duration = Duration::from_micros(50);
-/// How long a frame may hold up the wire: a driver that posts no buffers for so long never will.
+/// The longest time for which a frame holds up the wire: a driver that posts no buffers for so long never will.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How often a card with nothing to do is looked at, in case a doorbell was missed.
+/// The interval at which a card with nothing to do is checked, in case a doorbell was missed.
 const IDLE: Duration = Duration::from_millis(50);
 
 /// The thread that moves frames, to be woken.
@@ -30,12 +30,12 @@ pub(crate) struct Engine {
     changed: Condvar,
 }
 
-/// What wires join.
+/// The ends that wires join.
 struct Ends {
     slots: Vec<Shared>,
     source: Arc<Source>,
     outside: Option<Outside>,
-    /// Whether a frame that finds no buffer is dropped at once.
+    /// True if a frame that finds no buffer is dropped at once.
     lossy: bool,
 }
 
@@ -50,7 +50,7 @@ enum End {
 /// A wire in one direction.
 struct Wire {
     from: End,
-    /// What receives; none loses everything.
+    /// The receiving end; without one, all frames are lost.
     to: Option<End>,
     frames: VecDeque<Vec<u8>>,
     waiting_since: Option<Instant>,
@@ -94,7 +94,7 @@ impl Engine {
         engine
     }
 
-    /// Has the thread look at all wires.
+    /// Makes the thread check all wires.
     pub(crate) fn wake(&self) {
         *self.work.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.changed.notify_one();

@@ -38,10 +38,10 @@ use crate::registers::REGION_BYTES;
 /// The status of a process that has panicked.
 const DIED: i32 = 101;
 
-/// What the server is told, on its command line.
+/// The server's options on its command line.
 #[derive(clap::Args, Debug)]
 pub struct Options {
-    /// Where QEMU connects: one socket for each card
+    /// Sockets that QEMU connects to: one for each card
     #[arg(required = true)]
     pub sockets: Vec<PathBuf>,
     /// Interrupts of each card: one, and one more for each channel
@@ -94,7 +94,7 @@ pub(crate) fn lock(slot: &Shared) -> MutexGuard<'_, Slot> {
     slot.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a card has done when the machine lets go of it.
+/// The summary of a card's work, made when the machine lets go of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summary {
     /// Commands that the model does not know.

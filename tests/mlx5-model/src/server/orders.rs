@@ -16,11 +16,11 @@ use super::source::{Content, Replay, Source};
 use super::{lock, LastBreath, Shared, Slot};
 use crate::faults::Fault;
 
-/// What is ordered of a card.
+/// An order to a card.
 enum Order {
     Fault(Fault),
     Receive(Option<Content>),
-    /// How its queues stand.
+    /// Report the state of its queues.
     Report,
 }
 

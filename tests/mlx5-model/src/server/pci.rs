@@ -12,9 +12,9 @@ pub(crate) const BYTES: usize = 256;
 const VENDOR: u16 = 0x15b3;
 const DEVICE: u16 = 0x101e;
 
-/// Where the only capability, message-signalled interrupts, is.
+/// The offset of the only capability, message-signalled interrupts.
 const CAPABILITY: usize = 0x40;
-/// Where in the region its tables are; QEMU plays them.
+/// The offset in the region of the capability's tables, which QEMU emulates.
 const TABLE: u32 = 0x8_0000;
 const PENDING: u32 = 0x9_0000;
 

@@ -12,7 +12,7 @@ use anyhow::{ensure, Context as _, Result};
 use mflow_frames::Stream;
 use pcap_file::pcap::PcapReader;
 
-/// What frames are made of.
+/// The frames that a source sends.
 pub(crate) enum Content {
     /// Numbered datagrams, without end.
     Stream(Box<Stream>),

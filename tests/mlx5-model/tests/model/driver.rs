@@ -41,7 +41,7 @@ const LARGEST_LOG_ENTRIES: u64 = 16;
 pub(crate) struct Driver {
     pub(crate) device: Device,
     pub(crate) machine: Machine,
-    /// Where frames without a buffer are counted, of queues to be created.
+    /// The counter set for frames without a buffer, given to queues when they are created.
     pub(crate) counter_set: u32,
     free: usize,
 }
@@ -52,7 +52,7 @@ pub(crate) struct Queue {
     pub(crate) number: u32,
     pub(crate) memory: usize,
     pub(crate) record: usize,
-    /// How many entries there is memory for.
+    /// The number of entries that the memory has room for.
     pub(crate) entries: u32,
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What goes wrong on request, goes wrong exactly that way and that often.
+//! Each fault that is ordered happens exactly as ordered, and as often.
 
 use mlx5_model::device::{Config, Receive};
 use mlx5_model::faults::Fault;

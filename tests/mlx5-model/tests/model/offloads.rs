@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the card does for the driver with a frame, both ways: through queues, as a driver asks and is told.
+//! The card's work on frames in both directions: tests give the orders, and read the results, through queues as a driver does.
 
 use mlx5_model::checksum;
 use mlx5_model::device::{Config, Receive};
@@ -196,7 +196,7 @@ fn flows_are_spread_over_the_queues_of_a_table_by_their_hash() {
     assert_eq!(QUEUE.get32(&driver.entry(completions, 7)), two);
 }
 
-/// What an entry of a send queue asks for.
+/// The work that an entry of a send queue asks for.
 #[derive(Default)]
 struct Request<'a> {
     operation: u64,
