@@ -2,8 +2,8 @@
 
 //! Measures what was asked for: one boot for each kernel, one row for each mode of a case.
 //!
-//! What mflow costs where it does nothing is less than the stack differs from boot to boot, because each boot draws other
-//! seeds for its hash tables (two addresses in one chain cost half a per cent). Such cases have one window in each of
+//! The cost of mflow where it does nothing is smaller than the differences between boots of one stack, because each boot draws
+//! other seeds for its hash tables (two addresses in one chain cost half a per cent). Such cases have one window in each of
 //! several boots.
 
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is measured: each case with every stack that a user could pick instead.
+//! The cases of the benchmark: each is measured with every stack that a user could pick instead.
 
 use mflow_protocol::bench::{
     Build, Falcon, Front, Layout, Load, Scaling, Server, Stack, Transport, LOAD_THRESHOLD_PCT,
@@ -11,13 +11,13 @@ use super::hike_cases;
 pub(super) const BATCH_PKTS: u32 = 256;
 /// Clients of a single-flow UDP case, as in the papers: they share one socket.
 const UDP_CLIENTS: u16 = 3;
-/// What a reader asks for at once that uses `recvmmsg`, as DNS servers and QUIC libraries do.
+/// The number of datagrams that a reader asks for at once with `recvmmsg`, as DNS servers and QUIC libraries do.
 const BURST: usize = 64;
-/// As many as it takes for each stage of a flow to have its own, and one more for those of others.
+/// The number of CPUs of a pipeline: one for each stage of a flow, and one more for the stages of other flows.
 const FALCON_CPUS: usize = 4;
 /// A larger datagram comes in fragments.
 const MOST_UNFRAGMENTED_BYTES: usize = 1_422;
-/// What a pipeline makes of such datagrams.
+/// The reason for which pipelines are not measured with such datagrams.
 const NONE_WHOLE: &str =
     "flat out, a stage that cannot keep up drops fragments of nearly each datagram: none arrives whole";
 const SOCKPERF_MAX_BYTES: usize = 65_507;
@@ -30,7 +30,7 @@ const BUSY_CPUS: usize = 4;
 /// Rates that no stack is overloaded by, even emulated: the papers' are a hundred times as high.
 const RATES_MSGS_PER_S: [u32; 3] = [1_000, 2_000, 4_000];
 
-/// How much is measured.
+/// The cases that are measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Suite {
     /// The cases that show most: within ten minutes
@@ -54,7 +54,7 @@ impl Suite {
 pub(super) struct Mode {
     pub(super) name: &'static str,
     pub(super) stack: What,
-    /// What is on the NIC in front of the stack.
+    /// The instance of HIKE on the NIC in front of the stack.
     pub(super) front: Option<Front>,
 }
 
@@ -73,12 +73,12 @@ pub(super) struct Case {
     pub(super) name: String,
     pub(super) load: Load,
     pub(super) modes: Vec<Mode>,
-    /// Whether each window has a boot of its own.
+    /// True if each window has a boot of its own.
     pub(super) every_boot: bool,
 }
 
 impl Mode {
-    /// Whether it is something for a kernel without our patches.
+    /// Returns whether a kernel without our patches can run it.
     pub(super) fn is_without_patches(&self) -> bool {
         if self.front.is_some() {
             return false;
@@ -103,7 +103,7 @@ impl Mode {
         }
     }
 
-    /// Returns what its row is called: the case, the mode, and how many lanes there are.
+    /// Returns the name of its row: the case, the mode, and the number of lanes.
     pub(super) fn name_in(&self, case: &Case) -> String {
         let name = format!("{}/{}", case.name, self.name);
         match self.stack {

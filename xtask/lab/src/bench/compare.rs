@@ -131,7 +131,7 @@ fn figure(value: Option<f64>) -> String {
     value.map_or("not available".to_owned(), |value| format!("{value:.0}"))
 }
 
-/// Whether two rows measure the same; the suite does not matter.
+/// Returns whether two rows measure the same; the suite does not matter.
 fn same(one: &Row, other: &Row) -> bool {
     let key = |row: &Row| {
         (

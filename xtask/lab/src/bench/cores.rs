@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What each core did in one case: its share, its load, and the functions it spent it on.
+//! The work of each core in one case: its share, its load, and the functions that it spends most on.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ const FUNCTIONS: usize = 14;
 /// On a router's core there is little but the packets' way.
 const ROUTER_FUNCTIONS: usize = 30;
 
-/// What an empty cell of the functions means: not zero.
+/// The meaning of an empty cell among the functions: not zero.
 pub(crate) const DOT: &str = "a dot: not among the heaviest of that core";
 
 pub(crate) const DEVIATION: &str =
@@ -177,7 +177,7 @@ fn shown<'a>(case: &Case<'a>) -> Vec<((&'a Row, &'a Instructions), Option<&'stat
         .collect()
 }
 
-/// Whether a router is measured: all modes differ in what its one core does.
+/// Returns whether the case measures a router, whose modes all differ in the work of its one core.
 fn is_router(case: &Case<'_>) -> bool {
     case.rows.iter().any(|row| row.load == "forwarded")
 }

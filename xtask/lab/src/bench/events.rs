@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How often cores were interrupted in one case, and by what.
+//! The interrupts of cores in one case, by kind.
 
 use super::figure::{label, Case};
 use super::grid::Grid;
@@ -10,7 +10,7 @@ use super::row::{Core, Events, Row};
 pub(crate) const TITLE: &str =
     "interrupts and softirqs per 1000 packets, of all cores that receive";
 
-/// What is counted, and its name: first what receiving causes.
+/// The kinds of events that are counted, each with its name: first those that receiving causes.
 pub(crate) const KINDS: [Counted; 6] = [
     ("NET_RX", |events| events.net_rx_softirqs),
     ("device", |events| events.device_interrupts),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which rows make up one figure of the papers, and the label of a row in it.
+//! The rows that make up one figure of the papers, and the label of a row in it.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::hike_cases;
 use super::published;
 use super::row::Row;
 
-/// What is shown together, in the order in which it is shown.
+/// A kind of figure, in the order in which figures are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Udp,

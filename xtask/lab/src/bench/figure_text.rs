@@ -19,7 +19,7 @@ const LIMITS: &str = "Instructions do not show cache misses, the latency of inte
 const NOT_SATURATED: &str = "saturated NO: the busiest core had time to spare. Such a core pays a wake-up for a handful of \
                              packets, so its figure is not that of full load.";
 
-/// How disturbed order is counted, although the application sees none.
+/// The meaning of the columns that count disorder. The application sees none of the disorder at the merge.
 const EARLY: &str = "early/1000: of 1000 packets, those that reached the merge before their turn and waited there; reordered: \
                      those that reached the application out of order.";
 
@@ -198,7 +198,7 @@ fn secondary(figure: &Figure<'_>) -> Grid {
     grid
 }
 
-/// What a request takes, where the load is made of requests.
+/// Returns the cost of a request, for cases whose load is made of requests.
 fn requests(figure: &Figure<'_>) -> Grid {
     let mut grid = Grid::default();
     grid.left(["case", "mode"]);
@@ -310,7 +310,7 @@ fn remarked(rows: &[&Row]) -> Vec<String> {
         .collect()
 }
 
-/// Where the numbers in the columns `paper` are from.
+/// Returns a note on the sources of the numbers in the columns `paper`.
 fn sources(rows: &[&Row]) -> Vec<String> {
     let mut figures: Vec<&str> = Vec::new();
     for row in rows {
@@ -331,7 +331,7 @@ fn sources(rows: &[&Row]) -> Vec<String> {
     )]
 }
 
-/// The case and how it is loaded.
+/// Returns the name of the case and a description of its load.
 fn about(case: &Case<'_>) -> String {
     let Some(row) = case.rows.first() else {
         return case.name.to_owned();

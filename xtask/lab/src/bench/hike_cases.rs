@@ -55,7 +55,8 @@ fn at_tcx(name: &'static str, programs: &str, engine: Engine) -> Mode {
     mode(name, router)
 }
 
-/// Where packets have one of this many classes, which are of prefixes of this many lengths, or of addresses.
+/// Returns a router whose packets have one of `classes` classes. The classes are of prefixes of `of_lengths` lengths, or of
+/// addresses if that is 0.
 fn among(name: &'static str, of_lengths: u8, classes: u32) -> Mode {
     let mut router = router("fw-table", Engine::Compiled, SIDS);
     if let Router::Chain {
@@ -132,7 +133,7 @@ fn waypoint(count: u16) -> Case {
     case(format!("waypoint-{count}"), packets, 1, modes)
 }
 
-/// What the kernel forwards, and a chain encapsulates and counts where it leaves.
+/// Returns the case of chains at tcx: the kernel forwards packets, and a chain encapsulates and counts them where they leave.
 fn tcx() -> Case {
     const ENC_MON: &str = "enc,mon-in,fw-kernel";
     let modes = vec![
@@ -146,7 +147,7 @@ fn tcx() -> Case {
     case("tcx".to_owned(), Packets::V6, 1, modes)
 }
 
-/// The same of packets that have SIDs already, which are counted where they leave what is monitored.
+/// Returns the case of packets at tcx that have SIDs already: a chain counts them where they leave the monitored network.
 fn tcx_egress() -> Case {
     let modes = vec![
         mode("kernel-fw", Router::Kernel),

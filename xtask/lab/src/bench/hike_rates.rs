@@ -8,7 +8,8 @@ use super::grid::Grid;
 pub(crate) const TITLE: &str =
     "Beside the paper's packet rates on hardware, as times another row's (here: instructions, the other way round)";
 
-/// What HIKE's Fig. 7 is compared with: the kernel, which "executes the encapsulation and routing", whatever the chain does.
+/// The row that those of HIKE's Fig. 7 are compared with: the kernel, which "executes the encapsulation and routing", whatever
+/// the chain does.
 const KERNEL: Place = ("hike-edge", "kernel-enc");
 
 /// Case and mode.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the counting plug-in wrote, by CPU and function.
+//! The counts that the counting plug-in wrote, by CPU and function.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,18 +12,18 @@ use anyhow::{bail, ensure, Context as _, Result};
 const USER: &str = "[user]";
 const PLACES: [(u64, &str); 2] = [(0, USER), (1, "[other]")];
 
-/// What is before all functions that are known: all of the kernel, if none of its own are.
+/// The name of all code before the first known function: all of the kernel, if none of its own functions are known.
 const KERNEL: &str = "[kernel]";
 
-/// What the kernel puts in front of the names of BPF programs, and a tag of this many characters behind it.
+/// The prefix that the kernel puts in front of the names of BPF programs, and the length of the tag behind it, in characters.
 const BPF: &str = "bpf_prog_";
 const TAG: usize = 16;
 
-/// Where functions begin.
+/// The addresses at which functions begin.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Symbols {
     functions: BTreeMap<u64, String>,
-    /// Of these, where those of modules begin: what comes later may be there, too.
+    /// Those at which functions of modules begin; other functions may be there later.
     modules: Vec<u64>,
 }
 

@@ -54,7 +54,7 @@ use xtask::vm::{Accel, Hardware};
 pub(crate) struct Options {
     #[command(flatten)]
     hardware: Hardware,
-    /// How much to measure
+    /// Set of cases to measure
     #[arg(long, value_enum, default_value_t)]
     suite: Suite,
     /// Only rows with this text in `CASE/MODE LANES`, such as `udp-16/`, `/mflow` or `/mflow 4`

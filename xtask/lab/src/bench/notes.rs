@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a reader has to know about a row.
+//! Remarks on rows that a reader has to know.
 
 use mflow_protocol::bench::{self as protocol, Load, Server, Stack, Transport};
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the papers say in words about the cases that are measured here.
+//! The numbers that the text of the papers states about the cases that are measured here.
 //!
-//! MFLOW is Lei et al., *Accelerating Packet Processing in Container Overlay Networks via Packet-level Parallelism*;
-//! HIKE is Mayer et al., *Performance Monitoring with H²: Hybrid Kernel/eBPF data plane for SRv6 based Hybrid SDN*;
-//! FALCON is Lei et al., *Parallelizing Packet Processing in Container Overlay Networks* (EuroSys '21). Only numbers of
-//! their text are here: what only a picture shows has no entry. Both measured throughput and latency on hardware.
+//! MFLOW is Lei et al., *Accelerating Packet Processing in Container Overlay Networks via Packet-level Parallelism*; HIKE is
+//! Mayer et al., *Performance Monitoring with H²: Hybrid Kernel/eBPF data plane for SRv6 based Hybrid SDN*; FALCON is Lei et al.,
+//! *Parallelizing Packet Processing in Container Overlay Networks* (EuroSys '21). Numbers that only a picture shows are left out.
+//! Both measured throughput and latency on hardware.
 
 use super::figure::Kind;
 use super::row::{Paper, Row};

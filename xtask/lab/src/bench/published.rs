@@ -71,7 +71,7 @@ const fn hike(number: &'static str, shows: &'static str, here: Here) -> Publishe
     figure(Source::Hike, number, shows, here)
 }
 
-/// What shows throughput here.
+/// The measurement that stands for throughput here.
 const SPEED_UP: &str = "speed-up of the busiest core";
 const PER_PACKET: &str = "instructions per packet";
 const BY_CORE: &str = "instructions and load of each core";

@@ -11,11 +11,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Row {
     pub(crate) suite: String,
-    /// What is compared across modes, such as `udp-16`; overhead cases start with `overhead`.
+    /// The name of the case, such as `udp-16`, across whose modes rows are compared; overhead cases start with `overhead`.
     pub(crate) case: String,
     /// `native`, `vanilla`, `rps`, `mflow`, ..., behind HIKE with `+hike` or `+lanes`; overhead cases have `compiled-out`, `off`, `loaded`, `idle`, `whole`, `on`.
     pub(crate) mode: String,
-    /// How mflow splits: `flow` (the NIC's core builds packets), `irq` (lanes do) or `auto`.
+    /// The way mflow splits: `flow` (the NIC's core builds packets), `irq` (lanes do) or `auto`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) split: Option<String>,
     /// `udp` or `tcp`.
@@ -29,7 +29,7 @@ pub(crate) struct Row {
     pub(crate) batch_pkts: u32,
     /// `virtio`, `mlx5` or `mlx5-striding`.
     pub(crate) nic: String,
-    /// Where the load comes from: `frames`, `forwarded` and `stream` (from outside the guest), `sockperf`, `iperf3`, ...
+    /// The source of the load: `frames`, `forwarded` and `stream` (from outside the guest), `sockperf`, `iperf3`, ...
     pub(crate) load: String,
     /// Wire packets delivered in the window of the median.
     pub(crate) packets: u64,
@@ -43,8 +43,8 @@ pub(crate) struct Row {
     /// Of the busiest core, where the load is made of requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) insn_per_request: Option<f64>,
-    /// How many times less the busiest core does than with the vanilla stack in the same case; of a router, than in the kernel's
-    /// path that does the same.
+    /// The busiest core's work with the vanilla stack in the same case, as a multiple of its work in this row; for a router, the
+    /// work in the kernel's path that does the same.
     pub(crate) speedup_vs_vanilla: Option<f64>,
     /// (max - min) / median of the primary figure over all windows.
     pub(crate) spread: Option<f64>,
@@ -52,10 +52,10 @@ pub(crate) struct Row {
     pub(crate) wall_msgs_per_s: Option<f64>,
     /// Emulated, too: secondary.
     pub(crate) latency_us: Option<Latency>,
-    /// Whether the busiest core had no time to spare.
+    /// True if the busiest core had no time to spare.
     pub(crate) saturated: bool,
     pub(crate) paper: Option<Paper>,
-    /// What a reader has to know about this row.
+    /// A remark that a reader of this row has to know.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) note: Option<String>,
 }
@@ -93,7 +93,7 @@ pub(crate) struct Core {
 pub(crate) struct Events {
     pub(crate) device_interrupts: f64,
     pub(crate) timer_interrupts: f64,
-    /// What one core sends another to have it schedule (RES), and to have it call a function (CAL).
+    /// Interrupts with which one core has another one schedule (RES), and has it call a function (CAL).
     pub(crate) reschedule_interrupts: f64,
     pub(crate) call_interrupts: f64,
     pub(crate) net_rx_softirqs: f64,

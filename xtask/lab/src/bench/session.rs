@@ -20,7 +20,7 @@ use xtask::module;
 use xtask::setup::{self, Need};
 use xtask::vm::{self, Event, Hardware, Instruments, Machine, Terminal, Vm};
 
-/// How long a guest may be silent.
+/// The longest time for which a guest may be silent.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// One window of a case: what was delivered, and what it took.
@@ -30,7 +30,7 @@ pub(super) struct Measured {
     pub(super) counts: Counts,
 }
 
-/// What came out for one mode of a case.
+/// The results of one mode of a case.
 #[derive(Clone, Debug)]
 pub(super) struct Outcome {
     pub(super) windows: Vec<Measured>,
@@ -47,12 +47,12 @@ pub(super) struct Session {
     release: String,
     /// The plug-in numbers the windows of a boot.
     windows: u64,
-    /// How the guest died, if it has.
+    /// The cause of the guest's death, if it has died.
     death: Option<Death>,
     _dir: tempfile::TempDir,
 }
 
-/// What a session boots.
+/// The kernel that a session boots.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Boots<'a> {
     Ours(Flavor),
@@ -61,7 +61,7 @@ pub(super) enum Boots<'a> {
 }
 
 impl Boots<'_> {
-    /// Returns the machine, where the kernel's functions are, and what it calls itself.
+    /// Returns the machine, the addresses of the kernel's functions, and the kernel's release.
     fn machine(self, hardware: &Hardware) -> Result<(Machine, Symbols, String)> {
         match self {
             Self::Ours(flavor) => {

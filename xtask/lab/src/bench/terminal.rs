@@ -7,7 +7,7 @@ use super::figure_text::{blocks, Block};
 use super::overview;
 use super::row::Row;
 
-/// Where a note's line ends.
+/// The width of a note's lines, in characters.
 const COLUMNS: usize = 118;
 
 /// Returns the tables of all figures that have rows.

@@ -18,10 +18,10 @@ use super::wire::Wire;
 pub(super) const ALLOWED: [usize; 4] = [1, 2, 4, 8];
 /// The load at which latencies are compared, as a share of the throughput: of each stack's own.
 pub(super) const LOAD: f64 = 0.8;
-/// Of the vanilla stack's median and 99th percentile, what mflow may have.
+/// The largest latencies that mflow may have, as shares of the vanilla stack's: the median and the 99th percentile.
 pub(super) const MOST_P50: f64 = 1.0;
 pub(super) const MOST_P99: f64 = 0.5;
-/// How far the adaptive throughput may be below the best of all fixed numbers of lanes.
+/// The largest share by which the adaptive throughput may be below the best of all fixed numbers of lanes.
 pub(super) const MOST_BELOW_BEST: f64 = 0.05;
 /// Samples that a flow has to settle before anything is counted: some decisions wait, and are made one after the other.
 const SETTLING_SAMPLES: f64 = 40.0;
@@ -55,7 +55,7 @@ impl Latency {
     }
 }
 
-/// What the model says of one case.
+/// The model's results for one case.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Adaptivity {
     pub(super) case: String,
@@ -63,7 +63,7 @@ pub(super) struct Adaptivity {
     pub(super) places: Vec<Adaptive>,
 }
 
-/// What lanes by need have to keep.
+/// A limit that lanes by need have to keep.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Limit {
     Throughput,
@@ -74,7 +74,7 @@ pub(super) enum Limit {
 pub(super) const LIMITS: [Limit; 3] = [Limit::Throughput, Limit::P50, Limit::P99];
 
 impl Adaptivity {
-    /// Returns where a limit is not kept.
+    /// Returns the numbers of lanes with which a limit is not kept.
     pub(super) fn missing(&self, limit: Limit) -> impl Iterator<Item = &Adaptive> {
         let keeps = move |place: &&Adaptive| match limit {
             Limit::Throughput => {
@@ -181,7 +181,7 @@ impl Flow<'_> {
 
 const LINK_GBPS: f64 = 100.0;
 
-/// Has a scene with about this many packets a second settle before it is counted.
+/// Sets a scene with about this many packets a second to settle before it is counted.
 pub(super) fn settle(scene: &mut Scene, control: &Control, pkts_per_s: f64) {
     let pkts = |samples: f64| {
         // CAST: positive, and far below 2^63.

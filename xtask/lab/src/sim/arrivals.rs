@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! When packets arrive at the NIC.
+//! The arrival of packets at the NIC.
 
 use std::collections::VecDeque;
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt as _, SeedableRng as _};
 
-/// How a stream is sent.
+/// The way a stream is sent.
 #[derive(Clone, Debug)]
 pub(super) enum Load {
     /// The NIC's ring always holds packets.

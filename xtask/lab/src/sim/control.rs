@@ -11,7 +11,7 @@ use mflow_algo::algo::load::FULL;
 use super::calendar::PS_PER_US;
 use super::scene::{self, Follows};
 
-/// Whose work a core does.
+/// The kind of work that a core does.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Kind {
     /// Drivers, GRO, stages behind other cores.
@@ -20,7 +20,7 @@ pub(super) enum Kind {
     Task,
 }
 
-/// For how long a core has done each kind.
+/// The time that a core has spent on each kind.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Times {
     softirq_ps: u64,
@@ -38,12 +38,12 @@ impl Times {
     }
 }
 
-/// Orders, and who gives them.
+/// The orders, and the controllers that give them.
 pub(super) struct Control {
     pub(super) orders: Box<Orders>,
     /// Of the controlled cores, in thousandths, followed slowly.
     pub(super) loads: Vec<u32>,
-    /// What the stages are to follow.
+    /// The orders that the stages are to follow.
     pub(super) stage_orders: StageOrders,
     controller: Box<Controller>,
     stage_plan: Box<StagePlan>,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What each stage costs, read from benchmark rows; and which row of a mode the model is calibrated with.
+//! The costs of each stage, read from benchmark rows, and the choice of the row of a mode that calibrates the model.
 
 use mflow_algo::algo::lane_set::MAX_LANES;
 
@@ -21,18 +21,18 @@ const CLEARLY_LESS: f64 = 0.9;
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Costs {
     pub(super) nic: f64,
-    /// What of that lanes do instead where they have less to do (`build` `auto`).
+    /// The part of it that lanes do instead where they have less to do (`build` `auto`).
     pub(super) movable: f64,
     pub(super) path: Path,
     pub(super) app: f64,
 }
 
-/// What is between the NIC core and the reader.
+/// The stages between the NIC core and the reader.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Path {
     /// Cores that every packet passes; none with the vanilla stack.
     ///
-    /// Where flows were spread over such cores, a chain of the same costs is limited by the same core.
+    /// Flows may have been spread over such cores: a chain of the same costs is limited by the same core.
     Hops(Vec<f64>),
     /// Lanes that share the packets; the cost of a packet on its lane.
     Lanes(f64),
@@ -46,11 +46,11 @@ pub(super) struct Measured {
     pub(super) app: f64,
     /// Each lane's instructions per packet of the whole flow.
     pub(super) lanes: Vec<f64>,
-    /// Whether one core is the NIC's and one the application's: all packets go through both.
+    /// True if one core is the NIC's and one the application's: all packets go through both.
     pub(super) is_one_path: bool,
 }
 
-/// What the NIC core did while the lanes were the busiest.
+/// The load of the NIC core, compared with that of the busiest lane.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum NicCore {
     /// It only dispatched.
@@ -62,7 +62,7 @@ pub(super) enum NicCore {
 }
 
 impl Costs {
-    /// Returns what the NIC's core does, and a packet's cost on its lane, where the two share out what either can do.
+    /// Returns the cost of a packet on the NIC's core and on its lane, where the two share the work that either can do.
     pub(super) fn shared_out(&self, lane: f64, lanes: usize) -> (f64, f64) {
         // CAST: a few lanes.
         let even = (self.nic + lane) / (lanes as f64 + 1.0);
@@ -70,7 +70,7 @@ impl Costs {
         (self.nic - moved, lane + moved)
     }
 
-    /// Returns what a packet costs between the NIC's core and the reader.
+    /// Returns the cost of a packet between the NIC's core and the reader.
     pub(super) fn behind_nic(&self) -> f64 {
         match &self.path {
             Path::Hops(hops) => hops.iter().sum(),
@@ -149,8 +149,8 @@ impl Measured {
         self.lanes.iter().copied().fold(0.0, f64::max)
     }
 
-    /// Whether the costs of NIC core and lanes can be read off: a NIC core that carries batches has lanes' work in its
-    /// figure, and behind a full socket all figures have the work for lost packets in them.
+    /// Returns whether the costs of NIC core and lanes can be read off the row. The figure of a NIC core that carries batches
+    /// includes lanes' work, and behind a full socket all figures include the work for lost packets.
     pub(super) fn is_direct(&self) -> bool {
         let kernel = self.nic.max(self.busiest_lane());
         self.nic_core() != NicCore::AsBusy && self.app < kernel

@@ -3,7 +3,7 @@
 //! Many containers on few cores: the shapes of FALCON's Figs. 14 to 16, with mflow beside them.
 //!
 //! FALCON is there twice: as the paper has it, where each packet asks for loads, and as the module does it (`falcon-dev`), which
-//! moves all stages at once. What its stages cost is what was measured.
+//! moves all stages at once. The costs of its stages are measured.
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt as _, SeedableRng as _};
@@ -25,7 +25,8 @@ use super::wire::Wire;
 pub(super) const CORES: usize = 6;
 /// Fig. 14: containers, with a flow each.
 const CONTAINERS: [usize; 4] = [6, 10, 20, 40];
-/// What a flow offers, as a share of what a core carries with the vanilla stack: six flows keep six cores about so busy.
+/// The load that a flow offers, as a share of the load that a core carries with the vanilla stack: six flows keep six cores about
+/// so busy.
 pub(super) const FLOW_LOAD: f64 = 0.7;
 /// Fig. 15: thresholds; beyond 100 % it is always on.
 const THRESHOLDS: [u32; 5] = [60, 70, 80, 90, ALWAYS_ON];
@@ -37,12 +38,12 @@ pub(super) const HOT_FLOWS: usize = 8;
 pub(super) const HOT_LOAD: f64 = 1.2;
 pub(super) const CALM_LOAD: f64 = 0.4;
 
-/// What crosses between cores, in instructions per packet, all made of FALCON's row and the vanilla one.
+/// The costs of stages on several cores, in instructions per packet, all derived from FALCON's row and the vanilla one.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct PipelineCosts {
     pub(super) nic: f64,
     pub(super) stages: Vec<f64>,
-    /// What all cores have to do more than without stages, by hand-over.
+    /// The additional work of all cores, compared with no stages, for each hand-over.
     pub(super) hop: f64,
 }
 

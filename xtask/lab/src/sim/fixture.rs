@@ -172,8 +172,8 @@ struct Line {
     question: Question,
 }
 
-/// What the command line gives without options, but for sizes: small rings fill faster, and loads that are looked at more often settle
-/// sooner.
+/// Returns the settings that the command line has without options, except for sizes and intervals: small rings fill faster, and
+/// loads that are sampled more often settle sooner.
 pub(super) fn settings() -> Settings {
     Settings {
         batch_pkts: 64,

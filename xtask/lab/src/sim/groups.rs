@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which rows are compared with which vanilla one.
+//! The groups of rows that are compared with one vanilla row each.
 
 use super::costs::{Measured, NATIVE, VANILLA};
 use super::validate::Skipped;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the [`pipeline`](super::pipeline) works with: cores, queues, streams, and how a scene becomes these.
+//! The parts that the [`pipeline`](super::pipeline) works with: cores, queues and streams. They are made from a scene.
 
 use std::collections::VecDeque;
 
@@ -64,9 +64,9 @@ pub(super) struct Poll {
     pub(super) queue: usize,
     pub(super) left: usize,
     pub(super) packet: Option<Packet>,
-    /// Whether this is the NIC core, and it carries the packet to the merge point.
+    /// True if this is the NIC core, and it carries the packet to the merge point.
     pub(super) inline: bool,
-    /// What goes on at the end.
+    /// The packets that go on at the end of the poll.
     pub(super) carried: Vec<Packet>,
 }
 

@@ -22,10 +22,10 @@ use mflow_algo::algo::tag::{is_before, Tag, TagKind};
 use super::packet::Packet;
 use super::scene::Knobs;
 
-/// How much a packet is where it is parked.
+/// The amount of a parked packet: one packet, whose memory is not counted.
 const ONE: Amount = Amount::of(1, 0);
 
-/// When a call is made, with the merge points of all streams, and what it leads to.
+/// The time of a call, the merge points of all streams, and the results of the call.
 pub(super) struct Moment<'a> {
     pub(super) slots: &'a SlotPool<Packet>,
     pub(super) orders: &'a Orders,
@@ -36,9 +36,9 @@ pub(super) struct Moment<'a> {
 
 #[derive(Debug, Default)]
 pub(super) struct Merged {
-    /// What the socket gets, in this order.
+    /// The packets that the socket gets, in this order.
     pub(super) packets: Vec<Packet>,
-    /// After how long the deadline is to be looked at.
+    /// The time after which the deadline is to be checked.
     pub(super) deadline_us: Option<u32>,
     /// Runs of packets that reached the merge point before their batch's turn.
     pub(super) early_runs: u64,
@@ -55,7 +55,7 @@ pub(super) struct Mflow {
     taken: Vec<u32>,
     /// The flow's place in the pool, from its probe on.
     slot: usize,
-    /// Whether it has one.
+    /// True while the flow has that place.
     active: bool,
     gro_joins: bool,
     /// Batches that lanes have ended since it was last asked.

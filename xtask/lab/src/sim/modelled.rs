@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a benchmark's report shows of the model: figures that need more cores than an emulated machine has.
+//! The model's part of a benchmark's report: figures that need more cores than an emulated machine has.
 
 use super::crowded::{self, Crowd, Crowded, ALWAYS_ON};
 use super::settings::Settings;

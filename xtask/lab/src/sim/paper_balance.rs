@@ -12,11 +12,11 @@ use mflow_algo::algo::load::FULL;
 /// Odd and near the golden ratio of 2^32: neighbouring device numbers end up far apart.
 const GOLDEN_RATIO: u32 = 0x9e37_79b9;
 
-/// How a flow's stages find their cores.
+/// The way a flow's stages find their cores.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct PaperBalance {
     pub(super) flow_hash: u32,
-    /// How loaded a core may be, in per cent; with 101 no core ever is.
+    /// The load from which on a core counts as loaded, in per cent; with 101 no core ever does.
     pub(super) threshold_pct: u32,
     /// Without the second choice it is static hashing.
     pub(super) has_second_choice: bool,

@@ -14,7 +14,7 @@ use super::settings::{counted, Settings};
 use super::validate::{Case, Split};
 use super::wire::Wire;
 
-/// What the paper's flows are sent over and in, and how they are split (section V).
+/// The link and the messages of the paper's flows, and the number of lanes that they are split over (section V).
 const PAPER_LINK_GBPS: f64 = 100.0;
 const PAPER_MSG_BYTES: u32 = 65_536;
 const PAPER_LANES: usize = 2;
@@ -24,9 +24,9 @@ pub(super) const APP_CORES: usize = 5;
 const FLOWS: [usize; 4] = [1, 5, 10, 20];
 /// Ways to spread flows over cores, each at random as a NIC's hash does it; the mean is shown.
 pub(super) const PLACEMENTS: u64 = 8;
-/// Packets that a TCP flow has on its way: what the NIC's ring holds without loss.
+/// The window of a TCP flow: as many packets as the NIC's ring holds without loss.
 const WINDOW_PKTS: u32 = 1_000;
-/// A share of what one lane alone carries.
+/// The load of a calm flow, as a share of the load that one lane alone carries.
 pub(super) const CALM_LOAD: f64 = 0.5;
 
 /// Disorder at the merge point for one size of batch.
@@ -39,7 +39,7 @@ pub(super) struct Disorder {
     pub(super) saturated: Early,
 }
 
-/// What came before its turn, per 1000 packets.
+/// The packets that came before their turn, per 1000 packets.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Early {
     pub(super) pkts: f64,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What must hold for any pipeline.
+//! Tests of properties that any pipeline must have.
 
 use super::arrivals::Load;
 use super::calendar::PS_PER_S;

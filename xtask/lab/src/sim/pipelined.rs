@@ -2,7 +2,8 @@
 
 //! Flows in stages: which core each stage is on, by the module's own choice or by the paper's, and how the module's change.
 //!
-//! The module moves all flows at once, when nothing of any is in the stages: what comes meanwhile is held before them.
+//! The module moves all flows at once, when no packet of any flow is in the stages. Packets that come meanwhile are held before
+//! the stages.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -17,7 +18,7 @@ use super::scene::{self, Balance, Count};
 
 /// A pipelined stream's stages.
 pub(super) struct Pipelined {
-    /// What waits until the stages have moved, in order.
+    /// The packets that wait until the stages have moved, in order.
     held: VecDeque<Packet>,
     scene: scene::Stages,
 }
@@ -40,7 +41,7 @@ impl Staging {
     }
 }
 
-/// Where a packet is.
+/// The place of a packet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum At {
     /// The NIC's core has carried it.

@@ -60,17 +60,17 @@ pub(super) struct Cell {
     pub(super) lost_percent: f64,
 }
 
-/// Where the copy thread becomes the limit, on a link that is none.
+/// The point at which the copy thread becomes the limit, on a link that never is the limit.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct CopyThread {
     /// From this many lanes on; `None`: not with the lanes allowed.
     pub(super) from_lanes: Option<u32>,
-    /// With all lanes allowed.
+    /// The number of lanes of the figures below: `from_lanes`, or else all lanes allowed.
     pub(super) most_lanes: u32,
     pub(super) pkts_per_s: f64,
     pub(super) wire_gbps: f64,
     pub(super) limit: Limit,
-    /// How busy the copy thread is then, as a share.
+    /// The load of the copy thread with these lanes, as a share.
     pub(super) copy_busy: f64,
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is simulated, and what comes out: the machine, its streams, and the counts.
+//! The scene of a simulation and its outcome: the machine, its streams, and the counts.
 
 use mflow_algo::algo::stage::StageKey;
 
@@ -11,7 +11,7 @@ use super::paper_balance::PaperBalance;
 /// Packets that a softirq carries before it lets others have the core: Linux's NAPI weight.
 pub(super) const POLL_PKTS: usize = 64;
 
-/// What does the work of a stage, and how long a packet takes it.
+/// The core that does the work of a stage, and the time that a packet takes it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     /// Several stages may share a core: it serves them in turn, a poll at a time.
@@ -28,9 +28,10 @@ pub(super) struct Stream {
     pub(super) hops: Vec<Place>,
     /// Cores that share the packets, a batch each; with them there are no hops.
     pub(super) lanes: Vec<Place>,
-    /// What the NIC's core does for a packet that no lane gets, beside [`nic`](Self::nic); none: what a lane does.
+    /// The time that the NIC's core takes for a packet that no lane gets, beside [`nic`](Self::nic); none: the time that a lane
+    /// takes.
     pub(super) whole_ps: Option<f64>,
-    /// Whether GRO joins its packets on lanes.
+    /// True if GRO joins its packets on lanes.
     pub(super) gro_joins: bool,
     /// Stages that may each be on any of some cores; with them there are neither hops nor lanes.
     pub(super) stages: Option<Stages>,
@@ -40,17 +41,17 @@ pub(super) struct Stream {
 /// The stages of pipelined flows behind the NIC's core.
 #[derive(Clone, Debug)]
 pub(super) struct Stages {
-    /// Where each of them may be: with [`Control`] those whose loads count.
+    /// The cores that each of them may be on: with [`Control`] those whose loads count.
     pub(super) cores: Vec<usize>,
     pub(super) packet_ps: Vec<f64>,
-    /// What it costs more that a packet comes from another core.
+    /// The additional time for a packet that comes from another core.
     pub(super) hop_ps: f64,
-    /// What all of them cost the NIC's core, where it does them.
+    /// The time that all of them take on the NIC's core, where it does them.
     pub(super) whole_ps: f64,
     pub(super) balance: Balance,
 }
 
-/// How stages find their cores.
+/// The way stages find their cores.
 #[derive(Clone, Debug)]
 pub(super) enum Balance {
     /// As the module has it. The stream is made of these flows, whose packets take turns.
@@ -59,7 +60,7 @@ pub(super) enum Balance {
     Paper(PaperBalance),
 }
 
-/// What samples loads and controls.
+/// The controller, which samples loads.
 #[derive(Clone, Debug)]
 pub(super) struct Control {
     pub(super) period_ps: u64,
@@ -68,7 +69,7 @@ pub(super) struct Control {
     pub(super) follows: Follows,
 }
 
-/// What follows the loads. Thresholds are in per cent.
+/// The parts of the module that follow the loads. Thresholds are in per cent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Follows {
     /// Nothing of the module's.
@@ -79,7 +80,7 @@ pub(super) enum Follows {
     Stages(u32),
 }
 
-/// What to do with a batch when no lane's ring has room for it.
+/// The treatment of a batch when no lane's ring has room for it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum WhenFull {
     /// The NIC core carries it, as the module does.
@@ -102,7 +103,7 @@ pub(super) struct Knobs {
     /// A packet's cost is even between (1 - spread) and (1 + spread) of its mean.
     pub(super) cost_spread: f64,
     pub(super) when_full: WhenFull,
-    /// What a batch costs its lane beside its packets.
+    /// The time that a batch costs its lane beside its packets.
     pub(super) batch_ps: f64,
     pub(super) seed: u64,
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What can be set on the command line, and how costs become a scene.
+//! The settings of the command line, and the scenes that are made from costs.
 
 use mflow_algo::algo::knobs::{Knobs as Module, Limits, KNOBS};
 use mflow_algo::algo::lane_set::MAX_LANES;
@@ -22,19 +22,19 @@ pub(crate) struct Settings {
     /// Instructions that a core completes per clock cycle, in all stages alike
     #[arg(long, value_name = "N", default_value_t = 1.0, value_parser = positive)]
     pub(super) insn_per_cycle: f64,
-    /// How long an interrupt from one core to another takes, in microseconds
+    /// Delay of an interrupt from one core to another, in microseconds
     #[arg(long, value_name = "US", default_value_t = 1.0, value_parser = not_negative)]
     pub(super) ipi_delay_us: f64,
-    /// How long a sleeping reader takes to run, in microseconds
+    /// Delay until a sleeping reader runs, in microseconds
     #[arg(long, value_name = "US", default_value_t = 3.0, value_parser = not_negative)]
     pub(super) wake_up_us: f64,
-    /// How far a packet's cost is from its mean at most, as a share: no two cores are in step
+    /// Largest deviation of a packet's cost from its mean, as a share: no two cores are in step
     #[arg(long, value_name = "SHARE", default_value_t = 0.1, value_parser = share)]
     pub(super) cost_spread: f64,
     /// Packets in a batch
     #[arg(long, value_name = "N", default_value_t = Module::default().batch_pkts, value_parser = |text: &str| knob("batch_pkts", text))]
     pub(super) batch_pkts: u32,
-    /// How long a silent lane may hold a flow up
+    /// Longest time for which a silent lane may hold a flow up, in microseconds
     #[arg(long, value_name = "US", default_value_t = Module::default().merge_timeout_us, value_parser = |text: &str| knob("merge_timeout_us", text))]
     pub(super) merge_timeout_us: u32,
     /// Packets in a lane's ring
@@ -49,7 +49,7 @@ pub(crate) struct Settings {
     /// Lanes of a flow at most
     #[arg(long, value_name = "N", default_value_t = MAX_LANES as u32, value_parser = clap::value_parser!(u32).range(1..=MAX_LANES as i64))]
     pub(super) lanes: u32,
-    /// How often loads are looked at, in milliseconds
+    /// Interval at which loads are sampled, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 2.0, value_parser = positive)]
     pub(super) load_sample_ms: f64,
     /// The load that no core is to reach, in per cent: FALCON's threshold
@@ -67,7 +67,7 @@ pub(crate) struct Settings {
 }
 
 impl Default for Settings {
-    /// Returns what the command line has if nothing is given.
+    /// Returns the defaults of the command line.
     fn default() -> Self {
         #[derive(clap::Parser)]
         struct Nothing {

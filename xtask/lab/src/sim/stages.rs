@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the stages of FALCON's modes cost, and which core did which, read off a row.
+//! The costs of the stages of FALCON's modes, and the cores that the stages were on, both read off a row.
 //!
-//! A row says what each core did, not for which stage. Which flows' first stage a core had is seen by functions that one stage
-//! alone has; where the later stages are follows from that by the module's own choice. With several flows a core has several
-//! stages, and what each costs is what fits all cores best.
+//! A row says how much work each core did, not for which stage. Functions that one stage alone has show which cores had the first
+//! stage of flows. The cores of the later stages follow from that by the module's own choice. With several flows a core has
+//! several stages; the costs of the stages are then those that fit all cores best.
 
 use mflow_algo::algo::flow_key::{FlowHasher, ETH_P_IP, IPPROTO_UDP};
 use mflow_algo::algo::stage::{choose, StageKey};
@@ -21,7 +21,8 @@ const MARKERS: [(usize, &[&str]); 2] = [
     (0, &["vxlan_rcv"]),
     (2, &["__udp_enqueue_schedule_skb", "tcp_v4_rcv"]),
 ];
-/// What GRO calls that is not named after it; nothing else on a NIC's core that hands packets on behind GRO does.
+/// Functions that GRO calls and that are not named after it. Nothing else calls them on a NIC's core that hands packets on behind
+/// GRO.
 const CALLED_BY_GRO: [&str; 4] = [
     "__udp4_lib_lookup",
     "udp4_lib_lookup2",
@@ -32,10 +33,10 @@ const CALLED_BY_GRO: [&str; 4] = [
 /// Of the hash of flows. The module draws its own with each boot.
 const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// What stages cost, in instructions per packet, each with what it takes to come there from another core.
+/// The costs of stages, in instructions per packet, each with the cost of coming there from another core.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct StageCosts {
-    /// The NIC's core in `falcon-dev`, and what of it is GRO: the first stage's work in `falcon-func`.
+    /// The cost of the NIC's core in `falcon-dev`, and GRO's part of it, which is the first stage's work in `falcon-func`.
     pub(super) nic: f64,
     pub(super) gro: f64,
     pub(super) stages: [f64; NR_STAGES],
@@ -43,12 +44,13 @@ pub(super) struct StageCosts {
     pub(super) first_stage_insn: f64,
 }
 
-/// Where a row's flows were.
+/// The CPUs that a row's flows were on.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Placement {
-    /// How many have their first stage on which of its CPUs.
+    /// The number of flows whose first stage is on each of its CPUs.
     first: Vec<usize>,
-    /// What is seen of the first stage, in instructions per delivered packet: more than in another row if more is dropped behind it.
+    /// The instructions per delivered packet that are seen of the first stage: more than in another row if more packets are
+    /// dropped behind it.
     pub(super) first_stage_insn: f64,
 }
 
@@ -211,7 +213,7 @@ fn lanes(row: &Row) -> Vec<&Core> {
     cores(row, "lane").collect()
 }
 
-/// What each core did in functions that only one stage has.
+/// The work of each core in functions that only one stage has.
 struct Marked(Vec<MarkedCore>);
 
 struct MarkedCore {

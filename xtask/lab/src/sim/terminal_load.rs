@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the load controller and the balancer come to, as text.
+//! The results of the load controller and the balancer, as text.
 
 use super::adaptive::{
     Adaptivity, Latency, Limit, LIMITS, LOAD, MOST_BELOW_BEST, MOST_P50, MOST_P99,

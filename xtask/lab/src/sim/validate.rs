@@ -14,7 +14,7 @@ use super::settings::Settings;
 use super::stages::{has_stages, StageCosts};
 use crate::bench::row::Row;
 
-/// How far a predicted ratio may be off.
+/// The largest error of a predicted ratio.
 pub(super) const TOLERANCE: f64 = 0.10;
 /// The module's default batch, which benchmarks use unless the batch is their subject.
 const USUAL_BATCH_PKTS: u32 = 256;
@@ -51,7 +51,7 @@ pub(super) struct Check {
     pub(super) lanes: u32,
     pub(super) batch_pkts: u32,
     pub(super) used: Used,
-    /// Whether the NIC core carried batches for full lanes in the model, as it may have in the measurement.
+    /// True if the NIC core carried batches for full lanes in the model, as it may have in the measurement.
     pub(super) nic_core_helps: bool,
     pub(super) measured_ratio: f64,
     pub(super) model_ratio: f64,
@@ -73,16 +73,16 @@ pub(super) struct Skipped {
     pub(super) why: String,
 }
 
-/// How mflow splits a case's flow, and what that costs.
+/// A way in which mflow splits a case's flow, and its costs.
 #[derive(Clone, Debug)]
 pub(super) struct Split {
     pub(super) name: String,
     pub(super) costs: Costs,
     /// Lanes of the row that calibrates.
     pub(super) from_lanes: u32,
-    /// And of the one that shows what the NIC's core does at least, where lanes may do a part of its work.
+    /// Lanes of the row that shows the least work of the NIC's core, where lanes may do a part of that work.
     pub(super) least_nic_lanes: Option<u32>,
-    /// Whether its costs could be read off.
+    /// True if its costs could be read off.
     pub(super) is_direct: bool,
     pub(super) is_saturated: bool,
 }
@@ -93,11 +93,11 @@ pub(super) struct Case {
     pub(super) name: String,
     pub(super) proto: String,
     pub(super) msg_bytes: u32,
-    /// Whether all its packets go through one NIC core and one application core.
+    /// True if all its packets go through one NIC core and one application core.
     pub(super) is_one_path: bool,
     pub(super) vanilla: Costs,
     pub(super) vanilla_pkts_per_s: f64,
-    /// What the cores do with RPS, and in FALCON's stages, if that was measured.
+    /// The costs of the cores with RPS, and those of FALCON's stages, if they were measured.
     pub(super) rps: Option<Costs>,
     pub(super) falcon: Option<StageCosts>,
     pub(super) splits: Vec<Split>,

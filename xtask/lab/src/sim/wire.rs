@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a message is on the link: how many packets, how many bytes each.
+//! The size of a message on the link: how many packets, and how many bytes each.
 
 /// Preamble, check sum and the gap between frames.
 const FRAME_EXTRA_BYTES: u32 = 24;

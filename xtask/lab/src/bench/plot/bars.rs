@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What each core does per packet, the cores of a mode side by side: the tallest bar sets the flow's throughput.
+//! The work of each core per packet, the cores of a mode side by side: the tallest bar sets the flow's throughput.
 
 use anyhow::Result;
 use plotters::prelude::*;

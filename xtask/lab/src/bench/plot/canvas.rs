@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What all pictures share: the paper, the colours, the axes, the legend.
+//! The parts that all pictures share: the paper, the colours, the axes, the legend.
 
 use anyhow::Result;
 use plotters::coord::types::RangedCoordf64;
@@ -57,7 +57,7 @@ pub(super) type Ticks = fn(&f64) -> String;
 
 pub(super) struct Axes<'a> {
     pub(super) title: &'a str,
-    /// What the axis below shows, and its labels; `None` leaves both to the caller.
+    /// The title and the labels of the axis below; `None` leaves both to the caller.
     pub(super) below: Option<(&'a str, Ticks)>,
     pub(super) beside: &'a str,
     /// The ends of the axes, which both start at 0.

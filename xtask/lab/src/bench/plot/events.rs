@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How often the cores that receive are interrupted, by kind and mode.
+//! The number of interrupts of the cores that receive, by kind and mode.
 
 use anyhow::Result;
 use plotters::prelude::*;

@@ -20,10 +20,10 @@ use crate::sim::modelled::Modelled;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Plot {
-    /// Of which figures; none: what is modelled.
+    /// The kind of figures that the plot belongs to; none: the model's.
     pub(crate) kind: Option<Kind>,
     pub(crate) path: PathBuf,
-    /// What it shows: the text in place of the picture.
+    /// The description of the plot: the text in place of the picture.
     pub(crate) caption: String,
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the simulator makes of the measured costs, as lines.
+//! The results of the simulator for the measured costs, as lines.
 
 use anyhow::Result;
 use plotters::prelude::*;

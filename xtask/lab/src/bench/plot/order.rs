@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How much the order is disturbed, against the size of a micro-flow.
+//! The disorder against the size of a micro-flow.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How many times less the busiest core does than with the vanilla stack, and what the papers say about throughput.
+//! The speed-up of the busiest core: how many times less work it has than with the vanilla stack, and what the papers say about
+//! throughput.
 
 use anyhow::Result;
 use plotters::prelude::*;

@@ -16,9 +16,9 @@ use rustix::event::{poll, PollFd, PollFlags, Timespec};
 
 use super::endpoint::{now, Endpoint};
 
-/// How often to look for another order while nothing arrives.
+/// The interval at which another order is looked for while nothing arrives.
 const LOOK: Duration = Duration::from_millis(10);
-/// How long the last data may take to arrive; the guest waits for longer.
+/// The time limit for the last data to arrive; the guest waits for longer.
 const END_MAX: Duration = Duration::from_secs(10);
 
 /// Sends until another order comes, ends the connection, and returns that order; `None` if the orders have ended.

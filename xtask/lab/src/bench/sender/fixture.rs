@@ -37,7 +37,7 @@ pub(super) struct Server {
     sockets: SocketSet<'static>,
     socket: SocketHandle,
     packets: Packets,
-    /// How long a full segment may be.
+    /// The size of the packet of a full segment.
     mtu: usize,
     /// Bytes read, all of which were as they must be.
     pub(super) read: usize,

@@ -28,7 +28,7 @@ use mflow_protocol::bench::Outside;
 
 /// Datagrams written to the wire at once.
 const BURST: usize = 32;
-/// How often to check for more credit.
+/// The interval at which more credit is looked for.
 const LOOK: Duration = Duration::from_micros(200);
 
 pub(super) struct Feed {
@@ -155,7 +155,7 @@ mod tests {
 
     use super::*;
 
-    /// How long frames that must not come are waited for.
+    /// The time for which the test waits for frames that must not come.
     const STILL: Duration = Duration::from_millis(50);
 
     #[test]

@@ -19,7 +19,7 @@ pub(super) struct Tunnel {
     leaving: Leaving,
 }
 
-/// What goes to the wire.
+/// The sending half of the device.
 struct Leaving {
     envelope: Envelope,
     frames: Vec<u8>,
