@@ -19,14 +19,14 @@ use crate::kernel::Flavor;
 use crate::step;
 use crate::vm::{self, Event, Hardware, Terminal, Vm};
 
-/// How long one stack may take.
+/// The time limit for one stack.
 const PATIENCE: Duration = Duration::from_secs(180);
 /// The stacks that are compared, in the order in which the guest measures them.
 const STACKS: [&str; 3] = ["the vanilla stack", "mflow on 2 lanes", "mflow on 4 lanes"];
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// What to show
+    /// Demo to show
     #[arg(value_enum, default_value_t)]
     show: Show,
     #[command(flatten)]
@@ -60,7 +60,7 @@ struct Line {
     errors: Vec<String>,
 }
 
-/// What one core did while the sockperf clients streamed.
+/// The work of one core while the sockperf clients streamed.
 #[derive(Debug, Serialize)]
 struct Core {
     cpu: usize,

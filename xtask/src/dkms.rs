@@ -19,7 +19,7 @@ const NAME: &str = "mflow";
 const PACKAGE: &str = "mflow-dkms";
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// What of the package is no source of the module: place, text, mode.
+/// The files of the package that are no sources of the module: place, text, mode.
 const FILES: &[(&str, &str, u32)] = &[
     (
         "usr/src/@NAME@-@VERSION@/dkms-build",
@@ -48,7 +48,7 @@ const FILES: &[(&str, &str, u32)] = &[
     ("usr/src/@NAME@-@VERSION@/dkms.conf", CONF, 0o644),
 ];
 
-/// What a package of a kernel runs, and one of its headers.
+/// The hook that packages of kernels run, and those of their headers.
 const HOOK: &str = include_str!("dkms/package/hook.sh");
 
 /// Debian 13's `rustc` is the oldest that will do; Debian 12's is too old, and its `rustc-web` is not.
@@ -66,8 +66,8 @@ Description: splits elephant flows of container overlays over several CPUs
  it with the kernel's headers and the distribution's Rust compiler.
 ";
 
-/// What DKMS reads. It takes only kernels that `build-module` takes, too. It builds the module if it is asked for it, and our hooks
-/// ask: with `AUTOINSTALL` a kernel for which that fails would stay half installed.
+/// The configuration of DKMS. It takes only kernels that `build-module` takes, too. DKMS builds the module if it is asked for it,
+/// and our hooks ask: with `AUTOINSTALL` a kernel for which that fails would stay half installed.
 const CONF: &str = "\
 # SPDX-License-Identifier: GPL-2.0
 PACKAGE_NAME=\"@NAME@\"

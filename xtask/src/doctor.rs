@@ -22,7 +22,7 @@ use crate::tools;
 /// Sources, three kernels with their objects, and the project's own build.
 const DISK_GIB: u64 = 12;
 
-/// What `stat` counts a file's place on the disk in.
+/// The unit of `stat` for a file's space on the disk.
 const BLOCK_BYTES: u64 = 512;
 
 /// A guest with 1 GiB beside a linking compiler.

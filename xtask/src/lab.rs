@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result};
 use crate::paths;
 use crate::setup::rust;
 
-/// What follows `bench` or `sim` on the command line.
+/// The arguments that follow `bench` or `sim` on the command line.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// Options of the command; --help lists them

@@ -54,7 +54,8 @@ pub fn in_distribution(name: &str) -> Result<(Distribution, PathBuf)> {
     Ok((kernel, module))
 }
 
-/// What the kernel has beside the name of an imported symbol in the plainer of its two tables of versions (`struct modversion_info`).
+/// The longest name of an imported symbol that fits into the plainer of the kernel's two tables of versions (`struct
+/// modversion_info`).
 const MOST_VERSIONED_NAME: usize = 64 - size_of::<u64>() - 1;
 
 /// Fails if a kernel that checks versions of symbols (`CONFIG_MODVERSIONS`) could not check this module: names that are too long for
@@ -131,7 +132,7 @@ pub(crate) fn stock_for(flavor: Flavor) -> Result<(PathBuf, PathBuf)> {
     })
 }
 
-/// Where distributions have their Rust compiler.
+/// The place of the distributions' Rust compiler.
 const RUSTC: &str = "/usr/bin/rustc";
 
 /// Builds `mflow.ko` against a kernel's build folder and returns its path.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Where things are: the project, and the cache folder that holds everything we download or build.
+//! The paths of the project, and of the cache folder that holds everything we download or build.
 
 use std::env;
 use std::fs;

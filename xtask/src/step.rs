@@ -17,10 +17,10 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use crate::paths;
 
-/// How much of a log goes into an error.
+/// The number of a log's last lines that go into an error.
 const TAIL_LINES: usize = 25;
 
-/// How often the log of a running command is read.
+/// The longest interval at which the log of a running command is read.
 const POLL: Duration = Duration::from_millis(100);
 
 /// The bars of all steps that run at the same time.
@@ -216,7 +216,7 @@ fn wait(command: &mut Command, log: &Path, progress: &StepProgress) -> Result<(E
     }
 }
 
-/// What the user sees while a step runs: a bar on a terminal, one line at either end elsewhere.
+/// The progress that the user sees while a step runs: a bar on a terminal, one line at either end elsewhere.
 struct StepProgress {
     title: String,
     start: Instant,

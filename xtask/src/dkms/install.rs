@@ -16,12 +16,12 @@ use crate::paths;
 use crate::step::Step;
 use crate::tools;
 
-/// What came of it.
+/// The result of an installation.
 #[derive(Debug)]
 pub(crate) struct Installed {
     /// The module that DKMS has put among those of the kernel.
     pub(crate) module: PathBuf,
-    /// Whose key it has signed it with.
+    /// The owner of the key that DKMS has signed it with.
     pub(crate) signer: String,
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn install(package: &Path, kernel: &Distribution) -> Result<Installed
     Ok(Installed { module, signer })
 }
 
-/// Where services look for programs: no place of rustup's.
+/// The folders in which services look for programs: none of rustup's.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// A layer over a folder, in a namespace of its own.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Where apt gets packages: as this machine is set up, or for another release of Debian. For that one apt has lists of its own in the
-//! cache. Its sources follow from the machine's: the same archive under another name. Nothing is installed from there.
+//! The archives that apt gets packages from: those of this machine, or those of another release of Debian. For the latter, apt
+//! has lists of its own in the cache. Its sources follow from the machine's: the same archive under another name. Nothing is
+//! installed from there.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ use crate::setup::apt;
 use crate::step::{self, Step};
 use crate::tools;
 
-/// What signs Debian's releases.
+/// The keys that Debian's releases are signed with.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 /// A file that is as old as the lists beside it.
@@ -91,7 +92,7 @@ impl Archive {
         Ok(())
     }
 
-    /// Whether its lists are so old that there may be newer packages. Nobody else updates those in the cache.
+    /// Returns whether its lists are so old that there may be newer packages. Nobody else updates the lists in the cache.
     pub(crate) fn is_old(&self) -> bool {
         let Some(dir) = &self.dir else {
             return false;

@@ -13,17 +13,17 @@ use crate::paths;
 use crate::setup::apt;
 use crate::tools;
 
-/// What names of packages with headers begin with.
+/// The beginning of the names of packages with headers.
 const HEADERS: &str = "linux-headers-";
-/// And end with: the smallest configuration there is.
+/// The end of these names, which stands for the smallest configuration there is.
 const FLAVOUR: &str = "-cloud-amd64";
-/// A file in the unpacked folder once all is there, with what was unpacked.
+/// A file in the folder with the packages that were unpacked, written once all are there.
 const DONE: &str = "packages";
 
 /// A kernel that a release of Debian ships.
 #[derive(Debug)]
 pub(crate) struct Shipped {
-    /// What it is called on the command line and in results.
+    /// The kernel's name on the command line and in results.
     pub(crate) name: &'static str,
     /// The release's codename; none: whatever this machine has.
     codename: Option<&'static str>,
@@ -83,18 +83,18 @@ pub struct Distribution {
     pub image: PathBuf,
     /// `.../lib/modules/RELEASE`.
     pub modules: PathBuf,
-    /// What `uname -r` says.
+    /// The kernel's release, as `uname -r` prints it.
     pub release: String,
-    /// Where its packages were unpacked.
+    /// The folder with its unpacked packages.
     pub(crate) home: PathBuf,
-    /// What a module is built with.
+    /// The headers that modules are built with.
     pub(crate) headers: PathBuf,
-    /// Where its compilers were unpacked with all that they need: that of C if this machine's apt has none of that version, and the
-    /// release's of Rust.
+    /// The folder with its unpacked compilers and all that they need: the C compiler if this machine's apt does not offer that
+    /// version, and the release's Rust compiler.
     pub(crate) compilers: Option<PathBuf>,
 }
 
-/// Returns what kernels are called that can be had: the one that apt offers here, and those of other releases.
+/// Returns the names of all kernels that can be had: the one that apt offers here, and those of other releases.
 pub fn names() -> impl Iterator<Item = &'static str> {
     [&OWN].into_iter().chain(OTHERS).map(|shipped| shipped.name)
 }
@@ -155,7 +155,7 @@ fn unpacked_as_listed(shipped: &Shipped, archive: &Archive) -> Result<Distributi
     Distribution::of(&home, release, compilers)
 }
 
-/// Has a folder filled again.
+/// Replaces a folder with a new one that `fill` has filled.
 fn fresh(home: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let work = home.with_extension("unpacking");
     for dir in [home, &work] {
@@ -220,8 +220,8 @@ fn packages(release: &str, depends: &[String], archive: &Archive) -> Result<Vec<
         .collect())
 }
 
-/// Has the C compiler installed that headers depend on. If apt here has none of its version, it is unpacked with all that it needs, as
-/// the release's Rust compiler is, and their place is returned.
+/// Installs the C compiler that headers depend on. If apt here does not offer its version, unpacks it with all that it needs, as
+/// it does the release's Rust compiler, and returns their folder.
 fn compilers(shipped: &Shipped, depends: &[String], archive: &Archive) -> Result<Option<PathBuf>> {
     let mut names = vec![compiler_name(depends).context("the headers name no compiler")?];
     if Archive::default().versions(&names).is_ok() {
@@ -255,7 +255,7 @@ fn headers(home: &Path, release: &str) -> PathBuf {
     home.join(format!("usr/src/linux-headers-{release}"))
 }
 
-/// Has the headers look for themselves and their common part where they were unpacked, and not where they would be installed.
+/// Makes the headers look for themselves and their common part where they were unpacked, and not where they would be installed.
 fn own_common_headers(home: &Path, release: &str) -> Result<()> {
     const INSTALLED: &str = "/usr/src/";
     let path = headers(home, release).join("Makefile");

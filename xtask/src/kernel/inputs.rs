@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What of this project goes into a kernel tree.
+//! The parts of this project that go into a kernel tree.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +13,7 @@ use super::config::Fragment;
 use super::series::{self, Patch};
 use super::tree::{read_files, Wanted};
 
-/// Where the module lives in the kernel tree.
+/// The module's folder in the kernel tree.
 const MODULE_DIR: &str = "net/mflow";
 
 #[derive(Debug)]

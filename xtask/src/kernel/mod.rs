@@ -34,7 +34,7 @@ use crate::setup::{self, Need};
 use crate::step::Step;
 use crate::tools;
 
-/// Which kernel to build.
+/// A kernel that can be built.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Flavor {
     /// The small guest kernel: tests, demo, measurements.
@@ -54,13 +54,13 @@ pub(crate) struct Options {
     /// One more configuration fragment, on top of ours (may be repeated)
     #[arg(long, value_name = "FRAGMENT")]
     config: Vec<PathBuf>,
-    /// Which kernel to build
+    /// Kernel to build
     #[arg(long, value_enum, default_value_t, conflicts_with = "deb")]
     flavor: Flavor,
     /// Build Debian packages for a real machine
     #[arg(long)]
     deb: bool,
-    /// What --deb starts from: a complete configuration, or `vm` for a small test [default: the distribution's]
+    /// Configuration that --deb starts from: a complete one, or `vm` for a small test [default: the distribution's]
     #[arg(long, value_name = "FILE|vm", requires = "deb")]
     config_base: Option<PathBuf>,
     /// Parallel jobs [default: all cores]
@@ -75,7 +75,7 @@ pub struct Kernel {
     pub image: PathBuf,
     /// The installed modules: `.../lib/modules/RELEASE`.
     pub modules: PathBuf,
-    /// What `uname -r` says.
+    /// The kernel's release, as `uname -r` prints it.
     pub release: String,
     /// The folder with all object files (make's `O=`).
     pub build_dir: PathBuf,
@@ -91,7 +91,7 @@ impl Options {
 }
 
 impl Flavor {
-    /// How many there are.
+    /// The number of kernels that can be built.
     pub(crate) const COUNT: usize = 3;
 
     pub(crate) fn name(self) -> &'static str {
@@ -310,7 +310,7 @@ fn work_trees() -> Result<Vec<PathBuf>> {
     Ok(trees)
 }
 
-/// How a module comes into a kernel's stack.
+/// The way a module comes into a kernel's stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Way {
     /// Through our hooks.
@@ -320,7 +320,7 @@ pub(crate) enum Way {
     Stock,
 }
 
-/// What a kernel has to have for a module without our hooks, as its configuration and people call it.
+/// The options that a kernel must have for a module without our hooks, as its configuration and people call them.
 pub(crate) const STOCK_NEEDS: &[(&str, &str)] = &[
     ("CONFIG_X86_64=y", "an x86-64 kernel"),
     ("CONFIG_MODULES=y", "loadable modules"),
@@ -331,7 +331,7 @@ pub(crate) const STOCK_NEEDS: &[(&str, &str)] = &[
     ("CONFIG_DEBUG_FS=y", "debugfs, which has the knobs"),
 ];
 
-/// What such a kernel must not have.
+/// The options that such a kernel must not have, likewise.
 pub(crate) const STOCK_LACKS: &[(&str, &str)] = &[
     ("CONFIG_CFI_CLANG=y", CFI),
     // The same since 6.18.

@@ -10,7 +10,7 @@ use walkdir::WalkDir;
 
 use crate::tools;
 
-/// What kernels have of us, and where modules go that are no part of a kernel.
+/// The file name of our module, and the folder of modules that are no part of a kernel.
 const MODULE: &str = "mflow.ko";
 const EXTRA: &str = "extra";
 

@@ -24,7 +24,7 @@ pub(crate) struct Source {
     /// The folder in the cache for everything made of this source.
     pub(crate) home: PathBuf,
     pristine: PathBuf,
-    /// Whether the tree may have been edited: then it is compared before each build.
+    /// True if the tree may have been edited: it is then compared before each build.
     pub(crate) may_change: bool,
 }
 

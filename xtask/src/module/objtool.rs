@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What objtool adds to a module, held against the module's code. kbuild shows it the objects of C, but not always the Rust half.
+//! The data that objtool adds to a module, compared with the module's code. kbuild shows objtool the objects of C, but not always
+//! the Rust half.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -30,7 +31,8 @@ const UNWINDER: &str = "CONFIG_UNWINDER_ORC";
 const ORC: &str = ".orc_unwind";
 const ORC_PLACES: &str = ".orc_unwind_ip";
 const ORC_BYTES: usize = 6;
-/// Where an entry has the register that the stack is found by, and which bits. Zero: the unwinder is lost here.
+/// The byte of an entry that names the register by which the stack is found, and the bits of the byte that do. Zero: the unwinder
+/// is lost here.
 const ORC_REGISTER: (usize, u8) = (4, 0xf);
 
 /// Fails unless objtool has seen all code of a module, for a kernel with these headers.
@@ -79,7 +81,7 @@ fn plain(module: &Path, dir: &Path) -> Result<PathBuf> {
     Ok(copy.with_extension(""))
 }
 
-/// What `readelf` says of a module.
+/// The content of a module, as `readelf` lists it.
 #[derive(Debug, Default)]
 struct Object {
     sections: BTreeMap<usize, Section>,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which version of clang, lld and the LLVM tools builds the kernel.
+//! The version of clang, lld and the LLVM tools that builds the kernel.
 
 use std::path::{Path, PathBuf};
 

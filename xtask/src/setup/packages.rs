@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::tools;
 
-/// What a package is needed for.
+/// The purpose of a package.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     /// Building the kernel, the module and the BPF programs.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What we need of the Rust world: components of the pinned toolchain, bindgen, Miri.
+//! The Rust tools that we need: components of the pinned toolchain, bindgen, Miri.
 
 use std::fs;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use crate::tools;
 /// The version of bindgen the kernel is built with.
 pub(crate) const BINDGEN_VERSION: &str = "0.73.2";
 
-/// What the kernel (`rust-src`) and `test tidy` need.
+/// The components that the kernel (`rust-src`) and `test tidy` need.
 const COMPONENTS: &[&str] = &["rust-src", "rustfmt", "clippy"];
 
 /// Returns the toolchain named in `rust-toolchain.toml`.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What `rust/stock/bindings.rs` writes down, held against the C headers: a kernel without Rust has no bindgen to do it.
+//! The declarations in `rust/stock/bindings.rs`, compared with the C headers: a kernel without Rust has no bindgen to make them.
 
 use std::collections::BTreeMap;
 use std::fs;

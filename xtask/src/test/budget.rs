@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How long each layer may take, scaled to the machine. `cargo xtask docs` writes the table into `tests/README.md`.
+//! The time that each layer may take, scaled to the machine. `cargo xtask docs` writes the table into `tests/README.md`.
 
 use std::hint::black_box;
 use std::thread;
@@ -10,7 +10,7 @@ use anyhow::{ensure, Result};
 
 use crate::tools;
 
-/// How many times its row a layer may take.
+/// The most time that a layer may take, as a multiple of its row.
 const TOLERANCE: f64 = 1.5;
 
 /// Minutes that all rows together may have, with a cold cache and with a warm one.
@@ -22,15 +22,15 @@ const MOST_WARM_MIN: u64 = 21;
 const LOOP_STEPS: u64 = 20_000_000;
 const LOOP: Duration = Duration::from_millis(260);
 
-/// How many seconds a layer takes on two cores.
+/// The time that a layer takes on two cores, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Row {
     pub(super) name: &'static str,
-    /// When everything is built.
+    /// The time when everything is built.
     warm_s: u64,
-    /// When nothing is; a run cannot tell how much there is to build, so this is what it may take.
+    /// The time when nothing is built. A run cannot tell how much there is to build, so this is what it may take.
     pub(super) cold_s: u64,
-    /// For what it has them.
+    /// The work that takes this time.
     purpose: &'static str,
 }
 

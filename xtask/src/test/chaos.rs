@@ -2,8 +2,8 @@
 
 //! Random sequences of what can happen to a host under load, in a guest: `tests/guest/src/chaos/` has the steps.
 //!
-//! A seed says all. A sequence that fails is printed with the command that repeats it, and tried with fewer steps until only
-//! those are left that it takes to fail.
+//! A seed determines all of them. A sequence that fails is printed with the command that repeats it, and tried with fewer steps
+//! until only those are left that it takes to fail.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant, SystemTime};
@@ -18,21 +18,21 @@ use crate::kernel::{Flavor, Way};
 use crate::tools;
 use crate::vm::Nic;
 
-/// Where a run takes its steps: on which kernel, which way the module comes into the stack, and how many. Each goes on where the one
-/// before has ended.
+/// The parts of a run: the kernel, the way the module comes into the stack, and the number of steps. Each part goes on with the
+/// steps behind those of the part before.
 const PARTS: [Part; 4] = [
     part(Flavor::Vm, Way::Patched, 60),
     part(Flavor::Debug, Way::Patched, 30),
     part(Flavor::Vm, Way::Stock, 20),
     part(Flavor::Debug, Way::Stock, 10),
 ];
-/// How many steps the guest puts into a sequence.
+/// The number of steps that the guest puts into a sequence.
 const STEPS_A_SEQUENCE: u64 = 10;
-/// How many times as many `--full` takes, and `--long` with each seed: a boot takes as long as many steps.
+/// The factor by which `--full` takes more steps, and `--long` for each seed: a boot takes as long as many steps.
 const FULL: u64 = 10;
 const LONG: u64 = 4;
-/// How often a sequence that fails is run again with all of its steps until it fails again, and how often in all: then with
-/// both halves, and without each.
+/// The number of runs of a failing sequence with all of its steps, until it fails again, and the number of runs in all: the
+/// others are with either half of the steps, and without each of them.
 const TRIALS_WITH_ALL: usize = 3;
 const MOST_TRIALS: usize = 15;
 
@@ -40,7 +40,7 @@ const MOST_TRIALS: usize = 15;
 #[derive(Clone, Debug, Default, clap::Args)]
 #[group(skip)]
 pub(crate) struct Options {
-    /// What the sequences follow from [default: one that has each kind of step]
+    /// Seed that the sequences follow from [default: one that has each kind of step]
     #[arg(long, value_name = "NUMBER")]
     chaos_seed: Option<u64>,
     /// Run only this sequence of the seed

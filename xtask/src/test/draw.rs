@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which cases run in which guests.
+//! The choice of cases for each guest.
 //!
 //! Each case runs where it can fail differently. Of those that differ only in parameters (their own, UDP or TCP, the guest's
 //! NIC and channels), the default run draws so many that every two values of two parameters meet in one of them. Of all others it
@@ -27,9 +27,9 @@ pub(super) struct GuestKind {
     pub(super) name: &'static str,
     pub(super) flavor: Flavor,
     pub(super) nic: Nic,
-    /// How many channels the NICs have, if not as many as they come with.
+    /// The number of channels of the NICs, if not the one that they come with.
     pub(super) channels: Option<u16>,
-    /// How the module comes into the kernel's stack.
+    /// The way the module comes into the kernel's stack.
     pub(super) way: Way,
 }
 
@@ -67,7 +67,8 @@ pub(super) const fn guest(
     }
 }
 
-/// What orders a flow, in its plainest form, and what a ConnectX does with its channels: in every guest that has it.
+/// The cases about the order of a flow, in its plainest form, and about the channels of a ConnectX: they run in every guest that
+/// has them.
 const CORE: &str =
     "main lanes/4 batch/1 flows/3/one-socket tcp/main connectx/channels connectx/probe";
 
@@ -83,7 +84,7 @@ const PARAMETRIC: &str = "batch capture family flows lanes scaling size";
 /// Of these guests with a ConnectX one is drawn.
 const CARDS: [&str; 4] = ["mlx5-1", "mlx5-4", "mlx5-striding-1", "mlx5-striding-4"];
 
-/// What these show is the same with any card, with or without `tcp/` in front.
+/// The cases that show the same with any card, with or without `tcp/` in front.
 const ANY_CARD: &str = "control/ knobs/ capture/host-vxlan0 capture/host-br0 capture/host-veth0 capture/container devices/ \
                         teardown/vxlan teardown/bridge teardown/veth teardown/container teardown/socket reader/ readers/ \
                         reasons/ request/ programs/ half-close/ reset close disconnect listener handshake/ paths/ multicast/ \
@@ -95,11 +96,12 @@ const ANY_CARD: &str = "control/ knobs/ capture/host-vxlan0 capture/host-br0 cap
 /// here: nothing arrives with the vanilla stack.
 const SUMMED_BY_CARDS: &str = "gro/header/ gro/checksum/";
 
-/// What differs where each receive buffer holds one frame of 1500 bytes, with or without `tcp/` in front: which core builds packets,
-/// and how.
+/// The cases that differ where each receive buffer holds one frame of 1500 bytes, with or without `tcp/` in front: they are about
+/// which core builds packets, and how.
 const SMALL_BUFFERS: &str = "build/ size/";
 
-/// What needs CPUs that nobody is to use unasked. The guest with small buffers has some besides the others: it has few cases.
+/// The cases that need CPUs which nobody is to use unasked. The guest with small buffers has some such CPUs besides the others:
+/// it has few cases.
 const ISOLATED_CPUS: &str = "auto/isolated";
 
 /// The cases of each kind of guest, by its name.
@@ -136,8 +138,8 @@ impl GuestKind {
 
     /// Tells whether a case says something in this guest.
     ///
-    /// How long the module waits for a CPU that is held has nothing to do with a card. A client whose card has several queues sends its
-    /// first answer and the data behind it by two of them, and so in either order.
+    /// The time for which the module waits for a CPU that is held has nothing to do with a card. A client whose card has several
+    /// queues sends its first answer and the data behind it by two of them, and so in either order.
     fn suits(self, case: &ListedCase, is_default: bool) -> bool {
         let idea = without_transport(&case.name).0;
         let is_one_of = |groups: &str| {

@@ -16,7 +16,7 @@ const NAME: &str = "mlx5: any guest, under libFuzzer";
 const FOLDER: &str = "target/fuzz";
 const SECONDS: u32 = 20;
 const SECONDS_FULL: u32 = 600;
-/// What libFuzzer needs of the compiler: a counter at each edge, where it is, and what is compared.
+/// The options with which the compiler adds what libFuzzer needs: a counter at each edge, its place, and the values compared.
 const RUSTFLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module \
      -Cllvm-args=-sanitizer-coverage-level=4 \
      -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \

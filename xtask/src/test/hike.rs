@@ -93,7 +93,7 @@ fn in_namespaces(command: &str) -> Command {
     unshare
 }
 
-/// What the guest program finds in a guest.
+/// The commands that set up what the guest program finds in a guest.
 const SCRIPT: &str = "\
 mount --make-rprivate /
 mount -t tmpfs mflow /run

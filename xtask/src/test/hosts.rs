@@ -21,15 +21,16 @@ use crate::vm::Nic;
 /// The layer, its guest, and the part of the guest program that has the cases.
 const HOSTS: &str = "hosts";
 
-/// What kernels lack that Debian ships: how names of cases begin, the first series that has it, and why.
+/// The cases that need more than some kernels that Debian ships have: the beginning of their names, the first series that has it,
+/// and the reason.
 const LATER: &[(&str, [u32; 2], &str)] = &[(
     "bpf/tcx/",
     [6, 6],
     "links hold programs at traffic control (tcx) since Linux 6.6",
 )];
 
-/// What the kernel with our patches lacks, as `kernel-config/` has no more than other layers need, and each module costs each cold run
-/// time: how names of cases begin, and why.
+/// The cases that need more than the kernel with our patches has: the beginning of their names, and the reason. `kernel-config/`
+/// has no more than other layers need, and each module costs each cold run time.
 const LACKING: &[(&str, &str)] = &[
     ("bpf/assign/", NO_PROGRAMS_OF_TC),
     ("bpf/behind-bridge", NO_PROGRAMS_OF_TC),
@@ -78,7 +79,8 @@ const NO_IPTABLES: &str =
 const NO_PROGRAMS_OF_TC: &str = "our kernel has no BPF programs at filters of tc (NET_CLS_BPF)";
 const NO_RULES_AT_BRIDGES: &str = "our kernel has no rules at bridges (NF_TABLES_BRIDGE)";
 
-/// What is not as without our patches, or as with `enabled` 0, on the kernel with them: how names of cases begin, and why.
+/// The cases whose results on the kernel with our patches differ from those without them, or from those with `enabled` 0: the
+/// beginning of their names, and the reason.
 const OTHERWISE: &[(&str, &str)] = &[
     (
         "networks/mixed/",

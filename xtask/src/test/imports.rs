@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What may import what: the picture in `rust/DESIGN.md`, held against the crates' manifests and the module's code.
+//! The imports that are allowed: the picture in `rust/DESIGN.md`, compared with the crates' manifests and the module's code.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -122,7 +122,7 @@ fn crates(project: &Path) -> Result<Picture> {
     Ok(crates)
 }
 
-/// Whether an import inside `folder` leads to a module that its list names before the importing one.
+/// Returns whether an import inside `folder` leads to a module that its list names before the importing one.
 fn looks_down(list: &str, folder: &str, module: &str, import: &str) -> bool {
     let place = |path: &str| {
         let name = Path::new(path).strip_prefix(folder).ok()?.iter().next()?;

@@ -19,7 +19,7 @@ use crate::vm::{self, Nic};
 const CYCLIC_ONLY: &str = "fault-lost-interrupt fault-event-overrun fault-events-twice fault-send-error fault-health fault-fatal \
                            fault-link fault-stall";
 
-/// What the default run does less often.
+/// The cases that the default run leaves out.
 const FULL_ONLY: &str = "cycle-20";
 
 pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {

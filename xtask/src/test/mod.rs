@@ -50,25 +50,25 @@ pub(crate) struct Options {
     /// Run the layers this many times, or until a case fails
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     repeat: u32,
-    /// What the draw among cases in guests that differ only in parameters depends on [default: the commit]
+    /// Seed of the draw among cases in guests that differ only in parameters [default: the commit]
     #[arg(long, value_name = "TEXT")]
     seed: Option<String>,
-    /// Which core builds packets in the cases in guests that do not choose it [default: drawn for each]
+    /// Core that builds packets in the cases in guests that do not choose it [default: drawn for each]
     ///
-    /// What `nic` would leave out is what the choice is about.
+    /// `nic` is not offered: it would leave out what the choice is about.
     #[arg(long, value_name = "CORE", value_parser = ["auto", "lane"])]
     build: Option<String>,
     /// The mode in which cases in guests run that are about any traffic: one of FALCON's [default: mflow]
     #[arg(long, value_name = "MODE", value_parser = ["falcon-dev", "falcon-func"], conflicts_with = "build")]
     mode: Option<String>,
-    /// How the module comes into the stack in the layers vm, vm-debug, hosts and chaos [default: as each guest has it]
+    /// Way the module comes into the stack in the layers vm, vm-debug, hosts and chaos [default: as each guest has it]
     ///
     /// With `stock` it needs no hooks of ours: on the distribution's kernel, and on our checking one, whose hooks stay off. Cases that
     /// need them are not run then.
     #[arg(long, value_enum, conflicts_with_all = ["build", "mode"])]
     way: Option<Way>,
-    /// The only kernel of the layers stock and hosts: what a release of Debian ships, or its backports have; in stock with the package,
-    /// and all cases that the distribution's own has
+    /// The only kernel of the layers stock and hosts: one that a release of Debian ships, or that its backports have. The layer
+    /// stock installs the package there, and runs all cases that it runs on the distribution's own kernel
     #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(OTHERS.iter().map(|kernel| kernel.name)))]
     kernel: Option<String>,
     /// List the layers and what each proves
@@ -78,21 +78,21 @@ pub(crate) struct Options {
     chaos: chaos::Options,
 }
 
-/// What a layer is told.
+/// The options of a run, and the state that its layers share.
 #[derive(Default)]
 pub(crate) struct Ctx {
-    /// Those that are run.
+    /// The layers that are run.
     layers: Vec<&'static Layer>,
     pub(crate) full: bool,
-    /// What a case in a guest must have in its name to be run.
+    /// The text that a case in a guest must have in its name to be run.
     pub(crate) case: Option<String>,
-    /// What the draw among these cases depends on.
+    /// The seed of the draw among these cases.
     pub(crate) seed: String,
-    /// Which core builds packets where a case does not choose it; drawn if not said.
+    /// The core that builds packets where a case does not choose it; drawn if none is given.
     pub(crate) build: Option<String>,
     /// The module's mode in cases that are about any traffic, if not the usual one; others are not run then.
     pub(crate) mode: Option<String>,
-    /// How the module comes into the stack, if not as each guest has it.
+    /// The way the module comes into the stack, if not as each guest has it.
     pub(crate) way: Option<Way>,
     /// The only kernel of the layers `stock` and `hosts`, if not the distribution's own with a look at the others, and a drawn one.
     pub(crate) kernel: Option<String>,
@@ -106,7 +106,7 @@ impl Ctx {
         tools::once(&self.guest_cases, || draw::cases(self))
     }
 
-    /// Whether cases are drawn, and layers are what their rows in the table of seconds are about.
+    /// Returns whether cases are drawn, and each layer runs as its row in the table of seconds expects.
     fn is_default(&self) -> bool {
         !self.full
             && self.case.is_none()
@@ -117,28 +117,28 @@ impl Ctx {
     }
 }
 
-/// What came out of a layer.
+/// The results of a layer.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) passed: usize,
     pub(crate) failed: Vec<Failure>,
     /// The cases that could not run, and why.
     pub(crate) skipped: Vec<(String, String)>,
-    /// How often guests were booted.
+    /// The number of guests that were booted.
     pub(crate) boots: usize,
-    /// How long places for guests were taken.
+    /// The time for which places for guests were taken.
     held: Duration,
 }
 
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) name: String,
-    /// What went wrong, with the end of the log where there is one.
+    /// The description of the failure, with the end of the log where there is one.
     pub(crate) detail: String,
     pub(crate) log: Option<PathBuf>,
 }
 
-/// What a layer runs on.
+/// The kernels or guests that a layer runs on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Needs {
     Host,
@@ -157,11 +157,11 @@ struct Seconds {
     layer: &'static Layer,
     cases: usize,
     took: Duration,
-    /// How many times as slow as that of the table the machine was meanwhile.
+    /// The factor by which the machine was meanwhile slower than that of the table.
     slower: f64,
 }
 
-/// What comes before the first layer that needs a kernel.
+/// The work before the first layer that needs a kernel.
 const SET_UP: Layer = Layer {
     name: "set-up",
     proves: "kernels and the guest program can be built",
@@ -176,7 +176,7 @@ macro_rules! layers {
     };
 }
 
-/// In the order they begin: what fails fast comes first.
+/// The layers, in the order in which they begin: those that fail fast come first.
 const LAYERS: &[Layer] = layers! {
     "tidy": tidy::run, Needs::Host, "formatting, lints, licences, patches, documents that mirror code";
     "unit": cargo::unit, Needs::Host, "the algorithms against trivial models, the host tools";

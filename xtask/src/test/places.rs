@@ -78,7 +78,8 @@ mod tests {
 
     use super::*;
 
-    /// Has three ask for one of two places while both are taken, frees `free` of them, and returns in which order they came.
+    /// Makes three threads ask for one of two places while both are taken, frees `free` places, and returns the order in which
+    /// the threads got theirs.
     fn order_with(free: usize) -> Vec<u64> {
         let places = Places::default();
         let mut taken = vec![places.take_one_of(2), places.take_one_of(2)];

@@ -23,7 +23,8 @@ use crate::vm::Nic;
 /// The layer, and its guest.
 const STOCK: &str = "stock";
 
-/// What is shown there by default: what guarantees order, what takes the way's own parts apart, and what comes and goes.
+/// The cases that run there by default: about what guarantees order, about the module's parts for this way, and about what comes
+/// and goes.
 const SHOWS: &str = "main tcp/main lanes/4 batch/1 batch/1024 size/8192 family/6-in-4/4000 family/4-in-6/4000 family/6-in-6/16 \
                      tcp/family/6-in-6 flows/3/one-socket tcp/flows/one-outer knobs/good knobs/files capture/host-vxlan0 \
                      tcp/nat routes/address hotplug/lane reload/module reload/enabled reload/two-devices tcp/reload/enabled \
@@ -38,16 +39,16 @@ const CANNOT: &str = "mode/ tcp/mode/ tunnel/ build/freed build/napi reload/buil
                       tcp/paths/nfqueue/during forward/beside reasons/one-host gro/forwarding/socket tcp/scaling/overlay \
                       tcp/flows/churn tcp/load/gro";
 
-/// What cannot hold there on kernels of ours either, which have no tracepoints, by how names begin.
+/// The cases that cannot hold there on kernels of ours either, which have no tracepoints: the beginning of their names.
 const CANNOT_ON_OURS: &str = "auto/ tcp/auto/";
 
-/// What is about this way alone, by how names begin.
+/// The cases about this way alone: the beginning of their names.
 const OWN: &str = "hooks/ tcp/hooks/";
 
-/// Why what is about the distribution's kernel is skipped.
+/// The reason for which cases about the distribution's kernel are skipped.
 pub(super) const NO_DEBIAN: &str = "this is no Debian system, whose kernel it is about";
 
-/// That a package has been installed: repeated cases boot the same module.
+/// Set once the package has been installed: repeated cases boot the same module.
 static INSTALLED: OnceLock<()> = OnceLock::new();
 
 pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
@@ -132,7 +133,8 @@ fn begins_like_one_of(list: &str, case: &str) -> bool {
     list.split_whitespace().any(|begin| case.starts_with(begin))
 }
 
-/// Has DKMS build the module of the package, and puts it among the kernel's. Fails unless the module says that it is for it.
+/// Makes DKMS build the module of the package, and puts it among the kernel's. Fails unless the module says that it is for that
+/// kernel.
 fn installed(kernel: &Distribution) -> Result<()> {
     let installed = install::install(&dkms::build()?, kernel)?;
     let module = kernel.add(&installed.module)?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a reader would complain about first: formatting, lints, licences, patches, documents that have gone stale.
+//! Checks of what a reader would complain about first: formatting, lints, licences, patches, documents that have gone stale.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ const SOURCES: &[&str] = &["rs", "mk", "c", "h", "sh"];
 /// Endings of files that must not hold left-over markers.
 const TEXTS: &[&str] = &["rs", "mk", "c", "h", "sh", "md", "config", "toml"];
 
-/// What stands for unfinished work; in pieces, so that this file does not hold them.
+/// The words that stand for unfinished work; in pieces, so that this file does not hold them.
 const MARKERS: &[&str] = &[
     concat!("FIX", "ME"),
     concat!("TO", "DO"),
@@ -138,7 +138,7 @@ fn markers(project: &Path, files: &[PathBuf]) -> Result<()> {
     none(&bad, "unfinished work is marked here")
 }
 
-/// Whether `word` stands in `line` and is not part of a longer word, such as a temporary file's pattern.
+/// Returns whether `word` is in `line` and not part of a longer word, such as a temporary file's pattern.
 fn has_word(line: &str, word: &str) -> bool {
     let part_of_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     line.match_indices(word).any(|(start, _)| {

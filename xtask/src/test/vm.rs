@@ -25,14 +25,15 @@ use crate::vm::{self, Event, Excerpt, Machine, Nic, Terminal, Threads, Trouble, 
 /// After this many deaths of its guests a layer ends.
 const MOST_DEATHS: usize = 8;
 
-/// How many cases of a layer may fail while a CPU of the guest, or the reader of a socket, is away, and be run once more.
+/// The number of cases of a layer that may fail while a CPU of the guest, or the reader of a socket, is away, and be run once
+/// more.
 const MOST_AGAIN: usize = 3;
 
-/// How long a guest may take until its first word: the checking kernel on a busy host needs half a minute. One that is booted because
-/// another has stood still has the time of a case, so this alone fails nothing.
+/// The time limit for a guest's first word: the checking kernel on a busy host needs half a minute. A guest that is booted
+/// because another has stood still has the time of a case, so this alone fails nothing.
 const FIRST_WORD: Duration = Duration::from_secs(90);
 
-/// How long a case may take.
+/// The time limit for a case.
 pub(super) const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The same for `--full`: the longest case alone, 50,000 datagrams of 64 KB, may take a quarter of an hour on a busy host.
@@ -81,7 +82,7 @@ pub(super) const CASES: &str = "cases";
 
 pub(super) struct GuestCases {
     pub(super) guest: GuestKind,
-    /// What it boots, if it is no kernel of ours.
+    /// The kernel that it boots, if it is none of ours.
     pub(super) kernel: Option<Distribution>,
     /// The part of the guest program that has the cases.
     pub(super) program: &'static str,
@@ -89,11 +90,11 @@ pub(super) struct GuestCases {
     /// Those of its cases that are to be run.
     pub(super) takes: BTreeSet<String>,
     pub(super) patience: Duration,
-    /// How many bytes of TCP streams all cases together have to compare.
+    /// The number of bytes of TCP streams that all cases together have to compare.
     pub(super) stream_bytes: u64,
-    /// What is drawn in the guest depends on it.
+    /// The seed of all that is drawn in the guest.
     pub(super) seed: String,
-    /// Which core builds packets where a case does not choose it; drawn if not said.
+    /// The core that builds packets where a case does not choose it; drawn if none is given.
     pub(super) build: Option<String>,
 }
 
@@ -106,7 +107,7 @@ enum BootEnd {
     },
 }
 
-/// What there is to do, and what has come out so far.
+/// The cases that are to be run, and the results so far.
 #[derive(Default)]
 struct CaseResults {
     cases: BTreeSet<String>,
@@ -120,7 +121,7 @@ struct CaseResults {
     stream_bytes: u64,
     boots: usize,
     deaths: usize,
-    /// How long a guest has stood still before its first case, if one has.
+    /// The time for which a guest has stood still before its first case, if one has.
     stood_still: Option<Duration>,
     /// Cases that failed while a CPU was away, and were run once more.
     again: usize,

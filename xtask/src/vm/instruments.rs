@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The wire between two NICs, and what a measurement adds to a machine.
+//! The wire between two NICs, and the parts that a measurement adds to a machine.
 
 use std::ffi::OsString;
 use std::os::unix::net::UnixStream;
@@ -10,7 +10,7 @@ use anyhow::Result;
 
 use crate::setup::qemu::Wish;
 
-/// What a measurement adds to a machine.
+/// The parts that a measurement adds to a machine.
 #[derive(Debug)]
 pub struct Instruments {
     /// A plug-in of QEMU, with its arguments.

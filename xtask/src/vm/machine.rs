@@ -29,16 +29,16 @@ use crate::setup::qemu;
 use crate::step;
 use crate::tools;
 
-/// How often the ports of a running guest are looked at.
+/// The interval at which the ports of a running guest are read.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long a kernel that complains may go on, so that the log has all of it.
+/// The time for which a kernel that complains may go on, so that the log has all of it.
 const LAST_WORDS: Duration = Duration::from_secs(4);
-/// How long a guest may take to power off after its verdict.
+/// The time limit for a guest to power off after its verdict.
 const POWER_OFF: Duration = Duration::from_secs(30);
-/// How long a guest may take to boot and power off when an accelerator is tried out.
+/// The time limit for a guest to boot and power off when an accelerator is tried out.
 const PROBE: Duration = Duration::from_secs(30);
 
-/// How the guest's instructions are carried out.
+/// The way the guest's instructions are carried out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Accel {
     /// Translated by QEMU: slow, but it works everywhere.
@@ -48,7 +48,7 @@ pub enum Accel {
     Kvm,
 }
 
-/// How many threads of the host carry out the instructions of the guest's CPUs under `tcg`.
+/// The number of threads of the host that carry out the instructions of the guest's CPUs under `tcg`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Threads {
     /// One for each CPU if this QEMU rarely runs code that the guest has replaced, else one for all.
@@ -66,10 +66,10 @@ pub struct Machine {
     pub(crate) memory_mib: u32,
     pub(crate) accel: Accel,
     pub(crate) threads: Threads,
-    /// Whether a checking kernel looks for memory that nothing points to any more, which makes it more than twice as slow.
+    /// True if a checking kernel looks for memory that nothing points to any more, which makes it more than twice as slow.
     pub(crate) finds_leaks: bool,
     pub(crate) nics: Nics,
-    /// What is added to the kernel's command line.
+    /// Words that are added to the kernel's command line.
     pub(crate) append: Option<String>,
 }
 
@@ -85,7 +85,7 @@ pub(crate) enum Nics {
     Mlx5(Cards),
 }
 
-/// Where the guest's terminal is.
+/// The place of the guest's terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Terminal {
     /// Our standard input and output.
@@ -94,7 +94,7 @@ pub enum Terminal {
     Log,
 }
 
-/// What became of a guest.
+/// An event in the life of a guest.
 #[derive(Debug)]
 pub enum Event {
     /// A message on the verdict port, but for the last.
@@ -118,7 +118,7 @@ pub struct Vm {
     excerpt: Excerpt,
     complaint: Option<(Instant, String)>,
     complaint_told: bool,
-    /// What the guest's command ended with, and since when the guest has had nothing left to do.
+    /// The status of the guest's command, and the time since which the guest has had nothing left to do.
     exit: Option<(i32, Instant)>,
     pending: VecDeque<Message>,
     cards: Option<Server>,

@@ -21,15 +21,15 @@ use crate::step::Step;
 use crate::tools;
 
 const FOLDER: &str = "target/mlx5";
-/// Where the driver's structures are, in the kernel source.
+/// The file with the driver's structures, in the kernel source.
 const HEADER: &str = "include/linux/mlx5/mlx5_ifc.h";
-/// How long the process may take to begin, to carry out an order, and to end after its guest.
+/// The time limit for the process to begin, to carry out an order, and to end after its guest.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Cards, the first two of which are joined by a wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cards {
-    /// Whether several frames share a receive buffer.
+    /// True if several frames share a receive buffer.
     pub(crate) striding: bool,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Server {
     errors: PathBuf,
 }
 
-/// What a card says of itself when its guest is gone.
+/// A card's report on itself when its guest is gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Summary(pub(crate) String);
 
@@ -143,7 +143,7 @@ impl Server {
         }
     }
 
-    /// Has a card receive the frames of a capture this many times.
+    /// Makes a card receive the frames of a capture this many times.
     pub(crate) fn replay(&mut self, card: usize, times: u64, capture: &[u8]) -> Result<()> {
         // The model reads it before it answers.
         let mut file = NamedTempFile::new()?;

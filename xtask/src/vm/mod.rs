@@ -36,7 +36,7 @@ use crate::setup::{self, qemu, Need};
 pub(crate) struct Options {
     #[command(flatten)]
     hardware: Hardware,
-    /// Which kernel to boot
+    /// Kernel to boot
     #[arg(long, value_enum, default_value_t)]
     flavor: Flavor,
     /// Boot this kernel image instead of ours
@@ -53,7 +53,7 @@ pub(crate) struct Options {
     command: Vec<String>,
 }
 
-/// What the machine is made of.
+/// The parts of the machine.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Hardware {
     /// Virtual CPUs; the test network needs 8

@@ -19,7 +19,7 @@ const FOLDER: &str = "target/guest";
 /// The workspace's profile for it.
 const PROFILE: &str = "guest";
 
-/// What the guest program runs.
+/// The programs that the guest program runs.
 const NEEDED: &[&str] = &[
     "bash",
     "bridge",
@@ -51,7 +51,7 @@ const NEEDED: &[&str] = &[
 /// The extensions that `iptables` loads by the names of matches and targets.
 const EXTENSIONS: &str = "/usr/lib/x86_64-linux-gnu/xtables";
 
-/// What a person at the guest's shell expects, and what cases use if it is there.
+/// The programs that a person at the guest's shell expects, and that cases use if they are there.
 const WELCOME: &[&str] = &[
     "awk", "cat", "chmod", "clear", "cp", "curl", "cut", "date", "dmesg", "du", "echo", "env",
     "false", "find", "free", "grep", "head", "hostname", "insmod", "kill", "less", "ln", "ls",
@@ -60,7 +60,8 @@ const WELCOME: &[&str] = &[
     "tee", "timeout", "top", "tr", "true", "umount", "uname", "uniq", "vi", "watch", "wc", "xargs",
 ];
 
-/// What of the project runs in a guest beside the guest program: HIKE's daemon and its command, with what tests need in them.
+/// The programs of the project that run in a guest beside the guest program: HIKE's daemon and its command, with the features
+/// that tests need.
 const OWN: &[&str] = &["hiked", "hike"];
 const OWN_PACKAGE: &str = "mflow-hike-manager";
 const OWN_FEATURES: &str = "mflow-hike-manager/fail-points";

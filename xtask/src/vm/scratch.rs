@@ -10,7 +10,7 @@ use std::{env, fs, process};
 use anyhow::{Context as _, Result};
 use tempfile::TempDir;
 
-/// What their names begin with, before the number of the process.
+/// The beginning of the folders' names, before the number of the process.
 const PREFIX: &str = "mflow-vm-";
 
 /// Makes a folder; its path is short enough for sockets in it.

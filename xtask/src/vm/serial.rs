@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the guest writes to a serial port, which QEMU keeps in a file: complete lines as they come.
+//! The output of the guest on a serial port, which QEMU keeps in a file: complete lines as they come.
 
 use std::fs::File;
 use std::io::{self, Read as _};

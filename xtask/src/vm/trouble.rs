@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What must not stand in a kernel's log, and the error that says so.
+//! The texts that must not be in a kernel's log, and the error that reports them.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::path::PathBuf;
 
-/// How much of the log goes into an error.
+/// The number of lines of the log that go into an error.
 const EXCERPT_LINES: usize = 40;
 
-/// How many of these come before the line that shows the problem.
+/// The number of these lines that come before the line that shows the problem.
 const CONTEXT_LINES: usize = 5;
 
 /// The instruction `int3`.
 const BREAKPOINT: &str = "cc";
 
-/// What a guest in which nothing moves any more is stopped for.
+/// The problems of a guest in which nothing moves any more.
 const STANDSTILLS: &[&str] = &["rcu: INFO:", "blocked for more than", SILENCE];
 
-/// How the error begins of a guest that says nothing any more.
+/// The beginning of the error about a guest that says nothing any more.
 pub(super) const SILENCE: &str = "no sign of life for";
 
 /// Makes pairs of lines `MEANING: TEXT, ...;`.
@@ -26,7 +26,7 @@ macro_rules! meanings {
     ($($meaning:literal: $($text:literal),+;)*) => { &[$(($meaning, &[$($text),+])),*] };
 }
 
-/// What each text means in the log of a kernel that has found something wrong.
+/// The meaning of each text in the log of a kernel that has found something wrong.
 const MARKERS: &[(&str, &[&str])] = meanings! {
     "the kernel panicked": "Kernel panic";
     "the kernel oopsed": "Oops:", "general protection fault";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which QEMU boots the guests: the installed one if it is new enough, else a newer one in the cache.
+//! The QEMU that boots the guests: the installed one if it is new enough, else a newer one in the cache.
 
 mod fetch;
 mod mirror;
@@ -18,13 +18,13 @@ use crate::tools;
 
 const PROGRAM: &str = "qemu-system-x86_64";
 
-/// Where packages put libraries, and the dynamic loader with them.
+/// The folder into which packages put libraries, and the dynamic loader with them.
 const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
 
 /// After a failed fetch, commands other than `setup` do without for this long.
 const PAUSE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// What QEMU has to be able to do, and where one that is comes from.
+/// A demand on QEMU's version, and a source of such a QEMU.
 #[derive(Clone, Copy, Debug)]
 pub struct Wish {
     /// The oldest version that will do.

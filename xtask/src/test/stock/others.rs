@@ -13,7 +13,7 @@ use crate::module;
 use crate::test::vm::{run_each, GuestCases};
 use crate::test::{Ctx, Outcome};
 
-/// What is shown of each by default.
+/// The case that runs on each of them by default.
 const SHOWS: &str = "main";
 
 /// Runs the layer on the others than this one: on all of them, or on the one that was asked for.
