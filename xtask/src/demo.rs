@@ -141,7 +141,7 @@ fn next_row(vm: &mut Vm) -> Result<DemoRow> {
     }
 }
 
-/// Returns what to say of a guest program that has ended too early: what it has printed.
+/// Returns an error with the output of a guest program that has ended too early.
 fn ended(vm: &Vm, code: i32) -> Error {
     let said = fs::read_to_string(vm.terminal_log()).unwrap_or_default();
     anyhow!("the guest program ended with {code}: {}", said.trim())

@@ -104,8 +104,8 @@ pub(crate) fn beside(kernel: Distribution) -> Result<Distribution> {
     Ok(Distribution { modules, ..kernel })
 }
 
-/// Returns what a guest boots with the module that needs no hooks of ours, image and modules: the distribution's kernel, or our
-/// checking one, whose hooks then stay off.
+/// Returns the image and the modules that a guest boots with the module that needs no hooks of ours: those of the distribution's
+/// kernel, or of our checking one, whose hooks then stay off.
 pub(crate) fn stock_for(flavor: Flavor) -> Result<(PathBuf, PathBuf)> {
     static MADE: [OnceLock<(PathBuf, PathBuf)>; Flavor::COUNT] =
         [const { OnceLock::new() }; Flavor::COUNT];
@@ -207,7 +207,8 @@ fn sources(build_dir: &Path, way: Way) -> Result<Tree> {
     Ok(copy)
 }
 
-/// Returns `make` of a copy, with the compilers that fit the kernel: the pinned ones for ours, for another what it was built with.
+/// Returns `make` of a copy, with the compilers that fit the kernel: the pinned ones for ours, and for another kernel those that
+/// it was built with.
 fn make(way: Way, build_dir: &Path, copy: &Tree) -> Result<Command> {
     let of_copy = format!("M={}", copy.work.display());
     if kernel::way_of(build_dir)? == Way::Patched {

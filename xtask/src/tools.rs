@@ -73,7 +73,7 @@ pub fn at_least(have: &str, least: &str) -> bool {
     numbers(have) >= numbers(least)
 }
 
-/// Returns what `make` returned when it first succeeded in this process.
+/// Returns the value that `make` returned when it first succeeded in this process.
 pub(crate) fn once<T: Clone>(made: &OnceLock<T>, make: impl FnOnce() -> Result<T>) -> Result<T> {
     if let Some(made) = made.get() {
         return Ok(made.clone());
@@ -106,7 +106,7 @@ pub(crate) fn join<T>(thread: ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| resume_unwind(panic))
 }
 
-/// Runs the same for all of `items` at the same time, and returns what came of each, in their order.
+/// Runs `run` for all `items` at the same time, and returns the results in their order.
 pub(crate) fn together<T: Sync, R: Send>(items: &[T], run: impl Fn(&T) -> R + Sync) -> Vec<R> {
     thread::scope(|scope| {
         let run = &run;

@@ -358,7 +358,7 @@ impl Device {
         }
     }
 
-    /// Sends the events of what [`Device::transmit`] and [`Device::receive`] have completed.
+    /// Sends the events for the work that [`Device::transmit`] and [`Device::receive`] have completed.
     pub fn flush(&mut self, bus: &mut dyn Bus) {
         if let Some((late, since)) = self.overtaken.take() {
             let over = bus.now_ns().saturating_sub(since) > OVERTAKING_NS;

@@ -205,7 +205,7 @@ impl Events {
         queue.fire(bus);
     }
 
-    /// The driver says how far it has read an event queue, and whether it wants an interrupt for what is left or comes.
+    /// Takes the driver's position in an event queue, and its wish for an interrupt for events that are left or come.
     pub(crate) fn event_doorbell(&mut self, bus: &mut dyn Bus, data: &[u8], arm: bool) {
         let number = doorbell::EVENT_QUEUE.get32(data);
         let Ok(queue) = self.event_queues.get_mut(number) else {
@@ -222,7 +222,7 @@ impl Events {
         }
     }
 
-    /// The driver says how far it has read a completion queue, and wants an event for what is left or comes.
+    /// Takes the driver's position in a completion queue, and its wish for an event for completions that are left or come.
     pub(crate) fn completion_doorbell(&mut self, bus: &mut dyn Bus, data: &[u8]) {
         let number = doorbell::COMPLETION_QUEUE.get32(data);
         let Ok(queue) = self.completion_queues.get_mut(number) else {
@@ -403,7 +403,7 @@ impl CompletionQueue {
         self.producer = self.producer.wrapping_add(count);
     }
 
-    /// Writes what waits for more of its kind.
+    /// Writes the completions that wait for more of their kind.
     fn end_session(&mut self, bus: &mut dyn Bus) {
         let Some(session) = self.session.as_mut().filter(|session| session.len() > 0) else {
             return;

@@ -214,7 +214,7 @@ impl Ip {
         frame[at..at + 2].copy_from_slice(&sum.to_be_bytes());
     }
 
-    /// Returns the sum of the payload and what of the IP header belongs to it.
+    /// Returns the sum of the payload and of the part of the IP header that belongs to it.
     fn pseudo(&self, frame: &[u8], payload: &[u8]) -> u32 {
         let (from, to) = self.addresses(frame);
         let sum = checksum::add(checksum::add(0, from), to);

@@ -23,7 +23,7 @@ const STRIDING: u64 = 2;
 pub(crate) const RESPONSE: u64 = 2;
 const RESPONSE_ERROR: u64 = 14;
 
-/// Why a completion is an error.
+/// The reasons for which a completion is an error.
 pub(crate) mod syndrome {
     /// The buffer is too short.
     pub(crate) const LENGTH: u8 = 0x01;

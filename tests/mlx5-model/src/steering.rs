@@ -256,7 +256,7 @@ impl Table {
     }
 }
 
-/// Fills in what rules compare.
+/// Fills in the fields that rules compare.
 fn describe(frame: &[u8], headers: &Headers) -> [u8; fte_match_param::BYTES] {
     let mut description = [0; fte_match_param::BYTES];
     let out = fte_match_param::OUTER_HEADERS.of_mut(&mut description);

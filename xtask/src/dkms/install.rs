@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The package as a user installs it: with apt, which brings the distribution's Rust compiler, on a system that has the
-//! distribution's kernel, where DKMS builds the module for it; kernels for which it cannot be built come; and it is removed again.
-//! That happens on this system as a mount namespace shows it, with a layer in memory over all that packages write, so that nothing
-//! of it stays but the packages that apt has downloaded, in the cache.
+//! The package as a user installs it: with apt, which brings the distribution's Rust compiler, on a system with the
+//! distribution's kernel, for which DKMS builds the module. Then kernels come for which the module cannot be built, and the
+//! package is removed again. All of this happens on this system in a mount namespace, with a layer in memory over all folders
+//! that packages write to. Nothing of it stays but the packages that apt has downloaded, in the cache.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -16,7 +16,7 @@ use crate::paths;
 use crate::setup::{self, Need, DISTRIBUTION_CONFIGS};
 use crate::tools;
 
-/// On top of a distribution's configuration.
+/// The configuration on top of a distribution's.
 const OVERRIDES: &str = "\
 # Beside the distribution's own kernel, not instead of it.
 CONFIG_LOCALVERSION=\"-mflow\"

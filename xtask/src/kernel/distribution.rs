@@ -33,7 +33,7 @@ pub(crate) struct Shipped {
     rust: &'static [&'static str],
 }
 
-/// Of Debian 12, whose `rustc` is too old, and of Debian 13, whose `rustc` is the oldest that will do.
+/// The packages of Debian 12, whose `rustc` is too old, and of Debian 13, whose `rustc` is the oldest that will do.
 const RUST_12: &[&str] = &["rustc-web", "rust-web-src"];
 const RUST_13: &[&str] = &["rustc", "rust-src"];
 

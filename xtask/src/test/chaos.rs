@@ -69,7 +69,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// Tells whether the layer is what its row in the table of seconds is about.
+    /// Returns whether the layer runs as its row in the table of seconds expects.
     pub(super) fn is_default(&self) -> bool {
         self.sequence.is_none() && !self.long
     }
@@ -195,7 +195,7 @@ fn long(ctx: &Ctx) -> Result<Outcome> {
 }
 
 impl Run {
-    /// Returns what a seed has for the part at this place.
+    /// Returns the sequences that a seed has for the part at this place.
     fn of(ctx: &Ctx, place: usize, seed: u64) -> Self {
         let times = match (ctx.full, ctx.chaos.long) {
             (true, _) => FULL,

@@ -49,7 +49,7 @@ const WORST_WORDS: &[&str] = &[
 
 /// Sources, whose comments are to do without these words, too.
 const SOURCES: &[&str] = &["rs", "c", "h"];
-/// Of these, what comments may say, as in "so many that".
+/// Those of the words that comments may have, as in "so many that".
 const COMMENTS_MAY: &[&str] = &["so many"];
 
 const CONTRACT: &str = "c-shims/README.md";

@@ -2,11 +2,11 @@
 
 //! The choice of cases for each guest.
 //!
-//! Each case runs where it can fail differently. Of those that differ only in parameters (their own, UDP or TCP, the guest's
-//! NIC and channels), the default run draws so many that every two values of two parameters meet in one of them. Of all others it
-//! draws a fifth of each group, and of all groups together that have too few for that. The draw depends on a seed, which is the
-//! commit, so that other cases run with other commits, and a run can be repeated. Of the four kinds of ConnectX one is drawn. On the
-//! checking kernel, which is slow, one case of a fifth of the groups runs.
+//! Each case runs where it can fail differently. Of the cases that differ only in parameters (their own, UDP or TCP, the guest's
+//! NIC and channels), the default run draws enough for every two values of two parameters to meet in one of them. Of all others
+//! it draws a fifth of each group; groups that are too small for that are drawn from together. One of the four kinds of ConnectX
+//! is drawn. On the checking kernel, which is slow, one case of a fifth of the groups runs. The draw depends on a seed, which is
+//! the commit: other cases run with other commits, and a run can be repeated.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -81,7 +81,7 @@ const STOCK_CARD: &str = "main tcp/main sums/own sums/routed";
 /// Cases of one idea each, with or without `tcp/` in front, whose names go on with the values of its parameters.
 const PARAMETRIC: &str = "batch capture family flows lanes scaling size";
 
-/// Of these guests with a ConnectX one is drawn.
+/// The guests with a ConnectX, of which one is drawn.
 const CARDS: [&str; 4] = ["mlx5-1", "mlx5-4", "mlx5-striding-1", "mlx5-striding-4"];
 
 /// The cases that show the same with any card, with or without `tcp/` in front.
@@ -125,7 +125,7 @@ impl GuestKind {
         }
     }
 
-    /// Returns the options of `mflow-guest cases` that list, and scale, what is for this guest.
+    /// Returns the options of `mflow-guest cases` that list, and scale, the cases for this guest.
     pub(super) fn options(self, full: bool) -> Vec<&'static str> {
         match (self.flavor, self.nic.is_connectx(), full) {
             (Flavor::Debug, ..) => vec!["--short"],
@@ -196,7 +196,7 @@ impl GuestKind {
             || self.flavor == Flavor::Debug && has_word(CHECKED, case)
     }
 
-    /// Returns what a case shows in this guest that some run has to show.
+    /// Returns the things that a case shows in this guest, each of which some run has to show.
     fn shows(self, case: &str) -> Vec<String> {
         let (idea, transport) = without_transport(case);
         let mut parts = idea.split('/');
@@ -259,7 +259,7 @@ pub(super) fn listed(program: &str, options: &[impl AsRef<OsStr>]) -> Result<Vec
     Ok(cases)
 }
 
-/// Returns what the guest program is told for a guest.
+/// Returns the options of the guest program for a guest.
 pub(super) fn options(ctx: &Ctx, guest: &GuestKind) -> Vec<String> {
     let mode = ctx.mode.iter().map(|mode| format!("--mode={mode}"));
     let options = guest.options(ctx.full).into_iter().map(str::to_owned);

@@ -26,7 +26,7 @@ const FRAMES_FULL: &str = "1000000";
 const FRAMES_HERE: &str = "100000";
 /// Since when kernels have tcx, where frames of half of the cases are held against the model.
 const TCX_SINCE: (u32, u32) = (6, 6);
-/// And changes under packets.
+/// The number of changes under packets in a full run.
 const CHANGES_FULL: &str = "10000";
 
 pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
@@ -85,7 +85,7 @@ fn version_of(release: &str) -> Option<(u32, u32)> {
     Some((next()?, next()?))
 }
 
-/// Returns what runs a command in namespaces of its own, with which all ends that it has made.
+/// Returns a command that runs `command` in namespaces of its own, with which everything that it makes ends.
 fn in_namespaces(command: &str) -> Command {
     let mut unshare = tools::command("unshare");
     let script = format!("{SCRIPT}\n{command}");

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Hosts as their operators set them up, on kernels that Debian ships: what a newcomer has before the module comes. And on a kernel with
-//! our patches.
+//! Hosts as their operators set them up, before the module comes: on kernels that Debian ships, and on a kernel with our patches.
 
 use std::collections::BTreeSet;
 use std::iter;

@@ -169,7 +169,7 @@ impl Server {
         }
     }
 
-    /// Returns what the cards say of themselves; for when the guest is gone.
+    /// Returns the cards' reports on themselves; to be called when the guest is gone.
     pub(crate) fn summaries(&self) -> Result<Vec<Summary>> {
         (0..self.sockets.len())
             .map(|_| {

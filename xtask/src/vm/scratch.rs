@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Folders for what a guest needs while it runs, and no longer.
+//! Folders for the files that a guest needs while it runs, and no longer.
 //!
-//! They go with the guest. One whose process was killed stays: the next guest takes it away.
+//! A folder goes with its guest. If the process was killed, its folder stays until the next guest removes it.
 
 use std::path::Path;
 use std::{env, fs, process};

@@ -98,7 +98,7 @@ enum Action {
         for_card: bool,
         bytes: Vec<u8>,
     },
-    /// To one of the send queues, of this guest or of the recorded driver.
+    /// A write to the doorbell of a send queue, of this guest or of the recorded driver.
     Ring {
         queue: u8,
     },

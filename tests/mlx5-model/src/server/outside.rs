@@ -2,8 +2,8 @@
 
 //! The wire from a card to a program outside the machine: a stream socket, with the framing of QEMU's.
 //!
-//! The program may stop reading until what it writes is read. So nothing here ever waits for it: what the socket does not take
-//! yet is kept, and what the card has no room for stays in the socket.
+//! The program may stop reading until what it writes is read, so nothing here ever waits for it. Bytes that the socket does not
+//! take yet are kept, and frames that the card has no room for stay in the socket.
 
 use std::collections::VecDeque;
 use std::os::unix::net::UnixStream;

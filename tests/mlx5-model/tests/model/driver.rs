@@ -348,7 +348,7 @@ impl Driver {
         self.steer_to(tir);
     }
 
-    /// Leads all frames to what spreads them.
+    /// Steers all frames to this TIR.
     pub(crate) fn steer_to(&mut self, tir: u32) {
         let table = self.create(op::CREATE_FLOW_TABLE, &mut [0; create_flow_table_in::BYTES]);
         let mut input = vec![0; create_flow_group_in::BYTES];

@@ -86,7 +86,7 @@ pub(super) fn all(options: &Options, save: impl Fn(&[Row]) -> Result<()>) -> Res
 }
 
 impl<'a> Progress<'a> {
-    /// Measures in one boot; returns what is left to another one, because a case failed or this guest died.
+    /// Measures in one boot; returns the tasks that are left to another boot, because a case failed or this guest died.
     fn boot(
         &mut self,
         flavor: Flavor,

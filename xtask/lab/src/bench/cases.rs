@@ -23,7 +23,7 @@ const NONE_WHOLE: &str =
 const SOCKPERF_MAX_BYTES: usize = 65_507;
 /// Connections to an application, as in the papers.
 const APPLICATION_CLIENTS: u16 = 10;
-/// As many lanes as a benchmark's guest has CPUs for.
+/// The number of lanes for which a benchmark's guest has CPUs.
 const MOST_LANES: usize = 8;
 /// CPUs that tasks take where all are busy.
 const BUSY_CPUS: usize = 4;

@@ -11,7 +11,7 @@ use super::figure::label;
 use super::grid::Grid;
 use super::row::{read, Row};
 
-/// By how much the primary figure of a row may differ, up or down.
+/// The share by which the primary figure of a row may differ, up or down.
 const DIFFERENCE_MAX: f64 = 0.05;
 
 #[derive(Debug)]

@@ -26,7 +26,7 @@ impl Source {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Here {
-    /// Cases of the suite `paper` whose names begin so, and what of them shows it.
+    /// Cases of the suite `paper` whose names begin like that, and the measurement that shows the figure.
     Measured(Kind, &'static [&'static str], &'static str),
     /// The simulator's: it needs more cores, or loads, than an emulated machine has.
     Modelled(&'static str),

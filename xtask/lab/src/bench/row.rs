@@ -40,7 +40,7 @@ pub(crate) struct Row {
     pub(crate) early: Option<u64>,
     /// `None`: this mode does not exist yet, see `note`.
     pub(crate) insn_per_packet: Option<Instructions>,
-    /// Of the busiest core, where the load is made of requests.
+    /// The instructions of the busiest core per request, where the load is made of requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) insn_per_request: Option<f64>,
     /// The busiest core's work with the vanilla stack in the same case, as a multiple of its work in this row; for a router, the

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! From the windows of a case to its row: medians, shares, how it compares with the vanilla stack, and what a reader has to know.
+//! The way from the windows of a case to its row: medians, shares, the comparison with the vanilla stack, and remarks that a
+//! reader has to know.
 
 use anyhow::{Context as _, Result};
 use mflow_protocol::bench::{self as protocol, Build, Load, Server, Stack, Transport};
@@ -19,7 +20,7 @@ const SATURATED_IDLE: f64 = 0.03;
 /// Bytes of the datagrams that a router forwards.
 const FORWARDED_BYTES: usize = 16;
 
-/// The CPUs that receive; what the senders do on the others is not counted.
+/// Returns the CPUs that receive; the work of senders on the others is not counted.
 fn receiving() -> impl Iterator<Item = usize> {
     [cpus::READER, cpus::NIC]
         .into_iter()
@@ -121,7 +122,7 @@ pub(super) fn compare(rows: &mut [Row]) {
     }
 }
 
-/// Returns whether a mode is what another one is compared with: of a router, the kernel's path that does the same.
+/// Returns whether `mode` is compared with `base`, which for a router is the kernel's path that does the same.
 fn is_base(base: &str, mode: &str) -> bool {
     if mode.contains("enc") {
         return base == "kernel-enc";
@@ -192,7 +193,7 @@ fn busiest(measured: &Measured) -> f64 {
         .fold(0.0, f64::max)
 }
 
-/// Returns how mflow splits in a stack, if it is there: the papers' names, and one for what chooses between them.
+/// Returns the way mflow splits in a stack, if it is there, by the papers' names; `auto` chooses between them.
 fn way_to_split(stack: &Stack) -> Option<&'static str> {
     match stack {
         Stack::Mflow { build, .. } => Some(match build {

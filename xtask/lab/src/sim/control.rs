@@ -41,7 +41,7 @@ impl Times {
 /// The orders, and the controllers that give them.
 pub(super) struct Control {
     pub(super) orders: Box<Orders>,
-    /// Of the controlled cores, in thousandths, followed slowly.
+    /// The loads of the controlled cores, in thousandths, which follow the samples slowly.
     pub(super) loads: Vec<u32>,
     /// The orders that the stages are to follow.
     pub(super) stage_orders: StageOrders,

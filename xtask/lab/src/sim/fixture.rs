@@ -47,7 +47,7 @@ pub(super) fn scene(load: Load, nic_ps: f64, lane_ps: f64, lanes: usize, app_ps:
     }
 }
 
-/// A row of the case `made-up`: what the busiest NIC core, each lane and the application cost.
+/// Returns a row of the case `made-up`, with the costs of the busiest NIC core, each lane and the application.
 pub(super) fn row(mode: &str, nic: f64, lanes: &[f64], app: f64) -> Row {
     let core = |cpu, role: &str, insn_per_packet| Core {
         cpu,
@@ -90,8 +90,8 @@ pub(super) fn row(mode: &str, nic: f64, lanes: &[f64], app: f64) -> Row {
     }
 }
 
-/// A row of flows in stages: what the NIC's core costs, and how much of that is GRO; `first`: how many flows have their first stage on
-/// which CPU.
+/// Returns a row of flows in stages, with the cost of the NIC's core and GRO's part of it; `first` is the number of flows whose
+/// first stage is on each CPU.
 pub(super) fn staged_row(
     mode: &str,
     (nic, gro): (f64, f64),

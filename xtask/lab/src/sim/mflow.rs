@@ -223,7 +223,7 @@ impl Mflow {
         }
     }
 
-    /// A lane parks what it has collected.
+    /// Parks the packets that a lane has collected.
     pub(super) fn flush(&mut self, moment: &mut Moment<'_>, lane: usize) {
         if let Some(run) = self.lanes[lane].collector.take() {
             self.point(moment).park(run);
@@ -244,7 +244,7 @@ impl Mflow {
         std::mem::take(&mut self.ended_batches[lane])
     }
 
-    /// Returns what the controller wants to know, if the flow has a slot.
+    /// Returns the facts that the controller needs about the flow, if it has a slot.
     pub(super) fn count(
         &self,
         slots: &SlotPool<Packet>,

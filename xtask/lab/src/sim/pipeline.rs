@@ -76,7 +76,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Shows the controller how busy cores were, and what has come of the flows.
+    /// Shows the controller the loads of cores, and the state of the flows.
     fn sample(&mut self) {
         let cores = self.control.cores();
         let mut sampled = Vec::from(cores);
@@ -203,7 +203,7 @@ impl Machine<'_> {
         self.cores[core].poll = Some(poll);
     }
 
-    /// Returns what a poll does with its packet, and for how long.
+    /// Returns the kind of a poll's work on its packet, and the time that it takes.
     fn work(&mut self, poll: &Poll) -> (Kind, f64) {
         let queue = &self.queues[poll.queue];
         let stream = &mut self.streams[queue.stream];
@@ -293,7 +293,7 @@ impl Machine<'_> {
         poll.packet = Some(packet);
     }
 
-    /// Ends a poll: what it has carried goes on.
+    /// Ends a poll: the packets that it has carried go on.
     fn end(&mut self, poll: Poll) {
         let queue = &self.queues[poll.queue];
         let stream = queue.stream;
@@ -338,7 +338,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Calls into a stream's source or lanes, and does what that leads to.
+    /// Calls into a stream's source or lanes, and handles the results of the call.
     fn mflow<R: Default>(
         &mut self,
         stream: usize,
@@ -444,7 +444,7 @@ impl Machine<'_> {
     }
 }
 
-/// Returns what one packet costs: about the mean, as no two cores are in step.
+/// Returns the cost of one packet: about the mean, as no two cores are in step.
 fn cost_ps(rng: &mut Xoshiro256PlusPlus, knobs: &Knobs, mean_ps: f64) -> u64 {
     let factor = 1.0 + knobs.cost_spread * (2.0 * rng.random::<f64>() - 1.0);
     // CAST: positive and far below 2^63.

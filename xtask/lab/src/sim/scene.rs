@@ -95,7 +95,7 @@ pub(super) struct Knobs {
     pub(super) merge_timeout_us: u32,
     pub(super) lane_ring_pkts: u32,
     pub(super) nic_ring_pkts: usize,
-    /// Of the queue in front of a hop: `netdev_max_backlog`.
+    /// The size of the queue in front of a hop: `netdev_max_backlog`.
     pub(super) backlog_pkts: usize,
     pub(super) socket_pkts: usize,
     pub(super) ipi_ps: u64,
@@ -237,7 +237,7 @@ pub(super) struct Outcome {
     pub(super) arrived: u64,
     /// Packets that were still on their way at the end.
     pub(super) inside: u64,
-    /// Of the packets delivered while it was counted, from the NIC's ring to the end of the copy; sorted.
+    /// The latencies of the packets delivered in the counted time, from the NIC's ring to the end of the copy; sorted.
     pub(super) latencies_ps: Vec<u64>,
     /// The share of the counted time in which each core was busy.
     pub(super) busy: Vec<f64>,

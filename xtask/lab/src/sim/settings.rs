@@ -79,7 +79,7 @@ impl Default for Settings {
     }
 }
 
-/// Of a queue in front of an RPS core: the kernel's default `netdev_max_backlog`.
+/// The size of a queue in front of an RPS core: the kernel's default `netdev_max_backlog`.
 const BACKLOG_PKTS: usize = 1000;
 
 impl Settings {
@@ -111,7 +111,7 @@ impl Settings {
         }
     }
 
-    /// Returns what looks at the loads of `cores`.
+    /// Returns the controller that samples the loads of `cores`.
     pub(super) fn control(&self, cores: Vec<usize>, follows: Follows) -> Control {
         Control {
             // CAST: milliseconds within the range above.

@@ -30,7 +30,7 @@ const CALLED_BY_GRO: [&str; 4] = [
     "csum_partial",
 ];
 
-/// Of the hash of flows. The module draws its own with each boot.
+/// The seed of the hash of flows. The module draws its own with each boot.
 const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// The costs of stages, in instructions per packet, each with the cost of coming there from another core.
@@ -197,7 +197,7 @@ impl StageCosts {
         costs
     }
 
-    /// Returns what all stages cost.
+    /// Returns the cost of all stages.
     pub(super) fn behind_nic(&self) -> f64 {
         self.stages.iter().sum()
     }
@@ -219,7 +219,7 @@ struct Marked(Vec<MarkedCore>);
 struct MarkedCore {
     /// `None`: too little to be listed.
     insn: Option<f64>,
-    /// The least of what is listed.
+    /// The smallest count that is listed.
     least: f64,
 }
 
@@ -248,7 +248,7 @@ impl Marked {
             .collect()
     }
 
-    /// Returns what all packets cost there: what fits cores with these shares of the stage best.
+    /// Returns the cost of all packets in these functions that best fits cores with these shares of the stage.
     fn whole(&self, shares: &[f64]) -> f64 {
         let listed = self.listed(shares);
         let product: f64 = listed.iter().map(|(insn, share)| insn * share).sum();
@@ -256,7 +256,7 @@ impl Marked {
         product / square.max(f64::MIN_POSITIVE)
     }
 
-    /// Returns how far it is from what cores with these shares of the stage would show, 0 to about 1.
+    /// Returns the distance from the costs that cores with these shares of the stage would show, 0 to about 1.
     fn error(&self, shares: &[f64]) -> f64 {
         let whole = self.whole(shares);
         let off = self.0.iter().zip(shares).map(|(core, share)| {
@@ -273,7 +273,7 @@ impl Marked {
     }
 }
 
-/// Returns the costs with which `shares` come nearest to what was measured of each core: least squares, by Cramer's rule.
+/// Returns the costs with which `shares` come nearest to the measured work of each core: least squares, by Cramer's rule.
 fn fit(shares: &[[f64; NR_STAGES]], measured: &[f64]) -> Option<[f64; NR_STAGES]> {
     let sums = |value: &dyn Fn(usize) -> f64| (0..shares.len()).map(value).sum::<f64>();
     let matrix: [[f64; NR_STAGES]; NR_STAGES] = std::array::from_fn(|row| {

@@ -9,7 +9,7 @@ use super::settings::Settings;
 use super::validate::{Case, Check, Used, Validation, Verdict, TOLERANCE};
 use super::wire::Wire;
 
-/// Of the longest bar, in characters.
+/// The length of the longest bar, in characters.
 const BAR: f64 = 30.0;
 
 pub(super) const NOTES: &str = "\

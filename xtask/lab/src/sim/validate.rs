@@ -55,10 +55,10 @@ pub(super) struct Check {
     pub(super) nic_core_helps: bool,
     pub(super) measured_ratio: f64,
     pub(super) model_ratio: f64,
-    /// Of the model's ratio against the measured one.
+    /// The error of the model's ratio against the measured one.
     pub(super) error: f64,
     pub(super) verdict: Verdict,
-    /// Why a miss only warns, or what may have caused it.
+    /// The reason for which a miss only warns, or the possible cause of a miss.
     pub(super) reason: Option<String>,
     pub(super) model_pkts_per_s: f64,
     pub(super) limit: Limit,
@@ -128,7 +128,7 @@ impl Skipped {
 }
 
 impl Check {
-    /// Names, for a miss, what is wrong with the row that calibrates, if anything is.
+    /// Names, for a miss, the defect of the row that calibrates, if it has one.
     fn suspect(&mut self, calibrates: &Row, split: &Split) {
         if self.verdict != Verdict::Miss || (split.is_direct && split.is_saturated) {
             return;

@@ -168,7 +168,7 @@ fn failed_lately(wish: &Wish) -> Option<String> {
         .flatten()
 }
 
-/// Returns the reason alone: of a failed command, what it said last.
+/// Returns the reason alone: of a failed command, the first line of its tail that begins with `E: `, or else the last line.
 fn in_one_line(error: &anyhow::Error) -> String {
     match error.downcast_ref::<step::Failed>() {
         Some(failed) => {

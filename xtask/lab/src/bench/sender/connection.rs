@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A connection on the wire: what the endpoint sends and receives, until there is another order.
+//! A connection on the wire: carries the endpoint's frames until there is another order.
 
 use std::io::Write as _;
 use std::os::fd::AsFd;

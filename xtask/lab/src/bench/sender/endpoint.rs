@@ -2,8 +2,8 @@
 
 //! The end of a TCP connection that is outside the guest: it sends without end to a server that only reads.
 //!
-//! The sender must never be what is waited for, so it has no congestion control and no slow start: it sends whatever fits in
-//! the receiver's window and its own buffer.
+//! The sender must never hold up the receiver, so it has no congestion control and no slow start: it sends whatever fits in the
+//! receiver's window and its own buffer.
 
 use anyhow::{ensure, Context as _, Result};
 use mflow_protocol::bench::{Connection, PORT};
@@ -22,7 +22,7 @@ const SOURCE_PORTS: u16 = 1_000;
 const RECEIVE_BYTES: usize = 2_048;
 /// Every address is on the other end of the tunnel.
 const PREFIX_LEN: u8 = 0;
-/// After this many bytes what is sent begins again; a prime number, so that no segment looks like the next one.
+/// The number of bytes after which the data begins again; a prime number, so that no segment looks like the next one.
 const PERIOD: usize = 251;
 
 pub(super) struct Endpoint {
@@ -126,12 +126,12 @@ impl Endpoint {
         }
     }
 
-    /// Returns after what time there is something to do even if nothing arrives.
+    /// Returns the time after which there is something to do even if nothing arrives.
     pub(super) fn wait(&mut self, now: Instant) -> Option<Duration> {
         self.interface.poll_delay(now, &self.sockets)
     }
 
-    /// Sends what is in the buffer, and then ends the connection.
+    /// Makes the endpoint send the rest of its buffer, and then end the connection.
     pub(super) fn end(&mut self) {
         self.ending = true;
     }
@@ -142,7 +142,7 @@ impl Endpoint {
         self.sockets.get_mut::<Socket<'_>>(self.socket).abort();
     }
 
-    /// Returns whether the connection has ended; that of the server may wait for what is still to be sent.
+    /// Returns whether the connection has ended here; its end at the server may still wait for data.
     pub(super) fn is_over(&self) -> bool {
         let state = self.sockets.get::<Socket<'_>>(self.socket).state();
         matches!(state, State::Closed | State::TimeWait)
