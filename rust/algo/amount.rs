@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How much is parked: packets as they were on the wire, and the memory that they hold. Both stand in one word, so that
+//! The number of parked packets, counted as they were on the wire, and the memory that they hold. Both are in one word, so that
 //! one atomic operation counts them.
 
 use core::ops::AddAssign;
@@ -11,7 +11,7 @@ const BLOCK_BYTES: u32 = 256;
 /// The half of a word.
 const HALF: u32 = u16::MAX as u32;
 
-/// Some packets, and their memory. Zeros are none.
+/// A number of packets and their memory. Zeros are none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amount(u64);
 

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! When to search again for something that was not found: at once, and then ever more rarely.
+//! Limits on how often something that was not found is searched for again: at once the first time, and then ever more rarely.
 //!
-//! Packets ask, on any CPU; a search takes locks, so it runs elsewhere and says what has become of it. A remote peer may be
-//! the cause of the packets: however many there are, there is one search a minute at most.
+//! A packet on any CPU may ask for a search. A search takes locks, so it runs elsewhere and reports its result. A remote peer may
+//! be the cause of the packets: however many there are, there is one search a minute at most.
 
 use super::sync::{AtomicBool, AtomicU32, Ordering};
 
-/// How long to wait after the first search in vain, and at most; each time twice as long.
+/// The wait after the first search in vain, and the longest wait. Each wait is twice as long as the one before.
 const LEAST_WAIT_MS: u32 = 100;
 const MOST_WAIT_MS: u32 = 60_000;
 
-/// Whether a search is due. Memory of zeros is one that has never been asked. Cost: two loads for a packet that asks in
-/// vain; no lock.
+/// The state that decides whether a search is due. Memory of zeros is a state in which nobody has asked yet. Cost: two loads for
+/// a packet that asks in vain; no lock.
 pub struct Backoff {
     // A search has been asked for and has not ended.
     asked: AtomicBool,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which core builds the packets of a queue, as its driver says.
+//! The core that builds the packets of a queue, as the queue's driver reports it.
 
 /// `MFLOW_BUILDER_*` in `include/net/mflow.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which core has carried how much of a split flow, and what the flow gains by that.
+//! The share of a split flow's packets that each core has carried, and the gain from splitting the flow.
 
 use super::flow_state::{Carrier, SlotCounts};
 use super::lane_set::MAX_LANES;
 
-/// For how long it is counted before it is shown: many batches, so that whole ones make no difference.
+/// The period over which work is counted before it is shown: many batches long, so that one whole batch more or less makes no
+/// difference.
 const PERIOD_MS: u32 = 1_000;
 
-/// What the cores did for a split flow in a period.
+/// The work of the cores for a split flow in one period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
     /// Packets of the batches that were opened, of all cores.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a lane has carried to the merge point in this poll, before it is parked.
+//! The packets that a lane has carried to the merge point in this poll, before they are parked.
 //!
 //! A lane works on one batch at a time, so its packets arrive here in order and need no queue that others can see:
 //! adding one is a store into a list of the lane's own. One atomic operation per run parks them all.
@@ -14,7 +14,7 @@ use super::tag::Tag;
 pub struct Run<P: Packet> {
     /// The packets.
     pub chain: Chain<P>,
-    /// How much they are.
+    /// The amount of the packets.
     pub amount: Amount,
     /// The tag of all of them.
     pub tag: Tag,

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which values of different knobs go together.
+//! The values of different knobs that go together.
 
 use super::knobs::{write_words, Build, Knobs, Layout, Mode, Scaling};
 use core::fmt;
 
-/// What goes together with a mode and a layout.
+/// The values that go together with a mode and a layout.
 #[derive(Debug)]
 pub struct Combination {
     /// The mode.
@@ -47,7 +47,7 @@ pub const COMBINATIONS: [Combination; 4] = [
     },
 ];
 
-/// What does not go together.
+/// The reason why knobs do not go together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Misfit {
     /// No row of [`COMBINATIONS`] has this mode and this layout.

@@ -141,7 +141,7 @@ impl Iterator for Iter {
 /// Why a CPU list was refused, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuListError {
-    /// What is wrong.
+    /// The kind of the error.
     pub kind: CpuListErrorKind,
     /// Offset of the first byte that cannot be right, from the start of the text.
     pub at: usize,

@@ -30,12 +30,12 @@ use super::slot::{LaneId, Slot, INLINE};
 use super::slot_pool::{SlotPool, NR_SLOTS};
 use super::tag::Tag;
 
-/// After how long without packets a flow's slot is given back.
+/// The time without packets after which a flow gives its slot back.
 pub(super) const IDLE_MS: u32 = 1_000;
 
-/// What the dispatcher needs from its surroundings: a clock and the slots, and no more of any kernel.
+/// The surroundings of the dispatcher: a clock and the slots, and no more of any kernel.
 pub trait Host<P: Packet> {
-    /// How long a probe may take, in milliseconds; afterwards the flow is assumed not to end on this host.
+    /// The time that a probe may take, in milliseconds. Afterwards the flow is assumed not to end on this host.
     const PROBE_TIMEOUT_MS: u32 = 200;
 
     /// Returns a time in milliseconds that grows and wraps; a coarse one will do.
@@ -78,13 +78,13 @@ pub struct Config {
     pub batch_pkts: u32,
     /// Packets in a [`RATE_WINDOW_MS`](super::flow_table::RATE_WINDOW_MS) that make a flow fast.
     pub min_window_pkts: u32,
-    /// Which core builds packets, where the driver leaves the choice.
+    /// The core that builds packets, where the driver leaves the choice.
     pub build: Build,
     /// No flow may be split any more.
     pub stopping: bool,
 }
 
-/// Where a packet goes.
+/// The way that a packet takes.
 #[derive(Debug)]
 pub enum Dispatched<P> {
     /// To a lane; it is no longer ours.

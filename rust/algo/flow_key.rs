@@ -26,9 +26,9 @@ const IPV4_FRAGMENT_MASK: u16 = 0x3fff;
 
 /// The first bytes of an IPv4 header say whether it is a plain one, so they are compared as one word.
 const START_SIZE: usize = 8;
-/// The bits that do: version, size of the header, and those of [`IPV4_FRAGMENT_MASK`].
+/// The bits that say so: version, size of the header, and those of [`IPV4_FRAGMENT_MASK`].
 const START_MASK: u64 = u64::from_ne_bytes([0xff, 0, 0, 0, 0, 0, 0x3f, 0xff]);
-/// What they are in nearly all packets: no options, and no fragment.
+/// The value of these bits in nearly all packets: no options, and no fragment.
 const PLAIN_START: u64 = u64::from_ne_bytes([0x45, 0, 0, 0, 0, 0, 0, 0]);
 
 /// SYN: its socket does not merge, and nothing of its connection is under way that it could overtake. FIN and RST keep
@@ -46,7 +46,7 @@ impl FlowKey {
     /// Set for TCP, clear for UDP.
     const TCP: u64 = 1 << 62;
 
-    /// What no packet has.
+    /// A key that no packet has.
     pub(super) const NONE: Self = Self(0);
 
     /// Returns the key as a number, for use as an index or in an atomic.
@@ -162,7 +162,7 @@ impl FlowHasher {
     }
 }
 
-/// What the key of an IPv4 packet is made of.
+/// The fields from which the key of an IPv4 packet is made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ipv4Flow {
     /// Both, in the byte order of the wire, as the ports: that of a hash does not matter, and this one costs nothing.

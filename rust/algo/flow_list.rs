@@ -11,10 +11,10 @@ use core::fmt;
 /// No line is longer, with the longest addresses and lists of CPUs.
 pub const MOST_LINE_BYTES: usize = 512;
 
-/// What the last lines need.
+/// The room that the last lines need.
 const END_BYTES: usize = 2 * MOST_LINE_BYTES;
 
-/// What whole flows, which may be many, leave to those that have a slot.
+/// The room that whole flows, which may be many, leave to flows that have a slot.
 const SLOT_LINES_BYTES: usize = NR_SLOTS * MOST_LINE_BYTES;
 
 /// A list that is being written.

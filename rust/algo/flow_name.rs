@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What people call a flow by. The packet path knows a key only, from which nothing can be read.
+//! The names that people use for a flow. The packet path knows only a key, from which nothing can be read.
 
 use super::flow_key::{Ipv4Flow, ETH_P_IP, ETH_P_IPV6, IPPROTO_TCP, IPPROTO_UDP};
 use core::fmt;
@@ -13,20 +13,20 @@ pub(super) const NAME_WORDS: usize = 5;
 /// in the default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowName {
-    /// What it is known by on the wire.
+    /// The addresses and ports on the wire.
     pub wire: Option<WireName>,
     /// The receive queue, if the driver has noted it.
     pub rx_queue: Option<u16>,
 }
 
-/// What a flow is known by on the wire: of what a [`FlowKey`](super::flow_key::FlowKey) is a hash.
+/// The protocol, addresses and ports of a flow on the wire. A [`FlowKey`](super::flow_key::FlowKey) is a hash of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WireName {
     /// UDP's or TCP's number.
     pub protocol: u8,
-    /// Where it comes from.
+    /// The address and port of the sender.
     pub source: SocketAddr,
-    /// Where it goes: of an overlay, the host and the tunnel's port.
+    /// The address and port of the receiver. For an overlay, these are the host and the tunnel's port.
     pub destination: SocketAddr,
 }
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What `flows` says of a flow: the dispatcher reports it where it decides, a reader finds it on the source's board.
+//! The reports on flows for the file `flows`. The dispatcher reports a flow where it decides; a reader finds the report on the
+//! source's board.
 //!
-//! The flow table itself is its source's context's alone, and changes with each packet. So what people ask about is
-//! written once more, beside it, where a window ends or a flow's state changes: about ten times a second for each fast
+//! The flow table belongs to its source's context alone, and changes with each packet. So the facts that people ask for are
+//! written a second time, beside the table, where a window ends or a flow's state changes: about ten times a second for each fast
 //! flow, and not at all for the others. A board has a place for each place of the table, so no report needs room.
 //!
 //! | | |
@@ -21,10 +22,10 @@ use super::published::Published;
 use super::reason::Reason;
 use core::fmt;
 
-/// A flow of which no window has ended for so long has no packets any more.
+/// A flow whose last window ended this long ago has no packets any more.
 const SILENT_MS: u32 = 1_000;
 
-/// Where a flow stands: the states in the picture of `flow_state.rs`.
+/// The state of a flow as readers see it: the states in the picture of `flow_state.rs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// On the ordinary path.
@@ -59,72 +60,72 @@ impl Standing {
     }
 }
 
-/// How fast a flow is.
+/// The packet rate of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
     /// Packets on the wire per second in the last window; nothing if none has ended since the flow was new.
     pub pps: Option<u32>,
-    /// When that window ended, or the flow was found to be fast.
+    /// The time at which that window ended, or at which the flow was found to be fast.
     pub at_ms: u32,
 }
 
-/// What is new of a flow. What is none stays as it was.
+/// The news of a flow. A field that is `None` leaves the older value as it was.
 #[derive(Clone, Copy, Debug)]
 pub struct FlowNews {
-    /// Who it is, if another flow had its place before.
+    /// The flow's name, if another flow had its place before.
     pub name: Option<FlowName>,
-    /// How fast it was in a window that has just ended.
+    /// The rate in a window that has just ended.
     pub rate: Option<Rate>,
-    /// What the cores did for it in a period that has just ended.
+    /// The work of the cores in a period that has just ended.
     pub work: Option<Work>,
-    /// Where it stands.
+    /// The flow's present state.
     pub now: FlowNow,
 }
 
-/// Where a flow stands now.
+/// The present state of a flow and of its batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowNow {
     /// Its state.
     pub standing: Standing,
-    /// Why it is not split; of no meaning if it is.
+    /// The reason why it is not split; of no meaning if it is.
     pub reason: Reason,
-    /// What is asked for it.
+    /// The hint of an XDP program for the flow.
     pub hint: Hint,
     /// Its slot; of no meaning if it is whole.
     pub slot: u8,
-    /// Until when it is not to be split.
+    /// The time until which it is not to be split.
     pub held_until_ms: Option<u32>,
     /// The CPU that dispatched its last packet.
     pub cpu: u32,
     /// The lanes that get its batches now (bit mask); none unless it is split.
     pub lanes: u16,
-    /// How many packets a batch has.
+    /// The number of packets in a batch.
     pub batch_pkts: u16,
 }
 
 /// All that is known of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowReport {
-    /// Who it is.
+    /// The flow's name.
     pub name: FlowName,
-    /// How fast it was lately.
+    /// The rate in the last window that was reported.
     pub rate: Rate,
-    /// What the cores did for it in the last period, if it is split.
+    /// The work of the cores in the last period, if the flow is split.
     pub work: Work,
-    /// Where it stands.
+    /// The flow's last reported state.
     pub now: FlowNow,
 }
 
 /// Words of a report: its name, one for the rate, two for the work, and two for where the flow stands.
 const WORDS: usize = NAME_WORDS + 5;
 
-/// No rate is as high.
+/// The mark of an unknown rate: no rate is as high.
 const NO_PPS: u32 = u32::MAX;
 
 /// Set in the first word of [`FlowNow`] where there has been a flow.
 const IS_USED: u64 = 1 << 63;
 const IS_HELD: u64 = 1 << 62;
-/// Where the hint stands in it, in two bits.
+/// The place of the hint, two bits wide, in that word.
 const HINT_SHIFT: u32 = 56;
 const HINT_MASK: u8 = 3;
 
@@ -180,7 +181,7 @@ pub struct FlowBoard {
     places: [Published<WORDS>; FLOW_PLACES],
 }
 
-/// What a reader has found in a place.
+/// The result of reading one place of a board.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
     /// No flow has been reported there.
@@ -279,13 +280,13 @@ impl FlowReport {
 
 /// A flow's line in `flows`.
 pub struct FlowLine<'a, L> {
-    /// What is known of it.
+    /// The report on the flow.
     pub report: &'a FlowReport,
     /// The device that it comes through.
     pub device: &'a str,
     /// The CPUs of the lanes that it has.
     pub lane_cpus: L,
-    /// How many of its packets wait at the merge point.
+    /// The number of its packets that wait at the merge point.
     pub parked_pkts: u32,
     /// The reader's time.
     pub now_ms: u32,

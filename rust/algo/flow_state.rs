@@ -25,8 +25,8 @@
 use super::flow_report::Standing;
 use super::tag::{Tag, TagKind};
 
-/// Where a flow stands. Memory of zeros is `Counting`: the tag of an enum with this representation is its first byte, and
-/// a variant without fields is valid whatever the other bytes are.
+/// The state of a flow. Memory of zeros is `Counting`: the tag of an enum with this representation is its first byte, and a
+/// variant without fields is valid whatever the other bytes are.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(u8)]
 pub(super) enum FlowState {
@@ -49,7 +49,7 @@ pub(super) enum FlowState {
 pub(super) struct Probing {
     pub(super) slot: u8,
     pub(super) probe: u32,
-    /// How many sources there had been when the probe was sent.
+    /// The number of sources that there had been when the probe was sent.
     pub(super) nr_sources: u32,
     pub(super) since_ms: u32,
 }
@@ -57,13 +57,13 @@ pub(super) struct Probing {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Split {
     pub(super) slot: u8,
-    /// What carries the open batch; none if no batch is open.
+    /// The core that carries the open batch; none if no batch is open.
     pub(super) carrier: Option<Carrier>,
     /// The batch opened last.
     pub(super) batch: u32,
     /// Packets that still go into the open batch, as they were on the wire.
     pub(super) left_pkts: u32,
-    /// When a packet was last known to reach the merge point.
+    /// The last time at which a packet was known to reach the merge point.
     pub(super) arrived_ms: u32,
     /// The slot's counts when they were last looked at.
     pub(super) seen: SlotCounts,
@@ -82,7 +82,7 @@ pub(super) enum Carrier {
     },
 }
 
-/// What a slot has counted, each modulo 2^32: only what is added between two looks matters.
+/// The counts of a slot, each modulo 2^32: only the difference between two looks matters.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SlotCounts {
     pub(super) arrived_pkts: u32,
@@ -93,7 +93,7 @@ pub(super) struct SlotCounts {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stopping {
     pub(super) slot: u8,
-    /// Whether `batch` is that inline batch, and open. If not, the next packet opens it.
+    /// True if `batch` is that inline batch, and open. If not, the next packet opens it.
     pub(super) is_open: bool,
     pub(super) batch: u32,
     pub(super) since_ms: u32,

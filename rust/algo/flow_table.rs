@@ -43,15 +43,15 @@ pub struct Flow {
     /// Not to be split before this time, if `held` says so.
     hold_until_ms: u32,
     held: bool,
-    /// How often in a row its path did not suit.
+    /// The number of times in a row that its path did not suit.
     pub(super) path_faults: u8,
-    /// Why it is not split, or was not the last time.
+    /// The reason why it is not split, or was not the last time.
     pub(super) reason: Reason,
-    /// What is asked for it, by a packet of this window or the one before.
+    /// The hint of a packet of this window or the one before.
     pub(super) hint: Hint,
-    /// Which place of the table this is.
+    /// The flow's own place in the table.
     pub(super) place: u8,
-    /// Whether it is the flow that was reported in this place last.
+    /// True if it is the flow that was reported in this place last.
     pub(super) is_reported: bool,
     pub(super) state: FlowState,
 }

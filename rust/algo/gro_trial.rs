@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Whether GRO is worth its while: a lane tries, for each flow.
+//! Trials that show whether GRO is worth its cost: a lane makes them for each flow.
 //!
-//! GRO makes TCP cheap. A datagram in an overlay passes through it twice, with a socket look-up each time, and is joined
-//! with no other unless its socket has asked for that: a fifth of a lane's work is for nothing. So a lane whose GRO has
-//! joined nothing goes without it for a while, and then tries again. Batches of one packet show nothing, as there is nothing to
-//! join; after a trial of only those the next larger batch is followed by another.
+//! GRO makes TCP cheap. A datagram in an overlay passes through GRO twice, with a socket look-up each time, and is joined with no
+//! other unless its socket has asked for that: a fifth of a lane's work is for nothing. So a lane whose GRO has joined nothing
+//! goes without it for a while, and then tries again. Batches of one packet show nothing, as there is nothing to join. After a
+//! trial of such batches only, the next larger batch is followed by another trial.
 
 use super::tag::MAX_SLOTS;
 
@@ -15,7 +15,7 @@ const TRIAL_PKTS: u16 = 64;
 /// a flow that has changed its nature.
 const PAST_PKTS: u16 = 8_192;
 
-/// What a lane knows about GRO for each slot's flow. Zeros are a state in which it knows nothing.
+/// The lane's knowledge of GRO for each slot's flow. Zeros are a state in which it knows nothing.
 pub struct GroTrial {
     flows: [FlowTrial; MAX_SLOTS],
 }

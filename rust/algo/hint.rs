@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What an XDP program asks for a packet's flow, in the metadata that it leaves in front of the packet (`bpf_xdp_adjust_meta()`).
+//! The hint of an XDP program for a packet's flow, in the metadata that the program leaves in front of the packet
+//! (`bpf_xdp_adjust_meta()`).
 //!
-//! Any XDP program can leave any bytes there, so what is not exactly this is no hint:
+//! Any XDP program can leave any bytes there, so bytes that are not exactly these are no hint:
 //!
 //! | bytes | |
 //! |---|---|
@@ -11,11 +12,11 @@
 //! | 5 | the bytes that it has: 8 |
 //! | 6 | 1: split the flow however slow it is; 2: never split it |
 //! | 7 | 0 |
-//!
-//! They are the first of the metadata, where the program that ran last has put them; what is behind them is others'. GRO joins
+//! They are the first bytes of the metadata, where the program that ran last has put them; the bytes behind them belong to
+//! others. GRO joins packets with the same metadata only, so all packets of a flow have to have the same.
 //! packets with the same metadata only, so all packets of a flow have to have the same.
 
-/// What is asked for a flow.
+/// The wish for a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Hint {
@@ -31,7 +32,7 @@ pub enum Hint {
 /// Bytes of a hint.
 pub const HINT_BYTES: usize = 8;
 
-/// What is in front of the hint itself: the magic, the version, and the bytes.
+/// The bytes in front of the hint itself: the magic, the version, and the number of bytes.
 const HEAD: [u8; 6] = [b'm', b'f', b'l', b'w', 1, HINT_BYTES as u8];
 
 impl Hint {

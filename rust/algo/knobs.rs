@@ -22,37 +22,37 @@ use super::stage::StageSet;
 /// Bytes of a network device name with its closing NUL, the kernel's `IFNAMSIZ`.
 pub const DEVICE_NAME_SIZE: usize = 16;
 
-/// What is allowed in a write to the `devices` file.
+/// The sentence that says what a write to the `devices` file may contain.
 pub const DEVICES_ALLOWED: &str =
     "devices: allowed +NAME to split the flows of a device and -NAME to stop, with NAME of 1 to 15 bytes";
 
-/// What `cpus` is where they are chosen here.
+/// The value of `cpus` with which the module chooses the CPUs.
 const AUTO: &str = "auto";
 
 /// A configuration. Every value in it is within its limits as long as it is changed with [`Knobs::set`] alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Knobs {
-    /// Whether flows are split at all.
+    /// True if flows are split at all.
     pub enabled: bool,
     /// The lanes, as CPUs; with `auto_cpus` those that have been chosen last.
     pub cpus: CpuSet,
-    /// True: the lanes' CPUs are chosen here (`placement`), and chosen again when others are better.
+    /// True if the module chooses the lanes' CPUs (`placement`), and chooses again when others are better.
     pub auto_cpus: bool,
     /// Packets in a batch: consecutive packets of a flow that take the same lane.
     pub batch_pkts: u32,
-    /// How long the merger waits for a missing batch.
+    /// The time for which the merger waits for a missing batch.
     pub merge_timeout_us: u32,
     /// The packet rate above which a flow is split.
     pub min_flow_pps: u32,
-    /// Where on their way flows are split.
+    /// The point on their way at which flows are split.
     pub scaling: Scaling,
-    /// Which core builds the packets of split flows.
+    /// The core that builds the packets of split flows.
     pub build: Build,
-    /// Over how many CPUs a lane's work goes.
+    /// The number of CPUs over which a lane's work goes.
     pub layout: Layout,
-    /// How a flow uses several CPUs.
+    /// The way in which a flow uses several CPUs.
     pub mode: Mode,
-    /// Where a flow goes on to the next CPU, in the modes of FALCON.
+    /// The points at which a flow goes on to the next CPU, in the modes of FALCON.
     pub stages: Stages,
     /// The load that no lane's CPU is to reach; 0: there is no load controller.
     pub load_threshold_pct: u32,
@@ -85,17 +85,17 @@ macro_rules! words {
 }
 
 words! {
-    /// How much of a packet's way the lanes carry.
+    /// The part of a packet's way that the lanes carry.
     Scaling, default Path:
     /// All of it: flows are split before GRO, in the poll of the device's NAPI.
     Path = "path",
-    /// What comes after one device: flows are split behind its GRO, where RPS would choose a CPU.
+    /// The part behind one device: flows are split behind its GRO, where RPS would choose a CPU.
     Device = "device",
 }
 
 words! {
-    /// Which core makes packets (`struct sk_buff`) of what the NIC has received, where the driver leaves the choice and flows
-    /// are split in the poll of its NAPI. The first packet of a batch is always built by the core that dispatches.
+    /// The core that makes packets (`struct sk_buff`) from the data that the NIC has received, where the driver leaves the choice
+    /// and flows are split in the poll of its NAPI. The first packet of a batch is always built by the core that dispatches.
     Build, default Auto:
     /// For each batch, the one that has less to do.
     Auto = "auto",
@@ -106,7 +106,7 @@ words! {
 }
 
 words! {
-    /// Over how many CPUs a lane's work goes.
+    /// The number of CPUs over which a lane's work goes.
     Layout, default Lane:
     /// One.
     Lane = "lane",
@@ -115,7 +115,7 @@ words! {
 }
 
 words! {
-    /// How a flow uses several CPUs.
+    /// The way in which a flow uses several CPUs.
     Mode, default Mflow:
     /// Its packets are split among them, and merged in order.
     Mflow = "mflow",
@@ -126,7 +126,8 @@ words! {
 }
 
 words! {
-    /// Where a flow goes on to the next CPU, in the modes of FALCON; the devices in between are stacked into one stage.
+    /// The points at which a flow goes on to the next CPU, in the modes of FALCON; the devices in between are stacked into one
+    /// stage.
     Stages, default All:
     /// At each device.
     All = "nic+tunnel+veth",
@@ -251,7 +252,7 @@ impl Knobs {
     }
 }
 
-/// Where a lane's work is done.
+/// The CPUs that do a lane's work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaneCpus {
     /// The CPU that carries packets to the merge point.
@@ -311,14 +312,14 @@ impl Knob {
     }
 }
 
-/// Everything that the outside has to know of a knob.
+/// The name and the limits of a knob.
 #[derive(Debug)]
 pub struct KnobSpec {
-    /// Which knob this is.
+    /// The knob.
     pub knob: Knob,
     /// Name of the debugfs file and of the module parameter, as the kernel takes it.
     pub name: &'static CStr,
-    /// What it can be.
+    /// The values that it can have.
     pub limits: Limits,
 }
 
@@ -356,7 +357,7 @@ pub struct NumberLimits {
     pub max: u32,
     /// The value of a freshly loaded module.
     pub default: u32,
-    /// What is counted.
+    /// The unit in which the value is counted.
     pub unit: &'static str,
 }
 

@@ -62,16 +62,16 @@ struct LaneEnd<P: Packet> {
     uncharged_bytes: u64,
 }
 
-/// What was reserved for a batch.
+/// The room that was reserved for a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reserved {
     pub(super) lane: u8,
     pub(super) id: LaneId,
-    /// How many of its packets the lane may build.
+    /// The number of its packets that the lane may build.
     pub(super) requests: u16,
 }
 
-/// Why no lane got a batch.
+/// The reason why no lane got a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoRoom {
     /// The rings are full, or their CPUs are going offline.

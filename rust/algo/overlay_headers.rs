@@ -26,7 +26,8 @@ const TCP_DATA_OFFSET_AT: usize = 12;
 pub(super) const VXLAN_START: [u8; 4] = [0x08, 0, 0, 0];
 pub(super) const VXLAN_SIZE: usize = 8;
 
-/// The one that makes numbers of inner flows: who finds two with the same number loses their order for a moment, and nothing else.
+/// The hasher that makes the numbers of inner flows. An attacker who finds two flows with the same number can disturb their order
+/// for a moment, and nothing else.
 const INNER_HASHER: FlowHasher = FlowHasher::new(0x243f_6a88_85a3_08d3);
 
 /// Bytes that hold all headers, those with few options too.
@@ -84,10 +85,10 @@ pub fn inner_flow(eth_proto: u16, packet: &[u8]) -> u64 {
     flow().unwrap_or(0)
 }
 
-/// What a VXLAN packet begins with.
+/// The headers at the start of a VXLAN packet.
 struct Headers {
     bytes: usize,
-    /// What the inner IP header says to follow; nothing in a fragment that is not the first.
+    /// The protocol that follows the inner IP header; none in a fragment that is not the first.
     protocol: Option<u8>,
     tcp_flags: Option<u8>,
 }

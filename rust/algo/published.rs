@@ -8,7 +8,8 @@
 use super::sync::{fence, AtomicU32, AtomicU64, Ordering};
 use core::hint;
 
-/// How often a reader tries. The writer needs some dozen instructions, unless its virtual CPU is taken away meanwhile.
+/// The number of times that a reader tries. The writer needs some dozen instructions, unless its virtual CPU is taken away
+/// meanwhile.
 const TRIES: usize = if cfg!(loom) { 2 } else { 1_000 };
 
 /// Words of which readers see one state. Memory of zeros is a new one.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Whether packets of a device get to lanes before they are built, where a program in the device's driver has to redirect them for
-//! that: on a kernel without our hooks.
+//! The state of a device whose packets go to lanes before they are built. On a kernel without our hooks, a program in the
+//! device's driver has to redirect them for that.
 
-/// How far that is.
+/// The progress of the redirection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Redirection {
     /// It has not been asked for, or not yet.
@@ -15,11 +15,11 @@ pub enum Redirection {
     On,
     /// The program is being taken off; see [`Coming`](Self::Coming).
     Going,
-    /// It cannot be had, and why.
+    /// It cannot be had, for this reason.
     Refused(Refusal),
 }
 
-/// Why not.
+/// The reason why packets cannot be redirected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// Somebody else's program is there.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the dispatcher tells of a flow to those who ask: see `flow_report.rs`.
+//! The dispatcher's reports on a flow to those who ask: see `flow_report.rs`.
 
 use super::carried::Work;
 use super::dispatcher::{Host, Step};

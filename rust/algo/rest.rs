@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! When a source lets packets pass unseen: while the load controller refuses flows and none of the source's is split, all that is
-//! to be known of them is how fast they are. One poll in a few tells that.
+//! The rest of a source, during which packets pass unseen. While the load controller refuses flows and none of the source's flows
+//! is split, only their packet rates matter, and one poll in a few tells these.
 
 /// Of this many polls one is looked at. Flows that take turns do so in other numbers, powers of two mostly.
 const POLLS: u8 = 13;
 
-/// Where in these polls a source is. Memory of zeros looks at every poll.
+/// The position of a source in these polls. Memory of zeros looks at every poll.
 #[derive(Debug, Default)]
 pub struct Rest {
     is_resting: bool,

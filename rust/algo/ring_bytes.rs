@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How much memory waits in rings, so that there is a bound on it.
+//! The bound on the memory that waits in rings.
 //!
-//! A ring bounds its packets, but a host has many rings: one for each lane of each source, and a remote sender may fill them
-//! all. So what waits for one CPU, whatever its source, is bounded in bytes, and what waits for all CPUs, too. Where a bound
-//! is reached, batches are carried inline, and a sender that is too fast meets the NIC's own ring, as without a split.
+//! A ring bounds its packets, but a host has many rings: one for each lane of each source, and a remote sender may fill them all.
+//! So the bytes that wait for one CPU, whatever their source, are bounded, and so are the bytes that wait for all CPUs. Where a
+//! bound is reached, batches are carried inline, and a sender that is too fast meets the NIC's own ring, as without a split.
 //!
 //! | | |
 //! |---|---|

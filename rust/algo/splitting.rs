@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How flows start and stop being split: the transitions in the picture of `flow_state.rs`.
+//! The start and the end of splitting a flow: the transitions in the picture of `flow_state.rs`.
 
 use super::counters::Counter;
 use super::dispatcher::{Dispatched, Host, Step, IDLE_MS};
@@ -15,7 +15,7 @@ use super::tag::{is_before, Tag, TagKind};
 
 /// Of this many unlikely packets in a row, the last may be a probe or a fence, too.
 const ANY_KIND_AFTER_PKTS: u16 = 256;
-/// How long packets may be dispatched without one reaching the merge point.
+/// The time for which packets may be dispatched without one reaching the merge point.
 const PATH_LOST_MS: u32 = 1_000;
 /// The longest time that a flow stays on the ordinary path before it is tried again.
 const MOST_HOLD_MS: u32 = 3_600_000;

@@ -18,7 +18,7 @@ use super::knobs::{Knobs, Mode, Stages};
 use super::sync::{AtomicBool, Ordering};
 use super::tag::{Tag, TagKind};
 
-/// Where packets go on to the next CPU. The numbers are those of `include/net/mflow.h`.
+/// The point at which packets go on to the next CPU. The numbers are those of `include/net/mflow.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// Behind the NIC's GRO, where RPS would choose a CPU.
@@ -109,7 +109,7 @@ impl StageSet {
     }
 }
 
-/// What a first stage's source does with packets, while flows come from the ordinary path into the stages and go back.
+/// The treatment of packets by a first stage's source, while flows come from the ordinary path into the stages and go back.
 ///
 /// ```text
 ///                packets go              lanes
@@ -132,8 +132,9 @@ pub enum Route {
     Home = 3,
 }
 
-/// Whether a NIC's GRO may hold packets that came before those which are taken before it. It may hold them for longer than a poll
-/// (`gro_flush_timeout`), on a CPU that is quiet. Written in one context; memory of zeros is that of a source that begins.
+/// The knowledge whether a NIC's GRO may still hold packets that came before those which are taken in front of it. GRO may hold
+/// them for longer than a poll (`gro_flush_timeout`), on a CPU that is quiet. Written in one context; memory of zeros is that of
+/// a source that begins.
 #[derive(Default)]
 pub struct HeldByGro {
     holds_none: AtomicBool,
@@ -163,7 +164,7 @@ impl HeldByGro {
     }
 }
 
-/// Where a packet goes.
+/// The way that a packet takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// To the next stage.
@@ -260,7 +261,7 @@ fn scale(hash: u32, n: u32) -> u32 {
     ((u64::from(hash) * u64::from(n)) >> 32) as u32
 }
 
-/// What a stage knows a flow by.
+/// The key by which a stage knows a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StageKey(u64);
 

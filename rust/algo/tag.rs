@@ -17,7 +17,7 @@ const KIND_SHIFT: u32 = 29;
 const SLOT_MASK: u32 = (1 << SLOT_BITS) - 1;
 const BATCH_MASK: u32 = (1 << BATCH_BITS) - 1;
 
-/// What a tagged packet is to the merge point.
+/// The kind of a tag, which tells the merge point how to treat the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TagKind {
     /// Belongs to no split flow.

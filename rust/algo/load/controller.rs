@@ -16,7 +16,7 @@ pub const MAX_NICS: usize = 16;
 /// CPUs of a sample at most.
 pub const MAX_SAMPLED: usize = MAX_LANES + MAX_NICS;
 
-/// What the controller aims at.
+/// The limits that the controller keeps to, and the time since its last sample.
 #[derive(Clone, Copy, Debug)]
 pub struct Targets {
     /// The load that no core is to reach, in per cent.
@@ -39,7 +39,7 @@ impl Targets {
     }
 }
 
-/// What has come of one split flow.
+/// The counts of one split flow.
 #[derive(Clone, Copy, Debug)]
 pub struct FlowCount {
     /// Its slot.
@@ -48,7 +48,7 @@ pub struct FlowCount {
     pub generation: u16,
     /// Packets that have reached its merge point, modulo 2^32.
     pub arrived_pkts: u32,
-    /// Whether GRO joins its packets.
+    /// True if GRO joins its packets.
     pub gro_joins: bool,
     /// The place in the sample of the CPU that dispatches it, if it is known.
     pub nic: Option<u8>,
@@ -213,5 +213,5 @@ fn send_back(flows: &mut [FlowPlan], cores: &[CoreLoad], loads: &Loads<'_>) -> b
 /// Of the flows that can go back, one in this many goes in one sample.
 const SENT_BACK_PART: usize = 4;
 
-/// What a core may be overcommitted by, as a flow's work is cheaper where it is not split.
+/// The load, in thousandths, by which a core may be overcommitted, as a flow's work is cheaper where it is not split.
 const TOLERATED: u32 = 100;

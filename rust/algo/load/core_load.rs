@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How busy a core is, and with whose work.
+//! The load of a core, and whose work causes it.
 
 use super::patience::Patience;
 use super::FULL;
 
-/// What a CPU has done since some moment in the past, in microseconds. Each sum only grows, but for clocks that step back a
-/// little: that counts as nothing done.
+/// The time that a CPU has spent on each kind of work since some moment in the past, in microseconds. Each sum only grows, except
+/// that a clock may step back a little: that counts as nothing done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuTimes {
-    /// Which CPU this is. What is known of another one is forgotten.
+    /// The number of the CPU. If another CPU takes its place, the knowledge of the former one is dropped.
     pub cpu: u32,
     /// In softirqs, lanes' work included.
     pub softirq_us: u64,
-    /// Of that, in the polls of lanes. Who cannot tell gives all of `softirq_us`.
+    /// Of that, in the polls of lanes. A caller that cannot tell gives all of `softirq_us`.
     pub lanes_us: u64,
     /// In hard interrupts.
     pub interrupt_us: u64,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What one split flow has been given, and what is remembered of it from sample to sample.
+//! The lanes and the batch size that one split flow has been given, and the memory of the flow from sample to sample.
 
 use super::super::lane_set::MAX_LANES;
 use super::controller::{FlowCount, Targets};
@@ -9,18 +9,19 @@ use super::orders::Order;
 use super::patience::Patience;
 use super::FULL;
 
-/// How long a batch may take its lane while there is time to spare, in microseconds: what comes meanwhile waits for its turn.
+/// The time for which a batch may take its lane while there is time to spare, in microseconds: packets that come meanwhile wait
+/// for their turn.
 const SHORT_BATCH_US: u64 = 2;
 
-/// Where GRO joins packets it is given this many at least. It makes one of 46 at most (of 1,398 bytes), and batches of 46 or 64 cost
-/// no less, but make packets wait longer.
+/// The least packets in a batch of a flow whose packets GRO joins. GRO makes one packet of 46 at most (of 1,398 bytes), and
+/// batches of 46 or 64 cost no less, but make packets wait longer.
 const LEAST_JOINED_PKTS: u16 = 32;
 
 /// GRO cannot show with single packets that it would join them: in one of this many samples it has pairs.
 const PAIRS_EVERY_SAMPLES: u16 = 16;
 const PAIR_PKTS: u16 = 2;
 
-/// A flow that has a lane less takes it back when this many samples have not passed: it was needed.
+/// A flow that takes a lane back within this many samples has given it up too early.
 const NEEDED_BACK_SAMPLES: u16 = 32;
 
 /// Samples in a row in which a flow would do with fewer lanes, before it has fewer.
@@ -32,7 +33,7 @@ const SHRINK_SAMPLES: u16 = 1;
 /// Another lane has to relieve the busiest by this much.
 const LEAST_GAIN: u32 = 50;
 
-/// How far below the threshold the busiest core has to stay with a lane less, in thousandths.
+/// The distance below the threshold, in thousandths, that the busiest core has to keep after the flow has given up a lane.
 const LANE_MARGIN: u32 = 100;
 
 /// The plan of one slot's flow.
@@ -65,7 +66,7 @@ pub(super) struct Loads<'a> {
     pub(super) cores: &'a [CoreLoad],
     /// Packets that flows had on each lane in the last sample.
     pub(super) pkts: [u32; MAX_LANES],
-    /// What has been moved in this step.
+    /// The load that has been moved in this step.
     pub(super) moved: [i32; MAX_LANES],
     /// Lanes that flows may have.
     pub(super) free: u16,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the controller has decided, where the packet path reads it.
+//! The decisions of the controller, where the packet path reads them.
 //!
 //! | | |
 //! |---|---|
@@ -14,7 +14,7 @@ use super::super::tag::MAX_SLOTS;
 // Not from `sync`: no interleaving of these words matters, so a loom build need not look at any.
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// What one flow has been given. The default lets it have everything, as without a controller.
+/// The lanes and the batch size that one flow has been given. The default lets it have everything, as without a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Order {
     /// The lanes that may get batches (bit mask).

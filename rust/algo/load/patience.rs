@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How long to wait before something is tried again that had to be undone: each time twice as long.
+//! The wait before something that had to be undone is tried again: twice as long each time.
 
 /// Doublings at most.
 const MOST_DOUBLINGS: u8 = 6;

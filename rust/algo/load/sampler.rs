@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the controller is fed with: which CPUs are looked at, and what their clocks say.
+//! The input of the controller: the choice of the CPUs to look at, and the readings of their clocks.
 
 use super::super::lane_set::MAX_LANES;
 use super::super::tag::MAX_SLOTS;
@@ -10,14 +10,14 @@ use super::orders::Orders;
 use super::stage_plan::{StageOrders, StagePlan};
 use super::FULL;
 
-/// How often CPUs are sampled. Where only ticks tell kinds of work apart, fewer than a dozen of them (at 250 a second) would say
-/// little; and a lane whose core is taken is to be left within two samples, a tenth of a second.
+/// The period between two samples of the CPUs. Where only ticks tell kinds of work apart, fewer than a dozen of them (at 250 a
+/// second) would say little. And a lane whose core is taken is to be left within two samples, a tenth of a second.
 pub const SAMPLE_PERIOD_MS: u32 = 50;
 
-/// What a kernel knows of a CPU's time since boot, in microseconds.
+/// The kernel's record of a CPU's time since boot, in microseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CpuClocks {
-    /// When this was looked up.
+    /// The time at which the clocks were read.
     pub at_us: u64,
     /// Without work, measured; none if the kernel cannot tell.
     pub idle_us: Option<u64>,
@@ -83,7 +83,7 @@ pub struct SplitFlow {
     pub generation: u16,
     /// Packets that have reached its merge point, modulo 2^32.
     pub arrived_pkts: u32,
-    /// Whether GRO joins its packets.
+    /// True if GRO joins its packets.
     pub gro_joins: bool,
     /// The CPU that opened its last batch.
     pub cpu: u32,

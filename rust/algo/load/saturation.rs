@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Whether all lanes' cores are busy, so that splitting gains nothing.
+//! Detection of the state in which all lanes' cores are busy, so that splitting gains nothing.
 
 use super::patience::Patience;
 
-/// They are again busy with less than this share of the threshold, in per cent: split flows cost all cores together up to
-/// 1.22 times as much, and that alone must not saturate them again.
+/// Saturated cores count as calm again with less than this share of the threshold, in per cent: split flows cost all cores
+/// together up to 1.22 times as much, and that alone must not saturate them again.
 const CALM_PERCENT: u32 = 80;
 
-/// For this many samples in a row.
+/// The number of samples in a row for which they have to be calm.
 const CALM_SAMPLES: u16 = 8;
 
-/// The state.
+/// The state of all lanes' cores together.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Saturation {
     is_saturated: bool,

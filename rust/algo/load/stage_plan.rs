@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Where the stages of FALCON's modes go: its dynamic balancing (section 4.3, Algorithm 1), decided once per sample.
+//! The places of the stages in FALCON's modes: its dynamic balancing (section 4.3, Algorithm 1), decided once per sample.
 //!
 //! The algorithm asks for loads with each packet. Here they become three answers, which change seldom, so that a change can wait
-//! until all packets have left the stages ([`StageOrders`]). All three have two limits, so that a load about the threshold
-//! changes nothing; what has to be undone is done again only after twice as long; and all changes together are a second apart,
-//! or more where they undo each other.
+//! until all packets have left the stages ([`StageOrders`]). All three have two limits, so that a load near the threshold changes
+//! nothing. A change that had to be undone is made again only after twice as long. All changes together are a second apart, or
+//! more where they undo each other.
 
 use super::super::lane_set::MAX_LANES;
 use super::controller::MAX_SAMPLED;
@@ -21,10 +21,10 @@ const CALM_BELOW: u32 = 200;
 const CALM_SAMPLES: u16 = 8;
 /// Samples between two changes: a second's.
 const CHANGE_SAMPLES: u16 = 20;
-/// Where something that has changed within this many samples before comes again, the next change takes twice as long.
+/// The number of samples for which a change is remembered. If it comes again within them, the next change takes twice as long.
 const REMEMBERED_SAMPLES: u16 = 256;
 
-/// What has been decided for all flows in stages.
+/// The decisions for all flows in stages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StageOrders {
     /// The CPUs (bit mask, by their place) that are too loaded to be a first choice.
@@ -74,7 +74,7 @@ impl StageOrders {
 
 const _: () = assert!(MAX_LANES <= u16::BITS as usize);
 
-/// Whether a load is too high, with two limits.
+/// The judgement whether a load is too high, with two limits.
 #[derive(Clone, Copy, Debug)]
 struct Hysteresis {
     is_over: bool,

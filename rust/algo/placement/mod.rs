@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Where lanes are to be if the operator leaves that to us (`cpus` `auto`).
+//! The choice of the CPUs for lanes if the operator leaves it to the module (`cpus` `auto`).
 //!
-//! Twice a second something outside looks which CPUs dispatch fast flows and on which their readers run. [`occupancy`] makes of
-//! these looks which CPUs are somebody's, and [`choose`] which of the others are to be lanes. A choice that differs from the one
-//! before costs each flow a stop and a start, so both hold on to what there is, and [`changes`] bounds how often there is another.
+//! Twice a second the caller looks which CPUs dispatch fast flows and on which CPUs their readers run. From these looks
+//! [`occupancy`] finds which CPUs are in use, and [`choose`] selects lanes among the others. A choice that differs from the one
+//! before costs each flow a stop and a start. So both keep to the present state where they can, and [`changes`] limits how often
+//! the choice changes.
 
 pub mod changes;
 pub mod occupancy;
@@ -13,18 +14,18 @@ use super::cpulist::{CpuSet, MAX_CPUS};
 use super::knobs::Layout;
 use super::lane_set::MAX_LANES;
 
-/// How often there is a look.
+/// The period between two looks.
 pub const LOOK_PERIOD_MS: u32 = 500;
 
-/// With this many lanes in reach of the NIC's cache, none is taken from further away. With four, the busiest core does a sixth of
-/// what it does without a split (the measured figures); eight do little better.
+/// With this many lanes within reach of the NIC's cache, no lane is taken from further away. With four, the busiest core does a
+/// sixth of the work that it does without a split (the measured figures); eight do little better.
 pub const ENOUGH_LANES: usize = 4;
 
-/// Readers' CPUs are left free as long as this many others are there. With one lane a flow has only moved: that lane is then the busiest
-/// core. And a program that reads on all CPUs is to leave the flows of others split.
+/// Readers' CPUs are left free as long as there are this many others. With one lane a flow has only moved: that lane is then the
+/// busiest core. And a program that reads on all CPUs must not keep the flows of others from being split.
 pub const LEAST_LANES: usize = 2;
 
-/// How near a CPU is to where flows are dispatched, and so to their packets: the nearest is the least.
+/// The distance of a CPU from the CPUs that dispatch flows, and so from the packets of these flows: the nearest is the least.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Nearness {
     /// It has a cache in common with a CPU that dispatches.
@@ -33,7 +34,7 @@ pub enum Nearness {
     Node,
     /// Neither.
     Far,
-    /// It is one core with a CPU that dispatches or another one of a reader, and takes from what that has.
+    /// It shares a core with a CPU that dispatches or with another CPU of a reader, and takes from what that one has.
     Sibling,
 }
 

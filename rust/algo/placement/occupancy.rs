@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which CPUs are somebody's: looks show it, one after the other, and what is true only for a moment changes nothing.
+//! The CPUs that are in use: looks, one after the other, show them, and use that lasts only for a moment changes nothing.
 //!
-//! An interrupt that irqbalance moves, or a reader that the scheduler moves, is at its new place for long. So a CPU is taken once
-//! two looks have shown it, and free again after sixteen that have not; and if it is taken again, after twice as many the next
-//! time, and so on. A reader that goes to and fro between some CPUs soon has all of them, and lanes stay where they are.
+//! An interrupt that irqbalance moves, or a reader that the scheduler moves, stays at its new place for long. So a CPU is taken
+//! once two looks have shown its use, and free again after sixteen looks that have not. If it is taken again, it is free after
+//! twice as many the next time, and so on. A reader that goes to and fro between some CPUs soon has all of them, and lanes stay
+//! where they are.
 
 use super::super::cpulist::{CpuSet, MAX_CPUS};
 use super::super::load::patience::Patience;

@@ -24,8 +24,8 @@ pub unsafe trait Packet: Sized {
     /// The memory of a packet.
     type Node;
 
-    /// What a driver keeps of a packet until a lane builds it. Both ends of a ring have a shared reference to it, one end
-    /// at a time: what is written is in cells. Its default, or memory of zeros, is one without contents.
+    /// The data that a driver keeps of a packet until a lane builds it. Both ends of a ring have a shared reference to it, one
+    /// end at a time, so fields that are written are in cells. Its default, or memory of zeros, is one without contents.
     type Request: Default;
 
     /// Turns the packet into its node and gives up ownership.

@@ -42,12 +42,12 @@ const FORM_REQUEST: usize = 2;
 const FORM_NOTHING: usize = 3;
 const FORM_BITS: u32 = 2;
 
-/// What the NIC's core hands to a lane.
+/// An item that the NIC's core hands to a lane.
 #[derive(Debug)]
 pub enum Item<P, B> {
     /// A tagged packet.
     Packet(P),
-    /// What was made of a request.
+    /// The result of a request.
     Built(B),
     /// The building end could make nothing of a request.
     Nothing,
@@ -110,7 +110,7 @@ impl<P: Packet> Ring<P> {
         self.tail.0.load(Ordering::Relaxed).wrapping_sub(head)
     }
 
-    /// Has the oldest request built, of which `freed` have been before, and frees its place. For the end that builds.
+    /// Builds the oldest request, before which `freed` others have been built, and frees its place. For the end that builds.
     #[inline]
     fn build<B>(&self, freed: &mut u32, tag: Tag, build: impl FnOnce(Tag, &P::Request) -> B) -> B {
         // PANIC: masked to below the length.
@@ -350,7 +350,7 @@ impl<P: Packet> Producer<P> {
         self.ring().requests.get(places).unwrap_or_default()
     }
 
-    /// Has the consumer see all items, and requests as they are filled now.
+    /// Makes all items, and requests as they are filled now, visible to the consumer.
     #[inline]
     pub fn publish(&mut self) {
         // ORDERING: Release pairs with the Acquire in `Consumer::waiting_items` or `BuildingEnd::go_on`: items and what they lead
@@ -426,7 +426,7 @@ impl<P: Packet> BuildingEnd<P> {
         true
     }
 
-    /// Has the consumer see all that it has gone over.
+    /// Makes all items that this end has gone over visible to the consumer.
     #[inline]
     pub fn publish(&mut self) {
         // SAFETY: By the contract of `Ring::ends` the ring outlives us.

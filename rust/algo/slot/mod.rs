@@ -39,11 +39,11 @@ pub const MAX_PARKED_PKTS: u32 = 65536;
 /// The same in bytes of memory.
 pub const MAX_PARKED_BYTES: u64 = 128 << 20;
 
-/// What any share holds.
+/// The least that any share holds.
 const LEAST_SHARE_PKTS: u32 = MAX_PARKED_PKTS / super::tag::MAX_SLOTS as u32;
 const LEAST_SHARE_BYTES: u64 = MAX_PARKED_BYTES / super::tag::MAX_SLOTS as u64;
 
-/// Where merged packets go, and the clock of the deadline. What a socket or a timer is, a slot does not know.
+/// The receiver of merged packets, and the clock of the deadline. A slot knows neither sockets nor timers.
 pub trait Sink<P: Packet> {
     /// Delivers packets in order and returns how much they were when they were parked.
     fn deliver(&mut self, chain: Chain<P>) -> Amount;
@@ -72,7 +72,7 @@ pub(super) const FENCE_TIMEOUT_US: u32 = 50_000;
 /// The time for which the fences of one start may hold others up together, if they do not arrive.
 const START_TIMEOUT_US: u32 = 2 * FENCE_TIMEOUT_US;
 
-/// What a call of [`Slot::merge`] has come to.
+/// The result of a call of [`Slot::merge`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Merged {
     /// Everything deliverable is delivered, or another core is merging.
@@ -81,13 +81,13 @@ pub enum Merged {
     More,
 }
 
-/// What makes a path unsuitable for a split flow: `MFLOW_PATH_*` in `include/net/mflow.h`.
+/// The fault that makes a path unsuitable for a split flow: `MFLOW_PATH_*` in `include/net/mflow.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum PathFault {
     /// Something queues packets: splitting is of no use at the pace of that queue.
     Queues = 1,
-    /// A step before the merge point drops or delays what comes out of order.
+    /// A step before the merge point drops or delays packets that come out of order.
     Ordered = 2,
 }
 
@@ -141,7 +141,7 @@ pub struct Slot<P: Packet> {
     // The probe (plus one) that has arrived last.
     probe_seen: AtomicU32,
     places: [Place<P>; WINDOW_BATCHES as usize],
-    /// What has happened here. Written under the token, but for what `park` counts.
+    /// The counters of the slot. Written under the token, except for those of `park`.
     pub counters: Counters,
 }
 
