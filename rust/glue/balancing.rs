@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the load controller decides about stages (`algo/load/stage_plan.rs`), carried out. Process context, under the
-//! configuration lock.
+//! Carries out the load controller's decisions about stages (`algo/load/stage_plan.rs`). Process context, under the configuration
+//! lock.
 //!
-//! A flow's stages change their CPUs only when none of its packets is in them, and so all flows' at once: all stages end, as for
-//! a knob, but sources and lanes stay; then other orders hold, and they begin again.
+//! A flow's stages change their CPUs only when none of its packets is in them, so all flows change at once: all stages end, as
+//! for a knob, but sources and lanes stay. Then the new orders hold, and the stages begin again.
 
 use super::configuration::Configuration;
 use super::locks::synchronize;

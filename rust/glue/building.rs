@@ -20,7 +20,7 @@ use kernel::prelude::*;
 /// This many items are gone over before the CPU that carries sees them: each time costs both CPUs a cache miss.
 const ITEMS_AT_ONCE: u32 = 16;
 
-/// What builds for a lane. Zeros are a lane that builds for itself.
+/// The part of a lane that builds its packets on another CPU. Zeros are a lane that builds for itself.
 pub(super) struct Building {
     // Used by the worker's NAPI alone, which runs on one CPU at a time.
     end: UnsafeCell<Option<BuildingEnd<SkBuff>>>,
@@ -35,7 +35,7 @@ unsafe impl Zeroable for Building {}
 // SAFETY: The cell is used by one NAPI; the rest may be shared.
 unsafe impl Sync for Building {}
 
-/// What became of requests, as far as `ring_bytes` counts it.
+/// The bytes of requests and of the packets made of them, as far as `ring_bytes` counts them.
 #[derive(Default)]
 struct Bytes {
     requests: u64,
@@ -85,7 +85,7 @@ impl Building {
         self.counters.get(Counter::LanePkts)
     }
 
-    /// Has what waits built; false if the lane builds for itself. Softirqs disabled.
+    /// Makes the worker build the packets that wait; false if the lane builds for itself. Softirqs disabled.
     pub(super) fn kick(&self) -> bool {
         self.worker.kick()
     }
@@ -100,7 +100,7 @@ impl Building {
         end.is_some_and(|end| end.go_on(build))
     }
 
-    /// Has the CPU that carries see what has been gone over, and charges for what it weighs now.
+    /// Makes the items that were gone over visible to the CPU that carries, and charges for their present weight.
     ///
     /// # Safety: in the poll, or when there is none any more.
     unsafe fn publish(&self, lane_cpu: u32, bytes: Bytes) {

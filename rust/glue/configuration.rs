@@ -23,15 +23,15 @@ pub(crate) const MAX_DEVICES: usize = 32;
 pub(crate) struct Configuration {
     pub(crate) knobs: Knobs,
     pub(super) devices: [Option<KBox<DeviceState>>; MAX_DEVICES],
-    /// What carries flows on behind the first stage.
+    /// The sources that carry flows on behind the first stage.
     pub(super) stages: Stages,
-    /// What is known for the choice of lanes.
+    /// The knowledge of the CPUs for the choice of lanes.
     pub(super) placing: Placing,
     /// The load controller, if it is at work.
     pub(super) sampling: Option<Sampling>,
-    /// What sources that are gone have counted.
+    /// The counts of sources that are gone.
     pub(super) retired: Totals,
-    /// What `reset` has set to zero.
+    /// The counts at the last `reset`, which are subtracted.
     pub(super) base: Totals,
 }
 
@@ -107,7 +107,7 @@ impl Configuration {
         !self.stages.is_running() || stages::pass_rings(|f| self.for_each_source_of_all(f), end_ms)
     }
 
-    /// Has flows go into the stages where sources have just begun.
+    /// Lets flows into the stages where sources have just begun.
     pub(super) fn let_go(&self) {
         let devices = self.devices.iter().flatten();
         let gro_holds_ms = devices.map(|device| device.dev().gro_holds_ms()).max();

@@ -172,7 +172,7 @@ impl Configuration {
         }
     }
 
-    /// Has the load controller work, if it is to and does not yet, or not for these CPUs.
+    /// Starts the load controller if the knobs want it and it does not run, or runs for other CPUs.
     fn start_sampling(&mut self) {
         if !Sampling::is_wanted(&self.knobs) {
             return;
@@ -247,7 +247,7 @@ impl Configuration {
         started
     }
 
-    /// Has flows go through stages as the load controller wants it, or as the knobs do without one.
+    /// Arranges the stages as the load controller orders, or as the knobs do without one.
     fn follow_orders(&mut self, rtnl: &Rtnl) -> Result {
         let (orders, wanted) = (runtime::stage_orders(), self.wanted_orders());
         if !self.stages.is_running() || wanted == orders {

@@ -70,7 +70,8 @@ impl DeviceState {
         napis.and(cpus).map(|_| ())
     }
 
-    /// Has those who asked for a search of the device see its end, and whether a NAPI and a CPU without a source were found.
+    /// Reports the end of a search of the device to those who asked for it, and whether it found a NAPI and a CPU without a
+    /// source.
     pub(super) fn end_searches(&self, found: [bool; 2]) {
         let now_ms = runtime::now_ms();
         let searches = [&self.port.napi_search, &self.port.cpu_search];
@@ -79,7 +80,7 @@ impl DeviceState {
         }
     }
 
-    /// Returns whether there was one without a source.
+    /// Returns whether there was a NAPI without a source.
     fn start_napis(&mut self, rtnl: &Rtnl, knobs: &Knobs) -> Result<bool> {
         if way::FINDS_SOURCES_BY_NUMBER {
             return start_numbers(&mut self.sources, &self.port, &self.dev, knobs);

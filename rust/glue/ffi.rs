@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the module's own C half gives, the same on each kernel: bindings of `net/mflow_module.h`.
+//! The functions of the module's own C half, the same on each kernel: bindings of `net/mflow_module.h`.
 
 pub(crate) use kernel::bindings::{
     mflow_bh_disable, mflow_bh_enable, mflow_complain, mflow_config_lock, mflow_config_unlock,

@@ -20,7 +20,7 @@ use core::fmt::Write;
 use kernel::ffi::{c_char, c_int, c_uint};
 use kernel::prelude::*;
 
-/// What a file shows or takes.
+/// The content of a file.
 #[derive(Clone, Copy)]
 enum File {
     Knob(Knob),
@@ -280,7 +280,7 @@ fn write(file: File, text: &[u8]) -> Result {
     result
 }
 
-/// Has packets redirected, if lanes are to build them and that takes it. Process context, no locks held.
+/// Starts redirecting packets if lanes are to build them and need redirection for that. Process context, no locks held.
 fn follow_redirections() {
     redirecting::follow(|name, refusal| {
         complain(format_args!(

@@ -171,7 +171,7 @@ impl Source {
         }
     }
 
-    /// Has what waits for CPUs that are gone carried on `cpu`; returns whether there was any. Process context.
+    /// Makes `cpu` carry the packets that wait for CPUs that are gone; returns whether there were any. Process context.
     pub(super) fn displace_lanes(&self, cpu: u32) -> bool {
         let _softirqs_off = SoftirqsOff::new();
         let mut any = false;
@@ -193,7 +193,7 @@ impl Source {
         self.lanes().for_each(Lane::kick);
     }
 
-    /// Has what waits at home carried, if no packet comes that would. Process context.
+    /// Wakes the lane at home if packets wait in it, in case no packet comes that would. Process context.
     pub(super) fn wake_home(&self) {
         let _softirqs_off = SoftirqsOff::new();
         if let Some(home) = &self.handing_on.home {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the module does at the hooks.
+//! The work of the module at the hooks.
 
 use super::lane::{Carries, Lane};
 use super::pool::{self, Slots};
@@ -277,7 +277,7 @@ impl Handlers for PacketPath {
     }
 }
 
-/// Has the merger wait for a packet that arrives by itself.
+/// Makes the merger wait for a packet that arrives by itself.
 fn expect(slots: &Slots, mut packet: BorrowedSkb<'_>) {
     let tag = packet.tag();
     let slot = slots.slot(tag.slot());

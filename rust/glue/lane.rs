@@ -38,7 +38,7 @@ use kernel::prelude::*;
 // CAST: a small constant.
 const BUSY_ITEMS: u32 = RING_ITEMS as u32 / 8;
 
-/// What a lane's ring holds.
+/// The kind of packets that a lane's ring holds.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Carries {
@@ -46,7 +46,7 @@ pub(crate) enum Carries {
     Batches = 0,
     /// Flows on their way to the next stage (`algo/stage.rs`).
     Stage = 1,
-    /// What waits until the stages are empty, to go the ordinary path again.
+    /// Packets that wait until the stages are empty, to take the ordinary path again.
     Held = 2,
 }
 
@@ -199,14 +199,15 @@ impl Lane {
         self.ring.has_passed(self.mark.load(Ordering::Relaxed))
     }
 
-    /// Has what is in the ring carried, and built before where another CPU does that. Softirqs disabled.
+    /// Schedules the poll that carries the packets in the ring, or the poll that builds them first where another CPU does that.
+    /// Softirqs disabled.
     pub(crate) fn kick(&self) {
         if !self.building.kick() {
             self.worker.kick();
         }
     }
 
-    /// Has the lane polled on that CPU, whichever is its own. Softirqs disabled.
+    /// Schedules the lane's poll on `cpu`, even if that is not the lane's own CPU. Softirqs disabled.
     pub(crate) fn kick_on(&self, cpu: u32) {
         self.worker.kick_on(cpu);
     }
@@ -219,7 +220,7 @@ impl Lane {
             && runtime::is_cpu_gone(self.cpu)
     }
 
-    /// Has what waits for a CPU that is gone carried on `cpu`. Softirqs disabled.
+    /// Makes `cpu` carry the packets that wait for a CPU that is gone. Softirqs disabled.
     pub(super) fn displace(&self, cpu: u32) {
         // ORDERING: Relaxed: the poll that is scheduled next sees it; one that runs meanwhile and does not schedules none.
         self.is_displaced.store(true, Ordering::Relaxed);

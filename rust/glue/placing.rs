@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is known of the CPUs for the choice of lanes (`cpus` `auto`): where each is, which of them dispatch fast flows, and on which
-//! the readers of split flows run. Process context, under the configuration lock.
+//! The knowledge of the CPUs for the choice of lanes (`cpus` `auto`): the place of each CPU, the CPUs that dispatch fast flows,
+//! and the CPUs on which the readers of split flows run. Process context, under the configuration lock.
 
 use super::runtime::{self, MAX_CPUS};
 use super::source::Source;
@@ -15,16 +15,16 @@ use crate::algo::placement::occupancy::{is_at_home, mean_use, Occupancy};
 use crate::algo::placement::{choose, Candidate, Nearness, LOOK_PERIOD_MS};
 use core::ffi::c_int;
 
-/// What looks have shown so far.
+/// The results of all looks so far.
 pub(super) struct Placing {
     dispatching: Occupancy,
     reading: Occupancy,
-    /// What each CPU had counted at the last look.
+    /// The reader ticks that each CPU had counted at the last look.
     reader_ticks: [u32; MAX_CPUS],
     /// The part of each CPU's time that readers have, of 255.
     reading_means: [u8; MAX_CPUS],
     looked_ms: u32,
-    /// The part of it that lanes are placed by.
+    /// The part of these results that lanes are placed by.
     placed_by: Seen,
     changes: Changes,
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What all sources share: the slots of all flows, the count of what waits in rings, and the load controller's orders. They
-//! are part of the module, so they are there as long as its code is.
+//! The data that all sources share: the slots of all flows, the count of bytes that wait in rings, and the load controller's
+//! orders. They are part of the module, so they are there as long as its code is.
 
 use super::stack::skb::SkBuff;
 use crate::algo::load::orders::Orders;

@@ -15,7 +15,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use kernel::init::Zeroable;
 
-/// What the packet path knows of an opted-in device.
+/// The data of an opted-in device that the packet path uses.
 #[repr(C)]
 pub struct Port {
     // First of all: the hooks read it.
@@ -181,7 +181,7 @@ impl Port {
     }
 }
 
-/// Has all devices searched, unless that was in vain not long ago.
+/// Asks for a search of all devices, unless a search was in vain not long ago.
 fn search(backoff: &Backoff) {
     if backoff.ask(runtime::now_ms()) {
         // SAFETY: May be called in any context.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How far each lane has come. Apart from the lanes, because the merger may ask for one that is gone.
+//! The progress of each lane. It is kept apart from the lanes, because the merger may ask for the progress of one that is gone.
 
 use crate::algo::slot::LaneId;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -12,7 +12,7 @@ const NR_WORDS: usize = 256;
 #[repr(align(128))]
 struct Word(AtomicU32);
 
-/// A lane's words: of what carries, and of what builds, if that is another CPU.
+/// A lane's words: one for the CPU that carries, and one for the CPU that builds, if that is another.
 pub(super) struct LaneProgress {
     carried: Word,
     built: Word,

@@ -16,7 +16,7 @@ use crate::algo::redirection::{Redirection, Refusal};
 use kernel::prelude::*;
 
 impl Configuration {
-    /// Has what was refused asked for again.
+    /// Clears all refusals, so that redirection is asked for again.
     pub(crate) fn retry_redirections(&mut self) {
         for device in self.devices.iter_mut().flatten() {
             if matches!(device.redirection, Redirection::Refused(_)) {
@@ -119,8 +119,8 @@ impl Change {
     }
 }
 
-/// Has packets redirected as the knobs want it, where that has not been tried, and no longer where they do not. Process context, no
-/// locks held. `say` is given the devices for which it cannot be had.
+/// Starts and ends the redirection of packets as the knobs want it, where that has not been tried. Process context, no locks
+/// held. `say` is given the devices for which it cannot be had.
 pub(crate) fn follow(say: impl Fn(&DeviceName, Refusal)) {
     loop {
         let change = {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What lanes have brought to the merge point of a CPU, where the stack does not [run to completion](way::RUNS_TO_COMPLETION): the
-//! packets arrive in polls of the stack's queues, between those of the lane. They are collected by CPU, and parked together a turn
-//! of polls later, or where their lane ends the batch.
+//! The packets that lanes have brought to the merge point of a CPU, where the stack does not [run to
+//! completion](way::RUNS_TO_COMPLETION): they arrive in polls of the stack's queues, between those of the lane. They are
+//! collected by CPU, and parked together a turn of polls later, or where their lane ends the batch.
 
 use super::merge;
 use super::pool::Slots;

@@ -118,7 +118,7 @@ pub(crate) fn cpu_changes() -> u32 {
     CPU_CHANGES.load(Ordering::Acquire)
 }
 
-/// Whether flows are handed on from stage to stage: then each change of the CPUs is one of the stages.
+/// Set while flows are handed on from stage to stage: then each change of the CPUs is also one of the stages.
 static STAGED: AtomicBool = AtomicBool::new(false);
 
 /// Called under rtnl, before the stages' CPUs are chosen.
@@ -143,11 +143,11 @@ pub(crate) fn is_cpu_gone(cpu: u32) -> bool {
         .is_some_and(|word| word.load(Ordering::Relaxed) >> (cpu % 64) & 1 == 1)
 }
 
-/// What holds for flows in stages: a word of `StageOrders`.
+/// The orders for flows in stages: a word of `StageOrders`.
 static STAGE_ORDERS: AtomicU32 = AtomicU32::new(StageOrders::FORCED.word());
 
-/// Sets what holds for flows in stages. Under the configuration lock, while no packet is in them; the caller synchronizes before
-/// one is.
+/// Sets the orders for flows in stages. Under the configuration lock, while no packet is in them. The caller synchronizes before
+/// a packet enters them.
 pub(super) fn set_stage_orders(orders: StageOrders) {
     // ORDERING: Relaxed: the grace period that the caller waits for comes before the loads in `stage_orders` that matter.
     STAGE_ORDERS.store(orders.word(), Ordering::Relaxed);

@@ -36,7 +36,7 @@ static SAMPLES: Sole = Sole(UnsafeCell::new(Samples {
     pause: 0,
 }));
 
-/// What the last sample has asked for about stages: a word of `StageOrders`.
+/// The orders for stages that the last sample asks for: a word of `StageOrders`.
 static WANTED: AtomicU32 = AtomicU32::new(StageOrders::CALM.word());
 
 /// Samples are taken as long as it lives. Made and dropped under the configuration lock.

@@ -46,7 +46,7 @@ pub struct Source {
     recent_keys: UnsafeCell<RecentKeys>,
     /// Written in the source's context only; read by all.
     pub(super) counters: Counters,
-    /// What is known of its flows. Written in the source's context only; read by all.
+    /// The reports on its flows. Written in the source's context only; read by all.
     pub(super) board: FlowBoard,
     cpu_changes_seen: AtomicU32,
     // None if it is a source of a CPU.
@@ -76,10 +76,10 @@ pub struct Source {
     pub(super) handing_on: HandingOn,
 }
 
-/// What a source needs that hands flows on from stage to stage. Zeros are one that does not.
+/// The state of a source that hands flows on from stage to stage. Zeros are a source that does not.
 pub(super) struct HandingOn {
     pub(super) stages: StageSet,
-    /// Which of the stages' CPUs is the source's, or [`NOWHERE`].
+    /// The place of the source's CPU among the stages' CPUs, or [`NOWHERE`].
     pub(super) here: u8,
     /// The number of the source's device.
     pub(super) device: u32,
@@ -89,12 +89,12 @@ pub(super) struct HandingOn {
     pub(super) held_by_gro: HeldByGro,
     /// The CPU on which packets came, or [`NO_CPU`].
     pub(super) cpu: AtomicU32,
-    /// Where packets wait while the stages end. Its other end is used in the source's context only.
+    /// The lane in which packets wait while the stages end. Its other end is used in the source's context only.
     pub(super) home: Option<VBox<Lane>>,
     pub(super) home_end: UnsafeCell<LaneSet<SkBuff>>,
 }
 
-/// Which packets a source takes.
+/// The packets that a source takes.
 #[derive(Clone, Copy)]
 pub(super) enum Takes {
     /// Those of a NAPI.
@@ -103,7 +103,7 @@ pub(super) enum Takes {
     OfNumber(NonZeroU32),
     /// Those that come on a CPU.
     OfCpu(usize),
-    /// Those that come on any CPU, and carry no number. They come to one CPU at a time, which nobody says.
+    /// Those that come on any CPU, and carry no number. They come to one CPU at a time, and nothing says to which.
     OfAnyCpu,
 }
 
@@ -137,13 +137,13 @@ pub(super) const NOWHERE: u8 = u8::MAX;
 /// No CPU yet.
 pub(super) const NO_CPU: u32 = u32::MAX;
 
-/// What a source that hands flows on is made for.
+/// The parameters of a source that hands flows on.
 pub(super) struct StageContext {
     pub(super) stages: StageSet,
     pub(super) device: u32,
     /// Its CPU, unless it is a NAPI.
     pub(super) cpu: Option<u32>,
-    /// Whether packets have to wait here when the stages end. Behind the first stage they do not: there are none then.
+    /// True if packets have to wait here when the stages end. Behind the first stage they do not: there are none then.
     pub(super) is_first: bool,
 }
 
@@ -329,7 +329,7 @@ impl Source {
         self.gro_noted.load(Ordering::Relaxed)
     }
 
-    /// Has the device know that the driver calls GRO.
+    /// Notes for the device that its driver calls GRO.
     pub(crate) fn note_gro(&self) {
         // ORDERING: Relaxed: a hint that is written once.
         self.gro_noted.store(!self.hands_on(), Ordering::Relaxed);
@@ -621,7 +621,7 @@ impl Source {
         self.stopping.store(false, Ordering::Release);
     }
 
-    /// Has all flows stop: from here on each packet brings its flow nearer to the ordinary path.
+    /// Makes all flows stop: from here on each packet brings its flow nearer to the ordinary path.
     pub(crate) fn begin_stop(&self) {
         // ORDERING: Relaxed: the caller synchronizes with all that run now.
         self.stopping.store(true, Ordering::Relaxed);

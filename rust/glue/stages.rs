@@ -18,7 +18,8 @@ use crate::algo::stage::{Route, StageSet};
 use core::ptr;
 use kernel::prelude::*;
 
-/// How long the ordinary path of a CPU may take to be empty once. What is kept back meanwhile bounds it, too: half of a ring.
+/// The time within which the ordinary path of a CPU has to be empty once. The packets kept back meanwhile, half of a ring, are a
+/// limit, too.
 const QUIET_MS: u32 = 1_000;
 const LOOK_US: u32 = 50;
 /// This many stages a packet may still have before it, with tunnels in tunnels.
@@ -123,8 +124,8 @@ fn has_come(time_ms: u32) -> bool {
     now_ms().wrapping_sub(time_ms) as i32 >= 0
 }
 
-/// Has the packets in the stages arrive, as `empty` does, and then what came meanwhile go after it on the ordinary
-/// path, and waits for either for `most_ms` at most.
+/// Waits until the packets in the stages have arrived, as `empty` does, and then until the packets kept back meanwhile have gone
+/// after them on the ordinary path, each for `most_ms` at most.
 pub(super) fn return_home(
     for_each: impl Fn(&mut dyn FnMut(&Source)),
     empty: impl FnOnce() -> bool,
@@ -151,8 +152,8 @@ pub(super) fn is_home_empty(for_each: impl Fn(&mut dyn FnMut(&Source))) -> bool 
     is_empty
 }
 
-/// Has flows go into the stages that have gathered before them since [`Source::begin`]: their last packets on the ordinary path
-/// are out of the way once it has been empty. After `gro_holds_ms` GRO holds none of them.
+/// Lets flows into the stages that have gathered before them since [`Source::begin`]: their last packets on the ordinary path are
+/// out of the way once it has been empty. After `gro_holds_ms` GRO holds none of them.
 pub(super) fn let_go(for_each: impl Fn(&mut dyn FnMut(&Source)), gro_holds_ms: u32) {
     let gathering = |f: &mut dyn FnMut(&Source)| {
         for_each(&mut |source| {

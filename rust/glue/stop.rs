@@ -18,9 +18,9 @@ use super::stages;
 use crate::algo::counters::Counter;
 use kernel::prelude::*;
 
-/// How long flows with packets may take to stop, and drained ones to end.
+/// The time that flows with packets may take to stop, and drained ones to end.
 pub(super) const STOP_MS: u32 = 3_000;
-/// How long nothing has to move before flows are assumed to have no packets.
+/// The time without any movement after which flows are assumed to have no packets.
 const STILL_MS: u32 = 100;
 
 impl Configuration {
@@ -66,8 +66,8 @@ impl<W: Fn(&DeviceState, &Source) -> bool> Stop<'_, W> {
         }
     }
 
-    /// Has the packets in the stages arrive, and what came meanwhile go after it on the ordinary path. Ends the
-    /// references of flows that are handed on. Waits at most twice [`STOP_MS`].
+    /// Waits until the packets in the stages have arrived, and the packets kept back meanwhile have gone after them on the
+    /// ordinary path. Ends the references of flows that are handed on. Waits at most twice [`STOP_MS`].
     fn return_home(&self) {
         let mut any = false;
         self.each_handing_on(|_| any = true);

@@ -27,7 +27,7 @@ impl Configuration {
         }
     }
 
-    /// Has lanes go to where they are best now, if that is left to us.
+    /// Moves lanes to the CPUs that suit them best now, if that choice is left to the module.
     pub(crate) fn place_lanes(&mut self, rtnl: &Rtnl) -> Result {
         let knobs = self.with_lanes(self.knobs);
         if knobs != self.knobs {
@@ -53,7 +53,7 @@ impl Configuration {
     }
 }
 
-/// Has looks taken from now on, if the knobs are to be followed. Under the configuration lock.
+/// Starts looks at the CPUs, if the knobs leave the choice of lanes to the module. Under the configuration lock.
 pub(crate) fn begin(knobs: &Knobs) {
     let follows = is_wanted(knobs);
     hooks::watch_readers(follows);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Where packets end: their sockets.
+//! The end of the packets' way: their sockets.
 
 use super::ffi;
 use super::skb::SkBuff;
@@ -9,7 +9,7 @@ use crate::algo::amount::Amount;
 use crate::algo::queue::chain::Chain;
 use crate::algo::queue::Packet;
 
-/// Has the last packet of a run hold the run's socket; false if the socket is being destroyed.
+/// Makes the last packet of a run hold the run's socket; false if the socket is being destroyed.
 ///
 /// # Safety: `socket` is the number of the packets' socket, which is valid.
 #[inline]

@@ -84,14 +84,14 @@ impl Device {
         let _ = unsafe { ffi::mflow_device_set_port(self.dev.as_ptr(), ptr::null_mut()) };
     }
 
-    /// Has its packets redirected to a device of ours before they are built. Process context, no locks held; it is in the namespace
-    /// of this thread.
+    /// Redirects its packets to a device of ours before they are built. Process context, no locks held; it is in the namespace of
+    /// this thread.
     pub(crate) fn redirect(&self) -> Result {
         // SAFETY: By the invariant the device is valid.
         unsafe { way::redirect(self.dev.as_ptr()) }
     }
 
-    /// Has what is redirected dispatched there. It is opted in, and has no source.
+    /// Dispatches redirected packets at that device of ours. The device is opted in, and has no source.
     pub(crate) fn dispatch_early(&self, _rtnl: &Rtnl) {
         // SAFETY: By the invariant the device is valid.
         unsafe { way::dispatch_early(self.dev.as_ptr()) };
@@ -167,7 +167,7 @@ impl Napi {
         NonZeroU32::new(unsafe { ffi::mflow_napi_id(self.0.as_ptr()) })
     }
 
-    /// Has the hooks of this NAPI see `source`, the `Source` of [`Handlers`](super::hooks::Handlers), or none.
+    /// Shows `source`, the `Source` of [`Handlers`](super::hooks::Handlers), or none, to the hooks of this NAPI.
     ///
     /// # Safety: the NAPI is there; the source is valid until it is taken away and all polls that ran then have ended.
     pub(crate) unsafe fn set_source<S>(self, source: Option<&S>) {

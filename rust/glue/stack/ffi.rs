@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the boundary takes from the kernel: bindings of `net/mflow.h` and `net/mflow_module.h`.
+//! The functions and types that the boundary takes from the kernel: bindings of `net/mflow.h` and `net/mflow_module.h`.
 
 use crate::algo::builder::Builder;
 use crate::algo::knobs::DEVICE_NAME_SIZE;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the hooks and drivers read of a source and of an opted-in device before they call: each begins with it.
+//! The heads of a source and of an opted-in device, which the hooks and drivers read before they call: each object begins with
+//! its head.
 
 use super::ffi;
 use core::cell::UnsafeCell;
@@ -35,7 +36,7 @@ impl SourceHead {
     }
 }
 
-/// What the hooks and drivers are shown as a source.
+/// An object that the hooks and drivers are shown as a source.
 ///
 /// # Safety
 ///
@@ -65,7 +66,7 @@ impl PortHead {
         self.uses_gro().load(Ordering::Relaxed)
     }
 
-    /// Whether packets are taken behind GRO.
+    /// Returns the flag that is set while packets are taken behind GRO.
     pub(crate) fn splits_behind_gro(&self) -> &AtomicBool {
         // SAFETY: The field is valid, and only used through what this returns and by a hook's read of one word.
         unsafe { AtomicBool::from_ptr(&raw mut (*self.0.get()).splits_behind_gro) }
@@ -80,7 +81,7 @@ impl PortHead {
     }
 }
 
-/// What the hooks are shown as an opted-in device.
+/// An object that the hooks are shown as an opted-in device.
 ///
 /// # Safety
 ///

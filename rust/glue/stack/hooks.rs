@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Where the stack calls us: each hook becomes a call of [`Handlers`], compiled into the hook.
+//! The calls from the stack: each hook becomes a call of [`Handlers`], compiled into the hook.
 
 use super::device::Napi;
 use super::ffi;
@@ -18,7 +18,7 @@ use core::marker::PhantomData;
 use core::ptr::{self, NonNull};
 use kernel::prelude::*;
 
-/// What the module does at the hooks. Contract: `struct mflow_ops` in `include/net/mflow.h`.
+/// The work of the module at the hooks. Contract: `struct mflow_ops` in `include/net/mflow.h`.
 ///
 /// A packet that a handler returns goes on in the stack. All but [`napi_gone`](Self::napi_gone) run with softirqs
 /// disabled; those that are unsafe rely on more than that:
@@ -27,11 +27,11 @@ use kernel::prelude::*;
 /// 2. With a lane: in its poll, on this CPU.
 /// 3. With a socket: it is the one that the packet's look-up has found, or the reader's.
 pub(crate) trait Handlers {
-    /// What [`Napi::set_source`] was given.
+    /// The type that [`Napi::set_source`] was given.
     type Source: Sync + BeginsWithHead;
-    /// What [`Device::opt_in`](super::device::Device::opt_in) was given.
+    /// The type that [`Device::opt_in`](super::device::Device::opt_in) was given.
     type Port: Sync + BeginsWithPortHead;
-    /// What [`Worker::start`](super::worker::Worker::start) was given.
+    /// The type that [`Worker::start`](super::worker::Worker::start) was given.
     type Lane: Sync;
 
     /// A packet comes from a NAPI of an opted-in device, before GRO.
@@ -144,7 +144,7 @@ pub(crate) fn switch_off(_rtnl: &Rtnl, are_drained: bool) {
     unsafe { way::switch_off(are_drained) };
 }
 
-/// Has it counted on which CPUs the readers of split flows run, or not any longer. Any context.
+/// Starts or ends counting on which CPUs the readers of split flows run. Any context.
 pub(crate) fn watch_readers(on: bool) {
     // SAFETY: May be called in any context.
     unsafe { ffi::mflow_watch_readers(on) };

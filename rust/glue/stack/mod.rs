@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The boundary to the stack: what splits, tags, carries and delivers packets.
+//! The boundary to the stack: the code that splits, tags, carries and delivers packets.
 //!
-//! How this kernel gives packets away and takes them back is known in this folder and nowhere else. [`hooks`] is the way
-//! in: what is above implements [`hooks::Handlers`]. The others are the way out: [`skb`] is a packet with its tag,
-//! [`request`] one that is not built yet, [`worker`] builds and carries packets on a lane's CPU, [`deliver`] ends at the
-//! sockets, [`device`] ties devices and NAPIs to us.
+//! Only this folder knows how this kernel gives packets away and takes them back. [`hooks`] is the way in: the code above
+//! implements [`hooks::Handlers`]. The others are the way out: [`skb`] is a packet with its tag, [`request`] one that is not
+//! built yet, [`worker`] builds and carries packets on a lane's CPU, [`deliver`] ends at the sockets, [`device`] ties devices and
+//! NAPIs to us.
 //!
-//! What crosses: packets and chains of them, requests, tags, CPU numbers, and the opaque handles [`device::Device`],
-//! [`device::Napi`] and [`socket::Socket`]. The modules stand in the order of their imports.
+//! Packets and chains of them, requests, tags, CPU numbers, and the opaque handles [`device::Device`], [`device::Napi`] and
+//! [`socket::Socket`] cross the boundary. The modules stand in the order of their imports.
 
 pub mod ffi;
 pub mod heads;

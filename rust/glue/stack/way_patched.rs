@@ -15,18 +15,19 @@ use core::ptr::NonNull;
 use kernel::bindings::{bpf_xdp_mode_XDP_MODE_DRV, mflow_set_enabled, skb_shared_info};
 use kernel::error::Result;
 
-/// What the file `version` calls it.
+/// The name of this way into the stack in the file `version`.
 pub(crate) const NAME: &str = "patched";
-/// What is missing, for the file `version`.
+/// The list of what is missing, for the file `version`.
 pub(crate) const MISSING: &str = "";
-/// Whether all that a lane or [`carry`](super::deliver::carry) gives to the stack has reached its end when the call returns.
+/// True if all packets that a lane or [`carry`](super::deliver::carry) gives to the stack have reached their end when the call
+/// returns.
 pub(crate) const RUNS_TO_COMPLETION: bool = true;
-/// Whether sources of NAPIs that split flows are found by the number in a packet: NAPIs have them.
+/// True if sources of NAPIs that split flows are found by the number in a packet. Here the NAPIs have them.
 pub(crate) const FINDS_SOURCES_BY_NUMBER: bool = false;
 /// The promise that a fence waits until all queues of its CPU are through, and that a path with queues on other CPUs has no fence.
 pub(crate) const FENCES_WAIT: bool = false;
 
-/// How long a probe may take, in milliseconds: it passes what is queued on one CPU.
+/// The time that a probe may take, in milliseconds: it passes the packets that are queued on one CPU.
 pub(crate) const PROBE_TIMEOUT_MS: u32 = 200;
 
 /// Returns whether a probe or a fence goes on at once: it does.
@@ -35,7 +36,7 @@ pub(crate) unsafe fn is_clear() -> bool {
     true
 }
 
-/// Has what takes the ordinary path of this CPU stay behind what was carried inline, which has come through already.
+/// Keeps packets that take the ordinary path of this CPU behind those carried inline: these have come through already.
 #[inline]
 pub(crate) unsafe fn keep_behind_inline() {}
 

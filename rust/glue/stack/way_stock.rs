@@ -16,22 +16,23 @@ use core::ptr::{self, NonNull};
 use kernel::bindings as ffi;
 use kernel::error::{to_result, Result};
 
-/// What the file `version` calls it.
+/// The name of this way into the stack in the file `version`.
 pub(crate) const NAME: &str = "stock";
-/// What is missing, for the file `version`.
+/// The list of what is missing, for the file `version`.
 pub(crate) const MISSING: &str =
     "without: mode falcon-dev and falcon-func; building of packets by lanes but with build lane; parallel work in UDP, TCP and sockets";
-/// Whether all that a lane or [`carry`](super::deliver::carry) gives to the stack has reached its end when the call returns.
+/// True if all packets that a lane or [`carry`](super::deliver::carry) gives to the stack have reached their end when the call
+/// returns.
 pub(crate) const RUNS_TO_COMPLETION: bool = false;
-/// Whether sources of NAPIs are found by the number in a packet, behind GRO, which may have come along on a roundabout way: so they
-/// are taken before they are used.
+/// True if sources of NAPIs are found by the number in a packet, behind GRO. The packet may have come by a roundabout way, so
+/// sources are taken before they are used.
 pub(crate) const FINDS_SOURCES_BY_NUMBER: bool = true;
 
 /// The promise that a fence waits until all queues of its CPU are through, and that a path with queues on other CPUs has no fence.
 pub(crate) const FENCES_WAIT: bool = true;
 
-/// How long a probe may take, in milliseconds: it waits until the CPU's queues are through, for as many polls as the longest could
-/// take, and packets of a busy NIC are received in each of them.
+/// The time that a probe may take, in milliseconds: it waits until the CPU's queues are through, for as many polls as the longest
+/// queue could take, and packets of a busy NIC are received in each of them.
 pub(crate) const PROBE_TIMEOUT_MS: u32 = 1_000;
 
 /// Returns whether a probe or a fence would wait on this CPU for nothing but the queues.
@@ -43,7 +44,7 @@ pub(crate) unsafe fn is_clear() -> bool {
     unsafe { ffi::mflow_hold_is_clear() }
 }
 
-/// Has what takes the ordinary path of this CPU wait until the CPU's queues are through with what was carried inline.
+/// Makes packets that take the ordinary path of this CPU wait until the CPU's queues are through with the packets carried inline.
 ///
 /// # Safety: softirqs are disabled.
 #[inline]
@@ -83,7 +84,8 @@ pub(crate) fn redirects(knobs: &Knobs) -> bool {
     knobs.build == Build::Lane && knobs.scaling == Scaling::Path
 }
 
-/// Has packets of an opted-in device redirected. Nothing else is done with them until [`dispatch_early`]. Process context, no locks held.
+/// Redirects packets of an opted-in device. Nothing else is done with them until [`dispatch_early`]. Process context, no locks
+/// held.
 ///
 /// # Safety: the device is valid, and in the namespace of this process.
 pub(super) unsafe fn redirect(dev: *mut net_device) -> Result {
@@ -91,7 +93,7 @@ pub(super) unsafe fn redirect(dev: *mut net_device) -> Result {
     to_result(unsafe { ffi::mflow_device_redirect(dev) })
 }
 
-/// Has what is redirected dispatched before it is built.
+/// Dispatches redirected packets before they are built.
 ///
 /// # Safety: rtnl is held, the device is valid, and has no source.
 pub(super) unsafe fn dispatch_early(dev: *mut net_device) {
@@ -113,7 +115,7 @@ pub(super) fn wait_redirects_ended() {
     unsafe { ffi::mflow_xdp_wait() };
 }
 
-/// How much memory there is where packets are collected. CAST: a small constant.
+/// The size in bytes of the memory in which packets are collected. CAST: a small constant.
 pub(crate) const COLLECTOR_BYTES: usize = 8 * ffi::MFLOW_COLLECTOR_WORDS as usize;
 
 /// Returns where packets are collected on this CPU before they are parked, if they are: memory that begins as zeros.
@@ -212,7 +214,7 @@ pub(super) unsafe fn set_parked(skb: NonNull<sk_buff>, _socket: *mut sock, amoun
     unsafe { ffi::mflow_skb_set_parked(skb.as_ptr(), amount) };
 }
 
-/// Where the fields are that are read for each packet: a call of C for each would cost more than all else here.
+/// Returns the offsets of the fields that are read for each packet: a call of C for each would cost more than all else here.
 #[inline]
 fn layout() -> &'static ffi::mflow_skb_layout {
     // SAFETY: It is a constant of C's, of which all fields are numbers.

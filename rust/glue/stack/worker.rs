@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What carries a lane's packets: a NAPI of ours, woken on the lane's CPU.
+//! The worker that carries a lane's packets: a NAPI of ours, woken on the lane's CPU.
 
 use super::ffi;
 use super::request::Request;
@@ -18,7 +18,7 @@ extern "C" {
     fn mflow_worker_set_napi_id(worker: *mut ffi::mflow_worker, napi_id: kernel::ffi::c_uint);
 }
 
-/// What a worker does for its lane.
+/// The work that a worker does for its lane.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Work {
     /// It carries packets: its poll is `mflow_lane_poll`.
@@ -79,7 +79,7 @@ impl Worker {
         !self.get().is_null()
     }
 
-    /// Has the lane polled on the worker's CPU; false if there is no worker. Softirqs disabled.
+    /// Schedules the lane's poll on the worker's CPU; false if there is no worker. Softirqs disabled.
     pub(crate) fn kick(&self) -> bool {
         let worker = self.get();
         let is_started = !worker.is_null();
@@ -90,7 +90,7 @@ impl Worker {
         is_started
     }
 
-    /// Has the lane polled on that CPU, whichever is its own. Softirqs disabled.
+    /// Schedules the lane's poll on `cpu`, even if that is not the worker's own CPU. Softirqs disabled.
     pub(crate) fn kick_on(&self, cpu: u32) {
         let worker = self.get();
         if !worker.is_null() {
@@ -177,14 +177,15 @@ impl Polling<'_> {
         unsafe { way::follows(self.worker) }
     }
 
-    /// Has the poll called again and again until what was received has [left the queues](Self::has_settled).
+    /// Makes the poll be called again and again until the packets received so far have [left the queues](Self::has_settled).
     #[inline]
     pub(crate) fn settle(self) {
         // SAFETY: By the invariant we are in the worker's poll.
         unsafe { way::settle(self.worker) };
     }
 
-    /// Returns whether the stack's queues on this CPU are through with what had been received at [`settle`](Self::settle).
+    /// Returns whether the stack's queues on this CPU are through with the packets that had been received at
+    /// [`settle`](Self::settle).
     #[inline]
     pub(crate) fn has_settled(self) -> bool {
         // SAFETY: By the invariant we are in the worker's poll.
