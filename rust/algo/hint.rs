@@ -16,7 +16,7 @@
 //! others. GRO joins packets with the same metadata only, so all packets of a flow have to have the same.
 //! packets with the same metadata only, so all packets of a flow have to have the same.
 
-/// The wish for a flow.
+/// The treatment that is asked for a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Hint {

@@ -174,7 +174,7 @@ fn reasons_table(rust: &mut String, reasons: &[Vec<String>]) -> Result<()> {
     Ok(())
 }
 
-/// Whether it is the one word; fails if it is not the other either.
+/// Returns whether `word` is `yes`; fails if it is not `no` either.
 fn one_of(word: &str, yes: &str, no: &str) -> Result<bool> {
     if word == yes || word == no {
         return Ok(word == yes);

@@ -27,11 +27,11 @@ pub(crate) struct AccessList {
     rules: Vec<Rule>,
     /// The bank that packets see; `None`: there are no rules.
     bank: Option<usize>,
-    /// Whether the banks have counts of a list before.
+    /// True for banks that have counts of an earlier list.
     has_hits: [bool; 2],
-    /// What the banks have in the tries: sources, destinations.
+    /// The entries of the banks in the tries: sources, destinations.
     prefixes: [[Vec<Key<Address>>; 2]; 2],
-    /// What the map has.
+    /// The entries of the map.
     port_sets: Vec<RulePort>,
     named: Array<MapData, u32>,
     tries: [Trie; 2],

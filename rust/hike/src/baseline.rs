@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What chains are measured against: programs at XDP that do as little as a program can, `c-shims/hike/baseline.bpf.c`.
+//! The baseline for measurements of chains: programs at XDP that do as little as a program can, `c-shims/hike/baseline.bpf.c`.
 
 use anyhow::{Context as _, Result};
 use aya::maps::DevMap;
@@ -14,7 +14,7 @@ use crate::loader;
 pub struct Baseline(#[expect(dead_code, reason = "what it holds ends with it")] Ebpf);
 
 impl Baseline {
-    /// Has all packets of a device leave by another one, as they are.
+    /// Makes all packets of a device leave by another one, as they are.
     pub fn pass_through(device: &str, port: u32) -> Result<Self> {
         let mut object = loader::baseline()?;
         let map = object.map_mut("port").context("no map port")?;
@@ -24,7 +24,7 @@ impl Baseline {
         Self::attach(object, "hike_pass_through", device)
     }
 
-    /// Has all packets of a device dropped.
+    /// Drops all packets of a device.
     pub fn discard(device: &str) -> Result<Self> {
         Self::attach(loader::baseline()?, "hike_discard", device)
     }

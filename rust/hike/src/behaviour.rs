@@ -9,7 +9,7 @@ use anyhow::{ensure, Result};
 
 use crate::layout;
 
-/// What End and End.X do besides (RFC 8986, 4.16).
+/// The flavours of End and End.X (RFC 8986, 4.16).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flavours {
     /// Penultimate segment pop: where the last segment becomes the destination, the SRH is taken out.
@@ -20,7 +20,7 @@ pub struct Flavours {
     pub usd: bool,
 }
 
-/// What a local SID does.
+/// The behaviour of a local SID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Behaviour {
     /// End: goes on to the next segment; the programs behind `end` forward.
@@ -29,7 +29,7 @@ pub enum Behaviour {
     EndX {
         /// The address of the next hop: no link-local one, as the kernel's tables have none.
         next_hop: Ipv6Addr,
-        /// What it does besides.
+        /// Its flavours.
         flavours: Flavours,
     },
     /// End.DT4: takes the outer headers off IPv4, and forwards it.

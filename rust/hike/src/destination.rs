@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which packets: a destination, a prefix of some, or all that nothing else is said of.
+//! Destinations of packets: one address, a prefix, or the default for all other packets.
 
 use std::fmt;
 use std::net::IpAddr;

@@ -17,11 +17,11 @@ const WITH_PORTS: [u8; 3] = [6, 17, 132];
 pub enum ExactFlow {
     /// By addresses, protocol and ports.
     Ports {
-        /// Where it comes from.
+        /// The source address.
         source: IpAddr,
-        /// Where it goes.
+        /// The destination address.
         destination: IpAddr,
-        /// What is right behind the IP header.
+        /// The number of the protocol right behind the IP header.
         protocol: u8,
         /// The ports of source and destination. Packets of protocols other than TCP, UDP and SCTP, and fragments of IPv4, have 0
         /// and 0.
@@ -29,9 +29,9 @@ pub enum ExactFlow {
     },
     /// By addresses and flow label (RFC 6437).
     Label {
-        /// Where it comes from.
+        /// The source address.
         source: Ipv6Addr,
-        /// Where it goes.
+        /// The destination address.
         destination: Ipv6Addr,
         /// 20 bits.
         label: u32,
@@ -39,7 +39,7 @@ pub enum ExactFlow {
 }
 
 impl ExactFlow {
-    /// Returns where it goes.
+    /// Returns the destination address.
     pub fn destination(&self) -> IpAddr {
         match self {
             Self::Ports { destination, .. } => *destination,

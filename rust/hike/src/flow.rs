@@ -20,12 +20,12 @@ use crate::path::Path;
 const LEAST_PERIOD: Duration = Duration::from_millis(10);
 const MOST_PERIOD: Duration = Duration::from_secs(86_400);
 
-/// Where a flow is counted.
+/// The end of a flow at which it is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Direction {
-    /// Where it enters what is monitored, by `mon-in`.
+    /// The end at which it enters the monitored part of its way, counted by `mon-in`.
     In = 0,
-    /// Where it leaves that, by `mon-out`.
+    /// The end at which it leaves that part, counted by `mon-out`.
     Out = 1,
 }
 
@@ -96,7 +96,7 @@ impl Flow {
     }
 }
 
-/// What is a packet's colour.
+/// The place of a packet's colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Marking {
     /// The L bit of the option of RFC 9343, which the path of the flow has to have.
@@ -105,12 +105,12 @@ pub enum Marking {
     DscpBit(u8),
 }
 
-/// How a flow is monitored; the same at both its ends.
+/// The settings of a flow's monitor; the same at both ends of the flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Monitor {
     /// The length of a block: 10 milliseconds to a day.
     pub period: Duration,
-    /// What is a packet's colour.
+    /// The place of a packet's colour.
     pub marking: Marking,
 }
 
@@ -166,7 +166,7 @@ impl Monitor {
     }
 }
 
-/// What was counted of a flow in one direction: packets by block.
+/// The counts of a flow in one direction: packets by block.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts(BTreeMap<u64, u64>);
 

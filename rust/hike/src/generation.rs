@@ -33,17 +33,17 @@ const NOTE: &str = "note";
 const PIECE_BYTES: usize = 4096;
 type Piece = [u8; PIECE_BYTES];
 
-/// Where the kernel cannot say that all packets are through: no packet is in a program for nearly as long.
+/// The wait where the kernel cannot say that all packets are through: no packet is in a program for nearly as long.
 const LONG: Duration = Duration::from_secs(1);
 
-/// Whose counters go on.
+/// The generation whose counters go on.
 #[derive(Clone, Copy)]
 pub struct Before<'a> {
     /// The generation that has them now.
     pub generation: &'a Generation,
-    /// Whether it has the same reasons as this program, in the same order.
+    /// True if it has the same reasons as this program, in the same order.
     pub same_reasons: bool,
-    /// Whether it has the same rules as are to be.
+    /// True if it has the same rules as the new generation.
     pub same_rules: bool,
 }
 
@@ -75,7 +75,7 @@ impl Generation {
         })
     }
 
-    /// Has it stay, with a note of its maker.
+    /// Makes an instance stay in the kernel, with a note of its maker.
     pub fn stay(hike: Hike, note: &[u8]) -> Result<Self> {
         let (folder, hook) = (hike.folder().to_owned(), hike.hook());
         // The note comes first: what has an entry is whole.
@@ -131,7 +131,8 @@ impl Generation {
         })
     }
 
-    /// Has packets of a device, by its name and index, come here from the next one on; its link is pinned in a folder.
+    /// Directs packets of a device, by its name and index, to this generation from the next packet on; the link is pinned in a
+    /// folder.
     pub fn take(&self, links: &FilePath, name: &str, device: u32) -> Result<()> {
         links::take(&mut self.entry()?, links, name, device)
     }
@@ -166,7 +167,7 @@ impl Generation {
         monitors::add(&self.folder, flow, direction, monitor.counters()?).map(drop)
     }
 
-    /// Has packets that are put on these paths, by their places, be counted by the numbers of their flows, which costs less.
+    /// Lets packets that are put on these paths, by their places, be counted by the numbers of their flows, which costs less.
     pub fn tell_paths<'a>(&self, paths: impl IntoIterator<Item = (u32, &'a Path)>) -> Result<()> {
         path_flows::tell(&self.folder, paths)
     }

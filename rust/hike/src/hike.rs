@@ -53,7 +53,7 @@ use crate::reason::{self, Reason};
 use crate::rule::Rule;
 use crate::slots::Slots;
 
-/// How chains are run; what they do is the same.
+/// The way in which chains are run; the chains do the same either way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Engine {
     /// One program is made of each distinct chain: one indirect jump for a packet.
@@ -74,14 +74,14 @@ pub struct PathId(u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BehaviourId(u16);
 
-/// What is done with packets of a destination.
+/// The treatment of packets of a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Class {
     /// The chain they take.
     pub chain: ChainId,
     /// The path that its programs use.
     pub path: Option<PathId>,
-    /// What its program `lanes` asks mflow for its flows; `None`: nothing.
+    /// The request to mflow for its flows, which its program `lanes` hands on; `None`: none.
     pub lanes: Option<Lanes>,
 }
 
@@ -96,7 +96,7 @@ impl Class {
     }
 }
 
-/// Where `fw-table` sends packets.
+/// The next hop to which `fw-table` sends packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
     /// The index of a device that is a port.
@@ -128,7 +128,7 @@ pub struct Hike {
     exact_flows: FlowClasses,
     lengths: Lengths,
     access_list: AccessList,
-    /// Whether all of it stays in the kernel when this is dropped.
+    /// True if all of it stays in the kernel when this is dropped.
     stays: bool,
 }
 

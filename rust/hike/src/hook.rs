@@ -12,12 +12,12 @@ use aya::programs::{Program, TcAttachType};
 
 use crate::chain::Chain;
 
-/// Where an instance gets packets.
+/// The point at which an instance gets packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Hook {
-    /// What devices receive, in the driver if that can.
+    /// Packets that devices receive, in the driver if it can.
     Xdp,
-    /// What leaves by devices: the host's own packets, and those that the kernel forwards. Linux 6.6 and newer.
+    /// Packets that leave by devices: the host's own packets, and those that the kernel forwards. Linux 6.6 and newer.
     Tcx,
 }
 
@@ -45,13 +45,14 @@ impl fmt::Display for Hook {
     }
 }
 
-/// What attaches an entry to a device; the entry has it.
+/// The link that attaches an entry to a device; the entry owns it.
 pub(crate) enum Attached {
     Xdp(XdpLinkId),
     Tcx(SchedClassifierLinkId),
 }
 
-/// Has packets of a device, in the calling thread's network namespace, come to an entry: at tcx, behind all programs that are there.
+/// Directs packets of a device, in the calling thread's network namespace, to an entry: at tcx, behind all programs that are
+/// there.
 pub(crate) fn attach(entry: &mut Program, device: &str) -> Result<Attached> {
     match entry {
         Program::Xdp(entry) => {
@@ -72,7 +73,7 @@ pub(crate) fn attach(entry: &mut Program, device: &str) -> Result<Attached> {
     }
 }
 
-/// Has packets of a device come to an entry no more.
+/// Stops directing packets of a device to an entry.
 pub(crate) fn detach(entry: &mut Program, attached: Attached) -> Result<()> {
     match (entry, attached) {
         (Program::Xdp(entry), Attached::Xdp(link)) => entry.detach(link)?,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a class asks mflow for its flows, which the program `lanes` hands on with each packet.
+//! The request of a class to mflow for its flows, which the program `lanes` hands on with each packet.
 
-/// What is asked. If nothing is, mflow splits a flow while it finds it fast.
+/// A request to mflow. Without one, mflow splits a flow while it finds it fast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Lanes {
     /// To split a flow however slow it is, as far as all else allows it.

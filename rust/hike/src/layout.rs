@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the programs read and write, as `c-shims/hike/tables.h` has it: the same names, members and sizes.
+//! The structures that the programs read and write, as `c-shims/hike/tables.h` has them: the same names, members and sizes.
 #![allow(unsafe_code, reason = "aya::Pod says that a type is plain bytes")]
 
 use std::array;
@@ -166,7 +166,7 @@ impl Class {
         path: u32::MAX,
     };
 
-    /// Where the upper bits of the behaviour stand that are the hint to mflow.
+    /// The place of the hint to mflow in the upper bits of the behaviour.
     pub(crate) const LANES_SHIFT: u32 = 14;
 
     /// Returns the place of the behaviour; 0: it has none.
@@ -208,7 +208,7 @@ pub(crate) struct Behaviour {
 }
 
 impl Behaviour {
-    /// What stands for none.
+    /// The value that stands for none.
     pub(crate) const NONE: Self = Self {
         flags: 0,
         table: 0,
@@ -263,7 +263,7 @@ pub(crate) struct Path {
 }
 
 impl Path {
-    /// What stands for none.
+    /// The value that stands for none.
     pub(crate) const NONE: Self = Self {
         bytes: 0,
         most_bytes: 0,

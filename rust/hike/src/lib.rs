@@ -57,12 +57,12 @@ pub use self::rule::{Action, Rule};
 use self::manifest::Program;
 use self::reason::{Fate, Reason};
 
-/// How much there can be of everything: `c-shims/hike/limits.h`.
+/// The largest number of everything: `c-shims/hike/limits.h`.
 pub mod limits {
     include!(concat!(env!("OUT_DIR"), "/limits.rs"));
 }
 
-/// What else the build has read in `c-shims/hike/`: `PROGRAMS` and `REASONS`.
+/// The other results of the build from `c-shims/hike/`: `PROGRAMS` and `REASONS`.
 mod generated {
     use super::{Fate, Program, Reason};
 

@@ -18,13 +18,13 @@ use aya_obj::programs::XdpAttachType;
 
 use crate::hook::Hook;
 
-/// What `bpf(2)` says of a link whose device has gone.
+/// The error of `bpf(2)` for a link whose device has gone.
 const ENOLINK: i32 = 67;
 
 /// A device whose packets come to an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Linked {
-    /// Where they do.
+    /// The hook at which they do.
     pub hook: Hook,
     /// The device's index.
     pub device: u32,
@@ -61,7 +61,7 @@ pub fn linked(links: &Path) -> Result<Vec<Linked>> {
     Ok(devices)
 }
 
-/// Has packets of a device take the kernel's path again.
+/// Gives packets of a device back to the kernel's path.
 pub fn release(links: &Path, linked: Linked) -> Result<()> {
     let pin = linked.pin(links);
     match fs::remove_file(&pin) {
@@ -87,7 +87,8 @@ pub(crate) fn entry(hook: Hook, pin: &Path) -> Result<Program> {
     entry.with_context(|| format!("cannot open {}", pin.display()))
 }
 
-/// Has packets of a device, of this name and index, come to an entry from the next one on: its link is updated, or made and pinned.
+/// Directs packets of a device, of this name and index, to an entry from the next packet on: its link is updated, or made and
+/// pinned.
 pub(crate) fn take(entry: &mut Program, links: &Path, name: &str, device: u32) -> Result<()> {
     let hook = match entry {
         Program::Xdp(_) => Hook::Xdp,

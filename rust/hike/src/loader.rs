@@ -114,7 +114,7 @@ pub(crate) fn open(folder: &Path, name: &str) -> Result<Map> {
     Ok(Map::from_map_data(data)?)
 }
 
-/// Whether a map has refused because there is no such entry.
+/// Returns whether a map has refused because there is no such entry.
 pub(crate) fn is_not_there(error: &MapError) -> bool {
     match error {
         MapError::KeyNotFound | MapError::ElementNotFound => true,
@@ -137,7 +137,7 @@ pub(crate) fn or_full(
     }
 }
 
-/// Whether a map has refused because it is full.
+/// Returns whether a map has refused because it is full.
 pub(crate) fn is_full(error: &MapError) -> bool {
     // A trie says the one, all others the other.
     const FULL: [i32; 2] = [libc::ENOSPC, libc::E2BIG];

@@ -11,15 +11,15 @@ pub struct Program {
     pub number: u8,
     /// Its name there.
     pub name: &'static str,
-    /// Whether it decides where the packet goes, and so ends a chain.
+    /// True if it decides where the packet goes, and so ends a chain.
     pub ends: bool,
-    /// Whether it needs a class that has a path.
+    /// True if it needs a class that has a path.
     pub needs_path: bool,
-    /// Whether it needs a class that has a behaviour of a local SID: the one of its name.
+    /// True if it needs a class that has a behaviour of a local SID: the one of its name.
     pub needs_behaviour: bool,
-    /// Whether it runs at tcx, too; all run at XDP.
+    /// True if it runs at tcx, too; all run at XDP.
     pub at_tcx: bool,
-    /// What it does.
+    /// The description of what it does.
     pub summary: &'static str,
     /// The function that the engine with tail calls loads.
     pub(crate) call: &'static str,

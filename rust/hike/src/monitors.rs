@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is counted of flows: one map for each number of SIDs, as all keys of a map have the same size; and one more by numbers of flows,
-//! for packets that `enc` has put on a path, whose headers need not be looked at for that. What is counted of a flow is the sum of both.
+//! The counts of flows: one map for each number of SIDs, as all keys of a map have the same size; and one more by numbers of
+//! flows, for packets that `enc` has put on a path, whose headers need not be looked at for that. The count of a flow is the sum
+//! of both.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::path::Path;
@@ -25,7 +26,7 @@ const MOST_DRAWS: u32 = 16;
 /// The kernel's `BPF_NOEXIST`: only what is not there yet is written.
 const NEW: u64 = 1;
 
-/// What is done with the entry of a flow.
+/// The operation on the entry of a flow.
 enum Action {
     Add(Counters),
     Remove,
@@ -45,7 +46,8 @@ macro_rules! by_sids {
     };
 }
 
-/// Has a flow counted from these counters on, by all CPUs; fails if it is counted already. Returns its number, or 0 if it has none.
+/// Starts counting a flow from these counters on, by all CPUs; fails if it is counted already. Returns its number, or 0 if it has
+/// none.
 pub(crate) fn add(
     folder: &Path,
     flow: &Flow,

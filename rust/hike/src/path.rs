@@ -18,14 +18,14 @@ const IPV6_BYTES: usize = 40;
 const OPTION_BYTES: usize = 8;
 const SRH_BYTES: usize = 8;
 const SID_BYTES: usize = 16;
-/// What every IPv6 link carries: RFC 8200, 5.
+/// The MTU that every IPv6 link has at least: RFC 8200, 5.
 const LEAST_MTU: u16 = 1280;
 
 /// Numbers of next headers.
 const ROUTING: u8 = 43;
 const DESTINATION_OPTIONS: u8 = 60;
 
-/// How a packet is encapsulated: RFC 8986, 5.1 and 5.2.
+/// The mode of encapsulation: RFC 8986, 5.1 and 5.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// H.Encaps: the SRH lists all SIDs.
@@ -52,7 +52,7 @@ pub enum FlowLabel {
     Fixed(u32),
 }
 
-/// What becomes of packets that cannot be encapsulated: their hop limit has run out, or they would be too big.
+/// The treatment of packets that cannot be encapsulated: their hop limit has run out, or they would be too big.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exceptions {
     /// They are dropped, and counted.
@@ -69,7 +69,7 @@ pub struct Path {
     pub source: Ipv6Addr,
     /// 1 to 10 SIDs, in the order in which they are visited.
     pub sids: Vec<Ipv6Addr>,
-    /// How packets are encapsulated.
+    /// The mode of encapsulation.
     pub mode: Mode,
     /// The hop limit of the outer header: 1 to 255.
     pub hop_limit: u8,
@@ -79,7 +79,7 @@ pub struct Path {
     pub flow_label: FlowLabel,
     /// The largest packet that the path carries, with the outer headers: 1280 to 65535 bytes.
     pub mtu: u16,
-    /// What becomes of packets that cannot be encapsulated.
+    /// The treatment of packets that cannot be encapsulated.
     pub exceptions: Exceptions,
     /// The FlowMonID of the option of RFC 9343, 20 bits; `None`: there is no option.
     pub flow_id: Option<u32>,

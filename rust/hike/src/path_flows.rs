@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which monitored flow the packets of each path are of, so that `mon-in` behind `enc` need not look for their addresses.
+//! The monitored flow to which the packets of each path belong, so that `mon-in` behind `enc` need not look for their addresses.
 //!
-//! A path without a number, or with one that has gone, costs packets more, and nothing is counted less: they are counted by their headers.
-//! So a path may be told late, and by another process than the one that has made it.
+//! A path without a number, or with one that has gone, costs packets more, but no packet is left uncounted: they are counted by
+//! their headers. So a path may be told late, and by another process than the one that has made it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path as FilePath;
@@ -18,7 +18,7 @@ use crate::path::Path;
 
 const NAME: &str = "path_flows";
 
-/// What an instance knows of its paths.
+/// The paths of an instance, by their flows.
 pub(crate) struct PathFlows {
     table: Array<MapData, u64>,
     places: BTreeMap<Flow, BTreeSet<u32>>,
@@ -54,7 +54,7 @@ impl PathFlows {
         Ok(())
     }
 
-    /// Has the packets of all paths with this flow be counted by its number; 0: by their headers.
+    /// Lets the packets of all paths with this flow be counted by its number; 0: by their headers.
     pub(crate) fn tell(&mut self, flow: &Flow, number: u64) -> Result<()> {
         for &place in self.places.get(flow).into_iter().flatten() {
             self.table.set(place, number, 0)?;
@@ -63,7 +63,7 @@ impl PathFlows {
     }
 }
 
-/// Tells paths, by their places, of what is monitored in an instance of which no more is known than its folder.
+/// Tells paths, by their places, of the monitored flows in an instance of which no more is known than its folder.
 pub(crate) fn tell<'a>(
     folder: &FilePath,
     paths: impl IntoIterator<Item = (u32, &'a Path)>,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the tables of a generation hold, as the kernel says.
+//! The contents of a generation's tables, as the kernel reports them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path as FilePath;
@@ -30,7 +30,7 @@ pub struct Places {
     pub path: Option<u32>,
     /// The place of the behaviour.
     pub behaviour: Option<u32>,
-    /// What mflow is asked for.
+    /// The request to mflow for the flows.
     pub lanes: Option<Lanes>,
 }
 

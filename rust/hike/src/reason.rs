@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What can become of a packet: the lines of `c-shims/hike/REASONS`.
+//! The fates of packets and their reasons: the lines of `c-shims/hike/REASONS`.
 
 use crate::generated::REASONS;
 
-/// What happens to a packet.
+/// The fate of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// The kernel gets it.
@@ -15,14 +15,14 @@ pub enum Fate {
     Dropped,
 }
 
-/// Why that happens; each packet is counted with exactly one.
+/// The reason for a fate; each packet is counted with exactly one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reason {
-    /// What happens.
+    /// The fate.
     pub fate: Fate,
     /// One word.
     pub name: &'static str,
-    /// What that means.
+    /// The meaning of the reason.
     pub meaning: &'static str,
 }
 

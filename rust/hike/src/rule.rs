@@ -12,7 +12,7 @@ use crate::limits::RULES;
 /// Protocols whose headers begin with a source and a destination port: TCP, UDP, DCCP, SCTP, UDP-Lite.
 const WITH_PORTS: [u8; 5] = [6, 17, 33, 132, 136];
 
-/// What is done with packets that meet a rule.
+/// The action on packets that meet a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// They go on.
@@ -23,15 +23,15 @@ pub enum Action {
 
 /// A rule. Of several that a packet meets, the first counts; a packet that meets none goes on.
 ///
-/// What cannot be seen of a packet (its ports, if it is a later fragment or cut short; its protocol, behind more than four extension
-/// headers) meets rules that deny, and none that allows.
+/// If a field of a packet cannot be seen (its ports, if it is a later fragment or cut short; its protocol, behind more than four
+/// extension headers), the packet meets rules that deny, and none that allows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// What is done.
+    /// The action.
     pub action: Action,
-    /// Where packets come from; the default is anywhere.
+    /// The source of packets; the default is anywhere.
     pub source: Destination,
-    /// Where they go; likewise.
+    /// The destination of packets; likewise.
     pub destination: Destination,
     /// The number of their protocol: for IPv6, the first that is no extension header of routing, options or fragments.
     pub protocol: Option<u8>,

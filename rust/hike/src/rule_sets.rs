@@ -23,7 +23,7 @@ pub(crate) struct Sets {
     pub(crate) destinations: BTreeMap<Destination, Rules>,
     /// By number, as in `rule_sets`.
     pub(crate) numbered: Vec<Rules>,
-    /// Which set a port belongs to, from the first of its kind on.
+    /// The set to which each port belongs, from the first set of its kind on.
     pub(crate) source_ports: Vec<u16>,
     pub(crate) destination_ports: Vec<u16>,
 }
@@ -83,7 +83,7 @@ fn prefix_sets(rules: &[Rule], of: impl Fn(&Rule) -> Destination) -> BTreeMap<De
         .collect()
 }
 
-/// Whether all addresses of the one are among those of the other.
+/// Returns whether all addresses of `inner` are among those of `outer`.
 fn contains(outer: Destination, inner: Destination) -> bool {
     if outer.version() != inner.version() {
         return outer == Destination::Default;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which places of a table are taken, and by what.
+//! The places of a table: the free ones, and the values of the taken ones.
 
 /// Numbered places, of which some are taken.
 pub(crate) struct Slots<T>(Vec<Option<T>>);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is in the kernel, read back: what was applied last, and what others have changed since.
+//! The state of the kernel, read back: the configuration that was applied last, and the changes that others have made since.
 
 use std::collections::BTreeMap;
 

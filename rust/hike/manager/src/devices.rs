@@ -19,7 +19,7 @@ pub struct Device {
     pub mtu: u32,
     /// The kernel's number of the program at XDP, if it has one.
     pub program: Option<u32>,
-    /// Whether it is set up; the kernel takes no routes for one that is not.
+    /// True if it is set up; the kernel takes no routes for one that is not.
     pub is_up: bool,
 }
 

@@ -13,7 +13,7 @@ use mflow_hike::{Chain, Class, Hike, Places};
 use crate::configuration::{Configuration, Route, Way};
 use crate::devices::Devices;
 
-/// What takes the kernel's path takes this chain, so that it is counted.
+/// The chain of packets that take the kernel's path, so that they are counted.
 const KERNEL: &str = "fw-kernel";
 
 /// The place of that chain.

@@ -67,7 +67,7 @@ pub(crate) fn there(hook: Hook, devices: &Devices) -> Result<There> {
     run(|handle| async move { list(&handle, hook, devices).await })
 }
 
-/// Has the kernel have these routes, by their names; others of ours stay for now.
+/// Makes these routes, by their names, routes of the kernel; others of ours stay for now.
 pub(crate) fn put<'a>(
     hook: Hook,
     routes: impl Iterator<Item = (&'a String, &'a KernelRoute)> + Send,

@@ -16,11 +16,12 @@ use tokio::time::sleep;
 use crate::devices::{Device, Devices};
 use crate::service::Service;
 
-/// What comes together, as when a device is made, named and set up, is looked at once.
+/// The time within which messages are taken together, as when a device is made, named and set up: then devices are looked at
+/// once.
 const TOGETHER: Duration = Duration::from_millis(50);
 
-/// Has a service do what is configured whenever a device comes, goes or gets another name; until anything is configured, that is to
-/// apply a file. `known` is what there was when that was done last.
+/// Applies the configuration to devices whenever one comes, goes or gets another name. Until anything is configured, that means
+/// to apply a file. `known` are the devices at the time of the last application.
 pub async fn watch(service: &Service, file: &Path, mut known: Devices) -> Result<()> {
     let (connection, _handle, mut messages) =
         rtnetlink::new_multicast_connection(&[MulticastGroup::Link])

@@ -12,8 +12,9 @@
 //! | flows, devices and routes that are no more are left alone | it is said; tried again with the next transaction | the same |
 //! | the old generation goes, when no packet is in it | the same | the same |
 //!
-//! What is undone and what is done in the end is the same work: [`Manager::settle`] makes devices, monitors and the kernel's routes those
-//! of the generation that counts, and removes all others. It asks the kernel what is there, so it needs not know how far a transaction has come.
+//! To undo a transaction and to end one is the same work: [`Manager::settle`] makes devices, monitors and the kernel's routes
+//! those of the generation that counts, and removes all others. It asks the kernel for its state, so it need not know how far a
+//! transaction has come.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -34,7 +35,7 @@ use crate::note::Note;
 use crate::store::Store;
 use crate::{actual, kernel_routes};
 
-/// What is configured on this host, and how that is changed.
+/// The configuration of this host, and the transactions that change it.
 #[derive(Debug)]
 pub struct Manager {
     store: Store,
@@ -48,16 +49,16 @@ pub struct Manager {
 struct Current {
     revision: u64,
     generation: Generation,
-    /// What was to be; `None`: its maker was of a version that this one cannot read.
+    /// The note and the configuration that were applied; `None`: its maker was of a version that this one cannot read.
     known: Option<(Note, Configuration)>,
 }
 
-/// What has come of a transaction that has succeeded.
+/// The result of a transaction that has succeeded.
 #[derive(Debug)]
 pub struct Applied {
-    /// What differs from before.
+    /// The differences from before.
     pub changes: Vec<Difference>,
-    /// What could not be done afterwards, and is tried again with the next transaction.
+    /// The steps that could not be done afterwards, and are tried again with the next transaction.
     pub warnings: Vec<String>,
 }
 
@@ -157,7 +158,7 @@ impl Manager {
             .warnings)
     }
 
-    /// Has the programs of this version do what those of another one do.
+    /// Replaces the programs of another version by those of this version, with the same configuration.
     fn upgrade(&mut self, devices: &Devices) -> Vec<String> {
         let known = self.current.as_ref().and_then(|one| one.known.as_ref());
         let Some((note, configuration)) = known else {
@@ -174,8 +175,8 @@ impl Manager {
         })
     }
 
-    /// Has devices that have come, or come again, do what is configured for them. Returns what has been done or could not be; nothing
-    /// if devices are as they were.
+    /// Applies the configuration to devices that have come, or come again. Returns what has been done or could not be done;
+    /// nothing if devices are as they were.
     pub fn devices_changed(&mut self, devices: &Devices) -> Result<Vec<String>> {
         let Some(Current {
             generation,
@@ -277,7 +278,7 @@ impl Manager {
         })
     }
 
-    /// Has packets come to a generation that does not count yet.
+    /// Directs packets to a generation that does not count yet.
     fn enter(&self, next: &Current, devices: &Devices) -> Result<()> {
         let Some((_, wanted)) = &next.known else {
             return Ok(());
@@ -376,7 +377,7 @@ fn release_all(store: &Store, devices: &Devices) -> Result<()> {
     Ok(())
 }
 
-/// Has the kernel have the routes of a configuration, and none of ours besides. Returns what could not be done.
+/// Makes the kernel's routes those of a configuration, and removes all others of ours. Returns what could not be done.
 fn settle_routes(configuration: &Configuration, devices: &Devices) -> Vec<String> {
     let (hook, routes) = (configuration.hook, &configuration.kernel_routes);
     let mut warnings = Vec::new();
@@ -403,7 +404,7 @@ fn remove_others(store: &Store, counts: Option<u64>) -> Result<()> {
     Ok(())
 }
 
-/// Has a generation count what is to be counted, and nothing else; what is counted as it should be goes on.
+/// Makes a generation count the flows that are to be counted, and no others. Flows that are counted as they should be go on.
 fn settle_monitors(generation: &Generation, configuration: &Configuration) -> Result<()> {
     let mut missing = actual::monitors(configuration)?;
     for (flow, direction, monitor) in generation.monitors()? {
@@ -420,7 +421,7 @@ fn settle_monitors(generation: &Generation, configuration: &Configuration) -> Re
     add_monitors(generation, configuration, missing)
 }
 
-/// Has a generation count more.
+/// Makes a generation count more flows.
 fn add_monitors(
     generation: &Generation,
     configuration: &Configuration,

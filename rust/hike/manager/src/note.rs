@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a generation says of itself, to those who find it.
+//! The note that a generation keeps about itself, for those who find it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,13 +15,13 @@ use crate::configuration::{Configuration, Document};
 /// The note, as JSON.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Note {
-    /// Which programs the generation has: those of its maker's version.
+    /// The fingerprint of the generation's programs: those of its maker's version.
     pub(crate) fingerprint: u64,
     /// The names of its reasons, in the order of its counters.
     pub(crate) reasons: Vec<String>,
     /// The kernel's numbers of the programs that its chains begin with, by place.
     pub(crate) chain_programs: BTreeMap<u32, u32>,
-    /// What was to be, as a file has it.
+    /// The configuration that was applied, as a file has it.
     configuration: String,
 }
 
@@ -48,12 +48,12 @@ impl Note {
         Ok(parse(Path::new("note"), &self.configuration)?)
     }
 
-    /// Whether its programs are those of this program.
+    /// Returns whether its programs are those of this program.
     pub(crate) fn is_of_this_version(&self) -> bool {
         self.fingerprint == fingerprint()
     }
 
-    /// Whether its counters stand for the same reasons as those of this program.
+    /// Returns whether its counters stand for the same reasons as those of this program.
     pub(crate) fn has_same_reasons(&self) -> bool {
         self.reasons == own_reasons()
     }

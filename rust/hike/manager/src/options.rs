@@ -8,11 +8,11 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::configuration::objects::Kind;
 
-/// Where the daemon listens.
+/// The socket at which the daemon listens.
 pub const SOCKET: &str = "/run/hiked.sock";
-/// What is configured when the host starts.
+/// The file with the configuration that is applied when the host starts.
 pub const FILE: &str = "/etc/hike.toml";
-/// Where programs and tables are pinned.
+/// The folder in which programs and tables are pinned.
 pub const PINS: &str = "/sys/fs/bpf/hike";
 
 /// Keeps what is configured in the kernel: chains of BPF programs at XDP or tcx, their tables and monitors, and routes
@@ -25,10 +25,10 @@ pub struct Daemon {
     /// The socket it listens at; only root can open it
     #[arg(long, value_name = "PATH", default_value = SOCKET)]
     pub socket: PathBuf,
-    /// Where programs and tables are pinned: a folder on a BPF file system, for one hiked alone
+    /// The folder for pinned programs and tables, on a BPF file system and used by one hiked alone
     #[arg(long, value_name = "FOLDER", default_value = PINS)]
     pub pins: PathBuf,
-    /// What is applied if nothing is in the kernel yet, as after the start of the host; it need not be there
+    /// The file to apply if nothing is in the kernel yet, as after the start of the host; it need not exist
     #[arg(long, value_name = "FILE", default_value = FILE)]
     pub file: PathBuf,
     /// Remove all that is in the kernel, and end: packets take the kernel's path
@@ -51,12 +51,12 @@ pub struct Cli {
     /// Print JSON
     #[arg(long, global = true)]
     pub json: bool,
-    /// What to do
+    /// The command to run
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What `hike` does.
+/// The commands of `hike`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Make a file what is configured: all of it, or nothing if it cannot be
@@ -76,7 +76,7 @@ pub enum Command {
     },
     /// Show what is configured, as a file has it
     Show {
-        /// What of it [default: all]
+        /// Show only this kind of objects [default: all]
         kind: Option<KindWord>,
     },
     /// List and change chains
@@ -111,14 +111,14 @@ pub enum Command {
     },
 }
 
-/// What is done with chains.
+/// The commands for chains.
 #[derive(Debug, Subcommand)]
 pub enum Chain {
     /// List all
     List,
     /// Add one
     Add(ChainWords),
-    /// Have all classes of a chain take other programs instead
+    /// Make all classes of a chain take other programs instead
     Replace(ChainWords),
     /// Remove one that no class takes
     Remove {
@@ -136,7 +136,7 @@ pub struct ChainWords {
     pub programs: String,
 }
 
-/// What is done with monitors.
+/// The commands for monitors.
 #[derive(Debug, Subcommand)]
 pub enum Monitor {
     /// List all
@@ -148,7 +148,7 @@ pub enum Monitor {
     },
 }
 
-/// How often and for how long.
+/// The time between two tables, and their number.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct Top {
     /// Seconds from one table to the next
@@ -168,9 +168,9 @@ fn seconds(text: &str) -> Result<f64, String> {
 /// A kind of objects.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum KindWord {
-    /// Where packets take chains
+    /// The hook at which packets take chains
     Hook,
-    /// How chains are run
+    /// The engine that runs chains
     Engine,
     /// Devices whose packets are looked at
     Devices,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What was counted: packets of flows by block, and packets by reason.
+//! The counts: packets of flows by block, and packets by reason.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,12 +12,12 @@ use rustix::time::{clock_gettime_dynamic, DynamicClockId};
 
 use crate::configuration::Configuration;
 
-/// What one monitor has counted.
+/// The counts of one monitor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counts {
     /// The monitor's name.
     pub monitor: String,
-    /// Where the flow is counted.
+    /// The end of the flow at which it is counted.
     pub direction: Direction,
     /// The flow.
     pub flow: Flow,

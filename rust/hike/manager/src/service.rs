@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is asked over the socket.
+//! The service that answers requests over the socket.
 
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -25,7 +25,7 @@ use crate::{metrics, proto, v1};
 type Answer<T> = Result<Response<T>, Status>;
 type Stream1<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
-/// What there is, for those that watch.
+/// The state that is shown to clients that watch.
 #[derive(Clone, Debug)]
 struct State {
     revision: u64,
@@ -337,7 +337,7 @@ fn bad(problem: &Problem) -> Status {
     Status::invalid_argument(problem.to_string())
 }
 
-/// What this host cannot do now; of what the kernel's verifier says, the first line.
+/// Returns the status for something that this host cannot do now; of the kernel verifier's output it has the first line.
 fn refused(error: &anyhow::Error) -> Status {
     let text = format!("{error:#}");
     Status::failed_precondition(text.lines().next().unwrap_or_default())

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Where generations are kept: a folder on a BPF file system, which lives as long as the programs do.
+//! The store of generations: a folder on a BPF file system, which lives as long as the programs do.
 //!
 //! ```text
 //!   /sys/fs/bpf/hike/
@@ -80,7 +80,7 @@ impl Store {
         Ok(Some(revision.with_context(wrong)?))
     }
 
-    /// Has a generation count, or none.
+    /// Makes a generation the one that counts, or none.
     pub fn set_current(&self, revision: Option<u64>) -> Result<()> {
         let (current, next) = (self.folder.join(CURRENT), self.folder.join(NEXT));
         let commit = || match revision {

@@ -24,7 +24,7 @@ impl Hike {
         Ok(ChainId(number))
     }
 
-    /// Has all classes of a chain take another one instead.
+    /// Makes all classes of a chain take another one instead.
     pub fn replace_chain(&mut self, id: ChainId, chain: &Chain) -> Result<()> {
         let old = self.chains.get(id.0).context("no such chain")?;
         let new_path = chain.needs_path().is_some() && old.needs_path().is_none();

@@ -98,7 +98,8 @@ impl Hike {
         })
     }
 
-    /// Has packets of a destination take what a shorter prefix or the default says, or else the kernel's path.
+    /// Removes the class of a destination: its packets then take the class of a shorter prefix or the default, or else the
+    /// kernel's path.
     pub fn remove_class(&mut self, destination: Destination) -> Result<()> {
         let destination = destination.checked()?;
         ensure!(

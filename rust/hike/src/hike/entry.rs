@@ -23,8 +23,8 @@ impl Hike {
         Ok(())
     }
 
-    /// Has packets of a device, in the calling thread's network namespace, come here: at XDP in the driver if it can, else in the stack; at
-    /// tcx, those that leave by it, behind all other programs there.
+    /// Directs packets of a device, in the calling thread's network namespace, to this instance. At XDP, that is in the driver if
+    /// it can, else in the stack. At tcx, it is the packets that leave by the device, behind all other programs there.
     pub fn attach(&mut self, device: &str) -> Result<()> {
         ensure!(
             !self.links.contains_key(device),
@@ -35,7 +35,7 @@ impl Hike {
         Ok(())
     }
 
-    /// Has packets of a device take the kernel's path again.
+    /// Gives packets of a device back to the kernel's path.
     pub fn detach(&mut self, device: &str) -> Result<()> {
         let attached = self.links.remove(device);
         let attached = attached.with_context(|| format!("packets of {device} do not come here"))?;

@@ -14,7 +14,7 @@ use crate::layout::{self, Address};
 use crate::limits::CLASSES;
 use crate::loader::{is_not_there, or_full};
 
-/// What has a class of its own, and how many of both kinds there are to each destination.
+/// The flows that have a class of their own, and the number of flows of both kinds to each destination.
 #[derive(Default)]
 pub(super) struct FlowClasses {
     entries: BTreeMap<ExactFlow, Entry>,
@@ -87,7 +87,7 @@ impl Hike {
         self.lengths.add(Destination::Address(flow.destination()))
     }
 
-    /// Has packets of a flow take the class of their destination again.
+    /// Removes the class of a flow: its packets take the class of their destination again.
     pub fn remove_flow_class(&mut self, flow: &ExactFlow) -> Result<()> {
         ensure!(self.exact_flows.has(flow), "{flow} has no class of its own");
         self.tables.exact_flows.remove(&flow.layout()?)?;
@@ -97,7 +97,7 @@ impl Hike {
             .remove(Destination::Address(flow.destination()))
     }
 
-    /// Has the class of an address say which exact flows there are.
+    /// Writes into the class of an address which kinds of exact flows there are.
     fn tell_of_flows(&mut self, address: IpAddr) -> Result<()> {
         let entry = self.classes.get(&Destination::Address(address)).copied();
         let value = match entry {

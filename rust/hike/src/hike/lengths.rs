@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which lengths the destinations of classes have: packets look for each of these, and for no other.
+//! The prefix lengths of the destinations of classes: packets look for each of these lengths, and for no other.
 //!
 //! A length that no destination has any more costs packets a look-up and nothing else, so it may stay behind its last entry for a moment.
 
@@ -20,7 +20,7 @@ pub(super) struct Lengths {
     in_use: InUse,
 }
 
-/// How many destinations and flows have each length, of IPv4 and of IPv6.
+/// The number of destinations and flows of each length, of IPv4 and of IPv6.
 #[derive(Default)]
 struct InUse([BTreeMap<u8, usize>; 2]);
 

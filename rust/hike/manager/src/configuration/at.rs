@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which entry of a document a problem is of, and what can be read in its fields.
+//! The entry of a document to which a problem belongs, and readers for the fields of entries.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -9,7 +9,7 @@ use super::Problem;
 
 pub(super) type Result<T> = std::result::Result<T, Problem>;
 
-/// Which entry something is said of.
+/// The entry to which a problem belongs.
 #[derive(Clone, Copy)]
 pub(super) struct At<'a> {
     pub(super) kind: Kind,

@@ -22,9 +22,9 @@ use super::{Configuration, Problem};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct Document {
-    /// Where packets take chains.
+    /// The hook at which packets take chains.
     pub hook: HookWord,
-    /// How chains are run.
+    /// The engine that runs chains.
     pub engine: EngineWord,
     /// The devices whose packets are looked at, by name.
     pub devices: Vec<String>,
@@ -36,7 +36,7 @@ pub struct Document {
     pub chains: BTreeMap<String, String>,
     /// Paths by name.
     pub paths: BTreeMap<String, PathEntry>,
-    /// What local SIDs do, by name.
+    /// The behaviours of local SIDs, by name.
     pub behaviours: BTreeMap<String, BehaviourEntry>,
     /// Classes by destination.
     pub classes: BTreeMap<String, ClassEntry>,
@@ -58,7 +58,7 @@ pub struct BadFile {
     pub file: String,
     /// The line, from 1 on.
     pub line: usize,
-    /// What is wrong, and what is allowed.
+    /// The error, and the values that are allowed.
     pub text: String,
 }
 

@@ -6,14 +6,14 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Where packets take chains.
+/// The hook at which packets take chains.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HookWord {
-    /// Where devices receive them.
+    /// The point where devices receive packets.
     #[default]
     Xdp,
-    /// Where they leave by devices.
+    /// The point where packets leave by devices.
     Tcx,
 }
 
@@ -36,7 +36,7 @@ pub struct PathEntry {
     pub source: String,
     /// 1 to 10 SIDs.
     pub sids: Vec<String>,
-    /// How packets are encapsulated.
+    /// The mode of encapsulation.
     #[serde(default, skip_serializing_if = "is_default")]
     pub mode: ModeWord,
     /// 1 to 255; absent: 64.
@@ -51,7 +51,7 @@ pub struct PathEntry {
     /// 1280 to 65535; absent: 1500.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mtu: Option<i64>,
-    /// What becomes of packets that cannot be encapsulated.
+    /// The treatment of packets that cannot be encapsulated.
     #[serde(default, skip_serializing_if = "is_default")]
     pub exceptions: ExceptionsWord,
     /// The FlowMonID of RFC 9343, 0 to 1048575; absent: there is no such option.
@@ -59,7 +59,7 @@ pub struct PathEntry {
     pub flow_id: Option<i64>,
 }
 
-/// How packets are encapsulated.
+/// The mode of encapsulation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ModeWord {
@@ -70,7 +70,7 @@ pub enum ModeWord {
     Reduced,
 }
 
-/// What becomes of packets that cannot be encapsulated.
+/// The treatment of packets that cannot be encapsulated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ExceptionsWord {
@@ -81,11 +81,11 @@ pub enum ExceptionsWord {
     Left,
 }
 
-/// What a local SID does.
+/// The behaviour of a local SID.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct BehaviourEntry {
-    /// Which of those of RFC 8986.
+    /// The behaviour of RFC 8986.
     pub action: ActionWord,
     /// The next hop of End.X.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -93,7 +93,7 @@ pub struct BehaviourEntry {
     /// The kernel's routing table of End.DT4, DT6 and DT46, 1 to 4294967295; absent: the one that its rules choose.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub table: Option<i64>,
-    /// What End and End.X do besides.
+    /// The flavours of End and End.X.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub flavours: Vec<FlavourWord>,
 }
@@ -150,12 +150,12 @@ pub struct FastEntry {
     /// The name of the behaviour.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub behaviour: Option<String>,
-    /// What mflow is asked for; absent: nothing.
+    /// The request to mflow for the flows; absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lanes: Option<LanesWord>,
 }
 
-/// What mflow is asked for the flows of a class.
+/// A request to mflow for the flows of a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LanesWord {
@@ -185,7 +185,7 @@ pub struct RouteEntry {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct MonitorEntry {
-    /// Where the flow is counted.
+    /// The end of the flow at which it is counted.
     pub direction: DirectionWord,
     /// The name of the path that the flow takes; else it has source and SIDs.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -204,13 +204,13 @@ pub struct MonitorEntry {
     pub dscp_bit: Option<i64>,
 }
 
-/// Where a flow is counted.
+/// The end of a flow at which it is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DirectionWord {
-    /// Where it enters.
+    /// The end at which the flow enters.
     In,
-    /// Where it leaves.
+    /// The end at which the flow leaves.
     Out,
 }
 
@@ -227,7 +227,7 @@ impl Serialize for ClassEntry {
 
 impl<'de> Deserialize<'de> for ClassEntry {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        /// What a way may be.
+        /// A visitor that reads the forms which a way may have.
         struct Ways;
 
         impl<'de> Visitor<'de> for Ways {

@@ -40,10 +40,10 @@ pub struct KernelRouteEntry {
     /// The SIDs of the path that it puts packets on, 1 to 16.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sids: Option<Vec<String>>,
-    /// How it does.
+    /// The mode of encapsulation.
     #[serde(default, skip_serializing_if = "is_default")]
     pub mode: ModeWord,
-    /// What it does with packets of a local SID; either this or `sids` is there.
+    /// The action on packets of a local SID; either this or `sids` is there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub action: Option<KernelActionWord>,
     /// The next hop of End.X, End.DX4 and End.DX6.
@@ -55,7 +55,7 @@ pub struct KernelRouteEntry {
     /// The table of the VRF in which End.DT4, DT6 and DT46 look, 1 to 4294967295.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vrf_table: Option<i64>,
-    /// What End does besides: the kernel has PSP.
+    /// The flavours of End: the kernel has PSP.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub flavours: Vec<FlavourWord>,
 }
@@ -91,7 +91,7 @@ pub enum KernelActionWord {
 /// A route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelRoute {
-    /// Where packets go that take it.
+    /// The destination of packets that take it.
     pub destination: Destination,
     /// The name of its device.
     pub device: String,
@@ -99,25 +99,25 @@ pub struct KernelRoute {
     pub via: Option<IpAddr>,
     /// The kernel's table that it is in.
     pub table: u32,
-    /// What it costs, of several to one destination.
+    /// The cost by which one of several routes to one destination is chosen.
     pub metric: u32,
-    /// What it does.
+    /// The action on packets.
     pub does: Does,
 }
 
-/// What a route does with packets.
+/// The action of a route on packets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Does {
     /// Puts them on a path: H.Encaps, H.Encaps.Red.
     Encaps {
         /// Its SIDs, in the order in which they are visited.
         sids: Vec<Ipv6Addr>,
-        /// How.
+        /// The mode of encapsulation.
         mode: Mode,
     },
     /// End.
     End {
-        /// Whether with PSP.
+        /// True with PSP.
         psp: bool,
     },
     /// End.X.
@@ -138,19 +138,19 @@ pub enum Does {
     Dt46Vrf(u32),
 }
 
-/// What tells one route from all others in the kernel.
+/// The parts that tell one route from all others in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RouteKey {
-    /// Where packets go.
+    /// The destination of packets.
     pub destination: Destination,
-    /// In which table.
+    /// The table.
     pub table: u32,
-    /// What it costs.
+    /// The cost.
     pub metric: u32,
 }
 
 impl KernelRoute {
-    /// Returns what tells it from others.
+    /// Returns the parts that tell it from others.
     pub fn key(&self) -> RouteKey {
         RouteKey {
             destination: self.destination,

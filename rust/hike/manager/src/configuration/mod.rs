@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is configured: made of text, checked, and held against another one, all without a kernel.
+//! The configuration: made from text, checked, and compared with another one, all without a kernel.
 //!
-//! Read in this order: this file (what a configuration is), [`document`] and [`entries`] (as a person or a client writes it), `check`
-//! (the one made of the other, or why not; `at` says of what), [`rules`], [`exact`] and [`kernel`] (the same of rules, of flows with
-//! classes of their own, and of the kernel's routes), `whole` (whether all fits together), `describe` (the way back), [`objects`] (its parts, and how two configurations
-//! differ).
+//! Read in this order: this file (the parts of a configuration), [`document`] and [`entries`] (as a person or a client writes
+//! it), `check` (makes a configuration from a document, or says why it cannot; `at` says for which entry), [`rules`], [`exact`]
+//! and [`kernel`] (the same for rules, for flows with classes of their own, and for the kernel's routes), `whole` (checks that
+//! all parts fit together), `describe` (the way back), [`objects`] (the parts of a configuration, and the differences between
+//! two).
 
 mod at;
 mod check;
@@ -32,9 +33,9 @@ use self::kernel::KernelRoute;
 /// A configuration in which every name leads to something, and every chain has what it needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Configuration {
-    /// Where packets take chains.
+    /// The hook at which packets take chains.
     pub hook: Hook,
-    /// How chains are run.
+    /// The engine that runs chains.
     pub engine: Engine,
     /// The devices whose packets are looked at, when they are received or when they leave.
     pub devices: BTreeSet<String>,
@@ -46,11 +47,11 @@ pub struct Configuration {
     pub chains: BTreeMap<String, Chain>,
     /// The paths, by name.
     pub paths: BTreeMap<String, Path>,
-    /// What local SIDs do, by name.
+    /// The behaviours of local SIDs, by name.
     pub behaviours: BTreeMap<String, Behaviour>,
-    /// Which packets take which way.
+    /// The ways of packets, by destination.
     pub classes: BTreeMap<Destination, Way>,
-    /// Which flows take which way, whatever that of their destination is, by name.
+    /// The flows that take a way of their own, whatever the way of their destination is, by name.
     pub flows: BTreeMap<String, Classed>,
     /// The table of `fw-table`.
     pub routes: BTreeMap<Destination, Route>,
@@ -94,7 +95,7 @@ pub enum Way {
         path: Option<String>,
         /// The name of what they do, where the destinations are local SIDs.
         behaviour: Option<String>,
-        /// What mflow is asked for.
+        /// The request to mflow for the flows.
         lanes: Option<Lanes>,
     },
 }
@@ -108,7 +109,7 @@ pub struct Classed {
     pub way: Way,
 }
 
-/// Where `fw-table` sends packets.
+/// The next hop to which `fw-table` sends packets, and the link to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
     /// The name of the port.
@@ -124,20 +125,20 @@ pub struct Route {
 /// A flow that is counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counted {
-    /// Where.
+    /// The end of the flow at which it is counted.
     pub direction: Direction,
-    /// What the flow is.
+    /// The flow.
     pub flow: FlowOf,
-    /// How.
+    /// The way in which it is monitored.
     pub monitor: Monitor,
 }
 
-/// What a flow is.
+/// The identity of a flow that is counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FlowOf {
-    /// What takes the path of this name.
+    /// The flow of all packets that take the path of this name.
     Path(String),
-    /// This one.
+    /// The flow with this source and these SIDs.
     Sids(Flow),
 }
 

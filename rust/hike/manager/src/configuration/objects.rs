@@ -9,7 +9,7 @@ use std::fmt;
 use super::document::inline;
 use super::{Configuration, Document};
 
-/// What there is in a configuration.
+/// The kinds of objects in a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// The hook, which has no name.
@@ -102,7 +102,7 @@ impl Kind {
     }
 }
 
-/// What tells one object from all others; its text is `kind name`.
+/// The name by which one object is told from all others; its text is `kind name`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Key {
     /// Its kind.
@@ -200,14 +200,14 @@ impl Configuration {
 pub(crate) const ATTACHED: &str = "attached";
 pub(crate) const OPEN: &str = "open";
 
-/// How one object differs.
+/// The difference in one object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
     /// The object.
     pub key: Key,
-    /// What it was; `None`: it was not there.
+    /// The object's text before; `None`: it was not there.
     pub before: Option<String>,
-    /// What it is then; `None`: it is not there.
+    /// The object's text afterwards; `None`: it is not there.
     pub after: Option<String>,
 }
 

@@ -16,12 +16,12 @@ use super::document::inline;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct RuleEntry {
-    /// What is done with packets that meet it.
+    /// The action on packets that meet it.
     pub action: RuleWord,
-    /// Where packets come from, an address or a prefix; absent: anywhere.
+    /// The source of packets, an address or a prefix; absent: anywhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// Where they go; likewise.
+    /// The destination of packets; likewise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub destination: Option<String>,
     /// The number of their protocol, 0 to 255; absent: any.
@@ -42,7 +42,7 @@ impl fmt::Display for RuleEntry {
     }
 }
 
-/// What is done with packets that meet a rule.
+/// The action on packets that meet a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RuleWord {
@@ -72,7 +72,7 @@ impl Serialize for PortsEntry {
 
 impl<'de> Deserialize<'de> for PortsEntry {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
-        /// What ports may be.
+        /// A visitor that reads the forms which ports may have.
         struct Ports;
 
         impl Visitor<'_> for Ports {

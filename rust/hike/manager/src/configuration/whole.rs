@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Whether the entries of a configuration fit together: names lead to something, chains have what they need, and there are no
-//! more of anything than there can be.
+//! Checks that the entries of a configuration fit together: names lead to something, chains have the path or behaviour that they
+//! need, and there are no more of anything than there can be.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is configured: shown, compared and changed.
+//! Commands that show, compare and change the configuration.
 
 use std::fs;
 use std::path::Path;

@@ -10,7 +10,7 @@ use mflow_hike_manager::v1::manager_client::ManagerClient;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Response, Status};
 
-/// What the daemon sends and takes at most.
+/// The largest message that the daemon sends or takes.
 const MOST_MESSAGE_BYTES: usize = 64 << 20;
 const PATIENCE: Duration = Duration::from_secs(10);
 

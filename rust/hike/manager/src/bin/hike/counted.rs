@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What was counted, printed once.
+//! Commands that print the counts once.
 
 use anyhow::Result;
 use mflow_hike_manager::configuration::Document;

@@ -18,7 +18,7 @@ use anyhow::Result;
 use clap::Parser as _;
 use mflow_hike_manager::options::{Cli, Command};
 
-/// What `diff` ends with if something differs.
+/// The exit status of `diff` if something differs.
 const DIFFERS: u8 = 1;
 const FAILED: u8 = 2;
 

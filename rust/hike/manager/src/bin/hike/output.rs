@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is printed: tables for people, JSON for programs.
+//! Output of the commands: tables for people, JSON for programs.
 
 use anyhow::Result;
 use comfy_table::{presets, CellAlignment, Table};

@@ -48,7 +48,7 @@ pub(crate) async fn run(cli: &Cli, options: Top) -> Result<()> {
     Ok(())
 }
 
-/// What there was when the last table was drawn.
+/// The counts when the last table was drawn, and the time since then.
 struct Rates<'a> {
     elapsed: Duration,
     counts: &'a BTreeMap<String, u64>,
