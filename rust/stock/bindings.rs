@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What `net/mflow.h` and `net/mflow_module.h` declare, written down: the kernel's own bindings come from bindgen, which a kernel
-//! without Rust does not have. `cargo xtask test tidy` holds this against the headers.
+//! The declarations of `net/mflow.h` and `net/mflow_module.h`, written by hand: the kernel's own bindings come from bindgen,
+//! which a kernel without Rust does not have. `cargo xtask test tidy` compares them with the headers.
 
 #![allow(
     non_camel_case_types,
@@ -70,7 +70,7 @@ pub struct sk_buff {
     pub dev_scratch: c_ulong,
 }
 
-/// Where the fields of a packet are (`c-shims/stock/mflow_skb.c`).
+/// The offsets of the fields of a packet (`c-shims/stock/mflow_skb.c`).
 #[repr(C)]
 pub struct mflow_skb_layout {
     pub len: u16,

@@ -9,7 +9,7 @@ use core::fmt;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Error(c_int);
 
-/// What may fail with an error of the kernel.
+/// The result of a call that may fail with an error of the kernel.
 pub type Result<T = (), E = Error> = core::result::Result<T, E>;
 
 impl Error {

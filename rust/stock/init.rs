@@ -11,10 +11,10 @@ use core::marker::PhantomData;
 /// They are.
 pub unsafe trait Zeroable {}
 
-/// How a value begins that is made in place: as zeros.
+/// The initial state of a value that is made in place: zeros.
 pub struct Zeroed<T>(PhantomData<T>);
 
-/// Has a value begin as zeros.
+/// Makes a value begin as zeros.
 pub fn zeroed<T: Zeroable>() -> Zeroed<T> {
     Zeroed(PhantomData)
 }

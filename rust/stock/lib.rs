@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the module takes from the kernel's crate, for kernels that are built without Rust: the same few names, over functions of
-//! the C half. `rust.mk` compiles it under the name `kernel`, so the module's source does not know which of the two it gets.
+//! The names that the module takes from the kernel's crate, for kernels that are built without Rust: the same few names, over
+//! functions of the C half. `rust.mk` compiles it under the name `kernel`, so the module's source does not know which of the two
+//! it gets.
 
 #![no_std]
 
@@ -17,7 +18,7 @@ pub mod ffi {
     pub use core::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 }
 
-/// What each file of the module begins with.
+/// The names that each file of the module imports.
 pub mod prelude {
     pub use crate::error::codes::*;
     pub use crate::error::{Error, Result};
@@ -33,7 +34,7 @@ impl ThisModule {
     pub const THIS: Self = Self(());
 }
 
-/// What a module is: made when it is loaded, dropped when it goes.
+/// A module: made when it is loaded, dropped when it goes.
 pub trait Module: Sized + Sync {
     /// Starts the module.
     ///
@@ -43,7 +44,7 @@ pub trait Module: Sized + Sync {
     fn init(module: &'static ThisModule) -> error::Result<Self>;
 }
 
-/// Gives the C half what loads and unloads the module. What else `modinfo` shows stands there, too.
+/// Gives the C half the functions that load and unload the module. The other fields that `modinfo` shows are in the C half, too.
 #[macro_export]
 macro_rules! module {
     (type: $type:ident, $($field:ident: $text:literal),+ $(,)?) => {

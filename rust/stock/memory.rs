@@ -9,7 +9,7 @@ use crate::init::Zeroed;
 use core::ops::{Deref, DerefMut};
 use core::ptr::{self, NonNull};
 
-/// Who may wait for memory, and how long. There is one kind.
+/// The flags of an allocation: whether it may wait for memory, and how long. There is one kind.
 #[derive(Clone, Copy)]
 pub struct Flags(());
 

@@ -6,7 +6,7 @@ use crate::bindings;
 use core::ffi::c_uint;
 use core::fmt::{self, Write as _};
 
-/// How much a line matters: the numbers of `linux/kern_levels.h`.
+/// The level of a line: the numbers of `linux/kern_levels.h`.
 #[derive(Clone, Copy)]
 pub enum Level {
     /// Something does not work.

@@ -22,7 +22,7 @@ fn new_split() -> Setup<2> {
     Setup::new_split(Box::default(), 1)
 }
 
-/// Has one lane carry `first` packets while the NIC's core hands out two more and the other lane carries them.
+/// Checks that one lane may carry `first` packets while the NIC's core hands out two more and the other lane carries them.
 fn check_two_lanes(setup: Setup<2>, first_pkts: usize) {
     let Setup {
         mut nic,

@@ -172,7 +172,7 @@ pub(crate) struct Nic {
     counters: Counters,
     shared: Arc<Shared>,
     pub(crate) config: Config,
-    /// Whether the driver asks who builds a packet.
+    /// True if the driver asks who builds a packet.
     pub(crate) driver_asks: bool,
     key: FlowKey,
     nr_received: u64,

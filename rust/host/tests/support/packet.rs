@@ -208,15 +208,15 @@ impl TestRequest {
 #[derive(Clone, Default)]
 pub(crate) struct Factory {
     alive: Arc<AtomicUsize>,
-    /// How many packets of the wire GRO has joined in each that is made, if any.
+    /// The number of packets of the wire that GRO has joined in each packet that is made, if any.
     pub(crate) joined_pkts: u32,
-    /// How much memory each that is made holds.
+    /// The memory, in bytes, that each packet that is made holds.
     pub(crate) bytes: u32,
-    /// Whether those that are made look as if they never reached the merge point.
+    /// True if packets that are made look as if they never reached the merge point.
     pub(crate) strays: bool,
     /// The number of inner flows to which those that are made belong in turn; 0 as 1.
     pub(crate) inner_flows: u64,
-    /// What an XDP program asks for the flows of those that are made.
+    /// The hint of an XDP program for the flows of packets that are made.
     pub(crate) hint: Hint,
 }
 

@@ -14,13 +14,13 @@ use super::packet::{Factory, TestPacket};
 
 pub(crate) const TIMEOUT_US: u32 = 100;
 
-/// Where packets are delivered to. Time passes when a test says so.
+/// The receiver of merged packets. Time passes when a test says so.
 pub(crate) struct Socket {
     /// Without a lock: the checker reports two mergers at once, or one that does not see what the last one did.
     delivered: UnsafeCell<Vec<u64>>,
     is_busy: AtomicBool,
     now_us: AtomicU64,
-    /// How many timers have been armed and have not fired.
+    /// The number of timers that have been armed and have not fired.
     pub(crate) armed: AtomicU32,
     pub(crate) packets: Factory,
 }

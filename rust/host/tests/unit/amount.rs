@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How much packets count where they are parked.
+//! The amount that packets count where they are parked.
 
 use mflow_algo::algo::amount::Amount;
 use proptest::prelude::*;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How often something is searched for that is not there.
+//! Limits on how often something that is not there is searched for.
 
 use mflow_algo::algo::backoff::Backoff;
 

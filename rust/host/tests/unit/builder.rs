@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a driver says of which core builds packets.
+//! The answers of a driver to the question which core builds packets.
 
 use mflow_algo::algo::builder::Builder;
 

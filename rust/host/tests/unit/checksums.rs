@@ -189,7 +189,7 @@ proptest! {
         prop_assert!(!suit_checksum(&bytes, pseudo));
     }
 
-    /// What is good is found good, outside and in a tunnel.
+    /// Good checksums are found good, outside and in a tunnel.
     #[test]
     fn good_ones_are_found(
         [outer_is_ipv6, is_ipv6, outer_has_checksum] in any::<[bool; 3]>(),
@@ -226,7 +226,7 @@ proptest! {
         prop_assert_eq!(packet.good(verified), Some(expected));
     }
 
-    /// What a sender can change at will changes at most the answer, and nothing beyond the packet's end is summed.
+    /// Bytes that a sender can change at will change at most the answer, and nothing beyond the packet's end is summed.
     #[test]
     fn survives_any_bytes(
         eth_proto in prop_oneof![Just(ETH_P_IP), Just(ETH_P_IPV6), any::<u16>()],
@@ -316,7 +316,7 @@ fn what_gro_alone_knows_is_not_known() {
     assert_eq!(hidden.good(0), None);
 }
 
-/// What the NIC has verified is not summed once more.
+/// Checksums that the NIC has verified are not summed once more.
 #[test]
 fn nothing_is_verified_twice() {
     let packet = Packet::new(true, Transport::Tcp, &[1; 40]).into_tunnel(

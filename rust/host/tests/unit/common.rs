@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the tests share.
+//! Parts that the tests share.
 
 use proptest::test_runner::Config;
 

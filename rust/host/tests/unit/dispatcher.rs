@@ -350,7 +350,7 @@ fn full_rings_lose_nothing() {
     assert_eq!(world.count(Counter::OverflowBatches), 0);
 }
 
-/// What waits for one CPU is bounded for all its sources together, and what waits for all CPUs, too.
+/// The memory that waits for one CPU is bounded for all its sources together, and so is the memory that waits for all CPUs.
 #[test]
 fn too_much_memory_in_rings_loses_nothing() {
     for elsewhere in [0, MAX_RING_BYTES - MAX_CPU_RING_BYTES / 2] {
@@ -626,7 +626,7 @@ fn stopped_flow_returns_to_the_ordinary_path() {
     assert_in_order(&world, 0);
 }
 
-/// What a lane still has to carry is waited for, also where all before it has been delivered.
+/// Packets that a lane still has to carry are waited for, also where all packets before them have been delivered.
 #[test]
 fn stopping_waits_for_the_batch_whose_turn_it_is() {
     let mut world = World::new(2, 16);
@@ -639,7 +639,7 @@ fn stopping_waits_for_the_batch_whose_turn_it_is() {
     assert_in_order(&world, 0);
 }
 
-/// Where packets wait behind the fence, the deadline says when it is lost.
+/// While packets wait behind the fence, the deadline decides when it is lost.
 #[test]
 fn stopping_does_not_give_up_a_fence_that_is_waited_for() {
     let mut world = World::new(2, 16);
@@ -951,7 +951,7 @@ fn path_that_does_not_suit_is_found_before_anything_is_split() {
     }
 }
 
-/// What misses a packet is not waited for, however many packets follow that never reach the merge point.
+/// A batch that misses a packet is not waited for, however many packets follow that never reach the merge point.
 #[test]
 fn stopping_ends_while_packets_come() {
     for loses_fence in [false, true] {
@@ -1030,7 +1030,7 @@ fn split_with_requests(batch_pkts: u32, build: Build) -> World {
     world
 }
 
-/// Where a flow stands is decided with a packet: the first of a batch, the first of a window, all while the flow stops.
+/// The state of a flow changes only with a packet: the first of a batch, the first of a window, all while the flow stops.
 #[test]
 fn requests_only_continue_a_batch() {
     let mut world = split_with_requests(16, Build::Lane);

@@ -25,7 +25,7 @@ pub(crate) struct Tuple {
     pub(crate) destination_port: u16,
 }
 
-/// What a packet has besides; none of it may show in the key.
+/// The other fields of a packet; none of them may show in the key.
 #[derive(Clone, Debug)]
 pub(crate) struct Rest {
     pub(crate) nr_option_words: u8,

@@ -366,7 +366,7 @@ fn news() -> impl Strategy<Value = FlowNews> {
 proptest! {
     #![proptest_config(cases(256))]
 
-    /// What is read is what was reported last of each kind, in each place by itself.
+    /// A reader finds the last report of each kind, in each place by itself.
     #[test]
     fn boards_keep_what_is_reported(
         all_news in prop::collection::vec((0..3u8, news()), 1..30),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What an XDP program asks for a flow: what is a hint, and what comes of one.
+//! The hints of XDP programs for flows: the bytes that are a hint, and the effects of one.
 
 use mflow_algo::algo::counters::Counter;
 use mflow_algo::algo::flow_report::{FlowReport, Standing};

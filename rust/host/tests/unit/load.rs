@@ -29,13 +29,13 @@ struct Machine {
     orders: Box<Orders>,
     nr_lanes: usize,
     times: Vec<CpuTimes>,
-    /// What else each core does.
+    /// The load of other work on each core.
     tasks: Vec<u32>,
-    /// What dispatching takes of the last core.
+    /// The load of dispatching on the last core.
     nic_load: u32,
     flows: Vec<Flow>,
     arrived: u32,
-    /// How far a sample can be off, either way.
+    /// The largest error of a sample, either way.
     noise: u32,
     random: u64,
     runnable_tasks: u32,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the dispatcher makes of the load controller's orders.
+//! The dispatcher's response to the load controller's orders.
 
 use mflow_algo::algo::counters::Counter;
 use mflow_algo::algo::load::orders::Order;

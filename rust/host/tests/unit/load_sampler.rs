@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the controller is told of CPUs, and which CPUs that are.
+//! The CPU times that the controller is given, and the CPUs that they are of.
 
 use mflow_algo::algo::lane_set::MAX_LANES;
 use mflow_algo::algo::load::controller::MAX_NICS;

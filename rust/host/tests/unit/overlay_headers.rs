@@ -172,7 +172,7 @@ proptest! {
         prop_assert_eq!(may_be_data(eth_proto, &packet, packet.len()), expected);
     }
 
-    /// What a sender can change at will changes at most the answer.
+    /// Bytes that a sender can change at will change at most the answer.
     #[test]
     fn survives_any_bytes(
         outer_is_ipv6: bool,

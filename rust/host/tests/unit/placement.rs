@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Where lanes are placed: tables, properties against a sort of all CPUs, and what holds on while uses come and go.
+//! The placement of lanes: tables, properties against a sort of all CPUs, and the choices that stay while uses come and go.
 
 use mflow_algo::algo::cpulist::CpuSet;
 use mflow_algo::algo::knobs::Layout;

@@ -206,7 +206,7 @@ fn ring_op() -> impl Strategy<Value = RingOp> {
     ]
 }
 
-/// What a ring holds, in a form that can be compared.
+/// The content of a ring, in a form that can be compared.
 #[derive(Debug, PartialEq)]
 enum ModelItem {
     Packet(u64),

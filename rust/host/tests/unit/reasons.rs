@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is said of flows: each reason where it comes from, and what splitting gains.
+//! The reports on flows: each reason where it comes from, and the gain from splitting.
 
 use mflow_algo::algo::counters::Counter;
 use mflow_algo::algo::flow_report::{FlowReport, Standing};
@@ -375,7 +375,7 @@ fn gain_of_a_split_flow() {
     assert_eq!(report(&mut world, 0).rate.pps, Some(16_000));
 }
 
-/// What the core that dispatches carries is its work, also where a lane is on that core.
+/// The packets that the core that dispatches carries are its work, also where a lane is on that core.
 #[test]
 fn gain_counts_cores_and_not_lanes() {
     // Lanes are on CPUs 1 to 7, and the last of these is the NIC's.

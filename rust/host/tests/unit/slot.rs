@@ -389,7 +389,7 @@ fn budget_bounds_what_is_delivered_of_a_batch() {
     }
 }
 
-/// What the budget has left of a batch is in order, though a late packet has come meanwhile.
+/// The part of a batch that the budget has left over is in order, though a late packet has come meanwhile.
 #[test]
 fn late_packet_makes_nothing_else_late() {
     let mut m = Merger::new();
@@ -660,13 +660,13 @@ fn batch_numbers_of_tags_come_round() {
     assert_eq!(m.slot.next(), nr_batches);
 }
 
-/// What a lane does with its batch: parks it in parts, then completes it.
+/// A lane's work on its batch: it parks the batch in parts, then completes it.
 #[derive(Clone, Debug)]
 struct BatchPlan {
     parts: Vec<u64>,
 }
 
-/// What is said of a batch, of whatever number; numbers are counted from the one whose turn it is.
+/// A call about a batch, of whatever number; numbers are counted from the one whose turn it is.
 #[derive(Clone, Debug)]
 enum Call {
     /// The dispatcher opens this many batches, if there is room.

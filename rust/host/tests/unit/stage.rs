@@ -309,7 +309,7 @@ impl Carried {
     }
 }
 
-/// What packets come from: the NIC (`here` is none) or a CPU of the stages.
+/// The source of packets: the NIC (`here` is none) or a CPU of the stages.
 struct Source {
     lanes: LaneSet<TestPacket>,
     here: Option<u8>,
@@ -325,7 +325,7 @@ struct Host {
     consumers: Vec<Vec<Consumer<TestPacket>>>,
     _rings: Vec<OwnedRing>,
     route: Option<Route>,
-    /// Which CPUs are no first choice, and which shall be none.
+    /// The CPUs that are no first choice, and those that shall be none.
     loaded: u16,
     wanted: u16,
     home: VecDeque<Carried>,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What loads make of the stages of FALCON's modes: one rule after the other, and all of them against what was sampled.
+//! The effects of loads on the stages of FALCON's modes: one rule after the other, and all of them against what was sampled.
 
 use mflow_algo::algo::load::core_load::CpuTimes;
 use mflow_algo::algo::load::sampler::{CpuClocks, Sampler};
@@ -11,7 +11,7 @@ use crate::common::cases;
 
 const PERIOD_US: u64 = 50_000;
 const THRESHOLD: u32 = 850;
-/// What the plan's limits say.
+/// The limits of the plan, and a time in samples.
 const CALM: u32 = 650;
 const SECOND: usize = 20;
 /// Longer than anything that a plan waits for at first.
@@ -264,7 +264,7 @@ fn the_sampler_shows_the_plan_the_stages_cpus_and_the_nics() {
     assert_eq!(samples(&mut sampler, 81, &calm), StageOrders::CALM);
 }
 
-/// What may be said of a plan's orders by looking at all that was sampled.
+/// Checks a plan's orders against all that was sampled.
 fn check(machine: &Machine, history: &[Vec<u32>]) -> Result<(), TestCaseError> {
     // As the plan sees them: means of two samples, and nothing in the first one.
     let seen = |sample: usize, cpu: usize| match sample {

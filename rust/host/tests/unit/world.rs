@@ -31,7 +31,7 @@ use crate::zeroed::zeroed;
 /// Packets that GRO of a lane holds back before it hands them up.
 const GRO_PKTS: usize = 8;
 
-/// What the stack between the split and the merge point does to a packet.
+/// The treatment of a packet by the stack between the split and the merge point.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Fate {
     Pass,
@@ -54,12 +54,12 @@ pub(crate) struct Lane {
     collector: Collector<TestPacket>,
 }
 
-/// Where merged packets go, and the timers.
+/// The receiver of merged packets, and the timers.
 pub(crate) struct Socket {
     pub(crate) delivered: Vec<u64>,
     pub(crate) now_us: u64,
     pub(crate) timeout_us: u32,
-    /// When each slot's timer fires.
+    /// The time at which each slot's timer fires.
     pub(crate) timers: [Option<u64>; NR_SLOTS],
     /// Items that each lane has taken from its ring.
     pub(crate) progress: Vec<u32>,
@@ -126,18 +126,18 @@ pub(crate) struct Surroundings {
     inline: Vec<TestPacket>,
     pub(crate) ordinary: VecDeque<TestPacket>,
     detours: VecDeque<TestPacket>,
-    /// What brought each packet to the merge point: a lane, or (none) the ordinary path or the NIC's core.
+    /// The carrier of each packet to the merge point: a lane, or (none) the ordinary path or the NIC's core.
     pub(crate) carried: Vec<(Option<usize>, Tag)>,
     pub(crate) lanes: Vec<Lane>,
     pub(crate) fate: fn(u64) -> Fate,
-    /// What a packet finds wrong with its path where it is queued.
+    /// The fault that a packet finds in its path where it is queued.
     pub(crate) fault: PathFault,
     pub(crate) merge_budget_pkts: u32,
-    /// Whether a probe or a fence waits for no other.
+    /// True if a probe or a fence waits for no other.
     pub(crate) is_clear: bool,
     /// The choice that each inner flow has a fence.
     pub(crate) fences_inner_flows: bool,
-    /// How often the ordinary path was told to stay behind what was carried inline.
+    /// The number of times that the ordinary path was told to stay behind packets that were carried inline.
     pub(crate) kept_behind: usize,
     pub(crate) nr_active: i32,
     pub(crate) packets: Factory,
@@ -396,7 +396,7 @@ impl Surroundings {
     }
 }
 
-/// Where the dispatcher runs.
+/// The CPU on which the dispatcher runs.
 pub(crate) const NIC_CPU: u32 = 7;
 
 impl Host<TestPacket> for Surroundings {
@@ -456,9 +456,9 @@ pub(crate) struct World {
     counters: Counters,
     pub(crate) around: Surroundings,
     pub(crate) config: Config,
-    /// Whether the driver asks who builds a packet.
+    /// True if the driver asks who builds a packet.
     pub(crate) driver_asks: bool,
-    /// Whether the packets of this poll pass the dispatcher unseen.
+    /// True if the packets of this poll pass the dispatcher unseen.
     rests: bool,
     hasher: FlowHasher,
     nr_sent: Vec<u64>,
@@ -561,7 +561,7 @@ impl World {
         self.dispatcher.lanes.take_touched(&self.around.ring_bytes)
     }
 
-    /// Has a lane build the next packets of a flow, `most` at most, and returns how many.
+    /// Makes a lane build the next packets of a flow, `most` at most, and returns how many.
     fn leave_to_lane(&mut self, flow: u16, key: FlowKey, most: u32) -> u32 {
         let now_ms = self.around.now_ms();
         let packets = &self.around.packets;
