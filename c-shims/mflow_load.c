@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What the load controller is fed with: the times of CPUs, and when to look at them; and what
- * carries out what it decides about stages.
+ * The input of the load controller: the times of CPUs, and when to look at them; and the work
+ * that carries out its decisions about stages.
  */
 
 #include <linux/cpumask.h>

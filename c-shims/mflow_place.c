@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Where CPUs are and who may use them, and when to look whether lanes are at their best places.
+ * The places of CPUs and who may use them, and when to look whether lanes are at their best
+ * places.
  */
 
 #include <linux/cpumask.h>

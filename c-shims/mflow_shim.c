@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What Rust cannot call by itself: inline functions, macros, per-CPU data and
- * notifiers of the kernel. No decisions here.
+ * The parts of the kernel that Rust cannot call by itself: inline functions, macros, per-CPU
+ * data and notifiers. No decisions here.
  */
 
 #include <linux/cpuhotplug.h>
@@ -120,7 +120,7 @@ void mflow_stages_set(unsigned int cpu, void *stages)
 	smp_store_release(per_cpu_ptr(&mflow_cpu.stages, cpu), stages);
 }
 
-/* Whether what the socket has got last came on a CPU of stages. */
+/* Returns whether the packets that the socket has got last came on a CPU of stages. */
 bool mflow_sock_is_staged(const struct sock *sk)
 {
 	int cpu = READ_ONCE(sk->sk_incoming_cpu);
@@ -152,7 +152,7 @@ unsigned int mflow_device_gro_holds_ms(const struct net_device *dev)
 {
 	unsigned long timeout_ns = READ_ONCE(dev->gro_flush_timeout);
 
-	/* What came in the tick in which the timer fires stays until it fires again. */
+	/* Packets that came in the tick in which the timer fires stay until it fires again. */
 	return timeout_ns ? 2 * (timeout_ns / NSEC_PER_MSEC + 1 +
 				 jiffies_to_msecs(1)) : 0;
 }
@@ -192,7 +192,7 @@ static u64 mflow_all_freed_pkts(void)
 	return pkts;
 }
 
-/* What that was when the module's counters began; written under the configuration lock. */
+/* The number when the module's counters began; written under the configuration lock. */
 static u64 mflow_freed_pkts_before;
 
 /* Packets that were freed for readers on other CPUs. */
@@ -272,8 +272,9 @@ void mflow_skb_pull_headers(struct sk_buff *skb, unsigned int bytes)
 }
 
 /*
- * How many checksums were verified, from the outermost on; negative if there is a sum of the packet
- * instead, or is to be one, or if it was several packets with a checksum each.
+ * Returns the number of checksums that were verified, from the outermost on; negative if there
+ * is a sum of the packet instead, or is to be one, or if it was several packets with a checksum
+ * each.
  */
 int mflow_skb_verified(const struct sk_buff *skb)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What differs between the kernels that the module is built for. The source speaks as 6.12 does, but for the names below
- * that begin with mflow_; each difference stands here with the version it came with.
+ * The differences between the kernels that the module is built for. The source speaks as 6.12
+ * does, but for the names below that begin with mflow_; each difference stands here with the
+ * version it came with.
  */
 #ifndef _MFLOW_VERSIONS_H
 #define _MFLOW_VERSIONS_H

@@ -10,12 +10,12 @@
 #include "mflow_way.h"
 
 /**
- * struct mflow_worker - what wakes a lane
+ * struct mflow_worker - the NAPI that runs a lane
  * @napi:	its softirq context; SCHED also guards @csd
  * @csd:	the interrupt that schedules @napi on @cpu
- * @way:	what the way into the stack needs
+ * @way:	the state of the way into the stack
  * @lane:	the Rust half's lane
- * @cpu:	where it runs, unless that CPU is offline
+ * @cpu:	the CPU on which it runs, unless that CPU is offline
  * @rcu:	frees it
  */
 struct mflow_worker {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* What chains are measured against: programs that do as little as a program can. */
+/* The baseline for measurements of chains: programs that do as little as a program can. */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 

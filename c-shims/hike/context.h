@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Where the programs run: at XDP, where frames come in; or, compiled once more with HIKE_TCX, at tcx, where the host's own packets and
- * those that the kernel forwards go out. This is all that differs; the programs are the same.
+ * The two places where the programs run: XDP, where frames come in; and, compiled once more with HIKE_TCX, tcx, where the
+ * host's own packets and those that the kernel forwards go out. This is all that differs; the programs are the same.
  *
  * | | XDP | tcx |
  * |---|---|---|

@@ -23,7 +23,7 @@
 #define HIKE_IS_A_HOP false
 #define HIKE_VLAN_TAGS 0
 
-/* What programs look at of packets with headers of unusual kinds. */
+/* The bytes that programs look at in packets with headers of unusual kinds. */
 #define HIKE_SHOWN_BYTES 512
 /* The longest that an IP header can say. */
 #define HIKE_MOST_BYTES4 0xffff
@@ -36,8 +36,8 @@
 #define HIKE_LOOPBACK 1
 
 /*
- * What a packet has in its control block from here to the device that it is redirected to. Nothing of the kernel writes there in
- * between, and nothing that packets bring along gets there.
+ * The marks that a packet has in its control block from here to the device that it is redirected to. Nothing of the kernel
+ * writes there in between, and nothing that packets bring along gets there.
  */
 #define HIKE_HERE_BEFORE_ONE 0x48494b45
 #define HIKE_HERE_BEFORE_TWO 0xb7b6b4ba
@@ -53,7 +53,10 @@ static __always_inline void hike_note_here(struct hike_context *context)
 	context->cb[4] = HIKE_HERE_BEFORE_TWO;
 }
 
-/* Whether it has a VLAN tag that is not in front of its IP header yet: it comes from a VLAN's device, which it may not leave by once more. */
+/*
+ * Returns whether it has a VLAN tag that is not in front of its IP header yet: it comes from a VLAN's device, which it may not
+ * leave by once more.
+ */
 static __always_inline bool hike_is_tagged(const struct hike_context *context)
 {
 	return context->vlan_present;
@@ -67,7 +70,7 @@ static __always_inline bool hike_has_been_here(struct hike_context *context)
 	return true;
 }
 
-/* Whether the headers up to the transport's ports and flags are where they can be looked at, and there are no others in between. */
+/* Returns whether the headers up to the transport's ports and flags can be looked at here, and there are no others in between. */
 static __always_inline bool hike_shows_headers(const struct hike_context *context)
 {
 	const void *ip = hike_data(context) + ETH_HLEN, *end = hike_data_end(context);
@@ -132,7 +135,7 @@ static __always_inline void hike_find_segments(struct hike_context *context, str
 			packet->segments = 1;
 		return;
 	}
-	/* What has come from another host's kernel is not counted yet. */
+	/* Segments of a packet that comes from another host's kernel are not counted yet. */
 	if (!packet->segments)
 		packet->segments = (whole - header + size - 1) / size;
 	longest = header + size < whole ? header + size : whole;
@@ -150,7 +153,10 @@ static __always_inline __u32 hike_segments(const struct hike_packet *packet)
 	return packet->segments;
 }
 
-/* Whether the packet is so long; one that is longer than an IP header can say (BIG TCP) has a length of its own, which is not read. */
+/*
+ * Returns whether the packet is so long; one that is longer than an IP header can say (BIG TCP) has a length of its own, which is
+ * not read.
+ */
 static __always_inline bool hike_has_bytes(const struct hike_context *context, __u32 bytes)
 {
 	__u32 whole = context->len - ETH_HLEN;

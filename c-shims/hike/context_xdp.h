@@ -17,13 +17,13 @@ static __always_inline __u32 hike_from_device(const struct hike_context *context
 	return context->ingress_ifindex;
 }
 
-/* Whether it has a VLAN tag that is not among its bytes. */
+/* Returns whether it has a VLAN tag that is not among its bytes. */
 static __always_inline bool hike_is_tagged(const struct hike_context *context)
 {
 	return false;
 }
 
-/* Whether the packet has been here before. */
+/* Returns whether the packet has been here before. */
 static __always_inline bool hike_has_been_here(struct hike_context *context)
 {
 	return false;
@@ -69,7 +69,7 @@ static __always_inline __u32 hike_wire_bytes(const struct hike_packet *packet, _
 	return whole + more;
 }
 
-/* What is in front of an IP header with two VLAN tags, but for the last two bytes, which name it. */
+/* The bytes in front of an IP header with two VLAN tags, but for the last two bytes, which name it. */
 struct hike_link {
 	__u64 one, two;
 	__u32 three;
@@ -140,7 +140,10 @@ static __always_inline bool hike_has_port(const struct hike_context *context, __
 	return bpf_redirect_map(&ports, port, XDP_PASS) == XDP_REDIRECT;
 }
 
-/* Has the packet leave by the port that was chosen. These are no functions, so that the compiler knows best what a program returns. */
+/*
+ * Makes the packet leave by the port that was chosen. These are no functions, so that the compiler knows best what a program
+ * returns.
+ */
 #define hike_leave_by(CONTEXT, PORT) ((void)(CONTEXT), (void)(PORT), HIKE_FORWARDED)
 /* Does what can be done where the next hop's Ethernet address is not known. */
 #define hike_resolve(CONTEXT, FIB) ((void)(CONTEXT), (void)(FIB), HIKE_FW_NO_NEIGHBOUR)

@@ -25,7 +25,7 @@ static __always_inline int hike_parse(struct hike_context *context, struct hike_
 		ip_at += HIKE_VLAN_BYTES;
 		if (start + ip_at > end)
 			return HIKE_MALFORMED;
-		/* What the tag stands in front of is named by its last two bytes. */
+		/* The last two bytes of the tag name the header behind it. */
 		protocol = *(__be16 *)(start + ip_at - 2);
 	}
 	packet->ip_at = ip_at;

@@ -30,7 +30,7 @@ static __always_inline void hike_take_class(struct hike_packet *packet, const st
 	packet->whole_class = *(volatile __u64 *)class;
 }
 
-/* Whether the class of the packet's destination says that some of the flows there have others. */
+/* Returns whether the class of the packet's destination says that some of the flows there have others. */
 static __always_inline bool hike_has_exact_flows(const struct hike_packet *packet)
 {
 	return packet->class.chain & (HIKE_CLASS_HAS_PORTS | HIKE_CLASS_HAS_LABELS);

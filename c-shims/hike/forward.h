@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What the programs that forward have in common: which packets they may forward, and how a packet leaves. */
+/* The common part of the programs that forward: which packets they may forward, and how a packet leaves. */
 #ifndef HIKE_FORWARD_H
 #define HIKE_FORWARD_H
 
 #include "context.h"
 
-/* Where a packet goes. */
+/* The next hop of a packet. */
 struct hike_hop {
 	__u32 port;
 	__u8 source[ETH_ALEN];
 	__u8 destination[ETH_ALEN];
 };
 
-/* Whether routers forward from and to an address: neither 0.0.0.0/8 nor loopback, multicast, what is reserved or broadcast. */
+/*
+ * Returns whether routers forward from and to an address: neither 0.0.0.0/8 nor loopback, multicast, reserved or broadcast ones.
+ */
 static __always_inline bool hike_routable4(__be32 address)
 {
 	__u32 first = bpf_ntohl(address) >> 24;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What all programs look at packets with, wherever they run. */
+/* The functions with which all programs look at packets, wherever they run. */
 #ifndef HIKE_PACKET_H
 #define HIKE_PACKET_H
 
@@ -12,7 +12,7 @@
 
 #include "tables.h"
 
-/* What a program gets of a packet; context.h says what differs. */
+/* The context that a program gets of a packet; context.h has the differences. */
 #ifdef HIKE_TCX
 #define hike_context __sk_buff
 #else
@@ -23,7 +23,7 @@
 #define HIKE_VLAN_BYTES 4
 #define HIKE_MOST_L2_BYTES (ETH_HLEN + 2 * HIKE_VLAN_BYTES)
 
-/* What a program returns when the next one of the chain has its turn; else it returns a reason. */
+/* The value that a program returns when the next one of the chain has its turn; else it returns a reason. */
 #define HIKE_NEXT (-1)
 
 /*
@@ -81,7 +81,7 @@ static __always_inline void hike_whole(struct hike_prefix *prefix, __u8 version)
 	prefix->version = bpf_htonl(version);
 }
 
-/* Whether this many bytes from here on, at most what an IP header can say, are in front of the end. */
+/* Returns whether this many bytes from here on, at most what an IP header can say, are in front of the end. */
 static __always_inline bool hike_fits(const void *start, __u64 bytes, const void *end)
 {
 	/* For the verifier, swapped bytes may be any 64 bits; the compiler knows better, and would leave out the mask. */
@@ -104,7 +104,10 @@ static __always_inline __u32 hike_bytes4(const struct iphdr *ip4, const void *en
 	return bytes >= ip4->ihl * 4 && hike_fits(ip4, bytes, end) ? bytes : 0;
 }
 
-/* Where the traffic class is in the first word of an IPv6 header, in host byte order; and the bits below it, which are the flow label. */
+/*
+ * The place of the traffic class in the first word of an IPv6 header, in host byte order; and the bits below it, which are the
+ * flow label.
+ */
 #define HIKE_CLASS_SHIFT 20
 #define HIKE_FLOW_LABEL 0xfffff
 

@@ -28,7 +28,7 @@ struct hike_headers {
 	__u32 srh_at;
 	/* 0: there is none. */
 	__u32 srh_bytes;
-	/* What the packet has behind these headers, as the last of them names it. */
+	/* The protocol behind these headers, as the last of them names it. */
 	__u8 protocol;
 	__u8 segments_left;
 };
@@ -79,7 +79,10 @@ static __always_inline int hike_read_headers(const struct ipv6hdr *ip6, const vo
 	return headers->srh_at + headers->srh_bytes <= bytes ? HIKE_NEXT : HIKE_MALFORMED;
 }
 
-/* What every local SID begins with. Returns HIKE_NEXT if there is a behaviour for it, and the headers are those of SRv6; else why not. */
+/*
+ * Does the first checks for every local SID. Returns HIKE_NEXT if there is a behaviour for it, and the headers are those of SRv6;
+ * else why not.
+ */
 static __always_inline int hike_begin_sid(const struct hike_packet *packet, const struct ipv6hdr *ip6,
 					  const void *end, const struct hike_behaviour *behaviour,
 					  struct hike_headers *headers)
@@ -109,7 +112,7 @@ static __always_inline bool hike_next_segment(struct ipv6hdr *ip6, const void *e
 	return true;
 }
 
-/* Whether a packet of IPv4 or IPv6 is behind the headers. */
+/* Returns whether a packet of IPv4 or IPv6 is behind the headers. */
 static __always_inline bool hike_carries_ip(const struct hike_headers *headers)
 {
 	return headers->protocol == IPPROTO_IPV6 || headers->protocol == IPPROTO_IPIP;
@@ -120,7 +123,7 @@ struct hike_inner {
 	__u32 at;
 	__u32 bytes;
 	__u8 version;
-	/* What its ECN field becomes. */
+	/* The new value of its ECN field. */
 	__u8 ecn;
 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What user space and the programs share: rust/hike/src/layout.rs has the same structures.
+ * The structures and maps that user space and the programs share: rust/hike/src/layout.rs has the same structures.
  *
  * All maps are pinned by their names, which is how the objects that are loaded one after the other get the same maps.
  */
@@ -15,7 +15,7 @@
 
 /* A destination, or a prefix of some: the key of tries, and of hash tables, where bits that do not count are 0. */
 struct hike_prefix {
-	/* How many of the bits behind this member count; the default has none. */
+	/* The number of bits behind this member that count; the default has none. */
 	__u32 bits;
 	/* 4 or 6, in network byte order; it is part of each prefix. */
 	__be32 version;
@@ -25,10 +25,10 @@ struct hike_prefix {
 
 /* A length that keys of classes can have, which is their `bits`. */
 struct hike_length {
-	/* What keys of this length begin with. */
+	/* The first members of keys of this length. */
 	__u32 bits;
 	__be32 version;
-	/* Which bits of an address count. */
+	/* The bits of an address that count. */
 	__u64 mask[2];
 	/* The next shorter length that some class has; HIKE_NO_LENGTH: there is none. */
 	__u64 shorter;
@@ -49,13 +49,13 @@ struct hike_lengths {
 /* The number in a class that is there for these flows alone. */
 #define HIKE_CLASS_OF_FLOWS 0x3fff
 
-/* What a class asks mflow for its flows, in the upper bits of the behaviour's number: 0 is nothing. */
+/* The request of a class to mflow for its flows, in the upper bits of the behaviour's number: 0 is none. */
 #define HIKE_CLASS_LANES_SHIFT 14
 #define HIKE_CLASS_BEHAVIOUR 0x3fff
 #define HIKE_LANES_SPLIT 1
 #define HIKE_LANES_NEVER 2
 
-/* What is done with packets: read in one piece, as user space replaces it in one piece. */
+/* The treatment of packets: read in one piece, as user space replaces it in one piece. */
 struct hike_class {
 	/* Its number, and these bits. */
 	__u16 chain;
@@ -77,7 +77,7 @@ struct hike_exact_flow {
 	__u32 zero;
 };
 
-/* What the dispatcher and the programs of a chain know of the packet that their CPU has. */
+/* The state that the dispatcher and the programs of a chain keep of the packet that their CPU has. */
 struct hike_packet {
 	/* Offset of the IP header. */
 	__u8 ip_at;
@@ -85,7 +85,7 @@ struct hike_packet {
 	__u8 version;
 	/* Set: the outermost headers are those that `enc` has put there, of the class's path. */
 	__u8 is_on_path;
-	/* Which program of the chain has its turn; only the engine that tail-calls uses this and the chain. */
+	/* The place in the chain of the program that has its turn; only the engine that tail-calls uses this and the chain. */
 	__u8 position;
 	/* Of a packet that is several on the wire, at tcx: how many, and the length of the longest, or 0 if it is not known. */
 	__u16 segments;
@@ -119,7 +119,7 @@ struct hike_path {
 	__u64 header[HIKE_PATH_BYTES / sizeof(__u64)];
 };
 
-/* What a local SID does; none of these: the slot is free. */
+/* The action of a local SID; none of these: the slot is free. */
 #define HIKE_BEHAVIOUR_END 1
 #define HIKE_BEHAVIOUR_DEC4 2
 #define HIKE_BEHAVIOUR_DEC6 4
@@ -130,9 +130,9 @@ struct hike_path {
 
 struct hike_behaviour {
 	__u32 flags;
-	/* Where the inner packet is looked up: a table of the kernel's; 0: where its rules say. */
+	/* The kernel's table in which the inner packet is looked up; 0: the one that its rules choose. */
 	__u32 table;
-	/* Where End.X sends packets. */
+	/* The address to which End.X sends packets. */
 	__u8 next_hop[16];
 };
 
@@ -141,7 +141,7 @@ struct hike_rules {
 	__u64 words[HIKE_RULES / 64];
 };
 
-/* Which set of rules a port belongs to, for each of the two banks. */
+/* The set of rules to which a port belongs, for each of the two banks. */
 struct hike_rule_port {
 	__u16 source[2];
 	__u16 destination[2];
@@ -168,7 +168,7 @@ struct hike_route {
 	__u8 zero[2];
 };
 
-/* Where a flow is counted. */
+/* The end of a flow at which it is counted. */
 enum hike_direction {
 	HIKE_IN,
 	HIKE_OUT,
@@ -186,7 +186,7 @@ struct hike_block {
 	__u64 pkts;
 };
 
-/* What one CPU has counted of a flow. */
+/* The counts of a flow on one CPU. */
 struct hike_counters {
 	/* The length of a block. */
 	__u64 period_ns;
@@ -230,8 +230,8 @@ HIKE_MAP(programs, BPF_MAP_TYPE_PROG_ARRAY, 256, sizeof(__u32), sizeof(__u32), 0
 HIKE_MAP(packets, BPF_MAP_TYPE_PERCPU_ARRAY, 1, sizeof(__u32), sizeof(struct hike_packet), 0);
 HIKE_MAP(paths, BPF_MAP_TYPE_ARRAY, HIKE_PATHS, sizeof(__u32), sizeof(struct hike_path), 0);
 /*
- * What is counted of flows that packets enter by `enc`: their path says which flow it is, so the addresses need not be looked up. Flows have
- * numbers for that; 0: of this path none is known. Of eight bytes, a number is compared faster than of four.
+ * The counts of flows that packets enter by `enc`: their path says which flow it is, so the addresses need not be looked up.
+ * Flows have numbers for that; 0: of this path none is known. Of eight bytes, a number is compared faster than of four.
  */
 HIKE_MAP(path_flows, BPF_MAP_TYPE_ARRAY, HIKE_PATHS, sizeof(__u32), sizeof(__u64), 0);
 HIKE_MAP(numbered_flows, BPF_MAP_TYPE_PERCPU_HASH, HIKE_FLOWS, sizeof(__u64),
@@ -258,10 +258,10 @@ HIKE_MAP(rule_destinations, BPF_MAP_TYPE_LPM_TRIE, HIKE_RULE_PREFIXES, sizeof(st
 HIKE_MAP(rule_sets, BPF_MAP_TYPE_ARRAY, 2 * HIKE_RULE_SETS, sizeof(__u32),
 	 sizeof(struct hike_rules), 0);
 HIKE_MAP(rule_ports, BPF_MAP_TYPE_ARRAY, 65536, sizeof(__u32), sizeof(struct hike_rule_port), 0);
-/* How many packets each rule has decided on. */
+/* The number of packets that each rule has decided on. */
 HIKE_MAP(rule_hits, BPF_MAP_TYPE_PERCPU_ARRAY, 2 * HIKE_RULES, sizeof(__u32), sizeof(__u64), 0);
 
-/* How many packets each reason has had. */
+/* The number of packets that each reason has had. */
 HIKE_MAP(reasons, BPF_MAP_TYPE_PERCPU_ARRAY, HIKE_REASONS, sizeof(__u32), sizeof(__u64), 0);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* How headers of SRv6 are taken off: at XDP, as what is for a local SID ends on this host, or has passed it before it leaves. */
+/* Removal of headers of SRv6: at XDP, as a packet for a local SID ends on this host, or has passed it before it leaves. */
 #ifndef HIKE_UNWRAP_H
 #define HIKE_UNWRAP_H
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * How a lane gives packets to the stack, in its poll.
+ * The functions by which a lane gives packets to the stack, in its poll.
  */
 
 #include <linux/netdevice.h>

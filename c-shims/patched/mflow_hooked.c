@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What the hooks find at devices, NAPIs and packets.
+ * The fields that the hooks find at devices, NAPIs and packets.
  */
 
 #include <linux/netdevice.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What a worker needs for the way through the hooks. Included by mflow_worker.h.
+ * The state of a worker for the way through the hooks. Included by mflow_worker.h.
  */
 #ifndef _MFLOW_WAY_H
 #define _MFLOW_WAY_H
@@ -12,7 +12,7 @@ struct mflow_worker;
 /**
  * struct mflow_way - packets that skip GRO, until they go on together
  * @past_gro:	the packets
- * @nr_past_gro: how many those are
+ * @nr_past_gro: the number of packets
  */
 struct mflow_way {
 	struct list_head	past_gro;

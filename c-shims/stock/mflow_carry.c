@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * How a lane gives packets to the stack, in its poll, and how it knows when they have come through the queues on
- * their way: gro_cells of tunnels, and the CPU's backlog behind veths. Either is in order, and emptied by
- * NAPIs that take turns with the lane's own on the same CPU.
+ * The functions by which a lane gives packets to the stack, in its poll, and learns when they have come through the queues on
+ * their way: gro_cells of tunnels, and the CPU's backlog behind veths. Either is in order, and emptied by NAPIs that take
+ * turns with the lane's own on the same CPU.
  */
 
 #include <linux/netdevice.h>
@@ -131,7 +131,7 @@ void mflow_worker_receive_stage(struct mflow_worker *worker,
 	mflow_receive_skb(skb);
 }
 
-/* What was received is in the stack's queues, or at its end, when this returns. */
+/* Passes all received packets on: they are in the stack's queues, or at their end, when this returns. */
 void mflow_worker_flush(struct mflow_worker *worker)
 {
 	napi_gro_flush(&worker->napi, false);
@@ -211,7 +211,7 @@ bool mflow_worker_has_settled(struct mflow_worker *worker)
 		way->tail = mflow_backlog_tail();
 		return false;
 	}
-	/* What is missing does not come any more. */
+	/* Packets that are still missing do not come any more. */
 	if ((s32)(carried->arrived - way->given) < 0)
 		WRITE_ONCE(carried->arrived, way->given);
 settled:

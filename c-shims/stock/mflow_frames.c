@@ -21,8 +21,8 @@
 #include "mflow_stock.h"
 
 /**
- * struct mflow_frames - what a device of ours is beside
- * @nic:	whose packets these are; it goes after our device
+ * struct mflow_frames - the NIC to which a device of ours belongs, and its port
+ * @nic:	the NIC that receives the packets; it goes after our device
  * @port:	the Rust half's, while packets are dispatched here; NULL: they are where they are without us
  */
 struct mflow_frames {
@@ -274,7 +274,7 @@ static void mflow_frames_setup(struct net_device *dev)
 	dev->flags = IFF_NOARP;
 	dev->priv_flags |= IFF_NO_QUEUE;
 	dev->tx_queue_len = 0;
-	/* What the NIC can receive passes. */
+	/* All packets that the NIC can receive pass. */
 	dev->min_mtu = 0;
 	dev->max_mtu = ETH_MAX_MTU;
 	dev->mtu = ETH_MAX_MTU;
@@ -326,7 +326,7 @@ void mflow_frames_dispatch(struct net_device *dev, void *port)
 void mflow_frames_destroy(struct net_device *dev)
 {
 	mflow_frames_dispatch(dev, NULL);
-	/* Where a namespace ends, the stack has begun that. */
+	/* If a namespace ends, the stack has begun that. */
 	if (dev->reg_state != NETREG_REGISTERED)
 		return;
 	if (netdev_is_rx_handler_busy(dev))

@@ -30,7 +30,7 @@
 #define MFLOW_HOLD_WAIT_MS	3000
 
 /**
- * struct mflow_hold - what waits on a CPU
+ * struct mflow_hold - the packets that wait on a CPU
  * @napi:	takes turns with the NAPIs that empty the CPU's queues
  * @queue:	the packets, in order. Its lock is for all fields; others put packets here, too
  * @polls:	turns that they still wait
@@ -140,7 +140,7 @@ static struct sk_buff *mflow_hold_next(struct mflow_hold *hold, bool is_first)
 	} else if (!mflow_is_lone(skb)) {
 		__skb_unlink(skb, &hold->queue);
 	} else {
-		/* What has just gone is before it, and the others behind it. */
+		/* The packet that has just gone is before it, and the others are behind it. */
 		hold->polls = MFLOW_HOLD_POLLS;
 		if (is_first)
 			__skb_unlink(skb, &hold->queue);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What namespaces have while splitting is on, and only then: the merge point at LOCAL_IN (mflow_merge.c), and room for fragments
- * that come from several CPUs (mflow_frag.c). Each namespace has it or none, also those that begin meanwhile.
+ * The parts that namespaces have while splitting is on, and only then: the merge point at LOCAL_IN (mflow_merge.c), and room
+ * for fragments that come from several CPUs (mflow_frag.c). Each namespace has both or none, also those that begin meanwhile.
  */
 
 #include <linux/list.h>
@@ -13,9 +13,9 @@
 #include "mflow_stock.h"
 
 /**
- * struct mflow_net - what is known of a namespace
+ * struct mflow_net - the state of a namespace
  * @list:	all of them
- * @net:	which it is
+ * @net:	the namespace
  * @merges:	packets are merged here
  * @frag_dist:	of mflow_frag_widen()
  */

@@ -38,8 +38,8 @@
  * @list_dev:	the same for datagrams
  * @hook:	at the ingress of @dev
  * @hooked:	@hook is registered
- * @frames_dev:	what takes packets that lanes build, or NULL
- * @xdp:	what redirects them there; NULL: not yet
+ * @frames_dev:	the device of ours that takes packets that lanes build, or NULL
+ * @xdp:	the program that redirects them there; NULL: not yet
  * @port:	the Rust half's
  * @gro_ends:	GRO has just been switched off, and may hold packets still
  * @had:	features of @dev that were on, and are to be so again
@@ -151,7 +151,7 @@ ordinary:
 	return mflow_hold_back(skb) ? NF_STOLEN : NF_ACCEPT;
 }
 
-/* Whether RPS chooses a CPU for packets of this one's queue, which come here after that. */
+/* Returns whether RPS chooses a CPU for packets of this one's queue, which come here after that. */
 static bool mflow_rps_acts(const struct sk_buff *skb)
 {
 #ifdef CONFIG_RPS
@@ -266,7 +266,7 @@ static void mflow_port_features_back(struct mflow_stock_port *port, netdev_featu
 	port->had &= ~back;
 	netdev_lock_ops(dev);
 	dev->wanted_features |= back;
-	/* Where the device goes, nobody wants it any more. */
+	/* If the device goes, nobody wants it any more. */
 	if (dev->reg_state == NETREG_REGISTERED)
 		netdev_update_features(dev);
 	netdev_unlock_ops(dev);
@@ -286,7 +286,7 @@ static bool mflow_dev_gro_off(struct net_device *dev)
 static void mflow_dev_gro_back(struct net_device *dev)
 {
 	netdev_lock_ops(dev);
-	/* Where the device goes, nobody wants it any more. */
+	/* If the device goes, nobody wants it any more. */
 	if (dev->reg_state == NETREG_REGISTERED)
 		netdev_update_features(dev);
 	netdev_unlock_ops(dev);
@@ -521,8 +521,8 @@ static int mflow_port_begin_redirect(struct net_device *dev)
 }
 
 /*
- * Has packets of an opted-in device redirected to one of ours, where nothing is done with them but what the device does without
- * us. Process context without locks; @dev is in the namespace of this process.
+ * Redirects packets of an opted-in device to one of ours, where they are treated as the device treats them without us.
+ * Process context without locks; @dev is in the namespace of this process.
  */
 int mflow_device_redirect(struct net_device *dev)
 {

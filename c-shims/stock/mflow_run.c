@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What is done once for many packets, a turn of NAPIs after the first of them. What lanes have brought to the merge point
- * of a CPU is collected there, by the Rust half, and parked then: packets arrive in the polls of tunnels and of the
- * backlog, up to 64 in each. And lanes are woken for what a source has given them at the ingress of a device: packets come
- * in the polls of its driver.
+ * The work that is done once for many packets, a turn of NAPIs after the first of them. The Rust half collects packets that
+ * lanes have brought to the merge point of a CPU, and parks them then: they arrive in the polls of tunnels and of the
+ * backlog, up to 64 in each. And lanes are woken for packets that a source has given them at the ingress of a device: packets
+ * come in the polls of its driver.
  */
 
 #include <linux/netdevice.h>
@@ -19,7 +19,7 @@
  * struct mflow_run - a CPU's run of packets
  * @napi:	parks it; takes turns with the NAPIs that bring packets
  * @csd:	the interrupt that schedules @napi on @cpu
- * @cpu:	where packets are collected
+ * @cpu:	the CPU on which packets are collected
  * @waits:	@napi is scheduled for what is collected, or for @source
  * @parks:	@napi is at it
  * @source:	the Rust half's that packets have come to on this CPU, until lanes are woken for them

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What net/core/mflow.c is on a patched kernel, as far as it holds state and no packets: the pointer to the
- * Rust half's operations, and the switch. Beside it what the Rust half takes from C instead of the
- * kernel's crate.
+ * The counterpart of net/core/mflow.c of a patched kernel, as far as it holds state and no packets: the pointer to the Rust
+ * half's operations, and the switch. Beside it are the functions that the Rust half takes from C instead of the kernel's
+ * crate.
  */
 
 #include <linux/bug.h>
@@ -22,7 +22,7 @@
 
 DEFINE_STATIC_KEY_FALSE(mflow_stock_key);
 
-/* What the shims count in; of its fields those of the hooks stay empty. */
+/* The counters of the shims; the fields of the hooks stay empty. */
 DEFINE_PER_CPU(struct mflow_cpu, mflow_cpu);
 DEFINE_PER_CPU(struct mflow_returned, mflow_returned);
 
@@ -150,7 +150,7 @@ void __noreturn mflow_bug(void)
 	BUG();
 }
 
-/* Whether rules may label packets where our tags are. The folder is there as long as SELinux is on, from the boot on. */
+/* Returns whether rules may label packets where our tags are. The folder is there as long as SELinux is on, from the boot on. */
 static bool __init mflow_marks_are_labels(void)
 {
 	struct path path;

@@ -121,14 +121,14 @@ void mflow_merge_end(struct net *net);
 /* mflow_carry.c: between the two. */
 
 /**
- * struct mflow_carried - what lanes have given to the stack on a CPU, and what has come to the merge point
+ * struct mflow_carried - the packets that lanes have given to the stack on a CPU, and those that have come to the merge point
  * @given:	packets on the wire; wraps
  * @arrived:	the same
- * @probed:	where a slot's last probe was sent, a bit for each slot
- * @tick:	in which tick paths were looked at last
- * @looked:	of which slots that was, a bit for each
- * @tags:	of each slot the tag that a lane has given last
- * @datagrams:	whether a slot's packets were datagrams when the lane began its batch, a bit for each slot
+ * @probed:	the slots whose last probe was sent here, a bit for each
+ * @tick:	the tick in which paths were looked at last
+ * @looked:	the slots whose paths were looked at in that tick, a bit for each
+ * @tags:	for each slot, the tag that a lane has given last
+ * @datagrams:	the slots whose packets were datagrams when the lane began its batch, a bit for each
  * @heir:	the CPU to which the kernel has moved this one's packets, as it is gone; MFLOW_NO_CPU: it is there, or about to go
  */
 struct mflow_carried {
@@ -161,7 +161,7 @@ void mflow_follow_exit(void);
 /* mflow_skb.c */
 
 /**
- * struct mflow_skb_layout - where this kernel has the fields of a packet that the Rust half reads for each, in bytes
+ * struct mflow_skb_layout - the offsets, in bytes, of the fields of a packet that the Rust half reads for each, on this kernel
  * @len:	in struct sk_buff, as those that follow
  * @data_len:	see @len
  * @protocol:	see @len

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What a worker needs for the way through an unpatched kernel. Included by mflow_worker.h.
+ * The state of a worker for the way through an unpatched kernel. Included by mflow_worker.h.
  */
 #ifndef _MFLOW_WAY_H
 #define _MFLOW_WAY_H
@@ -12,16 +12,16 @@
 /**
  * struct mflow_way - waits until the stack's queues on this CPU are through with what the worker has given
  * @settles:	it waits
- * @cpu:	on which CPU
- * @given:	how many packets lanes had given to the stack on that CPU
- * @polls:	how often it has to be polled until queues of devices are through
- * @passes:	how often the backlog has to be through after that
+ * @cpu:	the CPU on which it waits
+ * @given:	the number of packets that lanes had given to the stack on that CPU
+ * @polls:	the polls that are left until queues of devices are through
+ * @passes:	the times that the backlog has to be through after that
  * @tail:	up to where the backlog has to be through next
  * @polled_on:	the CPU of its last poll
  * @follows:	it waits for what it has given to the stack on another CPU
- * @from:	on which CPU that is
- * @from_given:	how many packets had been given to the stack there
- * @until:	when it is not waited for any longer, in jiffies
+ * @from:	the CPU of those packets
+ * @from_given:	the number of packets that had been given to the stack there
+ * @until:	the time until which it waits for them, in jiffies
  */
 struct mflow_way {
 	bool		settles;

@@ -29,9 +29,9 @@ MFLOW_IMPORT_BPF;
 /**
  * struct mflow_xdp - an attached program
  * @list:	in mflow_xdp_ends, once it has been given up
- * @nic:	where, with a reference
+ * @nic:	the NIC that has the program, with a reference
  * @link:	with a reference, the only one
- * @map:	what the program redirects by, with a reference
+ * @map:	the map by which the program redirects, with a reference
  */
 struct mflow_xdp {
 	struct list_head	list;
@@ -43,12 +43,12 @@ struct mflow_xdp {
 static DEFINE_SPINLOCK(mflow_xdp_lock);
 static LIST_HEAD(mflow_xdp_ends);
 
-/* What is looked at: Ethernet's header and IPv4's without options, behind which IPv6 is longer still. */
+/* The header bytes that are looked at: Ethernet's header and IPv4's without options, behind which IPv6 is longer still. */
 #define MFLOW_XDP_HEADER	(ETH_HLEN + sizeof(struct iphdr))
 /* Fields of the packet as operands, which have no byte order. */
 #define MFLOW_XDP_BE16(value)	((__force s32)htons(value))
 #define MFLOW_XDP_BE32(value)	((__force s32)htonl(value))
-/* Where BPF_LD_MAP_FD() begins below, which has two instructions. */
+/* The index of BPF_LD_MAP_FD() below, which has two instructions. */
 #define MFLOW_XDP_MAP_AT	14
 
 /*

@@ -6,7 +6,8 @@
  * rules that all of it meets are in all these sets (Lakshman and Stiliadis, High-Speed Policy-based Packet Forwarding Using Efficient
  * Multi-dimensional Range Matching, 1998). So a packet costs two tries and three arrays, however many rules there are.
  *
- * What cannot be seen (the protocol behind unusual headers, the ports of a later fragment) meets rules that deny, and none that allows.
+ * If a field cannot be seen (the protocol behind unusual headers, the ports of a later fragment), the packet meets rules that
+ * deny, and none that allows.
  */
 #include "../packet.h"
 
@@ -15,7 +16,7 @@
 #define HIKE_FRAGMENT_OFFSET 0xfff8
 #define HIKE_FRAGMENT4_OFFSET 0x1fff
 
-/* What rules look at behind the addresses: which sets of rules it belongs to. */
+/* The fields behind the addresses that rules look at: they say to which sets of rules a packet belongs. */
 struct hike_transport {
 	/* HIKE_RULES_OF_UNSEEN_PROTOCOL: it cannot be seen. */
 	__u32 protocol;

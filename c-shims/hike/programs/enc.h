@@ -2,8 +2,9 @@
 /*
  * H.Encaps and H.Encaps.Red (RFC 8986, 5.1 and 5.2): the path's outer headers, which user space has made, in front of the packet.
  *
- * What depends on the packet: its length and kind, ECN (RFC 6040, normal mode), and as the path wants it DSCP and the flow label
- * (RFC 6438). As it is forwarded into a tunnel, its hop limit goes down by one (RFC 2473, 3.1), unless the kernel has forwarded it.
+ * These fields depend on the packet: its length and kind, ECN (RFC 6040, normal mode), and as the path wants it DSCP and the
+ * flow label (RFC 6438). As it is forwarded into a tunnel, its hop limit goes down by one (RFC 2473, 3.1), unless the kernel
+ * has forwarded it.
  */
 #include "../context.h"
 

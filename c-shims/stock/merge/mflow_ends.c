@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Which packets end at this host, and which carry others that go on: told by protocol, or by a look-up of the socket.
+ * The packets that end at this host, and those that carry others that go on: told by protocol, or by a look-up of the socket.
  */
 
 #include <linux/ipv6.h>
@@ -20,12 +20,12 @@
 #include "mflow_merge.h"
 
 /**
- * struct mflow_udp_end - what the last look-up on this CPU has found, for as long as a tick
- * @net:	in which namespace
- * @tick:	when
- * @address:	to which address
- * @port:	and port
- * @family:	and address family
+ * struct mflow_udp_end - the result of the last look-up on this CPU, for as long as a tick
+ * @net:	the namespace of the look-up
+ * @tick:	the tick of the look-up
+ * @address:	the destination address
+ * @port:	the destination port
+ * @family:	the address family
  * @end:	the answer
  */
 struct mflow_udp_end {

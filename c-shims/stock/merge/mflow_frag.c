@@ -23,7 +23,7 @@ int mflow_frag_widen(struct net *net)
 	return now;
 }
 
-/* What somebody has written meanwhile stays. @was is 0 where nothing was changed. */
+/* A value that somebody has written meanwhile stays. @was is 0 where nothing was changed. */
 void mflow_frag_narrow(struct net *net, int was)
 {
 	struct fqdir *fqdir = net->ipv4.fqdir;

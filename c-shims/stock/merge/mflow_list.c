@@ -4,8 +4,9 @@
  * a list alone: marks of congestion and of class, hop limits, addresses and ports. GRO has put datagrams into one list only if they had
  * the same there, so each member gets what its head has.
  *
- * What is written behind the headers cannot be given to the members, whose bytes are their own. So a flow gets no lists where that
- * happens: its probe, which is alone, has other bytes at its end then than where it began, and so has a list whose way has changed since.
+ * Changes behind the headers cannot be given to the members, whose bytes are their own. So a flow gets no lists where the way
+ * changes such bytes: its probe, which is alone, has other bytes at its end then than where it began, and so has a list whose
+ * way has changed since.
  */
 
 #include <linux/ip.h>
@@ -61,7 +62,10 @@ static __wsum mflow_list_sum(const struct sk_buff *skb)
 	return skb_checksum(skb, skb_pagelen(skb) - bytes, bytes, 0);
 }
 
-/* Where a list begins its way: notes what its head has. Nobody looks at the mark of a member, and it goes where the list is taken apart. */
+/*
+ * Notes the bytes of a list's head where the list begins its way. Nobody looks at the mark of a member, and it goes where the
+ * list is taken apart.
+ */
 void mflow_list_note(struct sk_buff *skb)
 {
 	if (mflow_is_list(skb))
@@ -75,7 +79,7 @@ bool mflow_list_is_written(const struct sk_buff *skb, u8 family)
 
 	if (likely(!mflow_was_list(skb)))
 		return false;
-	/* What needs all bytes of a packet in one place has found those of all datagrams. */
+	/* A step that needs all bytes of a packet in one place has found those of all datagrams. */
 	if (!skb_has_frag_list(skb) || mflow_list_network_bytes(skb, family) <= 0)
 		return true;
 	noted = (__force __wsum)skb_shinfo(skb)->frag_list->secmark;

@@ -81,7 +81,7 @@ static bool mflow_is_balanced(const struct sk_buff *skb)
 #endif
 }
 
-/* What is wrong with the path of a split packet or a probe, if anything is. */
+/* Returns the fault of the path of a split packet or a probe, if there is any. */
 static unsigned int mflow_fault(const struct sk_buff *skb, enum mflow_end end, u32 tag,
 				struct mflow_carried *carried)
 {
@@ -276,9 +276,9 @@ static unsigned int mflow_bridged(void *priv, struct sk_buff *skb,
 #endif
 
 /*
- * What IPVS has taken at LOCAL_IN, in front of the merge point, and sends to an endpoint. It makes its entry for the first packet of a
- * connection, and two lanes would make one each, with endpoints of their own. The packet may be of another flow than the fast one, with
- * the same outer header.
+ * Notes packets that IPVS has taken at LOCAL_IN, in front of the merge point, and sends to an endpoint. IPVS makes its entry
+ * for the first packet of a connection, and two lanes would make one each, with endpoints of their own. The packet may be of
+ * another flow than the fast one, with the same outer header.
  */
 static unsigned int mflow_local_out(void *priv, struct sk_buff *skb,
 				    const struct nf_hook_state *state)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What the files of the merge point share.
+ * The declarations that the files of the merge point share.
  */
 #ifndef _MFLOW_MERGE_H
 #define _MFLOW_MERGE_H
@@ -8,7 +8,7 @@
 #include <linux/netfilter.h>
 #include <linux/skbuff.h>
 
-/* What a packet that this host receives is to us. */
+/* The end of the way of a packet that this host receives. */
 enum mflow_end {
 	MFLOW_END_DATA,		/* It ends here. */
 	MFLOW_END_BY_CPU,	/* The same, at a socket that is chosen by CPU. */

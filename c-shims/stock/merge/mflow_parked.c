@@ -20,9 +20,9 @@
 #include "mflow_merge.h"
 
 /**
- * struct mflow_parked - what a parked packet needs to go on, behind IP's own control block
- * @dev:	where it came in, with a reference; the field in the packet is a link meanwhile
- * @okfn:	what goes on behind all hooks
+ * struct mflow_parked - the state that a parked packet needs to go on, behind IP's own control block
+ * @dev:	the device by which it came in, with a reference; the field in the packet is a link meanwhile
+ * @okfn:	the function that carries it on behind all hooks
  * @net_mix:	tells the namespace of @dev from others
  * @family:	NFPROTO_IPV4 or NFPROTO_IPV6
  * @holds_socket: there is a reference to a socket that the packet would have had none to
@@ -201,7 +201,7 @@ bool mflow_skb_hold_socket(struct sk_buff *skb, struct sock *sk)
 	return true;
 }
 
-/* Which socket it will be is not known yet. */
+/* Returns false: the socket is not known yet. */
 bool mflow_sock_is_by_cpu(const struct sock *sk)
 {
 	return false;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What a packet's last device says about the way that it has come: no hook sees packets where something queues them, or
- * wants them in order. Looked at for each probe, and once a tick while a flow is split.
+ * The answers of a packet's last device about the way that the packet has come: no hook sees packets where something queues
+ * them, or wants them in order. Looked at for each probe, and once a tick while a flow is split.
  */
 
 #include <linux/netdevice.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Where readers of split flows run, for `cpus` `auto`. Since 6.3 a kernel with tracepoints says in one what a process has received
- * from a socket, and on which CPU. Which sockets are those of split flows, the merge point finds out: it looks one up for each slot
- * once in a tick. Nothing of that is there while nobody wants to know.
+ * The CPUs on which readers of split flows run, for `cpus` `auto`. Since 6.3 a kernel with tracepoints says in one how much a
+ * process has received from a socket, and on which CPU. The merge point finds out which sockets are those of split flows: it
+ * looks one up for each slot once in a tick. Nothing of that is there while nobody wants to know.
  */
 
 #include <linux/ip.h>
@@ -23,16 +23,17 @@
 #include "../mflow_stock.h"
 #include "mflow_merge.h"
 
-/* What processes receive, by how many bytes. */
+/* The tracepoint that reports how many bytes processes receive. */
 #define MFLOW_TRACEPOINT	"sock_recv_length"
 
 /* A flow whose packets have come to the merge point for as long is not split any more, or sleeps. */
 #define MFLOW_RECEIVER_TICKS	(HZ / 4)
 
 /**
- * struct mflow_receiver_seen - to which socket a slot's packets go
+ * struct mflow_receiver_seen - the socket to which a slot's packets go
  * @sk:		compared only: it may be gone
- * @tick:	when it was looked up last. It is written before @sk, so a reader of the socket before may count for one tick more
+ * @tick:	the tick of its last look-up. It is written before @sk, so a reader of the socket before may count for one tick
+ *		more
  */
 struct mflow_receiver_seen {
 	const struct sock	*sk;
@@ -164,7 +165,10 @@ static const struct sock *mflow_receiver6(struct net *net, struct sk_buff *skb)
 }
 #endif
 
-/* How many packets like this one fit into the socket's buffer. 0: that is not known, or the sender looks after it, as TCP's does. */
+/*
+ * Returns the number of packets like this one that fit into the socket's buffer. 0: that is not known, or the sender looks after
+ * it, as TCP's does.
+ */
 static u32 mflow_receive_pkts(const struct sock *sk, const struct sk_buff *skb, u8 family)
 {
 	u8 protocol = family == NFPROTO_IPV4 ? ip_hdr(skb)->protocol : ipv6_hdr(skb)->nexthdr;
