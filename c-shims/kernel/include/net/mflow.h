@@ -59,13 +59,13 @@ struct udp_table;
  */
 #define MFLOW_FRAG_DIST		32768U
 
-/* Where a flow that is not split can go on to the next CPU. */
+/* The points at which a flow that is not split can go on to the next CPU. */
 #define MFLOW_STAGE_NIC		1U	/* Behind the GRO of a NIC. */
 #define MFLOW_STAGE_GRO		2U	/* Before it. */
 #define MFLOW_STAGE_TUNNEL	3U	/* Behind a tunnel's header, before GRO. */
 #define MFLOW_STAGE_VETH	4U	/* On the other side of a veth. */
 
-/* What a driver says of a queue: which core builds its packets, and if no lane may, why. */
+/* The answers of a driver about a queue: which core builds its packets, and if no lane may, why. */
 #define MFLOW_BUILDER_UNASKED	0U
 #define MFLOW_BUILDER_LANE	1U
 #define MFLOW_BUILDER_XDP	2U	/* XDP comes before that. */
@@ -73,7 +73,7 @@ struct udp_table;
 #define MFLOW_BUILDER_BUFFERS	4U	/* Buffers of a kind that cannot be handed over. */
 
 /**
- * struct mflow_request_ops - what a driver does with requests, on any CPU
+ * struct mflow_request_ops - the driver's work on requests, on any CPU
  * @build:	makes the packet and gives up what the request holds; NULL if it had to drop it, and
  *		has counted that. Called in the poll of @napi, which is a lane's.
  * @drop:	gives up what the request holds
@@ -87,8 +87,8 @@ struct mflow_request_ops {
 /**
  * struct mflow_request - a packet that a driver has received and not built yet
  * @ops:	the driver's
- * @driver:	what the driver needs to build it. References that it owns, and nothing that
- *		the receive queue or its descriptors may change meanwhile
+ * @driver:	the data that the driver needs to build it: references that it owns, and nothing
+ *		that the receive queue or its descriptors may change meanwhile
  * @memory_bytes: the module's
  *
  * netif_napi_del() waits for the requests of its NAPI.
@@ -100,7 +100,7 @@ struct mflow_request {
 };
 
 /**
- * struct mflow_source - what takes the packets of a NAPI; the rest of it is the module's
+ * struct mflow_source - the head of what takes a NAPI's packets; the rest is the module's
  * @takes_requests: the next packet may be left to a lane. If not, there is no need to ask.
  * @rests: until the end of this poll, packets are none of the module's business
  */
@@ -120,11 +120,11 @@ struct mflow_port {
 };
 
 /**
- * struct mflow_ops - what the module does at the hooks
+ * struct mflow_ops - the work of the module at the hooks
  * @split_napi:	a packet of @source's NAPI is about to enter GRO. Owner of
  *		@skb on true: the module.
- * @builder:	@source's NAPI is being polled. Whether a lane may build its packets, %MFLOW_BUILDER_LANE,
- *		or why not
+ * @builder:	@source's NAPI is being polled. Says whether a lane may build its packets,
+ *		%MFLOW_BUILDER_LANE, or why not
  * @take_request: a packet of @source's NAPI has been received and not built: @header_bytes of
  *		it are at @header, from the network header on, and it will hold @memory_bytes. The
  *		place for its request, which is filled before the next call for @source, or NULL:
@@ -148,8 +148,8 @@ struct mflow_port {
  * @hand_on:	an untagged packet that @lane carries has come to the end of a stage
  *		(%MFLOW_STAGE_TUNNEL, ...); @stages is what this CPU's field says. Owner of
  *		@skb on true: the module.
- * @is_merged:	whether the packets of a split flow are merged for @sk, which is being read, or come
- *		to it from a stage
+ * @is_merged:	true if the packets of a split flow are merged for @sk, which is being read, or
+ *		come to it from a stage
  *
  * All but @napi_del run in softirq context or with softirqs disabled.
  */
@@ -209,7 +209,7 @@ struct mflow_route6 {
 };
 
 /**
- * struct mflow_cpu - what the hooks need to know on this CPU
+ * struct mflow_cpu - the state that the hooks need on this CPU
  * @lane:	the lane that is polling right now, or NULL
  * @lane_stack:	a stack address at the start of that poll
  * @onward:	split packets that go on as soon as the stack has returned, or NULL: it has not been called
@@ -217,10 +217,11 @@ struct mflow_route6 {
  * @stack_max_bytes: deepest stack seen at a merge point, from @lane_stack on
  * @run_sk:	the socket to which a run of segments is being delivered, or NULL
  * @run_ready:	its reader is to be told at the end of the run that there is data
- * @stages:	what takes packets that @lane carries at the end of a stage, or NULL: no mode wants that
+ * @stages:	the source that takes packets which @lane carries at the end of a stage, or NULL:
+ *		no mode wants that
  * @freed_pkts:	packets that were freed here for readers on other CPUs
- * @reader_tick: when a reader was last looked at here, in ticks
- * @reader_ticks: in how many ticks it was one of a split flow's
+ * @reader_tick: the tick in which a reader was last looked at here
+ * @reader_ticks: the number of ticks in which it was one of a split flow's
  * @lane_sums:	@lane sums the checksums of datagrams in fragments, which readers sum otherwise
  * @routes:	routes that @lane's packets have found in this poll, by @depth
  * @routes6:	the same of IPv6
@@ -268,7 +269,7 @@ DECLARE_PER_CPU(struct mflow_cpu, mflow_cpu);
 extern bool mflow_readers_watched;
 DECLARE_PER_CPU(struct mflow_returned, mflow_returned);
 
-/* Where the hooks are off at build time, calls of these are dead code. */
+/* Calls of these are dead code if the hooks are off at build time. */
 bool __mflow_split_napi(struct napi_struct *napi, struct sk_buff *skb);
 struct mflow_source *__mflow_request_source(struct napi_struct *napi,
 					    unsigned int builder);
@@ -403,7 +404,7 @@ static inline u32 mflow_frag_result(u32 kept, u32 tag)
 
 #define mflow_frag_forget(q)		((q)->mflow = 0)
 
-/* What applies as ipfrag_max_dist; 0 is no limit. */
+/* The value that applies as ipfrag_max_dist; 0 is no limit. */
 #define mflow_frag_dist(q, dist)					\
 	((dist) && (mflow_is_on() || (q)->mflow) ?			\
 	 max_t(unsigned int, dist, MFLOW_FRAG_DIST) : (dist))
@@ -465,8 +466,9 @@ static inline bool mflow_split_napi(struct napi_struct *napi,
 }
 
 /*
- * What takes requests of @napi, which is being polled, for as long as the poll lasts; NULL: nothing
- * does. For packets of the NAPI's own device. @builder: MFLOW_BUILDER_LANE, or why not.
+ * Returns the source that takes requests of @napi, which is being polled, for as long as the
+ * poll lasts; NULL: there is none. For packets of the NAPI's own device. @builder:
+ * MFLOW_BUILDER_LANE, or why not.
  */
 static inline struct mflow_source *
 mflow_request_source(struct napi_struct *napi, unsigned int builder)
@@ -712,7 +714,7 @@ static inline void mflow_note_copied(struct sk_buff *skb)
 		__mflow_note_copied(skb);
 }
 
-/* What goes on of @skb reaches no merge point. */
+/* Notes that the part of @skb that goes on reaches no merge point. */
 static inline void mflow_note_passed(struct sk_buff *skb)
 {
 	if (mflow_is_awaited(skb))

@@ -23,8 +23,8 @@ enum {
 };
 
 /**
- * struct mflow_cpu_times - what a CPU has done since boot, in microseconds
- * @at_us:	when this was looked up
+ * struct mflow_cpu_times - the time of a CPU by kind of work since boot, in microseconds
+ * @at_us:	the time of the look-up
  * @idle_us:	without work, exactly; U64_MAX if the kernel cannot tell
  * @softirq_us:	in softirqs, as ticks have met them
  * @interrupt_us: in hard interrupts
@@ -41,10 +41,10 @@ struct mflow_cpu_times {
 };
 
 /**
- * struct mflow_cpu_place - where a CPU is
+ * struct mflow_cpu_place - the place of a CPU
  * @usable:	it is online, and nobody has isolated it: isolcpus, nohz_full, a partition of cpusets
  * @node:	its NUMA node
- * @reader_ticks: in how many ticks a reader of a split flow was seen there; wraps
+ * @reader_ticks: the number of ticks in which a reader of a split flow was seen there; wraps
  */
 struct mflow_cpu_place {
 	bool	usable;
@@ -126,7 +126,10 @@ void mflow_sampling_stop(void);
 void mflow_cpu_times(unsigned int cpu, struct mflow_cpu_times *times);
 void mflow_restage(void);
 
-/* Where lanes may be, and a look at that every so often, from start on as long as there are to be more. */
+/*
+ * The CPUs that lanes may have, and a look at them every so often, from start on as long as there
+ * are to be more.
+ */
 void mflow_cpu_place(unsigned int cpu, struct mflow_cpu_place *place);
 bool mflow_cpus_are_one_core(unsigned int cpu, unsigned int other);
 int mflow_device_node(const struct net_device *dev);
@@ -151,7 +154,7 @@ int mflow_shim_init(void);
 void mflow_shim_quiesce(void);
 void mflow_shim_exit(void);
 
-/* What the Rust half gives to the C half. */
+/* The functions that the Rust half gives to the C half. */
 int mflow_lane_poll(void *lane, int budget);
 int mflow_lane_build(void *lane, int budget);
 void mflow_deadline_expired(unsigned int slot);

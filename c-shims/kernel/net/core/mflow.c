@@ -70,7 +70,7 @@ EXPORT_SYMBOL_GPL(mflow_unregister);
 
 /**
  * mflow_set_enabled - switch all hooks on or off
- * @enabled: what is wanted; the same value twice is harmless
+ * @enabled: true to switch them on; the same value twice is harmless
  */
 void mflow_set_enabled(bool enabled)
 {
@@ -127,11 +127,11 @@ EXPORT_SYMBOL_GPL(__mflow_request_source);
 
 /**
  * mflow_take_request - ask whether a lane builds a packet that a driver has received
- * @source: what mflow_request_source() has returned for the NAPI that is being polled
+ * @source: the source that mflow_request_source() has returned for the NAPI being polled
  * @protocol: as eth_type_trans() would find it
- * @header: what is contiguous of the packet, from the network header on
- * @header_bytes: how much that is
- * @memory_bytes: how much the packet will hold
+ * @header: the contiguous bytes of the packet, from the network header on
+ * @header_bytes: the number of these bytes
+ * @memory_bytes: the memory that the packet will hold
  *
  * Return: the place to describe the packet in, which is the lane's once the driver goes on to the
  * next packet or ends its poll; NULL if the driver has to build it.
@@ -151,7 +151,7 @@ struct mflow_request *mflow_take_request(struct mflow_source *source,
 }
 EXPORT_SYMBOL_GPL(mflow_take_request);
 
-/* Whether a device before this one, or this one, splits the packet's flow. */
+/* Returns whether a device before this one, or this one, splits the packet's flow. */
 static bool is_split_before(const struct sk_buff *skb)
 {
 	return skb->mflow && !mflow_is_probe(skb);
@@ -336,7 +336,7 @@ static unsigned int mflow_lookup_place(void)
 		     MFLOW_DEPTH_MAX);
 }
 
-/* Whether packets behind this one may take its route, until the lane's poll ends. */
+/* Returns whether packets behind this one may take its route, until the lane's poll ends. */
 static bool mflow_may_keep_route(const struct sk_buff *skb)
 {
 	return this_cpu_read(mflow_cpu.lane) && skb_dst_is_noref(skb);
@@ -561,7 +561,7 @@ void __mflow_receiver6_note(struct sock *sk, const struct net *net,
 }
 #endif
 
-/* When a lane's poll begins. */
+/* Called when a lane's poll begins. */
 void mflow_lookups_forget(void)
 {
 	struct mflow_cpu *cpu = this_cpu_ptr(&mflow_cpu);
@@ -694,10 +694,11 @@ static bool mflow_park(struct sock *sk, struct sk_buff *skb)
 }
 
 /**
- * mflow_sock_is_by_cpu - whether look-ups prefer the socket of their CPU, which a split would change
- * @sk: what a look-up has found
+ * mflow_sock_is_by_cpu - check whether look-ups prefer the socket of their CPU
+ * @sk: the socket that a look-up has found
  *
- * Softirqs disabled. A TCP connection is looked up by its addresses alone.
+ * A split would change which socket that is. Softirqs disabled. A TCP connection is looked up by
+ * its addresses alone.
  *
  * Return: true if so.
  */
@@ -713,8 +714,8 @@ bool mflow_sock_is_by_cpu(const struct sock *sk)
 EXPORT_SYMBOL_GPL(mflow_sock_is_by_cpu);
 
 /**
- * mflow_sock_receive_bytes - how much memory of packets a socket takes before it drops some
- * @sk: what a look-up has found
+ * mflow_sock_receive_bytes - return the memory of packets that a socket takes before it drops some
+ * @sk: the socket that a look-up has found
  *
  * Return: 0 if the sender sees to it that it is not too much, as TCP's does.
  */
@@ -760,8 +761,9 @@ static void mflow_pass(struct sk_buff *skb)
 			  TCPF_LAST_ACK)
 
 /*
- * Whether order matters to a connection. One that is being opened gets nothing but the answer to its first
- * segment, which is not to wait for a batch; but where that had data, their answer may come right behind.
+ * Returns whether order matters to a connection. One that is being opened gets nothing but the
+ * answer to its first segment, which is not to wait for a batch; but where that had data, their
+ * answer may come right behind.
  */
 static bool mflow_needs_order(const struct sock *sk)
 {
@@ -873,7 +875,7 @@ bool mflow_readers_watched __read_mostly;
 
 /**
  * mflow_watch_readers - count on which CPUs the readers of split flows run, or do not
- * @watch: what is wanted; the same value twice is harmless
+ * @watch: true to count; the same value twice is harmless
  */
 void mflow_watch_readers(bool watch)
 {
