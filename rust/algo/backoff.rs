@@ -21,7 +21,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Returns one that has never been asked.
+    /// Returns a state in which nobody has asked yet.
     pub fn new() -> Self {
         Self {
             asked: AtomicBool::new(false),

@@ -12,9 +12,9 @@ const PERIOD_MS: u32 = 1_000;
 /// The work of the cores for a split flow in one period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
-    /// Packets of the batches that were opened, of all cores.
+    /// The packets of the batches that were opened, of all cores.
     pub all_pkts: u32,
-    /// Of these, those of the core with the most.
+    /// The packets of the core with the most of them.
     pub busiest_pkts: u32,
     /// Packets that came after their batch's turn.
     pub late_pkts: u32,

@@ -121,7 +121,7 @@ pub fn suit_checksum(bytes: &[u8], pseudo: u32) -> bool {
     fold(fold(fold(fold(sum)))) == 0xffff
 }
 
-/// Returns what the network header at a place of the packet says; nothing if GRO may know more about it.
+/// Returns the layer of the network header at a place of the packet; nothing if GRO may know more about it.
 #[inline]
 fn layer(eth_proto: u16, packet: &[u8], at: usize, len: usize) -> Option<Layer> {
     let header = packet.get(at..)?;
@@ -183,7 +183,8 @@ fn pseudo_sum(addresses: &[u8], protocol: u8, bytes: usize) -> u32 {
     addresses + bytes + u32::from(u16::from(protocol).to_be())
 }
 
-/// Returns where the Ethernet frame begins that a datagram at a place of the packet carries, if it looks like one of VXLAN or Geneve.
+/// Returns the offset of the Ethernet frame that a datagram at a place of the packet carries, if it looks like one of VXLAN or
+/// Geneve.
 #[inline]
 fn tunnel_frame(packet: &[u8], datagram_at: usize) -> Option<usize> {
     let at = datagram_at + UDP_HEADER_SIZE;

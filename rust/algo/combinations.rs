@@ -61,7 +61,7 @@ pub enum Misfit {
 }
 
 impl Misfit {
-    /// Returns what does not go together, if anything.
+    /// Returns the reason why the knobs do not go together, if there is one.
     pub(super) fn of(knobs: &Knobs) -> Option<Self> {
         let &Knobs { mode, layout, .. } = knobs;
         let row = |with: &&Combination| (with.mode, with.layout) == (mode, layout);

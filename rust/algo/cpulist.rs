@@ -138,7 +138,7 @@ impl Iterator for Iter {
     }
 }
 
-/// Why a CPU list was refused, and where.
+/// The reason why a CPU list was refused, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuListError {
     /// The kind of the error.

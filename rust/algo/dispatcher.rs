@@ -46,7 +46,7 @@ pub trait Host<P: Packet> {
     fn slots(&self) -> &SlotPool<P>;
     /// Returns how much memory waits in the rings of all sources.
     fn ring_bytes(&self) -> &RingBytes;
-    /// Returns what the load controller has decided.
+    /// Returns the load controller's orders.
     fn orders(&self) -> &Orders;
     /// Returns whether a probe or a fence that takes the ordinary path now waits for no other that did: flows begin to be split one
     /// after the other where each waits for what is before it.

@@ -223,7 +223,7 @@ impl FlowBoard {
         });
     }
 
-    /// Returns what is in each place.
+    /// Returns the result of reading each place.
     pub fn read(&self) -> impl Iterator<Item = Found> + '_ {
         self.places.iter().map(|place| match place.read() {
             None => Found::Changing,

@@ -36,7 +36,7 @@ pub const HINT_BYTES: usize = 8;
 const HEAD: [u8; 6] = [b'm', b'f', b'l', b'w', 1, HINT_BYTES as u8];
 
 impl Hint {
-    /// Returns what the first bytes of a packet's metadata ask for.
+    /// Returns the hint in the first bytes of a packet's metadata.
     pub fn of_metadata(metadata: [u8; HINT_BYTES]) -> Self {
         let [head @ .., hint, zero] = metadata;
         match (head == HEAD, hint, zero) {

@@ -262,7 +262,7 @@ pub struct LaneCpus {
 }
 
 impl LaneCpus {
-    /// Returns those of a lane that has one.
+    /// Returns the CPUs of a lane that has one.
     pub const fn one(cpu: u32) -> Self {
         Self {
             carries: cpu,
@@ -556,7 +556,7 @@ pub(super) fn write_words(
     Ok(())
 }
 
-/// Why a value was refused.
+/// The reason why a value was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KnobError {
     /// The text is not a value of this kind; `EINVAL` to the writer.

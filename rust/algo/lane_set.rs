@@ -176,7 +176,7 @@ impl<P: Packet> LaneSet<P> {
         self.lanes.iter().flatten().map(|end| end.cpu)
     }
 
-    /// Returns those of the lanes in `wanted` that can get batches; all that can, if none of these does.
+    /// Returns the lanes in `wanted` that can get batches; all lanes that can, if none of these does.
     pub(super) fn usable(&self, wanted: u16) -> u32 {
         let online = !self.offline & ((1 << self.nr_lanes) - 1);
         match online & u32::from(wanted) {

@@ -44,7 +44,7 @@ impl Refusal {
         Self::Driver,
     ];
 
-    /// Returns what an error of the kernel means (a negative number, of `uapi/asm-generic/errno.h`).
+    /// Returns the refusal that an error of the kernel means (a negative number, of `uapi/asm-generic/errno.h`).
     pub const fn of_errno(errno: i32) -> Self {
         match errno {
             // EBUSY, EEXIST

@@ -3,7 +3,7 @@
 //! The rest of a source, during which packets pass unseen. While the load controller refuses flows and none of the source's flows
 //! is split, only their packet rates matter, and one poll in a few tells these.
 
-/// Of this many polls one is looked at. Flows that take turns do so in other numbers, powers of two mostly.
+/// The number of polls of which one is looked at. Flows that take turns do so in other numbers, powers of two mostly.
 const POLLS: u8 = 13;
 
 /// The position of a source in these polls. Memory of zeros looks at every poll.

@@ -13,7 +13,7 @@ use super::reason::{Hold, Reason};
 use super::slot::{PathFault, Slot, INLINE, WINDOW_BATCHES};
 use super::tag::{is_before, Tag, TagKind};
 
-/// Of this many unlikely packets in a row, the last may be a probe or a fence, too.
+/// The number of unlikely packets in a row after which the last may be a probe or a fence, too.
 const ANY_KIND_AFTER_PKTS: u16 = 256;
 /// The time for which packets may be dispatched without one reaching the merge point.
 const PATH_LOST_MS: u32 = 1_000;

@@ -35,7 +35,7 @@ impl Stage {
     /// All of them, in the order of their numbers.
     pub const ALL: [Self; 4] = [Self::Nic, Self::Gro, Self::Tunnel, Self::Veth];
 
-    /// Returns the one with this number.
+    /// Returns the stage with this number.
     #[inline]
     pub fn of_number(number: u32) -> Option<Self> {
         let index = (number as usize).checked_sub(1)?;
@@ -48,7 +48,7 @@ impl Stage {
         Tag::new(TagKind::None, 0, self as u32)
     }
 
-    /// Returns where the packet with this [`tag`](Self::tag) goes on from.
+    /// Returns the stage from which the packet with this [`tag`](Self::tag) goes on.
     #[inline]
     pub fn of_tag(tag: Tag) -> Option<Self> {
         Self::of_number(tag.batch_bits())
@@ -60,7 +60,7 @@ impl Stage {
         matches!(self, Self::Gro | Self::Tunnel)
     }
 
-    /// Returns what counts the packets that go on from here.
+    /// Returns the counter of the packets that go on from here.
     #[inline]
     pub const fn counter(self) -> Counter {
         match self {
@@ -76,7 +76,7 @@ impl Stage {
 pub struct StageSet(u8);
 
 impl StageSet {
-    /// Returns those of a configuration; none where flows are split.
+    /// Returns the transitions of a configuration; none where flows are split.
     pub const fn of(knobs: &Knobs) -> Self {
         let nic = match knobs.mode {
             Mode::Mflow => return Self(0),
@@ -176,7 +176,7 @@ pub enum Way {
 }
 
 impl Route {
-    /// Returns the one with this number.
+    /// Returns the route with this number.
     #[inline]
     pub const fn of_number(number: u8) -> Self {
         match number {
@@ -187,7 +187,7 @@ impl Route {
         }
     }
 
-    /// Returns where a packet goes.
+    /// Returns the way that a packet takes.
     #[inline]
     pub fn way(self, is_home_empty: impl FnOnce() -> bool) -> Way {
         match self {
@@ -199,8 +199,8 @@ impl Route {
 }
 
 /// Returns which of `nr_cpus` CPUs does the next stage of a flow: FALCON's first choice, or if that is one of the `loaded` (bit
-/// mask), its second one, whatever the load is there. `here` is which of them does this one, if any; it gets the next one, too,
-/// only if there is no other.
+/// mask), its second choice, whatever the load is there. `here` is the CPU that does this stage, if it is one of them. It gets
+/// the next stage, too, only if there is no other.
 ///
 /// All packets of a flow take the same rings as long as `loaded` stays the same, and the CPUs do.
 #[inline]

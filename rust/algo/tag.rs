@@ -67,7 +67,7 @@ impl Tag {
         self.0
     }
 
-    /// Returns what kind of tag it is.
+    /// Returns the kind of the tag.
     #[inline]
     pub const fn kind(self) -> TagKind {
         match self.0 >> KIND_SHIFT {

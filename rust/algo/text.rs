@@ -27,7 +27,7 @@ impl<'a> Text<'a> {
         self.len == 0
     }
 
-    /// Returns what has been written.
+    /// Returns the text that has been written.
     pub fn as_bytes(&self) -> &[u8] {
         self.buffer.get(..self.len).unwrap_or(&[])
     }

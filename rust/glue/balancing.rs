@@ -22,7 +22,7 @@ use core::fmt;
 const READY_MS: u32 = 50;
 
 impl Configuration {
-    /// Returns what is to hold for flows in stages.
+    /// Returns the orders that are to hold for flows in stages.
     pub(super) fn wanted_orders(&self) -> StageOrders {
         self.sampling
             .as_ref()

@@ -206,7 +206,7 @@ fn is_behind_gro(knobs: &Knobs) -> bool {
     }
 }
 
-/// Returns where packets find the sources of CPUs.
+/// Returns the places in which packets find the sources of CPUs.
 fn cpu_places<'a>(port: &'a Port, knobs: &Knobs) -> &'a [AtomicPtr<Source>; MAX_CPUS] {
     match knobs.mode {
         Mode::Mflow => &port.cpu_sources,

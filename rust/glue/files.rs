@@ -168,7 +168,7 @@ fn set_devices(
     result
 }
 
-/// Returns what a module parameter was given, if anything; an error if the C half declares none of that name.
+/// Returns the value of a module parameter, if it was given one; an error if the C half declares none of that name.
 fn param(name: &CStr) -> Result<Option<&'static [u8]>> {
     let mut text = core::ptr::null();
     // SAFETY: The name ends in NUL, and there is room for the answer.

@@ -104,7 +104,7 @@ impl Source {
         self.is_before_gro() && self.handing_on.held_by_gro.may_hold()
     }
 
-    /// Returns where a packet goes while stages begin or end, and notes on which CPU it came: that CPU's ordinary path is waited
+    /// Returns the way of a packet while stages begin or end, and notes on which CPU it came: that CPU's ordinary path is waited
     /// for, or is where it goes on.
     #[cold]
     fn way_of_change(&self, route: Route) -> Way {

@@ -315,7 +315,7 @@ unsafe extern "C" fn mflow_run_flush(source: *mut kernel::bindings::mflow_source
     }
 }
 
-/// Returns what takes the packets of a port that come on this CPU and on no other, or nothing.
+/// Returns the source that takes the packets of a port that come on this CPU and on no other, or nothing.
 ///
 /// # Safety: called by C with the port of a device that is opted in; softirqs are disabled.
 #[cfg(mflow_stock)]

@@ -121,7 +121,7 @@ impl Port {
         self.source_of(&self.stage_sources, || false)
     }
 
-    /// Returns what is in the place of a NAPI with this number.
+    /// Returns the source in the place of a NAPI with this number.
     #[inline]
     fn source_of_napi(&self, number: NonZeroU32) -> Option<&Source> {
         // ORDERING: Acquire pairs with the Release in `device::add_source`.

@@ -50,7 +50,7 @@ pub(crate) fn config(stopping: bool) -> Config {
     }
 }
 
-/// Returns what the load controller aims at: the threshold, and packets in a batch at most.
+/// Returns the load controller's limits: the threshold, and packets in a batch at most.
 pub(crate) fn load_targets() -> (u32, u32) {
     // ORDERING: Relaxed, both: independent words.
     (

@@ -71,7 +71,7 @@ impl Sampling {
         self.lanes == *lanes
     }
 
-    /// Returns what the last sample has asked for about stages.
+    /// Returns the orders for stages that the last sample asks for.
     pub(super) fn stage_orders(&self) -> StageOrders {
         // ORDERING: Relaxed: a word by itself; queueing the work item that reads it orders the two.
         StageOrders::of_word(WANTED.load(Ordering::Relaxed))

@@ -97,13 +97,13 @@ pub(super) struct HandingOn {
 /// The packets that a source takes.
 #[derive(Clone, Copy)]
 pub(super) enum Takes {
-    /// Those of a NAPI.
+    /// The packets of a NAPI.
     OfNapi(Napi),
-    /// Those that carry the number of a NAPI, behind its GRO.
+    /// The packets that carry the number of a NAPI, behind its GRO.
     OfNumber(NonZeroU32),
-    /// Those that come on a CPU.
+    /// The packets that come on a CPU.
     OfCpu(usize),
-    /// Those that come on any CPU, and carry no number. They come to one CPU at a time, and nothing says to which.
+    /// The packets that come on any CPU, and carry no number. They come to one CPU at a time, and nothing says to which.
     OfAnyCpu,
 }
 
@@ -389,8 +389,8 @@ impl Source {
         self.is_shared
     }
 
-    /// Returns what has the source in use as long as it lives, or `None` if it is in use. Softirqs disabled; in the source's
-    /// context, unless it is [shared](Source::is_shared).
+    /// Returns a guard that has the source in use as long as it lives, or `None` if the source is in use. Softirqs disabled; in
+    /// the source's context, unless it is [shared](Source::is_shared).
     #[inline]
     pub(crate) fn enter(&self) -> Option<InUse<'_>> {
         if !self.is_shared {

@@ -25,7 +25,7 @@ impl fmt::Debug for Error {
     }
 }
 
-/// Returns what a C function has returned: an error if it is negative.
+/// Returns the result of a C function: an error if the number is negative.
 ///
 /// # Errors
 ///

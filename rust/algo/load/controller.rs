@@ -155,7 +155,7 @@ impl Controller {
         }
     }
 
-    /// Returns what is known of a sampled CPU's load.
+    /// Returns the load of a sampled CPU, as far as it is known.
     pub fn core(&self, place: usize) -> Option<&CoreLoad> {
         self.cores.get(place)
     }
@@ -210,7 +210,7 @@ fn send_back(flows: &mut [FlowPlan], cores: &[CoreLoad], loads: &Loads<'_>) -> b
     nr > 0
 }
 
-/// Of the flows that can go back, one in this many goes in one sample.
+/// The part of the flows that can go back which goes in one sample: one in this many.
 const SENT_BACK_PART: usize = 4;
 
 /// The load, in thousandths, by which a core may be overcommitted, as a flow's work is cheaper where it is not split.

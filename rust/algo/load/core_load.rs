@@ -34,7 +34,7 @@ const FREE_SAMPLES: u16 = 8;
 
 /// A core without time to spare: what is left are gaps between two samples' clocks.
 const NO_TIME_LEFT: u32 = 950;
-/// Of such a core, other work that takes this much wants more.
+/// The share of such a core from which on other work wants more.
 const CROWDED_OUT: u32 = 100;
 
 /// Samples over which a calm load is averaged: a power of two.
@@ -177,12 +177,12 @@ impl CoreLoad {
         self.smoothed().max(self.recent())
     }
 
-    /// Returns what lanes did in the last two samples.
+    /// Returns the load of lanes' work in the last two samples.
     pub(super) fn own(&self) -> u32 {
         mean(self.own)
     }
 
-    /// Returns what other work did in the last two samples.
+    /// Returns the load of other work in the last two samples.
     pub(super) fn other(&self) -> u32 {
         self.recent().saturating_sub(self.own())
     }

@@ -184,7 +184,7 @@ impl FlowPlan {
         self.lanes.count_ones()
     }
 
-    /// Returns what the flow takes of one of its lanes' cores: as much of lanes' work there as of their packets.
+    /// Returns the flow's share of the load of one of its lanes' cores: as much of lanes' work there as of their packets.
     fn share(&self, lane: usize, loads: &Loads<'_>) -> u32 {
         if self.lanes >> lane & 1 == 0 {
             return 0;

@@ -132,7 +132,7 @@ impl Orders {
         self.of(slot).generation.load(Ordering::Relaxed) as u16
     }
 
-    /// Returns what the slot's flow has been given.
+    /// Returns the order for the slot's flow.
     #[inline]
     pub fn order(&self, slot: usize) -> Order {
         let word = self.of(slot).word.load(Ordering::Relaxed);

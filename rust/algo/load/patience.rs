@@ -16,7 +16,7 @@ pub(in super::super) struct Patience {
 }
 
 impl Patience {
-    /// Of none.
+    /// The memory of no failures.
     pub(in super::super) const NONE: Self = Self {
         failures: 0,
         quiet_samples: 0,

@@ -42,7 +42,7 @@ impl StageOrders {
         gro_on_nic: false,
         onward: true,
     };
-    /// Of a controller that has seen no load.
+    /// The orders of a controller that has seen no load.
     pub const CALM: Self = Self {
         gro_on_nic: true,
         ..Self::FORCED
@@ -51,7 +51,7 @@ impl StageOrders {
     const GRO_ON_NIC: u32 = 1 << 16;
     const ENDED: u32 = 1 << 17;
 
-    /// Returns them as one word; zero is [`FORCED`](Self::FORCED).
+    /// Returns the orders as one word; zero is [`FORCED`](Self::FORCED).
     #[inline]
     pub const fn word(self) -> u32 {
         // CAST: widened.
@@ -60,7 +60,7 @@ impl StageOrders {
             | if self.onward { 0 } else { Self::ENDED }
     }
 
-    /// Returns those of a [`word`](Self::word).
+    /// Returns the orders of a [`word`](Self::word).
     #[inline]
     pub const fn of_word(word: u32) -> Self {
         Self {
@@ -162,7 +162,7 @@ impl StagePlan {
         self.orders
     }
 
-    /// Returns what the loads ask for.
+    /// Returns the orders that the loads ask for.
     fn wanted(&mut self, threshold: u32, nr_lanes: usize, nics: u64) -> StageOrders {
         let (mut loaded, mut sum) = (0, 0);
         let lanes = self.lanes.iter_mut().zip(&self.cores).take(nr_lanes);

@@ -84,12 +84,12 @@ pub unsafe trait Packet: Sized {
         0
     }
 
-    /// Returns what an XDP program asks for its flow. Asked once for each flow and window.
+    /// Returns the hint of an XDP program for its flow. Asked once for each flow and window.
     fn hint(&self) -> Hint {
         Hint::None
     }
 
-    /// Returns what people call its flow by. Asked once for each fast flow.
+    /// Returns the name of its flow for people. Asked once for each fast flow.
     fn flow_name(&self) -> FlowName {
         FlowName::default()
     }

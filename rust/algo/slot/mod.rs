@@ -440,7 +440,7 @@ impl<P: Packet> Slot<P> {
         self.path_faults.fetch_or(fault as u32, Ordering::Relaxed);
     }
 
-    /// Returns what has been found on the path since the last call, the worst first.
+    /// Returns the worst fault that has been found on the path since the last call.
     #[inline]
     pub fn take_path_fault(&self) -> Option<PathFault> {
         // ORDERING: Relaxed, both: a hint.

@@ -198,7 +198,7 @@ pub(super) unsafe fn len(skb: NonNull<sk_buff>) -> u32 {
     unsafe { skb.as_ref().len }
 }
 
-/// Returns where the packet begins, and how many bytes of it are there in one piece.
+/// Returns the start of the packet, and the number of its bytes that are there in one piece.
 #[inline]
 pub(super) unsafe fn linear(skb: NonNull<sk_buff>) -> (*const u8, u32) {
     // SAFETY: By the contract.

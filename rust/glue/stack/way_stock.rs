@@ -118,7 +118,7 @@ pub(super) fn wait_redirects_ended() {
 /// The size in bytes of the memory in which packets are collected. CAST: a small constant.
 pub(crate) const COLLECTOR_BYTES: usize = 8 * ffi::MFLOW_COLLECTOR_WORDS as usize;
 
-/// Returns where packets are collected on this CPU before they are parked, if they are: memory that begins as zeros.
+/// Returns the place in which packets are collected on this CPU before they are parked, if they are: memory that begins as zeros.
 ///
 /// # Safety: softirqs are disabled.
 #[inline]
@@ -278,7 +278,7 @@ pub(super) unsafe fn len(skb: NonNull<sk_buff>) -> u32 {
     unsafe { field(skb, layout().len) }
 }
 
-/// Returns where the packet begins, and how many bytes of it are there in one piece.
+/// Returns the start of the packet, and the number of its bytes that are there in one piece.
 #[inline]
 pub(super) unsafe fn linear(skb: NonNull<sk_buff>) -> (*const u8, u32) {
     // SAFETY: By the contract the packet is valid, and C says where the field is.
