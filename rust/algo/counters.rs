@@ -8,7 +8,7 @@ use super::sync::{AtomicU64, Ordering};
 
 macro_rules! counters {
     ($($(#[doc = $text:literal])* $variant:ident = $name:literal,)*) => {
-        /// What is counted. The name in `stats` is [`Counter::name`].
+        /// A counter. Its name in `stats` is [`Counter::name`].
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(usize)]
         pub enum Counter {

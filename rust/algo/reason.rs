@@ -68,7 +68,7 @@ reasons! {
     ///
     /// Nothing, or take it off the path.
     PathOrdered = "path_ordered", "a step on its path needs the packets in order";
-    /// What was split no longer reached the merge point.
+    /// Packets that were split no longer reached the merge point.
     ///
     /// Nothing: its socket or its route went away.
     PathLost = "path_lost", "its packets reached no socket here any more";
@@ -114,7 +114,7 @@ reasons! {
     NoDevices = "no_devices", "devices is empty";
 }
 
-/// How long a reason keeps a flow on the ordinary path.
+/// The time for which a reason keeps a flow on the ordinary path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hold {
     /// It does not: the flow is tried again with its next packets.
@@ -124,9 +124,9 @@ pub(super) enum Hold {
     FromMs(u32),
 }
 
-/// How long a flow stays on the ordinary path whose probe was not seen, or for which there is no slot or no time.
+/// The time for which a flow stays on the ordinary path if its probe was not seen, or if there is no slot or no time for it.
 const HOLD_MS: u32 = 1_000;
-/// How long a flow whose path does not suit stays on the ordinary path the first time, where only speed is at stake, and
+/// The time for which a flow whose path does not suit stays on the ordinary path at first, where only speed is at stake, and
 /// where packets are.
 const PATH_HOLD_MS: u32 = 5_000;
 const ORDERED_HOLD_MS: u32 = 60_000;

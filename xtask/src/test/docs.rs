@@ -49,6 +49,8 @@ const WORST_WORDS: &[&str] = &[
 
 /// Sources, whose comments are to do without these words, too.
 const SOURCES: &[&str] = &["rs", "c", "h"];
+/// Words with which no doc comment begins: that of a function begins with a verb, and others with a noun.
+const BAD_BEGINNINGS: &[&str] = &["Has", "How", "What", "Where", "Whether", "Which", "Who"];
 /// Those of the words that comments may have, as in "so many that".
 const COMMENTS_MAY: &[&str] = &["so many"];
 
@@ -175,6 +177,8 @@ fn plain_words(project: &Path) -> Result<()> {
         let comments = comments(&read(project, &path)?);
         let words = worst_words(&comments).filter(|words| !COMMENTS_MAY.contains(words));
         bad.extend(words.map(|words| format!("{path}: {words}")));
+        let beginnings = bad_beginnings(&read(project, &path)?);
+        bad.extend(beginnings.into_iter().map(|line| format!("{path}: {line}")));
     }
     ensure!(
         bad.is_empty(),
@@ -206,6 +210,21 @@ fn files_ending_with(project: &Path, endings: &[&str]) -> Vec<String> {
                 .then(|| path.to_string_lossy().into_owned())
         })
         .collect()
+}
+
+/// Returns the first lines of doc comments that begin with a word for which a noun or a verb should stand.
+fn bad_beginnings(code: &str) -> Vec<String> {
+    let is_doc = |line: &str| line.starts_with("///") || line.starts_with("//!");
+    let mut lines = Vec::new();
+    let mut before = "";
+    for line in code.lines().map(str::trim) {
+        let first = line.split(' ').nth(1).unwrap_or_default();
+        if is_doc(line) && !is_doc(before) && BAD_BEGINNINGS.contains(&first) {
+            lines.push(line.to_owned());
+        }
+        before = line;
+    }
+    lines
 }
 
 /// Returns the lines of a source that are comments.
@@ -281,6 +300,8 @@ mod tests {
         assert!(commit_ids(ids).eq(["0be4b1c", "f7b1f2d"]));
         let found: Vec<_> = worst_words("So\nmany flows, begun anew; a renewal.").collect();
         assert_eq!(found, ["anew", "so many"]);
+        let code = "//! A file.\n/// What it is.\n/// How.\nlet a = 1; // What\n    /// A bound. What it bounds.\n";
+        assert_eq!(bad_beginnings(code), ["/// What it is."]);
         let design = "1. `glue/hooks.rs: split_napi`, `algo/slot.rs` and `mod.rs`, not glue/x.rs.";
         assert!(files(design).eq(["glue/hooks.rs", "algo/slot.rs"]));
     }
