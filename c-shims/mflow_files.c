@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Knobs: the debugfs files and the module parameters of the same names. The
- * table is KNOBS in rust/algo/knobs.rs; a test compares the texts here with it.
+ * table is KNOBS in rust/algo/knobs/mod.rs; a test compares the texts here with it.
  */
 
 #include <linux/debugfs.h>

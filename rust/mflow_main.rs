@@ -2,8 +2,8 @@
 
 //! mflow: one flow on several CPUs, in order.
 //!
-//! Crate root of the module. The way of a packet: [`glue::handlers`] (from the stack), [`algo::dispatcher`],
-//! [`glue::lane`], the stack again, [`glue::handlers`] (at the socket), [`algo::slot`], [`glue::merge`].
+//! Crate root of the module. The way of a packet: [`glue::handlers`] (from the stack), [`algo::flow::dispatcher`],
+//! [`glue::lane`], the stack again, [`glue::handlers`] (at the socket), [`algo::merge::slot`], [`glue::merge`].
 
 pub mod algo;
 pub mod glue;

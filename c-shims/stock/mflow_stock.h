@@ -95,7 +95,7 @@ void mflow_readers_exit(void);
 
 /* mflow_run.c: what is there, until it is parked. */
 
-/* The size of a collector (rust/algo/collector.rs), of which zeros are an empty one. */
+/* The size of a collector (rust/algo/merge/collector.rs), of which zeros are an empty one. */
 #define MFLOW_COLLECTOR_WORDS	8
 
 void *mflow_run_here(void);

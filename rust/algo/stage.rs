@@ -13,10 +13,10 @@
 //! rings. (Lei et al., *Parallelizing Packet Processing in Container Overlay Networks*, EuroSys '21, sections 4.1 and 4.2.)
 
 use super::counters::Counter;
-use super::flow_key::FlowHasher;
 use super::knobs::{Knobs, Mode, Stages};
 use super::sync::{AtomicBool, Ordering};
 use super::tag::{Tag, TagKind};
+use crate::algo::headers::flow_key::FlowHasher;
 
 /// The point at which packets go on to the next CPU. The numbers are those of `include/net/mflow.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

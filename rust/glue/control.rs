@@ -10,9 +10,9 @@ use super::stack::device::{Device, Napi};
 use super::stack::{hooks, way};
 use super::stop::STOP_MS;
 use super::{ffi, pool, runtime, stages, watch};
-use crate::algo::builder::Builder;
 use crate::algo::counters::Counter;
 use crate::algo::knobs::{DeviceName, Knobs, Mode};
+use crate::algo::source::builder::Builder;
 use core::fmt;
 use kernel::prelude::*;
 

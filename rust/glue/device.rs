@@ -10,7 +10,7 @@ use super::source::{Source, StageContext, Takes};
 use super::stack::device::Device;
 use super::stack::way;
 use crate::algo::knobs::{Knobs, Mode, Scaling};
-use crate::algo::redirection::Redirection;
+use crate::algo::source::redirection::Redirection;
 use crate::algo::stage::StageSet;
 use core::num::NonZeroU32;
 use core::sync::atomic::{AtomicPtr, Ordering};

@@ -8,9 +8,9 @@
 use super::configuration::Configuration;
 use super::pool::Slots;
 use super::runtime;
-use crate::algo::flow_list::FlowList;
-use crate::algo::flow_report::FlowLine;
-use crate::algo::reason::Reason;
+use crate::algo::report::flow_list::FlowList;
+use crate::algo::report::flow_report::FlowLine;
+use crate::algo::report::reason::Reason;
 use crate::algo::text::Text;
 
 pub(super) fn write_flows(configuration: &Configuration, slots: &Slots, to: &mut Text<'_>) {

@@ -14,11 +14,11 @@ use super::stack::skb::{BorrowedSkb, SkBuff};
 use super::stack::socket::Socket;
 use super::stack::way;
 use super::{control, merge, runs, runtime};
-use crate::algo::builder::Builder;
 use crate::algo::counters::Counter;
-use crate::algo::dispatcher::Dispatched;
-use crate::algo::queue::Packet;
-use crate::algo::slot::PathFault;
+use crate::algo::flow::dispatcher::Dispatched;
+use crate::algo::lanes::queue::Packet;
+use crate::algo::merge::slot::PathFault;
+use crate::algo::source::builder::Builder;
 use crate::algo::stage::Stage;
 use crate::algo::tag::{Tag, TagKind};
 #[cfg(mflow_stock)]

@@ -11,10 +11,10 @@ use super::stack::socket::Socket;
 use super::stack::way;
 use super::{ffi, runtime};
 use crate::algo::amount::Amount;
-use crate::algo::collector::Run;
 use crate::algo::counters::Counter;
-use crate::algo::queue::chain::Chain;
-use crate::algo::slot::{LaneId, Merged, PathFault, Sink};
+use crate::algo::lanes::queue::chain::Chain;
+use crate::algo::merge::collector::Run;
+use crate::algo::merge::slot::{LaneId, Merged, PathFault, Sink};
 use crate::algo::tag::MAX_SLOTS;
 use core::sync::atomic::{AtomicU64, Ordering};
 

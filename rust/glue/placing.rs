@@ -7,12 +7,12 @@ use super::runtime::{self, MAX_CPUS};
 use super::source::Source;
 use super::{ffi, stack};
 use crate::algo::counters::Counter;
-use crate::algo::cpulist::{self, CpuSet};
-use crate::algo::flow_report::Found;
+use crate::algo::knobs::cpulist::{self, CpuSet};
 use crate::algo::knobs::Knobs;
 use crate::algo::placement::changes::Changes;
 use crate::algo::placement::occupancy::{is_at_home, mean_use, Occupancy};
 use crate::algo::placement::{choose, Candidate, Nearness, LOOK_PERIOD_MS};
+use crate::algo::report::flow_report::Found;
 use core::ffi::c_int;
 
 /// The results of all looks so far.

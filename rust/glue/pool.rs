@@ -4,9 +4,9 @@
 //! orders. They are part of the module, so they are there as long as its code is.
 
 use super::stack::skb::SkBuff;
+use crate::algo::lanes::ring_bytes::RingBytes;
 use crate::algo::load::orders::Orders;
-use crate::algo::ring_bytes::RingBytes;
-use crate::algo::slot_pool::SlotPool;
+use crate::algo::merge::slot_pool::SlotPool;
 use core::mem::MaybeUninit;
 
 pub(crate) type Slots = SlotPool<SkBuff>;

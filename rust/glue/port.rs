@@ -8,7 +8,7 @@ use super::source::Source;
 use super::stack::heads::{BeginsWithPortHead, PortHead};
 use super::stack::skb::SkBuff;
 use super::stack::way;
-use crate::algo::backoff::Backoff;
+use crate::algo::source::backoff::Backoff;
 use core::mem::offset_of;
 use core::num::NonZeroU32;
 use core::ptr;

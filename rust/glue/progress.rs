@@ -2,7 +2,7 @@
 
 //! The progress of each lane. It is kept apart from the lanes, because the merger may ask for the progress of one that is gone.
 
-use crate::algo::slot::LaneId;
+use crate::algo::merge::slot::LaneId;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 /// Lanes whose progress is told apart; more share words, which only makes the deadline more patient.

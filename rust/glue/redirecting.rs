@@ -12,7 +12,7 @@ use super::pool;
 use super::stack::device::Device;
 use super::stack::way;
 use crate::algo::knobs::DeviceName;
-use crate::algo::redirection::{Redirection, Refusal};
+use crate::algo::source::redirection::{Redirection, Refusal};
 use kernel::prelude::*;
 
 impl Configuration {

@@ -9,7 +9,7 @@ use super::pool::Slots;
 use super::stack::skb::SkBuff;
 use super::stack::socket::Socket;
 use super::stack::way;
-use crate::algo::collector::Collector;
+use crate::algo::merge::collector::Collector;
 use core::ptr::NonNull;
 
 const _: () = assert!(size_of::<Collector<SkBuff>>() <= way::COLLECTOR_BYTES);

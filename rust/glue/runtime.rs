@@ -3,10 +3,10 @@
 //! The knobs as the packet path reads them, and the state of the CPUs: plain words, read without a lock.
 
 use super::ffi;
-use crate::algo::cpulist;
-use crate::algo::dispatcher::Config;
-use crate::algo::flow_key::FlowHasher;
-use crate::algo::flow_table::RATE_WINDOW_MS;
+use crate::algo::flow::dispatcher::Config;
+use crate::algo::flow::table::RATE_WINDOW_MS;
+use crate::algo::headers::flow_key::FlowHasher;
+use crate::algo::knobs::cpulist;
 use crate::algo::knobs::{Build, Knobs};
 use crate::algo::load::stage_plan::StageOrders;
 use core::sync::atomic::{fence, AtomicBool, AtomicU32, AtomicU64, AtomicU8, Ordering};

@@ -8,7 +8,7 @@
 //! about stages takes locks, and is another work item's, which is waited for without any (`control.rs`).
 
 use super::{ffi, pool, runtime};
-use crate::algo::cpulist::CpuSet;
+use crate::algo::knobs::cpulist::CpuSet;
 use crate::algo::knobs::{Knobs, Mode};
 use crate::algo::load::sampler::{CpuClocks, Sampler, SplitFlow, SAMPLE_PERIOD_MS};
 use crate::algo::load::stage_plan::StageOrders;

@@ -15,16 +15,16 @@ use super::stack::request::Request;
 use super::stack::skb::SkBuff;
 use super::stack::way;
 use super::{ffi, merge, runtime};
-use crate::algo::builder::Builder;
 use crate::algo::counters::{Counter, Counters};
-use crate::algo::cpulist::CpuSet;
-use crate::algo::dispatcher::{Dispatched, Dispatcher, Host};
-use crate::algo::flow_report::{FlowBoard, FlowNews};
+use crate::algo::flow::dispatcher::{Dispatched, Dispatcher, Host};
+use crate::algo::headers::recent_keys::RecentKeys;
+use crate::algo::knobs::cpulist::CpuSet;
 use crate::algo::knobs::{Knobs, LaneCpus};
-use crate::algo::lane_set::{LaneSet, MAX_LANES};
+use crate::algo::lanes::lane_set::{LaneSet, MAX_LANES};
+use crate::algo::lanes::ring_bytes::RingBytes;
 use crate::algo::load::orders::Orders;
-use crate::algo::recent_keys::RecentKeys;
-use crate::algo::ring_bytes::RingBytes;
+use crate::algo::report::flow_report::{FlowBoard, FlowNews};
+use crate::algo::source::builder::Builder;
 use crate::algo::stage::{HeldByGro, Route, Stage, StageSet};
 use core::cell::UnsafeCell;
 use core::hint::spin_loop;
@@ -480,7 +480,7 @@ impl Source {
         self.lanes.iter().flatten().map(|lane| &**lane)
     }
 
-    /// Returns the CPUs of these lanes (bit mask, as in [`FlowNow`](crate::algo::flow_report::FlowNow)).
+    /// Returns the CPUs of these lanes (bit mask, as in [`FlowNow`](crate::algo::report::flow_report::FlowNow)).
     pub(crate) fn cpus_of(&self, lanes: u16) -> CpuSet {
         let mut cpus = CpuSet::EMPTY;
         for (index, lane) in self.lanes().enumerate() {

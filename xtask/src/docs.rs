@@ -95,7 +95,10 @@ impl Part {
 }
 
 fn reasons(project: &Path) -> Result<String> {
-    let all = named::read(&read(&project.join("rust/algo/reason.rs"))?, "reasons! {")?;
+    let all = named::read(
+        &read(&project.join("rust/algo/report/reason.rs"))?,
+        "reasons! {",
+    )?;
     let rows = all.into_iter().map(|one| [one.name, one.words, one.advice]);
     Ok(table(["reason", "words behind `#`", "what to do"], rows))
 }

@@ -2,13 +2,13 @@
 
 //! The controller: one step per sample, from loads to orders.
 
-use super::super::lane_set::{MAX_BATCH_PKTS, MAX_LANES};
-use super::super::tag::MAX_SLOTS;
 use super::core_load::{CoreLoad, CpuTimes};
 use super::flow_plan::{of_mask, FlowPlan, Loads};
 use super::orders::Orders;
 use super::saturation::Saturation;
 use super::FULL;
+use crate::algo::lanes::lane_set::{MAX_BATCH_PKTS, MAX_LANES};
+use crate::algo::tag::MAX_SLOTS;
 
 /// CPUs beside the lanes' whose loads can be told: those that dispatch.
 pub const MAX_NICS: usize = 16;

@@ -2,12 +2,12 @@
 
 //! The lanes and the batch size that one split flow has been given, and the memory of the flow from sample to sample.
 
-use super::super::lane_set::MAX_LANES;
 use super::controller::{FlowCount, Targets};
 use super::core_load::CoreLoad;
 use super::orders::Order;
 use super::patience::Patience;
 use super::FULL;
+use crate::algo::lanes::lane_set::MAX_LANES;
 
 /// The time for which a batch may take its lane while there is time to spare, in microseconds: packets that come meanwhile wait
 /// for their turn.

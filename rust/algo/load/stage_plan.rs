@@ -7,11 +7,11 @@
 //! nothing. A change that had to be undone is made again only after twice as long. All changes together are a second apart, or
 //! more where they undo each other.
 
-use super::super::lane_set::MAX_LANES;
 use super::controller::MAX_SAMPLED;
 use super::core_load::{CoreLoad, CpuTimes};
 use super::patience::Patience;
 use super::saturation::Saturation;
+use crate::algo::lanes::lane_set::MAX_LANES;
 
 /// A core is loaded when it has reached the threshold for this many samples in a row.
 const LOADED_SAMPLES: u16 = 3;

@@ -10,9 +10,9 @@
 pub mod changes;
 pub mod occupancy;
 
-use super::cpulist::{CpuSet, MAX_CPUS};
 use super::knobs::Layout;
-use super::lane_set::MAX_LANES;
+use crate::algo::knobs::cpulist::{CpuSet, MAX_CPUS};
+use crate::algo::lanes::lane_set::MAX_LANES;
 
 /// The period between two looks.
 pub const LOOK_PERIOD_MS: u32 = 500;

@@ -7,8 +7,8 @@
 //! twice as many the next time, and so on. A reader that goes to and fro between some CPUs soon has all of them, and lanes stay
 //! where they are.
 
-use super::super::cpulist::{CpuSet, MAX_CPUS};
-use super::super::load::patience::Patience;
+use crate::algo::knobs::cpulist::{CpuSet, MAX_CPUS};
+use crate::algo::load::patience::Patience;
 
 /// Looks in a row that show a CPU's use before it counts.
 pub const TAKEN_LOOKS: u16 = 2;

@@ -6,8 +6,8 @@ use super::ffi;
 use super::skb::SkBuff;
 use super::way;
 use crate::algo::amount::Amount;
-use crate::algo::queue::chain::Chain;
-use crate::algo::queue::Packet;
+use crate::algo::lanes::queue::chain::Chain;
+use crate::algo::lanes::queue::Packet;
 
 /// Makes the last packet of a run hold the run's socket; false if the socket is being destroyed.
 ///

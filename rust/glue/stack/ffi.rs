@@ -2,9 +2,9 @@
 
 //! The functions and types that the boundary takes from the kernel: bindings of `net/mflow.h` and `net/mflow_module.h`.
 
-use crate::algo::builder::Builder;
 use crate::algo::knobs::DEVICE_NAME_SIZE;
-use crate::algo::slot::PathFault;
+use crate::algo::merge::slot::PathFault;
+use crate::algo::source::builder::Builder;
 use crate::algo::stage::Stage;
 use crate::algo::tag::{Tag, TagKind, MAX_SLOTS};
 use kernel::bindings;

@@ -252,7 +252,7 @@ fn hooks(patch: &str) -> Vec<String> {
         .collect()
 }
 
-/// Reads paths such as `algo/slot.rs` in code quotes.
+/// Reads paths such as `algo/merge/slot.rs` in code quotes.
 fn files(design: &str) -> impl Iterator<Item = &str> {
     design
         .split('`')
@@ -300,9 +300,10 @@ mod tests {
         assert!(commit_ids(ids).eq(["0be4b1c", "f7b1f2d"]));
         let found: Vec<_> = worst_words("So\nmany flows, begun anew; a renewal.").collect();
         assert_eq!(found, ["anew", "so many"]);
-        let code = "//! A file.\n/// What it is.\n/// How.\nlet a = 1; // What\n    /// A bound. What it bounds.\n";
+        let code = "//! A file.\n\n/// What it is.\n/// How.\nlet a = 1; // What\n    /// A bound. What it bounds.\n";
         assert_eq!(bad_beginnings(code), ["/// What it is."]);
-        let design = "1. `glue/hooks.rs: split_napi`, `algo/slot.rs` and `mod.rs`, not glue/x.rs.";
-        assert!(files(design).eq(["glue/hooks.rs", "algo/slot.rs"]));
+        let design =
+            "1. `glue/hooks.rs: split_napi`, `algo/merge/slot.rs` and `mod.rs`, not glue/x.rs.";
+        assert!(files(design).eq(["glue/hooks.rs", "algo/merge/slot.rs"]));
     }
 }

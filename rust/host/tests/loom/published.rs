@@ -4,7 +4,7 @@
 
 use loom::sync::Arc;
 use loom::thread;
-use mflow_algo::algo::published::Published;
+use mflow_algo::algo::report::published::Published;
 
 /// Words that are written together, twice, while somebody reads them.
 #[test]

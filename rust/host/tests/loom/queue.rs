@@ -4,9 +4,9 @@
 
 use loom::sync::Arc;
 use loom::thread;
-use mflow_algo::algo::queue::chain::ParkedChains;
-use mflow_algo::algo::queue::ring::{Item, Producer, RING_ITEMS, RING_REQUESTS};
-use mflow_algo::algo::queue::Packet;
+use mflow_algo::algo::lanes::queue::chain::ParkedChains;
+use mflow_algo::algo::lanes::queue::ring::{Item, Producer, RING_ITEMS, RING_REQUESTS};
+use mflow_algo::algo::lanes::queue::Packet;
 use mflow_algo::algo::tag::{Tag, TagKind};
 
 use crate::support::host::OwnedRing;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use loom::thread;
 use mflow_algo::algo::counters::Counter;
-use mflow_algo::algo::slot::{Merged, Slot, INLINE, WINDOW_BATCHES};
+use mflow_algo::algo::merge::slot::{Merged, Slot, INLINE, WINDOW_BATCHES};
 
 use crate::support::packet::TestPacket;
 use crate::support::socket::{Socket, TIMEOUT_US};

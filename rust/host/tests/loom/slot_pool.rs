@@ -5,7 +5,7 @@
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
-use mflow_algo::algo::slot_pool::{SlotPool, NR_SLOTS};
+use mflow_algo::algo::merge::slot_pool::{SlotPool, NR_SLOTS};
 
 use crate::support::packet::TestPacket;
 

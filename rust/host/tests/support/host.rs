@@ -6,17 +6,17 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use mflow_algo::algo::collector::{Collector, Run};
 use mflow_algo::algo::counters::{Counter, Counters};
-use mflow_algo::algo::dispatcher::{Config, Dispatched, Dispatcher, Host};
-use mflow_algo::algo::flow_key::{FlowHasher, FlowKey, ETH_P_IP};
+use mflow_algo::algo::flow::dispatcher::{Config, Dispatched, Dispatcher, Host};
+use mflow_algo::algo::headers::flow_key::{FlowHasher, FlowKey, ETH_P_IP};
 use mflow_algo::algo::knobs::Build;
+use mflow_algo::algo::lanes::queue::chain::Chain;
+use mflow_algo::algo::lanes::queue::ring::{BuildingEnd, Consumer, Item, Producer, Ring};
+use mflow_algo::algo::lanes::ring_bytes::RingBytes;
 use mflow_algo::algo::load::orders::Orders;
-use mflow_algo::algo::queue::chain::Chain;
-use mflow_algo::algo::queue::ring::{BuildingEnd, Consumer, Item, Producer, Ring};
-use mflow_algo::algo::ring_bytes::RingBytes;
-use mflow_algo::algo::slot::Slot;
-use mflow_algo::algo::slot_pool::SlotPool;
+use mflow_algo::algo::merge::collector::{Collector, Run};
+use mflow_algo::algo::merge::slot::Slot;
+use mflow_algo::algo::merge::slot_pool::SlotPool;
 use mflow_algo::algo::tag::{Tag, TagKind};
 
 use super::packet::{TestPacket, TestRequest};

@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 
 use mflow_algo::algo::amount::Amount;
-use mflow_algo::algo::flow_key::IPPROTO_UDP;
-use mflow_algo::algo::flow_name::{FlowName, WireName};
-use mflow_algo::algo::hint::Hint;
-use mflow_algo::algo::queue::chain::Chain;
-use mflow_algo::algo::queue::Packet;
+use mflow_algo::algo::flow::hint::Hint;
+use mflow_algo::algo::headers::flow_key::IPPROTO_UDP;
+use mflow_algo::algo::lanes::queue::chain::Chain;
+use mflow_algo::algo::lanes::queue::Packet;
+use mflow_algo::algo::report::flow_name::{FlowName, WireName};
 use mflow_algo::algo::tag::Tag;
 
 use super::cell::UnsafeCell;

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use mflow_algo::algo::amount::Amount;
-use mflow_algo::algo::queue::chain::Chain;
-use mflow_algo::algo::slot::{LaneId, Merged, Sink, Slot};
+use mflow_algo::algo::lanes::queue::chain::Chain;
+use mflow_algo::algo::merge::slot::{LaneId, Merged, Sink, Slot};
 
 use super::cell::{AtomicBool, AtomicU32, AtomicU64, UnsafeCell};
 use super::packet::{Factory, TestPacket};

@@ -2,7 +2,7 @@
 
 //! Limits on how often something that is not there is searched for.
 
-use mflow_algo::algo::backoff::Backoff;
+use mflow_algo::algo::source::backoff::Backoff;
 
 const HOUR_MS: u32 = 3_600_000;
 

@@ -2,11 +2,11 @@
 
 //! The operator's manual, held against the bounds and reasons of the code.
 
-use mflow_algo::algo::queue::ring::RING_ITEMS;
-use mflow_algo::algo::reason::Reason;
-use mflow_algo::algo::ring_bytes::{MAX_CPU_RING_BYTES, MAX_RING_BYTES};
-use mflow_algo::algo::slot::{MAX_PARKED_BYTES, MAX_PARKED_PKTS, WINDOW_BATCHES};
-use mflow_algo::algo::slot_pool::NR_SLOTS;
+use mflow_algo::algo::lanes::queue::ring::RING_ITEMS;
+use mflow_algo::algo::lanes::ring_bytes::{MAX_CPU_RING_BYTES, MAX_RING_BYTES};
+use mflow_algo::algo::merge::slot::{MAX_PARKED_BYTES, MAX_PARKED_PKTS, WINDOW_BATCHES};
+use mflow_algo::algo::merge::slot_pool::NR_SLOTS;
+use mflow_algo::algo::report::reason::Reason;
 
 /// Returns a number with commas between its thousands.
 fn grouped(number: u64) -> String {

@@ -2,7 +2,7 @@
 
 //! The answers of a driver to the question which core builds packets.
 
-use mflow_algo::algo::builder::Builder;
+use mflow_algo::algo::source::builder::Builder;
 
 #[test]
 fn numbers_name_each_in_turn_and_nothing_beyond() {

@@ -8,8 +8,10 @@ use etherparse::{
     EtherType, Ethernet2Header, IpFragOffset, IpNumber, Ipv4Header, Ipv6Header, TcpHeader,
     UdpHeader,
 };
-use mflow_algo::algo::checksums::{good_checksums, suit_checksum, Covered, CHECKSUM_HEADER_BYTES};
-use mflow_algo::algo::flow_key::{ETH_P_IP, ETH_P_IPV6};
+use mflow_algo::algo::headers::checksums::{
+    good_checksums, suit_checksum, Covered, CHECKSUM_HEADER_BYTES,
+};
+use mflow_algo::algo::headers::flow_key::{ETH_P_IP, ETH_P_IPV6};
 use proptest::prelude::*;
 
 use crate::common::cases;

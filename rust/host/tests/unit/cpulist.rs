@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use mflow_algo::algo::cpulist::{
+use mflow_algo::algo::knobs::cpulist::{
     CpuListError,
     CpuListErrorKind::{self, Range, Syntax},
     CpuSet, MAX_CPUS,

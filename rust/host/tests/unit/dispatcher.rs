@@ -3,16 +3,16 @@
 //! The dispatcher, rule by rule, with a whole host around it.
 
 use mflow_algo::algo::counters::Counter;
-use mflow_algo::algo::dispatcher::Host as _;
-use mflow_algo::algo::flow_table::RATE_WINDOW_MS;
+use mflow_algo::algo::flow::dispatcher::Host as _;
+use mflow_algo::algo::flow::table::RATE_WINDOW_MS;
 use mflow_algo::algo::knobs::Build;
-use mflow_algo::algo::lane_set::{MAX_BATCH_PKTS, MAX_LANES};
+use mflow_algo::algo::lanes::lane_set::{MAX_BATCH_PKTS, MAX_LANES};
+use mflow_algo::algo::lanes::queue::ring::{RING_ITEMS, RING_REQUESTS};
+use mflow_algo::algo::lanes::queue::Packet;
+use mflow_algo::algo::lanes::ring_bytes::{MAX_CPU_RING_BYTES, MAX_RING_BYTES};
 use mflow_algo::algo::load::orders::Order;
-use mflow_algo::algo::queue::ring::{RING_ITEMS, RING_REQUESTS};
-use mflow_algo::algo::queue::Packet;
-use mflow_algo::algo::ring_bytes::{MAX_CPU_RING_BYTES, MAX_RING_BYTES};
-use mflow_algo::algo::slot::{PathFault, WINDOW_BATCHES};
-use mflow_algo::algo::slot_pool::NR_SLOTS;
+use mflow_algo::algo::merge::slot::{PathFault, WINDOW_BATCHES};
+use mflow_algo::algo::merge::slot_pool::NR_SLOTS;
 use mflow_algo::algo::tag::{Tag, TagKind, BATCH_BITS};
 
 use crate::support::host::OwnedRing;

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use etherparse::{
     IpFragOffset, IpNumber, Ipv4Header, Ipv4Options, Ipv6Header, TcpHeader, UdpHeader,
 };
-use mflow_algo::algo::flow_key::{
+use mflow_algo::algo::headers::flow_key::{
     FlowHasher, FlowKey, ETH_P_IP, ETH_P_IPV6, IPPROTO_TCP, IPPROTO_UDP,
 };
 use proptest::prelude::*;

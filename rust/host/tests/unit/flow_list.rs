@@ -2,19 +2,19 @@
 
 //! The file `flows`: its lines, and what becomes of those for which there is no room.
 
-use mflow_algo::algo::carried::Work;
-use mflow_algo::algo::cpulist::CpuSet;
-use mflow_algo::algo::flow_key::IPPROTO_TCP;
-use mflow_algo::algo::flow_list::{FlowList, MOST_LINE_BYTES};
-use mflow_algo::algo::flow_name::{FlowName, WireName};
-use mflow_algo::algo::flow_report::{
+use mflow_algo::algo::flow::carried::Work;
+use mflow_algo::algo::flow::hint::Hint;
+use mflow_algo::algo::flow::table::FLOW_PLACES;
+use mflow_algo::algo::headers::flow_key::IPPROTO_TCP;
+use mflow_algo::algo::knobs::cpulist::CpuSet;
+use mflow_algo::algo::lanes::lane_set::MAX_LANES;
+use mflow_algo::algo::merge::slot_pool::NR_SLOTS;
+use mflow_algo::algo::report::flow_list::{FlowList, MOST_LINE_BYTES};
+use mflow_algo::algo::report::flow_name::{FlowName, WireName};
+use mflow_algo::algo::report::flow_report::{
     FlowBoard, FlowLine, FlowNews, FlowNow, FlowReport, Found, Rate, Standing,
 };
-use mflow_algo::algo::flow_table::FLOW_PLACES;
-use mflow_algo::algo::hint::Hint;
-use mflow_algo::algo::lane_set::MAX_LANES;
-use mflow_algo::algo::reason::Reason;
-use mflow_algo::algo::slot_pool::NR_SLOTS;
+use mflow_algo::algo::report::reason::Reason;
 use mflow_algo::algo::text::Text;
 use proptest::prelude::*;
 

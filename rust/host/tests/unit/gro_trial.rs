@@ -2,7 +2,7 @@
 
 //! GRO is tried now and then, and used where it joins packets.
 
-use mflow_algo::algo::gro_trial::GroTrial;
+use mflow_algo::algo::lanes::gro_trial::GroTrial;
 use mflow_algo::algo::tag::MAX_SLOTS;
 use proptest::prelude::*;
 

@@ -3,10 +3,10 @@
 //! The hints of XDP programs for flows: the bytes that are a hint, and the effects of one.
 
 use mflow_algo::algo::counters::Counter;
-use mflow_algo::algo::flow_report::{FlowReport, Standing};
-use mflow_algo::algo::flow_table::RATE_WINDOW_MS;
-use mflow_algo::algo::hint::{Hint, HINT_BYTES};
-use mflow_algo::algo::reason::Reason;
+use mflow_algo::algo::flow::hint::{Hint, HINT_BYTES};
+use mflow_algo::algo::flow::table::RATE_WINDOW_MS;
+use mflow_algo::algo::report::flow_report::{FlowReport, Standing};
+use mflow_algo::algo::report::reason::Reason;
 use proptest::prelude::*;
 
 use crate::common::cases;

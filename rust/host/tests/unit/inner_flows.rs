@@ -3,8 +3,8 @@
 //! Inner flows of one outer flow that wait in different queues on the ordinary path, while the outer flow begins to be split.
 
 use mflow_algo::algo::counters::Counter;
-use mflow_algo::algo::queue::Packet as _;
-use mflow_algo::algo::slot_pool::NR_SLOTS;
+use mflow_algo::algo::lanes::queue::Packet as _;
+use mflow_algo::algo::merge::slot_pool::NR_SLOTS;
 use mflow_algo::algo::tag::Tag;
 use proptest::prelude::*;
 

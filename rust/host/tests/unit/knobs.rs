@@ -2,14 +2,14 @@
 
 //! Knobs and device commands: tables of texts, and properties over all knobs.
 
-use mflow_algo::algo::combinations::{Misfit, COMBINATIONS};
-use mflow_algo::algo::cpulist::CpuSet;
+use mflow_algo::algo::knobs::combinations::{Misfit, COMBINATIONS};
+use mflow_algo::algo::knobs::cpulist::CpuSet;
 use mflow_algo::algo::knobs::{
     DeviceCommand, DeviceName, Knob,
     KnobError::{self, Range, Syntax},
     KnobSpec, Knobs, Limits, Mode, DEVICES_ALLOWED, DEVICE_NAME_SIZE, KNOBS,
 };
-use mflow_algo::algo::lane_set::MAX_LANES;
+use mflow_algo::algo::lanes::lane_set::MAX_LANES;
 use proptest::prelude::*;
 
 use crate::common::cases;

@@ -2,7 +2,7 @@
 
 //! The load controller, rule by rule, with cores that do as much as they can of what flows offer.
 
-use mflow_algo::algo::lane_set::MAX_LANES;
+use mflow_algo::algo::lanes::lane_set::MAX_LANES;
 use mflow_algo::algo::load::controller::{Controller, FlowCount, Targets, MAX_SAMPLED};
 use mflow_algo::algo::load::core_load::CpuTimes;
 use mflow_algo::algo::load::orders::{Order, Orders};

@@ -2,7 +2,7 @@
 
 //! The CPU times that the controller is given, and the CPUs that they are of.
 
-use mflow_algo::algo::lane_set::MAX_LANES;
+use mflow_algo::algo::lanes::lane_set::MAX_LANES;
 use mflow_algo::algo::load::controller::MAX_NICS;
 use mflow_algo::algo::load::core_load::CpuTimes;
 use mflow_algo::algo::load::orders::Orders;

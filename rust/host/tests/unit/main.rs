@@ -65,12 +65,12 @@ mod model;
 mod overlay_headers;
 #[cfg(not(miri))]
 mod placement;
+mod poll_sampling;
 #[cfg(not(miri))]
 mod reasons;
 #[cfg(not(miri))]
 mod recent_keys;
 mod redirection;
-mod rest;
 #[cfg(not(miri))]
 mod slot;
 #[cfg(not(miri))]

@@ -6,8 +6,8 @@ use etherparse::{
     EtherType, Ethernet2Header, IpFragOffset, IpNumber, Ipv4Header, Ipv6FragmentHeader, Ipv6Header,
     TcpHeader, TcpOptionElement, UdpHeader,
 };
-use mflow_algo::algo::flow_key::{ETH_P_IP, ETH_P_IPV6};
-use mflow_algo::algo::overlay_headers::{
+use mflow_algo::algo::headers::flow_key::{ETH_P_IP, ETH_P_IPV6};
+use mflow_algo::algo::headers::overlay::{
     inner_flow, may_be_data, may_reach_socket, overlay_header_bytes,
 };
 use proptest::prelude::*;

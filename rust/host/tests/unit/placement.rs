@@ -2,9 +2,9 @@
 
 //! The placement of lanes: tables, properties against a sort of all CPUs, and the choices that stay while uses come and go.
 
-use mflow_algo::algo::cpulist::CpuSet;
+use mflow_algo::algo::knobs::cpulist::CpuSet;
 use mflow_algo::algo::knobs::Layout;
-use mflow_algo::algo::lane_set::MAX_LANES;
+use mflow_algo::algo::lanes::lane_set::MAX_LANES;
 use mflow_algo::algo::placement::changes::{Changes, CHANGE_LOOKS, MOST_CHANGES};
 use mflow_algo::algo::placement::occupancy::{
     is_at_home, mean_use, Occupancy, FREE_LOOKS, TAKEN_LOOKS,

@@ -4,7 +4,7 @@
 
 use std::thread;
 
-use mflow_algo::algo::published::Published;
+use mflow_algo::algo::report::published::Published;
 
 const WRITES: u64 = if cfg!(miri) { 50 } else { 50_000 };
 

@@ -3,13 +3,13 @@
 //! The reports on flows: each reason where it comes from, and the gain from splitting.
 
 use mflow_algo::algo::counters::Counter;
-use mflow_algo::algo::flow_report::{FlowReport, Standing};
-use mflow_algo::algo::flow_table::{FLOW_PLACES, RATE_WINDOW_MS};
+use mflow_algo::algo::flow::table::{FLOW_PLACES, RATE_WINDOW_MS};
 use mflow_algo::algo::knobs::{Knob, Knobs};
 use mflow_algo::algo::load::orders::Order;
-use mflow_algo::algo::reason::Reason;
-use mflow_algo::algo::slot::PathFault;
-use mflow_algo::algo::slot_pool::NR_SLOTS;
+use mflow_algo::algo::merge::slot::PathFault;
+use mflow_algo::algo::merge::slot_pool::NR_SLOTS;
+use mflow_algo::algo::report::flow_report::{FlowReport, Standing};
+use mflow_algo::algo::report::reason::Reason;
 
 use crate::support::packet::name_of_flow;
 use crate::world::{Fate, World, NIC_CPU};

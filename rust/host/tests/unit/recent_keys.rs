@@ -2,8 +2,8 @@
 
 //! Recent keys, against the hasher that makes each key again.
 
-use mflow_algo::algo::flow_key::ETH_P_IP;
-use mflow_algo::algo::recent_keys::RecentKeys;
+use mflow_algo::algo::headers::flow_key::ETH_P_IP;
+use mflow_algo::algo::headers::recent_keys::RecentKeys;
 use proptest::prelude::*;
 
 use crate::common::cases;

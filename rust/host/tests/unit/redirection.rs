@@ -2,7 +2,7 @@
 
 //! Why lanes build no packets of a device on a kernel without our hooks.
 
-use mflow_algo::algo::redirection::{Redirection, Refusal};
+use mflow_algo::algo::source::redirection::{Redirection, Refusal};
 
 /// Numbers of `uapi/asm-generic/errno.h`.
 const EPERM: i32 = -1;

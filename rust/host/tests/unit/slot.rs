@@ -4,8 +4,8 @@
 
 use mflow_algo::algo::amount::Amount;
 use mflow_algo::algo::counters::Counter;
-use mflow_algo::algo::queue::chain::Chain;
-use mflow_algo::algo::slot::{
+use mflow_algo::algo::lanes::queue::chain::Chain;
+use mflow_algo::algo::merge::slot::{
     LaneId, Merged, PathFault, Slot, INLINE, MAX_PARKED_BYTES, MAX_PARKED_PKTS, ORDINARY_PATH,
     WINDOW_BATCHES,
 };

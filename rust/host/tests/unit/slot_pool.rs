@@ -4,8 +4,8 @@
 
 use std::collections::BTreeSet;
 
-use mflow_algo::algo::slot::MAX_PARKED_PKTS;
-use mflow_algo::algo::slot_pool::{SlotPool, NR_SLOTS};
+use mflow_algo::algo::merge::slot::MAX_PARKED_PKTS;
+use mflow_algo::algo::merge::slot_pool::{SlotPool, NR_SLOTS};
 use proptest::prelude::*;
 
 use crate::common::cases;

@@ -4,12 +4,12 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use mflow_algo::algo::flow_key::{FlowHasher, ETH_P_IP, ETH_P_IPV6};
+use mflow_algo::algo::headers::flow_key::{FlowHasher, ETH_P_IP, ETH_P_IPV6};
 use mflow_algo::algo::knobs::{Knobs, Mode, Stages};
-use mflow_algo::algo::lane_set::LaneSet;
-use mflow_algo::algo::queue::ring::{Consumer, Item, RING_ITEMS};
-use mflow_algo::algo::queue::Packet as _;
-use mflow_algo::algo::ring_bytes::RingBytes;
+use mflow_algo::algo::lanes::lane_set::LaneSet;
+use mflow_algo::algo::lanes::queue::ring::{Consumer, Item, RING_ITEMS};
+use mflow_algo::algo::lanes::queue::Packet as _;
+use mflow_algo::algo::lanes::ring_bytes::RingBytes;
 use mflow_algo::algo::stage::{choose, HeldByGro, Route, Stage, StageKey, StageSet, Way};
 use mflow_algo::algo::tag::{Tag, TagKind};
 use proptest::prelude::*;

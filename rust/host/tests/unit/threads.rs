@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use mflow_algo::algo::counters::Counter;
-use mflow_algo::algo::slot::MAX_PARKED_PKTS;
+use mflow_algo::algo::merge::slot::MAX_PARKED_PKTS;
 
 use crate::support::host::{check_order, end_flow, Setup, Shared};
 use crate::support::socket::TIMEOUT_US;

@@ -4,14 +4,14 @@
 
 use std::alloc::{alloc_zeroed, handle_alloc_error, Layout};
 
-use mflow_algo::algo::dispatcher::Dispatcher;
-use mflow_algo::algo::flow_report::{FlowBoard, Found};
-use mflow_algo::algo::flow_table::FlowTable;
+use mflow_algo::algo::flow::dispatcher::Dispatcher;
+use mflow_algo::algo::flow::table::FlowTable;
+use mflow_algo::algo::lanes::queue::ring::Ring;
+use mflow_algo::algo::lanes::ring_bytes::RingBytes;
 use mflow_algo::algo::load::orders::Orders;
-use mflow_algo::algo::queue::ring::Ring;
-use mflow_algo::algo::ring_bytes::RingBytes;
-use mflow_algo::algo::slot::Slot;
-use mflow_algo::algo::slot_pool::SlotPool;
+use mflow_algo::algo::merge::slot::Slot;
+use mflow_algo::algo::merge::slot_pool::SlotPool;
+use mflow_algo::algo::report::flow_report::{FlowBoard, Found};
 
 use crate::support::packet::TestPacket;
 

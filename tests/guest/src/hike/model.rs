@@ -186,7 +186,7 @@ impl Model {
 }
 
 impl Packet {
-    /// Leaves a hint to mflow in front of the frame, where there is room: its layout is that of rust/algo/hint.rs.
+    /// Leaves a hint to mflow in front of the frame, where there is room: its layout is that of rust/algo/flow/hint.rs.
     fn ask(&mut self, lanes: Option<Lanes>) {
         let word = match lanes {
             None => return,

@@ -115,7 +115,7 @@ fn readable(name: &str) -> String {
         })
         .collect();
     let parts: Vec<&str> = if plain.starts_with("::") {
-        // `<mflow::algo::dispatcher::Dispatcher>::dispatch`
+        // `<mflow::algo::flow::dispatcher::Dispatcher>::dispatch`
         path.split(['<', '>', ':', ' ', ','])
             .filter(|part| !part.is_empty())
             .collect()

@@ -2,7 +2,7 @@
 
 //! The costs of each stage, read from benchmark rows, and the choice of the row of a mode that calibrates the model.
 
-use mflow_algo::algo::lane_set::MAX_LANES;
+use mflow_algo::algo::lanes::lane_set::MAX_LANES;
 
 use crate::bench::row::Row;
 

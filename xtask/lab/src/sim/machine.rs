@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use mflow_algo::algo::slot_pool::SlotPool;
+use mflow_algo::algo::merge::slot_pool::SlotPool;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::SeedableRng as _;
 

@@ -5,18 +5,18 @@
 use std::ptr::NonNull;
 
 use mflow_algo::algo::amount::Amount;
-use mflow_algo::algo::collector::{Collector, Run};
 use mflow_algo::algo::counters::Counters;
-use mflow_algo::algo::dispatcher::{Config, Dispatched, Dispatcher, Host};
-use mflow_algo::algo::flow_key::{FlowHasher, FlowKey, ETH_P_IP, IPPROTO_UDP};
+use mflow_algo::algo::flow::dispatcher::{Config, Dispatched, Dispatcher, Host};
+use mflow_algo::algo::headers::flow_key::{FlowHasher, FlowKey, ETH_P_IP, IPPROTO_UDP};
 use mflow_algo::algo::knobs::Build;
+use mflow_algo::algo::lanes::queue::chain::Chain;
+use mflow_algo::algo::lanes::queue::ring::{Consumer, Item, Producer, Ring, RING_ITEMS};
+use mflow_algo::algo::lanes::ring_bytes::RingBytes;
 use mflow_algo::algo::load::controller::FlowCount;
 use mflow_algo::algo::load::orders::Orders;
-use mflow_algo::algo::queue::chain::Chain;
-use mflow_algo::algo::queue::ring::{Consumer, Item, Producer, Ring, RING_ITEMS};
-use mflow_algo::algo::ring_bytes::RingBytes;
-use mflow_algo::algo::slot::{LaneId, Sink, Slot};
-use mflow_algo::algo::slot_pool::SlotPool;
+use mflow_algo::algo::merge::collector::{Collector, Run};
+use mflow_algo::algo::merge::slot::{LaneId, Sink, Slot};
+use mflow_algo::algo::merge::slot_pool::SlotPool;
 use mflow_algo::algo::tag::{is_before, Tag, TagKind};
 
 use super::packet::Packet;

@@ -7,7 +7,7 @@ use std::ops::Deref;
 use std::ptr::{self, NonNull};
 use std::rc::Rc;
 
-use mflow_algo::algo::queue;
+use mflow_algo::algo::lanes::queue;
 use mflow_algo::algo::tag::Tag;
 
 #[derive(Debug)]

@@ -8,8 +8,8 @@
 use std::collections::VecDeque;
 use std::mem;
 
+use mflow_algo::algo::lanes::queue::ring::RING_ITEMS;
 use mflow_algo::algo::load::stage_plan::StageOrders;
-use mflow_algo::algo::queue::ring::RING_ITEMS;
 use mflow_algo::algo::stage::choose;
 
 use super::machine::Machine;

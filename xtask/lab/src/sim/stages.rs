@@ -6,7 +6,7 @@
 //! stage of flows. The cores of the later stages follow from that by the module's own choice. With several flows a core has
 //! several stages; the costs of the stages are then those that fit all cores best.
 
-use mflow_algo::algo::flow_key::{FlowHasher, ETH_P_IP, IPPROTO_UDP};
+use mflow_algo::algo::headers::flow_key::{FlowHasher, ETH_P_IP, IPPROTO_UDP};
 use mflow_algo::algo::stage::{choose, StageKey};
 
 use super::costs::{FALCON_DEV, FALCON_FUNC};

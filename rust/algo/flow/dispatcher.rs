@@ -1,0 +1,470 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The dispatcher: decides for each packet of a source where it is carried on.
+//!
+//! A flow is split once it is fast, and only after a probe of it has reached a merge point on this host. It starts behind a
+//! *fence*: the last packet on the ordinary path is a micro-flow of its own that is complete when it arrives, so nothing
+//! that is split overtakes what was under way. Each inner flow of an outer one has a fence (`fenced.rs`). It stops by carrying its packets on this core (*inline*) as the last
+//! micro-flow until all others have been delivered; what follows untagged is behind them. `state.rs` has a picture of
+//! this, `splitting.rs` the starts and stops; here are the way of most packets, and the choice of batches.
+//!
+//! A batch goes to a lane only if the lane's ring has room for all of it, and not too much memory waits in rings
+//! (`ring_bytes.rs`); otherwise this core is the batch's lane. So nothing is lost that the ordinary path would have kept.
+//! An open batch holds no packet up (its own are delivered as they come), so a flow may pause in the middle of one for as
+//! long as it likes.
+
+use super::carried::Carried;
+use super::fenced::Fenced;
+use super::state::{Carrier, FlowState, Split};
+use super::table::FlowTable;
+use crate::algo::counters::{Counter, Counters};
+use crate::algo::headers::flow_key::FlowKey;
+use crate::algo::knobs::Build;
+use crate::algo::lanes::lane_set::{LaneSet, NoRoom, Reserved};
+use crate::algo::lanes::queue::Packet;
+use crate::algo::lanes::ring_bytes::RingBytes;
+use crate::algo::load::orders::{Order, Orders};
+use crate::algo::merge::slot::{LaneId, Slot, INLINE};
+use crate::algo::merge::slot_pool::{SlotPool, NR_SLOTS};
+use crate::algo::report::flow_report::FlowNews;
+use crate::algo::source::poll_sampling::Rest;
+use crate::algo::tag::Tag;
+
+/// The time without packets after which a flow gives its slot back.
+pub(super) const IDLE_MS: u32 = 1_000;
+
+/// The surroundings of the dispatcher: a clock and the slots, and no more of any kernel.
+pub trait Host<P: Packet> {
+    /// The time that a probe may take, in milliseconds. Afterwards the flow is assumed not to end on this host.
+    const PROBE_TIMEOUT_MS: u32 = 200;
+
+    /// Returns a time in milliseconds that grows and wraps; a coarse one will do.
+    fn now_ms(&mut self) -> u32;
+    /// Returns the CPU that this runs on.
+    fn cpu(&self) -> u32;
+    /// Returns all slots.
+    fn slots(&self) -> &SlotPool<P>;
+    /// Returns how much memory waits in the rings of all sources.
+    fn ring_bytes(&self) -> &RingBytes;
+    /// Returns the load controller's orders.
+    fn orders(&self) -> &Orders;
+    /// Returns whether a probe or a fence that takes the ordinary path now waits for no other that did: flows begin to be split one
+    /// after the other where each waits for what is before it.
+    fn is_clear(&self) -> bool {
+        true
+    }
+    /// Returns whether each inner flow has a fence of its own, as they may wait in different queues on the ordinary path.
+    fn fences_inner_flows(&self) -> bool {
+        false
+    }
+    /// A flow goes back to the ordinary path: what takes it from now on must not overtake what was carried inline, whose tags make
+    /// it other packets to whatever is on the way.
+    fn keep_behind_inline(&mut self) {}
+    /// Returns when what was carried inline so far has reached the merge point, or never will.
+    fn flush_inline(&mut self);
+    /// Merges `slot`.
+    fn merge(&mut self, slot: usize);
+    /// Notes that a flow of this source has taken (`true`) or given back (`false`) a slot.
+    fn note_active(&mut self, taken: bool);
+    /// Shows what is new of the flow in a place of this source's table to those who ask. Called where a flow's state changes and
+    /// where a window of a fast one ends.
+    fn report(&mut self, _place: u8, _news: &FlowNews) {}
+}
+
+/// The knobs that matter per packet.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Packets in a batch.
+    pub batch_pkts: u32,
+    /// Packets in a [`RATE_WINDOW_MS`](super::table::RATE_WINDOW_MS) that make a flow fast.
+    pub min_window_pkts: u32,
+    /// The core that builds packets, where the driver leaves the choice.
+    pub build: Build,
+    /// No flow may be split any more.
+    pub stopping: bool,
+}
+
+/// The way that a packet takes.
+#[derive(Debug)]
+pub enum Dispatched<P> {
+    /// To a lane; it is no longer ours.
+    ToLane,
+    /// Along the ordinary path, untagged or as a probe or fence.
+    Ordinary(P),
+    /// Carried to the merge point by this core, in this call or by the next [`Host::flush_inline`].
+    Inline(P),
+}
+
+/// The dispatcher of one source. Used in one context at a time. Memory of zeros is a new one.
+pub struct Dispatcher<P: Packet> {
+    table: FlowTable,
+    /// The lanes.
+    pub lanes: LaneSet<P>,
+    reaped_ms: u32,
+    // Whether no fence of another source is under way that was sent before this one began.
+    settled: bool,
+    // Of this source's flows, by their slots.
+    carried: [Carried; NR_SLOTS],
+    fenced: [Fenced; NR_SLOTS],
+    rest: Rest,
+}
+
+impl<P: Packet> Dispatcher<P> {
+    /// Returns a dispatcher that has seen no flow and has no lanes.
+    pub fn new() -> Self {
+        Self {
+            table: FlowTable::new(),
+            lanes: LaneSet::new(),
+            reaped_ms: 0,
+            settled: false,
+            carried: [Carried::NONE; NR_SLOTS],
+            fenced: [Fenced::NONE; NR_SLOTS],
+            rest: Rest::default(),
+        }
+    }
+
+    /// Decides where a packet goes. `counters` are the source's, which nobody else writes.
+    #[inline]
+    pub fn dispatch<H: Host<P>>(
+        &mut self,
+        counters: &Counters,
+        host: &mut H,
+        config: Config,
+        key: FlowKey,
+        packet: P,
+    ) -> Dispatched<P> {
+        self.dispatch_with(counters, host, config.stopping, || config, key, packet)
+    }
+
+    /// The same with a configuration that is only read where more than [`Config::stopping`] matters, which it does for few packets.
+    #[inline]
+    pub fn dispatch_with<H: Host<P>>(
+        &mut self,
+        counters: &Counters,
+        host: &mut H,
+        stopping: bool,
+        config: impl FnOnce() -> Config,
+        key: FlowKey,
+        packet: P,
+    ) -> Dispatched<P> {
+        let now_ms = host.now_ms();
+        let Some(flow) = self.table.find(key, now_ms) else {
+            return Dispatched::Ordinary(packet);
+        };
+        let wire_pkts = packet.wire_pkts();
+        let ended_window = flow.count(now_ms, wire_pkts);
+        if let (FlowState::Split(split), None, false) = (&mut flow.state, ended_window, stopping) {
+            if let Some(lane) = split.take_lane_room(wire_pkts) {
+                // All but one in `batch_pkts` packets of a split flow.
+                return push(
+                    &mut self.lanes,
+                    counters,
+                    lane,
+                    split.tag(),
+                    packet,
+                    wire_pkts,
+                );
+            }
+        }
+        let mut step = Step {
+            lanes: &mut self.lanes,
+            settled: &mut self.settled,
+            carried: &mut self.carried,
+            fenced: &mut self.fenced,
+            counters,
+            host,
+            config: config(),
+            now_ms,
+            wire_pkts,
+            stands_for: self.rest.stands_for(),
+        };
+        if let Some(window) = ended_window {
+            step.on_window_end(flow, window, &packet);
+        }
+        step.on_packet(flow, packet)
+    }
+
+    /// Takes packets of a flow that are not built yet, `most` at most, each of which was one on the wire, and will hold `bytes` of
+    /// memory. Returns the places to describe the first of them in, which the caller does before it calls the dispatcher or its
+    /// lanes again. What there is no place for is not counted, and may be asked for again; if there is none at all, the next
+    /// packet is to be built and dispatched: only what just goes into a lane's open batch can come this way, so where a flow stands
+    /// is always decided with a packet. `stopping` is [`Config::stopping`].
+    #[inline]
+    pub fn take_requests(
+        &mut self,
+        counters: &Counters,
+        now_ms: u32,
+        stopping: bool,
+        key: FlowKey,
+        bytes: u32,
+        most: u32,
+    ) -> &[P::Request] {
+        let Some(flow) = self.table.get(key) else {
+            return &[];
+        };
+        if stopping || flow.has_window_ended(now_ms) {
+            return &[];
+        }
+        let FlowState::Split(split) = &mut flow.state else {
+            return &[];
+        };
+        let Some((lane, room)) = split.take_request_room(most) else {
+            return &[];
+        };
+        let places = self.lanes.take_requests(lane, split.tag(), room, bytes);
+        // CAST: `room` at most.
+        let pkts = places.len() as u32;
+        if pkts < room {
+            split.give_back_request_room(room - pkts);
+        }
+        if pkts == 0 {
+            return places;
+        }
+        // No window has so many packets that this wraps.
+        flow.pkts = flow.pkts.wrapping_add(pkts);
+        counters.add_owned(Counter::LanePkts, u64::from(pkts));
+        counters.add_owned(Counter::RequestPkts, u64::from(pkts));
+        places
+    }
+
+    /// Gives back the slots of flows that have gone quiet. Called about once a second, or when the source ends.
+    pub fn reap<H: Host<P>>(
+        &mut self,
+        counters: &Counters,
+        host: &mut H,
+        config: Config,
+        idle_ms: u32,
+    ) {
+        let now_ms = host.now_ms();
+        self.reaped_ms = now_ms;
+        let mut step = Step {
+            lanes: &mut self.lanes,
+            settled: &mut self.settled,
+            carried: &mut self.carried,
+            fenced: &mut self.fenced,
+            counters,
+            host,
+            config,
+            now_ms,
+            wire_pkts: 0,
+            stands_for: 1,
+        };
+        for flow in self.table.with_slot() {
+            if flow.is_idle(now_ms, idle_ms) {
+                step.on_silence(flow);
+            }
+        }
+    }
+
+    /// A poll ends. Returns whether the packets of the next one need not be dispatched, as the load controller refuses flows;
+    /// `has_flows` says that some have a slot.
+    #[inline]
+    pub fn end_poll(&mut self, has_flows: bool, orders: &Orders) -> bool {
+        self.rest.end_poll(!has_flows && orders.refuses())
+    }
+
+    /// Calls [`reap`](Self::reap) if it is time to.
+    #[inline]
+    pub fn reap_if_due<H: Host<P>>(&mut self, counters: &Counters, host: &mut H, config: Config) {
+        if host.now_ms().wrapping_sub(self.reaped_ms) >= IDLE_MS {
+            self.reap(counters, host, config, IDLE_MS);
+        }
+    }
+}
+
+impl<P: Packet> Default for Dispatcher<P> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[inline]
+fn push<P: Packet>(
+    lanes: &mut LaneSet<P>,
+    counters: &Counters,
+    lane: u8,
+    tag: Tag,
+    mut packet: P,
+    wire_pkts: u32,
+) -> Dispatched<P> {
+    packet.set_tag(tag);
+    match lanes.push(lane, packet) {
+        Ok(()) => {
+            counters.add_owned(Counter::LanePkts, u64::from(wire_pkts));
+            Dispatched::ToLane
+        }
+        // Room was reserved, so this is not reached; if it were, the packet would only be early.
+        Err(packet) => inline(counters, packet, wire_pkts),
+    }
+}
+
+fn inline<P>(counters: &Counters, packet: P, wire_pkts: u32) -> Dispatched<P> {
+    counters.add_owned(Counter::InlinePkts, u64::from(wire_pkts));
+    Dispatched::Inline(packet)
+}
+
+/// All that one step of a flow needs besides the flow.
+pub(super) struct Step<'a, P: Packet, H> {
+    pub(super) lanes: &'a mut LaneSet<P>,
+    pub(super) settled: &'a mut bool,
+    pub(super) carried: &'a mut [Carried; NR_SLOTS],
+    pub(super) fenced: &'a mut [Fenced; NR_SLOTS],
+    pub(super) counters: &'a Counters,
+    pub(super) host: &'a mut H,
+    pub(super) config: Config,
+    pub(super) now_ms: u32,
+    // Of the packet that is being carried.
+    pub(super) wire_pkts: u32,
+    // How many packets it stands for, with those that pass unseen.
+    pub(super) stands_for: u32,
+}
+
+impl<P: Packet, H: Host<P>> Step<'_, P, H> {
+    #[inline]
+    pub(super) fn slot(&self, slot: u8) -> &Slot<P> {
+        self.host.slots().slot(usize::from(slot))
+    }
+
+    #[inline]
+    pub(super) fn carried(&mut self, slot: u8) -> &mut Carried {
+        // PANIC: the remainder is below the length.
+        &mut self.carried[usize::from(slot) % NR_SLOTS]
+    }
+
+    pub(super) fn fenced(&mut self, slot: u8) -> &mut Fenced {
+        // PANIC: the remainder is below the length.
+        &mut self.fenced[usize::from(slot) % NR_SLOTS]
+    }
+
+    pub(super) fn inline(&mut self, packet: P) -> Dispatched<P> {
+        inline(self.counters, packet, self.wire_pkts)
+    }
+
+    pub(super) fn on_split(&mut self, split: &mut Split, mut packet: P) -> Dispatched<P> {
+        if split.left_pkts == 0 {
+            self.next_batch(split);
+        }
+        if let Some(lane) = split.take_lane_room(self.wire_pkts) {
+            let (lanes, counters) = (&mut *self.lanes, self.counters);
+            return push(lanes, counters, lane, split.tag(), packet, self.wire_pkts);
+        }
+        split.left_pkts = split.left_pkts.saturating_sub(self.wire_pkts);
+        packet.set_tag(split.tag());
+        self.inline(packet)
+    }
+
+    /// Returns how many packets a batch of the slot's flow has, whose order this is. What the other lanes carry while one has its turn
+    /// comes to the receiver in one go.
+    #[inline]
+    pub(super) fn batch_pkts(&self, slot: u8, order: Order) -> u32 {
+        let others = self
+            .lanes
+            .usable(order.lanes)
+            .count_ones()
+            .saturating_sub(1);
+        let burst_pkts = self.slot(slot).burst_pkts();
+        u32::from(order.batch_pkts)
+            .min(self.config.batch_pkts)
+            .min(burst_pkts / others.max(1))
+            .max(1)
+    }
+
+    /// Ends the open batch and opens another. The last number of the window always goes to an inline batch: that one can
+    /// grow for as long as the window is full, in order, and slows this core down to the pace of the lanes.
+    ///
+    /// An inline batch also goes on where no lane can have the next one. This core carries the packets of both one after the
+    /// other, so another number would keep nothing in order; and where GRO does not look at tags, it could join packets of two.
+    fn next_batch(&mut self, split: &mut Split) {
+        let order = self.host.orders().order(usize::from(split.slot));
+        let batch_pkts = self.batch_pkts(split.slot, order);
+        let window_left = self.window_left(split);
+        if window_left == 0 && split.carrier.is_some() {
+            self.counters.add_owned(Counter::BatchesGrown, 1);
+        } else {
+            if split.carrier != Some(Carrier::Inline) {
+                // Its lane gets back what the batch has not used of the ring.
+                self.end_batch(split);
+            }
+            let reserved = match window_left {
+                0 | 1 => Err(NoRoom::Rings),
+                _ => self.lanes.reserve_batch(
+                    batch_pkts,
+                    self.config.build,
+                    order,
+                    self.host.ring_bytes(),
+                ),
+            };
+            if reserved == Err(NoRoom::Memory) {
+                self.counters.add_owned(Counter::MemoryBatches, 1);
+            }
+            match (reserved, split.carrier) {
+                (Err(_), Some(_)) => self.note_cpu(split.slot),
+                (Err(_), None) => {
+                    split.carrier = Some(Carrier::Inline);
+                    split.batch = self.open_batch(split.slot, split.batch, INLINE);
+                }
+                (Ok(Reserved { lane, id, requests }), inline) => {
+                    if inline.is_some() {
+                        self.end_inline_batch(split.slot, split.batch);
+                    }
+                    split.carrier = Some(Carrier::Lane {
+                        lane,
+                        reserved_requests: requests,
+                        reserved_items: batch_pkts,
+                    });
+                    split.batch = self.open_batch(split.slot, split.batch, id);
+                }
+            }
+        }
+        self.carried(split.slot)
+            .add_batch(split.carrier, batch_pkts);
+        split.left_pkts = batch_pkts;
+    }
+
+    /// Returns how many more batches may be opened now: none, one or more.
+    pub(super) fn window_left(&self, split: &Split) -> u32 {
+        self.slot(split.slot).room(split.batch.wrapping_add(1), 2)
+    }
+
+    /// Opens the batch that follows `last`, and returns its number.
+    pub(super) fn open_batch(&mut self, slot: u8, last: u32, carrier: LaneId) -> u32 {
+        let batch = last.wrapping_add(1);
+        self.slot(slot).open(batch, carrier);
+        self.note_cpu(slot);
+        self.counters.add_owned(Counter::Batches, 1);
+        batch
+    }
+
+    /// Tells the load controller on which CPU batches of the slot's flow are handed out.
+    fn note_cpu(&self, slot: u8) {
+        let cpu = self.host.cpu();
+        self.host.orders().note_cpu(usize::from(slot), cpu);
+    }
+
+    /// Ends the open batch, if there is one.
+    pub(super) fn end_batch(&mut self, split: &mut Split) {
+        match split.carrier.take() {
+            None => return,
+            Some(Carrier::Inline) => self.end_inline_batch(split.slot, split.batch),
+            Some(Carrier::Lane {
+                lane,
+                reserved_requests,
+                reserved_items,
+            }) => self
+                .lanes
+                .end_batch(lane, split.tag(), reserved_items, reserved_requests),
+        }
+        split.left_pkts = 0;
+    }
+
+    pub(super) fn end_inline_batch(&mut self, slot: u8, batch: u32) {
+        self.host.flush_inline();
+        self.complete(slot, batch);
+    }
+
+    pub(super) fn complete(&mut self, slot: u8, batch: u32) {
+        if self.slot(slot).complete(batch) {
+            self.host.merge(usize::from(slot));
+        }
+    }
+}

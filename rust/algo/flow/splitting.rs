@@ -1,0 +1,480 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The start and the end of splitting a flow: the transitions in the picture of `state.rs`.
+
+use super::dispatcher::{Dispatched, Host, Step, IDLE_MS};
+use super::fenced::Fenced;
+use super::hint::Hint;
+use super::state::{Carrier, Draining, FlowState, Probing, SlotCounts, Split, Stopping};
+use super::table::{Flow, Window};
+use crate::algo::counters::Counter;
+use crate::algo::lanes::queue::Packet;
+use crate::algo::merge::slot::{PathFault, Slot, INLINE, WINDOW_BATCHES};
+use crate::algo::report::reason::{Hold, Reason};
+use crate::algo::tag::{is_before, Tag, TagKind};
+
+/// The number of unlikely packets in a row after which the last may be a probe or a fence, too.
+const ANY_KIND_AFTER_PKTS: u16 = 256;
+/// The time for which packets may be dispatched without one reaching the merge point.
+const PATH_LOST_MS: u32 = 1_000;
+/// The longest time that a flow stays on the ordinary path before it is tried again.
+const MOST_HOLD_MS: u32 = 3_600_000;
+/// The longest hold is reached before.
+const MOST_DOUBLINGS: u8 = 10;
+
+impl Flow {
+    /// Returns whether a packet can be a probe or a fence: a flow of an overlay may hold connections that just begin or
+    /// end, and what is behind a fence that does not arrive waits for the deadline.
+    fn suits(&mut self, packet: &impl Packet) -> bool {
+        let in_a_row = self.unsuited_pkts + 1;
+        let suits = packet.may_merge() || in_a_row == ANY_KIND_AFTER_PKTS;
+        self.unsuited_pkts = if suits { 0 } else { in_a_row };
+        suits
+    }
+
+    /// Keeps the flow on the ordinary path for as long as the reason says.
+    fn hold_for(&mut self, reason: Reason, now_ms: u32) {
+        match reason.hold() {
+            Hold::No => {}
+            Hold::ForMs(ms) => self.hold(now_ms, ms),
+            Hold::FromMs(first_ms) => {
+                let ms = first_ms << self.path_faults.min(MOST_DOUBLINGS);
+                self.hold(now_ms, ms.min(MOST_HOLD_MS));
+                self.path_faults = self.path_faults.saturating_add(1);
+            }
+        }
+    }
+}
+
+impl SlotCounts {
+    fn of<P: Packet>(slot: &Slot<P>) -> Self {
+        let count = |counter| slot.counters.get(counter);
+        // CAST: modulo 2^32, as documented.
+        Self {
+            arrived_pkts: slot.arrived_pkts(),
+            late_pkts: count(Counter::LatePkts) as u32,
+            given_up_batches: (count(Counter::DeadlineBatches) + count(Counter::OverflowBatches))
+                as u32,
+        }
+    }
+}
+
+impl<P: Packet, H: Host<P>> Step<'_, P, H> {
+    /// Carries a packet that does not just go into a lane's open batch. Not inlined: the way of most packets stays short.
+    #[inline(never)]
+    pub(super) fn on_packet(&mut self, flow: &mut Flow, packet: P) -> Dispatched<P> {
+        if let FlowState::Starting(ref split) | FlowState::Split(ref split) = flow.state {
+            if let Some(reason) = self.cause_to_stop(split) {
+                let split = *split;
+                let stopping = self.begin_stop(flow, split, reason);
+                return self.on_stopping(flow, stopping, packet);
+            }
+        }
+        match flow.state {
+            FlowState::Counting => self.on_counting(flow, packet),
+            FlowState::Probing(probing) => self.on_probing(flow, probing, packet),
+            FlowState::Starting(split) => self.on_starting(flow, split, packet),
+            FlowState::Split(ref mut split) => self.on_split(split, packet),
+            FlowState::Stopping(stopping) => self.on_stopping(flow, stopping, packet),
+            FlowState::Draining(draining) => self.on_draining(flow, draining, packet),
+        }
+    }
+
+    /// Judges a split flow by the window that has ended: still fast, still on a path that suits? Reports what has come of it.
+    /// `packet` is the one that has ended the window.
+    #[cold]
+    pub(super) fn on_window_end(&mut self, flow: &mut Flow, window: Window, packet: &P) {
+        if let FlowState::Starting(ref mut split) | FlowState::Split(ref mut split) = flow.state {
+            flow.hint = packet.hint();
+            let reason = self.judge_window(split, window.pkts, flow.hint);
+            if let Some(reason) = reason {
+                let split = *split;
+                self.begin_stop(flow, split, reason);
+            }
+        }
+        self.report_window(flow, window, packet);
+    }
+
+    /// Brings a flow without packets one step nearer to giving its slot back.
+    pub(super) fn on_silence(&mut self, flow: &mut Flow) {
+        match flow.state {
+            FlowState::Counting => {}
+            FlowState::Probing(probing) => {
+                flow.reason = Reason::Silent;
+                self.release(flow, probing.slot);
+            }
+            FlowState::Starting(split) | FlowState::Split(split) => {
+                let stopping = self.begin_stop(flow, split, Reason::Silent);
+                self.on_silent_stopping(flow, stopping);
+            }
+            FlowState::Stopping(stopping) => self.on_silent_stopping(flow, stopping),
+            FlowState::Draining(draining) => {
+                self.forget_queued(draining.slot, draining.batch);
+                self.release_if_drained(flow, draining.slot, draining.batch);
+            }
+        }
+    }
+
+    /// Passes a packet on; if the flow is fast, with a probe's tag.
+    fn on_counting(&mut self, flow: &mut Flow, mut packet: P) -> Dispatched<P> {
+        if flow.pkts == self.wire_pkts {
+            // The first of a window: a flow may have another class by now.
+            flow.hint = packet.hint();
+        }
+        self.count_unseen(flow);
+        let fast = flow.is_fast(flow.pkts, self.config.min_window_pkts);
+        if !fast || flow.is_held(self.now_ms) {
+            return Dispatched::Ordinary(packet);
+        }
+        if let Some(reason) = self.cause_to_wait(flow, &packet) {
+            // Said when the window ends, if that is so still.
+            flow.reason = reason;
+            return Dispatched::Ordinary(packet);
+        }
+        if self.host.orders().refuses() {
+            self.keep_whole(flow, Reason::CpusBusy);
+            self.report_fast(flow, &packet);
+            return Dispatched::Ordinary(packet);
+        }
+        let Some(slot) = self.host.slots().claim() else {
+            self.keep_whole(flow, Reason::NoSlot);
+            self.report_fast(flow, &packet);
+            return Dispatched::Ordinary(packet);
+        };
+        self.host.note_active(true);
+        // This was said of the flow that had the slot before.
+        self.host.slots().slot(slot).take_path_fault();
+        let probe = self.host.slots().next_probe();
+        flow.state = FlowState::Probing(Probing {
+            // CAST: a slot index is below 64.
+            slot: slot as u8,
+            probe,
+            nr_sources: self.host.slots().nr_sources(),
+            since_ms: self.now_ms,
+        });
+        flow.reason = Reason::Asked;
+        self.report_fast(flow, &packet);
+        self.counters.add_owned(Counter::ProbesSent, 1);
+        packet.set_tag(Tag::new(TagKind::Probe, slot, probe));
+        Dispatched::Ordinary(packet)
+    }
+
+    /// Counts the packets of the flow that have passed unseen.
+    fn count_unseen(&self, flow: &mut Flow) {
+        let unseen = self.wire_pkts.saturating_mul(self.stands_for - 1);
+        flow.pkts = flow.pkts.saturating_add(unseen);
+    }
+
+    /// Returns why this packet of a fast flow cannot be its probe, if so; the next one may be.
+    fn cause_to_wait(&mut self, flow: &mut Flow, packet: &P) -> Option<Reason> {
+        if self.config.stopping {
+            Some(Reason::SwitchedOff)
+        } else if self.lanes.is_empty() {
+            Some(Reason::NoLanes)
+        } else if flow.hint == Hint::Never {
+            Some(Reason::HintNever)
+        } else if !flow.suits(packet) {
+            Some(Reason::NoData)
+        } else if !self.settles() || !self.host.is_clear() {
+            Some(Reason::OtherStarts)
+        } else {
+            None
+        }
+    }
+
+    /// Returns whether flows of this source may be split: the fences that others had sent when it began must have passed it.
+    /// Later ones do not come this way, as their probes did not pass.
+    fn settles(&mut self) -> bool {
+        *self.settled = *self.settled || !self.host.slots().awaits_fence();
+        *self.settled
+    }
+
+    /// Passes a packet on; if the probe has been seen, with a fence's tag.
+    fn on_probing(&mut self, flow: &mut Flow, probing: Probing, mut packet: P) -> Dispatched<P> {
+        let slot = probing.slot;
+        // A source that has begun since may not have seen the probe: if it is on the way, it splits the flow, too.
+        let is_void = probing.nr_sources != self.host.slots().nr_sources();
+        if self.config.stopping || is_void {
+            flow.reason = if self.config.stopping {
+                Reason::SwitchedOff
+            } else {
+                Reason::New
+            };
+            self.release(flow, slot);
+            return Dispatched::Ordinary(packet);
+        }
+        if let Some(fault) = self.slot(slot).take_path_fault() {
+            self.keep_whole(flow, fault.into());
+            self.release(flow, slot);
+            return Dispatched::Ordinary(packet);
+        }
+        let tag = Tag::new(TagKind::Probe, usize::from(slot), probing.probe);
+        if self.slot(slot).has_seen_probe(tag.batch_bits()) {
+            if self.host.is_clear() && self.may_begin(slot) && flow.suits(&packet) {
+                let split = self.begin_split(slot);
+                flow.state = if self.host.fences_inner_flows() {
+                    self.fenced(slot).add(packet.inner_flow());
+                    FlowState::Starting(split)
+                } else {
+                    FlowState::Split(split)
+                };
+                self.report_change(flow);
+                packet.set_tag(Tag::new(TagKind::Fence, usize::from(slot), split.batch));
+            }
+        } else if self.now_ms.wrapping_sub(probing.since_ms) >= H::PROBE_TIMEOUT_MS {
+            self.keep_whole(flow, Reason::ProbeUnseen);
+            self.release(flow, slot);
+        }
+        Dispatched::Ordinary(packet)
+    }
+
+    /// Returns whether a slot has room to begin with: for the fence, a lane's batch and the inline one that may have to follow.
+    /// It is refused if a core still parks what is left of an earlier flow.
+    fn may_begin(&self, slot: u8) -> bool {
+        const NR_BATCHES: u32 = 3;
+        let merge_point = self.slot(slot);
+        merge_point.room(merge_point.next(), NR_BATCHES) == NR_BATCHES
+    }
+
+    /// Starts splitting behind a fence, which is the packet that is being carried.
+    fn begin_split(&mut self, slot: u8) -> Split {
+        let merge_point = self.slot(slot);
+        let fence = merge_point.next();
+        merge_point.begin_start();
+        merge_point.open_fence(fence);
+        let seen = SlotCounts::of(merge_point);
+        let (now_ms, nr_sources) = (self.now_ms, self.host.slots().nr_sources());
+        self.carried(slot).start(now_ms);
+        *self.fenced(slot) = Fenced::NONE;
+        if self.host.fences_inner_flows() {
+            self.fenced(slot).start(now_ms, nr_sources);
+        }
+        self.host.orders().begin_flow(usize::from(slot));
+        self.counters.add_owned(Counter::FlowsSplit, 1);
+        Split {
+            slot,
+            carrier: None,
+            batch: fence,
+            left_pkts: 0,
+            arrived_ms: self.now_ms,
+            seen,
+        }
+    }
+
+    /// Splits a packet whose inner flow has had its fence. Passes any other on, behind what its inner flow has on the ordinary path:
+    /// as the fence, if it suits.
+    fn on_starting(&mut self, flow: &mut Flow, mut split: Split, mut packet: P) -> Dispatched<P> {
+        // The last number of the window is an inline batch's.
+        const NR_BATCHES: u32 = 2;
+        let slot = split.slot;
+        let (now_ms, nr_sources) = (self.now_ms, self.host.slots().nr_sources());
+        if self.fenced(slot).is_void(nr_sources) {
+            let stopping = self.begin_stop(flow, split, Reason::New);
+            return self.on_stopping(flow, stopping, packet);
+        }
+        let has_ended = self.fenced(slot).has_ended(now_ms);
+        let inner_flow = packet.inner_flow();
+        if !self.fenced(slot).lacks(inner_flow) {
+            let dispatched = self.on_split(&mut split, packet);
+            flow.state = match has_ended {
+                true => FlowState::Split(split),
+                false => FlowState::Starting(split),
+            };
+            return dispatched;
+        }
+        if !flow.suits(&packet) {
+            return Dispatched::Ordinary(packet);
+        }
+        if self.window_left(&split) == NR_BATCHES {
+            self.end_batch(&mut split);
+            split.batch = split.batch.wrapping_add(1);
+            self.slot(slot).open_fence(split.batch);
+            self.fenced(slot).add(inner_flow);
+            flow.state = FlowState::Starting(split);
+            packet.set_tag(Tag::new(TagKind::Fence, usize::from(slot), split.batch));
+        } else {
+            // What follows it must not overtake it. The window has room again when the oldest batch has come, or is given up.
+            self.fenced(slot).extend();
+        }
+        Dispatched::Ordinary(packet)
+    }
+
+    /// Returns why the flow is not to be split any more, before its next packet is carried.
+    fn cause_to_stop(&self, split: &Split) -> Option<Reason> {
+        if self.config.stopping {
+            return Some(Reason::SwitchedOff);
+        }
+        // Between two batches is soon enough: most packets of one do not come here.
+        let looks = split.left_pkts == 0;
+        if !looks {
+            return None;
+        }
+        let fault = self.slot(split.slot).take_path_fault();
+        let order = self.host.orders().order(usize::from(split.slot));
+        fault
+            .map(Reason::from)
+            .or_else(|| order.stops.then_some(Reason::CpusBusy))
+    }
+
+    fn judge_window(&mut self, split: &mut Split, window_pkts: u32, hint: Hint) -> Option<Reason> {
+        let counts = SlotCounts::of(self.slot(split.slot));
+        let added = counts.since(split.seen);
+        split.seen = counts;
+        self.carried(split.slot).add_window(added);
+        if added.arrived_pkts != 0 {
+            split.arrived_ms = self.now_ms;
+        }
+        let is_slow = window_pkts < self.config.min_window_pkts / 2 && hint != Hint::Split;
+        if self.now_ms.wrapping_sub(split.arrived_ms) >= PATH_LOST_MS {
+            Some(Reason::PathLost)
+        } else if added.given_up_batches == 0 && added.late_pkts > window_pkts / 2 {
+            // Lanes completed batches before all of their packets came: the path holds packets where no hook sees it.
+            Some(PathFault::Queues.into())
+        } else if hint == Hint::Never {
+            Some(Reason::HintNever)
+        } else if is_slow {
+            Some(Reason::Slow)
+        } else {
+            None
+        }
+    }
+
+    /// Notes, and counts, why a flow is not split, and keeps it on the ordinary path for as long as that holds.
+    fn keep_whole(&mut self, flow: &mut Flow, reason: Reason) {
+        if let Some(counter) = reason.counter() {
+            self.counters.add_owned(counter, 1);
+        }
+        flow.hold_for(reason, self.now_ms);
+        flow.reason = reason;
+    }
+
+    fn begin_stop(&mut self, flow: &mut Flow, mut split: Split, reason: Reason) -> Stopping {
+        self.counters.add_owned(Counter::FlowsStopped, 1);
+        if reason.hold() == Hold::No {
+            // The path has proved itself.
+            flow.path_faults = 0;
+        }
+        self.keep_whole(flow, reason);
+        let is_inline = split.carrier == Some(Carrier::Inline);
+        if !is_inline {
+            self.end_batch(&mut split);
+        }
+        let stopping = Stopping {
+            slot: split.slot,
+            is_open: is_inline,
+            batch: split.batch,
+            since_ms: self.now_ms,
+        };
+        flow.state = FlowState::Stopping(stopping);
+        self.report_change(flow);
+        stopping
+    }
+
+    /// Carries a packet inline until all before it have been delivered; on the ordinary path if its inner flow was never split.
+    fn on_stopping(
+        &mut self,
+        flow: &mut Flow,
+        mut stopping: Stopping,
+        mut packet: P,
+    ) -> Dispatched<P> {
+        let slot = stopping.slot;
+        if self.now_ms.wrapping_sub(stopping.since_ms) >= IDLE_MS {
+            // Nothing that reaches the merge point may be left of the flow to start the deadline.
+            self.give_up_missing(stopping);
+        }
+        if stopping.is_open && self.slot(slot).next() == stopping.batch {
+            self.host.flush_inline();
+            if self.slot(slot).is_drained_up_to(stopping.batch) {
+                // What is still on its way was queued on the ordinary path, which this packet takes, too.
+                self.end_inline_batch(slot, stopping.batch);
+                self.host.keep_behind_inline();
+                let draining = Draining {
+                    slot,
+                    batch: stopping.batch,
+                    since_ms: self.now_ms,
+                };
+                flow.state = FlowState::Draining(draining);
+                self.report_change(flow);
+                return self.on_draining(flow, draining, packet);
+            }
+        }
+        if self.fenced(slot).lacks(packet.inner_flow()) {
+            // What it has waits on the ordinary path, in front of an inline packet.
+            if !stopping.is_open {
+                self.release_if_drained(flow, slot, stopping.batch);
+            }
+            return Dispatched::Ordinary(packet);
+        }
+        if !stopping.is_open {
+            // There is a number left: lanes never get the last one.
+            stopping.batch = self.open_batch(slot, stopping.batch, INLINE);
+            stopping.is_open = true;
+            flow.state = FlowState::Stopping(stopping);
+        }
+        packet.set_tag(Tag::new(TagKind::Split, usize::from(slot), stopping.batch));
+        self.inline(packet)
+    }
+
+    fn on_silent_stopping(&mut self, flow: &mut Flow, mut stopping: Stopping) {
+        let Stopping { slot, batch, .. } = stopping;
+        let merge_point = self.slot(slot);
+        // The batch does not end before its turn, nor before there is room for another, which the next packet would open.
+        let may_end =
+            merge_point.next() == batch && merge_point.room(batch.wrapping_add(1), 1) == 1;
+        if stopping.is_open && may_end {
+            self.end_inline_batch(slot, batch);
+            stopping.is_open = false;
+            flow.state = FlowState::Stopping(stopping);
+        }
+        self.give_up_missing(stopping);
+        self.release_if_drained(flow, slot, batch);
+    }
+
+    /// Passes a packet on, and gives the slot back once nothing is missing.
+    fn on_draining(&mut self, flow: &mut Flow, draining: Draining, packet: P) -> Dispatched<P> {
+        if self.now_ms.wrapping_sub(draining.since_ms) >= IDLE_MS {
+            self.forget_queued(draining.slot, draining.batch);
+        }
+        self.release_if_drained(flow, draining.slot, draining.batch);
+        Dispatched::Ordinary(packet)
+    }
+
+    /// Gives up what was sent towards the merge point long ago and has not come.
+    fn give_up_missing(&mut self, stopping: Stopping) {
+        let Stopping { slot, batch, .. } = stopping;
+        // Fences may have been dropped, with nothing behind them to start the deadline.
+        for _ in 0..WINDOW_BATCHES {
+            let Some(fence) = self.slot(slot).lonely_fence() else {
+                break;
+            };
+            self.complete(slot, fence);
+        }
+        self.forget_queued(slot, batch);
+    }
+
+    /// Gives up what something on the path has queued of all batches up to `last`. No more than a window of them are open.
+    fn forget_queued(&mut self, slot: u8, last: u32) {
+        let next = self.slot(slot).next();
+        let batches = (0..WINDOW_BATCHES).map(|ahead| next.wrapping_add(ahead));
+        for batch in batches.take_while(|batch| !is_before(last, *batch)) {
+            if self.slot(slot).forget_queued(batch) {
+                self.host.merge(usize::from(slot));
+            }
+        }
+    }
+
+    fn release_if_drained(&mut self, flow: &mut Flow, slot: u8, last: u32) {
+        if self.slot(slot).is_drained_up_to(last.wrapping_add(1)) {
+            self.release(flow, slot);
+        }
+    }
+
+    fn release(&mut self, flow: &mut Flow, slot: u8) {
+        flow.state = FlowState::Counting;
+        // First of all: the slot may be another flow's at once.
+        self.report_change(flow);
+        self.host.orders().end_flow(usize::from(slot));
+        self.host.slots().release(usize::from(slot));
+        self.host.note_active(false);
+    }
+}

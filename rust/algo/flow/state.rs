@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The six states of a flow, and what each of them knows.
+//!
+//! ```text
+//!            fast: takes a slot,         probe seen:
+//!            sends a probe               sends the fence
+//!  Counting -------------------> Probing --------------> Starting, then Split
+//!   ^ ^ ^                           |                      |
+//!   | | +---------------------------+                      | slow, silent or told to;
+//!   | |   probe not seen*, path unsuited*,                 | path lost*
+//!   | |   another source begun, silent or told to          | or unsuited*, lanes busy*
+//!   | |                                                    v
+//!   | +------------------------------------------------ Stopping
+//!   |     silent, and nothing is missing                   |
+//!   |                                                      | all that was split
+//!   |     nothing is missing                               | has been delivered
+//!   +----------------------------- Draining <--------------+
+//! ```
+//!
+//! In `Starting`, inner flows get their fences, one after the other; it ends by itself, and is left as `Split` is, and when another
+//! source begins. "Told to" is [`Config::stopping`](super::dispatcher::Config::stopping); after a cause with `*` the flow is held in
+//! `Counting` for a while. The transitions are in `splitting.rs`.
+
+use crate::algo::report::flow_report::Standing;
+use crate::algo::tag::{Tag, TagKind};
+
+/// The state of a flow. Memory of zeros is `Counting`: the tag of an enum with this representation is its first byte, and a
+/// variant without fields is valid whatever the other bytes are.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(u8)]
+pub(super) enum FlowState {
+    /// On the ordinary path; its packets are counted.
+    #[default]
+    Counting = 0,
+    /// On the ordinary path, with a slot; a probe is under way.
+    Probing(Probing),
+    /// The packets of inner flows that have had a fence go into batches.
+    Starting(Split),
+    /// Its packets go into batches.
+    Split(Split),
+    /// Its packets are carried inline, as one last batch, until all that was split has been delivered.
+    Stopping(Stopping),
+    /// On the ordinary path again; the slot waits for packets that something on that path has queued.
+    Draining(Draining),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Probing {
+    pub(super) slot: u8,
+    pub(super) probe: u32,
+    /// The number of sources that there had been when the probe was sent.
+    pub(super) nr_sources: u32,
+    pub(super) since_ms: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Split {
+    pub(super) slot: u8,
+    /// The core that carries the open batch; none if no batch is open.
+    pub(super) carrier: Option<Carrier>,
+    /// The batch opened last.
+    pub(super) batch: u32,
+    /// Packets that still go into the open batch, as they were on the wire.
+    pub(super) left_pkts: u32,
+    /// The last time at which a packet was known to reach the merge point.
+    pub(super) arrived_ms: u32,
+    /// The slot's counts when they were last looked at.
+    pub(super) seen: SlotCounts,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Carrier {
+    /// The core that dispatches.
+    Inline,
+    Lane {
+        lane: u8,
+        /// Places still reserved for requests: this many packets the lane may build.
+        reserved_requests: u16,
+        /// Places of its ring still reserved for the batch; no fewer than `left_pkts`, as GRO may have joined packets.
+        reserved_items: u32,
+    },
+}
+
+/// The counts of a slot, each modulo 2^32: only the difference between two looks matters.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SlotCounts {
+    pub(super) arrived_pkts: u32,
+    pub(super) late_pkts: u32,
+    pub(super) given_up_batches: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stopping {
+    pub(super) slot: u8,
+    /// True if `batch` is that inline batch, and open. If not, the next packet opens it.
+    pub(super) is_open: bool,
+    pub(super) batch: u32,
+    pub(super) since_ms: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Draining {
+    pub(super) slot: u8,
+    pub(super) batch: u32,
+    pub(super) since_ms: u32,
+}
+
+impl FlowState {
+    /// Returns the state's name towards readers, and its slot (0 if it has none).
+    pub(super) fn standing(&self) -> (Standing, u8) {
+        match self {
+            Self::Counting => (Standing::Whole, 0),
+            Self::Probing(probing) => (Standing::Probing, probing.slot),
+            Self::Starting(split) | Self::Split(split) => (Standing::Split, split.slot),
+            Self::Stopping(stopping) => (Standing::Stopping, stopping.slot),
+            Self::Draining(draining) => (Standing::Draining, draining.slot),
+        }
+    }
+}
+
+impl Split {
+    /// Returns the tag of the open batch's packets.
+    #[inline]
+    pub(super) fn tag(&self) -> Tag {
+        Tag::new(TagKind::Split, usize::from(self.slot), self.batch)
+    }
+
+    /// Takes room for a packet in the open batch, and returns the batch's lane; none if no lane's batch has room.
+    #[inline]
+    pub(super) fn take_lane_room(&mut self, wire_pkts: u32) -> Option<u8> {
+        if self.left_pkts == 0 {
+            return None;
+        }
+        let Some(Carrier::Lane {
+            lane,
+            reserved_items,
+            ..
+        }) = &mut self.carrier
+        else {
+            return None;
+        };
+        self.left_pkts = self.left_pkts.saturating_sub(wire_pkts);
+        *reserved_items = reserved_items.saturating_sub(1);
+        Some(*lane)
+    }
+
+    /// Takes room for packets that their lane builds, `most` at most, each of which was one on the wire. Returns the lane, and for
+    /// how many there is room; none if the batch has no room for one.
+    #[inline]
+    pub(super) fn take_request_room(&mut self, most: u32) -> Option<(u8, u32)> {
+        let Some(Carrier::Lane {
+            lane,
+            reserved_requests,
+            reserved_items,
+        }) = &mut self.carrier
+        else {
+            return None;
+        };
+        if *reserved_requests == 0 || self.left_pkts == 0 {
+            return None;
+        }
+        let pkts = if most == 1 {
+            1
+        } else {
+            let room = self.left_pkts.min(u32::from(*reserved_requests));
+            most.min(room)
+        };
+        // CAST: no more than the room, which is a u16.
+        *reserved_requests -= pkts as u16;
+        self.left_pkts -= pkts;
+        *reserved_items = reserved_items.saturating_sub(pkts);
+        Some((*lane, pkts))
+    }
+
+    /// Gives so much of that back.
+    #[inline]
+    pub(super) fn give_back_request_room(&mut self, pkts: u32) {
+        if let Some(Carrier::Lane {
+            reserved_requests,
+            reserved_items,
+            ..
+        }) = &mut self.carrier
+        {
+            // CAST: no more than was taken, a u16.
+            *reserved_requests += pkts as u16;
+            *reserved_items += pkts;
+        }
+        self.left_pkts += pkts;
+    }
+}
+
+impl SlotCounts {
+    pub(super) fn since(self, before: Self) -> Self {
+        Self {
+            arrived_pkts: self.arrived_pkts.wrapping_sub(before.arrived_pkts),
+            late_pkts: self.late_pkts.wrapping_sub(before.late_pkts),
+            given_up_batches: self.given_up_batches.wrapping_sub(before.given_up_batches),
+        }
+    }
+}

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The checksums of a packet that GRO would verify.
+//!
+//! A packet that goes past GRO is to be to all behind it what GRO would have left: verified. If it is not, connection tracking verifies it
+//! and keeps the sum (`__skb_checksum_complete()`). A rule that writes class or hop limit into a header of IPv6 makes that sum wrong,
+//! as no checksum of IPv6 makes up for the change, and `udp6_csum_init()` drops the packet. Nor would a datagram arrive into which a
+//! rule writes that knows nothing of checksums, or a segment: with GRO it does.
+//!
+//! Tunnels are told by their bytes, where GRO asks their sockets. Where that guess is wrong, a sum was verified that nobody asks for.
+
+use super::flow_key::{
+    ETH_P_IP, ETH_P_IPV6, IPPROTO_TCP, IPPROTO_UDP, IPV4_HEADER_SIZE, TCP_HEADER_SIZE,
+    UDP_HEADER_SIZE,
+};
+use super::overlay::{
+    ETHERNET_SIZE, ETHERNET_TYPE_AT, IPPROTO_FRAGMENT, IPV6_HEADER_SIZE, IPV6_NEXT_HEADER_AT,
+    VXLAN_SIZE, VXLAN_START,
+};
+
+/// Bytes of a packet that are looked at: two headers of IPv6, those of UDP and of a tunnel with options, Ethernet, and TCP.
+pub const CHECKSUM_HEADER_BYTES: usize = 160;
+
+/// Version 4, and a header without options: GRO verifies no others.
+const IPV4_START: u8 = 0x45;
+/// The more-fragments flag and the fragment offset.
+const IPV4_FRAGMENT_MASK: u16 = 0x3fff;
+const IPV4_ADDRESSES_AT: usize = 12;
+const IPV6_ADDRESSES_AT: usize = 8;
+const UDP_CHECKSUM_AT: usize = 6;
+/// The protocol of a frame in Geneve's header (RFC 8926, section 3.4), where it is, and the bits that count its options in words.
+const GENEVE_FRAME: [u8; 2] = [0x65, 0x58];
+const GENEVE_PROTOCOL_AT: usize = 2;
+const GENEVE_OPTION_WORDS: u8 = 0x3f;
+
+/// The bytes of a packet that a checksum covers, and the sum of its pseudo header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Covered {
+    /// The place of the first byte in the packet, behind a network header.
+    pub at: usize,
+    /// Their number: all to the packet's end.
+    pub bytes: usize,
+    /// The sum of its pseudo header, in words as they are in memory.
+    pub pseudo: u32,
+}
+
+/// A network header, and what it has a checksum for.
+enum Layer {
+    /// Nothing that GRO would verify: a fragment, options, or padding behind the packet.
+    Opaque,
+    /// A datagram, with a checksum or without one.
+    Datagram(Covered, bool),
+    Segment(Covered),
+}
+
+/// Returns how many checksums of a packet are good, counted from the outermost one; nothing if only GRO can tell where they are.
+///
+/// `eth_proto` is in host byte order. `packet` has the first bytes from the network header on, of `len`. `good` checksums have been
+/// verified by the NIC. `is_good` sums what one covers beyond the first bytes. A datagram without a checksum counts, as for those that
+/// ask.
+#[inline]
+pub fn good_checksums(
+    eth_proto: u16,
+    packet: &[u8],
+    len: usize,
+    good: usize,
+    is_good: impl Fn(Covered) -> bool,
+) -> Option<usize> {
+    let outer = layer(eth_proto, packet, 0, len)?;
+    let frame_at = match &outer {
+        Layer::Datagram(covered, _) => tunnel_frame(packet, covered.at),
+        Layer::Opaque | Layer::Segment(_) => None,
+    };
+    let inner = match frame_at {
+        Some(frame_at) => {
+            let eth_proto = packet.get(frame_at + ETHERNET_TYPE_AT..)?.first_chunk()?;
+            let eth_proto = u16::from_be_bytes(*eth_proto);
+            layer(eth_proto, packet, frame_at + ETHERNET_SIZE, len)?
+        }
+        None => Layer::Opaque,
+    };
+    let sums_up = |covered: Covered| {
+        // What is all here, a small datagram, costs a handful of additions.
+        let bytes = packet.get(covered.at..covered.at.saturating_add(covered.bytes));
+        bytes.map_or_else(
+            || is_good(covered),
+            |bytes| suit_checksum(bytes, covered.pseudo),
+        )
+    };
+    let mut verified = 0;
+    for layer in [outer, inner] {
+        let passes = match layer {
+            Layer::Opaque => false,
+            Layer::Datagram(_, false) => true,
+            Layer::Datagram(covered, true) | Layer::Segment(covered) => {
+                verified < good || sums_up(covered)
+            }
+        };
+        if !passes {
+            break;
+        }
+        verified += 1;
+    }
+    Some(verified)
+}
+
+/// Returns whether bytes and the sum of a pseudo header suit the checksum among the bytes (RFC 1071).
+#[inline]
+pub fn suit_checksum(bytes: &[u8], pseudo: u32) -> bool {
+    let words = bytes.chunks_exact(4);
+    let mut last = [0; 4];
+    let rest = words.remainder();
+    // PANIC: what four bytes leave over is less.
+    last[..rest.len()].copy_from_slice(rest);
+    let words = words.filter_map(|word| word.first_chunk());
+    // A packet has too few words for the sum to overflow.
+    let sum = words.chain([&last]).fold(u64::from(pseudo), |sum, word| {
+        sum + u64::from(u32::from_ne_bytes(*word))
+    });
+    let fold = |sum: u64| (sum & 0xffff) + (sum >> 16);
+    fold(fold(fold(fold(sum)))) == 0xffff
+}
+
+/// Returns the layer of the network header at a place of the packet; nothing if GRO may know more about it.
+#[inline]
+fn layer(eth_proto: u16, packet: &[u8], at: usize, len: usize) -> Option<Layer> {
+    let header = packet.get(at..)?;
+    let bytes = len.checked_sub(at)?;
+    let (header_bytes, addresses, protocol) = match eth_proto {
+        ETH_P_IP => {
+            let header = header.first_chunk::<IPV4_HEADER_SIZE>()?;
+            let word = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
+            if header[0] != IPV4_START
+                || usize::from(word(2)) != bytes
+                || word(6) & IPV4_FRAGMENT_MASK != 0
+            {
+                return Some(Layer::Opaque);
+            }
+            (IPV4_HEADER_SIZE, &header[IPV4_ADDRESSES_AT..], header[9])
+        }
+        ETH_P_IPV6 => {
+            let header = header.first_chunk::<IPV6_HEADER_SIZE>()?;
+            let payload = u16::from_be_bytes([header[4], header[5]]);
+            let protocol = header[IPV6_NEXT_HEADER_AT];
+            if header[0] >> 4 != 6
+                || usize::from(payload) + IPV6_HEADER_SIZE != bytes
+                || protocol == IPPROTO_FRAGMENT
+            {
+                return Some(Layer::Opaque);
+            }
+            (IPV6_HEADER_SIZE, &header[IPV6_ADDRESSES_AT..], protocol)
+        }
+        _ => return None,
+    };
+    // It is the packet's, so it does not underflow.
+    let bytes = bytes.checked_sub(header_bytes)?;
+    let covered = Covered {
+        at: at + header_bytes,
+        bytes,
+        pseudo: pseudo_sum(addresses, protocol, bytes),
+    };
+    let transport = packet.get(covered.at..)?;
+    match protocol {
+        IPPROTO_UDP => {
+            let udp = transport.first_chunk::<UDP_HEADER_SIZE>()?;
+            let has_checksum = udp[UDP_CHECKSUM_AT..] != [0; 2];
+            Some(Layer::Datagram(covered, has_checksum))
+        }
+        IPPROTO_TCP if bytes >= TCP_HEADER_SIZE => Some(Layer::Segment(covered)),
+        _ => None,
+    }
+}
+
+/// Returns the sum of a pseudo header: addresses, protocol, and the length of what is behind the network header.
+#[inline]
+fn pseudo_sum(addresses: &[u8], protocol: u8, bytes: usize) -> u32 {
+    let words = addresses.chunks_exact(2);
+    let addresses: u32 = words
+        .map(|word| u32::from(u16::from_ne_bytes([word[0], word[1]])))
+        .sum();
+    // CAST: a packet's length field has 16 bits, and the caller has compared it.
+    let bytes = u32::from((bytes as u16).to_be());
+    addresses + bytes + u32::from(u16::from(protocol).to_be())
+}
+
+/// Returns the offset of the Ethernet frame that a datagram at a place of the packet carries, if it looks like one of VXLAN or
+/// Geneve.
+#[inline]
+fn tunnel_frame(packet: &[u8], datagram_at: usize) -> Option<usize> {
+    let at = datagram_at + UDP_HEADER_SIZE;
+    let tunnel = packet.get(at..)?.first_chunk::<VXLAN_SIZE>()?;
+    if tunnel.starts_with(&VXLAN_START) {
+        return Some(at + VXLAN_SIZE);
+    }
+    let options = usize::from(tunnel[0] & GENEVE_OPTION_WORDS) * 4;
+    tunnel[GENEVE_PROTOCOL_AT..]
+        .starts_with(&GENEVE_FRAME)
+        .then_some(at + VXLAN_SIZE + options)
+}

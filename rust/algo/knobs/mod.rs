@@ -1,0 +1,658 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The knobs: what an operator can set, within which limits, and how it is read and written.
+//!
+//! [`KNOBS`] is the one place that names them. The debugfs files and the log lines about refused values are made from it;
+//! module parameters are looked up by its names. What has to be written out elsewhere (the parameters' declarations in C,
+//! the table in `rust/README.md`) is compared with it by a test.
+
+pub mod combinations;
+pub mod cpulist;
+
+use core::ffi::CStr;
+use core::fmt;
+
+use self::combinations::Misfit;
+use self::cpulist::{
+    CpuListError,
+    CpuListErrorKind,
+    CpuSet,
+    MAX_CPUS, //
+};
+use super::stage::StageSet;
+use crate::algo::lanes::lane_set::{MAX_BATCH_PKTS, MAX_LANES};
+
+/// Bytes of a network device name with its closing NUL, the kernel's `IFNAMSIZ`.
+pub const DEVICE_NAME_SIZE: usize = 16;
+
+/// The sentence that says what a write to the `devices` file may contain.
+pub const DEVICES_ALLOWED: &str =
+    "devices: allowed +NAME to split the flows of a device and -NAME to stop, with NAME of 1 to 15 bytes";
+
+/// The value of `cpus` with which the module chooses the CPUs.
+const AUTO: &str = "auto";
+
+/// A configuration. Every value in it is within its limits as long as it is changed with [`Knobs::set`] alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Knobs {
+    /// True if flows are split at all.
+    pub enabled: bool,
+    /// The lanes, as CPUs; with `auto_cpus` those that have been chosen last.
+    pub cpus: CpuSet,
+    /// True if the module chooses the lanes' CPUs (`placement`), and chooses again when others are better.
+    pub auto_cpus: bool,
+    /// Packets in a batch: consecutive packets of a flow that take the same lane.
+    pub batch_pkts: u32,
+    /// The time for which the merger waits for a missing batch.
+    pub merge_timeout_us: u32,
+    /// The packet rate above which a flow is split.
+    pub min_flow_pps: u32,
+    /// The point on their way at which flows are split.
+    pub scaling: Scaling,
+    /// The core that builds the packets of split flows.
+    pub build: Build,
+    /// The number of CPUs over which a lane's work goes.
+    pub layout: Layout,
+    /// The way in which a flow uses several CPUs.
+    pub mode: Mode,
+    /// The points at which a flow goes on to the next CPU, in the modes of FALCON.
+    pub stages: Stages,
+    /// The load that no lane's CPU is to reach; 0: there is no load controller.
+    pub load_threshold_pct: u32,
+}
+
+/// Declares the values of a knob that are words, each with its word.
+macro_rules! words {
+    ($(#[doc = $about:literal])* $name:ident, default $default:ident:
+     $($(#[doc = $text:literal])* $variant:ident = $word:literal,)*) => {
+        $(#[doc = $about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $name {
+            $($(#[doc = $text])* $variant,)*
+        }
+
+        impl $name {
+            pub(super) const ALL: &'static [Self] = &[$(Self::$variant,)*];
+            const WORDS: &'static [&'static str] = &[$($word,)*];
+            /// The value of a freshly loaded module.
+            pub const DEFAULT: Self = Self::$default;
+
+            /// Returns the value as it is written.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $word,)*
+                }
+            }
+        }
+    };
+}
+
+words! {
+    /// The part of a packet's way that the lanes carry.
+    Scaling, default Path:
+    /// All of it: flows are split before GRO, in the poll of the device's NAPI.
+    Path = "path",
+    /// The part behind one device: flows are split behind its GRO, where RPS would choose a CPU.
+    Device = "device",
+}
+
+words! {
+    /// The core that makes packets (`struct sk_buff`) from the data that the NIC has received, where the driver leaves the choice
+    /// and flows are split in the poll of its NAPI. The first packet of a batch is always built by the core that dispatches.
+    Build, default Auto:
+    /// For each batch, the one that has less to do.
+    Auto = "auto",
+    /// The core that the NIC interrupts.
+    Nic = "nic",
+    /// The batch's lane.
+    Lane = "lane",
+}
+
+words! {
+    /// The number of CPUs over which a lane's work goes.
+    Layout, default Lane:
+    /// One.
+    Lane = "lane",
+    /// Two: one builds the packets, the other carries them, as in MFLOW's set-up for TCP (its Fig. 8).
+    LaneStage = "lane+stage",
+}
+
+words! {
+    /// The way in which a flow uses several CPUs.
+    Mode, default Mflow:
+    /// Its packets are split among them, and merged in order.
+    Mflow = "mflow",
+    /// It stays whole and goes from one to the next where it goes from device to device (FALCON's device-level pipelining).
+    FalconDev = "falcon-dev",
+    /// The same, but it leaves the NIC's core before GRO (FALCON's function-level splitting).
+    FalconFunc = "falcon-func",
+}
+
+words! {
+    /// The points at which a flow goes on to the next CPU, in the modes of FALCON; the devices in between are stacked into one
+    /// stage.
+    Stages, default All:
+    /// At each device.
+    All = "nic+tunnel+veth",
+    /// At the NIC and at the end of a tunnel.
+    Tunnel = "nic+tunnel",
+    /// At the NIC and on the way into a container.
+    Veth = "nic+veth",
+    /// At the NIC only.
+    Nic = "nic",
+}
+
+impl Build {
+    /// Returns the value that is `number` as a number, or the default.
+    #[inline]
+    pub fn of_number(number: u8) -> Self {
+        let value = Self::ALL.get(usize::from(number));
+        value.copied().unwrap_or(Self::DEFAULT)
+    }
+}
+
+/// Reads one of some words, with white space around it ignored, and returns what it stands for.
+fn parse_word<T: Copy>(text: &[u8], names: &[&str], values: &[T]) -> Result<T, KnobError> {
+    let text = text.trim_ascii();
+    let place = names.iter().position(|name| name.as_bytes() == text);
+    place
+        .and_then(|place| values.get(place))
+        .copied()
+        .ok_or(KnobError::Syntax)
+}
+
+impl Knobs {
+    /// The configuration of a freshly loaded module: off.
+    pub const DEFAULT: Self = Self {
+        enabled: false,
+        cpus: CpuSet::EMPTY,
+        auto_cpus: false,
+        batch_pkts: BATCH_PKTS.default,
+        merge_timeout_us: MERGE_TIMEOUT_US.default,
+        min_flow_pps: MIN_FLOW_PPS.default,
+        scaling: Scaling::DEFAULT,
+        build: Build::DEFAULT,
+        layout: Layout::DEFAULT,
+        mode: Mode::DEFAULT,
+        stages: Stages::DEFAULT,
+        load_threshold_pct: LOAD_THRESHOLD_PCT.default,
+    };
+
+    /// Sets one knob from text. On an error the old value stays. Where the lanes' CPUs are chosen, they are to be chosen again.
+    pub fn set(&mut self, knob: Knob, text: &[u8]) -> Result<(), KnobError> {
+        let mut knobs = *self;
+        match knob {
+            Knob::Enabled => knobs.enabled = SWITCH.parse(text)? == 1,
+            Knob::Cpus if text.trim_ascii() == AUTO.as_bytes() => knobs.auto_cpus = true,
+            Knob::Cpus => (knobs.cpus, knobs.auto_cpus) = (parse_lanes(text)?, false),
+            Knob::BatchPkts => knobs.batch_pkts = BATCH_PKTS.parse(text)?,
+            Knob::MergeTimeoutUs => knobs.merge_timeout_us = MERGE_TIMEOUT_US.parse(text)?,
+            Knob::MinFlowPps => knobs.min_flow_pps = MIN_FLOW_PPS.parse(text)?,
+            Knob::Scaling => knobs.scaling = parse_word(text, Scaling::WORDS, Scaling::ALL)?,
+            Knob::Build => knobs.build = parse_word(text, Build::WORDS, Build::ALL)?,
+            Knob::Layout => knobs.layout = parse_word(text, Layout::WORDS, Layout::ALL)?,
+            Knob::Mode => knobs.mode = parse_word(text, Mode::WORDS, Mode::ALL)?,
+            Knob::Stages => knobs.stages = parse_word(text, Stages::WORDS, Stages::ALL)?,
+            Knob::LoadThresholdPct => {
+                knobs.load_threshold_pct = LOAD_THRESHOLD_PCT.parse(text)?;
+            }
+        }
+        match Misfit::of(&knobs) {
+            Some(misfit) => Err(KnobError::Combination(misfit)),
+            None => {
+                *self = knobs;
+                Ok(())
+            }
+        }
+    }
+
+    /// Returns the CPUs of each lane: of `2-5` with two for each, 2 and 3 build, and what they have built 4 and 5 carry.
+    pub fn lanes(&self) -> impl Iterator<Item = LaneCpus> {
+        let nr_building = match self.layout {
+            Layout::Lane => 0,
+            Layout::LaneStage => self.cpus.len() / 2,
+        };
+        let mut building = self.cpus.iter().take(nr_building);
+        self.cpus
+            .iter()
+            .skip(nr_building)
+            .map(move |carries| LaneCpus {
+                carries,
+                builds: building.next(),
+            })
+    }
+
+    /// Returns whether sources end and begin again for `next`: where flows are taken, or what they are given to, changes.
+    pub fn restarts_for(&self, next: &Self) -> bool {
+        let made_for = |knobs: &Self| {
+            (
+                knobs.enabled,
+                knobs.cpus,
+                knobs.scaling,
+                knobs.layout,
+                StageSet::of(knobs),
+            )
+        };
+        made_for(self) != made_for(next)
+    }
+
+    /// Returns the value of one knob, for printing. What is printed is accepted by [`Knobs::set`].
+    pub fn get(&self, knob: Knob) -> KnobValue {
+        match knob {
+            Knob::Enabled => KnobValue::Number(u32::from(self.enabled)),
+            Knob::Cpus if self.auto_cpus => KnobValue::Word(AUTO),
+            Knob::Cpus => KnobValue::Cpus(self.cpus),
+            Knob::BatchPkts => KnobValue::Number(self.batch_pkts),
+            Knob::MergeTimeoutUs => KnobValue::Number(self.merge_timeout_us),
+            Knob::MinFlowPps => KnobValue::Number(self.min_flow_pps),
+            Knob::Scaling => KnobValue::Word(self.scaling.name()),
+            Knob::Build => KnobValue::Word(self.build.name()),
+            Knob::Layout => KnobValue::Word(self.layout.name()),
+            Knob::Mode => KnobValue::Word(self.mode.name()),
+            Knob::Stages => KnobValue::Word(self.stages.name()),
+            Knob::LoadThresholdPct => KnobValue::Number(self.load_threshold_pct),
+        }
+    }
+}
+
+/// The CPUs that do a lane's work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LaneCpus {
+    /// The CPU that carries packets to the merge point.
+    pub carries: u32,
+    /// The CPU that builds them before, if it is another.
+    pub builds: Option<u32>,
+}
+
+impl LaneCpus {
+    /// Returns the CPUs of a lane that has one.
+    pub const fn one(cpu: u32) -> Self {
+        Self {
+            carries: cpu,
+            builds: None,
+        }
+    }
+}
+
+impl Default for Knobs {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+/// Names one knob.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Knob {
+    /// `enabled`
+    Enabled,
+    /// `cpus`
+    Cpus,
+    /// `batch_pkts`
+    BatchPkts,
+    /// `merge_timeout_us`
+    MergeTimeoutUs,
+    /// `min_flow_pps`
+    MinFlowPps,
+    /// `scaling`
+    Scaling,
+    /// `build`
+    Build,
+    /// `layout`
+    Layout,
+    /// `mode`
+    Mode,
+    /// `stages`
+    Stages,
+    /// `load_threshold_pct`
+    LoadThresholdPct,
+}
+
+impl Knob {
+    /// Returns the description of the knob.
+    pub const fn spec(self) -> &'static KnobSpec {
+        // PANIC: `KNOBS` has one entry per variant, in the order of the enum, which is checked below at build time.
+        &KNOBS[self as usize]
+    }
+}
+
+/// The name and the limits of a knob.
+#[derive(Debug)]
+pub struct KnobSpec {
+    /// The knob.
+    pub knob: Knob,
+    /// Name of the debugfs file and of the module parameter, as the kernel takes it.
+    pub name: &'static CStr,
+    /// The values that it can have.
+    pub limits: Limits,
+}
+
+impl KnobSpec {
+    /// Returns the name for printing.
+    pub fn name(&self) -> &'static str {
+        self.name.to_str().unwrap_or_default()
+    }
+
+    /// Returns the sentence that says what is allowed, for printing after a value was refused.
+    pub fn allowed(&self) -> Allowed<'_> {
+        Allowed(self)
+    }
+}
+
+/// The values that a knob can have.
+#[derive(Debug)]
+pub enum Limits {
+    /// 0 or 1.
+    Switch,
+    /// A number within limits.
+    Number(&'static NumberLimits),
+    /// Up to [`MAX_LANES`] CPUs, or the word that leaves them to us.
+    Lanes,
+    /// One of some words.
+    Words(&'static [&'static str]),
+}
+
+/// The limits and the default of a number.
+#[derive(Debug)]
+pub struct NumberLimits {
+    /// The smallest allowed value.
+    pub min: u32,
+    /// The largest allowed value.
+    pub max: u32,
+    /// The value of a freshly loaded module.
+    pub default: u32,
+    /// The unit in which the value is counted.
+    pub unit: &'static str,
+}
+
+const SWITCH: NumberLimits = NumberLimits {
+    min: 0,
+    max: 1,
+    default: 0,
+    unit: "",
+};
+
+const BATCH_PKTS: NumberLimits = NumberLimits {
+    min: 1,
+    max: MAX_BATCH_PKTS,
+    default: 256,
+    unit: "packets",
+};
+
+const MERGE_TIMEOUT_US: NumberLimits = NumberLimits {
+    min: 10,
+    max: 1_000_000,
+    default: 200,
+    unit: "microseconds",
+};
+
+const MIN_FLOW_PPS: NumberLimits = NumberLimits {
+    min: 1,
+    max: 10_000_000,
+    default: 20_000,
+    unit: "packets per second",
+};
+
+// Off: with batches smaller than `batch_pkts` GRO joins less, and a TCP stream costs more than without a split.
+const LOAD_THRESHOLD_PCT: NumberLimits = NumberLimits {
+    min: 0,
+    max: 100,
+    default: 85,
+    unit: "per cent",
+};
+
+/// The knobs, in the order of [`Knob`].
+pub const KNOBS: [KnobSpec; 11] = [
+    KnobSpec {
+        knob: Knob::Enabled,
+        name: c"enabled",
+        limits: Limits::Switch,
+    },
+    KnobSpec {
+        knob: Knob::Cpus,
+        name: c"cpus",
+        limits: Limits::Lanes,
+    },
+    KnobSpec {
+        knob: Knob::BatchPkts,
+        name: c"batch_pkts",
+        limits: Limits::Number(&BATCH_PKTS),
+    },
+    KnobSpec {
+        knob: Knob::MergeTimeoutUs,
+        name: c"merge_timeout_us",
+        limits: Limits::Number(&MERGE_TIMEOUT_US),
+    },
+    KnobSpec {
+        knob: Knob::MinFlowPps,
+        name: c"min_flow_pps",
+        limits: Limits::Number(&MIN_FLOW_PPS),
+    },
+    KnobSpec {
+        knob: Knob::Scaling,
+        name: c"scaling",
+        limits: Limits::Words(Scaling::WORDS),
+    },
+    KnobSpec {
+        knob: Knob::Build,
+        name: c"build",
+        limits: Limits::Words(Build::WORDS),
+    },
+    KnobSpec {
+        knob: Knob::Layout,
+        name: c"layout",
+        limits: Limits::Words(Layout::WORDS),
+    },
+    KnobSpec {
+        knob: Knob::Mode,
+        name: c"mode",
+        limits: Limits::Words(Mode::WORDS),
+    },
+    KnobSpec {
+        knob: Knob::Stages,
+        name: c"stages",
+        limits: Limits::Words(Stages::WORDS),
+    },
+    KnobSpec {
+        knob: Knob::LoadThresholdPct,
+        name: c"load_threshold_pct",
+        limits: Limits::Number(&LOAD_THRESHOLD_PCT),
+    },
+];
+
+const _: () = {
+    let mut i = 0;
+    while i < KNOBS.len() {
+        assert!(KNOBS[i].knob as usize == i);
+        i += 1;
+    }
+};
+
+impl NumberLimits {
+    /// Reads a decimal number within the limits, with white space around it ignored.
+    fn parse(&self, text: &[u8]) -> Result<u32, KnobError> {
+        let digits = text.trim_ascii();
+        if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+            return Err(KnobError::Syntax);
+        }
+        // A number that is too large for `u32` saturates and is then above every limit.
+        let value = digits.iter().fold(0u32, |value, digit| {
+            value
+                .saturating_mul(10)
+                .saturating_add(u32::from(digit - b'0'))
+        });
+        if value < self.min || value > self.max {
+            return Err(KnobError::Range);
+        }
+        Ok(value)
+    }
+}
+
+fn parse_lanes(text: &[u8]) -> Result<CpuSet, KnobError> {
+    let cpus = CpuSet::parse(text)?;
+    if cpus.len() > MAX_LANES {
+        return Err(KnobError::Range);
+    }
+    Ok(cpus)
+}
+
+/// The value of a knob, printed as it is written in debugfs, without a line end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KnobValue {
+    /// A number, or a switch as 0 or 1.
+    Number(u32),
+    /// A set of CPUs.
+    Cpus(CpuSet),
+    /// A word.
+    Word(&'static str),
+}
+
+impl fmt::Display for KnobValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(value) => fmt::Display::fmt(value, f),
+            Self::Cpus(cpus) => fmt::Display::fmt(cpus, f),
+            Self::Word(word) => f.write_str(word),
+        }
+    }
+}
+
+/// Prints as the sentence that says what a knob can be, such as `batch_pkts: allowed 1 to 4096 packets`.
+#[derive(Clone, Copy, Debug)]
+pub struct Allowed<'a>(&'a KnobSpec);
+
+impl fmt::Display for Allowed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: allowed {}", self.0.name(), self.0.limits)
+    }
+}
+
+impl fmt::Display for Limits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Limits::Switch => write!(f, "0 (off) or 1 (on)"),
+            Limits::Number(NumberLimits { min, max, unit, .. }) => {
+                write!(f, "{min} to {max} {unit}")
+            }
+            Limits::Lanes => write!(
+                f,
+                "{AUTO}, or up to {MAX_LANES} CPUs below {MAX_CPUS}, written like 2-5,8, or nothing for none"
+            ),
+            Limits::Words(words) => write_words(f, words.iter().copied()),
+        }
+    }
+}
+
+/// Writes `a`, `a or b`, `a, b or c`.
+pub(super) fn write_words(
+    f: &mut fmt::Formatter<'_>,
+    words: impl Iterator<Item = &'static str> + Clone,
+) -> fmt::Result {
+    let nr_words = words.clone().count();
+    for (index, word) in words.enumerate() {
+        let between = match index {
+            0 => "",
+            _ if index + 1 == nr_words => " or ",
+            _ => ", ",
+        };
+        write!(f, "{between}{word}")?;
+    }
+    Ok(())
+}
+
+/// The reason why a value was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KnobError {
+    /// The text is not a value of this kind; `EINVAL` to the writer.
+    Syntax,
+    /// The value is outside its limits; `ERANGE` to the writer.
+    Range,
+    /// The value does not go with another knob's; `EINVAL` to the writer.
+    Combination(Misfit),
+}
+
+impl From<CpuListError> for KnobError {
+    fn from(error: CpuListError) -> Self {
+        match error.kind {
+            CpuListErrorKind::Syntax => Self::Syntax,
+            CpuListErrorKind::Range => Self::Range,
+        }
+    }
+}
+
+/// A write to the `devices` file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceCommand {
+    /// `+NAME`: split the flows of this device.
+    Add(DeviceName),
+    /// `-NAME`: stop splitting them.
+    Remove(DeviceName),
+}
+
+impl DeviceCommand {
+    /// Reads `+NAME` or `-NAME`, with white space around it ignored.
+    pub fn parse(text: &[u8]) -> Result<Self, KnobError> {
+        match text.trim_ascii().split_first() {
+            Some((b'+', name)) => DeviceName::new(name).map(Self::Add),
+            Some((b'-', name)) => DeviceName::new(name).map(Self::Remove),
+            _ => Err(KnobError::Syntax),
+        }
+    }
+}
+
+/// A name that a network device can have.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct DeviceName {
+    /// The name, then zeros, of which there is at least one.
+    bytes: [u8; DEVICE_NAME_SIZE],
+}
+
+impl DeviceName {
+    /// Checks a name by the rules of the kernel's `dev_valid_name()`.
+    pub fn new(name: &[u8]) -> Result<Self, KnobError> {
+        let too_long = name.len() >= DEVICE_NAME_SIZE;
+        if too_long || matches!(name, b"" | b"." | b"..") || name.iter().any(is_forbidden) {
+            return Err(KnobError::Syntax);
+        }
+        let mut bytes = [0; DEVICE_NAME_SIZE];
+        for (to, from) in bytes.iter_mut().zip(name) {
+            *to = *from;
+        }
+        Ok(Self { bytes })
+    }
+
+    /// Reads a list of names with commas between them, the form of the module parameter; an empty list has no name.
+    pub fn list(text: &[u8]) -> impl Iterator<Item = Result<Self, KnobError>> + '_ {
+        let text = text.trim_ascii();
+        let nr_names = if text.is_empty() { 0 } else { usize::MAX };
+        text.split(|byte| *byte == b',')
+            .take(nr_names)
+            .map(Self::new)
+    }
+
+    /// Returns the name without the NUL.
+    pub fn as_bytes(&self) -> &[u8] {
+        self.bytes.split(|byte| *byte == 0).next().unwrap_or(&[])
+    }
+
+    /// Returns the name as the kernel keeps it: NUL-terminated, in a field of fixed size.
+    pub fn as_array(&self) -> &[u8; DEVICE_NAME_SIZE] {
+        &self.bytes
+    }
+}
+
+/// Returns whether a byte cannot be part of a device name. 0xa0 is white space to the kernel's `isspace()`.
+fn is_forbidden(byte: &u8) -> bool {
+    matches!(byte, 0 | b'/' | b':' | b' ' | b'\t'..=b'\r' | 0xa0)
+}
+
+impl fmt::Display for DeviceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.as_bytes().escape_ascii(), f)
+    }
+}
+
+impl fmt::Debug for DeviceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DeviceName({self})")
+    }
+}

@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The lanes as the dispatcher sees them: which one gets the next batch.
+
+use super::queue::ring::{Producer, RING_ITEMS, RING_REQUESTS};
+use super::queue::Packet;
+use super::ring_bytes::RingBytes;
+use crate::algo::knobs::Build;
+use crate::algo::load::orders::Order;
+use crate::algo::merge::slot::LaneId;
+use crate::algo::tag::Tag;
+
+/// Lanes a source can have, each on a CPU of its own.
+pub const MAX_LANES: usize = 16;
+
+/// Packets a batch can have: a ring holds all of them, and the batch's end.
+pub const MAX_BATCH_PKTS: u32 = 4096;
+
+const _: () = assert!(cfg!(loom) || (MAX_BATCH_PKTS as usize) < RING_ITEMS);
+
+// Requests are counted in 16 bits where a flow's state has little room.
+const _: () = assert!(RING_REQUESTS <= u16::MAX as usize);
+
+/// A lane is late for a batch if it still has more than this many batches to do when it gets this one.
+const IN_TIME_BATCHES: u32 = 1;
+
+/// A lane with this many whole batches to do does not run dry while the core that dispatches carries one.
+const ENOUGH_BATCHES: u32 = 2;
+
+/// Lanes are behind while they have been late for more than this many batches more than they were in time for. A CPU that was
+/// away for a moment has a backlog, too, and works it off by itself.
+const LATE_BEHIND: u8 = 8;
+
+/// No more than this is remembered, so that lanes which keep up again do not count as behind for long.
+const LATE_MAX: u8 = 2 * LATE_BEHIND;
+
+/// The batches that lanes were late for, less those that they were in time for; from 0 to [`LATE_MAX`].
+///
+/// One for all lanes of a source: they take turns, so a flow is as fast as the slowest of them.
+#[derive(Clone, Copy, Debug)]
+struct Lateness(u8);
+
+impl Lateness {
+    /// Notes whether a lane is late for the batch that it gets; returns whether the lanes are behind, so that they have more to
+    /// do than the core that dispatches.
+    fn note(&mut self, is_late: bool) -> bool {
+        self.0 = if is_late {
+            self.0.saturating_add(1).min(LATE_MAX)
+        } else {
+            self.0.saturating_sub(1)
+        };
+        self.0 > LATE_BEHIND
+    }
+}
+
+/// A lane as its source sees it.
+struct LaneEnd<P: Packet> {
+    producer: Producer<P>,
+    id: LaneId,
+    cpu: u32,
+    // Handed over, and not charged yet.
+    uncharged_bytes: u64,
+}
+
+/// The room that was reserved for a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reserved {
+    pub(crate) lane: u8,
+    pub(crate) id: LaneId,
+    /// The number of its packets that the lane may build.
+    pub(crate) requests: u16,
+}
+
+/// The reason why no lane got a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoRoom {
+    /// The rings are full, or their CPUs are going offline.
+    Rings,
+    /// Too many bytes wait already (`ring_bytes.rs`).
+    Memory,
+}
+
+impl<P: Packet> LaneEnd<P> {
+    /// Returns whether the lane is late for a batch that it gets now.
+    fn is_late(&mut self, batch_pkts: u32) -> bool {
+        // What builds is what building relieves: a lane's first CPU, if it has two.
+        self.producer.unbuilt_items() > batch_pkts.saturating_mul(IN_TIME_BATCHES)
+    }
+
+    /// Returns whether the lane has so much to do that the core that dispatches can carry a batch meanwhile.
+    fn has_enough(&mut self, batch_pkts: u32) -> bool {
+        // Batches have an end, too.
+        self.producer.waiting_items() >= batch_pkts.saturating_add(1).saturating_mul(ENOUGH_BATCHES)
+    }
+
+    /// Reserves places for the packets of a batch if the lane is to build them, and returns how many.
+    fn reserve_requests(&mut self, batch_pkts: u32, lane_builds: bool) -> u16 {
+        // All or none: a batch whose packets take turns would gain neither core much.
+        let pkts = u16::try_from(batch_pkts).unwrap_or(0);
+        // Of a batch of one packet that one is built here.
+        if lane_builds && pkts > 1 && self.producer.reserve_requests(batch_pkts) {
+            pkts
+        } else {
+            0
+        }
+    }
+}
+
+/// The producing ends of a source's lanes. Memory of zeros has none: a producer's pointer is never null.
+pub struct LaneSet<P: Packet> {
+    lanes: [Option<LaneEnd<P>>; MAX_LANES],
+    nr_lanes: usize,
+    // The lane that got the last batch.
+    last: usize,
+    // Bit `n`: lane `n` got items since the last `take_touched`.
+    touched: u32,
+    // Bit `n`: lane `n`'s CPU is going offline; it gets no new batches.
+    offline: u32,
+    // Of all lanes; only `Build::Auto` asks, and notes.
+    lateness: Lateness,
+    // Open batches whose packets lanes may build.
+    open_for_requests: u32,
+}
+
+impl<P: Packet> LaneSet<P> {
+    /// Returns a set without lanes.
+    pub const fn new() -> Self {
+        Self {
+            lanes: [const { None }; MAX_LANES],
+            nr_lanes: 0,
+            last: 0,
+            touched: 0,
+            offline: 0,
+            lateness: Lateness(0),
+            open_for_requests: 0,
+        }
+    }
+
+    /// Adds a lane on `cpu`, which the [`Sink`](crate::algo::merge::slot::Sink) knows as `id`; gives the end back if there are
+    /// [`MAX_LANES`] already.
+    pub fn add(&mut self, producer: Producer<P>, id: LaneId, cpu: u32) -> Result<(), Producer<P>> {
+        match self.lanes.get_mut(self.nr_lanes) {
+            Some(place) => {
+                *place = Some(LaneEnd {
+                    producer,
+                    id,
+                    cpu,
+                    uncharged_bytes: 0,
+                });
+                self.nr_lanes += 1;
+                Ok(())
+            }
+            None => Err(producer),
+        }
+    }
+
+    /// Returns whether there is a lane.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.nr_lanes == 0
+    }
+
+    /// Sets which lanes (bit mask) get no new batches for now.
+    #[inline]
+    pub fn set_offline(&mut self, offline: u32) {
+        self.offline = offline;
+    }
+
+    #[inline]
+    fn lane(&mut self, lane: u8) -> Option<&mut LaneEnd<P>> {
+        self.lanes.get_mut(usize::from(lane))?.as_mut()
+    }
+
+    /// Returns the CPU of each lane.
+    pub(crate) fn cpus(&self) -> impl Iterator<Item = u32> + '_ {
+        self.lanes.iter().flatten().map(|end| end.cpu)
+    }
+
+    /// Returns the lanes in `wanted` that can get batches; all lanes that can, if none of these does.
+    pub(crate) fn usable(&self, wanted: u16) -> u32 {
+        let online = !self.offline & ((1 << self.nr_lanes) - 1);
+        match online & u32::from(wanted) {
+            0 => online,
+            usable => usable,
+        }
+    }
+
+    /// Chooses a lane in turn and reserves room for a whole batch and its end.
+    pub(crate) fn reserve_batch(
+        &mut self,
+        batch_pkts: u32,
+        build: Build,
+        order: Order,
+        ring_bytes: &RingBytes,
+    ) -> Result<Reserved, NoRoom> {
+        let mut no_room = NoRoom::Rings;
+        let usable = self.usable(order.lanes);
+        let mut lane = self.last;
+        for _ in 0..self.nr_lanes {
+            lane += 1;
+            if lane >= self.nr_lanes {
+                lane = 0;
+            }
+            if usable >> lane & 1 == 0 {
+                continue;
+            }
+            let Some(Some(end)) = self.lanes.get_mut(lane) else {
+                break;
+            };
+            if !ring_bytes.has_room(end.cpu, end.uncharged_bytes) {
+                no_room = NoRoom::Memory;
+                continue;
+            }
+            if order.helps && end.has_enough(batch_pkts) {
+                continue;
+            }
+            if end.producer.reserve(batch_pkts.saturating_add(1)) {
+                self.last = lane;
+                let lane_builds = match build {
+                    Build::Nic => false,
+                    Build::Lane => true,
+                    Build::Auto => !self.lateness.note(end.is_late(batch_pkts)),
+                };
+                let requests = end.reserve_requests(batch_pkts, lane_builds);
+                self.open_for_requests += u32::from(requests > 0);
+                return Ok(Reserved {
+                    // CAST: below MAX_LANES.
+                    lane: lane as u8,
+                    id: end.id,
+                    requests,
+                });
+            }
+        }
+        Err(no_room)
+    }
+
+    /// Hands a packet to a lane; gives it back if no room was reserved.
+    #[inline]
+    pub(crate) fn push(&mut self, lane: u8, packet: P) -> Result<(), P> {
+        match self.lane(lane) {
+            Some(end) => {
+                let bytes = u64::from(packet.memory_bytes());
+                end.producer.push(packet)?;
+                end.uncharged_bytes += bytes;
+                self.touched |= 1 << lane;
+                Ok(())
+            }
+            None => Err(packet),
+        }
+    }
+
+    /// Hands a packet to a lane outside of any batch; gives it back if too much waits there, or for all CPUs.
+    #[inline]
+    pub fn hand_on(&mut self, lane: u8, packet: P, ring_bytes: &RingBytes) -> Result<(), P> {
+        let is_untouched = self.touched >> lane & 1 == 0;
+        let Some(end) = self.lane(lane) else {
+            return Err(packet);
+        };
+        // Nothing is charged meanwhile but what this source hands over: once until it is charged is enough.
+        if is_untouched && !ring_bytes.has_room(end.cpu, 0) || !end.producer.reserve(1) {
+            return Err(packet);
+        }
+        self.push(lane, packet)
+    }
+
+    /// Returns how many lanes there are.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.nr_lanes
+    }
+
+    /// Returns whether a batch is open whose packets lanes may build: if not, no packet's flow need be searched for.
+    #[inline]
+    pub fn takes_requests(&self) -> bool {
+        self.open_for_requests != 0
+    }
+
+    /// Returns the places for requests that a lane gets, `most` at most, of this many bytes each; none if no room was reserved. The
+    /// caller fills them before it calls anything else of this set: the lane sees them then, and after
+    /// [`take_touched`](Self::take_touched) at the latest.
+    #[inline]
+    pub(crate) fn take_requests(
+        &mut self,
+        lane: u8,
+        tag: Tag,
+        most: u32,
+        bytes: u32,
+    ) -> &[P::Request] {
+        let lanes = &mut self.lanes;
+        let Some(Some(end)) = lanes.get_mut(usize::from(lane)) else {
+            return &[];
+        };
+        let places = end.producer.take_requests(tag, most);
+        if places.is_empty() {
+            return places;
+        }
+        // CAST: a usize into 64 bits.
+        let bytes = u64::from(bytes).wrapping_mul(places.len() as u64);
+        end.uncharged_bytes = end.uncharged_bytes.wrapping_add(bytes);
+        self.touched |= 1 << lane;
+        places
+    }
+
+    /// Ends a batch that has used all but `unused_items` and `unused_requests` of its room.
+    pub(crate) fn end_batch(
+        &mut self,
+        lane: u8,
+        tag: Tag,
+        unused_items: u32,
+        unused_requests: u16,
+    ) {
+        if let Some(end) = self.lane(lane) {
+            end.producer.unreserve_requests(u32::from(unused_requests));
+            end.producer.unreserve(unused_items);
+            end.producer.push_end(tag);
+            self.touched |= 1 << lane;
+            // INVARIANT: the first packet of a batch is no request, so one place is left of a batch that has any.
+            self.open_for_requests -= u32::from(unused_requests > 0);
+        }
+    }
+
+    /// Returns the lanes (bit mask) that have got items since the last call, lets them see all of these, and charges for them.
+    #[inline]
+    pub fn take_touched(&mut self, ring_bytes: &RingBytes) -> u32 {
+        let touched = core::mem::take(&mut self.touched);
+        let mut left = touched;
+        while left != 0 {
+            // CAST: below 32.
+            if let Some(end) = self.lane(left.trailing_zeros() as u8) {
+                end.producer.publish();
+                let bytes = core::mem::take(&mut end.uncharged_bytes);
+                if bytes != 0 {
+                    ring_bytes.charge(end.cpu, bytes);
+                }
+            }
+            left &= left - 1;
+        }
+        touched
+    }
+}
+
+impl<P: Packet> Default for LaneSet<P> {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,499 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! From the NIC's core to a lane: a bounded ring with one producer and one consumer.
+//!
+//! | | |
+//! |---|---|
+//! | producer | the source that receives the flow, in one context at a time; wait-free |
+//! | consumer | the lane, in one context at a time; wait-free |
+//! | building end | where a lane has two CPUs: the first of them, in one context at a time; wait-free |
+//! | full | the producer asks for room before it starts a batch; what it has reserved always fits |
+//! | cost | one store and one release store per packet on either side, for a request two on the lane's; the other side's index is read only when the own copy of it says "full" or "empty" |
+//!
+//! A *request* is a packet that is not built yet. It lies in a place of the ring's own memory: the producer takes the place and
+//! fills it, and may fill it again once the lane has built the packet. Places are used in turn, so two counts say which are
+//! free. What the producer does next publishes the request, as it is filled by then.
+//!
+//! A ring may have a *building end* between the two: it goes over the items before the consumer sees them, and puts a packet in
+//! the place of each request. Nothing is moved: room, order and the ends of batches stay as the producer has made them.
+//!
+//! `head`, `built` and `tail` count items, `freed` counts requests; they wrap, and lie on cache lines of their own (128 bytes:
+//! adjacent lines are fetched in pairs). Memory of zeros is an empty ring.
+
+use super::Packet;
+use crate::algo::sync::{AtomicPtr, AtomicU32, Ordering};
+use crate::algo::tag::Tag;
+use core::marker::PhantomData;
+use core::ptr::{self, NonNull};
+
+/// Items a ring can hold; a power of two, and more than [`MAX_BATCH_PKTS`](crate::algo::lanes::lane_set::MAX_BATCH_PKTS).
+pub const RING_ITEMS: usize = if cfg!(loom) { 4 } else { 8192 };
+
+/// Requests a ring can hold; a power of two.
+pub const RING_REQUESTS: usize = if cfg!(loom) { 2 } else { 1024 };
+
+const MASK: u32 = RING_ITEMS as u32 - 1;
+const REQUEST_MASK: u32 = RING_REQUESTS as u32 - 1;
+
+// The form of an item is in the lowest bits of its word. Nodes are aligned, so those of an address are zero.
+const FORM_MASK: usize = 3;
+const FORM_BATCH_END: usize = 1;
+const FORM_REQUEST: usize = 2;
+const FORM_NOTHING: usize = 3;
+const FORM_BITS: u32 = 2;
+
+/// An item that the NIC's core hands to a lane.
+#[derive(Debug)]
+pub enum Item<P, B> {
+    /// A tagged packet.
+    Packet(P),
+    /// The result of a request.
+    Built(B),
+    /// The building end could make nothing of a request.
+    Nothing,
+    /// No more packets of this batch will follow.
+    BatchEnd(Tag),
+}
+
+#[derive(Debug)]
+#[repr(align(128))]
+struct OwnLine<T>(T);
+
+/// The shared memory of a ring. See the head of this file.
+pub struct Ring<P: Packet> {
+    // INVARIANT: `tail - head <= RING_ITEMS`; the items in between hold what was published and not yet popped.
+    head: OwnLine<AtomicU32>,
+    // INVARIANT: with a building end, it lies between `head` and `tail`, and no request lies before it; without one, it stays 0.
+    built: OwnLine<AtomicU32>,
+    tail: OwnLine<AtomicU32>,
+    // INVARIANT: at most RING_REQUESTS places have been taken and not freed.
+    freed: OwnLine<AtomicU32>,
+    // A node's address, or a tag and a form.
+    items: [AtomicPtr<P::Node>; RING_ITEMS],
+    requests: [P::Request; RING_REQUESTS],
+    packets: PhantomData<P>,
+}
+
+// SAFETY: A ring owns the packets and requests in it; the indices hand them from one side to the other.
+unsafe impl<P: Packet + Send> Send for Ring<P> {}
+// SAFETY: Shared access compares the indices only; items and requests are reached through the ends, of which there is one
+// each by the contract of `Ring::ends`, and each request by one of them at a time.
+unsafe impl<P: Packet + Send> Sync for Ring<P> {}
+
+impl<P: Packet> Ring<P> {
+    /// Returns an empty ring.
+    pub fn new() -> Self {
+        Self {
+            head: OwnLine(AtomicU32::new(0)),
+            built: OwnLine(AtomicU32::new(0)),
+            tail: OwnLine(AtomicU32::new(0)),
+            freed: OwnLine(AtomicU32::new(0)),
+            items: core::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
+            requests: core::array::from_fn(|_| P::Request::default()),
+            packets: PhantomData,
+        }
+    }
+
+    /// Returns whether all that was published has been popped. Any context.
+    pub fn is_empty(&self) -> bool {
+        // ORDERING: Acquire pairs with the Release in `Consumer::pop`: what was done with earlier items is visible.
+        let head = self.head.0.load(Ordering::Acquire);
+        // ORDERING: Relaxed: a snapshot.
+        self.tail.0.load(Ordering::Relaxed) == head
+    }
+
+    /// Returns how many items wait. Any context.
+    pub fn len(&self) -> u32 {
+        // ORDERING: Acquire pairs with the Release in `Consumer::pop`, which has seen a tail no smaller: nor do we.
+        let head = self.head.0.load(Ordering::Acquire);
+        // ORDERING: Relaxed: a snapshot.
+        self.tail.0.load(Ordering::Relaxed).wrapping_sub(head)
+    }
+
+    /// Builds the oldest request, before which `freed` others have been built, and frees its place. For the end that builds.
+    #[inline]
+    fn build<B>(&self, freed: &mut u32, tag: Tag, build: impl FnOnce(Tag, &P::Request) -> B) -> B {
+        // PANIC: masked to below the length.
+        let built = build(tag, &self.requests[(*freed & REQUEST_MASK) as usize]);
+        *freed = freed.wrapping_add(1);
+        // ORDERING: Release pairs with the Acquire in `Producer::reserve_requests`: the place is free only now.
+        self.freed.0.store(*freed, Ordering::Release);
+        built
+    }
+
+    /// Returns a mark behind all that has been published so far. Any context.
+    pub fn mark(&self) -> u32 {
+        // ORDERING: Relaxed: a snapshot; the caller has seen to it that what it means to mark has been published.
+        self.tail.0.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether all that lies before a [`mark`](Self::mark) has been popped. Any context.
+    pub fn has_passed(&self, mark: u32) -> bool {
+        // ORDERING: Acquire pairs with the Release in `Consumer::pop`: what was done with earlier items is visible.
+        let head = self.head.0.load(Ordering::Acquire);
+        // CAST: the sign of the difference says which comes first.
+        head.wrapping_sub(mark) as i32 >= 0
+    }
+
+    /// Returns the two ends of `ring`.
+    ///
+    /// # Safety
+    ///
+    /// 1. `ring` outlives both ends.
+    /// 2. Of this and [`ends_with_building`](Self::ends_with_building) one is called, once for a ring.
+    pub unsafe fn ends(ring: NonNull<Self>) -> (Producer<P>, Consumer<P>) {
+        Self::ends_of(ring, false)
+    }
+
+    /// Returns the ends of `ring`, with a building end between producer and consumer.
+    ///
+    /// # Safety
+    ///
+    /// As for [`ends`](Self::ends).
+    pub unsafe fn ends_with_building(
+        ring: NonNull<Self>,
+    ) -> (Producer<P>, BuildingEnd<P>, Consumer<P>) {
+        let (producer, consumer) = Self::ends_of(ring, true);
+        let building = BuildingEnd {
+            ring,
+            built: 0,
+            tail_seen: 0,
+            freed: 0,
+        };
+        (producer, building, consumer)
+    }
+
+    fn ends_of(ring: NonNull<Self>, builds_apart: bool) -> (Producer<P>, Consumer<P>) {
+        let producer = Producer {
+            ring,
+            builds_apart,
+            tail: 0,
+            head_seen: 0,
+            reserved: 0,
+            requests: 0,
+            freed_seen: 0,
+            reserved_requests: 0,
+        };
+        let consumer = Consumer {
+            ring,
+            builds_apart,
+            head: 0,
+            tail_seen: 0,
+            freed: 0,
+        };
+        (producer, consumer)
+    }
+}
+
+impl<P: Packet> Default for Ring<P> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<P: Packet> Drop for Ring<P> {
+    fn drop(&mut self) {
+        // SAFETY: We have the ring to ourselves, and the real ends are gone or will not be used again.
+        let (_, mut consumer) = unsafe { Self::ends(NonNull::from(&mut *self)) };
+        // ORDERING: Relaxed: we have the ring to ourselves.
+        consumer.head = self.head.0.load(Ordering::Relaxed);
+        consumer.tail_seen = consumer.head;
+        consumer.freed = self.freed.0.load(Ordering::Relaxed);
+        while consumer.pop(|_, request| P::discard(request)).is_some() {}
+    }
+}
+
+/// The producing end.
+pub struct Producer<P: Packet> {
+    ring: NonNull<Ring<P>>,
+    builds_apart: bool,
+    // One more than is published while a request is being filled.
+    tail: u32,
+    head_seen: u32,
+    reserved: u32,
+    // Taken so far, freed as far as is known, and reserved.
+    requests: u32,
+    freed_seen: u32,
+    reserved_requests: u32,
+}
+
+// SAFETY: Its own fields are numbers, and the ring and the packets that it pushes may be sent.
+unsafe impl<P: Packet + Send> Send for Producer<P> {}
+
+impl<P: Packet> Producer<P> {
+    fn ring(&self) -> &Ring<P> {
+        // SAFETY: By the contract of `Ring::ends` the ring outlives us.
+        unsafe { self.ring.as_ref() }
+    }
+
+    /// Reserves room for `items` more; false if there is not that much.
+    #[inline]
+    pub fn reserve(&mut self, items: u32) -> bool {
+        let wanted = self.reserved.wrapping_add(items);
+        if self.room() < wanted {
+            // ORDERING: Acquire pairs with the Release in `Consumer::pop`: the old items have been taken out.
+            self.head_seen = self.ring().head.0.load(Ordering::Acquire);
+            if self.room() < wanted {
+                return false;
+            }
+        }
+        self.reserved = wanted;
+        true
+    }
+
+    /// Gives back room that was reserved and will not be used.
+    #[inline]
+    pub fn unreserve(&mut self, items: u32) {
+        self.reserved = self.reserved.saturating_sub(items);
+    }
+
+    /// Returns how many items fit between the tail and the last known head.
+    #[inline]
+    fn room(&self) -> u32 {
+        // CAST: the capacity is a small constant.
+        (RING_ITEMS as u32).wrapping_sub(self.tail.wrapping_sub(self.head_seen))
+    }
+
+    /// Pushes a packet into reserved room; gives it back if none was reserved.
+    #[inline]
+    pub fn push(&mut self, packet: P) -> Result<(), P> {
+        if self.reserved == 0 {
+            return Err(packet);
+        }
+        self.put(packet.into_node().as_ptr());
+        self.publish();
+        Ok(())
+    }
+
+    /// Pushes the end of a batch into reserved room; false if none was reserved.
+    #[inline]
+    pub fn push_end(&mut self, tag: Tag) -> bool {
+        if self.reserved == 0 {
+            return false;
+        }
+        self.put(word(tag, FORM_BATCH_END));
+        self.publish();
+        true
+    }
+
+    /// Returns how many items wait for where requests are built, with what is not published yet.
+    #[inline]
+    pub fn unbuilt_items(&mut self) -> u32 {
+        if !self.builds_apart {
+            return self.waiting_items();
+        }
+        // ORDERING: Relaxed: a snapshot.
+        self.tail
+            .wrapping_sub(self.ring().built.0.load(Ordering::Relaxed))
+    }
+
+    /// Returns how many items wait, with what is not published yet.
+    #[inline]
+    pub fn waiting_items(&mut self) -> u32 {
+        // ORDERING: Acquire pairs with the Release in `Consumer::pop`: the old items have been taken out.
+        self.head_seen = self.ring().head.0.load(Ordering::Acquire);
+        self.tail.wrapping_sub(self.head_seen)
+    }
+
+    /// Reserves places for `requests` more, beside the room for their items; false if there are not that many.
+    #[inline]
+    pub fn reserve_requests(&mut self, requests: u32) -> bool {
+        let wanted = self.reserved_requests.wrapping_add(requests);
+        if self.request_room() < wanted {
+            // ORDERING: Acquire pairs with the Release in `Ring::build`: what was in the places has been taken.
+            self.freed_seen = self.ring().freed.0.load(Ordering::Acquire);
+            if self.request_room() < wanted {
+                return false;
+            }
+        }
+        self.reserved_requests = wanted;
+        true
+    }
+
+    /// Gives back places that were reserved and will not be used.
+    #[inline]
+    pub fn unreserve_requests(&mut self, requests: u32) {
+        self.reserved_requests = self.reserved_requests.saturating_sub(requests);
+    }
+
+    #[inline]
+    fn request_room(&self) -> u32 {
+        // CAST: the capacity is a small constant.
+        (RING_REQUESTS as u32).wrapping_sub(self.requests.wrapping_sub(self.freed_seen))
+    }
+
+    /// Takes the next places for requests, and the next items for them: `most` at most, as many as were reserved, and no further
+    /// than to the last place. The caller fills them before it calls anything else of this producer, which publishes them.
+    #[inline]
+    pub fn take_requests(&mut self, tag: Tag, most: u32) -> &[P::Request] {
+        if self.reserved == 0 || self.reserved_requests == 0 {
+            return &[];
+        }
+        // CAST: the index is below the length, a small constant.
+        let first = (self.requests & REQUEST_MASK) as usize;
+        // Drivers with our hooks ask for one: that is a constant where this is inlined, and the compiler drops the other branch.
+        let requests = if most == 1 {
+            1
+        } else {
+            let to_last = (RING_REQUESTS - first) as u32;
+            let room = self.reserved.min(self.reserved_requests).min(to_last);
+            most.min(room)
+        };
+        self.publish();
+        for _ in 0..requests {
+            self.put(word(tag, FORM_REQUEST));
+        }
+        self.requests = self.requests.wrapping_add(requests);
+        self.reserved_requests -= requests;
+        // CAST: 32 bits into a usize.
+        let places = first..first + requests as usize;
+        self.ring().requests.get(places).unwrap_or_default()
+    }
+
+    /// Makes all items, and requests as they are filled now, visible to the consumer.
+    #[inline]
+    pub fn publish(&mut self) {
+        // ORDERING: Release pairs with the Acquire in `Consumer::waiting_items` or `BuildingEnd::go_on`: items and what they lead
+        // to are visible with the index.
+        self.ring().tail.0.store(self.tail, Ordering::Release);
+    }
+
+    /// Puts an item into reserved room, without publishing it.
+    #[inline]
+    fn put(&mut self, word: *mut P::Node) {
+        // PANIC: masked to below the length.
+        // ORDERING: Relaxed: published by `publish`.
+        self.ring().items[(self.tail & MASK) as usize].store(word, Ordering::Relaxed);
+        self.tail = self.tail.wrapping_add(1);
+        // INVARIANT: reserved room was free, so `tail - head` stays within the ring.
+        self.reserved -= 1;
+    }
+}
+
+/// Returns the tag in the word of an item that has a form.
+#[inline]
+fn tag_of<T>(word: *mut T) -> Tag {
+    // CAST: where there is a form, the rest is a 32-bit tag.
+    Tag::from_word((word.addr() >> FORM_BITS) as u32)
+}
+
+/// Returns the word of an item that is a tag and a form.
+fn word<T>(tag: Tag, form: usize) -> *mut T {
+    // CAST: 32 bits, shifted a little, fit an address of the 64-bit machines we run on.
+    ptr::without_provenance_mut((tag.word() as usize) << FORM_BITS | form)
+}
+
+/// The end between the other two, which makes packets of requests.
+pub struct BuildingEnd<P: Packet> {
+    ring: NonNull<Ring<P>>,
+    // As far as it has gone over the items, which the consumer may not know yet.
+    built: u32,
+    tail_seen: u32,
+    freed: u32,
+}
+
+// SAFETY: Its own fields are numbers, and the ring and the packets that it makes may be sent.
+unsafe impl<P: Packet + Send> Send for BuildingEnd<P> {}
+
+impl<P: Packet> BuildingEnd<P> {
+    /// Goes over the next item; false if there is none. A request is given to `build`, which takes all that it holds, with the
+    /// packet's tag, and returns the packet that it made, if any.
+    #[inline]
+    pub fn go_on(&mut self, build: impl FnOnce(Tag, &P::Request) -> Option<P>) -> bool {
+        // SAFETY: By the contract of `Ring::ends` the ring outlives us.
+        let ring = unsafe { self.ring.as_ref() };
+        if self.built == self.tail_seen {
+            // ORDERING: Acquire pairs with the Release in `Producer::publish`: items and requests are visible with the index.
+            self.tail_seen = ring.tail.0.load(Ordering::Acquire);
+            if self.built == self.tail_seen {
+                return false;
+            }
+        }
+        // PANIC: masked to below the length.
+        let place = &ring.items[(self.built & MASK) as usize];
+        // ORDERING: Relaxed, both: the Acquire above made the item visible, and `publish` does that with the packet. The
+        // consumer does not come here before that, and the producer not before the consumer has.
+        let item = place.load(Ordering::Relaxed);
+        if item.addr() & FORM_MASK == FORM_REQUEST {
+            let made = ring.build(&mut self.freed, tag_of(item), build);
+            let made = made.map_or_else(
+                || word(Tag::NONE, FORM_NOTHING),
+                |packet| packet.into_node().as_ptr(),
+            );
+            place.store(made, Ordering::Relaxed);
+        }
+        self.built = self.built.wrapping_add(1);
+        true
+    }
+
+    /// Makes all items that this end has gone over visible to the consumer.
+    #[inline]
+    pub fn publish(&mut self) {
+        // SAFETY: By the contract of `Ring::ends` the ring outlives us.
+        let ring = unsafe { self.ring.as_ref() };
+        // ORDERING: Release pairs with the Acquire in `Consumer::waiting_items`: the packets are visible with the index.
+        ring.built.0.store(self.built, Ordering::Release);
+    }
+}
+
+/// The consuming end.
+pub struct Consumer<P: Packet> {
+    ring: NonNull<Ring<P>>,
+    builds_apart: bool,
+    head: u32,
+    // Up to where it may pop: as far as items have been published, or gone over.
+    tail_seen: u32,
+    freed: u32,
+}
+
+// SAFETY: Its own fields are numbers, and the ring and the packets that it pops may be sent.
+unsafe impl<P: Packet + Send> Send for Consumer<P> {}
+
+impl<P: Packet> Consumer<P> {
+    /// Returns how many items wait.
+    #[inline]
+    pub fn waiting_items(&mut self) -> u32 {
+        // SAFETY: By the contract of `Ring::ends` the ring outlives us.
+        let ring = unsafe { self.ring.as_ref() };
+        let end = if self.builds_apart {
+            &ring.built
+        } else {
+            &ring.tail
+        };
+        // ORDERING: Acquire pairs with the Release in `BuildingEnd::publish` or `Producer::publish`: items and packets are visible
+        // with the index.
+        self.tail_seen = end.0.load(Ordering::Acquire);
+        self.tail_seen.wrapping_sub(self.head)
+    }
+
+    /// Takes the oldest item out. A request is given to `build`, which takes all that it holds, with the packet's tag.
+    #[inline]
+    pub fn pop<B>(&mut self, build: impl FnOnce(Tag, &P::Request) -> B) -> Option<Item<P, B>> {
+        // SAFETY: By the contract of `Ring::ends` the ring outlives us.
+        let ring = unsafe { self.ring.as_ref() };
+        if self.head == self.tail_seen && self.waiting_items() == 0 {
+            return None;
+        }
+        // PANIC: masked to below the length.
+        // ORDERING: Relaxed: the Acquire of `tail` in `waiting_items` made it visible.
+        let word = ring.items[(self.head & MASK) as usize].load(Ordering::Relaxed);
+        self.head = self.head.wrapping_add(1);
+        // ORDERING: Release pairs with the Acquire in `Producer::reserve`: the place is free only after the load.
+        ring.head.0.store(self.head, Ordering::Release);
+
+        match word.addr() & FORM_MASK {
+            FORM_BATCH_END => Some(Item::BatchEnd(tag_of(word))),
+            FORM_REQUEST => {
+                let built = ring.build(&mut self.freed, tag_of(word), build);
+                Some(Item::Built(built))
+            }
+            FORM_NOTHING => Some(Item::Nothing),
+            _ => {
+                // PANIC: a pushed node is never null.
+                let node = NonNull::new(word)?;
+                // SAFETY: `push` gave the node up to the ring, and the place is read only once.
+                Some(Item::Packet(unsafe { P::from_node(node) }))
+            }
+        }
+    }
+}

@@ -1,0 +1,489 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A slot: where the micro-flows of one flow are put back in order.
+//!
+//! The dispatcher numbers batches; lanes park what they have carried ([`Slot::park`]) and say when a batch is complete
+//! ([`Slot::complete`]); the core that makes progress possible merges ([`Slot::merge`]). The merging counter `next` (MFLOW,
+//! section III-B) is the batch whose turn it is. A batch is complete when its lane says so, never when a number of
+//! packets has been seen: packets are dropped, cloned and coalesced on the way.
+//!
+//! `token` decides which core merges: the first that adds to it merges for all that add while it does (`merging.rs`). The
+//! merger has no thread of its own and no core waits for it: one that finds the token taken goes on with its packets.
+//!
+//! Each batch has a place in the window (`place.rs`), which is open for it from [`Slot::open`] until its turn has passed. A
+//! number whose place is not open for it is late, whether its turn has passed or nobody has opened it: its packets are delivered
+//! at once and counted, and all else that is said of it changes nothing. A tag can be that old where a packet was held for long.
+//!
+//! Lost wake-ups. A lane that parks or completes batch `b` merges only if it is `b`'s turn; the merger looks at `b` only
+//! when it is `b`'s turn. Both write, then fence, then read the other's word, so at least one of them sees the other (the
+//! store-buffering pattern). `park` also merges when nothing was parked before, so that the deadline is started.
+
+mod merging;
+mod place;
+
+use crate::algo::amount::Amount;
+use crate::algo::counters::{Counter, Counters};
+use crate::algo::lanes::queue::chain::{Chain, ParkedChains};
+use crate::algo::lanes::queue::Packet;
+use crate::algo::sync::{fence, AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::algo::tag::is_before;
+use place::Place;
+
+/// Batches that can be under way at once; a power of two.
+pub const WINDOW_BATCHES: u32 = if cfg!(loom) { 4 } else { 1024 };
+
+/// Packets that may be parked in all slots together, each of which has an even share. A slot with more gives up the batch
+/// that it waits for.
+pub const MAX_PARKED_PKTS: u32 = 65536;
+
+/// The same in bytes of memory.
+pub const MAX_PARKED_BYTES: u64 = 128 << 20;
+
+/// The least that any share holds.
+const LEAST_SHARE_PKTS: u32 = MAX_PARKED_PKTS / crate::algo::tag::MAX_SLOTS as u32;
+const LEAST_SHARE_BYTES: u64 = MAX_PARKED_BYTES / crate::algo::tag::MAX_SLOTS as u64;
+
+/// The receiver of merged packets, and the clock of the deadline. A slot knows neither sockets nor timers.
+pub trait Sink<P: Packet> {
+    /// Delivers packets in order and returns how much they were when they were parked.
+    fn deliver(&mut self, chain: Chain<P>) -> Amount;
+    /// Returns a time that only grows, in microseconds.
+    fn now_us(&mut self) -> u64;
+    /// Returns how long the turn of an incomplete batch may hold others up.
+    fn timeout_us(&mut self) -> u32;
+    /// Returns a number that changes whenever this lane takes a packet from its ring.
+    fn lane_progress(&mut self, lane: LaneId) -> u32;
+    /// Calls [`Slot::expire`] and merges, after this many microseconds.
+    fn arm_deadline(&mut self, after_us: u32);
+}
+
+/// A lane, known to the dispatcher and to the [`Sink`]; any number but [`INLINE`] and [`ORDINARY_PATH`].
+pub type LaneId = u32;
+
+/// Stands for the core that dispatches. (0, so that a slot of zeros knows no lane.)
+pub const INLINE: LaneId = 0;
+
+/// Stands for the ordinary path, which carries the fence.
+pub const ORDINARY_PATH: LaneId = LaneId::MAX;
+
+/// Least time that a fence gets: the ordinary path may be some thousand packets long.
+pub(crate) const FENCE_TIMEOUT_US: u32 = 50_000;
+
+/// The time for which the fences of one start may hold others up together, if they do not arrive.
+const START_TIMEOUT_US: u32 = 2 * FENCE_TIMEOUT_US;
+
+/// The result of a call of [`Slot::merge`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Merged {
+    /// Everything deliverable is delivered, or another core is merging.
+    Done,
+    /// The budget is used up; call again soon.
+    More,
+}
+
+/// The fault that makes a path unsuitable for a split flow: `MFLOW_PATH_*` in `include/net/mflow.h`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum PathFault {
+    /// Something queues packets: splitting is of no use at the pace of that queue.
+    Queues = 1,
+    /// A step before the merge point drops or delays packets that come out of order.
+    Ordered = 2,
+}
+
+impl PathFault {
+    /// Returns the fault with this number; others stand for [`Queues`](Self::Queues).
+    pub fn of_number(number: u32) -> Self {
+        if number == Self::Ordered as u32 {
+            Self::Ordered
+        } else {
+            Self::Queues
+        }
+    }
+}
+
+/// The merge point of one split flow. See the head of this file. Memory of zeros is a new one.
+pub struct Slot<P: Packet> {
+    // The batch whose turn it is. Written by the token's holder.
+    next: AtomicU32,
+    token: AtomicU32,
+    // Bits of the `Amount` that is parked and not yet delivered.
+    parked: AtomicU64,
+    // The furthest batch of which packets have been parked: those before it can hold it up. It has been opened, or none has.
+    furthest: AtomicU32,
+    // The number after that of the last fence; the dispatcher writes it.
+    fences_end: AtomicU32,
+    // How long fences of this start have held others up before they were given up. Written under the token, but where a start begins.
+    fences_waited_us: AtomicU32,
+    // Packets that have reached the merge point, ever; the dispatcher watches it.
+    arrived_pkts: AtomicU32,
+    // Whether GRO joins the flow's packets, as lanes have found last.
+    gro_joins: AtomicBool,
+    late: ParkedChains<P>,
+    // What was to be delivered when the budget was used up, and whether it is late. Used under the token.
+    rest: ParkedChains<P>,
+    rest_is_late: AtomicBool,
+    overflowed: AtomicBool,
+    // Among how many flows MAX_PARKED_PKTS and MAX_PARKED_BYTES are shared; 0 as 1.
+    sharers: AtomicU32,
+    armed: AtomicBool,
+    // Bits of `PathFault`.
+    path_faults: AtomicU32,
+    // Since when (plus one) batch `blocked_on` has held others up; 0: it holds up none. Written under the token.
+    blocked_since_us: AtomicU64,
+    blocked_on: AtomicU32,
+    // How far that batch's lane had come then.
+    blocked_progress: AtomicU32,
+    // The socket of the packets parked last. Only compared.
+    socket: AtomicU64,
+    // How many of the flow's packets fit into the receiver's buffer; 0: not known, or it is the sender that looks after it.
+    receive_pkts: AtomicU32,
+    // The probe (plus one) that has arrived last.
+    probe_seen: AtomicU32,
+    places: [Place<P>; WINDOW_BATCHES as usize],
+    /// The counters of the slot. Written under the token, except for those of `park`.
+    pub counters: Counters,
+}
+
+impl<P: Packet> Slot<P> {
+    /// Returns a new slot.
+    pub fn new() -> Self {
+        Self {
+            next: AtomicU32::new(0),
+            token: AtomicU32::new(0),
+            parked: AtomicU64::new(0),
+            furthest: AtomicU32::new(0),
+            fences_end: AtomicU32::new(0),
+            fences_waited_us: AtomicU32::new(0),
+            arrived_pkts: AtomicU32::new(0),
+            gro_joins: AtomicBool::new(false),
+            late: ParkedChains::new(),
+            rest: ParkedChains::new(),
+            rest_is_late: AtomicBool::new(false),
+            overflowed: AtomicBool::new(false),
+            sharers: AtomicU32::new(0),
+            armed: AtomicBool::new(false),
+            path_faults: AtomicU32::new(0),
+            blocked_since_us: AtomicU64::new(0),
+            blocked_on: AtomicU32::new(0),
+            blocked_progress: AtomicU32::new(0),
+            socket: AtomicU64::new(0),
+            receive_pkts: AtomicU32::new(0),
+            probe_seen: AtomicU32::new(0),
+            places: core::array::from_fn(|_| Place::new()),
+            counters: Counters::new(),
+        }
+    }
+
+    /// Returns a new slot whose first batch is `batch`.
+    pub fn starting_at(batch: u32) -> Self {
+        let slot = Self::new();
+        slot.start_at(batch);
+        slot
+    }
+
+    /// Sets the number of the first batch. Nothing has used the slot before.
+    pub fn start_at(&self, batch: u32) {
+        // ORDERING: Relaxed, all: the caller publishes the slot.
+        self.next.store(batch, Ordering::Relaxed);
+        self.fences_end.store(batch, Ordering::Relaxed);
+        self.furthest.store(batch, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn place(&self, batch: u32) -> &Place<P> {
+        // PANIC: masked to below the length.
+        &self.places[(batch & (WINDOW_BATCHES - 1)) as usize]
+    }
+
+    /// Returns the batch whose turn it is; all before it have been delivered or given up.
+    #[inline]
+    pub fn next(&self) -> u32 {
+        // ORDERING: Acquire pairs with the Release in `advance`: what was delivered before is visible as delivered.
+        self.next.load(Ordering::Acquire)
+    }
+
+    /// Returns how much waits here.
+    #[inline]
+    pub fn parked(&self) -> Amount {
+        // ORDERING: Acquire pairs with the Release half of `deliver`'s subtraction: zero means delivered.
+        Amount::from_bits(self.parked.load(Ordering::Acquire))
+    }
+
+    /// Returns how many packets wait here.
+    #[inline]
+    pub fn parked_pkts(&self) -> u32 {
+        self.parked().pkts()
+    }
+
+    /// Returns how many packets may wait here.
+    #[inline]
+    pub fn share_pkts(&self) -> u32 {
+        // ORDERING: Relaxed: a bound on memory, not an order.
+        MAX_PARKED_PKTS / self.sharers.load(Ordering::Relaxed).max(1)
+    }
+
+    /// Sets among how many flows the packets and bytes that may be parked are shared: 1 to
+    /// [`MAX_SLOTS`](crate::algo::tag::MAX_SLOTS).
+    pub fn set_sharers(&self, flows: u32) {
+        // ORDERING: Relaxed: a bound on memory, not an order.
+        self.sharers.store(flows, Ordering::Relaxed);
+    }
+
+    /// Returns whether so much is more than may wait here.
+    #[inline]
+    fn exceeds_share(&self, parked: Amount) -> bool {
+        (parked.pkts() > LEAST_SHARE_PKTS || parked.bytes() > LEAST_SHARE_BYTES) && {
+            // ORDERING: Relaxed: a bound on memory, not an order.
+            let sharers = self.sharers.load(Ordering::Relaxed).max(1);
+            parked.pkts() > MAX_PARKED_PKTS / sharers
+                || parked.bytes() > MAX_PARKED_BYTES / u64::from(sharers)
+        }
+    }
+
+    /// Notes whether GRO joins the flow's packets, on a lane.
+    #[inline]
+    pub fn note_gro(&self, joins: bool) {
+        // ORDERING: Relaxed, both: a hint, and the last one counts.
+        if self.gro_joins.load(Ordering::Relaxed) != joins {
+            self.gro_joins.store(joins, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns whether GRO joins the flow's packets, as lanes have found last.
+    pub fn gro_joins(&self) -> bool {
+        // ORDERING: Relaxed: a hint.
+        self.gro_joins.load(Ordering::Relaxed)
+    }
+
+    /// Returns how many packets have reached the merge point, modulo 2^32.
+    #[inline]
+    pub fn arrived_pkts(&self) -> u32 {
+        // ORDERING: Relaxed: a statistic.
+        self.arrived_pkts.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether nothing waits here and it is the turn of `batch`.
+    #[inline]
+    pub fn is_drained_up_to(&self, batch: u32) -> bool {
+        self.next() == batch && self.parked_pkts() == 0
+    }
+
+    /// Returns whether packets wait here whose turn it is, so that merging would deliver some.
+    pub fn is_ready(&self) -> bool {
+        if self.parked_pkts() == 0 {
+            return false;
+        }
+        let batch = self.next();
+        let place = self.place(batch);
+        !place.is_empty() || !self.rest.is_empty() || place.is_complete(batch) == Some(true)
+    }
+
+    /// Notes for which socket packets are parked here.
+    pub fn note_socket(&self, socket: u64) {
+        // ORDERING: Relaxed: a hint.
+        self.socket.store(socket, Ordering::Relaxed);
+    }
+
+    /// Notes how many packets fit into the receiver's buffer; 0 if that is not known.
+    pub fn note_receive_pkts(&self, pkts: u32) {
+        // ORDERING: Relaxed, both: a hint, and the last one counts.
+        if self.receive_pkts.load(Ordering::Relaxed) != pkts {
+            self.receive_pkts.store(pkts, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns how many packets may come to the receiver at once: half of what fits into its buffer, if that is known.
+    #[inline]
+    pub fn burst_pkts(&self) -> u32 {
+        // ORDERING: Relaxed: a hint.
+        match self.receive_pkts.load(Ordering::Relaxed) {
+            0 => u32::MAX,
+            pkts => (pkts / 2).max(1),
+        }
+    }
+
+    /// Returns whether the packets parked last were for this socket.
+    pub fn is_for(&self, socket: u64) -> bool {
+        // ORDERING: Relaxed: a hint; the number is only compared.
+        self.socket.load(Ordering::Relaxed) == socket
+    }
+
+    /// Notes that a probe has arrived.
+    pub fn note_probe(&self, probe: u32) {
+        // ORDERING: Relaxed: the number says all there is to know.
+        self.probe_seen
+            .store(probe.wrapping_add(1), Ordering::Relaxed);
+        self.counters.add_shared(Counter::ProbesSeen, 1);
+    }
+
+    /// Returns whether this probe was the last to arrive.
+    pub fn has_seen_probe(&self, probe: u32) -> bool {
+        // ORDERING: Relaxed: the number says all there is to know.
+        self.probe_seen.load(Ordering::Relaxed) == probe.wrapping_add(1)
+    }
+
+    /// Parks packets of `batch`; true if the caller shall merge. If the batch has had its turn, or was never opened, they are
+    /// late: the merger delivers them next.
+    #[must_use]
+    pub fn park(&self, batch: u32, chain: Chain<P>, amount: Amount) -> bool {
+        let pkts = amount.pkts();
+        // ORDERING: Relaxed: a statistic.
+        self.arrived_pkts.fetch_add(pkts, Ordering::Relaxed);
+        let parking = self.place(batch).enter(batch);
+        // ORDERING: Relaxed, and the update: published by the addition that follows.
+        if parking.is_some() && is_before(self.furthest.load(Ordering::Relaxed), batch) {
+            let further = |seen| is_before(seen, batch).then_some(batch);
+            let _ = self
+                .furthest
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, further);
+        }
+        // ORDERING: Release pairs with the Acquire in `may_skip`. A read-modify-write, so of this and the merger's last
+        // subtraction one sees the other.
+        let before = Amount::from_bits(self.parked.fetch_add(amount.bits(), Ordering::Release));
+        let mut now = before;
+        now += amount;
+        let overflows = self.exceeds_share(now);
+        if overflows {
+            // ORDERING: Relaxed: published by the token that the caller adds to.
+            self.overflowed.store(true, Ordering::Relaxed);
+        }
+
+        let Some(parking) = parking else {
+            self.late.park(chain);
+            return true;
+        };
+        parking.park(chain);
+        // ORDERING: pairs with the fence in `advance`; see "Lost wake-ups".
+        fence(Ordering::SeqCst);
+        // ORDERING: Relaxed: ordered by the fence.
+        let next = self.next.load(Ordering::Relaxed);
+        if is_before(batch, next) {
+            // The turn passed while we parked: the merger may have looked here for the last time.
+            self.late.park(parking.take_all());
+            return true;
+        }
+        if batch != next {
+            self.counters
+                .add_shared(Counter::EarlyPkts, u64::from(pkts));
+        }
+        // A core that parks while packets are held up looks after the deadline, too: the timer's core may be the busy one.
+        // ORDERING: Relaxed: a hint; the timer does not rely on it.
+        let held_up = self.blocked_since_us.load(Ordering::Relaxed) != 0;
+        batch == next || before.pkts() == 0 || held_up || overflows
+    }
+
+    /// Returns how many batches the dispatcher may open from `batch` on, which is the next one to be opened; `most` at most. They
+    /// can be had as long as it opens no others. One place of the window stays free: the merger gives the turn away before it has
+    /// looked at that batch's place for the last time. And no batch gets a place where a core still parks for an earlier one.
+    #[inline]
+    pub fn room(&self, batch: u32, most: u32) -> u32 {
+        let ahead = batch.wrapping_sub(self.next());
+        let left = (WINDOW_BATCHES - 1).saturating_sub(ahead).min(most);
+        for nr in 0..left {
+            if !self.place(batch.wrapping_add(nr)).is_free() {
+                return nr;
+            }
+        }
+        left
+    }
+
+    /// Opens `batch`, for which there is [`room`](Self::room), to be carried by `lane`, before any of its packets is handed out.
+    pub fn open(&self, batch: u32, lane: LaneId) {
+        self.place(batch).open(batch, lane);
+    }
+
+    /// Opens `batch`, for which there is [`room`](Self::room), for a fence.
+    pub fn open_fence(&self, batch: u32) {
+        // ORDERING: Relaxed pairs with the load in `awaits_fence`, on this core.
+        self.fences_end
+            .store(batch.wrapping_add(1), Ordering::Relaxed);
+        self.open(batch, ORDINARY_PATH);
+    }
+
+    /// Notes that a flow begins to be split: its fences have all of their time.
+    pub(crate) fn begin_start(&self) {
+        // ORDERING: Relaxed pairs with the load in `fence_timeout_us`: it bounds a time, and orders nothing.
+        self.fences_waited_us.store(0, Ordering::Relaxed);
+    }
+
+    /// Notes that one more packet of `batch`, `pkts` on the wire, arrives by itself, as it is queued or a copy: the batch is not complete
+    /// before. It may be joined with others on its way, or taken apart.
+    pub fn note_queued(&self, batch: u32, pkts: u32) {
+        self.place(batch).note_queued(batch, pkts);
+    }
+
+    /// Notes that such a packet, `pkts` on the wire, has arrived, and is parked; true if the caller shall merge.
+    #[must_use]
+    pub fn note_arrived(&self, batch: u32, pkts: u32) -> bool {
+        self.place(batch).note_arrived(batch, pkts) && self.is_turn_of(batch)
+    }
+
+    /// Gives up packets of `batch` that were queued and never arrived; true if the caller shall merge.
+    #[must_use]
+    pub fn forget_queued(&self, batch: u32) -> bool {
+        self.place(batch).forget_queued(batch) && self.is_turn_of(batch)
+    }
+
+    /// Returns whether it is the turn of `batch`, behind a change of its place.
+    fn is_turn_of(&self, batch: u32) -> bool {
+        // ORDERING: pairs with the fence in `advance`; see "Lost wake-ups".
+        fence(Ordering::SeqCst);
+        // ORDERING: Relaxed: ordered by the fence.
+        self.next.load(Ordering::Relaxed) == batch
+    }
+
+    /// Notes that the path does not suit.
+    pub fn note_path_fault(&self, fault: PathFault) {
+        // ORDERING: Relaxed: a hint.
+        // CAST: the enum's values are its bits.
+        self.path_faults.fetch_or(fault as u32, Ordering::Relaxed);
+    }
+
+    /// Returns the worst fault that has been found on the path since the last call.
+    #[inline]
+    pub fn take_path_fault(&self) -> Option<PathFault> {
+        // ORDERING: Relaxed, both: a hint.
+        if self.path_faults.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let faults = self.path_faults.swap(0, Ordering::Relaxed);
+        // CAST: the enum's values are its bits.
+        let has = |fault: PathFault| (faults & fault as u32 != 0).then_some(fault);
+        has(PathFault::Ordered).or(has(PathFault::Queues))
+    }
+
+    /// Returns whether there is a fence whose turn has not passed.
+    pub(super) fn awaits_fence(&self) -> bool {
+        // ORDERING: Relaxed pairs with the store in `open_fence`: a device further on receives on the core that has opened the fence.
+        let end = self.fences_end.load(Ordering::Relaxed);
+        // Numbers come round: one that is further ahead than the window is an old one.
+        end.wrapping_sub(self.next()).wrapping_sub(1) < WINDOW_BATCHES
+    }
+
+    /// Returns the batch whose turn it is, if that is a fence, which has not arrived, and nothing waits behind it.
+    pub(crate) fn lonely_fence(&self) -> Option<u32> {
+        let batch = self.next();
+        let place = self.place(batch);
+        let is_missing = place.is_complete(batch) == Some(false) && place.lane() == ORDINARY_PATH;
+        (is_missing && self.parked_pkts() == 0).then_some(batch)
+    }
+
+    /// Notes that no more packets of `batch` will come; true if the caller shall merge.
+    #[must_use]
+    pub fn complete(&self, batch: u32) -> bool {
+        self.place(batch).complete(batch) && self.is_turn_of(batch)
+    }
+
+    /// Notes that the deadline's timer has fired. The caller shall merge.
+    pub fn expire(&self) {
+        // ORDERING: Relaxed: published by the token that the caller adds to. (A plain store would do; loom wants a swap.)
+        self.armed.swap(false, Ordering::Relaxed);
+    }
+}
+
+impl<P: Packet> Default for Slot<P> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
