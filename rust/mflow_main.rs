@@ -3,7 +3,7 @@
 //! mflow: one flow on several CPUs, in order.
 //!
 //! Crate root of the module. The way of a packet: [`glue::handlers`] (from the stack), [`algo::flow::dispatcher`],
-//! [`glue::lane`], the stack again, [`glue::handlers`] (at the socket), [`algo::merge::slot`], [`glue::merge`].
+//! [`glue::packet::lane`], the stack again, [`glue::handlers`] (at the socket), [`algo::merge::slot`], [`glue::packet::merge`].
 
 pub mod algo;
 pub mod glue;
@@ -20,19 +20,19 @@ module! {
 
 struct Mflow {
     // Dropped in this order: no more knobs, then no more packets, then what packets need.
-    _files: glue::files::Files,
+    _files: glue::operator::files::Files,
     _packet_path: glue::handlers::PacketPath,
-    _events: glue::control::Control,
-    _merge_point: glue::merge::MergePoint,
+    _events: glue::control::switch::Control,
+    _merge_point: glue::packet::merge::MergePoint,
 }
 
 impl kernel::Module for Mflow {
     fn init(_module: &'static ThisModule) -> Result<Self> {
-        let merge_point = glue::merge::MergePoint::new();
-        let events = glue::control::Control::new()?;
+        let merge_point = glue::packet::merge::MergePoint::new();
+        let events = glue::control::switch::Control::new()?;
         let packet_path = glue::handlers::PacketPath::new()?;
-        glue::files::apply_params()?;
-        let files = glue::files::Files::new()?;
+        glue::operator::files::apply_params()?;
+        let files = glue::operator::files::Files::new()?;
         pr_info!("loaded; knobs in /sys/kernel/debug/mflow\n");
         Ok(Self {
             _files: files,

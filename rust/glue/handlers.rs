@@ -2,10 +2,7 @@
 
 //! The work of the module at the hooks.
 
-use super::lane::{Carries, Lane};
-use super::pool::{self, Slots};
-use super::port::Port;
-use super::source::Source;
+use super::runtime;
 use super::stack::deliver;
 use super::stack::device::Napi;
 use super::stack::hooks::{Handlers, Registration};
@@ -13,7 +10,6 @@ use super::stack::request::Request;
 use super::stack::skb::{BorrowedSkb, SkBuff};
 use super::stack::socket::Socket;
 use super::stack::way;
-use super::{control, merge, runs, runtime};
 use crate::algo::counters::Counter;
 use crate::algo::flow::dispatcher::Dispatched;
 use crate::algo::lanes::queue::Packet;
@@ -21,6 +17,12 @@ use crate::algo::merge::slot::PathFault;
 use crate::algo::source::builder::Builder;
 use crate::algo::stage::Stage;
 use crate::algo::tag::{Tag, TagKind};
+use crate::glue::control::switch;
+use crate::glue::packet::lane::{Carries, Lane};
+use crate::glue::packet::pool::{self, Slots};
+use crate::glue::packet::port::Port;
+use crate::glue::packet::source::Source;
+use crate::glue::packet::{merge, runs};
 #[cfg(mflow_stock)]
 use core::ptr;
 use kernel::prelude::*;
@@ -43,7 +45,7 @@ impl PacketPath {
 
 impl Drop for PacketPath {
     fn drop(&mut self) {
-        control::stop_all();
+        switch::stop_all();
     }
 }
 
@@ -167,7 +169,7 @@ impl Handlers for PacketPath {
     }
 
     fn napi_gone(napi: Napi) {
-        control::napi_gone(napi);
+        switch::napi_gone(napi);
     }
 
     fn want_source(port: &Port) {

@@ -2,9 +2,8 @@
 
 //! The end of the packets' way: their sockets.
 
-use super::ffi;
 use super::skb::SkBuff;
-use super::way;
+use super::{ffi, way};
 use crate::algo::amount::Amount;
 use crate::algo::lanes::queue::chain::Chain;
 use crate::algo::lanes::queue::Packet;

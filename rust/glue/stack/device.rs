@@ -2,9 +2,8 @@
 
 //! Network devices and their NAPIs, and what ties them to us.
 
-use super::ffi;
 use super::heads::BeginsWithPortHead;
-use super::way;
+use super::{ffi, way};
 use crate::algo::knobs::{DeviceName, DEVICE_NAME_SIZE};
 use crate::glue::ffi::check_export;
 use crate::glue::locks::Rtnl;

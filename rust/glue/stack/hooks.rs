@@ -3,12 +3,11 @@
 //! The calls from the stack: each hook becomes a call of [`Handlers`], compiled into the hook.
 
 use super::device::Napi;
-use super::ffi;
 use super::heads::{BeginsWithHead, BeginsWithPortHead};
 use super::request::Request;
 use super::skb::{BorrowedSkb, SkBuff};
 use super::socket::Socket;
-use super::way;
+use super::{ffi, way};
 use crate::algo::merge::slot::PathFault;
 use crate::algo::source::builder::Builder;
 use crate::algo::stage::Stage;

@@ -2,10 +2,9 @@
 
 //! Packets: `struct sk_buff`, owned or borrowed.
 
-use super::ffi;
 use super::request::Request;
 use super::socket::Socket;
-use super::way;
+use super::{ffi, way};
 use crate::algo::amount::Amount;
 use crate::algo::flow::hint::Hint;
 use crate::algo::headers::checksums::{good_checksums, CHECKSUM_HEADER_BYTES};

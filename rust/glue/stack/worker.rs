@@ -2,10 +2,9 @@
 
 //! The worker that carries a lane's packets: a NAPI of ours, woken on the lane's CPU.
 
-use super::ffi;
 use super::request::Request;
 use super::skb::SkBuff;
-use super::way;
+use super::{ffi, way};
 use core::ffi::c_void;
 use core::marker::PhantomData;
 use core::num::NonZeroU32;

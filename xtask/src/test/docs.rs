@@ -113,7 +113,7 @@ fn files_exist(project: &Path) -> Result<()> {
 
 /// The kernel's `module!` takes no version, and Cargo does not build the module: it has to write its version out.
 fn version(project: &Path) -> Result<()> {
-    let file = "rust/glue/files.rs";
+    let file = "rust/glue/operator/files.rs";
     let line = concat!("const VERSION: &str = \"", env!("CARGO_PKG_VERSION"), "\";");
     ensure!(
         read(project, file)?.contains(line),

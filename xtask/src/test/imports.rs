@@ -15,7 +15,13 @@ use crate::tools;
 const ROOT: &str = "rust";
 
 /// Folders whose `mod.rs` lists the modules in the order of their imports: each imports from those before it only.
-const ORDERED: &[&str] = &["glue", "glue/stack"];
+const ORDERED: &[&str] = &[
+    "glue",
+    "glue/control",
+    "glue/operator",
+    "glue/packet",
+    "glue/stack",
+];
 
 /// Folders, and those that each may import from beside itself.
 type Picture = BTreeMap<String, BTreeSet<String>>;

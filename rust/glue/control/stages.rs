@@ -6,15 +6,15 @@
 //! The first stage's sources are those of devices. Behind it each of `cpus` has one: what takes packets that a lane carries on
 //! that CPU and that come to a tunnel's end or a veth (`hand_on.rs`).
 
-use super::ffi;
-use super::lane::Lane;
-use super::locks::{sleep_us, synchronize, SoftirqsOff};
-use super::runtime::{self, now_ms};
-use super::source::{Source, StageContext};
 use crate::algo::knobs::cpulist::CpuSet;
 use crate::algo::knobs::Knobs;
 use crate::algo::lanes::lane_set::MAX_LANES;
 use crate::algo::stage::{Route, StageSet};
+use crate::glue::ffi;
+use crate::glue::locks::{sleep_us, synchronize, SoftirqsOff};
+use crate::glue::packet::lane::Lane;
+use crate::glue::packet::source::{Source, StageContext};
+use crate::glue::runtime::{self, now_ms};
 use core::ptr;
 use kernel::prelude::*;
 

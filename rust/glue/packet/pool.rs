@@ -3,10 +3,10 @@
 //! The data that all sources share: the slots of all flows, the count of bytes that wait in rings, and the load controller's
 //! orders. They are part of the module, so they are there as long as its code is.
 
-use super::stack::skb::SkBuff;
 use crate::algo::lanes::ring_bytes::RingBytes;
 use crate::algo::load::orders::Orders;
 use crate::algo::merge::slot_pool::SlotPool;
+use crate::glue::stack::skb::SkBuff;
 use core::mem::MaybeUninit;
 
 pub(crate) type Slots = SlotPool<SkBuff>;

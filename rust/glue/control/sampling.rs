@@ -7,11 +7,12 @@
 //! are always there, at words of `runtime`, and at the sampler, which is changed only while no work runs. What it wants to change
 //! about stages takes locks, and is another work item's, which is waited for without any (`control.rs`).
 
-use super::{ffi, pool, runtime};
 use crate::algo::knobs::cpulist::CpuSet;
 use crate::algo::knobs::{Knobs, Mode};
 use crate::algo::load::sampler::{CpuClocks, Sampler, SplitFlow, SAMPLE_PERIOD_MS};
 use crate::algo::load::stage_plan::StageOrders;
+use crate::glue::packet::pool;
+use crate::glue::{ffi, runtime};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, Ordering};
 

@@ -13,7 +13,7 @@ const NR_WORDS: usize = 256;
 struct Word(AtomicU32);
 
 /// A lane's words: one for the CPU that carries, and one for the CPU that builds, if that is another.
-pub(super) struct LaneProgress {
+pub(crate) struct LaneProgress {
     carried: Word,
     built: Word,
 }
@@ -45,24 +45,24 @@ impl Word {
 }
 
 impl LaneProgress {
-    pub(super) fn of(lane: LaneId) -> &'static Self {
+    pub(crate) fn of(lane: LaneId) -> &'static Self {
         // PANIC: the remainder is below the length.
         &WORDS[lane as usize % NR_WORDS]
     }
 
     /// Returns a number that changes whenever the lane takes something from its ring, or builds something in it.
-    pub(super) fn get(&self) -> u32 {
+    pub(crate) fn get(&self) -> u32 {
         self.carried.get().wrapping_add(self.built.get())
     }
 
     /// Notes that the lane has taken something from its ring.
     #[inline]
-    pub(super) fn advance(&self) {
+    pub(crate) fn advance(&self) {
         self.carried.advance();
     }
 
     /// Notes that something has been built for the lane.
-    pub(super) fn advance_building(&self) {
+    pub(crate) fn advance_building(&self) {
         self.built.advance();
     }
 }

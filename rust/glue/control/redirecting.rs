@@ -7,12 +7,12 @@
 //! before packets are dispatched at another place, and begin again: nothing overtakes what came the other way.
 
 use super::configuration::Configuration;
-use super::locks::Rtnl;
-use super::pool;
-use super::stack::device::Device;
-use super::stack::way;
 use crate::algo::knobs::DeviceName;
 use crate::algo::source::redirection::{Redirection, Refusal};
+use crate::glue::locks::Rtnl;
+use crate::glue::packet::pool;
+use crate::glue::stack::device::Device;
+use crate::glue::stack::way;
 use kernel::prelude::*;
 
 impl Configuration {

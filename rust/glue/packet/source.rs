@@ -6,15 +6,8 @@
 //! be found outside of its context: each user [enters](Source::enter) it before.
 
 use super::lane::{Carries, Lane};
-use super::locks::SoftirqsOff;
+use super::merge;
 use super::pool::{self, Slots};
-use super::stack::deliver;
-use super::stack::device::Napi;
-use super::stack::heads::{BeginsWithHead, PortHead, SourceHead};
-use super::stack::request::Request;
-use super::stack::skb::SkBuff;
-use super::stack::way;
-use super::{ffi, merge, runtime};
 use crate::algo::counters::{Counter, Counters};
 use crate::algo::flow::dispatcher::{Dispatched, Dispatcher, Host};
 use crate::algo::headers::recent_keys::RecentKeys;
@@ -26,6 +19,13 @@ use crate::algo::load::orders::Orders;
 use crate::algo::report::flow_report::{FlowBoard, FlowNews};
 use crate::algo::source::builder::Builder;
 use crate::algo::stage::{HeldByGro, Route, Stage, StageSet};
+use crate::glue::locks::SoftirqsOff;
+use crate::glue::stack::device::Napi;
+use crate::glue::stack::heads::{BeginsWithHead, PortHead, SourceHead};
+use crate::glue::stack::request::Request;
+use crate::glue::stack::skb::SkBuff;
+use crate::glue::stack::{deliver, way};
+use crate::glue::{ffi, runtime};
 use core::cell::UnsafeCell;
 use core::hint::spin_loop;
 use core::mem::offset_of;
@@ -41,13 +41,13 @@ pub struct Source {
     // First of all: drivers read it.
     head: SourceHead,
     // Used in the source's context only.
-    pub(super) dispatcher: UnsafeCell<Dispatcher<SkBuff>>,
+    pub(crate) dispatcher: UnsafeCell<Dispatcher<SkBuff>>,
     // Used in the source's context only.
     recent_keys: UnsafeCell<RecentKeys>,
     /// Written in the source's context only; read by all.
-    pub(super) counters: Counters,
+    pub(crate) counters: Counters,
     /// The reports on its flows. Written in the source's context only; read by all.
-    pub(super) board: FlowBoard,
+    pub(crate) board: FlowBoard,
     cpu_changes_seen: AtomicU32,
     // None if it is a source of a CPU.
     napi: Option<Napi>,
@@ -73,30 +73,30 @@ pub struct Source {
     // Used where lanes are placed.
     pkts_at_look: AtomicU64,
     /// If it hands flows on instead of splitting them (`hand_on.rs`).
-    pub(super) handing_on: HandingOn,
+    pub(crate) handing_on: HandingOn,
 }
 
 /// The state of a source that hands flows on from stage to stage. Zeros are a source that does not.
-pub(super) struct HandingOn {
-    pub(super) stages: StageSet,
+pub(crate) struct HandingOn {
+    pub(crate) stages: StageSet,
     /// The place of the source's CPU among the stages' CPUs, or [`NOWHERE`].
-    pub(super) here: u8,
+    pub(crate) here: u8,
     /// The number of the source's device.
-    pub(super) device: u32,
+    pub(crate) device: u32,
     /// The number of a `Route`.
-    pub(super) route: AtomicU8,
+    pub(crate) route: AtomicU8,
     /// Before GRO. Written in the source's context only.
-    pub(super) held_by_gro: HeldByGro,
+    pub(crate) held_by_gro: HeldByGro,
     /// The CPU on which packets came, or [`NO_CPU`].
-    pub(super) cpu: AtomicU32,
+    pub(crate) cpu: AtomicU32,
     /// The lane in which packets wait while the stages end. Its other end is used in the source's context only.
-    pub(super) home: Option<VBox<Lane>>,
-    pub(super) home_end: UnsafeCell<LaneSet<SkBuff>>,
+    pub(crate) home: Option<VBox<Lane>>,
+    pub(crate) home_end: UnsafeCell<LaneSet<SkBuff>>,
 }
 
 /// The packets that a source takes.
 #[derive(Clone, Copy)]
-pub(super) enum Takes {
+pub(crate) enum Takes {
     /// The packets of a NAPI.
     OfNapi(Napi),
     /// The packets that carry the number of a NAPI, behind its GRO.
@@ -108,7 +108,7 @@ pub(super) enum Takes {
 }
 
 impl Takes {
-    pub(super) fn napi(self) -> Option<Napi> {
+    pub(crate) fn napi(self) -> Option<Napi> {
         match self {
             Self::OfNapi(napi) => Some(napi),
             Self::OfNumber(_) | Self::OfCpu(_) | Self::OfAnyCpu => None,
@@ -133,18 +133,18 @@ impl Drop for InUse<'_> {
 const MOST_LOOKS: u32 = 1 << 24;
 
 /// Not one of the stages' CPUs.
-pub(super) const NOWHERE: u8 = u8::MAX;
+pub(crate) const NOWHERE: u8 = u8::MAX;
 /// No CPU yet.
-pub(super) const NO_CPU: u32 = u32::MAX;
+pub(crate) const NO_CPU: u32 = u32::MAX;
 
 /// The parameters of a source that hands flows on.
-pub(super) struct StageContext {
-    pub(super) stages: StageSet,
-    pub(super) device: u32,
+pub(crate) struct StageContext {
+    pub(crate) stages: StageSet,
+    pub(crate) device: u32,
     /// Its CPU, unless it is a NAPI.
-    pub(super) cpu: Option<u32>,
+    pub(crate) cpu: Option<u32>,
     /// True if packets have to wait here when the stages end. Behind the first stage they do not: there are none then.
-    pub(super) is_first: bool,
+    pub(crate) is_first: bool,
 }
 
 const _: () = assert!(offset_of!(Source, head) == 0);
@@ -235,7 +235,7 @@ impl Source {
     /// Makes a source with the lanes of `knobs`. It splits nothing before [`Source::begin`]. Process context.
     ///
     /// # Safety: `port` is valid as long as the source, and the NAPI, if it takes one's packets, is there.
-    pub(super) unsafe fn new(
+    pub(crate) unsafe fn new(
         port: &PortHead,
         takes: Takes,
         knobs: &Knobs,
@@ -253,7 +253,7 @@ impl Source {
     /// Makes a source that hands flows on to lanes on `cpus`. Process context.
     ///
     /// # Safety: `port` is valid as long as the source, and the NAPI is there.
-    pub(super) unsafe fn of_stages(
+    pub(crate) unsafe fn of_stages(
         port: Option<&PortHead>,
         napi: Option<Napi>,
         cpus: &CpuSet,
@@ -373,19 +373,19 @@ impl Source {
     }
 
     /// Returns the number of the NAPI whose packets it takes behind GRO.
-    pub(super) fn number_behind_gro(&self) -> Option<NonZeroU32> {
+    pub(crate) fn number_behind_gro(&self) -> Option<NonZeroU32> {
         self.number_behind_gro
     }
 
     /// Returns whether packets with this number are the source's.
     #[inline]
-    pub(super) fn is_of(&self, number: NonZeroU32) -> bool {
+    pub(crate) fn is_of(&self, number: NonZeroU32) -> bool {
         self.number_behind_gro == Some(number)
     }
 
     /// Returns whether it may be found outside of its context.
     #[inline]
-    pub(super) fn is_shared(&self) -> bool {
+    pub(crate) fn is_shared(&self) -> bool {
         self.is_shared
     }
 
@@ -462,7 +462,7 @@ impl Source {
     }
 
     /// Notes that no packet comes any more if its NAPI is gone; returns whether that is so. Process context.
-    pub(super) fn note_gone(&self) -> bool {
+    pub(crate) fn note_gone(&self) -> bool {
         let number = self.number_behind_gro;
         let is_gone = number.is_some_and(|number| !way::napi_is_there(number));
         // ORDERING: Relaxed: used under the configuration lock.
@@ -471,7 +471,7 @@ impl Source {
     }
 
     /// Returns whether that has been noted.
-    pub(super) fn is_gone(&self) -> bool {
+    pub(crate) fn is_gone(&self) -> bool {
         // ORDERING: Relaxed: see `note_gone`.
         self.is_gone.load(Ordering::Relaxed)
     }
@@ -602,7 +602,7 @@ impl Source {
         self.handing_on.device
     }
 
-    pub(super) fn kick(&self, touched: u32) {
+    pub(crate) fn kick(&self, touched: u32) {
         let mut left = touched;
         while left != 0 {
             let place = self.lanes.get(left.trailing_zeros() as usize);

@@ -3,9 +3,6 @@
 //! The knowledge of the CPUs for the choice of lanes (`cpus` `auto`): the place of each CPU, the CPUs that dispatch fast flows,
 //! and the CPUs on which the readers of split flows run. Process context, under the configuration lock.
 
-use super::runtime::{self, MAX_CPUS};
-use super::source::Source;
-use super::{ffi, stack};
 use crate::algo::counters::Counter;
 use crate::algo::knobs::cpulist::{self, CpuSet};
 use crate::algo::knobs::Knobs;
@@ -13,6 +10,9 @@ use crate::algo::placement::changes::Changes;
 use crate::algo::placement::occupancy::{is_at_home, mean_use, Occupancy};
 use crate::algo::placement::{choose, Candidate, Nearness, LOOK_PERIOD_MS};
 use crate::algo::report::flow_report::Found;
+use crate::glue::packet::source::Source;
+use crate::glue::runtime::{self, MAX_CPUS};
+use crate::glue::{ffi, stack};
 use core::ffi::c_int;
 
 /// The results of all looks so far.

@@ -4,26 +4,27 @@
 //! stage.
 
 use super::lane::{Carries, Lane};
-use super::locks::SoftirqsOff;
+use super::pool;
 use super::source::{Source, NOWHERE, NO_CPU};
-use super::stack::skb::SkBuff;
-use super::{ffi, pool, runtime};
 use crate::algo::counters::Counter;
 use crate::algo::lanes::lane_set::LaneSet;
 use crate::algo::lanes::queue::Packet as _;
 use crate::algo::stage::{choose, Route, Stage, StageKey, Way};
+use crate::glue::locks::SoftirqsOff;
+use crate::glue::stack::skb::SkBuff;
+use crate::glue::{ffi, runtime};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 
 impl Source {
     #[inline]
-    pub(super) fn route(&self) -> Route {
+    pub(crate) fn route(&self) -> Route {
         // ORDERING: Relaxed: the thread that changes it waits for all that run then.
         Route::of_number(self.handing_on.route.load(Ordering::Relaxed))
     }
 
     /// Changes where packets go; the caller synchronizes with all that run now.
-    pub(super) fn set_route(&self, route: Route) {
+    pub(crate) fn set_route(&self, route: Route) {
         // ORDERING: Relaxed: see `route`.
         self.handing_on.route.store(route as u8, Ordering::Relaxed);
     }
@@ -100,7 +101,7 @@ impl Source {
     }
 
     /// Returns whether the NIC's GRO may hold packets that came before those which are taken before it.
-    pub(super) fn gro_may_hold(&self) -> bool {
+    pub(crate) fn gro_may_hold(&self) -> bool {
         self.is_before_gro() && self.handing_on.held_by_gro.may_hold()
     }
 
@@ -124,7 +125,7 @@ impl Source {
     }
 
     /// Returns the CPU on which packets come, if any have come.
-    pub(super) fn cpu(&self) -> Option<u32> {
+    pub(crate) fn cpu(&self) -> Option<u32> {
         // ORDERING: Relaxed: see `note_cpu`.
         let cpu = self.handing_on.cpu.load(Ordering::Relaxed);
         (cpu != NO_CPU).then_some(cpu)
@@ -172,7 +173,7 @@ impl Source {
     }
 
     /// Makes `cpu` carry the packets that wait for CPUs that are gone; returns whether there were any. Process context.
-    pub(super) fn displace_lanes(&self, cpu: u32) -> bool {
+    pub(crate) fn displace_lanes(&self, cpu: u32) -> bool {
         let _softirqs_off = SoftirqsOff::new();
         let mut any = false;
         for lane in self.lanes().filter(|lane| lane.waits_for_cpu()) {
@@ -183,18 +184,18 @@ impl Source {
     }
 
     /// Returns whether it is one of a first stage.
-    pub(super) fn is_first(&self) -> bool {
+    pub(crate) fn is_first(&self) -> bool {
         self.handing_on.home.is_some()
     }
 
     /// Wakes all lanes, for packets that came while they slept. Process context.
-    pub(super) fn wake_all(&self) {
+    pub(crate) fn wake_all(&self) {
         let _softirqs_off = SoftirqsOff::new();
         self.lanes().for_each(Lane::kick);
     }
 
     /// Wakes the lane at home if packets wait in it, in case no packet comes that would. Process context.
-    pub(super) fn wake_home(&self) {
+    pub(crate) fn wake_home(&self) {
         let _softirqs_off = SoftirqsOff::new();
         if let Some(home) = &self.handing_on.home {
             if !home.is_empty() {
@@ -204,13 +205,13 @@ impl Source {
     }
 
     /// Returns whether what has been kept back fills half of a ring, whichever it waits in.
-    pub(super) fn is_half_full(&self) -> bool {
+    pub(crate) fn is_half_full(&self) -> bool {
         let home = self.handing_on.home.as_deref();
         Iterator::chain(self.lanes(), home).any(Lane::is_half_full)
     }
 
     /// Returns whether nothing waits at home. Then nothing ever will again, if the route is [`Route::Home`].
-    pub(super) fn is_home_empty(&self) -> bool {
+    pub(crate) fn is_home_empty(&self) -> bool {
         self.handing_on
             .home
             .as_ref()

@@ -7,15 +7,9 @@
 //! A lane may have a second CPU, which builds the packets that this one carries (`building.rs`).
 
 use super::building::Building;
-use super::merge;
 use super::pool::{self, Slots};
 use super::progress::LaneProgress;
-use super::runs;
-use super::stack::skb::SkBuff;
-use super::stack::socket::Socket;
-use super::stack::way;
-use super::stack::worker::{Polling, Work, Worker};
-use super::{ffi, runtime};
+use super::{merge, runs};
 use crate::algo::counters::{Counter, Counters};
 use crate::algo::knobs::LaneCpus;
 use crate::algo::lanes::gro_trial::GroTrial;
@@ -26,6 +20,11 @@ use crate::algo::merge::collector::Collector;
 use crate::algo::merge::slot::LaneId;
 use crate::algo::stage::Stage;
 use crate::algo::tag::{Tag, MAX_SLOTS};
+use crate::glue::stack::skb::SkBuff;
+use crate::glue::stack::socket::Socket;
+use crate::glue::stack::way;
+use crate::glue::stack::worker::{Polling, Work, Worker};
+use crate::glue::{ffi, runtime};
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
 use core::num::NonZeroU32;
@@ -213,7 +212,7 @@ impl Lane {
     }
 
     /// Returns whether it waits for its CPU, or for [`displace`](Self::displace), as that CPU is gone.
-    pub(super) fn waits_for_cpu(&self) -> bool {
+    pub(crate) fn waits_for_cpu(&self) -> bool {
         // ORDERING: Relaxed: used by one thread, under the configuration lock.
         self.carries == Carries::Stage
             && !self.is_displaced.load(Ordering::Relaxed)
@@ -221,7 +220,7 @@ impl Lane {
     }
 
     /// Makes `cpu` carry the packets that wait for a CPU that is gone. Softirqs disabled.
-    pub(super) fn displace(&self, cpu: u32) {
+    pub(crate) fn displace(&self, cpu: u32) {
         // ORDERING: Relaxed: the poll that is scheduled next sees it; one that runs meanwhile and does not schedules none.
         self.is_displaced.store(true, Ordering::Relaxed);
         self.kick_on(cpu);
@@ -317,7 +316,7 @@ impl Lane {
     /// Carries at most `budget` packets; returns how many, or `budget` if it has to be called again.
     ///
     /// # Safety: called by the lane's NAPI.
-    pub(super) unsafe fn poll(&self, slots: &Slots, budget: u32) -> u32 {
+    pub(crate) unsafe fn poll(&self, slots: &Slots, budget: u32) -> u32 {
         // SAFETY: By the contract the worker's poll is running.
         let worker = unsafe { self.worker.polling() };
         let mut work = 0;
@@ -438,7 +437,7 @@ impl Lane {
     /// Builds packets for [`poll`](Self::poll) on the CPU that the lane has for that.
     ///
     /// # Safety: called by the NAPI of what builds for the lane.
-    pub(super) unsafe fn poll_building(&self, budget: u32) -> u32 {
+    pub(crate) unsafe fn poll_building(&self, budget: u32) -> u32 {
         // SAFETY: By the contract.
         let work = unsafe {
             self.building
@@ -453,7 +452,7 @@ impl Lane {
     /// Does the same as [`poll`](Self::poll) for flows that are not split: nothing is tagged, collected or completed.
     ///
     /// # Safety: called by the lane's NAPI.
-    pub(super) unsafe fn poll_stage(&self, budget: u32) -> u32 {
+    pub(crate) unsafe fn poll_stage(&self, budget: u32) -> u32 {
         // SAFETY: By the contract the worker's poll is running.
         let worker = unsafe { self.worker.polling() };
         // SAFETY: Softirqs are disabled in a poll.

@@ -9,13 +9,13 @@
 
 use super::configuration::Configuration;
 use super::device::DeviceState;
-use super::locks::{sleep_ms, synchronize};
-use super::pool::Slots;
-use super::runtime::now_ms;
-use super::source::Source;
-use super::stack::way;
 use super::stages;
 use crate::algo::counters::Counter;
+use crate::glue::locks::{sleep_ms, synchronize};
+use crate::glue::packet::pool::Slots;
+use crate::glue::packet::source::Source;
+use crate::glue::runtime::now_ms;
+use crate::glue::stack::way;
 use kernel::prelude::*;
 
 /// The time that flows with packets may take to stop, and drained ones to end.

@@ -3,11 +3,11 @@
 //! Counters as a reader sees them: of all sources and slots, those that are gone included, since the last reset.
 
 use super::configuration::Configuration;
-use super::ffi;
-use super::lane::Lane;
-use super::pool::Slots;
-use super::runtime::MAX_CPUS;
 use crate::algo::counters::Counter;
+use crate::glue::ffi;
+use crate::glue::packet::lane::Lane;
+use crate::glue::packet::pool::Slots;
+use crate::glue::runtime::MAX_CPUS;
 
 impl Configuration {
     /// Returns a counter's sum over everything, since the last reset.

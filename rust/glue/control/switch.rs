@@ -4,15 +4,17 @@
 
 use super::configuration::{Configuration, MAX_DEVICES};
 use super::device::DeviceState;
-use super::locks::{synchronize, Rtnl};
 use super::sampling::Sampling;
-use super::stack::device::{Device, Napi};
-use super::stack::{hooks, way};
 use super::stop::STOP_MS;
-use super::{ffi, pool, runtime, stages, watch};
+use super::{stages, watch};
 use crate::algo::counters::Counter;
 use crate::algo::knobs::{DeviceName, Knobs, Mode};
 use crate::algo::source::builder::Builder;
+use crate::glue::locks::{synchronize, Rtnl};
+use crate::glue::packet::pool;
+use crate::glue::stack::device::{Device, Napi};
+use crate::glue::stack::{hooks, way};
+use crate::glue::{ffi, runtime};
 use core::fmt;
 use kernel::prelude::*;
 

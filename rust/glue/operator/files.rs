@@ -2,19 +2,21 @@
 
 //! The knobs and counters as files in `/sys/kernel/debug/mflow`, and the module parameters of the same names.
 
-use super::configuration::{Configuration, MAX_DEVICES};
-use super::device::MAX_SOURCES;
-use super::locks::Rtnl;
-use super::pool::{self, Slots};
-use super::runtime::MAX_CPUS;
-use super::stack::way;
-use super::{ffi, flows, redirecting};
+use super::flows;
 use crate::algo::amount::Amount;
 use crate::algo::counters::Counter;
 use crate::algo::knobs::{
     DeviceCommand, DeviceName, Knob, KnobError, Knobs, DEVICES_ALLOWED, KNOBS,
 };
 use crate::algo::text::Text;
+use crate::glue::control::configuration::{Configuration, MAX_DEVICES};
+use crate::glue::control::device::MAX_SOURCES;
+use crate::glue::control::redirecting;
+use crate::glue::ffi;
+use crate::glue::locks::Rtnl;
+use crate::glue::packet::pool::{self, Slots};
+use crate::glue::runtime::MAX_CPUS;
+use crate::glue::stack::way;
 use core::ffi::CStr;
 use core::fmt::Write;
 use kernel::ffi::{c_char, c_int, c_uint};

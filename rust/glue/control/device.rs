@@ -2,16 +2,16 @@
 
 //! An opted-in device and its sources, one for each NAPI or CPU, or one for all CPUs. Process context, under the configuration lock.
 
-use super::locks::Rtnl;
-use super::pool;
-use super::port::Port;
-use super::runtime::{self, MAX_CPUS};
-use super::source::{Source, StageContext, Takes};
-use super::stack::device::Device;
-use super::stack::way;
 use crate::algo::knobs::{Knobs, Mode, Scaling};
 use crate::algo::source::redirection::Redirection;
 use crate::algo::stage::StageSet;
+use crate::glue::locks::Rtnl;
+use crate::glue::packet::pool;
+use crate::glue::packet::port::Port;
+use crate::glue::packet::source::{Source, StageContext, Takes};
+use crate::glue::runtime::{self, MAX_CPUS};
+use crate::glue::stack::device::Device;
+use crate::glue::stack::way;
 use core::num::NonZeroU32;
 use core::sync::atomic::{AtomicPtr, Ordering};
 use core::{ptr, slice};
@@ -19,10 +19,10 @@ use kernel::init;
 use kernel::prelude::*;
 
 /// NAPIs (or CPUs) of one device that can be sources.
-pub(super) const MAX_SOURCES: usize = 256;
+pub(crate) const MAX_SOURCES: usize = 256;
 
 /// An opted-in device. Its fields are dropped in this order: sources refer to the port, and the port is of the device.
-pub(super) struct DeviceState {
+pub(crate) struct DeviceState {
     sources: [Option<KVBox<Source>>; MAX_SOURCES],
     port: KVBox<Port>,
     dev: Device,
@@ -43,7 +43,7 @@ impl DeviceState {
         Ok(KBox::new(state, GFP_KERNEL)?)
     }
 
-    pub(super) fn dev(&self) -> &Device {
+    pub(crate) fn dev(&self) -> &Device {
         &self.dev
     }
 

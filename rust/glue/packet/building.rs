@@ -5,13 +5,13 @@
 
 use super::pool;
 use super::progress::LaneProgress;
-use super::stack::request::Request;
-use super::stack::skb::SkBuff;
-use super::stack::worker::{Work, Worker};
 use crate::algo::counters::{Counter, Counters};
 use crate::algo::lanes::queue::ring::BuildingEnd;
 use crate::algo::lanes::queue::Packet as _;
 use crate::algo::tag::Tag;
+use crate::glue::stack::request::Request;
+use crate::glue::stack::skb::SkBuff;
+use crate::glue::stack::worker::{Work, Worker};
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
 use kernel::init::Zeroable;
@@ -21,7 +21,7 @@ use kernel::prelude::*;
 const ITEMS_AT_ONCE: u32 = 16;
 
 /// The part of a lane that builds its packets on another CPU. Zeros are a lane that builds for itself.
-pub(super) struct Building {
+pub(crate) struct Building {
     // Used by the worker's NAPI alone, which runs on one CPU at a time.
     end: UnsafeCell<Option<BuildingEnd<SkBuff>>>,
     worker: Worker,
@@ -46,7 +46,7 @@ impl Building {
     /// Starts to build on `cpu` for `lane`. Process context.
     ///
     /// # Safety: `lane` is a lane that stays until this has been stopped, and nobody polls it yet. Called once.
-    pub(super) unsafe fn start(
+    pub(crate) unsafe fn start(
         &mut self,
         cpu: u32,
         end: BuildingEnd<SkBuff>,
@@ -61,7 +61,7 @@ impl Building {
     /// Stops building, and drops what has not been built for the lane on `lane_cpu`. Process context.
     ///
     /// # Safety: nobody stops or kicks at the same time, or fills the lane's ring.
-    pub(super) unsafe fn stop(&self, lane_cpu: u32) {
+    pub(crate) unsafe fn stop(&self, lane_cpu: u32) {
         let mut bytes = Bytes::default();
         // SAFETY: By the contract; no poll runs any more when the worker has stopped.
         unsafe {
@@ -76,17 +76,17 @@ impl Building {
     }
 
     /// Returns the CPU that builds, if it is not the lane's own.
-    pub(super) fn cpu(&self) -> Option<u32> {
+    pub(crate) fn cpu(&self) -> Option<u32> {
         self.worker.is_started().then_some(self.cpu)
     }
 
     /// Returns how many packets have been built.
-    pub(super) fn pkts(&self) -> u64 {
+    pub(crate) fn pkts(&self) -> u64 {
         self.counters.get(Counter::LanePkts)
     }
 
     /// Makes the worker build the packets that wait; false if the lane builds for itself. Softirqs disabled.
-    pub(super) fn kick(&self) -> bool {
+    pub(crate) fn kick(&self) -> bool {
         self.worker.kick()
     }
 
@@ -117,7 +117,7 @@ impl Building {
     /// called again.
     ///
     /// # Safety: called by the worker's NAPI.
-    pub(super) unsafe fn poll(&self, lane_cpu: u32, progress: &LaneProgress, budget: u32) -> u32 {
+    pub(crate) unsafe fn poll(&self, lane_cpu: u32, progress: &LaneProgress, budget: u32) -> u32 {
         // SAFETY: By the contract the worker's poll is running.
         let worker = unsafe { self.worker.polling() };
         let (mut work, mut built_pkts) = (0, 0);

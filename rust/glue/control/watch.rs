@@ -6,11 +6,11 @@
 //! when it finds, under these locks, that nothing is to be followed any more.
 
 use super::configuration::Configuration;
-use super::ffi;
-use super::locks::Rtnl;
-use super::stack::hooks;
 use crate::algo::knobs::Knobs;
 use crate::algo::placement::LOOK_PERIOD_MS;
+use crate::glue::ffi;
+use crate::glue::locks::Rtnl;
+use crate::glue::stack::hooks;
 use kernel::prelude::*;
 
 impl Configuration {

@@ -6,10 +6,10 @@
 
 use super::merge;
 use super::pool::Slots;
-use super::stack::skb::SkBuff;
-use super::stack::socket::Socket;
-use super::stack::way;
 use crate::algo::merge::collector::Collector;
+use crate::glue::stack::skb::SkBuff;
+use crate::glue::stack::socket::Socket;
+use crate::glue::stack::way;
 use core::ptr::NonNull;
 
 const _: () = assert!(size_of::<Collector<SkBuff>>() <= way::COLLECTOR_BYTES);
@@ -67,4 +67,4 @@ unsafe extern "C" fn mflow_run_park(collector: *mut kernel::ffi::c_void) {
 }
 
 #[cfg(mflow_stock)]
-super::ffi::check_export!(mflow_run_park);
+crate::glue::ffi::check_export!(mflow_run_park);

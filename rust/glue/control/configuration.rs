@@ -3,16 +3,16 @@
 //! Everything that is configured, and the lock around it.
 
 use super::device::DeviceState;
-use super::ffi;
-use super::lane::Lane;
-use super::locks::NotSend;
 use super::placing::Placing;
-use super::runtime::{self, now_ms, MAX_CPUS};
 use super::sampling::Sampling;
-use super::source::Source;
 use super::stages::{self, Stages};
 use crate::algo::counters::{Counter, NR_COUNTERS};
 use crate::algo::knobs::Knobs;
+use crate::glue::ffi;
+use crate::glue::locks::NotSend;
+use crate::glue::packet::lane::Lane;
+use crate::glue::packet::source::Source;
+use crate::glue::runtime::{self, now_ms, MAX_CPUS};
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
@@ -22,7 +22,7 @@ pub(crate) const MAX_DEVICES: usize = 32;
 
 pub(crate) struct Configuration {
     pub(crate) knobs: Knobs,
-    pub(super) devices: [Option<KBox<DeviceState>>; MAX_DEVICES],
+    pub(crate) devices: [Option<KBox<DeviceState>>; MAX_DEVICES],
     /// The sources that carry flows on behind the first stage.
     pub(super) stages: Stages,
     /// The knowledge of the CPUs for the choice of lanes.
@@ -85,7 +85,7 @@ impl Configuration {
         Guard(PhantomData)
     }
 
-    pub(super) fn for_each_source(&self, mut f: impl FnMut(&DeviceState, &Source)) {
+    pub(crate) fn for_each_source(&self, mut f: impl FnMut(&DeviceState, &Source)) {
         for device in self.devices.iter().flatten() {
             device.for_each_source(|source| f(device, source));
         }

@@ -2,13 +2,13 @@
 
 //! An opted-in device as the packet path sees it: which source takes a packet, and that one is missing.
 
-use super::ffi;
-use super::runtime::{self, MAX_CPUS};
 use super::source::Source;
-use super::stack::heads::{BeginsWithPortHead, PortHead};
-use super::stack::skb::SkBuff;
-use super::stack::way;
 use crate::algo::source::backoff::Backoff;
+use crate::glue::ffi;
+use crate::glue::runtime::{self, MAX_CPUS};
+use crate::glue::stack::heads::{BeginsWithPortHead, PortHead};
+use crate::glue::stack::skb::SkBuff;
+use crate::glue::stack::way;
 use core::mem::offset_of;
 use core::num::NonZeroU32;
 use core::ptr;
@@ -19,25 +19,25 @@ use kernel::init::Zeroable;
 #[repr(C)]
 pub struct Port {
     // First of all: the hooks read it.
-    pub(super) head: PortHead,
+    pub(crate) head: PortHead,
     // Sources hand flows on; they are those of `stage_sources`.
-    pub(super) hands_on: AtomicBool,
+    pub(crate) hands_on: AtomicBool,
     // For NAPIs without a source, and for CPUs without one.
-    pub(super) napi_search: Backoff,
-    pub(super) cpu_search: Backoff,
+    pub(crate) napi_search: Backoff,
+    pub(crate) cpu_search: Backoff,
     // CPUs on which packets came without GRO, and the source of each.
-    pub(super) wanted_cpus: [AtomicU64; MAX_CPUS / 64],
-    pub(super) cpu_sources: [AtomicPtr<Source>; MAX_CPUS],
+    pub(crate) wanted_cpus: [AtomicU64; MAX_CPUS / 64],
+    pub(crate) cpu_sources: [AtomicPtr<Source>; MAX_CPUS],
     // The same for sources that hand flows on. Apart, so that those that split have nothing to ask for each packet.
-    pub(super) stage_sources: [AtomicPtr<Source>; MAX_CPUS],
+    pub(crate) stage_sources: [AtomicPtr<Source>; MAX_CPUS],
     // Those of NAPIs behind GRO, by the NAPI's number. Where two have the same place, the second one has none.
     napi_sources: [AtomicPtr<Source>; NAPI_PLACES],
     // The numbers of NAPIs that packets have come through, in the places of their sources.
-    pub(super) wanted_numbers: [AtomicU32; NAPI_PLACES],
+    pub(crate) wanted_numbers: [AtomicU32; NAPI_PLACES],
 }
 
 /// This many NAPIs in a row have places of their own.
-pub(super) const NAPI_PLACES: usize = 256;
+pub(crate) const NAPI_PLACES: usize = 256;
 
 const _: () = assert!(offset_of!(Port, head) == 0);
 // SAFETY: Its first field is one, as the line above checks.
@@ -132,14 +132,14 @@ impl Port {
 
     /// Returns the place of a NAPI with this number.
     #[inline]
-    pub(super) fn napi_place(&self, number: NonZeroU32) -> &AtomicPtr<Source> {
+    pub(crate) fn napi_place(&self, number: NonZeroU32) -> &AtomicPtr<Source> {
         // CAST: 32 bits into a usize.
         &self.napi_sources[number.get() as usize % NAPI_PLACES]
     }
 
     /// Takes `source` away from where packets find it; only those that have it already may use it until their softirqs have
     /// ended. Process context, under the configuration lock.
-    pub(super) fn remove(&self, source: &Source) {
+    pub(crate) fn remove(&self, source: &Source) {
         let of_cpus = Iterator::chain(self.cpu_sources.iter(), &self.stage_sources);
         for place in Iterator::chain(of_cpus, &self.napi_sources) {
             // ORDERING: Relaxed, both: only we write it, and the caller synchronizes.

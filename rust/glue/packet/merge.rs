@@ -2,20 +2,19 @@
 
 //! From the merge point to the socket.
 
-use super::locks::SoftirqsOff;
 use super::pool::{self, Slots};
 use super::progress::LaneProgress;
-use super::stack::deliver;
-use super::stack::skb::SkBuff;
-use super::stack::socket::Socket;
-use super::stack::way;
-use super::{ffi, runtime};
 use crate::algo::amount::Amount;
 use crate::algo::counters::Counter;
 use crate::algo::lanes::queue::chain::Chain;
 use crate::algo::merge::collector::Run;
 use crate::algo::merge::slot::{LaneId, Merged, PathFault, Sink};
 use crate::algo::tag::MAX_SLOTS;
+use crate::glue::locks::SoftirqsOff;
+use crate::glue::stack::skb::SkBuff;
+use crate::glue::stack::socket::Socket;
+use crate::glue::stack::{deliver, way};
+use crate::glue::{ffi, runtime};
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Packets delivered in one call, before the merging core goes back to its own lane.

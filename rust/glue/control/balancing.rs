@@ -7,14 +7,15 @@
 //! for a knob, but sources and lanes stay. Then the new orders hold, and the stages begin again.
 
 use super::configuration::Configuration;
-use super::locks::synchronize;
 use super::sampling::Sampling;
-use super::source::Source;
+use super::stages;
 use super::stop::STOP_MS;
-use super::{runtime, stages};
 use crate::algo::knobs::Mode;
 use crate::algo::load::stage_plan::StageOrders;
 use crate::algo::stage::Route;
+use crate::glue::locks::synchronize;
+use crate::glue::packet::source::Source;
+use crate::glue::runtime;
 use core::fmt;
 
 /// All stages have to have run within so long before packets are kept back for them: what a CPU that is away has is not waited

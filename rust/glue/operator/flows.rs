@@ -5,13 +5,13 @@
 //! A reader stops no packet: it holds the configuration's lock, without which no source ends, and reads what each source has
 //! reported of its flows. So it sees a source that is idle as its last packets left it, and one that ends either before or not.
 
-use super::configuration::Configuration;
-use super::pool::Slots;
-use super::runtime;
 use crate::algo::report::flow_list::FlowList;
 use crate::algo::report::flow_report::FlowLine;
 use crate::algo::report::reason::Reason;
 use crate::algo::text::Text;
+use crate::glue::control::configuration::Configuration;
+use crate::glue::packet::pool::Slots;
+use crate::glue::runtime;
 
 pub(super) fn write_flows(configuration: &Configuration, slots: &Slots, to: &mut Text<'_>) {
     let mut list = FlowList::new(to);
