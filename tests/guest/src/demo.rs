@@ -11,11 +11,11 @@ use std::time::Duration;
 use anyhow::Result;
 use mflow_protocol::guest::{DemoRow, Message, Sockperf};
 
-use crate::cpu;
+use crate::machine::cpu;
 use crate::mflow::Knobs;
-use crate::outcome::Outcome;
-use crate::rig::{Rig, Scale};
-use crate::sockperf;
+use crate::traffic::outcome::Outcome;
+use crate::traffic::rig::{Rig, Scale};
+use crate::traffic::sockperf;
 use crate::verdict;
 
 /// The most runs of the vanilla stack, each at a lower offered rate than the last, if the stack loses something after all.

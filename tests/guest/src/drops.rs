@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::proc_net;
-use crate::topology::{CLIENT, CONTAINER};
+use crate::machine::proc_net;
+use crate::network::topology::{CLIENT, CONTAINER};
 
 /// Counters of `/proc/net/snmp` that grow where something is dropped.
 const PROTOCOLS: [(&str, &[&str]); 2] = [

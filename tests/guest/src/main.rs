@@ -2,59 +2,27 @@
 
 //! The whole userland of the test guest in one static program.
 //!
-//! As process 1 it is the guest's init ([`init`]); everything else is a subcommand. Read in this order: [`topology`] (the
-//! network that is tested), [`traffic`] (one run), [`datagrams`] and [`streams`] (how order and integrity are proven),
+//! As process 1 it is the guest's init ([`machine::init`]); everything else is a subcommand. Read in this order: [`network::topology`] (the
+//! network that is tested), [`traffic`] (one run), [`traffic::datagrams`] and [`traffic::streams`] (how order and integrity are proven),
 //! [`cases`] (the test cases), [`chaos`] (random sequences of what they do), [`demo`].
 
 #![deny(unsafe_code)]
 
-mod absence;
 mod bench;
-mod bpf;
 mod cases;
 mod chaos;
-mod clock;
-mod command;
-mod conntrack;
-mod cpu;
-mod datagrams;
 mod demo;
-mod devlink;
 mod driver;
 mod drops;
 mod flows;
 mod hike;
-mod hog;
 mod hosts;
-mod init;
-mod interrupts;
-mod ipsec;
-mod iptables;
-mod kmemleak;
-mod memory;
+mod machine;
 mod mflow;
-mod netlink;
-mod netns;
-mod nfqueue;
-mod nft;
-mod nginx;
-mod outcome;
-mod packet_socket;
-mod page_pool;
-mod proc_net;
-mod rig;
+mod network;
 mod runner;
-mod sockopt;
-mod sockperf;
-mod softnet;
-mod streams;
-mod tcpdump;
-mod threads;
-mod topology;
 mod traffic;
 mod verdict;
-mod virtual_nic;
-mod xdp_socket;
 
 use std::process::ExitCode;
 
@@ -87,14 +55,14 @@ enum Subcommand {
     /// Measure the loss of a flow through an SRv6 domain block by block, beside the true one.
     HikeDemo(hike::demo::Options),
     /// Send one stream of numbered datagrams through the overlay and say what arrived.
-    Stream(datagrams::command::Options),
+    Stream(traffic::datagrams::command::Options),
     /// Build the overlay network of the test cases and leave it standing.
-    Topology(topology::Options),
+    Topology(network::topology::Options),
 }
 
 fn main() -> ExitCode {
     if std::process::id() == 1 {
-        init::main();
+        machine::init::main();
     }
     let result: Result<ExitCode> = match Cli::parse().command {
         Subcommand::Bench(options) => bench::run(&options),
@@ -105,8 +73,8 @@ fn main() -> ExitCode {
         Subcommand::Hike(options) => hike::run(&options),
         Subcommand::Hosts(options) => hosts::run(&options),
         Subcommand::HikeDemo(options) => hike::demo::run(&options),
-        Subcommand::Stream(options) => datagrams::command::run(&options),
-        Subcommand::Topology(options) => topology::run(&options),
+        Subcommand::Stream(options) => traffic::datagrams::command::run(&options),
+        Subcommand::Topology(options) => network::topology::run(&options),
     };
     result.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use anyhow::{bail, Context as _, Result};
 use mflow_protocol::guest::{BUILD, SEED};
 
-use crate::{command, cpu};
+use crate::machine::{command, cpu};
 
 pub(crate) const DEBUGFS: &str = "/sys/kernel/debug/mflow";
 

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use anyhow::{ensure, Error, Result};
 use mflow_protocol::guest::{CaseAgain, CaseResult, ListedCase, Message};
 
-use crate::absence::{NoRoom, Watch};
-use crate::outcome::Outcome;
+use crate::machine::absence::{NoRoom, Watch};
+use crate::traffic::outcome::Outcome;
 use crate::verdict;
 
 /// Half of the longest deadline there is: what a case that wants order sets, and what it takes to be late twice.

@@ -5,9 +5,9 @@
 use anyhow::Result;
 
 use super::window::Counts;
-use crate::proc_net;
-use crate::softnet::Softnet;
-use crate::topology::{self, CLIENT};
+use crate::machine::proc_net;
+use crate::machine::softnet::Softnet;
+use crate::network::topology::{self, CLIENT};
 
 pub(super) fn nic_packets() -> Result<u64> {
     topology::received_pkts("eth0")

@@ -12,9 +12,10 @@ use mflow_protocol::guest::Message;
 
 use super::sink::Sink;
 use super::{app_endpoint, stack, window, AppEndpoint, SETTLE};
-use crate::softnet::Softnet;
-use crate::topology::{self, Family};
-use crate::{command, cpu, mflow, verdict};
+use crate::machine::softnet::Softnet;
+use crate::machine::{command, cpu};
+use crate::network::topology::{self, Family};
+use crate::{mflow, verdict};
 
 /// Packets that may be on their way for each lane: more than the NIC's ring and less than a lane's, so that a lane that is
 /// kept from running by a busy host does not make the NIC core do its work.

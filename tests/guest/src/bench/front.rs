@@ -9,7 +9,7 @@ use mflow_protocol::network::SERVER_HOST;
 
 use crate::hike;
 use crate::mflow::Stats;
-use crate::topology::{self, FEED};
+use crate::network::topology::{self, FEED};
 
 /// A destination that nothing goes to.
 const NOBODY: &str = "192.0.2.1";

@@ -8,9 +8,10 @@ use anyhow::{ensure, Result};
 use mflow_protocol::bench::{Case, End, PORT};
 
 use super::{app_endpoint, counters, stack, window, AppEndpoint, SETTLE};
-use crate::command::{self, Program};
-use crate::topology::CLIENT;
-use crate::{cpu, mflow, proc_net};
+use crate::machine::command::{self, Program};
+use crate::machine::{cpu, proc_net};
+use crate::mflow;
+use crate::network::topology::CLIENT;
 
 /// Measures a case. Each client has a server, all on the application's CPU; the clients are behind the other NIC.
 pub(super) fn measure(case: &Case, flows: u16, bytes: usize) -> Result<End> {

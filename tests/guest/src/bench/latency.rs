@@ -8,9 +8,10 @@ use anyhow::{Context as _, Result};
 use mflow_protocol::bench::{Case, End, Latency, Transport, PORT};
 
 use super::{app_endpoint, counters, seconds, stack, window, AppEndpoint, SETTLE};
-use crate::command::{self, Program};
-use crate::topology::{Family, CLIENT};
-use crate::{cpu, mflow, proc_net};
+use crate::machine::command::{self, Program};
+use crate::machine::{cpu, proc_net};
+use crate::mflow;
+use crate::network::topology::{Family, CLIENT};
 
 /// Every this many messages of a client one is answered: few enough that the answers are no load of their own, and enough for a
 /// 99th percentile.

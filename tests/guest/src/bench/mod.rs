@@ -24,10 +24,10 @@ use mflow_protocol::bench::{Case, End, Load, Stack};
 use mflow_protocol::guest::Message;
 use mflow_protocol::network;
 
-use crate::mflow;
-use crate::rig::Rig;
-use crate::topology::{self, Family, CONTAINER};
-use crate::{cpu, verdict};
+use crate::machine::cpu;
+use crate::network::topology::{self, Family, CONTAINER};
+use crate::traffic::rig::Rig;
+use crate::{mflow, verdict};
 
 /// From the first packet until the first window: caches, the scheduler and the flow table have settled by then.
 const SETTLE: Duration = Duration::from_millis(1500);

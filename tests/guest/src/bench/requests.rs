@@ -10,9 +10,12 @@ use anyhow::{ensure, Context as _, Result};
 use mflow_protocol::bench::{Case, End, Latency, Server, PORT};
 
 use super::{app_endpoint, counters, seconds, stack, window, AppEndpoint, SETTLE};
-use crate::command::{self, Program};
-use crate::topology::CLIENT;
-use crate::{cpu, mflow, netns, nginx, proc_net};
+use crate::machine::command::{self, Program};
+use crate::machine::{cpu, proc_net};
+use crate::mflow;
+use crate::network::netns;
+use crate::network::topology::CLIENT;
+use crate::traffic::nginx;
 
 /// Objects each client of memcached sets before it begins, of 1,024: the least that the generator takes.
 const OBJECTS: &str = "1k";

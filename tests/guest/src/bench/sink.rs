@@ -21,8 +21,9 @@ use mflow_protocol::guest::CREDIT_PORT;
 use nix::sys::socket::{recvmmsg, setsockopt, sockopt, MsgFlags, MultiHeaders};
 
 use super::window::Counts;
-use crate::datagrams::ledger::Ledger;
-use crate::{cpu, netns, threads};
+use crate::machine::{cpu, threads};
+use crate::network::netns;
+use crate::traffic::datagrams::ledger::Ledger;
 
 const TELL: Duration = Duration::from_millis(2);
 /// The interval at which the reader looks whether it shall stop while nothing arrives.

@@ -11,8 +11,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use mflow_protocol::bench::{Build, Falcon, Layout, Scaling, Stack, LOAD_THRESHOLD_PCT};
 
+use crate::flows;
+use crate::machine::{command, cpu, threads};
 use crate::mflow::{self, Knobs, Mode};
-use crate::{command, cpu, flows, threads};
 
 /// A controller that has looked so long at busy CPUs splits nothing.
 const SAMPLED: Duration = Duration::from_secs(2);

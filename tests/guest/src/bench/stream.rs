@@ -20,9 +20,11 @@ use nix::sys::time::{TimeVal, TimeValLike as _};
 use super::front::Front;
 use super::window::Counts;
 use super::{frames, stack, window, AppEndpoint, SETTLE};
-use crate::streams::readers;
-use crate::topology::{self, FEED};
-use crate::{command, cpu, mflow, netns, threads, verdict};
+use crate::machine::{command, cpu, threads};
+use crate::network::netns;
+use crate::network::topology::{self, FEED};
+use crate::traffic::streams::readers;
+use crate::{mflow, verdict};
 
 /// Room for every segment that may be on its way, with what the kernel adds to each.
 const SOCKET_BYTES: usize = 48 << 20;

@@ -17,16 +17,16 @@ use nix::errno::Errno;
 use nix::sys::socket::{recv, MsgFlags};
 
 use super::{Case, Run};
-use crate::datagrams::receiver::{self, Receiver};
-use crate::datagrams::run::Datagrams;
 use crate::flows;
+use crate::machine::{command, cpu, threads};
 use crate::mflow::{self, Knobs};
-use crate::outcome::Outcome;
-use crate::rig::Rig;
-use crate::streams::run::Streams;
-use crate::topology;
+use crate::network::{netns, topology};
+use crate::traffic::datagrams::receiver::{self, Receiver};
+use crate::traffic::datagrams::run::Datagrams;
+use crate::traffic::outcome::Outcome;
+use crate::traffic::rig::Rig;
+use crate::traffic::streams::run::Streams;
 use crate::traffic::{Live, Load, Plan};
-use crate::{command, cpu, netns, threads};
 
 const LIMIT: Duration = Duration::from_secs(30);
 /// The part of the usual rate that is sent: what is asked takes longer than other cases do.

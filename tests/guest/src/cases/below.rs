@@ -5,12 +5,12 @@
 use anyhow::Result;
 
 use super::{Case, Run};
-use crate::datagrams::run::Datagrams;
 use crate::mflow::Knobs;
-use crate::outcome::Outcome;
-use crate::rig::Rig;
-use crate::streams::run::Streams;
-use crate::topology;
+use crate::network::topology;
+use crate::traffic::datagrams::run::Datagrams;
+use crate::traffic::outcome::Outcome;
+use crate::traffic::rig::Rig;
+use crate::traffic::streams::run::Streams;
 use crate::traffic::Load;
 
 /// The kinds of devices that the NIC is below, each with its options, and the NIC's part there.

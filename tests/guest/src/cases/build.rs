@@ -15,16 +15,17 @@ use mflow_protocol::network::VXLAN_PORT;
 
 use super::devices::MIXED_PKTS;
 use super::{Case, Run};
-use crate::bpf::{Xdp, XdpMode};
-use crate::datagrams::run::Datagrams;
+use crate::machine::{command, cpu};
 use crate::mflow::{self, Knobs};
-use crate::outcome::Outcome;
-use crate::rig::Rig;
-use crate::sockopt;
-use crate::streams::run::Streams;
-use crate::topology::{Family, CLIENT};
+use crate::network::bpf::{Xdp, XdpMode};
+use crate::network::topology::{Family, CLIENT};
+use crate::network::{netns, nft, topology};
+use crate::traffic::datagrams::run::Datagrams;
+use crate::traffic::outcome::Outcome;
+use crate::traffic::rig::Rig;
+use crate::traffic::sockopt;
+use crate::traffic::streams::run::Streams;
 use crate::traffic::{Live as _, Load};
-use crate::{command, cpu, netns, nft, topology};
 
 /// Drivers that leave the building of packets to lanes.
 const DRIVERS: [&str; 2] = ["virtio_net", "mlx5_core"];

@@ -8,12 +8,13 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::{Case, Run};
-use crate::datagrams::run::Datagrams;
+use crate::machine::cpu;
 use crate::mflow::Knobs;
-use crate::streams::run::Streams;
-use crate::topology::CONTAINER;
+use crate::network::tcpdump;
+use crate::network::topology::CONTAINER;
+use crate::traffic::datagrams::run::Datagrams;
+use crate::traffic::streams::run::Streams;
 use crate::traffic::{Live, Load};
-use crate::{cpu, tcpdump};
 
 /// The CPU that tcpdump runs on: a lane is not spared.
 const CPU: usize = cpu::LANES[3];

@@ -8,15 +8,16 @@ use std::time::Duration;
 use anyhow::{ensure, Result};
 
 use super::{Case, Run};
-use crate::datagrams::run::Datagrams;
+use crate::machine::command;
 use crate::mflow::{self, Knobs};
-use crate::outcome::Outcome;
-use crate::rig::Rig;
-use crate::streams::counters::Counters;
-use crate::streams::run::Streams;
-use crate::topology::{self, CLIENT};
+use crate::network::netns;
+use crate::network::topology::{self, CLIENT};
+use crate::traffic::datagrams::run::Datagrams;
+use crate::traffic::outcome::Outcome;
+use crate::traffic::rig::Rig;
+use crate::traffic::streams::counters::Counters;
+use crate::traffic::streams::run::Streams;
 use crate::traffic::{Live as _, Load as _};
-use crate::{command, netns};
 
 /// Something that a wire does to packets, and what must show it.
 struct Misdeed<S> {

@@ -8,13 +8,13 @@ use std::time::Duration;
 use anyhow::{ensure, Result};
 
 use super::{Case, Run};
-use crate::cpu;
-use crate::datagrams::run::Datagrams;
-use crate::hog::Hog;
+use crate::machine::cpu;
+use crate::machine::hog::Hog;
 use crate::mflow::{Knobs, Stats};
-use crate::outcome::Outcome;
-use crate::rig::Rig;
-use crate::streams::run::Streams;
+use crate::traffic::datagrams::run::Datagrams;
+use crate::traffic::outcome::Outcome;
+use crate::traffic::rig::Rig;
+use crate::traffic::streams::run::Streams;
 use crate::traffic::{Live as _, Load, Plan};
 
 /// The length of one hold of the lane's CPU: many times the deadline.

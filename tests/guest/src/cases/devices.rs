@@ -8,17 +8,17 @@ use std::time::Duration;
 use anyhow::{ensure, Context as _, Result};
 
 use super::{Case, Run};
-use crate::bpf::{Xdp, XdpMode};
-use crate::command;
-use crate::cpu::{LANES, LANE_MASK, READER};
-use crate::datagrams::run::Datagrams;
-use crate::hog::Hog;
+use crate::machine::command;
+use crate::machine::cpu::{LANES, LANE_MASK, READER};
+use crate::machine::hog::Hog;
 use crate::mflow::{self, Knobs, Stats};
-use crate::netns;
-use crate::outcome::Outcome;
-use crate::rig::Rig;
-use crate::streams::run::Streams;
-use crate::topology::{self, CONTAINER};
+use crate::network::bpf::{Xdp, XdpMode};
+use crate::network::netns;
+use crate::network::topology::{self, CONTAINER};
+use crate::traffic::datagrams::run::Datagrams;
+use crate::traffic::outcome::Outcome;
+use crate::traffic::rig::Rig;
+use crate::traffic::streams::run::Streams;
 use crate::traffic::{Live as _, Load, Plan};
 
 /// The time for which a CPU of RPS is held at once, and the number of times that the flow begins to be split meanwhile.

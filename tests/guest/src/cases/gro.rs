@@ -5,13 +5,14 @@
 use anyhow::{ensure, Result};
 
 use super::{Case, Run};
-use crate::datagrams::run::Datagrams;
+use crate::machine::{command, proc_net};
 use crate::mflow::{self, Knobs};
-use crate::outcome::Outcome;
-use crate::rig::Rig;
-use crate::topology::{Family, CONTAINER};
+use crate::network::nft;
+use crate::network::topology::{Family, CONTAINER};
+use crate::traffic::datagrams::run::Datagrams;
+use crate::traffic::outcome::Outcome;
+use crate::traffic::rig::Rig;
 use crate::traffic::{Load, Plan};
-use crate::{command, nft, proc_net};
 
 /// Enough for a batch that is tried to be a small part, on each of two lanes.
 const DATAGRAMS: u64 = 6_000;

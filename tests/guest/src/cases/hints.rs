@@ -10,14 +10,13 @@ use mflow_hike::{Class, Destination, Engine, Hike, Lanes};
 use super::devices::MIXED_PKTS;
 use super::reasons::{FlowLive as _, LIMIT};
 use super::{Case, Run};
-use crate::bpf::Xdp;
-use crate::datagrams::run::Datagrams;
-use crate::flows;
-use crate::hike;
 use crate::mflow::{self, Knobs};
-use crate::outcome::Outcome;
-use crate::rig::Rig;
+use crate::network::bpf::Xdp;
+use crate::traffic::datagrams::run::Datagrams;
+use crate::traffic::outcome::Outcome;
+use crate::traffic::rig::Rig;
 use crate::traffic::{Live, Load as _};
+use crate::{flows, hike};
 
 const NIC: &str = "eth0";
 /// The outer destination of all flows.

@@ -9,16 +9,17 @@ use std::time::Duration;
 use anyhow::{ensure, Result};
 
 use super::{Case, Run};
-use crate::datagrams::run::Datagrams;
+use crate::machine::{command, threads};
 use crate::mflow::{self, Knobs};
-use crate::nfqueue::Judge;
-use crate::outcome::Outcome;
-use crate::packet_socket::PacketSocket;
-use crate::rig::Rig;
-use crate::streams::run::Streams;
-use crate::topology::{self, CLIENT, CONTAINER};
+use crate::network::nfqueue::Judge;
+use crate::network::packet_socket::PacketSocket;
+use crate::network::topology::{self, CLIENT, CONTAINER};
+use crate::network::{netns, nft};
+use crate::traffic::datagrams::run::Datagrams;
+use crate::traffic::outcome::Outcome;
+use crate::traffic::rig::Rig;
+use crate::traffic::streams::run::Streams;
 use crate::traffic::{Live as _, Load as _};
-use crate::{command, netns, nft, threads};
 
 /// The hook where packets are taken, that where they are merged, and those where such pass as are routed on, sent on by IPVS, or sent on
 /// by a bridge.

@@ -9,13 +9,14 @@ use anyhow::{ensure, Context as _, Result};
 
 use super::mode::{knobs, plan, STAGES};
 use super::{Case, Run};
-use crate::datagrams::run::Datagrams;
-use crate::hog::Hog;
+use crate::machine::hog::Hog;
+use crate::machine::{cpu, interrupts};
 use crate::mflow::{Knobs, Mode};
-use crate::outcome::Outcome;
-use crate::rig::Rig;
+use crate::network::topology;
+use crate::traffic::datagrams::run::Datagrams;
+use crate::traffic::outcome::Outcome;
+use crate::traffic::rig::Rig;
 use crate::traffic::{Live, Load as _};
-use crate::{cpu, interrupts, topology};
 
 /// The length of one hold of a CPU.
 const HOLD: Duration = Duration::from_millis(400);

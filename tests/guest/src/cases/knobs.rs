@@ -9,11 +9,10 @@ use anyhow::{bail, ensure, Context as _, Result};
 use nix::errno::Errno;
 
 use super::{Case, Run};
-use crate::command;
-use crate::cpu;
-use crate::datagrams::run::Datagrams;
+use crate::machine::{command, cpu};
 use crate::mflow::{self, Knobs, Stats};
-use crate::rig::Rig;
+use crate::traffic::datagrams::run::Datagrams;
+use crate::traffic::rig::Rig;
 use crate::traffic::Load as _;
 
 /// Knobs with the text that is written, and the text that is read back.

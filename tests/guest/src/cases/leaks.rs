@@ -4,7 +4,7 @@
 //! any more.
 
 use super::{Case, Run};
-use crate::kmemleak;
+use crate::machine::kmemleak;
 
 pub(super) fn cases() -> Vec<Case> {
     let case = Case::of_module(

@@ -12,13 +12,15 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use super::{Case, Run};
-use crate::datagrams::run::Datagrams;
+use crate::flows;
+use crate::machine::{command, cpu, threads};
 use crate::mflow::{self, Knobs, Stats};
-use crate::outcome::Outcome;
-use crate::rig::Rig;
-use crate::streams::run::{LiveStreams, Streams};
+use crate::network::topology;
+use crate::traffic::datagrams::run::Datagrams;
+use crate::traffic::outcome::Outcome;
+use crate::traffic::rig::Rig;
+use crate::traffic::streams::run::{LiveStreams, Streams};
 use crate::traffic::{Live, Load, Plan};
-use crate::{command, cpu, flows, threads, topology};
 
 /// Several samples, and many batches.
 const WINDOW: Duration = Duration::from_millis(400);

@@ -38,11 +38,12 @@ use std::process::ExitCode;
 use anyhow::{ensure, Context as _, Result};
 use mflow_protocol::guest::{ListedCase, Message};
 
+use crate::machine::kmemleak;
 use crate::mflow::{self, Knobs, Mode};
-use crate::outcome::Outcome;
-use crate::rig::{Rig, Scale};
 use crate::runner::{self, Selection};
-use crate::{kmemleak, verdict};
+use crate::traffic::outcome::Outcome;
+use crate::traffic::rig::{Rig, Scale};
+use crate::verdict;
 
 /// The runs that a case is part of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,15 +9,17 @@ use anyhow::{ensure, Result};
 use mflow_protocol::network::{CLIENT_MAC, CONTAINER_MAC};
 
 use super::{Case, Run};
-use crate::datagrams::run::Datagrams;
-use crate::ipsec::{self, Wrap};
+use crate::flows;
+use crate::machine::{proc_net, threads};
 use crate::mflow::{self, Knobs};
-use crate::nfqueue::Judge;
-use crate::outcome::Outcome;
-use crate::rig::Rig;
-use crate::topology::{self, CLIENT, CONTAINER};
+use crate::network::ipsec::{self, Wrap};
+use crate::network::nfqueue::Judge;
+use crate::network::topology::{self, CLIENT, CONTAINER};
+use crate::network::{netns, nft};
+use crate::traffic::datagrams::run::Datagrams;
+use crate::traffic::outcome::Outcome;
+use crate::traffic::rig::Rig;
 use crate::traffic::{Live, Load, Plan};
-use crate::{flows, netns, nft, proc_net, threads};
 
 /// The share of the usual rate that is offered where each packet costs more: a hash, or two system calls.
 const DEAR_SHARE: f64 = 0.3;

@@ -11,14 +11,15 @@ use anyhow::{ensure, Context as _, Result};
 use mflow_protocol::network::VXLAN_PORT;
 
 use super::{Case, Run};
-use crate::datagrams::run::Datagrams;
 use crate::flows::{self, Flow};
+use crate::machine::{cpu, threads};
 use crate::mflow::{self, Knobs, Stats};
-use crate::outcome::Outcome;
-use crate::rig::Rig;
-use crate::topology::{self, Family, CLIENT};
+use crate::network::netns;
+use crate::network::topology::{self, Family, CLIENT};
+use crate::traffic::datagrams::run::Datagrams;
+use crate::traffic::outcome::Outcome;
+use crate::traffic::rig::Rig;
 use crate::traffic::{Live, Load as _};
-use crate::{cpu, netns, threads};
 
 /// A busy guest may take long for what a packet decides.
 pub(super) const LIMIT: Duration = Duration::from_secs(20);

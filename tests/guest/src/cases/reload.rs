@@ -7,14 +7,14 @@ use std::time::Duration;
 use anyhow::{ensure, Result};
 
 use super::{Case, Run};
-use crate::datagrams::run::Datagrams;
-use crate::memory::{no_growth, Memory};
+use crate::machine::memory::{no_growth, Memory};
 use crate::mflow::{self, Knobs, Stats};
-use crate::outcome::Outcome;
-use crate::rig::Rig;
-use crate::streams::run::Streams;
+use crate::network::{netns, topology};
+use crate::traffic::datagrams::run::Datagrams;
+use crate::traffic::outcome::Outcome;
+use crate::traffic::rig::Rig;
+use crate::traffic::streams::run::Streams;
 use crate::traffic::{Live, Load};
-use crate::{netns, topology};
 
 const ROUNDS: usize = 6;
 /// The time for which traffic flows with the switch in either position.

@@ -9,12 +9,12 @@ use anyhow::{ensure, Result};
 use mflow_protocol::network::{CLIENT_HOST, CLIENT_MAC, CONTAINER_MAC, SERVER_HOST};
 
 use super::{Case, Run};
-use crate::datagrams::run::Datagrams;
 use crate::mflow::{self, Knobs};
-use crate::outcome::Outcome;
-use crate::rig::Rig;
-use crate::streams::run::Streams;
-use crate::topology::{self, Family, CLIENT, CONTAINER};
+use crate::network::topology::{self, Family, CLIENT, CONTAINER};
+use crate::traffic::datagrams::run::Datagrams;
+use crate::traffic::outcome::Outcome;
+use crate::traffic::rig::Rig;
+use crate::traffic::streams::run::Streams;
 use crate::traffic::{Live as _, Load, Plan};
 
 /// Room for the packets that wait for an address.

@@ -7,11 +7,11 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::{shapes, Case, Run};
-use crate::datagrams::run::Datagrams;
 use crate::mflow::{self, Knobs};
-use crate::outcome::Outcome;
-use crate::rig::Rig;
-use crate::streams::run::Streams;
+use crate::traffic::datagrams::run::Datagrams;
+use crate::traffic::outcome::Outcome;
+use crate::traffic::rig::Rig;
+use crate::traffic::streams::run::Streams;
 use crate::traffic::{Live as _, Load};
 
 /// The number of times that `scaling` changes there and back under a stream.

@@ -5,10 +5,10 @@
 use mflow_protocol::datagram::{MAX_BYTES, MIN_BYTES};
 
 use super::{Case, Run};
-use crate::datagrams::run::Datagrams;
 use crate::mflow::Knobs;
-use crate::streams::run::Streams;
-use crate::topology::Family::{self, V4, V6};
+use crate::network::topology::Family::{self, V4, V6};
+use crate::traffic::datagrams::run::Datagrams;
+use crate::traffic::streams::run::Streams;
 use crate::traffic::{Load, Plan};
 
 pub(super) fn datagrams() -> Vec<Case> {

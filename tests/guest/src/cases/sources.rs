@@ -5,10 +5,11 @@
 use anyhow::{ensure, Result};
 
 use super::{Case, Run};
+use crate::machine::memory;
 use crate::mflow::{self, Knobs};
-use crate::outcome::Outcome;
-use crate::rig::Rig;
-use crate::{memory, topology};
+use crate::network::topology;
+use crate::traffic::outcome::Outcome;
+use crate::traffic::rig::Rig;
 
 pub(super) fn cases() -> Vec<Case> {
     vec![Case::of_module(

@@ -12,14 +12,14 @@ use anyhow::{ensure, Context as _, Result};
 use mflow_protocol::network::SERVER_HOST;
 
 use super::{Case, Run};
-use crate::datagrams::receiver::{self, Receiver};
-use crate::datagrams::run::Datagrams;
+use crate::machine::{cpu, threads};
 use crate::mflow::{self, Knobs, Mode, Stats};
-use crate::outcome::Outcome;
-use crate::rig::Rig;
-use crate::streams::run::Streams;
+use crate::traffic::datagrams::receiver::{self, Receiver};
+use crate::traffic::datagrams::run::Datagrams;
+use crate::traffic::outcome::Outcome;
+use crate::traffic::rig::Rig;
+use crate::traffic::streams::run::Streams;
 use crate::traffic::{Live, Load, Plan};
-use crate::{cpu, threads};
 
 const DEV: &str = Mode::FalconDev.name();
 const FUNC: &str = Mode::FalconFunc.name();

@@ -7,12 +7,12 @@ use mflow_protocol::network::CONTAINER_MAC;
 
 use super::mode::STAGES;
 use super::{gro, Case, Run};
-use crate::datagrams::run::{Datagrams, LiveDatagrams};
 use crate::mflow::{Knobs, Mode};
-use crate::nft;
-use crate::outcome::Outcome;
-use crate::rig::Rig;
-use crate::topology::{self, Family, CLIENT, CONTAINER};
+use crate::network::nft;
+use crate::network::topology::{self, Family, CLIENT, CONTAINER};
+use crate::traffic::datagrams::run::{Datagrams, LiveDatagrams};
+use crate::traffic::outcome::Outcome;
+use crate::traffic::rig::Rig;
 use crate::traffic::{Live as _, Load as _, Plan};
 
 /// A tunnel between the two hosts, beside VXLAN's.

@@ -12,13 +12,14 @@ use anyhow::{ensure, Result};
 use super::host::{Host, ELSEWHERE};
 use super::step::{Device, Step};
 use super::switch::{self, Switch};
-use crate::bpf::{Xdp, XdpMode};
-use crate::command::{self, Program};
-use crate::hog::Hog;
-use crate::streams::connection::{self, Pair};
-use crate::streams::pattern;
-use crate::topology::{self, Family, CLIENT, CONTAINER};
-use crate::{cpu, netns, nft, proc_net, tcpdump, threads};
+use crate::machine::command::{self, Program};
+use crate::machine::hog::Hog;
+use crate::machine::{cpu, proc_net, threads};
+use crate::network::bpf::{Xdp, XdpMode};
+use crate::network::topology::{self, Family, CLIENT, CONTAINER};
+use crate::network::{netns, nft, tcpdump};
+use crate::traffic::streams::connection::{self, Pair};
+use crate::traffic::streams::pattern;
 
 /// The time for which the NIC is down: the wire has flow control, so meanwhile no packet says that time has passed.
 const NIC_DOWN: Duration = Duration::from_millis(50);

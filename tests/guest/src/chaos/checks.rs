@@ -10,12 +10,11 @@ use std::time::Duration;
 use anyhow::{ensure, Context as _, Result};
 
 use super::step::Effect;
+use crate::machine::{proc_net, threads};
 use crate::mflow::{self, Stats};
-use crate::proc_net;
-use crate::rig::MOST_JOINED_PKTS;
-use crate::streams::counters::{noise, Counters};
-use crate::threads;
-use crate::topology::CLIENT;
+use crate::network::topology::CLIENT;
+use crate::traffic::rig::MOST_JOINED_PKTS;
+use crate::traffic::streams::counters::{noise, Counters};
 
 /// The time that sockets and namespaces may take to go.
 const END: Duration = Duration::from_secs(30);

@@ -11,13 +11,14 @@ use super::load::{Allowed, Loads};
 use super::sequence::Setting;
 use super::step::{Device, Effect, Step};
 use super::switch::Switch;
-use crate::bpf::Xdp;
 use crate::drops::Drops;
+use crate::machine::{command, cpu};
 use crate::mflow::{self, Knobs, Stats};
-use crate::outcome::Outcome;
-use crate::rig::Rig;
-use crate::topology::{self, Family, CONTAINER};
-use crate::{command, cpu, netns};
+use crate::network::bpf::Xdp;
+use crate::network::netns;
+use crate::network::topology::{self, Family, CONTAINER};
+use crate::traffic::outcome::Outcome;
+use crate::traffic::rig::Rig;
 
 /// The namespace that devices are moved to.
 pub(super) const ELSEWHERE: &str = "elsewhere";

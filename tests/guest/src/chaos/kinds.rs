@@ -7,7 +7,7 @@ use rand::RngExt as _;
 
 use super::step::Device::{self, Bridge, Container, Nic, Veth, Vxlan};
 use super::step::{Discipline, Step};
-use crate::cpu;
+use crate::machine::cpu;
 
 use When::{Gentle, Patching, Rough, RoughPatching};
 

@@ -13,14 +13,13 @@ use socket2::SockRef;
 
 use super::sequence::Setting;
 use super::step::Effect;
-use crate::command;
-use crate::datagrams::run::{Datagrams, LiveDatagrams};
-use crate::outcome::Outcome;
-use crate::rig::Rig;
-use crate::streams::connection::{self, End, Pair};
-use crate::streams::verifier::ReadProgress;
-use crate::threads;
-use crate::topology::Family;
+use crate::machine::{command, threads};
+use crate::network::topology::Family;
+use crate::traffic::datagrams::run::{Datagrams, LiveDatagrams};
+use crate::traffic::outcome::Outcome;
+use crate::traffic::rig::Rig;
+use crate::traffic::streams::connection::{self, End, Pair};
+use crate::traffic::streams::verifier::ReadProgress;
 use crate::traffic::{Live as _, Plan};
 
 /// The part of the rate without loss that each load has: the steps need CPUs, too.

@@ -25,17 +25,19 @@ use mflow_protocol::guest::{ListedCase, Message};
 use self::checks::Rest;
 use self::host::Host;
 use self::sequence::Sequence;
-use crate::bpf::{Xdp, XdpMode};
-use crate::command::Program;
-use crate::memory::{no_growth, Memory};
+use crate::machine::command::Program;
+use crate::machine::memory::{no_growth, Memory};
+use crate::machine::{cpu, kmemleak};
 use crate::mflow::Knobs;
-use crate::outcome::Outcome;
-use crate::rig::{Rig, Scale};
+use crate::network::bpf::{Xdp, XdpMode};
+use crate::network::topology::Family;
+use crate::network::{netns, nft, tcpdump, topology};
 use crate::runner::{self, Selection};
-use crate::streams::counters::Counters;
-use crate::topology::Family;
+use crate::traffic::outcome::Outcome;
+use crate::traffic::rig::{Rig, Scale};
+use crate::traffic::streams::counters::Counters;
 use crate::traffic::Plan;
-use crate::{cpu, kmemleak, mflow, netns, nft, tcpdump, topology, verdict};
+use crate::{mflow, verdict};
 
 const CALIBRATION: u64 = 1_000;
 /// The number of datagrams that show that splitting works as before, in small batches, so that every lane has many.
@@ -196,7 +198,7 @@ impl FirstUses {
         topology::rps("lo", cpu::LANE_MASK)?;
         netns::add(FILTERED)?;
         nft::add(FILTERED, HOOKS)?;
-        crate::hog::prepare()?;
+        crate::machine::hog::prepare()?;
         Ok(Self {
             _time_stamps: tcpdump::start(None, "lo", cpu::READER)?,
             _generic_xdp: Xdp::attach("lo", XdpMode::Generic)?,

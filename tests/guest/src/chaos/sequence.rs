@@ -12,7 +12,7 @@ use rand::{RngExt as _, SeedableRng as _};
 use super::kinds::{pick, When, KINDS};
 use super::step::Step;
 use crate::mflow::Knobs;
-use crate::topology::Family;
+use crate::network::topology::Family;
 
 const STEPS: u64 = 10;
 const FAMILIES: [Family; 3] = [Family::V4, Family::V4, Family::V6];

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use crate::topology::{self, CONTAINER};
+use crate::network::topology::{self, CONTAINER};
 
 /// The number of packets that may change places in a queue on the path while a flow stops or starts to be split.
 const MIXED_PKTS: u64 = 64;

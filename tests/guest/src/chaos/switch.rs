@@ -5,9 +5,10 @@
 use anyhow::Result;
 
 use super::step::{Device, Discipline};
-use crate::cpu::LANE_MASK;
-use crate::topology::{self, CONTAINER};
-use crate::{command, netns, nft};
+use crate::machine::command;
+use crate::machine::cpu::LANE_MASK;
+use crate::network::topology::{self, CONTAINER};
+use crate::network::{netns, nft};
 
 /// The usual length of the NIC's receive ring, and the usual number of queues that the container's device receives from.
 const RING_PKTS: usize = 1024;

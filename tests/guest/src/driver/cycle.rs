@@ -5,7 +5,8 @@
 use anyhow::{ensure, Context as _, Result};
 
 use super::{link, Case};
-use crate::{command, page_pool, topology};
+use crate::machine::{command, page_pool};
+use crate::network::topology;
 
 pub(super) fn cases() -> Vec<Case> {
     vec![

@@ -9,7 +9,8 @@ use std::time::Duration;
 use anyhow::{ensure, Context as _, Result};
 
 use super::{link, Case};
-use crate::{command, devlink, threads};
+use crate::machine::{command, threads};
+use crate::network::devlink;
 
 /// Longer than the kernel's watchdog takes to notice a send queue that stands still.
 const WATCHDOG: Duration = Duration::from_secs(60);

@@ -9,7 +9,8 @@ use anyhow::{ensure, Context as _, Result};
 
 use super::link::{self, PEER};
 use super::Case;
-use crate::{command, proc_net, topology};
+use crate::machine::{command, proc_net};
+use crate::network::topology;
 
 pub(super) fn cases() -> Vec<Case> {
     vec![

@@ -11,8 +11,10 @@ use anyhow::{ensure, Context as _, Result};
 use mflow_protocol::guest::Message;
 use serde_json::Value;
 
-use crate::command::{self, Program};
-use crate::{netns, page_pool, proc_net, threads, topology, verdict};
+use crate::machine::command::{self, Program};
+use crate::machine::{page_pool, proc_net, threads};
+use crate::network::{netns, topology};
+use crate::verdict;
 
 pub(super) const PEER: &str = "peer";
 pub(super) const HERE: &str = "10.9.0.1";

@@ -15,8 +15,8 @@ use nix::unistd::Pid;
 use serde_json::Value;
 
 use super::PINS;
-use crate::command::wait_until;
-use crate::netns;
+use crate::machine::command::wait_until;
+use crate::network::netns;
 
 /// The place where each daemon finds the state that the one before it has left; at the end of the scope, nothing is left.
 pub(super) struct Place {

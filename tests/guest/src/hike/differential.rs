@@ -27,7 +27,7 @@ use super::local_sids;
 use super::model::{self, Colour, Model};
 use super::test_runs::{occurs, TestRuns};
 use super::{instance_at, Case, Scale};
-use crate::netns;
+use crate::network::netns;
 
 /// The source of all tunnels.
 const SOURCE: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xe, 0, 0, 0, 0, 1);

@@ -5,7 +5,7 @@
 use anyhow::{Context as _, Result};
 
 use super::model::{Hop, Model, Prefix};
-use crate::topology;
+use crate::network::topology;
 
 pub(super) const NAMESPACE: &str = "fuzz";
 /// The device that packets leave through, and one that is no port.

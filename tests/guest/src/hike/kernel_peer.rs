@@ -17,8 +17,9 @@ use super::network::{
     SRC_V6, TUNNEL_SOURCE, WAY1,
 };
 use super::{instance, Case};
-use crate::packet_socket::PacketSocket;
-use crate::{command, netns, topology};
+use crate::machine::command;
+use crate::network::packet_socket::PacketSocket;
+use crate::network::{netns, topology};
 
 pub(super) const HOP_LIMIT: u8 = 64;
 pub(super) const ETHERNET_BYTES: usize = 14;

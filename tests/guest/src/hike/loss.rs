@@ -22,7 +22,8 @@ use super::network::{
     WAY2,
 };
 use super::{instance, instance_at, Case};
-use crate::{netns, threads};
+use crate::machine::threads;
+use crate::network::netns;
 
 /// Blocks long enough for an emulated CPU that is away for a moment.
 pub(super) const PERIOD: Duration = Duration::from_secs(1);

@@ -20,7 +20,8 @@ use mflow_hike::{Direction, Engine, Flow, Hike, Hook, Marking, Monitor, Path};
 use super::loss::{self, Setting, PERIOD, PORT};
 use super::network::{sids, Network, DST, DST_V6, EGRESS, INGRESS, SRC, TUNNEL_SOURCE, WAY1, WAY2};
 use super::Case;
-use crate::{cpu, netns};
+use crate::machine::cpu;
+use crate::network::netns;
 
 /// Over one of each kind: from odd to even, and back.
 const BORDERS: usize = 2;

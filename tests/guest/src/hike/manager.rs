@@ -13,8 +13,8 @@ use super::daemon::{Daemon, Place};
 use super::network::{mac, sids, text, Network, DST_V6, INGRESS, LEFT, RIGHT, TUNNEL_SOURCE};
 use super::seen::{under_traffic, Look, Seen};
 use super::{Case, Scale};
-use crate::command::wait_until;
-use crate::{netns, topology};
+use crate::machine::command::wait_until;
+use crate::network::{netns, topology};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![

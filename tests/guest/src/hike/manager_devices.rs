@@ -8,8 +8,8 @@ use mflow_hike::Hook;
 use super::daemon::{Daemon, Place};
 use super::network::{Network, INGRESS};
 use super::Case;
-use crate::command::wait_until;
-use crate::topology;
+use crate::machine::command::wait_until;
+use crate::network::topology;
 
 pub(super) fn cases() -> Vec<Case> {
     vec![Case {

@@ -8,7 +8,7 @@ use super::daemon::{Daemon, Place};
 use super::network::{sids, Network, DST_V4, DST_V6, EGRESS, INGRESS, RIGHT, SRC};
 use super::seen::{under_traffic, Look};
 use super::Case;
-use crate::{netns, topology};
+use crate::network::{netns, topology};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![

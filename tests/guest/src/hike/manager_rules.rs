@@ -11,8 +11,8 @@ use serde_json::Value;
 use super::daemon::{Daemon, Place};
 use super::network::{Network, DST_V6, INGRESS, LEFT, SRC, SRC_V6};
 use super::Case;
-use crate::command::wait_until;
-use crate::netns;
+use crate::machine::command::wait_until;
+use crate::network::netns;
 
 /// The flow with a class of its own comes from this port.
 const FLOW_PORT: u16 = 7_001;

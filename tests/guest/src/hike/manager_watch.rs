@@ -16,7 +16,7 @@ use serde_json::{json, Value};
 use super::daemon::{Daemon, Place};
 use super::network::{Network, INGRESS};
 use super::Case;
-use crate::command::{wait_until, START};
+use crate::machine::command::{wait_until, START};
 
 /// Paths of the configuration that grows and changes, so that its transactions do not fit into what lies between daemon and client:
 /// some 250 KB each, where sockets and HTTP/2 have room for a few of these while the client does not read.

@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use anyhow::Result;
 
-use crate::{netns, topology};
+use crate::network::{netns, topology};
 
 /// The table of SIDs, and of the ways to them.
 const SIDS: u32 = 90;
@@ -209,7 +209,7 @@ impl Mesh {
         lines += &format!("address add {v6}/64 dev {name} nodad\naddress add {v4}/24 dev {name}\nlink set {name} up\n");
         for line in lines.lines() {
             // A line may have a family of its own, which a batch has not.
-            crate::command::run(&format!("ip -n {router} {line}"))?;
+            crate::machine::command::run(&format!("ip -n {router} {line}"))?;
         }
         for (at, device) in [(name, "wire"), (router, name)] {
             for_xdp(at, device)?;
@@ -249,7 +249,7 @@ impl Mesh {
         }
         topology::ip(Some(router_name(router)), &lines)?;
         let rule = format!("-6 rule add to fc00::/16 lookup {SIDS} prio 999");
-        crate::command::run(&format!("ip -n {} {rule}", router_name(router)))?;
+        crate::machine::command::run(&format!("ip -n {} {rule}", router_name(router)))?;
         let tunnels_from = tunnel_source(router);
         topology::ip(
             Some(router_name(router)),

@@ -16,7 +16,7 @@ use anyhow::Result;
 use mflow_hike::Hike;
 use nix::net::if_::if_nametoindex;
 
-use crate::{netns, topology};
+use crate::network::{netns, topology};
 
 pub(super) const SRC: &str = "src";
 pub(super) const INGRESS: &str = "ingress";

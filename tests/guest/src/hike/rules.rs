@@ -12,8 +12,8 @@ use mflow_hike::{Action, Class, Destination, Engine, Rule};
 
 use super::tables::{entry_of, frame};
 use super::{instance, Case};
-use crate::command::START;
-use crate::threads;
+use crate::machine::command::START;
+use crate::machine::threads;
 
 /// The number of times that the list is replaced, and the least number of packets that see that.
 const CHANGES: u32 = 12;

@@ -13,9 +13,10 @@ use anyhow::{bail, ensure, Result};
 use nix::sys::socket::{setsockopt, sockopt};
 
 use super::network::{DST, DST_V6, LEFT, SRC, TUNNEL_SOURCE, WAY1};
-use crate::command::wait_until;
-use crate::packet_socket::PacketSocket;
-use crate::{netns, threads};
+use crate::machine::command::wait_until;
+use crate::machine::threads;
+use crate::network::netns;
+use crate::network::packet_socket::PacketSocket;
 
 const PORT: u16 = 9_001;
 /// The time for which the sender rests after every [`TOGETHER`] datagrams.

@@ -16,7 +16,8 @@ use nix::net::if_::if_nametoindex;
 
 use super::mesh::{router_name, sid, tunnel_source, Function, Host, Mesh, Policy, Sid};
 use super::{instance, Case, Scale};
-use crate::{command, netns, threads};
+use crate::machine::{command, threads};
+use crate::network::netns;
 
 /// Packets from each host to the other one, after the first ones have taught routers who their neighbours are.
 const PINGS: u64 = 3;

@@ -13,8 +13,8 @@ use super::network::{
     attach, mac, text, Network, DST, EGRESS, INGRESS, LEFT, RIGHT, SRC, TUNNEL_SOURCE, WAY1, WAY2,
 };
 use super::{instance, Case};
-use crate::packet_socket::PacketSocket;
-use crate::{netns, topology};
+use crate::network::packet_socket::PacketSocket;
+use crate::network::{netns, topology};
 
 /// A VRF at egress.
 const VRF: &str = "vrf100";

@@ -26,8 +26,8 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt as _, SeedableRng as _};
 
 use super::{frames, instance, instance_at, Case, Scale, PINS};
-use crate::command::START;
-use crate::threads;
+use crate::machine::command::START;
+use crate::machine::threads;
 
 /// Entries of the ingress table, and look-ups in it.
 const ENTRIES: usize = 1_000;

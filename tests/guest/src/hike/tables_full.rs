@@ -15,7 +15,7 @@ use nix::net::if_::if_nametoindex;
 
 use super::tables::{frame, run};
 use super::{instance, Case};
-use crate::{netns, topology};
+use crate::network::{netns, topology};
 
 /// Prefixes that have classes.
 const PREFIXES: usize = 100_000;

@@ -23,8 +23,9 @@ use super::network::{
     mac, sids, text, Network, DST, DST_V4, DST_V6, INGRESS, LEFT, RIGHT, TUNNEL_SOURCE, WAY1,
 };
 use super::{instance_at, Case};
-use crate::packet_socket::PacketSocket;
-use crate::{netns, threads, topology};
+use crate::machine::threads;
+use crate::network::packet_socket::PacketSocket;
+use crate::network::{netns, topology};
 
 /// An address of ingress, on the link that packets leave by.
 const OWN_V4: Ipv4Addr = Ipv4Addr::new(10, 9, 1, 1);

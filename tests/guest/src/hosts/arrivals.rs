@@ -24,9 +24,10 @@ use nix::sys::socket::{
 use nix::sys::time::TimeSpec;
 use nix::time::{clock_gettime, ClockId};
 
-use crate::absence::NoRoom;
-use crate::datagrams::ledger::Ledger;
-use crate::{cpu, sockopt as more_sockopt, threads};
+use crate::machine::absence::NoRoom;
+use crate::machine::{cpu, threads};
+use crate::traffic::datagrams::ledger::Ledger;
+use crate::traffic::sockopt as more_sockopt;
 
 const BATCH: usize = 64;
 const POLL_MS: u16 = 20;

@@ -13,8 +13,9 @@ use anyhow::{ensure, Context as _, Result};
 use socket2::SockRef;
 
 use super::elephant::unspecified;
-use crate::topology::{Family, CLIENT, CONTAINER};
-use crate::{cpu, netns, proc_net, threads};
+use crate::machine::{cpu, proc_net, threads};
+use crate::network::netns;
+use crate::network::topology::{Family, CLIENT, CONTAINER};
 
 /// The number of clients that connect at the same time, and the number of connections that each makes.
 const CLIENTS: usize = 4;

@@ -12,8 +12,9 @@ use super::arrivals::seeing;
 use super::elephant::{unspecified, Elephant, Fate, PORT};
 use super::host::{Host, Rules};
 use super::Case;
-use crate::topology::{self, Family, CLIENT, CONTAINER};
-use crate::{mflow, netns};
+use crate::mflow;
+use crate::network::netns;
+use crate::network::topology::{self, Family, CLIENT, CONTAINER};
 
 /// The client's address and the container's behind a VLAN, and how long their prefixes are.
 const IN_VLAN: [&str; 2] = ["10.0.100.1", "10.0.100.2"];

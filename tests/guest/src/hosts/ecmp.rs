@@ -12,8 +12,9 @@ use super::arrivals::{seeing, Look};
 use super::elephant::{unspecified, Elephant, Fate, PORT};
 use super::host::{Host, CONTAINER2};
 use super::{router, Case};
-use crate::topology::{self, Family, CONTAINER};
-use crate::{mflow, netns};
+use crate::mflow;
+use crate::network::netns;
+use crate::network::topology::{self, Family, CONTAINER};
 
 const FLOWS: usize = 17;
 /// By addresses; by ports, too; by inner addresses, if there is an inner packet; by the fields below.

@@ -16,11 +16,13 @@ use mflow_protocol::datagram::MIN_BYTES;
 
 use super::arrivals::{seeing, Arrived, Look, Receiver};
 use super::host::Host;
-use crate::datagrams::run::wait_quiet;
-use crate::datagrams::sender::{SendOrder, Sender};
+use crate::machine::{command, threads};
 use crate::mflow::Stats;
-use crate::topology::{Family, CONTAINER};
-use crate::{command, flows, mflow, netns, threads};
+use crate::network::netns;
+use crate::network::topology::{Family, CONTAINER};
+use crate::traffic::datagrams::run::wait_quiet;
+use crate::traffic::datagrams::sender::{SendOrder, Sender};
+use crate::{flows, mflow};
 
 /// The port at which the container reads an elephant.
 pub(super) const PORT: u16 = 5_001;

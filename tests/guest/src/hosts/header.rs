@@ -12,8 +12,9 @@ use super::arrivals::{Arrived, Look};
 use super::elephant::{Elephant, PORT};
 use super::host::{Host, Rules};
 use super::{router, Case};
-use crate::topology::{Family, CLIENT, CONTAINER};
-use crate::{command, netns, nft};
+use crate::machine::command;
+use crate::network::topology::{Family, CLIENT, CONTAINER};
+use crate::network::{netns, nft};
 
 const ECT0: u8 = 2;
 const CE: u8 = 3;

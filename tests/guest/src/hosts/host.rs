@@ -8,10 +8,10 @@ use anyhow::{ensure, Context as _, Result};
 
 use super::{firewalls, networks, policy, services};
 use crate::mflow::{self, Knobs};
-use crate::netlink::Netlink;
-use crate::rig::{Rig, Scale};
-use crate::topology::{self, Family, CLIENT};
-use crate::{netns, nft};
+use crate::network::netlink::Netlink;
+use crate::network::topology::{self, Family, CLIENT};
+use crate::network::{netns, nft};
+use crate::traffic::rig::{Rig, Scale};
 
 /// The default receive buffer of the distribution, in bytes, which all sockets of these cases have: the rig's own cases have
 /// forty times as much.

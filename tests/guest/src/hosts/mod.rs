@@ -31,8 +31,9 @@ use mflow_protocol::guest::{ListedCase, Message};
 
 use self::elephant::Fate;
 use self::host::Host;
+use crate::machine::kmemleak;
 use crate::runner::{self, Selection};
-use crate::{kmemleak, mflow, verdict};
+use crate::{mflow, verdict};
 
 /// Options of `hosts`.
 #[derive(Debug, clap::Args)]

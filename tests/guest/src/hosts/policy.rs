@@ -12,10 +12,10 @@ use super::beside::{Made, Services, CONNECTIONS, FLOWS};
 use super::elephant::Elephant;
 use super::host::{Host, Rules};
 use super::{router, Case};
-use crate::command;
-use crate::datagrams::run::Datagrams;
-use crate::nft::{self, Counted};
-use crate::topology::{self, Family, CONTAINER};
+use crate::machine::command;
+use crate::network::nft::{self, Counted};
+use crate::network::topology::{self, Family, CONTAINER};
+use crate::traffic::datagrams::run::Datagrams;
 
 const TCP: u16 = 6_301;
 const UDP: u16 = 6_302;

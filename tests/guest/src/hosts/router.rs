@@ -6,8 +6,8 @@ use anyhow::Result;
 use mflow_protocol::network::{CLIENT_MAC, CONTAINER_MAC};
 
 use super::host::{CONTAINER2, VETH2};
-use crate::netns;
-use crate::topology::{self, Family, CLIENT, CONTAINER};
+use crate::network::netns;
+use crate::network::topology::{self, Family, CLIENT, CONTAINER};
 
 pub(super) const CONTAINER2_MAC: &str = "02:00:00:00:07:02";
 /// An address that both containers have, and the route to it: by both.

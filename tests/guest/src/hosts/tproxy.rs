@@ -14,8 +14,8 @@ use super::beside::{Made, Server, Services, CONNECTIONS};
 use super::elephant::{unspecified, Elephant, Fate};
 use super::host::{Host, Rules};
 use super::Case;
-use crate::topology::{self, Family, CLIENT, CONTAINER};
-use crate::{netns, nft};
+use crate::network::topology::{self, Family, CLIENT, CONTAINER};
+use crate::network::{netns, nft};
 
 const TCP: u16 = 6_201;
 const UDP: u16 = 6_202;

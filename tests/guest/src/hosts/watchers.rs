@@ -16,14 +16,16 @@ use nix::sys::time::TimeSpec;
 use super::elephant::{Elephant, Fate};
 use super::host::{Host, Rules};
 use super::Case;
-use crate::bpf::{self, Xdp, XdpMode};
-use crate::datagrams::ledger::Ledger;
-use crate::packet_socket::PacketSocket;
-use crate::streams::counters::{noise, Counters};
-use crate::streams::run::Streams;
-use crate::topology::{self, Family};
+use crate::machine::{clock, cpu};
+use crate::mflow;
+use crate::network::bpf::{self, Xdp, XdpMode};
+use crate::network::packet_socket::PacketSocket;
+use crate::network::tcpdump;
+use crate::network::topology::{self, Family};
+use crate::traffic::datagrams::ledger::Ledger;
+use crate::traffic::streams::counters::{noise, Counters};
+use crate::traffic::streams::run::Streams;
 use crate::traffic::Load as _;
-use crate::{clock, cpu, mflow, tcpdump};
 
 /// Room for all that a case sends: the kernel keeps the frames until the reader comes.
 const ROOM: usize = 64 << 20;

@@ -11,8 +11,9 @@ use super::arrivals::seeing;
 use super::elephant::{Elephant, Fate, PORT};
 use super::host::{Host, Rules};
 use super::Case;
-use crate::topology::{self, Family, CLIENT};
-use crate::{command, mflow};
+use crate::machine::command;
+use crate::mflow;
+use crate::network::topology::{self, Family, CLIENT};
 
 /// Private keys of the server and the client: any 32 bytes, in base 64.
 const KEYS: [&str; 2] = [

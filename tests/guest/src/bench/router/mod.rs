@@ -24,8 +24,9 @@ use mflow_protocol::guest::Message;
 use self::packets::Traffic;
 use self::way::Way;
 use super::{frames, sink, window, SETTLE};
-use crate::topology::{self, FEED};
-use crate::{command, threads, verdict};
+use crate::machine::{command, threads};
+use crate::network::topology::{self, FEED};
+use crate::verdict;
 
 /// The device that packets leave by.
 const OUT: &str = "out0";

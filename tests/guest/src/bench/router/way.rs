@@ -19,7 +19,7 @@ use nix::net::if_::if_nametoindex;
 use super::packets::{destination, outer_bytes, sids, Traffic, DST_V4, SRC_V6};
 use super::{Passed, OUT};
 use crate::hike;
-use crate::topology::{self, FEED};
+use crate::network::topology::{self, FEED};
 
 /// The other end of the device that XDP's packets leave by.
 const BEHIND: &str = "behind0";

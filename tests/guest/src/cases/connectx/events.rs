@@ -11,18 +11,19 @@ use std::time::Duration;
 use anyhow::{ensure, Context as _, Result};
 use mflow_protocol::guest::Message;
 
-use crate::bpf::{Xdp, XdpMode};
 use crate::cases::devices::MIXED_PKTS;
 use crate::cases::{Case, Run};
-use crate::command;
-use crate::datagrams::run::{Datagrams, LiveDatagrams};
 use crate::driver::link;
+use crate::machine::{command, interrupts, page_pool};
 use crate::mflow::Knobs;
-use crate::outcome::Outcome;
-use crate::rig::Rig;
-use crate::topology::CLIENT;
+use crate::network::bpf::{Xdp, XdpMode};
+use crate::network::topology::CLIENT;
+use crate::network::{devlink, netns, topology};
+use crate::traffic::datagrams::run::{Datagrams, LiveDatagrams};
+use crate::traffic::outcome::Outcome;
+use crate::traffic::rig::Rig;
 use crate::traffic::{Live as _, Load as _};
-use crate::{devlink, interrupts, netns, page_pool, topology, verdict};
+use crate::verdict;
 
 const ROUNDS: usize = 3;
 const PAUSE: Duration = Duration::from_millis(200);

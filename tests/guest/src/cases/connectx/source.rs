@@ -9,15 +9,17 @@ use mflow_protocol::bench::Frames;
 use mflow_protocol::guest::Message;
 
 use crate::cases::{Case, Run};
-use crate::command::{self, Program};
-use crate::datagrams::ledger::Ledger;
-use crate::datagrams::receiver::Receiver;
-use crate::datagrams::run::{self, Datagrams};
+use crate::machine::command::{self, Program};
+use crate::machine::cpu;
 use crate::mflow::{self, Knobs, Stats};
-use crate::outcome::Outcome;
-use crate::rig::Rig;
+use crate::network::topology;
+use crate::traffic::datagrams::ledger::Ledger;
+use crate::traffic::datagrams::receiver::Receiver;
+use crate::traffic::datagrams::run::{self, Datagrams};
+use crate::traffic::outcome::Outcome;
+use crate::traffic::rig::Rig;
 use crate::traffic::Load as _;
-use crate::{cpu, topology, verdict};
+use crate::verdict;
 
 /// Flows that the card makes by itself, and datagrams in a burst of all of them.
 const SOURCE_FLOWS: u16 = 64;

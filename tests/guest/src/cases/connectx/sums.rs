@@ -9,14 +9,15 @@ use anyhow::{ensure, Result};
 
 use crate::cases::routed::{self, Through};
 use crate::cases::{Case, Run};
-use crate::datagrams::receiver::{self, Receiver};
-use crate::datagrams::run::Datagrams;
+use crate::machine::proc_net;
 use crate::mflow::Knobs;
-use crate::outcome::Outcome;
-use crate::rig::Rig;
-use crate::topology::{self, CONTAINER};
+use crate::network::nft;
+use crate::network::topology::{self, CONTAINER};
+use crate::traffic::datagrams::receiver::{self, Receiver};
+use crate::traffic::datagrams::run::Datagrams;
+use crate::traffic::outcome::Outcome;
+use crate::traffic::rig::Rig;
 use crate::traffic::{Load as _, Plan};
-use crate::{nft, proc_net};
 
 const OWN_PORT: u16 = 5_001;
 

@@ -11,16 +11,17 @@ use anyhow::{ensure, Result};
 use socket2::{Domain, SockRef, Socket, Type};
 
 use crate::cases::{Case, Run};
-use crate::command::wait_until;
-use crate::datagrams::receiver::{self, Receiver};
-use crate::datagrams::run::wait_quiet;
-use crate::datagrams::sender::{SendOrder, Sender};
+use crate::machine::command::wait_until;
+use crate::machine::cpu;
 use crate::mflow::{self, Knobs, Stats};
-use crate::outcome::Outcome;
-use crate::rig::Rig;
-use crate::topology::CONTAINER;
+use crate::network::netns;
+use crate::network::topology::CONTAINER;
+use crate::traffic::datagrams::receiver::{self, Receiver};
+use crate::traffic::datagrams::run::wait_quiet;
+use crate::traffic::datagrams::sender::{SendOrder, Sender};
+use crate::traffic::outcome::Outcome;
+use crate::traffic::rig::Rig;
 use crate::traffic::Mark;
-use crate::{cpu, netns};
 
 /// The time for which datagrams come after the module has found out how the sockets are chosen.
 const TIME: Duration = Duration::from_millis(800);

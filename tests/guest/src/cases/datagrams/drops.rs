@@ -6,12 +6,12 @@ use anyhow::{ensure, Context as _, Result};
 use serde_json::Value;
 
 use crate::cases::{Case, Run};
-use crate::command;
-use crate::datagrams::run::Datagrams;
+use crate::machine::command;
 use crate::mflow::{Knobs, STRICT_TIMEOUT_US};
-use crate::outcome::Outcome;
-use crate::rig::Rig;
-use crate::topology;
+use crate::network::topology;
+use crate::traffic::datagrams::run::Datagrams;
+use crate::traffic::outcome::Outcome;
+use crate::traffic::rig::Rig;
 use crate::traffic::Load as _;
 
 /// One packet in this many is dropped.

@@ -7,12 +7,12 @@ use mflow_protocol::network::VXLAN_PORT;
 
 use super::drops::{require_no_wait, BYTES};
 use crate::cases::{Case, Run};
-use crate::datagrams::run::Datagrams;
 use crate::mflow::Knobs;
-use crate::nft::{self, Counted};
-use crate::outcome::Outcome;
-use crate::rig::Rig;
-use crate::topology::CONTAINER;
+use crate::network::nft::{self, Counted};
+use crate::network::topology::CONTAINER;
+use crate::traffic::datagrams::run::Datagrams;
+use crate::traffic::outcome::Outcome;
+use crate::traffic::rig::Rig;
 use crate::traffic::{Load as _, Plan};
 
 /// At each hook one packet in this many is dropped, be it one that GRO has made of many.

@@ -15,14 +15,16 @@ use anyhow::{ensure, Context as _, Result};
 use nix::poll::{poll, PollFd, PollFlags};
 
 use crate::cases::{Case, Run};
-use crate::datagrams::run::Datagrams;
+use crate::flows;
+use crate::machine::{command, cpu, proc_net, threads};
 use crate::mflow::{self, Knobs};
-use crate::netlink::{Behind, Netlink};
-use crate::outcome::Outcome;
-use crate::rig::Rig;
-use crate::topology::{self, CLIENT};
+use crate::network::netlink::{Behind, Netlink};
+use crate::network::topology::{self, CLIENT};
+use crate::network::{netns, virtual_nic};
+use crate::traffic::datagrams::run::Datagrams;
+use crate::traffic::outcome::Outcome;
+use crate::traffic::rig::Rig;
 use crate::traffic::{Live as _, Load as _, Plan};
-use crate::{command, cpu, flows, netns, proc_net, threads, virtual_nic};
 
 /// The least time for which packets to be forwarded are sent, and the time between two of them.
 const TIME: Duration = Duration::from_millis(800);

@@ -7,11 +7,11 @@ use std::time::Duration;
 use anyhow::Result;
 
 use crate::cases::{Case, Run};
+use crate::machine::{command, cpu};
 use crate::mflow::{Knobs, Stats};
-use crate::outcome::Outcome;
-use crate::rig::Rig;
+use crate::traffic::outcome::Outcome;
+use crate::traffic::rig::Rig;
 use crate::traffic::Live as _;
-use crate::{command, cpu};
 
 const ROUNDS: usize = 3;
 

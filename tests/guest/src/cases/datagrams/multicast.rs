@@ -12,13 +12,13 @@ use socket2::{Domain, InterfaceIndexOrAddress, Socket, Type};
 
 use crate::cases::reload::switch;
 use crate::cases::{Case, Run};
-use crate::datagrams::receiver::{self, Receiver};
-use crate::datagrams::run::{wait_quiet, Datagrams};
 use crate::mflow::Knobs;
-use crate::netns;
-use crate::outcome::Outcome;
-use crate::rig::Rig;
-use crate::topology::{Family, CLIENT, CONTAINER};
+use crate::network::netns;
+use crate::network::topology::{Family, CLIENT, CONTAINER};
+use crate::traffic::datagrams::receiver::{self, Receiver};
+use crate::traffic::datagrams::run::{wait_quiet, Datagrams};
+use crate::traffic::outcome::Outcome;
+use crate::traffic::rig::Rig;
 use crate::traffic::Live as _;
 
 const PORT: u16 = 6_004;

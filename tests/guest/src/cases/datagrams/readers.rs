@@ -11,13 +11,14 @@ use anyhow::{ensure, Context as _, Result};
 use nix::sys::socket::{setsockopt, sockopt};
 
 use crate::cases::{Case, Run};
-use crate::datagrams::run::{Datagrams, LiveDatagrams};
+use crate::machine::{cpu, threads};
 use crate::mflow::Knobs;
-use crate::outcome::Outcome;
-use crate::rig::Rig;
-use crate::topology::{CLIENT, CONTAINER};
+use crate::network::netns;
+use crate::network::topology::{CLIENT, CONTAINER};
+use crate::traffic::datagrams::run::{Datagrams, LiveDatagrams};
+use crate::traffic::outcome::Outcome;
+use crate::traffic::rig::Rig;
 use crate::traffic::{Live as _, Load as _};
-use crate::{cpu, netns, threads};
 
 const PORT: u16 = 6_002;
 const THREADS: u64 = 4;

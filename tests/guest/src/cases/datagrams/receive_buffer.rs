@@ -11,17 +11,18 @@ use mflow_protocol::datagram;
 use nix::sys::socket::{setsockopt, sockopt};
 
 use crate::cases::{Case, Run};
-use crate::datagrams::ledger::Ledger;
-use crate::datagrams::receiver::Receiver;
-use crate::datagrams::run::Datagrams;
-use crate::datagrams::sender::{SendOrder, Sender};
+use crate::machine::{command, cpu, threads};
 use crate::mflow::{self, Knobs, Mode, Stats};
-use crate::outcome::Outcome;
-use crate::rig::Rig;
-use crate::sockopt::receive_memory;
-use crate::topology::{CLIENT, CONTAINER};
+use crate::network::netns;
+use crate::network::topology::{CLIENT, CONTAINER};
+use crate::traffic::datagrams::ledger::Ledger;
+use crate::traffic::datagrams::receiver::Receiver;
+use crate::traffic::datagrams::run::Datagrams;
+use crate::traffic::datagrams::sender::{SendOrder, Sender};
+use crate::traffic::outcome::Outcome;
+use crate::traffic::rig::Rig;
+use crate::traffic::sockopt::receive_memory;
 use crate::traffic::Mark;
-use crate::{command, cpu, netns, threads};
 
 const FLOWS: u16 = 4;
 /// The buffer that distributions give to a socket. Less than a hundred of these datagrams find room there.

@@ -6,12 +6,13 @@
 use anyhow::{ensure, Result};
 
 use crate::cases::{Case, Run};
-use crate::datagrams::run::Datagrams;
+use crate::machine::{command, proc_net};
 use crate::mflow::Knobs;
-use crate::outcome::Outcome;
-use crate::rig::Rig;
+use crate::network::topology;
+use crate::traffic::datagrams::run::Datagrams;
+use crate::traffic::outcome::Outcome;
+use crate::traffic::rig::Rig;
 use crate::traffic::Load as _;
-use crate::{command, proc_net, topology};
 
 /// Three frames of the overlay.
 const BYTES: usize = 4_000;

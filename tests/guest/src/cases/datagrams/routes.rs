@@ -7,14 +7,15 @@ use std::time::Duration;
 use anyhow::{ensure, Result};
 
 use crate::cases::{Case, Run};
-use crate::datagrams::run::LiveDatagrams;
+use crate::machine::command;
 use crate::mflow::Knobs;
-use crate::outcome::Outcome;
-use crate::rig::Rig;
-use crate::topology::Family::{self, V4, V6};
-use crate::topology::{self, CONTAINER};
+use crate::network::netns;
+use crate::network::topology::Family::{self, V4, V6};
+use crate::network::topology::{self, CONTAINER};
+use crate::traffic::datagrams::run::LiveDatagrams;
+use crate::traffic::outcome::Outcome;
+use crate::traffic::rig::Rig;
 use crate::traffic::Live as _;
-use crate::{command, netns};
 
 struct Change {
     name: &'static str,

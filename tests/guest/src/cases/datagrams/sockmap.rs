@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use anyhow::{ensure, Result};
 
-use crate::bpf::{self, Sockmap, SockmapPrograms};
 use crate::cases::{Case, Run};
-use crate::datagrams::receiver::{self, Receiver};
-use crate::datagrams::run::wait_quiet;
-use crate::datagrams::sender::{SendOrder, Sender};
 use crate::mflow::{self, Knobs};
-use crate::netns;
-use crate::outcome::Outcome;
-use crate::rig::Rig;
-use crate::topology::CONTAINER;
+use crate::network::bpf::{self, Sockmap, SockmapPrograms};
+use crate::network::netns;
+use crate::network::topology::CONTAINER;
+use crate::traffic::datagrams::receiver::{self, Receiver};
+use crate::traffic::datagrams::run::wait_quiet;
+use crate::traffic::datagrams::sender::{SendOrder, Sender};
+use crate::traffic::outcome::Outcome;
+use crate::traffic::rig::Rig;
 use crate::traffic::Mark;
 
 /// The time for which datagrams come after their flow has been split.

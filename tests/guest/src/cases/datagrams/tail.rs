@@ -5,10 +5,10 @@
 use anyhow::{ensure, Result};
 
 use crate::cases::{Case, Run};
-use crate::datagrams::run::Datagrams;
 use crate::mflow::{Knobs, STRICT_TIMEOUT_US};
-use crate::outcome::Outcome;
-use crate::rig::Rig;
+use crate::traffic::datagrams::run::Datagrams;
+use crate::traffic::outcome::Outcome;
+use crate::traffic::rig::Rig;
 use crate::traffic::Load as _;
 
 /// Far less than the deadline of one second, and more than a busy host keeps a virtual CPU waiting.

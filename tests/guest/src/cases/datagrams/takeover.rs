@@ -10,15 +10,15 @@ use anyhow::{ensure, Context as _, Result};
 use socket2::{Domain, Socket, Type};
 
 use crate::cases::{Case, Run};
-use crate::command::wait_until;
-use crate::datagrams::receiver::{self, Receiver};
-use crate::datagrams::run::wait_quiet;
-use crate::datagrams::sender::{SendOrder, Sender};
+use crate::machine::command::wait_until;
 use crate::mflow::{self, Knobs};
-use crate::netns;
-use crate::outcome::Outcome;
-use crate::rig::Rig;
-use crate::topology::CONTAINER;
+use crate::network::netns;
+use crate::network::topology::CONTAINER;
+use crate::traffic::datagrams::receiver::{self, Receiver};
+use crate::traffic::datagrams::run::wait_quiet;
+use crate::traffic::datagrams::sender::{SendOrder, Sender};
+use crate::traffic::outcome::Outcome;
+use crate::traffic::rig::Rig;
 use crate::traffic::Mark;
 
 const ROUNDS: u64 = 8;

@@ -8,12 +8,12 @@ use std::time::Duration;
 use anyhow::Result;
 
 use crate::cases::{Case, Run};
-use crate::command;
-use crate::datagrams::run::LiveDatagrams;
+use crate::machine::command;
 use crate::mflow::Knobs;
-use crate::outcome::Outcome;
-use crate::rig::Rig;
-use crate::topology::{self, CONTAINER};
+use crate::network::topology::{self, CONTAINER};
+use crate::traffic::datagrams::run::LiveDatagrams;
+use crate::traffic::outcome::Outcome;
+use crate::traffic::rig::Rig;
 use crate::traffic::Live as _;
 
 struct Loss {

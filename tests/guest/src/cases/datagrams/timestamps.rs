@@ -11,14 +11,15 @@ use nix::sys::socket::{setsockopt, sockopt};
 use nix::sys::time::TimeSpec;
 
 use crate::cases::{Case, Run};
-use crate::datagrams::receiver::{self, Receiver};
-use crate::datagrams::run::{Datagrams, LiveDatagrams};
+use crate::machine::clock;
 use crate::mflow::Knobs;
-use crate::outcome::Outcome;
-use crate::rig::Rig;
-use crate::topology::CONTAINER;
+use crate::network::netns;
+use crate::network::topology::CONTAINER;
+use crate::traffic::datagrams::receiver::{self, Receiver};
+use crate::traffic::datagrams::run::{Datagrams, LiveDatagrams};
+use crate::traffic::outcome::Outcome;
+use crate::traffic::rig::Rig;
 use crate::traffic::Live as _;
-use crate::{clock, netns};
 
 /// The longest time until the kernel stamps packets that come in: it patches its own code for that.
 const BEGIN: Duration = Duration::from_millis(200);

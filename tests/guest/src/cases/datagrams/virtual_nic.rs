@@ -10,15 +10,14 @@ use anyhow::{ensure, Result};
 use mflow_protocol::datagram::{self, Head, Pattern};
 
 use crate::cases::{Case, Run};
-use crate::command::wait_until;
-use crate::cpu;
-use crate::datagrams::receiver::{self, Receiver};
-use crate::datagrams::run::wait_quiet;
-use crate::hog::Hog;
+use crate::machine::command::wait_until;
+use crate::machine::hog::Hog;
+use crate::machine::{cpu, threads};
 use crate::mflow::{self, Knobs, Stats};
-use crate::outcome::Outcome;
-use crate::threads;
-use crate::virtual_nic::{self, VirtualNic};
+use crate::network::virtual_nic::{self, VirtualNic};
+use crate::traffic::datagrams::receiver::{self, Receiver};
+use crate::traffic::datagrams::run::wait_quiet;
+use crate::traffic::outcome::Outcome;
 
 /// Datagrams in a frame, and their size.
 const DATAGRAMS: u64 = 40;

@@ -13,14 +13,15 @@ use socket2::SockRef;
 
 use crate::cases::reload::switch;
 use crate::cases::{Case, Run};
+use crate::machine::{cpu, proc_net, threads};
 use crate::mflow::Knobs;
-use crate::outcome::Outcome;
-use crate::rig::Rig;
-use crate::streams::counters::{noise, Counters};
-use crate::streams::run::Streams;
-use crate::topology::{Family, CLIENT, CONTAINER};
+use crate::network::topology::{Family, CLIENT, CONTAINER};
+use crate::network::{netns, nft};
+use crate::traffic::outcome::Outcome;
+use crate::traffic::rig::Rig;
+use crate::traffic::streams::counters::{noise, Counters};
+use crate::traffic::streams::run::Streams;
 use crate::traffic::{Live as _, Load as _, Plan};
-use crate::{cpu, netns, nft, proc_net, threads};
 
 const ROUNDS: usize = 15;
 /// The time for which traffic flows with the switch in either position.

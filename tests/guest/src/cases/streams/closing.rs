@@ -13,15 +13,16 @@ use etherparse::TcpHeader;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use crate::cases::{Case, Run};
-use crate::command::wait_until;
-use crate::hog::Hog;
+use crate::machine::command::wait_until;
+use crate::machine::hog::Hog;
+use crate::machine::{cpu, threads};
 use crate::mflow::{self, Knobs, Stats};
-use crate::rig::Rig;
-use crate::streams::connection::{self, End, Pair};
-use crate::streams::syscalls;
-use crate::streams::verifier::ReadProgress;
-use crate::topology::{self, Family, CLIENT};
-use crate::{cpu, netns, threads};
+use crate::network::netns;
+use crate::network::topology::{self, Family, CLIENT};
+use crate::traffic::rig::Rig;
+use crate::traffic::streams::connection::{self, End, Pair};
+use crate::traffic::streams::syscalls;
+use crate::traffic::streams::verifier::ReadProgress;
 
 /// The number of bytes that the container sends back after the client has ended its stream.
 const ANSWER_BYTES: u64 = 1 << 20;

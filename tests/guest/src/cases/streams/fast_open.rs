@@ -13,14 +13,16 @@ use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
 use super::churn::accept;
 use crate::cases::{Case, Run};
+use crate::machine::{cpu, threads};
 use crate::mflow::Knobs;
-use crate::outcome::Outcome;
-use crate::rig::Rig;
-use crate::streams::pattern;
-use crate::streams::run::Streams;
-use crate::topology::{self, CLIENT, CONTAINER};
+use crate::network::netns;
+use crate::network::topology::{self, CLIENT, CONTAINER};
+use crate::traffic::outcome::Outcome;
+use crate::traffic::rig::Rig;
+use crate::traffic::sockopt;
+use crate::traffic::streams::pattern;
+use crate::traffic::streams::run::Streams;
 use crate::traffic::Load as _;
-use crate::{cpu, netns, sockopt, threads};
 
 const PORT: u16 = 6_004;
 /// The size of the client's answer: as much as a sender may send before the first acknowledgement.

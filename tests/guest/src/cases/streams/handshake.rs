@@ -14,20 +14,22 @@ use socket2::SockRef;
 
 use super::churn::{accept, all_end};
 use crate::cases::{Case, Run};
+use crate::machine::{cpu, threads};
 use crate::mflow::Knobs;
-use crate::outcome::Outcome;
-use crate::rig::Rig;
-use crate::streams::connection::{self, End};
-use crate::streams::pattern;
-use crate::streams::run::Streams;
-use crate::streams::verifier::ReadProgress;
-use crate::topology::{
+use crate::network::netns;
+use crate::network::topology::{
     self,
     Family::{self, V4, V6},
     CLIENT, CONTAINER,
 };
+use crate::traffic::outcome::Outcome;
+use crate::traffic::rig::Rig;
+use crate::traffic::sockopt;
+use crate::traffic::streams::connection::{self, End};
+use crate::traffic::streams::pattern;
+use crate::traffic::streams::run::Streams;
+use crate::traffic::streams::verifier::ReadProgress;
 use crate::traffic::Load as _;
-use crate::{cpu, netns, sockopt, threads};
 
 const PORT: u16 = 6_003;
 /// Clients that connect at the same time, each again and again.

@@ -6,10 +6,10 @@ use anyhow::{ensure, Result};
 
 use crate::cases::{Case, Run};
 use crate::mflow::Knobs;
-use crate::outcome::Outcome;
-use crate::rig::Rig;
-use crate::streams::run::Streams;
-use crate::topology;
+use crate::network::topology;
+use crate::traffic::outcome::Outcome;
+use crate::traffic::rig::Rig;
+use crate::traffic::streams::run::Streams;
 use crate::traffic::Load as _;
 
 /// Small, because there are fewer packets for the same bytes, and all lanes shall have their turn.

@@ -8,12 +8,12 @@ use anyhow::{ensure, Context as _, Result};
 
 use crate::cases::{Case, Run};
 use crate::mflow::Knobs;
-use crate::outcome::Outcome;
-use crate::rig::Rig;
-use crate::streams::run::Streams;
-use crate::topology::{CLIENT, CONTAINER};
+use crate::network::topology::{CLIENT, CONTAINER};
+use crate::network::{netns, nft};
+use crate::traffic::outcome::Outcome;
+use crate::traffic::rig::Rig;
+use crate::traffic::streams::run::Streams;
 use crate::traffic::Load as _;
-use crate::{netns, nft};
 
 /// The number that the client adds to the port of the server, and the container takes off again.
 const PORT_SHIFT: u16 = 1_000;

@@ -9,14 +9,16 @@ use std::time::{Duration, Instant};
 use anyhow::{ensure, Context as _, Result};
 
 use crate::cases::{Case, Run};
-use crate::command::Program;
+use crate::machine::command::Program;
+use crate::machine::{cpu, proc_net};
 use crate::mflow::{self, Knobs, Stats};
-use crate::outcome::Outcome;
-use crate::rig::Rig;
-use crate::streams::counters::Counters;
-use crate::streams::pattern;
-use crate::topology::{Family, CLIENT, CONTAINER};
-use crate::{cpu, netns, nginx, proc_net};
+use crate::network::netns;
+use crate::network::topology::{Family, CLIENT, CONTAINER};
+use crate::traffic::nginx;
+use crate::traffic::outcome::Outcome;
+use crate::traffic::rig::Rig;
+use crate::traffic::streams::counters::Counters;
+use crate::traffic::streams::pattern;
 
 const SECONDS: u64 = 3;
 const IPERF_PORT: u16 = 5201;

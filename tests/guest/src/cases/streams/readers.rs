@@ -8,9 +8,9 @@ use clap::ValueEnum as _;
 use crate::cases::shapes::strict;
 use crate::cases::{Case, Run};
 use crate::mflow::Knobs;
-use crate::streams::read_style::ReadStyle;
-use crate::streams::run::Streams;
-use crate::streams::writers::WriteStyle;
+use crate::traffic::streams::read_style::ReadStyle;
+use crate::traffic::streams::run::Streams;
+use crate::traffic::streams::writers::WriteStyle;
 
 /// Bytes of a stream's file that are sent before the mark.
 const WARM_UP_BYTES: u64 = 32 << 20;

@@ -8,14 +8,15 @@ use std::time::Duration;
 use anyhow::{ensure, Context as _, Result};
 
 use crate::cases::{Case, Run};
+use crate::machine::command;
 use crate::mflow::{self, Knobs};
-use crate::outcome::Outcome;
-use crate::rig::Rig;
-use crate::streams::counters::Counters;
-use crate::streams::run::Streams;
-use crate::topology::{self, CLIENT};
+use crate::network::topology::{self, CLIENT};
+use crate::network::{netns, nft};
+use crate::traffic::outcome::Outcome;
+use crate::traffic::rig::Rig;
+use crate::traffic::streams::counters::Counters;
+use crate::traffic::streams::run::Streams;
 use crate::traffic::{Live as _, Load as _};
-use crate::{command, netns, nft};
 
 const ROUNDS: u64 = 3;
 /// The time for which the wire works as it should between two outages.

@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 use anyhow::{ensure, Context as _, Result};
 
 use crate::cases::{Case, Run};
+use crate::machine::{cpu, threads};
 use crate::mflow::{self, Knobs, Stats};
-use crate::outcome::Outcome;
-use crate::rig::Rig;
-use crate::streams::connection::{self, Pair};
-use crate::topology::Family;
-use crate::{cpu, threads};
+use crate::network::topology::Family;
+use crate::traffic::outcome::Outcome;
+use crate::traffic::rig::Rig;
+use crate::traffic::streams::connection::{self, Pair};
 
 /// The bytes of what is to be answered, and of what is not.
 const REQUEST: u8 = 1;

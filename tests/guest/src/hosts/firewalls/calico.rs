@@ -14,8 +14,9 @@ use crate::hosts::elephant::Elephant;
 use crate::hosts::host::{Host, Rules};
 use crate::hosts::services::tracked::Tracked;
 use crate::hosts::{router, Case};
-use crate::topology::{Family, CONTAINER};
-use crate::{command, conntrack, iptables};
+use crate::machine::command;
+use crate::network::topology::{Family, CONTAINER};
+use crate::network::{conntrack, iptables};
 
 const TCP: u16 = 6_701;
 const UDP: u16 = 6_702;

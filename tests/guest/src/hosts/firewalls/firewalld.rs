@@ -8,8 +8,8 @@ use super::saved::Counts;
 use super::walled::Wall;
 use crate::hosts::host::{Host, Rules};
 use crate::hosts::Case;
-use crate::nft;
-use crate::topology::{Family, CONTAINER};
+use crate::network::nft;
+use crate::network::topology::{Family, CONTAINER};
 
 /// The rules, as firewalld has written them.
 const RULES: &str = include_str!("firewalld.nft");

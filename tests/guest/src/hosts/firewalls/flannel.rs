@@ -11,8 +11,8 @@ use crate::hosts::elephant::Elephant;
 use crate::hosts::host::{Host, Rules};
 use crate::hosts::services::tracked::Tracked;
 use crate::hosts::{router, Case};
-use crate::topology::{Family, CONTAINER};
-use crate::{conntrack, iptables};
+use crate::network::topology::{Family, CONTAINER};
+use crate::network::{conntrack, iptables};
 
 const TCP: u16 = 6_711;
 const UDP: u16 = 6_712;

@@ -13,8 +13,9 @@ use anyhow::{bail, ensure, Context as _, Result};
 use socket2::SockRef;
 
 use crate::hosts::elephant::unspecified;
-use crate::topology::{Family, CLIENT, CONTAINER};
-use crate::{cpu, netns, threads};
+use crate::machine::{cpu, threads};
+use crate::network::netns;
+use crate::network::topology::{Family, CLIENT, CONTAINER};
 
 const PORT: u16 = 21;
 const CLIENTS: usize = 3;

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 
-use crate::command;
-use crate::topology::Family;
+use crate::machine::command;
+use crate::network::topology::Family;
 
 /// The packets of each rule.
 pub(in crate::hosts) type Counts = BTreeMap<String, u64>;

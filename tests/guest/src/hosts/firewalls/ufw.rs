@@ -10,8 +10,8 @@ use super::walled::Wall;
 use crate::hosts::beside::{CONNECTIONS, FLOWS};
 use crate::hosts::host::{Host, Rules};
 use crate::hosts::{router, Case};
-use crate::iptables;
-use crate::topology::Family;
+use crate::network::iptables;
+use crate::network::topology::Family;
 
 /// The rules of each family, as ufw has loaded them.
 const RULES: &str = include_str!("ufw.rules");

@@ -12,8 +12,8 @@ use crate::hosts::beside::{Made, Services};
 use crate::hosts::elephant::Elephant;
 use crate::hosts::host::{Host, Rules};
 use crate::hosts::services::tracked::{self, Tracked};
-use crate::topology::Family;
-use crate::{conntrack, nft};
+use crate::network::topology::Family;
+use crate::network::{conntrack, nft};
 
 /// Counts what fits to no connection, before the firewall drops it.
 const WATCH: &str = "

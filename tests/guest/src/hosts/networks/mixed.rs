@@ -15,16 +15,17 @@ use anyhow::{ensure, Result};
 use mflow_protocol::datagram::{self, MIN_BYTES};
 use nix::poll::{poll, PollFd, PollFlags};
 
-use crate::datagrams::ledger::Ledger;
-use crate::datagrams::sender::{SendOrder, Sender};
 use crate::hosts::arrivals::Arrived;
 use crate::hosts::elephant::{Elephant, PORT};
 use crate::hosts::host::{Host, Rules};
 use crate::hosts::Case;
+use crate::machine::{command, cpu, threads};
 use crate::mflow::Stats;
-use crate::packet_socket::PacketSocket;
-use crate::topology::{self, Family, CLIENT};
-use crate::{command, cpu, threads, virtual_nic};
+use crate::network::packet_socket::PacketSocket;
+use crate::network::topology::{self, Family, CLIENT};
+use crate::network::virtual_nic;
+use crate::traffic::datagrams::ledger::Ledger;
+use crate::traffic::datagrams::sender::{SendOrder, Sender};
 
 /// A host that the client reaches through the server; the server's route to it leads back to the client.
 const FAR: Ipv4Addr = Ipv4Addr::new(10, 0, 3, 1);

@@ -13,7 +13,7 @@ use super::beside::{Made, Services};
 use super::elephant::Elephant;
 use super::host::{Host, Rules};
 use super::Case;
-use crate::topology::Family;
+use crate::network::topology::Family;
 
 const TCP: u16 = 6_101;
 const UDP: u16 = 6_102;

@@ -11,7 +11,8 @@ use mflow_protocol::network::{CLIENT_HOST, SERVER_HOST, VNI, VXLAN_PORT};
 
 use super::require_unnoticed;
 use crate::hosts::Case;
-use crate::{command, conntrack, topology};
+use crate::machine::command;
+use crate::network::{conntrack, topology};
 
 const DATAPATH: &str = "ovs-system";
 const TUNNEL: &str = "vxlan_sys";

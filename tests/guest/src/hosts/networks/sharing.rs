@@ -11,13 +11,14 @@ use anyhow::{Context as _, Result};
 use mflow_protocol::network::{CLIENT_MAC, CONTAINER_MAC};
 
 use super::require_unnoticed;
-use crate::datagrams::run::wait_quiet;
 use crate::hosts::arrivals::{seeing, Arrived, Receiver};
 use crate::hosts::elephant::{Elephant, Fate, PORT};
 use crate::hosts::host::{Host, Rules, CONTAINER2};
 use crate::hosts::Case;
-use crate::topology::{self, Family, CLIENT, CONTAINER};
-use crate::{cpu, netns};
+use crate::machine::cpu;
+use crate::network::netns;
+use crate::network::topology::{self, Family, CLIENT, CONTAINER};
+use crate::traffic::datagrams::run::wait_quiet;
 
 const GROUP: Ipv4Addr = Ipv4Addr::new(239, 1, 2, 3);
 const CONTAINER2_MAC: &str = "02:00:00:00:07:03";

@@ -13,8 +13,8 @@ use crate::hosts::beside::{Made, Server, Services};
 use crate::hosts::elephant::{unspecified, Elephant, Fate};
 use crate::hosts::host::{Host, Rules};
 use crate::hosts::Case;
-use crate::netns;
-use crate::topology::{Family, CONTAINER};
+use crate::network::netns;
+use crate::network::topology::{Family, CONTAINER};
 
 const TCP: u16 = 6_501;
 const UDP: u16 = 6_502;

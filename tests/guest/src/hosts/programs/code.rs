@@ -9,9 +9,10 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 use nix::mount::{mount, MsFlags};
 
-use crate::bpf::{self, Pinned, Tcx, TcxSide};
-use crate::topology::Family;
-use crate::{command, netns};
+use crate::machine::command;
+use crate::network::bpf::{self, Pinned, Tcx, TcxSide};
+use crate::network::netns;
+use crate::network::topology::Family;
 
 /// Another folder than the usual one, which `ip netns exec` hides.
 const FOLDER: &str = "/run/programs";

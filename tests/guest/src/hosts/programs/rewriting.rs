@@ -11,13 +11,13 @@ use mflow_protocol::network::CONTAINER_MAC;
 use nix::net::if_::if_nametoindex;
 
 use super::code::{Code, NEXT, OK};
-use crate::bpf::TcxSide;
 use crate::hosts::arrivals::Arrived;
 use crate::hosts::beside::{Made, Services};
 use crate::hosts::elephant::Elephant;
 use crate::hosts::host::{Host, Rules};
 use crate::hosts::Case;
-use crate::topology::Family;
+use crate::network::bpf::TcxSide;
+use crate::network::topology::Family;
 
 const TCP: u16 = 6_401;
 const UDP: u16 = 6_402;

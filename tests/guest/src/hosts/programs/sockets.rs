@@ -11,17 +11,17 @@ use mflow_protocol::datagram::{self, MIN_BYTES};
 use nix::sys::socket::{setsockopt, sockopt};
 
 use super::code::{Code, Offsets};
-use crate::bpf::{Xdp, XdpMode};
-use crate::datagrams::ledger::Ledger;
-use crate::datagrams::sender::{SendOrder, Sender};
 use crate::hosts::arrivals::Arrived;
 use crate::hosts::beside::{Made, Services};
 use crate::hosts::elephant::{Elephant, Fate};
 use crate::hosts::host::{Host, Rules};
 use crate::hosts::Case;
-use crate::netns;
-use crate::topology::{self, Family, CONTAINER};
-use crate::xdp_socket::XdpSocket;
+use crate::network::bpf::{Xdp, XdpMode};
+use crate::network::netns;
+use crate::network::topology::{self, Family, CONTAINER};
+use crate::network::xdp_socket::XdpSocket;
+use crate::traffic::datagrams::ledger::Ledger;
+use crate::traffic::datagrams::sender::{SendOrder, Sender};
 
 const TCP: u16 = 6_601;
 const UDP: u16 = 6_602;

@@ -12,8 +12,8 @@ use crate::hosts::arrivals::{seeing, Arrived};
 use crate::hosts::beside::{Made, Server, Services, CONNECTIONS, FLOWS};
 use crate::hosts::elephant::{Elephant, Fate};
 use crate::hosts::host::{Host, Rules};
-use crate::topology::{self, Family};
-use crate::{conntrack, netns, nft};
+use crate::network::topology::{self, Family};
+use crate::network::{conntrack, netns, nft};
 
 /// Datagrams of each new flow: those behind the first have to find its endpoint.
 const ROUNDS: usize = 2;

@@ -10,7 +10,7 @@ use anyhow::Result;
 use crate::hosts::elephant::PORT;
 use crate::hosts::host::{CONTAINER2, VETH2};
 use crate::hosts::router;
-use crate::topology::{self, Family, CLIENT, CONTAINER};
+use crate::network::topology::{self, Family, CLIENT, CONTAINER};
 
 /// The endpoints' namespaces.
 pub(super) const NAMESPACES: [&str; 2] = [CONTAINER, CONTAINER2];

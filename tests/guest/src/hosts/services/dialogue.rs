@@ -13,8 +13,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use socket2::SockRef;
 
-use crate::topology::CLIENT;
-use crate::{cpu, netns, threads};
+use crate::machine::{cpu, threads};
+use crate::network::netns;
+use crate::network::topology::CLIENT;
 
 const CLIENTS: usize = 4;
 const EACH: usize = 15;

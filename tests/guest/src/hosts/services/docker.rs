@@ -13,8 +13,8 @@ use super::cluster::{self, Addresses, Front, PORTS};
 use crate::hosts::elephant::Fate;
 use crate::hosts::host::Host;
 use crate::hosts::{router, Case};
-use crate::topology::{Family, CONTAINER};
-use crate::{iptables, netns};
+use crate::network::topology::{Family, CONTAINER};
+use crate::network::{iptables, netns};
 
 const BRIDGE: &str = "br0";
 /// The address at which containers take their resolver to be, and the ports that it really has.

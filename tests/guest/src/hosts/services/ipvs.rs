@@ -9,9 +9,10 @@ use anyhow::Result;
 
 use super::cluster::{Addresses, Front, AFFINITY_S, PORTS};
 use super::kube_iptables::{MASQUERADE, SERVICES};
-use crate::netlink::Netlink;
-use crate::topology::{self, Family};
-use crate::{command, iptables};
+use crate::machine::command;
+use crate::network::iptables;
+use crate::network::netlink::Netlink;
+use crate::network::topology::{self, Family};
 
 /// The device that has the services' addresses.
 const DEVICE: &str = "kube-ipvs0";

@@ -10,7 +10,7 @@ use super::{ipvs, kube_iptables, kube_nftables};
 use crate::hosts::elephant::Fate;
 use crate::hosts::host::Host;
 use crate::hosts::Case;
-use crate::topology::Family;
+use crate::network::topology::Family;
 
 const PROVES: &str =
     "kube-proxy's rules give each new connection and each flow beside a fast one to one endpoint, with the addresses and marks that \

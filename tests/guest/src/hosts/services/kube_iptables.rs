@@ -8,8 +8,8 @@ use std::net::SocketAddr;
 use anyhow::Result;
 
 use super::cluster::{Addresses, Port, AFFINITY_S, PORTS};
-use crate::iptables;
-use crate::topology::Family;
+use crate::network::iptables;
+use crate::network::topology::Family;
 
 /// Rules that are there without services. The load balancer's chains and those of external addresses are empty.
 const FILTER: &str = "\

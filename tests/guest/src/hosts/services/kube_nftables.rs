@@ -8,8 +8,8 @@ use std::net::SocketAddr;
 use anyhow::Result;
 
 use super::cluster::{Addresses, Port, AFFINITY_S, PORTS};
-use crate::nft;
-use crate::topology::Family;
+use crate::network::nft;
+use crate::network::topology::Family;
 
 /// The rules that are there without services, with the words of a [`Dialect`]. No service lacks endpoints, and no source is kept from
 /// one.

@@ -10,14 +10,15 @@ use anyhow::{ensure, Context as _, Result};
 use super::dialogue::{self, Answers, Dialogues, DIALOGUES};
 use super::mesh_rules;
 use super::tracked::Tracked;
-use crate::command::Program;
 use crate::hosts::arrivals::Arrived;
 use crate::hosts::elephant::{unspecified, Elephant};
 use crate::hosts::firewalls::saved::{self, Counts};
 use crate::hosts::host::{Host, Rules};
 use crate::hosts::Case;
-use crate::topology::{self, Family, CONTAINER};
-use crate::{cpu, netns, proc_net};
+use crate::machine::command::Program;
+use crate::machine::{cpu, proc_net};
+use crate::network::netns;
+use crate::network::topology::{self, Family, CONTAINER};
 
 /// The proxy's port for what comes to the pod, and who the proxy is.
 pub(super) const INBOUND: u16 = 15_006;

@@ -6,8 +6,8 @@
 use anyhow::Result;
 
 use super::mesh::{Interception, INBOUND, USER};
-use crate::topology::{self, Family, CONTAINER};
-use crate::{iptables, netns};
+use crate::network::topology::{self, Family, CONTAINER};
+use crate::network::{iptables, netns};
 
 /// The mark of what is for the proxy, and the table of routes that such packets have.
 const MARK: u32 = 1_337;

@@ -14,8 +14,9 @@ use super::cluster::{Front, PORTS};
 use crate::hosts::host::{Host, CONTAINER2, VETH2};
 use crate::hosts::router::CONTAINER2_MAC;
 use crate::hosts::Case;
-use crate::topology::{self, Family, CONTAINER};
-use crate::{command, iptables, netns};
+use crate::machine::command;
+use crate::network::topology::{self, Family, CONTAINER};
+use crate::network::{iptables, netns};
 
 const SANDBOX: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 2);
 const TASK: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 3);

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use anyhow::{bail, Result};
 
-use crate::proc_net;
+use crate::machine::proc_net;
 
 /// Readings of a table, at most.
 const MOST_READINGS: usize = 10;

@@ -11,8 +11,8 @@ use crate::hosts::beside::{Made, Services, CONNECTIONS, FLOWS};
 use crate::hosts::elephant::Elephant;
 use crate::hosts::host::{Host, Rules};
 use crate::hosts::Case;
-use crate::nft;
-use crate::topology::{Family, CONTAINER};
+use crate::network::nft;
+use crate::network::topology::{Family, CONTAINER};
 
 const TCP: u16 = 6_101;
 const UDP: u16 = 6_102;
