@@ -7,7 +7,7 @@ use mflow_algo::algo::headers::recent_keys::RecentKeys;
 use proptest::prelude::*;
 
 use crate::common::cases;
-use crate::flow_key::{rest, tuple, tuple_of, Tuple, HASHER, PLAIN};
+use crate::headers::flow_key::{rest, tuple, tuple_of, Tuple, HASHER, PLAIN};
 use crate::zeroed::{zeroed, Zeroable};
 
 // SAFETY: Numbers only.

@@ -339,7 +339,7 @@ fn manual_has_the_table_of_combinations() {
             words(with.scaling.iter().map(|value| value.name()).collect()),
             words(with.build.iter().map(|value| value.name()).collect())
         );
-        let manual = include_str!("../../../README.md");
+        let manual = include_str!("../../../../README.md");
         assert!(manual.contains(&row), "rust/README.md has no {row:?}");
     }
 }
@@ -354,7 +354,7 @@ fn each_knob_finds_its_own_description() {
 /// Returns a knob's row of the operator's manual: meaning, allowed values, default.
 fn manual_row(name: &str) -> [&'static str; 3] {
     let start = format!("| `{name}` | ");
-    let manual = include_str!("../../../README.md");
+    let manual = include_str!("../../../../README.md");
     let row = manual.lines().find_map(|line| line.strip_prefix(&start));
     let row = row.unwrap_or_else(|| panic!("rust/README.md has no row for `{name}`"));
     let cells: Vec<_> = row
@@ -369,7 +369,7 @@ fn manual_row(name: &str) -> [&'static str; 3] {
 
 /// Returns name and description of each module parameter, as declared in C.
 fn parameters() -> Vec<(&'static str, &'static str)> {
-    include_str!("../../../../c-shims/mflow_files.c")
+    include_str!("../../../../../c-shims/mflow_files.c")
         .split("MODULE_PARM_DESC(")
         .skip(1)
         .map(|rest| {

@@ -17,7 +17,7 @@ fn numbers_name_each_in_turn_and_nothing_beyond() {
 
 #[test]
 fn the_manual_explains_each_name() {
-    let manual = include_str!("../../../README.md");
+    let manual = include_str!("../../../../README.md");
     let row = manual.lines().find(|line| line.contains("`builders` |"));
     let row = row.expect("a row for `builders`");
     for builder in Builder::ALL {

@@ -30,7 +30,7 @@ fn errors_of_the_kernel_are_reasons() {
 
 #[test]
 fn the_manual_explains_each_reason() {
-    let manual = include_str!("../../../README.md");
+    let manual = include_str!("../../../../README.md");
     let row = manual.lines().find(|line| line.contains("`builders` |"));
     let row = row.expect("a row for `builders`");
     for refusal in Refusal::ALL {

@@ -145,7 +145,7 @@ fn keys(line: &str) -> Vec<&str> {
 
 #[test]
 fn the_manual_shows_such_lines() {
-    let manual = include_str!("../../../README.md");
+    let manual = include_str!("../../../../README.md");
     let (_, behind) = manual.split_once("## Why is a flow not split?").unwrap();
     let shown: Vec<_> = behind.split("```").nth(1).unwrap().trim().lines().collect();
     let held = whole(Reason::PathQueues, Some(NOW_MS));

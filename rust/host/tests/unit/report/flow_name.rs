@@ -9,7 +9,7 @@ use mflow_algo::algo::report::flow_name::WireName;
 use proptest::prelude::*;
 
 use crate::common::cases;
-use crate::flow_key::{rest, tuple, tuple_of, Tuple, HASHER, PLAIN};
+use crate::headers::flow_key::{rest, tuple, tuple_of, Tuple, HASHER, PLAIN};
 
 fn name(tuple: &Tuple) -> WireName {
     let end = |address: [u8; 16], port| {

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tests of the life of a flow.
+
+#[cfg(not(miri))]
+mod dispatcher;
+#[cfg(not(miri))]
+mod hint;
+#[cfg(not(miri))]
+mod inner_flows;

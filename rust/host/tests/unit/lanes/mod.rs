@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tests of the way to a lane.
+
+#[cfg(not(miri))]
+mod gro_trial;
+mod queue;

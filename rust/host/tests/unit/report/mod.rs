@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tests of what people are told.
+
+#[cfg(not(miri))]
+mod flow_list;
+#[cfg(not(miri))]
+mod flow_name;
+mod published;
+#[cfg(not(miri))]
+mod reasons;
