@@ -8,7 +8,7 @@ use anyhow::{ensure, Result};
 use mflow_hike::{Engine, Hook, Marking};
 use mflow_protocol::guest::Message;
 
-use super::loss::{self, Setting};
+use crate::hike::loss::blocks::{self, Setting};
 use crate::verdict;
 
 /// Options of `hike-demo`.
@@ -27,7 +27,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         reordered: false,
         engine: Engine::Compiled,
     };
-    loss::measure(setting, options.blocks, |row| {
+    blocks::measure(setting, options.blocks, |row| {
         verdict::say(&Message::Loss(row));
         ensure!(
             row.entered == row.left + row.dropped,

@@ -2,39 +2,13 @@
 
 //! HIKE: chains of BPF programs at XDP and tcx, against a model of each program and with the kernel's own segment routing as the peer.
 
-mod comparison;
-mod daemon;
 pub(crate) mod demo;
-mod differential;
-mod exact_flows;
-mod frames;
-mod fuzz_network;
-mod kernel_peer;
-mod local_sids;
 mod loss;
-mod loss_full_rate;
 mod manager;
-mod manager_devices;
-mod manager_kernel;
-mod manager_rules;
-mod manager_watch;
-mod mesh;
 mod model;
-mod model_enc;
-mod model_rules;
-mod model_sid;
-mod model_tcx;
 mod network;
-mod path_flows;
-mod refusals;
-mod rules;
-mod seen;
-mod selftests;
-mod sid_peer;
+mod peers;
 mod tables;
-mod tables_full;
-mod tcx_peer;
-mod test_runs;
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::Path;
@@ -91,24 +65,24 @@ type Case = runner::Case<fn(&Scale) -> Result<()>>;
 
 fn all() -> Vec<Case> {
     [
-        differential::cases(),
-        tables::cases(),
-        tables_full::cases(),
-        exact_flows::cases(),
-        path_flows::cases(),
-        refusals::cases(),
-        rules::cases(),
-        kernel_peer::cases(),
-        sid_peer::cases(),
-        selftests::cases(),
-        tcx_peer::cases(),
-        loss::cases(),
-        loss_full_rate::cases(),
-        manager::cases(),
-        manager_rules::cases(),
-        manager_watch::cases(),
-        manager_kernel::cases(),
-        manager_devices::cases(),
+        model::differential::cases(),
+        tables::classes::cases(),
+        tables::full::cases(),
+        loss::exact_flows::cases(),
+        loss::path_flows::cases(),
+        tables::refusals::cases(),
+        tables::access_list::cases(),
+        peers::kernel::cases(),
+        peers::sids::cases(),
+        peers::selftests::cases(),
+        peers::tcx::cases(),
+        loss::blocks::cases(),
+        loss::full_rate::cases(),
+        manager::transactions::cases(),
+        manager::rules::cases(),
+        manager::watch::cases(),
+        manager::kernel::cases(),
+        manager::devices::cases(),
     ]
     .into_iter()
     .flatten()

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The daemon and its command in a node.
+
+pub(crate) mod daemon;
+pub(crate) mod devices;
+pub(crate) mod kernel;
+pub(crate) mod rules;
+pub(crate) mod transactions;
+pub(crate) mod watch;

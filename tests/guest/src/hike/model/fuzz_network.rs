@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The devices and routes that random frames are forwarded by, and the same for the model.
+
+use anyhow::{Context as _, Result};
+
+use super::programs::{Hop, Model, Prefix};
+use crate::network::topology;
+
+pub(crate) const NAMESPACE: &str = "fuzz";
+/// The device that packets leave through, and one that is no port.
+pub(crate) const PORT: &str = "port0";
+pub(crate) const CLOSED: &str = "closed0";
+pub(crate) const PORT_MAC: [u8; 6] = [2, 0, 0, 0, 1, 1];
+pub(crate) const NEXT_MAC: [u8; 6] = [2, 0, 0, 0, 1, 2];
+pub(crate) const TABLE_MAC: [u8; 6] = [2, 0, 0, 0, 1, 3];
+pub(crate) const CLOSED_MAC: [u8; 6] = [2, 0, 0, 0, 2, 1];
+pub(crate) const MTU: u16 = 1_400;
+/// The kernel's table of what is not local (`RT_TABLE_MAIN`), and another one.
+pub(crate) const MAIN_TABLE: u32 = 254;
+pub(crate) const OTHER_TABLE: u32 = 100;
+
+/// Makes the devices, neighbours and routes of a namespace.
+pub(crate) fn up() -> Result<()> {
+    let mac = |mac: [u8; 6]| mac.map(|byte| format!("{byte:02x}")).join(":");
+    let (port, next, closed) = (mac(PORT_MAC), mac(NEXT_MAC), mac(CLOSED_MAC));
+    let table = mac(TABLE_MAC);
+    for family in ["ipv4", "ipv6"] {
+        for scope in ["all", "default", "lo"] {
+            topology::sysctl(&format!("net/{family}/conf/{scope}/forwarding"), "1")?;
+        }
+    }
+    topology::sysctl("net/ipv6/conf/default/accept_dad", "0")?;
+    topology::ip(
+        Some(NAMESPACE),
+        &format!(
+            "link set lo up
+             link add {PORT} mtu {MTU} address {port} type veth peer name peer0 mtu {MTU}
+             link add {CLOSED} mtu {MTU} address {closed} type veth peer name peer1 mtu {MTU}
+             link set {PORT} up
+             link set peer0 up
+             link set {CLOSED} up
+             link set peer1 up
+             address add 10.15.0.1/24 dev {PORT}
+             address add fd00:f::1/64 dev {PORT} nodad
+             address add 10.16.0.1/24 dev {CLOSED}
+             address add fd00:10::1/64 dev {CLOSED} nodad
+             neighbour add 10.15.0.2 lladdr {next} dev {PORT}
+             neighbour add fd00:f::2 lladdr {next} dev {PORT}
+             neighbour add fd00:f::3 lladdr {table} dev {PORT}
+             neighbour add 10.16.0.2 lladdr {next} dev {CLOSED}
+             neighbour add fd00:10::2 lladdr {next} dev {CLOSED}
+             route add 10.1.0.0/16 via 10.15.0.2
+             route add 2001:db8:1::/48 via fd00:f::2
+             route add fc00:1::/32 via fd00:f::2
+             route add 10.2.0.0/16 via 10.16.0.2
+             route add fc00:2::/32 via fd00:10::2
+             route add 2001:db8:1::/48 via fd00:f::3 table {OTHER_TABLE}"
+        ),
+    )
+}
+
+/// Tells the model what the routes above, and those of the table, say.
+pub(crate) fn routes(model: &mut Model) -> Result<()> {
+    let hop = |source, destination, is_port| Hop {
+        source,
+        destination,
+        mtu: MTU.into(),
+        is_port,
+        forwards: true,
+    };
+    let prefix = |text: &str| -> Result<Prefix> {
+        let (address, bits) = text.split_once('/').context("a prefix")?;
+        Ok((address.parse()?, bits.parse()?))
+    };
+    for text in [
+        "10.1.0.0/16",
+        "2001:db8:1::/48",
+        "fc00:1::/32",
+        "10.15.0.2/32",
+        "fd00:f::2/128",
+    ] {
+        model
+            .fib
+            .push((prefix(text)?, hop(PORT_MAC, Some(NEXT_MAC), true)));
+    }
+    for text in [
+        "10.2.0.0/16",
+        "fc00:2::/32",
+        "10.16.0.2/32",
+        "fd00:10::2/128",
+    ] {
+        model
+            .fib
+            .push((prefix(text)?, hop(CLOSED_MAC, Some(NEXT_MAC), false)));
+    }
+    model.fib.push((
+        prefix("fd00:f::3/128")?,
+        hop(PORT_MAC, Some(TABLE_MAC), true),
+    ));
+    // On the links, and never heard of.
+    for text in ["10.15.0.0/24", "fd00:f::/64"] {
+        model.fib.push((prefix(text)?, hop(PORT_MAC, None, true)));
+    }
+    for text in ["10.16.0.0/24", "fd00:10::/64"] {
+        model
+            .fib
+            .push((prefix(text)?, hop(CLOSED_MAC, None, false)));
+    }
+    // What is the host's own, and what is for all hosts of a link or for all routers, is in a table that rules have looked at before: to
+    // the main one, these are neighbours.
+    let main = model.fib.clone();
+    for text in [
+        "10.15.0.1/32",
+        "10.15.0.255/32",
+        "10.16.0.1/32",
+        "10.16.0.255/32",
+        "fd00:f::/128",
+        "fd00:f::1/128",
+        "fd00:10::/128",
+        "fd00:10::1/128",
+    ] {
+        let own = Hop {
+            forwards: false,
+            ..hop(PORT_MAC, None, true)
+        };
+        model.fib.push((prefix(text)?, own));
+    }
+    model.tables.insert(MAIN_TABLE, main);
+    let other = hop(PORT_MAC, Some(TABLE_MAC), true);
+    let other = (prefix("2001:db8:1::/48")?, other);
+    model.tables.insert(OTHER_TABLE, vec![other]);
+    for text in ["10.0.0.0/8", "2001:db8::/32", "fc00::/16"] {
+        model
+            .table
+            .push((prefix(text)?, hop(PORT_MAC, Some(TABLE_MAC), true)));
+    }
+    model.table.push((
+        prefix("10.1.7.128/25")?,
+        hop(CLOSED_MAC, Some(TABLE_MAC), false),
+    ));
+    Ok(())
+}

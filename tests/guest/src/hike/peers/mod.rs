@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The kernel's own segment routing as the peer.
+
+pub(crate) mod kernel;
+pub(crate) mod local_sids;
+pub(crate) mod mesh;
+pub(crate) mod selftests;
+pub(crate) mod sids;
+pub(crate) mod tcx;
