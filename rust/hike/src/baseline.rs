@@ -8,7 +8,7 @@ use aya::programs::xdp::XdpMode;
 use aya::programs::Xdp;
 use aya::Ebpf;
 
-use crate::loader;
+use crate::instance::loader;
 
 /// A program that a device has; it leaves the device when this is dropped.
 pub struct Baseline(#[expect(dead_code, reason = "what it holds ends with it")] Ebpf);

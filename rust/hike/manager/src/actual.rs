@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-use mflow_hike::links::programs_at_tcx;
+use mflow_hike::instance::links::programs_at_tcx;
 use mflow_hike::{chain_programs, Destination, Direction, Flow, Generation, Hook, Monitor};
 
 use crate::configuration::document::inline;

@@ -12,7 +12,7 @@ use std::thread;
 
 use anyhow::{anyhow, bail, ensure, Context as _, Result};
 use futures_util::TryStreamExt as _;
-use mflow_hike::path::Mode;
+use mflow_hike::config::path::Mode;
 use mflow_hike::{Destination, Hook};
 use rtnetlink::packet_core::{DefaultNla, Nla as _, NLA_TYPE_MASK};
 use rtnetlink::packet_route::route::{

@@ -22,8 +22,8 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{ensure, Context as _, Result};
-use mflow_hike::generation::{remove_all, Before};
-use mflow_hike::links::{linked, release, Linked};
+use mflow_hike::instance::generation::{remove_all, Before};
+use mflow_hike::instance::links::{linked, release, Linked};
 use mflow_hike::{Generation, Hook};
 
 use crate::configuration::document::parse;

@@ -5,7 +5,7 @@
 use std::sync::atomic::AtomicU64;
 
 use anyhow::Result;
-use mflow_hike::reason::{Fate, Reason};
+use mflow_hike::counters::reason::{Fate, Reason};
 use mflow_hike::{Action, Direction};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -98,7 +98,8 @@ fn direction(direction: Direction) -> &'static str {
 mod tests {
     use std::time::Duration;
 
-    use mflow_hike::{reason, Flow};
+    use mflow_hike::counters::reason;
+    use mflow_hike::Flow;
 
     use super::*;
     use crate::results::Block;

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use mflow_hike::{chain_programs, fingerprint, reason, Hike};
+use mflow_hike::counters::reason;
+use mflow_hike::{chain_programs, fingerprint, Hike};
 use serde::{Deserialize, Serialize};
 
 use crate::configuration::document::parse;

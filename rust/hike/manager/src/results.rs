@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{bail, Result};
-use mflow_hike::generation::Generation;
+use mflow_hike::instance::generation::Generation;
 use mflow_hike::{Direction, Flow};
 use rustix::time::{clock_gettime_dynamic, DynamicClockId};
 

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{anyhow, Context as _};
-use mflow_hike::reason::Fate;
+use mflow_hike::counters::reason::Fate;
 use mflow_hike::Direction;
 use tokio::sync::watch;
 use tokio::task;

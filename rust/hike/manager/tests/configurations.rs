@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path as FilePath;
 use std::time::Duration;
 
-use mflow_hike::path::{Dscp, Exceptions, FlowLabel, Mode};
+use mflow_hike::config::path::{Dscp, Exceptions, FlowLabel, Mode};
 use mflow_hike::{
     Action, Behaviour, Chain, Destination, Direction, Engine, ExactFlow, Flavours, Flow, Hook,
     Lanes, Marking, Monitor, Path, Rule,

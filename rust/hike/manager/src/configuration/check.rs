@@ -5,8 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use mflow_hike::config::path::{Dscp, Exceptions, FlowLabel, Mode};
 use mflow_hike::limits::RULES;
-use mflow_hike::path::{Dscp, Exceptions, FlowLabel, Mode};
 use mflow_hike::{
     Behaviour, Destination, Direction, Engine, Flavours, Flow, Hook, Lanes, Marking, Monitor, Path,
     Rule,

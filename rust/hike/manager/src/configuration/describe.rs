@@ -2,7 +2,7 @@
 
 //! A configuration as it is written: what is as it would be anyway is left out.
 
-use mflow_hike::path::{Dscp, Exceptions, FlowLabel, Mode};
+use mflow_hike::config::path::{Dscp, Exceptions, FlowLabel, Mode};
 use mflow_hike::{Behaviour, Direction, Engine, Flavours, Hook, Lanes, Marking, Path};
 
 use super::entries::{

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use mflow_hike::path::Mode;
+use mflow_hike::config::path::Mode;
 use mflow_hike::Destination;
 use serde::{Deserialize, Serialize};
 

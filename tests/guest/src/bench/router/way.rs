@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
 use anyhow::{bail, ensure, Context as _, Result};
-use mflow_hike::path::FlowLabel;
+use mflow_hike::config::path::FlowLabel;
 use mflow_hike::{
     Action, Baseline, Behaviour, Chain, Class, Destination, Direction, Engine, Flavours, Flow,
     Hike, Hook, Lanes, Marking, Monitor, Path, Route, Rule,

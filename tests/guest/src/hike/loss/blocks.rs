@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{bail, ensure, Context as _, Result};
-use mflow_hike::path::Mode;
+use mflow_hike::config::path::Mode;
 use mflow_hike::{Class, Direction, Engine, Flow, Hike, Hook, Marking, Monitor, Path};
 use mflow_protocol::guest::LossRow;
 use nix::sys::socket::{setsockopt, sockopt};

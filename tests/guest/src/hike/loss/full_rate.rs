@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{bail, ensure, Result};
-use mflow_hike::flow::Counts;
+use mflow_hike::config::flow::Counts;
 use mflow_hike::{Direction, Engine, Flow, Hike, Hook, Marking, Monitor, Path};
 
 use super::blocks::{self, Setting, PERIOD, PORT};

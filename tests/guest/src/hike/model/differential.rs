@@ -8,11 +8,12 @@ use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{ensure, Result};
-use mflow_hike::manifest::Program;
-use mflow_hike::path::{Dscp, Exceptions, FlowLabel, Mode};
+use mflow_hike::config::path::{Dscp, Exceptions, FlowLabel, Mode};
+use mflow_hike::instance::manifest;
+use mflow_hike::instance::manifest::Program;
 use mflow_hike::{
-    manifest, Behaviour, Chain, Class, Destination, Direction, Engine, ExactFlow, Flow, Hike, Hook,
-    Lanes, Marking, Monitor, Path, Route, Rule,
+    Behaviour, Chain, Class, Destination, Direction, Engine, ExactFlow, Flow, Hike, Hook, Lanes,
+    Marking, Monitor, Path, Route, Rule,
 };
 use nix::net::if_::if_nametoindex;
 use rand::rngs::Xoshiro256PlusPlus;
@@ -122,7 +123,7 @@ fn run(hook: Hook, scale: &Scale) -> Result<()> {
     comparison.run(&mut rng, scale.frames)?;
     let model = comparison.model;
     // A run in which some reason or direction does not occur proves nothing of it.
-    let missing = mflow_hike::reason::reasons()
+    let missing = mflow_hike::counters::reason::reasons()
         .iter()
         .map(|reason| reason.name)
         .filter(|reason| occurs(hook, reason) && !model.reasons.contains_key(reason));

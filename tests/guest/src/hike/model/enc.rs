@@ -2,7 +2,7 @@
 
 //! The model of `enc`: RFC 8986, 5.1 and 5.2.
 
-use mflow_hike::path::{Dscp, Exceptions, FlowLabel};
+use mflow_hike::config::path::{Dscp, Exceptions, FlowLabel};
 use mflow_hike::Path;
 
 use super::programs::{Packet, IPV6, TCP, UDP};

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{ensure, Context as _, Result};
 use etherparse::{Ipv4Header, PacketBuilder};
-use mflow_hike::path::{Dscp, FlowLabel, Mode};
+use mflow_hike::config::path::{Dscp, FlowLabel, Mode};
 use mflow_hike::{
     ChainId, Class, Destination, Direction, Engine, Flow, Hike, Marking, Monitor, Path,
 };

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::thread;
 
 use anyhow::{ensure, Context as _, Result};
-use mflow_hike::path::Mode;
+use mflow_hike::config::path::Mode;
 use mflow_hike::{Behaviour, Class, Destination, Engine, Flavours, Hike, Path};
 use nix::net::if_::if_nametoindex;
 

@@ -5,7 +5,7 @@
 use std::net::{Ipv6Addr, UdpSocket};
 
 use anyhow::{ensure, Context as _, Result};
-use mflow_hike::path::Mode;
+use mflow_hike::config::path::Mode;
 use mflow_hike::{Behaviour, Class, Engine, Flavours, Hike};
 
 use super::kernel::{by_kernel, frame, Shape, ETHERNET_BYTES, HOP_LIMIT, MARK, PORT};

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{ensure, Context as _, Result};
-use mflow_hike::path::{Dscp, FlowLabel, Mode};
+use mflow_hike::config::path::{Dscp, FlowLabel, Mode};
 use mflow_hike::{
     ChainId, Class, Destination, Direction, Engine, Flow, Hike, Hook, Marking, Monitor, Path,
 };

@@ -16,11 +16,11 @@ use anyhow::{ensure, Context as _, Result};
 use aya::programs::{loaded_programs, TestRun, TestRunOptions, TestRunResult, Xdp};
 use aya_obj::generated::bpf_prog_type::{BPF_PROG_TYPE_SCHED_CLS, BPF_PROG_TYPE_XDP};
 use aya_obj::programs::XdpAttachType;
-use mflow_hike::manifest::Program;
-use mflow_hike::path::FlowLabel;
+use mflow_hike::config::path::FlowLabel;
+use mflow_hike::instance::manifest;
+use mflow_hike::instance::manifest::Program;
 use mflow_hike::{
-    manifest, Action, Behaviour, Class, Destination, Engine, Flavours, Hike, Hook, Path, PathId,
-    Rule,
+    Action, Behaviour, Class, Destination, Engine, Flavours, Hike, Hook, Path, PathId, Rule,
 };
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt as _, SeedableRng as _};

@@ -4,7 +4,7 @@
 
 use anyhow::{Context as _, Result};
 use aya::programs::{TestRun as _, TestRunOptions};
-use mflow_hike::reason::Fate;
+use mflow_hike::counters::reason::Fate;
 use mflow_hike::{Hike, Hook};
 use nix::net::if_::if_nametoindex;
 use rand::rngs::Xoshiro256PlusPlus;
@@ -142,7 +142,7 @@ impl TestRuns {
 
 /// Returns what the hook does with a packet of which the model says this.
 pub(crate) fn action_of(hook: Hook, done: &Done) -> Result<u32> {
-    let reasons = mflow_hike::reason::reasons();
+    let reasons = mflow_hike::counters::reason::reasons();
     let known = reasons.iter().find(|known| known.name == done.reason);
     let known = known.with_context(|| format!("no reason {}", done.reason))?;
     Ok(match (hook, known.fate) {

@@ -12,9 +12,9 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{bail, ensure, Context as _, Result};
 
-use crate::layout::{Block, Counters};
+use super::path::Path;
 use crate::limits::{FLOW_BLOCKS, FLOW_SIDS};
-use crate::path::Path;
+use crate::tables::layout::{Block, Counters};
 
 /// [`FLOW_BLOCKS`] are kept: shorter ones would be gone before anyone could read them.
 const LEAST_PERIOD: Duration = Duration::from_millis(10);
@@ -196,7 +196,7 @@ impl Counts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::path::Mode;
+    use crate::config::path::Mode;
 
     fn sid(number: u16) -> Ipv6Addr {
         Ipv6Addr::new(0x2001, 0xdb8, number, 0, 0, 0, 0, 1)

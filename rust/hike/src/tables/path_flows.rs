@@ -11,10 +11,10 @@ use std::path::Path as FilePath;
 use anyhow::Result;
 use aya::maps::{Array, MapData};
 
-use crate::flow::Flow;
-use crate::loader::open;
-use crate::monitors;
-use crate::path::Path;
+use crate::config::flow::Flow;
+use crate::config::path::Path;
+use crate::counters::monitors;
+use crate::instance::loader::open;
 
 const NAME: &str = "path_flows";
 

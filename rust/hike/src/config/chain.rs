@@ -7,8 +7,8 @@ use std::str::FromStr;
 
 use anyhow::{bail, ensure, Context as _, Error, Result};
 
+use crate::instance::manifest::{self, Program};
 use crate::limits::CHAIN_PROGRAMS;
-use crate::manifest::{self, Program};
 
 /// The program that leaves metadata in front of packets, and the one that puts headers there.
 const LANES: &str = "lanes";

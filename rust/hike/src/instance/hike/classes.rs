@@ -7,12 +7,12 @@ use std::fmt;
 use anyhow::{anyhow, bail, ensure, Context as _, Result};
 
 use super::{BehaviourId, Class, Hike};
-use crate::chain::Chain;
-use crate::destination::Destination;
-use crate::lanes::Lanes;
-use crate::layout::{self, Address};
+use crate::config::chain::Chain;
+use crate::config::destination::Destination;
+use crate::config::lanes::Lanes;
+use crate::instance::loader::or_full;
 use crate::limits::CLASSES;
-use crate::loader::or_full;
+use crate::tables::layout::{self, Address};
 
 /// A class, and the behaviour of the local SIDs that it is for.
 #[derive(Clone, Copy)]

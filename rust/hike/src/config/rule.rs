@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 
 use anyhow::{bail, ensure, Result};
 
-use crate::destination::Destination;
+use super::destination::Destination;
 use crate::limits::RULES;
 
 /// Protocols whose headers begin with a source and a destination port: TCP, UDP, DCCP, SCTP, UDP-Lite.

@@ -11,8 +11,8 @@ use aya::maps::{Map, MapData, MapError};
 use aya::programs::{Program, ProgramError, ProgramFd};
 use aya::{include_bytes_aligned, Ebpf, EbpfLoader};
 
-use crate::chain::Chain;
-use crate::hook::Hook;
+use super::hook::Hook;
+use crate::config::chain::Chain;
 
 static DISPATCHER: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/dispatcher.o"));
 static COMPILED: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/compiled.o"));

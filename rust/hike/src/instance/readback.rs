@@ -9,16 +9,16 @@ use anyhow::{Context as _, Result};
 use aya::maps::lpm_trie::Key;
 use aya::maps::{Array, DevMapHash, HashMap, LpmTrie, MapData, MapError};
 
-use crate::behaviour::Behaviour;
-use crate::destination::Destination;
-use crate::exact_flow::ExactFlow;
-use crate::generation::{program_ids, Generation};
-use crate::hike::Route;
-use crate::lanes::Lanes;
-use crate::layout::{self, Address};
+use super::generation::{program_ids, Generation};
+use super::hike::Route;
+use super::loader::open;
+use crate::config::behaviour::Behaviour;
+use crate::config::destination::Destination;
+use crate::config::exact_flow::ExactFlow;
+use crate::config::lanes::Lanes;
+use crate::config::path::Path;
 use crate::limits::CHAINS;
-use crate::loader::open;
-use crate::path::Path;
+use crate::tables::layout::{self, Address};
 
 /// A class by the places of what it takes: chains and paths have them in the order in which they were added, from 0 on,
 /// behaviours from 1 on.

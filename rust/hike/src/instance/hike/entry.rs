@@ -6,8 +6,8 @@ use anyhow::{ensure, Context as _, Result};
 use aya::programs::{Program, SchedClassifier, Xdp};
 
 use super::Hike;
-use crate::hook::{self, Hook};
-use crate::loader::{self, DISPATCHER_PROGRAM};
+use crate::instance::hook::{self, Hook};
+use crate::instance::loader::{self, DISPATCHER_PROGRAM};
 
 impl Hike {
     /// Returns where it gets packets.

@@ -11,7 +11,7 @@ use anyhow::{bail, Context as _, Result};
 use aya::maps::lpm_trie::Key;
 use aya::Pod;
 
-use crate::destination::{width, Destination};
+use crate::config::destination::{width, Destination};
 use crate::limits::{FLOW_BLOCKS, NO_LENGTH, PATH_BYTES, RULES};
 
 /// Bits of the version in front of an address.

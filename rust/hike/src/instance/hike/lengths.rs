@@ -10,9 +10,9 @@ use std::path::Path as FilePath;
 use anyhow::Result;
 use aya::maps::{Array, MapData};
 
-use crate::destination::Destination;
-use crate::layout::{self, Address};
-use crate::loader::open;
+use crate::config::destination::Destination;
+use crate::instance::loader::open;
+use crate::tables::layout::{self, Address};
 
 /// The lengths of an instance's classes.
 pub(super) struct Lengths {

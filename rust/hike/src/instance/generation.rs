@@ -14,15 +14,17 @@ use anyhow::{bail, Context as _, Result};
 use aya::maps::{Array, Map, MapData, PerCpuArray};
 use aya::programs::Program;
 
-use crate::access_list::{hits_in, is_in, HITS};
-use crate::flow::{Counts, Direction, Flow, Monitor};
-use crate::hike::{remove, Engine, Hike};
-use crate::hook::Hook;
-use crate::loader::open;
-use crate::path::Path;
-use crate::reason::{self, Reason};
-use crate::rule::Rule;
-use crate::{links, monitors, packets, path_flows};
+use super::hike::{remove, Engine, Hike};
+use super::hook::Hook;
+use super::links;
+use super::loader::open;
+use crate::config::flow::{Counts, Direction, Flow, Monitor};
+use crate::config::path::Path;
+use crate::config::rule::Rule;
+use crate::counters::monitors;
+use crate::counters::reason::{self, Reason};
+use crate::tables::access_list::{hits_in, is_in, HITS};
+use crate::tables::{packets, path_flows};
 
 /// The pins that a generation has beside its maps; the entry says by its name which hook it is for.
 const ENTRY_XDP: &str = "entry";

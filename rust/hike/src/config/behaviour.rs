@@ -7,7 +7,7 @@ use std::net::Ipv6Addr;
 
 use anyhow::{ensure, Result};
 
-use crate::layout;
+use crate::tables::layout;
 
 /// The flavours of End and End.X (RFC 8986, 4.16).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

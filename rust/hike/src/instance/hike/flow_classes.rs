@@ -8,11 +8,11 @@ use std::net::IpAddr;
 use anyhow::{ensure, Result};
 
 use super::{Class, Entry, Hike};
-use crate::destination::Destination;
-use crate::exact_flow::ExactFlow;
-use crate::layout::{self, Address};
+use crate::config::destination::Destination;
+use crate::config::exact_flow::ExactFlow;
+use crate::instance::loader::{is_not_there, or_full};
 use crate::limits::CLASSES;
-use crate::loader::{is_not_there, or_full};
+use crate::tables::layout::{self, Address};
 
 /// The flows that have a class of their own, and the number of flows of both kinds to each destination.
 #[derive(Default)]

@@ -16,7 +16,7 @@ use aya::programs::{Program, ProgramError, SchedClassifier, TcAttachType, Xdp};
 use aya::sys::SyscallError;
 use aya_obj::programs::XdpAttachType;
 
-use crate::hook::Hook;
+use super::hook::Hook;
 
 /// The error of `bpf(2)` for a link whose device has gone.
 const ENOLINK: i32 = 67;

@@ -9,13 +9,13 @@ use aya::maps::lpm_trie::Key;
 use aya::maps::{Array, LpmTrie, MapData, PerCpuArray, PerCpuValues};
 use aya::util::nr_cpus;
 
-use crate::batch::WholeArray;
-use crate::layout::{self, rule_sets, Address, RulePort};
+use super::batch::WholeArray;
+use super::layout::{self, rule_sets, Address, RulePort};
+use super::packets;
+use super::rule_sets::Sets;
+use crate::config::rule::{self, Rule};
+use crate::instance::loader::{is_not_there, open};
 use crate::limits::RULES;
-use crate::loader::{is_not_there, open};
-use crate::packets;
-use crate::rule::{self, Rule};
-use crate::rule_sets::Sets;
 
 /// Ports there are.
 const PORTS: usize = 1 << 16;

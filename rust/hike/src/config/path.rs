@@ -11,8 +11,8 @@ use std::net::Ipv6Addr;
 
 use anyhow::{ensure, Result};
 
-use crate::layout;
 use crate::limits::{PATH_BYTES, PATH_SIDS};
+use crate::tables::layout;
 
 const IPV6_BYTES: usize = 40;
 const OPTION_BYTES: usize = 8;

@@ -6,8 +6,9 @@ use anyhow::{anyhow, bail, Context as _, Result};
 use aya::programs::ProgramFd;
 
 use super::{ChainId, Engine, Hike};
-use crate::chain::Chain;
-use crate::{loader, packets};
+use crate::config::chain::Chain;
+use crate::instance::loader;
+use crate::tables::packets;
 
 /// The program of a distinct chain.
 pub(super) struct Loaded {

@@ -10,7 +10,7 @@ use aya::programs::tc::{SchedClassifierLinkId, TcAttachOptions};
 use aya::programs::xdp::{XdpLinkId, XdpMode};
 use aya::programs::{Program, TcAttachType};
 
-use crate::chain::Chain;
+use crate::config::chain::Chain;
 
 /// The point at which an instance gets packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -11,10 +11,10 @@ use anyhow::{anyhow, bail, ensure, Context as _, Result};
 use aya::maps::{Map, MapData, MapError, PerCpuHashMap, PerCpuValues};
 use aya::util::nr_cpus;
 
-use crate::flow::{Direction, Flow, Monitor};
-use crate::layout::Counters;
+use crate::config::flow::{Direction, Flow, Monitor};
+use crate::instance::loader::{is_full, is_not_there, open, or_full};
 use crate::limits::{FLOWS, FLOW_SIDS};
-use crate::loader::{is_full, is_not_there, open, or_full};
+use crate::tables::layout::Counters;
 
 /// The map of what is counted by numbers of flows.
 const NUMBERED: &str = "numbered_flows";
