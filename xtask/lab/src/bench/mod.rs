@@ -8,31 +8,11 @@
 //! paper states beside them), [`overview`] (all in one grid), [`published`] (where each figure of the papers is), and where these go:
 //! [`terminal`], [`markdown`], [`plot`].
 
-mod boots;
-mod cases;
-mod compare;
-mod cores;
-mod events;
-mod figure;
-mod figure_text;
-#[cfg(test)]
-mod fixture;
-mod grid;
-mod hike_cases;
-mod hike_rates;
-mod instructions;
-mod markdown;
-mod notes;
-mod overview;
-mod paper;
+pub(crate) mod measurement;
 mod plot;
-mod plugin;
-mod published;
-pub(crate) mod row;
 mod sender;
-mod session;
-mod terminal;
-mod windows;
+pub(crate) mod suites;
+pub(crate) mod tables;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -41,10 +21,10 @@ use std::process::ExitCode;
 use anyhow::{bail, ensure, Context as _, Result};
 use clap::builder::PossibleValuesParser;
 
-use self::cases::Suite;
-use self::markdown::Provenance;
-use self::row::Row;
-use crate::sim::modelled::modelled;
+use crate::sim::predictions::modelled::modelled;
+use measurement::row::Row;
+use suites::cases::Suite;
+use tables::markdown::Provenance;
 use xtask::kernel::distribution;
 use xtask::step;
 use xtask::vm::{Accel, Hardware};
@@ -92,10 +72,10 @@ pub(crate) fn run(mut options: Options) -> Result<ExitCode> {
         .svg
         .or_else(|| options.report.as_deref().map(plots_of));
     if let Some([before, after]) = options.compare.as_deref() {
-        return compare::run(before, after);
+        return tables::compare::run(before, after);
     }
     if let Some(from) = &options.from {
-        let rows = row::read(from)?;
+        let rows = measurement::row::read(from)?;
         show(&options, &rows, &Provenance::default())?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -110,7 +90,7 @@ pub(crate) fn run(mut options: Options) -> Result<ExitCode> {
         check_folder(folder)?;
     }
     // What has been measured is not lost when something later fails.
-    let measured = boots::all(&options, |rows| match &options.json {
+    let measured = measurement::boots::all(&options, |rows| match &options.json {
         Some(path) => write_rows(path, rows),
         None => Ok(()),
     })?;
@@ -127,14 +107,14 @@ fn write_rows(path: &Path, rows: &[Row]) -> Result<()> {
 }
 
 fn show(options: &Options, rows: &[Row], provenance: &Provenance) -> Result<()> {
-    print!("{}", terminal::text(rows));
+    print!("{}", tables::terminal::text(rows));
     let Some(folder) = &options.svg else {
         return Ok(());
     };
     let modelled = step::work("model what needs more cores", || Ok(modelled(rows)))?;
     let plots = plot::write(rows, modelled.as_ref(), folder)?;
     if let Some(file) = &options.report {
-        markdown::write(file, rows, provenance, modelled.as_ref(), &plots)?;
+        tables::markdown::write(file, rows, provenance, modelled.as_ref(), &plots)?;
         println!("{}", file.display());
     }
     Ok(())

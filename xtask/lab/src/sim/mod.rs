@@ -8,34 +8,9 @@
 //! ([`paper_balance`]) the paper), [`validate`] with [`stages`] and [`falcon_rows`], [`paper_figures`], [`adaptive`], [`crowded`] and
 //! [`predict`] (what is simulated), [`terminal`] and [`terminal_load`]; [`modelled`] is what a benchmark's report shows of it.
 
-mod adaptive;
-mod arrivals;
-mod calendar;
-mod control;
-mod costs;
-mod crowded;
-mod falcon_rows;
-#[cfg(test)]
-mod fixture;
-mod groups;
-mod machine;
-mod mflow;
-pub(crate) mod modelled;
-mod packet;
-mod paper_balance;
-mod paper_figures;
-mod pipeline;
-#[cfg(test)]
-mod pipeline_tests;
-mod pipelined;
-mod predict;
-mod scene;
-mod settings;
-mod stages;
-mod terminal;
-mod terminal_load;
-mod validate;
-mod wire;
+pub(crate) mod costs;
+pub(crate) mod model;
+pub(crate) mod predictions;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -45,13 +20,13 @@ use std::process::ExitCode;
 use anyhow::{bail, ensure, Context as _, Result};
 use serde::Serialize;
 
-use self::adaptive::Adaptivity;
-use self::crowded::Crowded;
-use self::paper_figures::{Disorder, Flows};
-use self::predict::{Prediction, Question};
-use self::settings::Settings;
-use self::validate::{Check, Skipped, Validation, Verdict};
-use crate::bench::row::{self, Row};
+use crate::bench::measurement::row::{self, Row};
+use costs::settings::Settings;
+use predictions::adaptive::Adaptivity;
+use predictions::crowded::Crowded;
+use predictions::paper_figures::{Disorder, Flows};
+use predictions::predict::{Prediction, Question};
+use predictions::validate::{Check, Skipped, Validation, Verdict};
 
 /// Options of `sim`.
 #[derive(Debug, clap::Args)]
@@ -103,40 +78,41 @@ pub(crate) fn run(options: Options) -> Result<ExitCode> {
         settings.lane_ring_pkts - 1
     );
 
-    show(&terminal::assumptions(settings));
-    let validation = validate::validate(&rows, settings);
+    show(&predictions::terminal::assumptions(settings));
+    let validation = predictions::validate::validate(&rows, settings);
     ensure!(
         !validation.cases.is_empty(),
         "{} has no measured row of mode `vanilla`, which all others are compared with",
         path.display()
     );
-    show(&terminal::validation(&validation));
-    show(&terminal::fig8(&validation));
+    show(&predictions::terminal::validation(&validation));
+    show(&predictions::terminal::fig8(&validation));
 
-    let like = paper_figures::like_the_paper(&validation.cases);
+    let like = predictions::paper_figures::like_the_paper(&validation.cases);
     let (mut fig7, mut fig10) = (Vec::new(), Vec::new());
     match like {
         Some((case, split)) => {
-            fig7 = paper_figures::disorder(split, settings);
-            show(&terminal::fig7(case, &fig7));
-            fig10 = paper_figures::flows(case, split, settings);
-            show(&terminal::fig10(case, &fig10));
+            fig7 = predictions::paper_figures::disorder(split, settings);
+            show(&predictions::terminal::fig7(case, &fig7));
+            fig10 = predictions::paper_figures::flows(case, split, settings);
+            show(&predictions::terminal::fig10(case, &fig10));
         }
         None => {
             println!("\nwithout a measured row of mode `mflow` there is nothing to predict from")
         }
     }
     let adaptivity = adaptivity(&validation, settings);
-    let like = crowded::like_the_paper(&validation.cases);
-    let crowded = like.and_then(|(case, split)| crowded::crowded(case, split, settings));
+    let like = predictions::crowded::like_the_paper(&validation.cases);
+    let crowded =
+        like.and_then(|(case, split)| predictions::crowded::crowded(case, split, settings));
     match &crowded {
-        Some(crowded) => show(&terminal_load::crowded(crowded, settings)),
+        Some(crowded) => show(&predictions::terminal_load::crowded(crowded, settings)),
         None => println!(
             "\nwithout measured rows of modes `rps` and `mflow` of one case there are no stages to make of them"
         ),
     }
     let predictions = predictions(&validation, question, settings);
-    println!("\n{}", terminal::NOTES);
+    println!("\n{}", predictions::terminal::NOTES);
 
     let results = Results {
         settings,
@@ -163,8 +139,8 @@ fn adaptivity(validation: &Validation, settings: &Settings) -> Vec<Adaptivity> {
     let splits = cases.filter_map(|case| Some((case, case.splits.first()?)));
     splits
         .map(|(case, split)| {
-            let adaptivity = adaptive::adaptivity(case, split, settings);
-            show(&terminal_load::adaptivity(&adaptivity));
+            let adaptivity = predictions::adaptive::adaptivity(case, split, settings);
+            show(&predictions::terminal_load::adaptivity(&adaptivity));
             adaptivity
         })
         .collect()
@@ -181,8 +157,8 @@ fn predictions(
     for case in validation.cases.iter().filter(|case| case.is_one_path) {
         for split in &case.splits {
             if done.insert((&case.proto, case.msg_bytes, &split.name)) {
-                let prediction = predict::predict(case, split, question, settings);
-                show(&terminal::prediction(&prediction, question));
+                let prediction = predictions::predict::predict(case, split, question, settings);
+                show(&predictions::terminal::prediction(&prediction, question));
                 predictions.push(prediction);
             }
         }
@@ -210,13 +186,16 @@ fn read(path: &Path, filter: Option<&str>) -> Result<Vec<Row>> {
 }
 
 fn verdict(validation: &Validation) -> ExitCode {
-    let misses: Vec<String> = validation.with(Verdict::Miss).map(terminal::name).collect();
+    let misses: Vec<String> = validation
+        .with(Verdict::Miss)
+        .map(predictions::terminal::name)
+        .collect();
     if misses.is_empty() {
         return ExitCode::SUCCESS;
     }
     println!(
         "\nFAILED: off by more than {:.0} %: {}",
-        validate::TOLERANCE * 100.0,
+        predictions::validate::TOLERANCE * 100.0,
         misses.join("; ")
     );
     ExitCode::FAILURE
@@ -234,9 +213,9 @@ mod tests {
             question: Question {
                 cores: vec![1, 4],
                 link_gbps: vec![100.0],
-                ..fixture::question()
+                ..costs::fixture::question()
             },
-            settings: fixture::settings(),
+            settings: costs::fixture::settings(),
         }
     }
 
@@ -244,7 +223,7 @@ mod tests {
     fn a_run_gives_the_same_file_every_time() -> Result<()> {
         let dir = tempfile::tempdir()?;
         let rows = dir.path().join("rows.json");
-        fs::write(&rows, serde_json::to_string(&fixture::rows())?)?;
+        fs::write(&rows, serde_json::to_string(&costs::fixture::rows())?)?;
         let texts: Vec<String> = ["a", "b"]
             .iter()
             .map(|name| {
@@ -279,19 +258,25 @@ mod tests {
 
     #[test]
     fn a_miss_fails_the_command() {
-        let mut rows = fixture::rows();
+        let mut rows = costs::fixture::rows();
         assert_eq!(
             format!(
                 "{:?}",
-                verdict(&validate::validate(&rows, &fixture::settings()))
+                verdict(&predictions::validate::validate(
+                    &rows,
+                    &costs::fixture::settings()
+                ))
             ),
             format!("{:?}", ExitCode::SUCCESS)
         );
-        rows[4] = fixture::row("mflow", 1_400.0, &[5_000.0, 5_000.0], 1_300.0);
+        rows[4] = costs::fixture::row("mflow", 1_400.0, &[5_000.0, 5_000.0], 1_300.0);
         assert_eq!(
             format!(
                 "{:?}",
-                verdict(&validate::validate(&rows, &fixture::settings()))
+                verdict(&predictions::validate::validate(
+                    &rows,
+                    &costs::fixture::settings()
+                ))
             ),
             format!("{:?}", ExitCode::FAILURE)
         );

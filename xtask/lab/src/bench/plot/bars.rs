@@ -6,10 +6,10 @@ use anyhow::Result;
 use plotters::prelude::*;
 use plotters::style::text_anchor::VPos;
 
-use super::super::figure::{label, Case};
-use super::super::row::{Core, Instructions, Row};
 use super::canvas::{self, Area, Axes, Chart, COLOURS, INK, LEGEND};
 use super::Picture;
+use crate::bench::measurement::row::{Core, Instructions, Row};
+use crate::bench::tables::figure::{label, Case};
 
 /// Width of a bar, and of the gap between two modes, in pixels.
 const BAR: u32 = 30;

@@ -6,11 +6,11 @@ use anyhow::Result;
 use plotters::prelude::*;
 use plotters::style::text_anchor::VPos;
 
-use super::super::events::{sums, KINDS};
-use super::super::figure::{label, Case};
-use super::super::row::Row;
 use super::canvas::{self, Axes, COLOURS, LEGEND};
 use super::Picture;
+use crate::bench::measurement::events::{sums, KINDS};
+use crate::bench::measurement::row::Row;
+use crate::bench::tables::figure::{label, Case};
 
 /// Width of a bar, in pixels.
 const BAR: u32 = 22;

@@ -14,9 +14,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
-use super::figure::{group, Figure, Kind};
-use super::row::Row;
-use crate::sim::modelled::Modelled;
+use crate::bench::measurement::row::Row;
+use crate::bench::tables::figure::{group, Figure, Kind};
+use crate::sim::predictions::modelled::Modelled;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Plot {
@@ -88,8 +88,8 @@ fn pictures(figure: &Figure<'_>) -> Result<Vec<Picture>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixture;
     use super::*;
+    use crate::bench::measurement::fixture;
 
     /// Fails unless every tag is closed in its turn and nothing is left unescaped.
     fn check(svg: &str) {
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn what_is_modelled_is_drawn() {
         // Made up; one line ends before the others, and one value is none.
-        let chart = crate::sim::modelled::Chart {
+        let chart = crate::sim::predictions::modelled::Chart {
             name: "made-up",
             title: "Made up",
             below: "places",

@@ -8,7 +8,7 @@ use plotters::style::text_anchor::VPos;
 
 use super::canvas::{self, Axes, COLOURS, LEGEND};
 use super::Picture;
-use crate::sim::modelled::Chart;
+use crate::sim::predictions::modelled::Chart;
 
 const WIDTH: u32 = 560 + LEGEND;
 

@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use plotters::prelude::*;
 
-use super::super::figure::{label, Figure};
-use super::super::row::Row;
 use super::canvas::{self, Axes, COLOURS, LEGEND};
 use super::Picture;
+use crate::bench::measurement::row::Row;
+use crate::bench::tables::figure::{label, Figure};
 
 /// Draws the figure; `None` when no case has a batch size and packets.
 pub(super) fn draw(figure: &Figure<'_>) -> Result<Option<Picture>> {

@@ -7,10 +7,10 @@ use anyhow::Result;
 use plotters::prelude::*;
 use plotters::style::text_anchor::VPos;
 
-use super::super::figure::{label, Figure};
-use super::super::row::Row;
 use super::canvas::{self, Axes, COLOURS, HEIGHT, INK, LEGEND};
 use super::Picture;
+use crate::bench::measurement::row::Row;
+use crate::bench::tables::figure::{label, Figure};
 
 /// Width of a bar, in pixels.
 const BAR: u32 = 34;

@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What is measured: our cases, those of HIKE, and what the papers state about them.
+
+pub(crate) mod cases;
+pub(crate) mod hike_cases;
+pub(crate) mod hike_rates;
+pub(crate) mod paper;
+pub(crate) mod published;
