@@ -154,7 +154,7 @@ impl Layouts {
             );
             for (field, (bit, width)) in &layout.fields {
                 let field = field.to_uppercase().replace('.', "_");
-                let _ = writeln!(text, "    pub const {field}: crate::field::Field = crate::field::Field::new({bit}, {width});");
+                let _ = writeln!(text, "    pub const {field}: crate::firmware::field::Field = crate::firmware::field::Field::new({bit}, {width});");
             }
             text.push_str("}\n");
         }

@@ -8,31 +8,9 @@
 
 #![forbid(unsafe_code)]
 
-pub mod bus;
-mod capabilities;
-pub mod checksum;
-mod commands;
-mod compress;
-pub mod device;
-mod events;
-mod execute;
-pub mod faults;
-pub mod field;
+pub mod datapath;
+pub mod firmware;
+pub mod host;
 pub mod ifc;
-pub mod journal;
-pub mod layout;
-mod memory_keys;
-mod objects;
-pub mod packet;
-pub mod port;
-mod receive;
-pub mod registers;
-mod report;
-mod ring;
-pub mod rss;
-mod segment;
 #[cfg(feature = "server")]
 pub mod server;
-mod steering;
-pub mod testing;
-mod transmit;

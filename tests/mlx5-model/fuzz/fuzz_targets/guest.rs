@@ -10,14 +10,14 @@
 #![cfg_attr(fuzzing, no_main)]
 
 use arbitrary::{Arbitrary, Unstructured};
-use mlx5_model::device::Config;
-use mlx5_model::faults::Fault;
-use mlx5_model::field::Field;
-use mlx5_model::journal;
-use mlx5_model::layout::{
+use mlx5_model::firmware::field::Field;
+use mlx5_model::firmware::layout::{
     control_segment, data_segment, doorbell_record, ethernet_segment, wqe_inline_seg, COMMANDS,
 };
-use mlx5_model::registers::FIRST_DOORBELL;
+use mlx5_model::firmware::registers::FIRST_DOORBELL;
+use mlx5_model::host::device::Config;
+use mlx5_model::host::faults::Fault;
+use mlx5_model::host::journal;
 
 #[path = "../../tests/model/driver.rs"]
 #[allow(dead_code, reason = "the model's own tests use the rest")]

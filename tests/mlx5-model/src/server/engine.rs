@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use super::outside::Outside;
 use super::source::Source;
 use super::{lock, LastBreath, Shared, Slot};
-use crate::device::Receive;
+use crate::host::device::Receive;
 
 /// Frames on a wire at the same time.
 const ON_THE_WIRE: usize = 256;
@@ -215,8 +215,8 @@ mod tests {
 
     use super::super::memory::Guest;
     use super::*;
-    use crate::bus::Bus as _;
-    use crate::device::{Config, Device};
+    use crate::host::bus::Bus as _;
+    use crate::host::device::{Config, Device};
 
     const LONG: Duration = Duration::from_secs(60);
 

@@ -11,7 +11,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result};
 use vm_memory::{Bytes as _, FileOffset, MmapRegion, VolatileMemory as _};
 
-use crate::bus::{Bus, BusError};
+use crate::host::bus::{Bus, BusError};
 
 /// One piece of guest memory.
 struct Piece {

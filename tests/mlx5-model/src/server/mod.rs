@@ -31,9 +31,9 @@ use self::memory::Guest;
 use self::outside::Outside;
 use self::pci::Space;
 use self::source::Source;
-use crate::device::{Config, Device, Done};
-use crate::port::Traffic;
-use crate::registers::REGION_BYTES;
+use crate::datapath::port::Traffic;
+use crate::firmware::registers::REGION_BYTES;
+use crate::host::device::{Config, Device, Done};
 
 /// The status of a process that has panicked.
 const DIED: i32 = 101;
@@ -264,7 +264,7 @@ impl Backend {
         };
         let mut journal = journal.lock().unwrap_or_else(PoisonError::into_inner);
         done.iter()
-            .try_for_each(|done| crate::journal::write(&mut *journal, self.card, done))
+            .try_for_each(|done| crate::host::journal::write(&mut *journal, self.card, done))
     }
 }
 

@@ -14,7 +14,7 @@ use mflow_frames::Stream;
 use super::engine::Engine;
 use super::source::{Content, Replay, Source};
 use super::{lock, LastBreath, Shared, Slot};
-use crate::faults::Fault;
+use crate::host::faults::Fault;
 
 /// An order to a card.
 enum Order {

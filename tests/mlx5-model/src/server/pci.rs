@@ -2,8 +2,8 @@
 
 //! The card's PCI configuration space: a virtual function, for which the driver expects the least.
 
-use crate::field::put;
-use crate::registers::REGION_BYTES;
+use crate::firmware::field::put;
+use crate::firmware::registers::REGION_BYTES;
 
 /// Bytes of the space.
 pub(crate) const BYTES: usize = 256;

@@ -2,15 +2,15 @@
 
 //! The command interface.
 
-use mlx5_model::device::Config;
-use mlx5_model::field::{be64, put};
-use mlx5_model::layout::{
+use mlx5_model::firmware::field::{be64, put};
+use mlx5_model::firmware::layout::{
     access_register_in, cmd_hca_cap, cmd_inter_comp_event, cmd_queue_entry, cqc, create_cq_in,
     create_mkey_in, create_rqt_in, eqe, eth_802_3_cntrs_grp_data_layout, initial_seg, mkc,
     modify_rq_in, op, per_protocol_networking_offload_caps, pmtu_reg, ppcnt_reg, query_hca_cap_out,
     query_issi_out, query_nic_vport_context_out, query_rq_out, query_vport_counter_out,
     query_vport_state_out, rqc, rqtc, traffic_counter,
 };
+use mlx5_model::host::device::Config;
 
 use crate::driver::{Driver, ENTRIES, NUMBER};
 use crate::queues::frame;

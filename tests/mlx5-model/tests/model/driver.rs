@@ -2,19 +2,19 @@
 
 //! The smallest driver: it speaks to the card as Linux's does, through registers, memory and interrupts.
 
-use mlx5_model::bus::Bus as _;
-use mlx5_model::device::{Config, Device, Receive};
-use mlx5_model::faults::Fault;
-use mlx5_model::field::{put, Field};
-use mlx5_model::layout::{
+use mlx5_model::firmware::field::{put, Field};
+use mlx5_model::firmware::layout::{
     cmd_if_box, cmd_queue_entry as command, completion, control_segment, cqc, create_cq_in,
     create_eq_in, create_flow_group_in, create_flow_table_in, create_mkey_in, create_rq_in,
     create_sq_in, create_tir_in, data_segment, dest_format_struct, doorbell, doorbell_record, eqc,
     eqe, flow_context, initial_seg, mkc, modify_rq_in, modify_sq_in, op, rqc, set_fte_in, sqc,
     tirc, wq,
 };
-use mlx5_model::registers::FIRST_DOORBELL;
-use mlx5_model::testing::Machine;
+use mlx5_model::firmware::registers::FIRST_DOORBELL;
+use mlx5_model::host::bus::Bus as _;
+use mlx5_model::host::device::{Config, Device, Receive};
+use mlx5_model::host::faults::Fault;
+use mlx5_model::host::testing::Machine;
 
 const MEMORY_BYTES: usize = 1 << 20;
 const PAGE: usize = 4096;

@@ -2,11 +2,11 @@
 
 //! Each fault that is ordered happens exactly as ordered, and as often.
 
-use mlx5_model::device::{Config, Receive};
-use mlx5_model::faults::Fault;
-use mlx5_model::layout::cmd_queue_entry as command;
-use mlx5_model::layout::completion::{FRAME_BYTES, QUEUE, WQE_COUNTER, WQE_ID};
-use mlx5_model::layout::initial_seg;
+use mlx5_model::firmware::layout::cmd_queue_entry as command;
+use mlx5_model::firmware::layout::completion::{FRAME_BYTES, QUEUE, WQE_COUNTER, WQE_ID};
+use mlx5_model::firmware::layout::initial_seg;
+use mlx5_model::host::device::{Config, Receive};
+use mlx5_model::host::faults::Fault;
 
 use crate::driver::{Driver, ENTRIES};
 use crate::queues::{frame, post_striding, two_striding_buffers, EVENT_CQ};

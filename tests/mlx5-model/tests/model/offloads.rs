@@ -2,22 +2,22 @@
 
 //! The card's work on frames in both directions: tests give the orders, and read the results, through queues as a driver does.
 
-use mlx5_model::checksum;
-use mlx5_model::device::{Config, Receive};
-use mlx5_model::faults::Fault;
-use mlx5_model::field::{be32, put};
-use mlx5_model::layout::completion::{
+use mlx5_model::datapath::checksum;
+use mlx5_model::datapath::packet::{insert_tag, Headers, Tag};
+use mlx5_model::firmware::field::{be32, put};
+use mlx5_model::firmware::layout::completion::{
     CHECK_SUM, FRAME_BYTES, HASH_IP, HASH_L4, HAS_TAG, L2_OK, L3_OK, L3_TYPE, L4_OK, L4_TYPE,
     OPCODE, OP_OWN, QUEUE, RSS_HASH_RESULT, VLAN_INFO, WQE_COUNTER,
 };
-use mlx5_model::layout::err_cqe::SYNDROME;
-use mlx5_model::layout::{
+use mlx5_model::firmware::layout::err_cqe::SYNDROME;
+use mlx5_model::firmware::layout::{
     control_segment, cqc, create_rqt_in, create_tir_in, ethernet_segment, modify_rq_in,
     modify_rqt_in, op, query_q_counter_in, query_q_counter_out, rqc, rqtc, rx_hash_field_select,
     tirc,
 };
-use mlx5_model::packet::{insert_tag, Headers, Tag};
-use mlx5_model::testing::{datagram, packet};
+use mlx5_model::host::device::{Config, Receive};
+use mlx5_model::host::faults::Fault;
+use mlx5_model::host::testing::{datagram, packet};
 
 use crate::driver::{Driver, Path, ENTRIES, ENTRY_BYTES, UNWRITTEN};
 use crate::queues::ASKED;

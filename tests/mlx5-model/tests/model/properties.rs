@@ -2,11 +2,11 @@
 
 //! Whatever a guest writes, the card survives: commands, doorbells, work queue entries, frames.
 
-use mlx5_model::device::{Config, Device};
-use mlx5_model::journal;
-use mlx5_model::layout::{doorbell_record, initial_seg, COMMANDS};
-use mlx5_model::registers::FIRST_DOORBELL;
-use mlx5_model::testing::Machine;
+use mlx5_model::firmware::layout::{doorbell_record, initial_seg, COMMANDS};
+use mlx5_model::firmware::registers::FIRST_DOORBELL;
+use mlx5_model::host::device::{Config, Device};
+use mlx5_model::host::journal;
+use mlx5_model::host::testing::Machine;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;

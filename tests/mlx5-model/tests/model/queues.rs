@@ -2,18 +2,18 @@
 
 //! Queues: what goes in comes out, in the right places, and the driver is told.
 
-use mlx5_model::device::{Config, Receive};
-use mlx5_model::faults::Fault;
-use mlx5_model::field::{put, Field};
-use mlx5_model::layout::completion::{
+use mlx5_model::firmware::field::{put, Field};
+use mlx5_model::firmware::layout::completion::{
     BYTE_CNT, FILLER, FORMAT, FRAME_BYTES, OPCODE, OWNER, SEND_OPCODE, SEND_QUEUE, STRIDES,
     WQE_COUNTER, WQE_ID,
 };
-use mlx5_model::layout::err_cqe::SYNDROME;
-use mlx5_model::layout::{
+use mlx5_model::firmware::layout::err_cqe::SYNDROME;
+use mlx5_model::firmware::layout::{
     comp_event, control_segment, data_segment, doorbell_record, eqe, ethernet_segment,
     health_buffer, initial_seg, mini_cqe8, wqe_srq_next_seg,
 };
+use mlx5_model::host::device::{Config, Receive};
+use mlx5_model::host::faults::Fault;
 
 use crate::driver::{Driver, Path, ENTRIES, ENTRY_BYTES};
 

@@ -2,8 +2,8 @@
 
 //! Commands of Linux's driver, recorded once, are carried out again: each ends as it did, and nothing is left over.
 
-use mlx5_model::device::Config;
-use mlx5_model::journal;
+use mlx5_model::host::device::Config;
+use mlx5_model::host::journal;
 
 use crate::driver::Driver;
 

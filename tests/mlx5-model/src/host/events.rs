@@ -2,17 +2,17 @@
 
 //! Event queues and completion queues: how the card says that something has happened.
 
-use crate::bus::{read_word, Bus};
-use crate::commands::Status;
-use crate::compress::Session;
-use crate::faults::{take, EventFaults};
-use crate::field::Field;
-use crate::layout::{
+use super::bus::{read_word, Bus};
+use super::faults::{take, EventFaults};
+use crate::datapath::compress::Session;
+use crate::datapath::ring::Ring;
+use crate::firmware::commands::Status;
+use crate::firmware::field::Field;
+use crate::firmware::layout::{
     cmd_inter_comp_event, comp_event, completion, cqc, create_cq_in, create_eq_in, doorbell,
     doorbell_record, eqc, eqe, port_state_change_event,
 };
-use crate::objects::Objects;
-use crate::ring::Ring;
+use crate::firmware::objects::Objects;
 
 /// The bits of a counter that doorbells and records hold.
 const COUNTER: u32 = 0xff_ffff;

@@ -2,12 +2,12 @@
 
 //! The capabilities that the card reports: no more than the model has, and no fewer than the driver needs.
 
-use crate::device::Config;
-use crate::field::Field;
-use crate::layout::{
+use super::field::Field;
+use super::layout::{
     cmd_hca_cap as general, flow_table_fields_supported as table_fields, flow_table_nic_cap,
     flow_table_prop_layout as table, per_protocol_networking_offload_caps as ethernet,
 };
+use crate::host::device::Config;
 
 const BYTES: usize = 0x1000;
 

@@ -27,8 +27,8 @@ macro_rules! bits_of {
         $(#[$doc])*
         pub mod $module {
             pub use super::$structure::*;
-            $($(pub const $name: crate::field::Field = $word.bits($high, $low);)*
-            const _: () = crate::field::assert_disjoint(&[$($name),*]);)*
+            $($(pub const $name: crate::firmware::field::Field = $word.bits($high, $low);)*
+            const _: () = crate::firmware::field::assert_disjoint(&[$($name),*]);)*
         }
     )*};
 }
@@ -68,7 +68,7 @@ bits_of! {
 /// The offsets of the doorbells in their page, and the fields of the values written there: arrays of words in `doorbell.h`,
 /// `cq.h` and `eq.c`.
 pub mod doorbell {
-    use crate::field::Field;
+    use crate::firmware::field::Field;
 
     pub const COMPLETION: u64 = 0x20;
     pub const COMPLETION_CONSUMER: Field = Field::new(8, 24);
@@ -83,7 +83,7 @@ pub mod doorbell {
 /// The driver's records in memory of how far it is with its queues: `MLX5_RCV_DBR` and `MLX5_SND_DBR` in `qp.h`, `set_ci_db` in
 /// `cq.h`.
 pub mod doorbell_record {
-    use crate::field::Field;
+    use crate::firmware::field::Field;
 
     pub const COMPLETION_CONSUMER: Field = Field::new(0, 32);
     pub const RECEIVE_PRODUCER: Field = Field::new(0, 32);

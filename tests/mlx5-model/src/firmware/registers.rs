@@ -2,13 +2,13 @@
 
 //! The card's registers and doorbells, and the commands that a doorbell starts.
 
-use crate::bus::Bus;
-use crate::commands::{Command, EntryRead, LOG_ENTRIES, LOG_ENTRY_BYTES};
-use crate::device::{Device, Done};
-use crate::events::Event;
-use crate::field::{be16, be32};
-use crate::layout::{command_name, control_segment, doorbell, health_buffer, initial_seg};
-use crate::receive::QueueState;
+use super::commands::{Command, EntryRead, LOG_ENTRIES, LOG_ENTRY_BYTES};
+use super::field::{be16, be32};
+use super::layout::{command_name, control_segment, doorbell, health_buffer, initial_seg};
+use crate::datapath::receive::QueueState;
+use crate::host::bus::Bus;
+use crate::host::device::{Device, Done};
+use crate::host::events::Event;
 
 /// Bytes of the card's only region of registers.
 pub const REGION_BYTES: u64 = 1 << 20;

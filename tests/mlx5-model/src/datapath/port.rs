@@ -2,15 +2,15 @@
 
 //! The port: link, frame sizes, addresses, and what has passed.
 
-use crate::bus::{Bus, BusError};
-use crate::commands::Status;
-use crate::field::{put, Field};
-use crate::layout::{
+use crate::firmware::commands::Status;
+use crate::firmware::field::{put, Field};
+use crate::firmware::layout::{
     access_register_in, eth_2819_cntrs_grp_data_layout as sizes,
     eth_802_3_cntrs_grp_data_layout as frames, mac_address_layout, modify_nic_vport_context_in,
     modify_nic_vport_field_select, nic_vport_context, paos_reg, pmtu_reg, ppcnt_reg, ptys_reg,
     query_nic_vport_context_out, query_vport_counter_out, traffic_counter,
 };
+use crate::host::bus::{Bus, BusError};
 
 mod register {
     pub(super) const PMTU: u64 = 0x5003;

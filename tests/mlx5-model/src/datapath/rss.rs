@@ -2,8 +2,8 @@
 
 //! Spreading of received flows: the Toeplitz hash, and which fields go into it.
 
-use crate::layout::{rx_hash_field_select, tirc};
-use crate::packet::{Headers, TCP};
+use super::packet::{Headers, TCP};
+use crate::firmware::layout::{rx_hash_field_select, tirc};
 
 /// Bytes of a Toeplitz key.
 pub const KEY_BYTES: usize = 40;
@@ -116,7 +116,7 @@ pub fn toeplitz(key: &[u8; KEY_BYTES], input: &[u8]) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::datagram;
+    use crate::host::testing::datagram;
 
     /// The key of Microsoft's description of receive-side scaling, with which it gives examples.
     const KEY: [u8; KEY_BYTES] = [

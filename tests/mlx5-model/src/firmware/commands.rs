@@ -2,9 +2,9 @@
 
 //! The command interface: entries in a page of the machine's memory, long ones continued in a chain of mailboxes.
 
-use crate::bus::{Bus, BusError};
-use crate::field::{be64, put};
-use crate::layout::{cmd_if_box, cmd_queue_entry as queue_entry};
+use super::field::{be64, put};
+use super::layout::{cmd_if_box, cmd_queue_entry as queue_entry};
+use crate::host::bus::{Bus, BusError};
 
 /// Entries and bytes of an entry, as logarithms: what the card announces.
 pub(crate) const LOG_ENTRIES: u32 = 5;

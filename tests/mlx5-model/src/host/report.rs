@@ -2,8 +2,8 @@
 
 //! The state of a card's queues, in words: it explains a driver and a card that wait for each other.
 
-use crate::bus::Bus;
-use crate::device::Device;
+use super::bus::Bus;
+use super::device::Device;
 
 impl Device {
     /// Returns a line with the link, the frames that have passed it, and all queues that are not empty or that the driver waits for,

@@ -5,11 +5,11 @@
 //! The full one takes the first place, the small ones, eight at a time, the second, the ninth, the seventeenth and so on;
 //! places between are left to the driver. The hash of all frames but the first is lost: the small entries hold a checksum.
 
-use crate::commands::Status;
-use crate::events::CompletionEntry;
-use crate::field::{put, Field};
-use crate::layout::{completion, mini_cqe8};
-use crate::receive::RESPONSE;
+use super::receive::RESPONSE;
+use crate::firmware::commands::Status;
+use crate::firmware::field::{put, Field};
+use crate::firmware::layout::{completion, mini_cqe8};
+use crate::host::events::CompletionEntry;
 
 /// The number of small entries that fit into a full one.
 const PER_BLOCK: usize = completion::BYTES / mini_cqe8::BYTES;

@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use crate::field::Field;
+use crate::firmware::field::Field;
 
 /// A machine the card is plugged into, and a wire.
 pub trait Bus {

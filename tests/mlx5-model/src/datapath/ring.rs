@@ -2,10 +2,10 @@
 
 //! The memory of a queue: elements of one size in pages that need not be adjacent.
 
-use crate::bus::{Bus, BusError};
-use crate::commands::Status;
-use crate::field::be64;
-use crate::layout::{cqe64, eqe, wq};
+use crate::firmware::commands::Status;
+use crate::firmware::field::be64;
+use crate::firmware::layout::{cqe64, eqe, wq};
+use crate::host::bus::{Bus, BusError};
 
 /// The card's page, whatever the machine's is.
 const LOG_PAGE: u32 = 12;

@@ -2,8 +2,8 @@
 
 //! Faults that tests and operators can order.
 
-use crate::bus::Bus;
-use crate::device::Device;
+use super::bus::Bus;
+use super::device::Device;
 
 /// Something that goes wrong on request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

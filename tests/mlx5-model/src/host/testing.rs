@@ -2,8 +2,8 @@
 
 //! For tests: packets, and a machine with memory in a vector that keeps interrupts and frames.
 
-use crate::bus::{Bus, BusError};
-use crate::packet::{Headers, UDP};
+use super::bus::{Bus, BusError};
+use crate::datapath::packet::{Headers, UDP};
 
 /// Returns a UDP datagram over IPv4 with good checksums.
 pub fn datagram(payload: &[u8], ports: [u16; 2]) -> Vec<u8> {

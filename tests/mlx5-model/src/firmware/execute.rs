@@ -2,19 +2,19 @@
 
 //! The commands of the card.
 
-use crate::capabilities;
-use crate::commands::{ending, Status};
-use crate::device::{Device, Tir};
-use crate::field::{be16, be32, Field};
-use crate::layout::{
+use super::capabilities;
+use super::commands::{ending, Status};
+use super::field::{be16, be32, Field};
+use super::layout::{
     cqc, create_rqt_in, create_tir_in, modify_rq_in, modify_rqt_in, modify_sq_in,
     modify_tir_bitmask, modify_tir_in, op, query_cq_out, query_hca_cap_out, query_issi_out,
     query_q_counter_in, query_q_counter_out, query_rq_out, query_sq_out, query_vport_state_out,
     rqc, rqtc, sqc, tirc,
 };
-use crate::receive::ReceiveQueue;
-use crate::rss::Hashing;
-use crate::transmit::SendQueue;
+use crate::datapath::receive::ReceiveQueue;
+use crate::datapath::rss::Hashing;
+use crate::datapath::transmit::SendQueue;
+use crate::host::device::{Device, Tir};
 
 /// The object's number, in the outputs of most commands that create one and in the inputs of most others.
 const NUMBER: Field = Field::new(0x48, 24);

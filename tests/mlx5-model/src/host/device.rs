@@ -2,17 +2,17 @@
 
 //! The card: its objects, and the way of a frame in and out.
 
-use crate::bus::Bus;
-use crate::events::{Event, Events, OVERTAKING_NS};
-use crate::faults::{take, Faults};
-use crate::memory_keys::MemoryKeys;
-use crate::objects::Objects;
-use crate::packet::{strip_tag, Headers};
-use crate::port::{Counted, Port, Traffic};
-use crate::receive::{syndrome, Delivery, QueueState, ReceiveQueue, Received};
-use crate::rss::{Hash, Hashing};
-use crate::steering::Steering;
-use crate::transmit::SendQueue;
+use super::bus::Bus;
+use super::events::{Event, Events, OVERTAKING_NS};
+use super::faults::{take, Faults};
+use crate::datapath::packet::{strip_tag, Headers};
+use crate::datapath::port::{Counted, Port, Traffic};
+use crate::datapath::receive::{syndrome, Delivery, QueueState, ReceiveQueue, Received};
+use crate::datapath::rss::{Hash, Hashing};
+use crate::datapath::steering::Steering;
+use crate::datapath::transmit::SendQueue;
+use crate::firmware::memory_keys::MemoryKeys;
+use crate::firmware::objects::Objects;
 
 /// The properties of a card.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,15 +7,15 @@
 
 use std::collections::BTreeMap;
 
-use crate::commands::Status;
-use crate::field::{be32, Field};
-use crate::layout::{
+use super::packet::{Headers, TCP, UDP};
+use crate::firmware::commands::Status;
+use crate::firmware::field::{be32, Field};
+use crate::firmware::layout::{
     create_flow_group_in, create_flow_table_in, delete_fte_in, dest_format_struct,
     destroy_flow_group_in, destroy_flow_table_in, flow_context, flow_table_context,
     fte_match_param, fte_match_set_lyr_2_4 as outer, set_flow_table_root_in, set_fte_in,
 };
-use crate::objects::Objects;
-use crate::packet::{Headers, TCP, UDP};
+use crate::firmware::objects::Objects;
 
 /// The kind of table that received frames go through.
 const RECEIVE: u64 = 0;
@@ -322,7 +322,7 @@ fn describe(frame: &[u8], headers: &Headers) -> [u8; fte_match_param::BYTES] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::datagram;
+    use crate::host::testing::datagram;
 
     fn table(steering: &mut Steering, level: u64, next: Option<u32>) -> u32 {
         let mut input = vec![0; create_flow_table_in::BYTES];

@@ -2,13 +2,13 @@
 
 //! Memory keys: what the addresses in work queue entries mean.
 
-use crate::bus::{Bus, BusError};
-use crate::commands::Status;
-use crate::field::be64;
-use crate::layout::{
+use super::commands::Status;
+use super::field::be64;
+use super::layout::{
     control_segment, create_mkey_in, mkc, mkey_seg, wqe_umr_ctrl_seg as update_segment,
 };
-use crate::objects::Objects;
+use super::objects::Objects;
+use crate::host::bus::{Bus, BusError};
 
 const PHYSICAL: u64 = 0;
 const TRANSLATED: u64 = 1;
@@ -185,8 +185,8 @@ impl MemoryKeys {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::field::put;
-    use crate::testing::Machine;
+    use crate::firmware::field::put;
+    use crate::host::testing::Machine;
 
     fn create(keys: &mut MemoryKeys, mode: u64, octowords: u64) -> Result<u32, Status> {
         let mut input = vec![0; create_mkey_in::BYTES];

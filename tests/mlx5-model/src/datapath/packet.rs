@@ -2,8 +2,8 @@
 
 //! The parser of the card: it finds a frame's outermost headers, without copying them.
 
-use crate::checksum;
-use crate::field::be16;
+use super::checksum;
+use crate::firmware::field::be16;
 
 /// Bytes of an Ethernet header.
 pub const LINK_BYTES: usize = 14;
@@ -246,7 +246,7 @@ pub fn insert_tag(frame: &mut Vec<u8>, tag: Tag) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::datagram;
+    use crate::host::testing::datagram;
 
     #[test]
     fn checksums_that_are_written_are_good() {

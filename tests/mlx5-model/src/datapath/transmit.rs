@@ -2,18 +2,18 @@
 
 //! Send queues: frames, cut and finished on their way out, and changes of memory keys.
 
-use crate::bus::{read_word, Bus};
-use crate::commands::Status;
-use crate::events::{CompletionEntry, Events};
-use crate::layout::{
+use super::packet::{insert_tag, Tag, LINK_BYTES};
+use super::receive::{syndrome, QueueState};
+use super::ring::Ring;
+use super::segment::{self, Offloads};
+use crate::firmware::commands::Status;
+use crate::firmware::layout::{
     completion, control_segment as control, create_sq_in, data_segment as data, doorbell_record,
     err_cqe, ethernet_segment as ethernet, sqc, wq, wqe_inline_seg,
 };
-use crate::memory_keys::{Denied, MemoryKeys};
-use crate::packet::{insert_tag, Tag, LINK_BYTES};
-use crate::receive::{syndrome, QueueState};
-use crate::ring::Ring;
-use crate::segment::{self, Offloads};
+use crate::firmware::memory_keys::{Denied, MemoryKeys};
+use crate::host::bus::{read_word, Bus};
+use crate::host::events::{CompletionEntry, Events};
 
 mod op {
     pub(super) const NOP: u64 = 0x00;

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::commands::Status;
+use super::commands::Status;
 
 /// Objects by number.
 #[derive(Clone, Debug)]

@@ -2,18 +2,18 @@
 
 //! Receive queues: a buffer for each frame (cyclic), or large buffers of many strides that several frames share (striding).
 
-use crate::bus::{read_word, Bus};
-use crate::checksum;
-use crate::commands::Status;
-use crate::events::{CompletionEntry, Events};
-use crate::field::Field;
-use crate::layout::{
+use super::checksum;
+use super::packet::{Headers, Tag, LINK_BYTES, TCP};
+use super::ring::Ring;
+use super::rss::Hash;
+use crate::firmware::commands::Status;
+use crate::firmware::field::Field;
+use crate::firmware::layout::{
     completion, create_rq_in, data_segment, doorbell_record, err_cqe, rqc, wq, wqe_srq_next_seg,
 };
-use crate::memory_keys::{Denied, MemoryKeys};
-use crate::packet::{Headers, Tag, LINK_BYTES, TCP};
-use crate::ring::Ring;
-use crate::rss::Hash;
+use crate::firmware::memory_keys::{Denied, MemoryKeys};
+use crate::host::bus::{read_word, Bus};
+use crate::host::events::{CompletionEntry, Events};
 
 /// Types of receive queues.
 const CYCLIC: u64 = 1;
@@ -448,7 +448,7 @@ fn completion_of(number: u32, received: &Received<'_>, place: &FramePlace) -> Co
 fn tcp_type(frame: &[u8], at: usize, end: usize) -> u64 {
     let header = usize::from(frame[at + 12] >> 4) * 4;
     match (
-        frame[at + 13] & crate::packet::tcp_flag::ACK != 0,
+        frame[at + 13] & super::packet::tcp_flag::ACK != 0,
         at + header < end,
     ) {
         (false, _) => 1,

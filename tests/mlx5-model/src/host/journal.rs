@@ -7,7 +7,7 @@ use std::io;
 
 use anyhow::{Context as _, Result};
 
-use crate::device::Done;
+use super::device::Done;
 
 /// Long inputs end in zeros, which are counted instead.
 const ZEROS: char = '+';

@@ -2,8 +2,8 @@
 
 //! Changes that the card makes to a frame before it sends it: checksums, tags, and cutting large frames into segments.
 
-use crate::field::{be16, be32};
-use crate::packet::{tcp_flag, Headers, Ip, LEAST_BYTES, TCP, UDP};
+use super::packet::{tcp_flag, Headers, Ip, LEAST_BYTES, TCP, UDP};
+use crate::firmware::field::{be16, be32};
 
 /// The checksums that a work queue entry asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -121,7 +121,7 @@ fn fix(frame: &mut [u8], ip: &Ip, index: usize, offset: usize, last: bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::datagram;
+    use crate::host::testing::datagram;
 
     const ALL: Offloads = Offloads {
         ip_checksum: true,
