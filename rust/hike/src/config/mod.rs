@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is configured: [`chain`], and by which packets take one: [`destination`], [`exact_flow`]; and what programs of chains need:
+//! The configuration: each [`chain`], the packets that take one ([`destination`], [`exact_flow`]), and what programs of chains need:
 //! [`path`], [`behaviour`], [`rule`], [`flow`] and `lanes`.
 
 pub mod behaviour;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What has become of packets ([`reason`]), and what is counted of flows (`monitors`).
+//! The fates of packets ([`reason`]), and the counts of flows (`monitors`).
 
 pub(crate) mod monitors;
 pub mod reason;

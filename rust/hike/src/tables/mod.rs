@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is configured, as the programs read it.
+//! The configuration as the programs read it.
 
 pub(crate) mod access_list;
 pub(crate) mod batch;

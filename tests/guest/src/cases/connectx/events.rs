@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{ensure, Context as _, Result};
 use mflow_protocol::guest::Message;
 
-use crate::cases::devices::MIXED_PKTS;
+use crate::cases::operation::devices::MIXED_PKTS;
 use crate::cases::{Case, Run};
 use crate::driver::link;
 use crate::machine::{command, interrupts, page_pool};

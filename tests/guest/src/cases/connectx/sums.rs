@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 
 use anyhow::{ensure, Result};
 
-use crate::cases::routed::{self, Through};
+use crate::cases::forwarding::routed::{self, Through};
 use crate::cases::{Case, Run};
 use crate::machine::proc_net;
 use crate::mflow::Knobs;

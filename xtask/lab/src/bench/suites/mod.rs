@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is measured: our cases, those of HIKE, and what the papers state about them.
+//! The cases: ours, those of HIKE, and what the papers state about them.
 
 pub(crate) mod cases;
 pub(crate) mod hike_cases;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the model says about other machines, beside what was measured, and as text.
+//! The model's word on other machines, beside what was measured, and as text.
 
 pub(crate) mod adaptive;
 pub(crate) mod crowded;

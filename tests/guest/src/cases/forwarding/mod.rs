@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Packets that go on, and steps on their path.
+
+pub(crate) mod below;
+pub(crate) mod paths;
+pub(crate) mod routed;

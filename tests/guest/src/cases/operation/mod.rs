@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The acts of operators under traffic, and the answers that they get.
+
+pub(crate) mod control;
+pub(crate) mod devices;
+pub(crate) mod hooks;
+pub(crate) mod knobs;
+pub(crate) mod leaks;
+pub(crate) mod reasons;
+pub(crate) mod reload;

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Lanes give to GRO what it can join, and nothing else for long. What goes past it has been verified, as with it.
+
+use anyhow::{ensure, Result};
+
+use crate::cases::{Case, Run};
+use crate::machine::{command, proc_net};
+use crate::mflow::{self, Knobs};
+use crate::network::nft;
+use crate::network::topology::{Family, CONTAINER};
+use crate::traffic::datagrams::run::Datagrams;
+use crate::traffic::outcome::Outcome;
+use crate::traffic::rig::Rig;
+use crate::traffic::{Load, Plan};
+
+/// Enough for a batch that is tried to be a small part, on each of two lanes.
+const DATAGRAMS: u64 = 6_000;
+/// More than the kernel sums as soon as a datagram has come to UDP (`CHECKSUM_BREAK`).
+const SUMMED_LATE_BYTES: usize = 256;
+
+/// Connection tracking, which sums what nobody has verified; behind it a rule that no checksum of IPv6 makes up for.
+pub(crate) const HEADER_RULE: &str = "
+table inet mflow {
+    chain before {
+        type filter hook prerouting priority mangle;
+        udp dport 5001 ct state new,established ip6 dscp set af11
+    }
+}
+";
+
+/// A rule that leaves a wrong checksum, as one does that changes data and does not know of checksums.
+const CHECKSUM_RULE: &str = "
+table inet mflow {
+    chain before {
+        type filter hook prerouting priority mangle;
+        udp dport 5001 @th,48,16 set 0x1234
+    }
+}
+";
+
+pub(crate) fn cases() -> Vec<Case> {
+    vec![
+        Case::of_module(
+            "gro/datagrams",
+            "datagrams go past GRO where it would not join them; without our patches lanes have it join them: in order, and none is late",
+            Run::Always,
+            datagrams,
+        ),
+        Case::of_module(
+            "gro/stream",
+            "a stream's segments are joined on the lanes",
+            Run::Always,
+            stream,
+        ),
+        Case::of_module(
+            "gro/forwarding/socket",
+            "datagrams that GRO joins as for forwarding are taken apart at the socket: in order, and none is late",
+            Run::Always,
+            |rig| joined(rig, &rig.datagrams(), false),
+        ),
+        Case::of_module(
+            "gro/forwarding/veth",
+            "datagrams that GRO has joined are taken apart before the container's veth: in order, and none is late",
+            Run::Plain,
+            |rig| joined(rig, &rig.datagrams(), true),
+        ),
+        Case::of_module(
+            "tcp/gro/forwarding/veth",
+            "segments that GRO has joined are taken apart before the container's veth: TCP does not notice",
+            Run::Plain,
+            |rig| joined(rig, &rig.streams(), true),
+        ),
+        written(
+            "header/v6",
+            "class into headers that connection tracking has summed",
+            Family::V6,
+            HEADER_RULE,
+        ),
+        written(
+            "checksum/v4",
+            "a wrong checksum into datagrams",
+            Family::V4,
+            CHECKSUM_RULE,
+        ),
+        written(
+            "checksum/v6",
+            "a wrong checksum into datagrams of IPv6",
+            Family::V6,
+            CHECKSUM_RULE,
+        ),
+    ]
+}
+
+/// Returns the case of what a rule writes.
+fn written(name: &str, what: &str, inner: Family, rule: &'static str) -> Case {
+    Case::of_traffic(
+        format!("gro/{name}"),
+        format!("a rule in the container writes {what}: none is lost, with GRO and past it"),
+        Run::Plain,
+        move |rig| {
+            let (plan, knobs) = (verified_late(rig, inner), Knobs::default());
+            rig.prepare(&plan, &knobs)?;
+            // The rule goes with the container.
+            nft::add(CONTAINER, rule)?;
+            let outcome = Datagrams::measure(&plan, |_| Ok(()))?;
+            outcome.judge(|outcome| {
+                rig.require_strict(&plan, &knobs, outcome)?;
+                require_past(rig, outcome)
+            })
+        },
+    )
+    .about_splitting()
+}
+
+/// Returns a plan of datagrams that UDP sums late.
+pub(crate) fn verified_late(rig: &Rig, inner: Family) -> Plan<Datagrams> {
+    let mut plan = rig.datagrams();
+    plan.inner = inner;
+    plan.load = plan.load.sized(SUMMED_LATE_BYTES);
+    plan.load.send_at_least(DATAGRAMS);
+    plan
+}
+
+/// Demands that most datagrams have gone past GRO; without our patches that depends on what writes into them.
+pub(crate) fn require_past(rig: &Rig, outcome: &Outcome) -> Result<()> {
+    if !rig.splits() {
+        return Ok(());
+    }
+    let (all, past) = carried(outcome)?;
+    let as_expected = past > all * 3 / 4 || !mflow::is_patched()?;
+    ensure!(as_expected, "{past} of {all} datagrams went past GRO");
+    Ok(())
+}
+
+fn carried(outcome: &Outcome) -> Result<(u64, u64)> {
+    Ok((
+        outcome.counter("lane_pkts")?,
+        outcome.counter("past_gro_pkts")?,
+    ))
+}
+
+fn datagrams(rig: &Rig) -> Result<Outcome> {
+    let mut plan = rig.datagrams();
+    plan.load.send_at_least(DATAGRAMS);
+    let outcome = rig.strict(&plan, &Knobs::default(), |_| Ok(()))?;
+    let (all, past) = carried(&outcome)?;
+    let as_expected = if mflow::is_patched()? {
+        past > all * 3 / 4
+    } else {
+        past < all / 20
+    };
+    ensure!(as_expected, "{past} of {all} datagrams went past GRO");
+    Ok(outcome)
+}
+
+fn stream(rig: &Rig) -> Result<Outcome> {
+    let outcome = rig.strict(&rig.streams(), &Knobs::default(), |_| Ok(()))?;
+    let (all, past) = carried(&outcome)?;
+    ensure!(past < all / 20, "{past} of {all} segments went past GRO");
+    Ok(outcome)
+}
+
+/// Makes GRO join datagrams that end at no socket of the NIC's namespace, such as those for the container. The veth takes them,
+/// and streams' segments, as they are; with `apart` they are taken apart before it.
+fn joined<L: Load>(rig: &Rig, plan: &Plan<L>, apart: bool) -> Result<Outcome> {
+    let mut plan = plan.clone();
+    plan.load.send_at_least(DATAGRAMS);
+    rig.prepare(&plan, &Knobs::default())?;
+    if apart {
+        command::run("ethtool -K veth0 tso off gso off tx-udp-segmentation off")?;
+    }
+    let switch = |word| command::run(&format!("ethtool -K eth0 rx-udp-gro-forwarding {word}"));
+    switch("on")?;
+    let before = proc_net::device(CONTAINER, "eth0")?.rx_pkts;
+    let outcome = L::measure(&plan, |_| Ok(()));
+    let received = proc_net::device(CONTAINER, "eth0")?.rx_pkts - before;
+    // Also after a failure: the NIC stays for the cases that follow.
+    switch("off")?;
+    outcome?.judge(|outcome| {
+        let frames = outcome.frames;
+        ensure!(
+            if apart {
+                received >= frames
+            } else {
+                received < frames * 3 / 4
+            },
+            "the container received {frames} frames as {received} packets"
+        );
+        rig.require_strict(&plan, &Knobs::default(), outcome)
+    })
+}

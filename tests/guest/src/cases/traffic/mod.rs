@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Traffic of each kind, and in each tunnel.
+
+pub(crate) mod capture;
+pub(crate) mod datagrams;
+pub(crate) mod deadline;
+pub(crate) mod gro;
+pub(crate) mod shapes;
+pub(crate) mod streams;
+pub(crate) mod tunnels;
