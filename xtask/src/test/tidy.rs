@@ -9,6 +9,7 @@ use anyhow::{ensure, Context as _, Result};
 use walkdir::WalkDir;
 
 use super::{bindings, docs, imports, Ctx, Outcome};
+use crate::builds;
 use crate::kernel;
 use crate::kernel::inputs::patch_dir;
 use crate::kernel::series;
@@ -104,7 +105,10 @@ pub(crate) fn run(_ctx: &Ctx) -> Result<Outcome> {
 /// Runs the command in `hint` with the words in `more`, which make a check of it.
 fn tool(title: &str, log: &str, hint: &str, more: &str) -> Result<()> {
     let mut words = hint.split(' ').chain(more.split(' '));
-    let mut command = rust::command(words.next().unwrap_or_default())?;
+    let mut command = match words.next().unwrap_or_default() {
+        "cargo" => builds::cargo("target")?,
+        other => rust::command(other)?,
+    };
     command.current_dir(paths::project()).args(words);
     Step::new(title, log).hint(hint).run(&mut command).map(drop)
 }
