@@ -25,8 +25,8 @@ use crate::vm::{self, Event, Excerpt, Machine, Nic, Terminal, Threads, Trouble, 
 /// After this many deaths of its guests a layer ends.
 const MOST_DEATHS: usize = 8;
 
-/// The number of cases of a layer that may fail while a CPU of the guest, or the reader of a socket, is away, and be run once
-/// more.
+/// The number of cases of one kind of guest that may fail while a CPU of the guest, or the reader of a socket, is away, and be run
+/// once more.
 const MOST_AGAIN: usize = 3;
 
 /// The time limit for a guest's first word: the checking kernel on a busy host needs half a minute. A guest that is booted

@@ -41,7 +41,7 @@ pub(crate) struct Options {
     /// Send sixteen times the datagrams.
     #[arg(long)]
     full: bool,
-    /// Print the table of hosts in tests/README.md, and run nothing.
+    /// Print the table of hosts in rust/README.md, and run nothing.
     #[arg(long)]
     table: bool,
     #[command(flatten)]
