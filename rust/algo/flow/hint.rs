@@ -12,9 +12,10 @@
 //! | 5 | the bytes that it has: 8 |
 //! | 6 | 1: split the flow however slow it is; 2: never split it |
 //! | 7 | 0 |
+//!
 //! They are the first bytes of the metadata, where the program that ran last has put them; the bytes behind them belong to
-//! others. GRO joins packets with the same metadata only, so all packets of a flow have to have the same.
-//! packets with the same metadata only, so all packets of a flow have to have the same.
+//! others. GRO joins packets with the same metadata only, so all packets of a flow need the same hint.
+//! packets with the same metadata only, so all packets of a flow need the same hint.
 
 /// The treatment that is asked for a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
