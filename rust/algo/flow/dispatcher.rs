@@ -84,6 +84,18 @@ pub struct Config {
     pub stopping: bool,
 }
 
+/// Packets of one flow that their driver has not built, each of which was one on the wire.
+pub struct Unbuilt<F> {
+    /// The flow.
+    pub key: FlowKey,
+    /// Returns what [`Packet::inner_flow`] would of each: it is asked for while a flow begins to be split.
+    pub inner_flow: F,
+    /// The memory that each will hold, in bytes.
+    pub bytes: u32,
+    /// The number of them.
+    pub most: u32,
+}
+
 /// The way that a packet takes.
 #[derive(Debug)]
 pub enum Dispatched<P> {
@@ -184,34 +196,43 @@ impl<P: Packet> Dispatcher<P> {
         step.on_packet(flow, packet)
     }
 
-    /// Takes packets of a flow that are not built yet, `most` at most, each of which was one on the wire, and will hold `bytes` of
-    /// memory. Returns the places to describe the first of them in, which the caller does before it calls the dispatcher or its
-    /// lanes again. What there is no place for is not counted, and may be asked for again; if there is none at all, the next
-    /// packet is to be built and dispatched: only what just goes into a lane's open batch can come this way, so where a flow stands
-    /// is always decided with a packet. `stopping` is [`Config::stopping`].
+    /// Takes packets of a flow that are not built yet. Returns the places to describe the first of them in, which the caller does
+    /// before it calls the dispatcher or its lanes again. What there is no place for is not counted, and may be asked for again; if
+    /// there is none at all, the next packet is to be built and dispatched: only what just goes into a lane's open batch can come
+    /// this way, so where a flow stands is always decided with a packet. `stopping` is [`Config::stopping`].
     #[inline]
     pub fn take_requests(
         &mut self,
         counters: &Counters,
         now_ms: u32,
         stopping: bool,
-        key: FlowKey,
-        bytes: u32,
-        most: u32,
+        unbuilt: Unbuilt<impl FnOnce() -> u64>,
     ) -> &[P::Request] {
-        let Some(flow) = self.table.get(key) else {
+        let Some(flow) = self.table.get(unbuilt.key) else {
             return &[];
         };
         if stopping || flow.has_window_ended(now_ms) {
             return &[];
         }
-        let FlowState::Split(split) = &mut flow.state else {
+        let split = match &mut flow.state {
+            FlowState::Split(split) => split,
+            FlowState::Starting(split) => {
+                // PANIC: the remainder is below the length.
+                let fenced = &mut self.fenced[usize::from(split.slot) % NR_SLOTS];
+                fenced.pass_time(now_ms);
+                if fenced.lacks((unbuilt.inner_flow)()) {
+                    return &[];
+                }
+                split
+            }
+            _ => return &[],
+        };
+        let Some((lane, room)) = split.take_request_room(unbuilt.most) else {
             return &[];
         };
-        let Some((lane, room)) = split.take_request_room(most) else {
-            return &[];
-        };
-        let places = self.lanes.take_requests(lane, split.tag(), room, bytes);
+        let places = self
+            .lanes
+            .take_requests(lane, split.tag(), room, unbuilt.bytes);
         // CAST: `room` at most.
         let pkts = places.len() as u32;
         if pkts < room {

@@ -51,11 +51,15 @@ impl Fenced {
         };
     }
 
-    /// Lets time pass until this packet. Returns whether no inner flow needs a fence any more.
-    pub(super) fn has_ended(&mut self, now_ms: u32) -> bool {
+    /// Lets time pass until this packet.
+    pub(super) fn pass_time(&mut self, now_ms: u32) {
         let gap_ms = now_ms.wrapping_sub(self.last_ms).min(MOST_GAP_MS);
         self.left_ms = self.left_ms.saturating_sub(gap_ms);
         self.last_ms = now_ms;
+    }
+
+    /// Returns whether no inner flow needs a fence any more.
+    pub(super) fn has_ended(&self) -> bool {
         self.left_ms == 0
     }
 

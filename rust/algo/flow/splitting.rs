@@ -272,7 +272,8 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
             let stopping = self.begin_stop(flow, split, Reason::New);
             return self.on_stopping(flow, stopping, packet);
         }
-        let has_ended = self.fenced(slot).has_ended(now_ms);
+        self.fenced(slot).pass_time(now_ms);
+        let has_ended = self.fenced(slot).has_ended();
         let inner_flow = packet.inner_flow();
         if !self.fenced(slot).lacks(inner_flow) {
             let dispatched = self.on_split(&mut split, packet);

@@ -9,7 +9,8 @@ use super::lane::{Carries, Lane};
 use super::merge;
 use super::pool::{self, Slots};
 use crate::algo::counters::{Counter, Counters};
-use crate::algo::flow::dispatcher::{Dispatched, Dispatcher, Host};
+use crate::algo::flow::dispatcher::{Dispatched, Dispatcher, Host, Unbuilt};
+use crate::algo::headers::overlay;
 use crate::algo::headers::recent_keys::RecentKeys;
 use crate::algo::knobs::cpulist::CpuSet;
 use crate::algo::knobs::{Knobs, LaneCpus};
@@ -552,8 +553,13 @@ impl Source {
         };
         // ORDERING: Relaxed: `Stop::ask` sets it and waits for all that run then.
         let stopping = self.stopping.load(Ordering::Relaxed);
-        let (counters, now_ms) = (&self.counters, runtime::now_ms());
-        dispatcher.take_requests(counters, now_ms, stopping, key, bytes, most)
+        let unbuilt = Unbuilt {
+            key,
+            inner_flow: || overlay::inner_flow(protocol, header),
+            bytes,
+            most,
+        };
+        dispatcher.take_requests(&self.counters, runtime::now_ms(), stopping, unbuilt)
     }
 
     /// Wakes the lanes that got packets, and does what is due now and then.

@@ -2,6 +2,7 @@
 
 //! The functions and types that the boundary takes from the kernel: bindings of `net/mflow.h` and `net/mflow_module.h`.
 
+use crate::algo::headers::overlay::OVERLAY_HEADER_BYTES;
 use crate::algo::knobs::DEVICE_NAME_SIZE;
 use crate::algo::merge::slot::PathFault;
 use crate::algo::source::builder::Builder;
@@ -28,6 +29,7 @@ pub(super) use kernel::bindings::{
 const _: () = {
     assert!(DEVICE_NAME_SIZE == bindings::IFNAMSIZ as usize);
     assert!(MAX_SLOTS == bindings::MFLOW_SLOTS as usize);
+    assert!(OVERLAY_HEADER_BYTES == bindings::MFLOW_REQUEST_HEADER as usize);
     assert!(PathFault::Queues as u32 == bindings::MFLOW_PATH_QUEUES);
     assert!(PathFault::Ordered as u32 == bindings::MFLOW_PATH_ORDERED);
     assert!(Stage::Nic as u32 == bindings::MFLOW_STAGE_NIC);

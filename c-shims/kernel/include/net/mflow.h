@@ -262,8 +262,8 @@ struct mflow_returned {
 	unsigned int		lanes;
 } ____cacheline_aligned_in_smp;
 
-/* So much of a packet is looked at: IPv6, or IPv4 with all options, and the ports. */
-#define MFLOW_REQUEST_HEADER	64U
+/* So much of a packet is looked at: all headers of a tunnel and of what it carries (OVERLAY_HEADER_BYTES). */
+#define MFLOW_REQUEST_HEADER	192U
 
 DECLARE_PER_CPU(struct mflow_cpu, mflow_cpu);
 extern bool mflow_readers_watched;

@@ -7,11 +7,12 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use mflow_algo::algo::counters::{Counter, Counters};
-use mflow_algo::algo::flow::dispatcher::{Config, Dispatched, Dispatcher, Host};
+use mflow_algo::algo::flow::dispatcher::{Config, Dispatched, Dispatcher, Host, Unbuilt};
 use mflow_algo::algo::headers::flow_key::{FlowHasher, FlowKey, ETH_P_IP};
 use mflow_algo::algo::knobs::Build;
 use mflow_algo::algo::lanes::queue::chain::Chain;
 use mflow_algo::algo::lanes::queue::ring::{BuildingEnd, Consumer, Item, Producer, Ring};
+use mflow_algo::algo::lanes::queue::Packet as _;
 use mflow_algo::algo::lanes::ring_bytes::RingBytes;
 use mflow_algo::algo::load::orders::Orders;
 use mflow_algo::algo::merge::collector::{Collector, Run};
@@ -222,10 +223,15 @@ impl Nic {
             if self.driver_asks {
                 let now_ms = host.now_ms();
                 let (counters, config) = (&self.counters, self.config);
-                let (stopping, key) = (config.stopping, self.key);
-                let requests = self
-                    .dispatcher
-                    .take_requests(counters, now_ms, stopping, key, 0, 1);
+                let unbuilt = Unbuilt {
+                    key: self.key,
+                    inner_flow: || packet.inner_flow(),
+                    bytes: 0,
+                    most: 1,
+                };
+                let requests =
+                    self.dispatcher
+                        .take_requests(counters, now_ms, config.stopping, unbuilt);
                 if let Some(request) = requests.first() {
                     request.fill(packet);
                     continue;

@@ -30,6 +30,7 @@ pub(crate) struct Node {
     bytes: u32,
     may_merge: bool,
     inner_flows: u64,
+    inner_run_pkts: u64,
     hint: Hint,
     alive: Arc<AtomicUsize>,
     #[cfg(loom)]
@@ -143,7 +144,8 @@ unsafe impl Packet for TestPacket {
     }
 
     fn inner_flow(&self) -> u64 {
-        self.id() % self.node().inner_flows
+        let node = self.node();
+        self.id() / node.inner_run_pkts % node.inner_flows
     }
 
     fn hint(&self) -> Hint {
@@ -216,6 +218,8 @@ pub(crate) struct Factory {
     pub(crate) strays: bool,
     /// The number of inner flows to which those that are made belong in turn; 0 as 1.
     pub(crate) inner_flows: u64,
+    /// The number of packets of an inner flow that follow each other; 0 as 1.
+    pub(crate) inner_run_pkts: u64,
     /// The hint of an XDP program for the flows of packets that are made.
     pub(crate) hint: Hint,
 }
@@ -242,6 +246,7 @@ impl Factory {
             bytes: self.bytes,
             may_merge: !self.strays,
             inner_flows: self.inner_flows.max(1),
+            inner_run_pkts: self.inner_run_pkts.max(1),
             hint: self.hint,
             alive: self.alive.clone(),
             #[cfg(loom)]

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use mflow_algo::algo::amount::Amount;
 use mflow_algo::algo::counters::{Counter, Counters};
-use mflow_algo::algo::flow::dispatcher::{Config, Dispatched, Dispatcher, Host};
+use mflow_algo::algo::flow::dispatcher::{Config, Dispatched, Dispatcher, Host, Unbuilt};
 use mflow_algo::algo::headers::flow_key::{FlowHasher, FlowKey, ETH_P_IP};
 use mflow_algo::algo::knobs::Build;
 use mflow_algo::algo::lanes::queue::chain::Chain;
@@ -570,9 +570,22 @@ impl World {
         }
         let (counters, stopping, bytes) = (&self.counters, self.config.stopping, packets.bytes);
         let may_take = self.dispatcher.lanes.takes_requests();
+        // Inner flows come in turn.
+        let most = if packets.inner_flows > 1 {
+            most.min(1)
+        } else {
+            most
+        };
+        let next = packets.packet(id_of(flow, self.nr_sent[usize::from(flow)]));
+        let unbuilt = Unbuilt {
+            key,
+            inner_flow: || next.inner_flow(),
+            bytes,
+            most,
+        };
         let requests = self
             .dispatcher
-            .take_requests(counters, now_ms, stopping, key, bytes, most);
+            .take_requests(counters, now_ms, stopping, unbuilt);
         assert!(
             may_take || requests.is_empty(),
             "a quick look is enough to know that none is taken"
@@ -693,9 +706,13 @@ pub(crate) fn nr_overtaken(delivered: &[u64]) -> u64 {
 /// Returns what the next packet of a flow is known by, and counts it.
 fn next_id(nr_sent: &mut [u64], flow: u16) -> u64 {
     let number = &mut nr_sent[usize::from(flow)];
-    let id = u64::from(flow) << FLOW_SHIFT | *number;
+    let id = id_of(flow, *number);
     *number += 1;
     id
+}
+
+fn id_of(flow: u16, number: u64) -> u64 {
+    u64::from(flow) << FLOW_SHIFT | number
 }
 
 /// Returns the numbers from `range` that arrive, in the order in which they were sent: the oracle of all order tests.

@@ -3,6 +3,7 @@
 //! Inner flows of one outer flow that wait in different queues on the ordinary path, while the outer flow begins to be split.
 
 use mflow_algo::algo::counters::Counter;
+use mflow_algo::algo::knobs::Build;
 use mflow_algo::algo::lanes::queue::Packet as _;
 use mflow_algo::algo::merge::slot_pool::NR_SLOTS;
 use mflow_algo::algo::tag::Tag;
@@ -60,8 +61,17 @@ fn spread() -> World {
     let mut world = World::new(NR_LANES, 2);
     world.around.fences_inner_flows = true;
     world.around.packets.inner_flows = INNER_FLOWS;
+    world.around.packets.inner_run_pkts = 1;
     // Steps leave lanes alone for long: no batch is to be given up for that.
     world.around.socket.timeout_us = 10_000_000;
+    world
+}
+
+/// Lanes build what they may.
+fn spread_with_requests() -> World {
+    let mut world = spread();
+    world.driver_asks = true;
+    world.config.build = Build::Lane;
     world
 }
 
@@ -88,7 +98,7 @@ fn overtaken_of(world: &World, inner_flow: u64) -> u64 {
     let delivered: Vec<_> = world
         .delivered(FLOW)
         .into_iter()
-        .filter(|number| number % INNER_FLOWS == inner_flow)
+        .filter(|number| number / world.around.packets.inner_run_pkts % INNER_FLOWS == inner_flow)
         .collect();
     nr_overtaken(&delivered)
 }
@@ -186,6 +196,24 @@ fn a_source_that_begins_as_a_flow_starts_ends_the_start() {
     finish_in_order(world);
 }
 
+/// While a flow begins to be split, lanes build packets of the inner flows that have had their fence, and of no other.
+#[test]
+fn lanes_build_behind_fences() {
+    let mut world = spread_with_requests();
+    world.config.batch_pkts = 64;
+    world.around.packets.inner_run_pkts = 1_000;
+    let fenced = until_probe_comes(&mut world);
+    while world.count(Counter::RequestPkts) == 0 {
+        world.receive(FLOW, 1);
+        world.around.run_ordinary_of(fenced, usize::MAX);
+    }
+    world.around.packets.inner_run_pkts = 1;
+    world.receive(FLOW, 3);
+    assert_eq!(world.count(Counter::RequestPkts), 1);
+    assert_eq!(world.around.ordinary.len(), 2);
+    finish_in_order(world);
+}
+
 #[test]
 fn inner_flows_get_no_fences_for_ever() {
     let mut world = spread();
@@ -207,10 +235,17 @@ fn inner_flows_get_no_fences_for_ever() {
 proptest! {
     #![proptest_config(cases(256))]
 
-    /// Whatever queue of the ordinary path is the slow one, each inner flow keeps its order.
+    /// Whatever queue of the ordinary path is the slow one, and whoever builds packets, each inner flow keeps its order.
     #[test]
-    fn inner_flows_keep_their_order(steps in prop::collection::vec(step(), 10..120)) {
-        let mut world = spread();
+    fn inner_flows_keep_their_order(
+        lanes_build: bool,
+        batch_pkts in 2..6u32,
+        inner_run_pkts in 1..10u64,
+        steps in prop::collection::vec(step(), 10..120),
+    ) {
+        let mut world = if lanes_build { spread_with_requests() } else { spread() };
+        world.config.batch_pkts = batch_pkts;
+        world.around.packets.inner_run_pkts = inner_run_pkts;
         let mut waited_us = 0;
         for step in steps {
             match step {

@@ -189,7 +189,8 @@ fn require_lanes_build(outcome: &Outcome, are_to: bool) -> Result<()> {
     let requests = outcome.counter("request_pkts")?;
     ensure!(
         (requests > 0) == (are_to && leaves_building("eth0")?),
-        "lanes were to build {requests} packets"
+        "lanes built {requests} packets, and {}",
+        if are_to { "were to" } else { "were not to" }
     );
     Ok(())
 }
