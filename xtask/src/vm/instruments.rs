@@ -3,10 +3,11 @@
 //! The wire between two NICs, and the parts that a measurement adds to a machine.
 
 use std::ffi::OsString;
-use std::os::unix::net::UnixStream;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use anyhow::Result;
+use rustix::net::{socketpair, AddressFamily, SocketFlags, SocketType};
 
 use crate::setup::qemu::Wish;
 
@@ -27,12 +28,16 @@ pub struct Instruments {
 
 /// Returns the two ends of a wire for QEMU to inherit.
 ///
-/// It is a stream with flow control rather than a QEMU hub: a hub that is asked to deliver to a NIC without room puts the
-/// frame into a queue, and later frames may overtake it there. What this wire carries stays in order and is never lost.
-pub(super) fn wire() -> Result<[UnixStream; 2]> {
-    let (one, other) = UnixStream::pair()?;
-    for end in [&one, &other] {
-        rustix::io::fcntl_setfd(end, rustix::io::FdFlags::empty())?;
-    }
+/// What the wire carries stays in order and is never lost. QEMU reads one frame at a time from it, and none while the NIC has no
+/// room. From a stream of bytes it reads many: those for which there is no room wait in a queue, and if the guest makes room
+/// meanwhile, the next one overtakes them (`qemu_net_queue_send()` in `net/queue.c`). The same happens at a hub.
+pub(super) fn wire() -> Result<[OwnedFd; 2]> {
+    // Without a flag: QEMU inherits them.
+    let (one, other) = socketpair(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::empty(),
+        None,
+    )?;
     Ok([one, other])
 }

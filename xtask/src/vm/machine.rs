@@ -7,8 +7,7 @@
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
-use std::os::fd::AsRawFd as _;
-use std::os::unix::net::UnixStream;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -158,7 +157,7 @@ impl Machine {
 
     fn command(
         &self,
-        wire: &[UnixStream; 2],
+        wire: &[OwnedFd; 2],
         initramfs: &Path,
         ports: [&str; 3],
         instruments: Option<&Instruments>,
@@ -243,7 +242,7 @@ impl Machine {
 }
 
 /// Returns where the wires of QEMU's own NICs end.
-fn ends(wire: &[UnixStream; 2], instruments: Option<&Instruments>) -> Vec<String> {
+fn ends(wire: &[OwnedFd; 2], instruments: Option<&Instruments>) -> Vec<String> {
     let inherited = wire
         .iter()
         .map(|end| format!("addr.type=fd,addr.str={}", end.as_raw_fd()));
