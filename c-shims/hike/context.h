@@ -15,9 +15,9 @@
 #define HIKE_CONTEXT_H
 
 #ifdef HIKE_TCX
-#include "context_tcx.h"
+#include "context/tcx.h"
 #else
-#include "context_xdp.h"
+#include "context/xdp.h"
 #endif
 
 /* Counts the packet's reason, and returns what is done with the packet. */

@@ -4,7 +4,7 @@
  *
  * That is the only indirect jump of a packet with a compiled chain. What has no class goes to the kernel untouched.
  */
-#include "destination.h"
+#include "classes/destination.h"
 
 /* Fills in what the packet is and its destination; returns HIKE_NEXT, or why the kernel must see it. */
 static __always_inline int hike_parse(struct hike_context *context, struct hike_packet *packet,

@@ -10,7 +10,7 @@
 #define HIKE_MONITOR_H
 
 #include "context.h"
-#include "srv6.h"
+#include "srv6/headers.h"
 
 /* A destination options header whose only option is that of RFC 9343. */
 struct hike_marking {

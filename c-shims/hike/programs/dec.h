@@ -6,8 +6,8 @@
  * The table is asked before anything changes: what it does not forward at once, the kernel gets as it came, as it would look for a
  * packet without its outer headers in another table.
  */
-#include "../fib.h"
-#include "../unwrap.h"
+#include "../forwarding/fib.h"
+#include "../srv6/unwrap.h"
 
 static __noinline int hike_dec(struct xdp_md *xdp, struct hike_packet *packet)
 {

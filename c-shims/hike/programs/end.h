@@ -5,7 +5,7 @@
  * The program behind it forwards. Where the kernel gets the packet instead, it forwards, as after its own End. What End does not go on
  * with, the kernel gets as it is, or with USP without the SRH; if it has the same SID, it answers or drops.
  */
-#include "../unwrap.h"
+#include "../srv6/unwrap.h"
 
 static __noinline int hike_end(struct xdp_md *xdp, struct hike_packet *packet)
 {

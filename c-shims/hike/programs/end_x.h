@@ -5,8 +5,8 @@
  * The kernel's routes and neighbours are asked for the next hop before anything changes: where they do not lead there at once, the kernel
  * gets the packet as it came, as it would send a changed one to where the next segment is.
  */
-#include "../fib.h"
-#include "../unwrap.h"
+#include "../forwarding/fib.h"
+#include "../srv6/unwrap.h"
 
 /* Sends the packet to the next hop with what has changed. */
 static __always_inline int hike_end_x_send(struct xdp_md *xdp, struct hike_packet *packet,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /* Forwards by the kernel's routes and neighbours. What they do not forward at once, the kernel gets. */
-#include "../fib.h"
+#include "../forwarding/fib.h"
 
 static __always_inline int hike_fw_fib(struct hike_context *context, struct hike_packet *packet)
 {

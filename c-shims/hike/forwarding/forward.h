@@ -3,7 +3,7 @@
 #ifndef HIKE_FORWARD_H
 #define HIKE_FORWARD_H
 
-#include "context.h"
+#include "../context.h"
 
 /* The next hop of a packet. */
 struct hike_hop {

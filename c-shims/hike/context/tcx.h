@@ -15,7 +15,7 @@
 #include <linux/tcp.h>
 #include <linux/udp.h>
 
-#include "packet.h"
+#include "../packet.h"
 
 #define HIKE_SECTION "classifier"
 /* Other programs of the device, and the kernel's filters there, have their turn. */

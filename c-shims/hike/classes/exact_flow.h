@@ -6,7 +6,7 @@
 #ifndef HIKE_EXACT_FLOW_H
 #define HIKE_EXACT_FLOW_H
 
-#include "context.h"
+#include "../context.h"
 
 /* IPv4: more fragments follow, or an offset. */
 #define HIKE_FRAGMENT4 0x3fff

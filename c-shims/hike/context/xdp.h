@@ -3,7 +3,7 @@
 #ifndef HIKE_CONTEXT_XDP_H
 #define HIKE_CONTEXT_XDP_H
 
-#include "packet.h"
+#include "../packet.h"
 
 #define HIKE_SECTION "xdp"
 #define HIKE_TO_KERNEL XDP_PASS

@@ -4,7 +4,7 @@
 #define HIKE_FIB_H
 
 #include "forward.h"
-#include "srv6.h"
+#include "../srv6/headers.h"
 
 /* Those of sys/socket.h, which is not for BPF. */
 #define HIKE_AF_INET 2

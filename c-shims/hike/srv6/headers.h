@@ -3,7 +3,7 @@
 #ifndef HIKE_SRV6_H
 #define HIKE_SRV6_H
 
-#include "packet.h"
+#include "../packet.h"
 
 #define HIKE_ROUTING_SEGMENTS 4
 

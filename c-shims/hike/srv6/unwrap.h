@@ -3,8 +3,8 @@
 #ifndef HIKE_UNWRAP_H
 #define HIKE_UNWRAP_H
 
-#include "context.h"
-#include "srv6.h"
+#include "../context.h"
+#include "headers.h"
 
 /* Takes the SRH out: RFC 8986, 4.16.1, S14.1 to S14.4. Returns HIKE_NEXT, or a reason before anything has changed. */
 static __always_inline int hike_pop_srh(struct xdp_md *xdp, __u32 ip_at,
