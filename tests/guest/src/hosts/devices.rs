@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use anyhow::{ensure, Result};
 use mflow_protocol::network::{CLIENT_MAC, CONTAINER_MAC};
 
-use super::arrivals::seeing;
+use super::elephant::receiver::seeing;
 use super::elephant::{unspecified, Elephant, Fate, PORT};
 use super::host::{Host, Rules};
 use super::Case;

@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 use anyhow::{bail, ensure, Result};
 
-use super::arrivals::{seeing, Look};
+use super::elephant::receiver::{seeing, Look};
 use super::elephant::{unspecified, Elephant, Fate, PORT};
 use super::host::{Host, CONTAINER2};
 use super::{router, Case};

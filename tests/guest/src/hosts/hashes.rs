@@ -16,7 +16,7 @@ use mflow_protocol::network::{
 };
 use socket2::{Domain, Socket, Type};
 
-use super::arrivals::seeing;
+use super::elephant::receiver::seeing;
 use super::elephant::{Elephant, Fate, PORT};
 use super::host::{Host, Rules};
 use super::Case;

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 
 use anyhow::{ensure, Result};
 
-use super::arrivals::{Arrived, Look};
+use super::elephant::receiver::{Arrived, Look};
 use super::elephant::{Elephant, PORT};
 use super::host::{Host, Rules};
 use super::{router, Case};

@@ -5,8 +5,6 @@
 //!
 //! The receiver has the distribution's default socket buffers, so elephants are paced: see [`elephant`].
 
-mod arrivals;
-mod beside;
 mod devices;
 mod ecmp;
 mod elephant;
@@ -15,6 +13,7 @@ mod hashes;
 mod header;
 mod host;
 mod networks;
+mod new_flows;
 mod policy;
 mod programs;
 mod router;

@@ -7,10 +7,10 @@ use std::path::Path;
 
 use anyhow::{ensure, Context as _, Result};
 
-use super::arrivals::Arrived;
-use super::beside::{Made, Services, CONNECTIONS, FLOWS};
+use super::elephant::receiver::Arrived;
 use super::elephant::Elephant;
 use super::host::{Host, Rules};
+use super::new_flows::{Made, Services, CONNECTIONS, FLOWS};
 use super::{router, Case};
 use crate::machine::command;
 use crate::network::nft::{self, Counted};

@@ -9,10 +9,10 @@ use anyhow::{ensure, Result};
 use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::arrivals::{seeing, Arrived};
-use super::beside::{Made, Server, Services, CONNECTIONS};
+use super::elephant::receiver::{seeing, Arrived};
 use super::elephant::{unspecified, Elephant, Fate};
 use super::host::{Host, Rules};
+use super::new_flows::{Made, Server, Services, CONNECTIONS};
 use super::Case;
 use crate::network::topology::{self, Family, CLIENT, CONTAINER};
 use crate::network::{netns, nft};

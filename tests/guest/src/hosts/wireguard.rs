@@ -7,7 +7,7 @@ use std::net::{SocketAddr, UdpSocket};
 
 use anyhow::Result;
 
-use super::arrivals::seeing;
+use super::elephant::receiver::seeing;
 use super::elephant::{Elephant, Fate, PORT};
 use super::host::{Host, Rules};
 use super::Case;

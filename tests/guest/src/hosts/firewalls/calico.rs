@@ -8,10 +8,10 @@ use std::path::Path;
 use anyhow::{ensure, Context as _, Result};
 
 use super::saved::{self, Counts};
-use crate::hosts::arrivals::Arrived;
-use crate::hosts::beside::{Made, Services, CONNECTIONS, FLOWS};
+use crate::hosts::elephant::receiver::Arrived;
 use crate::hosts::elephant::Elephant;
 use crate::hosts::host::{Host, Rules};
+use crate::hosts::new_flows::{Made, Services, CONNECTIONS, FLOWS};
 use crate::hosts::services::tracked::Tracked;
 use crate::hosts::{router, Case};
 use crate::machine::command;

@@ -7,10 +7,10 @@ use anyhow::{ensure, Context as _, Result};
 
 use super::ftp::{Server, SESSIONS};
 use super::saved::Counts;
-use crate::hosts::arrivals::Arrived;
-use crate::hosts::beside::{Made, Services};
+use crate::hosts::elephant::receiver::Arrived;
 use crate::hosts::elephant::Elephant;
 use crate::hosts::host::{Host, Rules};
+use crate::hosts::new_flows::{Made, Services};
 use crate::hosts::services::tracked::{self, Tracked};
 use crate::network::topology::Family;
 use crate::network::{conntrack, nft};

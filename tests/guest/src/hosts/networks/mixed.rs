@@ -15,7 +15,7 @@ use anyhow::{ensure, Result};
 use mflow_protocol::datagram::{self, MIN_BYTES};
 use nix::poll::{poll, PollFd, PollFlags};
 
-use crate::hosts::arrivals::Arrived;
+use crate::hosts::elephant::receiver::Arrived;
 use crate::hosts::elephant::{Elephant, PORT};
 use crate::hosts::host::{Host, Rules};
 use crate::hosts::Case;

@@ -8,10 +8,10 @@ mod sharing;
 
 use anyhow::Result;
 
-use super::arrivals::Arrived;
-use super::beside::{Made, Services};
+use super::elephant::receiver::Arrived;
 use super::elephant::Elephant;
 use super::host::{Host, Rules};
+use super::new_flows::{Made, Services};
 use super::Case;
 use crate::network::topology::Family;
 

@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result};
 use mflow_protocol::network::{CLIENT_MAC, CONTAINER_MAC};
 
 use super::require_unnoticed;
-use crate::hosts::arrivals::{seeing, Arrived, Receiver};
+use crate::hosts::elephant::receiver::{seeing, Arrived, Receiver};
 use crate::hosts::elephant::{Elephant, Fate, PORT};
 use crate::hosts::host::{Host, Rules, CONTAINER2};
 use crate::hosts::Case;

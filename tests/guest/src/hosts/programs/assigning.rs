@@ -8,10 +8,10 @@ use std::net::{SocketAddr, UdpSocket};
 use anyhow::{ensure, Context as _, Result};
 
 use super::code::{Code, Offsets, OK, SHOT};
-use crate::hosts::arrivals::{seeing, Arrived};
-use crate::hosts::beside::{Made, Server, Services};
+use crate::hosts::elephant::receiver::{seeing, Arrived};
 use crate::hosts::elephant::{unspecified, Elephant, Fate};
 use crate::hosts::host::{Host, Rules};
+use crate::hosts::new_flows::{Made, Server, Services};
 use crate::hosts::Case;
 use crate::network::netns;
 use crate::network::topology::{Family, CONTAINER};

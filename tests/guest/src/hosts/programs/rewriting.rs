@@ -11,10 +11,10 @@ use mflow_protocol::network::CONTAINER_MAC;
 use nix::net::if_::if_nametoindex;
 
 use super::code::{Code, NEXT, OK};
-use crate::hosts::arrivals::Arrived;
-use crate::hosts::beside::{Made, Services};
+use crate::hosts::elephant::receiver::Arrived;
 use crate::hosts::elephant::Elephant;
 use crate::hosts::host::{Host, Rules};
+use crate::hosts::new_flows::{Made, Services};
 use crate::hosts::Case;
 use crate::network::bpf::TcxSide;
 use crate::network::topology::Family;

@@ -11,10 +11,10 @@ use mflow_protocol::datagram::{self, MIN_BYTES};
 use nix::sys::socket::{setsockopt, sockopt};
 
 use super::code::{Code, Offsets};
-use crate::hosts::arrivals::Arrived;
-use crate::hosts::beside::{Made, Services};
+use crate::hosts::elephant::receiver::Arrived;
 use crate::hosts::elephant::{Elephant, Fate};
 use crate::hosts::host::{Host, Rules};
+use crate::hosts::new_flows::{Made, Services};
 use crate::hosts::Case;
 use crate::network::bpf::{Xdp, XdpMode};
 use crate::network::netns;

@@ -8,10 +8,10 @@ use anyhow::{ensure, Context as _, Result};
 
 use super::cluster::{Front, Port, DNS, LOGS, PORTS, WEB};
 use super::tracked::{Endpoints, Tracked};
-use crate::hosts::arrivals::{seeing, Arrived};
-use crate::hosts::beside::{Made, Server, Services, CONNECTIONS, FLOWS};
+use crate::hosts::elephant::receiver::{seeing, Arrived};
 use crate::hosts::elephant::{Elephant, Fate};
 use crate::hosts::host::{Host, Rules};
+use crate::hosts::new_flows::{Made, Server, Services, CONNECTIONS, FLOWS};
 use crate::network::topology::{self, Family};
 use crate::network::{conntrack, netns, nft};
 

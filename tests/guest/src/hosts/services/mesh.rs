@@ -10,7 +10,7 @@ use anyhow::{ensure, Context as _, Result};
 use super::dialogue::{self, Answers, Dialogues, DIALOGUES};
 use super::mesh_rules;
 use super::tracked::Tracked;
-use crate::hosts::arrivals::Arrived;
+use crate::hosts::elephant::receiver::Arrived;
 use crate::hosts::elephant::{unspecified, Elephant};
 use crate::hosts::firewalls::saved::{self, Counts};
 use crate::hosts::host::{Host, Rules};

@@ -6,10 +6,10 @@
 use anyhow::{ensure, Result};
 
 use super::tracked::Tracked;
-use crate::hosts::arrivals::Arrived;
-use crate::hosts::beside::{Made, Services, CONNECTIONS, FLOWS};
+use crate::hosts::elephant::receiver::Arrived;
 use crate::hosts::elephant::Elephant;
 use crate::hosts::host::{Host, Rules};
+use crate::hosts::new_flows::{Made, Services, CONNECTIONS, FLOWS};
 use crate::hosts::Case;
 use crate::network::nft;
 use crate::network::topology::{Family, CONTAINER};

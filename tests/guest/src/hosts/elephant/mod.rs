@@ -7,6 +7,8 @@
 //!
 //! Its sockets have default buffers. The rate leaves room for the times for which an emulated CPU is away.
 
+pub(super) mod receiver;
+
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -14,7 +16,7 @@ use std::time::Duration;
 use anyhow::{ensure, Context as _, Result};
 use mflow_protocol::datagram::MIN_BYTES;
 
-use super::arrivals::{seeing, Arrived, Look, Receiver};
+use self::receiver::{seeing, Arrived, Look, Receiver};
 use super::host::Host;
 use crate::machine::{command, threads};
 use crate::mflow::Stats;

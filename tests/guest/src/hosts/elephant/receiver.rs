@@ -37,40 +37,40 @@ const MOST_REFUSED: u64 = 20;
 const FIRST_EPHEMERAL: u16 = 32_768;
 
 /// The number that rules write into datagrams of the first flow. No case has this many flows.
-pub(super) const WRITTEN: u16 = 0xabcd;
+pub(in crate::hosts) const WRITTEN: u16 = 0xabcd;
 
 /// The view that a receiver has of a datagram beside its bytes. All datagrams of a flow that look alike are counted together.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Look {
+pub(in crate::hosts) struct Look {
     /// The place of the socket that got it.
-    pub(super) socket: usize,
-    pub(super) flow: u16,
-    pub(super) from: IpAddr,
+    pub(in crate::hosts) socket: usize,
+    pub(in crate::hosts) flow: u16,
+    pub(in crate::hosts) from: IpAddr,
     /// 0: one that the kernel has chosen.
-    pub(super) from_port: u16,
-    pub(super) to: Option<SocketAddr>,
+    pub(in crate::hosts) from_port: u16,
+    pub(in crate::hosts) to: Option<SocketAddr>,
     /// DSCP and ECN.
-    pub(super) tos: Option<u8>,
+    pub(in crate::hosts) tos: Option<u8>,
     /// TTL or hop limit.
-    pub(super) hops: Option<u8>,
+    pub(in crate::hosts) hops: Option<u8>,
     /// The mark that a rule has written [`WRITTEN`] to where a datagram begins; else the number of its flow is there.
-    pub(super) written: bool,
+    pub(in crate::hosts) written: bool,
 }
 
 /// The datagrams of all flows that have come.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Arrived {
-    pub(super) looks: BTreeMap<Look, u64>,
+pub(in crate::hosts) struct Arrived {
+    pub(in crate::hosts) looks: BTreeMap<Look, u64>,
     flows: Vec<Ledger>,
     corrupt: u64,
     /// Datagrams for which a socket had no room: an emulated CPU is away for longer than a default buffer lasts.
-    pub(super) refused: u64,
+    pub(in crate::hosts) refused: u64,
     /// Datagrams whose time stamp is later than the clock when they are read. Few sockets ask for stamps.
-    pub(super) ahead: u64,
-    pub(super) sent: u64,
+    pub(in crate::hosts) ahead: u64,
+    pub(in crate::hosts) sent: u64,
     /// The growth of the module's counters since the flow was split, and the number of datagrams that were sent meanwhile.
-    pub(super) counters: BTreeMap<String, i64>,
-    pub(super) counted: u64,
+    pub(in crate::hosts) counters: BTreeMap<String, i64>,
+    pub(in crate::hosts) counted: u64,
 }
 
 impl Arrived {
@@ -79,13 +79,13 @@ impl Arrived {
     }
 
     /// Returns how many datagrams look like this.
-    pub(super) fn count(&self, is_it: impl Fn(&Look) -> bool) -> u64 {
+    pub(in crate::hosts) fn count(&self, is_it: impl Fn(&Look) -> bool) -> u64 {
         let looks = self.looks.iter().filter(|(look, _)| is_it(look));
         looks.map(|(_, count)| count).sum()
     }
 
     /// Fails unless every datagram has come once, as it was sent and in order, but for some that found no room.
-    pub(super) fn require_whole(&self) -> Result<()> {
+    pub(in crate::hosts) fn require_whole(&self) -> Result<()> {
         self.require_all()?;
         let reordered = self.sum(Ledger::reordered);
         ensure!(
@@ -99,7 +99,7 @@ impl Arrived {
     }
 
     /// Fails unless every datagram has come once and as it was sent, in whatever order, but for some that found no room.
-    pub(super) fn require_all(&self) -> Result<()> {
+    pub(in crate::hosts) fn require_all(&self) -> Result<()> {
         let delivered = self.sum(Ledger::delivered);
         ensure!(
             delivered + self.refused == self.sent
@@ -121,7 +121,7 @@ impl Arrived {
     }
 
     /// Fails unless lanes carried the flow from when it was split to its end: one that stays whole, or is given up, shows nothing.
-    pub(super) fn require_split(&self) -> Result<()> {
+    pub(in crate::hosts) fn require_split(&self) -> Result<()> {
         let lanes = self.counters.iter().filter(|(name, _)| is_of_lane(name));
         let carried: i64 = lanes.map(|(_, pkts)| pkts).sum();
         ensure!(
@@ -135,14 +135,14 @@ impl Arrived {
     }
 
     /// Fails if the flow was split.
-    pub(super) fn require_kept(&self) -> Result<()> {
+    pub(in crate::hosts) fn require_kept(&self) -> Result<()> {
         let split = self.counters.get("flows_split").copied();
         ensure!(split == Some(0), "the flow was split: {}", self.counters());
         Ok(())
     }
 
     /// Fails if the merger preferred delivery to order.
-    pub(super) fn require_nothing_given_up(&self) -> Result<()> {
+    pub(in crate::hosts) fn require_nothing_given_up(&self) -> Result<()> {
         let counts = ["deadline_batches", "overflow_batches", "late_pkts"]
             .map(|name| self.counters.get(name).copied().unwrap_or(0));
         ensure!(
@@ -153,7 +153,7 @@ impl Arrived {
         Ok(())
     }
 
-    pub(super) fn counters(&self) -> String {
+    pub(in crate::hosts) fn counters(&self) -> String {
         let changed = self.counters.iter().filter(|(_, &added)| added != 0);
         let changed: Vec<_> = changed
             .map(|(name, added)| format!("{name} {added:+}"))
@@ -162,7 +162,7 @@ impl Arrived {
     }
 
     /// Fails unless all datagrams look as those of the other run do, in whatever numbers.
-    pub(super) fn require_looks_of(&self, other: &Self) -> Result<()> {
+    pub(in crate::hosts) fn require_looks_of(&self, other: &Self) -> Result<()> {
         let (own, others): (Vec<_>, Vec<_>) =
             (self.looks.keys().collect(), other.looks.keys().collect());
         ensure!(
@@ -179,7 +179,7 @@ fn is_of_lane(counter: &str) -> bool {
 }
 
 /// Makes a socket report the fields of [`Look`].
-pub(super) fn seeing(socket: UdpSocket) -> Result<UdpSocket> {
+pub(in crate::hosts) fn seeing(socket: UdpSocket) -> Result<UdpSocket> {
     if socket.local_addr()?.is_ipv4() {
         setsockopt(&socket, sockopt::IpRecvTos, &true)?;
         setsockopt(&socket, sockopt::Ipv4RecvTtl, &true)?;
@@ -205,14 +205,14 @@ impl Shared {
     }
 }
 
-pub(super) struct Receiver {
+pub(in crate::hosts) struct Receiver {
     shared: Arc<Shared>,
     thread: JoinHandle<Result<()>>,
 }
 
 impl Receiver {
     /// Starts to read this many flows from these sockets.
-    pub(super) fn start(sockets: Vec<UdpSocket>, flows: usize) -> Self {
+    pub(in crate::hosts) fn start(sockets: Vec<UdpSocket>, flows: usize) -> Self {
         let shared = Arc::new(Shared::default());
         shared.arrived().flows = vec![Ledger::default(); flows];
         let thread = thread::spawn({
@@ -222,17 +222,17 @@ impl Receiver {
         Self { shared, thread }
     }
 
-    pub(super) fn arrivals(&self) -> u64 {
+    pub(in crate::hosts) fn arrivals(&self) -> u64 {
         self.shared.arrivals.load(Ordering::Relaxed)
     }
 
     /// Returns how all datagrams look that have come so far.
-    pub(super) fn looks(&self) -> BTreeMap<Look, u64> {
+    pub(in crate::hosts) fn looks(&self) -> BTreeMap<Look, u64> {
         self.shared.arrived().looks.clone()
     }
 
     /// Closes the sockets, and returns what has come.
-    pub(super) fn stop(self) -> Result<Arrived> {
+    pub(in crate::hosts) fn stop(self) -> Result<Arrived> {
         self.shared.stop.store(true, Ordering::Relaxed);
         threads::result(self.thread.join())?;
         let arrived = self.shared.arrived().clone();
