@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context as _, Result};
 use mflow_protocol::guest::{ListedCase, ListedStep, CHAOS_SEED};
 
-use super::draw::{self, GuestKind};
+use super::guests::draw::{self, GuestKind};
 use super::vm::{GuestCases, PATIENCE};
 use super::{stock, Ctx, Failure, Outcome};
 use crate::kernel::{Flavor, Way};

@@ -9,7 +9,7 @@ use std::process::Command;
 use anyhow::{ensure, Result};
 use mflow_protocol::guest::SEED;
 
-use super::draw;
+use super::guests::draw;
 use super::vm::{run_each, GuestCases, PATIENCE, PATIENCE_FULL};
 use super::{Ctx, Outcome};
 use crate::kernel::Flavor;

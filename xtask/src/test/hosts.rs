@@ -7,8 +7,8 @@ use std::iter;
 
 use anyhow::Result;
 
-use super::draw::{self, GuestKind};
-use super::stock::{others, NO_DEBIAN};
+use super::guests::draw::{self, GuestKind};
+use super::stock::{other_kernels, NO_DEBIAN};
 use super::vm::{run_each, GuestCases, PATIENCE, PATIENCE_FULL};
 use super::{Ctx, Outcome};
 use crate::kernel::distribution::{Distribution, Shipped, OTHERS};
@@ -144,7 +144,7 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
             On::Patched => guests.push(guest_cases(ctx, on, None, &mut outcome)?),
             On::Shipped(shipped) => {
                 let about = format!("{HOSTS} on {}", shipped.name);
-                if let Some(kernel) = others::reach(shipped, about, &mut outcome)? {
+                if let Some(kernel) = other_kernels::reach(shipped, about, &mut outcome)? {
                     guests.extend(guest(ctx, on, kernel, &mut outcome)?);
                 } else {
                     // One that was asked for has no other in its place.

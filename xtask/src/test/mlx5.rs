@@ -2,14 +2,16 @@
 
 //! The real driver of ConnectX cards on a model of one: first its own life, as it comes, then our cases with it.
 
+mod fuzz;
+
 use std::collections::BTreeSet;
 use std::thread;
 
 use anyhow::{ensure, Result};
 
-use super::draw::{self, GUESTS};
+use super::guests::draw::{self, GUESTS};
 use super::vm::{run_each, GuestCases, PATIENCE};
-use super::{fuzz, stock, Ctx, Outcome};
+use super::{stock, Ctx, Outcome};
 use crate::kernel::{Flavor, Way};
 use crate::setup::qemu;
 use crate::tools;

@@ -2,19 +2,15 @@
 
 //! The test layers; every layer can run alone.
 
-mod bindings;
 pub(crate) mod budget;
 mod cargo;
 mod chaos;
 mod docs;
-mod draw;
-mod fuzz;
+mod guests;
 mod hike;
 mod hosts;
-mod imports;
 mod mlx5;
 mod module;
-mod places;
 mod stock;
 mod tidy;
 mod vm;
@@ -27,7 +23,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{bail, Result};
 
-use self::places::Places;
+use self::guests::draw;
+use self::guests::places::Places;
 use crate::kernel::distribution::OTHERS;
 use crate::kernel::{self, Flavor, Way};
 use crate::paths;

@@ -3,13 +3,13 @@
 //! The module on the distribution's own kernel, as shipped: DKMS builds it of the package that a user installs, with the headers'
 //! package, and this very module boots in a guest. Beside it the kernels that other releases of Debian ship.
 
-pub(super) mod others;
+pub(super) mod other_kernels;
 
 use std::sync::OnceLock;
 
 use anyhow::Result;
 
-use super::draw;
+use super::guests::draw;
 use super::module::is_made_for;
 use super::vm::{run_each, GuestCases, CASES, PATIENCE, PATIENCE_FULL};
 use super::{Ctx, Outcome};
@@ -58,7 +58,7 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
         return Ok(outcome);
     }
     if ctx.kernel.is_some() {
-        others::run(ctx, None, &mut outcome)?;
+        other_kernels::run(ctx, None, &mut outcome)?;
         return Ok(outcome);
     }
     let kernel = distribution::ensure()?;
@@ -77,7 +77,7 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
             return Ok(outcome);
         }
     }
-    others::run(ctx, Some(&kernel), &mut outcome)?;
+    other_kernels::run(ctx, Some(&kernel), &mut outcome)?;
     outcome.add(run_each(ctx, &[guest_cases(ctx, STOCK, kernel, None)?])?);
     Ok(outcome)
 }

@@ -2,13 +2,16 @@
 
 //! Checks of what a reader would complain about first: formatting, lints, licences, patches, documents that have gone stale.
 
+mod bindings;
+mod imports;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{ensure, Context as _, Result};
 use walkdir::WalkDir;
 
-use super::{bindings, docs, imports, Ctx, Outcome};
+use super::{docs, Ctx, Outcome};
 use crate::builds;
 use crate::kernel;
 use crate::kernel::inputs::patch_dir;

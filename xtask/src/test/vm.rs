@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{bail, ensure, Context as _, Result};
 use mflow_protocol::guest::{CaseResult, Message, Order, BUILD, CHANNELS, SEED};
 
-use super::draw::{self, GuestKind};
+use super::guests::draw::{self, GuestKind};
 use super::{Ctx, Failure, Outcome};
 use crate::kernel::distribution::Distribution;
 use crate::kernel::{Flavor, Way};

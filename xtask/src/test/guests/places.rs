@@ -22,14 +22,14 @@ struct State {
 }
 
 /// A place, until it is dropped.
-pub(super) struct Place<'a> {
+pub(in crate::test) struct Place<'a> {
     places: &'a Places,
     since: Instant,
 }
 
 impl Places {
     /// Waits for a place.
-    pub(super) fn take(&self) -> Place<'_> {
+    pub(in crate::test) fn take(&self) -> Place<'_> {
         self.take_one_of(tools::cores())
     }
 
@@ -59,7 +59,7 @@ impl Places {
 
 impl Place<'_> {
     /// Returns how long it has been taken.
-    pub(super) fn held(&self) -> Duration {
+    pub(in crate::test) fn held(&self) -> Duration {
         self.since.elapsed()
     }
 }

@@ -6,10 +6,10 @@ use std::fs;
 
 use anyhow::{Context as _, Result};
 
-use super::{Ctx, Outcome};
 use crate::builds;
 use crate::paths;
 use crate::step::Step;
+use crate::test::{Ctx, Outcome};
 use crate::tools;
 
 const NAME: &str = "mlx5: any guest, under libFuzzer";

@@ -15,26 +15,26 @@ use anyhow::{ensure, Context as _, Result};
 use mflow_protocol::cpus::{ISOLATED, NEEDED_WITH_ISOLATED, UNDISTURBED};
 use mflow_protocol::guest::ListedCase;
 
-use super::{stock, Ctx};
 use crate::kernel::source::short_hash;
 use crate::kernel::{Flavor, Way};
 use crate::setup::qemu;
+use crate::test::{stock, Ctx};
 use crate::tools;
 use crate::vm::{self, Hardware, Nic};
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct GuestKind {
-    pub(super) name: &'static str,
-    pub(super) flavor: Flavor,
-    pub(super) nic: Nic,
+pub(in crate::test) struct GuestKind {
+    pub(in crate::test) name: &'static str,
+    pub(in crate::test) flavor: Flavor,
+    pub(in crate::test) nic: Nic,
     /// The number of channels of the NICs, if not the one that they come with.
-    pub(super) channels: Option<u16>,
+    pub(in crate::test) channels: Option<u16>,
     /// The way the module comes into the kernel's stack.
-    pub(super) way: Way,
+    pub(in crate::test) way: Way,
 }
 
 /// The guests of the layers `vm`, `vm-debug` and `mlx5`.
-pub(super) const GUESTS: [GuestKind; 9] = [
+pub(in crate::test) const GUESTS: [GuestKind; 9] = [
     guest("vm", Flavor::Vm, Nic::Virtio, None),
     guest("vm-debug", Flavor::Debug, Nic::Virtio, None),
     guest("mlx5-1", Flavor::Vm, Nic::Mlx5, Some(1)),
@@ -52,7 +52,7 @@ pub(super) const GUESTS: [GuestKind; 9] = [
     },
 ];
 
-pub(super) const fn guest(
+pub(in crate::test) const fn guest(
     name: &'static str,
     flavor: Flavor,
     nic: Nic,
@@ -105,11 +105,11 @@ const SMALL_BUFFERS: &str = "build/ size/";
 const ISOLATED_CPUS: &str = "auto/isolated";
 
 /// The cases of each kind of guest, by its name.
-pub(super) type Cases = BTreeMap<&'static str, BTreeSet<String>>;
+pub(in crate::test) type Cases = BTreeMap<&'static str, BTreeSet<String>>;
 
 impl GuestKind {
     /// Returns the machine that it is.
-    pub(super) fn hardware(self) -> Hardware {
+    pub(in crate::test) fn hardware(self) -> Hardware {
         let hardware = Hardware {
             nic: self.nic,
             ..Hardware::default()
@@ -126,7 +126,7 @@ impl GuestKind {
     }
 
     /// Returns the options of `mflow-guest cases` that list, and scale, the cases for this guest.
-    pub(super) fn options(self, full: bool) -> Vec<&'static str> {
+    pub(in crate::test) fn options(self, full: bool) -> Vec<&'static str> {
         match (self.flavor, self.nic.is_connectx(), full) {
             (Flavor::Debug, ..) => vec!["--short"],
             (_, true, true) => vec!["--full", "--connectx"],
@@ -237,7 +237,7 @@ impl GuestKind {
     }
 }
 
-pub(super) fn has_word(list: &str, word: &str) -> bool {
+pub(in crate::test) fn has_word(list: &str, word: &str) -> bool {
     list.split_whitespace().any(|one| one == word)
 }
 
@@ -248,7 +248,10 @@ fn without_transport(case: &str) -> (&str, &'static str) {
 }
 
 /// Returns the cases that the guest program, which runs on the host too, lists.
-pub(super) fn listed(program: &str, options: &[impl AsRef<OsStr>]) -> Result<Vec<ListedCase>> {
+pub(in crate::test) fn listed(
+    program: &str,
+    options: &[impl AsRef<OsStr>],
+) -> Result<Vec<ListedCase>> {
     let mut command = tools::command(&vm::guest_program()?.to_string_lossy());
     let text = tools::output(command.args([program, "--list"]).args(options))?;
     let cases = serde_json::Deserializer::from_str(&text).into_iter();
@@ -260,14 +263,14 @@ pub(super) fn listed(program: &str, options: &[impl AsRef<OsStr>]) -> Result<Vec
 }
 
 /// Returns the options of the guest program for a guest.
-pub(super) fn options(ctx: &Ctx, guest: &GuestKind) -> Vec<String> {
+pub(in crate::test) fn options(ctx: &Ctx, guest: &GuestKind) -> Vec<String> {
     let mode = ctx.mode.iter().map(|mode| format!("--mode={mode}"));
     let options = guest.options(ctx.full).into_iter().map(str::to_owned);
     options.chain(mode).collect()
 }
 
 /// Returns the cases of all guests; with `--full` or chosen by name, none is left to the draw.
-pub(super) fn cases(ctx: &Ctx) -> Result<Cases> {
+pub(in crate::test) fn cases(ctx: &Ctx) -> Result<Cases> {
     let mut candidates = Vec::new();
     // Without cards, all cases are drawn for the other guests.
     let cards = qemu::suits(&qemu::VFIO_USER);
@@ -307,12 +310,12 @@ fn drawn_card(seed: &str) -> &'static str {
 }
 
 /// Draws between two ways to run a case.
-pub(super) fn is_odd(seed: &str, case: &str) -> bool {
+pub(in crate::test) fn is_odd(seed: &str, case: &str) -> bool {
     number(&format!("{seed} {case}")) % 2 == 1
 }
 
 /// Draws one of these.
-pub(super) fn one_of<T: Copy>(seed: &str, all: &[T]) -> T {
+pub(in crate::test) fn one_of<T: Copy>(seed: &str, all: &[T]) -> T {
     all[number(seed) % all.len()]
 }
 
@@ -321,14 +324,14 @@ fn number(seed: &str) -> usize {
 }
 
 /// Returns the group of a case: what it is about, with or without `tcp/` in front.
-pub(super) fn group_of(case: &str) -> &str {
+pub(in crate::test) fn group_of(case: &str) -> &str {
     let idea = without_transport(case).0;
     idea.split('/').next().unwrap_or_default()
 }
 
 /// Returns the names of the cases that a part of the guest program lists, of those that are shown. The default run has a fifth of each
 /// group.
-pub(super) fn names(
+pub(in crate::test) fn names(
     ctx: &Ctx,
     program: &str,
     options: &[impl AsRef<OsStr>],
@@ -354,7 +357,7 @@ fn part_of_groups(seed: &str, cases: BTreeSet<String>) -> BTreeSet<String> {
 
 /// A part of a group of names, rounded up.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Part {
+pub(in crate::test) enum Part {
     One,
     Third,
     Fifth,
@@ -372,7 +375,7 @@ impl Part {
 }
 
 /// Returns a part of each set of names that are in the same group. Names of groups that are too small for that are in one set.
-pub(super) fn part_of_each(
+pub(in crate::test) fn part_of_each(
     seed: &str,
     names: BTreeSet<String>,
     part: Part,
