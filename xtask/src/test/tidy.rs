@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Checks of what a reader would complain about first: formatting, lints, licences, patches, documents that have gone stale.
+//! Checks of what a reader would complain about first: formatting, lints, licences, full folders, patches, documents that
+//! have gone stale.
 
 mod bindings;
+mod folders;
 mod imports;
 
 use std::fs;
@@ -79,6 +81,10 @@ pub(crate) fn run(_ctx: &Ctx) -> Result<Outcome> {
     );
     outcome.record("tidy: no left-over markers", markers(project, &files));
     outcome.record("tidy: every patch is in the series", listed(project));
+    outcome.record(
+        "tidy: no folder has too many files",
+        folders::check(project, &files),
+    );
     outcome.record("tidy: imports look down", imports::check(project, &files));
     outcome.record(
         "tidy: bindings that are written down are those of C",
