@@ -235,7 +235,7 @@ fn inner_flows_get_no_fences_for_ever() {
 proptest! {
     #![proptest_config(cases(256))]
 
-    /// Whatever queue of the ordinary path is the slow one, and whoever builds packets, each inner flow keeps its order.
+    /// Whatever queue of the ordinary path is the slow one, and whichever core builds packets, each inner flow keeps its order.
     #[test]
     fn inner_flows_keep_their_order(
         lanes_build: bool,
