@@ -14,7 +14,7 @@ use crate::algo::counters::Counter;
 use crate::algo::flow::dispatcher::Dispatched;
 use crate::algo::lanes::queue::Packet;
 use crate::algo::merge::slot::PathFault;
-use crate::algo::source::builder::Builder;
+use crate::algo::source::queue_builder::QueueBuilder;
 use crate::algo::stage::Stage;
 use crate::algo::tag::{Tag, TagKind};
 use crate::glue::control::switch;
@@ -80,7 +80,7 @@ impl Handlers for PacketPath {
         }
     }
 
-    unsafe fn builder(source: &Source, builder: Builder) {
+    unsafe fn builder(source: &Source, builder: QueueBuilder) {
         source.note_builder(builder);
     }
 

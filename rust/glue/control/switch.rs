@@ -9,7 +9,7 @@ use super::stop::STOP_MS;
 use super::{stages, watch};
 use crate::algo::counters::Counter;
 use crate::algo::knobs::{DeviceName, Knobs, Mode};
-use crate::algo::source::builder::Builder;
+use crate::algo::source::queue_builder::QueueBuilder;
 use crate::glue::locks::{synchronize, Rtnl};
 use crate::glue::packet::pool;
 use crate::glue::stack::device::{Device, Napi};
@@ -42,7 +42,7 @@ impl Configuration {
                     .with_name(|name| writeln!(to, "{name} {builder} {sources}"))?;
                 continue;
             }
-            for builder in Builder::ALL {
+            for builder in QueueBuilder::ALL {
                 let mut queues = 0;
                 device.for_each_source(|source| {
                     queues += u32::from(source.is_before_gro() && source.builder() == builder);

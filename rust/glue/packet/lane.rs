@@ -4,9 +4,9 @@
 //! does: GRO and the whole stack up to the merge point run inside [`Lane::poll`]. So all packets before the end of a
 //! batch have been carried to their end when the lane meets it: the batch is complete.
 //!
-//! A lane may have a second CPU, which builds the packets that this one carries (`building.rs`).
+//! A lane may have a second CPU, which builds the packets that this one carries (`build_cpu.rs`).
 
-use super::building::Building;
+use super::build_cpu::BuildCpu;
 use super::pool::{self, Slots};
 use super::progress::LaneProgress;
 use super::{merge, runs};
@@ -68,7 +68,7 @@ pub struct Lane {
     // The batch whose end has been met and whose packets the stack's queues may hold still, or no tag.
     settling: UnsafeCell<Tag>,
     worker: Worker,
-    building: Building,
+    build_cpu: BuildCpu,
     cpu: u32,
     id: LaneId,
     carries: Carries,
@@ -113,7 +113,7 @@ impl Lane {
                 // SAFETY: The ring has no ends yet, and is at its address as long as the lane.
                 let (producer, end, consumer) = unsafe { Ring::ends_with_building(ring) };
                 // SAFETY: The lane stays until it is stopped, and nothing kicks what builds before it has been started.
-                unsafe { lane.building.start(cpu, end, address)? };
+                unsafe { lane.build_cpu.start(cpu, end, address)? };
                 (producer, consumer)
             }
         };
@@ -122,7 +122,7 @@ impl Lane {
         let started = unsafe { lane.worker.start(lane.cpu, address, Work::Carry, number) };
         started.inspect_err(|_| {
             // SAFETY: Nobody knows the lane.
-            unsafe { lane.building.stop(lane.cpu) }
+            unsafe { lane.build_cpu.stop(lane.cpu) }
         })?;
         Ok((lane, producer))
     }
@@ -133,7 +133,7 @@ impl Lane {
     pub(crate) unsafe fn stop(&self) {
         // SAFETY: By the contract. What builds comes first, as it kicks what carries.
         unsafe {
-            self.building.stop(self.cpu);
+            self.build_cpu.stop(self.cpu);
             self.worker.stop();
         }
         // What no poll has taken is dropped here, and no longer charged.
@@ -167,7 +167,7 @@ impl Lane {
     /// Returns the CPUs on which it works, each with how many packets it has carried there, or built.
     pub(crate) fn pkts_by_cpu(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
         let carried = (self.cpu, self.counters.get(Counter::LanePkts));
-        let built = self.building.cpu().map(|cpu| (cpu, self.building.pkts()));
+        let built = self.build_cpu.cpu().map(|cpu| (cpu, self.build_cpu.pkts()));
         Iterator::chain([carried].into_iter(), built)
     }
 
@@ -201,7 +201,7 @@ impl Lane {
     /// Schedules the poll that carries the packets in the ring, or the poll that builds them first where another CPU does that.
     /// Softirqs disabled.
     pub(crate) fn kick(&self) {
-        if !self.building.kick() {
+        if !self.build_cpu.kick() {
             self.worker.kick();
         }
     }
@@ -440,7 +440,7 @@ impl Lane {
     pub(crate) unsafe fn poll_building(&self, budget: u32) -> u32 {
         // SAFETY: By the contract.
         let work = unsafe {
-            self.building
+            self.build_cpu
                 .poll(self.cpu, LaneProgress::of(self.id), budget)
         };
         if work != 0 {

@@ -9,7 +9,7 @@ pub mod merge;
 
 pub mod runs;
 
-pub mod building;
+pub mod build_cpu;
 
 pub mod lane;
 

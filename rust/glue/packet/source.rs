@@ -18,7 +18,7 @@ use crate::algo::lanes::lane_set::{LaneSet, MAX_LANES};
 use crate::algo::lanes::ring_bytes::RingBytes;
 use crate::algo::load::orders::Orders;
 use crate::algo::report::flow_report::{FlowBoard, FlowNews};
-use crate::algo::source::builder::Builder;
+use crate::algo::source::queue_builder::QueueBuilder;
 use crate::algo::stage::{HeldByGro, Route, Stage, StageSet};
 use crate::glue::locks::SoftirqsOff;
 use crate::glue::stack::device::Napi;
@@ -69,7 +69,7 @@ pub struct Source {
     // Where to note that the device's driver calls GRO, and whether that is done.
     port: Option<NonNull<PortHead>>,
     gro_noted: AtomicBool,
-    // What the driver has said last: the number of a `Builder`.
+    // What the driver has said last: the number of a `QueueBuilder`.
     builder: AtomicU8,
     // Used where lanes are placed.
     pkts_at_look: AtomicU64,
@@ -346,16 +346,16 @@ impl Source {
         !self.handing_on.stages.is_empty()
     }
 
-    pub(crate) fn note_builder(&self, builder: Builder) {
+    pub(crate) fn note_builder(&self, builder: QueueBuilder) {
         // ORDERING: Relaxed, both: for a file that somebody reads.
         if self.builder.load(Ordering::Relaxed) != builder as u8 {
             self.builder.store(builder as u8, Ordering::Relaxed);
         }
     }
 
-    pub(crate) fn builder(&self) -> Builder {
+    pub(crate) fn builder(&self) -> QueueBuilder {
         // ORDERING: Relaxed: a recent value will do.
-        Builder::of_number(self.builder.load(Ordering::Relaxed))
+        QueueBuilder::of_number(self.builder.load(Ordering::Relaxed))
     }
 
     /// Returns by how much a count has grown since it was given here before. Process context, one at a time.

@@ -5,7 +5,7 @@
 use crate::algo::headers::overlay::OVERLAY_HEADER_BYTES;
 use crate::algo::knobs::DEVICE_NAME_SIZE;
 use crate::algo::merge::slot::PathFault;
-use crate::algo::source::builder::Builder;
+use crate::algo::source::queue_builder::QueueBuilder;
 use crate::algo::stage::Stage;
 use crate::algo::tag::{Tag, TagKind, MAX_SLOTS};
 use kernel::bindings;
@@ -37,17 +37,17 @@ const _: () = {
     assert!(Stage::Tunnel as u32 == bindings::MFLOW_STAGE_TUNNEL);
     assert!(Stage::Veth as u32 == bindings::MFLOW_STAGE_VETH);
     let builders = [
-        (Builder::Unasked, bindings::MFLOW_BUILDER_UNASKED),
-        (Builder::Lane, bindings::MFLOW_BUILDER_LANE),
-        (Builder::Xdp, bindings::MFLOW_BUILDER_XDP),
-        (Builder::AfXdp, bindings::MFLOW_BUILDER_AF_XDP),
-        (Builder::Buffers, bindings::MFLOW_BUILDER_BUFFERS),
+        (QueueBuilder::Unasked, bindings::MFLOW_BUILDER_UNASKED),
+        (QueueBuilder::Lane, bindings::MFLOW_BUILDER_LANE),
+        (QueueBuilder::Xdp, bindings::MFLOW_BUILDER_XDP),
+        (QueueBuilder::AfXdp, bindings::MFLOW_BUILDER_AF_XDP),
+        (QueueBuilder::Buffers, bindings::MFLOW_BUILDER_BUFFERS),
     ];
-    assert!(builders.len() == Builder::ALL.len());
+    assert!(builders.len() == QueueBuilder::ALL.len());
     let mut index = 0;
     while index < builders.len() {
         assert!(builders[index].0 as u32 == builders[index].1);
-        assert!(Builder::ALL[index] as u32 == builders[index].1);
+        assert!(QueueBuilder::ALL[index] as u32 == builders[index].1);
         index += 1;
     }
     let kinds = [

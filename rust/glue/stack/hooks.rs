@@ -9,7 +9,7 @@ use super::skb::{BorrowedSkb, SkBuff};
 use super::socket::Socket;
 use super::{ffi, way};
 use crate::algo::merge::slot::PathFault;
-use crate::algo::source::builder::Builder;
+use crate::algo::source::queue_builder::QueueBuilder;
 use crate::algo::stage::Stage;
 use crate::glue::locks::Rtnl;
 use core::ffi::{c_uint, c_void};
@@ -41,7 +41,7 @@ pub(crate) trait Handlers {
     /// A driver says which core may build the packets of a source's NAPI, which it is polling.
     ///
     /// # Safety: see the trait, 1.
-    unsafe fn builder(source: &Self::Source, builder: Builder);
+    unsafe fn builder(source: &Self::Source, builder: QueueBuilder);
 
     /// A driver has received a packet, has not built it, and could leave that to a lane: returns the place to describe it
     /// in, which is filled before the source is used again, or nothing if it has to be built here. `header` is what is
@@ -196,7 +196,7 @@ impl<H: Handlers> Hooks<H> {
     }
 
     unsafe extern "C" fn builder(source: *mut c_void, builder: c_uint) {
-        let builder = Builder::of_number(u8::try_from(builder).unwrap_or(0));
+        let builder = QueueBuilder::of_number(u8::try_from(builder).unwrap_or(0));
         // SAFETY: C calls in the poll of the source's NAPI, with a valid source.
         unsafe { H::builder(&*source.cast(), builder) };
     }

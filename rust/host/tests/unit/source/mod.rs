@@ -4,7 +4,7 @@
 
 #[cfg(not(miri))]
 mod backoff;
-#[cfg(not(miri))]
-mod builder;
 mod poll_sampling;
+#[cfg(not(miri))]
+mod queue_builder;
 mod redirection;

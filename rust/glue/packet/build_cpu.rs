@@ -21,7 +21,7 @@ use kernel::prelude::*;
 const ITEMS_AT_ONCE: u32 = 16;
 
 /// The part of a lane that builds its packets on another CPU. Zeros are a lane that builds for itself.
-pub(crate) struct Building {
+pub(crate) struct BuildCpu {
     // Used by the worker's NAPI alone, which runs on one CPU at a time.
     end: UnsafeCell<Option<BuildingEnd<SkBuff>>>,
     worker: Worker,
@@ -31,9 +31,9 @@ pub(crate) struct Building {
 }
 
 // SAFETY: No end (a null pointer), a worker that is not started, a number, and counters of zero.
-unsafe impl Zeroable for Building {}
+unsafe impl Zeroable for BuildCpu {}
 // SAFETY: The cell is used by one NAPI; the rest may be shared.
-unsafe impl Sync for Building {}
+unsafe impl Sync for BuildCpu {}
 
 /// The bytes of requests and of the packets made of them, as far as `ring_bytes` counts them.
 #[derive(Default)]
@@ -42,7 +42,7 @@ struct Bytes {
     packets: u64,
 }
 
-impl Building {
+impl BuildCpu {
     /// Starts to build on `cpu` for `lane`. Process context.
     ///
     /// # Safety: `lane` is a lane that stays until this has been stopped, and nobody polls it yet. Called once.

@@ -5,7 +5,7 @@
 /// `MFLOW_BUILDER_*` in `include/net/mflow.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Builder {
+pub enum QueueBuilder {
     /// The NIC's core: the driver has not asked, because it cannot, or because no packet has come yet.
     Unasked = 0,
     /// Lanes may.
@@ -18,7 +18,7 @@ pub enum Builder {
     Buffers = 4,
 }
 
-impl Builder {
+impl QueueBuilder {
     /// All, in the order of their numbers.
     pub const ALL: [Self; 5] = [
         Self::Unasked,

@@ -2,16 +2,16 @@
 
 //! The answers of a driver to the question which core builds packets.
 
-use mflow_algo::algo::source::builder::Builder;
+use mflow_algo::algo::source::queue_builder::QueueBuilder;
 
 #[test]
 fn numbers_name_each_in_turn_and_nothing_beyond() {
-    for (number, builder) in (0..).zip(Builder::ALL) {
-        assert_eq!(Builder::of_number(number), builder);
+    for (number, builder) in (0..).zip(QueueBuilder::ALL) {
+        assert_eq!(QueueBuilder::of_number(number), builder);
     }
     assert_eq!(
-        Builder::of_number(Builder::ALL.len() as u8),
-        Builder::Unasked
+        QueueBuilder::of_number(QueueBuilder::ALL.len() as u8),
+        QueueBuilder::Unasked
     );
 }
 
@@ -20,7 +20,7 @@ fn the_manual_explains_each_name() {
     let manual = include_str!("../../../../README.md");
     let row = manual.lines().find(|line| line.contains("`builders` |"));
     let row = row.expect("a row for `builders`");
-    for builder in Builder::ALL {
+    for builder in QueueBuilder::ALL {
         let name = format!("`{}`", builder.name());
         assert!(row.contains(&name), "rust/README.md says nothing of {name}");
     }
