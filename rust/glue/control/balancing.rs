@@ -7,8 +7,8 @@
 //! for a knob, but sources and lanes stay. Then the new orders hold, and the stages begin again.
 
 use super::configuration::Configuration;
-use super::sampling::Sampling;
-use super::stages;
+use super::pipeline;
+use super::sampling_work::SamplingWork;
 use super::stop::STOP_MS;
 use crate::algo::knobs::Mode;
 use crate::algo::load::stage_plan::StageOrders;
@@ -27,12 +27,12 @@ impl Configuration {
     pub(super) fn wanted_orders(&self) -> StageOrders {
         self.sampling
             .as_ref()
-            .map_or(StageOrders::FORCED, Sampling::stage_orders)
+            .map_or(StageOrders::FORCED, SamplingWork::stage_orders)
     }
 
     /// Sets what holds for stages that begin. Samples are not taken.
     pub(super) fn begin_orders(&self) {
-        runtime::set_stage_orders(if Sampling::is_wanted(&self.knobs) {
+        runtime::set_stage_orders(if SamplingWork::is_wanted(&self.knobs) {
             StageOrders::CALM
         } else {
             StageOrders::FORCED
@@ -62,10 +62,10 @@ impl Configuration {
             });
         };
         if runtime::stage_orders().onward {
-            stages::return_home(for_each, || self.empty_stages(STOP_MS), STOP_MS);
+            pipeline::return_home(for_each, || self.empty_stages(STOP_MS), STOP_MS);
         }
         // What is kept back at home may not be overtaken.
-        let onward = wanted.onward && stages::is_home_empty(for_each);
+        let onward = wanted.onward && pipeline::is_home_empty(for_each);
         runtime::set_stage_orders(StageOrders { onward, ..wanted });
         if onward {
             // A reader that sees the route sees the orders.
@@ -77,14 +77,14 @@ impl Configuration {
 
     /// Writes what holds for stages: whether flows go through them, where GRO is, and which CPUs are loaded.
     pub(crate) fn write_orders(&self, to: &mut dyn fmt::Write) -> fmt::Result {
-        if !self.stages.is_running() {
+        if !self.pipeline.is_running() {
             return Ok(());
         }
         let orders = runtime::stage_orders();
         let gro_on_nic = self.effective_mode(orders) == Mode::FalconDev;
         writeln!(to, "stages_onward {}", u32::from(orders.onward))?;
         writeln!(to, "gro_on_nic {}", u32::from(gro_on_nic))?;
-        for (place, cpu) in self.stages.cpus.iter().enumerate() {
+        for (place, cpu) in self.pipeline.cpus.iter().enumerate() {
             let is_loaded = u32::from(orders.loaded) >> place & 1;
             writeln!(to, "stage_cpu{cpu}_loaded {is_loaded}")?;
         }

@@ -2,10 +2,10 @@
 
 //! Everything that is configured, and the lock around it.
 
+use super::cpu_survey::CpuSurvey;
 use super::device::DeviceState;
-use super::placing::Placing;
-use super::sampling::Sampling;
-use super::stages::{self, Stages};
+use super::pipeline::{self, Pipeline};
+use super::sampling_work::SamplingWork;
 use crate::algo::counters::{Counter, NR_COUNTERS};
 use crate::algo::knobs::Knobs;
 use crate::glue::ffi;
@@ -24,11 +24,11 @@ pub(crate) struct Configuration {
     pub(crate) knobs: Knobs,
     pub(crate) devices: [Option<KBox<DeviceState>>; MAX_DEVICES],
     /// The sources that carry flows on behind the first stage.
-    pub(super) stages: Stages,
+    pub(super) pipeline: Pipeline,
     /// The knowledge of the CPUs for the choice of lanes.
-    pub(super) placing: Placing,
+    pub(super) survey: CpuSurvey,
     /// The load controller, if it is at work.
-    pub(super) sampling: Option<Sampling>,
+    pub(super) sampling: Option<SamplingWork>,
     /// The counts of sources that are gone.
     pub(super) retired: Totals,
     /// The counts at the last `reset`, which are subtracted.
@@ -67,8 +67,8 @@ unsafe impl Sync for Locked {}
 static CONFIGURATION: Locked = Locked(UnsafeCell::new(Configuration {
     knobs: Knobs::DEFAULT,
     devices: [const { None }; MAX_DEVICES],
-    stages: Stages::NONE,
-    placing: Placing::NONE,
+    pipeline: Pipeline::NONE,
+    survey: CpuSurvey::NONE,
     sampling: None,
     retired: Totals::ZERO,
     base: Totals::ZERO,
@@ -93,9 +93,9 @@ impl Configuration {
 
     /// Waits until all packets that are in the stages now have left them; returns whether it has.
     pub(super) fn empty_stages(&self, most_ms: u32) -> bool {
-        stages::empty(
+        pipeline::empty(
             |f| self.for_each_source_of_all(f),
-            &self.stages.cpus,
+            &self.pipeline.cpus,
             most_ms,
         )
     }
@@ -104,14 +104,15 @@ impl Configuration {
     /// returns whether that is so.
     pub(super) fn pass_stages(&self, most_ms: u32) -> bool {
         let end_ms = now_ms().wrapping_add(most_ms);
-        !self.stages.is_running() || stages::pass_rings(|f| self.for_each_source_of_all(f), end_ms)
+        !self.pipeline.is_running()
+            || pipeline::pass_rings(|f| self.for_each_source_of_all(f), end_ms)
     }
 
     /// Lets flows into the stages where sources have just begun.
     pub(super) fn let_go(&self) {
         let devices = self.devices.iter().flatten();
         let gro_holds_ms = devices.map(|device| device.dev().gro_holds_ms()).max();
-        stages::let_go(
+        pipeline::let_go(
             |f| self.for_each_source(|_, source| f(source)),
             gro_holds_ms.unwrap_or(0),
         );
@@ -126,15 +127,15 @@ impl Configuration {
     /// Ends the stages behind the first one, of which no source is left.
     pub(super) fn end_stages(&mut self) {
         let Self {
-            stages, retired, ..
+            pipeline, retired, ..
         } = self;
-        stages.end(|source| retired.add(source));
+        pipeline.end(|source| retired.add(source));
     }
 
     /// Calls `f` with the sources of all devices, and with those behind the first stage.
     pub(super) fn for_each_source_of_all(&self, mut f: impl FnMut(&Source)) {
         self.for_each_source(|_, source| f(source));
-        self.stages.for_each(f);
+        self.pipeline.for_each(f);
     }
 }
 

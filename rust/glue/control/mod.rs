@@ -3,19 +3,19 @@
 //! Devices, and everything that is configured: how it is counted, stopped and started. Process context.
 
 pub mod device;
-pub mod stages;
+pub mod pipeline;
 
-pub mod placing;
-pub mod sampling;
+pub mod cpu_survey;
+pub mod sampling_work;
 
 pub mod configuration;
 
 pub mod stop;
 pub mod totals;
 
+pub mod auto_cpus;
 pub mod balancing;
-pub mod watch;
 
-pub mod redirecting;
+pub mod xdp_attachment;
 
 pub mod switch;

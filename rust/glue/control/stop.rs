@@ -4,12 +4,12 @@
 //!
 //! It loses and reorders nothing: flows are told to stop, each of their packets brings them nearer to the ordinary path,
 //! and flows that have no packets any more are drained once nothing dispatches. (Flows that are handed on from stage to
-//! stage wait until the stages are empty: `stages.rs`.) Each phase says which references to a
+//! stage wait until the stages are empty: `pipeline.rs`.) Each phase says which references to a
 //! source it ends; when none is left the source is freed.
 
 use super::configuration::Configuration;
 use super::device::DeviceState;
-use super::stages;
+use super::pipeline;
 use crate::algo::counters::Counter;
 use crate::glue::locks::{sleep_ms, synchronize};
 use crate::glue::packet::pool::Slots;
@@ -73,7 +73,7 @@ impl<W: Fn(&DeviceState, &Source) -> bool> Stop<'_, W> {
         self.each_handing_on(|_| any = true);
         if any {
             let empty = || self.configuration.empty_stages(STOP_MS);
-            stages::return_home(|f| self.each_handing_on(f), empty, STOP_MS);
+            pipeline::return_home(|f| self.each_handing_on(f), empty, STOP_MS);
         }
     }
 

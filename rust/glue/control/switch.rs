@@ -4,9 +4,9 @@
 
 use super::configuration::{Configuration, MAX_DEVICES};
 use super::device::DeviceState;
-use super::sampling::Sampling;
+use super::sampling_work::SamplingWork;
 use super::stop::STOP_MS;
-use super::{stages, watch};
+use super::{auto_cpus, pipeline};
 use crate::algo::counters::Counter;
 use crate::algo::knobs::{DeviceName, Knobs, Mode};
 use crate::algo::source::queue_builder::QueueBuilder;
@@ -115,7 +115,7 @@ impl Configuration {
     pub(crate) fn apply(&mut self, rtnl: &Rtnl, knobs: Knobs) -> Result {
         let restart = self.knobs.restarts_for(&knobs)
             || way::redirects(&self.knobs) != way::redirects(&knobs);
-        if restart || !Sampling::is_wanted(&knobs) {
+        if restart || !SamplingWork::is_wanted(&knobs) {
             // What it has given out is for the lanes that there have been.
             self.sampling = None;
         }
@@ -153,7 +153,7 @@ impl Configuration {
             hooks::switch_off(rtnl, are_drained);
         }
         self.start_sampling();
-        watch::begin(&self.knobs);
+        auto_cpus::begin(&self.knobs);
         result
     }
 
@@ -167,7 +167,7 @@ impl Configuration {
         match self.knobs.mode {
             Mode::Mflow => self.knobs,
             Mode::FalconDev | Mode::FalconFunc => Knobs {
-                cpus: stages::online(&self.knobs.cpus),
+                cpus: pipeline::online(&self.knobs.cpus),
                 mode: self.effective_mode(runtime::stage_orders()),
                 ..self.knobs
             },
@@ -176,26 +176,26 @@ impl Configuration {
 
     /// Starts the load controller if the knobs want it and it does not run, or runs for other CPUs.
     fn start_sampling(&mut self) {
-        if !Sampling::is_wanted(&self.knobs) {
+        if !SamplingWork::is_wanted(&self.knobs) {
             return;
         }
-        let lanes = if self.stages.is_running() {
-            self.stages.cpus
+        let lanes = if self.pipeline.is_running() {
+            self.pipeline.cpus
         } else {
             self.knobs.cpus
         };
         if !self.sampling.as_ref().is_some_and(|it| it.is_of(&lanes)) {
             self.sampling = None;
             // SAFETY: There is none, and the holder of the configuration has its lock.
-            self.sampling = Some(unsafe { Sampling::start(self.knobs.mode, &lanes) });
+            self.sampling = Some(unsafe { SamplingWork::start(self.knobs.mode, &lanes) });
         }
     }
 
     fn start_all(&mut self, rtnl: &Rtnl) -> Result {
         let knobs = self.startable();
         let mut result = Ok(());
-        if knobs.mode != Mode::Mflow && !self.stages.is_running() {
-            let started = self.stages.start(&knobs);
+        if knobs.mode != Mode::Mflow && !self.pipeline.is_running() {
+            let started = self.pipeline.start(&knobs);
             if started.is_err() {
                 // All or none: so the next search tries again, and what asked for this one has to see its end.
                 self.end_stages();
@@ -215,10 +215,10 @@ impl Configuration {
 
     /// Follows the CPUs that come and go, if flows are handed on from one to the next.
     fn follow_cpus(&mut self, rtnl: &Rtnl) -> Result {
-        if !self.stages.is_running() {
+        if !self.pipeline.is_running() {
             return Ok(());
         }
-        if self.startable().cpus == self.stages.cpus {
+        if self.startable().cpus == self.pipeline.cpus {
             // One may have gone and come back: what has waited for it meanwhile has nobody to wake it.
             self.for_each_source_of_all(|source| {
                 if source.hands_on() {
@@ -252,7 +252,7 @@ impl Configuration {
     /// Arranges the stages as the load controller orders, or as the knobs do without one.
     fn follow_orders(&mut self, rtnl: &Rtnl) -> Result {
         let (orders, wanted) = (runtime::stage_orders(), self.wanted_orders());
-        if !self.stages.is_running() || wanted == orders {
+        if !self.pipeline.is_running() || wanted == orders {
             return Ok(());
         }
         let mut followed = Ok(());
@@ -373,7 +373,7 @@ unsafe extern "C" fn mflow_restage_flows() {
     let rtnl = Rtnl::lock();
     let mut configuration = Configuration::lock();
     // While one of the CPUs comes or goes, or does not run, the next sample asks again.
-    let is_settled = configuration.startable().cpus == configuration.stages.cpus;
+    let is_settled = configuration.startable().cpus == configuration.pipeline.cpus;
     if !is_settled || !configuration.stages_run() {
         return;
     }

@@ -11,7 +11,7 @@ use crate::algo::knobs::{
 use crate::algo::text::Text;
 use crate::glue::control::configuration::{Configuration, MAX_DEVICES};
 use crate::glue::control::device::MAX_SOURCES;
-use crate::glue::control::redirecting;
+use crate::glue::control::xdp_attachment;
 use crate::glue::ffi;
 use crate::glue::locks::Rtnl;
 use crate::glue::packet::pool::{self, Slots};
@@ -284,7 +284,7 @@ fn write(file: File, text: &[u8]) -> Result {
 
 /// Starts redirecting packets if lanes are to build them and need redirection for that. Process context, no locks held.
 fn follow_redirections() {
-    redirecting::follow(|name, refusal| {
+    xdp_attachment::follow(|name, refusal| {
         complain(format_args!(
             "build: packets of {name} are built by the NIC's core: {}",
             refusal.sentence()

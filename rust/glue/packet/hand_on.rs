@@ -235,7 +235,7 @@ unsafe extern "C" fn mflow_lane_poll(lane: *mut c_void, budget: c_int) -> c_int 
     // SAFETY: Softirqs are disabled.
     let stages = unsafe { ffi::mflow_stages_here() };
     if !stages.is_null() {
-        // SAFETY: It is the source of this CPU (see `stages.rs`), freed only after it was taken from here and all softirqs have
+        // SAFETY: It is the source of this CPU (see `pipeline.rs`), freed only after it was taken from here and all softirqs have
         // ended; nobody else uses it, as hooks do so in a lane's poll on this CPU, and this one is at its end.
         unsafe { (*stages.cast::<Source>()).wake_next() };
     }

@@ -460,7 +460,7 @@ impl Lane {
         // ORDERING: Relaxed: see `displace`.
         let is_displaced = || self.is_displaced.load(Ordering::Relaxed);
         if is_elsewhere && self.carries == Carries::Stage && !is_displaced() {
-            // Here other stages follow: it would overtake what its CPU has handed on. It waits until that is through (`stages.rs`).
+            // Here other stages follow: it would overtake what its CPU has handed on. It waits until that is through (`pipeline.rs`).
             return 0;
         }
         let most = match self.carries {

@@ -22,7 +22,7 @@ impl Configuration {
         let devices = self.devices.iter().flatten();
         let nodes = devices.map(|device| device.dev().node());
         Knobs {
-            cpus: self.placing.lanes(&knobs, nodes),
+            cpus: self.survey.lanes(&knobs, nodes),
             ..knobs
         }
     }
@@ -39,17 +39,17 @@ impl Configuration {
     fn look(&mut self) {
         let Self {
             devices,
-            placing,
+            survey,
             knobs,
             ..
         } = self;
-        placing.look(knobs, |f| {
+        survey.look(knobs, |f| {
             for device in devices.iter().flatten() {
                 device.for_each_source(&mut *f);
             }
         });
         let devices = devices.iter().flatten();
-        placing.take_up(knobs, devices.map(|device| device.dev().node()));
+        survey.take_up(knobs, devices.map(|device| device.dev().node()));
     }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Redirection of packets to a device of ours before they are built, where lanes are to build them and drivers do not ask by
-//! themselves (`build` `lane` on a kernel without our hooks).
+//! Attachment of the XDP program that redirects packets to a device of ours before they are built, where lanes are to build them
+//! and drivers do not ask by themselves (`build` `lane` on a kernel without our hooks).
 //!
 //! The kernel takes rtnl where a program is attached, so that comes behind each change, without locks. Sources of the device end
 //! before packets are dispatched at another place, and begin again: nothing overtakes what came the other way.

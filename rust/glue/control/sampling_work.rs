@@ -5,7 +5,7 @@
 //!
 //! The work takes no lock, so that the holder of the configuration's can wait for its end: it looks at slots and orders, which
 //! are always there, at words of `runtime`, and at the sampler, which is changed only while no work runs. What it wants to change
-//! about stages takes locks, and is another work item's, which is waited for without any (`control.rs`).
+//! about stages takes locks, and is another work item's, which is waited for without any (`switch.rs`).
 
 use crate::algo::knobs::cpulist::CpuSet;
 use crate::algo::knobs::{Knobs, Mode};
@@ -41,11 +41,11 @@ static SAMPLES: Sole = Sole(UnsafeCell::new(Samples {
 static WANTED: AtomicU32 = AtomicU32::new(StageOrders::CALM.word());
 
 /// Samples are taken as long as it lives. Made and dropped under the configuration lock.
-pub(crate) struct Sampling {
+pub(crate) struct SamplingWork {
     lanes: CpuSet,
 }
 
-impl Sampling {
+impl SamplingWork {
     /// Returns whether there are to be samples.
     pub(super) fn is_wanted(knobs: &Knobs) -> bool {
         knobs.enabled && !knobs.cpus.is_empty() && knobs.load_threshold_pct > 0
@@ -79,7 +79,7 @@ impl Sampling {
     }
 }
 
-impl Drop for Sampling {
+impl Drop for SamplingWork {
     fn drop(&mut self) {
         // SAFETY: Process context; the work takes no lock.
         unsafe { ffi::mflow_sampling_stop() };
@@ -105,7 +105,7 @@ fn clocks(cpu: u32) -> CpuClocks {
 /// Takes a sample. Process context, one at a time.
 #[no_mangle]
 unsafe extern "C" fn mflow_sample() {
-    // SAFETY: The work calls, which runs one at a time, and only between `Sampling::start` and its drop.
+    // SAFETY: The work calls, which runs one at a time, and only between `SamplingWork::start` and its drop.
     let samples = unsafe { &mut *SAMPLES.0.get() };
     match samples.mode {
         Mode::Mflow => sample_split(&mut samples.sampler),
@@ -141,7 +141,7 @@ fn sample_stages(samples: &mut Samples) {
     let wanted = samples
         .sampler
         .sample_stages(load_threshold_pct, now_us, nics, clocks);
-    // ORDERING: Relaxed: see `Sampling::stage_orders`.
+    // ORDERING: Relaxed: see `SamplingWork::stage_orders`.
     WANTED.store(wanted.word(), Ordering::Relaxed);
     if wanted == runtime::stage_orders() {
         samples.pause = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The stages behind the first one, and how flows come into the stages and out of them in order. Process context, under the
-//! configuration lock.
+//! The pipeline of the stages behind the first one, and how flows come into the stages and out of them in order. Process
+//! context, under the configuration lock.
 //!
 //! The first stage's sources are those of devices. Behind it each of `cpus` has one: what takes packets that a lane carries on
 //! that CPU and that come to a tunnel's end or a veth (`hand_on.rs`).
@@ -26,13 +26,13 @@ const LOOK_US: u32 = 50;
 const MOST_STAGES: u32 = 4;
 
 /// The sources behind the first stage.
-pub(super) struct Stages {
+pub(super) struct Pipeline {
     sources: [Option<KVBox<Source>>; MAX_LANES],
     /// The CPUs that they are on: those of `cpus` that are online.
     pub(super) cpus: CpuSet,
 }
 
-impl Stages {
+impl Pipeline {
     pub(super) const NONE: Self = Self {
         sources: [const { None }; MAX_LANES],
         cpus: CpuSet::EMPTY,

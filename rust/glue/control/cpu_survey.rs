@@ -16,7 +16,7 @@ use crate::glue::{ffi, stack};
 use core::ffi::c_int;
 
 /// The results of all looks so far.
-pub(super) struct Placing {
+pub(super) struct CpuSurvey {
     dispatching: Occupancy,
     reading: Occupancy,
     /// The reader ticks that each CPU had counted at the last look.
@@ -43,7 +43,7 @@ fn place(cpu: u32) -> ffi::mflow_cpu_place {
     place
 }
 
-impl Placing {
+impl CpuSurvey {
     pub(super) const NONE: Self = Self {
         dispatching: Occupancy::NONE,
         reading: Occupancy::NONE,
