@@ -3,7 +3,7 @@
 //! mflow: one flow on several CPUs, in order.
 //!
 //! Crate root of the module. The way of a packet: [`glue::handlers`] (from the stack), [`algo::flow::dispatcher`],
-//! [`glue::packet::lane`], the stack again, [`glue::handlers`] (at the socket), [`algo::merge::slot`], [`glue::packet::merge`].
+//! [`glue::packet::lane`], the stack again, [`glue::handlers`] (at the socket), [`algo::merge::slot`], [`glue::packet::merge_sink`].
 
 pub mod algo;
 pub mod glue;
@@ -23,12 +23,12 @@ struct Mflow {
     _files: glue::operator::files::Files,
     _packet_path: glue::handlers::PacketPath,
     _events: glue::control::switch::Control,
-    _merge_point: glue::packet::merge::MergePoint,
+    _merge_point: glue::packet::merge_sink::MergePoint,
 }
 
 impl kernel::Module for Mflow {
     fn init(_module: &'static ThisModule) -> Result<Self> {
-        let merge_point = glue::packet::merge::MergePoint::new();
+        let merge_point = glue::packet::merge_sink::MergePoint::new();
         let events = glue::control::switch::Control::new()?;
         let packet_path = glue::handlers::PacketPath::new()?;
         glue::operator::files::apply_params()?;

@@ -22,7 +22,7 @@ use crate::glue::packet::lane::{Carries, Lane};
 use crate::glue::packet::pool::{self, Slots};
 use crate::glue::packet::port::Port;
 use crate::glue::packet::source::Source;
-use crate::glue::packet::{merge, runs};
+use crate::glue::packet::{merge_sink, runs};
 #[cfg(mflow_stock)]
 use core::ptr;
 use kernel::prelude::*;
@@ -196,7 +196,7 @@ impl Handlers for PacketPath {
                 None
             }
             TagKind::Queued | TagKind::Fence => {
-                merge::park_one(slots, packet, socket, pkts);
+                merge_sink::park_one(slots, packet, socket, pkts);
                 arrived(slots, tag, pkts);
                 None
             }
@@ -248,7 +248,7 @@ impl Handlers for PacketPath {
                 continue;
             }
             let before = slot.parked_pkts();
-            merge::merge(slots, index);
+            merge_sink::merge(slots, index);
             let pkts = before.saturating_sub(slot.parked_pkts());
             slot.counters
                 .add_shared(Counter::ReaderPkts, u64::from(pkts));
@@ -298,7 +298,7 @@ fn arrived(slots: &Slots, tag: Tag, pkts: u32) {
         TagKind::Split | TagKind::Probe | TagKind::None => false,
     };
     if its_turn {
-        merge::merge(slots, tag.slot());
+        merge_sink::merge(slots, tag.slot());
     }
 }
 

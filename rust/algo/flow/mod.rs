@@ -2,13 +2,13 @@
 
 //! The life of a flow: [`table`] counts the packets of each, `state` has the six states, and `splitting` leads from one to the next;
 //! `fenced` says from which packet on a flow is split, and [`hint`] what an XDP program asks for. [`dispatcher`] decides for each packet
-//! of a split flow which batch, and so which lane, carries it. [`carried`] counts who carried how much, and `reporting` tells people.
+//! of a split flow which batch, and so which lane, carries it. [`carried`] counts who carried how much, and `news` tells people.
 
 pub mod carried;
 pub mod dispatcher;
 mod fenced;
 pub mod hint;
-mod reporting;
+mod news;
 mod splitting;
 mod state;
 pub mod table;

@@ -4,7 +4,7 @@
 //! context, under the configuration lock.
 //!
 //! The first stage's sources are those of devices. Behind it each of `cpus` has one: what takes packets that a lane carries on
-//! that CPU and that come to a tunnel's end or a veth (`hand_on.rs`).
+//! that CPU and that come to a tunnel's end or a veth (`stage_source.rs`).
 
 use crate::algo::knobs::cpulist::CpuSet;
 use crate::algo::knobs::Knobs;

@@ -3,8 +3,8 @@
 //! The CPU of a lane that builds packets for the one that carries them (`layout` `lane+stage`): MFLOW's set-up for TCP, where
 //! one core of each branch does nothing but `skb` allocation (its Fig. 8).
 
+use super::lane_progress::LaneProgress;
 use super::pool;
-use super::progress::LaneProgress;
 use crate::algo::counters::{Counter, Counters};
 use crate::algo::lanes::queue::ring::BuildingEnd;
 use crate::algo::lanes::queue::Packet as _;

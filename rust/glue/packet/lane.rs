@@ -7,9 +7,9 @@
 //! A lane may have a second CPU, which builds the packets that this one carries (`build_cpu.rs`).
 
 use super::build_cpu::BuildCpu;
+use super::lane_progress::LaneProgress;
 use super::pool::{self, Slots};
-use super::progress::LaneProgress;
-use super::{merge, runs};
+use super::{merge_sink, runs};
 use crate::algo::counters::{Counter, Counters};
 use crate::algo::knobs::LaneCpus;
 use crate::algo::lanes::gro_trial::GroTrial;
@@ -242,7 +242,7 @@ impl Lane {
         // SAFETY: By the contract we are in the poll.
         let before = unsafe { (*self.collector.get()).add(tag, socket.number(), packet, amount) };
         if let Some(run) = before {
-            merge::park(slots, run);
+            merge_sink::park(slots, run);
         }
     }
 
@@ -253,7 +253,7 @@ impl Lane {
         // SAFETY: By the contract we are in the poll.
         let run = unsafe { (*self.collector.get()).take() };
         if let Some(run) = run {
-            merge::park(slots, run);
+            merge_sink::park(slots, run);
         }
     }
 
@@ -266,7 +266,7 @@ impl Lane {
         let run = unsafe { (*self.collector.get()).take() };
         if let Some(run) = run {
             let slot = run.tag.slot();
-            if merge::park_without_merging(slots, run) {
+            if merge_sink::park_without_merging(slots, run) {
                 // SAFETY: By the contract we are in the poll.
                 unsafe { *self.owes_merge.get() |= 1 << slot };
             }
@@ -286,7 +286,7 @@ impl Lane {
         if owed != 0 {
             (0..MAX_SLOTS)
                 .filter(|slot| owed >> slot & 1 == 1)
-                .for_each(|slot| merge::merge(slots, slot));
+                .for_each(|slot| merge_sink::merge(slots, slot));
         }
     }
 
@@ -505,6 +505,6 @@ impl Lane {
 fn complete(slots: &Slots, tag: Tag) {
     let slot = slots.slot(tag.slot());
     if slot.complete(tag.batch_near(slot.next())) {
-        merge::merge(slots, tag.slot());
+        merge_sink::merge(slots, tag.slot());
     }
 }

@@ -2,10 +2,10 @@
 
 //! The packet path, from its end: slots, merging, lanes, sources, and the ports to which a device's hooks lead.
 
+pub mod lane_progress;
 pub mod pool;
-pub mod progress;
 
-pub mod merge;
+pub mod merge_sink;
 
 pub mod runs;
 
@@ -15,5 +15,5 @@ pub mod lane;
 
 pub mod source;
 
-pub mod hand_on;
 pub mod port;
+pub mod stage_source;

@@ -4,7 +4,7 @@
 //! completion](way::RUNS_TO_COMPLETION): they arrive in polls of the stack's queues, between those of the lane. They are
 //! collected by CPU, and parked together a turn of polls later, or where their lane ends the batch.
 
-use super::merge;
+use super::merge_sink;
 use super::pool::Slots;
 use crate::algo::merge::collector::Collector;
 use crate::glue::stack::skb::SkBuff;
@@ -21,7 +21,7 @@ const _: () = assert!(size_of::<Collector<SkBuff>>() <= way::COLLECTOR_BYTES);
 pub(crate) unsafe fn collect(slots: &Slots, mut packet: SkBuff, socket: Socket, pkts: u32) {
     // SAFETY: By the contract.
     let Some(collector) = (unsafe { way::collector_here() }) else {
-        return merge::park_one(slots, packet, socket, pkts);
+        return merge_sink::park_one(slots, packet, socket, pkts);
     };
     let tag = packet.tag();
     let amount = packet.set_parked(socket, pkts);
@@ -29,7 +29,7 @@ pub(crate) unsafe fn collect(slots: &Slots, mut packet: SkBuff, socket: Socket, 
     // SAFETY: There is room for one, and zeros are an empty one. It is this CPU's, and softirqs are disabled.
     let before = unsafe { collector.as_mut() }.add(tag, socket.number(), packet, amount);
     if let Some(run) = before {
-        merge::park(slots, run);
+        merge_sink::park(slots, run);
     }
 }
 
@@ -50,7 +50,7 @@ unsafe fn park(slots: &Slots, mut collector: NonNull<Collector<SkBuff>>) {
     // SAFETY: By the contract. The borrow ends before packets are merged, which may collect others.
     let run = unsafe { collector.as_mut() }.take();
     if let Some(run) = run {
-        merge::park(slots, run);
+        merge_sink::park(slots, run);
     }
 }
 

@@ -6,7 +6,7 @@
 //! be found outside of its context: each user [enters](Source::enter) it before.
 
 use super::lane::{Carries, Lane};
-use super::merge;
+use super::merge_sink;
 use super::pool::{self, Slots};
 use crate::algo::counters::{Counter, Counters};
 use crate::algo::flow::dispatcher::{Dispatched, Dispatcher, Host, Unbuilt};
@@ -73,7 +73,7 @@ pub struct Source {
     builder: AtomicU8,
     // Used where lanes are placed.
     pkts_at_look: AtomicU64,
-    /// If it hands flows on instead of splitting them (`hand_on.rs`).
+    /// If it hands flows on instead of splitting them (`stage_source.rs`).
     pub(crate) handing_on: HandingOn,
 }
 
@@ -215,7 +215,7 @@ impl Host<SkBuff> for KernelHost<'_> {
     }
 
     fn merge(&mut self, slot: usize) {
-        merge::merge(self.slots, slot);
+        merge_sink::merge(self.slots, slot);
     }
 
     fn note_active(&mut self, taken: bool) {

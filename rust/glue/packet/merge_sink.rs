@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! From the merge point to the socket.
+//! The sink of the merge: from the merge point to the socket.
 
+use super::lane_progress::LaneProgress;
 use super::pool::{self, Slots};
-use super::progress::LaneProgress;
 use crate::algo::amount::Amount;
 use crate::algo::counters::Counter;
 use crate::algo::lanes::queue::chain::Chain;
@@ -24,11 +24,11 @@ const BUDGET_PKTS: u32 = 512;
 static LATEST_STAMPS_NS: [AtomicU64; MAX_SLOTS] = [const { AtomicU64::new(0) }; MAX_SLOTS];
 
 /// Delivers to sockets and arms the slot's timer.
-struct KernelSink {
+struct MergeSink {
     slot: usize,
 }
 
-impl Sink<SkBuff> for KernelSink {
+impl Sink<SkBuff> for MergeSink {
     fn deliver(&mut self, chain: Chain<SkBuff>) -> Amount {
         // PANIC: the remainder is below the length.
         let latest = &LATEST_STAMPS_NS[self.slot % MAX_SLOTS];
@@ -61,7 +61,7 @@ impl Sink<SkBuff> for KernelSink {
 
 /// Merges a slot. Softirqs disabled.
 pub(crate) fn merge(slots: &Slots, slot: usize) {
-    let mut sink = KernelSink { slot };
+    let mut sink = MergeSink { slot };
     if slots.slot(slot).merge(&mut sink, BUDGET_PKTS) == Merged::More {
         // This core goes back to its own packets; the timer comes back for the rest.
         sink.arm_deadline(1);
@@ -139,7 +139,7 @@ impl Drop for MergePoint {
         unsafe { ffi::mflow_deadlines_cancel() };
         let _softirqs_off = SoftirqsOff::new();
         for (index, slot) in pool::slots().iter().enumerate() {
-            slot.deliver_all(&mut KernelSink { slot: index });
+            slot.deliver_all(&mut MergeSink { slot: index });
         }
     }
 }

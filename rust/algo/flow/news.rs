@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The dispatcher's reports on a flow to those who ask: see `flow_report.rs`.
+//! The news of a flow that the dispatcher reports to those who ask: see `report/flow_report.rs`.
 
 use super::carried::Work;
 use super::dispatcher::{Host, Step};
