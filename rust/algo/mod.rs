@@ -7,13 +7,12 @@
 //! simulation, it runs.
 //!
 //! In the order in which a packet meets them: [`headers`] (which flow), [`flow`] (whether it is split, and which batch carries the
-//! packet), [`lanes`] (on the way to another core, and there), [`merge`] (back in order). [`tag`] is what a packet carries along, and
-//! [`amount`] how much it counts for. Where flows are not split but go from CPU to CPU, [`stage`] takes the place of all that is between
-//! the headers and the rings. Beside the packets, [`source`] looks after queues, [`placement`] says which CPUs are to be lanes, and
-//! [`load`] how many lanes a flow has and how large its batches are. [`knobs`] are what people set; [`counters`] and [`report`] are
-//! what they are told.
+//! packet), [`lanes`] (on the way to another core, and there), [`merge`] (back in order). [`tag`] is what a packet carries along,
+//! and [`parked_amount`] how much it counts for. Where flows are not split but go from CPU to CPU, [`stage`] takes the place of all
+//! that is between the headers and the rings. Beside the packets, [`source`] looks after queues, [`placement`] says which CPUs are
+//! to be lanes, and [`load`] how many lanes a flow has and how large its batches are. [`knobs`] are what people set; [`counters`]
+//! and [`report`] are what they are told.
 
-pub mod amount;
 pub mod counters;
 pub mod flow;
 pub mod headers;
@@ -21,6 +20,7 @@ pub mod knobs;
 pub mod lanes;
 pub mod load;
 pub mod merge;
+pub mod parked_amount;
 pub mod placement;
 pub mod report;
 pub mod source;

@@ -23,7 +23,7 @@ use crate::algo::knobs::Build;
 use crate::algo::lanes::lane_set::{LaneSet, NoRoom, Reserved};
 use crate::algo::lanes::queue::Packet;
 use crate::algo::lanes::ring_bytes::RingBytes;
-use crate::algo::load::orders::{Order, Orders};
+use crate::algo::load::flow_orders::{Order, Orders};
 use crate::algo::merge::slot::{LaneId, Slot, INLINE};
 use crate::algo::merge::slot_pool::{SlotPool, NR_SLOTS};
 use crate::algo::report::flow_report::FlowNews;

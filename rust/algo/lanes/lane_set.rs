@@ -6,7 +6,7 @@ use super::queue::ring::{Producer, RING_ITEMS, RING_REQUESTS};
 use super::queue::Packet;
 use super::ring_bytes::RingBytes;
 use crate::algo::knobs::Build;
-use crate::algo::load::orders::Order;
+use crate::algo::load::flow_orders::Order;
 use crate::algo::merge::slot::LaneId;
 use crate::algo::tag::Tag;
 

@@ -3,8 +3,8 @@
 //! The controller: one step per sample, from loads to orders.
 
 use super::core_load::{CoreLoad, CpuTimes};
+use super::flow_orders::Orders;
 use super::flow_plan::{of_mask, FlowPlan, Loads};
-use super::orders::Orders;
 use super::saturation::Saturation;
 use super::FULL;
 use crate::algo::lanes::lane_set::{MAX_BATCH_PKTS, MAX_LANES};

@@ -2,7 +2,7 @@
 
 //! The load of a core, and whose work causes it.
 
-use super::patience::Patience;
+use super::trial_backoff::TrialBackoff;
 use super::FULL;
 
 /// The time that a CPU has spent on each kind of work since some moment in the past, in microseconds. Each sum only grows, except
@@ -54,7 +54,7 @@ pub struct CoreLoad {
     calm: u32,
     taken: bool,
     free_samples: u16,
-    patience: Patience,
+    backoff: TrialBackoff,
 }
 
 impl CpuTimes {
@@ -80,7 +80,7 @@ impl CoreLoad {
         calm: 0,
         taken: false,
         free_samples: 0,
-        patience: Patience::NONE,
+        backoff: TrialBackoff::NONE,
     };
 
     /// Takes a sample, `elapsed_us` after the one before.
@@ -128,7 +128,7 @@ impl CoreLoad {
 
     /// Decides whether something else has the core.
     fn judge(&mut self) {
-        self.patience.tick();
+        self.backoff.tick();
         let [now, before] = self.other;
         if !self.taken {
             if (now + before) / 2 > TAKEN {
@@ -139,10 +139,10 @@ impl CoreLoad {
             self.free_samples = 0;
         } else {
             self.free_samples += 1;
-            if self.free_samples >= self.patience.samples(FREE_SAMPLES) {
+            if self.free_samples >= self.backoff.samples(FREE_SAMPLES) {
                 self.taken = false;
                 // A reader that comes again has been away for longer next time.
-                self.patience.note_failure();
+                self.backoff.note_failure();
             }
         }
     }

@@ -4,8 +4,8 @@
 
 use super::controller::{FlowCount, Targets};
 use super::core_load::CoreLoad;
-use super::orders::Order;
-use super::patience::Patience;
+use super::flow_orders::Order;
+use super::trial_backoff::TrialBackoff;
 use super::FULL;
 use crate::algo::lanes::lane_set::MAX_LANES;
 
@@ -55,10 +55,10 @@ pub(super) struct FlowPlan {
     pub(super) nic: Option<u8>,
     spare_samples: u16,
     since_shed: u16,
-    lanes_patience: Patience,
+    lanes_backoff: TrialBackoff,
     shrink_samples: u16,
     since_shrink: u16,
-    batch_patience: Patience,
+    batch_backoff: TrialBackoff,
 }
 
 /// The loads of all lanes' cores while decisions are made: each moves work, and the next one has to know.
@@ -128,10 +128,10 @@ impl FlowPlan {
         nic: None,
         spare_samples: 0,
         since_shed: u16::MAX,
-        lanes_patience: Patience::NONE,
+        lanes_backoff: TrialBackoff::NONE,
         shrink_samples: 0,
         since_shrink: u16::MAX,
-        batch_patience: Patience::NONE,
+        batch_backoff: TrialBackoff::NONE,
     };
 
     /// Takes what has arrived of the slot's flow; `free` are the lanes that a new flow has.
@@ -151,8 +151,8 @@ impl FlowPlan {
             self.since_shed = self.since_shed.saturating_add(1);
             self.since_shrink = self.since_shrink.saturating_add(1);
             self.since_pairs = (self.since_pairs + 1) % PAIRS_EVERY_SAMPLES;
-            self.lanes_patience.tick();
-            self.batch_patience.tick();
+            self.lanes_backoff.tick();
+            self.batch_backoff.tick();
         }
         self.is_live = true;
         self.gro_joins = count.gro_joins;
@@ -275,12 +275,12 @@ impl FlowPlan {
         if busiest >= threshold {
             self.spare_samples = 0;
             if self.take_lane(work, loads, busiest) && self.since_shed < NEEDED_BACK_SAMPLES {
-                self.lanes_patience.note_failure();
+                self.lanes_backoff.note_failure();
                 self.since_shed = u16::MAX;
             }
         } else if self.spare_lane(&shares, loads, threshold).is_some() {
             self.spare_samples += 1;
-            if self.spare_samples >= self.lanes_patience.samples(SPARE_SAMPLES) {
+            if self.spare_samples >= self.lanes_backoff.samples(SPARE_SAMPLES) {
                 self.spare_samples = 0;
                 self.shed(shares, loads, threshold);
             }
@@ -334,7 +334,7 @@ impl FlowPlan {
         // Small batches do no harm while there is any time left.
         if load >= (targets.threshold() + FULL) / 2 {
             if self.batch_pkts < most && self.since_shrink < NEEDED_BACK_SAMPLES {
-                self.batch_patience.note_failure();
+                self.batch_backoff.note_failure();
                 self.since_shrink = u16::MAX;
             }
             self.batch_pkts = self.batch_pkts.saturating_mul(2).min(most);
@@ -344,7 +344,7 @@ impl FlowPlan {
         } else {
             // A core can have time to spare for weeks.
             self.shrink_samples = self.shrink_samples.saturating_add(1);
-            if self.shrink_samples >= self.batch_patience.samples(SHRINK_SAMPLES) {
+            if self.shrink_samples >= self.batch_backoff.samples(SHRINK_SAMPLES) {
                 let least = self.least_batch_pkts(work, targets);
                 if self.batch_pkts > least {
                     self.batch_pkts = (self.batch_pkts / 2).max(least);

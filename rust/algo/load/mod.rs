@@ -5,24 +5,24 @@
 //!
 //! Something outside calls [`Sampler::sample`](sampler::Sampler::sample), and so
 //! [`Controller::step`](controller::Controller::step), some twenty times a second. What that decides stands in
-//! [`Orders`](orders::Orders), where the dispatcher looks when it opens a batch. So no packet waits for the controller, and what
-//! it says can do no more harm than to be a sample old: any batch may go to any lane, as batches have numbers; a lane that leaves
-//! a flow simply gets no more of them.
+//! [`Orders`](flow_orders::Orders), where the dispatcher looks when it opens a batch. So no packet waits for the controller,
+//! and what it says can do no more harm than to be a sample old: any batch may go to any lane, as batches have numbers; a lane
+//! that leaves a flow simply gets no more of them.
 //!
 //! [`sampler`] looks at CPUs and flows; [`core_load`] says how busy a core is, and with whose work; `flow_plan` what a flow has
-//! been given; [`controller`] decides; `saturation` says when splitting gains nothing; `patience` keeps decisions from being made
-//! and unmade forever. Where flows are not split, but go from CPU to CPU, [`stage_plan`] decides instead.
+//! been given; [`controller`] decides; `saturation` says when splitting gains nothing; `trial_backoff` keeps decisions from
+//! being made and unmade forever. Where flows are not split, but go from CPU to CPU, [`stage_plan`] decides instead.
 //!
 //! Loads are in thousandths of a core.
 
 pub mod controller;
 pub mod core_load;
+pub mod flow_orders;
 mod flow_plan;
-pub mod orders;
-pub(super) mod patience;
 pub mod sampler;
 mod saturation;
 pub mod stage_plan;
+pub(super) mod trial_backoff;
 
 /// A core that is busy all the time.
 pub const FULL: u32 = 1_000;

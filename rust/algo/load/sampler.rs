@@ -4,7 +4,7 @@
 
 use super::controller::{Controller, FlowCount, Targets, MAX_NICS, MAX_SAMPLED};
 use super::core_load::CpuTimes;
-use super::orders::Orders;
+use super::flow_orders::Orders;
 use super::stage_plan::{StageOrders, StagePlan};
 use super::FULL;
 use crate::algo::lanes::lane_set::MAX_LANES;

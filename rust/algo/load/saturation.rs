@@ -2,7 +2,7 @@
 
 //! Detection of the state in which all lanes' cores are busy, so that splitting gains nothing.
 
-use super::patience::Patience;
+use super::trial_backoff::TrialBackoff;
 
 /// Saturated cores count as calm again with less than this share of the threshold, in per cent: split flows cost all cores
 /// together up to 1.22 times as much, and that alone must not saturate them again.
@@ -16,7 +16,7 @@ const CALM_SAMPLES: u16 = 8;
 pub(super) struct Saturation {
     is_saturated: bool,
     calm_samples: u16,
-    patience: Patience,
+    backoff: TrialBackoff,
 }
 
 impl Saturation {
@@ -24,12 +24,12 @@ impl Saturation {
     pub(super) const CALM: Self = Self {
         is_saturated: false,
         calm_samples: 0,
-        patience: Patience::NONE,
+        backoff: TrialBackoff::NONE,
     };
 
     /// Takes the mean load of all lanes' cores in the last two samples; returns whether they are saturated.
     pub(super) fn judge(&mut self, mean: u32, threshold: u32) -> bool {
-        self.patience.tick();
+        self.backoff.tick();
         if !self.is_saturated {
             self.is_saturated = mean >= threshold;
             self.calm_samples = 0;
@@ -37,10 +37,10 @@ impl Saturation {
             self.calm_samples = 0;
         } else {
             self.calm_samples += 1;
-            if self.calm_samples >= self.patience.samples(CALM_SAMPLES) {
+            if self.calm_samples >= self.backoff.samples(CALM_SAMPLES) {
                 self.is_saturated = false;
                 // If that was too early, it is later next time.
-                self.patience.note_failure();
+                self.backoff.note_failure();
             }
         }
         self.is_saturated

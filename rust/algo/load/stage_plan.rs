@@ -9,8 +9,8 @@
 
 use super::controller::MAX_SAMPLED;
 use super::core_load::{CoreLoad, CpuTimes};
-use super::patience::Patience;
 use super::saturation::Saturation;
+use super::trial_backoff::TrialBackoff;
 use crate::algo::lanes::lane_set::MAX_LANES;
 
 /// A core is loaded when it has reached the threshold for this many samples in a row.
@@ -80,21 +80,21 @@ struct Hysteresis {
     is_over: bool,
     // In a row that speak for the other state.
     samples: u16,
-    patience: Patience,
+    backoff: TrialBackoff,
 }
 
 impl Hysteresis {
     const CALM: Self = Self {
         is_over: false,
         samples: 0,
-        patience: Patience::NONE,
+        backoff: TrialBackoff::NONE,
     };
 
     fn judge(&mut self, load: u32, threshold: u32) -> bool {
-        self.patience.tick();
+        self.backoff.tick();
         let calm = threshold.saturating_sub(CALM_BELOW).max(threshold / 2);
         let (speaks, needed) = if self.is_over {
-            (load <= calm, self.patience.samples(CALM_SAMPLES))
+            (load <= calm, self.backoff.samples(CALM_SAMPLES))
         } else {
             (load >= threshold, LOADED_SAMPLES)
         };
@@ -104,7 +104,7 @@ impl Hysteresis {
             self.samples = 0;
             if !self.is_over {
                 // If that was too early, it is later next time.
-                self.patience.note_failure();
+                self.backoff.note_failure();
             }
         }
         self.is_over
@@ -123,7 +123,7 @@ pub struct StagePlan {
     samples: u16,
     // What has changed lately, as a word of orders.
     changed: u32,
-    patience: Patience,
+    backoff: TrialBackoff,
 }
 
 impl StagePlan {
@@ -138,7 +138,7 @@ impl StagePlan {
             // The first change need not wait.
             samples: u16::MAX,
             changed: 0,
-            patience: Patience::NONE,
+            backoff: TrialBackoff::NONE,
         }
     }
 
@@ -191,19 +191,19 @@ impl StagePlan {
     }
 
     fn change_to(&mut self, wanted: StageOrders) {
-        self.patience.tick();
+        self.backoff.tick();
         self.samples = self.samples.saturating_add(1);
         if self.samples == REMEMBERED_SAMPLES {
             self.changed = 0;
         }
         let changes = wanted.word() ^ self.orders.word();
-        if changes == 0 || self.samples < self.patience.samples(CHANGE_SAMPLES) {
+        if changes == 0 || self.samples < self.backoff.samples(CHANGE_SAMPLES) {
             return;
         }
         // Of what comes and goes, the coming counts.
         let coming = changes & (wanted.word() ^ StageOrders::CALM.word());
         if coming & self.changed != 0 {
-            self.patience.note_failure();
+            self.backoff.note_failure();
         }
         self.changed |= changes;
         self.orders = wanted;

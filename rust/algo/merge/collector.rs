@@ -5,9 +5,9 @@
 //! A lane works on one batch at a time, so its packets arrive here in order and need no queue that others can see:
 //! adding one is a store into a list of the lane's own. One atomic operation per run parks them all.
 
-use crate::algo::amount::Amount;
 use crate::algo::lanes::queue::chain::Chain;
 use crate::algo::lanes::queue::Packet;
+use crate::algo::parked_amount::Amount;
 use crate::algo::tag::Tag;
 
 /// Packets of one micro-flow for one socket, in order.

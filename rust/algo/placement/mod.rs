@@ -4,10 +4,10 @@
 //!
 //! Twice a second the caller looks which CPUs dispatch fast flows and on which CPUs their readers run. From these looks
 //! [`occupancy`] finds which CPUs are in use, and [`choose`] selects lanes among the others. A choice that differs from the one
-//! before costs each flow a stop and a start. So both keep to the present state where they can, and [`changes`] limits how often
-//! the choice changes.
+//! before costs each flow a stop and a start. So both keep to the present state where they can, and [`change_limit`] limits how
+//! often the choice changes.
 
-pub mod changes;
+pub mod change_limit;
 pub mod occupancy;
 
 use super::knobs::Layout;

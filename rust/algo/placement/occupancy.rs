@@ -8,7 +8,7 @@
 //! where they are.
 
 use crate::algo::knobs::cpulist::{CpuSet, MAX_CPUS};
-use crate::algo::load::patience::Patience;
+use crate::algo::load::trial_backoff::TrialBackoff;
 
 /// Looks in a row that show a CPU's use before it counts.
 pub const TAKEN_LOOKS: u16 = 2;
@@ -39,7 +39,7 @@ pub struct Occupancy {
 struct Cpu {
     /// Looks in a row that have shown the contrary of what counts.
     contrary_looks: u16,
-    patience: Patience,
+    backoff: TrialBackoff,
 }
 
 impl Occupancy {
@@ -47,7 +47,7 @@ impl Occupancy {
     pub const NONE: Self = Self {
         cpus: [Cpu {
             contrary_looks: 0,
-            patience: Patience::NONE,
+            backoff: TrialBackoff::NONE,
         }; MAX_CPUS as usize],
         taken: CpuSet::EMPTY,
     };
@@ -56,7 +56,7 @@ impl Occupancy {
     /// either: a look without use is not to be taken, unless nobody can be seen.
     pub fn look(&mut self, seen: &CpuSet) {
         for (number, cpu) in (0..MAX_CPUS).zip(&mut self.cpus) {
-            cpu.patience.tick();
+            cpu.backoff.tick();
             let (is_seen, is_taken) = (seen.contains(number), self.taken.contains(number));
             if is_seen == is_taken {
                 cpu.contrary_looks = 0;
@@ -64,7 +64,7 @@ impl Occupancy {
             }
             cpu.contrary_looks = cpu.contrary_looks.saturating_add(1);
             let needed = match is_taken {
-                true => cpu.patience.samples(FREE_LOOKS),
+                true => cpu.backoff.samples(FREE_LOOKS),
                 false => TAKEN_LOOKS,
             };
             if cpu.contrary_looks < needed {
@@ -74,7 +74,7 @@ impl Occupancy {
             if is_taken {
                 self.taken.remove(number);
                 // A reader that comes again has to be away for longer the next time.
-                cpu.patience.note_failure();
+                cpu.backoff.note_failure();
             } else {
                 self.taken.insert(number);
             }

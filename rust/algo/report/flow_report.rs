@@ -11,12 +11,12 @@
 //! |---|---|
 //! | writer | the source's context, one at a time |
 //! | readers | any number, in process context |
-//! | order | each place is of one moment (`published.rs`); two places may be of different ones |
+//! | order | each place is of one moment (`seqlock.rs`); two places may be of different ones |
 //! | a source that is idle | its last reports stay, with their time: the reader sees how old they are |
 
 use super::flow_name::{FlowName, NAME_WORDS};
-use super::published::Published;
 use super::reason::Reason;
+use super::seqlock::SeqLock;
 use crate::algo::flow::carried::Work;
 use crate::algo::flow::hint::Hint;
 use crate::algo::flow::table::FLOW_PLACES;
@@ -178,7 +178,7 @@ impl FlowNow {
 
 /// The reports of one source's flows. Memory of zeros is an empty board.
 pub struct FlowBoard {
-    places: [Published<WORDS>; FLOW_PLACES],
+    places: [SeqLock<WORDS>; FLOW_PLACES],
 }
 
 /// The result of reading one place of a board.
@@ -196,7 +196,7 @@ impl FlowBoard {
     /// Returns an empty board.
     pub fn new() -> Self {
         Self {
-            places: core::array::from_fn(|_| Published::new()),
+            places: core::array::from_fn(|_| SeqLock::new()),
         }
     }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Answers to people: [`flow_list`] is the file `flows`, made of a [`flow_report`] for each flow with its [`flow_name`] and the
-//! [`reason`] why it is not split. [`published`] lets readers see words of one moment.
+//! [`reason`] why it is not split. [`seqlock`] lets readers see words of one moment.
 
 pub mod flow_list;
 pub mod flow_name;
 pub mod flow_report;
-pub mod published;
 pub mod reason;
+pub mod seqlock;

@@ -6,7 +6,7 @@
 use crate::algo::counters::Counter;
 use crate::algo::knobs::cpulist::{self, CpuSet};
 use crate::algo::knobs::Knobs;
-use crate::algo::placement::changes::Changes;
+use crate::algo::placement::change_limit::ChangeLimit;
 use crate::algo::placement::occupancy::{is_at_home, mean_use, Occupancy};
 use crate::algo::placement::{choose, Candidate, Nearness, LOOK_PERIOD_MS};
 use crate::algo::report::flow_report::Found;
@@ -26,7 +26,7 @@ pub(super) struct CpuSurvey {
     looked_ms: u32,
     /// The part of these results that lanes are placed by.
     placed_by: Seen,
-    changes: Changes,
+    changes: ChangeLimit,
 }
 
 /// The state of the CPUs, as far as it has been seen.
@@ -55,7 +55,7 @@ impl CpuSurvey {
             reading: CpuSet::EMPTY,
             reading_means: [0; MAX_CPUS],
         },
-        changes: Changes::ALL,
+        changes: ChangeLimit::ALL,
     };
 
     /// Looks what has happened since the last look, which should be about [`LOOK_PERIOD_MS`] ago. `for_each_source` calls with the

@@ -3,11 +3,11 @@
 //! The knobs and counters as files in `/sys/kernel/debug/mflow`, and the module parameters of the same names.
 
 use super::flows;
-use crate::algo::amount::Amount;
 use crate::algo::counters::Counter;
 use crate::algo::knobs::{
     DeviceCommand, DeviceName, Knob, KnobError, Knobs, DEVICES_ALLOWED, KNOBS,
 };
+use crate::algo::parked_amount::Amount;
 use crate::algo::text::Text;
 use crate::glue::control::configuration::{Configuration, MAX_DEVICES};
 use crate::glue::control::device::MAX_SOURCES;

@@ -4,11 +4,11 @@
 
 use super::lane_progress::LaneProgress;
 use super::pool::{self, Slots};
-use crate::algo::amount::Amount;
 use crate::algo::counters::Counter;
 use crate::algo::lanes::queue::chain::Chain;
 use crate::algo::merge::collector::Run;
 use crate::algo::merge::slot::{LaneId, Merged, PathFault, Sink};
+use crate::algo::parked_amount::Amount;
 use crate::algo::tag::MAX_SLOTS;
 use crate::glue::locks::SoftirqsOff;
 use crate::glue::stack::skb::SkBuff;

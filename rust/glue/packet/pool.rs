@@ -4,7 +4,7 @@
 //! orders. They are part of the module, so they are there as long as its code is.
 
 use crate::algo::lanes::ring_bytes::RingBytes;
-use crate::algo::load::orders::Orders;
+use crate::algo::load::flow_orders::Orders;
 use crate::algo::merge::slot_pool::SlotPool;
 use crate::glue::stack::skb::SkBuff;
 use core::mem::MaybeUninit;
@@ -33,6 +33,6 @@ pub(crate) fn ring_bytes() -> &'static RingBytes {
 /// Returns the load controller's orders.
 #[inline]
 pub(crate) fn orders() -> &'static Orders {
-    // SAFETY: Zeros are a table without orders, by the head of `load::orders`.
+    // SAFETY: Zeros are a table without orders, by the head of `load::flow_orders`.
     unsafe { ORDERS.assume_init_ref() }
 }

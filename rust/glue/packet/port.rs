@@ -3,7 +3,7 @@
 //! An opted-in device as the packet path sees it: which source takes a packet, and that one is missing.
 
 use super::source::Source;
-use crate::algo::source::backoff::Backoff;
+use crate::algo::source::search_backoff::SearchBackoff;
 use crate::glue::ffi;
 use crate::glue::runtime::{self, MAX_CPUS};
 use crate::glue::stack::heads::{BeginsWithPortHead, PortHead};
@@ -23,8 +23,8 @@ pub struct Port {
     // Sources hand flows on; they are those of `stage_sources`.
     pub(crate) hands_on: AtomicBool,
     // For NAPIs without a source, and for CPUs without one.
-    pub(crate) napi_search: Backoff,
-    pub(crate) cpu_search: Backoff,
+    pub(crate) napi_search: SearchBackoff,
+    pub(crate) cpu_search: SearchBackoff,
     // CPUs on which packets came without GRO, and the source of each.
     pub(crate) wanted_cpus: [AtomicU64; MAX_CPUS / 64],
     pub(crate) cpu_sources: [AtomicPtr<Source>; MAX_CPUS],
@@ -182,7 +182,7 @@ impl Port {
 }
 
 /// Asks for a search of all devices, unless a search was in vain not long ago.
-fn search(backoff: &Backoff) {
+fn search(backoff: &SearchBackoff) {
     if backoff.ask(runtime::now_ms()) {
         // SAFETY: May be called in any context.
         unsafe { ffi::mflow_rescan() };

@@ -16,7 +16,7 @@ use crate::algo::knobs::cpulist::CpuSet;
 use crate::algo::knobs::{Knobs, LaneCpus};
 use crate::algo::lanes::lane_set::{LaneSet, MAX_LANES};
 use crate::algo::lanes::ring_bytes::RingBytes;
-use crate::algo::load::orders::Orders;
+use crate::algo::load::flow_orders::Orders;
 use crate::algo::report::flow_report::{FlowBoard, FlowNews};
 use crate::algo::source::queue_builder::QueueBuilder;
 use crate::algo::stage::{HeldByGro, Route, Stage, StageSet};

@@ -4,9 +4,9 @@
 
 use super::skb::SkBuff;
 use super::{ffi, way};
-use crate::algo::amount::Amount;
 use crate::algo::lanes::queue::chain::Chain;
 use crate::algo::lanes::queue::Packet;
+use crate::algo::parked_amount::Amount;
 
 /// Makes the last packet of a run hold the run's socket; false if the socket is being destroyed.
 ///

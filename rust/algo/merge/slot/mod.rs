@@ -7,10 +7,10 @@
 //! section III-B) is the batch whose turn it is. A batch is complete when its lane says so, never when a number of
 //! packets has been seen: packets are dropped, cloned and coalesced on the way.
 //!
-//! `token` decides which core merges: the first that adds to it merges for all that add while it does (`merging.rs`). The
+//! `token` decides which core merges: the first that adds to it merges for all that add while it does (`merge_token.rs`). The
 //! merger has no thread of its own and no core waits for it: one that finds the token taken goes on with its packets.
 //!
-//! Each batch has a place in the window (`place.rs`), which is open for it from [`Slot::open`] until its turn has passed. A
+//! Each batch has a place in the window (`window_place.rs`), which is open for it from [`Slot::open`] until its turn has passed. A
 //! number whose place is not open for it is late, whether its turn has passed or nobody has opened it: its packets are delivered
 //! at once and counted, and all else that is said of it changes nothing. A tag can be that old where a packet was held for long.
 //!
@@ -18,16 +18,16 @@
 //! when it is `b`'s turn. Both write, then fence, then read the other's word, so at least one of them sees the other (the
 //! store-buffering pattern). `park` also merges when nothing was parked before, so that the deadline is started.
 
-mod merging;
-mod place;
+mod merge_token;
+mod window_place;
 
-use crate::algo::amount::Amount;
 use crate::algo::counters::{Counter, Counters};
 use crate::algo::lanes::queue::chain::{Chain, ParkedChains};
 use crate::algo::lanes::queue::Packet;
+use crate::algo::parked_amount::Amount;
 use crate::algo::sync::{fence, AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::algo::tag::is_before;
-use place::Place;
+use window_place::Place;
 
 /// Batches that can be under way at once; a power of two.
 pub const WINDOW_BATCHES: u32 = if cfg!(loom) { 4 } else { 1024 };

@@ -12,7 +12,7 @@
 mod support;
 
 mod path;
-mod published;
 mod queue;
+mod seqlock;
 mod slot;
 mod slot_pool;

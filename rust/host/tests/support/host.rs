@@ -14,7 +14,7 @@ use mflow_algo::algo::lanes::queue::chain::Chain;
 use mflow_algo::algo::lanes::queue::ring::{BuildingEnd, Consumer, Item, Producer, Ring};
 use mflow_algo::algo::lanes::queue::Packet as _;
 use mflow_algo::algo::lanes::ring_bytes::RingBytes;
-use mflow_algo::algo::load::orders::Orders;
+use mflow_algo::algo::load::flow_orders::Orders;
 use mflow_algo::algo::merge::collector::{Collector, Run};
 use mflow_algo::algo::merge::slot::Slot;
 use mflow_algo::algo::merge::slot_pool::SlotPool;

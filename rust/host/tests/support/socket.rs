@@ -5,9 +5,9 @@
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
-use mflow_algo::algo::amount::Amount;
 use mflow_algo::algo::lanes::queue::chain::Chain;
 use mflow_algo::algo::merge::slot::{LaneId, Merged, Sink, Slot};
+use mflow_algo::algo::parked_amount::Amount;
 
 use super::cell::{AtomicBool, AtomicU32, AtomicU64, UnsafeCell};
 use super::packet::{Factory, TestPacket};

@@ -15,9 +15,9 @@
 )]
 mod support;
 
-mod amount;
 mod common;
 mod counters;
+mod parked_amount;
 mod tag;
 mod zeroed;
 

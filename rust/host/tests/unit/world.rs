@@ -8,7 +8,6 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use mflow_algo::algo::amount::Amount;
 use mflow_algo::algo::counters::{Counter, Counters};
 use mflow_algo::algo::flow::dispatcher::{Config, Dispatched, Dispatcher, Host, Unbuilt};
 use mflow_algo::algo::headers::flow_key::{FlowHasher, FlowKey, ETH_P_IP};
@@ -17,10 +16,11 @@ use mflow_algo::algo::lanes::queue::chain::Chain;
 use mflow_algo::algo::lanes::queue::ring::{Consumer, Item};
 use mflow_algo::algo::lanes::queue::Packet;
 use mflow_algo::algo::lanes::ring_bytes::RingBytes;
-use mflow_algo::algo::load::orders::Orders;
+use mflow_algo::algo::load::flow_orders::Orders;
 use mflow_algo::algo::merge::collector::{Collector, Run};
 use mflow_algo::algo::merge::slot::{LaneId, Merged, PathFault, Sink, Slot};
 use mflow_algo::algo::merge::slot_pool::{SlotPool, NR_SLOTS};
+use mflow_algo::algo::parked_amount::Amount;
 use mflow_algo::algo::report::flow_report::{FlowBoard, FlowNews, FlowReport, Found};
 use mflow_algo::algo::tag::{Tag, TagKind};
 

@@ -8,7 +8,7 @@ use mflow_algo::algo::flow::dispatcher::Dispatcher;
 use mflow_algo::algo::flow::table::FlowTable;
 use mflow_algo::algo::lanes::queue::ring::Ring;
 use mflow_algo::algo::lanes::ring_bytes::RingBytes;
-use mflow_algo::algo::load::orders::Orders;
+use mflow_algo::algo::load::flow_orders::Orders;
 use mflow_algo::algo::merge::slot::Slot;
 use mflow_algo::algo::merge::slot_pool::SlotPool;
 use mflow_algo::algo::report::flow_report::{FlowBoard, Found};

@@ -10,7 +10,7 @@ use mflow_algo::algo::lanes::lane_set::{MAX_BATCH_PKTS, MAX_LANES};
 use mflow_algo::algo::lanes::queue::ring::{RING_ITEMS, RING_REQUESTS};
 use mflow_algo::algo::lanes::queue::Packet;
 use mflow_algo::algo::lanes::ring_bytes::{MAX_CPU_RING_BYTES, MAX_RING_BYTES};
-use mflow_algo::algo::load::orders::Order;
+use mflow_algo::algo::load::flow_orders::Order;
 use mflow_algo::algo::merge::slot::{PathFault, WINDOW_BATCHES};
 use mflow_algo::algo::merge::slot_pool::NR_SLOTS;
 use mflow_algo::algo::tag::{Tag, TagKind, BATCH_BITS};

@@ -5,7 +5,7 @@
 use mflow_algo::algo::lanes::lane_set::MAX_LANES;
 use mflow_algo::algo::load::controller::{Controller, FlowCount, Targets, MAX_SAMPLED};
 use mflow_algo::algo::load::core_load::CpuTimes;
-use mflow_algo::algo::load::orders::{Order, Orders};
+use mflow_algo::algo::load::flow_orders::{Order, Orders};
 use mflow_algo::algo::load::FULL;
 use mflow_algo::algo::tag::MAX_SLOTS;
 use proptest::prelude::*;

@@ -5,7 +5,7 @@
 #[cfg(not(miri))]
 mod controller;
 #[cfg(not(miri))]
-mod orders;
+mod flow_orders;
 #[cfg(not(miri))]
 mod placement;
 #[cfg(not(miri))]

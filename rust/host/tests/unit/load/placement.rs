@@ -5,7 +5,7 @@
 use mflow_algo::algo::knobs::cpulist::CpuSet;
 use mflow_algo::algo::knobs::Layout;
 use mflow_algo::algo::lanes::lane_set::MAX_LANES;
-use mflow_algo::algo::placement::changes::{Changes, CHANGE_LOOKS, MOST_CHANGES};
+use mflow_algo::algo::placement::change_limit::{ChangeLimit, CHANGE_LOOKS, MOST_CHANGES};
 use mflow_algo::algo::placement::occupancy::{
     is_at_home, mean_use, Occupancy, FREE_LOOKS, TAKEN_LOOKS,
 };
@@ -249,10 +249,10 @@ fn mean_of_use_follows_slowly_and_is_bounded() {
 
 #[test]
 fn changes_are_few_at_once_and_one_in_a_minute() {
-    let mut changes = Changes::ALL;
-    let taken = |changes: &mut Changes| (0..100).filter(|_| changes.take()).count();
+    let mut changes = ChangeLimit::ALL;
+    let taken = |changes: &mut ChangeLimit| (0..100).filter(|_| changes.take()).count();
     assert_eq!(taken(&mut changes), usize::from(MOST_CHANGES));
-    let looks = |changes: &mut Changes, looks: u32| (0..looks).for_each(|_| changes.look());
+    let looks = |changes: &mut ChangeLimit, looks: u32| (0..looks).for_each(|_| changes.look());
     looks(&mut changes, u32::from(CHANGE_LOOKS) - 1);
     assert_eq!(taken(&mut changes), 0);
     looks(&mut changes, 1);

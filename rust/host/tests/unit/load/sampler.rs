@@ -5,7 +5,7 @@
 use mflow_algo::algo::lanes::lane_set::MAX_LANES;
 use mflow_algo::algo::load::controller::MAX_NICS;
 use mflow_algo::algo::load::core_load::CpuTimes;
-use mflow_algo::algo::load::orders::Orders;
+use mflow_algo::algo::load::flow_orders::Orders;
 use mflow_algo::algo::load::sampler::{CpuClocks, Sampler, SplitFlow, SAMPLE_PERIOD_MS};
 use mflow_algo::algo::tag::MAX_SLOTS;
 

@@ -206,7 +206,7 @@ fn changes_are_a_second_apart_and_more_where_they_undo_each_other() {
     let changes = machine.changes();
     let gaps: Vec<usize> = changes.windows(2).map(|pair| pair[1] - pair[0]).collect();
     assert!(gaps.iter().all(|gap| *gap >= SECOND), "{gaps:?}");
-    // Without patience there would be one a second.
+    // Without the backoff there would be one a second.
     assert!(changes.len() < 100, "{} changes", changes.len());
 }
 

@@ -2,13 +2,13 @@
 
 //! A slot on one thread: each rule of the merge by itself, then all orders in which lanes can be.
 
-use mflow_algo::algo::amount::Amount;
 use mflow_algo::algo::counters::Counter;
 use mflow_algo::algo::lanes::queue::chain::Chain;
 use mflow_algo::algo::merge::slot::{
     LaneId, Merged, PathFault, Slot, INLINE, MAX_PARKED_BYTES, MAX_PARKED_PKTS, ORDINARY_PATH,
     WINDOW_BATCHES,
 };
+use mflow_algo::algo::parked_amount::Amount;
 use mflow_algo::algo::tag::{is_before, BATCH_BITS};
 use proptest::prelude::*;
 

@@ -6,6 +6,6 @@
 mod flow_list;
 #[cfg(not(miri))]
 mod flow_name;
-mod published;
 #[cfg(not(miri))]
 mod reasons;
+mod seqlock;

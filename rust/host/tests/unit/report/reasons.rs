@@ -5,7 +5,7 @@
 use mflow_algo::algo::counters::Counter;
 use mflow_algo::algo::flow::table::{FLOW_PLACES, RATE_WINDOW_MS};
 use mflow_algo::algo::knobs::{Knob, Knobs};
-use mflow_algo::algo::load::orders::Order;
+use mflow_algo::algo::load::flow_orders::Order;
 use mflow_algo::algo::merge::slot::PathFault;
 use mflow_algo::algo::merge::slot_pool::NR_SLOTS;
 use mflow_algo::algo::report::flow_report::{FlowReport, Standing};

@@ -2,9 +2,9 @@
 
 //! Tests of what is decided about a queue of a NIC apart from its packets.
 
-#[cfg(not(miri))]
-mod backoff;
 mod poll_sampling;
 #[cfg(not(miri))]
 mod queue_builder;
 mod redirection;
+#[cfg(not(miri))]
+mod search_backoff;

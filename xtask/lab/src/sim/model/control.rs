@@ -4,7 +4,7 @@
 
 use mflow_algo::algo::load::controller::{Controller, FlowCount, Targets};
 use mflow_algo::algo::load::core_load::{CoreLoad, CpuTimes};
-use mflow_algo::algo::load::orders::Orders;
+use mflow_algo::algo::load::flow_orders::Orders;
 use mflow_algo::algo::load::stage_plan::{StageOrders, StagePlan};
 use mflow_algo::algo::load::FULL;
 

@@ -4,7 +4,6 @@
 
 use std::ptr::NonNull;
 
-use mflow_algo::algo::amount::Amount;
 use mflow_algo::algo::counters::Counters;
 use mflow_algo::algo::flow::dispatcher::{Config, Dispatched, Dispatcher, Host};
 use mflow_algo::algo::headers::flow_key::{FlowHasher, FlowKey, ETH_P_IP, IPPROTO_UDP};
@@ -13,10 +12,11 @@ use mflow_algo::algo::lanes::queue::chain::Chain;
 use mflow_algo::algo::lanes::queue::ring::{Consumer, Item, Producer, Ring, RING_ITEMS};
 use mflow_algo::algo::lanes::ring_bytes::RingBytes;
 use mflow_algo::algo::load::controller::FlowCount;
-use mflow_algo::algo::load::orders::Orders;
+use mflow_algo::algo::load::flow_orders::Orders;
 use mflow_algo::algo::merge::collector::{Collector, Run};
 use mflow_algo::algo::merge::slot::{LaneId, Sink, Slot};
 use mflow_algo::algo::merge::slot_pool::SlotPool;
+use mflow_algo::algo::parked_amount::Amount;
 use mflow_algo::algo::tag::{is_before, Tag, TagKind};
 
 use super::packet::Packet;

@@ -3,7 +3,7 @@
 //! The dispatcher's response to the load controller's orders.
 
 use mflow_algo::algo::counters::Counter;
-use mflow_algo::algo::load::orders::Order;
+use mflow_algo::algo::load::flow_orders::Order;
 
 use crate::world::{World, NIC_CPU};
 

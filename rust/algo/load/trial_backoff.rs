@@ -10,12 +10,12 @@ const FORGIVEN_SAMPLES: u16 = 256;
 
 /// The memory of trials that failed.
 #[derive(Clone, Copy, Debug)]
-pub(in super::super) struct Patience {
+pub(in super::super) struct TrialBackoff {
     failures: u8,
     quiet_samples: u16,
 }
 
-impl Patience {
+impl TrialBackoff {
     /// The memory of no failures.
     pub(in super::super) const NONE: Self = Self {
         failures: 0,

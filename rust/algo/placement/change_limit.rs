@@ -10,12 +10,12 @@ pub const MOST_CHANGES: u8 = 8;
 pub const CHANGE_LOOKS: u8 = 120;
 
 /// The changes that there may be now.
-pub struct Changes {
+pub struct ChangeLimit {
     left: u8,
     looks: u8,
 }
 
-impl Changes {
+impl ChangeLimit {
     /// Allows [`MOST_CHANGES`].
     pub const ALL: Self = Self {
         left: MOST_CHANGES,

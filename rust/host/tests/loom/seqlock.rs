@@ -4,13 +4,13 @@
 
 use loom::sync::Arc;
 use loom::thread;
-use mflow_algo::algo::report::published::Published;
+use mflow_algo::algo::report::seqlock::SeqLock;
 
 /// Words that are written together, twice, while somebody reads them.
 #[test]
 fn readers_see_no_mixture() {
     loom::model(|| {
-        let published = Arc::new(Published::<2>::new());
+        let published = Arc::new(SeqLock::<2>::new());
         let writer = {
             let published = published.clone();
             thread::spawn(move || {

@@ -2,12 +2,12 @@
 
 //! Limits on how often something that is not there is searched for.
 
-use mflow_algo::algo::source::backoff::Backoff;
+use mflow_algo::algo::source::search_backoff::SearchBackoff;
 
 const HOUR_MS: u32 = 3_600_000;
 
 /// Asks every millisecond, and lets each search be in vain; returns how many there were.
-fn searches_in_vain(backoff: &Backoff, from_ms: u32, ms: u32) -> u32 {
+fn searches_in_vain(backoff: &SearchBackoff, from_ms: u32, ms: u32) -> u32 {
     let times = (0..ms).map(|ms| from_ms.wrapping_add(ms));
     let asks = times.filter(|&now_ms| {
         let asks = backoff.ask(now_ms);
@@ -25,7 +25,7 @@ fn searches_in_vain(backoff: &Backoff, from_ms: u32, ms: u32) -> u32 {
 fn first_search_is_at_once_and_others_are_ever_rarer() {
     // Also where the clock wraps.
     for from_ms in [12_345, u32::MAX - 3_000] {
-        let backoff = Backoff::new();
+        let backoff = SearchBackoff::new();
         assert!(backoff.ask(from_ms));
         backoff.end(from_ms, false);
         assert!(!backoff.ask(from_ms.wrapping_add(99)));
@@ -38,7 +38,7 @@ fn first_search_is_at_once_and_others_are_ever_rarer() {
 #[test]
 fn what_was_found_or_has_changed_is_searched_for_at_once() {
     for has_found in [true, false] {
-        let backoff = Backoff::new();
+        let backoff = SearchBackoff::new();
         searches_in_vain(&backoff, 1_000, 100_000);
         assert!(!backoff.ask(101_001));
         if has_found {
@@ -53,7 +53,7 @@ fn what_was_found_or_has_changed_is_searched_for_at_once() {
 /// A search that fails, or that nobody asked for, is not the last one.
 #[test]
 fn search_that_nobody_asked_for_delays_nobody() {
-    let backoff = Backoff::new();
+    let backoff = SearchBackoff::new();
     backoff.end(1_000, false);
     assert!(backoff.ask(1_000));
     assert!(!backoff.ask(2_000));
@@ -64,7 +64,7 @@ fn search_that_nobody_asked_for_delays_nobody() {
 
 #[test]
 fn search_is_asked_for_until_it_ends() {
-    let backoff = Backoff::new();
+    let backoff = SearchBackoff::new();
     assert!(!backoff.is_asked());
     assert!(backoff.ask(5));
     assert!(backoff.is_asked());

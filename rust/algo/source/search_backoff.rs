@@ -13,14 +13,14 @@ const MOST_WAIT_MS: u32 = 60_000;
 
 /// The state that decides whether a search is due. Memory of zeros is a state in which nobody has asked yet. Cost: two loads for
 /// a packet that asks in vain; no lock.
-pub struct Backoff {
+pub struct SearchBackoff {
     // A search has been asked for and has not ended.
     asked: AtomicBool,
     wait_ms: AtomicU32,
     ended_ms: AtomicU32,
 }
 
-impl Backoff {
+impl SearchBackoff {
     /// Returns a state in which nobody has asked yet.
     pub fn new() -> Self {
         Self {
@@ -67,7 +67,7 @@ impl Backoff {
     }
 }
 
-impl Default for Backoff {
+impl Default for SearchBackoff {
     fn default() -> Self {
         Self::new()
     }

@@ -2,7 +2,7 @@
 
 //! The amount that packets count where they are parked.
 
-use mflow_algo::algo::amount::Amount;
+use mflow_algo::algo::parked_amount::Amount;
 use proptest::prelude::*;
 
 use crate::common::cases;

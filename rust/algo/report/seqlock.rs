@@ -14,13 +14,13 @@ const TRIES: usize = if cfg!(loom) { 2 } else { 1_000 };
 
 /// Words of which readers see one state. Memory of zeros is a new one.
 #[derive(Debug)]
-pub struct Published<const WORDS: usize> {
+pub struct SeqLock<const WORDS: usize> {
     // Odd while the words are being written.
     version: AtomicU32,
     words: [AtomicU64; WORDS],
 }
 
-impl<const WORDS: usize> Published<WORDS> {
+impl<const WORDS: usize> SeqLock<WORDS> {
     /// Returns words that are all zero.
     pub fn new() -> Self {
         Self {
@@ -77,7 +77,7 @@ impl<const WORDS: usize> Published<WORDS> {
     }
 }
 
-impl<const WORDS: usize> Default for Published<WORDS> {
+impl<const WORDS: usize> Default for SeqLock<WORDS> {
     fn default() -> Self {
         Self::new()
     }

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Published words, with a reader on a thread of its own.
+//! SeqLock words, with a reader on a thread of its own.
 
 use std::thread;
 
-use mflow_algo::algo::report::published::Published;
+use mflow_algo::algo::report::seqlock::SeqLock;
 
 const WRITES: u64 = if cfg!(miri) { 50 } else { 50_000 };
 
 #[test]
 fn a_change_keeps_the_other_words() {
-    let published = Published::<3>::new();
+    let published = SeqLock::<3>::new();
     assert_eq!(published.read(), Some([0; 3]));
     published.update(|words| words[1] = 5);
     published.update(|words| words[2] = u64::MAX);
@@ -19,7 +19,7 @@ fn a_change_keeps_the_other_words() {
 
 #[test]
 fn a_reader_sees_words_of_one_moment() {
-    let published = Published::<4>::new();
+    let published = SeqLock::<4>::new();
     thread::scope(|scope| {
         let writer = scope.spawn(|| {
             for number in 1..=WRITES {
