@@ -19,10 +19,10 @@ use tempfile::TempDir;
 
 use super::initramfs;
 use super::instruments::{wire, Instruments};
+use super::kernel_log::{self, Excerpt, Trouble};
 use super::mlx5::{Cards, Server};
 use super::scratch;
 use super::serial::Serial;
-use super::trouble::{self, Excerpt, Trouble};
 use crate::paths;
 use crate::setup::qemu;
 use crate::step;
@@ -436,7 +436,7 @@ impl Vm {
             }
             if let Some(patience) = patience {
                 if start.elapsed() > patience {
-                    let what = format!("{} {} s", trouble::SILENCE, patience.as_secs());
+                    let what = format!("{} {} s", kernel_log::SILENCE, patience.as_secs());
                     return self.give_up(what);
                 }
             }
@@ -451,7 +451,7 @@ impl Vm {
             }
             self.excerpt.push(&line);
             if self.complaint.is_none() {
-                if let Some((marker, meaning)) = trouble::find(&line) {
+                if let Some((marker, meaning)) = kernel_log::find(&line) {
                     self.excerpt.keep_last();
                     let what = format!("{meaning}: its kernel's log says {marker:?}");
                     self.complaint = Some((Instant::now(), what));

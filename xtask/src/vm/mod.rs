@@ -5,12 +5,12 @@
 mod cpio;
 mod initramfs;
 mod instruments;
+mod kernel_log;
 mod machine;
 mod mlx5;
 mod programs;
 mod scratch;
 mod serial;
-mod trouble;
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal as _};
@@ -22,12 +22,12 @@ use anyhow::{bail, Result};
 use mflow_protocol::guest::Order;
 
 pub use self::instruments::Instruments;
+pub(crate) use self::kernel_log::Excerpt;
+pub use self::kernel_log::Trouble;
 pub use self::machine::{Accel, Event, Machine, Terminal, Vm};
 pub(crate) use self::machine::{Nics, Threads};
 pub(crate) use self::mlx5::{layouts, model_program, Cards};
 pub(crate) use self::programs::guest_program;
-pub(crate) use self::trouble::Excerpt;
-pub use self::trouble::Trouble;
 
 use crate::kernel::{self, Flavor};
 use crate::setup::{self, qemu, Need};
