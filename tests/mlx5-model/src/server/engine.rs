@@ -10,8 +10,8 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::outside::Outside;
 use super::source::Source;
+use super::stream_socket::Outside;
 use super::{lock, LastBreath, Shared, Slot};
 use crate::host::device::Receive;
 

@@ -7,10 +7,10 @@
 
 mod engine;
 mod memory;
-mod orders;
-mod outside;
 mod pci;
 mod source;
+mod stdin_orders;
+mod stream_socket;
 
 use std::fs::File;
 use std::io;
@@ -28,9 +28,9 @@ use vfio_user::{DmaMapFlags, DmaUnmapFlags, IrqInfo, Server, ServerBackend, Serv
 
 use self::engine::Engine;
 use self::memory::Guest;
-use self::outside::Outside;
 use self::pci::Space;
 use self::source::Source;
+use self::stream_socket::Outside;
 use crate::datapath::port::Traffic;
 use crate::firmware::registers::REGION_BYTES;
 use crate::host::device::{Config, Device, Done};
@@ -157,7 +157,7 @@ pub fn serve(options: &Options, ready: impl FnOnce()) -> Result<Vec<Summary>> {
     let source = Arc::new(Source::default());
     let outside = options.wire.as_deref().map(Outside::connect).transpose()?;
     let engine = Engine::start(&slots, options.lossy, source.clone(), outside);
-    orders::listen(slots.clone(), source, engine.clone());
+    stdin_orders::listen(slots.clone(), source, engine.clone());
     ready();
     let threads: Vec<_> = servers
         .into_iter()
