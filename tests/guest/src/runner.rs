@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{ensure, Error, Result};
 use mflow_protocol::guest::{CaseAgain, CaseResult, ListedCase, Message};
 
-use crate::machine::absence::{NoRoom, Watch};
+use crate::machine::cpu_absence::{NoRoom, Watch};
 use crate::traffic::outcome::Outcome;
 use crate::verdict;
 

@@ -5,7 +5,7 @@
 mod counters;
 mod events;
 mod frames;
-mod front;
+mod hike_front;
 mod iperf3;
 mod latency;
 mod requests;

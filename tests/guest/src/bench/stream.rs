@@ -17,7 +17,7 @@ use mflow_protocol::network::TCP_HEADS;
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::sys::time::{TimeVal, TimeValLike as _};
 
-use super::front::Front;
+use super::hike_front::Front;
 use super::window::Counts;
 use super::{frames, stack, window, AppEndpoint, SETTLE};
 use crate::machine::{command, cpu, threads};

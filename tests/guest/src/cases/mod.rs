@@ -132,7 +132,7 @@ fn all() -> Vec<Case> {
         traffic::datagrams::gaps::filtered::cases(),
         traffic::capture::datagrams(),
         operation::devices::datagrams(),
-        forwarding::below::datagrams(),
+        forwarding::upper_devices::datagrams(),
         forwarding::routed::datagrams(),
         forwarding::paths::cases(),
         operation::reasons::cases(),
@@ -174,7 +174,7 @@ fn all() -> Vec<Case> {
         traffic::capture::streams(),
         traffic::streams::jumbo::cases(),
         operation::devices::streams(),
-        forwarding::below::streams(),
+        forwarding::upper_devices::streams(),
         forwarding::routed::streams(),
         traffic::streams::nat::cases(),
         traffic::streams::rehash::cases(),
@@ -189,7 +189,7 @@ fn all() -> Vec<Case> {
         traffic::streams::programs::cases(),
         connectx::source::cases(),
         connectx::events::cases(),
-        connectx::sums::cases(),
+        connectx::checksums::cases(),
         operation::leaks::cases(),
     ]
     .into_iter()

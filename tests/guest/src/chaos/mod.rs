@@ -9,10 +9,10 @@
 mod apply;
 mod checks;
 mod host;
-mod kinds;
 mod load;
 mod sequence;
 mod step;
+mod step_kinds;
 mod switch;
 
 use std::cell::{Cell, RefCell};

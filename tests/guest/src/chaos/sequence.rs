@@ -9,8 +9,8 @@ use mflow_protocol::guest::ListedStep;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt as _, SeedableRng as _};
 
-use super::kinds::{pick, When, KINDS};
 use super::step::Step;
+use super::step_kinds::{pick, When, KINDS};
 use crate::mflow::Knobs;
 use crate::network::topology::Family;
 

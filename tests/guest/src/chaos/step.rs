@@ -2,7 +2,7 @@
 
 //! A step: an event that can happen to a host in the middle of its traffic, and its possible effect on the traffic.
 //!
-//! A new kind of step is a variant here with its text and its [`Effect`], a line in `kinds.rs`, and its actions in `apply.rs`.
+//! A new kind of step is a variant here with its text and its [`Effect`], a line in `step_kinds.rs`, and its actions in `apply.rs`.
 
 use std::fmt;
 

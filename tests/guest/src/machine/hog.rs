@@ -16,7 +16,7 @@ use anyhow::{bail, Context as _, Result};
 use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
-use crate::machine::{absence, cpu, threads};
+use crate::machine::{cpu, cpu_absence, threads};
 use crate::network::{bpf, netns, topology};
 
 const NAMESPACE: &str = "hog";
@@ -45,7 +45,7 @@ impl Hog {
     pub(crate) fn start(cpu: usize, hold: Duration) -> Result<Self> {
         prepare()?;
         if hold >= LONG {
-            absence::provoke();
+            cpu_absence::provoke();
         }
         let stop = Arc::new(AtomicBool::new(false));
         let holds_ended = Arc::new(AtomicU32::new(0));

@@ -2,10 +2,10 @@
 
 //! The machine of a test: its CPUs, memory, interrupts and clock, and the programs and threads that run on it.
 
-pub(crate) mod absence;
 pub(crate) mod clock;
 pub(crate) mod command;
 pub(crate) mod cpu;
+pub(crate) mod cpu_absence;
 pub(crate) mod hog;
 pub(crate) mod init;
 pub(crate) mod interrupts;

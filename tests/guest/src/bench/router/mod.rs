@@ -11,8 +11,8 @@
 //! takes no frames from XDP; for those, a veth whose other end drops them at XDP. The NIC's core does that, too. The first thing that
 //! is full is the NIC's ring, where frames wait for their turn outside.
 
+mod forwarder;
 mod packets;
-mod way;
 
 use std::thread;
 use std::time::Duration;
@@ -21,8 +21,8 @@ use anyhow::{bail, ensure, Context as _, Result};
 use mflow_protocol::bench::{Case, End, Outside, Packets, Stack};
 use mflow_protocol::guest::Message;
 
+use self::forwarder::Forwarder;
 use self::packets::Traffic;
-use self::way::Way;
 use super::{frames, sink, window, SETTLE};
 use crate::machine::{command, threads};
 use crate::network::topology::{self, FEED};
@@ -41,7 +41,7 @@ pub(super) fn measure(case: &Case, packets: Packets, flows: u16) -> Result<End> 
     let traffic = Traffic::new(packets, flows, &topology::feed_up()?)?;
     let order = |credit| Some(Outside::Copies(traffic.copies(credit)));
     frames::settle_interrupts(order(1))?;
-    let way = Way::up(router, &traffic)?;
+    let forwarder = Forwarder::up(router, &traffic)?;
     let begin = Passed::read()?;
     let passed = || Ok(Passed::read()?.since(&begin));
     verdict::say(&Message::Load(order(frames::CREDIT_PKTS)));
@@ -53,7 +53,7 @@ pub(super) fn measure(case: &Case, packets: Packets, flows: u16) -> Result<End> 
     });
     verdict::say(&Message::Load(None));
     measured
-        .and_then(|_| way.check(&until_still(&passed)?, &traffic))
+        .and_then(|_| forwarder.check(&until_still(&passed)?, &traffic))
         .with_context(|| format!("{:?} {:?}", case.stack, case.load))?;
     Ok(End::default())
 }

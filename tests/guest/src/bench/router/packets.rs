@@ -10,7 +10,7 @@ use etherparse::PacketBuilder;
 use mflow_protocol::bench::{Copies, Packets, PORT};
 use mflow_protocol::network::CLIENT_HOST_MAC;
 
-use super::way::address;
+use super::forwarder::address;
 
 const SRC_V4: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 pub(super) const DST_V4: Ipv4Addr = Ipv4Addr::new(10, 9, 4, 2);

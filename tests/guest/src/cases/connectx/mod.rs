@@ -2,6 +2,6 @@
 
 //! Cases that need a ConnectX: frames without a sender, a card that misbehaves, and what it sums.
 
+pub(super) mod checksums;
 pub(super) mod events;
 pub(super) mod source;
-pub(super) mod sums;

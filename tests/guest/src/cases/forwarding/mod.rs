@@ -2,7 +2,7 @@
 
 //! Packets that go on, and steps on their path.
 
-pub(crate) mod below;
 pub(crate) mod forwarded;
 pub(crate) mod paths;
 pub(crate) mod routed;
+pub(crate) mod upper_devices;

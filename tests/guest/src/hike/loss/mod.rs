@@ -5,5 +5,5 @@
 pub(crate) mod blocks;
 pub(crate) mod exact_flows;
 pub(crate) mod full_rate;
+pub(crate) mod numbered_datagrams;
 pub(crate) mod path_flows;
-pub(crate) mod seen;

@@ -5,7 +5,7 @@
 use anyhow::{ensure, Context as _, Result};
 
 use super::daemon::{Daemon, Place};
-use crate::hike::loss::seen::{under_traffic, Look};
+use crate::hike::loss::numbered_datagrams::{under_traffic, Look};
 use crate::hike::network::{sids, Network, DST_V4, DST_V6, EGRESS, INGRESS, RIGHT, SRC};
 use crate::hike::Case;
 use crate::network::{netns, topology};

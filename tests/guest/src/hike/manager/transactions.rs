@@ -10,7 +10,7 @@ use mflow_hike::Hook;
 use nix::net::if_::if_nametoindex;
 
 use super::daemon::{Daemon, Place};
-use crate::hike::loss::seen::{under_traffic, Look, Seen};
+use crate::hike::loss::numbered_datagrams::{under_traffic, Look, Seen};
 use crate::hike::network::{mac, sids, text, Network, DST_V6, INGRESS, LEFT, RIGHT, TUNNEL_SOURCE};
 use crate::hike::{Case, Scale};
 use crate::machine::command::wait_until;

@@ -24,7 +24,7 @@ use nix::sys::socket::{
 use nix::sys::time::TimeSpec;
 use nix::time::{clock_gettime, ClockId};
 
-use crate::machine::absence::NoRoom;
+use crate::machine::cpu_absence::NoRoom;
 use crate::machine::{cpu, threads};
 use crate::traffic::datagrams::ledger::Ledger;
 use crate::traffic::sockopt as more_sockopt;

@@ -7,12 +7,12 @@ use std::path::Path;
 
 use anyhow::{ensure, Context as _, Result};
 
-use super::saved::{self, Counts};
+use super::iptables_counters::{self, Counts};
 use crate::hosts::elephant::receiver::Arrived;
 use crate::hosts::elephant::Elephant;
 use crate::hosts::host::{Host, Rules};
 use crate::hosts::new_flows::{Made, Services, CONNECTIONS, FLOWS};
-use crate::hosts::services::tracked::Tracked;
+use crate::hosts::services::conntrack_ports::Tracked;
 use crate::hosts::{router, Case};
 use crate::machine::command;
 use crate::network::topology::{Family, CONTAINER};
@@ -212,10 +212,10 @@ fn seen(host: &Host, inner: Family) -> Result<Seen> {
     let (arrived, made) =
         Elephant::plain(host, inner)?.run(host.datagrams / 4, |_| services.make())?;
     let ports = [TCP, UDP].map(|port| format!("--dports {port}"));
-    let mut rules = saved::counted(None, inner, "filter", |rule| {
+    let mut rules = iptables_counters::counted(None, inner, "filter", |rule| {
         rule.contains("-j DROP") || ports.iter().any(|port| rule.contains(port))
     })?;
-    rules.extend(saved::counted(None, inner, "raw", |rule| {
+    rules.extend(iptables_counters::counted(None, inner, "raw", |rule| {
         rule.contains("-j DROP")
     })?);
     Ok(Seen {

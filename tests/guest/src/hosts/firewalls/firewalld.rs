@@ -4,8 +4,8 @@
 
 use anyhow::Result;
 
-use super::saved::Counts;
-use super::walled::Wall;
+use super::iptables_counters::Counts;
+use super::stateful_firewall::Wall;
 use crate::hosts::host::{Host, Rules};
 use crate::hosts::Case;
 use crate::network::nft;

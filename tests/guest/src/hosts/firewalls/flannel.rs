@@ -4,12 +4,12 @@
 
 use anyhow::{ensure, Context as _, Result};
 
-use super::saved::{self, Counts};
+use super::iptables_counters::{self, Counts};
 use crate::hosts::elephant::receiver::Arrived;
 use crate::hosts::elephant::Elephant;
 use crate::hosts::host::{Host, Rules};
 use crate::hosts::new_flows::{Made, Services, CONNECTIONS, FLOWS};
-use crate::hosts::services::tracked::Tracked;
+use crate::hosts::services::conntrack_ports::Tracked;
 use crate::hosts::{router, Case};
 use crate::network::topology::{Family, CONTAINER};
 use crate::network::{conntrack, iptables};
@@ -107,7 +107,7 @@ fn seen(host: &Host) -> Result<Seen> {
         arrived,
         made,
         tracked: Tracked::read(None, &[TCP, UDP])?.since(&earlier),
-        rules: saved::counted(None, Family::V4, "nat", |rule| {
+        rules: iptables_counters::counted(None, Family::V4, "nat", |rule| {
             rule.starts_with("-A FLANNEL-POSTRTG")
         })?,
     })

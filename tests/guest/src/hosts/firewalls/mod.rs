@@ -6,9 +6,9 @@ mod calico;
 mod firewalld;
 mod flannel;
 mod ftp;
-pub(super) mod saved;
+pub(super) mod iptables_counters;
+mod stateful_firewall;
 mod ufw;
-mod walled;
 
 use anyhow::Result;
 

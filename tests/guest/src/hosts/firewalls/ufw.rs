@@ -5,8 +5,8 @@
 use anyhow::{ensure, Result};
 
 use super::ftp::SESSIONS;
-use super::saved::{self, Counts};
-use super::walled::Wall;
+use super::iptables_counters::{self, Counts};
+use super::stateful_firewall::Wall;
 use crate::hosts::host::{Host, Rules};
 use crate::hosts::new_flows::{CONNECTIONS, FLOWS};
 use crate::hosts::{router, Case};
@@ -79,7 +79,7 @@ fn walled(host: &Host, inner: Family, rules: Rules) -> Result<()> {
 /// Returns what the rules for the ports have seen, and those that log and drop what is routed.
 fn count(family: Family) -> Result<Counts> {
     let ports = [TCP, UDP, FTP].map(|port| format!("--dport {port} "));
-    saved::counted(None, family, "filter", |rule| {
+    iptables_counters::counted(None, family, "filter", |rule| {
         let is_of_port = ports.iter().any(|port| rule.contains(port));
         let is_routed = rule.contains("forward");
         let refuses = ["DROP", "REJECT", "LOG"]

@@ -2,16 +2,16 @@
 
 //! BPF programs on a packet's way to the container, as network plugins have them instead of rules and bridges.
 
-mod assigning;
-mod code;
+mod af_xdp;
 mod rewriting;
-mod sockets;
+mod socket_assignment;
+mod tc_program;
 
 use super::Case;
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = rewriting::cases();
-    cases.extend(assigning::cases());
-    cases.extend(sockets::cases());
+    cases.extend(socket_assignment::cases());
+    cases.extend(af_xdp::cases());
     cases
 }

@@ -10,7 +10,7 @@ use anyhow::{ensure, Context as _, Result};
 use mflow_protocol::network::CONTAINER_MAC;
 use nix::net::if_::if_nametoindex;
 
-use super::code::{Code, NEXT, OK};
+use super::tc_program::{Code, NEXT, OK};
 use crate::hosts::elephant::receiver::Arrived;
 use crate::hosts::elephant::Elephant;
 use crate::hosts::host::{Host, Rules};

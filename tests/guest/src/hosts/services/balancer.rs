@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use anyhow::{ensure, Context as _, Result};
 
 use super::cluster::{Front, Port, DNS, LOGS, PORTS, WEB};
-use super::tracked::{Endpoints, Tracked};
+use super::conntrack_ports::{Endpoints, Tracked};
 use crate::hosts::elephant::receiver::{seeing, Arrived};
 use crate::hosts::elephant::{Elephant, Fate};
 use crate::hosts::host::{Host, Rules};

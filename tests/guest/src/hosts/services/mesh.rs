@@ -7,12 +7,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
 
 use anyhow::{ensure, Context as _, Result};
 
+use super::conntrack_ports::Tracked;
 use super::dialogue::{self, Answers, Dialogues, DIALOGUES};
 use super::mesh_rules;
-use super::tracked::Tracked;
 use crate::hosts::elephant::receiver::Arrived;
 use crate::hosts::elephant::{unspecified, Elephant};
-use crate::hosts::firewalls::saved::{self, Counts};
+use crate::hosts::firewalls::iptables_counters::{self, Counts};
 use crate::hosts::host::{Host, Rules};
 use crate::hosts::Case;
 use crate::machine::command::Program;
@@ -134,7 +134,7 @@ fn seen(host: &Host, interception: Interception, inner: Family) -> Result<Seen> 
         answers,
         tracked: Tracked::read(Some(CONTAINER), &[WEB])?,
         // Rules for addresses see the first packets of connections only.
-        rules: saved::counted(Some(CONTAINER), inner, "nat", |rule| {
+        rules: iptables_counters::counted(Some(CONTAINER), inner, "nat", |rule| {
             rule.contains("-p tcp") || rule.contains("-o lo -j RETURN")
         })?,
     })

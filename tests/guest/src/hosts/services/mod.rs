@@ -4,6 +4,7 @@
 
 mod balancer;
 mod cluster;
+pub(super) mod conntrack_ports;
 mod dialogue;
 mod docker;
 mod ipvs;
@@ -13,7 +14,6 @@ mod kube_nftables;
 mod mesh;
 mod mesh_rules;
 mod swarm;
-pub(super) mod tracked;
 pub(super) mod translation;
 
 use anyhow::Result;

@@ -5,7 +5,7 @@
 
 use anyhow::{ensure, Result};
 
-use super::tracked::Tracked;
+use super::conntrack_ports::Tracked;
 use crate::hosts::elephant::receiver::Arrived;
 use crate::hosts::elephant::Elephant;
 use crate::hosts::host::{Host, Rules};

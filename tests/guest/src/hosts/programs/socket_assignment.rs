@@ -7,7 +7,7 @@ use std::net::{SocketAddr, UdpSocket};
 
 use anyhow::{ensure, Context as _, Result};
 
-use super::code::{Code, Offsets, OK, SHOT};
+use super::tc_program::{Code, Offsets, OK, SHOT};
 use crate::hosts::elephant::receiver::{seeing, Arrived};
 use crate::hosts::elephant::{unspecified, Elephant, Fate};
 use crate::hosts::host::{Host, Rules};

@@ -6,12 +6,12 @@
 use anyhow::{ensure, Context as _, Result};
 
 use super::ftp::{Server, SESSIONS};
-use super::saved::Counts;
+use super::iptables_counters::Counts;
 use crate::hosts::elephant::receiver::Arrived;
 use crate::hosts::elephant::Elephant;
 use crate::hosts::host::{Host, Rules};
 use crate::hosts::new_flows::{Made, Services};
-use crate::hosts::services::tracked::{self, Tracked};
+use crate::hosts::services::conntrack_ports::{self, Tracked};
 use crate::network::topology::Family;
 use crate::network::{conntrack, nft};
 
@@ -91,7 +91,7 @@ impl Wall {
         let services = Services::of_container(self.inner, ports, ports)?;
         let server = Server::bind(self.inner)?;
         let tracked = || Tracked::read(self.namespace, &ports);
-        let announced = || tracked::announced(self.namespace);
+        let announced = || conntrack_ports::announced(self.namespace);
         let earlier = (tracked()?, announced()?);
         let elephant = Elephant::plain(host, self.inner)?;
         let (arrived, (files, made)) = elephant.run(host.datagrams / 4, |_| {

@@ -36,8 +36,8 @@ const OWN_PKTS: u64 = 16;
 /// No block ends while packets are measured, or one.
 const PERIOD: Duration = Duration::from_secs(3_600);
 
-/// The way of packets through the router, until the end of the scope.
-pub(super) struct Way {
+/// The forwarder of the packets that come to the router, until the end of the scope.
+pub(super) struct Forwarder {
     /// Bytes that it puts in front of packets.
     added_bytes: u64,
     hike: Option<Hike>,
@@ -55,7 +55,7 @@ pub(super) struct Way {
 /// The device that packets leave by, and that the kernel forwards.
 struct Devices(());
 
-impl Way {
+impl Forwarder {
     pub(super) fn up(router: &Router, traffic: &Traffic) -> Result<Self> {
         // What the host books instructions to has names.
         topology::sysctl("net/core/bpf_jit_kallsyms", "1")?;
@@ -69,7 +69,7 @@ impl Way {
             Router::Chain { .. } => chain.as_ref().is_some_and(leaves_it_to_kernel),
         };
         let devices = Devices::up(is_kernel)?;
-        let mut way = Self {
+        let mut forwarder = Self {
             added_bytes: 0,
             hike: None,
             reason: "forwarded",
@@ -79,7 +79,7 @@ impl Way {
             _devices: devices,
         };
         if !is_kernel {
-            way._baselines.push(Baseline::discard(BEHIND)?);
+            forwarder._baselines.push(Baseline::discard(BEHIND)?);
         }
         match router {
             Router::Kernel => ensure!(
@@ -89,20 +89,22 @@ impl Way {
             Router::KernelEnd => kernel_end(traffic)?,
             Router::KernelEncaps { sids } => {
                 kernel_encaps(traffic, *sids)?;
-                way.added_bytes = outer_bytes(*sids);
+                forwarder.added_bytes = outer_bytes(*sids);
             }
             Router::PassThrough => {
                 let port = if_nametoindex(OUT)?;
-                way._baselines.push(Baseline::pass_through(FEED, port)?);
+                forwarder
+                    ._baselines
+                    .push(Baseline::pass_through(FEED, port)?);
             }
             Router::Chain { hook, .. } => {
                 if is_kernel && *hook == protocol::Hook::Xdp {
                     kernel_end(traffic)?;
                 }
-                way.chain(&chain.context("no chain")?, router, traffic)?;
+                forwarder.chain(&chain.context("no chain")?, router, traffic)?;
             }
         }
-        Ok(way)
+        Ok(forwarder)
     }
 
     fn chain(&mut self, chain: &Chain, router: &Router, traffic: &Traffic) -> Result<()> {

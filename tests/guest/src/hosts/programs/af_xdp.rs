@@ -10,7 +10,7 @@ use anyhow::{ensure, Context as _, Result};
 use mflow_protocol::datagram::{self, MIN_BYTES};
 use nix::sys::socket::{setsockopt, sockopt};
 
-use super::code::{Code, Offsets};
+use super::tc_program::{Code, Offsets};
 use crate::hosts::elephant::receiver::Arrived;
 use crate::hosts::elephant::{Elephant, Fate};
 use crate::hosts::host::{Host, Rules};
