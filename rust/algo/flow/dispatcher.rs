@@ -220,7 +220,7 @@ impl<P: Packet> Dispatcher<P> {
                 // PANIC: the remainder is below the length.
                 let fenced = &mut self.fenced[usize::from(split.slot) % NR_SLOTS];
                 fenced.pass_time(now_ms);
-                if fenced.lacks((unbuilt.inner_flow)()) {
+                if fenced.lacks(unbuilt.inner_flow) {
                     return &[];
                 }
                 split

@@ -68,9 +68,10 @@ impl Fenced {
         self.left_ms != 0 && self.nr_sources != nr_sources
     }
 
-    /// Returns whether this inner flow is on the ordinary path still, while others are split.
-    pub(super) fn lacks(&self, inner_flow: u64) -> bool {
-        self.left_ms != 0 && !self.has(inner_flow)
+    /// Returns whether this inner flow is on the ordinary path still, while others are split. Looks for the inner flow only where
+    /// one may be.
+    pub(super) fn lacks(&self, inner_flow: impl FnOnce() -> u64) -> bool {
+        self.left_ms != 0 && !self.has(inner_flow())
     }
 
     /// Starts the time again, as a packet goes along the ordinary path before its inner flow has had a fence.

@@ -275,7 +275,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         self.fenced(slot).pass_time(now_ms);
         let has_ended = self.fenced(slot).has_ended();
         let inner_flow = packet.inner_flow();
-        if !self.fenced(slot).lacks(inner_flow) {
+        if !self.fenced(slot).lacks(|| inner_flow) {
             let dispatched = self.on_split(&mut split, packet);
             flow.state = match has_ended {
                 true => FlowState::Split(split),
@@ -399,7 +399,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
                 return self.on_draining(flow, draining, packet);
             }
         }
-        if self.fenced(slot).lacks(packet.inner_flow()) {
+        if self.fenced(slot).lacks(|| packet.inner_flow()) {
             // What it has waits on the ordinary path, in front of an inline packet.
             if !stopping.is_open {
                 self.release_if_drained(flow, slot, stopping.batch);

@@ -32,7 +32,7 @@ pub(crate) struct Node {
     inner_flows: u64,
     inner_run_pkts: u64,
     hint: Hint,
-    alive: Arc<AtomicUsize>,
+    counts: Arc<Counts>,
     #[cfg(loom)]
     touched: loom::cell::UnsafeCell<()>,
 }
@@ -75,7 +75,7 @@ impl TestPacket {
 
 impl Drop for TestPacket {
     fn drop(&mut self) {
-        self.node().alive.fetch_sub(1, Ordering::Relaxed);
+        self.node().counts.alive.fetch_sub(1, Ordering::Relaxed);
         // SAFETY: The node came from a `Box`, and the packet owns it.
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
@@ -145,6 +145,7 @@ unsafe impl Packet for TestPacket {
 
     fn inner_flow(&self) -> u64 {
         let node = self.node();
+        node.counts.inner_flow_looks.fetch_add(1, Ordering::Relaxed);
         self.id() / node.inner_run_pkts % node.inner_flows
     }
 
@@ -206,10 +207,17 @@ impl TestRequest {
     }
 }
 
+/// The counts of all packets that a factory has made.
+#[derive(Default)]
+struct Counts {
+    alive: AtomicUsize,
+    inner_flow_looks: AtomicUsize,
+}
+
 /// Makes packets, and knows how many of them are left.
 #[derive(Clone, Default)]
 pub(crate) struct Factory {
-    alive: Arc<AtomicUsize>,
+    counts: Arc<Counts>,
     /// The number of packets of the wire that GRO has joined in each packet that is made, if any.
     pub(crate) joined_pkts: u32,
     /// The memory, in bytes, that each packet that is made holds.
@@ -235,7 +243,7 @@ impl Factory {
     }
 
     pub(crate) fn packet(&self, id: u64) -> TestPacket {
-        self.alive.fetch_add(1, Ordering::Relaxed);
+        self.counts.alive.fetch_add(1, Ordering::Relaxed);
         let node = Box::new(Node {
             next: ptr::null_mut(),
             last: ptr::null_mut(),
@@ -248,7 +256,7 @@ impl Factory {
             inner_flows: self.inner_flows.max(1),
             inner_run_pkts: self.inner_run_pkts.max(1),
             hint: self.hint,
-            alive: self.alive.clone(),
+            counts: self.counts.clone(),
             #[cfg(loom)]
             touched: loom::cell::UnsafeCell::new(()),
         });
@@ -271,7 +279,13 @@ impl Factory {
     }
 
     pub(crate) fn alive(&self) -> usize {
-        self.alive.load(Ordering::Relaxed)
+        self.counts.alive.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of times that packets were asked for their inner flow.
+    #[cfg(not(loom))]
+    pub(crate) fn inner_flow_looks(&self) -> usize {
+        self.counts.inner_flow_looks.load(Ordering::Relaxed)
     }
 }
 

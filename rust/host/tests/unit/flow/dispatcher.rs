@@ -626,6 +626,18 @@ fn stopped_flow_returns_to_the_ordinary_path() {
     assert_in_order(&world, 0);
 }
 
+/// A look at the inner flow reads the headers of a tunnel, and most flows that stop have no inner flow without a fence.
+#[test]
+fn stopping_looks_at_inner_flows_only_where_one_may_have_no_fence() {
+    let mut world = World::new(2, 16);
+    world.start_split(0);
+    world.receive(0, 100);
+    world.config.stopping = true;
+    world.receive(0, 10);
+    assert_eq!(world.count(Counter::InlinePkts), 10);
+    assert_eq!(world.around.packets.inner_flow_looks(), 0);
+}
+
 /// Packets that a lane still has to carry are waited for, also where all packets before them have been delivered.
 #[test]
 fn stopping_waits_for_the_batch_whose_turn_it_is() {
