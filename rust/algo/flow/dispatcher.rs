@@ -17,6 +17,7 @@ use super::carried::Carried;
 use super::fenced::Fenced;
 use super::state::{Carrier, FlowState, Split};
 use super::table::FlowTable;
+use super::transitions::Transition;
 use crate::algo::counters::{Counter, Counters};
 use crate::algo::headers::flow_key::FlowKey;
 use crate::algo::knobs::Build;
@@ -69,6 +70,8 @@ pub trait Host<P: Packet> {
     /// Shows what is new of the flow in a place of this source's table to those who ask. Called where a flow's state changes and
     /// where a window of a fast one ends.
     fn report(&mut self, _place: u8, _news: &FlowNews) {}
+    /// Notes a transition of the flow in a place of this source's table. Only tests look at it.
+    fn note_transition(&mut self, _place: u8, _transition: Transition) {}
 }
 
 /// The knobs that matter per packet.

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The start and the end of splitting a flow: the transitions in the picture of `state.rs`.
+//! The start and the end of splitting a flow: the events of `transitions.rs`, and the only place where the state of a flow changes.
 
 use super::dispatcher::{Dispatched, Host, Step, IDLE_MS};
 use super::fenced::Fenced;
 use super::hint::Hint;
 use super::state::{Carrier, Draining, FlowState, Probing, SlotCounts, Split, Stopping};
 use super::table::{Flow, Window};
+use super::transitions::{Event, Transition, TRANSITIONS};
 use crate::algo::counters::Counter;
 use crate::algo::lanes::queue::Packet;
 use crate::algo::merge::slot::{PathFault, Slot, INLINE, WINDOW_BATCHES};
@@ -99,10 +100,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
     pub(super) fn on_silence(&mut self, flow: &mut Flow) {
         match flow.state {
             FlowState::Counting => {}
-            FlowState::Probing(probing) => {
-                flow.reason = Reason::Silent;
-                self.release(flow, probing.slot);
-            }
+            FlowState::Probing(probing) => self.end_probing(flow, probing.slot, Reason::Silent),
             FlowState::Starting(split) | FlowState::Split(split) => {
                 let stopping = self.begin_stop(flow, split, Reason::Silent);
                 self.on_silent_stopping(flow, stopping);
@@ -113,6 +111,22 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
                 self.release_if_drained(flow, draining.slot, draining.batch);
             }
         }
+    }
+
+    /// Enters the state that follows an event.
+    fn enter(&mut self, flow: &mut Flow, event: Event, next: FlowState) {
+        let transition = Transition {
+            from: flow.state.kind(),
+            event,
+            next: next.kind(),
+        };
+        // PANIC: where debug assertions are compiled, as in the host's tests.
+        debug_assert!(
+            TRANSITIONS.contains(&transition),
+            "this is not in the table of transitions: {transition:?}"
+        );
+        self.host.note_transition(flow.place, transition);
+        flow.state = next;
     }
 
     /// Passes a packet on; if the flow is fast, with a probe's tag.
@@ -145,13 +159,14 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         // This was said of the flow that had the slot before.
         self.host.slots().slot(slot).take_path_fault();
         let probe = self.host.slots().next_probe();
-        flow.state = FlowState::Probing(Probing {
+        let probing = Probing {
             // CAST: a slot index is below 64.
             slot: slot as u8,
             probe,
             nr_sources: self.host.slots().nr_sources(),
             since_ms: self.now_ms,
-        });
+        };
+        self.enter(flow, Event::Probe, FlowState::Probing(probing));
         flow.reason = Reason::Asked;
         self.report_fast(flow, &packet);
         self.counters.add_owned(Counter::ProbesSent, 1);
@@ -195,37 +210,41 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         // A source that has begun since may not have seen the probe: if it is on the way, it splits the flow, too.
         let is_void = probing.nr_sources != self.host.slots().nr_sources();
         if self.config.stopping || is_void {
-            flow.reason = if self.config.stopping {
+            let reason = if self.config.stopping {
                 Reason::SwitchedOff
             } else {
                 Reason::New
             };
-            self.release(flow, slot);
+            self.end_probing(flow, slot, reason);
             return Dispatched::Ordinary(packet);
         }
         if let Some(fault) = self.slot(slot).take_path_fault() {
-            self.keep_whole(flow, fault.into());
-            self.release(flow, slot);
+            self.end_probing(flow, slot, fault.into());
             return Dispatched::Ordinary(packet);
         }
         let tag = Tag::new(TagKind::Probe, usize::from(slot), probing.probe);
         if self.slot(slot).has_seen_probe(tag.batch_bits()) {
             if self.host.is_clear() && self.may_begin(slot) && flow.suits(&packet) {
                 let split = self.begin_split(slot);
-                flow.state = if self.host.fences_inner_flows() {
+                if self.host.fences_inner_flows() {
                     self.fenced(slot).add(packet.inner_flow());
-                    FlowState::Starting(split)
+                    self.enter(flow, Event::FirstFence, FlowState::Starting(split));
                 } else {
-                    FlowState::Split(split)
-                };
+                    self.enter(flow, Event::Fence, FlowState::Split(split));
+                }
                 self.report_change(flow);
                 packet.set_tag(Tag::new(TagKind::Fence, usize::from(slot), split.batch));
             }
         } else if self.now_ms.wrapping_sub(probing.since_ms) >= H::PROBE_TIMEOUT_MS {
-            self.keep_whole(flow, Reason::ProbeUnseen);
-            self.release(flow, slot);
+            self.end_probing(flow, slot, Reason::ProbeUnseen);
         }
         Dispatched::Ordinary(packet)
+    }
+
+    /// Keeps a flow whole of which a probe is under way.
+    fn end_probing(&mut self, flow: &mut Flow, slot: u8, reason: Reason) {
+        self.keep_whole(flow, reason);
+        self.release(flow, Event::Cause(reason), slot);
     }
 
     /// Returns whether a slot has room to begin with: for the fence, a lane's batch and the inline one that may have to follow.
@@ -277,10 +296,11 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         let inner_flow = packet.inner_flow();
         if !self.fenced(slot).lacks(|| inner_flow) {
             let dispatched = self.on_split(&mut split, packet);
-            flow.state = match has_ended {
-                true => FlowState::Split(split),
-                false => FlowState::Starting(split),
-            };
+            if has_ended {
+                self.enter(flow, Event::Fenced, FlowState::Split(split));
+            } else {
+                flow.state.renew_starting(split);
+            }
             return dispatched;
         }
         if !flow.suits(&packet) {
@@ -291,7 +311,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
             split.batch = split.batch.wrapping_add(1);
             self.slot(slot).open_fence(split.batch);
             self.fenced(slot).add(inner_flow);
-            flow.state = FlowState::Starting(split);
+            flow.state.renew_starting(split);
             packet.set_tag(Tag::new(TagKind::Fence, usize::from(slot), split.batch));
         } else {
             // What follows it must not overtake it. The window has room again when the oldest batch has come, or is given up.
@@ -366,7 +386,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
             batch: split.batch,
             since_ms: self.now_ms,
         };
-        flow.state = FlowState::Stopping(stopping);
+        self.enter(flow, Event::Cause(reason), FlowState::Stopping(stopping));
         self.report_change(flow);
         stopping
     }
@@ -394,7 +414,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
                     batch: stopping.batch,
                     since_ms: self.now_ms,
                 };
-                flow.state = FlowState::Draining(draining);
+                self.enter(flow, Event::Delivered, FlowState::Draining(draining));
                 self.report_change(flow);
                 return self.on_draining(flow, draining, packet);
             }
@@ -410,7 +430,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
             // There is a number left: lanes never get the last one.
             stopping.batch = self.open_batch(slot, stopping.batch, INLINE);
             stopping.is_open = true;
-            flow.state = FlowState::Stopping(stopping);
+            flow.state.renew_stopping(stopping);
         }
         packet.set_tag(Tag::new(TagKind::Split, usize::from(slot), stopping.batch));
         self.inline(packet)
@@ -425,7 +445,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         if stopping.is_open && may_end {
             self.end_inline_batch(slot, batch);
             stopping.is_open = false;
-            flow.state = FlowState::Stopping(stopping);
+            flow.state.renew_stopping(stopping);
         }
         self.give_up_missing(stopping);
         self.release_if_drained(flow, slot, batch);
@@ -466,12 +486,12 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
 
     fn release_if_drained(&mut self, flow: &mut Flow, slot: u8, last: u32) {
         if self.slot(slot).is_drained_up_to(last.wrapping_add(1)) {
-            self.release(flow, slot);
+            self.release(flow, Event::Drained, slot);
         }
     }
 
-    fn release(&mut self, flow: &mut Flow, slot: u8) {
-        flow.state = FlowState::Counting;
+    fn release(&mut self, flow: &mut Flow, event: Event, slot: u8) {
+        self.enter(flow, event, FlowState::Counting);
         // First of all: the slot may be another flow's at once.
         self.report_change(flow);
         self.host.orders().end_flow(usize::from(slot));

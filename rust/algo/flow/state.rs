@@ -22,6 +22,7 @@
 //! source begins. "Told to" is [`Config::stopping`](super::dispatcher::Config::stopping); after a cause with `*` the flow is held in
 //! `Counting` for a while. The transitions are in `splitting.rs`.
 
+use super::transitions::StateKind;
 use crate::algo::report::flow_report::Standing;
 use crate::algo::tag::{Tag, TagKind};
 
@@ -107,6 +108,32 @@ pub(super) struct Draining {
 }
 
 impl FlowState {
+    /// Returns the state without its data.
+    pub(super) fn kind(&self) -> StateKind {
+        match self {
+            Self::Counting => StateKind::Counting,
+            Self::Probing(_) => StateKind::Probing,
+            Self::Starting(_) => StateKind::Starting,
+            Self::Split(_) => StateKind::Split,
+            Self::Stopping(_) => StateKind::Stopping,
+            Self::Draining(_) => StateKind::Draining,
+        }
+    }
+
+    /// Renews the data of a flow that begins to be split. The state stays.
+    pub(super) fn renew_starting(&mut self, renewed: Split) {
+        if let Self::Starting(split) = self {
+            *split = renewed;
+        }
+    }
+
+    /// Renews the data of a flow that stops. The state stays.
+    pub(super) fn renew_stopping(&mut self, renewed: Stopping) {
+        if let Self::Stopping(stopping) = self {
+            *stopping = renewed;
+        }
+    }
+
     /// Returns the state's name towards readers, and its slot (0 if it has none).
     pub(super) fn standing(&self) -> (Standing, u8) {
         match self {

@@ -10,6 +10,7 @@ use std::ops::Range;
 
 use mflow_algo::algo::counters::{Counter, Counters};
 use mflow_algo::algo::flow::dispatcher::{Config, Dispatched, Dispatcher, Host, Unbuilt};
+use mflow_algo::algo::flow::transitions::Transition;
 use mflow_algo::algo::headers::flow_key::{FlowHasher, FlowKey, ETH_P_IP};
 use mflow_algo::algo::knobs::Build;
 use mflow_algo::algo::lanes::queue::chain::Chain;
@@ -24,6 +25,7 @@ use mflow_algo::algo::parked_amount::Amount;
 use mflow_algo::algo::report::flow_report::{FlowBoard, FlowNews, FlowReport, Found};
 use mflow_algo::algo::tag::{Tag, TagKind};
 
+use crate::flow::transitions::Reached;
 use crate::support::host::OwnedRing;
 use crate::support::packet::{name_of_flow, Factory, TestPacket, TestRequest, FLOW_SHIFT};
 use crate::zeroed::zeroed;
@@ -140,6 +142,8 @@ pub(crate) struct Surroundings {
     /// The number of times that the ordinary path was told to stay behind packets that were carried inline.
     pub(crate) kept_behind: usize,
     pub(crate) nr_active: i32,
+    /// The transitions of all flows so far.
+    pub(crate) reached: Reached,
     pub(crate) packets: Factory,
 }
 
@@ -449,6 +453,10 @@ impl Host<TestPacket> for Surroundings {
     fn report(&mut self, place: u8, news: &FlowNews) {
         self.board.report(place, news);
     }
+
+    fn note_transition(&mut self, place: u8, transition: Transition) {
+        self.reached.add(place, transition);
+    }
 }
 
 pub(crate) struct World {
@@ -503,6 +511,7 @@ impl World {
                 fences_inner_flows: false,
                 kept_behind: 0,
                 nr_active: 0,
+                reached: Reached::new(),
                 packets: Factory::of_bytes(2_304),
             },
             config: Config {

@@ -8,3 +8,5 @@ mod dispatcher;
 mod hint;
 #[cfg(not(miri))]
 mod inner_flows;
+#[cfg(not(miri))]
+pub(crate) mod transitions;
