@@ -235,7 +235,7 @@ fn inner_flows_get_no_fences_for_ever() {
 proptest! {
     #![proptest_config(cases(256))]
 
-    /// Whatever queue of the ordinary path is the slow one, and whichever core builds packets, each inner flow keeps its order.
+    /// Each inner flow keeps its order, whatever queue of the ordinary path is the slow one, and whatever core builds packets.
     #[test]
     fn inner_flows_keep_their_order(
         lanes_build: bool,
