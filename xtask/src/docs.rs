@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Parts of documents that are made from the code's own tables, between two comments that name them.
+//! Parts of documents, and of comments, that are made from the code's own tables, between two comments that name them.
 
 mod named;
+mod transitions;
 
 use std::fs;
 use std::path::Path;
@@ -10,6 +11,7 @@ use std::process::ExitCode;
 
 use anyhow::{ensure, Context as _, Result};
 
+use self::named::Named;
 use crate::paths;
 use crate::test::budget;
 
@@ -37,6 +39,11 @@ const PARTS: &[Part] = &[
         document: MANUAL,
         name: "counters",
         text: counters,
+    },
+    Part {
+        document: "rust/algo/flow/state.rs",
+        name: "transitions",
+        text: transitions,
     },
 ];
 
@@ -94,11 +101,13 @@ impl Part {
     }
 }
 
+fn all_reasons(project: &Path) -> Result<Vec<Named>> {
+    let code = read(&project.join("rust/algo/report/reason.rs"))?;
+    named::read(&code, "reasons! {")
+}
+
 fn reasons(project: &Path) -> Result<String> {
-    let all = named::read(
-        &read(&project.join("rust/algo/report/reason.rs"))?,
-        "reasons! {",
-    )?;
+    let all = all_reasons(project)?;
     let rows = all.into_iter().map(|one| [one.name, one.words, one.advice]);
     Ok(table(["reason", "words behind `#`", "what to do"], rows))
 }
@@ -112,6 +121,11 @@ fn counters(project: &Path) -> Result<String> {
         .into_iter()
         .map(|one| [one.name, one.meaning, one.advice]);
     Ok(table(["counter", "counts", "if it grows"], rows))
+}
+
+fn transitions(project: &Path) -> Result<String> {
+    let code = read(&project.join("rust/algo/flow/transitions.rs"))?;
+    transitions::picture(&code, &all_reasons(project)?)
 }
 
 /// Returns a table in Markdown, whose first column are names.

@@ -2,25 +2,25 @@
 
 //! The six states of a flow, and what each of them knows.
 //!
+//! <!-- cargo xtask docs: transitions -->
 //! ```text
-//!            fast: takes a slot,         probe seen:
-//!            sends a probe               sends the fence
-//!  Counting -------------------> Probing --------------> Starting, then Split
-//!   ^ ^ ^                           |                      |
-//!   | | +---------------------------+                      | slow, silent or told to;
-//!   | |   probe not seen*, path unsuited*,                 | path lost*
-//!   | |   another source begun, silent or told to          | or unsuited*, lanes busy*
-//!   | |                                                    v
-//!   | +------------------------------------------------ Stopping
-//!   |     silent, and nothing is missing                   |
-//!   |                                                      | all that was split
-//!   |     nothing is missing                               | has been delivered
-//!   +----------------------------- Draining <--------------+
+//! Counting -> Probing   The flow is fast and has a slot: a packet goes as the probe
+//! Probing  -> Split     The probe was seen: a packet goes as the fence
+//!          -> Starting  The probe was seen: a packet goes as the first of several fences, as each inner flow has its own
+//!          -> Counting  probe_unseen, path_queues, path_ordered, new, silent, switched_off
+//! Starting -> Split     No inner flow needs a fence any more
+//!          -> Stopping  path_queues, path_ordered, path_lost, cpus_busy, hint_never, slow, new, silent, switched_off
+//! Split    -> Stopping  path_queues, path_ordered, path_lost, cpus_busy, hint_never, slow, silent, switched_off
+//! Stopping -> Draining  All that was split has been delivered
+//!          -> Counting  Nothing of the flow is missing any more
+//! Draining -> Counting  Nothing of the flow is missing any more
 //! ```
+//! <!-- end -->
 //!
-//! In `Starting`, inner flows get their fences, one after the other; it ends by itself, and is left as `Split` is, and when another
-//! source begins. "Told to" is [`Config::stopping`](super::dispatcher::Config::stopping); after a cause with `*` the flow is held in
-//! `Counting` for a while. The transitions are in `splitting.rs`.
+//! Names in small letters are reasons to keep a flow whole, as the file `flows` prints them. `report/reason.rs` has the time for
+//! which each holds the flow in `Counting`. Here `new` says that another source has begun, and `switched_off` that
+//! [`Config::stopping`](super::dispatcher::Config::stopping) is set. The picture is made from the table in `transitions.rs`. The
+//! code of the events is in `splitting.rs`.
 
 use super::transitions::StateKind;
 use crate::algo::report::flow_report::Standing;

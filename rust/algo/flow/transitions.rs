@@ -3,7 +3,7 @@
 //! The transitions of a flow: the event that leads from one state to the next.
 //!
 //! A change of a state is held against the table where debug assertions are compiled, as in the host's tests. A test shows that each
-//! row is reached.
+//! row is reached. The picture in `state.rs` is made from the rows, and from the comments of [`Event`] (`cargo xtask docs`).
 
 use crate::algo::report::reason::Reason;
 

@@ -9,6 +9,8 @@ use anyhow::{ensure, Context as _, Result};
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Named {
     pub(super) name: String,
+    /// The name in code.
+    pub(super) variant: String,
     /// The words that files print beside the name.
     pub(super) words: String,
     /// The first paragraph of the comment: for what it stands.
@@ -27,11 +29,12 @@ pub(super) fn read(code: &str, begin: &str) -> Result<Vec<Named>> {
     for line in list.lines().map(str::trim).take_while(|line| *line != "}") {
         if let Some(text) = line.strip_prefix("///") {
             comment.push(text.trim());
-        } else if let Some((_, values)) = line.split_once(" = ") {
+        } else if let Some((variant, values)) = line.split_once(" = ") {
             let mut strings = values.split('"').skip(1).step_by(2).map(str::to_owned);
             let (meaning, advice) = paragraphs(&std::mem::take(&mut comment));
             all.push(Named {
                 name: strings.next().unwrap_or_default(),
+                variant: variant.to_owned(),
                 words: strings.next().unwrap_or_default(),
                 meaning,
                 advice,
@@ -65,6 +68,7 @@ mod tests {
         let code = "\nreasons! {\n    /// All are\n    /// taken.\n    ///\n    /// Wait.\n    #[default]\n    NoSlot = \"no_slot\", \"it waits\";\n}\nlet a = \"b\";\n";
         let expected = Named {
             name: "no_slot".to_owned(),
+            variant: "NoSlot".to_owned(),
             words: "it waits".to_owned(),
             meaning: "All are taken.".to_owned(),
             advice: "Wait.".to_owned(),
