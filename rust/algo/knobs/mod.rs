@@ -3,8 +3,8 @@
 //! The knobs: what an operator can set, within which limits, and how it is read and written.
 //!
 //! [`KNOBS`] is the one place that names them. The debugfs files and the log lines about refused values are made from it;
-//! module parameters are looked up by its names. What has to be written out elsewhere (the parameters' declarations in C,
-//! the table in `rust/README.md`) is compared with it by a test.
+//! module parameters are looked up by its names. The parameters' declarations in C and the table in `rust/README.md` are written
+//! from it, and from the comments of the knobs (`cargo xtask docs`).
 
 pub mod combinations;
 pub mod cpulist;
@@ -280,37 +280,10 @@ impl Default for Knobs {
     }
 }
 
-/// Names one knob.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Knob {
-    /// `enabled`
-    Enabled,
-    /// `cpus`
-    Cpus,
-    /// `batch_pkts`
-    BatchPkts,
-    /// `merge_timeout_us`
-    MergeTimeoutUs,
-    /// `min_flow_pps`
-    MinFlowPps,
-    /// `scaling`
-    Scaling,
-    /// `build`
-    Build,
-    /// `layout`
-    Layout,
-    /// `mode`
-    Mode,
-    /// `stages`
-    Stages,
-    /// `load_threshold_pct`
-    LoadThresholdPct,
-}
-
 impl Knob {
     /// Returns the description of the knob.
     pub const fn spec(self) -> &'static KnobSpec {
-        // PANIC: `KNOBS` has one entry per variant, in the order of the enum, which is checked below at build time.
+        // PANIC: `KNOBS` has one entry per variant, in the order of the enum: one list makes both.
         &KNOBS[self as usize]
     }
 }
@@ -400,72 +373,50 @@ const LOAD_THRESHOLD_PCT: NumberLimits = NumberLimits {
     unit: "per cent",
 };
 
-/// The knobs, in the order of [`Knob`].
-pub const KNOBS: [KnobSpec; 11] = [
-    KnobSpec {
-        knob: Knob::Enabled,
-        name: c"enabled",
-        limits: Limits::Switch,
-    },
-    KnobSpec {
-        knob: Knob::Cpus,
-        name: c"cpus",
-        limits: Limits::Lanes,
-    },
-    KnobSpec {
-        knob: Knob::BatchPkts,
-        name: c"batch_pkts",
-        limits: Limits::Number(&BATCH_PKTS),
-    },
-    KnobSpec {
-        knob: Knob::MergeTimeoutUs,
-        name: c"merge_timeout_us",
-        limits: Limits::Number(&MERGE_TIMEOUT_US),
-    },
-    KnobSpec {
-        knob: Knob::MinFlowPps,
-        name: c"min_flow_pps",
-        limits: Limits::Number(&MIN_FLOW_PPS),
-    },
-    KnobSpec {
-        knob: Knob::Scaling,
-        name: c"scaling",
-        limits: Limits::Words(Scaling::WORDS),
-    },
-    KnobSpec {
-        knob: Knob::Build,
-        name: c"build",
-        limits: Limits::Words(Build::WORDS),
-    },
-    KnobSpec {
-        knob: Knob::Layout,
-        name: c"layout",
-        limits: Limits::Words(Layout::WORDS),
-    },
-    KnobSpec {
-        knob: Knob::Mode,
-        name: c"mode",
-        limits: Limits::Words(Mode::WORDS),
-    },
-    KnobSpec {
-        knob: Knob::Stages,
-        name: c"stages",
-        limits: Limits::Words(Stages::WORDS),
-    },
-    KnobSpec {
-        knob: Knob::LoadThresholdPct,
-        name: c"load_threshold_pct",
-        limits: Limits::Number(&LOAD_THRESHOLD_PCT),
-    },
-];
+/// Declares the knobs, each with its name and limits. The comment of each is what operators read of it.
+macro_rules! knobs {
+    ($($(#[doc = $text:literal])* $variant:ident = $name:literal, $limits:expr;)*) => {
+        /// Names one knob.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Knob {
+            $($(#[doc = $text])* $variant,)*
+        }
 
-const _: () = {
-    let mut i = 0;
-    while i < KNOBS.len() {
-        assert!(KNOBS[i].knob as usize == i);
-        i += 1;
-    }
-};
+        /// The knobs, in the order of [`Knob`].
+        pub const KNOBS: [KnobSpec; [$(Knob::$variant,)*].len()] = [
+            $(KnobSpec { knob: Knob::$variant, name: $name, limits: $limits },)*
+        ];
+    };
+}
+
+knobs! {
+    /// The switch: with 1 flows are split.
+    Enabled = c"enabled", Limits::Switch;
+    /// The lanes: online CPUs. `auto` chooses them, and again when interrupts or readers move.
+    Cpus = c"cpus", Limits::Lanes;
+    /// The number of packets in a micro-flow, at most.
+    BatchPkts = c"batch_pkts", Limits::Number(&BATCH_PKTS);
+    /// The time for which a silent lane may hold a flow up.
+    MergeTimeoutUs = c"merge_timeout_us", Limits::Number(&MERGE_TIMEOUT_US);
+    /// The packet rate from which a flow is split.
+    MinFlowPps = c"min_flow_pps", Limits::Number(&MIN_FLOW_PPS);
+    /// The place at which flows are split. `path`: before GRO, and lanes carry all of the way. `device`: behind GRO, where RPS acts.
+    Scaling = c"scaling", Limits::Words(Scaling::WORDS);
+    /// The core that builds the packets of split flows, with drivers that leave the choice: `nic`, `lane`, or with `auto` for each
+    /// batch the one that has less to do. On an unpatched kernel it is `nic`, unless `build` is `lane`: that attaches an XDP program
+    /// to the device, which loses offloads.
+    Build = c"build", Limits::Words(Build::WORDS);
+    /// The number of CPUs of a lane. `lane`: one. `lane+stage`: two, of which one builds packets and the other carries them.
+    Layout = c"layout", Limits::Words(Layout::WORDS);
+    /// The way in which a flow uses several CPUs. `mflow`: it is split, and merged in order. `falcon-dev`, `falcon-func`: it goes as a
+    /// whole from CPU to CPU, from behind the NIC's GRO or before it.
+    Mode = c"mode", Limits::Words(Mode::WORDS);
+    /// The points at which a flow goes on to the next CPU, in the modes of FALCON: the NIC, the end of a tunnel, a veth.
+    Stages = c"stages", Limits::Words(Stages::WORDS);
+    /// The load of a CPU that lanes are not to reach. Flows get lanes by need, small batches while there is time, and none of busy CPUs;
+    /// stages leave busy CPUs. 0 leaves each flow all lanes.
+    LoadThresholdPct = c"load_threshold_pct", Limits::Number(&LOAD_THRESHOLD_PCT);
+}
 
 impl NumberLimits {
     /// Reads a decimal number within the limits, with white space around it ignored.
