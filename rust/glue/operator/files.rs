@@ -22,46 +22,64 @@ use core::fmt::Write;
 use kernel::ffi::{c_char, c_int, c_uint};
 use kernel::prelude::*;
 
-/// The content of a file.
-#[derive(Clone, Copy)]
-enum File {
-    Knob(Knob),
-    Devices,
-    Builders,
-    Flows,
-    Lanes,
-    Stats,
-    Reset,
-    Version,
+/// Declares the files that are no knobs, each with its name and mode. The comment of each is what operators read of it.
+macro_rules! files {
+    ($($(#[doc = $text:literal])* $variant:ident = $name:literal, $mode:literal;)*) => {
+        /// The content of a file.
+        #[derive(Clone, Copy)]
+        enum File {
+            Knob(Knob),
+            $($(#[doc = $text])* $variant,)*
+        }
+
+        impl File {
+            /// The files that are no knobs.
+            const OTHERS: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// Returns name and mode.
+            const fn entry(self) -> (&'static CStr, u16) {
+                match self {
+                    Self::Knob(knob) => (knob.spec().name, 0o600),
+                    $(Self::$variant => ($name, $mode),)*
+                }
+            }
+        }
+    };
 }
 
-/// Name and mode of the files that are no knobs.
-const FILES: [(&CStr, u16, File); 7] = [
-    (DEVICES, 0o600, File::Devices),
-    (c"builders", 0o444, File::Builders),
+files! {
+    /// The devices whose flows are split: `+NAME` opts one in, `-NAME` out.
+    Devices = c"devices", 0o600;
+    /// The core that may build packets, of each device and for how many of its queues. `lane`: a lane's. `xdp`, `af_xdp`, `buffers`:
+    /// the NIC's, as XDP, AF_XDP or the kind of receive buffers wants it. `unasked`: the NIC's, as the driver has not asked. On an
+    /// unpatched kernel with `build` `lane`, for how many CPUs. `lane`: a lane's. `xdp`, `no_xdp`: the NIC's, as there is another XDP
+    /// program, or as the driver takes none. `vlan_tags`, `namespace`: the NIC's, as the device takes VLAN tags off packets, or is in
+    /// another namespace. `driver`: the NIC's, as the driver says no.
+    Builders = c"builders", 0o444;
+    /// Each fast flow: its gain from being split, or the reason why it is whole.
     // It names the addresses of those who send to this host.
-    (c"flows", 0o400, File::Flows),
-    (c"lanes", 0o444, File::Lanes),
-    (c"stats", 0o444, File::Stats),
-    (c"reset", 0o200, File::Reset),
-    (c"version", 0o444, File::Version),
-];
-
-const DEVICES: &CStr = c"devices";
+    Flows = c"flows", 0o400;
+    /// The CPUs that are lanes now, also with `cpus` `auto`.
+    Lanes = c"lanes", 0o444;
+    /// The counters.
+    Stats = c"stats", 0o444;
+    /// The reset of the counters: with 1 they begin from zero.
+    Reset = c"reset", 0o200;
+    /// The module's version, and its way into the kernel's stack: `patched` or `stock`.
+    Version = c"version", 0o444;
+}
 
 const VERSION: &str = "0.1.0";
 
-/// Returns name, mode and meaning of all files. A file's place is the number by which C calls it.
-fn all_files() -> impl Iterator<Item = (&'static CStr, u16, File)> {
-    let knobs = KNOBS
-        .iter()
-        .map(|spec| (spec.name, 0o600, File::Knob(spec.knob)));
-    Iterator::chain(knobs, FILES)
+/// Returns all files. A file's place is the number by which C calls it.
+fn all_files() -> impl Iterator<Item = File> {
+    let knobs = KNOBS.iter().map(|spec| File::Knob(spec.knob));
+    Iterator::chain(knobs, File::OTHERS.iter().copied())
 }
 
 fn file(number: c_uint) -> Option<File> {
     // CAST: a handful of files.
-    all_files().nth(number as usize).map(|(_, _, file)| file)
+    all_files().nth(number as usize)
 }
 
 /// The files, as long as it lives.
@@ -73,7 +91,8 @@ impl Files {
         kernel::error::to_result(unsafe { ffi::mflow_files_create() })?;
         // From here on `drop` removes what has been created.
         let files = Self(());
-        for (number, (name, mode, _)) in all_files().enumerate() {
+        for (number, file) in all_files().enumerate() {
+            let (name, mode) = file.entry();
             // CAST: a handful of files.
             // SAFETY: The name is static.
             let err = unsafe { ffi::mflow_file_add(name.as_ptr().cast(), mode, number as c_uint) };
@@ -184,7 +203,7 @@ fn param(name: &CStr) -> Result<Option<&'static [u8]>> {
 pub(crate) fn apply_params() -> Result {
     let rtnl = Rtnl::lock();
     let mut configuration = Configuration::lock();
-    if let Some(names) = param(DEVICES)? {
+    if let Some(names) = param(File::Devices.entry().0)? {
         for name in DeviceName::list(names) {
             set_devices(&mut configuration, &rtnl, name.map(DeviceCommand::Add))?;
         }
