@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Knobs: the debugfs files and the module parameters of the same names. The
- * table is KNOBS in rust/algo/knobs/mod.rs; a test compares the texts here with it.
+ * declarations here are made from the knobs in rust/algo/knobs/mod.rs.
  */
 
 #include <linux/debugfs.h>
@@ -14,59 +14,62 @@
 #define MFLOW_READ_BYTES	(64 * 1024)
 #define MFLOW_WRITE_BYTES	4096
 
+/* cargo xtask docs: parameters */
 static char *enabled;
 module_param(enabled, charp, 0);
-MODULE_PARM_DESC(enabled, "split flows: 0 (off) or 1 (on) (default 0)");
+MODULE_PARM_DESC(enabled,
+		 "The switch: with 1 flows are split. Allowed: 0 (off) or 1 (on). Default: 0.");
 
 static char *cpus;
 module_param(cpus, charp, 0);
 MODULE_PARM_DESC(cpus,
-		 "the lanes: online CPUs; auto chooses them, and again when interrupts or readers move: auto, or up to 16 CPUs below 1024, written like 2-5,8, or nothing for none (default none)");
+		 "The lanes: online CPUs. auto chooses them, and again when interrupts or readers move. Allowed: auto, or up to 16 CPUs below 1024, written like 2-5,8, or nothing for none. Default: none.");
 
 static char *batch_pkts;
 module_param(batch_pkts, charp, 0);
 MODULE_PARM_DESC(batch_pkts,
-		 "packets in a micro-flow, at most: 1 to 4096 packets (default 256)");
+		 "The number of packets in a micro-flow, at most. Allowed: 1 to 4096 packets. Default: 256.");
 
 static char *merge_timeout_us;
 module_param(merge_timeout_us, charp, 0);
 MODULE_PARM_DESC(merge_timeout_us,
-		 "how long a silent lane may hold a flow up: 10 to 1000000 microseconds (default 200)");
+		 "The time for which a silent lane may hold a flow up. Allowed: 10 to 1000000 microseconds. Default: 200.");
 
 static char *min_flow_pps;
 module_param(min_flow_pps, charp, 0);
 MODULE_PARM_DESC(min_flow_pps,
-		 "packet rate from which a flow is split: 1 to 10000000 packets per second (default 20000)");
+		 "The packet rate from which a flow is split. Allowed: 1 to 10000000 packets per second. Default: 20000.");
 
 static char *scaling;
 module_param(scaling, charp, 0);
 MODULE_PARM_DESC(scaling,
-		 "path: split before GRO, lanes carry all of it; device: behind GRO, where RPS acts: path or device (default path)");
+		 "The place at which flows are split. path: before GRO, and lanes carry all of the way. device: behind GRO, where RPS acts. Allowed: path or device. Default: path.");
 
 static char *build;
 module_param(build, charp, 0);
 MODULE_PARM_DESC(build,
-		 "which core builds the packets of split flows, with drivers that leave the choice: nic, lane, or for each batch the one that has less to do; on an unpatched kernel nic, unless it is lane: that attaches an XDP program to the device, which loses offloads: auto, nic or lane (default auto)");
+		 "The core that builds the packets of split flows, with drivers that leave the choice: nic, lane, or with auto for each batch the one that has less to do. On an unpatched kernel it is nic, unless build is lane: that attaches an XDP program to the device, which loses offloads. Allowed: auto, nic or lane. Default: auto.");
 
 static char *layout;
 module_param(layout, charp, 0);
 MODULE_PARM_DESC(layout,
-		 "how many CPUs a lane has: lane: one; lane+stage: two, of which one builds packets and the other carries them: lane or lane+stage (default lane)");
+		 "The number of CPUs of a lane. lane: one. lane+stage: two, of which one builds packets and the other carries them. Allowed: lane or lane+stage. Default: lane.");
 
 static char *mode;
 module_param(mode, charp, 0);
 MODULE_PARM_DESC(mode,
-		 "mflow: split flows and merge them in order; falcon-dev, falcon-func: whole flows that go from CPU to CPU, from behind the NIC's GRO or before it: mflow, falcon-dev or falcon-func (default mflow)");
+		 "The way in which a flow uses several CPUs. mflow: it is split, and merged in order. falcon-dev, falcon-func: it goes as a whole from CPU to CPU, from behind the NIC's GRO or before it. Allowed: mflow, falcon-dev or falcon-func. Default: mflow.");
 
 static char *stages;
 module_param(stages, charp, 0);
 MODULE_PARM_DESC(stages,
-		 "where flows go on to the next CPU in the modes of FALCON: at the NIC, at a tunnel's end, at a veth: nic+tunnel+veth, nic+tunnel, nic+veth or nic (default nic+tunnel+veth)");
+		 "The points at which a flow goes on to the next CPU, in the modes of FALCON: the NIC, the end of a tunnel, a veth. Allowed: nic+tunnel+veth, nic+tunnel, nic+veth or nic. Default: nic+tunnel+veth.");
 
 static char *load_threshold_pct;
 module_param(load_threshold_pct, charp, 0);
 MODULE_PARM_DESC(load_threshold_pct,
-		 "load of a CPU that lanes are not to reach: flows get lanes by need, small batches while there is time, and none of busy CPUs; stages leave busy CPUs; 0 leaves each flow all lanes: 0 to 100 per cent (default 85)");
+		 "The load of a CPU that lanes are not to reach. Flows get lanes by need, small batches while there is time, and none of busy CPUs; stages leave busy CPUs. 0 leaves each flow all lanes. Allowed: 0 to 100 per cent. Default: 85.");
+/* end */
 
 static char *devices;
 module_param(devices, charp, 0);

@@ -2,6 +2,7 @@
 
 //! Parts of documents, and of comments, that are made from the code's own tables, between two comments that name them.
 
+mod manual;
 mod named;
 mod transitions;
 
@@ -11,7 +12,6 @@ use std::process::ExitCode;
 
 use anyhow::{ensure, Context as _, Result};
 
-use self::named::Named;
 use crate::paths;
 use crate::test::budget;
 
@@ -30,15 +30,17 @@ const PARTS: &[Part] = &[
         name: "seconds",
         text: |_| Ok(budget::table()),
     },
+    of_manual("patched-options", manual::patched_options),
+    of_manual("stock-options", manual::stock_options),
+    of_manual("knobs", manual::knobs),
+    of_manual("files", manual::files),
+    of_manual("combinations", manual::combinations),
+    of_manual("reasons", manual::reasons),
+    of_manual("counters", manual::counters),
     Part {
-        document: MANUAL,
-        name: "reasons",
-        text: reasons,
-    },
-    Part {
-        document: MANUAL,
-        name: "counters",
-        text: counters,
+        document: "c-shims/mflow_files.c",
+        name: "parameters",
+        text: manual::parameters,
     },
     Part {
         document: "rust/algo/flow/state.rs",
@@ -47,7 +49,13 @@ const PARTS: &[Part] = &[
     },
 ];
 
-const END: &str = "<!-- end -->";
+const fn of_manual(name: &'static str, text: fn(&Path) -> Result<String>) -> Part {
+    Part {
+        document: MANUAL,
+        name,
+        text,
+    }
+}
 
 /// Writes all parts into their documents.
 pub(crate) fn run() -> Result<ExitCode> {
@@ -84,55 +92,38 @@ pub(crate) fn check(project: &Path) -> Result<()> {
 impl Part {
     /// Returns the document with this part as the code has it now.
     fn put_into(&self, document: &str, project: &Path) -> Result<String> {
-        let begin = format!("<!-- cargo xtask docs: {} -->\n", self.name);
-        let parts = document.split_once(&begin).and_then(|(before, rest)| {
-            let (_, after) = rest.split_once(END)?;
-            Some((before, after))
-        });
+        let begin = self.comment(&format!("cargo xtask docs: {}", self.name));
+        let end = self.comment("end");
+        let parts = document
+            .split_once(&format!("{begin}\n"))
+            .and_then(|(before, rest)| {
+                let (_, after) = rest.split_once(&end)?;
+                Some((before, after))
+            });
         let (before, after) = parts.with_context(|| {
             format!(
-                "{} should have a line `{}`, and behind it one `{END}`",
-                self.document,
-                begin.trim_end()
+                "{} should have a line `{begin}`, and behind it one `{end}`",
+                self.document
             )
         })?;
         let text = (self.text)(project)?;
-        Ok(format!("{before}{begin}{text}{END}{after}"))
+        Ok(format!("{before}{begin}\n{text}{end}{after}"))
     }
-}
 
-fn all_reasons(project: &Path) -> Result<Vec<Named>> {
-    let code = read(&project.join("rust/algo/report/reason.rs"))?;
-    named::read(&code, "reasons! {")
-}
-
-fn reasons(project: &Path) -> Result<String> {
-    let all = all_reasons(project)?;
-    let rows = all.into_iter().map(|one| [one.name, one.words, one.advice]);
-    Ok(table(["reason", "words behind `#`", "what to do"], rows))
-}
-
-fn counters(project: &Path) -> Result<String> {
-    let all = named::read(
-        &read(&project.join("rust/algo/counters.rs"))?,
-        "counters! {",
-    )?;
-    let rows = all
-        .into_iter()
-        .map(|one| [one.name, one.meaning, one.advice]);
-    Ok(table(["counter", "counts", "if it grows"], rows))
+    /// Returns a comment in the document's language.
+    fn comment(&self, text: &str) -> String {
+        if self.document.ends_with(".c") {
+            format!("/* {text} */")
+        } else {
+            format!("<!-- {text} -->")
+        }
+    }
 }
 
 fn transitions(project: &Path) -> Result<String> {
     let code = read(&project.join("rust/algo/flow/transitions.rs"))?;
-    transitions::picture(&code, &all_reasons(project)?)
-}
-
-/// Returns a table in Markdown, whose first column are names.
-fn table(head: [&str; 3], rows: impl Iterator<Item = [String; 3]>) -> String {
-    let rows = rows.map(|[name, second, third]| format!("| `{name}` | {second} | {third} |\n"));
-    let [first, second, third] = head;
-    format!("| {first} | {second} | {third} |\n|---|---|---|\n") + &rows.collect::<String>()
+    let reasons = read(&project.join("rust/algo/report/reason.rs"))?;
+    transitions::picture(&code, &named::read_advised(&reasons, "reasons! {")?)
 }
 
 fn read(path: &Path) -> Result<String> {
@@ -152,15 +143,27 @@ mod tests {
     #[test]
     fn a_part_is_put_between_its_comments_and_nothing_else_changes() {
         let begin = "<!-- cargo xtask docs: rows -->\n";
-        let document = format!("above\n{begin}| old |\n{END}\nbelow\n<!-- end -->\n");
+        let end = "<!-- end -->\n";
+        let document = format!("above\n{begin}| old |\n{end}below\n{end}");
         let put = |document: &str| PART.put_into(document, Path::new("."));
         let written = put(&document).expect("it has the part");
-        assert_eq!(
-            written,
-            format!("above\n{begin}| new |\n{END}\nbelow\n<!-- end -->\n")
-        );
+        assert_eq!(written, format!("above\n{begin}| new |\n{end}below\n{end}"));
         assert_eq!(put(&written).expect("it has the part"), written);
         let error = put("nothing").expect_err("there is no part");
         assert!(error.to_string().starts_with("a.md should have a line"));
+    }
+
+    #[test]
+    fn in_c_the_comments_are_those_of_c() {
+        let part = Part {
+            document: "a.c",
+            ..PART
+        };
+        let document = "/* cargo xtask docs: rows */\nold\n/* end */\n";
+        let written = part.put_into(document, Path::new("."));
+        assert_eq!(
+            written.expect("it has the part"),
+            "/* cargo xtask docs: rows */\n| new |\n/* end */\n"
+        );
     }
 }

@@ -325,91 +325,10 @@ fn auto_keeps_cpus_until_a_choice() {
 }
 
 #[test]
-fn manual_has_the_table_of_combinations() {
-    let words = |words: Vec<&str>| match words.split_last() {
-        Some((last, [])) => (*last).to_owned(),
-        Some((last, others)) => format!("{} or {last}", others.join(", ")),
-        None => String::new(),
-    };
-    for with in &COMBINATIONS {
-        let row = format!(
-            "| `{}` | `{}` | {} | {} |",
-            with.mode.name(),
-            with.layout.name(),
-            words(with.scaling.iter().map(|value| value.name()).collect()),
-            words(with.build.iter().map(|value| value.name()).collect())
-        );
-        let manual = include_str!("../../../../README.md");
-        assert!(manual.contains(&row), "rust/README.md has no {row:?}");
-    }
-}
-
-#[test]
 fn each_knob_finds_its_own_description() {
     for spec in &KNOBS {
         assert_eq!(spec.knob.spec().name(), spec.name());
     }
-}
-
-/// Returns a knob's row of the operator's manual: meaning, allowed values, default.
-fn manual_row(name: &str) -> [&'static str; 3] {
-    let start = format!("| `{name}` | ");
-    let manual = include_str!("../../../../README.md");
-    let row = manual.lines().find_map(|line| line.strip_prefix(&start));
-    let row = row.unwrap_or_else(|| panic!("rust/README.md has no row for `{name}`"));
-    let cells: Vec<_> = row
-        .trim_end_matches('|')
-        .split(" | ")
-        .map(str::trim)
-        .collect();
-    cells
-        .try_into()
-        .unwrap_or_else(|cells| panic!("`{name}`: {cells:?}"))
-}
-
-/// Returns name and description of each module parameter, as declared in C.
-fn parameters() -> Vec<(&'static str, &'static str)> {
-    include_str!("../../../../../c-shims/mflow_files.c")
-        .split("MODULE_PARM_DESC(")
-        .skip(1)
-        .map(|rest| {
-            let (name, rest) = rest.split_once(',').unwrap();
-            (name, rest.split('"').nth(1).unwrap())
-        })
-        .collect()
-}
-
-#[test]
-fn manual_and_module_parameters_agree_with_the_table() {
-    let specs = KNOBS.iter().map(|spec| {
-        let default = Knobs::DEFAULT.get(spec.knob).to_string();
-        let default = if default.is_empty() {
-            "none".into()
-        } else {
-            default
-        };
-        (spec.name(), spec.limits.to_string(), default)
-    });
-    let rows = specs.map(|(name, allowed, default)| {
-        let [meaning, row_allowed, row_default] = manual_row(name);
-        assert_eq!(
-            [row_allowed, row_default],
-            [allowed.as_str(), &default],
-            "{name}"
-        );
-        let meaning = meaning.replace('`', "");
-        (name, format!("{meaning}: {allowed} (default {default})"))
-    });
-    let devices = (
-        "devices",
-        "network devices whose flows are split, by commas".into(),
-    );
-    let expected: Vec<(_, String)> = rows.chain([devices]).collect();
-    let declared: Vec<_> = parameters()
-        .into_iter()
-        .map(|(name, text)| (name, text.into()))
-        .collect();
-    assert_eq!(declared, expected);
 }
 
 fn device(text: &[u8]) -> Result<String, KnobError> {
