@@ -49,7 +49,7 @@ row("set-up", 15, 1260, "both kernels, the guest program and the ConnectX model:
 row("tidy", 60, 105, "clippy above all, which checks the crates that we use first when the cache is cold"),
 row("host", 155, 255, "`unit`, `loom` and `miri` at the same time, as Miri uses one core"),
 row("module", 30, 35, "the module, and sparse on both ways"),
-row("hike", 110, 115, "a fifth of the cases in one guest, 20,000 random frames at each hook there, and 100,000 on this machine"),
+row("hike", 110, 115, "the drawn cases in one guest, 20,000 random frames at each hook there, and 100,000 on this machine"),
 row("vm", 370, 380, "about 100 cases, in two guests"),
 row("vm-debug", 240, 250, "about 20 cases, in two guests"),
 row("mlx5", 290, 300, "about 70 cases, and 20 seconds of fuzzing"),

@@ -9,6 +9,7 @@ use std::path::Path;
 use anyhow::{ensure, Context as _, Result};
 use walkdir::WalkDir;
 
+use super::{draw, hosts, mlx5};
 use crate::kernel::inputs::patch_dir;
 use crate::kernel::{series, stock_versions};
 
@@ -58,7 +59,7 @@ const CONTRACT: &str = "c-shims/README.md";
 
 pub(crate) fn checks(project: &Path) -> Vec<(&'static str, Result<()>)> {
     type Check = fn(&Path) -> Result<()>;
-    let checks: [(_, Check); 8] = [
+    let checks: [(_, Check); 9] = [
         ("every hook is in the contract table", hooks_are_explained),
         ("every file named in the design text exists", files_exist),
         ("the module's version is the project's", version),
@@ -66,6 +67,10 @@ pub(crate) fn checks(project: &Path) -> Vec<(&'static str, Result<()>)> {
         ("no document is too long", lengths),
         ("commits are named where figures are", commits),
         ("documents have plain words", plain_words),
+        (
+            "documents name the part of the cases that is drawn",
+            drawn_parts,
+        ),
         (
             "parts of documents that are made from code are up to date",
             crate::docs::check,
@@ -184,6 +189,48 @@ fn plain_words(project: &Path) -> Result<()> {
         bad.is_empty(),
         "readers stumble over these words:\n  {}",
         bad.join("\n  ")
+    );
+    Ok(())
+}
+
+fn drawn_parts(project: &Path) -> Result<()> {
+    const CASES: &str = "tests/guest/src/cases/README.md";
+    let (group, checked) = (draw::OF_GROUP, draw::OF_CHECKED);
+    let (of_driver, of_host) = (mlx5::OF_DRIVER, hosts::OF_GROUP);
+    let expected = [
+        (
+            "tests/README.md",
+            format!("The commit draws {group} of each group of cases"),
+        ),
+        (
+            CASES,
+            format!("Of all other cases {group} of each group is drawn"),
+        ),
+        (
+            CASES,
+            format!("one case of each of {checked} of the groups"),
+        ),
+        (
+            CASES,
+            format!("Of the driver's own cases {of_driver} of each kind is drawn"),
+        ),
+        (
+            "tests/guest/src/hosts/README.md",
+            format!("it draws {of_host} of each group"),
+        ),
+    ];
+    let mut missing = Vec::new();
+    for (document, sentence) in expected {
+        let text = read(project, document)?;
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        if !text.contains(&sentence) {
+            missing.push(format!("{document}: {sentence}"));
+        }
+    }
+    ensure!(
+        missing.is_empty(),
+        "these sentences should say what is drawn:\n  {}",
+        missing.join("\n  ")
     );
     Ok(())
 }

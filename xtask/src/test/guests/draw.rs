@@ -4,12 +4,13 @@
 //!
 //! Each case runs where it can fail differently. Of the cases that differ only in parameters (their own, UDP or TCP, the guest's
 //! NIC and channels), the default run draws enough for every two values of two parameters to meet in one of them. Of all others
-//! it draws a fifth of each group; groups that are too small for that are drawn from together. One of the four kinds of ConnectX
-//! is drawn. On the checking kernel, which is slow, one case of a fifth of the groups runs. The draw depends on a seed, which is
-//! the commit: other cases run with other commits, and a run can be repeated.
+//! it draws a part of each group ([`OF_GROUP`]); groups that are too small for that are drawn from together. One of the four kinds
+//! of ConnectX is drawn. On the checking kernel, which is slow, one case of a part of the groups runs ([`OF_CHECKED`]). The draw
+//! depends on a seed, which is the commit: other cases run with other commits, and a run can be repeated.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
+use std::fmt;
 
 use anyhow::{ensure, Context as _, Result};
 use mflow_protocol::cpus::{ISOLATED, NEEDED_WITH_ISOLATED, UNDISTURBED};
@@ -329,7 +330,7 @@ pub(in crate::test) fn group_of(case: &str) -> &str {
     idea.split('/').next().unwrap_or_default()
 }
 
-/// Returns the names of the cases that a part of the guest program lists, of those that are shown. The default run has a fifth of each
+/// Returns the names of the cases that a part of the guest program lists, of those that are shown. The default run has a part of each
 /// group.
 pub(in crate::test) fn names(
     ctx: &Ctx,
@@ -347,13 +348,18 @@ pub(in crate::test) fn names(
     })
 }
 
-/// Returns a fifth of the cases of each group; all of the core.
+/// Returns a part of the cases of each group; all of the core.
 fn part_of_groups(seed: &str, cases: BTreeSet<String>) -> BTreeSet<String> {
     let is_core = |case: &String| has_word(CORE, case);
     let (core, others): (BTreeSet<_>, BTreeSet<_>) = cases.into_iter().partition(is_core);
-    let part = part_of_each(seed, others, Part::Fifth, |case| group_of(case).to_owned());
+    let part = part_of_each(seed, others, OF_GROUP, |case| group_of(case).to_owned());
     core.into_iter().chain(part).collect()
 }
+
+/// The part of each group of cases that the default run draws; tidy holds the documents that name it against this.
+pub(super) const OF_GROUP: Part = Part::Fifth;
+/// The part of the groups of which the default run draws a case for the checking kernel; likewise.
+pub(super) const OF_CHECKED: Part = Part::Fifth;
 
 /// A part of a group of names, rounded up.
 #[derive(Clone, Copy, Debug)]
@@ -371,6 +377,16 @@ impl Part {
             Self::Third => Some(3),
             Self::Fifth => Some(5),
         }
+    }
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::One => "one",
+            Self::Third => "a third",
+            Self::Fifth => "a fifth",
+        })
     }
 }
 
@@ -396,14 +412,14 @@ pub(in crate::test) fn part_of_each(
     drawn.collect()
 }
 
-/// Returns the candidates with a fifth of each group whose cases do not differ in parameters alone, and with a fifth of the groups
-/// on the checking kernel.
+/// Returns the candidates with a part of each group whose cases do not differ in parameters alone, and with a part of the groups on
+/// the checking kernel.
 fn thinned(mut candidates: Vec<(GuestKind, String)>, seed: &str) -> Vec<(GuestKind, String)> {
     let names = candidates.iter().map(|(_, case)| case);
     let names = names.filter(|case| !has_word(PARAMETRIC, group_of(case)));
     let kept = part_of_groups(seed, names.cloned().collect());
     let groups = candidates.iter().map(|(_, case)| group_of(case).to_owned());
-    let checked = part_of_each(seed, groups.collect(), Part::Fifth, |_| String::new());
+    let checked = part_of_each(seed, groups.collect(), OF_CHECKED, |_| String::new());
     candidates.retain(|(guest, case)| {
         let is_checked = guest.flavor != Flavor::Debug || checked.contains(group_of(case));
         let is_kept = has_word(PARAMETRIC, group_of(case)) || kept.contains(case);
