@@ -111,7 +111,7 @@ void mflow_worker_destroy(struct mflow_worker *worker)
 	/* Waits for SCHED to clear, and with it for the interrupt. */
 	napi_disable(&worker->napi);
 	/*
-	 * Who walks the NAPIs of the device may be at this one still, and touches no lane. A source has many, and their
+	 * A walk of the device's NAPIs may be at this one still, and touches no lane. A source has many, and their
 	 * callers hold rtnl: none waits for a grace period of its own.
 	 */
 	__netif_napi_del(&worker->napi);

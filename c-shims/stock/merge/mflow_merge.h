@@ -12,7 +12,7 @@
 enum mflow_end {
 	MFLOW_END_DATA,		/* It ends here. */
 	MFLOW_END_BY_CPU,	/* The same, at a socket that is chosen by CPU. */
-	MFLOW_END_TUNNEL,	/* What is in it goes on, with the tag. */
+	MFLOW_END_TUNNEL,	/* The packet in it goes on, with the tag. */
 	MFLOW_END_ORDERED,	/* The same, and what unpacks it needs order. */
 };
 
