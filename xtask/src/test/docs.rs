@@ -49,9 +49,12 @@ const WORST_WORDS: &[&str] = &[
 ];
 
 /// Sources, whose comments are to do without these words, too.
-const SOURCES: &[&str] = &["rs", "c", "h"];
-/// Words with which no doc comment begins: that of a function begins with a verb, and others with a noun.
+const SOURCES: &[&str] = &["rs", "c", "h", "proto"];
+/// Words with which no comment begins that says for what something stands: that of a function begins with a verb, and others with a
+/// noun.
 const BAD_BEGINNINGS: &[&str] = &["Has", "How", "What", "Where", "Whether", "Which", "Who"];
+/// A header whose comments may begin with any word, as the patches' may: a change in either builds the kernel again.
+const IN_ALL_OF_THE_KERNEL: &str = "c-shims/kernel/include/net/mflow.h";
 /// Those of the words that comments may have, as in "so many that".
 const COMMENTS_MAY: &[&str] = &["so many"];
 
@@ -59,7 +62,7 @@ const CONTRACT: &str = "c-shims/README.md";
 
 pub(crate) fn checks(project: &Path) -> Vec<(&'static str, Result<()>)> {
     type Check = fn(&Path) -> Result<()>;
-    let checks: [(_, Check); 9] = [
+    let checks: [(_, Check); 10] = [
         ("every hook is in the contract table", hooks_are_explained),
         ("every file named in the design text exists", files_exist),
         ("the module's version is the project's", version),
@@ -67,6 +70,7 @@ pub(crate) fn checks(project: &Path) -> Vec<(&'static str, Result<()>)> {
         ("no document is too long", lengths),
         ("commits are named where figures are", commits),
         ("documents have plain words", plain_words),
+        ("comments begin with a verb or a noun", beginnings),
         (
             "documents name the part of the cases that is drawn",
             drawn_parts,
@@ -182,12 +186,27 @@ fn plain_words(project: &Path) -> Result<()> {
         let comments = comments(&read(project, &path)?);
         let words = worst_words(&comments).filter(|words| !COMMENTS_MAY.contains(words));
         bad.extend(words.map(|words| format!("{path}: {words}")));
-        let beginnings = bad_beginnings(&read(project, &path)?);
-        bad.extend(beginnings.into_iter().map(|line| format!("{path}: {line}")));
     }
     ensure!(
         bad.is_empty(),
         "readers stumble over these words:\n  {}",
+        bad.join("\n  ")
+    );
+    Ok(())
+}
+
+fn beginnings(project: &Path) -> Result<()> {
+    let mut bad = Vec::new();
+    for path in files_ending_with(project, SOURCES) {
+        if path != IN_ALL_OF_THE_KERNEL {
+            let code = read(project, &path)?;
+            let lines = bad_beginnings(&code, &path).into_iter();
+            bad.extend(lines.map(|line| format!("{path}: {line}")));
+        }
+    }
+    ensure!(
+        bad.is_empty(),
+        "these comments should begin with a verb (of a function) or with a noun:\n  {}",
         bad.join("\n  ")
     );
     Ok(())
@@ -259,19 +278,38 @@ fn files_ending_with(project: &Path, endings: &[&str]) -> Vec<String> {
         .collect()
 }
 
-/// Returns the first lines of doc comments that begin with a word for which a noun or a verb should stand.
-fn bad_beginnings(code: &str) -> Vec<String> {
-    let is_doc = |line: &str| line.starts_with("///") || line.starts_with("//!");
+/// Returns the first lines of comments that begin with a word for which a noun or a verb should stand.
+fn bad_beginnings<'a>(code: &'a str, path: &str) -> Vec<&'a str> {
+    let mut lines = match path.rsplit('.').next() {
+        Some("rs") => first_lines(code, &["///", "//!"]),
+        Some("proto") => first_lines(code, &["//"]),
+        _ => first_lines_of_blocks(code),
+    };
+    lines.retain(|line| {
+        let first_word = line.split(|c: char| !c.is_alphanumeric()).next();
+        first_word.is_some_and(|word| BAD_BEGINNINGS.contains(&word))
+    });
+    lines
+}
+
+/// Returns the first line of each comment whose lines begin with one of these marks, without the mark.
+fn first_lines<'a>(code: &'a str, marks: &[&str]) -> Vec<&'a str> {
     let mut lines = Vec::new();
-    let mut before = "";
+    let mut is_within = false;
     for line in code.lines().map(str::trim) {
-        let first = line.split(' ').nth(1).unwrap_or_default();
-        if is_doc(line) && !is_doc(before) && BAD_BEGINNINGS.contains(&first) {
-            lines.push(line.to_owned());
-        }
-        before = line;
+        let text = marks.iter().find_map(|mark| line.strip_prefix(mark));
+        lines.extend(text.filter(|_| !is_within).map(str::trim));
+        is_within = text.is_some();
     }
     lines
+}
+
+/// Returns the first line of each comment of C that has words, without what is in front of them.
+fn first_lines_of_blocks(code: &str) -> Vec<&str> {
+    let comments = code.split("/*").skip(1);
+    let words =
+        comments.map(|text| text.trim_start_matches(|c: char| c == '*' || c.is_whitespace()));
+    words.filter_map(|text| text.lines().next()).collect()
 }
 
 /// Returns the lines of a source that are comments.
@@ -347,10 +385,39 @@ mod tests {
         assert!(commit_ids(ids).eq(["0be4b1c", "f7b1f2d"]));
         let found: Vec<_> = worst_words("So\nmany flows, begun anew; a renewal.").collect();
         assert_eq!(found, ["anew", "so many"]);
-        let code = "//! A file.\n\n/// What it is.\n/// How.\nlet a = 1; // What\n    /// A bound. What it bounds.\n";
-        assert_eq!(bad_beginnings(code), ["/// What it is."]);
         let design =
             "1. `glue/hooks.rs: split_napi`, `algo/merge/slot.rs` and `mod.rs`, not glue/x.rs.";
         assert!(files(design).eq(["glue/hooks.rs", "algo/merge/slot.rs"]));
+    }
+
+    #[test]
+    fn comments_begin_where_their_language_has_them_begin() {
+        let rust = "//! A file.\n\n/// What it is.\n/// How.\nlet a = 1; // What\n    /// A bound. What it bounds.\n";
+        assert_eq!(bad_beginnings(rust, "a.rs"), ["What it is."]);
+        let proto = "// A file.\n\n// A message.\n// What it has.\nmessage A {\n  // Which it is.\n  uint32 a = 1;\n}\n";
+        assert_eq!(bad_beginnings(proto, "v1/a.proto"), ["Which it is."]);
+        let c = "/*\n * Who reads.\n * What is read.\n */\nint a; /* How many. */\n/* The rest. How much. */\n/** Where. */\n";
+        let expected = ["Who reads.", "How many. */", "Where. */"];
+        assert_eq!(bad_beginnings(c, "a.h"), expected);
+    }
+
+    #[test]
+    fn comments_of_all_sources_are_looked_at_but_those_that_build_the_kernel_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |path: &str| {
+            let path = dir.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "/* What it is. */\n").unwrap();
+        };
+        write(IN_ALL_OF_THE_KERNEL);
+        write("c-shims/patches/0001-gro.patch");
+        beginnings(dir.path()).unwrap();
+        write("c-shims/mflow_files.c");
+        let error = beginnings(dir.path()).unwrap_err().to_string();
+        assert!(
+            error.ends_with("\n  c-shims/mflow_files.c: What it is. */"),
+            "{error}"
+        );
+        assert_eq!(error.lines().count(), 2);
     }
 }
