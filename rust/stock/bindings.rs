@@ -18,6 +18,7 @@ pub const MFLOW_ABI: c_uint = 13;
 pub const MFLOW_SLOT_SHIFT: c_uint = 23;
 pub const MFLOW_KIND_SHIFT: c_uint = 29;
 pub const MFLOW_SLOTS: c_uint = 64;
+pub const MFLOW_REQUEST_HEADER: c_uint = 192;
 pub const MFLOW_KIND_NONE: c_uint = 0;
 pub const MFLOW_KIND_SPLIT: c_uint = 1;
 pub const MFLOW_KIND_FENCE: c_uint = 2;

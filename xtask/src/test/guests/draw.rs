@@ -357,9 +357,9 @@ fn part_of_groups(seed: &str, cases: BTreeSet<String>) -> BTreeSet<String> {
 }
 
 /// The part of each group of cases that the default run draws; tidy holds the documents that name it against this.
-pub(super) const OF_GROUP: Part = Part::Fifth;
+pub(in crate::test) const OF_GROUP: Part = Part::Fifth;
 /// The part of the groups of which the default run draws a case for the checking kernel; likewise.
-pub(super) const OF_CHECKED: Part = Part::Fifth;
+pub(in crate::test) const OF_CHECKED: Part = Part::Fifth;
 
 /// A part of a group of names, rounded up.
 #[derive(Clone, Copy, Debug)]
