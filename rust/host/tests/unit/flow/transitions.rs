@@ -5,7 +5,7 @@
 use mflow_algo::algo::flow::hint::Hint;
 use mflow_algo::algo::flow::table::{FLOW_PLACES, RATE_WINDOW_MS};
 use mflow_algo::algo::flow::transitions::{StateKind, Transition, TRANSITIONS};
-use mflow_algo::algo::load::orders::Order;
+use mflow_algo::algo::load::flow_orders::Order;
 use mflow_algo::algo::merge::slot::PathFault;
 use proptest::prelude::*;
 
