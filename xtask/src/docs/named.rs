@@ -101,6 +101,7 @@ mod tests {
         let short = "\nfiles! {\n    /// All.\n    // a = b\n    Stats = c\"stats\", 0o444;\n}\n";
         let expected = Named {
             name: "stats".to_owned(),
+            variant: "Stats".to_owned(),
             value: "0o444".to_owned(),
             meaning: "All.".to_owned(),
             ..Named::default()
