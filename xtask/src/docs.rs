@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Parts of documents, and of comments, that are made from the code's own tables, between two comments that name them.
+//! Parts of documents, and of comments, that are made from the code's own tables, between two comments that name them; and the
+//! results, all of which are made from rows.
 
 mod manual;
 mod named;
@@ -13,11 +14,13 @@ use std::process::ExitCode;
 use anyhow::{ensure, Context as _, Result};
 
 use crate::paths;
+use crate::results;
 use crate::test::budget;
 
 /// A part of a document.
 struct Part {
     document: &'static str,
+    /// The name in the comment before it, or `WHOLE`.
     name: &'static str,
     text: fn(&Path) -> Result<String>,
 }
@@ -25,6 +28,16 @@ struct Part {
 const MANUAL: &str = "rust/README.md";
 
 const PARTS: &[Part] = &[
+    Part {
+        document: results::DOCUMENT,
+        name: WHOLE,
+        text: results::document,
+    },
+    Part {
+        document: "README.md",
+        name: "figures",
+        text: figures,
+    },
     Part {
         document: "tests/README.md",
         name: "seconds",
@@ -49,6 +62,9 @@ const PARTS: &[Part] = &[
     },
 ];
 
+/// The name of a part that is a document.
+const WHOLE: &str = "all";
+
 const fn of_manual(name: &'static str, text: fn(&Path) -> Result<String>) -> Part {
     Part {
         document: MANUAL,
@@ -58,7 +74,7 @@ const fn of_manual(name: &'static str, text: fn(&Path) -> Result<String>) -> Par
 }
 
 /// Writes all parts into their documents.
-pub(crate) fn run() -> Result<ExitCode> {
+pub fn run() -> Result<ExitCode> {
     let project = paths::project();
     for part in PARTS {
         let path = project.join(part.document);
@@ -92,6 +108,10 @@ pub(crate) fn check(project: &Path) -> Result<()> {
 impl Part {
     /// Returns the document with this part as the code has it now.
     fn put_into(&self, document: &str, project: &Path) -> Result<String> {
+        let text = (self.text)(project)?;
+        if self.name == WHOLE {
+            return Ok(text);
+        }
         let begin = self.comment(&format!("cargo xtask docs: {}", self.name));
         let end = self.comment("end");
         let parts = document
@@ -106,7 +126,6 @@ impl Part {
                 self.document
             )
         })?;
-        let text = (self.text)(project)?;
         Ok(format!("{before}{begin}\n{text}{end}{after}"))
     }
 
@@ -124,6 +143,14 @@ fn transitions(project: &Path) -> Result<String> {
     let code = read(&project.join("rust/algo/flow/transitions.rs"))?;
     let reasons = read(&project.join("rust/algo/report/reason.rs"))?;
     transitions::picture(&code, &named::read_advised(&reasons, "reasons! {")?)
+}
+
+/// Returns the first table of the results.
+fn figures(project: &Path) -> Result<String> {
+    let results = results::document(project)?;
+    let lines = results.lines().skip_while(|line| !line.starts_with('|'));
+    let table = lines.take_while(|line| line.starts_with('|'));
+    Ok(table.map(|line| format!("{line}\n")).collect())
 }
 
 fn read(path: &Path) -> Result<String> {

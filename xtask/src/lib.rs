@@ -5,12 +5,13 @@
 pub mod builds;
 mod demo;
 mod dkms;
-mod docs;
+pub mod docs;
 mod doctor;
 pub mod kernel;
 mod lab;
 pub mod module;
 pub mod paths;
+pub mod results;
 pub mod setup;
 pub mod step;
 mod test;

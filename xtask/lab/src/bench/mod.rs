@@ -6,7 +6,7 @@
 //! [`session`] (one boot), [`sender`] (the frames from outside), [`instructions`] (what the plug-in counts), [`windows`] (from windows
 //! to a [`row`]); then [`figure`] (which rows belong together), [`figure_text`] (its grids and remarks), [`hike_rates`] (what HIKE's
 //! paper states beside them), [`overview`] (all in one grid), [`published`] (where each figure of the papers is), and where these go:
-//! [`terminal`], [`markdown`], [`plot`].
+//! [`terminal`], [`plot`], and the results that the repository keeps ([`results`]).
 
 pub(crate) mod measurement;
 mod plot;
@@ -22,12 +22,17 @@ use anyhow::{bail, ensure, Context as _, Result};
 use clap::builder::PossibleValuesParser;
 
 use crate::sim::predictions::modelled::modelled;
-use measurement::row::Row;
+use measurement::row::{self, Row};
 use suites::cases::Suite;
-use tables::markdown::Provenance;
+use suites::published;
 use xtask::kernel::distribution;
+use xtask::results;
+use xtask::results::origin::Origin;
 use xtask::step;
 use xtask::vm::{Accel, Hardware};
+
+/// The length of a window, if none is given.
+const WINDOW_MS: u64 = 3000;
 
 /// Options of `bench`.
 #[derive(Debug, clap::Args)]
@@ -48,17 +53,17 @@ pub(crate) struct Options {
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
     windows: Option<u32>,
     /// Length of a window in milliseconds
-    #[arg(long, value_name = "MS", default_value_t = 3000, value_parser = clap::value_parser!(u64).range(100..=60_000))]
+    #[arg(long, value_name = "MS", default_value_t = WINDOW_MS, value_parser = clap::value_parser!(u64).range(100..=60_000))]
     window_ms: u64,
     /// Also write the rows to this file, each time one is complete
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write plots into this folder; with --report, one beside the report if not given
+    /// Write plots into this folder; also show what is modelled, and where each of the papers' figures is
     #[arg(long, value_name = "DIR")]
     svg: Option<PathBuf>,
-    /// Write a Markdown report to this file, with plots and what the papers say beside it
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "bench-report/report.md")]
-    report: Option<PathBuf>,
+    /// Keep the rows in xtask/lab/results, and write xtask/lab/RESULTS.md and README.md from all that are there
+    #[arg(long, conflicts_with = "compare")]
+    report: bool,
     /// Show the rows that an earlier run wrote with --json, and measure nothing
     #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "suite", "case"])]
     from: Option<PathBuf>,
@@ -67,24 +72,26 @@ pub(crate) struct Options {
     compare: Option<Vec<PathBuf>>,
 }
 
-pub(crate) fn run(mut options: Options) -> Result<ExitCode> {
-    options.svg = options
-        .svg
-        .or_else(|| options.report.as_deref().map(plots_of));
+pub(crate) fn run(options: Options) -> Result<ExitCode> {
     if let Some([before, after]) = options.compare.as_deref() {
         return tables::compare::run(before, after);
     }
     if let Some(from) = &options.from {
-        let rows = measurement::row::read(from)?;
-        show(&options, &rows, &Provenance::default())?;
+        let mut rows = row::read(from)?;
+        row::compare(&mut rows);
+        show(&options, &rows)?;
         return Ok(ExitCode::SUCCESS);
     }
     ensure!(
         options.hardware.accel == Accel::Tcg,
         "instructions are counted while QEMU translates them, which it does with --accel tcg only"
     );
-    for path in options.json.iter().chain(&options.report) {
+    if let Some(path) = &options.json {
         check_file(path)?;
+    }
+    if options.report {
+        options.origin()?.check()?;
+        results::merge(&[])?;
     }
     if let Some(folder) = &options.svg {
         check_folder(folder)?;
@@ -94,7 +101,7 @@ pub(crate) fn run(mut options: Options) -> Result<ExitCode> {
         Some(path) => write_rows(path, rows),
         None => Ok(()),
     })?;
-    show(&options, &measured.rows, &measured.provenance)?;
+    show(&options, &measured.rows)?;
     if !measured.failures.is_empty() {
         bail!("{}", measured.failures.join("\n"));
     }
@@ -106,23 +113,54 @@ fn write_rows(path: &Path, rows: &[Row]) -> Result<()> {
     fs::write(path, json).with_context(|| format!("cannot write {}", path.display()))
 }
 
-fn show(options: &Options, rows: &[Row], provenance: &Provenance) -> Result<()> {
+fn show(options: &Options, rows: &[Row]) -> Result<()> {
     print!("{}", tables::terminal::text(rows));
+    if options.report {
+        results::merge(rows)?;
+        xtask::docs::run()?;
+    }
     let Some(folder) = &options.svg else {
         return Ok(());
     };
     let modelled = step::work("model what needs more cores", || Ok(modelled(rows)))?;
-    let plots = plot::write(rows, modelled.as_ref(), folder)?;
-    if let Some(file) = &options.report {
-        tables::markdown::write(file, rows, provenance, modelled.as_ref(), &plots)?;
-        println!("{}", file.display());
+    if let Some(modelled) = &modelled {
+        println!("\n{}", modelled.text.trim());
     }
-    Ok(())
+    println!("\nAll figures of the papers");
+    print!("{}", published::grid(rows, modelled.is_some()).text());
+    plot::write(rows, modelled.as_ref(), folder)
 }
 
-/// Returns the folder of the plots of a report, if no other is given.
-fn plots_of(report: &Path) -> PathBuf {
-    report.with_extension("plots")
+impl Options {
+    /// Returns the number of windows of each row.
+    fn windows(&self) -> u32 {
+        self.windows.unwrap_or(self.suite.windows())
+    }
+
+    /// Returns the origin of what is measured now, with the options that make a difference to it.
+    fn origin(&self) -> Result<Origin> {
+        let nic = self.hardware.nic.name();
+        let given = [
+            (self.suite == Suite::Paper).then(|| "suite paper".to_owned()),
+            self.distribution
+                .as_ref()
+                .map(|name| format!("distribution {name}")),
+            (nic != "virtio").then(|| format!("nic {nic}")),
+            self.hardware
+                .append
+                .as_ref()
+                .map(|words| format!("append '{words}'")),
+            self.case.as_ref().map(|text| format!("case '{text}'")),
+            self.windows.map(|count| format!("windows {count}")),
+            (self.window_ms != WINDOW_MS).then(|| format!("window-ms {}", self.window_ms)),
+        ];
+        let given: String = given
+            .iter()
+            .flatten()
+            .map(|option| format!(" --{option}"))
+            .collect();
+        Origin::now(format!("cargo xtask bench{given}"), self.windows())
+    }
 }
 
 // An hour of measurements must not be lost because its result cannot be written.
@@ -169,7 +207,15 @@ fn check_folder(path: &Path) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+
     use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: Options,
+    }
 
     #[test]
     fn what_is_there_stays_and_nothing_is_left_behind() {
@@ -186,9 +232,32 @@ mod tests {
     }
 
     #[test]
-    fn a_report_has_its_plots_beside_it() {
-        assert_eq!(plots_of(Path::new("a/b.md")), Path::new("a/b.plots"));
-        assert_eq!(plots_of(Path::new("a/b")), Path::new("a/b.plots"));
+    fn rows_that_are_kept_can_be_measured_again() {
+        let cases = suites::cases::all(Suite::Paper);
+        for row in results::read(xtask::paths::project()).expect("rows") {
+            let case = cases.iter().find(|case| case.name == row.case);
+            let case = case.unwrap_or_else(|| panic!("no case for {}", row.name()));
+            let name = format!("{}/{}", row.case, row.stack());
+            let mut modes = case.modes.iter();
+            assert!(
+                modes.any(|mode| mode.name_in(case) == name),
+                "no mode {name}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_command_of_a_row_has_what_makes_a_difference() {
+        let command = |line: &str| {
+            let options = Line::try_parse_from(line.split(' '))
+                .expect("options")
+                .options;
+            options.origin().expect("an origin").command
+        };
+        assert_eq!(command("bench --json x --svg y"), "cargo xtask bench");
+        let line = "bench --suite paper --nic mlx5 --case /mflow --windows 2 --window-ms 1000";
+        let expected = "cargo xtask bench --suite paper --nic mlx5 --case '/mflow' --windows 2 --window-ms 1000";
+        assert_eq!(command(line), expected);
     }
 
     #[test]

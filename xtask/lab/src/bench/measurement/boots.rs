@@ -7,21 +7,18 @@
 //! several boots.
 
 use std::collections::BTreeMap;
-use std::process::Command;
 
 use anyhow::{bail, Result};
 use mflow_protocol::bench as protocol;
 
-use super::row::Row;
+use super::row::{self, Row};
 use super::session::{Boots, Death, Outcome, Session};
 use super::{plugin, windows};
 use crate::bench::suites::cases::{self, Case, Mode, Suite, What};
-use crate::bench::tables::markdown::Provenance;
 use crate::bench::Options;
 use xtask::kernel::Flavor;
-use xtask::paths;
+use xtask::results::origin::Origin;
 use xtask::step;
-use xtask::tools;
 
 /// After more crashes of the emulator than this, the benchmark gives up.
 const MOST_DEATHS: usize = 4;
@@ -29,7 +26,6 @@ const MOST_DEATHS: usize = 4;
 pub(crate) struct Measured {
     pub(crate) rows: Vec<Row>,
     pub(crate) failures: Vec<String>,
-    pub(crate) provenance: Provenance,
 }
 
 /// A mode of a case, the order to the guest, and the place of its row.
@@ -52,7 +48,7 @@ struct Progress<'a> {
     missing: Vec<Option<Row>>,
     outcomes: BTreeMap<usize, (&'a Task<'a>, Outcome)>,
     failures: Vec<String>,
-    provenance: Provenance,
+    origin: Origin,
     boots: usize,
     deaths: usize,
 }
@@ -66,10 +62,7 @@ pub(crate) fn all(options: &Options, save: impl Fn(&[Row]) -> Result<()>) -> Res
         missing: rows,
         outcomes: BTreeMap::new(),
         failures: Vec::new(),
-        provenance: Provenance {
-            commit: commit(),
-            ..Provenance::default()
-        },
+        origin: options.origin()?,
         boots: 0,
         deaths: 0,
     };
@@ -82,7 +75,6 @@ pub(crate) fn all(options: &Options, save: impl Fn(&[Row]) -> Result<()>) -> Res
     Ok(Measured {
         rows: progress.rows()?,
         failures: progress.failures,
-        provenance: progress.provenance,
     })
 }
 
@@ -101,9 +93,9 @@ impl<'a> Progress<'a> {
             None => Boots::Ours(flavor),
         };
         let mut session = Session::boot(self.boots, kernel, &self.options.hardware, &orders)?;
-        session.release().clone_into(&mut self.provenance.kernel);
-        // A first boot has installed it.
-        self.provenance.qemu = plugin::qemu_version(self.options.hardware.nic);
+        // A first boot has installed the emulator.
+        let qemu = plugin::qemu_version(self.options.hardware.nic);
+        self.origin.booted(session.release(), &qemu);
         let mut left = tasks;
         while let [task, rest @ ..] = left {
             let name = task.name();
@@ -152,15 +144,17 @@ impl<'a> Progress<'a> {
         let mut rows: Vec<Row> = rows.into_iter().flatten().collect();
         for row in &mut rows {
             self.options.hardware.nic.name().clone_into(&mut row.nic);
+            row.distribution.clone_from(&self.options.distribution);
+            row.origin = Some(self.origin.clone());
         }
-        windows::compare(&mut rows);
+        row::compare(&mut rows);
         Ok(rows)
     }
 }
 
 fn plan<'a>(options: &Options, cases: &'a [Case]) -> Result<Plan<'a>> {
     let mut rows: Vec<Option<Row>> = Vec::new();
-    let windows = options.windows.unwrap_or(options.suite.windows());
+    let windows = options.windows();
     // CAST: a number of windows.
     let mut boots: Vec<(Flavor, Vec<Task<'_>>)> = (0..windows as usize)
         .flat_map(|_| [(Flavor::Vm, Vec::new()), (Flavor::Off, Vec::new())])
@@ -230,17 +224,6 @@ impl Task<'_> {
     fn name(&self) -> String {
         self.mode.name_in(self.case)
     }
-}
-
-/// Returns the commit that is measured, marked if files have been changed since.
-fn commit() -> String {
-    tools::output(Command::new("git").current_dir(paths::project()).args([
-        "describe",
-        "--always",
-        "--dirty",
-        "--abbrev=12",
-    ]))
-    .map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned())
 }
 
 #[cfg(test)]

@@ -28,6 +28,7 @@ pub(crate) fn shares(case: &Case<'_>, deviation: bool) -> Grid {
         .rows
         .iter()
         .filter_map(|row| Some((*row, row.insn_per_packet.as_ref()?)))
+        .filter(|(_, insn)| !insn.by_cpu.is_empty())
         .collect();
     let every = || measured.iter().flat_map(|(_, insn)| &insn.by_cpu);
     let cpus: BTreeSet<u32> = every().map(|core| core.cpu).collect();

@@ -58,7 +58,7 @@ pub(crate) fn rows() -> Vec<Row> {
         rows.push(with(row("overhead-udp-16", mode, 0), &[("nic", busiest)]));
     }
     let mut idle = with(row("memcached", "vanilla", 0), &[("nic", 5000.0)]);
-    idle.saturated = false;
+    idle.saturated = Some(false);
     idle.spread = Some(0.08);
     rows.push(idle);
     rows.push(row("nginx", "mflow", 2));
@@ -69,7 +69,7 @@ pub(crate) fn rows() -> Vec<Row> {
 pub(crate) fn rates() -> Vec<Row> {
     let counted = |mode, softirqs| {
         let mut row = with(row("rate-udp-16-1000", mode, 0), &[("nic", 8000.0)]);
-        row.saturated = false;
+        row.saturated = Some(false);
         for core in row
             .insn_per_packet
             .iter_mut()
@@ -107,7 +107,7 @@ pub(crate) fn row(case: &str, mode: &str, lanes: u32) -> Row {
         }
         .to_owned(),
         packets: 100_000,
-        saturated: true,
+        saturated: Some(true),
         paper: paper::of(case, mode, lanes),
         ..Row::default()
     }
@@ -133,10 +133,11 @@ pub(crate) fn with(mut row: Row, cores: &[(&str, f64)]) -> Row {
         .collect();
     row.insn_per_packet = Some(Instructions {
         busiest: most,
-        min: most * 0.99,
-        max: most * 1.01,
-        total: by_cpu.iter().map(|core| core.insn_per_packet).sum(),
+        min: Some(most * 0.99),
+        max: Some(most * 1.01),
+        total: Some(by_cpu.iter().map(|core| core.insn_per_packet).sum()),
         by_cpu,
+        ..Instructions::default()
     });
     row.speedup_vs_vanilla = Some(8000.0 / most);
     row.spread = Some(0.02);

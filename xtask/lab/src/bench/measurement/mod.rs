@@ -9,6 +9,7 @@ pub(crate) mod events;
 pub(crate) mod fixture;
 pub(crate) mod instructions;
 pub(crate) mod plugin;
-pub(crate) mod row;
 pub(crate) mod session;
 pub(crate) mod windows;
+
+pub(crate) use xtask::results::row;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The way from the windows of a case to its row: medians, shares, the comparison with the vanilla stack, and remarks that a
-//! reader has to know.
+//! The way from the windows of a case to its row: medians, shares, and remarks that a reader has to know.
 
 use anyhow::{Context as _, Result};
 use mflow_protocol::bench::{self as protocol, Build, Load, Server, Stack, Transport};
@@ -85,10 +84,11 @@ pub(crate) fn row(
             .and_then(|&count| u64::try_from(count).ok()),
         insn_per_packet: Some(Instructions {
             busiest: median,
-            min,
-            max,
-            total: receiving().map(|cpu| cost(middle, cpu)).sum(),
+            min: Some(min),
+            max: Some(max),
+            total: Some(receiving().map(|cpu| cost(middle, cpu)).sum()),
             by_cpu,
+            ..Instructions::default()
         }),
         // CAST: far from where f64 loses digits.
         insn_per_request: requests.map(|count| median * window.packets as f64 / count as f64),
@@ -99,38 +99,11 @@ pub(crate) fn row(
             p50: latency.p50_us,
             p99: latency.p99_us,
         }),
-        saturated,
+        saturated: Some(saturated),
         note: notes::of(order, spread, saturated),
         paper: paper::of(&case.name, mode.name, lanes),
         ..empty(suite, case, mode)
     })
-}
-
-/// Fills in how many times less the busiest core does than with the vanilla stack, or of a router, in the kernel's path.
-pub(crate) fn compare(rows: &mut [Row]) {
-    let bases: Vec<(String, String, f64)> = rows
-        .iter()
-        .filter_map(|row| Some((row.case.clone(), row.mode.clone(), row.busiest()?)))
-        .collect();
-    for row in rows {
-        let base = bases
-            .iter()
-            .find(|(case, mode, _)| *case == row.case && is_base(mode, &row.mode));
-        row.speedup_vs_vanilla = base
-            .zip(row.busiest())
-            .map(|((.., base), busiest)| base / busiest);
-    }
-}
-
-/// Returns whether `mode` is compared with `base`, which for a router is the kernel's path that does the same.
-fn is_base(base: &str, mode: &str) -> bool {
-    if mode.contains("enc") {
-        return base == "kernel-enc";
-    }
-    if mode.ends_with("end") {
-        return base == "kernel-end";
-    }
-    matches!(base, "vanilla" | "compiled-out" | "kernel-fw")
 }
 
 fn empty(suite: Suite, case: &Case, mode: &Mode) -> Row {
@@ -308,10 +281,13 @@ mod tests {
         let row = summed_up("udp-16", windows, End::default());
         assert_eq!((row.mode.as_str(), row.lost), ("vanilla", 3));
         let insn = row.insn_per_packet.expect("measured");
-        assert_eq!((insn.min, insn.busiest, insn.max), (8000.0, 8200.0, 9000.0));
+        assert_eq!(
+            (insn.min, insn.busiest, insn.max),
+            (Some(8000.0), 8200.0, Some(9000.0))
+        );
         // The sender's core is not among them, nor are tasks on the CPUs of lanes.
-        assert_eq!(insn.total, 9200.0);
-        assert!(row.saturated);
+        assert_eq!(insn.total, Some(9200.0));
+        assert_eq!(row.saturated, Some(true));
         assert!(row
             .note
             .is_some_and(|note| note.contains("spread above 5 %")));
@@ -321,7 +297,8 @@ mod tests {
     #[test]
     fn a_core_that_waits_is_not_saturated() {
         let idle = window(1_000_000, 8_000_000, 1_000, 1_000);
-        assert!(!summed_up("udp-16", vec![idle], End::default()).saturated);
+        let row = summed_up("udp-16", vec![idle], End::default());
+        assert_eq!(row.saturated, Some(false));
     }
 
     #[test]
@@ -338,7 +315,7 @@ mod tests {
             measured("enc+mon+fw", 3000.0),
             measured("mon+kernel-end", 10_000.0),
         ];
-        compare(&mut rows);
+        crate::bench::measurement::row::compare(&mut rows);
         let speedups: Vec<_> = rows.iter().map(|row| row.speedup_vs_vanilla).collect();
         assert_eq!(speedups, [1.0, 1.0, 1.0, 2.0, 2.0, 0.5].map(Some));
     }

@@ -18,7 +18,8 @@ const BAR: u32 = 30;
 const BARS_MIN: usize = 3;
 
 pub(super) fn draw(case: &Case<'_>) -> Result<Option<Picture>> {
-    let drawable = |row: &&&Row| row.insn_per_packet.as_ref().is_some_and(finite);
+    let drawable =
+        |row: &&&Row| row.insn_per_packet.as_ref().is_some_and(finite) && !cores(row).is_empty();
     if case.rows.iter().filter(drawable).count() == 0 {
         return Ok(None);
     }
@@ -28,7 +29,7 @@ pub(super) fn draw(case: &Case<'_>) -> Result<Option<Picture>> {
         case.rows
             .iter()
             .filter_map(|row| row.insn_per_packet.as_ref())
-            .flat_map(|insn| [insn.busiest, insn.max])
+            .flat_map(|insn| [insn.busiest, range(insn)[1]])
             .chain(cores.iter().map(|core| core.insn_per_packet)),
     );
     let bars: usize = case.rows.iter().map(|row| room(row) + 1).sum();
@@ -51,7 +52,12 @@ pub(super) fn draw(case: &Case<'_>) -> Result<Option<Picture>> {
             left += (room(row) + 1) as f64;
         }
         canvas::legend(root, &colours)?;
-        if case.rows.iter().filter(drawable).any(|row| !row.saturated) {
+        if case
+            .rows
+            .iter()
+            .filter(drawable)
+            .any(|row| row.saturated == Some(false))
+        {
             let (x, y) = (
                 i32::try_from(width - LEGEND)? + 14,
                 60 + 20 * colours.len() as i32,
@@ -62,10 +68,6 @@ pub(super) fn draw(case: &Case<'_>) -> Result<Option<Picture>> {
     })?;
     Ok(Some(Picture {
         name: case.name.to_owned(),
-        caption: format!(
-            "{}: instructions per delivered wire packet, a bar per core",
-            case.name
-        ),
         svg,
     }))
 }
@@ -99,10 +101,15 @@ fn mode(
         }
     }
     let (place, _) = busiest.unwrap_or((middle, 0.0));
-    let range = [(place, insn.min), (place, insn.max)];
+    let [min, max] = range(insn);
+    let range = [(place, min), (place, max)];
     chart.draw_series([PathElement::new(range, INK.stroke_width(2))])?;
-    let (x, y) = chart.backend_coord(&(place, insn.max.max(insn.busiest)));
-    let mark = if row.saturated { "" } else { "*" };
+    let (x, y) = chart.backend_coord(&(place, max.max(insn.busiest)));
+    let mark = if row.saturated == Some(false) {
+        "*"
+    } else {
+        ""
+    };
     let text = format!("{:.0}{mark}", insn.busiest);
     canvas::centred(root, &text, (x, y - 3), 14, VPos::Bottom)
 }
@@ -120,9 +127,12 @@ fn room(row: &Row) -> usize {
 }
 
 fn finite(insn: &Instructions) -> bool {
-    [insn.busiest, insn.min, insn.max]
-        .iter()
-        .all(|value| value.is_finite())
+    insn.busiest.is_finite() && range(insn).iter().all(|value| value.is_finite())
+}
+
+/// Returns the least and the most of all windows, as far as they are known.
+fn range(insn: &Instructions) -> [f64; 2] {
+    [insn.min, insn.max].map(|value| value.unwrap_or(insn.busiest))
 }
 
 /// A colour for every role, in the order in which they appear.

@@ -64,10 +64,6 @@ pub(super) fn draw(case: &Case<'_>) -> Result<Option<Picture>> {
     })?;
     Ok(Some(Picture {
         name: format!("{}-interrupts", case.name),
-        caption: format!(
-            "{}: interrupts and softirqs per 1000 packets, a bar per kind",
-            case.name
-        ),
         svg,
     }))
 }

@@ -10,7 +10,7 @@ mod order;
 mod speedup;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context as _, Result};
 
@@ -18,45 +18,27 @@ use crate::bench::measurement::row::Row;
 use crate::bench::tables::figure::{group, Figure, Kind};
 use crate::sim::predictions::modelled::Modelled;
 
-#[derive(Clone, Debug)]
-pub(crate) struct Plot {
-    /// The kind of figures that the plot belongs to; none: the model's.
-    pub(crate) kind: Option<Kind>,
-    pub(crate) path: PathBuf,
-    /// The description of the plot: the text in place of the picture.
-    pub(crate) caption: String,
-}
-
 struct Picture {
     name: String,
-    caption: String,
     svg: String,
 }
 
 /// Draws everything that can be drawn from the rows, and from what is modelled, into `folder`.
-pub(crate) fn write(rows: &[Row], modelled: Option<&Modelled>, folder: &Path) -> Result<Vec<Plot>> {
+pub(crate) fn write(rows: &[Row], modelled: Option<&Modelled>, folder: &Path) -> Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
-    let mut plots = Vec::new();
-    let mut add = |kind, picture: Picture| {
+    let mut drawn = Vec::new();
+    for figure in group(rows) {
+        drawn.extend(pictures(&figure)?);
+    }
+    for chart in modelled.iter().flat_map(|modelled| &modelled.charts) {
+        drawn.push(modelled::draw(chart)?);
+    }
+    for picture in drawn {
         let path = folder.join(file_name(&picture.name));
         fs::write(&path, picture.svg)
             .with_context(|| format!("cannot write {}", path.display()))?;
-        plots.push(Plot {
-            kind,
-            path,
-            caption: picture.caption,
-        });
-        Ok::<_, anyhow::Error>(())
-    };
-    for figure in group(rows) {
-        for picture in pictures(&figure)? {
-            add(Some(figure.kind), picture)?;
-        }
     }
-    for chart in modelled.iter().flat_map(|modelled| &modelled.charts) {
-        add(None, modelled::draw(chart)?)?;
-    }
-    Ok(plots)
+    Ok(())
 }
 
 /// A case's name comes from a file and must not lead out of the folder.

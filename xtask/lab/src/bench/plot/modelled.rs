@@ -53,7 +53,6 @@ pub(super) fn draw(chart: &Chart) -> Result<Picture> {
     })?;
     Ok(Picture {
         name: chart.name.to_owned(),
-        caption: chart.title.to_owned(),
         svg,
     })
 }

@@ -55,8 +55,6 @@ pub(super) fn draw(figure: &Figure<'_>) -> Result<Option<Picture>> {
     })?;
     Ok(Some(Picture {
         name: "order-disturbance".to_owned(),
-        caption: "Packets that reach the merge before their turn per 1000 delivered, against the packets in a micro-flow"
-            .to_owned(),
         svg,
     }))
 }

@@ -78,9 +78,6 @@ pub(super) fn draw(figure: &Figure<'_>) -> Result<Option<Picture>> {
     })?;
     Ok(Some(Picture {
         name: format!("{}-speedup", figure.kind.slug()),
-        caption:
-            "Speed-up of the busiest core over the vanilla overlay's, marks: the papers' throughput"
-                .to_owned(),
         svg,
     }))
 }

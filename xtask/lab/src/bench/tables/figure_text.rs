@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The grids and remarks of one figure, which the terminal and the Markdown report both show.
+//! The grids and remarks of one figure, for the terminal.
 
 use std::collections::BTreeMap;
 
@@ -118,8 +118,9 @@ fn primary(figure: &Figure<'_>) -> Grid {
             let mut cells = vec![name.to_owned(), label(row)];
             let insn = row.insn_per_packet.as_ref();
             cells.push(insn.map_or("not available".to_owned(), |insn| whole(insn.busiest)));
-            cells.push(or_dash(insn, |insn| {
-                format!("{}..{}", whole(insn.min), whole(insn.max))
+            let range = insn.and_then(|insn| insn.min.zip(insn.max));
+            cells.push(or_dash(range, |(min, max)| {
+                format!("{}..{}", whole(min), whole(max))
             }));
             if overhead {
                 cells.push(or_dash(insn.zip(without), difference));
@@ -131,10 +132,10 @@ fn primary(figure: &Figure<'_>) -> Grid {
                     or_dash(row.paper.as_ref(), |paper| ratio(paper.speedup_vs_vanilla))
                 });
             }
-            cells.push(or_dash(insn, |insn| whole(insn.total)));
+            cells.push(or_dash(insn.and_then(|insn| insn.total), whole));
             cells.push(or_dash(row.spread, percent));
-            cells.push(or_dash(insn, |_| {
-                if row.saturated { "yes" } else { "NO" }.to_owned()
+            cells.push(or_dash(insn.and(row.saturated), |is_so| {
+                if is_so { "yes" } else { "NO" }.to_owned()
             }));
             cells.push(or_dash(insn, |_| row.lost.to_string()));
             cells.push(or_dash(insn, |_| row.reordered.to_string()));
@@ -229,7 +230,7 @@ fn notes(figure: &Figure<'_>) -> Vec<String> {
         .flat_map(|case| case.rows.iter().copied())
         .collect();
     let mut lines = remarked(&rows);
-    let unsaturated = |row: &&Row| row.insn_per_packet.is_some() && !row.saturated;
+    let unsaturated = |row: &&Row| row.insn_per_packet.is_some() && row.saturated == Some(false);
     // A router's rows say themselves what it means for them.
     if figure.kind != Kind::Hike && rows.iter().any(unsaturated) {
         lines.push(NOT_SATURATED.to_owned());
@@ -439,7 +440,7 @@ mod tests {
     fn rows_with_time_to_spare_are_marked() {
         let mut row = fixture::with(fixture::row("udp-16", "mflow", 2), &[("nic", 100.0)]);
         assert!(!notes_of(&[row.clone()]).contains(NOT_SATURATED));
-        row.saturated = false;
+        row.saturated = Some(false);
         assert!(notes_of(&[row.clone()]).contains(NOT_SATURATED));
         row.case = "hike-edge".to_owned();
         assert!(!notes_of(&[row]).contains(NOT_SATURATED));

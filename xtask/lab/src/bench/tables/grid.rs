@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! One grid of cells, as text for a terminal or as Markdown.
+//! One grid of cells, as text for a terminal.
 
-use comfy_table::presets::{ASCII_MARKDOWN, NOTHING};
+use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
 
 /// Wider grids are cut into pieces.
@@ -76,7 +76,7 @@ impl Grid {
     /// Returns the names and the columns `from..to`.
     fn piece(&self, from: usize, to: usize) -> String {
         let chosen: Vec<usize> = (0..self.names()).chain(from..to).collect();
-        let mut table = self.table(&chosen, str::to_owned);
+        let mut table = self.table(&chosen);
         table.load_style(NOTHING);
         if let Some(first) = table.column_mut(0) {
             first.set_padding((0, 1));
@@ -88,24 +88,7 @@ impl Grid {
         lines.concat()
     }
 
-    pub(crate) fn markdown(&self) -> String {
-        let all: Vec<usize> = (0..self.columns.len()).collect();
-        let mut table = self.table(&all, escape);
-        table.load_style(ASCII_MARKDOWN);
-        let mut lines: Vec<String> = table.lines().collect();
-        // The library's second line does not align.
-        if let Some(line) = lines.get_mut(1) {
-            let marks: Vec<&str> = self
-                .columns
-                .iter()
-                .map(|column| if column.right { "---:" } else { "---" })
-                .collect();
-            *line = format!("| {} |", marks.join(" | "));
-        }
-        lines.join("\n") + "\n"
-    }
-
-    fn table(&self, chosen: &[usize], escape: fn(&str) -> String) -> Table {
+    fn table(&self, chosen: &[usize]) -> Table {
         let mut table = Table::new();
         table.set_header(chosen.iter().map(|&index| {
             self.columns
@@ -116,7 +99,7 @@ impl Grid {
             table.add_row(
                 chosen
                     .iter()
-                    .map(|&index| row.get(index).map_or_else(String::new, |cell| escape(cell))),
+                    .map(|&index| row.get(index).cloned().unwrap_or_default()),
             );
         }
         for (place, &index) in chosen.iter().enumerate() {
@@ -127,18 +110,6 @@ impl Grid {
         }
         table
     }
-}
-
-/// Escapes what Markdown would interpret, such as the underscores of a function's name.
-fn escape(cell: &str) -> String {
-    let mut text = String::new();
-    for c in cell.chars() {
-        if "|_*<\\`".contains(c) {
-            text.push('\\');
-        }
-        text.push(c);
-    }
-    text
 }
 
 fn width(text: &str) -> usize {
@@ -184,23 +155,6 @@ mod tests {
                 "{text}"
             );
         }
-    }
-
-    #[test]
-    fn markdown_has_as_many_cells_in_every_line() {
-        let text = grid(4).markdown();
-        let cells: Vec<usize> = text
-            .lines()
-            .map(|line| line.replace("\\|", "").matches('|').count())
-            .collect();
-        assert_eq!(cells, [5, 5, 5, 5], "{text}");
-        assert!(text.contains("| --- | ---: | ---: | ---: |"), "{text}");
-    }
-
-    #[test]
-    fn markdown_does_not_read_names() {
-        assert_eq!(escape("__udp4_lib_rcv"), "\\_\\_udp4\\_lib\\_rcv");
-        assert_eq!(escape("a|b"), "a\\|b");
     }
 
     #[test]

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Results as text: grids for a terminal and for Markdown.
+//! Results as text: grids for a terminal.
 
 pub(crate) mod compare;
 pub(crate) mod figure;
 pub(crate) mod figure_text;
 pub(crate) mod grid;
-pub(crate) mod markdown;
 pub(crate) mod notes;
 pub(crate) mod overview;
 pub(crate) mod terminal;

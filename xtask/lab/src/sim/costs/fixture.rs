@@ -80,12 +80,13 @@ pub(crate) fn row(mode: &str, nic: f64, lanes: &[f64], app: f64) -> Row {
         packets: 100_000,
         insn_per_packet: Some(Instructions {
             busiest,
-            min: busiest,
-            max: busiest,
-            total: all.sum(),
+            min: Some(busiest),
+            max: Some(busiest),
+            total: Some(all.sum()),
             by_cpu,
+            ..Instructions::default()
         }),
-        saturated: true,
+        saturated: Some(true),
         ..Row::default()
     }
 }

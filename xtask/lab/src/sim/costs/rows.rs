@@ -166,7 +166,7 @@ pub(crate) fn calibrating<'r, 'a>(
     rows.iter().min_by_key(|(row, measured)| {
         (
             !measured.is_direct(),
-            !row.saturated,
+            row.saturated != Some(true),
             row.batch_pkts.abs_diff(usual_batch_pkts),
             row.lanes,
         )
@@ -238,7 +238,7 @@ mod tests {
     #[test]
     fn saturated_rows_and_the_usual_batch_come_first() {
         let mut idle = row(MFLOW, 1_000.0, &[6_000.0], 900.0);
-        idle.saturated = false;
+        idle.saturated = Some(false);
         let mut small = row(MFLOW, 1_000.0, &[6_000.0], 900.0);
         small.batch_pkts = 16;
         let two = row(MFLOW, 1_000.0, &[3_000.0, 3_000.0], 900.0);

@@ -258,7 +258,7 @@ fn splits<'a>(group: &Group<'a>) -> Vec<(&'a Row, Split)> {
                     from_lanes: row.lanes,
                     least_nic_lanes: least.map(|(lanes, _)| lanes),
                     is_direct: measured.is_direct(),
-                    is_saturated: row.saturated,
+                    is_saturated: row.saturated == Some(true),
                 },
             ));
         }
@@ -311,7 +311,7 @@ pub(crate) fn check(
     let error = model_ratio / measured_ratio - 1.0;
     let unsaturated: Vec<&str> = [vanilla, row]
         .iter()
-        .filter(|row| !row.saturated)
+        .filter(|row| row.saturated != Some(true))
         .map(|row| row.mode.as_str())
         .collect();
     let is_off = error.is_nan() || error.abs() > TOLERANCE;
@@ -421,7 +421,7 @@ mod tests {
         let mut rows = rows();
         rows[4] = row(MFLOW, 1_400.0, &[4_000.0, 4_000.0], 1_300.0);
         assert_eq!(verdicts(&rows)[3], (Used::Predicted, Verdict::Miss));
-        rows[4].saturated = false;
+        rows[4].saturated = Some(false);
         assert_eq!(verdicts(&rows)[3], (Used::Predicted, Verdict::Warning));
     }
 
