@@ -4,9 +4,9 @@
 //!
 //! Read in this order: [`cases`] and [`hike_cases`] (what is compared), [`boots`] (which case is measured in which boot of the guest),
 //! [`session`] (one boot), [`sender`] (the frames from outside), [`instructions`] (what the plug-in counts), [`windows`] (from windows
-//! to a [`row`]); then [`figure`] (which rows belong together), [`figure_text`] (its grids and remarks), [`hike_rates`] (what HIKE's
-//! paper states beside them), [`overview`] (all in one grid), [`published`] (where each figure of the papers is), and where these go:
-//! [`terminal`], [`plot`], and the results that the repository keeps ([`results`]).
+//! to a [`row`]); then [`figure`] (which rows belong together), [`figure_text`] (its grids and remarks), [`overview`] (all in one
+//! grid), [`published`] (where each figure of the papers is), and where these go: [`terminal`], [`plot`], and the results that the
+//! repository keeps ([`results`]).
 
 pub(crate) mod measurement;
 mod plot;

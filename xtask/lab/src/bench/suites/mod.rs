@@ -4,6 +4,5 @@
 
 pub(crate) mod cases;
 pub(crate) mod hike_cases;
-pub(crate) mod hike_rates;
 pub(crate) mod paper;
 pub(crate) mod published;

@@ -9,7 +9,7 @@ use super::grid::Grid;
 use super::notes::SPREAD_MAX;
 use crate::bench::measurement::row::{Instructions, Row};
 use crate::bench::measurement::{cores, events};
-use crate::bench::suites::{hike_rates, paper};
+use crate::bench::suites::paper;
 
 const LIMITS: &str = "Instructions do not show cache misses, the latency of interrupts between cores, memory bandwidth, or how \
                       a real NIC behaves: ratios on hardware differ.";
@@ -58,9 +58,6 @@ pub(crate) fn blocks(figure: &Figure<'_>) -> Vec<Block> {
             blocks.push(Block::Grid { title, grid });
         }
     };
-    if figure.kind == Kind::Hike {
-        add(hike_rates::TITLE.to_owned(), hike_rates::grid(figure));
-    }
     add(
         "Secondary: emulated wall clock, which says nothing about speed on hardware".to_owned(),
         secondary(figure),
