@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Documents that mirror code: every hook is explained, every file that is named exists, and words are plain.
+//! Documents that mirror code: every hook is explained, every file that is named exists, words are plain, and figures are where they
+//! are measured.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -62,13 +63,14 @@ const CONTRACT: &str = "c-shims/README.md";
 
 pub(crate) fn checks(project: &Path) -> Vec<(&'static str, Result<()>)> {
     type Check = fn(&Path) -> Result<()>;
-    let checks: [(_, Check); 10] = [
+    let checks: [(_, Check); 11] = [
         ("every hook is in the contract table", hooks_are_explained),
         ("every file named in the design text exists", files_exist),
         ("the module's version is the project's", version),
         ("kernels that will do without our hooks are named", kernels),
         ("no document is too long", lengths),
         ("commits are named where figures are", commits),
+        ("figures are in the results", figures),
         ("documents have plain words", plain_words),
         ("comments begin with a verb or a noun", beginnings),
         (
@@ -172,6 +174,23 @@ fn commits(project: &Path) -> Result<()> {
         "these belong to {}:\n  {}",
         HISTORIES.join(" or "),
         named.join("\n  ")
+    );
+    Ok(())
+}
+
+fn figures(project: &Path) -> Result<()> {
+    let mut found = Vec::new();
+    for path in documents(project) {
+        if !HISTORIES.contains(&path.as_str()) {
+            let text = read(project, &path)?;
+            found.extend(costs(&text).map(|sentence| format!("{path}: {sentence}")));
+        }
+    }
+    ensure!(
+        found.is_empty(),
+        "numbers of instructions belong to {}, as in `{{udp-16/vanilla}}` in a template of xtask/lab/results:\n  {}",
+        HISTORIES.join(" or "),
+        found.join("\n  ")
     );
     Ok(())
 }
@@ -373,6 +392,20 @@ fn commit_ids(text: &str) -> impl Iterator<Item = &str> {
         })
 }
 
+/// Returns the sentences that have a number of instructions: three digits or more, outside of code and references to rows.
+fn costs(text: &str) -> impl Iterator<Item = &str> {
+    let sentences = text.split(['.', '|', ':', ';']).filter(|sentence| {
+        let plain = sentence.split(['`', '{', '}']).step_by(2);
+        let digits = plain.map(|text| text.replace(',', ""));
+        let has_number = |text: String| {
+            let mut words = text.split(|c: char| !c.is_ascii_digit());
+            words.any(|word| word.len() >= 3)
+        };
+        sentence.contains("instruction") && digits.into_iter().any(has_number)
+    });
+    sentences.map(str::trim)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -385,6 +418,11 @@ mod tests {
         assert!(commit_ids(ids).eq(["0be4b1c", "f7b1f2d"]));
         let found: Vec<_> = worst_words("So\nmany flows, begun anew; a renewal.").collect();
         assert_eq!(found, ["anew", "so many"]);
+        let costs: Vec<_> = costs(
+            "It costs 1,234 instructions. Of {udp-1024/rps} instructions | 1234 |; 64 instructions",
+        )
+        .collect();
+        assert_eq!(costs, ["It costs 1,234 instructions"]);
         let design =
             "1. `glue/hooks.rs: split_napi`, `algo/merge/slot.rs` and `mod.rs`, not glue/x.rs.";
         assert!(files(design).eq(["glue/hooks.rs", "algo/merge/slot.rs"]));
