@@ -166,8 +166,9 @@ fn any_tunnel() -> impl Strategy<Value = Tunnel> {
 /// Returns bytes that are no tunnel's.
 fn any_payload() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(any::<u8>(), 1..200).prop_map(|mut payload| {
-        payload[0] = 0x01;
         payload.extend([0; 8]);
+        // Neither VXLAN's flags nor the protocol of a frame in Geneve's header.
+        (payload[0], payload[2]) = (0x01, 0);
         payload
     })
 }
