@@ -194,6 +194,11 @@ impl Row {
     pub fn name(&self) -> String {
         format!("{}/{}", self.place(), self.stack())
     }
+
+    /// Returns whether the other row is compared with this one.
+    pub fn is_base_of(&self, other: &Self) -> bool {
+        self.place() == other.place() && is_base(&self.mode, &other.mode)
+    }
 }
 
 /// Reads the rows that `bench --json` has written.

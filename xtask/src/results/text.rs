@@ -89,19 +89,19 @@ impl<'a> Filling<'a> {
             "functions" => self.functions(name)?,
             // Beside it, how many times less that is than vanilla's.
             "ratio" => {
-                let speedup = self.row(name)?.speedup_vs_vanilla;
+                let speedup = self.compared(name)?.speedup_vs_vanilla;
                 let times = speedup.map_or(String::new(), |times| format!(" ({times:.2}x)"));
                 whole(self.busiest(name)?) + &times
             }
             // That as a bar.
             "bar" => {
-                let speedup = self.row(name)?.speedup_vs_vanilla;
+                let speedup = self.compared(name)?.speedup_vs_vanilla;
                 // CAST: a few halves.
                 let length = (speedup.unwrap_or(0.0) * 2.0).round() as usize;
                 format!("{} {}", "█".repeat(length), times(speedup))
             }
             // The work of all cores as a multiple of vanilla's.
-            "all" => times(self.row(name)?.total_vs_vanilla),
+            "all" => times(self.compared(name)?.total_vs_vanilla),
             _ => whole(self.busiest(reference)?),
         })
     }
@@ -117,6 +117,14 @@ impl<'a> Filling<'a> {
             bail!("{FOLDER} has no row {name}; correct the name, or measure the row: cargo xtask bench --suite paper --report");
         };
         self.of_table.push(row);
+        Ok(row)
+    }
+
+    /// Returns a row, of whose ratios the row that it is compared with is a part.
+    fn compared(&mut self, name: &str) -> Result<&'a Row> {
+        let row = self.row(name)?;
+        let base = self.rows.iter().find(|base| base.is_base_of(row));
+        self.of_table.extend(base);
         Ok(row)
     }
 
@@ -329,7 +337,7 @@ mod tests {
         let note = "* `udp-16` (mflow 2): it rained.\n";
         let expected = format!("| 8000 | 2000 (4.00x) |\n\nOf aaaaaa1.\n\n{note}and 5000\n\n");
         assert_eq!(one, expected);
-        let two = filled("| {udp-16/vanilla} | {udp-16/rps} | {udp-16/mflow 2} |");
+        let two = filled("| {ratio udp-16/mflow 2} | {bar udp-16/rps} |");
         let said = "**Not of one commit.** bbbbbb2: `udp-16` (rps); aaaaaa1: all others.\n";
         assert!(two.contains(said), "{two}");
         // A note is made once.
