@@ -16,7 +16,7 @@ pub mod instance;
 mod tables;
 
 pub use self::baseline::Baseline;
-pub use self::config::behaviour::{Behaviour, Flavours};
+pub use self::config::behaviour::{Behaviour, Flavour, Flavours};
 pub use self::config::chain::Chain;
 pub use self::config::destination::Destination;
 pub use self::config::exact_flow::ExactFlow;

@@ -100,7 +100,7 @@ fn behaviour() -> impl Strategy<Value = Behaviour> {
     let flavours = any::<[bool; 3]>().prop_map(|[psp, usp, usd]| Flavours { psp, usp, usd });
     let parts = (0..5u8, unicast(), option::of(1..=u32::MAX), flavours);
     parts.prop_map(|(kind, next_hop, table, flavours)| match kind {
-        0 => Behaviour::End(flavours),
+        0 => Behaviour::End { flavours },
         1 => Behaviour::EndX { next_hop, flavours },
         2 => Behaviour::Dt4 { table },
         3 => Behaviour::Dt6 { table },

@@ -6,11 +6,26 @@ use std::fmt;
 use std::net::Ipv6Addr;
 
 use anyhow::{ensure, Result};
+use serde::{Deserialize, Serialize};
 
+use super::fields;
 use crate::tables::layout;
 
-/// The flavours of End and End.X (RFC 8986, 4.16).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// A flavour of End and End.X (RFC 8986, 4.16), by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Flavour {
+    /// Penultimate segment pop.
+    Psp,
+    /// Ultimate segment pop.
+    Usp,
+    /// Ultimate segment decapsulation.
+    Usd,
+}
+
+/// The flavours of End and End.X.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Vec<Flavour>", into = "Vec<Flavour>")]
 pub struct Flavours {
     /// Penultimate segment pop: where the last segment becomes the destination, the SRH is taken out.
     pub psp: bool,
@@ -20,31 +35,71 @@ pub struct Flavours {
     pub usd: bool,
 }
 
+impl From<Vec<Flavour>> for Flavours {
+    fn from(flavours: Vec<Flavour>) -> Self {
+        let has = |flavour| flavours.contains(&flavour);
+        Self {
+            psp: has(Flavour::Psp),
+            usp: has(Flavour::Usp),
+            usd: has(Flavour::Usd),
+        }
+    }
+}
+
+impl From<Flavours> for Vec<Flavour> {
+    fn from(Flavours { psp, usp, usd }: Flavours) -> Self {
+        let all = [
+            (psp, Flavour::Psp),
+            (usp, Flavour::Usp),
+            (usd, Flavour::Usd),
+        ];
+        let all = all.into_iter();
+        all.filter(|one| one.0).map(|one| one.1).collect()
+    }
+}
+
 /// The behaviour of a local SID.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "action", rename_all_fields = "kebab-case", deny_unknown_fields)]
 pub enum Behaviour {
     /// End: goes on to the next segment; the programs behind `end` forward.
-    End(Flavours),
+    End {
+        /// Its flavours.
+        #[serde(default, skip_serializing_if = "fields::is_default")]
+        flavours: Flavours,
+    },
     /// End.X: goes on to the next segment, and forwards to this next hop, which is a neighbour.
+    #[serde(rename = "End.X")]
     EndX {
         /// The address of the next hop: no link-local one, as the kernel's tables have none.
+        #[serde(deserialize_with = "fields::next_hop")]
         next_hop: Ipv6Addr,
         /// Its flavours.
+        #[serde(default, skip_serializing_if = "fields::is_default")]
         flavours: Flavours,
     },
     /// End.DT4: takes the outer headers off IPv4, and forwards it.
+    #[serde(rename = "End.DT4")]
     Dt4 {
         /// By this routing table of the kernel's; `None`: by the one that its rules choose.
+        #[serde(deserialize_with = "fields::table", default)]
+        #[serde(skip_serializing_if = "Option::is_none")]
         table: Option<u32>,
     },
     /// End.DT6: the same of IPv6.
+    #[serde(rename = "End.DT6")]
     Dt6 {
         /// Likewise.
+        #[serde(deserialize_with = "fields::table", default)]
+        #[serde(skip_serializing_if = "Option::is_none")]
         table: Option<u32>,
     },
     /// End.DT46: the same of both.
+    #[serde(rename = "End.DT46")]
     Dt46 {
         /// Likewise.
+        #[serde(deserialize_with = "fields::table", default)]
+        #[serde(skip_serializing_if = "Option::is_none")]
         table: Option<u32>,
     },
 }
@@ -53,7 +108,7 @@ impl Behaviour {
     /// Returns the name of the program that does it.
     pub fn program(&self) -> &'static str {
         match self {
-            Self::End(_) => "end",
+            Self::End { .. } => "end",
             Self::EndX { .. } => "end-x",
             Self::Dt4 { .. } | Self::Dt6 { .. } | Self::Dt46 { .. } => "dec",
         }
@@ -78,7 +133,7 @@ impl Behaviour {
             .fold(layout::Behaviour::END, |flags, (_, flag)| flags | flag)
         };
         let (flags, table) = match self {
-            Self::End(flavours) => (with_flavours(flavours), None),
+            Self::End { flavours } => (with_flavours(flavours), None),
             Self::EndX { next_hop, flavours } => {
                 ensure!(
                     !next_hop.is_unspecified()
@@ -114,7 +169,7 @@ impl fmt::Display for Behaviour {
     /// Writes it as RFC 8986 does: `End with PSP and USD`, `End.X`, `End.DT46`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, flavours) = match self {
-            Self::End(flavours) => ("End", *flavours),
+            Self::End { flavours } => ("End", *flavours),
             Self::EndX { flavours, .. } => ("End.X", *flavours),
             Self::Dt4 { .. } => ("End.DT4", Flavours::default()),
             Self::Dt6 { .. } => ("End.DT6", Flavours::default()),
@@ -145,7 +200,7 @@ mod tests {
             usd: true,
             ..Flavours::default()
         };
-        let end = Behaviour::End(flavours);
+        let end = Behaviour::End { flavours };
         assert_eq!(
             (end.to_string().as_str(), end.program()),
             ("End with PSP and USD", "end")

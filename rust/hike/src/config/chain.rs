@@ -7,6 +7,7 @@ use std::str::FromStr;
 
 use anyhow::{bail, ensure, Context as _, Error, Result};
 
+use super::fields::as_text;
 use crate::instance::manifest::{self, Program};
 use crate::limits::CHAIN_PROGRAMS;
 
@@ -120,6 +121,8 @@ impl FromStr for Chain {
         Ok(chain)
     }
 }
+
+as_text!(Chain);
 
 impl fmt::Display for Chain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -8,14 +8,17 @@ use std::str::FromStr;
 
 use anyhow::{ensure, Context as _, Error, Result};
 
+use super::fields::as_text;
+
 /// Exact destinations are looked for first, then the longest prefix, then the default.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Destination {
     /// One address.
     Address(IpAddr),
     /// All addresses that begin with this many bits of this one; the others are 0.
     Prefix(IpAddr, u8),
     /// All that no address and no prefix is there for.
+    #[default]
     Default,
 }
 
@@ -78,6 +81,8 @@ impl FromStr for Destination {
         }
     }
 }
+
+as_text!(Destination);
 
 impl fmt::Display for Destination {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

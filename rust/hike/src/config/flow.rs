@@ -11,6 +11,7 @@ use std::net::Ipv6Addr;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{bail, ensure, Context as _, Result};
+use serde::{Deserialize, Serialize};
 
 use super::path::Path;
 use crate::limits::{FLOW_BLOCKS, FLOW_SIDS};
@@ -21,7 +22,8 @@ const LEAST_PERIOD: Duration = Duration::from_millis(10);
 const MOST_PERIOD: Duration = Duration::from_secs(86_400);
 
 /// The end of a flow at which it is counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Direction {
     /// The end at which it enters the monitored part of its way, counted by `mon-in`.
     In = 0,

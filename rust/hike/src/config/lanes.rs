@@ -2,8 +2,11 @@
 
 //! The request of a class to mflow for its flows, which the program `lanes` hands on with each packet.
 
+use serde::{Deserialize, Serialize};
+
 /// A request to mflow. Without one, mflow splits a flow while it finds it fast.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Lanes {
     /// To split a flow however slow it is, as far as all else allows it.
     Split,

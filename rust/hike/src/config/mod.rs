@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The configuration: each [`chain`], the packets that take one ([`destination`], [`exact_flow`]), and what programs of chains need:
-//! [`path`], [`behaviour`], [`rule`], [`flow`] and `lanes`.
+//! [`path`], [`behaviour`], [`rule`], [`flow`] and `lanes`. With serde they are read and written as files have them; [`fields`] says
+//! which numbers and texts there can be.
 
 pub mod behaviour;
 pub mod chain;
 pub mod destination;
 pub mod exact_flow;
+pub mod fields;
 pub mod flow;
 pub(crate) mod lanes;
 pub mod path;

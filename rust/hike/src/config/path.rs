@@ -10,7 +10,9 @@
 use std::net::Ipv6Addr;
 
 use anyhow::{ensure, Result};
+use serde::{Deserialize, Serialize};
 
+use super::fields;
 use crate::limits::{PATH_BYTES, PATH_SIDS};
 use crate::tables::layout;
 
@@ -19,43 +21,53 @@ const OPTION_BYTES: usize = 8;
 const SRH_BYTES: usize = 8;
 const SID_BYTES: usize = 16;
 /// The MTU that every IPv6 link has at least: RFC 8200, 5.
-const LEAST_MTU: u16 = 1280;
+pub(super) const LEAST_MTU: u16 = 1280;
+const USUAL_MTU: u32 = 1500;
+const USUAL_HOP_LIMIT: u32 = 64;
 
 /// Numbers of next headers.
 const ROUTING: u8 = 43;
 const DESTINATION_OPTIONS: u8 = 60;
 
 /// The mode of encapsulation: RFC 8986, 5.1 and 5.2.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Mode {
     /// H.Encaps: the SRH lists all SIDs.
+    #[default]
     Encaps,
     /// H.Encaps.Red: not the first, which is the destination anyway; with one SID there is no SRH.
     Reduced,
 }
 
 /// The DSCP of the outer header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
 pub enum Dscp {
     /// That of the packet.
+    #[default]
     Copied,
     /// This one: 0 to 63.
     Fixed(u8),
 }
 
 /// The flow label of the outer header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
 pub enum FlowLabel {
     /// One that tells flows apart, so that routers can spread them (RFC 6438).
+    #[default]
     PerFlow,
     /// This one: 20 bits.
     Fixed(u32),
 }
 
 /// The treatment of packets that cannot be encapsulated: their hop limit has run out, or they would be too big.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Exceptions {
     /// They are dropped, and counted.
+    #[default]
     Dropped,
     /// The kernel gets them as they are. With the same path as a route of its own, it answers as it always does; without, they
     /// leave without a tunnel.
@@ -63,26 +75,55 @@ pub enum Exceptions {
 }
 
 /// A path through an SRv6 domain.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Path {
     /// The tunnel's source.
+    #[serde(deserialize_with = "fields::source")]
     pub source: Ipv6Addr,
     /// 1 to 10 SIDs, in the order in which they are visited.
+    #[serde(deserialize_with = "fields::sids")]
     pub sids: Vec<Ipv6Addr>,
     /// The mode of encapsulation.
+    #[serde(default, skip_serializing_if = "fields::is_default")]
     pub mode: Mode,
     /// The hop limit of the outer header: 1 to 255.
+    #[serde(deserialize_with = "fields::hop_limit")]
+    #[serde(default = "fields::usual::<_, USUAL_HOP_LIMIT>")]
+    #[serde(skip_serializing_if = "fields::is_usual::<_, USUAL_HOP_LIMIT>")]
     pub hop_limit: u8,
     /// Its DSCP.
+    #[serde(deserialize_with = "fields::dscp", default)]
+    #[serde(skip_serializing_if = "fields::is_default")]
     pub dscp: Dscp,
     /// Its flow label.
+    #[serde(deserialize_with = "fields::flow_label", default)]
+    #[serde(skip_serializing_if = "fields::is_default")]
     pub flow_label: FlowLabel,
     /// The largest packet that the path carries, with the outer headers: 1280 to 65535 bytes.
+    #[serde(deserialize_with = "fields::path_mtu")]
+    #[serde(default = "fields::usual::<_, USUAL_MTU>")]
+    #[serde(skip_serializing_if = "fields::is_usual::<_, USUAL_MTU>")]
     pub mtu: u16,
     /// The treatment of packets that cannot be encapsulated.
+    #[serde(default, skip_serializing_if = "fields::is_default")]
     pub exceptions: Exceptions,
     /// The FlowMonID of the option of RFC 9343, 20 bits; `None`: there is no option.
+    #[serde(deserialize_with = "fields::flow_id", default)]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub flow_id: Option<u32>,
+}
+
+impl From<u8> for Dscp {
+    fn from(dscp: u8) -> Self {
+        Self::Fixed(dscp)
+    }
+}
+
+impl From<u32> for FlowLabel {
+    fn from(label: u32) -> Self {
+        Self::Fixed(label)
+    }
 }
 
 impl Path {
@@ -93,10 +134,10 @@ impl Path {
             source,
             sids: sids.into(),
             mode: Mode::Encaps,
-            hop_limit: 64,
+            hop_limit: fields::usual::<_, USUAL_HOP_LIMIT>(),
             dscp: Dscp::Copied,
             flow_label: FlowLabel::PerFlow,
-            mtu: 1500,
+            mtu: fields::usual::<_, USUAL_MTU>(),
             exceptions: Exceptions::Dropped,
             flow_id: None,
         }

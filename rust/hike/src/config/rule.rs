@@ -5,15 +5,18 @@
 use std::ops::RangeInclusive;
 
 use anyhow::{bail, ensure, Result};
+use serde::{Deserialize, Serialize};
 
 use super::destination::Destination;
+use super::fields;
 use crate::limits::RULES;
 
 /// Protocols whose headers begin with a source and a destination port: TCP, UDP, DCCP, SCTP, UDP-Lite.
 const WITH_PORTS: [u8; 5] = [6, 17, 33, 132, 136];
 
 /// The action on packets that meet a rule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Action {
     /// They go on.
     Allow,
@@ -25,19 +28,30 @@ pub enum Action {
 ///
 /// If a field of a packet cannot be seen (its ports, if it is a later fragment or cut short; its protocol, behind more than four
 /// extension headers), the packet meets rules that deny, and none that allows.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Rule {
     /// The action.
     pub action: Action,
     /// The source of packets; the default is anywhere.
+    #[serde(default, skip_serializing_if = "fields::is_default")]
     pub source: Destination,
     /// The destination of packets; likewise.
+    #[serde(default, skip_serializing_if = "fields::is_default")]
     pub destination: Destination,
     /// The number of their protocol: for IPv6, the first that is no extension header of routing, options or fragments.
+    #[serde(deserialize_with = "fields::protocol", default)]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub protocol: Option<u8>,
     /// Their source ports.
+    #[serde(deserialize_with = "fields::source_ports", default)]
+    #[serde(serialize_with = "fields::write_ports")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub source_ports: Option<RangeInclusive<u16>>,
     /// Their destination ports.
+    #[serde(deserialize_with = "fields::destination_ports", default)]
+    #[serde(serialize_with = "fields::write_ports")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub destination_ports: Option<RangeInclusive<u16>>,
 }
 

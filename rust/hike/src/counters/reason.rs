@@ -2,10 +2,13 @@
 
 //! The fates of packets and their reasons: the lines of `c-shims/hike/REASONS`.
 
+use serde::Serialize;
+
 use crate::generated::REASONS;
 
 /// The fate of a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Fate {
     /// The kernel gets it.
     Passed,

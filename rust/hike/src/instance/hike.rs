@@ -29,6 +29,7 @@ use aya::maps::lpm_trie::Key;
 use aya::maps::xdp::XdpMapError;
 use aya::maps::{Array, DevMapHash, HashMap, LpmTrie, MapData, PerCpuArray, ProgramArray};
 use aya::Ebpf;
+use serde::{Deserialize, Serialize};
 
 use self::chains::Loaded;
 use self::classes::Entry;
@@ -54,9 +55,11 @@ use crate::tables::path_flows::PathFlows;
 use crate::tables::slots::Slots;
 
 /// The way in which chains are run; the chains do the same either way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Engine {
     /// One program is made of each distinct chain: one indirect jump for a packet.
+    #[default]
     Compiled,
     /// One tail call for each program of a chain: chains are loaded faster, packets are slower.
     TailCalls,

@@ -9,13 +9,16 @@ use aya::programs::links::LinkOrder;
 use aya::programs::tc::{SchedClassifierLinkId, TcAttachOptions};
 use aya::programs::xdp::{XdpLinkId, XdpMode};
 use aya::programs::{Program, TcAttachType};
+use serde::{Deserialize, Serialize};
 
 use crate::config::chain::Chain;
 
 /// The point at which an instance gets packets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Hook {
     /// Packets that devices receive, in the driver if it can.
+    #[default]
     Xdp,
     /// Packets that leave by devices: the host's own packets, and those that the kernel forwards. Linux 6.6 and newer.
     Tcx,

@@ -179,7 +179,7 @@ fn behaviour(at: At<'_>, entry: &BehaviourEntry) -> Result<Behaviour> {
     let next_hop = next_hop.map(|text| at.address("next-hop", text));
     let table = at.number("table", entry.table, 1, u32::MAX.into())?;
     let behaviour = match (entry.action, next_hop.transpose()?, table) {
-        (ActionWord::End, None, None) => Behaviour::End(flavours),
+        (ActionWord::End, None, None) => Behaviour::End { flavours },
         (ActionWord::EndX, Some(next_hop), None) => Behaviour::EndX { next_hop, flavours },
         (ActionWord::Dt4, None, table) if entry.flavours.is_empty() => Behaviour::Dt4 { table },
         (ActionWord::Dt6, None, table) if entry.flavours.is_empty() => Behaviour::Dt6 { table },

@@ -77,14 +77,14 @@ fn path(path: &Path) -> PathEntry {
 
 fn behaviour(behaviour: &Behaviour) -> BehaviourEntry {
     let (action, table) = match behaviour {
-        Behaviour::End(_) => (ActionWord::End, None),
+        Behaviour::End { .. } => (ActionWord::End, None),
         Behaviour::EndX { .. } => (ActionWord::EndX, None),
         Behaviour::Dt4 { table } => (ActionWord::Dt4, *table),
         Behaviour::Dt6 { table } => (ActionWord::Dt6, *table),
         Behaviour::Dt46 { table } => (ActionWord::Dt46, *table),
     };
     let (next_hop, flavours) = match behaviour {
-        Behaviour::End(flavours) => (None, *flavours),
+        Behaviour::End { flavours } => (None, *flavours),
         Behaviour::EndX { next_hop, flavours } => (Some(next_hop.to_string()), *flavours),
         _ => (None, Flavours::default()),
     };

@@ -330,7 +330,9 @@ fn monitors(chain: &Chain) -> Option<Direction> {
 /// Returns what a program for local SIDs is measured with.
 fn behaviour_of(program: &str) -> Result<Behaviour> {
     match program {
-        "end" => Ok(Behaviour::End(Flavours::default())),
+        "end" => Ok(Behaviour::End {
+            flavours: Flavours::default(),
+        }),
         other => bail!("{other} is not measured yet"),
     }
 }

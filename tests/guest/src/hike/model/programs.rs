@@ -147,7 +147,7 @@ impl Model {
                     Ok(())
                 }
                 ("acl", ..) => packet.hold_against(&mut self.rules),
-                ("end", _, Some(Behaviour::End(flavours))) => packet.end(*flavours),
+                ("end", _, Some(Behaviour::End { flavours })) => packet.end(*flavours),
                 ("end-x", _, Some(Behaviour::EndX { next_hop, flavours })) => {
                     packet.end_x(*next_hop, *flavours, &self.fib)
                 }

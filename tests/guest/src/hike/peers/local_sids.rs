@@ -37,7 +37,7 @@ pub(crate) fn all(tables: [u32; 2]) -> Vec<(&'static str, Behaviour)> {
     let mut all = Vec::new();
     for (number, flavours) in flavours().enumerate() {
         let chain = ["end,fw-fib", "end,acl,mon-in,fw-table"][number % 2];
-        all.push((chain, Behaviour::End(flavours)));
+        all.push((chain, Behaviour::End { flavours }));
         let next_hop = NEXT_HOPS[0];
         all.push(("mon-out,end-x", Behaviour::EndX { next_hop, flavours }));
     }
@@ -71,7 +71,7 @@ pub(crate) fn draw(rng: &mut Xoshiro256PlusPlus, program: &str) -> Behaviour {
         usd: rng.random(),
     };
     match program {
-        "end" => Behaviour::End(flavours),
+        "end" => Behaviour::End { flavours },
         "end-x" => Behaviour::EndX {
             next_hop: NEXT_HOPS[0],
             flavours,

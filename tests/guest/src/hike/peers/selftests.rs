@@ -290,7 +290,7 @@ fn add_sids(mesh: &Mesh, hike: &mut Hike, router: u16) -> Result<()> {
             ..Flavours::default()
         };
         let (class, behaviour) = match function {
-            Function::End | Function::EndPsp => (end, Behaviour::End(flavours)),
+            Function::End | Function::EndPsp => (end, Behaviour::End { flavours }),
             Function::Dt4(tenant) => (
                 dec,
                 Behaviour::Dt4 {

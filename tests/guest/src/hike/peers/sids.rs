@@ -60,7 +60,7 @@ const NO_FLAVOURS: Flavours = Flavours {
 fn roles() -> Vec<Role> {
     let shape = |v6, mode, sids| Shape { v6, mode, sids };
     let plain = shape(true, Mode::Encaps, 3);
-    let end = |flavours| Behaviour::End(flavours);
+    let end = |flavours| Behaviour::End { flavours };
     let role = |node, sids, kernels, chain, behaviour, shape| Role {
         node,
         sids,

@@ -354,7 +354,7 @@ fn longest_chains(hook: Hook, engine: Engine, scale: &Scale) -> Result<()> {
         usd: true,
         ..Flavours::default()
     };
-    let behaviour = hike.add_behaviour(&Behaviour::End(flavours))?;
+    let behaviour = hike.add_behaviour(&Behaviour::End { flavours })?;
     hike.set_rules(&[Rule::all(Action::Allow)])?;
     let sent = with_segments(&frame(to.into()), 16);
     for names in alone.chain([mixed]) {

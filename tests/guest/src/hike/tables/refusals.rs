@@ -139,7 +139,8 @@ fn refuse_behaviours(hike: &mut Hike, chain: ChainId) -> Result<()> {
     let (dec, end) = ("dec".parse()?, "end,fw-fib".parse()?);
     let decapsulates = hike.add_chain(&dec)?;
     let dt4 = hike.add_behaviour(&Behaviour::Dt4 { table: None })?;
-    let ends = hike.add_behaviour(&Behaviour::End(Flavours::default()))?;
+    let flavours = Flavours::default();
+    let ends = hike.add_behaviour(&Behaviour::End { flavours })?;
     let needs = "dec needs a behaviour that it can do, and the class of fc00::/64 has none";
     refused(hike.set_class(sid, class(decapsulates)), needs)?;
     refused(hike.set_local_sid(sid, class(decapsulates), ends), needs)?;
