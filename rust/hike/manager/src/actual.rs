@@ -8,10 +8,9 @@ use anyhow::Result;
 use mflow_hike::instance::links::programs_at_tcx;
 use mflow_hike::{chain_programs, Destination, Direction, Flow, Generation, Hook, Monitor};
 
-use crate::configuration::document::inline;
-use crate::configuration::kernel::{self, KernelRoute};
+use crate::configuration::file::inline;
 use crate::configuration::objects::{Key, Kind, Objects, ATTACHED, OPEN};
-use crate::configuration::{describe, exact, Classed, Configuration, Counted, FlowOf, Way};
+use crate::configuration::{Classed, Configuration, Counted, KernelRoute, Way};
 use crate::devices::{Device, Devices};
 use crate::fill::{behaviour_names, chain_names, path_names, resolve, way, Names, KERNEL_PLACE};
 use crate::kernel_routes;
@@ -182,7 +181,7 @@ impl<'a> Actual<'a> {
                 continue;
             }
             let way = way.filter(|way| *way != Way::Kernel || kernel_is_good);
-            let text = way.map_or(ALTERED.to_owned(), |way| inline(&describe::class(&way)));
+            let text = way.map_or(ALTERED.to_owned(), |way| inline(&way));
             self.set(Kind::Class, &destination.to_string(), Some(text));
         }
         Ok(())
@@ -192,17 +191,17 @@ impl<'a> Actual<'a> {
         let names = names(self.configuration);
         let mut there = self.generation.flow_classes()?;
         for (name, classed) in &self.configuration.flows {
-            let Some(places) = there.remove(&classed.flow) else {
+            let Some(places) = there.remove(&classed.flow()?) else {
                 self.set(Kind::Flow, name, None);
                 continue;
             };
             let way = way(places, &names).filter(|way| *way != Way::Kernel || kernel_is_good);
-            if way.as_ref() == Some(&classed.way) {
+            if way.as_ref() == Some(&classed.class) {
                 continue;
             }
-            let text = way.map_or(ALTERED.to_owned(), |way| {
-                let flow = classed.flow;
-                inline(&exact::entry(&Classed { flow, way }))
+            let text = way.map_or(ALTERED.to_owned(), |class| {
+                let classed = classed.clone();
+                inline(&Classed { class, ..classed })
             });
             self.set(Kind::Flow, name, Some(text));
         }
@@ -242,7 +241,7 @@ impl<'a> Actual<'a> {
     fn kernel_routes(&mut self) -> Result<()> {
         let mut there = kernel_routes::there(self.configuration.hook, self.devices)?;
         let text = |route: Option<KernelRoute>| match route {
-            Some(route) => inline(&kernel::entry(&route)),
+            Some(route) => inline(&route),
             None => ALTERED.to_owned(),
         };
         for (name, route) in &self.configuration.kernel_routes {
@@ -272,16 +271,8 @@ impl<'a> Actual<'a> {
             match there.remove(key) {
                 Some((_, is)) if is == *monitor => {}
                 Some((_, is)) => {
-                    let counted = &self.configuration.monitors[*name];
-                    let counted = Counted {
-                        monitor: is,
-                        ..counted.clone()
-                    };
-                    self.set(
-                        Kind::Monitor,
-                        name,
-                        Some(inline(&describe::monitor(&counted))),
-                    );
+                    let counted = self.configuration.monitors[*name].clone().with(is);
+                    self.set(Kind::Monitor, name, Some(inline(&counted)));
                 }
                 None => self.set(Kind::Monitor, name, None),
             }
@@ -289,15 +280,15 @@ impl<'a> Actual<'a> {
         for (number, ((flow, direction), (_, monitor))) in there.into_iter().enumerate() {
             let counted = Counted {
                 direction,
-                flow: FlowOf::Sids(flow),
-                monitor,
+                path: None,
+                source: Some(flow.source()),
+                sids: Some(flow.sids().to_vec()),
+                period_ms: 0,
+                dscp_bit: None,
             };
-            let text = inline(&describe::monitor(&counted));
-            self.set(
-                Kind::Monitor,
-                &format!("(nameless {})", number + 1),
-                Some(text),
-            );
+            let text = inline(&counted.with(monitor));
+            let name = format!("(nameless {})", number + 1);
+            self.set(Kind::Monitor, &name, Some(text));
         }
         Ok(())
     }
@@ -318,8 +309,8 @@ pub(crate) type Monitors<'a> = BTreeMap<(Flow, Direction), (&'a str, Monitor)>;
 pub(crate) fn monitors(configuration: &Configuration) -> Result<Monitors<'_>> {
     let mut monitors = Monitors::new();
     for (name, counted) in &configuration.monitors {
-        let flow = configuration.flow(&counted.flow)?;
-        monitors.insert((flow, counted.direction), (name, counted.monitor));
+        let flow = configuration.flow(counted)?;
+        monitors.insert((flow, counted.direction), (name, counted.monitor()));
     }
     Ok(monitors)
 }

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, Result};
 use mflow_hike::{Chain, Class, Hike, Places};
 
-use crate::configuration::{Configuration, Route, Way};
+use crate::configuration::{Configuration, Fast, Mac, Route, Way};
 use crate::devices::Devices;
 
 /// The chain of packets that take the kernel's path, so that they are counted.
@@ -56,12 +56,12 @@ pub(crate) fn fill(hike: &mut Hike, wanted: &Configuration, devices: &Devices) -
     let class_of = |way: &Way| -> Result<_> {
         Ok(match way {
             Way::Kernel => (kernel, None),
-            Way::Fast {
+            Way::Fast(Fast {
                 chain,
                 path,
                 behaviour,
                 lanes,
-            } => {
+            }) => {
                 let class = Class {
                     // The configuration was checked: all of them are there.
                     chain: *chains.get(chain).context("no such chain")?,
@@ -83,8 +83,8 @@ pub(crate) fn fill(hike: &mut Hike, wanted: &Configuration, devices: &Devices) -
     }
     for (name, classed) in &wanted.flows {
         // Of a flow, only its destination could have a behaviour.
-        let (class, _) = class_of(&classed.way)?;
-        hike.set_flow_class(&classed.flow, class)
+        let (class, _) = class_of(&classed.class)?;
+        hike.set_flow_class(&classed.flow()?, class)
             .with_context(|| format!("flow {name}"))?;
     }
     Ok(())
@@ -93,7 +93,7 @@ pub(crate) fn fill(hike: &mut Hike, wanted: &Configuration, devices: &Devices) -
 /// Returns a route with what its port says of itself.
 pub(crate) fn resolve(route: &Route, devices: &Devices) -> Result<mflow_hike::Route> {
     let port = devices.get(&route.port)?;
-    let source = route.source.or(port.mac);
+    let source = route.source.map(|Mac(source)| source).or(port.mac);
     let source = source.with_context(|| {
         format!(
             "{} has no Ethernet address; give the route a source",
@@ -106,7 +106,7 @@ pub(crate) fn resolve(route: &Route, devices: &Devices) -> Result<mflow_hike::Ro
             .mtu
             .unwrap_or(u16::try_from(port.mtu).unwrap_or(u16::MAX)),
         source,
-        destination: route.next_hop,
+        destination: route.next_hop.0,
     })
 }
 
@@ -153,10 +153,10 @@ pub(crate) fn way(places: Places, names: &Names<'_>) -> Option<Way> {
         None => Some(None),
         Some(place) => name(names, place).map(Some),
     };
-    Some(Way::Fast {
+    Some(Way::Fast(Fast {
         chain: name(&names.chains, places.chain)?,
         path: if_there(&names.paths, places.path)?,
         behaviour: if_there(&names.behaviours, places.behaviour)?,
         lanes: places.lanes,
-    })
+    }))
 }

@@ -23,8 +23,9 @@ use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::sys::AsyncSocket as _;
 use rtnetlink::Handle;
 
-use crate::configuration::kernel::{Does, KernelRoute, RouteKey};
+use crate::configuration::kernel::{KernelAction, KernelRoute, RouteKey};
 use crate::devices::Devices;
+use crate::proto::Numbered as _;
 
 /// By which our routes are known: numbers that neither rtnetlink.h nor iproute2's list of protocols gives to anyone.
 fn protocol(hook: Hook) -> u8 {
@@ -48,15 +49,6 @@ mod seg6_local {
     /// Of those in `FLAVORS`: bits, of which this one is PSP.
     pub(super) const FLV_OPERATION: u16 = 1;
     pub(super) const FLV_PSP: u32 = 1 << 1;
-
-    pub(super) const END: u32 = 1;
-    pub(super) const END_X: u32 = 2;
-    pub(super) const END_T: u32 = 3;
-    pub(super) const END_DX6: u32 = 5;
-    pub(super) const END_DX4: u32 = 6;
-    pub(super) const END_DT6: u32 = 7;
-    pub(super) const END_DT4: u32 = 8;
-    pub(super) const END_DT46: u32 = 16;
 }
 
 /// Our routes, as the kernel has them; `None`: nothing that could be configured here.
@@ -178,14 +170,12 @@ async fn add(
             "{} has a route that is not ours in table {} with metric {}; remove that, or take another metric",
             route.destination,
             route.table,
-            route.metric
+            route.key().metric
         ),
         rtnetlink::Error::NetlinkError(said) => {
-            let needs = match route.does {
-                Does::Dt4Vrf(_) | Does::Dt46Vrf(_) | Does::Dt6Vrf(_) => {
-                    "; it needs a VRF's device of this table, and net.vrf.strict_mode"
-                }
-                _ => "",
+            let needs = match route.vrf_table {
+                Some(_) => "; it needs a VRF's device of this table, and net.vrf.strict_mode",
+                None => "",
             };
             bail!("the kernel refuses it: {}{needs}", said.to_io())
         }
@@ -215,7 +205,7 @@ fn message(hook: Hook, route: &KernelRoute, devices: &Devices) -> Result<RouteMe
     if let Some(via) = route.via {
         attributes.push(RouteAttribute::Gateway(route_address(via)));
     }
-    let (kind, encap) = encap(&route.does);
+    let (kind, encap) = encap(route);
     attributes.push(RouteAttribute::EncapType(kind));
     attributes.push(RouteAttribute::Encap(encap));
     Ok(message)
@@ -257,46 +247,40 @@ fn route_address(address: IpAddr) -> RouteAddress {
     }
 }
 
-/// Returns which light-weight tunnel does that, and how it is told.
-fn encap(does: &Does) -> (RouteLwEnCapType, Vec<RouteLwTunnelEncap>) {
-    use seg6_local::{
-        END, END_DT4, END_DT46, END_DT6, END_DX4, END_DX6, END_T, END_X, FLAVORS, FLV_OPERATION,
-        FLV_PSP, NH4, NH6, TABLE, VRFTABLE,
-    };
+/// Returns which light-weight tunnel does what a route does, and how it is told.
+fn encap(route: &KernelRoute) -> (RouteLwEnCapType, Vec<RouteLwTunnelEncap>) {
+    use seg6_local::{ACTION, FLAVORS, NH4, NH6, TABLE, VRFTABLE};
     let number = |kind, number: u32| DefaultNla::new(kind, number.to_ne_bytes().to_vec());
-    let (action, rest) = match does {
-        Does::Encaps { sids, mode } => {
-            let mut header = Seg6Header::default();
-            header.mode = match mode {
-                Mode::Encaps => Seg6Mode::Encap,
-                Mode::Reduced => Seg6Mode::Other(MODE_ENCAP_RED),
-            };
-            header.segments.clone_from(sids);
-            let header = RouteLwTunnelEncap::Seg6(RouteSeg6IpTunnel::Seg6(header));
-            return (RouteLwEnCapType::Seg6, vec![header]);
-        }
-        Does::End { psp: false } => (END, None),
-        Does::End { psp: true } => {
-            // An attribute inside: its length, its kind, its value.
-            let mut inner = 8u16.to_ne_bytes().to_vec();
-            inner.extend(FLV_OPERATION.to_ne_bytes());
-            inner.extend(FLV_PSP.to_ne_bytes());
-            (END, Some(DefaultNla::new(FLAVORS, inner)))
-        }
-        Does::EndX(hop) => (END_X, Some(DefaultNla::new(NH6, hop.octets().to_vec()))),
-        Does::Dx6(hop) => (END_DX6, Some(DefaultNla::new(NH6, hop.octets().to_vec()))),
-        Does::Dx4(hop) => (END_DX4, Some(DefaultNla::new(NH4, hop.octets().to_vec()))),
-        Does::EndT(table) => (END_T, Some(number(TABLE, *table))),
-        Does::Dt6(table) => (END_DT6, Some(number(TABLE, *table))),
-        Does::Dt6Vrf(table) => (END_DT6, Some(number(VRFTABLE, *table))),
-        Does::Dt4Vrf(table) => (END_DT4, Some(number(VRFTABLE, *table))),
-        Does::Dt46Vrf(table) => (END_DT46, Some(number(VRFTABLE, *table))),
+    let Some(action) = route.action else {
+        let mut header = Seg6Header::default();
+        header.mode = match route.mode {
+            Mode::Encaps => Seg6Mode::Encap,
+            Mode::Reduced => Seg6Mode::Other(MODE_ENCAP_RED),
+        };
+        header.segments = route.sids.clone().unwrap_or_default();
+        let header = RouteLwTunnelEncap::Seg6(RouteSeg6IpTunnel::Seg6(header));
+        return (RouteLwEnCapType::Seg6, vec![header]);
     };
-    let told = std::iter::once(number(seg6_local::ACTION, action)).chain(rest);
-    (
-        RouteLwEnCapType::Seg6Local,
-        told.map(RouteLwTunnelEncap::Other).collect(),
-    )
+    let hop = route.next_hop.map(|hop| match hop {
+        IpAddr::V4(hop) => DefaultNla::new(NH4, hop.octets().to_vec()),
+        IpAddr::V6(hop) => DefaultNla::new(NH6, hop.octets().to_vec()),
+    });
+    let table = route.lookup_table.map(|table| number(TABLE, table));
+    let vrf_table = route.vrf_table.map(|table| number(VRFTABLE, table));
+    let flavours = route.flavours.psp.then(|| DefaultNla::new(FLAVORS, psp()));
+    // CAST: its number.
+    let action = Some(number(ACTION, action as u32));
+    let told = [action, hop, table, vrf_table, flavours].into_iter();
+    let told = told.flatten().map(RouteLwTunnelEncap::Other);
+    (RouteLwEnCapType::Seg6Local, told.collect())
+}
+
+/// Returns the attribute inside of the flavours: its length, its kind, its value.
+fn psp() -> Vec<u8> {
+    let mut inner = 8u16.to_ne_bytes().to_vec();
+    inner.extend(seg6_local::FLV_OPERATION.to_ne_bytes());
+    inner.extend(seg6_local::FLV_PSP.to_ne_bytes());
+    inner
 }
 
 /// Returns which route the kernel tells of, and what it is, if it could be configured here.
@@ -326,16 +310,19 @@ fn read(message: &RouteMessage, devices: &Devices) -> Result<(RouteKey, Option<K
         table,
         metric,
     };
-    let does = kind.zip(encap).and_then(|(kind, encap)| does(kind, encap));
     let is_usual = header.kind == RouteType::Unicast && header.tos == 0;
-    let route = device.zip(does).filter(|_| is_usual);
-    let route = route.map(|(device, does)| KernelRoute {
-        destination: key.destination,
-        device: device.to_owned(),
-        via,
-        table,
-        metric,
-        does,
+    let device = device.filter(|_| is_usual).map(str::to_owned);
+    let route = device.zip(kind.zip(encap));
+    let route = route.and_then(|(device, (kind, encap))| {
+        let route = KernelRoute {
+            destination: key.destination,
+            device,
+            via,
+            table,
+            metric: key.unusual_metric(),
+            ..KernelRoute::default()
+        };
+        with_encap(route, kind, encap)
     });
     Ok((key, route))
 }
@@ -348,59 +335,47 @@ fn ip_address(address: &RouteAddress) -> Option<IpAddr> {
     }
 }
 
-/// Returns what a light-weight tunnel does, if it is one of those that can be configured.
-fn does(kind: RouteLwEnCapType, encap: &[RouteLwTunnelEncap]) -> Option<Does> {
-    use seg6_local::{
-        ACTION, END, END_DT4, END_DT46, END_DT6, END_DX4, END_DX6, END_T, END_X, FLAVORS,
-        FLV_OPERATION, FLV_PSP, NH4, NH6, TABLE, VRFTABLE,
-    };
+/// Returns the route that does what a light-weight tunnel does, if that can be configured.
+fn with_encap(
+    mut route: KernelRoute,
+    kind: RouteLwEnCapType,
+    encap: &[RouteLwTunnelEncap],
+) -> Option<KernelRoute> {
+    use seg6_local::{ACTION, FLAVORS, NH4, NH6, TABLE, VRFTABLE};
     match (kind, encap) {
         (RouteLwEnCapType::Seg6, [RouteLwTunnelEncap::Seg6(RouteSeg6IpTunnel::Seg6(header))]) => {
-            let mode = match header.mode {
+            route.mode = match header.mode {
                 Seg6Mode::Encap => Mode::Encaps,
                 Seg6Mode::Other(MODE_ENCAP_RED) => Mode::Reduced,
                 _ => return None,
             };
-            let sids = header.segments.clone();
-            return Some(Does::Encaps { sids, mode });
+            route.sids = Some(header.segments.clone());
+            return Some(route);
         }
         (RouteLwEnCapType::Seg6Local, _) => {}
         _ => return None,
     }
-    let mut values = BTreeMap::new();
     for attribute in encap {
         let mut value = vec![0; attribute.value_len()];
         attribute.emit_value(&mut value);
+        let number = || Some(u32::from_ne_bytes(value[..].try_into().ok()?));
         // The kernel says of flavours that they are nested.
-        values.insert(attribute.kind() & NLA_TYPE_MASK, value);
-    }
-    let mut take = |kind: u16| values.remove(&kind);
-    let number = |bytes: Vec<u8>| Some(u32::from_ne_bytes(bytes.try_into().ok()?));
-    let hop6 = |bytes: Vec<u8>| Some(Ipv6Addr::from(<[u8; 16]>::try_from(bytes).ok()?));
-    let does = match take(ACTION).and_then(number)? {
-        END => match take(FLAVORS) {
-            None => Does::End { psp: false },
-            Some(flavours) => {
-                let mut psp = 8u16.to_ne_bytes().to_vec();
-                psp.extend(FLV_OPERATION.to_ne_bytes());
-                psp.extend(FLV_PSP.to_ne_bytes());
-                (flavours == psp).then_some(Does::End { psp: true })?
+        match attribute.kind() & NLA_TYPE_MASK {
+            ACTION => {
+                let mut known = KernelAction::all();
+                // CAST: its number.
+                route.action = Some(known.find(|one| Some(*one as u32) == number())?);
             }
-        },
-        END_X => Does::EndX(take(NH6).and_then(hop6)?),
-        END_DX6 => Does::Dx6(take(NH6).and_then(hop6)?),
-        END_DX4 => Does::Dx4(<[u8; 4]>::try_from(take(NH4)?).ok()?.into()),
-        END_T => Does::EndT(take(TABLE).and_then(number)?),
-        END_DT6 => match take(TABLE).and_then(number) {
-            Some(table) => Does::Dt6(table),
-            None => Does::Dt6Vrf(take(VRFTABLE).and_then(number)?),
-        },
-        END_DT4 => Does::Dt4Vrf(take(VRFTABLE).and_then(number)?),
-        END_DT46 => Does::Dt46Vrf(take(VRFTABLE).and_then(number)?),
-        _ => return None,
-    };
-    // What has more than that does more.
-    values.is_empty().then_some(does)
+            TABLE => route.lookup_table = Some(number()?),
+            VRFTABLE => route.vrf_table = Some(number()?),
+            NH4 => route.next_hop = Some(<[u8; 4]>::try_from(value).ok()?.into()),
+            NH6 => route.next_hop = Some(<[u8; 16]>::try_from(value).ok()?.into()),
+            FLAVORS if value == psp() => route.flavours.psp = true,
+            // What has more than that does more.
+            _ => return None,
+        }
+    }
+    (route.action.is_some() && route.check_action().is_ok()).then_some(route)
 }
 
 /// Fails unless the devices of routes are there.
@@ -425,30 +400,36 @@ mod tests {
 
     #[test]
     fn what_the_kernel_is_told_is_read_again() {
-        let address = Ipv6Addr::LOCALHOST;
-        let encaps = |mode| Does::Encaps {
-            sids: vec![address, Ipv6Addr::UNSPECIFIED],
-            mode,
+        let routes = "
+            sids = ['::1', '::']
+            sids = ['::1', '::'], mode = 'reduced'
+            action = 'End'
+            action = 'End', flavours = ['psp']
+            action = 'End.X', next-hop = '::1'
+            action = 'End.T', lookup-table = 7
+            action = 'End.DX6', next-hop = '::1'
+            action = 'End.DX4', next-hop = '127.0.0.1'
+            action = 'End.DT6', lookup-table = 7
+            action = 'End.DT6', vrf-table = 7
+            action = 'End.DT4', vrf-table = 7
+            action = 'End.DT46', vrf-table = 7
+        ";
+        let read = |line: &str| -> KernelRoute {
+            let text = format!("a = {{ destination = '::/0', device = 'e', {line} }}");
+            let mut read: BTreeMap<String, _> = toml::from_str(&text).expect(line);
+            read.remove("a").expect(line)
         };
-        for one in [
-            encaps(Mode::Encaps),
-            encaps(Mode::Reduced),
-            Does::End { psp: false },
-            Does::End { psp: true },
-            Does::EndX(address),
-            Does::EndT(7),
-            Does::Dx6(address),
-            Does::Dx4(Ipv4Addr::LOCALHOST),
-            Does::Dt6(7),
-            Does::Dt6Vrf(7),
-            Does::Dt4Vrf(7),
-            Does::Dt46Vrf(7),
-        ] {
-            let (kind, told) = encap(&one);
-            assert_eq!(does(kind, &told), Some(one));
+        let none = KernelRoute {
+            action: None,
+            ..read("action = 'End'")
+        };
+        for line in routes.trim().lines() {
+            let route = read(line.trim());
+            let (kind, told) = encap(&route);
+            assert_eq!(with_encap(none.clone(), kind, &told), Some(route));
         }
-        let mut more = encap(&Does::EndT(7)).1;
+        let mut more = encap(&read("action = 'End.T', lookup-table = 7")).1;
         more.push(RouteLwTunnelEncap::Other(DefaultNla::new(6, vec![0; 4])));
-        assert_eq!(does(RouteLwEnCapType::Seg6Local, &more), None);
+        assert_eq!(with_encap(none, RouteLwEnCapType::Seg6Local, &more), None);
     }
 }

@@ -26,7 +26,7 @@ use mflow_hike::instance::generation::{remove_all, Before};
 use mflow_hike::instance::links::{linked, release, Linked};
 use mflow_hike::{Generation, Hook};
 
-use crate::configuration::document::parse;
+use crate::configuration::file::parse;
 use crate::configuration::objects::{differences, Difference, Key, Kind, Objects};
 use crate::configuration::Configuration;
 use crate::devices::Devices;

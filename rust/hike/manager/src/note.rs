@@ -10,8 +10,8 @@ use mflow_hike::counters::reason;
 use mflow_hike::{chain_programs, fingerprint, Hike};
 use serde::{Deserialize, Serialize};
 
-use crate::configuration::document::parse;
-use crate::configuration::{Configuration, Document};
+use crate::configuration::file::parse;
+use crate::configuration::Configuration;
 
 /// The note, as JSON.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -33,7 +33,7 @@ impl Note {
             fingerprint: fingerprint(),
             reasons: own_reasons(),
             chain_programs: chain_programs(hike.folder())?,
-            configuration: Document::from(configuration).to_toml(),
+            configuration: configuration.to_toml(),
         })
     }
 

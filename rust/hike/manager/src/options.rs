@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 
 use crate::configuration::objects::Kind;
 
@@ -77,7 +77,7 @@ pub enum Command {
     /// Show what is configured, as a file has it
     Show {
         /// Show only this kind of objects [default: all]
-        kind: Option<KindWord>,
+        kind: Option<Kind>,
     },
     /// List and change chains
     #[command(subcommand)]
@@ -163,57 +163,6 @@ fn seconds(text: &str) -> Result<f64, String> {
     let seconds = text.parse().ok();
     let seconds = seconds.filter(|seconds| (0.1..=3600.0).contains(seconds));
     seconds.ok_or_else(|| "0.1 to 3600 are allowed".to_owned())
-}
-
-/// A kind of objects.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum KindWord {
-    /// The hook at which packets take chains
-    Hook,
-    /// The engine that runs chains
-    Engine,
-    /// Devices whose packets are looked at
-    Devices,
-    /// Devices through which packets may leave
-    Ports,
-    /// Rules of the access list
-    Rules,
-    /// Chains
-    Chains,
-    /// Paths
-    Paths,
-    /// Behaviours of local SIDs
-    Behaviours,
-    /// Classes
-    Classes,
-    /// Flows with classes of their own
-    Flows,
-    /// Routes of fw-table
-    Routes,
-    /// Monitors
-    Monitors,
-    /// Routes of the kernel's own
-    KernelRoutes,
-}
-
-impl From<KindWord> for Kind {
-    fn from(word: KindWord) -> Self {
-        match word {
-            KindWord::Hook => Self::Hook,
-            KindWord::Engine => Self::Engine,
-            KindWord::Devices => Self::Device,
-            KindWord::Ports => Self::Port,
-            KindWord::Rules => Self::Rule,
-            KindWord::Chains => Self::Chain,
-            KindWord::Paths => Self::Path,
-            KindWord::Behaviours => Self::Behaviour,
-            KindWord::Classes => Self::Class,
-            KindWord::Flows => Self::Flow,
-            KindWord::Routes => Self::Route,
-            KindWord::Monitors => Self::Monitor,
-            KindWord::KernelRoutes => Self::KernelRoute,
-        }
-    }
 }
 
 #[cfg(test)]

@@ -56,8 +56,8 @@ pub fn counts(
     let mut all = Vec::new();
     for name in names {
         let counted = &known[name];
-        let flow = configuration.flow(&counted.flow)?;
-        let period = counted.monitor.period;
+        let flow = configuration.flow(counted)?;
+        let period = counted.monitor().period;
         // The time comes first: what is settled by then is in what is read after it.
         let last_settled = last_settled(now(), period);
         let read = generation.counts(&flow, counted.direction)?;

@@ -7,20 +7,19 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{anyhow, Context as _};
-use mflow_hike::counters::reason::Fate;
-use mflow_hike::Direction;
 use tokio::sync::watch;
 use tokio::task;
 use tokio_stream::wrappers::WatchStream;
 use tokio_stream::{Stream, StreamExt as _};
 use tonic::{Request, Response, Status};
 
-use crate::configuration::objects::{differences, Objects};
-use crate::configuration::{Configuration, Document, Problem};
+use crate::configuration::objects::{differences, Kind, Objects};
+use crate::configuration::{Configuration, Problem};
 use crate::devices::Devices;
 use crate::manager::Manager;
+use crate::proto::Numbered as _;
 use crate::results::{self, Counts};
-use crate::{metrics, proto, v1};
+use crate::{metrics, v1};
 
 type Answer<T> = Result<Response<T>, Status>;
 type Stream1<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
@@ -123,10 +122,10 @@ impl Service {
 impl v1::manager_server::Manager for Service {
     async fn get(&self, _: Request<v1::GetRequest>) -> Answer<v1::GetResponse> {
         let got = self.with(|manager| {
-            let document = Document::from(&manager.configuration());
+            let configuration = &manager.configuration();
             Ok(v1::GetResponse {
                 revision: manager.revision(),
-                configuration: Some((&document).into()),
+                configuration: Some(configuration.into()),
             })
         });
         got.await.map(Response::new)
@@ -135,9 +134,10 @@ impl v1::manager_server::Manager for Service {
     type ListStream = Stream1<v1::ListResponse>;
 
     async fn list(&self, request: Request<v1::ListRequest>) -> Answer<Self::ListStream> {
-        let kind = proto::kind(request.into_inner().kind).map_err(|error| bad(&error))?;
+        let kind = Kind::or_none(request.into_inner().kind);
+        let kind = kind.map_err(|error| Status::invalid_argument(error.to_string()))?;
         let objects = self
-            .with(move |manager| Ok(Document::from(&manager.configuration()).messages(kind)))
+            .with(move |manager| Ok(manager.configuration().messages(kind)))
             .await?;
         let objects = objects.into_iter().map(Some);
         let objects = objects.map(|object| Ok(v1::ListResponse { object }));
@@ -177,11 +177,11 @@ impl v1::manager_server::Manager for Service {
     async fn change(&self, request: Request<v1::ChangeRequest>) -> Answer<v1::ApplyResponse> {
         let request = request.into_inner();
         let wanted = move |manager: &Manager| {
-            let mut document = Document::from(&manager.configuration());
+            let mut configuration = manager.configuration();
             for operation in request.operations {
-                document.change(operation)?;
+                configuration.change(operation)?;
             }
-            Configuration::try_from(&document)
+            configuration.checked()
         };
         self.transaction(request.revision, wanted).await
     }
@@ -214,18 +214,11 @@ impl v1::manager_server::Manager for Service {
                 return Ok(Vec::new());
             };
             let reasons = generation.reasons().map_err(|error| refused(&error))?;
-            let counters = reasons.into_iter().map(|(reason, packets)| {
-                let fate = match reason.fate {
-                    Fate::Passed => v1::Fate::Passed,
-                    Fate::Redirected => v1::Fate::Redirected,
-                    Fate::Dropped => v1::Fate::Dropped,
-                };
-                v1::Counter {
-                    reason: reason.name.to_owned(),
-                    fate: fate.into(),
-                    meaning: reason.meaning.to_owned(),
-                    packets,
-                }
+            let counters = reasons.into_iter().map(|(reason, packets)| v1::Counter {
+                reason: reason.name.to_owned(),
+                fate: v1::Fate::from(reason.fate).into(),
+                meaning: reason.meaning.to_owned(),
+                packets,
             });
             Ok(counters.collect())
         });
@@ -235,11 +228,11 @@ impl v1::manager_server::Manager for Service {
 
     async fn rules(&self, _: Request<v1::RulesRequest>) -> Answer<v1::RulesResponse> {
         let rules = self.with(|manager| {
-            let document = Document::from(&manager.configuration());
             let counts = rule_counts(manager).map_err(|error| refused(&error))?;
-            let rules = document.rules.iter().zip(counts);
+            let configuration = manager.configuration();
+            let rules = configuration.rules.iter().zip(counts);
             let rules = rules.map(|(rule, packets)| v1::RuleCount {
-                rule: Some(proto::rule(rule)),
+                rule: Some(rule.into()),
                 packets,
             });
             Ok(rules.collect())
@@ -298,10 +291,6 @@ fn rule_counts(manager: &Manager) -> anyhow::Result<Vec<u64>> {
 }
 
 fn result(counts: Counts) -> v1::Result {
-    let direction = match counts.direction {
-        Direction::In => v1::Direction::In,
-        Direction::Out => v1::Direction::Out,
-    };
     let blocks = counts.blocks.iter().map(|block| v1::Block {
         number: block.number,
         packets: block.pkts,
@@ -309,11 +298,8 @@ fn result(counts: Counts) -> v1::Result {
     });
     v1::Result {
         monitor: counts.monitor,
-        direction: direction.into(),
-        flow: Some(v1::Flow {
-            source: counts.flow.source().to_string(),
-            sids: counts.flow.sids().iter().map(ToString::to_string).collect(),
-        }),
+        direction: v1::Direction::from(counts.direction).into(),
+        flow: Some((&counts.flow).into()),
         // CAST: a day at most.
         period_ns: counts.period.as_nanos() as u64,
         blocks: blocks.collect(),
@@ -324,8 +310,7 @@ fn result(counts: Counts) -> v1::Result {
 fn configuration(message: Option<v1::Configuration>) -> Result<Configuration, Status> {
     let message = message.context("a configuration has to be there, even if it is empty");
     let message = message.map_err(|error| Status::invalid_argument(error.to_string()))?;
-    let document = Document::try_from(message).map_err(|error| bad(&error))?;
-    Configuration::try_from(&document).map_err(|error| bad(&error))
+    Configuration::try_from(message).map_err(|error| bad(&error))
 }
 
 async fn devices() -> Result<Devices, Status> {

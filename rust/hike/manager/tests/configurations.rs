@@ -6,18 +6,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path as FilePath;
-use std::time::Duration;
 
 use mflow_hike::config::path::{Dscp, Exceptions, FlowLabel, Mode};
 use mflow_hike::{
-    Action, Behaviour, Chain, Destination, Direction, Engine, ExactFlow, Flavours, Flow, Hook,
-    Lanes, Marking, Monitor, Path, Rule,
+    Action, Behaviour, Chain, Destination, Direction, Engine, Flavours, Hook, Lanes, Path, Rule,
 };
-use mflow_hike_manager::configuration::document::parse;
-use mflow_hike_manager::configuration::kernel::{Does, KernelRoute};
+use mflow_hike_manager::configuration::file::parse;
 use mflow_hike_manager::configuration::objects::differences;
 use mflow_hike_manager::configuration::{
-    Classed, Configuration, Counted, Document, FlowOf, Route, Way,
+    Classed, Configuration, Counted, Fast, KernelRoute, Mac, Route, Way,
 };
 use mflow_hike_manager::v1;
 use proptest::collection::{btree_map, btree_set, vec};
@@ -90,8 +87,8 @@ fn route(ports: Vec<String>) -> impl Strategy<Value = Route> {
     )
         .prop_map(move |(port, (next_hop, source), mtu)| Route {
             port: ports[port.index(ports.len())].clone(),
-            next_hop,
-            source,
+            next_hop: Mac(next_hop),
+            source: source.map(Mac),
             mtu,
         })
 }
@@ -110,18 +107,18 @@ fn behaviour() -> impl Strategy<Value = Behaviour> {
 
 fn counted() -> impl Strategy<Value = Counted> {
     let flow = (unicast(), vec(unicast(), 1..=16));
-    let how = (10..=86_400_000u64, option::of(0..6u8));
-    (any::<bool>(), flow, how).prop_map(|(enters, (source, sids), (period_ms, bit))| Counted {
+    let how = (10..=86_400_000u32, option::of(0..6u8));
+    (any::<bool>(), flow, how).prop_map(|(enters, (source, sids), (period_ms, dscp_bit))| Counted {
         direction: if enters {
             Direction::In
         } else {
             Direction::Out
         },
-        flow: FlowOf::Sids(Flow::new(source, sids).expect("1 to 16")),
-        monitor: Monitor {
-            period: Duration::from_millis(period_ms),
-            marking: bit.map_or(Marking::Option, Marking::DscpBit),
-        },
+        path: None,
+        source: Some(source),
+        sids: Some(sids),
+        period_ms,
+        dscp_bit,
     })
 }
 
@@ -147,63 +144,69 @@ fn rule() -> impl Strategy<Value = Rule> {
     )
 }
 
-fn exact_flow() -> impl Strategy<Value = ExactFlow> {
-    let ports = (
-        any::<[Ipv4Addr; 2]>(),
-        unicast(),
-        unicast(),
-        any::<(u16, u16)>(),
-    );
-    prop_oneof![
-        (any::<bool>(), ports).prop_map(|(v6, (v4, from, to, ports))| ExactFlow::Ports {
-            source: if v6 { from.into() } else { v4[0].into() },
-            destination: if v6 { to.into() } else { v4[1].into() },
-            protocol: 17,
-            ports,
-        }),
-        (unicast(), unicast(), 0..1u32 << 20).prop_map(|(source, destination, label)| {
-            ExactFlow::Label {
-                source,
-                destination,
-                label,
-            }
-        }),
-    ]
+fn flow() -> impl Strategy<Value = Classed> {
+    let ports = any::<(u16, u16)>();
+    let addresses = (any::<[Ipv4Addr; 2]>(), unicast(), unicast());
+    let label = option::of(0..1u32 << 20);
+    (any::<bool>(), addresses, ports, label).prop_map(|(is_v6, addresses, ports, flow_label)| {
+        let (v4, source, destination) = addresses;
+        let (source, destination) = match is_v6 || flow_label.is_some() {
+            true => (source.into(), destination.into()),
+            false => (v4[0].into(), v4[1].into()),
+        };
+        let ports = flow_label.map_or(ports, |_| (0, 0));
+        Classed {
+            source,
+            destination,
+            protocol: flow_label.is_none().then_some(17),
+            source_port: ports.0,
+            destination_port: ports.1,
+            flow_label,
+            class: Way::Kernel,
+        }
+    })
 }
 
 fn kernel_route() -> impl Strategy<Value = KernelRoute> {
-    let numbers = (1..=u32::MAX, 1..=u32::MAX, 1..=u32::MAX);
-    let sids = vec(unicast(), 1..=16);
-    let does = (0..10u8, sids, any::<bool>(), any::<Ipv4Addr>());
-    let parts = (destination(), unicast(), any::<bool>(), "[a-z0-9]{1,15}");
-    (numbers, does, parts).prop_map(|((table, metric, lookup), does, parts)| {
-        let (kind, sids, is, v4) = does;
-        let (destination, v6, has_via, device) = parts;
+    let numbers = (1..=u32::MAX, option::of(1025..=u32::MAX), 1..=u32::MAX);
+    let does = (0..10u8, vec(unicast(), 1..=16), any::<bool>());
+    let parts = (
+        destination(),
+        any::<Ipv4Addr>(),
+        any::<bool>(),
+        "[a-z0-9]{1,15}",
+    );
+    (numbers, does, parts).prop_map(|((table, metric, number), (kind, sids, is), parts)| {
+        let (destination, v4, has_via, device) = parts;
         let is_v4 = destination.to_string().contains('.');
-        let hop = sids[0];
-        let mode = if is { Mode::Reduced } else { Mode::Encaps };
+        let v6 = sids[0];
         let does = match kind {
-            _ if is_v4 => Does::Encaps { sids, mode },
-            0 => Does::End { psp: is },
-            1 => Does::EndX(hop),
-            2 => Does::EndT(lookup),
-            3 => Does::Dx6(hop),
-            4 => Does::Dx4(v4),
-            5 => Does::Dt6(lookup),
-            6 => Does::Dt6Vrf(lookup),
-            7 => Does::Dt4Vrf(lookup),
-            8 => Does::Dt46Vrf(lookup),
-            _ => Does::Encaps { sids, mode },
+            0 if !is_v4 && is => "action = 'End', flavours = ['psp']".to_owned(),
+            1 if !is_v4 => "action = 'End'".to_owned(),
+            2 if !is_v4 => format!("action = 'End.X', next-hop = '{v6}'"),
+            3 if !is_v4 => format!("action = 'End.T', lookup-table = {number}"),
+            4 if !is_v4 => format!("action = 'End.DX6', next-hop = '{v6}'"),
+            5 if !is_v4 => format!("action = 'End.DX4', next-hop = '{v4}'"),
+            6 if !is_v4 => format!("action = 'End.DT6', lookup-table = {number}"),
+            7 if !is_v4 => format!("action = 'End.DT6', vrf-table = {number}"),
+            8 if !is_v4 => format!("action = 'End.DT4', vrf-table = {number}"),
+            9 if !is_v4 => format!("action = 'End.DT46', vrf-table = {number}"),
+            _ => {
+                let mode = if is { "reduced" } else { "encaps" };
+                format!("sids = ['{v6}'], mode = '{mode}'")
+            }
         };
+        let text =
+            format!("destination = '{destination}', device = '{device}', table = {table}, {does}");
+        let text = format!("route = {{ {text} }}");
+        let mut read: BTreeMap<String, KernelRoute> = toml::from_str(&text).expect(&text);
+        let route = read.remove("route").expect("it was written");
         let via = if is_v4 { v4.into() } else { v6.into() };
-        let may = matches!(does, Does::Encaps { .. }) && has_via;
         KernelRoute {
-            destination,
-            device,
-            via: may.then_some(via),
-            table,
+            via: (has_via && route.sids.is_some()).then_some(via),
+            sids: route.sids.map(|_| sids),
             metric,
-            does,
+            ..route
         }
     })
 }
@@ -252,7 +255,7 @@ fn configuration() -> impl Strategy<Value = Configuration> {
         let asked = || option::of(prop::sample::select(vec![Lanes::Split, Lanes::Never]));
         let classes = btree_map(destination(), (ways, asked()), 0..8);
         let ways = vec(option::of(any::<prop::sample::Index>()), 2);
-        let flows = btree_map(exact_flow(), (name(), ways, asked()), 0..5);
+        let flows = vec((flow(), name(), ways, asked()), 0..5);
         let routes = btree_map(destination(), route(ports.iter().cloned().collect()), 0..5);
         (classes, flows, routes).prop_map(move |(classes, flows, routes)| {
             let way = |picked: Vec<Option<prop::sample::Index>>, lanes: Option<Lanes>| {
@@ -261,11 +264,13 @@ fn configuration() -> impl Strategy<Value = Configuration> {
                     let picked = picked.get(place).copied().flatten();
                     picked.map(|index| names[index.index(names.len())].clone())
                 };
-                of(0).map_or(Way::Kernel, |chain| Way::Fast {
-                    lanes: lanes.filter(|_| chains[&chain].to_string().contains(LANES)),
-                    chain,
-                    path: of(1),
-                    behaviour: of(2),
+                of(0).map_or(Way::Kernel, |chain| {
+                    Way::Fast(Fast {
+                        lanes: lanes.filter(|_| chains[&chain].to_string().contains(LANES)),
+                        chain,
+                        path: of(1),
+                        behaviour: of(2),
+                    })
                 })
             };
             Configuration {
@@ -286,9 +291,9 @@ fn configuration() -> impl Strategy<Value = Configuration> {
                     .collect(),
                 flows: flows
                     .into_iter()
-                    .map(|(flow, (name, one, lanes))| {
-                        let way = way(one, lanes);
-                        (name, Classed { flow, way })
+                    .map(|(flow, name, one, lanes)| {
+                        let class = way(one, lanes);
+                        (name, Classed { class, ..flow })
                     })
                     .collect(),
                 routes,
@@ -307,12 +312,10 @@ fn read(text: &str) -> Result<Configuration, String> {
 proptest! {
     #[test]
     fn a_file_and_a_message_say_all_of_a_configuration(configuration in configuration()) {
-        let document = Document::from(&configuration);
-        let text = document.to_toml();
+        let text = configuration.to_toml();
         prop_assert_eq!(read(&text), Ok(configuration.clone()), "{}", text);
-        let message = v1::Configuration::from(&document);
-        let back = Document::try_from(message).expect("what it made");
-        prop_assert_eq!(Configuration::try_from(&back), Ok(configuration));
+        let message = v1::Configuration::from(&configuration);
+        prop_assert_eq!(Configuration::try_from(message), Ok(configuration));
     }
 
     #[test]
@@ -320,7 +323,7 @@ proptest! {
         before in configuration(),
         after in configuration(),
     ) {
-        let (mut document, wanted) = (Document::from(&before), Document::from(&after));
+        let mut changed = before.clone();
         // Rules behind one that goes have other numbers then.
         for difference in differences(&before.objects(), &after.objects()).into_iter().rev() {
             if difference.after.is_none() {
@@ -329,14 +332,14 @@ proptest! {
                     name: difference.key.name,
                 };
                 let operation = Some(v1::operation::Operation::Remove(key));
-                document.change(v1::Operation { operation }).expect("it is there");
+                changed.change(v1::Operation { operation }).expect("it is there");
             }
         }
-        for object in wanted.messages(None) {
+        for object in after.messages(None) {
             let operation = Some(v1::operation::Operation::Set(object));
-            document.change(v1::Operation { operation }).expect("it can be set");
+            changed.change(v1::Operation { operation }).expect("it can be set");
         }
-        prop_assert_eq!(Configuration::try_from(&document), Ok(after));
+        prop_assert_eq!(changed, after);
     }
 
     #[test]
@@ -345,7 +348,7 @@ proptest! {
         place in any::<prop::sample::Index>(),
         byte in 0x20..0x7fu8,
     ) {
-        let mut text = Document::from(&configuration).to_toml().into_bytes();
+        let mut text = configuration.to_toml().into_bytes();
         let place = place.index(text.len());
         text[place] = byte;
         let text = String::from_utf8(text).expect("ASCII");

@@ -1,141 +1,100 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Routes of the kernel's own: as they are written, and what they are. The kernel encapsulates with them (H.Encaps), or has local SIDs
-//! (seg6local), for packets that take its path.
+//! Routes of the kernel's own. The kernel encapsulates with them (H.Encaps), or has local SIDs (seg6local), for packets that take its
+//! path.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr};
 
+use anyhow::{ensure, Result};
+use mflow_hike::config::fields as library;
 use mflow_hike::config::path::Mode;
-use mflow_hike::Destination;
+use mflow_hike::{Destination, Flavours};
 use serde::{Deserialize, Serialize};
 
-use super::at::{At, Result};
-use super::check::device_name;
-use super::entries::{is_default, FlavourWord, ModeWord};
+use super::objects::Kind;
+use super::{fields, Problem};
 
 /// The kernel's number of its main table, and the metric that it gives routes of IPv6 which say none.
-const MAIN_TABLE: u32 = 254;
+pub(crate) const MAIN_TABLE: u32 = 254;
 const USUAL_METRIC_V6: u32 = 1024;
 /// SIDs of an SRH that the kernel writes: as many as a monitored flow can have.
 const MOST_SIDS: usize = 16;
 
-/// A route, as it is written.
+/// A route: it puts packets on a path, or has a local SID.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub struct KernelRouteEntry {
-    /// An address or a prefix; of `action`, of IPv6.
-    pub destination: String,
-    /// The device that it is for.
-    pub device: String,
-    /// The router that packets go to; absent: the destination is on the link, or the first SID says more.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub via: Option<String>,
-    /// The table that it is in, 1 to 4294967295; absent: 254, the main one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub table: Option<i64>,
-    /// 1 to 4294967295; absent: what the kernel takes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub metric: Option<i64>,
-    /// The SIDs of the path that it puts packets on, 1 to 16.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub sids: Option<Vec<String>>,
-    /// The mode of encapsulation.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub mode: ModeWord,
-    /// The action on packets of a local SID; either this or `sids` is there.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub action: Option<KernelActionWord>,
-    /// The next hop of End.X, End.DX4 and End.DX6.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub next_hop: Option<String>,
-    /// The table in which End.T and End.DT6 look, 1 to 4294967295.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub lookup_table: Option<i64>,
-    /// The table of the VRF in which End.DT4, DT6 and DT46 look, 1 to 4294967295.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub vrf_table: Option<i64>,
-    /// The flavours of End: the kernel has PSP.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub flavours: Vec<FlavourWord>,
-}
-
-/// A behaviour of RFC 8986 that the kernel has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum KernelActionWord {
-    /// Goes on to the next segment.
-    End,
-    /// Does so, and forwards to a next hop.
-    #[serde(rename = "End.X")]
-    EndX,
-    /// Does so, and forwards by a table.
-    #[serde(rename = "End.T")]
-    EndT,
-    /// Takes the outer headers off IPv6, and forwards to a next hop.
-    #[serde(rename = "End.DX6")]
-    Dx6,
-    /// The same of IPv4.
-    #[serde(rename = "End.DX4")]
-    Dx4,
-    /// Takes the outer headers off IPv6, and forwards by a table.
-    #[serde(rename = "End.DT6")]
-    Dt6,
-    /// The same of IPv4.
-    #[serde(rename = "End.DT4")]
-    Dt4,
-    /// The same of both.
-    #[serde(rename = "End.DT46")]
-    Dt46,
-}
-
-/// A route.
-#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelRoute {
     /// The destination of packets that take it.
     pub destination: Destination,
     /// The name of its device.
     pub device: String,
     /// The router.
+    #[serde(deserialize_with = "fields::via", default)]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub via: Option<IpAddr>,
     /// The kernel's table that it is in.
+    #[serde(deserialize_with = "library::table")]
+    #[serde(default = "library::usual::<_, MAIN_TABLE>")]
+    #[serde(skip_serializing_if = "library::is_usual::<_, MAIN_TABLE>")]
     pub table: u32,
-    /// The cost by which one of several routes to one destination is chosen.
-    pub metric: u32,
-    /// The action on packets.
-    pub does: Does,
+    /// The cost by which one of several routes to one destination is chosen; `None`: what the kernel takes.
+    #[serde(deserialize_with = "fields::metric", default)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metric: Option<u32>,
+    /// The SIDs of the path, in the order in which they are visited.
+    #[serde(deserialize_with = "library::sids", default)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sids: Option<Vec<Ipv6Addr>>,
+    /// The mode of encapsulation.
+    #[serde(default, skip_serializing_if = "library::is_default")]
+    pub mode: Mode,
+    /// The behaviour of the local SID.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub action: Option<KernelAction>,
+    /// The next hop of End.X, End.DX4 and End.DX6.
+    #[serde(deserialize_with = "fields::ip_next_hop", default)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_hop: Option<IpAddr>,
+    /// The table in which End.T and End.DT6 look.
+    #[serde(deserialize_with = "fields::lookup_table", default)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lookup_table: Option<u32>,
+    /// The table of the VRF in which End.DT4, DT6 and DT46 look.
+    #[serde(deserialize_with = "fields::vrf_table", default)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vrf_table: Option<u32>,
+    /// The flavours of End: the kernel has PSP.
+    #[serde(default, skip_serializing_if = "library::is_default")]
+    pub flavours: Flavours,
 }
 
-/// The action of a route on packets.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Does {
-    /// Puts them on a path: H.Encaps, H.Encaps.Red.
-    Encaps {
-        /// Its SIDs, in the order in which they are visited.
-        sids: Vec<Ipv6Addr>,
-        /// The mode of encapsulation.
-        mode: Mode,
-    },
-    /// End.
-    End {
-        /// True with PSP.
-        psp: bool,
-    },
-    /// End.X.
-    EndX(Ipv6Addr),
-    /// End.T.
-    EndT(u32),
-    /// End.DX6.
-    Dx6(Ipv6Addr),
-    /// End.DX4.
-    Dx4(Ipv4Addr),
-    /// End.DT6, by a table.
-    Dt6(u32),
-    /// End.DT6, by the table of a VRF.
-    Dt6Vrf(u32),
-    /// End.DT4, likewise.
-    Dt4Vrf(u32),
-    /// End.DT46, likewise.
-    Dt46Vrf(u32),
+/// A behaviour of RFC 8986 that the kernel has, with its number in linux/seg6_local.h.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum KernelAction {
+    /// Goes on to the next segment.
+    End = 1,
+    /// Does so, and forwards to a next hop.
+    #[serde(rename = "End.X")]
+    EndX = 2,
+    /// Does so, and forwards by a table.
+    #[serde(rename = "End.T")]
+    EndT = 3,
+    /// Takes the outer headers off IPv6, and forwards to a next hop.
+    #[serde(rename = "End.DX6")]
+    EndDx6 = 5,
+    /// The same of IPv4.
+    #[serde(rename = "End.DX4")]
+    EndDx4 = 6,
+    /// Takes the outer headers off IPv6, and forwards by a table.
+    #[serde(rename = "End.DT6")]
+    EndDt6 = 7,
+    /// The same of IPv4.
+    #[serde(rename = "End.DT4")]
+    EndDt4 = 8,
+    /// The same of both.
+    #[serde(rename = "End.DT46")]
+    EndDt46 = 16,
 }
 
 /// The parts that tell one route from all others in the kernel.
@@ -149,14 +108,71 @@ pub struct RouteKey {
     pub metric: u32,
 }
 
+impl RouteKey {
+    /// Returns the metric if it is not the one that the kernel takes anyway.
+    pub(crate) fn unusual_metric(&self) -> Option<u32> {
+        let usual = usual_metric(self.destination);
+        (self.metric != usual).then_some(self.metric)
+    }
+}
+
 impl KernelRoute {
     /// Returns the parts that tell it from others.
     pub fn key(&self) -> RouteKey {
         RouteKey {
             destination: self.destination,
             table: self.table,
-            metric: self.metric,
+            metric: self.metric.unwrap_or(usual_metric(self.destination)),
         }
+    }
+
+    /// Fails if it cannot be.
+    pub(super) fn check(&self) -> Result<()> {
+        ensure!(
+            self.destination != Destination::Default,
+            "a route has an address or a prefix; write the default as 0.0.0.0/0 and ::/0"
+        );
+        let is_v4 = is_v4(self.destination);
+        ensure!(
+            self.via.is_none_or(|via| via.is_ipv4() == is_v4),
+            "via is of another version than the destination"
+        );
+        self.check_action()?;
+        if self.action.is_some() {
+            ensure!(!is_v4, "a local SID is an address of IPv6");
+            ensure!(self.via.is_none(), "a local SID has no via; leave it out");
+        }
+        Ok(())
+    }
+
+    /// Fails if a path or an action lacks a part, or has one of another.
+    pub(crate) fn check_action(&self) -> Result<()> {
+        use KernelAction::{End, EndDt4, EndDt46, EndDt6, EndDx4, EndDx6, EndT, EndX};
+        let parts = (self.next_hop, self.lookup_table, self.vrf_table);
+        let has_parts = matches!(
+            (self.action, parts),
+            (None | Some(End), (None, None, None))
+                | (Some(EndX | EndDx6), (Some(IpAddr::V6(_)), None, None))
+                | (Some(EndDx4), (Some(IpAddr::V4(_)), None, None))
+                | (Some(EndT | EndDt6), (None, Some(_), None))
+                | (Some(EndDt4 | EndDt6 | EndDt46), (None, None, Some(_)))
+        );
+        let Flavours { usp, usd, .. } = self.flavours;
+        ensure!(
+            has_parts && self.action.is_none() == self.sids.is_some() && !usp && !usd,
+            "it has sids and a mode, or an action: End with flavours [\"psp\"] or none, End.X, DX6 and DX4 with a next-hop, End.T with a lookup-table, End.DT6 with that or a vrf-table, End.DT4 and DT46 with a vrf-table"
+        );
+        ensure!(
+            (self.action == Some(End) || self.flavours == Flavours::default())
+                && (self.action.is_none() || self.mode == Mode::default()),
+            "flavours are those of End, and a mode is one of sids; leave them out"
+        );
+        let sids = self.sids.as_ref().map_or(1, Vec::len);
+        ensure!(
+            (1..=MOST_SIDS).contains(&sids),
+            "there are {sids} SIDs: 1 to {MOST_SIDS} are allowed"
+        );
+        Ok(())
     }
 }
 
@@ -175,170 +191,15 @@ fn usual_metric(destination: Destination) -> u32 {
     }
 }
 
-/// Returns the route that an entry says.
-pub(super) fn kernel_route(at: At<'_>, entry: &KernelRouteEntry) -> Result<KernelRoute> {
-    let destination = entry.destination.parse();
-    let destination: Destination =
-        destination.map_err(|error| at.problem_of("destination", error))?;
-    if destination == Destination::Default {
-        return Err(at.problem_of(
-            "destination",
-            "a route has an address or a prefix; write the default as 0.0.0.0/0 and ::/0",
-        ));
-    }
-    if let Some(text) = device_name(&entry.device) {
-        return Err(at.problem_of("device", format!("device: {text}")));
-    }
-    let number = |field, number| at.number::<u32>(field, number, 1, u32::MAX.into());
-    let via = entry.via.as_deref();
-    let via = via.map(|text| at.any_address("via", text)).transpose()?;
-    if via.is_some_and(|via| via.is_ipv4() != is_v4(destination)) {
-        return Err(at.problem_of("via", "via is of another version than the destination"));
-    }
-    let does = does(at, entry)?;
-    if !matches!(does, Does::Encaps { .. }) {
-        if is_v4(destination) {
-            return Err(at.problem_of("destination", "a local SID is an address of IPv6"));
-        }
-        if via.is_some() {
-            return Err(at.problem_of("via", "a local SID has no via; leave it out"));
-        }
-    }
-    Ok(KernelRoute {
-        destination,
-        device: entry.device.clone(),
-        via,
-        table: number("table", entry.table)?.unwrap_or(MAIN_TABLE),
-        metric: number("metric", entry.metric)?.unwrap_or(usual_metric(destination)),
-        does,
-    })
-}
-
-fn does(at: At<'_>, entry: &KernelRouteEntry) -> Result<Does> {
-    use KernelActionWord as Word;
-    let number = |field, number| at.number::<u32>(field, number, 1, u32::MAX.into());
-    let (lookup, vrf) = (
-        number("lookup-table", entry.lookup_table)?,
-        number("vrf-table", entry.vrf_table)?,
-    );
-    let hop = entry.next_hop.as_deref();
-    let hop = hop
-        .map(|text| at.any_address("next-hop", text))
-        .transpose()?;
-    let (mode, flavours) = (entry.mode, &entry.flavours[..]);
-    let does = match (entry.action, &entry.sids, hop, lookup, vrf) {
-        (None, Some(sids), None, None, None) if flavours.is_empty() => {
-            let sids = at.addresses("sids", sids)?;
-            if sids.is_empty() || sids.len() > MOST_SIDS {
-                let text = format!(
-                    "there are {} SIDs: 1 to {MOST_SIDS} are allowed",
-                    sids.len()
-                );
-                return Err(at.problem_of("sids", text));
-            }
-            let mode = match mode {
-                ModeWord::Encaps => Mode::Encaps,
-                ModeWord::Reduced => Mode::Reduced,
-            };
-            Does::Encaps { sids, mode }
-        }
-        (Some(Word::End), None, None, None, None)
-            if flavours.iter().all(|word| *word == FlavourWord::Psp) =>
-        {
-            let psp = !flavours.is_empty();
-            Does::End { psp }
-        }
-        (Some(Word::EndX), None, Some(IpAddr::V6(hop)), None, None) => Does::EndX(hop),
-        (Some(Word::EndT), None, None, Some(table), None) => Does::EndT(table),
-        (Some(Word::Dx6), None, Some(IpAddr::V6(hop)), None, None) => Does::Dx6(hop),
-        (Some(Word::Dx4), None, Some(IpAddr::V4(hop)), None, None) => Does::Dx4(hop),
-        (Some(Word::Dt6), None, None, Some(table), None) => Does::Dt6(table),
-        (Some(Word::Dt6), None, None, None, Some(table)) => Does::Dt6Vrf(table),
-        (Some(Word::Dt4), None, None, None, Some(table)) => Does::Dt4Vrf(table),
-        (Some(Word::Dt46), None, None, None, Some(table)) => Does::Dt46Vrf(table),
-        _ => {
-            return Err(at.problem(
-                "it has sids and a mode, or an action: End with flavours [\"psp\"] or none, End.X, DX6 and DX4 with a next-hop, End.T with a lookup-table, End.DT6 with that or a vrf-table, End.DT4 and DT46 with a vrf-table",
-            ));
-        }
-    };
-    let extra = !matches!(does, Does::End { .. }) && !flavours.is_empty();
-    let mode_of_none = !matches!(does, Does::Encaps { .. }) && mode != ModeWord::default();
-    if extra || mode_of_none {
-        return Err(
-            at.problem("flavours are those of End, and a mode is one of sids; leave them out")
-        );
-    }
-    Ok(does)
-}
-
-/// Returns how a route is written.
-pub(crate) fn entry(route: &KernelRoute) -> KernelRouteEntry {
-    use KernelActionWord as Word;
-    let mut entry = KernelRouteEntry {
-        destination: route.destination.to_string(),
-        device: route.device.clone(),
-        via: route.via.map(|via| via.to_string()),
-        table: (route.table != MAIN_TABLE).then_some(route.table.into()),
-        metric: (route.metric != usual_metric(route.destination)).then_some(route.metric.into()),
-        ..KernelRouteEntry::default()
-    };
-    let action = match &route.does {
-        Does::Encaps { sids, mode } => {
-            entry.sids = Some(sids.iter().map(ToString::to_string).collect());
-            entry.mode = match mode {
-                Mode::Encaps => ModeWord::Encaps,
-                Mode::Reduced => ModeWord::Reduced,
-            };
-            return entry;
-        }
-        Does::End { psp } => {
-            entry.flavours = psp.then_some(FlavourWord::Psp).into_iter().collect();
-            Word::End
-        }
-        Does::EndX(hop) | Does::Dx6(hop) => {
-            entry.next_hop = Some(hop.to_string());
-            match route.does {
-                Does::EndX(_) => Word::EndX,
-                _ => Word::Dx6,
-            }
-        }
-        Does::Dx4(hop) => {
-            entry.next_hop = Some(hop.to_string());
-            Word::Dx4
-        }
-        Does::EndT(table) | Does::Dt6(table) => {
-            entry.lookup_table = Some((*table).into());
-            match route.does {
-                Does::EndT(_) => Word::EndT,
-                _ => Word::Dt6,
-            }
-        }
-        Does::Dt6Vrf(table) | Does::Dt4Vrf(table) | Does::Dt46Vrf(table) => {
-            entry.vrf_table = Some((*table).into());
-            match route.does {
-                Does::Dt6Vrf(_) => Word::Dt6,
-                Does::Dt4Vrf(_) => Word::Dt4,
-                _ => Word::Dt46,
-            }
-        }
-    };
-    entry.action = Some(action);
-    entry
-}
-
 /// Fails if two routes are one to the kernel.
-pub(super) fn check(routes: &BTreeMap<String, KernelRoute>) -> Result<()> {
+pub(super) fn check(routes: &BTreeMap<String, KernelRoute>) -> Result<(), Problem> {
     let mut known = BTreeMap::new();
     for (name, route) in routes {
         if let Some(other) = known.insert(route.key(), name) {
-            let at = At {
-                kind: super::objects::Kind::KernelRoute,
-                name,
-            };
-            return Err(at.problem(format!(
+            let text = format!(
                 "the kernel-route {other} has the same destination, table and metric; change one of them"
-            )));
+            );
+            return Err(Problem::new(Kind::KernelRoute, name, text));
         }
     }
     Ok(())
@@ -346,7 +207,10 @@ pub(super) fn check(routes: &BTreeMap<String, KernelRoute>) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path as FilePath;
+
     use crate::configuration::error;
+    use crate::configuration::file::parse;
 
     #[test]
     fn kernel_routes_are_checked_one_by_one() {
@@ -386,5 +250,17 @@ mod tests {
             error("[kernel-routes]\na = { device = \"e\", destination = \"fc00::/64\", action = \"End\" }\nb = { device = \"f\", destination = \"fc00::/64\", action = \"End\", metric = 1024 }"),
             "f:3: kernel-route b: the kernel-route a has the same destination, table and metric; change one of them"
         );
+    }
+
+    #[test]
+    fn a_usual_metric_is_the_same_as_none() {
+        let read = |metric: &str| {
+            let route =
+                format!("device = \"e\", destination = \"fc00::/64\", action = \"End\"{metric}");
+            let text = format!("[kernel-routes]\nr = {{ {route} }}");
+            parse(FilePath::new("f"), &text).expect("good")
+        };
+        assert_eq!(read(", metric = 1024"), read(""));
+        assert_ne!(read(", metric = 1025"), read(""));
     }
 }

@@ -6,99 +6,75 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use super::document::inline;
-use super::{Configuration, Document};
+use clap::builder::PossibleValue;
+use clap::ValueEnum;
+use toml::Value;
 
-/// The kinds of objects in a configuration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
-    /// The hook, which has no name.
-    Hook,
-    /// The engine, which has no name.
-    Engine,
-    /// A device.
-    Device,
-    /// A port.
-    Port,
-    /// A rule of the access list.
-    Rule,
-    /// A chain.
-    Chain,
-    /// A path.
-    Path,
-    /// A behaviour.
-    Behaviour,
-    /// A class.
-    Class,
-    /// A flow with a class of its own.
-    Flow,
-    /// A route of `fw-table`.
-    Route,
-    /// A monitor.
-    Monitor,
-    /// A route of the kernel's own.
-    KernelRoute,
+use super::Configuration;
+
+/// Makes the kinds, each with its name, the name of its section in a file, and what that holds.
+macro_rules! kinds {
+    ($($kind:ident: $name:literal, $section:literal, $holds:literal;)+) => {
+        /// The kinds of objects in a configuration.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Kind {
+            $(#[doc = $holds] $kind,)+
+        }
+
+        impl Kind {
+            /// All kinds, in the order of a file.
+            pub const ALL: [Self; [$($name),+].len()] = [$(Self::$kind),+];
+
+            fn words(self) -> [&'static str; 3] {
+                match self {
+                    $(Self::$kind => [$name, $section, $holds],)+
+                }
+            }
+        }
+    };
+}
+
+kinds! {
+    Hook: "hook", "hook", "The hook at which packets take chains";
+    Engine: "engine", "engine", "The engine that runs chains";
+    Device: "device", "devices", "Devices whose packets are looked at";
+    Port: "port", "ports", "Devices through which packets may leave";
+    Rule: "rule", "rules", "Rules of the access list";
+    Chain: "chain", "chains", "Chains";
+    Path: "path", "paths", "Paths";
+    Behaviour: "behaviour", "behaviours", "Behaviours of local SIDs";
+    Class: "class", "classes", "Classes";
+    Flow: "flow", "flows", "Flows with classes of their own";
+    Route: "route", "routes", "Routes of fw-table";
+    Monitor: "monitor", "monitors", "Monitors";
+    KernelRoute: "kernel-route", "kernel-routes", "Routes of the kernel's own";
 }
 
 impl Kind {
-    /// All kinds, in the order of a file.
-    pub const ALL: [Self; 13] = [
-        Self::Hook,
-        Self::Engine,
-        Self::Device,
-        Self::Port,
-        Self::Rule,
-        Self::Chain,
-        Self::Path,
-        Self::Behaviour,
-        Self::Class,
-        Self::Flow,
-        Self::Route,
-        Self::Monitor,
-        Self::KernelRoute,
-    ];
-
     /// Returns its name.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Hook => "hook",
-            Self::Engine => "engine",
-            Self::Device => "device",
-            Self::Port => "port",
-            Self::Rule => "rule",
-            Self::Chain => "chain",
-            Self::Path => "path",
-            Self::Behaviour => "behaviour",
-            Self::Class => "class",
-            Self::Flow => "flow",
-            Self::Route => "route",
-            Self::Monitor => "monitor",
-            Self::KernelRoute => "kernel-route",
-        }
+        self.words()[0]
     }
 
     /// Returns the name of its section in a file.
     pub fn section(self) -> &'static str {
-        match self {
-            Self::Hook => "hook",
-            Self::Engine => "engine",
-            Self::Device => "devices",
-            Self::Port => "ports",
-            Self::Rule => "rules",
-            Self::Chain => "chains",
-            Self::Path => "paths",
-            Self::Behaviour => "behaviours",
-            Self::Class => "classes",
-            Self::Flow => "flows",
-            Self::Route => "routes",
-            Self::Monitor => "monitors",
-            Self::KernelRoute => "kernel-routes",
-        }
+        self.words()[1]
     }
 
     /// Returns the kind that has this section.
     pub fn of_section(section: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.section() == section)
+    }
+}
+
+impl ValueEnum for Kind {
+    fn value_variants<'a>() -> &'a [Self] {
+        &Self::ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        let [_, section, holds] = self.words();
+        Some(PossibleValue::new(section).help(holds))
     }
 }
 
@@ -153,44 +129,28 @@ pub type Objects = BTreeMap<Key, String>;
 impl Configuration {
     /// Returns its parts.
     pub fn objects(&self) -> Objects {
-        let document = Document::from(self);
         let mut objects = Objects::new();
-        let mut add = |kind, name: &str, text| drop(objects.insert(Key::new(kind, name), text));
-        add(Kind::Hook, "", inline(&document.hook));
-        add(Kind::Engine, "", inline(&document.engine));
-        for name in &document.devices {
-            add(Kind::Device, name, ATTACHED.to_owned());
-        }
-        for name in &document.ports {
-            add(Kind::Port, name, OPEN.to_owned());
-        }
-        for (rule, number) in document.rules.iter().zip(1..) {
-            let number: usize = number;
-            add(Kind::Rule, &number.to_string(), inline(rule));
-        }
-        for (name, chain) in &document.chains {
-            add(Kind::Chain, name, inline(chain));
-        }
-        for (name, path) in &document.paths {
-            add(Kind::Path, name, inline(path));
-        }
-        for (name, behaviour) in &document.behaviours {
-            add(Kind::Behaviour, name, inline(behaviour));
-        }
-        for (name, class) in &document.classes {
-            add(Kind::Class, name, inline(class));
-        }
-        for (name, flow) in &document.flows {
-            add(Kind::Flow, name, inline(flow));
-        }
-        for (name, route) in &document.routes {
-            add(Kind::Route, name, inline(route));
-        }
-        for (name, monitor) in &document.monitors {
-            add(Kind::Monitor, name, inline(monitor));
-        }
-        for (name, route) in &document.kernel_routes {
-            add(Kind::KernelRoute, name, inline(route));
+        let sections = self.sections();
+        for kind in Kind::ALL {
+            let mut add = |name: &str, text| drop(objects.insert(Key::new(kind, name), text));
+            match &sections[kind.section()] {
+                Value::Table(table) => {
+                    for (name, object) in table {
+                        add(name, object.to_string());
+                    }
+                }
+                Value::Array(list) => {
+                    for (object, number) in list.iter().zip(1..) {
+                        let number: usize = number;
+                        match (kind, object) {
+                            (Kind::Device, Value::String(name)) => add(name, ATTACHED.to_owned()),
+                            (Kind::Port, Value::String(name)) => add(name, OPEN.to_owned()),
+                            _ => add(&number.to_string(), object.to_string()),
+                        }
+                    }
+                }
+                value => add("", value.to_string()),
+            }
         }
         objects
     }

@@ -4,19 +4,26 @@
 //! need, and there are no more of anything than there can be.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 
-use mflow_hike::limits::{BEHAVIOURS, CHAINS, CLASSES, FLOWS, PATHS, PORTS, ROUTES};
-use mflow_hike::{Chain, Destination, Marking};
+use anyhow::{anyhow, bail, ensure, Context as _};
+use mflow_hike::limits::{BEHAVIOURS, CHAINS, CLASSES, FLOWS, PATHS, PORTS, ROUTES, RULES};
+use mflow_hike::{Behaviour, Chain, Destination, Flow};
 
-use super::at::{At, Result};
 use super::objects::Kind;
-use super::{kernel, Configuration, FlowOf, Problem, Way};
+use super::{kernel, Configuration, Counted, Fast, Problem, Way};
+
+type Result<T> = std::result::Result<T, Problem>;
 
 /// A chain of its own takes what is to take the kernel's path.
 pub(crate) const OWN_CHAINS: usize = 1;
 
 /// Each change asks the kernel for all of its routes that are ours.
 const KERNEL_ROUTES: usize = 16_384;
+
+const MOST_NAME_BYTES: usize = 63;
+/// Of the kernel's names of devices: IFNAMSIZ less the byte at its end.
+const MOST_DEVICE_BYTES: usize = 15;
 
 /// The programs that need the access list, and the hint of a class.
 const ACL: &str = "acl";
@@ -27,101 +34,115 @@ fn has(chain: &Chain, program: &str) -> bool {
 }
 
 impl Configuration {
-    /// Fails with the first thing that does not fit.
-    pub(super) fn check(&self) -> Result<()> {
+    /// Returns it if all of its parts fit together, or the first thing that does not.
+    pub fn checked(mut self) -> Result<Self> {
+        // The kernel tells of a metric whether it was written or left out.
+        for route in self.kernel_routes.values_mut() {
+            route.metric = route.key().unusual_metric();
+        }
         self.check_sizes()?;
+        self.check_names()?;
+        self.check_each()?;
         self.check_chains()?;
-        self.check_rules()?;
         self.check_classes()?;
         self.check_flows()?;
         self.check_routes()?;
         self.check_monitors()?;
-        kernel::check(&self.kernel_routes)
-    }
-
-    fn check_chains(&self) -> Result<()> {
-        for (name, chain) in &self.chains {
-            let at = At {
-                kind: Kind::Chain,
-                name,
-            };
-            self.hook.check(chain).map_err(|error| at.problem(error))?;
-        }
-        Ok(())
+        kernel::check(&self.kernel_routes)?;
+        Ok(self)
     }
 
     fn check_sizes(&self) -> Result<()> {
         let is_exact = |destination: &&Destination| matches!(destination, Destination::Address(_));
         let exact = self.classes.keys().filter(is_exact).count();
-        for (kind, what, count, most) in [
-            (
-                Kind::Chain,
-                "chains",
-                self.chains.len(),
-                CHAINS - OWN_CHAINS,
-            ),
-            (Kind::Path, "paths", self.paths.len(), PATHS),
+        let prefixes = self.classes.len() - exact;
+        let kernel_routes = self.kernel_routes.len();
+        for (kind, which, count, most) in [
+            (Kind::Rule, "", self.rules.len(), RULES),
+            (Kind::Chain, "", self.chains.len(), CHAINS - OWN_CHAINS),
+            (Kind::Path, "", self.paths.len(), PATHS),
             // The first place stands for none.
-            (
-                Kind::Behaviour,
-                "behaviours",
-                self.behaviours.len(),
-                BEHAVIOURS - 1,
-            ),
-            (Kind::Class, "addresses as classes", exact, CLASSES),
-            (
-                Kind::Class,
-                "prefixes as classes",
-                self.classes.len() - exact,
-                CLASSES,
-            ),
-            (Kind::Flow, "flows", self.flows.len(), CLASSES),
-            (Kind::Route, "routes", self.routes.len(), ROUTES),
-            (Kind::Port, "ports", self.ports.len(), PORTS),
-            (
-                Kind::KernelRoute,
-                "kernel-routes",
-                self.kernel_routes.len(),
-                KERNEL_ROUTES,
-            ),
+            (Kind::Behaviour, "", self.behaviours.len(), BEHAVIOURS - 1),
+            (Kind::Class, "addresses as ", exact, CLASSES),
+            (Kind::Class, "prefixes as ", prefixes, CLASSES),
+            (Kind::Flow, "", self.flows.len(), CLASSES),
+            (Kind::Route, "", self.routes.len(), ROUTES),
+            (Kind::Port, "", self.ports.len(), PORTS),
+            (Kind::KernelRoute, "", kernel_routes, KERNEL_ROUTES),
         ] {
             if count > most {
-                let text = format!("there are {count} {what}: {most} are allowed");
-                return Err(Problem::new([kind.section()], text));
+                let what = kind.section();
+                let text = format!("there are {count} {which}{what}: {most} are allowed");
+                return Err(Problem::new(kind, "", text));
             }
         }
         Ok(())
     }
 
-    /// A list without rules lets all packets through, which nobody who has a chain with it wants.
-    fn check_rules(&self) -> Result<()> {
-        let mut chains = self.chains.iter().filter(|(_, chain)| has(chain, ACL));
-        match chains.next() {
-            Some((name, _)) if self.rules.is_empty() => {
-                let at = At {
-                    kind: Kind::Chain,
-                    name,
-                };
-                Err(at.problem(format!(
-                    "it has {ACL}, and without rules that lets all packets through; add rules, or take {ACL} out"
-                )))
+    fn check_names(&self) -> Result<()> {
+        for (kind, names) in [(Kind::Device, &self.devices), (Kind::Port, &self.ports)] {
+            for name in names {
+                of(kind, name, device_name(name))?;
             }
-            _ => Ok(()),
+        }
+        for (name, route) in &self.kernel_routes {
+            let device = device_name(&route.device).map_err(|error| anyhow!("device: {error}"));
+            of(Kind::KernelRoute, name, device)?;
+        }
+        let kind = |kind| move |name| (kind, name);
+        let names = self.chains.keys().map(kind(Kind::Chain));
+        let names = names.chain(self.paths.keys().map(kind(Kind::Path)));
+        let names = names.chain(self.behaviours.keys().map(kind(Kind::Behaviour)));
+        let names = names.chain(self.flows.keys().map(kind(Kind::Flow)));
+        let names = names.chain(self.monitors.keys().map(kind(Kind::Monitor)));
+        let mut names = names.chain(self.kernel_routes.keys().map(kind(Kind::KernelRoute)));
+        let good = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        let is_name =
+            |name: &String| (1..=MOST_NAME_BYTES).contains(&name.len()) && name.chars().all(good);
+        match names.find(|(_, name)| !is_name(name)) {
+            None => Ok(()),
+            Some((kind, name)) => {
+                let text = format!(
+                    "this is no name: 1 to {MOST_NAME_BYTES} letters, digits, - and _ are allowed"
+                );
+                Err(Problem::new(kind, name, text))
+            }
         }
     }
 
-    fn check_flows(&self) -> Result<()> {
-        let mut known = BTreeMap::new();
+    /// Fails with the first object that cannot be, whatever the others are.
+    fn check_each(&self) -> Result<()> {
+        for (rule, number) in self.rules.iter().zip(1..) {
+            let number: usize = number;
+            of(Kind::Rule, &number.to_string(), rule.check())?;
+        }
+        for (name, path) in &self.paths {
+            of(Kind::Path, name, path.check())?;
+        }
+        for (name, behaviour) in &self.behaviours {
+            of(Kind::Behaviour, name, behaviour.check())?;
+        }
         for (name, classed) in &self.flows {
-            let at = At {
-                kind: Kind::Flow,
-                name,
-            };
-            self.check_way(at, &classed.way)?;
-            if let Some(other) = known.insert(classed.flow, name) {
-                return Err(at.problem(format!(
-                    "the flow {other} has the same addresses, protocol and ports, or label; remove one of them"
-                )));
+            of(Kind::Flow, name, classed.check())?;
+        }
+        for (name, counted) in &self.monitors {
+            of(Kind::Monitor, name, counted.monitor().check())?;
+        }
+        for (name, route) in &self.kernel_routes {
+            of(Kind::KernelRoute, name, route.check())?;
+        }
+        Ok(())
+    }
+
+    fn check_chains(&self) -> Result<()> {
+        for (name, chain) in &self.chains {
+            of(Kind::Chain, name, self.hook.check(chain))?;
+            // A list without rules lets all packets through, which nobody who has a chain with it wants.
+            if self.rules.is_empty() && has(chain, ACL) {
+                let text = format!(
+                    "it has {ACL}, and without rules that lets all packets through; add rules, or take {ACL} out"
+                );
+                return Err(Problem::new(Kind::Chain, name, text));
             }
         }
         Ok(())
@@ -129,84 +150,73 @@ impl Configuration {
 
     fn check_classes(&self) -> Result<()> {
         for (destination, way) in &self.classes {
-            let name = destination.to_string();
-            let at = At {
-                kind: Kind::Class,
-                name: &name,
-            };
-            self.check_way(at, way)?;
+            of(Kind::Class, &destination.to_string(), self.check_way(way))?;
         }
         Ok(())
     }
 
-    fn check_way(&self, at: At<'_>, way: &Way) -> Result<()> {
-        let Way::Fast {
-            chain,
-            path,
-            behaviour,
-            lanes,
-        } = way
-        else {
+    fn check_flows(&self) -> Result<()> {
+        let mut known = BTreeMap::new();
+        for (name, classed) in &self.flows {
+            of(Kind::Flow, name, self.check_way(&classed.class))?;
+            let flow = of(Kind::Flow, name, classed.flow())?;
+            if let Some(other) = known.insert(flow, name) {
+                let text = format!(
+                    "the flow {other} has the same addresses, protocol and ports, or label; remove one of them"
+                );
+                return Err(Problem::new(Kind::Flow, name, text));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_way(&self, way: &Way) -> anyhow::Result<()> {
+        let Way::Fast(fast) = way else {
             return Ok(());
         };
-        let Some(programs) = self.chains.get(chain) else {
-            return Err(at.problem(missing("chain", chain, &self.chains)));
-        };
-        match (path, programs.needs_path()) {
-            (Some(path), _) if !self.paths.contains_key(path) => {
-                return Err(at.problem(missing("path", path, &self.paths)));
-            }
-            (None, Some(program)) => {
-                return Err(at.problem(format!(
-                    "the chain {chain} has {}, which needs a path; add: path = NAME",
-                    program.name
-                )));
-            }
-            _ => {}
+        let Fast { chain, lanes, .. } = fast;
+        let programs = find("chain", chain, &self.chains)?;
+        let path = fast.path.as_ref();
+        let path = path.map(|name| find("path", name, &self.paths));
+        if let (None, Some(program)) = (path.transpose()?, programs.needs_path()) {
+            bail!(
+                "the chain {chain} has {}, which needs a path; add: path = NAME",
+                program.name
+            );
         }
-        let known = match behaviour {
-            None => None,
-            Some(name) => match self.behaviours.get(name) {
-                Some(known) => Some(known.program()),
-                None => return Err(at.problem(missing("behaviour", name, &self.behaviours))),
-            },
-        };
+        let behaviour = fast.behaviour.as_ref();
+        let behaviour = behaviour.map(|name| find("behaviour", name, &self.behaviours));
+        let does = behaviour.transpose()?.map(Behaviour::program);
         if let Some(program) = programs.needs_behaviour() {
-            if known != Some(program.name) {
-                return Err(at.problem(format!(
-                    "the chain {chain} has {}, which needs a behaviour that it can do; add: behaviour = NAME",
-                    program.name
-                )));
-            }
+            ensure!(
+                does == Some(program.name),
+                "the chain {chain} has {}, which needs a behaviour that it can do; add: behaviour = NAME",
+                program.name
+            );
         }
-        if lanes.is_some() && !has(programs, LANES) {
-            return Err(at.problem(format!(
-                "the chain {chain} has no {LANES}, which hands that on; add it to the chain, or leave {LANES} out"
-            )));
-        }
+        ensure!(
+            lanes.is_none() || has(programs, LANES),
+            "the chain {chain} has no {LANES}, which hands that on; add it to the chain, or leave {LANES} out"
+        );
         Ok(())
     }
 
     fn check_routes(&self) -> Result<()> {
+        let check = |destination, port: &String| {
+            ensure!(
+                destination != Destination::Default,
+                "a route has an address or a prefix; write the default as 0.0.0.0/0 and ::/0"
+            );
+            ensure!(
+                self.ports.contains(port),
+                "{port} is not one of the ports: {}",
+                listed(&mut self.ports.iter())
+            );
+            Ok(())
+        };
         for (destination, route) in &self.routes {
-            let name = destination.to_string();
-            let at = At {
-                kind: Kind::Route,
-                name: &name,
-            };
-            if *destination == Destination::Default {
-                return Err(at.problem(
-                    "a route has an address or a prefix; write the default as 0.0.0.0/0 and ::/0",
-                ));
-            }
-            if !self.ports.contains(&route.port) {
-                let ports: Vec<&str> = self.ports.iter().map(String::as_str).collect();
-                return Err(at.problem(format!(
-                    "{} is not one of the ports: {}",
-                    route.port,
-                    listed(&ports)
-                )));
-            }
+            let checked = check(*destination, &route.port);
+            of(Kind::Route, &destination.to_string(), checked)?;
         }
         Ok(())
     }
@@ -215,56 +225,78 @@ impl Configuration {
         let mut flows = BTreeMap::new();
         let mut of_size = BTreeMap::<usize, usize>::new();
         for (name, counted) in &self.monitors {
-            let at = At {
-                kind: Kind::Monitor,
-                name,
-            };
-            if let FlowOf::Path(path) = &counted.flow {
-                let Some(known) = self.paths.get(path) else {
-                    return Err(at.problem(missing("path", path, &self.paths)));
-                };
-                if counted.monitor.marking == Marking::Option && known.flow_id.is_none() {
-                    return Err(at.problem(format!(
-                        "the path {path} has no option for the colour; give the path a flow-id, or the monitor a dscp-bit"
-                    )));
-                }
-            }
-            let flow = self.flow(&counted.flow);
-            let flow = flow.map_err(|error| at.problem(error))?;
-            let sids = flow.sids().len();
-            let count = of_size.entry(sids).or_default();
-            *count += 1;
-            if *count > FLOWS {
-                return Err(at.problem(format!(
-                    "{FLOWS} flows with {sids} SIDs are monitored already, and no more are allowed"
-                )));
-            }
+            let checked = self.check_monitor(counted, &mut of_size);
+            let flow = of(Kind::Monitor, name, checked)?;
             if let Some(other) = flows.insert((flow, counted.direction), name) {
-                return Err(at.problem(format!(
+                let text = format!(
                     "the monitor {other} counts the same flow in the same direction; remove one of them"
-                )));
+                );
+                return Err(Problem::new(Kind::Monitor, name, text));
             }
         }
         Ok(())
     }
+
+    /// Counts the flows of each size; returns the flow of a monitor.
+    fn check_monitor(
+        &self,
+        counted: &Counted,
+        of_size: &mut BTreeMap<usize, usize>,
+    ) -> anyhow::Result<Flow> {
+        let flow = self.flow(counted)?;
+        if let (Some(path), None) = (&counted.path, counted.dscp_bit) {
+            let known = find("path", path, &self.paths)?;
+            ensure!(
+                known.flow_id.is_some(),
+                "the path {path} has no option for the colour; give the path a flow-id, or the monitor a dscp-bit"
+            );
+        }
+        let sids = flow.sids().len();
+        let count = of_size.entry(sids).or_default();
+        *count += 1;
+        ensure!(
+            *count <= FLOWS,
+            "{FLOWS} flows with {sids} SIDs are monitored already, and no more are allowed"
+        );
+        Ok(flow)
+    }
 }
 
-fn missing<T>(what: &str, name: &str, known: &BTreeMap<String, T>) -> String {
-    let known: Vec<&str> = known.keys().map(String::as_str).collect();
-    format!("there is no {what} `{name}`; there are {}", listed(&known))
+/// Says of which object a result is.
+fn of<T, E: Display>(kind: Kind, name: &str, result: std::result::Result<T, E>) -> Result<T> {
+    result.map_err(|error| Problem::new(kind, name, error))
 }
 
-/// The names that there are, as far as they fit into a sentence.
-fn listed(names: &[&str]) -> String {
+/// Fails if no device can have this name.
+fn device_name(name: &str) -> anyhow::Result<()> {
+    let good = |c: char| c.is_ascii_graphic() && c != '/' && c != ':';
+    ensure!(
+        (1..=MOST_DEVICE_BYTES).contains(&name.len()) && name.chars().all(good),
+        "no device can have this name: 1 to {MOST_DEVICE_BYTES} characters without space, / and : are allowed"
+    );
+    Ok(())
+}
+
+/// Returns what has this name; fails with the names that there are.
+pub(super) fn find<'a, T>(
+    what: &str,
+    name: &str,
+    known: &'a BTreeMap<String, T>,
+) -> anyhow::Result<&'a T> {
+    known.get(name).with_context(|| {
+        let known = listed(&mut known.keys());
+        format!("there is no {what} `{name}`; there are {known}")
+    })
+}
+
+/// Returns the names that there are, as far as they fit into a sentence.
+fn listed(names: &mut dyn ExactSizeIterator<Item = &String>) -> String {
     const MOST: usize = 10;
-    match names {
-        [] => "none".to_owned(),
-        names if names.len() > MOST => format!(
-            "{} and {} more",
-            names[..MOST].join(", "),
-            names.len() - MOST
-        ),
-        names => names.join(", "),
+    let first: Vec<&str> = names.take(MOST).map(String::as_str).collect();
+    match (first.join(", "), names.len()) {
+        (none, 0) if none.is_empty() => "none".to_owned(),
+        (all, 0) => all,
+        (first, more) => format!("{first} and {more} more"),
     }
 }
 
@@ -273,6 +305,124 @@ mod tests {
     use crate::configuration::error;
 
     const PATH: &str = "[paths.p]\nsource = \"fd00::1\"\nsids = [\"fc00::1\"]\n";
+
+    #[test]
+    fn entries_are_checked_one_by_one() {
+        assert_eq!(
+            error("[chains]\na = \"enc,mon-in\"").split(';').next(),
+            Some("f:2: chain a: after mon-in a packet has nowhere to go")
+        );
+        assert_eq!(
+            error("[chains]\n\"a b\" = \"drop\""),
+            "f:2: chain a b: this is no name: 1 to 63 letters, digits, - and _ are allowed"
+        );
+        assert_eq!(
+            error("[classes]\n\"10.0.0.1/8\" = \"kernel\""),
+            "f:2: class 10.0.0.1/8: 10.0.0.1/8 has bits beyond its prefix; 10.0.0.0/8 has not"
+        );
+        assert_eq!(
+            error("[classes]\n\"10.0.0.1\" = \"kernel\"\n\"10.0.0.1/32\" = \"kernel\""),
+            "f:3: class 10.0.0.1/32: 10.0.0.1 stands here twice"
+        );
+        assert_eq!(
+            error("[paths.p]\nsids = [\n\"fc00::1\"]\nsource = \"10.0.0.1\""),
+            "f:4: path p: source is `10.0.0.1`: an IPv6 address is allowed, such as 2001:db8::1"
+        );
+        assert_eq!(
+            error("[paths.p]\nsource = \"fd00::1\"\nsids = []"),
+            "f:1: path p: a path of 0 SIDs cannot be: 1 to 10 are allowed"
+        );
+        assert_eq!(
+            error("ports = [\"e\"]\n[routes]\n\"::/0\" = { port = \"e\", next-hop = \"2:0:0:0:0:2\" }"),
+            "f:3: route ::/0: next-hop is `2:0:0:0:0:2`: an Ethernet address is allowed, such as 02:00:00:00:00:01"
+        );
+        assert_eq!(
+            error("[routes]\ndefault = { port = \"e\", next-hop = \"02:00:00:00:00:02\" }"),
+            "f:2: route default: a route has an address or a prefix; write the default as 0.0.0.0/0 and ::/0"
+        );
+        assert!(error("devices = [\"a/b\"]")
+            .starts_with("f:1: device a/b: no device can have this name"));
+    }
+
+    #[test]
+    fn behaviours_have_what_they_need_and_a_program_that_does_them() {
+        let behaviour = |text: &str| error(&format!("[behaviours]\nb = {{ {text} }}"));
+        for (text, said) in [
+            (
+                "action = \"End\", table = 1",
+                "unknown field `table`, expected `flavours`",
+            ),
+            ("action = \"End.X\"", "missing field `next-hop`"),
+            (
+                "action = \"End.DT6\", flavours = [\"psp\"]",
+                "unknown field `flavours`, expected `table`",
+            ),
+            (
+                "action = \"End.DT6\", table = 0",
+                "table is 0: 1 to 4294967295 are allowed",
+            ),
+        ] {
+            assert_eq!(behaviour(text), format!("f:2: behaviour b: {said}"));
+        }
+        assert!(
+            behaviour("action = \"End.X\", next-hop = \"fe80::1\"").contains("can be no next hop")
+        );
+        assert_eq!(
+            behaviour("action = \"End.B6\""),
+            "f:2: behaviour b: unknown variant `End.B6`, expected one of `End`, `End.X`, `End.DT4`, `End.DT6`, `End.DT46`"
+        );
+        let class = |behaviour: &str| {
+            error(&format!(
+                "[chains]\nc = \"dec\"\n[behaviours]\nb = {{ action = \"End\" }}\n[classes]\ndefault = {{ chain = \"c\"{behaviour} }}"
+            ))
+        };
+        let needs = "f:6: class default: the chain c has dec, which needs a behaviour that it can do; add: behaviour = NAME";
+        assert_eq!(class(""), needs);
+        assert_eq!(class(", behaviour = \"b\""), needs);
+        assert_eq!(
+            class(", behaviour = \"a\""),
+            "f:6: class default: there is no behaviour `a`; there are b"
+        );
+    }
+
+    #[test]
+    fn rules_are_checked_one_by_one() {
+        let rules =
+            |rule: &str| error(&format!("rules = [\n{{ action = \"allow\" }},\n{rule},\n]"));
+        assert_eq!(
+            rules("{ action = \"deny\", source = \"10.0.0.1/8\" }"),
+            "f:3: rule 2: 10.0.0.1/8 has bits beyond its prefix; 10.0.0.0/8 has not"
+        );
+        assert_eq!(
+            rules("{ action = \"deny\", protocol = 256 }"),
+            "f:3: rule 2: protocol is 256: 0 to 255 are allowed"
+        );
+        assert_eq!(
+            rules("{ action = \"deny\", destination-ports = 65536 }"),
+            "f:3: rule 2: destination-ports is 65536: 0 to 65535 are allowed"
+        );
+        assert_eq!(
+            rules("{ action = \"deny\", protocol = 1, source-ports = \"1-2\" }"),
+            "f:3: rule 2: protocol 1 has no ports; take one of [6, 17, 33, 132, 136], or no ports"
+        );
+        assert_eq!(
+            rules("{ action = \"deny\", source-ports = \"http\" }"),
+            "f:3: rule 2: invalid value: string \"http\", expected a port, or \"FIRST-LAST\""
+        );
+        assert_eq!(
+            rules("{ action = \"reject\" }"),
+            "f:3: rule 2: unknown variant `reject`, expected `allow` or `deny`"
+        );
+        let many = vec!["{ action = \"allow\" }"; 257].join(",");
+        assert_eq!(
+            error(&format!("rules = [{many}]")),
+            "f:1: there are 257 rules: 256 are allowed"
+        );
+        assert_eq!(
+            error("[chains]\na = \"acl,drop\""),
+            "f:2: chain a: it has acl, and without rules that lets all packets through; add rules, or take acl out"
+        );
+    }
 
     #[test]
     fn names_lead_somewhere() {

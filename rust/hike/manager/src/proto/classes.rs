@@ -1,113 +1,150 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Classes, of destinations and of flows, as messages, and back.
+//! Classes, of destinations and of flows, and rules as messages, and back.
 
-use super::{number, Result};
-use crate::configuration::entries::{ClassEntry, FastEntry, LanesWord};
-use crate::configuration::exact::FlowEntry;
-use crate::configuration::objects::Kind;
-use crate::configuration::Problem;
+use std::ops::RangeInclusive;
+
+use anyhow::{Context as _, Error, Result};
+use mflow_hike::config::fields as library;
+use mflow_hike::{Action, Destination, Lanes, Rule};
+
+use super::{given, read, Numbered as _};
+use crate::configuration::{fields, Classed, Fast, Way};
 use crate::v1;
 
-pub(super) fn class(destination: &str, entry: &ClassEntry) -> v1::Class {
-    let way = match entry {
-        ClassEntry::Kernel => v1::class::Way::Kernel(v1::KernelPath {}),
-        ClassEntry::Fast(fast) => v1::class::Way::Fast(fast_path(fast)),
+/// Returns the chain that a way leads to, and what its programs need.
+fn fast(way: &Way) -> Option<v1::FastPath> {
+    let Way::Fast(fast) = way else {
+        return None;
     };
-    v1::Class {
-        destination: destination.to_owned(),
-        way: Some(way),
+    let lanes = fast.lanes.map_or(v1::Lanes::Unspecified, Lanes::into);
+    Some(v1::FastPath {
+        chain: fast.chain.clone(),
+        path: fast.path.clone(),
+        behaviour: fast.behaviour.clone(),
+        lanes: lanes.into(),
+    })
+}
+
+impl TryFrom<Option<v1::FastPath>> for Way {
+    type Error = Error;
+
+    fn try_from(message: Option<v1::FastPath>) -> Result<Self> {
+        let Some(message) = message else {
+            return Ok(Self::Kernel);
+        };
+        Ok(Self::Fast(Fast {
+            chain: message.chain,
+            path: message.path,
+            behaviour: message.behaviour,
+            lanes: Lanes::or_none(message.lanes)?,
+        }))
     }
 }
 
-pub(super) fn class_entry(class: v1::Class) -> Result<(String, ClassEntry)> {
-    let at = [Kind::Class.section(), &class.destination];
-    let entry = match class.way {
-        Some(v1::class::Way::Kernel(_)) => ClassEntry::Kernel,
-        Some(v1::class::Way::Fast(fast)) => ClassEntry::Fast(fast_entry(at, fast)?),
-        None => return Err(Problem::new(at, "a class is kernel or fast")),
-    };
-    Ok((class.destination, entry))
+pub(super) fn class(destination: String, way: &Way) -> v1::Class {
+    use v1::class::Way::{Fast, Kernel};
+    let way = Some(fast(way).map_or(Kernel(v1::KernelPath {}), Fast));
+    v1::Class { destination, way }
 }
 
-pub(super) fn flow(name: &str, entry: &FlowEntry) -> v1::FlowClass {
-    let by = match entry.flow_label {
-        Some(label) => v1::flow_class::By::FlowLabel(number(Some(label)).unwrap_or_default()),
-        None => v1::flow_class::By::Transport(v1::Transport {
-            protocol: number(entry.protocol).unwrap_or_default(),
-            source_port: number(entry.source_port).unwrap_or_default(),
-            destination_port: number(entry.destination_port).unwrap_or_default(),
+impl TryFrom<v1::Class> for Way {
+    type Error = Error;
+
+    fn try_from(message: v1::Class) -> Result<Self> {
+        use v1::class::Way::{Fast, Kernel};
+        let fast = match message.way.context("a class is kernel or fast")? {
+            Kernel(_) => None,
+            Fast(fast) => Some(fast),
+        };
+        fast.try_into()
+    }
+}
+
+pub(super) fn flow(name: String, classed: &Classed) -> v1::FlowClass {
+    use v1::flow_class::{By, Way};
+    let by = match classed.flow_label {
+        Some(label) => By::FlowLabel(label),
+        None => By::Transport(v1::Transport {
+            protocol: classed.protocol.unwrap_or_default().into(),
+            source_port: classed.source_port.into(),
+            destination_port: classed.destination_port.into(),
         }),
     };
-    let way = match &entry.class {
-        ClassEntry::Kernel => v1::flow_class::Way::Kernel(v1::KernelPath {}),
-        ClassEntry::Fast(fast) => v1::flow_class::Way::Fast(fast_path(fast)),
-    };
+    let way = fast(&classed.class).map_or(Way::Kernel(v1::KernelPath {}), Way::Fast);
     v1::FlowClass {
-        name: name.to_owned(),
-        source: entry.source.clone(),
-        destination: entry.destination.clone(),
+        name,
+        source: classed.source.to_string(),
+        destination: classed.destination.to_string(),
         by: Some(by),
         way: Some(way),
     }
 }
 
-pub(super) fn flow_entry(flow: v1::FlowClass) -> Result<(String, FlowEntry)> {
-    let at = [Kind::Flow.section(), &flow.name];
-    let class = match flow.way {
-        Some(v1::flow_class::Way::Kernel(_)) => ClassEntry::Kernel,
-        Some(v1::flow_class::Way::Fast(fast)) => ClassEntry::Fast(fast_entry(at, fast)?),
-        None => return Err(Problem::new(at, "the class of a flow is kernel or fast")),
-    };
-    let (transport, label) = match flow.by {
-        Some(v1::flow_class::By::Transport(transport)) => (Some(transport), None),
-        Some(v1::flow_class::By::FlowLabel(label)) => (None, Some(label.into())),
-        None => (None, None),
-    };
-    let port = |port: fn(&v1::Transport) -> u32| {
-        let port = transport.as_ref().map(port).filter(|port| *port != 0);
-        port.map(i64::from)
-    };
-    let entry = FlowEntry {
-        source: flow.source,
-        destination: flow.destination,
-        protocol: transport.as_ref().map(|one| one.protocol.into()),
-        source_port: port(|one| one.source_port),
-        destination_port: port(|one| one.destination_port),
-        flow_label: label,
-        class,
-    };
-    Ok((flow.name, entry))
-}
+impl TryFrom<v1::FlowClass> for Classed {
+    type Error = Error;
 
-fn fast_path(fast: &FastEntry) -> v1::FastPath {
-    let lanes = match fast.lanes {
-        None => v1::Lanes::Unspecified,
-        Some(LanesWord::Split) => v1::Lanes::Split,
-        Some(LanesWord::Never) => v1::Lanes::Never,
-    };
-    v1::FastPath {
-        chain: fast.chain.clone(),
-        path: fast.path.clone(),
-        behaviour: fast.behaviour.clone(),
-        lanes: lanes.into(),
+    fn try_from(message: v1::FlowClass) -> Result<Self> {
+        use v1::flow_class::{By, Way};
+        let missing = "the class of a flow is kernel or fast";
+        let fast = match message.way.context(missing)? {
+            Way::Kernel(_) => None,
+            Way::Fast(fast) => Some(fast),
+        };
+        let (by, flow_label) = match message.by {
+            Some(By::Transport(by)) => (Some(by), None),
+            Some(By::FlowLabel(label)) => (None, Some(label)),
+            None => (None, None),
+        };
+        let protocol = by.as_ref().map(|by| by.protocol);
+        let by = by.unwrap_or_default();
+        Ok(Self {
+            source: read(message.source, fields::ip_source)?,
+            destination: read(message.destination, fields::ip_destination)?,
+            protocol: given(protocol, library::protocol, None)?,
+            source_port: read(by.source_port, fields::source_port)?,
+            destination_port: read(by.destination_port, fields::destination_port)?,
+            flow_label: given(flow_label, library::flow_label, None)?,
+            class: fast.try_into()?,
+        })
     }
 }
 
-fn fast_entry(at: [&str; 2], fast: v1::FastPath) -> Result<FastEntry> {
-    let lanes = match v1::Lanes::try_from(fast.lanes) {
-        Ok(v1::Lanes::Unspecified) => None,
-        Ok(v1::Lanes::Split) => Some(LanesWord::Split),
-        Ok(v1::Lanes::Never) => Some(LanesWord::Never),
-        Err(_) => {
-            let text = format!("{} asks nothing of lanes: 0 to 2 are allowed", fast.lanes);
-            return Err(Problem::new(at, text));
+impl From<&Rule> for v1::Rule {
+    fn from(rule: &Rule) -> Self {
+        let end = |end: Destination| (end != Destination::Default).then(|| end.to_string());
+        let ports = |ports: &RangeInclusive<u16>| v1::Ports {
+            first: (*ports.start()).into(),
+            last: (*ports.end()).into(),
+        };
+        Self {
+            action: v1::RuleAction::from(rule.action).into(),
+            source: end(rule.source),
+            destination: end(rule.destination),
+            protocol: rule.protocol.map(u32::from),
+            source_ports: rule.source_ports.as_ref().map(ports),
+            destination_ports: rule.destination_ports.as_ref().map(ports),
         }
-    };
-    Ok(FastEntry {
-        chain: fast.chain,
-        path: fast.path,
-        behaviour: fast.behaviour,
-        lanes,
-    })
+    }
+}
+
+impl TryFrom<v1::Rule> for Rule {
+    type Error = Error;
+
+    fn try_from(message: v1::Rule) -> Result<Self> {
+        let end = |end: Option<String>| end.map_or(Ok(Destination::Default), |end| end.parse());
+        let ports = |ports: v1::Ports| format!("{}-{}", ports.first, ports.last);
+        let (from, to) = (
+            message.source_ports.map(ports),
+            message.destination_ports.map(ports),
+        );
+        Ok(Self {
+            action: Action::some(message.action)?,
+            source: end(message.source)?,
+            destination: end(message.destination)?,
+            protocol: given(message.protocol, library::protocol, None)?,
+            source_ports: given(from, library::source_ports, None)?,
+            destination_ports: given(to, library::destination_ports, None)?,
+        })
+    }
 }

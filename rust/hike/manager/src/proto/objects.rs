@@ -2,235 +2,194 @@
 
 //! Chains, paths, behaviours, routes and monitors as messages, and back.
 
-use super::{number, Result};
-use crate::configuration::entries::{
-    ActionWord, BehaviourEntry, DirectionWord, EngineWord, ExceptionsWord, FlavourWord, ModeWord,
-    MonitorEntry, PathEntry, RouteEntry,
-};
-use crate::configuration::objects::Kind;
-use crate::configuration::Problem;
+use anyhow::{bail, Error, Result};
+use mflow_hike::config::fields as library;
+use mflow_hike::config::path::{Dscp, Exceptions, FlowLabel, Mode};
+use mflow_hike::{Behaviour, Chain, Direction, Flavour, Flavours, Flow, Path};
+
+use super::{given, read, texts, Numbered as _};
+use crate::configuration::monitor::USUAL_PERIOD_MS;
+use crate::configuration::{fields, Counted, Route};
 use crate::v1;
 
-pub(super) fn engine_number(engine: EngineWord) -> i32 {
-    let number = match engine {
-        EngineWord::Compiled => v1::Engine::Compiled,
-        EngineWord::TailCalls => v1::Engine::TailCalls,
-    };
-    number.into()
-}
-
-pub(super) fn engine(number: i32) -> Result<EngineWord> {
-    match v1::Engine::try_from(number) {
-        Ok(v1::Engine::Unspecified | v1::Engine::Compiled) => Ok(EngineWord::Compiled),
-        Ok(v1::Engine::TailCalls) => Ok(EngineWord::TailCalls),
-        Err(_) => Err(Problem::new(
-            [],
-            format!("{number} is no engine: 0 to 2 are allowed"),
-        )),
-    }
-}
-
-pub(super) fn chain(name: &str, programs: &str) -> v1::Chain {
+pub(super) fn chain(name: String, chain: &Chain) -> v1::Chain {
+    let programs = chain.programs().iter();
     v1::Chain {
-        name: name.to_owned(),
-        programs: programs
-            .split(',')
-            .map(|one| one.trim().to_owned())
-            .collect(),
+        name,
+        programs: programs.map(|program| program.name.to_owned()).collect(),
     }
 }
 
-pub(super) fn chain_entry(chain: v1::Chain) -> Result<(String, String)> {
-    Ok((chain.name, chain.programs.join(",")))
+impl TryFrom<v1::Chain> for Chain {
+    type Error = Error;
+
+    fn try_from(message: v1::Chain) -> Result<Self> {
+        message.programs.join(",").parse()
+    }
 }
 
-pub(super) fn path(name: &str, path: &PathEntry) -> v1::Path {
-    let exceptions = match path.exceptions {
-        ExceptionsWord::Dropped => v1::PathExceptions::Dropped,
-        ExceptionsWord::Left => v1::PathExceptions::Left,
-    };
+pub(super) fn path(name: String, path: &Path) -> v1::Path {
+    let usual = Path::new(path.source, []);
     v1::Path {
-        name: name.to_owned(),
-        source: path.source.clone(),
-        sids: path.sids.clone(),
-        mode: mode_number(path.mode),
-        hop_limit: number(path.hop_limit),
-        dscp: number(path.dscp),
-        flow_label: number(path.flow_label),
-        mtu: number(path.mtu),
-        exceptions: exceptions.into(),
-        flow_id: number(path.flow_id),
-    }
-}
-
-pub(super) fn path_entry(path: v1::Path) -> Result<(String, PathEntry)> {
-    let problem = |text: String| Problem::new([Kind::Path.section(), &path.name], text);
-    let unknown = |number: i32| {
-        problem(format!(
-            "{number} is no way with exceptions: 0 to 2 are allowed"
-        ))
-    };
-    let entry = PathEntry {
-        source: path.source,
-        sids: path.sids,
-        mode: mode_word(path.mode).map_err(problem)?,
-        hop_limit: path.hop_limit.map(i64::from),
-        dscp: path.dscp.map(i64::from),
-        flow_label: path.flow_label.map(i64::from),
-        mtu: path.mtu.map(i64::from),
-        exceptions: match v1::PathExceptions::try_from(path.exceptions) {
-            Ok(v1::PathExceptions::Unspecified | v1::PathExceptions::Dropped) => {
-                ExceptionsWord::Dropped
-            }
-            Ok(v1::PathExceptions::Left) => ExceptionsWord::Left,
-            Err(_) => return Err(unknown(path.exceptions)),
+        name,
+        source: path.source.to_string(),
+        sids: texts(&path.sids),
+        mode: v1::PathMode::from(path.mode).into(),
+        hop_limit: (path.hop_limit != usual.hop_limit).then_some(path.hop_limit.into()),
+        dscp: match path.dscp {
+            Dscp::Copied => None,
+            Dscp::Fixed(dscp) => Some(dscp.into()),
         },
-        flow_id: path.flow_id.map(i64::from),
-    };
-    Ok((path.name, entry))
-}
-
-pub(super) fn mode_number(mode: ModeWord) -> i32 {
-    let mode = match mode {
-        ModeWord::Encaps => v1::PathMode::Encaps,
-        ModeWord::Reduced => v1::PathMode::Reduced,
-    };
-    mode.into()
-}
-
-/// Returns a mode, or one sentence about the number.
-pub(super) fn mode_word(number: i32) -> std::result::Result<ModeWord, String> {
-    match v1::PathMode::try_from(number) {
-        Ok(v1::PathMode::Unspecified | v1::PathMode::Encaps) => Ok(ModeWord::Encaps),
-        Ok(v1::PathMode::Reduced) => Ok(ModeWord::Reduced),
-        Err(_) => Err(format!("{number} is no mode: 0 to 2 are allowed")),
+        flow_label: match path.flow_label {
+            FlowLabel::PerFlow => None,
+            FlowLabel::Fixed(label) => Some(label),
+        },
+        mtu: (path.mtu != usual.mtu).then_some(path.mtu.into()),
+        exceptions: v1::PathExceptions::from(path.exceptions).into(),
+        flow_id: path.flow_id,
     }
 }
 
-pub(super) fn flavour_number(word: &FlavourWord) -> i32 {
-    let flavour = match word {
-        FlavourWord::Psp => v1::Flavour::Psp,
-        FlavourWord::Usp => v1::Flavour::Usp,
-        FlavourWord::Usd => v1::Flavour::Usd,
-    };
-    flavour.into()
+impl TryFrom<v1::Path> for Path {
+    type Error = Error;
+
+    fn try_from(message: v1::Path) -> Result<Self> {
+        let usual = Self::new(
+            read(message.source, library::source)?,
+            read::<_, Vec<_>>(message.sids, library::sids)?,
+        );
+        Ok(Self {
+            mode: Mode::or_none(message.mode)?.unwrap_or_default(),
+            hop_limit: given(message.hop_limit, library::hop_limit, usual.hop_limit)?,
+            dscp: given(message.dscp, library::dscp, usual.dscp)?,
+            flow_label: given(message.flow_label, library::flow_label, usual.flow_label)?,
+            mtu: given(message.mtu, library::path_mtu, usual.mtu)?,
+            exceptions: Exceptions::or_none(message.exceptions)?.unwrap_or_default(),
+            flow_id: given(message.flow_id, library::flow_id, None)?,
+            ..usual
+        })
+    }
 }
 
-/// Returns a flavour, or one sentence about the number.
-pub(super) fn flavour_word(number: i32) -> std::result::Result<FlavourWord, String> {
-    match v1::Flavour::try_from(number) {
-        Ok(v1::Flavour::Psp) => Ok(FlavourWord::Psp),
-        Ok(v1::Flavour::Usp) => Ok(FlavourWord::Usp),
-        Ok(v1::Flavour::Usd) => Ok(FlavourWord::Usd),
-        Ok(v1::Flavour::Unspecified) | Err(_) => {
-            Err(format!("{number} is no flavour: 1 to 3 are allowed"))
+pub(super) fn flavour_numbers(flavours: Flavours) -> Vec<i32> {
+    let all = Vec::<Flavour>::from(flavours).into_iter();
+    all.map(|one| v1::Flavour::from(one).into()).collect()
+}
+
+pub(super) fn flavours(numbers: &[i32]) -> Result<Flavours> {
+    let all = numbers.iter().map(|one| Flavour::some(*one));
+    Ok(all.collect::<Result<Vec<_>>>()?.into())
+}
+
+pub(super) fn behaviour(name: String, behaviour: &Behaviour) -> v1::Behaviour {
+    let none = Flavours::default();
+    let (action, next_hop, table, flavours) = match *behaviour {
+        Behaviour::End { flavours } => (v1::Action::End, None, None, flavours),
+        Behaviour::EndX { next_hop, flavours } => {
+            (v1::Action::EndX, Some(next_hop), None, flavours)
         }
-    }
-}
-
-pub(super) fn behaviour(name: &str, behaviour: &BehaviourEntry) -> v1::Behaviour {
-    let action = match behaviour.action {
-        ActionWord::End => v1::Action::End,
-        ActionWord::EndX => v1::Action::EndX,
-        ActionWord::Dt4 => v1::Action::EndDt4,
-        ActionWord::Dt6 => v1::Action::EndDt6,
-        ActionWord::Dt46 => v1::Action::EndDt46,
+        Behaviour::Dt4 { table } => (v1::Action::EndDt4, None, table, none),
+        Behaviour::Dt6 { table } => (v1::Action::EndDt6, None, table, none),
+        Behaviour::Dt46 { table } => (v1::Action::EndDt46, None, table, none),
     };
     v1::Behaviour {
-        name: name.to_owned(),
+        name,
         action: action.into(),
-        next_hop: behaviour.next_hop.clone(),
-        table: number(behaviour.table),
-        flavours: behaviour.flavours.iter().map(flavour_number).collect(),
+        next_hop: next_hop.map(|hop| hop.to_string()),
+        table,
+        flavours: flavour_numbers(flavours),
     }
 }
 
-pub(super) fn behaviour_entry(behaviour: v1::Behaviour) -> Result<(String, BehaviourEntry)> {
-    let unknown = |text: String| Problem::new([Kind::Behaviour.section(), &behaviour.name], text);
-    let action = match v1::Action::try_from(behaviour.action) {
-        Ok(v1::Action::End) => ActionWord::End,
-        Ok(v1::Action::EndX) => ActionWord::EndX,
-        Ok(v1::Action::EndDt4) => ActionWord::Dt4,
-        Ok(v1::Action::EndDt6) => ActionWord::Dt6,
-        Ok(v1::Action::EndDt46) => ActionWord::Dt46,
-        Ok(v1::Action::Unspecified) | Err(_) => {
-            return Err(unknown("its action is a number from 1 to 5".to_owned()));
-        }
-    };
-    let flavours = behaviour.flavours.iter();
-    let flavours = flavours.map(|one| flavour_word(*one).map_err(unknown));
-    let entry = BehaviourEntry {
-        action,
-        flavours: flavours.collect::<Result<_>>()?,
-        next_hop: behaviour.next_hop,
-        table: behaviour.table.map(i64::from),
-    };
-    Ok((behaviour.name, entry))
+impl TryFrom<v1::Behaviour> for Behaviour {
+    type Error = Error;
+
+    fn try_from(message: v1::Behaviour) -> Result<Self> {
+        use v1::Action;
+        let (action, flavours) = (message.action(), flavours(&message.flavours)?);
+        let next_hop = given(message.next_hop, library::next_hop, None)?;
+        let table = given(message.table, library::table, None)?;
+        let has_flavours = flavours != Flavours::default();
+        Ok(match (action, next_hop, table) {
+            (Action::End, None, None) => Self::End { flavours },
+            (Action::EndX, Some(next_hop), None) => Self::EndX { next_hop, flavours },
+            (Action::EndDt4, None, table) if !has_flavours => Self::Dt4 { table },
+            (Action::EndDt6, None, table) if !has_flavours => Self::Dt6 { table },
+            (Action::EndDt46, None, table) if !has_flavours => Self::Dt46 { table },
+            (Action::Unspecified, ..) => bail!("its action is a number from 1 to 5"),
+            _ => bail!(
+                "End has flavours, End.X a next-hop and flavours, End.DT4, DT6 and DT46 a table, and none has more"
+            ),
+        })
+    }
 }
 
-pub(super) fn route(destination: &str, route: &RouteEntry) -> v1::Route {
+pub(super) fn route(destination: String, route: &Route) -> v1::Route {
     v1::Route {
-        destination: destination.to_owned(),
+        destination,
         port: route.port.clone(),
-        next_hop: route.next_hop.clone(),
-        source: route.source.clone(),
-        mtu: number(route.mtu),
+        next_hop: route.next_hop.to_string(),
+        source: route.source.map(|source| source.to_string()),
+        mtu: route.mtu.map(u32::from),
     }
 }
 
-pub(super) fn route_entry(route: v1::Route) -> Result<(String, RouteEntry)> {
-    let entry = RouteEntry {
-        port: route.port,
-        next_hop: route.next_hop,
-        source: route.source,
-        mtu: route.mtu.map(i64::from),
-    };
-    Ok((route.destination, entry))
+impl TryFrom<v1::Route> for Route {
+    type Error = Error;
+
+    fn try_from(message: v1::Route) -> Result<Self> {
+        Ok(Self {
+            port: message.port,
+            next_hop: read(message.next_hop, fields::mac_next_hop)?,
+            source: given(message.source, fields::mac_source, None)?,
+            mtu: given(message.mtu, fields::route_mtu, None)?,
+        })
+    }
 }
 
-pub(super) fn monitor(name: &str, monitor: &MonitorEntry) -> v1::Monitor {
-    let direction = match monitor.direction {
-        DirectionWord::In => v1::Direction::In,
-        DirectionWord::Out => v1::Direction::Out,
-    };
-    let flow = match &monitor.path {
+impl From<&Flow> for v1::Flow {
+    fn from(flow: &Flow) -> Self {
+        Self {
+            source: flow.source().to_string(),
+            sids: texts(flow.sids()),
+        }
+    }
+}
+
+pub(super) fn monitor(name: String, counted: &Counted) -> v1::Monitor {
+    let flow = match &counted.path {
         Some(path) => v1::monitor::Flow::Path(path.clone()),
         None => v1::monitor::Flow::Sids(v1::Flow {
-            source: monitor.source.clone().unwrap_or_default(),
-            sids: monitor.sids.clone().unwrap_or_default(),
+            source: counted.source.map_or(String::new(), |one| one.to_string()),
+            sids: texts(counted.sids.as_deref().unwrap_or_default()),
         }),
     };
     v1::Monitor {
-        name: name.to_owned(),
-        direction: direction.into(),
+        name,
+        direction: v1::Direction::from(counted.direction).into(),
         flow: Some(flow),
-        period_ms: number(monitor.period_ms),
-        dscp_bit: number(monitor.dscp_bit),
+        period_ms: (counted.period_ms != USUAL_PERIOD_MS).then_some(counted.period_ms),
+        dscp_bit: counted.dscp_bit.map(u32::from),
     }
 }
 
-pub(super) fn monitor_entry(monitor: v1::Monitor) -> Result<(String, MonitorEntry)> {
-    let direction = match v1::Direction::try_from(monitor.direction) {
-        Ok(v1::Direction::In) => DirectionWord::In,
-        Ok(v1::Direction::Out) => DirectionWord::Out,
-        Ok(v1::Direction::Unspecified) | Err(_) => {
-            let at = [Kind::Monitor.section(), &monitor.name];
-            return Err(Problem::new(at, "its direction is 1 (in) or 2 (out)"));
-        }
-    };
-    let (path, flow) = match monitor.flow {
-        Some(v1::monitor::Flow::Path(path)) => (Some(path), None),
-        Some(v1::monitor::Flow::Sids(flow)) => (None, Some(flow)),
-        None => (None, None),
-    };
-    let (source, sids) = flow.map(|flow| (flow.source, flow.sids)).unzip();
-    let entry = MonitorEntry {
-        direction,
-        path,
-        source,
-        sids,
-        period_ms: monitor.period_ms.map(i64::from),
-        dscp_bit: monitor.dscp_bit.map(i64::from),
-    };
-    Ok((monitor.name, entry))
+impl TryFrom<v1::Monitor> for Counted {
+    type Error = Error;
+
+    fn try_from(message: v1::Monitor) -> Result<Self> {
+        let (path, flow) = match message.flow {
+            Some(v1::monitor::Flow::Path(path)) => (Some(path), None),
+            Some(v1::monitor::Flow::Sids(flow)) => (None, Some(flow)),
+            None => (None, None),
+        };
+        let (source, sids) = flow.map(|flow| (flow.source, flow.sids)).unzip();
+        Ok(Self {
+            direction: Direction::some(message.direction)?,
+            path,
+            source: given(source, library::source, None)?,
+            sids: given(sids, library::sids, None)?,
+            period_ms: given(message.period_ms, fields::period_ms, USUAL_PERIOD_MS)?,
+            dscp_bit: given(message.dscp_bit, fields::dscp_bit, None)?,
+        })
+    }
 }

@@ -2,179 +2,112 @@
 
 //! Changes of a configuration, object by object.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
+use std::str::FromStr;
 
-use super::classes::{class, class_entry, flow, flow_entry};
-use super::kernel::{hook, hook_number, kernel_route, kernel_route_entry};
-use super::objects::{
-    behaviour, behaviour_entry, chain, chain_entry, engine, engine_number, monitor, monitor_entry,
-    path, path_entry, route, route_entry,
-};
-use super::{each, kind, rules, Result};
+use anyhow::Error;
+use mflow_hike::{Destination, Engine, Hook, Rule};
+
+use super::Numbered as _;
 use crate::configuration::objects::Kind;
-use crate::configuration::{Document, Problem};
-use crate::v1;
+use crate::configuration::{Configuration, Problem};
+use crate::v1::{self, object::Object};
 
-impl Document {
-    /// Returns all of its objects, or those of a kind, by the order of a file.
-    pub fn messages(&self, kind: Option<Kind>) -> Vec<v1::Object> {
-        use v1::object::Object as One;
-        let of = |name: &String| name.clone();
-        let mut all = Vec::new();
-        for one in Kind::ALL
-            .into_iter()
-            .filter(|one| kind.is_none_or(|kind| kind == *one))
-        {
-            match one {
-                Kind::Hook => all.push(One::Hook(hook_number(self.hook))),
-                Kind::Engine => all.push(One::Engine(engine_number(self.engine))),
-                Kind::Device => all.extend(self.devices.iter().map(of).map(One::Device)),
-                Kind::Port => all.extend(self.ports.iter().map(of).map(One::Port)),
-                Kind::Rule => all.extend(self.numbered_rules().map(One::Rule)),
-                Kind::Chain => all.extend(
-                    each(&self.chains, |name, programs| chain(name, programs))
-                        .into_iter()
-                        .map(One::Chain),
-                ),
-                Kind::Path => all.extend(each(&self.paths, path).into_iter().map(One::Path)),
-                Kind::Behaviour => {
-                    all.extend(
-                        each(&self.behaviours, behaviour)
-                            .into_iter()
-                            .map(One::Behaviour),
-                    );
-                }
-                Kind::Class => all.extend(each(&self.classes, class).into_iter().map(One::Class)),
-                Kind::Flow => all.extend(each(&self.flows, flow).into_iter().map(One::Flow)),
-                Kind::Route => all.extend(each(&self.routes, route).into_iter().map(One::Route)),
-                Kind::Monitor => {
-                    all.extend(each(&self.monitors, monitor).into_iter().map(One::Monitor));
-                }
-                Kind::KernelRoute => {
-                    let routes = each(&self.kernel_routes, kernel_route);
-                    all.extend(routes.into_iter().map(One::KernelRoute));
-                }
-            }
-        }
-        let all = all.into_iter().map(Some);
-        all.map(|object| v1::Object { object }).collect()
-    }
+type Result<T> = std::result::Result<T, Problem>;
 
-    /// Does one operation.
+impl Configuration {
+    /// Does one operation; the parts of what comes out need not fit together yet.
     pub fn change(&mut self, operation: v1::Operation) -> Result<()> {
         use v1::operation::Operation as What;
+        let object = |one: v1::Object| {
+            let missing = || Problem::of_none("an object is of one kind");
+            one.object.ok_or_else(missing)
+        };
         match operation.operation {
-            Some(What::Set(object)) => self.put(object, None),
-            Some(What::Add(object)) => self.put(object, Some(false)),
-            Some(What::Replace(object)) => self.put(object, Some(true)),
+            Some(What::Set(one)) => self.put(object(one)?, None),
+            Some(What::Add(one)) => self.put(object(one)?, Some(false)),
+            Some(What::Replace(one)) => self.put(object(one)?, Some(true)),
             Some(What::Remove(key)) => self.remove(&key),
-            None => Err(Problem::new([], "an operation says what is done")),
+            None => Err(Problem::of_none("an operation says what is done")),
         }
     }
 
     /// Puts an object; `known`: whether there has to be one with its name already, or must not be.
-    fn put(&mut self, object: v1::Object, known: Option<bool>) -> Result<()> {
-        use v1::object::Object as One;
-        let Some(object) = object.object else {
-            return Err(Problem::new([], "an object is of one kind"));
-        };
+    pub(super) fn put(&mut self, object: Object, known: Option<bool>) -> Result<()> {
         match object {
-            One::Hook(number) => {
-                self.hook = hook(number)?;
+            Object::Hook(number) => {
+                let hook = Hook::or_none(number).map_err(Problem::of_none)?;
+                self.hook = hook.unwrap_or_default();
                 Ok(())
             }
-            One::Engine(number) => {
-                self.engine = engine(number)?;
+            Object::Engine(number) => {
+                let engine = Engine::or_none(number).map_err(Problem::of_none)?;
+                self.engine = engine.unwrap_or_default();
                 Ok(())
             }
-            One::Device(name) => put_name(&mut self.devices, Kind::Device, name, known),
-            One::Port(name) => put_name(&mut self.ports, Kind::Port, name, known),
-            One::Chain(one) => put(&mut self.chains, Kind::Chain, chain_entry(one)?, known),
-            One::Path(one) => put(&mut self.paths, Kind::Path, path_entry(one)?, known),
-            One::Behaviour(one) => put(
-                &mut self.behaviours,
-                Kind::Behaviour,
-                behaviour_entry(one)?,
-                known,
-            ),
-            One::Class(one) => put(&mut self.classes, Kind::Class, class_entry(one)?, known),
-            One::Rule(one) => self.put_rule(one, known),
-            One::Flow(one) => put(&mut self.flows, Kind::Flow, flow_entry(one)?, known),
-            One::Route(one) => put(&mut self.routes, Kind::Route, route_entry(one)?, known),
-            One::Monitor(one) => put(
-                &mut self.monitors,
-                Kind::Monitor,
-                monitor_entry(one)?,
-                known,
-            ),
-            One::KernelRoute(one) => put(
-                &mut self.kernel_routes,
-                Kind::KernelRoute,
-                kernel_route_entry(one)?,
-                known,
-            ),
+            Object::Device(name) => put_name(&mut self.devices, Kind::Device, name, known),
+            Object::Port(name) => put_name(&mut self.ports, Kind::Port, name, known),
+            Object::Rule(one) => self.put_rule(one, known),
+            Object::Chain(one) => put(&mut self.chains, one, known),
+            Object::Path(one) => put(&mut self.paths, one, known),
+            Object::Behaviour(one) => put(&mut self.behaviours, one, known),
+            Object::Class(one) => put(&mut self.classes, one, known),
+            Object::Flow(one) => put(&mut self.flows, one, known),
+            Object::Route(one) => put(&mut self.routes, one, known),
+            Object::Monitor(one) => put(&mut self.monitors, one, known),
+            Object::KernelRoute(one) => put(&mut self.kernel_routes, one, known),
         }
     }
 
     fn remove(&mut self, key: &v1::ObjectKey) -> Result<()> {
-        let kind = kind(key.kind)?;
+        let kind = Kind::or_none(key.kind).map_err(Problem::of_none)?;
         let name = &key.name;
         let had = match kind {
-            Some(Kind::Device) => remove_name(&mut self.devices, name),
-            Some(Kind::Port) => remove_name(&mut self.ports, name),
+            Some(Kind::Device) => self.devices.remove(name),
+            Some(Kind::Port) => self.ports.remove(name),
             Some(Kind::Chain) => self.chains.remove(name).is_some(),
             Some(Kind::Path) => self.paths.remove(name).is_some(),
             Some(Kind::Behaviour) => self.behaviours.remove(name).is_some(),
-            Some(Kind::Class) => self.classes.remove(name).is_some(),
+            Some(Kind::Class) => remove(&mut self.classes, name),
             Some(Kind::Rule) => self.remove_rule(name),
             Some(Kind::Flow) => self.flows.remove(name).is_some(),
-            Some(Kind::Route) => self.routes.remove(name).is_some(),
+            Some(Kind::Route) => remove(&mut self.routes, name),
             Some(Kind::Monitor) => self.monitors.remove(name).is_some(),
             Some(Kind::KernelRoute) => self.kernel_routes.remove(name).is_some(),
             Some(Kind::Engine | Kind::Hook) | None => {
-                return Err(Problem::new(
-                    [],
+                return Err(Problem::of_none(
                     "what is removed is of a kind, and neither engine nor hook",
                 ));
             }
         };
-        if had {
-            return Ok(());
+        match (had, kind) {
+            (false, Some(kind)) => Err(Problem::new(kind, name, "there is none of this name")),
+            _ => Ok(()),
         }
-        let section = kind.map_or("", Kind::section);
-        Err(Problem::new([section, name], "there is none of this name"))
-    }
-
-    fn numbered_rules(&self) -> impl Iterator<Item = v1::NumberedRule> + '_ {
-        let numbered = (1..).zip(&self.rules);
-        numbered.map(|(number, rule)| v1::NumberedRule {
-            number,
-            rule: Some(rules::message(rule)),
-        })
     }
 
     /// Puts a rule: instead of the one with its number, or in front of it, or at the end.
-    fn put_rule(&mut self, rule: v1::NumberedRule, known: Option<bool>) -> Result<()> {
+    fn put_rule(&mut self, message: v1::NumberedRule, known: Option<bool>) -> Result<()> {
         // CAST: 32 bits.
-        let number = rule.number as usize;
+        let number = message.number as usize;
         let name = number.to_string();
-        let problem = |text: String| Problem::new([Kind::Rule.section(), &name], text);
-        let message = rule
-            .rule
-            .ok_or_else(|| problem("a rule has to be there".to_owned()))?;
-        let entry = rules::entry(number, message)?;
+        let problem = |text: &dyn Display| Problem::new(Kind::Rule, &name, text);
+        let rule = message.rule;
+        let rule = rule.ok_or_else(|| problem(&"a rule has to be there"))?;
+        let rule = Rule::try_from(rule).map_err(|error| problem(&error))?;
         // The number behind the last one is that of a new rule.
         let most = self.rules.len() + usize::from(known != Some(true));
         if !(1..=most).contains(&number) {
-            return Err(problem(format!(
+            return Err(problem(&format_args!(
                 "there are {} rules; 1 to {most} are allowed here",
                 self.rules.len()
             )));
         }
         if known == Some(false) || number > self.rules.len() {
-            self.rules.insert(number - 1, entry);
+            self.rules.insert(number - 1, rule);
         } else {
-            self.rules[number - 1] = entry;
+            self.rules[number - 1] = rule;
         }
         Ok(())
     }
@@ -189,23 +122,59 @@ impl Document {
     }
 }
 
-pub(super) fn put<E>(
-    entries: &mut BTreeMap<String, E>,
-    kind: Kind,
-    (name, entry): (String, E),
+/// A message about one object.
+trait Message {
+    const KIND: Kind;
+
+    /// Returns the object's name, or its destination.
+    fn name(&self) -> String;
+}
+
+macro_rules! messages {
+    ($($message:ident: $kind:ident, $name:ident;)+) => {$(
+        impl Message for v1::$message {
+            const KIND: Kind = Kind::$kind;
+
+            fn name(&self) -> String {
+                self.$name.clone()
+            }
+        }
+    )+};
+}
+
+messages! {
+    Chain: Chain, name;
+    Path: Path, name;
+    Behaviour: Behaviour, name;
+    Class: Class, destination;
+    FlowClass: Flow, name;
+    Route: Route, destination;
+    Monitor: Monitor, name;
+    KernelRoute: KernelRoute, name;
+}
+
+fn put<K: FromStr<Err: Display> + Ord, T: TryFrom<M, Error = Error>, M: Message>(
+    objects: &mut BTreeMap<K, T>,
+    message: M,
     known: Option<bool>,
 ) -> Result<()> {
-    check_known(entries.contains_key(&name), kind, &name, known)?;
-    entries.insert(name, entry);
+    let name = message.name();
+    let problem = |error: &dyn Display| Problem::new(M::KIND, &name, error);
+    let key: K = name.parse().map_err(|error| problem(&error))?;
+    check_known(objects.contains_key(&key), M::KIND, &name, known)?;
+    let object = T::try_from(message).map_err(|error| problem(&error))?;
+    objects.insert(key, object);
     Ok(())
 }
 
-fn put_name(names: &mut Vec<String>, kind: Kind, name: String, known: Option<bool>) -> Result<()> {
-    let is_there = names.contains(&name);
-    check_known(is_there, kind, &name, known)?;
-    if !is_there {
-        names.push(name);
-    }
+fn put_name(
+    names: &mut BTreeSet<String>,
+    kind: Kind,
+    name: String,
+    known: Option<bool>,
+) -> Result<()> {
+    check_known(names.contains(&name), kind, &name, known)?;
+    names.insert(name);
     Ok(())
 }
 
@@ -215,11 +184,10 @@ fn check_known(is_there: bool, kind: Kind, name: &str, wanted: Option<bool>) -> 
         (false, Some(true)) => "there is none of this name; add it",
         _ => return Ok(()),
     };
-    Err(Problem::new([kind.section(), name], text))
+    Err(Problem::new(kind, name, text))
 }
 
-fn remove_name(names: &mut Vec<String>, name: &str) -> bool {
-    let before = names.len();
-    names.retain(|one| one != name);
-    names.len() < before
+fn remove<T>(objects: &mut BTreeMap<Destination, T>, name: &str) -> bool {
+    let destination = name.parse();
+    destination.is_ok_and(|destination| objects.remove(&destination).is_some())
 }

@@ -6,9 +6,9 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{bail, Context as _, Result};
-use mflow_hike_manager::configuration::document::parse;
+use mflow_hike_manager::configuration::file::parse;
 use mflow_hike_manager::configuration::objects::Kind;
-use mflow_hike_manager::configuration::Document;
+use mflow_hike_manager::configuration::Configuration;
 use mflow_hike_manager::options::{Chain, ChainWords, Cli};
 use mflow_hike_manager::v1;
 use serde_json::json;
@@ -59,9 +59,9 @@ pub(crate) async fn diff(cli: &Cli, file: Option<&Path>) -> Result<bool> {
 }
 
 pub(crate) async fn show(cli: &Cli, kind: Option<Kind>) -> Result<()> {
-    let document = configured(cli).await?;
+    let configuration = configured(cli).await?;
     if !cli.json {
-        let text = document.to_toml();
+        let text = configuration.to_toml();
         let text = match kind {
             Some(kind) => lines_of(&text, kind),
             None => text,
@@ -69,7 +69,7 @@ pub(crate) async fn show(cli: &Cli, kind: Option<Kind>) -> Result<()> {
         print!("{text}");
         return Ok(());
     }
-    let mut value = to_json(&document)?;
+    let mut value = to_json(&configuration)?;
     if let Some(kind) = kind {
         value = value[kind.section()].take();
     }
@@ -131,7 +131,7 @@ async fn list_chains(cli: &Cli) -> Result<()> {
     }
     let rows = chains
         .into_iter()
-        .map(|(name, programs)| vec![name, programs]);
+        .map(|(name, chain)| vec![name, chain.to_string()]);
     println!("{}", table(&["chain", "programs"], rows.collect(), &[]));
     Ok(())
 }
@@ -155,18 +155,17 @@ pub(crate) async fn watch(cli: &Cli) -> Result<()> {
 }
 
 /// Asks what is configured.
-pub(crate) async fn configured(cli: &Cli) -> Result<Document> {
+pub(crate) async fn configured(cli: &Cli) -> Result<Configuration> {
     let answer = connect(&cli.socket).await?.get(v1::GetRequest {}).await;
     let configuration = there(said(answer)?.configuration)?;
-    Ok(Document::try_from(configuration)?)
+    Ok(configuration.try_into()?)
 }
 
 fn read(file: &Path) -> Result<v1::Configuration> {
     let text = fs::read_to_string(file);
     let text = text.with_context(|| format!("cannot read {}", file.display()))?;
     // What is wrong is said here, with its line.
-    let configuration = parse(file, &text)?;
-    Ok((&Document::from(&configuration)).into())
+    Ok((&parse(file, &text)?).into())
 }
 
 #[cfg(test)]

@@ -3,13 +3,14 @@
 //! Commands that print the counts once.
 
 use anyhow::Result;
-use mflow_hike_manager::configuration::Document;
+use mflow_hike::Rule;
+use mflow_hike_manager::configuration::file::{inline, word};
 use mflow_hike_manager::options::{Cli, Monitor};
 use mflow_hike_manager::v1;
 use serde_json::{json, Value};
 
 use crate::changes::configured;
-use crate::client::{connect, said, Client};
+use crate::client::{connect, said, there, Client};
 use crate::output::{direction, fate, print_json, table, to_json};
 
 pub(crate) async fn monitor(cli: &Cli, what: &Monitor) -> Result<()> {
@@ -32,39 +33,31 @@ pub(crate) async fn monitor(cli: &Cli, what: &Monitor) -> Result<()> {
 
 async fn list(cli: &Cli) -> Result<()> {
     let monitors = configured(cli).await?.monitors;
-    let monitors = to_json(&monitors)?;
     if cli.json {
-        print_json(&monitors);
+        print_json(&to_json(&monitors)?);
         return Ok(());
     }
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let rows = monitors
-        .as_object()
-        .into_iter()
-        .flatten()
-        .map(|(name, one)| {
-            let flow = match &one["path"] {
-                Value::String(path) => format!("path {path}"),
-                _ => format!("{} → {}", text(&one["source"]), sids(&one["sids"])),
-            };
-            let colour = one["dscp-bit"].as_u64();
-            vec![
-                name.clone(),
-                text(&one["direction"]),
-                flow,
-                format!("{} ms", one["period-ms"].as_u64().unwrap_or(1000)),
-                colour.map_or("option".to_owned(), |bit| format!("DSCP bit {bit}")),
-            ]
-        });
+    let rows = monitors.into_iter().map(|(name, one)| {
+        let flow = match (one.path, one.source) {
+            (Some(path), _) => format!("path {path}"),
+            (None, source) => {
+                let sids = one.sids.into_iter().flatten().map(|sid| sid.to_string());
+                let source = source.map_or(String::new(), |source| source.to_string());
+                format!("{source} → {}", sids.collect::<Vec<_>>().join(", "))
+            }
+        };
+        let colour = one.dscp_bit.map(|bit| format!("DSCP bit {bit}"));
+        vec![
+            name,
+            word(&one.direction),
+            flow,
+            format!("{} ms", one.period_ms),
+            colour.unwrap_or("option".to_owned()),
+        ]
+    });
     let head = ["monitor", "direction", "flow", "block", "colour"];
     println!("{}", table(&head, rows.collect(), &[3]));
     Ok(())
-}
-
-fn sids(sids: &Value) -> String {
-    let sids = sids.as_array().into_iter().flatten();
-    let sids: Vec<&str> = sids.filter_map(Value::as_str).collect();
-    sids.join(", ")
 }
 
 /// Asks for what was counted of flows.
@@ -139,22 +132,21 @@ pub(crate) fn counter_json(counter: &v1::Counter) -> Value {
 pub(crate) async fn rules(cli: &Cli) -> Result<()> {
     let answer = connect(&cli.socket).await?.rules(v1::RulesRequest {}).await;
     let counted = said(answer)?.rules;
-    let packets: Vec<u64> = counted.iter().map(|one| one.packets).collect();
-    let document = Document::try_from(v1::Configuration {
-        rules: counted.into_iter().filter_map(|one| one.rule).collect(),
-        ..v1::Configuration::default()
-    })?;
-    let rules = document.rules.iter().zip(packets).zip(1..);
+    let rules = (1..).zip(counted).map(|(number, one): (usize, _)| {
+        let rule = Rule::try_from(there(one.rule)?)?;
+        Ok((number, rule, one.packets))
+    });
+    let rules = rules.collect::<Result<Vec<_>>>()?;
     if cli.json {
-        let each = rules.map(|((rule, packets), number): (_, usize)| {
+        let each = rules.iter().map(|(number, rule, packets)| {
             Ok(json!({ "number": number, "rule": to_json(rule)?, "packets": packets }))
         });
         print_json(&each.collect::<Result<_>>()?);
         return Ok(());
     }
-    let rows = rules.map(|((rule, packets), number): (_, usize)| {
-        vec![number.to_string(), packets.to_string(), rule.to_string()]
-    });
+    let rows = rules
+        .iter()
+        .map(|(number, rule, packets)| vec![number.to_string(), packets.to_string(), inline(rule)]);
     let head = ["rule", "packets", ""];
     println!("{}", table(&head, rows.collect(), &[0, 1]));
     Ok(())

@@ -52,7 +52,7 @@ async fn run(cli: &Cli) -> Result<bool> {
             let file = (!applied).then_some(file.as_path());
             return changes::diff(cli, file).await;
         }
-        Command::Show { kind } => changes::show(cli, kind.map(Into::into)).await?,
+        Command::Show { kind } => changes::show(cli, *kind).await?,
         Command::Chain(what) => changes::chain(cli, what).await?,
         Command::Watch => changes::watch(cli).await?,
         Command::Monitor(what) => counted::monitor(cli, what).await?,
