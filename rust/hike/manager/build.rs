@@ -9,10 +9,36 @@ const FILES: [&str; 2] = [
     "mflow/hike/v1/configuration.proto",
     "mflow/hike/v1/manager.proto",
 ];
+/// The messages that the command prints as JSON.
+const PRINTED: [&str; 8] = [
+    "ApplyResponse",
+    "DiffResponse",
+    "WatchResponse",
+    "Difference",
+    "Result",
+    "Block",
+    "v1.Flow",
+    "Counter",
+];
+/// Their fields that are numbers in messages and words there, and what has those numbers.
+const WORDS: [(&str, &str); 3] = [
+    ("Difference.kind", "crate::configuration::objects::Kind"),
+    ("Result.direction", "mflow_hike::Direction"),
+    ("Counter.fate", "mflow_hike::counters::reason::Fate"),
+];
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed={PROTO}");
     let descriptors = protox::compile(FILES, [PROTO])?;
-    tonic_prost_build::configure().compile_fds(descriptors)?;
+    let mut builder = tonic_prost_build::configure();
+    for message in PRINTED {
+        builder = builder.message_attribute(message, "#[derive(serde::Serialize)]");
+    }
+    for (field, value) in WORDS {
+        let writer =
+            format!("#[serde(serialize_with = \"crate::proto::write_word::<{value}, _>\")]");
+        builder = builder.field_attribute(field, writer);
+    }
+    builder.compile_fds(descriptors)?;
     Ok(())
 }

@@ -5,7 +5,7 @@
 use std::sync::atomic::AtomicU64;
 
 use anyhow::Result;
-use mflow_hike::counters::reason::{Fate, Reason};
+use mflow_hike::counters::reason::Reason;
 use mflow_hike::{Action, Direction};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -13,7 +13,9 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use crate::results::Counts;
+use crate::configuration::file::word;
+use crate::proto::word_of;
+use crate::v1;
 
 type Labels = [(&'static str, String); 2];
 type Gauges = Family<Labels, Gauge<u64, AtomicU64>>;
@@ -23,7 +25,7 @@ pub fn text(
     revision: u64,
     reasons: &[(&Reason, u64)],
     rules: &[(Action, u64)],
-    counts: &[Counts],
+    counts: &[v1::Result],
 ) -> Result<String> {
     let mut registry = Registry::with_prefix("hike");
     let revisions = Gauge::<u64, AtomicU64>::default();
@@ -33,7 +35,7 @@ pub fn text(
     for (reason, count) in reasons {
         let labels = [
             ("reason", reason.name.to_owned()),
-            ("fate", fate(reason.fate).to_owned()),
+            ("fate", word(&reason.fate)),
         ];
         packets.get_or_create(&labels).inc_by(*count);
     }
@@ -41,10 +43,7 @@ pub fn text(
     let hits = Family::<Labels, Counter>::default();
     for ((action, count), number) in rules.iter().zip(1..) {
         let number: usize = number;
-        let labels = [
-            ("rule", number.to_string()),
-            ("action", action_word(*action).to_owned()),
-        ];
+        let labels = [("rule", number.to_string()), ("action", word(action))];
         hits.get_or_create(&labels).inc_by(*count);
     }
     let decided = "Packets that a rule of the access list has decided on";
@@ -53,7 +52,7 @@ pub fn text(
     for one in counts {
         let labels = [
             ("monitor", one.monitor.clone()),
-            ("direction", direction(one.direction).to_owned()),
+            ("direction", word_of::<Direction>(one.direction)),
         ];
         numbers.get_or_create(&labels).set(one.last_settled);
         let block = one
@@ -61,7 +60,7 @@ pub fn text(
             .iter()
             .find(|block| block.number == one.last_settled);
         pkts.get_or_create(&labels)
-            .set(block.map_or(0, |block| block.pkts));
+            .set(block.map_or(0, |block| block.packets));
     }
     let number = "Number of the last block of a monitored flow that nothing is added to any more";
     registry.register("block_number", number, numbers);
@@ -71,49 +70,25 @@ pub fn text(
     Ok(text)
 }
 
-/// Returns a word for what becomes of a packet.
-pub fn fate(fate: Fate) -> &'static str {
-    match fate {
-        Fate::Passed => "passed",
-        Fate::Redirected => "redirected",
-        Fate::Dropped => "dropped",
-    }
-}
-
-fn action_word(action: Action) -> &'static str {
-    match action {
-        Action::Allow => "allow",
-        Action::Deny => "deny",
-    }
-}
-
-fn direction(direction: Direction) -> &'static str {
-    match direction {
-        Direction::In => "in",
-        Direction::Out => "out",
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use mflow_hike::counters::reason;
-    use mflow_hike::Flow;
 
     use super::*;
-    use crate::results::Block;
 
     #[test]
     fn the_text_has_counters_and_the_last_settled_block() {
         let reasons: Vec<_> = reason::reasons().iter().zip(5..).collect();
-        let address = "2001:db8::1".parse().expect("an address");
-        let block = |number, pkts| Block { number, pkts };
-        let counts = Counts {
+        let block = |number, packets| v1::Block {
+            number,
+            packets,
+            settled: number <= 42,
+        };
+        let counts = v1::Result {
             monitor: "berlin".to_owned(),
-            direction: Direction::In,
-            flow: Flow::new(address, [address]).expect("good"),
-            period: Duration::from_secs(1),
+            direction: v1::Direction::In.into(),
+            flow: None,
+            period_ns: 1_000_000_000,
             blocks: vec![block(41, 3), block(42, 8), block(43, 1)],
             last_settled: 42,
         };

@@ -7,43 +7,17 @@ use std::time::Duration;
 
 use anyhow::{bail, Result};
 use mflow_hike::instance::generation::Generation;
-use mflow_hike::{Direction, Flow};
 use rustix::time::{clock_gettime_dynamic, DynamicClockId};
 
 use crate::configuration::Configuration;
-
-/// The counts of one monitor.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Counts {
-    /// The monitor's name.
-    pub monitor: String,
-    /// The end of the flow at which it is counted.
-    pub direction: Direction,
-    /// The flow.
-    pub flow: Flow,
-    /// The length of a block.
-    pub period: Duration,
-    /// The last blocks that had packets, the oldest one first.
-    pub blocks: Vec<Block>,
-    /// The last block that nothing is added to any more.
-    pub last_settled: u64,
-}
-
-/// The packets of a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Block {
-    /// Its number.
-    pub number: u64,
-    /// Its packets.
-    pub pkts: u64,
-}
+use crate::v1;
 
 /// Returns what these monitors have counted; all if none is named.
 pub fn counts(
     generation: &Generation,
     configuration: &Configuration,
     names: &[String],
-) -> Result<Vec<Counts>> {
+) -> Result<Vec<v1::Result>> {
     let known = &configuration.monitors;
     if let Some(unknown) = names.iter().find(|name| !known.contains_key(*name)) {
         bail!("there is no monitor {unknown}");
@@ -64,14 +38,19 @@ pub fn counts(
         let recent = read
             .blocks()
             .filter(|(number, _)| *number >= oldest(last_settled));
-        all.push(Counts {
+        all.push(v1::Result {
             monitor: name.clone(),
-            direction: counted.direction,
-            period,
+            direction: v1::Direction::from(counted.direction).into(),
+            flow: Some((&flow).into()),
+            // CAST: a day at most.
+            period_ns: period.as_nanos() as u64,
             blocks: recent
-                .map(|(number, pkts)| Block { number, pkts })
+                .map(|(number, packets)| v1::Block {
+                    number,
+                    packets,
+                    settled: number <= last_settled,
+                })
                 .collect(),
-            flow,
             last_settled,
         });
     }

@@ -18,7 +18,7 @@ use crate::configuration::{Configuration, Problem};
 use crate::devices::Devices;
 use crate::manager::Manager;
 use crate::proto::Numbered as _;
-use crate::results::{self, Counts};
+use crate::results;
 use crate::{metrics, v1};
 
 type Answer<T> = Result<Response<T>, Status>;
@@ -112,7 +112,7 @@ impl Service {
             .unwrap_or_else(|status| vec![status.message().to_owned()])
     }
 
-    async fn counts(&self, names: Vec<String>) -> Result<Vec<Counts>, Status> {
+    async fn counts(&self, names: Vec<String>) -> Result<Vec<v1::Result>, Status> {
         self.with(move |manager| counts(manager, &names).map_err(|error| refused(&error)))
             .await
     }
@@ -203,8 +203,7 @@ impl v1::manager_server::Manager for Service {
     }
 
     async fn results(&self, request: Request<v1::ResultsRequest>) -> Answer<v1::ResultsResponse> {
-        let counts = self.counts(request.into_inner().monitors).await?;
-        let results = counts.into_iter().map(result).collect();
+        let results = self.counts(request.into_inner().monitors).await?;
         Ok(Response::new(v1::ResultsResponse { results }))
     }
 
@@ -272,7 +271,7 @@ fn state(manager: &Manager) -> State {
     }
 }
 
-fn counts(manager: &Manager, names: &[String]) -> anyhow::Result<Vec<Counts>> {
+fn counts(manager: &Manager, names: &[String]) -> anyhow::Result<Vec<v1::Result>> {
     match manager.generation() {
         Some(generation) => results::counts(generation, &manager.configuration(), names),
         None => match names.first() {
@@ -287,23 +286,6 @@ fn rule_counts(manager: &Manager) -> anyhow::Result<Vec<u64>> {
     match manager.generation() {
         Some(generation) => generation.rule_hits(manager.configuration().rules.len()),
         None => Ok(Vec::new()),
-    }
-}
-
-fn result(counts: Counts) -> v1::Result {
-    let blocks = counts.blocks.iter().map(|block| v1::Block {
-        number: block.number,
-        packets: block.pkts,
-        settled: block.number <= counts.last_settled,
-    });
-    v1::Result {
-        monitor: counts.monitor,
-        direction: v1::Direction::from(counts.direction).into(),
-        flow: Some((&counts.flow).into()),
-        // CAST: a day at most.
-        period_ns: counts.period.as_nanos() as u64,
-        blocks: blocks.collect(),
-        last_settled: counts.last_settled,
     }
 }
 

@@ -8,6 +8,7 @@ use std::fmt;
 
 use clap::builder::PossibleValue;
 use clap::ValueEnum;
+use serde::Serialize;
 use toml::Value;
 
 use super::Configuration;
@@ -16,7 +17,8 @@ use super::Configuration;
 macro_rules! kinds {
     ($($kind:ident: $name:literal, $section:literal, $holds:literal;)+) => {
         /// The kinds of objects in a configuration.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+        #[serde(rename_all = "kebab-case")]
         pub enum Kind {
             $(#[doc = $holds] $kind,)+
         }

@@ -6,13 +6,18 @@ use anyhow::bail;
 use mflow_hike::config::path::{Exceptions, Mode};
 use mflow_hike::counters::reason::Fate;
 use mflow_hike::{Action, Direction, Engine, Flavour, Hook, Lanes};
+use serde::{Serialize, Serializer};
 
+use crate::configuration::file::word;
 use crate::configuration::kernel::KernelAction;
 use crate::configuration::objects::Kind;
 use crate::v1;
 
+/// The word for what this version does not know.
+const UNKNOWN: &str = "unspecified";
+
 /// A type whose values have numbers in messages.
-pub(crate) trait Numbered: Sized {
+pub trait Numbered: Sized {
     /// The word for such a value, and the count of values.
     const WHAT: (&'static str, usize);
 
@@ -41,6 +46,19 @@ pub(crate) trait Numbered: Sized {
             Some(known) => Ok(known),
         }
     }
+}
+
+/// Returns the word for a number.
+pub fn word_of<T: Numbered + Serialize>(number: i32) -> String {
+    T::of(number).map_or(UNKNOWN.to_owned(), |value| word(&value))
+}
+
+/// Writes the word for a number.
+pub(crate) fn write_word<T: Numbered + Serialize, S: Serializer>(
+    number: &i32,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&word_of::<T>(*number))
 }
 
 /// Gives types the numbers that an enum of messages has for values of the same names.

@@ -16,7 +16,8 @@ use std::collections::BTreeMap;
 use serde::de::value::Error;
 use serde::de::IntoDeserializer;
 
-pub(crate) use self::enums::Numbered;
+pub(crate) use self::enums::write_word;
+pub use self::enums::{word_of, Numbered};
 use crate::configuration::objects::{Difference, Kind};
 use crate::configuration::{Configuration, Problem};
 use crate::v1::{self, object::Object};

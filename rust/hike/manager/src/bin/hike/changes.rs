@@ -11,10 +11,9 @@ use mflow_hike_manager::configuration::objects::Kind;
 use mflow_hike_manager::configuration::Configuration;
 use mflow_hike_manager::options::{Chain, ChainWords, Cli};
 use mflow_hike_manager::v1;
-use serde_json::json;
 
 use crate::client::{connect, said, there};
-use crate::output::{difference_lines, differences_json, print_json, table, to_json};
+use crate::output::{difference_lines, print_json, table, to_json};
 
 pub(crate) async fn apply(cli: &Cli, file: &Path) -> Result<()> {
     let configuration = Some(read(file)?);
@@ -23,15 +22,13 @@ pub(crate) async fn apply(cli: &Cli, file: &Path) -> Result<()> {
         revision: None,
     };
     let answer = connect(&cli.socket).await?.apply(request).await;
-    applied(cli, &said(answer)?);
-    Ok(())
+    applied(cli, &said(answer)?)
 }
 
-fn applied(cli: &Cli, answer: &v1::ApplyResponse) {
+fn applied(cli: &Cli, answer: &v1::ApplyResponse) -> Result<()> {
     if cli.json {
-        let changes = differences_json(&answer.changes);
-        print_json(&json!({ "revision": answer.revision, "changes": changes }));
-        return;
+        print_json(&to_json(answer)?);
+        return Ok(());
     }
     for line in difference_lines(&answer.changes) {
         println!("{line}");
@@ -40,6 +37,7 @@ fn applied(cli: &Cli, answer: &v1::ApplyResponse) {
         0 => println!("nothing differs, revision {} stays", answer.revision),
         count => println!("{count} changed, this is revision {}", answer.revision),
     }
+    Ok(())
 }
 
 /// Returns whether something differs.
@@ -48,8 +46,7 @@ pub(crate) async fn diff(cli: &Cli, file: Option<&Path>) -> Result<bool> {
     let request = v1::DiffRequest { configuration };
     let answer = said(connect(&cli.socket).await?.diff(request).await)?;
     if cli.json {
-        let differences = differences_json(&answer.differences);
-        print_json(&json!({ "revision": answer.revision, "differences": differences }));
+        print_json(&to_json(&answer)?);
     } else {
         for line in difference_lines(&answer.differences) {
             println!("{line}");
@@ -119,8 +116,7 @@ pub(crate) async fn chain(cli: &Cli, what: &Chain) -> Result<()> {
         revision: None,
     };
     let answer = connect(&cli.socket).await?.change(request).await;
-    applied(cli, &said(answer)?);
-    Ok(())
+    applied(cli, &said(answer)?)
 }
 
 async fn list_chains(cli: &Cli) -> Result<()> {
@@ -142,8 +138,7 @@ pub(crate) async fn watch(cli: &Cli) -> Result<()> {
     // The daemon itself never ends it, so what ends it is about the connection.
     while let Ok(Some(change)) = changes.message().await {
         if cli.json {
-            let changes = differences_json(&change.changes);
-            print_json(&json!({ "revision": change.revision, "changes": changes }));
+            print_json(&to_json(&change)?);
             continue;
         }
         println!("revision {}", change.revision);

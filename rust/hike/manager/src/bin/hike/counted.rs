@@ -3,15 +3,17 @@
 //! Commands that print the counts once.
 
 use anyhow::Result;
-use mflow_hike::Rule;
+use mflow_hike::counters::reason::Fate;
+use mflow_hike::{Direction, Rule};
 use mflow_hike_manager::configuration::file::{inline, word};
 use mflow_hike_manager::options::{Cli, Monitor};
+use mflow_hike_manager::proto::word_of;
 use mflow_hike_manager::v1;
-use serde_json::{json, Value};
+use serde_json::json;
 
 use crate::changes::configured;
 use crate::client::{connect, said, there, Client};
-use crate::output::{direction, fate, print_json, table, to_json};
+use crate::output::{print_json, table, to_json};
 
 pub(crate) async fn monitor(cli: &Cli, what: &Monitor) -> Result<()> {
     match what {
@@ -20,7 +22,7 @@ pub(crate) async fn monitor(cli: &Cli, what: &Monitor) -> Result<()> {
             let mut client = connect(&cli.socket).await?;
             let results = results(&mut client, names.clone()).await?;
             if cli.json {
-                print_json(&results.iter().map(result_json).collect());
+                print_json(&to_json(&results)?);
                 return Ok(());
             }
             let rows = results.iter().flat_map(result_rows).collect();
@@ -72,29 +74,12 @@ pub(crate) async fn reasons(client: &mut Client) -> Result<Vec<v1::Counter>> {
     Ok(said(answer)?.counters)
 }
 
-pub(crate) fn result_json(result: &v1::Result) -> Value {
-    let blocks: Vec<Value> = result
-        .blocks
-        .iter()
-        .map(|block| json!({ "number": block.number, "packets": block.packets, "settled": block.settled }))
-        .collect();
-    let flow = result.flow.as_ref();
-    json!({
-        "monitor": result.monitor,
-        "direction": direction(result.direction),
-        "flow": flow.map(|flow| json!({ "source": flow.source, "sids": flow.sids })),
-        "period_ns": result.period_ns,
-        "last_settled": result.last_settled,
-        "blocks": blocks,
-    })
-}
-
 fn result_rows(result: &v1::Result) -> Vec<Vec<String>> {
     let rows = result.blocks.iter().map(|block| {
         let so_far = if block.settled { "" } else { "so far" };
         vec![
             result.monitor.clone(),
-            direction(result.direction),
+            word_of::<Direction>(result.direction),
             block.number.to_string(),
             block.packets.to_string(),
             so_far.to_owned(),
@@ -108,25 +93,16 @@ pub(crate) async fn counters(cli: &Cli, all: bool) -> Result<()> {
     let mut counters = reasons(&mut client).await?;
     counters.retain(|counter| all || counter.packets > 0);
     if cli.json {
-        print_json(&counters.iter().map(counter_json).collect());
+        print_json(&to_json(&counters)?);
         return Ok(());
     }
     let rows = counters.into_iter().map(|one| {
-        let fate = fate(one.fate);
+        let fate = word_of::<Fate>(one.fate);
         vec![fate, one.reason, one.packets.to_string(), one.meaning]
     });
     let head = ["fate", "reason", "packets", "what that means"];
     println!("{}", table(&head, rows.collect(), &[2]));
     Ok(())
-}
-
-pub(crate) fn counter_json(counter: &v1::Counter) -> Value {
-    json!({
-        "reason": counter.reason,
-        "fate": fate(counter.fate),
-        "meaning": counter.meaning,
-        "packets": counter.packets,
-    })
 }
 
 pub(crate) async fn rules(cli: &Cli) -> Result<()> {

@@ -4,9 +4,10 @@
 
 use anyhow::Result;
 use comfy_table::{presets, CellAlignment, Table};
-use serde_json::{json, Value};
-
+use mflow_hike_manager::configuration::objects::Kind;
+use mflow_hike_manager::proto::word_of;
 use mflow_hike_manager::v1;
+use serde_json::Value;
 
 pub(crate) fn print_json(value: &Value) {
     println!("{value}");
@@ -32,48 +33,13 @@ pub(crate) fn table(head: &[&str], rows: Vec<Vec<String>>, numbers: &[usize]) ->
 pub(crate) fn difference_lines(differences: &[v1::Difference]) -> Vec<String> {
     let mut lines = Vec::new();
     for one in differences {
-        let what = format!("{} {}", kind(one.kind), one.name);
+        let what = format!("{} {}", word_of::<Kind>(one.kind), one.name);
         let what = what.trim_end();
         for (sign, text) in [('-', &one.before), ('+', &one.after)] {
             lines.extend(text.iter().map(|text| format!("{sign} {what}: {text}")));
         }
     }
     lines
-}
-
-pub(crate) fn differences_json(differences: &[v1::Difference]) -> Value {
-    let each = differences.iter().map(|one| {
-        json!({
-            "kind": kind(one.kind),
-            "name": one.name,
-            "before": one.before,
-            "after": one.after,
-        })
-    });
-    each.collect()
-}
-
-/// Returns the word for a kind: `KIND_CHAIN` is `chain`, `KIND_KERNEL_ROUTE` is `kernel-route`.
-fn kind(number: i32) -> String {
-    let kind = v1::Kind::try_from(number).unwrap_or_default();
-    word(kind.as_str_name(), "KIND_")
-}
-
-/// Returns the word for where a flow is counted.
-pub(crate) fn direction(number: i32) -> String {
-    let direction = v1::Direction::try_from(number).unwrap_or_default();
-    word(direction.as_str_name(), "DIRECTION_")
-}
-
-/// Returns the word for what becomes of packets.
-pub(crate) fn fate(number: i32) -> String {
-    let fate = v1::Fate::try_from(number).unwrap_or_default();
-    word(fate.as_str_name(), "FATE_")
-}
-
-fn word(name: &str, prefix: &str) -> String {
-    let word = name.strip_prefix(prefix).unwrap_or(name);
-    word.to_lowercase().replace('_', "-")
 }
 
 /// Serialises a value that is made of strings and numbers.
@@ -83,6 +49,8 @@ pub(crate) fn to_json(value: &impl serde::Serialize) -> Result<Value> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -106,8 +74,27 @@ mod tests {
             ]
         );
         assert_eq!(
-            differences_json(&[difference(None, Some("3"))]),
-            json!([{ "kind": "class", "name": "default", "before": null, "after": "3" }])
+            to_json(&difference(None, Some("3"))).expect("JSON"),
+            json!({ "kind": "class", "name": "default", "before": null, "after": "3" })
+        );
+    }
+
+    #[test]
+    fn numbers_of_messages_are_words() {
+        let counter = v1::Counter {
+            fate: v1::Fate::Dropped.into(),
+            ..v1::Counter::default()
+        };
+        let counter = to_json(&counter).expect("JSON");
+        assert_eq!(counter["fate"], "dropped");
+        let result = v1::Result {
+            direction: v1::Direction::Out.into(),
+            ..v1::Result::default()
+        };
+        let result = to_json(&result).expect("JSON");
+        assert_eq!(
+            result,
+            json!({ "monitor": "", "direction": "out", "flow": null, "period_ns": 0, "blocks": [], "last_settled": 0 })
         );
     }
 

@@ -7,13 +7,16 @@ use std::io::{stdout, IsTerminal as _};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use mflow_hike::counters::reason::Fate;
+use mflow_hike::Direction;
 use mflow_hike_manager::options::{Cli, Top};
+use mflow_hike_manager::proto::word_of;
 use mflow_hike_manager::v1;
-use serde_json::{json, Value};
+use serde_json::json;
 
 use crate::client::connect;
-use crate::counted::{counter_json, reasons, result_json, results};
-use crate::output::{direction, fate, print_json, table};
+use crate::counted::{reasons, results};
+use crate::output::{print_json, table};
 
 /// Takes the cursor to the upper left corner, and clears what is below.
 const CLEAR: &str = "\x1b[H\x1b[J";
@@ -28,8 +31,6 @@ pub(crate) async fn run(cli: &Cli, options: Top) -> Result<()> {
         let counters = reasons(&mut client).await?;
         let now = Instant::now();
         if cli.json {
-            let flows: Value = flows.iter().map(result_json).collect();
-            let counters: Value = counters.iter().map(counter_json).collect();
             print_json(&json!({ "flows": flows, "counters": counters }));
         } else {
             let rates = before.as_ref().map(|(then, counts)| Rates {
@@ -72,7 +73,7 @@ fn screen(flows: &[v1::Result], counters: &[v1::Counter], rates: Option<&Rates<'
         let per_s = pkts as f64 * 1e9 / flow.period_ns.max(1) as f64;
         vec![
             flow.monitor.clone(),
-            direction(flow.direction),
+            word_of::<Direction>(flow.direction),
             flow.last_settled.to_string(),
             pkts.to_string(),
             format!("{per_s:.0}"),
@@ -91,7 +92,7 @@ fn screen(flows: &[v1::Result], counters: &[v1::Counter], rates: Option<&Rates<'
     let rows = counters.iter().filter(|one| one.packets > 0).map(|one| {
         let rate = rates.map_or(String::new(), |rates| rates.of(&one.reason, one.packets));
         vec![
-            fate(one.fate),
+            word_of::<Fate>(one.fate),
             one.reason.clone(),
             one.packets.to_string(),
             rate,
