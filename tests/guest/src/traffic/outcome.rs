@@ -6,6 +6,7 @@
 //! reordered packets are those that TCP found a hole in front of.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use anyhow::{ensure, Context as _, Result};
 use mflow_protocol::guest::Measured;
@@ -23,6 +24,9 @@ pub(crate) struct Outcome {
     /// Different datagrams that arrived whole.
     pub(crate) delivered: u64,
     pub(crate) lost: u64,
+    /// The first runs of lost numbers, with their flow; for messages.
+    #[serde(skip)]
+    pub(crate) gaps: Vec<(usize, Range<u64>)>,
     /// Datagrams that arrived after one of their flow that was sent later.
     pub(crate) reordered: u64,
     /// Datagrams that arrived once more.
@@ -104,11 +108,19 @@ impl Outcome {
     pub(crate) fn require_whole(&self) -> Result<()> {
         ensure!(
             self.lost == 0,
-            "{} of {} datagrams lost",
+            "{} of {} datagrams lost{}",
             self.lost,
-            self.sent
+            self.sent,
+            self.first_gaps()
         );
         self.require_intact()
+    }
+
+    /// Returns the numbers that were lost first, as the end of a message; empty if only the last ones were.
+    fn first_gaps(&self) -> String {
+        let gaps = self.gaps.iter();
+        gaps.map(|(flow, gap)| format!(", {gap:?} of flow {flow}"))
+            .collect()
     }
 
     /// Fails if anything was duplicated or damaged; losses are allowed.

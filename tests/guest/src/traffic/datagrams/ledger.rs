@@ -2,6 +2,8 @@
 
 //! The record of one flow: which numbers arrived, how often, and in what order.
 
+use std::ops::Range;
+
 /// The record of the datagrams of one flow that have arrived.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ledger {
@@ -38,6 +40,27 @@ impl Ledger {
         self.end
     }
 
+    /// Returns the first runs of numbers that are missing, as `from..to`, and at most `most` of them.
+    pub(crate) fn gaps(&self, most: usize) -> Vec<Range<u64>> {
+        let arrived = |sequence: &u64| self.has(*sequence);
+        let mut gaps = Vec::new();
+        let mut at = 0;
+        while gaps.len() < most {
+            let Some(from) = (at..self.end).find(|sequence| !arrived(sequence)) else {
+                break;
+            };
+            at = (from..self.end).find(arrived).unwrap_or(self.end);
+            gaps.push(from..at);
+        }
+        gaps
+    }
+
+    fn has(&self, sequence: u64) -> bool {
+        // CAST: as in `record()`.
+        let word = self.seen.get((sequence / 64) as usize).copied();
+        word.is_some_and(|word| word & 1 << (sequence % 64) != 0)
+    }
+
     pub(crate) fn delivered(&self) -> u64 {
         self.delivered
     }
@@ -61,6 +84,16 @@ mod tests {
             ledger.record(sequence);
         }
         (ledger.delivered(), ledger.reordered(), ledger.duplicate())
+    }
+
+    #[test]
+    fn gaps_are_runs_of_missing_numbers() {
+        let mut ledger = Ledger::default();
+        for sequence in [2, 3, 5, 200] {
+            ledger.record(sequence);
+        }
+        assert_eq!(ledger.gaps(8), [0..2, 4..5, 6..200]);
+        assert_eq!(ledger.gaps(2), [0..2, 4..5]);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 use std::io::IoSliceMut;
 use std::net::{SocketAddr, UdpSocket};
+use std::ops::Range;
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::Arc;
@@ -28,6 +29,8 @@ use crate::traffic::outcome::Outcome;
 use mflow_protocol::datagram::{self, Head};
 
 const BATCH: usize = 64;
+/// Gaps that a message names.
+const GAPS: usize = 8;
 /// The interval at which the reader looks whether it shall stop.
 const POLL_MS: u16 = 20;
 /// Memory for datagrams the reader has not taken yet: about a second's worth.
@@ -213,6 +216,7 @@ impl Received {
             sent,
             delivered,
             lost: sent.saturating_sub(delivered),
+            gaps: self.gaps(),
             reordered: sum(Ledger::reordered),
             duplicate: sum(Ledger::duplicate),
             corrupt: self.corrupt,
@@ -222,6 +226,15 @@ impl Received {
             stamps_ahead: self.stamps.ahead,
             ..Outcome::default()
         }
+    }
+
+    fn gaps(&self) -> Vec<(usize, Range<u64>)> {
+        let flows = self.flows.iter().enumerate();
+        let gaps = flows.flat_map(|(flow, ledger)| {
+            let gaps = ledger.gaps(GAPS).into_iter();
+            gaps.map(move |gap| (flow, gap))
+        });
+        gaps.take(GAPS).collect()
     }
 
     fn record(&mut self, head: Head, now_ns: u64) {
