@@ -12,7 +12,7 @@ const PERIOD_MS: u32 = 1_000;
 /// The work of the cores for a split flow in one period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
-    /// The packets of the batches that were opened, of all cores.
+    /// The packets of all batches that were opened, on all cores.
     pub all_pkts: u32,
     /// The packets of the core with the most of them.
     pub busiest_pkts: u32,
@@ -23,15 +23,15 @@ pub struct Work {
 }
 
 impl Work {
-    /// Returns the gain in hundredths: how many times as much the busiest core would have had to carry alone. Nothing if no batch
+    /// Returns the gain in hundredths: the packets of all cores, divided by those of the busiest core. Returns `None` if no batch
     /// was opened.
     pub fn gain_pct(&self) -> Option<u64> {
         (u64::from(self.all_pkts) * 100).checked_div(u64::from(self.busiest_pkts))
     }
 }
 
-/// Counts the work that is done for one split flow. Used in its source's context only. Memory of zeros is one that has to be
-/// started.
+/// The count of the work that is done for one split flow, used in its source's context only. Memory of zeros is a count that has
+/// to be started.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Carried {
     lane_pkts: [u32; MAX_LANES],
@@ -53,7 +53,7 @@ impl Carried {
         has_period: false,
     };
 
-    /// Starts with a flow that begins to be split.
+    /// Resets all counts, for a flow that begins to be split.
     pub(super) fn start(&mut self, now_ms: u32) {
         *self = Self {
             since_ms: now_ms,
@@ -61,7 +61,7 @@ impl Carried {
         };
     }
 
-    /// Counts a batch that was opened, or went on, for this many packets.
+    /// Counts `pkts` packets for a batch that was opened, or goes on.
     #[inline]
     pub(super) fn add_batch(&mut self, carrier: Option<Carrier>, pkts: u32) {
         let sum = match carrier {
@@ -74,14 +74,14 @@ impl Carried {
         }
     }
 
-    /// Counts what the merge point has counted in a window.
+    /// Adds the counts of the merge point in a window.
     pub(super) fn add_window(&mut self, added: SlotCounts) {
         self.late_pkts = self.late_pkts.wrapping_add(added.late_pkts);
         self.given_up_batches = self.given_up_batches.wrapping_add(added.given_up_batches);
     }
 
-    /// Returns the work of the period that ends now; nothing if none does. The first period is shown while it lasts.
-    /// `lane_cpus` are the lanes' CPUs, `inline_cpu` that which dispatches.
+    /// Returns the work of the period that ends now, or `None` if no period ends. In the flow's first period, returns the work so
+    /// far. `lane_cpus` are the lanes' CPUs, and `inline_cpu` is the CPU that dispatches.
     pub(super) fn end_period(
         &mut self,
         now_ms: u32,

@@ -2,11 +2,12 @@
 
 //! The dispatcher: decides for each packet of a source where it is carried on.
 //!
-//! A flow is split once it is fast, and only after a probe of it has reached a merge point on this host. It starts behind a
-//! *fence*: the last packet on the ordinary path is a micro-flow of its own that is complete when it arrives, so nothing
-//! that is split overtakes what was under way. Each inner flow of an outer one has a fence (`fenced.rs`). It stops by carrying its packets on this core (*inline*) as the last
-//! micro-flow until all others have been delivered; what follows untagged is behind them. `state.rs` has a picture of
-//! this, `splitting.rs` the starts and stops; here are the way of most packets, and the choice of batches.
+//! A flow is split once it is fast, and only after a probe of it has reached a merge point on this host. The split begins behind
+//! a *fence*: the last packet on the ordinary path is a micro-flow of its own, which is complete when it arrives. So no split
+//! packet overtakes a packet that was under way. Each inner flow of an outer one has a fence (`fenced.rs`). To stop, this core
+//! carries the flow's packets itself (*inline*), as the last micro-flow, until all others have been delivered. The untagged
+//! packets that follow are behind all of these. `state.rs` has a picture of this, and `splitting.rs` has the starts and stops.
+//! This file has the way of most packets, and the choice of batches.
 //!
 //! A batch goes to a lane only if the lane's ring has room for all of it, and not too much memory waits in rings
 //! (`ring_bytes.rs`); otherwise this core is the batch's lane. So nothing is lost that the ordinary path would have kept.
@@ -49,26 +50,27 @@ pub trait Host<P: Packet> {
     fn ring_bytes(&self) -> &RingBytes;
     /// Returns the load controller's orders.
     fn orders(&self) -> &Orders;
-    /// Returns whether a probe or a fence that takes the ordinary path now waits for no other that did: flows begin to be split one
-    /// after the other where each waits for what is before it.
+    /// Returns whether no packets are held on the ordinary path of this CPU. Where probes and fences wait for the packets before
+    /// them, flows begin to be split one after the other.
     fn is_clear(&self) -> bool {
         true
     }
-    /// Returns whether each inner flow has a fence of its own, as they may wait in different queues on the ordinary path.
+    /// Returns whether each inner flow has a fence of its own, because inner flows may wait in different queues on the ordinary
+    /// path.
     fn fences_inner_flows(&self) -> bool {
         false
     }
-    /// A flow goes back to the ordinary path: what takes it from now on must not overtake what was carried inline, whose tags make
-    /// it other packets to whatever is on the way.
+    /// Keeps packets that take the ordinary path from now on behind the packets that were carried inline. Called when a flow goes
+    /// back to the ordinary path. (Untagged packets are another flow than tagged ones to GRO and to queues.)
     fn keep_behind_inline(&mut self) {}
-    /// Returns when what was carried inline so far has reached the merge point, or never will.
+    /// Flushes inline packets. On return, each of them has reached the merge point, or never will.
     fn flush_inline(&mut self);
     /// Merges `slot`.
     fn merge(&mut self, slot: usize);
     /// Notes that a flow of this source has taken (`true`) or given back (`false`) a slot.
     fn note_active(&mut self, taken: bool);
-    /// Shows what is new of the flow in a place of this source's table to those who ask. Called where a flow's state changes and
-    /// where a window of a fast one ends.
+    /// Shows the news of the flow in a place of this source's table to readers. Called where a flow's state changes, and where a
+    /// window of a fast flow ends.
     fn report(&mut self, _place: u8, _news: &FlowNews) {}
     /// Notes a transition of the flow in a place of this source's table. Only tests look at it.
     fn note_transition(&mut self, _place: u8, _transition: Transition) {}
@@ -83,7 +85,7 @@ pub struct Config {
     pub min_window_pkts: u32,
     /// The core that builds packets, where the driver leaves the choice.
     pub build: Build,
-    /// No flow may be split any more.
+    /// True if no flow may be split any more.
     pub stopping: bool,
 }
 
@@ -91,11 +93,12 @@ pub struct Config {
 pub struct Unbuilt<F> {
     /// The flow.
     pub key: FlowKey,
-    /// Returns what [`Packet::inner_flow`] would of each: it is asked for while a flow begins to be split.
+    /// The function that returns the inner flow of these packets, as [`Packet::inner_flow`] would. It is called only while the
+    /// flow begins to be split.
     pub inner_flow: F,
     /// The memory that each will hold, in bytes.
     pub bytes: u32,
-    /// The number of them.
+    /// The greatest number of packets to take.
     pub most: u32,
 }
 
@@ -116,7 +119,7 @@ pub struct Dispatcher<P: Packet> {
     /// The lanes.
     pub lanes: LaneSet<P>,
     reaped_ms: u32,
-    // Whether no fence of another source is under way that was sent before this one began.
+    // True if all fences that other sources had sent before this source began have had their turn.
     settled: bool,
     // Of this source's flows, by their slots.
     carried: [Carried; NR_SLOTS],
@@ -151,7 +154,8 @@ impl<P: Packet> Dispatcher<P> {
         self.dispatch_with(counters, host, config.stopping, || config, key, packet)
     }
 
-    /// The same with a configuration that is only read where more than [`Config::stopping`] matters, which it does for few packets.
+    /// Does the same as [`dispatch`](Self::dispatch), but reads the configuration only if more of it than [`Config::stopping`]
+    /// matters. It does for few packets.
     #[inline]
     pub fn dispatch_with<H: Host<P>>(
         &mut self,
@@ -199,10 +203,11 @@ impl<P: Packet> Dispatcher<P> {
         step.on_packet(flow, packet)
     }
 
-    /// Takes packets of a flow that are not built yet. Returns the places to describe the first of them in, which the caller does
-    /// before it calls the dispatcher or its lanes again. What there is no place for is not counted, and may be asked for again; if
-    /// there is none at all, the next packet is to be built and dispatched: only what just goes into a lane's open batch can come
-    /// this way, so where a flow stands is always decided with a packet. `stopping` is [`Config::stopping`].
+    /// Takes packets of a flow that are not built yet. Returns a place for each packet that a lane takes, from the first one on.
+    /// The caller fills the places before it calls the dispatcher or its lanes again. Packets without a place are not counted,
+    /// and the caller may ask for them again. If there is no place at all, the caller has to build and dispatch the next packet.
+    /// Only packets that just join a lane's open batch can come this way, so a flow's state never changes without a packet.
+    /// `stopping` is [`Config::stopping`].
     #[inline]
     pub fn take_requests(
         &mut self,
@@ -280,8 +285,8 @@ impl<P: Packet> Dispatcher<P> {
         }
     }
 
-    /// A poll ends. Returns whether the packets of the next one need not be dispatched, as the load controller refuses flows;
-    /// `has_flows` says that some have a slot.
+    /// Ends a poll. Returns whether the packets of the next poll may pass unseen, because the load controller refuses flows.
+    /// `has_flows` says whether flows of this source have a slot.
     #[inline]
     pub fn end_poll(&mut self, has_flows: bool, orders: &Orders) -> bool {
         self.rest.end_poll(!has_flows && orders.refuses())
@@ -317,7 +322,7 @@ fn push<P: Packet>(
             counters.add_owned(Counter::LanePkts, u64::from(wire_pkts));
             Dispatched::ToLane
         }
-        // Room was reserved, so this is not reached; if it were, the packet would only be early.
+        // Room was reserved, so this is not reached. If it were, the packet would only be early.
         Err(packet) => inline(counters, packet, wire_pkts),
     }
 }
@@ -339,7 +344,7 @@ pub(super) struct Step<'a, P: Packet, H> {
     pub(super) now_ms: u32,
     // Of the packet that is being carried.
     pub(super) wire_pkts: u32,
-    // How many packets it stands for, with those that pass unseen.
+    // The number of packets for which it stands, itself and those that have passed unseen.
     pub(super) stands_for: u32,
 }
 
@@ -377,8 +382,8 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         self.inline(packet)
     }
 
-    /// Returns how many packets a batch of the slot's flow has, whose order this is. What the other lanes carry while one has its turn
-    /// comes to the receiver in one go.
+    /// Returns the number of packets in a batch of the slot's flow, whose order is `order`. While one lane has its turn, the
+    /// packets of the other lanes gather, and then come to the receiver at once. So the receiver's buffer bounds the batch.
     #[inline]
     pub(super) fn batch_pkts(&self, slot: u8, order: Order) -> u32 {
         let others = self
@@ -406,7 +411,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
             self.counters.add_owned(Counter::BatchesGrown, 1);
         } else {
             if split.carrier != Some(Carrier::Inline) {
-                // Its lane gets back what the batch has not used of the ring.
+                // The lane's ring gets back the room that the batch has not used.
                 self.end_batch(split);
             }
             let reserved = match window_left {

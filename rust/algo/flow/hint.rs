@@ -15,7 +15,6 @@
 //!
 //! They are the first bytes of the metadata, where the program that ran last has put them; the bytes behind them belong to
 //! others. GRO joins packets with the same metadata only, so all packets of a flow need the same hint.
-//! packets with the same metadata only, so all packets of a flow need the same hint.
 
 /// The treatment that is asked for a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -14,18 +14,18 @@ use crate::algo::merge::slot::{PathFault, Slot, INLINE, WINDOW_BATCHES};
 use crate::algo::report::reason::{Hold, Reason};
 use crate::algo::tag::{is_before, Tag, TagKind};
 
-/// The number of unlikely packets in a row after which the last may be a probe or a fence, too.
+/// The number of packets in a row that do not suit, of which the last may be a probe or a fence all the same.
 const ANY_KIND_AFTER_PKTS: u16 = 256;
 /// The time for which packets may be dispatched without one reaching the merge point.
 const PATH_LOST_MS: u32 = 1_000;
 /// The longest time that a flow stays on the ordinary path before it is tried again.
 const MOST_HOLD_MS: u32 = 3_600_000;
-/// The longest hold is reached before.
+/// The most doublings of a hold. [`MOST_HOLD_MS`] is reached before.
 const MOST_DOUBLINGS: u8 = 10;
 
 impl Flow {
-    /// Returns whether a packet can be a probe or a fence: a flow of an overlay may hold connections that just begin or
-    /// end, and what is behind a fence that does not arrive waits for the deadline.
+    /// Returns whether a packet can be a probe or a fence. Packets of a connection that begins or ends may never reach a merge
+    /// point, and a lost fence holds up the packets behind it until the deadline.
     fn suits(&mut self, packet: &impl Packet) -> bool {
         let in_a_row = self.unsuited_pkts + 1;
         let suits = packet.may_merge() || in_a_row == ANY_KIND_AFTER_PKTS;
@@ -61,7 +61,7 @@ impl SlotCounts {
 }
 
 impl<P: Packet, H: Host<P>> Step<'_, P, H> {
-    /// Carries a packet that does not just go into a lane's open batch. Not inlined: the way of most packets stays short.
+    /// Dispatches a packet that does not just join a lane's open batch. Not inlined: the code for most packets stays short.
     #[inline(never)]
     pub(super) fn on_packet(&mut self, flow: &mut Flow, packet: P) -> Dispatched<P> {
         if let FlowState::Starting(ref split) | FlowState::Split(ref split) = flow.state {
@@ -81,7 +81,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         }
     }
 
-    /// Judges a split flow by the window that has ended: still fast, still on a path that suits? Reports what has come of it.
+    /// Decides at the end of a window whether a split flow is still fast, and whether its path still suits. Reports the result.
     /// `packet` is the one that has ended the window.
     #[cold]
     pub(super) fn on_window_end(&mut self, flow: &mut Flow, window: Window, packet: &P) {
@@ -141,7 +141,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
             return Dispatched::Ordinary(packet);
         }
         if let Some(reason) = self.cause_to_wait(flow, &packet) {
-            // Said when the window ends, if that is so still.
+            // Reported at the end of the window, if the reason still holds then.
             flow.reason = reason;
             return Dispatched::Ordinary(packet);
         }
@@ -156,7 +156,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
             return Dispatched::Ordinary(packet);
         };
         self.host.note_active(true);
-        // This was said of the flow that had the slot before.
+        // Drops a fault that was noted for the slot's last flow.
         self.host.slots().slot(slot).take_path_fault();
         let probe = self.host.slots().next_probe();
         let probing = Probing {
@@ -174,13 +174,13 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         Dispatched::Ordinary(packet)
     }
 
-    /// Counts the packets of the flow that have passed unseen.
+    /// Counts the flow's packets that have passed unseen, for which this packet stands.
     fn count_unseen(&self, flow: &mut Flow) {
         let unseen = self.wire_pkts.saturating_mul(self.stands_for - 1);
         flow.pkts = flow.pkts.saturating_add(unseen);
     }
 
-    /// Returns why this packet of a fast flow cannot be its probe, if so; the next one may be.
+    /// Returns the reason why this packet of a fast flow cannot be its probe, if there is one. The next packet may be.
     fn cause_to_wait(&mut self, flow: &mut Flow, packet: &P) -> Option<Reason> {
         if self.config.stopping {
             Some(Reason::SwitchedOff)
@@ -197,8 +197,8 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         }
     }
 
-    /// Returns whether flows of this source may be split: the fences that others had sent when it began must have passed it.
-    /// Later ones do not come this way, as their probes did not pass.
+    /// Returns whether flows of this source may be split. All fences that other sources had sent before this source began must
+    /// have passed it. Later fences do not pass it, as their probes have not.
     fn settles(&mut self) -> bool {
         *self.settled = *self.settled || !self.host.slots().awaits_fence();
         *self.settled
@@ -207,7 +207,8 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
     /// Passes a packet on; if the probe has been seen, with a fence's tag.
     fn on_probing(&mut self, flow: &mut Flow, probing: Probing, mut packet: P) -> Dispatched<P> {
         let slot = probing.slot;
-        // A source that has begun since may not have seen the probe: if it is on the way, it splits the flow, too.
+        // A source that has begun since may not have seen the probe. If that source is on the flow's path, it splits the flow,
+        // too.
         let is_void = probing.nr_sources != self.host.slots().nr_sources();
         if self.config.stopping || is_void {
             let reason = if self.config.stopping {
@@ -241,14 +242,14 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         Dispatched::Ordinary(packet)
     }
 
-    /// Keeps a flow whole of which a probe is under way.
+    /// Ends the probing of a flow, which stays whole.
     fn end_probing(&mut self, flow: &mut Flow, slot: u8, reason: Reason) {
         self.keep_whole(flow, reason);
         self.release(flow, Event::Cause(reason), slot);
     }
 
-    /// Returns whether a slot has room to begin with: for the fence, a lane's batch and the inline one that may have to follow.
-    /// It is refused if a core still parks what is left of an earlier flow.
+    /// Returns whether a slot has room for a start: for the fence, for a lane's batch, and for the inline batch that may have to
+    /// follow. There is no room while a core still parks packets of an earlier flow.
     fn may_begin(&self, slot: u8) -> bool {
         const NR_BATCHES: u32 = 3;
         let merge_point = self.slot(slot);
@@ -280,8 +281,8 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         }
     }
 
-    /// Splits a packet whose inner flow has had its fence. Passes any other on, behind what its inner flow has on the ordinary path:
-    /// as the fence, if it suits.
+    /// Splits a packet whose inner flow has had its fence. Passes any other packet on along the ordinary path, behind the earlier
+    /// packets of its inner flow. If that packet suits, it is the fence.
     fn on_starting(&mut self, flow: &mut Flow, mut split: Split, mut packet: P) -> Dispatched<P> {
         // The last number of the window is an inline batch's.
         const NR_BATCHES: u32 = 2;
@@ -314,7 +315,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
             flow.state.renew_starting(split);
             packet.set_tag(Tag::new(TagKind::Fence, usize::from(slot), split.batch));
         } else {
-            // What follows it must not overtake it. The window has room again when the oldest batch has come, or is given up.
+            // Later packets must not overtake this one. The window has room again when the oldest batch has come, or is given up.
             self.fenced(slot).extend();
         }
         Dispatched::Ordinary(packet)
@@ -325,7 +326,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         if self.config.stopping {
             return Some(Reason::SwitchedOff);
         }
-        // Between two batches is soon enough: most packets of one do not come here.
+        // Looks between two batches only: most packets of a batch do not come here.
         let looks = split.left_pkts == 0;
         if !looks {
             return None;
@@ -360,7 +361,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         }
     }
 
-    /// Notes, and counts, why a flow is not split, and keeps it on the ordinary path for as long as that holds.
+    /// Notes and counts the reason why a flow is not split. Keeps the flow on the ordinary path for as long as the reason says.
     fn keep_whole(&mut self, flow: &mut Flow, reason: Reason) {
         if let Some(counter) = reason.counter() {
             self.counters.add_owned(counter, 1);
@@ -391,7 +392,8 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         stopping
     }
 
-    /// Carries a packet inline until all before it have been delivered; on the ordinary path if its inner flow was never split.
+    /// Carries a packet inline until all earlier packets have been delivered. A packet whose inner flow was never split takes the
+    /// ordinary path.
     fn on_stopping(
         &mut self,
         flow: &mut Flow,
@@ -400,13 +402,13 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
     ) -> Dispatched<P> {
         let slot = stopping.slot;
         if self.now_ms.wrapping_sub(stopping.since_ms) >= IDLE_MS {
-            // Nothing that reaches the merge point may be left of the flow to start the deadline.
+            // Perhaps no packet of the flow reaches the merge point any more, and then nothing starts the deadline.
             self.give_up_missing(stopping);
         }
         if stopping.is_open && self.slot(slot).next() == stopping.batch {
             self.host.flush_inline();
             if self.slot(slot).is_drained_up_to(stopping.batch) {
-                // What is still on its way was queued on the ordinary path, which this packet takes, too.
+                // Packets that are still under way were queued on the ordinary path, which this packet takes, too.
                 self.end_inline_batch(slot, stopping.batch);
                 self.host.keep_behind_inline();
                 let draining = Draining {
@@ -420,7 +422,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
             }
         }
         if self.fenced(slot).lacks(|| packet.inner_flow()) {
-            // What it has waits on the ordinary path, in front of an inline packet.
+            // Earlier packets of its inner flow wait on the ordinary path. If this packet went inline, it would overtake them.
             if !stopping.is_open {
                 self.release_if_drained(flow, slot, stopping.batch);
             }
@@ -439,7 +441,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
     fn on_silent_stopping(&mut self, flow: &mut Flow, mut stopping: Stopping) {
         let Stopping { slot, batch, .. } = stopping;
         let merge_point = self.slot(slot);
-        // The batch does not end before its turn, nor before there is room for another, which the next packet would open.
+        // The inline batch ends only in its turn, and only if the window has room for the batch that the next packet would open.
         let may_end =
             merge_point.next() == batch && merge_point.room(batch.wrapping_add(1), 1) == 1;
         if stopping.is_open && may_end {
@@ -460,7 +462,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         Dispatched::Ordinary(packet)
     }
 
-    /// Gives up what was sent towards the merge point long ago and has not come.
+    /// Gives up packets that were sent towards the merge point long ago and have not come.
     fn give_up_missing(&mut self, stopping: Stopping) {
         let Stopping { slot, batch, .. } = stopping;
         // Fences may have been dropped, with nothing behind them to start the deadline.
@@ -473,7 +475,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
         self.forget_queued(slot, batch);
     }
 
-    /// Gives up what something on the path has queued of all batches up to `last`. No more than a window of them are open.
+    /// Gives up all queued packets of the batches up to `last`. At most one window of batches is open.
     fn forget_queued(&mut self, slot: u8, last: u32) {
         let next = self.slot(slot).next();
         let batches = (0..WINDOW_BATCHES).map(|ahead| next.wrapping_add(ahead));
@@ -492,7 +494,7 @@ impl<P: Packet, H: Host<P>> Step<'_, P, H> {
 
     fn release(&mut self, flow: &mut Flow, event: Event, slot: u8) {
         self.enter(flow, event, FlowState::Counting);
-        // First of all: the slot may be another flow's at once.
+        // This comes first: the slot may be another flow's at once.
         self.report_change(flow);
         self.host.orders().end_flow(usize::from(slot));
         self.host.slots().release(usize::from(slot));

@@ -76,7 +76,7 @@ pub(super) enum Carrier {
     Inline,
     Lane {
         lane: u8,
-        /// Places still reserved for requests: this many packets the lane may build.
+        /// Places still reserved for requests: the number of packets that the lane may still build.
         reserved_requests: u16,
         /// Places of its ring still reserved for the batch; no fewer than `left_pkts`, as GRO may have joined packets.
         reserved_items: u32,
@@ -153,7 +153,7 @@ impl Split {
         Tag::new(TagKind::Split, usize::from(self.slot), self.batch)
     }
 
-    /// Takes room for a packet in the open batch, and returns the batch's lane; none if no lane's batch has room.
+    /// Takes room for a packet in the open batch. Returns the batch's lane, or `None` if no lane's batch has room.
     #[inline]
     pub(super) fn take_lane_room(&mut self, wire_pkts: u32) -> Option<u8> {
         if self.left_pkts == 0 {
@@ -172,8 +172,8 @@ impl Split {
         Some(*lane)
     }
 
-    /// Takes room for packets that their lane builds, `most` at most, each of which was one on the wire. Returns the lane, and for
-    /// how many there is room; none if the batch has no room for one.
+    /// Takes room for at most `most` packets that their lane builds. Each was one packet on the wire. Returns the lane, and the
+    /// number of packets for which there is room; or `None` if the batch has no room for one.
     #[inline]
     pub(super) fn take_request_room(&mut self, most: u32) -> Option<(u8, u32)> {
         let Some(Carrier::Lane {
@@ -200,7 +200,7 @@ impl Split {
         Some((*lane, pkts))
     }
 
-    /// Gives so much of that back.
+    /// Gives back the room of `pkts` packets that [`take_request_room`](Self::take_request_room) has taken.
     #[inline]
     pub(super) fn give_back_request_room(&mut self, pkts: u32) {
         if let Some(Carrier::Lane {

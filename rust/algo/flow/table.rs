@@ -2,8 +2,9 @@
 
 //! The flows that one source has seen lately: how fast each is, and where it stands.
 //!
-//! Small and set-associative: fast flows find their place, slow ones push each other out. How fast a flow is shows in the
-//! window that is being counted, so a flood of new flows takes the places of silent ones first, then of the slowest.
+//! The table is small and set-associative: fast flows keep their places, and slow ones displace each other. The window that is
+//! being counted shows how fast a flow is. So a flood of new flows takes the places of silent flows first, then those of the
+//! slowest.
 
 use super::hint::Hint;
 use super::state::FlowState;
@@ -38,9 +39,9 @@ pub struct Flow {
     /// Start of the window in which `pkts` are counted.
     window_start_ms: u32,
     pub(super) pkts: u32,
-    /// Packets in a row that could be neither probe nor fence.
+    /// The number of packets in a row that suited neither as a probe nor as a fence.
     pub(super) unsuited_pkts: u16,
-    /// Not to be split before this time, if `held` says so.
+    /// The time before which the flow is not split, if `held` is set.
     hold_until_ms: u32,
     held: bool,
     /// The number of times in a row that its path did not suit.
@@ -89,7 +90,7 @@ impl Flow {
         now_ms.wrapping_sub(self.window_start_ms) >= RATE_WINDOW_MS
     }
 
-    /// Returns whether a window with this many packets makes it one that is to be split.
+    /// Returns whether the flow is to be split after a window with this many packets.
     #[inline]
     pub(super) fn is_fast(&self, pkts: u32, min_window_pkts: u32) -> bool {
         pkts >= min_window_pkts || self.hint == Hint::Split
@@ -106,7 +107,7 @@ impl Flow {
         self.hold_until_ms = now_ms.wrapping_add(ms);
     }
 
-    /// Returns until when it is kept there, if it is.
+    /// Returns the time until which the flow is kept on the ordinary path, if it is.
     pub(super) fn held_until_ms(&self) -> Option<u32> {
         self.held.then_some(self.hold_until_ms)
     }
@@ -144,7 +145,8 @@ impl FlowTable {
             .find(|flow| flow.key == key)
     }
 
-    /// Returns the flow's place, a new one if it has none; nothing if all places it could have are in use.
+    /// Returns the flow's place, and gives it one if it has none. Returns `None` if all places that it could have are those of
+    /// flows with a slot.
     #[inline]
     pub fn find(&mut self, key: FlowKey, now_ms: u32) -> Option<&mut Flow> {
         let key = key.get();

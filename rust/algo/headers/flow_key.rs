@@ -35,7 +35,7 @@ const PLAIN_START: u64 = u64::from_ne_bytes([0x45, 0, 0, 0, 0, 0, 0, 0]);
 /// their place behind the data.
 pub(super) const TCP_SYN: u8 = 0x02;
 
-/// The key of a flow, never zero. Bits 0 to 61 are a hash; two flows can have the same key.
+/// The key of a flow. Bits 0 to 61 are a hash; two flows can have the same key. A packet's key is never zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct FlowKey(u64);
@@ -46,7 +46,7 @@ impl FlowKey {
     /// Set for TCP, clear for UDP.
     const TCP: u64 = 1 << 62;
 
-    /// A key that no packet has.
+    /// The zero key, which no packet has.
     pub(super) const NONE: Self = Self(0);
 
     /// Returns the key as a number, for use as an index or in an atomic.

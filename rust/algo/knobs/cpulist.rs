@@ -53,7 +53,7 @@ impl CpuSet {
         }
     }
 
-    /// Takes a CPU out. Returns whether it was in.
+    /// Removes a CPU. Returns whether it was in the set.
     pub fn remove(&mut self, cpu: u32) -> bool {
         let was_in = self.contains(cpu);
         if let Some(word) = self.words.get_mut((cpu / WORD_BITS) as usize) {

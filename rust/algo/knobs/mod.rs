@@ -365,7 +365,6 @@ const MIN_FLOW_PPS: NumberLimits = NumberLimits {
     unit: "packets per second",
 };
 
-// Off: with batches smaller than `batch_pkts` GRO joins less, and a TCP stream costs more than without a split.
 const LOAD_THRESHOLD_PCT: NumberLimits = NumberLimits {
     min: 0,
     max: 100,

@@ -83,19 +83,20 @@ pub(crate) enum NoRoom {
 impl<P: Packet> LaneEnd<P> {
     /// Returns whether the lane is late for a batch that it gets now.
     fn is_late(&mut self, batch_pkts: u32) -> bool {
-        // What builds is what building relieves: a lane's first CPU, if it has two.
+        // Building loads the CPU that builds: a lane's first CPU, if the lane has two. So only the items that wait for that CPU
+        // count.
         self.producer.unbuilt_items() > batch_pkts.saturating_mul(IN_TIME_BATCHES)
     }
 
     /// Returns whether the lane has so much to do that the core that dispatches can carry a batch meanwhile.
     fn has_enough(&mut self, batch_pkts: u32) -> bool {
-        // Batches have an end, too.
+        // The end of a batch is an item, too.
         self.producer.waiting_items() >= batch_pkts.saturating_add(1).saturating_mul(ENOUGH_BATCHES)
     }
 
     /// Reserves places for the packets of a batch if the lane is to build them, and returns how many.
     fn reserve_requests(&mut self, batch_pkts: u32, lane_builds: bool) -> u16 {
-        // All or none: a batch whose packets take turns would gain neither core much.
+        // All or none: if built and unbuilt packets took turns in a batch, neither core would gain much.
         let pkts = u16::try_from(batch_pkts).unwrap_or(0);
         // Of a batch of one packet that one is built here.
         if lane_builds && pkts > 1 && self.producer.reserve_requests(batch_pkts) {

@@ -25,16 +25,16 @@ pub struct CpuTimes {
     pub runnable_tasks: u32,
 }
 
-/// Other work that takes more of a core than this, over two samples, has the core for itself.
+/// The load of other work, over two samples, above which a core is left to that work.
 const TAKEN: u32 = FULL / 2;
-/// It is given up again once other work takes less than this.
+/// The load of other work below which the core may be used again.
 const FREE: u32 = FULL / 4;
-/// For this many samples in a row.
+/// The number of samples in a row for which the load of other work has to be below that.
 const FREE_SAMPLES: u16 = 8;
 
-/// A core without time to spare: what is left are gaps between two samples' clocks.
+/// The load from which a core has no time to spare. What is missing to a full load are gaps between two samples' clocks.
 const NO_TIME_LEFT: u32 = 950;
-/// The share of such a core from which on other work wants more.
+/// The load of tasks on such a core from which the tasks want more than they get.
 const CROWDED_OUT: u32 = 100;
 
 /// Samples over which a calm load is averaged: a power of two.
@@ -44,9 +44,9 @@ const CALM_SAMPLES: u32 = 4;
 #[derive(Clone, Copy, Debug)]
 pub struct CoreLoad {
     times: CpuTimes,
-    // How often in a row this CPU has been sampled; one sample shows nothing, two show a load, three the one before.
+    // The number of samples of this CPU in a row, up to 3. The second shows a load, and the third the load before it, too.
     samples: u8,
-    // The last sample's first.
+    // Each has the load of the last sample first, and then that of the sample before.
     busy: [u32; 2],
     own: [u32; 2],
     other: [u32; 2],
@@ -70,7 +70,7 @@ impl CpuTimes {
 }
 
 impl CoreLoad {
-    /// Nothing is known.
+    /// The load of a core of which nothing is known.
     pub const UNKNOWN: Self = Self {
         times: CpuTimes::ZERO,
         samples: 0,
@@ -116,7 +116,7 @@ impl CoreLoad {
         self.samples = self.samples.saturating_add(1).min(3);
         push(&mut self.busy, busy, first);
         push(&mut self.own, own, first);
-        // Nothing is known to have been there before.
+        // Other work counts as 0 before the first load.
         push(&mut self.other, other, false);
         self.calm = if first {
             busy * CALM_SAMPLES
@@ -141,7 +141,7 @@ impl CoreLoad {
             self.free_samples += 1;
             if self.free_samples >= self.backoff.samples(FREE_SAMPLES) {
                 self.taken = false;
-                // A reader that comes again has been away for longer next time.
+                // If the other work comes back, it has to be away for longer next time.
                 self.backoff.note_failure();
             }
         }

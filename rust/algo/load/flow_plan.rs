@@ -9,15 +9,16 @@ use super::trial_backoff::TrialBackoff;
 use super::FULL;
 use crate::algo::lanes::lane_set::MAX_LANES;
 
-/// The time for which a batch may take its lane while there is time to spare, in microseconds: packets that come meanwhile wait
-/// for their turn.
+/// The time that a lane shall work for one batch while cores have time to spare, in microseconds. The longer it works, the longer
+/// later packets wait for their turn.
 const SHORT_BATCH_US: u64 = 2;
 
 /// The least packets in a batch of a flow whose packets GRO joins. GRO makes one packet of 46 at most (of 1,398 bytes), and
 /// batches of 46 or 64 cost no less, but make packets wait longer.
 const LEAST_JOINED_PKTS: u16 = 32;
 
-/// GRO cannot show with single packets that it would join them: in one of this many samples it has pairs.
+/// The number of samples of which one has batches of two packets at least. With single packets, GRO cannot show that it would
+/// join them.
 const PAIRS_EVERY_SAMPLES: u16 = 16;
 const PAIR_PKTS: u16 = 2;
 
@@ -30,7 +31,7 @@ const SPARE_SAMPLES: u16 = 4;
 /// Samples in a row in which the core that dispatches has time to spare, before batches are halved.
 const SHRINK_SAMPLES: u16 = 1;
 
-/// Another lane has to relieve the busiest by this much.
+/// The load, in thousandths, by which another lane, with its share of the flow, has to stay below the busiest one.
 const LEAST_GAIN: u32 = 50;
 
 /// The distance below the threshold, in thousandths, that the busiest core has to keep after the flow has given up a lane.
@@ -61,7 +62,7 @@ pub(super) struct FlowPlan {
     batch_backoff: TrialBackoff,
 }
 
-/// The loads of all lanes' cores while decisions are made: each moves work, and the next one has to know.
+/// The loads of the lanes' cores during a step. Each decision moves load, and the next decision counts with that.
 pub(super) struct Loads<'a> {
     pub(super) cores: &'a [CoreLoad],
     /// Packets that flows had on each lane in the last sample.
@@ -134,7 +135,7 @@ impl FlowPlan {
         batch_backoff: TrialBackoff::NONE,
     };
 
-    /// Takes what has arrived of the slot's flow; `free` are the lanes that a new flow has.
+    /// Counts the packets of the slot's flow in this sample. `free` are the lanes that a new flow gets.
     pub(super) fn count(&mut self, count: &FlowCount, free: u16, targets: Targets) {
         if !self.is_known() || self.generation != count.generation {
             *self = Self {
@@ -184,7 +185,7 @@ impl FlowPlan {
         self.lanes.count_ones()
     }
 
-    /// Returns the flow's share of the load of one of its lanes' cores: as much of lanes' work there as of their packets.
+    /// Returns the load that the flow causes on the core of one of its lanes: the lane's work, shared out by packets.
     fn share(&self, lane: usize, loads: &Loads<'_>) -> u32 {
         if self.lanes >> lane & 1 == 0 {
             return 0;
@@ -201,10 +202,10 @@ impl FlowPlan {
             .sum()
     }
 
-    /// Leaves lanes whose cores something else has.
+    /// Takes the flow off lanes whose cores other work has taken.
     pub(super) fn leave_taken(&mut self, loads: &mut Loads<'_>, targets: Targets) {
         let taken = self.lanes & !loads.free;
-        // A flow that came while nobody had a lane has none.
+        // A flow that began while no lane was free has none.
         if taken == 0 && self.lanes != 0 {
             return;
         }
@@ -226,7 +227,7 @@ impl FlowPlan {
             loads.shift(lane, (work / self.nr_lanes()) as i32);
         }
         self.settled_samples = 0;
-        // If that is too much for them, the next lane comes at once.
+        // If that is too much for these lanes, the flow takes another lane at once.
         let busiest = of_mask(self.lanes)
             .map(|lane| loads.recent(lane, false))
             .max();
@@ -287,7 +288,7 @@ impl FlowPlan {
         } else {
             self.spare_samples = 0;
         }
-        // Lanes that are busy are helped, so it is the core that dispatches that has to have time.
+        // Lanes that are busy are helped by the core that dispatches. So the load of that core decides on the size of batches.
         let nic = nic.filter(CoreLoad::is_known);
         let load = nic.map_or(
             busiest,
@@ -356,7 +357,7 @@ impl FlowPlan {
         }
     }
 
-    /// Returns how many packets take a lane [`SHORT_BATCH_US`], or what GRO is worth its while with if that is more.
+    /// Returns how many packets keep a lane busy for [`SHORT_BATCH_US`], or the number from which GRO pays, if that is larger.
     fn least_batch_pkts(&self, work: u32, targets: Targets) -> u16 {
         let work_us = u64::from(work).saturating_mul(targets.elapsed_us) / u64::from(FULL);
         let pkts = (u64::from(self.pkts) * SHORT_BATCH_US).checked_div(work_us);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The places of the stages in FALCON's modes: its dynamic balancing (section 4.3, Algorithm 1), decided once per sample.
+//! The places of the stages in FALCON's modes: FALCON's dynamic balancing (section 4.3, Algorithm 1), decided once per sample.
 //!
-//! The algorithm asks for loads with each packet. Here they become three answers, which change seldom, so that a change can wait
-//! until all packets have left the stages ([`StageOrders`]). All three have two limits, so that a load near the threshold changes
-//! nothing. A change that had to be undone is made again only after twice as long. All changes together are a second apart, or
-//! more where they undo each other.
+//! The algorithm asks for loads with each packet. Here they become three orders ([`StageOrders`]), which change seldom, so that a
+//! change can wait until all packets have left the stages. Each order is given at one load and taken back at a lower one, so a
+//! load near the threshold changes nothing. A change that had to be undone is made again only after twice as long. All changes
+//! together are a second apart, or more where they undo each other.
 
 use super::controller::MAX_SAMPLED;
 use super::core_load::{CoreLoad, CpuTimes};
@@ -15,11 +15,11 @@ use crate::algo::lanes::lane_set::MAX_LANES;
 
 /// A core is loaded when it has reached the threshold for this many samples in a row.
 const LOADED_SAMPLES: u16 = 3;
-/// It is calm when it has been this far below the threshold (in thousandths), but not below half of it,
+/// The distance below the threshold, in thousandths, at which a core is calm again. It is never more than half of the threshold.
 const CALM_BELOW: u32 = 200;
-/// for this many samples in a row.
+/// The number of samples in a row for which a core has to be calm.
 const CALM_SAMPLES: u16 = 8;
-/// Samples between two changes: a second's.
+/// The number of samples between two changes: those of a second.
 const CHANGE_SAMPLES: u16 = 20;
 /// The number of samples for which a change is remembered. If it comes again within them, the next change takes twice as long.
 const REMEMBERED_SAMPLES: u16 = 256;
@@ -29,14 +29,14 @@ const REMEMBERED_SAMPLES: u16 = 256;
 pub struct StageOrders {
     /// The CPUs (bit mask, by their place) that are too loaded to be a first choice.
     pub loaded: u16,
-    /// GRO is the NIC's core's work in `falcon-func`, too.
+    /// True if the NIC's core does GRO in `falcon-func`, too.
     pub gro_on_nic: bool,
-    /// Flows go through stages; if not, they take the ordinary path.
+    /// True if flows go through stages. Otherwise they take the ordinary path.
     pub onward: bool,
 }
 
 impl StageOrders {
-    /// Without a controller: all as the knobs say.
+    /// The orders without a controller: all is as the knobs say.
     pub const FORCED: Self = Self {
         loaded: 0,
         gro_on_nic: false,
@@ -74,11 +74,11 @@ impl StageOrders {
 
 const _: () = assert!(MAX_LANES <= u16::BITS as usize);
 
-/// The judgement whether a load is too high, with two limits.
+/// A switch that goes on at one load, and off at a lower one.
 #[derive(Clone, Copy, Debug)]
 struct Hysteresis {
     is_over: bool,
-    // In a row that speak for the other state.
+    // The number of samples in a row that ask for the other state.
     samples: u16,
     backoff: TrialBackoff,
 }
@@ -103,7 +103,7 @@ impl Hysteresis {
             self.is_over = !self.is_over;
             self.samples = 0;
             if !self.is_over {
-                // If that was too early, it is later next time.
+                // If this is too early, the next time takes longer.
                 self.backoff.note_failure();
             }
         }
@@ -127,7 +127,7 @@ pub struct StagePlan {
 }
 
 impl StagePlan {
-    /// Returns one that has seen nothing.
+    /// Returns a plan that has seen nothing.
     pub const fn new() -> Self {
         Self {
             cores: [CoreLoad::UNKNOWN; MAX_SAMPLED],
@@ -142,8 +142,8 @@ impl StagePlan {
         }
     }
 
-    /// Takes a sample, `elapsed_us` after the one before, and returns the orders. `cpus` are the `nr_lanes` CPUs of the stages,
-    /// in the order of the lanes, then others; `nics` (bit mask of places in `cpus`) those whose GRO may go elsewhere. The
+    /// Takes a sample, `elapsed_us` after the one before, and returns the orders. The first `nr_lanes` of `cpus` are the CPUs of
+    /// the stages, in the order of the lanes. `nics` is a bit mask of places in `cpus`: the CPUs whose GRO may go elsewhere. The
     /// threshold is in thousandths of a core.
     pub fn step(
         &mut self,
@@ -177,7 +177,7 @@ impl StagePlan {
         // CAST: at most MAX_LANES.
         let mean = sum / (nr_lanes as u32).max(1);
         if self.saturation.judge(mean, threshold) {
-            // Where nothing goes on, the rest makes no difference.
+            // If no flow goes through stages, the other orders make no difference.
             return StageOrders {
                 onward: false,
                 ..self.orders
@@ -200,7 +200,7 @@ impl StagePlan {
         if changes == 0 || self.samples < self.backoff.samples(CHANGE_SAMPLES) {
             return;
         }
-        // Of what comes and goes, the coming counts.
+        // Only orders that leave the calm state count, not those that return to it.
         let coming = changes & (wanted.word() ^ StageOrders::CALM.word());
         if coming & self.changed != 0 {
             self.backoff.note_failure();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The rest of a source, during which packets pass unseen. While the load controller refuses flows and none of the source's flows
-//! is split, only their packet rates matter, and one poll in a few tells these.
+//! The polls of a source that rests. While the load controller refuses flows and none of the source's flows is split, only packet
+//! rates matter. One poll in a few tells these, so the packets of the other polls pass unseen: they skip the dispatcher.
 
-/// The number of polls of which one is looked at. Flows that take turns do so in other numbers, powers of two mostly.
+/// The number of polls of which one is looked at. It is a prime: flows that take turns mostly do so in powers of two.
 const POLLS: u8 = 13;
 
 /// The position of a source in these polls. Memory of zeros looks at every poll.
@@ -14,7 +14,7 @@ pub struct Rest {
 }
 
 impl Rest {
-    /// A poll ends. Returns whether the packets of the next one are to pass unseen.
+    /// Ends a poll. Returns whether the packets of the next poll are to pass unseen.
     #[inline]
     pub fn end_poll(&mut self, may_rest: bool) -> bool {
         if !may_rest {
@@ -29,7 +29,7 @@ impl Rest {
         self.place != 0
     }
 
-    /// Returns for how many packets one stands that is looked at.
+    /// Returns the number of packets for which one packet stands that is looked at.
     #[inline]
     pub fn stands_for(&self) -> u32 {
         if self.is_resting {

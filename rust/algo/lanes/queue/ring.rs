@@ -8,11 +8,11 @@
 //! | consumer | the lane, in one context at a time; wait-free |
 //! | building end | where a lane has two CPUs: the first of them, in one context at a time; wait-free |
 //! | full | the producer asks for room before it starts a batch; what it has reserved always fits |
-//! | cost | one store and one release store per packet on either side, for a request two on the lane's; the other side's index is read only when the own copy of it says "full" or "empty" |
+//! | cost | each side does one store and one release store per packet, and the lane two release stores per request; a side reads the other's index only if its own copy of it says "full" or "empty" |
 //!
-//! A *request* is a packet that is not built yet. It lies in a place of the ring's own memory: the producer takes the place and
-//! fills it, and may fill it again once the lane has built the packet. Places are used in turn, so two counts say which are
-//! free. What the producer does next publishes the request, as it is filled by then.
+//! A *request* is a packet that is not built yet. It lies in a place of the ring's own memory. The producer takes the place and
+//! fills it, and may fill it again once the lane has built the packet. Places are used in turn, so two counts say which are free.
+//! The producer's next push, take or `publish` publishes the request, which has been filled by then.
 //!
 //! A ring may have a *building end* between the two: it goes over the items before the consumer sees them, and puts a packet in
 //! the place of each request. Nothing is moved: room, order and the ends of batches stay as the producer has made them.
@@ -104,13 +104,15 @@ impl<P: Packet> Ring<P> {
 
     /// Returns how many items wait. Any context.
     pub fn len(&self) -> u32 {
-        // ORDERING: Acquire pairs with the Release in `Consumer::pop`, which has seen a tail no smaller: nor do we.
+        // ORDERING: Acquire pairs with the Release in `Consumer::pop`. The consumer had seen a tail that is not before this head,
+        // and we see no earlier tail.
         let head = self.head.0.load(Ordering::Acquire);
         // ORDERING: Relaxed: a snapshot.
         self.tail.0.load(Ordering::Relaxed).wrapping_sub(head)
     }
 
-    /// Builds the oldest request, before which `freed` others have been built, and frees its place. For the end that builds.
+    /// Builds the oldest request, behind the `freed` requests that have been built, and frees its place. Called by the end that
+    /// builds.
     #[inline]
     fn build<B>(&self, freed: &mut u32, tag: Tag, build: impl FnOnce(Tag, &P::Request) -> B) -> B {
         // PANIC: masked to below the length.
@@ -140,7 +142,7 @@ impl<P: Packet> Ring<P> {
     /// # Safety
     ///
     /// 1. `ring` outlives both ends.
-    /// 2. Of this and [`ends_with_building`](Self::ends_with_building) one is called, once for a ring.
+    /// 2. For each ring, either this or [`ends_with_building`](Self::ends_with_building) is called, and only once.
     pub unsafe fn ends(ring: NonNull<Self>) -> (Producer<P>, Consumer<P>) {
         Self::ends_of(ring, false)
     }
@@ -207,13 +209,15 @@ impl<P: Packet> Drop for Ring<P> {
 pub struct Producer<P: Packet> {
     ring: NonNull<Ring<P>>,
     builds_apart: bool,
-    // One more than is published while a request is being filled.
+    // Ahead of the published tail by the requests that are being filled.
     tail: u32,
     head_seen: u32,
     reserved: u32,
-    // Taken so far, freed as far as is known, and reserved.
+    // The requests that have been taken.
     requests: u32,
+    // The requests that are known to have been freed.
     freed_seen: u32,
+    // The requests that are reserved.
     reserved_requests: u32,
 }
 
@@ -276,7 +280,7 @@ impl<P: Packet> Producer<P> {
         true
     }
 
-    /// Returns how many items wait for where requests are built, with what is not published yet.
+    /// Returns the number of items that the end that builds has not gone over, with those that are not published yet.
     #[inline]
     pub fn unbuilt_items(&mut self) -> u32 {
         if !self.builds_apart {
@@ -287,7 +291,7 @@ impl<P: Packet> Producer<P> {
             .wrapping_sub(self.ring().built.0.load(Ordering::Relaxed))
     }
 
-    /// Returns how many items wait, with what is not published yet.
+    /// Returns the number of items that wait, with those that are not published yet.
     #[inline]
     pub fn waiting_items(&mut self) -> u32 {
         // ORDERING: Acquire pairs with the Release in `Consumer::pop`: the old items have been taken out.
@@ -322,8 +326,9 @@ impl<P: Packet> Producer<P> {
         (RING_REQUESTS as u32).wrapping_sub(self.requests.wrapping_sub(self.freed_seen))
     }
 
-    /// Takes the next places for requests, and the next items for them: `most` at most, as many as were reserved, and no further
-    /// than to the last place. The caller fills them before it calls anything else of this producer, which publishes them.
+    /// Takes the next places for requests, and items for them: at most `most`, no more than were reserved, and none beyond the
+    /// last place of the array. The caller fills the places before its next call of this producer. The next push, take or
+    /// `publish` publishes them.
     #[inline]
     pub fn take_requests(&mut self, tag: Tag, most: u32) -> &[P::Request] {
         if self.reserved == 0 || self.reserved_requests == 0 {
@@ -331,7 +336,8 @@ impl<P: Packet> Producer<P> {
         }
         // CAST: the index is below the length, a small constant.
         let first = (self.requests & REQUEST_MASK) as usize;
-        // Drivers with our hooks ask for one: that is a constant where this is inlined, and the compiler drops the other branch.
+        // Drivers with our hooks ask for one request. Where this is inlined, `most` is then a constant, and the compiler drops
+        // the other branch.
         let requests = if most == 1 {
             1
         } else {
@@ -386,7 +392,7 @@ fn word<T>(tag: Tag, form: usize) -> *mut T {
 /// The end between the other two, which makes packets of requests.
 pub struct BuildingEnd<P: Packet> {
     ring: NonNull<Ring<P>>,
-    // As far as it has gone over the items, which the consumer may not know yet.
+    // The number of items that this end has gone over, published to the consumer or not.
     built: u32,
     tail_seen: u32,
     freed: u32,
@@ -396,8 +402,8 @@ pub struct BuildingEnd<P: Packet> {
 unsafe impl<P: Packet + Send> Send for BuildingEnd<P> {}
 
 impl<P: Packet> BuildingEnd<P> {
-    /// Goes over the next item; false if there is none. A request is given to `build`, which takes all that it holds, with the
-    /// packet's tag, and returns the packet that it made, if any.
+    /// Goes over the next item. Returns false if there is none. Gives a request to `build`, with the packet's tag. `build` takes
+    /// all that the request holds, and returns the packet that it has made, if any.
     #[inline]
     pub fn go_on(&mut self, build: impl FnOnce(Tag, &P::Request) -> Option<P>) -> bool {
         // SAFETY: By the contract of `Ring::ends` the ring outlives us.
@@ -441,7 +447,7 @@ pub struct Consumer<P: Packet> {
     ring: NonNull<Ring<P>>,
     builds_apart: bool,
     head: u32,
-    // Up to where it may pop: as far as items have been published, or gone over.
+    // The end of the items that may be popped, which the producer has published, or the building end if there is one.
     tail_seen: u32,
     freed: u32,
 }
@@ -466,7 +472,7 @@ impl<P: Packet> Consumer<P> {
         self.tail_seen.wrapping_sub(self.head)
     }
 
-    /// Takes the oldest item out. A request is given to `build`, which takes all that it holds, with the packet's tag.
+    /// Takes the oldest item out. Gives a request to `build`, with the packet's tag. `build` takes all that the request holds.
     #[inline]
     pub fn pop<B>(&mut self, build: impl FnOnce(Tag, &P::Request) -> B) -> Option<Item<P, B>> {
         // SAFETY: By the contract of `Ring::ends` the ring outlives us.

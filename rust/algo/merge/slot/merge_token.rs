@@ -15,7 +15,7 @@ use crate::algo::tag::is_before;
 #[must_use = "nothing is merged any more before it is given back"]
 struct MergeToken<'a, P: Packet> {
     slot: &'a Slot<P>,
-    // How often cores had added to the token when we last looked.
+    // The number of times that cores had added to the token when we last looked.
     seen: u32,
 }
 
@@ -60,7 +60,7 @@ impl<P: Packet> Slot<P> {
 }
 
 impl<'a, P: Packet> MergeToken<'a, P> {
-    /// Takes the token; if another core has it, that one merges for us.
+    /// Takes the token. Returns `None` if another core has it, which then merges for us.
     fn take(slot: &'a Slot<P>) -> Option<Self> {
         // ORDERING: Release publishes what we have parked or completed to the holder, whose exchange in
         // `give_back_unless_added_to` fails. Acquire pairs with the last holder's Release of 0.
@@ -68,7 +68,7 @@ impl<'a, P: Packet> MergeToken<'a, P> {
         taken.then_some(Self { slot, seen: 1 })
     }
 
-    /// Gives the token back, though there may be more to do.
+    /// Gives the token back, even if there is more to do.
     fn give_back(self) {
         // ORDERING: Release: the next holder sees our writes. (A plain store would do; loom wants a swap.)
         self.slot.token.swap(0, Ordering::AcqRel);
@@ -100,7 +100,7 @@ impl<'a, P: Packet> MergeToken<'a, P> {
             let place = slot.place(batch);
             // This comes before the chains are taken: if the batch is complete, they are all there.
             let Some(complete) = place.is_complete(batch) else {
-                // It is not open yet, so none is: the turn waits here.
+                // This batch is not open yet, and no later one is. The turn stays here.
                 self.note_unblocked();
                 return;
             };
@@ -135,7 +135,8 @@ impl<'a, P: Packet> MergeToken<'a, P> {
         let (progress, timeout_us) = match place.lane() {
             INLINE => (0, sink.timeout_us()),
             ORDINARY_PATH => (0, self.fence_timeout_us(sink)),
-            // What is missing was queued behind the lane, which works for others now.
+            // Its missing packets were queued behind the lane, which works for other batches now. So the lane's progress says
+            // nothing.
             _ if place.is_carried(batch) => (0, sink.timeout_us()),
             lane => (sink.lane_progress(lane), sink.timeout_us()),
         };
@@ -168,7 +169,8 @@ impl<'a, P: Packet> MergeToken<'a, P> {
         false
     }
 
-    /// Returns how long a fence may hold others up. Those of one start that do not arrive share what there is.
+    /// Returns the time for which a fence may hold others up. Fences of one start that do not arrive share [`START_TIMEOUT_US`],
+    /// but each gets the sink's timeout at least.
     fn fence_timeout_us<S: Sink<P>>(&self, sink: &mut S) -> u32 {
         // ORDERING: Relaxed pairs with the addition in `may_skip`, under the token, and the store in `begin_start`.
         let waited_us = self.slot.fences_waited_us.load(Ordering::Relaxed);
@@ -209,8 +211,8 @@ impl<'a, P: Packet> MergeToken<'a, P> {
         }
     }
 
-    /// Delivers as many packets as the budget has, and keeps the rest: it is delivered first of all next time. There is
-    /// none while the budget lasts.
+    /// Delivers as many packets as the budget allows, and keeps the rest, which is delivered first of all next time. There is no
+    /// rest while the budget lasts.
     fn deliver<S: Sink<P>>(
         &self,
         sink: &mut S,
@@ -222,7 +224,7 @@ impl<'a, P: Packet> MergeToken<'a, P> {
             return;
         }
         let slot = self.slot;
-        // Those of the chain are counted, as it was taken.
+        // `parked_pkts` still counts the packets of this chain, though it was taken from its place.
         if slot.parked_pkts() > *budget {
             let rest = chain.split_off(*budget);
             let is_late = counter == Counter::LatePkts;

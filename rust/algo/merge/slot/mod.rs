@@ -10,9 +10,10 @@
 //! `token` decides which core merges: the first that adds to it merges for all that add while it does (`merge_token.rs`). The
 //! merger has no thread of its own and no core waits for it: one that finds the token taken goes on with its packets.
 //!
-//! Each batch has a place in the window (`window_place.rs`), which is open for it from [`Slot::open`] until its turn has passed. A
-//! number whose place is not open for it is late, whether its turn has passed or nobody has opened it: its packets are delivered
-//! at once and counted, and all else that is said of it changes nothing. A tag can be that old where a packet was held for long.
+//! Each batch has a place in the window (`window_place.rs`), which is open for it from [`Slot::open`] until its turn has passed.
+//! A number whose place is not open for it is late, whether its turn has passed or nobody has opened it. Its packets are
+//! delivered at once and counted, and all other calls for it change nothing. A packet that was held for long can have a tag that
+//! is so old.
 //!
 //! Lost wake-ups. A lane that parks or completes batch `b` merges only if it is `b`'s turn; the merger looks at `b` only
 //! when it is `b`'s turn. Both write, then fence, then read the other's word, so at least one of them sees the other (the
@@ -29,14 +30,14 @@ use crate::algo::sync::{fence, AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::algo::tag::is_before;
 use window_place::Place;
 
-/// Batches that can be under way at once; a power of two.
+/// The places of a slot's window, of which one always stays free; a power of two.
 pub const WINDOW_BATCHES: u32 = if cfg!(loom) { 4 } else { 1024 };
 
-/// Packets that may be parked in all slots together, each of which has an even share. A slot with more gives up the batch
-/// that it waits for.
+/// The most packets that may be parked in all slots together. Each slot has an even share. A slot that exceeds its share gives up
+/// the batch that it waits for.
 pub const MAX_PARKED_PKTS: u32 = 65536;
 
-/// The same in bytes of memory.
+/// The most memory of parked packets in bytes, shared in the same way.
 pub const MAX_PARKED_BYTES: u64 = 128 << 20;
 
 /// The least that any share holds.
@@ -45,11 +46,11 @@ const LEAST_SHARE_BYTES: u64 = MAX_PARKED_BYTES / crate::algo::tag::MAX_SLOTS as
 
 /// The receiver of merged packets, and the clock of the deadline. A slot knows neither sockets nor timers.
 pub trait Sink<P: Packet> {
-    /// Delivers packets in order and returns how much they were when they were parked.
+    /// Delivers packets in order. Returns their amount, as it was when they were parked.
     fn deliver(&mut self, chain: Chain<P>) -> Amount;
     /// Returns a time that only grows, in microseconds.
     fn now_us(&mut self) -> u64;
-    /// Returns how long the turn of an incomplete batch may hold others up.
+    /// Returns the time for which an incomplete batch may hold others up in its turn, in microseconds.
     fn timeout_us(&mut self) -> u32;
     /// Returns a number that changes whenever this lane takes a packet from its ring.
     fn lane_progress(&mut self, lane: LaneId) -> u32;
@@ -66,10 +67,11 @@ pub const INLINE: LaneId = 0;
 /// Stands for the ordinary path, which carries the fence.
 pub const ORDINARY_PATH: LaneId = LaneId::MAX;
 
-/// Least time that a fence gets: the ordinary path may be some thousand packets long.
+/// The time that a fence gets, unless its start has less left ([`START_TIMEOUT_US`]). The ordinary path may be some thousand
+/// packets long. A fence never gets less than [`Sink::timeout_us`].
 pub(crate) const FENCE_TIMEOUT_US: u32 = 50_000;
 
-/// The time for which the fences of one start may hold others up together, if they do not arrive.
+/// The time that the fences of one start share if they do not arrive.
 const START_TIMEOUT_US: u32 = 2 * FENCE_TIMEOUT_US;
 
 /// The result of a call of [`Slot::merge`].
@@ -109,36 +111,39 @@ pub struct Slot<P: Packet> {
     token: AtomicU32,
     // Bits of the `Amount` that is parked and not yet delivered.
     parked: AtomicU64,
-    // The furthest batch of which packets have been parked: those before it can hold it up. It has been opened, or none has.
+    // The latest batch that has parked packets: earlier batches can hold it up. It has been opened, unless nothing has been
+    // parked yet.
     furthest: AtomicU32,
     // The number after that of the last fence; the dispatcher writes it.
     fences_end: AtomicU32,
-    // How long fences of this start have held others up before they were given up. Written under the token, but where a start begins.
+    // The time for which fences of this start have held others up before they were given up. Written under the token, except
+    // where a start begins.
     fences_waited_us: AtomicU32,
-    // Packets that have reached the merge point, ever; the dispatcher watches it.
+    // The number of packets that have ever reached the merge point. The dispatcher watches it.
     arrived_pkts: AtomicU32,
     // Whether GRO joins the flow's packets, as lanes have found last.
     gro_joins: AtomicBool,
     late: ParkedChains<P>,
-    // What was to be delivered when the budget was used up, and whether it is late. Used under the token.
+    // The packets that were left when the budget was used up, and whether these are late. Used under the token.
     rest: ParkedChains<P>,
     rest_is_late: AtomicBool,
     overflowed: AtomicBool,
-    // Among how many flows MAX_PARKED_PKTS and MAX_PARKED_BYTES are shared; 0 as 1.
+    // The number of flows that share MAX_PARKED_PKTS and MAX_PARKED_BYTES. 0 counts as 1.
     sharers: AtomicU32,
     armed: AtomicBool,
     // Bits of `PathFault`.
     path_faults: AtomicU32,
-    // Since when (plus one) batch `blocked_on` has held others up; 0: it holds up none. Written under the token.
+    // The time (plus one) since which batch `blocked_on` has held others up; 0 if it holds up none. Written under the token.
     blocked_since_us: AtomicU64,
     blocked_on: AtomicU32,
-    // How far that batch's lane had come then.
+    // The progress of that batch's lane at that time.
     blocked_progress: AtomicU32,
     // The socket of the packets parked last. Only compared.
     socket: AtomicU64,
-    // How many of the flow's packets fit into the receiver's buffer; 0: not known, or it is the sender that looks after it.
+    // The number of the flow's packets that fit into the receiver's buffer; 0 if that is not known, or if the sender looks after
+    // it (TCP).
     receive_pkts: AtomicU32,
-    // The probe (plus one) that has arrived last.
+    // The last probe (plus one) that has arrived.
     probe_seen: AtomicU32,
     places: [Place<P>; WINDOW_BATCHES as usize],
     /// The counters of the slot. Written under the token, except for those of `park`.
@@ -223,14 +228,14 @@ impl<P: Packet> Slot<P> {
         MAX_PARKED_PKTS / self.sharers.load(Ordering::Relaxed).max(1)
     }
 
-    /// Sets among how many flows the packets and bytes that may be parked are shared: 1 to
+    /// Sets the number of flows that share the bounds on parked packets and bytes: 1 to
     /// [`MAX_SLOTS`](crate::algo::tag::MAX_SLOTS).
     pub fn set_sharers(&self, flows: u32) {
         // ORDERING: Relaxed: a bound on memory, not an order.
         self.sharers.store(flows, Ordering::Relaxed);
     }
 
-    /// Returns whether so much is more than may wait here.
+    /// Returns whether `parked` exceeds this slot's share.
     #[inline]
     fn exceeds_share(&self, parked: Amount) -> bool {
         (parked.pkts() > LEAST_SHARE_PKTS || parked.bytes() > LEAST_SHARE_BYTES) && {
@@ -279,7 +284,7 @@ impl<P: Packet> Slot<P> {
         !place.is_empty() || !self.rest.is_empty() || place.is_complete(batch) == Some(true)
     }
 
-    /// Notes for which socket packets are parked here.
+    /// Notes the socket for which packets are parked here.
     pub fn note_socket(&self, socket: u64) {
         // ORDERING: Relaxed: a hint.
         self.socket.store(socket, Ordering::Relaxed);
@@ -323,8 +328,8 @@ impl<P: Packet> Slot<P> {
         self.probe_seen.load(Ordering::Relaxed) == probe.wrapping_add(1)
     }
 
-    /// Parks packets of `batch`; true if the caller shall merge. If the batch has had its turn, or was never opened, they are
-    /// late: the merger delivers them next.
+    /// Parks packets of `batch`. Returns true if the caller has to merge. If the batch has had its turn, or was never opened, its
+    /// packets are late: the merger delivers them next.
     #[must_use]
     pub fn park(&self, batch: u32, chain: Chain<P>, amount: Amount) -> bool {
         let pkts = amount.pkts();
@@ -373,9 +378,10 @@ impl<P: Packet> Slot<P> {
         batch == next || before.pkts() == 0 || held_up || overflows
     }
 
-    /// Returns how many batches the dispatcher may open from `batch` on, which is the next one to be opened; `most` at most. They
-    /// can be had as long as it opens no others. One place of the window stays free: the merger gives the turn away before it has
-    /// looked at that batch's place for the last time. And no batch gets a place where a core still parks for an earlier one.
+    /// Returns how many batches the dispatcher may open from `batch` on, which is the next to be opened; at most `most`. The
+    /// answer holds until the dispatcher opens a batch. One place of the window stays free, so 1,023 batches are open at most:
+    /// the merger gives the turn away before its last look at the batch's place. And no batch gets a place where a core still
+    /// parks for an earlier batch.
     #[inline]
     pub fn room(&self, batch: u32, most: u32) -> u32 {
         let ahead = batch.wrapping_sub(self.next());
@@ -401,31 +407,32 @@ impl<P: Packet> Slot<P> {
         self.open(batch, ORDINARY_PATH);
     }
 
-    /// Notes that a flow begins to be split: its fences have all of their time.
+    /// Notes that a flow begins to be split. Its fences have the whole of [`START_TIMEOUT_US`].
     pub(crate) fn begin_start(&self) {
         // ORDERING: Relaxed pairs with the load in `fence_timeout_us`: it bounds a time, and orders nothing.
         self.fences_waited_us.store(0, Ordering::Relaxed);
     }
 
-    /// Notes that one more packet of `batch`, `pkts` on the wire, arrives by itself, as it is queued or a copy: the batch is not complete
-    /// before. It may be joined with others on its way, or taken apart.
+    /// Notes that one more packet of `batch`, `pkts` on the wire, arrives by itself, because it is queued or a copy. The batch is
+    /// not complete before the packet has arrived. The packet may be joined with others on its way, or taken apart.
     pub fn note_queued(&self, batch: u32, pkts: u32) {
         self.place(batch).note_queued(batch, pkts);
     }
 
-    /// Notes that such a packet, `pkts` on the wire, has arrived, and is parked; true if the caller shall merge.
+    /// Notes that a queued or copied packet of `batch`, `pkts` on the wire, has arrived and is parked. Returns true if the caller
+    /// has to merge.
     #[must_use]
     pub fn note_arrived(&self, batch: u32, pkts: u32) -> bool {
         self.place(batch).note_arrived(batch, pkts) && self.is_turn_of(batch)
     }
 
-    /// Gives up packets of `batch` that were queued and never arrived; true if the caller shall merge.
+    /// Gives up packets of `batch` that were queued and never arrived. Returns true if the caller has to merge.
     #[must_use]
     pub fn forget_queued(&self, batch: u32) -> bool {
         self.place(batch).forget_queued(batch) && self.is_turn_of(batch)
     }
 
-    /// Returns whether it is the turn of `batch`, behind a change of its place.
+    /// Returns whether it is the turn of `batch`. Called after a change of the batch's place.
     fn is_turn_of(&self, batch: u32) -> bool {
         // ORDERING: pairs with the fence in `advance`; see "Lost wake-ups".
         fence(Ordering::SeqCst);
@@ -461,7 +468,7 @@ impl<P: Packet> Slot<P> {
         end.wrapping_sub(self.next()).wrapping_sub(1) < WINDOW_BATCHES
     }
 
-    /// Returns the batch whose turn it is, if that is a fence, which has not arrived, and nothing waits behind it.
+    /// Returns the batch whose turn it is, if it is a fence that has not arrived and no packet is parked.
     pub(crate) fn lonely_fence(&self) -> Option<u32> {
         let batch = self.next();
         let place = self.place(batch);
@@ -469,7 +476,7 @@ impl<P: Packet> Slot<P> {
         (is_missing && self.parked_pkts() == 0).then_some(batch)
     }
 
-    /// Notes that no more packets of `batch` will come; true if the caller shall merge.
+    /// Notes that no more packets of `batch` will come. Returns true if the caller has to merge.
     #[must_use]
     pub fn complete(&self, batch: u32) -> bool {
         self.place(batch).complete(batch) && self.is_turn_of(batch)

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A place of the window, which one batch after the other has.
+//! A place of the window, which belongs to one batch after the other.
 //!
 //! It is open for one batch at a time: from [`open`](Place::open), before any of the batch's packets is handed out, until the
 //! merger gives its turn away ([`close`](Place::close)). One word names the batch and says how far it has come. Each change of
-//! the word is an exchange that succeeds only while the place is open for the batch that the caller means. So what is too late
-//! changes nothing, nor does a number that nobody has opened, however long its core stands still in between.
+//! the word is an exchange that succeeds only while the place is open for the batch that the caller means. So a call that comes
+//! too late changes nothing, nor does a call for a batch that nobody has opened, however long its core stands still in between.
 //!
-//! A core that parks packets [enters](Place::enter) the place before, and the next batch gets the place after it has left. So all
-//! that such a core finds in there is of its own batch.
+//! A core [enters](Place::enter) the place before it parks packets. The next batch gets the place after the core has left. So all
+//! packets that such a core finds in the place are of its own batch.
 //!
 //! | bits of the word | |
 //! |---|---|
@@ -32,7 +32,7 @@ const NUMBER_SHIFT: u32 = 42;
 /// The bits that say whether the place is open, and for which batch.
 const NAME: u64 = !0 << 41;
 
-/// Returns what the word of an open place has of `NAME`.
+/// Returns the bits under `NAME` in the word of a place that is open for `batch`.
 #[inline]
 const fn name(batch: u32) -> u64 {
     // CAST: 32 bits into 64.
@@ -47,7 +47,7 @@ pub(super) struct Place<P: Packet> {
     lane: AtomicU32,
 }
 
-/// A core in a place, which no other batch gets as long as this lives.
+/// A core that parks packets in a place. No other batch gets the place while this value lives.
 pub(super) struct Parking<'a, P: Packet> {
     place: &'a Place<P>,
 }
@@ -62,8 +62,8 @@ impl<P: Packet> Place<P> {
         }
     }
 
-    /// Returns whether a batch can have the place: the one before has had its turn, and no core is here that parks for it. That
-    /// stays so, as no core enters a place that is closed.
+    /// Returns whether a batch can have the place: the batch before has had its turn, and no core still parks packets for that
+    /// batch. A free place stays free until it is opened, because no core enters a closed place.
     #[inline]
     pub(super) fn is_free(&self) -> bool {
         // ORDERING: Acquire pairs with the Release in `Parking::drop`: the next batch's packets come after what such a core does.
@@ -80,14 +80,15 @@ impl<P: Packet> Place<P> {
         self.word.store(name(batch), Ordering::Release);
     }
 
-    /// Ends that. The merger calls it, before it gives the turn away.
+    /// Closes the place. The merger calls this before it gives the turn away.
     #[inline]
     pub(super) fn close(&self) {
         // ORDERING: Relaxed: who opens the place next has seen a later turn, which the merger's store of `next` publishes.
         self.word.fetch_and(!OPEN, Ordering::Relaxed);
     }
 
-    /// Changes the word if the place is open for `batch`; returns whether that is so, and `change` has made another of it.
+    /// Applies `change` to the word if the place is open for `batch`. Returns whether it is open and `change` has returned a new
+    /// word.
     #[inline]
     fn update(&self, batch: u32, order: Ordering, change: impl Fn(u64) -> Option<u64>) -> bool {
         let change = |word| {
@@ -103,7 +104,7 @@ impl<P: Packet> Place<P> {
             .is_ok()
     }
 
-    /// Enters the place to park packets of `batch`. Nothing if it is not open for that one: its packets are late.
+    /// Enters the place to park packets of `batch`. Returns `None` if the place is not open for that batch: its packets are late.
     #[inline]
     pub(super) fn enter(&self, batch: u32) -> Option<Parking<'_, P>> {
         // ORDERING: Acquire pairs with the Release in `open`. A core is here but once, and the bits can count them all.
@@ -146,7 +147,7 @@ impl<P: Packet> Place<P> {
         })
     }
 
-    /// Returns whether all packets of `batch` that will come have been parked; nothing if the place is not open for it.
+    /// Returns whether all packets of `batch` that will come have been parked, or `None` if the place is not open for that batch.
     #[inline]
     pub(super) fn is_complete(&self, batch: u32) -> Option<bool> {
         // ORDERING: Acquire pairs with the Release in `complete`, `note_arrived` and `forget_queued`, also where others have
@@ -174,7 +175,7 @@ impl<P: Packet> Place<P> {
         self.parked.is_empty()
     }
 
-    /// Takes all that is parked here. The merger's.
+    /// Takes all that is parked here. Only the merger calls this.
     #[inline]
     pub(super) fn take_all(&self) -> Chain<P> {
         self.parked.take_all()
