@@ -27,7 +27,7 @@ use crate::glue::packet::{merge_sink, runs};
 use core::ptr;
 use kernel::prelude::*;
 
-/// Packets come as long as it lives. Dropped, it stops all flows before the hooks go.
+/// The registration of the handlers, which the hooks call while it lives. Its drop stops all flows, and then removes the hooks.
 pub(crate) struct PacketPath {
     _hooks: Registration<Self>,
 }
@@ -117,8 +117,8 @@ impl Handlers for PacketPath {
                 goes_on
             };
         };
-        // It may be the probe of a device before this one. Answered, that device would begin to split, and its fence would
-        // overtake what waits in our lanes.
+        // It may be the probe of a device before this one. If the probe were answered, that device would begin to split, and its
+        // fence would overtake the packets in our lanes.
         packet.set_tag(Tag::NONE);
         let slots = pool::slots();
         let dispatched = {
@@ -223,8 +223,9 @@ impl Handlers for PacketPath {
             packet.set_tag(Tag::NONE);
             return;
         }
-        // What was collected before it must not be parked after it. (Where it is collected by CPU, no locks are held.) Packets of
-        // the same call of the stack may still wait to go on: what queues some packets alone changes their order without us, too.
+        // Packets that were collected before this one must not be parked after it. (Where each CPU collects them, the caller
+        // holds no locks, so they may be merged here.) Packets of the same call of the stack may still wait to go on. A step that
+        // queues only some of these changes their order without mflow, too.
         match lane {
             // SAFETY: By the contract we are in the lane's poll.
             Some(lane) => unsafe { lane.park_collected_without_merging(slots) },
@@ -264,7 +265,7 @@ impl Handlers for PacketPath {
         packet: SkBuff,
         stage: Stage,
     ) -> Option<SkBuff> {
-        // What has been held goes the ordinary path, all of it.
+        // All packets that were held take the ordinary path.
         if lane.carries() != Carries::Stage || !stages.hands_on_at(stage) {
             return Some(packet);
         }
@@ -287,7 +288,8 @@ fn expect(slots: &Slots, mut packet: BorrowedSkb<'_>) {
     packet.set_tag(Tag::new(TagKind::Queued, tag.slot(), tag.batch_bits()));
 }
 
-/// Notes that a packet, `pkts` on the wire, has arrived that others may wait for. It is rare, so out of line: `merge` stays short.
+/// Notes that a packet, `pkts` on the wire, has arrived for which others may wait. It is rare, so out of line: `merge` stays
+/// short.
 #[inline(never)]
 fn arrived(slots: &Slots, tag: Tag, pkts: u32) {
     let slot = slots.slot(tag.slot());
@@ -310,14 +312,14 @@ fn arrived(slots: &Slots, tag: Tag, pkts: u32) {
 unsafe extern "C" fn mflow_run_flush(source: *mut kernel::bindings::mflow_source) {
     // SAFETY: By the contract the source is valid: it does not end before C has forgotten it.
     let source = unsafe { &*source.cast::<Source>() };
-    // Its user has it flushed afterwards.
+    // A user that has the source now has it flushed afterwards.
     if let Some(_in_use) = source.enter() {
         // SAFETY: It is in use by us alone, or it is that of the CPU, where no packets come meanwhile.
         unsafe { source.flush(pool::slots()) };
     }
 }
 
-/// Returns the source that takes the packets of a port that come on this CPU and on no other, or nothing.
+/// Returns the source that takes the packets of a port on this CPU alone, or null: there is none, or other CPUs may use it, too.
 ///
 /// # Safety: called by C with the port of a device that is opted in; softirqs are disabled.
 #[cfg(mflow_stock)]
@@ -327,7 +329,7 @@ unsafe extern "C" fn mflow_port_source(
 ) -> *mut kernel::bindings::mflow_source {
     // SAFETY: By the contract the port is valid.
     let port = unsafe { &*port.cast::<Port>() };
-    // A source begins with what C sees of it.
+    // A source begins with the fields that C sees.
     let source = port
         .source_of_this_cpu()
         .filter(|source| !source.is_shared());
@@ -336,13 +338,13 @@ unsafe extern "C" fn mflow_port_source(
     })
 }
 
-/// Takes `pkts` packets of one flow that are not built: the next of the source's NAPI, for which a lane may have room. `header` is
-/// one's, as for `take_request` in `struct mflow_ops`, and `memory_bytes` what each holds with its place. Returns the first of this many
-/// places as it writes to `pkts`, which follow each other and are filled, `memory_bytes`, too, before the next call for the source;
-/// or nothing: the next packet is to be built.
+/// Reserves places for the next `pkts` packets of the source's NAPI, which are of one flow and not built. `header` is the header
+/// of one of them, as for `take_request` in `struct mflow_ops`, and `memory_bytes` the memory of one packet and its place.
+/// Returns the first place, and writes the number of consecutive places to `pkts`. The caller fills all of them, with their
+/// `memory_bytes`, before its next call for the source. Returns null if the caller has to build the next packet.
 ///
-/// # Safety: called by C in the poll of the source's NAPI, with a valid source; so much of the packet can be read, and `pkts` is the
-/// caller's own variable.
+/// # Safety: called by C in the poll of the source's NAPI, with a valid source; `header_bytes` of the header can be read, and
+/// `pkts` is the caller's own variable.
 #[cfg(mflow_stock)]
 #[no_mangle]
 unsafe extern "C" fn mflow_take_requests(
@@ -365,7 +367,8 @@ unsafe extern "C" fn mflow_take_requests(
     requests.first().map_or(ptr::null_mut(), Request::as_raw)
 }
 
-/// Notes that the path of a slot's packets does not suit: `fault` is one of `MFLOW_PATH_*`. Nothing waits for a packet on that account.
+/// Notes that the path of a slot's packets does not suit: `fault` is one of `MFLOW_PATH_*`. No batch waits for a packet because
+/// of it.
 ///
 /// # Safety: called by C, in any context.
 #[cfg(mflow_stock)]
@@ -376,7 +379,7 @@ unsafe extern "C" fn mflow_note_path_fault(slot: kernel::ffi::c_uint, fault: ker
     slot.note_path_fault(PathFault::of_number(fault));
 }
 
-/// Notes how many packets fit into the buffer of the socket to which a slot's packets go; 0 if that is not known.
+/// Notes the number of packets that fit into the buffer of the socket to which a slot's packets go; 0 if it is not known.
 ///
 /// # Safety: called by C, in any context.
 #[cfg(mflow_stock)]

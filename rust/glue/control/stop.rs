@@ -2,10 +2,10 @@
 
 //! Stopping sources: ask, detach, drain, retire. Process context, under the configuration lock.
 //!
-//! It loses and reorders nothing: flows are told to stop, each of their packets brings them nearer to the ordinary path,
-//! and flows that have no packets any more are drained once nothing dispatches. (Flows that are handed on from stage to
-//! stage wait until the stages are empty: `pipeline.rs`.) Each phase says which references to a
-//! source it ends; when none is left the source is freed.
+//! It loses and reorders nothing: flows are told to stop, each of their packets brings them nearer to the ordinary path, and
+//! flows that have no packets any more are drained once nothing dispatches. Only a lane that does not run for [`STOP_MS`] loses
+//! its packets: they are dropped with it. (Flows that are handed on from stage to stage wait until the stages are empty:
+//! `pipeline.rs`.) Each phase says which references to a source it ends. When none is left, the source is freed.
 
 use super::configuration::Configuration;
 use super::device::DeviceState;

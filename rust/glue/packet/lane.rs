@@ -49,7 +49,8 @@ pub(crate) enum Carries {
     Held = 2,
 }
 
-/// A poll carries this many budgets of what is held, and a NIC's poll brings one: so the ring at home gets empty.
+/// The number of budgets of held packets that one poll carries. A poll of the NIC brings one budget, so the ring at home gets
+/// empty.
 const HELD_BUDGETS: u32 = 4;
 
 static LANES_STARTED: AtomicU32 = AtomicU32::new(0);
@@ -63,16 +64,16 @@ pub struct Lane {
     consumer: UnsafeCell<Option<Consumer<SkBuff>>>,
     collector: UnsafeCell<Collector<SkBuff>>,
     gro: UnsafeCell<GroTrial>,
-    // Bit `n`: slot `n` is to be merged when the call of the stack has returned.
+    // Bit `n`: this lane has to merge slot `n` when the call of the stack has returned.
     owes_merge: UnsafeCell<u64>,
-    // The batch whose end has been met and whose packets the stack's queues may hold still, or no tag.
+    // The tag of the batch that has ended while the stack's queues may still hold its packets, or no tag.
     settling: UnsafeCell<Tag>,
     worker: Worker,
     build_cpu: BuildCpu,
     cpu: u32,
     id: LaneId,
     carries: Carries,
-    // A stage of a CPU that is gone: another one may poll it now.
+    // True if the CPU of this stage is gone, and another CPU may poll it.
     is_displaced: AtomicBool,
     // A mark in the ring, for a thread that waits until it has been passed.
     mark: AtomicU32,
@@ -164,7 +165,7 @@ impl Lane {
         self.cpu
     }
 
-    /// Returns the CPUs on which it works, each with how many packets it has carried there, or built.
+    /// Returns the CPUs on which the lane works, each with the number of packets that it has carried there, or built.
     pub(crate) fn pkts_by_cpu(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
         let carried = (self.cpu, self.counters.get(Counter::LanePkts));
         let built = self.build_cpu.cpu().map(|cpu| (cpu, self.build_cpu.pkts()));
@@ -179,7 +180,7 @@ impl Lane {
         self.carries
     }
 
-    /// Returns whether so much waits that there is room for no more than as much again.
+    /// Returns whether the ring, or the memory of packets that its CPU may have in rings, is at least half full.
     pub(crate) fn is_half_full(&self) -> bool {
         // CAST: a small constant.
         self.ring.len() >= RING_ITEMS as u32 / 2
@@ -298,7 +299,7 @@ impl Lane {
         let slot = packet.tag().slot();
         // SAFETY: By the contract we are in the poll.
         let joins_nothing = unsafe { (*self.gro.get()).goes_past(slot) };
-        // What is the same for all packets of an inner flow says so, and they cannot overtake each other.
+        // The answer is the same for all packets of an inner flow. So all of them go the same way, and none overtakes another.
         let goes_past = joins_nothing && packet.verify();
         if goes_past {
             packet.pull_overlay_headers();
@@ -460,7 +461,8 @@ impl Lane {
         // ORDERING: Relaxed: see `displace`.
         let is_displaced = || self.is_displaced.load(Ordering::Relaxed);
         if is_elsewhere && self.carries == Carries::Stage && !is_displaced() {
-            // Here other stages follow: it would overtake what its CPU has handed on. It waits until that is through (`pipeline.rs`).
+            // Other stages follow on this CPU: the packets would overtake those that their own CPU has handed on. The lane waits
+            // until these have left the stages (`pipeline.rs`).
             return 0;
         }
         let most = match self.carries {

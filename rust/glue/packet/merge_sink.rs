@@ -63,7 +63,7 @@ impl Sink<SkBuff> for MergeSink {
 pub(crate) fn merge(slots: &Slots, slot: usize) {
     let mut sink = MergeSink { slot };
     if slots.slot(slot).merge(&mut sink, BUDGET_PKTS) == Merged::More {
-        // This core goes back to its own packets; the timer comes back for the rest.
+        // This core goes back to its own packets, and the timer delivers the rest.
         sink.arm_deadline(1);
     }
 }
@@ -92,7 +92,7 @@ pub(crate) fn park_without_merging(slots: &Slots, run: Run<SkBuff>) -> bool {
             .add_shared(Counter::DroppedDeadSocket, u64::from(amount.pkts()));
         return false;
     }
-    // Since the probe, which has looked, the option may have been set.
+    // The probe has found that the socket is not chosen by CPU. The option for that (SO_INCOMING_CPU) may have been set since.
     // SAFETY: The socket is the one that the packets' look-up has found in this softirq.
     if unsafe { deliver::is_by_cpu(socket) } {
         slot.note_path_fault(PathFault::Ordered);
@@ -106,7 +106,7 @@ pub(crate) fn park_without_merging(slots: &Slots, run: Run<SkBuff>) -> bool {
     slot.park(tag.batch_near(slot.next()), chain, amount)
 }
 
-/// Parks one packet, `pkts` on the wire, that is not on its lane, and merges as needed. Softirqs disabled.
+/// Parks one packet, `pkts` on the wire, that arrives outside of its lane's poll. Merges as needed. Softirqs disabled.
 pub(crate) fn park_one(slots: &Slots, mut packet: SkBuff, socket: Socket, pkts: u32) {
     let tag = packet.tag();
     let amount = packet.set_parked(socket, pkts);
@@ -123,7 +123,7 @@ pub(crate) fn park_one(slots: &Slots, mut packet: SkBuff, socket: Socket, pkts: 
     );
 }
 
-/// Packets may be parked as long as it lives.
+/// The merge point. Packets may be parked while it lives.
 pub(crate) struct MergePoint(());
 
 impl MergePoint {
@@ -133,7 +133,7 @@ impl MergePoint {
 }
 
 impl Drop for MergePoint {
-    /// Delivers what is left. Hooks and lanes are gone by now, but a timer may still be armed.
+    /// Delivers the packets that are left. Hooks and lanes are gone by now, but a timer may still be armed.
     fn drop(&mut self) {
         // SAFETY: Process context; nothing starts a timer any more.
         unsafe { ffi::mflow_deadlines_cancel() };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! An opted-in device as the packet path sees it: which source takes a packet, and that one is missing.
+//! An opted-in device as the packet path sees it: the source of each packet, and the search for missing sources.
 
 use super::source::Source;
 use crate::algo::source::search_backoff::SearchBackoff;
@@ -20,23 +20,23 @@ use kernel::init::Zeroable;
 pub struct Port {
     // First of all: the hooks read it.
     pub(crate) head: PortHead,
-    // Sources hand flows on; they are those of `stage_sources`.
+    // True if the sources hand flows on. They are then those of `stage_sources`.
     pub(crate) hands_on: AtomicBool,
-    // For NAPIs without a source, and for CPUs without one.
+    // The searches for the missing sources of NAPIs, and of CPUs.
     pub(crate) napi_search: SearchBackoff,
     pub(crate) cpu_search: SearchBackoff,
     // CPUs on which packets came without GRO, and the source of each.
     pub(crate) wanted_cpus: [AtomicU64; MAX_CPUS / 64],
     pub(crate) cpu_sources: [AtomicPtr<Source>; MAX_CPUS],
-    // The same for sources that hand flows on. Apart, so that those that split have nothing to ask for each packet.
+    // The sources of CPUs that hand flows on. They are apart, so that the path of split flows asks nothing more for each packet.
     pub(crate) stage_sources: [AtomicPtr<Source>; MAX_CPUS],
-    // Those of NAPIs behind GRO, by the NAPI's number. Where two have the same place, the second one has none.
+    // The sources of NAPIs behind GRO, by the NAPI's number. If two NAPIs have the same place, the second one has no source.
     napi_sources: [AtomicPtr<Source>; NAPI_PLACES],
     // The numbers of NAPIs that packets have come through, in the places of their sources.
     pub(crate) wanted_numbers: [AtomicU32; NAPI_PLACES],
 }
 
-/// This many NAPIs in a row have places of their own.
+/// The number of places for sources of NAPIs. As many NAPIs with consecutive numbers have places of their own.
 pub(crate) const NAPI_PLACES: usize = 256;
 
 const _: () = assert!(offset_of!(Port, head) == 0);
@@ -61,14 +61,15 @@ impl Port {
         search(&self.napi_search);
     }
 
-    /// Returns the source for packets that come without GRO, or from it if that is where flows are split, on this CPU.
-    /// Softirqs disabled.
+    /// Returns this CPU's source. It takes packets that come without GRO; if flows are split behind GRO, packets that come from
+    /// GRO, too. Softirqs disabled.
     pub(crate) fn source_of_this_cpu(&self) -> Option<&Source> {
         self.source_of(&self.cpu_sources, || self.hands_on())
     }
 
-    /// Returns the source that splits the flow of `packet`, which has come to where RPS would choose a CPU: that of its NAPI, if it
-    /// says which that is, whichever CPU polls it; else this CPU's. Softirqs disabled.
+    /// Returns the source that splits the flow of `packet`, at the point where RPS would choose a CPU. If the packet says which
+    /// NAPI it comes from, that is the NAPI's source, whichever CPU polls it. Otherwise it is this CPU's source. Softirqs
+    /// disabled.
     #[inline]
     pub(crate) fn split_source(&self, packet: &SkBuff) -> Option<&Source> {
         if !way::FINDS_SOURCES_BY_NUMBER {
@@ -99,8 +100,8 @@ impl Port {
         search(&self.napi_search);
     }
 
-    /// Returns the source that hands on `packet`, which has come to where RPS would choose a CPU: behind GRO that of its NAPI,
-    /// whichever CPU polls that; without GRO this CPU's. Softirqs disabled.
+    /// Returns the source that hands on `packet`, at the point where RPS would choose a CPU. Behind GRO that is the source of the
+    /// packet's NAPI, whichever CPU polls it. Without GRO it is this CPU's source. Softirqs disabled.
     pub(crate) fn stage_source(&self, packet: &SkBuff) -> Option<&Source> {
         if !self.hands_on() {
             return None;
@@ -137,8 +138,8 @@ impl Port {
         &self.napi_sources[number.get() as usize % NAPI_PLACES]
     }
 
-    /// Takes `source` away from where packets find it; only those that have it already may use it until their softirqs have
-    /// ended. Process context, under the configuration lock.
+    /// Takes `source` away from where packets find it. Only softirqs that have it already may use it until they end. Process
+    /// context, under the configuration lock.
     pub(crate) fn remove(&self, source: &Source) {
         let of_cpus = Iterator::chain(self.cpu_sources.iter(), &self.stage_sources);
         for place in Iterator::chain(of_cpus, &self.napi_sources) {
@@ -154,7 +155,7 @@ impl Port {
         self.hands_on.load(Ordering::Relaxed)
     }
 
-    /// Returns this CPU's of `sources`. If there is none, it is noted that one is wanted, unless `is_unwanted`.
+    /// Returns this CPU's entry of `sources`. If the entry is empty, notes that a source is wanted, unless `is_unwanted` is true.
     #[inline]
     fn source_of(
         &self,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The packets that lanes have brought to the merge point of a CPU, where the stack does not [run to
-//! completion](way::RUNS_TO_COMPLETION): they arrive in polls of the stack's queues, between those of the lane. They are
-//! collected by CPU, and parked together a turn of polls later, or where their lane ends the batch.
+//! completion](way::RUNS_TO_COMPLETION): they arrive in polls of the stack's queues, between the polls of the lane. Each CPU
+//! collects them. It parks them together a turn of polls later, or when their lane ends the batch.
 
 use super::merge_sink;
 use super::pool::Slots;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A source: what receives packets of an opted-in device in one context, with its dispatcher and its lanes. The context
-//! is the poll of a NAPI (which runs on one CPU at a time, wherever it runs), or, for packets that enter the stack
-//! without one or are split behind its GRO, a CPU with softirqs disabled. A source that is found by what a packet says may
-//! be found outside of its context: each user [enters](Source::enter) it before.
+//! A source: the receiving end of one context for packets of an opted-in device, with its dispatcher and its lanes. The context
+//! is the poll of a NAPI (which runs on one CPU at a time, on any CPU), or a CPU with softirqs disabled, for packets that enter
+//! the stack without a NAPI or are split behind its GRO. Some sources are found by what a packet says, perhaps outside of their
+//! context. Each user of such a source [enters](Source::enter) it first.
 
 use super::lane::{Carries, Lane};
 use super::merge_sink;
@@ -57,23 +57,24 @@ pub struct Source {
     // Whether it may be found outside of its context, and is in use.
     is_shared: bool,
     in_use: AtomicBool,
-    // One more than the CPU whose ordinary path its packets took last, or 0.
+    // One more than the CPU whose ordinary path the source's packets took last, or 0.
     ordinary_cpu: AtomicU32,
-    // Its NAPI is gone without a word.
+    // True if its NAPI has gone without notice.
     is_gone: AtomicBool,
     // Flows that have a slot.
     active_flows: AtomicU32,
     // No flow may be split: not yet (see `begin`), or not any more.
     stopping: AtomicBool,
     lanes: [Option<VBox<Lane>>; MAX_LANES],
-    // Where to note that the device's driver calls GRO, and whether that is done.
+    // The device, for the note that its driver calls GRO.
     port: Option<NonNull<PortHead>>,
+    // True once that note has been made.
     gro_noted: AtomicBool,
-    // What the driver has said last: the number of a `QueueBuilder`.
+    // The last word of the driver on who builds packets: the number of a `QueueBuilder`.
     builder: AtomicU8,
-    // Used where lanes are placed.
+    // The packets that the placement of lanes had counted when it looked last.
     pkts_at_look: AtomicU64,
-    /// If it hands flows on instead of splitting them (`stage_source.rs`).
+    /// The state of the source if it hands flows on instead of splitting them (`stage_source.rs`).
     pub(crate) handing_on: HandingOn,
 }
 
@@ -130,7 +131,7 @@ impl Drop for InUse<'_> {
     }
 }
 
-/// So often a source that is in use is looked at: for about as long as a virtual CPU may be away that uses it.
+/// The number of looks at a source that is in use. They last about as long as a virtual CPU that uses the source may be away.
 const MOST_LOOKS: u32 = 1 << 24;
 
 /// Not one of the stages' CPUs.
@@ -151,8 +152,8 @@ pub(crate) struct StageContext {
 const _: () = assert!(offset_of!(Source, head) == 0);
 // SAFETY: Its first field is one, as the line above checks.
 unsafe impl BeginsWithHead for Source {}
-// SAFETY: Zeros are an empty dispatcher, no recent keys, empty counters and an empty board (see there), zero, false, and none of
-// what is a pointer or a number of a NAPI and nothing else; no stages.
+// SAFETY: Zeros are an empty dispatcher, no recent keys, empty counters, an empty board (see there), zero, false and no stages. An
+// `Option` of nothing but a pointer or a NAPI's number is `None` as zeros.
 unsafe impl Zeroable for Source {}
 // SAFETY: Dispatcher, recent keys and the end at home are used in the source's context alone; what is not atomic beside them
 // is written while the source is made, before others know it.
@@ -358,7 +359,7 @@ impl Source {
         QueueBuilder::of_number(self.builder.load(Ordering::Relaxed))
     }
 
-    /// Returns by how much a count has grown since it was given here before. Process context, one at a time.
+    /// Returns by how much `pkts` has grown since the last call. Process context, one at a time.
     pub(crate) fn pkts_since_look(&self, pkts: u64) -> u64 {
         // ORDERING: Relaxed: nobody else is here.
         pkts.wrapping_sub(self.pkts_at_look.swap(pkts, Ordering::Relaxed))
@@ -402,7 +403,7 @@ impl Source {
         (!was_in_use).then_some(InUse(Some(&self.in_use)))
     }
 
-    /// Does the same, and waits if it is in use; `None` if that lasts too long.
+    /// Enters the source as [`enter`](Self::enter) does, but waits while it is in use. Returns `None` after [`MOST_LOOKS`] looks.
     #[inline]
     pub(crate) fn enter_in_turn(&self) -> Option<InUse<'_>> {
         if !way::FINDS_SOURCES_BY_NUMBER {
@@ -425,8 +426,8 @@ impl Source {
         None
     }
 
-    /// Returns a packet that is to take the ordinary path of this CPU. If others of the source wait on that of another CPU, on which
-    /// they came before, it waits behind them.
+    /// Passes a packet to the ordinary path of this CPU, and returns it. If earlier packets of the source still wait on the
+    /// ordinary path of another CPU, queues the packet behind them there, and returns `None`.
     ///
     /// # Safety: called where the source's packets come, at a device's ingress; softirqs are disabled.
     #[inline]
@@ -451,7 +452,7 @@ impl Source {
         }
     }
 
-    /// Notes that the ordinary path of this CPU is that of its packets from now on. Softirqs disabled.
+    /// Notes that the source's packets take the ordinary path of this CPU from now on. Softirqs disabled.
     fn note_ordinary(&self) {
         if way::FINDS_SOURCES_BY_NUMBER && self.is_shared {
             // SAFETY: Softirqs are disabled.
@@ -462,7 +463,7 @@ impl Source {
         }
     }
 
-    /// Notes that no packet comes any more if its NAPI is gone; returns whether that is so. Process context.
+    /// Notes whether the source's NAPI is gone, so that no packet comes any more, and returns it. Process context.
     pub(crate) fn note_gone(&self) -> bool {
         let number = self.number_behind_gro;
         let is_gone = number.is_some_and(|number| !way::napi_is_there(number));
@@ -471,7 +472,7 @@ impl Source {
         is_gone
     }
 
-    /// Returns whether that has been noted.
+    /// Returns whether the last call of [`note_gone`](Self::note_gone) found that the NAPI is gone.
     pub(crate) fn is_gone(&self) -> bool {
         // ORDERING: Relaxed: see `note_gone`.
         self.is_gone.load(Ordering::Relaxed)
@@ -533,8 +534,9 @@ impl Source {
         dispatched
     }
 
-    /// Returns places for packets that their driver has not built, `most` at most, if a lane is to build them. They are of one flow,
-    /// of which `header` is one's, and hold this many bytes each, with their places. These are filled when the source is used again.
+    /// Returns at most `most` places for packets that their driver has not built and a lane is to build. The packets are of one
+    /// flow, and `header` is the header of one of them. `bytes` is the memory of one packet and its place. The caller fills the
+    /// places before it uses the source again.
     ///
     /// # Safety: called in the source's context (see the head of this file).
     #[inline]
@@ -588,7 +590,7 @@ impl Source {
         let config = runtime::config(self.stopping.load(Ordering::Relaxed));
         dispatcher.reap_if_due(&self.counters, &mut host, config);
         if self.napi.is_some() {
-            // ORDERING: Relaxed: written in this context, or where the source ends and rest makes no difference.
+            // ORDERING: Relaxed: written in this context, or where the source ends and it makes no difference whether it rests.
             let has_flows = self.active_flows.load(Ordering::Relaxed) > 0;
             let rests = dispatcher.end_poll(has_flows, pool::orders());
             self.head.set_rests(rests);
@@ -638,7 +640,7 @@ impl Source {
         self.active_flows.load(Ordering::Acquire)
     }
 
-    /// Returns whether all lanes, that at home included, have carried what they were given.
+    /// Returns whether all lanes, the one at home included, have carried the packets that they were given.
     pub(crate) fn is_carried(&self) -> bool {
         self.lanes().all(Lane::is_empty) && self.is_home_empty()
     }

@@ -8,7 +8,7 @@ use crate::algo::lanes::queue::chain::Chain;
 use crate::algo::lanes::queue::Packet;
 use crate::algo::parked_amount::Amount;
 
-/// Makes the last packet of a run hold the run's socket; false if the socket is being destroyed.
+/// Makes the last packet of a run hold the run's socket. Returns false if the socket is being destroyed.
 ///
 /// # Safety: `socket` is the number of the packets' socket, which is valid.
 #[inline]
@@ -29,7 +29,8 @@ pub(crate) unsafe fn is_by_cpu(socket: usize) -> bool {
     unsafe { ffi::mflow_sock_is_by_cpu(core::ptr::with_exposed_provenance(socket)) }
 }
 
-/// Returns how much memory of packets the buffer of a socket takes; 0 if its sender looks after that.
+/// Returns the memory of packets that fits into the buffer of a socket, in bytes. Returns 0 if that is not known, or if the sender
+/// keeps to it (TCP).
 ///
 /// # Safety: as for [`is_by_cpu`].
 #[inline]
@@ -38,8 +39,8 @@ pub(crate) unsafe fn receive_bytes(socket: usize) -> u32 {
     unsafe { ffi::mflow_sock_receive_bytes(core::ptr::with_exposed_provenance(socket)) }
 }
 
-/// Gives packets to their sockets, in order; returns how much they were when they were parked. None has a time
-/// stamp before `stamp_ns`, which becomes the latest of them.
+/// Gives packets to their sockets, in order. Returns their amount, as it was when they were parked. Raises time stamps before
+/// `stamp_ns` to it, and sets `stamp_ns` to the latest time stamp.
 ///
 /// # Safety: softirqs are disabled, each packet is [`set_parked`](SkBuff::set_parked), and each run holds its socket.
 #[inline]
@@ -56,7 +57,7 @@ pub(crate) unsafe fn carry(packet: SkBuff) {
     unsafe { ffi::mflow_receive_skb(packet.into_raw()) };
 }
 
-/// Queues a packet behind those that wait on the ordinary path of another CPU; returns it if none do.
+/// Queues a packet behind the packets that wait on the ordinary path of another CPU. Returns it if none do.
 ///
 /// # Safety: softirqs are disabled, it is a possible CPU, and the packet comes from a hook at the device's ingress.
 pub(crate) unsafe fn keep_behind(packet: SkBuff, cpu: u32) -> Option<SkBuff> {

@@ -30,17 +30,17 @@ pub(crate) const FENCES_WAIT: bool = false;
 /// The time that a probe may take, in milliseconds: it passes the packets that are queued on one CPU.
 pub(crate) const PROBE_TIMEOUT_MS: u32 = 200;
 
-/// Returns whether a probe or a fence goes on at once: it does.
+/// Returns whether a probe or a fence goes on at once. It always does.
 #[inline]
 pub(crate) unsafe fn is_clear() -> bool {
     true
 }
 
-/// Keeps packets that take the ordinary path of this CPU behind those carried inline: these have come through already.
+/// Keeps packets that take the ordinary path of this CPU behind the inline packets, which have come through already.
 #[inline]
 pub(crate) unsafe fn keep_behind_inline() {}
 
-/// Begins to split: switches the hooks on, which are in the kernel. That cannot fail.
+/// Switches the hooks on, which are in the kernel, to begin to split. That cannot fail.
 ///
 /// # Safety: process context.
 pub(super) unsafe fn switch_on() -> Result {
@@ -49,7 +49,7 @@ pub(super) unsafe fn switch_on() -> Result {
     Ok(())
 }
 
-/// Ends that, whether or not flows are drained.
+/// Switches the hooks off, whether or not flows are drained.
 ///
 /// # Safety: process context.
 pub(super) unsafe fn switch_off(_is_drained: bool) {
@@ -57,7 +57,7 @@ pub(super) unsafe fn switch_off(_is_drained: bool) {
     unsafe { mflow_set_enabled(false) };
 }
 
-/// Returns why knobs cannot be had on this kernel, if so.
+/// Returns why knobs cannot be had on this kernel, if they cannot.
 #[inline]
 pub(crate) fn refusal(_knobs: &Knobs) -> Option<&'static str> {
     None
@@ -117,11 +117,11 @@ pub(super) unsafe fn has_numbers(_dev: *const net_device) -> bool {
     true
 }
 
-/// Begins to wait until the queues of this CPU are through with what the worker has received: there are none.
+/// Begins to wait until the queues of this CPU are through with what the worker has received. It is in no queue here.
 #[inline]
 pub(super) unsafe fn settle(_worker: *mut mflow_worker) {}
 
-/// Returns whether they are.
+/// Returns whether the queues are through. They always are.
 #[inline]
 pub(super) unsafe fn has_settled(_worker: *mut mflow_worker) -> bool {
     true

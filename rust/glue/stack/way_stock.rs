@@ -2,8 +2,8 @@
 
 //! The way through what an unpatched kernel offers to modules (`c-shims/stock`): the same names as `way_patched.rs`.
 //!
-//! The tag travels in the packet's security mark. There is no bindgen that knows where a packet's fields are: C says so of those that are
-//! read for each packet, and reads the others.
+//! The tag travels in the packet's security mark. No bindgen knows here where a packet's fields are. C gives the places of the
+//! fields that are read for each packet, and has functions that read the others.
 
 use super::ffi::{mflow_worker, net_device, sk_buff, sock};
 use super::heads::BeginsWithHead;
@@ -28,14 +28,15 @@ pub(crate) const RUNS_TO_COMPLETION: bool = false;
 /// sources are taken before they are used.
 pub(crate) const FINDS_SOURCES_BY_NUMBER: bool = true;
 
-/// The promise that a fence waits until all queues of its CPU are through, and that a path with queues on other CPUs has no fence.
+/// True if a fence waits until all queues of its CPU are through, and no flow gets a fence if its path has queues on other CPUs.
 pub(crate) const FENCES_WAIT: bool = true;
 
 /// The time that a probe may take, in milliseconds: it waits until the CPU's queues are through, for as many polls as the longest
 /// queue could take, and packets of a busy NIC are received in each of them.
 pub(crate) const PROBE_TIMEOUT_MS: u32 = 1_000;
 
-/// Returns whether a probe or a fence would wait on this CPU for nothing but the queues.
+/// Returns whether no packets are held on this CPU's ordinary path, so that a probe or a fence would wait for nothing but the
+/// queues.
 ///
 /// # Safety: softirqs are disabled.
 #[inline]
@@ -53,7 +54,7 @@ pub(crate) unsafe fn keep_behind_inline() {
     unsafe { ffi::mflow_hold_begin() };
 }
 
-/// Begins to split: registers the hooks, which nobody but us has. On an error there is none.
+/// Registers the hooks, which nobody but us has, to begin to split. On an error no hook is registered.
 ///
 /// # Safety: rtnl is held, and there is no source.
 pub(super) unsafe fn switch_on() -> Result {
@@ -61,7 +62,7 @@ pub(super) unsafe fn switch_on() -> Result {
     to_result(unsafe { ffi::mflow_switch_on() })
 }
 
-/// Ends that. What is not drained keeps the hooks that merge.
+/// Unregisters the hooks. If flows are not drained, the hooks that merge stay.
 ///
 /// # Safety: rtnl is held, and there is no source.
 pub(super) unsafe fn switch_off(is_drained: bool) {
@@ -69,7 +70,7 @@ pub(super) unsafe fn switch_off(is_drained: bool) {
     unsafe { ffi::mflow_switch_off(is_drained) };
 }
 
-/// Returns why knobs cannot be had on this kernel, if so.
+/// Returns why knobs cannot be had on this kernel, if they cannot.
 pub(crate) fn refusal(knobs: &Knobs) -> Option<&'static str> {
     if knobs.mode != Mode::Mflow {
         Some("mode: allowed mflow, as this kernel is without the hooks that stages need")
@@ -177,7 +178,7 @@ pub(super) unsafe fn settle(worker: *mut mflow_worker) {
     unsafe { ffi::mflow_worker_settle(worker) };
 }
 
-/// Returns whether they are.
+/// Returns whether the queues are through with what the worker had received when [`settle`] was called.
 ///
 /// # Safety: called in the worker's poll.
 pub(super) unsafe fn has_settled(worker: *mut mflow_worker) -> bool {
