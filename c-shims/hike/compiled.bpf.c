@@ -2,8 +2,8 @@
 /*
  * The engine that makes one program of a whole chain.
  *
- * User space loads this object once for each distinct chain, whose programs are constants for the verifier: it removes all that is not
- * on their way, so that the programs follow each other without a jump.
+ * User space loads this object once for each distinct chain. The programs of the chain are constants for the verifier, which
+ * removes the code of all others. So the programs follow each other without a jump.
  */
 #include "programs.gen.h"
 

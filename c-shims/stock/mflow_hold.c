@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Packets with a tag of their own on the ordinary path: probes and fences. GRO behind a tunnel does not look at tags, and would join
- * such a packet with those around it. So it waits here until the queues of this CPU are through with what was before it, and what follows
- * it on the ordinary path waits until they are through with the packet. That is twice or three times for each flow that begins to be
- * split, and once where it ends: its last packets with tags are on this CPU's queues, and would be joined with those without.
+ * Packets with a tag of their own on the ordinary path: probes and fences. GRO behind a tunnel does not look at tags, and would
+ * join such a packet with those around it. So the packet waits here until the queues of this CPU are through with the packets
+ * before it, and the packets that follow it on the ordinary path wait until the queues are through with it. That is twice or
+ * three times for each flow that begins to be split. It is once where a flow ends: its last packets with tags are on this CPU's
+ * queues, and would be joined with packets without.
  *
- * A NAPI may move to another CPU meanwhile. What it receives there waits behind those that it has
- * received here.
+ * A NAPI may move to another CPU meanwhile. The packets that it receives there wait behind those that it has received here.
  */
 
 #include <linux/delay.h>
@@ -19,22 +19,22 @@
 #include "../mflow_versions.h"
 #include "mflow_stock.h"
 
-/* Packets that a queue of gro_cells has at most (netdev_max_backlog), and polls that empty it. */
+/* The most packets that a queue of gro_cells has (netdev_max_backlog), and the number of polls that empty it. */
 #define MFLOW_HOLD_QUEUED	1000
 #define MFLOW_HOLD_POLLS	(MFLOW_HOLD_QUEUED / MFLOW_TURN_PKTS + 2)
-/* With this many waiting, they go on: better out of order than dropped. */
+/* The number of packets from which on none waits any longer: better out of order than dropped. */
 #define MFLOW_HOLD_PKTS		4096
-/* This many go on in one poll: more than come meanwhile. */
+/* The number of packets that go on in one poll: more than come meanwhile. */
 #define MFLOW_HOLD_TURN		256
-/* A CPU that does not run is waited for as long. */
+/* The time to wait for a CPU that does not run. */
 #define MFLOW_HOLD_WAIT_MS	3000
 
 /**
  * struct mflow_hold - the packets that wait on a CPU
  * @napi:	takes turns with the NAPIs that empty the CPU's queues
- * @queue:	the packets, in order. Its lock is for all fields; others put packets here, too
+ * @queue:	the packets, in order. Its lock is for all fields, as other CPUs put packets here, too
  * @polls:	turns that they still wait
- * @active:	something waits, or would have to. It begins on this CPU alone
+ * @active:	packets that take the ordinary path have to wait. Only this CPU sets it
  */
 struct mflow_hold {
 	struct napi_struct	napi;
@@ -54,15 +54,15 @@ static bool mflow_is_lone(const struct sk_buff *skb)
 }
 
 /*
- * Softirqs disabled. False: something waits here already, and a packet with such a tag would wait for that, too, with
- * all that comes behind it.
+ * Returns whether nothing waits on this CPU. If something does, a probe or a fence would wait for that, too, and all packets
+ * behind it would wait with it. Softirqs disabled.
  */
 bool mflow_hold_is_clear(void)
 {
 	return !this_cpu_read(mflow_hold.active);
 }
 
-/* Under the lock; on the hold's CPU. */
+/* Begins to hold packets back, or goes on for longer. Under the lock; on the hold's CPU. */
 static void mflow_hold_begin_locked(struct mflow_hold *hold)
 {
 	hold->polls = MFLOW_HOLD_POLLS;
@@ -72,7 +72,7 @@ static void mflow_hold_begin_locked(struct mflow_hold *hold)
 	napi_schedule(&hold->napi);
 }
 
-/* Under the lock, while the hold is active. */
+/* Queues a packet while the hold is active. Under the lock. */
 static void mflow_hold_queue_locked(struct mflow_hold *hold, struct sk_buff *skb)
 {
 	if (hold->queue.qlen >= MFLOW_HOLD_PKTS)
@@ -80,7 +80,7 @@ static void mflow_hold_queue_locked(struct mflow_hold *hold, struct sk_buff *skb
 	__skb_queue_tail(&hold->queue, skb);
 }
 
-/* Softirqs disabled: what takes the ordinary path on this CPU from now on waits until the queues are through. */
+/* Makes packets that take the ordinary path on this CPU from now on wait until the queues are through. Softirqs disabled. */
 void mflow_hold_begin(void)
 {
 	struct mflow_hold *hold = this_cpu_ptr(&mflow_hold);
@@ -91,14 +91,14 @@ void mflow_hold_begin(void)
 }
 
 /*
- * Softirqs disabled, for a packet that is about to take the ordinary path on this CPU. True: it waits, and goes on
- * by itself.
+ * Holds back a packet that is about to take the ordinary path on this CPU, if it has to wait. Returns whether it waits: it then
+ * goes on by itself. Softirqs disabled.
  */
 bool mflow_hold_back(struct sk_buff *skb)
 {
 	struct mflow_hold *hold = this_cpu_ptr(&mflow_hold);
 
-	/* It begins and ends on this CPU alone. */
+	/* Only this CPU sets and clears it while packets come, so it need not be read under the lock. */
 	if (likely(!READ_ONCE(hold->active)) && !mflow_is_lone(skb))
 		return false;
 	spin_lock(&hold->queue.lock);
@@ -110,8 +110,8 @@ bool mflow_hold_back(struct sk_buff *skb)
 }
 
 /*
- * Softirqs disabled, for a packet that is about to take the ordinary path, and comes after others
- * that have taken that of @cpu. True: it waits there, as they do, and goes on by itself.
+ * Queues a packet that is about to take the ordinary path behind packets that have taken that of @cpu before. Returns whether it
+ * waits there with them: it then goes on by itself. Softirqs disabled.
  */
 bool mflow_hold_back_on(unsigned int cpu, struct sk_buff *skb)
 {
@@ -128,7 +128,7 @@ bool mflow_hold_back_on(unsigned int cpu, struct sk_buff *skb)
 	return waits;
 }
 
-/* Returns the packet whose turn it is, or NULL. @is_first: none has gone in this poll. */
+/* Returns the packet whose turn it is, or NULL. @is_first: no packet has gone in this poll. */
 static struct sk_buff *mflow_hold_next(struct mflow_hold *hold, bool is_first)
 {
 	struct sk_buff *skb;
@@ -140,7 +140,7 @@ static struct sk_buff *mflow_hold_next(struct mflow_hold *hold, bool is_first)
 	} else if (!mflow_is_lone(skb)) {
 		__skb_unlink(skb, &hold->queue);
 	} else {
-		/* The packet that has just gone is before it, and the others are behind it. */
+		/* It waits for the packet that has just gone before it, and the packets behind it wait for it. */
 		hold->polls = MFLOW_HOLD_POLLS;
 		if (is_first)
 			__skb_unlink(skb, &hold->queue);
@@ -188,15 +188,15 @@ static int mflow_hold_poll(struct napi_struct *napi, int budget)
 	if (!polls)
 		mflow_hold_let_go(hold);
 	napi_complete_done(napi, 0);
-	/* Behind those that what has gone on has woken. */
+	/* The next poll comes behind the NAPIs that the packets that went on have woken. */
 	if (READ_ONCE(hold->active))
 		napi_schedule(napi);
 	return 0;
 }
 
 /*
- * Process context. Waits on each CPU until nothing waits there: what comes by another way from now on overtakes nothing.
- * While flows begin and end that need not last.
+ * Waits until no packet waits on any CPU, so that packets that come by another way from now on overtake none. That does not last
+ * while flows begin and end. Process context.
  */
 void mflow_hold_wait(void)
 {
@@ -210,7 +210,7 @@ void mflow_hold_wait(void)
 	}
 }
 
-/* Process context; no packet comes any more. When it returns, none waits. */
+/* Ends the waiting: when it returns, no packet waits. Process context; no packet comes any more. */
 void mflow_hold_end(void)
 {
 	unsigned int cpu;

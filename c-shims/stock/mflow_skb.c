@@ -14,7 +14,7 @@ static_assert(offsetof(struct sk_buff, next) == 0);
 static_assert(offsetof(struct sk_buff, prev) == sizeof(void *));
 static_assert(offsetof(struct sk_buff, dev_scratch) == 2 * sizeof(void *));
 
-/* 0: it has none. */
+/* Returns the packet's tag, or 0 if it has none. */
 u32 mflow_skb_tag(const struct sk_buff *skb)
 {
 	return mflow_stock_tag(skb);
@@ -26,13 +26,13 @@ void mflow_skb_set_tag(struct sk_buff *skb, u32 tag)
 		skb->secmark = tag;
 }
 
-/* The amount is kept where the tag was. */
+/* Keeps the amount where the tag was. */
 void mflow_skb_set_parked(struct sk_buff *skb, u32 amount)
 {
 	skb->secmark = amount;
 }
 
-/* Gives the amount back; the packet has no mark then. */
+/* Returns the amount that was kept, and clears the mark. */
 u32 mflow_skb_take_parked(struct sk_buff *skb)
 {
 	u32 amount = skb->secmark;
@@ -63,8 +63,9 @@ u16 mflow_skb_rx_queue(const struct sk_buff *skb)
 }
 
 /*
- * Copies the first bytes of what an XDP program of the device's driver has left in front of the packet; false if that is less.
- * Behind a tunnel the kernel still counts such bytes, though others are there now: the device tells.
+ * Copies the first bytes of the metadata that an XDP program of the device's driver has left in front of the packet. Returns
+ * false if there are fewer. Behind a tunnel the kernel still counts such bytes, though others are there now: its device has no
+ * such program.
  */
 bool mflow_skb_metadata(const struct sk_buff *skb, u8 *to, unsigned int bytes)
 {

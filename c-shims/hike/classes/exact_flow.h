@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Classes of exact flows, which count more than that of their destination: by addresses, protocol and ports, then by addresses and flow
- * label. One look-up in a hash table each, and only for destinations to which such flows are known.
+ * Classes of exact flows, which come before the class of their destination. A flow is looked up by addresses, protocol and ports,
+ * then by addresses and flow label. Each is one look-up in a hash table, made only for destinations to which such flows are
+ * known.
  */
 #ifndef HIKE_EXACT_FLOW_H
 #define HIKE_EXACT_FLOW_H
 
 #include "../context.h"
 
-/* IPv4: more fragments follow, or an offset. */
+/* The bits in IPv4 that say that more fragments follow, or that have an offset. */
 #define HIKE_FRAGMENT4 0x3fff
 
 /* Returns both ports of a transport header, as they stand there; 0 if there are none. */
@@ -24,7 +25,7 @@ static __always_inline __be32 hike_ports_of(const void *transport, const void *e
 	return ports;
 }
 
-/* All members at once: user space may replace the class meanwhile. */
+/* Takes all members at once: user space may replace the class meanwhile. */
 static __always_inline void hike_take_class(struct hike_packet *packet, const struct hike_class *class)
 {
 	packet->whole_class = *(volatile __u64 *)class;
@@ -37,8 +38,8 @@ static __always_inline bool hike_has_exact_flows(const struct hike_packet *packe
 }
 
 /*
- * Replaces the class of the packet's destination, which has exact flows, by that of the packet's flow, if that has one. Returns whether
- * the packet has a class now: that of a destination may be there for flows alone.
+ * Replaces the class of the packet's destination, which has exact flows, by that of the packet's flow, if the flow has one.
+ * Returns whether the packet has a class now: the class of a destination may be there only to say that it has exact flows.
  */
 static __always_inline bool hike_exact_flow(struct hike_context *context, struct hike_packet *packet,
 					    const struct hike_prefix *destination)

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Packets at tcx, egress: of devices with Ethernet headers. VLAN tags are those of devices above or below, so none are looked through.
+ * Packets at tcx, egress, of devices with Ethernet headers. VLAN tags belong to devices above or below, so none are looked
+ * through.
  *
- * A packet with GSO is what TCP or UDP has left to the device to cut into segments, which have copies of its headers. It is treated as
- * these segments: each gets the outer headers, as the kernel or the device cuts behind them (BPF_F_ADJ_ROOM_ENCAP_L3_IPV6 makes it a
- * packet in a tunnel: SKB_GSO_IPXIP6, net/core/filter.c), and none gets longer or shorter for that (BPF_F_ADJ_ROOM_FIXED_GSO). Checksums
- * that are left to the device stay left to it.
+ * A packet with GSO is one that TCP or UDP has left to the device to cut into segments, each with a copy of its headers. It is
+ * treated as these segments: each gets the outer headers, as the kernel or the device cuts behind them
+ * (BPF_F_ADJ_ROOM_ENCAP_L3_IPV6 makes it a packet in a tunnel: SKB_GSO_IPXIP6, net/core/filter.c), and none gets longer or
+ * shorter for that (BPF_F_ADJ_ROOM_FIXED_GSO). Checksums that are left to the device stay left to it.
  */
 #ifndef HIKE_CONTEXT_TCX_H
 #define HIKE_CONTEXT_TCX_H
@@ -54,8 +55,8 @@ static __always_inline void hike_note_here(struct hike_context *context)
 }
 
 /*
- * Returns whether it has a VLAN tag that is not in front of its IP header yet: it comes from a VLAN's device, which it may not
- * leave by once more.
+ * Returns whether the packet has a VLAN tag that is not in front of its IP header yet. It then comes from a VLAN's device, and
+ * may not leave by that device once more.
  */
 static __always_inline bool hike_is_tagged(const struct hike_context *context)
 {
@@ -87,7 +88,7 @@ static __always_inline void hike_show_headers(struct hike_context *context)
 {
 	__u32 bytes = context->len;
 
-	/* If there is no memory for that, what is not shown is missed where it is looked for. */
+	/* If there is no memory for that, the programs do not find the headers that are not shown. */
 	if (!hike_shows_headers(context))
 		bpf_skb_pull_data(context, bytes < HIKE_SHOWN_BYTES ? bytes : HIKE_SHOWN_BYTES);
 }
@@ -154,8 +155,8 @@ static __always_inline __u32 hike_segments(const struct hike_packet *packet)
 }
 
 /*
- * Returns whether the packet is so long; one that is longer than an IP header can say (BIG TCP) has a length of its own, which is
- * not read.
+ * Returns whether the packet has @bytes at least. Returns false if it is longer than an IP header can say (BIG TCP): such a
+ * packet has its length elsewhere, which is not read.
  */
 static __always_inline bool hike_has_bytes(const struct hike_context *context, __u32 bytes)
 {
@@ -180,7 +181,7 @@ static __always_inline __u32 hike_whole_bytes4(const struct hike_context *contex
 	return bytes >= ip4->ihl * 4 && hike_has_bytes(context, bytes) ? bytes : 0;
 }
 
-/* A packet that is not cut, or whose header could not say its length, counts whole. */
+/* Returns the bytes that count: all of a packet that is not cut, or whose header could not say its length. */
 static __always_inline __u32 hike_wire_bytes(const struct hike_packet *packet, __u32 whole, __u32 more)
 {
 	if (!whole || !packet->segment_bytes || whole + more > HIKE_MOST_BYTES4)
@@ -197,7 +198,10 @@ static __always_inline int hike_push(struct hike_context *context, struct hike_p
 
 	failed = bpf_skb_adjust_room(context, bytes, BPF_ADJ_ROOM_MAC,
 				     flags | BPF_F_ADJ_ROOM_ENCAP_L3_IPV6);
-	/* In a tunnel already: what is to be known of the innermost packet is known, and without GSO that is enough for another one. */
+	/*
+	 * The packet is in a tunnel already, so the kernel knows the innermost headers. Without GSO, it need not know more for
+	 * another tunnel.
+	 */
 	if (failed == -EALREADY && packet->version == 6 && !context->gso_size)
 		failed = bpf_skb_adjust_room(context, bytes, BPF_ADJ_ROOM_MAC, flags);
 	if (failed)
@@ -234,8 +238,9 @@ static __always_inline int hike_leave_by(struct hike_context *context, __u32 por
 }
 
 /*
- * The kernel looks for the route again, and keeps the packet until it has learnt the address. It is not told of the next hop: once it has
- * learnt the address of that, it would take the one that the packet's old route leads to (net/core/neighbour.c: __neigh_update).
+ * Makes the kernel look for the route again, and keep the packet until it has learnt the address. Does not tell it the next hop:
+ * once it has learnt that hop's address, it would take the one to which the packet's old route leads (net/core/neighbour.c:
+ * __neigh_update).
  */
 static __always_inline int hike_resolve(struct hike_context *context, const struct bpf_fib_lookup *fib)
 {

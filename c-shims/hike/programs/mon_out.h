@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Counts the packet by the colour it has, where a flow leaves what is monitored. */
+/* Counts a packet of IPv6 by its colour, where its flow leaves what is monitored. */
 #include "../monitor.h"
 
 static __always_inline int hike_mon_out(struct hike_context *context, struct hike_packet *packet)

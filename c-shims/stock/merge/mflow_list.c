@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Lists of datagrams, which pass the stack as one packet. What the way writes into the headers of a packet, it writes to the head of
- * a list alone: marks of congestion and of class, hop limits, addresses and ports. GRO has put datagrams into one list only if they had
- * the same there, so each member gets what its head has.
+ * Lists of datagrams, which pass the stack as one packet. Whatever a step on the way writes into the headers of a packet, it
+ * writes to the head of a list alone: marks of congestion and of class, hop limits, addresses and ports. GRO has put datagrams
+ * into one list only if these were the same, so each member gets what its head has.
  *
- * Changes behind the headers cannot be given to the members, whose bytes are their own. So a flow gets no lists where the way
- * changes such bytes: its probe, which is alone, has other bytes at its end then than where it began, and so has a list whose
- * way has changed since.
+ * Changes behind the headers cannot be given to the members, whose bytes are their own. So a flow gets no lists if something on
+ * its way changes such bytes. Its probe, which is no list, shows that: it has other bytes at the end of its way than at the
+ * beginning. Each list is looked at, too, as the way may have changed since.
  */
 
 #include <linux/ip.h>
@@ -35,8 +35,8 @@ static bool mflow_is_list(const struct sk_buff *skb)
 }
 
 /*
- * Returns how many bytes the network header of the list's datagrams has, or 0: in front of them is a tunnel's. The head's own datagram
- * is as long as gso_size says.
+ * Returns the length of the network header of the list's datagrams, or 0 if a tunnel's header is in front of them. The head's own
+ * datagram is as long as gso_size says.
  */
 static int mflow_list_network_bytes(const struct sk_buff *skb, u8 family)
 {
@@ -63,8 +63,8 @@ static __wsum mflow_list_sum(const struct sk_buff *skb)
 }
 
 /*
- * Notes the bytes of a list's head where the list begins its way. Nobody looks at the mark of a member, and it goes where the
- * list is taken apart.
+ * Notes a sum of the head's own datagram where a list begins its way. The sum is kept in the mark of the first member. Nobody
+ * looks at that mark, and it is lost where the list is taken apart.
  */
 void mflow_list_note(struct sk_buff *skb)
 {
@@ -72,28 +72,31 @@ void mflow_list_note(struct sk_buff *skb)
 		skb_shinfo(skb)->frag_list->secmark = (__force u32)mflow_list_sum(skb);
 }
 
-/* At the end of a list's way: returns whether its datagrams have been written to behind their headers, or put together. */
+/*
+ * Returns whether the datagrams of a list have been written to behind their headers, or put together. Called at the end of the
+ * list's way.
+ */
 bool mflow_list_is_written(const struct sk_buff *skb, u8 family)
 {
 	__wsum noted;
 
 	if (likely(!mflow_was_list(skb)))
 		return false;
-	/* A step that needs all bytes of a packet in one place has found those of all datagrams. */
+	/* A step that needs all bytes of a packet in one place has put the datagrams together. */
 	if (!skb_has_frag_list(skb) || mflow_list_network_bytes(skb, family) <= 0)
 		return true;
 	noted = (__force __wsum)skb_shinfo(skb)->frag_list->secmark;
 	return csum_fold(mflow_list_sum(skb)) != csum_fold(noted);
 }
 
-/* So much of a packet may be headers. */
+/* The most bytes of headers that a probe may have. */
 #define MFLOW_PROBE_HEADERS	128
 
 /**
  * struct mflow_probe - a slot's last probe, as it was where it began its way
- * @bytes:	of the packet, from its outer network header on
- * @sum:	of all of them
- * @header:	the first ones
+ * @bytes:	the length of the packet, from its outer network header on
+ * @sum:	a sum of these bytes
+ * @header:	the first of these bytes
  */
 struct mflow_probe {
 	unsigned int	bytes;
@@ -101,10 +104,10 @@ struct mflow_probe {
 	u8		header[MFLOW_PROBE_HEADERS];
 };
 
-/* A slot's probe is under way once at a time, and ends on the CPU where it began. */
+/* A slot has one probe under way at a time. It ends on the CPU where it began. */
 static struct mflow_probe mflow_probes[MFLOW_SLOTS];
 
-/* Returns how long the packet is without what short frames are filled up with. */
+/* Returns the length of the packet without the bytes with which short frames are filled up. */
 static unsigned int mflow_bytes_of_ip(const struct sk_buff *skb)
 {
 	unsigned int bytes = skb->len;
@@ -127,7 +130,10 @@ static unsigned int mflow_bytes_of_ip(const struct sk_buff *skb)
 	return min(bytes, skb->len);
 }
 
-/* Softirqs disabled, where a probe begins its way; it begins at its network header. */
+/*
+ * Notes the length, the sum and the first bytes of a probe where it begins its way. @skb begins at its network header. Softirqs
+ * disabled.
+ */
 void mflow_probe_note(const struct sk_buff *skb, unsigned int slot)
 {
 	struct mflow_probe *probe = &mflow_probes[slot];
@@ -137,7 +143,7 @@ void mflow_probe_note(const struct sk_buff *skb, unsigned int slot)
 	skb_copy_bits(skb, 0, probe->header, min(probe->bytes, sizeof(probe->header)));
 }
 
-/* At its end: returns whether the probe, a datagram, has been written to behind its headers. */
+/* Returns whether a probe, which is a datagram, has been written to behind its headers. Called at the end of its way. */
 bool mflow_probe_is_written(const struct sk_buff *skb, unsigned int slot, u8 family)
 {
 	const struct mflow_probe *probe = &mflow_probes[slot];
@@ -146,7 +152,7 @@ bool mflow_probe_is_written(const struct sk_buff *skb, unsigned int slot, u8 fam
 	unsigned int data = skb->len - headers, before = probe->bytes - data;
 	__wsum sum;
 
-	/* It is longer than it was, or so deep in tunnels that nobody knows. */
+	/* The probe has become longer, or has had more headers than were kept. */
 	if (headers > skb->len || data > probe->bytes || before > sizeof(probe->header))
 		return true;
 	sum = csum_block_add(csum_partial(probe->header, before, 0),
@@ -154,7 +160,7 @@ bool mflow_probe_is_written(const struct sk_buff *skb, unsigned int slot, u8 fam
 	return csum_fold(sum) != csum_fold(probe->sum);
 }
 
-/* Of UDP, a sum of 0 stands for none. */
+/* Returns whether a datagram of UDP has a sum: 0 stands for none. */
 static bool mflow_has_sum(const struct udphdr *udp, const struct sk_buff *member)
 {
 	return udp->check || member->ip_summed == CHECKSUM_PARTIAL;
@@ -227,7 +233,10 @@ static void mflow_follow_v6(struct sk_buff *member, struct ipv6hdr *ip, struct u
 	mflow_follow_v6_address(member, udp, &ip->daddr, &head->daddr);
 }
 
-/* Returns whether what was written to the head of the list, which is @bytes long, is not in @member. All members are alike. */
+/*
+ * Returns whether the headers of the list's first datagram differ from those of @member, because something has written to them.
+ * The network header has @bytes bytes. All members are alike.
+ */
 static bool mflow_has_changed(const struct sk_buff *skb, const struct sk_buff *member, int bytes, u8 family)
 {
 	const struct udphdr *udp = (const struct udphdr *)member->data - 1;
@@ -264,8 +273,8 @@ static bool mflow_list_unshare(struct sk_buff *skb)
 }
 
 /*
- * Softirqs disabled; @skb begins at IP's header. Where it is a list of datagrams of this header, gives to each what has been written to
- * the first. In front of each member's data are its own headers, which are as long.
+ * Gives all datagrams of a list what has been written to the headers of the first. @skb begins at IP's header, which has to be
+ * that of the datagrams. In front of each member's data are headers of its own, of the same length. Softirqs disabled.
  */
 void mflow_list_follow(struct sk_buff *skb, u8 family)
 {

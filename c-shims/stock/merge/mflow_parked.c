@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Packets that are parked at the merge point, and how they go on when it is their turn: through the hooks behind ours, as they would
- * have, then to protocol and socket. What was assigned to them on their way they keep: route, connection, marks, and a socket.
+ * Packets that are parked at the merge point, and how they go on in their turn: through the hooks behind ours, as they would
+ * have, then to protocol and socket. They keep what was assigned to them on their way: route, connection, marks, and a socket.
  */
 
 #include <linux/netdevice.h>
@@ -23,9 +23,9 @@
  * struct mflow_parked - the state that a parked packet needs to go on, behind IP's own control block
  * @dev:	the device by which it came in, with a reference; the field in the packet is a link meanwhile
  * @okfn:	the function that carries it on behind all hooks
- * @net_mix:	tells the namespace of @dev from others
+ * @net_mix:	a hash of the namespace of @dev, which tells it from others
  * @family:	NFPROTO_IPV4 or NFPROTO_IPV6
- * @holds_socket: there is a reference to a socket that the packet would have had none to
+ * @holds_socket: we have a reference to the packet's socket, as the packet itself had none
  */
 struct mflow_parked {
 	struct net_device	*dev;
@@ -47,8 +47,8 @@ static struct mflow_parked *mflow_parked(struct sk_buff *skb)
 }
 
 /*
- * Returns whether the packet's socket may be another one than a look-up would find: a BPF program has assigned it, or TPROXY. One that is
- * connected is found by its addresses, and may be what early demultiplexing has found.
+ * Returns whether a BPF program or TPROXY may have assigned the packet's socket, so that a look-up would find another one. A
+ * connected socket does not count: a look-up finds it by its addresses, and early demultiplexing may have found it.
  */
 static bool mflow_has_assigned_socket(struct sk_buff *skb)
 {
@@ -64,8 +64,8 @@ static bool mflow_has_assigned_socket(struct sk_buff *skb)
 }
 
 /*
- * Returns the socket that the packet relies on without a reference, as long as RCU keeps it, or NULL: the packet's own, or the listener of
- * a request that a BPF program has made of a SYN cookie.
+ * Returns the socket that the packet uses without a reference, as long as RCU keeps it, or NULL. It is the packet's own socket,
+ * or the listener of a request that a BPF program has made of a SYN cookie.
  */
 static struct sock *mflow_socket_of_rcu(struct sk_buff *skb)
 {
@@ -79,8 +79,8 @@ static struct sock *mflow_socket_of_rcu(struct sk_buff *skb)
 }
 
 /*
- * Gives up a socket that early demultiplexing has found: it may close meanwhile, and is looked up in turn. One that was assigned stays;
- * without a reference it would last as long as this softirq. Returns whether there is one more reference now.
+ * Gives up a socket that early demultiplexing has found: it may close while the packet waits, and is looked up again in the
+ * packet's turn. Keeps an assigned socket, and takes a reference if the packet has none. Returns whether it has taken one.
  */
 static bool mflow_hold_assigned_socket(struct sk_buff *skb)
 {
@@ -98,8 +98,8 @@ static bool mflow_hold_assigned_socket(struct sk_buff *skb)
 }
 
 /*
- * Softirqs disabled, in a hook at LOCAL_IN. Has the packet keep what it needs to go on later. False: its route is going away, and takes
- * the packet with it, as in nf_queue().
+ * Stores in the packet what it needs to go on later. Returns false if the packet's route is going away: the packet goes with it,
+ * as in nf_queue(). Called in a hook at LOCAL_IN, with softirqs disabled.
  */
 bool mflow_park(struct sk_buff *skb, const struct nf_hook_state *state)
 {
@@ -116,7 +116,7 @@ bool mflow_park(struct sk_buff *skb, const struct nf_hook_state *state)
 	return true;
 }
 
-/* In the same hook: the packet goes on at once. */
+/* Undoes mflow_park() for a packet that goes on at once. Called in the same hook. */
 void mflow_unpark(struct sk_buff *skb)
 {
 	const struct mflow_parked *parked = mflow_parked(skb);
@@ -127,8 +127,8 @@ void mflow_unpark(struct sk_buff *skb)
 }
 
 /*
- * RCU. Returns from which of the hooks a packet goes on that has passed ours. Where ours has just gone, with a flow that could not be
- * drained, none is known to be behind it.
+ * Returns the index of the hook behind ours, from which a parked packet goes on. If ours has just gone, with a flow that could
+ * not be drained, no hook is known to be behind it: returns the number of hooks. RCU.
  */
 static unsigned int mflow_next_hook(const struct nf_hook_entries *hooks)
 {
@@ -140,7 +140,7 @@ static unsigned int mflow_next_hook(const struct nf_hook_entries *hooks)
 	return i;
 }
 
-/* RCU, softirqs disabled. */
+/* Sends a packet on through the hooks behind ours, and to its protocol. RCU, softirqs disabled. */
 static void mflow_go_on(struct sk_buff *skb, const struct mflow_parked *parked)
 {
 	struct net *net = dev_net(skb->dev);
@@ -168,7 +168,7 @@ static void mflow_go_on(struct sk_buff *skb, const struct mflow_parked *parked)
 	parked->okfn(net, NULL, skb);
 }
 
-/* Softirqs disabled. Packets are linked, and parked for this. */
+/* Sends packets on, which are linked and were parked for this. Returns the sum of their amounts. Softirqs disabled. */
 u64 mflow_deliver(struct sk_buff *first, u64 *stamp_ns)
 {
 	struct sk_buff *skb, *next;
@@ -195,7 +195,7 @@ u64 mflow_deliver(struct sk_buff *first, u64 *stamp_ns)
 	return sum;
 }
 
-/* Packets hold no sockets but those that were assigned. */
+/* Returns true: packets hold no sockets but those that were assigned. */
 bool mflow_skb_hold_socket(struct sk_buff *skb, struct sock *sk)
 {
 	return true;
@@ -207,7 +207,7 @@ bool mflow_sock_is_by_cpu(const struct sock *sk)
 	return false;
 }
 
-/* The same: mflow_note_receiver() looks it up now and then. */
+/* Returns 0, as the socket is not known yet. mflow_note_receiver() looks it up now and then. */
 u32 mflow_sock_receive_bytes(const struct sock *sk)
 {
 	return 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The answers of a packet's last device about the way that the packet has come: no hook sees packets where something queues
- * them, or wants them in order. Looked at for each probe, and once a tick while a flow is split.
+ * Checks of a packet's way by its last device: no hook is where something queues packets, or wants them in order. They are made
+ * for each probe, and once a tick while a flow is split.
  */
 
 #include <linux/netdevice.h>
@@ -15,7 +15,7 @@
 #include "../mflow_stock.h"
 #include "mflow_merge.h"
 
-/* RCU. Whether what is sent to @dev waits in a queueing discipline, or may. */
+/* Returns whether packets that are sent to @dev wait in a queueing discipline, or may. RCU. */
 static bool mflow_dev_queues(const struct net_device *dev)
 {
 	unsigned int i, nr = READ_ONCE(dev->real_num_tx_queues);
@@ -31,8 +31,8 @@ static bool mflow_dev_queues(const struct net_device *dev)
 }
 
 /*
- * RCU. Whether what is sent to @dev comes to a namespace of this host, at once. What is not known to lead there may leave the host, as
- * from a NIC, or from a device above or behind which there is one.
+ * Returns whether packets that are sent to @dev come to a namespace of this host at once. Any other device may lead out of the
+ * host, like a NIC, or a device above or behind which there is one. RCU.
  */
 bool mflow_dev_leads_inside(const struct net_device *dev)
 {
@@ -44,8 +44,9 @@ bool mflow_dev_leads_inside(const struct net_device *dev)
 }
 
 /*
- * RCU. Whether @dev gets lists of datagrams as they are: where it is the end of a veth, they were sent at the other, perhaps by a bridge.
- * A device that does not take them has the stack take them apart, and the members do not get then what was written to the head.
+ * Returns whether @dev gets lists of datagrams as they are. If @dev is one end of a veth, lists were sent at the other end,
+ * perhaps by a bridge. If a device does not take lists, the stack takes them apart, and the members lack what was written to the
+ * head. RCU.
  */
 bool mflow_dev_takes_lists(struct net_device *dev)
 {
@@ -66,7 +67,7 @@ static int mflow_is_macsec(struct net_device *lower,
 	return netif_is_macsec(lower);
 }
 
-/* RCU. MACsec drops what comes later than its replay window. */
+/* Returns whether @dev needs packets in order: MACsec drops packets that come later than its replay window. RCU. */
 static bool mflow_dev_needs_order(struct net_device *dev)
 {
 	struct netdev_nested_priv priv = { };
@@ -75,7 +76,10 @@ static bool mflow_dev_needs_order(struct net_device *dev)
 	       netdev_walk_all_lower_dev_rcu(dev, mflow_is_macsec, &priv);
 }
 
-/* RCU. Returns what is wrong with the way to @dev, if it is one end of a veth, or of what is like it: packets were sent at the other. */
+/*
+ * Returns the fault of the way to @dev, if @dev is one end of a veth or of a similar pair: packets were sent at the other end.
+ * RCU.
+ */
 static unsigned int mflow_peer_fault(struct net_device *dev)
 {
 	const struct net_device_ops *ops = dev->netdev_ops;
@@ -93,8 +97,9 @@ static unsigned int mflow_peer_fault(struct net_device *dev)
 }
 
 /*
- * RCU. Whether the packet is for a group, or for all, and its device is one of several that share another one: these have a queue for
- * such packets, which a kernel thread empties on any CPU. (macvlan has it where several have joined; before 6.3 always.)
+ * Returns whether the packet is for a group, or for all, and its device is one of several that share another one. Such devices
+ * have a queue for these packets, which a kernel thread empties on any CPU. (macvlan has it where several have joined; before 6.3
+ * always.) RCU.
  */
 static bool mflow_dev_copies_later(const struct sk_buff *skb)
 {
@@ -114,8 +119,8 @@ static int mflow_lower_fault(struct net_device *lower, struct netdev_nested_priv
 }
 
 /*
- * Softirqs disabled. Returns a fault (MFLOW_PATH_QUEUES, ...), or 0. The packet's last device may be above the one it came in by: a VLAN's,
- * or a VRF, of whose devices each is looked at.
+ * Returns a fault (MFLOW_PATH_QUEUES, ...), or 0. The packet's last device may be above the device by which it came in: that of a
+ * VLAN, or a VRF. Then each device below is looked at. Softirqs disabled.
  */
 unsigned int mflow_path_fault(const struct sk_buff *skb)
 {
