@@ -91,7 +91,8 @@ pub(crate) struct Ctx {
     pub(crate) mode: Option<String>,
     /// The way the module comes into the stack, if not as each guest has it.
     pub(crate) way: Option<Way>,
-    /// The only kernel of the layers `stock` and `hosts`, if not the distribution's own with a look at the others, and a drawn one.
+    /// The only kernel of the layers `stock` and `hosts`. Without it, `stock` runs on the distribution's own kernel and briefly
+    /// on others, and `hosts` on a drawn one.
     pub(crate) kernel: Option<String>,
     pub(crate) chaos: chaos::Options,
     guest_cases: OnceLock<draw::Cases>,
@@ -154,7 +155,7 @@ struct Seconds {
     layer: &'static Layer,
     cases: usize,
     took: Duration,
-    /// The factor by which the machine was meanwhile slower than that of the table.
+    /// The factor by which the machine was slower during the run than the machine of the table.
     slower: f64,
 }
 
@@ -426,7 +427,7 @@ fn print_table(table: &[Seconds], ctx: &Ctx, total: &mut Outcome) {
             row.cold_s,
             row.allowed(*slower).as_secs_f64()
         );
-        // Machines compile at speeds of which the loop says little, and the set-up compiles as much as is missing.
+        // The loop says little about the speed at which a machine compiles, and the set-up compiles only what is missing.
         if ctx.is_default() && layer.name != SET_UP.name {
             if let Err(error) = row.check(layer.name, *took, *slower) {
                 let name = format!("{}: seconds", layer.name);

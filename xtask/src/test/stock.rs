@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The module on the distribution's own kernel, as shipped: DKMS builds it of the package that a user installs, with the headers'
-//! package, and this very module boots in a guest. Beside it the kernels that other releases of Debian ship.
+//! The module on the distribution's own kernel, as shipped. DKMS builds it from the package that a user installs, with the
+//! distribution's kernel headers. A guest then boots with exactly this module. The layer also runs on the kernels of other
+//! releases of Debian.
 
 pub(super) mod other_kernels;
 
@@ -32,17 +33,18 @@ const SHOWS: &str = "main tcp/main lanes/4 batch/1 batch/1024 size/8192 family/6
                      build/lane tcp/build/lane build/classes build/stage build/xdp build/other-program build/devices drops/filter \
                      routed/host tcp/routed/tunnel interrupts/move auto/follows hooks/enabled hooks/full hooks/gro";
 
-/// The cases that cannot hold there, by how names begin; `c-shims/stock/README.md` says why (`auto/isolated` wants a guest of its own). With `--full`,
-/// and with `--case`, all others can be run, and these, too, by `--case` of this layer alone.
+/// The cases that cannot pass there, by the beginning of their names. `c-shims/stock/README.md` says why (`auto/isolated` wants a
+/// guest of its own). With `--full`, and with `--case`, all other cases can be run, and these, too, by `--case` of this layer
+/// alone.
 const CANNOT: &str = "mode/ tcp/mode/ tunnel/ build/freed build/napi reload/build devices/rps-vxlan devices/cpumap-vxlan/during \
                       devices/ifb-vxlan auto/stages auto/isolated tcp/auto/stages paths/nested paths/nfqueue/during \
                       tcp/paths/nfqueue/during forward/beside reasons/one-host gro/forwarding/socket tcp/scaling/overlay \
                       tcp/flows/churn tcp/load/gro";
 
-/// The cases that cannot hold there on kernels of ours either, which have no tracepoints: the beginning of their names.
+/// The cases that cannot pass there on kernels of ours either, which have no tracepoints, by the beginning of their names.
 const CANNOT_ON_OURS: &str = "auto/ tcp/auto/";
 
-/// The cases about this way alone: the beginning of their names.
+/// The cases about this way alone, by the beginning of their names.
 const OWN: &str = "hooks/ tcp/hooks/";
 
 /// The reason for which cases about the distribution's kernel are skipped.
@@ -114,17 +116,17 @@ fn guest_cases(
     })
 }
 
-/// Tells whether a case says nothing with our hooks.
+/// Returns whether a case is about this way alone, and shows nothing with our hooks.
 pub(super) fn is_own(case: &str) -> bool {
     begins_like_one_of(OWN, case)
 }
 
-/// Tells whether a case can hold without our hooks on a distribution's kernel.
+/// Returns whether a case can pass without our hooks on a distribution's kernel.
 pub(super) fn holds(case: &str) -> bool {
     !begins_like_one_of(CANNOT, case)
 }
 
-/// The same on a kernel of ours.
+/// Returns whether a case can pass without our hooks on a kernel of ours.
 pub(super) fn holds_on_ours(case: &str) -> bool {
     holds(case) && !begins_like_one_of(CANNOT_ON_OURS, case)
 }

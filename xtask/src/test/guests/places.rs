@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Places for guests. A guest keeps little more than one core busy, so as many run at a time as there are cores, in the order in
-//! which they asked.
+//! Places for guests. A guest keeps little more than one core busy. So as many guests run at a time as there are cores, in the
+//! order in which they asked for a place.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

@@ -25,9 +25,9 @@ const SOCKPERF_MAX_BYTES: usize = 65_507;
 const APPLICATION_CLIENTS: u16 = 10;
 /// The number of lanes for which a benchmark's guest has CPUs.
 const MOST_LANES: usize = 8;
-/// CPUs that tasks take where all are busy.
+/// The number of CPUs that tasks take in the case in which all are busy.
 const BUSY_CPUS: usize = 4;
-/// Rates that no stack is overloaded by, even emulated: the papers' are a hundred times as high.
+/// Rates that overload no stack, not even an emulated one. The papers' rates are a hundred times as high.
 const RATES_MSGS_PER_S: [u32; 3] = [1_000, 2_000, 4_000];
 
 /// The cases that are measured.
@@ -186,7 +186,7 @@ fn with_two_cores_a_lane(mut case: Case) -> Case {
     case
 }
 
-/// The same case with two more modes: FALCON with as few CPUs as mflow has lanes in the papers.
+/// Adds two modes to a case: FALCON with two CPUs, as few as mflow has lanes in the papers.
 fn with_two_falcon_cpus(mut case: Case) -> Case {
     case.modes.extend([
         falcon("falcon-dev-2", 2, Falcon::Dev),
@@ -195,7 +195,7 @@ fn with_two_falcon_cpus(mut case: Case) -> Case {
     case
 }
 
-/// The same case with one more mode: mflow that gives flows lanes by need, of as many as there are.
+/// Adds a mode to a case: mflow that gives flows lanes by need, of as many as there are.
 fn with_lanes_by_need(mut case: Case) -> Case {
     let stack = Stack::Mflow {
         lanes: MOST_LANES,
@@ -283,7 +283,8 @@ fn tcp(bytes: usize) -> Case {
     case(format!("tcp-{bytes}"), load, stacks(&[1, 2, 4]))
 }
 
-/// TCP from outside the guest: clients in the guest cost more than the packets they send cost their receiver.
+/// Returns a case of TCP with clients outside the guest. In the guest, clients would cost more than their packets cost the
+/// receiver.
 fn stream(bytes: usize) -> Case {
     let load = Load::Stream { bytes };
     case(format!("stream-{bytes}"), load, stacks(&[1, 2, 4, 8]))
