@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The instruction with which a guest program marks the begin and the end of a window in which its instructions are counted.
+//! The instruction by which a guest program marks the begin and the end of a window, in which its instructions are counted.
 //!
 //! `0f 1f 84 00` is a NOP with a memory operand that is not accessed; the four bytes after it are an offset that compilers
 //! leave at 0 when they use it for padding. Ours is a number that no compiler pads with.
@@ -32,7 +32,7 @@ impl Mark {
         }
     }
 
-    /// Executes the mark: without the plug-in, on any processor, it does nothing.
+    /// Executes the mark's instruction. Without the plug-in that counts, it does nothing, on any processor.
     #[cfg(target_arch = "x86_64")]
     pub fn set(self) {
         use core::arch::asm;

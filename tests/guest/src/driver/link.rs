@@ -35,7 +35,8 @@ pub(super) struct LoadReport {
 }
 
 pub(super) fn up() -> Result<()> {
-    // What the cards lose is the subject, not what finds a receiver's buffer full because its CPU was away.
+    // The cases are about packets that the cards lose. A receiver whose CPU was away would lose others: with this buffer it does
+    // not.
     topology::sysctl("net/core/rmem_default", "16777216")?;
     topology::load_driver()?;
     netns::add(PEER)?;
@@ -102,8 +103,8 @@ pub(super) fn wait_carrier(on: bool) -> Result<()> {
 
 /// Sends echo requests; all must come back.
 ///
-/// Once it has had an answer, ping waits for the last ones only as long as an answer takes, and an emulated CPU can be away
-/// for longer: what the kernel counts within a few seconds decides.
+/// After its first answer, ping waits for the last ones only as long as an answer takes, and an emulated CPU can be away for
+/// longer. So the kernel's counts within a few seconds decide.
 pub(super) fn ping(count: usize, bytes: usize) -> Result<()> {
     let both = || Ok::<_, anyhow::Error>([passed()?, netns::within(PEER, passed)?]);
     let before = both()?;
@@ -142,7 +143,7 @@ fn without_buffer(device: &str) -> Result<[u64; 2]> {
         .map(|name| counters.get(name).copied().unwrap_or(0)))
 }
 
-/// Returns what has passed an end, as the kernel counts it in the calling thread's namespace: where a missing echo came last.
+/// Returns the kernel's counts of one end, in the calling thread's namespace. They show how far a missing echo came.
 fn passed() -> Result<BTreeMap<&'static str, u64>> {
     let devices = fs::read_to_string("/proc/thread-self/net/dev")?;
     let card = devices
@@ -268,7 +269,7 @@ pub(crate) fn counters(device: &str) -> Result<BTreeMap<String, u64>> {
         .collect())
 }
 
-/// Tells the host to make a card misbehave: `0 link down`. What it does is to be waited for.
+/// Tells the host to make a card misbehave: `0 link down`. The caller has to wait for the effect.
 pub(super) fn order(order: &str) {
     verdict::say(&Message::Card(order.to_owned()));
 }

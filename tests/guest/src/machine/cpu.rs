@@ -70,7 +70,7 @@ pub(crate) fn spin(cpu: usize, stop: &AtomicBool) -> Result<()> {
     Ok(())
 }
 
-/// Does the same to several.
+/// Keeps several CPUs busy until `stop` is set.
 pub(crate) fn spin_all(cpus: &[usize], stop: &AtomicBool) -> Result<()> {
     thread::scope(|scope| {
         let spin = |&cpu: &usize| scope.spawn(move || spin(cpu, stop));

@@ -15,16 +15,16 @@ use crate::traffic::outcome::Outcome;
 use crate::traffic::streams::run::Streams;
 use crate::traffic::{Load, Plan};
 
-/// The share of the rate that the vanilla stack carries without loss that is offered where nothing may be lost.
+/// The rate that is offered where nothing may be lost, as a share of the rate that the vanilla stack carries without loss.
 const SHARE: f64 = 0.6;
 const CALIBRATION: u64 = 6_000;
-/// The most packets of the wire that one packet behind GRO can be: for datagrams, the kernel's `UDP_GRO_CNT_MAX`.
+/// The most datagrams that GRO joins into one packet: the kernel's `UDP_GRO_CNT_MAX`.
 pub(crate) const MOST_JOINED_PKTS: u64 = 64;
 /// Below this rate nothing could be said about a split flow.
 const LEAST_FRAMES_PER_S: f64 = 1_000.0;
-/// The time after the end of the traffic for which packets may stay parked: the CPU that is to end them may be away for seconds.
+/// The time after the end of the traffic for which packets may stay parked: the CPU that delivers them may be away for seconds.
 const SETTLE: Duration = Duration::from_secs(20);
-/// The number of seconds after which a flow whose path queues packets is tried again; later after twice as many, and so on.
+/// The number of seconds after which a flow whose path queues packets is tried again. Later tries wait for twice as long each.
 const NEXT_TRY_S: u64 = 5;
 
 /// The number of datagrams, or of bytes, that a case sends after its mark.
@@ -59,8 +59,9 @@ pub(crate) struct Rig {
     pub(crate) scale: Scale,
     /// Frames per second of small datagrams that the vanilla stack carries without loss, less a margin.
     frames_per_s: f64,
-    /// The time when this rig was made, and the number of milliseconds after which the network of this case was begun.
+    /// The time when this rig was made.
     made: Instant,
+    /// The age of the rig, in milliseconds, when the network of this case was begun.
     prepared_ms: AtomicU64,
 }
 
@@ -69,7 +70,7 @@ impl Rig {
         Self::calibrated(mflow, scale, CALIBRATION)
     }
 
-    /// Does the same with this many datagrams to find the rate: few are enough where little of it is offered.
+    /// Makes a rig, and finds its rate with this many datagrams. A few are enough for cases that offer much less than that rate.
     pub(crate) fn calibrated(mflow: bool, scale: Scale, datagrams: u64) -> Result<Self> {
         mflow::unload()?;
         topology::up(Family::V4)?;
@@ -94,7 +95,7 @@ impl Rig {
         self.mflow && Mode::usual() == Mode::Mflow
     }
 
-    /// Returns how many datagrams may be one packet behind the lanes: without our hooks, lanes have GRO join them.
+    /// Returns how many datagrams may be one packet behind the lanes. Without our hooks, GRO on the lanes joins them.
     pub(crate) fn most_joined(&self) -> Result<u64> {
         let joins = self.splits() && !mflow::is_patched()?;
         Ok(if joins { MOST_JOINED_PKTS } else { 1 })
@@ -141,11 +142,11 @@ impl Rig {
         plan.load.prepare_ends()
     }
 
-    /// Does the same, with all queues of both NICs on the NICs' CPUs.
+    /// Prepares as [`prepare`](Self::prepare) does, with all queues of both NICs on the NICs' CPUs.
     pub(crate) fn prepare_pinned<L: Load>(&self, plan: &Plan<L>, knobs: &Knobs) -> Result<()> {
         self.prepare(plan, knobs)?;
         topology::pin_nics()?;
-        // An interrupt moves when it comes next, and with it what comes first.
+        // An interrupt moves only when it comes next. Other packets than the test's make it come here.
         Self::wait_ready(plan.outer)
     }
 
@@ -160,7 +161,7 @@ impl Rig {
         L::measure(plan, during)
     }
 
-    /// Does the same, and fails if anything is lost, reordered or given up.
+    /// Runs traffic as [`measure`](Self::measure) does, and fails if anything is lost, reordered or given up.
     pub(crate) fn unnoticed<L: Load>(
         &self,
         plan: &Plan<L>,
@@ -171,7 +172,7 @@ impl Rig {
             .judge(|outcome| self.require_unnoticed::<L>(outcome))
     }
 
-    /// Does the same, and fails unless all lanes carry their share.
+    /// Runs traffic as [`measure`](Self::measure) does, and fails if it is noticed, or unless all lanes carry their share.
     pub(crate) fn strict<L: Load>(
         &self,
         plan: &Plan<L>,
@@ -206,7 +207,7 @@ impl Rig {
         self.settle()
     }
 
-    /// Fails unless each flow has stayed on the ordinary path since the module was loaded, as `counter` says why, and was
+    /// Fails unless no flow has been split since the module was loaded, for the reason that `counter` counts, and flows were
     /// tried ever more rarely.
     pub(crate) fn require_held(&self, counter: &str) -> Result<()> {
         if !self.splits() {
@@ -226,8 +227,8 @@ impl Rig {
         self.settle()
     }
 
-    /// Waits until mflow, if it is there, holds nothing back any more, and has counted all of it: after a run nothing may
-    /// stay parked or in a ring.
+    /// Waits until mflow, if it is there, holds no packet any more and has counted all of them: after a run none may stay parked
+    /// or in a ring.
     pub(crate) fn settle(&self) -> Result<()> {
         if !self.mflow {
             return Ok(());
@@ -254,7 +255,7 @@ impl Rig {
     }
 }
 
-/// Returns how often a flow whose path does not suit may have been tried in this many seconds.
+/// Returns the most times that a flow whose path does not suit may have been tried in this many seconds.
 fn most_tries(seconds: u64) -> u64 {
     1 + u64::from((seconds / NEXT_TRY_S + 1).ilog2())
 }

@@ -2,8 +2,8 @@
 
 //! Compressed completions: one full entry for several frames of a kind, and eight bytes for each of them.
 //!
-//! The full one takes the first place, the small ones, eight at a time, the second, the ninth, the seventeenth and so on;
-//! places between are left to the driver. The hash of all frames but the first is lost: the small entries hold a checksum.
+//! The full entry takes the first place. Blocks of eight small entries take the second place, the ninth, the seventeenth and so
+//! on. The driver fills the places in between. The hash of all frames but the first is lost: the small entries hold a checksum.
 
 use super::receive::RESPONSE;
 use crate::firmware::commands::Status;
@@ -13,11 +13,11 @@ use crate::host::events::CompletionEntry;
 
 /// The number of small entries that fit into a full one.
 const PER_BLOCK: usize = completion::BYTES / mini_cqe8::BYTES;
-/// A card stops sooner or later; the driver does not depend on when.
+/// The most completions that are joined. A card stops sooner or later; the driver does not depend on when.
 const MOST: usize = 64;
-/// Small entries hold a checksum.
+/// The format of small entries that hold a checksum.
 const WITHOUT_STRIDE: u32 = 1;
-/// They hold the first stride, too.
+/// The format of small entries that hold a checksum and the first stride.
 const WITH_STRIDE: u32 = 3;
 /// The format of a full entry that stands for several frames.
 const COMPRESSED: u64 = 3;

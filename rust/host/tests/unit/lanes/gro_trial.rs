@@ -53,7 +53,7 @@ fn a_flow_that_changes_its_nature_is_noticed() {
     let mut trial = GroTrial::default();
     carry(&mut trial, 0, 8, 256, false);
     assert!(trial.goes_past(0));
-    // At the latest after what goes past, rounded up to batches, and a trial.
+    // This is noticed, at the latest, after the packets that go past GRO, rounded up to whole batches, and one trial.
     carry(&mut trial, 0, 8_192 / 256 + 1, 256, true);
     assert_eq!(carry(&mut trial, 0, 100, 256, true), 0);
     carry(&mut trial, 0, 1, 256, false);
@@ -105,7 +105,7 @@ fn the_end_of_a_trial_says_whether_gro_is_of_use() {
             }
             said.extend(trial.end_batch(0));
         }
-        // Each batch is a trial where it joins; where not, one in 33.
+        // If GRO joins packets, each batch is a trial. If it joins none, one batch in 33 is.
         assert_eq!(said, vec![joins; if joins { 40 } else { 2 }]);
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Numbered datagrams through the domain, each of which has to arrive, and what each looks like behind ingress.
+//! Numbered datagrams through the domain. Each of them has to arrive, and to look behind ingress as a configuration makes it
+//! look.
 
 use std::net::{Ipv6Addr, UdpSocket};
 use std::os::fd::AsFd as _;
@@ -22,12 +23,12 @@ const PORT: u16 = 9_001;
 /// The time for which the sender rests after every [`TOGETHER`] datagrams.
 const REST: Duration = Duration::from_millis(8);
 const TOGETHER: u64 = 4;
-/// Receivers end when nothing has come for so long.
+/// The time without a datagram after which the receiver ends.
 const QUIET: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(100);
-/// Room for what comes while an emulated CPU is away.
+/// The size of the sockets' buffers: room for the packets that come while an emulated CPU is away.
 const ROOM_BYTES: usize = 16 << 20;
-/// This many packets of a kind, and none of another in between, say that there is no other any more.
+/// The number of packets of a kind in a row after which no other kind is expected any more.
 const ENOUGH: u64 = 20;
 
 const ETHERNET_BYTES: usize = 14;
@@ -47,7 +48,7 @@ pub(crate) struct Look {
     pub(crate) coloured: bool,
 }
 
-/// The looks that packets may have, the one that was seen last, and the number of times in a row.
+/// The looks that packets may have, the look that was seen last, and the number of times in a row that it was seen.
 pub(crate) struct Seen {
     looks: Vec<Look>,
     run: Mutex<(Option<usize>, u64)>,
@@ -99,7 +100,7 @@ impl Seen {
     }
 }
 
-/// Returns what a packet of the stream shows; `None`: it is not one.
+/// Returns the label, the number of SIDs, the source and the colour of a packet of the stream, or `None` for another packet.
 fn seen(frame: &[u8]) -> Option<(u32, u8, u8, bool)> {
     let ip6 = frame.get(ETHERNET_BYTES..)?;
     let address = |at: usize| <[u8; 16]>::try_from(ip6.get(at..at + 16)?).ok();
@@ -108,11 +109,11 @@ fn seen(frame: &[u8]) -> Option<(u32, u8, u8, bool)> {
     }
     let (from, to) = (Ipv6Addr::from(address(8)?), Ipv6Addr::from(address(24)?));
     if from != TUNNEL_SOURCE {
-        // As it was sent: nobody has put it into a tunnel.
+        // It is as it was sent: nobody has put it into a tunnel.
         let is_of_the_stream = to == DST_V6 && ip6[6] == UDP;
         return is_of_the_stream.then_some((0, 0, 0, false));
     }
-    // Or ingress itself has something to say.
+    // Packets that ingress itself sends have no routing header.
     if ip6[6] != ROUTING {
         return None;
     }
@@ -122,8 +123,8 @@ fn seen(frame: &[u8]) -> Option<(u32, u8, u8, bool)> {
     Some((word & 0xfffff, srh[SRH_LAST_ENTRY] + 1, frame[11], coloured))
 }
 
-/// Runs `work` while datagrams are sent, none of which may get lost or look like anything but one of these; returns how many there
-/// were, and what `work` returns.
+/// Runs `work` while datagrams are sent. Fails if one does not arrive once, or looks like none of `looks`. Returns the number of
+/// datagrams, and the result of `work`.
 pub(crate) fn under_traffic<T>(
     looks: &[Look],
     work: impl FnOnce(&Seen) -> Result<T>,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `hiked` in a node, and `hike` that asks it: the programs that users have, but for the steps at which they can be killed.
+//! `hiked` in a node, and `hike` as its client: the programs that users have, with points at which they can be killed.
 
 use std::fs;
 use std::os::unix::net::UnixStream;
@@ -18,7 +18,8 @@ use crate::hike::PINS;
 use crate::machine::command::wait_until;
 use crate::network::netns;
 
-/// The place where each daemon finds the state that the one before it has left; at the end of the scope, nothing is left.
+/// The pins, the socket and the file that one daemon after the other uses. Each finds the state that the one before it has left.
+/// At the end of the scope, nothing is left.
 pub(crate) struct Place {
     node: &'static str,
     pub(crate) pins: PathBuf,
@@ -44,7 +45,7 @@ impl Place {
         self.start_with("")
     }
 
-    /// Starts one with something that happens at its steps.
+    /// Starts a daemon with these fail points, and waits until it listens.
     pub(crate) fn start_with(&self, fail_points: &str) -> Result<Daemon<'_>> {
         let child = self.daemon(&[], fail_points)?;
         let mut daemon = Daemon { place: self, child };
@@ -68,12 +69,12 @@ impl Place {
         })
     }
 
-    /// Says what a daemon applies that finds nothing in the kernel.
+    /// Writes the file that a daemon applies if it finds nothing in the kernel.
     pub(crate) fn write_file(&self, text: &str) -> Result<()> {
         Ok(fs::write(&self.file, text)?)
     }
 
-    /// Runs `hike`, whatever it ends with.
+    /// Runs `hike`, and returns its output, even if it fails.
     fn hike(&self, words: &str) -> Result<Output> {
         let mut command = Command::new("hike");
         command.arg("--socket").arg(&self.socket);
@@ -90,7 +91,7 @@ impl Place {
         command.spawn().context("cannot run hike")
     }
 
-    /// Returns how many generations there are.
+    /// Returns the numbers of the generations that are pinned.
     pub(crate) fn generations(&self) -> Result<Vec<u64>> {
         let mut found = Vec::new();
         for entry in fs::read_dir(&self.pins)? {
@@ -165,14 +166,14 @@ impl Daemon<'_> {
         Ok(said.replace(&file, "FILE"))
     }
 
-    /// Fails unless a configuration that cannot be is told just so.
+    /// Fails unless the configuration is refused with exactly this line.
     pub(crate) fn refuses(&self, text: &str, expected: &str) -> Result<()> {
         let said = self.apply_refused(text)?;
         ensure!(said == expected, "it says `{said}`, and not `{expected}`");
         Ok(())
     }
 
-    /// Returns how what is in the kernel differs from a configuration: kind, name, before and after of each object.
+    /// Returns the differences between the kernel's state and a configuration: kind, name, before and after of each object.
     pub(crate) fn diff(&self, text: &str) -> Result<Vec<[String; 4]>> {
         let file = self.write(text)?;
         let output = self.place.hike(&format!("--json diff {file}"))?;
@@ -192,7 +193,7 @@ impl Daemon<'_> {
         Ok(file.display().to_string())
     }
 
-    /// Returns how many packets a reason has had.
+    /// Returns the number of packets that were counted for a reason.
     pub(crate) fn counted(&self, reason: &str) -> Result<u64> {
         let counters = self.ask("counters --all")?;
         let mut counters = counters.as_array().into_iter().flatten();
@@ -201,14 +202,14 @@ impl Daemon<'_> {
         packets.with_context(|| format!("hike counts no {reason}"))
     }
 
-    /// Returns whether another daemon at the same place ends at once.
+    /// Starts another daemon at the same place, waits until it ends, and returns whether it ends with an error.
     pub(crate) fn place_is_taken(&self) -> Result<bool> {
         let mut other = self.place.daemon(&[], "")?;
         wait_until("a second hiked ends", || Ok(other.try_wait()?.is_some()))?;
         Ok(!other.wait()?.success())
     }
 
-    /// Asks the daemon to end, and waits until it has done so without an error.
+    /// Asks the daemon to end, and waits until it has ended without an error.
     pub(crate) fn stop(mut self) -> Result<()> {
         self.signal(Signal::SIGTERM)?;
         let status = self.child.wait()?;
@@ -216,14 +217,14 @@ impl Daemon<'_> {
         Ok(())
     }
 
-    /// Kills it.
+    /// Kills the daemon.
     pub(crate) fn kill(mut self) -> Result<()> {
         self.signal(Signal::SIGKILL)?;
         self.child.wait()?;
         Ok(())
     }
 
-    /// Waits until it has killed itself.
+    /// Waits until the daemon has killed itself.
     pub(crate) fn killed(mut self) -> Result<()> {
         let mut status = None;
         wait_until("hiked is killed", || {

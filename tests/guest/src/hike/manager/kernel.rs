@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Routes of the kernel's own, given to the daemon: H.Encaps and local SIDs, as a part of transactions, under packets that take them.
+//! SRv6 routes of the kernel, H.Encaps and local SIDs, that the daemon makes as a part of its transactions, while packets take
+//! them.
 
 use anyhow::{ensure, Context as _, Result};
 
@@ -39,7 +40,7 @@ const fn look(sids: u8) -> Look {
     }
 }
 
-/// Every behaviour that needs no VRF.
+/// Returns a configuration with every behaviour that needs no VRF.
 fn configuration(look: Look) -> String {
     let listed = |v6| {
         let sids = sids(look.sids.into(), v6).into_iter();
@@ -64,10 +65,10 @@ dt6 = {{ destination = "fc00:10::/64", device = "{RIGHT}", action = "End.DT6", l
     )
 }
 
-/// Of these, this many are of IPv4; the kernel has no others with our number.
+/// The numbers of routes in that configuration: of IPv4, and of IPv6.
 const ROUTES: [usize; 2] = [1, 9];
 
-/// Returns the kernel's routes at ingress, all that are ours, or all that are not: of IPv4, and of IPv6.
+/// Returns the kernel's routes in `node`, of IPv4 and of IPv6: ours, or all others that do not expire.
 fn routes(node: &str, ours: bool) -> Result<[Vec<String>; 2]> {
     let list = |family: &str| -> Result<Vec<String>> {
         let said = netns::run(node, &format!("ip {family} -d route show table all"))?;
@@ -80,7 +81,7 @@ fn routes(node: &str, ours: bool) -> Result<[Vec<String>; 2]> {
     Ok([list("-4")?, list("-6")?])
 }
 
-/// Holds that there is just this, and nothing else with our number.
+/// Fails unless the kernel has exactly this configuration, and no other routes with our protocol number.
 fn is(daemon: &Daemon<'_>, look: Look) -> Result<()> {
     let differences = daemon.diff(&configuration(look))?;
     ensure!(differences.is_empty(), "it differs: {differences:?}");
@@ -92,7 +93,7 @@ fn is(daemon: &Daemon<'_>, look: Look) -> Result<()> {
     Ok(())
 }
 
-/// The steps of a transaction, and whether it is committed by then.
+/// The steps of a transaction, and whether it has been committed by then.
 const STEPS: [(&str, bool); 6] = [
     ("made", false),
     ("monitored", false),
@@ -178,7 +179,7 @@ fn others() -> Result<()> {
     let expected = "hike: kernel-route b: there is no device eth77; there are ";
     ensure!(said.starts_with(expected), "it says `{said}`");
     nothing("a device that is not there")?;
-    // Another metric is another route, and the one that counts stays.
+    // With another metric it is another route, and the kernel goes on with the first.
     let wanted = of(&taken.replace("device", "metric = 2000, device"));
     daemon.apply(&wanted)?;
     ensure!(daemon.diff(&wanted)?.is_empty(), "it differs at once");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The access list and classes of flows, given to the daemon: what becomes of packets, what is counted, and what is mended.
+//! The daemon's access list and classes of flows: what they do to packets, what they count, and how changes by others are mended.
 
 use std::net::{Ipv6Addr, UdpSocket};
 
@@ -95,7 +95,7 @@ fn rules_and_flows() -> Result<()> {
     daemon.stop()
 }
 
-/// Sends datagrams of each kind, and waits until this many times as many are counted.
+/// Sends [`DATAGRAMS`] of each kind, and waits until `times` that number have been counted in all.
 fn send(daemon: &Daemon<'_>, times: u64) -> Result<()> {
     netns::within(SRC, || {
         for (from, to) in [
@@ -138,7 +138,7 @@ fn counts(daemon: &Daemon<'_>) -> Result<Vec<u64>> {
     Ok(rules.filter_map(|rule| rule["packets"].as_u64()).collect())
 }
 
-/// Others take the flow out of its table, and have packets meet no rules.
+/// Removes the flow from its table, and has packets meet no rules, as others could. The daemon has to tell that, and to mend it.
 fn mended(place: &Place, daemon: &Daemon<'_>, wanted: &str) -> Result<()> {
     let revision = daemon.apply(wanted)?;
     let open = |name: &str| -> Result<Map> {

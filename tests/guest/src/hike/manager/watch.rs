@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Those that watch what is configured: each transaction in order, what a slow one gets, and what a restart of the daemon is for them.
+//! Clients that watch the configuration: they get each transaction in order, a slow one gets fewer, and all notice a restart of
+//! the daemon.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -18,8 +19,8 @@ use crate::hike::network::{Network, INGRESS};
 use crate::hike::Case;
 use crate::machine::command::{wait_until, START};
 
-/// Paths of the configuration that grows and changes, so that its transactions do not fit into what lies between daemon and client:
-/// some 250 KB each, where sockets and HTTP/2 have room for a few of these while the client does not read.
+/// The number of paths in the large configuration. Each of its transactions has some 250 KB. Sockets and HTTP/2 hold only a few
+/// of these between daemon and client while the client does not read.
 const PATHS: u32 = 300;
 const LARGE_TRANSACTIONS: u32 = 7;
 
@@ -31,14 +32,14 @@ pub(crate) fn cases() -> Vec<Case> {
     }]
 }
 
-/// A small configuration, of which the chain is what differs.
+/// Returns a small configuration with this chain.
 fn small(chain: &str) -> String {
     format!(
         "[chains]\nedge = \"{chain}\"\n\n[classes]\n\"2001:db8::/32\" = {{ chain = \"edge\" }}\n"
     )
 }
 
-/// A large one, of which the hop limit of each path is what differs.
+/// Returns a large configuration with this hop limit in each path.
 fn large(hop_limit: u32) -> String {
     let sids: Vec<String> = (1..=10)
         .map(|sid| format!("\"fc00:1111:2222:3333:4444:5555:6666:{sid:x}\""))
@@ -55,7 +56,7 @@ fn large(hop_limit: u32) -> String {
 /// The objects that there are: the text of each, by kind and name.
 type There = BTreeMap<(String, String), String>;
 
-/// `hike watch`, and what it knows.
+/// A process of `hike watch`, and the objects that it has told of.
 struct Watcher {
     child: Child,
     lines: Receiver<String>,
@@ -64,7 +65,7 @@ struct Watcher {
 }
 
 impl Watcher {
-    /// Begins to watch; what there is comes at once, as one change of nothing.
+    /// Begins to watch, and takes the first message, in which all objects are new.
     fn start(place: &Place) -> Result<Self> {
         let mut child = place.start_hike("--json watch")?;
         let printed = child.stdout.take().context("no output")?;
@@ -78,7 +79,7 @@ impl Watcher {
         Ok(watcher)
     }
 
-    /// Waits for the next message, and does to what is known what it says; returns its revision and changes.
+    /// Waits for the next message, and makes its changes in `there`. Returns its revision and its changes.
     fn next(&mut self) -> Result<(u64, Value)> {
         let line = self.lines.recv_timeout(START);
         let line = line.with_context(|| format!("nothing comes after {}", self.revision))?;
@@ -113,7 +114,7 @@ impl Watcher {
         Ok((revision, message["changes"].clone()))
     }
 
-    /// Waits for a transaction, which has to be the next message.
+    /// Waits for the next message, which has to be this transaction.
     fn sees(&mut self, answer: &Value) -> Result<()> {
         let (revision, changes) = self.next()?;
         ensure!(
@@ -128,7 +129,8 @@ impl Watcher {
         Ok(kill(Pid::from_raw(self.child.id() as i32), signal)?)
     }
 
-    /// Waits until it has ended because the daemon has, and holds that it has said so, and nothing else.
+    /// Waits until `hike watch` ends, and fails unless it has said that the daemon has ended, and nothing else. Returns the
+    /// objects that it knew.
     fn ends(mut self) -> Result<There> {
         let mut status = None;
         wait_until("hike watch ends", || {
@@ -171,7 +173,7 @@ fn lines_of(printed: ChildStdout) -> Receiver<String> {
     lines
 }
 
-/// Applies a configuration that differs; returns what was answered.
+/// Applies a configuration that differs, and returns the answer.
 fn apply(daemon: &Daemon<'_>, text: &str) -> Result<Value> {
     let answer = daemon.applied(text)?;
     let changes = answer["changes"].as_array().map_or(0, Vec::len);
@@ -196,7 +198,7 @@ fn watch() -> Result<()> {
     restarts(&place, daemon, quick)
 }
 
-/// Whole files, and single objects; what changes nothing or is refused is no message.
+/// Applies whole files and single objects. A configuration that changes nothing or is refused makes no message.
 fn each_in_order(daemon: &Daemon<'_>, watcher: &mut Watcher) -> Result<()> {
     for chain in ["mon-out,drop", "fw-kernel", "drop"] {
         watcher.sees(&apply(daemon, &small(chain))?)?;
@@ -210,7 +212,7 @@ fn each_in_order(daemon: &Daemon<'_>, watcher: &mut Watcher) -> Result<()> {
     ] {
         watcher.sees(&daemon.ask(words)?)?;
     }
-    // As quickly as they can be made: none is missing, as long as who watches keeps up with what lies in between.
+    // They are made as quickly as they can be. No message is missing as long as the watcher keeps up with the buffers in between.
     let answers = ["fw-kernel", "drop", "mon-out,drop", "fw-kernel", "drop"];
     let answers = answers.map(|chain| apply(daemon, &small(chain)));
     for answer in answers {
@@ -225,7 +227,7 @@ fn each_in_order(daemon: &Daemon<'_>, watcher: &mut Watcher) -> Result<()> {
     Ok(())
 }
 
-/// One of two is stopped, and has to be told less often, of the same; the other does not notice.
+/// Stops one of two watchers. It has to get fewer messages, which lead to the same state, and the other watcher gets all.
 fn slow_and_quick(daemon: &Daemon<'_>, quick: &mut Watcher, mut slow: Watcher) -> Result<()> {
     slow.signal(Signal::SIGSTOP)?;
     for number in 1..=LARGE_TRANSACTIONS {
@@ -251,7 +253,7 @@ fn slow_and_quick(daemon: &Daemon<'_>, quick: &mut Watcher, mut slow: Watcher) -
     quick.sees(&answer)
 }
 
-/// A watcher does not hold up the daemon's end, and learns of it; the next daemon begins with all that there is.
+/// Ends the daemon, which a watcher does not hold up. The watcher learns of it, and the next daemon begins with all objects.
 fn restarts(place: &Place, daemon: Daemon<'_>, watcher: Watcher) -> Result<()> {
     let revision = watcher.revision;
     daemon.stop()?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Packets that a virtual NIC hands over in one piece: they count as what they were on the wire, and as they are large, few
+//! Packets that a virtual NIC hands over in one piece. Each counts as the packets that it was on the wire. They are large, so few
 //! of them fill the memory that may wait for a lane.
 
 use std::thread;
@@ -31,10 +31,11 @@ const UNDER_WAY: u64 = 2;
 const MOST_WAITING_BYTES: u64 = (16 << 20) + 8 * 65_536;
 /// The length of one hold of the lane's CPU. Sending enough frames to fill the memory takes a small part of it.
 const HOLD: Duration = Duration::from_secs(1);
-/// More than fills it. They are made before they are sent, which takes longer than sending them.
+/// The number of frames in a burst, which more than fill that memory. The frames are made before the burst, as that takes longer
+/// than to send them.
 const BURST_FRAMES: usize = 400;
 const FRAMES_BETWEEN_LOOKS: usize = 16;
-/// A burst may end just before a hold begins, or a slow host send it over several: this many holds are tried.
+/// The number of holds that are tried. A burst may end just before a hold begins, or a slow host may send it over several holds.
 const MOST_HOLDS: u32 = 8;
 
 pub(in crate::cases) fn cases() -> Vec<Case> {
