@@ -143,9 +143,13 @@ static inline void mflow_hrtimer_setup(struct hrtimer *timer,
 #if MFLOW_SINCE(6, 15)
 #define MFLOW_GRO_OF(napi)	(&(napi)->gro)
 #define MFLOW_GRO_HOLDS(napi)	READ_ONCE((napi)->gro.bitmask)
+#define MFLOW_GRO_LIST(napi, of_hash) \
+	(&(napi)->gro.hash[(of_hash) & (GRO_HASH_BUCKETS - 1)])
 #else
 #define MFLOW_GRO_OF(napi)	(napi)
 #define MFLOW_GRO_HOLDS(napi)	READ_ONCE((napi)->gro_bitmask)
+#define MFLOW_GRO_LIST(napi, of_hash) \
+	(&(napi)->gro_hash[(of_hash) & (GRO_HASH_BUCKETS - 1)])
 #endif
 
 /* 6.15: of some drivers a lock of the device's guards its features, inside rtnl. */

@@ -23,7 +23,10 @@ DEFINE_PER_CPU(struct mflow_carried, mflow_carried);
 /* Set for good where net.core.gro_normal_batch is 1: what GRO lets through is gone at once, before what it holds. */
 static bool mflow_lists_off __read_mostly;
 
-/* Returns whether the packet's batch is taken for one of datagrams; the answer is the same for all of a batch. */
+/*
+ * Returns whether datagrams of the packet's batch are put into lists. The answer is the same for all of a batch: a datagram that goes
+ * without would overtake a list that GRO holds of its flow.
+ */
 static bool mflow_given(const struct sk_buff *skb)
 {
 	struct mflow_carried *carried = this_cpu_ptr(&mflow_carried);
@@ -33,7 +36,7 @@ static bool mflow_given(const struct sk_buff *skb)
 	WRITE_ONCE(carried->given, carried->given + mflow_stock_wire_pkts(skb));
 	if (carried->tags[slot] != tag) {
 		carried->tags[slot] = tag;
-		if (test_bit(slot, mflow_datagrams))
+		if (test_bit(slot, mflow_datagrams) && !READ_ONCE(mflow_lists_off))
 			carried->datagrams |= BIT_ULL(slot);
 		else
 			carried->datagrams &= ~BIT_ULL(slot);
@@ -73,15 +76,21 @@ static bool mflow_last_behind_held(struct napi_struct *napi)
 /*
  * A datagram that GRO cannot put into a list (its checksum was seen to by others than that of the one before, it is
  * empty, or padded) is let through, and would overtake the list that GRO holds of its flow.
+ *
+ * It may have left by itself. Where GRO has let go what it held of its flow, that was in front, and enough for a batch of what GRO lets
+ * through: segments of a stream in the same tunnel do so all the time. Else a batch is one packet.
  */
 static gro_result_t mflow_receive_datagram(struct napi_struct *napi,
 					   struct sk_buff *skb)
 {
+	const struct gro_list *beside = MFLOW_GRO_LIST(napi, skb_get_hash_raw(skb));
 	gro_result_t result;
+	int held;
 
 	mflow_pass_list(napi);
+	held = beside->count;
 	result = napi_gro_receive(napi, skb);
-	if (result == GRO_NORMAL && !mflow_last_behind_held(napi))
+	if (result == GRO_NORMAL && !mflow_last_behind_held(napi) && beside->count >= held)
 		WRITE_ONCE(mflow_lists_off, true);
 	return result;
 }
@@ -101,7 +110,7 @@ bool mflow_worker_receive(struct mflow_worker *worker, struct sk_buff *skb)
 		mflow_worker_receive_past_gro(worker, skb);
 		return false;
 	}
-	datagram = mflow_given(skb) && !READ_ONCE(mflow_lists_off);
+	datagram = mflow_given(skb);
 	/* It must not overtake those of its batch that GRO holds at our device. */
 	if (unlikely(!mflow_port_lane_device(skb, datagram)))
 		mflow_worker_flush(worker);

@@ -2,20 +2,28 @@
 
 //! Lanes give to GRO what it can join, and nothing else for long. What goes past it has been verified, as with it.
 
+use std::net::Shutdown;
+use std::thread;
+
 use anyhow::{ensure, Result};
 
 use crate::cases::{Case, Run};
-use crate::machine::{command, proc_net};
+use crate::machine::{command, proc_net, threads};
 use crate::mflow::{self, Knobs};
 use crate::network::nft;
 use crate::network::topology::{Family, CONTAINER};
 use crate::traffic::datagrams::run::Datagrams;
 use crate::traffic::outcome::Outcome;
 use crate::traffic::rig::Rig;
-use crate::traffic::{Load, Plan};
+use crate::traffic::streams::connection::{self, Pair};
+use crate::traffic::streams::verifier::ReadProgress;
+use crate::traffic::{Live as _, Load, Plan};
 
 /// Enough for a batch that is tried to be a small part, on each of two lanes.
 const DATAGRAMS: u64 = 6_000;
+/// A stream beside datagrams, and how much of it is written at once.
+const STREAM_BYTES: u64 = 4 << 20;
+const STREAM_CHUNK_BYTES: usize = 16 << 10;
 /// More than the kernel sums as soon as a datagram has come to UDP (`CHECKSUM_BREAK`).
 const SUMMED_LATE_BYTES: usize = 256;
 
@@ -70,6 +78,12 @@ pub(crate) fn cases() -> Vec<Case> {
             "segments that GRO has joined are taken apart before the container's veth: TCP does not notice",
             Run::Plain,
             |rig| joined(rig, &rig.streams(), true),
+        ),
+        Case::of_module(
+            "gro/beside",
+            "beside a stream in the same tunnel datagrams keep their order; without our patches lanes have GRO join them still when it has ended",
+            Run::Always,
+            beside,
         ),
         written(
             "header/v6",
@@ -189,4 +203,47 @@ fn joined<L: Load>(rig: &Rig, plan: &Plan<L>, apart: bool) -> Result<Outcome> {
         );
         rig.require_strict(&plan, &Knobs::default(), outcome)
     })
+}
+
+/// Has a stream beside the datagrams for a while, in the same outer flow and on one lane.
+fn beside(rig: &Rig) -> Result<Outcome> {
+    let mut plan = rig.datagrams();
+    plan.one_outer = true;
+    plan.load.send_at_least(DATAGRAMS);
+    let joins = rig.splits() && !mflow::is_patched()?;
+    let knobs = Knobs::of(1, 64);
+    rig.unnoticed(&plan, &knobs, |live| {
+        send_stream(STREAM_BYTES)?;
+        let received = || anyhow::Ok(proc_net::device(CONTAINER, "eth0")?.rx_pkts);
+        let (arrived, before) = (live.arrivals(), received()?);
+        live.send_more(DATAGRAMS / 2)?;
+        let (arrived, pkts) = (live.arrivals() - arrived, received()? - before);
+        ensure!(
+            !joins || pkts < arrived * 3 / 4,
+            "behind the stream, the container received {arrived} datagrams as {pkts} packets"
+        );
+        Ok(())
+    })
+}
+
+fn send_stream(bytes: u64) -> Result<()> {
+    let Pair { client, server } = connection::connect(Family::V4)?;
+    let progress = ReadProgress::default();
+    let (written, read) = thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let written = connection::write_while(&client, |written| {
+                (written < bytes).then_some(STREAM_CHUNK_BYTES)
+            });
+            let _already_reset = client.shutdown(Shutdown::Write);
+            written
+        });
+        let read = connection::read_to_end(&server, &progress);
+        (threads::result(writer.join()), read)
+    });
+    let (written, read) = (written?, read?);
+    ensure!(
+        written == read,
+        "{written:?} was written, and {read:?} read"
+    );
+    Ok(())
 }
