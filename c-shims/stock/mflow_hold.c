@@ -120,6 +120,7 @@ bool mflow_hold_back_on(unsigned int cpu, struct sk_buff *skb)
 
 	if (!READ_ONCE(hold->active))
 		return false;
+	mflow_verify_as_gro(skb);
 	spin_lock(&hold->queue.lock);
 	waits = hold->active;
 	if (waits)

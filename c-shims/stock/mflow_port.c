@@ -107,6 +107,18 @@ static bool mflow_runs_xdp(const struct net_device *dev)
 }
 
 /*
+ * Softirqs disabled, for a packet that is about to take the ordinary path. GRO, which is off at the device, would have verified its
+ * checksums: rules behind it may make them wrong, or the sum that connection tracking keeps of a packet that nobody has verified.
+ */
+void mflow_verify_as_gro(struct sk_buff *skb)
+{
+	const struct net_device *dev = skb->dev;
+
+	if (dev->wanted_features & ~dev->features & NETIF_F_GRO && !mflow_runs_xdp(dev) && !skb_shared(skb))
+		mflow_packet_verify(skb);
+}
+
+/*
  * Packets come behind taps and classifiers of the device; what goes on from a lane passes them by
  * (tc_skip_classify), and this hook with them.
  */
@@ -118,10 +130,14 @@ static unsigned int mflow_ingress(void *priv, struct sk_buff *skb,
 	u32 tag;
 
 	if (unlikely(READ_ONCE(port->gro_ends)) && !in_hardirq() && !irqs_disabled() &&
-	    !skb_shared(skb) && !mflow_runs_xdp(skb->dev))
+	    !skb_shared(skb) && !mflow_runs_xdp(skb->dev)) {
+		mflow_verify_as_gro(skb);
 		return mflow_waits_for_gro(port, skb) ? NF_STOLEN : NF_ACCEPT;
-	if (!static_branch_unlikely(&mflow_stock_key))
+	}
+	if (!static_branch_unlikely(&mflow_stock_key)) {
+		mflow_verify_as_gro(skb);
 		return NF_ACCEPT;
+	}
 	if (mflow_frames_has_dispatched(skb))
 		goto ordinary;
 
@@ -140,6 +156,7 @@ static unsigned int mflow_ingress(void *priv, struct sk_buff *skb,
 		return NF_STOLEN;
 
 ordinary:
+	mflow_verify_as_gro(skb);
 	if (unlikely(mflow_runs_xdp(skb->dev))) {
 		tag = mflow_stock_tag(skb);
 		if (tag >> MFLOW_KIND_SHIFT == MFLOW_KIND_PROBE) {

@@ -31,6 +31,7 @@ int mflow_rust_init(void);
 void mflow_rust_exit(void);
 void mflow_run_park(void *collector);
 void mflow_run_flush(struct mflow_source *source);
+void mflow_packet_verify(struct sk_buff *skb);
 void mflow_note_path_fault(unsigned int slot, unsigned int fault);
 void mflow_note_receive_pkts(unsigned int slot, unsigned int pkts);
 
@@ -62,6 +63,7 @@ bool mflow_frames_has_dispatched(const struct sk_buff *skb);
 bool mflow_port_lane_device(struct sk_buff *skb, bool datagrams);
 int mflow_ports_hook(void);
 void mflow_ports_gro_off(void);
+void mflow_verify_as_gro(struct sk_buff *skb);
 void mflow_ports_unhook(void);
 bool mflow_port_is_early(const struct net_device *dev);
 bool mflow_napi_is_there(unsigned int napi_id);

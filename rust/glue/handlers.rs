@@ -135,6 +135,9 @@ impl Handlers for PacketPath {
                     // It goes through queues, so the batch waits for it.
                     expect(slots, packet.borrow());
                 }
+                if !way::GRO_PRECEDES_INGRESS {
+                    packet.verify();
+                }
                 // Else it must not go through a queue: the batch ends when this call does.
                 // SAFETY: By the contract softirqs are disabled.
                 unsafe { deliver::carry(packet) };
@@ -389,8 +392,19 @@ unsafe extern "C" fn mflow_note_receive_pkts(slot: kernel::ffi::c_uint, pkts: ke
     pool::slots().slot(slot as usize).note_receive_pkts(pkts);
 }
 
+/// Verifies the checksums of a packet that GRO would have verified.
+///
+/// # Safety: called by C with a valid packet that is the caller's alone, and begins at its network header.
+#[cfg(mflow_stock)]
+#[no_mangle]
+unsafe extern "C" fn mflow_packet_verify(skb: *mut kernel::bindings::sk_buff) {
+    // SAFETY: By the contract.
+    unsafe { BorrowedSkb::from_raw(skb) }.verify();
+}
+
 #[cfg(mflow_stock)]
 super::ffi::check_export!(
+    mflow_packet_verify,
     mflow_run_flush,
     mflow_port_source,
     mflow_take_requests,

@@ -178,6 +178,7 @@ extern "C" {
     pub fn mflow_run_forget(source: *mut mflow_source);
     pub fn mflow_run_park(collector: *mut c_void);
     pub fn mflow_run_flush(source: *mut mflow_source);
+    pub fn mflow_packet_verify(skb: *mut sk_buff);
     pub fn mflow_note_path_fault(slot: c_uint, fault: c_uint);
     pub fn mflow_note_receive_pkts(slot: c_uint, pkts: c_uint);
     pub fn mflow_port_source(port: *mut c_void) -> *mut mflow_source;

@@ -320,7 +320,7 @@ pub(crate) struct BorrowedSkb<'a> {
 impl BorrowedSkb<'_> {
     /// # Safety: `skb` is valid, and nobody else uses it as long as the value lives.
     #[inline]
-    pub(super) unsafe fn from_raw(skb: *mut ffi::sk_buff) -> Self {
+    pub(crate) unsafe fn from_raw(skb: *mut ffi::sk_buff) -> Self {
         Self {
             // SAFETY: By the contract it is as good as ours, and it is never dropped.
             packet: ManuallyDrop::new(unsafe { SkBuff::from_raw(skb) }),
@@ -342,5 +342,12 @@ impl BorrowedSkb<'_> {
     #[inline]
     pub(crate) fn set_tag(&mut self, tag: Tag) {
         self.packet.set_tag(tag);
+    }
+
+    /// Verifies the checksums that GRO would verify. What only GRO can find stays unverified, as where the operator has switched GRO
+    /// off.
+    #[cfg(mflow_stock)]
+    pub(crate) fn verify(&mut self) {
+        self.packet.verify();
     }
 }

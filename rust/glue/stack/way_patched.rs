@@ -22,6 +22,8 @@ pub(crate) const MISSING: &str = "";
 /// True if all packets that a lane or [`carry`](super::deliver::carry) gives to the stack have reached their end when the call
 /// returns.
 pub(crate) const RUNS_TO_COMPLETION: bool = true;
+/// True if packets come to a device's ingress through GRO, which has verified their checksums.
+pub(crate) const GRO_PRECEDES_INGRESS: bool = true;
 /// True if sources of NAPIs that split flows are found by the number in a packet. Here the NAPIs have them.
 pub(crate) const FINDS_SOURCES_BY_NUMBER: bool = false;
 /// The promise that a fence waits until all queues of its CPU are through, and that a path with queues on other CPUs has no fence.

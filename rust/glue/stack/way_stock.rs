@@ -24,6 +24,9 @@ pub(crate) const MISSING: &str =
 /// True if all packets that a lane or [`carry`](super::deliver::carry) gives to the stack have reached their end when the call
 /// returns.
 pub(crate) const RUNS_TO_COMPLETION: bool = false;
+/// True if packets come to a device's ingress through GRO, which has verified their checksums. Lanes have GRO here, and it is off at
+/// the device.
+pub(crate) const GRO_PRECEDES_INGRESS: bool = false;
 /// True if sources of NAPIs are found by the number in a packet, behind GRO. The packet may have come by a roundabout way, so
 /// sources are taken before they are used.
 pub(crate) const FINDS_SOURCES_BY_NUMBER: bool = true;

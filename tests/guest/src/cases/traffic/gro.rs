@@ -19,6 +19,8 @@ use crate::traffic::streams::connection::{self, Pair};
 use crate::traffic::streams::verifier::ReadProgress;
 use crate::traffic::{Live as _, Load, Plan};
 
+/// No flow is as fast.
+const NEVER_PPS: u32 = 10_000_000;
 /// Enough for a batch that is tried to be a small part, on each of two lanes.
 const DATAGRAMS: u64 = 6_000;
 /// A stream beside datagrams, and how much of it is written at once.
@@ -85,33 +87,42 @@ pub(crate) fn cases() -> Vec<Case> {
             Run::Always,
             beside,
         ),
+        Case::of_module(
+            "gro/header/whole",
+            "a rule in the container writes class into headers of a flow that is too slow to be split: none is lost",
+            Run::Always,
+            whole,
+        ),
         written(
             "header/v6",
             "class into headers that connection tracking has summed",
             Family::V6,
+            Run::Always,
             HEADER_RULE,
         ),
         written(
             "checksum/v4",
             "a wrong checksum into datagrams",
             Family::V4,
+            Run::Always,
             CHECKSUM_RULE,
         ),
         written(
             "checksum/v6",
             "a wrong checksum into datagrams of IPv6",
             Family::V6,
+            Run::Plain,
             CHECKSUM_RULE,
         ),
     ]
 }
 
 /// Returns the case of what a rule writes.
-fn written(name: &str, what: &str, inner: Family, rule: &'static str) -> Case {
+fn written(name: &str, what: &str, inner: Family, run: Run, rule: &'static str) -> Case {
     Case::of_traffic(
         format!("gro/{name}"),
         format!("a rule in the container writes {what}: none is lost, with GRO and past it"),
-        Run::Plain,
+        run,
         move |rig| {
             let (plan, knobs) = (verified_late(rig, inner), Knobs::default());
             rig.prepare(&plan, &knobs)?;
@@ -125,6 +136,20 @@ fn written(name: &str, what: &str, inner: Family, rule: &'static str) -> Case {
         },
     )
     .about_splitting()
+}
+
+/// Has a rule write into a flow that is never split.
+fn whole(rig: &Rig) -> Result<Outcome> {
+    let mut plan = verified_late(rig, Family::V6);
+    plan.split = false;
+    let knobs = Knobs {
+        min_flow_pps: NEVER_PPS,
+        ..Knobs::default()
+    };
+    rig.prepare(&plan, &knobs)?;
+    nft::add(CONTAINER, HEADER_RULE)?;
+    let outcome = Datagrams::measure(&plan, |_| Ok(()))?;
+    outcome.judge(|outcome| rig.require_unnoticed::<Datagrams>(outcome))
 }
 
 /// Returns a plan of datagrams that UDP sums late.
