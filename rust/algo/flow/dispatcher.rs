@@ -6,7 +6,7 @@
 //! a *fence*: the last packet on the ordinary path is a micro-flow of its own, which is complete when it arrives. So no split
 //! packet overtakes a packet that was under way. Each inner flow of an outer one has a fence (`fenced.rs`). To stop, this core
 //! carries the flow's packets itself (*inline*), as the last micro-flow, until all others have been delivered. The untagged
-//! packets that follow are behind all of these. `state.rs` has a picture of this, and `splitting.rs` has the starts and stops.
+//! packets that follow are behind all of these. `state.rs` has a picture of this, and `lifecycle.rs` has the starts and stops.
 //! This file has the way of most packets, and the choice of batches.
 //!
 //! A batch goes to a lane only if the lane's ring has room for all of it, and not too much memory waits in rings

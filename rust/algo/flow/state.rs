@@ -20,7 +20,7 @@
 //! Names in small letters are reasons to keep a flow whole, as the file `flows` prints them. `report/reason.rs` has the time for
 //! which each holds the flow in `Counting`. Here `new` says that another source has begun, and `switched_off` that
 //! [`Config::stopping`](super::dispatcher::Config::stopping) is set. The picture is made from the table in `transitions.rs`. The
-//! code of the events is in `splitting.rs`.
+//! code of the events is in `lifecycle.rs`.
 
 use super::transitions::StateKind;
 use crate::algo::report::flow_report::Standing;

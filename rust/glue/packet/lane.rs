@@ -16,7 +16,7 @@ use crate::algo::lanes::gro_trial::GroTrial;
 use crate::algo::lanes::queue::ring::{Consumer, Item, Producer, Ring, RING_ITEMS};
 use crate::algo::lanes::queue::Packet as _;
 use crate::algo::lanes::ring_bytes::MAX_CPU_RING_BYTES;
-use crate::algo::merge::collector::Collector;
+use crate::algo::merge::lane_run::Collector;
 use crate::algo::merge::slot::LaneId;
 use crate::algo::stage::Stage;
 use crate::algo::tag::{Tag, MAX_SLOTS};

@@ -6,7 +6,7 @@ use super::lane_progress::LaneProgress;
 use super::pool::{self, Slots};
 use crate::algo::counters::Counter;
 use crate::algo::lanes::queue::chain::Chain;
-use crate::algo::merge::collector::Run;
+use crate::algo::merge::lane_run::Run;
 use crate::algo::merge::slot::{LaneId, Merged, PathFault, Sink};
 use crate::algo::parked_amount::Amount;
 use crate::algo::tag::MAX_SLOTS;

@@ -6,7 +6,7 @@
 
 use super::merge_sink;
 use super::pool::Slots;
-use crate::algo::merge::collector::Collector;
+use crate::algo::merge::lane_run::Collector;
 use crate::glue::stack::skb::SkBuff;
 use crate::glue::stack::socket::Socket;
 use crate::glue::stack::way;

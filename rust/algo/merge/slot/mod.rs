@@ -7,7 +7,7 @@
 //! section III-B) is the batch whose turn it is. A batch is complete when its lane says so, never when a number of
 //! packets has been seen: packets are dropped, cloned and coalesced on the way.
 //!
-//! `token` decides which core merges: the first that adds to it merges for all that add while it does (`merge_token.rs`). The
+//! `token` decides which core merges: the first that adds to it merges for all that add while it does (`merger.rs`). The
 //! merger has no thread of its own and no core waits for it: one that finds the token taken goes on with its packets.
 //!
 //! Each batch has a place in the window (`window_place.rs`), which is open for it from [`Slot::open`] until its turn has passed.
@@ -19,7 +19,7 @@
 //! when it is `b`'s turn. Both write, then fence, then read the other's word, so at least one of them sees the other (the
 //! store-buffering pattern). `park` also merges when nothing was parked before, so that the deadline is started.
 
-mod merge_token;
+mod merger;
 mod window_place;
 
 use crate::algo::counters::{Counter, Counters};

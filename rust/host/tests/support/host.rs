@@ -15,7 +15,7 @@ use mflow_algo::algo::lanes::queue::ring::{BuildingEnd, Consumer, Item, Producer
 use mflow_algo::algo::lanes::queue::Packet as _;
 use mflow_algo::algo::lanes::ring_bytes::RingBytes;
 use mflow_algo::algo::load::flow_orders::Orders;
-use mflow_algo::algo::merge::collector::{Collector, Run};
+use mflow_algo::algo::merge::lane_run::{Collector, Run};
 use mflow_algo::algo::merge::slot::Slot;
 use mflow_algo::algo::merge::slot_pool::SlotPool;
 use mflow_algo::algo::tag::{Tag, TagKind};

@@ -18,7 +18,7 @@ use mflow_algo::algo::lanes::queue::ring::{Consumer, Item};
 use mflow_algo::algo::lanes::queue::Packet;
 use mflow_algo::algo::lanes::ring_bytes::RingBytes;
 use mflow_algo::algo::load::flow_orders::Orders;
-use mflow_algo::algo::merge::collector::{Collector, Run};
+use mflow_algo::algo::merge::lane_run::{Collector, Run};
 use mflow_algo::algo::merge::slot::{LaneId, Merged, PathFault, Sink, Slot};
 use mflow_algo::algo::merge::slot_pool::{SlotPool, NR_SLOTS};
 use mflow_algo::algo::parked_amount::Amount;

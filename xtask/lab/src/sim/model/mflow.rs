@@ -13,7 +13,7 @@ use mflow_algo::algo::lanes::queue::ring::{Consumer, Item, Producer, Ring, RING_
 use mflow_algo::algo::lanes::ring_bytes::RingBytes;
 use mflow_algo::algo::load::controller::FlowCount;
 use mflow_algo::algo::load::flow_orders::Orders;
-use mflow_algo::algo::merge::collector::{Collector, Run};
+use mflow_algo::algo::merge::lane_run::{Collector, Run};
 use mflow_algo::algo::merge::slot::{LaneId, Sink, Slot};
 use mflow_algo::algo::merge::slot_pool::SlotPool;
 use mflow_algo::algo::parked_amount::Amount;
