@@ -69,7 +69,7 @@ files! {
     Version = c"version", 0o444;
 }
 
-const VERSION: &str = "0.1.0";
+const VERSION: &str = "0.2.0";
 
 /// Returns all files. A file's place is the number by which C calls it.
 fn all_files() -> impl Iterator<Item = File> {
