@@ -41,6 +41,8 @@ pub enum Stack {
         /// CPUs to choose from.
         cpus: usize,
     },
+    /// The overlay on a Linux that is tuned by hand, without the module.
+    Tuned(Tuning),
     /// The overlay with the module loaded and no device opted in.
     Loaded,
     /// The overlay with the module loaded, its device opted in, and splitting switched off.
@@ -80,6 +82,20 @@ pub enum Stack {
     Router(Router),
 }
 
+/// What an operator sets to make the overlay faster without the module.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Tuning {
+    /// True if the NIC's GRO puts datagrams into lists, also those that end at no socket of the NIC's namespace.
+    pub lists: bool,
+    /// The number of CPUs that packet steering on the VXLAN device chooses from.
+    pub rps_cpus: usize,
+    /// True if packet steering follows the reader (RFS), where the reader's CPU is known.
+    pub follows_reader: bool,
+    /// True if a thread on a CPU of its own polls the NIC.
+    pub threaded: bool,
+}
+
 impl Stack {
     /// Returns whether packets go through the overlay.
     pub fn has_overlay(&self) -> bool {
@@ -99,6 +115,7 @@ impl Stack {
             | Self::Busy { cpus, .. }
             | Self::Falcon { cpus, .. }
             | Self::HostPlus { cpus } => cpus,
+            Self::Tuned(tuning) => tuning.rps_cpus + usize::from(tuning.threaded),
             Self::Mflow { lanes, layout, .. } => match layout {
                 Layout::Lane => lanes,
                 Layout::LaneStage => 2 * lanes,

@@ -13,6 +13,7 @@ mod router;
 mod sink;
 mod stack;
 mod stream;
+mod tuned;
 mod window;
 
 use std::net::Ipv4Addr;
@@ -100,8 +101,16 @@ fn measure(case: &Case) -> Result<End> {
         } => requests::measure(case, server, clients, bytes),
     }?;
     tasks.stop()?;
-    stack::remove(&case.stack)?;
+    stack::remove(&case.stack, device(&case.load))?;
     Ok(end)
+}
+
+/// Returns the device by which packets of a load come in.
+fn device(load: &Load) -> &'static str {
+    match load {
+        Load::Frames { .. } | Load::Forwarded { .. } | Load::Stream { .. } => topology::FEED,
+        Load::Iperf3 { .. } | Load::Sockperf { .. } | Load::Requests { .. } => "eth0",
+    }
 }
 
 struct AppEndpoint {

@@ -2,15 +2,15 @@
 
 //! The stacks that are compared: each is one small description, set up here.
 
-use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use mflow_protocol::bench::{Build, Falcon, Layout, Scaling, Stack, LOAD_THRESHOLD_PCT};
 
+use crate::bench::tuned;
 use crate::flows;
 use crate::machine::{command, cpu, threads};
 use crate::mflow::{self, Knobs, Mode};
@@ -21,17 +21,13 @@ const SAMPLED: Duration = Duration::from_secs(2);
 /// No flow of a bench is so fast.
 const FASTER_THAN_ANY_PPS: u32 = 10_000_000;
 
-const RPS_CPUS: &str = "/sys/class/net/vxlan0/queues/rx-0/rps_cpus";
-
 /// Sets a stack up; its packets come in on `device`.
 pub(super) fn prepare(stack: &Stack, device: &'static str) -> Result<()> {
     match *stack {
         // What a router is made of depends on what it gets.
         Stack::Native | Stack::Vanilla | Stack::Router(_) => Ok(()),
-        Stack::Rps { cpus } => {
-            let mask: u64 = cpu::BENCH_LANES[..cpus].iter().map(|cpu| 1 << cpu).sum();
-            fs::write(RPS_CPUS, format!("{mask:x}")).context(RPS_CPUS)
-        }
+        Stack::Rps { cpus } => tuned::steer(cpus),
+        Stack::Tuned(tuning) => tuned::prepare(tuning, device),
         Stack::Loaded => command::run("modprobe mflow").map(drop),
         Stack::Idle => {
             mflow::load(&Knobs {
@@ -106,10 +102,10 @@ pub(super) fn prepare(stack: &Stack, device: &'static str) -> Result<()> {
 }
 
 /// Takes a stack down, so that nothing of it is measured with the next one.
-pub(super) fn remove(stack: &Stack) -> Result<()> {
-    match stack {
-        // The kernel's switch for steering on any device stays on if the device vanishes with it.
-        Stack::Rps { .. } => fs::write(RPS_CPUS, "0").context(RPS_CPUS),
+pub(super) fn remove(stack: &Stack, device: &'static str) -> Result<()> {
+    match *stack {
+        Stack::Rps { .. } => tuned::steer(0),
+        Stack::Tuned(tuning) => tuned::remove(tuning, device),
         _ => mflow::unload(),
     }
 }

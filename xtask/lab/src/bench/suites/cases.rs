@@ -3,7 +3,8 @@
 //! The cases of the benchmark: each is measured with every stack that a user could pick instead.
 
 use mflow_protocol::bench::{
-    Build, Falcon, Front, Layout, Load, Scaling, Server, Stack, Transport, LOAD_THRESHOLD_PCT,
+    Build, Falcon, Front, Layout, Load, Scaling, Server, Stack, Transport, Tuning,
+    LOAD_THRESHOLD_PCT,
 };
 
 use super::hike_cases;
@@ -25,6 +26,8 @@ const SOCKPERF_MAX_BYTES: usize = 65_507;
 const APPLICATION_CLIENTS: u16 = 10;
 /// The number of lanes for which a benchmark's guest has CPUs.
 const MOST_LANES: usize = 8;
+/// The number of CPUs that packet steering chooses from, where it can.
+const STEERED_CPUS: usize = 2;
 /// The number of CPUs that tasks take in the case in which all are busy.
 const BUSY_CPUS: usize = 4;
 /// Rates that overload no stack, not even an emulated one. The papers' rates are a hundred times as high.
@@ -91,6 +94,7 @@ impl Mode {
                 | Stack::Idle
                 | Stack::Whole
                 | Stack::Rps { .. }
+                | Stack::Tuned(_)
                 | Stack::Mflow {
                     scaling: Scaling::Path,
                     build: Build::Auto | Build::Lane,
@@ -227,12 +231,50 @@ fn with_host_plus(mut case: Case) -> Case {
     case
 }
 
+/// Adds modes to a case: Linux as an operator tunes it without the module, by one means each and by those that gain together.
+fn with_tuned_linux(mut case: Case) -> Case {
+    let none = Tuning::default();
+    let is_of_datagrams = matches!(case.load, Load::Frames { .. });
+    let lists = Tuning {
+        lists: true,
+        ..none
+    };
+    let steering = Tuning {
+        rps_cpus: STEERED_CPUS,
+        ..none
+    };
+    let follows_reader = Tuning {
+        follows_reader: true,
+        ..steering
+    };
+    let threaded = Tuning {
+        threaded: true,
+        ..none
+    };
+    // Lists do nothing for segments, and cost them the look-up of a socket.
+    let together = Tuning {
+        lists: is_of_datagrams,
+        threaded: true,
+        ..steering
+    };
+    case.modes.extend(
+        [
+            ("gro-list", lists),
+            ("rfs", follows_reader),
+            ("threaded", threaded),
+            ("tuned", together),
+        ]
+        .map(|(name, tuning)| mode(name, Stack::Tuned(tuning))),
+    );
+    case
+}
+
 /// mflow with these numbers of lanes, and the stacks it is compared with.
 fn stacks(lanes: &[usize]) -> Vec<Mode> {
     let mut modes = vec![
         mode("native", Stack::Native),
         mode("vanilla", Stack::Vanilla),
-        mode("rps", Stack::Rps { cpus: 2 }),
+        mode("rps", Stack::Rps { cpus: STEERED_CPUS }),
         falcon("falcon-dev", FALCON_CPUS, Falcon::Dev),
         falcon("falcon-func", FALCON_CPUS, Falcon::Func),
     ];
@@ -377,7 +419,7 @@ fn overhead() -> Case {
 pub(crate) fn all(suite: Suite) -> Vec<Case> {
     match suite {
         Suite::Quick => vec![
-            udp(16),
+            with_tuned_linux(udp(16)),
             udp(65_507),
             tcp(65_536),
             latency_udp(16),
@@ -386,12 +428,12 @@ pub(crate) fn all(suite: Suite) -> Vec<Case> {
         Suite::Paper => {
             let mut cases = vec![
                 with_busy_cpus(with_lanes_by_need(with_two_falcon_cpus(with_builders(
-                    with_device_scaling(udp(16)),
+                    with_device_scaling(with_tuned_linux(udp(16))),
                 )))),
                 udp_bursts(16),
                 udp(1_024),
                 udp(4_096),
-                with_lanes_by_need(with_builders(udp(65_507))),
+                with_lanes_by_need(with_builders(with_tuned_linux(udp(65_507)))),
                 tcp(16),
                 tcp(4_096),
                 with_lanes_by_need(with_two_falcon_cpus(with_builders(with_device_scaling(
@@ -401,7 +443,7 @@ pub(crate) fn all(suite: Suite) -> Vec<Case> {
             cases.extend([
                 with_host_plus(stream(4_096)),
                 with_busy_cpus(with_lanes_by_need(with_two_cores_a_lane(with_builders(
-                    stream(65_536),
+                    with_tuned_linux(stream(65_536)),
                 )))),
             ]);
             let batches = [1, 4, 16, 64, 256, 1024];

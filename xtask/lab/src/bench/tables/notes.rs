@@ -39,6 +39,7 @@ pub(crate) fn of(case: &protocol::Case, spread: f64, saturated: bool) -> Option<
             if matches!(
                 case.stack,
                 Stack::Rps { .. }
+                    | Stack::Tuned(_)
                     | Stack::Mflow { .. }
                     | Stack::Falcon { .. }
                     | Stack::HostPlus { .. }
@@ -91,7 +92,7 @@ pub(crate) fn of(case: &protocol::Case, spread: f64, saturated: bool) -> Option<
             (false, _) => {
                 "spread above 5 %: a core with time to spare pays a wake-up for as many packets as happen to wait"
             }
-            (true, Stack::Rps { .. }) => {
+            (true, Stack::Rps { .. } | Stack::Tuned(_)) => {
                 "spread above 5 %: how many packets an interrupt between cores finds depends on which of them the host runs"
             }
             (true, Stack::Falcon { .. } | Stack::HostPlus { .. }) => {

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What operators set to make an overlay faster on a Linux without the module.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use mflow_protocol::bench::Tuning;
+
+use crate::machine::{command, cpu};
+
+const STEERING: &str = "/sys/class/net/vxlan0/queues/rx-0";
+const SOCKET_FLOWS: &str = "/proc/sys/net/core/rps_sock_flow_entries";
+/// The entries that the kernel's Documentation/networking/scaling.rst suggests.
+const FLOW_ENTRIES: usize = 32_768;
+
+/// Sets packet steering on the VXLAN device to the first CPUs for lanes. With none it is off.
+pub(super) fn steer(cpus: usize) -> Result<()> {
+    let mask: u64 = cpu::BENCH_LANES[..cpus].iter().map(|cpu| 1 << cpu).sum();
+    // The kernel's switch for steering on any device stays on if the device vanishes with it.
+    write(&format!("{STEERING}/rps_cpus"), format!("{mask:x}"))
+}
+
+pub(super) fn prepare(tuning: Tuning, device: &str) -> Result<()> {
+    set(tuning, device, true)?;
+    steer(tuning.rps_cpus)?;
+    if tuning.threaded {
+        let own = cpu::BENCH_LANES[tuning.rps_cpus];
+        for thread in polling_threads(device)? {
+            command::run(&format!("taskset -p -c {own} {thread}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Takes the tuning back, so that nothing of it is measured with the next stack.
+pub(super) fn remove(tuning: Tuning, device: &str) -> Result<()> {
+    steer(0)?;
+    set(tuning, device, false)
+}
+
+/// Switches everything but the choice of CPUs.
+fn set(tuning: Tuning, device: &str, on: bool) -> Result<()> {
+    let word = if on { "on" } else { "off" };
+    if tuning.lists {
+        command::run(&format!(
+            "ethtool -K {device} rx-gro-list {word} rx-udp-gro-forwarding {word}"
+        ))?;
+    }
+    if tuning.follows_reader {
+        let entries = if on { FLOW_ENTRIES } else { 0 };
+        write(SOCKET_FLOWS, entries.to_string())?;
+        write(&format!("{STEERING}/rps_flow_cnt"), entries.to_string())?;
+    }
+    if tuning.threaded {
+        let threaded = format!("/sys/class/net/{device}/threaded");
+        write(&threaded, u8::from(on).to_string())?;
+    }
+    Ok(())
+}
+
+/// Returns the threads that poll a device's NAPIs.
+fn polling_threads(device: &str) -> Result<Vec<u32>> {
+    let name = format!("napi/{device}-");
+    let mut threads = Vec::new();
+    for task in fs::read_dir("/proc")? {
+        let task = task?;
+        let Some(id) = task.file_name().to_str().and_then(|id| id.parse().ok()) else {
+            continue;
+        };
+        // A task may have ended meanwhile.
+        let comm = fs::read_to_string(task.path().join("comm")).unwrap_or_default();
+        if comm.starts_with(&name) {
+            threads.push(id);
+        }
+    }
+    anyhow::ensure!(!threads.is_empty(), "no thread polls {device}");
+    Ok(threads)
+}
+
+fn write(path: &str, word: String) -> Result<()> {
+    fs::write(Path::new(path), word).with_context(|| format!("cannot write {path}"))
+}
