@@ -9,8 +9,9 @@ use anyhow::{bail, Result};
 
 use crate::machine::proc_net;
 
-/// Readings of a table, at most.
-const MOST_READINGS: usize = 10;
+/// Readings of a table, at most, and those in a row that bring nothing new.
+const MOST_READINGS: usize = 20;
+const QUIET_READINGS: usize = 2;
 
 /// The knowledge of a namespace's connection tracking about some ports, as `conntrack -L` tells it, and what went wrong with packets, as
 /// `conntrack -S` does.
@@ -41,10 +42,11 @@ impl Tracked {
         namespace: Option<&str>,
         ports: &[u16],
     ) -> Result<(Self, Endpoints)> {
-        let (entries, endpoints) = settled(|| {
+        let entries = settled(|| {
             let table = proc_net::read(namespace, "nf_conntrack")?;
             Ok(entries(&table, ports))
         })?;
+        let (entries, endpoints) = counted(&entries);
         let statistics = proc_net::read(namespace, "stat/nf_conntrack")?;
         let tracked = Self {
             invalid: statistic(&statistics, "invalid"),
@@ -66,21 +68,27 @@ impl Tracked {
     }
 }
 
-/// Reads until two readings agree. The kernel counts from the table's beginning for each page of the file, so it passes over an entry
-/// for each one that another namespace loses meanwhile.
-fn settled<T: PartialEq>(read: impl Fn() -> Result<T>) -> Result<T> {
-    let mut last = read()?;
+/// Reads until readings bring no more entries. The kernel counts from the table's beginning for each page of the file, so it passes
+/// over an entry for each one that another namespace loses meanwhile.
+fn settled(read: impl Fn() -> Result<Entries>) -> Result<Entries> {
+    let mut all = read()?;
+    let mut quiet = 0;
     for _ in 0..MOST_READINGS {
-        let now = read()?;
-        if now == last {
-            return Ok(now);
+        let known = all.len();
+        all.extend(read()?);
+        quiet = if all.len() == known { quiet + 1 } else { 0 };
+        if quiet == QUIET_READINGS {
+            return Ok(all);
         }
-        last = now;
     }
     bail!("connection tracking's table changes all the time");
 }
 
+/// Entries by what they say of the first packet.
+type Entries = BTreeMap<String, Entry>;
+
 /// One line: where the first packet came from and went to, and where answers do.
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Entry {
     from: IpAddr,
     to_port: u16,
@@ -113,11 +121,27 @@ pub(in crate::hosts) fn announced(namespace: Option<&str>) -> Result<u64> {
     Ok(statistic(&statistics, "expect_create"))
 }
 
-/// Counts the entries whose first direction goes to one of these ports.
-fn entries(table: &str, ports: &[u16]) -> (Tracked, Endpoints) {
+/// Returns the entries whose first direction goes to one of these ports.
+fn entries(table: &str, ports: &[u16]) -> Entries {
+    let entry = |line| Some((first_direction(line), Entry::parse(line)?));
+    let entries = table.lines().filter_map(entry);
+    entries
+        .filter(|(_, entry)| ports.contains(&entry.to_port))
+        .collect()
+}
+
+/// Returns the protocol, addresses and ports of the first packet.
+fn first_direction(line: &str) -> String {
+    let keys = ["src=", "dst=", "sport=", "dport="];
+    let find = |key| line.split_whitespace().find(|word| word.starts_with(key));
+    let protocol = line.split_whitespace().nth(2);
+    let words = protocol.into_iter().chain(keys.iter().filter_map(find));
+    words.collect::<Vec<_>>().join(" ")
+}
+
+fn counted(entries: &Entries) -> (Tracked, Endpoints) {
     let (mut tracked, mut endpoints) = (Tracked::default(), Endpoints::new());
-    let entries = table.lines().filter_map(Entry::parse);
-    for entry in entries.filter(|entry| ports.contains(&entry.to_port)) {
+    for entry in entries.values() {
         tracked.entries += 1;
         tracked.unreplied += u64::from(entry.is_unreplied);
         tracked.masqueraded += u64::from(entry.answers_to != entry.from);
@@ -150,7 +174,7 @@ mod tests {
                      sport=7002 dport=5000 [ASSURED] mark=0 use=1\n\
                      ipv4 2 udp 17 26 src=10.0.1.1 dst=10.0.1.2 sport=6101 dport=53 src=10.0.1.2 dst=10.0.1.1 sport=53 \
                      dport=6101 mark=0 use=2\n";
-        let (found, endpoints) = entries(table, &[6101, 6102]);
+        let (found, endpoints) = counted(&entries(table, &[6101, 6102]));
         assert_eq!((found.entries, found.unreplied), (2, 1));
         let container = IpAddr::from([10, 0, 1, 2]);
         assert_eq!(
@@ -160,20 +184,29 @@ mod tests {
     }
 
     #[test]
-    fn a_reading_that_stands_alone_does_not_count() {
-        let mut readings = [300, 311, 311].into_iter();
-        let readings = std::cell::RefCell::new(&mut readings);
-        let read = || Ok(readings.borrow_mut().next().unwrap_or_default());
-        assert_eq!(settled(read).unwrap(), 311);
+    fn readings_are_put_together() {
+        let table = |ports: &[u16]| {
+            let line = |port: &u16| {
+                format!(
+                    "ipv4 2 udp 17 26 src=10.0.1.1 dst=10.0.1.2 sport={port} dport=53 src=10.0.1.2 dst=10.0.1.1 sport=53 dport={port}\n"
+                )
+            };
+            entries(&ports.iter().map(line).collect::<String>(), &[53])
+        };
+        let readings = [&[1, 2][..], &[2, 3], &[1, 3], &[1, 2]];
+        let readings = std::cell::RefCell::new(readings.into_iter());
+        let read = || Ok(table(readings.borrow_mut().next().unwrap_or_default()));
+        assert_eq!(settled(read).unwrap().len(), 3);
         let changing = std::cell::Cell::new(0);
-        assert!(settled(|| Ok(changing.replace(changing.get() + 1))).is_err());
+        let read = || Ok(table(&[changing.replace(changing.get() + 1)]));
+        assert!(settled(read).is_err());
     }
 
     #[test]
     fn a_masqueraded_entry_is_told_by_where_answers_go() {
         let table = "ipv4 2 udp 17 26 src=10.0.1.1 dst=10.96.0.10 sport=4000 dport=53 packets=1 bytes=44 src=10.0.7.2 \
                      dst=192.168.50.2 sport=5353 dport=4100 packets=1 bytes=44 mark=0 use=2\n";
-        assert_eq!(entries(table, &[53]).0.masqueraded, 1);
+        assert_eq!(counted(&entries(table, &[53])).0.masqueraded, 1);
     }
 
     #[test]
