@@ -167,22 +167,27 @@ impl Services {
         })
     }
 
-    /// Makes all connections and flows, one after the other, and says what has come of them.
+    /// Makes all connections and flows from the client, one after the other, and says what has come of them.
     pub(super) fn make(&self) -> Result<Made> {
+        self.make_in(CLIENT)
+    }
+
+    /// Does the same from another namespace.
+    pub(super) fn make_in(&self, namespace: &str) -> Result<Made> {
         for server in &self.servers {
             SockRef::from(&server.listener).listen(PLACES)?;
         }
-        let (again, no_port) = (syns_again()?, self.no_port()?);
+        let (again, no_port) = (syns_again(namespace)?, self.no_port()?);
         let serve = |stop: &AtomicBool| self.serve(stop);
         let ((), (connections, (answers, torn))) = threads::beside(serve, || {
             Ok((
-                self.connect_all()?,
-                netns::within(CLIENT, || self.ask_all())?,
+                self.connect_all(namespace)?,
+                netns::within(namespace, || self.ask_all())?,
             ))
         })?;
         Ok(Made {
             connections,
-            syns_again: syns_again()? - again,
+            syns_again: syns_again(namespace)? - again,
             answers,
             torn,
             no_port: self.no_port()? - no_port,
@@ -210,11 +215,11 @@ impl Services {
         servers.map(|server| no_port(server.namespace)).sum()
     }
 
-    fn connect_all(&self) -> Result<u64> {
-        let first = netns::within(CLIENT, || self.connect_once())?;
+    fn connect_all(&self, namespace: &str) -> Result<u64> {
+        let first = netns::within(namespace, || self.connect_once())?;
         thread::scope(|scope| {
             let clients: Vec<_> = (0..CLIENTS)
-                .map(|_| scope.spawn(|| self.connect_some()))
+                .map(|_| scope.spawn(|| self.connect_some(namespace)))
                 .collect();
             let joined = clients.into_iter().map(|client| client.join());
             let others: u64 = threads::results(joined)?.into_iter().sum();
@@ -222,8 +227,8 @@ impl Services {
         })
     }
 
-    fn connect_some(&self) -> Result<u64> {
-        netns::enter(CLIENT)?;
+    fn connect_some(&self, namespace: &str) -> Result<u64> {
+        netns::enter(namespace)?;
         cpu::pin(cpu::SENDER)?;
         let (mut made, mut failed) = (0, 0);
         for _ in 0..CONNECTIONS_EACH {
@@ -294,8 +299,8 @@ impl Services {
     }
 }
 
-fn syns_again() -> Result<u64> {
-    let text = proc_net::read(Some(CLIENT), "netstat")?;
+fn syns_again(namespace: &str) -> Result<u64> {
+    let text = proc_net::read(Some(namespace), "netstat")?;
     let mut counters = proc_net::counters(&text, "TcpExt")?;
     let found = counters.find(|(name, _)| *name == "TCPSynRetrans");
     Ok(found.context("TCPSynRetrans is not counted")?.1)

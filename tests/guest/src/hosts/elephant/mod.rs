@@ -21,7 +21,7 @@ use super::host::Host;
 use crate::machine::{command, threads};
 use crate::mflow::Stats;
 use crate::network::netns;
-use crate::network::topology::{Family, CONTAINER};
+use crate::network::topology::{Family, CLIENT, CONTAINER};
 use crate::traffic::datagrams::run::wait_quiet;
 use crate::traffic::datagrams::sender::{SendOrder, Sender};
 use crate::{flows, mflow};
@@ -68,10 +68,20 @@ impl Elephant {
         })
     }
 
-    /// Sends until `count` datagrams have been sent since the outer flow was split, if flows are split at all, and `during` has
-    /// returned.
+    /// Sends from the client until `count` datagrams have been sent since the outer flow was split, if flows are split at all, and
+    /// `during` has returned.
     pub(super) fn run<T>(
         self,
+        count: u64,
+        during: impl FnOnce(&Live) -> Result<T>,
+    ) -> Result<(Arrived, T)> {
+        self.run_in(CLIENT, count, during)
+    }
+
+    /// Does the same from another namespace.
+    pub(super) fn run_in<T>(
+        self,
+        namespace: &'static str,
         count: u64,
         during: impl FnOnce(&Live) -> Result<T>,
     ) -> Result<(Arrived, T)> {
@@ -79,12 +89,13 @@ impl Elephant {
         let fate = is_enabled()?.then_some(self.fate);
         let flows = self.to.len();
         let receiver = Receiver::start(self.sockets, flows);
-        let sender = Sender::start_held(SendOrder {
+        let order = SendOrder {
             from: self.from,
             to: self.to,
             bytes: MIN_BYTES,
             rate: Some(self.pps),
-        });
+        };
+        let sender = Sender::start_held(namespace, order);
         let live = Live {
             sender,
             receiver,
@@ -108,8 +119,21 @@ impl Elephant {
 }
 
 /// Tells whether flows may be split.
-fn is_enabled() -> Result<bool> {
+pub(super) fn is_enabled() -> Result<bool> {
     Ok(mflow::loaded() && mflow::read("enabled")?.trim() == "1")
+}
+
+/// Waits until a flow is as it is to be, if flows may be split; `split_before` is what [`mflow::flows_split`] was before.
+pub(super) fn wait_fate(split_before: u64, fate: Option<Fate>) -> Result<()> {
+    match fate {
+        // A flow that stays whole would show nothing.
+        Some(Fate::Split) => mflow::wait_split_since(split_before, 1),
+        Some(Fate::Kept(reason)) => command::wait_until("the flow is said to be whole", || {
+            flows::any(&[("state", "whole"), ("reason", reason)])
+        })
+        .with_context(|| mflow::read("flows").unwrap_or_default()),
+        Some(Fate::Either) | None => Ok(()),
+    }
 }
 
 /// Returns the address that stands for all of a host's.
@@ -145,15 +169,7 @@ impl Live {
             Ok(self.receiver.arrivals() >= self.flows)
         })?;
         self.sender.release();
-        match fate {
-            // A flow that stays whole would show nothing.
-            Some(Fate::Split) => mflow::wait_split_since(split_before, 1)?,
-            Some(Fate::Kept(reason)) => command::wait_until("the flow is said to be whole", || {
-                flows::any(&[("state", "whole"), ("reason", reason)])
-            })
-            .with_context(|| mflow::read("flows").unwrap_or_default())?,
-            Some(Fate::Either) | None => {}
-        }
+        wait_fate(split_before, fate)?;
         let mark = Mark {
             sent: self.sender.sent(),
             stats: Stats::read_if_loaded()?,

@@ -50,20 +50,21 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
+    /// Starts in the client's namespace.
     pub(crate) fn start(order: SendOrder) -> Self {
-        Self::begin(order, false)
+        Self::begin(topology::CLIENT, order, false)
     }
 
-    /// Starts with one datagram of each flow, and sends no more until [`Sender::release`].
-    pub(crate) fn start_held(order: SendOrder) -> Self {
-        Self::begin(order, true)
+    /// Starts in a namespace with one datagram of each flow, and sends no more until [`Sender::release`].
+    pub(crate) fn start_held(namespace: &'static str, order: SendOrder) -> Self {
+        Self::begin(namespace, order, true)
     }
 
     pub(crate) fn release(&self) {
         self.shared.held.store(false, Ordering::Relaxed);
     }
 
-    fn begin(order: SendOrder, held: bool) -> Self {
+    fn begin(namespace: &'static str, order: SendOrder, held: bool) -> Self {
         let shared = Arc::new(Shared {
             limit: AtomicU64::new(u64::MAX),
             held: AtomicBool::new(held),
@@ -72,7 +73,7 @@ impl Sender {
         });
         let thread = thread::spawn({
             let shared = Arc::clone(&shared);
-            move || send(&order, &shared)
+            move || send(namespace, &order, &shared)
         });
         Self { shared, thread }
     }
@@ -118,9 +119,9 @@ pub(crate) fn now_ns() -> u64 {
     })
 }
 
-fn send(order: &SendOrder, shared: &Shared) -> Result<()> {
+fn send(namespace: &str, order: &SendOrder, shared: &Shared) -> Result<()> {
     cpu::pin(cpu::SENDER)?;
-    netns::enter(topology::CLIENT)?;
+    netns::enter(namespace)?;
     let sockets = order
         .to
         .iter()

@@ -62,7 +62,16 @@ pub(crate) fn connect_shifted(inner: Family, port_shift: u16) -> Result<Pair> {
 /// Writes a stream from the sender's CPU until it is told to stop, or the other end is gone; returns how many bytes it has
 /// written.
 pub(crate) fn write_until(socket: &TcpStream, stop: &AtomicBool) -> Result<(u64, End)> {
-    write_while(socket, |_| {
+    write_until_on(cpu::SENDER, socket, stop)
+}
+
+/// Does the same from another CPU.
+pub(crate) fn write_until_on(
+    cpu: usize,
+    socket: &TcpStream,
+    stop: &AtomicBool,
+) -> Result<(u64, End)> {
+    write_on(cpu, socket, |_| {
         (!stop.load(Ordering::Relaxed)).then_some(CHUNK_BYTES)
     })
 }
@@ -70,10 +79,18 @@ pub(crate) fn write_until(socket: &TcpStream, stop: &AtomicBool) -> Result<(u64,
 /// Writes a stream from the sender's CPU, each time at most this many bytes as `next` says, which is told how many have been
 /// written, until it says none, or the other end is gone; returns how many bytes it has written.
 pub(crate) fn write_while(
+    socket: &TcpStream,
+    next: impl Fn(u64) -> Option<usize>,
+) -> Result<(u64, End)> {
+    write_on(cpu::SENDER, socket, next)
+}
+
+fn write_on(
+    cpu: usize,
     mut socket: &TcpStream,
     next: impl Fn(u64) -> Option<usize>,
 ) -> Result<(u64, End)> {
-    cpu::pin(cpu::SENDER)?;
+    cpu::pin(cpu)?;
     let mut buffer = vec![0; CHUNK_BYTES];
     let mut written = 0;
     while let Some(bytes) = next(written) {
