@@ -13,7 +13,6 @@ mod kube_iptables;
 mod kube_nftables;
 mod mesh;
 mod mesh_rules;
-mod swarm;
 pub(super) mod translation;
 
 use anyhow::Result;
@@ -24,7 +23,6 @@ pub(super) fn cases() -> Vec<Case> {
     let mut cases = translation::cases();
     cases.extend(kube::cases());
     cases.extend(docker::cases());
-    cases.extend(swarm::cases());
     cases.extend(mesh::cases());
     cases
 }

@@ -9,10 +9,10 @@ use std::net::Ipv4Addr;
 use anyhow::Result;
 use mflow_protocol::network::CONTAINER_MAC;
 
-use super::balancer::{Balancer, Choice, IN_ORDER};
-use super::cluster::{Front, PORTS};
 use crate::hosts::host::{Host, CONTAINER2, VETH2};
 use crate::hosts::router::CONTAINER2_MAC;
+use crate::hosts::services::balancer::{Balancer, Choice, IN_ORDER};
+use crate::hosts::services::cluster::{Front, PORTS};
 use crate::hosts::Case;
 use crate::machine::command;
 use crate::network::topology::{self, Family, CONTAINER};

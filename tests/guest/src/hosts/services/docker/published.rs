@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::balancer::{Balancer, Choice};
-use super::cluster::{self, Addresses, Front, PORTS};
 use crate::hosts::elephant::Fate;
 use crate::hosts::host::Host;
+use crate::hosts::services::balancer::{Balancer, Choice};
+use crate::hosts::services::cluster::{self, Addresses, Front, PORTS};
 use crate::hosts::{router, Case};
 use crate::network::topology::{Family, CONTAINER};
 use crate::network::{iptables, netns};
