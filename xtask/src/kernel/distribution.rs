@@ -156,7 +156,7 @@ fn unpacked_as_listed(shipped: &Shipped, archive: &Archive) -> Result<Distributi
 }
 
 /// Replaces a folder with a new one that `fill` has filled.
-fn fresh(home: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+pub(crate) fn fresh(home: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let work = home.with_extension("unpacking");
     for dir in [home, &work] {
         if dir.exists() {

@@ -2,7 +2,7 @@
 
 //! The patched kernel: from the distribution's source package to a bootable image with modules.
 
-mod archive;
+pub(crate) mod archive;
 mod build;
 mod config;
 mod deb;

@@ -296,6 +296,7 @@ impl Run {
         let guest = GuestCases {
             guest: self.guest(),
             kernel: None,
+            docker: None,
             program: "chaos",
             options: self.options(),
             takes: sequences

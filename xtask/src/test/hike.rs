@@ -42,6 +42,7 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
     let guest = GuestCases {
         guest: draw::guest(HIKE, Flavor::Vm, Nic::Virtio, None),
         kernel: None,
+        docker: None,
         program: HIKE,
         options,
         takes,

@@ -15,6 +15,7 @@ use crate::kernel::distribution::{Distribution, Shipped, OTHERS};
 use crate::kernel::{Flavor, Way};
 use crate::module;
 use crate::tools;
+use crate::vm::docker::{self, Docker};
 use crate::vm::Nic;
 
 /// The layer, its guest, and the part of the guest program that has the cases.
@@ -71,6 +72,9 @@ const LACKING: &[(&str, &str)] = &[
     ("ufw/", NO_IPTABLES),
     ("wireguard", "our kernel has no WIREGUARD"),
 ];
+/// The cases in which Docker itself sets hosts up: the beginning of their names. They have a guest of their own.
+const OF_DOCKER: &str = "docker/swarm/";
+
 const NO_EDITING: &str =
     "our kernel has no filters of tc that edit packets (NET_ACT_PEDIT, NET_ACT_CSUM)";
 const NO_IPTABLES: &str =
@@ -141,7 +145,7 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
     for on in kernels(ctx) {
         match on {
             On::Own => takes_own = true,
-            On::Patched => guests.push(guest_cases(ctx, on, None, &mut outcome)?),
+            On::Patched => guests.extend(guest_cases(ctx, on, None, &mut outcome)?),
             On::Shipped(shipped) => {
                 let about = format!("{HOSTS} on {}", shipped.name);
                 if let Some(kernel) = other_kernels::reach(shipped, about, &mut outcome)? {
@@ -154,7 +158,7 @@ pub(crate) fn run(ctx: &Ctx) -> Result<Outcome> {
         }
     }
     if takes_own {
-        guests.push(guest_cases(ctx, On::Own, None, &mut outcome)?);
+        guests.extend(guest_cases(ctx, On::Own, None, &mut outcome)?);
     }
     outcome.add(run_each(ctx, &guests)?);
     Ok(outcome)
@@ -188,27 +192,28 @@ fn guest(
     on: On,
     kernel: Distribution,
     outcome: &mut Outcome,
-) -> Result<Option<GuestCases>> {
+) -> Result<Vec<GuestCases>> {
     let place = ctx.places.take();
     let built = module::beside(kernel);
     outcome.held += place.held();
     drop(place);
     match built {
-        Ok(kernel) => guest_cases(ctx, on, Some(kernel), outcome).map(Some),
+        Ok(kernel) => guest_cases(ctx, on, Some(kernel), outcome),
         Err(error) => {
             let name = format!("{}: the module is built", on.guest());
             outcome.record::<()>(&name, Err(error));
-            Ok(None)
+            Ok(Vec::new())
         }
     }
 }
 
+/// Returns the cases on a kernel, in one guest, or in two if Docker itself has a part in some of them.
 fn guest_cases(
     ctx: &Ctx,
     on: On,
     kernel: Option<Distribution>,
     outcome: &mut Outcome,
-) -> Result<GuestCases> {
+) -> Result<Vec<GuestCases>> {
     let name = on.guest();
     let options: &[&str] = if ctx.full { &["--full"] } else { &[] };
     let options: Vec<String> = options.iter().map(ToString::to_string).collect();
@@ -222,6 +227,9 @@ fn guest_cases(
             outcome.skip(format!("{name}: {begin}"), why);
         }
     }
+    let mut of_docker = takes.clone();
+    of_docker.retain(|name| name.starts_with(OF_DOCKER) && is_wanted(name));
+    takes.retain(|name| !name.starts_with(OF_DOCKER));
     if ctx.is_default() {
         takes = drawn(&ctx.seed, takes);
     }
@@ -229,20 +237,41 @@ fn guest_cases(
         On::Own | On::Shipped(_) => Way::Stock,
         On::Patched => Way::Patched,
     };
-    Ok(GuestCases {
+    let of = |name, takes, docker: Option<Docker>| GuestCases {
         guest: GuestKind {
             way,
             ..draw::guest(name, Flavor::Vm, Nic::Virtio, None)
         },
-        kernel,
+        kernel: kernel.clone(),
+        patience: if ctx.full || docker.is_some() {
+            PATIENCE_FULL
+        } else {
+            PATIENCE
+        },
+        docker,
         program: HOSTS,
         takes,
-        options,
-        patience: if ctx.full { PATIENCE_FULL } else { PATIENCE },
+        options: options.clone(),
         stream_bytes: 0,
         seed: ctx.seed.clone(),
         build: ctx.build.clone(),
-    })
+    };
+    let mut guests = vec![of(name, takes, None)];
+    if has_docker(ctx) && !of_docker.is_empty() {
+        match docker::reach() {
+            Ok(docker) => {
+                let name = format!("{name}-docker").leak();
+                guests.push(of(name, of_docker, Some(docker)));
+            }
+            Err(why) => outcome.skip(format!("{name}: {OF_DOCKER}"), why),
+        }
+    }
+    Ok(guests)
+}
+
+/// Tells whether the cases run in which Docker itself sets hosts up: that takes minutes, and packages that nothing else needs.
+fn has_docker(ctx: &Ctx) -> bool {
+    ctx.full || ctx.case.is_some()
 }
 
 /// The part of each group of cases that the default run draws; tidy holds the layer's README against this.
@@ -338,6 +367,19 @@ mod tests {
             let lacks = !On::Shipped(shipped).lacks().is_empty();
             assert_eq!(lacks, shipped.name == "debian-12");
         }
+    }
+
+    #[test]
+    fn docker_itself_is_only_there_if_all_is_wanted_or_it_is_asked_for() {
+        assert!(!has_docker(&Ctx::default()));
+        assert!(has_docker(&Ctx {
+            full: true,
+            ..Ctx::default()
+        }));
+        assert!(has_docker(&Ctx {
+            case: Some(OF_DOCKER.to_owned()),
+            ..Ctx::default()
+        }));
     }
 
     #[test]

@@ -83,6 +83,7 @@ fn run_guests(ctx: &Ctx) -> Result<Outcome> {
         let driver = GuestCases {
             guest: draw::guest(name, Flavor::Vm, nic, None),
             kernel: None,
+            docker: None,
             program: "driver",
             options: Vec::new(),
             takes: cases.into_iter().filter(takes).collect(),

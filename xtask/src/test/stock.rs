@@ -106,6 +106,7 @@ fn guest_cases(
     Ok(GuestCases {
         guest: draw::guest(name, Flavor::Vm, Nic::Virtio, None),
         kernel: Some(kernel),
+        docker: None,
         program: CASES,
         takes,
         options,

@@ -20,6 +20,7 @@ use crate::kernel::distribution::Distribution;
 use crate::kernel::{Flavor, Way};
 use crate::module;
 use crate::tools;
+use crate::vm::docker::{self, Docker};
 use crate::vm::{self, Event, Excerpt, Machine, Nic, Terminal, Threads, Trouble, Vm};
 
 /// After this many deaths of its guests a layer ends.
@@ -84,6 +85,8 @@ pub(super) struct GuestCases {
     pub(super) guest: GuestKind,
     /// The kernel that it boots, if it is none of ours.
     pub(super) kernel: Option<Distribution>,
+    /// Docker, if the guest has it: it then has more memory, too.
+    pub(super) docker: Option<Docker>,
     /// The part of the guest program that has the cases.
     pub(super) program: &'static str,
     pub(super) options: Vec<String>,
@@ -137,6 +140,7 @@ impl GuestCases {
                 ..*guest
             },
             kernel: None,
+            docker: None,
             program: CASES,
             options: draw::options(ctx, guest),
             takes: ctx.guest_cases()?.remove(guest.name).unwrap_or_default(),
@@ -161,7 +165,10 @@ impl GuestCases {
         if results.cases.is_empty() {
             return Ok(Outcome::default());
         }
-        let hardware = self.guest.hardware();
+        let mut hardware = self.guest.hardware();
+        if self.docker.is_some() {
+            hardware.memory_mib = docker::MEMORY_MIB;
+        }
         let flavor = self.guest.flavor;
         let mut machine = match &self.kernel {
             None if self.guest.way == Way::Stock => {
@@ -176,6 +183,7 @@ impl GuestCases {
                 vm::machine_of(&hardware, kernel.image.clone(), kernel.modules.clone())?
             }
         };
+        machine.docker.clone_from(&self.docker);
         let place = ctx.places.take();
         // What has come out so far counts, whatever happens next.
         let broken = self.run_all(&mut machine, &mut results).err();

@@ -14,7 +14,9 @@ use mflow_protocol::guest::{Order, ORDER_FILE};
 use walkdir::WalkDir;
 
 use super::cpio::Archive;
+use super::docker::{self, Docker};
 use super::programs;
+use crate::tools;
 
 /// Folders that are links in the guest, whatever they are on the host.
 const MERGED: &[&str] = &["bin", "sbin", "lib", "lib64"];
@@ -43,12 +45,13 @@ const FILES: &[(&str, &str)] = &[
     ),
 ];
 
-/// Writes the archive; `more_programs` are those that not every guest needs.
+/// Writes the archive; `more_programs` are those that not every guest needs, as is Docker.
 pub(crate) fn write(
     path: &Path,
     order: &Order,
     modules: Option<&Path>,
     more_programs: &[&str],
+    docker: Option<&Docker>,
 ) -> Result<()> {
     let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
     let mut archive = Archive::new(BufWriter::new(file));
@@ -72,7 +75,13 @@ pub(crate) fn write(
         archive.file(&Path::new("/usr/bin").join(name), 0o755, &read(&program)?)?;
     }
     archive.file(Path::new(ORDER_FILE), 0o644, &serde_json::to_vec(order)?)?;
-    for file in programs::files(more_programs)?
+    let mut more_programs = more_programs.to_vec();
+    if let Some(docker) = docker {
+        // Its libraries go before this machine's.
+        add_docker(&mut archive, docker)?;
+        more_programs.extend(docker::RUNS.iter().map(|(program, _)| program));
+    }
+    for file in programs::files(&more_programs)?
         .into_iter()
         .chain(programs::terminfo())
     {
@@ -87,8 +96,29 @@ pub(crate) fn write(
 
 /// Adds a file of the host where it is there, links followed.
 fn add(archive: &mut Archive<BufWriter<File>>, path: &Path) -> Result<()> {
+    add_below(archive, path, Path::new("/"))
+}
+
+/// Adds Docker.
+fn add_docker(archive: &mut Archive<BufWriter<File>>, docker: &Docker) -> Result<()> {
+    for file in docker.files()? {
+        add_below(archive, &file, docker.home())?;
+    }
+    for (link, name) in docker::LINKS {
+        let program =
+            tools::find(name).with_context(|| format!("this machine has no program {name}"))?;
+        archive.symlink(Path::new(link), &merged(&program))?;
+    }
+    Ok(())
+}
+
+/// Adds a file of the host, links followed, where it is there. The guest has at its top what is in the folder `top` on the host.
+fn add_below(archive: &mut Archive<BufWriter<File>>, path: &Path, top: &Path) -> Result<()> {
     let real = fs::canonicalize(path).with_context(|| format!("cannot find {}", path.display()))?;
-    let (place, real_place) = (merged(&plain(path)?), merged(&real));
+    let (place, real_place) = (
+        merged(&below(&plain(path)?, top)),
+        merged(&below(&real, top)),
+    );
     if !archive.contains(&real_place) {
         let mode = fs::metadata(&real)?.permissions().mode();
         archive.file(&real_place, mode, &read(&real)?)?;
@@ -110,6 +140,14 @@ fn plain(path: &Path) -> Result<PathBuf> {
     let folder =
         fs::canonicalize(folder).with_context(|| format!("cannot find {}", folder.display()))?;
     Ok(folder.join(name))
+}
+
+/// Returns the place in the guest of a file, which is at its top if it is in the folder `top` on the host.
+fn below(path: &Path, top: &Path) -> PathBuf {
+    match path.strip_prefix(top) {
+        Ok(rest) => Path::new("/").join(rest),
+        Err(_) => path.to_path_buf(),
+    }
 }
 
 /// Returns the path below /usr that a path through one of the links leads to.
@@ -161,6 +199,13 @@ mod tests {
         assert_eq!(plain(&home.join("bin/../lib.so")), home.join("lib.so"));
         // Links stay: a library is looked for by the name of its link.
         assert_eq!(plain(Path::new("/bin/sh")), Path::new("/bin/sh"));
+    }
+
+    #[test]
+    fn what_is_unpacked_is_at_the_top() {
+        let below = |path| below(Path::new(path), Path::new("/cache/packages"));
+        assert_eq!(below("/cache/packages/usr/bin/x"), Path::new("/usr/bin/x"));
+        assert_eq!(below("/lib/libc.so.6"), Path::new("/lib/libc.so.6"));
     }
 
     #[test]

@@ -17,6 +17,7 @@ use anyhow::{bail, Context as _, Result};
 use mflow_protocol::guest::{Message, Order, KERNEL_LOG_PORT, LEAK_DETECTOR};
 use tempfile::TempDir;
 
+use super::docker::Docker;
 use super::initramfs;
 use super::instruments::{wire, Instruments};
 use super::kernel_log::{self, Excerpt, Trouble};
@@ -68,6 +69,8 @@ pub struct Machine {
     /// True if a checking kernel looks for memory that nothing points to any more, which makes it more than twice as slow.
     pub(crate) finds_leaks: bool,
     pub(crate) nics: Nics,
+    /// Docker, if the guest has it.
+    pub(crate) docker: Option<Docker>,
     /// Words that are added to the kernel's command line.
     pub(crate) append: Option<String>,
 }
@@ -308,7 +311,13 @@ impl Vm {
         let programs = instruments
             .as_ref()
             .map_or(&[][..], |instruments| &instruments.programs);
-        initramfs::write(&archive, order, machine.modules.as_deref(), programs)?;
+        initramfs::write(
+            &archive,
+            order,
+            machine.modules.as_deref(),
+            programs,
+            machine.docker.as_ref(),
+        )?;
         let terminal_log = logs.join(format!("{name}-terminal.log"));
         let kernel_log = Serial::create(&logs.join(format!("{name}-kernel.log")))?;
         let verdicts = Serial::create(&logs.join(format!("{name}-verdicts.log")))?;

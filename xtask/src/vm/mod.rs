@@ -3,6 +3,7 @@
 //! The virtual machine: a kernel of ours, an initramfs made on the spot, two NICs on one wire.
 
 mod cpio;
+pub(crate) mod docker;
 mod initramfs;
 mod instruments;
 mod kernel_log;
@@ -131,6 +132,7 @@ impl Hardware {
             threads: Threads::Usual,
             finds_leaks: false,
             nics: self.nics()?,
+            docker: None,
             append: self.append.clone(),
         })
     }
