@@ -58,6 +58,8 @@ enum Subcommand {
     Stream(traffic::datagrams::command::Options),
     /// Build the overlay network of the test cases and leave it standing.
     Topology(network::topology::Options),
+    /// Do nothing until a signal comes, as the program of a container.
+    Wait,
 }
 
 fn main() -> ExitCode {
@@ -75,6 +77,9 @@ fn main() -> ExitCode {
         Subcommand::HikeDemo(options) => hike::demo::run(&options),
         Subcommand::Stream(options) => traffic::datagrams::command::run(&options),
         Subcommand::Topology(options) => network::topology::run(&options),
+        Subcommand::Wait => loop {
+            std::thread::park();
+        },
     };
     result.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");

@@ -50,6 +50,20 @@ pub(crate) fn add(name: &str) -> Result<()> {
     made.with_context(|| format!("cannot make the network namespace {name}"))
 }
 
+/// Gives the namespace of a process a name.
+pub(crate) fn name(process: u32, name: &str) -> Result<()> {
+    File::create_new(path(name))?;
+    let (own, none) = (format!("/proc/{process}/ns/net"), None::<&str>);
+    mount(
+        Some(own.as_str()),
+        &path(name),
+        none,
+        MsFlags::MS_BIND,
+        none,
+    )
+    .with_context(|| format!("cannot call the network namespace of process {process} {name}"))
+}
+
 /// Takes a namespace's name away; it goes with the last that uses it.
 pub(crate) fn delete(name: &str) -> Result<()> {
     let path = path(name);

@@ -38,7 +38,7 @@ table inet mflow {
 pub(super) const IN_ORDER: Fate = Fate::Kept("path_ordered");
 
 /// Makes connection tracking of the caller's namespace remember flows of datagrams for longer than a case takes.
-fn remember() -> Result<()> {
+pub(super) fn remember() -> Result<()> {
     topology::sysctl("net/netfilter/nf_conntrack_udp_timeout", "300")
 }
 
