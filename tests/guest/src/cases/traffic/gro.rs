@@ -138,7 +138,7 @@ fn written(name: &str, what: &str, inner: Family, run: Run, rule: &'static str) 
     .about_splitting()
 }
 
-/// Has a rule write into a flow that is never split.
+/// Measures a flow that is never split, and into which a rule writes.
 fn whole(rig: &Rig) -> Result<Outcome> {
     let mut plan = verified_late(rig, Family::V6);
     plan.split = false;
@@ -230,7 +230,7 @@ fn joined<L: Load>(rig: &Rig, plan: &Plan<L>, apart: bool) -> Result<Outcome> {
     })
 }
 
-/// Has a stream beside the datagrams for a while, in the same outer flow and on one lane.
+/// Sends a stream beside the datagrams for a while, in the same outer flow and on one lane.
 fn beside(rig: &Rig) -> Result<Outcome> {
     let mut plan = rig.datagrams();
     plan.one_outer = true;
