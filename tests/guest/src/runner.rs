@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{ensure, Error, Result};
 use mflow_protocol::guest::{CaseAgain, CaseResult, ListedCase, Message};
 
+use crate::machine::cpu;
 use crate::machine::cpu_absence::{NoRoom, Watch};
 use crate::traffic::outcome::Outcome;
 use crate::verdict;
@@ -82,6 +83,15 @@ pub(crate) fn run_each<C>(
 ) -> ExitCode {
     let mut code = ExitCode::SUCCESS;
     let watch = Watch::start();
+    // A case may bind the thread that runs it. The next one would find a machine of one CPU.
+    let cpus = cpu::Allowed::here();
+    let run = |case: &C| {
+        let result = run(case);
+        if let Ok(cpus) = &cpus {
+            cpus.restore()?;
+        }
+        result
+    };
     for case in cases {
         let name = name(case);
         verdict::say(&Message::Start(name.clone()));
@@ -147,8 +157,24 @@ pub(crate) fn require_good_names<'a>(names: impl Iterator<Item = &'a str>) {
 #[cfg(test)]
 mod tests {
     use anyhow::{anyhow, Context as _};
+    use nix::sched::sched_getaffinity;
+    use nix::unistd::Pid;
 
     use super::*;
+
+    #[test]
+    fn case_that_binds_its_thread_leaves_it_free() {
+        let before = cpu::online();
+        let cpus = sched_getaffinity(Pid::from_raw(0)).expect("this thread's CPUs");
+        let first = (0..).find(|&cpu| cpus.is_set(cpu) == Ok(true));
+        let case = |_: &()| -> Result<Option<Outcome>> {
+            cpu::pin(first.context("no CPU")?)?;
+            assert_eq!(cpu::online(), 1);
+            Ok(None)
+        };
+        assert_eq!(run_each(&[()], |_| String::new(), case), ExitCode::SUCCESS);
+        assert_eq!(cpu::online(), before);
+    }
 
     #[test]
     fn what_a_busy_host_does_is_tried_once_more() {

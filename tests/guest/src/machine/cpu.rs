@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result};
 pub(crate) use mflow_protocol::cpus::{
     BENCH_LANES, CLIENT_NIC, ISOLATED, LANES, NEEDED, NIC, READER, SENDER, SENDERS, UNDISTURBED,
 };
-use nix::sched::{sched_setaffinity, CpuSet};
+use nix::sched::{sched_getaffinity, sched_setaffinity, CpuSet};
 use nix::unistd::Pid;
 
 use crate::machine::threads;
@@ -52,6 +52,23 @@ pub(crate) fn count(list: &str) -> Result<usize> {
 
 pub(crate) fn pin(cpu: usize) -> Result<()> {
     pin_thread(Pid::from_raw(0), cpu)
+}
+
+/// The CPUs on which a thread may run.
+pub(crate) struct Allowed(CpuSet);
+
+impl Allowed {
+    /// Returns those of this thread.
+    pub(crate) fn here() -> Result<Self> {
+        sched_getaffinity(Pid::from_raw(0))
+            .map(Self)
+            .context("cannot read a thread's CPUs")
+    }
+
+    /// Lets this thread run on them, also if it was bound meanwhile.
+    pub(crate) fn restore(&self) -> Result<()> {
+        sched_setaffinity(Pid::from_raw(0), &self.0).context("cannot free a thread from its CPU")
+    }
 }
 
 /// Binds another thread to a CPU from now on.

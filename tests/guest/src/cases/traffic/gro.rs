@@ -262,8 +262,11 @@ fn send_stream(bytes: u64) -> Result<()> {
             let _already_reset = client.shutdown(Shutdown::Write);
             written
         });
-        let read = connection::read_to_end(&server, &progress);
-        (threads::result(writer.join()), read)
+        let reader = scope.spawn(|| connection::read_to_end(&server, &progress));
+        (
+            threads::result(writer.join()),
+            threads::result(reader.join()),
+        )
     });
     let (written, read) = (written?, read?);
     ensure!(
