@@ -82,7 +82,7 @@ pub enum Stack {
     Router(Router),
 }
 
-/// What an operator sets to make the overlay faster without the module.
+/// The settings by which an operator makes the overlay faster without the module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Tuning {

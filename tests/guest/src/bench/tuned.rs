@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What operators set to make an overlay faster on a Linux without the module.
+//! The settings by which operators make an overlay faster on a Linux without the module.
 
 use std::fs;
 use std::path::Path;
