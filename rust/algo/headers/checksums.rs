@@ -21,6 +21,17 @@ use super::overlay::{
 /// Bytes of a packet that are looked at: two headers of IPv6, those of UDP and of a tunnel with options, Ethernet, and TCP.
 pub const CHECKSUM_HEADER_BYTES: usize = 160;
 
+/// The Ethernet protocols of VLAN tags.
+const ETH_P_8021Q: u16 = 0x8100;
+const ETH_P_8021AD: u16 = 0x88a8;
+/// Bytes of a tag: its number, and the protocol behind it.
+const TAG_SIZE: usize = 4;
+const MOST_TAGS: usize = 2;
+/// The headers of IPv6 that GRO passes by (`ipv6_gro_pull_exthdrs()`): options for each hop, a route, and options for the destination.
+const IPV6_OPTIONS: [u8; 3] = [0, 43, 60];
+/// Their length is counted in units of so many bytes, without the first unit (RFC 8200, section 4).
+const IPV6_OPTIONS_UNIT: usize = 8;
+const MOST_OPTIONS: usize = 4;
 /// Version 4, and a header without options: GRO verifies no others.
 const IPV4_START: u8 = 0x45;
 /// The more-fragments flag and the fragment offset.
@@ -53,7 +64,16 @@ enum Layer {
     Segment(Covered),
 }
 
-/// Returns how many checksums of a packet are good, counted from the outermost one; nothing if only GRO can tell where they are.
+/// The checksums of a packet that are good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Good {
+    /// The number of them, counted from the outermost one.
+    pub count: usize,
+    /// False if GRO may find more, behind headers that are not known here.
+    pub is_all: bool,
+}
+
+/// Returns which checksums of a packet are good.
 ///
 /// `eth_proto` is in host byte order. `packet` has the first bytes from the network header on, of `len`. `good` checksums have been
 /// verified by the NIC. `is_good` sums what one covers beyond the first bytes. A datagram without a checksum counts, as for those that
@@ -65,20 +85,18 @@ pub fn good_checksums(
     len: usize,
     good: usize,
     is_good: impl Fn(Covered) -> bool,
-) -> Option<usize> {
-    let outer = layer(eth_proto, packet, 0, len)?;
+) -> Good {
+    let outer = layer(eth_proto, packet, 0, len);
     let frame_at = match &outer {
-        Layer::Datagram(covered, _) => tunnel_frame(packet, covered.at),
-        Layer::Opaque | Layer::Segment(_) => None,
+        Some(Layer::Datagram(covered, _)) => tunnel_frame(packet, covered.at),
+        Some(Layer::Opaque | Layer::Segment(_)) | None => None,
     };
-    let inner = match frame_at {
-        Some(frame_at) => {
-            let eth_proto = packet.get(frame_at + ETHERNET_TYPE_AT..)?.first_chunk()?;
-            let eth_proto = u16::from_be_bytes(*eth_proto);
-            layer(eth_proto, packet, frame_at + ETHERNET_SIZE, len)?
-        }
-        None => Layer::Opaque,
-    };
+    let inner = frame_at.map_or(Some(Layer::Opaque), |frame_at| {
+        let eth_proto = packet.get(frame_at + ETHERNET_TYPE_AT..)?.first_chunk()?;
+        let eth_proto = u16::from_be_bytes(*eth_proto);
+        layer(eth_proto, packet, frame_at + ETHERNET_SIZE, len)
+    });
+    let is_all = outer.is_some() && inner.is_some();
     let sums_up = |covered: Covered| {
         // What is all here, a small datagram, costs a handful of additions.
         let bytes = packet.get(covered.at..covered.at.saturating_add(covered.bytes));
@@ -89,7 +107,7 @@ pub fn good_checksums(
     };
     let mut verified = 0;
     for layer in [outer, inner] {
-        let passes = match layer {
+        let passes = match layer.unwrap_or(Layer::Opaque) {
             Layer::Opaque => false,
             Layer::Datagram(_, false) => true,
             Layer::Datagram(covered, true) | Layer::Segment(covered) => {
@@ -101,7 +119,10 @@ pub fn good_checksums(
         }
         verified += 1;
     }
-    Some(verified)
+    Good {
+        count: verified,
+        is_all,
+    }
 }
 
 /// Returns whether bytes and the sum of a pseudo header suit the checksum among the bytes (RFC 1071).
@@ -121,12 +142,15 @@ pub fn suit_checksum(bytes: &[u8], pseudo: u32) -> bool {
     fold(fold(fold(fold(sum)))) == 0xffff
 }
 
-/// Returns the layer of the network header at a place of the packet; nothing if GRO may know more about it.
+/// Returns the layer of the network header at a place of the packet, behind tags of VLANs; nothing if GRO may know more about it.
 #[inline]
-fn layer(eth_proto: u16, packet: &[u8], at: usize, len: usize) -> Option<Layer> {
+fn layer(mut eth_proto: u16, packet: &[u8], mut at: usize, len: usize) -> Option<Layer> {
+    if matches!(eth_proto, ETH_P_8021Q | ETH_P_8021AD) {
+        (eth_proto, at) = untagged(packet, at)?;
+    }
     let header = packet.get(at..)?;
     let bytes = len.checked_sub(at)?;
-    let (header_bytes, addresses, protocol) = match eth_proto {
+    let (header_bytes, addresses, mut protocol) = match eth_proto {
         ETH_P_IP => {
             let header = header.first_chunk::<IPV4_HEADER_SIZE>()?;
             let word = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
@@ -152,10 +176,13 @@ fn layer(eth_proto: u16, packet: &[u8], at: usize, len: usize) -> Option<Layer> 
         }
         _ => return None,
     };
-    // It is the packet's, so it does not underflow.
-    let bytes = bytes.checked_sub(header_bytes)?;
+    let mut transport_at = at + header_bytes;
+    if eth_proto == ETH_P_IPV6 && IPV6_OPTIONS.contains(&protocol) {
+        (protocol, transport_at) = behind_options(packet, transport_at)?;
+    }
+    let bytes = len.checked_sub(transport_at)?;
     let covered = Covered {
-        at: at + header_bytes,
+        at: transport_at,
         bytes,
         pseudo: pseudo_sum(addresses, protocol, bytes),
     };
@@ -169,6 +196,33 @@ fn layer(eth_proto: u16, packet: &[u8], at: usize, len: usize) -> Option<Layer> 
         IPPROTO_TCP if bytes >= TCP_HEADER_SIZE => Some(Layer::Segment(covered)),
         _ => None,
     }
+}
+
+/// Returns the Ethernet protocol behind tags of VLANs, and where its header is.
+#[cold]
+fn untagged(packet: &[u8], mut at: usize) -> Option<(u16, usize)> {
+    for _ in 0..MOST_TAGS {
+        let [_, _, eth_proto @ ..] = packet.get(at..)?.first_chunk::<TAG_SIZE>()?;
+        let eth_proto = u16::from_be_bytes(*eth_proto);
+        at += TAG_SIZE;
+        if !matches!(eth_proto, ETH_P_8021Q | ETH_P_8021AD) {
+            return Some((eth_proto, at));
+        }
+    }
+    None
+}
+
+/// Returns the protocol behind the headers of IPv6's options that begin at a place, and where its header is.
+#[cold]
+fn behind_options(packet: &[u8], mut at: usize) -> Option<(u8, usize)> {
+    for _ in 0..MOST_OPTIONS {
+        let [protocol, units] = packet.get(at..)?.first_chunk()?;
+        at += (usize::from(*units) + 1) * IPV6_OPTIONS_UNIT;
+        if !IPV6_OPTIONS.contains(protocol) {
+            return Some((*protocol, at));
+        }
+    }
+    None
 }
 
 /// Returns the sum of a pseudo header: addresses, protocol, and the length of what is behind the network header.

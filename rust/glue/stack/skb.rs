@@ -168,8 +168,8 @@ impl SkBuff {
         })
     }
 
-    /// Verifies the checksums that GRO would verify, so that all behind it finds the packet as GRO would leave it. Returns false if only
-    /// GRO can tell which these are.
+    /// Verifies the checksums that GRO would verify, so that all behind it finds the packet as GRO would leave it. Returns false if GRO
+    /// may find more of them.
     #[inline]
     pub(crate) fn verify(&mut self) -> bool {
         // SAFETY: By the invariant the packet is valid.
@@ -187,14 +187,11 @@ impl SkBuff {
                 unsafe { ffi::mflow_skb_sums_up(self.skb.as_ptr(), at, bytes, covered.pseudo) }
             })
         });
-        let Some(good) = good else {
-            return false;
-        };
-        if good > verified {
+        if good.count > verified {
             // SAFETY: By the invariant the packet is valid and ours. CAST: there are two at most.
-            unsafe { ffi::mflow_skb_set_verified(self.skb.as_ptr(), good as u32) };
+            unsafe { ffi::mflow_skb_set_verified(self.skb.as_ptr(), good.count as u32) };
         }
-        true
+        good.is_all
     }
 
     /// Pulls an overlay packet's headers out of its pages, all at once.

@@ -9,7 +9,7 @@ use etherparse::{
     UdpHeader,
 };
 use mflow_algo::algo::headers::checksums::{
-    good_checksums, suit_checksum, Covered, CHECKSUM_HEADER_BYTES,
+    good_checksums, suit_checksum, Covered, Good, CHECKSUM_HEADER_BYTES,
 };
 use mflow_algo::algo::headers::flow_key::{ETH_P_IP, ETH_P_IPV6};
 use proptest::prelude::*;
@@ -117,8 +117,14 @@ impl Packet {
         Self::new(is_ipv6, transport, &payload)
     }
 
-    /// Returns how many checksums are good, of which so many have been verified before.
+    /// Returns how many checksums are good, of which so many have been verified before; nothing if GRO may find more.
     fn good(&self, verified: usize) -> Option<usize> {
+        let good = self.known_good(verified);
+        good.is_all.then_some(good.count)
+    }
+
+    /// Returns which checksums are known to be good.
+    fn known_good(&self, verified: usize) -> Good {
         let first = CHECKSUM_HEADER_BYTES.min(self.bytes.len());
         good_checksums(
             self.eth_proto,
@@ -127,6 +133,33 @@ impl Packet {
             verified,
             |covered| self.sums_up(covered),
         )
+    }
+
+    /// Puts headers of IPv6's options between the network header and the transport's.
+    fn with_options(mut self, kinds: &[u8]) -> Self {
+        let protocol = self.bytes[6];
+        let mut options = Vec::new();
+        for (nr, _) in kinds.iter().enumerate() {
+            let next = kinds.get(nr + 1).copied().unwrap_or(protocol);
+            // One unit of eight bytes more than the first one.
+            options.extend([next, 1]);
+            options.extend([0; 14]);
+        }
+        let payload = u16::from_be_bytes([self.bytes[4], self.bytes[5]]);
+        let payload = payload + options.len() as u16;
+        self.bytes[4..6].copy_from_slice(&payload.to_be_bytes());
+        self.bytes[6] = kinds[0];
+        self.bytes.splice(40..40, options);
+        self
+    }
+
+    /// Puts it behind the tag of a VLAN.
+    fn tagged(mut self) -> Self {
+        let mut tag = vec![0, 5];
+        tag.extend(self.eth_proto.to_be_bytes());
+        self.bytes.splice(0..0, tag);
+        self.eth_proto = EtherType::VLAN_TAGGED_FRAME.0;
+        self
     }
 
     fn sums_up(&self, covered: Covered) -> bool {
@@ -251,7 +284,7 @@ proptest! {
                 assert!(covered.at + covered.bytes <= len);
                 true
             });
-            prop_assert!(good.is_none_or(|good| good <= 2));
+            prop_assert!(good.count <= 2);
         }
     }
 }
@@ -295,20 +328,45 @@ fn what_gro_leaves_alone_is_left_alone() {
     assert_eq!(inside.good(0), Some(1));
 }
 
-/// Whatever else GRO may know is for GRO.
+/// GRO passes by tags of VLANs, and options of IPv6, inside a tunnel and outside.
+#[test]
+fn tags_and_options_are_passed_by() {
+    for transport in [Transport::Udp, Transport::Tcp] {
+        let packet = |is_ipv6| Packet::new(is_ipv6, transport, &[1; 40]);
+        for plain in [
+            packet(false).tagged(),
+            packet(true).tagged().tagged(),
+            packet(true).with_options(&[60]),
+            packet(true).with_options(&[0, 43]).tagged(),
+        ] {
+            assert_eq!(plain.good(0), Some(1), "{plain:?}");
+            let mut bad = plain.clone();
+            *bad.bytes.last_mut().unwrap() ^= 1;
+            assert_eq!(bad.good(0), Some(0), "{bad:?}");
+            let inside = plain.into_tunnel(Tunnel::Vxlan, false, Transport::Udp);
+            assert_eq!(inside.good(0), Some(2), "{inside:?}");
+            assert_eq!(inside.tagged().good(0), Some(2));
+        }
+    }
+}
+
+/// Whatever else GRO may know is for GRO; what is known in front of it is verified all the same.
 #[test]
 fn what_gro_alone_knows_is_not_known() {
-    let mut options = Packet::new(true, Transport::Udp, &[1; 40]);
-    options.bytes[6] = IpNumber::IPV6_DESTINATION_OPTIONS.0;
-    assert_eq!(options.good(0), None);
-    let inside = options.into_tunnel(Tunnel::Vxlan, false, Transport::UdpWithoutChecksum);
-    assert_eq!(inside.good(0), None);
+    let mut other = Packet::new(true, Transport::Udp, &[1; 40]);
+    other.bytes[6] = IpNumber::IPV6_ICMP.0;
+    assert_eq!(other.good(0), None);
+    let inside = other.into_tunnel(Tunnel::Vxlan, true, Transport::Udp);
+    let outer_alone = Good {
+        count: 1,
+        is_all: false,
+    };
+    assert_eq!(inside.known_good(0), outer_alone);
 
-    let mut vlan = Packet::new(false, Transport::Udp, &[1; 40]);
-    vlan.eth_proto = EtherType::VLAN_TAGGED_FRAME.0;
-    assert_eq!(vlan.good(0), None);
-    let inside = vlan.into_tunnel(Tunnel::Geneve(0), true, Transport::Udp);
-    assert_eq!(inside.good(0), None);
+    let tags = Packet::new(false, Transport::Udp, &[1; 40]);
+    assert_eq!(tags.tagged().tagged().tagged().good(0), None);
+    let options = Packet::new(true, Transport::Udp, &[1; 40]);
+    assert_eq!(options.with_options(&[60; 5]).good(0), None);
 
     // Options that take the inner headers out of sight.
     let hidden = Packet::new(true, Transport::Udp, &[1; 40]).into_tunnel(
@@ -316,7 +374,7 @@ fn what_gro_alone_knows_is_not_known() {
         true,
         Transport::Udp,
     );
-    assert_eq!(hidden.good(0), None);
+    assert_eq!(hidden.known_good(0), outer_alone);
 }
 
 /// Checksums that the NIC has verified are not summed once more.
@@ -341,6 +399,6 @@ fn nothing_is_verified_twice() {
                 packet.sums_up(covered)
             },
         );
-        assert_eq!((good, sums.get()), (Some(2), 2 - verified));
+        assert_eq!((good.count, sums.get()), (2, 2 - verified));
     }
 }
