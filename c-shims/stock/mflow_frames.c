@@ -183,6 +183,9 @@ static void mflow_frame_receive(const struct mflow_ops *ops, void *port, struct 
 		if (ops->split_backlog(port, skb))
 			return;
 		this_cpu_write(mflow_frame_dispatched, skb);
+	} else if (nic->features & NETIF_F_GRO) {
+		/* With GRO, which a redirected frame passes by, it would be verified. */
+		mflow_packet_verify(skb);
 	}
 	netif_receive_skb_core(skb);
 	if (port)

@@ -13,6 +13,7 @@
 #include <net/busy_poll.h>
 #include <net/mflow.h>
 #include <net/mflow_module.h>
+#include <net/sock.h>
 
 #include "mflow_port.h"
 #include "mflow_stock.h"
@@ -63,6 +64,11 @@ unsigned int mflow_ingress(void *priv, struct sk_buff *skb, const struct nf_hook
 	const struct mflow_ops *ops;
 	u32 tag;
 
+	/* The socket that a program at the device has chosen lives as long as this call, and the packet is not to wait. */
+	if (unlikely(skb_sk_is_prefetched(skb))) {
+		mflow_verify_as_gro(skb);
+		return NF_ACCEPT;
+	}
 	if (unlikely(READ_ONCE(port->gro_ends)) && !in_hardirq() && !irqs_disabled() &&
 	    !skb_shared(skb) && !mflow_runs_xdp(skb->dev)) {
 		mflow_verify_as_gro(skb);

@@ -24,6 +24,7 @@
 #include <net/mflow.h>
 #include <net/mflow_module.h>
 #include <net/net_namespace.h>
+#include <net/rtnetlink.h>
 
 #include "../mflow_shim.h"
 #include "../mflow_versions.h"
@@ -102,10 +103,19 @@ static void mflow_port_features_back(struct mflow_stock_port *port, netdev_featu
 	netdev_unlock_ops(dev);
 }
 
+/*
+ * Returns whether the driver has work with a change of GRO, and would do it twice if the feature changed behind its back. A veth begins to
+ * be polled where GRO is switched on. GRO stays on at such a device: what it has joined is dispatched as one packet.
+ */
+static bool mflow_dev_keeps_gro(const struct net_device *dev)
+{
+	return dev->rtnl_link_ops && !strcmp(dev->rtnl_link_ops->kind, "veth");
+}
+
 /* Under rtnl. What the operator wants is left alone: he still sees it, may change it, and gets it back. */
 static bool mflow_dev_gro_off(struct net_device *dev)
 {
-	if (!(dev->features & NETIF_F_GRO))
+	if (!(dev->features & NETIF_F_GRO) || mflow_dev_keeps_gro(dev))
 		return false;
 	dev->features &= ~NETIF_F_GRO;
 	netdev_features_change(dev);
@@ -156,9 +166,10 @@ static void mflow_port_unhook(struct mflow_stock_port *port)
 {
 	if (!port->hooked)
 		return;
-	nf_unregister_net_hook(dev_net(port->dev), &port->hook);
 	port->hooked = false;
+	/* Nobody would verify what came between the one and the other. */
 	mflow_dev_gro_back(port->dev);
+	nf_unregister_net_hook(dev_net(port->dev), &port->hook);
 }
 
 /* Under rtnl. Returns a device of ours beside the port's, or NULL. */

@@ -41,6 +41,9 @@ const MOST_HOOKS: usize = 1024;
 const FULL: &str = "full";
 const FULL_DEVICE: &str = "full0";
 const LATER: &str = "later";
+/// A veth that is opted in, and its peer.
+const VETH: &str = "opted0";
+const PEER: &str = "opted1";
 
 /// The container asks a program about every second packet when it comes to its end, so that some come from the program, and some from
 /// lanes, to one socket at the same time.
@@ -80,6 +83,12 @@ pub(crate) fn cases() -> Vec<Case> {
             gro,
         )
         .patching_code(),
+        Case::of_module(
+            "hooks/veth-gro",
+            "a veth with GRO, whose driver begins to poll with it, is opted in: the driver is told nothing twice, and GRO stays on",
+            Run::Always,
+            veth_gro,
+        ),
         Case::of_module(
             "hooks/verdict",
             "packets of split flows come to the merge point from a program that was asked about them, while others of the same socket \
@@ -180,6 +189,29 @@ fn full(rig: &Rig) -> Result<Outcome> {
     rig.strict(&plan, &knobs, |live| live.wait_split_since(0))
 }
 
+/// Opts a veth with GRO in, and has the kernel work out its features again at each step.
+fn veth_gro(rig: &Rig) -> Result<Outcome> {
+    let outcome = rig.unnoticed(&rig.datagrams(), &Knobs::default(), |live| {
+        live.wait_split_since(0)?;
+        command::run(&format!("ip link add {VETH} up type veth peer name {PEER}"))?;
+        command::run(&format!("ip link set {PEER} up"))?;
+        command::run(&format!("ethtool -K {VETH} gro on"))?;
+        mflow::write("devices", &format!("+{VETH}"))?;
+        for enabled in ["0", "1"] {
+            for tso in ["off", "on"] {
+                command::run(&format!("ethtool -K {VETH} tso {tso}"))?;
+            }
+            require_gro(VETH, "on")?;
+            mflow::write("enabled", enabled)?;
+        }
+        mflow::write("devices", &format!("-{VETH}"))
+    });
+    let removed = command::run(&format!("ip link del {VETH}"));
+    let outcome = outcome?;
+    removed?;
+    Ok(outcome)
+}
+
 /// Checks that splitting cannot be switched on where a hook has no place left.
 fn refused() -> Result<()> {
     mflow::write("enabled", "0")?;
@@ -210,7 +242,7 @@ fn require_refusal() -> Result<()> {
     );
     let enabled = mflow::read("enabled")?;
     ensure!(enabled.trim() == "0", "enabled is {enabled:?} then");
-    require_gro("on")?;
+    require_gro("eth0", "on")?;
     require(&["eth0"], &[CONTAINER, LATER], false)
 }
 
@@ -226,19 +258,19 @@ fn chains(family: &str, hook: &str) -> String {
 fn gro(rig: &Rig) -> Result<Outcome> {
     let measured = rig.measure(&rig.datagrams(), &Knobs::default(), |live| {
         live.wait_split_since(0)?;
-        require_gro("off [requested on]")?;
+        require_gro("eth0", "off [requested on]")?;
         want_gro("off")?;
-        require_gro("off")?;
+        require_gro("eth0", "off")?;
         mflow::write("enabled", "0")?;
-        require_gro("off")?;
+        require_gro("eth0", "off")?;
 
         let before = mflow::flows_split()?;
         mflow::write("enabled", "1")?;
         live.wait_split_since(before)?;
         want_gro("on")?;
-        require_gro("off [requested on]")?;
+        require_gro("eth0", "off [requested on]")?;
         mflow::write("enabled", "0")?;
-        require_gro("on")
+        require_gro("eth0", "on")
     });
     // Also after a failure.
     want_gro("on")?;
@@ -252,12 +284,12 @@ fn want_gro(state: &str) -> Result<()> {
     command::run(&format!("ethtool -K eth0 gro {state}")).map(drop)
 }
 
-fn require_gro(state: &str) -> Result<()> {
-    let features = command::run("ethtool --show-features eth0")?;
+fn require_gro(device: &str, state: &str) -> Result<()> {
+    let features = command::run(&format!("ethtool --show-features {device}"))?;
     let line = format!("generic-receive-offload: {state}");
     ensure!(
         features.lines().any(|one| one == line),
-        "the NIC has no {line:?}:\n{features}"
+        "{device} has no {line:?}:\n{features}"
     );
     Ok(())
 }
