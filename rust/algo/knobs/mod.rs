@@ -222,6 +222,11 @@ impl Knobs {
             })
     }
 
+    /// Returns whether there are CPUs to which packets may be given.
+    pub fn has_work(&self) -> bool {
+        self.enabled && !self.cpus.is_empty()
+    }
+
     /// Returns whether sources end and begin again for `next`: where flows are taken, or what they are given to, changes.
     pub fn restarts_for(&self, next: &Self) -> bool {
         let made_for = |knobs: &Self| {

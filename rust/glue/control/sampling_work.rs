@@ -48,7 +48,7 @@ pub(crate) struct SamplingWork {
 impl SamplingWork {
     /// Returns whether there are to be samples.
     pub(super) fn is_wanted(knobs: &Knobs) -> bool {
-        knobs.enabled && !knobs.cpus.is_empty() && knobs.load_threshold_pct > 0
+        knobs.has_work() && knobs.load_threshold_pct > 0
     }
 
     /// Starts with a controller that has seen nothing. Process context.

@@ -134,7 +134,7 @@ impl Configuration {
         } else {
             self.begin_orders();
             runtime::set_staged(knobs.enabled && knobs.mode != Mode::Mflow);
-            if knobs.enabled {
+            if knobs.has_work() {
                 // The hooks are switched one by one: no packet may have a tag before GRO looks at tags.
                 result = hooks::switch_on(rtnl).inspect_err(|error| {
                     pr_err!("enabled: the kernel has not taken the module's hooks ({error:?}), so no flow is split\n");
@@ -148,7 +148,8 @@ impl Configuration {
             self.knobs.enabled = false;
             runtime::set_staged(false);
         }
-        if !self.knobs.enabled {
+        // Without our patches the hooks cost all packets of a device the NIC's GRO.
+        if !self.knobs.has_work() {
             let are_drained = pool::slots().taken().next().is_none();
             hooks::switch_off(rtnl, are_drained);
         }

@@ -78,7 +78,7 @@ pub(crate) fn cases() -> Vec<Case> {
         ),
         Case::of_module(
             "hooks/gro",
-            "GRO of the NIC is off while splitting is on, and afterwards as the operator has wanted it last",
+            "GRO of the NIC is off while splitting is on and there are lanes, and afterwards as the operator has wanted it last",
             Run::Plain,
             gro,
         )
@@ -268,6 +268,15 @@ fn gro(rig: &Rig) -> Result<Outcome> {
         mflow::write("enabled", "1")?;
         live.wait_split_since(before)?;
         want_gro("on")?;
+        require_gro("eth0", "off [requested on]")?;
+
+        let cpus = mflow::read("cpus")?;
+        mflow::write("cpus", "\n")?;
+        require_gro("eth0", "on")?;
+        require(&["eth0"], &[CONTAINER], false)?;
+        let before = mflow::flows_split()?;
+        mflow::write("cpus", cpus.trim())?;
+        live.wait_split_since(before)?;
         require_gro("eth0", "off [requested on]")?;
         mflow::write("enabled", "0")?;
         require_gro("eth0", "on")
