@@ -29,7 +29,7 @@ const TAG_SIZE: usize = 4;
 const MOST_TAGS: usize = 2;
 /// The headers of IPv6 that GRO passes by (`ipv6_gro_pull_exthdrs()`): options for each hop, a route, and options for the destination.
 const IPV6_OPTIONS: [u8; 3] = [0, 43, 60];
-/// Their length is counted in units of so many bytes, without the first unit (RFC 8200, section 4).
+/// The bytes of a unit of their length, which leaves the first unit out (RFC 8200, section 4).
 const IPV6_OPTIONS_UNIT: usize = 8;
 const MOST_OPTIONS: usize = 4;
 /// Version 4, and a header without options: GRO verifies no others.

@@ -16,6 +16,9 @@ use crate::machine::{command, cpu};
 
 pub(crate) const DEBUGFS: &str = "/sys/kernel/debug/mflow";
 
+/// A rate that no flow of a test has, as `min_flow_pps`: all flows stay whole.
+pub(crate) const FASTER_THAN_ANY_PPS: u32 = 10_000_000;
+
 #[derive(Clone, Debug)]
 pub(crate) struct Knobs {
     pub(crate) device: &'static str,

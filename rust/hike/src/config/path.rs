@@ -44,7 +44,7 @@ pub enum Mode {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum Dscp {
-    /// That of the packet.
+    /// The DSCP of the packet that is put on the path.
     #[default]
     Copied,
     /// This one: 0 to 63.

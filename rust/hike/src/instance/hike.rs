@@ -108,7 +108,7 @@ pub struct Route {
     pub mtu: u16,
     /// The Ethernet address of the port.
     pub source: [u8; 6],
-    /// That of the next hop.
+    /// The Ethernet address of the next hop.
     pub destination: [u8; 6],
 }
 

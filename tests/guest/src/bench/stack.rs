@@ -13,13 +13,10 @@ use mflow_protocol::bench::{Build, Falcon, Layout, Scaling, Stack, LOAD_THRESHOL
 use crate::bench::tuned;
 use crate::flows;
 use crate::machine::{command, cpu, threads};
-use crate::mflow::{self, Knobs, Mode};
+use crate::mflow::{self, Knobs, Mode, FASTER_THAN_ANY_PPS};
 
 /// A controller that has looked so long at busy CPUs splits nothing.
 const SAMPLED: Duration = Duration::from_secs(2);
-
-/// No flow of a bench is so fast.
-const FASTER_THAN_ANY_PPS: u32 = 10_000_000;
 
 /// Sets a stack up; its packets come in on `device`.
 pub(super) fn prepare(stack: &Stack, device: &'static str) -> Result<()> {

@@ -19,7 +19,7 @@ pub struct Route {
     /// The Ethernet address of the next hop.
     #[serde(deserialize_with = "fields::mac_next_hop")]
     pub next_hop: Mac,
-    /// That which packets come from; `None`: that of the port.
+    /// The Ethernet address from which packets are sent; `None`: the port's own.
     #[serde(deserialize_with = "fields::mac_source", default)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<Mac>,

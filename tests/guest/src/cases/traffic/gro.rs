@@ -9,7 +9,7 @@ use anyhow::{ensure, Result};
 
 use crate::cases::{Case, Run};
 use crate::machine::{command, proc_net, threads};
-use crate::mflow::{self, Knobs};
+use crate::mflow::{self, Knobs, FASTER_THAN_ANY_PPS};
 use crate::network::nft;
 use crate::network::topology::{Family, CONTAINER};
 use crate::traffic::datagrams::run::Datagrams;
@@ -19,8 +19,6 @@ use crate::traffic::streams::connection::{self, Pair};
 use crate::traffic::streams::verifier::ReadProgress;
 use crate::traffic::{Live as _, Load, Plan};
 
-/// No flow is as fast.
-const NEVER_PPS: u32 = 10_000_000;
 /// Enough for a batch that is tried to be a small part, on each of two lanes.
 const DATAGRAMS: u64 = 6_000;
 /// A stream beside datagrams, and how much of it is written at once.
@@ -143,7 +141,7 @@ fn whole(rig: &Rig) -> Result<Outcome> {
     let mut plan = verified_late(rig, Family::V6);
     plan.split = false;
     let knobs = Knobs {
-        min_flow_pps: NEVER_PPS,
+        min_flow_pps: FASTER_THAN_ANY_PPS,
         ..Knobs::default()
     };
     rig.prepare(&plan, &knobs)?;

@@ -13,7 +13,7 @@ use socket2::{Domain, SockRef, Socket, Type};
 use crate::cases::{Case, Run};
 use crate::machine::command::wait_until;
 use crate::machine::cpu;
-use crate::mflow::{self, Knobs, Stats};
+use crate::mflow::{self, Knobs, Stats, FASTER_THAN_ANY_PPS};
 use crate::network::netns;
 use crate::network::topology::CONTAINER;
 use crate::traffic::datagrams::receiver::{self, Receiver};
@@ -50,7 +50,7 @@ fn one_gets_all(rig: &Rig, later: bool) -> Result<Outcome> {
     let plan = rig.datagrams();
     let knobs = Knobs {
         // Not yet.
-        min_flow_pps: if later { 100 } else { 10_000_000 },
+        min_flow_pps: if later { 100 } else { FASTER_THAN_ANY_PPS },
         ..Knobs::of(2, 16)
     };
     rig.prepare_pinned(&plan, &knobs)?;
