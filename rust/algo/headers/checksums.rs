@@ -142,15 +142,12 @@ pub fn suit_checksum(bytes: &[u8], pseudo: u32) -> bool {
     fold(fold(fold(fold(sum)))) == 0xffff
 }
 
-/// Returns the layer of the network header at a place of the packet, behind tags of VLANs; nothing if GRO may know more about it.
-#[inline]
-fn layer(mut eth_proto: u16, packet: &[u8], mut at: usize, len: usize) -> Option<Layer> {
-    if matches!(eth_proto, ETH_P_8021Q | ETH_P_8021AD) {
-        (eth_proto, at) = untagged(packet, at)?;
-    }
+/// Returns the layer of the network header at a place of the packet; nothing if GRO may know more about it.
+#[inline(always)]
+fn layer(eth_proto: u16, packet: &[u8], at: usize, len: usize) -> Option<Layer> {
     let header = packet.get(at..)?;
     let bytes = len.checked_sub(at)?;
-    let (header_bytes, addresses, mut protocol) = match eth_proto {
+    let (header_bytes, addresses, protocol) = match eth_proto {
         ETH_P_IP => {
             let header = header.first_chunk::<IPV4_HEADER_SIZE>()?;
             let word = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
@@ -172,21 +169,34 @@ fn layer(mut eth_proto: u16, packet: &[u8], mut at: usize, len: usize) -> Option
             {
                 return Some(Layer::Opaque);
             }
-            (IPV6_HEADER_SIZE, &header[IPV6_ADDRESSES_AT..], protocol)
+            let addresses = &header[IPV6_ADDRESSES_AT..];
+            if IPV6_OPTIONS.contains(&protocol) {
+                return layer_behind_options(packet, addresses, at + IPV6_HEADER_SIZE, len);
+            }
+            (IPV6_HEADER_SIZE, addresses, protocol)
         }
+        ETH_P_8021Q | ETH_P_8021AD => return layer_behind_tags(packet, at, len),
         _ => return None,
     };
-    let mut transport_at = at + header_bytes;
-    if eth_proto == ETH_P_IPV6 && IPV6_OPTIONS.contains(&protocol) {
-        (protocol, transport_at) = behind_options(packet, transport_at)?;
-    }
-    let bytes = len.checked_sub(transport_at)?;
+    transport_layer(packet, addresses, protocol, at + header_bytes, len)
+}
+
+/// Returns the layer of UDP's or TCP's header at a place of the packet.
+#[inline(always)]
+fn transport_layer(
+    packet: &[u8],
+    addresses: &[u8],
+    protocol: u8,
+    at: usize,
+    len: usize,
+) -> Option<Layer> {
+    let bytes = len.checked_sub(at)?;
     let covered = Covered {
-        at: transport_at,
+        at,
         bytes,
         pseudo: pseudo_sum(addresses, protocol, bytes),
     };
-    let transport = packet.get(covered.at..)?;
+    let transport = packet.get(at..)?;
     match protocol {
         IPPROTO_UDP => {
             let udp = transport.first_chunk::<UDP_HEADER_SIZE>()?;
@@ -198,8 +208,24 @@ fn layer(mut eth_proto: u16, packet: &[u8], mut at: usize, len: usize) -> Option
     }
 }
 
-/// Returns the Ethernet protocol behind tags of VLANs, and where its header is.
+/// Returns the layer behind tags of VLANs, which few packets have.
 #[cold]
+#[inline(never)]
+fn layer_behind_tags(packet: &[u8], at: usize, len: usize) -> Option<Layer> {
+    let (eth_proto, at) = untagged(packet, at)?;
+    // This ends: what is behind tags is none.
+    layer(eth_proto, packet, at, len)
+}
+
+/// Returns the layer behind headers of IPv6's options, which few packets have.
+#[cold]
+#[inline(never)]
+fn layer_behind_options(packet: &[u8], addresses: &[u8], at: usize, len: usize) -> Option<Layer> {
+    let (protocol, at) = behind_options(packet, at)?;
+    transport_layer(packet, addresses, protocol, at, len)
+}
+
+/// Returns the Ethernet protocol behind tags of VLANs, and where its header is.
 fn untagged(packet: &[u8], mut at: usize) -> Option<(u16, usize)> {
     for _ in 0..MOST_TAGS {
         let [_, _, eth_proto @ ..] = packet.get(at..)?.first_chunk::<TAG_SIZE>()?;
@@ -213,7 +239,6 @@ fn untagged(packet: &[u8], mut at: usize) -> Option<(u16, usize)> {
 }
 
 /// Returns the protocol behind the headers of IPv6's options that begin at a place, and where its header is.
-#[cold]
 fn behind_options(packet: &[u8], mut at: usize) -> Option<(u8, usize)> {
     for _ in 0..MOST_OPTIONS {
         let [protocol, units] = packet.get(at..)?.first_chunk()?;
