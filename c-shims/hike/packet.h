@@ -67,6 +67,22 @@ static __always_inline void *hike_ip(const struct hike_context *context, const s
 	return hike_data(context) + (packet->ip_at & 31);
 }
 
+/* Returns the IP header if all of it is there, without options, and NULL otherwise. */
+static __always_inline struct ipv6hdr *hike_open_ip6(const struct hike_context *context,
+						     const struct hike_packet *packet)
+{
+	struct ipv6hdr *ip6 = hike_ip(context, packet);
+
+	return (void *)(ip6 + 1) > hike_data_end(context) ? NULL : ip6;
+}
+
+static __always_inline struct iphdr *hike_open_ip4(const struct hike_context *context, const struct hike_packet *packet)
+{
+	struct iphdr *ip4 = hike_ip(context, packet);
+
+	return (void *)(ip4 + 1) > hike_data_end(context) ? NULL : ip4;
+}
+
 static __always_inline struct hike_packet *hike_this_packet(void)
 {
 	__u32 key = 0;

@@ -44,7 +44,7 @@ static __always_inline bool hike_has_exact_flows(const struct hike_packet *packe
 static __always_inline bool hike_exact_flow(struct hike_context *context, struct hike_packet *packet,
 					    const struct hike_prefix *destination)
 {
-	void *ip = hike_ip(context, packet), *end = hike_data_end(context);
+	const void *end = hike_data_end(context);
 	struct hike_exact_flow flow = { .version = packet->version };
 	const struct hike_class *found = NULL;
 	__be32 label = 0;
@@ -52,24 +52,24 @@ static __always_inline bool hike_exact_flow(struct hike_context *context, struct
 	HIKE_COPY(__u64, &flow.destination[0], &destination->address[0]);
 	HIKE_COPY(__u64, &flow.destination[1], &destination->address[1]);
 	if (packet->version == 6) {
-		const struct ipv6hdr *ip6 = ip;
+		const struct ipv6hdr *ip6 = hike_open_ip6(context, packet);
 
-		if ((void *)(ip6 + 1) > end)
+		if (!ip6)
 			return false;
 		hike_copy_address(flow.source, &ip6->saddr);
 		flow.protocol = ip6->nexthdr;
 		flow.ports_or_label = hike_ports_of(ip6 + 1, end, ip6->nexthdr);
 		label = *(__be32 *)ip6 & bpf_htonl(HIKE_FLOW_LABEL);
 	} else {
-		const struct iphdr *ip4 = ip;
+		const struct iphdr *ip4 = hike_open_ip4(context, packet);
 
-		if ((void *)(ip4 + 1) > end)
+		if (!ip4)
 			return false;
 		HIKE_COPY(__u32, flow.source, &ip4->saddr);
 		flow.protocol = ip4->protocol;
 		/* All fragments of a packet are of one flow, and only the first has ports. */
 		if (!(ip4->frag_off & bpf_htons(HIKE_FRAGMENT4)))
-			flow.ports_or_label = hike_ports_of(ip + ip4->ihl * 4, end, ip4->protocol);
+			flow.ports_or_label = hike_ports_of((const void *)ip4 + ip4->ihl * 4, end, ip4->protocol);
 	}
 	if (packet->class.chain & HIKE_CLASS_HAS_PORTS)
 		found = bpf_map_lookup_elem(&exact_flows, &flow);

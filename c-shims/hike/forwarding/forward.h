@@ -70,15 +70,15 @@ static __always_inline int hike_send(struct hike_context *context, struct hike_p
 	struct ethhdr *eth;
 
 	if (HIKE_IS_A_HOP && packet->version == 6) {
-		struct ipv6hdr *ip6 = hike_ip(context, packet);
+		struct ipv6hdr *ip6 = hike_open_ip6(context, packet);
 
-		if ((void *)(ip6 + 1) > hike_data_end(context))
+		if (!ip6)
 			return HIKE_MALFORMED;
 		ip6->hop_limit--;
 	} else if (HIKE_IS_A_HOP) {
-		struct iphdr *ip4 = hike_ip(context, packet);
+		struct iphdr *ip4 = hike_open_ip4(context, packet);
 
-		if ((void *)(ip4 + 1) > hike_data_end(context))
+		if (!ip4)
 			return HIKE_MALFORMED;
 		hike_decrease_ttl(ip4);
 	}

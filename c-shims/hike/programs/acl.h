@@ -101,7 +101,7 @@ static __noinline int hike_acl(struct hike_context *context, struct hike_packet 
 {
 	const struct hike_rules *from, *to, *with, *out_of, *into, *denying;
 	struct hike_prefix source = {}, destination = {};
-	void *ip = hike_ip(context, packet), *end = hike_data_end(context);
+	const void *end = hike_data_end(context);
 	struct hike_transport transport = {};
 	__u32 zero = 0, bank, rule;
 	const __u32 *named;
@@ -115,22 +115,22 @@ static __noinline int hike_acl(struct hike_context *context, struct hike_packet 
 	if (!bank)
 		return HIKE_NEXT;
 	if (packet->version == 6) {
-		const struct ipv6hdr *ip6 = ip;
+		const struct ipv6hdr *ip6 = hike_open_ip6(context, packet);
 
-		if ((void *)(ip6 + 1) > end)
+		if (!ip6)
 			return HIKE_MALFORMED;
 		hike_copy_address(source.address, &ip6->saddr);
 		hike_copy_address(destination.address, &ip6->daddr);
 		hike_find_transport6(&transport, ip6, end);
 	} else {
-		const struct iphdr *ip4 = ip;
+		const struct iphdr *ip4 = hike_open_ip4(context, packet);
 
-		if ((void *)(ip4 + 1) > end)
+		if (!ip4)
 			return HIKE_MALFORMED;
 		HIKE_COPY(__u32, source.address, &ip4->saddr);
 		HIKE_COPY(__u32, destination.address, &ip4->daddr);
 		transport.protocol = ip4->protocol;
-		hike_find_ports(&transport, ip + ip4->ihl * 4, end,
+		hike_find_ports(&transport, (const void *)ip4 + ip4->ihl * 4, end,
 				ip4->frag_off & bpf_htons(HIKE_FRAGMENT4_OFFSET));
 	}
 	hike_whole(&source, packet->version);

@@ -10,16 +10,16 @@ static __always_inline int hike_fw_fib(struct hike_context *context, struct hike
 	int reason;
 
 	if (packet->version == 6) {
-		struct ipv6hdr *ip6 = hike_ip(context, packet);
+		struct ipv6hdr *ip6 = hike_open_ip6(context, packet);
 
-		if ((void *)(ip6 + 1) > hike_data_end(context))
+		if (!ip6)
 			return HIKE_MALFORMED;
 		bytes = hike_whole_bytes6(context, ip6, hike_data_end(context));
 		reason = hike_ask6(&fib, ip6, hike_wire_bytes(packet, bytes, 0));
 	} else {
-		struct iphdr *ip4 = hike_ip(context, packet);
+		struct iphdr *ip4 = hike_open_ip4(context, packet);
 
-		if ((void *)(ip4 + 1) > hike_data_end(context))
+		if (!ip4)
 			return HIKE_MALFORMED;
 		bytes = hike_whole_bytes4(context, ip4, hike_data_end(context));
 		reason = hike_ask4(&fib, ip4, hike_wire_bytes(packet, bytes, 0));

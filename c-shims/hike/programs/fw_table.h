@@ -11,9 +11,9 @@ static __always_inline int hike_fw_table(struct hike_context *context, struct hi
 	int reason;
 
 	if (packet->version == 6) {
-		struct ipv6hdr *ip6 = hike_ip(context, packet);
+		struct ipv6hdr *ip6 = hike_open_ip6(context, packet);
 
-		if ((void *)(ip6 + 1) > hike_data_end(context))
+		if (!ip6)
 			return HIKE_MALFORMED;
 		bytes = hike_whole_bytes6(context, ip6, hike_data_end(context));
 		bytes = hike_wire_bytes(packet, bytes, 0);
@@ -22,9 +22,9 @@ static __always_inline int hike_fw_table(struct hike_context *context, struct hi
 			return reason;
 		hike_copy_address(prefix.address, &ip6->daddr);
 	} else {
-		struct iphdr *ip4 = hike_ip(context, packet);
+		struct iphdr *ip4 = hike_open_ip4(context, packet);
 
-		if ((void *)(ip4 + 1) > hike_data_end(context))
+		if (!ip4)
 			return HIKE_MALFORMED;
 		bytes = hike_whole_bytes4(context, ip4, hike_data_end(context));
 		bytes = hike_wire_bytes(packet, bytes, 0);
